@@ -1,0 +1,44 @@
+#include "common/base/clock.h"
+
+#include <fmt/chrono.h>
+
+namespace mt::base {
+namespace {
+
+class RealClock final : public Clock {
+ public:
+  MonotonicTime Now() const override { return std::chrono::steady_clock::now(); }
+  WallTime WallNow() const override { return std::chrono::system_clock::now(); }
+};
+
+}  // namespace
+
+Clock* Clock::Real() {
+  static RealClock clock;
+  return &clock;
+}
+
+MonotonicTime ManualClock::Now() const {
+  MutexLock lock(&mu_);
+  return MonotonicTime(std::chrono::duration_cast<MonotonicTime::duration>(elapsed_));
+}
+
+WallTime ManualClock::WallNow() const {
+  MutexLock lock(&mu_);
+  return WallTime(std::chrono::duration_cast<WallTime::duration>(elapsed_ + std::chrono::hours(24 * 365 * 50)));
+}
+
+void ManualClock::Advance(std::chrono::nanoseconds by) {
+  MutexLock lock(&mu_);
+  elapsed_ += by;
+}
+
+int64_t ToUnixMicros(WallTime time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+}
+
+std::string FormatUtc(int64_t unix_micros) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(unix_micros / 1000000)));
+}
+
+}  // namespace mt::base

@@ -1,0 +1,10 @@
+# What was configured, in one place.
+message(STATUS "")
+message(STATUS "Megatrain ${PROJECT_VERSION}")
+message(STATUS "  build type      ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+message(STATUS "  CPU kernels     -march=${MT_CPU_ARCH}")
+message(STATUS "  MT_CUDA         ${MT_CUDA} (${MT_CUDA_REPORT})")
+message(STATUS "  MT_TESTS        ${MT_TESTS}")
+message(STATUS "  sanitizers      ${MT_SANITIZE}")
+message(STATUS "  gRPC            ${gRPC_VERSION}, Protobuf ${Protobuf_VERSION}, Boost ${Boost_VERSION_STRING}")
+message(STATUS "")

@@ -1,0 +1,77 @@
+# How this project declares targets. Sources are listed, never globbed.
+#   mt_library(NAME SOURCES a.cc ... DEPS ...)      a static library of own code, warnings as errors
+#   mt_executable(NAME SOURCES ... DEPS ...)        a program, installed to bin
+#   mt_test(NAME SOURCES ... DEPS ... [LABELS ...] [TIMEOUT s])  one GoogleTest program; CTest lists its tests one by one
+#   mt_proto_library(NAME [GRPC] PROTOS ...)        generated at build time, warnings off, included as SYSTEM
+
+set(MT_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Werror)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  list(APPEND MT_WARNINGS -Wthread-safety -Wno-sign-conversion)
+endif()
+
+function(mt_own_code target)
+  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${MT_WARNINGS}>)
+endfunction()
+
+function(mt_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  mt_own_code(${name})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+function(mt_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  mt_own_code(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
+function(mt_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT MT_TESTS)
+    return()
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  mt_own_code(${name})
+  target_compile_definitions(${name} PRIVATE MT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MT_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  include(GoogleTest)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+function(mt_proto_library name)
+  cmake_parse_arguments(ARG "GRPC" "" "PROTOS;DEPS" ${ARGN})
+  set(out ${CMAKE_BINARY_DIR}/gen)
+  file(MAKE_DIRECTORY ${out})
+  set(generated "")
+  foreach(proto ${ARG_PROTOS})
+    string(REGEX REPLACE "\\.proto$" "" base ${proto})
+    set(outputs ${out}/${base}.pb.h ${out}/${base}.pb.cc)
+    set(args --cpp_out=${out})
+    if(ARG_GRPC)
+      list(APPEND outputs ${out}/${base}.grpc.pb.h ${out}/${base}.grpc.pb.cc)
+      list(APPEND args --grpc_out=${out} --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>)
+    endif()
+    add_custom_command(
+      OUTPUT ${outputs}
+      COMMAND protobuf::protoc ${args} -I ${CMAKE_SOURCE_DIR}/proto ${CMAKE_SOURCE_DIR}/proto/${proto}
+      DEPENDS ${CMAKE_SOURCE_DIR}/proto/${proto}
+      COMMENT "protoc ${proto}" VERBATIM)
+    list(APPEND generated ${outputs})
+  endforeach()
+  add_library(${name} STATIC ${generated})
+  # Generated code: no warnings, no lint; sanitizing it costs minutes and finds nothing of ours.
+  target_compile_options(${name} PRIVATE -w)
+  target_include_directories(${name} SYSTEM PUBLIC ${out})
+  target_link_libraries(${name} PUBLIC protobuf::libprotobuf ${ARG_DEPS})
+  if(ARG_GRPC)
+    target_link_libraries(${name} PUBLIC gRPC::grpc++)
+  endif()
+endfunction()
