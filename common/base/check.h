@@ -1,5 +1,5 @@
-// Assertions for bugs, never for user input: CHECK(ok) << why prints file, line, both values and the reason, then
-// aborts. In every build type. Input errors are Status (common/base/status.h).
+// Assertions for bugs, never for user input: CHECK(ok) << why prints file, line, both values and
+// the reason, then aborts. In every build type. Input errors are Status (common/base/status.h).
 #pragma once
 
 #include <sstream>
@@ -29,12 +29,12 @@ std::string DescribePair(const char* text, const A& a, const B& b) {
 
 }  // namespace mt::base
 
-#define CHECK(condition)                                           \
-  while (__builtin_expect(!(condition), 0))                        \
+#define CHECK(condition)                    \
+  while (__builtin_expect(!(condition), 0)) \
   ::mt::base::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
-#define MT_CHECK_OP(a, op, b)                                                                      \
-  while (__builtin_expect(!((a)op(b)), 0))                                                         \
+#define MT_CHECK_OP(a, op, b)                                                                     \
+  while (__builtin_expect(!((a)op(b)), 0))                                                        \
   ::mt::base::CheckFailure(__FILE__, __LINE__, ::mt::base::DescribePair(#a " " #op " " #b, a, b)) \
       .stream()
 

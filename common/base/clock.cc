@@ -25,7 +25,8 @@ MonotonicTime ManualClock::Now() const {
 
 WallTime ManualClock::WallNow() const {
   MutexLock lock(&mu_);
-  return WallTime(std::chrono::duration_cast<WallTime::duration>(elapsed_ + std::chrono::hours(24 * 365 * 50)));
+  return WallTime(
+      std::chrono::duration_cast<WallTime::duration>(elapsed_ + std::chrono::hours(24 * 365 * 50)));
 }
 
 void ManualClock::Advance(std::chrono::nanoseconds by) {
@@ -38,7 +39,8 @@ int64_t ToUnixMicros(WallTime time) {
 }
 
 std::string FormatUtc(int64_t unix_micros) {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(unix_micros / 1000000)));
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                     fmt::gmtime(static_cast<std::time_t>(unix_micros / 1000000)));
 }
 
 }  // namespace mt::base

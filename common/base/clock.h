@@ -1,5 +1,5 @@
-// Time as a dependency: logic takes a Clock, so that tests move it by hand. Monotonic time decides (leases, deadlines);
-// wall time is only shown and stored.
+// Time as a dependency: logic takes a Clock, so that tests move it by hand. Monotonic time decides
+// (leases, deadlines); wall time is only shown and stored.
 #pragma once
 
 #include <chrono>

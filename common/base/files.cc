@@ -1,9 +1,8 @@
 #include "common/base/files.h"
 
 #include <cerrno>
-#include <filesystem>
-
 #include <fcntl.h>
+#include <filesystem>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -40,7 +39,8 @@ StatusOr<std::string> ReadFile(const std::string& path) {
   if (!fd) return ErrnoError(errno, "open " + path);
   std::string out;
   struct stat info {};
-  if (::fstat(fd.get(), &info) == 0 && info.st_size > 0) out.reserve(static_cast<size_t>(info.st_size));
+  if (::fstat(fd.get(), &info) == 0 && info.st_size > 0)
+    out.reserve(static_cast<size_t>(info.st_size));
   char buffer[1 << 16];
   for (;;) {
     const ssize_t n = ::read(fd.get(), buffer, sizeof(buffer));
@@ -58,7 +58,8 @@ Status WriteFileAtomic(const std::string& path, std::string_view content) {
   Fd fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) return ErrnoError(errno, "create " + temporary);
   Status status = WriteAll(fd.get(), content, temporary);
-  if (status.ok() && ::fchmod(fd.get(), 0644) != 0) status = ErrnoError(errno, "chmod " + temporary);
+  if (status.ok() && ::fchmod(fd.get(), 0644) != 0)
+    status = ErrnoError(errno, "chmod " + temporary);
   if (status.ok() && ::fsync(fd.get()) != 0) status = ErrnoError(errno, "fsync " + temporary);
   fd.Reset();
   if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {

@@ -34,8 +34,8 @@ class Fd {
 
 StatusOr<std::string> ReadFile(const std::string& path);
 
-// Temporary file beside `path`, fsync, rename, fsync of the folder: after OK the content survives power loss; on error the
-// old file is untouched and no temporary remains.
+// Temporary file beside `path`, fsync, rename, fsync of the folder: after OK the content survives
+// power loss; on error the old file is untouched and no temporary remains.
 Status WriteFileAtomic(const std::string& path, std::string_view content);
 
 // Creates the folder and its parents; OK where it exists already.

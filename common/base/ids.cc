@@ -22,8 +22,8 @@ std::string NewUid() {
   std::string hex = RandomHex(16);
   hex[12] = '4';
   hex[16] = "89ab"[hex[16] % 4];
-  return hex.substr(0, 8) + "-" + hex.substr(8, 4) + "-" + hex.substr(12, 4) + "-" + hex.substr(16, 4) + "-" +
-         hex.substr(20);
+  return hex.substr(0, 8) + "-" + hex.substr(8, 4) + "-" + hex.substr(12, 4) + "-" +
+         hex.substr(16, 4) + "-" + hex.substr(20);
 }
 
 uint64_t Hash64(std::string_view bytes, uint64_t seed) {

@@ -20,7 +20,8 @@ struct State {
   std::atomic<int64_t> step{-1};
 
   State() {
-    logger = std::make_shared<spdlog::logger>("mt", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    logger =
+        std::make_shared<spdlog::logger>("mt", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger->set_pattern("%v");
   }
 };
@@ -120,9 +121,9 @@ void Write(Level level, std::string_view message, Fields fields) {
   if (!state.logger->should_log(ToSpdlog(level))) return;
   const int rank = state.rank.load(std::memory_order_relaxed);
   const int64_t step = state.step.load(std::memory_order_relaxed);
-  std::string line = fmt::format("{} {} {} {} {} ", Name(level), Timestamp(), state.binary,
-                                 rank < 0 ? "-" : std::to_string(rank),
-                                 step < 0 ? "-" : std::to_string(step));
+  std::string line =
+      fmt::format("{} {} {} {} {} ", Name(level), Timestamp(), state.binary,
+                  rank < 0 ? "-" : std::to_string(rank), step < 0 ? "-" : std::to_string(step));
   line.append(message);
   for (const Field& field : fields) {
     line.push_back(' ');

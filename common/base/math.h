@@ -9,7 +9,8 @@
 
 namespace mt::base {
 
-// a / b where b must divide a: a shape that does not divide is a bug of the caller, since the job spec was validated.
+// a / b where b must divide a: a shape that does not divide is a bug of the caller, since the job
+// spec was validated.
 constexpr int64_t DivExact(int64_t a, int64_t b) {
   CHECK(b != 0 && a % b == 0) << a << " is not a multiple of " << b;
   return a / b;
@@ -24,7 +25,8 @@ constexpr int64_t RoundUp(int64_t a, int64_t unit) { return CeilDiv(a, unit) * u
 template <std::integral To, std::integral From>
 constexpr To CheckedCast(From value) {
   const To out = static_cast<To>(value);
-  CHECK(static_cast<From>(out) == value && (out < To{}) == (value < From{})) << "narrowing of " << value;
+  CHECK(static_cast<From>(out) == value && (out < To{}) == (value < From{}))
+      << "narrowing of " << value;
   return out;
 }
 

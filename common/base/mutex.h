@@ -1,4 +1,5 @@
-// A mutex that clang's -Wthread-safety understands, after leveldb's port. Members name their lock: `int n_ GUARDED_BY(mu_);`.
+// A mutex that clang's -Wthread-safety understands, after leveldb's port. Members name their lock:
+// `int n_ GUARDED_BY(mu_);`.
 #pragma once
 
 #include <chrono>
@@ -36,7 +37,8 @@ class MT_THREAD_ANNOTATION(lockable) Mutex {
 // Holds a Mutex for a scope.
 class MT_THREAD_ANNOTATION(scoped_lockable) MutexLock {
  public:
-  explicit MutexLock(Mutex* mutex) MT_THREAD_ANNOTATION(exclusive_lock_function(mutex)) : mutex_(mutex) {
+  explicit MutexLock(Mutex* mutex) MT_THREAD_ANNOTATION(exclusive_lock_function(mutex))
+      : mutex_(mutex) {
     mutex_->Lock();
   }
   ~MutexLock() MT_THREAD_ANNOTATION(unlock_function()) { mutex_->Unlock(); }
@@ -47,7 +49,8 @@ class MT_THREAD_ANNOTATION(scoped_lockable) MutexLock {
   Mutex* mutex_;
 };
 
-// Waits with the mutex held by the caller; loop on the condition at the call site, so that the analysis sees its reads.
+// Waits with the mutex held by the caller; loop on the condition at the call site, so that the
+// analysis sees its reads.
 class CondVar {
  public:
   void Wait(Mutex* mutex) EXCLUSIVE_LOCKS_REQUIRED(mutex) {

@@ -1,5 +1,6 @@
-// Expected failures (I/O, network, configuration, a lost peer) are absl::Status, whose codes are gRPC's. A message says
-// what failed, where (path, rank, step) and what to do. Bugs are CHECK (common/base/check.h).
+// Expected failures (I/O, network, configuration, a lost peer) are absl::Status, whose codes are
+// gRPC's. A message says what failed, where (path, rank, step) and what to do. Bugs are CHECK
+// (common/base/check.h).
 #pragma once
 
 #include <string>
@@ -23,7 +24,8 @@ namespace base {
 inline absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 inline std::string_view ToStd(absl::string_view text) { return {text.data(), text.size()}; }
 
-// Makes a Status of `code` from a fmt format: Error(absl::StatusCode::kNotFound, "no file {}", path).
+// Makes a Status of `code` from a fmt format: Error(absl::StatusCode::kNotFound, "no file {}",
+// path).
 template <class... Args>
 Status Error(absl::StatusCode code, fmt::format_string<Args...> format, Args&&... args) {
   return {code, ToAbsl(fmt::format(format, std::forward<Args>(args)...))};
@@ -53,7 +55,8 @@ Status DataLoss(fmt::format_string<Args...> format, Args&&... args) {
   return Error(absl::StatusCode::kDataLoss, format, std::forward<Args>(args)...);
 }
 
-// A Status from errno: "open /x/y: No space left on device". ENOENT, EEXIST, EACCES, ENOSPC map to their codes.
+// A Status from errno: "open /x/y: No space left on device". ENOENT, EEXIST, EACCES, ENOSPC map to
+// their codes.
 Status ErrnoError(int error_number, std::string_view what);
 
 // The same status with "prefix: " before its message; OK stays OK.
@@ -68,14 +71,15 @@ inline std::string Message(const Status& status) { return std::string(ToStd(stat
 #define MT_CONCAT_INNER(a, b) a##b
 #define MT_CONCAT(a, b) MT_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expr)                       \
-  do {                                              \
-    ::absl::Status mt_status_ = (expr);             \
-    if (!mt_status_.ok()) return mt_status_;        \
+#define RETURN_IF_ERROR(expr)                \
+  do {                                       \
+    ::absl::Status mt_status_ = (expr);      \
+    if (!mt_status_.ok()) return mt_status_; \
   } while (false)
 
-#define ASSIGN_OR_RETURN(lhs, expr) MT_ASSIGN_OR_RETURN(MT_CONCAT(mt_statusor_, __LINE__), lhs, expr)
-#define MT_ASSIGN_OR_RETURN(tmp, lhs, expr)  \
-  auto tmp = (expr);                         \
+#define ASSIGN_OR_RETURN(lhs, expr) \
+  MT_ASSIGN_OR_RETURN(MT_CONCAT(mt_statusor_, __LINE__), lhs, expr)
+#define MT_ASSIGN_OR_RETURN(tmp, lhs, expr)      \
+  auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = std::move(tmp).value()

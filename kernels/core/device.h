@@ -1,0 +1,72 @@
+// One device as the engine sees it: memory, streams, events, copies. On the CPU a stream runs each
+// call at once on the calling thread, so that order is trivially kept; on a GPU a call enqueues and
+// returns. Threading: a Stream is used by one thread at a time; Device is thread-safe. Device
+// errors (out of memory, a sticky CUDA error) throw DeviceError.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace mt::kernels {
+
+// A fault of the device that nothing local can recover from; caught once, by the rank's main.
+class DeviceError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+
+class Stream;
+
+// A point in a stream's order.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void Record(Stream& stream) = 0;
+  // Blocks the host until the recorded point is reached. Returns at once if nothing was recorded.
+  virtual void Synchronize() = 0;
+  virtual bool IsDone() = 0;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // Work enqueued after this call waits for `event`.
+  virtual void Wait(Event& event) = 0;
+  // Blocks the host until everything enqueued so far is done.
+  virtual void Synchronize() = 0;
+};
+
+// Memory of a device, 256-byte aligned; freed by the destructor.
+class DeviceBuffer {
+ public:
+  virtual ~DeviceBuffer() = default;
+  virtual void* data() = 0;
+  virtual int64_t bytes() const = 0;
+};
+
+enum class MemoryKind : uint8_t {
+  kDevice,      // plain device memory
+  kPinnedHost,  // host memory that the device can copy from and to asynchronously
+};
+
+enum class StreamPriority : uint8_t { kLow, kHigh };
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceKind kind() const = 0;
+  virtual std::string Describe() const = 0;  // "cpu, 2 threads, OpenBLAS Haswell"
+  virtual std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) = 0;
+  virtual std::unique_ptr<Stream> CreateStream(StreamPriority priority) = 0;
+  virtual std::unique_ptr<Event> CreateEvent() = 0;
+  // Copies in stream order; either side may be host or device memory.
+  virtual void Copy(Stream& stream, void* to, const void* from, int64_t bytes) = 0;
+  // Fills bytes with zero, in stream order.
+  virtual void Zero(Stream& stream, void* to, int64_t bytes) = 0;
+};
+
+}  // namespace mt::kernels

@@ -1,0 +1,34 @@
+// All op families of one device. A Backend is made once per rank; its ops are stateless and
+// thread-safe as long as each call's buffers are the caller's own.
+#pragma once
+
+#include <memory>
+
+#include "kernels/core/device.h"
+#include "kernels/ops/act.h"
+#include "kernels/ops/add_norm.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/embedding.h"
+#include "kernels/ops/linear.h"
+#include "kernels/ops/loss.h"
+#include "kernels/ops/update.h"
+#include "kernels/ops/vector.h"
+
+namespace mt::kernels {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Device& device() = 0;
+  virtual const EmbeddingOps& embedding() const = 0;
+  virtual const AddNormOps& add_norm() const = 0;
+  virtual const LinearOps& linear() const = 0;
+  virtual const ActOps& act() const = 0;
+  virtual const AttentionOps& attention() const = 0;
+  virtual const LossOps& loss() const = 0;
+  virtual const UpdateOps& update() const = 0;
+  virtual const VectorOps& vector() const = 0;
+  virtual const RandomOps& random() const = 0;
+};
+
+}  // namespace mt::kernels

@@ -1,0 +1,81 @@
+// Matrix products of linear layers: y = x w^T + bias with weights stored [n, k] (output features
+// first), as Megatron and PyTorch store them. Fused entries have default bodies over the
+// primitives; backends override what they fuse. Callers always call the fused entry. Legend: T
+// tokens, k inputs, n outputs.
+#pragma once
+
+#include "kernels/core/device.h"
+#include "kernels/core/tensor.h"
+#include "kernels/ops/act.h"
+
+namespace mt::kernels {
+
+struct LinearForwardArgs {
+  Tensor x;     // [T, k]
+  Tensor w;     // [n, k]
+  Tensor bias;  // [n] or absent
+  Tensor y;     // [T, n]
+  Workspace workspace;
+};
+
+struct LinearForwardActArgs {
+  Tensor x;     // [T, k]
+  Tensor w;     // [n, k]
+  Tensor bias;  // [n] or absent
+  ActKind act = ActKind::kGelu;
+  Tensor pre;  // [T, n], kept for backward
+  Tensor y;    // [T, n]
+  Workspace workspace;
+};
+
+struct LinearInputGradArgs {
+  Tensor dy;  // [T, n]
+  Tensor w;   // [n, k]
+  Tensor dx;  // [T, k]
+  Workspace workspace;
+};
+
+struct LinearInputGradActArgs {
+  Tensor dy;   // [T, n]
+  Tensor w;    // [n, k]
+  Tensor pre;  // [T, k]: input of the activation whose output was this product's x
+  ActKind act = ActKind::kGelu;
+  Tensor dpre;  // [T, k]
+  Workspace workspace;
+};
+
+struct LinearWeightGradArgs {
+  Tensor dy;  // [T, n]
+  Tensor x;   // [T, k]
+  GradMode mode = GradMode::kOverwrite;
+  Tensor dw;     // accumulator type [n, k]
+  Tensor dbias;  // accumulator type [n]: column sums of dy; or absent
+  Workspace workspace;
+};
+
+class LinearOps {
+ public:
+  explicit LinearOps(const ActOps* act) : act_(act) {}
+  virtual ~LinearOps() = default;
+  virtual int64_t WorkspaceBytes(const LinearForwardArgs&) const { return 0; }
+  virtual int64_t WorkspaceBytes(const LinearForwardActArgs& args) const;
+  virtual int64_t WorkspaceBytes(const LinearInputGradArgs&) const { return 0; }
+  virtual int64_t WorkspaceBytes(const LinearInputGradActArgs& args) const;
+  virtual int64_t WorkspaceBytes(const LinearWeightGradArgs&) const { return 0; }
+
+  virtual void Forward(Stream& stream, const LinearForwardArgs& args) const = 0;
+  // Default: Forward into pre, then Act.
+  virtual void ForwardAct(Stream& stream, const LinearForwardActArgs& args) const;
+  virtual void InputGrad(Stream& stream, const LinearInputGradArgs& args) const = 0;
+  // Default: InputGrad into dpre, then ActGrad in place.
+  virtual void InputGradAct(Stream& stream, const LinearInputGradActArgs& args) const;
+  virtual void WeightGrad(Stream& stream, const LinearWeightGradArgs& args) const = 0;
+
+ protected:
+  const ActOps* act() const { return act_; }
+
+ private:
+  const ActOps* act_;
+};
+
+}  // namespace mt::kernels
