@@ -1,0 +1,83 @@
+// What follows from a completed job (CompleteJob returned no fault): sizes of the model, batch arithmetic, the learning-rate
+// schedule's lengths, floating-point operations. Functions, not fields, so that nothing can disagree. Pure.
+//   V vocabulary  h hidden size  S sequence length  G global batch size  L layers
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megatrain::v1 {
+class JobSpec;
+class Model;
+}  // namespace megatrain::v1
+
+namespace mt::spec {
+
+using megatrain::v1::JobSpec;
+using megatrain::v1::Model;
+
+// --- Model. Unset kv_heads, head_dim, ffn_size and max_positions follow megatron-compat's 2.12.
+int64_t HeadDim(const Model& model);
+int64_t KvHeads(const Model& model);
+int64_t FfnSize(const Model& model);
+int64_t MaxPositions(const Model& model);
+bool IsGated(const Model& model);
+// Unpadded, trainable; the tied embedding counts once.
+int64_t ParameterCount(const Model& model);
+// V rounded up to vocab_divisible_by * tensor (Megatron's --make-vocab-size-divisible-by).
+int64_t PaddedVocab(const Model& model, int64_t tensor);
+int64_t PaddedVocab(const JobSpec& job);
+
+// Floating-point operations of forward and backward over one sample of S tokens, causal attention counted by half, nothing
+// counted for recomputation: 6 S h L (m ffn + q + 2k) + 6 S L q h + 6 S h V + 6 L q S^2, with `vocab` as V.
+double FlopsPerSample(const Model& model, int64_t vocab);
+// With the unpadded vocabulary: one figure for a model in every layout.
+double ModelFlopsPerToken(const JobSpec& job);
+double ModelFlopsPerStep(const JobSpec& job);
+// With the padded vocabulary, as Megatron counts.
+double MegatronFlopsPerToken(const JobSpec& job);
+double MegatronFlopsPerStep(const JobSpec& job);
+
+// --- Layout.
+// tensor * pipeline * context * data.
+int64_t WorldSize(const JobSpec& job);
+// Microbatches of one replica per step: G / (micro_batch_size * data).
+int64_t MicrobatchesPerStep(const JobSpec& job);
+int64_t TokensPerStep(const JobSpec& job);
+
+// --- Length. Whole steps only: train_samples gives samples / G and train_tokens (tokens / S) / G, both rounded down, so a
+// run never takes more than was asked for. At least 1 for a completed job.
+int64_t TotalIterations(const JobSpec& job);
+// TotalIterations * G: what a run consumes.
+int64_t TotalSamples(const JobSpec& job);
+
+// --- Learning rate, counted in samples as the schedule's counter is. A count is in the unit of the run's length
+// (iterations * G, samples, tokens / S); a percentage is of TotalSamples; both rounded down.
+int64_t WarmupSamples(const JobSpec& job);
+int64_t DecaySamples(const JobSpec& job);
+
+// --- Data.
+struct DataSource {
+  double weight;       // 1 where none was given
+  std::string prefix;  // below data_root
+};
+enum class Split { kTrain = 0, kValid = 1, kTest = 2 };
+// The three shares of data.split, padded with 0; their sum is above 0.
+std::vector<double> SplitShares(const JobSpec& job);
+// Members of data.path where it is given, else of data.train, valid or test. Empty: no such data.
+std::vector<DataSource> DataSources(const JobSpec& job, Split split);
+uint64_t DataSeed(const JobSpec& job);
+
+// --- Checkpoints. The directory below checkpoint_root; "" when the job saves none.
+std::string CheckpointDirectory(const JobSpec& job);
+
+// --- Placement. First and last port of placement.ports; none: ephemeral.
+struct PortRange {
+  uint16_t first;
+  uint16_t last;
+};
+std::optional<PortRange> Ports(const JobSpec& job);
+
+}  // namespace mt::spec
