@@ -1,0 +1,37 @@
+// A whole file mapped read-only. The mapping outlives the descriptor; its size is the file's at
+// Open, so users check every offset against size() before they read. Immutable, so safe to read
+// from many threads.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/base/status.h"
+
+namespace mt::data {
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  // Errors: errno of open or mmap with the path; kInvalidArgument for anything but a regular file.
+  static StatusOr<MappedFile> Open(const std::string& path);
+
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  std::string_view view() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace mt::data
