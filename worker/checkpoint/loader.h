@@ -1,0 +1,44 @@
+// Loads slices of a checkpoint's tensors into memory, whatever layout saved them: a wanted slice is
+// put together from all stored slices that overlap it, and every stored slice that is read is
+// checked against its digest. Blocking; any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/core/dtype.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/manifest.h"
+
+namespace mt::checkpoint {
+
+struct SliceToLoad {
+  std::string key;
+  kernels::DType dtype = kernels::DType::kF32;  // must be the stored type
+  std::vector<int64_t> global_shape;            // must be the stored shape
+  std::vector<int64_t> offset;
+  std::vector<int64_t> shape;
+  void* data = nullptr;  // host memory, contiguous
+};
+
+struct LoadArgs {
+  std::string directory;
+  CheckpointId id;
+  const Manifest* manifest = nullptr;
+  std::vector<SliceToLoad> slices;
+  std::function<void(int64_t bytes)> progress;  // may be empty
+};
+
+// kNotFound: no such tensor; kFailedPrecondition: another shape or type (names both); kDataLoss:
+// damaged bytes (names file and tensor). Destinations are undefined after an error.
+Status LoadTensors(const LoadArgs& args);
+
+// Whether a run of the job `current_json` may go on from this manifest: model, data order, global
+// batch, seeds and run length must be the same. kFailedPrecondition lists every difference as
+// "field: checkpoint has A, job has B".
+Status CheckSameRun(const Manifest& manifest, const std::string& current_json);
+
+}  // namespace mt::checkpoint

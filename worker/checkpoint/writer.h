@@ -1,0 +1,63 @@
+// Saves a checkpoint: every rank writes one safetensors file with the slices it owns, rank 0 writes
+// the manifest last and renames the folder. Until the rename the checkpoint does not exist; after
+// it, it survives power loss. Collective: all ranks of `group` call it with the same id and get the
+// same status. Blocking.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/core/device.h"
+#include "kernels/core/dtype.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/manifest.h"
+#include "worker/comm/process_group.h"
+
+namespace mt::checkpoint {
+
+// A slice that this rank writes. The slices of all ranks must cover each tensor exactly once
+// (checked before the commit).
+struct SliceToSave {
+  std::string key;  // "weights/layers.0.ffn.up.weight"
+  kernels::DType dtype = kernels::DType::kF32;
+  std::vector<int64_t> global_shape;
+  std::vector<int64_t> offset;  // same rank as shape
+  std::vector<int64_t> shape;
+  const void* data = nullptr;  // host memory, contiguous
+};
+
+struct SaveArgs {
+  std::string directory;  // of the job; made if missing
+  // step, epoch, job, spec, scalars, facts: filled in by the caller on every rank; tensors stays
+  // empty.
+  Manifest manifest;
+  std::vector<SliceToSave> slices;
+  comm::ProcessGroup* group = nullptr;          // all ranks of the job; nullptr: one rank
+  kernels::Stream* stream = nullptr;            // with group
+  std::function<void(int64_t bytes)> progress;  // called as bytes reach the disk; may be empty
+  // Test seam: called with the name of each point passed ("begin", "folder", "shard", "gathered",
+  // "manifest", "renamed"); an error is treated as a failure there. May be empty.
+  std::function<Status(std::string_view point)> failpoint;
+};
+
+struct SaveResult {
+  std::string path;    // of the folder
+  int64_t bytes = 0;   // of all ranks' files and the manifest
+  double seconds = 0;  // as this rank saw it
+};
+
+// Errors (the same on all ranks, naming the rank it happened on): kResourceExhausted (disk full),
+// kAlreadyExists (this step and epoch are saved already), I/O, and the group's own. The unfinished
+// folder is removed where that is possible.
+StatusOr<SaveResult> SaveCheckpoint(const SaveArgs& args);
+
+// Removes all but the `keep_last` newest complete checkpoints (never fewer than two) and every
+// unfinished folder of an epoch below `epoch`. One rank calls it. Returns the folders removed.
+StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory, int64_t keep_last,
+                                                    int64_t epoch);
+
+}  // namespace mt::checkpoint
