@@ -36,7 +36,7 @@ inline constexpr int64_t kWholeSplit = -1;
 // Mock validation "over the whole split" has this many samples.
 inline constexpr int64_t kMockWholeSplitSamples = 64;
 
-// A split without n, or without sequences, is null.
+// A split without n is null.
 struct DataSource {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> valid;
@@ -45,6 +45,8 @@ struct DataSource {
   std::vector<IndexRecord> Records() const;
 };
 
+// kInvalidArgument where the arguments contradict each other, or a split that is asked for is
+// empty.
 StatusOr<DataSource> OpenDataSource(const DataSourceArgs& args);
 
 // Samples Megatron asks for in validation: (train_iters / eval_interval + 1) x eval_iters x global

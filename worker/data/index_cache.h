@@ -13,8 +13,9 @@
 
 namespace mt::data {
 
-// Loads the index from `cache_dir`, or builds it and leaves it there. Empty `cache_dir`: in memory.
-// Blocking, any thread. Errors: those of PlanIndex; I/O on the cache with its path and what to do.
+// Loads the index from `cache_dir`, or builds it and leaves it there. Empty `cache_dir`, or one
+// that cannot be written (logged as a warning): the index stays in memory. Blocking; any thread.
+// Errors are those of PlanIndex.
 StatusOr<std::unique_ptr<SampleIndex>> LoadOrBuildIndex(const IndexedDataset& data,
                                                         const IndexRequest& request,
                                                         const std::string& cache_dir);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,12 +29,17 @@ class IndexedDataset {
   int64_t num_sequences() const { return num_sequences_; }
   int64_t num_documents() const { return num_document_entries_ - 1; }
   int64_t num_tokens() const { return num_tokens_; }
+  int64_t bin_bytes() const { return static_cast<int64_t>(bin_.size()); }
   int32_t max_length() const { return max_length_; }
   // XXH3-128 of the .idx file, 32 hex digits: what checkpoints compare.
   const std::string& idx_digest() const { return idx_digest_; }
 
   // Tokens in a sequence, 0 <= sequence < num_sequences().
-  int32_t length(int64_t sequence) const;
+  int32_t length(int64_t sequence) const {
+    int32_t value;
+    std::memcpy(&value, lengths_ + sequence * int64_t{sizeof(value)}, sizeof(value));
+    return value;
+  }
   // First sequence of a document; document == num_documents() gives num_sequences().
   int64_t document_begin(int64_t document) const;
   // Sum of the lengths of sequences [begin, end).

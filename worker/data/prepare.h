@@ -8,18 +8,11 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "worker/data/document_scanner.h"
 #include "worker/data/token_type.h"
 #include "worker/data/tokenizer.h"
 
 namespace mt::data {
-
-// Where documents begin and end in the input.
-enum class DocumentRule {
-  kWholeFile,  // one document per file
-  kSeparator,  // records between lines that equal PrepareArgs::separator; empty records are dropped
-  kJsonLines,  // one JSON object per line, the text is the string under PrepareArgs::jsonl_key;
-               // blank lines are skipped
-};
 
 struct PrepareProgress {
   int64_t bytes_done = 0;

@@ -19,7 +19,7 @@ class Tokenizer {
   virtual std::string_view name() const = 0;
   virtual int64_t vocab_size() const = 0;  // unpadded; ids are below it
   virtual int32_t eod() const = 0;         // end of document
-  // Appends the ids of `text`. EOD is never produced by text.
+  // Appends the ids of `text`.
   virtual Status Encode(std::string_view text, std::vector<int32_t>* ids) const = 0;
   // Ids outside [0, vocab_size): kInvalidArgument. EOD decodes to "<eod>".
   virtual StatusOr<std::string> Decode(std::span<const int32_t> ids) const = 0;

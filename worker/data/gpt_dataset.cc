@@ -1,0 +1,65 @@
+#include "worker/data/gpt_dataset.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "worker/data/index_cache.h"
+
+namespace mt::data {
+
+StatusOr<std::unique_ptr<GptDataset>> GptDataset::Create(Args args) {
+  CHECK(args.data != nullptr && args.vocab_size > 0);
+  StatusOr<std::unique_ptr<SampleIndex>> index =
+      LoadOrBuildIndex(*args.data, args.request, args.cache_dir);
+  if (!index.ok()) {
+    return base::Annotate(index.status(),
+                          fmt::format("{} data of {}", Name(args.split_name), args.data->prefix()));
+  }
+  return std::unique_ptr<GptDataset>(new GptDataset(std::move(args), std::move(index).value()));
+}
+
+GptDataset::GptDataset(Args args, std::unique_ptr<SampleIndex> index)
+    : args_(std::move(args)), index_(std::move(index)) {
+  const IndexPlan& plan = index_->plan();
+  record_ = {.split_name = std::string(Name(args_.split_name)),
+             .source = args_.data->prefix(),
+             .samples_asked = args_.request.samples_asked,
+             .epochs = plan.epochs,
+             .separate_last_epoch = plan.separate_last_epoch,
+             .seed = args_.request.seed,
+             .seq_length = args_.request.seq_length,
+             .split = args_.split_text,
+             .samples_built = plan.samples,
+             .idx_digest = args_.data->idx_digest()};
+}
+
+Status GptDataset::Read(int64_t sample, std::span<int32_t> tokens, std::span<float> weights) const {
+  CHECK_EQ(static_cast<int64_t>(tokens.size()), seq_length() + 1);
+  CHECK_EQ(static_cast<int64_t>(weights.size()), seq_length());
+  const int64_t row = index_->shuffled(sample);
+  const SampleStart begin = index_->start(row);
+  const SampleStart end = index_->start(row + 1);  // its token is this sample's last label
+  int64_t filled = 0;
+  for (int64_t position = begin.position; position <= end.position; ++position) {
+    const int64_t sequence = index_->document(position);
+    const int64_t from = position == begin.position ? begin.offset : 0;
+    const int64_t length = args_.data->length(sequence);
+    const int64_t to = position == end.position ? std::min(end.offset + 1, length) : length;
+    const int64_t count = std::max<int64_t>(to - from, 0);
+    CHECK_LE(filled + count, seq_length() + 1) << "sample " << sample;
+    RETURN_IF_ERROR(
+        args_.data->Read(sequence, from, args_.vocab_size,
+                         tokens.subspan(static_cast<size_t>(filled), static_cast<size_t>(count))));
+    filled += count;
+  }
+  CHECK(filled == seq_length() + 1 || args_.request.keep_partial) << "sample " << sample;
+  // Only the last sample of a kept partial epoch is shorter.
+  std::fill(tokens.begin() + filled, tokens.end(), 0);
+  const int64_t labels = std::max<int64_t>(filled - 1, 0);
+  std::fill(weights.begin(), weights.begin() + labels, 1.0F);
+  std::fill(weights.begin() + labels, weights.end(), 0.0F);
+  return OkStatus();
+}
+
+}  // namespace mt::data

@@ -1,0 +1,224 @@
+#include "worker/data/indexed_dataset.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "common/base/check.h"
+#include "common/base/ids.h"
+
+namespace mt::data {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the formats are little-endian");
+
+constexpr std::array<unsigned char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
+constexpr uint64_t kVersion = 1;
+constexpr int64_t kHeaderBytes = 34;
+constexpr std::string_view kMakeAgain =
+    "make the data set again with `mtctl data prepare`, or copy it anew";
+
+template <class T>
+T LoadAt(const std::byte* base, int64_t index) {
+  T value;
+  std::memcpy(&value, base + index * int64_t{sizeof(T)}, sizeof(T));
+  return value;
+}
+
+StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix) {
+  StatusOr<MappedFile> file = MappedFile::Open(path);
+  if (file.ok() || file.status().code() != absl::StatusCode::kNotFound) return file;
+  return base::NotFound(
+      "{}: no such file; a data set is a pair {}.bin and {}.idx: check the path (without the "
+      "ending), or make one with `mtctl data prepare`",
+      path, prefix, prefix);
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const IndexedDataset>> IndexedDataset::Open(const std::string& prefix) {
+  std::shared_ptr<IndexedDataset> data(new IndexedDataset);
+  data->prefix_ = prefix;
+  data->idx_path_ = prefix + ".idx";
+  data->bin_path_ = prefix + ".bin";
+  ASSIGN_OR_RETURN(data->idx_, OpenPart(data->idx_path_, prefix));
+  ASSIGN_OR_RETURN(data->bin_, OpenPart(data->bin_path_, prefix));
+  RETURN_IF_ERROR(data->ParseHeader());
+  RETURN_IF_ERROR(data->CheckSequences());
+  RETURN_IF_ERROR(data->CheckDocuments());
+  data->idx_digest_ = base::Hash128Hex(data->idx_.view());
+  return std::shared_ptr<const IndexedDataset>(std::move(data));
+}
+
+Status IndexedDataset::ParseHeader() {
+  const std::byte* header = idx_.data();
+  const int64_t size = static_cast<int64_t>(idx_.size());
+  if (size < kHeaderBytes) {
+    return base::DataLoss("{}: {} bytes, shorter than its header of {}: truncated; {}", idx_path_,
+                          size, kHeaderBytes, kMakeAgain);
+  }
+  if (std::memcmp(header, kMagic.data(), kMagic.size()) != 0) {
+    return base::InvalidArgument("{}: not a Megatron .idx file (it does not begin with MMIDIDX)",
+                                 idx_path_);
+  }
+  if (const auto version = LoadAt<uint64_t>(header + 9, 0); version != kVersion) {
+    return base::InvalidArgument("{}: .idx version {}, this program reads version {}", idx_path_,
+                                 version, kVersion);
+  }
+  const auto code = LoadAt<uint8_t>(header + 17, 0);
+  token_type_ = static_cast<TokenType>(code);
+  if (SizeOf(token_type_) == 0) {
+    return base::InvalidArgument(
+        "{}: token type code {} is not an integer type (1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16); "
+        "write the token ids as integers",
+        idx_path_, code);
+  }
+  const auto n = LoadAt<uint64_t>(header + 18, 0);
+  const auto d = LoadAt<uint64_t>(header + 26, 0);
+  // Bounds first, so that the product below cannot overflow.
+  const uint64_t most = static_cast<uint64_t>(size);
+  if (n > most / 12 || d > most / 8 ||
+      size != kHeaderBytes + static_cast<int64_t>(12 * n + 8 * d)) {
+    if (n <= most / 12 && d <= most / 8 &&
+        size == kHeaderBytes + static_cast<int64_t>(13 * n + 8 * d)) {
+      return base::InvalidArgument(
+          "{}: holds a mode per sequence (multimodal data), which GPT "
+          "training does not read; make a text-only data set",
+          idx_path_);
+    }
+    return base::DataLoss(
+        "{}: {} bytes do not fit its header ({} sequences, {} document entries: 34 + 12 N + 8 D "
+        "bytes): truncated or damaged; {}",
+        idx_path_, size, n, d, kMakeAgain);
+  }
+  if (d == 0) {
+    return base::DataLoss("{}: the document array is empty; {}", idx_path_, kMakeAgain);
+  }
+  num_sequences_ = static_cast<int64_t>(n);
+  num_document_entries_ = static_cast<int64_t>(d);
+  lengths_ = header + kHeaderBytes;
+  offsets_ = lengths_ + 4 * num_sequences_;
+  documents_ = offsets_ + 8 * num_sequences_;
+  return OkStatus();
+}
+
+Status IndexedDataset::CheckSequences() {
+  const int64_t token_bytes = SizeOf(token_type_);
+  const int64_t bin_bytes = static_cast<int64_t>(bin_.size());
+  int64_t previous_end = 0;
+  for (int64_t i = 0; i < num_sequences_; ++i) {
+    const int32_t tokens = length(i);
+    const int64_t begin = byte_offset(i);
+    if (tokens < 0 || begin < previous_end || begin % token_bytes != 0) {
+      return base::DataLoss(
+          "{}: sequence {} ({} tokens at byte {} of the .bin, {} bytes each, the one before ends "
+          "at {}) is impossible: damaged; {}",
+          idx_path_, i, tokens, begin, token_bytes, previous_end, kMakeAgain);
+    }
+    const int64_t bytes = tokens * token_bytes;
+    if (begin > bin_bytes || bytes > bin_bytes - begin) {
+      return base::DataLoss(
+          "{}: {} bytes, but sequence {} of the .idx lies at bytes {} to {}: truncated, or the two "
+          "files do not belong together; {}",
+          bin_path_, bin_bytes, i, begin,
+          static_cast<uint64_t>(begin) + static_cast<uint64_t>(bytes), kMakeAgain);
+    }
+    previous_end = begin + bytes;
+    num_tokens_ += tokens;
+    max_length_ = std::max(max_length_, tokens);
+  }
+  return OkStatus();
+}
+
+Status IndexedDataset::CheckDocuments() const {
+  int64_t previous = 0;
+  for (int64_t d = 0; d < num_document_entries_; ++d) {
+    const int64_t first = document_begin(d);
+    if (first < previous || first > num_sequences_ || (d == 0 && first != 0)) {
+      return base::DataLoss(
+          "{}: document {} starts at sequence {} (the one before at {}, {} sequences in all): "
+          "damaged; {}",
+          idx_path_, d, first, previous, num_sequences_, kMakeAgain);
+    }
+    previous = first;
+  }
+  if (previous != num_sequences_) {
+    return base::DataLoss(
+        "{}: the last document entry is {}, it must be the number of sequences, {}: damaged; {}",
+        idx_path_, previous, num_sequences_, kMakeAgain);
+  }
+  return OkStatus();
+}
+
+int64_t IndexedDataset::document_begin(int64_t document) const {
+  return LoadAt<int64_t>(documents_, document);
+}
+
+int64_t IndexedDataset::byte_offset(int64_t sequence) const {
+  return LoadAt<int64_t>(offsets_, sequence);
+}
+
+int64_t IndexedDataset::CountTokens(int64_t begin, int64_t end) const {
+  int64_t sum = 0;
+  for (int64_t i = begin; i < end; ++i) sum += length(i);
+  return sum;
+}
+
+template <class T>
+Status IndexedDataset::Widen(const std::byte* source, int64_t vocab_size,
+                             std::span<int32_t> out) const {
+  const int64_t limit =
+      std::min<int64_t>(vocab_size, int64_t{std::numeric_limits<int32_t>::max()} + 1);
+  bool all_inside = true;  // without a branch per token, so that the loop vectorises
+  for (size_t i = 0; i < out.size(); ++i) {
+    T token;
+    std::memcpy(&token, source + i * sizeof(T), sizeof(T));
+    const int64_t id = token;
+    all_inside &= (id >= 0) & (id < limit);
+    out[i] = static_cast<int32_t>(token);
+  }
+  if (all_inside) return OkStatus();
+  for (size_t i = 0; i < out.size(); ++i) {
+    T token;
+    std::memcpy(&token, source + i * sizeof(T), sizeof(T));
+    const int64_t id = token;
+    if (id >= 0 && id < limit) continue;
+    const int64_t at = (source - bin_.data()) / int64_t{sizeof(T)} + static_cast<int64_t>(i);
+    return base::InvalidArgument(
+        "{}: token {} has id {}, outside the vocabulary of {}; the data set was made with another "
+        "tokenizer, or model.vocab_size is too small",
+        bin_path_, at, id, vocab_size);
+  }
+  return OkStatus();
+}
+
+Status IndexedDataset::Read(int64_t sequence, int64_t offset, int64_t vocab_size,
+                            std::span<int32_t> out) const {
+  CHECK(sequence >= 0 && sequence < num_sequences_) << "sequence " << sequence;
+  const int64_t count = static_cast<int64_t>(out.size());
+  CHECK(offset >= 0 && offset + count <= length(sequence))
+      << count << " tokens from " << offset << " on, of " << length(sequence);
+  const std::byte* source = bin_.data() + byte_offset(sequence) + offset * SizeOf(token_type_);
+  switch (token_type_) {
+    case TokenType::kU8:
+      return Widen<uint8_t>(source, vocab_size, out);
+    case TokenType::kI8:
+      return Widen<int8_t>(source, vocab_size, out);
+    case TokenType::kI16:
+      return Widen<int16_t>(source, vocab_size, out);
+    case TokenType::kU16:
+      return Widen<uint16_t>(source, vocab_size, out);
+    case TokenType::kI32:
+      return Widen<int32_t>(source, vocab_size, out);
+    case TokenType::kI64:
+      return Widen<int64_t>(source, vocab_size, out);
+    case TokenType::kF64:
+    case TokenType::kF32:
+      break;
+  }
+  CHECK(false) << "token type " << Name(token_type_) << " passed Open";
+  return OkStatus();
+}
+
+}  // namespace mt::data

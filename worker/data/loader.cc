@@ -1,0 +1,153 @@
+#include "worker/data/loader.h"
+
+#include <algorithm>
+#include <pthread.h>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+
+namespace mt::data {
+namespace {
+
+// Copies one sample into column i of the [s, b] arrays.
+void PlaceSample(std::span<const int32_t> tokens, std::span<const float> weights, size_t i,
+                 Microbatch* batch) {
+  const size_t b = static_cast<size_t>(batch->b);
+  for (size_t t = 0; t < weights.size(); ++t) {
+    batch->tokens[t * b + i] = tokens[t];
+    batch->labels[t * b + i] = tokens[t + 1];
+    batch->weights[t * b + i] = weights[t];
+    batch->weight_sum += static_cast<double>(weights[t]);
+  }
+}
+
+int64_t CountMicrobatches(const Loader::Args& args) {
+  const int64_t samples = args.end_sample - args.first_sample;
+  const int64_t round = args.micro_batch_size * args.dp_size;
+  return args.pad_last ? base::CeilDiv(samples, round) : samples / round;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Loader>> Loader::Create(Args args) {
+  CHECK(args.dataset != nullptr);
+  CHECK(args.micro_batch_size > 0 && args.prefetch > 0 && args.threads > 0);
+  CHECK(args.dp_rank >= 0 && args.dp_rank < args.dp_size);
+  const int64_t available = args.dataset->num_samples();
+  if (args.end_sample < 0) args.end_sample = available;
+  if (args.first_sample < 0 || args.first_sample > args.end_sample || args.end_sample > available) {
+    return base::InvalidArgument(
+        "{} data of {}: samples {} to {} were asked for, it has {}; train on more data or shorten "
+        "the run",
+        args.dataset->record().split_name, args.dataset->record().source, args.first_sample,
+        args.end_sample, available);
+  }
+  std::unique_ptr<Loader> loader(new Loader(std::move(args)));
+  for (int i = 0; i < loader->args_.threads; ++i) {
+    loader->threads_.emplace_back([self = loader.get(), i] { self->Run(i); });
+  }
+  return loader;
+}
+
+Loader::Loader(Args args)
+    : args_(std::move(args)),
+      num_microbatches_(CountMicrobatches(args_)),
+      slots_(static_cast<size_t>(args_.prefetch)) {}
+
+Loader::~Loader() {
+  {
+    const base::MutexLock lock(&mu_);
+    stop_ = true;
+    work_.NotifyAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Loader::Slot& Loader::slot(int64_t m) {
+  return slots_[static_cast<size_t>(m % static_cast<int64_t>(slots_.size()))];
+}
+
+void Loader::Run(int thread_idx) {
+  ::pthread_setname_np(::pthread_self(), fmt::format("mt-data-{}", thread_idx).c_str());
+  for (;;) {
+    int64_t m = 0;
+    {
+      const base::MutexLock lock(&mu_);
+      while (!stop_ && next_to_load_ < num_microbatches_ &&
+             next_to_load_ >= next_to_return_ + args_.prefetch) {
+        work_.Wait(&mu_);
+      }
+      if (stop_ || next_to_load_ >= num_microbatches_) return;
+      m = next_to_load_++;
+    }
+    StatusOr<Microbatch> batch = Load(m);
+    const base::MutexLock lock(&mu_);
+    Slot& target = slot(m);
+    target.status = batch.status();
+    if (batch.ok()) target.batch = std::move(batch).value();
+    target.ready = true;
+    done_.NotifyAll();
+  }
+}
+
+StatusOr<Microbatch> Loader::Load(int64_t m) const {
+  const int64_t s = args_.dataset->seq_length();
+  const int64_t b = args_.micro_batch_size;
+  Microbatch batch;
+  batch.s = s;
+  batch.b = b;
+  const size_t count = static_cast<size_t>(s * b);
+  batch.tokens.assign(count, 0);
+  batch.labels.assign(count, 0);
+  batch.weights.assign(count, 0.0F);
+  batch.samples.assign(static_cast<size_t>(b), -1);
+  std::vector<int32_t> tokens(static_cast<size_t>(s + 1));
+  std::vector<float> weights(static_cast<size_t>(s));
+  const int64_t first = args_.first_sample + (m * args_.dp_size + args_.dp_rank) * b;
+  for (int64_t i = 0; i < b && first + i < args_.end_sample; ++i) {
+    RETURN_IF_ERROR(args_.dataset->Read(first + i, tokens, weights));
+    batch.samples[static_cast<size_t>(i)] = first + i;
+    PlaceSample(tokens, weights, static_cast<size_t>(i), &batch);
+  }
+  SortTokens(&batch);
+  return batch;
+}
+
+StatusOr<Microbatch> Loader::Next() {
+  const auto deadline = std::chrono::steady_clock::now() + args_.timeout;
+  const base::MutexLock lock(&mu_);
+  if (!failed_.ok()) return failed_;
+  if (next_to_return_ == num_microbatches_) {
+    return base::Error(absl::StatusCode::kOutOfRange,
+                       "{} data of {}: all {} microbatches up to sample {} were read",
+                       args_.dataset->record().split_name, args_.dataset->record().source,
+                       num_microbatches_, args_.end_sample);
+  }
+  Slot& next = slot(next_to_return_);
+  while (!next.ready) {
+    if (!done_.WaitUntil(&mu_, deadline) && !next.ready) {
+      return base::Error(absl::StatusCode::kDeadlineExceeded,
+                         "{} data of {}: microbatch {} was not read within {} s; its storage may "
+                         "hang",
+                         args_.dataset->record().split_name, args_.dataset->record().source,
+                         next_to_return_, std::chrono::duration<double>(args_.timeout).count());
+    }
+  }
+  if (!next.status.ok()) {
+    failed_ = next.status;
+    return failed_;
+  }
+  next.ready = false;
+  ++next_to_return_;
+  work_.NotifyAll();
+  return std::move(next.batch);
+}
+
+int64_t Loader::consumed_samples() const {
+  const base::MutexLock lock(&mu_);
+  const int64_t round = args_.micro_batch_size * args_.dp_size;
+  return std::min(args_.end_sample, args_.first_sample + next_to_return_ * round);
+}
+
+}  // namespace mt::data

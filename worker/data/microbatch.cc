@@ -1,0 +1,33 @@
+#include "worker/data/microbatch.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+
+namespace mt::data {
+
+void SortTokens(Microbatch* batch) {
+  const size_t count = batch->tokens.size();
+  // (id, index) in one word: an ordinary sort is stable then.
+  std::vector<uint64_t> keys(count);
+  for (size_t i = 0; i < count; ++i) {
+    CHECK_GE(batch->tokens[i], 0);
+    keys[i] = (static_cast<uint64_t>(batch->tokens[i]) << 32) | i;
+  }
+  std::sort(keys.begin(), keys.end());
+  batch->order.resize(count);
+  batch->segment_token.clear();
+  batch->segment_start.clear();
+  for (size_t i = 0; i < count; ++i) {
+    batch->order[i] = static_cast<int32_t>(keys[i] & 0xFFFFFFFFU);
+    const int32_t token = static_cast<int32_t>(keys[i] >> 32);
+    if (batch->segment_token.empty() || batch->segment_token.back() != token) {
+      batch->segment_token.push_back(token);
+      batch->segment_start.push_back(static_cast<int32_t>(i));
+    }
+  }
+  batch->segment_start.push_back(base::CheckedCast<int32_t>(count));
+}
+
+}  // namespace mt::data
