@@ -31,14 +31,15 @@ Status ScanRecords(std::string_view text, std::string_view separator,
     if (end == begin) return OkStatus();
     return visit({static_cast<int64_t>(begin), static_cast<int64_t>(end - begin), first_line});
   };
-  RETURN_IF_ERROR(ForEachLine(
-      text, [&](size_t at, size_t next, std::string_view line, int64_t number) -> Status {
-        if (line != separator) return OkStatus();
-        RETURN_IF_ERROR(record(at));
-        begin = next;
-        first_line = number + 1;
-        return OkStatus();
-      }));
+  const auto line_visit = [&](size_t at, size_t next, std::string_view line,
+                              int64_t number) -> Status {
+    if (line != separator) return OkStatus();
+    RETURN_IF_ERROR(record(at));
+    begin = next;
+    first_line = number + 1;
+    return OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachLine(text, line_visit));
   return record(text.size());
 }
 

@@ -121,13 +121,13 @@ Status EncodeInOrder(const PrepareArgs& args, Encoder* encoder) {
   for (size_t file = 0; file < args.inputs.size(); ++file) {
     ASSIGN_OR_RETURN(const MappedFile mapped, MappedFile::Open(args.inputs[file]));
     const std::string_view text = mapped.view();
-    RETURN_IF_ERROR(
-        ScanDocuments(text, args.rule, args.separator, [&](const DocumentSpan& span) -> Status {
-          RETURN_IF_ERROR(encoder->AddDocument(
-              file, text.substr(static_cast<size_t>(span.offset), static_cast<size_t>(span.bytes)),
-              span));
-          return encoder->Report(false);
-        }));
+    const auto encode = [&](const DocumentSpan& span) -> Status {
+      const size_t offset = static_cast<size_t>(span.offset);
+      const size_t bytes = static_cast<size_t>(span.bytes);
+      RETURN_IF_ERROR(encoder->AddDocument(file, text.substr(offset, bytes), span));
+      return encoder->Report(false);
+    };
+    RETURN_IF_ERROR(ScanDocuments(text, args.rule, args.separator, encode));
   }
   return OkStatus();
 }
@@ -142,11 +142,11 @@ Status EncodeShuffled(const PrepareArgs& args, Encoder* encoder) {
   std::vector<Found> found;
   for (size_t file = 0; file < args.inputs.size(); ++file) {
     ASSIGN_OR_RETURN(const std::string_view text, inputs.Text(file));
-    RETURN_IF_ERROR(
-        ScanDocuments(text, args.rule, args.separator, [&](const DocumentSpan& span) -> Status {
-          found.push_back({file, span});
-          return OkStatus();
-        }));
+    const auto remember = [&](const DocumentSpan& span) -> Status {
+      found.push_back({file, span});
+      return OkStatus();
+    };
+    RETURN_IF_ERROR(ScanDocuments(text, args.rule, args.separator, remember));
   }
   std::vector<int64_t> order(found.size());
   std::iota(order.begin(), order.end(), int64_t{0});
