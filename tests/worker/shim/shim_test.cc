@@ -1,0 +1,225 @@
+// Runs the real mt-shim around small shell programs: what it records, what it ends, what it leaves.
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <spawn.h>
+#include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "common/base/ids.h"
+
+namespace mt::shim {
+namespace {
+
+using nlohmann::json;
+
+class ShimTest : public testing::Test {
+ protected:
+  ShimTest() {
+    char pattern[] = "/tmp/mt-shim-test-XXXXXX";
+    dir_ = mkdtemp(pattern);
+  }
+  ~ShimTest() override {
+    stop_pipe_.Reset();
+    if (shim_ > 0) Wait();
+    std::filesystem::remove_all(dir_);
+  }
+
+  std::string Path(const std::string& name) const { return dir_ + "/" + name; }
+
+  // Starts the shim around `program`; the test holds the write end of its pipe, as the agent does.
+  void Start(std::vector<std::string> program, const std::string& grace_ms = "60000",
+             std::string log = "") {
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    stop_pipe_.Reset(ends[1]);
+    const base::Fd read_end(ends[0]);
+    if (log.empty()) log = Path("rank.log");
+    std::vector<std::string> args = {
+        MT_SHIM_BINARY, "--dir",   dir_, "--log",  log, "--stop-fd", "9", "--job",
+        "job-1",        "--epoch", "4",  "--rank", "2", "--slot",    "1", "--grace-ms",
+        grace_ms,       "--"};
+    args.insert(args.end(), program.begin(), program.end());
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, read_end.get(), 9);
+    ASSERT_EQ(posix_spawn(&shim_, MT_SHIM_BINARY, &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  void StartScript(const std::string& script, const std::string& grace_ms = "60000") {
+    Start({"/bin/sh", "-c", script}, grace_ms);
+  }
+
+  // The shim's own exit code.
+  int Wait() {
+    int status = 0;
+    EXPECT_EQ(::waitpid(shim_, &status, 0), shim_);
+    shim_ = -1;
+    EXPECT_TRUE(WIFEXITED(status));
+    return WEXITSTATUS(status);
+  }
+
+  json ReadJson(const std::string& name) const {
+    const auto text = base::ReadFile(Path(name));
+    EXPECT_TRUE(text.ok()) << text.status();
+    return text.ok() ? json::parse(*text) : json();
+  }
+  std::string ReadText(const std::string& name) const {
+    return base::ReadFile(Path(name)).value_or("");
+  }
+  // Blocks until the script has made the file whole (scripts write "x.tmp", then mv).
+  std::string Await(const std::string& name) const {
+    while (!base::Exists(Path(name))) ::usleep(2000);
+    return ReadText(name);
+  }
+  static bool Alive(const std::string& pid) { return ::kill(std::stoi(pid), 0) == 0; }
+
+  std::string dir_;
+  pid_t shim_ = -1;
+  base::Fd stop_pipe_;
+};
+
+TEST_F(ShimTest, RecordsTheExitCode) {
+  StartScript("echo out; echo err >&2; exit 74");
+  EXPECT_EQ(Wait(), 0);
+  const json exit = ReadJson("exit.json");
+  EXPECT_EQ(exit["code"], 74);
+  EXPECT_EQ(exit["signal"], 0);
+  EXPECT_EQ(exit["stop"], "none");
+  EXPECT_EQ(exit["error"], "");
+  EXPECT_GT(exit["max_rss_bytes"].get<int64_t>(), 0);
+  EXPECT_EQ(ReadText("rank.log"), "out\nerr\n");
+}
+
+TEST_F(ShimTest, RecordsTheSignal) {
+  StartScript("ulimit -c 0; kill -SEGV $$");
+  EXPECT_EQ(Wait(), 0);
+  const json exit = ReadJson("exit.json");
+  EXPECT_EQ(exit["code"], 0);
+  EXPECT_EQ(exit["signal"], SIGSEGV);
+  EXPECT_EQ(exit["core"], false);
+}
+
+TEST_F(ShimTest, RecordsWhoRuns) {
+  StartScript("exec sleep 600");
+  const json rank = json::parse(Await("rank.json"));
+  EXPECT_EQ(rank["job_uid"], "job-1");
+  EXPECT_EQ(rank["epoch"], 4);
+  EXPECT_EQ(rank["rank"], 2);
+  EXPECT_EQ(rank["slot"], 1);
+  EXPECT_EQ(rank["shim_pid"], shim_);
+  EXPECT_EQ(rank["boot_id"], base::BootId());
+  const pid_t pid = rank["pid"];
+  EXPECT_EQ(::getpgid(pid), pid);   // a group of its own
+  EXPECT_EQ(::getsid(pid), shim_);  // in the shim's session
+  const std::string stat = base::ReadFile("/proc/" + std::to_string(pid) + "/stat").value_or("");
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  EXPECT_EQ(rank["start_ticks"], std::stoll(field));
+  EXPECT_FALSE(base::Exists(Path("exit.json")));
+}
+
+TEST_F(ShimTest, EndOfThePipeEndsTheGroupAndItsDescendants) {
+  // One child in the group, one in a session of its own whose parent is gone; both ignore SIGTERM.
+  const std::string here = "cd " + dir_ + "; ";
+  StartScript(here +
+                  "trap '' TERM; sleep 600 & echo $! > a; "
+                  "(setsid sh -c 'echo $$ > b.tmp; mv b.tmp b; exec sleep 600' &) ; "
+                  "while [ ! -e b ]; do sleep 0.01; done; echo $$ > c.tmp; mv c.tmp c; "
+                  "while true; do sleep 600; done",
+              "100");
+  const std::string leader = Await("c");
+  const std::string in_group = ReadText("a");
+  const std::string in_session = ReadText("b");
+  ASSERT_TRUE(Alive(leader) && Alive(in_group) && Alive(in_session));
+  stop_pipe_.Reset();
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_FALSE(Alive(leader));
+  EXPECT_FALSE(Alive(in_group));
+  EXPECT_FALSE(Alive(in_session));
+  const json exit = ReadJson("exit.json");
+  EXPECT_EQ(exit["signal"], SIGKILL);  // after the grace
+  EXPECT_EQ(exit["stop"], "agent_gone");
+}
+
+TEST_F(ShimTest, SigtermIsPassedOnFirst) {
+  StartScript("cd " + dir_ + "; trap 'exit 5' TERM; : > up; while true; do sleep 0.02; done");
+  Await("up");
+  ASSERT_EQ(::kill(shim_, SIGTERM), 0);
+  EXPECT_EQ(Wait(), 0);
+  const json exit = ReadJson("exit.json");
+  EXPECT_EQ(exit["code"], 5);
+  EXPECT_EQ(exit["stop"], "signal");
+}
+
+TEST_F(ShimTest, SigquitKillsAtOnce) {
+  StartScript("cd " + dir_ + "; trap '' TERM; : > up; while true; do sleep 0.02; done");
+  Await("up");
+  ASSERT_EQ(::kill(shim_, SIGQUIT), 0);
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_EQ(ReadJson("exit.json")["signal"], SIGKILL);
+}
+
+TEST_F(ShimTest, LeftoversOfARankThatEndedByItselfAreSwept) {
+  StartScript("cd " + dir_ +
+              "; (setsid sh -c 'echo $$ > b.tmp; mv b.tmp b; exec sleep 600' &) ; "
+              "while [ ! -e b ]; do sleep 0.01; done; exit 3");
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_FALSE(Alive(ReadText("b")));
+  EXPECT_EQ(ReadJson("exit.json")["code"], 3);
+  EXPECT_EQ(ReadJson("exit.json")["stop"], "none");
+}
+
+TEST_F(ShimTest, OutputIsAppended) {
+  std::ofstream(Path("rank.log")) << "earlier\n";
+  StartScript("echo later");
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_EQ(ReadText("rank.log"), "earlier\nlater\n");
+}
+
+TEST_F(ShimTest, ProgramThatCannotStart) {
+  Start({"/no/such/program"});
+  EXPECT_EQ(Wait(), 0);
+  const json exit = ReadJson("exit.json");
+  EXPECT_EQ(exit["code"], 127);
+  EXPECT_EQ(exit["error"], "/no/such/program: No such file or directory");
+  EXPECT_FALSE(base::Exists(Path("rank.json")));
+}
+
+TEST_F(ShimTest, LogThatCannotBeOpened) {
+  Start({"/bin/true"}, "60000", Path("missing/rank.log"));
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_EQ(ReadJson("exit.json")["error"],
+            Path("missing/rank.log") + ": No such file or directory");
+}
+
+TEST_F(ShimTest, TheRankInheritsNoDescriptorOfTheAgent) {
+  StartScript("ls /proc/$$/fd");
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_EQ(ReadText("rank.log"), "0\n1\n2\n");
+}
+
+TEST_F(ShimTest, BadArgumentsStartNothing) {
+  shim_ = ::fork();
+  if (shim_ == 0) {
+    ::execl(MT_SHIM_BINARY, MT_SHIM_BINARY, "--dir", dir_.c_str(), nullptr);
+    ::_exit(99);
+  }
+  EXPECT_EQ(Wait(), 2);
+}
+
+}  // namespace
+}  // namespace mt::shim

@@ -1,0 +1,74 @@
+#include "worker/shim/options.h"
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace mt::shim {
+namespace {
+
+bool ParseNumber(const char* text, long min, long max, long* out) {
+  char* end = nullptr;
+  errno = 0;
+  const long value = std::strtol(text, &end, 10);
+  if (errno != 0 || end == text || *end != '\0' || value < min || value > max) return false;
+  *out = value;
+  return true;
+}
+
+bool ParseInt(const char* text, int min, int* out) {
+  long value = 0;
+  if (!ParseNumber(text, min, INT_MAX, &value)) return false;
+  *out = static_cast<int>(value);
+  return true;
+}
+
+bool Apply(const char* name, const char* value, Options* options) {
+  if (std::strcmp(name, "--dir") == 0) {
+    options->dir = value;
+  } else if (std::strcmp(name, "--log") == 0) {
+    options->log = value;
+  } else if (std::strcmp(name, "--job") == 0) {
+    options->job_uid = value;
+  } else if (std::strcmp(name, "--epoch") == 0) {
+    return ParseNumber(value, 0, LONG_MAX, &options->epoch);
+  } else if (std::strcmp(name, "--rank") == 0) {
+    return ParseInt(value, 0, &options->rank);
+  } else if (std::strcmp(name, "--slot") == 0) {
+    return ParseInt(value, 0, &options->slot);
+  } else if (std::strcmp(name, "--stop-fd") == 0) {
+    return ParseInt(value, 3, &options->stop_fd);
+  } else if (std::strcmp(name, "--grace-ms") == 0) {
+    return ParseInt(value, 0, &options->grace_ms);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool ParseOptions(int argc, char** argv, Options* options) {
+  int i = 1;
+  for (; i < argc && std::strcmp(argv[i], "--") != 0; i += 2) {
+    if (i + 1 >= argc || !Apply(argv[i], argv[i + 1], options)) {
+      std::fprintf(stderr, "mt-shim: bad argument %s %s\n", argv[i],
+                   i + 1 < argc ? argv[i + 1] : "(no value)");
+      return false;
+    }
+  }
+  if (i + 1 < argc) options->program = argv + i + 1;
+  if (options->dir == nullptr || options->log == nullptr || options->job_uid == nullptr ||
+      options->epoch < 0 || options->rank < 0 || options->slot < 0 || options->stop_fd < 0 ||
+      options->program == nullptr) {
+    std::fprintf(stderr,
+                 "mt-shim: started by mt-worker as: mt-shim --dir DIR --log FILE --stop-fd N --job "
+                 "UID --epoch E --rank R --slot S [--grace-ms MS] -- PROGRAM ARGS...\n");
+    return false;
+  }
+  return true;
+}
+
+}  // namespace mt::shim
