@@ -1,0 +1,108 @@
+// Plans add up, allocations are aligned, zeroed and apart, and running out says by how much.
+#include "worker/memory/memory.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace mt::memory {
+namespace {
+
+class HostBuffer final : public kernels::DeviceBuffer {
+ public:
+  explicit HostBuffer(int64_t bytes)
+      : bytes_(bytes), data_(std::aligned_alloc(256, static_cast<size_t>(bytes))) {
+    std::memset(data_, 0xAB, static_cast<size_t>(bytes));
+  }
+  ~HostBuffer() override { std::free(data_); }
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+  void* data() override { return data_; }
+  int64_t bytes() const override { return bytes_; }
+
+ private:
+  int64_t bytes_;
+  void* data_;
+};
+
+class NoStream final : public kernels::Stream {
+ public:
+  void Wait(kernels::Event&) override {}
+  void Synchronize() override {}
+};
+
+// Memory full of rubbish, refused above a limit.
+class TestDevice final : public kernels::Device {
+ public:
+  explicit TestDevice(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  kernels::DeviceKind kind() const override { return kernels::DeviceKind::kCpu; }
+  std::string Describe() const override { return "test"; }
+  std::unique_ptr<kernels::DeviceBuffer> Allocate(int64_t bytes, kernels::MemoryKind) override {
+    if (bytes > limit_bytes_) throw kernels::DeviceError("no room for it");
+    return std::make_unique<HostBuffer>(bytes);
+  }
+  std::unique_ptr<kernels::Stream> CreateStream(kernels::StreamPriority) override {
+    return std::make_unique<NoStream>();
+  }
+  std::unique_ptr<kernels::Event> CreateEvent() override { return nullptr; }
+  void Copy(kernels::Stream&, void* to, const void* from, int64_t bytes) override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  void Zero(kernels::Stream&, void* to, int64_t bytes) override {
+    std::memset(to, 0, static_cast<size_t>(bytes));
+  }
+
+ private:
+  int64_t limit_bytes_;
+};
+
+TEST(MemoryTest, BlocksAreAlignedZeroedAndApart) {
+  MemoryPlan plan;
+  const Block a = plan.Reserve(Kind::kWeights, 100);
+  const Block b = plan.Reserve(Kind::kWeights, 256);
+  const Block c = plan.Reserve(Kind::kOptimizer, 1);
+  const Block none = plan.Reserve(Kind::kComm, 0);
+  TestDevice device(1 << 20);
+  const auto memory = Memory::Allocate(device, plan, 1 << 20).value();
+  const std::vector<Block> blocks = {a, b, c};
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    auto* bytes = static_cast<unsigned char*>(memory->Data(blocks[i]));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes) % 256, 0U);
+    for (int64_t j = 0; j < blocks[i].bytes; ++j) ASSERT_EQ(bytes[j], 0) << i;
+    std::memset(bytes, 1, static_cast<size_t>(blocks[i].bytes));
+  }
+  EXPECT_EQ(memory->Data(none), nullptr);
+  EXPECT_EQ(memory->Report()[static_cast<size_t>(Kind::kWeights)], 512);
+  EXPECT_EQ(memory->Report()[static_cast<size_t>(Kind::kOptimizer)], 256);
+  EXPECT_EQ(Total(memory->Report()), 768);
+}
+
+TEST(MemoryTest, RunningOutNamesBytesKindsAndRemedy) {
+  MemoryPlan plan;
+  plan.Reserve(Kind::kWeights, int64_t{3} << 30);
+  plan.Reserve(Kind::kActivations, int64_t{5} << 30);
+  TestDevice device(1 << 20);
+  const Status planned = Memory::Allocate(device, plan, int64_t{6} << 30).status();
+  EXPECT_EQ(planned.code(), absl::StatusCode::kResourceExhausted);
+  const std::string message = base::Message(planned);
+  for (const char* part :
+       {"needs 8589934592 bytes = 8.000 GiB", "weights 3.000 GiB", "activations 5.000 GiB",
+        "6442450944 bytes = 6.000 GiB are available", "training.micro_batch_size"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+  }
+  const Status refused = Memory::Allocate(device, plan, int64_t{16} << 30).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(base::Message(refused).find("the device refused: no room for it"), std::string::npos);
+}
+
+TEST(MemoryTest, HostHasSomeMemoryButNotAllThereIs) {
+  const auto available = AvailableHostBytes();
+  ASSERT_TRUE(available.ok()) << available.status();
+  EXPECT_GT(*available, 0);
+  EXPECT_LT(*available, int64_t{1} << 50);
+}
+
+}  // namespace
+}  // namespace mt::memory

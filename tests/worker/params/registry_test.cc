@@ -1,0 +1,52 @@
+// The registry's rules: Megatron's decay rule by name and shape, names found again, bugs aborted.
+#include "worker/params/registry.h"
+
+#include <gtest/gtest.h>
+
+namespace mt::params {
+namespace {
+
+ParamSpec Matrix(const std::string& name, kernels::Shape shape) {
+  return {.name = name, .shape = shape, .stored = shape, .region = Region::kMatrix};
+}
+
+TEST(RegistryTest, MegatronDecayRule) {
+  // Decayed: matrices, the word and position tables included. Not: biases, one-dimensional gains.
+  EXPECT_TRUE(DecaysByMegatronRule("embedding.word.weight", {50304, 768}));
+  EXPECT_TRUE(DecaysByMegatronRule("embedding.position.weight", {1024, 768}));
+  EXPECT_TRUE(DecaysByMegatronRule("layers.0.attention.q.weight", {768, 768}));
+  EXPECT_TRUE(DecaysByMegatronRule("layers.11.ffn.down.weight", {768, 3072}));
+  EXPECT_FALSE(DecaysByMegatronRule("layers.0.norm1.weight", {768}));
+  EXPECT_FALSE(DecaysByMegatronRule("layers.0.norm1.bias", {768}));
+  EXPECT_FALSE(DecaysByMegatronRule("layers.0.ffn.up.bias", {3072}));
+  EXPECT_FALSE(DecaysByMegatronRule("final_norm.weight", {768}));
+  // The name decides even where a bias has two dimensions.
+  EXPECT_FALSE(DecaysByMegatronRule("layers.0.experts.bias", {8, 768}));
+}
+
+TEST(RegistryTest, FindsByNameAndCountsLogicalElements) {
+  Registry registry;
+  const ParamId a = registry.Add(Matrix("a", {3, 4}));
+  const ParamId table = registry.Add(
+      {.name = "table", .shape = {257, 4}, .stored = {384, 4}, .region = Region::kWordTable});
+  EXPECT_EQ(registry.Find("a"), a);
+  EXPECT_EQ(registry.Find("table"), table);
+  EXPECT_EQ(registry.Find("b"), std::nullopt);
+  EXPECT_EQ(registry[table].stored[0], 384);
+  EXPECT_EQ(registry.NumElements(), 3 * 4 + 257 * 4);
+}
+
+TEST(RegistryDeathTest, RefusesWhatOnlyABugCanAsk) {
+  Registry registry;
+  registry.Add(Matrix("a", {3, 4}));
+  EXPECT_DEATH(registry.Add(Matrix("a", {3, 4})), "same hash");
+  ParamSpec narrower = Matrix("b", {3, 4});
+  narrower.stored = {2, 4};
+  EXPECT_DEATH(registry.Add(narrower), "b");
+  ParamSpec other_columns = Matrix("c", {3, 5});
+  other_columns.joined = true;
+  EXPECT_DEATH(registry.Add(other_columns), "cannot be joined");
+}
+
+}  // namespace
+}  // namespace mt::params

@@ -1,0 +1,140 @@
+#include "worker/memory/memory.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string>
+
+#include "common/base/files.h"
+#include "common/base/math.h"
+
+namespace mt::memory {
+namespace {
+
+// The whole number behind `key` in text of lines "key: 123" or "key 123".
+std::optional<int64_t> NumberAfter(std::string_view text, std::string_view key) {
+  size_t at = text.find(key);
+  while (at != std::string_view::npos && at != 0 && text[at - 1] != '\n') {
+    at = text.find(key, at + 1);
+  }
+  if (at == std::string_view::npos) return std::nullopt;
+  at = text.find_first_of("0123456789\n", at + key.size());
+  if (at == std::string_view::npos) return std::nullopt;
+  int64_t value = 0;
+  const auto end = std::from_chars(text.data() + at, text.data() + text.size(), value);
+  if (end.ec != std::errc()) return std::nullopt;
+  return value;
+}
+
+// What is left below the limit of this process' cgroup (version 2); none where there is no limit.
+// File pages that the kernel can drop do not count as used.
+std::optional<int64_t> CgroupBytesLeft() {
+  constexpr std::string_view kRoot = "/sys/fs/cgroup/";
+  const auto limit = base::ReadFile(base::JoinPath(kRoot, "memory.max"));
+  const auto current = base::ReadFile(base::JoinPath(kRoot, "memory.current"));
+  const auto stat = base::ReadFile(base::JoinPath(kRoot, "memory.stat"));
+  if (!limit.ok() || !current.ok() || !stat.ok()) return std::nullopt;
+  const auto limit_bytes = NumberAfter(*limit, "");
+  const auto used = NumberAfter(*current, "");
+  const auto droppable = NumberAfter(*stat, "inactive_file");
+  if (!limit_bytes || !used) return std::nullopt;
+  return std::max<int64_t>(0, *limit_bytes - *used + droppable.value_or(0));
+}
+
+std::string InGib(int64_t bytes) {
+  return fmt::format("{:.3f} GiB", static_cast<double>(bytes) / static_cast<double>(1LL << 30));
+}
+
+std::string ListByKind(const BytesByKind& bytes) {
+  std::string out;
+  for (int k = 0; k < kNumKinds; ++k) {
+    const int64_t n = bytes[static_cast<size_t>(k)];
+    if (n == 0) continue;
+    if (!out.empty()) out += ", ";
+    out += fmt::format("{} {}", Name(static_cast<Kind>(k)), InGib(n));
+  }
+  return out;
+}
+
+Status TooMuch(const BytesByKind& bytes, const std::string& why) {
+  return base::Error(
+      absl::StatusCode::kResourceExhausted,
+      "out of memory: a rank needs {} bytes = {} ({}), {}; lower training.micro_batch_size or the "
+      "model's size, or place fewer ranks on this node",
+      Total(bytes), InGib(Total(bytes)), ListByKind(bytes), why);
+}
+
+}  // namespace
+
+std::string_view Name(Kind kind) {
+  switch (kind) {
+    case Kind::kWeights:
+      return "weights";
+    case Kind::kGradients:
+      return "gradients";
+    case Kind::kOptimizer:
+      return "optimizer";
+    case Kind::kActivations:
+      return "activations";
+    case Kind::kWorkspace:
+      return "workspace";
+    case Kind::kComm:
+      return "comm";
+  }
+  return "?";
+}
+
+int64_t Total(const BytesByKind& bytes) {
+  int64_t total = 0;
+  for (const int64_t n : bytes) total += n;
+  return total;
+}
+
+Block MemoryPlan::Reserve(Kind kind, int64_t bytes) {
+  CHECK_GE(bytes, 0);
+  int64_t& used = bytes_[static_cast<size_t>(kind)];
+  const Block block{.kind = kind, .offset_bytes = used, .bytes = bytes};
+  used += base::RoundUp(bytes, kAlignBytes);
+  return block;
+}
+
+StatusOr<int64_t> AvailableHostBytes() {
+  ASSIGN_OR_RETURN(const std::string meminfo, base::ReadFile("/proc/meminfo"));
+  const auto available_kib = NumberAfter(meminfo, "MemAvailable:");
+  if (!available_kib) return base::Internal("/proc/meminfo has no MemAvailable");
+  const int64_t available = *available_kib * 1024;
+  return std::min(available, CgroupBytesLeft().value_or(available));
+}
+
+StatusOr<std::unique_ptr<Memory>> Memory::Allocate(kernels::Device& device, const MemoryPlan& plan,
+                                                   int64_t limit_bytes) {
+  const BytesByKind& bytes = plan.bytes();
+  if (Total(bytes) > limit_bytes) {
+    return TooMuch(bytes,
+                   fmt::format("{} bytes = {} are available", limit_bytes, InGib(limit_bytes)));
+  }
+  std::unique_ptr<Memory> memory(new Memory());
+  try {
+    const auto stream = device.CreateStream(kernels::StreamPriority::kLow);
+    for (size_t k = 0; k < static_cast<size_t>(kNumKinds); ++k) {
+      if (bytes[k] == 0) continue;
+      memory->buffers_[k] = device.Allocate(bytes[k], kernels::MemoryKind::kDevice);
+      device.Zero(*stream, memory->buffers_[k]->data(), bytes[k]);
+    }
+    stream->Synchronize();
+  } catch (const kernels::DeviceError& error) {
+    return TooMuch(bytes, fmt::format("the device refused: {}", error.what()));
+  }
+  memory->bytes_ = bytes;
+  return memory;
+}
+
+void* Memory::Data(const Block& block) const {
+  const auto& buffer = buffers_[static_cast<size_t>(block.kind)];
+  if (block.bytes == 0) return nullptr;
+  CHECK(buffer != nullptr && block.offset_bytes + block.bytes <= buffer->bytes())
+      << "block of another plan";
+  return static_cast<char*>(buffer->data()) + block.offset_bytes;
+}
+
+}  // namespace mt::memory

@@ -1,0 +1,29 @@
+#include "worker/params/bucket_countdown.h"
+
+namespace mt::params {
+
+BucketCountdown::BucketCountdown(const FlatLayout* layout) : layout_(layout) { Reset(); }
+
+void BucketCountdown::Reset() {
+  remaining_.clear();
+  size_t num_params = 0;
+  for (const Bucket& bucket : layout_->buckets()) {
+    remaining_.push_back(static_cast<int>(bucket.params.size()));
+    num_params += bucket.params.size();
+  }
+  done_.assign(num_params, false);
+  open_buckets_ = layout_->num_buckets();
+}
+
+std::optional<int> BucketCountdown::MarkDone(ParamId id) {
+  const auto index = static_cast<size_t>(id);
+  CHECK_LT(index, done_.size());
+  CHECK(!done_[index]) << "gradient of parameter " << index << " is done twice";
+  done_[index] = true;
+  const int bucket = layout_->BucketOf(id);
+  if (--remaining_[static_cast<size_t>(bucket)] > 0) return std::nullopt;
+  --open_buckets_;
+  return bucket;
+}
+
+}  // namespace mt::params

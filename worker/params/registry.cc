@@ -1,0 +1,67 @@
+#include "worker/params/registry.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/ids.h"
+
+namespace mt::params {
+namespace {
+
+// `stored` may have more rows than `shape`, nothing else.
+bool OnlyRowsArePadded(const kernels::Shape& shape, const kernels::Shape& stored) {
+  if (shape.rank() != stored.rank() || shape.rank() < 1) return false;
+  for (int i = 1; i < shape.rank(); ++i) {
+    if (shape[i] != stored[i]) return false;
+  }
+  return stored[0] >= shape[0];
+}
+
+// Whether `next` can lie behind `previous` as further rows of one tensor.
+bool CanJoin(const ParamSpec& previous, const ParamSpec& next) {
+  if (previous.region != next.region || previous.layer != next.layer) return false;
+  if (previous.decay != next.decay || previous.stored.rank() != next.stored.rank()) return false;
+  return next.stored.rank() == 1 || previous.stored[1] == next.stored[1];
+}
+
+}  // namespace
+
+bool DecaysByMegatronRule(std::string_view name, const kernels::Shape& shape) {
+  return shape.rank() > 1 && !name.ends_with(".bias");
+}
+
+ParamId Registry::Add(ParamSpec spec) {
+  CHECK(OnlyRowsArePadded(spec.shape, spec.stored)) << spec.name;
+  CHECK(spec.shape.rank() <= 2) << spec.name << ": parameters are vectors or matrices";
+  CHECK(spec.shape.NumElements() > 0) << spec.name << " has no elements";
+  CHECK(spec.init != InitKind::kNormal || spec.std >= 0) << spec.name;
+  if (spec.joined) {
+    CHECK(!params_.empty() && CanJoin(params_.back(), spec))
+        << spec.name << " cannot be joined to the parameter before it";
+  }
+  const ParamId id{static_cast<int32_t>(params_.size())};
+  const auto [found, inserted] = by_hash_.emplace(base::Hash64(spec.name), id);
+  CHECK(inserted) << spec.name << " and " << (*this)[found->second].name << " have the same hash";
+  params_.push_back(std::move(spec));
+  return id;
+}
+
+const ParamSpec& Registry::operator[](ParamId id) const {
+  const auto index = static_cast<size_t>(id);
+  CHECK_LT(index, params_.size());
+  return params_[index];
+}
+
+std::optional<ParamId> Registry::Find(std::string_view name) const {
+  const auto found = by_hash_.find(base::Hash64(name));
+  if (found == by_hash_.end() || (*this)[found->second].name != name) return std::nullopt;
+  return found->second;
+}
+
+int64_t Registry::NumElements() const {
+  int64_t n = 0;
+  for (const ParamSpec& spec : params_) n += spec.shape.NumElements();
+  return n;
+}
+
+}  // namespace mt::params
