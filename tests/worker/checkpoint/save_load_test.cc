@@ -1,0 +1,285 @@
+// Saving and loading on one rank: atomicity at every failpoint, any slices to any slices, damage
+// found, disk full.
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "tests/worker/checkpoint/temp_dir.h"
+#include "worker/checkpoint/loader.h"
+#include "worker/checkpoint/writer.h"
+
+namespace mt::checkpoint {
+namespace {
+
+constexpr int64_t kRows = 7, kColumns = 5, kDepth = 3;
+
+std::vector<double> Values() {
+  std::vector<double> values(kRows * kColumns * kDepth);
+  std::iota(values.begin(), values.end(), 0.5);
+  return values;
+}
+
+// A box of the [kRows, kColumns, kDepth] tensor, copied out.
+std::vector<double> Cut(const std::vector<double>& all, const std::vector<int64_t>& offset,
+                        const std::vector<int64_t>& shape) {
+  std::vector<double> out;
+  for (int64_t i = 0; i < shape[0]; ++i) {
+    for (int64_t j = 0; j < shape[1]; ++j) {
+      for (int64_t k = 0; k < shape[2]; ++k) {
+        out.push_back(all[static_cast<size_t>(
+            ((offset[0] + i) * kColumns + offset[1] + j) * kDepth + offset[2] + k)]);
+      }
+    }
+  }
+  return out;
+}
+
+SaveArgs OneTensor(const TempDir& dir, int64_t step, const std::vector<double>& values) {
+  SaveArgs args;
+  args.directory = dir.File("ckpt");
+  args.manifest.step = step;
+  args.manifest.epoch = 1;
+  args.manifest.spec_json = R"({"model":{"layers":2},"training":{"seed":1}})";
+  args.slices = {{.key = "weights/w",
+                  .dtype = kernels::DType::kF64,
+                  .global_shape = {kRows, kColumns, kDepth},
+                  .offset = {0, 0, 0},
+                  .shape = {kRows, kColumns, kDepth},
+                  .data = values.data()}};
+  return args;
+}
+
+Status LoadWhole(const std::string& directory, const CheckpointId& id, std::vector<double>* out) {
+  ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(directory, id));
+  out->assign(kRows * kColumns * kDepth, -1);
+  LoadArgs args{
+      .directory = directory, .id = id, .manifest = &manifest, .slices = {}, .progress = {}};
+  args.slices = {{.key = "weights/w",
+                  .dtype = kernels::DType::kF64,
+                  .global_shape = {kRows, kColumns, kDepth},
+                  .offset = {0, 0, 0},
+                  .shape = {kRows, kColumns, kDepth},
+                  .data = out->data()}};
+  return LoadTensors(args);
+}
+
+TEST(SaveLoadTest, WhatWasSavedIsLoaded) {
+  const TempDir dir;
+  const std::vector<double> values = Values();
+  SaveArgs args = OneTensor(dir, 10, values);
+  int64_t progress = 0;
+  args.progress = [&](int64_t bytes) { progress += bytes; };
+  const auto saved = SaveCheckpoint(args);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->path, dir.File("ckpt/step-00000010-e0001"));
+  EXPECT_EQ(progress, static_cast<int64_t>(values.size() * 8));
+  EXPECT_GT(saved->bytes, progress);
+  std::vector<double> back;
+  ASSERT_TRUE(LoadWhole(args.directory, {10, 1}, &back).ok());
+  EXPECT_EQ(back, values);
+  EXPECT_EQ(SaveCheckpoint(args).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+// Random cuts along the first and second dimension when saving; random boxes when loading.
+TEST(SaveLoadTest, AnySlicesLoadIntoAnySlices) {
+  std::mt19937 random(7);
+  const std::vector<double> values = Values();
+  for (int round = 0; round < 50; ++round) {
+    const TempDir dir;
+    SaveArgs args = OneTensor(dir, 1, values);
+    args.slices.clear();
+    std::vector<std::vector<double>> parts;
+    const auto row_cut = static_cast<int64_t>(random() % (kRows + 1));
+    const auto column_cut = static_cast<int64_t>(random() % (kColumns + 1));
+    for (const auto& [r, rows] :
+         {std::pair{int64_t{0}, row_cut}, std::pair{row_cut, kRows - row_cut}}) {
+      for (const auto& [c, columns] :
+           {std::pair{int64_t{0}, column_cut}, std::pair{column_cut, kColumns - column_cut}}) {
+        if (rows * columns == 0) continue;
+        parts.push_back(Cut(values, {r, c, 0}, {rows, columns, kDepth}));
+        args.slices.push_back({.key = "weights/w",
+                               .dtype = kernels::DType::kF64,
+                               .global_shape = {kRows, kColumns, kDepth},
+                               .offset = {r, c, 0},
+                               .shape = {rows, columns, kDepth},
+                               .data = nullptr});
+      }
+    }
+    for (size_t i = 0; i < parts.size(); ++i) args.slices[i].data = parts[i].data();
+    ASSERT_TRUE(SaveCheckpoint(args).ok());
+    const auto manifest = ReadManifest(args.directory, {1, 1});
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    const auto pick = [&](int64_t n) {
+      const auto a = static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+      return std::pair{a, 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(n - a))};
+    };
+    const auto [r, rows] = pick(kRows);
+    const auto [c, columns] = pick(kColumns);
+    const auto [d, depth] = pick(kDepth);
+    std::vector<double> out(static_cast<size_t>(rows * columns * depth), -1);
+    LoadArgs load{.directory = args.directory,
+                  .id = {1, 1},
+                  .manifest = &*manifest,
+                  .slices = {},
+                  .progress = {}};
+    load.slices = {{.key = "weights/w",
+                    .dtype = kernels::DType::kF64,
+                    .global_shape = {kRows, kColumns, kDepth},
+                    .offset = {r, c, d},
+                    .shape = {rows, columns, depth},
+                    .data = out.data()}};
+    ASSERT_TRUE(LoadTensors(load).ok());
+    EXPECT_EQ(out, Cut(values, {r, c, d}, {rows, columns, depth}));
+  }
+}
+
+TEST(SaveLoadTest, AFailureAtAnyPointLeavesTheOldCheckpointAndNoNewOne) {
+  const std::vector<double> values = Values();
+  for (const std::string point : {"begin", "folder", "shard", "gathered", "manifest"}) {
+    const TempDir dir;
+    ASSERT_TRUE(SaveCheckpoint(OneTensor(dir, 10, values)).ok());
+    SaveArgs args = OneTensor(dir, 20, values);
+    args.failpoint = [&](std::string_view at) {
+      return at == point ? absl::ResourceExhaustedError("disk full") : OkStatus();
+    };
+    EXPECT_EQ(SaveCheckpoint(args).status().code(), absl::StatusCode::kResourceExhausted) << point;
+    EXPECT_EQ(FindNewest(args.directory)->value(), (CheckpointId{10, 1})) << point;
+    EXPECT_FALSE(base::Exists(dir.File("ckpt/step-00000020-e0001.tmp"))) << point;
+    // The same save works once the disk has room again.
+    args.failpoint = nullptr;
+    EXPECT_TRUE(SaveCheckpoint(args).ok()) << point;
+  }
+}
+
+// The process dies at each point: the newest complete checkpoint is found and loads.
+TEST(SaveLoadTest, KilledAtAnyPointNothingIsTorn) {
+  const std::vector<double> values = Values();
+  for (const std::string point : {"begin", "folder", "shard", "gathered", "manifest", "renamed"}) {
+    const TempDir dir;
+    ASSERT_TRUE(SaveCheckpoint(OneTensor(dir, 10, values)).ok());
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      SaveArgs args = OneTensor(dir, 20, values);
+      args.failpoint = [&](std::string_view at) {
+        if (at == point) ::_exit(9);
+        return OkStatus();
+      };
+      (void)SaveCheckpoint(args);
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(WEXITSTATUS(status), 9) << point;
+    const int64_t expected = point == "renamed" ? 20 : 10;
+    const auto newest = FindNewest(dir.File("ckpt"));
+    ASSERT_TRUE(newest.ok());
+    EXPECT_EQ(newest->value(), (CheckpointId{expected, 1})) << point;
+    std::vector<double> back;
+    EXPECT_TRUE(LoadWhole(dir.File("ckpt"), {expected, 1}, &back).ok());
+    EXPECT_EQ(back, values);
+  }
+}
+
+TEST(SaveLoadTest, EveryFlippedByteOfTheDataIsFound) {
+  const TempDir dir;
+  const std::vector<double> values = Values();
+  ASSERT_TRUE(SaveCheckpoint(OneTensor(dir, 1, values)).ok());
+  const std::string path = dir.File("ckpt/step-00000001-e0001/rank-00000.safetensors");
+  const std::string whole = *base::ReadFile(path);
+  for (size_t n = whole.size() - values.size() * 8; n < whole.size(); n += 37) {
+    std::string damaged = whole;
+    damaged[n] = static_cast<char>(damaged[n] ^ 1);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << damaged;
+    std::vector<double> back;
+    const Status status = LoadWhole(dir.File("ckpt"), {1, 1}, &back);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_NE(base::Message(status).find("weights/w"), std::string::npos) << status;
+  }
+  std::filesystem::remove(path);
+  std::vector<double> back;
+  EXPECT_EQ(LoadWhole(dir.File("ckpt"), {1, 1}, &back).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(SaveLoadTest, AnotherModelsTensorsAreRefusedWithBothShapes) {
+  const TempDir dir;
+  const std::vector<double> values = Values();
+  ASSERT_TRUE(SaveCheckpoint(OneTensor(dir, 1, values)).ok());
+  const auto manifest = ReadManifest(dir.File("ckpt"), {1, 1});
+  std::vector<double> out(4);
+  LoadArgs args{.directory = dir.File("ckpt"),
+                .id = {1, 1},
+                .manifest = &*manifest,
+                .slices = {},
+                .progress = {}};
+  args.slices = {{"weights/w", kernels::DType::kF64, {2, 2}, {0, 0}, {2, 2}, out.data()}};
+  const Status shape = LoadTensors(args);
+  EXPECT_EQ(shape.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(base::Message(shape).find("[7, 5, 3]"), std::string::npos) << shape;
+  EXPECT_NE(base::Message(shape).find("[2, 2]"), std::string::npos) << shape;
+  args.slices[0].key = "weights/other";
+  EXPECT_EQ(LoadTensors(args).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(PruneTest, KeepsTheNewestAndRemovesUnfinishedOnesOfOldEpochs) {
+  const TempDir dir;
+  const std::vector<double> values = Values();
+  for (int64_t step = 1; step <= 5; ++step)
+    ASSERT_TRUE(SaveCheckpoint(OneTensor(dir, step, values)).ok());
+  std::filesystem::create_directories(dir.File("ckpt/step-00000009-e0001.tmp"));
+  std::filesystem::create_directories(dir.File("ckpt/step-00000009-e0002.tmp"));
+  const auto removed = PruneCheckpoints(dir.File("ckpt"), 3, 2);
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_EQ(*ListCheckpoints(dir.File("ckpt")),
+            (std::vector<CheckpointId>{{3, 1}, {4, 1}, {5, 1}}));
+  EXPECT_FALSE(base::Exists(dir.File("ckpt/step-00000009-e0001.tmp")));
+  EXPECT_TRUE(base::Exists(dir.File("ckpt/step-00000009-e0002.tmp")));
+  // Never fewer than two, whatever is asked.
+  ASSERT_TRUE(PruneCheckpoints(dir.File("ckpt"), 0, 2).ok());
+  EXPECT_EQ(ListCheckpoints(dir.File("ckpt"))->size(), 2U);
+}
+
+TEST(SameRunTest, ListsEveryDifferenceWithBothValues) {
+  Manifest manifest;
+  manifest.step = 50;
+  manifest.spec_json =
+      R"({"model":{"layers":2,"heads":4},"training":{"seed":1,"train_iters":100},"optimizer":{"lr":0.1}})";
+  EXPECT_TRUE(CheckSameRun(manifest, manifest.spec_json).ok());
+  // What may change does not matter.
+  EXPECT_TRUE(
+      CheckSameRun(manifest,
+                   R"({"model":{"heads":4,"layers":2},"training":{"seed":1,"train_iters":100},
+                                         "optimizer":{"lr":0.2},"checkpoint":{"every_iters":5}})")
+          .ok());
+  const Status status = CheckSameRun(
+      manifest,
+      R"({"model":{"layers":3,"heads":4,"head_dim":8},"training":{"seed":1,"train_iters":200}})");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  const std::string text = base::Message(status);
+  EXPECT_NE(text.find("model.layers: checkpoint has 2, job has 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("model.head_dim: checkpoint has nothing, job has 8"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("training.train_iters: checkpoint has 100, job has 200"), std::string::npos)
+      << text;
+}
+
+// A path that cannot hold a folder: the error names it, and nothing else is harmed.
+TEST(SaveLoadTest, AnUnusableDirectoryIsOneClearError) {
+  const TempDir dir;
+  const std::vector<double> values = Values();
+  SaveArgs args = OneTensor(dir, 1, values);
+  std::ofstream(dir.File("plain")) << "x";
+  args.directory = dir.File("plain/ckpt");
+  const auto saved = SaveCheckpoint(args);
+  ASSERT_FALSE(saved.ok());
+  EXPECT_NE(base::Message(saved.status()).find("plain"), std::string::npos) << saved.status();
+}
+
+}  // namespace
+}  // namespace mt::checkpoint

@@ -1,0 +1,183 @@
+#include "worker/checkpoint/format/manifest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "worker/checkpoint/format/safetensors.h"
+
+namespace mt::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+json ToJson(const TensorEntry& tensor) {
+  json slices = json::array();
+  for (const SliceEntry& slice : tensor.slices) {
+    slices.push_back({{"file", slice.file},
+                      {"tensor", slice.tensor},
+                      {"offset", slice.offset},
+                      {"shape", slice.shape},
+                      {"xxh3_128", slice.digest}});
+  }
+  return {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"slices", std::move(slices)}};
+}
+
+TensorEntry ParseTensor(const json& in) {
+  TensorEntry tensor{.dtype = in.at("dtype").get<std::string>(),
+                     .shape = in.at("shape").get<std::vector<int64_t>>(),
+                     .slices = {}};
+  for (const json& slice : in.at("slices")) {
+    tensor.slices.push_back({.file = slice.at("file").get<std::string>(),
+                             .tensor = slice.at("tensor").get<std::string>(),
+                             .offset = slice.at("offset").get<std::vector<int64_t>>(),
+                             .shape = slice.at("shape").get<std::vector<int64_t>>(),
+                             .digest = slice.at("xxh3_128").get<std::string>()});
+  }
+  return tensor;
+}
+
+// JSON has no NaN or infinity; a skipped step may leave one in the block.
+json RealToJson(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+double ParseReal(const json& in) {
+  if (in.is_number()) return in.get<double>();
+  const auto text = in.get<std::string>();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  if (text == "inf") return kInf;
+  return text == "-inf" ? -kInf : std::numeric_limits<double>::quiet_NaN();
+}
+
+Manifest ParseFields(const json& in) {
+  Manifest m;
+  m.step = in.at("step").get<int64_t>();
+  m.epoch = in.at("epoch").get<int64_t>();
+  m.created = in.at("created").get<std::string>();
+  m.world_size = in.at("world_size").get<int64_t>();
+  m.job_uid = in.at("job").at("uid").get<std::string>();
+  m.job_name = in.at("job").at("name").get<std::string>();
+  m.spec_json = in.at("job").at("spec").dump();
+  if (in.contains("parent")) {
+    m.parent_step = in.at("parent").at("step").get<int64_t>();
+    m.parent_epoch = in.at("parent").at("epoch").get<int64_t>();
+  }
+  m.integers = in.at("integers").get<std::map<std::string, int64_t>>();
+  for (const auto& [name, value] : in.at("reals").items()) m.reals[name] = ParseReal(value);
+  m.facts = in.at("facts").get<std::map<std::string, std::string>>();
+  for (const auto& [key, tensor] : in.at("tensors").items()) {
+    m.tensors.emplace(key, ParseTensor(tensor));
+  }
+  return m;
+}
+
+bool Overlap(const SliceEntry& a, const SliceEntry& b) {
+  for (size_t d = 0; d < a.shape.size(); ++d) {
+    if (a.offset[d] >= b.offset[d] + b.shape[d] || b.offset[d] >= a.offset[d] + a.shape[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Status CheckSlice(const std::string& key, const TensorEntry& tensor, const SliceEntry& slice) {
+  const auto bad = [&](std::string_view why) {
+    return base::DataLoss("tensor {}, slice in {}: {}", key, slice.file, why);
+  };
+  if (slice.shape.size() != tensor.shape.size() || slice.offset.size() != tensor.shape.size()) {
+    return bad("another number of dimensions than the tensor");
+  }
+  for (size_t d = 0; d < slice.shape.size(); ++d) {
+    // No sum here: the numbers may be anything.
+    if (slice.offset[d] < 0 || slice.shape[d] < 0 || slice.offset[d] > tensor.shape[d] ||
+        slice.shape[d] > tensor.shape[d] - slice.offset[d]) {
+      return bad("reaches outside the tensor");
+    }
+  }
+  if (slice.file.empty() || slice.file.find('/') != std::string::npos || slice.file == "..") {
+    return bad("the file's name is not a plain name");
+  }
+  return OkStatus();
+}
+
+Status CheckTensor(const std::string& key, const TensorEntry& tensor) {
+  int64_t elements = 1;
+  for (const int64_t d : tensor.shape) {
+    if (d < 0 || __builtin_mul_overflow(elements, d, &elements)) {
+      return base::DataLoss("tensor {} has an impossible shape", key);
+    }
+  }
+  if (ElementSize(tensor.dtype) == 0) {
+    return base::DataLoss("tensor {} has the unknown type {}", key, tensor.dtype);
+  }
+  int64_t covered = 0;
+  for (size_t i = 0; i < tensor.slices.size(); ++i) {
+    RETURN_IF_ERROR(CheckSlice(key, tensor, tensor.slices[i]));
+    covered += TensorBytes("U8", tensor.slices[i].shape);
+    for (size_t j = 0; j < i; ++j) {
+      if (Overlap(tensor.slices[i], tensor.slices[j])) {
+        return base::DataLoss("tensor {}: slices {} and {} overlap", key, j, i);
+      }
+    }
+  }
+  if (covered != elements) {
+    return base::DataLoss("tensor {}: slices hold {} of {} elements", key, covered, elements);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string ToJson(const Manifest& m) {
+  json out = {{"format", "megatrain-checkpoint"},
+              {"version", kFormatVersion},
+              {"step", m.step},
+              {"epoch", m.epoch},
+              {"created", m.created},
+              {"world_size", m.world_size},
+              {"job",
+               {{"uid", m.job_uid},
+                {"name", m.job_name},
+                {"spec", json::parse(m.spec_json, nullptr, /*allow_exceptions=*/false)}}},
+              {"integers", m.integers},
+              {"reals", json::object()},
+              {"facts", m.facts},
+              {"tensors", json::object()}};
+  if (m.parent_step >= 0) out["parent"] = {{"step", m.parent_step}, {"epoch", m.parent_epoch}};
+  for (const auto& [name, value] : m.reals) out["reals"][name] = RealToJson(value);
+  for (const auto& [key, tensor] : m.tensors) out["tensors"][key] = ToJson(tensor);
+  return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+StatusOr<Manifest> ParseManifest(std::string_view text) {
+  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!in.is_object() || in.value("format", json()) != "megatrain-checkpoint") {
+    return base::DataLoss(
+        "not a checkpoint manifest: no JSON object with format \"megatrain-checkpoint\"");
+  }
+  try {
+    const int version = in.at("version").get<int>();
+    if (version > kFormatVersion) {
+      return base::FailedPrecondition(
+          "the manifest has format version {}, this program reads up to {}: use a newer Megatrain",
+          version, kFormatVersion);
+    }
+    Manifest manifest = ParseFields(in);
+    RETURN_IF_ERROR(CheckCoverage(manifest));
+    return manifest;
+  } catch (const json::exception& error) {
+    return base::DataLoss("damaged manifest: {}", error.what());
+  }
+}
+
+Status CheckCoverage(const Manifest& manifest) {
+  for (const auto& [key, tensor] : manifest.tensors) RETURN_IF_ERROR(CheckTensor(key, tensor));
+  return OkStatus();
+}
+
+}  // namespace mt::checkpoint

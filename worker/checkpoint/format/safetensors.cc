@@ -1,0 +1,176 @@
+#include "worker/checkpoint/format/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <limits>
+#include <unistd.h>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/ids.h"
+#include "common/base/math.h"
+
+namespace mt::checkpoint {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the file format is little-endian");
+
+constexpr int64_t kAlignment = 256;
+constexpr int64_t kMaxHeaderBytes = 100 << 20;
+constexpr size_t kPieceBytes = size_t{8} << 20;
+
+Status WriteBytes(int fd, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return base::ErrnoError(errno, "write " + path);
+    }
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return OkStatus();
+}
+
+// The JSON header with its length in front, padded with spaces so that the data starts aligned.
+std::string MakeHeader(std::span<const TensorToWrite> tensors) {
+  nlohmann::json header = nlohmann::json::object();
+  int64_t offset = 0;
+  for (const TensorToWrite& tensor : tensors) {
+    const int64_t bytes = TensorBytes(tensor.dtype, tensor.shape);
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, offset + bytes}}};
+    offset += bytes;
+  }
+  std::string text = header.dump();
+  const auto length = base::RoundUp(static_cast<int64_t>(text.size()) + 8, kAlignment) - 8;
+  text.resize(static_cast<size_t>(length), ' ');
+  std::string out(8, '\0');
+  std::memcpy(out.data(), &length, 8);
+  return out + text;
+}
+
+Status ReadAt(int fd, int64_t offset, std::span<std::byte> out, const std::string& path) {
+  while (!out.empty()) {
+    const ssize_t n = ::pread(fd, out.data(), out.size(), offset);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return base::ErrnoError(errno, "read " + path);
+    }
+    if (n == 0) return base::DataLoss("{} ends early: {} bytes missing", path, out.size());
+    out = out.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+  return OkStatus();
+}
+
+Status BadHeader(const std::string& path, std::string_view why) {
+  return base::DataLoss("{} is not a readable safetensors file: {}; use another checkpoint", path,
+                        why);
+}
+
+// One tensor's entry; data_begin is where the data area starts, in the file.
+StatusOr<SafetensorsReader::Entry> ParseEntry(const nlohmann::json& json, int64_t data_begin,
+                                              int64_t file_bytes, const std::string& path) {
+  SafetensorsReader::Entry entry;
+  const auto& offsets = json.at("data_offsets");
+  entry.dtype = json.at("dtype").get<std::string>();
+  entry.shape = json.at("shape").get<std::vector<int64_t>>();
+  const int64_t begin = offsets.at(0).get<int64_t>();
+  const int64_t end = offsets.at(1).get<int64_t>();
+  if (ElementSize(entry.dtype) == 0) return BadHeader(path, "unknown type " + entry.dtype);
+  if (std::any_of(entry.shape.begin(), entry.shape.end(), [](int64_t d) { return d < 0; })) {
+    return BadHeader(path, "negative dimension");
+  }
+  int64_t bytes = ElementSize(entry.dtype);
+  for (const int64_t d : entry.shape) {
+    if (__builtin_mul_overflow(bytes, d, &bytes)) return BadHeader(path, "shape too large");
+  }
+  if (begin < 0 || end < begin || end - begin != bytes || end > file_bytes - data_begin) {
+    return BadHeader(path,
+                     fmt::format("a tensor of {} bytes at {}-{} does not fit", bytes, begin, end));
+  }
+  entry.offset = data_begin + begin;
+  entry.bytes = bytes;
+  return entry;
+}
+
+}  // namespace
+
+int64_t ElementSize(std::string_view dtype) {
+  static constexpr std::pair<std::string_view, int64_t> kSizes[] = {
+      {"F64", 8}, {"I64", 8}, {"F32", 4}, {"I32", 4}, {"BF16", 2}, {"F16", 2}, {"U8", 1}};
+  for (const auto& [name, size] : kSizes) {
+    if (name == dtype) return size;
+  }
+  return 0;
+}
+
+int64_t TensorBytes(std::string_view dtype, std::span<const int64_t> shape) {
+  int64_t bytes = ElementSize(dtype);
+  for (const int64_t d : shape) bytes *= d;
+  return bytes;
+}
+
+StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
+                                                    std::span<const TensorToWrite> tensors,
+                                                    ProgressFn progress, void* context) {
+  const base::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd) return base::ErrnoError(errno, "create " + path);
+  RETURN_IF_ERROR(WriteBytes(fd.get(), MakeHeader(tensors), path));
+  std::vector<std::string> digests;
+  digests.reserve(tensors.size());
+  for (const TensorToWrite& tensor : tensors) {
+    std::string_view bytes(static_cast<const char*>(tensor.data),
+                           static_cast<size_t>(TensorBytes(tensor.dtype, tensor.shape)));
+    digests.push_back(base::Hash128Hex(bytes));
+    while (!bytes.empty()) {
+      const std::string_view piece = bytes.substr(0, kPieceBytes);
+      RETURN_IF_ERROR(WriteBytes(fd.get(), piece, path));
+      bytes.remove_prefix(piece.size());
+      if (progress != nullptr) progress(context, static_cast<int64_t>(piece.size()));
+    }
+  }
+  if (::fsync(fd.get()) != 0) return base::ErrnoError(errno, "fsync " + path);
+  return digests;
+}
+
+StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path) {
+  SafetensorsReader reader;
+  reader.path_ = path;
+  reader.fd_.Reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!reader.fd_) return base::ErrnoError(errno, "open " + path);
+  ASSIGN_OR_RETURN(const int64_t file_bytes, base::FileSize(path));
+  int64_t length = 0;
+  if (file_bytes < 8) return BadHeader(path, "shorter than its header length");
+  RETURN_IF_ERROR(ReadAt(reader.fd_.get(), 0, std::as_writable_bytes(std::span(&length, 1)), path));
+  if (length < 2 || length > std::min(kMaxHeaderBytes, file_bytes - 8)) {
+    return BadHeader(path,
+                     fmt::format("header length {} in a file of {} bytes", length, file_bytes));
+  }
+  std::string text(static_cast<size_t>(length), '\0');
+  RETURN_IF_ERROR(ReadAt(reader.fd_.get(), 8, std::as_writable_bytes(std::span(text)), path));
+  const nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!header.is_object()) return BadHeader(path, "the header is not a JSON object");
+  try {
+    for (const auto& [name, json] : header.items()) {
+      if (name == "__metadata__") continue;
+      ASSIGN_OR_RETURN(Entry entry, ParseEntry(json, 8 + length, file_bytes, path));
+      reader.entries_.emplace(name, std::move(entry));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return BadHeader(path, error.what());
+  }
+  return reader;
+}
+
+Status SafetensorsReader::Read(const Entry& entry, std::span<std::byte> out) const {
+  CHECK_EQ(static_cast<int64_t>(out.size()), entry.bytes);
+  return ReadAt(fd_.get(), entry.offset, out, path_);
+}
+
+}  // namespace mt::checkpoint

@@ -1,0 +1,210 @@
+#include "worker/checkpoint/writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/clock.h"
+#include "common/base/files.h"
+#include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/format/safetensors.h"
+
+namespace mt::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+std::string TypeName(kernels::DType dtype) {
+  std::string name(kernels::Name(dtype));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+Status RemoveTree(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return error ? base::ErrnoError(error.value(), "remove " + path) : OkStatus();
+}
+
+// One save in progress on this rank. Each step returns this rank's own status; Agree makes it
+// everyone's.
+class Save {
+ public:
+  explicit Save(const SaveArgs& args)
+      : args_(args),
+        exchange_(args.group, args.stream),
+        folder_(
+            base::JoinPath(args.directory, FolderName({args.manifest.step, args.manifest.epoch}))),
+        temporary_(folder_ + ".tmp") {}
+
+  StatusOr<SaveResult> Run() {
+    const auto start = std::chrono::steady_clock::now();
+    const Status status = WriteAndCommit();
+    if (!status.ok()) {
+      // Best effort: a folder that stays is ignored by readers and removed by the next epoch's
+      // prune.
+      if (exchange_.rank() == 0) (void)RemoveTree(temporary_);
+      return status;
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    return SaveResult{.path = folder_, .bytes = total_bytes_, .seconds = took.count()};
+  }
+
+ private:
+  // This rank's status after passing the named point of the test seam.
+  Status At(std::string_view point, Status status) const {
+    if (!status.ok() || !args_.failpoint) return status;
+    return args_.failpoint(point);
+  }
+
+  Status MakeFolder() const {
+    RETURN_IF_ERROR(base::MakeDirs(args_.directory));
+    if (base::Exists(folder_)) {
+      return absl::AlreadyExistsError(folder_ + " exists already");
+    }
+    RETURN_IF_ERROR(RemoveTree(temporary_));
+    return base::MakeDirs(temporary_);
+  }
+
+  Status WriteAndCommit() {
+    RETURN_IF_ERROR(
+        exchange_.Agree(At("begin", exchange_.rank() == 0 ? MakeFolder() : OkStatus())));
+    RETURN_IF_ERROR(exchange_.Agree(At("folder", OkStatus())));
+    std::string record;
+    const Status written = At("shard", WriteShard(&record));
+    RETURN_IF_ERROR(exchange_.Agree(written));
+    ASSIGN_OR_RETURN(const std::vector<std::string> records, exchange_.AllGather(record));
+    Manifest manifest = args_.manifest;
+    RETURN_IF_ERROR(exchange_.Agree(At("gathered", Collect(records, &manifest))));
+    return exchange_.Agree(exchange_.rank() == 0 ? Commit(manifest) : OkStatus());
+  }
+
+  // Writes this rank's file; *record describes it for the manifest.
+  Status WriteShard(std::string* record) const {
+    json out = json::array();
+    if (!args_.slices.empty()) {
+      const std::string file = fmt::format("rank-{:05}.safetensors", exchange_.rank());
+      std::vector<TensorToWrite> tensors;
+      for (size_t i = 0; i < args_.slices.size(); ++i) {
+        const SliceToSave& slice = args_.slices[i];
+        tensors.push_back({.name = slice.key + (IsWhole(slice) ? "" : fmt::format("#{}", i)),
+                           .dtype = TypeName(slice.dtype),
+                           .shape = slice.shape,
+                           .data = slice.data});
+      }
+      const auto report = [](void* context, int64_t bytes) {
+        const auto* self = static_cast<const Save*>(context);
+        if (self->args_.progress) self->args_.progress(bytes);
+      };
+      ASSIGN_OR_RETURN(const std::vector<std::string> digests,
+                       WriteSafetensors(base::JoinPath(temporary_, file), tensors, report,
+                                        const_cast<Save*>(this)));
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        const SliceToSave& slice = args_.slices[i];
+        out.push_back({{"key", slice.key},
+                       {"dtype", tensors[i].dtype},
+                       {"global_shape", slice.global_shape},
+                       {"file", file},
+                       {"tensor", tensors[i].name},
+                       {"offset", slice.offset},
+                       {"shape", slice.shape},
+                       {"digest", digests[i]}});
+      }
+      RETURN_IF_ERROR(base::SyncDir(temporary_));
+    }
+    *record = out.dump();
+    return OkStatus();
+  }
+
+  static bool IsWhole(const SliceToSave& slice) { return slice.shape == slice.global_shape; }
+
+  // Every rank builds the same tensor table, so that every rank sees a gap or an overlap.
+  Status Collect(const std::vector<std::string>& records, Manifest* manifest) {
+    total_bytes_ = 0;
+    for (const std::string& record : records) {
+      for (const json& slice : json::parse(record)) {
+        TensorEntry& tensor = manifest->tensors[slice.at("key").get<std::string>()];
+        const auto dtype = slice.at("dtype").get<std::string>();
+        const auto shape = slice.at("global_shape").get<std::vector<int64_t>>();
+        if (tensor.slices.empty()) {
+          tensor.dtype = dtype;
+          tensor.shape = shape;
+        } else if (tensor.dtype != dtype || tensor.shape != shape) {
+          return base::Internal("ranks disagree on the shape or type of {}",
+                                slice.at("key").dump());
+        }
+        SliceEntry entry{.file = slice.at("file").get<std::string>(),
+                         .tensor = slice.at("tensor").get<std::string>(),
+                         .offset = slice.at("offset").get<std::vector<int64_t>>(),
+                         .shape = slice.at("shape").get<std::vector<int64_t>>(),
+                         .digest = slice.at("digest").get<std::string>()};
+        total_bytes_ += TensorBytes(dtype, entry.shape);
+        tensor.slices.push_back(std::move(entry));
+      }
+    }
+    return CheckCoverage(*manifest);
+  }
+
+  Status Commit(Manifest& manifest) {
+    manifest.world_size = exchange_.size();
+    manifest.created = base::FormatUtc(base::ToUnixMicros(base::Clock::Real()->WallNow()));
+    const std::string text = ToJson(manifest);
+    total_bytes_ += static_cast<int64_t>(text.size());
+    RETURN_IF_ERROR(base::WriteFileAtomic(base::JoinPath(temporary_, kManifestName), text));
+    RETURN_IF_ERROR(At("manifest", OkStatus()));
+    std::error_code error;
+    std::filesystem::rename(temporary_, folder_, error);
+    if (error) return base::ErrnoError(error.value(), "rename " + temporary_ + " to " + folder_);
+    RETURN_IF_ERROR(base::SyncDir(args_.directory));
+    return At("renamed", OkStatus());
+  }
+
+  const SaveArgs& args_;
+  Exchange exchange_;
+  const std::string folder_;
+  const std::string temporary_;
+  int64_t total_bytes_ = 0;
+};
+
+}  // namespace
+
+StatusOr<SaveResult> SaveCheckpoint(const SaveArgs& args) { return Save(args).Run(); }
+
+StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory, int64_t keep_last,
+                                                    int64_t epoch) {
+  constexpr int64_t kNeverTouched = 2;
+  keep_last = std::max(keep_last, kNeverTouched);
+  std::vector<std::string> removed;
+  ASSIGN_OR_RETURN(const std::vector<CheckpointId> all, ListCheckpoints(directory));
+  const std::set<CheckpointId> complete(all.begin(), all.end());
+  std::vector<std::string> doomed;
+  const auto surplus = std::max<int64_t>(0, static_cast<int64_t>(all.size()) - keep_last);
+  for (int64_t i = 0; i < surplus; ++i) doomed.push_back(FolderName(all[static_cast<size_t>(i)]));
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    const bool temporary = name.ends_with(".tmp");
+    const auto id =
+        ParseFolderName(std::string_view(name).substr(0, name.size() - (temporary ? 4 : 0)));
+    if (id && (temporary || !complete.contains(*id)) && id->epoch < epoch)
+      doomed.push_back(std::move(name));
+  }
+  if (error) return base::ErrnoError(error.value(), "list " + directory);
+  for (const std::string& name : doomed) {
+    // The manifest goes first, so that a half-removed folder is no checkpoint.
+    const std::string path = base::JoinPath(directory, name);
+    std::filesystem::remove(base::JoinPath(path, kManifestName), error);
+    RETURN_IF_ERROR(RemoveTree(path));
+    removed.push_back(name);
+  }
+  return removed;
+}
+
+}  // namespace mt::checkpoint
