@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Installs the Debian packages of scripts/packages.txt that are missing. Usage: setup.sh [--check]
+#   --check   install nothing; list what is missing and exit 1 if anything is
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+missing=()
+while read -r package; do
+  case "$package" in ''|'#'*) continue ;; esac
+  if ! dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then
+    missing+=("$package")
+  fi
+done < "$here/packages.txt"
+
+if [ ${#missing[@]} -eq 0 ]; then
+  exit 0
+fi
+if [ "${1:-}" = "--check" ]; then
+  echo "setup: missing packages: ${missing[*]}" >&2
+  exit 1
+fi
+
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "setup: not root and no sudo here. As root, run: apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+  sudo=(sudo)
+fi
+echo "setup: installing ${#missing[@]} Debian packages: ${missing[*]}"
+"${sudo[@]}" apt-get update -q
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds and tests. Usage: test.sh [--checks | --full]
+#   (nothing)   build cpu-release, run every test
+#   --checks    format, clang-tidy, include arrows, asan-ubsan on all unit tests, tsan on the pure folders
+#   --full      everything above, with the long forms of the fault tests
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bash scripts/setup.sh
+jobs=$(nproc)
+
+build() { # preset
+  cmake --preset "$1" > "build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log" >&2; exit 1; }
+  sed -n '/^-- Megatrain/,$p' "build/$1.configure.log"
+  cmake --build --preset "$1" -j "$jobs"
+}
+
+run_tests() {
+  build cpu-release
+  ctest --preset cpu-release -j "$jobs" "$@"
+}
+
+run_checks() {
+  bash scripts/lint.sh
+  build asan-ubsan
+  # Leaks are reported by LeakSanitizer at exit; e2e and fault tests run daemons and are left to cpu-release.
+  ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    ctest --preset asan-ubsan -j "$jobs" -LE 'e2e|fault|lint'
+  build_tsan
+  ctest --test-dir build/tsan -j "$jobs" -L tsan --output-on-failure
+}
+
+# Only the pure folders' test programs: gRPC itself is not instrumented.
+build_tsan() {
+  cmake --preset tsan > build/tsan.configure.log 2>&1 || { cat build/tsan.configure.log >&2; exit 1; }
+  cmake --build --preset tsan -j "$jobs" --target mt_tsan_tests
+}
+
+mkdir -p build
+case "${1:-}" in
+  "") run_tests ;;
+  --checks) run_checks ;;
+  --full) MT_LONG_TESTS=1 run_tests; run_checks ;;
+  *) echo "usage: $0 [--checks | --full]" >&2; exit 2 ;;
+esac
