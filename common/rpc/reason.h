@@ -1,0 +1,41 @@
+// Stable reasons of errors ("UNKNOWN_JOB"): programs branch on them, messages may change. They
+// travel as the trailing metadata "mt-reason" and, inside a process, as a payload of the Status. No
+// gRPC needed. Thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+
+namespace mt::rpc {
+
+// Trailing metadata of a failed call that carries the reason.
+inline constexpr char kReasonKey[] = "mt-reason";
+// Metadata that a client may send: who asks. Stored with operations and events.
+inline constexpr char kActorKey[] = "mt-actor";
+
+namespace reason {
+inline constexpr std::string_view kInvalidSpec = "INVALID_SPEC";
+inline constexpr std::string_view kInvalidRequest = "INVALID_REQUEST";
+inline constexpr std::string_view kRequestIdReused = "REQUEST_ID_REUSED";
+inline constexpr std::string_view kUnknownJob = "UNKNOWN_JOB";
+inline constexpr std::string_view kUnknownOperation = "UNKNOWN_OPERATION";
+inline constexpr std::string_view kUnknownRank = "UNKNOWN_RANK";
+inline constexpr std::string_view kNameInUse = "NAME_IN_USE";
+inline constexpr std::string_view kWrongState = "WRONG_STATE";
+inline constexpr std::string_view kStoreFailed = "STORE_FAILED";
+inline constexpr std::string_view kShuttingDown = "SHUTTING_DOWN";
+inline constexpr std::string_view kNodeNameInUse = "NODE_NAME_IN_USE";
+inline constexpr std::string_view kNotRegistered = "NOT_REGISTERED";
+inline constexpr std::string_view kSessionReplaced = "SESSION_REPLACED";
+inline constexpr std::string_view kWorkerGone = "WORKER_GONE";
+inline constexpr std::string_view kTooSlow = "TOO_SLOW";
+}  // namespace reason
+
+// The same status with a reason attached; OK stays OK.
+Status WithReason(Status status, std::string_view reason);
+// "" where none is attached.
+std::string ReasonOf(const Status& status);
+
+}  // namespace mt::rpc

@@ -1,0 +1,11 @@
+// The version of this build, as `--version` prints it and as workers and the coordinator tell each
+// other.
+#pragma once
+
+#include <string_view>
+
+namespace mt::rpc {
+
+std::string_view Version();  // "0.1.0"
+
+}  // namespace mt::rpc
