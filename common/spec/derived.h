@@ -1,5 +1,6 @@
-// What follows from a completed job (CompleteJob returned no fault): sizes of the model, batch arithmetic, the learning-rate
-// schedule's lengths, floating-point operations. Functions, not fields, so that nothing can disagree. Pure.
+// What follows from a completed job (CompleteJob returned no fault): sizes of the model, batch
+// arithmetic, the learning-rate schedule's lengths, floating-point operations. Functions, not
+// fields, so that nothing can disagree. Pure.
 //   V vocabulary  h hidden size  S sequence length  G global batch size  L layers
 #pragma once
 
@@ -30,8 +31,9 @@ int64_t ParameterCount(const Model& model);
 int64_t PaddedVocab(const Model& model, int64_t tensor);
 int64_t PaddedVocab(const JobSpec& job);
 
-// Floating-point operations of forward and backward over one sample of S tokens, causal attention counted by half, nothing
-// counted for recomputation: 6 S h L (m ffn + q + 2k) + 6 S L q h + 6 S h V + 6 L q S^2, with `vocab` as V.
+// Floating-point operations of forward and backward over one sample of S tokens, causal attention
+// counted by half, nothing counted for recomputation: 6 S h L (m ffn + q + 2k) + 6 S L q h + 6 S h
+// V + 6 L q S^2, with `vocab` as V.
 double FlopsPerSample(const Model& model, int64_t vocab);
 // With the unpadded vocabulary: one figure for a model in every layout.
 double ModelFlopsPerToken(const JobSpec& job);
@@ -47,14 +49,15 @@ int64_t WorldSize(const JobSpec& job);
 int64_t MicrobatchesPerStep(const JobSpec& job);
 int64_t TokensPerStep(const JobSpec& job);
 
-// --- Length. Whole steps only: train_samples gives samples / G and train_tokens (tokens / S) / G, both rounded down, so a
-// run never takes more than was asked for. At least 1 for a completed job.
+// --- Length. Whole steps only: train_samples gives samples / G and train_tokens (tokens / S) / G,
+// both rounded down, so a run never takes more than was asked for. At least 1 for a completed job.
 int64_t TotalIterations(const JobSpec& job);
 // TotalIterations * G: what a run consumes.
 int64_t TotalSamples(const JobSpec& job);
 
-// --- Learning rate, counted in samples as the schedule's counter is. A count is in the unit of the run's length
-// (iterations * G, samples, tokens / S); a percentage is of TotalSamples; both rounded down.
+// --- Learning rate, counted in samples as the schedule's counter is. A count is in the unit of the
+// run's length (iterations * G, samples, tokens / S); a percentage is of TotalSamples; both rounded
+// down.
 int64_t WarmupSamples(const JobSpec& job);
 int64_t DecaySamples(const JobSpec& job);
 

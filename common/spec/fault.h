@@ -1,5 +1,5 @@
-// What is wrong with a job: every fault names its field and says what would be accepted. All faults of a job are
-// reported together, so functions return lists; an empty list is success.
+// What is wrong with a job: every fault names its field and says what would be accepted. All faults
+// of a job are reported together, so functions return lists; an empty list is success.
 #pragma once
 
 #include <string>
@@ -22,7 +22,8 @@ std::string FormatFaults(const Faults& faults);
 // OK for an empty list, else InvalidArgument with FormatFaults' text.
 [[nodiscard]] Status ToStatus(const Faults& faults);
 
-// The candidate with the smallest edit distance to `word`, or "" where none is near enough to be meant.
+// The candidate with the smallest edit distance to `word`, or "" where none is near enough to be
+// meant.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace mt::spec

@@ -1,5 +1,5 @@
-// Known model shapes by name ("gpt2-124m"). One table; `model.preset` applies an entry, a test compares each parameter count
-// with its name.
+// Known model shapes by name ("gpt2-124m"). One table; `model.preset` applies an entry, a test
+// compares each parameter count with its name.
 #pragma once
 
 #include <cstdint>

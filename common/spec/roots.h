@@ -1,5 +1,5 @@
-// Named roots: a job's paths are relative to folders of the worker's configuration and cannot leave them, not even through
-// symbolic links. Blocking file system calls; thread-safe.
+// Named roots: a job's paths are relative to folders of the worker's configuration and cannot leave
+// them, not even through symbolic links. Blocking file system calls; thread-safe.
 #pragma once
 
 #include <string>
@@ -21,13 +21,15 @@ struct Roots {
 // OK for a relative path without "..", empty parts or NUL.
 [[nodiscard]] Status CheckRelative(std::string_view path);
 
-// Absolute path of `relative` below `root`. What exists of it is resolved with its symbolic links and must lie below root
-// (a link that stays inside is fine); the rest may not exist yet. InvalidArgument for absolute paths and "..",
-// PermissionDenied for a way out, FailedPrecondition where the root is unset or missing.
+// Absolute path of `relative` below `root`. What exists of it is resolved with its symbolic links
+// and must lie below root (a link that stays inside is fine); the rest may not exist yet.
+// InvalidArgument for absolute paths and "..", PermissionDenied for a way out, FailedPrecondition
+// where the root is unset or missing.
 StatusOr<std::string> ResolveBelow(const std::string& root, std::string_view relative);
 
-// Opens an existing file or folder below root with openat2(RESOLVE_BENEATH), so that a link swapped in between cannot lead
-// out; on kernels without it, ResolveBelow and open. `flags` as for open(2), no O_CREAT.
+// Opens an existing file or folder below root with openat2(RESOLVE_BENEATH), so that a link swapped
+// in between cannot lead out; on kernels without it, ResolveBelow and open. `flags` as for open(2),
+// no O_CREAT.
 StatusOr<base::Fd> OpenBelow(const std::string& root, std::string_view relative, int flags);
 
 }  // namespace mt::spec

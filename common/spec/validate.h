@@ -1,5 +1,6 @@
-// A job made complete: preset, defaults, derived values and every check that needs no cluster. Done by mtctl before it
-// submits, by the coordinator on what it receives and by the rank on what it is given: it is idempotent. Pure; thread-safe.
+// A job made complete: preset, defaults, derived values and every check that needs no cluster. Done
+// by mtctl before it submits, by the coordinator on what it receives and by the rank on what it is
+// given: it is idempotent. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,19 @@ class JobSpec;
 
 namespace mt::spec {
 
-// What the system has built; a field that needs more is refused ("not supported yet") unless its value means what is built.
+// What the system has built; a field that needs more is refused ("not supported yet") unless its
+// value means what is built.
 struct ValidateContext {
-  bool service = false;      // FEATURE_SERVICE: priorities, pause, deadlines
-  bool parallelism = false;  // FEATURE_PARALLELISM: tensor, pipeline, ZeRO, 16 bit, other model families
-  bool cuda = false;         // FEATURE_CUDA
+  bool service = false;  // FEATURE_SERVICE: priorities, pause, deadlines
+  bool parallelism =
+      false;          // FEATURE_PARALLELISM: tensor, pipeline, ZeRO, 16 bit, other model families
+  bool cuda = false;  // FEATURE_CUDA
 };
 
-// Applies the preset and the defaults, derives what can be derived, checks everything. With faults, *job is unspecified.
-// After success every field with a concrete default is set; model, batch, parallel.data, placement.{device, slots} too.
-// placement.threads_per_rank stays unset until ResolveForSlots, as do precision and device where GPUs are built and either
-// is auto.
+// Applies the preset and the defaults, derives what can be derived, checks everything. With faults,
+// *job is unspecified. After success every field with a concrete default is set; model, batch,
+// parallel.data, placement.{device, slots} too. placement.threads_per_rank stays unset until
+// ResolveForSlots, as do precision and device where GPUs are built and either is auto.
 [[nodiscard]] Faults CompleteJob(const ValidateContext& context, megatrain::v1::JobSpec* job);
 
 // What the placement knows of the nodes it chose (the smallest of each over the nodes).
@@ -32,8 +35,8 @@ struct SlotFacts {
   int64_t slots_per_node = 1;  // CPU slots that the worker offers
 };
 
-// Fills what was left to the first placement: device, precision, threads_per_rank (cores / slots, at least 1). Values that
-// are set stay (a job keeps them for life). Call on a completed job.
+// Fills what was left to the first placement: device, precision, threads_per_rank (cores / slots,
+// at least 1). Values that are set stay (a job keeps them for life). Call on a completed job.
 [[nodiscard]] Faults ResolveForSlots(const SlotFacts& facts, megatrain::v1::JobSpec* job);
 
 }  // namespace mt::spec

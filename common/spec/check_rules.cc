@@ -1,0 +1,140 @@
+// What every set field must satisfy by itself, from its rule in job.proto.
+#include <cmath>
+#include <optional>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include "common/spec/complete.h"
+#include "common/spec/roots.h"
+#include "common/spec/values.h"
+#include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/options.pb.h"
+
+namespace mt::spec {
+namespace {
+
+namespace v1 = megatrain::v1;
+using Field = pb::FieldDescriptor;
+
+std::string CheckRange(const v1::FieldRule& rule, double value, const std::string& text) {
+  if (!std::isfinite(value)) return "must be finite, is " + text;
+  if (rule.has_min() && value < rule.min())
+    return fmt::format("must be at least {}, is {}", rule.min(), text);
+  if (rule.has_max() && value > rule.max())
+    return fmt::format("must be at most {}, is {}", rule.max(), text);
+  if (rule.has_above() && value <= rule.above()) {
+    return fmt::format("must be above {}, is {}", rule.above(), text);
+  }
+  if (rule.has_below() && value >= rule.below()) {
+    return fmt::format("must be below {}, is {}", rule.below(), text);
+  }
+  return "";
+}
+
+// Durations are compared in milliseconds and shown as durations.
+std::string CheckInteger(const Field& field, int64_t value, const std::string& text) {
+  const v1::FieldRule& rule = RuleOf(field);
+  std::string complaint = CheckRange(rule, static_cast<double>(value), text);
+  if (complaint.empty() || rule.unit() != v1::UNIT_DURATION) return complaint;
+  const auto shown = [&](double bound) {
+    v1::JobSpec job;
+    v1::Checkpoint* any = job.mutable_checkpoint();
+    any->set_every(static_cast<int64_t>(bound));
+    return TextOf(*any, *v1::Checkpoint::descriptor()->FindFieldByName("every"));
+  };
+  return rule.has_max() && static_cast<double>(value) > rule.max()
+             ? fmt::format("must be at most {}, is {}", shown(rule.max()), text)
+             : fmt::format("must be at least {}, is {}", shown(rule.min()), text);
+}
+
+std::string CheckText(const Field& field, const std::string& text) {
+  std::string complaint = CheckStringUnit(field, text);
+  if (!complaint.empty() || RuleOf(field).root() == v1::ROOT_NONE) return complaint;
+  const Status status = CheckRelative(text);
+  return status.ok() ? "" : base::Message(status);
+}
+
+std::string CheckEnum(const Field& field, int number, const ValidateContext& context) {
+  const pb::EnumDescriptor& type = *field.enum_type();
+  const pb::EnumValueDescriptor* value = type.FindValueByNumber(number);
+  if (value == nullptr || number == 0) {
+    return fmt::format("expected one of {}, got number {}", Join(EnumTexts(type), ", "), number);
+  }
+  if (IsBuilt(value->options().GetExtension(v1::value_since), context)) return "";
+  return fmt::format("{} is not supported yet; supported: {}", EnumText(*value),
+                     Join(EnumTexts(type, &context), ", "));
+}
+
+// A field of a feature that is not built may hold what means the same as without it.
+std::string CheckFeature(const pb::Message& message, const Field& field,
+                         const ValidateContext& context) {
+  const v1::FieldRule& rule = RuleOf(field);
+  if (IsBuilt(rule.since(), context)) return "";
+  std::vector<std::string> accepted(rule.built().begin(), rule.built().end());
+  if (accepted.empty()) {
+    const std::string text = DefaultText(field);
+    if (!text.empty()) accepted.push_back(text);
+  }
+  if (accepted.empty() || field.is_repeated()) return "not supported yet";
+  const std::string text = TextOf(message, field);
+  for (const std::string& value : accepted) {
+    if (value == text) return "";
+  }
+  return fmt::format("{} is not supported yet; supported: {}", text, Join(accepted, ", "));
+}
+
+std::string CheckValue(const pb::Message& message, const Field& field,
+                       const ValidateContext& context) {
+  const pb::Reflection& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case Field::CPPTYPE_INT64:
+      return CheckInteger(field, reflection.GetInt64(message, &field), TextOf(message, field));
+    case Field::CPPTYPE_DOUBLE:
+      return CheckRange(RuleOf(field), reflection.GetDouble(message, &field),
+                        TextOf(message, field));
+    case Field::CPPTYPE_STRING:
+      return CheckText(field, reflection.GetString(message, &field));
+    case Field::CPPTYPE_ENUM:
+      return CheckEnum(field, reflection.GetEnumValue(message, &field), context);
+    default:
+      return "";
+  }
+}
+
+void CheckSources(const pb::Message& message, const Field& field, const std::string& path,
+                  FaultList* faults) {
+  const pb::Reflection& reflection = *message.GetReflection();
+  const int count = reflection.FieldSize(message, &field);
+  if (count > 1) {
+    faults->Add(
+        path, fmt::format("a blend of {} data sets is not supported yet; give one prefix", count));
+  }
+  for (int i = 0; i < count; ++i) {
+    const auto& source =
+        static_cast<const v1::Data::Source&>(reflection.GetRepeatedMessage(message, &field, i));
+    const Field& prefix = *source.GetDescriptor()->FindFieldByName("prefix");
+    std::string complaint = CheckText(prefix, source.prefix());
+    if (complaint.empty() && source.has_weight() &&
+        !(source.weight() > 0 && std::isfinite(source.weight()))) {
+      complaint = fmt::format("a weight must be above 0, is {}", source.weight());
+    }
+    if (!complaint.empty()) faults->Add(path, complaint);
+  }
+}
+
+}  // namespace
+
+void CheckRules(const CheckArgs& args) {
+  ForEachSetField(*args.job, "",
+                  [&](const std::string& path, const pb::Message& message, const Field& field) {
+                    if (!args.faults->Clean({path})) return;
+                    if (IsSourceList(field)) return CheckSources(message, field, path, args.faults);
+                    std::string complaint;
+                    if (!field.is_repeated()) complaint = CheckValue(message, field, args.context);
+                    if (complaint.empty()) complaint = CheckFeature(message, field, args.context);
+                    if (!complaint.empty()) args.faults->Add(path, complaint);
+                  });
+}
+
+}  // namespace mt::spec

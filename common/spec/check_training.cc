@@ -1,0 +1,132 @@
+// Length of the run, learning-rate schedule, log interval, checkpoints: one field against another.
+#include <array>
+#include <limits>
+
+#include "common/spec/complete.h"
+#include "common/spec/derived.h"
+#include "common/spec/number.h"
+#include "megatrain/v1/job.pb.h"
+
+namespace mt::spec {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+// Every rank of a small job logs each step; megatron-compat's 2.16 readers expect about this rate
+// beyond.
+constexpr int64_t kSmallJobSlots = 8;
+constexpr int64_t kLargeJobLogEvery = 10;
+
+// True when exactly one sound length is given.
+bool CheckLengthGivenOnce(const CheckArgs& args) {
+  const v1::Training& training = args.job->training();
+  FaultList& faults = *args.faults;
+  if (!faults.Clean({"training.train_iters", "training.train_samples", "training.train_tokens"}))
+    return false;
+  std::vector<std::string> given;
+  if (training.has_train_iters()) given.emplace_back("train_iters");
+  if (training.has_train_samples()) given.emplace_back("train_samples");
+  if (training.has_train_tokens()) given.emplace_back("train_tokens");
+  if (given.empty()) {
+    faults.Add("training.train_iters", "required: one of train_iters, train_samples, train_tokens");
+  } else if (given.size() > 1) {
+    faults.Add(
+        "training." + given[1],
+        fmt::format("the length is given more than once: {}; keep one", fmt::join(given, ", ")));
+  }
+  return given.size() == 1;
+}
+
+// The batch and sequence that lengths are counted with are known and sound.
+bool BatchIsSound(const CheckArgs& args) {
+  return args.job->training().has_global_batch_size() && args.job->model().has_seq_length() &&
+         args.faults->Clean({"training.global_batch_size", "training.micro_batch_size",
+                             "model.seq_length", "parallel.data", "placement.slots"});
+}
+
+bool CheckTotal(const CheckArgs& args) {
+  const v1::Training& training = args.job->training();
+  const int64_t batch = training.global_batch_size();
+  const int64_t tokens = SaturatingProduct(batch, args.job->model().seq_length());
+  if (training.has_train_samples() && training.train_samples() < batch) {
+    args.faults->Add("training.train_samples",
+                     fmt::format("{} is less than one step of global_batch_size {}",
+                                 training.train_samples(), batch));
+    return false;
+  }
+  if (training.has_train_tokens() && TotalIterations(*args.job) < 1) {
+    args.faults->Add(
+        "training.train_tokens",
+        fmt::format("{} is less than one step of global_batch_size {} x seq_length {} = {} tokens",
+                    training.train_tokens(), batch, args.job->model().seq_length(), tokens));
+    return false;
+  }
+  if (SaturatingProduct(TotalSamples(*args.job), args.job->model().seq_length()) ==
+      std::numeric_limits<int64_t>::max()) {
+    args.faults->Add("training", "the run has more tokens than 63 bits can count");
+    return false;
+  }
+  return true;
+}
+
+void CheckSchedule(const CheckArgs& args) {
+  const v1::Optimizer& optimizer = args.job->optimizer();
+  FaultList& faults = *args.faults;
+  if (!faults.Clean({"optimizer.warmup", "optimizer.decay_over", "optimizer.decay"})) return;
+  const int64_t warmup = WarmupSamples(*args.job);
+  const int64_t decay = DecaySamples(*args.job);
+  if (decay < 1) {
+    faults.Add("optimizer.decay_over",
+               fmt::format("{} is less than one sample", optimizer.decay_over()));
+  } else if (optimizer.decay() != v1::Optimizer::DECAY_CONSTANT && warmup >= decay) {
+    faults.Add("optimizer.warmup",
+               fmt::format("{} ({} samples) must end before decay_over {} ({} samples)",
+                           optimizer.warmup(), warmup, optimizer.decay_over(), decay));
+  }
+}
+
+void CheckLearningRates(const CheckArgs& args) {
+  const v1::Optimizer& optimizer = args.job->optimizer();
+  if (!optimizer.has_lr() || !args.faults->Clean({"optimizer.lr", "optimizer.min_lr"})) return;
+  if (optimizer.min_lr() > optimizer.lr()) {
+    args.faults->Add("optimizer.min_lr",
+                     fmt::format("{} is above lr {}", optimizer.min_lr(), optimizer.lr()));
+  }
+}
+
+void CompleteCheckpoint(const CheckArgs& args) {
+  v1::Checkpoint& checkpoint = *args.job->mutable_checkpoint();
+  FaultList& faults = *args.faults;
+  if (!faults.Clean({"checkpoint.directory", "checkpoint.every_iters", "checkpoint.every",
+                     "checkpoint.load", "checkpoint.fresh"})) {
+    return;
+  }
+  if (!checkpoint.has_directory()) checkpoint.set_directory(args.job->name());
+  const bool saves = checkpoint.every_iters() > 0 || checkpoint.has_every();
+  if (checkpoint.directory() == "none" && saves) {
+    faults.Add("checkpoint.directory",
+               "is none, but every_iters or every asks for saves; give a directory");
+  }
+  if (checkpoint.directory() == "none" && checkpoint.strict()) {
+    faults.Add("checkpoint.strict", "means nothing without a directory");
+  }
+  if (checkpoint.fresh() && checkpoint.has_load()) {
+    faults.Add("checkpoint.fresh", "starts over, but checkpoint.load names what to load; keep one");
+  }
+}
+
+}  // namespace
+
+void CompleteTraining(const CheckArgs& args) {
+  v1::JobSpec& job = *args.job;
+  v1::Training& training = *job.mutable_training();
+  if (!training.has_log_every() && args.faults->Clean({"training.log_every", "placement.slots"})) {
+    training.set_log_every(job.placement().slots() <= kSmallJobSlots ? 1 : kLargeJobLogEvery);
+  }
+  const bool length = CheckLengthGivenOnce(args);
+  if (length && BatchIsSound(args) && CheckTotal(args)) CheckSchedule(args);
+  CheckLearningRates(args);
+  CompleteCheckpoint(args);
+}
+
+}  // namespace mt::spec

@@ -1,0 +1,157 @@
+#include "common/spec/derived.h"
+
+#include <cmath>
+
+#include "common/base/math.h"
+#include "common/spec/number.h"
+#include "common/spec/text_forms.h"
+#include "megatrain/v1/job.pb.h"
+
+namespace mt::spec {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+// A length of the schedule in samples; `text` was checked.
+int64_t LengthInSamples(const JobSpec& job, const std::string& text) {
+  const std::optional<Length> length = ParseLength(text);
+  CHECK(length.has_value()) << "unchecked length \"" << text << "\"";
+  if (length->is_percent) {
+    const int64_t total = TotalSamples(job);
+    // The term absorbs that 0.7 % has no exact binary form.
+    const double share = length->percent * static_cast<double>(total) / 100 + 1e-6;
+    return share >= static_cast<double>(total) ? total : static_cast<int64_t>(std::floor(share));
+  }
+  const v1::Training& training = job.training();
+  if (training.has_train_iters())
+    return SaturatingProduct(length->count, training.global_batch_size());
+  if (training.has_train_tokens()) return length->count / job.model().seq_length();
+  return length->count;
+}
+
+}  // namespace
+
+int64_t HeadDim(const Model& model) {
+  return model.has_head_dim() ? model.head_dim()
+                              : base::DivExact(model.hidden_size(), model.heads());
+}
+
+int64_t KvHeads(const Model& model) {
+  return model.has_kv_heads() ? model.kv_heads() : model.heads();
+}
+
+bool IsGated(const Model& model) {
+  return model.activation() == Model::ACTIVATION_SWIGLU ||
+         model.activation() == Model::ACTIVATION_GEGLU;
+}
+
+int64_t FfnSize(const Model& model) {
+  if (model.has_ffn_size()) return model.ffn_size();
+  const int64_t h = model.hidden_size();
+  // int(8h/3 / 64) * 64, as gated models are made to have the parameters of a plain one.
+  return IsGated(model) ? 8 * h / 192 * 64 : 4 * h;
+}
+
+int64_t MaxPositions(const Model& model) {
+  return model.has_max_positions() ? model.max_positions() : model.seq_length();
+}
+
+int64_t ParameterCount(const Model& model) {
+  const int64_t h = model.hidden_size();
+  const int64_t q = model.heads() * HeadDim(model);
+  const int64_t kv = 2 * KvHeads(model) * HeadDim(model);
+  const int64_t ffn_in = FfnSize(model) * (IsGated(model) ? 2 : 1);
+  const bool bias = !model.has_bias() || model.bias();
+  const bool qkv_bias = model.has_qkv_bias() ? model.qkv_bias() : bias;
+  const int64_t norm = model.norm() == Model::NORM_RMSNORM ? h : 2 * h;
+  // Attention in and out, feed-forward in and out.
+  int64_t layer = h * (q + kv) + q * h + h * ffn_in + FfnSize(model) * h;
+  if (qkv_bias) layer += q + kv;
+  if (bias) layer += h + ffn_in + h;
+  layer += model.parallel_residual() ? norm : 2 * norm;
+  if (model.qk_norm()) layer += (model.norm() == Model::NORM_RMSNORM ? 2 : 4) * HeadDim(model);
+  const bool learned = !model.has_position() || model.position() == Model::POSITION_LEARNED;
+  const bool tied = !model.has_tie_embeddings() || model.tie_embeddings();
+  return model.layers() * layer + norm + model.vocab_size() * h * (tied ? 1 : 2) +
+         (learned ? MaxPositions(model) * h : 0);
+}
+
+int64_t PaddedVocab(const Model& model, int64_t tensor) {
+  const int64_t unit = (model.has_vocab_divisible_by() ? model.vocab_divisible_by() : 128) * tensor;
+  return base::RoundUp(model.vocab_size(), unit);
+}
+
+int64_t PaddedVocab(const JobSpec& job) {
+  return PaddedVocab(job.model(), job.parallel().has_tensor() ? job.parallel().tensor() : 1);
+}
+
+int64_t WorldSize(const JobSpec& job) {
+  const v1::Parallel& parallel = job.parallel();
+  return parallel.tensor() * parallel.pipeline() * parallel.context() * parallel.data();
+}
+
+int64_t MicrobatchesPerStep(const JobSpec& job) {
+  const v1::Training& training = job.training();
+  return base::DivExact(training.global_batch_size(),
+                        training.micro_batch_size() * job.parallel().data());
+}
+
+int64_t TokensPerStep(const JobSpec& job) {
+  return job.training().global_batch_size() * job.model().seq_length();
+}
+
+int64_t TotalIterations(const JobSpec& job) {
+  const v1::Training& training = job.training();
+  if (training.has_train_iters()) return training.train_iters();
+  const int64_t samples = training.has_train_samples()
+                              ? training.train_samples()
+                              : training.train_tokens() / job.model().seq_length();
+  return samples / training.global_batch_size();
+}
+
+int64_t TotalSamples(const JobSpec& job) {
+  return SaturatingProduct(TotalIterations(job), job.training().global_batch_size());
+}
+
+int64_t WarmupSamples(const JobSpec& job) { return LengthInSamples(job, job.optimizer().warmup()); }
+
+int64_t DecaySamples(const JobSpec& job) {
+  return LengthInSamples(job, job.optimizer().decay_over());
+}
+
+std::vector<double> SplitShares(const JobSpec& job) {
+  const auto shares = ParseSplit(job.data().split());
+  CHECK(shares.has_value()) << "unchecked split \"" << job.data().split() << "\"";
+  return *shares;
+}
+
+std::vector<DataSource> DataSources(const JobSpec& job, Split split) {
+  const v1::Data& data = job.data();
+  const auto& own = split == Split::kTrain   ? data.train()
+                    : split == Split::kValid ? data.valid()
+                                             : data.test();
+  const auto& sources = data.path_size() > 0 ? data.path() : own;
+  std::vector<DataSource> out;
+  for (const v1::Data::Source& source : sources) {
+    out.push_back({.weight = source.has_weight() ? source.weight() : 1, .prefix = source.prefix()});
+  }
+  return out;
+}
+
+uint64_t DataSeed(const JobSpec& job) {
+  const int64_t seed = job.data().has_seed() ? job.data().seed() : job.training().seed();
+  return base::CheckedCast<uint64_t>(seed);
+}
+
+std::string CheckpointDirectory(const JobSpec& job) {
+  const std::string& directory = job.checkpoint().directory();
+  return directory == "none" ? "" : directory;
+}
+
+std::optional<PortRange> Ports(const JobSpec& job) {
+  const auto range = ParsePortRange(job.placement().ports());
+  if (!range) return std::nullopt;
+  return PortRange{.first = range->first, .last = range->second};
+}
+
+}  // namespace mt::spec

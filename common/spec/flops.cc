@@ -1,0 +1,40 @@
+// Floating-point operations, as Megatron-LM's core_v0.12.0 and later count them.
+#include "common/spec/derived.h"
+#include "megatrain/v1/job.pb.h"
+
+namespace mt::spec {
+
+double FlopsPerSample(const Model& model, int64_t vocab) {
+  const auto h = static_cast<double>(model.hidden_size());
+  const auto layers = static_cast<double>(model.layers());
+  const auto s = static_cast<double>(model.seq_length());
+  const auto q = static_cast<double>(model.heads() * HeadDim(model));
+  const auto k = static_cast<double>(KvHeads(model) * HeadDim(model));
+  const auto ffn = static_cast<double>(FfnSize(model));
+  const double matrices = IsGated(model) ? 3 : 2;
+  // 6 = forward and both products of backward, a multiply and an add each.
+  const double layer = s * h * ffn * matrices + s * h * (q + 2 * k) + s * q * h + q * s * s;
+  return 6 * (layers * layer + s * h * static_cast<double>(vocab));
+}
+
+double ModelFlopsPerToken(const JobSpec& job) {
+  return FlopsPerSample(job.model(), job.model().vocab_size()) /
+         static_cast<double>(job.model().seq_length());
+}
+
+double ModelFlopsPerStep(const JobSpec& job) {
+  return FlopsPerSample(job.model(), job.model().vocab_size()) *
+         static_cast<double>(job.training().global_batch_size());
+}
+
+double MegatronFlopsPerToken(const JobSpec& job) {
+  return FlopsPerSample(job.model(), PaddedVocab(job)) /
+         static_cast<double>(job.model().seq_length());
+}
+
+double MegatronFlopsPerStep(const JobSpec& job) {
+  return FlopsPerSample(job.model(), PaddedVocab(job)) *
+         static_cast<double>(job.training().global_batch_size());
+}
+
+}  // namespace mt::spec

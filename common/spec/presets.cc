@@ -1,0 +1,61 @@
+#include "common/spec/presets.h"
+
+#include "megatrain/v1/job.pb.h"
+
+namespace mt::spec {
+namespace {
+
+constexpr int64_t kGpt2Vocab = 50257;
+constexpr int64_t kPaperVocab = 51200;
+
+// name, layers, hidden size, heads, sequence, vocabulary. GPT-3: Brown et al. 2020, table 2.1,
+// except 13b, whose width of 5140 there is no multiple of its heads. GPT-2: the published
+// checkpoints. gpt-*: Narayanan et al. 2021, table 1.
+constexpr Preset kPresets[] = {
+    {"tiny", 4, 128, 4, 64, 0},
+    {"gpt2-124m", 12, 768, 12, 1024, kGpt2Vocab},
+    {"gpt2-355m", 24, 1024, 16, 1024, kGpt2Vocab},
+    {"gpt2-774m", 36, 1280, 20, 1024, kGpt2Vocab},
+    {"gpt2-1558m", 48, 1600, 25, 1024, kGpt2Vocab},
+    {"gpt3-125m", 12, 768, 12, 2048, kGpt2Vocab},
+    {"gpt3-350m", 24, 1024, 16, 2048, kGpt2Vocab},
+    {"gpt3-760m", 24, 1536, 16, 2048, kGpt2Vocab},
+    {"gpt3-1.3b", 24, 2048, 16, 2048, kGpt2Vocab},
+    {"gpt3-2.7b", 32, 2560, 32, 2048, kGpt2Vocab},
+    {"gpt3-6.7b", 32, 4096, 32, 2048, kGpt2Vocab},
+    {"gpt3-13b", 40, 5120, 40, 2048, kGpt2Vocab},
+    {"gpt3-175b", 96, 12288, 96, 2048, kGpt2Vocab},
+    {"gpt-1.7b", 24, 2304, 24, 2048, kPaperVocab},
+    {"gpt-3.6b", 30, 3072, 32, 2048, kPaperVocab},
+    {"gpt-7.5b", 36, 4096, 32, 2048, kPaperVocab},
+    {"gpt-18b", 40, 6144, 48, 2048, kPaperVocab},
+    {"gpt-39b", 48, 8192, 64, 2048, kPaperVocab},
+    {"gpt-76b", 60, 10240, 80, 2048, kPaperVocab},
+    {"gpt-145b", 80, 12288, 96, 2048, kPaperVocab},
+    {"gpt-310b", 96, 16384, 128, 2048, kPaperVocab},
+    {"gpt-530b", 105, 20480, 128, 2048, kPaperVocab},
+    {"gpt-1t", 128, 25600, 160, 2048, kPaperVocab},
+};
+
+}  // namespace
+
+std::span<const Preset> Presets() { return kPresets; }
+
+const Preset* FindPreset(std::string_view name) {
+  for (const Preset& preset : kPresets) {
+    if (preset.name == name) return &preset;
+  }
+  return nullptr;
+}
+
+void ApplyPreset(const Preset& preset, bool with_vocab, megatrain::v1::Model* model) {
+  if (!model->has_layers()) model->set_layers(preset.layers);
+  if (!model->has_hidden_size()) model->set_hidden_size(preset.hidden_size);
+  if (!model->has_heads()) model->set_heads(preset.heads);
+  if (!model->has_seq_length()) model->set_seq_length(preset.seq_length);
+  if (with_vocab && preset.vocab_size > 0 && !model->has_vocab_size()) {
+    model->set_vocab_size(preset.vocab_size);
+  }
+}
+
+}  // namespace mt::spec

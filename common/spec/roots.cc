@@ -1,0 +1,113 @@
+#include "common/spec/roots.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <memory>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <vector>
+
+#include "common/spec/tree.h"
+
+namespace mt::spec {
+namespace {
+
+std::vector<std::string> Components(std::string_view path) {
+  std::vector<std::string> out;
+  while (!path.empty()) {
+    const size_t slash = path.find('/');
+    const std::string_view part = path.substr(0, slash);
+    if (!part.empty() && part != ".") out.emplace_back(part);
+    if (slash == std::string_view::npos) break;
+    path.remove_prefix(slash + 1);
+  }
+  return out;
+}
+
+StatusOr<std::string> RealPath(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
+                                                         &std::free);
+  if (real == nullptr) return base::ErrnoError(errno, path);
+  return std::string(real.get());
+}
+
+StatusOr<std::string> RealRoot(const std::string& root) {
+  if (root.empty())
+    return base::FailedPrecondition("the worker has no root configured for this path");
+  const StatusOr<std::string> real = RealPath(root);
+  if (!real.ok()) return base::FailedPrecondition("root {}", base::Message(real.status()));
+  return *real;
+}
+
+bool IsBelow(const std::string& path, const std::string& root) {
+  return root == "/" || path == root ||
+         (path.starts_with(root) && path.size() > root.size() && path[root.size()] == '/');
+}
+
+}  // namespace
+
+Status CheckRelative(std::string_view path) {
+  if (path.empty()) return base::InvalidArgument("an empty path");
+  if (path.find('\0') != std::string_view::npos)
+    return base::InvalidArgument("a path with a NUL byte");
+  if (path.front() == '/') {
+    return base::InvalidArgument("\"{}\" is absolute; give a path below the worker's root",
+                                 Shown(path));
+  }
+  for (const std::string& part : Components(path)) {
+    if (part == "..") {
+      return base::InvalidArgument("\"{}\" has \"..\"; give a path below the worker's root",
+                                   Shown(path));
+    }
+  }
+  return OkStatus();
+}
+
+StatusOr<std::string> ResolveBelow(const std::string& root, std::string_view relative) {
+  RETURN_IF_ERROR(CheckRelative(relative));
+  ASSIGN_OR_RETURN(const std::string top, RealRoot(root));
+  std::string current = top;
+  bool exists = true;
+  for (const std::string& part : Components(relative)) {
+    current = base::JoinPath(current, part);
+    if (!exists) continue;
+    struct stat info {};
+    if (::lstat(current.c_str(), &info) != 0) {
+      if (errno != ENOENT) return base::ErrnoError(errno, current);
+      exists = false;
+      continue;
+    }
+    if (!S_ISLNK(info.st_mode)) continue;
+    // A link into nowhere would be followed by whoever creates the file, so it must resolve now.
+    const StatusOr<std::string> real = RealPath(current);
+    if (!real.ok() || !IsBelow(*real, top)) {
+      return base::Error(absl::StatusCode::kPermissionDenied,
+                         "{} is a link that leads out of {} or nowhere", current, top);
+    }
+    current = *real;
+  }
+  return current;
+}
+
+StatusOr<base::Fd> OpenBelow(const std::string& root, std::string_view relative, int flags) {
+  ASSIGN_OR_RETURN(const std::string top, RealRoot(root));
+  ASSIGN_OR_RETURN(const std::string path, ResolveBelow(root, relative));
+  const base::Fd folder(::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return base::ErrnoError(errno, "open " + top);
+  const size_t skipped = top == "/" ? 1 : top.size() + 1;
+  const std::string below = path.size() <= skipped ? std::string(".") : path.substr(skipped);
+  struct open_how how {};
+  how.flags = static_cast<__u64>(flags | O_CLOEXEC);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  const long fd = ::syscall(SYS_openat2, folder.get(), below.c_str(), &how, sizeof(how));
+  if (fd >= 0) return base::Fd(static_cast<int>(fd));
+  if (errno != ENOSYS) return base::ErrnoError(errno, "open " + path);
+  base::Fd plain(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW));
+  if (!plain) return base::ErrnoError(errno, "open " + path);
+  return plain;
+}
+
+}  // namespace mt::spec

@@ -1,0 +1,36 @@
+// YAML text as a plain tree of scalars, lists and maps that keeps what decides a value's meaning
+// (was it quoted?) and refuses what a job needs not: anchors, aliases, tags, doubled keys, more
+// than one document, deep nesting. Any bytes are safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace mt::spec {
+
+struct Node {
+  enum class Kind { kNull, kScalar, kList, kMap };
+  Kind kind = Kind::kNull;
+  bool quoted = false;  // of a scalar: taken literally, never null, auto or none
+  std::string scalar;
+  std::vector<Node> items;  // of a list
+  std::vector<std::pair<std::string, Node>>
+      entries;  // of a map, in the order of the text, keys unique
+
+  Node* Find(std::string_view key);
+};
+
+// Errors name the line. An empty text is kNull.
+StatusOr<Node> ParseTree(std::string_view text);
+
+// Sets "a.b=value" in *root, making maps on the way. What stood there is replaced.
+[[nodiscard]] Status ApplyOverride(std::string_view assignment, Node* root);
+
+// Text of the user in a message: shortened, without control characters.
+std::string Shown(std::string_view text);
+
+}  // namespace mt::spec

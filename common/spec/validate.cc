@@ -1,0 +1,100 @@
+#include "common/spec/validate.h"
+
+#include <algorithm>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include "common/base/math.h"
+#include "common/spec/complete.h"
+#include "common/spec/values.h"
+#include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/options.pb.h"
+
+namespace mt::spec {
+namespace {
+
+namespace v1 = megatrain::v1;
+using Field = pb::FieldDescriptor;
+
+// Sections are made on the way, so that generated accessors see every default.
+void ApplyDefaults(pb::Message* message) {
+  const pb::Descriptor& type = *message->GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const Field& field = *type.field(i);
+    if (IsSection(field)) {
+      if (RuleOf(field).since() == v1::FEATURE_LATER) continue;
+      ApplyDefaults(message->GetReflection()->MutableMessage(message, &field));
+    } else if (!IsSet(*message, field) && !RuleOf(field).default_().empty() &&
+               !DefaultsToAuto(field)) {
+      const std::string complaint = SetFromText(field, RuleOf(field).default_(), message);
+      CHECK(complaint.empty()) << field.full_name() << ": " << complaint;
+    }
+  }
+}
+
+void CheckRequired(const pb::Message& message, const std::string& prefix, FaultList* faults) {
+  const pb::Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const Field& field = *type.field(i);
+    const std::string path = Under(prefix, field.name());
+    if (IsSection(field)) {
+      CheckRequired(message.GetReflection()->GetMessage(message, &field), path, faults);
+    } else if (RuleOf(field).required() && !IsSet(message, field) && faults->Clean({path})) {
+      faults->Add(path, "required: " + RuleOf(field).help());
+    }
+  }
+}
+
+}  // namespace
+
+std::string NearestMultiples(int64_t value, int64_t unit) {
+  const int64_t below = value / unit * unit;
+  if (below <= 0) return fmt::format("{}", unit);
+  return fmt::format("{} or {}", below, below + unit);
+}
+
+Faults CompleteAfter(Faults faults, const ValidateContext& context, v1::JobSpec* job) {
+  FaultList list(std::move(faults));
+  const CheckArgs args{.context = context, .job = job, .faults = &list};
+  CheckRules(args);
+  ApplyDefaults(job);
+  CompleteModel(args);
+  CheckRequired(*job, "", &list);
+  CheckData(args);
+  CompleteLayout(args);
+  CompleteTraining(args);
+  return list.Take();
+}
+
+Faults CompleteJob(const ValidateContext& context, v1::JobSpec* job) {
+  return CompleteAfter({}, context, job);
+}
+
+Faults ResolveForSlots(const SlotFacts& facts, v1::JobSpec* job) {
+  FaultList faults;
+  v1::Placement& placement = *job->mutable_placement();
+  const v1::Placement::Device kind =
+      facts.gpu ? v1::Placement::DEVICE_GPU : v1::Placement::DEVICE_CPU;
+  if (placement.has_device() && placement.device() != kind) {
+    faults.Add("placement.device",
+               fmt::format("the job asks for {} slots, the node has {} slots",
+                           facts.gpu ? "cpu" : "gpu", facts.gpu ? "gpu" : "cpu"));
+    return faults.Take();
+  }
+  placement.set_device(kind);
+  v1::Training& training = *job->mutable_training();
+  if (!training.has_precision()) {
+    training.set_precision(facts.gpu ? v1::Training::PRECISION_BF16 : v1::Training::PRECISION_FP32);
+  }
+  if (facts.gpu && training.precision() == v1::Training::PRECISION_FP64) {
+    faults.Add("training.precision", "fp64 runs on CPU slots only; use fp32 or bf16");
+  }
+  if (!placement.has_threads_per_rank()) {
+    const int64_t threads = facts.cores_per_node / std::max<int64_t>(1, facts.slots_per_node);
+    placement.set_threads_per_rank(std::clamp<int64_t>(threads, 1, 1024));
+  }
+  return faults.Take();
+}
+
+}  // namespace mt::spec
