@@ -5,10 +5,15 @@
 
 #include <cstdint>
 
+// The functions below are inlined by force: files built for newer instruction sets
+// (kernels/cpu/loops) must not leave out-of-line copies that the linker could pick for the whole
+// program.
 #if defined(__CUDACC__)
 #define MT_HOST_DEVICE __host__ __device__
+#define MT_ALWAYS_INLINE __forceinline__
 #else
 #define MT_HOST_DEVICE
+#define MT_ALWAYS_INLINE inline __attribute__((always_inline))
 #endif
 
 namespace mt::kernels {
@@ -17,23 +22,26 @@ struct Philox4 {
   uint32_t word[4];
 };
 
+inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53U, kPhiloxMultiplier1 = 0xCD9E8D57U;
+inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9U, kPhiloxWeyl1 = 0xBB67AE85U;
+
 // One call: 128 random bits. `key` is the stream's XXH3 hash; `counter` is the position in it.
-MT_HOST_DEVICE inline Philox4 Philox(uint64_t key, Philox4 counter) {
+MT_HOST_DEVICE MT_ALWAYS_INLINE Philox4 Philox(uint64_t key, Philox4 counter) {
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53U} * counter.word[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57U} * counter.word[2];
+    const uint64_t p0 = uint64_t{kPhiloxMultiplier0} * counter.word[0];
+    const uint64_t p1 = uint64_t{kPhiloxMultiplier1} * counter.word[2];
     counter = {{static_cast<uint32_t>(p1 >> 32) ^ counter.word[1] ^ k0, static_cast<uint32_t>(p1),
                 static_cast<uint32_t>(p0 >> 32) ^ counter.word[3] ^ k1, static_cast<uint32_t>(p0)}};
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
   }
   return counter;
 }
 
 // Element j (0-7) of a call, as 16 bits: word j/2, low half first.
-MT_HOST_DEVICE inline uint32_t Bits16(const Philox4& bits, int j) {
+MT_HOST_DEVICE MT_ALWAYS_INLINE uint32_t Bits16(const Philox4& bits, int j) {
   return (bits.word[j / 2] >> (16 * (j % 2))) & 0xFFFFU;
 }
 
@@ -41,19 +49,19 @@ MT_HOST_DEVICE inline uint32_t Bits16(const Philox4& bits, int j) {
 struct DropoutRate {
   uint32_t threshold = 0;  // round(65536 p); 0 = no dropout
 
-  MT_HOST_DEVICE bool Keep(uint32_t bits16) const { return bits16 >= threshold; }
+  MT_HOST_DEVICE MT_ALWAYS_INLINE bool Keep(uint32_t bits16) const { return bits16 >= threshold; }
   // What kept values are multiplied with, computed in double and rounded by the caller.
-  MT_HOST_DEVICE double Scale() const {
+  MT_HOST_DEVICE MT_ALWAYS_INLINE double Scale() const {
     return 65536.0 / (65536.0 - static_cast<double>(threshold));
   }
-  MT_HOST_DEVICE bool active() const { return threshold != 0; }
+  MT_HOST_DEVICE MT_ALWAYS_INLINE bool active() const { return threshold != 0; }
 };
 
 inline DropoutRate MakeDropoutRate(double p) { return {static_cast<uint32_t>(65536.0 * p + 0.5)}; }
 
 // Counter of hidden dropout for eight channels: (channel / 8, position, sample low, sample high).
-MT_HOST_DEVICE inline Philox4 HiddenDropoutCounter(int64_t channel, int32_t position,
-                                                   int64_t sample) {
+MT_HOST_DEVICE MT_ALWAYS_INLINE Philox4 HiddenDropoutCounter(int64_t channel, int32_t position,
+                                                             int64_t sample) {
   return {{static_cast<uint32_t>(channel / 8), static_cast<uint32_t>(position),
            static_cast<uint32_t>(sample),
            static_cast<uint32_t>(static_cast<uint64_t>(sample) >> 32)}};
@@ -61,8 +69,10 @@ MT_HOST_DEVICE inline Philox4 HiddenDropoutCounter(int64_t channel, int32_t posi
 
 // Counter of attention dropout for eight keys: (key position / 8, query position, sample low,
 // global head + 2^16 (sample >> 32)).
-MT_HOST_DEVICE inline Philox4 AttentionDropoutCounter(int64_t key_position, int32_t query_position,
-                                                      int64_t sample, int32_t global_head) {
+MT_HOST_DEVICE MT_ALWAYS_INLINE Philox4 AttentionDropoutCounter(int64_t key_position,
+                                                                int32_t query_position,
+                                                                int64_t sample,
+                                                                int32_t global_head) {
   const uint64_t high = static_cast<uint64_t>(sample) >> 32;
   return {{static_cast<uint32_t>(key_position / 8), static_cast<uint32_t>(query_position),
            static_cast<uint32_t>(sample),

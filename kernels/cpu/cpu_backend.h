@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "common/base/status.h"
 #include "kernels/ops/backend.h"
@@ -12,11 +13,13 @@
 namespace mt::kernels::cpu {
 
 struct CpuConfig {
-  int num_threads = 1;  // of this backend's own loops and of OpenBLAS (process-wide)
+  int num_threads = 1;  // of this backend's loops and matrix products, the caller's included
 };
 
 // Fails (kFailedPrecondition) where this processor lacks the instructions the kernels were built
-// for (MT_CPU_ARCH).
+// for (MT_CPU_ARCH). Sets OpenBLAS itself to one thread, process-wide: products are split over the
+// backend's own threads. Several backends may live in one process (ranks as threads); the ops of
+// one may be called from several threads, which then share its threads.
 StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuConfig& config);
 
 // The core type OpenBLAS runs with ("Haswell"), as OPENBLAS_CORETYPE names it.

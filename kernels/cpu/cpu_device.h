@@ -1,0 +1,32 @@
+// The host as a device: memory from the heap, streams that run each call at once on the calling
+// thread, events that are always done.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/core/device.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace mt::kernels::cpu {
+
+class CpuDevice final : public Device {
+ public:
+  // `pool` outlives the device; large copies and fills are split over it.
+  CpuDevice(ThreadPool* pool, std::string description);
+
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
+  std::string Describe() const override { return description_; }
+  // The memory is zeroed. Throws DeviceError when there is none.
+  std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) override;
+  std::unique_ptr<Stream> CreateStream(StreamPriority priority) override;
+  std::unique_ptr<Event> CreateEvent() override;
+  void Copy(Stream& stream, void* to, const void* from, int64_t bytes) override;
+  void Zero(Stream& stream, void* to, int64_t bytes) override;
+
+ private:
+  ThreadPool* const pool_;
+  const std::string description_;
+};
+
+}  // namespace mt::kernels::cpu

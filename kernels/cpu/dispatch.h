@@ -1,0 +1,36 @@
+// From a tensor's run-time type to a template's argument, and small checks that the families share.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/check.h"
+#include "kernels/core/tensor.h"
+
+namespace mt::kernels::cpu {
+
+// Elements of an elementwise loop that are worth a thread.
+inline constexpr int64_t kElementGrain = 16384;
+
+// Rows of `columns` elements that are worth a thread.
+inline int64_t RowGrain(int64_t columns) {
+  return columns >= kElementGrain ? 1 : (kElementGrain + columns - 1) / (columns > 0 ? columns : 1);
+}
+
+// Calls body(T{}) with T = float or double.
+template <class Body>
+void ForFloatType(DType dtype, const char* op, const Body& body) {
+  if (dtype == DType::kF32) {
+    body(float{});
+  } else {
+    CHECK(dtype == DType::kF64) << op << " on the CPU takes f32 and f64, not " << Name(dtype);
+    body(double{});
+  }
+}
+
+// The elements, or null where the operand is absent.
+template <class T>
+T* DataOrNull(const Tensor& tensor) {
+  return tensor ? tensor.Data<T>() : nullptr;
+}
+
+}  // namespace mt::kernels::cpu

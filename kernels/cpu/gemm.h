@@ -1,0 +1,40 @@
+// Matrix products on row-major matrices, by OpenBLAS. OpenBLAS itself always runs on one thread
+// (README.md, decision 1); a large product is cut into blocks of C over the backend's threads, the
+// inner dimension is never cut. T is float or double.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/cpu/thread_pool.h"
+
+namespace mt::kernels::cpu {
+
+// C = alpha op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n]; lda, ldb, ldc are row
+// strides in elements. C is not read where beta is 0.
+template <class T>
+struct GemmArgs {
+  bool transpose_a = false, transpose_b = false;
+  int64_t m = 0, n = 0, k = 0;
+  T alpha = 1;
+  const T* a = nullptr;
+  int64_t lda = 0;
+  const T* b = nullptr;
+  int64_t ldb = 0;
+  T beta = 0;
+  T* c = nullptr;
+  int64_t ldc = 0;
+};
+
+// On the calling thread.
+template <class T>
+void Gemm(const GemmArgs<T>& args);
+
+// Over the pool's threads, by a grid that is a function of the shape and the thread count.
+template <class T>
+void ParallelGemm(ThreadPool& pool, const GemmArgs<T>& args);
+
+// Sets OpenBLAS to one thread, for the whole process.
+void InitOpenBlas();
+
+}  // namespace mt::kernels::cpu

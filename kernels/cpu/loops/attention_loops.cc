@@ -1,0 +1,159 @@
+#include "kernels/cpu/loops/attention_loops.h"
+
+#include "kernels/cpu/loops/dropout.h"
+#include "kernels/cpu/loops/reduce.h"
+
+namespace mt::kernels::cpu {
+namespace {
+
+// Columns of row `row` that the query may see.
+MT_ALWAYS_INLINE int64_t VisibleColumns(const TilePlace& p, int64_t row) {
+  if (!p.causal) return p.columns;
+  const int64_t visible = p.first_query + row - p.first_key + 1;
+  return visible < 0 ? 0 : (visible < p.columns ? visible : p.columns);
+}
+
+// Whether the tile's key positions follow each other from a multiple of 8 on, as they do without
+// context parallelism: then one batch of Philox calls serves kDropoutChunk of them.
+MT_ALWAYS_INLINE bool InOrder(const TilePlace& p, const int32_t* positions) {
+  const int32_t* at = positions + p.first_key;
+  if (at[0] % 8 != 0) return false;
+  for (int64_t c = 1; c < p.columns; ++c) {
+    if (at[c] != at[c - 1] + 1) return false;
+  }
+  return true;
+}
+
+template <class T>
+MT_ALWAYS_INLINE void DropoutRowInOrder(const TileDropout& d, int32_t first_position, int32_t query,
+                                        int64_t count, T* mask) {
+  T chunk[kDropoutChunk];
+  for (int64_t c = 0; c < count; c += kDropoutChunk) {
+    DropoutChunk(d.key, AttentionDropoutCounter(first_position + c, query, d.sample, d.head),
+                 d.threshold, static_cast<T>(d.scale), chunk);
+    const int64_t n = count - c < kDropoutChunk ? count - c : kDropoutChunk;
+    for (int64_t i = 0; i < n; ++i) mask[c + i] = chunk[i];
+  }
+}
+
+template <class T>
+MT_ALWAYS_INLINE void DropoutRowByKey(const TileDropout& d, const int32_t* key_positions,
+                                      int32_t query, int64_t count, T* mask) {
+  for (int64_t c = 0; c < count; ++c) {
+    const int32_t key_position = key_positions[c];
+    const Philox4 bits =
+        Philox(d.key, AttentionDropoutCounter(key_position, query, d.sample, d.head));
+    mask[c] = Bits16(bits, key_position % 8) >= d.threshold ? static_cast<T>(d.scale) : T{0};
+  }
+}
+
+template <class T>
+MT_ALWAYS_INLINE void ExpRow(T* __restrict__ x, T shift, int64_t n, int64_t columns) {
+  for (int64_t c = 0; c < n; ++c) x[c] = Exp(x[c] - shift);
+  for (int64_t c = n; c < columns; ++c) x[c] = 0;
+}
+
+}  // namespace
+
+template <class T>
+void DropoutTile(const TilePlace& p, const TileDropout& d, T* mask) {
+  const bool in_order = InOrder(p, d.positions);
+  for (int64_t row = 0; row < p.rows; ++row) {
+    const int32_t query = d.positions[p.first_query + row];
+    const int64_t count = VisibleColumns(p, row);
+    T* out = mask + row * p.stride;
+    if (in_order) {
+      DropoutRowInOrder(d, d.positions[p.first_key], query, count, out);
+    } else {
+      DropoutRowByKey(d, d.positions + p.first_key, query, count, out);
+    }
+    for (int64_t c = count; c < p.columns; ++c) out[c] = 0;
+  }
+}
+
+template <class T>
+void SoftmaxTile(const TilePlace& p, const SoftmaxState<T>& state, T* tile) {
+  for (int64_t row = 0; row < p.rows; ++row) {
+    T* __restrict__ x = tile + row * p.stride;
+    const int64_t visible = VisibleColumns(p, row);
+    const T tile_max = Max(x, visible);
+    const T old_max = state.first ? tile_max : state.max[row];
+    const T new_max = tile_max > old_max ? tile_max : old_max;
+    ExpRow(x, new_max, visible, p.columns);
+    const T tile_sum = Sum(x, visible);
+    state.max[row] = new_max;
+    if (state.first) {
+      state.sum[row] = tile_sum;
+    } else {
+      const T shrink = Exp(old_max - new_max);
+      state.sum[row] = state.sum[row] * shrink + tile_sum;
+      T* __restrict__ out = state.out + row * state.out_stride;
+      for (int64_t c = 0; c < state.d; ++c) out[c] *= shrink;
+    }
+  }
+}
+
+template <class T>
+void FinishRows(const TilePlace& p, const SoftmaxState<T>& state, T* lse) {
+  for (int64_t row = 0; row < p.rows; ++row) {
+    const T inverse = T{1} / state.sum[row];
+    T* __restrict__ out = state.out + row * state.out_stride;
+    for (int64_t c = 0; c < state.d; ++c) out[c] *= inverse;
+    lse[row] = state.max[row] + Log(state.sum[row]);
+  }
+}
+
+template <class T>
+void ProbabilityTile(const TilePlace& p, const T* lse, T* tile) {
+  for (int64_t row = 0; row < p.rows; ++row) {
+    ExpRow(tile + row * p.stride, lse[row], VisibleColumns(p, row), p.columns);
+  }
+}
+
+template <class T>
+void MultiplyTile(const TilePlace& p, const T* mask, T* x) {
+  for (int64_t row = 0; row < p.rows; ++row) {
+    const T* __restrict__ m = mask + row * p.stride;
+    T* __restrict__ to = x + row * p.stride;
+    for (int64_t c = 0; c < p.columns; ++c) to[c] *= m[c];
+  }
+}
+
+template <class T>
+void RowDots(const TilePlace& p, const T* dout, int64_t dout_stride, const T* out,
+             int64_t out_stride, int64_t d, T* delta) {
+  for (int64_t row = 0; row < p.rows; ++row) {
+    delta[row] = Dot(dout + row * dout_stride, out + row * out_stride, d);
+  }
+}
+
+template <class T>
+void LogitGradTile(const TilePlace& place, const T* p, const T* mask, const T* delta, T* dp) {
+  for (int64_t row = 0; row < place.rows; ++row) {
+    const T* __restrict__ probability = p + row * place.stride;
+    T* __restrict__ to = dp + row * place.stride;
+    const T shift = delta[row];
+    if (mask != nullptr) {
+      const T* __restrict__ m = mask + row * place.stride;
+      for (int64_t c = 0; c < place.columns; ++c) {
+        to[c] = probability[c] * (to[c] * m[c] - shift);
+      }
+    } else {
+      for (int64_t c = 0; c < place.columns; ++c) to[c] = probability[c] * (to[c] - shift);
+    }
+  }
+}
+
+#define MT_INSTANTIATE(T)                                                                        \
+  template void DropoutTile<T>(const TilePlace&, const TileDropout&, T*);                        \
+  template void SoftmaxTile<T>(const TilePlace&, const SoftmaxState<T>&, T*);                    \
+  template void FinishRows<T>(const TilePlace&, const SoftmaxState<T>&, T*);                     \
+  template void ProbabilityTile<T>(const TilePlace&, const T*, T*);                              \
+  template void MultiplyTile<T>(const TilePlace&, const T*, T*);                                 \
+  template void RowDots<T>(const TilePlace&, const T*, int64_t, const T*, int64_t, int64_t, T*); \
+  template void LogitGradTile<T>(const TilePlace&, const T*, const T*, const T*, T*);
+MT_INSTANTIATE(float)
+MT_INSTANTIATE(double)
+#undef MT_INSTANTIATE
+
+}  // namespace mt::kernels::cpu

@@ -1,0 +1,87 @@
+#include "kernels/cpu/loops/loss_loops.h"
+
+#include "kernels/cpu/loops/reduce.h"
+
+namespace mt::kernels::cpu {
+namespace {
+
+// Sum of e^(x - shift), in chunks that stay in registers and first-level cache.
+template <class T>
+MT_ALWAYS_INLINE T SumExp(const T* x, T shift, int64_t n) {
+  constexpr int64_t kChunk = 512;
+  T terms[kChunk];
+  T total = 0;
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    const int64_t count = n - begin < kChunk ? n - begin : kChunk;
+    for (int64_t i = 0; i < count; ++i) terms[i] = Exp(x[begin + i] - shift);
+    total += Sum(terms, count);
+  }
+  return total;
+}
+
+template <class T>
+struct RowStats {
+  T max = 0, sum = 0, target = 0;
+};
+
+// The row's shards combined in shard order. A shard of padding alone has max -infinity and sum 0.
+template <class T>
+MT_ALWAYS_INLINE RowStats<T> Combine(const LossFinishRows<T>& a, int64_t row) {
+  RowStats<T> all;
+  all.max = static_cast<T>(-__builtin_inf());
+  for (int64_t t = 0; t < a.shards; ++t) {
+    const T shard_max = a.stats[3 * (t * a.rows + row)];
+    all.max = shard_max > all.max ? shard_max : all.max;
+  }
+  for (int64_t t = 0; t < a.shards; ++t) {
+    const T* s = a.stats + 3 * (t * a.rows + row);
+    all.sum += s[1] * Exp(s[0] - all.max);
+    all.target += s[2];
+  }
+  return all;
+}
+
+}  // namespace
+
+template <class T>
+void LossStatsRange(const LossStatsRows<T>& a, int64_t row_begin, int64_t row_end) {
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const T* x = a.logits + row * a.v;
+    T* stats = a.stats + 3 * row;
+    const int64_t label = a.labels[row] - a.first_column;
+    stats[0] = Max(x, a.valid);
+    stats[1] = SumExp(x, stats[0], a.valid);
+    stats[2] = label >= 0 && label < a.valid ? x[label] : T{0};
+  }
+}
+
+template <class T>
+void LossFinishRange(const LossFinishRows<T>& a, int64_t row_begin, int64_t row_end, double* sums) {
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    T* __restrict__ x = a.logits + row * a.v;
+    const double weight = static_cast<double>(a.weight[row]);
+    if (weight == 0) {  // masked: no part in anything, not even as 0 * infinity
+      for (int64_t c = 0; a.write_gradient && c < a.v; ++c) x[c] = 0;
+      continue;
+    }
+    const RowStats<T> stats = Combine(a, row);
+    const double loss = Log(static_cast<double>(stats.sum)) + static_cast<double>(stats.max) -
+                        static_cast<double>(stats.target);
+    sums[0] += weight * loss;
+    sums[1] += weight;
+    if (!a.write_gradient) continue;
+    const T scale = static_cast<T>(weight * a.seed);
+    const T per_sum = scale / stats.sum;
+    for (int64_t c = 0; c < a.valid; ++c) x[c] = Exp(x[c] - stats.max) * per_sum;
+    for (int64_t c = a.valid; c < a.v; ++c) x[c] = 0;
+    const int64_t label = a.labels[row] - a.first_column;
+    if (label >= 0 && label < a.valid) x[label] -= scale;
+  }
+}
+
+template void LossStatsRange<float>(const LossStatsRows<float>&, int64_t, int64_t);
+template void LossStatsRange<double>(const LossStatsRows<double>&, int64_t, int64_t);
+template void LossFinishRange<float>(const LossFinishRows<float>&, int64_t, int64_t, double*);
+template void LossFinishRange<double>(const LossFinishRows<double>&, int64_t, int64_t, double*);
+
+}  // namespace mt::kernels::cpu

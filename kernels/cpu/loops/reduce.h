@@ -1,0 +1,124 @@
+// Sums and maxima over a contiguous range, in a fixed order that vector units can follow: 32 lanes
+// (element i goes to lane i mod 32 while whole groups last), lanes added pairwise, the rest one by
+// one. The order is spelled out here, so no compiler flag decides about bits. Included by the files
+// of this folder only.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/loops/fast_math.h"
+
+namespace mt::kernels::cpu {
+
+inline constexpr int kLanes = 32;
+
+// Vectors of 32 bytes: the unit of AVX2; narrower machines split them, wider ones lose nothing.
+template <class T>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  using Type = float __attribute__((vector_size(32)));
+};
+template <>
+struct VectorOf<double> {
+  using Type = double __attribute__((vector_size(32)));
+};
+
+template <class T>
+struct Lanes {
+  using Vector = typename VectorOf<T>::Type;
+  static constexpr int kWidth = static_cast<int>(sizeof(Vector) / sizeof(T));
+  static constexpr int kVectors = kLanes / kWidth;
+  Vector v[kVectors];
+
+  MT_ALWAYS_INLINE void Set(T value) {
+    for (int i = 0; i < kVectors; ++i) v[i] = value - Vector{};
+  }
+  MT_ALWAYS_INLINE void Load(const T* from) { __builtin_memcpy(v, from, sizeof(v)); }
+
+  MT_ALWAYS_INLINE T Sum() const {
+    Vector total = v[0];
+    for (int i = 1; i < kVectors; ++i) total += v[i];
+    T sum = 0;
+    for (int i = 0; i < kWidth; ++i) sum += total[i];
+    return sum;
+  }
+};
+
+// Sum of term(group loaded at i) over groups, then of term for the rest. `lanes_term(Lanes* sum,
+// i)` adds the group of kLanes elements at i; `term(i)` is one element's value.
+template <class T, class LanesTerm, class Term>
+MT_ALWAYS_INLINE T LaneSum(int64_t n, LanesTerm lanes_term, Term term) {
+  Lanes<T> sum;
+  sum.Set(0);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) lanes_term(&sum, i);
+  T total = sum.Sum();
+  for (; i < n; ++i) total += term(i);
+  return total;
+}
+
+template <class T>
+MT_ALWAYS_INLINE T Sum(const T* x, int64_t n) {
+  return LaneSum<T>(
+      n,
+      [x](Lanes<T> * sum, int64_t i) __attribute__((always_inline)) {
+        Lanes<T> a;
+        a.Load(x + i);
+        for (int k = 0; k < Lanes<T>::kVectors; ++k) sum->v[k] += a.v[k];
+      },
+      [x](int64_t i) __attribute__((always_inline)) { return x[i]; });
+}
+
+template <class T>
+MT_ALWAYS_INLINE T Dot(const T* x, const T* y, int64_t n) {
+  return LaneSum<T>(
+      n, [ x, y ](Lanes<T> * sum, int64_t i) __attribute__((always_inline)) {
+        Lanes<T> a, b;
+        a.Load(x + i);
+        b.Load(y + i);
+        for (int k = 0; k < Lanes<T>::kVectors; ++k) sum->v[k] += a.v[k] * b.v[k];
+      },
+      [ x, y ](int64_t i) __attribute__((always_inline)) { return x[i] * y[i]; });
+}
+
+// Sum of (x - center)^2.
+template <class T>
+MT_ALWAYS_INLINE T SquaredDeviation(const T* x, T center, int64_t n) {
+  return LaneSum<T>(
+      n, [ x, center ](Lanes<T> * sum, int64_t i) __attribute__((always_inline)) {
+        Lanes<T> a;
+        a.Load(x + i);
+        for (int k = 0; k < Lanes<T>::kVectors; ++k) {
+          const typename Lanes<T>::Vector d = a.v[k] - center;
+          sum->v[k] += d * d;
+        }
+      },
+      [ x, center ](int64_t i)
+          __attribute__((always_inline)) { return (x[i] - center) * (x[i] - center); });
+}
+
+// The largest element, -infinity for none; NaN elements are passed over (they surface in the sum of
+// exponentials that follows every maximum).
+template <class T>
+MT_ALWAYS_INLINE T Max(const T* x, int64_t n) {
+  Lanes<T> best;
+  best.Set(static_cast<T>(-__builtin_inf()));
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Lanes<T> a;
+    a.Load(x + i);
+    for (int k = 0; k < Lanes<T>::kVectors; ++k)
+      best.v[k] = a.v[k] > best.v[k] ? a.v[k] : best.v[k];
+  }
+  T largest = static_cast<T>(-__builtin_inf());
+  for (int k = 0; k < Lanes<T>::kVectors; ++k) {
+    for (int l = 0; l < Lanes<T>::kWidth; ++l) {
+      largest = best.v[k][l] > largest ? best.v[k][l] : largest;
+    }
+  }
+  for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+  return largest;
+}
+
+}  // namespace mt::kernels::cpu

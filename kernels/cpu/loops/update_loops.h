@@ -1,0 +1,24 @@
+// Square sums and AdamW over a contiguous range. T is float or double.
+#pragma once
+
+#include <cstdint>
+
+namespace mt::kernels::cpu {
+
+// Adds to out[0] the sum of squares of the finite elements, in fp64, and to out[1] the number of
+// the others.
+template <class T>
+void SquareSumRange(const T* gradient, int64_t n, double* out);
+
+// AdamW's scalars, rounded to T once.
+template <class T>
+struct AdamWScalars {
+  T factor = 1, lr = 0, weight_decay = 0;
+  T beta1 = 0, beta2 = 0, one_minus_beta1 = 0, one_minus_beta2 = 0;
+  T correction1 = 1, correction2 = 1, eps = 0;
+};
+
+template <class T>
+void AdamWRange(const AdamWScalars<T>& s, const T* gradient, T* master, T* m, T* v, int64_t n);
+
+}  // namespace mt::kernels::cpu

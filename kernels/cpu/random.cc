@@ -1,0 +1,82 @@
+// Initial values. Plain libm in fp64 and built without MT_CPU_ARCH: the values are part of what a
+// job is, so they must not depend on which instruction set the loops were built for.
+#include "kernels/core/random.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/loops/vector_loops.h"
+
+namespace mt::kernels::cpu {
+namespace {
+
+struct NormalPair {
+  double even, odd;
+};
+
+// Standard normal numbers 2 * pair and 2 * pair + 1 of the stream `key` (Box & Muller 1958).
+NormalPair Normals(uint64_t key, uint64_t pair) {
+  constexpr double kTwoPi = 6.283185307179586476925286766559;
+  const Philox4 bits =
+      Philox(key, {{static_cast<uint32_t>(pair), static_cast<uint32_t>(pair >> 32), 0, 0}});
+  const uint64_t first = bits.word[0] | static_cast<uint64_t>(bits.word[1]) << 32;
+  const uint64_t second = bits.word[2] | static_cast<uint64_t>(bits.word[3]) << 32;
+  const double u1 = static_cast<double>((first >> 11) + 1) * 0x1p-53;  // (0, 1]
+  const double u2 = static_cast<double>(second >> 11) * 0x1p-53;       // [0, 1)
+  const double radius = std::sqrt(-2.0 * std::log(u1));
+  return {radius * std::cos(kTwoPi * u2), radius * std::sin(kTwoPi * u2)};
+}
+
+// out[i] = std * normal(first + i); calls store(i, value).
+template <class Store>
+void Generate(const FillNormalArgs& a, int64_t begin, int64_t end, const Store& store) {
+  int64_t i = begin;
+  while (i < end) {
+    const int64_t index = a.first_index + i;
+    const NormalPair pair = Normals(a.key, static_cast<uint64_t>(index / 2));
+    if (index % 2 == 0) {
+      store(i++, a.std * pair.even);
+      if (i == end) break;
+    }
+    store(i++, a.std * pair.odd);
+  }
+}
+
+// Values of a 16-bit type: rounded to f32, then to the type.
+void GenerateHalves(const FillNormalArgs& a, int64_t begin, int64_t end) {
+  constexpr int64_t kChunk = 1024;
+  std::array<float, kChunk> chunk;
+  auto* const out = static_cast<uint16_t*>(a.out.data);
+  for (int64_t at = begin; at < end; at += kChunk) {
+    const int64_t stop = std::min(end, at + kChunk);
+    Generate(a, at, stop, [&](int64_t i, double x) {
+      chunk[static_cast<size_t>(i - at)] = static_cast<float>(x);
+    });
+    if (a.out.dtype == DType::kBf16) {
+      FloatToBf16(chunk.data(), out + at, stop - at);
+    } else {
+      FloatToF16(chunk.data(), out + at, stop - at);
+    }
+  }
+}
+
+}  // namespace
+
+void CpuRandom::FillNormal(Stream& /*stream*/, const FillNormalArgs& a) const {
+  CHECK_GE(a.first_index, 0);
+  pool_->ForRanges(a.out.NumElements(), kElementGrain / 16, [&](int64_t begin, int64_t end) {
+    if (a.out.dtype == DType::kBf16 || a.out.dtype == DType::kF16) {
+      return GenerateHalves(a, begin, end);
+    }
+    ForFloatType(a.out.dtype, "FillNormal", [&](auto zero) {
+      using T = decltype(zero);
+      T* const out = a.out.Data<T>();
+      Generate(a, begin, end, [&](int64_t i, double x) { out[i] = static_cast<T>(x); });
+    });
+  });
+}
+
+}  // namespace mt::kernels::cpu
