@@ -100,6 +100,24 @@ class ProcessGroup {
   Status status() const;
   CommStats Stats() const;
 
+  // For implementations: one call, as all members must make it; pointers are this member's own.
+  struct Call {
+    CommOp op = CommOp::kBarrier;
+    int64_t count = 0;  // elements; per shard where the operation has shards
+    kernels::DType dtype = kernels::DType::kU8;
+    ReduceOp reduce = ReduceOp::kSum;
+    int peer = -1;  // root, sender or receiver
+    int edge = 0;
+    const void* in = nullptr;
+    void* out = nullptr;
+
+    int64_t Bytes() const { return count * kernels::SizeOf(dtype); }
+    // Whether two members' calls may meet; pointers aside.
+    bool Matches(const Call& other) const;
+    // "all_reduce sum of 100 f32"
+    std::string Describe() const;
+  };
+
  protected:
   ProcessGroup(GroupSpec spec, CommConfig config);
 
@@ -113,18 +131,6 @@ class ProcessGroup {
   Status Fail(const Status& why);
 
  private:
-  struct Call {
-    CommOp op = CommOp::kBarrier;
-    int64_t count = 0;  // elements; per shard where the operation has shards
-    kernels::DType dtype = kernels::DType::kU8;
-    ReduceOp reduce = ReduceOp::kSum;
-    int peer = -1;  // root, sender or receiver
-    int edge = 0;
-    const void* in = nullptr;
-    void* out = nullptr;
-  };
-  friend struct CallAccess;
-
   // Checks, times and counts the call around DoCall.
   Status Run(kernels::Stream& stream, const Call& call);
   Status Validate(const Call& call) const;

@@ -1,0 +1,193 @@
+// What all implementations share: argument checks, the sticky failure, counters.
+#include "worker/comm/process_group.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace mt::comm {
+namespace {
+
+using kernels::DType;
+using kernels::Stream;
+
+double Seconds(base::MonotonicTime begin, base::MonotonicTime end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+bool HasShards(CommOp op) {
+  return op == CommOp::kReduceScatter || op == CommOp::kAllGather || op == CommOp::kAllToAll;
+}
+
+bool HasPeer(CommOp op) {
+  return op == CommOp::kBroadcast || op == CommOp::kSend || op == CommOp::kRecv;
+}
+
+bool Reduces(CommOp op) { return op == CommOp::kAllReduce || op == CommOp::kReduceScatter; }
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(GroupSpec spec, CommConfig config)
+    : spec_(std::move(spec)), config_(std::move(config)) {
+  CHECK(spec_.my_index >= 0 && spec_.my_index < size())
+      << "group " << spec_.name << ": index " << spec_.my_index << " of " << size();
+}
+
+bool ProcessGroup::Call::Matches(const Call& other) const {
+  return op == other.op && count == other.count && dtype == other.dtype && peer == other.peer &&
+         reduce == other.reduce;
+}
+
+std::string ProcessGroup::Call::Describe() const {
+  std::string text(Name(op));
+  if (op == CommOp::kBarrier) return text;
+  if (Reduces(op)) text += reduce == ReduceOp::kSum ? " sum" : " max";
+  text += fmt::format(" of {} {}{}", count, kernels::Name(dtype), HasShards(op) ? " a shard" : "");
+  if (op == CommOp::kBroadcast) text += fmt::format(" from rank {}", peer);
+  if (op == CommOp::kSend) text += fmt::format(" to rank {} on edge {}", peer, edge);
+  if (op == CommOp::kRecv) text += fmt::format(" from rank {} on edge {}", peer, edge);
+  return text;
+}
+
+Status ProcessGroup::AllReduce(Stream& stream, const void* in, void* out, int64_t count,
+                               DType dtype, ReduceOp op) {
+  return Run(stream, {.op = CommOp::kAllReduce,
+                      .count = count,
+                      .dtype = dtype,
+                      .reduce = op,
+                      .in = in,
+                      .out = out});
+}
+
+Status ProcessGroup::ReduceScatter(Stream& stream, const void* in, void* out, int64_t shard_count,
+                                   DType dtype, ReduceOp op) {
+  return Run(stream, {.op = CommOp::kReduceScatter,
+                      .count = shard_count,
+                      .dtype = dtype,
+                      .reduce = op,
+                      .in = in,
+                      .out = out});
+}
+
+Status ProcessGroup::AllGather(Stream& stream, const void* in, void* out, int64_t shard_count,
+                               DType dtype) {
+  return Run(
+      stream,
+      {.op = CommOp::kAllGather, .count = shard_count, .dtype = dtype, .in = in, .out = out});
+}
+
+Status ProcessGroup::Broadcast(Stream& stream, void* data, int64_t count, DType dtype, int root) {
+  return Run(stream, {.op = CommOp::kBroadcast,
+                      .count = count,
+                      .dtype = dtype,
+                      .peer = root,
+                      .in = data,
+                      .out = data});
+}
+
+Status ProcessGroup::AllToAll(Stream& stream, const void* in, void* out, int64_t shard_count,
+                              DType dtype) {
+  return Run(stream,
+             {.op = CommOp::kAllToAll, .count = shard_count, .dtype = dtype, .in = in, .out = out});
+}
+
+Status ProcessGroup::Send(Stream& stream, const void* data, int64_t count, DType dtype, int peer,
+                          int edge) {
+  return Run(stream, {.op = CommOp::kSend,
+                      .count = count,
+                      .dtype = dtype,
+                      .peer = peer,
+                      .edge = edge,
+                      .in = data});
+}
+
+Status ProcessGroup::Recv(Stream& stream, void* data, int64_t count, DType dtype, int peer,
+                          int edge) {
+  return Run(stream, {.op = CommOp::kRecv,
+                      .count = count,
+                      .dtype = dtype,
+                      .peer = peer,
+                      .edge = edge,
+                      .out = data});
+}
+
+Status ProcessGroup::Barrier(Stream& stream) { return Run(stream, {.op = CommOp::kBarrier}); }
+
+Status ProcessGroup::Validate(const Call& call) const {
+  if (call.count < 0) {
+    return base::InvalidArgument("{}: {}: negative count", Describe(), call.Describe());
+  }
+  const bool is_message = call.op == CommOp::kSend || call.op == CommOp::kRecv;
+  if (HasPeer(call.op) && (call.peer < 0 || call.peer >= size())) {
+    return base::InvalidArgument("{}: {}: no such rank", Describe(), call.Describe());
+  }
+  if (is_message && call.peer == rank()) {
+    return base::InvalidArgument("{}: {}: that is this rank", Describe(), call.Describe());
+  }
+  if (is_message && (call.edge < 0 || call.edge >= kMaxEdges)) {
+    return base::InvalidArgument("{}: {}: edges are 0 to {}", Describe(), call.Describe(),
+                                 kMaxEdges - 1);
+  }
+  return OkStatus();
+}
+
+Status ProcessGroup::Run(Stream& stream, const Call& call) {
+  RETURN_IF_ERROR(Validate(call));
+  const base::MonotonicTime start = base::Clock::Real()->Now();
+  {
+    const base::MutexLock lock(&mu_);
+    if (!status_.ok()) return status_;
+    CHECK(!running_) << Describe() << ": " << call.Describe() << " while another call runs";
+    running_ = true;
+    call_start_ = start;
+  }
+  const Status result = DoCall(stream, call, start + config_.op_timeout);
+  {
+    const base::MutexLock lock(&mu_);
+    running_ = false;
+    OpStats& stats = stats_.ops[static_cast<size_t>(call.op)];
+    ++stats.num_calls;
+    stats.payload_bytes += call.Bytes() * (HasShards(call.op) ? size() : 1);
+    stats.seconds += Seconds(start, base::Clock::Real()->Now());
+  }
+  if (result.ok()) return result;
+  return Fail(base::Annotate(result, fmt::format("{}: {}", Describe(), call.Describe())));
+}
+
+Status ProcessGroup::Fail(const Status& why) {
+  {
+    const base::MutexLock lock(&mu_);
+    if (!status_.ok()) return status_;
+    status_ = why;
+  }
+  OnBroken();
+  return why;
+}
+
+void ProcessGroup::Abort(std::string_view reason) {
+  // The status is the group's own; the caller gave the reason.
+  static_cast<void>(
+      Fail(base::Error(absl::StatusCode::kAborted, "{}: aborted: {}", Describe(), reason)));
+}
+
+Status ProcessGroup::status() const {
+  const base::MutexLock lock(&mu_);
+  return status_;
+}
+
+CommStats ProcessGroup::Stats() const {
+  const base::MutexLock lock(&mu_);
+  CommStats stats = stats_;
+  if (running_) stats.inflight_seconds = Seconds(call_start_, base::Clock::Real()->Now());
+  return stats;
+}
+
+std::string ProcessGroup::Describe() const {
+  return fmt::format("group {}, rank {} (world {}) of {}", name(), rank(), WorldRank(rank()),
+                     size());
+}
+
+std::string ProcessGroup::DescribePeer(int index) const {
+  return fmt::format("rank {} (world {})", index, WorldRank(index));
+}
+
+}  // namespace mt::comm

@@ -1,0 +1,35 @@
+// Ranks as threads of one process: the meeting point at which their groups are made. For layout
+// tests (any mesh in one process, under tsan) and for runs without processes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/base/mutex.h"
+#include "worker/comm/group_factory.h"
+
+namespace mt::comm {
+
+class ThreadsRoom;
+
+// Shared by all ranks; outlives no group (groups keep what they need alive). Thread-safe.
+class ThreadsHub final : public GroupFactory {
+ public:
+  explicit ThreadsHub(CommConfig config) : config_(std::move(config)) {}
+
+  // Each member calls this from its own thread. Members that name each other differently are
+  // refused with kFailedPrecondition. Unlike other factories a name may be used again once its
+  // group is complete.
+  StatusOr<std::unique_ptr<ProcessGroup>> Create(GroupSpec spec) override;
+
+ private:
+  StatusOr<std::shared_ptr<ThreadsRoom>> Enter(const GroupSpec& spec);
+
+  const CommConfig config_;
+  base::Mutex mu_;
+  // Rooms that wait for members, by group name.
+  std::map<std::string, std::shared_ptr<ThreadsRoom>> open_rooms_ GUARDED_BY(mu_);
+};
+
+}  // namespace mt::comm
