@@ -16,16 +16,16 @@ namespace mt::data {
 // Either `path` with `split`, or `train` (and `valid`, `test`), or `mock`. Paths are absolute
 // prefixes.
 struct DataSourceArgs {
-  std::string path;
+  std::string path{};
   std::string split = "969,30,1";
-  std::string train;
-  std::string valid;
-  std::string test;
+  std::string train{};
+  std::string valid{};
+  std::string test{};
   bool mock = false;
   int64_t seq_length = 0;
   int64_t vocab_size = 0;     // unpadded
   int64_t seed = 0;           // 0 ... 2^32 - 1, numpy's range
-  std::string cache_dir;      // empty: indices stay in memory
+  std::string cache_dir{};    // empty: indices stay in memory
   int64_t train_samples = 0;  // n of the training split, > 0
   // n of valid and test; 0: the split is not opened; kWholeSplit: one epoch, the last partial
   // sample kept.

@@ -15,12 +15,12 @@ namespace mt::data {
 class GptDataset final : public Dataset {
  public:
   struct Args {
-    std::shared_ptr<const IndexedDataset> data;  // shared by the splits of one data set
-    IndexRequest request;
+    std::shared_ptr<const IndexedDataset> data{};  // shared by the splits of one data set
+    IndexRequest request{};
     SplitName split_name = SplitName::kTrain;
-    std::string split_text;  // for the record; empty where the split has its own data set
-    int64_t vocab_size = 0;  // unpadded; ids at or above are refused by Read
-    std::string cache_dir;   // empty: the index stays in memory
+    std::string split_text{};  // for the record; empty where the split has its own data set
+    int64_t vocab_size = 0;    // unpadded; ids at or above are refused by Read
+    std::string cache_dir{};   // empty: the index stays in memory
   };
   static StatusOr<std::unique_ptr<GptDataset>> Create(Args args);
 

@@ -20,7 +20,7 @@ namespace mt::data {
 class Loader {
  public:
   struct Args {
-    std::shared_ptr<const Dataset> dataset;
+    std::shared_ptr<const Dataset> dataset{};
     int64_t first_sample = 0;  // consumed samples at the start
     int64_t end_sample = -1;   // first sample not to be read; -1: dataset->num_samples()
     int64_t micro_batch_size = 0;

@@ -22,11 +22,11 @@ struct PrepareProgress {
 };
 
 struct PrepareArgs {
-  std::vector<std::string> inputs;  // regular files, read in this order
-  std::string output_prefix;        // "<prefix>.bin", "<prefix>.idx"; missing folders are made
+  std::vector<std::string> inputs{};  // regular files, read in this order
+  std::string output_prefix{};        // "<prefix>.bin", "<prefix>.idx"; missing folders are made
   DocumentRule rule = DocumentRule::kWholeFile;
-  std::string separator;
-  std::string jsonl_key;
+  std::string separator{};
+  std::string jsonl_key{};
   bool append_eod = false;         // the tokenizer's EOD after each document
   bool shuffle_documents = false;  // over all inputs, by ShuffleStream(seed)
   uint32_t seed = 0;
@@ -34,7 +34,7 @@ struct PrepareArgs {
   const Tokenizer* tokenizer = nullptr;
   // Called now and then (every few MiB) and at the end; false cancels (kCancelled, nothing is left
   // behind). May be empty.
-  std::function<bool(const PrepareProgress&)> progress;
+  std::function<bool(const PrepareProgress&)> progress{};
 };
 
 struct PrepareStats {

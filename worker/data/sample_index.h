@@ -17,7 +17,7 @@
 namespace mt::data {
 
 struct IndexRequest {
-  SequenceRange range;        // of the .idx
+  SequenceRange range{};      // of the .idx
   int64_t seq_length = 0;     // S
   int64_t samples_asked = 0;  // n; 0: one epoch, whatever it gives
   uint32_t seed = 0;

@@ -26,7 +26,7 @@ class Tokenizer {
 };
 
 struct TokenizerConfig {
-  std::string type;        // "byte", "null"
+  std::string type{};      // "byte", "null"
   int64_t vocab_size = 0;  // null only
 };
 // kInvalidArgument for an unknown type (names the known ones), kUnimplemented for one that is
