@@ -1,0 +1,28 @@
+// Derived values and checks of the config.
+#include "worker/model/gpt_config.h"
+
+#include <cmath>
+
+#include "common/base/check.h"
+
+namespace mt::model {
+
+double GptConfig::output_init_std() const {
+  return scaled_init ? init_std / std::sqrt(2.0 * static_cast<double>(layers)) : init_std;
+}
+
+void CheckConfig(const GptConfig& c) {
+  CHECK(c.layers > 0 && c.hidden > 0 && c.heads > 0 && c.head_dim > 0 && c.ffn > 0)
+      << c.layers << " layers, hidden " << c.hidden << ", " << c.heads << " heads of " << c.head_dim
+      << ", ffn " << c.ffn;
+  CHECK_GT(c.vocab, 0);
+  CHECK_GE(c.padded_vocab, c.vocab);
+  CHECK(c.seq > 0 && c.micro_batch > 0) << c.seq << " tokens x " << c.micro_batch << " samples";
+  CHECK_GE(c.max_positions, c.seq);
+  CHECK_GT(c.norm_eps, 0);
+  CHECK(c.hidden_dropout >= 0 && c.hidden_dropout < 1) << c.hidden_dropout;
+  CHECK(c.attention_dropout >= 0 && c.attention_dropout < 1) << c.attention_dropout;
+  CHECK_GE(c.head_chunk_tokens, 0);
+}
+
+}  // namespace mt::model

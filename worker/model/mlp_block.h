@@ -1,0 +1,47 @@
+// The feed-forward branch of a layer: up product, GELU, down product. The output stays open
+// (branch.h). Legend: T tokens, h hidden, f ffn.
+#pragma once
+
+#include <vector>
+
+#include "worker/model/branch.h"
+#include "worker/model/gpt_config.h"
+#include "worker/model/linear.h"
+#include "worker/model/pass.h"
+
+namespace mt::model {
+
+class MlpBlock {
+ public:
+  // layer: global number.
+  MlpBlock(const GptConfig& config, int layer);
+
+  void Register(params::Registry* registry);
+  void Bind(const params::ParamStore& store);
+  // Per slot: the activation's input and output.
+  void TakeKept(size_t slot, memory::StackArena* arena);
+  void TakeScratch(ScratchPlan* plan);
+
+  // x [T, h], the norm's output -> partial [T, h].
+  void Forward(const Pass& pass, size_t slot, const kernels::Tensor& x,
+               const kernels::Tensor& partial) const;
+  // dbranch [T, h], x as in Forward -> dx [T, h] and the gradients of the parameters but the down
+  // bias.
+  void Backward(const Pass& pass, size_t slot, const kernels::Tensor& x,
+                const kernels::Tensor& dbranch, const kernels::Tensor& dx) const;
+  BranchEnd end() const;
+
+ private:
+  struct Kept {
+    kernels::Tensor pre;  // [T, f]
+    kernels::Tensor act;  // [T, f]
+  };
+
+  const GptConfig config_;
+  const DropoutSite output_;
+  Linear up_, down_;
+  std::vector<Kept> kept_;  // by slot
+  kernels::Tensor dpre_;    // scratch [T, f]
+};
+
+}  // namespace mt::model

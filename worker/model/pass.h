@@ -1,0 +1,48 @@
+// What a forward or backward of one microbatch carries through all blocks, and what planning
+// carries instead. A plain value, made per call.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+
+#include "kernels/ops/backend.h"
+#include "worker/memory/stack_arena.h"
+#include "worker/model/batch.h"
+#include "worker/params/registry.h"
+
+namespace mt::model {
+
+struct Pass {
+  kernels::Backend* backend = nullptr;
+  kernels::Stream* stream = nullptr;
+  const BatchView* batch = nullptr;
+  kernels::GradMode mode = kernels::GradMode::kOverwrite;
+  bool training = true;  // false: evaluation, no dropout and no gradient
+  kernels::Workspace workspace;
+  // In a step's last microbatch: called after the last write of each parameter's gradient.
+  const std::function<void(params::ParamId)>* gradient_done = nullptr;
+
+  void Done(params::ParamId id) const {
+    if (gradient_done != nullptr && id != params::ParamId::kNone) (*gradient_done)(id);
+  }
+};
+
+// Scratch is taken from `arena` once when the model is planned (measuring) and once when it is
+// bound, by the same calls; blocks that never live at the same time take the same bytes. The
+// workspace of all ops is one, as large as the largest.
+struct ScratchPlan {
+  memory::StackArena* arena = nullptr;
+  const Pass* pass = nullptr;  // shapes only
+  int64_t workspace_bytes = 0;
+
+  void NeedWorkspace(int64_t bytes) { workspace_bytes = std::max(workspace_bytes, bytes); }
+};
+
+// A tensor of this shape that is present but must not be read or written: operands of planning.
+inline kernels::Tensor Placeholder(kernels::DType dtype, const kernels::Shape& shape) {
+  alignas(memory::kAlignBytes) static char byte;
+  return {&byte, dtype, shape};
+}
+
+}  // namespace mt::model
