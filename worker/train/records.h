@@ -1,0 +1,66 @@
+// What a training run reports, as plain values; worker/rank turns them into the messages of the
+// same names. Losses are means over tokens in nats, times are seconds, values are of the whole job
+// unless said otherwise.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "worker/memory/memory.h"
+#include "worker/train/phase_clock.h"
+
+namespace mt::train {
+
+struct StepRecord {
+  int64_t step = 0;     // 1-based: the number of updates tried so far
+  int64_t time_us = 0;  // Unix, when the step's results were read
+  double loss = 0;      // over the loss-masked tokens of the global batch
+  double grad_norm = 0;
+  double learning_rate = 0;
+  double loss_scale = 1;
+  int64_t tokens = 0;            // of this step
+  int64_t consumed_samples = 0;  // after this step
+  bool skipped = false;
+  int64_t skipped_steps = 0;  // so far
+  double step_seconds = 0;    // without evaluation and checkpoints between steps
+  // This rank's; kCheckpoint: spent on saves since the step before.
+  PhaseSeconds phase_seconds{};
+  double model_flops = 0;  // of this step
+  double tflops_per_slot = 0;
+  double tokens_per_second = 0;
+  memory::BytesByKind memory_bytes{};  // this rank's
+  int64_t host_memory_bytes = 0;       // this process' resident set
+  int64_t epoch = 0;
+};
+
+struct EvalRecord {
+  int64_t step = 0;
+  int64_t time_us = 0;
+  double loss = 0;
+  int64_t tokens = 0;
+  double seconds = 0;
+  std::string split;   // "valid"
+  bool final = false;  // after the last step, over the whole split
+};
+
+struct CheckpointRecord {
+  int64_t step = 0;
+  int64_t epoch = 0;
+  int64_t consumed_samples = 0;
+  std::string path;
+  int64_t bytes = 0;
+  double seconds = 0;
+  int64_t time_us = 0;
+};
+
+// Known once the ranks are ready.
+struct RunInfo {
+  int64_t total_steps = 0;
+  int64_t resumed_from_step = 0;  // 0: cold start
+  std::string checkpoint_path;    // the job's directory; empty: none
+  int64_t parameters = 0;         // unpadded
+  int64_t epoch = 0;
+};
+
+}  // namespace mt::train

@@ -1,0 +1,80 @@
+// One rank's training run: set up from a completed job, then the step loop (shared rules in
+// worker/train/README.md). Every rank of the job makes one and runs it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "kernels/ops/backend.h"
+#include "worker/comm/process_group.h"
+#include "worker/train/command.h"
+#include "worker/train/observer.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
+
+namespace mt::train {
+
+struct TrainArgs {
+  // Completed and resolved for its slots (common/spec/validate.h); the same on every rank.
+  const megatrain::v1::JobSpec* job = nullptr;
+  std::string job_uid;  // for the manifest; may be empty
+  // Of this placement. 0: above every epoch found in the checkpoint directory.
+  int64_t epoch = 0;
+  // Absolute; a job's paths lie below them (common/spec/roots.h). An empty cache_root keeps indices
+  // in memory; the checkpoint root is made if missing.
+  std::string data_root;
+  std::string checkpoint_root;
+  std::string cache_root;
+  // All ranks of the job, which are its data-parallel replicas in order; nullptr: one rank.
+  // Outlives the trainer.
+  comm::ProcessGroup* group = nullptr;
+  kernels::Backend* backend = nullptr;
+  TrainObserver* observer = nullptr;
+  CommandSource* commands = nullptr;  // world rank 0; may be nullptr
+  const base::Clock* clock = base::Clock::Real();
+  // What this rank may take; 0: what the host has available.
+  int64_t memory_limit_bytes = 0;
+  // Test seams. checkpoint_failpoint: SaveArgs::failpoint. after_backward: called after the
+  // gradients of a step are summed and before they are judged, with the step and the flat gradient
+  // buffer.
+  std::function<Status(std::string_view point)> checkpoint_failpoint;
+  std::function<void(int64_t step, const kernels::Tensor& gradients)> after_backward;
+};
+
+// How a run ended. What went wrong is in `status` (train/failure.h: cause and exit code).
+struct TrainResult {
+  Status status;
+  int64_t last_step = 0;   // updates tried
+  bool completed = false;  // the run length was reached
+  bool final_save_failed = false;
+  std::string message;  // one line for people
+};
+
+// One thread. No exception leaves it.
+class Trainer {
+ public:
+  // Opens the data, plans and takes the memory, initialises or loads the state. Collective: every
+  // rank gets an error if one does.
+  static StatusOr<std::unique_ptr<Trainer>> Create(const TrainArgs& args);
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  ~Trainer();
+
+  // Trains to the end of the run, or until a command or an error. Once.
+  TrainResult Run();
+
+ private:
+  class Impl;
+  explicit Trainer(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mt::train
