@@ -138,6 +138,19 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
+// The parts of "a.b"; none where one is empty, there are too many, or it is not UTF-8.
+std::vector<std::string> PathKeys(std::string_view path) {
+  std::vector<std::string> out;
+  if (!IsUtf8(path)) return out;
+  for (;;) {
+    const size_t dot = path.find('.');
+    if (dot == 0 || path.empty() || out.size() == kMaxDepth) return {};
+    out.emplace_back(path.substr(0, dot));
+    if (dot == std::string_view::npos) return out;
+    path.remove_prefix(dot + 1);
+  }
+}
+
 }  // namespace
 
 Node* Node::Find(std::string_view key) {
@@ -175,18 +188,14 @@ Status ApplyOverride(std::string_view assignment, Node* root) {
   if (equals == std::string_view::npos || equals == 0) {
     return base::InvalidArgument("--set {}: write it as section.field=value", Shown(assignment));
   }
-  std::string_view path = assignment.substr(0, equals);
+  const std::string_view path = assignment.substr(0, equals);
   const std::string shown = Shown(path);
+  const std::vector<std::string> keys = PathKeys(path);
+  if (keys.empty()) return base::InvalidArgument("--set {}: no such field", shown);
   StatusOr<Node> value = ParseTree(assignment.substr(equals + 1));
   if (!value.ok()) return base::Annotate(value.status(), "--set " + shown);
   Node* node = root;
-  for (size_t depth = 0;; ++depth) {
-    const size_t dot = path.find('.');
-    const std::string key(path.substr(0, dot));
-    if (key.empty() || depth >= kMaxDepth) {
-      return base::InvalidArgument("--set {}: no such field", shown);
-    }
-    if (!IsUtf8(key)) return base::InvalidArgument("--set {}: not UTF-8", shown);
+  for (const std::string& key : keys) {
     if (node->kind == Node::Kind::kNull) node->kind = Node::Kind::kMap;
     if (node->kind != Node::Kind::kMap) {
       return base::InvalidArgument("--set {}: what stands above \"{}\" is no section", shown,
@@ -194,8 +203,6 @@ Status ApplyOverride(std::string_view assignment, Node* root) {
     }
     Node* child = node->Find(key);
     node = child != nullptr ? child : &node->entries.emplace_back(key, Node{}).second;
-    if (dot == std::string_view::npos) break;
-    path.remove_prefix(dot + 1);
   }
   *node = *std::move(value);
   return OkStatus();

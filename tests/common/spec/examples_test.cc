@@ -1,0 +1,43 @@
+// Every job file in deploy/examples is a valid job.
+#include <algorithm>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "common/spec/derived.h"
+#include "tests/common/spec/job_text.h"
+
+namespace mt::spec {
+namespace {
+
+Loaded LoadExample(const std::string& name) {
+  Loaded out;
+  out.faults =
+      LoadJobFile(std::string(MT_SOURCE_DIR) + "/deploy/examples/" + name, {}, {}, &out.job);
+  return out;
+}
+
+TEST(Examples, AllAreValid) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(MT_SOURCE_DIR "/deploy/examples")) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++count;
+    EXPECT_EQ(FormatFaults(LoadExample(entry.path().filename()).faults), "") << entry.path();
+  }
+  EXPECT_GE(count, 3);
+}
+
+TEST(Examples, TokensBecomeWholeSteps) {
+  const Loaded gpt2 = LoadExample("gpt2-124m_dp4_cpu.yaml");
+  EXPECT_EQ(gpt2.job.model().vocab_size(), 50257);
+  EXPECT_EQ(TotalIterations(gpt2.job), 2'500'000'000 / 1024 / 64);
+  EXPECT_EQ(WarmupSamples(gpt2.job), 25'000'000 / 1024);
+  EXPECT_EQ(Ports(gpt2.job)->last, 29600);
+  const Loaded mock = LoadExample("mock-350m_dp1_cpu.yaml");
+  EXPECT_EQ(mock.job.model().max_positions(), 512);
+  EXPECT_EQ(CheckpointDirectory(mock.job), "");
+  EXPECT_TRUE(DataSources(mock.job, Split::kTrain).empty());
+}
+
+}  // namespace
+}  // namespace mt::spec

@@ -1,0 +1,323 @@
+// Defaults, derived values, and each refusal with the numbers it names.
+#include "common/spec/validate.h"
+
+#include <gtest/gtest.h>
+
+#include "common/spec/print.h"
+#include "tests/common/spec/job_text.h"
+
+namespace mt::spec {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+constexpr ValidateContext kParallel{.parallelism = true};
+
+TEST(Complete, FillsDefaultsAndDerivedValues) {
+  const Loaded loaded = Load();
+  ASSERT_EQ(FormatFaults(loaded.faults), "");
+  const v1::JobSpec& job = loaded.job;
+  EXPECT_EQ(job.namespace_(), "default");
+  EXPECT_EQ(job.kind(), v1::JobSpec::KIND_TRAIN);
+  EXPECT_EQ(job.model().kv_heads(), 4);
+  EXPECT_EQ(job.model().head_dim(), 16);
+  EXPECT_EQ(job.model().ffn_size(), 256);
+  EXPECT_EQ(job.model().vocab_size(), 257);
+  EXPECT_EQ(job.model().max_positions(), 32);
+  EXPECT_DOUBLE_EQ(job.model().norm_eps(), 1e-5);
+  EXPECT_TRUE(job.model().bias());
+  EXPECT_TRUE(job.model().qkv_bias());
+  EXPECT_TRUE(job.model().tie_embeddings());
+  EXPECT_EQ(job.data().split(), "969,30,1");
+  EXPECT_EQ(job.data().seed(), 1234);
+  EXPECT_EQ(job.parallel().tensor(), 1);
+  EXPECT_EQ(job.parallel().zero_stage(), 0);
+  EXPECT_EQ(job.placement().slots(), 2);
+  EXPECT_EQ(job.placement().device(), v1::Placement::DEVICE_CPU);
+  EXPECT_FALSE(job.placement().has_threads_per_rank());
+  EXPECT_EQ(job.training().precision(), v1::Training::PRECISION_FP32);
+  EXPECT_EQ(job.training().log_every(), 1);
+  EXPECT_EQ(job.training().nonfinite(), v1::Training::NONFINITE_STOP);
+  EXPECT_EQ(job.optimizer().decay(), v1::Optimizer::DECAY_COSINE);
+  EXPECT_DOUBLE_EQ(job.optimizer().clip_grad(), 1.0);
+  EXPECT_EQ(job.checkpoint().directory(), "demo");
+  EXPECT_EQ(job.checkpoint().keep_last(), 3);
+  EXPECT_TRUE(job.checkpoint().at_end());
+  EXPECT_EQ(job.resilience().timeouts().comm_init(), 600'000);
+  EXPECT_EQ(job.resilience().timeouts().load(), 900'000);
+}
+
+TEST(Complete, IsIdempotent) {
+  Loaded loaded =
+      Load({"model={preset: gpt2-124m}", "training.train_iters=", "training.train_tokens=10M"});
+  ASSERT_EQ(FormatFaults(loaded.faults), "");
+  const std::string once = ToJson(loaded.job);
+  EXPECT_EQ(FormatFaults(CompleteJob({}, &loaded.job)), "");
+  EXPECT_EQ(ToJson(loaded.job), once);
+}
+
+TEST(Complete, SlotsAndData) {
+  EXPECT_EQ(Load({"parallel.data=auto"}).job.parallel().data(), 1);
+  const Loaded slots = Load({"parallel.data=auto", "placement.slots=4"});
+  EXPECT_EQ(FormatFaults(slots.faults), "");
+  EXPECT_EQ(slots.job.parallel().data(), 4);
+  EXPECT_EQ(
+      Load({"parallel.data=16", "training.global_batch_size=auto"}).job.training().log_every(), 10);
+  EXPECT_EQ(Load({"parallel.data=16", "training.global_batch_size=auto"})
+                .job.training()
+                .global_batch_size(),
+            64);
+  EXPECT_EQ(FaultsOf({"placement.slots=3"}),
+            "placement.slots: is 3, but tensor 1 x pipeline 1 x context 1 x data 2 = 2; leave "
+            "slots or data to auto");
+  EXPECT_EQ(
+      FaultsOf({"placement.slots=7", "parallel={tensor: 2, pipeline: 2}", "model.ffn_size=256"},
+               kParallel),
+      "placement.slots: 7 is not a multiple of tensor 2 x pipeline 2 x context 1 = 4; nearest: 4 "
+      "or 8");
+  EXPECT_EQ(FaultsOf({"parallel={tensor: 65536, pipeline: 65536, data: 65536}"}, kParallel),
+            "parallel: the product of its sizes is more than 1048576 slots");
+}
+
+TEST(Complete, BatchArithmetic) {
+  EXPECT_EQ(FaultsOf({"training.global_batch_size=30"}),
+            "training.global_batch_size: 30 is not micro_batch_size 4 x parallel.data 2 = 8 times "
+            "a whole number of "
+            "microbatches; nearest: 24 or 32");
+  EXPECT_EQ(FaultsOf({"training.global_batch_size=5"}),
+            "training.global_batch_size: 5 is not micro_batch_size 4 x parallel.data 2 = 8 times a "
+            "whole number of "
+            "microbatches; nearest: 8");
+}
+
+TEST(Complete, LengthGivenOnce) {
+  EXPECT_EQ(FaultsOf({"training.train_tokens=1M"}),
+            "training.train_tokens: the length is given more than once: train_iters, train_tokens; "
+            "keep one");
+  EXPECT_EQ(FaultsOf({"training.train_iters="}),
+            "training.train_iters: required: one of train_iters, train_samples, train_tokens");
+  EXPECT_EQ(FaultsOf({"training.train_iters=", "training.train_samples=15", "optimizer.warmup=0"}),
+            "training.train_samples: 15 is less than one step of global_batch_size 16");
+  EXPECT_EQ(FaultsOf({"training.train_iters=", "training.train_tokens=511", "optimizer.warmup=0"}),
+            "training.train_tokens: 511 is less than one step of global_batch_size 16 x seq_length "
+            "32 = 512 tokens");
+  EXPECT_EQ(FaultsOf({"training.train_iters=", "training.train_tokens=512", "optimizer.warmup=0"}),
+            "");
+}
+
+TEST(Complete, RequiredFieldsAllAtOnce) {
+  v1::JobSpec job;
+  const std::string faults = FormatFaults(LoadJob("", {}, {}, &job));
+  for (const char* path :
+       {"name: required", "model.layers: required", "model.hidden_size: required",
+        "model.heads: required", "model.seq_length: required", "model.vocab_size: required",
+        "data.path: required", "data.tokenizer.type: required",
+        "training.micro_batch_size: required", "training.train_iters: required",
+        "optimizer.lr: required"}) {
+    EXPECT_NE(faults.find(path), std::string::npos) << path << " in\n" << faults;
+  }
+}
+
+TEST(Complete, OneMistakeIsReportedOnce) {
+  EXPECT_EQ(FaultsOf({"model.hidden_size=wide"}),
+            "model.hidden_size: expected a whole number, got \"wide\"");
+  EXPECT_EQ(FaultsOf({"training.micro_batch_size=0"}),
+            "training.micro_batch_size: must be at least 1, is 0");
+  EXPECT_EQ(FaultsOf({"model=3"}), "model: expected a section: fields with values");
+  EXPECT_EQ(FaultsOf({"data.path=[[]]"}), "data.path: expected a list of single values");
+}
+
+TEST(Complete, Ranges) {
+  EXPECT_EQ(FaultsOf({"model.hidden_dropout=1"}), "model.hidden_dropout: must be below 1, is 1");
+  EXPECT_EQ(FaultsOf({"model.attention_dropout=-0.1"}),
+            "model.attention_dropout: must be at least 0, is -0.1");
+  EXPECT_EQ(FaultsOf({"optimizer.eps=0"}), "optimizer.eps: must be above 0, is 0");
+  EXPECT_EQ(FaultsOf({"checkpoint.keep_last=1"}), "checkpoint.keep_last: must be at least 2, is 1");
+  EXPECT_EQ(FaultsOf({"resilience.timeouts.load=500ms"}),
+            "resilience.timeouts.load: must be at least 1s, is 500ms");
+  EXPECT_EQ(FaultsOf({"priority=1001"}), "priority: must be at most 1000, is 1001");
+  EXPECT_EQ(FaultsOf({"placement.ports=9-3"}),
+            "placement.ports: expected ephemeral or a range such as 29500-29600, got \"9-3\"");
+}
+
+TEST(Complete, PathsStayBelowTheirRoots) {
+  EXPECT_EQ(FaultsOf({"data.path=[/etc/passwd]"}),
+            "data.path: \"/etc/passwd\" is absolute; give a path below the worker's root");
+  EXPECT_EQ(FaultsOf({"checkpoint.directory=../x"}),
+            "checkpoint.directory: \"../x\" has \"..\"; give a path below the worker's root");
+  EXPECT_EQ(FaultsOf({"checkpoint.load=a/../b"}),
+            "checkpoint.load: \"a/../b\" has \"..\"; give a path below the worker's root");
+}
+
+TEST(Complete, ModelSizes) {
+  EXPECT_EQ(
+      FaultsOf({"model.heads=3"}),
+      "model.hidden_size: 64 is not a multiple of heads 3; nearest: 63 or 66 (or give head_dim)");
+  EXPECT_EQ(FaultsOf({"model.heads=3", "model.head_dim=20"}), "");
+  EXPECT_EQ(FaultsOf({"model.max_positions=16"}),
+            "model.max_positions: 16 is less than seq_length 32");
+  EXPECT_EQ(FaultsOf({"model.kv_heads=2"}),
+            "model.kv_heads: 2 is not supported yet; supported: as many as heads, 4");
+  EXPECT_EQ(FaultsOf({"model.kv_heads=2"}, kParallel), "");
+  EXPECT_EQ(FaultsOf({"model.kv_heads=3"}, kParallel),
+            "model.kv_heads: heads 4 is not a multiple of kv_heads 3");
+  EXPECT_EQ(FaultsOf({"model.vocab_size=256"}),
+            "model.vocab_size: the byte tokenizer has 257 tokens, so at least 257; is 256");
+  EXPECT_EQ(FaultsOf({"data.tokenizer.type=\"null\""}),
+            "model.vocab_size: required: only the byte tokenizer and most presets have a "
+            "vocabulary of their own");
+  EXPECT_EQ(FaultsOf({"data.tokenizer.type=\"null\"", "model.vocab_size=1000"}), "");
+}
+
+TEST(Complete, PresetsGiveWayToGivenFields) {
+  const Loaded byte = Load({"model={preset: gpt2-124m, layers: 3}"});
+  ASSERT_EQ(FormatFaults(byte.faults), "");
+  EXPECT_EQ(byte.job.model().layers(), 3);
+  EXPECT_EQ(byte.job.model().hidden_size(), 768);
+  EXPECT_EQ(byte.job.model().seq_length(), 1024);
+  EXPECT_EQ(byte.job.model().vocab_size(), 257);  // the tokenizer's
+  const Loaded mock = Load({"model={preset: gpt2-124m}", "data={mock: true}"});
+  ASSERT_EQ(FormatFaults(mock.faults), "");
+  EXPECT_EQ(mock.job.model().vocab_size(), 50257);
+}
+
+TEST(Complete, DataSets) {
+  EXPECT_EQ(FaultsOf({"data.mock=true"}),
+            "data: give one of: path (with split); train, valid and test; mock: true");
+  EXPECT_EQ(FaultsOf({"data.train=[a]"}),
+            "data: give one of: path (with split); train, valid and test; mock: true");
+  EXPECT_EQ(FaultsOf({"data.path=", "data.valid=[a]"}),
+            "data.train: required beside valid and test");
+  EXPECT_EQ(FaultsOf({"data.path=[a, b]"}),
+            "data.path: a blend of 2 data sets is not supported yet; give one prefix");
+  EXPECT_EQ(FaultsOf({"data.path=[0.5, a]"}), "");
+  EXPECT_EQ(FaultsOf({"data.path=", "data.train=[a]", "training.eval.every_iters=10"}),
+            "data.valid: required because training.eval.every_iters is 10");
+  EXPECT_EQ(FaultsOf({"data.split=\"1\"", "training.eval.every_iters=10"}),
+            "data.split: \"1\" leaves nothing to validate on, but training.eval.every_iters is 10");
+  EXPECT_EQ(FaultsOf({"data.split=\"0,1,1\""}),
+            "data.split: expected up to three weights such as 969,30,1, got \"0,1,1\"");
+}
+
+TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
+  EXPECT_EQ(FaultsOf({"parallel.tensor=1", "parallel.zero_stage=0", "model.bias=true",
+                      "model.qkv_bias=true", "training.recompute.mode=none",
+                      "training.deterministic=true", "priority=0", "model.rope.base=10000",
+                      "resilience.max_restarts.user=0", "model.moe={}",
+                      "parallel.sequence_parallel=false", "resilience.on_agent_exit=stop"}),
+            "");
+  EXPECT_EQ(FaultsOf({"parallel.tensor=2"}),
+            "parallel.tensor: 2 is not supported yet; supported: 1");
+  EXPECT_EQ(FaultsOf({"model.moe.experts=8"}), "model.moe.experts: not supported yet");
+  EXPECT_EQ(FaultsOf({"model.position=rope"}),
+            "model.position: rope is not supported yet; supported: learned");
+  EXPECT_EQ(FaultsOf({"model.bias=false"}),
+            "model.bias: false is not supported yet; supported: true");
+  EXPECT_EQ(FaultsOf({"training.precision=bf16"}),
+            "training.precision: bf16 is not supported yet; supported: fp64, fp32");
+  EXPECT_EQ(FaultsOf({"optimizer.decay=wsd"}),
+            "optimizer.decay: wsd is not supported yet; supported: constant, linear, cosine");
+  EXPECT_EQ(FaultsOf({"data.tokenizer.type=hf", "model.vocab_size=1000"}),
+            "data.tokenizer.type: hf is not supported yet; supported: byte, null");
+  EXPECT_EQ(FaultsOf({"kind=bench"}), "kind: bench is not supported yet; supported: train");
+  EXPECT_EQ(FaultsOf({"placement.device=gpu"}),
+            "placement.device: gpu is not supported yet; supported: cpu");
+  EXPECT_EQ(FaultsOf({"resilience.deadline=2h"}), "resilience.deadline: not supported yet");
+  EXPECT_EQ(FaultsOf({"training.batch_ramp=\"0:256 100M:512\""}),
+            "training.batch_ramp: not supported yet");
+  EXPECT_EQ(FaultsOf({"placement.node_selector={a: b}"}),
+            "placement.node_selector: not supported yet");
+  EXPECT_EQ(FaultsOf({"checkpoint.async_save=true"}),
+            "checkpoint.async_save: true is not supported yet; supported: false");
+}
+
+TEST(Complete, LayoutArithmeticOnceParallelismIsBuilt) {
+  EXPECT_EQ(FaultsOf({"parallel={tensor: 3}", "training.global_batch_size=4"}, kParallel),
+            "model.heads: 4 is not a multiple of parallel.tensor 3; nearest: 3 or 6\n"
+            "model.kv_heads: 4 is not a multiple of parallel.tensor 3; nearest: 3 or 6\n"
+            "model.ffn_size: 256 is not a multiple of parallel.tensor 3; nearest: 255 or 258\n"
+            "model.seq_length: 32 is not a multiple of parallel.tensor 3; nearest: 30 or 33");
+  EXPECT_EQ(FaultsOf({"parallel={pipeline: 4}"}, kParallel),
+            "model.layers: 2 is not a multiple of parallel.pipeline 4 x virtual_stages 1 (or give "
+            "parallel.layout); "
+            "nearest: 4");
+  EXPECT_EQ(FaultsOf({"parallel={pipeline: 2, virtual_stages: 2}", "model.layers=4",
+                      "training.global_batch_size=12"},
+                     kParallel),
+            "training.global_batch_size: 12 makes 3 microbatches, not a multiple of the "
+            "interleaved group 2; "
+            "nearest: 8 or 16");
+  const Loaded good = Load({"parallel={tensor: 2, pipeline: 2, data: 2}"}, kParallel);
+  EXPECT_EQ(FormatFaults(good.faults), "");
+  EXPECT_EQ(good.job.placement().slots(), 8);
+  EXPECT_TRUE(good.job.parallel().sequence_parallel());
+}
+
+TEST(Complete, Schedules) {
+  EXPECT_EQ(FaultsOf({"optimizer.warmup=100"}),
+            "optimizer.warmup: 100 (1600 samples) must end before decay_over 100% (1600 samples)");
+  EXPECT_EQ(FaultsOf({"optimizer.warmup=100", "optimizer.decay=constant"}), "");
+  EXPECT_EQ(FaultsOf({"optimizer.decay_over=0%", "optimizer.warmup=0"}),
+            "optimizer.decay_over: 0% is less than one sample");
+  EXPECT_EQ(FaultsOf({"optimizer.min_lr=2e-3"}), "optimizer.min_lr: 0.002 is above lr 0.001");
+}
+
+TEST(Complete, Checkpoints) {
+  EXPECT_EQ(
+      FaultsOf({"checkpoint={directory: none, every_iters: 5}"}),
+      "checkpoint.directory: is none, but every_iters or every asks for saves; give a directory");
+  EXPECT_EQ(FaultsOf({"checkpoint={fresh: true, load: other/step-00000010-e0001}"}),
+            "checkpoint.fresh: starts over, but checkpoint.load names what to load; keep one");
+  EXPECT_EQ(
+      FaultsOf({"checkpoint.keep_last=2", "checkpoint.every=15m", "checkpoint.every_iters=10"}),
+      "");
+}
+
+TEST(Complete, AJobFromTheWireIsCheckedLikeText) {
+  v1::JobSpec job = Load().job;
+  job.set_kind(static_cast<v1::JobSpec::Kind>(77));
+  job.mutable_optimizer()->set_lr(std::numeric_limits<double>::quiet_NaN());
+  job.mutable_model()->set_layers(-5);
+  job.mutable_checkpoint()->set_directory("/abs");
+  job.mutable_optimizer()->set_warmup("soon");
+  job.set_name("");
+  job.mutable_data()->mutable_path(0)->set_weight(-1);
+  EXPECT_EQ(
+      FormatFaults(CompleteJob({}, &job)),
+      "name: expected 1 to 63 of a-z, 0-9 and -, got \"\"\n"
+      "kind: expected one of train, bench, preflight, got number 77\n"
+      "model.layers: must be at least 1, is -5\n"
+      "data.path: a weight must be above 0, is -1\n"
+      "optimizer.lr: must be finite, is nan\n"
+      "optimizer.warmup: expected a count or a percentage, such as 100, 2M or 5%, got \"soon\"\n"
+      "checkpoint.directory: \"/abs\" is absolute; give a path below the worker's root");
+}
+
+TEST(Resolve, FillsWhatThePlacementDecides) {
+  Loaded loaded = Load();
+  EXPECT_TRUE(ResolveForSlots({.cores_per_node = 16, .slots_per_node = 3}, &loaded.job).empty());
+  EXPECT_EQ(loaded.job.placement().threads_per_rank(), 5);
+  EXPECT_TRUE(ResolveForSlots({.cores_per_node = 64, .slots_per_node = 1}, &loaded.job).empty());
+  EXPECT_EQ(loaded.job.placement().threads_per_rank(), 5);  // fixed for the job
+  Loaded small = Load();
+  EXPECT_TRUE(ResolveForSlots({.cores_per_node = 2, .slots_per_node = 8}, &small.job).empty());
+  EXPECT_EQ(small.job.placement().threads_per_rank(), 1);
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &small.job)),
+            "placement.device: the job asks for cpu slots, the node has gpu slots");
+}
+
+TEST(Resolve, DeviceAndPrecisionWaitForThePlacementWhereGpusAreBuilt) {
+  const ValidateContext all{.parallelism = true, .cuda = true};
+  Loaded loaded = Load({}, all);
+  ASSERT_EQ(FormatFaults(loaded.faults), "");
+  EXPECT_FALSE(loaded.job.placement().has_device());
+  EXPECT_FALSE(loaded.job.training().has_precision());
+  EXPECT_TRUE(ResolveForSlots({.gpu = true}, &loaded.job).empty());
+  EXPECT_EQ(loaded.job.training().precision(), v1::Training::PRECISION_BF16);
+  EXPECT_EQ(FaultsOf({"training.precision=fp64", "placement.device=gpu"}, all),
+            "training.precision: fp64 runs on CPU slots only; use fp32 or bf16");
+  EXPECT_EQ(FaultsOf({"training.precision=fp64"}), "");
+}
+
+}  // namespace
+}  // namespace mt::spec
