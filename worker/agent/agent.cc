@@ -1,0 +1,292 @@
+#include "worker/agent/agent.h"
+
+#include <algorithm>
+
+#include "common/base/log.h"
+#include "megatrain/v1/rank.pb.h"
+#include "megatrain/v1/worker.pb.h"
+#include "worker/agent/job_names.h"
+
+namespace mt::agent {
+
+using megatrain::v1::Assign;
+using megatrain::v1::Command;
+using megatrain::v1::CoordinatorMessage;
+using megatrain::v1::RankMessage;
+using megatrain::v1::Register;
+using megatrain::v1::WorkerMessage;
+
+namespace {
+
+// How long a stopping agent waits for its last reports to be acknowledged.
+constexpr std::chrono::milliseconds kLastReports{2000};
+constexpr std::chrono::milliseconds kLastReportsPoll{50};
+
+}  // namespace
+
+Agent::Agent(Config config, Seams seams)
+    : config_(std::move(config)),
+      seams_(seams),
+      session_(seams.loop, seams.clock, config_.limits, seams.coordinator, this),
+      rendezvous_({.links = seams.ranks,
+                   .report = [this](WorkerMessage message) { Report(std::move(message)); },
+                   .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
+      logs_({.loop = seams.loop,
+             .limits = config_.limits,
+             .log_root = config_.node.log_root,
+             .is_live =
+                 [this](const std::string& job_uid) {
+                   return std::any_of(allocations_.begin(), allocations_.end(),
+                                      [&](const auto& a) { return a.first.first == job_uid; });
+                 },
+             .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); },
+             .queued_bytes = [this] { return session_.QueuedBytes(); }}) {
+  seams_.ranks->SetListener(this);
+  seams_.launcher->SetListener(this);
+}
+
+Agent::~Agent() = default;
+
+void Agent::Start() { session_.Start(); }
+
+void Agent::Report(WorkerMessage message) {
+  session_.FlushSteps();  // a job's steps come before what is said of them
+  session_.Report(std::move(message));
+}
+
+void Agent::FillRegister(Register* message) {
+  message->set_node(config_.node_name);
+  message->set_worker_uid(config_.worker_uid);
+  message->set_boot_id(config_.boot_id);
+  message->set_version(config_.version);
+  message->set_address(config_.node.address);
+  message->set_cores(config_.cores);
+  message->set_memory_bytes(config_.memory_bytes);
+  for (int index = 0; index < config_.cpu_slots; ++index) {
+    auto& slot = *message->add_slots();
+    slot.set_index(index);
+    slot.set_device(megatrain::v1::CPU_SLOT);
+    if (const Allocation* user = SlotUser(index)) slot.set_job_uid(user->job_uid());
+  }
+  for (const auto& [job, allocation] : allocations_) {
+    allocation->Describe(message->add_allocations());
+  }
+}
+
+const Allocation* Agent::SlotUser(int slot) const {
+  for (const auto& [job, allocation] : allocations_) {
+    if (allocation->UsesSlot(slot)) return allocation.get();
+  }
+  return nullptr;
+}
+
+void Agent::OnRegistered() { rendezvous_.OnRegistered(); }
+void Agent::OnDisconnected() { logs_.OnDisconnected(); }
+
+void Agent::OnCoordinatorMessage(const CoordinatorMessage& message) {
+  switch (message.body_case()) {
+    case CoordinatorMessage::kAssign:
+      OnAssign(message.assign());
+      break;
+    case CoordinatorMessage::kCommand:
+      OnCommand(message.command());
+      break;
+    case CoordinatorMessage::kRendezvousValue: {
+      const auto& value = message.rendezvous_value();
+      const JobEpoch job(value.job_uid(), value.epoch());
+      if (allocations_.contains(job)) rendezvous_.OnValue(job, value.key(), value.value());
+      break;
+    }
+    case CoordinatorMessage::kLogRequest:
+      logs_.OnRequest(message.log_request());
+      break;
+    case CoordinatorMessage::kLogCancel:
+      logs_.OnCancel(message.log_cancel().request_id());
+      break;
+    default:
+      log::Warn("unknown message from the coordinator",
+                {{"kind", static_cast<int>(message.body_case())}});
+  }
+}
+
+Status Agent::CheckAssign(const Assign& assign) {
+  RETURN_IF_ERROR(CheckJobNames(assign.spec().name(), assign.job_uid()));
+  if (shutdown_done_) return base::FailedPrecondition("this worker is stopping");
+  if (assign.ranks().empty()) return base::InvalidArgument("no rank was assigned");
+  const auto newest = newest_epoch_.find(assign.job_uid());
+  if (newest != newest_epoch_.end() && assign.epoch() < newest->second) {
+    return base::FailedPrecondition("epoch {} of job {} is closed: {} was here", assign.epoch(),
+                                    assign.job_uid(), newest->second);
+  }
+  std::set<int> slots;
+  for (const auto& placement : assign.ranks()) {
+    const int slot = placement.slot();
+    if (slot < 0 || slot >= config_.cpu_slots || !slots.insert(slot).second) {
+      return base::InvalidArgument("slot {} does not exist or was given twice", slot);
+    }
+    if (placement.rank() < 0 || placement.rank() >= assign.world_size()) {
+      return base::InvalidArgument("rank {} of {}", placement.rank(), assign.world_size());
+    }
+    const Allocation* user = SlotUser(slot);
+    if (user != nullptr) {
+      return base::FailedPrecondition("slot {} is used by job {} epoch {}", slot, user->job_uid(),
+                                      user->epoch());
+    }
+  }
+  return OkStatus();
+}
+
+void Agent::OnAssign(const Assign& assign) {
+  const JobEpoch job(assign.job_uid(), assign.epoch());
+  const auto newest = newest_epoch_.find(assign.job_uid());
+  const bool repeated = newest != newest_epoch_.end() && newest->second == assign.epoch();
+  for (const auto& [held, allocation] : allocations_) {
+    if (held.first == job.first && held.second < job.second) {
+      allocation->End(fmt::format("epoch {} has begun", job.second), /*asked=*/true);
+    }
+  }
+  const Status status = repeated ? OkStatus() : CheckAssign(assign);
+  WorkerMessage reply;
+  reply.mutable_assignment_reply()->set_job_uid(assign.job_uid());
+  reply.mutable_assignment_reply()->set_epoch(assign.epoch());
+  reply.mutable_assignment_reply()->set_accepted(status.ok());
+  reply.mutable_assignment_reply()->set_reason(base::Message(status));
+  Report(std::move(reply));
+  if (repeated || !status.ok()) return;
+  newest_epoch_[assign.job_uid()] = assign.epoch();
+  log::Info("ranks assigned", {{"job", assign.job_uid()},
+                               {"name", assign.spec().name()},
+                               {"epoch", assign.epoch()},
+                               {"ranks", assign.ranks_size()}});
+  auto allocation = std::make_unique<Allocation>(
+      Allocation::Deps{.loop = seams_.loop,
+                       .launcher = seams_.launcher,
+                       .links = seams_.ranks,
+                       .node = &config_.node,
+                       .limits = config_.limits,
+                       .next_launch = [this] { return next_launch_++; },
+                       .report = [this](WorkerMessage message) { Report(std::move(message)); },
+                       .on_gone = [this] { ReapGone(); }},
+      assign);
+  Allocation* started = allocation.get();
+  allocations_[job] = std::move(allocation);
+  started->StartRanks();
+}
+
+void Agent::OnCommand(const Command& command) {
+  const Status status = Obey(command);
+  WorkerMessage ack;
+  ack.mutable_command_ack()->set_command_id(command.command_id());
+  ack.mutable_command_ack()->set_accepted(status.ok());
+  ack.mutable_command_ack()->set_message(base::Message(status));
+  Report(std::move(ack));
+}
+
+Status Agent::Obey(const Command& command) {
+  const auto found = allocations_.find({command.job_uid(), command.epoch()});
+  if (found == allocations_.end()) {
+    return base::NotFound("job {} epoch {} is not on this node", command.job_uid(),
+                          command.epoch());
+  }
+  switch (command.verb()) {
+    case Command::KILL:
+      found->second->End(command.reason().empty() ? "killed on request" : command.reason(),
+                         /*asked=*/true);
+      return OkStatus();
+    case Command::STOP_WITH_SAVE:
+    case Command::STOP_WITHOUT_SAVE:
+      return found->second->PassWord(command);
+    default:
+      return base::InvalidArgument("unknown verb {}", static_cast<int>(command.verb()));
+  }
+}
+
+Status Agent::Attach(LinkId link, const RankMessage& message) {
+  if (!message.has_hello()) return base::FailedPrecondition("the first message must be hello");
+  const JobEpoch job(message.hello().job_uid(), message.hello().epoch());
+  const auto found = allocations_.find(job);
+  if (found == allocations_.end()) {
+    return base::FailedPrecondition("job {} epoch {} is not on this node", job.first, job.second);
+  }
+  RETURN_IF_ERROR(found->second->Attach(link, message.hello()));
+  links_[link] = job;
+  return OkStatus();
+}
+
+void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
+  const auto attached = links_.find(link);
+  if (attached == links_.end()) {
+    const Status status = Attach(link, message);
+    if (status.ok()) return;
+    log::Warn("a rank's call was refused", {{"why", base::Message(status)}});
+    seams_.ranks->Refuse(link, base::Message(status));
+    return;
+  }
+  const JobEpoch& job = attached->second;
+  const auto found = allocations_.find(job);
+  if (found == allocations_.end() || !found->second->HasLink(link)) return;  // it has called again
+  switch (message.body_case()) {
+    case RankMessage::kStep:
+      session_.ReportStep(job.first, job.second, message.step());
+      break;
+    case RankMessage::kRendezvousSet:
+      rendezvous_.Set(job, message.rendezvous_set().key(), message.rendezvous_set().value());
+      break;
+    case RankMessage::kRendezvousGet:
+      rendezvous_.Get(job, message.rendezvous_get().key(), link);
+      break;
+    default:
+      found->second->OnRankMessage(link, message);
+  }
+}
+
+void Agent::OnRankClosed(LinkId link) {
+  const auto attached = links_.find(link);
+  if (attached == links_.end()) return;
+  const auto found = allocations_.find(attached->second);
+  if (found != allocations_.end()) found->second->OnLinkClosed(link);
+  links_.erase(attached);
+}
+
+void Agent::OnRankGone(LaunchId launch, const RankExit& exit) {
+  for (const auto& [job, allocation] : allocations_) {
+    if (allocation->HasLaunch(launch)) return allocation->OnRankGone(launch, exit);
+  }
+}
+
+void Agent::ReapGone() {
+  std::erase_if(allocations_, [this](const auto& entry) {
+    if (!entry.second->gone()) return false;
+    rendezvous_.Forget(entry.first);
+    log::Info("all ranks of a job are gone",
+              {{"job", entry.first.first}, {"epoch", entry.first.second}});
+    return true;
+  });
+  if (shutdown_done_ && allocations_.empty()) FinishShutdown();
+}
+
+void Agent::Shutdown(std::function<void()> done) {
+  if (shutdown_done_) return;
+  shutdown_done_ = std::move(done);
+  shutdown_deadline_ = base::MonotonicTime::max();
+  for (const auto& [job, allocation] : allocations_) {
+    allocation->End("the worker agent was stopped", /*asked=*/false);
+  }
+  if (allocations_.empty()) FinishShutdown();
+}
+
+void Agent::FinishShutdown() {
+  if (shutdown_deadline_ == base::MonotonicTime::max()) {
+    session_.FlushSteps();
+    shutdown_deadline_ = seams_.clock->Now() + kLastReports;
+  }
+  const bool waiting = session_.registered() && session_.outbox().num_reports() > 0;
+  if (waiting && seams_.clock->Now() < shutdown_deadline_) {
+    seams_.loop->After(kLastReportsPoll, [this] { FinishShutdown(); });
+    return;
+  }
+  session_.Stop();
+  shutdown_done_();
+}
+
+}  // namespace mt::agent

@@ -1,0 +1,100 @@
+// The worker agent's core: what a node does with what the coordinator and its ranks say. Its seams
+// (loop, clock, coordinator link, rank links, launcher) are given, so that tests hold all the ends.
+// Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/agent/allocation.h"
+#include "worker/agent/coordinator_session.h"
+#include "worker/agent/log_service.h"
+#include "worker/agent/rank_launcher.h"
+#include "worker/agent/rank_links.h"
+#include "worker/agent/rendezvous_relay.h"
+
+namespace megatrain::v1 {
+class Assign;
+class Command;
+}  // namespace megatrain::v1
+
+namespace mt::agent {
+
+class Agent final : private CoordinatorSession::Listener,
+                    private RankLinks::Listener,
+                    private RankLauncher::Listener {
+ public:
+  struct Config {
+    std::string node_name;
+    std::string worker_uid;  // new at every start
+    std::string boot_id;
+    std::string version;
+    int cores = 1;
+    int64_t memory_bytes = 0;
+    int cpu_slots = 1;
+    NodeFacts node;
+    Limits limits;
+  };
+  struct Seams {
+    EventLoop* loop;
+    const base::Clock* clock;
+    CoordinatorLink* coordinator;
+    RankLinks* ranks;
+    RankLauncher* launcher;
+  };
+
+  Agent(Config config, Seams seams);
+  ~Agent() override;
+
+  void Start();
+  // Ends all ranks, gives the reports a moment to arrive, closes the session, then calls `done`.
+  void Shutdown(std::function<void()> done);
+
+  int num_allocations() const { return static_cast<int>(allocations_.size()); }
+  const CoordinatorSession& session() const { return session_; }
+
+ private:
+  using JobEpoch = std::pair<std::string, int64_t>;
+
+  // CoordinatorSession::Listener
+  void FillRegister(megatrain::v1::Register* message) override;
+  void OnRegistered() override;
+  void OnDisconnected() override;
+  void OnCoordinatorMessage(const megatrain::v1::CoordinatorMessage& message) override;
+  // RankLinks::Listener
+  void OnRankMessage(LinkId link, const megatrain::v1::RankMessage& message) override;
+  void OnRankClosed(LinkId link) override;
+  // RankLauncher::Listener
+  void OnRankGone(LaunchId launch, const RankExit& exit) override;
+
+  void OnAssign(const megatrain::v1::Assign& assign);
+  // Whether these ranks can be started here now.
+  Status CheckAssign(const megatrain::v1::Assign& assign);
+  void OnCommand(const megatrain::v1::Command& command);
+  Status Obey(const megatrain::v1::Command& command);
+  Status Attach(LinkId link, const megatrain::v1::RankMessage& message);
+  const Allocation* SlotUser(int slot) const;
+  void Report(megatrain::v1::WorkerMessage message);
+  void ReapGone();
+  void FinishShutdown();
+
+  const Config config_;
+  const Seams seams_;
+  CoordinatorSession session_;
+  RendezvousRelay rendezvous_;
+  LogService logs_;
+  std::map<JobEpoch, std::unique_ptr<Allocation>> allocations_;
+  std::map<std::string, int64_t> newest_epoch_;  // of every job seen, gone ones too
+  std::map<LinkId, JobEpoch> links_;             // attached
+  LaunchId next_launch_ = 1;
+  std::function<void()> shutdown_done_;
+  base::MonotonicTime shutdown_deadline_;
+};
+
+}  // namespace mt::agent

@@ -1,0 +1,44 @@
+// Reports to the coordinator that must not be lost: numbered from 1, kept until acknowledged, sent
+// again after a reconnect. Bounded in the only thing that grows without end, steps: beyond the
+// bound every second record of the older half goes, and is counted. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+namespace megatrain::v1 {
+class WorkerMessage;
+}
+
+namespace mt::agent {
+
+class Outbox {
+ public:
+  explicit Outbox(int64_t max_steps);
+  ~Outbox();
+
+  // Gives the message its number and keeps it. The reference is valid until the next call.
+  const megatrain::v1::WorkerMessage& Add(megatrain::v1::WorkerMessage message);
+  // Drops every report with a number at or below this one.
+  void Acknowledge(int64_t seq);
+  // Oldest first.
+  void ForEach(const std::function<void(const megatrain::v1::WorkerMessage&)>& visit) const;
+
+  int64_t num_reports() const { return static_cast<int64_t>(reports_.size()); }
+  int64_t num_steps() const { return num_steps_; }
+  // Step records given up since the start.
+  int64_t thinned_steps() const { return thinned_steps_; }
+
+ private:
+  void ThinSteps();
+
+  const int64_t max_steps_;
+  int64_t next_seq_ = 1;
+  int64_t num_steps_ = 0;
+  int64_t thinned_steps_ = 0;
+  std::deque<std::unique_ptr<megatrain::v1::WorkerMessage>> reports_;
+};
+
+}  // namespace mt::agent
