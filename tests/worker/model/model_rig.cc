@@ -1,0 +1,168 @@
+#include "tests/worker/model/model_rig.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "common/base/check.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "worker/params/init.h"
+
+namespace mt::model {
+namespace {
+
+template <class T>
+std::vector<double> ToDoubles(const kernels::Tensor& tensor) {
+  const T* data = tensor.Data<T>();
+  return {data, data + tensor.NumElements()};
+}
+
+std::vector<double> ToDoubles(const kernels::Tensor& tensor) {
+  return tensor.dtype == kernels::DType::kF64 ? ToDoubles<double>(tensor)
+                                              : ToDoubles<float>(tensor);
+}
+
+template <class T>
+void Assign(const kernels::Tensor& tensor, const std::vector<double>& values) {
+  T* data = tensor.Data<T>();
+  for (size_t i = 0; i < values.size(); ++i) data[i] = static_cast<T>(values[i]);
+}
+
+}  // namespace
+
+GptConfig SmallConfig() {
+  return {.layers = 2,
+          .hidden = 24,
+          .heads = 3,
+          .head_dim = 12,
+          .ffn = 80,
+          .vocab = 97,
+          .padded_vocab = 128,
+          .seq = 20,
+          .micro_batch = 2,
+          .max_positions = 23,
+          .dtype = kernels::DType::kF64};
+}
+
+data::Microbatch RandomBatch(const GptConfig& config, uint64_t seed, int64_t first_sample) {
+  std::mt19937_64 random(seed);
+  data::Microbatch batch;
+  batch.s = config.seq;
+  batch.b = config.micro_batch;
+  const auto vocab = static_cast<uint64_t>(config.vocab);
+  for (int64_t i = 0; i < config.tokens(); ++i) {
+    batch.tokens.push_back(static_cast<int32_t>(random() % vocab));
+    batch.labels.push_back(static_cast<int32_t>(random() % vocab));
+    batch.weights.push_back(random() % 8 == 0 ? 0.0F : 1.0F);
+    batch.weight_sum += static_cast<double>(batch.weights.back());
+  }
+  for (int64_t i = 0; i < batch.b; ++i) batch.samples.push_back(first_sample + i);
+  data::SortTokens(&batch);
+  return batch;
+}
+
+data::Microbatch Samples(const data::Microbatch& batch, int64_t begin, int64_t count) {
+  data::Microbatch out;
+  out.s = batch.s;
+  out.b = count;
+  for (int64_t t = 0; t < batch.s; ++t) {
+    for (int64_t i = begin; i < begin + count; ++i) {
+      const auto at = static_cast<size_t>(t * batch.b + i);
+      out.tokens.push_back(batch.tokens[at]);
+      out.labels.push_back(batch.labels[at]);
+      out.weights.push_back(batch.weights[at]);
+      out.weight_sum += static_cast<double>(batch.weights[at]);
+    }
+  }
+  out.samples.assign(batch.samples.begin() + begin, batch.samples.begin() + begin + count);
+  data::SortTokens(&out);
+  return out;
+}
+
+ModelRig::ModelRig(const GptConfig& config, const Options& options)
+    : config_(config), seed_(1.0 / static_cast<double>(config.tokens())) {
+  auto backend = kernels::cpu::MakeCpuBackend({.num_threads = options.threads});
+  CHECK(backend.ok()) << backend.status().ToString();
+  backend_ = std::move(*backend);
+  stream_ = backend_->device().CreateStream(kernels::StreamPriority::kLow);
+  model_ = std::make_unique<GptModel>(config, backend_.get(), stream_.get());
+  model_->RegisterParams(&registry_);
+  layout_ = std::make_unique<params::FlatLayout>(params::FlatLayout::Args{
+      .registry = &registry_, .min_bucket_elements = options.min_bucket_elements});
+  store_ = std::make_unique<params::ParamStore>(&registry_, layout_.get(), config.dtype);
+  memory::MemoryPlan plan;
+  store_->Plan(&plan);
+  model_->PlanActivations(&plan);
+  auto memory = memory::Memory::Allocate(backend_->device(), plan, int64_t{1} << 32);
+  CHECK(memory.ok()) << memory.status().ToString();
+  memory_ = std::move(*memory);
+  store_->Bind(*memory_);
+  model_->Bind(*memory_, *store_);
+  params::InitializeParams(
+      *stream_, {.random = &backend_->random(), .vector = &backend_->vector(), .seed = config.seed},
+      *store_);
+}
+
+void ModelRig::Run(const data::Microbatch& batch, kernels::GradMode mode, bool last) {
+  model_->ForwardBackward(batch, {.mode = mode,
+                                  .last = last,
+                                  .seed = seed_,
+                                  .scalars = &scalars_,
+                                  .sums = {sums_, kernels::DType::kF64, {2}}});
+}
+
+void ModelRig::Evaluate(const data::Microbatch& batch) {
+  model_->Evaluate(batch, {sums_, kernels::DType::kF64, {2}});
+}
+
+Sums ModelRig::TakeSums() {
+  const Sums out = {.loss = sums_[0], .weight = sums_[1]};
+  sums_[0] = sums_[1] = 0;
+  return out;
+}
+
+std::vector<double> ModelRig::Grad(params::ParamId id) const { return ToDoubles(store_->Grad(id)); }
+
+std::vector<double> ModelRig::Weight(params::ParamId id) const {
+  return ToDoubles(store_->Weight(id));
+}
+
+void ModelRig::SetWeight(params::ParamId id, const std::vector<double>& values) {
+  const kernels::Tensor weight = store_->Weight(id);
+  CHECK_LE(static_cast<int64_t>(values.size()), weight.NumElements());
+  if (weight.dtype == kernels::DType::kF64) {
+    Assign<double>(weight, values);
+  } else {
+    Assign<float>(weight, values);
+  }
+}
+
+std::vector<uint8_t> ModelRig::GradBytes() const {
+  const kernels::Tensor grads = store_->grads();
+  const auto* bytes = static_cast<const uint8_t*>(grads.data);
+  return {bytes, bytes + grads.Bytes()};
+}
+
+std::vector<params::ParamId> ModelRig::Ids() const {
+  std::vector<params::ParamId> ids;
+  for (int32_t i = 0; i < registry_.size(); ++i) ids.push_back(params::ParamId{i});
+  return ids;
+}
+
+double Norm(const std::vector<double>& values) { return std::sqrt(Dot(values, values)); }
+
+double Distance(const std::vector<double>& a, const std::vector<double>& b) {
+  CHECK_EQ(a.size(), b.size());
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+double Dot(const std::vector<double>& a, const std::vector<double>& b) {
+  CHECK_EQ(a.size(), b.size());
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace mt::model
