@@ -1,0 +1,159 @@
+#include "worker/agent/options.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <sched.h>
+#include <unistd.h>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <yaml-cpp/yaml.h>
+
+#include "common/base/files.h"
+#include "common/rpc/version.h"
+#include "worker/shim/rank_exit_codes.h"
+
+namespace mt::agent {
+namespace {
+
+// As text, before folders are made absolute and defaults are filled in.
+struct RawOptions {
+  std::string config;
+  std::string coordinator = rpc::Endpoint{}.ToString();
+  std::string log_level = "info";
+};
+
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before threads start
+  return value == nullptr ? "" : value;
+}
+
+int UsableCores() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+std::string DefaultState() {
+  const std::string state = FromEnvironment("XDG_STATE_HOME");
+  if (!state.empty() && state.front() == '/') return state + "/megatrain/worker";
+  return base::JoinPath(FromEnvironment("HOME"), ".local/state/megatrain/worker");
+}
+
+void AddOptions(CLI::App* app, RawOptions* raw, Options* options) {
+  const auto take_last = CLI::MultiOptionPolicy::TakeLast;
+  app->option_defaults()->multi_option_policy(take_last);
+  app->add_option("--config", raw->config, "YAML file with these options (cpu_slots: 2)");
+  app->add_option("--coordinator", raw->coordinator, "HOST:PORT")->capture_default_str();
+  app->add_option("--cpu-slots", options->cpu_slots, "CPU slots to offer [cores]")
+      ->check(CLI::Range(1, 4096));
+  app->add_option("--node", options->node, "Name of this node [host name]");
+  app->add_option("--address", options->address, "Host that other ranks reach this node's ranks by")
+      ->capture_default_str();
+  app->add_option("--state", options->state,
+                  "Folder of the agent [$XDG_STATE_HOME/megatrain/worker]");
+  app->add_option("--data-root", options->data_root, "Token files lie below it [.]");
+  app->add_option("--checkpoint-root", options->checkpoint_root,
+                  "Checkpoints lie below it [STATE/checkpoints]");
+  app->add_option("--log-root", options->log_root, "Rank logs lie below it [STATE/logs]");
+  app->add_option("--cache-root", options->cache_root, "Index caches lie below it [STATE/cache]");
+  app->add_option("--rank-binary", options->rank_binary, "mt-rank [beside this program]");
+  app->add_option("--shim-binary", options->shim_binary, "mt-shim [beside this program]");
+  app->add_option("--log-level", raw->log_level, "debug, info, warn or error")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+  app->set_version_flag("--version", std::string(rpc::Version()));
+}
+
+// The file's entries as flags, to be read before those of the command line.
+StatusOr<std::vector<std::string>> ReadConfig(const CLI::App& app, const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
+  std::vector<std::string> args;
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (root.IsNull()) return args;
+    if (!root.IsMap()) return base::InvalidArgument("{}: must be a map of options", path);
+    for (const auto& entry : root) {
+      const auto key = entry.first.as<std::string>();
+      std::string flag = "--" + key;
+      std::replace(flag.begin(), flag.end(), '_', '-');
+      const bool known = app.get_option_no_throw(flag) != nullptr && flag != "--config" &&
+                         flag != "--version" && flag != "--help";
+      if (!known) return base::InvalidArgument("{}: unknown option {}", path, key);
+      if (!entry.second.IsScalar())
+        return base::InvalidArgument("{}: {} needs one value", path, key);
+      args.push_back(flag);
+      args.push_back(entry.second.as<std::string>());
+    }
+  } catch (const YAML::Exception& error) {
+    return base::InvalidArgument("{}: {}", path, error.what());
+  }
+  return args;
+}
+
+Status Complete(const RawOptions& raw, Options* options) {
+  ASSIGN_OR_RETURN(options->coordinator, rpc::ParseEndpoint(raw.coordinator));
+  options->cores = UsableCores();
+  if (options->cpu_slots == 0) options->cpu_slots = options->cores;
+  if (options->node.empty()) options->node = HostName();
+  if (options->state.empty()) options->state = DefaultState();
+  const auto fill = [options](std::string* path, const char* below_state) {
+    if (path->empty()) *path = base::JoinPath(options->state, below_state);
+  };
+  if (options->data_root.empty()) options->data_root = ".";
+  fill(&options->checkpoint_root, "checkpoints");
+  fill(&options->log_root, "logs");
+  fill(&options->cache_root, "cache");
+  const std::string own = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  if (options->rank_binary.empty()) options->rank_binary = base::JoinPath(own, "mt-rank");
+  if (options->shim_binary.empty()) options->shim_binary = base::JoinPath(own, "mt-shim");
+  for (std::string* path :
+       {&options->state, &options->data_root, &options->checkpoint_root, &options->log_root,
+        &options->cache_root, &options->rank_binary, &options->shim_binary}) {
+    *path = std::filesystem::absolute(*path).lexically_normal().string();
+  }
+  for (const std::string& binary : {options->rank_binary, options->shim_binary}) {
+    if (::access(binary.c_str(), X_OK) != 0) return base::ErrnoError(errno, binary);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+bool ParseOptions(int argc, char** argv, Options* options, ExitNow* exit_now) {
+  CLI::App app("mt-worker: offers this node's slots to a coordinator and runs ranks on them.");
+  RawOptions raw;
+  AddOptions(&app, &raw, options);
+  Status status;
+  try {
+    std::vector<std::string> args(argv + 1, argv + argc);
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+    if (!raw.config.empty()) {
+      auto from_file = ReadConfig(app, raw.config);
+      status = from_file.status();
+      if (from_file.ok()) {
+        from_file->insert(from_file->end(), args.begin(), args.end());
+        app.parse(std::vector<std::string>(from_file->rbegin(), from_file->rend()));
+      }
+    }
+  } catch (const CLI::ParseError& error) {
+    exit_now->code = app.exit(error) == 0 ? 0 : shim::kExitConfig;
+    return false;
+  }
+  if (status.ok()) status = Complete(raw, options);
+  if (!status.ok()) {
+    std::fprintf(stderr, "mt-worker: %s\n", base::Message(status).c_str());
+    exit_now->code = shim::kExitConfig;
+    return false;
+  }
+  log::ParseLevel(raw.log_level, &options->log_level);
+  return true;
+}
+
+}  // namespace mt::agent
