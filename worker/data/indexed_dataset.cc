@@ -26,6 +26,13 @@ T LoadAt(const std::byte* base, int64_t index) {
   return value;
 }
 
+template <class T>
+int64_t TokenAt(const std::byte* source, size_t i) {
+  T token;
+  std::memcpy(&token, source + i * sizeof(T), sizeof(T));
+  return token;  // NOLINT(bugprone-signed-char-misuse): an i8 id keeps its sign and is refused
+}
+
 StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix) {
   StatusOr<MappedFile> file = MappedFile::Open(path);
   if (file.ok() || file.status().code() != absl::StatusCode::kNotFound) return file;
@@ -172,17 +179,13 @@ Status IndexedDataset::Widen(const std::byte* source, int64_t vocab_size,
       std::min<int64_t>(vocab_size, int64_t{std::numeric_limits<int32_t>::max()} + 1);
   bool all_inside = true;  // without a branch per token, so that the loop vectorises
   for (size_t i = 0; i < out.size(); ++i) {
-    T token;
-    std::memcpy(&token, source + i * sizeof(T), sizeof(T));
-    const int64_t id = token;
+    const int64_t id = TokenAt<T>(source, i);
     all_inside &= (id >= 0) & (id < limit);
-    out[i] = static_cast<int32_t>(token);
+    out[i] = static_cast<int32_t>(id);
   }
   if (all_inside) return OkStatus();
   for (size_t i = 0; i < out.size(); ++i) {
-    T token;
-    std::memcpy(&token, source + i * sizeof(T), sizeof(T));
-    const int64_t id = token;
+    const int64_t id = TokenAt<T>(source, i);
     if (id >= 0 && id < limit) continue;
     const int64_t at = (source - bin_.data()) / int64_t{sizeof(T)} + static_cast<int64_t>(i);
     return base::InvalidArgument(

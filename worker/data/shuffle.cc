@@ -1,5 +1,7 @@
 #include "worker/data/shuffle.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -18,10 +20,20 @@ uint64_t ShuffleStream::Draw(uint64_t max) {
   return value;
 }
 
+// The indices depend on no value, so a block of them is drawn before its swaps: the memory system
+// then fetches the block's values side by side, where a shuffle of many millions would wait for one
+// cache miss after the other.
 template <class T>
 void ShuffleStream::ShuffleSpan(std::span<T> values) {
-  for (size_t i = values.size(); i-- > 1;) {
-    std::swap(values[i], values[static_cast<size_t>(Draw(i))]);
+  constexpr size_t block = 64;
+  std::array<size_t, block> targets{};
+  for (size_t i = values.size(); i > 1;) {
+    const size_t count = std::min(block, i - 1);
+    for (size_t k = 0; k < count; ++k) {
+      targets[k] = static_cast<size_t>(Draw(i - 1 - k));
+      __builtin_prefetch(&values[targets[k]], 1);
+    }
+    for (size_t k = 0; k < count; ++k) std::swap(values[--i], values[targets[k]]);
   }
 }
 

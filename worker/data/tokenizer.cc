@@ -7,6 +7,7 @@ namespace mt::data {
 namespace {
 
 constexpr std::string_view kEodText = "<eod>";
+constexpr std::string_view kSpace = " \t\r\n";
 
 Status OutOfVocabulary(int64_t id, int64_t vocab_size) {
   return base::InvalidArgument("token id {} is outside the vocabulary of {}", id, vocab_size);
@@ -50,7 +51,6 @@ class NullTokenizer final : public Tokenizer {
   int32_t eod() const override { return static_cast<int32_t>(vocab_size_ - 1); }
 
   Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
-    constexpr std::string_view kSpace = " \t\r\n";
     for (;;) {
       const size_t begin = text.find_first_not_of(kSpace);
       if (begin == std::string_view::npos) return OkStatus();
