@@ -1,0 +1,25 @@
+// A job file with its overrides, as `submit` and `validate` read it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/session.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
+
+namespace mt::client {
+
+struct JobFileArgs {
+  std::string path;  // "-": standard input
+  std::vector<std::string> overrides;
+};
+
+// Reads, completes and checks the job; all faults go to stderr, one a line. kExitOk, or
+// kExitInvalidInput.
+ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
+                     megatrain::v1::JobSpec* job);
+
+}  // namespace mt::client

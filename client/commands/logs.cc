@@ -1,0 +1,73 @@
+// `mtctl logs`: the last lines of ranks' logs, and new ones with -f.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "client/commands/commands.h"
+#include "megatrain/v1/api.pb.h"
+
+namespace mt::client {
+namespace {
+
+struct LogsArgs {
+  std::string job;
+  std::vector<int> ranks;
+  int lines = 100;
+  bool follow = false;
+};
+
+// Lines of several ranks carry "[rank] " in front.
+void Print(const v1::LogChunk& chunk, bool prefix) {
+  const std::string& data = chunk.data();
+  if (!prefix) {
+    std::fwrite(data.data(), 1, data.size(), stdout);
+  } else {
+    size_t begin = 0;
+    while (begin < data.size()) {
+      const size_t end = std::min(data.find('\n', begin), data.size());
+      std::printf("[%d] %.*s\n", chunk.rank(), static_cast<int>(end - begin), data.data() + begin);
+      begin = end + 1;
+    }
+  }
+  std::fflush(stdout);
+}
+
+ExitCode RunLogs(const LogsArgs& args, const GlobalOptions& options) {
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  v1::TailLogsRequest request;
+  *request.mutable_job() = MakeJobRequest(options, args.job).job();
+  for (const int rank : args.ranks) request.add_ranks(rank);
+  request.set_lines(args.lines);
+  request.set_follow(args.follow);
+  std::string error;
+  StreamStopper stopper;
+  const Status status = (*api)->TailLogs(request, &stopper, [&](const v1::LogChunk& chunk) {
+    Print(chunk, args.ranks.size() > 1);
+    if (!chunk.error().empty()) error = fmt::format("rank {}: {}", chunk.rank(), chunk.error());
+    return true;
+  });
+  if (!status.ok()) return Complain(status);
+  if (error.empty()) return kExitOk;
+  std::fprintf(stderr, "mtctl: %s\n", error.c_str());
+  return kExitIo;
+}
+
+}  // namespace
+
+void AddLogs(const CommandContext& context) {
+  CLI::App* command = context.app->add_subcommand("logs", "Logs of a job's ranks");
+  auto args = std::make_shared<LogsArgs>();
+  command->add_option("job", args->job, "Name or uid")->required();
+  command->add_option("--ranks", args->ranks, "World ranks, comma-separated (default 0)")
+      ->delimiter(',');
+  command->add_option("--lines", args->lines, "Last lines to begin with")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_flag("-f,--follow", args->follow, "Go on with new lines until the job ends");
+  command->callback([=] { *context.run = [=] { return RunLogs(*args, *context.options); }; });
+}
+
+}  // namespace mt::client

@@ -1,0 +1,98 @@
+// `mtctl submit`: hands a job to the coordinator; with --follow it watches it to its end.
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+
+#include "client/commands/commands.h"
+#include "client/commands/job_file.h"
+#include "client/follow.h"
+#include "client/output/format.h"
+#include "client/output/json.h"
+#include "common/base/ids.h"
+#include "common/spec/print.h"
+#include "megatrain/v1/api.pb.h"
+
+namespace mt::client {
+namespace {
+
+struct SubmitArgs {
+  JobFileArgs file;
+  bool follow = false;
+  bool dry_run = false;
+  std::string request_id;
+};
+
+// The job a moment later: placed, or with the reason why it waits.
+v1::Job SettledJob(const Api& api, v1::Job job) {
+  v1::GetJobRequest request;
+  request.mutable_job()->set_uid(job.uid());
+  for (int i = 0; i < 10 && job.state() == v1::QUEUED && job.message().empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    auto now = api.GetJob(request);
+    if (!now.ok()) break;
+    job = std::move(now).value();
+  }
+  return job;
+}
+
+ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
+  v1::SubmitRequest request;
+  const ExitCode code = ReadJobFile(args.file, options, request.mutable_spec());
+  if (code != kExitOk) return code;
+  const bool json = options.output == OutputFormat::kJson;
+  if (args.dry_run) {
+    std::fputs((json ? spec::ToJson(request.spec()) + "\n" : spec::ToYaml(request.spec())).c_str(),
+               stdout);
+    return kExitOk;
+  }
+  request.set_request_id(args.request_id.empty() ? base::NewUid() : args.request_id);
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  auto response = (*api)->Submit(request);
+  // The reply may be lost after the job was stored: the same request id asks again without doing it
+  // twice.
+  if (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status())) {
+    response = (*api)->Submit(request);
+  }
+  if (!response.ok()) return Complain(response.status());
+  if (args.follow) {
+    std::fprintf(stderr, "submitted job %s (%s)\n", response->job().name().c_str(),
+                 response->job().uid().c_str());
+    return Follow(
+        {.options = options, .job_uid = response->job().uid(), .show_progress = true, .limit = {}});
+  }
+  const v1::Job job = SettledJob(**api, response->job());
+  if (json) {
+    std::fputs(JsonText(job).c_str(), stdout);
+    return kExitOk;
+  }
+  std::printf("job %s %s (%s)\n", job.name().c_str(),
+              response->existed() ? "exists already" : "submitted", job.uid().c_str());
+  if (job.state() == v1::QUEUED && !job.message().empty())
+    std::printf("waiting: %s\n", job.message().c_str());
+  std::fprintf(stderr, "follow it: mtctl wait %s; logs: mtctl logs -f %s\n", job.name().c_str(),
+               job.name().c_str());
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddSubmit(const CommandContext& context) {
+  CLI::App* command = context.app->add_subcommand("submit", "Submit a training job");
+  auto args = std::make_shared<SubmitArgs>();
+  command->add_option("-f,--file", args->file.path, "Job file (YAML or JSON), - for standard input")
+      ->required();
+  command->add_option("--set", args->file.overrides, "Override a field: --set parallel.data=2")
+      ->take_all();
+  command->add_flag("--follow", args->follow, "Watch the job to its end; Ctrl-C leaves it running");
+  command->add_flag("--dry-run", args->dry_run,
+                    "Check and print the job with all defaults, submit nothing");
+  command->add_option("--request-id", args->request_id,
+                      "Repeat of an earlier submission: gives the same job");
+  command->callback([=] { *context.run = [=] { return RunSubmit(*args, *context.options); }; });
+}
+
+}  // namespace mt::client

@@ -1,0 +1,69 @@
+#include "client/output/format.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::client {
+
+std::string FormatBytes(int64_t bytes) {
+  static constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (std::abs(value) >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string FormatDuration(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "-";
+  const auto s = static_cast<int64_t>(std::llround(seconds));
+  if (s < 60) return fmt::format("{}s", s);
+  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
+  if (s < 86400) return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
+  return fmt::format("{}d{:02}h", s / 86400, s % 86400 / 3600);
+}
+
+std::string FormatRate(double per_second) {
+  if (!(per_second >= 0)) return "-";
+  if (per_second < 1000) return fmt::format("{:.0f}", per_second);
+  if (per_second < 1e6) return fmt::format("{:.1f}k", per_second / 1e3);
+  return fmt::format("{:.2f}M", per_second / 1e6);
+}
+
+std::string FormatAge(int64_t unix_micros, int64_t now_micros) {
+  if (unix_micros == 0) return "-";
+  return FormatDuration(std::max(0.0, static_cast<double>(now_micros - unix_micros) / 1e6));
+}
+
+std::string StateText(const megatrain::v1::Job& job) {
+  std::string text = megatrain::v1::JobState_Name(job.state());
+  if (job.state() == megatrain::v1::STOPPING) {
+    text += "(" + megatrain::v1::JobState_Name(job.stopping_to()) + ")";
+  }
+  return text;
+}
+
+std::string Table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()), 0);
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], widths[i] + 2);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+}  // namespace mt::client

@@ -1,0 +1,27 @@
+// Figures as people read them. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megatrain::v1 {
+class Job;
+}
+
+namespace mt::client {
+
+std::string FormatBytes(int64_t bytes);                          // "1.5 GiB"
+std::string FormatDuration(double seconds);                      // "58s", "3m05s", "2h07m", "4d03h"
+std::string FormatRate(double per_second);                       // "950", "12.3k", "1.20M"
+std::string FormatAge(int64_t unix_micros, int64_t now_micros);  // "3m05s"; "-" for 0
+
+// "RUNNING"; in STOPPING "STOPPING(FAILED)".
+std::string StateText(const megatrain::v1::Job& job);
+
+// Columns padded to their widest cell, two spaces between, no trailing spaces; the first row is the
+// header.
+std::string Table(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace mt::client
