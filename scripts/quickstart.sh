@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# One command from a clean clone to a trained model: installs packages, builds, makes a data set from Debian's fortunes, starts
+# a coordinator and a worker here, trains a small GPT through them on two CPU slots and stops everything again.
+# Usage: quickstart.sh [--fresh]     all state lies in .quickstart/ below the clone
+#   --fresh   forget earlier runs; without it an interrupted run goes on from its last checkpoint
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+state=$root/.quickstart
+preset=cpu-release
+bin=$root/build/$preset/bin
+
+say() { printf '\n== %s\n' "$*"; }
+
+case "${1:-}" in
+  "") ;;
+  --fresh) rm -rf "$state/checkpoints" ;;
+  *) echo "usage: $0 [--fresh]" >&2; exit 2 ;;
+esac
+
+say "packages"
+bash scripts/setup.sh
+say "build ($preset)"
+mkdir -p build
+cmake --preset $preset > build/$preset.configure.log 2>&1 || { cat build/$preset.configure.log >&2; exit 1; }
+cmake --build --preset $preset -j "$(nproc)" --target mt_programs
+
+say "data: Debian's fortunes, one document per record, as bytes"
+mkdir -p "$state/data"
+# Names with a dot are links and indices of the same files.
+inputs=$(find /usr/share/games/fortunes -maxdepth 1 -type f ! -name '*.*' | LC_ALL=C sort)
+# shellcheck disable=SC2086
+"$bin/mtctl" data prepare --input $inputs --separator % --append-eod --shuffle-documents --seed 1234 \
+  --output "$state/data/fortunes_text_document" --overwrite
+
+export XDG_STATE_HOME=$state/state
+stop() { "$bin/mtctl" dev down > /dev/null 2>&1 || true; }
+trap stop EXIT
+say "coordinator and worker on loopback"
+"$bin/mtctl" dev up --cpu-slots 2 --data-root "$state/data" --checkpoint-root "$state/checkpoints"
+
+say "training"
+code=0
+"$bin/mtctl" submit -f deploy/examples/quickstart.yaml --follow || code=$?
+
+say "summary"
+"$bin/mtctl" -o json describe quickstart | python3 -c '
+import json, sys
+job = json.load(sys.stdin)
+last, first, ev = job.get("last_step", {}), job.get("first_step", {}), job.get("last_eval", {})
+saved = job.get("last_checkpoint", {})
+started, ended = job["started_us"], job["finished_us"]
+print("state            ", job["state"], job["message"])
+if first.get("step"):
+    print("loss             ", "%.4f at step %d -> %.4f at step %d" % (first["loss"], first["step"], last["loss"], last["step"]))
+    print("speed            ", "%.0f tokens/s" % last["tokens_per_second"])
+if job["resumed_from_step"]:
+    print("resumed from step", job["resumed_from_step"])
+if ev:
+    print("validation loss  ", "%.4f nats per byte over %d tokens" % (ev["loss"], ev["tokens"]))
+if started and ended:
+    print("took             ", "%.0f s" % ((ended - started) / 1e6))
+if saved:
+    print("checkpoint       ", saved["path"])
+'
+cat <<TEXT
+
+What next:
+  bash scripts/quickstart.sh           # again: goes on from the checkpoint, or only evaluates where training is complete
+  bash scripts/quickstart.sh --fresh   # again from the start
+  $bin/mtctl validate -f deploy/examples/quickstart.yaml --set model.layers=8
+  $bin/mtctl dev up --data-root $state/data && $bin/mtctl submit -f deploy/examples/quickstart.yaml --follow
+TEXT
+exit $code

@@ -1,0 +1,66 @@
+// Where mtctl looks for its coordinator, and how it names jobs.
+#include "client/session.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "megatrain/v1/api.pb.h"
+
+namespace mt::client {
+namespace {
+
+class SessionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "mt-session-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    ::setenv("XDG_STATE_HOME", folder_.c_str(), 1);
+    ::unsetenv("MTCTL_COORDINATOR");
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string folder_;
+};
+
+TEST_F(SessionTest, FlagThenEnvironmentThenDevCluster) {
+  GlobalOptions options;
+  const auto none = ResolveEndpoint(options);
+  EXPECT_EQ(ExitCodeOf(none.status()), kExitConnection);
+  EXPECT_NE(base::Message(none.status()).find("mtctl dev up"), std::string::npos);
+  ASSERT_TRUE(base::MakeDirs(folder_ + "/megatrain/dev").ok());
+  ASSERT_TRUE(base::WriteFileAtomic(DevEndpointFile(), "127.0.0.1:1111\n").ok());
+  EXPECT_EQ(ResolveEndpoint(options)->port, 1111);
+  ::setenv("MTCTL_COORDINATOR", "127.0.0.1:2222", 1);
+  EXPECT_EQ(ResolveEndpoint(options)->port, 2222);
+  options.coordinator = "127.0.0.1:3333";
+  EXPECT_EQ(ResolveEndpoint(options)->port, 3333);
+  ::setenv("MTCTL_COORDINATOR", "host:port:what", 1);
+  options.coordinator.clear();
+  const auto bad = ResolveEndpoint(options);
+  EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(base::Message(bad.status()).find("MTCTL_COORDINATOR"), std::string::npos);
+}
+
+TEST_F(SessionTest, AnUnreachableCoordinatorIsExitCode2) {
+  GlobalOptions options;
+  options.coordinator = "127.0.0.1:1";  // nobody listens on tcpmux
+  const auto api = ConnectApi(options);
+  ASSERT_FALSE(api.ok());
+  EXPECT_EQ(ExitCodeOf(api.status()), kExitConnection) << api.status();
+  EXPECT_NE(base::Message(api.status()).find("127.0.0.1:1"), std::string::npos) << api.status();
+}
+
+TEST_F(SessionTest, JobsAreNamedByNameOrUid) {
+  GlobalOptions options;
+  options.job_namespace = "team";
+  EXPECT_EQ(MakeJobRequest(options, "demo").job().name(), "demo");
+  EXPECT_EQ(MakeJobRequest(options, "demo").job().namespace_(), "team");
+  const std::string uid = "0f8fad5b-d9cb-469f-a165-70867728950e";
+  EXPECT_EQ(MakeJobRequest(options, uid).job().uid(), uid);
+  EXPECT_EQ(MakeJobRequest(options, "0f8fad5b-d9cb-469f-a165-70867728950g").job().uid(), "");
+}
+
+}  // namespace
+}  // namespace mt::client

@@ -1,0 +1,127 @@
+"""Runs the real programs: a coordinator and a worker on loopback in a folder of their own, a tiny data set, mtctl.
+
+Every test gets its own folder and cluster; tearDown stops it and checks that no process of the cluster is left.
+"""
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+BIN = pathlib.Path(os.environ["MT_BIN"])
+
+# Learns within seconds; every field a test changes comes by --set.
+TINY_JOB = """
+name: tiny
+model: {layers: 2, hidden_size: 32, heads: 2, seq_length: 32}
+data: {path: [text_document], split: "8,1,1", tokenizer: {type: byte}}
+parallel: {data: 2}
+training: {train_iters: 40, micro_batch_size: 2, global_batch_size: 8}
+optimizer: {lr: 1.0e-3, warmup: 5}
+placement: {device: cpu}
+"""
+
+
+def alive_with(text):
+    """Pids of living processes whose command line contains `text`."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if text in command and state not in "ZX":
+            found.append(int(entry.name))
+    return found
+
+
+class ClusterTest(unittest.TestCase):
+    slots = 2
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="mte2e-"))
+        self.env = dict(os.environ, XDG_STATE_HOME=str(self.dir / "s"), HOME=str(self.dir))
+        self.env.pop("MTCTL_COORDINATOR", None)
+        (self.dir / "data").mkdir()
+        self.job_file = self.dir / "job.yaml"
+        self.job_file.write_text(TINY_JOB)
+        self.make_data()
+
+    def tearDown(self):
+        self.mtctl("dev", "down", check=False)
+        left = alive_with(str(self.dir))
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        self.assertEqual(left, [], "processes left running")
+
+    def make_data(self):
+        """Words in a random order: something to learn."""
+        rng = random.Random(1)
+        words = "the cat sat on a mat and saw one small dog run by".split()
+        text = "\n%\n".join(" ".join(rng.choice(words) for _ in range(rng.randint(5, 40))) for _ in range(400))
+        (self.dir / "text").write_text(text)
+        self.mtctl("data", "prepare", "--input", str(self.dir / "text"), "--separator", "%", "--append-eod",
+                   "--output", str(self.dir / "data" / "text_document"))
+
+    def up(self, *flags):
+        self.mtctl("dev", "up", "--cpu-slots", str(self.slots), "--data-root", str(self.dir / "data"),
+                   "--checkpoint-root", str(self.dir / "ckpt"), *flags)
+
+    def mtctl(self, *args, check=True, timeout=120):
+        """Runs mtctl; returns the finished process with its exit code, stdout and stderr."""
+        done = subprocess.run([str(BIN / "mtctl"), *args], env=self.env, capture_output=True, text=True,
+                              timeout=timeout, stdin=subprocess.DEVNULL, cwd=self.dir)
+        if check:
+            self.assertEqual(done.returncode, 0, f"mtctl {' '.join(args)}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def start_mtctl(self, *args):
+        return subprocess.Popen([str(BIN / "mtctl"), *args], env=self.env, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, cwd=self.dir)
+
+    def submit(self, *flags, check=True, timeout=120):
+        return self.mtctl("submit", "-f", str(self.job_file), *flags, check=check, timeout=timeout)
+
+    def job(self, name="tiny"):
+        return json.loads(self.mtctl("-o", "json", "describe", name).stdout)
+
+    def nodes(self):
+        return json.loads(self.mtctl("-o", "json", "get", "nodes").stdout)["nodes"]
+
+    def wait_for(self, what, condition, limit=60):
+        """Polls until condition() is true; returns its value."""
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.1)
+        self.fail(f"{what}: not within {limit} s")
+
+    def dev_pids(self):
+        state = json.loads((self.dir / "s/megatrain/dev/dev.json").read_text())
+        return state["coordinator"]["pid"], state["worker"]["pid"]
+
+    def endpoint(self):
+        return (self.dir / "s/megatrain/dev/endpoint").read_text().strip()
+
+    def checkpoints(self, name="tiny"):
+        folder = self.dir / "ckpt" / name
+        return sorted(p.name for p in folder.iterdir()) if folder.exists() else []
+
+    def assert_one_message(self, done, code, *words):
+        """A clear failure: this exit code, on stderr a short message with these words, no crash."""
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        for word in words:
+            self.assertRegex(done.stderr, re.compile(word, re.IGNORECASE))
+        self.assertLess(len(done.stderr.splitlines()), 12, done.stderr)
