@@ -39,7 +39,9 @@ class Reader {
       return;
     }
     const pb::Descriptor& type = *message->GetDescriptor();
-    for (const auto& [key, value] : node.entries) {
+    for (size_t i = 0; i < node.keys.size(); ++i) {
+      const std::string& key = node.keys[i];
+      const Node& value = node.items[i];
       const Field* field = type.FindFieldByName(key);
       const std::string field_path = Under(path, Shown(key));
       if (field == nullptr) {
@@ -53,12 +55,18 @@ class Reader {
  private:
   void ReadField(const Node& node, const std::string& path, const Field& field,
                  pb::Message* message) {
-    if (node.kind == Node::Kind::kNull) return;
+    if (node.kind == Node::Kind::kNull) {
+      // One tokenizer is called null, which YAML reads as no value.
+      const bool is_value =
+          field.enum_type() != nullptr && FindEnumValue(*field.enum_type(), "null");
+      if (is_value) Complain(path, SetFromText(field, "null", message));
+      return;
+    }
     if (field.is_map()) {
       ReadMap(node, path, field, message);
     } else if (IsSection(field)) {
       if (RuleOf(field).since() == v1::FEATURE_LATER) return RefuseSection(node, path);
-      if (node.kind == Node::Kind::kMap && node.entries.empty()) return;
+      if (node.kind == Node::Kind::kMap && node.keys.empty()) return;
       ReadSection(node, path, message->GetReflection()->MutableMessage(message, &field));
     } else if (IsSourceList(field)) {
       ReadSources(node, path, field, message);
@@ -95,12 +103,14 @@ class Reader {
                pb::Message* message) {
     if (node.kind != Node::Kind::kMap)
       return faults_->Add(path, "expected a map of words to words");
-    if (node.entries.size() > kMaxLabels) {
+    if (node.keys.size() > kMaxLabels) {
       return faults_->Add(path, fmt::format("more than {} entries", kMaxLabels));
     }
     const Field& key_field = *field.message_type()->map_key();
     const Field& value_field = *field.message_type()->map_value();
-    for (const auto& [key, value] : node.entries) {
+    for (size_t i = 0; i < node.keys.size(); ++i) {
+      const std::string& key = node.keys[i];
+      const Node& value = node.items[i];
       const std::string entry_path = Under(path, Shown(key));
       if (value.kind != Node::Kind::kScalar) {
         faults_->Add(entry_path, "expected a word");
@@ -149,8 +159,8 @@ class Reader {
 
   void RefuseSection(const Node& node, const std::string& path) {
     if (node.kind != Node::Kind::kMap) return faults_->Add(path, "not supported yet");
-    for (const auto& entry : node.entries)
-      faults_->Add(Under(path, Shown(entry.first)), "not supported yet");
+    for (const std::string& key : node.keys)
+      faults_->Add(Under(path, Shown(key)), "not supported yet");
   }
 
   void Complain(const std::string& path, std::string complaint) {

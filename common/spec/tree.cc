@@ -4,6 +4,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <unordered_set>
+#include <utility>
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -82,7 +83,7 @@ class Builder final : public YAML::EventHandler {
       return nullptr;
     }
     level.has_key = false;
-    return &level.node->entries.emplace_back(std::move(level.key), std::move(node)).second;
+    return level.node->AddKey(std::move(level.key), std::move(node));
   }
 
   static void TakeKey(const YAML::Mark& mark, const Node& node, Level* level) {
@@ -154,10 +155,15 @@ std::vector<std::string> PathKeys(std::string_view path) {
 }  // namespace
 
 Node* Node::Find(std::string_view key) {
-  for (auto& [name, value] : entries) {
-    if (name == key) return &value;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i] == key) return &items[i];
   }
   return nullptr;
+}
+
+Node* Node::AddKey(std::string key, Node value) {
+  keys.push_back(std::move(key));
+  return &items.emplace_back(std::move(value));
 }
 
 StatusOr<Node> ParseTree(std::string_view text) {
@@ -202,7 +208,7 @@ Status ApplyOverride(std::string_view assignment, Node* root) {
                                    Shown(key));
     }
     Node* child = node->Find(key);
-    node = child != nullptr ? child : &node->entries.emplace_back(key, Node{}).second;
+    node = child != nullptr ? child : node->AddKey(key, Node{});
   }
   *node = *std::move(value);
   return OkStatus();

@@ -5,7 +5,6 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -17,11 +16,12 @@ struct Node {
   Kind kind = Kind::kNull;
   bool quoted = false;  // of a scalar: taken literally, never null, auto or none
   std::string scalar;
-  std::vector<Node> items;  // of a list
-  std::vector<std::pair<std::string, Node>>
-      entries;  // of a map, in the order of the text, keys unique
+  std::vector<std::string> keys;  // of a map, in the order of the text, unique
+  std::vector<Node> items;        // of a list; of a map: items[i] is the value of keys[i]
 
+  // nullptr: no such key.
   Node* Find(std::string_view key);
+  Node* AddKey(std::string key, Node value);
 };
 
 // Errors name the line. An empty text is kNull.

@@ -90,6 +90,15 @@ TEST(Parse, NullAutoAndNoneUnset) {
             "training.seed: expected a whole number, got \"none\"");
 }
 
+TEST(Parse, TheTokenizerCalledNull) {
+  v1::JobSpec job;
+  for (const char* text :
+       {"data: {tokenizer: {type: null}}", "data: {tokenizer: {type: \"null\"}}"}) {
+    EXPECT_EQ(FormatFaults(ParseJob(text, {}, &job)), "");
+    EXPECT_EQ(job.data().tokenizer().type(), v1::Data::Tokenizer::TYPE_NULL) << text;
+  }
+}
+
 TEST(Parse, OverridesWinInOrder) {
   v1::JobSpec job;
   const Faults faults =

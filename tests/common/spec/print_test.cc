@@ -20,7 +20,8 @@ const std::vector<std::string> kMuchGiven = {
     "data.path=[0.25, \"odd name, with: marks\"]",
     "optimizer={lr: 1e-3, eps: 1.5e-12, warmup: 5%}",
     "resilience.timeouts.comm_init=90s",
-    "model.preset=tiny",
+    "model={preset: tiny, vocab_size: 99}",
+    "data.tokenizer.type=null",
     "training.deterministic=true"};
 
 Loaded MuchGiven() {
