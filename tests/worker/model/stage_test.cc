@@ -2,6 +2,7 @@
 // schedules use.
 #include "worker/model/stage.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -44,6 +45,9 @@ class StageRig {
     CHECK(memory.ok()) << memory.status().ToString();
     memory_ = std::move(*memory);
     store_->Bind(*memory_);
+    // A step before left gradients behind; the overwriting microbatch must not see them.
+    const kernels::Tensor grads = store_->grads();
+    std::fill_n(grads.Data<double>(), grads.NumElements(), 7.0);
     stage_.Bind(*store_);
     for (BatchBuffer& batch : batches_) batch.Bind(*memory_, backend_->device(), *stream_);
     memory::StackArena real_kept(memory_->Data(kept_block), kept_block.bytes);
