@@ -138,6 +138,7 @@ TEST_F(PrepareTest, ShuffledDocumentsAreTheSameInTheStreamsOrder) {
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
   ShuffleStream(17).Shuffle(order);
   std::vector<std::string> shuffled;
+  shuffled.reserve(order.size());
   for (const int64_t i : order) shuffled.push_back(expected[static_cast<size_t>(i)]);
   EXPECT_EQ(Documents(), shuffled);
 }
