@@ -25,18 +25,23 @@ void GeluRange(const T* __restrict__ pre, T* __restrict__ y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = pre[i] / (T{1} + ExpMinusTwoU(pre[i]));
 }
 
-// gelu' = s + x s (1 - s) 2u' with s = 1 / (1 + e), 1 - s = e s, e = e^(-2u).
+// gelu' = s + x s (1 - s) 2u' with s = 1 / (1 + e), 1 - s = e s, e = e^(-2u). Slopes go through a
+// buffer of their own, since dpre may be dy.
 template <class T>
 void GeluGradRange(const T* dy, const T* __restrict__ pre, T* dpre, int64_t n) {
   constexpr T kLinear = static_cast<T>(-kMinusTwoRootTwoOverPi);
   constexpr T kCube = static_cast<T>(-3 * kMinusTwoRootTwoOverPi * kCubic);
-#pragma GCC ivdep  // dy and dpre are the same buffer or apart
-  for (int64_t i = 0; i < n; ++i) {
-    const T x = pre[i];
-    const T e = ExpMinusTwoU(x);
-    const T s = T{1} / (T{1} + e);
-    const T slope = s + x * s * (e * s) * Fma(kCube, x * x, kLinear);
-    dpre[i] = dy[i] * slope;
+  constexpr int64_t kChunk = 256;
+  T slope[kChunk];
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    const int64_t count = n - begin < kChunk ? n - begin : kChunk;
+    for (int64_t i = 0; i < count; ++i) {
+      const T x = pre[begin + i];
+      const T e = ExpMinusTwoU(x);
+      const T s = T{1} / (T{1} + e);
+      slope[i] = s + x * s * (e * s) * Fma(kCube, x * x, kLinear);
+    }
+    for (int64_t i = 0; i < count; ++i) dpre[begin + i] = dy[begin + i] * slope[i];
   }
 }
 

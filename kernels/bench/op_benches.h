@@ -1,0 +1,33 @@
+// One benchmark per op family at gpt2-124m's shapes (s 1024, b 1, h 768, v 50304), in fp32: each
+// prints its lines. Rates of memory-bound ops count the bytes that must move at least.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/ops/backend.h"
+
+namespace mt::kernels::bench {
+
+class OpBenches {
+ public:
+  // `backend` outlives this.
+  explicit OpBenches(Backend* backend);
+
+  // Matrix products, each next to bare OpenBLAS on `threads` threads.
+  void Products(int threads);
+  void Attention(double dropout);
+  void Norms(double dropout);
+  void Elementwise();
+  void LossEmbeddingUpdate();
+
+ private:
+  Tensor Make(Shape shape, DType dtype = DType::kF32);
+  Workspace Scratch(int64_t bytes);
+
+  Backend& backend_;
+  const std::unique_ptr<Stream> stream_;
+  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
+};
+
+}  // namespace mt::kernels::bench
