@@ -1,0 +1,54 @@
+// The coordinator without sockets: owns all state and wires the parts. One thread calls it: some
+// calls, then Commit, again and again; Tick every 100 ms or so. Time comes from the clock that it
+// is given.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace mt::daemon {
+
+class Api;
+class Feeds;
+class JobKeeper;
+class Ledger;
+class Reports;
+class Sessions;
+class Store;
+
+class Core {
+ public:
+  // Both outlive the core.
+  Core(Store* store, const base::Clock* clock);
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  ~Core();
+
+  // Reads the store. Once, before anything else. Jobs that run stay as they are; every lease and
+  // deadline starts anew.
+  Status Recover();
+
+  Api& api();
+  Feeds& feeds();
+  Sessions& sessions();
+  Ledger& ledger();
+  const Reports& reports() const;
+  const JobKeeper& keeper() const;
+
+  void Tick();
+  // Ends a round of calls: places waiting jobs, writes, then sends. An error means that the store
+  // failed: the coordinator must end.
+  Status Commit();
+  // Ends every stream and session with `status`. Nothing may be called afterwards but Commit.
+  void Shutdown(const Status& status);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+  bool flush_ = false;
+};
+
+}  // namespace mt::daemon

@@ -1,0 +1,175 @@
+#include "daemon/core/feeds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/rpc/control_numbers.h"
+#include "daemon/core/worker_hub.h"
+#include "daemon/jobs/job_states.h"
+#include "megatrain/v1/types.pb.h"
+#include "megatrain/v1/worker.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+// T2: how long a job's metrics stay after its end.
+constexpr std::chrono::minutes kKeptAfterEnd{5};
+
+std::shared_ptr<const v1::LogChunk> EndChunk(int rank, const std::string& error) {
+  auto chunk = std::make_shared<v1::LogChunk>();
+  chunk->set_rank(rank);
+  chunk->set_end(true);
+  chunk->set_error(error);
+  return chunk;
+}
+
+}  // namespace
+
+std::shared_ptr<JobSubscription> Feeds::WatchJob(const v1::Job& job) {
+  auto subscription = std::make_shared<JobSubscription>(rpc::kStreamQueue);
+  subscription->Push(std::make_shared<const v1::Job>(job));
+  if (IsFinal(job.state())) {
+    subscription->Close(OkStatus());
+  } else {
+    watchers_[job.uid()].push_back(subscription);
+  }
+  return subscription;
+}
+
+void Feeds::UnwatchJob(const std::string& uid, const JobSubscription* subscription) {
+  const auto it = watchers_.find(uid);
+  if (it == watchers_.end()) return;
+  std::erase_if(it->second, [&](const auto& watcher) { return watcher.get() == subscription; });
+  if (it->second.empty()) watchers_.erase(it);
+}
+
+void Feeds::PublishJob(const v1::Job& job) {
+  const bool final_state = IsFinal(job.state());
+  const auto it = watchers_.find(job.uid());
+  if (it != watchers_.end()) {
+    const auto snapshot = std::make_shared<const v1::Job>(job);
+    for (const auto& watcher : it->second) {
+      watcher->Push(snapshot);
+      if (final_state) watcher->Close(OkStatus());
+    }
+    if (final_state) watchers_.erase(it);
+  }
+  const auto steps = steps_.find(job.uid());
+  if (final_state && steps != steps_.end()) {
+    steps->second.feed.Close(OkStatus());
+    steps->second.drop_at = clock_->Now() + kKeptAfterEnd;
+  }
+}
+
+StepFeed& Feeds::StepsOf(const v1::Job& job) {
+  const auto [it, is_new] = steps_.try_emplace(job.uid());
+  if (is_new && job.has_last_step()) {
+    it->second.feed.ResumeAfter(job.last_step().epoch(), job.last_step().step());
+  }
+  return it->second.feed;
+}
+
+std::shared_ptr<MetricsSubscription> Feeds::WatchMetrics(
+    const v1::Job& job, int64_t since_step, base::MonotonicTime::duration min_interval) {
+  if (IsFinal(job.state()) && !steps_.contains(job.uid())) {
+    auto empty = std::make_shared<MetricsSubscription>(1);
+    empty->Close(OkStatus());
+    return empty;
+  }
+  StepFeed& feed = StepsOf(job);
+  auto subscription = feed.Subscribe(since_step, min_interval);
+  if (IsFinal(job.state())) feed.Close(OkStatus());
+  return subscription;
+}
+
+void Feeds::UnwatchMetrics(const std::string& uid, const MetricsSubscription* subscription) {
+  const auto it = steps_.find(uid);
+  if (it != steps_.end()) it->second.feed.Unsubscribe(subscription);
+}
+
+std::shared_ptr<LogSubscription> Feeds::TailLogs(const LogQuery& query) {
+  auto subscription = std::make_shared<LogSubscription>(rpc::kStreamQueue);
+  for (const int rank : query.ranks) {
+    const std::string& node = query.job.ranks(rank).node();
+    const int64_t id = next_log_request_++;
+    v1::CoordinatorMessage message;
+    v1::LogRequest* request = message.mutable_log_request();
+    request->set_request_id(id);
+    request->set_job_uid(query.job.uid());
+    request->set_job_name(query.job.name());
+    request->set_rank(rank);
+    request->set_lines(query.lines);
+    request->set_follow(query.follow && !IsFinal(query.job.state()));
+    if (hub_->Send(node, std::move(message))) {
+      log_requests_.emplace(id, LogRequest{subscription, node, rank});
+    } else {
+      subscription->Push(
+          EndChunk(rank, fmt::format("node {} is not connected; its logs are on its disk", node)));
+    }
+  }
+  CloseIfDone(subscription);
+  return subscription;
+}
+
+void Feeds::UntailLogs(const LogSubscription* subscription) {
+  for (auto it = log_requests_.begin(); it != log_requests_.end();) {
+    if (it->second.subscription.get() != subscription) {
+      ++it;
+      continue;
+    }
+    v1::CoordinatorMessage message;
+    message.mutable_log_cancel()->set_request_id(it->first);
+    hub_->Send(it->second.node, std::move(message));
+    it = log_requests_.erase(it);
+  }
+}
+
+void Feeds::OnLogReply(const std::string& node, const v1::LogReply& reply) {
+  const auto it = log_requests_.find(reply.request_id());
+  if (it == log_requests_.end() || it->second.node != node) return;
+  auto chunk = std::make_shared<v1::LogChunk>(reply.chunk());
+  chunk->set_rank(it->second.rank);
+  const bool end = chunk->end();
+  const auto subscription = it->second.subscription;
+  subscription->Push(std::move(chunk));
+  if (!end) return;
+  log_requests_.erase(it);
+  CloseIfDone(subscription);
+}
+
+void Feeds::OnNodeGone(const std::string& node) {
+  for (auto it = log_requests_.begin(); it != log_requests_.end();) {
+    if (it->second.node != node) {
+      ++it;
+      continue;
+    }
+    const auto subscription = it->second.subscription;
+    subscription->Push(
+        EndChunk(it->second.rank, fmt::format("the connection to node {} broke; ask again", node)));
+    it = log_requests_.erase(it);
+    CloseIfDone(subscription);
+  }
+}
+
+void Feeds::CloseIfDone(const std::shared_ptr<LogSubscription>& subscription) {
+  const bool open = std::ranges::any_of(
+      log_requests_, [&](const auto& entry) { return entry.second.subscription == subscription; });
+  if (!open) subscription->Close(OkStatus());
+}
+
+void Feeds::Tick() {
+  const base::MonotonicTime now = clock_->Now();
+  std::erase_if(steps_, [&](const auto& entry) { return now >= entry.second.drop_at; });
+}
+
+void Feeds::CloseAll(const Status& status) {
+  for (auto& [uid, watchers] : watchers_) {
+    for (const auto& watcher : watchers) watcher->Close(status);
+  }
+  watchers_.clear();
+  for (auto& [uid, steps] : steps_) steps.feed.Close(status);
+  for (auto& [id, request] : log_requests_) request.subscription->Close(status);
+  log_requests_.clear();
+}
+
+}  // namespace mt::daemon

@@ -1,0 +1,223 @@
+#include "daemon/core/ledger.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "daemon/core/ledger_tables.h"
+
+namespace mt::daemon {
+namespace {
+
+std::string KeyText(const AllocationKey& key) {
+  return fmt::format("{}/{}/{}", key.job_uid, key.epoch, key.node);
+}
+
+AllocationKey KeyOf(const v1::StoredAllocation& allocation) {
+  return {allocation.job_uid(), allocation.epoch(), allocation.node()};
+}
+
+template <class Message>
+Status Parse(std::string_view bytes, Message* message) {
+  if (message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return OkStatus();
+  return base::DataLoss("the stored message is damaged; restore the store from a backup");
+}
+
+// "<uid>/<epoch>/<key>", as PutRendezvous writes it.
+Status ParseRendezvousKey(std::string_view text, JobEpoch* job, std::string* key) {
+  const size_t first = text.find('/');
+  const size_t second = first == std::string_view::npos ? first : text.find('/', first + 1);
+  if (second == std::string_view::npos) return base::DataLoss("not a rendezvous key");
+  job->job_uid = text.substr(0, first);
+  const std::string_view epoch = text.substr(first + 1, second - first - 1);
+  const auto parsed = std::from_chars(epoch.data(), epoch.data() + epoch.size(), job->epoch);
+  if (parsed.ec != std::errc()) return base::DataLoss("not a rendezvous key");
+  *key = text.substr(second + 1);
+  return OkStatus();
+}
+
+template <class Map>
+auto Pointers(Map& map) {
+  std::vector<decltype(map.begin()->second.get())> out;
+  out.reserve(map.size());
+  for (auto& entry : map) out.push_back(entry.second.get());
+  return out;
+}
+
+}  // namespace
+
+Ledger::Ledger(Store* store, const base::Clock* clock)
+    : store_(store), clock_(clock), tables_(std::make_unique<Tables>()) {}
+
+Ledger::~Ledger() = default;
+
+int64_t Ledger::NowMicros() const { return base::ToUnixMicros(clock_->WallNow()); }
+
+Status Ledger::LoadJobs() {
+  Tables& t = *tables_;
+  return store_->ForEach(Table::kJobs, [&t](std::string_view key, std::string_view value) {
+    auto job = std::make_unique<v1::StoredJob>();
+    RETURN_IF_ERROR(Parse(value, job.get()));
+    if (job->job().uid() != key) return base::DataLoss("the row holds job '{}'", job->job().uid());
+    v1::StoredJob* kept = t.jobs.emplace(key, std::move(job)).first->second.get();
+    t.Index(kept->job());
+    return OkStatus();
+  });
+}
+
+Status Ledger::Load(KeyValues* rendezvous) {
+  Tables& t = *tables_;
+  // One message per row, by the row's key.
+  const auto load = [this](Table table, auto* map) {
+    using Message = typename std::remove_pointer_t<decltype(map)>::mapped_type::element_type;
+    return store_->ForEach(table, [map](std::string_view key, std::string_view value) {
+      auto message = std::make_unique<Message>();
+      RETURN_IF_ERROR(Parse(value, message.get()));
+      map->emplace(key, std::move(message));
+      return OkStatus();
+    });
+  };
+  const auto load_value = [rendezvous](std::string_view text, std::string_view value) {
+    JobEpoch job;
+    std::string key;
+    RETURN_IF_ERROR(ParseRendezvousKey(text, &job, &key));
+    return rendezvous->Set(job, key, value).status();
+  };
+  RETURN_IF_ERROR(LoadJobs());
+  RETURN_IF_ERROR(load(Table::kOperations, &t.operations));
+  RETURN_IF_ERROR(load(Table::kRequests, &t.requests));
+  RETURN_IF_ERROR(load(Table::kWorkers, &t.workers));
+  RETURN_IF_ERROR(load(Table::kAllocations, &t.allocations));
+  RETURN_IF_ERROR(store_->ForEach(Table::kRendezvous, load_value));
+  ASSIGN_OR_RETURN(const std::string last_event, store_->LastKey(Table::kEvents));
+  if (!last_event.empty()) {
+    std::from_chars(last_event.data(), last_event.data() + last_event.size(), next_event_);
+    ++next_event_;
+  }
+  return OkStatus();
+}
+
+v1::StoredJob* Ledger::FindJob(std::string_view uid) { return FindIn(tables_->jobs, uid); }
+
+v1::StoredJob* Ledger::FindJobByName(std::string_view job_namespace, std::string_view name) {
+  const auto it = tables_->newest_by_name.find(fmt::format("{}/{}", job_namespace, name));
+  return it == tables_->newest_by_name.end() ? nullptr : FindJob(it->second);
+}
+
+v1::StoredJob* Ledger::AddJob(std::unique_ptr<v1::StoredJob> job) {
+  const std::string uid = job->job().uid();
+  v1::StoredJob* kept = tables_->jobs.emplace(uid, std::move(job)).first->second.get();
+  tables_->Index(kept->job());
+  MarkJob(*kept, Change::kState);
+  return kept;
+}
+
+void Ledger::MarkJob(const v1::StoredJob& job, Change change) {
+  const std::string& uid = job.job().uid();
+  if (IsFinal(job.job().state())) tables_->live.erase(uid);
+  if (change != Change::kProgress) published_.insert(uid);
+  Mark(Table::kJobs, uid, change == Change::kState);
+}
+
+std::vector<v1::StoredJob*> Ledger::Jobs() { return Pointers(tables_->jobs); }
+
+std::vector<v1::StoredJob*> Ledger::LiveJobs() {
+  std::vector<v1::StoredJob*> out;
+  out.reserve(tables_->live.size());
+  for (const std::string& uid : tables_->live) out.push_back(FindJob(uid));
+  return out;
+}
+
+v1::Operation* Ledger::FindOperation(std::string_view name) {
+  return FindIn(tables_->operations, name);
+}
+
+v1::Operation* Ledger::AddOperation(std::unique_ptr<v1::Operation> operation) {
+  const std::string name = operation->name();
+  v1::Operation* kept = tables_->operations.emplace(name, std::move(operation)).first->second.get();
+  MarkOperation(*kept);
+  return kept;
+}
+
+void Ledger::MarkOperation(const v1::Operation& operation) {
+  Mark(Table::kOperations, operation.name(), /*urgent=*/true);
+}
+
+std::vector<v1::Operation*> Ledger::Operations() {
+  auto out = Pointers(tables_->operations);
+  std::ranges::sort(out, [](const v1::Operation* a, const v1::Operation* b) {
+    return std::make_pair(a->created_us(), a->name()) < std::make_pair(b->created_us(), b->name());
+  });
+  return out;
+}
+
+const v1::StoredRequest* Ledger::FindRequest(std::string_view request_id) const {
+  return FindIn(tables_->requests, request_id);
+}
+
+void Ledger::AddRequest(std::unique_ptr<v1::StoredRequest> request) {
+  const std::string id = request->request_id();
+  tables_->requests.emplace(id, std::move(request));
+  Mark(Table::kRequests, id, /*urgent=*/true);
+}
+
+v1::StoredAllocation* Ledger::FindAllocation(const AllocationKey& key) {
+  return FindIn(tables_->allocations, KeyText(key));
+}
+
+v1::StoredAllocation* Ledger::AddAllocation(std::unique_ptr<v1::StoredAllocation> allocation) {
+  const std::string key = KeyText(KeyOf(*allocation));
+  v1::StoredAllocation* kept =
+      tables_->allocations.insert_or_assign(key, std::move(allocation)).first->second.get();
+  MarkAllocation(*kept);
+  return kept;
+}
+
+void Ledger::MarkAllocation(const v1::StoredAllocation& allocation) {
+  Mark(Table::kAllocations, KeyText(KeyOf(allocation)), /*urgent=*/true);
+}
+
+void Ledger::EraseAllocation(const AllocationKey& key) {
+  const std::string text = KeyText(key);
+  tables_->allocations.erase(text);
+  Mark(Table::kAllocations, text, /*urgent=*/true);
+}
+
+std::vector<v1::StoredAllocation*> Ledger::AllocationsOfJob(std::string_view job_uid) {
+  std::vector<v1::StoredAllocation*> out;
+  const std::string prefix = fmt::format("{}/", job_uid);
+  for (auto it = tables_->allocations.lower_bound(prefix);
+       it != tables_->allocations.end() && it->first.starts_with(prefix); ++it) {
+    out.push_back(it->second.get());
+  }
+  return out;
+}
+
+std::vector<v1::StoredAllocation*> Ledger::AllocationsOnNode(std::string_view node) {
+  std::vector<v1::StoredAllocation*> out;
+  for (const auto& [key, allocation] : tables_->allocations) {
+    if (allocation->node() == node) out.push_back(allocation.get());
+  }
+  return out;
+}
+
+std::vector<v1::StoredAllocation*> Ledger::Allocations() { return Pointers(tables_->allocations); }
+
+v1::StoredWorker* Ledger::FindWorker(std::string_view node) {
+  return FindIn(tables_->workers, node);
+}
+
+v1::StoredWorker* Ledger::PutWorker(std::unique_ptr<v1::StoredWorker> worker) {
+  const std::string node = worker->node().name();
+  v1::StoredWorker* kept =
+      tables_->workers.insert_or_assign(node, std::move(worker)).first->second.get();
+  MarkWorker(*kept, /*urgent=*/true);
+  return kept;
+}
+
+void Ledger::MarkWorker(const v1::StoredWorker& worker, bool urgent) {
+  Mark(Table::kWorkers, worker.node().name(), urgent);
+}
+
+std::vector<v1::StoredWorker*> Ledger::Workers() { return Pointers(tables_->workers); }
+
+}  // namespace mt::daemon

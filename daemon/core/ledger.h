@@ -1,0 +1,143 @@
+// Everything that must survive the coordinator, in memory: jobs, operations, request ids,
+// allocations, workers, rendezvous. Callers change an entry and mark it; Commit writes what is
+// marked in one transaction and then runs what waited for it: replies, messages, notifications. So
+// nothing leaves the coordinator before it is on disk. Not thread-safe (the core's thread).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "daemon/rendezvous/key_values.h"
+#include "daemon/store/store.h"
+
+namespace megatrain::v1 {
+class Job;
+class Operation;
+class StoredAllocation;
+class StoredJob;
+class StoredRequest;
+class StoredWorker;
+}  // namespace megatrain::v1
+
+namespace mt::daemon {
+
+namespace v1 = megatrain::v1;
+
+// How soon a changed job must be on disk, and whether its watchers hear of it.
+enum class Change {
+  kProgress,  // with the next commit; silent
+  kRanks,     // with the next commit; watchers hear of it then
+  kState,     // now; watchers hear of it
+};
+
+struct AllocationKey {
+  std::string job_uid;
+  int64_t epoch;
+  std::string node;
+  auto operator<=>(const AllocationKey&) const = default;
+};
+
+class Ledger {
+ public:
+  Ledger(Store* store, const base::Clock* clock);
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+  ~Ledger();
+
+  // Reads the whole store; rendezvous values go into *rendezvous. DataLoss names the row that
+  // cannot be read.
+  Status Load(KeyValues* rendezvous);
+
+  // --- Jobs. Pointers stay valid for the ledger's life; after a change call MarkJob.
+  v1::StoredJob* FindJob(std::string_view uid);
+  // The newest job of that name.
+  v1::StoredJob* FindJobByName(std::string_view job_namespace, std::string_view name);
+  v1::StoredJob* AddJob(std::unique_ptr<v1::StoredJob> job);
+  void MarkJob(const v1::StoredJob& job, Change change);
+  std::vector<v1::StoredJob*> Jobs();  // by uid
+  std::vector<v1::StoredJob*> LiveJobs();
+
+  // --- Operations and request ids.
+  v1::Operation* FindOperation(std::string_view name);
+  v1::Operation* AddOperation(std::unique_ptr<v1::Operation> operation);
+  void MarkOperation(const v1::Operation& operation);
+  std::vector<v1::Operation*> Operations();  // oldest first
+  const v1::StoredRequest* FindRequest(std::string_view request_id) const;
+  void AddRequest(std::unique_ptr<v1::StoredRequest> request);
+
+  // --- Allocations.
+  v1::StoredAllocation* FindAllocation(const AllocationKey& key);
+  v1::StoredAllocation* AddAllocation(std::unique_ptr<v1::StoredAllocation> allocation);
+  void MarkAllocation(const v1::StoredAllocation& allocation);
+  void EraseAllocation(const AllocationKey& key);
+  std::vector<v1::StoredAllocation*> AllocationsOfJob(std::string_view job_uid);
+  std::vector<v1::StoredAllocation*> AllocationsOnNode(std::string_view node);
+  std::vector<v1::StoredAllocation*> Allocations();
+
+  // --- Workers, by node name.
+  v1::StoredWorker* FindWorker(std::string_view node);
+  v1::StoredWorker* PutWorker(std::unique_ptr<v1::StoredWorker> worker);
+  // `urgent` false: with the next commit.
+  void MarkWorker(const v1::StoredWorker& worker, bool urgent);
+  std::vector<v1::StoredWorker*> Workers();
+
+  void PutRendezvous(const JobEpoch& job, std::string_view key, std::string_view value);
+  void EraseRendezvous(const JobEpoch& job, std::string_view key);
+
+  struct EventText {
+    std::string type;
+    std::string message;
+    std::string job_uid = {};
+    std::string node = {};
+    std::string actor = {};
+  };
+  void AddEvent(const EventText& event);
+
+  // --- Commit.
+  // Runs after the next Commit with its status; if that failed nothing else goes out.
+  void AfterCommit(std::function<void(const Status&)> action);
+  // Called for each job that was written and whose watchers are to hear of it, and for each written
+  // worker.
+  void OnJobWritten(std::function<void(const v1::Job&)> hook) { job_hook_ = std::move(hook); }
+  void OnWorkerWritten(std::function<void(const v1::StoredWorker&)> hook) {
+    worker_hook_ = std::move(hook);
+  }
+  // Writes if something urgent is marked, or anything is and `flush` is set; then runs the actions.
+  // After an error the ledger refuses every later commit.
+  Status Commit(bool flush);
+  bool has_unwritten() const { return !marks_.empty() || !extra_.empty(); }
+
+  Status PurgeOlderThan(base::WallTime now);
+  int64_t NowMicros() const;
+
+ private:
+  struct Tables;
+  Status LoadJobs();
+  using MarkKey = std::pair<Table, std::string>;
+  void Mark(Table table, std::string key, bool urgent);
+  Write MakeWrite(Table table, const std::string& key);
+  void RunHooks(const std::set<MarkKey>& written, const std::set<std::string>& published);
+
+  Store* store_;
+  const base::Clock* clock_;
+  std::unique_ptr<Tables> tables_;
+  std::set<MarkKey> marks_;
+  std::set<std::string> published_;  // uids whose watchers hear of the next commit
+  std::vector<Write> extra_;         // events and rendezvous
+  bool urgent_ = false;
+  Status broken_;
+  int64_t next_event_ = 1;
+  std::vector<std::function<void(const Status&)>> actions_;
+  std::function<void(const v1::Job&)> job_hook_;
+  std::function<void(const v1::StoredWorker&)> worker_hook_;
+};
+
+}  // namespace mt::daemon

@@ -1,0 +1,44 @@
+// Ledger's maps and the small functions on them; included by its two .cc files only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "daemon/core/ledger.h"
+#include "daemon/jobs/job_states.h"
+#include "megatrain/v1/store.pb.h"
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::daemon {
+
+// nullptr: no such entry.
+template <class Map, class Key>
+auto FindIn(Map& map, const Key& key) -> decltype(map.begin()->second.get()) {
+  const auto it = map.find(key);
+  return it == map.end() ? nullptr : it->second.get();
+}
+
+struct Ledger::Tables {
+  template <class Message>
+  using ByText = std::map<std::string, std::unique_ptr<Message>, std::less<>>;
+
+  ByText<v1::StoredJob> jobs;
+  std::map<std::string, std::string, std::less<>> newest_by_name;  // "namespace/name" -> uid
+  std::set<std::string> live;
+  ByText<v1::Operation> operations;
+  ByText<v1::StoredRequest> requests;
+  ByText<v1::StoredWorker> workers;
+  ByText<v1::StoredAllocation> allocations;  // by KeyText
+
+  void Index(const v1::Job& job) {
+    std::string& newest = newest_by_name[fmt::format("{}/{}", job.namespace_(), job.name())];
+    const auto old = jobs.find(newest);
+    if (old == jobs.end() || old->second->job().created_us() <= job.created_us())
+      newest = job.uid();
+    if (!IsFinal(job.state())) live.insert(job.uid());
+  }
+};
+
+}  // namespace mt::daemon

@@ -1,0 +1,161 @@
+#include "daemon/core/placer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/spec/validate.h"
+#include "daemon/core/job_keeper.h"
+#include "daemon/core/worker_hub.h"
+#include "daemon/jobs/job_states.h"
+#include "daemon/membership/lease_table.h"
+#include "megatrain/v1/store.pb.h"
+#include "megatrain/v1/worker.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+v1::DeviceType DeviceOf(const v1::JobSpec& spec) {
+  return spec.placement().device() == v1::Placement::DEVICE_GPU ? v1::GPU : v1::CPU_SLOT;
+}
+
+}  // namespace
+
+std::map<std::string, std::map<int, std::string>> Placer::TakenSlots() {
+  std::map<std::string, std::map<int, std::string>> taken;
+  for (const v1::StoredAllocation* allocation : parts_.ledger->Allocations()) {
+    std::map<int, std::string>& slots = taken[allocation->node()];
+    for (const int slot : allocation->slots()) slots[slot] = allocation->job_uid();
+  }
+  return taken;
+}
+
+std::vector<WaitingJob> Placer::Queue() {
+  std::vector<WaitingJob> queue;
+  for (const v1::StoredJob* stored : parts_.ledger->LiveJobs()) {
+    const v1::Job& job = stored->job();
+    if (job.state() != v1::QUEUED) continue;
+    queue.push_back({.uid = job.uid(),
+                     .name = job.name(),
+                     .priority = job.spec().priority(),
+                     .created_us = job.created_us(),
+                     .num_slots = job.slots(),
+                     .slot_kind = DeviceOf(job.spec()) == v1::GPU ? "GPU" : "CPU"});
+  }
+  SortQueue(&queue);
+  return queue;
+}
+
+std::vector<NodeOffer> Placer::Offers(int device) {
+  auto taken = TakenSlots();
+  std::vector<NodeOffer> offers;
+  for (const v1::StoredWorker* worker : parts_.ledger->Workers()) {
+    const std::string& node = worker->node().name();
+    if (parts_.leases->StateOf(node) != v1::NODE_READY || !parts_.hub->IsConnected(node)) continue;
+    NodeOffer offer{.node = node};
+    for (const v1::Slot& slot : worker->node().slots()) {
+      if (slot.device() != device) continue;
+      ++offer.num_slots;
+      if (!taken[node].contains(slot.index())) offer.free_slots.push_back(slot.index());
+    }
+    std::ranges::sort(offer.free_slots);
+    offers.push_back(std::move(offer));
+  }
+  return offers;
+}
+
+void Placer::Run() {
+  std::string ahead;  // a job that fits the cluster, but not now
+  for (const WaitingJob& waiting : Queue()) {
+    v1::StoredJob& stored = *parts_.ledger->FindJob(waiting.uid);
+    const std::vector<NodeOffer> offers = Offers(DeviceOf(stored.job().spec()));
+    int64_t total = 0;
+    int64_t free = 0;
+    for (const NodeOffer& offer : offers) {
+      total += offer.num_slots;
+      free += static_cast<int64_t>(offer.free_slots.size());
+    }
+    const bool fits = total >= waiting.num_slots;
+    if (fits && !ahead.empty()) {
+      Wait(stored, fmt::format("job '{}' is ahead in the queue", ahead));
+      continue;
+    }
+    // Its last placement failed a moment ago; it keeps its place, the others may go on.
+    if (parts_.clock->Now() < parts_.keeper->RetryAt(waiting.uid)) continue;
+    const std::vector<PlacedRank> placed = Place(offers, waiting.num_slots);
+    if (!placed.empty()) {
+      Start(stored, placed);
+      continue;
+    }
+    Wait(stored, WaitReason(waiting, total, free, !offers.empty()));
+    if (fits) ahead = waiting.name;
+  }
+}
+
+void Placer::Wait(v1::StoredJob& stored, const std::string& why) {
+  v1::Job* job = stored.mutable_job();
+  if (job->message() == why) return;
+  job->set_message(why);
+  SetCondition(job, "Waiting", why, parts_.ledger->NowMicros());
+  parts_.ledger->MarkJob(stored, Change::kState);
+}
+
+void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed) {
+  v1::Job* job = stored.mutable_job();
+  spec::SlotFacts facts{.gpu = DeviceOf(job->spec()) == v1::GPU,
+                        .cores_per_node = std::numeric_limits<int64_t>::max(),
+                        .slots_per_node = 1};
+  for (const PlacedRank& rank : placed) {
+    const v1::Node& node = parts_.ledger->FindWorker(rank.node)->node();
+    facts.cores_per_node = std::min<int64_t>(facts.cores_per_node, std::max(1, node.cores()));
+    facts.slots_per_node = std::max<int64_t>(facts.slots_per_node, node.slots_size());
+  }
+  const spec::Faults faults = spec::ResolveForSlots(facts, job->mutable_spec());
+  if (!faults.empty()) {
+    parts_.keeper->Fail(
+        stored, {.cause = v1::USER_ERROR, .rank = -1, .message = spec::FormatFaults(faults)});
+    return;
+  }
+  job->set_epoch(job->epoch() + 1);
+  job->clear_ranks();
+  std::map<std::string, std::unique_ptr<v1::StoredAllocation>> by_node;
+  for (const PlacedRank& rank : placed) {
+    v1::RankStatus* status = job->add_ranks();
+    status->set_rank(rank.rank);
+    status->set_node(rank.node);
+    status->set_slot(rank.slot);
+    auto& allocation = by_node[rank.node];
+    if (allocation == nullptr) {
+      allocation = std::make_unique<v1::StoredAllocation>();
+      allocation->set_job_uid(job->uid());
+      allocation->set_epoch(job->epoch());
+      allocation->set_node(rank.node);
+      allocation->set_worker_uid(parts_.ledger->FindWorker(rank.node)->node().uid());
+      allocation->set_state(v1::RESERVED);
+    }
+    allocation->add_ranks(rank.rank);
+    allocation->add_slots(rank.slot);
+  }
+  parts_.keeper->Placed(stored);
+  for (auto& [node, allocation] : by_node) {
+    SendAssign(stored, *parts_.ledger->AddAllocation(std::move(allocation)));
+  }
+}
+
+void Placer::SendAssign(const v1::StoredJob& stored, const v1::StoredAllocation& allocation) {
+  const v1::Job& job = stored.job();
+  v1::CoordinatorMessage message;
+  v1::Assign* assign = message.mutable_assign();
+  assign->set_job_uid(job.uid());
+  assign->set_epoch(job.epoch());
+  *assign->mutable_spec() = job.spec();
+  assign->set_world_size(job.ranks_size());
+  assign->set_threads_per_rank(static_cast<int32_t>(job.spec().placement().threads_per_rank()));
+  for (int i = 0; i < allocation.ranks_size(); ++i) {
+    v1::RankPlacement* rank = assign->add_ranks();
+    rank->set_rank(allocation.ranks(i));
+    rank->set_slot(allocation.slots(i));
+  }
+  parts_.hub->Send(allocation.node(), std::move(message));
+}
+
+}  // namespace mt::daemon

@@ -1,0 +1,68 @@
+// The open sessions of the workers: who is connected, and how the core speaks to it. Messages leave
+// after the next commit, in order. Not thread-safe (the core's thread); links are.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "daemon/rendezvous/key_values.h"
+
+namespace megatrain::v1 {
+class CoordinatorMessage;
+}
+
+namespace mt::daemon {
+
+namespace v1 = megatrain::v1;
+class Ledger;
+
+// One worker's stream, towards the worker.
+class WorkerLink {
+ public:
+  virtual ~WorkerLink() = default;
+  // Does not block; after Close it does nothing.
+  virtual void Send(const v1::CoordinatorMessage& message) = 0;
+  virtual void Close(const Status& status) = 0;
+};
+
+using SessionId = int64_t;
+
+struct WorkerSession {
+  std::shared_ptr<WorkerLink> link;
+  std::string node;             // empty until registered
+  std::set<JobEpoch> told_off;  // closed epochs that were answered with a kill already
+};
+
+class WorkerHub {
+ public:
+  explicit WorkerHub(Ledger* ledger) : ledger_(ledger) {}
+
+  SessionId Open(std::shared_ptr<WorkerLink> link);
+  // nullptr: closed.
+  WorkerSession* Find(SessionId id);
+  WorkerSession* FindByNode(std::string_view node);
+  bool IsConnected(std::string_view node) { return FindByNode(node) != nullptr; }
+  // From now on the node is reached through this session; the node's former session, if any, is
+  // closed.
+  void Bind(SessionId id, const std::string& node);
+  // Forgets the session; returns its node ("" if it had none, or another session took over).
+  std::string Close(SessionId id, const Status& status);
+  void CloseNode(const std::string& node, const Status& status);
+  void CloseAll(const Status& status);
+
+  // False where the node is not connected: whoever must be heard tries again when it registers.
+  bool Send(std::string_view node, v1::CoordinatorMessage message);
+
+ private:
+  Ledger* ledger_;
+  SessionId next_id_ = 1;
+  std::map<SessionId, WorkerSession> sessions_;
+  std::map<std::string, SessionId, std::less<>> by_node_;
+};
+
+}  // namespace mt::daemon

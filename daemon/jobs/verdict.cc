@@ -1,0 +1,79 @@
+#include "daemon/jobs/verdict.h"
+
+#include <csignal>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "megatrain/v1/worker.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+constexpr int kExitTransient = 75;  // told, or seen, that another rank is gone
+
+// "SIGKILL"; sigabbrev_np knows no real-time signals.
+std::string SignalName(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name);
+}
+
+std::string HowItEnded(const v1::RankStatus& status) {
+  if (!status.exited()) return "reported a fault";
+  if (status.exit_signal() != 0) {
+    return fmt::format("was ended by {} (signal {})", SignalName(status.exit_signal()),
+                       status.exit_signal());
+  }
+  return fmt::format("exited with code {}", status.exit_code());
+}
+
+}  // namespace
+
+v1::Cause CauseOfExit(int exit_code, int exit_signal) {
+  if (exit_signal != 0) return v1::INTERNAL;
+  switch (exit_code) {
+    case 64:
+    case 93:
+      return v1::USER_ERROR;
+    case 65:
+      return v1::PREFLIGHT_FAILED;
+    case 70:
+    case kExitTransient:
+      return v1::NETWORK;
+    case 71:
+    case 72:
+      return v1::HARDWARE;
+    case 73:
+      return v1::STORAGE;
+    case 74:
+      return v1::NUMERIC;
+    default:
+      return v1::INTERNAL;
+  }
+}
+
+bool IsFailure(const v1::RankReport& report) {
+  const v1::RankStatus& status = report.status();
+  return status.state() == v1::FAULTED ||
+         (status.exited() && (status.exit_code() != 0 || status.exit_signal() != 0));
+}
+
+Verdict JudgeRank(const v1::RankReport& report) {
+  const v1::RankStatus& status = report.status();
+  Verdict verdict{.cause = report.cause() != v1::CAUSE_UNSPECIFIED
+                               ? report.cause()
+                               : CauseOfExit(status.exit_code(), status.exit_signal())};
+  verdict.rank = status.rank();
+  verdict.message =
+      fmt::format("rank {} on node {} {}", status.rank(), status.node(), HowItEnded(status));
+  if (!status.message().empty()) verdict.message += fmt::format(": {}", status.message());
+  verdict.last_log_lines.assign(report.last_log_lines().begin(), report.last_log_lines().end());
+  verdict.secondary =
+      status.exit_signal() == 0 &&
+      (status.exit_code() == kExitTransient || (!status.exited() && verdict.cause == v1::NETWORK));
+  return verdict;
+}
+
+}  // namespace mt::daemon

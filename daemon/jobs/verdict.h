@@ -1,0 +1,32 @@
+// Why a job failed: what a rank's end means. Pure; thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace megatrain::v1 {
+enum Cause : int;
+class RankReport;
+}  // namespace megatrain::v1
+
+namespace mt::daemon {
+
+struct Verdict {
+  megatrain::v1::Cause cause;
+  int rank = -1;  // -1: no rank of its own
+  std::string message;
+  std::vector<std::string> last_log_lines;
+  // A mere consequence of another rank's end (exit code 75, a broken connection): a better verdict
+  // may replace it.
+  bool secondary = false;
+};
+
+// True where the report says that the rank failed: FAULTED, a signal, or an exit code that is not
+// 0.
+bool IsFailure(const megatrain::v1::RankReport& report);
+// Of a failed rank; its message names rank, node, signal or exit code.
+Verdict JudgeRank(const megatrain::v1::RankReport& report);
+// For a rank that gave no cause: from the exit codes of control-plane.md's section 3.
+megatrain::v1::Cause CauseOfExit(int exit_code, int exit_signal);
+
+}  // namespace mt::daemon

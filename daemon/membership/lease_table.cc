@@ -1,0 +1,46 @@
+#include "daemon/membership/lease_table.h"
+
+#include "common/rpc/control_numbers.h"
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::daemon {
+
+namespace v1 = megatrain::v1;
+
+void LeaseTable::Start(const std::string& node, base::MonotonicTime now) {
+  const auto [it, is_new] = leases_.try_emplace(node, Lease{now, v1::NODE_READY, v1::NODE_READY});
+  if (is_new) return;
+  it->second.renewed = now;
+  it->second.state = v1::NODE_READY;
+}
+
+bool LeaseTable::Renew(const std::string& node, base::MonotonicTime now) {
+  const auto it = leases_.find(node);
+  if (it == leases_.end() || it->second.state == v1::NODE_LOST) return false;
+  it->second.renewed = now;
+  it->second.state = v1::NODE_READY;
+  return true;
+}
+
+std::vector<LeaseChange> LeaseTable::Tick(base::MonotonicTime now) {
+  std::vector<LeaseChange> changes;
+  for (auto& [node, lease] : leases_) {
+    const auto silent = now - lease.renewed;
+    if (lease.state != v1::NODE_LOST) {
+      lease.state = silent >= rpc::kWorkerLostAfter      ? v1::NODE_LOST
+                    : silent >= rpc::kWorkerSuspectAfter ? v1::NODE_SUSPECT
+                                                         : v1::NODE_READY;
+    }
+    if (lease.state == lease.told) continue;
+    changes.push_back({node, lease.told, lease.state});
+    lease.told = lease.state;
+  }
+  return changes;
+}
+
+v1::NodeState LeaseTable::StateOf(const std::string& node) const {
+  const auto it = leases_.find(node);
+  return it == leases_.end() ? v1::NODE_STATE_UNSPECIFIED : it->second.state;
+}
+
+}  // namespace mt::daemon

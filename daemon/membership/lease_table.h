@@ -1,0 +1,44 @@
+// Leases of the workers (L1): a node is READY while heartbeats come, SUSPECT after 10 s without
+// one, LOST after 30 s. Decides by the monotonic times that it is given. Not thread-safe; pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+
+namespace megatrain::v1 {
+enum NodeState : int;
+}
+
+namespace mt::daemon {
+
+struct LeaseChange {
+  std::string node;
+  megatrain::v1::NodeState from;
+  megatrain::v1::NodeState to;
+};
+
+class LeaseTable {
+ public:
+  // A new lease, full length: at registration, and for every known node when the coordinator
+  // starts.
+  void Start(const std::string& node, base::MonotonicTime now);
+  // A heartbeat. False where the node has no lease or has lost it: it must register again.
+  bool Renew(const std::string& node, base::MonotonicTime now);
+  // Leases whose state changed since the last call, by node name.
+  std::vector<LeaseChange> Tick(base::MonotonicTime now);
+  // NODE_STATE_UNSPECIFIED: no such node. As of the last Start, Renew or Tick.
+  megatrain::v1::NodeState StateOf(const std::string& node) const;
+
+ private:
+  struct Lease {
+    base::MonotonicTime renewed;
+    megatrain::v1::NodeState state;
+    megatrain::v1::NodeState told;  // what Tick last reported
+  };
+  std::map<std::string, Lease> leases_;
+};
+
+}  // namespace mt::daemon

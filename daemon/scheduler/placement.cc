@@ -1,0 +1,62 @@
+#include "daemon/scheduler/placement.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+
+namespace mt::daemon {
+namespace {
+
+int64_t NumFree(const NodeOffer& offer) { return static_cast<int64_t>(offer.free_slots.size()); }
+
+}  // namespace
+
+std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, int64_t num_ranks) {
+  int64_t free = 0;
+  for (const NodeOffer& offer : offers) free += NumFree(offer);
+  if (num_ranks <= 0 || free < num_ranks) return {};
+  // Most free slots first.
+  std::ranges::sort(offers, [](const NodeOffer& a, const NodeOffer& b) {
+    return std::make_tuple(-NumFree(a), a.node) < std::make_tuple(-NumFree(b), b.node);
+  });
+  std::vector<PlacedRank> placed;
+  placed.reserve(static_cast<size_t>(num_ranks));
+  const auto take = [&placed, num_ranks](const NodeOffer& offer) {
+    for (const int slot : offer.free_slots) {
+      if (static_cast<int64_t>(placed.size()) == num_ranks) return;
+      placed.push_back({static_cast<int>(placed.size()), offer.node, slot});
+    }
+  };
+  for (size_t i = 0; i < offers.size(); ++i) {
+    const int64_t rest = num_ranks - static_cast<int64_t>(placed.size());
+    if (NumFree(offers[i]) < rest) {
+      take(offers[i]);
+      continue;
+    }
+    // The rest fits one node: the tightest that holds it, and of equals the first by name.
+    const auto end = std::find_if(offers.begin() + static_cast<std::ptrdiff_t>(i), offers.end(),
+                                  [rest](const NodeOffer& offer) { return NumFree(offer) < rest; });
+    const int64_t tightest = NumFree(*(end - 1));
+    take(*std::find_if(offers.begin() + static_cast<std::ptrdiff_t>(i), end,
+                       [tightest](const NodeOffer& offer) { return NumFree(offer) == tightest; }));
+    break;
+  }
+  return placed;
+}
+
+void SortQueue(std::vector<WaitingJob>* jobs) {
+  std::ranges::sort(*jobs, [](const WaitingJob& a, const WaitingJob& b) {
+    return std::tie(b.priority, a.created_us, a.uid) < std::tie(a.priority, b.created_us, b.uid);
+  });
+}
+
+std::string WaitReason(const WaitingJob& job, int64_t total, int64_t free, bool any_node) {
+  const std::string needs = fmt::format("needs {} {} slot{}", job.num_slots, job.slot_kind,
+                                        job.num_slots == 1 ? "" : "s");
+  if (!any_node) return fmt::format("{}, no worker is connected", needs);
+  if (total < job.num_slots) return fmt::format("{}, cluster has {}", needs, total);
+  return fmt::format("{}, {} of {} are free", needs, free, total);
+}
+
+}  // namespace mt::daemon

@@ -1,0 +1,130 @@
+// Writes a bounded subscription to one client of a server-streaming call. The client that leaves,
+// the job that ends and the coordinator that stops all come to the same end. Included by the
+// handlers' .cc files only (gRPC).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "common/base/mutex.h"
+#include "common/rpc/grpc_status.h"
+#include "daemon/telemetry/subscription.h"
+
+namespace mt::daemon {
+
+// Message is the RPC's; Item the subscription's. Deletes itself when gRPC is done with it.
+template <class Message, class Item>
+class StreamWriter final : public grpc::ServerWriteReactor<Message> {
+ public:
+  using Source = Subscription<Item>;
+  // Fills the message from an item and, where it fits, from those behind it.
+  using Fill = std::function<void(Message* message, const Item& item, int64_t dropped)>;
+
+  StreamWriter(grpc::CallbackServerContext* context, Fill fill)
+      : context_(context), fill_(std::move(fill)), state_(std::make_shared<State>()) {
+    state_->writer = this;
+  }
+
+  // What the core's thread holds: outlives the writer, and then does nothing.
+  class Handle {
+   public:
+    // The stream starts; `on_gone` is called once when the client has left or everything was sent.
+    void Start(std::shared_ptr<Source> source, std::function<void()> on_gone) {
+      {
+        const base::MutexLock lock(&state_->mu);
+        if (state_->writer != nullptr) {
+          state_->source = std::move(source);
+          state_->on_gone = std::move(on_gone);
+          state_->writer->Next();
+          return;
+        }
+      }
+      on_gone();
+    }
+    void Fail(const Status& status) {
+      const base::MutexLock lock(&state_->mu);
+      if (state_->writer != nullptr) state_->writer->End(status);
+    }
+
+   private:
+    friend class StreamWriter;
+    explicit Handle(std::shared_ptr<typename StreamWriter::State> state)
+        : state_(std::move(state)) {}
+    std::shared_ptr<typename StreamWriter::State> state_;
+  };
+  Handle handle() { return Handle(state_); }
+
+  void OnWriteDone(bool ok) override {
+    const base::MutexLock lock(&state_->mu);
+    if (ok) {
+      Next();
+    } else {
+      End(base::Error(absl::StatusCode::kCancelled, "the client has left"));
+    }
+  }
+  void OnCancel() override {
+    const base::MutexLock lock(&state_->mu);
+    cancelled_ = true;
+    // A write in flight ends by itself and then sees the flag.
+    if (!writing_) End(base::Error(absl::StatusCode::kCancelled, "the client has left"));
+  }
+  void OnDone() override {
+    std::function<void()> on_gone;
+    {
+      const base::MutexLock lock(&state_->mu);
+      state_->writer = nullptr;
+      on_gone = std::exchange(state_->on_gone, nullptr);
+    }
+    if (on_gone) on_gone();
+    delete this;  // NOLINT(cppcoreguidelines-owning-memory): gRPC's reactors own themselves
+  }
+
+ private:
+  struct State {
+    base::Mutex mu;  // guards all of this, and the writer's flags
+    StreamWriter* writer = nullptr;
+    std::shared_ptr<Source> source;
+    std::function<void()> on_gone;
+  };
+
+  // With state_->mu held.
+  void Next() {
+    writing_ = false;
+    if (finished_) return;
+    if (cancelled_) {
+      End(base::Error(absl::StatusCode::kCancelled, "the client has left"));
+      return;
+    }
+    auto taken = state_->source->Take([state = state_] {
+      const base::MutexLock lock(&state->mu);
+      if (state->writer != nullptr) state->writer->Next();
+    });
+    if (taken.item.has_value()) {
+      message_.Clear();
+      fill_(&message_, *taken.item, taken.dropped);
+      writing_ = true;
+      this->StartWrite(&message_);
+    } else if (taken.ended) {
+      End(taken.status);
+    }
+  }
+  void End(const Status& status) {
+    if (std::exchange(finished_, true)) return;
+    this->Finish(rpc::ToGrpc(status, context_));
+  }
+
+  grpc::CallbackServerContext* context_;
+  Fill fill_;
+  std::shared_ptr<State> state_;
+  Message message_;
+  // Under state_->mu.
+  bool writing_ = false;
+  bool cancelled_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace mt::daemon

@@ -1,0 +1,45 @@
+// Store in one SQLite file below the state folder: write-ahead log, synchronous=FULL, one writer, a
+// lock that lives as long as the process. Layout: FORMAT.md. Not thread-safe: the core's thread
+// only.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/files.h"
+#include "daemon/store/store.h"
+
+struct sqlite3;
+
+namespace mt::daemon {
+
+class SqliteStore final : public Store {
+ public:
+  // Creates folder and file where they are missing. FailedPrecondition: another coordinator holds
+  // the folder, or a newer version wrote the file. DataLoss: the file is damaged. Other errors: it
+  // cannot be read or written.
+  static StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& state_dir);
+  ~SqliteStore() override;
+
+  Status Commit(const std::vector<Write>& batch) override;
+  Status ForEach(Table table, const Visitor& visit) override;
+  Status Purge(Table table, int64_t before_us) override;
+  StatusOr<std::string> LastKey(Table table) override;
+
+ private:
+  struct Statements;
+  SqliteStore(base::Fd lock, std::string path);
+  Status OpenFile();
+  Status Migrate();
+  Status Prepare();
+  Status Run(const char* sql);
+  Status Apply(const Write& write);
+  Status FileError(std::string_view what) const;
+
+  base::Fd lock_;  // flock on <state_dir>/coordinator.lock
+  std::string path_;
+  sqlite3* db_ = nullptr;
+  std::unique_ptr<Statements> statements_;
+};
+
+}  // namespace mt::daemon

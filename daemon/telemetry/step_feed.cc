@@ -1,0 +1,73 @@
+#include "daemon/telemetry/step_feed.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "common/rpc/control_numbers.h"
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::daemon {
+
+namespace v1 = megatrain::v1;
+
+StepFeed::~StepFeed() = default;
+
+void StepFeed::ResumeAfter(int64_t epoch, int64_t step) {
+  last_epoch_ = epoch;
+  last_step_ = step;
+}
+
+bool StepFeed::AddStep(const v1::StepRecord& step, base::MonotonicTime now) {
+  if (std::make_tuple(step.epoch(), step.step()) <= std::make_tuple(last_epoch_, last_step_))
+    return false;
+  last_epoch_ = step.epoch();
+  last_step_ = step.step();
+  steps_.push_back(std::make_shared<const v1::StepRecord>(step));
+  if (steps_.size() > kStepsKept) steps_.pop_front();
+  for (Reader& reader : readers_) {
+    if (now < reader.next_due) continue;
+    reader.next_due = now + reader.min_interval;
+    reader.subscription->Push({.step = steps_.back(), .eval = nullptr});
+  }
+  return true;
+}
+
+void StepFeed::AddEval(const v1::EvalRecord& eval) {
+  evals_.push_back(std::make_shared<const v1::EvalRecord>(eval));
+  if (evals_.size() > kEvalsKept) evals_.pop_front();
+  for (Reader& reader : readers_)
+    reader.subscription->Push({.step = nullptr, .eval = evals_.back()});
+}
+
+std::shared_ptr<MetricsSubscription> StepFeed::Subscribe(
+    int64_t since_step, base::MonotonicTime::duration min_interval) {
+  // Room for everything that is held, so that the start of a stream is never cut.
+  auto subscription =
+      std::make_shared<MetricsSubscription>(steps_.size() + evals_.size() + rpc::kStreamQueue);
+  auto eval = evals_.begin();
+  const auto push_evals_before = [&](int64_t step) {
+    for (; eval != evals_.end() && (*eval)->step() < step; ++eval) {
+      if ((*eval)->step() > since_step) subscription->Push({.step = nullptr, .eval = *eval});
+    }
+  };
+  for (const auto& step : steps_) {
+    if (step->step() <= since_step) continue;
+    push_evals_before(step->step());
+    subscription->Push({.step = step, .eval = nullptr});
+  }
+  push_evals_before(std::numeric_limits<int64_t>::max());
+  readers_.push_back({.subscription = subscription, .min_interval = min_interval});
+  return subscription;
+}
+
+void StepFeed::Unsubscribe(const MetricsSubscription* subscription) {
+  std::erase_if(readers_,
+                [&](const Reader& reader) { return reader.subscription.get() == subscription; });
+}
+
+void StepFeed::Close(const Status& status) {
+  for (const Reader& reader : readers_) reader.subscription->Close(status);
+  readers_.clear();
+}
+
+}  // namespace mt::daemon
