@@ -41,11 +41,10 @@ struct TrainArgs {
   const base::Clock* clock = base::Clock::Real();
   // What this rank may take; 0: what the host has available.
   int64_t memory_limit_bytes = 0;
-  // Test seams. checkpoint_failpoint: SaveArgs::failpoint. after_backward: called after the
-  // gradients of a step are summed and before they are judged, with the step and the flat gradient
-  // buffer.
+  // Test seams. checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's
+  // vector before it is summed, with the step it belongs to.
   std::function<Status(std::string_view point)> checkpoint_failpoint;
-  std::function<void(int64_t step, const kernels::Tensor& gradients)> after_backward;
+  std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;
 };
 
 // How a run ended. What went wrong is in `status` (train/failure.h: cause and exit code).

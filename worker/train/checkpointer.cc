@@ -1,0 +1,80 @@
+#include "worker/train/checkpointer.h"
+
+#include <chrono>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/writer.h"
+#include "worker/train/run_state.h"
+
+namespace mt::train {
+
+Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock->Now()) {
+  // A run that goes on from its own directory has that step on disk already.
+  if (args_.start.load && args_.start.load_directory == args_.start.directory) {
+    last_saved_step_ = args_.start.load->step;
+  }
+}
+
+bool Checkpointer::strict() const { return args_.job->checkpoint().strict(); }
+
+bool Checkpointer::DueAfter(int64_t step) const {
+  const int64_t every = args_.job->checkpoint().every_iters();
+  return enabled() && every > 0 && step % every == 0;
+}
+
+bool Checkpointer::DueByTime() const {
+  const auto& options = args_.job->checkpoint();
+  return enabled() && options.has_every() &&
+         args_.clock->Now() - last_try_ >= std::chrono::milliseconds(options.every());
+}
+
+Status Checkpointer::Save(int64_t step) {
+  last_try_ = args_.clock->Now();
+  if (!enabled() || step == last_saved_step_) return OkStatus();
+  // Slices are read where they lie, which must be host memory.
+  CHECK(args_.engine->device().kind() == kernels::DeviceKind::kCpu);
+  const kernels::StepScalars scalars = args_.engine->ReadScalars();
+  checkpoint::SaveArgs save{.directory = args_.start.directory,
+                            .manifest = args_.manifest,
+                            .slices = SlicesToSave(args_.engine->store(), args_.engine->dp_rank(),
+                                                   args_.engine->dp_size()),
+                            .group = args_.group,
+                            .stream = &args_.engine->stream(),
+                            .progress = [this, step](int64_t) { args_.observer->OnProgress(step); },
+                            .failpoint = args_.failpoint};
+  save.manifest.step = step;
+  save.manifest.epoch = args_.start.epoch;
+  PutScalars(scalars, &save.manifest);
+
+  const StatusOr<checkpoint::SaveResult> saved = checkpoint::SaveCheckpoint(save);
+  const bool reporter = args_.engine->dp_rank() == 0;
+  if (!saved.ok()) {
+    log::Error("checkpoint failed", {{"step", step}, {"why", base::Message(saved.status())}});
+    if (reporter) args_.observer->OnCheckpointFailed(step, saved.status());
+    return saved.status();
+  }
+  last_saved_step_ = step;
+  if (!reporter) return OkStatus();
+  args_.observer->OnCheckpointSaved({.step = step,
+                                     .epoch = args_.start.epoch,
+                                     .consumed_samples = scalars.consumed_samples,
+                                     .path = saved->path,
+                                     .bytes = saved->bytes,
+                                     .seconds = saved->seconds,
+                                     .time_us = base::ToUnixMicros(args_.clock->WallNow())});
+  Prune();
+  return OkStatus();
+}
+
+// A checkpoint too many harms nothing: a failure is only logged.
+void Checkpointer::Prune() const {
+  const auto removed = checkpoint::PruneCheckpoints(
+      args_.start.directory, args_.job->checkpoint().keep_last(), args_.start.epoch);
+  if (!removed.ok()) {
+    log::Warn("old checkpoints were not removed", {{"why", base::Message(removed.status())}});
+  }
+}
+
+}  // namespace mt::train

@@ -1,0 +1,56 @@
+// When a run saves and what becomes of it: due steps and times, the collective save, pruning, and
+// the policy for saves that fail.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/checkpoint/format/manifest.h"
+#include "worker/train/engine.h"
+#include "worker/train/observer.h"
+#include "worker/train/resume.h"
+
+namespace mt::train {
+
+// One thread. What Args points to must outlive it.
+class Checkpointer {
+ public:
+  struct Args {
+    const megatrain::v1::JobSpec* job = nullptr;
+    StartPoint start;
+    // What every save of this run has in common: job, spec, facts, parent.
+    checkpoint::Manifest manifest;
+    Engine* engine = nullptr;
+    comm::ProcessGroup* group = nullptr;
+    const base::Clock* clock = nullptr;
+    TrainObserver* observer = nullptr;
+    std::function<Status(std::string_view point)> failpoint;  // test seam
+  };
+  explicit Checkpointer(const Args& args);
+
+  // Whether the run has a directory to save to.
+  bool enabled() const { return !args_.start.directory.empty(); }
+  // Whether the iteration count asks for a save after this step; the same on every rank.
+  bool DueAfter(int64_t step) const;
+  // Whether the time between saves is over, by this rank's clock; for rank 0, which tells all.
+  bool DueByTime() const;
+  // Collective; all ranks return the same status, and rank 0 tells the observer. The engine is at
+  // the end of `step`. Without a directory, or if this step is saved already: OK.
+  Status Save(int64_t step);
+  bool strict() const;
+  // The newest step that is on disk; -1: none.
+  int64_t last_saved_step() const { return last_saved_step_; }
+
+ private:
+  void Prune() const;
+
+  const Args args_;
+  int64_t last_saved_step_ = -1;
+  base::MonotonicTime last_try_;
+};
+
+}  // namespace mt::train

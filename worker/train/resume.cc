@@ -1,0 +1,133 @@
+#include "worker/train/resume.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "common/base/log.h"
+#include "common/spec/derived.h"
+#include "common/spec/print.h"
+#include "common/spec/roots.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/loader.h"
+#include "worker/train/run_state.h"
+
+namespace mt::train {
+namespace {
+
+using checkpoint::CheckpointId;
+using megatrain::v1::JobSpec;
+using nlohmann::json;
+
+// `load` is a path below the root: of a checkpoint's folder, or of a directory of checkpoints.
+Status FindByPath(const std::string& root, const std::string& load, StartPoint* start) {
+  ASSIGN_OR_RETURN(const std::string path, spec::ResolveBelow(root, load));
+  const size_t slash = path.find_last_of('/');
+  if (const auto id = checkpoint::ParseFolderName(path.substr(slash + 1))) {
+    start->load_directory = path.substr(0, slash);
+    start->load = id;
+    return checkpoint::ReadManifest(start->load_directory, *id).status();
+  }
+  start->load_directory = path;
+  ASSIGN_OR_RETURN(start->load, checkpoint::FindNewest(path));
+  if (start->load) return OkStatus();
+  return base::NotFound("checkpoint.load: there is no checkpoint in {}", path);
+}
+
+bool IsStepOrFolderName(const std::string& load) {
+  return load.find_first_not_of("0123456789") == std::string::npos ||
+         checkpoint::ParseFolderName(load).has_value();
+}
+
+// What `checkpoint.load` asks for, else the newest one of the run's own directory.
+Status FindCheckpoint(const StartArgs& args, StartPoint* start) {
+  const auto& options = args.job->checkpoint();
+  if (options.has_load() && !options.load().empty()) {
+    if (!start->directory.empty() && IsStepOrFolderName(options.load())) {
+      ASSIGN_OR_RETURN(start->load, checkpoint::FindByName(start->directory, options.load()));
+      start->load_directory = start->directory;
+      return OkStatus();
+    }
+    return FindByPath(args.checkpoint_root, options.load(), start);
+  }
+  if (start->directory.empty() || options.fresh()) return OkStatus();
+  start->load_directory = start->directory;
+  ASSIGN_OR_RETURN(start->load, checkpoint::FindNewest(start->directory));
+  return OkStatus();
+}
+
+StatusOr<StartPoint> Decide(const StartArgs& args) {
+  StartPoint start;
+  const std::string relative = spec::CheckpointDirectory(*args.job);
+  int64_t highest = 0;
+  if (!relative.empty()) {
+    RETURN_IF_ERROR(base::MakeDirs(args.checkpoint_root));
+    ASSIGN_OR_RETURN(start.directory, spec::ResolveBelow(args.checkpoint_root, relative));
+    ASSIGN_OR_RETURN(highest, checkpoint::HighestEpoch(start.directory));
+  }
+  start.epoch = args.epoch == 0 ? highest + 1 : args.epoch;
+  if (start.epoch <= highest) {
+    return base::FailedPrecondition(
+        "epoch {} of this run is not above epoch {} found in {}: another run has taken it over",
+        start.epoch, highest, start.directory);
+  }
+  RETURN_IF_ERROR(FindCheckpoint(args, &start));
+  return start;
+}
+
+std::string ToText(const StartPoint& start) {
+  json out = {{"directory", start.directory},
+              {"epoch", start.epoch},
+              {"load_directory", start.load_directory}};
+  if (start.load) out["load"] = {start.load->step, start.load->epoch};
+  return out.dump();
+}
+
+StartPoint FromText(const std::string& text) {
+  const json in = json::parse(text);
+  StartPoint start{.directory = in.at("directory"),
+                   .epoch = in.at("epoch"),
+                   .load_directory = in.at("load_directory")};
+  if (in.contains("load")) start.load = CheckpointId{in.at("load")[0], in.at("load")[1]};
+  return start;
+}
+
+}  // namespace
+
+StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exchange) {
+  StatusOr<StartPoint> mine = StartPoint{};
+  if (exchange->rank() == 0) mine = Decide(args);
+  RETURN_IF_ERROR(exchange->Agree(mine.status()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts, exchange->AllGather(ToText(*mine)));
+  return FromText(texts[0]);
+}
+
+StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
+  const StartPoint& start = *args.start;
+  ASSIGN_OR_RETURN(checkpoint::Manifest manifest,
+                   checkpoint::ReadManifest(start.load_directory, *start.load));
+  RETURN_IF_ERROR(checkpoint::CheckSameRun(manifest, spec::ToJson(*args.job)));
+  ASSIGN_OR_RETURN(const data::IndexRecord saved,
+                   GetIndexRecord(manifest, args.train_data->split_name));
+  RETURN_IF_ERROR(data::CheckSameOrder(saved, *args.train_data));
+  ASSIGN_OR_RETURN(const kernels::StepScalars scalars, GetScalars(manifest));
+  if (scalars.consumed_samples != manifest.step * args.job->training().global_batch_size()) {
+    return base::DataLoss("the manifest of step {} has consumed {} samples, not {} per step",
+                          manifest.step, scalars.consumed_samples,
+                          args.job->training().global_batch_size());
+  }
+  RETURN_IF_ERROR(checkpoint::LoadTensors({.directory = start.load_directory,
+                                           .id = *start.load,
+                                           .manifest = &manifest,
+                                           .slices = SlicesToLoad(args.engine->store()),
+                                           .progress = args.progress}));
+  args.engine->RestoreScalars(scalars);
+  const std::string device = args.engine->device().Describe();
+  const auto saved_device = manifest.facts.find("device");
+  if (saved_device != manifest.facts.end() && saved_device->second != device) {
+    log::Warn("resumed on another device: equal to rounding, not to the bit",
+              {{"checkpoint", saved_device->second}, {"now", device}});
+  }
+  return manifest;
+}
+
+}  // namespace mt::train

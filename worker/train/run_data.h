@@ -1,0 +1,38 @@
+// The data sets of a run, from its job: training samples, the rotating part of the validation split
+// that evaluations during training read, and the whole split for the last one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "worker/data/dataset.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
+
+namespace mt::train {
+
+struct RunDataArgs {
+  const megatrain::v1::JobSpec* job = nullptr;  // completed
+  std::string data_root;                        // absolute
+  std::string cache_root;                       // absolute; empty: no index cache
+};
+
+// Null where evaluation is off.
+struct RunData {
+  std::shared_ptr<const data::Dataset> train;
+  std::shared_ptr<const data::Dataset> valid;        // null too where eval.iters is 0: always whole
+  std::shared_ptr<const data::Dataset> whole_valid;  // every token once
+  // Records of train and valid, for the manifest.
+  std::vector<data::IndexRecord> Records() const;
+};
+
+// Opens and, where the cache has none, builds the indices; blocking. Errors name the file or the
+// field.
+StatusOr<RunData> OpenRunData(const RunDataArgs& args);
+
+}  // namespace mt::train

@@ -1,0 +1,178 @@
+#include "worker/train/run_state.h"
+
+#include <charconv>
+#include <functional>
+#include <string>
+
+namespace mt::train {
+namespace {
+
+using checkpoint::Manifest;
+using params::ParamId;
+using params::ParamSpec;
+
+std::vector<int64_t> ToVector(const kernels::Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+// The three states of a parameter under their keys.
+template <class Fn>
+void ForEachState(const params::ParamStore& store, const Fn& fn) {
+  for (int32_t i = 0; i < static_cast<int32_t>(store.registry().size()); ++i) {
+    const ParamId id{i};
+    const ParamSpec& spec = store.registry()[id];
+    fn("weights/" + spec.name, spec, id, store.Master(id));
+    fn("exp_avg/" + spec.name, spec, id, store.FirstMoment(id));
+    fn("exp_avg_sq/" + spec.name, spec, id, store.SecondMoment(id));
+  }
+}
+
+// Calls fn(name, member) for each member of the block; names are persistent.
+template <class Scalars, class Fn>
+void ForEachScalar(Scalars& s, const Fn& fn) {
+  fn("consumed_samples", s.consumed_samples);
+  fn("schedule_samples", s.schedule_samples);
+  fn("adam_step", s.adam_step);
+  fn("lr", s.lr);
+  fn("weight_decay", s.weight_decay);
+  fn("bias_correction1", s.bias_correction1);
+  fn("bias_correction2", s.bias_correction2);
+  fn("loss_scale", s.loss_scale);
+  fn("clean_steps", s.clean_steps);
+  fn("hysteresis", s.hysteresis);
+  fn("factor", s.factor);
+  fn("grad_norm", s.grad_norm);
+  fn("skip", s.skip);
+  fn("skipped_steps", s.skipped_steps);
+}
+
+void Put(Manifest* manifest, const char* name, int64_t value) { manifest->integers[name] = value; }
+void Put(Manifest* manifest, const char* name, double value) { manifest->reals[name] = value; }
+
+// Copies the number of this name; false where there is none.
+template <class Numbers, class Value>
+bool Take(const Numbers& numbers, const char* name, Value* value) {
+  const auto found = numbers.find(name);
+  if (found == numbers.end()) return false;
+  *value = found->second;
+  return true;
+}
+bool Get(const Manifest& manifest, const char* name, int64_t* value) {
+  return Take(manifest.integers, name, value);
+}
+bool Get(const Manifest& manifest, const char* name, double* value) {
+  return Take(manifest.reals, name, value);
+}
+
+// Calls fn(name, member) for each field of the record; text and integers.
+template <class Record, class Fn>
+void ForEachField(Record& r, const Fn& fn) {
+  fn("source", r.source);
+  fn("samples_asked", r.samples_asked);
+  fn("epochs", r.epochs);
+  fn("separate_last_epoch", r.separate_last_epoch);
+  fn("seed", r.seed);
+  fn("seq_length", r.seq_length);
+  fn("split", r.split);
+  fn("samples_built", r.samples_built);
+  fn("idx_digest", r.idx_digest);
+}
+
+std::string ToText(const std::string& value) { return value; }
+std::string ToText(int64_t value) { return std::to_string(value); }
+std::string ToText(bool value) { return value ? "true" : "false"; }
+
+bool FromText(const std::string& text, std::string* value) {
+  *value = text;
+  return true;
+}
+bool FromText(const std::string& text, int64_t* value) {
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return end.ec == std::errc() && end.ptr == text.data() + text.size();
+}
+bool FromText(const std::string& text, bool* value) {
+  *value = text == "true";
+  return text == "true" || text == "false";
+}
+
+std::string FactName(const std::string& split_name, const char* field) {
+  return "data." + split_name + "." + field;
+}
+
+}  // namespace
+
+std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int64_t dp_rank,
+                                                  int64_t dp_size) {
+  std::vector<checkpoint::SliceToSave> slices;
+  ForEachState(store, [&](const std::string& key, const ParamSpec& spec, ParamId,
+                          const kernels::Tensor& stored) {
+    // Rows [begin, end): they are contiguous, and padded rows lie behind the logical ones.
+    const int64_t rows = spec.shape[0];
+    const int64_t begin = rows * dp_rank / dp_size;
+    const int64_t end = rows * (dp_rank + 1) / dp_size;
+    if (begin == end) return;
+    const int64_t row_bytes = spec.shape.NumElements() / rows * kernels::SizeOf(stored.dtype);
+    checkpoint::SliceToSave slice{.key = key, .dtype = stored.dtype};
+    slice.global_shape = ToVector(spec.shape);
+    slice.shape = slice.global_shape;
+    slice.shape[0] = end - begin;
+    slice.offset.assign(slice.shape.size(), 0);
+    slice.offset[0] = begin;
+    slice.data = static_cast<const char*>(stored.data) + begin * row_bytes;
+    slices.push_back(std::move(slice));
+  });
+  return slices;
+}
+
+std::vector<checkpoint::SliceToLoad> SlicesToLoad(const params::ParamStore& store) {
+  std::vector<checkpoint::SliceToLoad> slices;
+  ForEachState(store, [&](const std::string& key, const ParamSpec& spec, ParamId,
+                          const kernels::Tensor& stored) {
+    const std::vector<int64_t> shape = ToVector(spec.shape);
+    slices.push_back({.key = key,
+                      .dtype = stored.dtype,
+                      .global_shape = shape,
+                      .offset = std::vector<int64_t>(shape.size(), 0),
+                      .shape = shape,
+                      .data = stored.data});
+  });
+  return slices;
+}
+
+void PutScalars(const kernels::StepScalars& scalars, Manifest* manifest) {
+  ForEachScalar(scalars, [&](const char* name, const auto& value) { Put(manifest, name, value); });
+}
+
+StatusOr<kernels::StepScalars> GetScalars(const Manifest& manifest) {
+  kernels::StepScalars scalars;
+  std::string missing;
+  ForEachScalar(scalars, [&](const char* name, auto& value) {
+    if (!Get(manifest, name, &value)) missing = name;
+  });
+  if (missing.empty()) return scalars;
+  return base::DataLoss("the manifest of step {} has no number \"{}\"", manifest.step, missing);
+}
+
+void PutIndexRecord(const data::IndexRecord& record, Manifest* manifest) {
+  ForEachField(record, [&](const char* field, const auto& value) {
+    manifest->facts[FactName(record.split_name, field)] = ToText(value);
+  });
+}
+
+StatusOr<data::IndexRecord> GetIndexRecord(const Manifest& manifest,
+                                           const std::string& split_name) {
+  data::IndexRecord record;
+  record.split_name = split_name;
+  std::string missing;
+  ForEachField(record, [&](const char* field, auto& value) {
+    const auto found = manifest.facts.find(FactName(split_name, field));
+    if (found == manifest.facts.end() || !FromText(found->second, &value)) missing = field;
+  });
+  if (missing.empty()) return record;
+  return base::DataLoss("the manifest of step {} has no fact \"{}\"", manifest.step,
+                        FactName(split_name, missing.c_str()));
+}
+
+}  // namespace mt::train

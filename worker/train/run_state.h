@@ -1,0 +1,34 @@
+// A run's state as a checkpoint keeps it: which tensor slices this rank saves and loads, and the
+// numbers and facts of the manifest. Names are persistent (worker/checkpoint/FORMAT.md).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops/step_scalars.h"
+#include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/loader.h"
+#include "worker/checkpoint/writer.h"
+#include "worker/data/index_record.h"
+#include "worker/params/param_store.h"
+
+namespace mt::train {
+
+// Weights (the master copy) and both moments of every parameter, in logical shape. Each replica
+// saves its share of every tensor's rows and loads all of them. The store's memory must be the
+// host's.
+std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int64_t dp_rank,
+                                                  int64_t dp_size);
+std::vector<checkpoint::SliceToLoad> SlicesToLoad(const params::ParamStore& store);
+
+// The scalar block, bit for bit.
+void PutScalars(const kernels::StepScalars& scalars, checkpoint::Manifest* manifest);
+// kDataLoss names a number that is missing.
+StatusOr<kernels::StepScalars> GetScalars(const checkpoint::Manifest& manifest);
+
+// Sample order of a split, as facts "data.<split>.<field>".
+void PutIndexRecord(const data::IndexRecord& record, checkpoint::Manifest* manifest);
+StatusOr<data::IndexRecord> GetIndexRecord(const checkpoint::Manifest& manifest,
+                                           const std::string& split_name);
+
+}  // namespace mt::train

@@ -1,0 +1,63 @@
+#include "worker/train/step_report.h"
+
+#include <charconv>
+#include <cmath>
+#include <unistd.h>
+
+#include "common/base/files.h"
+#include "worker/train/failure.h"
+
+namespace mt::train {
+
+int64_t ResidentBytes() {
+  const auto statm = base::ReadFile("/proc/self/statm");  // pages: size resident shared ...
+  if (!statm.ok()) return 0;
+  const size_t space = statm->find(' ');
+  if (space == std::string::npos) return 0;
+  int64_t pages = 0;
+  std::from_chars(statm->data() + space + 1, statm->data() + statm->size(), pages);
+  return pages * ::sysconf(_SC_PAGESIZE);
+}
+
+StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step, const StepOutcome& outcome,
+                          const StepTimes& times) {
+  const kernels::StepScalars& scalars = outcome.scalars;
+  const double tokens = outcome.vector.tokens;
+  StepRecord record{.step = step,
+                    .loss = tokens > 0 ? outcome.vector.loss / tokens : 0,
+                    .grad_norm = scalars.grad_norm,
+                    .learning_rate = scalars.lr,
+                    .loss_scale = scalars.loss_scale,
+                    .tokens = static_cast<int64_t>(tokens),
+                    .consumed_samples = scalars.consumed_samples,
+                    .skipped = scalars.skip != 0,
+                    .skipped_steps = scalars.skipped_steps,
+                    .step_seconds = times.step_seconds,
+                    .phase_seconds = times.phase_seconds,
+                    .model_flops = config.model_flops_per_step,
+                    .memory_bytes = config.memory_bytes,
+                    .host_memory_bytes = ResidentBytes(),
+                    .epoch = config.epoch};
+  if (times.step_seconds > 0) {
+    record.tokens_per_second = tokens / times.step_seconds;
+    record.tflops_per_slot = config.model_flops_per_step / times.step_seconds / 1e12 /
+                             static_cast<double>(config.world_size);
+  }
+  return record;
+}
+
+bool IsFinite(const kernels::EndOfStep& vector) {
+  return vector.nonfinite == 0 && std::isfinite(vector.sum_squares) && std::isfinite(vector.loss);
+}
+
+Status NonfiniteError(int64_t step, const kernels::EndOfStep& vector) {
+  return WithCause(
+      base::Internal("step {}: the loss is {} and {:.0f} gradient elements are NaN or Inf; the "
+                     "step's update was not taken. Lower optimizer.lr, lengthen "
+                     "optimizer.warmup, or set training.nonfinite to skip to go on past such steps",
+                     step, vector.tokens > 0 ? vector.loss / vector.tokens : vector.loss,
+                     vector.nonfinite),
+      Cause::kNumeric);
+}
+
+}  // namespace mt::train

@@ -1,0 +1,38 @@
+// Turns what a step left (summed vector, scalars, times) into its record and its verdict.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/status.h"
+#include "worker/train/records.h"
+#include "worker/train/step_ring.h"
+
+namespace mt::train {
+
+// Constants of a run's records.
+struct StepReportConfig {
+  double model_flops_per_step = 0;
+  int64_t world_size = 1;
+  int64_t epoch = 0;
+  memory::BytesByKind memory_bytes{};
+};
+
+// What the host measured of a step.
+struct StepTimes {
+  double step_seconds = 0;
+  PhaseSeconds phase_seconds{};
+};
+
+StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step, const StepOutcome& outcome,
+                          const StepTimes& times);
+
+// Whether the sums of a step are numbers: what AdvanceStepScalars judged, but for steps that merely
+// had no token.
+bool IsFinite(const kernels::EndOfStep& vector);
+// The error that ends a run whose policy is to stop at such a step: cause NUMERIC.
+Status NonfiniteError(int64_t step, const kernels::EndOfStep& vector);
+
+// Resident bytes of this process; 0 where /proc does not say.
+int64_t ResidentBytes();
+
+}  // namespace mt::train

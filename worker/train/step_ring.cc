@@ -1,0 +1,51 @@
+#include "worker/train/step_ring.h"
+
+#include <new>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace mt::train {
+
+StepRing::StepRing(kernels::Device* device) : device_(device) {
+  for (Slot& slot : slots_) {
+    slot.done = device_->CreateEvent();
+    slot.pinned = device_->Allocate(sizeof(PinnedBlock), kernels::MemoryKind::kPinnedHost);
+    new (slot.pinned->data()) PinnedBlock();
+  }
+}
+
+void StepRing::Begin(int64_t step) {
+  CHECK(step >= 0);
+  Slot& s = slot(step);
+  s.done->Synchronize();
+  s.step = step;
+  s.batches.clear();
+  *Pinned(s) = {};
+  open_step_ = step;
+}
+
+const data::Microbatch& StepRing::Keep(data::Microbatch batch) {
+  // A vector that grows moves its elements' headers, not the arrays that the device reads.
+  return slot(open_step_).batches.emplace_back(std::move(batch));
+}
+
+StepRing::Words* StepRing::words() { return &Pinned(slot(open_step_))->words; }
+
+void StepRing::End(kernels::Stream& stream, const kernels::EndOfStep* vector,
+                   const kernels::StepScalars* scalars) {
+  Slot& s = slot(open_step_);
+  StepOutcome* outcome = &Pinned(s)->outcome;
+  device_->Copy(stream, &outcome->vector, vector, sizeof(*vector));
+  device_->Copy(stream, &outcome->scalars, scalars, sizeof(*scalars));
+  s.done->Record(stream);
+}
+
+StepOutcome StepRing::Read(int64_t step) {
+  Slot& s = slot(step);
+  CHECK_EQ(s.step, step) << "the ring holds the last " << kSteps << " steps";
+  s.done->Synchronize();
+  return Pinned(s)->outcome;
+}
+
+}  // namespace mt::train

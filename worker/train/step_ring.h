@@ -1,0 +1,67 @@
+// The last steps as the host sees them: for each, the summed vector and the scalars after it,
+// copied out behind the step, an event, and what must live until the device has read it. A ring of
+// three, so that the host runs at most two steps ahead and never waits for more than the step two
+// before.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/core/device.h"
+#include "kernels/ops/step_scalars.h"
+#include "worker/data/microbatch.h"
+
+namespace mt::train {
+
+struct StepOutcome {
+  kernels::EndOfStep vector;
+  kernels::StepScalars scalars;
+};
+
+// One thread. The device must outlive it.
+class StepRing {
+ public:
+  static constexpr int64_t kSteps = 3;
+
+  explicit StepRing(kernels::Device* device);
+
+  // Opens the slot of this step: its inputs are those of kSteps steps before, no longer needed.
+  void Begin(int64_t step);
+  // Keeps a microbatch of the open step where the device may read it.
+  const data::Microbatch& Keep(data::Microbatch batch);
+  // Host words that the open step copies into its vector: command, fault (EndOfStep's order), and a
+  // loss that spoils the step.
+  struct Words {
+    double command = 0;
+    double fault = 0;
+    double spoiled_loss = 0;
+  };
+  Words* words();
+  // Copies both blocks out in stream order and marks the end of the open step.
+  void End(kernels::Stream& stream, const kernels::EndOfStep* vector,
+           const kernels::StepScalars* scalars);
+  // Waits for the end of `step`, one of the last kSteps, and returns what it left.
+  StepOutcome Read(int64_t step);
+
+ private:
+  struct Slot {
+    int64_t step = -1;
+    std::unique_ptr<kernels::Event> done;
+    std::unique_ptr<kernels::DeviceBuffer> pinned;  // PinnedBlock
+    std::vector<data::Microbatch> batches;
+  };
+  struct PinnedBlock {
+    StepOutcome outcome;
+    Words words;
+  };
+  Slot& slot(int64_t step) { return slots_[static_cast<size_t>(step % kSteps)]; }
+  static PinnedBlock* Pinned(Slot& slot) { return static_cast<PinnedBlock*>(slot.pinned->data()); }
+
+  kernels::Device* device_;
+  int64_t open_step_ = -1;
+  std::array<Slot, kSteps> slots_;
+};
+
+}  // namespace mt::train

@@ -1,0 +1,206 @@
+#include "worker/train/trainer.h"
+
+#include <new>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/spec/derived.h"
+#include "common/spec/print.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/exchange.h"
+#include "worker/train/failure.h"
+#include "worker/train/run_state.h"
+#include "worker/train/trainer_impl.h"
+
+namespace mt::train {
+namespace {
+
+Status CheckArgs(const TrainArgs& args) {
+  CHECK(args.job != nullptr && args.backend != nullptr && args.observer != nullptr &&
+        args.clock != nullptr);
+  const int64_t ranks = args.group == nullptr ? 1 : args.group->size();
+  const int64_t needed = spec::WorldSize(*args.job);
+  if (ranks == needed) return OkStatus();
+  return base::FailedPrecondition("the job is laid out for {} ranks, {} were started", needed,
+                                  ranks);
+}
+
+// Runs `body`; what it throws becomes a status, since no exception leaves the trainer.
+template <class Body>
+Status Guarded(const Body& body) {
+  try {
+    return body();
+  } catch (const kernels::DeviceError& error) {
+    return WithCause(base::Internal("device: {}", error.what()), Cause::kHardware);
+  } catch (const std::bad_alloc&) {
+    return WithCause(base::Error(absl::StatusCode::kResourceExhausted, "out of host memory"),
+                     Cause::kOutOfMemory);
+  } catch (const std::exception& error) {
+    return base::Internal("{}", error.what());
+  }
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainArgs& args) {
+  std::unique_ptr<Impl> impl;
+  const Status made = Guarded([&]() -> Status {
+    RETURN_IF_ERROR(CheckArgs(args));
+    impl = std::make_unique<Impl>(args);
+    return impl->SetUp();
+  });
+  RETURN_IF_ERROR(made);
+  return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
+}
+
+Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Trainer::~Trainer() = default;
+
+TrainResult Trainer::Run() {
+  TrainResult result;
+  const Status thrown = Guarded([&] {
+    result = impl_->Run();
+    return OkStatus();
+  });
+  if (!thrown.ok()) result.status = thrown;
+  if (!result.status.ok()) result.message = base::Message(result.status);
+  return result;
+}
+
+Trainer::Impl::Impl(const TrainArgs& args)
+    : args_(args),
+      total_steps_(spec::TotalIterations(*args.job)),
+      phases_(args.clock),
+      stop_at_nonfinite_(args.job->training().nonfinite() !=
+                         megatrain::v1::Training::NONFINITE_SKIP) {}
+
+Status Trainer::Impl::Agree(checkpoint::Exchange* exchange, const Status& mine) {
+  const Status all = exchange->Agree(mine);
+  return mine.ok() ? WithCause(all, Cause::kNetwork) : mine;
+}
+
+Status Trainer::Impl::SetUp() {
+  args_.observer->OnState(TrainState::kLoading);
+  const auto stream = args_.backend->device().CreateStream(kernels::StreamPriority::kLow);
+  checkpoint::Exchange exchange(args_.group, stream.get());
+  RETURN_IF_ERROR(Agree(&exchange, OpenDataAndEngine()));
+  ASSIGN_OR_RETURN(
+      start_,
+      FindStart({.job = args_.job, .checkpoint_root = args_.checkpoint_root, .epoch = args_.epoch},
+                &exchange));
+  RETURN_IF_ERROR(Agree(&exchange, LoadOrInitialize()));
+  MakeParts();
+  AnnounceReady();
+  return OkStatus();
+}
+
+Status Trainer::Impl::OpenDataAndEngine() {
+  const megatrain::v1::JobSpec& job = *args_.job;
+  ASSIGN_OR_RETURN(
+      data_,
+      OpenRunData({.job = &job, .data_root = args_.data_root, .cache_root = args_.cache_root}));
+  int64_t limit_bytes = args_.memory_limit_bytes;
+  if (limit_bytes == 0) {
+    ASSIGN_OR_RETURN(limit_bytes, memory::AvailableHostBytes());
+  }
+  ASSIGN_OR_RETURN(engine_, Engine::Create({.model = model::ConfigFromJob(job),
+                                            .constants = optim::ConstantsFromJob(job),
+                                            .adam = optim::AdamFromJob(job),
+                                            .microbatches = spec::MicrobatchesPerStep(job),
+                                            .backend = args_.backend,
+                                            .group = args_.group,
+                                            .phases = &phases_,
+                                            .memory_limit_bytes = limit_bytes,
+                                            .end_of_step = args_.end_of_step}));
+  return OkStatus();
+}
+
+// This rank's weights and its loader.
+Status Trainer::Impl::LoadOrInitialize() {
+  const megatrain::v1::JobSpec& job = *args_.job;
+  if (start_.load) {
+    const data::IndexRecord record = data_.train->record();
+    ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                     LoadState({.job = &job,
+                                .start = &start_,
+                                .train_data = &record,
+                                .engine = engine_.get(),
+                                .progress = [this](int64_t) { args_.observer->OnProgress(0); }}));
+    start_step_ = manifest.step;
+  } else {
+    engine_->Initialize(job.training().seed());
+  }
+  last_step_ = start_step_;
+  read_step_ = start_step_;
+  ASSIGN_OR_RETURN(loader_, data::Loader::Create(
+                                {.dataset = data_.train,
+                                 .first_sample = start_step_ * job.training().global_batch_size(),
+                                 .end_sample = spec::TotalSamples(job),
+                                 .micro_batch_size = job.training().micro_batch_size(),
+                                 .dp_rank = engine_->dp_rank(),
+                                 .dp_size = engine_->dp_size(),
+                                 .prefetch = static_cast<int>(job.data().prefetch()),
+                                 .threads = static_cast<int>(job.data().loader_threads())}));
+  return OkStatus();
+}
+
+checkpoint::Manifest Trainer::Impl::ManifestTemplate() const {
+  checkpoint::Manifest manifest;
+  manifest.job_uid = args_.job_uid;
+  manifest.job_name = args_.job->name();
+  if (start_.load) {
+    manifest.parent_step = start_.load->step;
+    manifest.parent_epoch = start_.load->epoch;
+  }
+  manifest.spec_json = spec::ToJson(*args_.job);
+  manifest.facts["device"] = args_.backend->device().Describe();
+  manifest.facts["threads_per_rank"] = std::to_string(args_.job->placement().threads_per_rank());
+  for (const data::IndexRecord& record : data_.Records()) PutIndexRecord(record, &manifest);
+  return manifest;
+}
+
+void Trainer::Impl::MakeParts() {
+  const megatrain::v1::JobSpec& job = *args_.job;
+  const auto& eval = job.training().eval();
+  checkpointer_ =
+      std::make_unique<Checkpointer>(Checkpointer::Args{.job = args_.job,
+                                                        .start = start_,
+                                                        .manifest = ManifestTemplate(),
+                                                        .engine = engine_.get(),
+                                                        .group = args_.group,
+                                                        .clock = args_.clock,
+                                                        .observer = args_.observer,
+                                                        .failpoint = args_.checkpoint_failpoint});
+  evaluator_ = std::make_unique<Evaluator>(
+      Evaluator::Args{.engine = engine_.get(),
+                      .data = &data_,
+                      .clock = args_.clock,
+                      .observer = args_.observer,
+                      .every_iters = eval.every_iters(),
+                      .samples_per_eval = eval.iters() * job.training().global_batch_size(),
+                      .micro_batch_size = job.training().micro_batch_size(),
+                      .loader_threads = static_cast<int>(job.data().loader_threads()),
+                      .prefetch = static_cast<int>(job.data().prefetch())});
+  report_ = {.model_flops_per_step = spec::ModelFlopsPerStep(job),
+             .world_size = spec::WorldSize(job),
+             .epoch = start_.epoch,
+             .memory_bytes = engine_->memory_bytes()};
+}
+
+void Trainer::Impl::AnnounceReady() const {
+  log::Info("ready", {{"epoch", start_.epoch},
+                      {"resumed_from_step", start_step_},
+                      {"total_steps", total_steps_},
+                      {"parameters", engine_->registry().NumElements()},
+                      {"memory_bytes", memory::Total(engine_->memory_bytes())}});
+  if (is_reporter()) {
+    args_.observer->OnRunInfo({.total_steps = total_steps_,
+                               .resumed_from_step = start_step_,
+                               .checkpoint_path = start_.directory,
+                               .parameters = engine_->registry().NumElements(),
+                               .epoch = start_.epoch});
+  }
+  args_.observer->OnState(TrainState::kReady);
+}
+
+}  // namespace mt::train
