@@ -91,7 +91,7 @@ class ProcessGroup {
   [[nodiscard]] Status Barrier(kernels::Stream& stream);
 
   static constexpr int kMaxEdges = 1024;
-  static constexpr int kSendWindow = 64;
+  static constexpr int kSendWindow = 16;
 
   // Ends the running call and all later ones with kAborted and this reason; peers get kUnavailable.
   // Returns at once, from any thread. The first failure wins: a broken group stays as it is.

@@ -1,0 +1,57 @@
+#include "tests/worker/comm/group_harness.h"
+
+#include <numeric>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "worker/comm/gloo/gloo_factory.h"
+#include "worker/comm/memory_store.h"
+#include "worker/comm/threads/hub.h"
+
+namespace mt::comm {
+
+std::string Name(Kind kind) { return kind == Kind::kThreads ? "threads" : "gloo"; }
+
+struct Ranks::State {
+  int num_ranks = 0;
+  MemoryStore store;
+  std::unique_ptr<ThreadsHub> hub;
+  std::vector<std::unique_ptr<GroupFactory>> factories;
+};
+
+Ranks::Ranks(Kind kind, int num_ranks, CommConfig config) : state_(std::make_unique<State>()) {
+  state_->num_ranks = num_ranks;
+  if (kind == Kind::kThreads) {
+    state_->hub = std::make_unique<ThreadsHub>(config);
+    return;
+  }
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    auto factory = MakeGlooFactory(&state_->store, config);
+    CHECK(factory.ok()) << factory.status();
+    state_->factories.push_back(std::move(*factory));
+  }
+}
+
+Ranks::~Ranks() = default;
+
+GroupFactory& Ranks::factory(int rank) {
+  return state_->hub ? *state_->hub : *state_->factories[static_cast<size_t>(rank)];
+}
+
+void Ranks::Run(const std::string& name, const std::function<void(ProcessGroup&)>& body) {
+  std::vector<int> members(static_cast<size_t>(state_->num_ranks));
+  // World ranks unlike indices, so that a mix-up shows.
+  std::iota(members.begin(), members.end(), 10);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < state_->num_ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto group = factory(rank).Create({.name = name, .members = members, .my_index = rank});
+      ASSERT_TRUE(group.ok()) << group.status();
+      body(**group);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace mt::comm

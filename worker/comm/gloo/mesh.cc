@@ -1,0 +1,269 @@
+#include "worker/comm/gloo/mesh.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include <gloo/transport/pair.h>
+
+namespace mt::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Gloo's own time-out of a wait: never reached, since the pulse ends the wait long before.
+constexpr milliseconds kLongerThanPulse = std::chrono::seconds(60);
+// To ask once more whether an operation is done.
+constexpr milliseconds kLastLook{1};
+// Longest time that leaving takes.
+constexpr milliseconds kFarewell{200};
+// How long after a loss others are looked for.
+constexpr milliseconds kAftermath{50};
+
+// Gloo's "[file:line] text" without the place.
+std::string Reason(const std::exception& error) {
+  const std::string what = error.what();
+  const size_t end = what.find("] ");
+  return what.starts_with('[') && end != std::string::npos ? what.substr(end + 2) : what;
+}
+
+milliseconds Until(base::MonotonicTime deadline) {
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - base::Clock::Real()->Now());
+  return std::max(left, milliseconds(1));
+}
+
+}  // namespace
+
+GlooMesh::GlooMesh(GroupSpec spec, std::shared_ptr<gloo::transport::Context> context)
+    : spec_(std::move(spec)), context_(std::move(context)), watches_(spec_.members.size()) {}
+
+StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(
+    const std::shared_ptr<gloo::transport::Device>& device, const GroupSpec& spec,
+    RendezvousStore* store, base::MonotonicTime deadline) {
+  try {
+    auto context = device->createContext(spec.my_index, static_cast<int>(spec.members.size()));
+    // A pair takes the context's timeout when it is made and waits five times that long to connect.
+    context->setTimeout(std::max(Until(deadline) / 5, milliseconds(1)));
+    std::unique_ptr<GlooMesh> mesh(new GlooMesh(spec, std::move(context)));
+    RETURN_IF_ERROR(mesh->ExchangeAndConnect(store, deadline));
+    const Status watched = mesh->PostWatches();
+    if (!watched.ok()) return base::Annotate(watched, fmt::format("group {}", spec.name));
+    return mesh;
+  } catch (const std::exception& error) {
+    return base::Unavailable("group {}: connecting: {}", spec.name, Reason(error));
+  }
+}
+
+Status GlooMesh::ExchangeAndConnect(RendezvousStore* store, base::MonotonicTime deadline) {
+  // One value per member: the addresses at which it awaits each other member, all of one length,
+  // its own place left zero.
+  std::vector<std::vector<char>> addresses(spec_.members.size());
+  size_t length = 0;
+  for (const int peer : Peers()) {
+    addresses[static_cast<size_t>(peer)] = context_->createPair(peer)->address().bytes();
+    length = addresses[static_cast<size_t>(peer)].size();
+  }
+  std::string value;
+  for (std::vector<char>& address : addresses) {
+    address.resize(length);
+    value.append(address.data(), address.size());
+  }
+  RETURN_IF_ERROR(store->Set(fmt::format("comm/{}/{}", spec_.name, spec_.my_index), value));
+  for (const int peer : Peers()) {
+    auto theirs = store->Get(fmt::format("comm/{}/{}", spec_.name, peer), deadline);
+    if (!theirs.ok()) {
+      return base::Annotate(
+          theirs.status(), fmt::format("group {}: waiting for rank {} (world {})", spec_.name, peer,
+                                       spec_.members[static_cast<size_t>(peer)]));
+    }
+    if (theirs->size() != value.size()) {
+      return base::FailedPrecondition(
+          "group {}: rank {} (world {}) knows another number of members or runs another version",
+          spec_.name, peer, spec_.members[static_cast<size_t>(peer)]);
+    }
+    const char* begin = theirs->data() + length * static_cast<size_t>(spec_.my_index);
+    try {
+      context_->getPair(peer)->connect({begin, begin + length});
+    } catch (const std::exception& error) {
+      return base::Unavailable(
+          "group {}: connecting to rank {} (world {}): {}; check that the hosts reach each other "
+          "on the chosen interface, and that rank's log",
+          spec_.name, peer, spec_.members[static_cast<size_t>(peer)], Reason(error));
+    }
+  }
+  return OkStatus();
+}
+
+std::vector<int> GlooMesh::Peers() const {
+  std::vector<int> peers;
+  for (int peer = 0; peer < static_cast<int>(spec_.members.size()); ++peer) {
+    if (peer != spec_.my_index) peers.push_back(peer);
+  }
+  return peers;
+}
+
+Status GlooMesh::PostWatches() {
+  constexpr Part kOneByte{.offset = 0, .bytes = 1};
+  for (const int peer : Peers()) {
+    watch(peer).canary = Register(&no_byte_, 1);
+    watch(peer).goodbye = Register(&no_byte_, 1);
+    RETURN_IF_ERROR(PostRecv(*watch(peer).canary, peer, kCanarySlot, kOneByte));
+    RETURN_IF_ERROR(PostRecv(*watch(peer).goodbye, peer, kGoodbyeSlot, kOneByte));
+  }
+  return OkStatus();
+}
+
+// A pair's destructor closes softly: what was written still arrives.
+GlooMesh::~GlooMesh() {
+  if (!broken_) SayGoodbye();
+  for (const int peer : Peers()) context_->getPair(peer).reset();
+}
+
+void GlooMesh::SayGoodbye() {
+  const base::MonotonicTime deadline = base::Clock::Real()->Now() + kFarewell;
+  const std::byte byte{};
+  for (const int peer : Peers()) {
+    if (watch(peer).goodbye == nullptr || Look(peer) != Presence::kThere) continue;
+    const std::unique_ptr<GlooBuffer> buffer = Register(&byte, 1);
+    Status sent = PostSend(*buffer, peer, kGoodbyeSlot, {.offset = 0, .bytes = 1});
+    if (sent.ok()) sent = WaitSend(*buffer, peer, deadline);
+    // Without it the peer takes this member for lost, which it will have noticed in another way.
+    if (!sent.ok()) continue;
+  }
+}
+
+std::unique_ptr<GlooBuffer> GlooMesh::Register(const void* data, int64_t bytes) {
+  // Gloo has one type for both directions; sends only read.
+  return context_->createUnboundBuffer(const_cast<void*>(data), static_cast<size_t>(bytes));
+}
+
+Status GlooMesh::PostSend(GlooBuffer& buffer, int peer, uint64_t slot, Part part) {
+  try {
+    buffer.send(peer, slot, static_cast<size_t>(part.offset), static_cast<size_t>(part.bytes));
+    return OkStatus();
+  } catch (const std::exception& error) {
+    return PeerLost(peer, Reason(error));
+  }
+}
+
+Status GlooMesh::PostRecv(GlooBuffer& buffer, int peer, uint64_t slot, Part part) {
+  try {
+    buffer.recv(peer, slot, static_cast<size_t>(part.offset), static_cast<size_t>(part.bytes));
+    return OkStatus();
+  } catch (const std::exception& error) {
+    return PeerLost(peer, Reason(error));
+  }
+}
+
+GlooMesh::Presence GlooMesh::Look(int peer) {
+  Watch& watch = this->watch(peer);
+  if (watch.canary == nullptr || watch.presence != Presence::kThere) return watch.presence;
+  try {
+    // Interrupted beforehand, the wait returns at once, or throws where the connection is lost.
+    watch.canary->abortWaitRecv();
+    watch.canary->waitRecv(kLongerThanPulse);
+    return Presence::kThere;
+  } catch (const std::exception& error) {
+    watch.reason = Reason(error);
+  }
+  try {
+    // Then it has either come or failed: this does not wait.
+    watch.goodbye->waitRecv(kLongerThanPulse);
+    watch.presence = Presence::kLeft;
+    watch.reason = "it has left the group";
+  } catch (const std::exception&) {
+    watch.presence = Presence::kLost;
+  }
+  return watch.presence;
+}
+
+int GlooMesh::FindLost() {
+  for (const int peer : Peers()) {
+    if (Look(peer) == Presence::kLost) return peer;
+  }
+  return -1;
+}
+
+Status GlooMesh::PeerLost(int peer, const std::string& reason) {
+  if (broken_) return base::Error(absl::StatusCode::kAborted, "aborted");
+  // One that breaks because another died goes within moments of it: name both.
+  if (spec_.members.size() > 2) std::this_thread::sleep_for(kAftermath);
+  std::string others;
+  for (const int other : Peers()) {
+    if (other == peer || Look(other) != Presence::kLost) continue;
+    others += (others.empty() ? "; also gone: " : ", ") + DescribePeer(other);
+  }
+  return base::Unavailable("lost {}: {}; its log has the cause{}", DescribePeer(peer), reason,
+                           others);
+}
+
+bool GlooMesh::Waiting::For(milliseconds timeout) const {
+  return direction == Direction::kSend ? buffer->waitSend(timeout) : buffer->waitRecv(timeout);
+}
+
+Status GlooMesh::LastLook(const Waiting& waiting, const std::string& reason) {
+  // First the verdict: where the look times out, Gloo closes the other connections too.
+  const Status gone = PeerLost(waiting.peer, reason);
+  try {
+    // What the peer sent before it went has come by now. The first look may meet a late
+    // interruption; a look at nothing times out, which throws.
+    if (waiting.For(kLastLook) || waiting.For(kLastLook)) return OkStatus();
+  } catch (const std::exception&) {
+    return gone;
+  }
+  return gone;
+}
+
+Status GlooMesh::Wait(const Waiting& waiting, base::MonotonicTime deadline) {
+  for (;;) {
+    if (broken_) return base::Error(absl::StatusCode::kAborted, "aborted");
+    if (base::Clock::Real()->Now() >= deadline) {
+      return base::Error(absl::StatusCode::kDeadlineExceeded,
+                         "{} did not do its part within the deadline; see its log",
+                         DescribePeer(waiting.peer));
+    }
+    std::string failure;
+    bool done = false;
+    pulse_.Watch(waiting.buffer, waiting.direction);
+    try {
+      // Break() sets the flag first and interrupts then: one of the two is seen.
+      done = !broken_ && waiting.For(kLongerThanPulse);
+    } catch (const std::exception& error) {
+      failure = Reason(error);
+    }
+    pulse_.Unwatch();
+    if (done) return OkStatus();
+    if (Look(waiting.peer) != Presence::kThere) failure = watch(waiting.peer).reason;
+    if (!failure.empty()) return LastLook(waiting, failure);
+    const int lost = FindLost();
+    if (lost >= 0) return PeerLost(lost, watch(lost).reason);
+  }
+}
+
+Status GlooMesh::WaitSend(GlooBuffer& buffer, int peer, base::MonotonicTime deadline) {
+  return Wait({.buffer = &buffer, .direction = Direction::kSend, .peer = peer}, deadline);
+}
+
+Status GlooMesh::WaitRecv(GlooBuffer& buffer, int peer, base::MonotonicTime deadline) {
+  return Wait({.buffer = &buffer, .direction = Direction::kRecv, .peer = peer}, deadline);
+}
+
+std::string GlooMesh::DescribePeer(int peer) const {
+  return fmt::format("rank {} (world {})", peer, spec_.members[static_cast<size_t>(peer)]);
+}
+
+void GlooMesh::Break() {
+  broken_ = true;
+  pulse_.Interrupt();
+  for (const int peer : Peers()) {
+    try {
+      context_->getPair(peer)->close();
+    } catch (const std::exception&) {
+      // The connection was closed already, which is what this is for.
+      continue;
+    }
+  }
+}
+
+}  // namespace mt::comm
