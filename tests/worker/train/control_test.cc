@@ -1,0 +1,176 @@
+// What ends or interrupts a run: command words that act on the same step everywhere, values that
+// are not finite, faults of one rank, a broken group, too little memory, bad data.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "tests/worker/train/train_rig.h"
+
+namespace mt::train {
+namespace {
+
+class ControlTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(base::MakeDirs(base::JoinPath(dir_.path(), "data")).ok());
+    WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
+  }
+  std::vector<RankOutcome> Run(const std::vector<std::string>& overrides,
+                               std::vector<std::pair<int64_t, Command>> script = {}) {
+    Script commands(std::move(script));
+    RunOptions options{.root = dir_.path(), .commands = &commands};
+    options.adjust = adjust_;
+    return RunJob(TinyJob(overrides), options);
+  }
+  TempDir dir_;
+  std::function<void(int, comm::ProcessGroup*, TrainArgs*)> adjust_;
+};
+
+constexpr char kFourReplicas[] = "parallel.data=4";
+constexpr char kTwoReplicas[] = "parallel.data=2";
+
+TEST_F(ControlTest, AWordOfStepKActsBeforeStepKPlusTwoOnEveryRank) {
+  const auto outcomes = Run({kFourReplicas}, {{3, {CommandKind::kCheckpointNow, "save-1"}},
+                                              {8, {CommandKind::kStopWithoutSave, "stop-1"}}});
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
+    EXPECT_EQ(rank.result.last_step, 9);
+    EXPECT_FALSE(rank.result.completed);
+  }
+  const Observed& seen = outcomes[0].seen;
+  ASSERT_EQ(seen.saves.size(), 1U);
+  EXPECT_EQ(seen.saves[0].step, 4);
+  EXPECT_EQ(seen.commands_done, (std::vector<std::string>{"save-1", "stop-1"}));
+  ASSERT_EQ(seen.steps.size(), 9U) << "every step that was run is reported";
+  EXPECT_TRUE(outcomes[1].seen.steps.empty()) << "only rank 0 reports";
+}
+
+TEST_F(ControlTest, CommandsDoNotChangeTheNumbers) {
+  const auto calm = Run({kTwoReplicas, "checkpoint.directory=none"});
+  const auto busy = Run({kTwoReplicas, "training.eval.every_iters=3", "checkpoint.every_iters=4"},
+                        {{6, {CommandKind::kCheckpointNow, ""}}});
+  ExpectEqualCurve(busy[0].seen.steps, calm[0].seen.steps);
+}
+
+TEST_F(ControlTest, ACommandOfTheLastStepsEndsWithTheRun) {
+  const auto outcomes = Run({}, {{20, {CommandKind::kStopWithSave, "late"}}});
+  EXPECT_TRUE(outcomes[0].result.completed);
+  EXPECT_EQ(outcomes[0].seen.commands_done, (std::vector<std::string>{"late"}));
+}
+
+// One NaN in rank 1's gradients of this step.
+void SpoilStep(int64_t bad_step, int rank, TrainArgs* args) {
+  if (rank != 1) return;
+  args->end_of_step = [=](int64_t step, kernels::EndOfStep* mine) {
+    if (step == bad_step) mine->nonfinite += 1;
+  };
+}
+
+TEST_F(ControlTest, NonfiniteStopEndsEveryRankWithItsExitCode) {
+  adjust_ = [](int rank, comm::ProcessGroup*, TrainArgs* args) { SpoilStep(6, rank, args); };
+  const auto outcomes = Run({kTwoReplicas, "checkpoint.at_end=true"});
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_EQ(CauseOf(rank.result.status), Cause::kNumeric);
+    EXPECT_EQ(ExitCodeOf(rank.result.status), 74);
+    EXPECT_FALSE(rank.result.completed);
+    EXPECT_EQ(rank.result.last_step, 7) << "found before step 8";
+    EXPECT_NE(rank.result.message.find("step 6"), std::string::npos) << rank.result.message;
+  }
+  EXPECT_TRUE(outcomes[0].seen.steps[5].skipped);
+  EXPECT_TRUE(outcomes[0].seen.saves.empty()) << "a spoiled run saves nothing";
+}
+
+TEST_F(ControlTest, NonfiniteSkipGoesOnAndCounts) {
+  adjust_ = [](int rank, comm::ProcessGroup*, TrainArgs* args) { SpoilStep(6, rank, args); };
+  const auto outcomes = Run({kTwoReplicas, "training.nonfinite=skip"});
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
+    EXPECT_TRUE(rank.result.completed);
+  }
+  const auto& steps = outcomes[0].seen.steps;
+  ASSERT_EQ(steps.size(), 20U);
+  for (const StepRecord& step : steps) EXPECT_EQ(step.skipped, step.step == 6);
+  EXPECT_EQ(steps.back().skipped_steps, 1);
+  EXPECT_EQ(steps.back().consumed_samples, 160) << "the skipped step's samples are spent";
+  // The schedule did not move over the skipped step.
+  adjust_ = nullptr;
+  const auto clean = Run({kTwoReplicas, "checkpoint.directory=none"});
+  EXPECT_EQ(steps[6].learning_rate, clean[0].seen.steps[5].learning_rate);
+}
+
+TEST_F(ControlTest, AnOverflowOfTheModelItselfStopsTheRun) {
+  // A learning rate that throws the weights beyond single precision within a few steps.
+  const auto outcomes =
+      Run({"training.precision=fp32", "optimizer.lr=1000", "optimizer.min_lr=1000",
+           "optimizer.decay=constant", "optimizer.eps=1e-30", "model.init_std=10",
+           "optimizer.weight_decay=1000"});
+  EXPECT_EQ(CauseOf(outcomes[0].result.status), Cause::kNumeric) << outcomes[0].result.status;
+  EXPECT_EQ(ExitCodeOf(outcomes[0].result.status), 74);
+}
+
+TEST_F(ControlTest, AFaultOfOneRankStopsAllAtTheSameStep) {
+  WriteTokens(base::JoinPath(dir_.path(), "data/bad"), 200, /*bad_document=*/40);
+  const auto outcomes = Run({kTwoReplicas, "data.path=[bad]", "training.train_iters=200"});
+  const int64_t last = outcomes[0].result.last_step;
+  int at_fault = 0;
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_TRUE(rank.created);
+    EXPECT_FALSE(rank.result.status.ok());
+    EXPECT_EQ(rank.result.last_step, last);
+    const bool own = rank.result.message.find("999") != std::string::npos;
+    at_fault += own ? 1 : 0;
+    if (!own) {
+      EXPECT_EQ(ExitCodeOf(rank.result.status), 75) << rank.result.message;
+      EXPECT_NE(rank.result.message.find("reported a fault"), std::string::npos);
+    }
+  }
+  EXPECT_GE(at_fault, 1);
+}
+
+TEST_F(ControlTest, ABrokenGroupStopsWithinTheStep) {
+  adjust_ = [](int rank, comm::ProcessGroup* group, TrainArgs* args) {
+    if (rank != 1) return;
+    args->end_of_step = [group](int64_t step, kernels::EndOfStep*) {
+      if (step == 3) group->Abort("test");
+    };
+  };
+  for (const RankOutcome& rank : Run({kTwoReplicas})) {
+    EXPECT_FALSE(rank.result.status.ok());
+    EXPECT_EQ(CauseOf(rank.result.status), Cause::kNetwork);
+    EXPECT_EQ(ExitCodeOf(rank.result.status), 75);
+    EXPECT_EQ(rank.result.last_step, 2);
+  }
+}
+
+TEST_F(ControlTest, TooLittleMemoryIsSaidBeforeTheFirstStep) {
+  RunOptions options{.root = dir_.path()};
+  options.adjust = [](int rank, comm::ProcessGroup*, TrainArgs* args) {
+    if (rank == 1) args->memory_limit_bytes = 1000;
+  };
+  const auto outcomes = RunJob(TinyJob({kTwoReplicas}), options);
+  EXPECT_FALSE(outcomes[0].created);
+  EXPECT_FALSE(outcomes[1].created);
+  EXPECT_EQ(CauseOf(outcomes[1].result.status), Cause::kOutOfMemory);
+  EXPECT_EQ(CauseOf(outcomes[0].result.status), Cause::kNetwork) << "not this rank's fault";
+  EXPECT_NE(base::Message(outcomes[0].result.status).find("rank 1"), std::string::npos);
+}
+
+TEST_F(ControlTest, MissingDataNamesTheFile) {
+  const RankOutcome outcome = Run({"data.path=[nowhere]"})[0];
+  EXPECT_FALSE(outcome.created);
+  EXPECT_EQ(CauseOf(outcome.result.status), Cause::kUserError);
+  EXPECT_NE(base::Message(outcome.result.status).find("nowhere.idx"), std::string::npos)
+      << outcome.result.status;
+}
+
+TEST_F(ControlTest, WrongNumberOfRanksIsRefused) {
+  RunOptions options{.root = dir_.path()};
+  options.adjust = [](int, comm::ProcessGroup*, TrainArgs* args) { args->group = nullptr; };
+  const auto outcomes = RunJob(TinyJob({kTwoReplicas}), options);
+  EXPECT_EQ(outcomes[0].result.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(outcomes[0].created);
+}
+
+}  // namespace
+}  // namespace mt::train

@@ -1,0 +1,117 @@
+// The same job in different layouts: 1, 2 and 4 replicas, small and large microbatches, give the
+// same curve within the bounds that the engine promises, and the same layout twice the same bits.
+#include <cmath>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "tests/worker/train/train_rig.h"
+
+namespace mt::train {
+namespace {
+
+class LayoutTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(base::MakeDirs(base::JoinPath(dir_.path(), "data")).ok());
+    WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
+  }
+  // The run of rank 0, without checkpoints.
+  Observed Run(std::vector<std::string> overrides) {
+    overrides.emplace_back("checkpoint.directory=none");
+    std::vector<RankOutcome> outcomes = RunJob(TinyJob(overrides), {.root = dir_.path()});
+    for (const RankOutcome& outcome : outcomes) {
+      EXPECT_TRUE(outcome.result.status.ok()) << outcome.result.status;
+      EXPECT_TRUE(outcome.result.completed);
+      EXPECT_EQ(outcome.result.last_step, 20);
+    }
+    EXPECT_EQ(outcomes[0].seen.steps.size(), 20U);
+    return outcomes[0].seen;
+  }
+  TempDir dir_;
+};
+
+TEST_F(LayoutTest, ReplicasGiveTheSameCurveInDouble) {
+  const Observed one = Run({"parallel.data=1"});
+  // An untrained model knows nothing: the mean loss is near ln 257.
+  EXPECT_NEAR(one.steps.front().loss, std::log(257.0), 0.05);
+  EXPECT_LT(one.steps.back().loss, one.steps.front().loss - 0.2) << "it learns";
+  ExpectSameCurve(Run({"parallel.data=2"}).steps, one.steps, 1e-12, 1e-12);
+  ExpectSameCurve(Run({"parallel.data=4"}).steps, one.steps, 1e-12, 1e-12);
+}
+
+TEST_F(LayoutTest, ReplicasGiveTheSameCurveInSingle) {
+  const std::string fp32 = "training.precision=fp32";
+  const Observed one = Run({"parallel.data=1", fp32});
+  ExpectSameCurve(Run({"parallel.data=2", fp32}).steps, one.steps, 2e-6, 3e-5);
+  ExpectSameCurve(Run({"parallel.data=4", fp32}).steps, one.steps, 2e-6, 3e-5);
+}
+
+TEST_F(LayoutTest, SameLayoutTwiceIsBitEqual) {
+  for (const char* precision : {"training.precision=fp32", "training.precision=fp64"}) {
+    const Observed first = Run({"parallel.data=2", precision});
+    ExpectEqualCurve(Run({"parallel.data=2", precision}).steps, first.steps);
+  }
+}
+
+TEST_F(LayoutTest, GradientAccumulationGivesTheSameCurve) {
+  const Observed whole = Run({"training.micro_batch_size=8"});
+  for (const char* micro : {"1", "2", "4"}) {
+    ExpectSameCurve(Run({std::string("training.micro_batch_size=") + micro}).steps, whole.steps,
+                    1e-12, 1e-12);
+  }
+}
+
+TEST_F(LayoutTest, EvaluationCountsEachTokenOnceInEveryLayout) {
+  const std::vector<std::string> eval = {"training.eval.every_iters=8", "training.eval.iters=2"};
+  std::vector<Observed> runs;
+  for (const char* layout : {"1", "2", "4"}) {
+    std::vector<std::string> overrides = eval;
+    overrides.push_back(std::string("parallel.data=") + layout);
+    runs.push_back(Run(overrides));
+  }
+  for (const Observed& run : runs) {
+    ASSERT_EQ(run.evals.size(), 3U);  // after steps 8 and 16, and after the last one
+    for (size_t i = 0; i < 3; ++i) {
+      const EvalRecord& got = run.evals[i];
+      const EvalRecord& want = runs[0].evals[i];
+      EXPECT_EQ(got.step, i == 2 ? 20 : 8 * (static_cast<int64_t>(i) + 1));
+      EXPECT_EQ(got.final, i == 2);
+      EXPECT_EQ(got.tokens, want.tokens);
+      EXPECT_LE(std::abs(got.loss - want.loss), 1e-12 * want.loss);
+      EXPECT_EQ(got.split, "valid");
+    }
+    EXPECT_EQ(run.evals[0].tokens, 2 * 8 * 16);
+    // Documents 180 to 199 of the split 90,10,0; each token but the first is a label once.
+    int64_t tokens = -1;
+    for (int d = 180; d < 200; ++d) tokens += 20 + (d * 7) % 40;
+    EXPECT_EQ(run.evals[2].tokens, tokens);
+  }
+  EXPECT_NE(runs[0].evals[0].loss, runs[0].evals[1].loss);
+}
+
+TEST_F(LayoutTest, RecordsSayWhatTheStepWas) {
+  const Observed run = Run({"parallel.data=2", "optimizer.warmup=10"});
+  const StepRecord& last = run.steps.back();
+  EXPECT_EQ(run.steps.front().learning_rate, 0.0) << "warm-up starts at 0";
+  EXPECT_DOUBLE_EQ(run.steps[5].learning_rate, 0.5e-3);
+  EXPECT_EQ(last.tokens, 8 * 16);
+  EXPECT_EQ(last.consumed_samples, 160);
+  EXPECT_GT(last.step_seconds, 0);
+  EXPECT_NEAR(last.tokens_per_second, 128 / last.step_seconds, 1e-6 * last.tokens_per_second);
+  EXPECT_GT(last.model_flops, 0);
+  EXPECT_GT(last.host_memory_bytes, 0);
+  double phases = 0;
+  for (const double seconds : last.phase_seconds) phases += seconds;
+  EXPECT_LE(phases, last.step_seconds * 1.01);
+  EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kForward)], 0);
+  EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kBackward)], 0);
+  EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kDpComm)], 0);
+  EXPECT_GT(last.memory_bytes[static_cast<size_t>(memory::Kind::kActivations)], 0);
+  EXPECT_EQ(run.states, (std::vector<TrainState>{TrainState::kLoading, TrainState::kReady,
+                                                 TrainState::kTraining, TrainState::kExiting}));
+}
+
+}  // namespace
+}  // namespace mt::train

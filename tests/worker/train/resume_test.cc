@@ -1,0 +1,244 @@
+// A run that stops and goes on is the run that never stopped, to the bit; what may not change is
+// refused with both values; failed saves follow the policy.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "tests/worker/train/train_rig.h"
+#include "worker/checkpoint/format/directory.h"
+
+namespace mt::train {
+namespace {
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(base::MakeDirs(base::JoinPath(dir_.path(), "data")).ok());
+    WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
+  }
+  std::vector<RankOutcome> Run(const std::vector<std::string>& overrides,
+                               std::vector<std::pair<int64_t, Command>> script = {}) {
+    Script commands(std::move(script));
+    RunOptions options{.root = dir_.path(), .commands = &commands};
+    options.adjust = adjust_;
+    return RunJob(TinyJob(overrides), options);
+  }
+  std::vector<checkpoint::CheckpointId> OnDisk(const std::string& directory) {
+    return checkpoint::ListCheckpoints(dir_.path() + "/checkpoints/" + directory).value();
+  }
+
+  TempDir dir_;
+  std::function<void(int, comm::ProcessGroup*, TrainArgs*)> adjust_;
+};
+
+constexpr char kHundred[] = "training.train_iters=100";
+constexpr char kTwoReplicas[] = "parallel.data=2";
+constexpr char kSingle[] = "training.precision=fp32";
+
+TEST_F(ResumeTest, HundredStepsStraightAndFiftyPlusFiftyAreBitEqual) {
+  const auto straight = Run({kHundred, kTwoReplicas, kSingle, "checkpoint.directory=none"})[0].seen;
+  ASSERT_EQ(straight.steps.size(), 100U);
+
+  // The word of step 49 acts before step 51.
+  const std::vector<std::string> job = {kHundred, kTwoReplicas, kSingle};
+  const auto first = Run(job, {{49, {CommandKind::kStopWithSave, "stop"}}});
+  for (const RankOutcome& rank : first) {
+    EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
+    EXPECT_EQ(rank.result.last_step, 50);
+    EXPECT_FALSE(rank.result.completed);
+  }
+  ASSERT_EQ(first[0].seen.saves.size(), 1U);
+  EXPECT_EQ(first[0].seen.saves[0].step, 50);
+  EXPECT_EQ(first[0].seen.saves[0].consumed_samples, 400);
+  EXPECT_GT(first[0].seen.saves[0].bytes, 0);
+  EXPECT_EQ(first[0].seen.infos[0].resumed_from_step, 0);
+  EXPECT_EQ(first[0].seen.infos[0].epoch, 1);
+
+  // Nothing of the first run is left but its files.
+  const auto second = Run(job);
+  ASSERT_TRUE(second[0].result.status.ok()) << second[0].result.status;
+  EXPECT_TRUE(second[0].result.completed);
+  EXPECT_EQ(second[0].seen.infos[0].resumed_from_step, 50);
+  EXPECT_EQ(second[0].seen.infos[0].epoch, 2);
+  std::vector<StepRecord> joined = first[0].seen.steps;
+  joined.insert(joined.end(), second[0].seen.steps.begin(), second[0].seen.steps.end());
+  ExpectEqualCurve(joined, straight.steps);
+}
+
+TEST_F(ResumeTest, AnotherNumberOfReplicasGoesOnWithinRounding) {
+  const auto straight = Run({"checkpoint.directory=none"})[0].seen;
+  Run({kTwoReplicas}, {{9, {CommandKind::kStopWithSave, ""}}});
+  const auto rest = Run({"parallel.data=4"})[0].seen;
+  ASSERT_EQ(rest.steps.size(), 10U);
+  ExpectSameCurve(rest.steps, {straight.steps.begin() + 10, straight.steps.end()}, 1e-12, 1e-12);
+}
+
+TEST_F(ResumeTest, WhatMayNotChangeIsRefusedWithBothValues) {
+  Run({}, {{4, {CommandKind::kStopWithSave, ""}}});
+  const std::pair<const char*, std::vector<const char*>> cases[] = {
+      {"training.train_iters=30", {"train_iters", "20", "30"}},
+      {"training.seed=77", {"seed", "1234", "77"}},
+      {"model.layers=3", {"layers", "2", "3"}},
+      {"training.global_batch_size=4", {"global_batch_size", "8", "4"}},
+      {"training.precision=fp32", {"precision", "fp64", "fp32"}},
+      {"data.seed=5", {"seed", "5"}}};
+  for (const auto& [override, parts] : cases) {
+    const RankOutcome refused = Run({override})[0];
+    EXPECT_FALSE(refused.created) << override;
+    EXPECT_EQ(refused.result.status.code(), absl::StatusCode::kFailedPrecondition) << override;
+    EXPECT_EQ(CauseOf(refused.result.status), Cause::kUserError);
+    EXPECT_EQ(ExitCodeOf(refused.result.status), 64);
+    const std::string message = base::Message(refused.result.status);
+    for (const char* part : parts) {
+      EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+    }
+  }
+  // A changed data set under the same name.
+  WriteTokens(dir_.path() + "/data/text", 210);
+  const RankOutcome changed = Run({})[0];
+  EXPECT_EQ(changed.result.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(changed.created);
+}
+
+TEST_F(ResumeTest, NeverColdOverItsOwnCheckpointsUnlessFresh) {
+  Run({"checkpoint.every_iters=5"}, {{9, {CommandKind::kStopWithoutSave, ""}}});
+  EXPECT_EQ(OnDisk("tiny"), (std::vector<checkpoint::CheckpointId>{{5, 1}, {10, 1}}));
+  const Observed again = Run({})[0].seen;
+  EXPECT_EQ(again.infos[0].resumed_from_step, 10);
+  EXPECT_EQ(again.steps.front().step, 11);
+  const Observed older = Run({"checkpoint.load=5"})[0].seen;
+  EXPECT_EQ(older.infos[0].resumed_from_step, 5);
+  const Observed elsewhere = Run({"checkpoint.load=tiny", "checkpoint.directory=branch"})[0].seen;
+  EXPECT_EQ(elsewhere.infos[0].resumed_from_step, 10);
+  const Observed fresh = Run({"checkpoint.fresh=true", "checkpoint.every_iters=5"})[0].seen;
+  EXPECT_EQ(fresh.infos[0].resumed_from_step, 0);
+  EXPECT_EQ(fresh.steps.front().step, 1);
+  EXPECT_EQ(fresh.infos[0].epoch, 2) << "above every epoch in the directory";
+  const RankOutcome missing = Run({"checkpoint.load=7"})[0];
+  EXPECT_EQ(missing.result.status.code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ResumeTest, AnOlderEpochOfTheAgentIsRefused) {
+  Run({}, {{3, {CommandKind::kStopWithSave, ""}}});
+  adjust_ = [](int, comm::ProcessGroup*, TrainArgs* args) { args->epoch = 1; };
+  const RankOutcome stale = Run({})[0];
+  EXPECT_EQ(stale.result.status.code(), absl::StatusCode::kFailedPrecondition);
+  adjust_ = [](int, comm::ProcessGroup*, TrainArgs* args) { args->epoch = 7; };
+  const RankOutcome next = Run({"checkpoint.at_end=true"})[0];
+  EXPECT_EQ(next.seen.infos[0].epoch, 7);
+  EXPECT_EQ(next.seen.saves.back().epoch, 7);
+  EXPECT_EQ(next.seen.saves.back().step, 20);
+}
+
+TEST_F(ResumeTest, KeepsTheNewestCheckpoints) {
+  const Observed run =
+      Run({kTwoReplicas, "checkpoint.every_iters=4", "checkpoint.keep_last=2"})[0].seen;
+  std::vector<int64_t> saved;
+  for (const CheckpointRecord& save : run.saves) saved.push_back(save.step);
+  EXPECT_EQ(saved, (std::vector<int64_t>{4, 8, 12, 16, 20}));
+  EXPECT_EQ(OnDisk("tiny"), (std::vector<checkpoint::CheckpointId>{{16, 1}, {20, 1}}));
+}
+
+TEST_F(ResumeTest, ACompletedRunHasNothingLeftToTrain) {
+  Run({"checkpoint.at_end=true"});
+  const RankOutcome again = Run({"checkpoint.at_end=true"})[0];
+  EXPECT_TRUE(again.result.status.ok()) << again.result.status;
+  EXPECT_TRUE(again.result.completed);
+  EXPECT_EQ(again.result.last_step, 20);
+  EXPECT_TRUE(again.seen.steps.empty());
+  EXPECT_TRUE(again.seen.saves.empty());
+}
+
+TEST_F(ResumeTest, SavesByTheClock) {
+  base::ManualClock clock;
+  // Rank 0's clock moves 4 s with every step; a save is asked for after 10 s.
+  class Ticking final : public CommandSource {
+   public:
+    explicit Ticking(base::ManualClock* clock) : clock_(clock) {}
+    std::optional<Command> Poll() override {
+      clock_->Advance(std::chrono::seconds(4));
+      return std::nullopt;
+    }
+
+   private:
+    base::ManualClock* clock_;
+  } ticking(&clock);
+  const auto outcomes = RunJob(TinyJob({kTwoReplicas, "checkpoint.every=10s"}),
+                               {.root = dir_.path(), .commands = &ticking, .clock = &clock});
+  std::vector<int64_t> saved;
+  for (const CheckpointRecord& save : outcomes[0].seen.saves) saved.push_back(save.step);
+  // 12 s have passed when step 3 is built; its word acts before step 5. From there 12 s more are
+  // over with step 7, and so on.
+  EXPECT_EQ(saved, (std::vector<int64_t>{4, 8, 12, 16}));
+}
+
+// A disk that is full from the nth save on.
+std::function<void(int, comm::ProcessGroup*, TrainArgs*)> FullDiskAfter(int saves, int on_rank) {
+  return [=](int rank, comm::ProcessGroup*, TrainArgs* args) {
+    if (rank != on_rank) return;
+    auto count = std::make_shared<int>(0);
+    args->checkpoint_failpoint = [=](std::string_view point) -> Status {
+      if (point != "shard" || ++*count <= saves) return OkStatus();
+      return base::ErrnoError(ENOSPC, "write shard");
+    };
+  };
+}
+
+TEST_F(ResumeTest, FailedPeriodicSaveIsToldAndTrainingGoesOn) {
+  adjust_ = FullDiskAfter(1, 1);
+  const auto outcomes = Run({kTwoReplicas, "checkpoint.every_iters=5"});
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
+    EXPECT_EQ(rank.result.last_step, 20);
+    EXPECT_TRUE(rank.result.final_save_failed) << "step 20's was the last one";
+  }
+  ASSERT_EQ(outcomes[0].seen.failed_saves.size(), 3U);
+  EXPECT_EQ(outcomes[0].seen.failed_saves[0].first, 10);
+  EXPECT_EQ(outcomes[0].seen.failed_saves[0].second.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(OnDisk("tiny"), (std::vector<checkpoint::CheckpointId>{{5, 1}}));
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path() + "/checkpoints/tiny")) {
+    EXPECT_FALSE(entry.path().filename().string().ends_with(".tmp")) << entry.path();
+  }
+}
+
+TEST_F(ResumeTest, FailedSaveUnderStrictFailsTheJob) {
+  adjust_ = FullDiskAfter(0, 1);
+  for (const RankOutcome& rank :
+       Run({kTwoReplicas, "checkpoint.every_iters=5", "checkpoint.strict=true"})) {
+    EXPECT_EQ(CauseOf(rank.result.status), Cause::kStorage);
+    EXPECT_EQ(rank.result.last_step, 5);
+    EXPECT_FALSE(rank.result.completed);
+  }
+  for (const RankOutcome& rank :
+       Run({kTwoReplicas, "checkpoint.at_end=true", "checkpoint.strict=true"})) {
+    EXPECT_EQ(CauseOf(rank.result.status), Cause::kStorage);
+    EXPECT_TRUE(rank.result.final_save_failed);
+    EXPECT_EQ(rank.result.last_step, 20);
+  }
+}
+
+TEST_F(ResumeTest, FailedLastSaveIsAResultNotAFailure) {
+  adjust_ = FullDiskAfter(0, 0);
+  for (const RankOutcome& rank : Run({kTwoReplicas, "checkpoint.at_end=true"})) {
+    EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
+    EXPECT_TRUE(rank.result.completed);
+    EXPECT_TRUE(rank.result.final_save_failed);
+    EXPECT_NE(rank.result.message.find("could not be saved"), std::string::npos);
+  }
+}
+
+TEST_F(ResumeTest, DamagedCheckpointIsNotLoaded) {
+  Run({}, {{4, {CommandKind::kStopWithSave, ""}}});
+  const std::string file =
+      dir_.path() + "/checkpoints/tiny/step-00000005-e0001/rank-00000.safetensors";
+  std::string bytes = base::ReadFile(file).value();
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  ASSERT_TRUE(base::WriteFileAtomic(file, bytes).ok());
+  const RankOutcome damaged = Run({})[0];
+  EXPECT_EQ(damaged.result.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ExitCodeOf(damaged.result.status), 73);
+}
+
+}  // namespace
+}  // namespace mt::train

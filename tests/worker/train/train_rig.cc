@@ -1,0 +1,146 @@
+#include "tests/worker/train/train_rig.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "common/spec/derived.h"
+#include "common/spec/parse.h"
+#include "common/spec/validate.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "worker/comm/threads/hub.h"
+#include "worker/data/indexed_dataset_writer.h"
+
+namespace mt::train {
+
+using megatrain::v1::JobSpec;
+
+TempDir::TempDir() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "mt-train-XXXXXX").string();
+  CHECK(::mkdtemp(pattern.data()) != nullptr);
+  path_ = pattern;
+}
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+void WriteTokens(const std::string& prefix, int documents, int bad_document) {
+  auto writer = data::IndexedDatasetWriter::Create(prefix, data::TokenType::kU16).value();
+  uint32_t state = 1;
+  for (int d = 0; d < documents; ++d) {
+    std::vector<int32_t> tokens;
+    const int length = 20 + (d * 7) % 40;
+    for (int i = 0; i < length; ++i) {
+      state = state * 1664525U + 1013904223U;
+      tokens.push_back(static_cast<int32_t>(97 + (i * (1 + d % 3) + (state >> 28) / 8) % 26));
+    }
+    tokens.back() = d == bad_document ? 999 : 256;
+    ASSERT_TRUE(writer->AddSequence(tokens).ok());
+    writer->EndDocument();
+  }
+  ASSERT_TRUE(writer->Finish().ok());
+}
+
+JobSpec TinyJob(const std::vector<std::string>& overrides) {
+  constexpr const char* kText = R"(
+name: tiny
+model: {layers: 2, hidden_size: 16, heads: 2, seq_length: 16, hidden_dropout: 0.1,
+        attention_dropout: 0.1}
+data: {path: [text], split: "90,10,0", tokenizer: {type: byte}}
+parallel: {data: 1}
+training: {micro_batch_size: 2, global_batch_size: 8, train_iters: 20, precision: fp64}
+optimizer: {lr: 1e-3, min_lr: 1e-4, weight_decay: 0.1, clip_grad: 1.0}
+checkpoint: {at_end: false}
+placement: {device: cpu, threads_per_rank: 1}
+)";
+  JobSpec job;
+  spec::Faults faults = spec::LoadJob(kText, overrides, {}, &job);
+  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  faults = spec::ResolveForSlots({}, &job);
+  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  return job;
+}
+
+std::optional<Command> Script::Poll() {
+  ++polls_;
+  for (const auto& [poll, command] : commands_) {
+    if (poll == polls_) return command;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hub, int rank,
+             RankOutcome* out) {
+  const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  std::vector<int> members;
+  for (int r = 0; r < spec::WorldSize(job); ++r) members.push_back(r);
+  const auto group = hub->Create({.name = "world", .members = members, .my_index = rank}).value();
+  TrainArgs args{.job = &job,
+                 .job_uid = "uid",
+                 .data_root = base::JoinPath(options.root, "data"),
+                 .checkpoint_root = base::JoinPath(options.root, "checkpoints"),
+                 .cache_root = base::JoinPath(options.root, "cache"),
+                 .group = group.get(),
+                 .backend = backend.get(),
+                 .observer = &out->seen,
+                 .commands = rank == 0 ? options.commands : nullptr,
+                 .clock = options.clock,
+                 .memory_limit_bytes = options.memory_limit_bytes};
+  if (options.adjust) options.adjust(rank, group.get(), &args);
+  auto trainer = Trainer::Create(args);
+  out->created = trainer.ok();
+  if (!trainer.ok()) {
+    out->result.status = trainer.status();
+    return;
+  }
+  out->result = (*trainer)->Run();
+}
+
+}  // namespace
+
+std::vector<RankOutcome> RunJob(const JobSpec& job, const RunOptions& options) {
+  const auto size = static_cast<size_t>(spec::WorldSize(job));
+  std::vector<RankOutcome> outcomes(size);
+  comm::ThreadsHub hub(comm::CommConfig{.op_timeout = std::chrono::seconds(60)});
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < size; ++r) {
+    threads.emplace_back(
+        [&, r] { RunRank(job, options, &hub, static_cast<int>(r), &outcomes[r]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+void ExpectSameCurve(const std::vector<StepRecord>& got, const std::vector<StepRecord>& want,
+                     double loss_tolerance, double norm_tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].step, want[i].step);
+    EXPECT_EQ(got[i].tokens, want[i].tokens);
+    EXPECT_LE(std::abs(got[i].loss - want[i].loss), loss_tolerance * want[i].loss)
+        << "step " << want[i].step;
+    EXPECT_LE(std::abs(got[i].grad_norm - want[i].grad_norm), norm_tolerance * want[i].grad_norm)
+        << "step " << want[i].step;
+  }
+}
+
+void ExpectEqualCurve(const std::vector<StepRecord>& got, const std::vector<StepRecord>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].step, want[i].step);
+    EXPECT_EQ(got[i].loss, want[i].loss) << "step " << want[i].step;
+    EXPECT_EQ(got[i].grad_norm, want[i].grad_norm) << "step " << want[i].step;
+    EXPECT_EQ(got[i].learning_rate, want[i].learning_rate) << "step " << want[i].step;
+    EXPECT_EQ(got[i].consumed_samples, want[i].consumed_samples) << "step " << want[i].step;
+  }
+}
+
+}  // namespace mt::train

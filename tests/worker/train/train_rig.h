@@ -1,0 +1,96 @@
+// Whole training runs in one process: ranks are threads, each with its own backend and trainer, on
+// a tiny GPT over token files written into a temporary folder.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatrain/v1/job.pb.h"
+#include "worker/train/failure.h"
+#include "worker/train/trainer.h"
+
+namespace mt::train {
+
+// Removed with all it holds when destroyed.
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Writes `documents` documents of 20 to 59 byte tokens with some structure, so that a model learns.
+// `bad_document` (if not negative) ends in a token beyond the vocabulary.
+void WriteTokens(const std::string& prefix, int documents, int bad_document = -1);
+
+// 2 layers x 16, sequence 16, G = 8, fp64, 20 steps, Adam at 1e-3, dropout, clipping; `overrides`
+// are "training.seed=7" and the like. Completed and resolved.
+megatrain::v1::JobSpec TinyJob(const std::vector<std::string>& overrides);
+
+// Everything one rank's observer was told.
+struct Observed final : public TrainObserver {
+  std::vector<TrainState> states;
+  std::vector<RunInfo> infos;
+  std::vector<StepRecord> steps;
+  std::vector<EvalRecord> evals;
+  std::vector<CheckpointRecord> saves;
+  std::vector<std::pair<int64_t, Status>> failed_saves;
+  std::vector<std::string> commands_done;
+  int64_t progress_calls = 0;
+
+  void OnState(TrainState state) override { states.push_back(state); }
+  void OnProgress(int64_t) override { ++progress_calls; }
+  void OnRunInfo(const RunInfo& info) override { infos.push_back(info); }
+  void OnStep(const StepRecord& record) override { steps.push_back(record); }
+  void OnEval(const EvalRecord& record) override { evals.push_back(record); }
+  void OnCheckpointSaved(const CheckpointRecord& record) override { saves.push_back(record); }
+  void OnCheckpointFailed(int64_t step, const Status& why) override {
+    failed_saves.emplace_back(step, why);
+  }
+  void OnCommandDone(const std::string& id) override { commands_done.push_back(id); }
+};
+
+// Commands that the poll of a given step returns: polls count from 1 in each run.
+class Script final : public CommandSource {
+ public:
+  explicit Script(std::vector<std::pair<int64_t, Command>> commands)
+      : commands_(std::move(commands)) {}
+  std::optional<Command> Poll() override;
+
+ private:
+  std::vector<std::pair<int64_t, Command>> commands_;
+  int64_t polls_ = 0;
+};
+
+struct RankOutcome {
+  TrainResult result;  // of Create where that failed
+  bool created = false;
+  Observed seen;
+};
+
+struct RunOptions {
+  std::string root;  // data, checkpoints and cache lie below it
+  CommandSource* commands = nullptr;
+  const base::Clock* clock = base::Clock::Real();
+  int64_t memory_limit_bytes = 0;
+  // Changes one rank's arguments before its trainer is made.
+  std::function<void(int rank, comm::ProcessGroup* group, TrainArgs* args)> adjust;
+};
+
+// Runs the job on its number of replicas; outcomes by rank.
+std::vector<RankOutcome> RunJob(const megatrain::v1::JobSpec& job, const RunOptions& options);
+
+// |a - b| <= relative * |b| for losses and grad norms of all steps.
+void ExpectSameCurve(const std::vector<StepRecord>& got, const std::vector<StepRecord>& want,
+                     double loss_tolerance, double norm_tolerance);
+// To the last bit.
+void ExpectEqualCurve(const std::vector<StepRecord>& got, const std::vector<StepRecord>& want);
+
+}  // namespace mt::train
