@@ -1,6 +1,8 @@
 // One stage of all layers, its memory and its microbatches.
 #include "worker/model/gpt_model.h"
 
+#include <optional>
+
 #include "common/base/check.h"
 
 namespace mt::model {
@@ -50,11 +52,11 @@ void GptModel::Bind(const memory::Memory& memory, const params::ParamStore& stor
   stage_.TakeKept(&kept);
   memory::StackArena scratch(memory.Data(scratch_block_), scratch_block_.bytes);
   stage_.TakeScratch(MakePass(), &scratch);
-  countdown_.emplace(&store.layout());
+  countdown_ = std::make_unique<params::BucketCountdown>(&store.layout());
 }
 
 void GptModel::ForwardBackward(const data::Microbatch& batch, const MicrobatchArgs& args) {
-  CHECK(countdown_.has_value()) << "Bind first";
+  CHECK(countdown_ != nullptr) << "Bind first";
   CHECK(args.scalars != nullptr);
   batch_.Load(batch, backend_->device(), *stream_);
   Pass pass = MakePass();
@@ -74,7 +76,7 @@ void GptModel::ForwardBackward(const data::Microbatch& batch, const MicrobatchAr
 }
 
 void GptModel::Evaluate(const data::Microbatch& batch, const kernels::Tensor& sums) {
-  CHECK(countdown_.has_value()) << "Bind first";
+  CHECK(countdown_ != nullptr) << "Bind first";
   batch_.Load(batch, backend_->device(), *stream_);
   Pass pass = MakePass();
   pass.training = false;

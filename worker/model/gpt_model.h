@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include "kernels/ops/backend.h"
 #include "worker/data/microbatch.h"
@@ -75,7 +74,7 @@ class GptModel {
   Stage stage_;
   BatchBuffer batch_;
   GptHooks hooks_;
-  std::optional<params::BucketCountdown> countdown_;
+  std::unique_ptr<params::BucketCountdown> countdown_;  // since Bind
   std::function<void(params::ParamId)> gradient_done_;
   memory::Block kept_block_, scratch_block_;
 };

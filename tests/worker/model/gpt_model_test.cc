@@ -32,7 +32,7 @@ TEST(GptModel, FirstLossIsLnOfTheUnpaddedVocabulary) {
   // Initial logits are noise of standard deviation 0.02 sqrt(hidden) around 0.
   EXPECT_NEAR(sums.loss / sums.weight, std::log(97.0), 0.03);
 
-  const auto table = *rig.registry().Find("embedding.word.weight");
+  const auto table = rig.IdOf("embedding.word.weight");
   rig.SetWeight(table, std::vector<double>(rig.Weight(table).size(), 0.0));
   rig.Evaluate(batch);
   sums = rig.TakeSums();
@@ -45,7 +45,7 @@ TEST(GptModel, PaddedRowsHaveNoGradient) {
     config.dtype = dtype;
     ModelRig rig(config);
     rig.Run(RandomBatch(config, 2, 0));
-    const std::vector<double> gradient = rig.Grad(*rig.registry().Find("embedding.word.weight"));
+    const std::vector<double> gradient = rig.Grad(rig.IdOf("embedding.word.weight"));
     const auto real = static_cast<size_t>(config.vocab * config.hidden);
     ASSERT_EQ(gradient.size(), static_cast<size_t>(config.padded_vocab * config.hidden));
     for (size_t i = 0; i < real; ++i) ASSERT_NE(gradient[i], 0.0) << i;
@@ -206,18 +206,16 @@ TEST(GptModel, KeepsWhatTheDesignLists) {
       e * tokens * (4 * config.hidden + 4 * q + 2 * config.ffn) + w * tokens * (config.heads + 4);
   const int64_t want = config.layers * layer + e * tokens * config.hidden;
   const int64_t got = rig.memory().Report()[static_cast<size_t>(memory::Kind::kActivations)];
-  constexpr int64_t kTensorsPerLayer = 13;
+  constexpr int64_t tensors_per_layer = 13;
   EXPECT_GE(got, want);
-  EXPECT_LE(got, want + (config.layers * kTensorsPerLayer + 1) * memory::kAlignBytes);
+  EXPECT_LE(got, want + (config.layers * tensors_per_layer + 1) * memory::kAlignBytes);
 }
 
 TEST(GptModel, DeclaresInitialValuesAsMegatron) {
   GptConfig config = SmallConfig();
   config.init_std = 0.5;
   const ModelRig rig(config);
-  const auto std_of = [&](const char* name) {
-    return rig.registry()[*rig.registry().Find(name)].std;
-  };
+  const auto std_of = [&](const char* name) { return rig.registry()[rig.IdOf(name)].std; };
   EXPECT_EQ(std_of("embedding.word.weight"), 0.5);
   EXPECT_EQ(std_of("embedding.position.weight"), 0.5);
   EXPECT_EQ(std_of("layers.1.attention.k.weight"), 0.5);
@@ -228,7 +226,7 @@ TEST(GptModel, DeclaresInitialValuesAsMegatron) {
     const params::ParamSpec& spec = rig.registry()[id];
     EXPECT_EQ(spec.decay, params::DecaysByMegatronRule(spec.name, spec.shape)) << spec.name;
   }
-  for (const double x : rig.Weight(*rig.registry().Find("layers.0.norm1.weight"))) {
+  for (const double x : rig.Weight(rig.IdOf("layers.0.norm1.weight"))) {
     EXPECT_EQ(x, 1.0);
   }
 }

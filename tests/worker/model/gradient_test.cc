@@ -43,9 +43,11 @@ double LossAt(ModelRig* rig, const data::Microbatch& batch, params::ParamId id,
 // Five-point derivative: error O(step^4).
 double Derivative(ModelRig* rig, const data::Microbatch& batch, params::ParamId id,
                   const std::vector<double>& direction) {
-  constexpr double kStep = 1e-3;
-  const auto loss = [&](double steps) { return LossAt(rig, batch, id, direction, steps * kStep); };
-  return (8 * (loss(1) - loss(-1)) - (loss(2) - loss(-2))) / (12 * kStep);
+  constexpr double step_size = 1e-3;
+  const auto loss = [&](double steps) {
+    return LossAt(rig, batch, id, direction, steps * step_size);
+  };
+  return (8 * (loss(1) - loss(-1)) - (loss(2) - loss(-2))) / (12 * step_size);
 }
 
 TEST(Gradient, EveryParameterAgreesWithFiniteDifferences) {

@@ -145,8 +145,15 @@ std::vector<uint8_t> ModelRig::GradBytes() const {
 
 std::vector<params::ParamId> ModelRig::Ids() const {
   std::vector<params::ParamId> ids;
+  ids.reserve(static_cast<size_t>(registry_.size()));
   for (int32_t i = 0; i < registry_.size(); ++i) ids.push_back(params::ParamId{i});
   return ids;
+}
+
+params::ParamId ModelRig::IdOf(const std::string& name) const {
+  const params::ParamId id = registry_.Find(name).value_or(params::ParamId::kNone);
+  CHECK(id != params::ParamId::kNone) << name;
+  return id;
 }
 
 double Norm(const std::vector<double>& values) { return std::sqrt(Dot(values, values)); }

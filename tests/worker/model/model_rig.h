@@ -64,6 +64,8 @@ class ModelRig {
   // The flat gradient buffer, for comparison by bits.
   std::vector<uint8_t> GradBytes() const;
   std::vector<params::ParamId> Ids() const;
+  // CHECKs that there is one.
+  params::ParamId IdOf(const std::string& name) const;
   const std::string& NameOf(params::ParamId id) const { return registry_[id].name; }
 
  private:

@@ -68,8 +68,8 @@ class StageRig {
   void CopyWeights(const ModelRig& from) {
     for (int32_t i = 0; i < registry_.size(); ++i) {
       const kernels::Tensor to = store_->Weight(params::ParamId{i});
-      const auto id = from.registry().Find(registry_[params::ParamId{i}].name);
-      std::memcpy(to.data, from.store().Weight(*id).data, static_cast<size_t>(to.Bytes()));
+      const params::ParamId id = from.IdOf(registry_[params::ParamId{i}].name);
+      std::memcpy(to.data, from.store().Weight(id).data, static_cast<size_t>(to.Bytes()));
     }
   }
   std::vector<double> Grad(params::ParamId id) const {
@@ -108,7 +108,7 @@ TEST(Stage, ThreeStagesWithTwoSlotsGiveTheGradientsOfOne) {
   whole.Run(batches[0], kernels::GradMode::kOverwrite, /*last=*/false);
   whole.Run(batches[1], kernels::GradMode::kAdd);
 
-  constexpr size_t kSlots = 2;
+  constexpr size_t slots = 2;
   std::vector<std::unique_ptr<StageRig>> stages;
   for (const auto& [first, count] :
        std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 2}, {3, 1}}) {
@@ -117,7 +117,7 @@ TEST(Stage, ThreeStagesWithTwoSlotsGiveTheGradientsOfOne) {
                                                             .num_layers = count,
                                                             .embedding = first == 0,
                                                             .head = first == 3,
-                                                            .slots = kSlots},
+                                                            .slots = slots},
                                                 &whole.backend()));
     stages.back()->CopyWeights(whole);
   }
@@ -128,7 +128,7 @@ TEST(Stage, ThreeStagesWithTwoSlotsGiveTheGradientsOfOne) {
                          .sums = {sums, kernels::DType::kF64, {2}}};
   // All forwards before all backwards: both slots are alive at once.
   for (const bool forward : {true, false}) {
-    for (size_t slot = 0; slot < kSlots; ++slot) {
+    for (size_t slot = 0; slot < slots; ++slot) {
       for (size_t step = 0; step < stages.size(); ++step) {
         const size_t at = forward ? step : stages.size() - 1 - step;
         StageRig& rig = *stages[at];
