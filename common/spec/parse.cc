@@ -31,9 +31,9 @@ class Reader {
  public:
   explicit Reader(FaultList* faults) : faults_(faults) {}
 
-  void ReadSection(const Node& node, const std::string& path, pb::Message* message) {
-    if (node.kind == Node::Kind::kNull) return;
-    if (node.kind != Node::Kind::kMap) {
+  void ReadSection(const TreeNode& node, const std::string& path, pb::Message* message) {
+    if (node.kind == TreeNode::Kind::kNull) return;
+    if (node.kind != TreeNode::Kind::kMap) {
       faults_->Add(path, path.empty() ? "expected a job: fields with values"
                                       : "expected a section: fields with values");
       return;
@@ -41,7 +41,7 @@ class Reader {
     const pb::Descriptor& type = *message->GetDescriptor();
     for (size_t i = 0; i < node.keys.size(); ++i) {
       const std::string& key = node.keys[i];
-      const Node& value = node.items[i];
+      const TreeNode& value = node.items[i];
       const Field* field = type.FindFieldByName(key);
       const std::string field_path = Under(path, Shown(key));
       if (field == nullptr) {
@@ -53,9 +53,9 @@ class Reader {
   }
 
  private:
-  void ReadField(const Node& node, const std::string& path, const Field& field,
+  void ReadField(const TreeNode& node, const std::string& path, const Field& field,
                  pb::Message* message) {
-    if (node.kind == Node::Kind::kNull) {
+    if (node.kind == TreeNode::Kind::kNull) {
       // One tokenizer is called null, which YAML reads as no value.
       const bool is_value =
           field.enum_type() != nullptr && FindEnumValue(*field.enum_type(), "null");
@@ -66,7 +66,7 @@ class Reader {
       ReadMap(node, path, field, message);
     } else if (IsSection(field)) {
       if (RuleOf(field).since() == v1::FEATURE_LATER) return RefuseSection(node, path);
-      if (node.kind == Node::Kind::kMap && node.keys.empty()) return;
+      if (node.kind == TreeNode::Kind::kMap && node.keys.empty()) return;
       ReadSection(node, path, message->GetReflection()->MutableMessage(message, &field));
     } else if (IsSourceList(field)) {
       ReadSources(node, path, field, message);
@@ -79,13 +79,13 @@ class Reader {
     }
   }
 
-  void ReadScalar(const Node& node, const std::string& path, const Field& field,
+  void ReadScalar(const TreeNode& node, const std::string& path, const Field& field,
                   pb::Message* message) {
     const v1::FieldRule& rule = RuleOf(field);
-    if (node.kind == Node::Kind::kList && rule.list()) {
+    if (node.kind == TreeNode::Kind::kList && rule.list()) {
       return Complain(path, SetFromText(field, Join(Items(node, path), ","), message));
     }
-    if (node.kind != Node::Kind::kScalar) {
+    if (node.kind != TreeNode::Kind::kScalar) {
       return faults_->Add(path, "expected one value, not a list or section");
     }
     if (!node.quoted && MeansUnset(node.scalar, field)) return;
@@ -99,9 +99,9 @@ class Reader {
     return field.enum_type() == nullptr || FindEnumValue(*field.enum_type(), text) == nullptr;
   }
 
-  void ReadMap(const Node& node, const std::string& path, const Field& field,
+  void ReadMap(const TreeNode& node, const std::string& path, const Field& field,
                pb::Message* message) {
-    if (node.kind != Node::Kind::kMap)
+    if (node.kind != TreeNode::Kind::kMap)
       return faults_->Add(path, "expected a map of words to words");
     if (node.keys.size() > kMaxLabels) {
       return faults_->Add(path, fmt::format("more than {} entries", kMaxLabels));
@@ -110,9 +110,9 @@ class Reader {
     const Field& value_field = *field.message_type()->map_value();
     for (size_t i = 0; i < node.keys.size(); ++i) {
       const std::string& key = node.keys[i];
-      const Node& value = node.items[i];
+      const TreeNode& value = node.items[i];
       const std::string entry_path = Under(path, Shown(key));
-      if (value.kind != Node::Kind::kScalar) {
+      if (value.kind != TreeNode::Kind::kScalar) {
         faults_->Add(entry_path, "expected a word");
         continue;
       }
@@ -124,7 +124,7 @@ class Reader {
 
   // Prefixes, or weight, prefix, ...: pairs where the count is even and every odd place holds a
   // number.
-  void ReadSources(const Node& node, const std::string& path, const Field& field,
+  void ReadSources(const TreeNode& node, const std::string& path, const Field& field,
                    pb::Message* message) {
     const std::vector<std::string> items = Items(node, path);
     bool pairs = !items.empty() && items.size() % 2 == 0;
@@ -138,13 +138,13 @@ class Reader {
   }
 
   // A list of scalars, or one comma-separated string.
-  std::vector<std::string> Items(const Node& node, const std::string& path) {
+  std::vector<std::string> Items(const TreeNode& node, const std::string& path) {
     std::vector<std::string> out;
-    if (node.kind == Node::Kind::kScalar) {
+    if (node.kind == TreeNode::Kind::kScalar) {
       for (const std::string_view part : SplitList(node.scalar)) out.emplace_back(part);
-    } else if (node.kind == Node::Kind::kList) {
-      for (const Node& item : node.items) {
-        if (item.kind == Node::Kind::kScalar) {
+    } else if (node.kind == TreeNode::Kind::kList) {
+      for (const TreeNode& item : node.items) {
+        if (item.kind == TreeNode::Kind::kScalar) {
           out.push_back(item.scalar);
         } else {
           faults_->Add(path, "expected a list of single values");
@@ -157,8 +157,8 @@ class Reader {
     return out;
   }
 
-  void RefuseSection(const Node& node, const std::string& path) {
-    if (node.kind != Node::Kind::kMap) return faults_->Add(path, "not supported yet");
+  void RefuseSection(const TreeNode& node, const std::string& path) {
+    if (node.kind != TreeNode::Kind::kMap) return faults_->Add(path, "not supported yet");
     for (const std::string& key : node.keys)
       faults_->Add(Under(path, Shown(key)), "not supported yet");
   }
@@ -199,7 +199,7 @@ Faults ParseJob(std::string_view text, const std::vector<std::string>& overrides
                                kMaxTextBytes));
     return faults.Take();
   }
-  StatusOr<Node> tree = ParseTree(text);
+  StatusOr<TreeNode> tree = ParseTree(text);
   if (!tree.ok()) {
     faults.Add("", base::Message(tree.status()));
     return faults.Take();

@@ -34,10 +34,12 @@ std::string Quoted(std::string_view text) {
   return out + "\"";
 }
 
+// Words that YAML or the reader gives a meaning to.
+constexpr std::string_view kWords[] = {"null", "none", "auto", "true", "false",
+                                       "yes",  "no",   "on",   "off"};
+
 // Needs no quotes in YAML, and is not a word that the reader gives a meaning to.
 bool IsPlain(std::string_view text) {
-  constexpr std::string_view kWords[] = {"null", "none", "auto", "true", "false",
-                                         "yes",  "no",   "on",   "off"};
   if (text.empty() || std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords))
     return false;
   const auto is_word = [](char c) {
@@ -57,7 +59,7 @@ std::string StringText(std::string_view text, Form form) {
 
 // One value of a scalar field or of a list.
 std::string ScalarText(const pb::Message& message, const Field& field, int index, Form form) {
-  const std::string text = TextOf(message, field, index);
+  std::string text = TextOf(message, field, index);
   const v1::Unit unit = RuleOf(field).unit();
   const bool is_word =
       field.cpp_type() == Field::CPPTYPE_STRING || field.cpp_type() == Field::CPPTYPE_ENUM;
@@ -103,8 +105,10 @@ std::string ValueText(const pb::Message& message, const Field& field, Form form)
   if (IsSourceList(field))
     return fmt::format("[{}]", Join(SourceItems(message, field, form), ", "));
   if (!field.is_repeated()) return ScalarText(message, field, -1, form);
+  const int count = message.GetReflection()->FieldSize(message, &field);
   std::vector<std::string> items;
-  for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
+  items.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
     items.push_back(ScalarText(message, field, i, form));
   }
   return fmt::format("[{}]", Join(items, ", "));

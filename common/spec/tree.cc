@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxNodes = 20'000;
+constexpr size_t kMaxShown = 60;
 
 // A refusal inside yaml-cpp's callbacks; caught in ParseTree.
 class Refusal final : public std::runtime_error {
@@ -26,39 +27,39 @@ class Refusal final : public std::runtime_error {
 // Builds the tree from the parser's events.
 class Builder final : public YAML::EventHandler {
  public:
-  explicit Builder(Node* root) : root_(root) {}
+  explicit Builder(TreeNode* root) : root_(root) {}
 
   void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    Add(mark, "", anchor, Node{});
+    Add(mark, "", anchor, TreeNode{});
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override {
     throw Refusal(mark, "anchors and aliases are not accepted");
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    Node node;
-    node.kind = Node::Kind::kScalar;
+    TreeNode node;
+    node.kind = TreeNode::Kind::kScalar;
     node.quoted = tag == "!";
     node.scalar = value;
     const bool null = !node.quoted && (value.empty() || value == "~" || value == "null");
-    Add(mark, tag, anchor, null ? Node{} : std::move(node));
+    Add(mark, tag, anchor, null ? TreeNode{} : std::move(node));
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value /*style*/) override {
-    Open(mark, tag, anchor, Node::Kind::kList);
+    Open(mark, tag, anchor, TreeNode::Kind::kList);
   }
   void OnSequenceEnd() override { open_.pop_back(); }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value /*style*/) override {
-    Open(mark, tag, anchor, Node::Kind::kMap);
+    Open(mark, tag, anchor, TreeNode::Kind::kMap);
   }
   void OnMapEnd() override { open_.pop_back(); }
 
  private:
   struct Level {
-    Node* node;
+    TreeNode* node;
     bool has_key = false;
     std::string key = {};
     std::unordered_set<std::string> seen = {};
@@ -66,7 +67,8 @@ class Builder final : public YAML::EventHandler {
 
   // A parent's vectors grow only while it is the innermost open node, so the pointers in open_ stay
   // good.
-  Node* Add(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, Node node) {
+  TreeNode* Add(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                TreeNode node) {
     if (anchor != 0) throw Refusal(mark, "anchors and aliases are not accepted");
     if (!tag.empty() && tag != "?" && tag != "!") throw Refusal(mark, "tags are not accepted");
     if (++num_nodes_ > kMaxNodes) throw Refusal(mark, "too many values for a job");
@@ -75,7 +77,7 @@ class Builder final : public YAML::EventHandler {
       return root_;
     }
     Level& level = open_.back();
-    if (level.node->kind == Node::Kind::kList) {
+    if (level.node->kind == TreeNode::Kind::kList) {
       return &level.node->items.emplace_back(std::move(node));
     }
     if (!level.has_key) {
@@ -86,8 +88,8 @@ class Builder final : public YAML::EventHandler {
     return level.node->AddKey(std::move(level.key), std::move(node));
   }
 
-  static void TakeKey(const YAML::Mark& mark, const Node& node, Level* level) {
-    if (node.kind != Node::Kind::kScalar) throw Refusal(mark, "a key must be a word");
+  static void TakeKey(const YAML::Mark& mark, const TreeNode& node, Level* level) {
+    if (node.kind != TreeNode::Kind::kScalar) throw Refusal(mark, "a key must be a word");
     if (!level->seen.insert(node.scalar).second) {
       throw Refusal(mark, "\"" + Shown(node.scalar) + "\" is given twice");
     }
@@ -96,16 +98,16 @@ class Builder final : public YAML::EventHandler {
   }
 
   void Open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-            Node::Kind kind) {
+            TreeNode::Kind kind) {
     if (open_.size() >= kMaxDepth) throw Refusal(mark, "nested too deeply for a job");
-    Node node;
+    TreeNode node;
     node.kind = kind;
-    Node* added = Add(mark, tag, anchor, std::move(node));
+    TreeNode* added = Add(mark, tag, anchor, std::move(node));
     if (added == nullptr) throw Refusal(mark, "a key must be a word");
     open_.push_back({.node = added});
   }
 
-  Node* root_;
+  TreeNode* root_;
   std::vector<Level> open_;
   size_t num_nodes_ = 0;
 };
@@ -154,29 +156,29 @@ std::vector<std::string> PathKeys(std::string_view path) {
 
 }  // namespace
 
-Node* Node::Find(std::string_view key) {
+TreeNode* TreeNode::Find(std::string_view key) {
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys[i] == key) return &items[i];
   }
   return nullptr;
 }
 
-Node* Node::AddKey(std::string key, Node value) {
+TreeNode* TreeNode::AddKey(std::string key, TreeNode value) {
   keys.push_back(std::move(key));
   return &items.emplace_back(std::move(value));
 }
 
-StatusOr<Node> ParseTree(std::string_view text) {
+StatusOr<TreeNode> ParseTree(std::string_view text) {
   if (!IsUtf8(text) || text.find('\0') != std::string_view::npos) {
     return base::InvalidArgument("the text is not UTF-8");
   }
-  Node root;
+  TreeNode root;
   Builder builder(&root);
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) return root;
-    Node rest;
+    TreeNode rest;
     Builder second(&rest);
     if (parser.HandleNextDocument(second)) {
       return base::InvalidArgument("more than one document; give one job");
@@ -189,7 +191,7 @@ StatusOr<Node> ParseTree(std::string_view text) {
   return root;
 }
 
-Status ApplyOverride(std::string_view assignment, Node* root) {
+Status ApplyOverride(std::string_view assignment, TreeNode* root) {
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos || equals == 0) {
     return base::InvalidArgument("--set {}: write it as section.field=value", Shown(assignment));
@@ -198,30 +200,29 @@ Status ApplyOverride(std::string_view assignment, Node* root) {
   const std::string shown = Shown(path);
   const std::vector<std::string> keys = PathKeys(path);
   if (keys.empty()) return base::InvalidArgument("--set {}: no such field", shown);
-  StatusOr<Node> value = ParseTree(assignment.substr(equals + 1));
+  StatusOr<TreeNode> value = ParseTree(assignment.substr(equals + 1));
   if (!value.ok()) return base::Annotate(value.status(), "--set " + shown);
-  Node* node = root;
+  TreeNode* node = root;
   for (const std::string& key : keys) {
-    if (node->kind == Node::Kind::kNull) node->kind = Node::Kind::kMap;
-    if (node->kind != Node::Kind::kMap) {
+    if (node->kind == TreeNode::Kind::kNull) node->kind = TreeNode::Kind::kMap;
+    if (node->kind != TreeNode::Kind::kMap) {
       return base::InvalidArgument("--set {}: what stands above \"{}\" is no section", shown,
                                    Shown(key));
     }
-    Node* child = node->Find(key);
-    node = child != nullptr ? child : node->AddKey(key, Node{});
+    TreeNode* child = node->Find(key);
+    node = child != nullptr ? child : node->AddKey(key, TreeNode{});
   }
   *node = *std::move(value);
   return OkStatus();
 }
 
 std::string Shown(std::string_view text) {
-  constexpr size_t kMost = 60;
   std::string out;
-  for (const char c : text.substr(0, kMost)) {
+  for (const char c : text.substr(0, kMaxShown)) {
     const bool plain = c >= ' ' && c <= '~';
     out += plain ? c : '?';
   }
-  if (text.size() > kMost) out += "...";
+  if (text.size() > kMaxShown) out += "...";
   return out;
 }
 

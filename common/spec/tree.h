@@ -11,24 +11,24 @@
 
 namespace mt::spec {
 
-struct Node {
+struct TreeNode {
   enum class Kind { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
   bool quoted = false;  // of a scalar: taken literally, never null, auto or none
   std::string scalar;
   std::vector<std::string> keys;  // of a map, in the order of the text, unique
-  std::vector<Node> items;        // of a list; of a map: items[i] is the value of keys[i]
+  std::vector<TreeNode> items;    // of a list; of a map: items[i] is the value of keys[i]
 
   // nullptr: no such key.
-  Node* Find(std::string_view key);
-  Node* AddKey(std::string key, Node value);
+  TreeNode* Find(std::string_view key);
+  TreeNode* AddKey(std::string key, TreeNode value);
 };
 
 // Errors name the line. An empty text is kNull.
-StatusOr<Node> ParseTree(std::string_view text);
+StatusOr<TreeNode> ParseTree(std::string_view text);
 
 // Sets "a.b=value" in *root, making maps on the way. What stood there is replaced.
-[[nodiscard]] Status ApplyOverride(std::string_view assignment, Node* root);
+[[nodiscard]] Status ApplyOverride(std::string_view assignment, TreeNode* root);
 
 // Text of the user in a message: shortened, without control characters.
 std::string Shown(std::string_view text);
