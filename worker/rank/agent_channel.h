@@ -1,0 +1,65 @@
+// A rank's call to the agent of its node: one stream over the agent's Unix socket, opened again
+// when it breaks, since training does not depend on the agent. What is sent while there is none
+// waits (steps beyond a bound are dropped). Two threads: one reads and reconnects, one writes and
+// beats once a second. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace megatrain::v1 {
+class AgentMessage;
+class RankAssignment;
+class RankMessage;
+}  // namespace megatrain::v1
+
+namespace mt::rank {
+
+class AgentChannel {
+ public:
+  struct Config {
+    std::string socket;  // "unix:/run/..."
+    std::string job_uid;
+    int64_t epoch = 0;
+    int rank = 0;
+    std::string token;
+  };
+  // Everything but assignments; called on the reading thread, returns soon.
+  using Handler = std::function<void(const megatrain::v1::AgentMessage&)>;
+
+  AgentChannel(Config config, Handler handler);
+  ~AgentChannel();  // Close(0)
+  AgentChannel(const AgentChannel&) = delete;
+  AgentChannel& operator=(const AgentChannel&) = delete;
+
+  // Until the agent has said what to run. Unavailable where it does not answer, FailedPrecondition
+  // where it refuses this rank.
+  Status WaitAssigned(std::chrono::milliseconds limit, megatrain::v1::RankAssignment* out);
+  // Returns at once.
+  void Send(megatrain::v1::RankMessage message);
+  // What beats carry: the last step done; each call counts as progress.
+  void NoteProgress(int64_t step);
+  // Gives what was sent `limit` to arrive, then ends the stream. Once.
+  void Close(std::chrono::milliseconds limit);
+
+ private:
+  struct State;
+  void ReadLoop();
+  void WriteLoop();
+  // One stream, from hello to its end. False where the agent wants no other.
+  bool ReadOneStream();
+
+  const Config config_;
+  const Handler handler_;
+  std::atomic<int64_t> progress_ = 0;
+  std::atomic<int64_t> step_ = 0;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mt::rank

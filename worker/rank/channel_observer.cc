@@ -1,0 +1,116 @@
+#include "worker/rank/channel_observer.h"
+
+#include "megatrain/v1/rank.pb.h"
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::rank {
+
+using megatrain::v1::RankMessage;
+
+namespace {
+
+megatrain::v1::RankState ToProto(train::TrainState state) {
+  switch (state) {
+    case train::TrainState::kLoading:
+      return megatrain::v1::LOADING;
+    case train::TrainState::kReady:
+      return megatrain::v1::READY;
+    case train::TrainState::kTraining:
+      return megatrain::v1::TRAINING;
+    case train::TrainState::kExiting:
+      return megatrain::v1::EXITING;
+  }
+  return megatrain::v1::RANK_STATE_UNSPECIFIED;
+}
+
+void Fill(const train::StepRecord& record, megatrain::v1::StepRecord* out) {
+  out->set_step(record.step);
+  out->set_time_us(record.time_us);
+  out->set_loss(record.loss);
+  out->set_grad_norm(record.grad_norm);
+  out->set_learning_rate(record.learning_rate);
+  out->set_loss_scale(record.loss_scale);
+  out->set_tokens(record.tokens);
+  out->set_consumed_samples(record.consumed_samples);
+  out->set_skipped(record.skipped);
+  out->set_step_seconds(record.step_seconds);
+  for (int phase = 0; phase < train::kNumStepPhases; ++phase) {
+    const std::string name(train::Name(static_cast<train::StepPhase>(phase)));
+    (*out->mutable_phase_seconds())[name] = record.phase_seconds[static_cast<size_t>(phase)];
+  }
+  out->set_model_flops(record.model_flops);
+  out->set_tflops_per_slot(record.tflops_per_slot);
+  out->set_tokens_per_second(record.tokens_per_second);
+  for (int kind = 0; kind < memory::kNumKinds; ++kind) {
+    const std::string name(memory::Name(static_cast<memory::Kind>(kind)));
+    (*out->mutable_memory_bytes())[name] = record.memory_bytes[static_cast<size_t>(kind)];
+  }
+  out->set_host_memory_bytes(record.host_memory_bytes);
+  out->set_epoch(record.epoch);
+  out->set_skipped_steps(record.skipped_steps);
+}
+
+}  // namespace
+
+void ChannelObserver::OnState(train::TrainState state) {
+  RankMessage message;
+  message.mutable_state()->set_state(ToProto(state));
+  deps_.send(std::move(message));
+}
+
+void ChannelObserver::OnRunInfo(const train::RunInfo& info) {
+  RankMessage message;
+  auto& out = *message.mutable_job_report()->mutable_run_info();
+  out.set_total_steps(info.total_steps);
+  out.set_resumed_from_step(info.resumed_from_step);
+  out.set_checkpoint_path(info.checkpoint_path);
+  out.set_parameters(info.parameters);
+  deps_.send(std::move(message));
+}
+
+void ChannelObserver::OnStep(const train::StepRecord& record) {
+  RankMessage message;
+  Fill(record, message.mutable_step());
+  deps_.send(std::move(message));
+}
+
+void ChannelObserver::OnEval(const train::EvalRecord& record) {
+  RankMessage message;
+  auto& out = *message.mutable_job_report()->mutable_eval();
+  out.set_step(record.step);
+  out.set_time_us(record.time_us);
+  out.set_loss(record.loss);
+  out.set_tokens(record.tokens);
+  out.set_seconds(record.seconds);
+  out.set_split(record.split);
+  out.set_final(record.final);
+  deps_.send(std::move(message));
+}
+
+void ChannelObserver::OnCheckpointSaved(const train::CheckpointRecord& record) {
+  RankMessage message;
+  auto& out = *message.mutable_job_report()->mutable_checkpoint_saved();
+  out.set_step(record.step);
+  out.set_epoch(record.epoch);
+  out.set_consumed_samples(record.consumed_samples);
+  out.set_path(record.path);
+  out.set_bytes(record.bytes);
+  out.set_seconds(record.seconds);
+  out.set_time_us(record.time_us);
+  deps_.send(std::move(message));
+}
+
+void ChannelObserver::OnCheckpointFailed(int64_t step, const Status& why) {
+  RankMessage message;
+  message.mutable_job_report()->set_checkpoint_failed(
+      fmt::format("step {}: {}", step, base::Message(why)));
+  deps_.send(std::move(message));
+}
+
+void ChannelObserver::OnCommandDone(const std::string& id) {
+  RankMessage message;
+  message.set_command_done(id);
+  deps_.send(std::move(message));
+}
+
+}  // namespace mt::rank

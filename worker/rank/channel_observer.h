@@ -1,0 +1,35 @@
+// A run's reports as messages to the agent. Training thread.
+#pragma once
+
+#include <functional>
+
+#include "worker/train/observer.h"
+
+namespace megatrain::v1 {
+class RankMessage;
+}
+
+namespace mt::rank {
+
+class ChannelObserver final : public train::TrainObserver {
+ public:
+  struct Deps {
+    std::function<void(megatrain::v1::RankMessage)> send;
+    std::function<void(int64_t step)> note_progress;
+  };
+  explicit ChannelObserver(Deps deps) : deps_(std::move(deps)) {}
+
+  void OnState(train::TrainState state) override;
+  void OnProgress(int64_t step) override { deps_.note_progress(step); }
+  void OnRunInfo(const train::RunInfo& info) override;
+  void OnStep(const train::StepRecord& record) override;
+  void OnEval(const train::EvalRecord& record) override;
+  void OnCheckpointSaved(const train::CheckpointRecord& record) override;
+  void OnCheckpointFailed(int64_t step, const Status& why) override;
+  void OnCommandDone(const std::string& id) override;
+
+ private:
+  const Deps deps_;
+};
+
+}  // namespace mt::rank

@@ -1,0 +1,32 @@
+// mt-rank: one rank of a training job (README.md).
+#include <cstdio>
+
+#include "worker/rank/environment.h"
+#include "worker/rank/members.h"
+#include "worker/rank/options.h"
+#include "worker/rank/outcome.h"
+#include "worker/rank/standalone.h"
+#include "worker/rank/stop_signals.h"
+#include "worker/rank/under_agent.h"
+
+int main(int argc, char** argv) {
+  mt::rank::Options options;
+  int exit_code = 0;
+  if (!mt::rank::ParseOptions(argc, argv, &options, &exit_code)) return exit_code;
+  const mt::Status status = mt::rank::ApplyEnvironment(argv);
+  if (!status.ok()) {
+    std::fprintf(stderr, "mt-rank: %s\n", mt::base::Message(status).c_str());
+    return mt::rank::ExitCodeOf(status);
+  }
+  mt::rank::BlockStopSignals();
+  switch (options.mode) {
+    case mt::rank::Mode::kStandalone:
+      return mt::rank::RunStandalone(options, argc, argv);
+    case mt::rank::Mode::kMember:
+      mt::rank::DieWithParent();
+      return mt::rank::RunMember(options);
+    case mt::rank::Mode::kAgent:
+      return mt::rank::RunUnderAgent(options);
+  }
+  return 0;
+}

@@ -1,0 +1,82 @@
+#include "worker/rank/metrics_file.h"
+
+#include <cerrno>
+#include <cmath>
+
+#include "common/base/log.h"
+
+namespace mt::rank {
+namespace {
+
+// JSON has no NaN and no infinity.
+std::string Number(double value) {
+  return std::isfinite(value) ? fmt::format("{:.17g}", value) : fmt::format("\"{}\"", value);
+}
+
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "ae");
+  if (file == nullptr) return base::ErrnoError(errno, "open " + path);
+  return std::unique_ptr<MetricsFile>(new MetricsFile(file));
+}
+
+MetricsFile::~MetricsFile() { std::fclose(file_); }
+
+void MetricsFile::WriteLine(const std::string& line) {
+  const bool written =
+      std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0;
+  if (!written) log::Error("the metrics file cannot be written");
+}
+
+void MetricsFile::OnRunInfo(const train::RunInfo& info) {
+  WriteLine(fmt::format(
+      "{{\"kind\": \"run\", \"total_steps\": {}, \"resumed_from_step\": {}, \"epoch\": {}, "
+      "\"parameters\": {}}}\n",
+      info.total_steps, info.resumed_from_step, info.epoch, info.parameters));
+}
+
+void MetricsFile::OnStep(const train::StepRecord& record) {
+  WriteLine(fmt::format(
+      "{{\"kind\": \"step\", \"step\": {}, \"loss\": {}, \"grad_norm\": {}, \"learning_rate\": {}, "
+      "\"tokens\": {}, \"consumed_samples\": {}, \"skipped\": {}, \"step_seconds\": {}, "
+      "\"tokens_per_second\": {}, \"tflops_per_slot\": {}}}\n",
+      record.step, Number(record.loss), Number(record.grad_norm), Number(record.learning_rate),
+      record.tokens, record.consumed_samples, record.skipped, Number(record.step_seconds),
+      Number(record.tokens_per_second), Number(record.tflops_per_slot)));
+}
+
+void MetricsFile::OnEval(const train::EvalRecord& record) {
+  WriteLine(fmt::format(
+      "{{\"kind\": \"eval\", \"step\": {}, \"split\": {}, \"loss\": {}, \"tokens\": {}, "
+      "\"final\": {}}}\n",
+      record.step, Quoted(record.split), Number(record.loss), record.tokens, record.final));
+}
+
+void MetricsFile::OnCheckpointSaved(const train::CheckpointRecord& record) {
+  WriteLine(fmt::format(
+      "{{\"kind\": \"checkpoint\", \"step\": {}, \"epoch\": {}, \"path\": {}, \"bytes\": {}}}\n",
+      record.step, record.epoch, Quoted(record.path), record.bytes));
+}
+
+void MetricsFile::OnCheckpointFailed(int64_t step, const Status& why) {
+  WriteLine(fmt::format("{{\"kind\": \"checkpoint_failed\", \"step\": {}, \"why\": {}}}\n", step,
+                        Quoted(base::Message(why))));
+}
+
+}  // namespace mt::rank

@@ -1,0 +1,81 @@
+#include "worker/rank/options.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include <CLI/CLI.hpp>
+
+#include "common/rpc/version.h"
+#include "worker/shim/rank_exit_codes.h"
+
+namespace mt::rank {
+namespace {
+
+void AddOptions(CLI::App* app, Options* options) {
+  auto* standalone = app->add_option("--standalone", options->job_file,
+                                     "Job file to train alone, without daemons");
+  auto* set = app->add_option("--set", options->overrides, "FIELD=VALUE, over the job file")
+                  ->expected(1)
+                  ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  auto* data = app->add_option("--data-root", options->data_root, "Token files lie below it [.]");
+  auto* checkpoints = app->add_option("--checkpoint-root", options->checkpoint_root,
+                                      "Checkpoints lie below it [./checkpoints]");
+  auto* cache = app->add_option("--cache-root", options->cache_root,
+                                "Index caches lie below it [none: kept in memory]");
+  auto* logs = app->add_option("--log-root", options->log_root,
+                               "Logs go to LOG_ROOT/NAME/rank-RRRRR.log [stderr]");
+  auto* metrics = app->add_option("--metrics-file", options->metrics_file,
+                                  "Steps, evaluations and checkpoints are appended as JSON lines");
+  auto* ranks = app->add_option("--ranks", options->num_ranks, "Processes [as the job says]")
+                    ->check(CLI::Range(1, 4096));
+  for (CLI::Option* option : {set, data, checkpoints, cache, logs, metrics, ranks}) {
+    option->needs(standalone);
+  }
+  const char* internal = "";  // an empty group hides options from --help
+  auto* rendezvous =
+      app->add_option("--rendezvous", options->rendezvous)->group(internal)->needs(standalone);
+  auto* socket = app->add_option("--agent-socket", options->agent_socket)
+                     ->group(internal)
+                     ->excludes(standalone);
+  app->add_option("--rank", options->rank)->group(internal)->check(CLI::NonNegativeNumber);
+  for (CLI::Option* option :
+       {app->add_option("--job-uid", options->job_uid), app->add_option("--epoch", options->epoch),
+        app->add_option("--threads", options->threads)}) {
+    option->group(internal)->needs(socket);
+  }
+  app->callback([=] {
+    if (standalone->count() + socket->count() == 0) {
+      throw CLI::RequiredError("--standalone JOB.yaml (under a worker, mt-worker starts mt-rank)");
+    }
+    options->mode = socket->count() > 0       ? Mode::kAgent
+                    : rendezvous->count() > 0 ? Mode::kMember
+                                              : Mode::kStandalone;
+  });
+  app->set_version_flag("--version", std::string(rpc::Version()));
+}
+
+void MakeAbsolute(std::string* path) {
+  if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
+}
+
+}  // namespace
+
+bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
+  CLI::App app("mt-rank: one rank of a training job; alone with --standalone.");
+  AddOptions(&app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    *exit_code = app.exit(error) == 0 ? 0 : shim::kExitConfig;
+    return false;
+  }
+  if (options->data_root.empty()) options->data_root = ".";
+  if (options->checkpoint_root.empty()) options->checkpoint_root = "checkpoints";
+  for (std::string* path : {&options->data_root, &options->checkpoint_root, &options->cache_root,
+                            &options->log_root, &options->metrics_file, &options->rendezvous}) {
+    MakeAbsolute(path);
+  }
+  return true;
+}
+
+}  // namespace mt::rank

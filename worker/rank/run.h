@@ -1,0 +1,34 @@
+// One rank's run, whoever started it: compute backend, process group, trainer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "worker/comm/process_group.h"
+#include "worker/comm/rendezvous_store.h"
+#include "worker/train/trainer.h"
+
+namespace mt::rank {
+
+struct RunArgs {
+  const megatrain::v1::JobSpec* job = nullptr;  // completed and resolved
+  std::string job_uid;
+  int64_t epoch = 0;  // 0: above every epoch in the checkpoint directory
+  int rank = 0;
+  int world_size = 1;
+  std::string data_root;
+  std::string checkpoint_root;
+  std::string cache_root;
+  std::string address;                     // that the rank listens on for its peers
+  comm::RendezvousStore* store = nullptr;  // with more than one rank
+  train::TrainObserver* observer = nullptr;
+  train::CommandSource* commands = nullptr;  // on rank 0
+  // Called with the group once it exists and with nullptr before it goes; may be empty.
+  std::function<void(comm::ProcessGroup*)> on_group;
+};
+
+// Blocks until the run has ended; no exception leaves.
+train::TrainResult Run(const RunArgs& args);
+
+}  // namespace mt::rank

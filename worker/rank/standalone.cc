@@ -1,0 +1,143 @@
+#include "worker/rank/standalone.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <sched.h>
+#include <utility>
+
+#include "common/base/files.h"
+#include "common/base/log.h"
+#include "common/spec/derived.h"
+#include "common/spec/parse.h"
+#include "common/spec/validate.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/comm/file_store.h"
+#include "worker/rank/members.h"
+#include "worker/rank/metrics_file.h"
+#include "worker/rank/outcome.h"
+#include "worker/rank/run.h"
+#include "worker/rank/step_log.h"
+#include "worker/rank/stop_signals.h"
+#include "worker/rank/word_queue.h"
+#include "worker/shim/rank_exit_codes.h"
+
+namespace mt::rank {
+
+using megatrain::v1::JobSpec;
+
+namespace {
+
+constexpr char kAddress[] = "127.0.0.1";
+
+int64_t UsableCores() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+Status LoadStandaloneJob(const Options& options, JobSpec* job) {
+  std::vector<std::string> overrides = options.overrides;
+  if (options.num_ranks > 0) {
+    overrides.push_back(fmt::format("placement.slots={}", options.num_ranks));
+  }
+  RETURN_IF_ERROR(
+      spec::ToStatus(spec::LoadJobFile(options.job_file, overrides, spec::ValidateContext{}, job)));
+  const int64_t world = spec::WorldSize(*job);
+  if (options.num_ranks > 0 && world != options.num_ranks) {
+    return base::InvalidArgument("--ranks {}, but the job is laid out for {} ranks",
+                                 options.num_ranks, world);
+  }
+  return spec::ToStatus(
+      spec::ResolveForSlots({.cores_per_node = UsableCores(), .slots_per_node = world}, job));
+}
+
+Status InitLog(const Options& options, const JobSpec& job, int64_t world) {
+  log::Config config{.binary = "mt-rank"};
+  // Every rank would say the same.
+  if (options.rank != 0) config.level = log::Level::kWarn;
+  if (!options.log_root.empty()) {
+    const std::string folder = base::JoinPath(options.log_root, job.name());
+    RETURN_IF_ERROR(base::MakeDirs(folder));
+    config.file = fmt::format("{}/rank-{:05}.log", folder, options.rank);
+  }
+  log::Init(config);
+  if (world > 1) log::SetRank(options.rank);
+  return OkStatus();
+}
+
+// A first signal asks rank 0 to save and stop, which takes all ranks along; a second one is meant.
+void OnStopSignal(int count, int rank, WordQueue* words) {
+  if (count > 1) {
+    log::Flush();
+    std::_Exit(shim::kExitTransient);
+  }
+  if (rank != 0) return;
+  log::Info("asked to stop: saving after this step");
+  words->Push({.kind = train::CommandKind::kStopWithSave});
+}
+
+Status TrainHere(const Options& options, const JobSpec& job) {
+  const int64_t world = spec::WorldSize(job);
+  RETURN_IF_ERROR(InitLog(options, job, world));
+  std::unique_ptr<MetricsFile> metrics;
+  if (!options.metrics_file.empty() && options.rank == 0) {
+    ASSIGN_OR_RETURN(metrics, MetricsFile::Open(options.metrics_file));
+  }
+  StepLog observer(std::max<int64_t>(1, job.training().log_every()), metrics.get());
+  WordQueue words;
+  comm::FileStore store(options.rendezvous);
+  const StopSignals signals(
+      [rank = options.rank, &words](int count) { OnStopSignal(count, rank, &words); });
+  const train::TrainResult result = Run({.job = &job,
+                                         .rank = options.rank,
+                                         .world_size = static_cast<int>(world),
+                                         .data_root = options.data_root,
+                                         .checkpoint_root = options.checkpoint_root,
+                                         .cache_root = options.cache_root,
+                                         .address = kAddress,
+                                         .store = &store,
+                                         .observer = &observer,
+                                         .commands = options.rank == 0 ? &words : nullptr});
+  if (result.status.ok()) {
+    log::Info("training has ended", {{"last_step", result.last_step},
+                                     {"completed", result.completed},
+                                     {"final_save_failed", result.final_save_failed},
+                                     {"message", result.message}});
+  }
+  return result.status;
+}
+
+int Finish(const Status& status) {
+  log::Flush();
+  if (!status.ok()) std::fprintf(stderr, "mt-rank: %s\n", base::Message(status).c_str());
+  return ExitCodeOf(status);
+}
+
+}  // namespace
+
+int RunStandalone(const Options& options, int argc, char** argv) {
+  JobSpec job;
+  const Status loaded = LoadStandaloneJob(options, &job);
+  if (!loaded.ok()) return Finish(loaded);
+  const int64_t world = spec::WorldSize(job);
+  if (world == 1) return Finish(TrainHere(options, job));
+  return RunMembers(static_cast<int>(world), std::vector<std::string>(argv, argv + argc));
+}
+
+int RunMember(const Options& options) {
+  JobSpec job;
+  Status status = LoadStandaloneJob(options, &job);
+  if (status.ok()) status = TrainHere(options, job);
+  log::Flush();
+  if (!status.ok()) {
+    const Status told = base::WriteFileAtomic(MemberErrorFile(options.rendezvous, options.rank),
+                                              base::Message(status));
+    if (!told.ok()) std::fprintf(stderr, "mt-rank: %s\n", base::Message(told).c_str());
+  }
+  return ExitCodeOf(status);
+}
+
+}  // namespace mt::rank

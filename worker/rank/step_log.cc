@@ -1,0 +1,63 @@
+#include "worker/rank/step_log.h"
+
+#include "common/base/log.h"
+
+namespace mt::rank {
+
+void StepLog::OnState(train::TrainState state) {
+  if (next_ != nullptr) next_->OnState(state);
+}
+void StepLog::OnProgress(int64_t step) {
+  if (next_ != nullptr) next_->OnProgress(step);
+}
+void StepLog::OnCommandDone(const std::string& id) {
+  if (next_ != nullptr) next_->OnCommandDone(id);
+}
+
+void StepLog::OnRunInfo(const train::RunInfo& info) {
+  total_steps_ = info.total_steps;
+  log::Info("training", {{"parameters", info.parameters},
+                         {"steps", info.total_steps},
+                         {"resumed_from", info.resumed_from_step},
+                         {"epoch", info.epoch},
+                         {"checkpoints", info.checkpoint_path}});
+  if (next_ != nullptr) next_->OnRunInfo(info);
+}
+
+void StepLog::OnStep(const train::StepRecord& record) {
+  log::SetStep(record.step);
+  if (record.step % log_every_ == 0 || record.step == total_steps_ || record.skipped) {
+    log::Info("step done", {{"loss", fmt::format("{:.6f}", record.loss)},
+                            {"grad_norm", fmt::format("{:.6f}", record.grad_norm)},
+                            {"lr", fmt::format("{:.4e}", record.learning_rate)},
+                            {"tokens_per_second", fmt::format("{:.0f}", record.tokens_per_second)},
+                            {"step_seconds", fmt::format("{:.4f}", record.step_seconds)},
+                            {"samples", record.consumed_samples},
+                            {"skipped", record.skipped}});
+  }
+  if (next_ != nullptr) next_->OnStep(record);
+}
+
+void StepLog::OnEval(const train::EvalRecord& record) {
+  log::Info("evaluated", {{"split", record.split},
+                          {"at_step", record.step},
+                          {"loss", fmt::format("{:.6f}", record.loss)},
+                          {"tokens", record.tokens},
+                          {"seconds", fmt::format("{:.2f}", record.seconds)}});
+  if (next_ != nullptr) next_->OnEval(record);
+}
+
+void StepLog::OnCheckpointSaved(const train::CheckpointRecord& record) {
+  log::Info("checkpoint saved", {{"at_step", record.step},
+                                 {"path", record.path},
+                                 {"bytes", record.bytes},
+                                 {"seconds", fmt::format("{:.2f}", record.seconds)}});
+  if (next_ != nullptr) next_->OnCheckpointSaved(record);
+}
+
+void StepLog::OnCheckpointFailed(int64_t step, const Status& why) {
+  log::Error("checkpoint failed", {{"at_step", step}, {"why", base::Message(why)}});
+  if (next_ != nullptr) next_->OnCheckpointFailed(step, why);
+}
+
+}  // namespace mt::rank

@@ -1,0 +1,29 @@
+// The rank's own account of its run: log lines of what happens, a line per step at the job's
+// interval. Passes everything on to another observer.
+#pragma once
+
+#include "worker/train/observer.h"
+
+namespace mt::rank {
+
+class StepLog final : public train::TrainObserver {
+ public:
+  // `next` may be nullptr.
+  StepLog(int64_t log_every, train::TrainObserver* next) : log_every_(log_every), next_(next) {}
+
+  void OnState(train::TrainState state) override;
+  void OnProgress(int64_t step) override;
+  void OnRunInfo(const train::RunInfo& info) override;
+  void OnStep(const train::StepRecord& record) override;
+  void OnEval(const train::EvalRecord& record) override;
+  void OnCheckpointSaved(const train::CheckpointRecord& record) override;
+  void OnCheckpointFailed(int64_t step, const Status& why) override;
+  void OnCommandDone(const std::string& id) override;
+
+ private:
+  const int64_t log_every_;
+  train::TrainObserver* next_;
+  int64_t total_steps_ = 0;
+};
+
+}  // namespace mt::rank

@@ -1,0 +1,170 @@
+#include "worker/rank/under_agent.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/rpc/control_numbers.h"
+#include "common/spec/validate.h"
+#include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/rank.pb.h"
+#include "worker/rank/agent_channel.h"
+#include "worker/rank/channel_observer.h"
+#include "worker/rank/channel_store.h"
+#include "worker/rank/leave_switch.h"
+#include "worker/rank/outcome.h"
+#include "worker/rank/run.h"
+#include "worker/rank/step_log.h"
+#include "worker/rank/stop_signals.h"
+#include "worker/rank/word_queue.h"
+#include "worker/shim/rank_exit_codes.h"
+
+namespace mt::rank {
+
+using megatrain::v1::AgentMessage;
+using megatrain::v1::Command;
+using megatrain::v1::JobSpec;
+using megatrain::v1::RankAssignment;
+using megatrain::v1::RankMessage;
+
+namespace {
+
+constexpr std::chrono::seconds kLastWords{2};  // for the report before the exit
+
+[[noreturn]] void ExitAtOnce() {
+  log::Flush();
+  std::_Exit(shim::kExitTransient);
+}
+
+std::string TakeToken() {
+  const char* token = std::getenv("MT_RANK_TOKEN");  // NOLINT(concurrency-mt-unsafe): one thread
+  std::string taken = token == nullptr ? "" : token;
+  ::unsetenv("MT_RANK_TOKEN");  // NOLINT(concurrency-mt-unsafe): before threads start
+  return taken;
+}
+
+// The coordinator sends a job that is complete; that is checked, not believed.
+Status ResolveJob(const RankAssignment& assignment, JobSpec* job) {
+  *job = assignment.spec();
+  RETURN_IF_ERROR(spec::ToStatus(spec::CompleteJob({}, job)));
+  return spec::ToStatus(
+      spec::ResolveForSlots({.cores_per_node = assignment.threads(), .slots_per_node = 1}, job));
+}
+
+class AgentRank {
+ public:
+  explicit AgentRank(const Options& options)
+      : options_(options),
+        leave_(rpc::kAbortSelfExit, ExitAtOnce),
+        store_([this](RankMessage message) { channel_.Send(std::move(message)); }),
+        channel_({.socket = options.agent_socket,
+                  .job_uid = options.job_uid,
+                  .epoch = options.epoch,
+                  .rank = options.rank,
+                  .token = TakeToken()},
+                 [this](const AgentMessage& message) { OnMessage(message); }) {}
+
+  int Run() {
+    const train::TrainResult result = RunAssigned();
+    Report(result);
+    channel_.Close(kLastWords);
+    return ExitCodeOf(result.status);
+  }
+
+ private:
+  train::TrainResult RunAssigned() {
+    train::TrainResult result;
+    RankAssignment assignment;
+    JobSpec job;
+    result.status = channel_.WaitAssigned(rpc::kPlacementAnswer, &assignment);
+    if (result.status.ok()) result.status = ResolveJob(assignment, &job);
+    if (!result.status.ok()) return result;
+    ChannelObserver to_agent({.send = [this](RankMessage m) { channel_.Send(std::move(m)); },
+                              .note_progress = [this](int64_t s) { channel_.NoteProgress(s); }});
+    StepLog observer(std::max<int64_t>(1, job.training().log_every()), &to_agent);
+    SendState(megatrain::v1::COMM_INIT);
+    return rank::Run({.job = &job,
+                      .job_uid = options_.job_uid,
+                      .epoch = options_.epoch,
+                      .rank = options_.rank,
+                      .world_size = assignment.world_size(),
+                      .data_root = assignment.data_root(),
+                      .checkpoint_root = assignment.checkpoint_root(),
+                      .cache_root = assignment.cache_root(),
+                      .address = assignment.address(),
+                      .store = &store_,
+                      .observer = &observer,
+                      .commands = options_.rank == 0 ? &words_ : nullptr,
+                      .on_group = [this](comm::ProcessGroup* group) { leave_.SetGroup(group); }});
+  }
+
+  void SendState(megatrain::v1::RankState state) {
+    RankMessage message;
+    message.mutable_state()->set_state(state);
+    channel_.Send(std::move(message));
+  }
+
+  void Report(const train::TrainResult& result) {
+    RankMessage message;
+    if (result.status.ok()) {
+      if (options_.rank != 0) return;
+      auto& ended = *message.mutable_job_report()->mutable_training_ended();
+      ended.set_last_step(result.last_step);
+      ended.set_completed(result.completed);
+      ended.set_final_save_failed(result.final_save_failed);
+      ended.set_message(result.message);
+      log::Info("training has ended", {{"last_step", result.last_step},
+                                       {"completed", result.completed},
+                                       {"message", result.message}});
+    } else {
+      auto& fault = *message.mutable_fault();
+      fault.set_cause(static_cast<megatrain::v1::Cause>(CauseNumberOf(result.status)));
+      fault.set_message(base::Message(result.status));
+      fault.set_exit_code(ExitCodeOf(result.status));
+      log::Error("the rank has failed",
+                 {{"exit_code", fault.exit_code()}, {"why", base::Message(result.status)}});
+    }
+    channel_.Send(std::move(message));
+  }
+
+  // On the channel's reading thread.
+  void OnMessage(const AgentMessage& message) {
+    switch (message.body_case()) {
+      case AgentMessage::kWord:
+        words_.Push({.kind = message.word().verb() == Command::STOP_WITH_SAVE
+                                 ? train::CommandKind::kStopWithSave
+                                 : train::CommandKind::kStopWithoutSave,
+                     .id = message.word().command_id()});
+        break;
+      case AgentMessage::kRendezvousValue:
+        store_.OnValue(message.rendezvous_value().key(), message.rendezvous_value().value());
+        break;
+      case AgentMessage::kExit:
+        log::Warn("asked to leave", {{"why", message.exit().reason()}});
+        store_.Abort(message.exit().reason());
+        leave_.Leave(message.exit().reason());
+        break;
+      default:
+        break;
+    }
+  }
+
+  const Options options_;
+  WordQueue words_;
+  LeaveSwitch leave_;
+  ChannelStore store_;
+  AgentChannel channel_;  // last: its threads use the others
+};
+
+}  // namespace
+
+int RunUnderAgent(const Options& options) {
+  log::Init({.binary = "mt-rank"});
+  log::SetRank(options.rank);
+  // SIGTERM means now: the job's own way to stop is a word.
+  const StopSignals signals([](int) { ExitAtOnce(); });
+  return AgentRank(options).Run();
+}
+
+}  // namespace mt::rank
