@@ -3,6 +3,7 @@
 // layout. Shared by CPU and CUDA code.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 // The functions below are inlined by force: files built for newer instruction sets
@@ -57,7 +58,9 @@ struct DropoutRate {
   MT_HOST_DEVICE MT_ALWAYS_INLINE bool active() const { return threshold != 0; }
 };
 
-inline DropoutRate MakeDropoutRate(double p) { return {static_cast<uint32_t>(65536.0 * p + 0.5)}; }
+inline DropoutRate MakeDropoutRate(double p) {
+  return {static_cast<uint32_t>(std::lround(65536.0 * p))};
+}
 
 // Counter of hidden dropout for eight channels: (channel / 8, position, sample low, sample high).
 MT_HOST_DEVICE MT_ALWAYS_INLINE Philox4 HiddenDropoutCounter(int64_t channel, int32_t position,

@@ -102,8 +102,8 @@ template <class T>
 void CombineBlocks(const T* sums, int64_t slot, int64_t blocks, GradMode mode, const Tensor& out) {
   if (!out) return;
   const int64_t h = out.NumElements();
-  ColumnSums(sums + slot * h, blocks, kRowsPerBlock * h, 0, h, mode == GradMode::kAdd,
-             out.Data<T>());
+  ColumnSums(sums + slot * h, {.rows = blocks, .stride = kRowsPerBlock * h, .begin = 0, .end = h},
+             mode == GradMode::kAdd, out.Data<T>());
 }
 
 template <class T>
@@ -116,9 +116,11 @@ void Grad(ThreadPool& pool, const AddNormGradArgs& a) {
     for (int64_t block = begin; block < end; ++block) {
       T* const mine = sums + block * kRowsPerBlock * h;
       std::memset(mine, 0, static_cast<size_t>(kRowsPerBlock * h) * sizeof(T));
-      AddNormGradRange(raw, block * blocks.rows, std::min(rows, (block + 1) * blocks.rows), mine,
-                       a.dshift ? mine + h : nullptr, a.dbias ? mine + 2 * h : nullptr,
-                       mine + 3 * h);
+      AddNormGradRange(raw, block * blocks.rows, std::min(rows, (block + 1) * blocks.rows),
+                       {.dgain = mine,
+                        .dshift = a.dshift ? mine + h : nullptr,
+                        .dbias = a.dbias ? mine + 2 * h : nullptr,
+                        .scratch = mine + 3 * h});
     }
   });
   CombineBlocks(sums, 0, blocks.count, a.mode, a.dgain);

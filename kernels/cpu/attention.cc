@@ -113,10 +113,17 @@ void RowsByRows(const TilePlace& p, int64_t d, double alpha, const Rows<T>& x, c
            .ldc = p.stride});
 }
 
+// Where a product of a tile goes, and how.
+template <class T>
+struct Target {
+  Rows<T> rows;
+  bool add = false;
+};
+
 // to [rows, d] = or += alpha tile y: y [columns, d].
 template <class T>
 void TileByRows(const TilePlace& p, int64_t d, double alpha, const T* tile, const Rows<T>& y,
-                bool add, const Rows<T>& to) {
+                const Target<T>& to) {
   Gemm<T>({.m = p.rows,
            .n = d,
            .k = p.columns,
@@ -125,15 +132,15 @@ void TileByRows(const TilePlace& p, int64_t d, double alpha, const T* tile, cons
            .lda = p.stride,
            .b = y.At(p.first_key),
            .ldb = y.stride,
-           .beta = add ? T{1} : T{0},
-           .c = to.At(p.first_query),
-           .ldc = to.stride});
+           .beta = to.add ? T{1} : T{0},
+           .c = to.rows.At(p.first_query),
+           .ldc = to.rows.stride});
 }
 
 // to [columns, d] = or += alpha tile^T x: x [rows, d].
 template <class T>
 void TileTransposedByRows(const TilePlace& p, int64_t d, double alpha, const T* tile,
-                          const Rows<T>& x, bool add, const Rows<T>& to) {
+                          const Rows<T>& x, const Target<T>& to) {
   Gemm<T>({.transpose_a = true,
            .m = p.columns,
            .n = d,
@@ -143,9 +150,9 @@ void TileTransposedByRows(const TilePlace& p, int64_t d, double alpha, const T* 
            .lda = p.stride,
            .b = x.At(p.first_query),
            .ldb = x.stride,
-           .beta = add ? T{1} : T{0},
-           .c = to.At(p.first_key),
-           .ldc = to.stride});
+           .beta = to.add ? T{1} : T{0},
+           .c = to.rows.At(p.first_key),
+           .ldc = to.rows.stride});
 }
 
 // One block of queries of one head: all its tiles, left to right.
@@ -175,7 +182,7 @@ void ForwardBlock(const AttentionForwardArgs& a, int64_t b, int64_t head, int64_
       DropoutTile(place, dropout, mask);
       MultiplyTile(place, mask, tile);
     }
-    TileByRows(place, shape.d, 1.0, tile, v_rows, k > 0, o_rows);
+    TileByRows(place, shape.d, 1.0, tile, v_rows, {o_rows, k > 0});
   }
   FinishRows(place, state, a.lse.Data<T>() + (b * shape.a + head) * shape.s + q);
 }
@@ -224,11 +231,11 @@ void GradTile(const AttentionShape& shape, const TilePlace& place, const HeadGra
     MultiplyTile(place, mask, dp);
     dropped = dp;
   }
-  TileTransposedByRows(place, shape.d, 1.0, dropped, head.dout, !first_query_block, head.dv);
+  TileTransposedByRows(place, shape.d, 1.0, dropped, head.dout, {head.dv, !first_query_block});
   RowsByRows(place, shape.d, 1.0, head.dout, head.v, dp);
   LogitGradTile(place, p, mask, delta + place.first_query, dp);
-  TileTransposedByRows(place, shape.d, shape.scale, dp, head.q, !first_query_block, head.dk);
-  TileByRows(place, shape.d, shape.scale, dp, head.k, place.first_key > 0, head.dq);
+  TileTransposedByRows(place, shape.d, shape.scale, dp, head.q, {head.dk, !first_query_block});
+  TileByRows(place, shape.d, shape.scale, dp, head.k, {head.dq, place.first_key > 0});
 }
 
 // One key/value head of one sample: its query heads in order, each by key blocks, then query
@@ -241,8 +248,8 @@ void GradGroup(const AttentionGradArgs& a, int64_t b, int64_t group, T* scratch_
   const Workspace tiles{.data = scratch_data + base::RoundUp(shape.s, 64)};
   for (int64_t head_idx = group * per_group; head_idx < (group + 1) * per_group; ++head_idx) {
     const HeadGrad<T> head = HeadOf<T>(a, b, head_idx);
-    RowDots<T>({.rows = shape.s}, head.dout.data, head.dout.stride, head.o.data, head.o.stride,
-               shape.d, delta);
+    RowDots<T>({head.dout.data, head.dout.stride}, {head.o.data, head.o.stride}, shape.s, shape.d,
+               delta);
     for (int64_t k = 0; k < shape.s; k += tile) {
       for (int64_t q = shape.causal ? k : 0; q < shape.s; q += tile) {
         GradTile(shape, Place(shape, q, k), head, delta, Scratch<T>(tiles, 0, tile, 0));

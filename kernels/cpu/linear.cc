@@ -84,7 +84,7 @@ void CpuLinear::WeightGrad(Stream& /*stream*/, const LinearWeightGradArgs& a) co
     const T* dy = a.dy.Data<T>();
     T* const dbias = a.dbias.Data<T>();
     pool_->ForRanges(n, std::max<int64_t>(16, RowGrain(tokens)), [&](int64_t begin, int64_t end) {
-      ColumnSums(dy, tokens, n, begin, end, add, dbias);
+      ColumnSums(dy, {.rows = tokens, .stride = n, .begin = begin, .end = end}, add, dbias);
     });
   });
 }

@@ -146,7 +146,8 @@ void CpuVector::RowSum(Stream& /*stream*/, const Tensor& x, GradMode mode,
     using T = decltype(zero);
     pool_->ForRanges(
         columns, std::max<int64_t>(16, RowGrain(rows)), [&](int64_t begin, int64_t end) {
-          ColumnSums(x.Data<T>(), rows, columns, begin, end, mode == GradMode::kAdd, out.Data<T>());
+          ColumnSums(x.Data<T>(), {.rows = rows, .stride = columns, .begin = begin, .end = end},
+                     mode == GradMode::kAdd, out.Data<T>());
         });
   });
 }

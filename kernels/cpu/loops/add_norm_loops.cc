@@ -140,12 +140,13 @@ void AddNormRange(const AddNormRows<T>& a, int64_t row_begin, int64_t row_end) {
 }
 
 template <class T>
-void AddNormGradRange(const AddNormGradRows<T>& a, int64_t row_begin, int64_t row_end, T* dgain,
-                      T* dshift, T* dbias, T* scratch) {
+void AddNormGradRange(const AddNormGradRows<T>& a, int64_t row_begin, int64_t row_end,
+                      const AddNormGradSums<T>& to) {
+  T* const scratch = to.scratch;
   for (int64_t row = row_begin; row < row_end; ++row) {
     T* dresidual = a.dresidual + row * a.h;
     if (a.gain != nullptr) {
-      NormInputGrad(a, row, dgain, dshift, scratch);
+      NormInputGrad(a, row, to.dgain, to.dshift, scratch);
     } else {
       for (int64_t c = 0; c < a.h; ++c) scratch[c] = 0;
     }
@@ -156,15 +157,15 @@ void AddNormGradRange(const AddNormGradRows<T>& a, int64_t row_begin, int64_t ro
       BranchGrad(a, row, dresidual, a.dbranch + row * a.h);
       branch = a.dbranch + row * a.h;
     }
-    if (dbias != nullptr) AddRow(dbias, branch, a.h);
+    if (to.dbias != nullptr) AddRow(to.dbias, branch, a.h);
   }
 }
 
 template void AddNormRange<float>(const AddNormRows<float>&, int64_t, int64_t);
 template void AddNormRange<double>(const AddNormRows<double>&, int64_t, int64_t);
-template void AddNormGradRange<float>(const AddNormGradRows<float>&, int64_t, int64_t, float*,
-                                      float*, float*, float*);
-template void AddNormGradRange<double>(const AddNormGradRows<double>&, int64_t, int64_t, double*,
-                                       double*, double*, double*);
+template void AddNormGradRange<float>(const AddNormGradRows<float>&, int64_t, int64_t,
+                                      const AddNormGradSums<float>&);
+template void AddNormGradRange<double>(const AddNormGradRows<double>&, int64_t, int64_t,
+                                       const AddNormGradSums<double>&);
 
 }  // namespace mt::kernels::cpu

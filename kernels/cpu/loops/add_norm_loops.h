@@ -49,10 +49,18 @@ struct AddNormGradRows {
   T* dbranch = nullptr;  // with dropout only; null: the same values as dresidual
 };
 
-// Writes dresidual and dbranch of the rows and *adds* the rows' sums to dgain, dshift, dbias [h]
-// (null where absent), rows in rising order. `scratch` is [h].
+// Sums over rows [h], null where absent, and a row of scratch [h].
 template <class T>
-void AddNormGradRange(const AddNormGradRows<T>& a, int64_t row_begin, int64_t row_end, T* dgain,
-                      T* dshift, T* dbias, T* scratch);
+struct AddNormGradSums {
+  T* dgain = nullptr;
+  T* dshift = nullptr;
+  T* dbias = nullptr;
+  T* scratch = nullptr;
+};
+
+// Writes dresidual and dbranch of the rows and *adds* the rows, in rising order, to the sums.
+template <class T>
+void AddNormGradRange(const AddNormGradRows<T>& a, int64_t row_begin, int64_t row_end,
+                      const AddNormGradSums<T>& to);
 
 }  // namespace mt::kernels::cpu

@@ -120,10 +120,10 @@ void MultiplyTile(const TilePlace& p, const T* mask, T* x) {
 }
 
 template <class T>
-void RowDots(const TilePlace& p, const T* dout, int64_t dout_stride, const T* out,
-             int64_t out_stride, int64_t d, T* delta) {
-  for (int64_t row = 0; row < p.rows; ++row) {
-    delta[row] = Dot(dout + row * dout_stride, out + row * out_stride, d);
+void RowDots(const StridedRows<T>& dout, const StridedRows<T>& out, int64_t rows, int64_t d,
+             T* delta) {
+  for (int64_t row = 0; row < rows; ++row) {
+    delta[row] = Dot(dout.data + row * dout.stride, out.data + row * out.stride, d);
   }
 }
 
@@ -144,16 +144,23 @@ void LogitGradTile(const TilePlace& place, const T* p, const T* mask, const T* d
   }
 }
 
-#define MT_INSTANTIATE(T)                                                                        \
-  template void DropoutTile<T>(const TilePlace&, const TileDropout&, T*);                        \
-  template void SoftmaxTile<T>(const TilePlace&, const SoftmaxState<T>&, T*);                    \
-  template void FinishRows<T>(const TilePlace&, const SoftmaxState<T>&, T*);                     \
-  template void ProbabilityTile<T>(const TilePlace&, const T*, T*);                              \
-  template void MultiplyTile<T>(const TilePlace&, const T*, T*);                                 \
-  template void RowDots<T>(const TilePlace&, const T*, int64_t, const T*, int64_t, int64_t, T*); \
-  template void LogitGradTile<T>(const TilePlace&, const T*, const T*, const T*, T*);
-MT_INSTANTIATE(float)
-MT_INSTANTIATE(double)
-#undef MT_INSTANTIATE
+template void DropoutTile<float>(const TilePlace&, const TileDropout&, float*);
+template void SoftmaxTile<float>(const TilePlace&, const SoftmaxState<float>&, float*);
+template void FinishRows<float>(const TilePlace&, const SoftmaxState<float>&, float*);
+template void ProbabilityTile<float>(const TilePlace&, const float*, float*);
+template void MultiplyTile<float>(const TilePlace&, const float*, float*);
+template void RowDots<float>(const StridedRows<float>&, const StridedRows<float>&, int64_t, int64_t,
+                             float*);
+template void LogitGradTile<float>(const TilePlace&, const float*, const float*, const float*,
+                                   float*);
+template void DropoutTile<double>(const TilePlace&, const TileDropout&, double*);
+template void SoftmaxTile<double>(const TilePlace&, const SoftmaxState<double>&, double*);
+template void FinishRows<double>(const TilePlace&, const SoftmaxState<double>&, double*);
+template void ProbabilityTile<double>(const TilePlace&, const double*, double*);
+template void MultiplyTile<double>(const TilePlace&, const double*, double*);
+template void RowDots<double>(const StridedRows<double>&, const StridedRows<double>&, int64_t,
+                              int64_t, double*);
+template void LogitGradTile<double>(const TilePlace&, const double*, const double*, const double*,
+                                    double*);
 
 }  // namespace mt::kernels::cpu

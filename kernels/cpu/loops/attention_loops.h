@@ -54,10 +54,17 @@ void ProbabilityTile(const TilePlace& place, const T* lse, T* tile);
 template <class T>
 void MultiplyTile(const TilePlace& place, const T* mask, T* x);
 
+// Rows of d elements, `stride` apart.
+template <class T>
+struct StridedRows {
+  const T* data = nullptr;
+  int64_t stride = 0;
+};
+
 // delta[row] = sum over d of dout * out (Dao et al. 2022, appendix B.2).
 template <class T>
-void RowDots(const TilePlace& place, const T* dout, int64_t dout_stride, const T* out,
-             int64_t out_stride, int64_t d, T* delta);
+void RowDots(const StridedRows<T>& dout, const StridedRows<T>& out, int64_t rows, int64_t d,
+             T* delta);
 
 // dp = p * (dp * mask - delta[row]): the gradient of the logits; mask null without dropout.
 template <class T>

@@ -67,15 +67,14 @@ void SumRanges(T* out, const T* const* from, int count, int64_t begin, int64_t e
 }
 
 template <class T>
-void ColumnSums(const T* x, int64_t rows, int64_t stride, int64_t begin, int64_t end, bool add,
-                T* out) {
+void ColumnSums(const T* x, const Columns& columns, bool add, T* out) {
   constexpr int64_t kStrip = 512;
   T sum[kStrip];
-  for (int64_t at = begin; at < end; at += kStrip) {
-    const int64_t n = end - at < kStrip ? end - at : kStrip;
+  for (int64_t at = columns.begin; at < columns.end; at += kStrip) {
+    const int64_t n = columns.end - at < kStrip ? columns.end - at : kStrip;
     for (int64_t i = 0; i < n; ++i) sum[i] = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      const T* __restrict__ from = x + row * stride + at;
+    for (int64_t row = 0; row < columns.rows; ++row) {
+      const T* __restrict__ from = x + row * columns.stride + at;
       for (int64_t i = 0; i < n; ++i) sum[i] += from[i];
     }
     for (int64_t i = 0; i < n; ++i) out[at + i] = add ? out[at + i] + sum[i] : sum[i];
@@ -108,13 +107,12 @@ void F16ToFloat(const uint16_t* __restrict__ from, float* __restrict__ to, int64
   for (int64_t i = 0; i < n; ++i) to[i] = F16Value(from[i]);
 }
 
-#define MT_INSTANTIATE(T)                                                              \
-  template void SumRanges<T>(T*, const T* const*, int, int64_t, int64_t);              \
-  template void ColumnSums<T>(const T*, int64_t, int64_t, int64_t, int64_t, bool, T*); \
-  template void FillRows<T>(const T*, int64_t, int64_t, T*);
-MT_INSTANTIATE(float)
-MT_INSTANTIATE(double)
-#undef MT_INSTANTIATE
+template void SumRanges<float>(float*, const float* const*, int, int64_t, int64_t);
+template void ColumnSums<float>(const float*, const Columns&, bool, float*);
+template void FillRows<float>(const float*, int64_t, int64_t, float*);
+template void SumRanges<double>(double*, const double* const*, int, int64_t, int64_t);
+template void ColumnSums<double>(const double*, const Columns&, bool, double*);
+template void FillRows<double>(const double*, int64_t, int64_t, double*);
 template void AddRange<float>(float*, const float*, int64_t);
 template void AddRange<double>(double*, const double*, int64_t);
 template void AddRange<int32_t>(int32_t*, const int32_t*, int64_t);

@@ -13,11 +13,14 @@ void AddRange(T* to, const T* from, int64_t n);
 template <class T>
 void SumRanges(T* out, const T* const* from, int count, int64_t begin, int64_t end);
 
-// out[c] = (add ? out[c] : 0) + the sum over rows of x [rows, stride], rows in rising order, for
-// columns [begin, end).
+// Columns [begin, end) of a matrix of `rows` rows, `stride` apart.
+struct Columns {
+  int64_t rows = 0, stride = 0, begin = 0, end = 0;
+};
+
+// out[c] = (add ? out[c] : 0) + the sum over rows of x, rows in rising order.
 template <class T>
-void ColumnSums(const T* x, int64_t rows, int64_t stride, int64_t begin, int64_t end, bool add,
-                T* out);
+void ColumnSums(const T* x, const Columns& columns, bool add, T* out);
 
 // Rows [0, rows) of [rows, n] = bias.
 template <class T>
