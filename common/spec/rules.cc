@@ -109,6 +109,7 @@ std::vector<FieldAt> AllFields(const pb::Descriptor& type, bool with_sections) {
 
 std::vector<std::string> FieldNames(const pb::Descriptor& type) {
   std::vector<std::string> out;
+  out.reserve(static_cast<size_t>(type.field_count()));
   for (int i = 0; i < type.field_count(); ++i) out.push_back(type.field(i)->name());
   return out;
 }
