@@ -6,28 +6,15 @@
 #include <condition_variable>
 #include <mutex>
 
-#if defined(__clang__)
-#define MT_THREAD_ANNOTATION(x) __attribute__((x))
-#else
-#define MT_THREAD_ANNOTATION(x)
-#endif
-// Other libraries define some of these names with the same meaning.
-#ifndef GUARDED_BY
-#define GUARDED_BY(x) MT_THREAD_ANNOTATION(guarded_by(x))
-#endif
-#ifndef EXCLUSIVE_LOCKS_REQUIRED
-#define EXCLUSIVE_LOCKS_REQUIRED(...) MT_THREAD_ANNOTATION(exclusive_locks_required(__VA_ARGS__))
-#endif
-#ifndef LOCKS_EXCLUDED
-#define LOCKS_EXCLUDED(...) MT_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-#endif
+// GUARDED_BY, EXCLUSIVE_LOCKS_REQUIRED, LOCKS_EXCLUDED and their kind.
+#include <absl/base/thread_annotations.h>
 
 namespace mt::base {
 
-class MT_THREAD_ANNOTATION(lockable) Mutex {
+class LOCKABLE Mutex {
  public:
-  void Lock() MT_THREAD_ANNOTATION(exclusive_lock_function()) { mutex_.lock(); }
-  void Unlock() MT_THREAD_ANNOTATION(unlock_function()) { mutex_.unlock(); }
+  void Lock() EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
+  void Unlock() UNLOCK_FUNCTION() { mutex_.unlock(); }
 
  private:
   friend class CondVar;
@@ -35,13 +22,13 @@ class MT_THREAD_ANNOTATION(lockable) Mutex {
 };
 
 // Holds a Mutex for a scope.
-class MT_THREAD_ANNOTATION(scoped_lockable) MutexLock {
+class SCOPED_LOCKABLE MutexLock {
  public:
-  explicit MutexLock(Mutex* mutex) MT_THREAD_ANNOTATION(exclusive_lock_function(mutex))
+  explicit MutexLock(Mutex* mutex) EXCLUSIVE_LOCK_FUNCTION(mutex)
       : mutex_(mutex) {
     mutex_->Lock();
   }
-  ~MutexLock() MT_THREAD_ANNOTATION(unlock_function()) { mutex_->Unlock(); }
+  ~MutexLock() UNLOCK_FUNCTION() { mutex_->Unlock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
 

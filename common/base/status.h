@@ -71,15 +71,19 @@ inline std::string Message(const Status& status) { return std::string(ToStd(stat
 #define MT_CONCAT_INNER(a, b) a##b
 #define MT_CONCAT(a, b) MT_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expr)                \
-  do {                                       \
-    ::absl::Status mt_status_ = (expr);      \
-    if (!mt_status_.ok()) return mt_status_; \
+// Names carry the line, so that a use inside another's argument does not shadow it.
+#define RETURN_IF_ERROR(expr) MT_RETURN_IF_ERROR(MT_CONCAT(mt_status_, __LINE__), expr)
+#define MT_RETURN_IF_ERROR(tmp, expr) \
+  do {                                \
+    ::absl::Status tmp = (expr);      \
+    if (!tmp.ok()) return tmp;        \
   } while (false)
 
+// NOLINTBEGIN(bugprone-macro-parentheses): lhs is a declaration, which takes no parentheses.
 #define ASSIGN_OR_RETURN(lhs, expr) \
   MT_ASSIGN_OR_RETURN(MT_CONCAT(mt_statusor_, __LINE__), lhs, expr)
 #define MT_ASSIGN_OR_RETURN(tmp, lhs, expr)      \
   auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = std::move(tmp).value()
+// NOLINTEND(bugprone-macro-parentheses)

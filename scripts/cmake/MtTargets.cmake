@@ -59,6 +59,8 @@ function(mt_proto_library name)
   set(out ${CMAKE_BINARY_DIR}/gen)
   file(MAKE_DIRECTORY ${out})
   set(generated "")
+  # Any of the library's files may import another.
+  list(TRANSFORM ARG_PROTOS PREPEND ${CMAKE_SOURCE_DIR}/proto/ OUTPUT_VARIABLE protos)
   foreach(proto ${ARG_PROTOS})
     string(REGEX REPLACE "\\.proto$" "" base ${proto})
     set(outputs ${out}/${base}.pb.h ${out}/${base}.pb.cc)
@@ -70,7 +72,7 @@ function(mt_proto_library name)
     add_custom_command(
       OUTPUT ${outputs}
       COMMAND protobuf::protoc ${args} -I ${CMAKE_SOURCE_DIR}/proto ${CMAKE_SOURCE_DIR}/proto/${proto}
-      DEPENDS ${CMAKE_SOURCE_DIR}/proto/${proto}
+      DEPENDS ${protos}
       COMMENT "protoc ${proto}" VERBATIM)
     list(APPEND generated ${outputs})
   endforeach()

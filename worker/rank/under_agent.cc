@@ -86,7 +86,9 @@ class AgentRank {
     SendState(megatrain::v1::COMM_INIT);
     return rank::Run({.job = &job,
                       .job_uid = options_.job_uid,
-                      .epoch = options_.epoch,
+                      // Checkpoints count their own epochs: a job submitted again over a directory
+                      // starts above every epoch found there.
+                      .epoch = 0,
                       .rank = options_.rank,
                       .world_size = assignment.world_size(),
                       .data_root = assignment.data_root(),
