@@ -12,6 +12,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include "common/base/check.h"
 #include "common/base/files.h"
 #include "common/base/mutex.h"
 #include "common/rpc/control_numbers.h"
@@ -98,6 +99,7 @@ Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Server::~Server() { Shutdown(std::chrono::milliseconds(0)); }
 
 StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
+  CHECK(!config.services.empty()) << "gRPC starts no server without a service";
   const bool is_unix = !config.listen.unix_path.empty();
   RETURN_IF_ERROR(is_unix ? ProbeUnix(config.listen) : ProbeTcp(config.listen));
   grpc::EnableDefaultHealthCheckService(true);

@@ -21,7 +21,7 @@ class Server {
  public:
   struct Config {
     Endpoint listen;                       // port 0: any free one
-    std::vector<grpc::Service*> services;  // borrowed
+    std::vector<grpc::Service*> services;  // borrowed; at least one
   };
 
   // FailedPrecondition where the port is in use; a Unix socket that nobody listens on is replaced.

@@ -119,6 +119,7 @@ Status Core::Commit() {
 }
 
 void Core::Shutdown(const Status& status) {
+  flush_ = true;
   parts_->api.CloseWaiters(status);
   parts_->feeds.CloseAll(status);
   parts_->hub.CloseAll(status);

@@ -4,6 +4,9 @@
 #include <charconv>
 
 #include "daemon/core/ledger_tables.h"
+#include "daemon/jobs/job_states.h"
+#include "megatrain/v1/store.pb.h"
+#include "megatrain/v1/types.pb.h"
 
 namespace mt::daemon {
 namespace {
@@ -52,14 +55,19 @@ Ledger::~Ledger() = default;
 
 int64_t Ledger::NowMicros() const { return base::ToUnixMicros(clock_->WallNow()); }
 
+void Ledger::IndexJob(const v1::Job& job) {
+  std::string& newest = tables_->newest_by_name[fmt::format("{}/{}", job.namespace_(), job.name())];
+  const v1::StoredJob* old = FindJob(newest);
+  if (old == nullptr || old->job().created_us() <= job.created_us()) newest = job.uid();
+  if (!IsFinal(job.state())) tables_->live.insert(job.uid());
+}
+
 Status Ledger::LoadJobs() {
-  Tables& t = *tables_;
-  return store_->ForEach(Table::kJobs, [&t](std::string_view key, std::string_view value) {
+  return store_->ForEach(Table::kJobs, [this](std::string_view key, std::string_view value) {
     auto job = std::make_unique<v1::StoredJob>();
     RETURN_IF_ERROR(Parse(value, job.get()));
     if (job->job().uid() != key) return base::DataLoss("the row holds job '{}'", job->job().uid());
-    v1::StoredJob* kept = t.jobs.emplace(key, std::move(job)).first->second.get();
-    t.Index(kept->job());
+    IndexJob(tables_->jobs.emplace(key, std::move(job)).first->second->job());
     return OkStatus();
   });
 }
@@ -106,7 +114,7 @@ v1::StoredJob* Ledger::FindJobByName(std::string_view job_namespace, std::string
 v1::StoredJob* Ledger::AddJob(std::unique_ptr<v1::StoredJob> job) {
   const std::string uid = job->job().uid();
   v1::StoredJob* kept = tables_->jobs.emplace(uid, std::move(job)).first->second.get();
-  tables_->Index(kept->job());
+  IndexJob(kept->job());
   MarkJob(*kept, Change::kState);
   return kept;
 }

@@ -121,6 +121,7 @@ class Ledger {
  private:
   struct Tables;
   Status LoadJobs();
+  void IndexJob(const v1::Job& job);
   using MarkKey = std::pair<Table, std::string>;
   void Mark(Table table, std::string key, bool urgent);
   Write MakeWrite(Table table, const std::string& key);

@@ -6,6 +6,8 @@
 #include "common/rpc/control_numbers.h"
 #include "daemon/core/ledger.h"
 #include "daemon/core/ledger_tables.h"
+#include "megatrain/v1/store.pb.h"
+#include "megatrain/v1/types.pb.h"
 
 namespace mt::daemon {
 namespace {

@@ -7,9 +7,6 @@
 #include <string>
 
 #include "daemon/core/ledger.h"
-#include "daemon/jobs/job_states.h"
-#include "megatrain/v1/store.pb.h"
-#include "megatrain/v1/types.pb.h"
 
 namespace mt::daemon {
 
@@ -31,14 +28,6 @@ struct Ledger::Tables {
   ByText<v1::StoredRequest> requests;
   ByText<v1::StoredWorker> workers;
   ByText<v1::StoredAllocation> allocations;  // by KeyText
-
-  void Index(const v1::Job& job) {
-    std::string& newest = newest_by_name[fmt::format("{}/{}", job.namespace_(), job.name())];
-    const auto old = jobs.find(newest);
-    if (old == jobs.end() || old->second->job().created_us() <= job.created_us())
-      newest = job.uid();
-    if (!IsFinal(job.state())) live.insert(job.uid());
-  }
 };
 
 }  // namespace mt::daemon
