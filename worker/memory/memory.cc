@@ -11,6 +11,8 @@
 namespace mt::memory {
 namespace {
 
+constexpr std::string_view kCgroupRoot = "/sys/fs/cgroup/";
+
 // The whole number behind `key` in text of lines "key: 123" or "key 123".
 std::optional<int64_t> NumberAfter(std::string_view text, std::string_view key) {
   size_t at = text.find(key);
@@ -29,10 +31,9 @@ std::optional<int64_t> NumberAfter(std::string_view text, std::string_view key) 
 // What is left below the limit of this process' cgroup (version 2); none where there is no limit.
 // File pages that the kernel can drop do not count as used.
 std::optional<int64_t> CgroupBytesLeft() {
-  constexpr std::string_view kRoot = "/sys/fs/cgroup/";
-  const auto limit = base::ReadFile(base::JoinPath(kRoot, "memory.max"));
-  const auto current = base::ReadFile(base::JoinPath(kRoot, "memory.current"));
-  const auto stat = base::ReadFile(base::JoinPath(kRoot, "memory.stat"));
+  const auto limit = base::ReadFile(base::JoinPath(kCgroupRoot, "memory.max"));
+  const auto current = base::ReadFile(base::JoinPath(kCgroupRoot, "memory.current"));
+  const auto stat = base::ReadFile(base::JoinPath(kCgroupRoot, "memory.stat"));
   if (!limit.ok() || !current.ok() || !stat.ok()) return std::nullopt;
   const auto limit_bytes = NumberAfter(*limit, "");
   const auto used = NumberAfter(*current, "");

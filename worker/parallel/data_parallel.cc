@@ -23,8 +23,7 @@ Status DataParallel::SumDoubles(kernels::Stream& stream, const kernels::Tensor& 
 }
 
 Status DataParallel::ReduceEndOfStep(kernels::Stream& stream, kernels::EndOfStep* vector) {
-  constexpr int64_t kDoubles = sizeof(kernels::EndOfStep) / sizeof(double);
-  return Sum(stream, vector, kDoubles, DType::kF64);
+  return Sum(stream, vector, sizeof(kernels::EndOfStep) / sizeof(double), DType::kF64);
 }
 
 }  // namespace mt::parallel

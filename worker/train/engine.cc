@@ -20,6 +20,9 @@ static_assert(offsetof(EndOfStep, nonfinite) == offsetof(EndOfStep, sum_squares)
 static_assert(offsetof(EndOfStep, tokens) == offsetof(EndOfStep, loss) + sizeof(double));
 static_assert(offsetof(EndOfStep, fault) == offsetof(EndOfStep, command) + sizeof(double));
 
+// Loss and tokens of a rank without a result: far below what all other ranks' tokens can add up to.
+constexpr double kSpoiledSums[2] = {0, -1e18};
+
 Tensor PairAt(double* first) { return {first, DType::kF64, {2}}; }
 
 // Tokens of weight zero: forward and backward run, loss and gradients are zero.
@@ -72,7 +75,8 @@ Status Engine::Build() {
   scalars_ = static_cast<kernels::StepScalars*>(memory_->Data(scalars_block_));
   vector_ = static_cast<EndOfStep*>(memory_->Data(vector_block_));
   eval_sums_ = PairAt(static_cast<double*>(memory_->Data(eval_block_)));
-  optimizer_.emplace(&args_.backend->update(), store_.get(), args_.adam);
+  optimizer_ =
+      std::make_unique<optim::Optimizer>(&args_.backend->update(), store_.get(), args_.adam);
   SetHooks();
   return OkStatus();
 }
@@ -167,9 +171,7 @@ void Engine::EvaluateMicrobatch(const data::Microbatch& batch) {
 }
 
 void Engine::SpoilEvaluation() {
-  // Far below what all other ranks' tokens can add up to.
-  constexpr double kSums[2] = {0, -1e18};
-  device().Copy(*stream_, eval_sums_.data, kSums, sizeof(kSums));
+  device().Copy(*stream_, eval_sums_.data, kSpoiledSums, sizeof(kSpoiledSums));
 }
 
 StatusOr<Engine::EvalSums> Engine::FinishEvaluation() {

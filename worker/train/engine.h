@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include "common/base/status.h"
 #include "kernels/ops/backend.h"
@@ -95,7 +94,7 @@ class Engine {
   std::unique_ptr<params::ParamStore> store_;
   std::unique_ptr<model::GptModel> model_;
   std::unique_ptr<memory::Memory> memory_;
-  std::optional<optim::Optimizer> optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   parallel::DataParallel data_parallel_;
   StepRing ring_;
   Status fault_;
