@@ -144,7 +144,7 @@ class Supervisor {
       if ((fds[0].revents & POLLIN) != 0) ReadSignals();
       if ((fds[1].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) {
         stop_fd_open_ = false;
-        Stop(StopReason::kAgentGone);
+        Stop(StopReason::kAgentGone, /*grace=*/true);
       }
     }
     record->stop = reason_;
@@ -157,23 +157,24 @@ class Supervisor {
     return left > 0 ? static_cast<int>(left) : 100;  // past it: SIGKILL again until it is gone
   }
 
-  void Stop(StopReason reason) {
-    if (stopping_) return;
-    stopping_ = true;
-    reason_ = reason;
-    kill_at_ms_ = MonotonicMs() + options_.grace_ms;
-    ::kill(-rank_, SIGTERM);
+  // SIGTERM now, SIGKILL after the grace; without `grace`, SIGKILL now.
+  void Stop(StopReason reason, bool grace) {
+    if (!stopping_) {
+      stopping_ = true;
+      reason_ = reason;
+      kill_at_ms_ = MonotonicMs() + options_.grace_ms;
+      if (grace) ::kill(-rank_, SIGTERM);
+    }
+    if (!grace) {
+      kill_at_ms_ = MonotonicMs();
+      ::kill(-rank_, SIGKILL);
+    }
   }
 
   void ReadSignals() {
     struct signalfd_siginfo info {};
     while (::read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
-      if (info.ssi_signo == SIGCHLD) continue;
-      Stop(StopReason::kSignal);
-      if (info.ssi_signo == SIGQUIT) {
-        kill_at_ms_ = MonotonicMs();
-        ::kill(-rank_, SIGKILL);
-      }
+      if (info.ssi_signo != SIGCHLD) Stop(StopReason::kSignal, info.ssi_signo != SIGQUIT);
     }
   }
 

@@ -70,15 +70,15 @@ class AgentTest : public testing::Test {
     coordinator_.Say(AssignMessage(num_ranks, epoch));
     loop_.RunPosted();
   }
-  // The rank calls on link 100 + rank.
-  void Attach(int rank) {
+  // The rank calls, on link 100 + rank where nothing else is said.
+  void Attach(int rank, LinkId link = kNoLink) {
     RankMessage message;
     message.mutable_hello()->set_job_uid(kJob);
     message.mutable_hello()->set_epoch(1);
     message.mutable_hello()->set_rank(rank);
     message.mutable_hello()->set_token(launcher_.started[launcher_.LaunchOf(rank)].token);
     message.mutable_hello()->set_pid(4000 + rank);
-    ranks_.Say(100 + rank, message);
+    ranks_.Say(link == kNoLink ? 100 + rank : link, message);
   }
   void StartJob(int num_ranks) {
     Assign(num_ranks);
@@ -403,13 +403,14 @@ TEST_F(AgentTest, WordsReachRankZeroAlsoWhenItComesLate) {
   EXPECT_EQ(NumTold(1, AgentMessage::kWord), 0);
   coordinator_.Say(CommandMessage(Command::STOP_WITH_SAVE, "c1"));  // a repetition
   EXPECT_EQ(NumTold(0, AgentMessage::kWord), 1);
-  Attach(0);  // its stream broke: perhaps the word was lost
-  EXPECT_EQ(NumTold(0, AgentMessage::kWord), 2);
+  ranks_.Hang(100);  // perhaps the word was lost with the stream
+  Attach(0, 200);
+  EXPECT_TRUE(ranks_.heard[200].back().has_word());
   RankMessage done;
   done.set_command_done("c1");
-  ranks_.Say(100, done);
-  Attach(0);
-  EXPECT_EQ(NumTold(0, AgentMessage::kWord), 2);
+  ranks_.Say(200, done);
+  Attach(0, 300);
+  EXPECT_TRUE(ranks_.heard[300].back().has_assignment());
 }
 
 TEST_F(AgentTest, KillEndsTheRanksWithoutAFault) {

@@ -1,0 +1,123 @@
+// The pieces of a rank that need no trainer: exit codes, words, rendezvous, leaving, the metrics
+// file, the environment.
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/mutex.h"
+#include "megatrain/v1/rank.pb.h"
+#include "tests/worker/data/temp_data.h"
+#include "worker/rank/channel_store.h"
+#include "worker/rank/environment.h"
+#include "worker/rank/leave_switch.h"
+#include "worker/rank/metrics_file.h"
+#include "worker/rank/outcome.h"
+#include "worker/rank/word_queue.h"
+#include "worker/train/failure.h"
+
+namespace mt::rank {
+namespace {
+
+using megatrain::v1::RankMessage;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(OutcomeTest, ExitCodes) {
+  EXPECT_EQ(ExitCodeOf(OkStatus()), 0);
+  EXPECT_EQ(ExitCodeOf(base::InvalidArgument("x")), 64);
+  EXPECT_EQ(ExitCodeOf(base::DataLoss("x")), 73);
+  EXPECT_EQ(ExitCodeOf(base::Unavailable("x")), 75);
+  EXPECT_EQ(ExitCodeOf(absl::AbortedError("x")), 75);
+  EXPECT_EQ(ExitCodeOf(base::Internal("x")), 70);
+  EXPECT_EQ(ExitCodeOf(train::WithCause(base::Internal("x"), train::Cause::kHardware)), 71);
+  EXPECT_EQ(ExitCodeOf(train::WithCause(base::Internal("x"), train::Cause::kNumeric)), 74);
+  EXPECT_EQ(CauseNumberOf(base::Unavailable("x")), megatrain::v1::NETWORK);
+}
+
+TEST(WordQueueTest, KeepsOrderAndIgnoresRepetitions) {
+  WordQueue words;
+  EXPECT_FALSE(words.Poll().has_value());
+  words.Push({.kind = train::CommandKind::kCheckpointNow, .id = "a"});
+  words.Push({.kind = train::CommandKind::kStopWithSave, .id = "b"});
+  words.Push({.kind = train::CommandKind::kCheckpointNow, .id = "a"});
+  EXPECT_EQ(words.Poll()->id, "a");
+  EXPECT_EQ(words.Poll()->id, "b");
+  words.Push({.kind = train::CommandKind::kStopWithSave, .id = "b"});
+  EXPECT_FALSE(words.Poll().has_value());
+}
+
+TEST(ChannelStoreTest, WaitsForTheValue) {
+  std::atomic<int> asked = 0;
+  ChannelStore store([&asked](const RankMessage& message) {
+    asked += message.has_rendezvous_get() && message.rendezvous_get().key() == "k";
+  });
+  std::thread agent([&store, &asked] {
+    while (asked == 0) std::this_thread::yield();
+    store.OnValue("other", "x");
+    store.OnValue("k", "value");
+  });
+  const auto value = store.Get("k", base::Clock::Real()->Now() + seconds(60));
+  agent.join();
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(*value, "value");
+}
+
+TEST(ChannelStoreTest, EndsItsWaits) {
+  ChannelStore store([](const RankMessage&) {});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(store.Get("k", base::Clock::Real()->Now()).status()));
+  store.Abort("rank 1 failed");
+  const auto value = store.Get("k", base::Clock::Real()->Now() + seconds(60));
+  EXPECT_TRUE(absl::IsAborted(value.status()));
+  EXPECT_NE(base::Message(value.status()).find("rank 1 failed"), std::string::npos);
+}
+
+TEST(LeaveSwitchTest, EndsTheProcessOnlyWhereTheRankDoesNotLeave) {
+  std::atomic<int> ended = 0;
+  {
+    const LeaveSwitch unused(milliseconds(0), [&ended] { ++ended; });
+  }
+  {
+    LeaveSwitch in_time(std::chrono::hours(1), [&ended] { ++ended; });
+    in_time.Leave("x");
+  }
+  EXPECT_EQ(ended, 0);
+  LeaveSwitch stuck(milliseconds(1), [&ended] { ++ended; });
+  stuck.Leave("x");
+  while (ended == 0) std::this_thread::yield();
+}
+
+TEST(EnvironmentTest, FixesCoreTypeAndThreads) {
+  std::map<std::string, std::string> table;
+  for (const EnvironmentEntry& entry : RankEnvironment()) table[entry.name] = entry.value;
+  EXPECT_FALSE(table["OPENBLAS_CORETYPE"].empty());
+  EXPECT_EQ(table["OPENBLAS_NUM_THREADS"], "1");
+}
+
+TEST(MetricsFileTest, NumbersComeBackBitForBit) {
+  const data::TempDir dir;
+  train::StepRecord record;
+  record.step = 3;
+  record.loss = 0.1 + 0.2;
+  record.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  {
+    auto file = MetricsFile::Open(dir.Path("m.jsonl"));
+    ASSERT_TRUE(file.ok()) << file.status();
+    (*file)->OnStep(record);
+    (*file)->OnCheckpointFailed(3, base::Internal("disk \"x\" is full\n"));
+  }
+  std::istringstream lines(data::ReadText(dir.Path("m.jsonl")));
+  std::string line;
+  std::getline(lines, line);
+  const auto step = nlohmann::json::parse(line);
+  EXPECT_EQ(step["loss"].get<double>(), 0.1 + 0.2);
+  EXPECT_EQ(step["grad_norm"], "nan");
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line)["why"], "disk \"x\" is full\n");
+}
+
+}  // namespace
+}  // namespace mt::rank
