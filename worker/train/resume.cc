@@ -102,9 +102,8 @@ StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exch
 }
 
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
-  const StartPoint& start = *args.start;
   ASSIGN_OR_RETURN(checkpoint::Manifest manifest,
-                   checkpoint::ReadManifest(start.load_directory, *start.load));
+                   checkpoint::ReadManifest(args.directory, args.id));
   RETURN_IF_ERROR(checkpoint::CheckSameRun(manifest, spec::ToJson(*args.job)));
   ASSIGN_OR_RETURN(const data::IndexRecord saved,
                    GetIndexRecord(manifest, args.train_data->split_name));
@@ -115,8 +114,8 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
                           manifest.step, scalars.consumed_samples,
                           args.job->training().global_batch_size());
   }
-  RETURN_IF_ERROR(checkpoint::LoadTensors({.directory = start.load_directory,
-                                           .id = *start.load,
+  RETURN_IF_ERROR(checkpoint::LoadTensors({.directory = args.directory,
+                                           .id = args.id,
                                            .manifest = &manifest,
                                            .slices = SlicesToLoad(args.engine->store()),
                                            .progress = args.progress}));

@@ -42,7 +42,8 @@ StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exch
 
 struct LoadStateArgs {
   const megatrain::v1::JobSpec* job = nullptr;
-  const StartPoint* start = nullptr;              // with load
+  std::string directory;  // that holds the checkpoint
+  checkpoint::CheckpointId id;
   const data::IndexRecord* train_data = nullptr;  // of the data set that is open now
   Engine* engine = nullptr;
   std::function<void(int64_t bytes)> progress;  // may be empty

@@ -13,6 +13,7 @@ using params::ParamSpec;
 
 std::vector<int64_t> ToVector(const kernels::Shape& shape) {
   std::vector<int64_t> dims;
+  dims.reserve(static_cast<size_t>(shape.rank()));
   for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
   return dims;
 }

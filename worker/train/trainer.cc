@@ -122,7 +122,8 @@ Status Trainer::Impl::LoadOrInitialize() {
     const data::IndexRecord record = data_.train->record();
     ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
                      LoadState({.job = &job,
-                                .start = &start_,
+                                .directory = start_.load_directory,
+                                .id = *start_.load,
                                 .train_data = &record,
                                 .engine = engine_.get(),
                                 .progress = [this](int64_t) { args_.observer->OnProgress(0); }}));

@@ -16,7 +16,7 @@ size_t RingIndex(int64_t step) { return static_cast<size_t>(step % StepRing::kSt
 
 TrainResult Trainer::Impl::Run() {
   args_.observer->OnState(TrainState::kTraining);
-  const TrainResult result = Finish(Loop());
+  TrainResult result = Finish(Loop());
   args_.observer->OnState(TrainState::kExiting);
   return result;
 }
