@@ -24,8 +24,7 @@ class LOCKABLE Mutex {
 // Holds a Mutex for a scope.
 class SCOPED_LOCKABLE MutexLock {
  public:
-  explicit MutexLock(Mutex* mutex) EXCLUSIVE_LOCK_FUNCTION(mutex)
-      : mutex_(mutex) {
+  explicit MutexLock(Mutex* mutex) EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {
     mutex_->Lock();
   }
   ~MutexLock() UNLOCK_FUNCTION() { mutex_->Unlock(); }
