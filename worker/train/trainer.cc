@@ -96,9 +96,11 @@ Status Trainer::Impl::SetUp() {
 
 Status Trainer::Impl::OpenDataAndEngine() {
   const megatrain::v1::JobSpec& job = *args_.job;
-  ASSIGN_OR_RETURN(
-      data_,
-      OpenRunData({.job = &job, .data_root = args_.data_root, .cache_root = args_.cache_root}));
+  auto data =
+      OpenRunData({.job = &job, .data_root = args_.data_root, .cache_root = args_.cache_root});
+  // A damaged data set is the user's to replace: no checkpoint and no other attempt cures it.
+  if (absl::IsDataLoss(data.status())) return WithCause(data.status(), Cause::kUserError);
+  ASSIGN_OR_RETURN(data_, std::move(data));
   int64_t limit_bytes = args_.memory_limit_bytes;
   if (limit_bytes == 0) {
     ASSIGN_OR_RETURN(limit_bytes, memory::AvailableHostBytes());
