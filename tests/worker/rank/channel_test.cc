@@ -1,7 +1,7 @@
 // A rank's call to its agent over a real Unix socket: the rank's end against the agent's.
 #include <atomic>
+#include <deque>
 #include <memory>
-#include <optional>
 #include <thread>
 
 #include <gtest/gtest.h>

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <sstream>
 #include <thread>
 
 #include <gtest/gtest.h>
