@@ -140,7 +140,7 @@ Status ProcessGroup::Run(Stream& stream, const Call& call) {
     running_ = true;
     call_start_ = start;
   }
-  const Status result = DoCall(stream, call, start + config_.op_timeout);
+  Status result = DoCall(stream, call, start + config_.op_timeout);
   {
     const base::MutexLock lock(&mu_);
     running_ = false;

@@ -1,13 +1,19 @@
 #include "worker/comm/gloo/gloo_factory.h"
 
+#include <cerrno>
 #include <csignal>
 #include <exception>
+#include <ifaddrs.h>
+#include <memory>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <string>
+#include <sys/socket.h>
 #include <utility>
 
 #include <gloo/transport/tcp/device.h>
 
+#include "common/base/files.h"
 #include "worker/comm/gloo/gloo_group.h"
 #include "worker/comm/gloo/mesh.h"
 #include "worker/comm/self_group.h"
@@ -36,26 +42,55 @@ class GlooFactory final : public GroupFactory {
   const CommConfig config_;
 };
 
-// The address as digits. Gloo looks names up too, but takes a failure for an answer and reads it.
-StatusOr<std::string> NumericAddress(const std::string& address) {
+StatusOr<std::string> Digits(const sockaddr* address, socklen_t length) {
+  std::string digits(NI_MAXHOST, '\0');
+  const int error =
+      getnameinfo(address, length, digits.data(), NI_MAXHOST, nullptr, 0, NI_NUMERICHOST);
+  if (error != 0) return base::InvalidArgument("{}", gai_strerror(error));
+  digits.resize(digits.find('\0'));
+  return digits;
+}
+
+// The interface's first IPv4 address, else its first IPv6 one.
+StatusOr<std::string> AddressOfInterface(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return base::ErrnoError(errno, "listing network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
+      if (name != entry->ifa_name) continue;
+      return Digits(entry->ifa_addr,
+                    family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    }
+  }
+  return base::InvalidArgument("no interface {} with an address on this host", name);
+}
+
+// Looks a name up and binds once. Gloo does both too, but takes a failed look-up for an answer and
+// leaks when it fails.
+StatusOr<std::string> CheckedAddress(const std::string& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(address.c_str(), nullptr, &hints, &found);
-  if (error != 0) {
-    return base::InvalidArgument("address {} for collectives: {}", address, gai_strerror(error));
+  if (error != 0) return base::InvalidArgument("address {}: {}", address, gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  const base::Fd probe(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!probe || bind(probe.get(), found->ai_addr, found->ai_addrlen) != 0) {
+    return base::InvalidArgument("address {} is not one of this host: {}", address,
+                                 base::Message(base::ErrnoError(errno, "bind")));
   }
-  std::string digits(NI_MAXHOST, '\0');
-  const int name_error =
-      getnameinfo(found->ai_addr, found->ai_addrlen, digits.data(),
-                  static_cast<socklen_t>(digits.size()), nullptr, 0, NI_NUMERICHOST);
-  freeaddrinfo(found);
-  if (name_error != 0) {
-    return base::InvalidArgument("address {} for collectives: {}", address,
-                                 gai_strerror(name_error));
+  return Digits(found->ai_addr, found->ai_addrlen);
+}
+
+StatusOr<std::string> ListenAddress(const CommConfig& config) {
+  if (!config.interface_name.empty() && !config.bind_address.empty()) {
+    return base::InvalidArgument("give an interface ({}) or an address ({}), not both",
+                                 config.interface_name, config.bind_address);
   }
-  digits.resize(digits.find('\0'));
-  return digits;
+  if (!config.interface_name.empty()) return AddressOfInterface(config.interface_name);
+  return CheckedAddress(config.bind_address.empty() ? "127.0.0.1" : config.bind_address);
 }
 
 void IgnoreSigpipe() {
@@ -69,25 +104,15 @@ void IgnoreSigpipe() {
 }  // namespace
 
 StatusOr<std::unique_ptr<GroupFactory>> MakeGlooFactory(RendezvousStore* store, CommConfig config) {
-  if (!config.interface_name.empty() && !config.bind_address.empty()) {
-    return base::InvalidArgument("give an interface ({}) or an address ({}) for collectives",
-                                 config.interface_name, config.bind_address);
-  }
-  gloo::transport::tcp::attr attributes;
-  attributes.iface = config.interface_name;
-  if (config.interface_name.empty()) {
-    ASSIGN_OR_RETURN(
-        attributes.hostname,
-        NumericAddress(config.bind_address.empty() ? "127.0.0.1" : config.bind_address));
-  }
+  auto address = ListenAddress(config);
+  if (!address.ok()) return base::Annotate(address.status(), "listening for collectives");
   IgnoreSigpipe();
   try {
-    return std::make_unique<GlooFactory>(gloo::transport::tcp::CreateDevice(attributes), store,
-                                         std::move(config));
+    return std::make_unique<GlooFactory>(
+        gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address->c_str())), store,
+        std::move(config));
   } catch (const std::exception& error) {
-    return base::InvalidArgument("listening for collectives on {}: {}",
-                                 attributes.iface.empty() ? attributes.hostname : attributes.iface,
-                                 error.what());
+    return base::InvalidArgument("listening for collectives on {}: {}", *address, error.what());
   }
 }
 

@@ -107,8 +107,8 @@ Status GlooGroup::DoCall(kernels::Stream& /*stream*/, const Call& call,
   if (call.op == CommOp::kSend) return mailbox_.Send(call, deadline);
   if (call.op == CommOp::kRecv) return mailbox_.Recv(call, deadline);
   const int64_t inline_bytes = InlineBytes(call);
-  const Status status = inline_bytes >= 0 ? SmallCollective(call, inline_bytes, deadline)
-                                          : BulkCollective(call, deadline);
+  Status status = inline_bytes >= 0 ? SmallCollective(call, inline_bytes, deadline)
+                                    : BulkCollective(call, deadline);
   ++num_collectives_;
   return status;
 }
@@ -136,6 +136,7 @@ void GlooGroup::CombineSmall(const Call& call, const std::vector<const void*>& p
       return ReduceAllShards(payloads, call.out, call.count, type);
     case CommOp::kReduceScatter: {
       std::vector<const void*> shards;
+      shards.reserve(payloads.size());
       for (const void* payload : payloads) shards.push_back(At(payload, own_offset));
       return ReduceInOrder(shards, rank(), call.out, call.count, type);
     }

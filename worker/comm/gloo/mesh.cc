@@ -204,7 +204,7 @@ bool GlooMesh::Waiting::For(milliseconds timeout) const {
 
 Status GlooMesh::LastLook(const Waiting& waiting, const std::string& reason) {
   // First the verdict: where the look times out, Gloo closes the other connections too.
-  const Status gone = PeerLost(waiting.peer, reason);
+  Status gone = PeerLost(waiting.peer, reason);
   try {
     // What the peer sent before it went has come by now. The first look may meet a late
     // interruption; a look at nothing times out, which throws.

@@ -40,7 +40,7 @@ Status ThreadsGroup::DoCall(kernels::Stream& /*stream*/, const Call& call,
     CopyBytes(call.out, letter.bytes.data(), call.Bytes());
     return OkStatus();
   }
-  const Status status = Collective(call, deadline);
+  Status status = Collective(call, deadline);
   if (!status.ok()) {
     // No new reader from here on; those that read this member's memory finish first.
     room_->Break(rank());
@@ -76,6 +76,7 @@ Status ThreadsGroup::Compare(const Call& call) const {
 
 std::vector<const void*> ThreadsGroup::Inputs(int64_t offset) const {
   std::vector<const void*> inputs;
+  inputs.reserve(static_cast<size_t>(size()));
   for (int peer = 0; peer < size(); ++peer) {
     inputs.push_back(static_cast<const std::byte*>(room_->desk(peer).call.in) + offset);
   }
