@@ -34,9 +34,11 @@ class Member {
     CHECK_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
     out_ = base::Fd(ends[0]);
     const base::Fd write_end(ends[1]);
-    std::vector<std::string> arguments = {MT_BINARY_DIR "/bin/mt_comm_member", folder,
-                                          std::to_string(index), std::to_string(size), op};
+    const std::string program = std::string(MT_BINARY_DIR) + "/bin/mt_comm_member";
+    std::vector<std::string> arguments = {program, folder, std::to_string(index),
+                                          std::to_string(size), op};
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     posix_spawn_file_actions_t actions;
@@ -92,6 +94,7 @@ TEST(Kill, SurvivorsGetAnErrorWithinTenSeconds) {
     SCOPED_TRACE(fmt::format("trial {}: {}, victim {}", trial, op, victim));
     const std::string folder = testing::TempDir() + "mt_kill_" + base::RandomHex(8);
     std::vector<std::unique_ptr<Member>> members;
+    members.reserve(kSize);
     for (int index = 0; index < kSize; ++index) {
       members.push_back(std::make_unique<Member>(folder, index, kSize, op));
     }
