@@ -20,7 +20,7 @@
 namespace mt::rpc {
 namespace {
 
-int Ms(std::chrono::milliseconds value) { return static_cast<int>(value.count()); }
+int ToMs(std::chrono::milliseconds value) { return static_cast<int>(value.count()); }
 
 Status InUse(const Endpoint& endpoint) {
   return base::FailedPrecondition(
@@ -72,14 +72,14 @@ Status ProbeUnix(const Endpoint& endpoint) {
 }
 
 void SetArguments(grpc::ServerBuilder* builder) {
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Ms(kKeepaliveInterval));
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Ms(kKeepaliveTimeout));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ToMs(kKeepaliveInterval));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ToMs(kKeepaliveTimeout));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_SENT_PING_INTERVAL_WITHOUT_DATA_MS,
-                              Ms(kKeepaliveShortest));
+                              ToMs(kKeepaliveShortest));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              Ms(kKeepaliveShortest));
+                              ToMs(kKeepaliveShortest));
   // Without this two servers could share a port, each getting half of the calls.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->SetMaxReceiveMessageSize(kMaxMessageBytes);

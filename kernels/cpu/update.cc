@@ -9,7 +9,7 @@ namespace mt::kernels::cpu {
 namespace {
 
 // Squares are summed over blocks whose number depends on the count alone, then over the blocks.
-constexpr int64_t kBlocks = 64;
+constexpr int64_t kSumBlocks = 64;
 
 template <class T>
 AdamWScalars<T> Rounded(const AdamWArgs& a) {
@@ -30,9 +30,9 @@ AdamWScalars<T> Rounded(const AdamWArgs& a) {
 
 void CpuUpdate::SquareSum(Stream& /*stream*/, const SquareSumArgs& a) const {
   const int64_t n = a.gradient.NumElements();
-  const int64_t blocks = std::clamp<int64_t>(n / kElementGrain, 1, kBlocks);
+  const int64_t blocks = std::clamp<int64_t>(n / kElementGrain, 1, kSumBlocks);
   CHECK_EQ(a.out.NumElements(), 2);
-  std::array<double, 2 * kBlocks> sums{};
+  std::array<double, 2 * kSumBlocks> sums{};
   ForFloatType(a.gradient.dtype, "SquareSum", [&](auto zero) {
     const auto* gradient = a.gradient.Data<decltype(zero)>();
     pool_->ForRanges(blocks, 1, [&](int64_t begin, int64_t end) {
@@ -44,7 +44,7 @@ void CpuUpdate::SquareSum(Stream& /*stream*/, const SquareSumArgs& a) const {
     });
   });
   double* const out = a.out.Data<double>();
-  for (size_t block = 0; block < kBlocks; ++block) {
+  for (size_t block = 0; block < kSumBlocks; ++block) {
     out[0] += sums[2 * block];
     out[1] += sums[2 * block + 1];
   }

@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "the formats are littl
 
 constexpr std::array<unsigned char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr uint64_t kVersion = 1;
-constexpr int64_t kHeaderBytes = 34;
+constexpr int64_t kIdxHeaderBytes = 34;
 constexpr std::string_view kMakeAgain =
     "make the data set again with `mtctl data prepare`, or copy it anew";
 
@@ -61,9 +61,9 @@ StatusOr<std::shared_ptr<const IndexedDataset>> IndexedDataset::Open(const std::
 Status IndexedDataset::ParseHeader() {
   const std::byte* header = idx_.data();
   const int64_t size = static_cast<int64_t>(idx_.size());
-  if (size < kHeaderBytes) {
+  if (size < kIdxHeaderBytes) {
     return base::DataLoss("{}: {} bytes, shorter than its header of {}: truncated; {}", idx_path_,
-                          size, kHeaderBytes, kMakeAgain);
+                          size, kIdxHeaderBytes, kMakeAgain);
   }
   if (std::memcmp(header, kMagic.data(), kMagic.size()) != 0) {
     return base::InvalidArgument("{}: not a Megatron .idx file (it does not begin with MMIDIDX)",
@@ -86,9 +86,9 @@ Status IndexedDataset::ParseHeader() {
   // Bounds first, so that the product below cannot overflow.
   const uint64_t most = static_cast<uint64_t>(size);
   if (n > most / 12 || d > most / 8 ||
-      size != kHeaderBytes + static_cast<int64_t>(12 * n + 8 * d)) {
+      size != kIdxHeaderBytes + static_cast<int64_t>(12 * n + 8 * d)) {
     if (n <= most / 12 && d <= most / 8 &&
-        size == kHeaderBytes + static_cast<int64_t>(13 * n + 8 * d)) {
+        size == kIdxHeaderBytes + static_cast<int64_t>(13 * n + 8 * d)) {
       return base::InvalidArgument(
           "{}: holds a mode per sequence (multimodal data), which GPT "
           "training does not read; make a text-only data set",
@@ -104,7 +104,7 @@ Status IndexedDataset::ParseHeader() {
   }
   num_sequences_ = static_cast<int64_t>(n);
   num_document_entries_ = static_cast<int64_t>(d);
-  lengths_ = header + kHeaderBytes;
+  lengths_ = header + kIdxHeaderBytes;
   offsets_ = lengths_ + 4 * num_sequences_;
   documents_ = offsets_ + 8 * num_sequences_;
   return OkStatus();

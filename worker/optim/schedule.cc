@@ -8,29 +8,29 @@ namespace mt::optim {
 namespace {
 
 using megatrain::v1::JobSpec;
-using megatrain::v1::Optimizer;
+using OptimizerSpec = megatrain::v1::Optimizer;
 
-kernels::DecayKind DecayOf(Optimizer::Decay decay) {
+kernels::DecayKind DecayOf(OptimizerSpec::Decay decay) {
   switch (decay) {
-    case Optimizer::DECAY_CONSTANT:
+    case OptimizerSpec::DECAY_CONSTANT:
       return kernels::DecayKind::kConstant;
-    case Optimizer::DECAY_LINEAR:
+    case OptimizerSpec::DECAY_LINEAR:
       return kernels::DecayKind::kLinear;
-    case Optimizer::DECAY_COSINE:
+    case OptimizerSpec::DECAY_COSINE:
       return kernels::DecayKind::kCosine;
     default:
       break;
   }
-  CHECK(false) << "decay " << Optimizer::Decay_Name(decay) << " passed validation unbuilt";
+  CHECK(false) << "decay " << OptimizerSpec::Decay_Name(decay) << " passed validation unbuilt";
   return kernels::DecayKind::kConstant;
 }
 
 }  // namespace
 
 kernels::StepConstants ConstantsFromJob(const JobSpec& job) {
-  const Optimizer& optimizer = job.optimizer();
-  CHECK(optimizer.type() == Optimizer::TYPE_ADAMW)
-      << Optimizer::Type_Name(optimizer.type()) << " passed validation unbuilt";
+  const OptimizerSpec& optimizer = job.optimizer();
+  CHECK(optimizer.type() == OptimizerSpec::TYPE_ADAMW)
+      << OptimizerSpec::Type_Name(optimizer.type()) << " passed validation unbuilt";
   return {.max_lr = optimizer.lr(),
           .min_lr = optimizer.min_lr(),
           .decay = DecayOf(optimizer.decay()),
@@ -45,7 +45,7 @@ kernels::StepConstants ConstantsFromJob(const JobSpec& job) {
 }
 
 AdamConfig AdamFromJob(const JobSpec& job) {
-  const Optimizer& optimizer = job.optimizer();
+  const OptimizerSpec& optimizer = job.optimizer();
   return {.beta1 = optimizer.beta1(), .beta2 = optimizer.beta2(), .eps = optimizer.eps()};
 }
 
