@@ -39,6 +39,8 @@ function(mt_test name)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  # Test files keep fixtures of one name to themselves.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   mt_own_code(${name})
   target_compile_definitions(${name} PRIVATE MT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MT_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
