@@ -57,4 +57,5 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace mt::client
 
+// NOLINTNEXTLINE(bugprone-exception-escape): only out of memory throws here, and ends the program.
 int main(int argc, char** argv) { return mt::client::Main(argc, argv); }

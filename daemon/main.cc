@@ -106,6 +106,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace mt::daemon
 
+// NOLINTNEXTLINE(bugprone-exception-escape): only out of memory throws here, and ends the program.
 int main(int argc, char** argv) {
   try {
     return mt::daemon::Main(argc, argv);

@@ -71,6 +71,7 @@ inline std::string Message(const Status& status) { return std::string(ToStd(stat
 #define MT_CONCAT_INNER(a, b) a##b
 #define MT_CONCAT(a, b) MT_CONCAT_INNER(a, b)
 
+// NOLINTBEGIN(bugprone-macro-parentheses): tmp and lhs are names and declarations.
 // Names carry the line, so that a use inside another's argument does not shadow it.
 #define RETURN_IF_ERROR(expr) MT_RETURN_IF_ERROR(MT_CONCAT(mt_status_, __LINE__), expr)
 #define MT_RETURN_IF_ERROR(tmp, expr) \
@@ -79,7 +80,6 @@ inline std::string Message(const Status& status) { return std::string(ToStd(stat
     if (!tmp.ok()) return tmp;        \
   } while (false)
 
-// NOLINTBEGIN(bugprone-macro-parentheses): lhs is a declaration, which takes no parentheses.
 #define ASSIGN_OR_RETURN(lhs, expr) \
   MT_ASSIGN_OR_RETURN(MT_CONCAT(mt_statusor_, __LINE__), lhs, expr)
 #define MT_ASSIGN_OR_RETURN(tmp, lhs, expr)      \

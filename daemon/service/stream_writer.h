@@ -33,6 +33,7 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
   class Handle {
    public:
     // The stream starts; `on_gone` is called once when the client has left or everything was sent.
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): moved where the client is still there.
     void Start(std::shared_ptr<Source> source, std::function<void()> on_gone) {
       {
         const base::MutexLock lock(&state_->mu);

@@ -210,7 +210,7 @@ Status SqliteStore::Apply(const Write& write) {
     sqlite3_bind_int64(statement, 3, write.time_us);
   }
   const int code = sqlite3_step(statement);
-  const Status status = code == SQLITE_DONE ? OkStatus() : FileError("write");
+  Status status = code == SQLITE_DONE ? OkStatus() : FileError("write");
   sqlite3_reset(statement);
   sqlite3_clear_bindings(statement);
   return status;
@@ -218,18 +218,18 @@ Status SqliteStore::Apply(const Write& write) {
 
 Status SqliteStore::Commit(const std::vector<Write>& batch) {
   const auto step = [this](sqlite3_stmt* statement) {
-    const Status status = sqlite3_step(statement) == SQLITE_DONE ? OkStatus() : FileError("commit");
+    Status status = sqlite3_step(statement) == SQLITE_DONE ? OkStatus() : FileError("commit");
     sqlite3_reset(statement);
     return status;
   };
   RETURN_IF_ERROR(step(statements_->begin.get()));
   for (const Write& write : batch) {
-    const Status status = Apply(write);
+    Status status = Apply(write);
     if (status.ok()) continue;
     sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
     return status;
   }
-  const Status status = step(statements_->commit.get());
+  Status status = step(statements_->commit.get());
   if (!status.ok()) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
   return status;
 }

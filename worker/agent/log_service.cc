@@ -54,9 +54,13 @@ bool LogService::Advance(int64_t request_id, Tail* tail) {
   chunk.set_rank(tail->request.rank());
   if (!tail->reader) {
     auto opened = LogReader::OpenTail(tail->path, tail->request.lines());
-    if (opened.ok()) tail->reader = std::move(opened).value();
-    if (!opened.ok() && live) return true;  // not started yet
-    if (!opened.ok()) chunk.set_error(base::Message(opened.status()));
+    if (opened.ok()) {
+      tail->reader = std::move(opened).value();
+    } else if (live) {
+      return true;  // not started yet
+    } else {
+      chunk.set_error(base::Message(opened.status()));
+    }
   }
   while (tail->reader && deps_.queued_bytes() < deps_.limits.max_queued_log_bytes) {
     auto data = tail->reader->Read(/*rest=*/!live);

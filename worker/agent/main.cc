@@ -84,6 +84,7 @@ Status RunAgent(const Options& options) {
 }  // namespace
 }  // namespace mt::agent
 
+// NOLINTNEXTLINE(bugprone-exception-escape): only out of memory throws here, and ends the program.
 int main(int argc, char** argv) {
   mt::agent::Options options;
   mt::agent::ExitNow exit_now;

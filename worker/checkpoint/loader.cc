@@ -170,8 +170,9 @@ void Compare(const std::string& path, const json& saved, const json& now,
       if (!side->is_object()) continue;
       for (const auto& [key, value] : side->items()) keys[key] = true;
     }
-    for (const auto& [key, unused] : keys)
-      Compare(path + "." + key, At(saved, key), At(now, key), out);
+    for (const auto& [key, unused] : keys) {
+      Compare(fmt::format("{}.{}", path, key), At(saved, key), At(now, key), out);
+    }
     return;
   }
   if (saved == now) return;

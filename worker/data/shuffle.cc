@@ -25,10 +25,10 @@ uint64_t ShuffleStream::Draw(uint64_t max) {
 // cache miss after the other.
 template <class T>
 void ShuffleStream::ShuffleSpan(std::span<T> values) {
-  constexpr size_t block = 64;
-  std::array<size_t, block> targets{};
+  constexpr size_t kBlock = 64;
+  std::array<size_t, kBlock> targets{};
   for (size_t i = values.size(); i > 1;) {
-    const size_t count = std::min(block, i - 1);
+    const size_t count = std::min(kBlock, i - 1);
     for (size_t k = 0; k < count; ++k) {
       targets[k] = static_cast<size_t>(Draw(i - 1 - k));
       __builtin_prefetch(&values[targets[k]], 1);

@@ -9,6 +9,7 @@
 #include "worker/rank/stop_signals.h"
 #include "worker/rank/under_agent.h"
 
+// NOLINTNEXTLINE(bugprone-exception-escape): only out of memory throws here, and ends the program.
 int main(int argc, char** argv) {
   mt::rank::Options options;
   int exit_code = 0;

@@ -31,7 +31,7 @@ class Members {
     for (size_t rank = 0; rank < pids_.size(); ++rank) {
       std::vector<std::string> args = arguments_;
       args.insert(args.end(), {"--rendezvous", folder_, "--rank", std::to_string(rank)});
-      const Status started = Start(&args, &pids_[rank]);
+      Status started = Start(&args, &pids_[rank]);
       if (!started.ok()) {
         SignalAll(SIGKILL);
         return started;

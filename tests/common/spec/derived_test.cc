@@ -157,7 +157,9 @@ TEST(Data, SourcesAndShares) {
   EXPECT_TRUE(DataSources(parts.job, Split::kTest).empty());
   EXPECT_EQ(CheckpointDirectory(parts.job), "demo");
   EXPECT_FALSE(Ports(parts.job).has_value());
-  EXPECT_EQ(Ports(Load({"placement.ports=29500-29510"}).job)->first, 29500);
+  JobSpec ranged = parts.job;
+  ranged.mutable_placement()->set_ports("29500-29510");
+  EXPECT_EQ(Ports(ranged)->first, 29500);
 }
 
 }  // namespace
