@@ -87,6 +87,7 @@ function(mt_proto_library name)
   add_dependencies(mt_generated ${name}_sources)
   # Generated code: no warnings, no lint; sanitizing it costs minutes and finds nothing of ours.
   target_compile_options(${name} PRIVATE -w)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   target_include_directories(${name} SYSTEM PUBLIC ${out})
   target_link_libraries(${name} PUBLIC protobuf::libprotobuf ${ARG_DEPS})
   if(ARG_GRPC)
