@@ -84,7 +84,7 @@ bool IsAlive(const ProcessId& process) {
 }
 
 Status StopProcess(const ProcessId& process, std::chrono::milliseconds grace) {
-  constexpr std::chrono::milliseconds kTick{50};
+  constexpr std::chrono::milliseconds kPoll{50};
   constexpr std::chrono::seconds kKillLimit{10};
   for (const auto& [signal, limit] :
        {std::pair{SIGTERM, grace}, std::pair{SIGKILL, std::chrono::milliseconds(kKillLimit)}}) {
@@ -94,7 +94,7 @@ Status StopProcess(const ProcessId& process, std::chrono::milliseconds grace) {
     }
     const auto until = std::chrono::steady_clock::now() + limit;
     while (IsAlive(process) && std::chrono::steady_clock::now() < until)
-      std::this_thread::sleep_for(kTick);
+      std::this_thread::sleep_for(kPoll);
   }
   if (IsAlive(process))
     return base::Internal("process {} does not end, not even by SIGKILL", process.pid);
