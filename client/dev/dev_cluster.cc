@@ -49,7 +49,9 @@ std::string LogTail(const std::string& path) {
 json ToJson(const ProcessId& p) { return {{"pid", p.pid}, {"start_ticks", p.start_ticks}}; }
 
 ProcessId ParseProcess(const json& in) {
-  return {in.at("pid").get<int64_t>(), in.at("start_ticks").get<uint64_t>()};
+  // By reference: a fraction is an error instead of a conversion.
+  return {in.at("pid").get_ref<const json::number_integer_t&>(),
+          static_cast<uint64_t>(in.at("start_ticks").get_ref<const json::number_integer_t&>())};
 }
 
 // Held while the state changes.

@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/format/json_numbers.h"
 #include "worker/checkpoint/format/safetensors.h"
 
 namespace mt::checkpoint {
@@ -131,7 +132,7 @@ class Save {
       for (const json& slice : json::parse(record)) {
         TensorEntry& tensor = manifest->tensors[slice.at("key").get<std::string>()];
         const auto dtype = slice.at("dtype").get<std::string>();
-        const auto shape = slice.at("global_shape").get<std::vector<int64_t>>();
+        const auto shape = Integers(slice.at("global_shape"));
         if (tensor.slices.empty()) {
           tensor.dtype = dtype;
           tensor.shape = shape;
@@ -141,8 +142,8 @@ class Save {
         }
         SliceEntry entry{.file = slice.at("file").get<std::string>(),
                          .tensor = slice.at("tensor").get<std::string>(),
-                         .offset = slice.at("offset").get<std::vector<int64_t>>(),
-                         .shape = slice.at("shape").get<std::vector<int64_t>>(),
+                         .offset = Integers(slice.at("offset")),
+                         .shape = Integers(slice.at("shape")),
                          .digest = slice.at("digest").get<std::string>()};
         total_bytes_ += TensorBytes(dtype, entry.shape);
         tensor.slices.push_back(std::move(entry));

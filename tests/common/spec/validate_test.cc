@@ -137,7 +137,8 @@ TEST(Complete, Ranges) {
             "resilience.timeouts.load: must be at least 1s, is 500ms");
   EXPECT_EQ(FaultsOf({"priority=1001"}), "priority: must be at most 1000, is 1001");
   // Gloo listens where the kernel says; a range comes with another transport.
-  EXPECT_EQ(FaultsOf({"placement.ports=29500-29600"}), "placement.ports: not supported yet");
+  EXPECT_EQ(FaultsOf({"placement.ports=29500-29600"}),
+            "placement.ports: 29500-29600 is not supported yet; supported: ephemeral");
 }
 
 TEST(Complete, PathsStayBelowTheirRoots) {

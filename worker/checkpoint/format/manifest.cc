@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "worker/checkpoint/format/json_numbers.h"
 #include "worker/checkpoint/format/safetensors.h"
 
 namespace mt::checkpoint {
@@ -27,14 +28,13 @@ json ToJson(const TensorEntry& tensor) {
 }
 
 TensorEntry ParseTensor(const json& in) {
-  TensorEntry tensor{.dtype = in.at("dtype").get<std::string>(),
-                     .shape = in.at("shape").get<std::vector<int64_t>>(),
-                     .slices = {}};
+  TensorEntry tensor{
+      .dtype = in.at("dtype").get<std::string>(), .shape = Integers(in.at("shape")), .slices = {}};
   for (const json& slice : in.at("slices")) {
     tensor.slices.push_back({.file = slice.at("file").get<std::string>(),
                              .tensor = slice.at("tensor").get<std::string>(),
-                             .offset = slice.at("offset").get<std::vector<int64_t>>(),
-                             .shape = slice.at("shape").get<std::vector<int64_t>>(),
+                             .offset = Integers(slice.at("offset")),
+                             .shape = Integers(slice.at("shape")),
                              .digest = slice.at("xxh3_128").get<std::string>()});
   }
   return tensor;
@@ -56,18 +56,18 @@ double ParseReal(const json& in) {
 
 Manifest ParseFields(const json& in) {
   Manifest m;
-  m.step = in.at("step").get<int64_t>();
-  m.epoch = in.at("epoch").get<int64_t>();
+  m.step = Integer(in.at("step"));
+  m.epoch = Integer(in.at("epoch"));
   m.created = in.at("created").get<std::string>();
-  m.world_size = in.at("world_size").get<int64_t>();
+  m.world_size = Integer(in.at("world_size"));
   m.job_uid = in.at("job").at("uid").get<std::string>();
   m.job_name = in.at("job").at("name").get<std::string>();
   m.spec_json = in.at("job").at("spec").dump();
   if (in.contains("parent")) {
-    m.parent_step = in.at("parent").at("step").get<int64_t>();
-    m.parent_epoch = in.at("parent").at("epoch").get<int64_t>();
+    m.parent_step = Integer(in.at("parent").at("step"));
+    m.parent_epoch = Integer(in.at("parent").at("epoch"));
   }
-  m.integers = in.at("integers").get<std::map<std::string, int64_t>>();
+  for (const auto& [name, value] : in.at("integers").items()) m.integers[name] = Integer(value);
   for (const auto& [name, value] : in.at("reals").items()) m.reals[name] = ParseReal(value);
   m.facts = in.at("facts").get<std::map<std::string, std::string>>();
   for (const auto& [key, tensor] : in.at("tensors").items()) {
@@ -161,7 +161,7 @@ StatusOr<Manifest> ParseManifest(std::string_view text) {
         "not a checkpoint manifest: no JSON object with format \"megatrain-checkpoint\"");
   }
   try {
-    const int version = in.at("version").get<int>();
+    const int64_t version = Integer(in.at("version"));
     if (version > kFormatVersion) {
       return base::FailedPrecondition(
           "the manifest has format version {}, this program reads up to {}: use a newer Megatrain",

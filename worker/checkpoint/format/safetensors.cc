@@ -13,6 +13,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/math.h"
+#include "worker/checkpoint/format/json_numbers.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -79,9 +80,9 @@ StatusOr<SafetensorsReader::Entry> ParseEntry(const nlohmann::json& json, int64_
   SafetensorsReader::Entry entry;
   const auto& offsets = json.at("data_offsets");
   entry.dtype = json.at("dtype").get<std::string>();
-  entry.shape = json.at("shape").get<std::vector<int64_t>>();
-  const int64_t begin = offsets.at(0).get<int64_t>();
-  const int64_t end = offsets.at(1).get<int64_t>();
+  entry.shape = Integers(json.at("shape"));
+  const int64_t begin = Integer(offsets.at(0));
+  const int64_t end = Integer(offsets.at(1));
   if (ElementSize(entry.dtype) == 0) return BadHeader(path, "unknown type " + entry.dtype);
   if (std::any_of(entry.shape.begin(), entry.shape.end(), [](int64_t d) { return d < 0; })) {
     return BadHeader(path, "negative dimension");
