@@ -5,6 +5,8 @@
 #   mt_proto_library(NAME [GRPC] PROTOS ...)        generated at build time, warnings off, included as SYSTEM
 
 # Designated initializers leave out what keeps its default: that is their use, not a slip.
+add_custom_target(mt_tsan_tests)
+
 set(MT_WARNINGS -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wconversion -Werror)
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   list(APPEND MT_WARNINGS -Wthread-safety -Wno-sign-conversion)
@@ -46,9 +48,6 @@ function(mt_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   # `tsan` marks programs that run under ThreadSanitizer too; they are built together there.
   if("tsan" IN_LIST ARG_LABELS)
-    if(NOT TARGET mt_tsan_tests)
-      add_custom_target(mt_tsan_tests)
-    endif()
     add_dependencies(mt_tsan_tests ${name})
   endif()
   include(GoogleTest)
