@@ -108,7 +108,7 @@ Status Api::Submit(const v1::SubmitRequest& request, std::string_view actor,
   job->set_namespace_(spec.namespace_());
   job->set_state(v1::QUEUED);
   job->set_failed_rank(-1);
-  job->set_created_us(parts_.ledger->NowMicros());
+  job->set_created_us(parts_.ledger->NextCreatedMicros());
   job->set_slots(static_cast<int32_t>(spec.placement().slots()));
   *job->mutable_spec() = std::move(spec);
   parts_.ledger->AddEvent({.type = "Submitted",

@@ -55,11 +55,14 @@ Ledger::~Ledger() = default;
 
 int64_t Ledger::NowMicros() const { return base::ToUnixMicros(clock_->WallNow()); }
 
+int64_t Ledger::NextCreatedMicros() const { return std::max(NowMicros(), newest_created_us_ + 1); }
+
 void Ledger::IndexJob(const v1::Job& job) {
   std::string& newest = tables_->newest_by_name[fmt::format("{}/{}", job.namespace_(), job.name())];
   const v1::StoredJob* old = FindJob(newest);
   if (old == nullptr || old->job().created_us() <= job.created_us()) newest = job.uid();
   if (!IsFinal(job.state())) tables_->live.insert(job.uid());
+  newest_created_us_ = std::max(newest_created_us_, job.created_us());
 }
 
 Status Ledger::LoadJobs() {

@@ -117,6 +117,9 @@ class Ledger {
 
   Status PurgeOlderThan(base::WallTime now);
   int64_t NowMicros() const;
+  // When a job that is submitted now was created: later than every other job, so that the queue's
+  // order is the order of submission even within a microsecond or after the clock went back.
+  int64_t NextCreatedMicros() const;
 
  private:
   struct Tables;
@@ -130,6 +133,7 @@ class Ledger {
   Store* store_;
   const base::Clock* clock_;
   std::unique_ptr<Tables> tables_;
+  int64_t newest_created_us_ = 0;
   std::set<MarkKey> marks_;
   std::set<std::string> published_;  // uids whose watchers hear of the next commit
   std::vector<Write> extra_;         // events and rendezvous
