@@ -62,7 +62,8 @@ bool LogService::Advance(int64_t request_id, Tail* tail) {
       chunk.set_error(base::Message(opened.status()));
     }
   }
-  while (tail->reader && deps_.queued_bytes() < deps_.limits.max_queued_log_bytes) {
+  while (deps_.queued_bytes() < deps_.limits.max_queued_log_bytes) {
+    if (!tail->reader) break;
     auto data = tail->reader->Read(/*rest=*/!live);
     if (!data.ok()) {
       chunk.set_error(base::Message(data.status()));
