@@ -28,9 +28,10 @@ ExitCode RunUp(const DevUpArgs& args) {
 ExitCode RunStatus(const GlobalOptions& options) {
   const auto state = Cluster().Read();
   if (!state.ok()) return Complain(state.status());
-  const bool coordinator = *state && IsAlive((*state)->coordinator);
-  const bool worker = *state && IsAlive((*state)->worker);
-  const std::string endpoint = *state ? (*state)->endpoint : "";
+  const DevState known = state->value_or(DevState());
+  const bool coordinator = IsAlive(known.coordinator);
+  const bool worker = IsAlive(known.worker);
+  const std::string& endpoint = known.endpoint;
   if (options.output == OutputFormat::kJson) {
     const nlohmann::ordered_json out = {
         {"coordinator", coordinator}, {"worker", worker}, {"endpoint", endpoint}};
