@@ -75,9 +75,12 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
   }
   void OnDone() override {
     std::function<void()> on_gone;
+    // Its waker holds the state: let go of it here, or the two keep each other alive.
+    std::shared_ptr<Source> source;
     {
       const base::MutexLock lock(&state_->mu);
       state_->writer = nullptr;
+      source = std::move(state_->source);
       on_gone = std::exchange(state_->on_gone, nullptr);
     }
     if (on_gone) on_gone();
