@@ -176,7 +176,7 @@ void Allocation::OnRankMessage(LinkId link, const RankMessage& message) {
       break;
     case RankMessage::kCommandDone:
       std::erase_if(words_, [&message](const auto& word) {
-        return word->command_id == message.command_done();
+        return word->command_id == message.command_done().command_id();
       });
       break;
     default:  // beats need no answer

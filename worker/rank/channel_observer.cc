@@ -109,7 +109,7 @@ void ChannelObserver::OnCheckpointFailed(int64_t step, const Status& why) {
 
 void ChannelObserver::OnCommandDone(const std::string& id) {
   RankMessage message;
-  message.set_command_done(id);
+  message.mutable_command_done()->set_command_id(id);
   deps_.send(std::move(message));
 }
 

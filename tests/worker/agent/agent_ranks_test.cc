@@ -179,7 +179,7 @@ TEST_F(AgentTest, WordsReachRankZeroAlsoWhenItComesLate) {
   Attach(0, 200);
   EXPECT_TRUE(ranks_.heard[200].back().has_word());
   RankMessage done;
-  done.set_command_done("c1");
+  done.mutable_command_done()->set_command_id("c1");
   ranks_.Say(200, done);
   Attach(0, 300);
   EXPECT_TRUE(ranks_.heard[300].back().has_assignment());
