@@ -1,0 +1,152 @@
+"""A coordinator and workers as processes of the test's own, so that it can kill and restart each of them.
+
+`mtctl` finds them through MTCTL_COORDINATOR. Every restart uses the same port and the same state folder.
+"""
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+from harness import BIN, ClusterTest, alive_with
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class ServiceTest(ClusterTest):
+    """Default: a coordinator and one worker "node-a" with two CPU slots."""
+
+    autostart = True
+
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.http_port = free_port()
+        self.env["MTCTL_COORDINATOR"] = f"127.0.0.1:{self.port}"
+        self.coordinator = None
+        self.workers = {}
+        self.worker_args = {}
+        self.addCleanup(self.stop_all)
+        if self.autostart:
+            self.start_coordinator()
+            self.start_worker("node-a", 2)
+            self.wait_nodes(1)
+
+    def stop_all(self):
+        """Kills what is left; ranks may outlive their agents on purpose."""
+        for process in [self.coordinator, *self.workers.values()]:
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def tearDown(self):
+        for name in list(self.worker_args):
+            self.stop_worker(name, signal.SIGTERM)
+            subprocess.run([str(BIN / "mt-worker"), "stop-ranks", "--state", str(self.dir / name)],
+                           capture_output=True, timeout=60, env=self.env)
+        self.stop_all()
+        super().tearDown()
+
+    # --- Processes.
+    def start_coordinator(self, *flags):
+        log = open(self.dir / "coordinator.log", "ab")
+        self.coordinator = subprocess.Popen(
+            [str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{self.port}", "--state", str(self.dir / "coordinator"),
+             "--http-listen", f"127.0.0.1:{self.http_port}", *flags],
+            stderr=log, stdout=log, env=self.env, stdin=subprocess.DEVNULL)
+        log.close()
+
+    def kill_coordinator(self):
+        self.coordinator.kill()
+        self.coordinator.wait()
+
+    def start_worker(self, name, slots, *flags):
+        if name not in self.worker_args:
+            self.worker_args[name] = (slots, flags, free_port())
+        slots, flags, http = self.worker_args[name]
+        log = open(self.dir / f"{name}.log", "ab")
+        self.workers[name] = subprocess.Popen(
+            [str(BIN / "mt-worker"), "--coordinator", f"127.0.0.1:{self.port}", "--node", name, "--cpu-slots", str(slots),
+             "--state", str(self.dir / name), "--data-root", str(self.dir / "data"),
+             "--checkpoint-root", str(self.dir / "ckpt"), "--log-root", str(self.dir / "logs"),
+             "--http-listen", f"127.0.0.1:{http}", *flags],
+            stderr=log, stdout=log, env=self.env, stdin=subprocess.DEVNULL)
+        log.close()
+
+    def stop_worker(self, name, how=signal.SIGKILL):
+        process = self.workers[name]
+        if process.poll() is None:
+            process.send_signal(how)
+            process.wait(timeout=60)
+
+    def wait_api(self, limit=10):
+        def up():
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                    return self.mtctl("get", "nodes", check=False).returncode == 0
+            except OSError:
+                return False
+        self.wait_for("the API", up, limit)
+
+    def wait_nodes(self, count, limit=20):
+        self.wait_for(f"{count} ready nodes",
+                      lambda: sum(n["state"] == "NODE_READY" for n in self.nodes_or_none()) == count, limit)
+
+    def nodes_or_none(self):
+        done = self.mtctl("-o", "json", "get", "nodes", check=False)
+        return json.loads(done.stdout).get("nodes", []) if done.returncode == 0 else []
+
+    def http(self, port, path="/metrics"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
+            return reply.read().decode()
+
+    # --- Jobs.
+    def state(self, name="tiny"):
+        return self.job(name)["state"]
+
+    def step(self, name="tiny"):
+        return self.job(name).get("last_step", {}).get("step", 0)
+
+    def wait_state(self, state, name="tiny", limit=60):
+        return self.wait_for(f"{name} {state}", lambda: (j := self.job(name))["state"] == state and j, limit)
+
+    def wait_step(self, step, name="tiny", limit=60):
+        self.wait_for(f"{name} at step {step}", lambda: self.step(name) >= step, limit)
+
+    def history(self, name="tiny"):
+        """Every step of the job's life, as written by `mtctl metrics -o jsonl`."""
+        done = self.mtctl("metrics", name, "--steps", "1:", "-o", "jsonl", "--points", "10000")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def losses(self, name="tiny"):
+        rows = self.history(name)
+        steps = [row["step"] for row in rows]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)), "every step exactly once, in order")
+        return [(row["step"], row["loss"], row["grad_norm"]) for row in rows]
+
+    def operations(self, name="tiny"):
+        return json.loads(self.mtctl("-o", "json", "get", "operations", name).stdout).get("operations", [])
+
+    def events(self, name="tiny"):
+        return json.loads(self.mtctl("-o", "json", "get", "events", name).stdout).get("events", [])
+
+    def run_undisturbed(self, name, *flags):
+        """The same job, left alone; what it printed is what a disturbed one must print, bit for bit."""
+        self.submit("--follow", "--set", f"name={name}", *flags, timeout=300)
+        return self.losses(name)
+
+    def rank_processes(self):
+        return sorted(p for p in alive_with(str(self.dir)) if "mt-rank" in self.command(p))
+
+    def command(self, pid):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                return f.read().replace(b"\0", b" ").decode(errors="replace").split(" ")[0]
+        except OSError:
+            return ""

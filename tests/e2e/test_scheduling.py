@@ -1,0 +1,124 @@
+"""Where and how long a job runs: priority, node_selector, exclusive, deadline, exit_after, exit_at_iter; and lost nodes."""
+import signal
+import unittest
+
+from service_harness import ServiceTest
+
+LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
+
+
+class SchedulingTest(ServiceTest):
+    autostart = False
+
+    def start(self, **workers):
+        self.start_coordinator()
+        for name, (slots, *flags) in workers.items():
+            self.start_worker(name, slots, *flags)
+        self.wait_nodes(len(workers))
+
+    def test_priority_decides_who_is_next(self):
+        self.start(node_a=(2,))
+        self.submit(*LONG, "--set", "name=first")
+        self.wait_step(2, "first")
+        self.submit("--set", "name=low", "--set", "priority=-5")
+        self.submit("--set", "name=high", "--set", "priority=5")
+        self.mtctl("cancel", "first", "--yes")
+        self.mtctl("wait", "low", timeout=120)
+        self.assertLess(int(self.job("high")["started_us"]), int(self.job("low")["started_us"]))
+
+    def test_node_selector_waits_for_a_node_with_the_labels(self):
+        self.start(plain=(2,))
+        self.submit("--set", "placement.node_selector.disk=fast")
+        self.wait_for("a reason", lambda: "disk=fast" in self.job().get("message", ""))
+        self.assertEqual(self.state(), "QUEUED")
+        self.start_worker("quick", 2, "--label", "disk=fast")
+        self.mtctl("wait", "tiny", timeout=120)
+        self.assertEqual({r["node"] for r in self.job()["ranks"]}, {"quick"})
+
+    def test_exclusive_takes_whole_nodes(self):
+        self.start(node_a=(2,), node_b=(2,))
+        self.submit(*LONG, "--set", "name=small", "--set", "parallel.data=1")
+        self.wait_step(2, "small")
+        taken = self.job("small")["ranks"][0]["node"]
+        self.submit(*LONG, "--set", "name=alone", "--set", "parallel.data=1", "--set", "placement.exclusive=true")
+        self.wait_step(2, "alone")
+        self.assertNotEqual(self.job("alone")["ranks"][0]["node"], taken)
+        # One slot is free on each node, but the second node is alone's.
+        self.submit("--set", "name=pair")
+        self.wait_for("a reason to wait", lambda: self.job("pair").get("message"))
+        self.assertEqual(self.state("pair"), "QUEUED")
+        self.submit("--follow", "--set", "name=single", "--set", "parallel.data=1")
+        self.assertEqual(self.job("single")["ranks"][0]["node"], taken)
+        self.mtctl("cancel", "small", "--yes")
+        self.mtctl("wait", "pair", timeout=120)
+        self.assertEqual({r["node"] for r in self.job("pair")["ranks"]}, {taken})
+
+    def test_deadline_fails_the_job_with_its_cause(self):
+        self.start(node_a=(2,))
+        self.submit(*LONG, "--set", "resilience.deadline=6s")
+        job = self.wait_state("FAILED", limit=60)
+        self.assertEqual(job["cause"], "DEADLINE")
+        self.assertGreater(int(job["last_checkpoint"]["step"]), 0, "what was trained is saved")
+        self.submit(*LONG, "--set", "name=queued", "--set", "placement.node_selector.no=where",
+                    "--set", "resilience.deadline=2s")
+        self.assertEqual(self.wait_state("FAILED", "queued", limit=30)["cause"], "DEADLINE")
+
+    def test_exit_conditions_end_with_a_checkpoint_and_go_on_later(self):
+        self.start(node_a=(2,))
+        self.submit("--follow", "--set", "training.exit_at_iter=15")
+        job = self.job()
+        self.assertEqual((job["state"], int(job["last_step"]["step"])), ("SUCCEEDED", 15))
+        self.assertEqual(int(job["last_checkpoint"]["step"]), 15)
+        self.assertIn("exit_at_iter", job["message"])
+        self.submit("--follow", "--set", "name=again", "--set", "checkpoint.directory=tiny")
+        self.assertEqual(int(self.job("again")["resumed_from_step"]), 15)
+        self.submit(*LONG, "--set", "name=timed", "--set", "training.exit_after=3s")
+        job = self.wait_state("SUCCEEDED", "timed")
+        self.assertIn("exit_after", job["message"])
+        self.assertEqual(job["last_checkpoint"]["step"], job["last_step"]["step"])
+
+
+class LostNodeTest(ServiceTest):
+    autostart = False
+
+    def test_a_lost_node_keeps_its_job_until_it_is_declared_dead(self):
+        self.start_coordinator()
+        self.start_worker("node-a", 1)
+        self.start_worker("node-b", 1)
+        self.wait_nodes(2)
+        self.submit(*LONG)
+        self.wait_step(3)
+        refused = self.mtctl("node", "declare-dead", "node-a", "--yes", check=False)
+        self.assert_one_message(refused, 3, "node-a")
+        lost = self.job()["ranks"][1]["node"]
+        self.stop_worker(lost, signal.SIGSTOP) if False else self.workers[lost].send_signal(signal.SIGSTOP)
+        self.wait_for("NodeUnreachable", lambda: any(
+            c["type"] == "NodeUnreachable" for c in self.job().get("conditions", [])), limit=60)
+        self.wait_for("the lost lease", lambda: any(
+            n["name"] == lost and n["state"] == "NODE_LOST" for n in self.nodes()), limit=60)
+        self.assertEqual(self.state(), "RUNNING")
+        step = self.step()
+        self.wait_step(step + 5)  # the ranks train on
+        # Its slots are offered to nobody.
+        self.submit("--set", "name=other", "--set", "parallel.data=1")
+        self.wait_for("a reason to wait", lambda: self.job("other").get("message"))
+        self.assertEqual(self.state("other"), "QUEUED")
+        # Back: as if nothing had been.
+        self.workers[lost].send_signal(signal.SIGCONT)
+        self.wait_for("the condition's end", lambda: not any(
+            c["type"] == "NodeUnreachable" for c in self.job().get("conditions", [])), limit=60)
+        self.assertEqual(self.state(), "RUNNING")
+        # Gone for good.
+        self.workers[lost].send_signal(signal.SIGSTOP)
+        self.wait_for("the lost lease", lambda: any(
+            n["name"] == lost and n["state"] == "NODE_LOST" for n in self.nodes()), limit=60)
+        self.mtctl("node", "declare-dead", lost, "--yes", "--reason", "on fire")
+        job = self.wait_state("FAILED")
+        self.assertIn(lost, job["message"])
+        self.workers[lost].send_signal(signal.SIGCONT)  # its rank is told to stop: a closed epoch
+        self.wait_for("the last rank's end", lambda: not self.rank_processes(), limit=60)
+        self.mtctl("wait", "other", timeout=120)
+
+
+if __name__ == "__main__":
+    unittest.main()
