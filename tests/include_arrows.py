@@ -16,6 +16,8 @@ ALLOWED = {
     "common/base": [],
     "common/spec": ["common/base", "megatrain"],
     "common/layout": ["common/base"],
+    "common/http": ["common/base", "common/rpc"],
+    "common/metrics": ["common/base"],
     "common/rpc": ["common/base", "megatrain"],
     "kernels/core": ["common/base"],
     "kernels/ops": ["common/base", "kernels/core"],
@@ -53,6 +55,8 @@ CONFINED = [
     (re.compile(r"^cblas|^openblas"), ["kernels/cpu", "kernels/bench"]),
     (re.compile(r"^sqlite3\.h$"), ["daemon/store", "tests/daemon"]),
     (re.compile(r"^spdlog/"), ["common/base"]),
+    (re.compile(r"^boost/beast/"), ["common/http"]),
+    (re.compile(r"^prometheus/"), ["common/metrics"]),
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')

@@ -14,6 +14,7 @@ namespace mt::base {
 class LOCKABLE Mutex {
  public:
   void Lock() EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
+  bool TryLock() EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mutex_.try_lock(); }
   void Unlock() UNLOCK_FUNCTION() { mutex_.unlock(); }
 
  private:

@@ -1,5 +1,6 @@
 #include "common/rpc/endpoint.h"
 
+#include <arpa/inet.h>
 #include <charconv>
 
 namespace mt::rpc {
@@ -25,8 +26,17 @@ std::string Endpoint::ToString() const {
   return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
-StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
+bool IsLoopback(const Endpoint& endpoint) {
+  if (!endpoint.unix_path.empty() || endpoint.host == "localhost") return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, endpoint.host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6{};
+  return inet_pton(AF_INET6, endpoint.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+StatusOr<Endpoint> ParseEndpoint(std::string_view text, uint16_t default_port) {
   Endpoint out;
+  out.port = default_port;
   if (text.starts_with(kUnixPrefix)) {
     out.unix_path = text.substr(kUnixPrefix.size());
     if (out.unix_path.empty()) return base::InvalidArgument("'{}' names no socket file", text);

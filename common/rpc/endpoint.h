@@ -22,6 +22,8 @@ struct Endpoint {
 };
 
 // Missing parts are the defaults. InvalidArgument with an example for anything else.
-StatusOr<Endpoint> ParseEndpoint(std::string_view text);
+StatusOr<Endpoint> ParseEndpoint(std::string_view text, uint16_t default_port = kDefaultPort);
+// Whether the host names this machine only: 127.0.0.0/8, ::1, "localhost", or a Unix socket.
+bool IsLoopback(const Endpoint& endpoint);
 
 }  // namespace mt::rpc

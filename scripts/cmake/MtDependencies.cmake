@@ -11,6 +11,7 @@ find_package(nlohmann_json CONFIG REQUIRED)
 find_package(SQLite3 REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(Boost 1.74 REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)
 
 # Libraries without a CMake package: found by name, wrapped as imported targets.
 function(mt_find_library target header library)
