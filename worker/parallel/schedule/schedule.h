@@ -1,0 +1,54 @@
+// A pipeline schedule as data: for each stage the list of its actions, in the order in which it
+// runs them. Generators make one (generate.h), the checker proves it sound (check.h), the printer
+// draws it (print.h), one executor runs it. Pure values.
+//
+// Legend: p stages, m microbatches, v chunks per stage; position = chunk * p + stage is a chunk's
+// place in the model. A stage has four links: activations in from stage - 1, out to stage + 1;
+// gradients in from stage + 1, out to stage - 1, all modulo p (with v > 1 the last stage's chunk c
+// feeds the first stage's chunk c + 1).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mt::schedule {
+
+enum class Kind : uint8_t { kGPipe, kOneFOneB, kInterleaved };
+std::string_view Name(Kind kind);
+
+enum class ActionKind : uint8_t { kForward, kBackward };
+
+struct Action {
+  ActionKind kind = ActionKind::kForward;
+  int microbatch = 0;
+  int chunk = 0;  // on this stage
+  // Of this chunk's activation slots: the one that this microbatch lives in from its forward to its
+  // backward. Incoming tensors are written straight into it.
+  int slot = 0;
+  bool receives = false;  // its input comes over a link (activations, or the gradient)
+  bool sends = false;     // its output leaves over a link
+  int peer_chunk = 0;     // where sends: the receiver's chunk and slot
+  int peer_slot = 0;
+  bool operator==(const Action&) const = default;
+};
+
+struct Schedule {
+  Kind kind = Kind::kOneFOneB;
+  int stages = 1;
+  int microbatches = 1;
+  int chunks = 1;                            // per stage
+  std::vector<std::vector<Action>> actions;  // [stage], in order
+  std::vector<std::vector<int>> slots;       // [stage][chunk]: microbatches in flight at most
+
+  int position(int stage, int chunk) const { return chunk * stages + stage; }
+  int num_positions() const { return stages * chunks; }
+  int next_stage(int stage) const { return (stage + 1) % stages; }
+  int previous_stage(int stage) const { return (stage + stages - 1) % stages; }
+};
+
+// "F3" or, with more than one chunk, "F3.1" (microbatch 3 of chunk 1).
+std::string Label(const Schedule& schedule, const Action& action);
+
+}  // namespace mt::schedule

@@ -1,0 +1,170 @@
+#include "worker/parallel/schedule/simulate.h"
+
+#include <algorithm>
+#include <string>
+
+namespace mt::schedule {
+namespace {
+
+constexpr int64_t kNever = -1;
+
+// Of one slot of one chunk on one stage: when what it waits for has come or gone.
+struct SlotTimes {
+  int64_t activation_in = kNever;
+  int64_t gradient_in = kNever;
+  int64_t released = 0;           // free for the next microbatch's activation (and gradient)
+  int64_t gradient_sent = 0;      // its gradient output has left
+  bool occupied = false;          // by an activation that has come (or whose transfer has begun)
+  bool gradient_pending = false;  // computed, not yet sent
+};
+
+// Something produced that waits on its link.
+struct Transfer {
+  ActionKind kind;
+  int chunk;
+  int slot;
+  int peer_chunk;
+  int peer_slot;
+  int64_t produced;
+};
+
+struct Link {
+  std::vector<Transfer> queue;
+  size_t next = 0;
+  int64_t free_at = 0;
+};
+
+class Simulation {
+ public:
+  Simulation(const Schedule& schedule, const Costs& costs) : schedule_(schedule), costs_(costs) {
+    const auto stages = static_cast<size_t>(schedule.stages);
+    next_.resize(stages, 0);
+    free_at_.resize(stages, 0);
+    activation_out_.resize(stages);
+    gradient_out_.resize(stages);
+    timeline_.actions.resize(stages);
+    slots_.resize(stages);
+    for (size_t stage = 0; stage < stages; ++stage) {
+      for (const int count : schedule.slots[stage]) {
+        slots_[stage].emplace_back(static_cast<size_t>(count));
+      }
+    }
+  }
+
+  StatusOr<Timeline> Run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (int stage = 0; stage < schedule_.stages; ++stage) {
+        while (RunAction(stage)) moved = true;
+        while (RunTransfer(stage, schedule_.next_stage(stage), &activation_out_)) moved = true;
+        while (RunTransfer(stage, schedule_.previous_stage(stage), &gradient_out_)) moved = true;
+      }
+    }
+    RETURN_IF_ERROR(CheckFinished());
+    for (const auto& spans : timeline_.actions) {
+      for (const Span& span : spans) timeline_.end = std::max(timeline_.end, span.end);
+    }
+    for (const auto& spans : timeline_.actions) {
+      int64_t busy = 0;
+      for (const Span& span : spans) busy += span.end - span.begin;
+      timeline_.bubble = std::max(timeline_.bubble, timeline_.end - busy);
+    }
+    return std::move(timeline_);
+  }
+
+ private:
+  SlotTimes& SlotOf(int stage, int chunk, int slot) {
+    return slots_[static_cast<size_t>(stage)][static_cast<size_t>(chunk)]
+                 [static_cast<size_t>(slot)];
+  }
+
+  // True where the stage's next action could run.
+  bool RunAction(int stage) {
+    const auto s = static_cast<size_t>(stage);
+    if (next_[s] == schedule_.actions[s].size()) return false;
+    const Action& action = schedule_.actions[s][next_[s]];
+    const bool forward = action.kind == ActionKind::kForward;
+    SlotTimes& slot = SlotOf(stage, action.chunk, action.slot);
+    int64_t begin = free_at_[s];
+    if (action.receives) {
+      const int64_t input = forward ? slot.activation_in : slot.gradient_in;
+      if (input == kNever) return false;
+      begin = std::max(begin, input);
+    } else if (forward) {
+      if (slot.occupied) return false;  // its earlier microbatch is still in flight
+      slot.occupied = true;
+    }
+    if (!forward) {
+      if (slot.gradient_pending) return false;
+      begin = std::max(begin, slot.gradient_sent);
+    }
+    const int64_t end = begin + (forward ? costs_.forward : costs_.backward);
+    timeline_.actions[s].push_back({begin, end});
+    free_at_[s] = end;
+    ++next_[s];
+    if (!forward) {
+      slot = {
+          .released = end, .gradient_sent = slot.gradient_sent, .gradient_pending = action.sends};
+    }
+    if (action.sends) {
+      (forward ? activation_out_ : gradient_out_)[s].queue.push_back(
+          {action.kind, action.chunk, action.slot, action.peer_chunk, action.peer_slot, end});
+    }
+    return true;
+  }
+
+  bool RunTransfer(int stage, int peer, std::vector<Link>* links) {
+    Link& link = (*links)[static_cast<size_t>(stage)];
+    if (link.next == link.queue.size()) return false;
+    const Transfer& transfer = link.queue[link.next];
+    SlotTimes& target = SlotOf(peer, transfer.peer_chunk, transfer.peer_slot);
+    int64_t* arrival = &target.gradient_in;
+    if (transfer.kind == ActionKind::kForward) {
+      if (target.occupied) return false;
+      arrival = &target.activation_in;
+    } else if (target.gradient_in != kNever || !target.occupied) {
+      return false;  // the slot's earlier gradient is not used up, or its forward has not run
+    }
+    const int64_t begin = std::max({transfer.produced, link.free_at, target.released});
+    const int64_t end = begin + costs_.transfer;
+    *arrival = end;
+    target.occupied = true;
+    if (transfer.kind == ActionKind::kBackward) {
+      SlotTimes& own = SlotOf(stage, transfer.chunk, transfer.slot);
+      own.gradient_sent = end;
+      own.gradient_pending = false;
+    }
+    link.free_at = end;
+    ++link.next;
+    return true;
+  }
+
+  Status CheckFinished() const {
+    std::string stuck;
+    for (size_t stage = 0; stage < next_.size(); ++stage) {
+      if (next_[stage] == schedule_.actions[stage].size()) continue;
+      stuck += fmt::format("{}stage {} at {}", stuck.empty() ? "" : ", ", stage,
+                           Label(schedule_, schedule_.actions[stage][next_[stage]]));
+    }
+    if (stuck.empty()) return OkStatus();
+    return base::FailedPrecondition("the schedule deadlocks: {} wait for each other", stuck);
+  }
+
+  const Schedule& schedule_;
+  const Costs costs_;
+  std::vector<size_t> next_;      // [stage] action
+  std::vector<int64_t> free_at_;  // [stage]
+  std::vector<Link> activation_out_;
+  std::vector<Link> gradient_out_;
+  std::vector<std::vector<std::vector<SlotTimes>>> slots_;  // [stage][chunk][slot]
+  Timeline timeline_;
+};
+
+}  // namespace
+
+StatusOr<Timeline> Simulate(const Schedule& schedule, const Costs& costs) {
+  return Simulation(schedule, costs).Run();
+}
+
+}  // namespace mt::schedule
