@@ -92,6 +92,9 @@ void Server::State::Admit(tcp::socket socket) {
     const auto quietest = connections.front();
     quietest->Close();  // takes itself off the list
   }
+  ErrorCode ignored;
+  // Header and body are two writes: the second must not wait for the first one's acknowledgement.
+  socket.set_option(tcp::no_delay(true), ignored);
   connections.push_back(std::make_shared<Connection>(std::move(socket), &config, &hooks));
   num_connections = connections.size();
   connections.back()->Run();

@@ -154,6 +154,11 @@ TEST(Robustness, ExtremeValuesInEveryField) {
                                  "placement.threads_per_rank",
                                  "placement.ports",
                                  "placement.node_selector",
+                                 "placement.exclusive",
+                                 "training.exit_after",
+                                 "training.exit_at_iter",
+                                 "resilience.deadline",
+                                 "resilience.on_agent_exit",
                                  "telemetry.profile.ranks"}) {
     for (const std::string& extreme : extremes) Survive(kJob, {path + "=" + extreme});
   }

@@ -223,13 +223,30 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
   EXPECT_EQ(FaultsOf({"kind=bench"}), "kind: bench is not supported yet; supported: train");
   EXPECT_EQ(FaultsOf({"placement.device=gpu"}),
             "placement.device: gpu is not supported yet; supported: cpu");
-  EXPECT_EQ(FaultsOf({"resilience.deadline=2h"}), "resilience.deadline: not supported yet");
+  EXPECT_EQ(FaultsOf({"resilience.max_restarts.hang=2"}),
+            "resilience.max_restarts.hang: 2 is not supported yet; supported: 0");
   EXPECT_EQ(FaultsOf({"training.batch_ramp=\"0:256 100M:512\""}),
             "training.batch_ramp: not supported yet");
-  EXPECT_EQ(FaultsOf({"placement.node_selector={a: b}"}),
-            "placement.node_selector: not supported yet");
+  EXPECT_EQ(FaultsOf({"resilience.orphan_grace=1h"}),
+            "resilience.orphan_grace: 1h is not supported yet; supported: auto");
   EXPECT_EQ(FaultsOf({"checkpoint.async_save=true"}),
             "checkpoint.async_save: true is not supported yet; supported: false");
+}
+
+TEST(Complete, WhatTheServiceBrings) {
+  EXPECT_EQ(FaultsOf({"priority=7", "training.exit_after=90m", "training.exit_at_iter=50",
+                      "placement.node_selector={zone: b}", "placement.exclusive=true",
+                      "resilience.on_agent_exit=continue", "resilience.deadline=2h"}),
+            "");
+  EXPECT_EQ(FaultsOf({"resilience.deadline=500ms"}),
+            "resilience.deadline: must be at least 1s, is 500ms");
+  EXPECT_EQ(FaultsOf({"resilience.deadline=400d"}),
+            "resilience.deadline: must be at most 366d, is 400d");
+  const ValidateContext bare{.service = false};
+  EXPECT_EQ(FaultsOf({"priority=7"}, bare), "priority: 7 is not supported yet; supported: 0");
+  EXPECT_EQ(FaultsOf({"resilience.deadline=2h"}, bare), "resilience.deadline: not supported yet");
+  EXPECT_EQ(FaultsOf({"placement.node_selector={a: b}"}, bare),
+            "placement.node_selector: not supported yet");
 }
 
 TEST(Complete, LayoutArithmeticOnceParallelismIsBuilt) {
