@@ -125,6 +125,7 @@ std::string ExplainField(const std::string& path, const Field& field) {
   }
   AddLine("Megatron", RuleOf(field).flag(), &out);
   AddLine("supported", SupportText(field), &out);
+  if (RuleOf(field).live()) AddLine("changes", "while the job lives (mtctl update)", &out);
   return out;
 }
 

@@ -16,7 +16,7 @@ namespace mt::spec {
 // What the system has built; a field that needs more is refused ("not supported yet") unless its
 // value means what is built.
 struct ValidateContext {
-  bool service = false;  // FEATURE_SERVICE: priorities, pause, deadlines
+  bool service = true;  // FEATURE_SERVICE: priorities, node labels, pause, deadlines
   bool parallelism =
       false;          // FEATURE_PARALLELISM: tensor, pipeline, ZeRO, 16 bit, other model families
   bool cuda = false;  // FEATURE_CUDA

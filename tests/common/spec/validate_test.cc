@@ -227,8 +227,7 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
             "resilience.max_restarts.hang: 2 is not supported yet; supported: 0");
   EXPECT_EQ(FaultsOf({"training.batch_ramp=\"0:256 100M:512\""}),
             "training.batch_ramp: not supported yet");
-  EXPECT_EQ(FaultsOf({"resilience.orphan_grace=1h"}),
-            "resilience.orphan_grace: 1h is not supported yet; supported: auto");
+  EXPECT_EQ(FaultsOf({"resilience.orphan_grace=1h"}), "resilience.orphan_grace: not supported yet");
   EXPECT_EQ(FaultsOf({"checkpoint.async_save=true"}),
             "checkpoint.async_save: true is not supported yet; supported: false");
 }
