@@ -91,7 +91,7 @@ class LostNodeTest(ServiceTest):
         refused = self.mtctl("node", "declare-dead", "node-a", "--yes", check=False)
         self.assert_one_message(refused, 3, "node-a")
         lost = self.job()["ranks"][1]["node"]
-        self.stop_worker(lost, signal.SIGSTOP) if False else self.workers[lost].send_signal(signal.SIGSTOP)
+        self.workers[lost].send_signal(signal.SIGSTOP)
         self.wait_for("NodeUnreachable", lambda: any(
             c["type"] == "NodeUnreachable" for c in self.job().get("conditions", [])), limit=60)
         self.wait_for("the lost lease", lambda: any(

@@ -2,9 +2,11 @@
 import json
 import re
 import signal
+import subprocess
 import time
 import unittest
 
+from harness import BIN
 from service_harness import ServiceTest
 
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
@@ -189,8 +191,6 @@ class AgentRestartTest(ServiceTest):
         self.wait_step(5)
         self.stop_worker("node-a", signal.SIGTERM)
         self.assertEqual(len(self.rank_processes()), 2, "on_agent_exit: continue is the default")
-        import subprocess
-        from harness import BIN
         done = subprocess.run([str(BIN / "mt-worker"), "stop-ranks", "--state", str(self.dir / "node-a")],
                               capture_output=True, text=True, timeout=60, env=self.env)
         self.assertEqual(done.returncode, 0, done.stderr)
