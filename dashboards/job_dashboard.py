@@ -1,0 +1,114 @@
+"""One job: where it is, its curves, its speed, its ranks, its saves."""
+from panels import ORANGE, RED, annotation, dashboard, graph, panel, query, stat, variable
+
+JOB = 'mt_namespace=~"$mt_namespace", mt_job="$mt_job"'
+RANK = f'{JOB}, rank=~"$rank", node=~"$node"'
+COMPUTE = f'rate(mt_step_phase_seconds_total{{{RANK}, phase=~"forward|backward"}}[$__rate_interval])'
+BADPUT = f"sum without (cause) (mt_job_badput_seconds_total{{{JOB}}})"
+
+
+def overview():
+    state = panel("stat", "State", [query(f"mt_job_state{{{JOB}}} == 1", "{{state}}", instant=True)], "none",
+                  width=4, height=4, description="What `mtctl describe` says.")
+    state["options"] = dict(state["options"], textMode="name", graphMode="none")
+    return [
+        state,
+        stat("Progress", f"mt_job_step{{{JOB}}} / (mt_job_total_steps{{{JOB}}} > 0)", "percentunit",
+             description="Steps done of the run's length."),
+        stat("Time left", f"""(mt_job_total_steps{{{JOB}}} - mt_job_step{{{JOB}}})
+             * avg_over_time(mt_job_step_seconds{{{JOB}}}[$__rate_interval])""", "s",
+             description="At the present step time."),
+        stat("Loss", f"mt_train_loss{{{JOB}}}", "none", description="Nats per token, last step."),
+        stat("Goodput", f"""mt_job_goodput_seconds_total{{{JOB}}}
+             / (mt_job_goodput_seconds_total{{{JOB}}} + {BADPUT})""", "percentunit", steps=[(0, RED), (0.9, ORANGE),
+             (0.97, "green")], description="Share of the job's life spent in steps that moved it forward."),
+        stat("Last checkpoint", f"time() - mt_checkpoint_last_success_timestamp_seconds{{{JOB}}}", "s",
+             steps=[(3600, ORANGE), (14400, RED)], description="Age of the newest complete one: what a fault now costs."),
+    ]
+
+
+def training():
+    return [
+        graph("Loss", [(f"mt_train_loss{{{JOB}}}", "training"), (f"mt_validation_loss{{{JOB}}}", "validation")], "none",
+              width=12, height=10, description="Nats per token. Validation after each evaluation."),
+        graph("Gradient norm", [(f"mt_grad_norm{{{JOB}}}", "norm"),
+              (f"10 * quantile_over_time(0.5, mt_grad_norm{{{JOB}}}[1h])", "alert above")], "none", height=10, log=True,
+              width=12, description="Before clipping."),
+        graph("Learning rate", [(f"mt_learning_rate{{{JOB}}}", "lr")], "none"),
+        graph("Loss scale", [(f"mt_loss_scale{{{JOB}}}", "scale")], "none", log=True,
+              description="1 unless the job trains in fp16."),
+        graph("Skipped steps", [(f"increase(mt_skipped_steps_total{{{JOB}}}[$__rate_interval])", "{{reason}}")], "short",
+              steps=[(1, ORANGE)], description="Updates left out because a gradient was not finite."),
+    ]
+
+
+def speed():
+    return [
+        graph("Step time", [(f"mt_job_step_seconds{{{JOB}}}", "last step"),
+              (f"""histogram_quantile(0.5, sum by (le)
+               (rate(mt_step_duration_seconds_bucket{{{RANK}}}[$__rate_interval])))""", "p50 over ranks"),
+              (f"""histogram_quantile(0.99, sum by (le)
+               (rate(mt_step_duration_seconds_bucket{{{RANK}}}[$__rate_interval])))""", "p99 over ranks")], "s"),
+        graph("Where the time goes", [(f"""avg by (phase) (rate(mt_step_phase_seconds_total{{{RANK}}}[$__rate_interval]))""",
+              "{{phase}}")], "percentunit", stacked=True, description="Share of the wall time by phase, mean over ranks."),
+        graph("Slowest rank", [(f"""max(sum by (rank) ({COMPUTE})) / quantile(0.5, sum by (rank) ({COMPUTE}))""",
+              "slowest / median")], "none", steps=[(1.15, ORANGE)],
+              description="Time in forward and backward; above 1.15 for ten minutes alerts."),
+        graph("Tokens per second", [(f"mt_job_tokens_per_second{{{JOB}}}", "last step"),
+              (f"rate(mt_job_tokens_total{{{JOB}}}[$__rate_interval])", "with pauses and saves")], "suffix: tok/s"),
+        graph("FLOP/s", [(f"mt_model_flops_per_second{{{JOB}}}", "causal"),
+              (f"mt_model_flops_full_per_second{{{JOB}}}", "attention in full"),
+              (f"rate(mt_model_flops_total{{{JOB}}}[$__rate_interval])", "causal, with pauses and saves")], "flops",
+              description="Whole job, by both conventions."),
+        graph("Forward and backward by rank", [(f"sum by (rank, node) ({COMPUTE})", "{{rank}} {{node}}")], "percentunit",
+              description="Share of the wall time. The rank that waits least is the slow one."),
+    ]
+
+
+def ranks():
+    return [
+        graph("Ranks", [(f"mt_job_ranks{{{JOB}}}", "{{state}}")], "short", stacked=True,
+              description="unknown: their node is silent; they may well be training."),
+        graph("Step of each rank", [(f"mt_step{{{RANK}}}", "{{rank}} {{node}}")], "none"),
+        graph("Memory of ranks by kind", [(f"sum by (kind) (mt_rank_memory_bytes{{{RANK}}})", "{{kind}}")], "bytes",
+              stacked=True, description="Arenas of the chosen ranks."),
+        graph("Resident memory of ranks", [(f"mt_host_memory_bytes{{{RANK}}}", "{{rank}} {{node}}")], "bytes",
+              width=12),
+        graph("Since the last step", [(f"time() - mt_job_last_step_timestamp_seconds{{{JOB}}}", "no step for"),
+              (f"mt_job_step_limit_seconds{{{JOB}}}", "alert above")], "s", width=12),
+    ]
+
+
+def reliability():
+    timeline = panel("state-timeline", "State", [query(f"mt_job_state{{{JOB}}} == 1", "{{state}}")], "none", width=12,
+                     fillOpacity=70, lineWidth=0)
+    return [
+        timeline,
+        graph("Time lost", [(f"rate(mt_job_badput_seconds_total{{{JOB}}}[$__rate_interval])", "{{cause}}")],
+              "percentunit", stacked=True, width=12, description="Share of the wall time that moved nothing forward."),
+        graph("Steps since the last checkpoint",
+              [(f"mt_job_step{{{JOB}}} - mt_checkpoint_last_success_step{{{JOB}}}", "steps"),
+               (f"2 * mt_checkpoint_interval_steps{{{JOB}}}", "alert above")], "short"),
+        graph("Duration of a save", [(f"mt_checkpoint_duration_seconds{{{JOB}}}", "first byte to commit"),
+              (f"increase(mt_checkpoint_stall_seconds_total{{{JOB}}}[$__rate_interval])", "training stood still")], "s"),
+        graph("Size of a checkpoint", [(f"mt_checkpoint_bytes{{{JOB}}}", "bytes")], "bytes"),
+        graph("Failed saves", [(f"increase(mt_checkpoint_failures_total{{{JOB}}}[$__rate_interval])", "failures")], "short",
+              steps=[(1, RED)]),
+        graph("Save under way", [(f"mt_checkpoint_pending{{{JOB}}}", "pending")], "bool"),
+        graph("Restarts", [(f"increase(mt_job_restarts_total{{{JOB}}}[$__rate_interval])", "{{cause}}")], "short",
+              steps=[(3, RED)], description="user: resumed after a pause that released the slots."),
+    ]
+
+
+def build():
+    return dashboard(
+        "megatrain-job", "Megatrain / Job", "One training job.",
+        [variable("mt_namespace", "Namespace", "label_values(mt_job_state, mt_namespace)"),
+         variable("mt_job", "Job", "label_values(mt_job_state, mt_job)", multi=False),
+         variable("rank", "Rank", 'label_values(mt_step{mt_job="$mt_job"}, rank)'),
+         variable("node", "Node", 'label_values(mt_step{mt_job="$mt_job"}, node)')],
+        [("Overview", overview()), ("Training", training()), ("Speed", speed()), ("Ranks", ranks()),
+         ("Reliability", reliability())],
+        [annotation("Restart", "red", f"increase(mt_job_restarts_total{{{JOB}}}[$__rate_interval]) > 0", "{{cause}}"),
+         annotation("Checkpoint", "blue", f"mt_checkpoint_last_success_timestamp_seconds{{{JOB}}} * 1000",
+                    "checkpoint complete", value_is_time=True)])
