@@ -54,7 +54,8 @@ class Save {
       return status;
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    return SaveResult{.path = folder_, .bytes = total_bytes_, .seconds = took.count()};
+    return SaveResult{
+        .path = folder_, .bytes = total_bytes_, .seconds = took.count(), .digest = digest_};
   }
 
  private:
@@ -157,6 +158,7 @@ class Save {
     manifest.created = base::FormatUtc(base::ToUnixMicros(base::Clock::Real()->WallNow()));
     const std::string text = ToJson(manifest);
     total_bytes_ += static_cast<int64_t>(text.size());
+    digest_ = ManifestDigest(text);
     RETURN_IF_ERROR(base::WriteFileAtomic(base::JoinPath(temporary_, kManifestName), text));
     RETURN_IF_ERROR(At("manifest", OkStatus()));
     std::error_code error;
@@ -171,6 +173,7 @@ class Save {
   const std::string folder_;
   const std::string temporary_;
   int64_t total_bytes_ = 0;
+  std::string digest_;
 };
 
 }  // namespace

@@ -48,6 +48,7 @@ struct SaveResult {
   std::string path;    // of the folder
   int64_t bytes = 0;   // of all ranks' files and the manifest
   double seconds = 0;  // as this rank saw it
+  std::string digest;  // of the manifest, "xxh3:<32 hex digits>"; on rank 0
 };
 
 // Errors (the same on all ranks, naming the rank it happened on): kResourceExhausted (disk full),

@@ -17,6 +17,8 @@ megatrain::v1::RankState ToProto(train::TrainState state) {
       return megatrain::v1::READY;
     case train::TrainState::kTraining:
       return megatrain::v1::TRAINING;
+    case train::TrainState::kHeld:
+      return megatrain::v1::HELD;
     case train::TrainState::kExiting:
       return megatrain::v1::EXITING;
   }
@@ -50,11 +52,25 @@ void Fill(const train::StepRecord& record, megatrain::v1::StepRecord* out) {
   out->set_skipped_steps(record.skipped_steps);
 }
 
+void Fill(const train::CheckpointRecord& record, megatrain::v1::CheckpointInfo* out) {
+  out->set_step(record.step);
+  out->set_epoch(record.epoch);
+  out->set_consumed_samples(record.consumed_samples);
+  out->set_path(record.path);
+  out->set_bytes(record.bytes);
+  out->set_seconds(record.seconds);
+  out->set_time_us(record.time_us);
+  out->set_stall_seconds(record.stall_seconds);
+  out->set_tokens(record.tokens);
+  out->set_digest(record.digest);
+}
+
 }  // namespace
 
-void ChannelObserver::OnState(train::TrainState state) {
+void ChannelObserver::OnState(train::TrainState state, int64_t step) {
   RankMessage message;
   message.mutable_state()->set_state(ToProto(state));
+  message.mutable_state()->set_step(step);
   deps_.send(std::move(message));
 }
 
@@ -89,14 +105,7 @@ void ChannelObserver::OnEval(const train::EvalRecord& record) {
 
 void ChannelObserver::OnCheckpointSaved(const train::CheckpointRecord& record) {
   RankMessage message;
-  auto& out = *message.mutable_job_report()->mutable_checkpoint_saved();
-  out.set_step(record.step);
-  out.set_epoch(record.epoch);
-  out.set_consumed_samples(record.consumed_samples);
-  out.set_path(record.path);
-  out.set_bytes(record.bytes);
-  out.set_seconds(record.seconds);
-  out.set_time_us(record.time_us);
+  Fill(record, message.mutable_job_report()->mutable_checkpoint_saved());
   deps_.send(std::move(message));
 }
 
@@ -107,9 +116,22 @@ void ChannelObserver::OnCheckpointFailed(int64_t step, const Status& why) {
   deps_.send(std::move(message));
 }
 
-void ChannelObserver::OnCommandDone(const std::string& id) {
+void ChannelObserver::OnCheckpointsDeleted(const std::vector<std::string>& paths) {
   RankMessage message;
-  message.mutable_command_done()->set_command_id(id);
+  auto& out = *message.mutable_job_report()->mutable_checkpoints_deleted();
+  for (const std::string& path : paths) out.add_paths(path);
+  deps_.send(std::move(message));
+}
+
+void ChannelObserver::OnCommandDone(const train::CommandResult& result) {
+  if (result.id.empty()) return;  // nobody asked under a name
+  RankMessage message;
+  auto& out = *message.mutable_command_done();
+  out.set_command_id(result.id);
+  out.set_word_step(result.word_step);
+  out.set_step(result.step);
+  if (result.checkpoint) Fill(*result.checkpoint, out.mutable_checkpoint());
+  if (!result.error.ok()) out.set_error(base::Message(result.error));
   deps_.send(std::move(message));
 }
 

@@ -19,14 +19,15 @@ class ChannelObserver final : public train::TrainObserver {
   };
   explicit ChannelObserver(Deps deps) : deps_(std::move(deps)) {}
 
-  void OnState(train::TrainState state) override;
+  void OnState(train::TrainState state, int64_t step) override;
   void OnProgress(int64_t step) override { deps_.note_progress(step); }
   void OnRunInfo(const train::RunInfo& info) override;
   void OnStep(const train::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;
   void OnCheckpointFailed(int64_t step, const Status& why) override;
-  void OnCommandDone(const std::string& id) override;
+  void OnCheckpointsDeleted(const std::vector<std::string>& paths) override;
+  void OnCommandDone(const train::CommandResult& result) override;
 
  private:
   const Deps deps_;

@@ -50,6 +50,7 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.backend = backend;
   train_args.observer = args.observer;
   train_args.commands = args.commands;
+  train_args.hold = args.hold;
   ASSIGN_OR_RETURN(const std::unique_ptr<train::Trainer> trainer,
                    train::Trainer::Create(train_args));
   train::TrainResult result = trainer->Run();

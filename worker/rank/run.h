@@ -24,6 +24,7 @@ struct RunArgs {
   comm::RendezvousStore* store = nullptr;  // with more than one rank
   train::TrainObserver* observer = nullptr;
   train::CommandSource* commands = nullptr;  // on rank 0
+  bool hold = false;                         // wait once ready
   // Called with the group once it exists and with nullptr before it goes; may be empty.
   std::function<void(comm::ProcessGroup*)> on_group;
 };

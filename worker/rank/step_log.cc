@@ -1,17 +1,39 @@
 #include "worker/rank/step_log.h"
 
+#include <fmt/ranges.h>
+
 #include "common/base/log.h"
 
 namespace mt::rank {
 
-void StepLog::OnState(train::TrainState state) {
-  if (next_ != nullptr) next_->OnState(state);
+void StepLog::OnState(train::TrainState state, int64_t step) {
+  if (next_ != nullptr) next_->OnState(state, step);
 }
 void StepLog::OnProgress(int64_t step) {
   if (next_ != nullptr) next_->OnProgress(step);
 }
-void StepLog::OnCommandDone(const std::string& id) {
-  if (next_ != nullptr) next_->OnCommandDone(id);
+void StepLog::OnCommandDone(const train::CommandResult& result) {
+  log::Info("command done", {{"id", result.id},
+                             {"word_step", result.word_step},
+                             {"after_step", result.step},
+                             {"error", base::Message(result.error)}});
+  if (next_ != nullptr) next_->OnCommandDone(result);
+}
+
+void StepLog::OnSettings(const train::RunSettings& settings) {
+  log_every_ = settings.log_every;
+  log::Info("settings updated", {{"log_every", settings.log_every},
+                                 {"checkpoint_every_iters", settings.checkpoint_every_iters},
+                                 {"checkpoint_every_ms", settings.checkpoint_every_ms},
+                                 {"keep_last", settings.keep_last},
+                                 {"eval_every_iters", settings.eval_every_iters},
+                                 {"eval_iters", settings.eval_iters}});
+  if (next_ != nullptr) next_->OnSettings(settings);
+}
+
+void StepLog::OnCheckpointsDeleted(const std::vector<std::string>& paths) {
+  log::Info("old checkpoints removed", {{"paths", fmt::format("{}", fmt::join(paths, " "))}});
+  if (next_ != nullptr) next_->OnCheckpointsDeleted(paths);
 }
 
 void StepLog::OnRunInfo(const train::RunInfo& info) {

@@ -11,17 +11,19 @@ class StepLog final : public train::TrainObserver {
   // `next` may be nullptr.
   StepLog(int64_t log_every, train::TrainObserver* next) : log_every_(log_every), next_(next) {}
 
-  void OnState(train::TrainState state) override;
+  void OnState(train::TrainState state, int64_t step) override;
   void OnProgress(int64_t step) override;
   void OnRunInfo(const train::RunInfo& info) override;
   void OnStep(const train::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;
   void OnCheckpointFailed(int64_t step, const Status& why) override;
-  void OnCommandDone(const std::string& id) override;
+  void OnCheckpointsDeleted(const std::vector<std::string>& paths) override;
+  void OnCommandDone(const train::CommandResult& result) override;
+  void OnSettings(const train::RunSettings& settings) override;
 
  private:
-  const int64_t log_every_;
+  int64_t log_every_;
   train::TrainObserver* next_;
   int64_t total_steps_ = 0;
 };

@@ -1,7 +1,9 @@
 #include "worker/rank/under_agent.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "common/base/log.h"
@@ -27,6 +29,7 @@ using megatrain::v1::Command;
 using megatrain::v1::JobSpec;
 using megatrain::v1::RankAssignment;
 using megatrain::v1::RankMessage;
+using megatrain::v1::RankWord;
 
 namespace {
 
@@ -45,11 +48,29 @@ std::string TakeToken() {
 }
 
 // The coordinator sends a job that is complete; that is checked, not believed.
-Status ResolveJob(const RankAssignment& assignment, JobSpec* job) {
-  *job = assignment.spec();
+Status CompleteAndResolve(int threads, JobSpec* job) {
   RETURN_IF_ERROR(spec::ToStatus(spec::CompleteJob({}, job)));
   return spec::ToStatus(
-      spec::ResolveForSlots({.cores_per_node = assignment.threads(), .slots_per_node = 1}, job));
+      spec::ResolveForSlots({.cores_per_node = threads, .slots_per_node = 1}, job));
+}
+
+std::optional<train::CommandKind> KindOf(Command::Verb verb) {
+  switch (verb) {
+    case Command::STOP_WITH_SAVE:
+      return train::CommandKind::kStopWithSave;
+    case Command::STOP_WITHOUT_SAVE:
+      return train::CommandKind::kStopWithoutSave;
+    case Command::HOLD:
+      return train::CommandKind::kHold;
+    case Command::RESUME:
+      return train::CommandKind::kResume;
+    case Command::CHECKPOINT_NOW:
+      return train::CommandKind::kCheckpointNow;
+    case Command::UPDATE:
+      return train::CommandKind::kUpdate;
+    default:
+      return std::nullopt;
+  }
 }
 
 class AgentRank {
@@ -78,7 +99,9 @@ class AgentRank {
     RankAssignment assignment;
     JobSpec job;
     result.status = channel_.WaitAssigned(rpc::kPlacementAnswer, &assignment);
-    if (result.status.ok()) result.status = ResolveJob(assignment, &job);
+    job = assignment.spec();
+    threads_ = assignment.threads();
+    if (result.status.ok()) result.status = CompleteAndResolve(threads_, &job);
     if (!result.status.ok()) return result;
     ChannelObserver to_agent({.send = [this](RankMessage m) { channel_.Send(std::move(m)); },
                               .note_progress = [this](int64_t s) { channel_.NoteProgress(s); }});
@@ -98,6 +121,7 @@ class AgentRank {
                       .store = &store_,
                       .observer = &observer,
                       .commands = options_.rank == 0 ? &words_ : nullptr,
+                      .hold = assignment.hold(),
                       .on_group = [this](comm::ProcessGroup* group) { leave_.SetGroup(group); }});
   }
 
@@ -116,6 +140,7 @@ class AgentRank {
       ended.set_completed(result.completed);
       ended.set_final_save_failed(result.final_save_failed);
       ended.set_message(result.message);
+      ended.set_exit_condition(result.exit_condition);
       log::Info("training has ended", {{"last_step", result.last_step},
                                        {"completed", result.completed},
                                        {"message", result.message}});
@@ -134,10 +159,7 @@ class AgentRank {
   void OnMessage(const AgentMessage& message) {
     switch (message.body_case()) {
       case AgentMessage::kWord:
-        words_.Push({.kind = message.word().verb() == Command::STOP_WITH_SAVE
-                                 ? train::CommandKind::kStopWithSave
-                                 : train::CommandKind::kStopWithoutSave,
-                     .id = message.word().command_id()});
+        OnWord(message.word());
         break;
       case AgentMessage::kRendezvousValue:
         store_.OnValue(message.rendezvous_value().key(), message.rendezvous_value().value());
@@ -152,7 +174,31 @@ class AgentRank {
     }
   }
 
+  void OnWord(const RankWord& word) {
+    const std::optional<train::CommandKind> kind = KindOf(word.verb());
+    train::Command command{.id = word.command_id()};
+    Status refusal = OkStatus();
+    if (!kind) {
+      refusal = base::InvalidArgument("a rank knows no verb {}", static_cast<int>(word.verb()));
+    } else if (*kind == train::CommandKind::kUpdate) {
+      JobSpec job = word.spec();
+      refusal = CompleteAndResolve(threads_, &job);
+      if (refusal.ok()) command.settings = train::SettingsOf(job);
+    }
+    if (!refusal.ok()) {
+      log::Warn("a word was refused", {{"id", word.command_id()}, {"why", base::Message(refusal)}});
+      RankMessage message;
+      message.mutable_command_done()->set_command_id(word.command_id());
+      message.mutable_command_done()->set_error(base::Message(refusal));
+      channel_.Send(std::move(message));
+      return;
+    }
+    command.kind = *kind;
+    words_.Push(std::move(command));
+  }
+
   const Options options_;
+  std::atomic<int> threads_ = 0;  // of the assignment
   WordQueue words_;
   LeaveSwitch leave_;
   ChannelStore store_;

@@ -1,8 +1,11 @@
 #include "worker/train/checkpointer.h"
 
 #include <chrono>
+#include <utility>
+#include <vector>
 
 #include "common/base/check.h"
+#include "common/base/files.h"
 #include "common/base/log.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/writer.h"
@@ -14,10 +17,13 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
   // A run that goes on from its own directory has that step on disk already.
   if (args_.start.load && args_.start.load_directory == args_.start.directory) {
     last_saved_step_ = args_.start.load->step;
+    last_saved_ = args_.loaded;
   }
 }
 
-bool Checkpointer::strict() const { return args_.job->checkpoint().strict(); }
+bool Checkpointer::EndsRun(const Status& saved) const {
+  return !saved.ok() && (args_.job->checkpoint().strict() || absl::IsFailedPrecondition(saved));
+}
 
 bool Checkpointer::DueAfter(int64_t step) const {
   const int64_t every = args_.job->checkpoint().every_iters();
@@ -35,6 +41,7 @@ Status Checkpointer::Save(int64_t step) {
   if (!enabled() || step == last_saved_step_) return OkStatus();
   // Slices are read where they lie, which must be host memory.
   CHECK(args_.engine->device().kind() == kernels::DeviceKind::kCpu);
+  const base::MonotonicTime begin = args_.clock->Now();
   const kernels::StepScalars scalars = args_.engine->ReadScalars();
   checkpoint::SaveArgs save{.directory = args_.start.directory,
                             .manifest = args_.manifest,
@@ -56,16 +63,26 @@ Status Checkpointer::Save(int64_t step) {
     return saved.status();
   }
   last_saved_step_ = step;
-  if (!reporter) return OkStatus();
-  args_.observer->OnCheckpointSaved({.step = step,
-                                     .epoch = args_.start.epoch,
-                                     .consumed_samples = scalars.consumed_samples,
-                                     .path = saved->path,
-                                     .bytes = saved->bytes,
-                                     .seconds = saved->seconds,
-                                     .time_us = base::ToUnixMicros(args_.clock->WallNow())});
-  Prune();
+  if (reporter) Report(*saved, scalars, begin);
   return OkStatus();
+}
+
+void Checkpointer::Report(const checkpoint::SaveResult& saved, const kernels::StepScalars& scalars,
+                          base::MonotonicTime begin) {
+  // Saves are synchronous: training stands still from end to end.
+  const std::chrono::duration<double> stall = args_.clock->Now() - begin;
+  last_saved_ = {.step = last_saved_step_,
+                 .epoch = args_.start.epoch,
+                 .consumed_samples = scalars.consumed_samples,
+                 .path = saved.path,
+                 .bytes = saved.bytes,
+                 .seconds = saved.seconds,
+                 .time_us = base::ToUnixMicros(args_.clock->WallNow()),
+                 .stall_seconds = stall.count(),
+                 .tokens = scalars.consumed_samples * args_.job->model().seq_length(),
+                 .digest = saved.digest};
+  args_.observer->OnCheckpointSaved(*last_saved_);
+  Prune();
 }
 
 // A checkpoint too many harms nothing: a failure is only logged.
@@ -74,7 +91,15 @@ void Checkpointer::Prune() const {
       args_.start.directory, args_.job->checkpoint().keep_last(), args_.start.epoch);
   if (!removed.ok()) {
     log::Warn("old checkpoints were not removed", {{"why", base::Message(removed.status())}});
+    return;
   }
+  std::vector<std::string> paths;
+  for (const std::string& name : *removed) {
+    if (checkpoint::ParseFolderName(name)) {
+      paths.push_back(base::JoinPath(args_.start.directory, name));
+    }
+  }
+  if (!paths.empty()) args_.observer->OnCheckpointsDeleted(paths);
 }
 
 }  // namespace mt::train

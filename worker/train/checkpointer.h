@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/writer.h"
 #include "worker/train/engine.h"
 #include "worker/train/observer.h"
 #include "worker/train/resume.h"
@@ -20,8 +23,9 @@ namespace mt::train {
 class Checkpointer {
  public:
   struct Args {
-    const megatrain::v1::JobSpec* job = nullptr;
+    const megatrain::v1::JobSpec* job = nullptr;  // as it is now: an update changes it
     StartPoint start;
+    std::optional<CheckpointRecord> loaded;  // that the run goes on from; on rank 0
     // What every save of this run has in common: job, spec, facts, parent.
     checkpoint::Manifest manifest;
     Engine* engine = nullptr;
@@ -38,18 +42,29 @@ class Checkpointer {
   bool DueAfter(int64_t step) const;
   // Whether the time between saves is over, by this rank's clock; for rank 0, which tells all.
   bool DueByTime() const;
+  // Time that does not count between saves: the ranks were held.
+  void SkipPause(base::MonotonicTime::duration pause) { last_try_ += pause; }
+  // What the next manifests say of the job.
+  void SetSpec(std::string spec_json) { args_.manifest.spec_json = std::move(spec_json); }
   // Collective; all ranks return the same status, and rank 0 tells the observer. The engine is at
   // the end of `step`. Without a directory, or if this step is saved already: OK.
   Status Save(int64_t step);
-  bool strict() const;
+  // Whether a save that failed so ends the run: policy `strict`, or another epoch holds the
+  // directory.
+  bool EndsRun(const Status& saved) const;
   // The newest step that is on disk; -1: none.
   int64_t last_saved_step() const { return last_saved_step_; }
+  // That checkpoint, on rank 0.
+  const std::optional<CheckpointRecord>& last_saved() const { return last_saved_; }
 
  private:
+  void Report(const checkpoint::SaveResult& saved, const kernels::StepScalars& scalars,
+              base::MonotonicTime begin);
   void Prune() const;
 
-  const Args args_;
+  Args args_;
   int64_t last_saved_step_ = -1;
+  std::optional<CheckpointRecord> last_saved_;
   base::MonotonicTime last_try_;
 };
 

@@ -1,5 +1,6 @@
 #include "worker/train/command.h"
 
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -8,47 +9,51 @@
 namespace mt::train {
 namespace {
 
-constexpr int kStopWithSaveBit = 1;
-constexpr int kStopWithoutSaveBit = 2;
-constexpr int kCheckpointNowBit = 4;
-constexpr int kAllBits = kStopWithSaveBit | kStopWithoutSaveBit | kCheckpointNowBit;
+using Flag = bool CommandWord::*;
+// Bit i of the word is kFlags[i].
+constexpr std::array<Flag, 8> kFlags = {
+    &CommandWord::stop_with_save, &CommandWord::stop_without_save,
+    &CommandWord::checkpoint_now, &CommandWord::hold,
+    &CommandWord::resume,         &CommandWord::update,
+    &CommandWord::save_due,       &CommandWord::time_over};
+constexpr int kAllBits = (1 << kFlags.size()) - 1;
 
 }  // namespace
 
 void CommandWord::Add(CommandKind kind) {
-  switch (kind) {
-    case CommandKind::kStopWithSave:
-      stop_with_save = true;
-      break;
-    case CommandKind::kStopWithoutSave:
-      stop_without_save = true;
-      break;
-    case CommandKind::kCheckpointNow:
-      checkpoint_now = true;
-      break;
-  }
+  // In the order of CommandKind, which has none of the clock's.
+  this->*kFlags[static_cast<size_t>(kind)] = true;
 }
 
 double CommandWord::Encode() const {
-  return (stop_with_save ? kStopWithSaveBit : 0) + (stop_without_save ? kStopWithoutSaveBit : 0) +
-         (checkpoint_now ? kCheckpointNowBit : 0);
+  int bits = 0;
+  for (size_t i = 0; i < kFlags.size(); ++i) bits |= this->*kFlags[i] ? 1 << i : 0;
+  return bits;
 }
 
 CommandWord CommandWord::Decode(double word) {
   CHECK(word >= 0 && word <= kAllBits && word == std::floor(word)) << "command word " << word;
   const int bits = static_cast<int>(word);
-  return {.stop_with_save = (bits & kStopWithSaveBit) != 0,
-          .stop_without_save = (bits & kStopWithoutSaveBit) != 0,
-          .checkpoint_now = (bits & kCheckpointNowBit) != 0};
+  CommandWord out;
+  for (size_t i = 0; i < kFlags.size(); ++i) out.*kFlags[i] = (bits & 1 << i) != 0;
+  return out;
 }
 
-std::vector<std::string> CommandsUnderWay::TakeActed(int64_t step) {
-  std::vector<std::string> acted;
+std::vector<SentCommand> CommandsUnderWay::TakeActed(int64_t step) {
+  std::vector<SentCommand> acted;
   while (!sent_.empty() && sent_.front().step <= step) {
-    acted.push_back(std::move(sent_.front().id));
+    acted.push_back(std::move(sent_.front()));
     sent_.pop_front();
   }
   return acted;
+}
+
+std::optional<RunSettings> CommandsUnderWay::UpdateOf(int64_t step) const {
+  for (const SentCommand& sent : sent_) {
+    if (sent.step == step && sent.command.kind == CommandKind::kUpdate)
+      return sent.command.settings;
+  }
+  return std::nullopt;
 }
 
 }  // namespace mt::train

@@ -164,6 +164,16 @@ void Engine::FinishStep(int64_t step, double command) {
   ring_.End(*stream_, vector_, scalars_);
 }
 
+StatusOr<EndOfStep> Engine::RunIdle(double command) {
+  EndOfStep sum{.command = command, .fault = fault_.ok() ? 0.0 : 1.0};
+  if (args_.end_of_step) args_.end_of_step(0, &sum);
+  device().Copy(*stream_, vector_, &sum, sizeof(sum));
+  RETURN_IF_ERROR(data_parallel_.ReduceEndOfStep(*stream_, vector_));
+  device().Copy(*stream_, &sum, vector_, sizeof(sum));
+  stream_->Synchronize();
+  return sum;
+}
+
 void Engine::BeginEvaluation() { device().Zero(*stream_, eval_sums_.data, eval_sums_.Bytes()); }
 
 void Engine::EvaluateMicrobatch(const data::Microbatch& batch) {

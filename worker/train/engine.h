@@ -46,6 +46,9 @@ class Engine {
   // rank's vector carries. Results come through ring(). The status is the group's; an error of the
   // loader is kept (fault()) and told to all ranks by the vector, whose step is then skipped.
   Status RunStep(int64_t step, data::Loader* loader, double command);
+  // What held ranks do: sums a vector of nothing but the word and the faults. No compute, no state
+  // moves. Returns the sum; blocks.
+  StatusOr<kernels::EndOfStep> RunIdle(double command);
   // What the loader failed with on this rank; from then on its steps contribute nothing.
   const Status& fault() const { return fault_; }
   // Results of the newest steps; wait for the one that is read.

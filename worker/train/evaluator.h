@@ -33,6 +33,11 @@ class Evaluator {
   };
   explicit Evaluator(const Args& args) : args_(args) {}
 
+  // Another cadence from here on; args.data holds samples for it already.
+  void SetCadence(int64_t every_iters, int64_t samples_per_eval) {
+    args_.every_iters = every_iters;
+    args_.samples_per_eval = samples_per_eval;
+  }
   bool enabled() const { return args_.every_iters > 0; }
   // Whether one is due after this step of a run of total_steps (the last step's is Final's).
   bool DueAfter(int64_t step, int64_t total_steps) const;
@@ -43,7 +48,7 @@ class Evaluator {
   // Sums over this replica's microbatches; the loader's own errors.
   Status SumSamples(data::Loader* loader, int64_t step);
 
-  const Args args_;
+  Args args_;
 };
 
 }  // namespace mt::train

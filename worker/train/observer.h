@@ -4,20 +4,30 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
+#include "worker/train/command.h"
 #include "worker/train/records.h"
 
 namespace mt::train {
 
-enum class TrainState : uint8_t { kLoading, kReady, kTraining, kExiting };
+enum class TrainState : uint8_t {
+  kLoading,
+  kReady,
+  kTraining,
+  kHeld,  // waits on the host, with all it has
+  kExiting,
+};
 
 // Every method has an empty body: override what is of interest.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  virtual void OnState(TrainState /*state*/) {}
-  // Something moved: a step, a microbatch of an evaluation, bytes saved or loaded. For watchdogs.
+  // `step` is the last one done.
+  virtual void OnState(TrainState /*state*/, int64_t /*step*/) {}
+  // Something moved: a step, an idle reduction of held ranks, a microbatch of an evaluation, bytes
+  // saved or loaded. For watchdogs.
   // `step` is the last one done.
   virtual void OnProgress(int64_t /*step*/) {}
   virtual void OnRunInfo(const RunInfo& /*info*/) {}
@@ -26,8 +36,11 @@ class TrainObserver {
   virtual void OnEval(const EvalRecord& /*record*/) {}
   virtual void OnCheckpointSaved(const CheckpointRecord& /*record*/) {}
   virtual void OnCheckpointFailed(int64_t /*step*/, const Status& /*why*/) {}
-  // The word of this command (Command::id) has acted on every rank.
-  virtual void OnCommandDone(const std::string& /*id*/) {}
+  // Folders of complete checkpoints that pruning has removed.
+  virtual void OnCheckpointsDeleted(const std::vector<std::string>& /*paths*/) {}
+  virtual void OnCommandDone(const CommandResult& /*result*/) {}
+  // What an update has changed, on every rank.
+  virtual void OnSettings(const RunSettings& /*settings*/) {}
 };
 
 }  // namespace mt::train

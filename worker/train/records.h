@@ -50,8 +50,11 @@ struct CheckpointRecord {
   int64_t consumed_samples = 0;
   std::string path;
   int64_t bytes = 0;
-  double seconds = 0;
+  double seconds = 0;  // from the first byte to the commit
   int64_t time_us = 0;
+  double stall_seconds = 0;  // that training stood still for it
+  int64_t tokens = 0;        // trained so far
+  std::string digest;        // of the manifest: "xxh3:<32 hex digits>"
 };
 
 // Known once the ranks are ready.

@@ -1,5 +1,7 @@
 #include "worker/train/resume.h"
 
+#include <ctime>
+
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
@@ -8,6 +10,7 @@
 #include "common/spec/print.h"
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/safetensors.h"
 #include "worker/checkpoint/loader.h"
 #include "worker/train/run_state.h"
 
@@ -15,6 +18,7 @@ namespace mt::train {
 namespace {
 
 using checkpoint::CheckpointId;
+using checkpoint::Manifest;
 using megatrain::v1::JobSpec;
 using nlohmann::json;
 
@@ -127,6 +131,28 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
               {{"checkpoint", saved_device->second}, {"now", device}});
   }
   return manifest;
+}
+
+StatusOr<CheckpointRecord> RecordOf(const std::string& directory, const Manifest& manifest,
+                                    int64_t seq_length) {
+  const std::string path =
+      base::JoinPath(directory, checkpoint::FolderName({manifest.step, manifest.epoch}));
+  const std::string file = base::JoinPath(path, checkpoint::kManifestName);
+  ASSIGN_OR_RETURN(const std::string text, base::ReadFile(file));
+  CheckpointRecord record{.step = manifest.step, .epoch = manifest.epoch, .path = path};
+  record.bytes = static_cast<int64_t>(text.size());
+  for (const auto& [key, tensor] : manifest.tensors) {
+    record.bytes += checkpoint::TensorBytes(tensor.dtype, tensor.shape);
+  }
+  ASSIGN_OR_RETURN(const kernels::StepScalars scalars, GetScalars(manifest));
+  record.consumed_samples = scalars.consumed_samples;
+  record.tokens = scalars.consumed_samples * seq_length;
+  record.digest = checkpoint::ManifestDigest(text);
+  std::tm utc{};
+  if (::strptime(manifest.created.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc) != nullptr) {
+    record.time_us = int64_t{::timegm(&utc)} * 1'000'000;
+  }
+  return record;
 }
 
 }  // namespace mt::train

@@ -13,6 +13,7 @@
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/data/index_record.h"
 #include "worker/train/engine.h"
+#include "worker/train/records.h"
 
 namespace megatrain::v1 {
 class JobSpec;
@@ -53,5 +54,9 @@ struct LoadStateArgs {
 // (kFailedPrecondition, both values named) another model, sample order, batch, seed or run length.
 // Returns the manifest.
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args);
+
+// A checkpoint of `directory` as its manifest tells of it; its save's times are not known any more.
+StatusOr<CheckpointRecord> RecordOf(const std::string& directory,
+                                    const checkpoint::Manifest& manifest, int64_t seq_length);
 
 }  // namespace mt::train

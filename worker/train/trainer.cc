@@ -69,10 +69,13 @@ TrainResult Trainer::Run() {
 
 Trainer::Impl::Impl(const TrainArgs& args)
     : args_(args),
+      job_(std::make_unique<megatrain::v1::JobSpec>(*args.job)),
       total_steps_(spec::TotalIterations(*args.job)),
       phases_(args.clock),
       stop_at_nonfinite_(args.job->training().nonfinite() !=
                          megatrain::v1::Training::NONFINITE_SKIP) {}
+
+Trainer::Impl::~Impl() = default;
 
 Status Trainer::Impl::Agree(checkpoint::Exchange* exchange, const Status& mine) {
   const Status all = exchange->Agree(mine);
@@ -80,7 +83,7 @@ Status Trainer::Impl::Agree(checkpoint::Exchange* exchange, const Status& mine) 
 }
 
 Status Trainer::Impl::SetUp() {
-  args_.observer->OnState(TrainState::kLoading);
+  args_.observer->OnState(TrainState::kLoading, 0);
   const auto stream = args_.backend->device().CreateStream(kernels::StreamPriority::kLow);
   checkpoint::Exchange exchange(args_.group, stream.get());
   RETURN_IF_ERROR(Agree(&exchange, OpenDataAndEngine()));
@@ -130,11 +133,16 @@ Status Trainer::Impl::LoadOrInitialize() {
                                 .engine = engine_.get(),
                                 .progress = [this](int64_t) { args_.observer->OnProgress(0); }}));
     start_step_ = manifest.step;
+    if (engine_->dp_rank() == 0) {
+      ASSIGN_OR_RETURN(loaded_,
+                       RecordOf(start_.load_directory, manifest, job.model().seq_length()));
+    }
   } else {
     engine_->Initialize(job.training().seed());
   }
   last_step_ = start_step_;
   read_step_ = start_step_;
+  acted_step_ = start_step_;
   ASSIGN_OR_RETURN(loader_, data::Loader::Create(
                                 {.dataset = data_.train,
                                  .first_sample = start_step_ * job.training().global_batch_size(),
@@ -166,8 +174,9 @@ void Trainer::Impl::MakeParts() {
   const megatrain::v1::JobSpec& job = *args_.job;
   const auto& eval = job.training().eval();
   checkpointer_ =
-      std::make_unique<Checkpointer>(Checkpointer::Args{.job = args_.job,
+      std::make_unique<Checkpointer>(Checkpointer::Args{.job = job_.get(),
                                                         .start = start_,
+                                                        .loaded = loaded_,
                                                         .manifest = ManifestTemplate(),
                                                         .engine = engine_.get(),
                                                         .group = args_.group,
@@ -203,7 +212,7 @@ void Trainer::Impl::AnnounceReady() const {
                                .parameters = engine_->registry().NumElements(),
                                .epoch = start_.epoch});
   }
-  args_.observer->OnState(TrainState::kReady);
+  args_.observer->OnState(TrainState::kReady, start_step_);
 }
 
 }  // namespace mt::train

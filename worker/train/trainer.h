@@ -2,6 +2,7 @@
 // worker/train/README.md). Every rank of the job makes one and runs it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,11 +39,15 @@ struct TrainArgs {
   kernels::Backend* backend = nullptr;
   TrainObserver* observer = nullptr;
   CommandSource* commands = nullptr;  // world rank 0; may be nullptr
+  // Ranks are to wait once they are ready, before the first step.
+  bool hold = false;
+  // Pause of held ranks between two idle reductions.
+  std::chrono::milliseconds idle_interval{100};
   const base::Clock* clock = base::Clock::Real();
   // What this rank may take; 0: what the host has available.
   int64_t memory_limit_bytes = 0;
   // Test seams. checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's
-  // vector before it is summed, with the step it belongs to.
+  // vector before it is summed, with the step it belongs to, 0 for an idle reduction.
   std::function<Status(std::string_view point)> checkpoint_failpoint;
   std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;
 };
@@ -53,7 +58,8 @@ struct TrainResult {
   int64_t last_step = 0;   // updates tried
   bool completed = false;  // the run length was reached
   bool final_save_failed = false;
-  std::string message;  // one line for people
+  std::string exit_condition;  // "training.exit_at_iter 500": that ended the run before its length
+  std::string message;         // one line for people
 };
 
 // One thread. No exception leaves it.

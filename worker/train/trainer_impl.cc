@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/spec/number.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/train/failure.h"
 
@@ -12,19 +13,34 @@ namespace {
 
 size_t RingIndex(int64_t step) { return static_cast<size_t>(step % StepRing::kSteps); }
 
+// A directory that another epoch holds is no fault of the disk.
+Cause CauseOfSave(const Status& saved) {
+  return absl::IsFailedPrecondition(saved) ? Cause::kUserError : Cause::kStorage;
+}
+
 }  // namespace
 
 TrainResult Trainer::Impl::Run() {
-  args_.observer->OnState(TrainState::kTraining);
+  if (!args_.hold) {
+    training_since_ = args_.clock->Now();
+    args_.observer->OnState(TrainState::kTraining, last_step_);
+  }
   TrainResult result = Finish(Loop());
-  args_.observer->OnState(TrainState::kExiting);
+  args_.observer->OnState(TrainState::kExiting, last_step_);
   return result;
 }
 
 StatusOr<Trainer::Impl::Ending> Trainer::Impl::Loop() {
+  bool hold_first = args_.hold;
   while (last_step_ < total_steps_) {
+    const int64_t exit_at = job_->training().exit_at_iter();
+    if (exit_at > 0 && last_step_ >= exit_at) {
+      RETURN_IF_ERROR(ReadUpTo(last_step_));
+      return Ending::kExitAtIter;
+    }
     const int64_t step = last_step_ + 1;
     log::SetStep(step);
+    if (std::exchange(hold_first, false)) EnterHeld();
     ASSIGN_OR_RETURN(const std::optional<Ending> ending, ActBefore(step));
     if (ending) return *ending;
     RETURN_IF_ERROR(RunStep(step));
@@ -34,21 +50,6 @@ StatusOr<Trainer::Impl::Ending> Trainer::Impl::Loop() {
   }
   RETURN_IF_ERROR(ReadUpTo(last_step_));
   return Ending::kCompleted;
-}
-
-StatusOr<std::optional<Trainer::Impl::Ending>> Trainer::Impl::ActBefore(int64_t step) {
-  const int64_t acting = step - 2;
-  if (acting <= start_step_) return std::optional<Ending>();
-  RETURN_IF_ERROR(ReadUpTo(acting));
-  const CommandWord word = words_[RingIndex(acting)];
-  if (word.empty()) return std::optional<Ending>();
-  RETURN_IF_ERROR(ReadUpTo(last_step_));
-  if (word.checkpoint_now) RETURN_IF_ERROR(SaveAndGoOn(last_step_));
-  for (const std::string& id : under_way_.TakeActed(acting)) args_.observer->OnCommandDone(id);
-  // Of two ways to stop at once, the one that keeps the work.
-  if (word.stop_with_save) return std::optional<Ending>(Ending::kStopWithSave);
-  if (word.stop_without_save) return std::optional<Ending>(Ending::kStopWithoutSave);
-  return std::optional<Ending>();
 }
 
 Status Trainer::Impl::RunStep(int64_t step) {
@@ -61,23 +62,6 @@ Status Trainer::Impl::RunStep(int64_t step) {
   times.phase_seconds = phases_.Take();
   times.phase_seconds[static_cast<size_t>(StepPhase::kCheckpoint)] = save_seconds;
   return OkStatus();
-}
-
-double Trainer::Impl::TakeWord(int64_t step) {
-  if (!is_reporter()) return 0;
-  CommandWord word;
-  if (args_.commands != nullptr) {
-    if (const std::optional<Command> command = args_.commands->Poll()) {
-      word.Add(command->kind);
-      under_way_.Sent(step, command->id);
-    }
-  }
-  // Until a word has acted, the time of the next save is not known.
-  if (step >= timed_word_step_ + 2 && checkpointer_->DueByTime()) {
-    word.checkpoint_now = true;
-    timed_word_step_ = step;
-  }
-  return word.Encode();
 }
 
 Status Trainer::Impl::RunDue(int64_t step) {
@@ -122,17 +106,55 @@ Status Trainer::Impl::Evaluate(int64_t step, bool final) {
 
 Status Trainer::Impl::SaveAndGoOn(int64_t step) {
   phases_.Switch(StepPhase::kCheckpoint);
-  const Status saved = checkpointer_->Save(step);
+  save_status_ = checkpointer_->Save(step);
+  save_tried_step_ = step;
   phases_.Switch(StepPhase::kOther);
-  return checkpointer_->strict() ? WithCause(saved, Cause::kStorage) : OkStatus();
+  if (!checkpointer_->EndsRun(save_status_)) return OkStatus();
+  return WithCause(save_status_, CauseOfSave(save_status_));
+}
+
+// Saves that a word asked for too late to act on its own are part of the last one.
+bool Trainer::Impl::SavesAtEnd(Ending ending) const {
+  for (int64_t step = acted_step_ + 1; step <= last_step_; ++step) {
+    const CommandWord& word = words_[RingIndex(step)];
+    if (word.checkpoint_now || word.stop_with_save) return true;
+  }
+  switch (ending) {
+    case Ending::kCompleted:
+      return job_->checkpoint().at_end() || checkpointer_->DueAfter(last_step_);
+    case Ending::kStopWithSave:
+    case Ending::kExitAtIter:
+    case Ending::kExitAfter:
+      return true;
+    case Ending::kStopWithoutSave:
+      return false;
+  }
+  return false;
 }
 
 void Trainer::Impl::SaveAtEnd(TrainResult* result) {
-  const Status saved = checkpointer_->Save(last_step_);
-  if (saved.ok()) return;
+  save_status_ = checkpointer_->Save(last_step_);
+  save_tried_step_ = last_step_;
+  if (save_status_.ok()) return;
   result->final_save_failed = true;
-  result->message = "the last checkpoint could not be saved: " + base::Message(saved);
-  if (checkpointer_->strict()) result->status = WithCause(saved, Cause::kStorage);
+  result->message = "the last checkpoint could not be saved: " + base::Message(save_status_);
+  if (checkpointer_->EndsRun(save_status_)) {
+    result->status = WithCause(save_status_, CauseOfSave(save_status_));
+  }
+}
+
+void Trainer::Impl::Describe(Ending ending, TrainResult* result) const {
+  std::string how = "stopped as asked";
+  const auto& training = job_->training();
+  if (ending == Ending::kExitAtIter) {
+    result->exit_condition = fmt::format("training.exit_at_iter {}", training.exit_at_iter());
+  } else if (ending == Ending::kExitAfter) {
+    result->exit_condition = "training.exit_after " + spec::FormatDuration(training.exit_after());
+  }
+  if (!result->exit_condition.empty()) how = result->exit_condition + " reached: stopped";
+  result->completed = ending == Ending::kCompleted;
+  if (result->completed) how = "completed";
+  result->message = fmt::format("{} after step {} of {}", how, last_step_, total_steps_);
 }
 
 TrainResult Trainer::Impl::Finish(const StatusOr<Ending>& ending) {
@@ -141,20 +163,12 @@ TrainResult Trainer::Impl::Finish(const StatusOr<Ending>& ending) {
     result.status = ending.status();
     return result;
   }
-  result.completed = *ending == Ending::kCompleted;
-  result.message =
-      fmt::format("{} after step {} of {}", result.completed ? "completed" : "stopped as asked",
-                  last_step_, total_steps_);
-  const bool at_end = args_.job->checkpoint().at_end() || checkpointer_->DueAfter(last_step_);
-  if (*ending == Ending::kStopWithSave || (result.completed && at_end)) SaveAtEnd(&result);
-  if (result.completed) {
-    if (evaluator_->enabled() && result.status.ok()) {
-      result.status = Evaluate(last_step_, /*final=*/true);
-    }
-    // Commands that came too late for a step to carry their word to an end.
-    for (const std::string& id : under_way_.TakeActed(last_step_))
-      args_.observer->OnCommandDone(id);
+  Describe(*ending, &result);
+  if (SavesAtEnd(*ending)) SaveAtEnd(&result);
+  if (result.completed && evaluator_->enabled() && result.status.ok()) {
+    result.status = Evaluate(last_step_, /*final=*/true);
   }
+  ReportAtEnd();
   return result;
 }
 

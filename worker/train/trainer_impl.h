@@ -1,10 +1,12 @@
-// The parts of a Trainer and its step loop; private to trainer.cc and trainer_impl.cc.
+// The parts of a Trainer and its step loop; private to trainer.cc (setting up), trainer_impl.cc
+// (the loop and the end) and trainer_words.cc (commands).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "worker/train/checkpointer.h"
 #include "worker/train/engine.h"
@@ -15,19 +17,21 @@
 
 namespace mt::train {
 
-// Rules that keep ranks together: what ends, saves or evaluates is decided only from what all ranks
-// hold alike (the step number, summed vectors), and vectors are judged at fixed points: that of
-// step k before step k + 2, or earlier where a save, an evaluation or the end waits for it.
+// Rules that keep ranks together: what ends, holds, saves or evaluates is decided only from what
+// all ranks hold alike (the step number, summed vectors), and vectors are judged at fixed points:
+// that of step k before step k + 2, or earlier where a save, an evaluation, a hold or the end waits
+// for it.
 class Trainer::Impl {
  public:
   explicit Impl(const TrainArgs& args);
+  ~Impl();
 
   Status SetUp();
   TrainResult Run();
 
  private:
   // Why the loop ended.
-  enum class Ending { kCompleted, kStopWithSave, kStopWithoutSave };
+  enum class Ending { kCompleted, kStopWithSave, kStopWithoutSave, kExitAtIter, kExitAfter };
 
   // --- Setting up (trainer.cc).
   // This rank's verdict or, where it has none, the first other rank's.
@@ -36,28 +40,49 @@ class Trainer::Impl {
   Status LoadOrInitialize();
   void MakeParts();
   checkpoint::Manifest ManifestTemplate() const;
+  void AnnounceReady() const;
 
   // --- The loop (trainer_impl.cc).
   StatusOr<Ending> Loop();
-  // Before step n: judges the outcome of n - 2 and acts on its word.
-  StatusOr<std::optional<Ending>> ActBefore(int64_t step);
   Status RunStep(int64_t step);
   // After a step: evaluation and save, where they are due.
   Status RunDue(int64_t step);
   // Reads, reports and judges every outcome up to this step that was not read yet.
   Status ReadUpTo(int64_t step);
   Status Judge(int64_t step, const kernels::EndOfStep& vector);
-  // This rank's word for the step: commands and, by the clock, a save. Rank 0.
-  double TakeWord(int64_t step);
   Status Evaluate(int64_t step, bool final);
-  // A save during training: a failure ends the run only if strict.
+  // A save during training; remembers its outcome. An error only where it ends the run.
   Status SaveAndGoOn(int64_t step);
   TrainResult Finish(const StatusOr<Ending>& ending);
   void SaveAtEnd(TrainResult* result);
-  void AnnounceReady() const;
+  bool SavesAtEnd(Ending ending) const;
+  void Describe(Ending ending, TrainResult* result) const;
+
+  // --- Words (trainer_words.cc).
+  // This rank's word for the step (0: an idle reduction): commands and, by the clock, a save or the
+  // end. Rank 0.
+  double TakeWord(int64_t step);
+  // Before step n: judges the outcome of n - 2 and acts on its word.
+  StatusOr<std::optional<Ending>> ActBefore(int64_t step);
+  // Follows a word that `word_step` carried (0: an idle reduction) and reports its commands.
+  StatusOr<std::optional<Ending>> Act(const CommandWord& word, int64_t word_step);
+  // From HELD to TRAINING or to the end. What the steps before carried acts first.
+  StatusOr<std::optional<Ending>> WaitHeld();
+  void EnterHeld();
+  void LeaveHeld();
+  // Rank 0's settings become everyone's; remembers why not, if they cannot.
+  Status Update(int64_t word_step);
+  Status ReopenEvaluation(const RunSettings& next, RunData* data) const;
+  // Tells of the commands that were sent with this step or before; rank 0.
+  void ReportActed(int64_t word_step);
+  CommandResult ResultOf(const SentCommand& sent) const;
+  // Commands whose word found no step any more to act before; rank 0.
+  void ReportAtEnd();
+
   bool is_reporter() const { return engine_->dp_rank() == 0; }
 
   const TrainArgs args_;
+  const std::unique_ptr<megatrain::v1::JobSpec> job_;  // args_.job with what updates changed
   const int64_t total_steps_;
   PhaseClock phases_;
   RunData data_;
@@ -67,14 +92,22 @@ class Trainer::Impl {
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<data::Loader> loader_;
   StepReportConfig report_;
+  std::optional<CheckpointRecord> loaded_;  // rank 0
   bool stop_at_nonfinite_ = true;
 
   int64_t start_step_ = 0;  // done before this run
   int64_t last_step_ = 0;   // done
   int64_t read_step_ = 0;   // its outcome was read
+  int64_t acted_step_ = 0;  // its word has acted
+  bool held_ = false;
+  base::MonotonicTime held_since_;
+  std::optional<base::MonotonicTime> training_since_;
   std::array<StepTimes, StepRing::kSteps> times_;
   std::array<CommandWord, StepRing::kSteps> words_;
   CommandsUnderWay under_way_;
+  Status save_status_;  // of the newest save
+  int64_t save_tried_step_ = -1;
+  Status update_status_;                         // of the newest update
   int64_t timed_word_step_ = -StepRing::kSteps;  // rank 0: carried the last save asked for by time
 };
 

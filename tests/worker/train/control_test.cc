@@ -41,7 +41,15 @@ TEST_F(ControlTest, AWordOfStepKActsBeforeStepKPlusTwoOnEveryRank) {
   const Observed& seen = outcomes[0].seen;
   ASSERT_EQ(seen.saves.size(), 1U);
   EXPECT_EQ(seen.saves[0].step, 4);
-  EXPECT_EQ(seen.commands_done, (std::vector<std::string>{"save-1", "stop-1"}));
+  ASSERT_EQ(seen.commands_done.size(), 2U);
+  EXPECT_EQ(seen.commands_done[0].id, "save-1");
+  EXPECT_EQ(seen.commands_done[0].word_step, 3);
+  EXPECT_EQ(seen.commands_done[0].step, 4);
+  ASSERT_TRUE(seen.commands_done[0].checkpoint.has_value());
+  EXPECT_EQ(seen.commands_done[0].checkpoint->path, seen.saves[0].path);
+  EXPECT_EQ(seen.commands_done[1].id, "stop-1");
+  EXPECT_EQ(seen.commands_done[1].word_step, 8);
+  EXPECT_EQ(seen.commands_done[1].step, 9);
   ASSERT_EQ(seen.steps.size(), 9U) << "every step that was run is reported";
   EXPECT_TRUE(outcomes[1].seen.steps.empty()) << "only rank 0 reports";
 }
@@ -56,7 +64,13 @@ TEST_F(ControlTest, CommandsDoNotChangeTheNumbers) {
 TEST_F(ControlTest, ACommandOfTheLastStepsEndsWithTheRun) {
   const auto outcomes = Run({}, {{20, {CommandKind::kStopWithSave, "late"}}});
   EXPECT_TRUE(outcomes[0].result.completed);
-  EXPECT_EQ(outcomes[0].seen.commands_done, (std::vector<std::string>{"late"}));
+  const auto& done = outcomes[0].seen.commands_done;
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].id, "late");
+  EXPECT_EQ(done[0].word_step, 20);
+  EXPECT_EQ(done[0].step, 20);
+  ASSERT_TRUE(done[0].checkpoint.has_value()) << "it asked for a save: the last one";
+  EXPECT_EQ(done[0].checkpoint->step, 20);
 }
 
 // One NaN in rank 1's gradients of this step.

@@ -14,30 +14,54 @@ namespace mt::train {
 namespace {
 
 TEST(CommandWordTest, EveryCombinationComesBack) {
-  for (int bits = 0; bits < 8; ++bits) {
+  for (int bits = 0; bits < 256; ++bits) {
     const CommandWord word{.stop_with_save = (bits & 1) != 0,
                            .stop_without_save = (bits & 2) != 0,
-                           .checkpoint_now = (bits & 4) != 0};
+                           .checkpoint_now = (bits & 4) != 0,
+                           .hold = (bits & 8) != 0,
+                           .resume = (bits & 16) != 0,
+                           .update = (bits & 32) != 0,
+                           .save_due = (bits & 64) != 0,
+                           .time_over = (bits & 128) != 0};
     EXPECT_EQ(word.Encode(), bits);
-    const CommandWord back = CommandWord::Decode(word.Encode());
-    EXPECT_EQ(back.stop_with_save, word.stop_with_save);
-    EXPECT_EQ(back.stop_without_save, word.stop_without_save);
-    EXPECT_EQ(back.checkpoint_now, word.checkpoint_now);
-    EXPECT_EQ(back.empty(), bits == 0);
+    EXPECT_EQ(CommandWord::Decode(bits), word);
+    EXPECT_EQ(word.empty(), bits == 0);
   }
   EXPECT_DEATH(CommandWord::Decode(2.5), "command word");
-  EXPECT_DEATH(CommandWord::Decode(8), "command word");
+  EXPECT_DEATH(CommandWord::Decode(256), "command word");
+}
+
+TEST(CommandWordTest, EachKindHasItsOwnBit) {
+  const std::pair<CommandKind, CommandWord> kinds[] = {
+      {CommandKind::kStopWithSave, {.stop_with_save = true}},
+      {CommandKind::kStopWithoutSave, {.stop_without_save = true}},
+      {CommandKind::kCheckpointNow, {.checkpoint_now = true}},
+      {CommandKind::kHold, {.hold = true}},
+      {CommandKind::kResume, {.resume = true}},
+      {CommandKind::kUpdate, {.update = true}}};
+  for (const auto& [kind, expected] : kinds) {
+    CommandWord word;
+    word.Add(kind);
+    EXPECT_EQ(word, expected);
+  }
 }
 
 TEST(CommandsUnderWayTest, ActedInTheOrderSent) {
   CommandsUnderWay commands;
-  commands.Sent(3, "a");
-  commands.Sent(4, "b");
-  commands.Sent(9, "c");
+  commands.Sent(3, {.kind = CommandKind::kHold, .id = "a"});
+  commands.Sent(4, {.kind = CommandKind::kUpdate, .id = "b", .settings = RunSettings{}});
+  commands.Sent(9, {.kind = CommandKind::kResume, .id = "c"});
   EXPECT_TRUE(commands.TakeActed(2).empty());
-  EXPECT_EQ(commands.TakeActed(4), (std::vector<std::string>{"a", "b"}));
+  EXPECT_FALSE(commands.UpdateOf(3).has_value());
+  EXPECT_EQ(commands.UpdateOf(4), RunSettings{});
+  const std::vector<SentCommand> acted = commands.TakeActed(4);
+  ASSERT_EQ(acted.size(), 2U);
+  EXPECT_EQ(acted[0].command.id, "a");
+  EXPECT_EQ(acted[0].step, 3);
+  EXPECT_EQ(acted[1].command.id, "b");
+  EXPECT_EQ(acted[1].step, 4);
   EXPECT_TRUE(commands.TakeActed(8).empty());
-  EXPECT_EQ(commands.TakeActed(9), (std::vector<std::string>{"c"}));
+  EXPECT_EQ(commands.TakeActed(9).at(0).command.id, "c");
 }
 
 TEST(FailureTest, CausesAndExitCodes) {

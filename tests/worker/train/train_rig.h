@@ -37,15 +37,21 @@ megatrain::v1::JobSpec TinyJob(const std::vector<std::string>& overrides);
 // Everything one rank's observer was told.
 struct Observed final : public TrainObserver {
   std::vector<TrainState> states;
+  std::vector<int64_t> state_steps;  // told with each of them
   std::vector<RunInfo> infos;
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evals;
   std::vector<CheckpointRecord> saves;
   std::vector<std::pair<int64_t, Status>> failed_saves;
-  std::vector<std::string> commands_done;
+  std::vector<std::string> deleted;
+  std::vector<CommandResult> commands_done;
+  std::vector<RunSettings> settings;
   int64_t progress_calls = 0;
 
-  void OnState(TrainState state) override { states.push_back(state); }
+  void OnState(TrainState state, int64_t step) override {
+    states.push_back(state);
+    state_steps.push_back(step);
+  }
   void OnProgress(int64_t) override { ++progress_calls; }
   void OnRunInfo(const RunInfo& info) override { infos.push_back(info); }
   void OnStep(const StepRecord& record) override { steps.push_back(record); }
@@ -54,7 +60,11 @@ struct Observed final : public TrainObserver {
   void OnCheckpointFailed(int64_t step, const Status& why) override {
     failed_saves.emplace_back(step, why);
   }
-  void OnCommandDone(const std::string& id) override { commands_done.push_back(id); }
+  void OnCheckpointsDeleted(const std::vector<std::string>& paths) override {
+    deleted.insert(deleted.end(), paths.begin(), paths.end());
+  }
+  void OnCommandDone(const CommandResult& result) override { commands_done.push_back(result); }
+  void OnSettings(const RunSettings& now) override { settings.push_back(now); }
 };
 
 // Commands that the poll of a given step returns: polls count from 1 in each run.

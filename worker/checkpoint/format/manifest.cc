@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/ids.h"
 #include "worker/checkpoint/format/json_numbers.h"
 #include "worker/checkpoint/format/safetensors.h"
 
@@ -174,6 +175,8 @@ StatusOr<Manifest> ParseManifest(std::string_view text) {
     return base::DataLoss("damaged manifest: {}", error.what());
   }
 }
+
+std::string ManifestDigest(std::string_view text) { return "xxh3:" + base::Hash128Hex(text); }
 
 Status CheckCoverage(const Manifest& manifest) {
   for (const auto& [key, tensor] : manifest.tensors) RETURN_IF_ERROR(CheckTensor(key, tensor));

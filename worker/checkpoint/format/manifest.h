@@ -54,6 +54,9 @@ std::string ToJson(const Manifest& manifest);
 // kDataLoss names what is wrong and where in the document; any bytes are safe. kFailedPrecondition:
 // written by a newer format.
 StatusOr<Manifest> ParseManifest(std::string_view json);
+// What names a checkpoint by its content, since the manifest holds the digests of all slices:
+// "xxh3:<32 hex digits>" over the manifest's bytes.
+std::string ManifestDigest(std::string_view text);
 // Checks that the slices of every tensor lie inside it, are of its rank and cover each element
 // exactly once.
 Status CheckCoverage(const Manifest& manifest);
