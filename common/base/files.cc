@@ -53,12 +53,12 @@ StatusOr<std::string> ReadFile(const std::string& path) {
   }
 }
 
-Status WriteFileAtomic(const std::string& path, std::string_view content) {
+Status WriteFileAtomic(const std::string& path, std::string_view content, unsigned mode) {
   std::string temporary = path + ".tmp.XXXXXX";
   Fd fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) return ErrnoError(errno, "create " + temporary);
   Status status = WriteAll(fd.get(), content, temporary);
-  if (status.ok() && ::fchmod(fd.get(), 0644) != 0)
+  if (status.ok() && ::fchmod(fd.get(), mode) != 0)
     status = ErrnoError(errno, "chmod " + temporary);
   if (status.ok() && ::fsync(fd.get()) != 0) status = ErrnoError(errno, "fsync " + temporary);
   fd.Reset();

@@ -36,7 +36,8 @@ StatusOr<std::string> ReadFile(const std::string& path);
 
 // Temporary file beside `path`, fsync, rename, fsync of the folder: after OK the content survives
 // power loss; on error the old file is untouched and no temporary remains.
-Status WriteFileAtomic(const std::string& path, std::string_view content);
+// `mode` are the file's permissions.
+Status WriteFileAtomic(const std::string& path, std::string_view content, unsigned mode = 0644);
 
 // Creates the folder and its parents; OK where it exists already.
 Status MakeDirs(const std::string& path);

@@ -3,17 +3,20 @@
 #include <algorithm>
 
 #include "common/base/log.h"
+#include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
-#include "megatrain/v1/worker.pb.h"
+#include "worker/agent/allocation_record.h"
 #include "worker/agent/job_names.h"
 
 namespace mt::agent {
 
+using megatrain::v1::AllocationRecord;
 using megatrain::v1::Assign;
 using megatrain::v1::Command;
 using megatrain::v1::CoordinatorMessage;
 using megatrain::v1::RankMessage;
 using megatrain::v1::Register;
+using megatrain::v1::StepRecord;
 using megatrain::v1::WorkerMessage;
 
 namespace {
@@ -36,8 +39,9 @@ Agent::Agent(Config config, Seams seams)
              .log_root = config_.node.log_root,
              .is_live =
                  [this](const std::string& job_uid) {
-                   return std::any_of(allocations_.begin(), allocations_.end(),
-                                      [&](const auto& a) { return a.first.first == job_uid; });
+                   return std::any_of(allocations_.begin(), allocations_.end(), [&](const auto& a) {
+                     return a.first.first == job_uid && !a.second->gone();
+                   });
                  },
              .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); },
              .queued_bytes = [this] { return session_.QueuedBytes(); }}) {
@@ -49,9 +53,14 @@ Agent::~Agent() = default;
 
 void Agent::Start() { session_.Start(); }
 
-void Agent::Report(WorkerMessage message) {
+int Agent::num_allocations() const {
+  return static_cast<int>(std::count_if(allocations_.begin(), allocations_.end(),
+                                        [](const auto& a) { return !a.second->gone(); }));
+}
+
+void Agent::Report(WorkerMessage message, Outbox::Acked acked) {
   session_.FlushSteps();  // a job's steps come before what is said of them
-  session_.Report(std::move(message));
+  session_.Report(std::move(message), std::move(acked));
 }
 
 void Agent::FillRegister(Register* message) {
@@ -62,13 +71,18 @@ void Agent::FillRegister(Register* message) {
   message->set_address(config_.node.address);
   message->set_cores(config_.cores);
   message->set_memory_bytes(config_.memory_bytes);
+  message->mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
+  message->set_http_endpoint(config_.http_endpoint);
   for (int index = 0; index < config_.cpu_slots; ++index) {
     auto& slot = *message->add_slots();
     slot.set_index(index);
     slot.set_device(megatrain::v1::CPU_SLOT);
     if (const Allocation* user = SlotUser(index)) slot.set_job_uid(user->job_uid());
   }
+  // Those that have ended are told of by reports that are sent again; but a coordinator that does
+  // not know this agent yet would take silence for their loss.
   for (const auto& [job, allocation] : allocations_) {
+    if (was_registered_ && allocation->gone()) continue;
     allocation->Describe(message->add_allocations());
   }
 }
@@ -80,7 +94,10 @@ const Allocation* Agent::SlotUser(int slot) const {
   return nullptr;
 }
 
-void Agent::OnRegistered() { rendezvous_.OnRegistered(); }
+void Agent::OnRegistered() {
+  was_registered_ = true;
+  rendezvous_.OnRegistered();
+}
 void Agent::OnDisconnected() { logs_.OnDisconnected(); }
 
 void Agent::OnCoordinatorMessage(const CoordinatorMessage& message) {
@@ -141,11 +158,14 @@ void Agent::OnAssign(const Assign& assign) {
   const auto newest = newest_epoch_.find(assign.job_uid());
   const bool repeated = newest != newest_epoch_.end() && newest->second == assign.epoch();
   for (const auto& [held, allocation] : allocations_) {
-    if (held.first == job.first && held.second < job.second) {
+    if (held.first == job.first && held.second < job.second && !allocation->gone()) {
       allocation->End(fmt::format("epoch {} has begun", job.second), /*asked=*/true);
     }
   }
-  const Status status = repeated ? OkStatus() : CheckAssign(assign);
+  Status status = repeated ? OkStatus() : CheckAssign(assign);
+  const std::unique_ptr<AllocationRecord> record = NewRecord(assign, config_.node.log_root);
+  // On disk before anything starts, so that a later agent finds all that may run.
+  if (status.ok() && !repeated) status = seams_.store->Save(*record);
   WorkerMessage reply;
   reply.mutable_assignment_reply()->set_job_uid(assign.job_uid());
   reply.mutable_assignment_reply()->set_epoch(assign.epoch());
@@ -153,24 +173,52 @@ void Agent::OnAssign(const Assign& assign) {
   reply.mutable_assignment_reply()->set_reason(base::Message(status));
   Report(std::move(reply));
   if (repeated || !status.ok()) return;
-  newest_epoch_[assign.job_uid()] = assign.epoch();
   log::Info("ranks assigned", {{"job", assign.job_uid()},
                                {"name", assign.spec().name()},
                                {"epoch", assign.epoch()},
                                {"ranks", assign.ranks_size()}});
+  AddAllocation(*record)->StartRanks();
+}
+
+Allocation* Agent::AddAllocation(const AllocationRecord& record) {
+  const JobEpoch job(record.assign().job_uid(), record.assign().epoch());
+  int64_t& newest = newest_epoch_[job.first];
+  newest = std::max(newest, job.second);
   auto allocation = std::make_unique<Allocation>(
-      Allocation::Deps{.loop = seams_.loop,
-                       .launcher = seams_.launcher,
-                       .links = seams_.ranks,
-                       .node = &config_.node,
-                       .limits = config_.limits,
-                       .next_launch = [this] { return next_launch_++; },
-                       .report = [this](WorkerMessage message) { Report(std::move(message)); },
-                       .on_gone = [this] { ReapGone(); }},
-      assign);
-  Allocation* started = allocation.get();
+      Allocation::Deps{
+          .loop = seams_.loop,
+          .launcher = seams_.launcher,
+          .links = seams_.ranks,
+          .store = seams_.store,
+          .node = &config_.node,
+          .limits = config_.limits,
+          .next_launch = [this] { return next_launch_++; },
+          .report = [this](WorkerMessage message,
+                           Outbox::Acked acked) { Report(std::move(message), std::move(acked)); },
+          .report_step =
+              [this, job](const StepRecord& step, Outbox::Acked acked) {
+                session_.ReportStep(job.first, job.second, step, std::move(acked));
+              },
+          .on_gone = [this, job] { OnGone(job); },
+          .on_settled = [this, job] { OnSettled(job); }},
+      record);
+  Allocation* added = allocation.get();
   allocations_[job] = std::move(allocation);
-  started->StartRanks();
+  return added;
+}
+
+void Agent::Adopt(const AllocationRecord& record, const std::string& damage) {
+  const Assign& assign = record.assign();
+  if (damage.empty()) {
+    log::Info("ranks of an earlier agent are taken over", {{"job", assign.job_uid()},
+                                                           {"name", assign.spec().name()},
+                                                           {"epoch", assign.epoch()},
+                                                           {"ranks", record.ranks_size()}});
+  } else {
+    log::Error("ranks of an earlier agent cannot be gone on with: ending them",
+               {{"job", assign.job_uid()}, {"epoch", assign.epoch()}, {"why", damage}});
+  }
+  AddAllocation(record)->AdoptRanks(damage);
 }
 
 void Agent::OnCommand(const Command& command) {
@@ -184,7 +232,7 @@ void Agent::OnCommand(const Command& command) {
 
 Status Agent::Obey(const Command& command) {
   const auto found = allocations_.find({command.job_uid(), command.epoch()});
-  if (found == allocations_.end()) {
+  if (found == allocations_.end() || found->second->gone()) {
     return base::NotFound("job {} epoch {} is not on this node", command.job_uid(),
                           command.epoch());
   }
@@ -195,6 +243,10 @@ Status Agent::Obey(const Command& command) {
       return OkStatus();
     case Command::STOP_WITH_SAVE:
     case Command::STOP_WITHOUT_SAVE:
+    case Command::HOLD:
+    case Command::RESUME:
+    case Command::CHECKPOINT_NOW:
+    case Command::UPDATE:
       return found->second->PassWord(command);
     default:
       return base::InvalidArgument("unknown verb {}", static_cast<int>(command.verb()));
@@ -226,9 +278,6 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
   const auto found = allocations_.find(job);
   if (found == allocations_.end() || !found->second->HasLink(link)) return;  // it has called again
   switch (message.body_case()) {
-    case RankMessage::kStep:
-      session_.ReportStep(job.first, job.second, message.step());
-      break;
     case RankMessage::kRendezvousSet:
       rendezvous_.Set(job, message.rendezvous_set().key(), message.rendezvous_set().value());
       break;
@@ -254,15 +303,22 @@ void Agent::OnRankGone(LaunchId launch, const RankExit& exit) {
   }
 }
 
-void Agent::ReapGone() {
-  std::erase_if(allocations_, [this](const auto& entry) {
-    if (!entry.second->gone()) return false;
-    rendezvous_.Forget(entry.first);
-    log::Info("all ranks of a job are gone",
-              {{"job", entry.first.first}, {"epoch", entry.first.second}});
-    return true;
+void Agent::OnGone(const JobEpoch& job) {
+  rendezvous_.Forget(job);
+  log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", job.second}});
+  if (shutdown_done_ && MayStop()) FinishShutdown();
+}
+
+// The coordinator knows how it ended: nothing of it is needed any more.
+void Agent::OnSettled(const JobEpoch& job) {
+  seams_.store->Remove(job.first, job.second);
+  allocations_.erase(job);
+}
+
+bool Agent::MayStop() const {
+  return std::all_of(allocations_.begin(), allocations_.end(), [](const auto& a) {
+    return a.second->gone() || !a.second->stops_with_agent();
   });
-  if (shutdown_done_ && allocations_.empty()) FinishShutdown();
 }
 
 void Agent::Shutdown(std::function<void()> done) {
@@ -270,9 +326,15 @@ void Agent::Shutdown(std::function<void()> done) {
   shutdown_done_ = std::move(done);
   shutdown_deadline_ = base::MonotonicTime::max();
   for (const auto& [job, allocation] : allocations_) {
-    allocation->End("the worker agent was stopped", /*asked=*/false);
+    if (allocation->gone()) continue;
+    if (allocation->stops_with_agent()) {
+      allocation->End("the worker agent was stopped", /*asked=*/false);
+    } else {
+      log::Info("ranks go on without their agent (on_agent_exit: continue)",
+                {{"job", job.first}, {"epoch", job.second}});
+    }
   }
-  if (allocations_.empty()) FinishShutdown();
+  if (MayStop()) FinishShutdown();
 }
 
 void Agent::FinishShutdown() {

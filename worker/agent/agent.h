@@ -20,6 +20,7 @@
 #include "worker/agent/rendezvous_relay.h"
 
 namespace megatrain::v1 {
+class AllocationRecord;
 class Assign;
 class Command;
 }  // namespace megatrain::v1
@@ -38,6 +39,8 @@ class Agent final : private CoordinatorSession::Listener,
     int cores = 1;
     int64_t memory_bytes = 0;
     int cpu_slots = 1;
+    std::map<std::string, std::string> labels;
+    std::string http_endpoint;  // of /metrics; empty: none
     NodeFacts node;
     Limits limits;
   };
@@ -47,16 +50,22 @@ class Agent final : private CoordinatorSession::Listener,
     CoordinatorLink* coordinator;
     RankLinks* ranks;
     RankLauncher* launcher;
+    AllocationStore* store;
   };
 
   Agent(Config config, Seams seams);
   ~Agent() override;
 
+  // Takes over the ranks of an earlier agent; before Start. `damage`: why they cannot be gone on
+  // with and are ended instead; the record then has only what could be told without its file.
+  void Adopt(const megatrain::v1::AllocationRecord& record, const std::string& damage);
   void Start();
-  // Ends all ranks, gives the reports a moment to arrive, closes the session, then calls `done`.
+  // Ends the ranks of jobs that say on_agent_exit: stop and leaves the others to the next agent;
+  // gives the reports a moment to arrive, closes the session, then calls `done`.
   void Shutdown(std::function<void()> done);
 
-  int num_allocations() const { return static_cast<int>(allocations_.size()); }
+  // With ranks that are not gone.
+  int num_allocations() const;
   const CoordinatorSession& session() const { return session_; }
 
  private:
@@ -80,8 +89,13 @@ class Agent final : private CoordinatorSession::Listener,
   Status Obey(const megatrain::v1::Command& command);
   Status Attach(LinkId link, const megatrain::v1::RankMessage& message);
   const Allocation* SlotUser(int slot) const;
-  void Report(megatrain::v1::WorkerMessage message);
-  void ReapGone();
+  // Makes it known under its job and epoch; not started.
+  Allocation* AddAllocation(const megatrain::v1::AllocationRecord& record);
+  void Report(megatrain::v1::WorkerMessage message, Outbox::Acked acked = {});
+  void OnGone(const JobEpoch& job);
+  void OnSettled(const JobEpoch& job);
+  // What a stopping agent waits for: every allocation but those that it leaves running.
+  bool MayStop() const;
   void FinishShutdown();
 
   const Config config_;
@@ -89,9 +103,10 @@ class Agent final : private CoordinatorSession::Listener,
   CoordinatorSession session_;
   RendezvousRelay rendezvous_;
   LogService logs_;
-  std::map<JobEpoch, std::unique_ptr<Allocation>> allocations_;
-  std::map<std::string, int64_t> newest_epoch_;  // of every job seen, gone ones too
-  std::map<LinkId, JobEpoch> links_;             // attached
+  bool was_registered_ = false;
+  std::map<JobEpoch, std::unique_ptr<Allocation>> allocations_;  // until settled
+  std::map<std::string, int64_t> newest_epoch_;                  // of every job seen, gone ones too
+  std::map<LinkId, JobEpoch> links_;                             // attached
   LaunchId next_launch_ = 1;
   std::function<void()> shutdown_done_;
   base::MonotonicTime shutdown_deadline_;

@@ -3,93 +3,86 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/ids.h"
 #include "common/base/log.h"
+#include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
-#include "megatrain/v1/worker.pb.h"
+#include "worker/agent/allocation_rank.h"
 #include "worker/agent/job_names.h"
-#include "worker/agent/log_file.h"
-#include "worker/agent/rank_verdict.h"
-#include "worker/shim/rank_exit_codes.h"
+#include "worker/agent/unsent_messages.h"
 
 namespace mt::agent {
 
 using megatrain::v1::AgentMessage;
+using megatrain::v1::AllocationRecord;
 using megatrain::v1::Assign;
 using megatrain::v1::Command;
 using megatrain::v1::RankHello;
 using megatrain::v1::RankMessage;
-using megatrain::v1::RankReport;
 using megatrain::v1::RankState;
 using megatrain::v1::WorkerMessage;
 
-struct Allocation::Rank {
-  int rank = 0;
-  int slot = 0;
-  LaunchId launch = 0;
-  std::string token;
-  LinkId link = kNoLink;
-  RankState state = RankState::SPAWNED;
-  int64_t pid = 0;
-  bool gone = false;
-  bool reported_gone = false;
-  bool killed_by_agent = false;
-  RankExit exit;
-  RankFaultReport fault;  // what it said of itself
-  RankVerdict verdict;    // once gone
-  std::string final_message;
-};
-
-struct Allocation::Word {
-  std::string command_id;
-  Command::Verb verb;
-  std::string reason;
-};
-
-Allocation::Allocation(Deps deps, const Assign& assign)
-    : deps_(std::move(deps)), assign_(std::make_unique<Assign>(assign)) {
-  for (const auto& placement : assign.ranks()) {
+Allocation::Allocation(Deps deps, const AllocationRecord& record)
+    : deps_(std::move(deps)), record_(std::make_unique<AllocationRecord>(record)), words_(record) {
+  for (const auto& known : record.ranks()) {
     auto rank = std::make_unique<Rank>();
-    rank->rank = placement.rank();
-    rank->slot = placement.slot();
-    rank->token = base::RandomHex(16);
+    rank->rank = known.rank();
+    rank->slot = known.slot();
+    rank->state = RankState::SPAWNED;
+    rank->token = known.token();
+    rank->log_file = known.log_file();
     ranks_.push_back(std::move(rank));
   }
 }
 
 Allocation::~Allocation() { deps_.loop->Cancel(kill_timer_); }
 
-const std::string& Allocation::job_uid() const { return assign_->job_uid(); }
-int64_t Allocation::epoch() const { return assign_->epoch(); }
+const Assign& Allocation::assign() const { return record_->assign(); }
+const std::string& Allocation::job_uid() const { return assign().job_uid(); }
+int64_t Allocation::epoch() const { return assign().epoch(); }
+
+bool Allocation::stops_with_agent() const {
+  return assign().spec().resilience().on_agent_exit() ==
+         megatrain::v1::Resilience::ON_AGENT_EXIT_STOP;
+}
 
 bool Allocation::UsesSlot(int slot) const {
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [slot](const auto& rank) { return rank->slot == slot; });
+  return !gone_ && std::any_of(ranks_.begin(), ranks_.end(),
+                               [slot](const auto& rank) { return rank->slot == slot; });
 }
 
-std::string Allocation::LogFile(int rank) const {
-  return RankLogFile(deps_.node->log_root, assign_->spec().name(), job_uid(), rank);
+std::string Allocation::FolderOf(const Rank& rank) const {
+  return RankFolder(deps_.node->rank_state, job_uid(), epoch(), rank.rank);
 }
 
-Allocation::Rank* Allocation::FindByLink(LinkId link) {
+Allocation::Rank* Allocation::FindByLink(LinkId link) const {
   for (const auto& rank : ranks_) {
     if (rank->link == link && link != kNoLink) return rank.get();
   }
   return nullptr;
 }
 
-Allocation::Rank* Allocation::FindByLaunch(LaunchId launch) {
+Allocation::Rank* Allocation::FindByLaunch(LaunchId launch) const {
   for (const auto& rank : ranks_) {
     if (rank->launch == launch) return rank.get();
   }
   return nullptr;
 }
 
-bool Allocation::HasLaunch(LaunchId launch) const {
-  return const_cast<Allocation*>(this)->FindByLaunch(launch) != nullptr;
+bool Allocation::HasLaunch(LaunchId launch) const { return FindByLaunch(launch) != nullptr; }
+bool Allocation::HasLink(LinkId link) const { return FindByLink(link) != nullptr; }
+int Allocation::RankOf(LinkId link) const {
+  const Rank* rank = FindByLink(link);
+  return rank == nullptr ? -1 : rank->rank;
 }
-bool Allocation::HasLink(LinkId link) const {
-  return const_cast<Allocation*>(this)->FindByLink(link) != nullptr;
+
+// Without it ranks run all the same; only a later agent would do without what is new in it.
+void Allocation::Save() {
+  words_.FillRecord(record_.get());
+  const Status saved = deps_.store->Save(*record_);
+  if (!saved.ok()) {
+    log::Warn("the record of a job's ranks cannot be written",
+              {{"job", job_uid()}, {"why", base::Message(saved)}});
+  }
 }
 
 void Allocation::StartRanks() {
@@ -99,11 +92,11 @@ void Allocation::StartRanks() {
                             .epoch = epoch(),
                             .rank = rank->rank,
                             .slot = rank->slot,
-                            .threads = std::max(1, assign_->threads_per_rank()),
-                            .folder = fmt::format("{}/{}-e{:04}-r{:05}", deps_.node->rank_state,
-                                                  job_uid(), epoch(), rank->rank),
-                            .log_file = LogFile(rank->rank),
-                            .token = rank->token};
+                            .threads = std::max(1, assign().threads_per_rank()),
+                            .folder = FolderOf(*rank),
+                            .log_file = rank->log_file,
+                            .token = rank->token,
+                            .stop_with_agent = stops_with_agent()};
     const Status started = deps_.launcher->Start(rank->launch, launch);
     if (started.ok()) {
       ReportState(*rank);
@@ -116,6 +109,39 @@ void Allocation::StartRanks() {
   }
 }
 
+void Allocation::AdoptRanks(const std::string& damage) {
+  for (const auto& rank : ranks_) {
+    rank->state = RankState::UNKNOWN;  // until it calls
+    rank->launch = deps_.next_launch();
+    rank->pid = deps_.launcher->Adopt(rank->launch, FolderOf(*rank));
+  }
+  // A record that names no ranks: there is nothing to wait for.
+  if (ranks_.empty()) deps_.loop->Post([this] { BecomeGoneIfAllAre(); });
+  if (!damage.empty()) {
+    End(damage, /*asked=*/false);
+  } else if (record_->ending()) {
+    End(record_->end_reason(), record_->end_asked());
+  } else if (stops_with_agent()) {
+    End("its worker agent ended, and the job says on_agent_exit: stop", /*asked=*/false);
+  }
+}
+
+AgentMessage Allocation::AssignmentMessage() const {
+  AgentMessage message;
+  auto& assignment = *message.mutable_assignment();
+  *assignment.mutable_spec() = assign().spec();
+  assignment.set_world_size(assign().world_size());
+  assignment.set_threads(std::max(1, assign().threads_per_rank()));
+  assignment.set_data_root(deps_.node->data_root);
+  assignment.set_checkpoint_root(deps_.node->checkpoint_root);
+  assignment.set_cache_root(deps_.node->cache_root);
+  assignment.set_address(deps_.node->address);
+  assignment.set_first_placement(epoch() <= 1);
+  *assignment.mutable_ended_job_uids() = assign().ended_job_uids();
+  assignment.set_hold(assign().hold());
+  return message;
+}
+
 Status Allocation::Attach(LinkId link, const RankHello& hello) {
   const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&hello](const auto& rank) {
     return rank->rank == hello.rank();
@@ -125,28 +151,28 @@ Status Allocation::Attach(LinkId link, const RankHello& hello) {
                                     hello.rank(), job_uid(), epoch());
   }
   Rank& rank = **found;
-  if (rank.token != hello.token()) {
+  // An empty token is one that nobody knows any more.
+  if (rank.token.empty() || rank.token != hello.token()) {
     return base::FailedPrecondition("wrong token for rank {} of job {}", hello.rank(), job_uid());
   }
   rank.link = link;
   rank.pid = hello.pid();
-  if (rank.state == RankState::SPAWNED) rank.state = RankState::CONNECTED;
-  AgentMessage message;
-  auto& assignment = *message.mutable_assignment();
-  *assignment.mutable_spec() = assign_->spec();
-  assignment.set_world_size(assign_->world_size());
-  assignment.set_threads(std::max(1, assign_->threads_per_rank()));
-  assignment.set_data_root(deps_.node->data_root);
-  assignment.set_checkpoint_root(deps_.node->checkpoint_root);
-  assignment.set_cache_root(deps_.node->cache_root);
-  assignment.set_address(deps_.node->address);
-  assignment.set_first_placement(epoch() <= 1);
-  deps_.links->Send(link, message);
+  rank.step = std::max(rank.step, hello.step());
+  if (hello.state() != RankState::RANK_STATE_UNSPECIFIED) {
+    rank.state = hello.state();
+  } else if (rank.state == RankState::SPAWNED || rank.state == RankState::UNKNOWN) {
+    rank.state = RankState::CONNECTED;
+  }
+  deps_.links->Send(link, AssignmentMessage());
+  if (rank.acked_seq > 0) OnAcknowledged(&rank, rank.acked_seq);  // the news may have been lost
   if (aborting_) {
+    AgentMessage message;
     message.mutable_exit()->set_reason(end_reason_);
     deps_.links->Send(link, message);
   }
-  SendWords(rank);
+  if (rank.rank == 0) {
+    for (const AgentMessage& word : words_.Messages()) deps_.links->Send(link, word);
+  }
   ReportState(rank);
   return OkStatus();
 }
@@ -161,26 +187,70 @@ void Allocation::OnRankMessage(LinkId link, const RankMessage& message) {
   switch (message.body_case()) {
     case RankMessage::kState:
       rank->state = message.state().state();
+      rank->step = std::max(rank->step, message.state().step());
       ReportState(*rank);
       break;
-    case RankMessage::kJobReport: {
-      WorkerMessage report;
-      *report.mutable_job_report() = message.job_report();
-      report.mutable_job_report()->set_job_uid(job_uid());
-      report.mutable_job_report()->set_epoch(epoch());
-      deps_.report(std::move(report));
+    case RankMessage::kBeat:
+      rank->step = std::max(rank->step, message.beat().step());
       break;
-    }
     case RankMessage::kFault:
       OnFault(rank, message);
       break;
+    case RankMessage::kStep:
+    case RankMessage::kJobReport:
     case RankMessage::kCommandDone:
-      std::erase_if(words_, [&message](const auto& word) {
-        return word->command_id == message.command_done().command_id();
-      });
+      Forward(rank, message);
       break;
-    default:  // beats need no answer
+    default:
       break;
+  }
+}
+
+void Allocation::Forward(Rank* rank, const RankMessage& message) {
+  const int64_t seq = message.seq();
+  if (seq > 0 && seq <= rank->forwarded_seq) return;  // it is on its way, or there
+  rank->forwarded_seq = std::max(rank->forwarded_seq, seq);
+  rank->step = std::max(rank->step, message.step().step());
+  // This outlives its reports: it goes when its last one, AllocationGone, is acknowledged.
+  ForwardBody(message, [this, rank, seq] { OnAcknowledged(rank, seq); });
+  if (message.has_command_done() && words_.Done(message.command_done().command_id())) Save();
+}
+
+void Allocation::ForwardBody(const RankMessage& message, Outbox::Acked acked) {
+  if (message.has_step()) return deps_.report_step(message.step(), std::move(acked));
+  WorkerMessage report;
+  auto& job_report = *report.mutable_job_report();
+  if (message.has_job_report()) {
+    job_report = message.job_report();
+  } else {
+    *job_report.mutable_command_done() = message.command_done();
+  }
+  job_report.set_job_uid(job_uid());
+  job_report.set_epoch(epoch());
+  job_report.set_rank_seq(message.seq());
+  deps_.report(std::move(report), std::move(acked));
+}
+
+void Allocation::OnAcknowledged(Rank* rank, int64_t seq) {
+  rank->acked_seq = std::max(rank->acked_seq, seq);
+  if (rank->link == kNoLink || rank->acked_seq == 0) return;
+  AgentMessage message;
+  message.mutable_ack()->set_seq(rank->acked_seq);
+  deps_.links->Send(rank->link, message);
+}
+
+// As if the rank had sent them; that it faulted is judged together with its exit.
+void Allocation::TakeUnsent(Rank* rank, const std::string& bytes) {
+  const bool whole = ReadUnsent(bytes, [this, rank](const RankMessage& message) {
+    if (message.has_step() || message.has_job_report() || message.has_command_done()) {
+      Forward(rank, message);
+    } else if (message.has_fault()) {
+      NoteFault(rank, message);
+    }
+  });
+  if (!whole) {
+    log::Warn("the end of a rank's unsent messages cannot be read",
+              {{"job", job_uid()}, {"rank", rank->rank}});
   }
 }
 
@@ -191,147 +261,11 @@ Status Allocation::PassWord(const Command& command) {
     return base::FailedPrecondition("rank 0 of job {} is not on this node", job_uid());
   }
   if ((*zero)->gone) return base::FailedPrecondition("rank 0 of job {} has ended", job_uid());
-  const bool known = std::any_of(words_.begin(), words_.end(), [&command](const auto& word) {
-    return word->command_id == command.command_id();
-  });
-  if (known) return OkStatus();
-  words_.push_back(
-      std::make_unique<Word>(Word{command.command_id(), command.verb(), command.reason()}));
-  AgentMessage message;
-  message.mutable_word()->set_command_id(command.command_id());
-  message.mutable_word()->set_verb(command.verb());
-  message.mutable_word()->set_reason(command.reason());
-  if ((*zero)->link != kNoLink) deps_.links->Send((*zero)->link, message);
+  const auto message = words_.Add(command);
+  if (message == nullptr) return OkStatus();
+  Save();
+  if ((*zero)->link != kNoLink) deps_.links->Send((*zero)->link, *message);
   return OkStatus();
-}
-
-void Allocation::SendWords(const Rank& rank) {
-  if (rank.rank != 0) return;
-  for (const auto& word : words_) {
-    AgentMessage message;
-    message.mutable_word()->set_command_id(word->command_id);
-    message.mutable_word()->set_verb(word->verb);
-    message.mutable_word()->set_reason(word->reason);
-    deps_.links->Send(rank.link, message);
-  }
-}
-
-void Allocation::OnFault(Rank* rank, const RankMessage& message) {
-  rank->fault = {.cause = message.fault().cause(),
-                 .message = message.fault().message(),
-                 .exit_code = message.fault().exit_code()};
-  log::Warn("a rank reports a fault", {{"job", job_uid()},
-                                       {"rank", rank->rank},
-                                       {"exit_code", rank->fault.exit_code},
-                                       {"why", rank->fault.message}});
-  const bool own = rank->fault.exit_code != shim::kExitTransient;
-  if (own && culprit_ < 0 && !ending_) culprit_ = rank->rank;
-  BeginAbort(
-      fmt::format("rank {} {}: {}", rank->rank, own ? "failed" : "left", rank->fault.message));
-}
-
-void Allocation::BeginAbort(const std::string& reason) {
-  if (aborting_ || ending_) return;
-  aborting_ = true;
-  end_reason_ = reason;
-  AgentMessage message;
-  message.mutable_exit()->set_reason(reason);
-  for (const auto& rank : ranks_) {
-    const bool told = rank->gone || rank->fault.exit_code != 0;
-    if (!told && rank->link != kNoLink) deps_.links->Send(rank->link, message);
-  }
-  kill_timer_ = deps_.loop->After(deps_.limits.abort_kill, [this] {
-    for (const auto& rank : ranks_) {
-      if (rank->gone) continue;
-      rank->killed_by_agent = true;
-      deps_.launcher->Kill(rank->launch);
-    }
-  });
-}
-
-void Allocation::End(const std::string& reason, bool asked) {
-  if (!ending_) {
-    ending_ = true;
-    end_asked_ = asked;
-    end_reason_ = reason;
-  }
-  for (const auto& rank : ranks_) {
-    if (rank->gone) continue;
-    rank->killed_by_agent = true;
-    deps_.launcher->Terminate(rank->launch);
-  }
-}
-
-void Allocation::OnRankGone(LaunchId launch, const RankExit& exit) {
-  Rank* rank = FindByLaunch(launch);
-  if (rank == nullptr || rank->gone) return;
-  rank->gone = true;
-  rank->link = kNoLink;
-  rank->exit = exit;
-  Classify(rank);
-  BecomeGoneIfAllAre();
-}
-
-// Decides what the end of this rank means, reports it or lets the report wait (see the header).
-void Allocation::Classify(Rank* rank) {
-  rank->verdict = JudgeExit(rank->exit, rank->fault);
-  const std::string& how = rank->verdict.message;
-  if (rank->verdict.clean) return ReportGone(rank, /*at_fault=*/false, "");
-  if (culprit_ >= 0 && culprit_ != rank->rank) {
-    return ReportGone(rank, false, fmt::format("ended after rank {} failed: {}", culprit_, how));
-  }
-  if (culprit_ < 0 && ending_) return ReportGone(rank, !end_asked_, end_reason_);
-  if (culprit_ < 0 && (rank->killed_by_agent || rank->verdict.transient)) {
-    return BeginAbort(fmt::format("rank {} left: {}", rank->rank, how));
-  }
-  culprit_ = rank->rank;
-  ReportGone(rank, true, how);
-  for (const auto& other : ranks_) {
-    if (other->gone && !other->reported_gone) {
-      ReportGone(other.get(), false,
-                 fmt::format("ended after rank {} failed: {}", culprit_, other->verdict.message));
-    }
-  }
-  BeginAbort(fmt::format("rank {} failed: {}", rank->rank, how));
-}
-
-void Allocation::BecomeGoneIfAllAre() {
-  if (!std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->gone; })) {
-    return;
-  }
-  // No culprit here: those that lost their peers say so.
-  for (const auto& rank : ranks_) {
-    if (!rank->reported_gone) ReportGone(rank.get(), true, rank->verdict.message);
-  }
-  gone_ = true;
-  deps_.loop->Cancel(kill_timer_);
-  WorkerMessage message;
-  message.mutable_allocation_gone()->set_job_uid(job_uid());
-  message.mutable_allocation_gone()->set_epoch(epoch());
-  deps_.report(std::move(message));
-  deps_.loop->Post(deps_.on_gone);
-}
-
-void Allocation::ReportGone(Rank* rank, bool at_fault, const std::string& text) {
-  rank->reported_gone = true;
-  rank->state = at_fault ? RankState::FAULTED : RankState::DONE;
-  rank->final_message = text;
-  WorkerMessage message;
-  RankReport& report = *message.mutable_rank_report();
-  report.set_job_uid(job_uid());
-  report.set_epoch(epoch());
-  FillStatus(*rank, report.mutable_status());
-  if (at_fault) {
-    report.set_cause(ending_ && culprit_ < 0
-                         ? megatrain::v1::INTERNAL
-                         : static_cast<megatrain::v1::Cause>(rank->verdict.cause));
-    for (std::string& line : LastLines(LogFile(rank->rank), deps_.limits.fault_log_lines)) {
-      report.add_last_log_lines(std::move(line));
-    }
-    log::Warn("a rank has failed",
-              {{"job", job_uid()}, {"epoch", epoch()}, {"rank", rank->rank}, {"why", text}});
-  }
-  deps_.report(std::move(message));
 }
 
 void Allocation::ReportState(const Rank& rank) {
@@ -339,7 +273,7 @@ void Allocation::ReportState(const Rank& rank) {
   message.mutable_rank_report()->set_job_uid(job_uid());
   message.mutable_rank_report()->set_epoch(epoch());
   FillStatus(rank, message.mutable_rank_report()->mutable_status());
-  deps_.report(std::move(message));
+  deps_.report(std::move(message), {});
 }
 
 void Allocation::FillStatus(const Rank& rank, megatrain::v1::RankStatus* status) const {
@@ -351,6 +285,7 @@ void Allocation::FillStatus(const Rank& rank, megatrain::v1::RankStatus* status)
   status->set_exit_code(rank.exit.code);
   status->set_exit_signal(rank.exit.signal);
   status->set_message(rank.final_message);
+  status->set_step(rank.step);
 }
 
 void Allocation::Describe(megatrain::v1::HeldAllocation* out) const {

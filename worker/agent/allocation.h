@@ -1,11 +1,16 @@
-// The ranks of one job and epoch on this node: starts them, follows their states, reports how each
-// ended, and ends the others when one fails. Loop thread only; no I/O but through its seams.
+// The ranks of one job and epoch on this node: starts them or takes them over from an earlier
+// agent, follows their states, reports how each ended, and ends the others when one fails. Lives
+// until the coordinator knows that all of it is gone. Loop thread only; no I/O but through its
+// seams.
 //
 // Who is at fault. A rank that ends by a signal, or with an exit code or report of its own, is a
 // culprit and reported FAULTED. A rank that ends with 75 (transient: it lost a peer) is a
 // consequence as long as a culprit may still show up: its report waits until one does (then it is
 // reported DONE, "left after rank ..."), or until all ranks of this node are gone (then the cause
 // lies on another node, and it is reported FAULTED, NETWORK). What the agent ended itself is DONE.
+//
+// What arrives. A rank numbers what must arrive (RankMessage.seq) and keeps it until it is told
+// that the coordinator has it; each number is forwarded once, whatever the rank sends again.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +20,23 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "worker/agent/allocation_store.h"
 #include "worker/agent/event_loop.h"
 #include "worker/agent/limits.h"
+#include "worker/agent/outbox.h"
+#include "worker/agent/pending_words.h"
 #include "worker/agent/rank_launcher.h"
 #include "worker/agent/rank_links.h"
 
 namespace megatrain::v1 {
+class AgentMessage;
 class Assign;
 class Command;
 class HeldAllocation;
-class RankMessage;
 class RankHello;
+class RankMessage;
 class RankStatus;
+class StepRecord;
 class WorkerMessage;
 }  // namespace megatrain::v1
 
@@ -39,7 +49,7 @@ struct NodeFacts {
   std::string log_root;
   std::string cache_root;
   std::string address;     // that ranks bind collectives to
-  std::string rank_state;  // folder below which each rank has its own
+  std::string rank_state;  // folder below which each allocation has its own
 };
 
 class Allocation {
@@ -48,32 +58,42 @@ class Allocation {
     EventLoop* loop;
     RankLauncher* launcher;
     RankLinks* links;
+    AllocationStore* store;
     const NodeFacts* node;
     Limits limits;
     std::function<LaunchId()> next_launch;
-    // A report to the coordinator (job and epoch are filled in).
-    std::function<void(megatrain::v1::WorkerMessage)> report;
-    std::function<void()> on_gone;  // posted once gone() is true
+    // A report to the coordinator (job and epoch are filled in), and a step of this job.
+    std::function<void(megatrain::v1::WorkerMessage, Outbox::Acked)> report;
+    std::function<void(const megatrain::v1::StepRecord&, Outbox::Acked)> report_step;
+    std::function<void()> on_gone;     // posted once gone() is true
+    std::function<void()> on_settled;  // posted once the coordinator knows that it is gone
   };
 
-  Allocation(Deps deps, const megatrain::v1::Assign& assign);
+  Allocation(Deps deps, const megatrain::v1::AllocationRecord& record);
   ~Allocation();
 
   const std::string& job_uid() const;
   int64_t epoch() const;
+  const megatrain::v1::Assign& assign() const;
   bool UsesSlot(int slot) const;
   bool HasLaunch(LaunchId launch) const;
   // Every rank has ended and was reported.
   bool gone() const { return gone_; }
+  // The job's resilience.on_agent_exit.
+  bool stops_with_agent() const;
 
   // Starts every rank. One that cannot be started counts as a rank that failed.
   void StartRanks();
+  // Takes over the ranks that an earlier agent has started; those that ended meanwhile are reported
+  // as any others. With `damage` (why they cannot be gone on with) they are ended as failed.
+  void AdoptRanks(const std::string& damage);
 
   // A rank calls. On error the link should be refused.
   Status Attach(LinkId link, const megatrain::v1::RankHello& hello);
   bool HasLink(LinkId link) const;
-  // A message of an attached link: state, beat, job_report, fault, command_done. Steps and
-  // rendezvous are the agent's.
+  // World rank of an attached link; -1: none.
+  int RankOf(LinkId link) const;
+  // A message of an attached link; not rendezvous, which is the agent's.
   void OnRankMessage(LinkId link, const megatrain::v1::RankMessage& message);
   void OnLinkClosed(LinkId link);
   void OnRankGone(LaunchId launch, const RankExit& exit);
@@ -89,12 +109,18 @@ class Allocation {
 
  private:
   struct Rank;
-  struct Word;
 
-  std::string LogFile(int rank) const;
-  Rank* FindByLink(LinkId link);
-  Rank* FindByLaunch(LaunchId launch);
-  void SendWords(const Rank& rank);
+  Rank* FindByLink(LinkId link) const;
+  Rank* FindByLaunch(LaunchId launch) const;
+  std::string FolderOf(const Rank& rank) const;
+  megatrain::v1::AgentMessage AssignmentMessage() const;
+  void Save();
+  // The numbered messages: forwards each once, and passes on that it has arrived.
+  void Forward(Rank* rank, const megatrain::v1::RankMessage& message);
+  void ForwardBody(const megatrain::v1::RankMessage& message, Outbox::Acked acked);
+  void OnAcknowledged(Rank* rank, int64_t seq);
+  void TakeUnsent(Rank* rank, const std::string& bytes);
+  void NoteFault(Rank* rank, const megatrain::v1::RankMessage& message);
   void OnFault(Rank* rank, const megatrain::v1::RankMessage& message);
   // Tells the others to exit and kills them after P3. Nothing where that is under way.
   void BeginAbort(const std::string& reason);
@@ -105,10 +131,10 @@ class Allocation {
   void BecomeGoneIfAllAre();
 
   Deps deps_;
-  std::unique_ptr<megatrain::v1::Assign> assign_;
+  const std::unique_ptr<megatrain::v1::AllocationRecord> record_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<std::unique_ptr<Word>> words_;  // not yet acted upon
-  int culprit_ = -1;                          // world rank; -1: none known
+  PendingWords words_;
+  int culprit_ = -1;  // world rank; -1: none known
   bool aborting_ = false;
   bool ending_ = false;  // End was called
   bool end_asked_ = false;

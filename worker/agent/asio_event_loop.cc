@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -58,6 +59,17 @@ void AsioEventLoop::OnSignal(int signal_number, std::function<void()> task) {
   State::Signal& signal = state_->signals.emplace_back(state_->io, signal_number);
   signal.task = std::move(task);
   state_->Wait(signal);
+}
+
+void AsioEventLoop::OnReadable(base::Fd fd, std::function<void()> task) {
+  using Descriptor = asio::posix::stream_descriptor;
+  auto descriptor = std::make_unique<Descriptor>(state_->io, fd.Release());
+  Descriptor& waiting = *descriptor;
+  waiting.async_wait(Descriptor::wait_read,
+                     [task = std::move(task),
+                      descriptor = std::move(descriptor)](const boost::system::error_code& error) {
+                       if (!error) task();
+                     });
 }
 
 void AsioEventLoop::Run() { state_->io.run(); }

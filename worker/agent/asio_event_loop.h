@@ -1,9 +1,10 @@
-// EventLoop on a Boost.Asio io_context, with signals and ended children. Run() is the loop thread.
+// EventLoop on a Boost.Asio io_context, with signals and descriptors. Run() is the loop thread.
 #pragma once
 
 #include <functional>
 #include <memory>
 
+#include "common/base/files.h"
 #include "worker/agent/event_loop.h"
 
 namespace mt::agent {
@@ -19,6 +20,9 @@ class AsioEventLoop final : public EventLoop {
 
   // Calls `task` on the loop each time the process gets the signal. Before Run or on the loop.
   void OnSignal(int signal_number, std::function<void()> task);
+  // Calls `task` on the loop once, when the descriptor can be read, and closes it. Before Run or on
+  // the loop.
+  void OnReadable(base::Fd fd, std::function<void()> task);
   // Until Stop(); tasks left over are dropped.
   void Run();
   // Any thread.

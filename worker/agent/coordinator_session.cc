@@ -120,13 +120,13 @@ milliseconds CoordinatorSession::NextBackoff() {
   return milliseconds(static_cast<int64_t>(base_ms * jitter(random_)));
 }
 
-void CoordinatorSession::Report(WorkerMessage message) {
-  const WorkerMessage& kept = outbox_.Add(std::move(message));
+void CoordinatorSession::Report(WorkerMessage message, Outbox::Acked acked) {
+  const WorkerMessage& kept = outbox_.Add(std::move(message), std::move(acked));
   if (registered_) link_->Send(kept);
 }
 
 void CoordinatorSession::ReportStep(const std::string& job_uid, int64_t epoch,
-                                    const StepRecord& step) {
+                                    const StepRecord& step, Outbox::Acked acked) {
   if (pending_steps_ &&
       (pending_steps_->steps().job_uid() != job_uid || pending_steps_->steps().epoch() != epoch)) {
     FlushSteps();
@@ -138,6 +138,7 @@ void CoordinatorSession::ReportStep(const std::string& job_uid, int64_t epoch,
     steps_timer_ = loop_->After(limits_.steps_interval, [this] { FlushSteps(); });
   }
   *pending_steps_->mutable_steps()->add_steps() = step;
+  pending_steps_acked_ = std::move(acked);
 }
 
 void CoordinatorSession::FlushSteps() {
@@ -145,7 +146,7 @@ void CoordinatorSession::FlushSteps() {
   loop_->Cancel(steps_timer_);
   const std::unique_ptr<WorkerMessage> steps = std::move(pending_steps_);
   const int64_t thinned = outbox_.thinned_steps();
-  Report(std::move(*steps));
+  Report(std::move(*steps), std::exchange(pending_steps_acked_, {}));
   if (outbox_.thinned_steps() > thinned) {
     log::Warn("steps given up: the coordinator was away too long",
               {{"total", outbox_.thinned_steps()}});

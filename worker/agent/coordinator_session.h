@@ -40,10 +40,12 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   // Closes for good.
   void Stop();
 
-  // A report that must arrive.
-  void Report(megatrain::v1::WorkerMessage message);
-  // A step of a job: gathered, then reported at most every steps_interval.
-  void ReportStep(const std::string& job_uid, int64_t epoch, const megatrain::v1::StepRecord& step);
+  // A report that must arrive; `acked` runs once it is on the coordinator's disk.
+  void Report(megatrain::v1::WorkerMessage message, Outbox::Acked acked = {});
+  // A step of a job: gathered, then reported at most every steps_interval. Of the steps of one
+  // report only the last one's `acked` runs: it speaks for those before it.
+  void ReportStep(const std::string& job_uid, int64_t epoch, const megatrain::v1::StepRecord& step,
+                  Outbox::Acked acked = {});
   // Reports the steps gathered so far, so that what is reported next comes after them.
   void FlushSteps();
   // A message of this connection only; dropped where there is none.
@@ -69,6 +71,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   Outbox outbox_;
   std::unique_ptr<megatrain::v1::WorkerMessage>
       pending_steps_;  // of one job and epoch; may be null
+  Outbox::Acked pending_steps_acked_;
   bool stopped_ = false;
   bool registered_ = false;
   int failures_ = 0;  // attempts since the last registration

@@ -1,6 +1,8 @@
 // Names of jobs as they become parts of paths on this node: checked, since they come over the wire.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/base/status.h"
@@ -14,8 +16,18 @@ Status CheckJobNames(const std::string& job_name, const std::string& job_uid);
 std::string RankLogFile(const std::string& log_root, const std::string& job_name,
                         const std::string& job_uid, int rank);
 
-// Of a rank's own folder (rank.json, exit.json) below `parent`.
+// Of the folder of one job and epoch below `parent`, and of a rank's own in it (rank.json,
+// exit.json).
+std::string AllocationFolder(const std::string& parent, const std::string& job_uid, int64_t epoch);
 std::string RankFolder(const std::string& parent, const std::string& job_uid, int64_t epoch,
                        int rank);
+
+// Their names read back; nullopt for any other name.
+struct AllocationName {
+  std::string job_uid;
+  int64_t epoch = 0;
+};
+std::optional<AllocationName> ParseAllocationName(const std::string& name);
+std::optional<int> ParseRankName(const std::string& name);
 
 }  // namespace mt::agent

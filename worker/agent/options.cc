@@ -1,5 +1,6 @@
 #include "worker/agent/options.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -17,11 +18,17 @@
 namespace mt::agent {
 namespace {
 
+constexpr uint16_t kDefaultHttpPort = 7072;
+
 // As text, before folders are made absolute and defaults are filled in.
 struct RawOptions {
   std::string config;
   std::string coordinator = rpc::Endpoint{}.ToString();
   std::string log_level = "info";
+  std::string http_listen = rpc::Endpoint{.port = kDefaultHttpPort}.ToString();
+  std::vector<std::string> labels;
+  bool check_config = false;
+  const CLI::Option* http_option = nullptr;
 };
 
 std::string FromEnvironment(const char* name) {
@@ -47,6 +54,10 @@ std::string DefaultState() {
 }
 
 void AddOptions(CLI::App* app, RawOptions* raw, Options* options) {
+  app->add_subcommand("stop-ranks",
+                      "End all ranks that the agent of --state has left running, then exit")
+      ->fallthrough()
+      ->callback([options] { options->stop_ranks = true; });
   const auto take_last = CLI::MultiOptionPolicy::TakeLast;
   app->option_defaults()->multi_option_policy(take_last);
   app->add_option("--config", raw->config, "YAML file with these options (cpu_slots: 2)");
@@ -65,6 +76,15 @@ void AddOptions(CLI::App* app, RawOptions* raw, Options* options) {
   app->add_option("--cache-root", options->cache_root, "Index caches lie below it [STATE/cache]");
   app->add_option("--rank-binary", options->rank_binary, "mt-rank [beside this program]");
   app->add_option("--shim-binary", options->shim_binary, "mt-shim [beside this program]");
+  app->add_option("--label", raw->labels,
+                  "NAME=VALUE of this node, for jobs that select; repeatable")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  raw->http_option = app->add_option("--http-listen", raw->http_listen,
+                                     "HOST:PORT of /metrics, /livez, /readyz, or none")
+                         ->capture_default_str();
+  app->add_flag("--insecure", options->insecure,
+                "Allow --address and --http-listen beyond this machine, in plain text");
+  app->add_flag("--check-config", raw->check_config, "Check the options and end");
   app->add_option("--log-level", raw->log_level, "debug, info, warn or error")
       ->capture_default_str()
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
@@ -84,12 +104,15 @@ StatusOr<std::vector<std::string>> ReadConfig(const CLI::App& app, const std::st
       std::string flag = "--" + key;
       std::replace(flag.begin(), flag.end(), '_', '-');
       const bool known = app.get_option_no_throw(flag) != nullptr && flag != "--config" &&
-                         flag != "--version" && flag != "--help";
+                         flag != "--version" && flag != "--help" && flag != "--check-config";
       if (!known) return base::InvalidArgument("{}: unknown option {}", path, key);
-      if (!entry.second.IsScalar())
+      const bool many = flag == "--label" && entry.second.IsSequence();
+      if (!entry.second.IsScalar() && !many)
         return base::InvalidArgument("{}: {} needs one value", path, key);
-      args.push_back(flag);
-      args.push_back(entry.second.as<std::string>());
+      if (!many) args.push_back(flag + "=" + entry.second.as<std::string>());
+      for (size_t i = 0; many && i < entry.second.size(); ++i) {
+        args.push_back(flag + "=" + entry.second[i].as<std::string>());
+      }
     }
   } catch (const YAML::Exception& error) {
     return base::InvalidArgument("{}: {}", path, error.what());
@@ -97,8 +120,35 @@ StatusOr<std::vector<std::string>> ReadConfig(const CLI::App& app, const std::st
   return args;
 }
 
-Status Complete(const RawOptions& raw, Options* options) {
+Status CheckLoopback(const char* flag, const rpc::Endpoint& endpoint, const Options& options) {
+  if (options.insecure || rpc::IsLoopback(endpoint)) return OkStatus();
+  return base::InvalidArgument(
+      "{} {} can be reached from other machines, in plain text and by anyone; give --insecure if "
+      "the network may be trusted",
+      flag, endpoint.host);
+}
+
+Status CompleteNetwork(const RawOptions& raw, Options* options) {
   ASSIGN_OR_RETURN(options->coordinator, rpc::ParseEndpoint(raw.coordinator));
+  RETURN_IF_ERROR(CheckLoopback("--address", {.host = options->address}, *options));
+  options->http_asked = raw.http_option->count() > 0;
+  if (raw.http_listen == "none") return OkStatus();
+  ASSIGN_OR_RETURN(const rpc::Endpoint listen,
+                   rpc::ParseEndpoint(raw.http_listen, kDefaultHttpPort));
+  if (!listen.unix_path.empty()) {
+    return base::InvalidArgument("--http-listen {}: must be HOST:PORT", raw.http_listen);
+  }
+  RETURN_IF_ERROR(CheckLoopback("--http-listen", listen, *options));
+  options->http_listen = listen;
+  return OkStatus();
+}
+
+Status Complete(const RawOptions& raw, Options* options) {
+  RETURN_IF_ERROR(CompleteNetwork(raw, options));
+  for (const std::string& text : raw.labels) {
+    ASSIGN_OR_RETURN(const auto label, ParseLabel(text));
+    options->labels[label.first] = label.second;
+  }
   options->cores = UsableCores();
   if (options->cpu_slots == 0) options->cpu_slots = options->cores;
   if (options->node.empty()) options->node = HostName();
@@ -119,12 +169,30 @@ Status Complete(const RawOptions& raw, Options* options) {
     *path = std::filesystem::absolute(*path).lexically_normal().string();
   }
   for (const std::string& binary : {options->rank_binary, options->shim_binary}) {
+    if (options->stop_ranks) break;
     if (::access(binary.c_str(), X_OK) != 0) return base::ErrnoError(errno, binary);
   }
   return OkStatus();
 }
 
 }  // namespace
+
+StatusOr<std::pair<std::string, std::string>> ParseLabel(std::string_view text) {
+  const auto is_word = [](std::string_view word) {
+    return word.size() <= 63 && std::all_of(word.begin(), word.end(), [](char c) {
+             return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                    c == '.' || c == '_' || c == '/' || c == '-';
+           });
+  };
+  const size_t equals = text.find('=');
+  const std::string_view name = text.substr(0, equals);
+  const std::string_view value = equals == std::string_view::npos ? "" : text.substr(equals + 1);
+  if (equals == std::string_view::npos || name.empty() || !is_word(name) || !is_word(value)) {
+    return base::InvalidArgument(
+        "--label {}: must be NAME=VALUE of letters, digits and . _ / -, at most 63 each", text);
+  }
+  return std::pair(std::string(name), std::string(value));
+}
 
 bool ParseOptions(int argc, char** argv, Options* options, ExitNow* exit_now) {
   CLI::App app("mt-worker: offers this node's slots to a coordinator and runs ranks on them.");
@@ -153,7 +221,8 @@ bool ParseOptions(int argc, char** argv, Options* options, ExitNow* exit_now) {
     return false;
   }
   log::ParseLevel(raw.log_level, &options->log_level);
-  return true;
+  if (raw.check_config) exit_now->code = 0;
+  return !raw.check_config;
 }
 
 }  // namespace mt::agent

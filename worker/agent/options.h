@@ -1,8 +1,12 @@
 // Options of mt-worker: flags, and a YAML file (--config) with the same names in snake_case; flags
-// win.
+// win. `mt-worker stop-ranks` is the one other verb.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -11,11 +15,18 @@
 namespace mt::agent {
 
 struct Options {
+  bool stop_ranks = false;  // end what an agent has left, instead of being one; only `state` counts
   rpc::Endpoint coordinator;
   int cpu_slots = 0;  // set: at least 1
   int cores = 1;      // that this process may use
   std::string node;
   std::string address = "127.0.0.1";
+  std::map<std::string, std::string> labels;  // of this node
+  // Of /metrics and probes; nullopt: none. Where it was not asked for, a port that is taken is no
+  // reason not to start.
+  std::optional<rpc::Endpoint> http_listen;
+  bool http_asked = false;
+  bool insecure = false;  // plain text beyond this machine is wanted
   // Folders, absolute.
   std::string state;
   std::string data_root;
@@ -27,11 +38,14 @@ struct Options {
   log::Level log_level = log::Level::kInfo;
 };
 
-// Where the program ends before it begins: --help and --version (0) and bad options (64). The text
-// was printed.
+// Where the program ends before it begins: --help, --version, --check-config (0) and bad options
+// (64). The text was printed.
 struct ExitNow {
   int code = 0;
 };
+
+// "zone=a": the name [a-zA-Z0-9._/-]{1,63}, the value the same or empty.
+StatusOr<std::pair<std::string, std::string>> ParseLabel(std::string_view text);
 
 // True where `options` is filled in; else `exit_now` is.
 bool ParseOptions(int argc, char** argv, Options* options, ExitNow* exit_now);

@@ -1,6 +1,6 @@
 #include "worker/agent/rank_record.h"
 
-#include <sstream>
+#include <fstream>
 
 #include <nlohmann/json.hpp>
 
@@ -46,25 +46,24 @@ StatusOr<RankRecord> ReadRankRecord(const std::string& folder) {
 StatusOr<RankExit> ReadExitRecord(const std::string& folder) {
   ASSIGN_OR_RETURN(const json value, ReadJson(folder + "/exit.json"));
   const auto core = value.find("core");
+  const std::string stop = TextOf(value, "stop");
   return RankExit{.known = true,
                   .code = static_cast<int>(IntOf(value, "code")),
                   .signal = static_cast<int>(IntOf(value, "signal")),
                   .core = core != value.end() && core->is_boolean() && core->get<bool>(),
+                  .stopped = stop == "agent_gone" || stop == "signal",
                   .error = TextOf(value, "error")};
 }
 
-bool IsAlive(int pid, int64_t start_ticks) {
-  const auto stat = base::ReadFile("/proc/" + std::to_string(pid) + "/stat");
-  if (!stat.ok()) return false;
-  // Field 2, the command, may hold anything; the last ')' ends it. State is 3, start time 22.
-  std::istringstream fields(stat->substr(stat->rfind(')') + 1));
-  std::string state;
-  fields >> state;
-  std::string skipped;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
-  int64_t ticks = -1;
-  fields >> ticks;
-  return state != "Z" && state != "X" && ticks == start_ticks;
+std::string ReadUnsentFile(const std::string& folder) {
+  constexpr size_t kMaxBytes = size_t{256} << 20;
+  std::ifstream file(folder + "/unsent.pb", std::ios::binary);
+  std::string bytes;
+  char block[64 << 10];
+  while (bytes.size() < kMaxBytes && (file.read(block, sizeof(block)), file.gcount() > 0)) {
+    bytes.append(block, static_cast<size_t>(file.gcount()));
+  }
+  return bytes;
 }
 
 }  // namespace mt::agent

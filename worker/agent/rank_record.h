@@ -1,5 +1,4 @@
-// Reads what mt-shim leaves in a rank's folder (worker/shim/FORMAT.md), and tells whether a
-// recorded process is still there.
+// Reads what mt-shim and the rank leave in the rank's folder (worker/shim/FORMAT.md).
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,8 @@ struct RankRecord {
 // NotFound where there is none; DataLoss where it cannot be read.
 StatusOr<RankRecord> ReadRankRecord(const std::string& folder);
 StatusOr<RankExit> ReadExitRecord(const std::string& folder);
-
-// The process with this pid started at these ticks of this boot and is not a zombie.
-bool IsAlive(int pid, int64_t start_ticks);
+// The bytes of unsent.pb; empty where there is none. Of an unreasonably long one only the
+// beginning.
+std::string ReadUnsentFile(const std::string& folder);
 
 }  // namespace mt::agent

@@ -1,26 +1,20 @@
 #include "worker/agent/state_dir.h"
 
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <thread>
 #include <unistd.h>
-#include <vector>
 
 #include "common/base/ids.h"
-#include "common/base/log.h"
-#include "worker/agent/rank_record.h"
 
 namespace mt::agent {
 namespace {
 
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
-constexpr std::chrono::milliseconds kPoll{20};
 
 // A folder that only this user can enter: an existing one of somebody else is not taken.
 Status MakePrivateDir(const std::string& path) {
@@ -49,8 +43,9 @@ StatusOr<StateDir> StateDir::Open(const std::string& path) {
     if (errno != EWOULDBLOCK) return base::ErrnoError(errno, "lock " + lock_path);
     return base::FailedPrecondition("another mt-worker uses the state folder {}", absolute);
   }
-  RETURN_IF_ERROR(base::MakeDirs(absolute + "/ranks"));
-  return StateDir(absolute, std::move(lock));
+  StateDir state(absolute, std::move(lock));
+  RETURN_IF_ERROR(base::MakeDirs(state.allocations()));
+  return state;
 }
 
 StatusOr<std::string> StateDir::SocketPath() const {
@@ -67,42 +62,6 @@ StatusOr<std::string> StateDir::SocketPath() const {
                                     path);
   }
   return path;
-}
-
-StatusOr<int> StateDir::SweepLeftovers(std::chrono::milliseconds limit) {
-  const std::string boot_id = base::BootId();
-  std::vector<RankRecord> alive;
-  std::vector<std::string> folders;
-  for (const auto& entry : std::filesystem::directory_iterator(rank_folders())) {
-    folders.push_back(entry.path().string());
-    const auto record = ReadRankRecord(folders.back());
-    if (!record.ok() || record->boot_id != boot_id) continue;
-    if (IsAlive(record->pid, record->start_ticks)) {
-      log::Warn("a rank of an earlier agent is still there: ending it", {{"pid", record->pid}});
-      ::kill(-record->pid, SIGKILL);
-      alive.push_back(*record);
-    } else if (IsAlive(record->shim_pid, record->shim_start_ticks)) {
-      alive.push_back(*record);
-    }
-  }
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  for (const RankRecord& record : alive) {
-    // The shim goes last, after it has swept what the rank left.
-    while (IsAlive(record.pid, record.start_ticks) ||
-           IsAlive(record.shim_pid, record.shim_start_ticks)) {
-      if (std::chrono::steady_clock::now() > deadline) {
-        return base::Error(absl::StatusCode::kDeadlineExceeded,
-                           "process {} of an earlier agent does not end", record.pid);
-      }
-      std::this_thread::sleep_for(kPoll);
-    }
-  }
-  for (const std::string& folder : folders) {
-    std::error_code error;
-    std::filesystem::remove_all(folder, error);
-    if (error) return base::ErrnoError(error.value(), "remove " + folder);
-  }
-  return static_cast<int>(alive.size());
 }
 
 }  // namespace mt::agent

@@ -1,8 +1,7 @@
-// The agent's folder: one agent at a time (a lock), the folders of its ranks, and what a dead agent
-// left there. Blocking; used before the loop runs.
+// The agent's folder: one agent at a time (a lock), where its records lie, and its socket.
+// Blocking; used before the loop runs.
 #pragma once
 
-#include <chrono>
 #include <string>
 
 #include "common/base/files.h"
@@ -16,12 +15,8 @@ class StateDir {
   // has it.
   static StatusOr<StateDir> Open(const std::string& path);
 
-  // Ends every process that an earlier agent of this folder left (those of another boot are gone by
-  // themselves), waits until they are gone, and empties the folders. DeadlineExceeded names a
-  // process that does not go. The number of ranks found alive.
-  StatusOr<int> SweepLeftovers(std::chrono::milliseconds limit);
-
-  std::string rank_folders() const { return path_ + "/ranks"; }
+  // Below it: what runs, by job and epoch (allocation_dir.h).
+  std::string allocations() const { return path_ + "/allocations"; }
   // Where ranks call: in the folder itself, or, since a Unix socket's path must be shorter than 108
   // bytes, in a private folder of $XDG_RUNTIME_DIR or /tmp whose name follows from the folder's.
   StatusOr<std::string> SocketPath() const;

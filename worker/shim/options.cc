@@ -61,11 +61,10 @@ bool ParseOptions(int argc, char** argv, Options* options) {
   }
   if (i + 1 < argc) options->program = argv + i + 1;
   if (options->dir == nullptr || options->log == nullptr || options->job_uid == nullptr ||
-      options->epoch < 0 || options->rank < 0 || options->slot < 0 || options->stop_fd < 0 ||
-      options->program == nullptr) {
+      options->epoch < 0 || options->rank < 0 || options->slot < 0 || options->program == nullptr) {
     std::fprintf(stderr,
-                 "mt-shim: started by mt-worker as: mt-shim --dir DIR --log FILE --stop-fd N --job "
-                 "UID --epoch E --rank R --slot S [--grace-ms MS] -- PROGRAM ARGS...\n");
+                 "mt-shim: started by mt-worker as: mt-shim --dir DIR --log FILE --job UID --epoch E "
+                 "--rank R --slot S [--stop-fd N] [--grace-ms MS] -- PROGRAM ARGS...\n");
     return false;
   }
   return true;

@@ -1,5 +1,5 @@
-// Command line of mt-shim: --dir DIR --log FILE --stop-fd N --job UID --epoch E --rank R --slot S
-// [--grace-ms MS] -- PROGRAM ARGS... All strings point into argv.
+// Command line of mt-shim: --dir DIR --log FILE --job UID --epoch E --rank R --slot S
+// [--stop-fd N] [--grace-ms MS] -- PROGRAM ARGS... All strings point into argv.
 #pragma once
 
 namespace mt::shim {
@@ -11,7 +11,9 @@ struct Options {
   long epoch = -1;
   int rank = -1;
   int slot = -1;
-  int stop_fd = -1;          // read end of a pipe that the agent holds: end-of-file = agent gone
+  // Read end of a pipe that the agent holds: its end-of-file ends the rank. -1: the rank outlives
+  // the agent.
+  int stop_fd = -1;
   int grace_ms = 5000;       // from SIGTERM to SIGKILL (P5)
   char** program = nullptr;  // null-terminated
 };

@@ -30,6 +30,10 @@ long long MonotonicMs() {
 // Only the standard streams and the stop pipe stay: another rank's pipe kept open here would hide
 // the agent's death from that rank's shim.
 void CloseInherited(int stop_fd) {
+  if (stop_fd < 0) {
+    ::close_range(3, UINT_MAX, 0);
+    return;
+  }
   if (stop_fd > 3) ::close_range(3, static_cast<unsigned>(stop_fd - 1), 0);
   ::close_range(static_cast<unsigned>(stop_fd + 1), UINT_MAX, 0);
   ::fcntl(stop_fd, F_SETFD, FD_CLOEXEC);
@@ -202,7 +206,7 @@ class Supervisor {
   const Options& options_;
   const int signal_fd_;
   const pid_t rank_;
-  bool stop_fd_open_ = true;
+  bool stop_fd_open_ = options_.stop_fd >= 0;
   bool stopping_ = false;
   StopReason reason_ = StopReason::kNone;
   long long kill_at_ms_ = 0;

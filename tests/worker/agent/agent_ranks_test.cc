@@ -200,8 +200,12 @@ TEST_F(AgentTest, KillEndsTheRanksWithoutAFault) {
   EXPECT_FALSE(coordinator_.heard.back().command_ack().accepted());
 }
 
-TEST_F(AgentTest, ShutdownEndsRanksFirstAndSaysSo) {
-  StartJob(1);
+TEST_F(AgentTest, ShutdownEndsRanksThatAreToStopFirstAndSaysSo) {
+  auto assign = AssignMessage(1);
+  assign.mutable_assign()->mutable_spec()->mutable_resilience()->set_on_agent_exit(
+      megatrain::v1::Resilience::ON_AGENT_EXIT_STOP);
+  coordinator_.Say(assign);
+  Attach(0);
   bool done = false;
   agent_->Shutdown([&done] { done = true; });
   EXPECT_EQ(launcher_.terminated.size(), 1u);

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,15 +32,49 @@ class AgentTest : public testing::Test {
     config.node.address = "10.0.0.7";
     config.node.rank_state = dir_ + "/ranks";
     config.limits.max_unacked_steps = 100;
-    agent_ = std::make_unique<Agent>(config, Agent::Seams{.loop = &loop_,
-                                                          .clock = &clock_,
-                                                          .coordinator = &coordinator_,
-                                                          .ranks = &ranks_,
-                                                          .launcher = &launcher_});
+    config_ = config;
+    agent_ = NewAgent();
     agent_->Start();
     coordinator_.Register();
   }
   ~AgentTest() override { std::filesystem::remove_all(dir_); }
+
+  std::unique_ptr<Agent> NewAgent() {
+    return std::make_unique<Agent>(config_, Agent::Seams{.loop = &loop_,
+                                                         .clock = &clock_,
+                                                         .coordinator = &coordinator_,
+                                                         .ranks = &ranks_,
+                                                         .launcher = &launcher_,
+                                                         .store = &store_});
+  }
+  // The agent is gone from one instruction to the next; another one reads what it has left. Not yet
+  // started.
+  void ReplaceAgent() {
+    agent_.reset();
+    loop_.Clear();
+    coordinator_.open = false;
+    ranks_ = FakeRanks();
+    launcher_ = FakeLauncher();
+    config_.worker_uid += "+";
+    agent_ = NewAgent();
+    for (const auto& [job, record] : std::map(store_.records)) agent_->Adopt(record, "");
+  }
+  void StartAgain() {
+    loop_.RunPosted();
+    agent_->Start();
+    coordinator_.Register();
+  }
+  void RestartAgent() {
+    ReplaceAgent();
+    StartAgain();
+  }
+  // The coordinator has everything on disk.
+  void AckAll() {
+    megatrain::v1::CoordinatorMessage ack;
+    ack.mutable_report_ack()->set_seq(1'000'000);
+    coordinator_.Say(ack);
+    loop_.RunPosted();
+  }
 
   megatrain::v1::CoordinatorMessage AssignMessage(int num_ranks, int64_t epoch = 1,
                                                   int first_slot = 0) {
@@ -66,10 +101,11 @@ class AgentTest : public testing::Test {
     message.mutable_hello()->set_job_uid(kRigJob);
     message.mutable_hello()->set_epoch(1);
     message.mutable_hello()->set_rank(rank);
-    message.mutable_hello()->set_token(launcher_.started[launcher_.LaunchOf(rank)].token);
+    message.mutable_hello()->set_token(Token(rank));
     message.mutable_hello()->set_pid(4000 + rank);
     ranks_.Say(link == kNoLink ? 100 + rank : link, message);
   }
+  std::string Token(int rank) const { return store_.records.at({kRigJob, 1}).ranks(rank).token(); }
   void StartJob(int num_ranks) {
     Assign(num_ranks);
     for (int rank = 0; rank < num_ranks; ++rank) Attach(rank);
@@ -87,8 +123,9 @@ class AgentTest : public testing::Test {
                                                        : megatrain::v1::NUMERIC);
     ranks_.Say(100 + rank, message);
   }
-  void SayStep(int64_t step) {
+  void SayStep(int64_t step, int64_t seq = 0) {
     megatrain::v1::RankMessage message;
+    message.set_seq(seq);
     message.mutable_step()->set_step(step);
     message.mutable_step()->set_loss(1.0 / static_cast<double>(step));
     ranks_.Say(100, message);
@@ -123,7 +160,9 @@ class AgentTest : public testing::Test {
   FakeCoordinator coordinator_;
   FakeRanks ranks_;
   FakeLauncher launcher_;
+  FakeStore store_;
   std::string dir_;
+  Agent::Config config_;
   std::unique_ptr<Agent> agent_;
 };
 

@@ -73,8 +73,21 @@ LaunchId FakeLauncher::LaunchOf(int rank) const {
   for (const auto& [launch, args] : started) {
     if (args.rank == rank) newest = launch;
   }
+  for (const auto& [launch, folder] : adopted) {
+    if (folder.ends_with(fmt::format("/rank-{:05}", rank))) newest = std::max(newest, launch);
+  }
   EXPECT_NE(newest, 0) << "rank " << rank << " was not started";
   return newest;
+}
+
+Status FakeStore::Save(const megatrain::v1::AllocationRecord& record) {
+  RETURN_IF_ERROR(save_status);
+  records[{record.assign().job_uid(), record.assign().epoch()}] = record;
+  return OkStatus();
+}
+
+void FakeStore::Remove(const std::string& job_uid, int64_t epoch) {
+  EXPECT_EQ(records.erase({job_uid, epoch}), 1u);
 }
 
 }  // namespace mt::agent

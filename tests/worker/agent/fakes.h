@@ -6,11 +6,14 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
+#include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/worker.pb.h"
+#include "worker/agent/allocation_store.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/event_loop.h"
 #include "worker/agent/rank_launcher.h"
@@ -31,6 +34,11 @@ class ManualLoop final : public EventLoop {
   // Moves the clock, firing timers in order on the way.
   void Advance(std::chrono::milliseconds by);
   size_t num_timers() const { return timers_.size(); }
+  // Drops everything, as the end of a process does.
+  void Clear() {
+    posted_.clear();
+    timers_.clear();
+  }
 
  private:
   struct Timer {
@@ -96,19 +104,35 @@ class FakeLauncher final : public RankLauncher {
     started[launch] = args;
     return OkStatus();
   }
+  int Adopt(LaunchId launch, const std::string& folder) override {
+    adopted[launch] = folder;
+    return 5000 + static_cast<int>(launch);
+  }
   void Terminate(LaunchId launch) override { terminated.push_back(launch); }
   void Kill(LaunchId launch) override { killed.push_back(launch); }
 
   void End(LaunchId launch, const RankExit& exit) { listener_->OnRankGone(launch, exit); }
+  // The newest launch of this rank, started or adopted.
   LaunchId LaunchOf(int rank) const;
 
   Status start_status;
   std::map<LaunchId, RankLaunch> started;
+  std::map<LaunchId, std::string> adopted;  // folders
   std::vector<LaunchId> terminated;
   std::vector<LaunchId> killed;
 
  private:
   Listener* listener_ = nullptr;
+};
+
+// Outlives agents, as a disk does.
+class FakeStore final : public AllocationStore {
+ public:
+  Status Save(const megatrain::v1::AllocationRecord& record) override;
+  void Remove(const std::string& job_uid, int64_t epoch) override;
+
+  Status save_status;
+  std::map<std::pair<std::string, int64_t>, megatrain::v1::AllocationRecord> records;
 };
 
 }  // namespace mt::agent

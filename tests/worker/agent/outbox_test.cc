@@ -38,6 +38,26 @@ TEST(OutboxTest, NumbersFromOneAndForgetsWhatIsAcknowledged) {
   EXPECT_EQ(outbox.Add({}).seq(), 4);
 }
 
+TEST(OutboxTest, TellsWhoAskedOnceInOrder) {
+  Outbox outbox(100);
+  std::vector<int> told;
+  for (int i = 1; i <= 4; ++i) outbox.Add(Steps(i, 1), [&told, i] { told.push_back(i); });
+  outbox.Acknowledge(0);
+  EXPECT_TRUE(told.empty());
+  outbox.Acknowledge(3);
+  outbox.Acknowledge(3);
+  EXPECT_EQ(told, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(OutboxTest, AThinnedReportIsSpokenForByTheNext) {
+  Outbox outbox(4);
+  std::vector<int> told;
+  for (int i = 1; i <= 5; ++i) outbox.Add(Steps(i, 1), [&told, i] { told.push_back(i); });
+  EXPECT_EQ(outbox.num_reports(), 4);  // 2 is gone
+  outbox.Acknowledge(5);
+  EXPECT_EQ(told, (std::vector<int>{1, 3, 4, 5}));
+}
+
 TEST(OutboxTest, ThinsTheOlderHalfOfTheSteps) {
   Outbox outbox(8);
   outbox.Add(Steps(1, 4));
