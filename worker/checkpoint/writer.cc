@@ -50,7 +50,9 @@ class Save {
     if (!status.ok()) {
       // Best effort: a folder that stays is ignored by readers and removed by the next epoch's
       // prune.
-      if (exchange_.rank() == 0) (void)RemoveTree(temporary_);
+      if (exchange_.rank() == 0 && !absl::IsFailedPrecondition(status)) {
+        (void)RemoveTree(temporary_);
+      }
       return status;
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -65,8 +67,13 @@ class Save {
     return args_.failpoint(point);
   }
 
+  Status StillOurs() const {
+    return args_.fence == nullptr ? OkStatus() : CheckFence(args_.directory, *args_.fence);
+  }
+
   Status MakeFolder() const {
     RETURN_IF_ERROR(base::MakeDirs(args_.directory));
+    RETURN_IF_ERROR(StillOurs());
     if (base::Exists(folder_)) {
       return absl::AlreadyExistsError(folder_ + " exists already");
     }
@@ -161,6 +168,7 @@ class Save {
     digest_ = ManifestDigest(text);
     RETURN_IF_ERROR(base::WriteFileAtomic(base::JoinPath(temporary_, kManifestName), text));
     RETURN_IF_ERROR(At("manifest", OkStatus()));
+    RETURN_IF_ERROR(At("checked", StillOurs()));
     std::error_code error;
     std::filesystem::rename(temporary_, folder_, error);
     if (error) return base::ErrnoError(error.value(), "rename " + temporary_ + " to " + folder_);
@@ -181,7 +189,7 @@ class Save {
 StatusOr<SaveResult> SaveCheckpoint(const SaveArgs& args) { return Save(args).Run(); }
 
 StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory, int64_t keep_last,
-                                                    int64_t epoch) {
+                                                    int64_t epoch, const Fence* fence) {
   constexpr int64_t kNeverTouched = 2;
   keep_last = std::max(keep_last, kNeverTouched);
   std::vector<std::string> removed;
@@ -202,6 +210,7 @@ StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory
   }
   if (error) return base::ErrnoError(error.value(), "list " + directory);
   for (const std::string& name : doomed) {
+    if (fence != nullptr) RETURN_IF_ERROR(CheckFence(directory, *fence));
     // The manifest goes first, so that a half-removed folder is no checkpoint.
     const std::string path = base::JoinPath(directory, name);
     std::filesystem::remove(base::JoinPath(path, kManifestName), error);

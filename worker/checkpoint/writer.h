@@ -14,6 +14,7 @@
 #include "kernels/core/device.h"
 #include "kernels/core/dtype.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/comm/process_group.h"
 
@@ -39,8 +40,11 @@ struct SaveArgs {
   comm::ProcessGroup* group = nullptr;          // all ranks of the job; nullptr: one rank
   kernels::Stream* stream = nullptr;            // with group
   std::function<void(int64_t bytes)> progress;  // called as bytes reach the disk; may be empty
+  // What this run raised before it began; read on rank 0 before the folder is made and before it
+  // gets its name. nullptr: the directory is not fenced.
+  const Fence* fence = nullptr;
   // Test seam: called with the name of each point passed ("begin", "folder", "shard", "gathered",
-  // "manifest", "renamed"); an error is treated as a failure there. May be empty.
+  // "manifest", "checked", "renamed"); an error is treated as a failure there. May be empty.
   std::function<Status(std::string_view point)> failpoint;
 };
 
@@ -52,13 +56,16 @@ struct SaveResult {
 };
 
 // Errors (the same on all ranks, naming the rank it happened on): kResourceExhausted (disk full),
-// kAlreadyExists (this step and epoch are saved already), I/O, and the group's own. The unfinished
-// folder is removed where that is possible.
+// kAlreadyExists (this step and epoch are saved already), kFailedPrecondition (another holds the
+// directory: this run must write there no more), I/O, and the group's own. The unfinished folder is
+// removed where that is possible and the directory is still ours.
 StatusOr<SaveResult> SaveCheckpoint(const SaveArgs& args);
 
 // Removes all but the `keep_last` newest complete checkpoints (never fewer than two) and every
-// unfinished folder of an epoch below `epoch`. One rank calls it. Returns the folders removed.
+// unfinished or ignored folder of an epoch below `epoch`. The fence, where there is one, is read
+// before each removal: kFailedPrecondition where it is another's. One rank calls it. Returns the
+// folders removed.
 StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory, int64_t keep_last,
-                                                    int64_t epoch);
+                                                    int64_t epoch, const Fence* fence = nullptr);
 
 }  // namespace mt::checkpoint

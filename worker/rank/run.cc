@@ -43,6 +43,7 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.job = args.job;
   train_args.job_uid = args.job_uid;
   train_args.epoch = args.epoch;
+  train_args.ended_job_uids = args.ended_job_uids;
   train_args.data_root = args.data_root;
   train_args.checkpoint_root = args.checkpoint_root;
   train_args.cache_root = args.cache_root;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "worker/comm/process_group.h"
 #include "worker/comm/rendezvous_store.h"
@@ -14,7 +15,8 @@ namespace mt::rank {
 struct RunArgs {
   const megatrain::v1::JobSpec* job = nullptr;  // completed and resolved
   std::string job_uid;
-  int64_t epoch = 0;  // 0: above every epoch in the checkpoint directory
+  int64_t epoch = 0;                        // the control plane's
+  std::vector<std::string> ended_job_uids;  // of the same checkpoint directory
   int rank = 0;
   int world_size = 1;
   std::string data_root;

@@ -107,22 +107,22 @@ class AgentRank {
                               .note_progress = [this](int64_t s) { channel_.NoteProgress(s); }});
     StepLog observer(std::max<int64_t>(1, job.training().log_every()), &to_agent);
     SendState(megatrain::v1::COMM_INIT);
-    return rank::Run({.job = &job,
-                      .job_uid = options_.job_uid,
-                      // Checkpoints count their own epochs: a job submitted again over a directory
-                      // starts above every epoch found there.
-                      .epoch = 0,
-                      .rank = options_.rank,
-                      .world_size = assignment.world_size(),
-                      .data_root = assignment.data_root(),
-                      .checkpoint_root = assignment.checkpoint_root(),
-                      .cache_root = assignment.cache_root(),
-                      .address = assignment.address(),
-                      .store = &store_,
-                      .observer = &observer,
-                      .commands = options_.rank == 0 ? &words_ : nullptr,
-                      .hold = assignment.hold(),
-                      .on_group = [this](comm::ProcessGroup* group) { leave_.SetGroup(group); }});
+    return rank::Run(
+        {.job = &job,
+         .job_uid = options_.job_uid,
+         .epoch = options_.epoch,
+         .ended_job_uids = {assignment.ended_job_uids().begin(), assignment.ended_job_uids().end()},
+         .rank = options_.rank,
+         .world_size = assignment.world_size(),
+         .data_root = assignment.data_root(),
+         .checkpoint_root = assignment.checkpoint_root(),
+         .cache_root = assignment.cache_root(),
+         .address = assignment.address(),
+         .store = &store_,
+         .observer = &observer,
+         .commands = options_.rank == 0 ? &words_ : nullptr,
+         .hold = assignment.hold(),
+         .on_group = [this](comm::ProcessGroup* group) { leave_.SetGroup(group); }});
   }
 
   void SendState(megatrain::v1::RankState state) {

@@ -50,6 +50,7 @@ Status Checkpointer::Save(int64_t step) {
                             .group = args_.group,
                             .stream = &args_.engine->stream(),
                             .progress = [this, step](int64_t) { args_.observer->OnProgress(step); },
+                            .fence = fence(),
                             .failpoint = args_.failpoint};
   save.manifest.step = step;
   save.manifest.epoch = args_.start.epoch;
@@ -88,7 +89,7 @@ void Checkpointer::Report(const checkpoint::SaveResult& saved, const kernels::St
 // A checkpoint too many harms nothing: a failure is only logged.
 void Checkpointer::Prune() const {
   const auto removed = checkpoint::PruneCheckpoints(
-      args_.start.directory, args_.job->checkpoint().keep_last(), args_.start.epoch);
+      args_.start.directory, args_.job->checkpoint().keep_last(), args_.start.epoch, fence());
   if (!removed.ok()) {
     log::Warn("old checkpoints were not removed", {{"why", base::Message(removed.status())}});
     return;

@@ -61,6 +61,10 @@ class Checkpointer {
   void Report(const checkpoint::SaveResult& saved, const kernels::StepScalars& scalars,
               base::MonotonicTime begin);
   void Prune() const;
+  // What rank 0 holds of the directory; nullptr elsewhere.
+  const checkpoint::Fence* fence() const {
+    return args_.start.fence ? &*args_.start.fence : nullptr;
+  }
 
   Args args_;
   int64_t last_saved_step_ = -1;

@@ -62,17 +62,16 @@ Status FindCheckpoint(const StartArgs& args, StartPoint* start) {
 StatusOr<StartPoint> Decide(const StartArgs& args) {
   StartPoint start;
   const std::string relative = spec::CheckpointDirectory(*args.job);
-  int64_t highest = 0;
   if (!relative.empty()) {
     RETURN_IF_ERROR(base::MakeDirs(args.checkpoint_root));
     ASSIGN_OR_RETURN(start.directory, spec::ResolveBelow(args.checkpoint_root, relative));
-    ASSIGN_OR_RETURN(highest, checkpoint::HighestEpoch(start.directory));
-  }
-  start.epoch = args.epoch == 0 ? highest + 1 : args.epoch;
-  if (start.epoch <= highest) {
-    return base::FailedPrecondition(
-        "epoch {} of this run is not above epoch {} found in {}: another run has taken it over",
-        start.epoch, highest, start.directory);
+    RETURN_IF_ERROR(base::MakeDirs(start.directory));
+    ASSIGN_OR_RETURN(start.fence, checkpoint::RaiseFence({.directory = start.directory,
+                                                          .job_uid = args.job_uid,
+                                                          .epoch = args.epoch,
+                                                          .ended_job_uids = args.ended_job_uids,
+                                                          .failpoint = nullptr}));
+    start.epoch = start.fence->directory_epoch;
   }
   RETURN_IF_ERROR(FindCheckpoint(args, &start));
   return start;
@@ -102,7 +101,7 @@ StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exch
   if (exchange->rank() == 0) mine = Decide(args);
   RETURN_IF_ERROR(exchange->Agree(mine.status()));
   ASSIGN_OR_RETURN(const std::vector<std::string> texts, exchange->AllGather(ToText(*mine)));
-  return FromText(texts[0]);
+  return exchange->rank() == 0 ? *mine : FromText(texts[0]);
 }
 
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {

@@ -6,10 +6,12 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/data/index_record.h"
 #include "worker/train/engine.h"
@@ -23,7 +25,8 @@ namespace mt::train {
 
 struct StartPoint {
   std::string directory;  // where this run saves, absolute; empty: nowhere
-  int64_t epoch = 1;      // of this run
+  int64_t epoch = 1;      // of the directory: eEEEE of the folders that this run saves
+  std::optional<checkpoint::Fence> fence;  // on rank 0
   // The checkpoint to go on from: in `load_directory`, usually the same folder. None: a cold start.
   std::string load_directory;
   std::optional<checkpoint::CheckpointId> load;
@@ -32,13 +35,17 @@ struct StartPoint {
 struct StartArgs {
   const megatrain::v1::JobSpec* job = nullptr;  // completed
   std::string checkpoint_root;                  // absolute; made if missing
-  int64_t epoch = 0;                            // 0: above every epoch in the directory
+  std::string job_uid;                          // empty: a standalone run
+  int64_t epoch = 0;                            // the control plane's, of this placement
+  std::vector<std::string> ended_job_uids;      // that the directory may be taken over from
 };
 
-// Collective. `checkpoint.load` names a step, a folder of the job's directory, or a path below the
-// root; unset, the newest complete checkpoint of the directory is taken, so that a job never starts
-// cold over its own checkpoints unless `checkpoint.fresh`. kFailedPrecondition where args.epoch is
-// not above the epochs found, kNotFound where `load` finds nothing.
+// Collective. Rank 0 raises the fence of the run's directory first (checkpoint/format/fence.h), so
+// that nothing changes there any more, then decides. `checkpoint.load` names a step, a folder of
+// the job's directory, or a path below the root; unset, the newest complete checkpoint of the
+// directory is taken, so that a job never starts cold over its own checkpoints unless
+// `checkpoint.fresh`. kFailedPrecondition where another holds the directory, kNotFound where `load`
+// finds nothing.
 StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exchange);
 
 struct LoadStateArgs {

@@ -87,10 +87,12 @@ Status Trainer::Impl::SetUp() {
   const auto stream = args_.backend->device().CreateStream(kernels::StreamPriority::kLow);
   checkpoint::Exchange exchange(args_.group, stream.get());
   RETURN_IF_ERROR(Agree(&exchange, OpenDataAndEngine()));
-  ASSIGN_OR_RETURN(
-      start_,
-      FindStart({.job = args_.job, .checkpoint_root = args_.checkpoint_root, .epoch = args_.epoch},
-                &exchange));
+  ASSIGN_OR_RETURN(start_, FindStart({.job = args_.job,
+                                      .checkpoint_root = args_.checkpoint_root,
+                                      .job_uid = args_.job_uid,
+                                      .epoch = args_.epoch,
+                                      .ended_job_uids = args_.ended_job_uids},
+                                     &exchange));
   RETURN_IF_ERROR(Agree(&exchange, LoadOrInitialize()));
   MakeParts();
   AnnounceReady();
@@ -158,6 +160,7 @@ Status Trainer::Impl::LoadOrInitialize() {
 checkpoint::Manifest Trainer::Impl::ManifestTemplate() const {
   checkpoint::Manifest manifest;
   manifest.job_uid = args_.job_uid;
+  manifest.job_epoch = args_.epoch;
   manifest.job_name = args_.job->name();
   if (start_.load) {
     manifest.parent_step = start_.load->step;
@@ -195,7 +198,7 @@ void Trainer::Impl::MakeParts() {
                       .prefetch = static_cast<int>(job.data().prefetch())});
   report_ = {.model_flops_per_step = spec::ModelFlopsPerStep(job),
              .world_size = spec::WorldSize(job),
-             .epoch = start_.epoch,
+             .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch,
              .memory_bytes = engine_->memory_bytes()};
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -25,9 +26,10 @@ namespace mt::train {
 struct TrainArgs {
   // Completed and resolved for its slots (common/spec/validate.h); the same on every rank.
   const megatrain::v1::JobSpec* job = nullptr;
-  std::string job_uid;  // for the manifest; may be empty
-  // Of this placement. 0: above every epoch found in the checkpoint directory.
-  int64_t epoch = 0;
+  std::string job_uid;  // empty: a standalone run
+  int64_t epoch = 0;    // the control plane's, of this placement
+  // Jobs of the same checkpoint directory that have ended: it may be taken over from them.
+  std::vector<std::string> ended_job_uids;
   // Absolute; a job's paths lie below them (common/spec/roots.h). An empty cache_root keeps indices
   // in memory; the checkpoint root is made if missing.
   std::string data_root;

@@ -141,7 +141,7 @@ TEST(SaveLoadTest, AnySlicesLoadIntoAnySlices) {
 
 TEST(SaveLoadTest, AFailureAtAnyPointLeavesTheOldCheckpointAndNoNewOne) {
   const std::vector<double> values = Values();
-  for (const std::string point : {"begin", "folder", "shard", "gathered", "manifest"}) {
+  for (const std::string point : {"begin", "folder", "shard", "gathered", "manifest", "checked"}) {
     const TempDir dir;
     ASSERT_TRUE(SaveCheckpoint(OneTensor(dir, 10, values)).ok());
     SaveArgs args = OneTensor(dir, 20, values);
@@ -160,7 +160,8 @@ TEST(SaveLoadTest, AFailureAtAnyPointLeavesTheOldCheckpointAndNoNewOne) {
 // The process dies at each point: the newest complete checkpoint is found and loads.
 TEST(SaveLoadTest, KilledAtAnyPointNothingIsTorn) {
   const std::vector<double> values = Values();
-  for (const std::string point : {"begin", "folder", "shard", "gathered", "manifest", "renamed"}) {
+  for (const std::string point :
+       {"begin", "folder", "shard", "gathered", "manifest", "checked", "renamed"}) {
     const TempDir dir;
     ASSERT_TRUE(SaveCheckpoint(OneTensor(dir, 10, values)).ok());
     const pid_t child = ::fork();

@@ -7,6 +7,7 @@
 #include "common/base/files.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/fence.h"
 
 namespace mt::train {
 namespace {
@@ -114,21 +115,74 @@ TEST_F(ResumeTest, NeverColdOverItsOwnCheckpointsUnlessFresh) {
   const Observed fresh = Run({"checkpoint.fresh=true", "checkpoint.every_iters=5"})[0].seen;
   EXPECT_EQ(fresh.infos[0].resumed_from_step, 0);
   EXPECT_EQ(fresh.steps.front().step, 1);
-  EXPECT_EQ(fresh.infos[0].epoch, 2) << "above every epoch in the directory";
+  EXPECT_EQ(fresh.infos[0].epoch, 4) << "above every run in the directory";
   const RankOutcome missing = Run({"checkpoint.load=7"})[0];
   EXPECT_EQ(missing.result.status.code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(ResumeTest, AnOlderEpochOfTheAgentIsRefused) {
-  Run({}, {{3, {CommandKind::kStopWithSave, ""}}});
-  adjust_ = [](int, comm::ProcessGroup*, TrainArgs* args) { args->epoch = 1; };
-  const RankOutcome stale = Run({})[0];
-  EXPECT_EQ(stale.result.status.code(), absl::StatusCode::kFailedPrecondition);
-  adjust_ = [](int, comm::ProcessGroup*, TrainArgs* args) { args->epoch = 7; };
-  const RankOutcome next = Run({"checkpoint.at_end=true"})[0];
-  EXPECT_EQ(next.seen.infos[0].epoch, 7);
-  EXPECT_EQ(next.seen.saves.back().epoch, 7);
-  EXPECT_EQ(next.seen.saves.back().step, 20);
+TEST_F(ResumeTest, PlacementsOfAJobFollowEachOther) {
+  const auto place = [this](const std::string& uid, int64_t epoch,
+                            std::vector<std::string> ended = {}) {
+    adjust_ = [=](int, comm::ProcessGroup*, TrainArgs* args) {
+      args->job_uid = uid;
+      args->epoch = epoch;
+      args->ended_job_uids = ended;
+    };
+    return Run({kTwoReplicas, "training.exit_at_iter=20"}, {{3, {CommandKind::kStopWithSave, ""}}});
+  };
+  const auto first = place("job-a", 3);
+  EXPECT_EQ(first[0].result.last_step, 4);
+  EXPECT_EQ(first[0].seen.infos[0].epoch, 1) << "the directory's";
+  EXPECT_EQ(first[0].seen.steps[0].epoch, 3) << "the job's";
+  for (const int64_t epoch : {2, 3}) {
+    for (const RankOutcome& stale : place("job-a", epoch)) {
+      EXPECT_EQ(stale.result.status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_FALSE(stale.created);
+    }
+  }
+  const auto second = place("job-a", 7);
+  EXPECT_EQ(second[0].seen.infos[0].resumed_from_step, 4);
+  EXPECT_EQ(second[0].seen.infos[0].epoch, 2);
+  EXPECT_EQ(second[0].seen.saves.back().epoch, 2);
+  const RankOutcome other = place("job-b", 9)[0];
+  EXPECT_EQ(other.result.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(base::Message(other.result.status).find("job job-a (epoch 7)"), std::string::npos);
+  const auto heir = place("job-b", 1, {"job-a"});
+  EXPECT_EQ(heir[0].seen.infos[0].resumed_from_step, 8);
+  EXPECT_EQ(heir[0].seen.infos[0].epoch, 3);
+  const auto manifest = checkpoint::ReadManifest(dir_.path() + "/checkpoints/tiny", {12, 3});
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->job_uid, "job-b");
+  EXPECT_EQ(manifest->job_epoch, 1);
+  EXPECT_EQ(manifest->parent_step, 8);
+  EXPECT_EQ(manifest->parent_epoch, 2);
+}
+
+// Another placement takes the directory over while this one trains: the next save ends it, strict
+// or not, on every rank, and writes nothing.
+TEST_F(ResumeTest, AFencedRunStopsAtItsNextSave) {
+  adjust_ = [this](int rank, comm::ProcessGroup*, TrainArgs* args) {
+    args->job_uid = "job";
+    args->epoch = 1;
+    if (rank != 0) return;
+    args->end_of_step = [this](int64_t step, kernels::EndOfStep*) {
+      if (step != 8) return;
+      const auto raised = checkpoint::RaiseFence(
+          {.directory = dir_.path() + "/checkpoints/tiny", .job_uid = "job", .epoch = 2});
+      EXPECT_TRUE(raised.ok()) << raised.status();
+    };
+  };
+  const auto outcomes =
+      Run({kTwoReplicas, "checkpoint.every_iters=3"}, {{7, {CommandKind::kCheckpointNow, "c"}}});
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_EQ(rank.result.status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(rank.result.message.find("fenced"), std::string::npos) << rank.result.message;
+    EXPECT_EQ(rank.result.last_step, 8);
+  }
+  EXPECT_EQ(OnDisk("tiny"), (std::vector<checkpoint::CheckpointId>{{3, 1}, {6, 1}}));
+  ASSERT_EQ(outcomes[0].seen.commands_done.size(), 1U);
+  EXPECT_NE(base::Message(outcomes[0].seen.commands_done[0].error).find("epoch 2"),
+            std::string::npos);
 }
 
 TEST_F(ResumeTest, KeepsTheNewestCheckpoints) {
@@ -138,6 +192,9 @@ TEST_F(ResumeTest, KeepsTheNewestCheckpoints) {
   for (const CheckpointRecord& save : run.saves) saved.push_back(save.step);
   EXPECT_EQ(saved, (std::vector<int64_t>{4, 8, 12, 16, 20}));
   EXPECT_EQ(OnDisk("tiny"), (std::vector<checkpoint::CheckpointId>{{16, 1}, {20, 1}}));
+  ASSERT_EQ(run.deleted.size(), 3U) << "and says what is gone";
+  EXPECT_EQ(run.deleted[0], run.saves[0].path);
+  EXPECT_EQ(run.deleted[2], run.saves[2].path);
 }
 
 TEST_F(ResumeTest, ACompletedRunHasNothingLeftToTrain) {

@@ -84,7 +84,6 @@ void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hu
   for (int r = 0; r < spec::WorldSize(job); ++r) members.push_back(r);
   const auto group = hub->Create({.name = "world", .members = members, .my_index = rank}).value();
   TrainArgs args{.job = &job,
-                 .job_uid = "uid",
                  .data_root = base::JoinPath(options.root, "data"),
                  .checkpoint_root = base::JoinPath(options.root, "checkpoints"),
                  .cache_root = base::JoinPath(options.root, "cache"),

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "common/base/files.h"
+#include "worker/checkpoint/format/fence.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -40,10 +41,6 @@ StatusOr<std::vector<std::string>> Entries(const std::string& directory) {
   return names;
 }
 
-bool Newer(const CheckpointId& a, const CheckpointId& b) {
-  return a.epoch != b.epoch ? a.epoch > b.epoch : a.step > b.step;
-}
-
 }  // namespace
 
 std::string FolderName(const CheckpointId& id) {
@@ -60,15 +57,16 @@ std::optional<CheckpointId> ParseFolderName(std::string_view name) {
 }
 
 StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::optional<Fence> fence, ReadFence(directory));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, Entries(directory));
   std::vector<CheckpointId> found;
   for (const std::string& name : names) {
     const auto id = ParseFolderName(name);
     const std::string manifest = base::JoinPath(base::JoinPath(directory, name), kManifestName);
-    if (id && base::Exists(manifest)) found.push_back(*id);
+    if (id && Counts(fence, *id) && base::Exists(manifest)) found.push_back(*id);
   }
   std::sort(found.begin(), found.end(),
-            [](const CheckpointId& a, const CheckpointId& b) { return Newer(b, a); });
+            [](const CheckpointId& a, const CheckpointId& b) { return IsNewer(b, a); });
   return found;
 }
 

@@ -10,22 +10,18 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "worker/checkpoint/format/checkpoint_id.h"
 #include "worker/checkpoint/format/manifest.h"
 
 namespace mt::checkpoint {
-
-struct CheckpointId {
-  int64_t step = 0;
-  int64_t epoch = 0;
-  friend auto operator<=>(const CheckpointId&, const CheckpointId&) = default;
-};
 
 // "step-00001200-e0003"
 std::string FolderName(const CheckpointId& id);
 std::optional<CheckpointId> ParseFolderName(std::string_view name);
 
-// Checkpoints under their final name with a manifest file, oldest first: by epoch, then step. A
-// directory that does not exist holds none.
+// Checkpoints under their final name with a manifest file, oldest first: by epoch, then step. What
+// a closed epoch committed beyond the base of the next one is left out (fence.h). A directory that
+// does not exist holds none.
 StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory);
 // The highest epoch that any entry carries, unfinished ones too; 0 where there is none. A new run
 // starts above it.

@@ -62,6 +62,8 @@ Manifest ParseFields(const json& in) {
   m.created = in.at("created").get<std::string>();
   m.world_size = Integer(in.at("world_size"));
   m.job_uid = in.at("job").at("uid").get<std::string>();
+  // Absent before fences.
+  if (in.at("job").contains("epoch")) m.job_epoch = Integer(in.at("job").at("epoch"));
   m.job_name = in.at("job").at("name").get<std::string>();
   m.spec_json = in.at("job").at("spec").dump();
   if (in.contains("parent")) {
@@ -143,6 +145,7 @@ std::string ToJson(const Manifest& m) {
               {"world_size", m.world_size},
               {"job",
                {{"uid", m.job_uid},
+                {"epoch", m.job_epoch},
                 {"name", m.job_name},
                 {"spec", json::parse(m.spec_json, nullptr, /*allow_exceptions=*/false)}}},
               {"integers", m.integers},

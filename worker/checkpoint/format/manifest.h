@@ -32,8 +32,9 @@ struct TensorEntry {
 
 struct Manifest {
   int64_t step = 0;
-  int64_t epoch = 0;
+  int64_t epoch = 0;  // of the directory: the folder's
   std::string job_uid;
+  int64_t job_epoch = 0;  // the control plane's epoch that saved; 0: standalone
   std::string job_name;
   int64_t parent_step = -1;  // the checkpoint this run went on from; -1: none
   int64_t parent_epoch = -1;

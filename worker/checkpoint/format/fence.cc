@@ -1,0 +1,207 @@
+#include "worker/checkpoint/format/fence.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/clock.h"
+#include "common/base/files.h"
+#include "common/base/ids.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/json_numbers.h"
+
+namespace mt::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kLockName[] = "FENCE.lock";
+// A contender holds the lock for a few file operations.
+constexpr std::chrono::seconds kLockLimit{10};
+constexpr std::chrono::milliseconds kLockRetry{10};
+// Epochs whose base is remembered: far more than have folders.
+constexpr size_t kBasesKept = 1024;
+constexpr int kTokenBytes = 16;
+
+std::string FencePath(const std::string& directory) {
+  return base::JoinPath(directory, kFenceName);
+}
+
+FenceHolder ThisProcess() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  return {.host = host.data(), .pid = ::getpid(), .boot_id = base::BootId()};
+}
+
+// "job 1234 (epoch 3), rank 0 on host a, pid 17"
+std::string Describe(const Fence& fence) {
+  const std::string who = fence.job_uid.empty()
+                              ? "a standalone run"
+                              : fmt::format("job {} (epoch {})", fence.job_uid, fence.epoch);
+  return fmt::format("{}, rank 0 on host {}, pid {}", who, fence.holder.host, fence.holder.pid);
+}
+
+// Waits until no other process raises the fence. Without locks on the file system: at once.
+StatusOr<base::Fd> LockFence(const std::string& directory) {
+  const std::string path = base::JoinPath(directory, kLockName);
+  base::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd) return base::ErrnoError(errno, "open " + path);
+  const base::MonotonicTime deadline = base::Clock::Real()->Now() + kLockLimit;
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) break;
+    if (errno != EWOULDBLOCK && errno != EINTR) return base::ErrnoError(errno, "lock " + path);
+    if (base::Clock::Real()->Now() >= deadline) {
+      return base::Unavailable("{}: another process is taking the directory over and does not end",
+                               path);
+    }
+    std::this_thread::sleep_for(kLockRetry);
+  }
+  return fd;
+}
+
+// Whether args may follow the holder of `now`.
+Status CheckMayRaise(const RaiseArgs& args, const Fence& now) {
+  if (now.job_uid.empty()) return OkStatus();
+  const std::string path = FencePath(args.directory);
+  if (now.job_uid == args.job_uid) {
+    if (now.epoch < args.epoch) return OkStatus();
+    return base::FailedPrecondition("epoch {} of job {} is not above the one that holds {}: {}",
+                                    args.epoch, args.job_uid, args.directory, Describe(now));
+  }
+  const auto& ended = args.ended_job_uids;
+  if (std::find(ended.begin(), ended.end(), now.job_uid) != ended.end()) return OkStatus();
+  return base::FailedPrecondition(
+      "{} is held by {}: use another checkpoint.directory, wait until that job has ended or, when "
+      "it is certainly gone, remove {}",
+      args.directory, Describe(now), path);
+}
+
+Status At(const RaiseArgs& args, std::string_view point) {
+  return args.failpoint ? args.failpoint(point) : OkStatus();
+}
+
+json ToValue(const std::optional<CheckpointId>& id) {
+  if (!id) return nullptr;
+  return {{"step", id->step}, {"epoch", id->epoch}};
+}
+
+Fence ParseFields(const json& in) {
+  Fence fence;
+  fence.job_uid = in.at("job_uid").get<std::string>();
+  fence.epoch = Integer(in.at("epoch"));
+  fence.directory_epoch = Integer(in.at("directory_epoch"));
+  const json& holder = in.at("holder");
+  fence.holder = {.host = holder.at("host").get<std::string>(),
+                  .pid = Integer(holder.at("pid")),
+                  .boot_id = holder.at("boot_id").get<std::string>()};
+  fence.token = in.at("token").get<std::string>();
+  for (const json& entry : in.at("bases")) {
+    std::optional<CheckpointId> base;
+    if (!entry.at("base").is_null()) {
+      base = {Integer(entry.at("base").at("step")), Integer(entry.at("base").at("epoch"))};
+    }
+    fence.bases[Integer(entry.at("directory_epoch"))] = base;
+  }
+  return fence;
+}
+
+}  // namespace
+
+std::string ToJson(const Fence& fence) {
+  json out = {
+      {"format", "megatrain-fence"},
+      {"version", kFenceVersion},
+      {"job_uid", fence.job_uid},
+      {"epoch", fence.epoch},
+      {"directory_epoch", fence.directory_epoch},
+      {"holder",
+       {{"host", fence.holder.host}, {"pid", fence.holder.pid}, {"boot_id", fence.holder.boot_id}}},
+      {"token", fence.token},
+      {"bases", json::array()}};
+  for (const auto& [epoch, base] : fence.bases) {
+    out["bases"].push_back({{"directory_epoch", epoch}, {"base", ToValue(base)}});
+  }
+  return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+StatusOr<Fence> ParseFence(std::string_view text) {
+  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!in.is_object() || in.value("format", json()) != "megatrain-fence") {
+    return base::DataLoss("not a fence: no JSON object with format \"megatrain-fence\"");
+  }
+  try {
+    const int64_t version = Integer(in.at("version"));
+    if (version > kFenceVersion) {
+      return base::FailedPrecondition(
+          "the fence has format version {}, this program reads up to {}: use a newer Megatrain",
+          version, kFenceVersion);
+    }
+    return ParseFields(in);
+  } catch (const json::exception& error) {
+    return base::DataLoss("damaged fence: {}", error.what());
+  }
+}
+
+StatusOr<std::optional<Fence>> ReadFence(const std::string& directory) {
+  const std::string path = FencePath(directory);
+  const auto text = base::ReadFile(path);
+  if (absl::IsNotFound(text.status())) return std::optional<Fence>();
+  RETURN_IF_ERROR(text.status());
+  auto fence = ParseFence(*text);
+  if (!fence.ok()) return base::Annotate(fence.status(), path);
+  return std::optional<Fence>(std::move(fence).value());
+}
+
+bool Counts(const std::optional<Fence>& fence, const CheckpointId& id) {
+  if (!fence) return true;
+  const auto next = fence->bases.upper_bound(id.epoch);
+  if (next == fence->bases.end()) return true;
+  return next->second && !IsNewer(id, *next->second);
+}
+
+StatusOr<Fence> RaiseFence(const RaiseArgs& args) {
+  ASSIGN_OR_RETURN(const base::Fd lock, LockFence(args.directory));
+  RETURN_IF_ERROR(At(args, "locked"));
+  ASSIGN_OR_RETURN(const std::optional<Fence> now, ReadFence(args.directory));
+  if (now) RETURN_IF_ERROR(CheckMayRaise(args, *now));
+  RETURN_IF_ERROR(At(args, "checked"));
+  ASSIGN_OR_RETURN(const int64_t highest, HighestEpoch(args.directory));
+  Fence next{.job_uid = args.job_uid,
+             .epoch = args.epoch,
+             .directory_epoch = std::max(highest, now ? now->directory_epoch : 0) + 1,
+             .holder = ThisProcess(),
+             .token = base::RandomHex(kTokenBytes),
+             .bases = now ? now->bases : decltype(Fence::bases){}};
+  const std::string path = FencePath(args.directory);
+  RETURN_IF_ERROR(base::WriteFileAtomic(path, ToJson(next)));
+  RETURN_IF_ERROR(At(args, "raised"));
+  // From here on no holder before this one passes its check.
+  ASSIGN_OR_RETURN(next.bases[next.directory_epoch], FindNewest(args.directory));
+  while (next.bases.size() > kBasesKept) next.bases.erase(next.bases.begin());
+  RETURN_IF_ERROR(At(args, "found"));
+  RETURN_IF_ERROR(base::WriteFileAtomic(path, ToJson(next)));
+  return next;
+}
+
+Status CheckFence(const std::string& directory, const Fence& mine) {
+  ASSIGN_OR_RETURN(const std::optional<Fence> now, ReadFence(directory));
+  if (now && now->token == mine.token) return OkStatus();
+  const std::string us =
+      mine.job_uid.empty() ? "this run" : fmt::format("epoch {} of this job", mine.epoch);
+  if (!now) {
+    return base::FailedPrecondition("fenced: {} is gone, {} writes there no more",
+                                    FencePath(directory), us);
+  }
+  return base::FailedPrecondition("fenced: {} now belongs to {}; {} writes there no more",
+                                  directory, Describe(*now), us);
+}
+
+}  // namespace mt::checkpoint
