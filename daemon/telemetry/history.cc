@@ -1,0 +1,250 @@
+#include "daemon/telemetry/history.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "common/base/files.h"
+#include "common/base/log.h"
+#include "daemon/telemetry/history_view.h"
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+namespace v1 = megatrain::v1;
+namespace fs = std::filesystem;
+
+// The journal is written anew when it is larger than this, or than this many times what it needs.
+constexpr int64_t kJournalBytes = 16 << 20;
+constexpr int64_t kJournalFactor = 4;
+constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+
+}  // namespace
+
+History::History(std::string folder)
+    : folder_(std::move(folder)),
+      journal_(base::JoinPath(folder_, "journal")),
+      journal_limit_(kJournalBytes) {}
+
+History::~History() = default;
+
+std::string History::PathOf(std::string_view job_uid) const {
+  return base::JoinPath(folder_, job_uid);
+}
+
+void History::Recover(const std::set<std::string, std::less<>>& known_uids) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
+    const std::string extension = it->path().extension();
+    if (extension != ".steps" && extension != ".evals") continue;
+    if (known_uids.contains(it->path().stem().string())) continue;
+    std::error_code ignored;
+    fs::remove(it->path(), ignored);
+  }
+  const base::MutexLock lock(&mu_);
+  const Status replayed = journal_.Replay([&](const std::string& uid, const HistoryTable& rows)
+                                              NO_THREAD_SAFETY_ANALYSIS {
+                                                if (!known_uids.contains(uid)) return;
+                                                Job& job = Open(uid);
+                                                for (size_t row = 0; row < rows.num_rows(); ++row)
+                                                  job.steps.AppendRow(rows, row);
+                                                job.steps.MarkJournaled();
+                                              });
+  if (!replayed.ok()) {
+    log::Error("history: the journal cannot be read", {{"error", base::Message(replayed)}});
+  }
+}
+
+History::Job& History::Open(std::string_view job_uid) {
+  const auto found = jobs_.find(job_uid);
+  if (found != jobs_.end()) return *found->second;
+  auto job = std::make_unique<Job>(PathOf(job_uid));
+  const Status loaded = job->steps.Load(/*repair=*/true);
+  if (!loaded.ok()) log::Error("history: unreadable", {{"error", base::Message(loaded)}});
+  return *jobs_.emplace(job_uid, std::move(job)).first->second;
+}
+
+bool History::Append(std::string_view job_uid, const v1::StepRecord& step) {
+  const base::MutexLock lock(&mu_);
+  Job& job = Open(job_uid);
+  const JobHistory::Appended result = job.steps.Append(step);
+  if (result == JobHistory::Appended::kNoRoom && num_lost_++ == 0) {
+    log::Error("history: the disk has refused steps for so long that some are lost",
+               {{"job_uid", job_uid}, {"step", step.step()}});
+  }
+  if (result != JobHistory::Appended::kNew) return false;
+  job.closing = false;
+  dirty_.emplace(job_uid);
+  return true;
+}
+
+void History::AppendEval(std::string_view job_uid, const v1::EvalRecord& eval) {
+  const base::MutexLock lock(&mu_);
+  Open(job_uid).evals.Append(eval);
+  dirty_.emplace(job_uid);
+}
+
+void History::Close(std::string_view job_uid) {
+  const base::MutexLock lock(&mu_);
+  const auto job = jobs_.find(job_uid);
+  if (job == jobs_.end()) return;
+  job->second->closing = true;
+  dirty_.emplace(job_uid);
+}
+
+void History::Erase(std::string_view job_uid) {
+  const base::MutexLock lock(&mu_);
+  const auto job = jobs_.find(job_uid);
+  if (job != jobs_.end()) jobs_.erase(job);
+  const auto dirty = dirty_.find(job_uid);
+  if (dirty != dirty_.end()) dirty_.erase(dirty);
+  std::error_code ignored;
+  fs::remove(PathOf(job_uid) + ".steps", ignored);
+  fs::remove(PathOf(job_uid) + ".evals", ignored);
+}
+
+Status History::FlushJob(const std::string& uid, Job* job) {
+  Status status = job->evals.has_unwritten() ? job->evals.Write() : OkStatus();
+  if (job->closing || job->steps.has_full_frame()) {
+    const Status written = job->steps.WriteFrames(/*all=*/job->closing);
+    // Where the job's file refuses them, the journal may still take them.
+    if (!written.ok() && status.ok()) status = written;
+  }
+  if (job->steps.has_unjournaled()) journal_.Add(uid, job->steps.Unjournaled());
+  return status;
+}
+
+Status History::FlushLocked() {
+  RETURN_IF_ERROR(base::MakeDirs(folder_));
+  Status status;
+  for (const std::string& uid : dirty_) {
+    const Status flushed = FlushJob(uid, jobs_.find(uid)->second.get());
+    if (!flushed.ok()) status = flushed;
+  }
+  if (journal_.has_added()) RETURN_IF_ERROR(journal_.Write());
+  for (const std::string& uid : dirty_) jobs_.find(uid)->second->steps.MarkJournaled();
+  RETURN_IF_ERROR(status);
+  for (const std::string& uid : dirty_) {
+    const auto job = jobs_.find(uid);
+    if (job->second->closing) jobs_.erase(job);
+  }
+  dirty_.clear();
+  return journal_.size_bytes() > journal_limit_ ? ShrinkJournal() : OkStatus();
+}
+
+Status History::ShrinkJournal() {
+  for (const auto& [uid, job] : jobs_) {
+    if (!job->steps.Held().empty()) journal_.Add(uid, job->steps.Held());
+  }
+  RETURN_IF_ERROR(journal_.Rewrite());
+  journal_limit_ = std::max(kJournalBytes, kJournalFactor * journal_.size_bytes());
+  return OkStatus();
+}
+
+Status History::Flush() {
+  const base::MutexLock lock(&mu_);
+  if (dirty_.empty()) return OkStatus();
+  const Status status = FlushLocked();
+  if (!status.ok()) {
+    ++num_errors_;
+    if (std::exchange(ok_, false)) {
+      log::Error("history: steps cannot be written; workers keep them until they can be",
+                 {{"error", base::Message(status)}});
+    }
+    return status;
+  }
+  if (!std::exchange(ok_, true)) log::Info("history: steps are written again");
+  return status;
+}
+
+bool History::ok() const {
+  const base::MutexLock lock(&mu_);
+  return ok_;
+}
+
+bool History::has_unflushed() const {
+  const base::MutexLock lock(&mu_);
+  return !dirty_.empty();
+}
+
+template <class Read>
+HistoryView History::WithJob(std::string_view job_uid, const Read& read) const {
+  // What is read of the disk is read without the lock: `read` returns how.
+  std::function<HistoryView()> rest;
+  {
+    const base::MutexLock lock(&mu_);
+    const auto job = jobs_.find(job_uid);
+    if (job != jobs_.end()) rest = read(job->second->steps, job->second->evals.unwritten());
+  }
+  if (rest) return rest();
+  // Nobody writes it.
+  JobHistory history(PathOf(job_uid) + ".steps");
+  const Status loaded = history.Load(/*repair=*/false);
+  if (!loaded.ok()) log::Error("history: unreadable", {{"error", base::Message(loaded)}});
+  return read(history, std::string())();
+}
+
+HistoryView History::Query(std::string_view job_uid, const HistoryQuery& query) const {
+  const int64_t points =
+      std::min(query.points <= 0 ? kHistoryDefaultPoints : query.points, kHistoryMaxPoints);
+  const std::string evals_path = PathOf(job_uid) + ".evals";
+  return WithJob(job_uid, [&](const JobHistory& job, std::string evals) {
+    const int64_t first = job.first_step();
+    const int64_t last = job.last_step();
+    HistoryRange range{.from_step = std::max(query.from_step, first),
+                       .to_step = query.to_step <= 0 ? last : std::min(query.to_step, last),
+                       .since_us = query.since_us};
+    if (query.since_us > 0) range.from_step = std::max(range.from_step, job.StepAt(query.since_us));
+    const int level = ChooseHistoryLevel(range.to_step - range.from_step + 1, points);
+    return [=, &query, source = job.Level(level, range.from_step - 1), evals = std::move(evals)]() {
+      HistoryView view{.first_step = first, .last_step = last, .evals = {}};
+      HistoryTable rows = ReadHistoryLevel(source, range, query.names, &view.bytes_read);
+      const int64_t most = std::min(points, HistoryPointLimit(rows.columns.size()));
+      view.rows = ThinHistory(std::move(rows), static_cast<size_t>(most));
+      view.evals = ReadHistoryEvals(evals_path, evals,
+                                    query.since_us > 0 ? range.from_step : query.from_step,
+                                    query.to_step <= 0 ? kForever : query.to_step);
+      return view;
+    };
+  });
+}
+
+HistoryView History::Steps(std::string_view job_uid, int64_t after_step, int64_t before_step,
+                           size_t limit) const {
+  const std::string evals_path = PathOf(job_uid) + ".evals";
+  return WithJob(job_uid, [&](const JobHistory& job, std::string evals) {
+    const HistoryRange range{
+        .from_step = after_step + 1, .to_step = before_step - 1, .limit = limit};
+    return [=, first = job.first_step(), last = job.last_step(), source = job.Level(0, after_step),
+            evals = std::move(evals)]() {
+      HistoryView view{.first_step = first, .last_step = last, .evals = {}};
+      view.rows = ReadHistoryLevel(source, range, {}, &view.bytes_read);
+      const bool cut = view.rows.num_rows() == limit;
+      view.evals = ReadHistoryEvals(evals_path, evals, range.from_step,
+                                    cut ? view.rows.steps.back() : range.to_step);
+      return view;
+    };
+  });
+}
+
+size_t History::MemoryBytes() const {
+  const base::MutexLock lock(&mu_);
+  size_t bytes = 0;
+  for (const auto& [uid, job] : jobs_) bytes += sizeof(Job) + job->steps.MemoryBytes();
+  return bytes;
+}
+
+int64_t History::num_errors() const {
+  const base::MutexLock lock(&mu_);
+  return num_errors_;
+}
+
+int64_t History::num_lost_steps() const {
+  const base::MutexLock lock(&mu_);
+  return num_lost_;
+}
+
+}  // namespace mt::daemon

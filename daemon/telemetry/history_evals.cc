@@ -1,0 +1,113 @@
+#include "daemon/telemetry/history_evals.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <string_view>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "common/base/log.h"
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+// An entry: this header, an EvalRecord as protobuf, zeros to a multiple of 8. Little-endian.
+struct EntryHeader {
+  static constexpr uint32_t kMagic = 0x4548'544D;  // "MTHE"
+  uint32_t magic = kMagic;
+  uint32_t bytes = 0;
+  uint64_t sum = 0;  // xxh3 of the record
+};
+static_assert(sizeof(EntryHeader) == 16);
+constexpr size_t kAlign = 8;
+// Evaluations after this much unwritten are not taken: the disk refuses them for long.
+constexpr size_t kHeldBytes = 1 << 20;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+bool ParseEntry(std::string_view bytes, v1::EvalRecord* eval, size_t* size) {
+  EntryHeader header;
+  if (bytes.size() < sizeof(header)) return false;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.magic != EntryHeader::kMagic || bytes.size() - sizeof(header) < header.bytes) {
+    return false;
+  }
+  const std::string_view record = bytes.substr(sizeof(header), header.bytes);
+  if (XXH3_64bits(record.data(), record.size()) != header.sum) return false;
+  *size = std::min(bytes.size(), sizeof(header) + Aligned(header.bytes));
+  return eval->ParseFromArray(record.data(), static_cast<int>(record.size()));
+}
+
+}  // namespace
+
+void HistoryEvals::Append(const v1::EvalRecord& eval) {
+  if (unwritten_.size() > kHeldBytes) return;
+  const std::string record = eval.SerializeAsString();
+  EntryHeader header;
+  header.bytes = static_cast<uint32_t>(record.size());
+  header.sum = XXH3_64bits(record.data(), record.size());
+  unwritten_.append(reinterpret_cast<const char*>(&header), sizeof(header));
+  unwritten_ += record;
+  unwritten_.resize(Aligned(unwritten_.size()));
+}
+
+Status HistoryEvals::Write() {
+  if (!fd_) {
+    const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+    if (fd < 0) return base::ErrnoError(errno, fmt::format("open {}", path_));
+    fd_.Reset(fd);
+    RETURN_IF_ERROR(base::SyncDir(path_.substr(0, path_.rfind('/'))));
+    ASSIGN_OR_RETURN(const int64_t size, base::FileSize(path_));
+    end_ = static_cast<int64_t>(Aligned(static_cast<size_t>(size)));
+  }
+  size_t done = 0;
+  while (done < unwritten_.size()) {
+    const ssize_t put = pwrite(fd_.get(), unwritten_.data() + done, unwritten_.size() - done,
+                               end_ + static_cast<int64_t>(done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return base::ErrnoError(errno, fmt::format("write {}", path_));
+    done += static_cast<size_t>(put);
+  }
+  if (fdatasync(fd_.get()) != 0) return base::ErrnoError(errno, fmt::format("sync {}", path_));
+  end_ += static_cast<int64_t>(unwritten_.size());
+  unwritten_.clear();
+  return OkStatus();
+}
+
+std::vector<v1::EvalRecord> ReadHistoryEvals(const std::string& path, const std::string& more,
+                                             int64_t from, int64_t to) {
+  std::string content;
+  if (base::Exists(path)) {
+    auto read = base::ReadFile(path);
+    if (!read.ok()) log::Warn("history: no evaluations", {{"error", base::Message(read.status())}});
+    if (read.ok()) content = std::move(read).value();
+  }
+  content.resize(Aligned(content.size()));
+  content += more;
+  std::vector<v1::EvalRecord> out;
+  size_t skipped = 0;
+  for (std::string_view rest = content; !rest.empty();) {
+    v1::EvalRecord eval;
+    size_t size = std::min(kAlign, rest.size());
+    if (ParseEntry(rest, &eval, &size)) {
+      std::erase_if(out, [&](const v1::EvalRecord& before) {
+        return before.split() == eval.split() && before.step() >= eval.step();
+      });
+      if (eval.step() >= from && eval.step() <= to) out.push_back(std::move(eval));
+    } else {
+      skipped += size;
+    }
+    rest.remove_prefix(size);
+  }
+  if (skipped != 0) {
+    log::Warn("history: damaged part skipped", {{"file", path}, {"bytes", skipped}});
+  }
+  return out;
+}
+
+}  // namespace mt::daemon

@@ -1,0 +1,43 @@
+// The evaluations of one job's history: an append-only file beside that of its steps (FORMAT.md).
+// Few and small, so that a reader reads them all. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/files.h"
+#include "common/base/status.h"
+
+namespace megatrain::v1 {
+class EvalRecord;
+}
+
+namespace mt::daemon {
+
+class HistoryEvals {
+ public:
+  explicit HistoryEvals(std::string path) : path_(std::move(path)) {}
+
+  void Append(const megatrain::v1::EvalRecord& eval);
+  bool has_unwritten() const { return !unwritten_.empty(); }
+  // Writes and syncs what was appended; after an error it is tried again by the next call.
+  Status Write();
+  // What was appended and not written, in the file's form.
+  const std::string& unwritten() const { return unwritten_; }
+
+ private:
+  std::string path_;
+  base::Fd fd_;
+  std::string unwritten_;
+  int64_t end_ = 0;
+};
+
+// The evaluations in the file and behind it `more` (in the file's form), oldest first, of steps
+// `from` to `to`. Of one that came twice, and of those that a rollback undid, the later one counts.
+// Damage is skipped.
+std::vector<megatrain::v1::EvalRecord> ReadHistoryEvals(const std::string& path,
+                                                        const std::string& more, int64_t from,
+                                                        int64_t to);
+
+}  // namespace mt::daemon
