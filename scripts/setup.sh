@@ -7,6 +7,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 missing=()
 while read -r package; do
   case "$package" in ''|'#'*) continue ;; esac
+  # PACKAGE|COMMAND: another source of the command will do.
+  case "$package" in *'|'*) command -v "${package#*|}" > /dev/null && continue; package=${package%|*} ;; esac
   if ! dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then
     missing+=("$package")
   fi

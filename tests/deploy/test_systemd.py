@@ -26,7 +26,7 @@ def settings(unit):
 
 
 class UnitTest(unittest.TestCase):
-    """Each unit in a root folder of its own that has the host's base units and the programs at their installed paths."""
+    """Each unit in a root folder of its own that has the host's base units, and files at the programs' paths."""
 
     @classmethod
     def setUpClass(cls):
@@ -42,7 +42,10 @@ class UnitTest(unittest.TestCase):
         bindir.mkdir(parents=True)
         for unit in UNITS:
             shutil.copy(prefix() / f"lib/systemd/system/{unit}.service", cls.units)
-            (bindir / unit).symlink_to(BIN / unit)
+            if not os.access(BIN / unit, os.X_OK):
+                raise RuntimeError(f"{BIN / unit}: not built")
+            (bindir / unit).write_text("#!/bin/sh\n")  # verify looks for an executable file, and runs none
+            (bindir / unit).chmod(0o755)
 
     def verify(self, unit):
         return run("systemd-analyze", f"--root={self.root}", "verify", f"{unit}.service")

@@ -1,0 +1,86 @@
+"""The documentation against the programs and the tree: links, verbs, flags, the client, the generated reference."""
+import os
+import re
+import subprocess
+import unittest
+
+from install_tree import BIN, SOURCE
+
+DOCS = sorted((SOURCE / "docs").glob("*.md")) + [SOURCE / "deploy/README.md", SOURCE / "dashboards/README.md"]
+
+
+def mtctl(*args):
+    done = subprocess.run([str(BIN / "mtctl"), *args], capture_output=True, text=True, timeout=30, check=False)
+    return done.returncode, done.stdout
+
+
+def mentioned(text):
+    """[words] after `mtctl` in code, up to the first argument in capitals, flag or option value."""
+    found = []
+    for line in re.findall(r"mtctl ((?:[a-z][a-z-]*(?: |$|`))+)", re.sub(r"\n\s*", " ", text)):
+        found.append(line.replace("`", " ").split())
+    return found
+
+
+class DocsTest(unittest.TestCase):
+    def test_paths_exist(self):
+        pattern = re.compile(r"(?<![\w/.-])((?:docs|deploy|dashboards|tests|daemon|worker|client|proto|scripts)/[\w./-]*\w)")
+        for path in DOCS:
+            missing = [p for p in pattern.findall(path.read_text()) if not (SOURCE / p).exists()]
+            self.assertEqual(missing, [], path.name)
+
+    def test_links_lead_somewhere(self):
+        for path in DOCS:
+            for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+                if "://" not in target:
+                    self.assertTrue((path.parent / target).exists(), f"{path.name}: {target}")
+
+    def test_verbs_exist(self):
+        code, text = mtctl("--help")
+        self.assertEqual(code, 0)
+        verbs = set(re.findall(r"(?m)^  ([a-z]+) ", text))
+        self.assertIn("submit", verbs)
+        for path in DOCS:
+            for words in mentioned(path.read_text()):
+                self.assertIn(words[0], verbs, f"{path.name}: mtctl {' '.join(words)}")
+
+    def test_flags_of_commands_exist(self):
+        """Every `mtctl verb ... --flag` in code uses a flag that the verb, or mtctl itself, has."""
+        _, everywhere = mtctl("--help")
+        for path in DOCS:
+            for code in re.findall(r"`(mtctl [^`]+)`", re.sub(r"\n\s*", " ", path.read_text())):
+                words = code.split()[1:]
+                verb = [words[0]] + ([words[1]] if words[0] in ("get", "node", "context", "data", "dev") else [])
+                _, text = mtctl(*verb, "--help")
+                for flag in re.findall(r"(?<!\S)(--[a-z-]+)", code):
+                    self.assertRegex(text + everywhere, rf"{flag}\b", f"{path.name}: {code}")
+
+    def test_the_client_in_the_guide_is_the_one_that_runs(self):
+        block, = re.findall(r"(?s)```python\n(.*?)```", (SOURCE / "docs/api.md").read_text())
+        self.assertEqual(block, (SOURCE / "docs/examples/client.py").read_text())
+        body = block.split("\n\n", 2)[2]
+        statements = [line for line in body.splitlines() if line and not line.startswith("  " * 3)]
+        self.assertLessEqual(len(statements), 10)
+
+    def test_the_job_reference_is_what_explain_prints(self):
+        code, text = mtctl("explain", "--markdown")
+        self.assertEqual(code, 0)
+        self.assertGreater(len(text.splitlines()), 100)
+        path = SOURCE / "docs/job-reference.md"
+        self.assertEqual(path.read_text(), text, "write it again: mtctl explain --markdown > docs/job-reference.md")
+
+    def test_reasons_are_those_of_the_program(self):
+        known = set(re.findall(r'= "([A-Z_]+)";', (SOURCE / "common/rpc/reason.h").read_text()))
+        said = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", (SOURCE / "docs/api.md").read_text().split("## Errors")[1]))
+        codes = {"INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"}
+        self.assertEqual(said - known - codes, set())
+
+    def test_guides_mention_every_unit_and_manifest(self):
+        text = (SOURCE / "docs/operations.md").read_text()
+        for word in ("mt-coordinator.service", "mt-worker.service", "kubectl apply", "stop-ranks", "sysusers"):
+            self.assertIn(word, text)
+        self.assertTrue(os.access(SOURCE / "docs/examples/client.py", os.R_OK))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,174 @@
+"""The manifests as installed: rendered by `kubectl kustomize`, checked against Kubernetes' schemas, and for what schemas do
+not say: names that must match, ports that must be declared, a pod that may not become root."""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import unittest
+
+import yaml
+
+import npm_packages
+from install_tree import BUILD, SOURCE, prefix
+
+CHECKER = pathlib.Path(__file__).resolve().parent / "npm/check_manifests.js"
+CUSTOM = {"ServiceMonitor", "PrometheusRule"}
+
+
+def render(folder):
+    done = subprocess.run(["kubectl", "kustomize", str(prefix() / "share/megatrain/kubernetes" / folder)],
+                          capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"kubectl kustomize {folder}: {done.stderr}")
+    return [d for d in yaml.safe_load_all(done.stdout) if d]
+
+
+def schema_faults(documents):
+    """Faults by the pinned npm packages. Skips the test where they cannot be had."""
+    if shutil.which("node") is None:
+        raise unittest.SkipTest("node is not installed (Debian: nodejs)")
+    try:
+        modules = npm_packages.node_modules(BUILD)
+    except npm_packages.Unreachable as error:
+        raise unittest.SkipTest(f"the npm registry cannot be reached: {error}") from error
+    done = subprocess.run(["node", str(CHECKER), str(modules)], input=json.dumps(documents), capture_output=True, text=True,
+                          timeout=120, check=False)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)
+
+
+class KubernetesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if shutil.which("kubectl") is None:
+            raise unittest.SkipTest("kubectl is not installed (Debian: kubernetes-client)")
+        cls.base = render("base")
+        cls.monitoring = render("overlays/monitoring")
+
+    def find(self, kind, name, documents=None):
+        found = [d for d in documents or self.base if d["kind"] == kind and d["metadata"]["name"] == name]
+        self.assertEqual(len(found), 1, f"{kind}/{name}")
+        return found[0]
+
+    def pods(self):
+        return {d["metadata"]["name"]: d["spec"]["template"] for d in self.base if d["kind"] == "StatefulSet"}
+
+    def test_renders_what_is_listed(self):
+        names = {(d["kind"], re.sub(r"-[a-z0-9]{10}$", "", d["metadata"]["name"])) for d in self.base}
+        self.assertLessEqual({("StatefulSet", "mt-coordinator"), ("StatefulSet", "mt-worker"), ("Service", "mt-coordinator"),
+                              ("Service", "mt-worker"), ("ConfigMap", "mt-coordinator"), ("ConfigMap", "mt-worker"),
+                              ("NetworkPolicy", "mt-default-deny"), ("PodDisruptionBudget", "mt-worker"),
+                              ("Namespace", "megatrain")}, names)
+        for document in self.base:
+            if document["kind"] != "Namespace":
+                self.assertEqual(document["metadata"]["namespace"], "megatrain", document["metadata"]["name"])
+
+    def test_valid_by_schema(self):
+        self.assertEqual(schema_faults(self.base), [])
+        self.assertEqual(schema_faults([d for d in self.monitoring if d["kind"] not in CUSTOM]), [])
+
+    def test_the_schema_check_sees_faults(self):
+        pod = json.loads(json.dumps(self.find("StatefulSet", "mt-worker")))
+        pod["spec"]["replicas"] = "two"
+        pod["spec"]["template"]["spec"]["containers"][0]["livenessProbes"] = {}
+        del pod["spec"]["selector"]
+        text = "\n".join(schema_faults([pod, {"apiVersion": "apps/v9", "kind": "StatefulSet", "metadata": {"name": "x"}}]))
+        for words in ("replicas", "unknown field of V1Container", "selector", "no schema of apps/v9"):
+            self.assertIn(words, text)
+
+    def test_services_find_pods_and_ports(self):
+        pods = self.pods()
+        for service in (d for d in self.base if d["kind"] == "Service"):
+            name, spec = service["metadata"]["name"], service["spec"]
+            labels = pods[name]["metadata"]["labels"]
+            self.assertEqual({k: labels.get(k) for k in spec["selector"]}, spec["selector"])
+            ports = {p["name"] for c in pods[name]["spec"]["containers"] for p in c["ports"]}
+            self.assertLessEqual({p["targetPort"] for p in spec["ports"]}, ports)
+            self.assertEqual(self.find("StatefulSet", name)["spec"]["serviceName"], name)
+        worker = self.find("Service", "mt-worker")["spec"]
+        self.assertEqual(worker["clusterIP"], "None")
+        self.assertTrue(worker["publishNotReadyAddresses"])
+
+    def test_probes_and_flags_agree(self):
+        containers = {name: pod["spec"]["containers"][0] for name, pod in self.pods().items()}
+        coordinator, worker = containers["mt-coordinator"], containers["mt-worker"]
+        flags = dict(a.split("=", 1) for a in coordinator["args"] if "=" in a)
+        ports = {p["name"]: p["containerPort"] for p in coordinator["ports"]}
+        for flag, port in (("--listen", "api"), ("--http-listen", "http"), ("--health-listen", "health")):
+            self.assertEqual(int(flags[flag].rsplit(":", 1)[1]), ports[port])
+        for probe, service in (("startupProbe", "megatrain.v1.ready"), ("readinessProbe", "megatrain.v1.ready"),
+                               ("livenessProbe", "")):
+            grpc = coordinator[probe]["grpc"]
+            self.assertEqual((grpc["port"], grpc.get("service", "")), (ports["health"], service))
+        for probe, path in (("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/livez")):
+            self.assertEqual(worker[probe]["httpGet"]["path"], path)
+        for container in containers.values():
+            probe = container["startupProbe"]
+            self.assertEqual(probe["periodSeconds"] * probe["failureThreshold"], 600)
+        config = yaml.safe_load(next(d for d in self.base if d["kind"] == "ConfigMap"
+                                     and d["metadata"]["name"].startswith("mt-worker"))["data"]["worker.yaml"])
+        self.assertEqual(int(config["http_listen"].rsplit(":", 1)[1]), worker["ports"][0]["containerPort"])
+        self.assertEqual(config["coordinator"], f"mt-coordinator:{ports['api']}")
+        mounts = {m["mountPath"] for m in worker["volumeMounts"]}
+        for root in ("state", "data_root", "checkpoint_root"):
+            self.assertIn(config[root], mounts)
+
+    def test_pods_are_confined(self):
+        for name, pod in self.pods().items():
+            spec = pod["spec"]
+            self.assertFalse(spec["automountServiceAccountToken"], name)
+            self.assertTrue(spec["securityContext"]["runAsNonRoot"])
+            self.assertEqual(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault")
+            self.assertEqual(spec["securityContext"]["fsGroupChangePolicy"], "OnRootMismatch")
+            for container in spec["containers"]:
+                own = container["securityContext"]
+                self.assertFalse(own["allowPrivilegeEscalation"])
+                self.assertTrue(own["readOnlyRootFilesystem"])
+                self.assertEqual(own["capabilities"], {"drop": ["ALL"]})
+                resources = container["resources"]
+                self.assertEqual(resources["requests"], resources["limits"], "guaranteed quality of service")
+                declared = {v["name"] for v in spec.get("volumes", [])} | {
+                    c["metadata"]["name"] for c in self.find("StatefulSet", name)["spec"].get("volumeClaimTemplates", [])}
+                self.assertEqual({m["name"] for m in container["volumeMounts"]}, declared)
+        shared = next(v for v in self.pods()["mt-worker"]["spec"]["volumes"] if v["name"] == "shared-memory")
+        self.assertEqual(shared["emptyDir"], {"medium": "Memory", "sizeLimit": "16Gi"})
+        self.assertEqual(self.pods()["mt-worker"]["spec"]["terminationGracePeriodSeconds"], 660)
+
+    def test_network_is_closed_by_default(self):
+        deny = self.find("NetworkPolicy", "mt-default-deny")["spec"]
+        self.assertEqual((deny["podSelector"], sorted(deny["policyTypes"])), ({}, ["Egress", "Ingress"]))
+        self.assertNotIn("ingress", deny)
+        self.assertNotIn("egress", deny)
+        api = [rule for rule in self.find("NetworkPolicy", "mt-coordinator")["spec"]["ingress"]
+               if {"port": "api"} in [{"port": p["port"]} for p in rule["ports"]]]
+        self.assertEqual(len(api), 1)
+        self.assertTrue(api[0]["from"], "the API is open to everyone")
+
+    def test_config_maps_are_the_ones_that_pods_use(self):
+        maps = {d["metadata"]["name"] for d in self.base if d["kind"] == "ConfigMap"}
+        used = set()
+        for pod in self.pods().values():
+            used |= {v["configMap"]["name"] for v in pod["spec"].get("volumes", []) if "configMap" in v}
+            used |= {e["configMapRef"]["name"] for c in pod["spec"]["containers"] for e in c.get("envFrom", [])}
+        self.assertEqual(used, maps)
+
+    def test_the_overlay_carries_rules_and_dashboards(self):
+        rules = next(d for d in self.monitoring if d["kind"] == "PrometheusRule")
+        self.assertEqual(rules["spec"], yaml.safe_load((SOURCE / "deploy/prometheus/rules/megatrain.yaml").read_text()))
+        boards = self.find("ConfigMap", "megatrain-dashboards", self.monitoring)
+        self.assertEqual(boards["metadata"]["labels"], {"grafana_dashboard": "1"})
+        self.assertEqual(set(boards["data"]), {"job.json", "fleet.json", "coordinator.json"})
+        for name, text in boards["data"].items():
+            self.assertEqual(json.loads(text), json.loads((SOURCE / "dashboards" / name).read_text()))
+        monitor = next(d for d in self.monitoring if d["kind"] == "ServiceMonitor")["spec"]
+        for service in (d for d in self.monitoring if d["kind"] == "Service"):
+            labels = service["metadata"]["labels"]
+            self.assertEqual({k: labels.get(k) for k in monitor["selector"]["matchLabels"]}, monitor["selector"]["matchLabels"])
+            self.assertIn(labels[monitor["jobLabel"]], ("mt-coordinator", "mt-worker"))
+            self.assertIn(monitor["endpoints"][0]["port"], {p["name"] for p in service["spec"]["ports"]})
+
+
+if __name__ == "__main__":
+    unittest.main()
