@@ -28,6 +28,8 @@ def fetch(name, version, integrity):
         with urllib.request.urlopen(url, timeout=30) as answer:
             data = answer.read()
     except (urllib.error.URLError, TimeoutError) as error:
+        if getattr(error, "code", 0) == 404:
+            raise  # the registry answers, the lock is wrong
         raise Unreachable(f"{url}: {error}") from error
     kind, wanted = integrity.split("-", 1)
     found = base64.b64encode(hashlib.new(kind, data).digest()).decode()
