@@ -91,7 +91,7 @@ class UnitStartTest(ClusterTest):
 
     def environment(self, unit, overrides):
         """What systemd gives to the program, its folders below the test's."""
-        environment = dict(self.env, **unit.defaults, **overrides)
+        environment = {**self.env, **unit.defaults, **overrides}
         for key in ("StateDirectory", "RuntimeDirectory", "LogsDirectory", "CacheDirectory"):
             names = [value for found, value in unit.settings if found == key]
             if names:
