@@ -5,12 +5,13 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 import yaml
 
 import npm_packages
-from install_tree import BUILD, SOURCE, prefix
+from install_tree import BIN, BUILD, SOURCE, prefix
 
 CHECKER = pathlib.Path(__file__).resolve().parent / "npm/check_manifests.js"
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}
@@ -114,6 +115,22 @@ class KubernetesTest(unittest.TestCase):
         mounts = {m["mountPath"] for m in worker["volumeMounts"]}
         for root in ("state", "data_root", "checkpoint_root"):
             self.assertIn(config[root], mounts)
+
+    def test_programs_take_their_flags(self):
+        """--check-config with what the pods pass, $(VARIABLES) and files as the kubelet would give them."""
+        variables = {"LOG_LEVEL": "info", "POD_NAME": "mt-worker-0", "POD_IP": "192.0.2.7"}
+        config = next(d for d in self.base if d["kind"] == "ConfigMap" and "worker.yaml" in d["data"])["data"]["worker.yaml"]
+        with tempfile.TemporaryDirectory(prefix="mtpod-") as folder:
+            (pathlib.Path(folder) / "worker.yaml").write_text(config)
+            for pod in self.pods().values():
+                container = pod["spec"]["containers"][0]
+                program = BIN / pathlib.Path(container["command"][0]).name
+                args = [re.sub(r"\$\((\w+)\)", lambda m: variables[m.group(1)], a).replace("/etc/megatrain", folder)
+                        for a in container["args"]]
+                for extra, code in (([], 0), (["--no-such-flag"], 64)):
+                    done = subprocess.run([program, "--check-config", *args, *extra], capture_output=True, text=True,
+                                          timeout=30, check=False)
+                    self.assertEqual(done.returncode, code, f"{program.name} {args}: {done.stderr}")
 
     def test_pods_are_confined(self):
         for name, pod in self.pods().items():
