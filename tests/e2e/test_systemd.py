@@ -25,26 +25,24 @@ class NotifySocket:
         self.path = str(path)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(self.path)
+        self.socket.settimeout(0.2)
+        self.closing = False
         self.lines = []
         self.thread = threading.Thread(target=self.read, daemon=True)
         self.thread.start()
 
     def read(self):
-        while True:
+        while not self.closing:
             try:
-                data = self.socket.recv(4096)
-            except OSError:
-                return
-            if data == b"end":
-                return
-            self.lines += data.decode().splitlines()
+                self.lines += self.socket.recv(4096).decode().splitlines()
+            except TimeoutError:
+                continue
 
     def values(self, key):
         return [line.split("=", 1)[1] for line in list(self.lines) if line.startswith(f"{key}=")]
 
     def close(self):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
-            own.sendto(b"end", self.path)
+        self.closing = True
         self.thread.join(5)
         self.socket.close()
 
