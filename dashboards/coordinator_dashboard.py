@@ -1,7 +1,8 @@
 """The coordinator itself: is it up, is it quick, what does it refuse."""
 from panels import ORANGE, RED, annotation, dashboard, graph, panel, query, stat, variable
 
-INSTANCE = 'instance=~"$instance"'
+# Both daemons serve build, start and memory; the scrape job tells them apart.
+INSTANCE = 'job="mt-coordinator", instance=~"$instance"'
 
 
 def p(quantile, metric, by="le", more=""):
@@ -57,7 +58,7 @@ def refusals():
 def build():
     return dashboard(
         "megatrain-coordinator", "Megatrain / Coordinator", "The coordinator itself.",
-        [variable("instance", "Instance", "label_values(mt_start_timestamp_seconds, instance)")],
+        [variable("instance", "Instance", 'label_values(mt_start_timestamp_seconds{job="mt-coordinator"}, instance)')],
         [("Health", health()), ("Calls", calls()), ("Refused and failed", refusals())],
         [annotation("Start", "orange", f"mt_start_timestamp_seconds{{{INSTANCE}}} * 1000", "coordinator started",
                     value_is_time=True)])

@@ -54,6 +54,18 @@ def nodes():
         graph("Memory of ranks by node", [(f"sum by (node) (mt_host_memory_bytes{{{JOB}, {NODE}}})", "{{node}}")],
               "bytes", stacked=True),
         graph("Ranks by node", [(f"count by (node) (mt_step{{{JOB}, {NODE}}})", "{{node}}")], "short", stacked=True),
+        graph("Slots used by node", [(f'mt_worker_slots{{{NODE}, state="used"}}', "{{node}}")], "short", stacked=True),
+        graph("Registered", [(f"mt_worker_registered{{{NODE}}}", "{{node}}")], "bool",
+              description="0: the agent runs, but has no session with the coordinator."),
+        graph("Sessions that ended", [(f"increase(mt_worker_disconnects_total{{{NODE}}}[$__rate_interval])", "{{node}}")],
+              "short", steps=[(1, ORANGE)]),
+        graph("Heartbeat, round trip p99", [(f"""histogram_quantile(0.99, sum by (le, node)
+              (rate(mt_heartbeat_rtt_seconds_bucket{{{NODE}}}[$__rate_interval])))""", "{{node}}")], "s",
+              steps=[(0.05, ORANGE)]),
+        graph("Reports not acknowledged", [(f"mt_worker_reports_queued{{{NODE}}}", "{{node}}")], "short",
+              steps=[(10000, ORANGE)], description="Grows while the coordinator is away; nothing is lost until steps are given up."),
+        graph("Steps given up", [(f"increase(mt_worker_steps_dropped_total{{{NODE}}}[$__rate_interval])", "{{node}}")],
+              "short", steps=[(1, RED)]),
         graph("Free storage", [("mt_storage_free_bytes", "{{instance}} {{root}}")], "bytes", log=True,
               steps=[(0, RED), (10737418240, "green")]),
     ]

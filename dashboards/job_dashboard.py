@@ -62,6 +62,15 @@ def speed():
               description="Whole job, by both conventions."),
         graph("Forward and backward by rank", [(f"sum by (rank, node) ({COMPUTE})", "{{rank}} {{node}}")], "percentunit",
               description="Share of the wall time. The rank that waits least is the slow one."),
+        graph("Time in collectives",
+              [(f"avg by (op, group) (rate(mt_collective_seconds_total{{{RANK}}}[$__rate_interval]))", "{{op}} {{group}}")],
+              "percentunit", stacked=True, description="Share of the wall time, mean over ranks."),
+        graph("Payload of collectives",
+              [(f"sum by (op, group) (rate(mt_collective_bytes_total{{{RANK}}}[$__rate_interval]))", "{{op}} {{group}}")],
+              "Bps", stacked=True),
+        graph("Collectives",
+              [(f"sum by (op, group) (rate(mt_collective_calls_total{{{RANK}}}[$__rate_interval]))", "{{op}} {{group}}")],
+              "ops"),
     ]
 
 
@@ -72,10 +81,10 @@ def ranks():
         graph("Step of each rank", [(f"mt_step{{{RANK}}}", "{{rank}} {{node}}")], "none"),
         graph("Memory of ranks by kind", [(f"sum by (kind) (mt_rank_memory_bytes{{{RANK}}})", "{{kind}}")], "bytes",
               stacked=True, description="Arenas of the chosen ranks."),
-        graph("Resident memory of ranks", [(f"mt_host_memory_bytes{{{RANK}}}", "{{rank}} {{node}}")], "bytes",
-              width=12),
+        graph("Resident memory of ranks", [(f"mt_host_memory_bytes{{{RANK}}}", "{{rank}} {{node}}")], "bytes"),
         graph("Since the last step", [(f"time() - mt_job_last_step_timestamp_seconds{{{JOB}}}", "no step for"),
-              (f"mt_job_step_limit_seconds{{{JOB}}}", "alert above")], "s", width=12),
+              (f"mt_job_step_limit_seconds{{{JOB}}}", "alert above")], "s"),
+        graph("Communicators came up in", [(f"mt_comm_init_seconds{{{RANK}}}", "{{rank}} {{node}}")], "s"),
     ]
 
 
