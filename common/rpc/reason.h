@@ -31,6 +31,14 @@ inline constexpr std::string_view kNotRegistered = "NOT_REGISTERED";
 inline constexpr std::string_view kSessionReplaced = "SESSION_REPLACED";
 inline constexpr std::string_view kWorkerGone = "WORKER_GONE";
 inline constexpr std::string_view kTooSlow = "TOO_SLOW";
+inline constexpr std::string_view kEtagMismatch = "ETAG_MISMATCH";
+inline constexpr std::string_view kNoCheckpoints = "NO_CHECKPOINTS";
+inline constexpr std::string_view kSuperseded = "SUPERSEDED";
+inline constexpr std::string_view kJobEnded = "JOB_ENDED";
+inline constexpr std::string_view kSaveFailed = "SAVE_FAILED";
+inline constexpr std::string_view kWordRefused = "WORD_REFUSED";
+inline constexpr std::string_view kUnknownNode = "UNKNOWN_NODE";
+inline constexpr std::string_view kNodeAlive = "NODE_ALIVE";
 }  // namespace reason
 
 // The same status with a reason attached; OK stays OK.

@@ -24,19 +24,25 @@ constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kDefaultPage = 100;
 constexpr int kMaxPage = 1'000;
 
-Status CheckRequestId(const std::string& id) {
-  if (!id.empty() && id.size() <= kMaxRequestIdBytes) return OkStatus();
-  return rpc::WithReason(
-      base::InvalidArgument("request_id must have 1 to {} bytes (a UUID)", kMaxRequestIdBytes),
-      reason::kInvalidRequest);
-}
-
 std::string_view NamespaceOf(const v1::JobRef& ref) {
   return ref.namespace_().empty() ? std::string_view("default")
                                   : std::string_view(ref.namespace_());
 }
 
 }  // namespace
+
+Status Api::CheckRequestId(const std::string& id) {
+  if (!id.empty() && id.size() <= kMaxRequestIdBytes) return OkStatus();
+  return rpc::WithReason(
+      base::InvalidArgument("request_id must have 1 to {} bytes (a UUID)", kMaxRequestIdBytes),
+      reason::kInvalidRequest);
+}
+
+void Api::SetDeadline(v1::Job* job) {
+  const v1::Resilience& resilience = job->spec().resilience();
+  job->set_deadline_us(resilience.has_deadline() ? job->created_us() + resilience.deadline() * 1'000
+                                                 : 0);
+}
 
 void Api::Validate(const v1::ValidateRequest& request, v1::ValidateResponse* response) {
   v1::JobSpec job = request.spec();
@@ -85,9 +91,11 @@ Status Api::Submit(const v1::SubmitRequest& request, std::string_view actor,
       before != nullptr) {
     RETURN_IF_ERROR(Repeated(*before, "submit", digest));
     const v1::StoredJob* job = parts_.ledger->FindJob(before->target());
-    if (job == nullptr)
-      return base::Internal("job {} of request {} is missing", before->target(),
-                            request.request_id());
+    if (job == nullptr) {
+      return rpc::WithReason(base::NotFound("the job of request {} (uid {}) was deleted",
+                                            request.request_id(), before->target()),
+                             reason::kUnknownJob);
+    }
     *response->mutable_job() = job->job();
     response->set_existed(true);
     return OkStatus();
@@ -107,16 +115,19 @@ Status Api::Submit(const v1::SubmitRequest& request, std::string_view actor,
   job->set_name(spec.name());
   job->set_namespace_(spec.namespace_());
   job->set_state(v1::QUEUED);
+  job->set_goal(v1::GOAL_RUN);
   job->set_failed_rank(-1);
   job->set_created_us(parts_.ledger->NextCreatedMicros());
   job->set_slots(static_cast<int32_t>(spec.placement().slots()));
   *job->mutable_spec() = std::move(spec);
-  parts_.ledger->AddEvent({.type = "Submitted",
-                           .message = job->name(),
-                           .job_uid = job->uid(),
-                           .actor = std::string(actor)});
+  SetDeadline(job);
   RememberRequest(request.request_id(), "submit", job->uid(), digest);
   const v1::StoredJob* kept = parts_.ledger->AddJob(std::move(stored));
+  parts_.ledger->AddEvent({.type = "Submitted",
+                           .message = kept->job().name(),
+                           .job_uid = kept->job().uid(),
+                           .actor = std::string(actor),
+                           .to = v1::QUEUED});
   parts_.placer->Run();
   *response->mutable_job() = kept->job();
   return OkStatus();
@@ -186,53 +197,6 @@ Status Api::ListJobs(const v1::ListJobsRequest& request, v1::ListJobsResponse* r
     const v1::Job& last = jobs[page - 1]->job();
     response->set_next_page_token(fmt::format("{}:{}", last.created_us(), last.uid()));
   }
-  return OkStatus();
-}
-
-Status Api::Cancel(const v1::CancelRequest& request, std::string_view actor,
-                   v1::Operation* response) {
-  RETURN_IF_ERROR(CheckRequestId(request.request_id()));
-  ASSIGN_OR_RETURN(v1::StoredJob* const job, Find(request.job()));
-  const std::string digest = fmt::format("{}/{}", job->job().uid(), request.checkpoint_first());
-  if (const v1::StoredRequest* before = parts_.ledger->FindRequest(request.request_id());
-      before != nullptr) {
-    RETURN_IF_ERROR(Repeated(*before, "cancel", digest));
-    v1::GetOperationRequest get;
-    get.set_name(before->target());
-    return GetOperation(get, response);
-  }
-  if (!parts_.keeper->CanCancel(*job)) {
-    // A second user's cancel while the first is under way: the same operation.
-    for (const v1::Operation* operation : parts_.ledger->Operations()) {
-      if (operation->done() || operation->target() != job->job().uid()) continue;
-      RememberRequest(request.request_id(), "cancel", operation->name(), digest);
-      *response = *operation;
-      return OkStatus();
-    }
-    return rpc::WithReason(
-        base::FailedPrecondition("job '{}' is {}: cancel is not possible there (possible: {})",
-                                 job->job().name(),
-                                 PositionName({job->job().state(), job->job().stopping_to()}),
-                                 AllowedVerbs(job->job().state())),
-        reason::kWrongState);
-  }
-  auto operation = std::make_unique<v1::Operation>();
-  operation->set_name(fmt::format("operations/{}", base::NewUid()));
-  operation->set_verb("cancel");
-  operation->set_target(job->job().uid());
-  operation->set_actor(std::string(actor));
-  operation->set_created_us(parts_.ledger->NowMicros());
-  operation->set_request_id(request.request_id());
-  operation->set_progress(request.checkpoint_first() ? "saving, then stopping" : "stopping");
-  const v1::Operation* kept = parts_.ledger->AddOperation(std::move(operation));
-  RememberRequest(request.request_id(), "cancel", kept->name(), digest);
-  v1::StopOrder order;
-  order.set_command_id(kept->name());
-  order.set_with_save(request.checkpoint_first());
-  order.set_reason(request.reason());
-  order.set_actor(std::string(actor));
-  parts_.keeper->Cancel(*job, order);
-  *response = *kept;
   return OkStatus();
 }
 

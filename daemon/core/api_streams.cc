@@ -21,6 +21,8 @@ namespace reason = rpc::reason;
 
 constexpr int kDefaultLogLines = 100;
 constexpr int kMaxLogLines = 100'000;
+constexpr int kDefaultEvents = 1'000;
+constexpr int kMaxEvents = 100'000;
 
 }  // namespace
 
@@ -62,6 +64,27 @@ StatusOr<Followed<LogSubscription>> Api::TailLogs(const v1::TailLogsRequest& req
                      {.job = job, .ranks = ranks, .lines = lines, .follow = request.follow()})};
 }
 
+StatusOr<Followed<EventSubscription>> Api::WatchEvents(const v1::WatchEventsRequest& request) {
+  std::string uid;
+  if (request.has_job()) {
+    ASSIGN_OR_RETURN(const v1::StoredJob* job, Find(request.job()));
+    uid = job->job().uid();
+  }
+  if (request.since_seq() < 0 || request.limit() < 0) {
+    return rpc::WithReason(base::InvalidArgument("since_seq and limit cannot be negative"),
+                           reason::kInvalidRequest);
+  }
+  ASSIGN_OR_RETURN(
+      auto subscription,
+      parts_.events->Watch(
+          {.job_uid = uid,
+           .since_seq = request.since_seq(),
+           .limit = request.limit() == 0 ? kDefaultEvents : std::min(request.limit(), kMaxEvents),
+           .follow = request.follow(),
+           .types = {request.types().begin(), request.types().end()}}));
+  return Followed<EventSubscription>{uid, std::move(subscription)};
+}
+
 Status Api::GetOperation(const v1::GetOperationRequest& request, v1::Operation* response) {
   const v1::Operation* operation = parts_.ledger->FindOperation(request.name());
   if (operation == nullptr) {
@@ -85,16 +108,26 @@ Status Api::ListOperations(const v1::ListOperationsRequest& request,
   return OkStatus();
 }
 
-void Api::WaitOperation(const v1::WaitOperationRequest& request, OperationAnswer answer) {
+int64_t Api::WaitOperation(const v1::WaitOperationRequest& request, OperationAnswer answer) {
   if (parts_.ledger->FindOperation(request.name()) == nullptr) {
     answer(rpc::WithReason(base::NotFound("no operation '{}'", request.name()),
                            reason::kUnknownOperation),
            nullptr);
-    return;
+    return 0;
   }
   const auto limit = std::chrono::milliseconds(std::clamp<int64_t>(
       request.timeout_ms(), 0, std::chrono::milliseconds(rpc::kWaitLimit).count()));
-  waiters_.push_back({request.name(), parts_.clock->Now() + limit, std::move(answer)});
+  waiters_.push_back(
+      {next_waiter_, request.name(), parts_.clock->Now() + limit, std::move(answer)});
+  return next_waiter_++;
+}
+
+void Api::CancelWait(int64_t id) {
+  const auto it = std::ranges::find(waiters_, id, &Waiter::id);
+  if (it == waiters_.end()) return;
+  const OperationAnswer answer = std::move(it->answer);
+  waiters_.erase(it);
+  answer(base::Error(absl::StatusCode::kCancelled, "the client has left"), nullptr);
 }
 
 void Api::AnswerWaiters() {
@@ -119,12 +152,16 @@ void Api::CloseWaiters(const Status& status) {
   for (const Waiter& waiter : std::exchange(waiters_, {})) waiter.answer(status, nullptr);
 }
 
+void Api::ShowNode(const v1::StoredWorker& worker, v1::Node* node) {
+  *node = worker.node();
+  node->set_state(parts_.leases->StateOf(node->name()));
+}
+
 void Api::ListNodes(v1::ListNodesResponse* response) {
   auto taken = parts_.placer->TakenSlots();
   for (const v1::StoredWorker* worker : parts_.ledger->Workers()) {
     v1::Node* node = response->add_nodes();
-    *node = worker->node();
-    node->set_state(parts_.leases->StateOf(node->name()));
+    ShowNode(*worker, node);
     const std::map<int, std::string>& slots = taken[node->name()];
     for (v1::Slot& slot : *node->mutable_slots()) {
       const auto found = slots.find(slot.index());

@@ -1,5 +1,8 @@
-// Conditions of a job: standing facts beside its state.
-#include "daemon/core/job_keeper.h"
+#include "daemon/core/conditions.h"
+
+#include <algorithm>
+#include <string>
+
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::daemon {
@@ -23,6 +26,12 @@ bool ClearCondition(v1::Job* job, std::string_view type) {
     return true;
   }
   return false;
+}
+
+bool HasCondition(const v1::Job& job, std::string_view type) {
+  return std::ranges::any_of(job.conditions(), [type](const v1::Condition& condition) {
+    return condition.type() == type;
+  });
 }
 
 }  // namespace mt::daemon

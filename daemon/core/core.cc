@@ -1,8 +1,11 @@
 #include "daemon/core/core.h"
 
+#include <algorithm>
+
 #include "common/base/ids.h"
 #include "common/base/log.h"
 #include "daemon/core/api.h"
+#include "daemon/core/event_feed.h"
 #include "daemon/core/feeds.h"
 #include "daemon/core/job_keeper.h"
 #include "daemon/core/ledger.h"
@@ -12,6 +15,8 @@
 #include "daemon/core/worker_hub.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/rendezvous/key_values.h"
+#include "daemon/telemetry/history.h"
+#include "megatrain/v1/store.pb.h"
 
 namespace mt::daemon {
 namespace {
@@ -23,11 +28,14 @@ constexpr std::chrono::hours kPurgeInterval{1};
 }  // namespace
 
 struct Core::Parts {
-  Parts(Store* store, const base::Clock* the_clock)
+  Parts(Store* store, const base::Clock* the_clock, History* the_history)
       : clock(the_clock),
+        history(the_history),
+        uid(base::NewUid()),
         ledger(store, clock),
         hub(&ledger),
-        feeds(&hub, clock),
+        feeds(&hub, clock, history),
+        events(store),
         keeper({.ledger = &ledger, .hub = &hub, .rendezvous = &rendezvous, .clock = clock}),
         placer(
             {.ledger = &ledger, .hub = &hub, .keeper = &keeper, .leases = &leases, .clock = clock}),
@@ -46,40 +54,74 @@ struct Core::Parts {
                   .feeds = &feeds,
                   .rendezvous = &rendezvous,
                   .clock = clock,
-                  .coordinator_uid = base::NewUid()}),
+                  .coordinator_uid = uid}),
         api({.ledger = &ledger,
              .hub = &hub,
              .leases = &leases,
              .keeper = &keeper,
              .placer = &placer,
              .feeds = &feeds,
-             .clock = clock}) {}
+             .events = &events,
+             .sessions = &sessions,
+             .clock = clock}),
+        started(clock->Now()),
+        wall_started(clock->WallNow()) {}
+
+  void RecoverHistory();
+  void FlushHistory();
 
   const base::Clock* clock;
+  History* history;  // nullptr: none
+  std::string uid;
   Ledger ledger;
   KeyValues rendezvous;
   LeaseTable leases;
   WorkerHub hub;
   Feeds feeds;
+  EventFeed events;
   JobKeeper keeper;
   Placer placer;
   Reports reports;
   Sessions sessions;
   Api api;
+  base::MonotonicTime started;
+  base::WallTime wall_started;
   base::MonotonicTime next_flush{};
   base::MonotonicTime next_purge{};
 };
 
-Core::Core(Store* store, const base::Clock* clock) : parts_(std::make_unique<Parts>(store, clock)) {
+void Core::Parts::RecoverHistory() {
+  if (history == nullptr) return;
+  std::set<std::string, std::less<>> uids;
+  for (const v1::StoredJob* job : ledger.Jobs()) uids.insert(job->job().uid());
+  history->Recover(uids);
+}
+
+void Core::Parts::FlushHistory() {
+  const bool was_ok = history->ok();
+  if (!history->Flush().ok() || was_ok) return;
+  // The acknowledgements that were held back.
+  for (const v1::StoredWorker* worker : ledger.Workers()) {
+    ledger.MarkWorker(*worker, /*urgent=*/false);
+  }
+}
+
+Core::Core(Store* store, const base::Clock* clock, History* history)
+    : parts_(std::make_unique<Parts>(store, clock, history)) {
   parts_->ledger.OnJobWritten([this](const v1::Job& job) { parts_->feeds.PublishJob(job); });
+  parts_->ledger.OnEventsWritten(
+      [this](const Ledger::Events& events) { parts_->events.Publish(events); });
+  parts_->ledger.OnJobErased([this](const std::string& uid) { parts_->feeds.ForgetJob(uid); });
   parts_->ledger.OnWorkerWritten(
       [this](const v1::StoredWorker& worker) { parts_->sessions.Acknowledge(worker); });
 }
 
 Core::~Core() = default;
 
+const std::string& Core::uid() const { return parts_->uid; }
 Api& Core::api() { return parts_->api; }
 Feeds& Core::feeds() { return parts_->feeds; }
+EventFeed& Core::events() { return parts_->events; }
 Sessions& Core::sessions() { return parts_->sessions; }
 Ledger& Core::ledger() { return parts_->ledger; }
 const Reports& Core::reports() const { return parts_->reports; }
@@ -87,6 +129,7 @@ const JobKeeper& Core::keeper() const { return parts_->keeper; }
 
 Status Core::Recover() {
   RETURN_IF_ERROR(parts_->ledger.Load(&parts_->rendezvous));
+  parts_->RecoverHistory();
   parts_->sessions.Recover();
   parts_->keeper.Recover();
   log::Info("store loaded",
@@ -105,7 +148,12 @@ void Core::Tick() {
   }
   if (now >= parts_->next_purge) {
     parts_->next_purge = now + kPurgeInterval;
-    const Status purged = parts_->ledger.PurgeOlderThan(parts_->clock->WallNow());
+    // A wall clock that jumps ahead must not make what was acknowledged a moment ago look old.
+    const base::WallTime wall =
+        std::min(parts_->clock->WallNow(),
+                 parts_->wall_started +
+                     std::chrono::duration_cast<base::WallTime::duration>(now - parts_->started));
+    const Status purged = parts_->ledger.PurgeOlderThan(wall);
     if (!purged.ok()) log::Warn("purge failed", {{"error", base::Message(purged)}});
   }
 }
@@ -115,6 +163,10 @@ Status Core::Commit() {
   parts_->api.AnswerWaiters();
   const bool flush = flush_;
   flush_ = false;
+  // Steps are on disk before the store says that their reports were taken.
+  if (parts_->history != nullptr && (flush || parts_->ledger.WillWrite(flush))) {
+    parts_->FlushHistory();
+  }
   return parts_->ledger.Commit(flush);
 }
 
@@ -122,6 +174,7 @@ void Core::Shutdown(const Status& status) {
   flush_ = true;
   parts_->api.CloseWaiters(status);
   parts_->feeds.CloseAll(status);
+  parts_->events.CloseAll(status);
   parts_->hub.CloseAll(status);
 }
 

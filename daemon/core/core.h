@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -12,7 +13,9 @@
 namespace mt::daemon {
 
 class Api;
+class EventFeed;
 class Feeds;
+class History;
 class JobKeeper;
 class Ledger;
 class Reports;
@@ -21,8 +24,8 @@ class Store;
 
 class Core {
  public:
-  // Both outlive the core.
-  Core(Store* store, const base::Clock* clock);
+  // All outlive the core. Without a history steps are kept in memory only.
+  Core(Store* store, const base::Clock* clock, History* history = nullptr);
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
   ~Core();
@@ -31,8 +34,11 @@ class Core {
   // deadline starts anew.
   Status Recover();
 
+  // New at every start.
+  const std::string& uid() const;
   Api& api();
   Feeds& feeds();
+  EventFeed& events();
   Sessions& sessions();
   Ledger& ledger();
   const Reports& reports() const;

@@ -1,11 +1,13 @@
 #include "daemon/core/feeds.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/rpc/control_numbers.h"
 #include "daemon/core/worker_hub.h"
 #include "daemon/jobs/job_states.h"
+#include "daemon/telemetry/history.h"
 #include "megatrain/v1/types.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
@@ -14,6 +16,8 @@ namespace {
 
 // T2: how long a job's metrics stay after its end.
 constexpr std::chrono::minutes kKeptAfterEnd{5};
+// Steps of the history that a stream reads at a time.
+constexpr size_t kPastSteps = 4'096;
 
 std::shared_ptr<const v1::LogChunk> EndChunk(int rank, const std::string& error) {
   auto chunk = std::make_shared<v1::LogChunk>();
@@ -26,7 +30,7 @@ std::shared_ptr<const v1::LogChunk> EndChunk(int rank, const std::string& error)
 }  // namespace
 
 std::shared_ptr<JobSubscription> Feeds::WatchJob(const v1::Job& job) {
-  auto subscription = std::make_shared<JobSubscription>(rpc::kStreamQueue);
+  auto subscription = std::make_shared<JobSubscription>(rpc::kStreamQueue, &dropped_);
   subscription->Push(std::make_shared<const v1::Job>(job));
   if (IsFinal(job.state())) {
     subscription->Close(OkStatus());
@@ -54,6 +58,7 @@ void Feeds::PublishJob(const v1::Job& job) {
     }
     if (final_state) watchers_.erase(it);
   }
+  if (final_state && history_ != nullptr) history_->Close(job.uid());
   const auto steps = steps_.find(job.uid());
   if (final_state && steps != steps_.end()) {
     steps->second.feed.Close(OkStatus());
@@ -63,22 +68,107 @@ void Feeds::PublishJob(const v1::Job& job) {
 
 StepFeed& Feeds::StepsOf(const v1::Job& job) {
   const auto [it, is_new] = steps_.try_emplace(job.uid());
-  if (is_new && job.has_last_step()) {
-    it->second.feed.ResumeAfter(job.last_step().epoch(), job.last_step().step());
+  StepFeed& feed = it->second.feed;
+  if (!is_new) return feed;
+  feed.CountDropped(&dropped_);
+  // The history may be ahead of the store, never behind it while its disk works.
+  std::pair<int64_t, int64_t> newest(job.last_step().epoch(), job.last_step().step());
+  if (history_ != nullptr) {
+    const History::Newest held = history_->NewestOf(job.uid());
+    newest = std::max(newest, {held.epoch, held.step});
   }
-  return it->second.feed;
+  feed.ResumeAfter(newest.first, newest.second);
+  return feed;
+}
+
+bool Feeds::AddStep(const v1::Job& job, const v1::StepRecord& step) {
+  StepFeed& feed = StepsOf(job);  // before the history knows the step
+  if (history_ != nullptr) history_->Append(job.uid(), step);
+  feed.AddStep(step, clock_->Now());
+  const v1::StepRecord& last = job.last_step();
+  return std::pair(step.epoch(), step.step()) > std::pair(last.epoch(), last.step());
+}
+
+void Feeds::AddEval(const v1::Job& job, const v1::EvalRecord& eval) {
+  StepFeed& feed = StepsOf(job);
+  if (history_ != nullptr) history_->AppendEval(job.uid(), eval);
+  feed.AddEval(eval);
+}
+
+void Feeds::KeepSteps(const v1::Job& job, const v1::StepsReport& report) {
+  if (history_ == nullptr || report.epoch() > job.epoch()) return;
+  for (v1::StepRecord step : report.steps()) {
+    step.set_epoch(report.epoch());
+    history_->Append(job.uid(), step);
+  }
+  if (IsFinal(job.state())) history_->Close(job.uid());
+}
+
+bool Feeds::StepsAreSafe() const { return history_ == nullptr || history_->ok(); }
+
+void Feeds::ForgetJob(const std::string& uid) {
+  steps_.erase(uid);
+  if (history_ != nullptr) history_->Erase(uid);
+}
+
+size_t Feeds::num_job_watchers() const {
+  size_t count = 0;
+  for (const auto& [uid, watchers] : watchers_) count += watchers.size();
+  return count;
+}
+
+size_t Feeds::num_metrics_readers() const {
+  size_t count = 0;
+  for (const auto& [uid, steps] : steps_) count += steps.feed.num_readers();
+  return count;
+}
+
+// Steps and evaluations of the history after `since_step` and before `before`, as of now: what
+// comes later, comes live.
+MetricsSubscription::Backlog Feeds::Past(const v1::Job& job, int64_t since_step,
+                                         int64_t before) const {
+  const History::Newest newest = history_->NewestOf(job.uid());
+  before = std::min(before, newest.step + 1);
+  return [history = history_, uid = job.uid(), next = since_step, before, epoch = newest.epoch,
+          evals_until = job.last_eval().time_us()]() mutable {
+    std::vector<MetricItem> items;
+    if (next + 1 >= before) return items;
+    const HistoryView view = history->Steps(uid, next, before, kPastSteps);
+    auto eval = view.evals.begin();
+    for (size_t row = 0; row <= view.rows.num_rows(); ++row) {
+      const bool behind = row == view.rows.num_rows();
+      for (; eval != view.evals.end() && (behind || eval->step() < view.rows.steps[row]); ++eval) {
+        if (eval->time_us() > evals_until) continue;
+        items.push_back({.step = nullptr, .eval = std::make_shared<const v1::EvalRecord>(*eval)});
+      }
+      if (behind || view.rows.epochs[row] > epoch) continue;
+      items.push_back(
+          {.step = std::make_shared<const v1::StepRecord>(view.rows.ToStep(row)), .eval = nullptr});
+    }
+    next = view.rows.num_rows() < kPastSteps ? before - 1 : view.rows.steps.back();
+    return items;
+  };
 }
 
 std::shared_ptr<MetricsSubscription> Feeds::WatchMetrics(
     const v1::Job& job, int64_t since_step, base::MonotonicTime::duration min_interval) {
-  if (IsFinal(job.state()) && !steps_.contains(job.uid())) {
-    auto empty = std::make_shared<MetricsSubscription>(1);
-    empty->Close(OkStatus());
-    return empty;
+  const bool ended = IsFinal(job.state());
+  if (ended && !steps_.contains(job.uid())) {
+    auto past = std::make_shared<MetricsSubscription>(1);
+    if (history_ != nullptr) {
+      past->SetBacklog(Past(job, since_step, std::numeric_limits<int64_t>::max()));
+      history_->Close(job.uid());
+    }
+    past->Close(OkStatus());
+    return past;
   }
   StepFeed& feed = StepsOf(job);
-  auto subscription = feed.Subscribe(since_step, min_interval);
-  if (IsFinal(job.state())) feed.Close(OkStatus());
+  const int64_t in_memory = feed.first_step();
+  auto subscription = feed.Subscribe(since_step, min_interval, history_ == nullptr ? 0 : in_memory);
+  if (history_ != nullptr && since_step + 1 < in_memory) {
+    subscription->SetBacklog(Past(job, since_step, in_memory));
+  }
+  if (ended) feed.Close(OkStatus());
   return subscription;
 }
 
@@ -88,7 +178,7 @@ void Feeds::UnwatchMetrics(const std::string& uid, const MetricsSubscription* su
 }
 
 std::shared_ptr<LogSubscription> Feeds::TailLogs(const LogQuery& query) {
-  auto subscription = std::make_shared<LogSubscription>(rpc::kStreamQueue);
+  auto subscription = std::make_shared<LogSubscription>(rpc::kStreamQueue, &dropped_);
   for (const int rank : query.ranks) {
     const std::string& node = query.job.ranks(rank).node();
     const int64_t id = next_log_request_++;

@@ -3,6 +3,7 @@
 // thread), except the subscriptions.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -18,11 +19,13 @@ namespace megatrain::v1 {
 class Job;
 class LogChunk;
 class LogReply;
+class StepsReport;
 }  // namespace megatrain::v1
 
 namespace mt::daemon {
 
 namespace v1 = megatrain::v1;
+class History;
 class WorkerHub;
 
 using JobSubscription = Subscription<std::shared_ptr<const v1::Job>>;
@@ -30,7 +33,9 @@ using LogSubscription = Subscription<std::shared_ptr<const v1::LogChunk>>;
 
 class Feeds {
  public:
-  Feeds(WorkerHub* hub, const base::Clock* clock) : hub_(hub), clock_(clock) {}
+  // All outlive the feeds. Without a history the newest steps are all that there is.
+  Feeds(WorkerHub* hub, const base::Clock* clock, History* history)
+      : hub_(hub), clock_(clock), history_(history) {}
 
   // --- Jobs. The job now, then every published change; ends after a final state.
   std::shared_ptr<JobSubscription> WatchJob(const v1::Job& job);
@@ -40,6 +45,18 @@ class Feeds {
 
   // --- Metrics.
   StepFeed& StepsOf(const v1::Job& job);
+  // A step as rank 0 reports it: into the history and to those who follow. True where it is newer
+  // than the last one that the job knows.
+  bool AddStep(const v1::Job& job, const v1::StepRecord& step);
+  void AddEval(const v1::Job& job, const v1::EvalRecord& eval);
+  // Steps of a report that was taken before: the history drops what it has.
+  void KeepSteps(const v1::Job& job, const v1::StepsReport& report);
+  const History* history() const { return history_; }
+  // Whether all steps so far are on disk, so that workers may be told so.
+  bool StepsAreSafe() const;
+  // The job was deleted.
+  void ForgetJob(const std::string& uid);
+  // First what the history has after `since_step`, then what is in memory, then what comes.
   std::shared_ptr<MetricsSubscription> WatchMetrics(const v1::Job& job, int64_t since_step,
                                                     base::MonotonicTime::duration min_interval);
   void UnwatchMetrics(const std::string& uid, const MetricsSubscription* subscription);
@@ -60,6 +77,10 @@ class Feeds {
   void Tick();
   void CloseAll(const Status& status);
   size_t num_log_requests() const { return log_requests_.size(); }
+  // Open streams, and items that their readers were too slow for.
+  size_t num_job_watchers() const;
+  size_t num_metrics_readers() const;
+  int64_t num_dropped() const { return dropped_; }
   size_t num_step_feeds() const { return steps_.size(); }
 
  private:
@@ -72,10 +93,13 @@ class Feeds {
     StepFeed feed;
     base::MonotonicTime drop_at = base::MonotonicTime::max();
   };
+  MetricsSubscription::Backlog Past(const v1::Job& job, int64_t since_step, int64_t before) const;
   void CloseIfDone(const std::shared_ptr<LogSubscription>& subscription);
 
   WorkerHub* hub_;
   const base::Clock* clock_;
+  History* history_;
+  std::atomic<int64_t> dropped_{0};
   std::map<std::string, std::vector<std::shared_ptr<JobSubscription>>> watchers_;  // by job uid
   std::map<std::string, JobSteps> steps_;
   int64_t next_log_request_ = 1;

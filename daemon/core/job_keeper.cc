@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/rpc/control_numbers.h"
+#include "daemon/core/conditions.h"
 #include "daemon/core/worker_hub.h"
 #include "daemon/jobs/rank_states.h"
 #include "megatrain/v1/store.pb.h"
@@ -27,34 +28,77 @@ bool HoldsRanks(v1::AllocationState state) {
   return state == v1::RESERVED || state == v1::ACCEPTED || state == v1::ACTIVE;
 }
 
+bool AllRanks(const v1::Job& job, bool (*is)(v1::RankState)) {
+  return std::ranges::all_of(job.ranks(),
+                             [is](const v1::RankStatus& rank) { return is(rank.state()); });
+}
+
 }  // namespace
 
-bool JobKeeper::Apply(v1::StoredJob& stored, JobEvent event, std::string_view why) {
+JobKeeper::Runtime& JobKeeper::RuntimeOf(const v1::Job& job) {
+  const auto [it, is_new] = runtime_.try_emplace(job.uid());
+  if (is_new) {
+    const int64_t age_us = parts_.ledger->NowMicros() - job.created_us();
+    it->second.born = parts_.clock->Now() - std::chrono::microseconds(std::max<int64_t>(0, age_us));
+  }
+  return it->second;
+}
+
+bool JobKeeper::Apply(v1::StoredJob& stored, JobEvent event, const Why& why) {
   v1::Job* job = stored.mutable_job();
-  const StatusOr<JobPosition> next = machine_.Next(PositionOf(*job), event);
+  const JobPosition before = PositionOf(*job);
+  const StatusOr<JobPosition> next = machine_.Next(before, event);
   if (!next.ok()) {
     log::Warn("transition refused",
               {{"job", job->name()}, {"error", base::Message(next.status())}});
     return false;
   }
-  const std::string from = PositionName(PositionOf(*job));
   job->set_state(next->state);
   job->set_stopping_to(next->stopping_to);
-  job->set_message(std::string(why));
-  parts_.ledger->AddEvent({.type = "StateChanged",
-                           .message = fmt::format("{} -> {}: {}", from, PositionName(*next), why),
-                           .job_uid = job->uid()});
-  log::Info("job changed state",
-            {{"job", job->name()}, {"from", from}, {"to", PositionName(*next)}, {"why", why}});
+  job->set_message(why.text);
+  if (before != *next) {
+    const std::string from = PositionName(before);
+    const std::string to = PositionName(*next);
+    parts_.ledger->AddEvent({.type = "StateChanged",
+                             .message = fmt::format("{} -> {}: {}", from, to, why.text),
+                             .job_uid = job->uid(),
+                             .actor = why.order.actor,
+                             .reason = why.order.reason,
+                             .operation = why.operation,
+                             .cause = why.cause,
+                             .from = before.state,
+                             .to = next->state,
+                             .step = why.step,
+                             .word_step = why.word_step});
+    log::Info("job changed state",
+              {{"job", job->name()}, {"from", from}, {"to", to}, {"why", why.text}});
+  }
   if (IsFinal(next->state)) Finished(stored);
   parts_.ledger->MarkJob(stored, Change::kState);
+  SettleOperations(stored);
   return true;
+}
+
+void JobKeeper::SetGoal(v1::StoredJob& stored, int goal, const Why& why) {
+  v1::Job* job = stored.mutable_job();
+  const auto wanted = static_cast<v1::Goal>(goal);
+  if (job->goal() == wanted) return;
+  job->set_goal(wanted);
+  parts_.ledger->AddEvent({.type = "GoalChanged",
+                           .message = v1::Goal_Name(wanted),
+                           .job_uid = job->uid(),
+                           .actor = why.order.actor,
+                           .reason = why.order.reason,
+                           .operation = why.operation});
+  parts_.ledger->MarkJob(stored, Change::kState);
 }
 
 void JobKeeper::Placed(v1::StoredJob& stored) {
   ClearCondition(stored.mutable_job(), "Waiting");
-  if (!Apply(stored, JobEvent::kPlaced, "slots are reserved")) return;
-  runtime_[stored.job().uid()].placement_deadline = parts_.clock->Now() + rpc::kPlacementAnswer;
+  CloseEpoch(stored);
+  stored.set_assigned_hold(stored.job().goal() == v1::GOAL_HOLD);
+  if (!Apply(stored, JobEvent::kPlaced, {.text = "slots are reserved"})) return;
+  RuntimeOf(stored.job()).placement_deadline = parts_.clock->Now() + rpc::kPlacementAnswer;
 }
 
 bool JobKeeper::MoveAllocation(v1::StoredAllocation& allocation, v1::AllocationState to) {
@@ -81,7 +125,7 @@ void JobKeeper::AllocationAccepted(v1::StoredJob& stored, v1::StoredAllocation& 
   });
   if (!all) return;
   stored.set_placement_failures(0);
-  Apply(stored, JobEvent::kAllAccepted, "all agents accepted");
+  Apply(stored, JobEvent::kAllAccepted, {.text = "all agents accepted"});
 }
 
 void JobKeeper::AllocationRefused(v1::StoredJob& stored, const AllocationKey& key,
@@ -103,9 +147,10 @@ void JobKeeper::PlacementFailed(v1::StoredJob& stored, std::string_view why) {
     MoveAllocation(*allocation, v1::FREEING);
     SendKill(closed, allocation->node(), "placed again");
   }
-  if (!Apply(stored, JobEvent::kPlacementFailed, why)) return;
+  if (!Apply(stored, JobEvent::kPlacementFailed, {.text = std::string(why)})) return;
+  CloseEpoch(stored);
   stored.mutable_job()->clear_ranks();
-  runtime_[closed.job_uid].retry_at = parts_.clock->Now() + delay;
+  RuntimeOf(stored.job()).retry_at = parts_.clock->Now() + delay;
 }
 
 void JobKeeper::SetVerdict(v1::StoredJob& stored, const Verdict& verdict) {
@@ -119,12 +164,14 @@ void JobKeeper::SetVerdict(v1::StoredJob& stored, const Verdict& verdict) {
   parts_.ledger->AddEvent(
       {.type = verdict.rank >= 0 ? "RankFailed" : "JobFailed",
        .message = fmt::format("{}: {}", v1::Cause_Name(verdict.cause), verdict.message),
-       .job_uid = job->uid()});
+       .job_uid = job->uid(),
+       .cause = verdict.cause,
+       .step = job->last_step().step()});
   parts_.ledger->MarkJob(stored, Change::kState);
 }
 
 void JobKeeper::Fail(v1::StoredJob& stored, const Verdict& verdict) {
-  if (!Apply(stored, JobEvent::kFault, verdict.message)) return;
+  if (!Apply(stored, JobEvent::kFault, {.text = verdict.message, .cause = verdict.cause})) return;
   SetVerdict(stored, verdict);
   KillAll(stored, verdict.message);
   FinishIfGone(stored);
@@ -136,10 +183,9 @@ void JobKeeper::RankFailed(v1::StoredJob& stored, const std::string& node, const
     Fail(stored, verdict);
     return;
   }
-  if (job.state() != v1::STOPPING) return;
-  const Runtime& runtime = runtime_[job.uid()];
-  if (runtime.kill_acked.contains(node)) return;  // the kill's doing
-  if (job.stopping_to() == v1::FAILED) {
+  if (job.state() != v1::STOPPING && job.state() != v1::RELEASING) return;
+  if (RuntimeOf(job).kill_acked.contains(node)) return;  // the kill's doing
+  if (job.stopping_to() == v1::FAILED && stored.killing()) {
     if (stored.secondary_verdict() && !verdict.secondary) SetVerdict(stored, verdict);
     return;
   }
@@ -148,8 +194,9 @@ void JobKeeper::RankFailed(v1::StoredJob& stored, const std::string& node, const
       {.type = "RankFailed",
        .message = fmt::format("while {}: {}", PositionName(PositionOf(job)), verdict.message),
        .job_uid = job.uid(),
-       .node = node});
-  if (job.stopping_to() == v1::CANCELLED && stored.stop().with_save()) {
+       .node = node,
+       .cause = verdict.cause});
+  if (stored.has_stop() && stored.stop().with_save()) {
     SetCondition(stored.mutable_job(), "CheckpointStale",
                  fmt::format("a rank failed before the last save: {}", verdict.message),
                  parts_.ledger->NowMicros());
@@ -158,12 +205,54 @@ void JobKeeper::RankFailed(v1::StoredJob& stored, const std::string& node, const
   KillAll(stored, verdict.message);
 }
 
+void JobKeeper::StartedTraining(v1::StoredJob& stored) {
+  if (!Apply(stored, JobEvent::kAllReady, {.text = "all ranks are ready"})) return;
+  if (stored.job().goal() != v1::GOAL_HOLD) return;
+  // A pause came while they started, and the word to hold finds them training.
+  const v1::Operation* pause = book_.FindOpen(stored.job(), "pause", "hold");
+  Apply(stored, JobEvent::kHold,
+        {.text = "holding: the pause came while the job started",
+         .order = {.actor = pause == nullptr ? "" : pause->actor(), .reason = {}, .request_id = {}},
+         .operation = pause == nullptr ? "" : pause->name()});
+}
+
+void JobKeeper::MoveToHeld(v1::StoredJob& stored) {
+  const v1::Operation* pause = book_.FindOpen(stored.job(), "pause", "hold");
+  const int64_t word_step = pause == nullptr ? 0 : pause->word_step();
+  const int64_t step = word_step > 0 ? pause->step() : stored.job().ranks(0).step();
+  Why why{.text = fmt::format("every rank is held after step {}", step),
+          .order = {},
+          .operation = pause == nullptr ? "" : pause->name(),
+          .cause = {},
+          .step = step,
+          .word_step = word_step};
+  if (word_step > 0) why.text += fmt::format(" (step {} carried the word)", word_step);
+  if (pause != nullptr) why.order = {pause->actor(), pause->reason(), pause->request_id()};
+  Apply(stored, JobEvent::kAllHeld, why);
+}
+
 void JobKeeper::RanksMoved(v1::StoredJob& stored, bool training) {
   const v1::Job& job = stored.job();
+  const auto is_held = [](v1::RankState state) { return state == v1::HELD; };
+  // The word must have acted everywhere: a rank's HELD may be left over from the pause before.
+  const bool held = AllRanks(job, is_held) && !Words::Has(stored, v1::Command::HOLD);
+  if (job.state() == v1::PAUSING) {
+    if (held) MoveToHeld(stored);
+    return;
+  }
   if (job.state() != v1::STARTING) return;
-  const bool all_ready = std::ranges::all_of(
-      job.ranks(), [](const v1::RankStatus& rank) { return RankIsReady(rank.state()); });
-  if (all_ready || training) Apply(stored, JobEvent::kAllReady, "all ranks are ready");
+  const bool all_ready = AllRanks(job, RankIsReady);
+  if (job.goal() != v1::GOAL_HOLD) {
+    if (all_ready || training) StartedTraining(stored);
+    return;
+  }
+  const bool wait_at_ready = stored.assigned_hold() && !Words::Has(stored, v1::Command::HOLD);
+  const auto has_trained = [](const v1::RankStatus& rank) { return rank.state() == v1::TRAINING; };
+  if (held || (wait_at_ready && all_ready)) {
+    MoveToHeld(stored);
+  } else if (!wait_at_ready && (training || std::ranges::any_of(job.ranks(), has_trained))) {
+    StartedTraining(stored);
+  }
 }
 
 void JobKeeper::TrainingEnded(v1::StoredJob& stored, const v1::TrainingEnded& ended) {
@@ -177,7 +266,7 @@ void JobKeeper::TrainingEnded(v1::StoredJob& stored, const v1::TrainingEnded& en
                  parts_.ledger->NowMicros());
     parts_.ledger->MarkJob(stored, Change::kState);
   }
-  if (job->state() != v1::RUNNING) return;
+  if (!TakesWords(job->state())) return;  // it was told to stop
   if (ended.final_save_failed() && job->spec().checkpoint().strict()) {
     Fail(stored,
          {.cause = v1::STORAGE,
@@ -185,38 +274,24 @@ void JobKeeper::TrainingEnded(v1::StoredJob& stored, const v1::TrainingEnded& en
           .message = fmt::format("the last save failed (checkpoint.strict): {}", ended.message())});
     return;
   }
-  if (!ended.completed()) {
+  const bool reached = ended.completed() || !ended.exit_condition().empty();
+  if (!reached || job->state() == v1::PAUSED_HELD) {
     Fail(stored, {.cause = v1::INTERNAL,
                   .rank = 0,
                   .message = fmt::format("training stopped at step {} without an order: {}",
                                          ended.last_step(), ended.message())});
     return;
   }
-  Apply(stored, JobEvent::kTrainingEnded, fmt::format("trained to step {}", ended.last_step()));
-  runtime_[job->uid()].stop_deadline = parts_.clock->Now() + rpc::kStepLimit;
+  Apply(stored, JobEvent::kTrainingEnded,
+        {.text = ended.completed() ? fmt::format("trained to step {}", ended.last_step())
+                                   : fmt::format("{} was reached at step {}",
+                                                 ended.exit_condition(), ended.last_step()),
+         .order = {},
+         .operation = {},
+         .cause = {},
+         .step = ended.last_step()});
+  RuntimeOf(*job).stop_deadline = parts_.clock->Now() + rpc::kStepLimit;
   FinishIfGone(stored);
-}
-
-void JobKeeper::Cancel(v1::StoredJob& stored, const v1::StopOrder& order) {
-  const bool training = stored.job().state() == v1::RUNNING;
-  *stored.mutable_stop() = order;
-  const std::string why = fmt::format("cancelled by {}{}{}", order.actor(),
-                                      order.reason().empty() ? "" : ": ", order.reason());
-  if (!Apply(stored, JobEvent::kCancel, why) || IsFinal(stored.job().state())) return;
-  if (!training) {
-    // No step was made since the placement: there is nothing to save.
-    KillAll(stored, why);
-    FinishIfGone(stored);
-    return;
-  }
-  // A stop without a save takes effect at the end of a step (P1); one with a save has P5.
-  runtime_[stored.job().uid()].stop_deadline =
-      parts_.clock->Now() + (order.with_save() ? rpc::kStopGrace : rpc::kStepLimit);
-  SendStopWord(stored);
-}
-
-bool JobKeeper::CanCancel(const v1::StoredJob& stored) const {
-  return stored.job().state() == v1::QUEUED || IsActive(stored.job().state());
 }
 
 base::MonotonicTime JobKeeper::RetryAt(const std::string& uid) const {
@@ -224,28 +299,24 @@ base::MonotonicTime JobKeeper::RetryAt(const std::string& uid) const {
   return it == runtime_.end() ? base::MonotonicTime{} : it->second.retry_at;
 }
 
-void JobKeeper::Finished(v1::StoredJob& stored) {
-  v1::Job* job = stored.mutable_job();
-  job->set_finished_us(parts_.ledger->NowMicros());
-  ClearCondition(job, "Waiting");
-  ClearCondition(job, "NodeUnreachable");
-  if (job->state() != v1::FAILED) {
-    job->set_failed_rank(-1);
-    job->set_cause(v1::CAUSE_UNSPECIFIED);
+void JobKeeper::SettleOperations(v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  if (IsFinal(job.state())) return;  // Finished has ended them
+  for (v1::Operation* operation : parts_.ledger->OpenOperations(job.uid())) {
+    const bool released = job.state() == v1::PAUSED_RELEASED;
+    if (operation->verb() == "pause" && released) {
+      if (job.has_last_checkpoint()) *operation->mutable_checkpoint() = job.last_checkpoint();
+      book_.Succeed(*operation, job.message());
+    } else if (operation->mode() == "hold" && job.state() == v1::PAUSED_HELD) {
+      if (operation->word_step() == 0) operation->set_step(job.ranks(0).step());
+      book_.Succeed(*operation, job.message());
+    } else if (operation->verb() == "resume" && job.state() == v1::RUNNING &&
+               !Words::WaitsFor(stored, operation->name())) {
+      book_.Succeed(*operation, job.resumed_from_step() > 0 && operation->step() == 0
+                                    ? fmt::format("RUNNING from step {}", job.resumed_from_step())
+                                    : "RUNNING");
+    }
   }
-  for (v1::Operation* operation : parts_.ledger->Operations()) {
-    if (operation->done() || operation->target() != job->uid()) continue;
-    operation->set_done(true);
-    operation->set_finished_us(job->finished_us());
-    operation->clear_progress();
-    operation->set_result(
-        fmt::format("{} after step {}", v1::JobState_Name(job->state()), job->last_step().step()));
-    parts_.ledger->MarkOperation(*operation);
-  }
-  for (const auto& [space, key] : parts_.rendezvous->Erase(job->uid())) {
-    parts_.ledger->EraseRendezvous(space, key);
-  }
-  runtime_.erase(job->uid());
 }
 
 }  // namespace mt::daemon

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 #include "daemon/core/ledger_tables.h"
 #include "daemon/jobs/job_states.h"
@@ -10,6 +11,8 @@
 
 namespace mt::daemon {
 namespace {
+
+constexpr size_t kMaxEndedJobs = 1'000;
 
 std::string KeyText(const AllocationKey& key) {
   return fmt::format("{}/{}/{}", key.job_uid, key.epoch, key.node);
@@ -46,6 +49,12 @@ auto Pointers(Map& map) {
   return out;
 }
 
+void SortByAge(std::vector<v1::Operation*>* operations) {
+  std::ranges::sort(*operations, [](const v1::Operation* a, const v1::Operation* b) {
+    return std::make_pair(a->created_us(), a->name()) < std::make_pair(b->created_us(), b->name());
+  });
+}
+
 }  // namespace
 
 Ledger::Ledger(Store* store, const base::Clock* clock)
@@ -70,6 +79,10 @@ Status Ledger::LoadJobs() {
     auto job = std::make_unique<v1::StoredJob>();
     RETURN_IF_ERROR(Parse(value, job.get()));
     if (job->job().uid() != key) return base::DataLoss("the row holds job '{}'", job->job().uid());
+    if (job->deleted()) {
+      tables_->deleted.emplace(key, std::move(job));
+      return OkStatus();
+    }
     IndexJob(tables_->jobs.emplace(key, std::move(job)).first->second->job());
     return OkStatus();
   });
@@ -95,6 +108,7 @@ Status Ledger::Load(KeyValues* rendezvous) {
   };
   RETURN_IF_ERROR(LoadJobs());
   RETURN_IF_ERROR(load(Table::kOperations, &t.operations));
+  for (const auto& [name, operation] : t.operations) NoteOpen(*operation);
   RETURN_IF_ERROR(load(Table::kRequests, &t.requests));
   RETURN_IF_ERROR(load(Table::kWorkers, &t.workers));
   RETURN_IF_ERROR(load(Table::kAllocations, &t.allocations));
@@ -122,10 +136,64 @@ v1::StoredJob* Ledger::AddJob(std::unique_ptr<v1::StoredJob> job) {
   return kept;
 }
 
+void Ledger::EraseJob(std::string_view uid) {
+  const auto it = tables_->jobs.find(uid);
+  if (it == tables_->jobs.end()) return;
+  const std::unique_ptr<v1::StoredJob> job = std::move(it->second);
+  const std::string key = it->first;
+  tables_->jobs.erase(it);
+  tables_->live.erase(key);
+  published_.erase(key);
+  auto trace = std::make_unique<v1::StoredJob>();
+  trace->set_deleted(true);
+  v1::Job* kept = trace->mutable_job();
+  kept->set_uid(key);
+  kept->set_name(job->job().name());
+  kept->set_namespace_(job->job().namespace_());
+  kept->set_state(job->job().state());
+  kept->set_finished_us(job->job().finished_us());
+  kept->mutable_spec()->mutable_checkpoint()->set_directory(
+      job->job().spec().checkpoint().directory());
+  tables_->deleted.emplace(key, std::move(trace));
+  // The name may now mean an older job.
+  tables_->newest_by_name.erase(fmt::format("{}/{}", kept->namespace_(), kept->name()));
+  for (const auto& [other, stored] : tables_->jobs) {
+    if (stored->job().name() == kept->name() && stored->job().namespace_() == kept->namespace_())
+      IndexJob(stored->job());
+  }
+  erased_.push_back(key);
+  Mark(Table::kJobs, key, /*urgent=*/true);
+}
+
+std::vector<std::string> Ledger::EndedInDirectory(std::string_view directory) const {
+  std::vector<std::pair<int64_t, std::string>> ended;
+  const auto collect = [&](const auto& jobs) {
+    for (const auto& [uid, stored] : jobs) {
+      const v1::Job& job = stored->job();
+      if (IsFinal(job.state()) && job.spec().checkpoint().directory() == directory)
+        ended.emplace_back(job.finished_us(), uid);
+    }
+  };
+  collect(tables_->jobs);
+  collect(tables_->deleted);
+  std::ranges::sort(ended);
+  if (ended.size() > kMaxEndedJobs)
+    ended.erase(ended.begin(), ended.end() - static_cast<std::ptrdiff_t>(kMaxEndedJobs));
+  std::vector<std::string> uids;
+  uids.reserve(ended.size());
+  for (auto& [time, uid] : ended) uids.push_back(std::move(uid));
+  return uids;
+}
+
 void Ledger::MarkJob(const v1::StoredJob& job, Change change) {
   const std::string& uid = job.job().uid();
   if (IsFinal(job.job().state())) tables_->live.erase(uid);
-  if (change != Change::kProgress) published_.insert(uid);
+  if (change != Change::kProgress) {
+    // At once, not with the commit: of two updates in one round the second must see the first.
+    v1::Job* shown = FindJob(uid)->mutable_job();
+    shown->set_etag(std::to_string(std::strtoll(shown->etag().c_str(), nullptr, 10) + 1));
+    published_.insert(uid);
+  }
   Mark(Table::kJobs, uid, change == Change::kState);
 }
 
@@ -149,15 +217,34 @@ v1::Operation* Ledger::AddOperation(std::unique_ptr<v1::Operation> operation) {
   return kept;
 }
 
+void Ledger::NoteOpen(const v1::Operation& operation) {
+  if (!operation.done()) {
+    tables_->open_operations[operation.target()].insert(operation.name());
+    return;
+  }
+  const auto open = tables_->open_operations.find(operation.target());
+  if (open == tables_->open_operations.end()) return;
+  open->second.erase(operation.name());
+  if (open->second.empty()) tables_->open_operations.erase(open);
+}
+
 void Ledger::MarkOperation(const v1::Operation& operation) {
+  NoteOpen(operation);
   Mark(Table::kOperations, operation.name(), /*urgent=*/true);
 }
 
 std::vector<v1::Operation*> Ledger::Operations() {
   auto out = Pointers(tables_->operations);
-  std::ranges::sort(out, [](const v1::Operation* a, const v1::Operation* b) {
-    return std::make_pair(a->created_us(), a->name()) < std::make_pair(b->created_us(), b->name());
-  });
+  SortByAge(&out);
+  return out;
+}
+
+std::vector<v1::Operation*> Ledger::OpenOperations(std::string_view job_uid) {
+  std::vector<v1::Operation*> out;
+  const auto open = tables_->open_operations.find(job_uid);
+  if (open == tables_->open_operations.end()) return out;
+  for (const std::string& name : open->second) out.push_back(FindOperation(name));
+  SortByAge(&out);
   return out;
 }
 

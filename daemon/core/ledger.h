@@ -19,6 +19,9 @@
 #include "daemon/store/store.h"
 
 namespace megatrain::v1 {
+enum Cause : int;
+enum JobState : int;
+class Event;
 class Job;
 class Operation;
 class StoredAllocation;
@@ -64,12 +67,20 @@ class Ledger {
   void MarkJob(const v1::StoredJob& job, Change change);
   std::vector<v1::StoredJob*> Jobs();  // by uid
   std::vector<v1::StoredJob*> LiveJobs();
+  // Of an ended job only its name, its end and its checkpoint directory stay, as a trace for
+  // EndedInDirectory. The pointer is invalid afterwards; OnJobErased is told once it is on disk.
+  void EraseJob(std::string_view uid);
+  // Uids of ended jobs, deleted ones too, with that checkpoint directory: the newest 1,000, oldest
+  // first.
+  std::vector<std::string> EndedInDirectory(std::string_view directory) const;
 
   // --- Operations and request ids.
   v1::Operation* FindOperation(std::string_view name);
   v1::Operation* AddOperation(std::unique_ptr<v1::Operation> operation);
   void MarkOperation(const v1::Operation& operation);
   std::vector<v1::Operation*> Operations();  // oldest first
+  // Those of a job that are not done, oldest first.
+  std::vector<v1::Operation*> OpenOperations(std::string_view job_uid);
   const v1::StoredRequest* FindRequest(std::string_view request_id) const;
   void AddRequest(std::unique_ptr<v1::StoredRequest> request);
 
@@ -92,12 +103,20 @@ class Ledger {
   void PutRendezvous(const JobEpoch& job, std::string_view key, std::string_view value);
   void EraseRendezvous(const JobEpoch& job, std::string_view key);
 
+  // --- Events. What is not known stays empty; the job's name is filled in.
   struct EventText {
     std::string type;
     std::string message;
     std::string job_uid = {};
     std::string node = {};
     std::string actor = {};
+    std::string reason = {};
+    std::string operation = {};
+    v1::Cause cause = {};
+    v1::JobState from = {};
+    v1::JobState to = {};
+    int64_t step = 0;
+    int64_t word_step = 0;
   };
   void AddEvent(const EventText& event);
 
@@ -110,10 +129,18 @@ class Ledger {
   void OnWorkerWritten(std::function<void(const v1::StoredWorker&)> hook) {
     worker_hook_ = std::move(hook);
   }
+  using Events = std::vector<std::shared_ptr<const v1::Event>>;
+  // Called with the events that were written, in order.
+  void OnEventsWritten(std::function<void(const Events&)> hook) { event_hook_ = std::move(hook); }
+  void OnJobErased(std::function<void(const std::string& uid)> hook) {
+    erased_hook_ = std::move(hook);
+  }
   // Writes if something urgent is marked, or anything is and `flush` is set; then runs the actions.
   // After an error the ledger refuses every later commit.
   Status Commit(bool flush);
   bool has_unwritten() const { return !marks_.empty() || !extra_.empty(); }
+  // Whether Commit(flush) would write.
+  bool WillWrite(bool flush) const { return has_unwritten() && (urgent_ || flush); }
 
   Status PurgeOlderThan(base::WallTime now);
   int64_t NowMicros() const;
@@ -128,7 +155,9 @@ class Ledger {
   using MarkKey = std::pair<Table, std::string>;
   void Mark(Table table, std::string key, bool urgent);
   Write MakeWrite(Table table, const std::string& key);
-  void RunHooks(const std::set<MarkKey>& written, const std::set<std::string>& published);
+  struct Round;
+  void RunHooks(const Round& round);
+  void NoteOpen(const v1::Operation& operation);
 
   Store* store_;
   const base::Clock* clock_;
@@ -137,12 +166,16 @@ class Ledger {
   std::set<MarkKey> marks_;
   std::set<std::string> published_;  // uids whose watchers hear of the next commit
   std::vector<Write> extra_;         // events and rendezvous
+  Events new_events_;                // those in extra_
+  std::vector<std::string> erased_;  // uids of jobs
   bool urgent_ = false;
   Status broken_;
   int64_t next_event_ = 1;
   std::vector<std::function<void(const Status&)>> actions_;
   std::function<void(const v1::Job&)> job_hook_;
   std::function<void(const v1::StoredWorker&)> worker_hook_;
+  std::function<void(const Events&)> event_hook_;
+  std::function<void(const std::string&)> erased_hook_;
 };
 
 }  // namespace mt::daemon

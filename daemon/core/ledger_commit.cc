@@ -27,16 +27,26 @@ void Ledger::EraseRendezvous(const JobEpoch& job, std::string_view key) {
 }
 
 void Ledger::AddEvent(const EventText& text) {
-  v1::Event event;
-  event.set_seq(next_event_++);
-  event.set_time_us(NowMicros());
-  event.set_type(text.type);
-  event.set_message(text.message);
-  event.set_job_uid(text.job_uid);
-  event.set_node(text.node);
-  event.set_actor(text.actor);
-  extra_.push_back({Table::kEvents, fmt::format("{:020}", event.seq()), event.SerializeAsString(),
-                    event.time_us()});
+  auto event = std::make_shared<v1::Event>();
+  event->set_seq(next_event_++);
+  event->set_time_us(NowMicros());
+  event->set_type(text.type);
+  event->set_message(text.message);
+  event->set_job_uid(text.job_uid);
+  if (const v1::StoredJob* job = FindJob(text.job_uid); job != nullptr)
+    event->set_job(fmt::format("{}/{}", job->job().namespace_(), job->job().name()));
+  event->set_node(text.node);
+  event->set_actor(text.actor);
+  event->set_reason(text.reason);
+  event->set_operation(text.operation);
+  event->set_cause(text.cause);
+  event->set_from(text.from);
+  event->set_to(text.to);
+  event->set_step(text.step);
+  event->set_word_step(text.word_step);
+  extra_.push_back({Table::kEvents, fmt::format("{:020}", event->seq()), event->SerializeAsString(),
+                    event->time_us()});
+  new_events_.push_back(std::move(event));
 }
 
 void Ledger::AfterCommit(std::function<void(const Status&)> action) {
@@ -54,9 +64,11 @@ Write Ledger::MakeWrite(Table table, const std::string& key) {
     if (message != nullptr) write.value = message->SerializeAsString();
   };
   switch (table) {
-    case Table::kJobs:
-      put(FindJob(key));
+    case Table::kJobs: {
+      const v1::StoredJob* job = FindJob(key);
+      put(job != nullptr ? job : FindIn(tables_->deleted, key));
       break;
+    }
     case Table::kOperations: {
       const v1::Operation* operation = FindOperation(key);
       put(operation);
@@ -81,36 +93,46 @@ Write Ledger::MakeWrite(Table table, const std::string& key) {
   return write;
 }
 
-Status Ledger::Commit(bool flush) {
-  Status status = broken_;
+// What one commit wrote, for the hooks.
+struct Ledger::Round {
   std::set<MarkKey> written;
   std::set<std::string> published;
+  Events events;
+  std::vector<std::string> erased;
+};
+
+Status Ledger::Commit(bool flush) {
+  Status status = broken_;
+  Round round;
   if (status.ok() && (urgent_ || flush) && !(marks_.empty() && extra_.empty())) {
-    for (const std::string& uid : published_) {
-      v1::Job* job = FindJob(uid)->mutable_job();
-      job->set_etag(std::to_string(std::strtoll(job->etag().c_str(), nullptr, 10) + 1));
-    }
     std::vector<Write> batch = std::exchange(extra_, {});
-    written = std::exchange(marks_, {});
-    published = std::exchange(published_, {});
+    round = {.written = std::exchange(marks_, {}),
+             .published = std::exchange(published_, {}),
+             .events = std::exchange(new_events_, {}),
+             .erased = std::exchange(erased_, {})};
     urgent_ = false;
-    for (const auto& [table, key] : written) batch.push_back(MakeWrite(table, key));
+    for (const auto& [table, key] : round.written) batch.push_back(MakeWrite(table, key));
     status = store_->Commit(batch);
     if (!status.ok()) broken_ = status;
   }
-  if (status.ok()) RunHooks(written, published);
+  if (status.ok()) RunHooks(round);
   // An action may add others; those belong to the next commit.
   const auto actions = std::exchange(actions_, {});
   for (const auto& action : actions) action(status);
   return status;
 }
 
-void Ledger::RunHooks(const std::set<MarkKey>& written, const std::set<std::string>& published) {
-  if (job_hook_) {
-    for (const std::string& uid : published) job_hook_(FindJob(uid)->job());
+void Ledger::RunHooks(const Round& round) {
+  if (event_hook_ && !round.events.empty()) event_hook_(round.events);
+  for (const std::string& uid : round.published) {
+    const v1::StoredJob* job = FindJob(uid);
+    if (job_hook_ && job != nullptr) job_hook_(job->job());
+  }
+  for (const std::string& uid : round.erased) {
+    if (erased_hook_) erased_hook_(uid);
   }
   if (!worker_hook_) return;
-  for (const auto& [table, key] : written) {
+  for (const auto& [table, key] : round.written) {
     if (table == Table::kWorkers) worker_hook_(*FindWorker(key));
   }
 }

@@ -24,7 +24,10 @@ struct Ledger::Tables {
   ByText<v1::StoredJob> jobs;
   std::map<std::string, std::string, std::less<>> newest_by_name;  // "namespace/name" -> uid
   std::set<std::string> live;
+  ByText<v1::StoredJob> deleted;  // traces of jobs that a user deleted
   ByText<v1::Operation> operations;
+  // Names of those that are not done, by target.
+  std::map<std::string, std::set<std::string>, std::less<>> open_operations;
   ByText<v1::StoredRequest> requests;
   ByText<v1::StoredWorker> workers;
   ByText<v1::StoredAllocation> allocations;  // by KeyText

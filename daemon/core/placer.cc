@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "common/spec/validate.h"
+#include "daemon/core/checkpoints.h"
+#include "daemon/core/conditions.h"
 #include "daemon/core/job_keeper.h"
 #include "daemon/core/worker_hub.h"
 #include "daemon/jobs/job_states.h"
@@ -34,66 +36,75 @@ std::vector<WaitingJob> Placer::Queue() {
   for (const v1::StoredJob* stored : parts_.ledger->LiveJobs()) {
     const v1::Job& job = stored->job();
     if (job.state() != v1::QUEUED) continue;
-    queue.push_back({.uid = job.uid(),
-                     .name = job.name(),
-                     .priority = job.spec().priority(),
-                     .created_us = job.created_us(),
-                     .num_slots = job.slots(),
-                     .slot_kind = DeviceOf(job.spec()) == v1::GPU ? "GPU" : "CPU"});
+    const v1::Placement& placement = job.spec().placement();
+    queue.push_back(
+        {.uid = job.uid(),
+         .name = job.name(),
+         .priority = job.spec().priority(),
+         .created_us = job.created_us(),
+         .num_slots = job.slots(),
+         .device = DeviceOf(job.spec()),
+         .slot_kind = DeviceOf(job.spec()) == v1::GPU ? "GPU" : "CPU",
+         .selector = {placement.node_selector().begin(), placement.node_selector().end()},
+         .exclusive = placement.exclusive()});
   }
   SortQueue(&queue);
   return queue;
 }
 
-std::vector<NodeOffer> Placer::Offers(int device) {
+std::vector<FleetNode> Placer::Fleet() {
   auto taken = TakenSlots();
-  std::vector<NodeOffer> offers;
+  std::vector<FleetNode> fleet;
   for (const v1::StoredWorker* worker : parts_.ledger->Workers()) {
-    const std::string& node = worker->node().name();
-    if (parts_.leases->StateOf(node) != v1::NODE_READY || !parts_.hub->IsConnected(node)) continue;
-    NodeOffer offer{.node = node};
-    for (const v1::Slot& slot : worker->node().slots()) {
-      if (slot.device() != device) continue;
-      ++offer.num_slots;
-      if (!taken[node].contains(slot.index())) offer.free_slots.push_back(slot.index());
+    const v1::Node& node = worker->node();
+    if (parts_.leases->StateOf(node.name()) != v1::NODE_READY ||
+        !parts_.hub->IsConnected(node.name())) {
+      continue;
     }
-    std::ranges::sort(offer.free_slots);
-    offers.push_back(std::move(offer));
+    FleetNode out{
+        .name = node.name(), .labels = {node.labels().begin(), node.labels().end()}, .slots = {}};
+    const std::map<int, std::string>& slots = taken[node.name()];
+    for (const v1::Slot& slot : node.slots()) {
+      out.slots.push_back({slot.index(), slot.device(), slots.contains(slot.index())});
+    }
+    for (const auto& [slot, uid] : slots) {
+      const v1::StoredJob* holder = parts_.ledger->FindJob(uid);
+      out.exclusively_taken |= holder != nullptr && holder->job().spec().placement().exclusive();
+    }
+    fleet.push_back(std::move(out));
   }
-  return offers;
+  return fleet;
 }
 
 void Placer::Run() {
+  const std::vector<WaitingJob> queue = Queue();
+  if (queue.empty()) return;
+  std::vector<FleetNode> fleet = Fleet();
   std::string ahead;  // a job that fits the cluster, but not now
-  for (const WaitingJob& waiting : Queue()) {
+  for (const WaitingJob& waiting : queue) {
     v1::StoredJob& stored = *parts_.ledger->FindJob(waiting.uid);
-    const std::vector<NodeOffer> offers = Offers(DeviceOf(stored.job().spec()));
-    int64_t total = 0;
-    int64_t free = 0;
-    for (const NodeOffer& offer : offers) {
-      total += offer.num_slots;
-      free += static_cast<int64_t>(offer.free_slots.size());
-    }
-    const bool fits = total >= waiting.num_slots;
+    const Offered offered = OfferTo(waiting, fleet);
+    const bool fits = offered.total >= waiting.num_slots;
     if (fits && !ahead.empty()) {
       Wait(stored, fmt::format("job '{}' is ahead in the queue", ahead));
       continue;
     }
     // Its last placement failed a moment ago; it keeps its place, the others may go on.
     if (parts_.clock->Now() < parts_.keeper->RetryAt(waiting.uid)) continue;
-    const std::vector<PlacedRank> placed = Place(offers, waiting.num_slots);
+    const std::vector<PlacedRank> placed = Place(offered.offers, waiting.num_slots);
     if (!placed.empty()) {
       Start(stored, placed);
+      fleet = Fleet();
       continue;
     }
-    Wait(stored, WaitReason(waiting, total, free, !offers.empty()));
+    Wait(stored, WaitReason(waiting, offered));
     if (fits) ahead = waiting.name;
   }
 }
 
 void Placer::Wait(v1::StoredJob& stored, const std::string& why) {
   v1::Job* job = stored.mutable_job();
-  if (job->message() == why) return;
+  if (job->message() == why && HasCondition(*job, "Waiting")) return;
   job->set_message(why);
   SetCondition(job, "Waiting", why, parts_.ledger->NowMicros());
   parts_.ledger->MarkJob(stored, Change::kState);
@@ -148,6 +159,18 @@ void Placer::SendAssign(const v1::StoredJob& stored, const v1::StoredAllocation&
   assign->set_job_uid(job.uid());
   assign->set_epoch(job.epoch());
   *assign->mutable_spec() = job.spec();
+  if (!job.checkpoints().empty()) {
+    // It has trained before: it goes on from what it saved, wherever it once began.
+    v1::Checkpoint* checkpoint = assign->mutable_spec()->mutable_checkpoint();
+    checkpoint->clear_load();
+    checkpoint->set_fresh(false);
+  }
+  assign->set_hold(stored.assigned_hold());
+  if (HasCheckpoints(job)) {
+    for (std::string& uid : parts_.ledger->EndedInDirectory(job.spec().checkpoint().directory())) {
+      assign->add_ended_job_uids(std::move(uid));
+    }
+  }
   assign->set_world_size(job.ranks_size());
   assign->set_threads_per_rank(static_cast<int32_t>(job.spec().placement().threads_per_rank()));
   for (int i = 0; i < allocation.ranks_size(); ++i) {

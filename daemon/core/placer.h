@@ -37,7 +37,7 @@ class Placer {
 
  private:
   std::vector<WaitingJob> Queue();
-  std::vector<NodeOffer> Offers(int device);
+  std::vector<FleetNode> Fleet();
   void Start(v1::StoredJob& job, const std::vector<PlacedRank>& placed);
   void Wait(v1::StoredJob& job, const std::string& why);
 

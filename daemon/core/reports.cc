@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "daemon/core/checkpoints.h"
 #include "daemon/core/feeds.h"
 #include "daemon/core/job_keeper.h"
 #include "daemon/jobs/job_states.h"
@@ -84,7 +85,9 @@ void Reports::OnRank(WorkerSession& from, const v1::RankReport& report) {
     return;
   }
   const v1::RankState before = stored->job().ranks(status.rank()).state();
-  if (!RankMayMove(before, status.state())) {
+  // UNKNOWN and FENCED are what the coordinator thinks of a rank that it does not hear.
+  if (status.state() == v1::UNKNOWN || status.state() == v1::FENCED ||
+      !RankMayMove(before, status.state())) {
     Malformed(from, fmt::format("rank {} from {} to {}", status.rank(), v1::RankState_Name(before),
                                 v1::RankState_Name(status.state())));
     return;
@@ -94,9 +97,11 @@ void Reports::OnRank(WorkerSession& from, const v1::RankReport& report) {
     v1::RankReport named = report;
     named.mutable_status()->set_node(from.node);
     parts_.keeper->RankFailed(*stored, from.node, JudgeRank(named));
-  } else {
-    parts_.keeper->RanksMoved(*stored, /*training=*/false);
+    return;
   }
+  parts_.keeper->RanksMoved(*stored, /*training=*/false);
+  if (status.rank() == 0 && !RankIsReady(before) && RankIsReady(status.state()))
+    parts_.keeper->RankZeroReady(*stored);
 }
 
 void Reports::OnSteps(WorkerSession& from, const v1::StepsReport& report) {
@@ -105,11 +110,10 @@ void Reports::OnSteps(WorkerSession& from, const v1::StepsReport& report) {
   if (report.steps().empty()) return;
   parts_.keeper->RanksMoved(*stored, /*training=*/true);
   v1::Job* job = stored->mutable_job();
-  StepFeed& feed = parts_.feeds->StepsOf(*job);
   bool first = false;
   for (v1::StepRecord step : report.steps()) {
     step.set_epoch(report.epoch());
-    if (!feed.AddStep(step, parts_.clock->Now())) continue;
+    if (!parts_.feeds->AddStep(*job, step)) continue;
     if (!job->has_first_step()) {
       first = true;
       *job->mutable_first_step() = step;
@@ -120,42 +124,52 @@ void Reports::OnSteps(WorkerSession& from, const v1::StepsReport& report) {
   parts_.ledger->MarkJob(*stored, first ? Change::kRanks : Change::kProgress);
 }
 
+void Reports::TakeRunInfo(v1::Job* job, const v1::RunInfo& info) {
+  job->set_total_steps(info.total_steps());
+  job->set_resumed_from_step(info.resumed_from_step());
+  job->set_checkpoint_path(info.checkpoint_path());
+  job->set_parameters(info.parameters());
+}
+
 void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
   v1::StoredJob* stored = Fence(from, {report.job_uid(), report.epoch()});
   if (stored == nullptr || !HostsRankZero(from, *stored, "job report")) return;
+  if (report.rank_seq() != 0) {
+    // The rank sends again what it does not know to be on disk, to whichever agent serves it.
+    if (report.rank_seq() <= stored->rank_seq()) return;
+    stored->set_rank_seq(report.rank_seq());
+    parts_.ledger->MarkJob(*stored, Change::kProgress);
+  }
   v1::Job* job = stored->mutable_job();
   switch (report.body_case()) {
     case v1::JobReport::kEval:
-      parts_.feeds->StepsOf(*job).AddEval(report.eval());
+      parts_.feeds->AddEval(*job, report.eval());
       *job->mutable_last_eval() = report.eval();
       break;
     case v1::JobReport::kCheckpointSaved:
-      *job->mutable_last_checkpoint() = report.checkpoint_saved();
-      job->clear_last_checkpoint_error();
-      parts_.ledger->AddEvent(
-          {.type = "CheckpointSaved",
-           .message = fmt::format("step {} to {}", report.checkpoint_saved().step(),
-                                  report.checkpoint_saved().path()),
-           .job_uid = job->uid()});
-      break;
+      return RecordCheckpoint(parts_.ledger, *stored, report.checkpoint_saved());
     case v1::JobReport::kCheckpointFailed:
-      job->set_last_checkpoint_error(report.checkpoint_failed());
-      parts_.ledger->AddEvent({.type = "CheckpointFailed",
-                               .message = report.checkpoint_failed(),
-                               .job_uid = job->uid()});
-      break;
+      return RecordFailedSave(parts_.ledger, *stored, report.checkpoint_failed());
+    case v1::JobReport::kCheckpointsDeleted:
+      return ForgetCheckpoints(parts_.ledger, *stored, report.checkpoints_deleted());
     case v1::JobReport::kRunInfo:
-      job->set_total_steps(report.run_info().total_steps());
-      job->set_resumed_from_step(report.run_info().resumed_from_step());
+      TakeRunInfo(job, report.run_info());
       break;
     case v1::JobReport::kTrainingEnded:
-      parts_.keeper->TrainingEnded(*stored, report.training_ended());
+      return parts_.keeper->TrainingEnded(*stored, report.training_ended());
+    case v1::JobReport::kCommandDone:
+      if (!parts_.keeper->WordActed(*stored, report.command_done()))
+        Malformed(from, "the answer to an unknown command");
       return;
     case v1::JobReport::BODY_NOT_SET:
-      Malformed(from, "job report without content");
-      return;
+      return Malformed(from, "job report without content");
   }
   parts_.ledger->MarkJob(*stored, Change::kState);
+}
+
+void Reports::OnCommandAck(WorkerSession& from, const v1::CommandAck& ack) {
+  if (!parts_.keeper->CommandAnswered(ack.command_id(), from.node, ack.accepted(), ack.message()))
+    Malformed(from, "the acknowledgement of an unknown command");
 }
 
 void Reports::SendValue(const std::string& node, const JobEpoch& job, const std::string& key,

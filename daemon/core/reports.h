@@ -13,11 +13,13 @@
 namespace megatrain::v1 {
 class AllocationGone;
 class AssignmentReply;
+class CommandAck;
 class JobReport;
 class RankReport;
 class RankStatus;
 class RendezvousGet;
 class RendezvousSet;
+class RunInfo;
 class StepsReport;
 }  // namespace megatrain::v1
 
@@ -44,6 +46,7 @@ class Reports {
   void OnJob(WorkerSession& from, const v1::JobReport& report);
   void OnRendezvousSet(WorkerSession& from, const v1::RendezvousSet& set);
   void OnRendezvousGet(WorkerSession& from, const v1::RendezvousGet& get);
+  void OnCommandAck(WorkerSession& from, const v1::CommandAck& ack);
   void OnAllocationGone(WorkerSession& from, const v1::AllocationGone& gone);
   // Takes over what a registering worker says of a rank that it holds.
   void TakeRankStatus(v1::StoredJob& job, const std::string& node, const v1::RankStatus& status);
@@ -58,6 +61,7 @@ class Reports {
   v1::StoredJob* Fence(WorkerSession& from, const JobEpoch& key);
   void Malformed(const WorkerSession& from, std::string_view what);
   bool HostsRankZero(const WorkerSession& from, const v1::StoredJob& job, std::string_view what);
+  void TakeRunInfo(v1::Job* job, const v1::RunInfo& info);
   void SendValue(const std::string& node, const JobEpoch& job, const std::string& key,
                  const std::string& value);
 

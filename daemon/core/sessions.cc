@@ -54,6 +54,7 @@ void FillNode(const v1::Register& hello, int64_t now_us, v1::Node* node) {
   node->set_version(hello.version());
   node->set_address(hello.address());
   node->set_boot_id(hello.boot_id());
+  *node->mutable_labels() = hello.labels();
   node->set_last_heartbeat_us(now_us);
   node->set_registered_us(now_us);
 }
@@ -90,7 +91,12 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
     v1::StoredWorker* worker = parts_.ledger->FindWorker(session->node);
     // Written again in any case: its acknowledgement may have been lost.
     parts_.ledger->MarkWorker(*worker, /*urgent=*/false);
-    if (message.seq() <= worker->acked_seq()) return;
+    if (message.seq() <= worker->acked_seq()) {
+      // Taken before; where the history could not keep its steps the acknowledgement was held back.
+      const v1::StoredJob* job = parts_.ledger->FindJob(message.steps().job_uid());
+      if (job != nullptr) parts_.feeds->KeepSteps(job->job(), message.steps());
+      return;
+    }
     worker->set_acked_seq(message.seq());
   }
   Dispatch(id, message);
@@ -115,9 +121,7 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
     case v1::WorkerMessage::kLogReply:
       return parts_.feeds->OnLogReply(session.node, message.log_reply());
     case v1::WorkerMessage::kCommandAck:
-      return parts_.keeper->CommandAnswered(message.command_ack().command_id(), session.node,
-                                            message.command_ack().accepted(),
-                                            message.command_ack().message());
+      return reports.OnCommandAck(session, message.command_ack());
     case v1::WorkerMessage::kAllocationGone:
       return reports.OnAllocationGone(session, message.allocation_gone());
     case v1::WorkerMessage::kRegister:
@@ -155,9 +159,10 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
     return;
   }
   const v1::StoredWorker* known = parts_.ledger->FindWorker(hello.node());
-  const bool same_worker = known != nullptr && known->node().uid() == hello.worker_uid();
+  const Former former{.same_worker = known != nullptr && known->node().uid() == hello.worker_uid(),
+                      .same_boot = known != nullptr && known->node().boot_id() == hello.boot_id()};
   auto worker = std::make_unique<v1::StoredWorker>();
-  worker->set_acked_seq(same_worker ? known->acked_seq() : 0);
+  worker->set_acked_seq(former.same_worker ? known->acked_seq() : 0);
   FillNode(hello, parts_.ledger->NowMicros(), worker->mutable_node());
   parts_.ledger->PutWorker(std::move(worker));
   parts_.rendezvous->DropWaiter(hello.node());
@@ -180,12 +185,12 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
   parts_.hub->Send(hello.node(), std::move(message));
   for (const v1::HeldAllocation& held : hello.allocations())
     SettleHeld(*parts_.hub->Find(id), held);
-  SettleMissing(hello, same_worker);
+  SettleMissing(hello, former);
+  parts_.keeper->NodeSilent(hello.node(), false);
 }
 
 void Sessions::SettleHeld(WorkerSession& session, const v1::HeldAllocation& held) {
   const AllocationKey key{held.job_uid(), held.epoch(), session.node};
-  v1::StoredJob* job = parts_.ledger->FindJob(held.job_uid());
   v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
   if (allocation == nullptr) {
     // Ranks that this coordinator closed, or never knew: their slots are taken until they are gone.
@@ -199,25 +204,26 @@ void Sessions::SettleHeld(WorkerSession& session, const v1::HeldAllocation& held
       stray->add_slots(rank.slot());
     }
     allocation = parts_.ledger->AddAllocation(std::move(stray));
-  } else if (allocation->state() == v1::UNREACHABLE) {
-    parts_.keeper->MoveAllocation(*allocation, v1::FREEING);
   }
-  if (allocation->state() == v1::FREEING || job == nullptr || job->job().epoch() != key.epoch) {
+  if (allocation->state() == v1::FREEING || !parts_.keeper->IsOpen(*allocation)) {
     parts_.keeper->MoveAllocation(*allocation, v1::FREEING);
     parts_.keeper->SendKill({key.job_uid, key.epoch}, key.node, "this epoch is closed");
     return;
   }
-  parts_.keeper->AllocationAccepted(*job, *allocation);
+  v1::StoredJob& job = *parts_.ledger->FindJob(held.job_uid());
+  allocation->set_worker_uid(parts_.ledger->FindWorker(session.node)->node().uid());
+  parts_.ledger->MarkAllocation(*allocation);
+  parts_.keeper->AllocationHeld(job, *allocation);
   for (const v1::RankStatus& rank : held.ranks()) {
     // A rank's end comes as a report of its own, with cause and log lines.
     if (!rank.exited() && rank.state() != v1::FAULTED)
-      parts_.reports->TakeRankStatus(*job, session.node, rank);
+      parts_.reports->TakeRankStatus(job, session.node, rank);
   }
-  parts_.keeper->RanksMoved(*job, /*training=*/false);
-  parts_.keeper->RemindNode(*job, *allocation);
+  parts_.keeper->RanksMoved(job, /*training=*/false);
+  parts_.keeper->RemindNode(job, *allocation);
 }
 
-void Sessions::SettleMissing(const v1::Register& hello, bool same_worker) {
+void Sessions::SettleMissing(const v1::Register& hello, const Former& former) {
   std::set<JobEpoch> held;
   for (const v1::HeldAllocation& allocation : hello.allocations())
     held.insert({allocation.job_uid(), allocation.epoch()});
@@ -231,20 +237,21 @@ void Sessions::SettleMissing(const v1::Register& hello, bool same_worker) {
     v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
     v1::StoredJob* job = parts_.ledger->FindJob(key.job_uid);
     if (allocation == nullptr) continue;
-    if (!same_worker) {
-      if (allocation->state() == v1::RESERVED && job != nullptr) {
-        parts_.keeper->AllocationRefused(*job, key, "its agent was restarted");
-      } else {
-        parts_.keeper->AllocationGone(key,
-                                      "its agent was restarted, and ranks end with their agent");
-      }
+    const bool open = parts_.keeper->IsOpen(*allocation);
+    if (!former.same_worker && allocation->state() == v1::RESERVED && job != nullptr) {
+      parts_.keeper->AllocationRefused(*job, key, "its agent was restarted");
+    } else if (!former.same_worker) {
+      parts_.keeper->AllocationGone(key, former.same_boot
+                                             ? "its agent was restarted and did not find them"
+                                             : "the node was booted again");
     } else if (allocation->state() == v1::RESERVED && job != nullptr) {
       parts_.placer->SendAssign(*job, *allocation);
-    } else if (allocation->state() == v1::UNREACHABLE) {
+    } else if (allocation->state() == v1::UNREACHABLE && !open) {
       parts_.keeper->AllocationGone(key, "the node is back without them");
     } else if (job != nullptr) {
       // An allocation that the agent had: its end is among the reports that it sends again. One
       // being freed is ordered again.
+      if (open) parts_.keeper->AllocationHeld(*job, *allocation);
       parts_.keeper->RemindNode(*job, *allocation);
     }
   }
@@ -267,7 +274,7 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
 
 void Sessions::Acknowledge(const v1::StoredWorker& worker) {
   const WorkerSession* session = parts_.hub->FindByNode(worker.node().name());
-  if (session == nullptr || worker.acked_seq() == 0) return;
+  if (session == nullptr || worker.acked_seq() == 0 || !parts_.feeds->StepsAreSafe()) return;
   v1::CoordinatorMessage message;
   message.mutable_report_ack()->set_seq(worker.acked_seq());
   session->link->Send(message);
@@ -275,8 +282,36 @@ void Sessions::Acknowledge(const v1::StoredWorker& worker) {
 
 void Sessions::Recover() {
   for (const v1::StoredWorker* worker : parts_.ledger->Workers()) {
-    parts_.leases->Start(worker->node().name(), parts_.clock->Now());
+    if (worker->node().state() == v1::NODE_DEAD) {
+      parts_.leases->DeclareDead(worker->node().name());
+    } else {
+      parts_.leases->Start(worker->node().name(), parts_.clock->Now());
+    }
   }
+}
+
+Status Sessions::DeclareDead(const std::string& node, const Order& order) {
+  v1::StoredWorker* worker = parts_.ledger->FindWorker(node);
+  if (worker == nullptr) {
+    return rpc::WithReason(base::NotFound("no node '{}' (mtctl get nodes lists them)", node),
+                           rpc::reason::kUnknownNode);
+  }
+  const v1::NodeState state = parts_.leases->StateOf(node);
+  if (state == v1::NODE_DEAD) return OkStatus();
+  if (state != v1::NODE_LOST) {
+    return rpc::WithReason(
+        base::FailedPrecondition(
+            "node {} is {}: it was heard less than {} s ago, so what runs there can be stopped "
+            "(mtctl kill)",
+            node, v1::NodeState_Name(state),
+            std::chrono::duration_cast<rpc::seconds>(rpc::kWorkerLostAfter).count()),
+        rpc::reason::kNodeAlive);
+  }
+  parts_.leases->DeclareDead(node);
+  worker->mutable_node()->set_state(v1::NODE_DEAD);
+  parts_.ledger->MarkWorker(*worker, /*urgent=*/true);
+  parts_.keeper->NodeDead(node, order);
+  return OkStatus();
 }
 
 void Sessions::Tick() {
@@ -293,7 +328,7 @@ void Sessions::Tick() {
       parts_.rendezvous->DropWaiter(change.node);
       parts_.feeds->OnNodeGone(change.node);
     } else {
-      parts_.keeper->SetNodeReachable(change.node, change.to == v1::NODE_READY);
+      parts_.keeper->NodeSilent(change.node, change.to != v1::NODE_READY);
     }
   }
 }

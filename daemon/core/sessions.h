@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "daemon/core/ledger.h"
+#include "daemon/core/operations.h"
 #include "daemon/core/worker_hub.h"
 
 namespace megatrain::v1 {
@@ -43,6 +44,9 @@ class Sessions {
   SessionId Open(std::shared_ptr<WorkerLink> link) { return parts_.hub->Open(std::move(link)); }
   void OnMessage(SessionId id, const v1::WorkerMessage& message);
   void OnClosed(SessionId id);
+  // An operator's word that nothing runs on a node that is lost. FailedPrecondition while it is
+  // heard.
+  Status DeclareDead(const std::string& node, const Order& order);
   // Leases: suspect, lost.
   void Tick();
   // After a restart every lease starts anew.
@@ -55,7 +59,12 @@ class Sessions {
   // OK where the node's name is free, or its former holder is certainly gone.
   Status CheckName(SessionId id, const v1::Register& hello);
   void SettleHeld(WorkerSession& session, const v1::HeldAllocation& held);
-  void SettleMissing(const v1::Register& hello, bool same_worker);
+  // What the registering agent has in common with the one that was there before.
+  struct Former {
+    bool same_worker;  // the same process
+    bool same_boot;
+  };
+  void SettleMissing(const v1::Register& hello, const Former& former);
   void Heartbeat(SessionId id, int64_t beat);
   void Dispatch(SessionId id, const v1::WorkerMessage& message);
   void Drop(SessionId id, const Status& status);

@@ -10,16 +10,43 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// In the order of a rank's life.
-constexpr std::array kLife = {v1::SPAWNED, v1::CONNECTED, v1::COMM_INIT, v1::LOADING,
-                              v1::READY,   v1::TRAINING,  v1::EXITING};
+struct RankMove {
+  v1::RankState from;
+  v1::RankState to;
+};
 
-constexpr int LifeIndex(v1::RankState state) {
-  for (size_t i = 0; i < kLife.size(); ++i) {
-    if (kLife[i] == state) return static_cast<int>(i);
+// Control-plane.md's section 3, single moves of a living rank.
+constexpr std::array kRankTable = {
+    RankMove{v1::SPAWNED, v1::CONNECTED},    // with token and epoch
+    RankMove{v1::CONNECTED, v1::COMM_INIT},  // group ids received
+    RankMove{v1::COMM_INIT, v1::LOADING},    // communicators up, memory planned
+    RankMove{v1::LOADING, v1::READY},        // weights initialised or loaded
+    RankMove{v1::READY, v1::TRAINING},       // word run
+    RankMove{v1::READY, v1::HELD},           // word hold
+    RankMove{v1::TRAINING, v1::HELD},        // word hold
+    RankMove{v1::HELD, v1::TRAINING},        // word run
+    RankMove{v1::READY, v1::EXITING},        // word stop
+    RankMove{v1::TRAINING, v1::EXITING},     // word stop
+    RankMove{v1::HELD, v1::EXITING},         // word stop
+};
+
+constexpr int kNumRankStates = v1::RankState_ARRAYSIZE;
+using Reach = std::array<std::array<bool, kNumRankStates>, kNumRankStates>;
+
+// What follows what, in one move or several.
+constexpr Reach Closure() {
+  Reach reach{};
+  for (const RankMove& move : kRankTable) reach[move.from][move.to] = true;
+  for (size_t via = 0; via < kNumRankStates; ++via) {
+    for (size_t from = 0; from < kNumRankStates; ++from) {
+      for (size_t to = 0; to < kNumRankStates; ++to)
+        reach[from][to] = reach[from][to] || (reach[from][via] && reach[via][to]);
+    }
   }
-  return -1;
+  return reach;
 }
+
+constexpr Reach kReach = Closure();
 
 struct AllocationMove {
   v1::AllocationState from;
@@ -40,22 +67,29 @@ constexpr std::array kAllocationTable = {
     AllocationMove{v1::ACTIVE, v1::UNREACHABLE},    // node lost
     AllocationMove{v1::FREEING, v1::RELEASED},      // processes gone
     AllocationMove{v1::FREEING, v1::UNREACHABLE},   // node lost
+    AllocationMove{v1::UNREACHABLE, v1::ACCEPTED},  // node back, what it reports
+    AllocationMove{v1::UNREACHABLE, v1::ACTIVE},    // node back, what it reports
     AllocationMove{v1::UNREACHABLE, v1::FREEING},   // node back, epoch closed
-    AllocationMove{v1::UNREACHABLE, v1::RELEASED},  // node back without it
+    AllocationMove{v1::UNREACHABLE, v1::RELEASED},  // node back without it, or declared dead
+    AllocationMove{v1::FREEING, v1::DIRTY},         // P4 over, memory not free
+    AllocationMove{v1::DIRTY, v1::RELEASED},        // probe passes, or operator
 };
 
 }  // namespace
 
 bool RankMayMove(v1::RankState from, v1::RankState to) {
+  if (!v1::RankState_IsValid(from) || !v1::RankState_IsValid(to)) return false;
   if (to == v1::RANK_STATE_UNSPECIFIED) return false;
   if (from == to || from == v1::RANK_STATE_UNSPECIFIED) return true;
   if (RankHasEnded(from)) return false;
-  if (to == v1::UNKNOWN || RankHasEnded(to)) return true;
-  if (from == v1::UNKNOWN) return LifeIndex(to) >= 0;
-  return LifeIndex(to) > LifeIndex(from);
+  if (from == v1::FENCED) return to == v1::DONE;
+  if (to == v1::UNKNOWN || to == v1::FENCED || RankHasEnded(to)) return true;
+  return from == v1::UNKNOWN || kReach[from][to];
 }
 
-bool RankIsReady(v1::RankState state) { return state == v1::READY || state == v1::TRAINING; }
+bool RankIsReady(v1::RankState state) {
+  return state == v1::READY || state == v1::TRAINING || state == v1::HELD;
+}
 
 bool RankHasEnded(v1::RankState state) { return state == v1::DONE || state == v1::FAULTED; }
 

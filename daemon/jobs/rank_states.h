@@ -9,11 +9,11 @@ enum AllocationState : int;
 
 namespace mt::daemon {
 
-// A rank moves forward only; an agent may report its newest state alone, so steps may be skipped.
-// From UNKNOWN (its node was lost) any state of a living or ended rank may follow. The same state
-// again is allowed.
+// Whether a report may take a rank there. An agent may report the newest state alone, so moves of
+// the table may be skipped; the same state again is allowed. From UNKNOWN (its node was lost) any
+// state follows, from FENCED (killed, unheard) only DONE.
 bool RankMayMove(megatrain::v1::RankState from, megatrain::v1::RankState to);
-// READY or TRAINING: loaded and part of the job's group.
+// READY, TRAINING or HELD: loaded and part of the job's group, it takes words.
 bool RankIsReady(megatrain::v1::RankState state);
 // DONE or FAULTED.
 bool RankHasEnded(megatrain::v1::RankState state);

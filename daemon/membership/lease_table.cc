@@ -7,6 +7,12 @@ namespace mt::daemon {
 
 namespace v1 = megatrain::v1;
 
+namespace {
+
+bool IsOver(v1::NodeState state) { return state == v1::NODE_LOST || state == v1::NODE_DEAD; }
+
+}  // namespace
+
 void LeaseTable::Start(const std::string& node, base::MonotonicTime now) {
   const auto [it, is_new] = leases_.try_emplace(node, Lease{now, v1::NODE_READY, v1::NODE_READY});
   if (is_new) return;
@@ -16,17 +22,23 @@ void LeaseTable::Start(const std::string& node, base::MonotonicTime now) {
 
 bool LeaseTable::Renew(const std::string& node, base::MonotonicTime now) {
   const auto it = leases_.find(node);
-  if (it == leases_.end() || it->second.state == v1::NODE_LOST) return false;
+  if (it == leases_.end() || IsOver(it->second.state)) return false;
   it->second.renewed = now;
   it->second.state = v1::NODE_READY;
   return true;
+}
+
+void LeaseTable::DeclareDead(const std::string& node) {
+  Lease& lease = leases_[node];
+  lease.state = v1::NODE_DEAD;
+  lease.told = v1::NODE_DEAD;  // who says so needs not be told
 }
 
 std::vector<LeaseChange> LeaseTable::Tick(base::MonotonicTime now) {
   std::vector<LeaseChange> changes;
   for (auto& [node, lease] : leases_) {
     const auto silent = now - lease.renewed;
-    if (lease.state != v1::NODE_LOST) {
+    if (!IsOver(lease.state)) {
       lease.state = silent >= rpc::kWorkerLostAfter      ? v1::NODE_LOST
                     : silent >= rpc::kWorkerSuspectAfter ? v1::NODE_SUSPECT
                                                          : v1::NODE_READY;

@@ -51,12 +51,56 @@ void SortQueue(std::vector<WaitingJob>* jobs) {
   });
 }
 
-std::string WaitReason(const WaitingJob& job, int64_t total, int64_t free, bool any_node) {
-  const std::string needs = fmt::format("needs {} {} slot{}", job.num_slots, job.slot_kind,
-                                        job.num_slots == 1 ? "" : "s");
-  if (!any_node) return fmt::format("{}, no worker is connected", needs);
-  if (total < job.num_slots) return fmt::format("{}, cluster has {}", needs, total);
-  return fmt::format("{}, {} of {} are free", needs, free, total);
+Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet) {
+  Offered out;
+  for (const FleetNode& node : fleet) {
+    NodeOffer offer{.node = node.name, .num_slots = 0, .free_slots = {}};
+    bool any_taken = false;
+    for (const FleetSlot& slot : node.slots) {
+      any_taken |= slot.taken;
+      if (slot.device != job.device) continue;
+      ++offer.num_slots;
+      if (!slot.taken) offer.free_slots.push_back(slot.index);
+    }
+    if (offer.num_slots == 0) continue;
+    ++out.num_nodes;
+    const bool matches = std::ranges::all_of(job.selector, [&node](const auto& wanted) {
+      const auto found = node.labels.find(wanted.first);
+      return found != node.labels.end() && found->second == wanted.second;
+    });
+    if (!matches) continue;
+    ++out.num_matching;
+    out.num_whole += any_taken ? 0 : 1;
+    out.total += offer.num_slots;
+    if (node.exclusively_taken || (job.exclusive && any_taken)) offer.free_slots.clear();
+    std::ranges::sort(offer.free_slots);
+    out.free += NumFree(offer);
+    out.offers.push_back(std::move(offer));
+  }
+  return out;
+}
+
+std::string WaitReason(const WaitingJob& job, const Offered& offered) {
+  std::string needs = fmt::format("needs {} {} slot{}", job.num_slots, job.slot_kind,
+                                  job.num_slots == 1 ? "" : "s");
+  std::string labels;
+  for (const auto& [name, value] : job.selector)
+    labels += fmt::format("{}{}={}", labels.empty() ? " on nodes with " : ", ", name, value);
+  needs += labels;
+  if (offered.num_nodes == 0)
+    return fmt::format("{}, no worker is connected{}", needs,
+                       job.exclusive ? " (exclusive: whole nodes only)" : "");
+  if (offered.num_matching == 0)
+    return fmt::format("{}, no connected node has these labels", needs);
+  if (offered.total < job.num_slots) {
+    return fmt::format("{}, {} {}", needs, labels.empty() ? "cluster has" : "those have",
+                       offered.total);
+  }
+  if (job.exclusive) {
+    return fmt::format("{} on whole nodes (exclusive), {} of {} nodes are entirely free", needs,
+                       offered.num_whole, offered.num_matching);
+  }
+  return fmt::format("{}, {} of {} are free", needs, offered.free, offered.total);
 }
 
 }  // namespace mt::daemon

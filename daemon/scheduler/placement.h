@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mt::daemon {
@@ -34,14 +36,41 @@ struct WaitingJob {
   int64_t priority = 0;
   int64_t created_us = 0;
   int64_t num_slots = 0;
-  const char* slot_kind = "";  // "CPU" or "GPU"
+  int device = 0;                               // DeviceType
+  const char* slot_kind = "";                   // "CPU" or "GPU"
+  std::map<std::string, std::string> selector;  // labels that a node must have
+  bool exclusive = false;                       // whole nodes only
 };
+
+// A node that takes work, as it is now.
+struct FleetSlot {
+  int index;
+  int device;  // DeviceType
+  bool taken;
+};
+struct FleetNode {
+  std::string name;
+  std::map<std::string, std::string> labels;
+  std::vector<FleetSlot> slots;
+  bool exclusively_taken = false;  // by a job that wants whole nodes
+};
+
+// What the nodes have for a job, and what there is beside: for the reason why it waits.
+struct Offered {
+  std::vector<NodeOffer> offers;  // of nodes that it may use, those without a free slot too
+  int64_t num_nodes = 0;          // that take work and have slots of its kind
+  int64_t num_matching = 0;       // of those, with its labels
+  int64_t num_whole = 0;          // of those, with no slot taken
+  int64_t total = 0;              // slots of the matching ones
+  int64_t free = 0;               // slots that it could take now
+};
+Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet);
 
 // Higher priority first, then older, then by uid.
 void SortQueue(std::vector<WaitingJob>* jobs);
 
-// Why this job waits: "needs 8 CPU slots, cluster has 2", "needs 8 CPU slots, 3 of 8 are free", "no
-// worker is connected". `total` and `free` count slots of its kind on nodes that take work.
-std::string WaitReason(const WaitingJob& job, int64_t total, int64_t free, bool any_node);
+// Why this job waits: "needs 8 CPU slots, cluster has 2", "needs 8 CPU slots, 3 of 8 are free",
+// "needs 2 CPU slots on nodes with zone=b, no connected node has these labels".
+std::string WaitReason(const WaitingJob& job, const Offered& offered);
 
 }  // namespace mt::daemon

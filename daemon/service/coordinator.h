@@ -16,6 +16,8 @@ class Coordinator {
   struct Config {
     rpc::Endpoint listen;
     std::string state_dir;
+    // Of /metrics and the probes, as GetInfo tells it; empty: none.
+    std::string http_endpoint = {};
     // Called once, on an inner thread, when the store fails: the coordinator must be stopped.
     std::function<void(const Status&)> on_store_failure;
   };

@@ -21,11 +21,15 @@ template <class Message, class Item>
 class StreamWriter final : public grpc::ServerWriteReactor<Message> {
  public:
   using Source = Subscription<Item>;
-  // Fills the message from an item and, where it fits, from those behind it.
+  // Adds an item to the message; `dropped` were lost just before it.
   using Fill = std::function<void(Message* message, const Item& item, int64_t dropped)>;
 
-  StreamWriter(grpc::CallbackServerContext* context, Fill fill)
-      : context_(context), fill_(std::move(fill)), state_(std::make_shared<State>()) {
+  // A message carries up to `batch` items, as many as wait when it is sent.
+  StreamWriter(grpc::CallbackServerContext* context, Fill fill, int batch = 1)
+      : context_(context),
+        fill_(std::move(fill)),
+        batch_(batch),
+        state_(std::make_shared<State>()) {
     state_->writer = this;
   }
 
@@ -110,6 +114,12 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
     if (taken.item.has_value()) {
       message_.Clear();
       fill_(&message_, *taken.item, taken.dropped);
+      for (int i = 1; i < batch_; ++i) {
+        // The end, if it is next, is seen again after this write.
+        const auto more = state_->source->Take(nullptr);
+        if (!more.item.has_value()) break;
+        fill_(&message_, *more.item, more.dropped);
+      }
       writing_ = true;
       this->StartWrite(&message_);
     } else if (taken.ended) {
@@ -123,6 +133,7 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
 
   grpc::CallbackServerContext* context_;
   Fill fill_;
+  const int batch_;
   std::shared_ptr<State> state_;
   Message message_;
   // Under state_->mu.

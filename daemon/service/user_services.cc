@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/core/api.h"
+#include "daemon/service/run_stream.h"
 #include "daemon/service/stream_writer.h"
 #include "daemon/service/unary.h"
 #include "megatrain/v1/api.grpc.pb.h"
@@ -14,28 +15,6 @@ namespace {
 
 using Context = grpc::CallbackServerContext;
 using Unary = grpc::ServerUnaryReactor;
-
-// `open(core)` gives the stream or why there is none; `close(core, job uid, subscription)` forgets
-// it.
-template <class Message, class Item, class Open, class Close>
-grpc::ServerWriteReactor<Message>* RunStream(CoreLoop* loop, StreamWriter<Message, Item>* writer,
-                                             Open open, Close close) {
-  loop->Post([loop, handle = writer->handle(), open = std::move(open), close](Core& core) {
-    auto followed = open(core);
-    core.ledger().AfterCommit(
-        [loop, handle, close, followed = std::move(followed)](const Status& commit) mutable {
-          if (!commit.ok() || !followed.ok()) {
-            handle.Fail(commit.ok() ? followed.status() : StoreFailed(commit));
-            return;
-          }
-          const auto source = followed->subscription;
-          handle.Start(source, [loop, close, uid = followed->job_uid, source] {
-            loop->Post([close, uid, source](Core& later) { close(later, uid, source.get()); });
-          });
-        });
-  });
-  return writer;
-}
 
 class JobsService final : public v1::Jobs::CallbackService {
  public:
@@ -65,10 +44,38 @@ class JobsService final : public v1::Jobs::CallbackService {
       return core.api().ListJobs(*request, response);
     });
   }
+  Unary* Update(Context* context, const v1::UpdateJobRequest* request, v1::Job* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().Update(*request, ActorOf(*context), response);
+    });
+  }
+  Unary* Pause(Context* context, const v1::PauseRequest* request,
+               v1::Operation* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().Pause(*request, ActorOf(*context), response);
+    });
+  }
+  Unary* Resume(Context* context, const v1::ResumeRequest* request,
+                v1::Operation* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().Resume(*request, ActorOf(*context), response);
+    });
+  }
   Unary* Cancel(Context* context, const v1::CancelRequest* request,
                 v1::Operation* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
       return core.api().Cancel(*request, ActorOf(*context), response);
+    });
+  }
+  Unary* Kill(Context* context, const v1::KillRequest* request, v1::Operation* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().Kill(*request, ActorOf(*context), response);
+    });
+  }
+  Unary* Delete(Context* context, const v1::DeleteJobRequest* request,
+                v1::Operation* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().Delete(*request, ActorOf(*context), response);
     });
   }
   grpc::ServerWriteReactor<v1::Job>* Watch(Context* context,
@@ -84,6 +91,54 @@ class JobsService final : public v1::Jobs::CallbackService {
 
  private:
   CoreLoop* loop_;
+};
+
+class CheckpointsService final : public v1::Checkpoints::CallbackService {
+ public:
+  explicit CheckpointsService(CoreLoop* loop) : loop_(loop) {}
+
+  Unary* Trigger(Context* context, const v1::TriggerCheckpointRequest* request,
+                 v1::Operation* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().TriggerCheckpoint(*request, ActorOf(*context), response);
+    });
+  }
+  Unary* List(Context* context, const v1::ListCheckpointsRequest* request,
+              v1::ListCheckpointsResponse* response) override {
+    return RunUnary(loop_, context, [request, response](Core& core) {
+      return core.api().ListCheckpoints(*request, response);
+    });
+  }
+
+ private:
+  CoreLoop* loop_;
+};
+
+// A call that may take minutes; a client that leaves frees its place at once.
+class WaitReactor final : public grpc::ServerUnaryReactor {
+ public:
+  WaitReactor(CoreLoop* loop, Context* context, const v1::WaitOperationRequest* request,
+              v1::Operation* response)
+      : loop_(loop), id_(std::make_shared<int64_t>(0)) {
+    loop_->Post([this, id = id_, context, request, response](Core& core) {
+      *id = core.api().WaitOperation(
+          *request,
+          [this, context, response](const Status& status, const v1::Operation* operation) {
+            if (operation != nullptr) *response = *operation;
+            Finish(rpc::ToGrpc(status, context));
+          });
+    });
+  }
+  void OnCancel() override {
+    loop_->Post([id = id_](Core& core) { core.api().CancelWait(*id); });
+  }
+  void OnDone() override {
+    delete this;  // NOLINT(cppcoreguidelines-owning-memory): gRPC's reactors own themselves
+  }
+
+ private:
+  CoreLoop* loop_;
+  std::shared_ptr<int64_t> id_;  // the core's thread only
 };
 
 class OperationsService final : public v1::Operations::CallbackService {
@@ -104,14 +159,7 @@ class OperationsService final : public v1::Operations::CallbackService {
   }
   Unary* Wait(Context* context, const v1::WaitOperationRequest* request,
               v1::Operation* response) override {
-    Unary* reactor = context->DefaultReactor();
-    loop_->Post([reactor, context, request, response](Core& core) {
-      core.api().WaitOperation(*request, [=](const Status& status, const v1::Operation* operation) {
-        if (operation != nullptr) *response = *operation;
-        reactor->Finish(rpc::ToGrpc(status, context));
-      });
-    });
-    return reactor;
+    return new WaitReactor(loop_, context, request, response);
   }
 
  private:
@@ -129,57 +177,43 @@ class NodesService final : public v1::Nodes::CallbackService {
       return OkStatus();
     });
   }
+  Unary* DeclareDead(Context* context, const v1::DeclareDeadRequest* request,
+                     v1::Node* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().DeclareDead(*request, ActorOf(*context), response);
+    });
+  }
 
  private:
   CoreLoop* loop_;
 };
 
-class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
+class AdminService final : public v1::Admin::CallbackService {
  public:
-  explicit JobTelemetryService(CoreLoop* loop) : loop_(loop) {}
+  explicit AdminService(ServerInfoSource info) : info_(std::move(info)) {}
 
-  grpc::ServerWriteReactor<v1::MetricsChunk>* StreamMetrics(
-      Context* context, const v1::StreamMetricsRequest* request) override {
-    using Writer = StreamWriter<v1::MetricsChunk, MetricItem>;
-    auto* writer =
-        new Writer(context, [](v1::MetricsChunk* out, const MetricItem& item, int64_t dropped) {
-          if (item.step != nullptr) *out->add_steps() = *item.step;
-          if (item.eval != nullptr) *out->add_evals() = *item.eval;
-          out->set_dropped(dropped);
-        });
-    return RunStream(
-        loop_, writer,
-        [request = *request](Core& core) { return core.api().WatchMetrics(request); },
-        [](Core& core, const std::string& uid, const MetricsSubscription* gone) {
-          core.feeds().UnwatchMetrics(uid, gone);
-        });
-  }
-  grpc::ServerWriteReactor<v1::LogChunk>* TailLogs(Context* context,
-                                                   const v1::TailLogsRequest* request) override {
-    using Writer = StreamWriter<v1::LogChunk, std::shared_ptr<const v1::LogChunk>>;
-    auto* writer = new Writer(context, [](v1::LogChunk* out, const auto& chunk, int64_t dropped) {
-      *out = *chunk;
-      out->set_dropped(dropped);
-    });
-    return RunStream(
-        loop_, writer, [request = *request](Core& core) { return core.api().TailLogs(request); },
-        [](Core& core, const std::string&, const LogSubscription* gone) {
-          core.feeds().UntailLogs(gone);
-        });
+  Unary* GetInfo(Context* context, const v1::GetInfoRequest*, v1::ServerInfo* response) override {
+    info_(response);
+    Unary* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
   }
 
  private:
-  CoreLoop* loop_;
+  ServerInfoSource info_;
 };
 
 }  // namespace
 
-std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop) {
+std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop,
+                                                             ServerInfoSource info) {
   std::vector<std::unique_ptr<grpc::Service>> services;
   services.push_back(std::make_unique<JobsService>(loop));
+  services.push_back(std::make_unique<CheckpointsService>(loop));
   services.push_back(std::make_unique<OperationsService>(loop));
   services.push_back(std::make_unique<NodesService>(loop));
-  services.push_back(std::make_unique<JobTelemetryService>(loop));
+  services.push_back(std::make_unique<AdminService>(std::move(info)));
+  services.push_back(MakeTelemetryService(loop));
   return services;
 }
 

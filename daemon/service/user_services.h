@@ -2,6 +2,7 @@
 // as opaque pointers, so that no other file needs gRPC's headers.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -9,12 +10,20 @@ namespace grpc {
 class Service;
 }
 
+namespace megatrain::v1 {
+class ServerInfo;
+}
+
 namespace mt::daemon {
 
 class CoreLoop;
 
-// Jobs, Operations, Nodes, JobTelemetry. They borrow the loop.
-std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop);
+// Fills what Admin.GetInfo answers; called on gRPC's threads.
+using ServerInfoSource = std::function<void(megatrain::v1::ServerInfo*)>;
+
+// Jobs, Checkpoints, Operations, Nodes, Admin, JobTelemetry. They borrow the loop.
+std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop, ServerInfoSource info);
+std::unique_ptr<grpc::Service> MakeTelemetryService(CoreLoop* loop);
 // Worker.
 std::unique_ptr<grpc::Service> MakeWorkerService(CoreLoop* loop);
 

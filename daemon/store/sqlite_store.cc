@@ -251,14 +251,32 @@ Status SqliteStore::ForEach(Table table, const Visitor& visit) {
   return code == SQLITE_DONE ? OkStatus() : FileError("read");
 }
 
-Status SqliteStore::Purge(Table table, int64_t before_us) {
-  return Run(fmt::format("DELETE FROM {} WHERE time_us < {}", NameOf(table), before_us).c_str());
-}
-
-StatusOr<std::string> SqliteStore::LastKey(Table table) {
+Status SqliteStore::ForEachNewest(Table table, const std::string& from, const Taker& visit) {
   sqlite3_stmt* raw = nullptr;
   const std::string sql =
-      fmt::format("SELECT key FROM {} ORDER BY key DESC LIMIT 1", NameOf(table));
+      fmt::format("SELECT key, value FROM {} WHERE key >= ?1 ORDER BY key DESC", NameOf(table));
+  if (sqlite3_prepare_v2(db_, sql.c_str(), -1, &raw, nullptr) != SQLITE_OK)
+    return FileError("read");
+  const Statement statement(raw);
+  BindText(raw, 1, from);
+  int code = SQLITE_ROW;
+  while ((code = sqlite3_step(raw)) == SQLITE_ROW) {
+    if (!visit(Column(raw, 0), Column(raw, 1))) return OkStatus();
+  }
+  return code == SQLITE_DONE ? OkStatus() : FileError("read");
+}
+
+Status SqliteStore::Purge(Table table, int64_t before_us) {
+  std::string sql = fmt::format("DELETE FROM {} WHERE time_us < {}", NameOf(table), before_us);
+  if (table == Table::kEvents)
+    sql += fmt::format(" AND key < (SELECT max(key) FROM {})", NameOf(table));
+  return Run(sql.c_str());
+}
+
+StatusOr<std::string> SqliteStore::EdgeKey(Table table, const char* order) {
+  sqlite3_stmt* raw = nullptr;
+  const std::string sql =
+      fmt::format("SELECT key FROM {} ORDER BY key {} LIMIT 1", NameOf(table), order);
   if (sqlite3_prepare_v2(db_, sql.c_str(), -1, &raw, nullptr) != SQLITE_OK)
     return FileError("read");
   const Statement statement(raw);
@@ -267,5 +285,9 @@ StatusOr<std::string> SqliteStore::LastKey(Table table) {
   if (code == SQLITE_DONE) return std::string();
   return FileError("read");
 }
+
+StatusOr<std::string> SqliteStore::LastKey(Table table) { return EdgeKey(table, "DESC"); }
+
+StatusOr<std::string> SqliteStore::FirstKey(Table table) { return EdgeKey(table, "ASC"); }
 
 }  // namespace mt::daemon

@@ -23,8 +23,10 @@ class SqliteStore final : public Store {
 
   Status Commit(const std::vector<Write>& batch) override;
   Status ForEach(Table table, const Visitor& visit) override;
+  Status ForEachNewest(Table table, const std::string& from, const Taker& visit) override;
   Status Purge(Table table, int64_t before_us) override;
   StatusOr<std::string> LastKey(Table table) override;
+  StatusOr<std::string> FirstKey(Table table) override;
 
  private:
   struct Statements;
@@ -34,6 +36,7 @@ class SqliteStore final : public Store {
   Status Prepare();
   Status Run(const char* sql);
   Status Apply(const Write& write);
+  StatusOr<std::string> EdgeKey(Table table, const char* order);
   Status FileError(std::string_view what) const;
 
   base::Fd lock_;  // flock on <state_dir>/coordinator.lock

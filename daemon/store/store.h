@@ -34,10 +34,16 @@ class Store {
   // Calls `visit(key, value)` in key order; stops at its first error.
   using Visitor = std::function<Status(std::string_view key, std::string_view value)>;
   virtual Status ForEach(Table table, const Visitor& visit) = 0;
-  // Drops rows with an older time.
+  // The rows with `from` <= key, in falling order of the keys; `visit` ends it by returning false.
+  // An error of the store only.
+  using Taker = std::function<bool(std::string_view key, std::string_view value)>;
+  virtual Status ForEachNewest(Table table, const std::string& from, const Taker& visit) = 0;
+  // Drops rows with an older time; of kEvents the newest row stays, whatever its time: numbers go
+  // on from it.
   virtual Status Purge(Table table, int64_t before_us) = 0;
-  // Greatest key, or "" for an empty table.
+  // Greatest and least key, or "" for an empty table.
   virtual StatusOr<std::string> LastKey(Table table) = 0;
+  virtual StatusOr<std::string> FirstKey(Table table) = 0;
 };
 
 }  // namespace mt::daemon

@@ -301,39 +301,6 @@ TEST_F(CoreTest, FailedLastSave) {
   EXPECT_EQ(Get(strict.uid()).cause(), v1::STORAGE);
 }
 
-TEST_F(CoreTest, ALostWorkerFailsItsJobsAndKeepsItsSlots) {
-  Worker a = NewWorker("a", 1);
-  Worker b = NewWorker("b", 1);
-  v1::Job job = Submit(TinyJob("demo", 2));
-  Accept(a, job);
-  Accept(b, job);
-  Report(a, RankMessage(job, 0, v1::READY));
-  Report(b, RankMessage(job, 1, v1::READY));
-  PassBeating(seconds(12), {&a});
-  job = Get(job.uid());
-  EXPECT_EQ(job.state(), v1::RUNNING);
-  ASSERT_EQ(job.conditions_size(), 1);
-  EXPECT_EQ(job.conditions(0).type(), "NodeUnreachable");
-  PassBeating(seconds(20), {&a});
-  job = Get(job.uid());
-  EXPECT_EQ(job.state(), v1::STOPPING);
-  EXPECT_EQ(job.cause(), v1::NETWORK);
-  EXPECT_EQ(job.ranks(1).state(), v1::UNKNOWN);
-  EXPECT_TRUE(b.link->closed);
-  Gone(a, job);
-  EXPECT_EQ(Get(job.uid()).state(), v1::FAILED);
-  // b comes back with its rank: it must end it before the slot is used again.
-  v1::HeldAllocation held;
-  held.set_job_uid(job.uid());
-  held.set_epoch(job.epoch());
-  const v1::Job next = Submit(TinyJob("next", 2));
-  Connect(&b, 1, {held});
-  EXPECT_EQ(CountCommands(b, v1::Command::KILL), 1);
-  EXPECT_EQ(Get(next.uid()).state(), v1::QUEUED);
-  Gone(b, job);
-  EXPECT_EQ(Get(next.uid()).state(), v1::ADMITTED);
-}
-
 TEST_F(CoreTest, ARestartedAgentWithoutItsRanksFailsTheJob) {
   Worker worker = NewWorker("n1", 1);
   const v1::Job job = StartRunning(worker, "demo", 1);

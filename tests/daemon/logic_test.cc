@@ -19,6 +19,22 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 namespace v1 = megatrain::v1;
 
+TEST(LeaseTable, ADeadNodeStaysDeadUntilItRegisters) {
+  base::ManualClock clock;
+  LeaseTable leases;
+  leases.Start("a", clock.Now());
+  leases.DeclareDead("a");
+  EXPECT_EQ(leases.StateOf("a"), v1::NODE_DEAD);
+  EXPECT_FALSE(leases.Renew("a", clock.Now()));
+  clock.Advance(seconds(60));
+  EXPECT_TRUE(leases.Tick(clock.Now()).empty());
+  leases.Start("a", clock.Now());
+  const auto changes = leases.Tick(clock.Now());
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].from, v1::NODE_DEAD);
+  EXPECT_EQ(changes[0].to, v1::NODE_READY);
+}
+
 TEST(LeaseTable, SuspectAtTenSecondsLostAtThirty) {
   base::ManualClock clock;
   LeaseTable leases;
@@ -96,12 +112,53 @@ TEST(Placement, QueueOrder) {
   EXPECT_EQ(queue[2].name, "new");
 }
 
+FleetNode MakeNode(const std::string& name, int slots, int taken,
+                   std::map<std::string, std::string> labels = {}) {
+  FleetNode node{.name = name, .labels = std::move(labels), .slots = {}};
+  for (int i = 0; i < slots; ++i) node.slots.push_back({i, v1::CPU_SLOT, i < taken});
+  return node;
+}
+
+std::string ReasonOf(const WaitingJob& job, const std::vector<FleetNode>& fleet) {
+  return WaitReason(job, OfferTo(job, fleet));
+}
+
 TEST(Placement, Reasons) {
-  const WaitingJob job{.num_slots = 8, .slot_kind = "CPU"};
-  EXPECT_EQ(WaitReason(job, 2, 2, true), "needs 8 CPU slots, cluster has 2");
-  EXPECT_EQ(WaitReason(job, 8, 3, true), "needs 8 CPU slots, 3 of 8 are free");
-  EXPECT_EQ(WaitReason({.num_slots = 1, .slot_kind = "GPU"}, 0, 0, false),
-            "needs 1 GPU slot, no worker is connected");
+  WaitingJob job{.num_slots = 8, .device = v1::CPU_SLOT, .slot_kind = "CPU"};
+  EXPECT_EQ(ReasonOf(job, {MakeNode("a", 2, 0)}), "needs 8 CPU slots, cluster has 2");
+  EXPECT_EQ(ReasonOf(job, {MakeNode("a", 8, 5)}), "needs 8 CPU slots, 3 of 8 are free");
+  WaitingJob gpu{.num_slots = 1, .device = v1::GPU, .slot_kind = "GPU"};
+  EXPECT_EQ(ReasonOf(gpu, {MakeNode("a", 8, 0)}), "needs 1 GPU slot, no worker is connected");
+  job.selector = {{"disk", "ssd"}, {"zone", "b"}};
+  EXPECT_EQ(ReasonOf(job, {MakeNode("a", 8, 0, {{"zone", "b"}})}),
+            "needs 8 CPU slots on nodes with disk=ssd, zone=b, no connected node has these labels");
+  EXPECT_EQ(ReasonOf(job, {MakeNode("a", 4, 0, {{"zone", "b"}, {"disk", "ssd"}}),
+                           MakeNode("b", 8, 0, {{"zone", "c"}, {"disk", "ssd"}})}),
+            "needs 8 CPU slots on nodes with disk=ssd, zone=b, those have 4");
+  const WaitingJob whole{.num_slots = 2,
+                         .device = v1::CPU_SLOT,
+                         .slot_kind = "CPU",
+                         .selector = {},
+                         .exclusive = true};
+  EXPECT_EQ(ReasonOf(whole, {MakeNode("a", 4, 1), MakeNode("b", 1, 0)}),
+            "needs 2 CPU slots on whole nodes (exclusive), 1 of 2 nodes are entirely free");
+}
+
+TEST(Placement, LabelsAndWholeNodes) {
+  const std::vector<FleetNode> fleet = {MakeNode("a", 4, 1, {{"zone", "a"}}),
+                                        MakeNode("b", 4, 0, {{"zone", "b"}})};
+  WaitingJob job{.num_slots = 2, .device = v1::CPU_SLOT, .slot_kind = "CPU"};
+  EXPECT_EQ(OfferTo(job, fleet).free, 7);
+  job.selector = {{"zone", "a"}};
+  EXPECT_EQ(Counts(Place(OfferTo(job, fleet).offers, 2)), (std::map<std::string, int>{{"a", 2}}));
+  job.exclusive = true;
+  EXPECT_EQ(OfferTo(job, fleet).free, 0);
+  job.selector.clear();
+  EXPECT_EQ(Counts(Place(OfferTo(job, fleet).offers, 2)), (std::map<std::string, int>{{"b", 2}}));
+  // A node that another job has for itself offers nothing, whatever is idle there.
+  FleetNode held = MakeNode("c", 4, 1);
+  held.exclusively_taken = true;
+  EXPECT_EQ(OfferTo({.num_slots = 1, .device = v1::CPU_SLOT}, {held}).free, 0);
 }
 
 TEST(KeyValues, GetWaitsForSet) {

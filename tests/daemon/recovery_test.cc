@@ -93,8 +93,10 @@ class FullStore final : public Store {
     return full ? base::Error(absl::StatusCode::kResourceExhausted, "disk full") : OkStatus();
   }
   Status ForEach(Table, const Visitor&) override { return OkStatus(); }
+  Status ForEachNewest(Table, const std::string&, const Taker&) override { return OkStatus(); }
   Status Purge(Table, int64_t) override { return OkStatus(); }
   StatusOr<std::string> LastKey(Table) override { return std::string(); }
+  StatusOr<std::string> FirstKey(Table) override { return std::string(); }
   bool full = false;
   int commits = 0;
 };
@@ -193,10 +195,10 @@ TEST_F(CoreTest, LeasesStartAnewAfterARestart) {
   const v1::Job job = StartRunning(worker, "demo", 1);
   StartCore();
   Pass(seconds(29));
-  EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
+  EXPECT_EQ(Get(job.uid()).ranks(0).state(), v1::READY);
   Pass(seconds(2));
-  EXPECT_EQ(Get(job.uid()).state(), v1::FAILED);
-  EXPECT_EQ(Get(job.uid()).cause(), v1::NETWORK);
+  EXPECT_EQ(Get(job.uid()).ranks(0).state(), v1::UNKNOWN);
+  EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
 }
 
 TEST_F(CoreTest, AnAssignmentThatWasLostIsSentAgain) {

@@ -1,0 +1,80 @@
+// JobTelemetry: streams of metrics, events and logs.
+#include <memory>
+#include <utility>
+
+#include "daemon/core/event_feed.h"
+#include "daemon/core/feeds.h"
+#include "daemon/service/run_stream.h"
+#include "daemon/service/user_services.h"
+#include "megatrain/v1/api.grpc.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+using Context = grpc::CallbackServerContext;
+
+// A backlog of ten thousand comes in forty messages.
+constexpr int kEventsPerMessage = 256;
+
+class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
+ public:
+  explicit JobTelemetryService(CoreLoop* loop) : loop_(loop) {}
+
+  grpc::ServerWriteReactor<v1::MetricsChunk>* StreamMetrics(
+      Context* context, const v1::StreamMetricsRequest* request) override {
+    using Writer = StreamWriter<v1::MetricsChunk, MetricItem>;
+    auto* writer =
+        new Writer(context, [](v1::MetricsChunk* out, const MetricItem& item, int64_t dropped) {
+          if (item.step != nullptr) *out->add_steps() = *item.step;
+          if (item.eval != nullptr) *out->add_evals() = *item.eval;
+          out->set_dropped(dropped);
+        });
+    return RunStream(
+        loop_, writer,
+        [request = *request](Core& core) { return core.api().WatchMetrics(request); },
+        [](Core& core, const std::string& uid, const MetricsSubscription* gone) {
+          core.feeds().UnwatchMetrics(uid, gone);
+        });
+  }
+  grpc::ServerWriteReactor<v1::EventsChunk>* WatchEvents(
+      Context* context, const v1::WatchEventsRequest* request) override {
+    using Writer = StreamWriter<v1::EventsChunk, EventItem>;
+    auto* writer = new Writer(
+        context,
+        [](v1::EventsChunk* out, const EventItem& item, int64_t dropped) {
+          if (item.event != nullptr) *out->add_events() = *item.event;
+          if (item.oldest_seq != 0) out->set_oldest_seq(item.oldest_seq);
+          out->set_dropped(out->dropped() + dropped);
+        },
+        kEventsPerMessage);
+    return RunStream(
+        loop_, writer, [request = *request](Core& core) { return core.api().WatchEvents(request); },
+        [](Core& core, const std::string&, const EventSubscription* gone) {
+          core.events().Unwatch(gone);
+        });
+  }
+  grpc::ServerWriteReactor<v1::LogChunk>* TailLogs(Context* context,
+                                                   const v1::TailLogsRequest* request) override {
+    using Writer = StreamWriter<v1::LogChunk, std::shared_ptr<const v1::LogChunk>>;
+    auto* writer = new Writer(context, [](v1::LogChunk* out, const auto& chunk, int64_t dropped) {
+      *out = *chunk;
+      out->set_dropped(dropped);
+    });
+    return RunStream(
+        loop_, writer, [request = *request](Core& core) { return core.api().TailLogs(request); },
+        [](Core& core, const std::string&, const LogSubscription* gone) {
+          core.feeds().UntailLogs(gone);
+        });
+  }
+
+ private:
+  CoreLoop* loop_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeTelemetryService(CoreLoop* loop) {
+  return std::make_unique<JobTelemetryService>(loop);
+}
+
+}  // namespace mt::daemon
