@@ -58,6 +58,12 @@ int Agent::num_allocations() const {
                                         [](const auto& a) { return !a.second->gone(); }));
 }
 
+int Agent::num_used_slots() const {
+  int used = 0;
+  for (int slot = 0; slot < config_.cpu_slots; ++slot) used += SlotUser(slot) != nullptr ? 1 : 0;
+  return used;
+}
+
 void Agent::Report(WorkerMessage message, Outbox::Acked acked) {
   session_.FlushSteps();  // a job's steps come before what is said of them
   session_.Report(std::move(message), std::move(acked));
@@ -98,7 +104,14 @@ void Agent::OnRegistered() {
   was_registered_ = true;
   rendezvous_.OnRegistered();
 }
-void Agent::OnDisconnected() { logs_.OnDisconnected(); }
+void Agent::OnDisconnected() {
+  logs_.OnDisconnected();
+  seams_.metrics->OnDisconnected();
+}
+
+void Agent::OnHeartbeatAnswered(std::chrono::nanoseconds round_trip) {
+  seams_.metrics->OnHeartbeatAnswered(round_trip);
+}
 
 void Agent::OnCoordinatorMessage(const CoordinatorMessage& message) {
   switch (message.body_case()) {
@@ -202,6 +215,8 @@ Allocation* Agent::AddAllocation(const AllocationRecord& record) {
           .on_gone = [this, job] { OnGone(job); },
           .on_settled = [this, job] { OnSettled(job); }},
       record);
+  // A damaged record has no name to show.
+  if (!record.assign().spec().name().empty()) seams_.metrics->OnJob(record.assign());
   Allocation* added = allocation.get();
   allocations_[job] = std::move(allocation);
   return added;
@@ -277,6 +292,7 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
   const JobEpoch& job = attached->second;
   const auto found = allocations_.find(job);
   if (found == allocations_.end() || !found->second->HasLink(link)) return;  // it has called again
+  Measure(job, found->second->RankOf(link), message);
   switch (message.body_case()) {
     case RankMessage::kRendezvousSet:
       rendezvous_.Set(job, message.rendezvous_set().key(), message.rendezvous_set().value());
@@ -286,6 +302,15 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
       break;
     default:
       found->second->OnRankMessage(link, message);
+  }
+}
+
+void Agent::Measure(const JobEpoch& job, int rank, const RankMessage& message) {
+  const int64_t step =
+      std::max({message.beat().step(), message.state().step(), message.step().step()});
+  if (step > 0) seams_.metrics->OnStep(job, rank, step);
+  if (message.beat().has_telemetry()) {
+    seams_.metrics->OnTelemetry(job, rank, message.beat().telemetry());
   }
 }
 
@@ -305,6 +330,7 @@ void Agent::OnRankGone(LaunchId launch, const RankExit& exit) {
 
 void Agent::OnGone(const JobEpoch& job) {
   rendezvous_.Forget(job);
+  seams_.metrics->OnJobGone(job);
   log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", job.second}});
   if (shutdown_done_ && MayStop()) FinishShutdown();
 }

@@ -3,6 +3,7 @@
 // Loop thread only.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 #include "worker/agent/rank_launcher.h"
 #include "worker/agent/rank_links.h"
 #include "worker/agent/rendezvous_relay.h"
+#include "worker/agent/worker_metrics.h"
 
 namespace megatrain::v1 {
 class AllocationRecord;
@@ -51,6 +53,7 @@ class Agent final : private CoordinatorSession::Listener,
     RankLinks* ranks;
     RankLauncher* launcher;
     AllocationStore* store;
+    WorkerMetrics* metrics;
   };
 
   Agent(Config config, Seams seams);
@@ -66,6 +69,8 @@ class Agent final : private CoordinatorSession::Listener,
 
   // With ranks that are not gone.
   int num_allocations() const;
+  int num_slots() const { return config_.cpu_slots; }
+  int num_used_slots() const;
   const CoordinatorSession& session() const { return session_; }
 
  private:
@@ -75,6 +80,7 @@ class Agent final : private CoordinatorSession::Listener,
   void FillRegister(megatrain::v1::Register* message) override;
   void OnRegistered() override;
   void OnDisconnected() override;
+  void OnHeartbeatAnswered(std::chrono::nanoseconds round_trip) override;
   void OnCoordinatorMessage(const megatrain::v1::CoordinatorMessage& message) override;
   // RankLinks::Listener
   void OnRankMessage(LinkId link, const megatrain::v1::RankMessage& message) override;
@@ -88,6 +94,7 @@ class Agent final : private CoordinatorSession::Listener,
   void OnCommand(const megatrain::v1::Command& command);
   Status Obey(const megatrain::v1::Command& command);
   Status Attach(LinkId link, const megatrain::v1::RankMessage& message);
+  void Measure(const JobEpoch& job, int rank, const megatrain::v1::RankMessage& message);
   const Allocation* SlotUser(int slot) const;
   // Makes it known under its job and epoch; not started.
   Allocation* AddAllocation(const megatrain::v1::AllocationRecord& record);

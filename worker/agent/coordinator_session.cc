@@ -62,6 +62,9 @@ void CoordinatorSession::OnMessage(const CoordinatorMessage& message) {
       break;
     case CoordinatorMessage::kHeartbeatAck:
       last_ack_ = clock_->Now();
+      if (message.heartbeat_ack().beat() == beat_) {
+        listener_->OnHeartbeatAnswered(last_ack_ - beat_sent_);
+      }
       break;
     case CoordinatorMessage::kReportAck:
       outbox_.Acknowledge(message.report_ack().seq());
@@ -92,6 +95,7 @@ void CoordinatorSession::Beat() {
   }
   WorkerMessage message;
   message.mutable_heartbeat()->set_beat(++beat_);
+  beat_sent_ = clock_->Now();
   link_->Send(message);
   beat_timer_ = loop_->After(heartbeat_interval_, [this] { Beat(); });
 }

@@ -2,6 +2,7 @@
 // until they are acknowledged and sends them again after a reconnect. Loop thread only.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <random>
 #include <string>
@@ -28,6 +29,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
     // The coordinator answered; unacknowledged reports are on their way again.
     virtual void OnRegistered() = 0;
     virtual void OnDisconnected() = 0;
+    virtual void OnHeartbeatAnswered(std::chrono::nanoseconds round_trip) = 0;
     // All but registered, heartbeat_ack and report_ack.
     virtual void OnCoordinatorMessage(const megatrain::v1::CoordinatorMessage& message) = 0;
   };
@@ -76,6 +78,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   bool registered_ = false;
   int failures_ = 0;  // attempts since the last registration
   int64_t beat_ = 0;
+  base::MonotonicTime beat_sent_;
   base::MonotonicTime last_ack_;
   std::chrono::milliseconds heartbeat_interval_;
   EventLoop::TimerId attempt_timer_ = EventLoop::kNoTimer;  // attempt timeout, or the next attempt

@@ -3,12 +3,16 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <unistd.h>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/log.h"
+#include "common/base/notify.h"
+#include "common/http/server.h"
+#include "common/metrics/registry.h"
 #include "common/rpc/control_numbers.h"
 #include "common/rpc/version.h"
 #include "megatrain/v1/agent_state.pb.h"
@@ -17,10 +21,14 @@
 #include "worker/agent/asio_event_loop.h"
 #include "worker/agent/grpc_coordinator_link.h"
 #include "worker/agent/grpc_rank_server.h"
+#include "worker/agent/health.h"
 #include "worker/agent/options.h"
+#include "worker/agent/pulse.h"
 #include "worker/agent/shim_launcher.h"
 #include "worker/agent/state_dir.h"
 #include "worker/agent/stop_ranks.h"
+#include "worker/agent/storage_watch.h"
+#include "worker/agent/worker_metrics.h"
 
 namespace mt::agent {
 namespace {
@@ -29,7 +37,8 @@ int64_t MemoryBytes() {
   return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
 }
 
-Agent::Config MakeConfig(const Options& options, const StateDir& state) {
+Agent::Config MakeConfig(const Options& options, const StateDir& state,
+                         const std::string& http_endpoint) {
   return {.node_name = options.node,
           .worker_uid = base::NewUid(),
           .boot_id = base::BootId(),
@@ -38,6 +47,7 @@ Agent::Config MakeConfig(const Options& options, const StateDir& state) {
           .memory_bytes = MemoryBytes(),
           .cpu_slots = options.cpu_slots,
           .labels = options.labels,
+          .http_endpoint = http_endpoint,
           .node = {.data_root = options.data_root,
                    .checkpoint_root = options.checkpoint_root,
                    .log_root = options.log_root,
@@ -58,7 +68,55 @@ Status StopLeftRanks(const Options& options) {
   return OkStatus();
 }
 
+// Null where there is to be none.
+StatusOr<std::unique_ptr<http::Server>> ServeHttp(const Options& options,
+                                                  const metrics::Registry* registry,
+                                                  const Health* health) {
+  if (!options.http_listen) return nullptr;
+  http::Server::Config config{.listen = *options.http_listen};
+  config.handlers["/metrics"] = [registry] {
+    return http::Response{.content_type = metrics::kContentType, .body = registry->Text()};
+  };
+  config.handlers["/livez"] = [health] { return health->Live(); };
+  config.handlers["/readyz"] = [health] { return health->Ready(); };
+  auto server = http::Server::Start(std::move(config));
+  if (server.ok() || options.http_asked) return server;
+  log::Warn("no metrics: give --http-listen a free port",
+            {{"why", base::Message(server.status())}});
+  return nullptr;
+}
+
+// As others reach it.
+std::string HttpEndpoint(const Options& options, const http::Server* server) {
+  if (server == nullptr) return "";
+  rpc::Endpoint endpoint = server->endpoint();
+  if (endpoint.host == "0.0.0.0" || endpoint.host == "::") endpoint.host = options.address;
+  return endpoint.ToString();
+}
+
+base::Notifier::Environment NotifyEnvironment() {
+  return {.notify_socket = std::getenv("NOTIFY_SOCKET"),  // NOLINT(concurrency-mt-unsafe): at start
+          .watchdog_usec = std::getenv("WATCHDOG_USEC"),  // NOLINT(concurrency-mt-unsafe): at start
+          .watchdog_pid = std::getenv("WATCHDOG_PID"),    // NOLINT(concurrency-mt-unsafe): at start
+          .pid = ::getpid()};
+}
+
+void LogStart(const Options& options, const std::string& http) {
+  log::Info("mt-worker has started", {{"node", options.node},
+                                      {"cpu_slots", options.cpu_slots},
+                                      {"coordinator", options.coordinator.ToString()},
+                                      {"state", options.state},
+                                      {"http", http},
+                                      {"version", rpc::Version()}});
+  if (options.insecure) {
+    log::Warn(
+        "--insecure: what this node says and serves is plain text, for anyone who can reach it",
+        {{"address", options.address}, {"http", http}});
+  }
+}
+
 Status RunAgent(const Options& options) {
+  base::Notifier notifier(NotifyEnvironment());
   ASSIGN_OR_RETURN(StateDir state, StateDir::Open(options.state));
   for (const std::string& folder :
        {options.checkpoint_root, options.log_root, options.cache_root}) {
@@ -66,36 +124,55 @@ Status RunAgent(const Options& options) {
   }
   ASSIGN_OR_RETURN(const std::string socket, state.SocketPath());
 
+  metrics::Registry registry;
+  Health health(base::Clock::Real());
+  ASSIGN_OR_RETURN(const std::unique_ptr<http::Server> http,
+                   ServeHttp(options, &registry, &health));
+  const StorageWatch storage({{"data", options.data_root},
+                              {"checkpoint", options.checkpoint_root},
+                              {"log", options.log_root},
+                              {"cache", options.cache_root},
+                              {"state", options.state}},
+                             {{"node", options.node}}, &registry);
   AsioEventLoop loop;
+  WorkerMetrics metrics({.node = options.node, .version = std::string(rpc::Version())}, &loop,
+                        &registry);
   GrpcRankServer ranks(&loop);
   ShimLauncher launcher(&loop, {.shim_binary = options.shim_binary,
                                 .rank_binary = options.rank_binary,
                                 .socket = "unix:" + socket});
   AllocationDir store(state.allocations());
   GrpcCoordinatorLink coordinator(&loop, options.coordinator);
-  Agent agent(MakeConfig(options, state), {.loop = &loop,
-                                           .clock = base::Clock::Real(),
-                                           .coordinator = &coordinator,
-                                           .ranks = &ranks,
-                                           .launcher = &launcher,
-                                           .store = &store});
+  Agent agent(MakeConfig(options, state, HttpEndpoint(options, http.get())),
+              {.loop = &loop,
+               .clock = base::Clock::Real(),
+               .coordinator = &coordinator,
+               .ranks = &ranks,
+               .launcher = &launcher,
+               .store = &store,
+               .metrics = &metrics});
+  Pulse pulse({.loop = &loop,
+               .agent = &agent,
+               .metrics = &metrics,
+               .health = &health,
+               .notifier = &notifier});
   RETURN_IF_ERROR(ranks.Listen(socket));
   for (const int signal_number : {SIGTERM, SIGINT}) {
-    loop.OnSignal(signal_number, [&agent, &loop] {
+    loop.OnSignal(signal_number, [&agent, &loop, &notifier] {
       log::Info("stopping");
+      notifier.Stopping("stopping");
       agent.Shutdown([&loop] { loop.Stop(); });
     });
   }
-  log::Info("mt-worker has started", {{"node", options.node},
-                                      {"cpu_slots", options.cpu_slots},
-                                      {"coordinator", options.coordinator.ToString()},
-                                      {"state", options.state},
-                                      {"version", rpc::Version()}});
+  LogStart(options, HttpEndpoint(options, http.get()));
   for (const AllocationDir::Found& found : store.LoadAll()) {
     agent.Adopt(*found.record, found.damage);
   }
   // After what adopting has posted: ranks that have ended are known as such when it registers.
-  loop.Post([&agent] { agent.Start(); });
+  loop.Post([&agent, &pulse] {
+    agent.Start();
+    pulse.Start();
+  });
   loop.Run();
   ::unlink(socket.c_str());
   return OkStatus();

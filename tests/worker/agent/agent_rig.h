@@ -40,12 +40,17 @@ class AgentTest : public testing::Test {
   ~AgentTest() override { std::filesystem::remove_all(dir_); }
 
   std::unique_ptr<Agent> NewAgent() {
+    metrics_.reset();
+    registry_ = std::make_unique<metrics::Registry>();
+    metrics_ = std::make_unique<WorkerMetrics>(
+        WorkerMetrics::Config{.node = "node-a", .version = "1"}, &loop_, registry_.get());
     return std::make_unique<Agent>(config_, Agent::Seams{.loop = &loop_,
                                                          .clock = &clock_,
                                                          .coordinator = &coordinator_,
                                                          .ranks = &ranks_,
                                                          .launcher = &launcher_,
-                                                         .store = &store_});
+                                                         .store = &store_,
+                                                         .metrics = metrics_.get()});
   }
   // The agent is gone from one instruction to the next; another one reads what it has left. Not yet
   // started.
@@ -163,6 +168,8 @@ class AgentTest : public testing::Test {
   FakeStore store_;
   std::string dir_;
   Agent::Config config_;
+  std::unique_ptr<metrics::Registry> registry_;
+  std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<Agent> agent_;
 };
 
