@@ -87,6 +87,12 @@ void History::AppendEval(std::string_view job_uid, const v1::EvalRecord& eval) {
   dirty_.emplace(job_uid);
 }
 
+History::Newest History::NewestOf(std::string_view job_uid) {
+  const base::MutexLock lock(&mu_);
+  const JobHistory& steps = Open(job_uid).steps;
+  return {.epoch = steps.last_epoch(), .step = steps.last_step()};
+}
+
 void History::Close(std::string_view job_uid) {
   const base::MutexLock lock(&mu_);
   const auto job = jobs_.find(job_uid);

@@ -56,6 +56,12 @@ class History {
   // False where the step is held already (sent again), or there is no room while the disk fails.
   bool Append(std::string_view job_uid, const megatrain::v1::StepRecord& step);
   void AppendEval(std::string_view job_uid, const megatrain::v1::EvalRecord& eval);
+  // The newest step that is held; {0, 0}: none.
+  struct Newest {
+    int64_t epoch = 0;
+    int64_t step = 0;
+  };
+  Newest NewestOf(std::string_view job_uid);
   // The job has ended: the next flush moves its last steps out of the journal and lets go of it.
   void Close(std::string_view job_uid);
   // Removes the job's files.

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/step_feed.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "common/rpc/control_numbers.h"
@@ -15,6 +16,21 @@ StepFeed::~StepFeed() = default;
 void StepFeed::ResumeAfter(int64_t epoch, int64_t step) {
   last_epoch_ = epoch;
   last_step_ = step;
+  best_step_ = step;
+}
+
+int64_t StepFeed::first_step() const {
+  return steps_.empty() ? std::numeric_limits<int64_t>::max() : steps_.front()->step();
+}
+
+double StepFeed::StepSecondsP99() const {
+  if (steps_.empty()) return 0;
+  std::vector<double> seconds;
+  seconds.reserve(steps_.size());
+  for (const auto& step : steps_) seconds.push_back(step->step_seconds());
+  const auto at = seconds.begin() + static_cast<std::ptrdiff_t>((seconds.size() - 1) * 99 / 100);
+  std::ranges::nth_element(seconds, at);
+  return *at;
 }
 
 bool StepFeed::AddStep(const v1::StepRecord& step, base::MonotonicTime now) {
@@ -22,6 +38,16 @@ bool StepFeed::AddStep(const v1::StepRecord& step, base::MonotonicTime now) {
     return false;
   last_epoch_ = step.epoch();
   last_step_ = step.step();
+  // What a rollback undid is not shown to who comes later.
+  while (!steps_.empty() && steps_.back()->step() >= step.step()) steps_.pop_back();
+  while (!evals_.empty() && evals_.back()->step() >= step.step()) evals_.pop_back();
+  totals_.steps += 1;
+  totals_.skipped += step.skipped() ? 1 : 0;
+  totals_.tokens += static_cast<double>(step.tokens());
+  totals_.model_flops += step.model_flops();
+  (step.step() > best_step_ ? totals_.forward_seconds : totals_.again_seconds) +=
+      step.step_seconds();
+  best_step_ = std::max(best_step_, step.step());
   steps_.push_back(std::make_shared<const v1::StepRecord>(step));
   if (steps_.size() > kStepsKept) steps_.pop_front();
   for (Reader& reader : readers_) {
@@ -39,15 +65,17 @@ void StepFeed::AddEval(const v1::EvalRecord& eval) {
     reader.subscription->Push({.step = nullptr, .eval = evals_.back()});
 }
 
-std::shared_ptr<MetricsSubscription> StepFeed::Subscribe(
-    int64_t since_step, base::MonotonicTime::duration min_interval) {
+std::shared_ptr<MetricsSubscription> StepFeed::Subscribe(int64_t since_step,
+                                                         base::MonotonicTime::duration min_interval,
+                                                         int64_t evals_from) {
   // Room for everything that is held, so that the start of a stream is never cut.
-  auto subscription =
-      std::make_shared<MetricsSubscription>(steps_.size() + evals_.size() + rpc::kStreamQueue);
+  auto subscription = std::make_shared<MetricsSubscription>(
+      steps_.size() + evals_.size() + rpc::kStreamQueue, dropped_total_);
   auto eval = evals_.begin();
   const auto push_evals_before = [&](int64_t step) {
     for (; eval != evals_.end() && (*eval)->step() < step; ++eval) {
-      if ((*eval)->step() > since_step) subscription->Push({.step = nullptr, .eval = *eval});
+      if ((*eval)->step() > since_step && (*eval)->step() >= evals_from)
+        subscription->Push({.step = nullptr, .eval = *eval});
     }
   };
   for (const auto& step : steps_) {
