@@ -38,6 +38,8 @@ double FlopsPerSample(const Model& model, int64_t vocab);
 // With the unpadded vocabulary: one figure for a model in every layout.
 double ModelFlopsPerToken(const JobSpec& job);
 double ModelFlopsPerStep(const JobSpec& job);
+// As ModelFlopsPerStep, but attention counted as if it were not causal: 6 L q S^2 more per sample.
+double FullFlopsPerStep(const JobSpec& job);
 // With the padded vocabulary, as Megatron counts.
 double MegatronFlopsPerToken(const JobSpec& job);
 double MegatronFlopsPerStep(const JobSpec& job);

@@ -27,6 +27,15 @@ double ModelFlopsPerStep(const JobSpec& job) {
          static_cast<double>(job.training().global_batch_size());
 }
 
+double FullFlopsPerStep(const JobSpec& job) {
+  const Model& model = job.model();
+  const auto s = static_cast<double>(model.seq_length());
+  const auto q = static_cast<double>(model.heads() * HeadDim(model));
+  const double other_half = 6 * static_cast<double>(model.layers()) * q * s * s;
+  return ModelFlopsPerStep(job) +
+         other_half * static_cast<double>(job.training().global_batch_size());
+}
+
 double MegatronFlopsPerToken(const JobSpec& job) {
   return FlopsPerSample(job.model(), PaddedVocab(job)) /
          static_cast<double>(job.model().seq_length());

@@ -1,7 +1,6 @@
 #include "worker/rank/agent_channel.h"
 
 #include <algorithm>
-#include <deque>
 #include <pthread.h>
 #include <thread>
 #include <unistd.h>
@@ -30,32 +29,35 @@ using Stream = grpc::ClientReaderWriter<RankMessage, AgentMessage>;
 
 namespace {
 
-constexpr size_t kMaxQueuedSteps = 65536;
-
 base::MonotonicTime Now() { return base::Clock::Real()->Now(); }
 
 }  // namespace
 
 struct AgentChannel::State {
+  explicit State(size_t queue_limit) : queue(queue_limit) {}
+
   std::unique_ptr<RankChannel::Stub> stub;
   base::Mutex mu;
   base::CondVar changed;
-  std::deque<RankMessage> queue GUARDED_BY(mu);
+  SendQueue queue GUARDED_BY(mu);
   std::shared_ptr<grpc::ClientContext> context GUARDED_BY(mu);
   std::shared_ptr<Stream> stream GUARDED_BY(mu);
   bool connected GUARDED_BY(mu) = false;  // hello was answered
   bool writing GUARDED_BY(mu) = false;    // the writer is inside the stream
-  bool closing GUARDED_BY(mu) = false;
+  bool closing GUARDED_BY(mu) = false;    // nothing more is to be written
   bool reader_done GUARDED_BY(mu) = false;
   std::unique_ptr<RankAssignment> assignment GUARDED_BY(mu);
   Status refusal GUARDED_BY(mu);
   int64_t dropped_steps GUARDED_BY(mu) = 0;
+  megatrain::v1::RankState rank_state GUARDED_BY(mu) = megatrain::v1::CONNECTED;
   std::thread reader;
   std::thread writer;
 };
 
 AgentChannel::AgentChannel(Config config, Handler handler)
-    : config_(std::move(config)), handler_(std::move(handler)), state_(std::make_unique<State>()) {
+    : config_(std::move(config)),
+      handler_(std::move(handler)),
+      state_(std::make_unique<State>(config_.queue_limit)) {
   const auto endpoint = rpc::ParseEndpoint(config_.socket);
   CHECK(endpoint.ok()) << base::Message(endpoint.status());
   state_->stub = RankChannel::NewStub(rpc::MakeChannel(*endpoint));
@@ -80,11 +82,16 @@ Status AgentChannel::WaitAssigned(std::chrono::milliseconds limit, RankAssignmen
 
 void AgentChannel::Send(RankMessage message) {
   base::MutexLock lock(&state_->mu);
-  if (message.has_step() && state_->queue.size() >= kMaxQueuedSteps) {
-    if (state_->dropped_steps++ == 0) log::Warn("the agent is away: steps are dropped");
-    return;
+  if (message.has_state()) {
+    state_->rank_state = message.state().state();
+    step_ = std::max<int64_t>(step_, message.state().step());
   }
-  state_->queue.push_back(std::move(message));
+  const int64_t dropped = state_->queue.Push(std::move(message));
+  if (dropped > 0) {
+    state_->dropped_steps += dropped;
+    log::Warn("no acknowledgement for long: older steps are thinned out",
+              {{"dropped", dropped}, {"in_all", state_->dropped_steps}});
+  }
   state_->changed.NotifyAll();
 }
 
@@ -98,62 +105,85 @@ void AgentChannel::WriteLoop() {
   State& state = *state_;
   base::MonotonicTime next_beat = Now();
   base::MutexLock lock(&state.mu);
-  for (;;) {
-    if (state.closing && (state.queue.empty() || !state.connected)) break;
-    const bool beat = state.queue.empty();
-    if (!state.connected || (beat && Now() < next_beat)) {
+  while (!state.closing) {
+    const bool beat = Now() >= next_beat;
+    if (!state.connected || (!beat && state.queue.nothing_to_write())) {
       const auto wake = state.connected ? next_beat : Now() + rpc::kRankBeatInterval;
       state.changed.WaitUntil(&state.mu, wake);
       continue;
     }
-    RankMessage message;
-    if (beat) {
-      message.mutable_beat()->set_progress(progress_);
-      message.mutable_beat()->set_step(step_);
-      next_beat = Now() + rpc::kRankBeatInterval;
-    }
-    // Only this thread removes from the queue, so its front stays where it is.
-    const RankMessage& next = beat ? message : state.queue.front();
     const std::shared_ptr<Stream> stream = state.stream;
+    const std::shared_ptr<const RankMessage> next = beat ? nullptr : state.queue.Next();
     state.writing = true;
     state.mu.Unlock();
-    const bool ok = stream->Write(next);
+    const bool ok = stream->Write(beat ? Beat() : *next);
     state.mu.Lock();
     state.writing = false;
-    state.changed.NotifyAll();
     if (!ok) state.connected = false;
-    if (ok && !beat) state.queue.pop_front();
+    if (beat) {
+      next_beat = Now() + rpc::kRankBeatInterval;
+    } else if (ok) {
+      state.queue.Written();
+    }
+    state.changed.NotifyAll();
   }
   if (state.connected) state.stream->WritesDone();
+}
+
+RankMessage AgentChannel::Beat() const {
+  RankMessage message;
+  auto& beat = *message.mutable_beat();
+  beat.set_progress(progress_);
+  beat.set_step(step_);
+  if (config_.fill_telemetry) config_.fill_telemetry(beat.mutable_telemetry());
+  return message;
+}
+
+RankMessage AgentChannel::Hello() const {
+  RankMessage message;
+  auto& hello = *message.mutable_hello();
+  hello.set_job_uid(config_.job_uid);
+  hello.set_epoch(config_.epoch);
+  hello.set_rank(config_.rank);
+  hello.set_token(config_.token);
+  hello.set_pid(::getpid());
+  hello.set_step(step_);
+  base::MutexLock lock(&state_->mu);
+  hello.set_state(state_->rank_state);
+  return message;
+}
+
+void AgentChannel::OnMessage(const AgentMessage& message) {
+  State& state = *state_;
+  if (!message.has_assignment() && !message.has_ack()) return handler_(message);
+  base::MutexLock lock(&state.mu);
+  if (message.has_ack()) {
+    state.queue.Acked(message.ack().seq());
+  } else if (!state.connected) {
+    // Whatever the agent before this one had, this one may not have.
+    state.queue.Rewind();
+    state.assignment = std::make_unique<RankAssignment>(message.assignment());
+    state.connected = true;
+  }
+  state.changed.NotifyAll();
 }
 
 bool AgentChannel::ReadOneStream() {
   State& state = *state_;
   const auto context = std::make_shared<grpc::ClientContext>();
-  std::shared_ptr<Stream> stream = state.stub->Attach(context.get());
   {
     base::MutexLock lock(&state.mu);
-    state.context = context;
+    if (state.closing) return false;
+    state.context = context;  // from here on Close can end this call
+  }
+  const std::shared_ptr<Stream> stream = state.stub->Attach(context.get());
+  {
+    base::MutexLock lock(&state.mu);
     state.stream = stream;
   }
-  RankMessage hello;
-  hello.mutable_hello()->set_job_uid(config_.job_uid);
-  hello.mutable_hello()->set_epoch(config_.epoch);
-  hello.mutable_hello()->set_rank(config_.rank);
-  hello.mutable_hello()->set_token(config_.token);
-  hello.mutable_hello()->set_pid(::getpid());
-  stream->Write(hello);
+  stream->Write(Hello());
   AgentMessage message;
-  while (stream->Read(&message)) {
-    if (!message.has_assignment()) {
-      handler_(message);
-      continue;
-    }
-    base::MutexLock lock(&state.mu);
-    state.assignment = std::make_unique<RankAssignment>(message.assignment());
-    state.connected = true;
-    state.changed.NotifyAll();
-  }
+  while (stream->Read(&message)) OnMessage(message);
   {
     base::MutexLock lock(&state.mu);
     state.connected = false;
@@ -193,6 +223,9 @@ void AgentChannel::Close(std::chrono::milliseconds limit) {
   {
     const base::MonotonicTime deadline = Now() + limit;
     base::MutexLock lock(&state.mu);
+    while (!state.queue.empty() && !state.reader_done && Now() < deadline) {
+      state.changed.WaitUntil(&state.mu, deadline);
+    }
     state.closing = true;
     state.changed.NotifyAll();
     while (!state.reader_done && Now() < deadline) state.changed.WaitUntil(&state.mu, deadline);
@@ -200,6 +233,11 @@ void AgentChannel::Close(std::chrono::milliseconds limit) {
   }
   state.writer.join();
   state.reader.join();
+}
+
+std::string AgentChannel::Unacknowledged() const {
+  base::MutexLock lock(&state_->mu);
+  return state_->queue.Serialize();
 }
 
 }  // namespace mt::rank

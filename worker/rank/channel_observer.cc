@@ -42,6 +42,8 @@ void Fill(const train::StepRecord& record, megatrain::v1::StepRecord* out) {
   }
   out->set_model_flops(record.model_flops);
   out->set_tflops_per_slot(record.tflops_per_slot);
+  out->set_model_flops_full(record.model_flops_full);
+  out->set_tflops_per_slot_full(record.tflops_per_slot_full);
   out->set_tokens_per_second(record.tokens_per_second);
   for (int kind = 0; kind < memory::kNumKinds; ++kind) {
     const std::string name(memory::Name(static_cast<memory::Kind>(kind)));

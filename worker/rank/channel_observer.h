@@ -16,11 +16,13 @@ class ChannelObserver final : public train::TrainObserver {
   struct Deps {
     std::function<void(megatrain::v1::RankMessage)> send;
     std::function<void(int64_t step)> note_progress;
+    std::function<void(const train::RankCounters&)> post_counters;
   };
   explicit ChannelObserver(Deps deps) : deps_(std::move(deps)) {}
 
   void OnState(train::TrainState state, int64_t step) override;
   void OnProgress(int64_t step) override { deps_.note_progress(step); }
+  void OnCounters(const train::RankCounters& counters) override { deps_.post_counters(counters); }
   void OnRunInfo(const train::RunInfo& info) override;
   void OnStep(const train::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;

@@ -40,7 +40,8 @@ void AddOptions(CLI::App* app, Options* options) {
   app->add_option("--rank", options->rank)->group(internal)->check(CLI::NonNegativeNumber);
   for (CLI::Option* option :
        {app->add_option("--job-uid", options->job_uid), app->add_option("--epoch", options->epoch),
-        app->add_option("--threads", options->threads)}) {
+        app->add_option("--threads", options->threads),
+        app->add_option("--state-dir", options->state_dir)}) {
     option->group(internal)->needs(socket);
   }
   app->callback([=] {
@@ -71,8 +72,9 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   }
   if (options->data_root.empty()) options->data_root = ".";
   if (options->checkpoint_root.empty()) options->checkpoint_root = "checkpoints";
-  for (std::string* path : {&options->data_root, &options->checkpoint_root, &options->cache_root,
-                            &options->log_root, &options->metrics_file, &options->rendezvous}) {
+  for (std::string* path :
+       {&options->data_root, &options->checkpoint_root, &options->cache_root, &options->log_root,
+        &options->metrics_file, &options->rendezvous, &options->state_dir}) {
     MakeAbsolute(path);
   }
   return true;

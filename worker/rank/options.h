@@ -28,7 +28,8 @@ struct Options {
   std::string agent_socket;
   std::string job_uid;
   int64_t epoch = 0;
-  int threads = 0;  // 0: as the job says
+  int threads = 0;        // 0: as the job says
+  std::string state_dir;  // of this rank, kept by the agent; empty: none
 };
 
 // True where `options` is filled in; else the text was printed and *exit_code is to be returned.

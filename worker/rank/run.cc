@@ -1,9 +1,11 @@
 #include "worker/rank/run.h"
 
+#include <chrono>
 #include <exception>
 #include <numeric>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "megatrain/v1/job.pb.h"
@@ -71,12 +73,16 @@ StatusOr<train::TrainResult> RunGuarded(const RunArgs& args) {
                    kernels::cpu::MakeCpuBackend({.num_threads = threads}));
   log::Info("compute device", {{"device", backend->device().Describe()}});
   if (args.world_size == 1) return TrainWith(args, backend.get(), nullptr);
+  const base::MonotonicTime begin = base::Clock::Real()->Now();
   comm::CommConfig config;
   config.bind_address = args.address;
   ASSIGN_OR_RETURN(const std::unique_ptr<comm::GroupFactory> factory,
                    comm::MakeGlooFactory(args.store, config));
   ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group,
                    factory->Create(WorldSpec(args)));
+  if (args.on_comm_init) {
+    args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
+  }
   const GroupLease lease(args.on_group, group.get());
   return TrainWith(args, backend.get(), group.get());
 }

@@ -27,6 +27,8 @@ struct RunArgs {
   train::TrainObserver* observer = nullptr;
   train::CommandSource* commands = nullptr;  // on rank 0
   bool hold = false;                         // wait once ready
+  // Told how long the group took to come up; may be empty.
+  std::function<void(double seconds)> on_comm_init;
   // Called with the group once it exists and with nullptr before it goes; may be empty.
   std::function<void(comm::ProcessGroup*)> on_group;
 };

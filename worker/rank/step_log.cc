@@ -12,6 +12,10 @@ void StepLog::OnState(train::TrainState state, int64_t step) {
 void StepLog::OnProgress(int64_t step) {
   if (next_ != nullptr) next_->OnProgress(step);
 }
+void StepLog::OnCounters(const train::RankCounters& counters) {
+  if (next_ != nullptr) next_->OnCounters(counters);
+}
+
 void StepLog::OnCommandDone(const train::CommandResult& result) {
   log::Info("command done", {{"id", result.id},
                              {"word_step", result.word_step},

@@ -13,6 +13,7 @@ class StepLog final : public train::TrainObserver {
 
   void OnState(train::TrainState state, int64_t step) override;
   void OnProgress(int64_t step) override;
+  void OnCounters(const train::RankCounters& counters) override;
   void OnRunInfo(const train::RunInfo& info) override;
   void OnStep(const train::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;

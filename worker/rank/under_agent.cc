@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/files.h"
 #include "common/base/log.h"
 #include "common/rpc/control_numbers.h"
 #include "common/spec/validate.h"
@@ -19,6 +20,7 @@
 #include "worker/rank/run.h"
 #include "worker/rank/step_log.h"
 #include "worker/rank/stop_signals.h"
+#include "worker/rank/telemetry_board.h"
 #include "worker/rank/word_queue.h"
 #include "worker/shim/rank_exit_codes.h"
 
@@ -29,11 +31,13 @@ using megatrain::v1::Command;
 using megatrain::v1::JobSpec;
 using megatrain::v1::RankAssignment;
 using megatrain::v1::RankMessage;
+using megatrain::v1::RankTelemetry;
 using megatrain::v1::RankWord;
 
 namespace {
 
 constexpr std::chrono::seconds kLastWords{2};  // for the report before the exit
+constexpr char kUnsentName[] = "unsent.pb";
 
 [[noreturn]] void ExitAtOnce() {
   log::Flush();
@@ -83,13 +87,15 @@ class AgentRank {
                   .job_uid = options.job_uid,
                   .epoch = options.epoch,
                   .rank = options.rank,
-                  .token = TakeToken()},
+                  .token = TakeToken(),
+                  .fill_telemetry = [this](RankTelemetry* out) { board_.Fill(out); }},
                  [this](const AgentMessage& message) { OnMessage(message); }) {}
 
   int Run() {
     const train::TrainResult result = RunAssigned();
     Report(result);
     channel_.Close(kLastWords);
+    KeepUnsent();
     return ExitCodeOf(result.status);
   }
 
@@ -103,8 +109,10 @@ class AgentRank {
     threads_ = assignment.threads();
     if (result.status.ok()) result.status = CompleteAndResolve(threads_, &job);
     if (!result.status.ok()) return result;
-    ChannelObserver to_agent({.send = [this](RankMessage m) { channel_.Send(std::move(m)); },
-                              .note_progress = [this](int64_t s) { channel_.NoteProgress(s); }});
+    ChannelObserver to_agent(
+        {.send = [this](RankMessage m) { channel_.Send(std::move(m)); },
+         .note_progress = [this](int64_t s) { channel_.NoteProgress(s); },
+         .post_counters = [this](const train::RankCounters& counters) { board_.Post(counters); }});
     StepLog observer(std::max<int64_t>(1, job.training().log_every()), &to_agent);
     SendState(megatrain::v1::COMM_INIT);
     return rank::Run(
@@ -122,6 +130,7 @@ class AgentRank {
          .observer = &observer,
          .commands = options_.rank == 0 ? &words_ : nullptr,
          .hold = assignment.hold(),
+         .on_comm_init = [this](double seconds) { board_.SetCommInit(seconds); },
          .on_group = [this](comm::ProcessGroup* group) { leave_.SetGroup(group); }});
   }
 
@@ -153,6 +162,15 @@ class AgentRank {
                  {{"exit_code", fault.exit_code()}, {"why", base::Message(result.status)}});
     }
     channel_.Send(std::move(message));
+  }
+
+  // What the agent could not pass on before the end: the next agent reports it.
+  void KeepUnsent() const {
+    const std::string unsent = channel_.Unacknowledged();
+    if (unsent.empty() || options_.state_dir.empty()) return;
+    const std::string path = base::JoinPath(options_.state_dir, kUnsentName);
+    const Status written = base::WriteFileAtomic(path, unsent);
+    if (!written.ok()) log::Error("reports are lost", {{"why", base::Message(written)}});
   }
 
   // On the channel's reading thread.
@@ -200,6 +218,7 @@ class AgentRank {
   const Options options_;
   std::atomic<int> threads_ = 0;  // of the assignment
   WordQueue words_;
+  TelemetryBoard board_;
   LeaveSwitch leave_;
   ChannelStore store_;
   AgentChannel channel_;  // last: its threads use the others

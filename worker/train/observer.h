@@ -30,6 +30,8 @@ class TrainObserver {
   // saved or loaded. For watchdogs.
   // `step` is the last one done.
   virtual void OnProgress(int64_t /*step*/) {}
+  // After every step, on every rank.
+  virtual void OnCounters(const RankCounters& /*counters*/) {}
   virtual void OnRunInfo(const RunInfo& /*info*/) {}
   // In rising order of steps, one step late.
   virtual void OnStep(const StepRecord& /*record*/) {}

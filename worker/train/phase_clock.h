@@ -28,6 +28,10 @@ std::string_view Name(StepPhase phase);
 // Indexed by StepPhase.
 using PhaseSeconds = std::array<double, kNumStepPhases>;
 
+inline void Add(const PhaseSeconds& more, PhaseSeconds* sum) {
+  for (size_t i = 0; i < sum->size(); ++i) (*sum)[i] += more[i];
+}
+
 // One thread. The clock must outlive it.
 class PhaseClock {
  public:

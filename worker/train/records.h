@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "worker/comm/comm_config.h"
 #include "worker/memory/memory.h"
 #include "worker/train/phase_clock.h"
 
@@ -28,6 +29,8 @@ struct StepRecord {
   PhaseSeconds phase_seconds{};
   double model_flops = 0;  // of this step
   double tflops_per_slot = 0;
+  double model_flops_full = 0;  // as if attention were not causal: Megatron's convention
+  double tflops_per_slot_full = 0;
   double tokens_per_second = 0;
   memory::BytesByKind memory_bytes{};  // this rank's
   int64_t host_memory_bytes = 0;       // this process' resident set
@@ -55,6 +58,15 @@ struct CheckpointRecord {
   double stall_seconds = 0;  // that training stood still for it
   int64_t tokens = 0;        // trained so far
   std::string digest;        // of the manifest: "xxh3:<32 hex digits>"
+};
+
+// What this rank has done since its start; rises with every step.
+struct RankCounters {
+  int64_t tokens = 0;  // of its microbatches
+  PhaseSeconds phase_seconds{};
+  memory::BytesByKind memory_bytes{};
+  comm::CommStats dp_comm;  // calls of the replicas' group
+  double step_seconds = 0;  // of the newest step
 };
 
 // Known once the ranks are ready.

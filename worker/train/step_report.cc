@@ -35,13 +35,15 @@ StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step, const St
                     .step_seconds = times.step_seconds,
                     .phase_seconds = times.phase_seconds,
                     .model_flops = config.model_flops_per_step,
+                    .model_flops_full = config.model_flops_full_per_step,
                     .memory_bytes = config.memory_bytes,
                     .host_memory_bytes = ResidentBytes(),
                     .epoch = config.epoch};
   if (times.step_seconds > 0) {
     record.tokens_per_second = tokens / times.step_seconds;
-    record.tflops_per_slot = config.model_flops_per_step / times.step_seconds / 1e12 /
-                             static_cast<double>(config.world_size);
+    const double per_slot = 1 / times.step_seconds / 1e12 / static_cast<double>(config.world_size);
+    record.tflops_per_slot = config.model_flops_per_step * per_slot;
+    record.tflops_per_slot_full = config.model_flops_full_per_step * per_slot;
   }
   return record;
 }

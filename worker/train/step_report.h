@@ -12,6 +12,7 @@ namespace mt::train {
 // Constants of a run's records.
 struct StepReportConfig {
   double model_flops_per_step = 0;
+  double model_flops_full_per_step = 0;
   int64_t world_size = 1;
   int64_t epoch = 0;
   memory::BytesByKind memory_bytes{};

@@ -197,9 +197,11 @@ void Trainer::Impl::MakeParts() {
                       .loader_threads = static_cast<int>(job.data().loader_threads()),
                       .prefetch = static_cast<int>(job.data().prefetch())});
   report_ = {.model_flops_per_step = spec::ModelFlopsPerStep(job),
+             .model_flops_full_per_step = spec::FullFlopsPerStep(job),
              .world_size = spec::WorldSize(job),
              .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch,
              .memory_bytes = engine_->memory_bytes()};
+  counters_.memory_bytes = engine_->memory_bytes();
 }
 
 void Trainer::Impl::AnnounceReady() const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/spec/derived.h"
 #include "common/spec/number.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/train/failure.h"
@@ -53,15 +54,27 @@ StatusOr<Trainer::Impl::Ending> Trainer::Impl::Loop() {
 }
 
 Status Trainer::Impl::RunStep(int64_t step) {
-  // Evaluations and saves lie between the steps: only the time of saves is kept, for the record.
-  const double save_seconds = phases_.Take()[static_cast<size_t>(StepPhase::kCheckpoint)];
+  Add(phases_.Take(), &between_);
   const base::MonotonicTime begin = args_.clock->Now();
   RETURN_IF_ERROR(engine_->RunStep(step, loader_.get(), TakeWord(step)));
   StepTimes& times = times_[RingIndex(step)];
   times.step_seconds = std::chrono::duration<double>(args_.clock->Now() - begin).count();
   times.phase_seconds = phases_.Take();
-  times.phase_seconds[static_cast<size_t>(StepPhase::kCheckpoint)] = save_seconds;
+  Count(times);
+  // Evaluations and saves lie between the steps: only the time of saves is kept, for the record.
+  constexpr auto kSave = static_cast<size_t>(StepPhase::kCheckpoint);
+  times.phase_seconds[kSave] = between_[kSave];
+  between_ = {};
   return OkStatus();
+}
+
+void Trainer::Impl::Count(const StepTimes& times) {
+  counters_.tokens += spec::TokensPerStep(*job_) / engine_->dp_size();
+  Add(between_, &counters_.phase_seconds);
+  Add(times.phase_seconds, &counters_.phase_seconds);
+  if (args_.group != nullptr) counters_.dp_comm = args_.group->Stats();
+  counters_.step_seconds = times.step_seconds;
+  args_.observer->OnCounters(counters_);
 }
 
 Status Trainer::Impl::RunDue(int64_t step) {

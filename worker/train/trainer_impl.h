@@ -45,6 +45,8 @@ class Trainer::Impl {
   // --- The loop (trainer_impl.cc).
   StatusOr<Ending> Loop();
   Status RunStep(int64_t step);
+  // Adds this step to what the rank has done.
+  void Count(const StepTimes& times);
   // After a step: evaluation and save, where they are due.
   Status RunDue(int64_t step);
   // Reads, reports and judges every outcome up to this step that was not read yet.
@@ -99,6 +101,8 @@ class Trainer::Impl {
   int64_t last_step_ = 0;   // done
   int64_t read_step_ = 0;   // its outcome was read
   int64_t acted_step_ = 0;  // its word has acted
+  PhaseSeconds between_{};  // since the last step, without pauses
+  RankCounters counters_;
   bool held_ = false;
   base::MonotonicTime held_since_;
   std::optional<base::MonotonicTime> training_since_;

@@ -1,8 +1,14 @@
 // A rank's call to its agent over a real Unix socket: the rank's end against the agent's.
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <memory>
+#include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <thread>
+#include <unistd.h>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -11,6 +17,7 @@
 #include "tests/worker/data/temp_data.h"
 #include "worker/agent/asio_event_loop.h"
 #include "worker/agent/grpc_rank_server.h"
+#include "worker/agent/unsent_messages.h"
 #include "worker/rank/agent_channel.h"
 
 namespace mt::rank {
@@ -49,10 +56,16 @@ class TestAgent final : private agent::RankLinks::Listener {
     base::MutexLock lock(&mu_);
     while (progress_ < progress) changed_.Wait(&mu_);
   }
+  void AwaitTelemetry(int64_t tokens) {
+    base::MutexLock lock(&mu_);
+    while (telemetry_tokens_ != tokens) changed_.Wait(&mu_);
+  }
   void AwaitClosed() {
     base::MutexLock lock(&mu_);
     while (!closed_) changed_.Wait(&mu_);
   }
+  // Answers each numbered message from here on.
+  void Acknowledge(bool on) { acknowledge_ = on; }
   void Say(const AgentMessage& message) {
     loop_.Post([this, message] { server_->Send(link_, message); });
   }
@@ -66,9 +79,15 @@ class TestAgent final : private agent::RankLinks::Listener {
       answer.mutable_assignment()->set_world_size(2);
       server_->Send(link, answer);
     }
+    if (message.seq() > 0 && acknowledge_) {
+      AgentMessage ack;
+      ack.mutable_ack()->set_seq(message.seq());
+      server_->Send(link, ack);
+    }
     base::MutexLock lock(&mu_);
     if (message.has_beat()) {
       progress_ = message.beat().progress();
+      telemetry_tokens_ = message.beat().telemetry().tokens();
     } else {
       heard_.push_back(message);
     }
@@ -85,10 +104,12 @@ class TestAgent final : private agent::RankLinks::Listener {
   std::unique_ptr<agent::GrpcRankServer> server_;
   std::thread thread_;
   agent::LinkId link_ = agent::kNoLink;  // loop thread
+  std::atomic<bool> acknowledge_ = true;
   base::Mutex mu_;
   base::CondVar changed_;
   std::deque<RankMessage> heard_ GUARDED_BY(mu_);
   int64_t progress_ GUARDED_BY(mu_) = -1;
+  int64_t telemetry_tokens_ GUARDED_BY(mu_) = -1;
   bool closed_ GUARDED_BY(mu_) = false;
 };
 
@@ -150,6 +171,139 @@ TEST_F(ChannelTest, CallsAgainWhenTheAgentIsBack) {
   EXPECT_TRUE(again.Next().has_hello());
   channel.Send(Step(5));
   EXPECT_EQ(again.Next().step().step(), 5);
+}
+
+RankMessage Report(int64_t last_step) {
+  RankMessage message;
+  message.mutable_job_report()->mutable_training_ended()->set_last_step(last_step);
+  return message;
+}
+
+RankMessage State(megatrain::v1::RankState state, int64_t step) {
+  RankMessage message;
+  message.mutable_state()->set_state(state);
+  message.mutable_state()->set_step(step);
+  return message;
+}
+
+std::vector<RankMessage> Parse(const std::string& bytes) {
+  std::vector<RankMessage> messages;
+  EXPECT_TRUE(agent::ReadUnsent(
+      bytes, [&messages](const RankMessage& message) { messages.push_back(message); }));
+  return messages;
+}
+
+TEST_F(ChannelTest, WhatNobodyAcknowledgedGoesToTheNextAgent) {
+  auto agent = std::make_unique<TestAgent>(socket_);
+  agent->Acknowledge(false);
+  std::atomic<int> markers = 0;
+  AgentChannel channel(Config(), [&markers](const AgentMessage&) { ++markers; });
+  RankAssignment assignment;
+  ASSERT_TRUE(channel.WaitAssigned(seconds(60), &assignment).ok());
+  EXPECT_EQ(agent->Next().hello().state(), megatrain::v1::CONNECTED);
+  channel.Send(State(megatrain::v1::TRAINING, 0));
+  for (int64_t step = 1; step <= 4; ++step) channel.Send(Step(step));
+  channel.Send(Report(4));
+  EXPECT_TRUE(agent->Next().has_state());
+  for (int64_t seq = 1; seq <= 4; ++seq) {
+    const RankMessage heard = agent->Next();
+    EXPECT_EQ(heard.seq(), seq);
+    EXPECT_EQ(heard.step().step(), seq);
+  }
+  const RankMessage report = agent->Next();
+  EXPECT_EQ(report.seq(), 5);
+  EXPECT_EQ(report.job_report().rank_seq(), 5);
+  // Two of them are on the coordinator's disk; what follows on the stream comes after that.
+  AgentMessage ack;
+  ack.mutable_ack()->set_seq(2);
+  agent->Say(ack);
+  AgentMessage marker;
+  marker.mutable_word()->set_command_id("x");
+  agent->Say(marker);
+  while (markers == 0) std::this_thread::yield();
+  channel.NoteProgress(4);
+  channel.Send(State(megatrain::v1::HELD, 4));
+  EXPECT_TRUE(agent->Next().has_state());
+  agent = nullptr;
+
+  channel.Send(Step(5));
+  TestAgent again(socket_);
+  const RankMessage hello = again.Next();
+  EXPECT_EQ(hello.hello().state(), megatrain::v1::HELD);
+  EXPECT_EQ(hello.hello().step(), 4);
+  EXPECT_EQ(again.Next().step().step(), 3);
+  EXPECT_EQ(again.Next().step().step(), 4);
+  EXPECT_EQ(again.Next().job_report().training_ended().last_step(), 4);
+  const RankMessage newest = again.Next();
+  EXPECT_EQ(newest.step().step(), 5) << "the old ones first";
+  EXPECT_EQ(newest.seq(), 6);
+  channel.Close(seconds(60));
+  EXPECT_TRUE(channel.Unacknowledged().empty());
+}
+
+TEST_F(ChannelTest, WhatStaysUnacknowledgedIsLeftBehind) {
+  TestAgent agent(socket_);
+  agent.Acknowledge(false);
+  AgentChannel channel(Config(), [](const AgentMessage&) {});
+  RankAssignment assignment;
+  ASSERT_TRUE(channel.WaitAssigned(seconds(60), &assignment).ok());
+  channel.Send(Step(1));
+  channel.Send(State(megatrain::v1::EXITING, 1));
+  channel.Send(Report(1));
+  EXPECT_TRUE(agent.Next().has_hello());
+  for (int i = 0; i < 3; ++i) agent.Next();  // all were heard
+  channel.Close(std::chrono::milliseconds(20));
+  const std::vector<RankMessage> left = Parse(channel.Unacknowledged());
+  ASSERT_EQ(left.size(), 2U);
+  EXPECT_EQ(left[0].step().step(), 1);
+  EXPECT_EQ(left[0].seq(), 1);
+  EXPECT_EQ(left[1].job_report().rank_seq(), 2);
+}
+
+TEST_F(ChannelTest, AFaultThatNobodyHeardIsLeftBehind) {
+  AgentChannel channel(Config(), [](const AgentMessage&) {});
+  RankMessage fault;
+  fault.mutable_fault()->set_message("out of memory");
+  channel.Send(State(megatrain::v1::EXITING, 0));
+  channel.Send(fault);
+  channel.Close(std::chrono::milliseconds(0));
+  const std::vector<RankMessage> left = Parse(channel.Unacknowledged());
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(left[0].fault().message(), "out of memory");
+}
+
+// An agent that is stopped in the middle of its work: it accepts, reads nothing and says nothing.
+TEST_F(ChannelTest, AFrozenAgentHoldsNobodyUp) {
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, socket_.c_str(), sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  AgentChannel::Config config = Config();
+  config.queue_limit = 1000;
+  AgentChannel channel(config, [](const AgentMessage&) {});
+  for (int64_t step = 1; step <= 20000; ++step) {
+    channel.Send(Step(step));
+    channel.NoteProgress(step);
+  }
+  channel.Send(Report(20000));
+  channel.Close(std::chrono::milliseconds(0));
+  const std::vector<RankMessage> left = Parse(channel.Unacknowledged());
+  EXPECT_LE(left.size(), 1001U);
+  EXPECT_GT(left.size(), 500U);
+  EXPECT_EQ(left.back().job_report().training_ended().last_step(), 20000);
+  EXPECT_EQ(left[left.size() - 2].step().step(), 20000) << "the newest steps are all there";
+  EXPECT_EQ(left.front().step().step(), 1) << "and the old ones are thinned out, not cut off";
+  ::close(listener);
+}
+
+TEST_F(ChannelTest, BeatsCarryTelemetry) {
+  TestAgent agent(socket_);
+  AgentChannel::Config config = Config();
+  config.fill_telemetry = [](megatrain::v1::RankTelemetry* out) { out->set_tokens(77); };
+  AgentChannel channel(config, [](const AgentMessage&) {});
+  agent.AwaitTelemetry(77);
 }
 
 TEST_F(ChannelTest, TakesNoForAnAnswer) {

@@ -116,6 +116,8 @@ TEST_F(HoldTest, NothingMovesWhileHeld) {
   EXPECT_EQ(idle[1], 37);
   const Observed& seen = outcomes[0].seen;
   ASSERT_EQ(seen.steps.size(), 20U) << "no record of an idle reduction";
+  EXPECT_EQ(seen.counters.size(), 20U) << "and nothing counted";
+  EXPECT_EQ(outcomes[1].seen.counters[4].tokens - outcomes[1].seen.counters[3].tokens, 64);
   ASSERT_EQ(seen.saves.size(), 1U) << "a step that is on disk is not saved twice";
   EXPECT_EQ(seen.saves[0].step, 4);
   EXPECT_EQ(seen.saves[0].consumed_samples, 32);
@@ -291,6 +293,9 @@ TEST_F(HoldTest, ThePauseIsNoTrainingTime) {
   for (const StepRecord& step : outcomes[0].seen.steps) {
     EXPECT_DOUBLE_EQ(step.step_seconds, 4) << step.step;
   }
+  double phases = 0;
+  for (const double seconds : outcomes[0].seen.counters.back().phase_seconds) phases += seconds;
+  EXPECT_DOUBLE_EQ(phases, 20 * 4);
   // As without a pause (resume_test), though 100 s passed while held after step 5.
   std::vector<int64_t> saved;
   for (const CheckpointRecord& save : outcomes[0].seen.saves) saved.push_back(save.step);

@@ -101,6 +101,10 @@ TEST_F(LayoutTest, RecordsSayWhatTheStepWas) {
   EXPECT_GT(last.step_seconds, 0);
   EXPECT_NEAR(last.tokens_per_second, 128 / last.step_seconds, 1e-6 * last.tokens_per_second);
   EXPECT_GT(last.model_flops, 0);
+  // 6 L q S^2 per sample more: 2 layers x 16, sequence 16, 8 samples.
+  EXPECT_EQ(last.model_flops_full - last.model_flops, 6.0 * 2 * 16 * 16 * 16 * 8);
+  EXPECT_NEAR(last.tflops_per_slot_full, last.model_flops_full / last.step_seconds / 1e12 / 2,
+              1e-9 * last.tflops_per_slot_full);
   EXPECT_GT(last.host_memory_bytes, 0);
   double phases = 0;
   for (const double seconds : last.phase_seconds) phases += seconds;
@@ -111,6 +115,28 @@ TEST_F(LayoutTest, RecordsSayWhatTheStepWas) {
   EXPECT_GT(last.memory_bytes[static_cast<size_t>(memory::Kind::kActivations)], 0);
   EXPECT_EQ(run.states, (std::vector<TrainState>{TrainState::kLoading, TrainState::kReady,
                                                  TrainState::kTraining, TrainState::kExiting}));
+}
+
+TEST_F(LayoutTest, CountersRiseWithEveryStepOnEveryRank) {
+  const auto outcomes =
+      RunJob(TinyJob({"parallel.data=2", "checkpoint.directory=none"}), {.root = dir_.path()});
+  for (const RankOutcome& rank : outcomes) {
+    const std::vector<RankCounters>& seen = rank.seen.counters;
+    ASSERT_EQ(seen.size(), 20U);
+    EXPECT_EQ(seen.back().tokens, 20 * 8 * 16 / 2) << "this rank's share";
+    double steps = 0;
+    for (size_t i = 0; i < seen.size(); ++i) {
+      steps += seen[i].step_seconds;
+      EXPECT_EQ(seen[i].tokens, static_cast<int64_t>(i + 1) * 64);
+      EXPECT_GT(seen[i].dp_comm.of(comm::CommOp::kAllReduce).num_calls,
+                i == 0 ? 0 : seen[i - 1].dp_comm.of(comm::CommOp::kAllReduce).num_calls);
+    }
+    EXPECT_GT(seen.back().dp_comm.of(comm::CommOp::kAllReduce).payload_bytes, 0);
+    double phases = 0;
+    for (const double seconds : seen.back().phase_seconds) phases += seconds;
+    EXPECT_GE(phases * 1.01, steps) << "and what lay between the steps";
+    EXPECT_GT(seen.back().memory_bytes[static_cast<size_t>(memory::Kind::kWeights)], 0);
+  }
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ struct Observed final : public TrainObserver {
   std::vector<std::string> deleted;
   std::vector<CommandResult> commands_done;
   std::vector<RunSettings> settings;
+  std::vector<RankCounters> counters;  // one per step
   int64_t progress_calls = 0;
 
   void OnState(TrainState state, int64_t step) override {
@@ -63,6 +64,7 @@ struct Observed final : public TrainObserver {
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override {
     deleted.insert(deleted.end(), paths.begin(), paths.end());
   }
+  void OnCounters(const RankCounters& now) override { counters.push_back(now); }
   void OnCommandDone(const CommandResult& result) override { commands_done.push_back(result); }
   void OnSettings(const RunSettings& now) override { settings.push_back(now); }
 };

@@ -1,0 +1,148 @@
+// What a run tells, as messages: every field of steps, checkpoints, finished commands and
+// telemetry.
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "megatrain/v1/rank.pb.h"
+#include "worker/rank/channel_observer.h"
+#include "worker/rank/step_log.h"
+#include "worker/rank/telemetry_board.h"
+
+namespace mt::rank {
+namespace {
+
+using megatrain::v1::RankMessage;
+
+class ReportsTest : public testing::Test {
+ protected:
+  std::vector<RankMessage> sent_;
+  std::vector<train::RankCounters> posted_;
+  ChannelObserver observer_{
+      {.send = [this](RankMessage message) { sent_.push_back(std::move(message)); },
+       .note_progress = [](int64_t) {},
+       .post_counters = [this](const train::RankCounters& c) { posted_.push_back(c); }}};
+};
+
+train::CheckpointRecord Saved() {
+  return {.step = 7,
+          .epoch = 2,
+          .consumed_samples = 56,
+          .path = "/c/step-00000007-e0002",
+          .bytes = 1000,
+          .seconds = 0.5,
+          .time_us = 99,
+          .stall_seconds = 0.75,
+          .tokens = 896,
+          .digest = "xxh3:00"};
+}
+
+void ExpectSaved(const megatrain::v1::CheckpointInfo& info) {
+  EXPECT_EQ(info.step(), 7);
+  EXPECT_EQ(info.epoch(), 2);
+  EXPECT_EQ(info.consumed_samples(), 56);
+  EXPECT_EQ(info.path(), "/c/step-00000007-e0002");
+  EXPECT_EQ(info.bytes(), 1000);
+  EXPECT_EQ(info.seconds(), 0.5);
+  EXPECT_EQ(info.time_us(), 99);
+  EXPECT_EQ(info.stall_seconds(), 0.75);
+  EXPECT_EQ(info.tokens(), 896);
+  EXPECT_EQ(info.digest(), "xxh3:00");
+}
+
+TEST_F(ReportsTest, CommandsWithTheirResult) {
+  observer_.OnCommandDone({.id = "save",
+                           .kind = train::CommandKind::kCheckpointNow,
+                           .word_step = 6,
+                           .step = 7,
+                           .checkpoint = Saved()});
+  observer_.OnCommandDone({.id = "full", .step = 9, .error = base::Internal("disk full")});
+  observer_.OnCommandDone({.id = "", .step = 9});
+  ASSERT_EQ(sent_.size(), 2U) << "nobody waits for a command without a name";
+  EXPECT_EQ(sent_[0].command_done().command_id(), "save");
+  EXPECT_EQ(sent_[0].command_done().word_step(), 6);
+  EXPECT_EQ(sent_[0].command_done().step(), 7);
+  EXPECT_TRUE(sent_[0].command_done().error().empty());
+  ExpectSaved(sent_[0].command_done().checkpoint());
+  EXPECT_FALSE(sent_[1].command_done().has_checkpoint());
+  EXPECT_EQ(sent_[1].command_done().error(), "disk full");
+}
+
+TEST_F(ReportsTest, StatesCheckpointsAndSteps) {
+  observer_.OnState(train::TrainState::kHeld, 12);
+  observer_.OnCheckpointSaved(Saved());
+  observer_.OnCheckpointsDeleted({"/c/a", "/c/b"});
+  observer_.OnStep({.step = 3, .model_flops_full = 5e9, .tflops_per_slot_full = 0.5});
+  ASSERT_EQ(sent_.size(), 4U);
+  EXPECT_EQ(sent_[0].state().state(), megatrain::v1::HELD);
+  EXPECT_EQ(sent_[0].state().step(), 12);
+  ExpectSaved(sent_[1].job_report().checkpoint_saved());
+  ASSERT_EQ(sent_[2].job_report().checkpoints_deleted().paths_size(), 2);
+  EXPECT_EQ(sent_[2].job_report().checkpoints_deleted().paths(1), "/c/b");
+  EXPECT_EQ(sent_[3].step().model_flops_full(), 5e9);
+  EXPECT_EQ(sent_[3].step().tflops_per_slot_full(), 0.5);
+}
+
+TEST_F(ReportsTest, TheLogPassesEverythingOn) {
+  StepLog log(1, &observer_);
+  log.OnState(train::TrainState::kTraining, 1);
+  log.OnCheckpointsDeleted({"/c/a"});
+  log.OnCommandDone({.id = "x"});
+  log.OnCounters({.tokens = 5});
+  EXPECT_EQ(sent_.size(), 3U);
+  ASSERT_EQ(posted_.size(), 1U);
+  EXPECT_EQ(posted_[0].tokens, 5);
+}
+
+train::RankCounters AfterSteps(int64_t steps) {
+  const auto n = static_cast<double>(steps);
+  train::RankCounters counters;
+  counters.tokens = 100 * steps;
+  counters.phase_seconds[static_cast<size_t>(train::StepPhase::kForward)] = 0.25 * n;
+  counters.memory_bytes[static_cast<size_t>(memory::Kind::kWeights)] = 4096;
+  counters.dp_comm.ops[static_cast<size_t>(comm::CommOp::kAllReduce)] = {
+      .num_calls = 3 * steps, .payload_bytes = 1000 * steps, .seconds = 0.5 * n};
+  counters.step_seconds = n;
+  return counters;
+}
+
+TEST(TelemetryBoardTest, TellsTheNewestNumbersAndTheStepsSince) {
+  TelemetryBoard board;
+  megatrain::v1::RankTelemetry first;
+  board.Fill(&first);
+  EXPECT_EQ(first.tokens(), 0);
+  EXPECT_EQ(first.recent_step_seconds_size(), 0);
+  EXPECT_EQ(first.collectives_size(), 0);
+  EXPECT_GT(first.host_memory_bytes(), 0);
+
+  board.SetCommInit(1.5);
+  for (int64_t step = 1; step <= 3; ++step) board.Post(AfterSteps(step));
+  megatrain::v1::RankTelemetry second;
+  board.Fill(&second);
+  EXPECT_EQ(second.tokens(), 300);
+  EXPECT_EQ(second.comm_init_seconds(), 1.5);
+  EXPECT_EQ(second.phase_seconds().at("forward"), 0.75);
+  EXPECT_EQ(second.memory_bytes().at("weights"), 4096);
+  ASSERT_EQ(second.collectives_size(), 1);
+  EXPECT_EQ(second.collectives(0).op(), "all_reduce");
+  EXPECT_EQ(second.collectives(0).group(), "dp");
+  EXPECT_EQ(second.collectives(0).calls(), 9);
+  EXPECT_EQ(second.collectives(0).bytes(), 3000);
+  EXPECT_EQ(second.collectives(0).seconds(), 1.5);
+  EXPECT_EQ(
+      std::vector<double>(second.recent_step_seconds().begin(), second.recent_step_seconds().end()),
+      (std::vector<double>{1, 2, 3}));
+
+  for (int64_t step = 4; step <= 200; ++step) board.Post(AfterSteps(step));
+  megatrain::v1::RankTelemetry third;
+  board.Fill(&third);
+  ASSERT_EQ(third.recent_step_seconds_size(), 64) << "at most";
+  EXPECT_EQ(third.recent_step_seconds(0), 137);
+  EXPECT_EQ(third.recent_step_seconds(63), 200);
+  megatrain::v1::RankTelemetry fourth;
+  board.Fill(&fourth);
+  EXPECT_EQ(fourth.recent_step_seconds_size(), 0);
+}
+
+}  // namespace
+}  // namespace mt::rank

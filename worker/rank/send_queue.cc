@@ -1,0 +1,109 @@
+#include "worker/rank/send_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include "megatrain/v1/rank.pb.h"
+
+namespace mt::rank {
+
+using megatrain::v1::RankMessage;
+
+namespace {
+
+bool IsKept(const RankMessage& message) {
+  return message.has_step() || message.has_job_report() || message.has_command_done();
+}
+
+}  // namespace
+
+int64_t SendQueue::Push(RankMessage message) {
+  Entry entry;
+  if (IsKept(message)) {
+    entry.seq = ++last_seq_;
+    message.set_seq(entry.seq);
+    if (message.has_job_report()) message.mutable_job_report()->set_rank_seq(entry.seq);
+  }
+  int64_t dropped = 0;
+  if (message.has_step() && entries_.size() >= limit_) {
+    dropped = Thin(entries_.size() / 2);
+    if (dropped == 0) dropped = Thin(entries_.size());
+  }
+  entry.message = std::make_shared<const RankMessage>(std::move(message));
+  entries_.push_back(std::move(entry));
+  return dropped;
+}
+
+std::shared_ptr<const RankMessage> SendQueue::Next() {
+  in_flight_ = nothing_to_write() ? nullptr : entries_[next_].message;
+  return in_flight_;
+}
+
+void SendQueue::Written() {
+  const std::shared_ptr<const RankMessage> written = std::exchange(in_flight_, nullptr);
+  if (written == nullptr) return;
+  written_seq_ = std::max(written_seq_, written->seq());
+  // It may have been acknowledged or dropped meanwhile.
+  if (nothing_to_write() || entries_[next_].message != written) return;
+  if (entries_[next_].seq > 0) {
+    ++next_;
+  } else {
+    entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(next_));
+  }
+}
+
+void SendQueue::Rewind() {
+  next_ = 0;
+  in_flight_ = nullptr;
+}
+
+void SendQueue::Acked(int64_t seq) {
+  // What was never written cannot have arrived.
+  seq = std::min(seq, written_seq_);
+  for (size_t i = 0; i < entries_.size() && entries_[i].seq <= seq;) {
+    if (entries_[i].seq == 0) {
+      ++i;
+      continue;
+    }
+    entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (i < next_) --next_;
+  }
+}
+
+int64_t SendQueue::Thin(size_t count) {
+  std::deque<Entry> kept;
+  size_t next = next_;
+  int64_t dropped = 0;
+  int64_t steps = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const bool is_step = i < count && entries_[i].message->has_step();
+    if (!is_step || steps++ % 2 == 0) {
+      kept.push_back(std::move(entries_[i]));
+      continue;
+    }
+    ++dropped;
+    if (i < next_) --next;
+  }
+  entries_ = std::move(kept);
+  next_ = next;
+  return dropped;
+}
+
+std::string SendQueue::Serialize() const {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  for (const Entry& entry : entries_) {
+    if (entry.seq == 0 && !entry.message->has_fault()) continue;
+    const std::string one = entry.message->SerializeAsString();
+    out.WriteVarint32(static_cast<uint32_t>(one.size()));
+    out.WriteString(one);
+  }
+  out.Trim();
+  return bytes;
+}
+
+}  // namespace mt::rank
