@@ -1,6 +1,8 @@
 #include "client/api.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -13,6 +15,12 @@
 
 namespace mt::client {
 namespace {
+
+using std::chrono::milliseconds;
+
+// Between repeats of a call whose connection broke.
+constexpr milliseconds kFirstPause{50};
+constexpr milliseconds kLongestPause{500};
 
 // Who asks: shown in events and operations.
 std::string Actor() {
@@ -56,14 +64,32 @@ StatusOr<std::unique_ptr<Api>> Api::Connect(const rpc::Endpoint& endpoint,
 }
 
 template <class Response, class Call>
-StatusOr<Response> Api::Unary(std::chrono::milliseconds timeout, Call call) const {
-  grpc::ClientContext context;
-  Prepare(&context);
-  context.set_deadline(std::chrono::system_clock::now() + timeout);
-  Response response;
-  const grpc::Status status = call(&context, &response);
-  if (!status.ok()) return rpc::FromGrpc(status, context);
-  return response;
+StatusOr<Response> Api::Unary(milliseconds timeout, StreamStopper* stopper, Call call) const {
+  const auto until = std::chrono::system_clock::now() + timeout;
+  Status broken;  // how the attempt before this one failed
+  for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    grpc::ClientContext context;
+    Prepare(&context);
+    context.set_deadline(until);
+    // The first attempt fails at once where nobody listens; a repeat waits for the connection.
+    context.set_wait_for_ready(!broken.ok());
+    if (stopper != nullptr) stopper->Attach(&context);
+    Response response;
+    const grpc::Status answer = call(&context, &response);
+    if (stopper != nullptr) stopper->Detach();
+    if (answer.ok()) return response;
+    const Status failed = rpc::FromGrpc(answer, context);
+    if (absl::IsDeadlineExceeded(failed)) {
+      if (!broken.ok()) return broken;
+      return base::Error(absl::StatusCode::kDeadlineExceeded,
+                         "the coordinator did not answer within {:g} s (--request-timeout)",
+                         static_cast<double>(timeout.count()) / 1e3);
+    }
+    if (!absl::IsUnavailable(failed)) return failed;
+    broken = failed;
+    if (std::chrono::system_clock::now() + pause >= until) return broken;
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 template <class Message, class Open>
@@ -84,37 +110,116 @@ Status Api::Stream(StreamStopper* stopper, const std::function<bool(const Messag
 
 StatusOr<v1::SubmitResponse> Api::Submit(const v1::SubmitRequest& request) const {
   const auto stub = v1::Jobs::NewStub(channel_);
-  return Unary<v1::SubmitResponse>(timeout_,
+  return Unary<v1::SubmitResponse>(timeout_, nullptr,
                                    [&](auto* c, auto* r) { return stub->Submit(c, request, r); });
 }
 
 StatusOr<v1::Job> Api::GetJob(const v1::GetJobRequest& request) const {
   const auto stub = v1::Jobs::NewStub(channel_);
-  return Unary<v1::Job>(timeout_, [&](auto* c, auto* r) { return stub->Get(c, request, r); });
+  return Unary<v1::Job>(timeout_, nullptr,
+                        [&](auto* c, auto* r) { return stub->Get(c, request, r); });
 }
 
 StatusOr<v1::ListJobsResponse> Api::ListJobs(const v1::ListJobsRequest& request) const {
   const auto stub = v1::Jobs::NewStub(channel_);
-  return Unary<v1::ListJobsResponse>(timeout_,
+  return Unary<v1::ListJobsResponse>(timeout_, nullptr,
                                      [&](auto* c, auto* r) { return stub->List(c, request, r); });
+}
+
+StatusOr<v1::Job> Api::Update(const v1::UpdateJobRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Job>(timeout_, nullptr,
+                        [&](auto* c, auto* r) { return stub->Update(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::Pause(const v1::PauseRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Pause(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::Resume(const v1::ResumeRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Resume(c, request, r); });
 }
 
 StatusOr<v1::Operation> Api::Cancel(const v1::CancelRequest& request) const {
   const auto stub = v1::Jobs::NewStub(channel_);
-  return Unary<v1::Operation>(timeout_,
+  return Unary<v1::Operation>(timeout_, nullptr,
                               [&](auto* c, auto* r) { return stub->Cancel(c, request, r); });
 }
 
-StatusOr<v1::Operation> Api::WaitOperation(const v1::WaitOperationRequest& request) const {
+StatusOr<v1::Operation> Api::Kill(const v1::KillRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Kill(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::Delete(const v1::DeleteJobRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Delete(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::TriggerCheckpoint(const v1::TriggerCheckpointRequest& request) const {
+  const auto stub = v1::Checkpoints::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Trigger(c, request, r); });
+}
+
+StatusOr<v1::ListCheckpointsResponse> Api::ListCheckpoints(
+    const v1::ListCheckpointsRequest& request) const {
+  const auto stub = v1::Checkpoints::NewStub(channel_);
+  return Unary<v1::ListCheckpointsResponse>(
+      timeout_, nullptr, [&](auto* c, auto* r) { return stub->List(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::GetOperation(const v1::GetOperationRequest& request) const {
   const auto stub = v1::Operations::NewStub(channel_);
-  const auto limit = std::chrono::milliseconds(request.timeout_ms()) + timeout_;
-  return Unary<v1::Operation>(limit, [&](auto* c, auto* r) { return stub->Wait(c, request, r); });
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Get(c, request, r); });
+}
+
+StatusOr<v1::ListOperationsResponse> Api::ListOperations(
+    const v1::ListOperationsRequest& request) const {
+  const auto stub = v1::Operations::NewStub(channel_);
+  return Unary<v1::ListOperationsResponse>(
+      timeout_, nullptr, [&](auto* c, auto* r) { return stub->List(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::WaitOperation(const v1::WaitOperationRequest& request,
+                                           StreamStopper* stopper) const {
+  const auto stub = v1::Operations::NewStub(channel_);
+  const auto limit = milliseconds(request.timeout_ms()) + timeout_;
+  return Unary<v1::Operation>(limit, stopper,
+                              [&](auto* c, auto* r) { return stub->Wait(c, request, r); });
 }
 
 StatusOr<v1::ListNodesResponse> Api::ListNodes() const {
   const auto stub = v1::Nodes::NewStub(channel_);
-  return Unary<v1::ListNodesResponse>(
-      timeout_, [&](auto* c, auto* r) { return stub->List(c, v1::ListNodesRequest(), r); });
+  return Unary<v1::ListNodesResponse>(timeout_, nullptr, [&](auto* c, auto* r) {
+    return stub->List(c, v1::ListNodesRequest(), r);
+  });
+}
+
+StatusOr<v1::Node> Api::DeclareDead(const v1::DeclareDeadRequest& request) const {
+  const auto stub = v1::Nodes::NewStub(channel_);
+  return Unary<v1::Node>(timeout_, nullptr,
+                         [&](auto* c, auto* r) { return stub->DeclareDead(c, request, r); });
+}
+
+StatusOr<v1::ServerInfo> Api::GetInfo() const {
+  const auto stub = v1::Admin::NewStub(channel_);
+  return Unary<v1::ServerInfo>(timeout_, nullptr, [&](auto* c, auto* r) {
+    return stub->GetInfo(c, v1::GetInfoRequest(), r);
+  });
+}
+
+StatusOr<v1::History> Api::QueryHistory(const v1::QueryHistoryRequest& request) const {
+  const auto stub = v1::JobTelemetry::NewStub(channel_);
+  return Unary<v1::History>(timeout_, nullptr,
+                            [&](auto* c, auto* r) { return stub->QueryHistory(c, request, r); });
 }
 
 Status Api::Watch(const v1::GetJobRequest& request, StreamStopper* stopper,
@@ -128,6 +233,13 @@ Status Api::StreamMetrics(const v1::StreamMetricsRequest& request, StreamStopper
   const auto stub = v1::JobTelemetry::NewStub(channel_);
   return Stream<v1::MetricsChunk>(stopper, on_message,
                                   [&](auto* c) { return stub->StreamMetrics(c, request); });
+}
+
+Status Api::WatchEvents(const v1::WatchEventsRequest& request, StreamStopper* stopper,
+                        const std::function<bool(const v1::EventsChunk&)>& on_message) const {
+  const auto stub = v1::JobTelemetry::NewStub(channel_);
+  return Stream<v1::EventsChunk>(stopper, on_message,
+                                 [&](auto* c) { return stub->WatchEvents(c, request); });
 }
 
 Status Api::TailLogs(const v1::TailLogsRequest& request, StreamStopper* stopper,

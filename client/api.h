@@ -1,5 +1,7 @@
 // The coordinator's API as plain blocking calls: the only place of mtctl that knows gRPC. Every
-// call has a deadline; a failed one returns the server's status with its reason. Thread-safe.
+// call has a deadline; a failed one returns the server's status with its reason. Unary calls that
+// find the connection broken are repeated, unchanged, until their time is over: reads do no harm,
+// and verbs carry a request_id that the server knows again. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -18,26 +20,44 @@ class ClientContext;
 
 namespace megatrain::v1 {
 class CancelRequest;
+class DeclareDeadRequest;
+class DeleteJobRequest;
+class EventsChunk;
 class GetJobRequest;
+class GetOperationRequest;
+class History;
 class Job;
+class KillRequest;
+class ListCheckpointsRequest;
+class ListCheckpointsResponse;
 class ListJobsRequest;
 class ListJobsResponse;
 class ListNodesResponse;
+class ListOperationsRequest;
+class ListOperationsResponse;
 class LogChunk;
 class MetricsChunk;
+class Node;
 class Operation;
+class PauseRequest;
+class QueryHistoryRequest;
+class ResumeRequest;
+class ServerInfo;
 class StreamMetricsRequest;
 class SubmitRequest;
 class SubmitResponse;
 class TailLogsRequest;
+class TriggerCheckpointRequest;
+class UpdateJobRequest;
 class WaitOperationRequest;
+class WatchEventsRequest;
 }  // namespace megatrain::v1
 
 namespace mt::client {
 
 namespace v1 = megatrain::v1;
 
-// Ends a stream from another thread.
+// Ends a stream, or a WaitOperation, from another thread.
 class StreamStopper {
  public:
   // Every stream that runs with this object now or later ends with kCancelled.
@@ -63,9 +83,28 @@ class Api {
   StatusOr<v1::SubmitResponse> Submit(const v1::SubmitRequest& request) const;
   StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request) const;
   StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request) const;
+  StatusOr<v1::Job> Update(const v1::UpdateJobRequest& request) const;
+  StatusOr<v1::Operation> Pause(const v1::PauseRequest& request) const;
+  StatusOr<v1::Operation> Resume(const v1::ResumeRequest& request) const;
   StatusOr<v1::Operation> Cancel(const v1::CancelRequest& request) const;
-  StatusOr<v1::Operation> WaitOperation(const v1::WaitOperationRequest& request) const;
+  StatusOr<v1::Operation> Kill(const v1::KillRequest& request) const;
+  StatusOr<v1::Operation> Delete(const v1::DeleteJobRequest& request) const;
+
+  StatusOr<v1::Operation> TriggerCheckpoint(const v1::TriggerCheckpointRequest& request) const;
+  StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
+      const v1::ListCheckpointsRequest& request) const;
+
+  StatusOr<v1::Operation> GetOperation(const v1::GetOperationRequest& request) const;
+  StatusOr<v1::ListOperationsResponse> ListOperations(
+      const v1::ListOperationsRequest& request) const;
+  // Blocks for request.timeout_ms at most; `stopper` ends it earlier with kCancelled.
+  StatusOr<v1::Operation> WaitOperation(const v1::WaitOperationRequest& request,
+                                        StreamStopper* stopper) const;
+
   StatusOr<v1::ListNodesResponse> ListNodes() const;
+  StatusOr<v1::Node> DeclareDead(const v1::DeclareDeadRequest& request) const;
+  StatusOr<v1::ServerInfo> GetInfo() const;
+  StatusOr<v1::History> QueryHistory(const v1::QueryHistoryRequest& request) const;
 
   // Streams call `on_message` for each message until it returns false, the stream ends (OK) or
   // fails.
@@ -73,6 +112,8 @@ class Api {
                const std::function<bool(const v1::Job&)>& on_message) const;
   Status StreamMetrics(const v1::StreamMetricsRequest& request, StreamStopper* stopper,
                        const std::function<bool(const v1::MetricsChunk&)>& on_message) const;
+  Status WatchEvents(const v1::WatchEventsRequest& request, StreamStopper* stopper,
+                     const std::function<bool(const v1::EventsChunk&)>& on_message) const;
   Status TailLogs(const v1::TailLogsRequest& request, StreamStopper* stopper,
                   const std::function<bool(const v1::LogChunk&)>& on_message) const;
 
@@ -80,7 +121,8 @@ class Api {
   Api(std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout)
       : channel_(std::move(channel)), timeout_(timeout) {}
   template <class Response, class Call>
-  StatusOr<Response> Unary(std::chrono::milliseconds timeout, Call call) const;
+  StatusOr<Response> Unary(std::chrono::milliseconds timeout, StreamStopper* stopper,
+                           Call call) const;
   template <class Message, class Open>
   Status Stream(StreamStopper* stopper, const std::function<bool(const Message&)>& on_message,
                 Open open) const;

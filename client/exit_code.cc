@@ -11,6 +11,7 @@ ExitCode ExitCodeOf(const Status& status) {
     case absl::StatusCode::kOk:
       return kExitOk;
     case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
       return kExitConnection;
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:
@@ -18,17 +19,23 @@ ExitCode ExitCodeOf(const Status& status) {
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kAborted:
       return kExitInvalidInput;
     case absl::StatusCode::kCancelled:
       return kExitInterrupted;
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kPermissionDenied:
       return kExitIo;
-    case absl::StatusCode::kDeadlineExceeded:
-      return kExitTimedOut;
     default:
       return kExitServer;
   }
+}
+
+ExitCode ExitCodeOf(const megatrain::v1::Operation& operation) {
+  if (!operation.has_error()) return kExitOk;
+  const auto code = static_cast<absl::StatusCode>(operation.error().code());
+  const ExitCode as_call = ExitCodeOf(Status(code, ""));
+  return as_call == kExitInvalidInput || as_call == kExitIo ? as_call : kExitServer;
 }
 
 ExitCode ExitCodeOf(const megatrain::v1::Job& job) {

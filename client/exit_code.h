@@ -5,7 +5,8 @@
 
 namespace megatrain::v1 {
 class Job;
-}
+class Operation;
+}  // namespace megatrain::v1
 
 namespace mt::client {
 
@@ -22,9 +23,12 @@ enum ExitCode : int {
   kExitUsage = 128,
 };
 
-// What a failed call means: Unavailable is the connection, InvalidArgument, NotFound and the like
-// the input, the rest the server.
+// What a failed call means: Unavailable and an answer that did not come in time are the connection,
+// InvalidArgument, NotFound, Aborted (a stale etag) and the like the input, the rest the server.
 ExitCode ExitCodeOf(const Status& status);
+
+// What an operation that is done means: 0, or 3, 6 or 4 by the code of its error.
+ExitCode ExitCodeOf(const megatrain::v1::Operation& operation);
 
 // What a job in a final state means: 0; 6 where it succeeded but its last checkpoint is stale; 9
 // failed or cancelled.

@@ -1,8 +1,6 @@
 #include "client/follow.h"
 
 #include <algorithm>
-#include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -12,6 +10,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "client/interrupt.h"
 #include "client/output/format.h"
 #include "client/output/live_line.h"
 #include "common/base/mutex.h"
@@ -26,26 +25,6 @@ constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::seconds kPlainLineEvery{5};
 // How long the coordinator may stay away before following ends; the job itself does not need it.
 constexpr std::chrono::minutes kPatience{5};
-
-volatile std::sig_atomic_t interrupted = 0;
-void OnInterrupt(int) { interrupted = 1; }
-
-// Sets the handler for a scope.
-class InterruptScope {
- public:
-  InterruptScope() {
-    interrupted = 0;
-    struct sigaction action {};
-    action.sa_handler = OnInterrupt;
-    ::sigaction(SIGINT, &action, &old_);
-  }
-  ~InterruptScope() { ::sigaction(SIGINT, &old_, nullptr); }
-  InterruptScope(const InterruptScope&) = delete;
-  InterruptScope& operator=(const InterruptScope&) = delete;
-
- private:
-  struct sigaction old_ {};
-};
 
 bool IsFinal(const v1::Job& job) {
   return job.state() == v1::SUCCEEDED || job.state() == v1::FAILED || job.state() == v1::CANCELLED;
@@ -283,14 +262,34 @@ void PrintEnd(const v1::Job& job) {
     std::fprintf(stderr, "  | %s\n", log_line.c_str());
 }
 
+bool HasTarget(const WaitTarget& until) { return until.state != 0 || until.checkpoint_step > 0; }
+
+bool Reached(const v1::Job& job, const WaitTarget& until) {
+  if (until.state != 0) return job.state() == until.state;
+  return until.checkpoint_step > 0 && job.last_checkpoint().step() >= until.checkpoint_step;
+}
+
+// Of a job that ended before it came to what was waited for.
+ExitCode MissedTarget(const v1::Job& job) {
+  PrintEnd(job);
+  std::fprintf(stderr, "mtctl: job %s ended before that\n", job.name().c_str());
+  const ExitCode code = ExitCodeOf(job);
+  return code == kExitJobFailed ? code : kExitError;
+}
+
 ExitCode FollowFeed(const FollowArgs& args, Feed* feed) {
   Display display(args.show_progress);
   const auto start = steady_clock::now();
   for (;;) {
     const Feed::News news = feed->Take();
     display.Show(news);
+    if (news.job != nullptr && Reached(*news.job, args.until)) {
+      display.Finish(news.job.get());
+      return kExitOk;
+    }
     if (news.job != nullptr && IsFinal(*news.job)) {
       display.Finish(news.job.get());
+      if (HasTarget(args.until)) return MissedTarget(*news.job);
       PrintEnd(*news.job);
       return ExitCodeOf(*news.job);
     }
@@ -298,7 +297,7 @@ ExitCode FollowFeed(const FollowArgs& args, Feed* feed) {
       display.Finish(nullptr);
       return Complain(news.error);
     }
-    if (interrupted != 0) {
+    if (InterruptScope::Interrupted()) {
       display.Finish(nullptr);
       const std::string name = news.job != nullptr ? news.job->name() : args.job_uid;
       std::fprintf(stderr,
@@ -308,7 +307,8 @@ ExitCode FollowFeed(const FollowArgs& args, Feed* feed) {
     }
     if (args.limit && steady_clock::now() - start > *args.limit) {
       display.Finish(nullptr);
-      std::fprintf(stderr, "mtctl: the job did not end within %s; it goes on\n",
+      std::fprintf(stderr, "mtctl: the job did not %s within %s; it goes on\n",
+                   HasTarget(args.until) ? "get there" : "end",
                    FormatDuration(static_cast<double>(args.limit->count()) / 1e3).c_str());
       return kExitTimedOut;
     }

@@ -1,11 +1,16 @@
 #include "client/session.h"
 
-#include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <unistd.h>
+#include <utility>
 
+#include "client/contexts.h"
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -38,39 +43,90 @@ std::string StateFolder() {
 
 std::string DevEndpointFile() { return base::JoinPath(StateFolder(), "dev/endpoint"); }
 
-StatusOr<rpc::Endpoint> ResolveEndpoint(const GlobalOptions& options) {
-  if (!options.coordinator.empty()) return rpc::ParseEndpoint(options.coordinator);
-  const std::string from_environment = Env("MTCTL_COORDINATOR");
-  if (!from_environment.empty()) {
-    auto endpoint = rpc::ParseEndpoint(from_environment);
-    if (!endpoint.ok()) return base::Annotate(endpoint.status(), "MTCTL_COORDINATOR");
+// The context in force, if any: by flag, environment, or the file's current one.
+StatusOr<std::optional<Context>> ContextInForce(const GlobalOptions& options) {
+  const std::string from_environment = Env("MTCTL_CONTEXT");
+  const std::string& named = options.context.empty() ? from_environment : options.context;
+  const std::string path = ContextPath();
+  ASSIGN_OR_RETURN(const ContextFile file, ReadContexts(path));
+  const std::string& name = named.empty() ? file.current : named;
+  if (name.empty()) return std::optional<Context>();
+  auto context = NamedContext(file, name);
+  if (!context.ok()) return base::Annotate(context.status(), path);
+  return std::optional<Context>(std::move(context).value());
+}
+
+StatusOr<rpc::Endpoint> ResolveEndpoint(const GlobalOptions& options, std::string* source) {
+  std::string ignored;
+  std::string& from = source == nullptr ? ignored : *source;
+  const auto parse = [&from](const std::string& text, std::string where) {
+    from = std::move(where);
+    auto endpoint = rpc::ParseEndpoint(text);
+    if (!endpoint.ok()) endpoint = base::Annotate(endpoint.status(), from);
     return endpoint;
-  }
+  };
+  if (!options.coordinator.empty()) return parse(options.coordinator, "--coordinator");
+  const std::string from_environment = Env("MTCTL_COORDINATOR");
+  if (options.context.empty() && !from_environment.empty())
+    return parse(from_environment, "MTCTL_COORDINATOR");
+  ASSIGN_OR_RETURN(const std::optional<Context> context, ContextInForce(options));
+  if (context) return parse(context->endpoint, "context " + context->name);
   const auto file = base::ReadFile(DevEndpointFile());
   if (!file.ok()) {
     return base::Unavailable(
-        "no coordinator given: pass --coordinator HOST:PORT, set MTCTL_COORDINATOR, or start one "
-        "here with "
-        "`mtctl dev up`");
+        "no coordinator given: pass --coordinator HOST:PORT, set MTCTL_COORDINATOR, make a context "
+        "with `mtctl context set`, or start one here with `mtctl dev up`");
   }
   std::string text = *file;
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0)
     text.pop_back();
-  auto endpoint = rpc::ParseEndpoint(text);
-  if (!endpoint.ok()) return base::Annotate(endpoint.status(), DevEndpointFile());
-  return endpoint;
+  return parse(text, DevEndpointFile());
+}
+
+void ResolveNamespace(GlobalOptions* options) {
+  if (options->namespace_given) return;
+  const auto context = ContextInForce(*options);
+  options->namespace_error = context.status();
+  if (context.ok() && *context && !(*context)->job_namespace.empty())
+    options->job_namespace = (*context)->job_namespace;
 }
 
 StatusOr<std::unique_ptr<Api>> ConnectApi(const GlobalOptions& options) {
+  RETURN_IF_ERROR(options.namespace_error);
   ASSIGN_OR_RETURN(const rpc::Endpoint endpoint, ResolveEndpoint(options));
   const auto timeout = std::chrono::milliseconds(std::llround(options.request_timeout_s * 1000));
   return Api::Connect(endpoint, timeout);
 }
 
-ExitCode Complain(const Status& status) {
-  std::fprintf(stderr, "mtctl: %s\n", base::Message(status).c_str());
-  return ExitCodeOf(status);
+int64_t NowMicros() { return base::ToUnixMicros(base::Clock::Real()->WallNow()); }
+
+Style MakeStyle(const GlobalOptions& options) {
+  const bool capable =
+      ::isatty(STDOUT_FILENO) == 1 && Env("NO_COLOR").empty() && Env("TERM") != "dumb";
+  const bool color =
+      options.color == ColorMode::kAlways || (options.color == ColorMode::kAuto && capable);
+  return {.color = color, .time = options.time, .now_us = NowMicros()};
 }
+
+TableArgs MakeTableArgs(const GlobalOptions& options) {
+  return {.style = MakeStyle(options), .wide = options.output == OutputFormat::kWide};
+}
+
+ExitCode PrintText(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return kExitOk;
+  return Complain(base::ErrnoError(errno, "write to standard output"), kExitIo);
+}
+
+ExitCode Print(const View& view, const GlobalOptions& options) {
+  return PrintText(Render(view, options.output));
+}
+
+ExitCode Complain(const Status& status, ExitCode code) {
+  std::fprintf(stderr, "mtctl: %s\n", base::Message(status).c_str());
+  return code;
+}
+
+ExitCode Complain(const Status& status) { return Complain(status, ExitCodeOf(status)); }
 
 v1::GetJobRequest MakeJobRequest(const GlobalOptions& options, const std::string& name_or_uid) {
   v1::GetJobRequest request;

@@ -2,6 +2,7 @@
 // run.
 #pragma once
 
+#include <array>
 #include <functional>
 
 #include "client/session.h"
@@ -23,10 +24,30 @@ void AddValidate(const CommandContext& context);
 void AddExplain(const CommandContext& context);
 void AddGet(const CommandContext& context);
 void AddDescribe(const CommandContext& context);
+void AddEvents(const CommandContext& context);
 void AddLogs(const CommandContext& context);
-void AddCancel(const CommandContext& context);
+void AddMetrics(const CommandContext& context);
+void AddPlot(const CommandContext& context);
 void AddWait(const CommandContext& context);
+void AddPause(const CommandContext& context);
+void AddResume(const CommandContext& context);
+void AddCheckpoint(const CommandContext& context);
+void AddUpdate(const CommandContext& context);
+void AddCancel(const CommandContext& context);
+void AddKill(const CommandContext& context);
+void AddDelete(const CommandContext& context);
+void AddNode(const CommandContext& context);
 void AddData(const CommandContext& context);
 void AddDev(const CommandContext& context);
+void AddContext(const CommandContext& context);
+void AddCompletion(const CommandContext& context);
+void AddVersion(const CommandContext& context);
+
+// In the order of `mtctl --help`.
+inline constexpr std::array kCommands = {
+    AddSubmit,     AddValidate, AddExplain, AddGet,        AddDescribe, AddEvents,
+    AddLogs,       AddMetrics,  AddPlot,    AddWait,       AddPause,    AddResume,
+    AddCheckpoint, AddUpdate,   AddCancel,  AddKill,       AddDelete,   AddNode,
+    AddData,       AddDev,      AddContext, AddCompletion, AddVersion};
 
 }  // namespace mt::client

@@ -60,7 +60,7 @@ ExitCode RunPrepare(const PrepareFlags& flags, const GlobalOptions& options) {
   args.progress = ShowProgress;
   const auto stats = data::Prepare(args);
   if (!stats.ok()) return Complain(stats.status());
-  if (options.output == OutputFormat::kJson) {
+  if (IsStructured(options.output)) {
     const nlohmann::ordered_json out = {{"prefix", args.output_prefix},
                                         {"files", stats->files},
                                         {"bytes", stats->bytes},
@@ -68,7 +68,7 @@ ExitCode RunPrepare(const PrepareFlags& flags, const GlobalOptions& options) {
                                         {"empty_documents", stats->empty_documents},
                                         {"tokens", stats->tokens},
                                         {"token_type", TypeName(stats->token_type)}};
-    std::printf("%s\n", out.dump(2).c_str());
+    std::fputs(RenderTree(out, options.output).c_str(), stdout);
   } else {
     std::printf("%s.{bin,idx}: %lld documents, %lld tokens (%s) from %lld file%s, %s\n",
                 args.output_prefix.c_str(), static_cast<long long>(stats->documents),
@@ -82,7 +82,7 @@ ExitCode RunPrepare(const PrepareFlags& flags, const GlobalOptions& options) {
 ExitCode RunInspect(const std::string& prefix, int64_t preview, const GlobalOptions& options) {
   const auto report = data::Inspect(prefix, preview);
   if (!report.ok()) return Complain(report.status());
-  if (options.output == OutputFormat::kJson) {
+  if (IsStructured(options.output)) {
     const nlohmann::ordered_json out = {{"prefix", report->prefix},
                                         {"idx_digest", report->idx_digest},
                                         {"token_type", TypeName(report->token_type)},
@@ -94,7 +94,7 @@ ExitCode RunInspect(const std::string& prefix, int64_t preview, const GlobalOpti
                                         {"mean_length", report->mean_length},
                                         {"max_length", report->max_length},
                                         {"first_tokens", report->first_tokens}};
-    std::printf("%s\n", out.dump(2).c_str());
+    std::fputs(RenderTree(out, options.output).c_str(), stdout);
     return kExitOk;
   }
   std::printf(

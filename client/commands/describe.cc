@@ -1,118 +1,64 @@
 // `mtctl describe`: all that is known of one job.
+#include "client/output/describe.h"
+
 #include <cstdio>
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "client/commands/commands.h"
-#include "client/output/format.h"
 #include "client/output/json.h"
-#include "common/base/clock.h"
-#include "common/spec/derived.h"
-#include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
 namespace {
 
-class Description {
- public:
-  void Add(const std::string& key, const std::string& value) {
-    text_ += fmt::format("{:<18}{}\n", key + ":", value);
-  }
-  void AddTime(const std::string& key, int64_t micros) {
-    if (micros != 0) Add(key, base::FormatUtc(micros));
-  }
-  void Raw(const std::string& text) { text_ += text; }
-  const std::string& text() const { return text_; }
+constexpr int kEventsShown = 20;
 
- private:
-  std::string text_;
-};
-
-std::string Indent(const std::string& text) {
-  std::string out;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    size_t end = text.find('\n', begin);
-    if (end == std::string::npos) end = text.size();
-    out += "  " + text.substr(begin, end - begin) + "\n";
-    begin = end + 1;
-  }
-  return out;
+// The job is what was asked for: what else cannot be had is said, and left out.
+void SayMissing(const char* what, const Status& status) {
+  if (!status.ok()) std::fprintf(stderr, "mtctl: no %s: %s\n", what, base::Message(status).c_str());
 }
 
-std::string RankTable(const v1::Job& job) {
-  std::vector<std::vector<std::string>> rows = {{"RANK", "NODE", "SLOT", "STATE", "PID", "EXIT"}};
-  for (const v1::RankStatus& rank : job.ranks()) {
-    std::string exit = "-";
-    if (rank.exited()) {
-      exit = rank.exit_signal() != 0 ? fmt::format("signal {}", rank.exit_signal())
-                                     : fmt::format("code {}", rank.exit_code());
-    }
-    rows.push_back({std::to_string(rank.rank()), rank.node(), std::to_string(rank.slot()),
-                    v1::RankState_Name(rank.state()), std::to_string(rank.pid()), exit});
-  }
-  return Indent(Table(rows));
+v1::ListOperationsResponse FetchOperations(const Api& api, const v1::Job& job) {
+  v1::ListOperationsRequest request;
+  request.mutable_job()->set_uid(job.uid());
+  auto operations = api.ListOperations(request);
+  SayMissing("operations", operations.status());
+  return operations.ok() ? std::move(operations).value() : v1::ListOperationsResponse();
 }
 
-void AddProgress(const v1::Job& job, Description* out) {
-  const v1::StepRecord& step = job.last_step();
-  if (step.step() > 0) {
-    out->Add("Step", fmt::format("{} of {}", step.step(), job.total_steps()));
-    out->Add("Loss", fmt::format("{:.6f} (first {:.6f})", step.loss(), job.first_step().loss()));
-    out->Add("Learning rate", fmt::format("{:.4e}", step.learning_rate()));
-    out->Add("Grad norm", fmt::format("{:.4f}", step.grad_norm()));
-    out->Add("Speed", fmt::format("{} tokens/s, {:.4g} TFLOP/s per slot, {:.3f} s per step",
-                                  FormatRate(step.tokens_per_second()), step.tflops_per_slot(),
-                                  step.step_seconds()));
-    std::string memory;
-    for (const auto& [kind, bytes] : step.memory_bytes())
-      memory += kind + " " + FormatBytes(bytes) + ", ";
-    out->Add("Memory, rank 0", memory + "process " + FormatBytes(step.host_memory_bytes()));
-    if (step.skipped_steps() > 0) out->Add("Skipped steps", std::to_string(step.skipped_steps()));
-  }
-  if (job.has_last_eval()) {
-    out->Add("Validation loss",
-             fmt::format("{:.6f} at step {}{}", job.last_eval().loss(), job.last_eval().step(),
-                         job.last_eval().final() ? ", whole split" : ""));
-  }
-  if (job.resumed_from_step() > 0)
-    out->Add("Resumed from", fmt::format("step {}", job.resumed_from_step()));
-  if (job.has_last_checkpoint()) {
-    out->Add("Checkpoint",
-             fmt::format("step {}, {} ({})", job.last_checkpoint().step(),
-                         job.last_checkpoint().path(), FormatBytes(job.last_checkpoint().bytes())));
-  }
-  if (!job.last_checkpoint_error().empty())
-    out->Add("Last save failed", job.last_checkpoint_error());
+v1::EventsChunk FetchEvents(const Api& api, const v1::Job& job) {
+  v1::WatchEventsRequest request;
+  request.mutable_job()->set_uid(job.uid());
+  request.set_limit(kEventsShown);
+  v1::EventsChunk events;
+  StreamStopper stopper;
+  SayMissing("events", api.WatchEvents(request, &stopper, [&](const v1::EventsChunk& chunk) {
+    events.mutable_events()->MergeFrom(chunk.events());
+    return true;
+  }));
+  return events;
 }
 
-std::string Describe(const v1::Job& job) {
-  Description out;
-  out.Add("Name", job.name());
-  out.Add("Namespace", job.namespace_());
-  out.Add("UID", job.uid());
-  out.Add("State", StateText(job));
-  if (!job.message().empty()) out.Add("Message", job.message());
-  if (job.cause() != v1::CAUSE_UNSPECIFIED) out.Add("Cause", v1::Cause_Name(job.cause()));
-  if (job.state() == v1::FAILED && job.failed_rank() >= 0)
-    out.Add("Failed rank", std::to_string(job.failed_rank()));
-  for (const v1::Condition& c : job.conditions())
-    out.Add("Condition", c.type() + ": " + c.message());
-  out.Add("Epoch", std::to_string(job.epoch()));
-  out.AddTime("Created", job.created_us());
-  out.AddTime("Started", job.started_us());
-  out.AddTime("Finished", job.finished_us());
-  out.Add("Parameters", FormatRate(static_cast<double>(spec::ParameterCount(job.spec().model()))));
-  AddProgress(job, &out);
-  if (!job.ranks().empty()) out.Raw("Ranks:\n" + RankTable(job));
-  if (!job.last_log_lines().empty()) {
-    out.Raw("Last log lines of the failed rank:\n");
-    for (const std::string& line : job.last_log_lines()) out.Raw("  | " + line + "\n");
+ExitCode RunDescribe(const std::string& name, const GlobalOptions& options) {
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  const auto job = (*api)->GetJob(MakeJobRequest(options, name));
+  if (!job.ok()) return Complain(job.status());
+  if (options.output == OutputFormat::kNone) return kExitOk;
+  if (options.output == OutputFormat::kName) return PrintText(job->name() + "\n");
+  const v1::ListOperationsResponse operations = FetchOperations(**api, *job);
+  const v1::EventsChunk events = FetchEvents(**api, *job);
+  if (!IsStructured(options.output)) {
+    return PrintText(DescribeJob({.job = &*job, .operations = &operations, .events = &events},
+                                 MakeTableArgs(options)));
   }
-  out.Raw("Spec:\n" + Indent(spec::ToYaml(job.spec())));
-  return out.text();
+  nlohmann::ordered_json tree = MessageToJson(*job);
+  tree["operations"] = MessageToJson(operations)["operations"];
+  tree["events"] = MessageToJson(events)["events"];
+  return PrintText(RenderTree(tree, options.output));
 }
 
 }  // namespace
@@ -121,17 +67,7 @@ void AddDescribe(const CommandContext& context) {
   CLI::App* command = context.app->add_subcommand("describe", "Everything about one job");
   auto name = std::make_shared<std::string>();
   command->add_option("job", *name, "Name (the newest job of that name) or uid")->required();
-  command->callback([=] {
-    *context.run = [=] {
-      auto api = ConnectApi(*context.options);
-      if (!api.ok()) return Complain(api.status());
-      const auto job = (*api)->GetJob(MakeJobRequest(*context.options, *name));
-      if (!job.ok()) return Complain(job.status());
-      const bool json = context.options->output == OutputFormat::kJson;
-      std::fputs((json ? JsonText(*job) : Describe(*job)).c_str(), stdout);
-      return kExitOk;
-    };
-  });
+  command->callback([=] { *context.run = [=] { return RunDescribe(*name, *context.options); }; });
 }
 
 }  // namespace mt::client

@@ -32,11 +32,13 @@ ExitCode RunStatus(const GlobalOptions& options) {
   const bool coordinator = IsAlive(known.coordinator);
   const bool worker = IsAlive(known.worker);
   const std::string& endpoint = known.endpoint;
-  if (options.output == OutputFormat::kJson) {
+  if (IsStructured(options.output)) {
     const nlohmann::ordered_json out = {
         {"coordinator", coordinator}, {"worker", worker}, {"endpoint", endpoint}};
-    std::printf("%s\n", out.dump(2).c_str());
-  } else {
+    std::fputs(RenderTree(out, options.output).c_str(), stdout);
+  } else if (options.output == OutputFormat::kName) {
+    std::printf("%s\n", endpoint.c_str());
+  } else if (options.output != OutputFormat::kNone) {
     std::printf("coordinator %s\nworker      %s\n",
                 coordinator ? ("running at " + endpoint).c_str() : "not running",
                 worker ? "running" : "not running");

@@ -1,106 +1,151 @@
-// `mtctl get jobs|nodes`: tables.
+// `mtctl get jobs|nodes|checkpoints|operations|events`: lists; with -w again and again.
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
-#include "client/output/format.h"
-#include "client/output/json.h"
-#include "common/base/clock.h"
+#include "client/commands/events.h"
+#include "client/commands/listing.h"
+#include "client/operations.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
 namespace {
 
-int64_t NowMicros() { return base::ToUnixMicros(base::Clock::Real()->WallNow()); }
+struct GetArgs {
+  std::string job;
+  bool all_namespaces = false;
+  bool live = false;
+  std::vector<std::string> selector;
+  WatchArgs watch;
+};
 
-std::vector<std::string> JobRow(const v1::Job& job, int64_t now) {
-  const int64_t step = job.last_step().step();
-  return {
-      job.name(),
-      StateText(job),
-      fmt::format("{}/{}", step, job.total_steps() > 0 ? std::to_string(job.total_steps()) : "-"),
-      step > 0 ? fmt::format("{:.4f}", job.last_step().loss()) : "-",
-      job.last_eval().step() > 0 ? fmt::format("{:.4f}", job.last_eval().loss()) : "-",
-      step > 0 ? FormatRate(job.last_step().tokens_per_second()) : "-",
-      std::to_string(job.slots()),
-      FormatAge(job.created_us(), now),
-      job.message()};
+bool Selected(const v1::Job& job, const std::vector<std::string>& selector) {
+  return std::all_of(selector.begin(), selector.end(), [&](const std::string& wanted) {
+    const size_t equals = wanted.find('=');
+    const auto label = job.spec().labels().find(wanted.substr(0, equals));
+    if (label == job.spec().labels().end()) return false;
+    return equals == std::string::npos || label->second == wanted.substr(equals + 1);
+  });
 }
 
-ExitCode GetJobs(const GlobalOptions& options, bool all_namespaces, bool live_only) {
-  auto api = ConnectApi(options);
-  if (!api.ok()) return Complain(api.status());
+// One header and one row function make the rows of a repeated field.
+template <class Items, class Header, class RowOf>
+std::function<Rows(const TableArgs&)> RowsOf(const Items& items, Header header, RowOf row) {
+  return [&items, header, row](const TableArgs& args) {
+    Rows rows = {header(args)};
+    for (const auto& item : items) rows.push_back(row(item, args));
+    return rows;
+  };
+}
+
+StatusOr<Listing> FetchJobs(const Api& api, const GetArgs& args, const GlobalOptions& options) {
   v1::ListJobsRequest request;
-  if (!all_namespaces) request.set_namespace_(options.job_namespace);
-  request.set_live_only(live_only);
-  v1::ListJobsResponse all;
+  if (!args.all_namespaces) request.set_namespace_(options.job_namespace);
+  request.set_live_only(args.live);
+  auto all = std::make_shared<v1::ListJobsResponse>();
   do {
-    auto page = (*api)->ListJobs(request);
-    if (!page.ok()) return Complain(page.status());
-    all.mutable_jobs()->MergeFrom(page->jobs());
-    request.set_page_token(page->next_page_token());
+    ASSIGN_OR_RETURN(const v1::ListJobsResponse page, api.ListJobs(request));
+    for (const v1::Job& job : page.jobs()) {
+      if (Selected(job, args.selector)) *all->add_jobs() = job;
+    }
+    request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
-  if (options.output == OutputFormat::kJson) {
-    std::fputs(JsonText(all).c_str(), stdout);
-    return kExitOk;
-  }
-  if (all.jobs().empty()) {
-    std::fprintf(stderr, "no jobs; submit one: mtctl submit -f job.yaml --follow\n");
-    return kExitOk;
-  }
-  std::vector<std::vector<std::string>> rows = {
-      {"NAME", "STATE", "STEP", "LOSS", "VALID", "TOK/S", "SLOTS", "AGE", "MESSAGE"}};
-  for (const v1::Job& job : all.jobs()) rows.push_back(JobRow(job, NowMicros()));
-  std::fputs(Table(rows).c_str(), stdout);
-  return kExitOk;
+  return Listing{.message = all,
+                 .items = "jobs",
+                 .names = JobNames(*all, options.job_namespace),
+                 .rows = RowsOf(all->jobs(), JobHeader, JobRow),
+                 .empty = "no jobs; submit one: mtctl submit -f job.yaml --follow"};
 }
 
-ExitCode GetNodes(const GlobalOptions& options) {
-  auto api = ConnectApi(options);
-  if (!api.ok()) return Complain(api.status());
-  const auto response = (*api)->ListNodes();
-  if (!response.ok()) return Complain(response.status());
-  if (options.output == OutputFormat::kJson) {
-    std::fputs(JsonText(*response).c_str(), stdout);
-    return kExitOk;
+StatusOr<Listing> FetchNodes(const Api& api) {
+  ASSIGN_OR_RETURN(v1::ListNodesResponse answer, api.ListNodes());
+  auto nodes = std::make_shared<v1::ListNodesResponse>(std::move(answer));
+  std::vector<std::string> names;
+  for (const v1::Node& node : nodes->nodes()) names.push_back(node.name());
+  return Listing{.message = nodes,
+                 .items = "nodes",
+                 .names = std::move(names),
+                 .rows = RowsOf(nodes->nodes(), NodeHeader, NodeRow),
+                 .empty = "no nodes; start a worker: mt-worker --coordinator HOST:PORT"};
+}
+
+StatusOr<Listing> FetchCheckpoints(const Api& api, const GetArgs& args,
+                                   const GlobalOptions& options) {
+  v1::ListCheckpointsRequest request;
+  *request.mutable_job() = MakeJobRequest(options, args.job).job();
+  ASSIGN_OR_RETURN(v1::ListCheckpointsResponse answer, api.ListCheckpoints(request));
+  auto list = std::make_shared<v1::ListCheckpointsResponse>(std::move(answer));
+  std::vector<std::string> names;
+  for (const v1::CheckpointInfo& checkpoint : list->checkpoints())
+    names.push_back(std::to_string(checkpoint.step()));
+  return Listing{.message = list,
+                 .items = "checkpoints",
+                 .names = std::move(names),
+                 .rows = RowsOf(list->checkpoints(), CheckpointHeader, CheckpointRow),
+                 .empty = "no checkpoints; save one: mtctl checkpoint " + args.job + " --wait"};
+}
+
+StatusOr<Listing> FetchOperations(const Api& api, const GetArgs& args,
+                                  const GlobalOptions& options) {
+  auto list = std::make_shared<v1::ListOperationsResponse>();
+  if (IsOperationName(args.job)) {
+    v1::GetOperationRequest request;
+    request.set_name(args.job);
+    ASSIGN_OR_RETURN(*list->add_operations(), api.GetOperation(request));
+  } else {
+    v1::ListOperationsRequest request;
+    if (!args.job.empty()) *request.mutable_job() = MakeJobRequest(options, args.job).job();
+    ASSIGN_OR_RETURN(*list, api.ListOperations(request));
   }
-  std::vector<std::vector<std::string>> rows = {
-      {"NODE", "STATE", "SLOTS", "FREE", "DEVICE", "CORES", "MEMORY", "HEARTBEAT", "VERSION"}};
-  for (const v1::Node& node : response->nodes()) {
-    const auto free = std::count_if(node.slots().begin(), node.slots().end(),
-                                    [](const v1::Slot& s) { return s.job_uid().empty(); });
-    const bool gpu = std::any_of(node.slots().begin(), node.slots().end(),
-                                 [](const v1::Slot& s) { return s.device() == v1::GPU; });
-    rows.push_back({node.name(), v1::NodeState_Name(node.state()).substr(5),
-                    std::to_string(node.slots_size()), std::to_string(free), gpu ? "gpu" : "cpu",
-                    std::to_string(node.cores()), FormatBytes(node.memory_bytes()),
-                    FormatAge(node.last_heartbeat_us(), NowMicros()), node.version()});
-  }
-  std::fputs(Table(rows).c_str(), stdout);
-  return kExitOk;
+  std::vector<std::string> names;
+  for (const v1::Operation& operation : list->operations()) names.push_back(operation.name());
+  return Listing{.message = list,
+                 .items = "operations",
+                 .names = std::move(names),
+                 .rows = RowsOf(list->operations(), OperationHeader, OperationRow),
+                 .empty = "no operations"};
+}
+
+using Fetch = StatusOr<Listing> (*)(const Api&, const GetArgs&, const GlobalOptions&);
+
+void AddList(CLI::App* list, const std::shared_ptr<GetArgs>& args, const CommandContext& context,
+             Fetch fetch) {
+  AddWatchFlags(list, &args->watch);
+  list->callback([=, options = context.options, run = context.run] {
+    *run = [=] {
+      return ShowListing(args->watch, *options,
+                         [=](const Api& api) { return fetch(api, *args, *options); });
+    };
+  });
 }
 
 }  // namespace
 
 void AddGet(const CommandContext& context) {
   CLI::App* command =
-      context.app->add_subcommand("get", "List jobs or nodes")->require_subcommand(1);
-  struct Args {
-    bool all_namespaces = false;
-    bool live = false;
-  };
-  auto args = std::make_shared<Args>();
+      context.app->add_subcommand("get", "List jobs, nodes, checkpoints, operations or events")
+          ->require_subcommand(1);
+  const auto args = std::make_shared<GetArgs>();
   CLI::App* jobs = command->add_subcommand("jobs", "Jobs, newest first");
   jobs->add_flag("-A,--all-namespaces", args->all_namespaces, "Of every namespace");
   jobs->add_flag("--live", args->live, "Only jobs that have not ended");
-  jobs->callback([=] {
-    *context.run = [=] { return GetJobs(*context.options, args->all_namespaces, args->live); };
-  });
-  CLI::App* nodes = command->add_subcommand("nodes", "Workers and their slots");
-  nodes->callback([=] { *context.run = [=] { return GetNodes(*context.options); }; });
+  jobs->add_option("-l,--selector", args->selector, "Only jobs with these labels: KEY=VALUE or KEY")
+      ->delimiter(',');
+  AddList(jobs, args, context, FetchJobs);
+  AddList(command->add_subcommand("nodes", "Workers and their slots"), args, context,
+          [](const Api& api, const GetArgs&, const GlobalOptions&) { return FetchNodes(api); });
+  CLI::App* checkpoints =
+      command->add_subcommand("checkpoints", "What is on disk of a job, oldest first");
+  checkpoints->add_option("job", args->job, "Name or uid")->required();
+  AddList(checkpoints, args, context, FetchCheckpoints);
+  CLI::App* operations =
+      command->add_subcommand("operations", "What was asked for, and how it went");
+  operations->add_option("job", args->job,
+                         "Name or uid of a job, or an operation's name (none: all)");
+  AddList(operations, args, context, FetchOperations);
+  AddEventsTo(command->add_subcommand("events", "What happened to a job, or to all"), context);
 }
 
 }  // namespace mt::client

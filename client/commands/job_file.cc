@@ -4,30 +4,57 @@
 #include <iostream>
 #include <iterator>
 
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
 #include "common/spec/parse.h"
+#include "common/spec/print.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 
 namespace mt::client {
 
+namespace {
+
+// Whether the file itself names its namespace; what else is wrong with it is found later.
+bool SaysNamespace(const JobFileArgs& args, const std::string& input) {
+  std::string text = input;
+  if (args.path != "-") text = base::ReadFile(args.path).value_or("");
+  megatrain::v1::JobSpec probe;
+  (void)spec::ParseJob(text, {}, &probe);
+  return probe.has_namespace_();
+}
+
+}  // namespace
+
 ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
                      megatrain::v1::JobSpec* job) {
   std::vector<std::string> overrides = args.overrides;
-  // --namespace wins over the file; --set wins over both.
-  if (options.job_namespace != "default")
-    overrides.insert(overrides.begin(), "namespace=" + options.job_namespace);
-  spec::Faults faults;
+  std::string input;
   if (args.path == "-") {
-    const std::string text{std::istreambuf_iterator<char>(std::cin),
-                           std::istreambuf_iterator<char>()};
-    faults = spec::LoadJob(text, overrides, {}, job);
-  } else {
-    faults = spec::LoadJobFile(args.path, overrides, {}, job);
+    input.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
+  const auto load = [&](megatrain::v1::JobSpec* out) {
+    return args.path == "-" ? spec::LoadJob(input, overrides, {}, out)
+                            : spec::LoadJobFile(args.path, overrides, {}, out);
+  };
+  // --namespace wins over the file, the file over a context's namespace, --set over all.
+  if (options.namespace_given || !SaysNamespace(args, input))
+    overrides.insert(overrides.begin(), "namespace=" + options.job_namespace);
+  const spec::Faults faults = load(job);
   if (faults.empty()) return kExitOk;
   std::fprintf(stderr, "mtctl: %s: %zu fault%s\n%s\n", args.path.c_str(), faults.size(),
                faults.size() == 1 ? "" : "s", spec::FormatFaults(faults).c_str());
   return kExitInvalidInput;
+}
+
+ExitCode PrintJobFile(const megatrain::v1::JobSpec& job, const GlobalOptions& options) {
+  if (options.output == OutputFormat::kNone) return kExitOk;
+  if (options.output == OutputFormat::kName) return PrintText(job.name() + "\n");
+  if (options.output == OutputFormat::kJson) return PrintText(spec::ToJson(job) + "\n");
+  if (options.output == OutputFormat::kJsonl)
+    return PrintText(RenderTree(nlohmann::ordered_json::parse(spec::ToJson(job)), options.output));
+  return PrintText(spec::ToYaml(job));
 }
 
 }  // namespace mt::client

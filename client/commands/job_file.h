@@ -22,4 +22,7 @@ struct JobFileArgs {
 ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
                      megatrain::v1::JobSpec* job);
 
+// The job as a job file: YAML, or JSON with `-o json` or jsonl.
+ExitCode PrintJobFile(const megatrain::v1::JobSpec& job, const GlobalOptions& options);
+
 }  // namespace mt::client

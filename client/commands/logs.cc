@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
+#include "client/interrupt.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -44,11 +45,17 @@ ExitCode RunLogs(const LogsArgs& args, const GlobalOptions& options) {
   request.set_follow(args.follow);
   std::string error;
   StreamStopper stopper;
+  const InterruptScope scope(&stopper);
   const Status status = (*api)->TailLogs(request, &stopper, [&](const v1::LogChunk& chunk) {
+    if (chunk.dropped() > 0) {
+      std::fprintf(stderr, "mtctl: rank %d: %lld chunks left out, this program read too slowly\n",
+                   chunk.rank(), static_cast<long long>(chunk.dropped()));
+    }
     Print(chunk, args.ranks.size() > 1);
     if (!chunk.error().empty()) error = fmt::format("rank {}: {}", chunk.rank(), chunk.error());
     return true;
   });
+  if (InterruptScope::Interrupted()) return kExitInterrupted;
   if (!status.ok()) return Complain(status);
   if (error.empty()) return kExitOk;
   std::fprintf(stderr, "mtctl: %s\n", error.c_str());

@@ -9,10 +9,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/job_file.h"
 #include "client/follow.h"
-#include "client/output/format.h"
-#include "client/output/json.h"
 #include "common/base/ids.h"
-#include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -38,37 +35,45 @@ v1::Job SettledJob(const Api& api, v1::Job job) {
   return job;
 }
 
+// Ranks end with the worker of `mtctl dev up`, unless the job says otherwise: nothing is left
+// behind on a laptop.
+void SetDevPolicy(const GlobalOptions& options, v1::JobSpec* job) {
+  std::string source;
+  if (!ResolveEndpoint(options, &source).ok() || source != DevEndpointFile()) return;
+  if (!job->resilience().has_on_agent_exit())
+    job->mutable_resilience()->set_on_agent_exit(v1::Resilience::ON_AGENT_EXIT_STOP);
+}
+
 ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   v1::SubmitRequest request;
   const ExitCode code = ReadJobFile(args.file, options, request.mutable_spec());
   if (code != kExitOk) return code;
-  const bool json = options.output == OutputFormat::kJson;
-  if (args.dry_run) {
-    std::fputs((json ? spec::ToJson(request.spec()) + "\n" : spec::ToYaml(request.spec())).c_str(),
-               stdout);
-    return kExitOk;
-  }
+  if (args.dry_run) return PrintJobFile(request.spec(), options);
+  SetDevPolicy(options, request.mutable_spec());
   request.set_request_id(args.request_id.empty() ? base::NewUid() : args.request_id);
   auto api = ConnectApi(options);
   if (!api.ok()) return Complain(api.status());
-  auto response = (*api)->Submit(request);
-  // The reply may be lost after the job was stored: the same request id asks again without doing it
-  // twice.
-  if (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status())) {
-    response = (*api)->Submit(request);
+  const auto response = (*api)->Submit(request);
+  if (!response.ok()) {
+    const ExitCode failed = Complain(response.status());
+    // The job may have been stored before the connection broke.
+    if (failed == kExitConnection) {
+      std::fprintf(stderr, "to ask again without doing it twice, add: --request-id %s\n",
+                   request.request_id().c_str());
+    }
+    return failed;
   }
-  if (!response.ok()) return Complain(response.status());
   if (args.follow) {
     std::fprintf(stderr, "submitted job %s (%s)\n", response->job().name().c_str(),
                  response->job().uid().c_str());
-    return Follow(
-        {.options = options, .job_uid = response->job().uid(), .show_progress = true, .limit = {}});
+    return Follow({.options = options,
+                   .job_uid = response->job().uid(),
+                   .show_progress = true,
+                   .limit = {},
+                   .until = {}});
   }
   const v1::Job job = SettledJob(**api, response->job());
-  if (json) {
-    std::fputs(JsonText(job).c_str(), stdout);
-    return kExitOk;
-  }
+  if (!IsTable(options.output)) return Print({.message = &job, .names = {job.name()}}, options);
   std::printf("job %s %s (%s)\n", job.name().c_str(),
               response->existed() ? "exists already" : "submitted", job.uid().c_str());
   if (job.state() == v1::QUEUED && !job.message().empty())

@@ -1,4 +1,4 @@
-// `mtctl validate` and `mtctl explain`: what needs no coordinator.
+// `mtctl validate`: checks a job without a coordinator.
 #include <cstdio>
 #include <memory>
 
@@ -8,7 +8,6 @@
 #include "client/commands/job_file.h"
 #include "client/output/format.h"
 #include "common/spec/derived.h"
-#include "common/spec/print.h"
 #include "megatrain/v1/job.pb.h"
 
 namespace mt::client {
@@ -26,29 +25,14 @@ void AddValidate(const CommandContext& context) {
       megatrain::v1::JobSpec job;
       const ExitCode code = ReadJobFile(*args, *context.options, &job);
       if (code != kExitOk) return code;
-      const bool json = context.options->output == OutputFormat::kJson;
-      std::fputs((json ? spec::ToJson(job) + "\n" : spec::ToYaml(job)).c_str(), stdout);
+      const ExitCode printed = PrintJobFile(job, *context.options);
+      if (printed != kExitOk) return printed;
       std::fprintf(stderr, "valid: %s parameters, %lld steps of %lld tokens, %lld slot%s\n",
                    FormatRate(static_cast<double>(spec::ParameterCount(job.model()))).c_str(),
                    static_cast<long long>(spec::TotalIterations(job)),
                    static_cast<long long>(spec::TokensPerStep(job)),
                    static_cast<long long>(spec::WorldSize(job)),
                    spec::WorldSize(job) == 1 ? "" : "s");
-      return kExitOk;
-    };
-  });
-}
-
-void AddExplain(const CommandContext& context) {
-  CLI::App* command = context.app->add_subcommand("explain", "What a field of the job file means");
-  auto path = std::make_shared<std::string>();
-  command->add_option("field", *path, "Field path: job.parallel.tensor (none: all sections)");
-  command->callback([=] {
-    *context.run = [=] {
-      const auto text = spec::Explain(*path);
-      if (!text.ok()) return Complain(text.status());
-      std::fputs(text->c_str(), stdout);
-      if (!text->empty() && text->back() != '\n') std::fputc('\n', stdout);
       return kExitOk;
     };
   });

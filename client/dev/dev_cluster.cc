@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kTick{50};
+constexpr milliseconds kDevTick{50};
 constexpr seconds kStartLimit{20};
 constexpr seconds kStopGrace{20};
 
@@ -172,7 +172,7 @@ Status DevCluster::WaitForPort(const ProcessId& coordinator, const std::string& 
       return OkStatus();
     }
     if (!IsAlive(coordinator)) break;
-    std::this_thread::sleep_for(kTick);
+    std::this_thread::sleep_for(kDevTick);
   }
   return base::Internal("the coordinator did not start; its log ({}) ends with:\n{}",
                         Path("coordinator.log"), LogTail(Path("coordinator.log")));
@@ -191,10 +191,28 @@ Status DevCluster::WaitForWorker(const DevState& state) const {
         }
       }
     }
-    std::this_thread::sleep_for(kTick);
+    std::this_thread::sleep_for(kDevTick);
   }
   return base::Internal("the worker did not register; its log ({}) ends with:\n{}",
                         Path("worker.log"), LogTail(Path("worker.log")));
+}
+
+// Ranks of jobs that say on_agent_exit: continue outlive the worker.
+Status DevCluster::StopRanks() const {
+  ASSIGN_OR_RETURN(const std::string worker, ProgramBesideThis("mt-worker"));
+  const std::string log = Path("worker.log");
+  ASSIGN_OR_RETURN(const ProcessId stopper,
+                   StartDetached({worker, "stop-ranks", "--state", Path("worker")}, log));
+  const auto until = steady_clock::now() + kStopGrace;
+  while (IsAlive(stopper)) {
+    if (steady_clock::now() >= until) {
+      RETURN_IF_ERROR(StopProcess(stopper, seconds(1)));
+      return base::Internal("`mt-worker stop-ranks` did not end; its log ({}) ends with:\n{}", log,
+                            LogTail(log));
+    }
+    std::this_thread::sleep_for(kDevTick);
+  }
+  return OkStatus();
 }
 
 Status DevCluster::Down() {
@@ -204,7 +222,9 @@ Status DevCluster::Down() {
     return base::NotFound("no development cluster is running ({})", folder_);
   }
   RETURN_IF_ERROR(StopProcess(state->worker, kStopGrace));
+  const Status ranks = StopRanks();
   RETURN_IF_ERROR(StopProcess(state->coordinator, kStopGrace));
+  RETURN_IF_ERROR(ranks);
   std::error_code ignored;
   std::filesystem::remove(Path("endpoint"), ignored);
   return OkStatus();

@@ -31,7 +31,7 @@ class DevCluster {
   // Starts what is not running and waits until the worker's slots are offered. *already: both were
   // running.
   StatusOr<DevState> Up(const DevUpArgs& args, bool* already);
-  // Stops worker (its ranks end with it) and coordinator; kNotFound where nothing runs.
+  // Stops the worker, every rank that it left, and the coordinator; kNotFound where nothing runs.
   Status Down();
   // What was started last, alive or not; empty where nothing was.
   StatusOr<std::optional<DevState>> Read() const;
@@ -41,6 +41,7 @@ class DevCluster {
   Status WaitForPort(const ProcessId& coordinator, const std::string& port_file,
                      std::string* endpoint) const;
   Status WaitForWorker(const DevState& state) const;
+  Status StopRanks() const;
   Status Write(const DevState& state) const;
   std::string Path(const std::string& name) const;
 

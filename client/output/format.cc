@@ -50,16 +50,34 @@ std::string StateText(const megatrain::v1::Job& job) {
   return text;
 }
 
-std::string Table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
+size_t DisplayWidth(std::string_view text) {
+  size_t width = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033') {  // a colour: up to its final 'm'
+      i = std::min(text.find('m', i), text.size());
+      continue;
+    }
+    if ((static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U) ++width;  // not a continuation byte
+  }
+  return width;
+}
+
+std::string Table(const std::vector<std::vector<std::string>>& rows, std::vector<size_t>* kept) {
+  std::vector<size_t> fresh;
+  std::vector<size_t>& widths = kept == nullptr ? fresh : *kept;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()), 0);
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], DisplayWidth(row[i]));
+    }
   }
   std::string out;
   for (const auto& row : rows) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], widths[i] + 2);
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      line.append(widths[i] + 2 - DisplayWidth(row[i]), ' ');
+    }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   }

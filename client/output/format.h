@@ -20,8 +20,13 @@ std::string FormatAge(int64_t unix_micros, int64_t now_micros);  // "3m05s"; "-"
 // "RUNNING"; in STOPPING "STOPPING(FAILED)".
 std::string StateText(const megatrain::v1::Job& job);
 
+// Columns that a terminal needs: code points, without colours.
+size_t DisplayWidth(std::string_view text);
+
 // Columns padded to their widest cell, two spaces between, no trailing spaces; the first row is the
-// header.
-std::string Table(const std::vector<std::vector<std::string>>& rows);
+// header. With `widths` columns are also at least as wide as it says, and it receives the new ones:
+// tables printed one after another line up.
+std::string Table(const std::vector<std::vector<std::string>>& rows,
+                  std::vector<size_t>* widths = nullptr);
 
 }  // namespace mt::client

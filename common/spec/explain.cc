@@ -168,11 +168,13 @@ StatusOr<std::string> Explain(std::string_view path) {
 
 std::string ReferenceTable() {
   std::string out =
-      "| field | type | default | range | supported | meaning |\n|---|---|---|---|---|---|\n";
+      "| field | type | default | range | supported | Megatron | meaning |\n"
+      "|---|---|---|---|---|---|---|\n";
   for (const FieldAt& at : AllFields(*v1::JobSpec::descriptor(), false)) {
-    out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", at.path, TypeText(*at.field),
+    const std::string& flag = RuleOf(*at.field).flag();
+    out += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", at.path, TypeText(*at.field),
                        DefaultShown(*at.field), RangeText(*at.field), SupportText(*at.field),
-                       RuleOf(*at.field).help());
+                       flag.empty() ? "" : fmt::format("`{}`", flag), RuleOf(*at.field).help());
   }
   return out;
 }

@@ -94,15 +94,15 @@ class ClusterBadInputTest(ClusterTest):
     def test_unknown_job(self):
         self.up()
         self.submit("--follow")
-        for verb in ("describe", "cancel", "wait", "logs"):
-            self.assert_one_message(self.mtctl(verb, "tinny", check=False), 3, "tinny")
-        self.assert_one_message(self.mtctl("cancel", "tiny", check=False), 3, "SUCCEEDED")
+        for verb in (("describe",), ("cancel", "--yes"), ("wait",), ("logs",)):
+            self.assert_one_message(self.mtctl(*verb, "tinny", check=False), 3, "tinny")
+        self.assert_one_message(self.mtctl("cancel", "tiny", "--yes", check=False), 3, "SUCCEEDED")
 
     def test_a_live_name_is_refused(self):
         self.up()
         self.submit("--set", "training.train_iters=100000")
         self.assert_one_message(self.submit(check=False), 3, "tiny")
-        self.mtctl("cancel", "tiny")
+        self.mtctl("cancel", "tiny", "--yes")
         self.submit("--follow")
 
 

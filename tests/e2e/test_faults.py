@@ -36,7 +36,7 @@ class FaultTest(ClusterTest):
             step = before["last_step"]["step"]
             self.wait_for("metrics again", lambda: self.job().get("last_step", {}).get("step", 0) > step + 5)
             self.assertEqual(sorted(r["pid"] for r in self.job()["ranks"]), rank_pids, "ranks were disturbed")
-            self.mtctl("cancel", "tiny")
+            self.mtctl("cancel", "tiny", "--yes")
             self.assertEqual(self.job()["state"], "CANCELLED")
         finally:
             again.kill()

@@ -38,7 +38,7 @@ class TrainingTest(ClusterTest):
         long_run = ["--set", "training.train_iters=100000", "--set", "checkpoint.every_iters=10"]
         self.submit(*long_run)
         self.wait_for("a checkpoint", lambda: self.checkpoints())
-        self.mtctl("cancel", "tiny", "--checkpoint")
+        self.mtctl("cancel", "tiny", "--yes", "--checkpoint")
         stopped_at = int(self.checkpoints()[-1][5:13])
         first_uid = self.job()["uid"]
         self.submit(*long_run)
@@ -47,7 +47,7 @@ class TrainingTest(ClusterTest):
         self.assertEqual(job["resumed_from_step"], stopped_at)
         self.assertEqual(job["first_step"]["step"], stopped_at + 1)
         self.wait_for("a checkpoint of a new epoch", lambda: self.checkpoints()[-1].endswith("e0002"))
-        self.mtctl("cancel", "tiny")
+        self.mtctl("cancel", "tiny", "--yes")
 
     def test_ctrl_c_leaves_the_job_running_and_says_how_to_cancel(self):
         self.up()
@@ -60,7 +60,7 @@ class TrainingTest(ClusterTest):
         self.assertIn("mtctl cancel tiny", stderr)
         step = self.job()["last_step"]["step"]
         self.wait_for("more steps", lambda: self.job()["last_step"]["step"] > step)
-        self.mtctl("cancel", "tiny", "--reason", "enough")
+        self.mtctl("cancel", "tiny", "--yes", "--reason", "enough")
         self.assertEqual(self.job()["state"], "CANCELLED")
         self.assertEqual(self.mtctl("wait", "tiny", check=False).returncode, 9)
         self.assertEqual([r["exit_code"] for r in self.job()["ranks"]], [0, 0])
@@ -71,7 +71,7 @@ class TrainingTest(ClusterTest):
         self.assertEqual(done.returncode, 0)
         self.assertRegex(done.stdout, r"waiting: .*4.*2")
         self.assertEqual(self.mtctl("wait", "tiny", "--timeout", "1", check=False).returncode, 8)
-        self.mtctl("cancel", "tiny")
+        self.mtctl("cancel", "tiny", "--yes")
         self.assertEqual(self.job()["state"], "CANCELLED")
 
     def test_jobs_queue_for_slots(self):
@@ -80,7 +80,7 @@ class TrainingTest(ClusterTest):
         self.submit("--set", "name=second")
         self.wait_for("second to wait", lambda: self.job("second")["message"])
         self.assertEqual(self.job("second")["state"], "QUEUED")
-        self.mtctl("cancel", "tiny")
+        self.mtctl("cancel", "tiny", "--yes")
         self.assertEqual(self.mtctl("wait", "second").returncode, 0)
         names = [j["name"] for j in json.loads(self.mtctl("-o", "json", "get", "jobs").stdout)["jobs"]]
         self.assertEqual(names, ["second", "tiny"])

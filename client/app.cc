@@ -1,0 +1,88 @@
+#include "client/app.h"
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "client/commands/commands.h"
+#include "client/session.h"
+#include "common/rpc/version.h"
+
+namespace mt::client {
+namespace {
+
+// A choice of names for values of T, shown as {a,b,c}.
+template <class T>
+CLI::Validator Choice(const std::map<std::string, T>& values, const std::string& shown) {
+  return CLI::CheckedTransformer(values, CLI::ignore_case).description("{" + shown + "}");
+}
+
+void AddPlaceFlags(CLI::App* app, GlobalOptions* options) {
+  app->add_option("--coordinator", options->coordinator,
+                  "HOST:PORT of the coordinator (else that of --context, MTCTL_COORDINATOR, "
+                  "MTCTL_CONTEXT or the current context, else what `mtctl dev up` started)");
+  app->add_option("--context", options->context,
+                  "Named coordinator and namespace (mtctl context list)");
+  app->add_option("-n,--namespace", options->job_namespace,
+                  "Namespace of jobs (else MTCTL_NAMESPACE, else the context's, else default)")
+      ->envname("MTCTL_NAMESPACE");
+  app->add_option("--request-timeout", options->request_timeout_s,
+                  "Seconds that one request may take, repeats after a broken connection included")
+      ->envname("MTCTL_REQUEST_TIMEOUT")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+void AddOutputFlags(CLI::App* app, GlobalOptions* options) {
+  const std::map<std::string, OutputFormat> formats = {
+      {"table", OutputFormat::kTable}, {"wide", OutputFormat::kWide}, {"json", OutputFormat::kJson},
+      {"jsonl", OutputFormat::kJsonl}, {"yaml", OutputFormat::kYaml}, {"csv", OutputFormat::kCsv},
+      {"name", OutputFormat::kName},   {"none", OutputFormat::kNone}};
+  app->add_option("-o,--output", options->output, "How answers are printed (csv: metrics only)")
+      ->envname("MTCTL_OUTPUT")
+      ->transform(Choice(formats, "table,wide,json,jsonl,yaml,csv,name,none"));
+  const std::map<std::string, ColorMode> colors = {
+      {"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}};
+  app->add_option("--color", options->color, "Colours; auto: on a terminal, without NO_COLOR")
+      ->envname("MTCTL_COLOR")
+      ->transform(Choice(colors, "auto,always,never"));
+  const std::map<std::string, TimeFormat> times = {
+      {"relative", TimeFormat::kRelative}, {"iso", TimeFormat::kIso}, {"raw", TimeFormat::kRaw}};
+  app->add_option("--time-format", options->time, "Times in tables; raw: Unix microseconds")
+      ->envname("MTCTL_TIME_FORMAT")
+      ->transform(Choice(times, "relative,iso,raw"));
+}
+
+}  // namespace
+
+int RunApp(int argc, const char* const* argv) {
+  CLI::App app(
+      "Trains GPT models on a Megatrain cluster: submits jobs, watches, pauses and stops them, "
+      "prepares data.",
+      "mtctl");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version", "mtctl " + std::string(rpc::Version()));
+  GlobalOptions options;
+  AddPlaceFlags(&app, &options);
+  AddOutputFlags(&app, &options);
+  std::function<ExitCode()> run;
+  const CommandContext context{.app = &app, .options = &options, .run = &run};
+  for (const auto add : kCommands) add(context);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (options.output == OutputFormat::kCsv && !app.got_subcommand("metrics")) {
+    return Complain(base::InvalidArgument("-o csv is for `mtctl metrics`; use -o jsonl"),
+                    kExitUsage);
+  }
+  options.namespace_given = app.get_option("--namespace")->count() > 0;
+  ResolveNamespace(&options);
+  return run();
+}
+
+}  // namespace mt::client

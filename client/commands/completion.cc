@@ -1,0 +1,27 @@
+// `mtctl completion bash|zsh|fish`: a script for the shell.
+#include "client/output/completion.h"
+
+#include <map>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "client/commands/commands.h"
+
+namespace mt::client {
+
+void AddCompletion(const CommandContext& context) {
+  CLI::App* command = context.app->add_subcommand(
+      "completion", "Completion for a shell: source <(mtctl completion bash)");
+  auto shell = std::make_shared<Shell>(Shell::kBash);
+  const std::map<std::string, Shell> shells = {
+      {"bash", Shell::kBash}, {"zsh", Shell::kZsh}, {"fish", Shell::kFish}};
+  command->add_option("shell", *shell, "Which")
+      ->required()
+      ->transform(CLI::CheckedTransformer(shells).description("{bash,zsh,fish}"));
+  command->callback([=, app = context.app, run = context.run] {
+    *run = [=] { return PrintText(CompletionScript(*app, *shell)); };
+  });
+}
+
+}  // namespace mt::client

@@ -1,0 +1,55 @@
+// `mtctl node declare-dead`: the operator's word that nothing runs on a node any more.
+#include <cstdio>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "client/commands/commands.h"
+#include "client/commands/verb.h"
+#include "megatrain/v1/api.pb.h"
+
+namespace mt::client {
+namespace {
+
+struct NodeArgs {
+  std::string node;
+  std::string reason;
+  bool yes = false;
+};
+
+ExitCode DeclareDead(const NodeArgs& args, const GlobalOptions& options) {
+  ExitCode code = kExitOk;
+  const std::string question = fmt::format(
+      "Declare node {} dead? Only when nothing runs there any more: its jobs end, its slots are "
+      "given "
+      "to others.",
+      args.node);
+  if (!Confirmed(args.yes, question, &code)) return code;
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  v1::DeclareDeadRequest request;
+  request.set_node(args.node);
+  request.set_reason(args.reason);
+  const auto node = (*api)->DeclareDead(request);
+  if (!node.ok()) return Complain(node.status());
+  if (IsTable(options.output)) return PrintText(fmt::format("node {} declared dead\n", args.node));
+  return Print({.message = &*node, .names = {node->name()}}, options);
+}
+
+}  // namespace
+
+void AddNode(const CommandContext& context) {
+  CLI::App* command =
+      context.app->add_subcommand("node", "What operators do to nodes")->require_subcommand(1);
+  CLI::App* dead = command->add_subcommand(
+      "declare-dead", "Say that nothing runs on a lost node: ends its ranks' jobs");
+  auto args = std::make_shared<NodeArgs>();
+  dead->add_option("node", args->node, "Its name")->required();
+  dead->add_option("--reason", args->reason, "Kept with the event");
+  AddYesFlag(dead, &args->yes);
+  dead->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return DeclareDead(*args, *options); };
+  });
+}
+
+}  // namespace mt::client

@@ -1,0 +1,44 @@
+#include "client/interrupt.h"
+
+#include <chrono>
+
+#include "client/api.h"
+
+namespace mt::client {
+namespace {
+
+constexpr std::chrono::milliseconds kInterruptTick{50};
+
+volatile std::sig_atomic_t interrupted = 0;
+void OnInterrupt(int) { interrupted = 1; }
+
+}  // namespace
+
+InterruptScope::InterruptScope(StreamStopper* stopper) : stopper_(stopper) {
+  interrupted = 0;
+  struct sigaction action {};
+  action.sa_handler = OnInterrupt;
+  ::sigaction(SIGINT, &action, &old_);
+  if (stopper_ != nullptr) thread_ = std::thread([this] { Watch(); });
+}
+
+InterruptScope::~InterruptScope() {
+  ended_ = true;
+  if (thread_.joinable()) thread_.join();
+  ::sigaction(SIGINT, &old_, nullptr);
+}
+
+bool InterruptScope::Interrupted() { return interrupted != 0; }
+
+// A handler may not take the stopper's lock, so a thread looks at the flag.
+void InterruptScope::Watch() {
+  while (!ended_) {
+    if (Interrupted()) {
+      stopper_->Stop();
+      return;
+    }
+    std::this_thread::sleep_for(kInterruptTick);
+  }
+}
+
+}  // namespace mt::client

@@ -1,0 +1,139 @@
+#include "client/output/describe.h"
+
+#include <fmt/format.h>
+
+#include "client/output/format.h"
+#include "common/base/clock.h"
+#include "common/spec/print.h"
+#include "megatrain/v1/api.pb.h"
+
+namespace mt::client {
+namespace {
+
+class Description {
+ public:
+  void Add(const std::string& key, const std::string& value) {
+    text_ += fmt::format("{:<18}{}\n", key + ":", value);
+  }
+  void Raw(const std::string& text) { text_ += text; }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string Indent(const std::string& text) {
+  std::string out;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    size_t end = text.find('\n', begin);
+    if (end == std::string::npos) end = text.size();
+    out += "  " + text.substr(begin, end - begin) + "\n";
+    begin = end + 1;
+  }
+  return out;
+}
+
+std::string RankTable(const v1::Job& job) {
+  std::vector<std::vector<std::string>> rows = {{"RANK", "NODE", "SLOT", "STATE", "PID", "EXIT"}};
+  for (const v1::RankStatus& rank : job.ranks()) {
+    std::string exit = "-";
+    if (rank.exited()) {
+      exit = rank.exit_signal() != 0 ? fmt::format("signal {}", rank.exit_signal())
+                                     : fmt::format("code {}", rank.exit_code());
+    }
+    rows.push_back({std::to_string(rank.rank()), rank.node(), std::to_string(rank.slot()),
+                    v1::RankState_Name(rank.state()), std::to_string(rank.pid()), exit});
+  }
+  return Indent(Table(rows));
+}
+
+void AddProgress(const v1::Job& job, Description* out) {
+  const v1::StepRecord& step = job.last_step();
+  if (step.step() > 0) {
+    out->Add("Step", fmt::format("{} of {}", step.step(), job.total_steps()));
+    out->Add("Loss", fmt::format("{:.6f} (first {:.6f})", step.loss(), job.first_step().loss()));
+    out->Add("Learning rate", fmt::format("{:.4e}", step.learning_rate()));
+    out->Add("Grad norm", fmt::format("{:.4f}", step.grad_norm()));
+    out->Add("Speed", fmt::format("{} tokens/s, {:.4g} TFLOP/s per slot, {:.3f} s per step",
+                                  FormatRate(step.tokens_per_second()), step.tflops_per_slot(),
+                                  step.step_seconds()));
+    std::string memory;
+    for (const auto& [kind, bytes] : step.memory_bytes())
+      memory += kind + " " + FormatBytes(bytes) + ", ";
+    out->Add("Memory, rank 0", memory + "process " + FormatBytes(step.host_memory_bytes()));
+    if (step.skipped_steps() > 0) out->Add("Skipped steps", std::to_string(step.skipped_steps()));
+  }
+  if (job.has_last_eval()) {
+    out->Add("Validation loss",
+             fmt::format("{:.6f} at step {}{}", job.last_eval().loss(), job.last_eval().step(),
+                         job.last_eval().final() ? ", whole split" : ""));
+  }
+  if (job.resumed_from_step() > 0)
+    out->Add("Resumed from", fmt::format("step {}", job.resumed_from_step()));
+  if (job.has_last_checkpoint()) {
+    out->Add("Checkpoint",
+             fmt::format("step {}, {} ({})", job.last_checkpoint().step(),
+                         job.last_checkpoint().path(), FormatBytes(job.last_checkpoint().bytes())));
+  }
+  if (!job.last_checkpoint_error().empty())
+    out->Add("Last save failed", job.last_checkpoint_error());
+}
+
+void AddIdentity(const v1::Job& job, const Style& style, Description* out) {
+  out->Add("Name", job.name());
+  out->Add("Namespace", job.namespace_());
+  out->Add("UID", job.uid());
+  out->Add("State", Paint(style, ToneOfState(StateText(job)), StateText(job)));
+  if (!job.message().empty())
+    out->Add(job.state() == v1::QUEUED ? "Why pending" : "Message", job.message());
+  if (job.cause() != v1::CAUSE_UNSPECIFIED) out->Add("Cause", v1::Cause_Name(job.cause()));
+  if (job.state() == v1::FAILED && job.failed_rank() >= 0)
+    out->Add("Failed rank", std::to_string(job.failed_rank()));
+  for (const v1::Condition& c : job.conditions())
+    out->Add("Condition",
+             fmt::format("{}: {}, since {}", c.type(), c.message(), TimeText(style, c.since_us())));
+  out->Add("Epoch", std::to_string(job.epoch()));
+  if (job.goal() != v1::GOAL_UNSPECIFIED) out->Add("Goal", v1::Goal_Name(job.goal()).substr(5));
+  const std::pair<const char*, int64_t> times[] = {{"Created", job.created_us()},
+                                                   {"Started", job.started_us()},
+                                                   {"Finished", job.finished_us()},
+                                                   {"Deadline", job.deadline_us()}};
+  for (const auto& [key, micros] : times) {
+    if (micros != 0)
+      out->Add(key, micros > style.now_us ? base::FormatUtc(micros) : TimeText(style, micros));
+  }
+  if (!job.etag().empty()) out->Add("Etag", job.etag());
+}
+
+template <class Items, class Header, class RowOf>
+void AddTable(const char* title, const Items& items, Header header, RowOf row,
+              const TableArgs& args, Description* out) {
+  if (items.empty()) return;
+  Rows rows = {header(args)};
+  for (const auto& item : items) rows.push_back(row(item, args));
+  out->Raw(std::string(title) + ":\n" + Indent(Table(rows)));
+}
+
+}  // namespace
+
+std::string DescribeJob(const JobFacts& facts, const TableArgs& args) {
+  const v1::Job& job = *facts.job;
+  Description out;
+  AddIdentity(job, args.style, &out);
+  if (job.parameters() > 0)
+    out.Add("Parameters", FormatRate(static_cast<double>(job.parameters())));
+  AddProgress(job, &out);
+  if (!job.ranks().empty()) out.Raw("Ranks:\n" + RankTable(job));
+  if (!job.last_log_lines().empty()) {
+    out.Raw("Last log lines of the failed rank:\n");
+    for (const std::string& line : job.last_log_lines()) out.Raw("  | " + line + "\n");
+  }
+  AddTable("Checkpoints", job.checkpoints(), CheckpointHeader, CheckpointRow, args, &out);
+  AddTable("Operations", facts.operations->operations(), OperationHeader, OperationRow, args, &out);
+  AddTable("Events", facts.events->events(), EventHeader, EventRow, args, &out);
+  out.Raw("Spec:\n" + Indent(spec::ToYaml(job.spec())));
+  return out.text();
+}
+
+}  // namespace mt::client

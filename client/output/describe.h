@@ -1,0 +1,24 @@
+// Everything about one job as text for people. Pure.
+#pragma once
+
+#include <string>
+
+#include "client/output/tables.h"
+
+namespace megatrain::v1 {
+class EventsChunk;
+}
+
+namespace mt::client {
+
+struct JobFacts {
+  const v1::Job* job;
+  const v1::ListOperationsResponse* operations;
+  const v1::EventsChunk* events;  // the last ones, oldest first
+};
+
+// State and why it waits, times, progress, ranks, checkpoints, operations, events, the spec with
+// all defaults.
+std::string DescribeJob(const JobFacts& facts, const TableArgs& args);
+
+}  // namespace mt::client

@@ -1,0 +1,210 @@
+#include "client/output/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <google/protobuf/descriptor.h>
+#include <nlohmann/json.hpp>
+
+#include "client/output/format.h"
+#include "megatrain/v1/api.pb.h"
+
+namespace mt::client {
+namespace {
+
+namespace v1 = megatrain::v1;
+using google::protobuf::FieldDescriptor;
+using nlohmann::ordered_json;
+
+// Of the field of StepRecord that a name begins with.
+bool IsInteger(const std::string& name) {
+  const FieldDescriptor* field =
+      v1::StepRecord::descriptor()->FindFieldByName(name.substr(0, name.find('/')));
+  if (field == nullptr) return false;
+  if (field->is_map()) field = field->message_type()->map_value();
+  return field->cpp_type() == FieldDescriptor::CPPTYPE_INT64;
+}
+
+ordered_json JsonNumber(double value, bool integer) {
+  if (!std::isfinite(value)) return nullptr;
+  // Beyond 2^53 a double holds no exact integers.
+  if (integer && std::abs(value) < 9.0e15) return std::llround(value);
+  return value;
+}
+
+bool AnyRange(const Metrics& metrics) {
+  return std::any_of(metrics.points.begin(), metrics.points.end(), [](const MetricPoint& p) {
+    return std::any_of(p.values.begin(), p.values.end(),
+                       [](const MetricValue& v) { return v.min.has_value(); });
+  });
+}
+
+// Shortest text that reads back as the same double.
+std::string CsvNumber(double value) { return std::isfinite(value) ? fmt::format("{}", value) : ""; }
+
+double ScalarOf(const v1::StepRecord& step, const FieldDescriptor& field) {
+  const auto& reflection = *v1::StepRecord::GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64:
+      return static_cast<double>(reflection.GetInt64(step, &field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(step, &field) ? 1 : 0;
+    default:
+      return reflection.GetDouble(step, &field);
+  }
+}
+
+template <class Map>
+void AddMap(const char* name, const Map& map, Metrics* out) {
+  std::vector<std::pair<std::string, double>> sorted;
+  for (const auto& [key, value] : map) sorted.emplace_back(key, static_cast<double>(value));
+  std::sort(sorted.begin(), sorted.end());
+  for (const auto& [key, value] : sorted) {
+    out->names.push_back(fmt::format("{}/{}", name, key));
+    out->points[0].values.push_back({.last = value, .min = {}, .max = {}});
+  }
+}
+
+void JoinEvaluations(const v1::History& history, Metrics* out) {
+  for (const v1::EvalRecord& eval : history.evals()) {
+    if (!eval.split().empty() && eval.split() != "valid") continue;
+    const auto at =
+        std::lower_bound(out->points.begin(), out->points.end(), eval.step(),
+                         [](const MetricPoint& point, int64_t step) { return point.step < step; });
+    if (at != out->points.end()) at->validation_loss = eval.loss();
+  }
+}
+
+}  // namespace
+
+Metrics FromHistory(const v1::History& history) {
+  Metrics out;
+  for (const auto& column : history.columns()) out.names.push_back(column.name());
+  for (int i = 0; i < history.steps_size(); ++i) {
+    MetricPoint point{.step = history.steps(i)};
+    if (i < history.times_us_size()) point.time_us = history.times_us(i);
+    if (i < history.epochs_size()) point.epoch = history.epochs(i);
+    for (const auto& column : history.columns()) {
+      MetricValue value{.last = std::nan(""), .min = {}, .max = {}};
+      if (i < column.last_size()) value.last = column.last(i);
+      if (i < column.min_size()) value.min = column.min(i);
+      if (i < column.max_size()) value.max = column.max(i);
+      point.values.push_back(value);
+    }
+    out.points.push_back(std::move(point));
+  }
+  JoinEvaluations(history, &out);
+  return out;
+}
+
+Metrics FromStep(const v1::StepRecord& step) {
+  Metrics out;
+  out.points.push_back({.step = step.step(), .time_us = step.time_us(), .epoch = step.epoch()});
+  const auto& descriptor = *v1::StepRecord::descriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor& field = *descriptor.field(i);
+    const std::string& name = field.name();
+    if (field.is_repeated() || name == "step" || name == "time_us" || name == "epoch") continue;
+    out.names.push_back(name);
+    out.points[0].values.push_back({.last = ScalarOf(step, field), .min = {}, .max = {}});
+  }
+  AddMap("phase_seconds", step.phase_seconds(), &out);
+  AddMap("memory_bytes", step.memory_bytes(), &out);
+  return out;
+}
+
+Metrics Select(const Metrics& metrics, const std::vector<std::string>& names) {
+  Metrics out{.names = {}, .points = metrics.points};
+  for (MetricPoint& point : out.points) point.values.clear();
+  for (const std::string& name : names) {
+    const auto at = std::find(metrics.names.begin(), metrics.names.end(), name);
+    if (at == metrics.names.end()) continue;
+    const auto index = static_cast<size_t>(at - metrics.names.begin());
+    out.names.push_back(name);
+    for (size_t i = 0; i < out.points.size(); ++i)
+      out.points[i].values.push_back(metrics.points[i].values[index]);
+  }
+  return out;
+}
+
+std::string MetricsJsonl(const Metrics& metrics) {
+  std::string out;
+  for (const MetricPoint& point : metrics.points) {
+    ordered_json line = {{"step", point.step}, {"time_us", point.time_us}, {"epoch", point.epoch}};
+    for (size_t i = 0; i < metrics.names.size(); ++i) {
+      const std::string& name = metrics.names[i];
+      const MetricValue& value = point.values[i];
+      line[name] = JsonNumber(value.last, IsInteger(name));
+      if (value.min) line[name + "_min"] = JsonNumber(*value.min, IsInteger(name));
+      if (value.max) line[name + "_max"] = JsonNumber(*value.max, IsInteger(name));
+    }
+    if (point.validation_loss) line["validation_loss"] = JsonNumber(*point.validation_loss, false);
+    out += RenderTree(line, OutputFormat::kJsonl);
+  }
+  return out;
+}
+
+std::string MetricsCsv(const Metrics& metrics, bool header) {
+  const bool ranges = AnyRange(metrics);
+  std::string out;
+  if (header) {
+    out = "step,time_us,epoch";
+    for (const std::string& name : metrics.names)
+      out += ranges ? fmt::format(",{0},{0}_min,{0}_max", name) : "," + name;
+    out += ",validation_loss\r\n";
+  }
+  for (const MetricPoint& point : metrics.points) {
+    out += fmt::format("{},{},{}", point.step, point.time_us, point.epoch);
+    for (const MetricValue& value : point.values) {
+      out += "," + CsvNumber(value.last);
+      if (ranges) {
+        out += fmt::format(",{},{}", value.min ? CsvNumber(*value.min) : "",
+                           value.max ? CsvNumber(*value.max) : "");
+      }
+    }
+    out += "," + (point.validation_loss ? CsvNumber(*point.validation_loss) : "") + "\r\n";
+  }
+  return out;
+}
+
+Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide) {
+  struct Column {
+    const char* header;
+    const char* name;
+    std::string (*format)(double);
+  };
+  const auto fixed = [](double v) { return fmt::format("{:.4f}", v); };
+  static const std::vector<Column> kColumns = {
+      {"LOSS", "loss", fixed},
+      {"LR", "learning_rate", [](double v) { return fmt::format("{:.3e}", v); }},
+      {"GRAD NORM", "grad_norm", fixed},
+      {"TOK/S", "tokens_per_second", FormatRate},
+      {"STEP S", "step_seconds", fixed},
+      {"TFLOP/S", "tflops_per_slot", [](double v) { return fmt::format("{:.4g}", v); }}};
+  Rows rows = {{"STEP", TimeHeader(style, "AGE", "TIME")}};
+  std::vector<std::pair<size_t, std::string (*)(double)>> shown;
+  const auto add = [&](const std::string& header, const std::string& name, auto format) {
+    const auto at = std::find(metrics.names.begin(), metrics.names.end(), name);
+    if (at == metrics.names.end()) return;
+    rows[0].push_back(header);
+    shown.emplace_back(static_cast<size_t>(at - metrics.names.begin()), format);
+  };
+  if (wide) {
+    for (const std::string& name : metrics.names)
+      add(
+          name, name, +[](double v) { return fmt::format("{:.6g}", v); });
+  } else {
+    for (const Column& column : kColumns) add(column.header, column.name, column.format);
+  }
+  rows[0].push_back("VALID");
+  for (const MetricPoint& point : metrics.points) {
+    std::vector<std::string> row = {std::to_string(point.step), TimeCell(style, point.time_us)};
+    for (const auto& [index, format] : shown) row.push_back(format(point.values[index].last));
+    row.push_back(point.validation_loss ? fixed(*point.validation_loss) : "-");
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace mt::client

@@ -1,0 +1,42 @@
+// One answer in each format of `-o`: tables for people; JSON, JSON lines and YAML of one tree for
+// programs; names for the shell. (CSV is for metrics, see metrics.h.) Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace google::protobuf {
+class Message;
+}
+
+namespace mt::client {
+
+enum class OutputFormat { kTable, kWide, kJson, kJsonl, kYaml, kCsv, kName, kNone };
+
+// json, jsonl, yaml: everything, for programs.
+bool IsStructured(OutputFormat format);
+// table, wide: for people.
+bool IsTable(OutputFormat format);
+
+// The first row is the header; see Table in format.h.
+using Rows = std::vector<std::vector<std::string>>;
+
+struct View {
+  const google::protobuf::Message* message = nullptr;  // the whole answer
+  std::string_view
+      items;  // its repeated field that jsonl prints line by line; empty: it is one item
+  std::vector<std::string> names;  // what other verbs take, in the order of the items
+  Rows table;                      // of `-o table` or `-o wide`, whichever was asked for
+};
+
+// In the format asked for; "" for kNone, and for a table without rows below its header.
+std::string Render(const View& view, OutputFormat format);
+
+// The tree in a structured format; a table, wide or name gives "".
+std::string RenderTree(const nlohmann::ordered_json& tree, OutputFormat format,
+                       std::string_view items = {});
+
+}  // namespace mt::client

@@ -1,0 +1,168 @@
+#include "client/output/tables.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "client/output/format.h"
+#include "megatrain/v1/api.pb.h"
+
+namespace mt::client {
+namespace {
+
+using Row = std::vector<std::string>;
+
+Row With(Row row, bool wide, const Row& more) {
+  if (wide) row.insert(row.end(), more.begin(), more.end());
+  return row;
+}
+
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::string OneLine(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+std::string Loss(int64_t step, double loss) { return step > 0 ? fmt::format("{:.4f}", loss) : "-"; }
+
+std::string Labels(const google::protobuf::Map<std::string, std::string>& labels) {
+  std::vector<std::string> sorted;
+  for (const auto& [key, value] : labels) sorted.push_back(key + "=" + value);
+  std::sort(sorted.begin(), sorted.end());
+  std::string out;
+  for (const std::string& label : sorted) out += (out.empty() ? "" : ",") + label;
+  return OrDash(out);
+}
+
+}  // namespace
+
+Row JobHeader(const TableArgs& args) {
+  return With({"NAME", "STATE", "STEP", "LOSS", "VALID", "TOK/S", "SLOTS",
+               TimeHeader(args.style, "AGE", "CREATED"), "MESSAGE"},
+              args.wide,
+              {"UID", "NAMESPACE", "EPOCH", "PRIORITY", "CHECKPOINT", "TFLOP/S", "LABELS"});
+}
+
+Row JobRow(const v1::Job& job, const TableArgs& args) {
+  const int64_t step = job.last_step().step();
+  const std::string state = StateText(job);
+  return With(
+      {job.name(), Paint(args.style, ToneOfState(state), state),
+       fmt::format("{}/{}", step, job.total_steps() > 0 ? std::to_string(job.total_steps()) : "-"),
+       Loss(step, job.last_step().loss()), Loss(job.last_eval().step(), job.last_eval().loss()),
+       step > 0 ? FormatRate(job.last_step().tokens_per_second()) : "-",
+       std::to_string(job.slots()), TimeCell(args.style, job.created_us()), OneLine(job.message())},
+      args.wide,
+      {job.uid(), job.namespace_(), std::to_string(job.epoch()),
+       std::to_string(job.spec().priority()),
+       job.last_checkpoint().step() > 0 ? std::to_string(job.last_checkpoint().step()) : "-",
+       step > 0 ? fmt::format("{:.3g}", job.last_step().tflops_per_slot() * job.slots()) : "-",
+       Labels(job.spec().labels())});
+}
+
+Row NodeHeader(const TableArgs& args) {
+  return With(
+      {"NODE", "STATE", "SLOTS", "FREE", "DEVICE", "CORES", "MEMORY", "HEARTBEAT", "VERSION"},
+      args.wide, {"ADDRESS", "UID", "REGISTERED", "LABELS"});
+}
+
+Row NodeRow(const v1::Node& node, const TableArgs& args) {
+  const auto free = std::count_if(node.slots().begin(), node.slots().end(),
+                                  [](const v1::Slot& s) { return s.job_uid().empty(); });
+  const bool gpu = std::any_of(node.slots().begin(), node.slots().end(),
+                               [](const v1::Slot& s) { return s.device() == v1::GPU; });
+  const std::string state = v1::NodeState_Name(node.state()).substr(5);
+  return With({node.name(), Paint(args.style, ToneOfState(state), state),
+               std::to_string(node.slots_size()), std::to_string(free), gpu ? "gpu" : "cpu",
+               std::to_string(node.cores()), FormatBytes(node.memory_bytes()),
+               TimeCell(args.style, node.last_heartbeat_us()), node.version()},
+              args.wide,
+              {OrDash(node.address()), node.uid(), TimeCell(args.style, node.registered_us()),
+               Labels(node.labels())});
+}
+
+Row CheckpointHeader(const TableArgs& args) {
+  return With({"STEP", "EPOCH", "BYTES", "SECONDS", TimeHeader(args.style, "AGE", "SAVED"), "PATH"},
+              args.wide, {"TOKENS", "SAMPLES", "STALL", "DIGEST"});
+}
+
+Row CheckpointRow(const v1::CheckpointInfo& checkpoint, const TableArgs& args) {
+  return With({std::to_string(checkpoint.step()), std::to_string(checkpoint.epoch()),
+               FormatBytes(checkpoint.bytes()), fmt::format("{:.2f}", checkpoint.seconds()),
+               TimeCell(args.style, checkpoint.time_us()), checkpoint.path()},
+              args.wide,
+              {std::to_string(checkpoint.tokens()), std::to_string(checkpoint.consumed_samples()),
+               fmt::format("{:.2f}", checkpoint.stall_seconds()), OrDash(checkpoint.digest())});
+}
+
+std::string OperationStateText(const v1::Operation& operation) {
+  if (operation.done()) return operation.has_error() ? "failed" : "done";
+  return operation.progress().empty() ? "under way" : operation.progress();
+}
+
+Row OperationHeader(const TableArgs& args) {
+  return With({"OPERATION", "VERB", "JOB", "STATE", TimeHeader(args.style, "AGE", "CREATED"),
+               "TOOK", "RESULT"},
+              args.wide, {"ACTOR", "REASON", "WORD STEP", "STEP", "REQUEST"});
+}
+
+Row OperationRow(const v1::Operation& operation, const TableArgs& args) {
+  const std::string state = OneLine(OperationStateText(operation));
+  const double took = static_cast<double>(operation.finished_us() - operation.created_us()) / 1e6;
+  const std::string verb =
+      operation.mode().empty() ? operation.verb() : operation.verb() + " --" + operation.mode();
+  return With(
+      {operation.name(), verb, OrDash(operation.job()),
+       Paint(args.style, ToneOfState(state), state), TimeCell(args.style, operation.created_us()),
+       operation.done() ? fmt::format("{:.2f}s", std::max(0.0, took)) : "-",
+       OneLine(operation.has_error() ? operation.error().message() : operation.result())},
+      args.wide,
+      {OrDash(operation.actor()), OrDash(operation.reason()), std::to_string(operation.word_step()),
+       std::to_string(operation.step()), operation.request_id()});
+}
+
+Row EventHeader(const TableArgs& args) {
+  return With({"SEQ", TimeHeader(args.style, "AGE", "TIME"), "JOB", "TYPE", "MESSAGE"}, args.wide,
+              {"NODE", "STEP", "CAUSE", "ACTOR", "REASON", "OPERATION"});
+}
+
+Row EventRow(const v1::Event& event, const TableArgs& args) {
+  std::string message = OneLine(event.message());
+  if (event.from() != event.to() && message.empty())
+    message = v1::JobState_Name(event.from()) + " -> " + v1::JobState_Name(event.to());
+  Tone tone = Tone::kPlain;
+  if (event.cause() != v1::CAUSE_UNSPECIFIED || event.to() == v1::FAILED) tone = Tone::kBad;
+  const std::string of = !event.job().empty() ? event.job() : event.node();
+  return With({std::to_string(event.seq()), TimeCell(args.style, event.time_us()), OrDash(of),
+               Paint(args.style, tone, event.type()), message},
+              args.wide,
+              {OrDash(event.node()), event.step() > 0 ? std::to_string(event.step()) : "-",
+               event.cause() == v1::CAUSE_UNSPECIFIED ? "-" : v1::Cause_Name(event.cause()),
+               OrDash(event.actor()), OrDash(event.reason()), OrDash(event.operation())});
+}
+
+std::string EventLine(const v1::Event& event, const TableArgs& args) {
+  Row row = EventRow(event, args);
+  // An age would be wrong a minute later.
+  if (args.style.time == TimeFormat::kRelative)
+    row[1] = TimeCell({.time = TimeFormat::kIso}, event.time_us());
+  std::string line;
+  for (const std::string& cell : row) line += (line.empty() ? "" : "  ") + cell;
+  if (!args.wide && !event.actor().empty()) line += "  (by " + event.actor() + ")";
+  return line;
+}
+
+std::vector<std::string> JobNames(const v1::ListJobsResponse& jobs,
+                                  const std::string& job_namespace) {
+  std::set<std::string> seen;
+  std::vector<std::string> names;
+  for (const v1::Job& job : jobs.jobs()) {
+    const bool here = job.namespace_() == job_namespace || job.namespace_().empty();
+    names.push_back(here && seen.insert(job.name()).second ? job.name() : job.uid());
+  }
+  return names;
+}
+
+}  // namespace mt::client

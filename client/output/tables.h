@@ -1,0 +1,53 @@
+// The tables of `mtctl get`: one row per item below a header; `wide` adds columns at the end. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/output/render.h"
+#include "client/output/style.h"
+
+namespace megatrain::v1 {
+class CheckpointInfo;
+class Event;
+class Job;
+class ListCheckpointsResponse;
+class ListJobsResponse;
+class ListNodesResponse;
+class ListOperationsResponse;
+class Node;
+class Operation;
+}  // namespace megatrain::v1
+
+namespace mt::client {
+
+namespace v1 = megatrain::v1;
+
+struct TableArgs {
+  Style style;
+  bool wide = false;
+};
+
+std::vector<std::string> JobHeader(const TableArgs& args);
+std::vector<std::string> JobRow(const v1::Job& job, const TableArgs& args);
+std::vector<std::string> NodeHeader(const TableArgs& args);
+std::vector<std::string> NodeRow(const v1::Node& node, const TableArgs& args);
+std::vector<std::string> CheckpointHeader(const TableArgs& args);
+std::vector<std::string> CheckpointRow(const v1::CheckpointInfo& checkpoint, const TableArgs& args);
+std::vector<std::string> OperationHeader(const TableArgs& args);
+std::vector<std::string> OperationRow(const v1::Operation& operation, const TableArgs& args);
+std::vector<std::string> EventHeader(const TableArgs& args);
+std::vector<std::string> EventRow(const v1::Event& event, const TableArgs& args);
+
+// One event as a line of `events -f`, without padding between lines.
+std::string EventLine(const v1::Event& event, const TableArgs& args);
+
+// "done", "failed", or what it says of its progress.
+std::string OperationStateText(const v1::Operation& operation);
+
+// What the other verbs take for each job: its name, or its uid where a newer job of the list has
+// that name or it is not in `job_namespace`.
+std::vector<std::string> JobNames(const v1::ListJobsResponse& jobs,
+                                  const std::string& job_namespace);
+
+}  // namespace mt::client

@@ -1,0 +1,72 @@
+// A coordinator for tests: the real wire over loopback, answers as the test sets them, requests
+// kept. Handlers run on gRPC's threads; what a test sets it sets before the call.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+
+#include "client/exit_code.h"
+#include "common/base/mutex.h"
+#include "common/rpc/server.h"
+#include "megatrain/v1/api.grpc.pb.h"
+
+namespace mt::client {
+
+namespace v1 = megatrain::v1;
+
+// What every handler shares. The fields are guarded by mu, as several services use them.
+struct FakeState {
+  base::Mutex mu;
+  std::vector<v1::Job> jobs;                        // newest first
+  std::map<std::string, v1::Operation> operations;  // by request id: a repeat gives the same one
+  std::vector<std::string> request_ids;             // of verbs, as they came
+  std::vector<v1::Event> events;
+  v1::ListCheckpointsResponse checkpoints;
+  v1::ListNodesResponse nodes;
+  v1::History history;
+  v1::QueryHistoryRequest asked;
+  v1::PauseRequest paused;
+  v1::UpdateJobRequest updated;
+  v1::ServerInfo info;
+  std::vector<v1::Job> watch;                    // sent by Watch, then it waits for its end
+  std::vector<v1::MetricsChunk> metrics;         // sent by StreamMetrics
+  bool metrics_stall = false;                    // then it says nothing more and does not end
+  bool operation_done = true;                    // verbs answer with a finished operation
+  std::function<void(v1::Operation*)> complete;  // fills in an operation
+  int break_next = 0;   // so many verbs do their work, then lose the answer
+  bool hang = false;    // verbs do not answer until the client gives up
+  grpc::Status refuse;  // verbs are refused
+  int event_streams = 0;
+  int break_event_stream_after = 0;  // breaks the first stream after so many events
+};
+
+class FakeCoordinator {
+ public:
+  FakeCoordinator();
+  ~FakeCoordinator();
+  std::string address() const { return server_->endpoint().ToString(); }
+  FakeState& state() { return state_; }
+
+ private:
+  FakeState state_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+// One run of a command line of mtctl in this process, against `server` (may be null).
+struct Ran {
+  int code;
+  std::string out, err;
+};
+Ran Mtctl(const FakeCoordinator* server, std::vector<std::string> args);
+
+// A job that trains.
+v1::Job MakeJob(const std::string& name, v1::JobState state);
+
+}  // namespace mt::client

@@ -1,0 +1,260 @@
+// Forms of output without a coordinator: YAML, plots, metric points, contexts, completion scripts.
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <yaml-cpp/yaml.h>
+
+#include "client/contexts.h"
+#include "client/output/format.h"
+#include "client/output/metrics.h"
+#include "client/output/plot.h"
+#include "client/output/style.h"
+#include "client/output/yaml.h"
+#include "common/base/files.h"
+#include "megatrain/v1/api.pb.h"
+
+namespace mt::client {
+namespace {
+
+namespace v1 = megatrain::v1;
+using nlohmann::ordered_json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(YamlTest, BlockStyleWithTheSameOrder) {
+  const ordered_json tree = ordered_json::parse(
+      R"({"jobs":[{"name":"a","ranks":[1,2],"spec":{},"x":null},{"name":"b"}],"empty":[],"ok":true})");
+  EXPECT_EQ(YamlText(tree),
+            "jobs:\n"
+            "  - name: a\n"
+            "    ranks:\n"
+            "      - 1\n"
+            "      - 2\n"
+            "    spec: {}\n"
+            "    x: null\n"
+            "  - name: b\n"
+            "empty: []\n"
+            "ok: true\n");
+  EXPECT_EQ(YamlText(ordered_json::array()), "[]\n");
+}
+
+// Texts that YAML could take for something else come back as they were.
+TEST(YamlTest, TextsSurviveAReader) {
+  const std::vector<std::string> texts = {"",
+                                          "true",
+                                          "No",
+                                          "null",
+                                          "~",
+                                          "12",
+                                          "1e3",
+                                          "0x1f",
+                                          "-",
+                                          "- a",
+                                          "a: b",
+                                          "a #b",
+                                          "#c",
+                                          "&x",
+                                          "*y",
+                                          "!t",
+                                          "%d",
+                                          "@at",
+                                          "`",
+                                          "{a}",
+                                          "[b]",
+                                          "a\nb",
+                                          "tab\there",
+                                          "quote\"d",
+                                          "back\\",
+                                          "ünï",
+                                          " space ",
+                                          "2026-01-01",
+                                          ".inf",
+                                          "/a/b.c",
+                                          "lr=1e-3",
+                                          "\x01"
+                                          "bell"};
+  ordered_json tree = {{"texts", texts}};
+  for (const std::string& text : texts) tree["keys"][text] = text;
+  const YAML::Node read = YAML::Load(YamlText(tree));
+  ASSERT_EQ(read["texts"].size(), texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_TRUE(read["texts"][i].IsScalar()) << texts[i];
+    EXPECT_EQ(read["texts"][i].Scalar(), texts[i]);
+    EXPECT_EQ(read["keys"][texts[i]].Scalar(), texts[i]);
+  }
+  // A reader tells a text from what it looks like by its quotes.
+  EXPECT_THAT(YamlText(ordered_json{{"a", "true"}, {"b", "12"}}), "a: \"true\"\nb: \"12\"\n");
+}
+
+TEST(StyleTest, TimesAndColours) {
+  const int64_t then = 1'700'000'000'000'000;
+  const Style relative{.now_us = then + 185'000'000};
+  EXPECT_EQ(TimeCell(relative, then), "3m05s");
+  EXPECT_EQ(TimeText(relative, then), "2023-11-14T22:13:20Z (3m05s ago)");
+  EXPECT_EQ(TimeCell(relative, 0), "-");
+  EXPECT_EQ(TimeCell({.time = TimeFormat::kIso}, then), "2023-11-14T22:13:20Z");
+  EXPECT_EQ(TimeText({.time = TimeFormat::kRaw}, then), "1700000000000000");
+  EXPECT_EQ(Paint({}, Tone::kBad, "x"), "x");
+  const std::string red = Paint({.color = true}, Tone::kBad, "x");
+  EXPECT_EQ(red, "\033[31mx\033[0m");
+  EXPECT_EQ(DisplayWidth(red), 1U);
+  EXPECT_EQ(DisplayWidth("ünï"), 3U);
+  std::vector<size_t> widths;
+  EXPECT_EQ(Table({{"A", "B"}, {"long", red}}, &widths), "A     B\nlong  " + red + "\n");
+  EXPECT_EQ(Table({{"s", "t"}}, &widths), "s     t\n");  // in line with the table before
+}
+
+TEST(PlotTest, AStraightLineInAscii) {
+  const Series line{.name = "loss", .x = {0, 50, 100}, .y = {1, 0.5, 0}};
+  EXPECT_EQ(Plot({line}, {.width = 30, .height = 9, .ascii = true}),
+            "* loss\n"
+            "1.0 +****\n"
+            "    |    ******\n"
+            "    |          *****\n"
+            "0.5 +               ****\n"
+            "    |                   ****\n"
+            "0.0 +                       **\n"
+            "    ++-----------+-----------+\n"
+            "     0          50         100\n");
+}
+
+TEST(PlotTest, BrailleDotsMarksAndAxes) {
+  const Series loss{.name = "loss", .x = {1, 2, 3, 4}, .y = {4, 3, 2, 1}};
+  const Series valid{.name = "validation loss", .x = {2.5}, .y = {3.5}, .marks = true};
+  const std::string text = Plot({loss, valid}, {.width = 40, .height = 10});
+  EXPECT_THAT(text, HasSubstr("─ loss   o validation loss\n"));
+  EXPECT_THAT(text, HasSubstr("4 ┤⠉⠒⠢"));  // the first point, at the top left
+  EXPECT_THAT(text, HasSubstr("└"));
+  EXPECT_THAT(text, HasSubstr("o"));
+  size_t lines = 0;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line); ++lines)
+    EXPECT_LE(DisplayWidth(line), 40U) << line;
+  EXPECT_EQ(lines, 10U);
+  const std::string colored = Plot({loss}, {.width = 40, .height = 10, .color = true});
+  EXPECT_THAT(colored, HasSubstr("\033[36m"));
+}
+
+TEST(PlotTest, GapsSinglePointsAndNothing) {
+  const double nan = std::nan("");
+  EXPECT_EQ(Plot({}, {}), "");
+  EXPECT_EQ(Plot({{.name = "x", .x = {1}, .y = {nan}}}, {}), "");
+  EXPECT_THAT(Plot({{.name = "x", .x = {7}, .y = {0}}}, {.ascii = true}), HasSubstr("*"));
+  // The line stops at what is not finite.
+  const std::string text = Plot({{.name = "x", .x = {0, 1, 2}, .y = {1, nan, 1}}},
+                                {.width = 40, .height = 8, .ascii = true});
+  EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 3) << text;  // the title's, two points
+}
+
+TEST(PlotTest, TicksAreRound) {
+  const auto near = [](double v) { return testing::DoubleNear(v, 1e-9); };
+  EXPECT_THAT(RoundTicks(0, 100, 4), ElementsAre(near(0), near(50), near(100)));
+  EXPECT_THAT(RoundTicks(2.31, 2.49, 4), ElementsAre(near(2.35), near(2.4), near(2.45)));
+  EXPECT_THAT(RoundTicks(-1, 1, 4), ElementsAre(near(-1), near(-0.5), near(0), near(0.5), near(1)));
+}
+
+v1::History TwoBuckets() {
+  v1::History history;
+  history.set_level(1);
+  auto* loss = history.add_columns();
+  loss->set_name("loss");
+  auto* tokens = history.add_columns();
+  tokens->set_name("tokens");
+  for (int i = 0; i < 2; ++i) {
+    history.add_steps(16 * (i + 1));
+    history.add_times_us(1000 * i);
+    history.add_epochs(1);
+    loss->add_last(2.5 - i);
+    loss->add_min(2.25 - i);
+    loss->add_max(i == 0 ? std::nan("") : 3.0);
+    tokens->add_last(4096);
+  }
+  auto* eval = history.add_evals();
+  eval->set_step(20);
+  eval->set_loss(1.75);
+  return history;
+}
+
+TEST(MetricsTest, PointsOfManyStepsHaveTheirRange) {
+  const Metrics metrics = FromHistory(TwoBuckets());
+  EXPECT_EQ(
+      MetricsJsonl(metrics),
+      "{\"step\":16,\"time_us\":0,\"epoch\":1,\"loss\":2.5,\"loss_min\":2.25,\"loss_max\":null,"
+      "\"tokens\":4096}\n"
+      "{\"step\":32,\"time_us\":1000,\"epoch\":1,\"loss\":1.5,\"loss_min\":1.25,\"loss_max\":3.0,"
+      "\"tokens\":4096,\"validation_loss\":1.75}\n");
+  EXPECT_EQ(
+      MetricsCsv(metrics, true),
+      "step,time_us,epoch,loss,loss_min,loss_max,tokens,tokens_min,tokens_max,validation_loss\r\n"
+      "16,0,1,2.5,2.25,,4096,,,\r\n"
+      "32,1000,1,1.5,1.25,3,4096,,,1.75\r\n");
+  EXPECT_EQ(Table(MetricsRows(metrics, {}, false)),
+            "STEP  AGE  LOSS    VALID\n16    -    2.5000  -\n32    0s   1.5000  1.7500\n");
+  EXPECT_EQ(Select(metrics, {"tokens", "nothing"}).names, std::vector<std::string>{"tokens"});
+}
+
+TEST(MetricsTest, ALiveStepHasTheNamesOfTheHistory) {
+  v1::StepRecord step;
+  step.set_step(3);
+  step.set_loss(2.5);
+  step.set_skipped(true);
+  (*step.mutable_phase_seconds())["forward"] = 0.25;
+  (*step.mutable_memory_bytes())["weights"] = 1 << 20;
+  const auto line = nlohmann::json::parse(MetricsJsonl(FromStep(step)));
+  EXPECT_EQ(line.at("step"), 3);
+  EXPECT_EQ(line.at("loss"), 2.5);
+  EXPECT_EQ(line.at("skipped"), 1.0);
+  EXPECT_EQ(line.at("phase_seconds/forward"), 0.25);
+  EXPECT_TRUE(line.at("memory_bytes/weights").is_number_integer());
+}
+
+class ContextsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "mt-contexts-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    path_ = folder_ + "/a/config.yaml";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string Fault(const std::string& text) {
+    std::filesystem::create_directories(folder_ + "/a");
+    std::ofstream(path_) << text;
+    return base::Message(ReadContexts(path_).status());
+  }
+  std::string folder_, path_;
+};
+
+TEST_F(ContextsTest, WrittenAndReadAgain) {
+  EXPECT_TRUE(ReadContexts(path_)->contexts.empty());
+  const ContextFile file{
+      .current = "lab",
+      .contexts = {{.name = "lab", .endpoint = "head:7070", .job_namespace = "nlp"},
+                   {.name = "true", .endpoint = "[::1]:1", .job_namespace = ""}}};
+  ASSERT_TRUE(WriteContexts(path_, file).ok());
+  const auto read = ReadContexts(path_);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->current, "lab");
+  ASSERT_EQ(read->contexts.size(), 2U);
+  EXPECT_EQ(read->Find("lab")->job_namespace, "nlp");
+  EXPECT_EQ(read->Find("true")->endpoint, "[::1]:1");
+  EXPECT_THAT(base::Message(NamedContext(*read, "x").status()), HasSubstr("lab, true"));
+}
+
+TEST_F(ContextsTest, ErrorsNameFileAndLine) {
+  EXPECT_EQ(Fault("current: x\n"), path_ + ":1: current context x is not in the list");
+  EXPECT_THAT(Fault("contexts:\n  - name: a\n    endpoint: h:1\n    color: red\n"),
+              HasSubstr(path_ + ":4: unknown key color"));
+  EXPECT_THAT(Fault("contexts:\n  - name: a\n    endpoint: h:1:2:x\n"), HasSubstr(path_ + ":3: "));
+  EXPECT_THAT(Fault("contexts:\n  - name: a\n    endpoint: h:1\n  - {name: a, endpoint: b}\n"),
+              HasSubstr(path_ + ":4: context a is there twice"));
+  EXPECT_THAT(Fault("contexts: [\n\n"), HasSubstr(path_ + ":"));
+  EXPECT_THAT(Fault("- a\n"), HasSubstr(path_ + ":1: expected current:"));
+}
+
+}  // namespace
+}  // namespace mt::client

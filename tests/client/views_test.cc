@@ -1,0 +1,278 @@
+// What `get`, `describe`, `events`, `metrics` and `wait` print and return, against a coordinator of
+// the test's own.
+#include <csignal>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/client/fake_coordinator.h"
+
+namespace mt::client {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+class ViewsTest : public testing::Test {
+ protected:
+  v1::Event MakeEvent(int64_t seq, const std::string& type) {
+    v1::Event event;
+    event.set_seq(seq);
+    event.set_time_us(1'700'000'000'000'000);
+    event.set_type(type);
+    event.set_job("default/tiny");
+    event.set_message("message " + std::to_string(seq));
+    return event;
+  }
+  FakeCoordinator server_;
+};
+
+TEST_F(ViewsTest, JobsInEveryFormat) {
+  v1::Job old = MakeJob("tiny", v1::SUCCEEDED);
+  old.set_uid("uid-of-old");
+  server_.state().jobs = {MakeJob("tiny", v1::RUNNING), old};
+  EXPECT_EQ(Mtctl(&server_, {"get", "jobs", "--time-format", "iso"}).out,
+            "NAME  STATE      STEP    LOSS    VALID  TOK/S  SLOTS  CREATED               MESSAGE\n"
+            "tiny  RUNNING    40/100  2.5000  -      12.3k  2      2023-11-14T22:13:20Z\n"
+            "tiny  SUCCEEDED  40/100  2.5000  -      12.3k  2      2023-11-14T22:13:20Z\n");
+  // What other verbs take: the newest by name, older ones by uid.
+  EXPECT_EQ(Mtctl(&server_, {"get", "jobs", "-o", "name"}).out, "tiny\nuid-of-old\n");
+  EXPECT_EQ(Mtctl(&server_, {"get", "jobs", "-o", "none"}).out, "");
+  const Ran tree = Mtctl(&server_, {"get", "jobs", "-o", "json"});
+  EXPECT_EQ(json::parse(tree.out).at("jobs").at(1).at("uid"), "uid-of-old");
+  const Ran lines = Mtctl(&server_, {"get", "jobs", "-o", "jsonl"});
+  EXPECT_EQ(std::count(lines.out.begin(), lines.out.end(), '\n'), 2);
+  EXPECT_EQ(json::parse(lines.out.substr(0, lines.out.find('\n'))).at("uid"), "uid-of-tiny");
+  EXPECT_THAT(Mtctl(&server_, {"get", "jobs", "-o", "yaml"}).out,
+              HasSubstr("jobs:\n  - uid: uid-of-tiny\n    name: tiny\n"));
+  EXPECT_THAT(Mtctl(&server_, {"get", "jobs", "-o", "wide"}).out, HasSubstr("UID"));
+  EXPECT_EQ(Mtctl(&server_, {"get", "jobs", "-o", "csv"}).code, kExitUsage);
+  EXPECT_EQ(Mtctl(&server_, {"get", "jobs", "-o", "xml"}).code, kExitUsage);
+}
+
+TEST_F(ViewsTest, ColoursOnlyWhereAskedFor) {
+  server_.state().jobs = {MakeJob("tiny", v1::FAILED)};
+  EXPECT_THAT(Mtctl(&server_, {"get", "jobs"}).out, Not(HasSubstr("\033")));  // no terminal
+  EXPECT_THAT(Mtctl(&server_, {"get", "jobs", "--color", "always"}).out,
+              HasSubstr("\033[31mFAILED\033[0m  40/100"));
+}
+
+TEST_F(ViewsTest, SelectorsAndEmptyLists) {
+  v1::Job labelled = MakeJob("labelled", v1::RUNNING);
+  (*labelled.mutable_spec()->mutable_labels())["team"] = "nlp";
+  server_.state().jobs = {labelled, MakeJob("other", v1::RUNNING)};
+  EXPECT_EQ(Mtctl(&server_, {"get", "jobs", "-o", "name", "-l", "team=nlp"}).out, "labelled\n");
+  EXPECT_EQ(Mtctl(&server_, {"get", "jobs", "-o", "name", "-l", "team"}).out, "labelled\n");
+  const Ran none = Mtctl(&server_, {"get", "jobs", "-l", "team=vision"});
+  EXPECT_EQ(none.code, 0);
+  EXPECT_EQ(none.out, "");
+  EXPECT_THAT(none.err, HasSubstr("no jobs"));
+}
+
+TEST_F(ViewsTest, NodesCheckpointsAndOperations) {
+  v1::Node* node = server_.state().nodes.add_nodes();
+  node->set_name("n1");
+  node->set_state(v1::NODE_LOST);
+  node->add_slots()->set_job_uid("u");
+  node->add_slots();
+  EXPECT_THAT(Mtctl(&server_, {"get", "nodes"}).out, HasSubstr("n1    LOST   2      1     cpu"));
+  auto* checkpoint = server_.state().checkpoints.add_checkpoints();
+  checkpoint->set_step(20);
+  checkpoint->set_epoch(1);
+  checkpoint->set_bytes(2048);
+  checkpoint->set_path("/c/step-00000020-e0001");
+  EXPECT_EQ(Mtctl(&server_, {"get", "checkpoints", "tiny"}).out,
+            "STEP  EPOCH  BYTES    SECONDS  AGE  PATH\n"
+            "20    1      2.0 KiB  0.00     -    /c/step-00000020-e0001\n");
+  EXPECT_EQ(Mtctl(&server_, {"get", "checkpoints", "tiny", "-o", "name"}).out, "20\n");
+  server_.state().complete = [](v1::Operation* operation) { operation->set_mode("hold"); };
+  ASSERT_EQ(Mtctl(&server_, {"pause", "tiny"}).code, 0);
+  EXPECT_THAT(Mtctl(&server_, {"get", "operations", "tiny"}).out,
+              HasSubstr("operations/1  pause --hold  default/tiny  done"));
+  EXPECT_EQ(Mtctl(&server_, {"get", "operations", "operations/1", "-o", "name"}).out,
+            "operations/1\n");
+  EXPECT_EQ(Mtctl(&server_, {"get", "operations", "operations/7"}).code, kExitInvalidInput);
+}
+
+TEST_F(ViewsTest, EventsListedAndFollowedAcrossABreak) {
+  for (int seq = 1; seq <= 5; ++seq) server_.state().events.push_back(MakeEvent(seq, "Tick"));
+  const Ran list = Mtctl(&server_, {"get", "events", "tiny", "-o", "json"});
+  EXPECT_EQ(json::parse(list.out).at("events").size(), 5U);
+  EXPECT_THAT(Mtctl(&server_, {"events", "--time-format", "raw", "--since", "5"}).out,
+              HasSubstr("5    1700000000000000  default/tiny  Tick  message 5"));
+  server_.state().event_streams = 0;
+  server_.state().break_event_stream_after = 2;
+  const Ran followed = Mtctl(&server_, {"events", "-f", "-o", "name"});
+  EXPECT_EQ(followed.code, 0) << followed.err;
+  EXPECT_EQ(followed.out, "1\n2\n3\n4\n5\n");  // each once, in order
+  EXPECT_EQ(server_.state().event_streams, 2);
+  EXPECT_THAT(followed.err, HasSubstr("connection reset by the test"));
+  EXPECT_EQ(Mtctl(&server_, {"events", "-f", "-o", "json"}).code, kExitUsage);
+}
+
+TEST_F(ViewsTest, WatchPrintsWhatChangesAndEndsOnCtrlC) {
+  server_.state().jobs = {MakeJob("one", v1::RUNNING), MakeJob("two", v1::QUEUED)};
+  std::thread world([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    {
+      base::MutexLock lock(&server_.state().mu);
+      server_.state().jobs[1].set_state(v1::STARTING);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    ::kill(::getpid(), SIGINT);
+  });
+  const Ran ran = Mtctl(&server_, {"get", "jobs", "-w", "--interval", "0.1"});
+  world.join();
+  EXPECT_EQ(ran.code, kExitInterrupted);
+  EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 4) << ran.out;  // header, 2, 1
+  EXPECT_THAT(ran.out, HasSubstr("two   STARTING"));
+}
+
+TEST_F(ViewsTest, DescribeShowsWhyOperationsAndEvents) {
+  v1::Job job = MakeJob("tiny", v1::QUEUED);
+  job.set_message("2 slots wanted, 1 free");
+  job.add_checkpoints()->set_step(20);
+  server_.state().jobs = {job};
+  server_.state().events = {MakeEvent(7, "StateChanged")};
+  ASSERT_EQ(Mtctl(&server_, {"pause", "tiny"}).code, 0);
+  const Ran text = Mtctl(&server_, {"describe", "tiny"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("Why pending:      2 slots wanted, 1 free"));
+  EXPECT_THAT(text.out, HasSubstr("Checkpoints:\n  STEP"));
+  EXPECT_THAT(text.out, HasSubstr("Operations:\n  OPERATION"));
+  EXPECT_THAT(text.out, HasSubstr("message 7"));
+  const json tree = json::parse(Mtctl(&server_, {"describe", "tiny", "-o", "json"}).out);
+  EXPECT_EQ(tree.at("state"), "QUEUED");
+  EXPECT_EQ(tree.at("operations").at(0).at("verb"), "pause");
+  EXPECT_EQ(tree.at("events").at(0).at("seq"), 7);
+  EXPECT_EQ(Mtctl(&server_, {"describe", "none"}).code, kExitInvalidInput);
+}
+
+TEST_F(ViewsTest, WaitForStateCheckpointOrEnd) {
+  const v1::Job running = MakeJob("tiny", v1::RUNNING);
+  v1::Job saved = running;
+  saved.mutable_last_checkpoint()->set_step(30);
+  server_.state().jobs = {running};
+  server_.state().watch = {running, saved};
+  EXPECT_EQ(Mtctl(&server_, {"wait", "tiny", "--for", "state=running"}).code, 0);
+  EXPECT_EQ(Mtctl(&server_, {"wait", "tiny", "--for=checkpoint=25"}).code, 0);
+  const Ran late = Mtctl(&server_, {"wait", "tiny", "--for=checkpoint=31", "--timeout", "0.3"});
+  EXPECT_EQ(late.code, kExitTimedOut);
+  EXPECT_THAT(late.err, HasSubstr("it goes on"));
+  EXPECT_EQ(Mtctl(&server_, {"wait", "tiny", "--timeout", "0.3"}).code, kExitTimedOut);
+  v1::Job failed = MakeJob("tiny", v1::FAILED);
+  failed.set_message("rank 1 died");
+  server_.state().watch = {running, failed};
+  EXPECT_EQ(Mtctl(&server_, {"wait", "tiny"}).code, kExitJobFailed);
+  const Ran missed = Mtctl(&server_, {"wait", "tiny", "--for", "state=PAUSED_HELD"});
+  EXPECT_EQ(missed.code, kExitJobFailed);
+  EXPECT_THAT(missed.err, HasSubstr("rank 1 died"));
+  server_.state().watch = {MakeJob("tiny", v1::SUCCEEDED)};
+  EXPECT_EQ(Mtctl(&server_, {"wait", "tiny"}).code, 0);
+  EXPECT_EQ(Mtctl(&server_, {"wait", "tiny", "--for", "state=PAUSED_HELD"}).code, kExitError);
+  for (const char* bad : {"state=DANCING", "checkpoint=x", "checkpoint=0", "mood=good"})
+    EXPECT_EQ(Mtctl(&server_, {"wait", "tiny", "--for", bad}).code, kExitUsage) << bad;
+}
+
+// The stream of metrics stands still and never ends: the job's end is seen all the same.
+TEST_F(ViewsTest, FollowDoesNotHangOnAStalledMetricsStream) {
+  server_.state().metrics_stall = true;
+  v1::Job done = MakeJob("tiny", v1::SUCCEEDED);
+  done.mutable_last_step()->set_step(100);
+  server_.state().watch = {MakeJob("tiny", v1::RUNNING), done};
+  const std::string path = testing::TempDir() + "/mt-client-follow.yaml";
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  ASSERT_NE(file, nullptr);
+  std::fputs(
+      "name: tiny\nmodel: {layers: 2, hidden_size: 32, heads: 2, seq_length: 32}\n"
+      "data: {path: [text], tokenizer: {type: byte}}\n"
+      "training: {train_iters: 4, micro_batch_size: 2, global_batch_size: 8}\n"
+      "optimizer: {lr: 1.0e-3}\n",
+      file);
+  std::fclose(file);
+  const Ran ran = Mtctl(&server_, {"submit", "-f", path, "--follow"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("100/100"));
+  EXPECT_THAT(ran.err, HasSubstr("job tiny SUCCEEDED"));
+  EXPECT_THAT(ran.out, Not(HasSubstr("\033")));
+  std::remove(path.c_str());
+}
+
+TEST_F(ViewsTest, MetricsFromHistoryAndLive) {
+  v1::History& history = server_.state().history;
+  auto* loss = history.add_columns();
+  loss->set_name("loss");
+  for (int step = 1; step <= 3; ++step) {
+    history.add_steps(step);
+    history.add_times_us(step * 1000);
+    history.add_epochs(1);
+    loss->add_last(1.0 / step);
+  }
+  const Ran lines =
+      Mtctl(&server_, {"metrics", "tiny", "--steps", "1:", "--points", "50", "-o", "jsonl"});
+  EXPECT_EQ(lines.code, 0) << lines.err;
+  EXPECT_EQ(lines.out,
+            "{\"step\":1,\"time_us\":1000,\"epoch\":1,\"loss\":1.0}\n"
+            "{\"step\":2,\"time_us\":2000,\"epoch\":1,\"loss\":0.5}\n"
+            "{\"step\":3,\"time_us\":3000,\"epoch\":1,\"loss\":0.3333333333333333}\n");
+  EXPECT_EQ(server_.state().asked.from_step(), 1);
+  EXPECT_EQ(server_.state().asked.to_step(), 0);
+  EXPECT_EQ(server_.state().asked.points(), 50);
+  EXPECT_THAT(Mtctl(&server_, {"metrics", "tiny", "--since", "10m"}).out, HasSubstr("0.5000"));
+  EXPECT_GT(server_.state().asked.since_us(), 0);
+  EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny", "--names", "nope"}).code, kExitInvalidInput);
+  for (const char* bad : {"5:2", "x", ":", "0:3", "-1:"}) {
+    const Ran ran = Mtctl(&server_, {"metrics", "tiny", std::string("--steps=") + bad});
+    EXPECT_EQ(ran.code, std::string(bad) == ":" ? 0 : kExitUsage) << bad;
+  }
+  EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny", "-w", "--since", "1m"}).code, kExitUsage);
+}
+
+TEST_F(ViewsTest, MetricsWatchSaysWhatWasDropped) {
+  server_.state().jobs = {MakeJob("tiny", v1::RUNNING)};
+  v1::MetricsChunk chunk;
+  chunk.set_dropped(17);
+  chunk.add_steps()->set_step(41);
+  chunk.mutable_steps(0)->set_loss(2.25);
+  server_.state().metrics = {chunk};
+  const Ran ran = Mtctl(&server_, {"metrics", "tiny", "--watch", "-o", "csv", "--names", "loss"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.out, "step,time_us,epoch,loss,validation_loss\r\n41,0,0,2.25,\r\n");
+  EXPECT_THAT(ran.err, HasSubstr("17 steps left out"));
+}
+
+TEST_F(ViewsTest, PlotDrawsTrainAndValidationLoss) {
+  v1::History& history = server_.state().history;
+  auto* loss = history.add_columns();
+  loss->set_name("loss");
+  for (int step = 1; step <= 50; ++step) {
+    history.add_steps(step);
+    loss->add_last(5.0 - 0.05 * step);
+  }
+  history.add_evals()->set_step(25);
+  history.mutable_evals(0)->set_loss(4.0);
+  history.mutable_evals(0)->set_split("valid");
+  const Ran ran =
+      Mtctl(&server_, {"plot", "tiny", "loss", "--ascii", "--width", "60", "--height", "12"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("* loss   o validation loss\n"));
+  EXPECT_EQ(Mtctl(&server_, {"plot", "tiny", "-o", "json"}).code, kExitUsage);
+  EXPECT_EQ(Mtctl(&server_, {"plot", "tiny", "grad_norm"}).code, kExitInvalidInput);
+  server_.state().history.Clear();
+  EXPECT_THAT(Mtctl(&server_, {"plot", "tiny"}).err, HasSubstr("no steps"));
+}
+
+TEST_F(ViewsTest, ExplainNeedsNoCoordinator) {
+  const Ran field = Mtctl(nullptr, {"explain", "job.optimizer.lr"});
+  EXPECT_EQ(field.code, 0);
+  EXPECT_THAT(field.out, HasSubstr("--lr"));
+  EXPECT_THAT(Mtctl(nullptr, {"explain", "--markdown"}).out, HasSubstr("| `parallel.tensor` |"));
+  EXPECT_EQ(Mtctl(nullptr, {"explain", "job.paralel"}).code, kExitInvalidInput);
+  EXPECT_EQ(Mtctl(nullptr, {"explain", "job", "--markdown"}).code, kExitUsage);
+}
+
+}  // namespace
+}  // namespace mt::client
