@@ -42,6 +42,8 @@ bool Apply(const char* name, const char* value, Options* options) {
     return ParseInt(value, 3, &options->stop_fd);
   } else if (std::strcmp(name, "--grace-ms") == 0) {
     return ParseInt(value, 0, &options->grace_ms);
+  } else if (std::strcmp(name, "--log-max-mib") == 0) {
+    return ParseInt(value, 1, &options->log_max_mib);
   } else {
     return false;
   }
@@ -62,9 +64,11 @@ bool ParseOptions(int argc, char** argv, Options* options) {
   if (i + 1 < argc) options->program = argv + i + 1;
   if (options->dir == nullptr || options->log == nullptr || options->job_uid == nullptr ||
       options->epoch < 0 || options->rank < 0 || options->slot < 0 || options->program == nullptr) {
-    std::fprintf(stderr,
-                 "mt-shim: started by mt-worker as: mt-shim --dir DIR --log FILE --job UID --epoch E "
-                 "--rank R --slot S [--stop-fd N] [--grace-ms MS] -- PROGRAM ARGS...\n");
+    std::fprintf(
+        stderr,
+        "mt-shim: started by mt-worker as: mt-shim --dir DIR --log FILE --job UID --epoch E "
+        "--rank R --slot S [--stop-fd N] [--grace-ms MS] [--log-max-mib N] -- PROGRAM "
+        "ARGS...\n");
     return false;
   }
   return true;

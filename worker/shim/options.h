@@ -1,6 +1,8 @@
 // Command line of mt-shim: --dir DIR --log FILE --job UID --epoch E --rank R --slot S
-// [--stop-fd N] [--grace-ms MS] -- PROGRAM ARGS... All strings point into argv.
+// [--stop-fd N] [--grace-ms MS] [--log-max-mib N] -- PROGRAM ARGS... All strings point into argv.
 #pragma once
+
+#include "worker/shim/log_bound.h"
 
 namespace mt::shim {
 
@@ -14,7 +16,8 @@ struct Options {
   // Read end of a pipe that the agent holds: its end-of-file ends the rank. -1: the rank outlives
   // the agent.
   int stop_fd = -1;
-  int grace_ms = 5000;       // from SIGTERM to SIGKILL (P5)
+  int grace_ms = 5000;  // from SIGTERM to SIGKILL (P5)
+  int log_max_mib = kLogMaxMib;
   char** program = nullptr;  // null-terminated
 };
 

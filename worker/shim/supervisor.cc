@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "worker/shim/log_bound.h"
 #include "worker/shim/record.h"
 
 namespace mt::shim {
@@ -134,7 +135,10 @@ void Sweep() {
 class Supervisor {
  public:
   Supervisor(const Options& options, int signal_fd, pid_t rank)
-      : options_(options), signal_fd_(signal_fd), rank_(rank) {}
+      : options_(options),
+        signal_fd_(signal_fd),
+        rank_(rank),
+        log_(STDOUT_FILENO, options.log_max_mib) {}
 
   // Until the rank is gone; fills the record.
   void Run(ExitRecord* record) {
@@ -143,6 +147,10 @@ class Supervisor {
                               {stop_fd_open_ ? options_.stop_fd : -1, 0, 0}};
       const int ready = ::poll(fds, 2, Timeout());
       if (ready < 0 && errno != EINTR) std::abort();
+      if (MonotonicMs() >= next_log_check_ms_) {
+        log_.Apply();
+        next_log_check_ms_ = MonotonicMs() + kLogCheckMs;
+      }
       if (stopping_ && MonotonicMs() >= kill_at_ms_) ::kill(-rank_, SIGKILL);
       if (ready <= 0) continue;
       if ((fds[0].revents & POLLIN) != 0) ReadSignals();
@@ -156,9 +164,13 @@ class Supervisor {
 
  private:
   int Timeout() const {
-    if (!stopping_) return -1;
-    const long long left = kill_at_ms_ - MonotonicMs();
-    return left > 0 ? static_cast<int>(left) : 100;  // past it: SIGKILL again until it is gone
+    const long long now = MonotonicMs();
+    long long left = next_log_check_ms_ - now;
+    if (stopping_ && kill_at_ms_ - now < left) {
+      left =
+          kill_at_ms_ > now ? kill_at_ms_ - now : 100;  // past it: SIGKILL again until it is gone
+    }
+    return left > 0 ? static_cast<int>(left) : 0;
   }
 
   // SIGTERM now, SIGKILL after the grace; without `grace`, SIGKILL now.
@@ -206,6 +218,8 @@ class Supervisor {
   const Options& options_;
   const int signal_fd_;
   const pid_t rank_;
+  LogBound log_;
+  long long next_log_check_ms_ = 0;
   bool stop_fd_open_ = options_.stop_fd >= 0;
   bool stopping_ = false;
   StopReason reason_ = StopReason::kNone;

@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <sstream>
 #include <string>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -38,7 +39,7 @@ class ShimTest : public testing::Test {
 
   // Starts the shim around `program`; the test holds the write end of its pipe, as the agent does.
   void Start(std::vector<std::string> program, const std::string& grace_ms = "60000",
-             std::string log = "") {
+             std::string log = "", const std::vector<std::string>& options = {}) {
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     stop_pipe_.Reset(ends[1]);
@@ -47,7 +48,9 @@ class ShimTest : public testing::Test {
     std::vector<std::string> args = {
         MT_SHIM_BINARY, "--dir",   dir_, "--log",  log, "--stop-fd", "9", "--job",
         "job-1",        "--epoch", "4",  "--rank", "2", "--slot",    "1", "--grace-ms",
-        grace_ms,       "--"};
+        grace_ms};
+    args.insert(args.end(), options.begin(), options.end());
+    args.push_back("--");
     args.insert(args.end(), program.begin(), program.end());
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
@@ -58,8 +61,9 @@ class ShimTest : public testing::Test {
     ASSERT_EQ(posix_spawn(&shim_, MT_SHIM_BINARY, &actions, nullptr, argv.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
   }
-  void StartScript(const std::string& script, const std::string& grace_ms = "60000") {
-    Start({"/bin/sh", "-c", script}, grace_ms);
+  void StartScript(const std::string& script, const std::string& grace_ms = "60000",
+                   const std::vector<std::string>& options = {}) {
+    Start({"/bin/sh", "-c", script}, grace_ms, "", options);
   }
 
   // The shim's own exit code.
@@ -188,6 +192,42 @@ TEST_F(ShimTest, OutputIsAppended) {
   StartScript("echo later");
   EXPECT_EQ(Wait(), 0);
   EXPECT_EQ(ReadText("rank.log"), "earlier\nlater\n");
+}
+
+TEST_F(ShimTest, ALongLogGivesItsOldestBlocksBack) {
+  // 4 MiB of numbered lines of 64 bytes, then one more when asked.
+  StartScript(
+      "cd " + dir_ +
+          "; i=0; while [ $i -lt 64 ]; do "
+          "awk -v from=$((i * 1024)) 'BEGIN {for (n = 0; n < 1024; ++n) printf \"%063d\\n\", "
+          "from + n}'; i=$((i + 1)); done; : > written; "
+          "while [ ! -e go ]; do sleep 0.01; done; echo end",
+      "60000", {"--log-max-mib", "1"});
+  Await("written");
+  constexpr off_t kWritten = 4 << 20;
+  constexpr off_t kPart = (1 << 20) / 8;
+  struct stat info {};
+  do {
+    ::usleep(5000);
+    ASSERT_EQ(::stat(Path("rank.log").c_str(), &info), 0);
+    if (ReadText("rank.log").find("not bounded") != std::string::npos) {
+      std::ofstream(Path("go")).flush();
+      Wait();
+      GTEST_SKIP() << "the file system of " << dir_ << " has no holes";
+    }
+  } while (info.st_blocks * 512 > (1 << 20));
+  EXPECT_EQ(info.st_size, kWritten);
+  std::ofstream(Path("go")).flush();
+  EXPECT_EQ(Wait(), 0);
+  const std::string log = ReadText("rank.log");
+  ASSERT_EQ(log.size(), static_cast<size_t>(kWritten + 4));
+  EXPECT_EQ(log.substr(kWritten), "end\n");
+  // The newest seven whole parts are there to the last line; what is before them is a hole.
+  const size_t kept_from = static_cast<size_t>(kWritten - 7 * kPart);
+  EXPECT_EQ(log.find_first_not_of('\0'), kept_from);
+  for (size_t line = kept_from / 64; line < kWritten / 64; ++line) {
+    ASSERT_EQ(std::stoul(log.substr(line * 64, 63)), line);
+  }
 }
 
 TEST_F(ShimTest, ProgramThatCannotStart) {
