@@ -32,6 +32,14 @@ std::string Actor() {
 
 void Prepare(grpc::ClientContext* context) { context->AddMetadata(rpc::kActorKey, Actor()); }
 
+// A server without the call answers with an empty message.
+Status Explained(const Status& status) {
+  if (!absl::IsUnimplemented(status)) return status;
+  return base::Error(absl::StatusCode::kUnimplemented,
+                     "the coordinator does not know this call: is it of an older version (mtctl "
+                     "version)?");
+}
+
 }  // namespace
 
 void StreamStopper::Stop() {
@@ -85,7 +93,7 @@ StatusOr<Response> Api::Unary(milliseconds timeout, StreamStopper* stopper, Call
                          "the coordinator did not answer within {:g} s (--request-timeout)",
                          static_cast<double>(timeout.count()) / 1e3);
     }
-    if (!absl::IsUnavailable(failed)) return failed;
+    if (!absl::IsUnavailable(failed)) return Explained(failed);
     broken = failed;
     if (std::chrono::system_clock::now() + pause >= until) return broken;
     std::this_thread::sleep_for(pause);
@@ -105,7 +113,7 @@ Status Api::Stream(StreamStopper* stopper, const std::function<bool(const Messag
   if (!wanted) context.TryCancel();
   const grpc::Status status = reader->Finish();
   stopper->Detach();
-  return wanted ? rpc::FromGrpc(status, context) : OkStatus();
+  return wanted ? Explained(rpc::FromGrpc(status, context)) : OkStatus();
 }
 
 StatusOr<v1::SubmitResponse> Api::Submit(const v1::SubmitRequest& request) const {

@@ -32,16 +32,20 @@ ExitCode RunStatus(const GlobalOptions& options) {
   const bool coordinator = IsAlive(known.coordinator);
   const bool worker = IsAlive(known.worker);
   const std::string& endpoint = known.endpoint;
+  const std::string http = worker ? known.worker_http : "";
   if (IsStructured(options.output)) {
-    const nlohmann::ordered_json out = {
-        {"coordinator", coordinator}, {"worker", worker}, {"endpoint", endpoint}};
+    const nlohmann::ordered_json out = {{"coordinator", coordinator},
+                                        {"worker", worker},
+                                        {"endpoint", endpoint},
+                                        {"worker_http", http}};
     std::fputs(RenderTree(out, options.output).c_str(), stdout);
   } else if (options.output == OutputFormat::kName) {
     std::printf("%s\n", endpoint.c_str());
   } else if (options.output != OutputFormat::kNone) {
-    std::printf("coordinator %s\nworker      %s\n",
+    std::printf("coordinator %s\nworker      %s%s\n",
                 coordinator ? ("running at " + endpoint).c_str() : "not running",
-                worker ? "running" : "not running");
+                worker ? "running" : "not running",
+                http.empty() ? "" : (", metrics at http://" + http + "/metrics").c_str());
   }
   return coordinator && worker ? kExitOk : kExitError;
 }

@@ -82,6 +82,8 @@ ExitCode RunVerb(VerbArgs args, const GlobalOptions& options,
     const ExitCode printed =
         PrintText(OperationText(*operation, args.job, options.output == OutputFormat::kWide));
     if (printed != kExitOk) return printed;
+    if (!operation->done())
+      std::fprintf(stderr, "look at it: mtctl get operations %s\n", operation->name().c_str());
   } else if (!human) {
     const ExitCode printed = Print({.message = &*operation, .names = {operation->name()}}, options);
     if (printed != kExitOk) return printed;

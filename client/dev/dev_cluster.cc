@@ -1,10 +1,13 @@
 #include "client/dev/dev_cluster.h"
 
+#include <arpa/inet.h>
 #include <cerrno>
 #include <chrono>
 #include <fcntl.h>
 #include <filesystem>
+#include <netinet/in.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
 
@@ -54,6 +57,20 @@ ProcessId ParseProcess(const json& in) {
           static_cast<uint64_t>(in.at("start_ticks").get_ref<const json::number_integer_t&>())};
 }
 
+// "127.0.0.1:PORT" that nobody listened on a moment ago: two clusters on one machine do not clash.
+StatusOr<std::string> FreeAddress() {
+  const base::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return base::ErrnoError(errno, "socket");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(fd.get(), generic, size) != 0 || ::getsockname(fd.get(), generic, &size) != 0)
+    return base::ErrnoError(errno, "find a free port on 127.0.0.1");
+  return fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
+}
+
 // Held while the state changes.
 StatusOr<base::Fd> Lock(const std::string& folder) {
   RETURN_IF_ERROR(base::MakeDirs(folder));
@@ -84,6 +101,7 @@ StatusOr<std::optional<DevState>> DevCluster::Read() const {
         DevState{.coordinator = ParseProcess(in.at("coordinator")),
                  .worker = ParseProcess(in.at("worker")),
                  .endpoint = in.at("endpoint").get<std::string>(),
+                 .worker_http = in.value("worker_http", ""),
                  .data_root = in.at("data_root").get<std::string>(),
                  .checkpoint_root = in.at("checkpoint_root").get<std::string>(),
                  .log_root = in.at("log_root").get<std::string>()});
@@ -97,6 +115,7 @@ Status DevCluster::Write(const DevState& state) const {
   const json out = {{"coordinator", ToJson(state.coordinator)},
                     {"worker", ToJson(state.worker)},
                     {"endpoint", state.endpoint},
+                    {"worker_http", state.worker_http},
                     {"data_root", state.data_root},
                     {"checkpoint_root", state.checkpoint_root},
                     {"log_root", state.log_root}};
@@ -151,11 +170,13 @@ Status DevCluster::Start(const DevUpArgs& args, DevState* state) {
   const int slots = args.cpu_slots > 0
                         ? args.cpu_slots
                         : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  ASSIGN_OR_RETURN(state->worker_http, FreeAddress());
   ASSIGN_OR_RETURN(
       state->worker,
       StartDetached({worker, "--coordinator", state->endpoint, "--cpu-slots", std::to_string(slots),
                      "--state", absolute(Path("worker")), "--data-root", state->data_root,
-                     "--checkpoint-root", state->checkpoint_root, "--log-root", state->log_root},
+                     "--checkpoint-root", state->checkpoint_root, "--log-root", state->log_root,
+                     "--http-listen", state->worker_http},
                     Path("worker.log")));
   RETURN_IF_ERROR(WaitForWorker(*state));
   RETURN_IF_ERROR(Write(*state));

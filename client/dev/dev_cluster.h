@@ -19,7 +19,8 @@ struct DevUpArgs {
 
 struct DevState {
   ProcessId coordinator, worker;
-  std::string endpoint;  // "127.0.0.1:41234"
+  std::string endpoint;     // "127.0.0.1:41234"
+  std::string worker_http;  // of /metrics, /livez, /readyz
   std::string data_root, checkpoint_root, log_root;
 };
 

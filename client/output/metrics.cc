@@ -23,7 +23,8 @@ bool IsInteger(const std::string& name) {
       v1::StepRecord::descriptor()->FindFieldByName(name.substr(0, name.find('/')));
   if (field == nullptr) return false;
   if (field->is_map()) field = field->message_type()->map_value();
-  return field->cpp_type() == FieldDescriptor::CPPTYPE_INT64;
+  return field->cpp_type() == FieldDescriptor::CPPTYPE_INT64 ||
+         field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
 }
 
 ordered_json JsonNumber(double value, bool integer) {

@@ -24,8 +24,7 @@ std::string OperationText(const megatrain::v1::Operation& operation, const std::
                           bool wide) {
   const std::string& verb = operation.verb();
   if (!operation.done()) {
-    return fmt::format("{} of {} accepted: {}\nlook at it: mtctl get operations {}\n", verb, job,
-                       operation.name(), operation.name());
+    return fmt::format("{} of {} accepted: {}\n", verb, job, operation.name());
   }
   if (operation.has_checkpoint() && verb == "checkpoint") {
     return fmt::format("checkpoint of {}: {}\n", job, CheckpointText(operation.checkpoint(), wide));
