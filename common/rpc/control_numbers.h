@@ -33,7 +33,8 @@ inline constexpr double kReconnectJitter = 0.2;
 inline constexpr milliseconds kReconnectCap{5'000};
 inline constexpr milliseconds kConnectAttempt{5'000};
 
-// L9: a rank's beat to its agent.
+// L9: idle reduction of held ranks; a rank's beat to its agent.
+inline constexpr milliseconds kIdleReductionInterval{100};
 inline constexpr milliseconds kRankBeatInterval{1'000};
 inline constexpr milliseconds kRankBeatFrozenAfter{10'000};
 

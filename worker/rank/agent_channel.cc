@@ -113,10 +113,12 @@ void AgentChannel::WriteLoop() {
       continue;
     }
     const std::shared_ptr<Stream> stream = state.stream;
-    const std::shared_ptr<const RankMessage> next = beat ? nullptr : state.queue.Next();
+    RankMessage next;
+    if (!beat) state.queue.Next(&next);
     state.writing = true;
     state.mu.Unlock();
-    const bool ok = stream->Write(beat ? Beat() : *next);
+    if (beat) next = Beat();
+    const bool ok = stream->Write(next);
     state.mu.Lock();
     state.writing = false;
     if (!ok) state.connected = false;

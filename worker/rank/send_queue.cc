@@ -6,6 +6,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include "common/base/check.h"
 #include "megatrain/v1/rank.pb.h"
 
 namespace mt::rank {
@@ -21,33 +22,37 @@ bool IsKept(const RankMessage& message) {
 }  // namespace
 
 int64_t SendQueue::Push(RankMessage message) {
-  Entry entry;
+  Entry entry{.id = ++last_id_, .is_step = message.has_step(), .is_fault = message.has_fault()};
   if (IsKept(message)) {
     entry.seq = ++last_seq_;
     message.set_seq(entry.seq);
     if (message.has_job_report()) message.mutable_job_report()->set_rank_seq(entry.seq);
   }
   int64_t dropped = 0;
-  if (message.has_step() && entries_.size() >= limit_) {
+  if (entry.is_step && entries_.size() >= limit_) {
     dropped = Thin(entries_.size() / 2);
     if (dropped == 0) dropped = Thin(entries_.size());
   }
-  entry.message = std::make_shared<const RankMessage>(std::move(message));
+  entry.bytes = message.SerializeAsString();
   entries_.push_back(std::move(entry));
   return dropped;
 }
 
-std::shared_ptr<const RankMessage> SendQueue::Next() {
-  in_flight_ = nothing_to_write() ? nullptr : entries_[next_].message;
-  return in_flight_;
+bool SendQueue::Next(RankMessage* out) {
+  if (nothing_to_write()) return false;
+  const Entry& entry = entries_[next_];
+  CHECK(out->ParseFromString(entry.bytes)) << "bytes of our own";
+  in_flight_id_ = entry.id;
+  in_flight_seq_ = entry.seq;
+  return true;
 }
 
 void SendQueue::Written() {
-  const std::shared_ptr<const RankMessage> written = std::exchange(in_flight_, nullptr);
-  if (written == nullptr) return;
-  written_seq_ = std::max(written_seq_, written->seq());
+  const uint64_t id = std::exchange(in_flight_id_, 0);
+  if (id == 0) return;
+  written_seq_ = std::max(written_seq_, in_flight_seq_);
   // It may have been acknowledged or dropped meanwhile.
-  if (nothing_to_write() || entries_[next_].message != written) return;
+  if (nothing_to_write() || entries_[next_].id != id) return;
   if (entries_[next_].seq > 0) {
     ++next_;
   } else {
@@ -57,7 +62,7 @@ void SendQueue::Written() {
 
 void SendQueue::Rewind() {
   next_ = 0;
-  in_flight_ = nullptr;
+  in_flight_id_ = 0;
 }
 
 void SendQueue::Acked(int64_t seq) {
@@ -79,7 +84,7 @@ int64_t SendQueue::Thin(size_t count) {
   int64_t dropped = 0;
   int64_t steps = 0;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    const bool is_step = i < count && entries_[i].message->has_step();
+    const bool is_step = i < count && entries_[i].is_step;
     if (!is_step || steps++ % 2 == 0) {
       kept.push_back(std::move(entries_[i]));
       continue;
@@ -97,10 +102,9 @@ std::string SendQueue::Serialize() const {
   google::protobuf::io::StringOutputStream stream(&bytes);
   google::protobuf::io::CodedOutputStream out(&stream);
   for (const Entry& entry : entries_) {
-    if (entry.seq == 0 && !entry.message->has_fault()) continue;
-    const std::string one = entry.message->SerializeAsString();
-    out.WriteVarint32(static_cast<uint32_t>(one.size()));
-    out.WriteString(one);
+    if (entry.seq == 0 && !entry.is_fault) continue;
+    out.WriteVarint32(static_cast<uint32_t>(entry.bytes.size()));
+    out.WriteString(entry.bytes);
   }
   out.Trim();
   return bytes;

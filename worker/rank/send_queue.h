@@ -1,14 +1,13 @@
 // Messages on their way to the agent, in order. Steps, job reports and finished commands get a
 // rising number and are kept until the coordinator has them on disk, since the agent, its stream
 // and the coordinator may go and come back; all others need only be written once. Bounded: beyond
-// the limit every second step of the older half is dropped. Not thread-safe: the channel's lock
-// guards it.
+// the limit every second step of the older half is dropped. Messages wait as bytes, a quarter of
+// their size as objects. Not thread-safe: the channel's lock guards it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <string>
 
 namespace megatrain::v1 {
@@ -26,8 +25,8 @@ class SendQueue {
   // Takes the message in and numbers it (RankMessage.seq, JobReport.rank_seq) if it is to be kept.
   // Returns the number of steps that had to go for it.
   int64_t Push(megatrain::v1::RankMessage message);
-  // The oldest message not yet written on this stream; nullptr: none.
-  std::shared_ptr<const megatrain::v1::RankMessage> Next();
+  // The oldest message not yet written on this stream; false: none.
+  bool Next(megatrain::v1::RankMessage* out);
   // The message that Next gave last was written.
   void Written();
   // A new stream: what is kept goes out again.
@@ -46,8 +45,11 @@ class SendQueue {
 
  private:
   struct Entry {
-    std::shared_ptr<const megatrain::v1::RankMessage> message;
+    std::string bytes;
+    uint64_t id = 0;
     int64_t seq = 0;  // 0: gone once written
+    bool is_step = false;
+    bool is_fault = false;
   };
   // Drops every second step among the first `count` entries; returns how many.
   int64_t Thin(size_t count);
@@ -55,7 +57,9 @@ class SendQueue {
   const size_t limit_;
   std::deque<Entry> entries_;
   size_t next_ = 0;  // index of the first entry not yet written on this stream
-  std::shared_ptr<const megatrain::v1::RankMessage> in_flight_;
+  uint64_t last_id_ = 0;
+  uint64_t in_flight_id_ = 0;  // 0: none
+  int64_t in_flight_seq_ = 0;
   int64_t last_seq_ = 0;
   int64_t written_seq_ = 0;  // the highest one that was ever written
 };

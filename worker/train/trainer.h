@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/rpc/control_numbers.h"
 #include "kernels/ops/backend.h"
 #include "worker/comm/process_group.h"
 #include "worker/train/command.h"
@@ -44,7 +45,7 @@ struct TrainArgs {
   // Ranks are to wait once they are ready, before the first step.
   bool hold = false;
   // Pause of held ranks between two idle reductions.
-  std::chrono::milliseconds idle_interval{100};
+  std::chrono::milliseconds idle_interval = rpc::kIdleReductionInterval;
   const base::Clock* clock = base::Clock::Real();
   // What this rank may take; 0: what the host has available.
   int64_t memory_limit_bytes = 0;

@@ -1,7 +1,6 @@
 // A rank's call to its agent over a real Unix socket: the rank's end against the agent's.
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <string>
 #include <sys/socket.h>
@@ -12,11 +11,9 @@
 
 #include <gtest/gtest.h>
 
-#include "common/base/mutex.h"
 #include "megatrain/v1/rank.pb.h"
 #include "tests/worker/data/temp_data.h"
-#include "worker/agent/asio_event_loop.h"
-#include "worker/agent/grpc_rank_server.h"
+#include "tests/worker/rank/test_agent.h"
 #include "worker/agent/unsent_messages.h"
 #include "worker/rank/agent_channel.h"
 
@@ -28,91 +25,6 @@ using megatrain::v1::RankAssignment;
 using megatrain::v1::RankMessage;
 using std::chrono::seconds;
 
-// An agent that answers every hello with an assignment and keeps what it hears.
-class TestAgent final : private agent::RankLinks::Listener {
- public:
-  explicit TestAgent(const std::string& socket, bool refuse = false)
-      : refuse_(refuse), server_(std::make_unique<agent::GrpcRankServer>(&loop_)) {
-    server_->SetListener(this);
-    const Status listening = server_->Listen(socket);
-    EXPECT_TRUE(listening.ok()) << listening;
-    thread_ = std::thread([this] { loop_.Run(); });
-  }
-  ~TestAgent() override {
-    loop_.Stop();
-    thread_.join();
-    server_.reset();
-  }
-
-  // The next message that is no beat.
-  RankMessage Next() {
-    base::MutexLock lock(&mu_);
-    while (heard_.empty()) changed_.Wait(&mu_);
-    RankMessage message = std::move(heard_.front());
-    heard_.pop_front();
-    return message;
-  }
-  void AwaitBeat(int64_t progress) {
-    base::MutexLock lock(&mu_);
-    while (progress_ < progress) changed_.Wait(&mu_);
-  }
-  void AwaitTelemetry(int64_t tokens) {
-    base::MutexLock lock(&mu_);
-    while (telemetry_tokens_ != tokens) changed_.Wait(&mu_);
-  }
-  void AwaitClosed() {
-    base::MutexLock lock(&mu_);
-    while (!closed_) changed_.Wait(&mu_);
-  }
-  // Answers each numbered message from here on.
-  void Acknowledge(bool on) { acknowledge_ = on; }
-  void Say(const AgentMessage& message) {
-    loop_.Post([this, message] { server_->Send(link_, message); });
-  }
-
- private:
-  void OnRankMessage(agent::LinkId link, const RankMessage& message) override {
-    if (message.has_hello() && refuse_) return server_->Refuse(link, "unknown job");
-    if (message.has_hello()) {
-      link_ = link;
-      AgentMessage answer;
-      answer.mutable_assignment()->set_world_size(2);
-      server_->Send(link, answer);
-    }
-    if (message.seq() > 0 && acknowledge_) {
-      AgentMessage ack;
-      ack.mutable_ack()->set_seq(message.seq());
-      server_->Send(link, ack);
-    }
-    base::MutexLock lock(&mu_);
-    if (message.has_beat()) {
-      progress_ = message.beat().progress();
-      telemetry_tokens_ = message.beat().telemetry().tokens();
-    } else {
-      heard_.push_back(message);
-    }
-    changed_.NotifyAll();
-  }
-  void OnRankClosed(agent::LinkId) override {
-    base::MutexLock lock(&mu_);
-    closed_ = true;
-    changed_.NotifyAll();
-  }
-
-  const bool refuse_;
-  agent::AsioEventLoop loop_;
-  std::unique_ptr<agent::GrpcRankServer> server_;
-  std::thread thread_;
-  agent::LinkId link_ = agent::kNoLink;  // loop thread
-  std::atomic<bool> acknowledge_ = true;
-  base::Mutex mu_;
-  base::CondVar changed_;
-  std::deque<RankMessage> heard_ GUARDED_BY(mu_);
-  int64_t progress_ GUARDED_BY(mu_) = -1;
-  int64_t telemetry_tokens_ GUARDED_BY(mu_) = -1;
-  bool closed_ GUARDED_BY(mu_) = false;
-};
-
 class ChannelTest : public testing::Test {
  protected:
   AgentChannel::Config Config() const {
@@ -123,12 +35,18 @@ class ChannelTest : public testing::Test {
     message.mutable_step()->set_step(step);
     return message;
   }
+  // Two ranks; acknowledges or not.
+  static TestAgent::Options Agent(bool acknowledge = true) {
+    TestAgent::Options options{.acknowledge = acknowledge};
+    options.assignment.set_world_size(2);
+    return options;
+  }
   data::TempDir dir_;
   const std::string socket_ = dir_.Path("s");
 };
 
 TEST_F(ChannelTest, SaysWhoItIsAndHearsWhatToRun) {
-  TestAgent agent(socket_);
+  TestAgent agent(socket_, Agent());
   std::atomic<bool> asked_to_leave = false;
   AgentChannel channel(Config(), [&asked_to_leave](const AgentMessage& message) {
     asked_to_leave = message.has_exit();
@@ -194,8 +112,7 @@ std::vector<RankMessage> Parse(const std::string& bytes) {
 }
 
 TEST_F(ChannelTest, WhatNobodyAcknowledgedGoesToTheNextAgent) {
-  auto agent = std::make_unique<TestAgent>(socket_);
-  agent->Acknowledge(false);
+  auto agent = std::make_unique<TestAgent>(socket_, Agent(/*acknowledge=*/false));
   std::atomic<int> markers = 0;
   AgentChannel channel(Config(), [&markers](const AgentMessage&) { ++markers; });
   RankAssignment assignment;
@@ -242,8 +159,7 @@ TEST_F(ChannelTest, WhatNobodyAcknowledgedGoesToTheNextAgent) {
 }
 
 TEST_F(ChannelTest, WhatStaysUnacknowledgedIsLeftBehind) {
-  TestAgent agent(socket_);
-  agent.Acknowledge(false);
+  TestAgent agent(socket_, Agent(/*acknowledge=*/false));
   AgentChannel channel(Config(), [](const AgentMessage&) {});
   RankAssignment assignment;
   ASSERT_TRUE(channel.WaitAssigned(seconds(60), &assignment).ok());
@@ -307,7 +223,7 @@ TEST_F(ChannelTest, BeatsCarryTelemetry) {
 }
 
 TEST_F(ChannelTest, TakesNoForAnAnswer) {
-  TestAgent agent(socket_, /*refuse=*/true);
+  TestAgent agent(socket_, {.refuse = true});
   AgentChannel channel(Config(), [](const AgentMessage&) {});
   RankAssignment assignment;
   const Status status = channel.WaitAssigned(seconds(60), &assignment);

@@ -1,0 +1,227 @@
+// The real mt-rank under an agent: words through the socket, and agents that die.
+#include <csignal>
+#include <fcntl.h>
+#include <map>
+#include <memory>
+#include <spawn.h>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "common/spec/parse.h"
+#include "common/spec/validate.h"
+#include "megatrain/v1/job.pb.h"
+#include "tests/worker/data/temp_data.h"
+#include "tests/worker/rank/test_agent.h"
+#include "worker/agent/unsent_messages.h"
+
+namespace mt::rank {
+namespace {
+
+using megatrain::v1::AgentMessage;
+using megatrain::v1::Command;
+using megatrain::v1::CommandDone;
+using megatrain::v1::JobSpec;
+using megatrain::v1::RankMessage;
+
+JobSpec Job(const std::vector<std::string>& overrides) {
+  constexpr char kText[] = R"(
+name: tiny
+model: {layers: 1, hidden_size: 16, heads: 2, seq_length: 16}
+data: {mock: true, tokenizer: {type: byte}}
+parallel: {data: 1}
+training: {train_iters: 200, micro_batch_size: 2, global_batch_size: 2}
+optimizer: {lr: 1.0e-3}
+checkpoint: {at_end: false}
+placement: {device: cpu, threads_per_rank: 1}
+)";
+  JobSpec job;
+  const spec::Faults faults = spec::LoadJob(kText, overrides, {}, &job);
+  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  return job;
+}
+
+class AgentModeTest : public testing::Test {
+ protected:
+  AgentModeTest() { std::filesystem::create_directories(state_dir_); }
+  ~AgentModeTest() override {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+  }
+
+  TestAgent::Options Assign(const JobSpec& job, bool hold = false, bool acknowledge = true) const {
+    TestAgent::Options options{.acknowledge = acknowledge};
+    auto& assignment = options.assignment;
+    *assignment.mutable_spec() = job;
+    assignment.set_world_size(1);
+    assignment.set_threads(1);
+    assignment.set_data_root(dir_.path());
+    assignment.set_checkpoint_root(dir_.Path("checkpoints"));
+    assignment.set_address("127.0.0.1");
+    assignment.set_hold(hold);
+    return options;
+  }
+  void Start(int64_t epoch = 1) {
+    std::vector<std::string> args = {MT_RANK_BINARY,        "--agent-socket", "unix:" + socket_,
+                                     "--job-uid",           "job-1",          "--epoch",
+                                     std::to_string(epoch), "--rank",         "0",
+                                     "--state-dir",         state_dir_};
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 2, dir_.Path("err").c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    EXPECT_EQ(posix_spawn(&pid_, MT_RANK_BINARY, &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  int Wait() {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  static AgentMessage Word(const std::string& id, Command::Verb verb) {
+    AgentMessage message;
+    message.mutable_word()->set_command_id(id);
+    message.mutable_word()->set_verb(verb);
+    return message;
+  }
+  // Sends the word and waits until it is done; notes the steps heard meanwhile.
+  CommandDone Do(TestAgent* agent, const AgentMessage& word) {
+    agent->Say(word);
+    return agent
+        ->Await([this, &word](const RankMessage& message) {
+          if (message.has_step()) last_step_ = message.step().step();
+          return message.has_command_done() &&
+                 message.command_done().command_id() == word.word().command_id();
+        })
+        .command_done();
+  }
+  std::string UnsentPath() const { return base::JoinPath(state_dir_, "unsent.pb"); }
+
+  data::TempDir dir_;
+  const std::string socket_ = dir_.Path("s");
+  const std::string state_dir_ = dir_.Path("state");
+  pid_t pid_ = 0;
+  int64_t last_step_ = 0;
+};
+
+bool IsState(const RankMessage& message, megatrain::v1::RankState state) {
+  return message.has_state() && message.state().state() == state;
+}
+
+TEST_F(AgentModeTest, WordsGoAllTheWay) {
+  TestAgent agent(socket_, Assign(Job({"training.train_iters=1000000"}), /*hold=*/true));
+  Start();
+  const RankMessage held =
+      agent.Await([](const RankMessage& m) { return IsState(m, megatrain::v1::HELD); });
+  EXPECT_EQ(held.state().step(), 0);
+  const CommandDone zero = Do(&agent, Word("zero", Command::CHECKPOINT_NOW));
+  EXPECT_EQ(zero.checkpoint().step(), 0);
+  EXPECT_TRUE(base::Exists(base::JoinPath(zero.checkpoint().path(), "manifest.json")));
+  EXPECT_EQ(Do(&agent, Word("on", Command::RESUME)).step(), 0);
+
+  const CommandDone hold = Do(&agent, Word("hold", Command::HOLD));
+  EXPECT_GT(hold.word_step(), 0);
+  EXPECT_EQ(hold.step(), hold.word_step() + 1);
+  EXPECT_EQ(last_step_, hold.step()) << "every step is reported, and no other follows";
+  AgentMessage update = Word("update", Command::UPDATE);
+  *update.mutable_word()->mutable_spec() =
+      Job({"training.train_iters=1000000", "training.log_every=5"});
+  EXPECT_EQ(Do(&agent, update).error(), "");
+  // Of another shape: whatever else the job says, only what may change is taken over; what is no
+  // job is refused.
+  update.mutable_word()->set_command_id("broken");
+  update.mutable_word()->mutable_spec()->mutable_model()->set_heads(5);
+  EXPECT_NE(Do(&agent, update).error(), "");
+  EXPECT_NE(Do(&agent, Word("odd", Command::KILL)).error(), "");
+  EXPECT_EQ(last_step_, hold.step());
+
+  const CommandDone stop = Do(&agent, Word("stop", Command::STOP_WITH_SAVE));
+  EXPECT_EQ(stop.checkpoint().step(), hold.step());
+  const RankMessage ended = agent.Await([](const RankMessage& m) { return m.has_job_report(); });
+  EXPECT_EQ(ended.job_report().training_ended().last_step(), hold.step());
+  EXPECT_EQ(Wait(), 0) << data::ReadText(dir_.Path("err"));
+  EXPECT_FALSE(base::Exists(UnsentPath())) << "everything was acknowledged";
+}
+
+TEST_F(AgentModeTest, TrainsToTheEndWithoutItsAgentAndLeavesItsReports) {
+  auto agent = std::make_unique<TestAgent>(
+      socket_, Assign(Job({"training.exit_at_iter=150"}), /*hold=*/false, /*acknowledge=*/false));
+  Start();
+  agent->Await([](const RankMessage& m) { return m.has_step() && m.step().step() >= 3; });
+  agent = nullptr;
+  EXPECT_EQ(Wait(), 0) << data::ReadText(dir_.Path("err"));
+  std::vector<int64_t> seqs;
+  int64_t steps = 0;
+  RankMessage last;
+  EXPECT_TRUE(agent::ReadUnsent(data::ReadText(UnsentPath()), [&](const RankMessage& message) {
+    seqs.push_back(message.seq());
+    if (message.has_step()) {
+      EXPECT_EQ(message.step().step(), ++steps);
+      EXPECT_EQ(message.step().epoch(), 1);
+    }
+    last = message;
+  }));
+  EXPECT_EQ(steps, 150) << "each step exactly once";
+  for (size_t i = 0; i < seqs.size(); ++i) EXPECT_EQ(seqs[i], static_cast<int64_t>(i) + 1);
+  EXPECT_EQ(last.job_report().rank_seq(), last.seq());
+  EXPECT_EQ(last.job_report().training_ended().last_step(), 150);
+  EXPECT_EQ(last.job_report().training_ended().exit_condition(), "training.exit_at_iter 150");
+}
+
+TEST_F(AgentModeTest, TheNextAgentMissesNothing) {
+  TestAgent::Options options = Assign(Job({"training.train_iters=1000000"}));
+  // What the coordinator would have; agents come and go, one at a time.
+  std::map<int64_t, int64_t> step_of_seq;
+  options.keep = [&](const RankMessage& message) {
+    if (!message.has_step()) return;
+    const auto [entry, is_new] = step_of_seq.emplace(message.seq(), message.step().step());
+    EXPECT_EQ(entry->second, message.step().step()) << "the same number, another step";
+  };
+  auto agent = std::make_unique<TestAgent>(socket_, options);
+  Start();
+  for (const int64_t until : {20, 40, 60, 80}) {
+    agent->Await([until](const RankMessage& message) {
+      return message.has_step() && message.step().step() >= until;
+    });
+    agent = nullptr;
+    agent = std::make_unique<TestAgent>(socket_, options);
+    const RankMessage hello = agent->Next();
+    ASSERT_TRUE(hello.has_hello());
+    EXPECT_EQ(hello.hello().state(), megatrain::v1::TRAINING);
+    EXPECT_GE(hello.hello().step(), until);
+  }
+  agent->Say(Word("stop", Command::STOP_WITHOUT_SAVE));
+  const RankMessage ended =
+      agent->Await([](const RankMessage& m) { return m.job_report().has_training_ended(); });
+  EXPECT_EQ(Wait(), 0);
+  agent = nullptr;
+  int64_t step = 0;
+  for (const auto& [seq, heard] : step_of_seq) EXPECT_EQ(heard, ++step) << "seq " << seq;
+  EXPECT_EQ(step, ended.job_report().training_ended().last_step());
+}
+
+TEST_F(AgentModeTest, AnOldEpochIsRefusedByTheFence) {
+  {
+    TestAgent agent(socket_, Assign(Job({"training.train_iters=2"})));
+    Start(/*epoch=*/3);
+    EXPECT_EQ(Wait(), 0);
+  }
+  TestAgent agent(socket_, Assign(Job({"training.train_iters=2"})));
+  Start(/*epoch=*/3);
+  const RankMessage fault = agent.Await([](const RankMessage& m) { return m.has_fault(); });
+  EXPECT_NE(fault.fault().message().find("is not above"), std::string::npos);
+  EXPECT_EQ(Wait(), 64);
+}
+
+}  // namespace
+}  // namespace mt::rank
