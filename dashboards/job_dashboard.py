@@ -103,7 +103,8 @@ def reliability():
         graph("Size of a checkpoint", [(f"mt_checkpoint_bytes{{{JOB}}}", "bytes")], "bytes"),
         graph("Failed saves", [(f"increase(mt_checkpoint_failures_total{{{JOB}}}[$__rate_interval])", "failures")], "short",
               steps=[(1, RED)]),
-        graph("Save under way", [(f"mt_checkpoint_pending{{{JOB}}}", "pending")], "bool"),
+        graph("Save asked for", [(f"mt_checkpoint_pending{{{JOB}}}", "under way")], "bool",
+              description="By a user, or because the slots are to be released."),
         graph("Restarts", [(f"increase(mt_job_restarts_total{{{JOB}}}[$__rate_interval])", "{{cause}}")], "short",
               steps=[(3, RED)], description="user: resumed after a pause that released the slots."),
     ]
