@@ -32,17 +32,6 @@ bool LooksLikeUid(const std::string& text) {
   return true;
 }
 
-}  // namespace
-
-std::string StateFolder() {
-  const std::string xdg = Env("XDG_STATE_HOME");
-  if (!xdg.empty()) return base::JoinPath(xdg, "megatrain");
-  const std::string home = Env("HOME");
-  return base::JoinPath(home.empty() ? "/tmp" : home, ".local/state/megatrain");
-}
-
-std::string DevEndpointFile() { return base::JoinPath(StateFolder(), "dev/endpoint"); }
-
 // The context in force, if any: by flag, environment, or the file's current one.
 StatusOr<std::optional<Context>> ContextInForce(const GlobalOptions& options) {
   const std::string from_environment = Env("MTCTL_CONTEXT");
@@ -55,6 +44,17 @@ StatusOr<std::optional<Context>> ContextInForce(const GlobalOptions& options) {
   if (!context.ok()) return base::Annotate(context.status(), path);
   return std::optional<Context>(std::move(context).value());
 }
+
+}  // namespace
+
+std::string StateFolder() {
+  const std::string xdg = Env("XDG_STATE_HOME");
+  if (!xdg.empty()) return base::JoinPath(xdg, "megatrain");
+  const std::string home = Env("HOME");
+  return base::JoinPath(home.empty() ? "/tmp" : home, ".local/state/megatrain");
+}
+
+std::string DevEndpointFile() { return base::JoinPath(StateFolder(), "dev/endpoint"); }
 
 StatusOr<rpc::Endpoint> ResolveEndpoint(const GlobalOptions& options, std::string* source) {
   std::string ignored;

@@ -2,6 +2,7 @@
 // printed. One thread.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "client/output/render.h"
 #include "client/output/tables.h"
 #include "common/base/status.h"
+#include "common/rpc/control_numbers.h"
 
 namespace mt::client {
 
@@ -24,7 +26,7 @@ struct GlobalOptions {
   OutputFormat output = OutputFormat::kTable;
   ColorMode color = ColorMode::kAuto;
   TimeFormat time = TimeFormat::kRelative;
-  double request_timeout_s = 5;
+  double request_timeout_s = std::chrono::duration<double>(rpc::kClientRequest).count();
 };
 
 // $XDG_STATE_HOME/megatrain, or ~/.local/state/megatrain.

@@ -35,22 +35,27 @@ v1::WatchEventsRequest MakeRequest(const EventsArgs& args, const GlobalOptions& 
   return request;
 }
 
-// The whole list is one answer in every format, as `get` prints others.
-class EventList {
- public:
-  // Of all chunks: {"events": [...]}.
-  static ExitCode Print(const v1::EventsChunk& all, const GlobalOptions& options) {
-    const TableArgs args = MakeTableArgs(options);
-    View view{.message = &all, .items = "events"};
-    view.table.push_back(EventHeader(args));
-    for (const v1::Event& event : all.events()) {
-      view.table.push_back(EventRow(event, args));
-      view.names.push_back(std::to_string(event.seq()));
-    }
-    if (all.events().empty()) std::fprintf(stderr, "no events\n");
-    return client::Print(view, options);
+// {"events": [...]}, and on stderr what is not among them.
+ExitCode PrintEvents(const v1::EventsChunk& all, const EventsArgs& args,
+                     const GlobalOptions& options) {
+  const TableArgs table = MakeTableArgs(options);
+  View view{.message = &all, .items = "events"};
+  view.table.push_back(EventHeader(table));
+  for (const v1::Event& event : all.events()) {
+    view.table.push_back(EventRow(event, table));
+    view.names.push_back(std::to_string(event.seq()));
   }
-};
+  if (all.events().empty()) std::fprintf(stderr, "no events\n");
+  if (args.since > 0 && args.since < all.oldest_seq()) {
+    std::fprintf(stderr, "mtctl: events before %lld are no longer kept\n",
+                 static_cast<long long>(all.oldest_seq()));
+  }
+  if (all.dropped() > 0) {
+    std::fprintf(stderr, "mtctl: %lld events left out: this program read too slowly\n",
+                 static_cast<long long>(all.dropped()));
+  }
+  return Print(view, options);
+}
 
 ExitCode ListEvents(const EventsArgs& args, const GlobalOptions& options) {
   auto api = ConnectApi(options);
@@ -67,7 +72,7 @@ ExitCode ListEvents(const EventsArgs& args, const GlobalOptions& options) {
       });
   if (InterruptScope::Interrupted()) return kExitInterrupted;
   if (!status.ok()) return Complain(status);
-  return EventList::Print(all, options);
+  return PrintEvents(all, args, options);
 }
 
 std::string FollowedEvent(const v1::Event& event, const GlobalOptions& options) {

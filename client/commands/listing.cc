@@ -85,8 +85,9 @@ ExitCode WatchListing(const WatchArgs& args, const GlobalOptions& options,
   const bool redraw = ::isatty(STDOUT_FILENO) == 1 && IsTable(options.output);
   Changes changes(options);
   bool away = false;
+  auto api = ConnectApi(options);
   while (!InterruptScope::Interrupted()) {
-    auto api = ConnectApi(options);
+    if (!api.ok()) api = ConnectApi(options);
     const auto listing = api.ok() ? fetch(**api) : StatusOr<Listing>(api.status());
     if (listing.ok()) {
       away = false;
