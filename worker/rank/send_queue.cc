@@ -43,14 +43,13 @@ bool SendQueue::Next(RankMessage* out) {
   const Entry& entry = entries_[next_];
   CHECK(out->ParseFromString(entry.bytes)) << "bytes of our own";
   in_flight_id_ = entry.id;
-  in_flight_seq_ = entry.seq;
+  handed_seq_ = std::max(handed_seq_, entry.seq);
   return true;
 }
 
 void SendQueue::Written() {
   const uint64_t id = std::exchange(in_flight_id_, 0);
   if (id == 0) return;
-  written_seq_ = std::max(written_seq_, in_flight_seq_);
   // It may have been acknowledged or dropped meanwhile.
   if (nothing_to_write() || entries_[next_].id != id) return;
   if (entries_[next_].seq > 0) {
@@ -66,8 +65,9 @@ void SendQueue::Rewind() {
 }
 
 void SendQueue::Acked(int64_t seq) {
-  // What was never written cannot have arrived.
-  seq = std::min(seq, written_seq_);
+  // What was never handed out cannot have arrived. What is being written may have: its
+  // acknowledgement overtakes the return of the write.
+  seq = std::min(seq, handed_seq_);
   for (size_t i = 0; i < entries_.size() && entries_[i].seq <= seq;) {
     if (entries_[i].seq == 0) {
       ++i;

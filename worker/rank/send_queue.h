@@ -59,9 +59,8 @@ class SendQueue {
   size_t next_ = 0;  // index of the first entry not yet written on this stream
   uint64_t last_id_ = 0;
   uint64_t in_flight_id_ = 0;  // 0: none
-  int64_t in_flight_seq_ = 0;
   int64_t last_seq_ = 0;
-  int64_t written_seq_ = 0;  // the highest one that was ever written
+  int64_t handed_seq_ = 0;  // the highest one that Next ever gave: beyond it nothing has arrived
 };
 
 }  // namespace mt::rank

@@ -93,6 +93,17 @@ TEST(SendQueueTest, AnAcknowledgementWhileTheMessageIsBeingWritten) {
   EXPECT_EQ(WriteAll(&queue), (std::vector<int64_t>{3}));
 }
 
+TEST(SendQueueTest, AnAcknowledgementOvertakesTheReturnOfTheWrite) {
+  SendQueue queue;
+  queue.Push(Step(1));
+  RankMessage in_flight;
+  ASSERT_TRUE(queue.Next(&in_flight));
+  queue.Acked(1);
+  EXPECT_TRUE(queue.empty());
+  queue.Written();
+  EXPECT_TRUE(queue.empty());
+}
+
 TEST(SendQueueTest, WhatWasNeverWrittenCannotHaveArrived) {
   SendQueue queue;
   queue.Push(Step(1));
