@@ -16,10 +16,9 @@ def mtctl(*args):
 
 def mentioned(text):
     """[words] after `mtctl` in code, up to the first argument in capitals, flag or option value."""
-    found = []
-    for line in re.findall(r"mtctl ((?:[a-z][a-z-]*(?: |$|`))+)", re.sub(r"\n\s*", " ", text)):
-        found.append(line.replace("`", " ").split())
-    return found
+    blocks = re.findall(r"(?s)```\w*\n(.*?)```", text)
+    spans = re.findall(r"`([^`]+)`", re.sub(r"\n\s*", " ", re.sub(r"(?s)```.*?```", "", text)))
+    return [line.split() for code in blocks + spans for line in re.findall(r"\bmtctl ((?:[a-z][a-z-]*(?: |$))+)", code)]
 
 
 class DocsTest(unittest.TestCase):
@@ -40,6 +39,7 @@ class DocsTest(unittest.TestCase):
         self.assertEqual(code, 0)
         verbs = set(re.findall(r"(?m)^  ([a-z]+) ", text))
         self.assertIn("submit", verbs)
+        self.assertGreater(sum(len(mentioned(path.read_text())) for path in DOCS), 20)
         for path in DOCS:
             for words in mentioned(path.read_text()):
                 self.assertIn(words[0], verbs, f"{path.name}: mtctl {' '.join(words)}")
