@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "common/spec/parse.h"
 #include "daemon/core/api.h"
 #include "daemon/core/core.h"
+#include "daemon/core/event_feed.h"
 #include "daemon/core/feeds.h"
 #include "daemon/core/job_keeper.h"
 #include "daemon/core/ledger.h"
@@ -101,6 +103,7 @@ class CoreTest : public ::testing::Test {
     hello->set_boot_id(boot);
     hello->set_version("0.0.1");
     hello->set_cores(slots);
+    hello->mutable_labels()->insert(labels_.begin(), labels_.end());
     for (int i = 0; i < slots; ++i) {
       v1::Slot* slot = hello->add_slots();
       slot->set_index(i);
@@ -223,6 +226,112 @@ class CoreTest : public ::testing::Test {
     return operation;
   }
 
+  // A verb on a job, by uid; Request is the API's.
+  template <class Request>
+  StatusOr<v1::Operation> Do(Status (Api::*verb)(const Request&, std::string_view, v1::Operation*),
+                             Request request, const std::string& uid,
+                             const std::string& id = base::NewUid()) {
+    request.mutable_job()->set_uid(uid);
+    request.set_request_id(id);
+    v1::Operation operation;
+    const Status status = (core_->api().*verb)(request, "tester", &operation);
+    Settle();
+    if (!status.ok()) return status;
+    return operation;
+  }
+  StatusOr<v1::Operation> Pause(const std::string& uid, v1::PauseRequest::Mode mode,
+                                const std::string& id = base::NewUid()) {
+    v1::PauseRequest request;
+    request.set_mode(mode);
+    return Do(&Api::Pause, request, uid, id);
+  }
+  StatusOr<v1::Operation> Resume(const std::string& uid, const std::string& id = base::NewUid()) {
+    return Do(&Api::Resume, v1::ResumeRequest(), uid, id);
+  }
+  StatusOr<v1::Operation> Checkpoint(const std::string& uid,
+                                     const std::string& id = base::NewUid()) {
+    return Do(&Api::TriggerCheckpoint, v1::TriggerCheckpointRequest(), uid, id);
+  }
+  StatusOr<v1::Operation> Kill(const std::string& uid, const std::string& id = base::NewUid()) {
+    return Do(&Api::Kill, v1::KillRequest(), uid, id);
+  }
+  StatusOr<v1::Operation> Delete(const std::string& uid, const std::string& id = base::NewUid()) {
+    return Do(&Api::Delete, v1::DeleteJobRequest(), uid, id);
+  }
+  v1::Operation Op(const std::string& name) {
+    v1::GetOperationRequest request;
+    request.set_name(name);
+    v1::Operation operation;
+    EXPECT_TRUE(core_->api().GetOperation(request, &operation).ok()) << name;
+    return operation;
+  }
+  // The newest command of that verb that the worker got; empty: none.
+  static v1::Command LastCommand(const Worker& worker, v1::Command::Verb verb) {
+    v1::Command last;
+    for (const auto& message : worker.link->received) {
+      if (message.has_command() && message.command().verb() == verb) last = message.command();
+    }
+    return last;
+  }
+  // Rank 0's answer to it.
+  v1::WorkerMessage DoneMessage(const v1::Command& command, int64_t word_step, int64_t step) {
+    v1::WorkerMessage message;
+    message.mutable_job_report()->set_job_uid(command.job_uid());
+    message.mutable_job_report()->set_epoch(command.epoch());
+    v1::CommandDone* done = message.mutable_job_report()->mutable_command_done();
+    done->set_command_id(command.command_id());
+    done->set_word_step(word_step);
+    done->set_step(step);
+    return message;
+  }
+  v1::CheckpointInfo Saved(int64_t step) {
+    v1::CheckpointInfo info;
+    info.set_step(step);
+    info.set_epoch(1);
+    info.set_path("/ckpt/step-" + std::to_string(step));
+    return info;
+  }
+  v1::WorkerMessage SavedMessage(const v1::Job& job, int64_t step) {
+    v1::WorkerMessage message;
+    message.mutable_job_report()->set_job_uid(job.uid());
+    message.mutable_job_report()->set_epoch(job.epoch());
+    *message.mutable_job_report()->mutable_checkpoint_saved() = Saved(step);
+    return message;
+  }
+  static v1::HeldAllocation Held(const v1::Job& job, v1::RankState state,
+                                 const std::vector<int>& ranks = {0}) {
+    v1::HeldAllocation held;
+    held.set_job_uid(job.uid());
+    held.set_epoch(job.epoch());
+    for (const int rank : ranks) {
+      v1::RankStatus* status = held.add_ranks();
+      status->set_rank(rank);
+      status->set_state(state);
+    }
+    return held;
+  }
+  static std::string ConditionsOf(const v1::Job& job) {
+    std::string types;
+    for (const v1::Condition& condition : job.conditions())
+      types += (types.empty() ? "" : " ") + condition.type();
+    return types;
+  }
+  // All events that are kept, oldest first.
+  std::vector<v1::Event> Events(const std::string& type = "") {
+    v1::WatchEventsRequest request;
+    request.set_since_seq(1);
+    request.set_limit(100'000);
+    if (!type.empty()) request.add_types(type);
+    const auto followed = core_->api().WatchEvents(request);
+    EXPECT_TRUE(followed.ok()) << followed.status();
+    std::vector<v1::Event> events;
+    for (auto taken = followed->subscription->Take(nullptr); taken.item.has_value();
+         taken = followed->subscription->Take(nullptr)) {
+      if (taken.item->event != nullptr) events.push_back(*taken.item->event);
+    }
+    return events;
+  }
+
   // A job that trains on one worker of its own.
   v1::Job StartRunning(Worker& worker, const std::string& name, int slots,
                        const std::string& more = "") {
@@ -252,6 +361,7 @@ class CoreTest : public ::testing::Test {
     return ack;
   }
 
+  std::map<std::string, std::string> labels_;  // of workers that connect
   std::string folder_;
   base::ManualClock clock_;
   std::unique_ptr<SqliteStore> store_;
