@@ -14,11 +14,15 @@ def mtctl(*args):
     return done.returncode, done.stdout
 
 
+def code_of(text):
+    """Fenced blocks and code spans; a span may go over a line's end."""
+    spans = re.findall(r"`([^`]+)`", re.sub(r"\n\s*", " ", re.sub(r"(?s)```.*?```", "", text)))
+    return re.findall(r"(?s)```\w*\n(.*?)```", text) + spans
+
+
 def mentioned(text):
     """[words] after `mtctl` in code, up to the first argument in capitals, flag or option value."""
-    blocks = re.findall(r"(?s)```\w*\n(.*?)```", text)
-    spans = re.findall(r"`([^`]+)`", re.sub(r"\n\s*", " ", re.sub(r"(?s)```.*?```", "", text)))
-    return [line.split() for code in blocks + spans for line in re.findall(r"\bmtctl ((?:[a-z][a-z-]*(?: |$))+)", code)]
+    return [line.split() for code in code_of(text) for line in re.findall(r"\bmtctl ((?:[a-z][a-z-]*(?: |$))+)", code)]
 
 
 class DocsTest(unittest.TestCase):
@@ -48,9 +52,11 @@ class DocsTest(unittest.TestCase):
         """Every `mtctl verb ... --flag` in code uses a flag that the verb, or mtctl itself, has."""
         _, everywhere = mtctl("--help")
         for path in DOCS:
-            for code in re.findall(r"`(mtctl [^`]+)`", re.sub(r"\n\s*", " ", path.read_text())):
+            for code in code_of(path.read_text()):
+                if not re.match(r"mtctl [a-z]", code):
+                    continue
                 words = code.split()[1:]
-                verb = [words[0]] + ([words[1]] if words[0] in ("get", "node", "context", "data", "dev") else [])
+                verb = words[:2] if words[0] in ("get", "node", "context", "data", "dev") else words[:1]
                 _, text = mtctl(*verb, "--help")
                 for flag in re.findall(r"(?<!\S)(--[a-z-]+)", code):
                     self.assertRegex(text + everywhere, rf"{flag}\b", f"{path.name}: {code}")
