@@ -8,6 +8,7 @@
 #include "client/commands/commands.h"
 #include "client/dev/dev_cluster.h"
 #include "common/base/files.h"
+#include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
 namespace {
@@ -25,6 +26,21 @@ ExitCode RunUp(const DevUpArgs& args) {
   return kExitOk;
 }
 
+// Where the coordinator serves /metrics, as it says itself; "" where it does not, or does not
+// answer.
+std::string CoordinatorHttp(const std::string& endpoint) {
+  const auto address = rpc::ParseEndpoint(endpoint);
+  if (!address.ok()) return "";
+  const auto api = Api::Connect(*address, rpc::kClientRequest);
+  if (!api.ok()) return "";
+  const auto info = (*api)->GetInfo();
+  return info.ok() ? info->http_endpoint() : "";
+}
+
+std::string MetricsText(const std::string& http) {
+  return http.empty() ? "" : fmt::format(", metrics at http://{}/metrics", http);
+}
+
 ExitCode RunStatus(const GlobalOptions& options) {
   const auto state = Cluster().Read();
   if (!state.ok()) return Complain(state.status());
@@ -32,21 +48,25 @@ ExitCode RunStatus(const GlobalOptions& options) {
   const bool coordinator = IsAlive(known.coordinator);
   const bool worker = IsAlive(known.worker);
   const std::string& endpoint = known.endpoint;
-  const std::string http = worker ? known.worker_http : "";
+  const std::string coordinator_http = coordinator ? CoordinatorHttp(endpoint) : "";
+  const std::string worker_http = worker ? known.worker_http : "";
+  ExitCode printed = kExitOk;
   if (IsStructured(options.output)) {
     const nlohmann::ordered_json out = {{"coordinator", coordinator},
                                         {"worker", worker},
                                         {"endpoint", endpoint},
-                                        {"worker_http", http}};
-    std::fputs(RenderTree(out, options.output).c_str(), stdout);
+                                        {"coordinator_http", coordinator_http},
+                                        {"worker_http", worker_http}};
+    printed = PrintText(RenderTree(out, options.output));
   } else if (options.output == OutputFormat::kName) {
-    std::printf("%s\n", endpoint.c_str());
+    printed = PrintText(endpoint + "\n");
   } else if (options.output != OutputFormat::kNone) {
-    std::printf("coordinator %s\nworker      %s%s\n",
-                coordinator ? ("running at " + endpoint).c_str() : "not running",
-                worker ? "running" : "not running",
-                http.empty() ? "" : (", metrics at http://" + http + "/metrics").c_str());
+    printed = PrintText(fmt::format("coordinator {}{}\nworker      {}{}\n",
+                                    coordinator ? "running at " + endpoint : "not running",
+                                    MetricsText(coordinator_http),
+                                    worker ? "running" : "not running", MetricsText(worker_http)));
   }
+  if (printed != kExitOk) return printed;
   return coordinator && worker ? kExitOk : kExitError;
 }
 
