@@ -1,16 +1,20 @@
 // mt-coordinator: the cluster's one daemon. Flags, signals and exit codes; all else is
 // daemon/service/coordinator.h.
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <pthread.h>
 #include <string>
+#include <unistd.h>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/base/notify.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/version.h"
 #include "daemon/service/coordinator.h"
@@ -27,11 +31,19 @@ enum ExitCode : int {
   kExitIo = 74
 };
 
+constexpr uint16_t kHttpPort = 7071;
+constexpr uint16_t kHealthPort = 7073;
+
 struct Flags {
   std::string listen = "127.0.0.1:7070";
+  std::string http_listen;
+  std::string health_listen;
   std::string state;
   std::string port_file;
+  std::string http_port_file;
   std::string log_level = "info";
+  bool insecure = false;
+  bool check_config = false;
 };
 
 int Fail(ExitCode code, const Status& status) {
@@ -45,50 +57,120 @@ ExitCode CodeOf(const Status& status) {
   return base::ToStd(status.message()).starts_with("cannot listen") ? kExitListen : kExitStore;
 }
 
-int Serve(const Flags& flags) {
-  const StatusOr<rpc::Endpoint> listen = rpc::ParseEndpoint(flags.listen);
-  if (!listen.ok()) return Fail(kExitConfig, listen.status());
+// The addresses; all else of the configuration is Serve's.
+StatusOr<Coordinator::Config> Configure(const Flags& flags) {
+  Coordinator::Config config;
+  config.state_dir = flags.state;
+  config.insecure = flags.insecure;
+  ASSIGN_OR_RETURN(config.listen, rpc::ParseEndpoint(flags.listen));
+  if (!flags.http_listen.empty()) {
+    ASSIGN_OR_RETURN(config.http_listen, rpc::ParseEndpoint(flags.http_listen, kHttpPort));
+  } else {
+    config.http_listen.port = config.listen.port == 0 ? 0 : kHttpPort;
+  }
+  if (!flags.health_listen.empty()) {
+    ASSIGN_OR_RETURN(config.health_listen, rpc::ParseEndpoint(flags.health_listen, kHealthPort));
+  }
+  RETURN_IF_ERROR(Coordinator::Check(config));
+  return config;
+}
+
+// What a start would refuse, as far as it can be known without listening and without the store's
+// lock.
+int CheckConfig(const Flags& flags) {
+  if (base::Exists(flags.state) && access(flags.state.c_str(), R_OK | W_OK | X_OK) != 0) {
+    return Fail(kExitStore, base::ErrnoError(errno, fmt::format("--state {}", flags.state)));
+  }
+  fmt::print("the configuration is valid\n");
+  return kExitOk;
+}
+
+Status WritePorts(const Flags& flags, const Coordinator& coordinator) {
+  if (!flags.http_port_file.empty()) {
+    RETURN_IF_ERROR(
+        base::WriteFileAtomic(flags.http_port_file, coordinator.http_endpoint().ToString() + "\n"));
+  }
+  if (flags.port_file.empty()) return OkStatus();
+  return base::WriteFileAtomic(flags.port_file, coordinator.endpoint().ToString() + "\n");
+}
+
+void LogServing(const Flags& flags, const Coordinator& coordinator) {
+  log::Info("serving", {{"endpoint", coordinator.endpoint().ToString()},
+                        {"http", coordinator.http_endpoint().ToString()},
+                        {"state", flags.state},
+                        {"version", rpc::Version()}});
+  if (flags.insecure) {
+    log::Warn("--insecure: the API is plain text and open to anyone who can reach it",
+              {{"endpoint", coordinator.endpoint().ToString()},
+               {"http", coordinator.http_endpoint().ToString()}});
+  }
+}
+
+base::Notifier::Environment ManagersEnvironment() {
+  // NOLINTBEGIN(concurrency-mt-unsafe): before any thread starts
+  return {.notify_socket = std::getenv("NOTIFY_SOCKET"),
+          .watchdog_usec = std::getenv("WATCHDOG_USEC"),
+          .watchdog_pid = std::getenv("WATCHDOG_PID"),
+          .pid = getpid()};
+  // NOLINTEND(concurrency-mt-unsafe)
+}
+
+int Serve(const Flags& flags, Coordinator::Config config) {
   // Signals come to this thread alone, through sigwait.
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  const pthread_t main_thread = pthread_self();
-  auto started =
-      Coordinator::Start({.listen = *listen,
-                          .state_dir = flags.state,
-                          .on_store_failure = [main_thread](const Status& status) {
-                            log::Error("the store failed", {{"error", base::Message(status)}});
-                            pthread_kill(main_thread, SIGUSR1);
-                          }});
+  base::Notifier notifier(ManagersEnvironment());
+  notifier.Status("loading the store");
+  config.notifier = &notifier;
+  config.on_store_failure = [main_thread = pthread_self()](const Status& status) {
+    log::Error("the store failed", {{"error", base::Message(status)}});
+    pthread_kill(main_thread, SIGUSR1);
+  };
+  auto started = Coordinator::Start(config);
   if (!started.ok()) return Fail(CodeOf(started.status()), started.status());
-  const std::string endpoint = (*started)->endpoint().ToString();
-  log::Info("serving",
-            {{"endpoint", endpoint}, {"state", flags.state}, {"version", rpc::Version()}});
-  if (!flags.port_file.empty()) {
-    const Status written = base::WriteFileAtomic(flags.port_file, endpoint + "\n");
-    if (!written.ok()) return Fail(kExitIo, written);
-  }
+  LogServing(flags, **started);
+  const Status written = WritePorts(flags, **started);
+  if (!written.ok()) return Fail(kExitIo, written);
+  notifier.Ready(fmt::format("serving on {}", (*started)->endpoint().ToString()));
   int signal = 0;
   sigwait(&signals, &signal);
   log::Info("stopping", {{"signal", signal}});
+  notifier.Stopping("stopping; jobs go on");
   (*started)->Stop();
   log::Flush();
   return signal == SIGUSR1 ? kExitIo : kExitOk;
 }
 
+void AddOptions(CLI::App* app, Flags* flags) {
+  app->add_option("--listen", flags->listen,
+                  "Address of the API, HOST:PORT; port 0 takes a free one")
+      ->capture_default_str();
+  app->add_option("--http-listen", flags->http_listen,
+                  "Address of /metrics, /livez and /readyz [127.0.0.1:7071; a free port where "
+                  "--listen has port 0]");
+  app->add_option("--health-listen", flags->health_listen,
+                  "Address of grpc.health.v1 alone, for probes; without it there is none");
+  app->add_option("--state", flags->state,
+                  "Folder of the durable state; one coordinator per folder")
+      ->required();
+  app->add_option("--port-file", flags->port_file, "File that receives the API's address as bound");
+  app->add_option("--http-port-file", flags->http_port_file,
+                  "File that receives the HTTP address as bound");
+  app->add_option("--log-level", flags->log_level, "debug, info, warn or error")
+      ->capture_default_str();
+  app->add_flag("--insecure", flags->insecure,
+                "Listen beyond this machine although there is no TLS and no authentication");
+  app->add_flag("--check-config", flags->check_config, "Check the flags, then exit");
+  app->set_version_flag("--version", std::string(rpc::Version()));
+}
+
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app{"The coordinator of a Megatrain cluster: queue, placement, metrics, API."};
-  app.add_option("--listen", flags.listen, "Address of the API, HOST:PORT; port 0 takes a free one")
-      ->capture_default_str();
-  app.add_option("--state", flags.state, "Folder of the durable state; one coordinator per folder")
-      ->required();
-  app.add_option("--port-file", flags.port_file, "File that receives the address as bound");
-  app.add_option("--log-level", flags.log_level, "debug, info, warn or error")
-      ->capture_default_str();
-  app.set_version_flag("--version", std::string(rpc::Version()));
+  AddOptions(&app, &flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -100,7 +182,10 @@ int Main(int argc, char** argv) {
                                                    flags.log_level));
   }
   log::Init(config);
-  return Serve(flags);
+  auto coordinator = Configure(flags);
+  if (!coordinator.ok()) return Fail(kExitConfig, coordinator.status());
+  if (flags.check_config) return CheckConfig(flags);
+  return Serve(flags, std::move(coordinator).value());
 }
 
 }  // namespace

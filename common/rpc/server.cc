@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -89,6 +90,7 @@ void SetArguments(grpc::ServerBuilder* builder) {
 }  // namespace
 
 struct Server::State {
+  grpc::CallbackGenericService none;
   std::unique_ptr<grpc::Server> server;
   base::Mutex mu;
   bool stopped GUARDED_BY(mu) = false;
@@ -99,7 +101,7 @@ Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Server::~Server() { Shutdown(std::chrono::milliseconds(0)); }
 
 StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
-  CHECK(!config.services.empty()) << "gRPC starts no server without a service";
+  CHECK(config.services.empty() == config.health_only) << "services, or health alone";
   const bool is_unix = !config.listen.unix_path.empty();
   RETURN_IF_ERROR(is_unix ? ProbeUnix(config.listen) : ProbeTcp(config.listen));
   grpc::EnableDefaultHealthCheckService(true);
@@ -109,6 +111,9 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   builder.AddListeningPort(config.listen.ToString(), grpc::InsecureServerCredentials(), &port);
   for (grpc::Service* service : config.services) builder.RegisterService(service);
   auto state = std::make_unique<State>();
+  // gRPC starts no server without a service: this one answers every call with UNIMPLEMENTED.
+  if (config.health_only) builder.RegisterCallbackGenericService(&state->none);
+  if (config.configure) config.configure(&builder);
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return InUse(config.listen);
   std::unique_ptr<Server> out(new Server(std::move(state)));
@@ -120,6 +125,10 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
 
 void Server::SetServing(bool serving) {
   state_->server->GetHealthCheckService()->SetServingStatus(serving);
+}
+
+void Server::SetServing(const std::string& service, bool serving) {
+  state_->server->GetHealthCheckService()->SetServingStatus(service, serving);
 }
 
 void Server::Shutdown(std::chrono::milliseconds grace) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,8 +13,9 @@
 #include "common/rpc/endpoint.h"
 
 namespace grpc {
+class ServerBuilder;
 class Service;
-}
+}  // namespace grpc
 
 namespace mt::rpc {
 
@@ -22,6 +24,9 @@ class Server {
   struct Config {
     Endpoint listen;                       // port 0: any free one
     std::vector<grpc::Service*> services;  // borrowed; at least one
+    bool health_only = false;              // no services but the health service
+    // Adds what else the server is built with (interceptors).
+    std::function<void(grpc::ServerBuilder*)> configure = nullptr;
   };
 
   // FailedPrecondition where the port is in use; a Unix socket that nobody listens on is replaced.
@@ -32,6 +37,8 @@ class Server {
   // As bound: the port is never 0.
   const Endpoint& endpoint() const { return endpoint_; }
   void SetServing(bool serving);
+  // The health of one service by name; "" is that of the server as a whole.
+  void SetServing(const std::string& service, bool serving);
   // Refuses new calls, gives those in flight `grace`, then cancels them. Returns when all handlers
   // are done.
   void Shutdown(std::chrono::milliseconds grace);

@@ -81,6 +81,11 @@ StepFeed& Feeds::StepsOf(const v1::Job& job) {
   return feed;
 }
 
+const StepFeed* Feeds::FindSteps(const std::string& uid) const {
+  const auto it = steps_.find(uid);
+  return it == steps_.end() ? nullptr : &it->second.feed;
+}
+
 bool Feeds::AddStep(const v1::Job& job, const v1::StepRecord& step) {
   StepFeed& feed = StepsOf(job);  // before the history knows the step
   if (history_ != nullptr) history_->Append(job.uid(), step);

@@ -45,6 +45,8 @@ class Feeds {
 
   // --- Metrics.
   StepFeed& StepsOf(const v1::Job& job);
+  // nullptr: no step has come, or the job ended long ago.
+  const StepFeed* FindSteps(const std::string& uid) const;
   // A step as rank 0 reports it: into the history and to those who follow. True where it is newer
   // than the last one that the job knows.
   bool AddStep(const v1::Job& job, const v1::StepRecord& step);

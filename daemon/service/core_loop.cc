@@ -11,8 +11,12 @@ constexpr std::chrono::milliseconds kTick{100};
 
 }  // namespace
 
-CoreLoop::CoreLoop(Core* core, std::function<void(const Status&)> on_failure)
-    : core_(core), on_failure_(std::move(on_failure)), thread_([this] { Run(); }) {
+CoreLoop::CoreLoop(Core* core, std::function<void(const Status&)> on_failure,
+                   std::function<void(Core&)> on_turn)
+    : core_(core),
+      on_failure_(std::move(on_failure)),
+      on_turn_(std::move(on_turn)),
+      thread_([this] { Run(); }) {
   pthread_setname_np(thread_.native_handle(), "mt-core");
 }
 
@@ -58,6 +62,7 @@ void CoreLoop::Run() {
     }
     const Status status = core_->Commit();
     if (!status.ok() && on_failure_) std::exchange(on_failure_, nullptr)(status);
+    if (status.ok() && on_turn_) on_turn_(*core_);
   }
 }
 

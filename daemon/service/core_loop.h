@@ -16,7 +16,10 @@ class CoreLoop {
  public:
   // `on_failure` is called once, on the loop's thread, when the store fails; the loop then answers
   // every call with that error.
-  CoreLoop(Core* core, std::function<void(const Status&)> on_failure);
+  // `on_turn` is called after each turn, on the loop's thread: at least every 100 ms while it
+  // works.
+  CoreLoop(Core* core, std::function<void(const Status&)> on_failure,
+           std::function<void(Core&)> on_turn = nullptr);
   ~CoreLoop();  // Stop
 
   using Task = std::function<void(Core& core)>;
@@ -32,6 +35,7 @@ class CoreLoop {
 
   Core* core_;
   std::function<void(const Status&)> on_failure_;
+  std::function<void(Core&)> on_turn_;
   base::Mutex mu_;
   base::CondVar wake_;
   std::vector<Task> tasks_ GUARDED_BY(mu_);

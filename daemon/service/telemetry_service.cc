@@ -4,6 +4,7 @@
 
 #include "daemon/core/event_feed.h"
 #include "daemon/core/feeds.h"
+#include "daemon/service/history_reader.h"
 #include "daemon/service/run_stream.h"
 #include "daemon/service/user_services.h"
 #include "megatrain/v1/api.grpc.pb.h"
@@ -18,7 +19,7 @@ constexpr int kEventsPerMessage = 256;
 
 class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
  public:
-  explicit JobTelemetryService(CoreLoop* loop) : loop_(loop) {}
+  JobTelemetryService(CoreLoop* loop, HistoryReader* reader) : loop_(loop), reader_(reader) {}
 
   grpc::ServerWriteReactor<v1::MetricsChunk>* StreamMetrics(
       Context* context, const v1::StreamMetricsRequest* request) override {
@@ -35,6 +36,23 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
         [](Core& core, const std::string& uid, const MetricsSubscription* gone) {
           core.feeds().UnwatchMetrics(uid, gone);
         });
+  }
+  // Found on the core's thread, read on another.
+  grpc::ServerUnaryReactor* QueryHistory(Context* context, const v1::QueryHistoryRequest* request,
+                                         v1::History* response) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    loop_->Post([reader = reader_, reactor, context, request, response](Core& core) {
+      auto answer = core.api().QueryHistory(*request);
+      if (!answer.ok()) {
+        reactor->Finish(rpc::ToGrpc(answer.status(), context));
+        return;
+      }
+      reader->Post([reactor, response, answer = std::move(answer).value()] {
+        answer(response);
+        reactor->Finish(grpc::Status::OK);
+      });
+    });
+    return reactor;
   }
   grpc::ServerWriteReactor<v1::EventsChunk>* WatchEvents(
       Context* context, const v1::WatchEventsRequest* request) override {
@@ -69,12 +87,13 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
 
  private:
   CoreLoop* loop_;
+  HistoryReader* reader_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeTelemetryService(CoreLoop* loop) {
-  return std::make_unique<JobTelemetryService>(loop);
+std::unique_ptr<grpc::Service> MakeTelemetryService(CoreLoop* loop, HistoryReader* reader) {
+  return std::make_unique<JobTelemetryService>(loop, reader);
 }
 
 }  // namespace mt::daemon

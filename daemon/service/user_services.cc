@@ -205,7 +205,7 @@ class AdminService final : public v1::Admin::CallbackService {
 
 }  // namespace
 
-std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop,
+std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop, HistoryReader* reader,
                                                              ServerInfoSource info) {
   std::vector<std::unique_ptr<grpc::Service>> services;
   services.push_back(std::make_unique<JobsService>(loop));
@@ -213,7 +213,7 @@ std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop,
   services.push_back(std::make_unique<OperationsService>(loop));
   services.push_back(std::make_unique<NodesService>(loop));
   services.push_back(std::make_unique<AdminService>(std::move(info)));
-  services.push_back(MakeTelemetryService(loop));
+  services.push_back(MakeTelemetryService(loop, reader));
   return services;
 }
 

@@ -17,13 +17,15 @@ class ServerInfo;
 namespace mt::daemon {
 
 class CoreLoop;
+class HistoryReader;
 
 // Fills what Admin.GetInfo answers; called on gRPC's threads.
 using ServerInfoSource = std::function<void(megatrain::v1::ServerInfo*)>;
 
-// Jobs, Checkpoints, Operations, Nodes, Admin, JobTelemetry. They borrow the loop.
-std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop, ServerInfoSource info);
-std::unique_ptr<grpc::Service> MakeTelemetryService(CoreLoop* loop);
+// Jobs, Checkpoints, Operations, Nodes, Admin, JobTelemetry. They borrow loop and reader.
+std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop, HistoryReader* reader,
+                                                             ServerInfoSource info);
+std::unique_ptr<grpc::Service> MakeTelemetryService(CoreLoop* loop, HistoryReader* reader);
 // Worker.
 std::unique_ptr<grpc::Service> MakeWorkerService(CoreLoop* loop);
 

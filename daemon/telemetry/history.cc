@@ -153,7 +153,11 @@ Status History::ShrinkJournal() {
 Status History::Flush() {
   const base::MutexLock lock(&mu_);
   if (dirty_.empty()) return OkStatus();
+  const auto start = std::chrono::steady_clock::now();
   const Status status = FlushLocked();
+  if (told_) {
+    told_(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
   if (!status.ok()) {
     ++num_errors_;
     if (std::exchange(ok_, false)) {

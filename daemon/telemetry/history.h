@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -70,6 +71,8 @@ class History {
   // Everything appended so far is on disk when it returns OK. An error (logged once until it is
   // over) means that some is in memory only: nobody may be told that it is safe.
   Status Flush();
+  // Called with the duration of each flush that wrote.
+  void OnFlush(std::function<void(double seconds)> told) { told_ = std::move(told); }
   // Whether the last flush, if any, was OK.
   bool ok() const;
   bool has_unflushed() const;
@@ -101,6 +104,7 @@ class History {
   HistoryView WithJob(std::string_view job_uid, const Read& read) const;
 
   const std::string folder_;
+  std::function<void(double seconds)> told_;
   mutable base::Mutex mu_;
   // Of jobs that get steps; the others are read from their files.
   std::map<std::string, std::unique_ptr<Job>, std::less<>> jobs_ GUARDED_BY(mu_);

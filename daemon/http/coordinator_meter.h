@@ -1,0 +1,80 @@
+// The coordinator's side of /metrics (METRICS.md): its own series and those of all jobs, brought up
+// to date from the core's thread about once a second. A scrape reads what was set last and never
+// makes the core wait.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/metrics/registry.h"
+#include "daemon/core/event_feed.h"
+#include "daemon/http/job_meter.h"
+
+namespace megatrain::v1 {
+class Event;
+class Job;
+class StoredJob;
+}  // namespace megatrain::v1
+
+namespace mt::daemon {
+
+class Core;
+class History;
+
+class CoordinatorMeter {
+ public:
+  struct Config {
+    metrics::Registry* registry;  // outlives the meter
+    const base::Clock* clock;
+    const History* history;
+    std::string state_dir;
+    std::string version;
+  };
+  explicit CoordinatorMeter(Config config);
+  CoordinatorMeter(const CoordinatorMeter&) = delete;
+  CoordinatorMeter& operator=(const CoordinatorMeter&) = delete;
+
+  // Takes over what the core shows, at most once in an interval; not while a scrape collects. On
+  // the core's thread.
+  void Update(Core& core);
+  // Any thread.
+  void OnCommit(double seconds) { commit_seconds_.Observe(seconds); }
+  void OnHistoryFlush(double seconds) { history_seconds_.Observe(seconds); }
+  // What only a scrape needs: memory of the process, free space. On the scraping thread.
+  void UpdateProcess();
+
+ private:
+  void DeclareOwn(metrics::Registry* registry);
+  void TakeEvents(Core& core);
+  void TakeEvent(Core& core, const megatrain::v1::Event& event, const JobMeter::Moment& moment);
+  void UpdateJobs(Core& core, const JobMeter::Moment& moment);
+  void UpdateNodes(Core& core);
+  void UpdateCounts(Core& core);
+  JobMeter* MeterOf(const megatrain::v1::Job& job, const JobMeter::Moment& moment);
+
+  const Config config_;
+  JobFamilies families_;
+  metrics::Family<metrics::Gauge> last_heartbeat_;
+  metrics::Gauge resident_, queue_depth_, storage_free_;
+  std::map<std::string, metrics::Gauge> slots_, watchers_;
+  std::map<int, metrics::Gauge> workers_;
+  metrics::Histogram queue_wait_, commit_seconds_, history_seconds_;
+  metrics::Counter leases_, fenced_, malformed_, invalid_, history_errors_, dropped_;
+
+  struct Shown {
+    std::string uid;
+    std::unique_ptr<JobMeter> meter;
+  };
+  std::map<std::string, Shown> jobs_;         // by "namespace/name": one job at a time has the name
+  std::map<std::string, int64_t> queued_us_;  // by uid: since when the job is in QUEUED (again)
+  std::map<std::string, metrics::SeriesGroup> nodes_;
+  std::map<std::string, metrics::Gauge> heartbeats_;
+  std::shared_ptr<EventSubscription> events_;
+  base::MonotonicTime next_update_{};
+};
+
+}  // namespace mt::daemon

@@ -1,0 +1,81 @@
+// The series of one job (METRICS.md): what the job, its steps and its events say, turned into
+// gauges and counters. At most 60 series (T2). Not thread-safe (the core's thread).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.h"
+#include "common/metrics/registry.h"
+
+namespace megatrain::v1 {
+enum JobState : int;
+class Event;
+class Job;
+}  // namespace megatrain::v1
+
+namespace mt::daemon {
+
+class StepFeed;
+
+// The families, declared once.
+struct JobFamilies {
+  explicit JobFamilies(metrics::Registry* registry);
+
+  metrics::Family<metrics::Gauge> state, info, ranks, slots, epoch, step, total_steps,
+      last_step_time, step_limit, step_seconds, train_loss, validation_loss, grad_norm,
+      learning_rate, loss_scale, tokens_per_second, flops_per_second, flops_full_per_second,
+      save_seconds, save_bytes, save_step, save_time, saving, save_interval_steps,
+      save_interval_seconds;
+  metrics::Family<metrics::Counter> skipped, tokens, flops, restarts, goodput, badput, save_stall,
+      save_failures;
+};
+
+class JobMeter {
+ public:
+  struct Moment {
+    base::MonotonicTime now;
+    int64_t wall_us;
+  };
+  JobMeter(const JobFamilies* families, const megatrain::v1::Job& job, const Moment& moment);
+  JobMeter(const JobMeter&) = delete;
+  JobMeter& operator=(const JobMeter&) = delete;
+
+  // The job as it is now; `feed` may be null: no step has come. `saving`: a save is known to be
+  // under way.
+  void Update(const megatrain::v1::Job& job, const StepFeed* feed, bool saving,
+              const Moment& moment);
+  void OnEvent(const megatrain::v1::Event& event);
+  // Five minutes after the job's end (T2).
+  bool IsOver(base::MonotonicTime now) const { return now >= over_at_; }
+
+ private:
+  // A gauge that appears with its first value.
+  void Show(std::string_view name, const metrics::Family<metrics::Gauge>& family, double value);
+  void ShowState(const megatrain::v1::Job& job, const Moment& moment);
+  void ShowSteps(const megatrain::v1::Job& job, const StepFeed* feed, bool saving);
+  void ShowSaves(const megatrain::v1::Job& job, bool saving);
+  void CountTime(const Moment& moment);
+
+  const JobFamilies* families_;
+  metrics::SeriesGroup series_;
+  std::map<std::string, metrics::Gauge, std::less<>> shown_;
+  std::map<int, metrics::Gauge> states_;
+  std::map<std::string, metrics::Gauge, std::less<>> ranks_;
+  std::map<std::string, metrics::Counter, std::less<>> badput_, restarts_;
+  metrics::Gauge slots_, epoch_, step_, total_steps_, last_step_time_, step_limit_, save_step_,
+      saving_;
+  metrics::Counter skipped_, tokens_, flops_, goodput_, save_stall_, save_failures_;
+
+  megatrain::v1::JobState last_state_{};
+  bool was_released_ = false;
+  int64_t last_epoch_ = 0;
+  int64_t running_since_us_ = 0;
+  int64_t last_save_us_ = 0;
+  base::MonotonicTime last_update_;
+  base::MonotonicTime over_at_ = base::MonotonicTime::max();
+};
+
+}  // namespace mt::daemon

@@ -1,0 +1,41 @@
+// grpc.health.v1 alone on a port of its own, for probes that cannot speak TLS (Kubernetes' grpc:
+// probes): "" is liveness, the core's loop turns; "megatrain.v1.ready" is readiness, the store is
+// loaded and calls are served. Brought up to date about once a second by a thread of its own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/rpc/server.h"
+
+namespace mt::daemon {
+
+inline constexpr char kReadyService[] = "megatrain.v1.ready";
+
+class HealthPort {
+ public:
+  struct Probes {
+    std::function<bool()> alive;  // any thread
+    std::function<bool()> ready;
+  };
+  static StatusOr<std::unique_ptr<HealthPort>> Start(const rpc::Endpoint& listen, Probes probes);
+  ~HealthPort();
+  const rpc::Endpoint& endpoint() const { return server_->endpoint(); }
+
+ private:
+  HealthPort(std::unique_ptr<rpc::Server> server, Probes probes);
+  void Run();
+  void Show();
+
+  std::unique_ptr<rpc::Server> server_;
+  const Probes probes_;
+  base::Mutex mu_;
+  base::CondVar wake_;
+  bool stopping_ GUARDED_BY(mu_) = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace mt::daemon
