@@ -1,6 +1,6 @@
 #include "tests/client/fake_coordinator.h"
 
-#include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -275,6 +275,12 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
 }  // namespace
 
 FakeCoordinator::FakeCoordinator() {
+  // What the user of this machine has set up stays out of the test.
+  ::setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
+  for (const char* name : {"MTCTL_COORDINATOR", "MTCTL_CONTEXT", "MTCTL_NAMESPACE", "MTCTL_OUTPUT",
+                           "MTCTL_COLOR", "MTCTL_TIME_FORMAT", "MTCTL_REQUEST_TIMEOUT"}) {
+    ::unsetenv(name);
+  }
   services_.push_back(std::make_unique<FakeJobs>(&state_));
   services_.push_back(std::make_unique<FakeCheckpoints>(&state_));
   services_.push_back(std::make_unique<FakeOperations>(&state_));

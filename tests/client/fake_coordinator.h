@@ -1,8 +1,8 @@
 // A coordinator for tests: the real wire over loopback, answers as the test sets them, requests
-// kept. Handlers run on gRPC's threads; what a test sets it sets before the call.
+// kept; the environment of mtctl is emptied. Handlers run on gRPC's threads; what a test sets it
+// sets before the call.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>

@@ -18,7 +18,9 @@ class SessionTest : public testing::Test {
     std::string pattern = (std::filesystem::temp_directory_path() / "mt-session-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
     ::setenv("XDG_STATE_HOME", folder_.c_str(), 1);
+    ::setenv("XDG_CONFIG_HOME", folder_.c_str(), 1);
     ::unsetenv("MTCTL_COORDINATOR");
+    ::unsetenv("MTCTL_CONTEXT");
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string folder_;

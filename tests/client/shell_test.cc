@@ -105,8 +105,8 @@ TEST_F(ShellTest, ContextsAreListedChangedAndDeleted) {
 }
 
 TEST_F(ShellTest, TheEnvironmentSetsFlagsAndFlagsWin) {
-  ::setenv("MTCTL_OUTPUT", "name", 1);
   FakeCoordinator server;
+  ::setenv("MTCTL_OUTPUT", "name", 1);
   server.state().jobs = {MakeJob("tiny", v1::RUNNING)};
   EXPECT_EQ(Mtctl(&server, {"get", "jobs"}).out, "tiny\n");
   EXPECT_THAT(Mtctl(&server, {"get", "jobs", "-o", "table"}).out, HasSubstr("STATE"));

@@ -1,5 +1,6 @@
 // What `get`, `describe`, `events`, `metrics` and `wait` print and return, against a coordinator of
 // the test's own.
+#include <algorithm>
 #include <csignal>
 #include <thread>
 
