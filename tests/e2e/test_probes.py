@@ -44,9 +44,15 @@ class ProbeTest(ServiceTest):
             return 0
 
     def test_health_alone_on_its_port(self):
+        self.wait_for("readiness, which is looked at once a second", lambda: self.probe()[1] == "0801", limit=20)
+        self.assertEqual(self.probe(), ["0801", "0801", "NOT_FOUND", "UNIMPLEMENTED"])
+
+    def probe(self):
         done = subprocess.run(["/usr/bin/python3", "-c", PROBE, f"127.0.0.1:{self.health_port}"], capture_output=True,
                               text=True, timeout=60, env=self.env, check=False)
-        self.assertEqual(done.stdout.split("\n")[:4], ["0801", "0801", "NOT_FOUND", "UNIMPLEMENTED"], done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), 4, done.stderr)
+        return lines
 
     def test_http_of_both_daemons(self):
         for path, code in (("/livez", 200), ("/readyz", 200), ("/metrics", 200), ("/", 404)):
