@@ -2,6 +2,7 @@
 // the policy for saves that fail.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -42,8 +43,10 @@ class Checkpointer {
   bool DueAfter(int64_t step) const;
   // Whether the time between saves is over, by this rank's clock; for rank 0, which tells all.
   bool DueByTime() const;
-  // Time that does not count between saves: the ranks were held.
-  void SkipPause(base::MonotonicTime::duration pause) { last_try_ += pause; }
+  // The ranks were held from then until now: what of it lies behind the last save does not count.
+  void SkipPause(base::MonotonicTime since, base::MonotonicTime now) {
+    last_try_ += now - std::max(since, last_try_);
+  }
   // What the next manifests say of the job.
   void SetSpec(std::string spec_json) { args_.manifest.spec_json = std::move(spec_json); }
   // Collective; all ranks return the same status, and rank 0 tells the observer. The engine is at

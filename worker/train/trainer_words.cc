@@ -108,7 +108,7 @@ void Trainer::Impl::LeaveHeld() {
   pause[static_cast<size_t>(StepPhase::kOther)] = 0;  // a save stays
   Add(pause, &between_);
   const base::MonotonicTime now = args_.clock->Now();
-  checkpointer_->SkipPause(now - held_since_);
+  checkpointer_->SkipPause(held_since_, now);
   if (!training_since_) training_since_ = now;
   log::Info("resumed", {{"after_step", last_step_}});
   args_.observer->OnState(TrainState::kTraining, last_step_);

@@ -279,16 +279,28 @@ class TickingScript final : public CommandSource {
   Script script_;
 };
 
-TEST_F(HoldTest, ThePauseIsNoTrainingTime) {
-  base::ManualClock clock;
-  TickingScript ticking(&clock, {{4, kHoldNow}, {30, kResumeNow}});
-  const auto outcomes = RunJob(TinyJob({"parallel.data=2", "checkpoint.every=10s"}),
-                               {.root = dir_.path(),
-                                .commands = &ticking,
-                                .clock = &clock,
-                                .adjust = [](int, comm::ProcessGroup*, TrainArgs* args) {
-                                  args->idle_interval = std::chrono::milliseconds(0);
-                                }});
+class HoldTimeTest : public HoldTest {
+ protected:
+  std::vector<RankOutcome> RunTicking(Words words) {
+    base::ManualClock clock;
+    TickingScript ticking(&clock, std::move(words));
+    return RunJob(TinyJob({"parallel.data=2", "checkpoint.every=10s"}),
+                  {.root = dir_.path(),
+                   .commands = &ticking,
+                   .clock = &clock,
+                   .adjust = [](int, comm::ProcessGroup*, TrainArgs* args) {
+                     args->idle_interval = std::chrono::milliseconds(0);
+                   }});
+  }
+  static std::vector<int64_t> Saved(const std::vector<RankOutcome>& outcomes) {
+    std::vector<int64_t> steps;
+    for (const CheckpointRecord& save : outcomes[0].seen.saves) steps.push_back(save.step);
+    return steps;
+  }
+};
+
+TEST_F(HoldTimeTest, ThePauseIsNoTrainingTime) {
+  const auto outcomes = RunTicking({{4, kHoldNow}, {30, kResumeNow}});
   ExpectClean(outcomes, 20);
   for (const StepRecord& step : outcomes[0].seen.steps) {
     EXPECT_DOUBLE_EQ(step.step_seconds, 4) << step.step;
@@ -297,9 +309,14 @@ TEST_F(HoldTest, ThePauseIsNoTrainingTime) {
   for (const double seconds : outcomes[0].seen.counters.back().phase_seconds) phases += seconds;
   EXPECT_DOUBLE_EQ(phases, 20 * 4);
   // As without a pause (resume_test), though 100 s passed while held after step 5.
-  std::vector<int64_t> saved;
-  for (const CheckpointRecord& save : outcomes[0].seen.saves) saved.push_back(save.step);
-  EXPECT_EQ(saved, (std::vector<int64_t>{4, 8, 12, 16}));
+  EXPECT_EQ(Saved(outcomes), (std::vector<int64_t>{4, 8, 12, 16}));
+}
+
+TEST_F(HoldTimeTest, ASaveWhileHeldBeginsTheIntervalAnew) {
+  const auto outcomes =
+      RunTicking({{4, kHoldNow}, {28, {CommandKind::kCheckpointNow, "now"}}, {30, kResumeNow}});
+  ExpectClean(outcomes, 20);
+  EXPECT_EQ(Saved(outcomes), (std::vector<int64_t>{4, 5, 9, 13, 17}));
 }
 
 }  // namespace
