@@ -369,6 +369,20 @@ TEST_F(CoreTest, MalformedReportsChangeNothing) {
   empty.mutable_job_report()->set_epoch(job.epoch());
   Report(worker, empty);
   EXPECT_EQ(core_->reports().num_malformed(), 5);
+  // States that no worker can know, or that nobody knows; commands that nobody gave.
+  for (const int state : {static_cast<int>(v1::UNKNOWN), static_cast<int>(v1::FENCED), 99, -7})
+    Report(worker, RankMessage(job, 0, static_cast<v1::RankState>(state)));
+  for (const std::string id : {"", "nonsense", "word/x", "dance/a/1", "kill/a/b", "stop/a/1/2"}) {
+    v1::WorkerMessage ack;
+    ack.mutable_command_ack()->set_command_id(id);
+    Report(worker, ack);
+    v1::Command command;
+    command.set_command_id(id);
+    command.set_job_uid(job.uid());
+    command.set_epoch(job.epoch());
+    Report(worker, DoneMessage(command, 1, 2));
+  }
+  EXPECT_EQ(core_->reports().num_malformed(), 5 + 4 + 12);
   EXPECT_EQ(Get(job.uid()).SerializeAsString(), before);
   Pass(milliseconds(300));
   EXPECT_EQ(LastAck(worker), worker.seq) << "they are acknowledged, else they came again for ever";

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <spawn.h>
 #include <string>
@@ -140,6 +141,107 @@ TEST_F(ServiceTest, AClientThatLeavesAndOneThatIsStillThereAtTheEnd) {
   while (stream->Read(&seen)) {
   }
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ServiceTest, AWaitEndsWithItsClient) {
+  Start();
+  const auto worker = v1::Worker::NewStub(channel_);
+  grpc::ClientContext session_context;
+  SetDeadline(&session_context);
+  const auto session = worker->Session(&session_context);
+  v1::WorkerMessage hello;
+  hello.mutable_register_()->set_node("n1");
+  hello.mutable_register_()->set_worker_uid("u1");
+  hello.mutable_register_()->set_cores(1);
+  hello.mutable_register_()->add_slots()->set_device(v1::CPU_SLOT);
+  ASSERT_TRUE(session->Write(hello));
+  v1::CoordinatorMessage message;
+  ASSERT_TRUE(session->Read(&message));
+  const auto job = Submit("demo");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto cancel = Cancel(job->job().uid());  // its ranks never end
+  ASSERT_TRUE(cancel.ok()) << cancel.status();
+  ASSERT_FALSE(cancel->done());
+  const auto operations = v1::Operations::NewStub(channel_);
+  v1::WaitOperationRequest request;
+  request.set_name(cancel->name());
+  request.set_timeout_ms(300'000);
+  grpc::ClientContext leaving;
+  v1::Operation operation;
+  std::thread waiter([&] {
+    EXPECT_EQ(operations->Wait(&leaving, request, &operation).error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  const auto waiting = [&](size_t count) {
+    for (int i = 0; i < 600; ++i) {
+      std::promise<size_t> seen;
+      coordinator_->Post([&](Core& core) { seen.set_value(core.api().num_waiters()); });
+      if (seen.get_future().get() == count) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return false;
+  };
+  EXPECT_TRUE(waiting(1));
+  leaving.TryCancel();
+  waiter.join();
+  EXPECT_TRUE(waiting(0)) << "its place is free";
+  session->WritesDone();
+  session_context.TryCancel();
+  session->Finish();
+}
+
+TEST_F(ServiceTest, InfoAndABacklogOfEventsInChunks) {
+  Start();
+  const auto admin = v1::Admin::NewStub(channel_);
+  grpc::ClientContext info_context;
+  SetDeadline(&info_context);
+  v1::ServerInfo info;
+  ASSERT_TRUE(admin->GetInfo(&info_context, {}, &info).ok());
+  EXPECT_EQ(info.version(), rpc::Version());
+  EXPECT_EQ(info.endpoint(), coordinator_->endpoint().ToString());
+  EXPECT_FALSE(info.insecure());
+  EXPECT_FALSE(info.coordinator_uid().empty());
+  EXPECT_GT(info.started_us(), 0);
+  const auto job = Submit("demo");
+  ASSERT_TRUE(job.ok());
+  std::promise<void> filled;
+  coordinator_->Post([&](Core& core) {
+    for (int i = 0; i < 10'000; ++i)
+      core.ledger().AddEvent({.type = "Noise", .message = "n", .job_uid = job->job().uid()});
+    core.ledger().MarkJob(*core.ledger().FindJob(job->job().uid()), Change::kState);
+    core.ledger().AfterCommit([&](const Status& commit) {
+      EXPECT_TRUE(commit.ok());
+      filled.set_value();
+    });
+  });
+  filled.get_future().wait();
+  const auto telemetry = v1::JobTelemetry::NewStub(channel_);
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::WatchEventsRequest request;
+  request.set_since_seq(1);
+  request.set_limit(20'000);
+  request.add_types("Noise");
+  const auto stream = telemetry->WatchEvents(&context, request);
+  v1::EventsChunk chunk;
+  int chunks = 0;
+  int events = 0;
+  int64_t last = 0;
+  int64_t oldest = 0;
+  while (stream->Read(&chunk)) {
+    ++chunks;
+    EXPECT_EQ(chunk.dropped(), 0);
+    oldest = std::max(oldest, chunk.oldest_seq());
+    for (const v1::Event& event : chunk.events()) {
+      EXPECT_GT(event.seq(), last);
+      last = event.seq();
+      ++events;
+    }
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(events, 10'000);
+  EXPECT_LT(chunks, 100);
+  EXPECT_EQ(oldest, 1);
 }
 
 TEST_F(ServiceTest, AWorkersSession) {
