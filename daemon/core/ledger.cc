@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <functional>
 
 #include "daemon/core/ledger_tables.h"
 #include "daemon/jobs/job_states.h"
@@ -183,6 +184,21 @@ std::vector<std::string> Ledger::EndedInDirectory(std::string_view directory) co
   uids.reserve(ended.size());
   for (auto& [time, uid] : ended) uids.push_back(std::move(uid));
   return uids;
+}
+
+void Ledger::PruneTraces() {
+  std::map<std::string_view, std::vector<const v1::Job*>> by_directory;
+  for (const auto& [uid, trace] : tables_->deleted)
+    by_directory[trace->job().spec().checkpoint().directory()].push_back(&trace->job());
+  std::vector<std::string> old;
+  for (auto& [directory, jobs] : by_directory) {
+    std::ranges::sort(jobs, std::greater<>(), &v1::Job::finished_us);
+    for (size_t i = kMaxEndedJobs; i < jobs.size(); ++i) old.push_back(jobs[i]->uid());
+  }
+  for (const std::string& uid : old) {
+    tables_->deleted.erase(uid);
+    Mark(Table::kJobs, uid, /*urgent=*/false);
+  }
 }
 
 void Ledger::MarkJob(const v1::StoredJob& job, Change change) {

@@ -155,6 +155,8 @@ class Ledger {
   using MarkKey = std::pair<Table, std::string>;
   void Mark(Table table, std::string key, bool urgent);
   Write MakeWrite(Table table, const std::string& key);
+  // Of the traces of deleted jobs, those that EndedInDirectory cannot name any more go.
+  void PruneTraces();
   struct Round;
   void RunHooks(const Round& round);
   void NoteOpen(const v1::Operation& operation);

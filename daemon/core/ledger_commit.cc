@@ -138,6 +138,7 @@ void Ledger::RunHooks(const Round& round) {
 }
 
 Status Ledger::PurgeOlderThan(base::WallTime now) {
+  PruneTraces();
   const int64_t requests_us = base::ToUnixMicros(now - rpc::kRequestIdsKept);
   RETURN_IF_ERROR(store_->Purge(Table::kRequests, requests_us));
   RETURN_IF_ERROR(store_->Purge(Table::kOperations, requests_us));

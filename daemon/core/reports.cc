@@ -119,6 +119,7 @@ void Reports::OnSteps(WorkerSession& from, const v1::StepsReport& report) {
       *job->mutable_first_step() = step;
       job->set_started_us(step.time_us() != 0 ? step.time_us() : parts_.ledger->NowMicros());
     }
+    job->set_skipped_steps(step.skipped_steps());
     *job->mutable_last_step() = std::move(step);
   }
   parts_.ledger->MarkJob(*stored, first ? Change::kRanks : Change::kProgress);

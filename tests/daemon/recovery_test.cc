@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/daemon/core_fixture.h"
+#include "tests/daemon/memory_store.h"
 
 namespace mt::daemon {
 namespace {
@@ -63,6 +64,51 @@ TEST_F(StoreTest, DamageIsAClearError) {
   const auto garbage = SqliteStore::Open(folder_);
   EXPECT_EQ(garbage.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_NE(base::Message(garbage.status()).find("coordinator.db"), std::string::npos);
+}
+
+TEST_F(StoreTest, DamageInTheMiddleIsFound) {
+  {
+    auto store = SqliteStore::Open(folder_);
+    std::vector<Write> rows;
+    for (int i = 0; i < 200; ++i)
+      rows.push_back({Table::kJobs, std::to_string(i), std::string(1'000, 'v'), i});
+    ASSERT_TRUE((*store)->Commit(rows).ok());
+  }
+  std::fstream file(folder_ + "/coordinator.db", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(64 * 1'024);
+  file << std::string(16 * 1'024, '\xa5');
+  file.close();
+  const auto damaged = SqliteStore::Open(folder_);
+  EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(base::Message(damaged.status()).find("restore it from a backup"), std::string::npos);
+}
+
+TEST_F(StoreTest, AFileThatCannotBeOpenedIsNamed) {
+  std::filesystem::create_directories(folder_ + "/coordinator.db");
+  const auto refused = SqliteStore::Open(folder_);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_NE(base::Message(refused.status()).find("coordinator.db"), std::string::npos);
+}
+
+TEST_F(StoreTest, NewestFirstAndTheLastEventIsNeverPurged) {
+  auto store = SqliteStore::Open(folder_);
+  ASSERT_TRUE((*store)
+                  ->Commit({{Table::kEvents, "1", "a", 5},
+                            {Table::kEvents, "2", "b", 6},
+                            {Table::kEvents, "3", "c", 7}})
+                  .ok());
+  std::string seen;
+  ASSERT_TRUE((*store)
+                  ->ForEachNewest(Table::kEvents, "2",
+                                  [&](std::string_view key, std::string_view value) {
+                                    seen += fmt::format("{}{}", key, value);
+                                    return true;
+                                  })
+                  .ok());
+  EXPECT_EQ(seen, "3c2b");
+  EXPECT_EQ(*(*store)->FirstKey(Table::kEvents), "1");
+  ASSERT_TRUE((*store)->Purge(Table::kEvents, 100).ok());
+  EXPECT_EQ(*(*store)->FirstKey(Table::kEvents), "3") << "numbers go on from it";
 }
 
 TEST_F(StoreTest, ANewerFileIsRefused) {
@@ -231,6 +277,81 @@ TEST_F(CoreTest, ACancelGoesOnAfterARestart) {
   ASSERT_TRUE(core_->api().GetOperation(request, &done).ok());
   EXPECT_TRUE(done.done());
   EXPECT_EQ(Get(job.uid()).state(), v1::CANCELLED);
+}
+
+// Its wall clock may jump; monotonic time goes on.
+class JumpyClock final : public base::Clock {
+ public:
+  base::MonotonicTime Now() const override { return steady.Now(); }
+  base::WallTime WallNow() const override { return steady.WallNow() + jump; }
+  base::ManualClock steady;
+  std::chrono::hours jump{0};
+};
+
+TEST(ClockJumps, DecideNothing) {
+  MemoryStore store;
+  JumpyClock clock;
+  Core core(&store, &clock);
+  ASSERT_TRUE(core.Recover().ok());
+  const auto round = [&] {
+    clock.steady.Advance(seconds(2));
+    core.Tick();
+    ASSERT_TRUE(core.Commit().ok());
+  };
+  const auto submit = [&](const std::string& name) {
+    v1::SubmitRequest request;
+    *request.mutable_spec() = TinyJob(name, 1, "resilience: {deadline: 1h}\n");
+    request.set_request_id(name);
+    v1::SubmitResponse response;
+    EXPECT_TRUE(core.api().Submit(request, "tester", &response).ok());
+    round();
+    return response;
+  };
+  const v1::SubmitResponse first = submit("first");
+  for (const int years : {20, -20}) {
+    clock.jump = std::chrono::hours(24 * 365 * years);
+    // Longer than it takes until old requests are looked for.
+    clock.steady.Advance(std::chrono::minutes(20));
+    round();
+    EXPECT_TRUE(submit("first").existed()) << "what was acknowledged is not forgotten";
+    EXPECT_EQ(submit("first").job().state(), v1::QUEUED) << "nor its deadline over";
+  }
+  const v1::SubmitResponse later = submit("later");
+  EXPECT_GT(later.job().created_us(), first.job().created_us()) << "the queue keeps its order";
+  clock.steady.Advance(std::chrono::minutes(21));
+  round();
+  EXPECT_EQ(submit("first").job().state(), v1::FAILED) << "an hour has passed";
+}
+
+TEST(LedgerTraces, OfDeletedJobsAreBounded) {
+  MemoryStore store;
+  base::ManualClock clock;
+  Ledger ledger(&store, &clock);
+  for (int i = 0; i < 1'100; ++i) {
+    auto job = std::make_unique<v1::StoredJob>();
+    job->mutable_job()->set_uid(fmt::format("u{:04}", i));
+    job->mutable_job()->set_state(v1::CANCELLED);
+    job->mutable_job()->set_finished_us(i);
+    job->mutable_job()->mutable_spec()->mutable_checkpoint()->set_directory("same");
+    ledger.AddJob(std::move(job));
+    ledger.EraseJob(fmt::format("u{:04}", i));
+  }
+  EXPECT_TRUE(ledger.EndedInDirectory("other").empty());
+  EXPECT_EQ(ledger.EndedInDirectory("same").size(), 1'000u);
+  EXPECT_EQ(ledger.EndedInDirectory("same").back(), "u1099");
+  ASSERT_TRUE(ledger.Commit(/*flush=*/true).ok());
+  ASSERT_TRUE(ledger.PurgeOlderThan(clock.WallNow()).ok());
+  ASSERT_TRUE(ledger.Commit(/*flush=*/true).ok());
+  int rows = 0;
+  ASSERT_TRUE(store
+                  .ForEach(Table::kJobs,
+                           [&rows](std::string_view, std::string_view) {
+                             ++rows;
+                             return OkStatus();
+                           })
+                  .ok());
+  EXPECT_EQ(rows, 1'000);
+  EXPECT_EQ(ledger.EndedInDirectory("same").front(), "u0100");
 }
 
 TEST_F(CoreTest, RequestsAndOperationsAreKeptSevenDays) {
