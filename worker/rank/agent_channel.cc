@@ -46,6 +46,7 @@ struct AgentChannel::State {
   bool writing GUARDED_BY(mu) = false;    // the writer is inside the stream
   bool closing GUARDED_BY(mu) = false;    // nothing more is to be written
   bool reader_done GUARDED_BY(mu) = false;
+  bool beat_due GUARDED_BY(mu) = false;  // whatever the time
   std::unique_ptr<RankAssignment> assignment GUARDED_BY(mu);
   Status refusal GUARDED_BY(mu);
   int64_t dropped_steps GUARDED_BY(mu) = 0;
@@ -84,6 +85,8 @@ void AgentChannel::Send(RankMessage message) {
   base::MutexLock lock(&state_->mu);
   if (message.has_state()) {
     state_->rank_state = message.state().state();
+    // A held rank stands still for whoever looks: what it has counted goes ahead of the news.
+    if (message.state().state() == megatrain::v1::HELD) state_->beat_due = true;
     step_ = std::max<int64_t>(step_, message.state().step());
   }
   const int64_t dropped = state_->queue.Push(std::move(message));
@@ -106,7 +109,7 @@ void AgentChannel::WriteLoop() {
   base::MonotonicTime next_beat = Now();
   base::MutexLock lock(&state.mu);
   while (!state.closing) {
-    const bool beat = Now() >= next_beat;
+    const bool beat = state.beat_due || Now() >= next_beat;
     if (!state.connected || (!beat && state.queue.nothing_to_write())) {
       const auto wake = state.connected ? next_beat : Now() + rpc::kRankBeatInterval;
       state.changed.WaitUntil(&state.mu, wake);
@@ -115,6 +118,7 @@ void AgentChannel::WriteLoop() {
     const std::shared_ptr<Stream> stream = state.stream;
     RankMessage next;
     if (!beat) state.queue.Next(&next);
+    if (beat) state.beat_due = false;
     state.writing = true;
     state.mu.Unlock();
     if (beat) next = Beat();

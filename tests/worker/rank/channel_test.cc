@@ -111,6 +111,21 @@ std::vector<RankMessage> Parse(const std::string& bytes) {
   return messages;
 }
 
+TEST_F(ChannelTest, WhatAHeldRankHasCountedComesBeforeTheNews) {
+  TestAgent agent(socket_);
+  AgentChannel channel(Config(), [](const AgentMessage&) {});
+  RankAssignment assignment;
+  ASSERT_TRUE(channel.WaitAssigned(seconds(60), &assignment).ok());
+  EXPECT_TRUE(agent.Next().has_hello());
+  agent.AwaitBeat(0);
+  for (int round = 1; round <= 5; ++round) {  // much faster than beats come by themselves
+    channel.NoteProgress(round);
+    channel.Send(State(megatrain::v1::HELD, round));
+    EXPECT_EQ(agent.Next().state().step(), round);
+    EXPECT_EQ(agent.Progress(), round);
+  }
+}
+
 TEST_F(ChannelTest, WhatNobodyAcknowledgedGoesToTheNextAgent) {
   auto agent = std::make_unique<TestAgent>(socket_, Agent(/*acknowledge=*/false));
   std::atomic<int> markers = 0;

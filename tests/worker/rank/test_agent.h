@@ -54,6 +54,11 @@ class TestAgent final : private agent::RankLinks::Listener {
     heard_.pop_front();
     return message;
   }
+  // As of the newest beat; -1: none came.
+  int64_t Progress() {
+    base::MutexLock lock(&mu_);
+    return progress_;
+  }
   void AwaitBeat(int64_t progress) {
     base::MutexLock lock(&mu_);
     while (progress_ < progress) changed_.Wait(&mu_);
