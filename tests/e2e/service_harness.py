@@ -121,13 +121,16 @@ class ServiceTest(ClusterTest):
 
     def history(self, name="tiny"):
         """Every step of the job's life, as written by `mtctl metrics -o jsonl`."""
-        done = self.mtctl("metrics", name, "--steps", "1:", "-o", "jsonl", "--points", "10000")
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        rows = []
+        for first in range(1, self.step(name) + 1, 10000):  # more points come thinned
+            done = self.mtctl("metrics", name, "--steps", f"{first}:{first + 9999}", "-o", "jsonl", "--points", "10000")
+            rows += [json.loads(line) for line in done.stdout.splitlines()]
+        return rows
 
     def losses(self, name="tiny"):
         rows = self.history(name)
         steps = [row["step"] for row in rows]
-        self.assertEqual(steps, list(range(1, len(steps) + 1)), "every step exactly once, in order")
+        self.assertTrue(steps == list(range(1, len(steps) + 1)), f"every step exactly once, in order: {len(steps)} rows")
         return [(row["step"], row["loss"], row["grad_norm"]) for row in rows]
 
     def operations(self, name="tiny"):

@@ -47,7 +47,7 @@ class SchedulingTest(ServiceTest):
         self.submit("--set", "name=pair")
         self.wait_for("a reason to wait", lambda: self.job("pair").get("message"))
         self.assertEqual(self.state("pair"), "QUEUED")
-        self.submit("--follow", "--set", "name=single", "--set", "parallel.data=1")
+        self.submit("--follow", "--set", "name=single", "--set", "parallel.data=1", "--set", "priority=1")
         self.assertEqual(self.job("single")["ranks"][0]["node"], taken)
         self.mtctl("cancel", "small", "--yes")
         self.mtctl("wait", "pair", timeout=120)

@@ -34,9 +34,10 @@ class PauseTest(ServiceTest):
         paused = next(e for e in self.events() if e["type"] == "StateChanged" and e["to"] == "PAUSED_HELD")
         self.assertIn(str(operation["step"]), paused["message"])
         self.assertIn(str(operation["word_step"]), paused["message"])
+        time.sleep(2.5)  # counters come with beats, one a second
         before = self.counters()
         self.assertTrue(before)
-        time.sleep(2.5)  # longer than two beats
+        time.sleep(2.5)
         self.assertEqual(self.counters(), before, "a counter moved while the ranks were held")
         self.assertEqual(self.rank_processes(), pids)
         self.mtctl("resume", "tiny")
