@@ -33,6 +33,18 @@ Status RemoveTree(const std::string& path) {
   return error ? base::ErrnoError(error.value(), "remove " + path) : OkStatus();
 }
 
+// Of the files in a folder.
+StatusOr<int64_t> FolderBytes(const std::string& path) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    bytes += static_cast<int64_t>(entry->file_size(error));
+  }
+  if (error) return base::ErrnoError(error.value(), "read " + path);
+  return bytes;
+}
+
 // One save in progress on this rank. Each step returns this rank's own status; Agree makes it
 // everyone's.
 class Save {
@@ -135,7 +147,6 @@ class Save {
 
   // Every rank builds the same tensor table, so that every rank sees a gap or an overlap.
   Status Collect(const std::vector<std::string>& records, Manifest* manifest) {
-    total_bytes_ = 0;
     for (const std::string& record : records) {
       for (const json& slice : json::parse(record)) {
         TensorEntry& tensor = manifest->tensors[slice.at("key").get<std::string>()];
@@ -153,7 +164,6 @@ class Save {
                          .offset = Integers(slice.at("offset")),
                          .shape = Integers(slice.at("shape")),
                          .digest = slice.at("digest").get<std::string>()};
-        total_bytes_ += TensorBytes(dtype, entry.shape);
         tensor.slices.push_back(std::move(entry));
       }
     }
@@ -164,9 +174,9 @@ class Save {
     manifest.world_size = exchange_.size();
     manifest.created = base::FormatUtc(base::ToUnixMicros(base::Clock::Real()->WallNow()));
     const std::string text = ToJson(manifest);
-    total_bytes_ += static_cast<int64_t>(text.size());
     digest_ = ManifestDigest(text);
     RETURN_IF_ERROR(base::WriteFileAtomic(base::JoinPath(temporary_, kManifestName), text));
+    ASSIGN_OR_RETURN(total_bytes_, FolderBytes(temporary_));
     RETURN_IF_ERROR(At("manifest", OkStatus()));
     RETURN_IF_ERROR(At("checked", StillOurs()));
     std::error_code error;
@@ -180,7 +190,7 @@ class Save {
   Exchange exchange_;
   const std::string folder_;
   const std::string temporary_;
-  int64_t total_bytes_ = 0;
+  int64_t total_bytes_ = 0;  // rank 0
   std::string digest_;
 };
 

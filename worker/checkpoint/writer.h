@@ -50,7 +50,7 @@ struct SaveArgs {
 
 struct SaveResult {
   std::string path;    // of the folder
-  int64_t bytes = 0;   // of all ranks' files and the manifest
+  int64_t bytes = 0;   // of all files in it; on rank 0 only
   double seconds = 0;  // as this rank saw it
   std::string digest;  // of the manifest, "xxh3:<32 hex digits>"; on rank 0
 };
