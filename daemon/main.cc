@@ -95,8 +95,10 @@ Status WritePorts(const Flags& flags, const Coordinator& coordinator) {
 }
 
 void LogServing(const Flags& flags, const Coordinator& coordinator) {
+  const auto health = coordinator.health_endpoint();
   log::Info("serving", {{"endpoint", coordinator.endpoint().ToString()},
                         {"http", coordinator.http_endpoint().ToString()},
+                        {"health", health.has_value() ? health->ToString() : "none"},
                         {"state", flags.state},
                         {"version", rpc::Version()}});
   if (flags.insecure) {

@@ -200,10 +200,12 @@ StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Config& config) 
 
 const rpc::Endpoint& Coordinator::endpoint() const { return parts_->server->endpoint(); }
 const rpc::Endpoint& Coordinator::http_endpoint() const { return parts_->http->endpoint(); }
-
-void Coordinator::Post(std::function<void(Core&)> task) {
-  parts_->loop->Post(std::move(task));
+std::optional<rpc::Endpoint> Coordinator::health_endpoint() const {
+  if (parts_->health == nullptr) return std::nullopt;
+  return parts_->health->endpoint();
 }
+
+void Coordinator::Post(std::function<void(Core&)> task) { parts_->loop->Post(std::move(task)); }
 
 void Coordinator::Stop() {
   Parts& parts = *parts_;

@@ -42,6 +42,7 @@ class Coordinator {
   // Runs on the core's thread, soon; after Stop never.
   void Post(std::function<void(Core&)> task);
   const rpc::Endpoint& http_endpoint() const;
+  std::optional<rpc::Endpoint> health_endpoint() const;  // unset: there is no such port
   // Ends streams with UNAVAILABLE, lets calls in flight finish, writes what is left. Jobs go on
   // training.
   void Stop();

@@ -19,7 +19,7 @@ void AppendRange(const HistoryTable& from, const HistoryRange& range,
     // A bucket counts where any of its steps lies in the range.
     const int64_t begin =
         HistoryBucketOf(from.steps[row], from.level) * HistoryBucketSteps(from.level) + 1;
-    if (begin > range.to_step || to->num_rows() >= range.limit) return;
+    if (begin > range.to_step || to->num_rows() >= range.limit) break;
     if (from.times_us[row] >= range.since_us) to->AppendRow(from, row);
   }
   if (names.empty()) return;

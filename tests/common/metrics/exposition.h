@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -38,6 +37,7 @@ class Exposition {
     for (const auto& [series, value] : samples_) count += series.find(part) != std::string::npos;
     return count;
   }
+  const std::map<std::string, double>& samples() const { return samples_; }
   // Families and their types: "counter", "gauge", "histogram".
   const std::map<std::string, std::string>& types() const { return types_; }
 
