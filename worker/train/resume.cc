@@ -1,6 +1,7 @@
 #include "worker/train/resume.h"
 
 #include <ctime>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -10,7 +11,6 @@
 #include "common/spec/print.h"
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
-#include "worker/checkpoint/format/safetensors.h"
 #include "worker/checkpoint/loader.h"
 #include "worker/train/run_state.h"
 
@@ -140,8 +140,13 @@ StatusOr<CheckpointRecord> RecordOf(const std::string& directory, const Manifest
   ASSIGN_OR_RETURN(const std::string text, base::ReadFile(file));
   CheckpointRecord record{.step = manifest.step, .epoch = manifest.epoch, .path = path};
   record.bytes = static_cast<int64_t>(text.size());
+  std::set<std::string> files;
   for (const auto& [key, tensor] : manifest.tensors) {
-    record.bytes += checkpoint::TensorBytes(tensor.dtype, tensor.shape);
+    for (const checkpoint::SliceEntry& slice : tensor.slices) files.insert(slice.file);
+  }
+  for (const std::string& name : files) {
+    ASSIGN_OR_RETURN(const int64_t bytes, base::FileSize(base::JoinPath(path, name)));
+    record.bytes += bytes;
   }
   ASSIGN_OR_RETURN(const kernels::StepScalars scalars, GetScalars(manifest));
   record.consumed_samples = scalars.consumed_samples;

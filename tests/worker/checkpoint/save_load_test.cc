@@ -80,6 +80,12 @@ TEST(SaveLoadTest, WhatWasSavedIsLoaded) {
   EXPECT_EQ(saved->path, dir.File("ckpt/step-00000010-e0001"));
   EXPECT_EQ(progress, static_cast<int64_t>(values.size() * 8));
   EXPECT_GT(saved->bytes, progress);
+  int64_t on_disk = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(saved->path)) {
+    on_disk += static_cast<int64_t>(entry.file_size());
+  }
+  EXPECT_EQ(saved->bytes, on_disk);
+  EXPECT_EQ(saved->digest, ManifestDigest(base::ReadFile(saved->path + "/manifest.json").value()));
   std::vector<double> back;
   ASSERT_TRUE(LoadWhole(args.directory, {10, 1}, &back).ok());
   EXPECT_EQ(back, values);
