@@ -1,5 +1,6 @@
 // What /metrics shows of a coordinator: the table of METRICS.md, values, budgets, and series that
 // go.
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -105,6 +106,11 @@ TEST_F(MeterTest, ShowsWhatTheTableSaysAndNothingElse) {
   std::erase_if(table, [](const auto& entry) { return entry.first.starts_with("grpc_"); });
   EXPECT_EQ(shown.types(), table);
   EXPECT_LE(shown.Count("mt_job=\"demo\""), 60) << "T2";
+  if (std::system("command -v promtool >/dev/null") != 0)
+    GTEST_SKIP() << "promtool is not installed";
+  const std::string page = folder_ + "/page";
+  std::ofstream(page) << registry_.Text();
+  EXPECT_EQ(std::system(("promtool check metrics <" + page).c_str()), 0);
 }
 
 TEST_F(MeterTest, AJobsValues) {

@@ -383,31 +383,5 @@ TEST_F(HistoryTest, ReadersAndTheWriterAtOnce) {
   reader.join();
 }
 
-TEST_F(HistoryTest, MemoryAndReadingDoNotGrowWithTheSteps) {
-  AppendRange(1, 10'240);
-  Flush();
-  const size_t small = history_->MemoryBytes();
-  for (int64_t step = 10'241; step <= 204'800; step += 1'024) {
-    AppendRange(step, step + 1'023);
-    Flush();
-  }
-  // The index grows: about 200 bytes for each 1,024 steps; 1 M steps are five times as many.
-  EXPECT_LT(history_->MemoryBytes() - small, 1U << 20);
-  const HistoryView view = history_->Query(kJob, {.points = 1'000});
-  EXPECT_EQ(view.rows.steps.back(), 204'800);
-  EXPECT_LE(view.rows.num_rows(), 1'000U);
-  EXPECT_GE(view.rows.num_rows(), 250U);
-  // At most 4,000 buckets of 28 columns, three numbers each.
-  EXPECT_LT(view.bytes_read, 4'100 * 28 * 24);
-}
-
-TEST(HistoryViewTest, TheLevelFollowsFromStepsAndPoints) {
-  EXPECT_EQ(ChooseHistoryLevel(1, 1'000), 0);
-  EXPECT_EQ(ChooseHistoryLevel(4'000, 1'000), 0);
-  EXPECT_EQ(ChooseHistoryLevel(4'001, 1'000), 1);
-  EXPECT_EQ(ChooseHistoryLevel(1'000'000, 1'000), 2);
-  EXPECT_EQ(ChooseHistoryLevel(1'000'000'000, 1), 5);
-}
-
 }  // namespace
 }  // namespace mt::daemon
