@@ -60,8 +60,22 @@ sigset_t WatchedSignals() {
   return set;
 }
 
+// Whom the kernel kills first when memory runs out: a rank before its shim and its agent. Lowering
+// one's own score takes a privilege that the shim may lack; then it keeps what it has inherited.
+constexpr const char* kShimOomScore = "-900";
+constexpr const char* kRankOomScore = "500";
+
+void SetOomScore(const char* score) {
+  const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const ssize_t written = ::write(fd, score, std::strlen(score));
+  static_cast<void>(written);
+  ::close(fd);
+}
+
 [[noreturn]] void ExecRank(char** program, int error_fd) {
   ::setpgid(0, 0);
+  SetOomScore(kRankOomScore);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -238,6 +252,7 @@ int RecordStartFailure(const Options& options, const char* what) {
 }  // namespace
 
 int Supervise(const Options& options) {
+  SetOomScore(kShimOomScore);
   ::setsid();  // fails only where the shim leads a session already
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   CloseInherited(options.stop_fd);

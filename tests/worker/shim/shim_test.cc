@@ -187,6 +187,12 @@ TEST_F(ShimTest, LeftoversOfARankThatEndedByItselfAreSwept) {
   EXPECT_EQ(ReadJson("exit.json")["stop"], "none");
 }
 
+TEST_F(ShimTest, WhenMemoryRunsOutTheRankGoesFirst) {
+  StartScript("cat /proc/self/oom_score_adj");
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_EQ(ReadText("rank.log"), "500\n");
+}
+
 TEST_F(ShimTest, OutputIsAppended) {
   std::ofstream(Path("rank.log")) << "earlier\n";
   StartScript("echo later");
