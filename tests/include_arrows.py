@@ -49,7 +49,7 @@ ALLOWED = {
 CONFINED = [
     (re.compile(r"^(grpc|grpcpp)/|\.grpc\.pb\.h$"),
      ["common/rpc", "daemon/service", "daemon/main.cc", "client", "worker/rank", "worker/agent", "tests"]),
-    (re.compile(r"^(cuda|cublas|cudnn|nvml)"), ["kernels/cuda", "tests/kernels/cuda"]),
+    (re.compile(r"^(cuda|cublas|cudnn|nvml)"), ["kernels/cuda", "kernels/bench/experiments", "tests/kernels/cuda"]),
     (re.compile(r"^nccl"), ["worker/comm/nccl", "tests/worker/comm"]),
     (re.compile(r"^gloo/"), ["worker/comm/gloo"]),
     (re.compile(r"^cblas|^openblas"), ["kernels/cpu", "kernels/bench"]),

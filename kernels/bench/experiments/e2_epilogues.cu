@@ -1,7 +1,7 @@
 // E2: what cuBLASLt's epilogues cost against separate kernels, and what accumulating the weight
 // gradient in fp32 costs. Settles the defaults of LinearOps::ForwardAct, InputGradAct, WeightGrad.
 // Column-major terms: a row-major [rows, columns] is a column-major [columns, rows].
-#include "measure.cuh"
+#include "kernels/bench/experiments/measure.cuh"
 
 namespace experiment {
 namespace {
@@ -50,7 +50,8 @@ __global__ void GeluGrad(bf16* dy, const bf16* pre, int64_t groups) {
       const float u = 0.7978845608F * (x + 0.044715F * x * x * x);
       const float t = tanhf(u);
       const float du = 0.7978845608F * (1 + 3 * 0.044715F * x * x);
-      v[j] = __float2bfloat16(__bfloat162float(v[j]) * (0.5F * (1 + t) + 0.5F * x * (1 - t * t) * du));
+      v[j] =
+          __float2bfloat16(__bfloat162float(v[j]) * (0.5F * (1 + t) + 0.5F * x * (1 - t * t) * du));
     }
     reinterpret_cast<uint4*>(dy)[i] = raw;
   }
@@ -58,11 +59,14 @@ __global__ void GeluGrad(bf16* dy, const bf16* pre, int64_t groups) {
 
 // dW [n, k] = dy^T x: column-major [k, n] = x^T(k x T as N) ...
 void WeightGradients(const Lt& lt) {
-  std::printf("weight gradient, us (TFLOP/s): D bf16 | D fp32 beta 0 | D fp32 beta 1 | beta 1 over 0 | +BGRADB fp32\n");
+  std::printf(
+      "weight gradient, us (TFLOP/s): D bf16 | D fp32 beta 0 | D fp32 beta 1 | beta 1 over 0 | "
+      "+BGRADB fp32\n");
   struct Shape {
     int64_t n, k;
   };
-  for (const Shape s : {Shape{3072, 768}, {6144, 2048}, {8192, 2048}, {2048, 8192}, {20480, 5120}}) {
+  for (const Shape s :
+       {Shape{3072, 768}, {6144, 2048}, {8192, 2048}, {2048, 8192}, {20480, 5120}}) {
     for (const int64_t tokens : {4096, 8192, 16384}) {
       bf16* x = RandomBf16(tokens * s.k, 1);
       bf16* dy = RandomBf16(tokens * s.n, 2);
@@ -83,18 +87,22 @@ void WeightGradients(const Lt& lt) {
       p.bias = dbias;
       p.bias_type = CUDA_R_32F;
       const double bgrad = Time(lt, p);
-      std::printf("n %5ld k %5ld T %5ld: %7.1f (%3.0f) | %7.1f (%3.0f) | %7.1f (%3.0f) | %+5.1f %% | %7.1f (%+.1f %%)\n",
-                  s.n, s.k, tokens, half, tf(half), over, tf(over), add, tf(add),
-                  100 * (add / over - 1), bgrad, 100 * (bgrad / over - 1));
-      for (void* q : {static_cast<void*>(x), static_cast<void*>(dy), static_cast<void*>(dw), static_cast<void*>(dbias)})
+      std::printf(
+          "n %5ld k %5ld T %5ld: %7.1f (%3.0f) | %7.1f (%3.0f) | %7.1f (%3.0f) | %+5.1f %% | %7.1f "
+          "(%+.1f %%)\n",
+          s.n, s.k, tokens, half, tf(half), over, tf(over), add, tf(add), 100 * (add / over - 1),
+          bgrad, 100 * (bgrad / over - 1));
+      for (void* q : {static_cast<void*>(x), static_cast<void*>(dy), static_cast<void*>(dw),
+                      static_cast<void*>(dbias)})
         CUDA_OK(cudaFree(q));
     }
   }
 }
 
 void Activations(const Lt& lt) {
-  std::printf("\nGELU, us: product+bias | its kernel | sum | one call GELU_AUX_BIAS | fused over sum ||"
-              " dgrad | its kernel | sum | one call DGELU | fused over sum\n");
+  std::printf(
+      "\nGELU, us: product+bias | its kernel | sum | one call GELU_AUX_BIAS | fused over sum ||"
+      " dgrad | its kernel | sum | one call DGELU | fused over sum\n");
   for (const int64_t h : {768, 1024, 1600, 2048, 3072, 5120}) {
     const int64_t tokens = 8192, f = 4 * h;
     bf16* x = RandomBf16(tokens * h, 1);
@@ -104,11 +112,19 @@ void Activations(const Lt& lt) {
     bf16* y = RandomBf16(tokens * f, 5);
     bf16* w2 = RandomBf16(h * f, 6, 0.02F);
     // y^T [f, T] = w1 [f, h] x^T: column-major A = w1 as [h, f] transposed.
-    Product fwd{.transpose_a = true, .m = f, .n = tokens, .k = h, .a = w1, .b = x, .d = pre,
-                .epilogue = CUBLASLT_EPILOGUE_BIAS, .bias = bias};
+    Product fwd{.transpose_a = true,
+                .m = f,
+                .n = tokens,
+                .k = h,
+                .a = w1,
+                .b = x,
+                .d = pre,
+                .epilogue = CUBLASLT_EPILOGUE_BIAS,
+                .bias = bias};
     const double product = Time(lt, fwd);
     const int64_t groups = tokens * f / 8;
-    const double act = MedianMicros(lt.stream, [&] { BiasGelu<<<1056, 256, 0, lt.stream>>>(pre, y, groups); });
+    const double act =
+        MedianMicros(lt.stream, [&] { BiasGelu<<<1056, 256, 0, lt.stream>>>(pre, y, groups); });
     fwd.d = y;
     fwd.epilogue = CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     fwd.aux = pre;
@@ -116,13 +132,16 @@ void Activations(const Lt& lt) {
     // dpre^T [f, T] = w2^T [f, h] dy^T: w2 row-major [h, f] is column-major [f, h].
     Product bwd{.m = f, .n = tokens, .k = h, .a = w2, .b = x, .d = y};
     const double dgrad = Time(lt, bwd);
-    const double dact = MedianMicros(lt.stream, [&] { GeluGrad<<<1056, 256, 0, lt.stream>>>(y, pre, groups); });
+    const double dact =
+        MedianMicros(lt.stream, [&] { GeluGrad<<<1056, 256, 0, lt.stream>>>(y, pre, groups); });
     bwd.epilogue = CUBLASLT_EPILOGUE_DGELU;
     bwd.aux = pre;
     const double dfused = Time(lt, bwd);
-    std::printf("K %4ld: %7.1f | %6.1f | %7.1f | %7.1f | %+5.1f %% || %7.1f | %6.1f | %7.1f | %7.1f | %+5.1f %%\n", h,
-                product, act, product + act, fused, 100 * (fused / (product + act) - 1), dgrad, dact,
-                dgrad + dact, dfused, 100 * (dfused / (dgrad + dact) - 1));
+    std::printf(
+        "K %4ld: %7.1f | %6.1f | %7.1f | %7.1f | %+5.1f %% || %7.1f | %6.1f | %7.1f | %7.1f | "
+        "%+5.1f %%\n",
+        h, product, act, product + act, fused, 100 * (fused / (product + act) - 1), dgrad, dact,
+        dgrad + dact, dfused, 100 * (dfused / (dgrad + dact) - 1));
     for (void* q : {x, w1, bias, pre, y, w2}) CUDA_OK(cudaFree(q));
   }
 }
@@ -137,8 +156,10 @@ void Main() {
   bf16* b = RandomBf16(int64_t{8192} * 8192, 2);
   bf16* d = Allocate<bf16>(int64_t{8192} * 8192);
   CUDA_OK(cudaDeviceSynchronize());
-  const double g = Time(lt, {.transpose_a = true, .m = 8192, .n = 8192, .k = 8192, .a = a, .b = b, .d = d});
-  std::printf("G: 8192^3 bf16 %.1f us, %.0f TFLOP/s\n\n", g, 2.0 * 8192.0 * 8192.0 * 8192.0 / g / 1e6);
+  const double g =
+      Time(lt, {.transpose_a = true, .m = 8192, .n = 8192, .k = 8192, .a = a, .b = b, .d = d});
+  std::printf("G: 8192^3 bf16 %.1f us, %.0f TFLOP/s\n\n", g,
+              2.0 * 8192.0 * 8192.0 * 8192.0 / g / 1e6);
   WeightGradients(lt);
   Activations(lt);
 }

@@ -1,12 +1,12 @@
 // E3: 24 layers' worth of calls (forward and backward, 1.3B shapes; attention left out), eager
 // against recorded as one graph; the host's time to enqueue; the price of markers (a one-thread
-// kernel that writes {sequence, clock} to pinned memory) per layer and per call; and a stream outside
-// that waits for external event nodes of the recording. Settles whether recordings are worth it and
-// where markers stand.
+// kernel that writes {sequence, clock} to pinned memory) per layer and per call; and a stream
+// outside that waits for external event nodes of the recording. Settles whether recordings are
+// worth it and where markers stand.
 #include <chrono>
 #include <memory>
 
-#include "measure.cuh"
+#include "kernels/bench/experiments/measure.cuh"
 
 namespace experiment {
 namespace {
@@ -48,8 +48,15 @@ class Layers {
     for (const auto& [n, k] : {std::pair{3 * h, h}, {h, h}, {4 * h, h}, {h, 4 * h}}) {
       Add({.transpose_a = true, .m = n, .n = tokens, .k = k, .a = w_, .b = x_, .d = out_});
       Add({.m = k, .n = tokens, .k = n, .a = w_, .b = y_, .d = out_});
-      Add({.transpose_b = true, .m = k, .n = n, .k = tokens, .a = x_, .b = y_, .d = dw_,
-           .d_type = CUDA_R_32F, .beta = 1});
+      Add({.transpose_b = true,
+           .m = k,
+           .n = n,
+           .k = tokens,
+           .a = x_,
+           .b = y_,
+           .d = dw_,
+           .d_type = CUDA_R_32F,
+           .beta = 1});
     }
     CUDA_OK(cudaDeviceSynchronize());
   }
@@ -77,9 +84,13 @@ class Layers {
   // Of each call by itself, back to back: what the layers cost without any gap.
   double SumOfParts() const {
     double us = 0;
-    for (const auto& gemm : gemms_) us += MedianMicros(stream_, [&] { gemm->Run(stream_); }, 7, 8);
-    us += 10 * MedianMicros(
-                   stream_, [&] { Border<<<1056, 256, 0, stream_>>>(x_, y_, out_, tokens_ * h_ / 8); }, 7, 8);
+    for (const auto& gemm : gemms_)
+      us += MedianMicros(
+          stream_, [&] { gemm->Run(stream_); }, 7, 8);
+    us +=
+        10 * MedianMicros(
+                 stream_,
+                 [&] { Border<<<1056, 256, 0, stream_>>>(x_, y_, out_, tokens_ * h_ / 8); }, 7, 8);
     return us * kLayers;
   }
 
@@ -121,12 +132,14 @@ cudaGraphExec_t Record(const Layers& layers, Markers markers,
 double HostMicros(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
   work();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+      .count();
 }
 
 void ExternalEvents(const Layers& layers) {
   std::vector<cudaEvent_t> events(kLayers);
-  for (cudaEvent_t& event : events) CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  for (cudaEvent_t& event : events)
+    CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   size_t nodes = 0;
   cudaGraphExec_t exec = Record(layers, Markers::kNone, &events, &nodes);
   cudaStream_t other;
@@ -151,13 +164,16 @@ void ExternalEvents(const Layers& layers) {
 }
 
 void Main() {
-  for (const auto& [tokens, h] : {std::pair<int64_t, int64_t>{8192, 2048}, {4096, 768}, {65536, 768}}) {
+  for (const auto& [tokens, h] :
+       {std::pair<int64_t, int64_t>{8192, 2048}, {4096, 768}, {65536, 768}}) {
     const Layers layers(tokens, h);
     const double parts = layers.SumOfParts();
-    std::printf("T %ld h %ld, %d layers, 22 calls each: sum of parts %.1f us\n", tokens, h, kLayers, parts);
+    std::printf("T %ld h %ld, %d layers, 22 calls each: sum of parts %.1f us\n", tokens, h, kLayers,
+                parts);
     double plain = 0;
     for (const Markers markers : {Markers::kNone, Markers::kPerLayer, Markers::kPerCall}) {
-      const double eager = MedianMicros(layers.stream(), [&] { layers.Enqueue(markers); }, 9, 2);
+      const double eager = MedianMicros(
+          layers.stream(), [&] { layers.Enqueue(markers); }, 9, 2);
       CUDA_OK(cudaDeviceSynchronize());
       const double host = HostMicros([&] { layers.Enqueue(markers); });
       CUDA_OK(cudaDeviceSynchronize());
@@ -167,18 +183,22 @@ void Main() {
       CUDA_OK(cudaGraphLaunch(exec, layers.stream()));
       CUDA_OK(cudaDeviceSynchronize());
       CUDA_OK(cudaMemGetInfo(&free_after, &total));
-      const double recorded =
-          MedianMicros(layers.stream(), [&] { CUDA_OK(cudaGraphLaunch(exec, layers.stream())); }, 9, 2);
+      const double recorded = MedianMicros(
+          layers.stream(), [&] { CUDA_OK(cudaGraphLaunch(exec, layers.stream())); }, 9, 2);
       CUDA_OK(cudaDeviceSynchronize());
       const double launch = HostMicros([&] { CUDA_OK(cudaGraphLaunch(exec, layers.stream())); });
       CUDA_OK(cudaDeviceSynchronize());
       if (markers == Markers::kNone) plain = recorded;
-      const char* name = markers == Markers::kNone ? "none" : markers == Markers::kPerLayer ? "per layer" : "per call";
-      std::printf("  markers %-9s eager %9.1f us (gaps %.2f %%), host %7.1f us | recorded %9.1f us (gaps %.2f %%, "
-                  "markers %+.2f %%), launch %6.1f us, %zu nodes, %.1f MiB\n",
-                  name, eager, 100 * (eager / parts - 1), host, recorded, 100 * (recorded / parts - 1),
-                  100 * (recorded / plain - 1), launch, nodes,
-                  static_cast<double>(free_before - free_after) / 1048576.0);
+      const char* name = markers == Markers::kNone       ? "none"
+                         : markers == Markers::kPerLayer ? "per layer"
+                                                         : "per call";
+      std::printf(
+          "  markers %-9s eager %9.1f us (gaps %.2f %%), host %7.1f us | recorded %9.1f us (gaps "
+          "%.2f %%, "
+          "markers %+.2f %%), launch %6.1f us, %zu nodes, %.1f MiB\n",
+          name, eager, 100 * (eager / parts - 1), host, recorded, 100 * (recorded / parts - 1),
+          100 * (recorded / plain - 1), launch, nodes,
+          static_cast<double>(free_before - free_after) / 1048576.0);
       CUDA_OK(cudaGraphExecDestroy(exec));
     }
     if (h == 2048) ExternalEvents(layers);

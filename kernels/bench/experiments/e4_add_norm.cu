@@ -1,9 +1,10 @@
-// E4: the border kernel of a layer (residual + branch + bias, dropout from a counter, LayerNorm) and
-// its gradient: bytes per second against the device's copy rate, without dropout, with one Philox
-// call per 8 channels, and with one per channel. Settles whether masks are recomputed or stored.
-// Legend: R rows, h hidden; one CTA works on one row at a time, 8 channels per thread and vector.
+// E4: the border kernel of a layer (residual + branch + bias, dropout from a counter, LayerNorm)
+// and its gradient: bytes per second against the device's copy rate, without dropout, with one
+// Philox call per 8 channels, and with one per channel. Settles whether masks are recomputed or
+// stored. Legend: R rows, h hidden; one CTA works on one row at a time, 8 channels per thread and
+// vector.
+#include "kernels/bench/experiments/measure.cuh"
 #include "kernels/core/random.h"
-#include "measure.cuh"
 
 namespace experiment {
 namespace {
@@ -51,7 +52,8 @@ __device__ inline void Store(const Vec8& x, bf16* to) {
 template <Mask kMask>
 __device__ inline void Drop(Vec8* x, int row, int channel, uint32_t threshold, float scale) {
   if constexpr (kMask == Mask::kPerEight) {
-    const Philox4 bits = Philox(42, {{static_cast<uint32_t>(channel / 8), static_cast<uint32_t>(row), 7, 0}});
+    const Philox4 bits =
+        Philox(42, {{static_cast<uint32_t>(channel / 8), static_cast<uint32_t>(row), 7, 0}});
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const uint32_t u = (bits.word[i / 2] >> (16 * (i % 2))) & 0xFFFFU;
@@ -60,7 +62,8 @@ __device__ inline void Drop(Vec8* x, int row, int channel, uint32_t threshold, f
   } else if constexpr (kMask == Mask::kPerChannel) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const Philox4 bits = Philox(42, {{static_cast<uint32_t>(channel + i), static_cast<uint32_t>(row), 7, 0}});
+      const Philox4 bits =
+          Philox(42, {{static_cast<uint32_t>(channel + i), static_cast<uint32_t>(row), 7, 0}});
       x->v[i] = (bits.word[0] & 0xFFFFU) >= threshold ? x->v[i] * scale : 0;
     }
   }
@@ -203,7 +206,8 @@ void Measure(const char* name, const Args& a, int threads, float* grads, double 
   int forward_grid = 0, backward_grid = 0;
   for (const int per_sm : {1, 2, 4, 8, 16}) {
     const int grid = 132 * per_sm;
-    const double f = MedianMicros(stream, [&] { Forward<kVectors, kMask><<<grid, threads>>>(a); }, 9);
+    const double f = MedianMicros(
+        stream, [&] { Forward<kVectors, kMask><<<grid, threads>>>(a); }, 9);
     if (f < best_forward) best_forward = f, forward_grid = grid;
     if (per_sm > 4) continue;
     const double b = MedianMicros(
@@ -216,22 +220,37 @@ void Measure(const char* name, const Args& a, int threads, float* grads, double 
     if (b < best_backward) best_backward = b, backward_grid = grid;
   }
   CUDA_OK(cudaGetLastError());
-  const double forward_bytes = elements * 8, backward_bytes = elements * (kMask == Mask::kNone ? 8 : 10);
+  const double forward_bytes = elements * 8,
+               backward_bytes = elements * (kMask == Mask::kNone ? 8 : 10);
   const double f = forward_bytes / best_forward / 1e6, b = backward_bytes / best_backward / 1e6;
-  std::printf("  %-18s forward %7.1f us %.2f TB/s (%.2f of copy, grid %d) | backward %7.1f us %.2f TB/s (%.2f, grid %d)\n",
-              name, best_forward, f, f / copy_rate, forward_grid, best_backward, b, b / copy_rate, backward_grid);
+  std::printf(
+      "  %-18s forward %7.1f us %.2f TB/s (%.2f of copy, grid %d) | backward %7.1f us %.2f TB/s "
+      "(%.2f, grid %d)\n",
+      name, best_forward, f, f / copy_rate, forward_grid, best_backward, b, b / copy_rate,
+      backward_grid);
 }
 
 template <int kVectors>
 void MeasureShape(int rows, int h, int threads, double copy_rate) {
   const int64_t n = static_cast<int64_t>(rows) * h;
-  Args a{.rows = rows, .h = h, .residual = RandomBf16(n, 1), .branch = RandomBf16(n, 2),
-         .bias = RandomBf16(h, 3), .gain = RandomBf16(h, 4), .shift = RandomBf16(h, 5),
-         .out = Allocate<bf16>(n), .y = Allocate<bf16>(n), .mean = Allocate<float>(rows),
-         .rstd = Allocate<float>(rows), .dy = RandomBf16(n, 6), .dnext = RandomBf16(n, 7),
-         .dresidual = Allocate<bf16>(n), .dbranch = Allocate<bf16>(n),
+  Args a{.rows = rows,
+         .h = h,
+         .residual = RandomBf16(n, 1),
+         .branch = RandomBf16(n, 2),
+         .bias = RandomBf16(h, 3),
+         .gain = RandomBf16(h, 4),
+         .shift = RandomBf16(h, 5),
+         .out = Allocate<bf16>(n),
+         .y = Allocate<bf16>(n),
+         .mean = Allocate<float>(rows),
+         .rstd = Allocate<float>(rows),
+         .dy = RandomBf16(n, 6),
+         .dnext = RandomBf16(n, 7),
+         .dresidual = Allocate<bf16>(n),
+         .dbranch = Allocate<bf16>(n),
          .sums = Allocate<float>(int64_t{132} * 4 * 3 * h),
-         .threshold = 6554, .scale = 1.0F / (1.0F - 6554.0F / 65536.0F)};
+         .threshold = 6554,
+         .scale = 1.0F / (1.0F - 6554.0F / 65536.0F)};
   float* grads = Allocate<float>(3 * h);
   std::printf("R %5d h %4d (%d threads x %d vectors)\n", rows, h, threads, kVectors);
   Measure<kVectors, Mask::kNone>("no dropout", a, threads, grads, copy_rate);
@@ -254,8 +273,9 @@ void Main() {
   void* to = nullptr;
   CUDA_OK(cudaMalloc(&from, bytes));
   CUDA_OK(cudaMalloc(&to, bytes));
-  const double us = MedianMicros(
-      nullptr, [&] { CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr)); });
+  const double us = MedianMicros(nullptr, [&] {
+    CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr));
+  });
   const double copy_rate = 2.0 * static_cast<double>(bytes) / us / 1e6;
   std::printf("device copy %.2f TB/s (read + write)\n", copy_rate);
   CUDA_OK(cudaFree(from));

@@ -1,6 +1,6 @@
 // E5: a matrix product beside a kernel that holds k SMs (as a ring collective does), with the
 // product told of it (SM_COUNT_TARGET) or not. Settles CTA budgets and the tuning key.
-#include "measure.cuh"
+#include "kernels/bench/experiments/measure.cuh"
 
 namespace experiment {
 namespace {
@@ -56,7 +56,9 @@ void Main() {
     int64_t m, n, k;
     cudaDataType_t type;
   };
-  std::printf("product, us (over its time alone x 132 / (132 - k)); untold: tuned alone; told: SM_COUNT_TARGET and tuned so\n");
+  std::printf(
+      "product, us (over its time alone x 132 / (132 - k)); untold: tuned alone; told: "
+      "SM_COUNT_TARGET and tuned so\n");
   for (const Case c : {Case{"fwd qkv 1.3B", true, false, 6144, 8192, 2048, CUDA_R_16BF},
                        Case{"fwd fc2 1.3B", true, false, 2048, 8192, 8192, CUDA_R_16BF},
                        Case{"dgrad fc1 1.3B", false, false, 2048, 8192, 8192, CUDA_R_16BF},
@@ -66,8 +68,15 @@ void Main() {
     bf16* b = RandomBf16(c.n * c.k, 2);
     void* d = Allocate<float>(c.m * c.n);
     CUDA_OK(cudaDeviceSynchronize());
-    const Product base{.transpose_a = c.ta, .transpose_b = c.tb, .m = c.m, .n = c.n, .k = c.k,
-                       .a = a, .b = b, .d = d, .d_type = c.type};
+    const Product base{.transpose_a = c.ta,
+                       .transpose_b = c.tb,
+                       .m = c.m,
+                       .n = c.n,
+                       .k = c.k,
+                       .a = a,
+                       .b = b,
+                       .d = d,
+                       .d_type = c.type};
     Gemm untold(handle, workspace, bytes, base);
     untold.Tune(stream);
     const double alone = MedianMicros(stream, [&] { untold.Run(stream); });
@@ -84,12 +93,17 @@ void Main() {
       {
         const Spinner spinner(k);
         told.Tune(stream);
-        without = MedianMicros(stream, [&] { untold.Run(stream); }, 9);
-        with = MedianMicros(stream, [&] { told.Run(stream); }, 9);
+        without = MedianMicros(
+            stream, [&] { untold.Run(stream); }, 9);
+        with = MedianMicros(
+            stream, [&] { told.Run(stream); }, 9);
       }
-      const double target_alone = MedianMicros(stream, [&] { told.Run(stream); }, 9);
-      std::printf("  k %2d: untold %7.1f (%.2f) | told %7.1f (%.2f) | told, nobody beside it %7.1f (%.2f)\n", k,
-                  without, without / fair, with, with / fair, target_alone, target_alone / fair);
+      const double target_alone = MedianMicros(
+          stream, [&] { told.Run(stream); }, 9);
+      std::printf(
+          "  k %2d: untold %7.1f (%.2f) | told %7.1f (%.2f) | told, nobody beside it %7.1f "
+          "(%.2f)\n",
+          k, without, without / fair, with, with / fair, target_alone, target_alone / fair);
     }
     for (void* q : {static_cast<void*>(a), static_cast<void*>(b), d}) CUDA_OK(cudaFree(q));
   }

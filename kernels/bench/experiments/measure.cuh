@@ -3,10 +3,6 @@
 // settle a design question once; they are not part of the product.
 #pragma once
 
-#include <cublasLt.h>
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -14,21 +10,25 @@
 #include <functional>
 #include <vector>
 
-#define CUDA_OK(call)                                                                \
-  do {                                                                               \
-    const cudaError_t status = (call);                                               \
-    if (status != cudaSuccess) {                                                     \
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#define CUDA_OK(call)                                                                      \
+  do {                                                                                     \
+    const cudaError_t status = (call);                                                     \
+    if (status != cudaSuccess) {                                                           \
       std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(status)); \
-      std::exit(1);                                                                  \
-    }                                                                                \
+      std::exit(1);                                                                        \
+    }                                                                                      \
   } while (0)
-#define BLAS_OK(call)                                                               \
-  do {                                                                              \
-    const cublasStatus_t status = (call);                                           \
-    if (status != CUBLAS_STATUS_SUCCESS) {                                          \
+#define BLAS_OK(call)                                                                           \
+  do {                                                                                          \
+    const cublasStatus_t status = (call);                                                       \
+    if (status != CUBLAS_STATUS_SUCCESS) {                                                      \
       std::fprintf(stderr, "%s:%d: cublas %d\n", __FILE__, __LINE__, static_cast<int>(status)); \
-      std::exit(1);                                                                 \
-    }                                                                               \
+      std::exit(1);                                                                             \
+    }                                                                                           \
   } while (0)
 
 namespace experiment {
@@ -159,8 +159,8 @@ class Gemm {
     return best;
   }
   double Teraflops(double us) const {
-    return 2.0 * static_cast<double>(p_.m) * static_cast<double>(p_.n) *
-           static_cast<double>(p_.k) / us / 1e6;
+    return 2.0 * static_cast<double>(p_.m) * static_cast<double>(p_.n) * static_cast<double>(p_.k) /
+           us / 1e6;
   }
 
  private:
