@@ -245,7 +245,7 @@ void Sessions::SettleMissing(const v1::Register& hello, const Former& former) {
                                              ? "its agent was restarted and did not find them"
                                              : "the node was booted again");
     } else if (allocation->state() == v1::RESERVED && job != nullptr) {
-      parts_.placer->SendAssign(*job, *allocation);
+      parts_.hub->FindByNode(key.node)->unanswered.insert({key.job_uid, key.epoch});
     } else if (allocation->state() == v1::UNREACHABLE && !open) {
       parts_.keeper->AllocationGone(key, "the node is back without them");
     } else if (job != nullptr) {
@@ -267,6 +267,14 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
   }
   parts_.ledger->FindWorker(node)->mutable_node()->set_last_heartbeat_us(
       parts_.ledger->NowMicros());
+  // A worker beats after it has sent again what it keeps.
+  for (const JobEpoch& key : std::exchange(parts_.hub->Find(id)->unanswered, {})) {
+    const v1::StoredJob* job = parts_.ledger->FindJob(key.job_uid);
+    const v1::StoredAllocation* allocation =
+        parts_.ledger->FindAllocation({key.job_uid, key.epoch, node});
+    if (job != nullptr && allocation != nullptr && allocation->state() == v1::RESERVED)
+      parts_.placer->SendAssign(*job, *allocation);
+  }
   v1::CoordinatorMessage message;
   message.mutable_heartbeat_ack()->set_beat(beat);
   parts_.hub->Send(node, std::move(message));

@@ -36,6 +36,9 @@ struct WorkerSession {
   std::shared_ptr<WorkerLink> link;
   std::string node;             // empty until registered
   std::set<JobEpoch> told_off;  // closed epochs that were answered with a kill already
+  // Placements that it may have had, and ended, before this session: they are sent again only once
+  // the reports that it keeps have come.
+  std::set<JobEpoch> unanswered;
 };
 
 class WorkerHub {

@@ -1,5 +1,6 @@
 // Leases of the workers (L1): a node is READY while heartbeats come, SUSPECT after 10 s without
-// one, LOST after 30 s, DEAD when an operator says so. Decides by the monotonic times that it is given. Not thread-safe; pure.
+// one, LOST after 30 s, DEAD when an operator says so. Decides by the monotonic times that it is
+// given. Not thread-safe; pure.
 #pragma once
 
 #include <map>
@@ -25,7 +26,8 @@ class LeaseTable {
   // A new lease, full length: at registration, and for every known node when the coordinator
   // starts.
   void Start(const std::string& node, base::MonotonicTime now);
-  // A heartbeat. False where the node has no lease or has lost it, or is dead: it must register again.
+  // A heartbeat. False where the node has no lease or has lost it, or is dead: it must register
+  // again.
   bool Renew(const std::string& node, base::MonotonicTime now);
   // Until the next Start.
   void DeclareDead(const std::string& node);

@@ -301,28 +301,6 @@ TEST_F(CoreTest, FailedLastSave) {
   EXPECT_EQ(Get(strict.uid()).cause(), v1::STORAGE);
 }
 
-TEST_F(CoreTest, ARestartedAgentWithoutItsRanksFailsTheJob) {
-  Worker worker = NewWorker("n1", 1);
-  const v1::Job job = StartRunning(worker, "demo", 1);
-  core_->sessions().OnClosed(worker.session);
-  Worker restarted = NewWorker("n1", 1);
-  EXPECT_EQ(Get(job.uid()).state(), v1::FAILED);
-  EXPECT_EQ(Get(job.uid()).cause(), v1::INTERNAL);
-  EXPECT_NE(Get(job.uid()).message().find("restarted"), std::string::npos);
-}
-
-TEST_F(CoreTest, TwoAgentsWithOneName) {
-  Worker first = NewWorker("n1", 1);
-  Worker second = NewWorker("n1", 1);
-  EXPECT_TRUE(second.link->closed);
-  EXPECT_EQ(rpc::ReasonOf(second.link->end), "NODE_NAME_IN_USE");
-  EXPECT_FALSE(first.link->closed);
-  // Another boot proves that the first is gone.
-  Connect(&second, 1, {}, "another boot");
-  EXPECT_FALSE(second.link->closed);
-  EXPECT_TRUE(first.link->closed);
-}
-
 TEST_F(CoreTest, RendezvousAcrossNodes) {
   Worker a = NewWorker("a", 1);
   Worker b = NewWorker("b", 1);

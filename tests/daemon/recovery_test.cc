@@ -253,6 +253,8 @@ TEST_F(CoreTest, AnAssignmentThatWasLostIsSentAgain) {
   ASSERT_EQ(job.state(), v1::ADMITTED);
   StartCore();
   Connect(&worker, 1);
+  EXPECT_EQ(CountAssigns(worker), 0) << "it may report first that it had it, and what became of it";
+  PassBeating(seconds(2), {&worker});
   EXPECT_EQ(CountAssigns(worker), 1);
   Accept(worker, job);
   EXPECT_EQ(Get(job.uid()).state(), v1::STARTING);
