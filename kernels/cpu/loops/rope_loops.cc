@@ -49,12 +49,14 @@ MT_ALWAYS_INLINE T NormaliseHead(const RotateRows<S>& x, const S* __restrict__ g
 }
 
 // One head's gradient in place: back through the rotation, then through the norm,
-// dx = rstd (g - xhat mean(g xhat)) with g = dy * gain; adds dy * xhat to dgain.
+// dx = rstd (g - xhat mean(g xhat)) with g = dy * gain; adds dy * xhat to the gain's sum.
 template <class S, class T = Compute<S>>
-MT_ALWAYS_INLINE void NormaliseHeadGrad(const RotateRows<S>& x, const S* __restrict__ gain,
-                                        const Turn<T>& turn, int64_t head_idx, S* head, T* dgain,
-                                        T* __restrict__ scratch) {
+MT_ALWAYS_INLINE void NormaliseHeadGrad(const RotateRows<S>& x, const Turn<T>& turn, bool query,
+                                        int64_t head_idx, S* head, const RotateGradSums<T>& to) {
+  const S* __restrict__ gain = query ? x.q_gain : x.k_gain;
   const S* __restrict__ input = x.input + head_idx * x.d;
+  T* __restrict__ dgain = query ? to.dq_gain : to.dk_gain;
+  T* __restrict__ scratch = to.scratch;
   const T rstd = x.rstd[head_idx];
   const T plus = x.one_plus ? T{1} : T{0};
   TurnPairs(
@@ -104,12 +106,10 @@ void RotateGradRange(const RotateRows<S>& x, int64_t row_begin, int64_t row_end,
     const Turn<Compute<S>> turn = TurnOf(x, row);
     for (int64_t j = 0; j < heads; ++j) {
       S* const head = x.qkv + row * width + j * x.d;
-      const bool query = j < x.a;
       if (x.q_gain == nullptr) {
         TurnHead(turn, true, head);
       } else {
-        NormaliseHeadGrad(x, query ? x.q_gain : x.k_gain, turn, row * heads + j, head,
-                          query ? to.dq_gain : to.dk_gain, to.scratch);
+        NormaliseHeadGrad(x, turn, j < x.a, row * heads + j, head, to);
       }
     }
   }
