@@ -45,13 +45,13 @@ AddNormRows<S> Raw(const AddNormArgs& a) {
                      .dropout = Raw(a.dropout, rows, a.batch),
                      .layer_norm = a.kind == NormKind::kLayerNorm,
                      .one_plus = a.one_plus,
-                     .eps = static_cast<Accumulator<S>>(a.eps),
+                     .eps = static_cast<Compute<S>>(a.eps),
                      .gain = DataOrNull<S>(a.gain),
                      .shift = DataOrNull<S>(a.shift),
                      .residual_out = a.residual_out.Data<S>(),
                      .y = DataOrNull<S>(a.y),
-                     .mean = DataOrNull<Accumulator<S>>(a.mean),
-                     .rstd = DataOrNull<Accumulator<S>>(a.rstd)};
+                     .mean = DataOrNull<Compute<S>>(a.mean),
+                     .rstd = DataOrNull<Compute<S>>(a.rstd)};
   FillPartials(a.partials, rows * h, raw.partials);
   return raw;
 }
@@ -71,8 +71,8 @@ AddNormGradRows<S> Raw(const AddNormGradArgs& a) {
                          .num_dy = a.dy.count,
                          .dresidual_in = DataOrNull<S>(a.dresidual_in),
                          .residual_out = DataOrNull<S>(a.residual_out),
-                         .mean = DataOrNull<Accumulator<S>>(a.mean),
-                         .rstd = DataOrNull<Accumulator<S>>(a.rstd),
+                         .mean = DataOrNull<Compute<S>>(a.mean),
+                         .rstd = DataOrNull<Compute<S>>(a.rstd),
                          .gain = DataOrNull<S>(a.gain),
                          .layer_norm = a.kind == NormKind::kLayerNorm,
                          .one_plus = a.one_plus,
@@ -85,7 +85,7 @@ AddNormGradRows<S> Raw(const AddNormGradArgs& a) {
 
 template <class S>
 void Grad(ThreadPool& pool, const AddNormGradArgs& a) {
-  using T = Accumulator<S>;
+  using T = Compute<S>;
   const AddNormGradRows<S> raw = Raw<S>(a);
   const int64_t rows = a.dresidual.shape[0], h = raw.h;
   const RowBlocks blocks = SplitRows(rows);

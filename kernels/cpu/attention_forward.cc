@@ -22,12 +22,12 @@ int64_t ScratchElements(const AttentionForwardArgs& a) {
 template <class S>
 struct ForwardHead {
   Rows<S> q, k, v, o;
-  Accumulator<S>*staged_q = nullptr, *staged_k = nullptr, *staged_v = nullptr, *staged_o = nullptr;
+  Compute<S>*staged_q = nullptr, *staged_k = nullptr, *staged_v = nullptr, *staged_o = nullptr;
 };
 
 template <class S>
 ForwardHead<S> HeadOf(const AttentionForwardArgs& a, int64_t b, int64_t head,
-                      Scratch<Accumulator<S>>* scratch) {
+                      Scratch<Compute<S>>* scratch) {
   const int64_t kv_head = head / (a.shape.a / a.shape.g);
   ForwardHead<S> out{.q = HeadRows<S>(a.q, b, head),
                      .k = HeadRows<S>(a.k, b, kv_head),
@@ -46,8 +46,8 @@ ForwardHead<S> HeadOf(const AttentionForwardArgs& a, int64_t b, int64_t head,
 // One block of queries of one head: all its tiles, left to right.
 template <class S>
 void ForwardBlock(const AttentionForwardArgs& a, int64_t b, int64_t head, int64_t q,
-                  Scratch<Accumulator<S>> scratch) {
-  using T = Accumulator<S>;
+                  Scratch<Compute<S>> scratch) {
+  using T = Compute<S>;
   const AttentionShape& shape = a.shape;
   const int64_t tile_size = TileSize(shape), d = shape.d;
   const TileDropout dropout = HeadDropout(a.dropout, b, head);
@@ -99,7 +99,7 @@ void CpuAttention::Forward(Stream& /*stream*/, const AttentionForwardArgs& a) co
   const int64_t blocks = base::CeilDiv(shape.s, tile);
   ForFloatType(shape.dtype, "attention Forward", [&](auto zero) {
     using S = decltype(zero);
-    using T = Accumulator<S>;
+    using T = Compute<S>;
     // Later query blocks see more keys; dealing tasks out block by block keeps threads even.
     pool_->ForTasks(blocks * heads, [&](int64_t task, int thread) {
       const int64_t head = task % heads;

@@ -103,7 +103,7 @@ struct StagedHeads {
   T *dq = nullptr, *dk = nullptr, *dv = nullptr;
 };
 
-template <class S, class T = Accumulator<S>>
+template <class S, class T = Compute<S>>
 StagedHeads<T> TakeHeads(const AttentionShape& shape, Scratch<T>* scratch) {
   StagedHeads<T> out;
   if constexpr (IsHalf(DTypeOf<S>())) {
@@ -116,8 +116,8 @@ StagedHeads<T> TakeHeads(const AttentionShape& shape, Scratch<T>* scratch) {
 
 // One key/value head of one sample: its query heads in order.
 template <class S>
-void GradGroup(const AttentionGradArgs& a, int64_t b, int64_t group, Accumulator<S>* data) {
-  using T = Accumulator<S>;
+void GradGroup(const AttentionGradArgs& a, int64_t b, int64_t group, Compute<S>* data) {
+  using T = Compute<S>;
   const AttentionShape& shape = a.shape;
   const int64_t per_group = shape.a / shape.g, s = shape.s, d = shape.d;
   Scratch<T> scratch(data);
@@ -160,7 +160,7 @@ void CpuAttention::Grad(Stream& /*stream*/, const AttentionGradArgs& a) const {
   CHECK_GE(a.workspace.bytes, WorkspaceBytes(a));
   ForFloatType(shape.dtype, "attention Grad", [&](auto zero) {
     using S = decltype(zero);
-    using T = Accumulator<S>;
+    using T = Compute<S>;
     pool_->ForTasks(shape.b * shape.g, [&](int64_t task, int thread) {
       T* const scratch = static_cast<T*>(a.workspace.data) + thread * ScratchElements(a);
       GradGroup<S>(a, task / shape.g, task % shape.g, scratch);

@@ -60,7 +60,7 @@ Rows<S> HeadRows(const HeadView& view, int64_t b, int64_t head) {
 
 // `count` rows of d elements in the type they are computed in: the rows themselves, or, of 16-bit
 // rows, a copy in `staging` [count, d].
-template <class S, class T = Accumulator<S>>
+template <class S, class T = Compute<S>>
 Rows<const T> LoadRows(const Rows<S>& rows, int64_t count, int64_t d, T* staging) {
   if constexpr (IsHalf(DTypeOf<S>())) {
     ConvertBlock<T, S>({staging, d, count, d}, {rows.data, rows.stride, count, d});
@@ -71,7 +71,7 @@ Rows<const T> LoadRows(const Rows<S>& rows, int64_t count, int64_t d, T* staging
 }
 
 // Where rows that go to `rows` are computed: there, or in `staging`.
-template <class S, class T = Accumulator<S>>
+template <class S, class T = Compute<S>>
 Rows<T> TargetRows(const Rows<S>& rows, int64_t d, T* staging) {
   if constexpr (IsHalf(DTypeOf<S>())) {
     return {staging, d};
@@ -81,7 +81,7 @@ Rows<T> TargetRows(const Rows<S>& rows, int64_t d, T* staging) {
 }
 
 // Rounds what was computed in `staging` into rows; nothing where that is the same.
-template <class S, class T = Accumulator<S>>
+template <class S, class T = Compute<S>>
 void StoreRows(const Rows<T>& computed, int64_t count, int64_t d, const Rows<S>& rows) {
   if constexpr (IsHalf(DTypeOf<S>())) {
     ConvertBlock<S, T>({rows.data, rows.stride, count, d},

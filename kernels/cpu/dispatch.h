@@ -1,11 +1,12 @@
-// From a tensor's run-time type to a template's argument, and small checks that the families share.
+// From a tensor's run-time type to a template's argument S, whose arithmetic is in Compute<S>, and
+// small checks that the families share.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "common/base/check.h"
 #include "kernels/core/tensor.h"
+#include "kernels/cpu/loops/half.h"
 
 namespace mt::kernels::cpu {
 
@@ -16,11 +17,6 @@ inline constexpr int64_t kElementGrain = 16384;
 inline int64_t RowGrain(int64_t columns) {
   return columns >= kElementGrain ? 1 : (kElementGrain + columns - 1) / (columns > 0 ? columns : 1);
 }
-
-// What values stored as S are computed in, and the type of their gradients, sums and statistics:
-// float under the 16-bit types.
-template <class S>
-using Accumulator = std::conditional_t<std::is_same_v<S, double>, double, float>;
 
 // Calls body(S{}) with S = float, double, Bf16 or F16.
 template <class Body>

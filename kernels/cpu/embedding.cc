@@ -14,7 +14,7 @@ template <class S>
 void ScatterColumns(const EmbeddingScatterArgs& a, int64_t begin, int64_t end) {
   const int64_t h = a.dy.shape[1];
   const int64_t width = end - begin;
-  using T = Accumulator<S>;
+  using T = Compute<S>;
   const S* dy = a.dy.Data<S>() + begin;
   const int32_t* order = a.order.Data<int32_t>();
   const int32_t* token = a.segment_token.Data<int32_t>();

@@ -104,7 +104,7 @@ void WeightGradProduct(ThreadPool& pool, const Operands<T>& o) {
 }
 
 template <class S>
-void FillBias(ThreadPool& pool, const S* bias, int64_t rows, int64_t n, Accumulator<S>* y) {
+void FillBias(ThreadPool& pool, const S* bias, int64_t rows, int64_t n, Compute<S>* y) {
   pool.ForRanges(rows, RowGrain(n), [&](int64_t begin, int64_t end) {
     FillRows(bias, end - begin, n, y + begin * n);
   });
@@ -221,7 +221,7 @@ void CpuLinear::WeightGrad(Stream& /*stream*/, const LinearWeightGradArgs& a) co
           *pool_, {.x = a.x.Data<S>(), .dy = dy, .out = a.dw.Data<S>(), .sizes = z, .add = add});
     }
     if (!a.dbias) return;
-    auto* const dbias = a.dbias.Data<Accumulator<S>>();
+    auto* const dbias = a.dbias.Data<Compute<S>>();
     const int64_t grain = std::max<int64_t>(16, RowGrain(z.tokens));
     pool_->ForRanges(z.n, grain, [&](int64_t begin, int64_t end) {
       ColumnSums(dy, {.rows = z.tokens, .stride = z.n, .begin = begin, .end = end}, add, dbias);

@@ -25,7 +25,7 @@ void FinishRows(ThreadPool& pool, const LossFinishArgs& a) {
                               .valid = ValidColumns(v, a.first_column, a.real_columns),
                               .labels = a.labels.Data<int32_t>(),
                               .first_column = a.first_column,
-                              .stats = a.stats.Data<Accumulator<S>>(),
+                              .stats = a.stats.Data<Compute<S>>(),
                               .shards = a.stats.shape[0],
                               .rows = rows,
                               .weight = a.weight.Data<float>(),
@@ -58,7 +58,7 @@ void CpuLoss::Stats(Stream& /*stream*/, const LossStatsArgs& a) const {
                                .valid = ValidColumns(v, a.first_column, a.real_columns),
                                .labels = a.labels.Data<int32_t>(),
                                .first_column = a.first_column,
-                               .stats = a.stats.Data<Accumulator<S>>()};
+                               .stats = a.stats.Data<Compute<S>>()};
     pool_->ForRanges(rows, RowGrain(v),
                      [&](int64_t begin, int64_t end) { LossStatsRange(raw, begin, end); });
   });

@@ -35,7 +35,7 @@ RotateRows<S> Raw(const RotateShape& z, const Tensor& qkv) {
           .d = z.d,
           .r = z.table ? z.table.shape[1] : 0,
           .qkv = qkv.Data<S>(),
-          .table = DataOrNull<Accumulator<S>>(z.table),
+          .table = DataOrNull<Compute<S>>(z.table),
           .positions = DataOrNull<int32_t>(z.positions),
           .q_gain = DataOrNull<S>(z.q_gain),
           .k_gain = DataOrNull<S>(z.k_gain),
@@ -44,7 +44,7 @@ RotateRows<S> Raw(const RotateShape& z, const Tensor& qkv) {
 
 template <class S>
 void GradWithNorm(ThreadPool& pool, const RotateGradArgs& a, const RotateRows<S>& raw) {
-  using T = Accumulator<S>;
+  using T = Compute<S>;
   const int64_t rows = a.dqkv.shape[0], d = raw.d;
   const RowBlocks blocks = SplitRows(rows);
   T* const sums = static_cast<T*>(a.workspace.data);
@@ -72,9 +72,9 @@ void CpuRope::Rotate(Stream& /*stream*/, const RotateArgs& a) const {
     using S = decltype(zero);
     RotateRows<S> raw = Raw<S>(z, a.qkv);
     if (z.q_gain) {
-      raw.eps = static_cast<Accumulator<S>>(a.eps);
+      raw.eps = static_cast<Compute<S>>(a.eps);
       raw.input = a.input.Data<S>();
-      raw.rstd = a.rstd.Data<Accumulator<S>>();
+      raw.rstd = a.rstd.Data<Compute<S>>();
     }
     pool_->ForRanges(rows, RowGrain((z.a + z.g) * z.d),
                      [&](int64_t begin, int64_t end) { RotateRange(raw, begin, end); });
@@ -101,7 +101,7 @@ void CpuRope::RotateGrad(Stream& /*stream*/, const RotateGradArgs& a) const {
     RotateRows<S> raw = Raw<S>(z, a.dqkv);
     if (z.q_gain) {
       raw.input = a.input.Data<S>();
-      raw.rstd = a.rstd.Data<Accumulator<S>>();
+      raw.rstd = a.rstd.Data<Compute<S>>();
       return GradWithNorm(*pool_, a, raw);
     }
     pool_->ForRanges(rows, RowGrain((z.a + z.g) * z.d),

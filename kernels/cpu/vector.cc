@@ -113,7 +113,7 @@ void CpuVector::RowSum(Stream& /*stream*/, const Tensor& x, GradMode mode,
     pool_->ForRanges(
         columns, std::max<int64_t>(16, RowGrain(rows)), [&](int64_t begin, int64_t end) {
           ColumnSums(x.Data<S>(), {.rows = rows, .stride = columns, .begin = begin, .end = end},
-                     mode == GradMode::kAdd, out.Data<Accumulator<S>>());
+                     mode == GradMode::kAdd, out.Data<Compute<S>>());
         });
   });
 }

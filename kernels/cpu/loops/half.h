@@ -1,6 +1,6 @@
 // From storage to arithmetic and back: f32 and f64 are computed with as they are stored, bf16 and
 // f16 (IEEE binary16) in float. Rounding is to nearest, ties to even; NaN stays NaN (quiet).
-// Branchless, so that loops around it vectorise. Included by the files of this folder only.
+// Branchless, so that loops around it vectorise; inlined by force (README.md, decision 2).
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ inline int64_t PositionOf(const AttentionCase& c, int64_t s) {
 // One call on a packed projection [s, b, (a + 2 g) d], as the engine lays it out.
 template <class T>
 struct AttentionProblem {
-  using Sums = Accumulator<T>;
+  using Sums = Compute<T>;
 
   explicit AttentionProblem(const AttentionCase& c)
       : config(c),
