@@ -46,65 +46,92 @@ MT_ALWAYS_INLINE T Relu(T x) {
   return x < T{0} ? T{0} : x;
 }
 
+MT_ALWAYS_INLINE int64_t ChunkAt(int64_t begin, int64_t n) {
+  return n - begin < kHalfChunk ? n - begin : kHalfChunk;
+}
+
+// y = value(pre).
+template <class S, class Value>
+MT_ALWAYS_INLINE void Map(const S* pre, S* y, int64_t n, Value value) {
+  Compute<S> in[kHalfChunk], out[kHalfChunk];
+  for (int64_t begin = 0; begin < n; begin += kHalfChunk) {
+    const int64_t count = ChunkAt(begin, n);
+    const Compute<S>* __restrict__ x = WidenChunk(pre + begin, count, in);
+    Compute<S>* __restrict__ to = TargetChunk(y + begin, out);
+    for (int64_t i = 0; i < count; ++i) to[i] = value(x[i]);
+    NarrowChunk(to, count, y + begin);
+  }
+}
+
 // dpre = dy * slope(pre). Slopes go through a buffer of their own, since dpre may be dy.
 template <class S, class Slope>
-MT_ALWAYS_INLINE void MultiplySlopes(const S* dy, const S* __restrict__ pre, S* dpre, int64_t n,
+MT_ALWAYS_INLINE void MultiplySlopes(const S* dy, const S* pre, S* dpre, int64_t n,
                                      Slope slope_of) {
-  constexpr int64_t kChunk = 256;
-  Compute<S> slope[kChunk];
-  for (int64_t begin = 0; begin < n; begin += kChunk) {
-    const int64_t count = n - begin < kChunk ? n - begin : kChunk;
-    for (int64_t i = 0; i < count; ++i) slope[i] = slope_of(Widen(pre[begin + i]));
-    for (int64_t i = 0; i < count; ++i) {
-      Narrow(Widen(dy[begin + i]) * slope[i], &dpre[begin + i]);
-    }
+  Compute<S> in[kHalfChunk], slope[kHalfChunk];
+  for (int64_t begin = 0; begin < n; begin += kHalfChunk) {
+    const int64_t count = ChunkAt(begin, n);
+    const Compute<S>* x = WidenChunk(pre + begin, count, in);
+    for (int64_t i = 0; i < count; ++i) slope[i] = slope_of(x[i]);
+    const Compute<S>* d = WidenChunk(dy + begin, count, in);
+    Compute<S>* to = TargetChunk(dpre + begin, slope);
+    for (int64_t i = 0; i < count; ++i) to[i] = d[i] * slope[i];
+    NarrowChunk(to, count, dpre + begin);
   }
 }
 
 template <class Function, class S>
-MT_ALWAYS_INLINE void GatedRange(const S* __restrict__ gate, const S* __restrict__ up,
-                                 S* __restrict__ y, int64_t n) {
+MT_ALWAYS_INLINE void GatedRange(const S* gate, const S* up, S* y, int64_t n) {
   using T = Compute<S>;
-  for (int64_t i = 0; i < n; ++i) {
-    const T x = Widen(gate[i]);
-    Narrow(x / (T{1} + Function::Exponential(x)) * Widen(up[i]), &y[i]);
+  T gates[kHalfChunk], ups[kHalfChunk], out[kHalfChunk];
+  for (int64_t begin = 0; begin < n; begin += kHalfChunk) {
+    const int64_t count = ChunkAt(begin, n);
+    const T* __restrict__ x = WidenChunk(gate + begin, count, gates);
+    const T* __restrict__ u = WidenChunk(up + begin, count, ups);
+    T* __restrict__ to = TargetChunk(y + begin, out);
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = x[i] / (T{1} + Function::Exponential(x[i])) * u[i];
+    }
+    NarrowChunk(to, count, y + begin);
   }
 }
 
 template <class Function, class S>
 MT_ALWAYS_INLINE void GatedGradRange(const GatedGrad<S>& a, int64_t n) {
   using T = Compute<S>;
-  const S* __restrict__ dy = a.dy;
-  const S* __restrict__ gate = a.gate;
-  const S* __restrict__ up = a.up;
-  S* __restrict__ dgate = a.dgate;
-  S* __restrict__ dup = a.dup;
-  for (int64_t i = 0; i < n; ++i) {
-    const T x = Widen(gate[i]), d = Widen(dy[i]);
-    const T e = Function::Exponential(x);
-    const T s = T{1} / (T{1} + e);
-    Narrow(d * Widen(up[i]) * Function::Slope(x, e, s), &dgate[i]);
-    Narrow(d * (x * s), &dup[i]);
+  T dys[kHalfChunk], gates[kHalfChunk], ups[kHalfChunk], dgates[kHalfChunk], dups[kHalfChunk];
+  for (int64_t begin = 0; begin < n; begin += kHalfChunk) {
+    const int64_t count = ChunkAt(begin, n);
+    const T* __restrict__ d = WidenChunk(a.dy + begin, count, dys);
+    const T* __restrict__ x = WidenChunk(a.gate + begin, count, gates);
+    const T* __restrict__ u = WidenChunk(a.up + begin, count, ups);
+    T* __restrict__ dgate = TargetChunk(a.dgate + begin, dgates);
+    T* __restrict__ dup = TargetChunk(a.dup + begin, dups);
+    for (int64_t i = 0; i < count; ++i) {
+      const T e = Function::Exponential(x[i]);
+      const T s = T{1} / (T{1} + e);
+      dgate[i] = d[i] * u[i] * Function::Slope(x[i], e, s);
+      dup[i] = d[i] * (x[i] * s);
+    }
+    NarrowChunk(dgate, count, a.dgate + begin);
+    NarrowChunk(dup, count, a.dup + begin);
   }
 }
 
 }  // namespace
 
 template <class S>
-void GeluRange(const S* __restrict__ pre, S* __restrict__ y, int64_t n) {
+void GeluRange(const S* pre, S* y, int64_t n) {
   using T = Compute<S>;
-  for (int64_t i = 0; i < n; ++i) {
-    const T x = Widen(pre[i]);
-    Narrow(x / (T{1} + Gelu::Exponential(x)), &y[i]);
-  }
+  Map(
+      pre, y, n,
+      [](T x) __attribute__((always_inline)) { return x / (T{1} + Gelu::Exponential(x)); });
 }
 
 template <class S>
-void Relu2Range(const S* __restrict__ pre, S* __restrict__ y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const Compute<S> x = Relu(Widen(pre[i]));
-    Narrow(x * x, &y[i]);
-  }
+void Relu2Range(const S* pre, S* y, int64_t n) {
+  using T = Compute<S>;
+  Map(
+      pre, y, n, [](T x) __attribute__((always_inline)) { return Relu(x) * Relu(x); });
 }
 
 template <class S>

@@ -51,7 +51,7 @@ MT_ALWAYS_INLINE void CloseBranch(const AddNormRows<S>& a, int64_t row, S* out) 
 }
 
 template <class S>
-MT_ALWAYS_INLINE void Normalise(const AddNormRows<S>& a, int64_t row, const S* __restrict__ x) {
+MT_ALWAYS_INLINE void Normalise(const AddNormRows<S>& a, int64_t row, const S* x) {
   using T = Compute<S>;
   const int64_t h = a.h;
   const T mean = a.layer_norm ? Sum(x, h) / static_cast<T>(h) : T{0};
@@ -60,15 +60,22 @@ MT_ALWAYS_INLINE void Normalise(const AddNormRows<S>& a, int64_t row, const S* _
   if (a.mean != nullptr) a.mean[row] = mean;
   a.rstd[row] = rstd;
   const T plus = a.one_plus ? T{1} : T{0};
-  S* __restrict__ y = a.y + row * h;
-  if (a.shift != nullptr) {
-    for (int64_t c = 0; c < h; ++c) {
-      Narrow((Widen(x[c]) - mean) * rstd * (Widen(a.gain[c]) + plus) + Widen(a.shift[c]), &y[c]);
+  T xs[kHalfChunk], gains[kHalfChunk], shifts[kHalfChunk], ys[kHalfChunk];
+  for (int64_t at = 0; at < h; at += kHalfChunk) {
+    const int64_t count = h - at < kHalfChunk ? h - at : kHalfChunk;
+    S* const out = a.y + row * h + at;
+    const T* __restrict__ wide = WidenChunk(x + at, count, xs);
+    const T* __restrict__ gain = WidenChunk(a.gain + at, count, gains);
+    T* __restrict__ y = TargetChunk(out, ys);
+    if (a.shift != nullptr) {
+      const T* __restrict__ shift = WidenChunk(a.shift + at, count, shifts);
+      for (int64_t c = 0; c < count; ++c) {
+        y[c] = (wide[c] - mean) * rstd * (gain[c] + plus) + shift[c];
+      }
+    } else {
+      for (int64_t c = 0; c < count; ++c) y[c] = (wide[c] - mean) * rstd * (gain[c] + plus);
     }
-  } else {
-    for (int64_t c = 0; c < h; ++c) {
-      Narrow((Widen(x[c]) - mean) * rstd * (Widen(a.gain[c]) + plus), &y[c]);
-    }
+    NarrowChunk(y, count, out);
   }
 }
 

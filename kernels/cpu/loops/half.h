@@ -72,4 +72,36 @@ MT_ALWAYS_INLINE void Narrow(float x, F16* to) {
   to->bits = static_cast<uint16_t>(half | sign);
 }
 
+// Pieces of loops over 16-bit elements: a chunk is widened into a buffer, computed in f32, and
+// rounded into place, three loops that each vectorise better than one that mixes widths
+// (measured: 1.4 to 2 times). Other types are computed where they are, without a copy.
+inline constexpr int64_t kHalfChunk = 256;
+
+template <class S>
+MT_ALWAYS_INLINE const Compute<S>* WidenChunk(const S* from, int64_t n, Compute<S>* buffer) {
+  if constexpr (sizeof(S) == sizeof(Compute<S>)) {
+    return from;
+  } else {
+    for (int64_t i = 0; i < n; ++i) buffer[i] = Widen(from[i]);
+    return buffer;
+  }
+}
+
+// Where a chunk that goes to `to` is computed.
+template <class S>
+MT_ALWAYS_INLINE Compute<S>* TargetChunk(S* to, Compute<S>* buffer) {
+  if constexpr (sizeof(S) == sizeof(Compute<S>)) {
+    return to;
+  } else {
+    return buffer;
+  }
+}
+
+template <class S>
+MT_ALWAYS_INLINE void NarrowChunk(const Compute<S>* computed, int64_t n, S* to) {
+  if constexpr (sizeof(S) != sizeof(Compute<S>)) {
+    for (int64_t i = 0; i < n; ++i) Narrow(computed[i], &to[i]);
+  }
+}
+
 }  // namespace mt::kernels::cpu
