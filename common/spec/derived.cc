@@ -119,6 +119,11 @@ int64_t DecaySamples(const JobSpec& job) {
   return LengthInSamples(job, job.optimizer().decay_over());
 }
 
+int64_t WsdSamples(const JobSpec& job) {
+  const std::string& over = job.optimizer().wsd().over();
+  return over.empty() ? 0 : LengthInSamples(job, over);
+}
+
 std::vector<double> SplitShares(const JobSpec& job) {
   const auto shares = ParseSplit(job.data().split());
   CHECK(shares.has_value()) << "unchecked split \"" << job.data().split() << "\"";

@@ -62,6 +62,8 @@ int64_t TotalSamples(const JobSpec& job);
 // down.
 int64_t WarmupSamples(const JobSpec& job);
 int64_t DecaySamples(const JobSpec& job);
+// Length of the last part of decay wsd; 0 where none is given.
+int64_t WsdSamples(const JobSpec& job);
 
 // --- Data.
 struct DataSource {

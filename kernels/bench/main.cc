@@ -79,6 +79,8 @@ int Main(int argc, char** argv) {
     for (const double dropout : {0.0, 0.1}) ops.Norms(dropout);
     ops.Elementwise();
     ops.LossEmbeddingUpdate();
+    ops.Variants();
+    for (const DType dtype : {DType::kBf16, DType::kF16}) ops.Halves(dtype);
   }
   PrintStep(backend->get());
   return 0;

@@ -23,7 +23,7 @@ Tensor OpBenches::Make(Shape shape, DType dtype) {
   buffers_.push_back(
       backend_.device().Allocate(shape.NumElements() * SizeOf(dtype), MemoryKind::kDevice));
   const Tensor tensor{buffers_.back()->data(), dtype, shape};
-  if (dtype == DType::kF32) {
+  if (dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16) {
     backend_.random().FillNormal(*stream_, {.key = buffers_.size(), .std = 0.05, .out = tensor});
   }
   return tensor;

@@ -1,8 +1,10 @@
-// One benchmark per op family at gpt2-124m's shapes (s 1024, b 1, h 768, v 50304), in fp32: each
-// prints its lines. Rates of memory-bound ops count the bytes that must move at least.
+// One benchmark per op family at gpt2-124m's shapes (s 1024, b 1, h 768, v 50304), in fp32 and,
+// where storage makes a difference, in 16 bits: each prints its lines. Rates of memory-bound ops
+// count the bytes that must move at least.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/ops/backend.h"
@@ -20,10 +22,15 @@ class OpBenches {
   void Norms(double dropout);
   void Elementwise();
   void LossEmbeddingUpdate();
+  // Gated activations, rotation, windows; in variant_benches.cc.
+  void Variants();
+  // Products, attention, norm, activation, loss and update on tensors of a 16-bit type; there too.
+  void Halves(DType dtype);
 
  private:
   Tensor Make(Shape shape, DType dtype = DType::kF32);
   Workspace Scratch(int64_t bytes);
+  void AttentionOf(DType dtype, int64_t window, const std::string& what);
 
   Backend& backend_;
   const std::unique_ptr<Stream> stream_;

@@ -55,8 +55,26 @@ constexpr DType AccumulatorOf(DType dtype) {
   return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
 }
 
+// Bits of the 16-bit floats: storage only, arithmetic is on what they convert to.
+struct Bf16 {
+  uint16_t bits = 0;
+  friend constexpr bool operator==(Bf16, Bf16) = default;
+};
+struct F16 {
+  uint16_t bits = 0;
+  friend constexpr bool operator==(F16, F16) = default;
+};
+
 template <class T>
 constexpr DType DTypeOf();
+template <>
+constexpr DType DTypeOf<Bf16>() {
+  return DType::kBf16;
+}
+template <>
+constexpr DType DTypeOf<F16>() {
+  return DType::kF16;
+}
 template <>
 constexpr DType DTypeOf<float>() {
   return DType::kF32;

@@ -1,27 +1,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/base/math.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops/add_norm_loops.h"
-#include "kernels/cpu/loops/vector_loops.h"
+#include "kernels/cpu/row_blocks.h"
 
 namespace mt::kernels::cpu {
 namespace {
-
-// The gains' gradients are summed over blocks of rows whose number depends on the shape alone, then
-// over the blocks in order: the same bits with any number of threads.
-constexpr int64_t kMaxRowBlocks = 32, kMinBlockRows = 16;
-
-struct RowBlocks {
-  int64_t count = 0, rows = 0;
-};
-
-RowBlocks SplitRows(int64_t rows) {
-  const int64_t per_block = std::max(kMinBlockRows, base::CeilDiv(rows, kMaxRowBlocks));
-  return {base::CeilDiv(rows, per_block), per_block};
-}
 
 // dgain, dshift, dbias sums and one row of scratch per block.
 constexpr int64_t kRowsPerBlock = 4;
@@ -36,42 +22,42 @@ HiddenDropout Raw(const Dropout& d, int64_t rows, int64_t batch) {
           .positions = d.positions.Data<int32_t>()};
 }
 
-template <class T>
-void FillPartials(const Partials& partials, int64_t elements, const T** out) {
+template <class S>
+void FillPartials(const Partials& partials, int64_t elements, const S** out) {
   CHECK(partials.count >= 0 && partials.count <= kMaxPartials) << partials.count;
   for (int i = 0; i < partials.count; ++i) {
     const Tensor& tensor = partials.tensor[static_cast<size_t>(i)];
     CHECK_EQ(tensor.NumElements(), elements);
-    out[i] = tensor.Data<T>();
+    out[i] = tensor.Data<S>();
   }
 }
 
-template <class T>
-AddNormRows<T> Raw(const AddNormArgs& a) {
+template <class S>
+AddNormRows<S> Raw(const AddNormArgs& a) {
   const int64_t rows = a.residual_out.shape[0], h = a.residual_out.shape[1];
-  AddNormRows<T> raw{.h = h,
+  AddNormRows<S> raw{.h = h,
                      .batch = a.batch,
-                     .residual = DataOrNull<T>(a.residual),
+                     .residual = DataOrNull<S>(a.residual),
                      .num_partials = a.partials.count,
-                     .bias = DataOrNull<T>(a.bias),
-                     .position_table = DataOrNull<T>(a.position_table),
+                     .bias = DataOrNull<S>(a.bias),
+                     .position_table = DataOrNull<S>(a.position_table),
                      .positions = DataOrNull<int32_t>(a.positions),
                      .dropout = Raw(a.dropout, rows, a.batch),
                      .layer_norm = a.kind == NormKind::kLayerNorm,
                      .one_plus = a.one_plus,
-                     .eps = static_cast<T>(a.eps),
-                     .gain = DataOrNull<T>(a.gain),
-                     .shift = DataOrNull<T>(a.shift),
-                     .residual_out = a.residual_out.Data<T>(),
-                     .y = DataOrNull<T>(a.y),
-                     .mean = DataOrNull<T>(a.mean),
-                     .rstd = DataOrNull<T>(a.rstd)};
+                     .eps = static_cast<Compute<S>>(a.eps),
+                     .gain = DataOrNull<S>(a.gain),
+                     .shift = DataOrNull<S>(a.shift),
+                     .residual_out = a.residual_out.Data<S>(),
+                     .y = DataOrNull<S>(a.y),
+                     .mean = DataOrNull<Compute<S>>(a.mean),
+                     .rstd = DataOrNull<Compute<S>>(a.rstd)};
   FillPartials(a.partials, rows * h, raw.partials);
   return raw;
 }
 
-template <class T>
-AddNormGradRows<T> Raw(const AddNormGradArgs& a) {
+template <class S>
+AddNormGradRows<S> Raw(const AddNormGradArgs& a) {
   const int64_t rows = a.dresidual.shape[0], h = a.dresidual.shape[1];
   const bool dropout = a.dropout.rate.active();
   // Without dropout the two gradients are the same values, so one buffer.
@@ -80,35 +66,27 @@ AddNormGradRows<T> Raw(const AddNormGradArgs& a) {
   } else {
     CHECK(!a.dbranch || a.dbranch.data == a.dresidual.data) << "dbranch is dresidual's buffer";
   }
-  AddNormGradRows<T> raw{.h = h,
+  AddNormGradRows<S> raw{.h = h,
                          .batch = a.batch,
                          .num_dy = a.dy.count,
-                         .dresidual_in = DataOrNull<T>(a.dresidual_in),
-                         .residual_out = DataOrNull<T>(a.residual_out),
-                         .mean = DataOrNull<T>(a.mean),
-                         .rstd = DataOrNull<T>(a.rstd),
-                         .gain = DataOrNull<T>(a.gain),
+                         .dresidual_in = DataOrNull<S>(a.dresidual_in),
+                         .residual_out = DataOrNull<S>(a.residual_out),
+                         .mean = DataOrNull<Compute<S>>(a.mean),
+                         .rstd = DataOrNull<Compute<S>>(a.rstd),
+                         .gain = DataOrNull<S>(a.gain),
                          .layer_norm = a.kind == NormKind::kLayerNorm,
                          .one_plus = a.one_plus,
                          .dropout = Raw(a.dropout, rows, a.batch),
-                         .dresidual = a.dresidual.Data<T>(),
-                         .dbranch = dropout ? a.dbranch.Data<T>() : nullptr};
+                         .dresidual = a.dresidual.Data<S>(),
+                         .dbranch = dropout ? a.dbranch.Data<S>() : nullptr};
   FillPartials(a.dy, rows * h, raw.dy);
   return raw;
 }
 
-// The block sums of one vector, at rows `slot`, 4 + slot, ... of `sums` [4 * blocks, h].
-template <class T>
-void CombineBlocks(const T* sums, int64_t slot, int64_t blocks, GradMode mode, const Tensor& out) {
-  if (!out) return;
-  const int64_t h = out.NumElements();
-  ColumnSums(sums + slot * h, {.rows = blocks, .stride = kRowsPerBlock * h, .begin = 0, .end = h},
-             mode == GradMode::kAdd, out.Data<T>());
-}
-
-template <class T>
+template <class S>
 void Grad(ThreadPool& pool, const AddNormGradArgs& a) {
-  const AddNormGradRows<T> raw = Raw<T>(a);
+  using T = Compute<S>;
+  const AddNormGradRows<S> raw = Raw<S>(a);
   const int64_t rows = a.dresidual.shape[0], h = raw.h;
   const RowBlocks blocks = SplitRows(rows);
   T* const sums = static_cast<T*>(a.workspace.data);
@@ -123,9 +101,10 @@ void Grad(ThreadPool& pool, const AddNormGradArgs& a) {
                         .scratch = mine + 3 * h});
     }
   });
-  CombineBlocks(sums, 0, blocks.count, a.mode, a.dgain);
-  CombineBlocks(sums, 1, blocks.count, a.mode, a.dshift);
-  CombineBlocks(sums, 2, blocks.count, a.mode, a.dbias);
+  const BlockSums<T> all{sums, blocks.count, kRowsPerBlock};
+  CombineBlocks(all, 0, a.mode, a.dgain);
+  CombineBlocks(all, 1, a.mode, a.dshift);
+  CombineBlocks(all, 2, a.mode, a.dbias);
 }
 
 }  // namespace

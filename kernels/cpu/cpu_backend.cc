@@ -43,6 +43,7 @@ class CpuBackend final : public Backend {
   const AddNormOps& add_norm() const override { return add_norm_; }
   const LinearOps& linear() const override { return linear_; }
   const ActOps& act() const override { return act_; }
+  const RopeOps& rope() const override { return rope_; }
   const AttentionOps& attention() const override { return attention_; }
   const LossOps& loss() const override { return loss_; }
   const UpdateOps& update() const override { return update_; }
@@ -56,6 +57,7 @@ class CpuBackend final : public Backend {
   const CpuAddNorm add_norm_{&pool_};
   const CpuAct act_{&pool_};
   const CpuLinear linear_{&pool_, &act_};
+  const CpuRope rope_{&pool_};
   const CpuAttention attention_{&pool_};
   const CpuLoss loss_{&pool_};
   const CpuUpdate update_{&pool_};

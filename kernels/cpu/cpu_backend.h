@@ -1,4 +1,4 @@
-// The CPU backend: the readable, deterministic reference of every op (fp32 and fp64), and the
+// The CPU backend: the readable, deterministic reference of every op in every float type, and the
 // default where no GPU is. Matrix products are OpenBLAS's; everything else is plain C++ that the
 // compiler vectorises. Sums run in a fixed order for a given thread count, so the same binary, core
 // type and thread count give the same bits.

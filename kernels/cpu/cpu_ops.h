@@ -1,7 +1,7 @@
 // The CPU's implementation of each op family: checks of shapes and types, the split over threads,
 // and calls into loops/ (plain pointers, built for MT_CPU_ARCH) and OpenBLAS. Each family has its
-// file. All take f32 and f64; other float types abort with the op's name, except where vector.h and
-// random's contracts name them. Stateless; thread-safe for calls with buffers of their own.
+// file. All take f32, f64, bf16 and f16. Stateless; thread-safe for calls with buffers of their
+// own.
 #pragma once
 
 #include "kernels/cpu/thread_pool.h"
@@ -33,6 +33,10 @@ class CpuAddNorm final : public AddNormOps {
 class CpuLinear final : public LinearOps {
  public:
   CpuLinear(ThreadPool* pool, const ActOps* act) : LinearOps(act), pool_(pool) {}
+  using LinearOps::WorkspaceBytes;  // of the fused entries
+  int64_t WorkspaceBytes(const LinearForwardArgs& args) const override;
+  int64_t WorkspaceBytes(const LinearInputGradArgs& args) const override;
+  int64_t WorkspaceBytes(const LinearWeightGradArgs& args) const override;
   void Forward(Stream& stream, const LinearForwardArgs& args) const override;
   void InputGrad(Stream& stream, const LinearInputGradArgs& args) const override;
   void WeightGrad(Stream& stream, const LinearWeightGradArgs& args) const override;
@@ -46,6 +50,17 @@ class CpuAct final : public ActOps {
   explicit CpuAct(ThreadPool* pool) : pool_(pool) {}
   void Act(Stream& stream, const ActArgs& args) const override;
   void ActGrad(Stream& stream, const ActGradArgs& args) const override;
+
+ private:
+  ThreadPool* const pool_;
+};
+
+class CpuRope final : public RopeOps {
+ public:
+  explicit CpuRope(ThreadPool* pool) : pool_(pool) {}
+  void Rotate(Stream& stream, const RotateArgs& args) const override;
+  int64_t WorkspaceBytes(const RotateGradArgs& args) const override;
+  void RotateGrad(Stream& stream, const RotateGradArgs& args) const override;
 
  private:
   ThreadPool* const pool_;
@@ -80,6 +95,7 @@ class CpuUpdate final : public UpdateOps {
   void Advance(Stream& stream, StepScalars* scalars, const EndOfStep* vector,
                const StepConstants& constants) const override;
   void AdamW(Stream& stream, const AdamWArgs& args) const override;
+  void Sgd(Stream& stream, const SgdArgs& args) const override;
 
  private:
   ThreadPool* const pool_;

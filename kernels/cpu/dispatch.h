@@ -1,10 +1,12 @@
-// From a tensor's run-time type to a template's argument, and small checks that the families share.
+// From a tensor's run-time type to a template's argument S, whose arithmetic is in Compute<S>, and
+// small checks that the families share.
 #pragma once
 
 #include <cstdint>
 
 #include "common/base/check.h"
 #include "kernels/core/tensor.h"
+#include "kernels/cpu/loops/half.h"
 
 namespace mt::kernels::cpu {
 
@@ -16,13 +18,30 @@ inline int64_t RowGrain(int64_t columns) {
   return columns >= kElementGrain ? 1 : (kElementGrain + columns - 1) / (columns > 0 ? columns : 1);
 }
 
-// Calls body(T{}) with T = float or double.
+// Calls body(S{}) with S = float, double, Bf16 or F16.
 template <class Body>
 void ForFloatType(DType dtype, const char* op, const Body& body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(float{});
+    case DType::kF64:
+      return body(double{});
+    case DType::kBf16:
+      return body(Bf16{});
+    case DType::kF16:
+      return body(F16{});
+    default:
+      CHECK(false) << op << " takes floats, not " << Name(dtype);
+  }
+}
+
+// Calls body(T{}) with T = float or double: operands of an accumulator type.
+template <class Body>
+void ForAccumulatorType(DType dtype, const char* op, const Body& body) {
   if (dtype == DType::kF32) {
     body(float{});
   } else {
-    CHECK(dtype == DType::kF64) << op << " on the CPU takes f32 and f64, not " << Name(dtype);
+    CHECK(dtype == DType::kF64) << op << " takes f32 and f64, not " << Name(dtype);
     body(double{});
   }
 }

@@ -10,11 +10,12 @@ namespace {
 
 // dtable and dposition for columns [begin, end): each thread has its own columns, so every sum runs
 // in the order of the rows, whatever the number of threads.
-template <class T>
+template <class S>
 void ScatterColumns(const EmbeddingScatterArgs& a, int64_t begin, int64_t end) {
   const int64_t h = a.dy.shape[1];
   const int64_t width = end - begin;
-  const T* dy = a.dy.Data<T>() + begin;
+  using T = Compute<S>;
+  const S* dy = a.dy.Data<S>() + begin;
   const int32_t* order = a.order.Data<int32_t>();
   const int32_t* token = a.segment_token.Data<int32_t>();
   const int32_t* start = a.segment_start.Data<int32_t>();

@@ -17,15 +17,15 @@ int64_t ValidColumns(int64_t v, int64_t first_column, int64_t real_columns) {
   return std::clamp<int64_t>(real_columns - first_column, 0, v);
 }
 
-template <class T>
+template <class S>
 void FinishRows(ThreadPool& pool, const LossFinishArgs& a) {
   const int64_t rows = a.logits.shape[0], v = a.logits.shape[1];
-  const LossFinishRows<T> raw{.logits = a.logits.Data<T>(),
+  const LossFinishRows<S> raw{.logits = a.logits.Data<S>(),
                               .v = v,
                               .valid = ValidColumns(v, a.first_column, a.real_columns),
                               .labels = a.labels.Data<int32_t>(),
                               .first_column = a.first_column,
-                              .stats = a.stats.Data<T>(),
+                              .stats = a.stats.Data<Compute<S>>(),
                               .shards = a.stats.shape[0],
                               .rows = rows,
                               .weight = a.weight.Data<float>(),
@@ -52,13 +52,13 @@ void CpuLoss::Stats(Stream& /*stream*/, const LossStatsArgs& a) const {
   const int64_t rows = a.logits.shape[0], v = a.logits.shape[1];
   CHECK(a.labels.NumElements() == rows && a.stats.NumElements() == 3 * rows);
   ForFloatType(a.logits.dtype, "loss Stats", [&](auto zero) {
-    using T = decltype(zero);
-    const LossStatsRows<T> raw{.logits = a.logits.Data<T>(),
+    using S = decltype(zero);
+    const LossStatsRows<S> raw{.logits = a.logits.Data<S>(),
                                .v = v,
                                .valid = ValidColumns(v, a.first_column, a.real_columns),
                                .labels = a.labels.Data<int32_t>(),
                                .first_column = a.first_column,
-                               .stats = a.stats.Data<T>()};
+                               .stats = a.stats.Data<Compute<S>>()};
     pool_->ForRanges(rows, RowGrain(v),
                      [&](int64_t begin, int64_t end) { LossStatsRange(raw, begin, end); });
   });

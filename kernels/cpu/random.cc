@@ -46,20 +46,17 @@ void Generate(const FillNormalArgs& a, int64_t begin, int64_t end, const Store& 
 }
 
 // Values of a 16-bit type: rounded to f32, then to the type.
+template <class Half>
 void GenerateHalves(const FillNormalArgs& a, int64_t begin, int64_t end) {
   constexpr int64_t kChunk = 1024;
   std::array<float, kChunk> chunk;
-  auto* const out = static_cast<uint16_t*>(a.out.data);
+  Half* const out = a.out.Data<Half>();
   for (int64_t at = begin; at < end; at += kChunk) {
     const int64_t stop = std::min(end, at + kChunk);
     Generate(a, at, stop, [&](int64_t i, double x) {
       chunk[static_cast<size_t>(i - at)] = static_cast<float>(x);
     });
-    if (a.out.dtype == DType::kBf16) {
-      FloatToBf16(chunk.data(), out + at, stop - at);
-    } else {
-      FloatToF16(chunk.data(), out + at, stop - at);
-    }
+    ConvertRange(out + at, chunk.data(), stop - at);
   }
 }
 
@@ -68,13 +65,14 @@ void GenerateHalves(const FillNormalArgs& a, int64_t begin, int64_t end) {
 void CpuRandom::FillNormal(Stream& /*stream*/, const FillNormalArgs& a) const {
   CHECK_GE(a.first_index, 0);
   pool_->ForRanges(a.out.NumElements(), kElementGrain / 16, [&](int64_t begin, int64_t end) {
-    if (a.out.dtype == DType::kBf16 || a.out.dtype == DType::kF16) {
-      return GenerateHalves(a, begin, end);
-    }
     ForFloatType(a.out.dtype, "FillNormal", [&](auto zero) {
       using T = decltype(zero);
-      T* const out = a.out.Data<T>();
-      Generate(a, begin, end, [&](int64_t i, double x) { out[i] = static_cast<T>(x); });
+      if constexpr (SizeOf(DTypeOf<T>()) == 2) {
+        GenerateHalves<T>(a, begin, end);
+      } else {
+        T* const out = a.out.Data<T>();
+        Generate(a, begin, end, [&](int64_t i, double x) { out[i] = static_cast<T>(x); });
+      }
     });
   });
 }

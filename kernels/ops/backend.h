@@ -11,6 +11,7 @@
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/loss.h"
+#include "kernels/ops/rope.h"
 #include "kernels/ops/update.h"
 #include "kernels/ops/vector.h"
 
@@ -24,6 +25,7 @@ class Backend {
   virtual const AddNormOps& add_norm() const = 0;
   virtual const LinearOps& linear() const = 0;
   virtual const ActOps& act() const = 0;
+  virtual const RopeOps& rope() const = 0;
   virtual const AttentionOps& attention() const = 0;
   virtual const LossOps& loss() const = 0;
   virtual const UpdateOps& update() const = 0;

@@ -1,15 +1,37 @@
 // Default bodies of the fused entries, over the primitives.
 #include "kernels/ops/linear.h"
 
+#include "common/base/math.h"
+
 namespace mt::kernels {
 namespace {
+
+constexpr int64_t kAlignment = 256;  // of a workspace's parts
 
 LinearForwardArgs Primitive(const LinearForwardActArgs& a) {
   return {.x = a.x, .w = a.w, .bias = a.bias, .y = a.pre, .workspace = a.workspace};
 }
 
+// The gradient of the activation's output: its own part of the workspace where dpre is twice as
+// wide, else dpre's buffer.
+Tensor ActOutputGrad(const LinearInputGradActArgs& a) {
+  if (!IsGated(a.act)) return a.dpre;
+  return {a.workspace.data, a.dy.dtype, {a.dy.shape[0], a.w.shape[1]}};
+}
+
+int64_t ActOutputGradBytes(const LinearInputGradActArgs& a) {
+  return IsGated(a.act) ? base::RoundUp(ActOutputGrad(a).Bytes(), kAlignment) : 0;
+}
+
+// What follows the first `taken` bytes; nothing while memory is planned.
+Workspace After(const Workspace& whole, int64_t taken) {
+  if (whole.data == nullptr) return {};
+  return {static_cast<char*>(whole.data) + taken, whole.bytes - taken};
+}
+
 LinearInputGradArgs Primitive(const LinearInputGradActArgs& a) {
-  return {.dy = a.dy, .w = a.w, .dx = a.dpre, .workspace = a.workspace};
+  const int64_t taken = ActOutputGradBytes(a);
+  return {.dy = a.dy, .w = a.w, .dx = ActOutputGrad(a), .workspace = After(a.workspace, taken)};
 }
 
 }  // namespace
@@ -19,7 +41,7 @@ int64_t LinearOps::WorkspaceBytes(const LinearForwardActArgs& args) const {
 }
 
 int64_t LinearOps::WorkspaceBytes(const LinearInputGradActArgs& args) const {
-  return WorkspaceBytes(Primitive(args));
+  return ActOutputGradBytes(args) + WorkspaceBytes(Primitive(args));
 }
 
 void LinearOps::ForwardAct(Stream& stream, const LinearForwardActArgs& args) const {
@@ -28,8 +50,10 @@ void LinearOps::ForwardAct(Stream& stream, const LinearForwardActArgs& args) con
 }
 
 void LinearOps::InputGradAct(Stream& stream, const LinearInputGradActArgs& args) const {
+  CHECK_GE(args.workspace.bytes, ActOutputGradBytes(args));
   InputGrad(stream, Primitive(args));
-  act_->ActGrad(stream, {.kind = args.act, .dy = args.dpre, .pre = args.pre, .dpre = args.dpre});
+  act_->ActGrad(stream,
+                {.kind = args.act, .dy = ActOutputGrad(args), .pre = args.pre, .dpre = args.dpre});
 }
 
 }  // namespace mt::kernels

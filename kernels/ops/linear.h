@@ -1,7 +1,8 @@
 // Matrix products of linear layers: y = x w^T + bias with weights stored [n, k] (output features
 // first), as Megatron and PyTorch store them. Fused entries have default bodies over the
-// primitives; backends override what they fuse. Callers always call the fused entry. Legend: T
-// tokens, k inputs, n outputs.
+// primitives; backends override what they fuse. Callers always call the fused entry. A range of
+// rows (a chunk of tokens, a shard of a gathered input) is x.Rows(begin, count) with y.Rows alike:
+// every entry works on rows that lie one after another. Legend: T tokens, k inputs, n outputs.
 #pragma once
 
 #include "kernels/core/device.h"
@@ -20,10 +21,10 @@ struct LinearForwardArgs {
 
 struct LinearForwardActArgs {
   Tensor x;     // [T, k]
-  Tensor w;     // [n, k]
-  Tensor bias;  // [n] or absent
+  Tensor w;     // [n, k]; of a gated activation [2n, k], all gate rows, then all up rows
+  Tensor bias;  // [n], or [2n]; or absent
   ActKind act = ActKind::kGelu;
-  Tensor pre;  // [T, n], kept for backward
+  Tensor pre;  // [T, n], or [T, 2n]; kept for backward
   Tensor y;    // [T, n]
   Workspace workspace;
 };
@@ -38,9 +39,9 @@ struct LinearInputGradArgs {
 struct LinearInputGradActArgs {
   Tensor dy;   // [T, n]
   Tensor w;    // [n, k]
-  Tensor pre;  // [T, k]: input of the activation whose output was this product's x
+  Tensor pre;  // [T, k], or [T, 2k]: input of the activation whose output was this product's x
   ActKind act = ActKind::kGelu;
-  Tensor dpre;  // [T, k]
+  Tensor dpre;  // like pre
   Workspace workspace;
 };
 
@@ -67,7 +68,7 @@ class LinearOps {
   // Default: Forward into pre, then Act.
   virtual void ForwardAct(Stream& stream, const LinearForwardActArgs& args) const;
   virtual void InputGrad(Stream& stream, const LinearInputGradArgs& args) const = 0;
-  // Default: InputGrad into dpre, then ActGrad in place.
+  // Default: InputGrad into dpre (of a gated activation into the workspace), then ActGrad.
   virtual void InputGradAct(Stream& stream, const LinearInputGradActArgs& args) const;
   virtual void WeightGrad(Stream& stream, const LinearWeightGradArgs& args) const = 0;
 

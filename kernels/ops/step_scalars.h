@@ -21,9 +21,9 @@ struct StepScalars {
   double weight_decay = 0;
   double bias_correction1 = 1;  // 1 - beta1^t
   double bias_correction2 = 1;  // 1 - beta2^t
-  double loss_scale = 1;
-  int64_t clean_steps = 0;
-  int64_t hysteresis = 0;
+  double loss_scale = 1;        // of the next step
+  int64_t clean_steps = 0;      // in a row, of a dynamic scale
+  int64_t hysteresis = 0;       // overflows that are still let pass before the scale halves
   double factor =
       1;  // unscale x nominal / actual tokens x clip: AdamW multiplies gradients with it
   double grad_norm = 0;  // of the unscaled, per-token-averaged gradient, before clipping
@@ -44,43 +44,140 @@ struct EndOfStep {
 };
 static_assert(sizeof(EndOfStep) == 8 * sizeof(double));
 
-enum class DecayKind : uint8_t { kConstant, kLinear, kCosine };
+enum class DecayKind : uint8_t { kConstant, kLinear, kCosine, kInverseSqrt, kWsd };
+// The last part of kWsd ("warmup, stable, decay").
+enum class WsdStyle : uint8_t { kExponential, kLinear, kCosine, kMinusSqrt };
+enum class WeightDecayKind : uint8_t { kConstant, kLinear, kCosine };
+enum class LossScaleKind : uint8_t { kStatic, kDynamic };
+
+// How gradients are kept within fp16's range: dlogits carry the scale, the update takes it out.
+struct LossScaleConstants {
+  LossScaleKind kind = LossScaleKind::kStatic;
+  double initial = 1;  // kStatic: the scale for ever; 1 = no scaling
+  double min = 1;
+  int64_t window = 1000;   // clean steps in a row before the scale doubles
+  int64_t hysteresis = 2;  // overflows since the last doubling before one halves the scale
+};
 
 // Constants of a run (batch_samples and nominal_tokens: of a step).
 struct StepConstants {
   double max_lr = 0, min_lr = 0;
+  double warmup_init = 0;  // learning rate at the start of the warmup
   DecayKind decay = DecayKind::kCosine;
   int64_t warmup_samples = 0, decay_samples = 0;
-  double weight_decay = 0;
+  WsdStyle wsd_style = WsdStyle::kExponential;
+  int64_t wsd_samples = 0;      // kWsd: length of the last part
+  double weight_decay = 0;      // at the start
+  double weight_decay_end = 0;  // not for kConstant
+  WeightDecayKind weight_decay_kind = WeightDecayKind::kConstant;
+  int64_t weight_decay_samples = 0;  // where the end is reached: samples of the run
   double beta1 = 0.9, beta2 = 0.999;
   double clip_grad = 0;       // 0 = off
   int64_t batch_samples = 0;  // global batch of this step
   double nominal_tokens = 0;  // G * S: gradients carry the constant seed 1 / nominal_tokens
+  LossScaleConstants loss_scale;
 };
+
+inline constexpr double kPi = 3.14159265358979323846;
+
+// The factor of max_lr - min_lr in the last part of kWsd, `x` of it done.
+MT_HOST_DEVICE inline double WsdCoefficient(WsdStyle style, double x) {
+  switch (style) {
+    case WsdStyle::kExponential:
+      return 2.0 * std::pow(0.5, x) - 1.0;
+    case WsdStyle::kLinear:
+      return 1.0 - x;
+    case WsdStyle::kCosine:
+      return 0.5 * (std::cos(kPi * x) + 1.0);
+    case WsdStyle::kMinusSqrt:
+      return 1.0 - std::sqrt(x);
+  }
+  return 0;
+}
+
+// The factor of max_lr - min_lr after n samples, warmup_samples < n <= decay_samples.
+MT_HOST_DEVICE inline double DecayCoefficient(const StepConstants& c, int64_t n) {
+  if (c.decay == DecayKind::kWsd) {
+    const int64_t start = c.decay_samples - c.wsd_samples;
+    if (n <= start) return 1;
+    return WsdCoefficient(c.wsd_style,
+                          static_cast<double>(n - start) / static_cast<double>(c.wsd_samples));
+  }
+  const double r = static_cast<double>(n - c.warmup_samples) /
+                   static_cast<double>(c.decay_samples - c.warmup_samples);
+  return c.decay == DecayKind::kLinear ? 1.0 - r : 0.5 * (std::cos(kPi * r) + 1.0);
+}
 
 // Learning rate after n samples (Megatron: OptimizerParamScheduler.get_lr).
 MT_HOST_DEVICE inline double LearningRate(const StepConstants& c, int64_t n) {
   if (c.warmup_samples > 0 && n <= c.warmup_samples) {
-    return c.max_lr * static_cast<double>(n) / static_cast<double>(c.warmup_samples);
+    return c.warmup_init + (c.max_lr - c.warmup_init) * static_cast<double>(n) /
+                               static_cast<double>(c.warmup_samples);
   }
   if (c.decay == DecayKind::kConstant) return c.max_lr;
   if (n > c.decay_samples) return c.min_lr;
-  const double r = static_cast<double>(n - c.warmup_samples) /
-                   static_cast<double>(c.decay_samples - c.warmup_samples);
+  if (c.decay == DecayKind::kInverseSqrt) {
+    const double warmup = c.warmup_samples > 1 ? static_cast<double>(c.warmup_samples) : 1.0;
+    const double lr =
+        c.max_lr * std::sqrt(warmup) / std::sqrt(n > 1 ? static_cast<double>(n) : 1.0);
+    return lr > c.min_lr ? lr : c.min_lr;
+  }
+  return c.min_lr + DecayCoefficient(c, n) * (c.max_lr - c.min_lr);
+}
+
+// Weight decay after n samples (Megatron: OptimizerParamScheduler.get_wd).
+MT_HOST_DEVICE inline double WeightDecay(const StepConstants& c, int64_t n) {
+  if (c.weight_decay_kind == WeightDecayKind::kConstant) return c.weight_decay;
+  if (n > c.weight_decay_samples) return c.weight_decay_end;
+  const double r = static_cast<double>(n) / static_cast<double>(c.weight_decay_samples);
   const double coefficient =
-      c.decay == DecayKind::kLinear ? 1.0 - r : 0.5 * (std::cos(3.14159265358979323846 * r) + 1.0);
-  return c.min_lr + coefficient * (c.max_lr - c.min_lr);
+      c.weight_decay_kind == WeightDecayKind::kLinear ? r : 0.5 * (std::cos(kPi * (1.0 - r)) + 1.0);
+  return c.weight_decay + coefficient * (c.weight_decay_end - c.weight_decay);
+}
+
+// The block before a run's first step.
+MT_HOST_DEVICE inline StepScalars InitialStepScalars(const StepConstants& c) {
+  StepScalars s;
+  s.loss_scale = c.loss_scale.initial;
+  if (c.loss_scale.kind == LossScaleKind::kDynamic) s.hysteresis = c.loss_scale.hysteresis;
+  return s;
+}
+
+// The next step's scale (Megatron: DynamicGradScaler.update). Hysteresis is refilled by a growth
+// alone, so once it is used up each further overflow halves at once.
+MT_HOST_DEVICE inline void UpdateLossScale(StepScalars* s, bool overflow,
+                                           const LossScaleConstants& c) {
+  if (c.kind == LossScaleKind::kStatic) return;
+  if (overflow) {
+    s->clean_steps = 0;
+    s->hysteresis -= 1;
+    if (s->hysteresis <= 0) {
+      const double halved = 0.5 * s->loss_scale;
+      s->loss_scale = halved > c.min ? halved : c.min;
+    }
+    return;
+  }
+  s->clean_steps += 1;
+  if (s->clean_steps == c.window) {
+    s->clean_steps = 0;
+    s->hysteresis = c.hysteresis;
+    s->loss_scale *= 2;
+  }
 }
 
 // Advances the block by one step from the summed vector. A step with a non-finite gradient or loss,
-// or without any token, is skipped: consumed_samples moves, schedule_samples and Adam's t do not.
+// or without any token, is skipped: consumed_samples moves, schedule_samples and Adam's t do not,
+// and with them no learning rate. Non-finite gradients are what the dynamic loss scale answers to;
+// the vector's gradients carry the scale that was in the block before.
 MT_HOST_DEVICE inline void AdvanceStepScalars(StepScalars* s, const EndOfStep& v,
                                               const StepConstants& c) {
-  const bool finite = v.nonfinite == 0 && std::isfinite(v.sum_squares) && std::isfinite(v.loss);
+  const bool overflow = v.nonfinite != 0 || !std::isfinite(v.sum_squares);
+  const bool finite = !overflow && std::isfinite(v.loss);
   const double to_mean = v.tokens > 0 ? c.nominal_tokens / v.tokens / s->loss_scale : 0;
   s->grad_norm = std::sqrt(v.sum_squares) * to_mean;
   s->consumed_samples += c.batch_samples;
   s->skip = finite && v.tokens > 0 ? 0 : 1;
+  if (overflow || s->skip == 0) UpdateLossScale(s, overflow, c.loss_scale);
   if (s->skip != 0) {
     s->skipped_steps += 1;
     return;
@@ -93,7 +190,7 @@ MT_HOST_DEVICE inline void AdvanceStepScalars(StepScalars* s, const EndOfStep& v
   }
   s->factor = to_mean * clip;
   s->lr = LearningRate(c, s->schedule_samples);
-  s->weight_decay = c.weight_decay;
+  s->weight_decay = WeightDecay(c, s->schedule_samples);
   s->adam_step += 1;
   s->schedule_samples += c.batch_samples;
   s->bias_correction1 = 1.0 - std::pow(c.beta1, static_cast<double>(s->adam_step));

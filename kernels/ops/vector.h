@@ -16,7 +16,7 @@ class VectorOps {
   virtual void AddTo(Stream& stream, const Tensor& to, const Tensor& from) const = 0;
   // out = sum of partials in index order, accumulated in the accumulator type and rounded once.
   virtual void SumPartials(Stream& stream, const Tensor& out, const Partials& partials) const = 0;
-  // Converts between f32, f64 (and bf16, f16 where the backend has them), rounding to nearest even.
+  // Converts between any two float types, rounding to nearest even; f64 to 16 bits goes by f32.
   virtual void Cast(Stream& stream, const Tensor& to, const Tensor& from) const = 0;
   virtual void Fill(Stream& stream, const Tensor& to, double value) const = 0;
   // out [columns] (accumulator type) = or += column sums of x [rows, columns], rows in rising

@@ -9,6 +9,7 @@ namespace {
 
 using megatrain::v1::JobSpec;
 using OptimizerSpec = megatrain::v1::Optimizer;
+using Training = megatrain::v1::Training;
 
 kernels::DecayKind DecayOf(OptimizerSpec::Decay decay) {
   switch (decay) {
@@ -18,34 +19,87 @@ kernels::DecayKind DecayOf(OptimizerSpec::Decay decay) {
       return kernels::DecayKind::kLinear;
     case OptimizerSpec::DECAY_COSINE:
       return kernels::DecayKind::kCosine;
+    case OptimizerSpec::DECAY_INVERSE_SQRT:
+      return kernels::DecayKind::kInverseSqrt;
+    case OptimizerSpec::DECAY_WSD:
+      return kernels::DecayKind::kWsd;
     default:
       break;
   }
-  CHECK(false) << "decay " << OptimizerSpec::Decay_Name(decay) << " passed validation unbuilt";
+  CHECK(false) << "decay " << static_cast<int>(decay) << " is not resolved";
   return kernels::DecayKind::kConstant;
+}
+
+kernels::WsdStyle WsdStyleOf(OptimizerSpec::Wsd::Style style) {
+  switch (style) {
+    case OptimizerSpec::Wsd::STYLE_LINEAR:
+      return kernels::WsdStyle::kLinear;
+    case OptimizerSpec::Wsd::STYLE_COSINE:
+      return kernels::WsdStyle::kCosine;
+    case OptimizerSpec::Wsd::STYLE_MINUS_SQRT:
+      return kernels::WsdStyle::kMinusSqrt;
+    default:  // the field's default
+      return kernels::WsdStyle::kExponential;
+  }
+}
+
+kernels::WeightDecayKind WeightDecayOf(OptimizerSpec::WeightDecayStyle style) {
+  switch (style) {
+    case OptimizerSpec::WEIGHT_DECAY_STYLE_LINEAR:
+      return kernels::WeightDecayKind::kLinear;
+    case OptimizerSpec::WEIGHT_DECAY_STYLE_COSINE:
+      return kernels::WeightDecayKind::kCosine;
+    default:  // the field's default
+      return kernels::WeightDecayKind::kConstant;
+  }
 }
 
 }  // namespace
 
+kernels::LossScaleConstants LossScaleFromJob(const JobSpec& job) {
+  const Training& training = job.training();
+  const Training::LossScale& scale = training.loss_scale();
+  if (scale.mode() == Training::LossScale::MODE_STATIC) {
+    CHECK_GT(scale.value(), 0) << "a static loss scale without its value passed validation";
+    return {.initial = scale.value()};
+  }
+  const bool dynamic = scale.mode() == Training::LossScale::MODE_DYNAMIC ||
+                       training.precision() == Training::PRECISION_FP16;
+  if (!dynamic) return {};
+  return {.kind = kernels::LossScaleKind::kDynamic,
+          .initial = scale.initial(),
+          .min = scale.min(),
+          .window = scale.window(),
+          .hysteresis = scale.hysteresis()};
+}
+
 kernels::StepConstants ConstantsFromJob(const JobSpec& job) {
   const OptimizerSpec& optimizer = job.optimizer();
-  CHECK(optimizer.type() == OptimizerSpec::TYPE_ADAMW)
-      << OptimizerSpec::Type_Name(optimizer.type()) << " passed validation unbuilt";
   return {.max_lr = optimizer.lr(),
           .min_lr = optimizer.min_lr(),
+          .warmup_init = optimizer.warmup_init(),
           .decay = DecayOf(optimizer.decay()),
           .warmup_samples = spec::WarmupSamples(job),
           .decay_samples = spec::DecaySamples(job),
+          .wsd_style = WsdStyleOf(optimizer.wsd().style()),
+          .wsd_samples = spec::WsdSamples(job),
           .weight_decay = optimizer.weight_decay(),
+          .weight_decay_end = optimizer.has_weight_decay_end() ? optimizer.weight_decay_end()
+                                                               : optimizer.weight_decay(),
+          .weight_decay_kind = WeightDecayOf(optimizer.weight_decay_style()),
+          .weight_decay_samples = spec::TotalSamples(job),
           .beta1 = optimizer.beta1(),
           .beta2 = optimizer.beta2(),
           .clip_grad = optimizer.clip_grad(),
           .batch_samples = job.training().global_batch_size(),
-          .nominal_tokens = static_cast<double>(spec::TokensPerStep(job))};
+          .nominal_tokens = static_cast<double>(spec::TokensPerStep(job)),
+          .loss_scale = LossScaleFromJob(job)};
 }
 
 AdamConfig AdamFromJob(const JobSpec& job) {
   const OptimizerSpec& optimizer = job.optimizer();
+  CHECK(optimizer.type() == OptimizerSpec::TYPE_ADAMW)
+      << OptimizerSpec::Type_Name(optimizer.type()) << " passed validation unbuilt";
   return {.beta1 = optimizer.beta1(), .beta2 = optimizer.beta2(), .eps = optimizer.eps()};
 }
 

@@ -113,7 +113,7 @@ void Engine::Initialize(int64_t seed) {
       *stream_,
       {.random = &args_.backend->random(), .vector = &args_.backend->vector(), .seed = seed},
       *store_);
-  RestoreScalars(kernels::StepScalars{});
+  RestoreScalars(kernels::InitialStepScalars(args_.constants));
 }
 
 const data::Microbatch& Engine::NextMicrobatch(data::Loader* loader, int64_t step) {

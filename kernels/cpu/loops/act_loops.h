@@ -1,16 +1,40 @@
-// Activations over a contiguous range. T is float or double.
+// Activations over a contiguous range (kernels/ops/act.h has the formulas). S is any float type.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/core/dtype.h"
+
 namespace mt::kernels::cpu {
 
-// y = gelu(pre), tanh form (kernels/ops/act.h).
-template <class T>
-void GeluRange(const T* pre, T* y, int64_t n);
+template <class S>
+void GeluRange(const S* pre, S* y, int64_t n);
+template <class S>
+void Relu2Range(const S* pre, S* y, int64_t n);
 
-// dpre = dy * gelu'(pre); dpre may be dy.
-template <class T>
-void GeluGradRange(const T* dy, const T* pre, T* dpre, int64_t n);
+// dpre = dy * activation'(pre); dpre may be dy.
+template <class S>
+void GeluGradRange(const S* dy, const S* pre, S* dpre, int64_t n);
+template <class S>
+void Relu2GradRange(const S* dy, const S* pre, S* dpre, int64_t n);
+
+// y = activation(gate) * up.
+template <class S>
+void SwigluRange(const S* gate, const S* up, S* y, int64_t n);
+template <class S>
+void GegluRange(const S* gate, const S* up, S* y, int64_t n);
+
+template <class S>
+struct GatedGrad {
+  const S* dy = nullptr;
+  const S* gate = nullptr;
+  const S* up = nullptr;
+  S* dgate = nullptr;  // written: dy * up * activation'(gate)
+  S* dup = nullptr;    // written: dy * activation(gate)
+};
+template <class S>
+void SwigluGradRange(const GatedGrad<S>& a, int64_t n);
+template <class S>
+void GegluGradRange(const GatedGrad<S>& a, int64_t n);
 
 }  // namespace mt::kernels::cpu

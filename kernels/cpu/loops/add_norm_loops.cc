@@ -1,5 +1,7 @@
 // A row (h elements) stays in the first-level cache between its passes: branch, residual, mean,
-// variance (two passes, Chan et al. 1983 §1), result.
+// variance (two passes, Chan et al. 1983 §1), result. With 16-bit storage everything between load
+// and store is f32; the norm reads the residual as it was rounded, so that backward, which has
+// nothing else, computes with the same numbers.
 #include "kernels/cpu/loops/add_norm_loops.h"
 
 #include "kernels/cpu/loops/reduce.h"
@@ -15,16 +17,21 @@ MT_ALWAYS_INLINE void RowDropout(const HiddenDropout& d, int64_t row, int64_t ba
                d.threshold, static_cast<T>(d.scale), multiplier);
 }
 
-template <class T>
-MT_ALWAYS_INLINE void AddRow(T* __restrict__ to, const T* __restrict__ from, int64_t h) {
-  for (int64_t c = 0; c < h; ++c) to[c] += from[c];
+template <class T, class S>
+MT_ALWAYS_INLINE void AddRow(T* __restrict__ to, const S* __restrict__ from, int64_t h) {
+  for (int64_t c = 0; c < h; ++c) to[c] += Widen(from[c]);
+}
+
+template <class T, class S>
+MT_ALWAYS_INLINE void StoreRow(const T* __restrict__ from, int64_t h, S* __restrict__ to) {
+  for (int64_t c = 0; c < h; ++c) Narrow(from[c], &to[c]);
 }
 
 // out = residual + dropout(sum of partials + bias + position row), a chunk of channels at a time,
 // so that `out` may be the residual or a partial.
-template <class T>
-MT_ALWAYS_INLINE void CloseBranch(const AddNormRows<T>& a, int64_t row, T* out) {
-  T branch[kDropoutChunk], multiplier[kDropoutChunk];
+template <class S>
+MT_ALWAYS_INLINE void CloseBranch(const AddNormRows<S>& a, int64_t row, S* out) {
+  Compute<S> branch[kDropoutChunk], multiplier[kDropoutChunk];
   for (int64_t c = 0; c < a.h; c += kDropoutChunk) {
     const int64_t count = a.h - c < kDropoutChunk ? a.h - c : kDropoutChunk;
     const int64_t at = row * a.h + c;
@@ -39,12 +46,13 @@ MT_ALWAYS_INLINE void CloseBranch(const AddNormRows<T>& a, int64_t row, T* out) 
       for (int64_t i = 0; i < count; ++i) branch[i] *= multiplier[i];
     }
     if (a.residual != nullptr) AddRow(branch, a.residual + at, count);
-    for (int64_t i = 0; i < count; ++i) out[c + i] = branch[i];
+    StoreRow(branch, count, out + c);
   }
 }
 
-template <class T>
-MT_ALWAYS_INLINE void Normalise(const AddNormRows<T>& a, int64_t row, const T* __restrict__ x) {
+template <class S>
+MT_ALWAYS_INLINE void Normalise(const AddNormRows<S>& a, int64_t row, const S* x) {
+  using T = Compute<S>;
   const int64_t h = a.h;
   const T mean = a.layer_norm ? Sum(x, h) / static_cast<T>(h) : T{0};
   const T variance = SquaredDeviation(x, mean, h) / static_cast<T>(h);
@@ -52,13 +60,22 @@ MT_ALWAYS_INLINE void Normalise(const AddNormRows<T>& a, int64_t row, const T* _
   if (a.mean != nullptr) a.mean[row] = mean;
   a.rstd[row] = rstd;
   const T plus = a.one_plus ? T{1} : T{0};
-  T* __restrict__ y = a.y + row * h;
-  if (a.shift != nullptr) {
-    for (int64_t c = 0; c < h; ++c) {
-      y[c] = (x[c] - mean) * rstd * (a.gain[c] + plus) + a.shift[c];
+  T xs[kHalfChunk], gains[kHalfChunk], shifts[kHalfChunk], ys[kHalfChunk];
+  for (int64_t at = 0; at < h; at += kHalfChunk) {
+    const int64_t count = h - at < kHalfChunk ? h - at : kHalfChunk;
+    S* const out = a.y + row * h + at;
+    const T* __restrict__ wide = WidenChunk(x + at, count, xs);
+    const T* __restrict__ gain = WidenChunk(a.gain + at, count, gains);
+    T* __restrict__ y = TargetChunk(out, ys);
+    if (a.shift != nullptr) {
+      const T* __restrict__ shift = WidenChunk(a.shift + at, count, shifts);
+      for (int64_t c = 0; c < count; ++c) {
+        y[c] = (wide[c] - mean) * rstd * (gain[c] + plus) + shift[c];
+      }
+    } else {
+      for (int64_t c = 0; c < count; ++c) y[c] = (wide[c] - mean) * rstd * (gain[c] + plus);
     }
-  } else {
-    for (int64_t c = 0; c < h; ++c) y[c] = (x[c] - mean) * rstd * (a.gain[c] + plus);
+    NarrowChunk(y, count, out);
   }
 }
 
@@ -69,20 +86,20 @@ struct NormGradSums {
 };
 
 // scratch = g = dy * gain, dy summed over its partials; adds the row to dgain and dshift.
-template <class T>
-MT_ALWAYS_INLINE NormGradSums<T> GainGrad(const AddNormGradRows<T>& a, int64_t row, T* dgain,
+template <class S, class T = Compute<S>>
+MT_ALWAYS_INLINE NormGradSums<T> GainGrad(const AddNormGradRows<S>& a, int64_t row, T* dgain,
                                           T* dshift, T* __restrict__ scratch) {
   const int64_t h = a.h;
-  const T* __restrict__ x = a.residual_out + row * h;
+  const S* __restrict__ x = a.residual_out + row * h;
   const T mean = a.layer_norm ? a.mean[row] : T{0};
   const T rstd = a.rstd[row];
   const T plus = a.one_plus ? T{1} : T{0};
-  const T* __restrict__ first = a.dy[0] + row * h;
-  for (int64_t c = 0; c < h; ++c) scratch[c] = first[c];
+  const S* __restrict__ first = a.dy[0] + row * h;
+  for (int64_t c = 0; c < h; ++c) scratch[c] = Widen(first[c]);
   for (int p = 1; p < a.num_dy; ++p) AddRow(scratch, a.dy[p] + row * h, h);
   if (dshift != nullptr) AddRow(dshift, scratch, h);
-  for (int64_t c = 0; c < h; ++c) dgain[c] += scratch[c] * ((x[c] - mean) * rstd);
-  for (int64_t c = 0; c < h; ++c) scratch[c] *= a.gain[c] + plus;
+  for (int64_t c = 0; c < h; ++c) dgain[c] += scratch[c] * ((Widen(x[c]) - mean) * rstd);
+  for (int64_t c = 0; c < h; ++c) scratch[c] *= Widen(a.gain[c]) + plus;
   // sum(g xhat) = rstd (sum(g x) - mean sum(g)) would cancel; deviations are taken first.
   NormGradSums<T> sums;
   if (a.layer_norm) sums.dy_gain = Sum(scratch, h);
@@ -96,76 +113,80 @@ MT_ALWAYS_INLINE NormGradSums<T> GainGrad(const AddNormGradRows<T>& a, int64_t r
                      sum->v[k] += g.v[k] * (v.v[k] - mean);
                  },
                  [ scratch, x, mean ](int64_t i)
-                     __attribute__((always_inline)) { return scratch[i] * (x[i] - mean); });
+                     __attribute__((always_inline)) { return scratch[i] * (Widen(x[i]) - mean); });
   return sums;
 }
 
 // scratch = the norm's part of the gradient of its input:
 // dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy * gain; RMSNorm has no mean(g).
-template <class T>
-MT_ALWAYS_INLINE void NormInputGrad(const AddNormGradRows<T>& a, int64_t row, T* dgain, T* dshift,
+template <class S, class T = Compute<S>>
+MT_ALWAYS_INLINE void NormInputGrad(const AddNormGradRows<S>& a, int64_t row, T* dgain, T* dshift,
                                     T* __restrict__ scratch) {
   const NormGradSums<T> sums = GainGrad(a, row, dgain, dshift, scratch);
-  const T* __restrict__ x = a.residual_out + row * a.h;
+  const S* __restrict__ x = a.residual_out + row * a.h;
   const T mean = a.layer_norm ? a.mean[row] : T{0};
   const T rstd = a.rstd[row];
   const T mean_g = sums.dy_gain / static_cast<T>(a.h);
   const T slope = rstd * sums.dy_gain_xhat / static_cast<T>(a.h);
   for (int64_t c = 0; c < a.h; ++c) {
-    scratch[c] = rstd * (scratch[c] - mean_g - (x[c] - mean) * slope);
+    scratch[c] = rstd * (scratch[c] - mean_g - (Widen(x[c]) - mean) * slope);
   }
 }
 
-// dbranch = dresidual * mask of the row.
-template <class T>
-MT_ALWAYS_INLINE void BranchGrad(const AddNormGradRows<T>& a, int64_t row,
-                                 const T* __restrict__ dresidual, T* __restrict__ dbranch) {
+// gradient *= mask of the row.
+template <class S, class T = Compute<S>>
+MT_ALWAYS_INLINE void BranchGrad(const AddNormGradRows<S>& a, int64_t row,
+                                 T* __restrict__ gradient) {
   T multiplier[kDropoutChunk];
   for (int64_t c = 0; c < a.h; c += kDropoutChunk) {
     const int64_t count = a.h - c < kDropoutChunk ? a.h - c : kDropoutChunk;
     RowDropout(a.dropout, row, a.batch, c, multiplier);
-    for (int64_t i = 0; i < count; ++i) dbranch[c + i] = dresidual[c + i] * multiplier[i];
+    for (int64_t i = 0; i < count; ++i) gradient[c + i] *= multiplier[i];
   }
 }
 
 }  // namespace
 
-template <class T>
-void AddNormRange(const AddNormRows<T>& a, int64_t row_begin, int64_t row_end) {
+template <class S>
+void AddNormRange(const AddNormRows<S>& a, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
-    T* out = a.residual_out + row * a.h;
+    S* out = a.residual_out + row * a.h;
     CloseBranch(a, row, out);
     if (a.gain != nullptr) Normalise(a, row, out);
   }
 }
 
-template <class T>
-void AddNormGradRange(const AddNormGradRows<T>& a, int64_t row_begin, int64_t row_end,
-                      const AddNormGradSums<T>& to) {
-  T* const scratch = to.scratch;
+template <class S>
+void AddNormGradRange(const AddNormGradRows<S>& a, int64_t row_begin, int64_t row_end,
+                      const AddNormGradSums<Compute<S>>& to) {
+  Compute<S>* const scratch = to.scratch;
   for (int64_t row = row_begin; row < row_end; ++row) {
-    T* dresidual = a.dresidual + row * a.h;
     if (a.gain != nullptr) {
       NormInputGrad(a, row, to.dgain, to.dshift, scratch);
     } else {
       for (int64_t c = 0; c < a.h; ++c) scratch[c] = 0;
     }
     if (a.dresidual_in != nullptr) AddRow(scratch, a.dresidual_in + row * a.h, a.h);
-    for (int64_t c = 0; c < a.h; ++c) dresidual[c] = scratch[c];
-    const T* branch = dresidual;
+    StoreRow(scratch, a.h, a.dresidual + row * a.h);
     if (a.dbranch != nullptr) {
-      BranchGrad(a, row, dresidual, a.dbranch + row * a.h);
-      branch = a.dbranch + row * a.h;
+      BranchGrad(a, row, scratch);
+      StoreRow(scratch, a.h, a.dbranch + row * a.h);
     }
-    if (to.dbias != nullptr) AddRow(to.dbias, branch, a.h);
+    if (to.dbias != nullptr) AddRow(to.dbias, scratch, a.h);
   }
 }
 
 template void AddNormRange<float>(const AddNormRows<float>&, int64_t, int64_t);
-template void AddNormRange<double>(const AddNormRows<double>&, int64_t, int64_t);
 template void AddNormGradRange<float>(const AddNormGradRows<float>&, int64_t, int64_t,
                                       const AddNormGradSums<float>&);
+template void AddNormRange<double>(const AddNormRows<double>&, int64_t, int64_t);
 template void AddNormGradRange<double>(const AddNormGradRows<double>&, int64_t, int64_t,
                                        const AddNormGradSums<double>&);
+template void AddNormRange<Bf16>(const AddNormRows<Bf16>&, int64_t, int64_t);
+template void AddNormGradRange<Bf16>(const AddNormGradRows<Bf16>&, int64_t, int64_t,
+                                     const AddNormGradSums<float>&);
+template void AddNormRange<F16>(const AddNormRows<F16>&, int64_t, int64_t);
+template void AddNormGradRange<F16>(const AddNormGradRows<F16>&, int64_t, int64_t,
+                                    const AddNormGradSums<float>&);
 
 }  // namespace mt::kernels::cpu

@@ -6,11 +6,18 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// Columns of row `row` that the query may see.
-MT_ALWAYS_INLINE int64_t VisibleColumns(const TilePlace& p, int64_t row) {
-  if (!p.causal) return p.columns;
-  const int64_t visible = p.first_query + row - p.first_key + 1;
-  return visible < 0 ? 0 : (visible < p.columns ? visible : p.columns);
+// Columns [begin, end) of a row that its query may see.
+struct Visible {
+  int64_t begin = 0, end = 0;
+};
+
+MT_ALWAYS_INLINE Visible VisibleColumns(const TilePlace& p, int64_t row) {
+  const int64_t diagonal = p.lead + row;
+  Visible out{0, p.columns};
+  if (p.causal && diagonal + 1 < out.end) out.end = diagonal < 0 ? 0 : diagonal + 1;
+  if (p.window != 0 && diagonal - p.window >= 0) out.begin = diagonal - p.window + 1;
+  if (out.begin > out.end) out.begin = out.end;
+  return out;
 }
 
 // Whether the tile's key positions follow each other from a multiple of 8 on, as they do without
@@ -48,26 +55,40 @@ MT_ALWAYS_INLINE void DropoutRowByKey(const TileDropout& d, const int32_t* key_p
 }
 
 template <class T>
-MT_ALWAYS_INLINE void ExpRow(T* __restrict__ x, T shift, int64_t n, int64_t columns) {
-  for (int64_t c = 0; c < n; ++c) x[c] = Exp(x[c] - shift);
-  for (int64_t c = n; c < columns; ++c) x[c] = 0;
+MT_ALWAYS_INLINE void ExpRow(T* __restrict__ x, T shift, const Visible& visible, int64_t columns) {
+  for (int64_t c = 0; c < visible.begin; ++c) x[c] = 0;
+  for (int64_t c = visible.begin; c < visible.end; ++c) x[c] = Exp(x[c] - shift);
+  for (int64_t c = visible.end; c < columns; ++c) x[c] = 0;
 }
 
 }  // namespace
 
 template <class T>
 void DropoutTile(const TilePlace& p, const TileDropout& d, T* mask) {
-  const bool in_order = InOrder(p, d.positions);
+  const int32_t* keys = d.key_positions + p.first_key;
+  const bool in_order = InOrder(p, d.key_positions);
   for (int64_t row = 0; row < p.rows; ++row) {
     const int32_t query = d.positions[p.first_query + row];
-    const int64_t count = VisibleColumns(p, row);
+    const Visible visible = VisibleColumns(p, row);
     T* out = mask + row * p.stride;
     if (in_order) {
-      DropoutRowInOrder(d, d.positions[p.first_key], query, count, out);
+      DropoutRowInOrder(d, keys[0], query, visible.end, out);
     } else {
-      DropoutRowByKey(d, d.positions + p.first_key, query, count, out);
+      DropoutRowByKey(d, keys, query, visible.end, out);
     }
-    for (int64_t c = count; c < p.columns; ++c) out[c] = 0;
+    for (int64_t c = 0; c < visible.begin; ++c) out[c] = 0;
+    for (int64_t c = visible.end; c < p.columns; ++c) out[c] = 0;
+  }
+}
+
+template <class T>
+void BiasTile(const TilePlace& p, T slope, T* tile) {
+  for (int64_t row = 0; row < p.rows; ++row) {
+    T* __restrict__ x = tile + row * p.stride;
+    const int64_t diagonal = p.lead + row;
+    for (int64_t c = 0; c < p.columns; ++c) {
+      x[c] += slope * static_cast<T>(static_cast<int32_t>(c - diagonal));
+    }
   }
 }
 
@@ -75,16 +96,17 @@ template <class T>
 void SoftmaxTile(const TilePlace& p, const SoftmaxState<T>& state, T* tile) {
   for (int64_t row = 0; row < p.rows; ++row) {
     T* __restrict__ x = tile + row * p.stride;
-    const int64_t visible = VisibleColumns(p, row);
-    const T tile_max = Max(x, visible);
+    const Visible visible = VisibleColumns(p, row);
+    const int64_t count = visible.end - visible.begin;
+    const T tile_max = Max(x + visible.begin, count);
     const T old_max = state.first ? tile_max : state.max[row];
     const T new_max = tile_max > old_max ? tile_max : old_max;
     ExpRow(x, new_max, visible, p.columns);
-    const T tile_sum = Sum(x, visible);
+    const T tile_sum = Sum(x + visible.begin, count);
     state.max[row] = new_max;
     if (state.first) {
       state.sum[row] = tile_sum;
-    } else {
+    } else if (count > 0) {
       const T shrink = Exp(old_max - new_max);
       state.sum[row] = state.sum[row] * shrink + tile_sum;
       T* __restrict__ out = state.out + row * state.out_stride;
@@ -96,10 +118,11 @@ void SoftmaxTile(const TilePlace& p, const SoftmaxState<T>& state, T* tile) {
 template <class T>
 void FinishRows(const TilePlace& p, const SoftmaxState<T>& state, T* lse) {
   for (int64_t row = 0; row < p.rows; ++row) {
-    const T inverse = T{1} / state.sum[row];
     T* __restrict__ out = state.out + row * state.out_stride;
-    for (int64_t c = 0; c < state.d; ++c) out[c] *= inverse;
-    lse[row] = state.max[row] + Log(state.sum[row]);
+    const bool saw_none = state.sum[row] == T{0};
+    const T inverse = T{1} / state.sum[row];
+    for (int64_t c = 0; c < state.d; ++c) out[c] = saw_none ? T{0} : out[c] * inverse;
+    lse[row] = saw_none ? -static_cast<T>(__builtin_inf()) : state.max[row] + Log(state.sum[row]);
   }
 }
 
@@ -119,9 +142,9 @@ void MultiplyTile(const TilePlace& p, const T* mask, T* x) {
   }
 }
 
-template <class T>
-void RowDots(const StridedRows<T>& dout, const StridedRows<T>& out, int64_t rows, int64_t d,
-             T* delta) {
+template <class S>
+void RowDots(const StridedRows<S>& dout, const StridedRows<S>& out, int64_t rows, int64_t d,
+             Compute<S>* delta) {
   for (int64_t row = 0; row < rows; ++row) {
     delta[row] = Dot(dout.data + row * dout.stride, out.data + row * out.stride, d);
   }
@@ -145,22 +168,28 @@ void LogitGradTile(const TilePlace& place, const T* p, const T* mask, const T* d
 }
 
 template void DropoutTile<float>(const TilePlace&, const TileDropout&, float*);
+template void BiasTile<float>(const TilePlace&, float, float*);
 template void SoftmaxTile<float>(const TilePlace&, const SoftmaxState<float>&, float*);
 template void FinishRows<float>(const TilePlace&, const SoftmaxState<float>&, float*);
 template void ProbabilityTile<float>(const TilePlace&, const float*, float*);
 template void MultiplyTile<float>(const TilePlace&, const float*, float*);
-template void RowDots<float>(const StridedRows<float>&, const StridedRows<float>&, int64_t, int64_t,
-                             float*);
 template void LogitGradTile<float>(const TilePlace&, const float*, const float*, const float*,
                                    float*);
 template void DropoutTile<double>(const TilePlace&, const TileDropout&, double*);
+template void BiasTile<double>(const TilePlace&, double, double*);
 template void SoftmaxTile<double>(const TilePlace&, const SoftmaxState<double>&, double*);
 template void FinishRows<double>(const TilePlace&, const SoftmaxState<double>&, double*);
 template void ProbabilityTile<double>(const TilePlace&, const double*, double*);
 template void MultiplyTile<double>(const TilePlace&, const double*, double*);
-template void RowDots<double>(const StridedRows<double>&, const StridedRows<double>&, int64_t,
-                              int64_t, double*);
 template void LogitGradTile<double>(const TilePlace&, const double*, const double*, const double*,
                                     double*);
+template void RowDots<float>(const StridedRows<float>&, const StridedRows<float>&, int64_t, int64_t,
+                             float*);
+template void RowDots<double>(const StridedRows<double>&, const StridedRows<double>&, int64_t,
+                              int64_t, double*);
+template void RowDots<Bf16>(const StridedRows<Bf16>&, const StridedRows<Bf16>&, int64_t, int64_t,
+                            float*);
+template void RowDots<F16>(const StridedRows<F16>&, const StridedRows<F16>&, int64_t, int64_t,
+                           float*);
 
 }  // namespace mt::kernels::cpu

@@ -5,12 +5,18 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/loops/half.h"
+
 namespace mt::kernels::cpu {
 
 struct TilePlace {
   int64_t rows = 0, columns = 0, stride = 0;
   int64_t first_query = 0, first_key = 0;
+  // By how much the first query lies behind the first key in their sequence: row r sees columns up
+  // to lead + r (causal) and above lead + r - window (where window is not 0).
+  int64_t lead = 0;
   bool causal = true;
+  int64_t window = 0;
 };
 
 // Attention dropout of one head of one sample; threshold 0 = none.
@@ -19,16 +25,21 @@ struct TileDropout {
   double scale = 1;
   uint64_t key = 0;
   int64_t sample = 0;
-  int32_t head = 0;                    // global number
-  const int32_t* positions = nullptr;  // absolute, by index in the sequence
+  int32_t head = 0;                        // global number
+  const int32_t* positions = nullptr;      // absolute, of the queries
+  const int32_t* key_positions = nullptr;  // absolute, of the keys
 };
 
 // mask[row, column] = 0 where dropped, else scale; same strides as the tile.
 template <class T>
 void DropoutTile(const TilePlace& place, const TileDropout& dropout, T* mask);
 
+// tile += slope * (key - query).
+template <class T>
+void BiasTile(const TilePlace& place, T slope, T* tile);
+
 // One step of the online softmax (Dao et al. 2022, algorithm 1): tile = e^(tile - m) with the row's
-// new running maximum m, 0 beyond the causal diagonal; sum = sum e^(old m - m) + the row's sum; the
+// new running maximum m, 0 where masked; sum = sum e^(old m - m) + the row's sum; the
 // row of `out` [rows, d] (row stride out_stride) is multiplied with e^(old m - m). `max` and `sum`
 // are [rows]. first: no earlier tile, so out is not touched.
 template <class T>
@@ -42,11 +53,11 @@ struct SoftmaxState {
 template <class T>
 void SoftmaxTile(const TilePlace& place, const SoftmaxState<T>& state, T* tile);
 
-// Ends the rows: out /= sum, lse = max + log(sum).
+// Ends the rows: out /= sum, lse = max + log(sum); 0 and -infinity for rows that saw no key.
 template <class T>
 void FinishRows(const TilePlace& place, const SoftmaxState<T>& state, T* lse);
 
-// tile = e^(tile - lse[row]), 0 beyond the causal diagonal: the probabilities again.
+// tile = e^(tile - lse[row]), 0 where masked: the probabilities again.
 template <class T>
 void ProbabilityTile(const TilePlace& place, const T* lse, T* tile);
 
@@ -55,16 +66,16 @@ template <class T>
 void MultiplyTile(const TilePlace& place, const T* mask, T* x);
 
 // Rows of d elements, `stride` apart.
-template <class T>
+template <class S>
 struct StridedRows {
-  const T* data = nullptr;
+  const S* data = nullptr;
   int64_t stride = 0;
 };
 
-// delta[row] = sum over d of dout * out (Dao et al. 2022, appendix B.2).
-template <class T>
-void RowDots(const StridedRows<T>& dout, const StridedRows<T>& out, int64_t rows, int64_t d,
-             T* delta);
+// delta[row] = sum over d of dout * out (Dao et al. 2022, appendix B.2). S is any float type.
+template <class S>
+void RowDots(const StridedRows<S>& dout, const StridedRows<S>& out, int64_t rows, int64_t d,
+             Compute<S>* delta);
 
 // dp = p * (dp * mask - delta[row]): the gradient of the logits; mask null without dropout.
 template <class T>

@@ -46,6 +46,7 @@ MT_ALWAYS_INLINE float Exp(float x) {
   return x < kLowest ? 0.0F : __builtin_bit_cast(float, bits);
 }
 
-MT_ALWAYS_INLINE double Exp(double x) { return ::exp(x); }
+// e^709 above 709, so that it too stays finite.
+MT_ALWAYS_INLINE double Exp(double x) { return ::exp(x > 709.0 ? 709.0 : x); }
 
 }  // namespace mt::kernels::cpu

@@ -1,31 +1,33 @@
-// Cross-entropy of a range of rows; the arguments are kernels/ops/loss.h's as pointers. T is float
-// or double, accumulator type included.
+// Cross-entropy of a range of rows; the arguments are kernels/ops/loss.h's as pointers. S is any
+// float type.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cpu/loops/half.h"
+
 namespace mt::kernels::cpu {
 
-template <class T>
+template <class S>
 struct LossStatsRows {
-  const T* logits = nullptr;  // [rows, v]
+  const S* logits = nullptr;  // [rows, v]
   int64_t v = 0;
   int64_t valid = 0;                // columns that are not padding
   const int32_t* labels = nullptr;  // [rows]
   int64_t first_column = 0;
-  T* stats = nullptr;  // [rows, 3]
+  Compute<S>* stats = nullptr;  // [rows, 3]
 };
 
-template <class T>
-void LossStatsRange(const LossStatsRows<T>& a, int64_t row_begin, int64_t row_end);
+template <class S>
+void LossStatsRange(const LossStatsRows<S>& a, int64_t row_begin, int64_t row_end);
 
-template <class T>
+template <class S>
 struct LossFinishRows {
-  T* logits = nullptr;  // [rows, v], overwritten where write_gradient
+  S* logits = nullptr;  // [rows, v], overwritten where write_gradient
   int64_t v = 0, valid = 0;
   const int32_t* labels = nullptr;
   int64_t first_column = 0;
-  const T* stats = nullptr;  // [shards, rows, 3]
+  const Compute<S>* stats = nullptr;  // [shards, rows, 3]
   int64_t shards = 1, rows = 0;
   const float* weight = nullptr;  // [rows]
   double seed = 0;                // loss scale included
@@ -33,7 +35,7 @@ struct LossFinishRows {
 };
 
 // Adds the rows' weighted losses and weights to sums[0] and sums[1], rows in rising order.
-template <class T>
-void LossFinishRange(const LossFinishRows<T>& a, int64_t row_begin, int64_t row_end, double* sums);
+template <class S>
+void LossFinishRange(const LossFinishRows<S>& a, int64_t row_begin, int64_t row_end, double* sums);
 
 }  // namespace mt::kernels::cpu

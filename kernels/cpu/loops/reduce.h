@@ -1,12 +1,13 @@
 // Sums and maxima over a contiguous range, in a fixed order that vector units can follow: 32 lanes
 // (element i goes to lane i mod 32 while whole groups last), lanes added pairwise, the rest one by
-// one. The order is spelled out here, so no compiler flag decides about bits. Included by the files
-// of this folder only.
+// one. The order is spelled out here, so no compiler flag decides about bits. 16-bit elements (S)
+// are widened (T = Compute<S>) as they are loaded. Included by the files of this folder only.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cpu/loops/fast_math.h"
+#include "kernels/cpu/loops/half.h"
 
 namespace mt::kernels::cpu {
 
@@ -35,6 +36,12 @@ struct Lanes {
     for (int i = 0; i < kVectors; ++i) v[i] = value - Vector{};
   }
   MT_ALWAYS_INLINE void Load(const T* from) { __builtin_memcpy(v, from, sizeof(v)); }
+  template <class S>
+  MT_ALWAYS_INLINE void Load(const S* from) {
+    T wide[kLanes];
+    for (int i = 0; i < kLanes; ++i) wide[i] = Widen(from[i]);
+    __builtin_memcpy(v, wide, sizeof(v));
+  }
 
   MT_ALWAYS_INLINE T Sum() const {
     Vector total = v[0];
@@ -58,8 +65,8 @@ MT_ALWAYS_INLINE T LaneSum(int64_t n, LanesTerm lanes_term, Term term) {
   return total;
 }
 
-template <class T>
-MT_ALWAYS_INLINE T Sum(const T* x, int64_t n) {
+template <class S, class T = Compute<S>>
+MT_ALWAYS_INLINE T Sum(const S* x, int64_t n) {
   return LaneSum<T>(
       n,
       [x](Lanes<T> * sum, int64_t i) __attribute__((always_inline)) {
@@ -67,11 +74,11 @@ MT_ALWAYS_INLINE T Sum(const T* x, int64_t n) {
         a.Load(x + i);
         for (int k = 0; k < Lanes<T>::kVectors; ++k) sum->v[k] += a.v[k];
       },
-      [x](int64_t i) __attribute__((always_inline)) { return x[i]; });
+      [x](int64_t i) __attribute__((always_inline)) { return Widen(x[i]); });
 }
 
-template <class T>
-MT_ALWAYS_INLINE T Dot(const T* x, const T* y, int64_t n) {
+template <class X, class Y, class T = Compute<X>>
+MT_ALWAYS_INLINE T Dot(const X* x, const Y* y, int64_t n) {
   return LaneSum<T>(
       n, [ x, y ](Lanes<T> * sum, int64_t i) __attribute__((always_inline)) {
         Lanes<T> a, b;
@@ -79,12 +86,12 @@ MT_ALWAYS_INLINE T Dot(const T* x, const T* y, int64_t n) {
         b.Load(y + i);
         for (int k = 0; k < Lanes<T>::kVectors; ++k) sum->v[k] += a.v[k] * b.v[k];
       },
-      [ x, y ](int64_t i) __attribute__((always_inline)) { return x[i] * y[i]; });
+      [ x, y ](int64_t i) __attribute__((always_inline)) { return Widen(x[i]) * Widen(y[i]); });
 }
 
 // Sum of (x - center)^2.
-template <class T>
-MT_ALWAYS_INLINE T SquaredDeviation(const T* x, T center, int64_t n) {
+template <class S, class T = Compute<S>>
+MT_ALWAYS_INLINE T SquaredDeviation(const S* x, T center, int64_t n) {
   return LaneSum<T>(
       n, [ x, center ](Lanes<T> * sum, int64_t i) __attribute__((always_inline)) {
         Lanes<T> a;
@@ -94,14 +101,15 @@ MT_ALWAYS_INLINE T SquaredDeviation(const T* x, T center, int64_t n) {
           sum->v[k] += d * d;
         }
       },
-      [ x, center ](int64_t i)
-          __attribute__((always_inline)) { return (x[i] - center) * (x[i] - center); });
+      [ x, center ](int64_t i) __attribute__((always_inline)) {
+        return (Widen(x[i]) - center) * (Widen(x[i]) - center);
+      });
 }
 
 // The largest element, -infinity for none; NaN elements are passed over (they surface in the sum of
 // exponentials that follows every maximum).
-template <class T>
-MT_ALWAYS_INLINE T Max(const T* x, int64_t n) {
+template <class S, class T = Compute<S>>
+MT_ALWAYS_INLINE T Max(const S* x, int64_t n) {
   Lanes<T> best;
   best.Set(static_cast<T>(-__builtin_inf()));
   int64_t i = 0;
@@ -117,7 +125,7 @@ MT_ALWAYS_INLINE T Max(const T* x, int64_t n) {
       largest = best.v[k][l] > largest ? best.v[k][l] : largest;
     }
   }
-  for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+  for (; i < n; ++i) largest = Widen(x[i]) > largest ? Widen(x[i]) : largest;
   return largest;
 }
 

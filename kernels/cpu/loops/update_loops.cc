@@ -41,6 +41,24 @@ void AdamWRange(const AdamWScalars<T>& s, const T* __restrict__ gradient, T* __r
   }
 }
 
+template <class T>
+void SgdRange(const SgdScalars<T>& s, const T* __restrict__ gradient, T* __restrict__ master,
+              T* __restrict__ momentum, int64_t n) {
+  if (momentum == nullptr) {
+    for (int64_t i = 0; i < n; ++i) {
+      master[i] -= s.lr * (gradient[i] * s.factor + s.weight_decay * master[i]);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const T u = s.mu * momentum[i] + gradient[i] * s.factor;
+    momentum[i] = u;
+    master[i] -= s.lr * (u + s.weight_decay * master[i]);
+  }
+}
+
+template void SgdRange<float>(const SgdScalars<float>&, const float*, float*, float*, int64_t);
+template void SgdRange<double>(const SgdScalars<double>&, const double*, double*, double*, int64_t);
 template void SquareSumRange<float>(const float*, int64_t, double*);
 template void SquareSumRange<double>(const double*, int64_t, double*);
 template void AdamWRange<float>(const AdamWScalars<float>&, const float*, float*, float*, float*,

@@ -1,4 +1,4 @@
-// Square sums and AdamW over a contiguous range. T is float or double.
+// Square sums, AdamW and SGD over a contiguous range. T is float or double.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +20,15 @@ struct AdamWScalars {
 
 template <class T>
 void AdamWRange(const AdamWScalars<T>& s, const T* gradient, T* master, T* m, T* v, int64_t n);
+
+// SGD's scalars, rounded to T once.
+template <class T>
+struct SgdScalars {
+  T factor = 1, lr = 0, weight_decay = 0, mu = 0;
+};
+
+// momentum null: mu is 0.
+template <class T>
+void SgdRange(const SgdScalars<T>& s, const T* gradient, T* master, T* momentum, int64_t n);
 
 }  // namespace mt::kernels::cpu

@@ -1,38 +1,50 @@
-// Elementwise pieces over contiguous ranges, column sums, conversions of 16-bit floats.
+// Elementwise pieces over contiguous ranges, column sums, conversions between float types.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/core/dtype.h"
+
 namespace mt::kernels::cpu {
 
-// to += from. T is float, double, int32_t or int64_t.
-template <class T>
-void AddRange(T* to, const T* from, int64_t n);
+// to += from. <To, From> is <T, T> with T a float, int32_t or int64_t, or <float, 16 bit>. 16-bit
+// sums are computed in float and rounded once.
+template <class To, class From>
+void AddRange(To* to, const From* from, int64_t n);
 
-// out = the sum of `count` ranges in index order; out may be one of them.
-template <class T>
-void SumRanges(T* out, const T* const* from, int count, int64_t begin, int64_t end);
+// out = the sum of `count` ranges in index order, rounded once; out may be one of them. S is any
+// float type.
+template <class S>
+void SumRanges(S* out, const S* const* from, int count, int64_t begin, int64_t end);
 
 // Columns [begin, end) of a matrix of `rows` rows, `stride` apart.
 struct Columns {
   int64_t rows = 0, stride = 0, begin = 0, end = 0;
 };
 
-// out[c] = (add ? out[c] : 0) + the sum over rows of x, rows in rising order.
-template <class T>
-void ColumnSums(const T* x, const Columns& columns, bool add, T* out);
+// out[c] = (add ? out[c] : 0) + the sum over rows of x, rows in rising order. <S, T>: any float
+// type and what it is computed in.
+template <class S, class T>
+void ColumnSums(const S* x, const Columns& columns, bool add, T* out);
 
 // Rows [0, rows) of [rows, n] = bias.
-template <class T>
-void FillRows(const T* bias, int64_t rows, int64_t n, T* y);
+template <class S, class T>
+void FillRows(const S* bias, int64_t rows, int64_t n, T* y);
 
-void FloatToDouble(const float* from, double* to, int64_t n);
-void DoubleToFloat(const double* from, float* to, int64_t n);
+// to = from, rounded to nearest even where To is narrower; f64 to 16 bit goes through f32, as
+// initial values do by definition. Every pair of different float types.
+template <class To, class From>
+void ConvertRange(To* to, const From* from, int64_t n);
 
-// IEEE binary16 and bfloat16 as bits; to nearest, ties to even; NaN stays NaN (quiet).
-void FloatToBf16(const float* from, uint16_t* to, int64_t n);
-void Bf16ToFloat(const uint16_t* from, float* to, int64_t n);
-void FloatToF16(const float* from, uint16_t* to, int64_t n);
-void F16ToFloat(const uint16_t* from, float* to, int64_t n);
+// A block of rows of n elements, `stride` apart.
+template <class S>
+struct Block {
+  S* data = nullptr;
+  int64_t stride = 0, rows = 0, n = 0;
+};
+
+// to = from, as ConvertRange: float and one of the 16-bit types, either way.
+template <class To, class From>
+void ConvertBlock(const Block<To>& to, const Block<const From>& from);
 
 }  // namespace mt::kernels::cpu

@@ -1,4 +1,4 @@
-// GELU against its definition, and the exp that fp32 loops use against libm's.
+// Activations against their definitions, and the exp that fp32 loops use against libm's.
 #include "kernels/ops/act.h"
 
 #include <bit>
@@ -79,6 +79,97 @@ TEST(ActTest, GeluGradIsTheGradient) {
   Cpu(1).act().ActGrad(AnyStream(), {.dy = dx.tensor(), .pre = x.tensor(), .dpre = dx.tensor()});
   ExpectGradient(x, loss, dx, "x");
 }
+
+double Silu(double x) { return x / (1 + std::exp(-x)); }
+
+// One element of y from its gate (or only input) and its up element.
+double Definition(ActKind kind, double x, double up) {
+  switch (kind) {
+    case ActKind::kGelu:
+      return Gelu(x);
+    case ActKind::kSwiglu:
+      return Silu(x) * up;
+    case ActKind::kGeglu:
+      return Gelu(x) * up;
+    case ActKind::kRelu2:
+      return x > 0 ? x * x : 0;
+  }
+  return kNan;
+}
+
+class ActKindTest : public testing::TestWithParam<ActKind> {};
+
+TEST_P(ActKindTest, MatchesItsDefinitionAndTheGradientItsDifferences) {
+  constexpr int64_t kRows = 5, kN = 13;
+  const ActKind kind = GetParam();
+  const int64_t columns = PreColumns(kind, kN);
+  Uniform random(5);
+  Array<double> pre = random.Make<double>({kRows, columns}, 4), y({kRows, kN}),
+                dy = random.Make<double>({kRows, kN}), dpre({kRows, columns}, kNan);
+  const auto loss = [&] {
+    Cpu(2).act().Act(AnyStream(), {.kind = kind, .pre = pre.tensor(), .y = y.tensor()});
+    return WeightedSum(dy, y);
+  };
+  loss();
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const int64_t at = i / kN * columns + i % kN;
+    const double up = IsGated(kind) ? pre[at + kN] : kNan;
+    ASSERT_NEAR(y[i], Definition(kind, pre[at], up), 1e-14) << i;
+  }
+  Cpu(2).act().ActGrad(
+      AnyStream(), {.kind = kind, .dy = dy.tensor(), .pre = pre.tensor(), .dpre = dpre.tensor()});
+  ExpectGradient(pre, loss, dpre, "pre");
+}
+
+TEST_P(ActKindTest, Fp32FollowsFp64AndTheThreadsDoNotMatter) {
+  constexpr int64_t kRows = 30, kN = 1500;
+  const ActKind kind = GetParam();
+  const int64_t columns = PreColumns(kind, kN);
+  Uniform random(6);
+  Array<float> pre = random.Make<float>({kRows, columns}, 8), y({kRows, kN}),
+               dy = random.Make<float>({kRows, kN}), dpre({kRows, columns});
+  Array<double> pre64 = Convert<double>(pre), dy64 = Convert<double>(dy), y64({kRows, kN}),
+                dpre64({kRows, columns});
+  Array<float> y1 = y, dpre1 = dpre;
+  for (const int threads : {1, 3}) {
+    const ActOps& act = Cpu(threads).act();
+    act.Act(AnyStream(), {.kind = kind, .pre = pre.tensor(), .y = y.tensor()});
+    act.ActGrad(AnyStream(),
+                {.kind = kind, .dy = dy.tensor(), .pre = pre.tensor(), .dpre = dpre.tensor()});
+    if (threads == 1) {
+      y1 = y;
+      dpre1 = dpre;
+    }
+  }
+  EXPECT_TRUE(y == y1 && dpre == dpre1);
+  const ActOps& act = Cpu(1).act();
+  act.Act(AnyStream(), {.kind = kind, .pre = pre64.tensor(), .y = y64.tensor()});
+  act.ActGrad(AnyStream(),
+              {.kind = kind, .dy = dy64.tensor(), .pre = pre64.tensor(), .dpre = dpre64.tensor()});
+  ExpectNear(y, y64, 1e-6, "y");
+  ExpectNear(dpre, dpre64, 1e-6, "dpre");
+}
+
+TEST_P(ActKindTest, FarInputsHaveFiniteGradientsAndNanStaysNan) {
+  const ActKind kind = GetParam();
+  const int64_t columns = PreColumns(kind, 1);
+  for (const double x : {-1e3, -200.0, 1e3, kNan}) {
+    Array<double> pre({1, columns}, 1.0), dy({1, 1}, 1.0), y({1, 1}), dpre({1, columns});
+    pre[0] = x;
+    Cpu(1).act().Act(AnyStream(), {.kind = kind, .pre = pre.tensor(), .y = y.tensor()});
+    Cpu(1).act().ActGrad(
+        AnyStream(), {.kind = kind, .dy = dy.tensor(), .pre = pre.tensor(), .dpre = dpre.tensor()});
+    EXPECT_EQ(std::isfinite(y[0]), std::isfinite(x)) << x;
+    EXPECT_EQ(std::isfinite(dpre[0]), std::isfinite(x)) << x;
+    if (x < 0) {
+      EXPECT_NEAR(dpre[0], 0, 1e-80) << x;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ActKindTest,
+                         testing::Values(ActKind::kGelu, ActKind::kSwiglu, ActKind::kGeglu,
+                                         ActKind::kRelu2));
 
 TEST(ActTest, NonFiniteInputsStayVisible) {
   Array<float> x({3}), y({3});

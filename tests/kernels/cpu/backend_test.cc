@@ -140,12 +140,11 @@ TEST(DeterminismTest, TheSameThreadCountGivesTheSameBits) {
   }
 }
 
-TEST(UnsupportedDeathTest, SixteenBitActivationsAreNamed) {
+TEST(UnsupportedDeathTest, IntegerActivationsAreNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  Array<uint8_t> bytes({16});
-  const Tensor half{bytes.data(), DType::kBf16, {8}};
-  EXPECT_DEATH(Cpu(1).act().Act(AnyStream(), {.pre = half, .y = half}),
-               "Act on the CPU takes f32 and f64, not bf16");
+  Array<int32_t> x({8});
+  EXPECT_DEATH(Cpu(1).act().Act(AnyStream(), {.pre = x.tensor(), .y = x.tensor()}),
+               "Act takes floats, not i32");
 }
 
 }  // namespace

@@ -84,30 +84,41 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LinearTest,
                                                           Sizes{64, 192, 128}),
                                           testing::Values(1, 2, 3)));
 
-TEST(LinearFusedTest, GradientsOfForwardActAndInputGradAct) {
-  // y2 = gelu(x w1^T + b1) w2^T, the whole feed-forward block.
+// y2 = act(x w1^T + b1) w2^T, the whole feed-forward block.
+class FeedForwardTest : public testing::TestWithParam<ActKind> {};
+
+TEST_P(FeedForwardTest, GradientsOfForwardActAndInputGradAct) {
   constexpr int64_t kTokens = 5, kH = 3, kN = 7;
+  const ActKind act = GetParam();
+  const int64_t wide = PreColumns(act, kN);
   const LinearOps& linear = Cpu(2).linear();
   Uniform random(8);
-  Array<double> x = random.Make<double>({kTokens, kH}), w1 = random.Make<double>({kN, kH}),
-                b1 = random.Make<double>({kN}), w2 = random.Make<double>({kH, kN});
+  Array<double> x = random.Make<double>({kTokens, kH}), w1 = random.Make<double>({wide, kH}),
+                b1 = random.Make<double>({wide}), w2 = random.Make<double>({kH, kN});
   Array<double> weight = random.Make<double>({kTokens, kH});
-  Array<double> pre({kTokens, kN}), y({kTokens, kN}), y2({kTokens, kH});
+  Array<double> pre({kTokens, wide}), y({kTokens, kN}), y2({kTokens, kH});
   const auto loss = [&] {
     linear.ForwardAct(AnyStream(), {.x = x.tensor(),
                                     .w = w1.tensor(),
                                     .bias = b1.tensor(),
+                                    .act = act,
                                     .pre = pre.tensor(),
                                     .y = y.tensor()});
     linear.Forward(AnyStream(), {.x = y.tensor(), .w = w2.tensor(), .y = y2.tensor()});
     return WeightedSum(weight, y2);
   };
   loss();
-  Array<double> dpre({kTokens, kN}), dx({kTokens, kH}), dw1({kN, kH}), db1({kN}), dw2({kH, kN});
+  Array<double> dpre({kTokens, wide}), dx({kTokens, kH}), dw1({wide, kH}), db1({wide}),
+      dw2({kH, kN});
   linear.WeightGrad(AnyStream(), {.dy = weight.tensor(), .x = y.tensor(), .dw = dw2.tensor()});
-  linear.InputGradAct(
-      AnyStream(),
-      {.dy = weight.tensor(), .w = w2.tensor(), .pre = pre.tensor(), .dpre = dpre.tensor()});
+  LinearInputGradActArgs input_grad{.dy = weight.tensor(),
+                                    .w = w2.tensor(),
+                                    .pre = pre.tensor(),
+                                    .act = act,
+                                    .dpre = dpre.tensor()};
+  Scratch256 scratch(linear.WorkspaceBytes(input_grad));
+  input_grad.workspace = scratch.workspace();
+  linear.InputGradAct(AnyStream(), input_grad);
   linear.WeightGrad(
       AnyStream(),
       {.dy = dpre.tensor(), .x = x.tensor(), .dw = dw1.tensor(), .dbias = db1.tensor()});
@@ -116,6 +127,34 @@ TEST(LinearFusedTest, GradientsOfForwardActAndInputGradAct) {
   ExpectGradient(w1, loss, dw1, "w1");
   ExpectGradient(b1, loss, db1, "b1");
   ExpectGradient(w2, loss, dw2, "w2");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FeedForwardTest,
+                         testing::Values(ActKind::kGelu, ActKind::kSwiglu, ActKind::kGeglu,
+                                         ActKind::kRelu2));
+
+TEST(LinearRowsTest, ARangeOfRowsIsTheProductOfThoseRows) {
+  // Chunks of the head, or shards of a gathered input: exact in any order of sums (small integers).
+  constexpr int64_t kTokens = 11, kN = 5, kK = 6;
+  Array<float> x({kTokens, kK}), w({kN, kK}), y({kTokens, kN}), chunked({kTokens, kN});
+  for (int64_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7 - 3);
+  for (int64_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 5 - 2);
+  const LinearOps& linear = Cpu(1).linear();
+  linear.Forward(AnyStream(), {.x = x.tensor(), .w = w.tensor(), .y = y.tensor()});
+  Array<float> dw({kN, kK}), dw_chunked({kN, kK}, NAN);
+  linear.WeightGrad(AnyStream(), {.dy = y.tensor(), .x = x.tensor(), .dw = dw.tensor()});
+  for (int64_t begin = 0; begin < kTokens; begin += 4) {
+    const int64_t count = std::min<int64_t>(4, kTokens - begin);
+    const Tensor rows = x.tensor().Rows(begin, count);
+    linear.Forward(AnyStream(),
+                   {.x = rows, .w = w.tensor(), .y = chunked.tensor().Rows(begin, count)});
+    linear.WeightGrad(AnyStream(), {.dy = chunked.tensor().Rows(begin, count),
+                                    .x = rows,
+                                    .mode = begin == 0 ? GradMode::kOverwrite : GradMode::kAdd,
+                                    .dw = dw_chunked.tensor()});
+  }
+  EXPECT_TRUE(chunked == y);
+  EXPECT_TRUE(dw_chunked == dw);
 }
 
 }  // namespace

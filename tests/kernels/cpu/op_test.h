@@ -16,6 +16,7 @@
 
 #include "kernels/core/tensor.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/loops/half.h"
 
 namespace mt::kernels::cpu {
 
@@ -48,6 +49,7 @@ class Array {
   T& operator[](int64_t i) { return data_[static_cast<size_t>(i)]; }
   T operator[](int64_t i) const { return data_[static_cast<size_t>(i)]; }
   T* data() { return data_.data(); }
+  const T* data() const { return data_.data(); }
   const Shape& shape() const { return shape_; }
   friend bool operator==(const Array& a, const Array& b) { return a.data_ == b.data_; }
 
@@ -55,6 +57,20 @@ class Array {
   Shape shape_;
   std::vector<T> data_;
 };
+
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// A value as T, rounded once to f32 and once more where T has 16 bits.
+template <class T>
+T ValueOf(double x) {
+  if constexpr (SizeOf(DTypeOf<T>()) == 2) {
+    T out;
+    Narrow(static_cast<float>(x), &out);
+    return out;
+  } else {
+    return static_cast<T>(x);
+  }
+}
 
 // Uniform in [-scale, scale), the same in every run and on every platform.
 class Uniform {
@@ -64,7 +80,7 @@ class Uniform {
   template <class T>
   Array<T> Make(Shape shape, double scale = 1) {
     Array<T> out(shape);
-    for (int64_t i = 0; i < out.size(); ++i) out[i] = static_cast<T>(Next(scale));
+    for (int64_t i = 0; i < out.size(); ++i) out[i] = ValueOf<T>(Next(scale));
     return out;
   }
 
@@ -138,7 +154,5 @@ class Scratch256 {
  private:
   std::unique_ptr<DeviceBuffer> buffer_;
 };
-
-inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace mt::kernels::cpu

@@ -1,4 +1,4 @@
-// Square sums and AdamW: by hand, against fp64, and the rules for skipped steps.
+// Square sums, AdamW and SGD: by hand, against fp64, and the rules for skipped steps.
 #include "kernels/ops/update.h"
 
 #include "tests/kernels/cpu/op_test.h"
@@ -141,6 +141,60 @@ TEST(AdamWTest, ASkippedStepWritesNothing) {
                                       .scalars = &scalars});
   EXPECT_EQ(s.p[0], 1.0F);
   EXPECT_EQ(s.m[0], 0.0F);
+}
+
+TEST(SgdTest, ThreeStepsByHand) {
+  // mu 0.5, lr 0.1, decoupled weight decay 0.01; gradients arrive scaled by 8.
+  const double gradient[] = {0.5, -0.25, 2};
+  const double expected_u[] = {0.5, 0, 2};
+  Shard<double> s;
+  StepScalars scalars;
+  scalars.lr = 0.1;
+  scalars.weight_decay = 0.01;
+  scalars.factor = 0.125;
+  double p = 1;
+  for (int t = 0; t < 3; ++t) {
+    s.g[0] = 8 * gradient[t];
+    Cpu(1).update().Sgd(AnyStream(), {.gradient = s.g.tensor(),
+                                      .master = s.p.tensor(),
+                                      .momentum = s.m.tensor(),
+                                      .decay = true,
+                                      .mu = 0.5,
+                                      .scalars = &scalars});
+    p -= 0.1 * (expected_u[t] + 0.01 * p);
+    EXPECT_EQ(s.m[0], expected_u[t]);
+    EXPECT_NEAR(s.p[0], p, 1e-16);
+  }
+  scalars.skip = 1;
+  s.g[0] = kNan;
+  Cpu(1).update().Sgd(AnyStream(), {.gradient = s.g.tensor(),
+                                    .master = s.p.tensor(),
+                                    .momentum = s.m.tensor(),
+                                    .scalars = &scalars});
+  EXPECT_NEAR(s.p[0], p, 1e-16) << "a skipped step writes nothing";
+  EXPECT_EQ(s.m[0], 2);
+}
+
+TEST(SgdTest, WithoutMomentumItNeedsNoBufferAndTheThreadsDoNotMatter) {
+  constexpr int64_t kN = 50001;
+  Uniform random(43);
+  Array<float> g = random.Make<float>({kN}), p = random.Make<float>({kN}), plain = p, p3 = p;
+  Array<float> momentum({kN});
+  StepScalars scalars;
+  scalars.lr = 0.25;
+  SgdArgs args{.gradient = g.tensor(),
+               .master = p.tensor(),
+               .momentum = momentum.tensor(),
+               .decay = true,
+               .mu = 0,
+               .scalars = &scalars};
+  Cpu(1).update().Sgd(AnyStream(), args);
+  args.master = p3.tensor();
+  Cpu(3).update().Sgd(AnyStream(), args);
+  args.master = plain.tensor();
+  args.momentum = {};
+  Cpu(1).update().Sgd(AnyStream(), args);
+  EXPECT_TRUE(p == p3 && p == plain && momentum == g);
 }
 
 TEST(AdvanceTest, RunsTheSharedFunction) {

@@ -20,7 +20,7 @@ using kernels::LearningRate;
 using kernels::StepConstants;
 using kernels::StepScalars;
 
-StepConstants Constants(const std::string& decay) {
+megatrain::v1::JobSpec Job(const std::string& decay) {
   const std::string text = R"(
 name: schedule
 model: {layers: 1, hidden_size: 8, heads: 1, seq_length: 4, vocab_size: 16}
@@ -31,8 +31,10 @@ optimizer: {lr: 6e-4, min_lr: 6e-5, warmup: 100, weight_decay: 0.1, clip_grad: 1
   megatrain::v1::JobSpec job;
   const spec::Faults faults = spec::LoadJob(text, {}, {}, &job);
   EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
-  return ConstantsFromJob(job);
+  return job;
 }
+
+StepConstants Constants(const std::string& decay) { return ConstantsFromJob(Job(decay)); }
 
 TEST(ScheduleTest, ConstantsOfAJob) {
   const StepConstants c = Constants("cosine");
@@ -46,6 +48,49 @@ TEST(ScheduleTest, ConstantsOfAJob) {
   EXPECT_EQ(c.clip_grad, 1.0);
   EXPECT_EQ(c.beta1, 0.9);
   EXPECT_EQ(c.beta2, 0.999);
+}
+
+TEST(ScheduleTest, ConstantsOfEverySchedule) {
+  using Spec = megatrain::v1::Optimizer;
+  megatrain::v1::JobSpec job = Job("cosine");
+  Spec* optimizer = job.mutable_optimizer();
+  optimizer->set_decay(Spec::DECAY_INVERSE_SQRT);
+  optimizer->set_warmup_init(1e-5);
+  EXPECT_EQ(ConstantsFromJob(job).decay, kernels::DecayKind::kInverseSqrt);
+  EXPECT_EQ(ConstantsFromJob(job).warmup_init, 1e-5);
+  EXPECT_EQ(ConstantsFromJob(job).weight_decay_end, 0.1) << "unset: as at the start";
+  optimizer->set_decay(Spec::DECAY_WSD);
+  optimizer->mutable_wsd()->set_over("20%");
+  optimizer->set_weight_decay_end(0.3);
+  optimizer->set_weight_decay_style(Spec::WEIGHT_DECAY_STYLE_COSINE);
+  StepConstants c = ConstantsFromJob(job);
+  EXPECT_EQ(c.wsd_samples, 200);
+  EXPECT_EQ(c.wsd_style, kernels::WsdStyle::kExponential);
+  EXPECT_NEAR(LearningRate(c, 900), 2.83675324e-4, 5e-13);
+  EXPECT_EQ(c.weight_decay_end, 0.3);
+  EXPECT_EQ(c.weight_decay_kind, kernels::WeightDecayKind::kCosine);
+  EXPECT_EQ(c.weight_decay_samples, 1000);
+  optimizer->mutable_wsd()->set_style(Spec::Wsd::STYLE_MINUS_SQRT);
+  EXPECT_NEAR(LearningRate(ConstantsFromJob(job), 900), 2.18162338e-4, 5e-13);
+}
+
+TEST(ScheduleTest, LossScaleOfEachPrecision) {
+  using Training = megatrain::v1::Training;
+  megatrain::v1::JobSpec job = Job("cosine");
+  EXPECT_EQ(LossScaleFromJob(job).kind, kernels::LossScaleKind::kStatic);
+  EXPECT_EQ(LossScaleFromJob(job).initial, 1);
+  job.mutable_training()->set_precision(Training::PRECISION_FP16);
+  const kernels::LossScaleConstants dynamic = LossScaleFromJob(job);
+  EXPECT_EQ(dynamic.kind, kernels::LossScaleKind::kDynamic);
+  EXPECT_EQ(dynamic.initial, 4294967296.0);
+  EXPECT_EQ(dynamic.min, 1);
+  EXPECT_EQ(dynamic.window, 1000);
+  EXPECT_EQ(dynamic.hysteresis, 2);
+  Training::LossScale* scale = job.mutable_training()->mutable_loss_scale();
+  scale->set_mode(Training::LossScale::MODE_STATIC);
+  scale->set_value(512);
+  EXPECT_EQ(LossScaleFromJob(job).kind, kernels::LossScaleKind::kStatic);
+  EXPECT_EQ(ConstantsFromJob(job).loss_scale.initial, 512);
 }
 
 TEST(ScheduleTest, MegatronGoldens) {
