@@ -78,7 +78,7 @@ void Connection::AwaitRequest() {
 
 void Connection::ReadHeader() {
   hooks_->active(this);
-  parser_.emplace();
+  parser_ = std::make_unique<bhttp::request_parser<bhttp::empty_body>>();
   parser_->header_limit(static_cast<uint32_t>(config_->max_header_bytes));
   stream_.expires_after(config_->request_timeout);
   bhttp::async_read_header(

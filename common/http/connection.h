@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <variant>
 
 #include <boost/beast/core/flat_buffer.hpp>
@@ -50,8 +49,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   const Server::Config* config_;
   const Hooks* hooks_;
   boost::beast::flat_buffer buffer_;
-  // A parser serves one request.
-  std::optional<boost::beast::http::request_parser<boost::beast::http::empty_body>> parser_;
+  // A parser serves one request; there is one from the first request on.
+  std::unique_ptr<boost::beast::http::request_parser<boost::beast::http::empty_body>> parser_;
   std::variant<Body, HeadOnly> response_;
   bool keep_alive_ = false;
   size_t lingered_bytes_ = 0;

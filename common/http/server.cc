@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <list>
-#include <optional>
 #include <pthread.h>
 #include <thread>
 #include <utility>
@@ -71,7 +70,7 @@ struct Server::State {
   Config config;
   asio::io_context context{1};
   asio::steady_timer retry;
-  std::optional<tcp::acceptor> acceptor;
+  std::unique_ptr<tcp::acceptor> acceptor;
   Connection::Hooks hooks;
   std::list<std::shared_ptr<Connection>> connections;  // the quietest first
   std::atomic<size_t> num_connections{0};
@@ -125,7 +124,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(Config config) {
   auto state = std::make_unique<State>(std::move(config));
   auto acceptor = Listen(&state->context, state->config.listen);
   if (!acceptor.ok()) return std::move(acceptor).status();
-  state->acceptor.emplace(std::move(acceptor).value());
+  state->acceptor = std::make_unique<tcp::acceptor>(std::move(acceptor).value());
   state->endpoint = state->config.listen;
   state->endpoint.port = state->acceptor->local_endpoint().port();
   state->Accept();

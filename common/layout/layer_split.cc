@@ -105,6 +105,7 @@ const ModelChunk& LayerSplit::At(int stage, int chunk) const {
 
 std::vector<ModelChunk> LayerSplit::OfStage(int stage) const {
   std::vector<ModelChunk> chunks;
+  chunks.reserve(static_cast<size_t>(shape_.virtual_stages));
   for (int chunk = 0; chunk < shape_.virtual_stages; ++chunk) chunks.push_back(At(stage, chunk));
   return chunks;
 }

@@ -87,7 +87,8 @@ std::vector<RankPlace> ListRankFolders(const std::string& allocations) {
     const std::string parent = AllocationFolder(allocations, name->job_uid, name->epoch);
     for (const std::string& entry : Names(parent)) {
       const auto rank = ParseRankName(entry);
-      if (rank) places.push_back({name->job_uid, name->epoch, *rank, parent + "/" + entry});
+      if (rank)
+        places.push_back({name->job_uid, name->epoch, *rank, base::JoinPath(parent, entry)});
     }
   }
   std::sort(places.begin(), places.end(), [](const RankPlace& a, const RankPlace& b) {

@@ -13,7 +13,7 @@ http::Response Health::Live() const {
 }
 
 http::Response Health::Ready() const {
-  const http::Response live = Live();
+  http::Response live = Live();
   if (live.status != 200) return live;
   if (registered_) return {.body = "ok\n"};
   return {.status = 503, .body = "not registered with the coordinator\n"};

@@ -62,6 +62,7 @@ void PendingWords::FillRecord(AllocationRecord* record) const {
 
 std::vector<AgentMessage> PendingWords::Messages() const {
   std::vector<AgentMessage> messages;
+  messages.reserve(words_.size());
   for (const auto& word : words_) messages.push_back(ToMessage(*word));
   return messages;
 }

@@ -146,7 +146,7 @@ Status ShimLauncher::Watch(const base::Fd& process, std::function<void()> ended)
 }
 
 Status ShimLauncher::WatchShim(LaunchId launch, base::Fd shim) {
-  const Status watched = Watch(shim, [this, launch] { OnShimEnded(launch); });
+  Status watched = Watch(shim, [this, launch] { OnShimEnded(launch); });
   if (watched.ok()) {
     children_[launch].shim = std::move(shim);
     return OkStatus();

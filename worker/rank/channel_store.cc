@@ -9,21 +9,33 @@ namespace {
 constexpr std::chrono::seconds kAskAgain{2};
 }
 
-Status ChannelStore::Set(const std::string& key, std::string_view bytes) {
+void ChannelStore::SendSet(const std::string& key, const std::string& value) {
   megatrain::v1::RankMessage message;
   message.mutable_rendezvous_set()->set_key(key);
-  message.mutable_rendezvous_set()->set_value(std::string(bytes));
+  message.mutable_rendezvous_set()->set_value(value);
   send_(std::move(message));
+}
+
+Status ChannelStore::Set(const std::string& key, std::string_view bytes) {
+  const std::string value(bytes);
+  {
+    base::MutexLock lock(&mu_);
+    own_.insert_or_assign(key, value);
+  }
+  SendSet(key, value);
   return OkStatus();
 }
 
 StatusOr<std::string> ChannelStore::Get(const std::string& key, base::MonotonicTime deadline) {
-  for (;;) {
+  for (bool again = false;; again = true) {
+    std::map<std::string, std::string> repeated;
     {
       base::MutexLock lock(&mu_);
       const auto value = values_.find(key);
       if (value != values_.end()) return value->second;
+      if (again) repeated = own_;
     }
+    for (const auto& [own_key, own_value] : repeated) SendSet(own_key, own_value);
     megatrain::v1::RankMessage message;
     message.mutable_rendezvous_get()->set_key(key);
     send_(std::move(message));

@@ -22,7 +22,8 @@ class ChannelStore final : public comm::RendezvousStore {
 
   // Returns once it is on its way; a key that is there with another value is not noticed.
   Status Set(const std::string& key, std::string_view bytes) override;
-  // Asks, and asks again every few seconds, since a question is lost with its stream.
+  // Asks, and asks again every few seconds, since a question is lost with its stream; what this
+  // rank has set goes with it again, since that may be lost with an agent.
   StatusOr<std::string> Get(const std::string& key, base::MonotonicTime deadline) override;
 
   // From the agent.
@@ -32,10 +33,13 @@ class ChannelStore final : public comm::RendezvousStore {
 
  private:
   const Send send_;
+  void SendSet(const std::string& key, const std::string& value);
+
   base::Mutex mu_;
   base::CondVar changed_;
   std::map<std::string, std::string> values_ GUARDED_BY(mu_);
-  std::string abort_reason_ GUARDED_BY(mu_);  // empty: not aborted
+  std::map<std::string, std::string> own_ GUARDED_BY(mu_);  // set by this rank
+  std::string abort_reason_ GUARDED_BY(mu_);                // empty: not aborted
 };
 
 }  // namespace mt::rank

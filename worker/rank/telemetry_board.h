@@ -24,7 +24,7 @@ class TelemetryBoard {
   // One thread. Step times are those since the call before, at most kRecentSteps.
   void Fill(megatrain::v1::RankTelemetry* out);
 
-  static constexpr size_t kRecentSteps = 64;
+  static constexpr size_t kRecentSteps = 1'024;
 
  private:
   struct AtomicOp {

@@ -12,8 +12,6 @@
 namespace mt::train {
 namespace {
 
-size_t RingIndex(int64_t step) { return static_cast<size_t>(step % StepRing::kSteps); }
-
 // A directory that another epoch holds is no fault of the disk.
 Cause CauseOfSave(const Status& saved) {
   return absl::IsFailedPrecondition(saved) ? Cause::kUserError : Cause::kStorage;

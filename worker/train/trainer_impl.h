@@ -81,6 +81,8 @@ class Trainer::Impl {
   // Commands whose word found no step any more to act before; rank 0.
   void ReportAtEnd();
 
+  // Of a step's entry in times_ and words_.
+  static size_t RingIndex(int64_t step) { return static_cast<size_t>(step % StepRing::kSteps); }
   bool is_reporter() const { return engine_->dp_rank() == 0; }
 
   const TrainArgs args_;

@@ -13,8 +13,6 @@
 namespace mt::train {
 namespace {
 
-size_t RingIndex(int64_t step) { return static_cast<size_t>(step % StepRing::kSteps); }
-
 bool Saves(CommandKind kind) {
   return kind == CommandKind::kCheckpointNow || kind == CommandKind::kStopWithSave;
 }

@@ -133,12 +133,13 @@ TEST(TelemetryBoardTest, TellsTheNewestNumbersAndTheStepsSince) {
       std::vector<double>(second.recent_step_seconds().begin(), second.recent_step_seconds().end()),
       (std::vector<double>{1, 2, 3}));
 
-  for (int64_t step = 4; step <= 200; ++step) board.Post(AfterSteps(step));
+  for (int64_t step = 4; step <= 2'000; ++step) board.Post(AfterSteps(step));
   megatrain::v1::RankTelemetry third;
   board.Fill(&third);
-  ASSERT_EQ(third.recent_step_seconds_size(), 64) << "at most";
-  EXPECT_EQ(third.recent_step_seconds(0), 137);
-  EXPECT_EQ(third.recent_step_seconds(63), 200);
+  ASSERT_EQ(third.recent_step_seconds_size(), static_cast<int>(TelemetryBoard::kRecentSteps))
+      << "at most";
+  EXPECT_EQ(third.recent_step_seconds(0), 977);
+  EXPECT_EQ(*third.recent_step_seconds().rbegin(), 2'000);
   megatrain::v1::RankTelemetry fourth;
   board.Fill(&fourth);
   EXPECT_EQ(fourth.recent_step_seconds_size(), 0);

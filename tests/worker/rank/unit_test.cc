@@ -68,6 +68,28 @@ TEST(ChannelStoreTest, WaitsForTheValue) {
   EXPECT_EQ(*value, "value");
 }
 
+// An agent may die with what a rank has set before it reached the coordinator.
+TEST(ChannelStoreTest, AsksAgainAndRepeatsWhatItHasSet) {
+  std::atomic<int> asked = 0;
+  std::atomic<int> told = 0;
+  ChannelStore store([&asked, &told](const RankMessage& message) {
+    asked += message.has_rendezvous_get();
+    if (!message.has_rendezvous_set()) return;
+    EXPECT_EQ(message.rendezvous_set().key(), "mine");
+    EXPECT_EQ(message.rendezvous_set().value(), "here");
+    ++told;
+  });
+  ASSERT_TRUE(store.Set("mine", "here").ok());
+  std::thread agent([&store, &asked] {
+    while (asked < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    store.OnValue("k", "value");
+  });
+  const auto value = store.Get("k", base::Clock::Real()->Now() + seconds(60));
+  agent.join();
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(told, 2) << "once when it was set, once with the second question";
+}
+
 TEST(ChannelStoreTest, EndsItsWaits) {
   ChannelStore store([](const RankMessage&) {});
   EXPECT_TRUE(absl::IsDeadlineExceeded(store.Get("k", base::Clock::Real()->Now()).status()));

@@ -93,7 +93,7 @@ json ToValue(const std::optional<CheckpointId>& id) {
   return {{"step", id->step}, {"epoch", id->epoch}};
 }
 
-Fence ParseFields(const json& in) {
+Fence ParseFenceFields(const json& in) {
   Fence fence;
   fence.job_uid = in.at("job_uid").get<std::string>();
   fence.epoch = Integer(in.at("epoch"));
@@ -144,7 +144,7 @@ StatusOr<Fence> ParseFence(std::string_view text) {
           "the fence has format version {}, this program reads up to {}: use a newer Megatrain",
           version, kFenceVersion);
     }
-    return ParseFields(in);
+    return ParseFenceFields(in);
   } catch (const json::exception& error) {
     return base::DataLoss("damaged fence: {}", error.what());
   }
