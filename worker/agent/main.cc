@@ -115,13 +115,17 @@ void LogStart(const Options& options, const std::string& http) {
   }
 }
 
+Status MakeRoots(const Options& options) {
+  for (const std::string& root : {options.checkpoint_root, options.log_root, options.cache_root}) {
+    RETURN_IF_ERROR(base::MakeDirs(root));
+  }
+  return OkStatus();
+}
+
 Status RunAgent(const Options& options) {
   base::Notifier notifier(NotifyEnvironment());
   ASSIGN_OR_RETURN(StateDir state, StateDir::Open(options.state));
-  for (const std::string& folder :
-       {options.checkpoint_root, options.log_root, options.cache_root}) {
-    RETURN_IF_ERROR(base::MakeDirs(folder));
-  }
+  RETURN_IF_ERROR(MakeRoots(options));
   ASSIGN_OR_RETURN(const std::string socket, state.SocketPath());
 
   metrics::Registry registry;
