@@ -22,8 +22,6 @@ std::chrono::seconds RetryDelay(int failures) {
   return std::min(rpc::kRetryBase * (1 << doublings), rpc::kRetryCap);
 }
 
-JobPosition PositionOf(const v1::Job& job) { return {job.state(), job.stopping_to()}; }
-
 bool HoldsRanks(v1::AllocationState state) {
   return state == v1::RESERVED || state == v1::ACCEPTED || state == v1::ACTIVE;
 }

@@ -15,8 +15,6 @@ namespace {
 
 namespace reason = rpc::reason;
 
-JobPosition PositionOf(const v1::Job& job) { return {job.state(), job.stopping_to()}; }
-
 // "paused by alice: maintenance".
 std::string Because(std::string_view what, const Order& order) {
   return fmt::format("{} by {}{}{}", what, order.actor, order.reason.empty() ? "" : ": ",

@@ -25,7 +25,7 @@ namespace mt::daemon {
 namespace {
 
 constexpr std::chrono::seconds kInterval{1};
-constexpr double kMicros = 1e6;
+constexpr double kMicrosPerSecond = 1e6;
 // Upper bounds; a commit syncs once, so most take the time of the disk's sync.
 const std::vector<double> kCommitSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
                                             0.1,   0.25,   0.5,   1,    5};
@@ -54,7 +54,7 @@ CoordinatorMeter::CoordinatorMeter(Config config)
 void CoordinatorMeter::DeclareOwn(metrics::Registry* registry) {
   registry->AddGauge("mt_start_timestamp_seconds", "When this process began to serve.")
       .With()
-      .Set(static_cast<double>(base::ToUnixMicros(config_.clock->WallNow())) / kMicros);
+      .Set(static_cast<double>(base::ToUnixMicros(config_.clock->WallNow())) / kMicrosPerSecond);
   resident_ = registry->AddGauge("mt_resident_memory_bytes", "Memory of this process.").With();
   queue_depth_ = registry->AddGauge("mt_queue_depth", "Jobs in QUEUED.").With();
   storage_free_ = registry->AddGauge("mt_storage_free_bytes", "Free on the file system of a root.")
@@ -143,7 +143,8 @@ void CoordinatorMeter::TakeEvent(Core& core, const v1::Event& event,
   if (event.from() != v1::QUEUED || event.to() != v1::ADMITTED) return;
   const auto queued = queued_us_.find(event.job_uid());
   const int64_t since = queued == queued_us_.end() ? job->job().created_us() : queued->second;
-  queue_wait_.Observe(std::max(0.0, static_cast<double>(event.time_us() - since) / kMicros));
+  queue_wait_.Observe(
+      std::max(0.0, static_cast<double>(event.time_us() - since) / kMicrosPerSecond));
   if (queued != queued_us_.end()) queued_us_.erase(queued);
 }
 
@@ -199,7 +200,7 @@ void CoordinatorMeter::UpdateNodes(Core& core) {
           nodes_.emplace(node.name(), metrics::SeriesGroup(metrics::Labels{{"node", node.name()}}));
       heartbeats_[node.name()] = group->second.Add(last_heartbeat_);
     }
-    heartbeats_[node.name()].Set(static_cast<double>(node.last_heartbeat_us()) / kMicros);
+    heartbeats_[node.name()].Set(static_cast<double>(node.last_heartbeat_us()) / kMicrosPerSecond);
   }
   for (auto& [state, gauge] : workers_) gauge.Set(by_state[state]);
   for (auto& [state, gauge] : slots_) gauge.Set(slots[state]);

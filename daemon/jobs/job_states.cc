@@ -156,6 +156,8 @@ std::string_view EventName(JobEvent event) {
   return kNames[static_cast<size_t>(event)];
 }
 
+JobPosition PositionOf(const v1::Job& job) { return {job.state(), job.stopping_to()}; }
+
 std::string PositionName(JobPosition position) {
   const std::string& state = v1::JobState_Name(position.state);
   if (position.state != v1::STOPPING) return state;

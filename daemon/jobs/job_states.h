@@ -13,6 +13,7 @@
 namespace megatrain::v1 {
 enum Goal : int;
 enum JobState : int;
+class Job;
 }  // namespace megatrain::v1
 
 namespace mt::daemon {
@@ -52,6 +53,8 @@ struct JobPosition {
   megatrain::v1::JobState stopping_to;
   bool operator==(const JobPosition&) const = default;
 };
+
+JobPosition PositionOf(const megatrain::v1::Job& job);
 
 struct JobTransition {
   JobPosition from;

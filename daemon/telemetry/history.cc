@@ -154,7 +154,7 @@ Status History::Flush() {
   const base::MutexLock lock(&mu_);
   if (dirty_.empty()) return OkStatus();
   const auto start = std::chrono::steady_clock::now();
-  const Status status = FlushLocked();
+  Status status = FlushLocked();
   if (told_) {
     told_(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }

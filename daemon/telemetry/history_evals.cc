@@ -17,29 +17,29 @@ namespace {
 namespace v1 = megatrain::v1;
 
 // An entry: this header, an EvalRecord as protobuf, zeros to a multiple of 8. Little-endian.
-struct EntryHeader {
+struct EvalHeader {
   static constexpr uint32_t kMagic = 0x4548'544D;  // "MTHE"
   uint32_t magic = kMagic;
   uint32_t bytes = 0;
   uint64_t sum = 0;  // xxh3 of the record
 };
-static_assert(sizeof(EntryHeader) == 16);
-constexpr size_t kAlign = 8;
+static_assert(sizeof(EvalHeader) == 16);
+constexpr size_t kEvalAlign = 8;
 // Evaluations after this much unwritten are not taken: the disk refuses them for long.
 constexpr size_t kHeldBytes = 1 << 20;
 
-size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+size_t EvalAligned(size_t bytes) { return (bytes + kEvalAlign - 1) / kEvalAlign * kEvalAlign; }
 
-bool ParseEntry(std::string_view bytes, v1::EvalRecord* eval, size_t* size) {
-  EntryHeader header;
+bool ParseEval(std::string_view bytes, v1::EvalRecord* eval, size_t* size) {
+  EvalHeader header;
   if (bytes.size() < sizeof(header)) return false;
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (header.magic != EntryHeader::kMagic || bytes.size() - sizeof(header) < header.bytes) {
+  if (header.magic != EvalHeader::kMagic || bytes.size() - sizeof(header) < header.bytes) {
     return false;
   }
   const std::string_view record = bytes.substr(sizeof(header), header.bytes);
   if (XXH3_64bits(record.data(), record.size()) != header.sum) return false;
-  *size = std::min(bytes.size(), sizeof(header) + Aligned(header.bytes));
+  *size = std::min(bytes.size(), sizeof(header) + EvalAligned(header.bytes));
   return eval->ParseFromArray(record.data(), static_cast<int>(record.size()));
 }
 
@@ -48,12 +48,12 @@ bool ParseEntry(std::string_view bytes, v1::EvalRecord* eval, size_t* size) {
 void HistoryEvals::Append(const v1::EvalRecord& eval) {
   if (unwritten_.size() > kHeldBytes) return;
   const std::string record = eval.SerializeAsString();
-  EntryHeader header;
+  EvalHeader header;
   header.bytes = static_cast<uint32_t>(record.size());
   header.sum = XXH3_64bits(record.data(), record.size());
   unwritten_.append(reinterpret_cast<const char*>(&header), sizeof(header));
   unwritten_ += record;
-  unwritten_.resize(Aligned(unwritten_.size()));
+  unwritten_.resize(EvalAligned(unwritten_.size()));
 }
 
 Status HistoryEvals::Write() {
@@ -63,7 +63,7 @@ Status HistoryEvals::Write() {
     fd_.Reset(fd);
     RETURN_IF_ERROR(base::SyncDir(path_.substr(0, path_.rfind('/'))));
     ASSIGN_OR_RETURN(const int64_t size, base::FileSize(path_));
-    end_ = static_cast<int64_t>(Aligned(static_cast<size_t>(size)));
+    end_ = static_cast<int64_t>(EvalAligned(static_cast<size_t>(size)));
   }
   size_t done = 0;
   while (done < unwritten_.size()) {
@@ -87,14 +87,14 @@ std::vector<v1::EvalRecord> ReadHistoryEvals(const std::string& path, const std:
     if (!read.ok()) log::Warn("history: no evaluations", {{"error", base::Message(read.status())}});
     if (read.ok()) content = std::move(read).value();
   }
-  content.resize(Aligned(content.size()));
+  content.resize(EvalAligned(content.size()));
   content += more;
   std::vector<v1::EvalRecord> out;
   size_t skipped = 0;
   for (std::string_view rest = content; !rest.empty();) {
     v1::EvalRecord eval;
-    size_t size = std::min(kAlign, rest.size());
-    if (ParseEntry(rest, &eval, &size)) {
+    size_t size = std::min(kEvalAlign, rest.size());
+    if (ParseEval(rest, &eval, &size)) {
       std::erase_if(out, [&](const v1::EvalRecord& before) {
         return before.split() == eval.split() && before.step() >= eval.step();
       });

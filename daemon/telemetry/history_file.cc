@@ -12,7 +12,7 @@ namespace mt::daemon {
 namespace {
 
 constexpr int64_t kHeaderBytes = sizeof(HistoryFrameHeader);
-constexpr int64_t kAlign = kHistoryFrameAlign;
+constexpr int64_t kBlockAlign = kHistoryFrameAlign;
 constexpr size_t kScanBytes = 1 << 16;
 // What one write can leave unfinished lies within this much of the end.
 constexpr int64_t kCheckedEndBytes = 4 << 20;
@@ -93,12 +93,12 @@ int64_t HistoryFile::FindHeader(int64_t from, int64_t size) const {
     const auto chunk = ReadAt(fd_->get(), at, kScanBytes, path_);
     if (!chunk.ok() || chunk->size() < static_cast<size_t>(kHeaderBytes)) break;
     const int64_t last = static_cast<int64_t>(chunk->size()) - kHeaderBytes;
-    for (int64_t i = 0; i <= last; i += kAlign) {
+    for (int64_t i = 0; i <= last; i += kBlockAlign) {
       if (ParseHistoryHeader(std::string_view(*chunk).substr(static_cast<size_t>(i)))) {
         return at + i;
       }
     }
-    at += last / kAlign * kAlign + kAlign;
+    at += last / kBlockAlign * kBlockAlign + kBlockAlign;
   }
   return size;
 }
@@ -110,7 +110,7 @@ Status HistoryFile::Scan(int64_t size, bool repair) {
                      ReadAt(fd_->get(), at, sizeof(HistoryFrameHeader), path_));
     const auto header = ParseHistoryHeader(bytes);
     if (!header.has_value()) {
-      const int64_t next = FindHeader(at + kAlign, size);
+      const int64_t next = FindHeader(at + kBlockAlign, size);
       log::Warn("history: damaged part skipped",
                 {{"file", path_}, {"offset", at}, {"bytes", next - at}});
       at = next;
@@ -123,7 +123,7 @@ Status HistoryFile::Scan(int64_t size, bool repair) {
   }
   end_ = at;
   DropBadEnd(size, repair);
-  end_ = (end_ + kAlign - 1) / kAlign * kAlign;
+  end_ = (end_ + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
   return OkStatus();
 }
 

@@ -16,17 +16,19 @@ namespace mt::daemon {
 namespace {
 
 // An entry: this header, the job's uid, zeros to a multiple of 8, a frame. Little-endian.
-struct EntryHeader {
+struct JournalHeader {
   static constexpr uint32_t kMagic = 0x4A48'544D;  // "MTHJ"
   uint32_t magic = kMagic;
   uint32_t uid_bytes = 0;
   uint64_t uid_sum = 0;  // xxh3 of the uid
 };
-static_assert(sizeof(EntryHeader) == 16);
-constexpr size_t kAlign = kHistoryFrameAlign;
+static_assert(sizeof(JournalHeader) == 16);
+constexpr size_t kJournalAlign = kHistoryFrameAlign;
 constexpr size_t kMaxUidBytes = 256;
 
-size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+size_t JournalAligned(size_t bytes) {
+  return (bytes + kJournalAlign - 1) / kJournalAlign * kJournalAlign;
+}
 
 struct Entry {
   std::string uid;
@@ -36,12 +38,12 @@ struct Entry {
 };
 
 // False: no whole entry begins here.
-bool ParseEntry(std::string_view bytes, Entry* entry) {
-  EntryHeader header;
+bool ParseJournalEntry(std::string_view bytes, Entry* entry) {
+  JournalHeader header;
   if (bytes.size() < sizeof(header)) return false;
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (header.magic != EntryHeader::kMagic || header.uid_bytes > kMaxUidBytes) return false;
-  const size_t frame = sizeof(header) + Aligned(header.uid_bytes);
+  if (header.magic != JournalHeader::kMagic || header.uid_bytes > kMaxUidBytes) return false;
+  const size_t frame = sizeof(header) + JournalAligned(header.uid_bytes);
   if (bytes.size() < frame) return false;
   entry->uid = bytes.substr(sizeof(header), header.uid_bytes);
   if (XXH3_64bits(entry->uid.data(), entry->uid.size()) != header.uid_sum) return false;
@@ -66,13 +68,13 @@ Status HistoryJournal::Replay(const Visit& visit) {
   while (!rest.empty()) {
     Entry entry;
     StatusOr<HistoryTable> rows = base::DataLoss("no entry");
-    if (ParseEntry(rest, &entry)) rows = DecodeHistoryBody(entry.header, entry.body);
+    if (ParseJournalEntry(rest, &entry)) rows = DecodeHistoryBody(entry.header, entry.body);
     if (rows.ok() && rows->level == 0) {
       visit(entry.uid, *rows);
       rest.remove_prefix(entry.bytes);
       continue;
     }
-    const size_t step = std::min(kAlign, rest.size());
+    const size_t step = std::min(kJournalAlign, rest.size());
     skipped += step;
     rest.remove_prefix(step);
   }
@@ -86,14 +88,14 @@ Status HistoryJournal::Replay(const Visit& visit) {
 
 void HistoryJournal::Add(std::string_view job_uid, const HistoryTable& rows) {
   CHECK_LE(job_uid.size(), kMaxUidBytes);
-  EntryHeader header;
+  JournalHeader header;
   header.uid_bytes = static_cast<uint32_t>(job_uid.size());
   header.uid_sum = XXH3_64bits(job_uid.data(), job_uid.size());
   for (size_t first = 0; first < rows.num_rows(); first += kHistoryFrameRows) {
     const size_t count = std::min<size_t>(kHistoryFrameRows, rows.num_rows() - first);
     added_.append(reinterpret_cast<const char*>(&header), sizeof(header));
     added_ += job_uid;
-    added_.resize(Aligned(added_.size()));
+    added_.resize(JournalAligned(added_.size()));
     added_ += EncodeHistoryFrame(rows.Slice(first, count));
   }
 }
@@ -106,7 +108,7 @@ Status HistoryJournal::Write() {
     fd_.Reset(fd);
     RETURN_IF_ERROR(base::SyncDir(path_.substr(0, path_.rfind('/'))));
     ASSIGN_OR_RETURN(const int64_t size, base::FileSize(path_));
-    end_ = static_cast<int64_t>(Aligned(static_cast<size_t>(size)));
+    end_ = static_cast<int64_t>(JournalAligned(static_cast<size_t>(size)));
   }
   size_t done = 0;
   while (done < bytes.size()) {

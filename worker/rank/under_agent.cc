@@ -194,25 +194,26 @@ class AgentRank {
 
   void OnWord(const RankWord& word) {
     const std::optional<train::CommandKind> kind = KindOf(word.verb());
-    train::Command command{.id = word.command_id()};
-    Status refusal = OkStatus();
     if (!kind) {
-      refusal = base::InvalidArgument("a rank knows no verb {}", static_cast<int>(word.verb()));
-    } else if (*kind == train::CommandKind::kUpdate) {
-      JobSpec job = word.spec();
-      refusal = CompleteAndResolve(threads_, &job);
-      if (refusal.ok()) command.settings = train::SettingsOf(job);
-    }
-    if (!refusal.ok()) {
-      log::Warn("a word was refused", {{"id", word.command_id()}, {"why", base::Message(refusal)}});
-      RankMessage message;
-      message.mutable_command_done()->set_command_id(word.command_id());
-      message.mutable_command_done()->set_error(base::Message(refusal));
-      channel_.Send(std::move(message));
+      Refuse(word, base::InvalidArgument("a rank knows no verb {}", static_cast<int>(word.verb())));
       return;
     }
-    command.kind = *kind;
+    train::Command command{.kind = *kind, .id = word.command_id()};
+    if (command.kind == train::CommandKind::kUpdate) {
+      JobSpec job = word.spec();
+      const Status completed = CompleteAndResolve(threads_, &job);
+      if (!completed.ok()) return Refuse(word, completed);
+      command.settings = train::SettingsOf(job);
+    }
     words_.Push(std::move(command));
+  }
+
+  void Refuse(const RankWord& word, const Status& why) {
+    log::Warn("a word was refused", {{"id", word.command_id()}, {"why", base::Message(why)}});
+    RankMessage message;
+    message.mutable_command_done()->set_command_id(word.command_id());
+    message.mutable_command_done()->set_error(base::Message(why));
+    channel_.Send(std::move(message));
   }
 
   const Options options_;
