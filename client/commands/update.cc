@@ -21,7 +21,7 @@ struct UpdateArgs {
 // "path=value" into `changes`; a value that unsets the field (none, auto, null) into `clear`.
 spec::Faults ApplySet(const std::string& text, v1::UpdateJobRequest* request) {
   v1::JobSpec one;
-  const spec::Faults faults = spec::ParseJob("{}", {text}, &one);
+  spec::Faults faults = spec::ParseJob("{}", {text}, &one);
   if (!faults.empty()) return faults;
   if (spec::ToJson(one) == "{}") {
     request->add_clear(text.substr(0, text.find('=')));

@@ -23,7 +23,7 @@ struct WaitArgs {
 };
 
 // "state=RUNNING" or "checkpoint=1200" into the target; "" on success, else what would be accepted.
-std::string ParseFor(std::string text, WaitTarget* target) {
+std::string ParseFor(const std::string& text, WaitTarget* target) {
   const size_t equals = text.find('=');
   const std::string kind = text.substr(0, equals);
   const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);

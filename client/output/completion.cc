@@ -38,9 +38,9 @@ std::string Choices(const CLI::Option& option) {
 }
 
 std::string ValuesOf(const CLI::Option& option) {
-  const std::string choices = Choices(option);
+  std::string choices = Choices(option);
   if (!choices.empty()) return choices;
-  const std::string name = option.get_single_name();
+  const std::string& name = option.get_single_name();
   if (name == "job") return "@jobs";
   if (name == "node") return "@nodes";
   if (name == "context") return "@contexts";

@@ -176,7 +176,7 @@ Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide) {
     std::string (*format)(double);
   };
   const auto fixed = [](double v) { return fmt::format("{:.4f}", v); };
-  static const std::vector<Column> kColumns = {
+  const std::vector<Column> columns = {
       {"LOSS", "loss", fixed},
       {"LR", "learning_rate", [](double v) { return fmt::format("{:.3e}", v); }},
       {"GRAD NORM", "grad_norm", fixed},
@@ -196,7 +196,7 @@ Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide) {
       add(
           name, name, +[](double v) { return fmt::format("{:.6g}", v); });
   } else {
-    for (const Column& column : kColumns) add(column.header, column.name, column.format);
+    for (const Column& column : columns) add(column.header, column.name, column.format);
   }
   rows[0].push_back("VALID");
   for (const MetricPoint& point : metrics.points) {

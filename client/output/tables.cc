@@ -29,7 +29,7 @@ std::string Loss(int64_t step, double loss) { return step > 0 ? fmt::format("{:.
 
 std::string Labels(const google::protobuf::Map<std::string, std::string>& labels) {
   std::vector<std::string> sorted;
-  for (const auto& [key, value] : labels) sorted.push_back(key + "=" + value);
+  for (const auto& [key, value] : labels) sorted.push_back(fmt::format("{}={}", key, value));
   std::sort(sorted.begin(), sorted.end());
   std::string out;
   for (const std::string& label : sorted) out += (out.empty() ? "" : ",") + label;
