@@ -169,7 +169,8 @@ Status HistoryFile::Append(std::span<const HistoryTable> frames) {
   }
   for (size_t i = 0; i < frames.size(); ++i) {
     const auto begin = static_cast<size_t>(offsets[i] - end_);
-    Add(*ParseHistoryHeader(std::string_view(bytes).substr(begin)), offsets[i]);
+    const auto header = ParseHistoryHeader(std::string_view(bytes).substr(begin));
+    if (header) Add(*header, offsets[i]);  // as it was just encoded
   }
   end_ += static_cast<int64_t>(bytes.size());
   return OkStatus();

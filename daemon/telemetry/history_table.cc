@@ -67,6 +67,7 @@ double Larger(double a, double b) { return std::isnan(a) || b > a ? b : a; }
 
 std::vector<std::string_view> HistoryScalarNames() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(kScalars));
   for (const Scalar& scalar : kScalars) names.push_back(scalar.name);
   return names;
 }

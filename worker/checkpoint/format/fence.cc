@@ -164,7 +164,8 @@ bool Counts(const std::optional<Fence>& fence, const CheckpointId& id) {
   if (!fence) return true;
   const auto next = fence->bases.upper_bound(id.epoch);
   if (next == fence->bases.end()) return true;
-  return next->second && !IsNewer(id, *next->second);
+  const std::optional<CheckpointId>& base = next->second;
+  return base.has_value() && !IsNewer(id, *base);
 }
 
 StatusOr<Fence> RaiseFence(const RaiseArgs& args) {
