@@ -53,11 +53,9 @@ ExitCode WaitDone(const Api& api, std::optional<milliseconds> limit, v1::Operati
   while (!operation->done()) {
     ShowOperation(*operation, &shown);
     const milliseconds left = Left(limit, start);
-    if (left.count() <= 0) {
-      SayHowToLook(*operation,
-                   fmt::format("not done within {}",
-                               FormatDuration(static_cast<double>(limit->count()) / 1e3))
-                       .c_str());
+    if (limit.has_value() && left.count() <= 0) {
+      const std::string text = FormatDuration(static_cast<double>(limit->count()) / 1e3);
+      SayHowToLook(*operation, fmt::format("not done within {}", text).c_str());
       return kExitTimedOut;
     }
     v1::WaitOperationRequest request;

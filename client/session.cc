@@ -87,8 +87,10 @@ void ResolveNamespace(GlobalOptions* options) {
   if (options->namespace_given) return;
   const auto context = ContextInForce(*options);
   options->namespace_error = context.status();
-  if (context.ok() && *context && !(*context)->job_namespace.empty())
-    options->job_namespace = (*context)->job_namespace;
+  if (!context.ok()) return;
+  const auto& known = *context;
+  if (known.has_value() && !known->job_namespace.empty())
+    options->job_namespace = known->job_namespace;
 }
 
 StatusOr<std::unique_ptr<Api>> ConnectApi(const GlobalOptions& options) {
