@@ -163,6 +163,13 @@ class Display {
   }
 
  private:
+  void ShowCheckpoint(const v1::CheckpointInfo& saved) {
+    if (saved.step() <= checkpoint_) return;
+    checkpoint_ = saved.step();
+    Line(fmt::format("checkpoint saved at step {} ({}, {:.1f} s)", checkpoint_,
+                     FormatBytes(saved.bytes()), saved.seconds()));
+  }
+
   void Line(const std::string& text) {
     if (live_) std::printf("\r\033[K");
     live_ = false;
@@ -192,12 +199,9 @@ class Display {
       resumed_ = true;
       Line(fmt::format("resumed from the checkpoint of step {}", job.resumed_from_step()));
     }
-    if (job.last_checkpoint().step() > checkpoint_) {
-      checkpoint_ = job.last_checkpoint().step();
-      Line(fmt::format("checkpoint saved at step {} ({}, {:.1f} s)", checkpoint_,
-                       FormatBytes(job.last_checkpoint().bytes()),
-                       job.last_checkpoint().seconds()));
-    }
+    // Two saves may lie between two messages.
+    for (const v1::CheckpointInfo& saved : job.checkpoints()) ShowCheckpoint(saved);
+    ShowCheckpoint(job.last_checkpoint());
     if (job.last_checkpoint_error() != save_error_) {
       save_error_ = job.last_checkpoint_error();
       if (!save_error_.empty()) Line("checkpoint FAILED (training goes on): " + save_error_);
