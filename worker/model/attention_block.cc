@@ -15,7 +15,7 @@ Linear::Args QkvArgs(const GptConfig& c, int layer) {
   const std::string prefix = fmt::format("layers.{}.attention.", layer);
   return {.parts = {prefix + "q", prefix + "k", prefix + "v"},
           .inputs = c.hidden,
-          .part_outputs = c.attention_width(),
+          .part_outputs = c.query_width(),
           .std = c.init_std,
           .bias_place = Linear::BiasPlace::kProduct,
           .layer = layer};
@@ -23,7 +23,7 @@ Linear::Args QkvArgs(const GptConfig& c, int layer) {
 
 Linear::Args OutArgs(const GptConfig& c, int layer) {
   return {.parts = {fmt::format("layers.{}.attention.out", layer)},
-          .inputs = c.attention_width(),
+          .inputs = c.query_width(),
           .part_outputs = c.hidden,
           .std = c.output_init_std(),
           .bias_place = Linear::BiasPlace::kBorder,
@@ -53,7 +53,7 @@ void AttentionBlock::Bind(const params::ParamStore& store) {
 void AttentionBlock::TakeKept(size_t slot, memory::StackArena* arena) {
   if (kept_.size() <= slot) kept_.resize(slot + 1);
   const int64_t tokens = config_.tokens();
-  const int64_t q = config_.attention_width();
+  const int64_t q = config_.query_width();
   kept_[slot].qkv = arena->Take(config_.dtype, {tokens, 3 * q});
   kept_[slot].o = arena->Take(config_.dtype, {tokens, q});
   kept_[slot].lse = arena->Take(kernels::AccumulatorOf(config_.dtype),
@@ -61,8 +61,8 @@ void AttentionBlock::TakeKept(size_t slot, memory::StackArena* arena) {
 }
 
 void AttentionBlock::TakeScratch(ScratchPlan* plan) {
-  doutput_ = plan->arena->Take(config_.dtype, {config_.tokens(), config_.attention_width()});
-  dqkv_ = plan->arena->Take(config_.dtype, {config_.tokens(), 3 * config_.attention_width()});
+  doutput_ = plan->arena->Take(config_.dtype, {config_.tokens(), config_.query_width()});
+  dqkv_ = plan->arena->Take(config_.dtype, {config_.tokens(), 3 * config_.query_width()});
   qkv_.PlanWorkspace(plan);
   out_.PlanWorkspace(plan);
   const kernels::AttentionOps& ops = plan->pass->backend->attention();
@@ -111,7 +111,7 @@ kernels::AttentionDropout AttentionBlock::MakeDropout(const Pass& pass) const {
 }
 
 kernels::HeadView AttentionBlock::PartOf(const Tensor& packed, int64_t part) const {
-  const int64_t q = config_.attention_width();
+  const int64_t q = config_.query_width();
   return {.data = static_cast<char*>(packed.data) + part * q * SizeOf(packed.dtype),
           .s_stride = config_.micro_batch * 3 * q,
           .b_stride = 3 * q,
@@ -119,7 +119,7 @@ kernels::HeadView AttentionBlock::PartOf(const Tensor& packed, int64_t part) con
 }
 
 kernels::HeadView AttentionBlock::Heads(const Tensor& t) const {
-  const int64_t q = config_.attention_width();
+  const int64_t q = config_.query_width();
   return {.data = t.data,
           .s_stride = config_.micro_batch * q,
           .b_stride = q,

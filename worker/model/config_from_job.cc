@@ -40,6 +40,7 @@ GptConfig ConfigFromJob(const v1::JobSpec& job) {
   return {.layers = m.layers(),
           .hidden = m.hidden_size(),
           .heads = m.heads(),
+          .kv_heads = spec::KvHeads(m),
           .head_dim = spec::HeadDim(m),
           .ffn = spec::FfnSize(m),
           .vocab = m.vocab_size(),

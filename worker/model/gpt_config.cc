@@ -23,6 +23,15 @@ void CheckConfig(const GptConfig& c) {
   CHECK(c.hidden_dropout >= 0 && c.hidden_dropout < 1) << c.hidden_dropout;
   CHECK(c.attention_dropout >= 0 && c.attention_dropout < 1) << c.attention_dropout;
   CHECK_GE(c.head_chunk_tokens, 0);
+  CHECK(c.kv_heads > 0 && c.heads % c.kv_heads == 0) << c.heads << " heads, " << c.kv_heads;
+  CHECK(c.window >= 0 && c.recompute.layers > 0);
+  const TensorShard& shard = c.shard;
+  CHECK(shard.size > 0 && shard.rank >= 0 && shard.rank < shard.size);
+  CHECK(c.kv_heads % shard.size == 0 && c.ffn % shard.size == 0 && c.padded_vocab % shard.size == 0)
+      << c.kv_heads << " key/value heads, ffn " << c.ffn << ", vocabulary " << c.padded_vocab
+      << " over " << shard.size << " ranks";
+  CHECK(!shard.sequence_parallel || c.seq % shard.size == 0)
+      << c.seq << " positions over " << shard.size << " ranks";
 }
 
 }  // namespace mt::model

@@ -1,10 +1,14 @@
-// The numbers that a GPT needs to be built: plain values, derived and checked before (common/spec).
-// Tests fill it by hand; ranks call ConfigFromJob.
+// The numbers that a GPT needs to be built on one rank: the network's shape, its variants, and this
+// rank's place among those that share each matrix. Plain values, derived and checked before
+// (common/spec). Tests fill it by hand; ranks call ConfigFromJob and set the place.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/ops/act.h"
+#include "kernels/ops/add_norm.h"
+#include "kernels/ops/rope.h"
 
 namespace megatrain::v1 {
 class JobSpec;
@@ -12,20 +16,59 @@ class JobSpec;
 
 namespace mt::model {
 
+enum class PositionKind : uint8_t { kLearned, kRope, kAlibi, kNone };
+
+// Which activations backward computes again (Korthikanti et al. 2022, section 5).
+enum class RecomputeMode : uint8_t {
+  kNone,
+  kSelective,  // outputs of norms and of activations: memory-bound, cheap
+  kFull,       // whole layers from their input
+};
+enum class RecomputeMethod : uint8_t {
+  kUniform,  // every group of `layers` layers of a chunk
+  kBlock,    // the first `layers` layers of each chunk, one by one
+};
+struct Recompute {
+  RecomputeMode mode = RecomputeMode::kNone;
+  RecomputeMethod method = RecomputeMethod::kUniform;  // of kFull
+  int64_t layers = 1;                                  // of kFull
+};
+
+// Which of the ranks that share each matrix this is, and whether what lies between their matrix
+// products (norms, dropout, residuals) is cut along the sequence: then the rank holds rows
+// [rank R, (rank + 1) R) of T = s b, R = T / size (Korthikanti et al. 2022, section 4.2.2).
+struct TensorShard {
+  int rank = 0;
+  int size = 1;
+  bool sequence_parallel = false;
+};
+
 struct GptConfig {
   int64_t layers = 0;
   int64_t hidden = 0;
   int64_t heads = 0;
-  int64_t head_dim = 0;  // any size; heads * head_dim need not be hidden
-  int64_t ffn = 0;
+  int64_t kv_heads = 0;       // divides heads; fewer: grouped-query attention (Ainslie et al. 2023)
+  int64_t head_dim = 0;       // any size; heads * head_dim need not be hidden
+  int64_t ffn = 0;            // of a gated activation: of each half
   int64_t vocab = 0;          // unpadded
   int64_t padded_vocab = 0;   // rows of the stored table, at least vocab
   int64_t seq = 0;            // tokens of a sample
   int64_t micro_batch = 0;    // samples of a microbatch
   int64_t max_positions = 0;  // rows of the position table, at least seq
+  PositionKind position = PositionKind::kLearned;
+  kernels::RopeConfig rope;  // of kRope; its head_dim is head_dim
+  kernels::NormKind norm = kernels::NormKind::kLayerNorm;
+  bool norm_one_plus = false;  // gains are stored as g and applied as 1 + g
   double norm_eps = 1e-5;
-  double hidden_dropout = 0;     // after the embedding, attention and ffn branches
-  double attention_dropout = 0;  // on attention probabilities
+  kernels::ActKind activation = kernels::ActKind::kGelu;
+  bool bias = true;                // of all linear layers but q, k, v
+  bool qkv_bias = true;            // of q, k, v
+  bool qk_norm = false;            // RMS norm of each query and key head, gains over head_dim
+  bool tie_embeddings = true;      // the head multiplies with the word table
+  bool parallel_residual = false;  // both branches read one norm of the layer's input
+  int64_t window = 0;              // keys that a query sees, itself included; 0: all before it
+  double hidden_dropout = 0;       // after the embedding, attention and ffn branches
+  double attention_dropout = 0;    // on attention probabilities
   double init_std = 0.02;
   bool scaled_init = true;  // matrices that write to the residual: init_std / sqrt(2 layers)
   kernels::DType dtype = kernels::DType::kF32;  // of weights and activations
@@ -33,9 +76,19 @@ struct GptConfig {
   // Rows of one logits chunk; 0: 1024 on CPU slots (a chunk stays near the caches), 8192 on GPUs
   // (fewer passes over the table's gradient; gpu-engine "LM head on the last stage").
   int64_t head_chunk_tokens = 0;
+  Recompute recompute;
+  TensorShard shard;
 
-  int64_t tokens() const { return seq * micro_batch; }          // T, rows of every activation
-  int64_t attention_width() const { return heads * head_dim; }  // q
+  int64_t tokens() const { return seq * micro_batch; }  // T, rows of every matrix product
+  // R: rows of residuals and norms on this rank.
+  int64_t rows() const { return shard.sequence_parallel ? tokens() / shard.size : tokens(); }
+  // What this rank holds of heads, key/value heads, ffn and the padded vocabulary.
+  int64_t local_heads() const { return heads / shard.size; }
+  int64_t local_kv_heads() const { return kv_heads / shard.size; }
+  int64_t local_ffn() const { return ffn / shard.size; }
+  int64_t local_vocab() const { return padded_vocab / shard.size; }
+  int64_t query_width() const { return local_heads() * head_dim; }   // q, local
+  int64_t key_width() const { return local_kv_heads() * head_dim; }  // of k and of v, local
   double output_init_std() const;  // of the matrices that write to the residual
 };
 

@@ -9,6 +9,7 @@
 #include "kernels/ops/backend.h"
 #include "worker/memory/stack_arena.h"
 #include "worker/model/batch.h"
+#include "worker/parallel/tensor_parallel.h"
 #include "worker/params/registry.h"
 
 namespace mt::model {
@@ -16,6 +17,7 @@ namespace mt::model {
 struct Pass {
   kernels::Backend* backend = nullptr;
   kernels::Stream* stream = nullptr;
+  parallel::TensorParallel* tensor = nullptr;  // nullptr: no other rank shares the matrices
   const BatchView* batch = nullptr;
   kernels::GradMode mode = kernels::GradMode::kOverwrite;
   bool training = true;  // false: evaluation, no dropout and no gradient

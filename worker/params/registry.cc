@@ -1,5 +1,6 @@
 #include "worker/params/registry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
@@ -8,13 +9,11 @@
 namespace mt::params {
 namespace {
 
-// `stored` may have more rows than `shape`, nothing else.
-bool OnlyRowsArePadded(const kernels::Shape& shape, const kernels::Shape& stored) {
-  if (shape.rank() != stored.rank() || shape.rank() < 1) return false;
-  for (int i = 1; i < shape.rank(); ++i) {
-    if (shape[i] != stored[i]) return false;
-  }
-  return stored[0] >= shape[0];
+// Whether what is stored is a part of the logical tensor, but for rows behind its end.
+bool IsPart(const ParamSpec& spec) {
+  if (spec.shape.rank() != spec.stored.rank() || spec.shape.rank() < 1) return false;
+  if (spec.begin[0] < 0 || spec.begin[1] < 0) return false;
+  return spec.shape.rank() == 1 || spec.begin[1] + spec.stored[1] <= spec.shape[1];
 }
 
 // Whether `next` can lie behind `previous` as further rows of one tensor.
@@ -30,9 +29,14 @@ bool DecaysByMegatronRule(std::string_view name, const kernels::Shape& shape) {
   return shape.rank() > 1 && !name.ends_with(".bias");
 }
 
+kernels::Shape ParamSpec::Held() const {
+  const int64_t rows = std::clamp<int64_t>(shape[0] - begin[0], 0, stored[0]);
+  return stored.rank() == 1 ? kernels::Shape{rows} : kernels::Shape{rows, stored[1]};
+}
+
 ParamId Registry::Add(ParamSpec spec) {
-  CHECK(OnlyRowsArePadded(spec.shape, spec.stored)) << spec.name;
   CHECK(spec.shape.rank() <= 2) << spec.name << ": parameters are vectors or matrices";
+  CHECK(IsPart(spec)) << spec.name;
   CHECK(spec.shape.NumElements() > 0) << spec.name << " has no elements";
   CHECK(spec.init != InitKind::kNormal || spec.std >= 0) << spec.name;
   if (spec.joined) {

@@ -4,6 +4,7 @@
 // change.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,17 +33,30 @@ enum class InitKind : uint8_t { kNormal, kZero, kOne };
 enum class ParamId : int32_t { kNone = -1 };
 
 struct ParamSpec {
-  std::string name;       // "layers.3.attention.q.weight"
-  kernels::Shape shape;   // logical, unpadded, global: [out, in], [rows, h] or [n]
-  kernels::Shape stored;  // as this rank holds it; equals `shape` but for padded rows (zero)
+  std::string name;      // "layers.3.attention.q.weight"
+  kernels::Shape shape;  // logical, unpadded, global: [out, in], [rows, h] or [n]
+  // As this rank holds it: a part of the logical tensor that begins at `begin`, and rows behind its
+  // end, which are zero. Tensor parallelism cuts rows or columns, padding is of rows only.
+  kernels::Shape stored;
+  std::array<int64_t, 2> begin = {0, 0};
   Region region = Region::kMatrix;
   InitKind init = InitKind::kZero;
   double std = 0;      // of kNormal
   bool decay = false;  // see DecaysByMegatronRule
   int layer = -1;      // global layer number; -1: outside the layers
+  int chunk = 0;       // model chunk of this pipeline stage (virtual stages)
+  // Every tensor rank holds it whole and alike, but computes only its part of the gradient's sum
+  // (norm gains under sequence parallelism, QK gains over the rank's own heads).
+  bool partial = false;
+  // A copy of a parameter that another stage owns (the word table of a tied head): trained here
+  // too, but neither counted in norms nor saved.
+  bool copy = false;
   // Stored right behind the parameter added before it, without padding or a bucket border between
   // them, so that both are one tensor for the kernels (q, k, v). Same region, layer and columns.
   bool joined = false;
+
+  // The logical part of what this rank holds: `stored` without the padded rows. May have no rows.
+  kernels::Shape Held() const;
 };
 
 // Megatron-LM: biases and one-dimensional parameters have no weight decay, all others do, the word
@@ -53,8 +67,8 @@ bool DecaysByMegatronRule(std::string_view name, const kernels::Shape& shape);
 class Registry {
  public:
   // CHECKs what only a bug can break: a doubled name, two names with one hash (initial values would
-  // repeat), stored shape smaller than logical or different beyond the rows, a `joined` parameter
-  // that does not fit its predecessor.
+  // repeat), a stored part that lies beyond the logical columns, a `joined` parameter that does not
+  // fit its predecessor.
   ParamId Add(ParamSpec spec);
 
   const std::vector<ParamSpec>& params() const { return params_; }

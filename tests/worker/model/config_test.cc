@@ -56,7 +56,7 @@ training: {micro_batch_size: 2, train_iters: 10, precision: fp32}
 optimizer: {lr: 1e-3}
 )");
   EXPECT_EQ(config.head_dim, 20);
-  EXPECT_EQ(config.attention_width(), 80);
+  EXPECT_EQ(config.query_width(), 80);
   EXPECT_EQ(config.ffn, 100);
   EXPECT_EQ(config.vocab, 300);
   EXPECT_EQ(config.padded_vocab, 320);

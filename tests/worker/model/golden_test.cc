@@ -55,6 +55,7 @@ class Golden {
     return {.layers = Size("layers"),
             .hidden = Size("hidden"),
             .heads = Size("heads"),
+            .kv_heads = Size("heads"),
             .head_dim = Size("head_dim"),
             .ffn = Size("ffn"),
             .vocab = Size("vocab"),

@@ -34,6 +34,7 @@ GptConfig SmallConfig() {
   return {.layers = 2,
           .hidden = 24,
           .heads = 3,
+          .kv_heads = 3,
           .head_dim = 12,
           .ffn = 80,
           .vocab = 97,

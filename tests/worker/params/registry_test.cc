@@ -36,13 +36,28 @@ TEST(RegistryTest, FindsByNameAndCountsLogicalElements) {
   EXPECT_EQ(registry.NumElements(), 3 * 4 + 257 * 4);
 }
 
+TEST(Registry, APartKnowsWhatOfItIsLogical) {
+  ParamSpec rows = Matrix("a", {10, 4});
+  rows.stored = {4, 4};
+  EXPECT_EQ(rows.Held(), (kernels::Shape{4, 4}));
+  rows.begin = {8, 0};
+  EXPECT_EQ(rows.Held(), (kernels::Shape{2, 4}));
+  rows.begin = {12, 0};
+  EXPECT_EQ(rows.Held(), (kernels::Shape{0, 4}));
+  ParamSpec columns = Matrix("b", {10, 4});
+  columns.stored = {10, 2};
+  columns.begin = {0, 2};
+  EXPECT_EQ(columns.Held(), (kernels::Shape{10, 2}));
+}
+
 TEST(RegistryDeathTest, RefusesWhatOnlyABugCanAsk) {
   Registry registry;
   registry.Add(Matrix("a", {3, 4}));
   EXPECT_DEATH(registry.Add(Matrix("a", {3, 4})), "same hash");
-  ParamSpec narrower = Matrix("b", {3, 4});
-  narrower.stored = {2, 4};
-  EXPECT_DEATH(registry.Add(narrower), "b");
+  ParamSpec beyond = Matrix("b", {3, 4});
+  beyond.stored = {3, 2};
+  beyond.begin = {0, 3};
+  EXPECT_DEATH(registry.Add(beyond), "b");
   ParamSpec other_columns = Matrix("c", {3, 5});
   other_columns.joined = true;
   EXPECT_DEATH(registry.Add(other_columns), "cannot be joined");
