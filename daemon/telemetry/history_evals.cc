@@ -1,11 +1,9 @@
 #include "daemon/telemetry/history_evals.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <string_view>
-#include <unistd.h>
+#include <utility>
 #include <xxhash.h>
 
 #include "common/base/log.h"
@@ -56,25 +54,10 @@ void HistoryEvals::Append(const v1::EvalRecord& eval) {
   unwritten_.resize(EvalAligned(unwritten_.size()));
 }
 
+HistoryEvals::HistoryEvals(std::string path) : file_(std::move(path), kEvalAlign) {}
+
 Status HistoryEvals::Write() {
-  if (!fd_) {
-    const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
-    if (fd < 0) return base::ErrnoError(errno, fmt::format("open {}", path_));
-    fd_.Reset(fd);
-    RETURN_IF_ERROR(base::SyncDir(path_.substr(0, path_.rfind('/'))));
-    ASSIGN_OR_RETURN(const int64_t size, base::FileSize(path_));
-    end_ = static_cast<int64_t>(EvalAligned(static_cast<size_t>(size)));
-  }
-  size_t done = 0;
-  while (done < unwritten_.size()) {
-    const ssize_t put = pwrite(fd_.get(), unwritten_.data() + done, unwritten_.size() - done,
-                               end_ + static_cast<int64_t>(done));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return base::ErrnoError(errno, fmt::format("write {}", path_));
-    done += static_cast<size_t>(put);
-  }
-  if (fdatasync(fd_.get()) != 0) return base::ErrnoError(errno, fmt::format("sync {}", path_));
-  end_ += static_cast<int64_t>(unwritten_.size());
+  RETURN_IF_ERROR(file_.Append(unwritten_));
   unwritten_.clear();
   return OkStatus();
 }

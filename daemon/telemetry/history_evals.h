@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/files.h"
 #include "common/base/status.h"
+#include "daemon/telemetry/append_file.h"
 
 namespace megatrain::v1 {
 class EvalRecord;
@@ -17,7 +17,7 @@ namespace mt::daemon {
 
 class HistoryEvals {
  public:
-  explicit HistoryEvals(std::string path) : path_(std::move(path)) {}
+  explicit HistoryEvals(std::string path);
 
   void Append(const megatrain::v1::EvalRecord& eval);
   bool has_unwritten() const { return !unwritten_.empty(); }
@@ -27,10 +27,8 @@ class HistoryEvals {
   const std::string& unwritten() const { return unwritten_; }
 
  private:
-  std::string path_;
-  base::Fd fd_;
+  AppendFile file_;
   std::string unwritten_;
-  int64_t end_ = 0;
 };
 
 // The evaluations in the file and behind it `more` (in the file's form), oldest first, of steps

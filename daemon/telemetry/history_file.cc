@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "daemon/telemetry/append_file.h"
 
 namespace mt::daemon {
 namespace {
@@ -30,17 +31,6 @@ StatusOr<std::string> ReadAt(int fd, int64_t offset, size_t bytes, const std::st
   }
   out.resize(done);
   return out;
-}
-
-Status WriteAt(int fd, int64_t offset, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t put = pwrite(fd, bytes.data(), bytes.size(), offset);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return base::ErrnoError(errno, fmt::format("write {}", path));
-    bytes.remove_prefix(static_cast<size_t>(put));
-    offset += put;
-  }
-  return OkStatus();
 }
 
 }  // namespace
@@ -158,10 +148,7 @@ Status HistoryFile::Append(std::span<const HistoryTable> frames) {
     offsets.push_back(end_ + static_cast<int64_t>(bytes.size()));
     bytes += EncodeHistoryFrame(rows);
   }
-  Status status = WriteAt(fd_->get(), end_, bytes, path_);
-  if (status.ok() && fdatasync(fd_->get()) != 0) {
-    status = base::ErrnoError(errno, fmt::format("sync {}", path_));
-  }
+  const Status status = WriteDurably(fd_->get(), end_, bytes, path_);
   if (!status.ok()) {
     // Whatever was written is overwritten by the next try, or cut off by the next start.
     if (ftruncate(fd_->get(), end_) != 0) writable_ = false;

@@ -1,10 +1,7 @@
 #include "daemon/telemetry/history_journal.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <fcntl.h>
-#include <unistd.h>
 #include <utility>
 #include <xxhash.h>
 
@@ -61,8 +58,8 @@ bool ParseJournalEntry(std::string_view bytes, Entry* entry) {
 }  // namespace
 
 Status HistoryJournal::Replay(const Visit& visit) {
-  if (!base::Exists(path_)) return OkStatus();
-  ASSIGN_OR_RETURN(const std::string content, base::ReadFile(path_));
+  if (!base::Exists(file_.path())) return OkStatus();
+  ASSIGN_OR_RETURN(const std::string content, base::ReadFile(file_.path()));
   std::string_view rest = content;
   size_t skipped = 0;
   while (!rest.empty()) {
@@ -81,7 +78,7 @@ Status HistoryJournal::Replay(const Visit& visit) {
   if (skipped != 0) {
     // At the end it is what a kill left of a write that nobody was told of.
     log::Warn("history: damaged part of the journal skipped",
-              {{"file", path_}, {"bytes", skipped}});
+              {{"file", file_.path()}, {"bytes", skipped}});
   }
   return OkStatus();
 }
@@ -100,36 +97,10 @@ void HistoryJournal::Add(std::string_view job_uid, const HistoryTable& rows) {
   }
 }
 
-Status HistoryJournal::Write() {
-  const std::string bytes = std::exchange(added_, {});
-  if (!fd_) {
-    const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
-    if (fd < 0) return base::ErrnoError(errno, fmt::format("open {}", path_));
-    fd_.Reset(fd);
-    RETURN_IF_ERROR(base::SyncDir(path_.substr(0, path_.rfind('/'))));
-    ASSIGN_OR_RETURN(const int64_t size, base::FileSize(path_));
-    end_ = static_cast<int64_t>(JournalAligned(static_cast<size_t>(size)));
-  }
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t put = pwrite(fd_.get(), bytes.data() + done, bytes.size() - done,
-                               end_ + static_cast<int64_t>(done));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return base::ErrnoError(errno, fmt::format("write {}", path_));
-    done += static_cast<size_t>(put);
-  }
-  if (fdatasync(fd_.get()) != 0) return base::ErrnoError(errno, fmt::format("sync {}", path_));
-  end_ += static_cast<int64_t>(bytes.size());
-  return OkStatus();
-}
+HistoryJournal::HistoryJournal(std::string path) : file_(std::move(path), kJournalAlign) {}
 
-Status HistoryJournal::Rewrite() {
-  const std::string bytes = std::exchange(added_, {});
-  RETURN_IF_ERROR(base::WriteFileAtomic(path_, bytes));
-  const int fd = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
-  fd_.Reset(fd);  // where it failed the next Write opens it
-  end_ = static_cast<int64_t>(bytes.size());
-  return OkStatus();
-}
+Status HistoryJournal::Write() { return file_.Append(std::exchange(added_, {})); }
+
+Status HistoryJournal::Rewrite() { return file_.Replace(std::exchange(added_, {})); }
 
 }  // namespace mt::daemon

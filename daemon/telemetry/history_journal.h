@@ -8,15 +8,15 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/files.h"
 #include "common/base/status.h"
+#include "daemon/telemetry/append_file.h"
 #include "daemon/telemetry/history_table.h"
 
 namespace mt::daemon {
 
 class HistoryJournal {
  public:
-  explicit HistoryJournal(std::string path) : path_(std::move(path)) {}
+  explicit HistoryJournal(std::string path);
 
   // What is in the file, oldest first; damage is logged and skipped. No file: nothing.
   using Visit = std::function<void(const std::string& job_uid, const HistoryTable& rows)>;
@@ -29,13 +29,11 @@ class HistoryJournal {
   Status Write();
   // Replaces the whole content by what was added.
   Status Rewrite();
-  int64_t size_bytes() const { return end_; }
+  int64_t size_bytes() const { return file_.end(); }
 
  private:
-  std::string path_;
-  base::Fd fd_;
+  AppendFile file_;
   std::string added_;
-  int64_t end_ = 0;
 };
 
 }  // namespace mt::daemon
