@@ -13,19 +13,21 @@ using kernels::Tensor;
 
 Linear::Args QkvArgs(const GptConfig& c, int layer) {
   const std::string prefix = fmt::format("layers.{}.attention.", layer);
-  return {.parts = {prefix + "q", prefix + "k", prefix + "v"},
+  return {.parts = {{prefix + "q", c.heads * c.head_dim},
+                    {prefix + "k", c.kv_heads * c.head_dim},
+                    {prefix + "v", c.kv_heads * c.head_dim}},
           .inputs = c.hidden,
-          .part_outputs = c.query_width(),
           .std = c.init_std,
+          .bias = c.qkv_bias,
           .bias_place = Linear::BiasPlace::kProduct,
           .layer = layer};
 }
 
 Linear::Args OutArgs(const GptConfig& c, int layer) {
-  return {.parts = {fmt::format("layers.{}.attention.out", layer)},
-          .inputs = c.query_width(),
-          .part_outputs = c.hidden,
+  return {.parts = {{fmt::format("layers.{}.attention.out", layer), c.hidden}},
+          .inputs = c.heads * c.head_dim,
           .std = c.output_init_std(),
+          .bias = c.bias,
           .bias_place = Linear::BiasPlace::kBorder,
           .layer = layer};
 }

@@ -18,13 +18,16 @@ Border::Border(const GptConfig& config, std::string norm_name, int layer)
 void Border::Register(params::Registry* registry) {
   if (!has_norm()) return;
   const kernels::Shape shape = {config_.hidden};
-  params::ParamSpec spec = {.name = norm_name_ + ".weight",
-                            .shape = shape,
-                            .stored = shape,
-                            .region = params::Region::kReplicatedVector,
-                            .init = params::InitKind::kOne,
-                            .layer = layer_};
+  params::ParamSpec spec = {
+      .name = norm_name_ + ".weight",
+      .shape = shape,
+      .stored = shape,
+      .region = params::Region::kReplicatedVector,
+      .init = config_.norm_one_plus ? params::InitKind::kZero : params::InitKind::kOne,
+      .layer = layer_,
+      .partial = config_.shard.sequence_parallel};
   gain_id_ = registry->Add(spec);
+  if (!has_shift()) return;
   spec.name = norm_name_ + ".bias";
   spec.init = params::InitKind::kZero;
   shift_id_ = registry->Add(spec);
@@ -33,8 +36,10 @@ void Border::Register(params::Registry* registry) {
 void Border::Bind(const params::ParamStore& store) {
   if (has_norm()) {
     gain_ = store.Weight(gain_id_);
-    shift_ = store.Weight(shift_id_);
     dgain_ = store.Grad(gain_id_);
+  }
+  if (has_shift()) {
+    shift_ = store.Weight(shift_id_);
     dshift_ = store.Grad(shift_id_);
   }
   if (incoming_.bias != ParamId::kNone) {
@@ -51,7 +56,7 @@ void Border::TakeKept(size_t slot, memory::StackArena* arena) {
   kept.residual = arena->Take(config_.dtype, {rows, config_.hidden});
   if (!has_norm()) return;
   kept.y = arena->Take(config_.dtype, {rows, config_.hidden});
-  kept.mean = arena->Take(kernels::AccumulatorOf(config_.dtype), {rows});
+  if (has_shift()) kept.mean = arena->Take(kernels::AccumulatorOf(config_.dtype), {rows});
   kept.rstd = arena->Take(kernels::AccumulatorOf(config_.dtype), {rows});
 }
 
@@ -63,14 +68,19 @@ void Border::PlanWorkspace(ScratchPlan* plan) {
                           .dresidual_in = rows,
                           .residual_out = rows,
                           .gain = Placeholder(config_.dtype, {config_.hidden}),
+                          .kind = config_.norm,
+                          .one_plus = config_.norm_one_plus,
                           .dropout = MakeDropout(*plan->pass),
                           .batch = config_.micro_batch,
                           .dresidual = rows,
                           .dbranch = rows,
                           .dgain = vector,
-                          .dshift = vector,
                           .dbias = vector};
-  args.mean = args.rstd = Placeholder(accumulator, {config_.tokens()});
+  args.rstd = Placeholder(accumulator, {config_.tokens()});
+  if (has_shift()) {
+    args.mean = args.rstd;
+    args.dshift = vector;
+  }
   const kernels::AddNormOps& ops = plan->pass->backend->add_norm();
   plan->NeedWorkspace(ops.WorkspaceBytes(args));
   args.dbias = {};
@@ -90,7 +100,9 @@ void Border::Forward(const Pass& pass, size_t slot, const Pending& in) {
                                                   .positions = pass.batch->positions,
                                                   .batch = pass.batch->b,
                                                   .dropout = MakeDropout(pass),
+                                                  .kind = config_.norm,
                                                   .eps = config_.norm_eps,
+                                                  .one_plus = config_.norm_one_plus,
                                                   .gain = gain_,
                                                   .shift = shift_,
                                                   .residual_out = kept.residual,
@@ -146,6 +158,8 @@ AddNormGradArgs Border::NormGradArgs(const Pass& pass, size_t slot) const {
           .mean = kept.mean,
           .rstd = kept.rstd,
           .gain = gain_,
+          .kind = config_.norm,
+          .one_plus = config_.norm_one_plus,
           .batch = pass.batch->b,
           .mode = pass.mode,
           .dgain = dgain_,

@@ -48,9 +48,11 @@ class Border {
   struct Kept {
     kernels::Tensor residual;    // [R, h]
     kernels::Tensor y;           // [R, h]
-    kernels::Tensor mean, rstd;  // accumulator type [R]
+    kernels::Tensor mean, rstd;  // accumulator type [R]; RMSNorm has no mean
   };
 
+  // LayerNorm's mean and shift, which RMSNorm does without.
+  bool has_shift() const { return has_norm() && config_.norm == kernels::NormKind::kLayerNorm; }
   kernels::Dropout MakeDropout(const Pass& pass) const;
   // Operands of the norm's gradient, without dy and the residual's gradients.
   kernels::AddNormGradArgs NormGradArgs(const Pass& pass, size_t slot) const;

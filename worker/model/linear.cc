@@ -1,40 +1,68 @@
 // Registration and the five products.
 #include "worker/model/linear.h"
 
+#include <array>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/math.h"
 
 namespace mt::model {
 
 using kernels::Tensor;
 
+namespace {
+
+int64_t AllOutputs(const Linear::Args& args) {
+  int64_t n = 0;
+  for (const Linear::Part& part : args.parts) n += part.outputs;
+  return n;
+}
+
+// This rank's share of a size that the ranks cut, or the size itself.
+int64_t Share(int64_t size, bool cut, const TensorShard& shard) {
+  return cut ? base::DivExact(size, shard.size) : size;
+}
+
+}  // namespace
+
 Linear::Linear(const GptConfig& config, Args args)
-    : dtype_(config.dtype), tokens_(config.tokens()), args_(std::move(args)) {
+    : dtype_(config.dtype),
+      tokens_(config.tokens()),
+      shard_(config.shard),
+      args_(std::move(args)),
+      inputs_(Share(args_.inputs, !by_outputs(), shard_)),
+      outputs_(Share(AllOutputs(args_), by_outputs(), shard_)) {
   CHECK(!args_.parts.empty());
 }
 
 void Linear::Register(params::Registry* registry) {
-  params::ParamSpec weight = {.shape = {args_.part_outputs, args_.inputs},
-                              .stored = {args_.part_outputs, args_.inputs},
-                              .region = params::Region::kMatrix,
+  params::ParamSpec weight = {.region = params::Region::kMatrix,
                               .init = params::InitKind::kNormal,
                               .std = args_.std,
                               .decay = true,
                               .layer = args_.layer};
-  for (const std::string& part : args_.parts) {
-    weight.name = part + ".weight";
+  params::ParamSpec bias = {
+      .region = by_outputs() ? params::Region::kShardedVector : params::Region::kReplicatedVector,
+      .layer = args_.layer,
+      .partial = !by_outputs() && shard_.sequence_parallel};
+  for (const Part& part : args_.parts) {
+    const int64_t rows = Share(part.outputs, by_outputs(), shard_);
+    weight.name = part.name + ".weight";
+    weight.shape = {part.outputs, args_.inputs};
+    weight.stored = {rows, inputs_};
+    weight.begin = by_outputs() ? std::array<int64_t, 2>{shard_.rank * rows, 0}
+                                : std::array<int64_t, 2>{0, shard_.rank * inputs_};
     weight.joined = !weight_ids_.empty();
     weight_ids_.push_back(registry->Add(weight));
   }
-  params::ParamSpec bias = {
-      .shape = {args_.part_outputs},
-      .stored = {args_.part_outputs},
-      .region = adds_bias() ? params::Region::kShardedVector : params::Region::kReplicatedVector,
-      .init = params::InitKind::kZero,
-      .layer = args_.layer};
-  for (const std::string& part : args_.parts) {
-    bias.name = part + ".bias";
+  if (!args_.bias) return;
+  for (const Part& part : args_.parts) {
+    const int64_t rows = Share(part.outputs, by_outputs(), shard_);
+    bias.name = part.name + ".bias";
+    bias.shape = {part.outputs};
+    bias.stored = {rows};
+    bias.begin = {by_outputs() ? shard_.rank * rows : 0, 0};
     bias.joined = !bias_ids_.empty();
     bias_ids_.push_back(registry->Add(bias));
   }
@@ -50,24 +78,38 @@ void Linear::Bind(const params::ParamStore& store) {
 
 void Linear::PlanWorkspace(ScratchPlan* plan) const {
   const kernels::DType accumulator = kernels::AccumulatorOf(dtype_);
-  const Tensor x = Placeholder(dtype_, {tokens_, args_.inputs});
-  const Tensor y = Placeholder(dtype_, {tokens_, outputs()});
-  const Tensor w = Placeholder(dtype_, {outputs(), args_.inputs});
-  Tensor bias, dbias;
-  if (adds_bias()) {
-    bias = Placeholder(dtype_, {outputs()});
-    dbias = Placeholder(accumulator, {outputs()});
-  }
+  const Tensor x = Placeholder(dtype_, {tokens_, inputs_});
+  const Tensor y = Placeholder(dtype_, {tokens_, outputs_});
+  const Tensor w = Placeholder(dtype_, {outputs_, inputs_});
   const kernels::LinearOps& ops = plan->pass->backend->linear();
-  plan->NeedWorkspace(ops.WorkspaceBytes(
-      kernels::LinearForwardActArgs{.x = x, .w = w, .bias = bias, .pre = y, .y = y}));
-  plan->NeedWorkspace(
-      ops.WorkspaceBytes(kernels::LinearForwardArgs{.x = x, .w = w, .bias = bias, .y = y}));
-  plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
-  plan->NeedWorkspace(
-      ops.WorkspaceBytes(kernels::LinearInputGradActArgs{.dy = y, .w = w, .pre = x, .dpre = x}));
-  plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearWeightGradArgs{
-      .dy = y, .x = x, .dw = Placeholder(accumulator, w.shape), .dbias = dbias}));
+  kernels::LinearForwardArgs forward = {.x = x, .w = w, .y = y};
+  kernels::LinearWeightGradArgs weight_grad = {
+      .dy = y, .x = x, .dw = Placeholder(accumulator, w.shape)};
+  if (adds_bias()) {
+    forward.bias = Placeholder(dtype_, {outputs_});
+    weight_grad.dbias = Placeholder(accumulator, {outputs_});
+  }
+  plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
+  if (args_.act_behind) {
+    const int64_t columns = outputs_ / kernels::PreColumns(*args_.act_behind, 1);
+    plan->NeedWorkspace(ops.WorkspaceBytes(
+        kernels::LinearForwardActArgs{.x = x,
+                                      .w = w,
+                                      .bias = forward.bias,
+                                      .act = *args_.act_behind,
+                                      .pre = y,
+                                      .y = Placeholder(dtype_, {tokens_, columns})}));
+  } else {
+    plan->NeedWorkspace(ops.WorkspaceBytes(forward));
+  }
+  if (args_.act_before) {
+    const Tensor pre =
+        Placeholder(dtype_, {tokens_, kernels::PreColumns(*args_.act_before, inputs_)});
+    plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradActArgs{
+        .dy = y, .w = w, .pre = pre, .act = *args_.act_before, .dpre = pre}));
+  } else {
+    plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
+  }
 }
 
 void Linear::Forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
@@ -77,10 +119,11 @@ void Linear::Forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
 
 void Linear::ForwardAct(const Pass& pass, const Tensor& x, const Tensor& pre,
                         const Tensor& y) const {
+  CHECK(args_.act_behind.has_value());
   pass.backend->linear().ForwardAct(*pass.stream, {.x = x,
                                                    .w = w_,
                                                    .bias = bias_,
-                                                   .act = kernels::ActKind::kGelu,
+                                                   .act = *args_.act_behind,
                                                    .pre = pre,
                                                    .y = y,
                                                    .workspace = pass.workspace});
@@ -93,10 +136,11 @@ void Linear::InputGrad(const Pass& pass, const Tensor& dy, const Tensor& dx) con
 
 void Linear::InputGradAct(const Pass& pass, const Tensor& dy, const Tensor& pre,
                           const Tensor& dpre) const {
+  CHECK(args_.act_before.has_value());
   pass.backend->linear().InputGradAct(*pass.stream, {.dy = dy,
                                                      .w = w_,
                                                      .pre = pre,
-                                                     .act = kernels::ActKind::kGelu,
+                                                     .act = *args_.act_before,
                                                      .dpre = dpre,
                                                      .workspace = pass.workspace});
 }
@@ -114,8 +158,8 @@ void Linear::WeightGrad(const Pass& pass, const Tensor& dy, const Tensor& x) con
 }
 
 params::ParamId Linear::border_bias() const {
-  CHECK(!adds_bias() && bias_ids_.size() == 1);
-  return bias_ids_.front();
+  CHECK(!by_outputs() && args_.parts.size() == 1);
+  return args_.bias ? bias_ids_.front() : params::ParamId::kNone;
 }
 
 }  // namespace mt::model

@@ -1,8 +1,11 @@
 // A linear layer of the network: its parameters and the products over them. Several logical
-// matrices of equal width (q, k, v) may lie side by side as one. Tensor parallelism replaces this
-// class, not its callers. Legend: T tokens, k inputs, n outputs of all parts together.
+// matrices (q, k, v; gate, up) may lie side by side as one. A layer that adds its own bias is cut
+// by outputs over the tensor ranks, each part for itself (column-parallel), one whose bias the
+// Border adds by inputs (row-parallel, Shoeybi et al. 2019 §3). Legend: T tokens, k inputs, n
+// outputs of all parts together, both of this rank.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,12 +22,19 @@ class Linear {
   // several partial sums of a branch, the Border that closes the branch.
   enum class BiasPlace : uint8_t { kProduct, kBorder };
 
+  struct Part {
+    std::string name;     // without ".weight": "layers.0.attention.q"
+    int64_t outputs = 0;  // of all tensor ranks
+  };
   struct Args {
-    std::vector<std::string> parts;  // names without ".weight": "layers.0.attention.q", ...
-    int64_t inputs = 0;              // k
-    int64_t part_outputs = 0;        // n / parts
-    double std = 0;                  // of initial weights
+    std::vector<Part> parts;
+    int64_t inputs = 0;  // of all tensor ranks
+    double std = 0;      // of initial weights
+    bool bias = true;
     BiasPlace bias_place = BiasPlace::kProduct;
+    // The activation behind this product (ForwardAct instead of Forward), and the one whose output
+    // is this product's input (InputGradAct instead of InputGrad).
+    std::optional<kernels::ActKind> act_behind, act_before;
     int layer = -1;
   };
   Linear(const GptConfig& config, Args args);
@@ -36,30 +46,32 @@ class Linear {
 
   // x [T, k] -> y [T, n].
   void Forward(const Pass& pass, const kernels::Tensor& x, const kernels::Tensor& y) const;
-  // x [T, k] -> pre [T, n], y = gelu(pre) [T, n].
+  // x [T, k] -> pre [T, n], y = act_behind(pre) [T, n], of a gated one [T, n / 2].
   void ForwardAct(const Pass& pass, const kernels::Tensor& x, const kernels::Tensor& pre,
                   const kernels::Tensor& y) const;
   // dy [T, n] -> dx [T, k].
   void InputGrad(const Pass& pass, const kernels::Tensor& dy, const kernels::Tensor& dx) const;
-  // dy [T, n], pre [T, k] with x = gelu(pre) -> dpre [T, k].
+  // dy [T, n], pre with x = act_before(pre) -> dpre, both [T, k] or, of a gated one, [T, 2k].
   void InputGradAct(const Pass& pass, const kernels::Tensor& dy, const kernels::Tensor& pre,
                     const kernels::Tensor& dpre) const;
   // dy [T, n], x [T, k] -> gradients of weights and, with kProduct, biases; reports them done.
   void WeightGrad(const Pass& pass, const kernels::Tensor& dy, const kernels::Tensor& x) const;
 
-  // Of a layer with one part and kBorder.
+  // Of a layer with one part and kBorder; kNone without a bias.
   params::ParamId border_bias() const;
 
  private:
-  bool adds_bias() const { return args_.bias_place == BiasPlace::kProduct; }
-  int64_t outputs() const { return args_.part_outputs * static_cast<int64_t>(args_.parts.size()); }
+  bool by_outputs() const { return args_.bias_place == BiasPlace::kProduct; }
+  bool adds_bias() const { return args_.bias && by_outputs(); }
 
   const kernels::DType dtype_;
   const int64_t tokens_;  // T, for planning
+  const TensorShard shard_;
   const Args args_;
+  const int64_t inputs_, outputs_;                      // k, n
   std::vector<params::ParamId> weight_ids_, bias_ids_;  // by part
   kernels::Tensor w_;                                   // [n, k]
-  kernels::Tensor bias_;                                // [n]; absent with kBorder
+  kernels::Tensor bias_;                                // [n]; absent with kBorder or without bias
   kernels::Tensor dw_, dbias_;                          // accumulator type, as w_ and bias_
 };
 

@@ -1,4 +1,4 @@
-// Two products with a GELU between them, and their gradients.
+// Two products with an activation between them, and their gradients.
 #include "worker/model/mlp_block.h"
 
 #include <fmt/format.h>
@@ -7,21 +7,39 @@ namespace mt::model {
 
 using kernels::Tensor;
 
+namespace {
+
+Linear::Args UpArgs(const GptConfig& c, int layer) {
+  Linear::Args args = {.inputs = c.hidden,
+                       .std = c.init_std,
+                       .bias = c.bias,
+                       .bias_place = Linear::BiasPlace::kProduct,
+                       .act_behind = c.activation,
+                       .layer = layer};
+  if (kernels::IsGated(c.activation)) {
+    args.parts.push_back({fmt::format("layers.{}.ffn.gate", layer), c.ffn});
+  }
+  args.parts.push_back({fmt::format("layers.{}.ffn.up", layer), c.ffn});
+  return args;
+}
+
+Linear::Args DownArgs(const GptConfig& c, int layer) {
+  return {.parts = {{fmt::format("layers.{}.ffn.down", layer), c.hidden}},
+          .inputs = c.ffn,
+          .std = c.output_init_std(),
+          .bias = c.bias,
+          .bias_place = Linear::BiasPlace::kBorder,
+          .act_before = c.activation,
+          .layer = layer};
+}
+
+}  // namespace
+
 MlpBlock::MlpBlock(const GptConfig& config, int layer)
     : config_(config),
       output_(MakeDropoutSite(config.hidden_dropout, layer, Site::kFfn, config.seed)),
-      up_(config, {.parts = {fmt::format("layers.{}.ffn.up", layer)},
-                   .inputs = config.hidden,
-                   .part_outputs = config.ffn,
-                   .std = config.init_std,
-                   .bias_place = Linear::BiasPlace::kProduct,
-                   .layer = layer}),
-      down_(config, {.parts = {fmt::format("layers.{}.ffn.down", layer)},
-                     .inputs = config.ffn,
-                     .part_outputs = config.hidden,
-                     .std = config.output_init_std(),
-                     .bias_place = Linear::BiasPlace::kBorder,
-                     .layer = layer}) {}
+      up_(config, UpArgs(config, layer)),
+      down_(config, DownArgs(config, layer)) {}
 
 void MlpBlock::Register(params::Registry* registry) {
   up_.Register(registry);
@@ -35,12 +53,12 @@ void MlpBlock::Bind(const params::ParamStore& store) {
 
 void MlpBlock::TakeKept(size_t slot, memory::StackArena* arena) {
   if (kept_.size() <= slot) kept_.resize(slot + 1);
-  kept_[slot].pre = arena->Take(config_.dtype, {config_.tokens(), config_.ffn});
-  kept_[slot].act = arena->Take(config_.dtype, {config_.tokens(), config_.ffn});
+  kept_[slot].pre = arena->Take(config_.dtype, {config_.tokens(), pre_columns()});
+  kept_[slot].act = arena->Take(config_.dtype, {config_.tokens(), config_.local_ffn()});
 }
 
 void MlpBlock::TakeScratch(ScratchPlan* plan) {
-  dpre_ = plan->arena->Take(config_.dtype, {config_.tokens(), config_.ffn});
+  dpre_ = plan->arena->Take(config_.dtype, {config_.tokens(), pre_columns()});
   up_.PlanWorkspace(plan);
   down_.PlanWorkspace(plan);
 }

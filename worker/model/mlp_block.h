@@ -1,5 +1,7 @@
-// The feed-forward branch of a layer: up product, GELU, down product. The output stays open
-// (branch.h). Legend: T tokens, h hidden, f ffn.
+// The feed-forward branch of a layer: up product, activation, down product. A gated activation
+// (Shazeer 2020) has a gate matrix beside the up matrix: one product gives all gate columns, then
+// all up columns. The output stays open (branch.h). Legend: T tokens, h hidden, f ffn of this rank,
+// p = f columns before the activation, 2f with a gate.
 #pragma once
 
 #include <vector>
@@ -33,15 +35,19 @@ class MlpBlock {
 
  private:
   struct Kept {
-    kernels::Tensor pre;  // [T, f]
+    kernels::Tensor pre;  // [T, p]
     kernels::Tensor act;  // [T, f]
   };
+
+  int64_t pre_columns() const {
+    return kernels::PreColumns(config_.activation, config_.local_ffn());
+  }
 
   const GptConfig config_;
   const DropoutSite output_;
   Linear up_, down_;
   std::vector<Kept> kept_;  // by slot
-  kernels::Tensor dpre_;    // scratch [T, f]
+  kernels::Tensor dpre_;    // scratch [T, p]
 };
 
 }  // namespace mt::model
