@@ -29,9 +29,9 @@ class StageCheck {
     for (const Action& action : schedule_.actions[static_cast<size_t>(stage_)]) {
       RETURN_IF_ERROR(Step(action));
     }
+    const int backwards = schedule_.forward_only ? 0 : schedule_.microbatches;
     for (size_t chunk = 0; chunk < slots_.size(); ++chunk) {
-      if (forwards_[chunk] == schedule_.microbatches && backwards_[chunk] == schedule_.microbatches)
-        continue;
+      if (forwards_[chunk] == schedule_.microbatches && backwards_[chunk] == backwards) continue;
       return base::FailedPrecondition("stage {}, chunk {}: {} forwards and {} backwards of {}",
                                       stage_, chunk, forwards_[chunk], backwards_[chunk],
                                       schedule_.microbatches);
@@ -48,7 +48,7 @@ class StageCheck {
     if (action.kind == ActionKind::kForward) {
       if (action.microbatch != forwards_[chunk]++) return At(action, "out of order");
       if (held != -1) return At(action, "its slot is in use");
-      held = action.microbatch;
+      if (!schedule_.forward_only) held = action.microbatch;
       return OkStatus();
     }
     if (action.microbatch != backwards_[chunk]++) return At(action, "out of order");

@@ -140,6 +140,22 @@ StatusOr<Schedule> Generate(const Request& request) {
   return schedule;
 }
 
+Schedule ForwardOnly(const Schedule& training, int microbatches) {
+  Schedule schedule = training;
+  schedule.microbatches = microbatches;
+  schedule.forward_only = true;
+  const std::vector<Turn> turns = InterleavedOrder(microbatches, training.chunks, training.stages);
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    auto& actions = schedule.actions[static_cast<size_t>(stage)];
+    actions.clear();
+    for (const Turn& turn : turns) {
+      actions.push_back({.microbatch = turn.microbatch, .chunk = turn.chunk});
+      Connect(&schedule, stage, &actions.back());
+    }
+  }
+  return schedule;
+}
+
 std::string_view Name(Kind kind) {
   switch (kind) {
     case Kind::kGPipe:

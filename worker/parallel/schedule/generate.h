@@ -22,6 +22,11 @@ struct Request {
 // named).
 StatusOr<Schedule> Generate(const Request& request);
 
+// The forwards of any number of microbatches, for evaluation: each passes all chunks of
+// `training`'s stages, in that schedule's slots. Chunks take turns after p microbatches, so that an
+// output is used about when it comes.
+Schedule ForwardOnly(const Schedule& training, int microbatches);
+
 // (microbatch, chunk) of the n-th forward on every stage of an interleaved schedule, for any number
 // of microbatches: the last group may be short. The backward order is the same with the chunks
 // mirrored.

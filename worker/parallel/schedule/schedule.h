@@ -39,6 +39,7 @@ struct Schedule {
   int stages = 1;
   int microbatches = 1;
   int chunks = 1;                            // per stage
+  bool forward_only = false;                 // evaluation: a slot is free after its forward
   std::vector<std::vector<Action>> actions;  // [stage], in order
   std::vector<std::vector<int>> slots;       // [stage][chunk]: microbatches in flight at most
 

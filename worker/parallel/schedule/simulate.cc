@@ -12,10 +12,12 @@ constexpr int64_t kNever = -1;
 struct SlotTimes {
   int64_t activation_in = kNever;
   int64_t gradient_in = kNever;
-  int64_t released = 0;           // free for the next microbatch's activation (and gradient)
-  int64_t gradient_sent = 0;      // its gradient output has left
-  bool occupied = false;          // by an activation that has come (or whose transfer has begun)
-  bool gradient_pending = false;  // computed, not yet sent
+  int64_t released = 0;  // free for the next microbatch's activation (and gradient)
+  // The output that no later event proves to have left before it is written again: the gradient, in
+  // a forward-only pass the activation.
+  int64_t output_sent = 0;
+  bool output_pending = false;  // computed, not yet sent
+  bool occupied = false;        // by an activation that has come (or whose transfer has begun)
 };
 
 // Something produced that waits on its link.
@@ -85,27 +87,27 @@ class Simulation {
     if (next_[s] == schedule_.actions[s].size()) return false;
     const Action& action = schedule_.actions[s][next_[s]];
     const bool forward = action.kind == ActionKind::kForward;
+    const bool last = !forward || schedule_.forward_only;  // of this microbatch in this slot
     SlotTimes& slot = SlotOf(stage, action.chunk, action.slot);
     int64_t begin = free_at_[s];
     if (action.receives) {
       const int64_t input = forward ? slot.activation_in : slot.gradient_in;
       if (input == kNever) return false;
       begin = std::max(begin, input);
-    } else if (forward) {
-      if (slot.occupied) return false;  // its earlier microbatch is still in flight
-      slot.occupied = true;
+    } else if (forward && slot.occupied) {
+      return false;  // its earlier microbatch is still in flight
     }
-    if (!forward) {
-      if (slot.gradient_pending) return false;
-      begin = std::max(begin, slot.gradient_sent);
+    if (last) {
+      if (slot.output_pending) return false;
+      begin = std::max(begin, slot.output_sent);
     }
     const int64_t end = begin + (forward ? costs_.forward : costs_.backward);
     timeline_.actions[s].push_back({begin, end});
     free_at_[s] = end;
     ++next_[s];
-    if (!forward) {
-      slot = {
-          .released = end, .gradient_sent = slot.gradient_sent, .gradient_pending = action.sends};
+    slot.occupied = true;
+    if (last) {
+      slot = {.released = end, .output_sent = slot.output_sent, .output_pending = action.sends};
     }
     if (action.sends) {
       (forward ? activation_out_ : gradient_out_)[s].queue.push_back(
@@ -130,10 +132,10 @@ class Simulation {
     const int64_t end = begin + costs_.transfer;
     *arrival = end;
     target.occupied = true;
-    if (transfer.kind == ActionKind::kBackward) {
+    if (transfer.kind == ActionKind::kBackward || schedule_.forward_only) {
       SlotTimes& own = SlotOf(stage, transfer.chunk, transfer.slot);
-      own.gradient_sent = end;
-      own.gradient_pending = false;
+      own.output_sent = end;
+      own.output_pending = false;
     }
     link.free_at = end;
     ++link.next;

@@ -1,0 +1,198 @@
+#include "worker/parallel/pipeline/executor.h"
+
+#include <chrono>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "common/base/math.h"
+
+namespace mt::pipeline {
+namespace {
+
+using schedule::Action;
+using schedule::ActionKind;
+using schedule::Schedule;
+
+// Both would be one buffer where a chunk has no layers.
+bool SameBuffer(const kernels::Tensor& left, const kernels::Tensor& right) {
+  return left.data == right.data;
+}
+
+std::vector<Parcel> ParcelsIn(const Schedule& schedule, int stage, ActionKind kind,
+                              ChunkWork* work) {
+  std::vector<Parcel> parcels;
+  for (const Action& action : schedule.actions[static_cast<size_t>(stage)]) {
+    if (action.kind != kind || !action.receives) continue;
+    parcels.push_back({.chunk = action.chunk,
+                       .slot = action.slot,
+                       .tensor = kind == ActionKind::kForward
+                                     ? work->Input(action.chunk, action.slot)
+                                     : work->OutputGrad(action.chunk, action.slot)});
+  }
+  return parcels;
+}
+
+int SlotsOf(const Schedule& schedule, int stage) {
+  const std::vector<int>& slots = schedule.slots[static_cast<size_t>(stage)];
+  return std::accumulate(slots.begin(), slots.end(), 0);
+}
+
+}  // namespace
+
+int LanesOf(const Schedule& schedule, int sender_stage, ActionKind kind) {
+  int ahead = 0;
+  if (schedule.forward_only) {
+    ahead = 2 * schedule.stages;
+  } else if (kind == ActionKind::kForward) {
+    ahead = SlotsOf(schedule, sender_stage);
+  } else {
+    ahead = SlotsOf(schedule, schedule.previous_stage(sender_stage));
+  }
+  return static_cast<int>(base::CeilDiv(ahead, comm::ProcessGroup::kSendWindow));
+}
+
+Executor::Executor(Args args)
+    : args_(std::move(args)), links_(args_.links == nullptr ? &no_links_ : args_.links) {}
+
+template <class Call>
+Status Executor::Timed(double* seconds, const Call& call) {
+  const base::MonotonicTime begin = args_.clock->Now();
+  Status status = call();
+  *seconds += std::chrono::duration<double>(args_.clock->Now() - begin).count();
+  return status;
+}
+
+template <class Call>
+Status Executor::Wait(double* seconds, const Call& call) {
+  if (args_.on_wait) args_.on_wait(/*begin=*/true);
+  Status status = Timed(seconds, call);
+  if (args_.on_wait) args_.on_wait(/*begin=*/false);
+  return status;
+}
+
+Status Executor::Run(const Schedule& schedule) {
+  RETURN_IF_ERROR(failure());
+  CHECK(schedule.stages == 1 || args_.links != nullptr) << "a stage of several without links";
+  times_ = {};
+  const base::MonotonicTime begin = args_.clock->Now();
+  Begin(schedule);
+  const Status status = RunActions(schedule);
+  times_.total = std::chrono::duration<double>(args_.clock->Now() - begin).count();
+  if (!status.ok()) Fail(status);
+  return status;
+}
+
+void Executor::Begin(const Schedule& schedule) {
+  const int stage = args_.stage;
+  if (links_->activation_in != nullptr) {
+    links_->activation_in->Begin(
+        ParcelsIn(schedule, stage, ActionKind::kForward, args_.work),
+        LanesOf(schedule, schedule.previous_stage(stage), ActionKind::kForward));
+  }
+  if (links_->gradient_in != nullptr) {
+    links_->gradient_in->Begin(
+        ParcelsIn(schedule, stage, ActionKind::kBackward, args_.work),
+        LanesOf(schedule, schedule.next_stage(stage), ActionKind::kBackward));
+  }
+  if (links_->activation_out != nullptr) {
+    links_->activation_out->Begin(LanesOf(schedule, stage, ActionKind::kForward));
+  }
+  if (links_->gradient_out != nullptr) {
+    links_->gradient_out->Begin(LanesOf(schedule, stage, ActionKind::kBackward));
+  }
+}
+
+Status Executor::RunActions(const Schedule& schedule) {
+  for (const Action& action : schedule.actions[static_cast<size_t>(args_.stage)]) {
+    Status status = failure();
+    if (status.ok()) {
+      status = action.kind == ActionKind::kForward ? RunForward(action, schedule.forward_only)
+                                                   : RunBackward(action);
+    }
+    if (status.ok()) continue;
+    return base::Annotate(status,
+                          fmt::format("stage {}, {}", args_.stage, Label(schedule, action)));
+  }
+  if (links_->activation_out != nullptr) {
+    RETURN_IF_ERROR(
+        Wait(&times_.activation_out, [&] { return links_->activation_out->WaitAllSent(); }));
+  }
+  if (links_->gradient_out != nullptr) {
+    RETURN_IF_ERROR(
+        Wait(&times_.gradient_out, [&] { return links_->gradient_out->WaitAllSent(); }));
+  }
+  return OkStatus();
+}
+
+Status Executor::RunForward(const Action& action, bool forward_only) {
+  const int chunk = action.chunk;
+  const int slot = action.slot;
+  ChunkWork* work = args_.work;
+  if (action.receives) {
+    RETURN_IF_ERROR(
+        Wait(&times_.activation_in, [&] { return links_->activation_in->WaitReady(chunk, slot); }));
+  }
+  const auto wait_sent = [&] { return links_->activation_out->WaitSent(chunk, slot); };
+  if (action.sends) RETURN_IF_ERROR(Wait(&times_.activation_out, wait_sent));
+  RETURN_IF_ERROR(Timed(&times_.forward, [&] { return work->Forward(action); }));
+  if (action.sends) {
+    RETURN_IF_ERROR(Wait(&times_.activation_out, [&] {
+      return links_->activation_out->Send({chunk, slot, work->Output(chunk, slot)});
+    }));
+  }
+  if (!forward_only || !action.receives) return OkStatus();
+  if (action.sends && SameBuffer(work->Input(chunk, slot), work->Output(chunk, slot))) {
+    RETURN_IF_ERROR(Wait(&times_.activation_out, wait_sent));
+  }
+  links_->activation_in->Release(chunk, slot);
+  return OkStatus();
+}
+
+Status Executor::RunBackward(const Action& action) {
+  const int chunk = action.chunk;
+  const int slot = action.slot;
+  ChunkWork* work = args_.work;
+  if (action.receives) {
+    RETURN_IF_ERROR(
+        Wait(&times_.gradient_in, [&] { return links_->gradient_in->WaitReady(chunk, slot); }));
+    // The gradient is the answer to this activation, so it has left; this makes it certain before
+    // the slot is given up.
+    RETURN_IF_ERROR(Wait(&times_.activation_out,
+                         [&] { return links_->activation_out->WaitSent(chunk, slot); }));
+  }
+  const auto wait_sent = [&] { return links_->gradient_out->WaitSent(chunk, slot); };
+  if (action.sends) RETURN_IF_ERROR(Wait(&times_.gradient_out, wait_sent));
+  RETURN_IF_ERROR(Timed(&times_.backward, [&] { return work->Backward(action); }));
+  if (action.sends) {
+    links_->activation_in->Release(chunk, slot);
+    RETURN_IF_ERROR(Wait(&times_.gradient_out, [&] {
+      return links_->gradient_out->Send({chunk, slot, work->InputGrad(chunk, slot)});
+    }));
+  }
+  if (!action.receives) return OkStatus();
+  if (action.sends && SameBuffer(work->InputGrad(chunk, slot), work->OutputGrad(chunk, slot))) {
+    RETURN_IF_ERROR(Wait(&times_.gradient_out, wait_sent));
+  }
+  links_->gradient_in->Release(chunk, slot);
+  return OkStatus();
+}
+
+void Executor::Abort(std::string_view reason) {
+  Fail(base::Error(absl::StatusCode::kAborted, "{}", reason));
+}
+
+void Executor::Fail(const Status& why) {
+  {
+    base::MutexLock lock(&mu_);
+    if (failure_.ok()) failure_ = why;
+  }
+  links_->Abort(base::ToStd(why.message()));
+}
+
+Status Executor::failure() const {
+  base::MutexLock lock(&mu_);
+  return failure_;
+}
+
+}  // namespace mt::pipeline

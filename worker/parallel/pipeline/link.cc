@@ -1,0 +1,254 @@
+#include "worker/parallel/pipeline/link.h"
+
+#include <pthread.h>
+#include <string>
+
+namespace mt::pipeline {
+namespace {
+
+int LaneOf(int64_t number, int lanes) { return static_cast<int>(number % lanes); }
+
+void NameThread(std::thread& thread, const char* name) {
+  ::pthread_setname_np(thread.native_handle(), name);
+}
+
+void CheckMembers(const comm::ProcessGroup& group, int own_index) {
+  CHECK_EQ(group.size(), 2) << group.name() << " is no link";
+  CHECK_EQ(group.rank(), own_index) << group.name();
+}
+
+}  // namespace
+
+LinkEnd::LinkEnd(std::unique_ptr<comm::ProcessGroup> group, kernels::Device* device)
+    : group_(std::move(group)), stream_(device->CreateStream(kernels::StreamPriority::kHigh)) {}
+
+void LinkEnd::Abort(std::string_view reason) {
+  group_->Abort(reason);
+  Fail(group_->status());
+}
+
+Status LinkEnd::status() const {
+  base::MutexLock lock(&mu_);
+  return status_;
+}
+
+void LinkEnd::Fail(const Status& why) {
+  {
+    base::MutexLock lock(&mu_);
+    if (status_.ok()) status_ = why;
+    changed_.NotifyAll();
+  }
+  group_->Abort(base::ToStd(why.message()));  // nothing where the group is what failed
+}
+
+Sender::Sender(std::unique_ptr<comm::ProcessGroup> group, kernels::Device* device, bool overlap)
+    : LinkEnd(std::move(group), device) {
+  CheckMembers(*group_, kSenderIndex);
+  if (!overlap) return;
+  thread_ = std::thread([this] { SendQueued(); });
+  NameThread(thread_, "mt-link-send");
+}
+
+Sender::~Sender() {
+  if (!thread_.joinable()) return;
+  bool busy = false;
+  {
+    base::MutexLock lock(&mu_);
+    stop_ = true;
+    busy = num_sent_ < static_cast<int64_t>(queue_.size());
+    changed_.NotifyAll();
+  }
+  if (busy) group_->Abort("the sending stage has left");
+  thread_.join();
+}
+
+void Sender::Begin(int lanes) {
+  base::MutexLock lock(&mu_);
+  if (!status_.ok()) return;
+  CHECK_EQ(num_sent_, static_cast<int64_t>(queue_.size())) << group_->name();
+  queue_.clear();
+  num_sent_ = 0;
+  lanes_ = lanes;
+  last_of_slot_.clear();
+}
+
+Status Sender::Send(const Parcel& parcel) {
+  int64_t number = 0;
+  int lanes = 1;
+  {
+    base::MutexLock lock(&mu_);
+    if (!status_.ok()) return status_;
+    number = static_cast<int64_t>(queue_.size());
+    lanes = lanes_;
+    queue_.push_back(parcel);
+    changed_.NotifyAll();
+  }
+  last_of_slot_[{parcel.chunk, parcel.slot}] = number + 1;
+  return thread_.joinable() ? OkStatus() : SendNow(parcel, number, lanes);
+}
+
+Status Sender::SendNow(const Parcel& parcel, int64_t number, int lanes) {
+  const Status sent = group_->Send(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
+                                   parcel.tensor.dtype, kReceiverIndex, LaneOf(number, lanes));
+  if (!sent.ok()) {
+    Fail(sent);
+    return sent;
+  }
+  base::MutexLock lock(&mu_);
+  ++num_sent_;
+  changed_.NotifyAll();
+  return OkStatus();
+}
+
+void Sender::SendQueued() {
+  for (;;) {
+    Parcel parcel;
+    int64_t number = 0;
+    int lanes = 1;
+    {
+      base::MutexLock lock(&mu_);
+      while (!stop_ && status_.ok() && num_sent_ == static_cast<int64_t>(queue_.size())) {
+        changed_.Wait(&mu_);
+      }
+      if (stop_ || !status_.ok()) return;
+      number = num_sent_;
+      lanes = lanes_;
+      parcel = queue_[static_cast<size_t>(number)];
+    }
+    if (!SendNow(parcel, number, lanes).ok()) return;
+  }
+}
+
+Status Sender::WaitSent(int chunk, int slot) {
+  const auto last = last_of_slot_.find({chunk, slot});
+  return WaitUntilSent(last == last_of_slot_.end() ? 0 : last->second);
+}
+
+Status Sender::WaitAllSent() {
+  int64_t count = 0;
+  {
+    base::MutexLock lock(&mu_);
+    count = static_cast<int64_t>(queue_.size());
+  }
+  return WaitUntilSent(count);
+}
+
+Status Sender::WaitUntilSent(int64_t count) {
+  base::MutexLock lock(&mu_);
+  while (status_.ok() && num_sent_ < count) changed_.Wait(&mu_);
+  return status_;
+}
+
+Receiver::Receiver(std::unique_ptr<comm::ProcessGroup> group, kernels::Device* device, bool overlap)
+    : LinkEnd(std::move(group), device), overlap_(overlap) {
+  CheckMembers(*group_, kReceiverIndex);
+  if (!overlap) return;
+  thread_ = std::thread([this] { ReceiveAhead(); });
+  NameThread(thread_, "mt-link-recv");
+}
+
+Receiver::~Receiver() {
+  if (!thread_.joinable()) return;
+  bool busy = false;
+  {
+    base::MutexLock lock(&mu_);
+    stop_ = true;
+    busy = num_received_ < num_begun_;
+    changed_.NotifyAll();
+  }
+  if (busy) group_->Abort("the receiving stage has left");
+  thread_.join();
+}
+
+void Receiver::Begin(std::vector<Parcel> parcels, int lanes) {
+  base::MutexLock lock(&mu_);
+  if (!status_.ok()) return;
+  CHECK_EQ(num_taken_, static_cast<int64_t>(parcels_.size())) << group_->name();
+  for (const auto& [slot, held] : held_) {
+    CHECK(!held) << group_->name() << ": chunk " << slot.first << ", slot " << slot.second;
+  }
+  parcels_ = std::move(parcels);
+  lanes_ = lanes;
+  num_begun_ = 0;
+  num_received_ = 0;
+  num_taken_ = 0;
+  changed_.NotifyAll();
+}
+
+Status Receiver::ReceiveNow(const Parcel& parcel, int64_t number, int lanes) {
+  const Status received = group_->Recv(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
+                                       parcel.tensor.dtype, kSenderIndex, LaneOf(number, lanes));
+  if (!received.ok()) {
+    Fail(received);
+    return received;
+  }
+  base::MutexLock lock(&mu_);
+  ++num_received_;
+  changed_.NotifyAll();
+  return OkStatus();
+}
+
+void Receiver::ReceiveAhead() {
+  for (;;) {
+    Parcel parcel;
+    int64_t number = 0;
+    int lanes = 1;
+    {
+      base::MutexLock lock(&mu_);
+      while (!stop_ && status_.ok() && !CanBegin()) changed_.Wait(&mu_);
+      if (stop_ || !status_.ok()) return;
+      parcel = BeginNext();
+      number = num_begun_ - 1;
+      lanes = lanes_;
+    }
+    if (!ReceiveNow(parcel, number, lanes).ok()) return;
+  }
+}
+
+bool Receiver::CanBegin() {
+  if (num_begun_ == static_cast<int64_t>(parcels_.size())) return false;
+  const Parcel& next = parcels_[static_cast<size_t>(num_begun_)];
+  return !held_[{next.chunk, next.slot}];
+}
+
+Parcel Receiver::BeginNext() {
+  const Parcel& next = parcels_[static_cast<size_t>(num_begun_++)];
+  held_[{next.chunk, next.slot}] = true;
+  return next;
+}
+
+Status Receiver::WaitReady(int chunk, int slot) {
+  Parcel parcel;
+  int64_t number = 0;
+  int lanes = 1;
+  {
+    base::MutexLock lock(&mu_);
+    if (!status_.ok()) return status_;
+    CHECK_LT(num_taken_, static_cast<int64_t>(parcels_.size())) << group_->name();
+    number = num_taken_++;
+    parcel = parcels_[static_cast<size_t>(number)];
+    CHECK(parcel.chunk == chunk && parcel.slot == slot)
+        << group_->name() << ": parcel " << number << " is for chunk " << parcel.chunk << ", slot "
+        << parcel.slot << ", not chunk " << chunk << ", slot " << slot;
+    // Else nothing would ever end the wait: the slot's last parcel was not released.
+    CHECK(num_begun_ > number || CanBegin()) << group_->name() << ": parcel " << number;
+    if (overlap_) {
+      while (status_.ok() && num_received_ <= number) changed_.Wait(&mu_);
+      return status_;
+    }
+    BeginNext();
+    lanes = lanes_;
+  }
+  return ReceiveNow(parcel, number, lanes);
+}
+
+void Receiver::Release(int chunk, int slot) {
+  base::MutexLock lock(&mu_);
+  if (!status_.ok()) return;
+  bool& held = held_[{chunk, slot}];
+  CHECK(held) << group_->name() << ": chunk " << chunk << ", slot " << slot;
+  held = false;
+  changed_.NotifyAll();
+}
+
+}  // namespace mt::pipeline
