@@ -1,10 +1,14 @@
 #include "worker/optim/optimizer.h"
 
-#include <ranges>
-
 namespace mt::optim {
 
 using params::ParamStore;
+
+Optimizer::Optimizer(const kernels::UpdateOps* ops, const ParamStore* store,
+                     const OptimizerConfig& config)
+    : ops_(ops), store_(store), config_(config) {
+  CHECK_EQ(store->share().moments, config.moments());
+}
 
 void Optimizer::SquareSum(kernels::Stream& stream, int bucket, int64_t dp_rank,
                           const kernels::Tensor& out) const {
@@ -12,28 +16,42 @@ void Optimizer::SquareSum(kernels::Stream& stream, int bucket, int64_t dp_rank,
   ops_->SquareSum(stream, {.gradient = ParamStore::Cut(store_->grads(), own), .out = out});
 }
 
-void Optimizer::Update(kernels::Stream& stream, const kernels::StepScalars* scalars) const {
-  // The flat order is backward's; read from its end it is forward's.
-  for (const params::Bucket& bucket : store_->layout().buckets() | std::views::reverse) {
+void Optimizer::Update(kernels::Stream& stream, const kernels::StepScalars* scalars,
+                       parallel::GradientSync* sync) const {
+  CHECK(sync != nullptr || !store_->state_is_cut());
+  for (const int bucket : store_->layout().ForwardOrder()) {
     UpdateBucket(stream, bucket, scalars);
+    if (sync != nullptr) sync->GatherBucket(stream, bucket);
   }
 }
 
-void Optimizer::UpdateBucket(kernels::Stream& stream, const params::Bucket& bucket,
+void Optimizer::UpdateBucket(kernels::Stream& stream, int bucket,
                              const kernels::StepScalars* scalars) const {
-  const params::Slice all{.begin = bucket.begin, .count = bucket.count};
-  kernels::AdamWArgs args;
-  args.gradient = ParamStore::Cut(store_->grads(), all);
-  args.master = ParamStore::Cut(store_->master(), all);
-  args.m = ParamStore::Cut(store_->first_moment(), all);
-  args.v = ParamStore::Cut(store_->second_moment(), all);
-  if (store_->has_model_copy()) args.model_copy = ParamStore::Cut(store_->weights(), all);
-  args.decay = bucket.decay;
-  args.beta1 = config_.beta1;
-  args.beta2 = config_.beta2;
-  args.eps = config_.eps;
-  args.scalars = scalars;
-  ops_->AdamW(stream, args);
+  const ParamStore::State state = store_->StateOf(bucket);
+  const bool decay = store_->layout().bucket(bucket).decay;
+  switch (config_.kind) {
+    case OptimizerKind::kAdamW:
+      ops_->AdamW(stream, {.gradient = state.gradient,
+                           .master = state.master,
+                           .m = state.m,
+                           .v = state.v,
+                           .model_copy = state.model_copy,
+                           .decay = decay,
+                           .beta1 = config_.beta1,
+                           .beta2 = config_.beta2,
+                           .eps = config_.eps,
+                           .scalars = scalars});
+      break;
+    case OptimizerKind::kSgd:
+      ops_->Sgd(stream, {.gradient = state.gradient,
+                         .master = state.master,
+                         .momentum = state.m,
+                         .model_copy = state.model_copy,
+                         .decay = decay,
+                         .mu = config_.momentum,
+                         .scalars = scalars});
+      break;
+  }
 }
 
 }  // namespace mt::optim

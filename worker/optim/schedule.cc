@@ -56,6 +56,11 @@ kernels::WeightDecayKind WeightDecayOf(OptimizerSpec::WeightDecayStyle style) {
 
 }  // namespace
 
+int OptimizerConfig::moments() const {
+  if (kind == OptimizerKind::kAdamW) return 2;
+  return momentum > 0 ? 1 : 0;
+}
+
 kernels::LossScaleConstants LossScaleFromJob(const JobSpec& job) {
   const Training& training = job.training();
   const Training::LossScale& scale = training.loss_scale();
@@ -96,11 +101,16 @@ kernels::StepConstants ConstantsFromJob(const JobSpec& job) {
           .loss_scale = LossScaleFromJob(job)};
 }
 
-AdamConfig AdamFromJob(const JobSpec& job) {
+OptimizerConfig OptimizerFromJob(const JobSpec& job) {
   const OptimizerSpec& optimizer = job.optimizer();
-  CHECK(optimizer.type() == OptimizerSpec::TYPE_ADAMW)
+  const bool sgd = optimizer.type() == OptimizerSpec::TYPE_SGD;
+  CHECK(sgd || optimizer.type() == OptimizerSpec::TYPE_ADAMW)
       << OptimizerSpec::Type_Name(optimizer.type()) << " passed validation unbuilt";
-  return {.beta1 = optimizer.beta1(), .beta2 = optimizer.beta2(), .eps = optimizer.eps()};
+  return {.kind = sgd ? OptimizerKind::kSgd : OptimizerKind::kAdamW,
+          .beta1 = optimizer.beta1(),
+          .beta2 = optimizer.beta2(),
+          .eps = optimizer.eps(),
+          .momentum = optimizer.momentum()};
 }
 
 }  // namespace mt::optim

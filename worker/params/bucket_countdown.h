@@ -12,17 +12,20 @@ namespace mt::params {
 // One thread at a time. The layout must outlive it.
 class BucketCountdown {
  public:
-  explicit BucketCountdown(const FlatLayout* layout);
+  // Watches the buckets of one model chunk.
+  explicit BucketCountdown(const FlatLayout* layout, int chunk = 0);
 
-  // Before each step's last backward: nothing is done yet.
+  // Before the chunk's last backward of a step: nothing is done yet.
   void Reset();
-  // The bucket that this parameter completes, if it does. CHECKs that no parameter is done twice.
+  // The bucket that this parameter completes, if it does. CHECKs that it is the chunk's and that no
+  // parameter is done twice.
   std::optional<int> MarkDone(ParamId id);
-  // Whether every bucket is complete.
+  // Whether every bucket of the chunk is complete.
   bool AllDone() const { return open_buckets_ == 0; }
 
  private:
   const FlatLayout* layout_;
+  int chunk_;
   std::vector<int> remaining_;  // per bucket
   std::vector<bool> done_;      // per parameter
   int open_buckets_ = 0;

@@ -1,52 +1,72 @@
 #include "worker/params/flat_layout.h"
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 
 #include "common/base/math.h"
 
 namespace mt::params {
 namespace {
 
-// Parameters of one region in flat order: last layer first, else as registered, so that joined ones
-// stay together.
-std::vector<ParamId> OrderedRegion(const Registry& registry, Region region) {
+// All parameters in flat order: by chunk, region, copies and partial ones apart, last layer first,
+// else as registered, so that joined ones stay together.
+std::vector<ParamId> FlatOrder(const Registry& registry) {
   std::vector<ParamId> ids;
-  for (int32_t i = 0; i < static_cast<int32_t>(registry.size()); ++i) {
-    if (registry[ParamId{i}].region == region) ids.push_back(ParamId{i});
-  }
-  std::stable_sort(ids.begin(), ids.end(),
-                   [&](ParamId a, ParamId b) { return registry[a].layer > registry[b].layer; });
+  for (int32_t i = 0; i < static_cast<int32_t>(registry.size()); ++i) ids.push_back(ParamId{i});
+  const auto key = [&](ParamId id) {
+    const ParamSpec& spec = registry[id];
+    return std::tuple(spec.chunk, spec.region, spec.copy, spec.partial, -spec.layer);
+  };
+  std::stable_sort(ids.begin(), ids.end(), [&](ParamId a, ParamId b) { return key(a) < key(b); });
   return ids;
 }
 
 }  // namespace
 
-FlatLayout::FlatLayout(const Args& args) : dp_size_(args.dp_size) {
+FlatLayout::FlatLayout(const Args& args)
+    : dp_size_(args.dp_size), min_bucket_elements_(args.min_bucket_elements) {
   CHECK(args.dp_size >= 1 && args.min_bucket_elements >= 1);
   const Registry& registry = *args.registry;
   offsets_.resize(static_cast<size_t>(registry.size()), -1);
   bucket_of_.resize(static_cast<size_t>(registry.size()), -1);
-  for (int r = 0; r < kNumRegions; ++r) {
-    const auto region = static_cast<Region>(r);
-    for (const ParamId id : OrderedRegion(registry, region)) {
-      const ParamSpec& spec = registry[id];
-      if (bucket_open_ && !spec.joined) {
-        const Bucket& open = buckets_.back();
-        const bool full =
-            region == Region::kMatrix && num_elements_ - open.begin >= args.min_bucket_elements;
-        if (full || open.decay != spec.decay) CloseBucket();
-      }
-      Append(registry, id);
-    }
-    if (bucket_open_) CloseBucket();
+  for (const ParamId id : FlatOrder(registry)) {
+    if (bucket_open_ && !Fits(registry[id])) CloseBucket();
+    Append(registry, id);
   }
+  if (bucket_open_) CloseBucket();
+}
+
+bool FlatLayout::Fits(const ParamSpec& spec) const {
+  if (spec.joined) return true;  // the registry joins only what is alike
+  const Bucket& open = buckets_.back();
+  if (open.chunk != spec.chunk || open.region != spec.region || open.decay != spec.decay ||
+      open.partial != spec.partial || open.copy != spec.copy) {
+    return false;
+  }
+  switch (spec.region) {
+    case Region::kMatrix:
+      return num_elements_ - open.begin < min_bucket_elements_;
+    case Region::kWordTable:
+      return false;  // each table alone, so that both ends of a tied pair cut it alike
+    case Region::kShardedVector:
+    case Region::kReplicatedVector:
+    case Region::kPositionTable:
+      break;
+  }
+  return true;
 }
 
 void FlatLayout::Append(const Registry& registry, ParamId id) {
   const ParamSpec& spec = registry[id];
   if (!bucket_open_) {
-    buckets_.push_back(
-        {.region = spec.region, .decay = spec.decay, .begin = num_elements_, .params = {}});
+    buckets_.push_back({.chunk = spec.chunk,
+                        .region = spec.region,
+                        .decay = spec.decay,
+                        .partial = spec.partial,
+                        .copy = spec.copy,
+                        .begin = num_elements_,
+                        .params = {}});
     bucket_open_ = true;
   }
   if (!spec.joined) num_elements_ = base::RoundUp(num_elements_, kOffsetAlignElements);
@@ -61,6 +81,14 @@ void FlatLayout::CloseBucket() {
   bucket.count = base::RoundUp(num_elements_ - bucket.begin, dp_size_ * kBucketUnitElements);
   num_elements_ = bucket.begin + bucket.count;
   bucket_open_ = false;
+}
+
+std::vector<int> FlatLayout::ForwardOrder() const {
+  std::vector<int> order(buckets_.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return bucket(a).chunk < bucket(b).chunk; });
+  return order;
 }
 
 Slice FlatLayout::OwnSlice(int bucket_index, int64_t dp_rank) const {

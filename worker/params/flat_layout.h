@@ -16,11 +16,15 @@ inline constexpr int64_t kOffsetAlignElements = 128;
 inline constexpr int64_t kBucketUnitElements = 1024;    // per data-parallel rank
 inline constexpr int64_t kMinBucketBytes = 64LL << 20;  // of gradients
 
-// A contiguous run of the flat buffers, of one region and one decay flag. Elements that belong to
-// no parameter (alignment, the padded end) are zero in every buffer and stay so.
+// A contiguous run of the flat buffers, whose parameters are alike in everything that the step asks
+// about: chunk, region, decay, `partial` and `copy` (ParamSpec). Elements that belong to no
+// parameter (alignment, the padded end) are zero in every buffer and stay so.
 struct Bucket {
+  int chunk = 0;
   Region region = Region::kMatrix;
   bool decay = false;
+  bool partial = false;
+  bool copy = false;
   int64_t begin = 0;            // first element in the flat buffer
   int64_t count = 0;            // a multiple of dp_size * kBucketUnitElements
   std::vector<ParamId> params;  // in flat order
@@ -38,15 +42,20 @@ class FlatLayout {
   struct Args {
     const Registry* registry = nullptr;  // used during construction only
     int64_t dp_size = 1;
-    int64_t min_bucket_elements = 0;  // a matrix bucket closes at or above this; > 0
+    // A matrix bucket closes at or above this; > 0. kMinBucketBytes or parallel.bucket_size, in
+    // elements of gradients.
+    int64_t min_bucket_elements = 0;
   };
   explicit FlatLayout(const Args& args);
 
   int64_t dp_size() const { return dp_size_; }
   int64_t num_elements() const { return num_elements_; }
-  // In flat order. The order in which backward completes them is nearly the same: matrices of the
-  // last layer come first; the word table, which the head and the embedding both write, comes late.
+  // In flat order: chunk 0 first; within a chunk by region, the matrices of its last layer first,
+  // which is nearly the order in which the chunk's backward completes them (the word table, which
+  // the head and the embedding both write, comes late).
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  // In the order in which forward reads them: chunk 0 first, each chunk from its end.
+  std::vector<int> ForwardOrder() const;
   int num_buckets() const { return static_cast<int>(buckets_.size()); }
   const Bucket& bucket(int index) const { return buckets_[static_cast<size_t>(index)]; }
   // First element of the parameter in the flat buffer.
@@ -58,9 +67,12 @@ class FlatLayout {
  private:
   // Closes the open bucket: pads it to the unit and starts the next one behind it.
   void CloseBucket();
+  // Whether the parameter may lie in the open bucket.
+  bool Fits(const ParamSpec& spec) const;
   void Append(const Registry& registry, ParamId id);
 
   int64_t dp_size_;
+  int64_t min_bucket_elements_;
   int64_t num_elements_ = 0;  // while building: the next free element
   bool bucket_open_ = false;
   std::vector<Bucket> buckets_;

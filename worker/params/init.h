@@ -1,5 +1,5 @@
 // Initial values: a function of seed, parameter name and global element index, so that every layout
-// starts from the same weights.
+// starts from the same weights, bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,14 @@ struct InitArgs {
   int64_t seed = 0;  // training.seed
 };
 
-// Writes master (rounded once to its type) and weights (rounded from it) of every parameter; padded
-// rows and the gaps between parameters stay as Bind left them, zero.
+// Writes this rank's part of every parameter: the weights whole, and of the master what the replica
+// keeps (each value rounded once to the master's type and from there to the weights'). Padded rows
+// and the gaps between parameters stay as Bind left them, zero. Nothing needs to be gathered.
 void InitializeParams(kernels::Stream& stream, const InitArgs& args, const ParamStore& store);
+
+// Rounds what the replica keeps of the master into the weights; nothing to do where they are the
+// master. Where the state is cut, the weights have to be gathered afterwards.
+void RoundMaster(kernels::Stream& stream, const kernels::VectorOps& vector,
+                 const ParamStore& store);
 
 }  // namespace mt::params

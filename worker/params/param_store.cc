@@ -1,34 +1,90 @@
 #include "worker/params/param_store.h"
 
+#include "common/base/math.h"
+
 namespace mt::params {
 
 using kernels::SizeOf;
 using kernels::Tensor;
 
-ParamStore::ParamStore(const Registry* registry, const FlatLayout* layout, kernels::DType dtype)
-    : registry_(registry), layout_(layout), dtype_(dtype) {}
+ParamStore::ParamStore(const Registry* registry, const FlatLayout* layout, kernels::DType dtype,
+                       const StateShare& share)
+    : registry_(registry), layout_(layout), dtype_(dtype), share_(share) {
+  CHECK(share.zero_stage >= 0 && share.zero_stage <= 1) << share.zero_stage;
+  CHECK(share.dp_rank >= 0 && share.dp_rank < layout->dp_size()) << share.dp_rank;
+  CHECK(share.moments >= 0 && share.moments <= 2) << share.moments;
+}
+
+int64_t ParamStore::StateElements() const {
+  const int64_t n = layout_->num_elements();
+  return state_is_cut() ? base::DivExact(n, layout_->dp_size()) : n;
+}
 
 void ParamStore::Plan(memory::MemoryPlan* plan) {
   const int64_t n = layout_->num_elements();
-  const int64_t accumulator_bytes = n * SizeOf(accumulator_dtype());
   weights_block_ = plan->Reserve(memory::Kind::kWeights, n * SizeOf(dtype_));
-  grads_block_ = plan->Reserve(memory::Kind::kGradients, accumulator_bytes);
-  if (has_model_copy()) {
-    master_block_ = plan->Reserve(memory::Kind::kOptimizer, accumulator_bytes);
-  }
-  first_block_ = plan->Reserve(memory::Kind::kOptimizer, accumulator_bytes);
-  second_block_ = plan->Reserve(memory::Kind::kOptimizer, accumulator_bytes);
+  grads_block_ = plan->Reserve(memory::Kind::kGradients, n * SizeOf(accumulator_dtype()));
+  const int64_t state_bytes = StateElements() * SizeOf(accumulator_dtype());
+  if (has_model_copy()) master_block_ = plan->Reserve(memory::Kind::kOptimizer, state_bytes);
+  if (share_.moments > 0) first_block_ = plan->Reserve(memory::Kind::kOptimizer, state_bytes);
+  if (share_.moments > 1) second_block_ = plan->Reserve(memory::Kind::kOptimizer, state_bytes);
 }
 
 void ParamStore::Bind(const memory::Memory& memory) {
-  const auto flat = [&](const memory::Block& block, kernels::DType dtype) {
-    return Tensor{memory.Data(block), dtype, {layout_->num_elements()}};
+  const auto flat = [&](const memory::Block& block, kernels::DType dtype, int64_t count) {
+    return Tensor{memory.Data(block), dtype, {count}};
   };
-  weights_ = flat(weights_block_, dtype_);
-  grads_ = flat(grads_block_, accumulator_dtype());
-  master_ = has_model_copy() ? flat(master_block_, accumulator_dtype()) : weights_;
-  first_moment_ = flat(first_block_, accumulator_dtype());
-  second_moment_ = flat(second_block_, accumulator_dtype());
+  const auto state = [&](const memory::Block& block) {
+    return flat(block, accumulator_dtype(), StateElements());
+  };
+  weights_ = flat(weights_block_, dtype_, layout_->num_elements());
+  grads_ = flat(grads_block_, accumulator_dtype(), layout_->num_elements());
+  if (has_model_copy()) master_ = state(master_block_);
+  if (share_.moments > 0) first_moment_ = state(first_block_);
+  if (share_.moments > 1) second_moment_ = state(second_block_);
+}
+
+Tensor ParamStore::BucketGrads(int bucket) const {
+  const Bucket& b = layout_->bucket(bucket);
+  return Cut(grads_, {.begin = b.begin, .count = b.count});
+}
+
+Tensor ParamStore::BucketWeights(int bucket) const {
+  const Bucket& b = layout_->bucket(bucket);
+  return Cut(weights_, {.begin = b.begin, .count = b.count});
+}
+
+Slice ParamStore::UpdatedSlice(int bucket) const {
+  if (state_is_cut()) return OwnSlice(bucket);
+  const Bucket& b = layout_->bucket(bucket);
+  return {.begin = b.begin, .count = b.count};
+}
+
+Slice ParamStore::InState(int bucket, Slice elements) const {
+  const Slice updated = UpdatedSlice(bucket);
+  const int64_t within = elements.begin - updated.begin;
+  CHECK(within >= 0 && within + elements.count <= updated.count) << "not this replica's state";
+  // Every bucket is cut alike, so the slices before this bucket's are a dp_size-th of what lies
+  // before it.
+  const int64_t bucket_begin = layout_->bucket(bucket).begin;
+  const int64_t first =
+      state_is_cut() ? base::DivExact(bucket_begin, layout_->dp_size()) : bucket_begin;
+  return {.begin = first + within, .count = elements.count};
+}
+
+ParamStore::State ParamStore::StateOf(int bucket) const {
+  return StateOf(bucket, UpdatedSlice(bucket));
+}
+
+ParamStore::State ParamStore::StateOf(int bucket, Slice elements) const {
+  const Slice in_state = InState(bucket, elements);
+  State state;
+  state.gradient = Cut(grads_, elements);
+  state.master = has_model_copy() ? Cut(master_, in_state) : Cut(weights_, elements);
+  if (first_moment_) state.m = Cut(first_moment_, in_state);
+  if (second_moment_) state.v = Cut(second_moment_, in_state);
+  if (has_model_copy()) state.model_copy = Cut(weights_, elements);
+  return state;
 }
 
 Tensor ParamStore::Cut(const Tensor& flat, Slice slice) {
@@ -40,6 +96,7 @@ Tensor ParamStore::Cut(const Tensor& flat, Slice slice) {
 }
 
 Tensor ParamStore::View(const Tensor& flat, ParamId id) const {
+  CHECK_EQ(flat.NumElements(), layout_->num_elements()) << "the state is cut over the replicas";
   const kernels::Shape& stored = (*registry_)[id].stored;
   return Cut(flat, {.begin = layout_->OffsetOf(id), .count = stored.NumElements()})
       .Reshaped(stored);
@@ -63,7 +120,9 @@ Tensor ParamStore::Span(const Tensor& flat, ParamId first, ParamId last) const {
 
 Tensor ParamStore::Weight(ParamId id) const { return View(weights_, id); }
 Tensor ParamStore::Grad(ParamId id) const { return View(grads_, id); }
-Tensor ParamStore::Master(ParamId id) const { return View(master_, id); }
+Tensor ParamStore::Master(ParamId id) const {
+  return View(has_model_copy() ? master_ : weights_, id);
+}
 Tensor ParamStore::FirstMoment(ParamId id) const { return View(first_moment_, id); }
 Tensor ParamStore::SecondMoment(ParamId id) const { return View(second_moment_, id); }
 

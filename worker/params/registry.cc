@@ -19,6 +19,8 @@ bool IsPart(const ParamSpec& spec) {
 // Whether `next` can lie behind `previous` as further rows of one tensor.
 bool CanJoin(const ParamSpec& previous, const ParamSpec& next) {
   if (previous.region != next.region || previous.layer != next.layer) return false;
+  if (previous.chunk != next.chunk || previous.partial != next.partial) return false;
+  if (previous.copy != next.copy) return false;
   if (previous.decay != next.decay || previous.stored.rank() != next.stored.rank()) return false;
   return next.stored.rank() == 1 || previous.stored[1] == next.stored[1];
 }
@@ -35,6 +37,7 @@ kernels::Shape ParamSpec::Held() const {
 }
 
 ParamId Registry::Add(ParamSpec spec) {
+  if (chunk_) spec.chunk = *chunk_;
   CHECK(spec.shape.rank() <= 2) << spec.name << ": parameters are vectors or matrices";
   CHECK(IsPart(spec)) << spec.name;
   CHECK(spec.shape.NumElements() > 0) << spec.name << " has no elements";

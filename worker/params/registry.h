@@ -52,7 +52,8 @@ struct ParamSpec {
   // too, but neither counted in norms nor saved.
   bool copy = false;
   // Stored right behind the parameter added before it, without padding or a bucket border between
-  // them, so that both are one tensor for the kernels (q, k, v). Same region, layer and columns.
+  // them, so that both are one tensor for the kernels (q, k, v). Same region, chunk, layer,
+  // columns and flags.
   bool joined = false;
 
   // The logical part of what this rank holds: `stored` without the padded rows. May have no rows.
@@ -66,6 +67,8 @@ bool DecaysByMegatronRule(std::string_view name, const kernels::Shape& shape);
 // Filled by one thread before training, constant afterwards (then thread-safe).
 class Registry {
  public:
+  // From now on Add sets spec.chunk to this.
+  void BeginChunk(int chunk) { chunk_ = chunk; }
   // CHECKs what only a bug can break: a doubled name, two names with one hash (initial values would
   // repeat), a stored part that lies beyond the logical columns, a `joined` parameter that does not
   // fit its predecessor.
@@ -79,6 +82,7 @@ class Registry {
   int64_t NumElements() const;
 
  private:
+  std::optional<int> chunk_;
   std::vector<ParamSpec> params_;
   std::unordered_map<uint64_t, ParamId> by_hash_;
 };

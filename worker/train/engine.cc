@@ -201,9 +201,7 @@ kernels::StepScalars Engine::ReadScalars() {
 
 void Engine::RestoreScalars(const kernels::StepScalars& scalars) {
   device().Copy(*stream_, scalars_, &scalars, sizeof(scalars));
-  if (store_->has_model_copy()) {
-    args_.backend->vector().Cast(*stream_, store_->weights(), store_->master());
-  }
+  params::RoundMaster(*stream_, args_.backend->vector(), *store_);
   stream_->Synchronize();
 }
 

@@ -1,0 +1,266 @@
+#include "worker/parallel/gradient_sync.h"
+
+#include <chrono>
+#include <utility>
+
+namespace mt::parallel {
+
+using kernels::Stream;
+using kernels::Tensor;
+using params::Bucket;
+using params::ParamStore;
+using params::Region;
+using params::Slice;
+
+GradientSync::GradientSync(const Args& args)
+    : args_(args),
+      store_(args.store),
+      reduce_tickets_(static_cast<size_t>(store_->layout().num_buckets()), 0),
+      gather_tickets_(static_cast<size_t>(store_->layout().num_buckets()), 0) {
+  CHECK_EQ(dp_size(), store_->layout().dp_size());
+  CHECK_EQ(dp_rank(), store_->share().dp_rank);
+  const SyncGroups& groups = args_.groups;
+  if (!IsAlone(groups.dp_reduce)) {
+    CHECK(groups.dp_gather != nullptr && groups.dp_gather->size() == groups.dp_reduce->size());
+  }
+  CHECK_EQ(groups.tied != nullptr, args_.tied_table != params::ParamId::kNone);
+  const auto start = [&](Lane* lane, const char* name) {
+    lane->stream = args_.device->CreateStream(kernels::StreamPriority::kHigh);
+    lane->thread = std::make_unique<CommThread>(name);
+  };
+  if (args_.overlap_reduce && dp_size() > 1) start(&reduce_lane_, "mt-dp-reduce");
+  if (args_.overlap_gather && store_->state_is_cut()) start(&gather_lane_, "mt-dp-gather");
+}
+
+GradientSync::~GradientSync() {
+  const auto end = [](const Lane& lane, comm::ProcessGroup* group) {
+    if (lane.thread && lane.thread->busy()) group->Abort("the rank stops within a step");
+  };
+  end(reduce_lane_, args_.groups.dp_reduce);
+  end(gather_lane_, args_.groups.dp_gather);
+}
+
+void GradientSync::Plan(memory::MemoryPlan* plan) {
+  sums_block_ = plan->Reserve(memory::Kind::kWorkspace,
+                              store_->layout().num_buckets() * 2 * int64_t{sizeof(double)});
+}
+
+void GradientSync::Bind(const memory::Memory& memory) {
+  sums_ = {memory.Data(sums_block_), kernels::DType::kF64, {store_->layout().num_buckets(), 2}};
+}
+
+int GradientSync::dp_rank() const {
+  return args_.groups.dp_reduce == nullptr ? 0 : args_.groups.dp_reduce->rank();
+}
+
+int GradientSync::dp_size() const {
+  return args_.groups.dp_reduce == nullptr ? 1 : args_.groups.dp_reduce->size();
+}
+
+bool GradientSync::IsTied(int bucket) const {
+  return args_.tied_table != params::ParamId::kNone &&
+         store_->layout().BucketOf(args_.tied_table) == bucket;
+}
+
+bool GradientSync::IsFinalAfterReduce(int bucket) const {
+  return !IsTied(bucket) && !store_->layout().bucket(bucket).partial;
+}
+
+bool GradientSync::Counts(int bucket) const {
+  const Bucket& b = store_->layout().bucket(bucket);
+  if (b.copy) return false;
+  const bool replicated =
+      b.region == Region::kReplicatedVector || b.region == Region::kPositionTable;
+  return !replicated || args_.groups.tensor == nullptr || args_.groups.tensor->rank() == 0;
+}
+
+// Running.
+
+Status GradientSync::Timed(const std::function<Status()>& collective) {
+  const base::MonotonicTime begin = args_.clock->Now();
+  Status status = collective();
+  collective_ns_ += std::chrono::nanoseconds(args_.clock->Now() - begin).count();
+  return status;
+}
+
+CommThread::Ticket GradientSync::RunOn(Lane* lane, Stream& caller, Call call) {
+  if (lane->thread) {
+    return lane->thread->Post(
+        [stream = lane->stream.get(), call = std::move(call)] { return call(*stream); });
+  }
+  const int64_t before = collective_ns_;
+  Keep(call(caller));
+  exposed_seconds_ += 1e-9 * static_cast<double>(collective_ns_ - before);
+  return 0;
+}
+
+void GradientSync::Await(Lane* lane, CommThread::Ticket ticket) {
+  if (!lane->thread || ticket == 0) return;
+  const base::MonotonicTime begin = args_.clock->Now();
+  Keep(lane->thread->Wait(ticket));
+  exposed_seconds_ += std::chrono::duration<double>(args_.clock->Now() - begin).count();
+}
+
+Status GradientSync::RunHere(const std::function<Status()>& collective) {
+  if (!status_.ok()) return status_;
+  const int64_t before = collective_ns_;
+  Keep(Timed(collective));
+  exposed_seconds_ += 1e-9 * static_cast<double>(collective_ns_ - before);
+  return status_;
+}
+
+void GradientSync::Keep(const Status& status) {
+  if (status_.ok()) status_ = status;
+}
+
+Status GradientSync::status() const {
+  if (!status_.ok()) return status_;
+  if (reduce_lane_.thread) RETURN_IF_ERROR(reduce_lane_.thread->status());
+  if (gather_lane_.thread) RETURN_IF_ERROR(gather_lane_.thread->status());
+  return OkStatus();
+}
+
+SyncTimes GradientSync::TakeTimes() {
+  return {.exposed = std::exchange(exposed_seconds_, 0),
+          .collective = 1e-9 * static_cast<double>(collective_ns_.exchange(0))};
+}
+
+// Gradients.
+
+void GradientSync::BucketReady(Stream& stream, int bucket) {
+  if (!status_.ok()) return;
+  if (num_ready_++ == 0) (void)WaitAllWeights(stream);  // the gather group may be the reduce group
+  reduce_tickets_[static_cast<size_t>(bucket)] =
+      RunOn(&reduce_lane_, stream, [this, bucket](Stream& lane) -> Status {
+        RETURN_IF_ERROR(Reduce(lane, bucket));
+        if (IsFinalAfterReduce(bucket)) SquareSum(lane, bucket);
+        return OkStatus();
+      });
+}
+
+Status GradientSync::Reduce(Stream& stream, int bucket) {
+  comm::ProcessGroup* const group = args_.groups.dp_reduce;
+  if (IsAlone(group)) return OkStatus();
+  const Tensor whole = store_->BucketGrads(bucket);
+  return Timed([&] {
+    if (!store_->state_is_cut()) {
+      return group->AllReduce(stream, whole.data, whole.data, whole.NumElements(), whole.dtype,
+                              comm::ReduceOp::kSum);
+    }
+    const Tensor own = ParamStore::Cut(store_->grads(), store_->OwnSlice(bucket));
+    return group->ReduceScatter(stream, whole.data, own.data, own.NumElements(), own.dtype,
+                                comm::ReduceOp::kSum);
+  });
+}
+
+Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
+  const int num_buckets = store_->layout().num_buckets();
+  for (int b = 0; b < num_buckets; ++b)
+    Await(&reduce_lane_, reduce_tickets_[static_cast<size_t>(b)]);
+  if (!status_.ok()) return status_;
+  CHECK_EQ(num_ready_, num_buckets) << "a bucket was not reported, or twice";
+  num_ready_ = 0;
+  // All tied exchanges first, then all tensor sums: each group's members agree on the order.
+  for (int b = 0; b < num_buckets; ++b) {
+    if (IsTied(b)) RETURN_IF_ERROR(ExchangeTied(stream, b));
+  }
+  for (int b = 0; b < num_buckets; ++b) {
+    if (store_->layout().bucket(b).partial) RETURN_IF_ERROR(SumOverTensor(stream, b));
+  }
+  for (int b = 0; b < num_buckets; ++b) {
+    if (!IsFinalAfterReduce(b)) SquareSum(stream, b);
+  }
+  args_.vector->RowSum(stream, sums_, kernels::GradMode::kAdd, out);
+  return OkStatus();
+}
+
+Status GradientSync::ExchangeTied(Stream& stream, int bucket) {
+  // Of two ranks each sum has one addition, which commutes: both ends hold the same bits, whatever
+  // part of the table the replica has.
+  const Tensor part = ParamStore::Cut(store_->grads(), store_->UpdatedSlice(bucket));
+  return RunHere([&] {
+    return args_.groups.tied->AllReduce(stream, part.data, part.data, part.NumElements(),
+                                        part.dtype, comm::ReduceOp::kSum);
+  });
+}
+
+Status GradientSync::SumOverTensor(Stream& stream, int bucket) {
+  comm::ProcessGroup* const group = args_.groups.tensor;
+  if (IsAlone(group)) return OkStatus();
+  // The order of a sum depends on the element's place in its call, so stage 0 sums slice by slice
+  // as stage 1's replicas do.
+  const bool cut = store_->state_is_cut();
+  for (int64_t r = 0; r < (cut ? 1 : dp_size()); ++r) {
+    const Slice slice = cut ? store_->OwnSlice(bucket) : store_->layout().OwnSlice(bucket, r);
+    const Tensor part = ParamStore::Cut(store_->grads(), slice);
+    RETURN_IF_ERROR(RunHere([&] {
+      return group->AllReduce(stream, part.data, part.data, part.NumElements(), part.dtype,
+                              comm::ReduceOp::kSum);
+    }));
+  }
+  return OkStatus();
+}
+
+void GradientSync::SquareSum(Stream& stream, int bucket) {
+  const Tensor pair = sums_.Rows(bucket, 1).Reshaped({2});
+  args_.device->Zero(stream, pair.data, pair.Bytes());
+  if (!Counts(bucket)) return;
+  const Tensor own = ParamStore::Cut(store_->grads(), store_->OwnSlice(bucket));
+  args_.update->SquareSum(stream, {.gradient = own, .out = pair});
+}
+
+Status GradientSync::ReduceEndOfStep(Stream& stream, kernels::EndOfStep* vector) {
+  constexpr int64_t kDoubles = sizeof(kernels::EndOfStep) / sizeof(double);
+  return SumDoubles(stream, {vector, kernels::DType::kF64, {kDoubles}});
+}
+
+Status GradientSync::SumDoubles(Stream& stream, const Tensor& values) {
+  comm::ProcessGroup* const group = args_.groups.world;
+  if (IsAlone(group)) return status_;
+  double* const data = values.Data<double>();
+  return RunHere([&] {
+    return group->AllReduce(stream, data, data, values.NumElements(), kernels::DType::kF64,
+                            comm::ReduceOp::kSum);
+  });
+}
+
+// Weights.
+
+void GradientSync::GatherBucket(Stream& stream, int bucket) {
+  if (!store_->state_is_cut() || !status_.ok()) return;
+  gather_tickets_[static_cast<size_t>(bucket)] =
+      RunOn(&gather_lane_, stream, [this, bucket](Stream& lane) { return Gather(lane, bucket); });
+}
+
+Status GradientSync::Gather(Stream& stream, int bucket) {
+  const Tensor own = ParamStore::Cut(store_->weights(), store_->OwnSlice(bucket));
+  const Tensor whole = store_->BucketWeights(bucket);
+  return Timed([&] {
+    return args_.groups.dp_gather->AllGather(stream, own.data, whole.data, own.NumElements(),
+                                             own.dtype);
+  });
+}
+
+void GradientSync::AwaitGather(int bucket) {
+  Await(&gather_lane_, std::exchange(gather_tickets_[static_cast<size_t>(bucket)], 0));
+}
+
+Status GradientSync::GatherAll(Stream& stream) {
+  for (const int bucket : store_->layout().ForwardOrder()) GatherBucket(stream, bucket);
+  return WaitAllWeights(stream);
+}
+
+Status GradientSync::WaitWeights(Stream& /*stream*/, int chunk) {
+  const params::FlatLayout& layout = store_->layout();
+  for (int b = 0; b < layout.num_buckets(); ++b) {
+    if (layout.bucket(b).chunk == chunk) AwaitGather(b);
+  }
+  return status_;
+}
+
+Status GradientSync::WaitAllWeights(Stream& /*stream*/) {
+  for (int b = 0; b < store_->layout().num_buckets(); ++b) AwaitGather(b);
+  return status_;
+}
+
+}  // namespace mt::parallel
