@@ -1,12 +1,16 @@
-// One stage of all layers, its memory and its microbatches.
+// The chunks of a rank, their memory and their microbatches.
 #include "worker/model/gpt_model.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "common/base/check.h"
+#include "common/base/math.h"
 
 namespace mt::model {
 namespace {
+
+using kernels::Tensor;
 
 constexpr int64_t kHeadChunkTokensCpu = 1024;
 constexpr int64_t kHeadChunkTokensGpu = 8192;
@@ -17,85 +21,197 @@ int64_t HeadChunkTokens(const GptConfig& config, kernels::Backend* backend) {
                                                                : kHeadChunkTokensGpu;
 }
 
+Stage::Args StageArgs(const GptModel::Chunk& chunk, int64_t head_chunk_tokens) {
+  return {.first_layer = chunk.place.first_layer,
+          .num_layers = chunk.place.num_layers,
+          .embedding = chunk.place.has_embedding,
+          .head = chunk.place.has_head,
+          .slots = static_cast<size_t>(chunk.slots),
+          .head_chunk_tokens = head_chunk_tokens};
+}
+
+GptModel::Args WholeModel(const GptConfig& config, kernels::Backend* backend,
+                          kernels::Stream* stream) {
+  return {
+      .config = config,
+      .chunks = {{.place = {.num_layers = config.layers, .has_embedding = true, .has_head = true}}},
+      .backend = backend,
+      .stream = stream};
+}
+
+void CheckArgs(const GptModel::Args& args) {
+  CheckConfig(args.config);
+  CHECK(!args.chunks.empty() && args.max_microbatches > 0);
+  for (size_t c = 0; c < args.chunks.size(); ++c) {
+    CHECK_EQ(static_cast<size_t>(args.chunks[c].place.chunk), c);
+    CHECK_GT(args.chunks[c].slots, 0);
+  }
+  const TensorShard& shard = args.config.shard;
+  if (args.tensor == nullptr) {
+    CHECK_EQ(shard.size, 1) << "ranks that share matrices need a group";
+    return;
+  }
+  CHECK(args.tensor->rank() == shard.rank && args.tensor->size() == shard.size &&
+        args.tensor->sequence_parallel() == (shard.sequence_parallel && shard.size > 1))
+      << "the tensor group is not the config's";
+}
+
 }  // namespace
 
-GptModel::GptModel(const GptConfig& config, kernels::Backend* backend, kernels::Stream* stream)
-    : config_((CheckConfig(config), config)),
-      backend_(backend),
-      stream_(stream),
-      stage_(config, {.first_layer = 0,
-                      .num_layers = config.layers,
-                      .embedding = true,
-                      .head = true,
-                      .slots = 1,
-                      .head_chunk_tokens = HeadChunkTokens(config, backend)}),
-      batch_(config.seq, config.micro_batch),
-      gradient_done_([this](params::ParamId id) { GradientDone(id); }) {}
+GptModel::ChunkState::ChunkState(const GptConfig& config, const Chunk& chunk,
+                                 int64_t head_chunk_tokens)
+    : place(chunk.place), stage(config, StageArgs(chunk, head_chunk_tokens)) {}
 
-void GptModel::RegisterParams(params::Registry* registry) { stage_.Register(registry); }
+GptModel::GptModel(const Args& args) : args_((CheckArgs(args), args)), tables_(args.config) {
+  const int64_t head_chunk_tokens = HeadChunkTokens(args.config, args.backend);
+  for (const Chunk& chunk : args.chunks) {
+    chunks_.push_back(std::make_unique<ChunkState>(args.config, chunk, head_chunk_tokens));
+    ChunkState* state = chunks_.back().get();
+    state->gradient_done = [this, state](params::ParamId id) { GradientDone(state, id); };
+  }
+  for (int i = 0; i < args.max_microbatches; ++i) {
+    batches_.emplace_back(args.config.seq, args.config.micro_batch);
+  }
+}
+
+GptModel::GptModel(const GptConfig& config, kernels::Backend* backend, kernels::Stream* stream)
+    : GptModel(WholeModel(config, backend, stream)) {}
+
+void GptModel::RegisterParams(params::Registry* registry) {
+  for (const auto& chunk : chunks_) {
+    registry->BeginChunk(chunk->place.chunk);
+    chunk->stage.Register(registry);
+  }
+}
 
 void GptModel::PlanActivations(memory::MemoryPlan* plan) {
-  batch_.Plan(plan);
+  for (BatchBuffer& batch : batches_) batch.Plan(plan);
+  tables_.Plan(plan);
   auto kept = memory::StackArena::Measuring();
-  stage_.TakeKept(&kept);
+  for (const auto& chunk : chunks_) chunk->stage.TakeKept(&kept);
   kept_block_ = plan->Reserve(memory::Kind::kActivations, kept.peak_bytes());
   auto scratch = memory::StackArena::Measuring();
-  stage_.TakeScratch(MakePass(), &scratch);
+  TakeScratch(&scratch);
   scratch_block_ = plan->Reserve(memory::Kind::kWorkspace, scratch.peak_bytes());
 }
 
 void GptModel::Bind(const memory::Memory& memory, const params::ParamStore& store) {
-  CHECK(store.weight_dtype() == config_.dtype);
-  batch_.Bind(memory, backend_->device(), *stream_);
-  stage_.Bind(store);
+  CHECK(store.weight_dtype() == args_.config.dtype);
+  for (BatchBuffer& batch : batches_) batch.Bind(memory, args_.backend->device(), *args_.stream);
+  tables_.Bind(memory, args_.backend->device(), *args_.stream);
   memory::StackArena kept(memory.Data(kept_block_), kept_block_.bytes);
-  stage_.TakeKept(&kept);
+  for (const auto& chunk : chunks_) {
+    chunk->stage.Bind(store);
+    chunk->stage.TakeKept(&kept);
+    chunk->countdown =
+        std::make_unique<params::BucketCountdown>(&store.layout(), chunk->place.chunk);
+  }
   memory::StackArena scratch(memory.Data(scratch_block_), scratch_block_.bytes);
-  stage_.TakeScratch(MakePass(), &scratch);
-  countdown_ = std::make_unique<params::BucketCountdown>(&store.layout());
+  TakeScratch(&scratch);
+  bound_ = true;
 }
 
-void GptModel::ForwardBackward(const data::Microbatch& batch, const MicrobatchArgs& args) {
-  CHECK(countdown_ != nullptr) << "Bind first";
-  CHECK(args.scalars != nullptr);
-  batch_.Load(batch, backend_->device(), *stream_);
-  Pass pass = MakePass();
-  pass.mode = args.mode;
+// Chunks run one after another, so they share their scratch.
+void GptModel::TakeScratch(memory::StackArena* arena) {
+  const Pass shapes = MakePass(0);
+  ScratchPlan plan = {.arena = arena, .pass = &shapes};
+  const int64_t mark = arena->Mark();
+  for (const auto& chunk : chunks_) {
+    chunk->stage.TakeScratch(&plan);
+    arena->Release(mark);
+  }
+  arena->TakeWorkspace(arena->peak_bytes());
+  workspace_ = arena->TakeWorkspace(plan.workspace_bytes);
+}
+
+void GptModel::LoadBatch(int microbatch, const data::Microbatch& batch) {
+  CHECK(bound_) << "Bind first";
+  CHECK(microbatch >= 0 && microbatch < args_.max_microbatches)
+      << "microbatch " << microbatch << " of " << args_.max_microbatches;
+  batches_[static_cast<size_t>(microbatch)].Load(batch, args_.backend->device(), *args_.stream);
+}
+
+void GptModel::Forward(int chunk, int slot, int microbatch, const StepArgs& args) {
+  CHECK(bound_ && args.scalars != nullptr);
+  ChunkState* state = &At(chunk);
   if (args.last) {
-    countdown_->Reset();
-    pass.gradient_done = &gradient_done_;
+    CHECK(!state->counting) << "chunk " << chunk << " has not finished its last microbatch";
+    state->countdown->Reset();
+    state->counting = true;
   }
   Report(Phase::kForwardBegin);
-  stage_.Forward(pass, 0,
-                 {.seed = args.seed, .loss_scale = &args.scalars->loss_scale, .sums = args.sums});
+  state->stage.Forward(
+      MakePass(state, microbatch, args), static_cast<size_t>(slot),
+      {.seed = args.seed, .loss_scale = &args.scalars->loss_scale, .sums = args.sums});
   Report(Phase::kForwardEnd);
+}
+
+void GptModel::Backward(int chunk, int slot, int microbatch, const StepArgs& args) {
+  ChunkState* state = &At(chunk);
+  CHECK(!args.last || state->counting) << "backward before forward";
   Report(Phase::kBackwardBegin);
-  stage_.Backward(pass, 0);
+  state->stage.Backward(MakePass(state, microbatch, args), static_cast<size_t>(slot));
   Report(Phase::kBackwardEnd);
-  CHECK(!args.last || countdown_->AllDone()) << "a gradient was not written";
+  if (!args.last) return;
+  CHECK(state->countdown->AllDone()) << "a gradient was not written";
+  state->counting = false;
 }
 
-void GptModel::Evaluate(const data::Microbatch& batch, const kernels::Tensor& sums) {
-  CHECK(countdown_ != nullptr) << "Bind first";
-  batch_.Load(batch, backend_->device(), *stream_);
-  Pass pass = MakePass();
+void GptModel::Evaluate(int chunk, int slot, int microbatch, const Tensor& sums) {
+  CHECK(bound_) << "Bind first";
+  Pass pass = MakePass(microbatch);
   pass.training = false;
-  stage_.Forward(pass, 0, {.sums = sums});
+  At(chunk).stage.Forward(pass, static_cast<size_t>(slot), {.sums = sums});
 }
 
-Pass GptModel::MakePass() const {
-  return {.backend = backend_,
-          .stream = stream_,
-          .batch = &batch_.view(),
-          .workspace = stage_.workspace()};
+const Tensor& GptModel::input(int chunk, int slot) const {
+  return At(chunk).stage.input(static_cast<size_t>(slot));
+}
+const Tensor& GptModel::output(int chunk, int slot) const {
+  return At(chunk).stage.output(static_cast<size_t>(slot));
+}
+const Tensor& GptModel::output_grad(int chunk, int slot) const {
+  return At(chunk).stage.output_grad(static_cast<size_t>(slot));
+}
+const Tensor& GptModel::input_grad(int chunk, int slot) const {
+  return At(chunk).stage.input_grad(static_cast<size_t>(slot));
+}
+
+void GptModel::ForwardBackward(const data::Microbatch& batch, const StepArgs& args) {
+  CHECK(num_chunks() == 1 && place(0).has_embedding && place(0).has_head);
+  LoadBatch(0, batch);
+  Forward(0, 0, 0, args);
+  Backward(0, 0, 0, args);
+}
+
+void GptModel::Evaluate(const data::Microbatch& batch, const Tensor& sums) {
+  CHECK(num_chunks() == 1 && place(0).has_embedding && place(0).has_head);
+  LoadBatch(0, batch);
+  Evaluate(0, 0, 0, sums);
+}
+
+Pass GptModel::MakePass(int microbatch) const {
+  return {.backend = args_.backend,
+          .stream = args_.stream,
+          .tensor = args_.tensor,
+          .batch = &batches_[static_cast<size_t>(microbatch)].view(),
+          .tables = &tables_,
+          .workspace = workspace_};
+}
+
+Pass GptModel::MakePass(ChunkState* chunk, int microbatch, const StepArgs& args) const {
+  Pass pass = MakePass(microbatch);
+  pass.mode = args.mode;
+  if (args.last) pass.gradient_done = &chunk->gradient_done;
+  return pass;
 }
 
 void GptModel::Report(Phase phase) const {
   if (hooks_.on_phase) hooks_.on_phase(phase);
 }
 
-void GptModel::GradientDone(params::ParamId id) {
-  const std::optional<int> bucket = countdown_->MarkDone(id);
+void GptModel::GradientDone(ChunkState* chunk, params::ParamId id) const {
+  const std::optional<int> bucket = chunk->countdown->MarkDone(id);
   if (bucket && hooks_.on_bucket_ready) hooks_.on_bucket_ready(*bucket);
 }
 

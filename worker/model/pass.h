@@ -9,6 +9,7 @@
 #include "kernels/ops/backend.h"
 #include "worker/memory/stack_arena.h"
 #include "worker/model/batch.h"
+#include "worker/model/position_tables.h"
 #include "worker/parallel/tensor_parallel.h"
 #include "worker/params/registry.h"
 
@@ -19,6 +20,7 @@ struct Pass {
   kernels::Stream* stream = nullptr;
   parallel::TensorParallel* tensor = nullptr;  // nullptr: no other rank shares the matrices
   const BatchView* batch = nullptr;
+  const PositionTables* tables = nullptr;
   kernels::GradMode mode = kernels::GradMode::kOverwrite;
   bool training = true;  // false: evaluation, no dropout and no gradient
   kernels::Workspace workspace;

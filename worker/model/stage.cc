@@ -63,23 +63,17 @@ void Stage::TakeKept(memory::StackArena* arena) {
   }
 }
 
-void Stage::TakeScratch(const Pass& pass, memory::StackArena* arena) {
+void Stage::TakeScratch(ScratchPlan* plan) {
+  memory::StackArena* arena = plan->arena;
   const kernels::Shape shape = {config_.tokens(), config_.hidden};
-  ScratchPlan plan = {.arena = arena, .pass = &pass};
   grad_.residual = arena->Take(config_.dtype, shape);
   const bool dropout = kernels::MakeDropoutRate(config_.hidden_dropout).active();
   grad_.branch = dropout ? arena->Take(config_.dtype, shape) : grad_.residual;
   // An open branch is read by its border before anything writes the gradient of a norm's output.
   buffers_.partial = buffers_.dnorm = arena->Take(config_.dtype, shape);
-  const int64_t mark = arena->Mark();
-  for (const auto& layer : layers_) layer->TakeScratch(&plan);
-  if (head_) {
-    head_->TakeScratch(&plan);
-    arena->Release(mark);
-  }
-  tail_.PlanWorkspace(&plan);
-  arena->TakeWorkspace(arena->peak_bytes() - mark);  // what the blocks share
-  workspace_ = arena->TakeWorkspace(plan.workspace_bytes);
+  for (const auto& layer : layers_) layer->TakeScratch(plan);
+  if (head_) head_->TakeScratch(plan);
+  tail_.PlanWorkspace(plan);
 }
 
 void Stage::Forward(const Pass& pass, size_t slot, const LossArgs& loss) {

@@ -29,16 +29,18 @@ class Stage {
     int64_t head_chunk_tokens = 1024;
   };
   Stage(const GptConfig& config, const Args& args);
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
 
   // The word table where this stage has the embedding or the head, then the network in order.
   void Register(params::Registry* registry);
   void Bind(const params::ParamStore& store);
-  // Kept activations of all slots, then scratch with the workspace. First with measuring arenas,
-  // then, by the same calls, with the real ones. The pass gives backend and shapes.
+  // Kept activations of all slots, then scratch. First with measuring arenas, then, by the same
+  // calls, with the real ones.
   void TakeKept(memory::StackArena* arena);
-  void TakeScratch(const Pass& pass, memory::StackArena* arena);
-  // Of TakeScratch: what every Pass carries.
-  const kernels::Workspace& workspace() const { return workspace_; }
+  // What an action needs; stages of a rank may take the same bytes, since it runs one action at a
+  // time.
+  void TakeScratch(ScratchPlan* plan);
 
   // `loss` is used with the head only. Without the embedding the input is in input(slot).
   void Forward(const Pass& pass, size_t slot, const LossArgs& loss);
@@ -69,7 +71,6 @@ class Stage {
   std::vector<kernels::Tensor> inputs_, input_grads_, output_grads_;  // by slot
   TransformerLayer::Buffers buffers_;
   BranchGrad grad_;  // scratch; one buffer twice without hidden dropout
-  kernels::Workspace workspace_;
 };
 
 }  // namespace mt::model

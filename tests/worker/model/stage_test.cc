@@ -23,7 +23,8 @@ class StageRig {
   StageRig(const GptConfig& config, const Stage::Args& args, kernels::Backend* backend)
       : backend_(backend),
         stream_(backend->device().CreateStream(kernels::StreamPriority::kLow)),
-        stage_(config, args) {
+        stage_(config, args),
+        tables_(config) {
     for (size_t slot = 0; slot < args.slots; ++slot) {
       batches_.emplace_back(config.seq, config.micro_batch);
     }
@@ -34,11 +35,12 @@ class StageRig {
     memory::MemoryPlan plan;
     store_->Plan(&plan);
     for (BatchBuffer& batch : batches_) batch.Plan(&plan);
+    tables_.Plan(&plan);
     auto kept = memory::StackArena::Measuring();
     stage_.TakeKept(&kept);
     const memory::Block kept_block = plan.Reserve(memory::Kind::kActivations, kept.peak_bytes());
     auto scratch = memory::StackArena::Measuring();
-    stage_.TakeScratch(MakePass(0), &scratch);
+    TakeScratch(&scratch);
     const memory::Block scratch_block =
         plan.Reserve(memory::Kind::kWorkspace, scratch.peak_bytes());
     auto memory = memory::Memory::Allocate(backend_->device(), plan, int64_t{1} << 32);
@@ -50,17 +52,27 @@ class StageRig {
     std::fill_n(grads.Data<double>(), grads.NumElements(), 7.0);
     stage_.Bind(*store_);
     for (BatchBuffer& batch : batches_) batch.Bind(*memory_, backend_->device(), *stream_);
+    tables_.Bind(*memory_, backend_->device(), *stream_);
     memory::StackArena real_kept(memory_->Data(kept_block), kept_block.bytes);
     stage_.TakeKept(&real_kept);
     memory::StackArena real_scratch(memory_->Data(scratch_block), scratch_block.bytes);
-    stage_.TakeScratch(MakePass(0), &real_scratch);
+    TakeScratch(&real_scratch);
+  }
+
+  void TakeScratch(memory::StackArena* arena) {
+    const Pass pass = MakePass(0);
+    ScratchPlan plan = {.arena = arena, .pass = &pass};
+    stage_.TakeScratch(&plan);
+    arena->TakeWorkspace(arena->peak_bytes() - arena->used_bytes());
+    workspace_ = arena->TakeWorkspace(plan.workspace_bytes);
   }
 
   Pass MakePass(size_t slot) const {
     return {.backend = backend_,
             .stream = stream_.get(),
             .batch = &batches_[slot].view(),
-            .workspace = stage_.workspace()};
+            .tables = &tables_,
+            .workspace = workspace_};
   }
   void Load(size_t slot, const data::Microbatch& batch) {
     batches_[slot].Load(batch, backend_->device(), *stream_);
@@ -85,11 +97,13 @@ class StageRig {
   kernels::Backend* backend_;
   std::unique_ptr<kernels::Stream> stream_;
   Stage stage_;
+  PositionTables tables_;
   std::vector<BatchBuffer> batches_;
   params::Registry registry_;
   std::unique_ptr<params::FlatLayout> layout_;
   std::unique_ptr<params::ParamStore> store_;
   std::unique_ptr<memory::Memory> memory_;
+  kernels::Workspace workspace_;
 };
 
 void Send(const kernels::Tensor& from, const kernels::Tensor& to) {
