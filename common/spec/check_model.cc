@@ -130,6 +130,7 @@ void CompleteModel(const CheckArgs& args) {
     }
   }
   if (!model.has_qkv_bias()) model.set_qkv_bias(model.bias());
+  CompleteVariants(args);
 }
 
 void CheckData(const CheckArgs& args) {

@@ -1,4 +1,4 @@
-// Length of the run, learning-rate schedule, log interval, checkpoints: one field against another.
+// Length of the run, log interval, checkpoints: one field against another.
 #include <array>
 #include <limits>
 
@@ -69,31 +69,6 @@ bool CheckTotal(const CheckArgs& args) {
   return true;
 }
 
-void CheckSchedule(const CheckArgs& args) {
-  const v1::Optimizer& optimizer = args.job->optimizer();
-  FaultList& faults = *args.faults;
-  if (!faults.Clean({"optimizer.warmup", "optimizer.decay_over", "optimizer.decay"})) return;
-  const int64_t warmup = WarmupSamples(*args.job);
-  const int64_t decay = DecaySamples(*args.job);
-  if (decay < 1) {
-    faults.Add("optimizer.decay_over",
-               fmt::format("{} is less than one sample", optimizer.decay_over()));
-  } else if (optimizer.decay() != v1::Optimizer::DECAY_CONSTANT && warmup >= decay) {
-    faults.Add("optimizer.warmup",
-               fmt::format("{} ({} samples) must end before decay_over {} ({} samples)",
-                           optimizer.warmup(), warmup, optimizer.decay_over(), decay));
-  }
-}
-
-void CheckLearningRates(const CheckArgs& args) {
-  const v1::Optimizer& optimizer = args.job->optimizer();
-  if (!optimizer.has_lr() || !args.faults->Clean({"optimizer.lr", "optimizer.min_lr"})) return;
-  if (optimizer.min_lr() > optimizer.lr()) {
-    args.faults->Add("optimizer.min_lr",
-                     fmt::format("{} is above lr {}", optimizer.min_lr(), optimizer.lr()));
-  }
-}
-
 void CompleteCheckpoint(const CheckArgs& args) {
   v1::Checkpoint& checkpoint = *args.job->mutable_checkpoint();
   FaultList& faults = *args.faults;
@@ -124,8 +99,7 @@ void CompleteTraining(const CheckArgs& args) {
     training.set_log_every(job.placement().slots() <= kSmallJobSlots ? 1 : kLargeJobLogEvery);
   }
   const bool length = CheckLengthGivenOnce(args);
-  if (length && BatchIsSound(args) && CheckTotal(args)) CheckSchedule(args);
-  CheckLearningRates(args);
+  CompleteOptimizer(args, length && BatchIsSound(args) && CheckTotal(args));
   CompleteCheckpoint(args);
 }
 

@@ -5,6 +5,9 @@
 #include "common/spec/fault_list.h"
 #include "common/spec/validate.h"
 
+namespace google::protobuf {
+class Message;
+}
 namespace megatrain::v1 {
 class JobSpec;
 }
@@ -26,12 +29,30 @@ void CheckRules(const CheckArgs& args);
 // Preset and derived sizes of the model, the vocabulary against the tokenizer; check_model.cc.
 void CompleteModel(const CheckArgs& args);
 void CheckData(const CheckArgs& args);
-// Mesh, slots, device, precision, batch; check_layout.cc.
+// Rotary positions, window; after the sizes of the model; check_variants.cc.
+void CompleteVariants(const CheckArgs& args);
+// Mesh, slots, what tensor and context parallelism cut; check_layout.cc.
 void CompleteLayout(const CheckArgs& args);
-// Lengths, schedule, evaluation, checkpoints; check_training.cc.
+bool MeshIsClean(const FaultList& faults);
+// Schedule, layers of each chunk, recomputation; after the mesh; check_pipeline.cc.
+void CompletePipeline(const CheckArgs& args);
+// Device, precision, loss scale, zero_stage; check_precision.cc.
+void CompleteDevice(const CheckArgs& args);
+void CompleteZeroStage(bool gpu, megatrain::v1::JobSpec* job);
+// Samples of a step; after the mesh and the pipeline; check_batch.cc.
+void CompleteBatch(const CheckArgs& args);
+// Lengths, evaluation, checkpoints; check_training.cc.
 void CompleteTraining(const CheckArgs& args);
+// Learning rate and weight decay; check_optimizer.cc.
+void CompleteOptimizer(const CheckArgs& args, bool length_is_sound);
 
 // The multiples of `unit` around value, the smaller one only where positive: "24 or 32".
 std::string NearestMultiples(int64_t value, int64_t unit);
+// The divisors of `whole` around value, those that exist: "2 or 4"; value at least 1.
+std::string NearestDivisors(int64_t value, int64_t whole);
+// A fault on each of these scalar fields of `section` that holds another value than its default.
+void RefuseOtherThanDefault(const google::protobuf::Message& section, std::string_view path,
+                            std::initializer_list<std::string_view> names, std::string_view why,
+                            FaultList* faults);
 
 }  // namespace mt::spec

@@ -120,10 +120,32 @@ bool IsUnbuiltDefault(const pb::Message& message, const Field& field) {
   if (field.is_repeated() || IsBuilt(rule.since(), ValidateContext{})) return false;
   const std::string text = TextOf(message, field);
   if (!DefaultsToAuto(field)) return text == DefaultText(field);
-  return std::find(rule.built().begin(), rule.built().end(), text) != rule.built().end();
+  return rule.built_size() == 1 && rule.built(0) == text;
 }
 
-std::string YamlSection(const pb::Message& message, const std::string& indent) {
+using Sections = std::vector<const pb::Descriptor*>;
+
+// Sections whose defaults say nothing about this job.
+Sections UnusedSections(const v1::JobSpec& job) {
+  Sections unused;
+  if (job.model().position() != v1::Model::POSITION_ROPE) {
+    unused.push_back(v1::Model::Rope::descriptor());
+    unused.push_back(v1::Model::Rope::Scaling::descriptor());
+  }
+  if (job.training().precision() != v1::Training::PRECISION_FP16)
+    unused.push_back(v1::Training::LossScale::descriptor());
+  if (job.optimizer().decay() != v1::Optimizer::DECAY_WSD)
+    unused.push_back(v1::Optimizer::Wsd::descriptor());
+  return unused;
+}
+
+bool IsUnusedDefault(const pb::Message& message, const Field& field, const Sections& unused) {
+  return std::ranges::find(unused, message.GetDescriptor()) != unused.end() &&
+         !DefaultsToAuto(field) && TextOf(message, field) == DefaultText(field);
+}
+
+std::string YamlSection(const pb::Message& message, const Sections& unused,
+                        const std::string& indent) {
   std::string out;
   const pb::Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
@@ -131,9 +153,9 @@ std::string YamlSection(const pb::Message& message, const std::string& indent) {
     if (!IsSet(message, field)) continue;
     if (IsSection(field)) {
       const std::string body =
-          YamlSection(message.GetReflection()->GetMessage(message, &field), indent + "  ");
+          YamlSection(message.GetReflection()->GetMessage(message, &field), unused, indent + "  ");
       if (!body.empty()) out += fmt::format("{}{}:\n{}", indent, field.name(), body);
-    } else if (!IsUnbuiltDefault(message, field)) {
+    } else if (!IsUnbuiltDefault(message, field) && !IsUnusedDefault(message, field, unused)) {
       out +=
           fmt::format("{}{}: {}\n", indent, field.name(), ValueText(message, field, Form::kYaml));
     }
@@ -159,7 +181,7 @@ std::string JsonSection(const pb::Message& message, const std::string& indent) {
 
 }  // namespace
 
-std::string ToYaml(const v1::JobSpec& job) { return YamlSection(job, ""); }
+std::string ToYaml(const v1::JobSpec& job) { return YamlSection(job, UnusedSections(job), ""); }
 
 std::string ToJson(const v1::JobSpec& job) { return JsonSection(job, ""); }
 

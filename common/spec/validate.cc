@@ -54,6 +54,27 @@ std::string NearestMultiples(int64_t value, int64_t unit) {
   return fmt::format("{} or {}", below, below + unit);
 }
 
+std::string NearestDivisors(int64_t value, int64_t whole) {
+  int64_t below = value - 1;
+  while (below > 0 && whole % below != 0) --below;
+  int64_t above = value + 1;
+  while (above <= whole && whole % above != 0) ++above;
+  if (above > whole) return fmt::format("{}", std::max<int64_t>(below, 1));
+  return below > 0 ? fmt::format("{} or {}", below, above) : fmt::format("{}", above);
+}
+
+void RefuseOtherThanDefault(const pb::Message& section, std::string_view path,
+                            std::initializer_list<std::string_view> names, std::string_view why,
+                            FaultList* faults) {
+  for (const std::string_view name : names) {
+    const Field& field = *section.GetDescriptor()->FindFieldByName(std::string(name));
+    const std::string at = Under(path, name);
+    if (!IsSet(section, field) || !faults->Clean({at})) continue;
+    const std::string text = TextOf(section, field);
+    if (text != DefaultText(field)) faults->Add(at, fmt::format("{} {}", text, why));
+  }
+}
+
 Faults CompleteAfter(Faults faults, const ValidateContext& context, v1::JobSpec* job) {
   FaultList list(std::move(faults));
   const CheckArgs args{.context = context, .job = job, .faults = &list};
@@ -63,6 +84,9 @@ Faults CompleteAfter(Faults faults, const ValidateContext& context, v1::JobSpec*
   CheckRequired(*job, "", &list);
   CheckData(args);
   CompleteLayout(args);
+  CompletePipeline(args);
+  CompleteDevice(args);
+  CompleteBatch(args);
   CompleteTraining(args);
   return list.Take();
 }
@@ -87,6 +111,7 @@ Faults ResolveForSlots(const SlotFacts& facts, v1::JobSpec* job) {
   if (!training.has_precision()) {
     training.set_precision(facts.gpu ? v1::Training::PRECISION_BF16 : v1::Training::PRECISION_FP32);
   }
+  CompleteZeroStage(facts.gpu, job);
   if (facts.gpu && training.precision() == v1::Training::PRECISION_FP64) {
     faults.Add("training.precision", "fp64 runs on CPU slots only; use fp32 or bf16");
   }

@@ -27,8 +27,8 @@ class OfflineBadInputTest(ClusterTest):
         self.assert_one_message(self.mtctl("validate", "-f", str(self.dir / "none.yaml"), check=False), 3, "none.yaml")
 
     def test_what_is_not_built_is_refused_never_ignored(self):
-        done = self.submit("--dry-run", "--set", "parallel.tensor=2", "--set", "model.moe.experts=8", check=False)
-        self.assert_one_message(done, 3, r"parallel\.tensor.*not supported yet", r"model\.moe.*not supported yet")
+        done = self.submit("--dry-run", "--set", "parallel.context=2", "--set", "model.moe.experts=8", check=False)
+        self.assert_one_message(done, 3, r"parallel\.context.*not supported yet", r"model\.moe.*not supported yet")
 
     def test_paths_cannot_leave_the_roots(self):
         for path in ("/etc/passwd", "../secret"):

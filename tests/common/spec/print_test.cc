@@ -54,7 +54,12 @@ TEST(Print, Forms) {
   EXPECT_EQ(yaml.substr(0, 11), "name: demo\n");
   EXPECT_NE(yaml.find("    comm_init: 90s\n"), std::string::npos) << yaml;
   EXPECT_NE(yaml.find("  path: [0.25, \"odd name, with: marks\"]\n"), std::string::npos);
-  EXPECT_EQ(yaml.find("rope"), std::string::npos);  // nothing of what is not built
+  EXPECT_EQ(yaml.find("rope"), std::string::npos);  // nothing of what this job does not use
+  EXPECT_EQ(yaml.find("loss_scale"), std::string::npos);
+  EXPECT_EQ(yaml.find("wsd"), std::string::npos);
+  EXPECT_EQ(yaml.find("max_restarts"), std::string::npos);  // nor of what is not built
+  EXPECT_NE(yaml.find("  zero_stage: 0\n"), std::string::npos);
+  EXPECT_NE(yaml.find("  schedule: 1f1b\n"), std::string::npos);
   EXPECT_NE(yaml.find("deterministic: true"), std::string::npos);
   const std::string json = ToJson(loaded.job);
   EXPECT_NE(json.find("\"train_iters\": 100,"), std::string::npos) << json;
@@ -82,8 +87,10 @@ TEST(Explain, Fields) {
             "  default    1\n"
             "  range      at least 1, at most 65536\n"
             "  Megatron   --tensor-model-parallel-size\n"
-            "  supported  only 1\n");
-  EXPECT_NE(Explain("optimizer.decay")->find("supported  only constant, linear, cosine"),
+            "  supported  yes\n");
+  EXPECT_NE(Explain("parallel.zero_stage")->find("supported  only 0, 1\n"), std::string::npos);
+  EXPECT_NE(Explain("parallel.context")->find("supported  only 1\n"), std::string::npos);
+  EXPECT_NE(Explain("training.precision")->find("supported  only fp64, fp32, bf16, fp16\n"),
             std::string::npos);
   EXPECT_NE(Explain("data.cache")->find("relative, below the worker's cache_root"),
             std::string::npos);

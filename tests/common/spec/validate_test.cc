@@ -11,8 +11,6 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-constexpr ValidateContext kParallel{.parallelism = true};
-
 TEST(Complete, FillsDefaultsAndDerivedValues) {
   const Loaded loaded = Load();
   ASSERT_EQ(FormatFaults(loaded.faults), "");
@@ -71,11 +69,10 @@ TEST(Complete, SlotsAndData) {
             "placement.slots: is 3, but tensor 1 x pipeline 1 x context 1 x data 2 = 2; leave "
             "slots or data to auto");
   EXPECT_EQ(
-      FaultsOf({"placement.slots=7", "parallel={tensor: 2, pipeline: 2}", "model.ffn_size=256"},
-               kParallel),
+      FaultsOf({"placement.slots=7", "parallel={tensor: 2, pipeline: 2}", "model.ffn_size=256"}),
       "placement.slots: 7 is not a multiple of tensor 2 x pipeline 2 x context 1 = 4; nearest: 4 "
       "or 8");
-  EXPECT_EQ(FaultsOf({"parallel={tensor: 65536, pipeline: 65536, data: 65536}"}, kParallel),
+  EXPECT_EQ(FaultsOf({"parallel={tensor: 65536, pipeline: 65536, data: 65536}"}),
             "parallel: the product of its sizes is more than 1048576 slots");
 }
 
@@ -157,10 +154,10 @@ TEST(Complete, ModelSizes) {
   EXPECT_EQ(FaultsOf({"model.heads=3", "model.head_dim=20"}), "");
   EXPECT_EQ(FaultsOf({"model.max_positions=16"}),
             "model.max_positions: 16 is less than seq_length 32");
-  EXPECT_EQ(FaultsOf({"model.kv_heads=2"}),
+  EXPECT_EQ(FaultsOf({"model.kv_heads=2"}, {.parallelism = false}),
             "model.kv_heads: 2 is not supported yet; supported: as many as heads, 4");
-  EXPECT_EQ(FaultsOf({"model.kv_heads=2"}, kParallel), "");
-  EXPECT_EQ(FaultsOf({"model.kv_heads=3"}, kParallel),
+  EXPECT_EQ(FaultsOf({"model.kv_heads=2"}), "");
+  EXPECT_EQ(FaultsOf({"model.kv_heads=3"}),
             "model.kv_heads: heads 4 is not a multiple of kv_heads 3");
   EXPECT_EQ(FaultsOf({"model.vocab_size=256"}),
             "model.vocab_size: the byte tokenizer has 257 tokens, so at least 257; is 256");
@@ -207,17 +204,15 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
                       "resilience.max_restarts.user=0", "model.moe={}",
                       "parallel.sequence_parallel=false", "resilience.on_agent_exit=stop"}),
             "");
-  EXPECT_EQ(FaultsOf({"parallel.tensor=2"}),
-            "parallel.tensor: 2 is not supported yet; supported: 1");
+  EXPECT_EQ(FaultsOf({"parallel.context=2"}),
+            "parallel.context: 2 is not supported yet; supported: 1");
+  EXPECT_EQ(FaultsOf({"parallel.zero_stage=2"}),
+            "parallel.zero_stage: 2 is not supported yet; supported: 0, 1");
+  EXPECT_EQ(FaultsOf({"parallel.overlap.tensor=true"}),
+            "parallel.overlap.tensor: not supported yet");
   EXPECT_EQ(FaultsOf({"model.moe.experts=8"}), "model.moe.experts: not supported yet");
-  EXPECT_EQ(FaultsOf({"model.position=rope"}),
-            "model.position: rope is not supported yet; supported: learned");
-  EXPECT_EQ(FaultsOf({"model.bias=false"}),
-            "model.bias: false is not supported yet; supported: true");
-  EXPECT_EQ(FaultsOf({"training.precision=bf16"}),
-            "training.precision: bf16 is not supported yet; supported: fp64, fp32");
-  EXPECT_EQ(FaultsOf({"optimizer.decay=wsd"}),
-            "optimizer.decay: wsd is not supported yet; supported: constant, linear, cosine");
+  EXPECT_EQ(FaultsOf({"training.precision=fp8"}),
+            "training.precision: fp8 is not supported yet; supported: fp64, fp32, bf16, fp16");
   EXPECT_EQ(FaultsOf({"data.tokenizer.type=hf", "model.vocab_size=1000"}),
             "data.tokenizer.type: hf is not supported yet; supported: byte, null");
   EXPECT_EQ(FaultsOf({"kind=bench"}), "kind: bench is not supported yet; supported: train");
@@ -225,11 +220,23 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
             "placement.device: gpu is not supported yet; supported: cpu");
   EXPECT_EQ(FaultsOf({"resilience.max_restarts.hang=2"}),
             "resilience.max_restarts.hang: 2 is not supported yet; supported: 0");
-  EXPECT_EQ(FaultsOf({"training.batch_ramp=\"0:256 100M:512\""}),
-            "training.batch_ramp: not supported yet");
   EXPECT_EQ(FaultsOf({"resilience.orphan_grace=1h"}), "resilience.orphan_grace: not supported yet");
   EXPECT_EQ(FaultsOf({"checkpoint.async_save=true"}),
             "checkpoint.async_save: true is not supported yet; supported: false");
+}
+
+TEST(Complete, WithoutParallelismItsFieldsAreRefused) {
+  const ValidateContext bare{.parallelism = false};
+  EXPECT_EQ(FaultsOf({"parallel.tensor=2", "model.position=rope", "model.bias=false",
+                      "training.precision=bf16", "optimizer.decay=wsd",
+                      "training.batch_ramp=\"0:256 100M:512\""},
+                     bare),
+            "model.position: rope is not supported yet; supported: learned\n"
+            "model.bias: false is not supported yet; supported: true\n"
+            "parallel.tensor: 2 is not supported yet; supported: 1\n"
+            "training.batch_ramp: not supported yet\n"
+            "training.precision: bf16 is not supported yet; supported: fp64, fp32\n"
+            "optimizer.decay: wsd is not supported yet; supported: constant, linear, cosine");
 }
 
 TEST(Complete, WhatTheServiceBrings) {
@@ -246,37 +253,6 @@ TEST(Complete, WhatTheServiceBrings) {
   EXPECT_EQ(FaultsOf({"resilience.deadline=2h"}, bare), "resilience.deadline: not supported yet");
   EXPECT_EQ(FaultsOf({"placement.node_selector={a: b}"}, bare),
             "placement.node_selector: not supported yet");
-}
-
-TEST(Complete, LayoutArithmeticOnceParallelismIsBuilt) {
-  EXPECT_EQ(FaultsOf({"parallel={tensor: 3}", "training.global_batch_size=4"}, kParallel),
-            "model.heads: 4 is not a multiple of parallel.tensor 3; nearest: 3 or 6\n"
-            "model.kv_heads: 4 is not a multiple of parallel.tensor 3; nearest: 3 or 6\n"
-            "model.ffn_size: 256 is not a multiple of parallel.tensor 3; nearest: 255 or 258\n"
-            "model.seq_length: 32 is not a multiple of parallel.tensor 3; nearest: 30 or 33");
-  EXPECT_EQ(FaultsOf({"parallel={pipeline: 4}"}, kParallel),
-            "model.layers: 2 is not a multiple of parallel.pipeline 4 x virtual_stages 1 (or give "
-            "parallel.layout); "
-            "nearest: 4");
-  EXPECT_EQ(FaultsOf({"parallel={pipeline: 2, virtual_stages: 2}", "model.layers=4",
-                      "training.global_batch_size=12"},
-                     kParallel),
-            "training.global_batch_size: 12 makes 3 microbatches, not a multiple of the "
-            "interleaved group 2; "
-            "nearest: 8 or 16");
-  const Loaded good = Load({"parallel={tensor: 2, pipeline: 2, data: 2}"}, kParallel);
-  EXPECT_EQ(FormatFaults(good.faults), "");
-  EXPECT_EQ(good.job.placement().slots(), 8);
-  EXPECT_TRUE(good.job.parallel().sequence_parallel());
-}
-
-TEST(Complete, Schedules) {
-  EXPECT_EQ(FaultsOf({"optimizer.warmup=100"}),
-            "optimizer.warmup: 100 (1600 samples) must end before decay_over 100% (1600 samples)");
-  EXPECT_EQ(FaultsOf({"optimizer.warmup=100", "optimizer.decay=constant"}), "");
-  EXPECT_EQ(FaultsOf({"optimizer.decay_over=0%", "optimizer.warmup=0"}),
-            "optimizer.decay_over: 0% is less than one sample");
-  EXPECT_EQ(FaultsOf({"optimizer.min_lr=2e-3"}), "optimizer.min_lr: 0.002 is above lr 0.001");
 }
 
 TEST(Complete, Checkpoints) {
@@ -324,7 +300,7 @@ TEST(Resolve, FillsWhatThePlacementDecides) {
 }
 
 TEST(Resolve, DeviceAndPrecisionWaitForThePlacementWhereGpusAreBuilt) {
-  const ValidateContext all{.parallelism = true, .cuda = true};
+  const ValidateContext all{.cuda = true};
   Loaded loaded = Load({}, all);
   ASSERT_EQ(FormatFaults(loaded.faults), "");
   EXPECT_FALSE(loaded.job.placement().has_device());

@@ -1,0 +1,54 @@
+// Samples of a step: whole microbatches on every replica and, interleaved, whole groups of them, at
+// every batch size of a ramp.
+#include "common/spec/complete.h"
+#include "common/spec/number.h"
+#include "megatrain/v1/job.pb.h"
+
+namespace mt::spec {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+// True when `batch` samples can be cut; `what` names it in the fault at `path`.
+bool CheckSize(const CheckArgs& args, std::string_view path, std::string_view what, int64_t batch) {
+  const v1::Parallel& parallel = args.job->parallel();
+  const int64_t micro = args.job->training().micro_batch_size();
+  const int64_t unit = SaturatingProduct(micro, parallel.data());
+  if (batch % unit != 0) {
+    args.faults->Add(
+        std::string(path),
+        fmt::format("{}{} is not micro_batch_size {} x parallel.data {} = {} times a whole number "
+                    "of microbatches; nearest: {}",
+                    what, batch, micro, parallel.data(), unit, NearestMultiples(batch, unit)));
+    return false;
+  }
+  const bool interleaved = parallel.schedule() == v1::Parallel::SCHEDULE_INTERLEAVED;
+  if (!interleaved || !args.faults->Clean({"parallel.schedule", "parallel.microbatch_group",
+                                           "parallel.virtual_stages", "parallel.pipeline"})) {
+    return true;
+  }
+  const int64_t group = parallel.microbatch_group();
+  if (batch / unit % group == 0) return true;
+  args.faults->Add(
+      std::string(path),
+      fmt::format("{}{} makes {} microbatches, not a multiple of the interleaved group {}; "
+                  "nearest: {}",
+                  what, batch, batch / unit, group,
+                  NearestMultiples(batch, SaturatingProduct(unit, group))));
+  return false;
+}
+
+}  // namespace
+
+void CompleteBatch(const CheckArgs& args) {
+  v1::Training& training = *args.job->mutable_training();
+  FaultList& faults = *args.faults;
+  if (!MeshIsClean(faults) || !training.has_micro_batch_size()) return;
+  if (!faults.Clean({"training.micro_batch_size", "training.global_batch_size"})) return;
+  if (!training.has_global_batch_size()) {
+    training.set_global_batch_size(training.micro_batch_size() * args.job->parallel().data());
+  }
+  CheckSize(args, "training.global_batch_size", "", training.global_batch_size());
+}
+
+}  // namespace mt::spec

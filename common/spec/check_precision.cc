@@ -1,0 +1,75 @@
+// Device, precision, loss scale, and what of the optimizer's state is sharded, which depends on the
+// device.
+#include "common/spec/complete.h"
+#include "common/spec/derived.h"
+#include "common/spec/values.h"
+#include "megatrain/v1/job.pb.h"
+
+namespace mt::spec {
+namespace {
+
+namespace v1 = megatrain::v1;
+using LossScale = v1::Training::LossScale;
+
+void CheckScaleFields(const LossScale& scale, FaultList* faults) {
+  const bool is_static = scale.mode() == LossScale::MODE_STATIC;
+  if (is_static && !scale.has_value()) {
+    faults->Add("training.loss_scale.value", "required for mode static, such as 65536");
+  }
+  if (!is_static && scale.has_value()) {
+    faults->Add("training.loss_scale.value", "is for mode static; set the mode or drop the value");
+  }
+  if (is_static) {
+    RefuseOtherThanDefault(scale, "training.loss_scale", {"initial", "window", "hysteresis", "min"},
+                           "is for mode dynamic only", faults);
+  } else if (scale.initial() < scale.min()) {
+    faults->Add("training.loss_scale.initial",
+                fmt::format("{} is below min {}", scale.initial(), scale.min()));
+  }
+}
+
+void CompleteLossScale(const CheckArgs& args) {
+  v1::Training& training = *args.job->mutable_training();
+  LossScale& scale = *training.mutable_loss_scale();
+  FaultList& faults = *args.faults;
+  if (!faults.Clean({"training.precision", "training.loss_scale", "training.loss_scale.mode",
+                     "training.loss_scale.value", "training.loss_scale.initial",
+                     "training.loss_scale.min"})) {
+    return;
+  }
+  if (training.precision() == v1::Training::PRECISION_FP16) {
+    if (!scale.has_mode())
+      scale.set_mode(scale.has_value() ? LossScale::MODE_STATIC : LossScale::MODE_DYNAMIC);
+    return CheckScaleFields(scale, &faults);
+  }
+  constexpr std::string_view kWhy = "is for training.precision fp16 only";
+  if (scale.has_mode()) faults.Add("training.loss_scale.mode", std::string(kWhy));
+  if (scale.has_value()) faults.Add("training.loss_scale.value", std::string(kWhy));
+  RefuseOtherThanDefault(scale, "training.loss_scale", {"initial", "window", "hysteresis", "min"},
+                         kWhy, &faults);
+}
+
+}  // namespace
+
+void CompleteZeroStage(bool gpu, v1::JobSpec* job) {
+  v1::Parallel& parallel = *job->mutable_parallel();
+  if (!parallel.has_zero_stage()) parallel.set_zero_stage(gpu && parallel.data() > 1 ? 1 : 0);
+}
+
+void CompleteDevice(const CheckArgs& args) {
+  v1::Placement& placement = *args.job->mutable_placement();
+  v1::Training& training = *args.job->mutable_training();
+  if (!args.faults->Clean({"placement.device", "training.precision"})) return;
+  if (!placement.has_device() && !args.context.cuda)
+    placement.set_device(v1::Placement::DEVICE_CPU);
+  const bool gpu = placement.device() == v1::Placement::DEVICE_GPU;
+  if (placement.has_device() && !training.has_precision())
+    training.set_precision(gpu ? v1::Training::PRECISION_BF16 : v1::Training::PRECISION_FP32);
+  if (placement.has_device() && args.faults->Clean({"parallel.data", "parallel.zero_stage"}))
+    CompleteZeroStage(gpu, args.job);
+  if (training.precision() == v1::Training::PRECISION_FP64 && gpu)
+    args.faults->Add("training.precision", "fp64 runs on CPU slots only; use fp32 or bf16");
+  CompleteLossScale(args);
+}
+
+}  // namespace mt::spec
