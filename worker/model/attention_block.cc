@@ -32,10 +32,23 @@ Linear::Args OutArgs(const GptConfig& c, int layer) {
           .layer = layer};
 }
 
+// Gain of the norm of all query or all key heads. Tensor ranks hold it alike, each sums the
+// gradient over its own heads.
+params::ParamSpec GainSpec(const GptConfig& c, int layer, const char* name) {
+  return {.name = fmt::format("layers.{}.attention.{}.weight", layer, name),
+          .shape = {c.head_dim},
+          .stored = {c.head_dim},
+          .region = params::Region::kReplicatedVector,
+          .init = c.norm_one_plus ? params::InitKind::kZero : params::InitKind::kOne,
+          .layer = layer,
+          .partial = c.shard.size > 1};
+}
+
 }  // namespace
 
 AttentionBlock::AttentionBlock(const GptConfig& config, int layer)
     : config_(config),
+      layer_(layer),
       probabilities_(
           MakeDropoutSite(config.attention_dropout, layer, Site::kProbabilities, config.seed)),
       output_(MakeDropoutSite(config.hidden_dropout, layer, Site::kAttention, config.seed)),
@@ -44,38 +57,66 @@ AttentionBlock::AttentionBlock(const GptConfig& config, int layer)
 
 void AttentionBlock::Register(params::Registry* registry) {
   qkv_.Register(registry);
+  if (config_.qk_norm) {
+    q_gain_id_ = registry->Add(GainSpec(config_, layer_, "q_norm"));
+    k_gain_id_ = registry->Add(GainSpec(config_, layer_, "k_norm"));
+  }
   out_.Register(registry);
 }
 
 void AttentionBlock::Bind(const params::ParamStore& store) {
   qkv_.Bind(store);
   out_.Bind(store);
+  if (!config_.qk_norm) return;
+  q_gain_ = store.Weight(q_gain_id_);
+  k_gain_ = store.Weight(k_gain_id_);
+  dq_gain_ = store.Grad(q_gain_id_);
+  dk_gain_ = store.Grad(k_gain_id_);
 }
 
 void AttentionBlock::TakeKept(size_t slot, memory::StackArena* arena) {
   if (kept_.size() <= slot) kept_.resize(slot + 1);
+  Kept& kept = kept_[slot];
+  const kernels::DType accumulator = kernels::AccumulatorOf(config_.dtype);
   const int64_t tokens = config_.tokens();
-  const int64_t q = config_.query_width();
-  kept_[slot].qkv = arena->Take(config_.dtype, {tokens, 3 * q});
-  kept_[slot].o = arena->Take(config_.dtype, {tokens, q});
-  kept_[slot].lse = arena->Take(kernels::AccumulatorOf(config_.dtype),
-                                {config_.micro_batch, config_.heads, config_.seq});
+  kept.qkv = arena->Take(config_.dtype, {tokens, packed_width()});
+  kept.o = arena->Take(config_.dtype, {tokens, config_.query_width()});
+  kept.lse = arena->Take(accumulator, {config_.micro_batch, config_.local_heads(), config_.seq});
+  if (!config_.qk_norm) return;
+  kept.qk_input = arena->Take(config_.dtype, {tokens, config_.query_width() + config_.key_width()});
+  kept.qk_rstd =
+      arena->Take(accumulator, {tokens, config_.local_heads() + config_.local_kv_heads()});
 }
 
 void AttentionBlock::TakeScratch(ScratchPlan* plan) {
   doutput_ = plan->arena->Take(config_.dtype, {config_.tokens(), config_.query_width()});
-  dqkv_ = plan->arena->Take(config_.dtype, {config_.tokens(), 3 * config_.query_width()});
+  dqkv_ = plan->arena->Take(config_.dtype, {config_.tokens(), packed_width()});
   qkv_.PlanWorkspace(plan);
   out_.PlanWorkspace(plan);
-  const kernels::AttentionOps& ops = plan->pass->backend->attention();
-  plan->NeedWorkspace(ops.WorkspaceBytes(ForwardArgs(*plan->pass, kept_.front())));
-  plan->NeedWorkspace(ops.WorkspaceBytes(GradArgs(*plan->pass, kept_.front())));
+  const Pass& pass = *plan->pass;
+  const Kept& kept = kept_.front();
+  plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(ForwardArgs(pass, kept)));
+  plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(GradArgs(pass, kept)));
+  if (!rotates()) return;
+  kernels::RotateGradArgs rotation = RotationGradArgs(pass, kept);
+  if (config_.qk_norm) {
+    // Planned before the parameters are bound.
+    rotation.shape.q_gain = rotation.shape.k_gain = Placeholder(config_.dtype, {config_.head_dim});
+  }
+  plan->NeedWorkspace(pass.backend->rope().WorkspaceBytes(rotation));
 }
 
 void AttentionBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
                              const Tensor& partial) const {
   const Kept& kept = kept_[slot];
   qkv_.Forward(pass, x, kept.qkv);
+  if (rotates()) {
+    pass.backend->rope().Rotate(*pass.stream, {.shape = RotationShape(pass),
+                                               .qkv = kept.qkv,
+                                               .eps = config_.norm_eps,
+                                               .input = kept.qk_input,
+                                               .rstd = kept.qk_rstd});
+  }
   pass.backend->attention().Forward(*pass.stream, ForwardArgs(pass, kept));
   out_.Forward(pass, kept.o, partial);
 }
@@ -86,21 +127,51 @@ void AttentionBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, co
   out_.WeightGrad(pass, dbranch, kept.o);
   out_.InputGrad(pass, dbranch, doutput_);
   pass.backend->attention().Grad(*pass.stream, GradArgs(pass, kept));
+  if (rotates()) {
+    pass.backend->rope().RotateGrad(*pass.stream, RotationGradArgs(pass, kept));
+    pass.Done(q_gain_id_);
+    pass.Done(k_gain_id_);
+  }
   qkv_.WeightGrad(pass, dqkv_, x);
   qkv_.InputGrad(pass, dqkv_, dx);
 }
 
 BranchEnd AttentionBlock::end() const { return {.bias = out_.border_bias(), .dropout = output_}; }
 
-kernels::AttentionShape AttentionBlock::Shape() const {
+kernels::AttentionShape AttentionBlock::Shape(const Pass& pass) const {
   return {.dtype = config_.dtype,
           .s = config_.seq,
           .b = config_.micro_batch,
-          .a = config_.heads,
-          .g = config_.heads,
+          .a = config_.local_heads(),
+          .g = config_.local_kv_heads(),
           .d = config_.head_dim,
           .scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim)),
-          .causal = true};
+          .causal = true,
+          .window = config_.window,
+          .slopes = pass.tables->slopes()};
+}
+
+kernels::RotateShape AttentionBlock::RotationShape(const Pass& pass) const {
+  return {.batch = config_.micro_batch,
+          .a = config_.local_heads(),
+          .g = config_.local_kv_heads(),
+          .d = config_.head_dim,
+          .table = pass.tables->rope(),
+          .positions = pass.batch->positions,
+          .q_gain = q_gain_,
+          .k_gain = k_gain_,
+          .one_plus = config_.norm_one_plus};
+}
+
+kernels::RotateGradArgs AttentionBlock::RotationGradArgs(const Pass& pass, const Kept& kept) const {
+  return {.shape = RotationShape(pass),
+          .dqkv = dqkv_,
+          .input = kept.qk_input,
+          .rstd = kept.qk_rstd,
+          .mode = pass.mode,
+          .dq_gain = dq_gain_,
+          .dk_gain = dk_gain_,
+          .workspace = pass.workspace};
 }
 
 kernels::AttentionDropout AttentionBlock::MakeDropout(const Pass& pass) const {
@@ -109,49 +180,50 @@ kernels::AttentionDropout AttentionBlock::MakeDropout(const Pass& pass) const {
           .key = probabilities_.key,
           .samples = pass.batch->samples,
           .positions = pass.batch->positions,
-          .first_head = 0};
+          .first_head = static_cast<int32_t>(config_.shard.rank * config_.local_heads())};
 }
 
-kernels::HeadView AttentionBlock::PartOf(const Tensor& packed, int64_t part) const {
+AttentionBlock::Views AttentionBlock::Unpack(const Tensor& packed) const {
   const int64_t q = config_.query_width();
-  return {.data = static_cast<char*>(packed.data) + part * q * SizeOf(packed.dtype),
-          .s_stride = config_.micro_batch * 3 * q,
-          .b_stride = 3 * q,
-          .head_stride = config_.head_dim};
+  return {
+      .q = Heads(packed, 0), .k = Heads(packed, q), .v = Heads(packed, q + config_.key_width())};
 }
 
-kernels::HeadView AttentionBlock::Heads(const Tensor& t) const {
-  const int64_t q = config_.query_width();
-  return {.data = t.data,
-          .s_stride = config_.micro_batch * q,
-          .b_stride = q,
+kernels::HeadView AttentionBlock::Heads(const Tensor& t, int64_t column) const {
+  const int64_t row = t.shape[1];
+  return {.data = static_cast<char*>(t.data) + column * SizeOf(t.dtype),
+          .s_stride = config_.micro_batch * row,
+          .b_stride = row,
           .head_stride = config_.head_dim};
 }
 
 kernels::AttentionForwardArgs AttentionBlock::ForwardArgs(const Pass& pass,
                                                           const Kept& kept) const {
-  return {.shape = Shape(),
-          .q = PartOf(kept.qkv, 0),
-          .k = PartOf(kept.qkv, 1),
-          .v = PartOf(kept.qkv, 2),
+  const Views in = Unpack(kept.qkv);
+  return {.shape = Shape(pass),
+          .q = in.q,
+          .k = in.k,
+          .v = in.v,
           .dropout = MakeDropout(pass),
-          .o = Heads(kept.o),
+          .o = Heads(kept.o, 0),
           .lse = kept.lse,
           .workspace = pass.workspace};
 }
 
 kernels::AttentionGradArgs AttentionBlock::GradArgs(const Pass& pass, const Kept& kept) const {
-  return {.shape = Shape(),
-          .q = PartOf(kept.qkv, 0),
-          .k = PartOf(kept.qkv, 1),
-          .v = PartOf(kept.qkv, 2),
+  const Views in = Unpack(kept.qkv);
+  const Views grad = Unpack(dqkv_);
+  return {.shape = Shape(pass),
+          .q = in.q,
+          .k = in.k,
+          .v = in.v,
           .dropout = MakeDropout(pass),
-          .o = Heads(kept.o),
+          .o = Heads(kept.o, 0),
           .lse = kept.lse,
-          .do_ = Heads(doutput_),
-          .dq = PartOf(dqkv_, 0),
-          .dk = PartOf(dqkv_, 1),
-          .dv = PartOf(dqkv_, 2),
+          .do_ = Heads(doutput_, 0),
+          .dq = grad.q,
+          .dk = grad.k,
+          .dv = grad.v,
           .workspace = pass.workspace};
 }
 
