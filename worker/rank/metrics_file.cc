@@ -54,11 +54,13 @@ void MetricsFile::OnRunInfo(const train::RunInfo& info) {
 void MetricsFile::OnStep(const train::StepRecord& record) {
   WriteLine(fmt::format(
       "{{\"kind\": \"step\", \"step\": {}, \"loss\": {}, \"grad_norm\": {}, \"learning_rate\": {}, "
-      "\"tokens\": {}, \"consumed_samples\": {}, \"skipped\": {}, \"step_seconds\": {}, "
+      "\"tokens\": {}, \"consumed_samples\": {}, \"skipped\": {}, \"skipped_steps\": {}, "
+      "\"loss_scale\": {}, \"step_seconds\": {}, "
       "\"tokens_per_second\": {}, \"tflops_per_slot\": {}}}\n",
       record.step, Number(record.loss), Number(record.grad_norm), Number(record.learning_rate),
-      record.tokens, record.consumed_samples, record.skipped, Number(record.step_seconds),
-      Number(record.tokens_per_second), Number(record.tflops_per_slot)));
+      record.tokens, record.consumed_samples, record.skipped, record.skipped_steps,
+      Number(record.loss_scale), Number(record.step_seconds), Number(record.tokens_per_second),
+      Number(record.tflops_per_slot)));
 }
 
 void MetricsFile::OnEval(const train::EvalRecord& record) {
