@@ -28,6 +28,16 @@ std::string Quoted(std::string_view text) {
   return out + "\"";
 }
 
+// Of rank 0, by the names of metrics.
+std::string Phases(const train::PhaseSeconds& seconds) {
+  std::string out;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ",
+                       Quoted(train::Name(static_cast<train::StepPhase>(i))), Number(seconds[i]));
+  }
+  return out + "}";
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string& path) {
@@ -56,11 +66,11 @@ void MetricsFile::OnStep(const train::StepRecord& record) {
       "{{\"kind\": \"step\", \"step\": {}, \"loss\": {}, \"grad_norm\": {}, \"learning_rate\": {}, "
       "\"tokens\": {}, \"consumed_samples\": {}, \"skipped\": {}, \"skipped_steps\": {}, "
       "\"loss_scale\": {}, \"step_seconds\": {}, "
-      "\"tokens_per_second\": {}, \"tflops_per_slot\": {}}}\n",
+      "\"tokens_per_second\": {}, \"tflops_per_slot\": {}, \"phase_seconds\": {}}}\n",
       record.step, Number(record.loss), Number(record.grad_norm), Number(record.learning_rate),
       record.tokens, record.consumed_samples, record.skipped, record.skipped_steps,
       Number(record.loss_scale), Number(record.step_seconds), Number(record.tokens_per_second),
-      Number(record.tflops_per_slot)));
+      Number(record.tflops_per_slot), Phases(record.phase_seconds)));
 }
 
 void MetricsFile::OnEval(const train::EvalRecord& record) {
