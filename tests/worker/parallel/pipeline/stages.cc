@@ -1,0 +1,71 @@
+#include "tests/worker/parallel/pipeline/stages.h"
+
+#include <barrier>
+#include <thread>
+
+#include "common/layout/mesh.h"
+#include "tests/worker/parallel/pipeline/fake_work.h"
+#include "tests/worker/parallel/pipeline/inline_device.h"
+
+namespace mt::pipeline {
+namespace {
+
+using schedule::Schedule;
+
+Status CheckDone(const FakeWork& work, const Schedule& pass) {
+  for (const auto& [forwards, backwards] : work.done()) {
+    if (forwards == pass.microbatches && backwards == (pass.forward_only ? 0 : pass.microbatches)) {
+      continue;
+    }
+    return base::Internal("{} forwards and {} backwards of {}", forwards, backwards,
+                          pass.microbatches);
+  }
+  return OkStatus();
+}
+
+Status RunStage(const StagesArgs& args, int stage, StageLinks* links) {
+  Executor* running = nullptr;
+  FakeWork work({.schedule = args.training,
+                 .stage = stage,
+                 .seed = args.seed * 64 + static_cast<uint64_t>(stage),
+                 .max_delay_us = args.max_delay_us,
+                 .is_empty = args.is_empty,
+                 .inject = [&](const schedule::Action& action) {
+                   return args.inject ? args.inject(stage, action, *running) : OkStatus();
+                 }});
+  Executor executor(
+      {.stage = stage, .work = &work, .links = links, .clock = base::Clock::Real(), .on_wait = {}});
+  running = &executor;
+  for (const Schedule* pass : args.passes) {
+    work.BeginPass(*pass);
+    RETURN_IF_ERROR(executor.Run(*pass));
+    RETURN_IF_ERROR(CheckDone(work, *pass));
+    if (args.after_pass) args.after_pass(stage, executor);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::vector<Status> RunStages(const StagesArgs& args) {
+  const int stages = args.training->stages;
+  const layout::Mesh mesh = layout::Mesh::Create({.pp = stages}).value();
+  InlineDevice device;
+  std::vector<Status> results(static_cast<size_t>(stages));
+  std::barrier all_done(stages);
+  std::vector<std::thread> threads;
+  for (int stage = 0; stage < stages; ++stage) {
+    threads.emplace_back([&, stage] {
+      Status& result = results[static_cast<size_t>(stage)];
+      auto links = CreateLinks(&args.factory(stage), mesh, stage, args.training->chunks,
+                               {.device = &device, .overlap = args.overlap});
+      result = links.ok() ? RunStage(args, stage, &*links) : links.status();
+      // A group that ends takes its messages with it.
+      all_done.arrive_and_wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+}  // namespace mt::pipeline
