@@ -28,6 +28,7 @@ ALLOWED = {
     "worker/memory": ["common", "kernels"],
     "worker/comm": ["common", "kernels"],
     "worker/data": ["common", "kernels/core"],
+    "worker/parallel/schedule": ["common", "megatrain"],
     "worker/parallel": ["common", "kernels", "worker/params", "worker/memory", "worker/comm", "worker/data"],
     "worker/optim": ["common", "kernels", "worker/params", "worker/memory", "worker/comm", "worker/data",
                      "worker/parallel", "megatrain"],
@@ -41,7 +42,7 @@ ALLOWED = {
     "worker/agent": ["common", "worker/shim", "megatrain"],
     "worker/shim": [],
     "daemon": ["common", "megatrain"],
-    "client": ["common", "megatrain", "worker/data", "worker/checkpoint/format"],
+    "client": ["common", "megatrain", "worker/data", "worker/checkpoint/format", "worker/parallel/schedule"],
     "tests": ["common", "kernels", "worker", "daemon", "client", "megatrain"],
 }
 

@@ -1,6 +1,9 @@
 #include "worker/parallel/schedule/print.h"
 
 #include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
 
 namespace mt::schedule {
 namespace {
@@ -13,31 +16,48 @@ size_t CellWidth(const Schedule& schedule) {
   return width;
 }
 
-std::string StageLine(const Schedule& schedule, const Timeline& timeline, size_t stage) {
+constexpr size_t kStageColumns = 9;
+
+// One stage's cells, a label or dots for each tick.
+std::vector<std::string> Cells(const Schedule& schedule, const Timeline& timeline, size_t stage) {
   const size_t width = CellWidth(schedule);
-  const std::string idle = std::string(width, '.') + "|";
-  std::string line = fmt::format("stage {:<3}|", stage);
-  int64_t now = 0;
-  const auto idle_until = [&](int64_t tick) {
-    for (; now < tick; ++now) line += idle;
-  };
+  std::vector<std::string> cells(static_cast<size_t>(timeline.end), std::string(width, '.'));
   for (size_t i = 0; i < schedule.actions[stage].size(); ++i) {
     const Span& span = timeline.actions[stage][i];
-    idle_until(span.begin);
-    for (; now < span.end; ++now) {
-      line += fmt::format("{:<{}}|", Label(schedule, schedule.actions[stage][i]), width);
+    const std::string label =
+        fmt::format("{:<{}}", Label(schedule, schedule.actions[stage][i]), width);
+    for (int64_t tick = span.begin; tick < span.end; ++tick) {
+      cells[static_cast<size_t>(tick)] = label;
     }
   }
-  idle_until(timeline.end);
-  return line;
+  return cells;
+}
+
+// Ticks that fit beside the stage's name.
+size_t TicksPerLine(const Schedule& schedule, size_t width, size_t ticks) {
+  if (width == 0) return ticks;
+  const size_t room = width > kStageColumns + 1 ? width - kStageColumns - 1 : 0;
+  return std::clamp(room / (CellWidth(schedule) + 1), size_t{1}, ticks);
 }
 
 }  // namespace
 
-std::string Print(const Schedule& schedule, const Timeline& timeline) {
-  std::string text;
+std::string Print(const Schedule& schedule, const Timeline& timeline, size_t width) {
+  std::vector<std::vector<std::string>> cells;
   for (size_t stage = 0; stage < schedule.actions.size(); ++stage) {
-    text += StageLine(schedule, timeline, stage) + "\n";
+    cells.push_back(Cells(schedule, timeline, stage));
+  }
+  const auto ticks = static_cast<size_t>(timeline.end);
+  const size_t step = TicksPerLine(schedule, width, ticks);
+  std::string text;
+  for (size_t first = 0; first < ticks; first += step) {
+    const size_t end = std::min(first + step, ticks);
+    if (step < ticks) text += fmt::format("ticks {} to {}\n", first, end - 1);
+    for (size_t stage = 0; stage < cells.size(); ++stage) {
+      text += fmt::format("{:<{}}|", fmt::format("stage {}", stage), kStageColumns);
+      for (size_t tick = first; tick < end; ++tick) text += cells[stage][tick] + "|";
+      text += "\n";
+    }
   }
   const int64_t busy = timeline.end - timeline.bubble;
   text +=

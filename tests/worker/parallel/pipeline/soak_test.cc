@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/worker/parallel/pipeline/slow_group.h"
 #include "tests/worker/parallel/pipeline/stages.h"
 #include "worker/comm/threads/hub.h"
 #include "worker/parallel/schedule/check.h"
@@ -64,8 +65,9 @@ void RunCase(uint64_t seed) {
   const Schedule training = schedule::Generate(request).value();
   const Schedule evaluation = schedule::ForwardOnly(training, dice.Between(1, 16));
   ASSERT_TRUE(schedule::Check(evaluation).ok()) << schedule::Check(evaluation);
-  const int empty = dice.Between(-20, training.num_positions() - 1);
+  const int empty = dice.Between(-training.num_positions(), training.num_positions() - 1);
   comm::ThreadsHub hub({.op_timeout = std::chrono::minutes(1)});
+  SlowFactory slow(&hub, dice.Between(0, 2) * 100, seed);
   const std::vector<Status> results =
       RunStages({.training = &training,
                  .passes = {&training, &evaluation, &training},
@@ -75,7 +77,7 @@ void RunCase(uint64_t seed) {
                  .is_empty = [empty](int position) { return position == empty; },
                  .inject = {},
                  .after_pass = {},
-                 .factory = [&](int) -> comm::GroupFactory& { return hub; }});
+                 .factory = [&](int) -> comm::GroupFactory& { return slow; }});
   for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
 }
 

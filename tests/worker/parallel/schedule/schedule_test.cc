@@ -244,5 +244,68 @@ TEST(Print, DrawsOneLinePerStage) {
             "slots 0: 2, 1: 1\n");
 }
 
+TEST(Print, CutsATimelineThatIsTooWide) {
+  const Schedule schedule = Make({.stages = 2, .microbatches = 2});
+  const auto timeline = Simulate(schedule, {});
+  ASSERT_TRUE(timeline.ok());
+  const std::string head =
+      "ticks 0 to 4\n"
+      "stage 0  |F0|F1|..|..|B0|\n"
+      "stage 1  |..|F0|B0|B0|F1|\n"
+      "ticks 5 to 8\n"
+      "stage 0  |B0|..|B1|B1|\n"
+      "stage 1  |B1|B1|..|..|\n";
+  EXPECT_EQ(Print(schedule, *timeline, 25).substr(0, head.size()), head);
+  EXPECT_EQ(Print(schedule, *timeline, 27).substr(0, head.size()), head);
+  EXPECT_EQ(Print(schedule, *timeline, 1).find("ticks 8 to 8"), 8 * 41);
+  // All of it fits.
+  EXPECT_EQ(Print(schedule, *timeline, 37), Print(schedule, *timeline));
+}
+
+// Evaluation: every chunk of every microbatch once, slots free after their forward.
+TEST(ForwardOnly, RunsAnyNumberOfMicrobatchesInTheTrainingSlots) {
+  const Schedule training =
+      Make({.kind = Kind::kInterleaved, .stages = 2, .microbatches = 8, .chunks = 2, .group = 4});
+  const Schedule evaluation = ForwardOnly(training, 3);
+  EXPECT_EQ(Text(evaluation, 0), "F0.0 F1.0 F0.1 F1.1 F2.0 F2.1");
+  EXPECT_EQ(evaluation.slots, training.slots);
+  EXPECT_TRUE(evaluation.forward_only);
+  EXPECT_TRUE(Check(evaluation).ok()) << Check(evaluation);
+}
+
+TEST(ForwardOnly, IsSoundOverAGrid) {
+  for (const int stages : {1, 2, 3, 5, 8}) {
+    for (const int chunks : {1, 2, 4}) {
+      if (stages == 1 && chunks > 1) continue;
+      const Schedule training = Make({.kind = chunks > 1 ? Kind::kInterleaved : Kind::kOneFOneB,
+                                      .stages = stages,
+                                      .microbatches = stages,
+                                      .chunks = chunks});
+      for (const int microbatches : {1, 2, 7, 16, 33}) {
+        const Schedule evaluation = ForwardOnly(training, microbatches);
+        EXPECT_TRUE(Check(evaluation).ok())
+            << stages << " stages, " << chunks << " chunks: " << Check(evaluation);
+        // Nothing waits but for the first microbatch to come through and, after the last whole
+        // group, for the ring.
+        const auto timeline = Simulate(evaluation, {});
+        ASSERT_TRUE(timeline.ok());
+        if (microbatches % stages == 0) {
+          EXPECT_EQ(timeline->end, microbatches * chunks + stages - 1);
+        }
+      }
+    }
+  }
+}
+
+TEST(ForwardOnly, CheckFindsABackwardAndAStolenSlot) {
+  Schedule schedule = ForwardOnly(Make({.stages = 2, .microbatches = 4}), 4);
+  schedule.actions[0].push_back({.kind = ActionKind::kBackward, .microbatch = 0});
+  EXPECT_FALSE(Check(schedule).ok());
+  schedule.actions[0].pop_back();
+  ASSERT_TRUE(Check(schedule).ok());
+  schedule.actions[0][2].peer_slot = 1;
+  EXPECT_FALSE(Check(schedule).ok());
+}
+
 }  // namespace
 }  // namespace mt::schedule

@@ -1,0 +1,90 @@
+// The queue of communication: order, results, the first failure, and its end.
+#include "worker/parallel/comm_thread.h"
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace mt::parallel {
+namespace {
+
+TEST(CommThreadTest, TasksRunInOrderAndWaitSeesWhatTheyWrote) {
+  CommThread thread("mt-test");
+  std::vector<int> written;
+  CommThread::Ticket last = 0;
+  for (int i = 0; i < 100; ++i) {
+    const CommThread::Ticket ticket = thread.Post([&written, i] {
+      written.push_back(i);
+      return OkStatus();
+    });
+    EXPECT_GT(ticket, last);
+    last = ticket;
+  }
+  EXPECT_TRUE(thread.Wait(last).ok());
+  EXPECT_FALSE(thread.busy());
+  std::vector<int> expected(100);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(written, expected);
+  EXPECT_TRUE(thread.Wait(1).ok()) << "long done";
+}
+
+TEST(CommThreadTest, WaitIsForOneTaskNotForThoseBehindIt) {
+  CommThread thread("mt-test");
+  std::atomic<bool> go = false;
+  const CommThread::Ticket first = thread.Post([] { return OkStatus(); });
+  const CommThread::Ticket second = thread.Post([&go] {
+    while (!go) std::this_thread::yield();
+    return OkStatus();
+  });
+  EXPECT_TRUE(thread.Wait(first).ok());
+  EXPECT_TRUE(thread.busy());
+  go = true;
+  EXPECT_TRUE(thread.Wait(second).ok());
+}
+
+TEST(CommThreadTest, NothingRunsBehindAFailure) {
+  CommThread thread("mt-test");
+  bool ran = false;
+  thread.Post([] { return base::Unavailable("peer 3 went away"); });
+  const CommThread::Ticket last = thread.Post([&ran] {
+    ran = true;
+    return base::Internal("another");
+  });
+  const Status status = thread.Wait(last);
+  EXPECT_EQ(status, base::Unavailable("peer 3 went away"));
+  EXPECT_EQ(thread.status(), status);
+  EXPECT_FALSE(ran);
+}
+
+TEST(CommThreadTest, DestructionDropsWhatHasNotBegun) {
+  std::atomic<bool> begun = false;
+  std::atomic<bool> go = false;
+  std::atomic<int> ran = 0;
+  std::thread opener;
+  {
+    CommThread thread("mt-test");
+    thread.Post([&] {
+      begun = true;
+      while (!go) std::this_thread::yield();
+      ++ran;
+      return OkStatus();
+    });
+    thread.Post([&ran] {
+      ++ran;
+      return OkStatus();
+    });
+    while (!begun) std::this_thread::yield();
+    opener = std::thread([&go] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      go = true;
+    });
+  }
+  opener.join();
+  EXPECT_EQ(ran, 1) << "the running task ended, the other was dropped";
+}
+
+}  // namespace
+}  // namespace mt::parallel

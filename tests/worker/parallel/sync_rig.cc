@@ -1,0 +1,384 @@
+#include "tests/worker/parallel/sync_rig.h"
+
+#include <bit>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "common/base/ids.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "worker/params/init.h"
+
+namespace mt::parallel {
+namespace {
+
+using kernels::DType;
+using kernels::Tensor;
+using layout::Axis;
+using params::InitKind;
+using params::ParamId;
+using params::ParamSpec;
+using params::Region;
+
+constexpr int64_t kHidden = 32;
+constexpr int64_t kInner = 64;
+constexpr int64_t kVocab = 50;
+constexpr int64_t kPaddedVocab = 64;
+constexpr int kLayers = 4;
+constexpr const char* kWordTable = "embedding.word.weight";
+
+bool IsPartial(const std::string& name) { return name.ends_with("norm.weight"); }
+
+// Adds parameters as one rank of a mesh holds them.
+class PartBuilder {
+ public:
+  PartBuilder(params::Registry* registry, const layout::MeshSizes& mesh,
+              const layout::Coordinates& at)
+      : registry_(registry), mesh_(mesh), at_(at) {}
+
+  void AddAll() {
+    if (at_.pp == 0) {
+      AddWordTable(0, /*copy=*/false);
+      Add("embedding.position.weight", {16, kHidden}, Region::kPositionTable);
+    }
+    // Stages take turns, as chunks of an interleaved pipeline do.
+    for (int i = at_.pp; i < kLayers; i += mesh_.pp) AddLayer(i, i >= kLayers / 2 ? 1 : 0);
+    if (mesh_.pp > 1 && at_.pp == mesh_.pp - 1) AddWordTable(1, /*copy=*/true);
+  }
+
+ private:
+  void Add(const std::string& name, kernels::Shape shape, Region region, int cut_dim = -1,
+           bool joined = false) {
+    ParamSpec spec{.name = name, .shape = shape, .stored = shape, .region = region};
+    if (cut_dim == 0) {
+      const int64_t rows = shape[0] / mesh_.tp;
+      spec.stored = shape.rank() == 2 ? kernels::Shape{rows, shape[1]} : kernels::Shape{rows};
+      spec.begin[0] = rows * at_.tp;
+    } else if (cut_dim == 1) {
+      spec.stored = {shape[0], shape[1] / mesh_.tp};
+      spec.begin[1] = spec.stored[1] * at_.tp;
+    }
+    spec.init = name.ends_with(".bias") ? InitKind::kZero
+                : shape.rank() == 1     ? InitKind::kOne
+                                        : InitKind::kNormal;
+    spec.std = 0.02;
+    spec.decay = params::DecaysByMegatronRule(name, shape);
+    spec.layer = layer_;
+    spec.chunk = chunk_;
+    spec.partial = mesh_.tp > 1 && IsPartial(name);
+    spec.joined = joined;
+    registry_->Add(spec);
+  }
+
+  void AddWordTable(int chunk, bool copy) {
+    const int64_t rows = kPaddedVocab / mesh_.tp;
+    registry_->Add({.name = kWordTable,
+                    .shape = {kVocab, kHidden},
+                    .stored = {rows, kHidden},
+                    .begin = {rows * at_.tp, 0},
+                    .region = Region::kWordTable,
+                    .init = InitKind::kNormal,
+                    .std = 0.02,
+                    .decay = true,
+                    .chunk = chunk,
+                    .copy = copy});
+  }
+
+  void AddLayer(int layer, int chunk) {
+    layer_ = layer;
+    chunk_ = chunk;
+    const std::string prefix = fmt::format("layers.{}.", layer);
+    Add(prefix + "norm.weight", {kHidden}, Region::kReplicatedVector);
+    Add(prefix + "q.weight", {kInner, kHidden}, Region::kMatrix, 0);
+    Add(prefix + "k.weight", {kInner, kHidden}, Region::kMatrix, 0, true);
+    Add(prefix + "v.weight", {kInner, kHidden}, Region::kMatrix, 0, true);
+    Add(prefix + "q.bias", {kInner}, Region::kShardedVector, 0);
+    Add(prefix + "out.weight", {kHidden, kInner}, Region::kMatrix, 1);
+    Add(prefix + "out.bias", {kHidden}, Region::kReplicatedVector);
+  }
+
+  params::Registry* registry_;
+  const layout::MeshSizes mesh_;
+  const layout::Coordinates at_;
+  int layer_ = -1;
+  int chunk_ = 0;
+};
+
+// Global row-major index of element i of what the rank holds.
+int64_t GlobalIndex(const ParamSpec& spec, int64_t i) {
+  if (spec.shape.rank() == 1) return spec.begin[0] + i;
+  const int64_t columns = spec.stored[1];
+  return (spec.begin[0] + i / columns) * spec.shape[1] + spec.begin[1] + i % columns;
+}
+
+void SetAt(const Tensor& tensor, int64_t i, double value) {
+  if (tensor.dtype == DType::kF64) {
+    tensor.Data<double>()[i] = value;
+  } else {
+    tensor.Data<float>()[i] = static_cast<float>(value);
+  }
+}
+
+float HalfToFloat(kernels::F16 half) {
+  const auto bits = static_cast<uint32_t>(half.bits);
+  const uint32_t sign = (bits & 0x8000U) << 16U;
+  const uint32_t magnitude = bits & 0x7FFFU;
+  if (magnitude >= 0x7C00U) {
+    return std::bit_cast<float>(sign | 0x7F800000U | (magnitude & 0x3FFU) << 13U);
+  }
+  // Scaling by 2^112 moves the exponent; subnormal halves become normal by it.
+  const float value = std::bit_cast<float>(magnitude << 13U) * 0x1p112F;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+}
+
+}  // namespace
+
+double ValueAt(const Tensor& tensor, int64_t i) {
+  switch (tensor.dtype) {
+    case DType::kF64:
+      return tensor.Data<double>()[i];
+    case DType::kF32:
+      return static_cast<double>(tensor.Data<float>()[i]);
+    case DType::kBf16:
+      return static_cast<double>(
+          std::bit_cast<float>(static_cast<uint32_t>(tensor.Data<kernels::Bf16>()[i].bits) << 16U));
+    case DType::kF16:
+      return static_cast<double>(HalfToFloat(tensor.Data<kernels::F16>()[i]));
+    default:
+      CHECK(false) << kernels::Name(tensor.dtype);
+      return 0;
+  }
+}
+
+double RandomGradient(const Term& term) {
+  struct {
+    uint64_t name;
+    int64_t index, step;
+    int32_t replica, tp_rank, stage, zero;
+  } key{base::Hash64(term.spec->name),
+        term.index,
+        term.step,
+        term.replica,
+        term.tp_rank,
+        term.stage,
+        0};
+  const uint64_t bits =
+      base::Hash64(std::string_view(reinterpret_cast<const char*>(&key), sizeof(key)));
+  return static_cast<double>(bits >> 11U) * 0x1p-52 - 1.0;
+}
+
+kernels::StepConstants RigConstants(const layout::MeshSizes& mesh) {
+  return {.max_lr = 1e-3,
+          .decay = kernels::DecayKind::kConstant,
+          .weight_decay = 0.1,
+          .weight_decay_end = 0.1,
+          .clip_grad = 1.0,
+          .batch_samples = 8,
+          .nominal_tokens = 8.0 * mesh.dp};
+}
+
+RigRank::RigRank(const RigLayout& layout, const kernels::StepConstants& constants, int world_rank,
+                 comm::ThreadsHub* hub)
+    : layout_(layout),
+      constants_(constants),
+      world_rank_(world_rank),
+      mesh_(layout::Mesh::Create(layout.mesh).value()),
+      at_(mesh_.CoordinatesOf(world_rank)),
+      backend_(kernels::cpu::MakeCpuBackend({}).value()),
+      stream_(backend_->device().CreateStream(kernels::StreamPriority::kLow)),
+      scalars_(kernels::InitialStepScalars(constants)) {
+  PartBuilder(&registry_, layout.mesh, at_).AddAll();
+  flat_.emplace(params::FlatLayout::Args{
+      .registry = &registry_, .dp_size = layout.mesh.dp, .min_bucket_elements = 4096});
+  store_.emplace(&registry_, &*flat_, layout.dtype,
+                 params::StateShare{.zero_stage = layout.zero_stage,
+                                    .dp_rank = at_.dp,
+                                    .moments = layout.optimizer.moments()});
+  Build(hub);
+}
+
+comm::ProcessGroup* RigRank::MakeGroup(const char* name, layout::AxisSet axes,
+                                       comm::ThreadsHub* hub) {
+  const layout::Group members = mesh_.GroupOf(world_rank_, axes);
+  if (members.size() == 1) return nullptr;
+  groups_.push_back(hub->Create({.name = fmt::format("{}/{}", name, members.front()),
+                                 .members = members,
+                                 .my_index = mesh_.RankInGroup(world_rank_, axes)})
+                        .value());
+  return groups_.back().get();
+}
+
+void RigRank::Build(comm::ThreadsHub* hub) {
+  const SyncGroups groups{
+      .dp_reduce = MakeGroup("dp-reduce", {Axis::kDp}, hub),
+      .dp_gather = MakeGroup("dp-gather", {Axis::kDp}, hub),
+      .tensor = MakeGroup("tensor", {Axis::kTp}, hub),
+      .tied = MakeGroup("tied", {Axis::kPp}, hub),
+      .world = MakeGroup("world", {Axis::kTp, Axis::kDp, Axis::kPp}, hub),
+  };
+  sync_.emplace(GradientSync::Args{
+      .device = &backend_->device(),
+      .update = &backend_->update(),
+      .vector = &backend_->vector(),
+      .store = &*store_,
+      .groups = groups,
+      .tied_table = groups.tied == nullptr ? ParamId::kNone : registry_.Find(kWordTable).value(),
+      .overlap_reduce = layout_.overlap,
+      .overlap_gather = layout_.overlap,
+      .clock = base::Clock::Real()});
+  memory::MemoryPlan plan;
+  store_->Plan(&plan);
+  sync_->Plan(&plan);
+  memory_ = memory::Memory::Allocate(backend_->device(), plan, int64_t{1} << 30).value();
+  store_->Bind(*memory_);
+  sync_->Bind(*memory_);
+  optimizer_.emplace(&backend_->update(), &*store_, layout_.optimizer);
+  params::InitializeParams(
+      *stream_, {.random = &backend_->random(), .vector = &backend_->vector(), .seed = 1234},
+      *store_);
+}
+
+std::vector<Term> RigRank::TermsOf(const ParamSpec& spec, int64_t step) const {
+  const layout::MeshSizes whole = layout_.stands_for.value_or(layout_.mesh);
+  const auto range = [](int own_size, int own_rank, int whole_size) {
+    return own_size == whole_size ? std::pair(own_rank, own_rank + 1) : std::pair(0, whole_size);
+  };
+  const auto replicas = range(layout_.mesh.dp, at_.dp, whole.dp);
+  auto tensors = range(layout_.mesh.tp, at_.tp, whole.tp);
+  if (!IsPartial(spec.name)) tensors = {0, 1};
+  auto stages = range(layout_.mesh.pp, at_.pp, whole.pp);
+  if (spec.name != kWordTable) stages = {0, 1};
+  std::vector<Term> terms;
+  for (int r = replicas.first; r < replicas.second; ++r) {
+    for (int t = tensors.first; t < tensors.second; ++t) {
+      for (int s = stages.first; s < stages.second; ++s) {
+        terms.push_back({.spec = &spec, .step = step, .replica = r, .tp_rank = t, .stage = s});
+      }
+    }
+  }
+  return terms;
+}
+
+void RigRank::FillGradients(int64_t step, const GradientOf& gradient_of, bool with_weights) {
+  for (int32_t p = 0; p < static_cast<int32_t>(registry_.size()); ++p) {
+    const ParamSpec& spec = registry_[ParamId{p}];
+    const Tensor gradient = store_->Grad(ParamId{p});
+    const Tensor weight = store_->Weight(ParamId{p});
+    std::memset(gradient.data, 0, static_cast<size_t>(gradient.Bytes()));
+    std::vector<Term> terms = TermsOf(spec, step);
+    const int64_t held = spec.Held().NumElements();
+    for (int64_t i = 0; i < held; ++i) {
+      const double own = with_weights ? 0.01 * ValueAt(weight, i) : 0;
+      double sum = 0;
+      for (Term& term : terms) {
+        term.index = GlobalIndex(spec, i);
+        sum += gradient_of(term) + own;
+      }
+      SetAt(gradient, i, sum * scalars_.loss_scale);
+    }
+  }
+}
+
+Status RigRank::FinishStep(double poison) {
+  vector_ = {};
+  if (poison != 0) SetAt(store_->grads(), 0, ValueAt(store_->grads(), 0) + poison);
+  const bool has_loss = at_.tp == 0 && at_.pp == layout_.mesh.pp - 1;
+  const int replicas = layout_.stands_for.value_or(layout_.mesh).dp / layout_.mesh.dp;
+  vector_.loss = has_loss ? 1.5 * replicas : 0;
+  vector_.tokens = has_loss ? kTokens * replicas : 0;
+  for (int b = 0; b < flat_->num_buckets(); ++b) sync_->BucketReady(*stream_, b);
+  RETURN_IF_ERROR(sync_->FinishGradients(*stream_, {&vector_.sum_squares, DType::kF64, {2}}));
+  RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, &vector_));
+  backend_->update().Advance(*stream_, &scalars_, &vector_, constants_);
+  optimizer_->Update(*stream_, &scalars_, &*sync_);
+  return sync_->status();
+}
+
+Status RigRank::Step(int64_t step, const GradientOf& gradient_of, bool with_weights,
+                     double poison) {
+  for (const int chunk : {0, 1}) RETURN_IF_ERROR(sync_->WaitWeights(*stream_, chunk));
+  FillGradients(step, gradient_of, with_weights);
+  return FinishStep(poison);
+}
+
+RigMesh::RigMesh(const RigLayout& layout, const kernels::StepConstants& constants)
+    : hub_(comm::CommConfig{.op_timeout = std::chrono::seconds(60)}) {
+  ranks_.resize(static_cast<size_t>(layout::Mesh::Create(layout.mesh).value().world_size()));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size(); ++r) {
+    threads.emplace_back([&, r] {
+      ranks_[static_cast<size_t>(r)] = std::make_unique<RigRank>(layout, constants, r, &hub_);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void RigMesh::Run(const std::function<void(RigRank&)>& body) {
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size(); ++r) threads.emplace_back([&, r] { body(rank(r)); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+void RigMesh::Train(int64_t steps, const GradientOf& gradient_of, bool with_weights) {
+  Run([&](RigRank& rank) {
+    for (int64_t step = 0; step < steps; ++step) {
+      const Status status = rank.Step(step, gradient_of, with_weights);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    EXPECT_TRUE(rank.sync().WaitAllWeights(rank.stream()).ok());
+  });
+}
+
+std::map<std::string, std::vector<double>> AssembleWeights(RigMesh& mesh) {
+  std::map<std::string, std::vector<double>> weights;
+  std::map<std::string, std::vector<bool>> seen;
+  for (int r = 0; r < mesh.size(); ++r) {
+    const RigRank& rank = mesh.rank(r);
+    for (int32_t p = 0; p < static_cast<int32_t>(rank.registry().size()); ++p) {
+      const ParamSpec& spec = rank.registry()[ParamId{p}];
+      const Tensor weight = rank.store().Weight(ParamId{p});
+      const auto n = static_cast<size_t>(spec.shape.NumElements());
+      std::vector<double>& whole = weights[spec.name];
+      whole.resize(n);
+      seen[spec.name].resize(n);
+      const int64_t held = spec.Held().NumElements();
+      for (int64_t i = 0; i < weight.NumElements(); ++i) {
+        const double value = ValueAt(weight, i);
+        if (i >= held) {
+          EXPECT_EQ(value, 0.0) << spec.name << ": a padded row";
+          continue;
+        }
+        const auto at = static_cast<size_t>(GlobalIndex(spec, i));
+        if (seen[spec.name][at]) {
+          EXPECT_EQ(std::bit_cast<uint64_t>(value), std::bit_cast<uint64_t>(whole[at]))
+              << spec.name << "[" << at << "] differs on rank " << r;
+        }
+        whole[at] = value;
+        seen[spec.name][at] = true;
+      }
+    }
+  }
+  for (const auto& [name, elements] : seen) {
+    for (size_t i = 0; i < elements.size(); ++i)
+      EXPECT_TRUE(elements[i]) << name << "[" << i << "]";
+  }
+  return weights;
+}
+
+void ExpectSameBits(RigMesh& a, RigMesh& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (int r = 0; r < a.size(); ++r) {
+    const Tensor left = a.rank(r).store().weights();
+    const Tensor right = b.rank(r).store().weights();
+    ASSERT_EQ(left.Bytes(), right.Bytes());
+    EXPECT_EQ(std::memcmp(left.data, right.data, static_cast<size_t>(left.Bytes())), 0)
+        << what << ": weights of rank " << r;
+    EXPECT_EQ(std::memcmp(&a.rank(r).scalars(), &b.rank(r).scalars(), sizeof(kernels::StepScalars)),
+              0)
+        << what << ": scalars of rank " << r;
+  }
+}
+
+}  // namespace mt::parallel
