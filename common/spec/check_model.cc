@@ -112,12 +112,14 @@ void CheckDataSets(const CheckArgs& args) {
 
 }  // namespace
 
+void FillFromPreset(const CheckArgs& args) {
+  v1::Model& model = *args.job->mutable_model();
+  if (!model.has_preset() || !args.faults->Clean({"model.preset"})) return;
+  ApplyPreset(*FindPreset(model.preset()), !HasByteTokenizer(args.job->data()), &model);
+}
+
 void CompleteModel(const CheckArgs& args) {
   v1::Model& model = *args.job->mutable_model();
-  if (model.has_preset() && args.faults->Clean({"model.preset"})) {
-    const bool byte = HasByteTokenizer(args.job->data());
-    ApplyPreset(*FindPreset(model.preset()), !byte, &model);
-  }
   CompleteVocab(args);
   CheckHeads(args);
   CompletePositions(args);

@@ -59,16 +59,18 @@ void CompleteZeroStage(bool gpu, v1::JobSpec* job) {
 void CompleteDevice(const CheckArgs& args) {
   v1::Placement& placement = *args.job->mutable_placement();
   v1::Training& training = *args.job->mutable_training();
-  if (!args.faults->Clean({"placement.device", "training.precision"})) return;
+  if (!args.faults->Clean({"training.precision"})) return;
   if (!placement.has_device() && !args.context.cuda)
     placement.set_device(v1::Placement::DEVICE_CPU);
   const bool gpu = placement.device() == v1::Placement::DEVICE_GPU;
+  if (training.precision() == v1::Training::PRECISION_FP64 && gpu)
+    args.faults->Add("training.precision",
+                     "fp64 runs on CPU slots only; use fp32 or bf16, or device cpu");
+  if (!args.faults->Clean({"placement.device"})) return;
   if (placement.has_device() && !training.has_precision())
     training.set_precision(gpu ? v1::Training::PRECISION_BF16 : v1::Training::PRECISION_FP32);
   if (placement.has_device() && args.faults->Clean({"parallel.data", "parallel.zero_stage"}))
     CompleteZeroStage(gpu, args.job);
-  if (training.precision() == v1::Training::PRECISION_FP64 && gpu)
-    args.faults->Add("training.precision", "fp64 runs on CPU slots only; use fp32 or bf16");
   CompleteLossScale(args);
 }
 

@@ -26,7 +26,9 @@ struct CheckArgs {
 
 // Ranges, forms, paths, features of what is set; in check_rules.cc.
 void CheckRules(const CheckArgs& args);
-// Preset and derived sizes of the model, the vocabulary against the tokenizer; check_model.cc.
+// The model's preset, before the defaults; check_model.cc.
+void FillFromPreset(const CheckArgs& args);
+// Derived sizes of the model, the vocabulary against the tokenizer; check_model.cc.
 void CompleteModel(const CheckArgs& args);
 void CheckData(const CheckArgs& args);
 // Rotary positions, window; after the sizes of the model; check_variants.cc.

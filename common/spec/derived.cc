@@ -69,7 +69,7 @@ int64_t ParameterCount(const Model& model) {
   if (qkv_bias) layer += q + kv;
   if (bias) layer += h + ffn_in + h;
   layer += model.parallel_residual() ? norm : 2 * norm;
-  if (model.qk_norm()) layer += (model.norm() == Model::NORM_RMSNORM ? 2 : 4) * HeadDim(model);
+  if (model.qk_norm()) layer += 2 * HeadDim(model);  // gains of q and k, whatever the norm
   const bool learned = !model.has_position() || model.position() == Model::POSITION_LEARNED;
   const bool tied = !model.has_tie_embeddings() || model.tie_embeddings();
   return model.layers() * layer + norm + model.vocab_size() * h * (tied ? 1 : 2) +

@@ -35,10 +35,11 @@ int64_t PaddedVocab(const JobSpec& job);
 // counted by half, nothing counted for recomputation: 6 S h L (m ffn + q + 2k) + 6 S L q h + 6 S h
 // V + 6 L q S^2, with `vocab` as V.
 double FlopsPerSample(const Model& model, int64_t vocab);
-// With the unpadded vocabulary: one figure for a model in every layout.
+// With the unpadded vocabulary, and only the pairs that a window leaves (2 w S - w^2 in place of
+// S^2, w < S): one figure for a model in every layout.
 double ModelFlopsPerToken(const JobSpec& job);
 double ModelFlopsPerStep(const JobSpec& job);
-// As ModelFlopsPerStep, but attention counted as if it were not causal: 6 L q S^2 more per sample.
+// As ModelFlopsPerStep, but attention counted as if it were not causal: twice.
 double FullFlopsPerStep(const JobSpec& job);
 // With the padded vocabulary, as Megatron counts.
 double MegatronFlopsPerToken(const JobSpec& job);

@@ -4,7 +4,10 @@
 
 namespace mt::spec {
 
-double FlopsPerSample(const Model& model, int64_t vocab) {
+namespace {
+
+// `square` stands for s^2: twice the query-key pairs of one sample and head.
+double CountPerSample(const Model& model, int64_t vocab, double square) {
   const auto h = static_cast<double>(model.hidden_size());
   const auto layers = static_cast<double>(model.layers());
   const auto s = static_cast<double>(model.seq_length());
@@ -13,25 +16,41 @@ double FlopsPerSample(const Model& model, int64_t vocab) {
   const auto ffn = static_cast<double>(FfnSize(model));
   const double matrices = IsGated(model) ? 3 : 2;
   // 6 = forward and both products of backward, a multiply and an add each.
-  const double layer = s * h * ffn * matrices + s * h * (q + 2 * k) + s * q * h + q * s * s;
+  const double layer = s * h * ffn * matrices + s * h * (q + 2 * k) + s * q * h + q * square;
   return 6 * (layers * layer + s * h * static_cast<double>(vocab));
 }
 
+// s^2, less the two triangles that a window leaves out: 2 w s - w^2.
+double WindowedSquare(const Model& model) {
+  const auto s = static_cast<double>(model.seq_length());
+  if (!model.has_window() || model.window() >= model.seq_length()) return s * s;
+  const auto w = static_cast<double>(model.window());
+  return 2 * w * s - w * w;
+}
+
+double ModelFlopsPerSample(const Model& model) {
+  return CountPerSample(model, model.vocab_size(), WindowedSquare(model));
+}
+
+}  // namespace
+
+double FlopsPerSample(const Model& model, int64_t vocab) {
+  const auto s = static_cast<double>(model.seq_length());
+  return CountPerSample(model, vocab, s * s);
+}
+
 double ModelFlopsPerToken(const JobSpec& job) {
-  return FlopsPerSample(job.model(), job.model().vocab_size()) /
-         static_cast<double>(job.model().seq_length());
+  return ModelFlopsPerSample(job.model()) / static_cast<double>(job.model().seq_length());
 }
 
 double ModelFlopsPerStep(const JobSpec& job) {
-  return FlopsPerSample(job.model(), job.model().vocab_size()) *
-         static_cast<double>(job.training().global_batch_size());
+  return ModelFlopsPerSample(job.model()) * static_cast<double>(job.training().global_batch_size());
 }
 
 double FullFlopsPerStep(const JobSpec& job) {
   const Model& model = job.model();
-  const auto s = static_cast<double>(model.seq_length());
   const auto q = static_cast<double>(model.heads() * HeadDim(model));
-  const double other_half = 6 * static_cast<double>(model.layers()) * q * s * s;
+  const double other_half = 6 * static_cast<double>(model.layers()) * q * WindowedSquare(model);
   return ModelFlopsPerStep(job) +
          other_half * static_cast<double>(job.training().global_batch_size());
 }

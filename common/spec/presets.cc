@@ -5,12 +5,19 @@
 namespace mt::spec {
 namespace {
 
+using megatrain::v1::Model;
+
 constexpr int64_t kGpt2Vocab = 50257;
 constexpr int64_t kPaperVocab = 51200;
+constexpr int64_t kLlama2Vocab = 32000;
+constexpr int64_t kLlama3Vocab = 128256;
 
-// name, layers, hidden size, heads, sequence, vocabulary. GPT-3: Brown et al. 2020, table 2.1,
+// name, layers, hidden size, heads, sequence, vocabulary; Llama: key/value heads, width of the
+// feed-forward layer, rotary base. GPT-3: Brown et al. 2020, table 2.1,
 // except 13b, whose width of 5140 there is no multiple of its heads. GPT-2: the published
-// checkpoints. gpt-*: Narayanan et al. 2021, table 1.
+// checkpoints. gpt-*: Narayanan et al. 2021, table 1. llama*: Touvron et al. 2023, Dubey et al.
+// 2024 and the configurations published with the weights (norm_eps 1e-5, the default, in all).
+// tinyllama: Zhang et al. 2024.
 constexpr Preset kPresets[] = {
     {"tiny", 4, 128, 4, 64, 0},
     {"gpt2-124m", 12, 768, 12, 1024, kGpt2Vocab},
@@ -35,7 +42,25 @@ constexpr Preset kPresets[] = {
     {"gpt-310b", 96, 16384, 128, 2048, kPaperVocab},
     {"gpt-530b", 105, 20480, 128, 2048, kPaperVocab},
     {"gpt-1t", 128, 25600, 160, 2048, kPaperVocab},
+    {"tinyllama-1.1b", 22, 2048, 32, 2048, kLlama2Vocab, 4, 5632, 10000},
+    {"llama2-7b", 32, 4096, 32, 4096, kLlama2Vocab, 32, 11008, 10000},
+    {"llama2-13b", 40, 5120, 40, 4096, kLlama2Vocab, 40, 13824, 10000},
+    {"llama2-70b", 80, 8192, 64, 4096, kLlama2Vocab, 8, 28672, 10000},
+    {"llama3-8b", 32, 4096, 32, 8192, kLlama3Vocab, 8, 14336, 500000},
+    {"llama3-70b", 80, 8192, 64, 8192, kLlama3Vocab, 8, 28672, 500000},
 };
+
+void ApplyLlama(const Preset& preset, Model* model) {
+  if (!model->has_kv_heads()) model->set_kv_heads(preset.kv_heads);
+  if (!model->has_ffn_size()) model->set_ffn_size(preset.ffn_size);
+  if (!model->has_position()) model->set_position(Model::POSITION_ROPE);
+  if (model->position() == Model::POSITION_ROPE && !model->rope().has_base())
+    model->mutable_rope()->set_base(preset.rope_base);
+  if (!model->has_norm()) model->set_norm(Model::NORM_RMSNORM);
+  if (!model->has_activation()) model->set_activation(Model::ACTIVATION_SWIGLU);
+  if (!model->has_bias()) model->set_bias(false);
+  if (!model->has_tie_embeddings()) model->set_tie_embeddings(false);
+}
 
 }  // namespace
 
@@ -48,7 +73,7 @@ const Preset* FindPreset(std::string_view name) {
   return nullptr;
 }
 
-void ApplyPreset(const Preset& preset, bool with_vocab, megatrain::v1::Model* model) {
+void ApplyPreset(const Preset& preset, bool with_vocab, Model* model) {
   if (!model->has_layers()) model->set_layers(preset.layers);
   if (!model->has_hidden_size()) model->set_hidden_size(preset.hidden_size);
   if (!model->has_heads()) model->set_heads(preset.heads);
@@ -56,6 +81,7 @@ void ApplyPreset(const Preset& preset, bool with_vocab, megatrain::v1::Model* mo
   if (with_vocab && preset.vocab_size > 0 && !model->has_vocab_size()) {
     model->set_vocab_size(preset.vocab_size);
   }
+  if (preset.kv_heads > 0) ApplyLlama(preset, model);
 }
 
 }  // namespace mt::spec

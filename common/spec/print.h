@@ -14,9 +14,9 @@ class JobSpec;
 namespace mt::spec {
 
 // Set fields in the order of job.proto, as a job file: durations "90s", sizes "64MiB". Fields whose
-// feature is not built, and those of sections that this job does not use (rope without position rope,
-// loss_scale without fp16, wsd), are left out where they hold their default. LoadJob of the text
-// gives the same job again.
+// feature is not built, and those of sections that this job does not use (rope without position
+// rope, loss_scale without fp16, wsd), are left out where they hold their default. LoadJob of the
+// text gives the same job again.
 std::string ToYaml(const megatrain::v1::JobSpec& job);
 
 // Every set field, indented by 2; integers are numbers, durations and sizes text as in YAML. Valid

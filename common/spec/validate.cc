@@ -79,6 +79,7 @@ Faults CompleteAfter(Faults faults, const ValidateContext& context, v1::JobSpec*
   FaultList list(std::move(faults));
   const CheckArgs args{.context = context, .job = job, .faults = &list};
   CheckRules(args);
+  FillFromPreset(args);
   ApplyDefaults(job);
   CompleteModel(args);
   CheckRequired(*job, "", &list);

@@ -177,6 +177,14 @@ TEST(Complete, PresetsGiveWayToGivenFields) {
   const Loaded mock = Load({"model={preset: gpt2-124m}", "data={mock: true}"});
   ASSERT_EQ(FormatFaults(mock.faults), "");
   EXPECT_EQ(mock.job.model().vocab_size(), 50257);
+  const Loaded llama =
+      Load({"model={preset: tinyllama-1.1b, norm: layernorm}", "data={mock: true}"});
+  ASSERT_EQ(FormatFaults(llama.faults), "");
+  EXPECT_EQ(llama.job.model().kv_heads(), 4);
+  EXPECT_EQ(llama.job.model().norm(), v1::Model::NORM_LAYERNORM);
+  EXPECT_EQ(llama.job.model().rope().base(), 10000);
+  EXPECT_FALSE(llama.job.model().qkv_bias());
+  EXPECT_EQ(FaultsOf({"model={preset: llama3-8b, position: alibi}", "data={mock: true}"}), "");
 }
 
 TEST(Complete, DataSets) {
@@ -308,7 +316,11 @@ TEST(Resolve, DeviceAndPrecisionWaitForThePlacementWhereGpusAreBuilt) {
   EXPECT_TRUE(ResolveForSlots({.gpu = true}, &loaded.job).empty());
   EXPECT_EQ(loaded.job.training().precision(), v1::Training::PRECISION_BF16);
   EXPECT_EQ(FaultsOf({"training.precision=fp64", "placement.device=gpu"}, all),
-            "training.precision: fp64 runs on CPU slots only; use fp32 or bf16");
+            "training.precision: fp64 runs on CPU slots only; use fp32 or bf16, or device cpu");
+  // Said also where GPUs are refused anyway.
+  EXPECT_EQ(FaultsOf({"training.precision=fp64", "placement.device=gpu"}),
+            "placement.device: gpu is not supported yet; supported: cpu\n"
+            "training.precision: fp64 runs on CPU slots only; use fp32 or bf16, or device cpu");
   EXPECT_EQ(FaultsOf({"training.precision=fp64"}), "");
 }
 
