@@ -1,5 +1,6 @@
 // Samples of a step: whole microbatches on every replica and, interleaved, whole groups of them, at
 // every batch size of a ramp.
+#include "common/spec/batch_ramp.h"
 #include "common/spec/complete.h"
 #include "common/spec/number.h"
 #include "megatrain/v1/job.pb.h"
@@ -38,6 +39,26 @@ bool CheckSize(const CheckArgs& args, std::string_view path, std::string_view wh
   return false;
 }
 
+// The ramp as its own text says; sets a global batch that was left to it.
+void CompleteRamp(const CheckArgs& args) {
+  v1::Training& training = *args.job->mutable_training();
+  if (!args.job->model().has_seq_length() ||
+      !args.faults->Clean({"training.batch_ramp", "model.seq_length"})) {
+    return;
+  }
+  const StatusOr<BatchRamp> ramp = BatchRamp::Parse({.text = training.batch_ramp(),
+                                                     .global_batch = training.global_batch_size(),
+                                                     .seq_length = args.job->model().seq_length()});
+  if (!ramp.ok()) {
+    args.faults->Add("training.batch_ramp", base::Message(ramp.status()));
+    return;
+  }
+  training.set_global_batch_size(ramp->last_batch());
+  for (const BatchPhase& phase : ramp->phases()) {
+    if (!CheckSize(args, "training.batch_ramp", "size ", phase.batch)) return;
+  }
+}
+
 }  // namespace
 
 void CompleteBatch(const CheckArgs& args) {
@@ -45,6 +66,7 @@ void CompleteBatch(const CheckArgs& args) {
   FaultList& faults = *args.faults;
   if (!MeshIsClean(faults) || !training.has_micro_batch_size()) return;
   if (!faults.Clean({"training.micro_batch_size", "training.global_batch_size"})) return;
+  if (training.has_batch_ramp()) return CompleteRamp(args);
   if (!training.has_global_batch_size()) {
     training.set_global_batch_size(training.micro_batch_size() * args.job->parallel().data());
   }

@@ -40,25 +40,27 @@ bool CheckLengthGivenOnce(const CheckArgs& args) {
 // The batch and sequence that lengths are counted with are known and sound.
 bool BatchIsSound(const CheckArgs& args) {
   return args.job->training().has_global_batch_size() && args.job->model().has_seq_length() &&
-         args.faults->Clean({"training.global_batch_size", "training.micro_batch_size",
-                             "model.seq_length", "parallel.data", "placement.slots"});
+         args.faults->Clean({"training.global_batch_size", "training.batch_ramp",
+                             "training.micro_batch_size", "model.seq_length", "parallel.data",
+                             "placement.slots"});
 }
 
 bool CheckTotal(const CheckArgs& args) {
   const v1::Training& training = args.job->training();
-  const int64_t batch = training.global_batch_size();
+  const BatchRamp ramp = RampOf(*args.job);
+  const int64_t batch = ramp.BatchOf(0);
+  const std::string name = training.has_batch_ramp() ? "the first batch size" : "global_batch_size";
   const int64_t tokens = SaturatingProduct(batch, args.job->model().seq_length());
   if (training.has_train_samples() && training.train_samples() < batch) {
-    args.faults->Add("training.train_samples",
-                     fmt::format("{} is less than one step of global_batch_size {}",
-                                 training.train_samples(), batch));
+    args.faults->Add("training.train_samples", fmt::format("{} is less than one step of {} {}",
+                                                           training.train_samples(), name, batch));
     return false;
   }
   if (training.has_train_tokens() && TotalIterations(*args.job) < 1) {
     args.faults->Add(
         "training.train_tokens",
-        fmt::format("{} is less than one step of global_batch_size {} x seq_length {} = {} tokens",
-                    training.train_tokens(), batch, args.job->model().seq_length(), tokens));
+        fmt::format("{} is less than one step of {} {} x seq_length {} = {} tokens",
+                    training.train_tokens(), name, batch, args.job->model().seq_length(), tokens));
     return false;
   }
   if (SaturatingProduct(TotalSamples(*args.job), args.job->model().seq_length()) ==

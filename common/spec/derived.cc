@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "common/base/check.h"
 #include "common/base/math.h"
 #include "common/spec/number.h"
 #include "common/spec/text_forms.h"
@@ -23,8 +24,7 @@ int64_t LengthInSamples(const JobSpec& job, const std::string& text) {
     return share >= static_cast<double>(total) ? total : static_cast<int64_t>(std::floor(share));
   }
   const v1::Training& training = job.training();
-  if (training.has_train_iters())
-    return SaturatingProduct(length->count, training.global_batch_size());
+  if (training.has_train_iters()) return RampOf(job).SamplesAfter(length->count);
   if (training.has_train_tokens()) return length->count / job.model().seq_length();
   return length->count;
 }
@@ -90,10 +90,63 @@ int64_t WorldSize(const JobSpec& job) {
   return parallel.tensor() * parallel.pipeline() * parallel.context() * parallel.data();
 }
 
-int64_t MicrobatchesPerStep(const JobSpec& job) {
+layout::MeshSizes MeshSizesOf(const JobSpec& job) {
+  const v1::Parallel& parallel = job.parallel();
+  return {.tp = base::CheckedCast<int>(parallel.tensor()),
+          .cp = base::CheckedCast<int>(parallel.context()),
+          .dp = base::CheckedCast<int>(parallel.data()),
+          .pp = base::CheckedCast<int>(parallel.pipeline())};
+}
+
+layout::LayerSplit LayerSplitOf(const JobSpec& job) {
+  const v1::Parallel& parallel = job.parallel();
+  StatusOr<layout::LayerSplit> split = layout::LayerSplit::Create(
+      {.layers = job.model().layers(),
+       .stages = base::CheckedCast<int>(parallel.pipeline()),
+       .virtual_stages = base::CheckedCast<int>(parallel.virtual_stages())},
+      parallel.layout());
+  CHECK(split.ok()) << "unchecked layers: " << split.status();
+  return *std::move(split);
+}
+
+std::string LayoutText(const JobSpec& job) {
+  const v1::Parallel& parallel = job.parallel();
+  std::string text =
+      fmt::format("tp {} x pp {} x dp {}", parallel.tensor(), parallel.pipeline(), parallel.data());
+  if (parallel.context() > 1) text += fmt::format(" x cp {}", parallel.context());
+  if (parallel.sequence_parallel()) text += ", sequence parallel";
+  if (parallel.pipeline() > 1) {
+    switch (parallel.schedule()) {
+      case v1::Parallel::SCHEDULE_GPIPE:
+        text += ", gpipe";
+        break;
+      case v1::Parallel::SCHEDULE_INTERLEAVED:
+        text += fmt::format(", interleaved by {}", parallel.virtual_stages());
+        break;
+      default:
+        text += ", 1f1b";
+    }
+  }
+  if (parallel.zero_stage() > 0) text += fmt::format(", zero {}", parallel.zero_stage());
+  return text;
+}
+
+BatchRamp RampOf(const JobSpec& job) {
   const v1::Training& training = job.training();
-  return base::DivExact(training.global_batch_size(),
-                        training.micro_batch_size() * job.parallel().data());
+  if (!training.has_batch_ramp()) return BatchRamp::Constant(training.global_batch_size());
+  StatusOr<BatchRamp> ramp = BatchRamp::Parse({.text = training.batch_ramp(),
+                                               .global_batch = training.global_batch_size(),
+                                               .seq_length = job.model().seq_length()});
+  CHECK(ramp.ok()) << "unchecked ramp: " << ramp.status();
+  return *std::move(ramp);
+}
+
+int64_t Microbatches(const JobSpec& job, int64_t batch) {
+  return base::DivExact(batch, job.training().micro_batch_size() * job.parallel().data());
+}
+
+int64_t MicrobatchesPerStep(const JobSpec& job) {
+  return Microbatches(job, job.training().global_batch_size());
 }
 
 int64_t TokensPerStep(const JobSpec& job) {
@@ -103,15 +156,12 @@ int64_t TokensPerStep(const JobSpec& job) {
 int64_t TotalIterations(const JobSpec& job) {
   const v1::Training& training = job.training();
   if (training.has_train_iters()) return training.train_iters();
-  const int64_t samples = training.has_train_samples()
-                              ? training.train_samples()
-                              : training.train_tokens() / job.model().seq_length();
-  return samples / training.global_batch_size();
+  return RampOf(job).StepsFor(training.has_train_samples()
+                                  ? training.train_samples()
+                                  : training.train_tokens() / job.model().seq_length());
 }
 
-int64_t TotalSamples(const JobSpec& job) {
-  return SaturatingProduct(TotalIterations(job), job.training().global_batch_size());
-}
+int64_t TotalSamples(const JobSpec& job) { return RampOf(job).SamplesAfter(TotalIterations(job)); }
 
 int64_t WarmupSamples(const JobSpec& job) { return LengthInSamples(job, job.optimizer().warmup()); }
 
@@ -121,7 +171,14 @@ int64_t DecaySamples(const JobSpec& job) {
 
 int64_t WsdSamples(const JobSpec& job) {
   const std::string& over = job.optimizer().wsd().over();
-  return over.empty() ? 0 : LengthInSamples(job, over);
+  if (over.empty()) return 0;
+  const std::optional<Length> length = ParseLength(over);
+  CHECK(length.has_value()) << "unchecked length \"" << over << "\"";
+  if (length->is_percent || !job.training().has_train_iters()) return LengthInSamples(job, over);
+  const BatchRamp ramp = RampOf(job);
+  const int64_t decay_steps = ramp.StepsFor(DecaySamples(job));
+  if (length->count > decay_steps) return SaturatingProduct(length->count, ramp.last_batch());
+  return ramp.SamplesAfter(decay_steps) - ramp.SamplesAfter(decay_steps - length->count);
 }
 
 std::vector<double> SplitShares(const JobSpec& job) {

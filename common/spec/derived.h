@@ -9,6 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "common/layout/layer_split.h"
+#include "common/layout/mesh.h"
+#include "common/spec/batch_ramp.h"
+
 namespace megatrain::v1 {
 class JobSpec;
 class Model;
@@ -48,19 +52,31 @@ double MegatronFlopsPerStep(const JobSpec& job);
 // --- Layout.
 // tensor * pipeline * context * data.
 int64_t WorldSize(const JobSpec& job);
-// Microbatches of one replica per step: G / (micro_batch_size * data).
+// Its axes, for layout::Mesh.
+layout::MeshSizes MeshSizesOf(const JobSpec& job);
+// Which layers each stage and chunk holds.
+layout::LayerSplit LayerSplitOf(const JobSpec& job);
+// "tp 2 x pp 2 x dp 1, sequence parallel, 1f1b, zero 1": for people.
+std::string LayoutText(const JobSpec& job);
+
+// --- Batch. Its size by consumed samples; constant where there is no training.batch_ramp. Steps of
+// a run, samples after a step: RampOf(job).StepsFor, SamplesAfter.
+BatchRamp RampOf(const JobSpec& job);
+// Microbatches of one replica in a step of `batch` samples: batch / (micro_batch_size * data).
+int64_t Microbatches(const JobSpec& job, int64_t batch);
+// The same and the tokens of a step of G samples, the last size of a ramp.
 int64_t MicrobatchesPerStep(const JobSpec& job);
 int64_t TokensPerStep(const JobSpec& job);
 
-// --- Length. Whole steps only: train_samples gives samples / G and train_tokens (tokens / S) / G,
-// both rounded down, so a run never takes more than was asked for. At least 1 for a completed job.
+// --- Length. Whole steps only: train_samples and train_tokens / S are rounded down to whole
+// batches, so a run never takes more than was asked for. At least 1 for a completed job.
 int64_t TotalIterations(const JobSpec& job);
-// TotalIterations * G: what a run consumes.
+// Of all iterations: what a run consumes.
 int64_t TotalSamples(const JobSpec& job);
 
 // --- Learning rate, counted in samples as the schedule's counter is. A count is in the unit of the
-// run's length (iterations * G, samples, tokens / S); a percentage is of TotalSamples; both rounded
-// down.
+// run's length (of iterations: the samples of so many steps, first ones for warmup and decay_over,
+// last ones for wsd; samples; tokens / S); a percentage is of TotalSamples; both rounded down.
 int64_t WarmupSamples(const JobSpec& job);
 int64_t DecaySamples(const JobSpec& job);
 // Length of the last part of decay wsd; 0 where none is given.

@@ -37,7 +37,8 @@ TEST(Presets, ParameterCountsMatchTheirNames) {
     const double expected = SizeInName(preset.name);
     if (expected == 0) continue;
     ++named;
-    EXPECT_NEAR(static_cast<double>(ParameterCount(model)) / expected, 1, 0.04) << preset.name;  // "7b" is 6.74e9
+    EXPECT_NEAR(static_cast<double>(ParameterCount(model)) / expected, 1, 0.04)
+        << preset.name;  // "7b" is 6.74e9
   }
   EXPECT_EQ(named, 28);
 }
@@ -201,6 +202,57 @@ TEST(Lengths, Percentages) {
   EXPECT_EQ(WarmupSamples(Load({"training.train_iters=1000", "optimizer.warmup=0.7%"}).job), 112);
   EXPECT_EQ(WarmupSamples(Load({"optimizer.warmup=33.3%"}).job), 532);  // 532.8, rounded down
   EXPECT_EQ(DecaySamples(Load({"training.train_iters=4294967296"}).job), 4294967296LL * 16);
+}
+
+TEST(Lengths, WithARamp) {
+  // 8 samples a step up to 96 samples, 16 up to 192, 24 up to 304, then 32 (Megatron's golden).
+  const std::vector<std::string> ramp = {"training.global_batch_size=32", "parallel.data=2",
+                                         "training.batch_ramp=8,8,300"};
+  const auto with = [&ramp](std::vector<std::string> more) {
+    more.insert(more.begin(), ramp.begin(), ramp.end());
+    const Loaded loaded = Load(more);
+    EXPECT_EQ(FormatFaults(loaded.faults), "");
+    return loaded.job;
+  };
+  const JobSpec iterations =
+      with({"training.train_iters=100", "optimizer.warmup=13", "optimizer.decay_over=50",
+            "optimizer.decay=wsd", "optimizer.wsd.over=10"});
+  const BatchRamp sizes = RampOf(iterations);
+  EXPECT_EQ(sizes.BatchOf(96), 8);
+  EXPECT_EQ(sizes.BatchOf(104), 16);
+  EXPECT_EQ(sizes.BatchOf(200), 24);
+  EXPECT_EQ(sizes.BatchOf(320), 32);
+  int64_t consumed = 0;
+  for (int step = 0; step < 100; ++step) consumed += sizes.BatchOf(consumed);
+  EXPECT_EQ(TotalIterations(iterations), 100);
+  EXPECT_EQ(TotalSamples(iterations), consumed);
+  EXPECT_EQ(WarmupSamples(iterations), 13 * 8);
+  EXPECT_EQ(DecaySamples(iterations), sizes.SamplesAfter(50));
+  EXPECT_EQ(WsdSamples(iterations), 10 * 32);
+  EXPECT_EQ(Microbatches(iterations, sizes.BatchOf(0)), 1);
+  EXPECT_EQ(MicrobatchesPerStep(iterations), 4);
+  const JobSpec samples =
+      with({"training.train_iters=", fmt::format("training.train_samples={}", consumed + 31)});
+  EXPECT_EQ(TotalIterations(samples), 100);
+  EXPECT_EQ(TotalSamples(samples), consumed);
+  const JobSpec tokens =
+      with({"training.train_iters=", fmt::format("training.train_tokens={}", consumed * 32)});
+  EXPECT_EQ(TotalIterations(tokens), 100);
+}
+
+TEST(Layout, IsDataAndText) {
+  const JobSpec job =
+      Load({"parallel={tensor: 2, pipeline: 2, virtual_stages: 2, zero_stage: 1, data: 2}",
+            "model.layers=8"})
+          .job;
+  EXPECT_EQ(MeshSizesOf(job), (layout::MeshSizes{.tp = 2, .dp = 2, .pp = 2}));
+  EXPECT_EQ(LayerSplitOf(job).At(1, 1).first_layer, 6);
+  EXPECT_EQ(LayoutText(job), "tp 2 x pp 2 x dp 2, sequence parallel, interleaved by 2, zero 1");
+  EXPECT_EQ(
+      LayoutText(
+          Load({"parallel={pipeline: 2, schedule: gpipe, layout: \"2,3\"}", "model.layers=5"}).job),
+      "tp 1 x pp 2 x dp 1, gpipe");
+  EXPECT_EQ(LayoutText(Load().job), "tp 1 x pp 1 x dp 2");
 }
 
 TEST(Layout, Products) {

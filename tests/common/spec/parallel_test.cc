@@ -126,6 +126,30 @@ TEST(Pipeline, MicrobatchesComeInGroups) {
             "");
 }
 
+TEST(Ramp, EverySizeIsWholeMicrobatchesAndGroups) {
+  const std::string none = "training.global_batch_size=";
+  const Loaded words = Load({none, "training.batch_ramp=\"0:8 640:16 2560:32\""});
+  ASSERT_EQ(FormatFaults(words.faults), "");
+  EXPECT_EQ(words.job.training().global_batch_size(), 32);
+  EXPECT_EQ(FaultsOf({"training.batch_ramp=8,8,300"}), "");
+  EXPECT_EQ(FaultsOf({none, "training.batch_ramp=\"0:8 640:12 2560:32\""}),
+            "training.batch_ramp: size 12 is not micro_batch_size 4 x parallel.data 2 = 8 times a "
+            "whole number of microbatches; nearest: 8 or 16");
+  EXPECT_EQ(FaultsOf({none, "training.batch_ramp=\"0:8 640:16\"", "model.layers=4",
+                      "parallel={pipeline: 2, virtual_stages: 2, data: 2}"}),
+            "training.batch_ramp: size 8 makes 1 microbatches, not a multiple of the interleaved "
+            "group 2; nearest: 16");
+  EXPECT_EQ(FaultsOf({"training.batch_ramp=\"0:8 640:32\""}),
+            "training.batch_ramp: the last size is 32, but training.global_batch_size is 16; leave "
+            "it out or make them equal");
+  EXPECT_EQ(FaultsOf({"training.batch_ramp=8,7,300"}),
+            "training.batch_ramp: increments of 7 do not lead from 8 to global_batch_size 16; they "
+            "must be a whole number of steps up");
+  EXPECT_EQ(FaultsOf({none, "training.batch_ramp=8,8,300"}),
+            "training.batch_ramp: start,increment,samples needs training.global_batch_size, the "
+            "size after the ramp");
+}
+
 TEST(Recompute, MethodAndLayersAreForFull) {
   const Loaded full = Load({"training.recompute.mode=full"});
   ASSERT_EQ(FormatFaults(full.faults), "");
