@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/math.h"
 
 namespace mt::model {
 
@@ -34,6 +35,10 @@ void BatchBuffer::Take(memory::StackArena* arena) {
            .order = arena->Take(DType::kI32, {tokens}),
            .segment_token = arena->Take(DType::kI32, {tokens}),
            .segment_start = arena->Take(DType::kI32, {tokens + 1})};
+  view_.row_positions = view_.positions;
+  if (!shard_.cuts_rows()) return;
+  const int64_t rows = base::DivExact(s_, shard_.size);
+  view_.row_positions = {view_.positions.Data<int32_t>() + shard_.rank * rows, DType::kI32, {rows}};
 }
 
 void BatchBuffer::Plan(memory::MemoryPlan* plan) {

@@ -7,6 +7,7 @@
 
 namespace mt::model {
 
+using kernels::AddNormArgs;
 using kernels::AddNormGradArgs;
 using kernels::Partials;
 using kernels::Tensor;
@@ -25,7 +26,7 @@ void Border::Register(params::Registry* registry) {
       .region = params::Region::kReplicatedVector,
       .init = config_.norm_one_plus ? params::InitKind::kZero : params::InitKind::kOne,
       .layer = layer_,
-      .partial = config_.shard.sequence_parallel};
+      .partial = config_.shard.cuts_rows()};
   gain_id_ = registry->Add(spec);
   if (!has_shift()) return;
   spec.name = norm_name_ + ".bias";
@@ -46,23 +47,34 @@ void Border::Bind(const params::ParamStore& store) {
     bias_ = store.Weight(incoming_.bias);
     dbias_ = store.Grad(incoming_.bias);
   }
+  if (incoming_.other_bias != ParamId::kNone) {
+    other_bias_ = store.Weight(incoming_.other_bias);
+    dother_bias_ = store.Grad(incoming_.other_bias);
+  }
   if (incoming_.positions != ParamId::kNone) positions_ = store.Weight(incoming_.positions);
 }
 
-void Border::TakeKept(size_t slot, memory::StackArena* arena) {
+void Border::TakeKept(size_t slot, memory::StackArena* arena, const Tensor& residual) {
   if (kept_.size() <= slot) kept_.resize(slot + 1);
   Kept& kept = kept_[slot];
-  const int64_t rows = config_.tokens();
-  kept.residual = arena->Take(config_.dtype, {rows, config_.hidden});
+  kept.residual = residual;
   if (!has_norm()) return;
-  kept.y = arena->Take(config_.dtype, {rows, config_.hidden});
-  if (has_shift()) kept.mean = arena->Take(kernels::AccumulatorOf(config_.dtype), {rows});
-  kept.rstd = arena->Take(kernels::AccumulatorOf(config_.dtype), {rows});
+  const kernels::DType accumulator = kernels::AccumulatorOf(config_.dtype);
+  if (has_shift()) kept.mean = arena->Take(accumulator, {config_.rows()});
+  kept.rstd = arena->Take(accumulator, {config_.rows()});
 }
 
-void Border::PlanWorkspace(ScratchPlan* plan) {
+void Border::SetResidual(size_t slot, const Tensor& residual) {
+  CHECK(residual.shape == kept_[slot].residual.shape);
+  kept_[slot].residual = residual;
+}
+
+void Border::TakeScratch(ScratchPlan* plan) {
+  if (incoming_.other_bias != ParamId::kNone) {
+    bias_sum_ = plan->arena->Take(config_.dtype, {config_.hidden});
+  }
   const kernels::DType accumulator = kernels::AccumulatorOf(config_.dtype);
-  const Tensor rows = Placeholder(config_.dtype, {config_.tokens(), config_.hidden});
+  const Tensor rows = Placeholder(config_.dtype, {config_.rows(), config_.hidden});
   const Tensor vector = Placeholder(accumulator, {config_.hidden});
   AddNormGradArgs args = {.dy = Partials(rows),
                           .dresidual_in = rows,
@@ -76,7 +88,7 @@ void Border::PlanWorkspace(ScratchPlan* plan) {
                           .dbranch = rows,
                           .dgain = vector,
                           .dbias = vector};
-  args.rstd = Placeholder(accumulator, {config_.tokens()});
+  args.rstd = Placeholder(accumulator, {config_.rows()});
   if (has_shift()) {
     args.mean = args.rstd;
     args.dshift = vector;
@@ -91,36 +103,39 @@ void Border::PlanWorkspace(ScratchPlan* plan) {
   plan->NeedWorkspace(ops.WorkspaceBytes(args));
 }
 
-void Border::Forward(const Pass& pass, size_t slot, const Pending& in) {
+void Border::Forward(const Pass& pass, size_t slot, const Pending& in, const Tensor& y) const {
   const Kept& kept = kept_[slot];
-  pass.backend->add_norm().AddNorm(*pass.stream, {.residual = in.residual,
-                                                  .partials = in.partials,
-                                                  .bias = bias_,
-                                                  .position_table = positions_,
-                                                  .positions = pass.batch->positions,
-                                                  .batch = pass.batch->b,
-                                                  .dropout = MakeDropout(pass),
-                                                  .kind = config_.norm,
-                                                  .eps = config_.norm_eps,
-                                                  .one_plus = config_.norm_one_plus,
-                                                  .gain = gain_,
-                                                  .shift = shift_,
-                                                  .residual_out = kept.residual,
-                                                  .y = kept.y,
-                                                  .mean = kept.mean,
-                                                  .rstd = kept.rstd});
+  AddNormArgs args = {.residual = in.residual,
+                      .partials = in.partials,
+                      .batch = pass.batch->b,
+                      .kind = config_.norm,
+                      .eps = config_.norm_eps,
+                      .one_plus = config_.norm_one_plus,
+                      .gain = gain_,
+                      .shift = shift_,
+                      .residual_out = kept.residual,
+                      .y = y,
+                      .mean = kept.mean,
+                      .rstd = kept.rstd};
+  if (in.partials.count > 0) {
+    args.bias = BiasSum(pass);
+    args.position_table = positions_;
+    args.positions = pass.batch->row_positions;
+    args.dropout = MakeDropout(pass);
+  }
+  pass.backend->add_norm().AddNorm(*pass.stream, args);
 }
 
-void Border::Backward(const Pass& pass, size_t slot, const Tensor& dy, BranchGrad* grad) const {
+void Border::Backward(const Pass& pass, size_t slot, const Partials& dy, BranchGrad* grad) const {
   AddNormGradArgs args = NormGradArgs(pass, slot);
-  args.dy = Partials(dy);
+  args.dy = dy;
   args.dresidual_in = grad->residual;
   args.dresidual = grad->residual;
   AddBranch(pass, *grad, &args);
   pass.backend->add_norm().AddNormGrad(*pass.stream, args);
   pass.Done(gain_id_);
   pass.Done(shift_id_);
-  pass.Done(incoming_.bias);
+  FinishBiases(pass);
 }
 
 void Border::BackwardNorm(const Pass& pass, size_t slot, const Tensor& dy,
@@ -140,7 +155,22 @@ void Border::BackwardBranch(const Pass& pass, const Tensor& dout, BranchGrad* gr
   args.dresidual = grad->residual;
   AddBranch(pass, *grad, &args);
   pass.backend->add_norm().AddNormGrad(*pass.stream, args);
+  FinishBiases(pass);
+}
+
+Tensor Border::BiasSum(const Pass& pass) const {
+  if (!other_bias_) return bias_;
+  pass.backend->device().Copy(*pass.stream, bias_sum_.data, bias_.data, bias_.Bytes());
+  pass.backend->vector().AddTo(*pass.stream, bias_sum_, other_bias_);
+  return bias_sum_;
+}
+
+void Border::FinishBiases(const Pass& pass) const {
+  if (other_bias_) {
+    pass.backend->device().Copy(*pass.stream, dother_bias_.data, dbias_.data, dbias_.Bytes());
+  }
   pass.Done(incoming_.bias);
+  pass.Done(incoming_.other_bias);
 }
 
 kernels::Dropout Border::MakeDropout(const Pass& pass) const {
@@ -148,7 +178,7 @@ kernels::Dropout Border::MakeDropout(const Pass& pass) const {
   return {.rate = incoming_.dropout.rate,
           .key = incoming_.dropout.key,
           .samples = pass.batch->samples,
-          .positions = pass.batch->positions};
+          .positions = pass.batch->row_positions};
 }
 
 AddNormGradArgs Border::NormGradArgs(const Pass& pass, size_t slot) const {

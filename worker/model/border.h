@@ -1,7 +1,8 @@
 // The border between two sub-layers: closes the branch before it (residual + dropout(partials +
-// bias + position rows)) and normalises the result for the next one. Owns the norm's parameters and
-// writes the gradient of the closed branch's bias, which is a column sum of what it computes
-// anyway. Legend: R rows, h hidden.
+// biases + position rows)) and normalises the result for the next one. Owns the norm's parameters
+// and writes the gradient of the closed branch's biases, which is a column sum of what it computes
+// anyway. Works on this rank's rows; under sequence parallelism its column sums are this rank's
+// part (ParamSpec::partial). Legend: R rows, h hidden.
 #pragma once
 
 #include <string>
@@ -24,15 +25,23 @@ class Border {
   // The branch that this border closes; before Bind.
   void SetIncoming(const BranchEnd& end) { incoming_ = end; }
   void Bind(const params::ParamStore& store);
-  // Takes what a slot keeps for backward: residual, norm output, statistics.
-  void TakeKept(size_t slot, memory::StackArena* arena);
-  void PlanWorkspace(ScratchPlan* plan);
+  // Takes the norm's statistics of a slot. The residual, whose place is given, and they are what
+  // backward needs.
+  void TakeKept(size_t slot, memory::StackArena* arena, const kernels::Tensor& residual);
+  // Another place for a slot's residual.
+  void SetResidual(size_t slot, const kernels::Tensor& residual);
+  void TakeScratch(ScratchPlan* plan);
 
-  // Writes residual() and, with a norm, output() of the slot.
-  void Forward(const Pass& pass, size_t slot, const Pending& in);
-  // Through norm and branch: dy [R, h] is the gradient of output(), grad->residual that of
+  // Writes residual(slot) and, with a norm, y [R, h]. A closed `in` (no partials) may already lie
+  // in residual(slot); the result is the same, bit for bit, as that of the call that closed it.
+  void Forward(const Pass& pass, size_t slot, const Pending& in, const kernels::Tensor& y) const;
+  // The norm's output again, from the slot's residual.
+  void Normalise(const Pass& pass, size_t slot, const kernels::Tensor& y) const {
+    Forward(pass, slot, {.residual = residual(slot), .partials = {}}, y);
+  }
+  // Through norm and branch: dy, partials [R, h], is the gradient of y, grad->residual that of
   // residual() from later layers; afterwards grad holds the gradients of the Pending.
-  void Backward(const Pass& pass, size_t slot, const kernels::Tensor& dy, BranchGrad* grad) const;
+  void Backward(const Pass& pass, size_t slot, const kernels::Partials& dy, BranchGrad* grad) const;
   // The same in two halves, where the gradient waits between forward and backward (the head) or
   // crosses a stage border. Through the norm only: dy -> dresidual, with nothing from later layers.
   void BackwardNorm(const Pass& pass, size_t slot, const kernels::Tensor& dy,
@@ -41,13 +50,11 @@ class Border {
   void BackwardBranch(const Pass& pass, const kernels::Tensor& dout, BranchGrad* grad) const;
 
   const kernels::Tensor& residual(size_t slot) const { return kept_[slot].residual; }
-  const kernels::Tensor& output(size_t slot) const { return kept_[slot].y; }
   bool has_norm() const { return !norm_name_.empty(); }
 
  private:
   struct Kept {
     kernels::Tensor residual;    // [R, h]
-    kernels::Tensor y;           // [R, h]
     kernels::Tensor mean, rstd;  // accumulator type [R]; RMSNorm has no mean
   };
 
@@ -58,6 +65,10 @@ class Border {
   kernels::AddNormGradArgs NormGradArgs(const Pass& pass, size_t slot) const;
   // Adds those of the branch.
   void AddBranch(const Pass& pass, const BranchGrad& grad, kernels::AddNormGradArgs* args) const;
+  // The branch's bias, or the sum of both.
+  kernels::Tensor BiasSum(const Pass& pass) const;
+  // The bias gradients are written: the other bias' is the same.
+  void FinishBiases(const Pass& pass) const;
 
   const GptConfig config_;
   const std::string norm_name_;
@@ -67,6 +78,8 @@ class Border {
   params::ParamId shift_id_ = params::ParamId::kNone;
   kernels::Tensor gain_, shift_, bias_, positions_;  // weights; absent where there is none
   kernels::Tensor dgain_, dshift_, dbias_;           // gradients
+  kernels::Tensor other_bias_, dother_bias_;         // absent unless two branches were one
+  kernels::Tensor bias_sum_;                         // scratch [h], with other_bias_
   std::vector<Kept> kept_;                           // by slot
 };
 

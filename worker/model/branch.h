@@ -13,9 +13,10 @@ namespace mt::model {
 
 // What it takes to close a branch; fixed when the model is built.
 struct BranchEnd {
-  params::ParamId bias = params::ParamId::kNone;       // [h], of the branch's last product
-  params::ParamId positions = params::ParamId::kNone;  // [S, h] position table
-  DropoutSite dropout;                                 // rate 0: none
+  params::ParamId bias = params::ParamId::kNone;        // [h], of the branch's last product
+  params::ParamId other_bias = params::ParamId::kNone;  // [h], where two branches were one
+  params::ParamId positions = params::ParamId::kNone;   // [S, h] position table
+  DropoutSite dropout;                                  // rate 0: none
 };
 
 // An open branch and what it will be added to.

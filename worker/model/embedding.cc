@@ -5,30 +5,14 @@ namespace mt::model {
 
 using kernels::Tensor;
 
-WordTable::WordTable(const GptConfig& config) : config_(config) {}
-
-void WordTable::Register(params::Registry* registry) {
-  id_ = registry->Add({.name = "embedding.word.weight",
-                       .shape = {config_.vocab, config_.hidden},
-                       .stored = {config_.padded_vocab, config_.hidden},
-                       .region = params::Region::kWordTable,
-                       .init = params::InitKind::kNormal,
-                       .std = config_.init_std,
-                       .decay = true});
-}
-
-void WordTable::Bind(const params::ParamStore& store) {
-  weight_ = store.Weight(id_);
-  grad_ = store.Grad(id_);
-}
-
-Embedding::Embedding(const GptConfig& config, const WordTable* words, bool zero_words)
+Embedding::Embedding(const GptConfig& config, const VocabMatrix* words, bool zero_words)
     : config_(config),
       words_(words),
       zero_words_(zero_words),
       dropout_(MakeDropoutSite(config.hidden_dropout, 0, Site::kEmbedding, config.seed)) {}
 
 void Embedding::Register(params::Registry* registry) {
+  if (config_.position != PositionKind::kLearned) return;
   const kernels::Shape shape = {config_.max_positions, config_.hidden};
   position_id_ = registry->Add({.name = "embedding.position.weight",
                                 .shape = shape,
@@ -39,31 +23,36 @@ void Embedding::Register(params::Registry* registry) {
                                 .decay = true});
 }
 
-void Embedding::Bind(const params::ParamStore& store) { dpositions_ = store.Grad(position_id_); }
-
-void Embedding::Forward(const Pass& pass, const Tensor& partial) const {
-  pass.backend->embedding().Gather(
-      *pass.stream,
-      {.tokens = pass.batch->tokens, .table = words_->weight(), .first_row = 0, .out = partial});
+void Embedding::Bind(const params::ParamStore& store) {
+  if (position_id_ != params::ParamId::kNone) dpositions_ = store.Grad(position_id_);
 }
 
-void Embedding::Backward(const Pass& pass, const Tensor& dbranch) const {
+Tensor Embedding::Forward(const Pass& pass, const Tensor& whole) const {
+  pass.backend->embedding().Gather(*pass.stream, {.tokens = pass.batch->tokens,
+                                                  .table = words_->weight(),
+                                                  .first_row = words_->first_row(),
+                                                  .out = whole});
+  return pass.Reduce(whole);
+}
+
+void Embedding::Backward(const Pass& pass, const Tensor& dbranch, const Tensor& whole) const {
   if (pass.mode == kernels::GradMode::kOverwrite) {
     // Scatter targets are the only gradients that need clearing.
     kernels::Device& device = pass.backend->device();
-    device.Zero(*pass.stream, dpositions_.data, dpositions_.Bytes());
+    if (dpositions_) device.Zero(*pass.stream, dpositions_.data, dpositions_.Bytes());
     if (zero_words_) device.Zero(*pass.stream, words_->grad().data, words_->grad().Bytes());
   }
-  pass.backend->embedding().ScatterGrad(*pass.stream, {.dy = dbranch,
-                                                       .order = pass.batch->order,
-                                                       .segment_token = pass.batch->segment_token,
-                                                       .segment_start = pass.batch->segment_start,
-                                                       .num_segments = pass.batch->num_segments,
-                                                       .first_row = 0,
-                                                       .dtable = words_->grad(),
-                                                       .positions = pass.batch->positions,
-                                                       .batch = pass.batch->b,
-                                                       .dposition = dpositions_});
+  kernels::EmbeddingScatterArgs args = {.dy = pass.Gather(dbranch, whole),
+                                        .order = pass.batch->order,
+                                        .segment_token = pass.batch->segment_token,
+                                        .segment_start = pass.batch->segment_start,
+                                        .num_segments = pass.batch->num_segments,
+                                        .first_row = words_->first_row(),
+                                        .dtable = words_->grad(),
+                                        .batch = pass.batch->b,
+                                        .dposition = dpositions_};
+  if (dpositions_) args.positions = pass.batch->positions;
+  pass.backend->embedding().ScatterGrad(*pass.stream, args);
   pass.Done(words_->id());
   pass.Done(position_id_);
 }

@@ -41,6 +41,8 @@ struct TensorShard {
   int rank = 0;
   int size = 1;
   bool sequence_parallel = false;
+
+  bool cuts_rows() const { return sequence_parallel && size > 1; }
 };
 
 struct GptConfig {
@@ -61,9 +63,11 @@ struct GptConfig {
   bool norm_one_plus = false;  // gains are stored as g and applied as 1 + g
   double norm_eps = 1e-5;
   kernels::ActKind activation = kernels::ActKind::kGelu;
-  bool bias = true;                // of all linear layers but q, k, v
-  bool qkv_bias = true;            // of q, k, v
-  bool qk_norm = false;            // RMS norm of each query and key head, gains over head_dim
+  bool bias = true;      // of all linear layers but q, k, v
+  bool qkv_bias = true;  // of q, k, v
+  // RMS norm of each query and key head, before their rotation; gains over head_dim, which follow
+  // norm_one_plus.
+  bool qk_norm = false;
   bool tie_embeddings = true;      // the head multiplies with the word table
   bool parallel_residual = false;  // both branches read one norm of the layer's input
   int64_t window = 0;              // keys that a query sees, itself included; 0: all before it
@@ -81,7 +85,7 @@ struct GptConfig {
 
   int64_t tokens() const { return seq * micro_batch; }  // T, rows of every matrix product
   // R: rows of residuals and norms on this rank.
-  int64_t rows() const { return shard.sequence_parallel ? tokens() / shard.size : tokens(); }
+  int64_t rows() const { return shard.cuts_rows() ? tokens() / shard.size : tokens(); }
   // What this rank holds of heads, key/value heads, ffn and the padded vocabulary.
   int64_t local_heads() const { return heads / shard.size; }
   int64_t local_kv_heads() const { return kv_heads / shard.size; }
@@ -92,8 +96,8 @@ struct GptConfig {
   double output_init_std() const;  // of the matrices that write to the residual
 };
 
-// Of a completed job (spec::CompleteJob, ResolveForSlots). CHECKs that the job asks for what is
-// built: validation refuses the rest before any rank starts.
+// Of a completed job (spec::CompleteJob, ResolveForSlots); validation has refused what is not
+// built. The shard is left alone in the world: the caller, who knows the rank, sets it.
 GptConfig ConfigFromJob(const megatrain::v1::JobSpec& job);
 
 // CHECKs that the sizes fit together.

@@ -70,7 +70,7 @@ GptModel::GptModel(const Args& args) : args_((CheckArgs(args), args)), tables_(a
     state->gradient_done = [this, state](params::ParamId id) { GradientDone(state, id); };
   }
   for (int i = 0; i < args.max_microbatches; ++i) {
-    batches_.emplace_back(args.config.seq, args.config.micro_batch);
+    batches_.emplace_back(args.config);
   }
 }
 

@@ -17,10 +17,12 @@ Tensor Slice(const Tensor& vector, int64_t begin, int64_t count) {
 
 }  // namespace
 
-Head::Head(const GptConfig& config, const WordTable* words, int64_t chunk_tokens)
+Head::Head(const GptConfig& config, const VocabMatrix* words, int64_t chunk_tokens,
+           bool reports_words)
     : config_(config),
       words_(words),
       chunk_(std::min(chunk_tokens, config.tokens())),
+      reports_words_(reports_words),
       norm_(config, "final_norm", -1) {
   CHECK_GT(chunk_, 0);
 }
@@ -34,25 +36,28 @@ void Head::Bind(const params::ParamStore& store) { norm_.Bind(store); }
 
 void Head::TakeKept(size_t slot, memory::StackArena* arena) {
   if (dresidual_.size() <= slot) dresidual_.resize(slot + 1);
-  dresidual_[slot] = arena->Take(config_.dtype, {config_.tokens(), config_.hidden});
+  dresidual_[slot] = arena->Take(config_.dtype, {config_.rows(), config_.hidden});
 }
 
 void Head::TakeScratch(ScratchPlan* plan) {
-  norm_.TakeKept(0, plan->arena);
-  logits_ = plan->arena->Take(config_.dtype, {chunk_, config_.padded_vocab});
-  stats_ = plan->arena->Take(kernels::AccumulatorOf(config_.dtype), {chunk_ * 3});
-  norm_.PlanWorkspace(plan);
+  const kernels::Shape rows = {config_.rows(), config_.hidden};
+  norm_.TakeKept(0, plan->arena, plan->arena->Take(config_.dtype, rows));
+  y_ = plan->arena->Take(config_.dtype, rows);
+  logits_ = plan->arena->Take(config_.dtype, {chunk_, config_.local_vocab()});
+  stats_ =
+      plan->arena->Take(kernels::AccumulatorOf(config_.dtype), {config_.shard.size * chunk_ * 3});
+  norm_.TakeScratch(plan);
   PlanWorkspace(plan);
 }
 
 void Head::PlanWorkspace(ScratchPlan* plan) const {
   const kernels::LinearOps& ops = plan->pass->backend->linear();
-  const Tensor w = Placeholder(config_.dtype, {config_.padded_vocab, config_.hidden});
+  const Tensor w = Placeholder(config_.dtype, {config_.local_vocab(), config_.hidden});
   const Tensor dw = Placeholder(kernels::AccumulatorOf(config_.dtype), w.shape);
   for (const int64_t rows : {chunk_, config_.tokens() % chunk_}) {
     if (rows == 0) continue;
     const Tensor x = Placeholder(config_.dtype, {rows, config_.hidden});
-    const Tensor y = Placeholder(config_.dtype, {rows, config_.padded_vocab});
+    const Tensor y = Placeholder(config_.dtype, {rows, config_.local_vocab()});
     plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearForwardArgs{.x = x, .w = w, .y = y}));
     plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
     plan->NeedWorkspace(
@@ -61,42 +66,68 @@ void Head::PlanWorkspace(ScratchPlan* plan) const {
 }
 
 void Head::Forward(const Pass& pass, size_t slot, const Pending& in, const LossArgs& loss,
-                   const Tensor& dnorm) {
-  norm_.Forward(pass, 0, in);
+                   const Buffers& buffers) {
+  norm_.Forward(pass, 0, in, y_);
+  const Tensor x = pass.Gather(y_, buffers.x);
   for (int64_t begin = 0; begin < config_.tokens(); begin += chunk_) {
-    Chunk(pass, begin, std::min(chunk_, config_.tokens() - begin), loss, dnorm);
+    const int64_t count = std::min(chunk_, config_.tokens() - begin);
+    Chunk(pass,
+          {.begin = begin,
+           .count = count,
+           .x = x.Rows(begin, count),
+           .dx = buffers.dx.Rows(begin, count)},
+          loss);
   }
-  if (pass.training) norm_.BackwardNorm(pass, 0, dnorm, dresidual_[slot]);
+  if (!pass.training) return;
+  if (reports_words_) pass.Done(words_->id());
+  norm_.BackwardNorm(pass, 0, pass.Reduce(buffers.dx), dresidual_[slot]);
 }
 
-void Head::Chunk(const Pass& pass, int64_t begin, int64_t count, const LossArgs& loss,
-                 const Tensor& dnorm) const {
+void Head::Chunk(const Pass& pass, const Rows& rows, const LossArgs& loss) const {
   const kernels::LinearOps& linear = pass.backend->linear();
-  const Tensor x = norm_.output(0).Rows(begin, count);
-  const Tensor logits = logits_.Rows(0, count);
+  const Tensor logits = logits_.Rows(0, rows.count);
   linear.Forward(*pass.stream,
-                 {.x = x, .w = words_->weight(), .y = logits, .workspace = pass.workspace});
-  pass.backend->loss().StatsFinish(*pass.stream,
-                                   {.logits = logits,
-                                    .labels = Slice(pass.batch->labels, begin, count),
-                                    .first_column = 0,
-                                    .real_columns = config_.vocab,
-                                    .stats = Slice(stats_, 0, count * 3).Reshaped({1, count, 3}),
-                                    .weight = Slice(pass.batch->weights, begin, count),
-                                    .seed = loss.seed,
-                                    .loss_scale = loss.loss_scale,
-                                    .write_gradient = pass.training,
-                                    .sums = loss.sums});
+                 {.x = rows.x, .w = words_->weight(), .y = logits, .workspace = pass.workspace});
+  Loss(pass, rows, loss, logits);
   if (!pass.training) return;
-  linear.InputGrad(*pass.stream, {.dy = logits,
-                                  .w = words_->weight(),
-                                  .dx = dnorm.Rows(begin, count),
-                                  .workspace = pass.workspace});
+  linear.InputGrad(
+      *pass.stream,
+      {.dy = logits, .w = words_->weight(), .dx = rows.dx, .workspace = pass.workspace});
   linear.WeightGrad(*pass.stream, {.dy = logits,
-                                   .x = x,
-                                   .mode = begin == 0 ? pass.mode : kernels::GradMode::kAdd,
+                                   .x = rows.x,
+                                   .mode = rows.begin == 0 ? pass.mode : kernels::GradMode::kAdd,
                                    .dw = words_->grad(),
                                    .workspace = pass.workspace});
+}
+
+void Head::Loss(const Pass& pass, const Rows& rows, const LossArgs& loss,
+                const Tensor& logits) const {
+  const int64_t shards = config_.shard.size;
+  const int64_t elements = rows.count * 3;
+  const Tensor stats = Slice(stats_, 0, shards * elements);
+  const kernels::LossFinishArgs args = {
+      .logits = logits,
+      .labels = Slice(pass.batch->labels, rows.begin, rows.count),
+      .first_column = words_->first_row(),
+      .real_columns = config_.vocab,
+      .stats = stats.Reshaped({shards, rows.count, 3}),
+      .weight = Slice(pass.batch->weights, rows.begin, rows.count),
+      .seed = loss.seed,
+      .loss_scale = loss.loss_scale,
+      .write_gradient = pass.training,
+      .sums = loss.sums};
+  if (shards == 1) {
+    pass.backend->loss().StatsFinish(*pass.stream, args);
+    return;
+  }
+  const Tensor own = Slice(stats, config_.shard.rank * elements, elements);
+  pass.backend->loss().Stats(*pass.stream, {.logits = logits,
+                                            .labels = args.labels,
+                                            .first_column = args.first_column,
+                                            .real_columns = args.real_columns,
+                                            .stats = own.Reshaped({rows.count, 3})});
+  pass.tensor->AllGather(*pass.stream, own, stats);
+  pass.backend->loss().Finish(*pass.stream, args);
 }
 
 }  // namespace mt::model

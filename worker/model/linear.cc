@@ -45,7 +45,7 @@ void Linear::Register(params::Registry* registry) {
   params::ParamSpec bias = {
       .region = by_outputs() ? params::Region::kShardedVector : params::Region::kReplicatedVector,
       .layer = args_.layer,
-      .partial = !by_outputs() && shard_.sequence_parallel};
+      .partial = !by_outputs() && shard_.cuts_rows()};
   for (const Part& part : args_.parts) {
     const int64_t rows = Share(part.outputs, by_outputs(), shard_);
     weight.name = part.name + ".weight";

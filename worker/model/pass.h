@@ -30,6 +30,19 @@ struct Pass {
   void Done(params::ParamId id) const {
     if (gradient_done != nullptr && id != params::ParamId::kNone) (*gradient_done)(id);
   }
+  // All ranks' rows [T, h] of `part` [R, h]: in `whole`, or, where the rows are not cut, `part`.
+  kernels::Tensor Gather(const kernels::Tensor& part, const kernels::Tensor& whole) const {
+    return tensor == nullptr ? part : tensor->Gather(*stream, part, whole);
+  }
+  // This rank's rows [R, h] of the sum over ranks of `whole` [T, h], written into `whole`.
+  kernels::Tensor Reduce(const kernels::Tensor& whole) const {
+    return tensor == nullptr ? whole : tensor->Reduce(*stream, whole, OwnRows(whole));
+  }
+  kernels::Tensor OwnRows(const kernels::Tensor& whole) const {
+    if (tensor == nullptr || !tensor->sequence_parallel()) return whole;
+    const int64_t rows = whole.shape[0] / tensor->size();
+    return whole.Rows(tensor->rank() * rows, rows);
+  }
 };
 
 // Scratch is taken from `arena` once when the model is planned (measuring) and once when it is

@@ -5,106 +5,149 @@
 
 namespace mt::model {
 
+using kernels::Partials;
 using kernels::Tensor;
 
 Stage::Stage(const GptConfig& config, const Args& args)
-    : config_(config), args_(args), words_(config), tail_(config, "", -1) {
-  CHECK(args.first_layer >= 0 && args.num_layers > 0 &&
+    : config_(config),
+      args_(args),
+      words_(config, {.name = "embedding.word.weight", .copy = args.head && !args.embedding}),
+      // Behind the last layer, whose gradients come after the head's.
+      head_words_(config, {.name = "head.weight",
+                           .region = params::Region::kMatrix,
+                           .layer = static_cast<int>(config.layers)}),
+      tail_(config, "", -1) {
+  CHECK(args.first_layer >= 0 && args.num_layers >= 0 &&
         args.first_layer + args.num_layers <= config.layers)
       << "layers " << args.first_layer << " + " << args.num_layers << " of " << config.layers;
   CHECK_GT(args.slots, size_t{0});
-  if (args.embedding) embedding_.emplace(config, &words_, /*zero_words=*/!args.head);
-  for (int64_t i = 0; i < args.num_layers; ++i) {
-    layers_.push_back(
-        std::make_unique<TransformerLayer>(config, static_cast<int>(args.first_layer + i)));
+  const bool tied_here = args.head && config.tie_embeddings;
+  if (args.embedding) embedding_.emplace(config, &words_, /*zero_words=*/!tied_here);
+  for (const LayerGroup::Args& group :
+       GroupsOf(config.recompute, args.first_layer, args.num_layers)) {
+    groups_.push_back(std::make_unique<LayerGroup>(config, group));
   }
-  if (args.head) head_.emplace(config, &words_, args.head_chunk_tokens);
+  if (args.head) {
+    head_.emplace(config, config.tie_embeddings ? &words_ : &head_words_, args.head_chunk_tokens,
+                  /*reports_words=*/!config.tie_embeddings || !args.embedding);
+  }
 }
 
 void Stage::Register(params::Registry* registry) {
-  if (embedding_ || head_) words_.Register(registry);
+  if (has_words()) words_.Register(registry);
   BranchEnd end;
   if (embedding_) {
     embedding_->Register(registry);
     end = embedding_->end();
   }
-  for (const auto& layer : layers_) {
-    layer->Register(registry, end);
-    end = layer->end();
+  for (const auto& group : groups_) {
+    group->Register(registry, end);
+    end = group->end();
   }
-  if (head_) head_->Register(registry, end);
+  if (head_) {
+    head_->Register(registry, end);
+    if (!config_.tie_embeddings) head_words_.Register(registry);
+  }
   tail_.SetIncoming(end);
 }
 
 void Stage::Bind(const params::ParamStore& store) {
-  if (embedding_ || head_) words_.Bind(store);
+  if (has_words()) words_.Bind(store);
   if (embedding_) embedding_->Bind(store);
-  for (const auto& layer : layers_) layer->Bind(store);
-  if (head_) head_->Bind(store);
+  for (const auto& group : groups_) group->Bind(store);
+  if (head_) {
+    head_->Bind(store);
+    if (!config_.tie_embeddings) head_words_.Bind(store);
+  }
   tail_.Bind(store);
 }
 
 void Stage::TakeKept(memory::StackArena* arena) {
-  inputs_.resize(args_.slots);
-  input_grads_.resize(args_.slots);
-  output_grads_.resize(args_.slots);
-  const kernels::Shape shape = {config_.tokens(), config_.hidden};
+  borders_.resize(args_.slots);
   for (size_t slot = 0; slot < args_.slots; ++slot) {
-    if (starts_inside()) {
-      inputs_[slot] = arena->Take(config_.dtype, shape);
-      input_grads_[slot] = arena->Take(config_.dtype, shape);
-    }
-    for (const auto& layer : layers_) layer->TakeKept(slot, arena);
+    for (const auto& group : groups_) group->TakeKept(slot, arena);
     if (head_) head_->TakeKept(slot, arena);
-    if (ends_inside()) {
-      tail_.TakeKept(slot, arena);
-      output_grads_[slot] = arena->Take(config_.dtype, shape);
-    }
+    TakeBorders(slot, arena);
   }
+}
+
+void Stage::TakeBorders(size_t slot, memory::StackArena* arena) {
+  const auto take = [&] { return arena->Take(config_.dtype, {config_.rows(), config_.hidden}); };
+  Borders& at = borders_[slot];
+  if (starts_inside()) {
+    at.input = has_layers() ? groups_.front()->input(slot) : take();
+    // A head without layers leaves there what it has to hand back.
+    at.input_grad = head_ && !has_layers() ? head_->dresidual(slot) : take();
+  }
+  if (!ends_inside()) return;
+  if (passes_on()) {
+    at.output = at.input;
+    at.output_grad = at.input_grad;
+    return;
+  }
+  at.output = take();
+  at.output_grad = take();
+  tail_.TakeKept(slot, arena, at.output);
 }
 
 void Stage::TakeScratch(ScratchPlan* plan) {
+  if (passes_on()) return;
   memory::StackArena* arena = plan->arena;
-  const kernels::Shape shape = {config_.tokens(), config_.hidden};
-  grad_.residual = arena->Take(config_.dtype, shape);
-  const bool dropout = kernels::MakeDropoutRate(config_.hidden_dropout).active();
-  grad_.branch = dropout ? arena->Take(config_.dtype, shape) : grad_.residual;
+  const kernels::Shape rows = {config_.rows(), config_.hidden};
+  const kernels::Shape whole = {config_.tokens(), config_.hidden};
+  if (embedding_) grad_.residual = arena->Take(config_.dtype, rows);
+  if (kernels::MakeDropoutRate(config_.hidden_dropout).active()) {
+    grad_.branch = arena->Take(config_.dtype, rows);
+  }
   // An open branch is read by its border before anything writes the gradient of a norm's output.
-  buffers_.partial = buffers_.dnorm = arena->Take(config_.dtype, shape);
-  for (const auto& layer : layers_) layer->TakeScratch(plan);
+  buffers_.partial = buffers_.dnorm = arena->Take(config_.dtype, whole);
+  if (config_.parallel_residual) buffers_.second = arena->Take(config_.dtype, whole);
+  if (config_.recompute.mode == RecomputeMode::kSelective) {
+    buffers_.y = arena->Take(config_.dtype, rows);
+  }
+  if (config_.shard.cuts_rows()) {
+    buffers_.x = arena->Take(config_.dtype, whole);
+    buffers_.dbranch = arena->Take(config_.dtype, whole);
+  }
+  const int64_t mark = arena->Mark();
+  for (const auto& group : groups_) group->TakeScratch(plan);
   if (head_) head_->TakeScratch(plan);
-  tail_.PlanWorkspace(plan);
+  arena->Release(mark);
+  tail_.TakeScratch(plan);
 }
 
 void Stage::Forward(const Pass& pass, size_t slot, const LossArgs& loss) {
+  if (passes_on()) return;
   Pending open;
   if (embedding_) {
-    embedding_->Forward(pass, buffers_.partial);
-    open.partials = kernels::Partials(buffers_.partial);
+    open.partials = Partials(embedding_->Forward(pass, buffers_.partial));
   } else {
-    open.residual = inputs_[slot];
+    open.residual = input(slot);
   }
-  for (const auto& layer : layers_) open = layer->Forward(pass, slot, open, buffers_);
-  if (!head_) {
-    tail_.Forward(pass, slot, open);
-    return;
+  for (const auto& group : groups_) open = group->Forward(pass, slot, open, buffers_);
+  if (head_) {
+    head_->Forward(pass, slot, open, loss, {.x = buffers_.x, .dx = buffers_.dnorm});
+  } else {
+    tail_.Forward(pass, slot, open, {});
   }
-  head_->Forward(pass, slot, open, loss, buffers_.dnorm);
-  if (pass.training && !embedding_) pass.Done(words_.id());
 }
 
 void Stage::Backward(const Pass& pass, size_t slot) {
   CHECK(pass.training);
-  tail_.BackwardBranch(pass, head_ ? head_->dresidual(slot) : output_grads_[slot], &grad_);
-  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-    (*layer)->Backward(pass, slot, buffers_, &grad_);
+  if (!has_layers() && starts_inside()) return;  // input_grad is there already
+  BranchGrad grad = GradOf(slot);
+  tail_.BackwardBranch(pass, head_ ? head_->dresidual(slot) : output_grad(slot), &grad);
+  for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
+    (*group)->Backward(pass, slot, buffers_, &grad);
   }
-  if (embedding_) {
-    embedding_->Backward(pass, grad_.branch);
-    return;
-  }
-  const Tensor& out = input_grads_[slot];
-  pass.backend->device().Copy(*pass.stream, out.data, grad_.residual.data, out.Bytes());
+  if (embedding_) embedding_->Backward(pass, grad.branch, buffers_.dnorm);
+}
+
+BranchGrad Stage::GradOf(size_t slot) const {
+  BranchGrad grad;
+  grad.residual = starts_inside() ? input_grad(slot) : grad_.residual;
+  grad.branch = grad_.branch ? grad_.branch : grad.residual;
+  return grad;
 }
 
 }  // namespace mt::model

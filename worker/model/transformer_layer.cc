@@ -1,12 +1,33 @@
-// Order of the sub-layers.
+// Order of the sub-layers and of tensor parallelism's calls.
 #include "worker/model/transformer_layer.h"
 
 #include <fmt/format.h>
 
 namespace mt::model {
 
+using kernels::Partials;
+using kernels::Tensor;
+
+namespace {
+
+// Two partial sums as one branch: alone both are left to the border, which adds them anyway; over
+// tensor ranks they are added first, so that one sum crosses the wire.
+Partials Sum(const Pass& pass, const Tensor& a, const Tensor& b) {
+  if (pass.tensor == nullptr || pass.tensor->size() == 1) {
+    Partials both(a);
+    both.tensor[1] = b;
+    both.count = 2;
+    return both;
+  }
+  pass.backend->vector().AddTo(*pass.stream, a, b);
+  return Partials(pass.Reduce(a));
+}
+
+}  // namespace
+
 TransformerLayer::TransformerLayer(const GptConfig& config, int layer)
-    : norm1_(config, fmt::format("layers.{}.norm1", layer), layer),
+    : config_(config),
+      norm1_(config, fmt::format("layers.{}.norm1", layer), layer),
       attention_(config, layer),
       norm2_(config, fmt::format("layers.{}.norm2", layer), layer),
       mlp_(config, layer) {}
@@ -15,52 +36,101 @@ void TransformerLayer::Register(params::Registry* registry, const BranchEnd& inc
   norm1_.SetIncoming(incoming);
   norm1_.Register(registry);
   attention_.Register(registry);
-  norm2_.SetIncoming(attention_.end());
-  norm2_.Register(registry);
+  if (!parallel()) {
+    norm2_.SetIncoming(attention_.end());
+    norm2_.Register(registry);
+  }
   mlp_.Register(registry);
 }
 
 void TransformerLayer::Bind(const params::ParamStore& store) {
   norm1_.Bind(store);
   attention_.Bind(store);
-  norm2_.Bind(store);
+  if (!parallel()) norm2_.Bind(store);
   mlp_.Bind(store);
 }
 
-void TransformerLayer::TakeKept(size_t slot, memory::StackArena* arena) {
-  norm1_.TakeKept(slot, arena);
+void TransformerLayer::TakeKept(size_t slot, memory::StackArena* arena, const Tensor& residual) {
+  if (kept_.size() <= slot) kept_.resize(slot + 1);
+  const kernels::Shape rows = {config_.rows(), config_.hidden};
+  norm1_.TakeKept(slot, arena, residual);
+  if (keeps_norms()) kept_[slot].y1 = arena->Take(config_.dtype, rows);
   attention_.TakeKept(slot, arena);
-  norm2_.TakeKept(slot, arena);
+  if (!parallel()) {
+    norm2_.TakeKept(slot, arena, arena->Take(config_.dtype, rows));
+    if (keeps_norms()) kept_[slot].y2 = arena->Take(config_.dtype, rows);
+  }
   mlp_.TakeKept(slot, arena);
 }
 
 void TransformerLayer::TakeScratch(ScratchPlan* plan) {
-  norm1_.PlanWorkspace(plan);
-  norm2_.PlanWorkspace(plan);
   const int64_t mark = plan->arena->Mark();
+  norm1_.TakeScratch(plan);
+  if (!parallel()) norm2_.TakeScratch(plan);
+  plan->arena->Release(mark);  // neither borders nor the branches' backwards overlap
   attention_.TakeScratch(plan);
-  plan->arena->Release(mark);  // the branches' backwards never overlap
+  plan->arena->Release(mark);
   mlp_.TakeScratch(plan);
   plan->arena->Release(mark);
 }
 
 Pending TransformerLayer::Forward(const Pass& pass, size_t slot, const Pending& in,
-                                  const Buffers& buffers) {
-  norm1_.Forward(pass, slot, in);
-  attention_.Forward(pass, slot, norm1_.output(slot), buffers.partial);
+                                  const Buffers& buffers) const {
+  const Tensor y1 = keeps_norms() ? kept_[slot].y1 : buffers.y;
+  norm1_.Forward(pass, slot, in, y1);
+  const Tensor x1 = pass.Gather(y1, buffers.x);
+  attention_.Forward(pass, slot, x1, buffers.partial);
+  if (parallel()) {
+    mlp_.Forward(pass, slot, x1, buffers.second);
+    return {.residual = norm1_.residual(slot),
+            .partials = Sum(pass, buffers.partial, buffers.second)};
+  }
+  const Tensor y2 = keeps_norms() ? kept_[slot].y2 : buffers.y;
   norm2_.Forward(
       pass, slot,
-      {.residual = norm1_.residual(slot), .partials = kernels::Partials(buffers.partial)});
-  mlp_.Forward(pass, slot, norm2_.output(slot), buffers.partial);
-  return {.residual = norm2_.residual(slot), .partials = kernels::Partials(buffers.partial)};
+      {.residual = norm1_.residual(slot), .partials = Partials(pass.Reduce(buffers.partial))}, y2);
+  mlp_.Forward(pass, slot, pass.Gather(y2, buffers.x), buffers.partial);
+  return {.residual = norm2_.residual(slot), .partials = Partials(pass.Reduce(buffers.partial))};
 }
 
 void TransformerLayer::Backward(const Pass& pass, size_t slot, const Buffers& buffers,
                                 BranchGrad* grad) const {
-  mlp_.Backward(pass, slot, norm2_.output(slot), grad->branch, buffers.dnorm);
-  norm2_.Backward(pass, slot, buffers.dnorm, grad);
-  attention_.Backward(pass, slot, norm1_.output(slot), grad->branch, buffers.dnorm);
-  norm1_.Backward(pass, slot, buffers.dnorm, grad);
+  if (parallel()) {
+    BackwardParallel(pass, slot, buffers, grad);
+    return;
+  }
+  const Tensor x2 = InputAgain(pass, norm2_, slot, buffers);
+  mlp_.Backward(pass, slot, x2, pass.Gather(grad->branch, buffers.dbranch), buffers.dnorm);
+  norm2_.Backward(pass, slot, Partials(pass.Reduce(buffers.dnorm)), grad);
+  const Tensor x1 = InputAgain(pass, norm1_, slot, buffers);
+  attention_.Backward(pass, slot, x1, pass.Gather(grad->branch, buffers.dbranch), buffers.dnorm);
+  norm1_.Backward(pass, slot, Partials(pass.Reduce(buffers.dnorm)), grad);
+}
+
+void TransformerLayer::BackwardParallel(const Pass& pass, size_t slot, const Buffers& buffers,
+                                        BranchGrad* grad) const {
+  const Tensor x = InputAgain(pass, norm1_, slot, buffers);
+  const Tensor dbranch = pass.Gather(grad->branch, buffers.dbranch);
+  mlp_.Backward(pass, slot, x, dbranch, buffers.second);
+  attention_.Backward(pass, slot, x, dbranch, buffers.dnorm);
+  norm1_.Backward(pass, slot, Sum(pass, buffers.dnorm, buffers.second), grad);
+}
+
+Tensor TransformerLayer::InputAgain(const Pass& pass, const Border& norm, size_t slot,
+                                    const Buffers& buffers) const {
+  const Kept& kept = kept_[slot];
+  Tensor y = &norm == &norm1_ ? kept.y1 : kept.y2;
+  if (!keeps_norms()) {
+    y = buffers.y;
+    norm.Normalise(pass, slot, y);
+  }
+  return pass.Gather(y, buffers.x);
+}
+
+BranchEnd TransformerLayer::end() const {
+  BranchEnd end = mlp_.end();
+  if (parallel()) end.other_bias = attention_.end().bias;
+  return end;
 }
 
 }  // namespace mt::model

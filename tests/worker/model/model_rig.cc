@@ -86,7 +86,16 @@ ModelRig::ModelRig(const GptConfig& config, const Options& options)
   CHECK(backend.ok()) << backend.status().ToString();
   backend_ = std::move(*backend);
   stream_ = backend_->device().CreateStream(kernels::StreamPriority::kLow);
-  model_ = std::make_unique<GptModel>(config, backend_.get(), stream_.get());
+  if (options.chunks.empty()) {
+    model_ = std::make_unique<GptModel>(config, backend_.get(), stream_.get());
+  } else {
+    model_ = std::make_unique<GptModel>(GptModel::Args{.config = config,
+                                                       .chunks = options.chunks,
+                                                       .max_microbatches = options.max_microbatches,
+                                                       .tensor = options.tensor,
+                                                       .backend = backend_.get(),
+                                                       .stream = stream_.get()});
+  }
   model_->RegisterParams(&registry_);
   layout_ = std::make_unique<params::FlatLayout>(params::FlatLayout::Args{
       .registry = &registry_, .min_bucket_elements = options.min_bucket_elements});
@@ -104,12 +113,16 @@ ModelRig::ModelRig(const GptConfig& config, const Options& options)
       *store_);
 }
 
+GptModel::StepArgs ModelRig::StepArgs(kernels::GradMode mode, bool last) {
+  return {.mode = mode,
+          .last = last,
+          .seed = seed_,
+          .scalars = &scalars_,
+          .sums = {sums_, kernels::DType::kF64, {2}}};
+}
+
 void ModelRig::Run(const data::Microbatch& batch, kernels::GradMode mode, bool last) {
-  model_->ForwardBackward(batch, {.mode = mode,
-                                  .last = last,
-                                  .seed = seed_,
-                                  .scalars = &scalars_,
-                                  .sums = {sums_, kernels::DType::kF64, {2}}});
+  model_->ForwardBackward(batch, StepArgs(mode, last));
 }
 
 void ModelRig::Evaluate(const data::Microbatch& batch) {

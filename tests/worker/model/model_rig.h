@@ -37,6 +37,9 @@ class ModelRig {
   struct Options {
     int64_t min_bucket_elements = 1024;
     int threads = 1;
+    std::vector<GptModel::Chunk> chunks;         // empty: one of the whole network
+    int max_microbatches = 1;                    // with chunks
+    parallel::TensorParallel* tensor = nullptr;  // with chunks
   };
   // Initial weights are the engine's own.
   explicit ModelRig(const GptConfig& config) : ModelRig(config, Options()) {}
@@ -61,6 +64,8 @@ class ModelRig {
   std::vector<double> Grad(params::ParamId id) const;
   std::vector<double> Weight(params::ParamId id) const;
   void SetWeight(params::ParamId id, const std::vector<double>& values);
+  // What actions take; sums go to TakeSums.
+  GptModel::StepArgs StepArgs(kernels::GradMode mode, bool last);
   // The flat gradient buffer, for comparison by bits.
   std::vector<uint8_t> GradBytes() const;
   std::vector<params::ParamId> Ids() const;

@@ -1,185 +1,90 @@
-// A network cut into stages with several slots gives what one stage gives: the seam that pipeline
+// A network cut into chunks, with several slots, gives what one chunk gives: the seam that pipeline
 // schedules use.
-#include "worker/model/stage.h"
-
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/cpu_backend.h"
-#include "tests/worker/model/model_rig.h"
-#include "worker/model/batch.h"
+#include "tests/worker/model/mesh_rig.h"
 
 namespace mt::model {
 namespace {
 
-// One stage with its own parameters and memory, on the rig's backend.
-class StageRig {
- public:
-  StageRig(const GptConfig& config, const Stage::Args& args, kernels::Backend* backend)
-      : backend_(backend),
-        stream_(backend->device().CreateStream(kernels::StreamPriority::kLow)),
-        stage_(config, args),
-        tables_(config) {
-    for (size_t slot = 0; slot < args.slots; ++slot) {
-      batches_.emplace_back(config.seq, config.micro_batch);
-    }
-    stage_.Register(&registry_);
-    layout_ = std::make_unique<params::FlatLayout>(
-        params::FlatLayout::Args{.registry = &registry_, .min_bucket_elements = 1024});
-    store_ = std::make_unique<params::ParamStore>(&registry_, layout_.get(), config.dtype);
-    memory::MemoryPlan plan;
-    store_->Plan(&plan);
-    for (BatchBuffer& batch : batches_) batch.Plan(&plan);
-    tables_.Plan(&plan);
-    auto kept = memory::StackArena::Measuring();
-    stage_.TakeKept(&kept);
-    const memory::Block kept_block = plan.Reserve(memory::Kind::kActivations, kept.peak_bytes());
-    auto scratch = memory::StackArena::Measuring();
-    TakeScratch(&scratch);
-    const memory::Block scratch_block =
-        plan.Reserve(memory::Kind::kWorkspace, scratch.peak_bytes());
-    auto memory = memory::Memory::Allocate(backend_->device(), plan, int64_t{1} << 32);
-    CHECK(memory.ok()) << memory.status().ToString();
-    memory_ = std::move(*memory);
-    store_->Bind(*memory_);
-    // A step before left gradients behind; the overwriting microbatch must not see them.
-    const kernels::Tensor grads = store_->grads();
-    std::fill_n(grads.Data<double>(), grads.NumElements(), 7.0);
-    stage_.Bind(*store_);
-    for (BatchBuffer& batch : batches_) batch.Bind(*memory_, backend_->device(), *stream_);
-    tables_.Bind(*memory_, backend_->device(), *stream_);
-    memory::StackArena real_kept(memory_->Data(kept_block), kept_block.bytes);
-    stage_.TakeKept(&real_kept);
-    memory::StackArena real_scratch(memory_->Data(scratch_block), scratch_block.bytes);
-    TakeScratch(&real_scratch);
-  }
-
-  void TakeScratch(memory::StackArena* arena) {
-    const Pass pass = MakePass(0);
-    ScratchPlan plan = {.arena = arena, .pass = &pass};
-    stage_.TakeScratch(&plan);
-    arena->TakeWorkspace(arena->peak_bytes() - arena->used_bytes());
-    workspace_ = arena->TakeWorkspace(plan.workspace_bytes);
-  }
-
-  Pass MakePass(size_t slot) const {
-    return {.backend = backend_,
-            .stream = stream_.get(),
-            .batch = &batches_[slot].view(),
-            .tables = &tables_,
-            .workspace = workspace_};
-  }
-  void Load(size_t slot, const data::Microbatch& batch) {
-    batches_[slot].Load(batch, backend_->device(), *stream_);
-  }
-  void CopyWeights(const ModelRig& from) {
-    for (int32_t i = 0; i < registry_.size(); ++i) {
-      const kernels::Tensor to = store_->Weight(params::ParamId{i});
-      const params::ParamId id = from.IdOf(registry_[params::ParamId{i}].name);
-      std::memcpy(to.data, from.store().Weight(id).data, static_cast<size_t>(to.Bytes()));
-    }
-  }
-  std::vector<double> Grad(params::ParamId id) const {
-    const kernels::Tensor grad = store_->Grad(id);
-    const auto* data = grad.Data<double>();
-    return {data, data + grad.NumElements()};
-  }
-
-  Stage& stage() { return stage_; }
-  const params::Registry& registry() const { return registry_; }
-
- private:
-  kernels::Backend* backend_;
-  std::unique_ptr<kernels::Stream> stream_;
-  Stage stage_;
-  PositionTables tables_;
-  std::vector<BatchBuffer> batches_;
-  params::Registry registry_;
-  std::unique_ptr<params::FlatLayout> layout_;
-  std::unique_ptr<params::ParamStore> store_;
-  std::unique_ptr<memory::Memory> memory_;
-  kernels::Workspace workspace_;
-};
-
-void Send(const kernels::Tensor& from, const kernels::Tensor& to) {
-  ASSERT_EQ(from.Bytes(), to.Bytes());
-  std::memcpy(to.data, from.data, static_cast<size_t>(from.Bytes()));
-}
-
-TEST(Stage, ThreeStagesWithTwoSlotsGiveTheGradientsOfOne) {
+GptConfig FourLayers() {
   GptConfig config = SmallConfig();
   config.layers = 4;
   config.hidden_dropout = 0.1;
   config.attention_dropout = 0.1;
-  const std::vector<data::Microbatch> batches = {RandomBatch(config, 1, 0),
-                                                 RandomBatch(config, 2, 2)};
-  ModelRig whole(config);
-  whole.Run(batches[0], kernels::GradMode::kOverwrite, /*last=*/false);
-  whole.Run(batches[1], kernels::GradMode::kAdd);
+  return config;
+}
 
-  constexpr size_t slots = 2;
-  std::vector<std::unique_ptr<StageRig>> stages;
-  for (const auto& [first, count] :
-       std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 2}, {3, 1}}) {
-    stages.push_back(std::make_unique<StageRig>(config,
-                                                Stage::Args{.first_layer = first,
-                                                            .num_layers = count,
-                                                            .embedding = first == 0,
-                                                            .head = first == 3,
-                                                            .slots = slots},
-                                                &whole.backend()));
-    stages.back()->CopyWeights(whole);
+std::vector<data::Microbatch> Batches(const GptConfig& config, int count) {
+  std::vector<data::Microbatch> batches;
+  for (int i = 0; i < count; ++i) {
+    batches.push_back(RandomBatch(config, static_cast<uint64_t>(i) + 1, 2 * i));
   }
-  double loss_scale = 1;
-  double sums[2] = {0, 0};
-  const LossArgs loss = {.seed = 1.0 / static_cast<double>(config.tokens()),
-                         .loss_scale = &loss_scale,
-                         .sums = {sums, kernels::DType::kF64, {2}}};
-  // All forwards before all backwards: both slots are alive at once.
-  for (const bool forward : {true, false}) {
-    for (size_t slot = 0; slot < slots; ++slot) {
-      for (size_t step = 0; step < stages.size(); ++step) {
-        const size_t at = forward ? step : stages.size() - 1 - step;
-        StageRig& rig = *stages[at];
-        rig.Load(slot, batches[slot]);
-        Pass pass = rig.MakePass(slot);
-        if (slot > 0) pass.mode = kernels::GradMode::kAdd;
-        if (forward) {
-          rig.stage().Forward(pass, slot, loss);
-          if (at + 1 < stages.size()) {
-            Send(rig.stage().output(slot), stages[at + 1]->stage().input(slot));
-          }
-        } else {
-          rig.stage().Backward(pass, slot);
-          if (at > 0) {
-            Send(rig.stage().input_grad(slot), stages[at - 1]->stage().output_grad(slot));
-          }
-        }
-      }
-    }
-  }
+  return batches;
+}
 
-  EXPECT_NEAR(sums[0], whole.TakeSums().loss, 1e-13 * sums[0]);
-  for (const params::ParamId id : whole.Ids()) {
-    std::vector<double> sum(whole.Grad(id).size(), 0.0);
-    int holders = 0;
-    for (const auto& stage : stages) {
-      const auto own = stage->registry().Find(whole.NameOf(id));
-      if (!own) continue;
-      ++holders;
-      const std::vector<double> part = stage->Grad(*own);
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-    }
-    // The tied table is held twice: the embedding's share and the head's.
-    EXPECT_EQ(holders, whole.NameOf(id) == "embedding.word.weight" ? 2 : 1) << whole.NameOf(id);
-    const std::vector<double> want = whole.Grad(id);
-    EXPECT_LE(Distance(sum, want), 1e-13 * Norm(want) + 1e-17) << whole.NameOf(id);
+TEST(Stage, ThreeStagesGiveTheGradientsOfOne) {
+  const GptConfig config = FourLayers();
+  const std::vector<data::Microbatch> batches = Batches(config, 3);
+  const MeshResult want = RunMesh(config, {}, batches);
+  ExpectSame(RunMesh(config, {.layers = {1, 2, 1}, .stages = 3}, batches), want);
+  ExpectSame(RunMesh(config, {.layers = {1, 2, 1}, .stages = 3, .gpipe = false}, batches), want);
+}
+
+TEST(Stage, TwoStagesOfTwoChunksGiveTheGradientsOfOne) {
+  const GptConfig config = FourLayers();
+  const std::vector<data::Microbatch> batches = Batches(config, 2);
+  ExpectSame(RunMesh(config, {.layers = {1, 1, 1, 1}, .stages = 2}, batches),
+             RunMesh(config, {}, batches));
+}
+
+// Only the embedding, two layers, nothing at all, two layers, only the head.
+TEST(Stage, ChunksMayHaveNoLayers) {
+  for (const double dropout : {0.0, 0.1}) {
+    GptConfig config = FourLayers();
+    config.hidden_dropout = dropout;
+    const std::vector<data::Microbatch> batches = Batches(config, 2);
+    const MeshResult want = RunMesh(config, {}, batches);
+    ExpectSame(RunMesh(config, {.layers = {0, 2, 0, 2, 0}, .stages = 5}, batches), want);
+    ExpectSame(RunMesh(config, {.layers = {0, 2, 0, 2, 0, 0}, .stages = 2}, batches), want);
   }
+}
+
+TEST(Stage, AnUntiedHeadHasItsOwnMatrix) {
+  GptConfig config = FourLayers();
+  config.tie_embeddings = false;
+  const std::vector<data::Microbatch> batches = Batches(config, 2);
+  const MeshResult want = RunMesh(config, {}, batches);
+  ASSERT_TRUE(want.grads.contains("head.weight"));
+  EXPECT_GT(Norm(want.grads.at("head.weight")), 0);
+  ExpectSame(RunMesh(config, {.layers = {2, 2}, .stages = 2}, batches), want);
+}
+
+TEST(Stage, DeclaresChunksAndTheCopyOfATiedTable) {
+  const GptConfig config = FourLayers();
+  const ModelRig first(config,
+                       {.chunks = {{.place = {.num_layers = 1, .has_embedding = true}},
+                                   {.place = {.chunk = 1, .first_layer = 2, .num_layers = 1}}}});
+  const ModelRig last(
+      config,
+      {.chunks = {
+           {.place = {.stage = 1, .first_layer = 1, .num_layers = 1}},
+           {.place = {
+                .stage = 1, .chunk = 1, .first_layer = 3, .num_layers = 1, .has_head = true}}}});
+  const auto spec = [](const ModelRig& rig, const char* name) {
+    return rig.registry()[rig.IdOf(name)];
+  };
+  EXPECT_EQ(spec(first, "layers.0.norm1.weight").chunk, 0);
+  EXPECT_EQ(spec(first, "layers.2.norm1.weight").chunk, 1);
+  EXPECT_EQ(spec(last, "layers.3.ffn.down.weight").chunk, 1);
+  EXPECT_EQ(spec(last, "final_norm.weight").chunk, 1);
+  EXPECT_FALSE(spec(first, "embedding.word.weight").copy);
+  EXPECT_TRUE(spec(last, "embedding.word.weight").copy);
+  EXPECT_EQ(spec(last, "embedding.word.weight").chunk, 1);
+  EXPECT_FALSE(first.registry().Find("final_norm.weight"));
+  EXPECT_FALSE(last.registry().Find("embedding.position.weight"));
 }
 
 }  // namespace

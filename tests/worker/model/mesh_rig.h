@@ -1,0 +1,45 @@
+// A network over tensor ranks (threads) and pipeline stages (moved by hand), for comparison with
+// one rank. Gathered results are by logical tensor: parts put together, partial sums and the two
+// copies of a tied table added.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/worker/model/model_rig.h"
+
+namespace mt::model {
+
+struct MeshLayout {
+  int tp = 1;
+  bool sequence_parallel = false;
+  // Layers of each position; empty: all in one. Position i is chunk i / stages of stage i % stages.
+  std::vector<int64_t> layers;
+  int stages = 1;
+  // All forwards before all backwards, every microbatch in a slot of its own; else one by one.
+  bool gpipe = true;
+};
+
+struct MeshResult {
+  Sums sums;
+  Sums evaluation;                                   // of the same batches, before the step
+  std::map<std::string, std::vector<double>> grads;  // logical elements
+  // Rank 0's, by position: bytes of kept activations and largest scratch.
+  std::vector<int64_t> kept_bytes;
+  std::vector<int64_t> workspace_bytes;
+  std::vector<std::vector<uint8_t>> grad_bytes;  // by tensor rank and stage
+};
+
+// One evaluation and one step over the batches. EXPECTs that all tensor ranks have the same sums,
+// the same complete gradients of what they replicate, and zero gradients in padded rows, to the
+// bit. Initial values are the engine's, moved by noise that depends on name and index alone.
+MeshResult RunMesh(const GptConfig& config, const MeshLayout& layout,
+                   const std::vector<data::Microbatch>& batches);
+
+// EXPECTs loss (1e-12 relative) and every gradient (1e-12 of its norm, or of the largest norm's
+// 1e-3 for what is rounding noise) to agree.
+void ExpectSame(const MeshResult& got, const MeshResult& want);
+
+}  // namespace mt::model

@@ -1,0 +1,98 @@
+// Kept and recomputed runs of layers.
+#include "worker/model/layer_group.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace mt::model {
+
+using kernels::Tensor;
+
+LayerGroup::LayerGroup(const GptConfig& config, const Args& args) : config_(config), args_(args) {
+  CHECK_GT(args.num_layers, 0);
+  for (int64_t i = 0; i < args.num_layers; ++i) {
+    layers_.push_back(
+        std::make_unique<TransformerLayer>(config, static_cast<int>(args.first_layer + i)));
+  }
+}
+
+void LayerGroup::Register(params::Registry* registry, const BranchEnd& incoming) {
+  BranchEnd end = incoming;
+  for (const auto& layer : layers_) {
+    layer->Register(registry, end);
+    end = layer->end();
+  }
+}
+
+void LayerGroup::Bind(const params::ParamStore& store) {
+  for (const auto& layer : layers_) layer->Bind(store);
+}
+
+void LayerGroup::TakeKept(size_t slot, memory::StackArena* arena) {
+  if (inputs_.size() <= slot) inputs_.resize(slot + 1);
+  inputs_[slot] = arena->Take(config_.dtype, {config_.rows(), config_.hidden});
+  if (!args_.recompute) TakeLayers(slot, arena, inputs_[slot]);
+}
+
+void LayerGroup::TakeLayers(size_t set, memory::StackArena* arena, const Tensor& input) {
+  Tensor residual = input;
+  for (const auto& layer : layers_) {
+    if (layer != layers_.front()) residual = arena->Take(config_.dtype, input.shape);
+    layer->TakeKept(set, arena, residual);
+  }
+}
+
+void LayerGroup::TakeScratch(ScratchPlan* plan) {
+  const int64_t mark = plan->arena->Mark();
+  if (args_.recompute) TakeLayers(0, plan->arena, inputs_.front());
+  for (const auto& layer : layers_) layer->TakeScratch(plan);
+  plan->arena->Release(mark);
+}
+
+Pending LayerGroup::Forward(const Pass& pass, size_t slot, const Pending& in,
+                            const TransformerLayer::Buffers& buffers) {
+  layers_.front()->SetInput(SetOf(slot), inputs_[slot]);
+  return Run(pass, SetOf(slot), in, buffers);
+}
+
+Pending LayerGroup::Run(const Pass& pass, size_t set, const Pending& in,
+                        const TransformerLayer::Buffers& buffers) const {
+  Pending open = in;
+  for (const auto& layer : layers_) open = layer->Forward(pass, set, open, buffers);
+  return open;
+}
+
+void LayerGroup::Backward(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers,
+                          BranchGrad* grad) {
+  const size_t set = SetOf(slot);
+  if (args_.recompute) {
+    layers_.front()->SetInput(set, inputs_[slot]);
+    Run(pass, set, {.residual = inputs_[slot], .partials = {}}, buffers);
+  }
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    (*layer)->Backward(pass, set, buffers, grad);
+  }
+}
+
+std::vector<LayerGroup::Args> GroupsOf(const Recompute& recompute, int64_t first_layer,
+                                       int64_t num_layers) {
+  std::vector<LayerGroup::Args> groups;
+  const bool full = recompute.mode == RecomputeMode::kFull;
+  const bool uniform = full && recompute.method == RecomputeMethod::kUniform;
+  int64_t recomputed = 0;
+  if (full) recomputed = uniform ? num_layers : std::min(recompute.layers, num_layers);
+  const int64_t size = uniform ? recompute.layers : 1;
+  for (int64_t at = 0; at < recomputed; at += size) {
+    groups.push_back({.first_layer = first_layer + at,
+                      .num_layers = std::min(size, recomputed - at),
+                      .recompute = true});
+  }
+  if (recomputed < num_layers) {
+    groups.push_back(
+        {.first_layer = first_layer + recomputed, .num_layers = num_layers - recomputed});
+  }
+  return groups;
+}
+
+}  // namespace mt::model

@@ -1,0 +1,41 @@
+// A matrix with a row for each token: the word table, and the head's own matrix where embeddings
+// are not tied. Tensor parallelism cuts the rows, padding included, so a rank may hold padding
+// alone. Legend: h hidden, V vocabulary, V' padded, v = V' / t rows of this rank.
+#pragma once
+
+#include <string>
+
+#include "worker/model/gpt_config.h"
+#include "worker/params/param_store.h"
+
+namespace mt::model {
+
+// Rows at or above the vocabulary stay zero.
+class VocabMatrix {
+ public:
+  struct Args {
+    std::string name;  // "embedding.word.weight"
+    params::Region region = params::Region::kWordTable;
+    int layer = -1;     // as in ParamSpec
+    bool copy = false;  // another stage owns it
+  };
+  VocabMatrix(const GptConfig& config, Args args);
+
+  void Register(params::Registry* registry);
+  void Bind(const params::ParamStore& store);
+
+  params::ParamId id() const { return id_; }
+  // Token of row 0.
+  int64_t first_row() const { return config_.shard.rank * config_.local_vocab(); }
+  const kernels::Tensor& weight() const { return weight_; }
+  const kernels::Tensor& grad() const { return grad_; }
+
+ private:
+  const GptConfig config_;
+  const Args args_;
+  params::ParamId id_ = params::ParamId::kNone;
+  kernels::Tensor weight_;  // [v, h]
+  kernels::Tensor grad_;    // accumulator type [v, h]
+};
+
+}  // namespace mt::model
