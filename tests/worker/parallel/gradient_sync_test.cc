@@ -17,16 +17,12 @@ using kernels::DType;
 using layout::MeshSizes;
 using params::ParamId;
 
-std::string Describe(const RigLayout& l) {
-  return fmt::format("tp {} dp {} pp {} zero {} overlap {} {}", l.mesh.tp, l.mesh.dp, l.mesh.pp,
-                     l.zero_stage, l.overlap, kernels::Name(l.dtype));
-}
+constexpr int64_t kSteps = 20;
 
 class MeshTest : public ::testing::TestWithParam<std::tuple<MeshSizes, DType>> {
  protected:
   MeshSizes mesh() const { return std::get<0>(GetParam()); }
   DType dtype() const { return std::get<1>(GetParam()); }
-  static constexpr int64_t kSteps = 20;
 };
 
 TEST_P(MeshTest, StageOverlapAndRerunKeepEveryBit) {
@@ -48,10 +44,12 @@ TEST_P(MeshTest, StageOverlapAndRerunKeepEveryBit) {
   }
 }
 
-TEST_P(MeshTest, Fp64AgreesWithOneRank) {
-  if (dtype() != DType::kF64) GTEST_SKIP() << "the proof is in fp64";
-  RigMesh many({.mesh = mesh(), .zero_stage = 1, .overlap = true}, RigConstants(mesh()));
-  RigMesh one({.mesh = {}, .stands_for = mesh()}, RigConstants(mesh()));
+class OneRankTest : public ::testing::TestWithParam<MeshSizes> {};
+
+TEST_P(OneRankTest, WeightsAndNormAgreeWithIt) {
+  const MeshSizes mesh = GetParam();
+  RigMesh many({.mesh = mesh, .zero_stage = 1, .overlap = true}, RigConstants(mesh));
+  RigMesh one({.mesh = {}, .stands_for = mesh}, RigConstants(mesh));
   many.Train(kSteps, RandomGradient, true);
   one.Train(kSteps, RandomGradient, true);
   const double norm = one.rank(0).scalars().grad_norm;
@@ -73,17 +71,21 @@ TEST_P(MeshTest, Fp64AgreesWithOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Meshes, MeshTest,
-    ::testing::Combine(::testing::Values(MeshSizes{}, MeshSizes{.dp = 2}, MeshSizes{.dp = 4},
-                                         MeshSizes{.tp = 2, .dp = 2, .pp = 2},
-                                         MeshSizes{.tp = 4, .dp = 2}, MeshSizes{.tp = 2, .pp = 2}),
-                       ::testing::Values(DType::kF64, DType::kF32, DType::kBf16)),
-    [](const auto& info) {
-      const MeshSizes m = std::get<0>(info.param);
-      return fmt::format("tp{}dp{}pp{}_{}", m.tp, m.dp, m.pp,
-                         kernels::Name(std::get<1>(info.param)));
-    });
+constexpr MeshSizes kMeshes[] = {
+    {}, {.dp = 2}, {.dp = 4}, {.tp = 2, .dp = 2, .pp = 2}, {.tp = 4, .dp = 2}, {.tp = 2, .pp = 2}};
+
+std::string MeshName(const MeshSizes& m) { return fmt::format("tp{}dp{}pp{}", m.tp, m.dp, m.pp); }
+
+INSTANTIATE_TEST_SUITE_P(Meshes, MeshTest,
+                         ::testing::Combine(::testing::ValuesIn(kMeshes),
+                                            ::testing::Values(DType::kF64, DType::kF32,
+                                                              DType::kBf16)),
+                         [](const auto& instance) {
+                           return fmt::format("{}_{}", MeshName(std::get<0>(instance.param)),
+                                              kernels::Name(std::get<1>(instance.param)));
+                         });
+INSTANTIATE_TEST_SUITE_P(Meshes, OneRankTest, ::testing::ValuesIn(kMeshes),
+                         [](const auto& instance) { return MeshName(instance.param); });
 
 // Small integers: every sum and square is exact, so one wrong element shows.
 double IntegerGradient(const Term& term) { return std::floor(4 * RandomGradient(term)); }
@@ -172,7 +174,9 @@ TEST(GradientSyncTest, TimesOfCollectivesAndWaits) {
       const SyncTimes times = many.rank(r).sync().TakeTimes();
       EXPECT_GT(times.collective, 0);
       EXPECT_GT(times.exposed, 0);
-      if (!overlap) EXPECT_NEAR(times.exposed, times.collective, 1e-9 * times.collective);
+      if (!overlap) {
+        EXPECT_NEAR(times.exposed, times.collective, 1e-9 * times.collective);
+      }
       EXPECT_EQ(many.rank(r).sync().TakeTimes().collective, 0) << "taken";
     }
   }

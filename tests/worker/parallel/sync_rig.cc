@@ -91,6 +91,8 @@ class PartBuilder {
     chunk_ = chunk;
     const std::string prefix = fmt::format("layers.{}.", layer);
     Add(prefix + "norm.weight", {kHidden}, Region::kReplicatedVector);
+    // So long that tensor ranks own different parts of its sum.
+    Add(prefix + "wide_norm.weight", {600}, Region::kReplicatedVector);
     Add(prefix + "q.weight", {kInner, kHidden}, Region::kMatrix, 0);
     Add(prefix + "k.weight", {kInner, kHidden}, Region::kMatrix, 0, true);
     Add(prefix + "v.weight", {kInner, kHidden}, Region::kMatrix, 0, true);
