@@ -134,5 +134,75 @@ TEST_F(FlatLayoutTest, MixedDecayIsNeverInOneBucket) {
   EXPECT_EQ(layout.BucketOf(decayed), 1);
 }
 
+TEST_F(FlatLayoutTest, ChunksFollowEachOtherAndForwardReadsEachFromItsEnd) {
+  const auto add = [&](const std::string& name, int chunk, int layer) {
+    return registry_.Add({.name = name,
+                          .shape = {8, 8},
+                          .stored = {8, 8},
+                          .region = Region::kMatrix,
+                          .layer = layer,
+                          .chunk = chunk});
+  };
+  const ParamId late = add("layers.4.w", 1, 4);  // chunks are declared in any order
+  const ParamId early = add("layers.0.w", 0, 0);
+  const ParamId second = add("layers.1.w", 0, 1);
+  const FlatLayout layout({.registry = &registry_, .dp_size = 1, .min_bucket_elements = 1});
+  ASSERT_EQ(layout.num_buckets(), 3);
+  EXPECT_EQ(layout.BucketOf(second), 0);
+  EXPECT_EQ(layout.BucketOf(early), 1);
+  EXPECT_EQ(layout.BucketOf(late), 2);
+  EXPECT_EQ(layout.bucket(1).chunk, 0);
+  EXPECT_EQ(layout.bucket(2).chunk, 1);
+  EXPECT_EQ(layout.ForwardOrder(), (std::vector<int>{1, 0, 2}));
+  // A large limit joins the layers of a chunk, never two chunks.
+  const FlatLayout large({.registry = &registry_, .dp_size = 1, .min_bucket_elements = 1 << 20});
+  ASSERT_EQ(large.num_buckets(), 2);
+  EXPECT_EQ(large.bucket(0).params, (std::vector<ParamId>{second, early}));
+}
+
+TEST_F(FlatLayoutTest, PartialGradientsAndCopiesHaveBucketsOfTheirOwn) {
+  const auto add = [&](const std::string& name, Region region, bool partial, bool copy) {
+    return registry_.Add({.name = name,
+                          .shape = {64},
+                          .stored = {64},
+                          .region = region,
+                          .partial = partial,
+                          .copy = copy});
+  };
+  const ParamId gain = add("gain", Region::kReplicatedVector, true, false);
+  const ParamId bias = add("bias", Region::kReplicatedVector, false, false);
+  const ParamId shift = add("shift", Region::kReplicatedVector, true, false);
+  const ParamId copied = add("table", Region::kWordTable, false, true);
+  const ParamId output = add("output", Region::kWordTable, false, false);
+  const FlatLayout layout({.registry = &registry_, .dp_size = 1, .min_bucket_elements = 1 << 20});
+  ASSERT_EQ(layout.num_buckets(), 4);
+  EXPECT_EQ(layout.bucket(layout.BucketOf(gain)).params, (std::vector<ParamId>{gain, shift}));
+  EXPECT_TRUE(layout.bucket(layout.BucketOf(gain)).partial);
+  EXPECT_FALSE(layout.bucket(layout.BucketOf(bias)).partial);
+  EXPECT_TRUE(layout.bucket(layout.BucketOf(copied)).copy);
+  EXPECT_FALSE(layout.bucket(layout.BucketOf(output)).copy);
+}
+
+TEST_F(FlatLayoutTest, BothEndsOfATiedPairCutTheTableAlike) {
+  // The first stage has other matrices than the last; the table's bucket has one size.
+  Registry first;
+  Registry last;
+  for (Registry* registry : {&first, &last}) {
+    registry->Add({.name = "embedding.word.weight",
+                   .shape = {257, 24},
+                   .stored = {384, 24},
+                   .region = Region::kWordTable,
+                   .decay = true,
+                   .copy = registry == &last});
+  }
+  first.Add({.name = "layers.0.w", .shape = {100, 24}, .stored = {100, 24}});
+  const FlatLayout a({.registry = &first, .dp_size = 3, .min_bucket_elements = 1});
+  const FlatLayout b({.registry = &last, .dp_size = 3, .min_bucket_elements = 1});
+  const Bucket& left = a.bucket(a.BucketOf(ParamId{0}));
+  const Bucket& right = b.bucket(b.BucketOf(ParamId{0}));
+  EXPECT_EQ(left.count, right.count);
+  EXPECT_EQ(a.OffsetOf(ParamId{0}) - left.begin, b.OffsetOf(ParamId{0}) - right.begin);
+}
+
 }  // namespace
 }  // namespace mt::params

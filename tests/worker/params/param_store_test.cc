@@ -1,4 +1,4 @@
-// Views of the flat buffers, initial values in different layouts, and the bucket countdown.
+// Views of the flat buffers, initial values by kind, and the bucket countdown.
 #include "worker/params/param_store.h"
 
 #include <cmath>
@@ -91,19 +91,6 @@ TEST(ParamStoreTest, FullPrecisionWeightsAreTheMaster) {
   EXPECT_EQ(bytes[static_cast<size_t>(memory::Kind::kOptimizer)], 2 * n);
 }
 
-TEST(InitTest, DoesNotDependOnTheLayout) {
-  const Model one(1, DType::kF64, 1234);
-  const Model eight(8, DType::kF64, 1234);
-  ASSERT_NE(one.layout.num_elements(), eight.layout.num_elements());
-  for (int32_t i = 0; i < static_cast<int32_t>(one.registry.size()); ++i) {
-    const kernels::Tensor a = one.store.Weight(ParamId{i});
-    const kernels::Tensor b = eight.store.Weight(ParamId{i});
-    for (int64_t j = 0; j < a.NumElements(); ++j) {
-      ASSERT_EQ(a.Data<double>()[j], b.Data<double>()[j]) << one.registry[ParamId{i}].name;
-    }
-  }
-}
-
 TEST(InitTest, ValuesByKindAndPaddedRowsZero) {
   const Model model(1, DType::kF64, 7);
   const kernels::Tensor table = model.store.Weight(model.Id("embedding.word.weight"));
@@ -159,6 +146,23 @@ TEST(BucketCountdownTest, ReportsABucketWithItsLastParameter) {
     EXPECT_TRUE(countdown.AllDone());
   }
   EXPECT_DEATH(countdown.MarkDone(model.Id("embedding.word.weight")), "done twice");
+}
+
+TEST(BucketCountdownTest, WatchesTheBucketsOfOneChunk) {
+  Registry registry;
+  for (const int chunk : {0, 1, 1}) {
+    registry.Add({.name = "w" + std::to_string(registry.size()),
+                  .shape = {8, 8},
+                  .stored = {8, 8},
+                  .chunk = chunk});
+  }
+  const FlatLayout layout({.registry = &registry, .dp_size = 1, .min_bucket_elements = 1 << 20});
+  BucketCountdown countdown(&layout, 1);
+  EXPECT_EQ(countdown.MarkDone(ParamId{2}), std::nullopt);
+  EXPECT_EQ(countdown.MarkDone(ParamId{1}), 1);
+  EXPECT_TRUE(countdown.AllDone());
+  EXPECT_DEATH(countdown.MarkDone(ParamId{0}), "parameter 0");
+  EXPECT_TRUE(BucketCountdown(&layout, 2).AllDone()) << "a chunk without parameters";
 }
 
 }  // namespace
