@@ -43,6 +43,7 @@ std::vector<WaitingJob> Placer::Queue() {
          .priority = job.spec().priority(),
          .created_us = job.created_us(),
          .num_slots = job.slots(),
+         .group = std::max<int64_t>(1, job.spec().parallel().tensor()),
          .device = DeviceOf(job.spec()),
          .slot_kind = DeviceOf(job.spec()) == v1::GPU ? "GPU" : "CPU",
          .selector = {placement.node_selector().begin(), placement.node_selector().end()},
@@ -84,14 +85,15 @@ void Placer::Run() {
   for (const WaitingJob& waiting : queue) {
     v1::StoredJob& stored = *parts_.ledger->FindJob(waiting.uid);
     const Offered offered = OfferTo(waiting, fleet);
-    const bool fits = offered.total >= waiting.num_slots;
+    const bool fits = FitsCluster(waiting, offered);
     if (fits && !ahead.empty()) {
       Wait(stored, fmt::format("job '{}' is ahead in the queue", ahead));
       continue;
     }
     // Its last placement failed a moment ago; it keeps its place, the others may go on.
     if (parts_.clock->Now() < parts_.keeper->RetryAt(waiting.uid)) continue;
-    const std::vector<PlacedRank> placed = Place(offered.offers, waiting.num_slots);
+    const std::vector<PlacedRank> placed =
+        Place(offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
     if (!placed.empty()) {
       Start(stored, placed);
       fleet = Fleet();

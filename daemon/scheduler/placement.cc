@@ -1,46 +1,69 @@
 #include "daemon/scheduler/placement.h"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "common/base/check.h"
 
 namespace mt::daemon {
 namespace {
 
+constexpr size_t kMaxNodesShown = 8;
+
 int64_t NumFree(const NodeOffer& offer) { return static_cast<int64_t>(offer.free_slots.size()); }
+
+// "3 + 1", the largest first; "3 + 1 + ... (12 nodes)".
+std::string PerNode(std::vector<int64_t> slots) {
+  std::ranges::sort(slots, std::greater<>());
+  const size_t shown = std::min(slots.size(), kMaxNodesShown);
+  std::string text = fmt::format(
+      "{}", fmt::join(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(shown), " + "));
+  if (shown < slots.size()) text += fmt::format(" + ... ({} nodes)", slots.size());
+  return text;
+}
+
+// The best node for `rest` groups that one node can hold: the one with the fewest free slots.
+const NodeOffer* Tightest(const std::vector<NodeOffer>& offers, size_t first, int64_t rest,
+                          int64_t group) {
+  const NodeOffer* best = nullptr;
+  for (size_t i = first; i < offers.size() && NumFree(offers[i]) / group >= rest; ++i) {
+    if (best == nullptr || NumFree(offers[i]) < NumFree(*best)) best = &offers[i];
+  }
+  return best;
+}
 
 }  // namespace
 
-std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, int64_t num_ranks) {
+std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, const Gang& gang) {
+  CHECK(gang.num_ranks >= 0 && gang.group >= 1 && gang.num_ranks % gang.group == 0)
+      << gang.num_ranks << " ranks in groups of " << gang.group;
+  int64_t rest = gang.num_ranks / gang.group;
   int64_t free = 0;
-  for (const NodeOffer& offer : offers) free += NumFree(offer);
-  if (num_ranks <= 0 || free < num_ranks) return {};
-  // Most free slots first.
-  std::ranges::sort(offers, [](const NodeOffer& a, const NodeOffer& b) {
-    return std::make_tuple(-NumFree(a), a.node) < std::make_tuple(-NumFree(b), b.node);
+  for (const NodeOffer& offer : offers) free += NumFree(offer) / gang.group;
+  if (rest == 0 || free < rest) return {};
+  // Most whole groups first; of equals those with the fewest slots left over, then by name.
+  std::ranges::sort(offers, {}, [&gang](const NodeOffer& offer) {
+    return std::make_tuple(-(NumFree(offer) / gang.group), NumFree(offer), offer.node);
   });
   std::vector<PlacedRank> placed;
-  placed.reserve(static_cast<size_t>(num_ranks));
-  const auto take = [&placed, num_ranks](const NodeOffer& offer) {
-    for (const int slot : offer.free_slots) {
-      if (static_cast<int64_t>(placed.size()) == num_ranks) return;
-      placed.push_back({static_cast<int>(placed.size()), offer.node, slot});
+  placed.reserve(static_cast<size_t>(gang.num_ranks));
+  const auto take = [&](const NodeOffer& offer, int64_t groups) {
+    for (int64_t i = 0; i < groups * gang.group; ++i) {
+      placed.push_back(
+          {static_cast<int>(placed.size()), offer.node, offer.free_slots[static_cast<size_t>(i)]});
     }
+    rest -= groups;
   };
-  for (size_t i = 0; i < offers.size(); ++i) {
-    const int64_t rest = num_ranks - static_cast<int64_t>(placed.size());
-    if (NumFree(offers[i]) < rest) {
-      take(offers[i]);
-      continue;
+  for (size_t i = 0; rest > 0; ++i) {
+    if (const NodeOffer* last = Tightest(offers, i, rest, gang.group); last != nullptr) {
+      take(*last, rest);
+    } else {
+      take(offers[i], NumFree(offers[i]) / gang.group);
     }
-    // The rest fits one node: the tightest that holds it, and of equals the first by name.
-    const auto end = std::find_if(offers.begin() + static_cast<std::ptrdiff_t>(i), offers.end(),
-                                  [rest](const NodeOffer& offer) { return NumFree(offer) < rest; });
-    const int64_t tightest = NumFree(*(end - 1));
-    take(*std::find_if(offers.begin() + static_cast<std::ptrdiff_t>(i), end,
-                       [tightest](const NodeOffer& offer) { return NumFree(offer) == tightest; }));
-    break;
   }
   return placed;
 }
@@ -72,6 +95,7 @@ Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet) {
     ++out.num_matching;
     out.num_whole += any_taken ? 0 : 1;
     out.total += offer.num_slots;
+    out.capacity += offer.num_slots / job.group * job.group;
     if (node.exclusively_taken || (job.exclusive && any_taken)) offer.free_slots.clear();
     std::ranges::sort(offer.free_slots);
     out.free += NumFree(offer);
@@ -80,9 +104,17 @@ Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet) {
   return out;
 }
 
+bool FitsCluster(const WaitingJob& job, const Offered& offered) {
+  return offered.capacity >= job.num_slots;
+}
+
 std::string WaitReason(const WaitingJob& job, const Offered& offered) {
   std::string needs = fmt::format("needs {} {} slot{}", job.num_slots, job.slot_kind,
                                   job.num_slots == 1 ? "" : "s");
+  if (job.group > 1) {
+    needs = fmt::format("needs {} x {} {} slots (tensor-parallel groups of {}, each on one node)",
+                        job.num_slots / job.group, job.group, job.slot_kind, job.group);
+  }
   std::string labels;
   for (const auto& [name, value] : job.selector)
     labels += fmt::format("{}{}={}", labels.empty() ? " on nodes with " : ", ", name, value);
@@ -92,14 +124,21 @@ std::string WaitReason(const WaitingJob& job, const Offered& offered) {
                        job.exclusive ? " (exclusive: whole nodes only)" : "");
   if (offered.num_matching == 0)
     return fmt::format("{}, no connected node has these labels", needs);
-  if (offered.total < job.num_slots) {
+  const auto each = [&offered](auto slots_of) {
+    std::vector<int64_t> slots;
+    for (const NodeOffer& offer : offered.offers) slots.push_back(slots_of(offer));
+    return PerNode(std::move(slots));
+  };
+  if (!FitsCluster(job, offered)) {
     return fmt::format("{}, {} {}", needs, labels.empty() ? "cluster has" : "those have",
-                       offered.total);
+                       job.group > 1 ? each([](const NodeOffer& o) { return o.num_slots; })
+                                     : fmt::format("{}", offered.total));
   }
   if (job.exclusive) {
     return fmt::format("{} on whole nodes (exclusive), {} of {} nodes are entirely free", needs,
                        offered.num_whole, offered.num_matching);
   }
+  if (job.group > 1) return fmt::format("{}, free: {}", needs, each(NumFree));
   return fmt::format("{}, {} of {} are free", needs, offered.free, offered.total);
 }
 

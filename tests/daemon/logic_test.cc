@@ -1,5 +1,6 @@
 // Leases, placement, rendezvous, feeds: pure logic under a clock that tests move.
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 
@@ -74,20 +75,21 @@ std::map<std::string, int> Counts(const std::vector<PlacedRank>& placed) {
 }
 
 TEST(Placement, AllOrNothing) {
-  EXPECT_TRUE(Place({Offer("a", 2), Offer("b", 1)}, 4).empty());
-  EXPECT_TRUE(Place({}, 1).empty());
-  EXPECT_EQ(Place({Offer("a", 2), Offer("b", 2)}, 4).size(), 4u);
+  EXPECT_TRUE(Place({Offer("a", 2), Offer("b", 1)}, {.num_ranks = 4}).empty());
+  EXPECT_TRUE(Place({}, {.num_ranks = 1}).empty());
+  EXPECT_EQ(Place({Offer("a", 2), Offer("b", 2)}, {.num_ranks = 4}).size(), 4u);
 }
 
 TEST(Placement, TightestSingleNode) {
-  EXPECT_EQ(Counts(Place({Offer("a", 8), Offer("b", 3), Offer("c", 4)}, 3)),
+  EXPECT_EQ(Counts(Place({Offer("a", 8), Offer("b", 3), Offer("c", 4)}, {.num_ranks = 3})),
             (std::map<std::string, int>{{"b", 3}}));
-  EXPECT_EQ(Counts(Place({Offer("b", 4), Offer("a", 4)}, 2)),
+  EXPECT_EQ(Counts(Place({Offer("b", 4), Offer("a", 4)}, {.num_ranks = 2})),
             (std::map<std::string, int>{{"a", 2}}));
 }
 
 TEST(Placement, FewestNodesThenTightestRest) {
-  const auto placed = Place({Offer("a", 2), Offer("b", 8), Offer("c", 4), Offer("d", 3)}, 10);
+  const auto placed =
+      Place({Offer("a", 2), Offer("b", 8), Offer("c", 4), Offer("d", 3)}, {.num_ranks = 10});
   EXPECT_EQ(Counts(placed), (std::map<std::string, int>{{"a", 2}, {"b", 8}}));
   for (size_t i = 0; i < placed.size(); ++i) EXPECT_EQ(placed[i].rank, static_cast<int>(i));
   EXPECT_EQ(placed[0].node, "b");
@@ -96,10 +98,62 @@ TEST(Placement, FewestNodesThenTightestRest) {
 
 TEST(Placement, NeverASlotTwice) {
   std::set<std::pair<std::string, int>> seen;
-  for (const PlacedRank& rank : Place({Offer("a", 5), Offer("b", 7), Offer("c", 6)}, 18)) {
+  for (const PlacedRank& rank :
+       Place({Offer("a", 5), Offer("b", 7), Offer("c", 6)}, {.num_ranks = 18})) {
     EXPECT_TRUE(seen.insert({rank.node, rank.slot}).second);
   }
   EXPECT_EQ(seen.size(), 18u);
+}
+
+// The node of each rank, in the order of ranks: "aabb".
+std::string NodesOf(const std::vector<PlacedRank>& placed) {
+  std::string nodes;
+  for (size_t i = 0; i < placed.size(); ++i) {
+    EXPECT_EQ(placed[i].rank, static_cast<int>(i));
+    nodes += placed[i].node;
+  }
+  return nodes;
+}
+
+TEST(Placement, ATensorGroupStaysOnOneNode) {
+  const Gang pairs{.num_ranks = 4, .group = 2};
+  EXPECT_EQ(NodesOf(Place({Offer("a", 3), Offer("b", 1)}, pairs)), "");
+  EXPECT_EQ(NodesOf(Place({Offer("a", 2), Offer("b", 2)}, pairs)), "aabb");
+  // Whole groups only: one slot of each node stays free.
+  EXPECT_EQ(NodesOf(Place({Offer("a", 3), Offer("b", 3)}, pairs)), "aabb");
+  EXPECT_EQ(NodesOf(Place({Offer("a", 3), Offer("b", 5)}, {.num_ranks = 6, .group = 2})), "bbbbaa");
+  EXPECT_EQ(NodesOf(Place({Offer("a", 3), Offer("b", 3)}, {.num_ranks = 6, .group = 2})), "");
+  // The tightest node by slots, not by groups: b wastes none.
+  EXPECT_EQ(NodesOf(Place({Offer("a", 5), Offer("b", 4), Offer("c", 9)}, pairs)), "bbbb");
+  EXPECT_EQ(
+      NodesOf(Place({Offer("a", 3), Offer("b", 2), Offer("c", 4)}, {.num_ranks = 6, .group = 2})),
+      "ccccbb");
+  EXPECT_EQ(NodesOf(Place({Offer("a", 4), Offer("b", 4)}, {.num_ranks = 8, .group = 8})), "");
+}
+
+TEST(Placement, NoGroupSpansNodesWhateverTheFleet) {
+  std::mt19937 random(7);
+  int placements = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<NodeOffer> offers;
+    int64_t room = 0;
+    const Gang gang{.num_ranks = 0, .group = 1 + static_cast<int64_t>(random() % 4)};
+    for (char name = 'a'; name < 'g'; ++name) {
+      offers.push_back(Offer(std::string(1, name), static_cast<int>(random() % 9)));
+      room += static_cast<int64_t>(offers.back().free_slots.size()) / gang.group;
+    }
+    const int64_t groups = 1 + static_cast<int64_t>(random() % 12);
+    const auto placed = Place(offers, {.num_ranks = groups * gang.group, .group = gang.group});
+    ASSERT_EQ(placed.empty(), room < groups);
+    std::set<std::pair<std::string, int>> slots;
+    for (size_t i = 0; i < placed.size(); ++i) {
+      const size_t first = i / static_cast<size_t>(gang.group) * static_cast<size_t>(gang.group);
+      ASSERT_EQ(placed[i].node, placed[first].node);
+      ASSERT_TRUE(slots.insert({placed[i].node, placed[i].slot}).second);
+    }
+    placements += placed.empty() ? 0 : 1;
+  }
+  EXPECT_GT(placements, 500);
 }
 
 TEST(Placement, QueueOrder) {
@@ -144,17 +198,33 @@ TEST(Placement, Reasons) {
             "needs 2 CPU slots on whole nodes (exclusive), 1 of 2 nodes are entirely free");
 }
 
+TEST(Placement, ReasonsOfGroups) {
+  const WaitingJob job{.num_slots = 4, .group = 2, .device = v1::CPU_SLOT, .slot_kind = "CPU"};
+  const std::string needs =
+      "needs 2 x 2 CPU slots (tensor-parallel groups of 2, each on one node), ";
+  EXPECT_EQ(ReasonOf(job, {MakeNode("a", 1, 0), MakeNode("b", 3, 0)}), needs + "cluster has 3 + 1");
+  EXPECT_EQ(ReasonOf(job, {MakeNode("a", 4, 3), MakeNode("b", 4, 1)}), needs + "free: 3 + 1");
+  std::vector<FleetNode> many;
+  for (int i = 0; i < 9; ++i) many.push_back(MakeNode(std::to_string(i), 4, 3));
+  EXPECT_EQ(ReasonOf(job, many), needs + "free: 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + ... (9 nodes)");
+  EXPECT_TRUE(FitsCluster(job, OfferTo(job, many)));
+  const std::vector<FleetNode> odd = {MakeNode("a", 3, 0), MakeNode("b", 1, 0)};
+  EXPECT_FALSE(FitsCluster(job, OfferTo(job, odd)));
+}
+
 TEST(Placement, LabelsAndWholeNodes) {
   const std::vector<FleetNode> fleet = {MakeNode("a", 4, 1, {{"zone", "a"}}),
                                         MakeNode("b", 4, 0, {{"zone", "b"}})};
   WaitingJob job{.num_slots = 2, .device = v1::CPU_SLOT, .slot_kind = "CPU"};
   EXPECT_EQ(OfferTo(job, fleet).free, 7);
   job.selector = {{"zone", "a"}};
-  EXPECT_EQ(Counts(Place(OfferTo(job, fleet).offers, 2)), (std::map<std::string, int>{{"a", 2}}));
+  EXPECT_EQ(Counts(Place(OfferTo(job, fleet).offers, {.num_ranks = 2})),
+            (std::map<std::string, int>{{"a", 2}}));
   job.exclusive = true;
   EXPECT_EQ(OfferTo(job, fleet).free, 0);
   job.selector.clear();
-  EXPECT_EQ(Counts(Place(OfferTo(job, fleet).offers, 2)), (std::map<std::string, int>{{"b", 2}}));
+  EXPECT_EQ(Counts(Place(OfferTo(job, fleet).offers, {.num_ranks = 2})),
+            (std::map<std::string, int>{{"b", 2}}));
   // A node that another job has for itself offers nothing, whatever is idle there.
   FleetNode held = MakeNode("c", 4, 1);
   held.exclusively_taken = true;

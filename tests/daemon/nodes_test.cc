@@ -244,5 +244,25 @@ TEST_F(NodesTest, DeclareDeadGivesWhatWasAsked) {
   EXPECT_TRUE(Op(pause->name()).done());
 }
 
+TEST_F(NodesTest, TensorGroupsStayTogether) {
+  const char* pairs = "parallel: {tensor: 2, data: 2}\n";
+  Worker large = NewWorker("large", 3);
+  Worker small = NewWorker("small", 1);
+  const v1::Job job = Submit(TinyJob("pairs", 4, pairs));
+  EXPECT_EQ(job.state(), v1::QUEUED);
+  EXPECT_EQ(
+      job.message(),
+      "needs 2 x 2 CPU slots (tensor-parallel groups of 2, each on one node), cluster has 3 + "
+      "1");
+  // It fits no fleet like this one, so it holds nobody back.
+  EXPECT_EQ(Submit(TinyJob("single", 1)).state(), v1::ADMITTED);
+  Worker other = NewWorker("other", 2);
+  const v1::Job placed = Get(job.uid());
+  ASSERT_EQ(placed.state(), v1::ADMITTED);
+  ASSERT_EQ(placed.ranks_size(), 4);
+  for (int first : {0, 2}) EXPECT_EQ(placed.ranks(first).node(), placed.ranks(first + 1).node());
+  EXPECT_NE(placed.ranks(0).node(), placed.ranks(2).node());
+}
+
 }  // namespace
 }  // namespace mt::daemon
