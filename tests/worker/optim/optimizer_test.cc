@@ -18,7 +18,7 @@ using params::Region;
 // The kinds of parameters that a GPT has, with memory.
 class OptimizerTest : public ::testing::Test {
  protected:
-  void Build(int64_t dp_size) {
+  void Build(int64_t dp_size, const OptimizerConfig& config = {}) {
     const auto add = [&](const std::string& name, kernels::Shape shape, Region region) {
       registry_.Add({.name = name,
                      .shape = shape,
@@ -34,12 +34,13 @@ class OptimizerTest : public ::testing::Test {
     add("final_norm.bias", {8}, Region::kReplicatedVector);
     layout_.emplace(params::FlatLayout::Args{
         .registry = &registry_, .dp_size = dp_size, .min_bucket_elements = 64});
-    store_.emplace(&registry_, &*layout_, kernels::DType::kF64);
+    store_.emplace(&registry_, &*layout_, kernels::DType::kF64,
+                   params::StateShare{.moments = config.moments()});
     memory::MemoryPlan plan;
     store_->Plan(&plan);
     memory_ = memory::Memory::Allocate(backend_->device(), plan, int64_t{1} << 30).value();
     store_->Bind(*memory_);
-    optimizer_.emplace(&backend_->update(), &*store_, OptimizerConfig{});
+    optimizer_.emplace(&backend_->update(), &*store_, config);
   }
   double* Weight(const char* name) {
     return store_->Weight(registry_.Find(name).value()).Data<double>();
@@ -101,6 +102,40 @@ TEST_F(OptimizerTest, TwoStepsOfAdamWAgainstTheFormula) {
     EXPECT_NEAR(Weight("layers.0.ffn.up.weight")[7], p, 1e-14) << t;
   }
   EXPECT_EQ(Weight("layers.0.ffn.up.weight")[8], 0.0) << "an untouched element stays zero";
+}
+
+TEST_F(OptimizerTest, SgdWithMomentumAgainstTheFormula) {
+  Build(1, {.kind = OptimizerKind::kSgd, .momentum = 0.8});
+  double p = 1.5;
+  double gain = 2.0;
+  double u = 0;
+  Weight("layers.0.ffn.up.weight")[7] = p;
+  Weight("final_norm.weight")[1] = gain;
+  for (const double gradient : {0.3, -0.8, 0.1}) {
+    Grad("layers.0.ffn.up.weight")[7] = gradient;
+    Grad("final_norm.weight")[1] = gradient;
+    kernels::StepScalars scalars;
+    scalars.factor = 0.5;
+    scalars.lr = 0.01;
+    scalars.weight_decay = 0.1;
+    optimizer_->Update(*stream_, &scalars);
+    u = 0.8 * u + 0.5 * gradient;
+    p -= 0.01 * (u + 0.1 * p);
+    gain -= 0.01 * u;
+    EXPECT_NEAR(Weight("layers.0.ffn.up.weight")[7], p, 1e-15);
+    EXPECT_NEAR(Weight("final_norm.weight")[1], gain, 1e-15) << "gains have no decay";
+  }
+  EXPECT_FALSE(store_->StateOf(0).v) << "one moment is all that it keeps";
+}
+
+TEST_F(OptimizerTest, SgdWithoutMomentumKeepsNoState) {
+  Build(1, {.kind = OptimizerKind::kSgd, .momentum = 0});
+  EXPECT_EQ(memory_->Report()[static_cast<size_t>(memory::Kind::kOptimizer)], 0);
+  Grad("final_norm.weight")[1] = 2;
+  kernels::StepScalars scalars;
+  scalars.lr = 0.25;
+  optimizer_->Update(*stream_, &scalars);
+  EXPECT_EQ(Weight("final_norm.weight")[1], -0.5);
 }
 
 TEST_F(OptimizerTest, SkippedStepWritesNothing) {

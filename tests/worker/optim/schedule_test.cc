@@ -74,6 +74,24 @@ TEST(ScheduleTest, ConstantsOfEverySchedule) {
   EXPECT_NEAR(LearningRate(ConstantsFromJob(job), 900), 2.18162338e-4, 5e-13);
 }
 
+TEST(ScheduleTest, OptimizerOfAJob) {
+  using Spec = megatrain::v1::Optimizer;
+  megatrain::v1::JobSpec job = Job("cosine");
+  Spec* optimizer = job.mutable_optimizer();
+  optimizer->set_beta2(0.95);
+  EXPECT_EQ(OptimizerFromJob(job).kind, OptimizerKind::kAdamW);
+  EXPECT_EQ(OptimizerFromJob(job).beta1, 0.9);
+  EXPECT_EQ(OptimizerFromJob(job).beta2, 0.95);
+  EXPECT_EQ(OptimizerFromJob(job).eps, 1e-8);
+  EXPECT_EQ(OptimizerFromJob(job).moments(), 2);
+  optimizer->set_type(Spec::TYPE_SGD);
+  EXPECT_EQ(OptimizerFromJob(job).kind, OptimizerKind::kSgd);
+  EXPECT_EQ(OptimizerFromJob(job).momentum, 0.9) << "the field's default";
+  EXPECT_EQ(OptimizerFromJob(job).moments(), 1);
+  optimizer->set_momentum(0);
+  EXPECT_EQ(OptimizerFromJob(job).moments(), 0);
+}
+
 TEST(ScheduleTest, LossScaleOfEachPrecision) {
   using Training = megatrain::v1::Training;
   megatrain::v1::JobSpec job = Job("cosine");
