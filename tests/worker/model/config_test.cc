@@ -1,6 +1,7 @@
 // From a job file to the model's numbers.
 #include <cmath>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "common/spec/parse.h"
@@ -65,6 +66,100 @@ optimizer: {lr: 1e-3}
   EXPECT_EQ(config.norm_eps, 1e-6);
   EXPECT_EQ(config.output_init_std(), 0.05);
   EXPECT_EQ(config.dtype, kernels::DType::kF32);
+}
+
+TEST(GptConfig, DefaultsAreGpt2s) {
+  const GptConfig config = FromYaml(R"(
+name: a
+model: {preset: gpt2-124m}
+data: {mock: true}
+training: {micro_batch_size: 1, train_iters: 10}
+optimizer: {lr: 1e-3}
+)");
+  EXPECT_EQ(config.kv_heads, 12);
+  EXPECT_EQ(config.position, PositionKind::kLearned);
+  EXPECT_EQ(config.norm, kernels::NormKind::kLayerNorm);
+  EXPECT_FALSE(config.norm_one_plus);
+  EXPECT_EQ(config.activation, kernels::ActKind::kGelu);
+  EXPECT_TRUE(config.bias && config.qkv_bias && config.tie_embeddings);
+  EXPECT_FALSE(config.qk_norm || config.parallel_residual);
+  EXPECT_EQ(config.window, 0);
+  EXPECT_EQ(config.recompute.mode, RecomputeMode::kNone);
+  EXPECT_EQ(config.shard.size, 1);
+  CheckConfig(config);
+}
+
+TEST(GptConfig, EveryVariant) {
+  const GptConfig config = FromYaml(R"(
+name: a
+model: {layers: 4, hidden_size: 64, heads: 8, kv_heads: 2, head_dim: 12, ffn_size: 96,
+        vocab_size: 300, seq_length: 32, position: rope, norm: rmsnorm, norm_one_plus: true,
+        activation: geglu, bias: false, qkv_bias: true, qk_norm: true, tie_embeddings: false,
+        parallel_residual: true, window: 9,
+        rope: {base: 500000, percent: 0.5,
+               scaling: {type: llama3, factor: 8, low_freq_factor: 2, high_freq_factor: 5,
+                         original_positions: 16}}}
+data: {mock: true}
+training: {micro_batch_size: 2, train_iters: 10, precision: fp32,
+           recompute: {mode: full, method: block, layers: 3}}
+optimizer: {lr: 1e-3}
+)");
+  EXPECT_EQ(config.kv_heads, 2);
+  EXPECT_EQ(config.key_width(), 24);
+  EXPECT_EQ(config.position, PositionKind::kRope);
+  EXPECT_EQ(config.rope.head_dim, 12);
+  EXPECT_EQ(config.rope.base, 500000);
+  EXPECT_EQ(config.rope.percent, 0.5);
+  EXPECT_EQ(config.rope.scaling.kind, kernels::RopeScalingKind::kLlama3);
+  EXPECT_EQ(config.rope.scaling.factor, 8);
+  EXPECT_EQ(config.rope.scaling.low_freq_factor, 2);
+  EXPECT_EQ(config.rope.scaling.high_freq_factor, 5);
+  EXPECT_EQ(config.rope.scaling.original_positions, 16);
+  EXPECT_EQ(config.norm, kernels::NormKind::kRmsNorm);
+  EXPECT_TRUE(config.norm_one_plus);
+  EXPECT_EQ(config.activation, kernels::ActKind::kGeglu);
+  EXPECT_FALSE(config.bias);
+  EXPECT_TRUE(config.qkv_bias && config.qk_norm && config.parallel_residual);
+  EXPECT_FALSE(config.tie_embeddings);
+  EXPECT_EQ(config.window, 9);
+  EXPECT_EQ(config.recompute.mode, RecomputeMode::kFull);
+  EXPECT_EQ(config.recompute.method, RecomputeMethod::kBlock);
+  EXPECT_EQ(config.recompute.layers, 3);
+  CheckConfig(config);
+}
+
+// The values of each enumeration that EveryVariant does not have.
+TEST(GptConfig, OtherValues) {
+  const auto with = [](const char* model, const char* recompute) {
+    return FromYaml(fmt::format(R"(
+name: a
+model: {{layers: 4, hidden_size: 64, heads: 8, vocab_size: 300, seq_length: 32, {}}}
+data: {{mock: true}}
+training: {{micro_batch_size: 1, train_iters: 10, recompute: {{{}}}}}
+optimizer: {{lr: 1e-3}}
+)",
+                                model, recompute)
+                        .c_str());
+  };
+  const GptConfig alibi = with("position: alibi, activation: swiglu", "mode: selective");
+  EXPECT_EQ(alibi.position, PositionKind::kAlibi);
+  EXPECT_EQ(alibi.activation, kernels::ActKind::kSwiglu);
+  EXPECT_EQ(alibi.ffn, 128);  // int(8 * 64 / 3 / 64) * 64
+  EXPECT_EQ(alibi.recompute.mode, RecomputeMode::kSelective);
+  const GptConfig none = with("position: none, activation: relu2", "mode: full");
+  EXPECT_EQ(none.position, PositionKind::kNone);
+  EXPECT_EQ(none.activation, kernels::ActKind::kRelu2);
+  EXPECT_EQ(none.recompute.mode, RecomputeMode::kFull);
+  EXPECT_EQ(none.recompute.method, RecomputeMethod::kUniform);
+  EXPECT_EQ(none.recompute.layers, 1);
+  const GptConfig linear =
+      with("position: rope, rope: {scaling: {type: linear, factor: 4}}", "mode: none");
+  EXPECT_EQ(linear.rope.scaling.kind, kernels::RopeScalingKind::kLinear);
+  EXPECT_EQ(linear.rope.scaling.factor, 4);
+  EXPECT_EQ(linear.rope.base, 10000);
+  EXPECT_EQ(linear.rope.percent, 1);
+  const GptConfig rope = with("position: rope", "mode: none");
+  EXPECT_EQ(rope.rope.scaling.kind, kernels::RopeScalingKind::kNone);
 }
 
 }  // namespace
