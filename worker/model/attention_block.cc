@@ -118,7 +118,7 @@ void AttentionBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
                                                .rstd = kept.qk_rstd});
   }
   pass.backend->attention().Forward(*pass.stream, ForwardArgs(pass, kept));
-  out_.Forward(pass, kept.o, partial);
+  if (partial) out_.Forward(pass, kept.o, partial);
 }
 
 void AttentionBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, const Tensor& dbranch,

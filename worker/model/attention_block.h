@@ -26,7 +26,7 @@ class AttentionBlock {
   void TakeKept(size_t slot, memory::StackArena* arena);
   void TakeScratch(ScratchPlan* plan);
 
-  // x [T, h], the norm's output -> partial [T, h].
+  // x [T, h], the norm's output -> partial [T, h]; absent: only what backward needs.
   void Forward(const Pass& pass, size_t slot, const kernels::Tensor& x,
                const kernels::Tensor& partial) const;
   // dbranch [T, h], x as in Forward -> dx [T, h] and the gradients of the parameters but the output

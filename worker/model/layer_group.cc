@@ -32,46 +32,55 @@ void LayerGroup::Bind(const params::ParamStore& store) {
 void LayerGroup::TakeKept(size_t slot, memory::StackArena* arena) {
   if (inputs_.size() <= slot) inputs_.resize(slot + 1);
   inputs_[slot] = arena->Take(config_.dtype, {config_.rows(), config_.hidden});
-  if (!args_.recompute) TakeLayers(slot, arena, inputs_[slot]);
+  if (!args_.recompute) TakeLayers(slot, arena, inputs_[slot], {});
 }
 
-void LayerGroup::TakeLayers(size_t set, memory::StackArena* arena, const Tensor& input) {
-  Tensor residual = input;
+void LayerGroup::TakeLayers(size_t set, memory::StackArena* arena, const Tensor& input,
+                            const Tensor& last) {
   for (const auto& layer : layers_) {
-    if (layer != layers_.front()) residual = arena->Take(config_.dtype, input.shape);
-    layer->TakeKept(set, arena, residual);
+    const Tensor kept_on = layer == layers_.back() ? last : Tensor();
+    TransformerLayer::Residuals residuals = {.before = input, .middle = kept_on};
+    if (layer != layers_.front()) {
+      // A parallel residual has no middle: what the layer leaves is what it got.
+      residuals.before =
+          config_.parallel_residual && kept_on ? kept_on : arena->Take(config_.dtype, input.shape);
+    }
+    layer->TakeKept(set, arena, residuals);
   }
 }
 
-void LayerGroup::TakeScratch(ScratchPlan* plan) {
+void LayerGroup::TakeScratch(ScratchPlan* plan, const TransformerLayer::Buffers& buffers) {
   const int64_t mark = plan->arena->Mark();
-  if (args_.recompute) TakeLayers(0, plan->arena, inputs_.front());
+  if (args_.recompute) TakeLayers(0, plan->arena, inputs_.front(), buffers.carry);
   for (const auto& layer : layers_) layer->TakeScratch(plan);
   plan->arena->Release(mark);
 }
 
 Pending LayerGroup::Forward(const Pass& pass, size_t slot, const Pending& in,
-                            const TransformerLayer::Buffers& buffers) {
-  layers_.front()->SetInput(SetOf(slot), inputs_[slot]);
-  return Run(pass, SetOf(slot), in, buffers);
-}
-
-Pending LayerGroup::Run(const Pass& pass, size_t set, const Pending& in,
-                        const TransformerLayer::Buffers& buffers) const {
+                            const TransformerLayer::Buffers& buffers) const {
+  const size_t set = SetOf(slot);
+  layers_.front()->SetInput(set, inputs_[slot]);
   Pending open = in;
   for (const auto& layer : layers_) open = layer->Forward(pass, set, open, buffers);
   return open;
 }
 
-void LayerGroup::Backward(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers,
-                          BranchGrad* grad) {
+void LayerGroup::RunAgain(const Pass& pass, size_t slot,
+                          const TransformerLayer::Buffers& buffers) const {
   const size_t set = SetOf(slot);
-  if (args_.recompute) {
-    layers_.front()->SetInput(set, inputs_[slot]);
-    Run(pass, set, {.residual = inputs_[slot], .partials = {}}, buffers);
+  layers_.front()->SetInput(set, inputs_[slot]);
+  Pending open = {.residual = inputs_[slot], .partials = {}};
+  for (size_t i = 0; i + 1 < layers_.size(); ++i) {
+    open = layers_[i]->Forward(pass, set, open, buffers);
   }
+  layers_.back()->ForwardKept(pass, set, open, buffers);
+}
+
+void LayerGroup::Backward(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers,
+                          BranchGrad* grad) const {
+  if (args_.recompute) RunAgain(pass, slot, buffers);
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-    (*layer)->Backward(pass, set, buffers, grad);
+    (*layer)->Backward(pass, SetOf(slot), buffers, grad);
   }
 }
 

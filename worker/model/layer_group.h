@@ -25,12 +25,12 @@ class LayerGroup {
   void Register(params::Registry* registry, const BranchEnd& incoming);
   void Bind(const params::ParamStore& store);
   void TakeKept(size_t slot, memory::StackArena* arena);
-  void TakeScratch(ScratchPlan* plan);
+  void TakeScratch(ScratchPlan* plan, const TransformerLayer::Buffers& buffers);
 
   Pending Forward(const Pass& pass, size_t slot, const Pending& in,
-                  const TransformerLayer::Buffers& buffers);
+                  const TransformerLayer::Buffers& buffers) const;
   void Backward(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers,
-                BranchGrad* grad);
+                BranchGrad* grad) const;
   // [R, h]: the group's input, closed; kept per slot. A stage's input may be written here.
   const kernels::Tensor& input(size_t slot) const { return inputs_[slot]; }
   // Valid after Register.
@@ -39,10 +39,12 @@ class LayerGroup {
  private:
   // Where the layers keep a slot's activations: recomputed ones share one set.
   size_t SetOf(size_t slot) const { return args_.recompute ? 0 : slot; }
-  // Through all layers; leaves their activations in `set`.
-  Pending Run(const Pass& pass, size_t set, const Pending& in,
-              const TransformerLayer::Buffers& buffers) const;
-  void TakeLayers(size_t set, memory::StackArena* arena, const kernels::Tensor& input);
+  // The group's forward from its input, for the sake of what its layers keep.
+  void RunAgain(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers) const;
+  // `last` [R, h]: where the last layer leaves the residual that the next one adds to, which must
+  // outlive the set; absent: in the arena.
+  void TakeLayers(size_t set, memory::StackArena* arena, const kernels::Tensor& input,
+                  const kernels::Tensor& last);
 
   const GptConfig config_;
   const Args args_;

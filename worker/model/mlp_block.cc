@@ -54,11 +54,15 @@ void MlpBlock::Bind(const params::ParamStore& store) {
 void MlpBlock::TakeKept(size_t slot, memory::StackArena* arena) {
   if (kept_.size() <= slot) kept_.resize(slot + 1);
   kept_[slot].pre = arena->Take(config_.dtype, {config_.tokens(), pre_columns()});
-  kept_[slot].act = arena->Take(config_.dtype, {config_.tokens(), config_.local_ffn()});
+  if (keeps_act()) {
+    kept_[slot].act = arena->Take(config_.dtype, {config_.tokens(), config_.local_ffn()});
+  }
 }
 
 void MlpBlock::TakeScratch(ScratchPlan* plan) {
   dpre_ = plan->arena->Take(config_.dtype, {config_.tokens(), pre_columns()});
+  if (!keeps_act())
+    act_ = plan->arena->Take(config_.dtype, {config_.tokens(), config_.local_ffn()});
   up_.PlanWorkspace(plan);
   down_.PlanWorkspace(plan);
 }
@@ -66,14 +70,18 @@ void MlpBlock::TakeScratch(ScratchPlan* plan) {
 void MlpBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
                        const Tensor& partial) const {
   const Kept& kept = kept_[slot];
-  up_.ForwardAct(pass, x, kept.pre, kept.act);
-  down_.Forward(pass, kept.act, partial);
+  const Tensor& act = keeps_act() ? kept.act : act_;
+  up_.ForwardAct(pass, x, kept.pre, act);
+  if (partial) down_.Forward(pass, act, partial);
 }
 
 void MlpBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, const Tensor& dbranch,
                         const Tensor& dx) const {
   const Kept& kept = kept_[slot];
-  down_.WeightGrad(pass, dbranch, kept.act);
+  if (!keeps_act()) {
+    pass.backend->act().Act(*pass.stream, {.kind = config_.activation, .pre = kept.pre, .y = act_});
+  }
+  down_.WeightGrad(pass, dbranch, keeps_act() ? kept.act : act_);
   down_.InputGradAct(pass, dbranch, kept.pre, dpre_);
   up_.WeightGrad(pass, dpre_, x);
   up_.InputGrad(pass, dpre_, dx);

@@ -20,11 +20,11 @@ class MlpBlock {
 
   void Register(params::Registry* registry);
   void Bind(const params::ParamStore& store);
-  // Per slot: the activation's input and output.
+  // Per slot: the activation's input and, unless it is computed again, its output.
   void TakeKept(size_t slot, memory::StackArena* arena);
   void TakeScratch(ScratchPlan* plan);
 
-  // x [T, h], the norm's output -> partial [T, h].
+  // x [T, h], the norm's output -> partial [T, h]; absent: only what backward needs.
   void Forward(const Pass& pass, size_t slot, const kernels::Tensor& x,
                const kernels::Tensor& partial) const;
   // dbranch [T, h], x as in Forward -> dx [T, h] and the gradients of the parameters but the down
@@ -36,8 +36,10 @@ class MlpBlock {
  private:
   struct Kept {
     kernels::Tensor pre;  // [T, p]
-    kernels::Tensor act;  // [T, f]
+    kernels::Tensor act;  // [T, f]; absent where it is computed again
   };
+
+  bool keeps_act() const { return config_.recompute.mode != RecomputeMode::kSelective; }
 
   int64_t pre_columns() const {
     return kernels::PreColumns(config_.activation, config_.local_ffn());
@@ -48,6 +50,7 @@ class MlpBlock {
   Linear up_, down_;
   std::vector<Kept> kept_;  // by slot
   kernels::Tensor dpre_;    // scratch [T, p]
+  kernels::Tensor act_;     // scratch [T, f], where the activation is computed again
 };
 
 }  // namespace mt::model

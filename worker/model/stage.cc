@@ -105,12 +105,15 @@ void Stage::TakeScratch(ScratchPlan* plan) {
   if (config_.recompute.mode == RecomputeMode::kSelective) {
     buffers_.y = arena->Take(config_.dtype, rows);
   }
+  if (config_.recompute.mode == RecomputeMode::kFull) {
+    buffers_.carry = arena->Take(config_.dtype, rows);
+  }
   if (config_.shard.cuts_rows()) {
     buffers_.x = arena->Take(config_.dtype, whole);
     buffers_.dbranch = arena->Take(config_.dtype, whole);
   }
   const int64_t mark = arena->Mark();
-  for (const auto& group : groups_) group->TakeScratch(plan);
+  for (const auto& group : groups_) group->TakeScratch(plan, buffers_);
   if (head_) head_->TakeScratch(plan);
   arena->Release(mark);
   tail_.TakeScratch(plan);

@@ -50,14 +50,16 @@ void TransformerLayer::Bind(const params::ParamStore& store) {
   mlp_.Bind(store);
 }
 
-void TransformerLayer::TakeKept(size_t slot, memory::StackArena* arena, const Tensor& residual) {
+void TransformerLayer::TakeKept(size_t slot, memory::StackArena* arena,
+                                const Residuals& residuals) {
   if (kept_.size() <= slot) kept_.resize(slot + 1);
   const kernels::Shape rows = {config_.rows(), config_.hidden};
-  norm1_.TakeKept(slot, arena, residual);
+  norm1_.TakeKept(slot, arena, residuals.before);
   if (keeps_norms()) kept_[slot].y1 = arena->Take(config_.dtype, rows);
   attention_.TakeKept(slot, arena);
   if (!parallel()) {
-    norm2_.TakeKept(slot, arena, arena->Take(config_.dtype, rows));
+    norm2_.TakeKept(slot, arena,
+                    residuals.middle ? residuals.middle : arena->Take(config_.dtype, rows));
     if (keeps_norms()) kept_[slot].y2 = arena->Take(config_.dtype, rows);
   }
   mlp_.TakeKept(slot, arena);
@@ -76,21 +78,34 @@ void TransformerLayer::TakeScratch(ScratchPlan* plan) {
 
 Pending TransformerLayer::Forward(const Pass& pass, size_t slot, const Pending& in,
                                   const Buffers& buffers) const {
-  const Tensor y1 = keeps_norms() ? kept_[slot].y1 : buffers.y;
-  norm1_.Forward(pass, slot, in, y1);
-  const Tensor x1 = pass.Gather(y1, buffers.x);
-  attention_.Forward(pass, slot, x1, buffers.partial);
+  const Tensor x = ForwardAttention(pass, slot, in, buffers, /*attention_out=*/true);
   if (parallel()) {
-    mlp_.Forward(pass, slot, x1, buffers.second);
+    mlp_.Forward(pass, slot, x, buffers.second);
     return {.residual = norm1_.residual(slot),
             .partials = Sum(pass, buffers.partial, buffers.second)};
   }
+  mlp_.Forward(pass, slot, x, buffers.partial);
+  return {.residual = norm2_.residual(slot), .partials = Partials(pass.Reduce(buffers.partial))};
+}
+
+void TransformerLayer::ForwardKept(const Pass& pass, size_t slot, const Pending& in,
+                                   const Buffers& buffers) const {
+  const Tensor x = ForwardAttention(pass, slot, in, buffers, /*attention_out=*/!parallel());
+  mlp_.Forward(pass, slot, x, {});
+}
+
+Tensor TransformerLayer::ForwardAttention(const Pass& pass, size_t slot, const Pending& in,
+                                          const Buffers& buffers, bool attention_out) const {
+  const Tensor y1 = keeps_norms() ? kept_[slot].y1 : buffers.y;
+  norm1_.Forward(pass, slot, in, y1);
+  const Tensor x1 = pass.Gather(y1, buffers.x);
+  attention_.Forward(pass, slot, x1, attention_out ? buffers.partial : Tensor());
+  if (parallel()) return x1;
   const Tensor y2 = keeps_norms() ? kept_[slot].y2 : buffers.y;
   norm2_.Forward(
       pass, slot,
       {.residual = norm1_.residual(slot), .partials = Partials(pass.Reduce(buffers.partial))}, y2);
-  mlp_.Forward(pass, slot, pass.Gather(y2, buffers.x), buffers.partial);
-  return {.residual = norm2_.residual(slot), .partials = Partials(pass.Reduce(buffers.partial))};
+  return pass.Gather(y2, buffers.x);
 }
 
 void TransformerLayer::Backward(const Pass& pass, size_t slot, const Buffers& buffers,

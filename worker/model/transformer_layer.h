@@ -23,6 +23,12 @@ class TransformerLayer {
     kernels::Tensor y;        // [R, h], where norm outputs are computed again
     kernels::Tensor x;        // [T, h], where rows are cut: the norm's output of all ranks
     kernels::Tensor dbranch;  // [T, h], where rows are cut: the branch's gradient of all ranks
+    kernels::Tensor carry;    // [R, h], where layers are recomputed: the residual that they leave
+  };
+  // Where its borders keep the residuals that they close, [R, h].
+  struct Residuals {
+    kernels::Tensor before;  // the layer's input; SetInput moves it
+    kernels::Tensor middle;  // behind the attention branch; absent: taken from the arena
   };
 
   // layer: global number.
@@ -31,8 +37,7 @@ class TransformerLayer {
   // `incoming`: the branch before this layer. Sets the borders; registers in the network's order.
   void Register(params::Registry* registry, const BranchEnd& incoming);
   void Bind(const params::ParamStore& store);
-  // residual [R, h]: where this layer's input, closed, is kept; SetInput moves it.
-  void TakeKept(size_t slot, memory::StackArena* arena, const kernels::Tensor& residual);
+  void TakeKept(size_t slot, memory::StackArena* arena, const Residuals& residuals);
   void SetInput(size_t slot, const kernels::Tensor& residual) {
     norm1_.SetResidual(slot, residual);
   }
@@ -40,6 +45,8 @@ class TransformerLayer {
 
   // Returns the layer's last branch, whose partials lie in the buffers.
   Pending Forward(const Pass& pass, size_t slot, const Pending& in, const Buffers& buffers) const;
+  // The same without that branch's output: only what backward needs.
+  void ForwardKept(const Pass& pass, size_t slot, const Pending& in, const Buffers& buffers) const;
   // grad: of the returned Pending, then of `in`.
   void Backward(const Pass& pass, size_t slot, const Buffers& buffers, BranchGrad* grad) const;
   // Valid after Register.
@@ -52,6 +59,10 @@ class TransformerLayer {
 
   bool parallel() const { return config_.parallel_residual; }
   bool keeps_norms() const { return config_.recompute.mode != RecomputeMode::kSelective; }
+  // Up to the input [T, h] of the feed-forward branch, which it returns. attention_out: somebody
+  // reads the attention branch's output.
+  kernels::Tensor ForwardAttention(const Pass& pass, size_t slot, const Pending& in,
+                                   const Buffers& buffers, bool attention_out) const;
   // A norm's output, [T, h], for backward: kept, or computed again.
   kernels::Tensor InputAgain(const Pass& pass, const Border& norm, size_t slot,
                              const Buffers& buffers) const;

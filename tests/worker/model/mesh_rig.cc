@@ -85,8 +85,7 @@ class RankOfMesh {
       stages_.back()->set_seed(1.0 / static_cast<double>(config.tokens() * microbatches_));
       AddNoise(stages_.back().get());
       // A step before left gradients behind; the overwriting microbatch must not see them.
-      const kernels::Tensor grads = stages_.back()->store().grads();
-      std::fill_n(grads.Data<double>(), grads.NumElements(), 7.0);
+      stages_.back()->FillGrads(7);
     }
   }
 

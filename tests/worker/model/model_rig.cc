@@ -1,7 +1,7 @@
 #include "tests/worker/model/model_rig.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <random>
 
 #include "common/base/check.h"
@@ -9,27 +9,6 @@
 #include "worker/params/init.h"
 
 namespace mt::model {
-namespace {
-
-template <class T>
-std::vector<double> ToDoubles(const kernels::Tensor& tensor) {
-  const T* data = tensor.Data<T>();
-  return {data, data + tensor.NumElements()};
-}
-
-std::vector<double> ToDoubles(const kernels::Tensor& tensor) {
-  return tensor.dtype == kernels::DType::kF64 ? ToDoubles<double>(tensor)
-                                              : ToDoubles<float>(tensor);
-}
-
-template <class T>
-void Assign(const kernels::Tensor& tensor, const std::vector<double>& values) {
-  T* data = tensor.Data<T>();
-  for (size_t i = 0; i < values.size(); ++i) data[i] = static_cast<T>(values[i]);
-}
-
-}  // namespace
-
 GptConfig SmallConfig() {
   return {.layers = 2,
           .hidden = 24,
@@ -135,20 +114,26 @@ Sums ModelRig::TakeSums() {
   return out;
 }
 
-std::vector<double> ModelRig::Grad(params::ParamId id) const { return ToDoubles(store_->Grad(id)); }
+std::vector<double> ModelRig::Grad(params::ParamId id) const { return Read(store_->Grad(id)); }
 
-std::vector<double> ModelRig::Weight(params::ParamId id) const {
-  return ToDoubles(store_->Weight(id));
+std::vector<double> ModelRig::Weight(params::ParamId id) const { return Read(store_->Weight(id)); }
+
+std::vector<double> ModelRig::Read(const kernels::Tensor& tensor) const {
+  std::vector<double> values(static_cast<size_t>(tensor.NumElements()));
+  backend_->vector().Cast(*stream_, {values.data(), kernels::DType::kF64, tensor.shape}, tensor);
+  return values;
 }
 
 void ModelRig::SetWeight(params::ParamId id, const std::vector<double>& values) {
   const kernels::Tensor weight = store_->Weight(id);
-  CHECK_LE(static_cast<int64_t>(values.size()), weight.NumElements());
-  if (weight.dtype == kernels::DType::kF64) {
-    Assign<double>(weight, values);
-  } else {
-    Assign<float>(weight, values);
-  }
+  std::vector<double> all = Read(weight);
+  CHECK_LE(values.size(), all.size());
+  std::copy(values.begin(), values.end(), all.begin());
+  backend_->vector().Cast(*stream_, weight, {all.data(), kernels::DType::kF64, weight.shape});
+}
+
+void ModelRig::FillGrads(double value) {
+  backend_->vector().Fill(*stream_, store_->grads(), value);
 }
 
 std::vector<uint8_t> ModelRig::GradBytes() const {

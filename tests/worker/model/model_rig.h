@@ -66,6 +66,8 @@ class ModelRig {
   void SetWeight(params::ParamId id, const std::vector<double>& values);
   // What actions take; sums go to TakeSums.
   GptModel::StepArgs StepArgs(kernels::GradMode mode, bool last);
+  // Every element, as if a step before had left it.
+  void FillGrads(double value);
   // The flat gradient buffer, for comparison by bits.
   std::vector<uint8_t> GradBytes() const;
   std::vector<params::ParamId> Ids() const;
@@ -74,6 +76,8 @@ class ModelRig {
   const std::string& NameOf(params::ParamId id) const { return registry_[id].name; }
 
  private:
+  std::vector<double> Read(const kernels::Tensor& tensor) const;
+
   GptConfig config_;
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<kernels::Stream> stream_;

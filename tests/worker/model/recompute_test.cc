@@ -1,0 +1,172 @@
+// Recomputation: every mode gives the bits of none, and keeps what the formulas say (Korthikanti et
+// al. 2022, section 5).
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/model/mesh_rig.h"
+
+namespace mt::model {
+namespace {
+
+struct Mode {
+  const char* name;
+  Recompute recompute;
+};
+
+const Mode kModes[] = {
+    {"selective", {.mode = RecomputeMode::kSelective}},
+    {"uniform 1", {.mode = RecomputeMode::kFull, .method = RecomputeMethod::kUniform}},
+    {"uniform 2", {.mode = RecomputeMode::kFull, .method = RecomputeMethod::kUniform, .layers = 2}},
+    {"uniform 9", {.mode = RecomputeMode::kFull, .method = RecomputeMethod::kUniform, .layers = 9}},
+    {"block 1", {.mode = RecomputeMode::kFull, .method = RecomputeMethod::kBlock}},
+    {"block 2", {.mode = RecomputeMode::kFull, .method = RecomputeMethod::kBlock, .layers = 2}},
+    {"block 9", {.mode = RecomputeMode::kFull, .method = RecomputeMethod::kBlock, .layers = 9}},
+};
+
+GptConfig GptLike() {
+  GptConfig config = SmallConfig();
+  config.layers = 5;  // no multiple of a group
+  config.heads = config.kv_heads = 4;
+  config.head_dim = 6;
+  config.hidden_dropout = 0.1;
+  config.attention_dropout = 0.1;
+  return config;
+}
+
+GptConfig LlamaLike() {
+  GptConfig config = GptLike();
+  config.heads = 8;
+  config.position = PositionKind::kRope;
+  config.rope.head_dim = config.head_dim;
+  config.norm = kernels::NormKind::kRmsNorm;
+  config.activation = kernels::ActKind::kSwiglu;
+  config.qk_norm = true;
+  config.bias = config.qkv_bias = false;
+  config.tie_embeddings = false;
+  return config;
+}
+
+std::vector<data::Microbatch> Batches(const GptConfig& config) {
+  return {RandomBatch(config, 1, 0), RandomBatch(config, 2, 2)};
+}
+
+void ExpectTheSameBits(GptConfig config, const MeshLayout& layout) {
+  config.recompute = {};
+  const std::vector<data::Microbatch> batches = Batches(config);
+  const MeshResult want = RunMesh(config, layout, batches);
+  for (const Mode& mode : kModes) {
+    config.recompute = mode.recompute;
+    const MeshResult got = RunMesh(config, layout, batches);
+    EXPECT_EQ(got.sums.loss, want.sums.loss) << mode.name;
+    EXPECT_EQ(got.grad_bytes, want.grad_bytes) << mode.name;
+    EXPECT_LT(got.kept_bytes[0], want.kept_bytes[0]) << mode.name;
+  }
+}
+
+TEST(RecomputeTest, EveryModeGivesTheBitsOfNone) {
+  ExpectTheSameBits(GptLike(), {});
+  ExpectTheSameBits(LlamaLike(), {});
+}
+
+TEST(RecomputeTest, InFp32) {
+  for (GptConfig config : {GptLike(), LlamaLike()}) {
+    config.dtype = kernels::DType::kF32;
+    ExpectTheSameBits(config, {});
+  }
+}
+
+// What a norm reads is rounded to 16 bits when it is closed, so that it may be read again.
+TEST(RecomputeTest, InBf16) {
+  for (GptConfig config : {GptLike(), LlamaLike()}) {
+    config.dtype = kernels::DType::kBf16;
+    ExpectTheSameBits(config, {});
+  }
+}
+
+TEST(RecomputeTest, WithAParallelResidual) {
+  for (GptConfig config : {GptLike(), LlamaLike()}) {
+    config.parallel_residual = true;
+    ExpectTheSameBits(config, {});
+  }
+}
+
+TEST(RecomputeTest, OnTensorRanksAndStages) {
+  for (const bool sequence_parallel : {false, true}) {
+    ExpectTheSameBits(
+        GptLike(),
+        {.tp = 2, .sequence_parallel = sequence_parallel, .layers = {2, 1, 1, 1}, .stages = 2});
+    ExpectTheSameBits(LlamaLike(), {.tp = 2, .sequence_parallel = sequence_parallel});
+  }
+}
+
+// Bytes of a stage of `layers` layers: e T (...) and statistics of each, the head's gradient.
+struct Formula {
+  int64_t tokens, rows, hidden, q, k, f, u, heads, e = 8, w = 8;
+  explicit Formula(const GptConfig& c)
+      : tokens(c.tokens()),
+        rows(c.rows()),
+        hidden(c.hidden),
+        q(c.query_width()),
+        k(c.key_width()),
+        f(c.local_ffn()),
+        u(kernels::IsGated(c.activation) ? 2 : 1),
+        heads(c.local_heads()) {}
+  int64_t Layer() const {
+    return e * (4 * rows * hidden + tokens * (2 * q + 2 * k) + tokens * (u + 1) * f) +
+           w * (tokens * heads + 4 * rows);
+  }
+  int64_t Selective() const { return Layer() - e * (2 * rows * hidden + tokens * f); }
+  int64_t Input() const { return e * rows * hidden; }
+};
+
+TEST(RecomputeTest, KeepsWhatTheFormulasSay) {
+  for (const bool gated : {false, true}) {
+    GptConfig config = GptLike();
+    config.heads = 8;  // grouped
+    if (gated) config.activation = kernels::ActKind::kGeglu;
+    for (const MeshLayout& layout :
+         {MeshLayout{}, MeshLayout{.tp = 4, .sequence_parallel = true}}) {
+      GptConfig own = config;
+      own.shard = {.size = layout.tp, .sequence_parallel = layout.sequence_parallel};
+      const Formula bytes(own);
+      const auto expect = [&](const Recompute& recompute, int64_t layers) {
+        config.recompute = recompute;
+        const int64_t got = RunMesh(config, layout, {RandomBatch(config, 1, 0)}).kept_bytes[0];
+        const int64_t want = layers + bytes.Input();  // of the head
+        EXPECT_GE(got, want);
+        EXPECT_LE(got, want + (config.layers * 13 + 1) * memory::kAlignBytes);
+      };
+      expect({}, 5 * bytes.Layer());
+      expect(kModes[0].recompute, 5 * bytes.Selective());
+      expect(kModes[1].recompute, 5 * bytes.Input());
+      expect(kModes[2].recompute, 3 * bytes.Input());
+      expect(kModes[3].recompute, bytes.Input());
+      expect(kModes[4].recompute, bytes.Input() + 4 * bytes.Layer());
+      expect(kModes[5].recompute, 2 * bytes.Input() + 3 * bytes.Layer());
+      expect(kModes[6].recompute, 5 * bytes.Input());
+    }
+  }
+}
+
+// One layer's activations at a time, however many are recomputed.
+TEST(RecomputeTest, ScratchIsOneGroupPerRank) {
+  GptConfig config = GptLike();
+  const std::vector<data::Microbatch> batches = {RandomBatch(config, 1, 0)};
+  const MeshLayout two_chunks = {.layers = {2, 1, 2, 0}, .stages = 2};
+  const int64_t none = RunMesh(config, two_chunks, batches).workspace_bytes[0];
+  const auto with = [&](const Recompute& recompute) {
+    config.recompute = recompute;
+    return RunMesh(config, two_chunks, batches).workspace_bytes[0] - none;
+  };
+  const int64_t one = with(kModes[1].recompute);
+  EXPECT_GT(one, 0);
+  EXPECT_LE(one, Formula(config).Layer() + 13 * memory::kAlignBytes);
+  EXPECT_EQ(with(kModes[4].recompute), one);
+  EXPECT_EQ(with(kModes[6].recompute), one);
+  EXPECT_GT(with(kModes[2].recompute), one);
+}
+
+}  // namespace
+}  // namespace mt::model
