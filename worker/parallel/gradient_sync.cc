@@ -16,7 +16,8 @@ GradientSync::GradientSync(const Args& args)
     : args_(args),
       store_(args.store),
       reduce_tickets_(static_cast<size_t>(store_->layout().num_buckets()), 0),
-      gather_tickets_(static_cast<size_t>(store_->layout().num_buckets()), 0) {
+      gather_tickets_(static_cast<size_t>(store_->layout().num_buckets()), 0),
+      ready_(static_cast<size_t>(store_->layout().num_buckets()), false) {
   CHECK_EQ(dp_size(), store_->layout().dp_size());
   CHECK_EQ(dp_rank(), store_->share().dp_rank);
   const SyncGroups& groups = args_.groups;
@@ -129,6 +130,8 @@ SyncTimes GradientSync::TakeTimes() {
 
 void GradientSync::BucketReady(Stream& stream, int bucket) {
   if (!status_.ok()) return;
+  CHECK(!ready_[static_cast<size_t>(bucket)]) << "bucket " << bucket << " is reported twice";
+  ready_[static_cast<size_t>(bucket)] = true;
   if (num_ready_++ == 0) (void)WaitAllWeights(stream);  // the gather group may be the reduce group
   reduce_tickets_[static_cast<size_t>(bucket)] =
       RunOn(&reduce_lane_, stream, [this, bucket](Stream& lane) -> Status {
@@ -158,8 +161,9 @@ Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
   for (int b = 0; b < num_buckets; ++b)
     Await(&reduce_lane_, reduce_tickets_[static_cast<size_t>(b)]);
   if (!status_.ok()) return status_;
-  CHECK_EQ(num_ready_, num_buckets) << "a bucket was not reported, or twice";
+  CHECK_EQ(num_ready_, num_buckets) << "a bucket was not reported";
   num_ready_ = 0;
+  ready_.assign(ready_.size(), false);
   // All tied exchanges first, then all tensor sums: each group's members agree on the order.
   for (int b = 0; b < num_buckets; ++b) {
     if (IsTied(b)) RETURN_IF_ERROR(ExchangeTied(stream, b));

@@ -35,8 +35,8 @@ struct SyncGroups {
   comm::ProcessGroup* dp_gather = nullptr;
   comm::ProcessGroup* tensor = nullptr;  // the ranks that share each matrix; not the one that
                                          // layers use where that is another thread's
-  comm::ProcessGroup* tied = nullptr;   // first and last stage, on those two
-  comm::ProcessGroup* world = nullptr;  // all ranks
+  comm::ProcessGroup* tied = nullptr;    // first and last stage, on those two
+  comm::ProcessGroup* world = nullptr;   // all ranks
 };
 
 // Seconds since the last TakeTimes.
@@ -147,7 +147,8 @@ class GradientSync {
   kernels::Tensor
       sums_;  // f64 [buckets, 2]: square sum and non-finite count of each, in flat order
   std::vector<CommThread::Ticket> reduce_tickets_, gather_tickets_;  // by bucket; 0: done
-  int num_ready_ = 0;                                                // of this step
+  std::vector<bool> ready_;  // by bucket: reported in this step
+  int num_ready_ = 0;
   Status status_;
   double exposed_seconds_ = 0;
   std::atomic<int64_t> collective_ns_ = 0;

@@ -74,6 +74,23 @@ TEST(ScheduleTest, ConstantsOfEverySchedule) {
   EXPECT_NEAR(LearningRate(ConstantsFromJob(job), 900), 2.18162338e-4, 5e-13);
 }
 
+TEST(ScheduleTest, ARampKeepsTheConstantOfItsLastSize) {
+  megatrain::v1::JobSpec job = Job("linear");
+  job.mutable_training()->set_global_batch_size(40);
+  job.mutable_training()->set_batch_ramp("10,10,300");
+  StepConstants c = ConstantsFromJob(job);
+  EXPECT_EQ(c.nominal_tokens, 40 * 4);
+  EXPECT_EQ(c.batch_samples, 40);
+  // A step of the first size: gradients carry 1 / 160 per token, of which 40 counted; the counter
+  // moves by the step's own samples.
+  c.batch_samples = 10;
+  StepScalars s;
+  AdvanceStepScalars(&s, {.sum_squares = 0.0025, .loss = 80, .tokens = 40}, c);
+  EXPECT_DOUBLE_EQ(s.grad_norm, 0.2);
+  EXPECT_DOUBLE_EQ(s.factor, 4.0);
+  EXPECT_EQ(s.schedule_samples, 10);
+}
+
 TEST(ScheduleTest, OptimizerOfAJob) {
   using Spec = megatrain::v1::Optimizer;
   megatrain::v1::JobSpec job = Job("cosine");

@@ -197,6 +197,16 @@ TEST(GradientSyncTest, TheFirstErrorSticks) {
   }
 }
 
+TEST(GradientSyncDeathTest, EveryBucketOnce) {
+  RigMesh one({.mesh = {}}, RigConstants({}));
+  RigRank& rank = one.rank(0);
+  kernels::EndOfStep vector;
+  const kernels::Tensor out{&vector.sum_squares, DType::kF64, {2}};
+  rank.sync().BucketReady(rank.stream(), 0);
+  EXPECT_DEATH(rank.sync().BucketReady(rank.stream(), 0), "reported twice");
+  EXPECT_DEATH((void)rank.sync().FinishGradients(rank.stream(), out), "was not reported");
+}
+
 TEST(GradientSyncTest, AStepLeftEarlyEndsItsCommunication) {
   // Rank 1 never reports a bucket; rank 0 gives up with the sum under way. Neither may wait for the
   // deadline of a minute.
