@@ -29,6 +29,13 @@ int64_t LengthInSamples(const JobSpec& job, const std::string& text) {
   return length->count;
 }
 
+std::string AxesText(const v1::Parallel& parallel) {
+  std::string text =
+      fmt::format("tp {} x pp {} x dp {}", parallel.tensor(), parallel.pipeline(), parallel.data());
+  if (parallel.context() > 1) text += fmt::format(" x cp {}", parallel.context());
+  return text;
+}
+
 }  // namespace
 
 int64_t HeadDim(const Model& model) {
@@ -111,9 +118,8 @@ layout::LayerSplit LayerSplitOf(const JobSpec& job) {
 
 std::string LayoutText(const JobSpec& job) {
   const v1::Parallel& parallel = job.parallel();
-  std::string text =
-      fmt::format("tp {} x pp {} x dp {}", parallel.tensor(), parallel.pipeline(), parallel.data());
-  if (parallel.context() > 1) text += fmt::format(" x cp {}", parallel.context());
+  if (!parallel.has_tensor() || !parallel.has_pipeline() || !parallel.has_data()) return "";
+  std::string text = AxesText(parallel);
   if (parallel.sequence_parallel()) text += ", sequence parallel";
   if (parallel.pipeline() > 1) {
     switch (parallel.schedule()) {
@@ -129,6 +135,10 @@ std::string LayoutText(const JobSpec& job) {
   }
   if (parallel.zero_stage() > 0) text += fmt::format(", zero {}", parallel.zero_stage());
   return text;
+}
+
+std::string MeshText(const JobSpec& job) {
+  return LayoutText(job).empty() || WorldSize(job) == 1 ? "" : AxesText(job.parallel());
 }
 
 BatchRamp RampOf(const JobSpec& job) {

@@ -56,8 +56,11 @@ int64_t WorldSize(const JobSpec& job);
 layout::MeshSizes MeshSizesOf(const JobSpec& job);
 // Which layers each stage and chunk holds.
 layout::LayerSplit LayerSplitOf(const JobSpec& job);
-// "tp 2 x pp 2 x dp 1, sequence parallel, 1f1b, zero 1": for people.
+// "tp 2 x pp 2 x dp 1, sequence parallel, 1f1b, zero 1": for people. "" of a job that is not
+// complete.
 std::string LayoutText(const JobSpec& job);
+// Its axes alone; "" for one rank.
+std::string MeshText(const JobSpec& job);
 
 // --- Batch. Its size by consumed samples; constant where there is no training.batch_ramp. Steps of
 // a run, samples after a step: RampOf(job).StepsFor, SamplesAfter.

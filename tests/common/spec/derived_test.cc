@@ -253,6 +253,10 @@ TEST(Layout, IsDataAndText) {
           Load({"parallel={pipeline: 2, schedule: gpipe, layout: \"2,3\"}", "model.layers=5"}).job),
       "tp 1 x pp 2 x dp 1, gpipe");
   EXPECT_EQ(LayoutText(Load().job), "tp 1 x pp 1 x dp 2");
+  EXPECT_EQ(MeshText(job), "tp 2 x pp 2 x dp 2");
+  EXPECT_EQ(MeshText(Load({"parallel.data=1"}).job), "");
+  EXPECT_EQ(LayoutText(JobSpec()), "");
+  EXPECT_EQ(MeshText(JobSpec()), "");
 }
 
 TEST(Layout, Products) {

@@ -24,7 +24,19 @@ TEST(Examples, AllAreValid) {
     ++count;
     EXPECT_EQ(FormatFaults(LoadExample(entry.path().filename()).faults), "") << entry.path();
   }
-  EXPECT_GE(count, 3);
+  EXPECT_GE(count, 5);
+}
+
+TEST(Examples, LlamaOnFourSlots) {
+  const Loaded llama = LoadExample("llama-tiny_tp2pp2_cpu.yaml");
+  ASSERT_EQ(FormatFaults(llama.faults), "");
+  EXPECT_EQ(LayoutText(llama.job), "tp 2 x pp 2 x dp 1, sequence parallel, interleaved by 2");
+  EXPECT_EQ(llama.job.placement().slots(), 4);
+  EXPECT_EQ(llama.job.model().ffn_size(), 640);
+  EXPECT_EQ(RampOf(llama.job).phases().size(), 3U);
+  EXPECT_EQ(RampOf(llama.job).BatchOf(20'000'000 / 256), 32);
+  EXPECT_LE(TotalSamples(llama.job), 100'000'000 / 256);
+  EXPECT_GT(TotalSamples(llama.job), 100'000'000 / 256 - 32);
 }
 
 TEST(Examples, TokensBecomeWholeSteps) {

@@ -1,0 +1,230 @@
+// Legend: T tokens of a microbatch, R rows of a rank between matrix products (T / t under sequence
+// parallelism), h hidden, t tensor ranks, d replicas; local widths q, k (of keys and of values) and
+// f (feed-forward, of each half u); e bytes of a weight, w of a gradient.
+#include "common/spec/memory_formula.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/base/math.h"
+#include "common/layout/layer_split.h"
+#include "common/spec/derived.h"
+#include "megatrain/v1/job.pb.h"
+
+namespace mt::spec {
+namespace {
+
+namespace v1 = megatrain::v1;
+using layout::ModelChunk;
+
+// worker/params: parameters begin at multiples of 256 bytes, buckets hold a multiple of 1,024
+// elements of each replica and close at 64 MiB of gradients.
+constexpr int64_t kAlignElements = 128;
+constexpr int64_t kBucketUnit = 1024;
+constexpr int64_t kBucketBytes = int64_t{64} << 20;
+
+int64_t BytesOf(v1::Training::Precision precision) {
+  switch (precision) {
+    case v1::Training::PRECISION_FP64:
+      return 8;
+    case v1::Training::PRECISION_FP32:
+      return 4;
+    default:
+      return 2;
+  }
+}
+
+// The numbers of the legend.
+struct Sizes {
+  explicit Sizes(const JobSpec& job);
+
+  int64_t h, T, R, e, w, t, d;
+  int64_t q, k, f, u, heads, kv_heads, head_dim;
+  int64_t norm_vectors;  // of one norm: gain, and shift of a LayerNorm
+  int64_t bucket_elements;
+};
+
+Sizes::Sizes(const JobSpec& job) {
+  const v1::Model& m = job.model();
+  const v1::Parallel& parallel = job.parallel();
+  t = parallel.tensor();
+  d = parallel.data();
+  h = m.hidden_size();
+  T = m.seq_length() * job.training().micro_batch_size();
+  R = parallel.sequence_parallel() ? T / t : T;
+  e = BytesOf(job.training().precision());
+  w = std::max<int64_t>(4, e);
+  head_dim = HeadDim(m);
+  heads = m.heads() / t;
+  kv_heads = KvHeads(m) / t;
+  q = heads * head_dim;
+  k = kv_heads * head_dim;
+  f = FfnSize(m) / t;
+  u = IsGated(m) ? 2 : 1;
+  norm_vectors = m.norm() == v1::Model::NORM_LAYERNORM ? 2 : 1;
+  bucket_elements =
+      base::CeilDiv(parallel.has_bucket_size() ? parallel.bucket_size() : kBucketBytes, w);
+}
+
+// Adds up parameters in flat order and closes buckets as the engine does.
+class BucketSum {
+ public:
+  explicit BucketSum(const Sizes& sizes) : unit_(sizes.d * kBucketUnit) {}
+
+  void Add(int64_t elements) { open_ = base::RoundUp(open_, kAlignElements) + elements; }
+  int64_t open() const { return open_; }
+  void Close() {
+    closed_ += base::RoundUp(open_, unit_);
+    open_ = 0;
+  }
+  int64_t closed() const { return closed_; }
+
+ private:
+  const int64_t unit_;
+  int64_t open_ = 0;
+  int64_t closed_ = 0;
+};
+
+bool IsTied(const JobSpec& job) { return job.model().tie_embeddings(); }
+
+// Matrices: the head's own, then layer by layer, q, k and v as one and gate and up as one.
+void AddMatrices(const JobSpec& job, const Sizes& n, const ModelChunk& chunk, BucketSum* sum) {
+  const auto add = [&](int64_t elements) {
+    if (sum->open() >= n.bucket_elements) sum->Close();
+    sum->Add(elements);
+  };
+  if (chunk.has_head && !IsTied(job)) add(PaddedVocab(job) / n.t * n.h);
+  for (int64_t layer = 0; layer < chunk.num_layers; ++layer) {
+    add((n.q + 2 * n.k) * n.h);
+    add(n.h * n.q);
+    add(n.u * n.f * n.h);
+    add(n.h * n.f);
+  }
+  sum->Close();
+}
+
+void AddShardedVectors(const JobSpec& job, const Sizes& n, const ModelChunk& chunk,
+                       BucketSum* sum) {
+  for (int64_t layer = 0; layer < chunk.num_layers; ++layer) {
+    if (job.model().qkv_bias()) sum->Add(n.q + 2 * n.k);
+    if (job.model().bias()) sum->Add(n.u * n.f);
+  }
+  sum->Close();
+}
+
+// Norms and row-parallel biases; the gains of QK norm, which tensor ranks sum although they do not
+// cut the sequence, apart where only they are sums.
+void AddReplicatedVectors(const JobSpec& job, const Sizes& n, const ModelChunk& chunk,
+                          BucketSum* sum) {
+  const v1::Model& m = job.model();
+  const bool apart = n.t > 1 && !job.parallel().sequence_parallel();
+  const int64_t norms = m.parallel_residual() ? 1 : 2;
+  int64_t gains = 0;  // of QK norm
+  for (int64_t layer = 0; layer < chunk.num_layers; ++layer) {
+    for (int64_t i = 0; i < norms * n.norm_vectors; ++i) sum->Add(n.h);
+    if (m.bias()) {
+      sum->Add(n.h);
+      sum->Add(n.h);
+    }
+    if (!m.qk_norm()) continue;
+    gains += 2;
+    if (apart) continue;
+    sum->Add(n.head_dim);
+    sum->Add(n.head_dim);
+  }
+  for (int64_t i = 0; chunk.has_head && i < n.norm_vectors; ++i) sum->Add(n.h);
+  sum->Close();
+  if (!apart) return;
+  for (int64_t i = 0; i < gains; ++i) sum->Add(n.head_dim);
+  sum->Close();
+}
+
+int64_t StoredElements(const JobSpec& job, const Sizes& n, const ModelChunk& chunk) {
+  BucketSum sum(n);
+  AddMatrices(job, n, chunk, &sum);
+  if (chunk.has_embedding || (chunk.has_head && IsTied(job))) {
+    sum.Add(PaddedVocab(job) / n.t * n.h);
+    sum.Close();
+  }
+  AddShardedVectors(job, n, chunk, &sum);
+  AddReplicatedVectors(job, n, chunk, &sum);
+  if (chunk.has_embedding && job.model().position() == v1::Model::POSITION_LEARNED) {
+    sum.Add(MaxPositions(job.model()) * n.h);
+    sum.Close();
+  }
+  return sum.closed();
+}
+
+// Kept by one layer whose activations are all kept, or all but the outputs of norms and of the
+// activation.
+int64_t LayerBytes(const JobSpec& job, const Sizes& n, bool selective) {
+  const v1::Model& m = job.model();
+  const int64_t borders = m.parallel_residual() ? 1 : 2;
+  const int64_t kept = selective ? 0 : 1;
+  int64_t elements = borders * (1 + kept) * n.R * n.h;  // residuals, norm outputs
+  elements += n.T * (2 * n.q + 2 * n.k);                // qkv, o
+  elements += n.T * (n.u + kept) * n.f;                 // before and after the activation
+  int64_t statistics = n.T * n.heads + borders * n.norm_vectors * n.R;
+  if (m.qk_norm()) {
+    elements += n.T * (n.q + n.k);  // q and k before their norms
+    statistics += n.T * (n.heads + n.kv_heads);
+  }
+  return n.e * elements + n.w * statistics;
+}
+
+int64_t LayersBytes(const JobSpec& job, const Sizes& n, int64_t layers) {
+  using Recompute = v1::Training::Recompute;
+  const Recompute& recompute = job.training().recompute();
+  const int64_t input = n.e * n.R * n.h;
+  if (recompute.mode() == Recompute::MODE_SELECTIVE) {
+    return layers * LayerBytes(job, n, /*selective=*/true);
+  }
+  if (recompute.mode() != Recompute::MODE_FULL) {
+    return layers * LayerBytes(job, n, /*selective=*/false);
+  }
+  if (recompute.method() == Recompute::METHOD_UNIFORM) {
+    return base::CeilDiv(layers, recompute.layers()) * input;
+  }
+  const int64_t again = std::min(layers, recompute.layers());
+  return again * input + (layers - again) * LayerBytes(job, n, /*selective=*/false);
+}
+
+// Of one slot of a chunk: its layers, the head's gradient, and of the tensors at its borders those
+// that are no part of a layer.
+int64_t SlotBytes(const JobSpec& job, const Sizes& n, const ModelChunk& chunk) {
+  const bool starts_inside = !chunk.has_embedding;
+  const bool ends_inside = !chunk.has_head;
+  const bool empty = chunk.num_layers == 0;
+  int64_t borders = 0;
+  if (chunk.has_head) ++borders;                               // the residual's gradient
+  if (starts_inside && !(empty && chunk.has_head)) ++borders;  // gradient of the input
+  if (starts_inside && empty) ++borders;                       // the input: else the first layer's
+  if (ends_inside && !(empty && starts_inside)) borders += 2;  // output and its gradient
+  return LayersBytes(job, n, chunk.num_layers) + borders * n.e * n.R * n.h;
+}
+
+int64_t NumMoments(const v1::Optimizer& optimizer) {
+  if (optimizer.type() == v1::Optimizer::TYPE_SGD) return optimizer.momentum() > 0 ? 1 : 0;
+  return 2;
+}
+
+}  // namespace
+
+RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots) {
+  const Sizes n(job);
+  RankMemory memory;
+  const std::vector<ModelChunk> chunks = LayerSplitOf(job).OfStage(stage);
+  CHECK_EQ(chunks.size(), slots.size());
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    memory.parameters += StoredElements(job, n, chunks[c]);
+    memory.activations += slots[c] * SlotBytes(job, n, chunks[c]);
+  }
+  memory.weights = n.e * memory.parameters;
+  memory.gradients = n.w * memory.parameters;
+  const int64_t state = NumMoments(job.optimizer()) + (n.e < n.w ? 1 : 0);
+  const int64_t share = job.parallel().zero_stage() >= 1 ? n.d : 1;
+  memory.optimizer = n.w * state * memory.parameters / share;
+  return memory;
+}
+
+}  // namespace mt::spec

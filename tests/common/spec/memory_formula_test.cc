@@ -1,0 +1,153 @@
+// The memory formulas against sums by hand and against the figures of published models. What the
+// engine really plans is held to them in tests/worker/memory.
+#include "common/spec/memory_formula.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/spec/derived.h"
+#include "tests/common/spec/job_text.h"
+
+namespace mt::spec {
+namespace {
+
+RankMemory Memory(const std::vector<std::string>& overrides, int stage = 0,
+                  const std::vector<int>& slots = {1}) {
+  const Loaded loaded = Load(overrides);
+  EXPECT_EQ(FormatFaults(loaded.faults), "");
+  return loaded.faults.empty() ? MemoryOf(loaded.job, stage, slots) : RankMemory();
+}
+
+// 2 layers, h 64, 4 heads, s 32, b 4 (T = 128), byte tokens (257, stored 384), 2 replicas: buckets
+// of multiples of 2,048.
+TEST(MemoryFormula, ASmallModelByHand) {
+  const RankMemory memory = Memory({});
+  constexpr int64_t kMatrices = 2 * 12 * 64 * 64;
+  constexpr int64_t kWords = 384 * 64;
+  // Column-parallel biases 192 and 256 per layer, row-parallel ones and norms 14 x 64, all at
+  // multiples of 128; positions 32 x 64: each fills one unit.
+  EXPECT_EQ(memory.parameters, kMatrices + kWords + 3 * 2048);
+  EXPECT_EQ(memory.weights, 4 * memory.parameters);
+  EXPECT_EQ(memory.gradients, 4 * memory.parameters);
+  EXPECT_EQ(memory.optimizer, 8 * memory.parameters);
+  constexpr int64_t kLayer = 16 * 4 * 128 * 64 + 4 * (4 * 128 + 4 * 128);
+  EXPECT_EQ(memory.activations, 2 * kLayer + 4 * 128 * 64);
+  EXPECT_EQ(memory.total(),
+            memory.weights + memory.gradients + memory.optimizer + memory.activations);
+  EXPECT_EQ(Memory({}, 0, {3}).activations, 3 * memory.activations);
+}
+
+// The table of bytes per local parameter.
+TEST(MemoryFormula, BytesPerParameter) {
+  struct Row {
+    const char* precision;
+    int64_t weights, gradients, state;
+  };
+  for (const Row& row : {Row{"bf16", 2, 4, 12}, Row{"fp16", 2, 4, 12}, Row{"fp32", 4, 4, 8},
+                         Row{"fp64", 8, 8, 16}}) {
+    SCOPED_TRACE(row.precision);
+    const std::string precision = std::string("training.precision=") + row.precision;
+    const RankMemory whole = Memory({precision, "parallel.zero_stage=0"});
+    EXPECT_EQ(whole.weights, row.weights * whole.parameters);
+    EXPECT_EQ(whole.gradients, row.gradients * whole.parameters);
+    EXPECT_EQ(whole.optimizer, row.state * whole.parameters);
+    const RankMemory cut = Memory({precision, "parallel.zero_stage=1"});
+    EXPECT_EQ(cut.weights, whole.weights);
+    EXPECT_EQ(cut.gradients, whole.gradients);
+    EXPECT_EQ(cut.optimizer, whole.optimizer / 2);
+  }
+}
+
+TEST(MemoryFormula, SgdKeepsOneMomentOrNone) {
+  const RankMemory momentum = Memory({"optimizer.type=sgd", "optimizer.momentum=0.9"});
+  EXPECT_EQ(momentum.optimizer, 4 * momentum.parameters);
+  EXPECT_EQ(Memory({"optimizer.type=sgd", "optimizer.momentum=0"}).optimizer, 0);
+}
+
+// performance.md: 16 e T h / t kept by a layer of GPT-2 under sequence parallelism, 10 e T h / t
+// where norm and activation outputs are computed again, e R h where the layer is.
+TEST(MemoryFormula, ActivationsPerLayer) {
+  const auto layer = [](std::vector<std::string> overrides) {
+    overrides.emplace_back("model.layers=4");
+    const int64_t four = Memory(overrides).activations;
+    overrides.back() = "model.layers=8";
+    return (Memory(overrides).activations - four) / 4;
+  };
+  constexpr int64_t kUnit = 4 * 128 * 64;         // e T h
+  constexpr int64_t kStatistics = 4 * (8 * 128);  // lse of 4 heads, mean and rstd of 2 norms
+  const std::string tp2 = "parallel.tensor=2";
+  EXPECT_EQ(layer({}), 16 * kUnit + kStatistics);
+  EXPECT_EQ(layer({tp2}), 8 * kUnit + kStatistics / 2);
+  EXPECT_EQ(layer({tp2, "parallel.sequence_parallel=false"}),
+            4 * kUnit + 6 * kUnit + 4 * (2 * 128 + 4 * 128));
+  EXPECT_EQ(layer({"training.recompute.mode=selective"}), 10 * kUnit + kStatistics);
+  EXPECT_EQ(layer({tp2, "training.recompute.mode=selective"}), 5 * kUnit + kStatistics / 2);
+  EXPECT_EQ(layer({"training.recompute.mode=full"}), kUnit);
+  EXPECT_EQ(layer({"training.recompute.mode=full", "training.recompute.layers=2"}), kUnit / 2);
+  // Block: the first layer of the chunk only.
+  EXPECT_EQ(layer({"training.recompute.mode=full", "training.recompute.method=block"}),
+            16 * kUnit + kStatistics);
+  // Keys and values of one head of four; gate and up; one border; RMSNorm without means.
+  EXPECT_EQ(layer({"model.kv_heads=1"}), 16 * kUnit - 2 * kUnit * 3 / 4 + kStatistics);
+  EXPECT_EQ(layer({"model.activation=swiglu", "model.ffn_size=256"}), 20 * kUnit + kStatistics);
+  EXPECT_EQ(layer({"model.parallel_residual=true"}), 14 * kUnit + kStatistics - 4 * 2 * 128);
+  EXPECT_EQ(layer({"model.norm=rmsnorm"}), 16 * kUnit + kStatistics - 4 * 2 * 128);
+  EXPECT_EQ(layer({"model.qk_norm=true"}), 18 * kUnit + kStatistics + 4 * 8 * 128);
+}
+
+TEST(MemoryFormula, StagesHoldTheirLayersAndEnds) {
+  const std::vector<std::string> four = {"model.layers=4", "parallel.pipeline=4",
+                                         "parallel.data=1"};
+  constexpr int64_t kUnit = 4 * 128 * 64;
+  constexpr int64_t kLayer = 16 * kUnit + 4 * 8 * 128;
+  // Output and its gradient; inside also the input's gradient; at the end that and the head's.
+  EXPECT_EQ(Memory(four, 0, {4}).activations, 4 * (kLayer + 2 * kUnit));
+  EXPECT_EQ(Memory(four, 1, {3}).activations, 3 * (kLayer + 3 * kUnit));
+  EXPECT_EQ(Memory(four, 3, {1}).activations, kLayer + 2 * kUnit);
+  // One layer, with vectors of two units; the word table on both ends, positions on the first.
+  EXPECT_EQ(Memory(four, 1).parameters, 12 * 64 * 64 + 2 * 1024);
+  EXPECT_EQ(Memory(four, 0).parameters, 12 * 64 * 64 + 384 * 64 + 2 * 1024 + 2048);
+  EXPECT_EQ(Memory(four, 3).parameters, 12 * 64 * 64 + 384 * 64 + 2 * 1024);
+}
+
+TEST(MemoryFormula, ChunksAreAddedUp) {
+  const std::vector<std::string> ring = {"model.layers=4", "parallel.pipeline=2",
+                                         "parallel.virtual_stages=2", "parallel.data=1"};
+  constexpr int64_t kUnit = 4 * 128 * 64;
+  constexpr int64_t kLayer = 16 * kUnit + 4 * 8 * 128;
+  EXPECT_EQ(Memory(ring, 0, {4, 2}).activations,
+            4 * (kLayer + 2 * kUnit) + 2 * (kLayer + 3 * kUnit));
+}
+
+// Chunks without layers: the ends of the network alone, and one that only passes on.
+TEST(MemoryFormula, ChunksWithoutLayersKeepTheirBorders) {
+  const std::vector<std::string> ends = {"model.layers=2", "parallel.pipeline=4", "parallel.data=1",
+                                         "parallel.layout=\"E|tt||L\""};
+  constexpr int64_t kUnit = 4 * 128 * 64;
+  EXPECT_EQ(Memory(ends, 0).activations, 2 * kUnit);  // output and gradient
+  EXPECT_EQ(Memory(ends, 2).activations, 2 * kUnit);  // input and gradient, which are both
+  EXPECT_EQ(Memory(ends, 3).activations, 2 * kUnit);  // input and the head's gradient
+  EXPECT_EQ(Memory(ends, 2).parameters, 0);
+}
+
+// 13B on 8 replicas with ZeRO-1 and 4,096 tokens: 25.7 + 51.4 + 19.3 + 27 GB; 6.7B on one rank: 18
+// bytes for each of 6.65e9 parameters, and 17 GB.
+TEST(MemoryFormula, PublishedModels) {
+  const std::vector<std::string> big = {"model={preset: gpt3-13b}", "training.micro_batch_size=2",
+                                        "training.precision=bf16", "parallel.zero_stage=1",
+                                        "parallel.data=8"};
+  const RankMemory memory = Memory(big);
+  EXPECT_NEAR(static_cast<double>(memory.weights), 25.7e9, 0.1e9);
+  EXPECT_NEAR(static_cast<double>(memory.gradients), 51.4e9, 0.2e9);
+  EXPECT_NEAR(static_cast<double>(memory.optimizer), 19.3e9, 0.1e9);
+  EXPECT_NEAR(static_cast<double>(memory.activations), 27e9, 0.3e9);
+  const RankMemory alone = Memory({"model={preset: gpt3-6.7b}", "training.micro_batch_size=2",
+                                   "training.precision=bf16", "parallel.data=1"});
+  EXPECT_NEAR(static_cast<double>(alone.parameters), 6.65e9, 0.02e9);
+  EXPECT_EQ(alone.weights + alone.gradients + alone.optimizer, 18 * alone.parameters);
+  EXPECT_NEAR(static_cast<double>(alone.activations), 17.2e9, 0.2e9);
+}
+
+}  // namespace
+}  // namespace mt::spec
