@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 #include "common/base/check.h"
 #include "common/spec/number.h"
@@ -75,10 +74,10 @@ StatusOr<BatchRamp> BatchRamp::Parse(const ParseArgs& args) {
 
 StatusOr<BatchRamp> BatchRamp::ParseIncrements(const ParseArgs& args,
                                                const std::vector<std::string_view>& words) {
-  const std::optional<int64_t> start = ParseCount(words[0]);
-  const std::optional<int64_t> increment = ParseCount(words[1]);
-  const std::optional<int64_t> samples = ParseCount(words[2]);
-  if (start.value_or(0) < 1 || increment.value_or(0) < 1 || samples.value_or(0) < 1) {
+  const int64_t start = ParseCount(words[0]).value_or(0);
+  const int64_t increment = ParseCount(words[1]).value_or(0);
+  const int64_t samples = ParseCount(words[2]).value_or(0);
+  if (start < 1 || increment < 1 || samples < 1) {
     return base::InvalidArgument(
         "\"{}\": start, increment and samples are three whole numbers of at least 1", args.text);
   }
@@ -86,22 +85,21 @@ StatusOr<BatchRamp> BatchRamp::ParseIncrements(const ParseArgs& args,
     return base::InvalidArgument(
         "start,increment,samples needs training.global_batch_size, the size after the ramp");
   }
-  const int64_t way = args.global_batch - *start;
-  if (way < 1 || way % *increment != 0) {
+  const int64_t way = args.global_batch - start;
+  if (way < 1 || way % increment != 0) {
     return base::InvalidArgument(
         "increments of {} do not lead from {} to global_batch_size {}; they must be a whole number "
         "of steps up",
-        *increment, *start, args.global_batch);
+        increment, start, args.global_batch);
   }
-  const Increments increments{.count = way / *increment, .samples = *samples};
+  const Increments increments{.count = way / increment, .samples = samples};
   if (increments.count >= kMaxPhases) {
     return base::InvalidArgument("{} sizes; at most {} are allowed, take a larger increment",
                                  increments.count + 1, kMaxPhases);
   }
   std::vector<BatchPhase> phases;
   for (int64_t k = 0; k <= increments.count; ++k) {
-    const BatchPhase phase{.from_samples = increments.FirstWith(k),
-                           .batch = *start + k * *increment};
+    const BatchPhase phase{.from_samples = increments.FirstWith(k), .batch = start + k * increment};
     // Where there are more increments than samples, several happen at once.
     if (!phases.empty() && phases.back().from_samples == phase.from_samples) phases.pop_back();
     phases.push_back(phase);
@@ -119,16 +117,16 @@ StatusOr<BatchRamp> BatchRamp::ParseThresholds(const ParseArgs& args,
   int64_t previous_tokens = -1;
   for (const std::string_view word : words) {
     const size_t colon = word.find(':');
-    const std::optional<int64_t> tokens = ParseCount(word.substr(0, colon));
-    const std::optional<int64_t> batch = ParseCount(word.substr(colon + 1));
-    if (tokens.value_or(-1) < 0 || batch.value_or(0) < 1) {
+    const int64_t tokens = ParseCount(word.substr(0, colon)).value_or(-1);
+    const int64_t batch = ParseCount(word.substr(colon + 1)).value_or(0);
+    if (tokens < 0 || batch < 1) {
       return base::InvalidArgument("\"{}\" is not tokens:size, like 100M:512", word);
     }
-    if (phases.empty() ? *tokens != 0 : *tokens <= previous_tokens) {
+    if (phases.empty() ? tokens != 0 : tokens <= previous_tokens) {
       return base::InvalidArgument("\"{}\": thresholds begin with 0 and rise", args.text);
     }
-    previous_tokens = *tokens;
-    const BatchPhase phase{.from_samples = *tokens / args.seq_length, .batch = *batch};
+    previous_tokens = tokens;
+    const BatchPhase phase{.from_samples = tokens / args.seq_length, .batch = batch};
     // Two thresholds within one sample: the later one holds.
     if (!phases.empty() && phases.back().from_samples == phase.from_samples) phases.pop_back();
     phases.push_back(phase);
