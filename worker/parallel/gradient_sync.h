@@ -58,7 +58,8 @@ class GradientSync {
     kernels::Device* device = nullptr;
     const kernels::UpdateOps* update = nullptr;
     const kernels::VectorOps* vector = nullptr;
-    const params::ParamStore* store = nullptr;  // its share says stage and replica
+    // Its share says stage and replica. Its memory must outlive this: threads work on it.
+    const params::ParamStore* store = nullptr;
     SyncGroups groups;
     // The word table whose gradient this rank exchanges with the other end of groups.tied.
     params::ParamId tied_table = params::ParamId::kNone;
