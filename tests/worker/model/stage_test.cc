@@ -1,5 +1,7 @@
 // A network cut into chunks, with several slots, gives what one chunk gives: the seam that pipeline
 // schedules use.
+#include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -60,6 +62,53 @@ TEST(Stage, AnUntiedHeadHasItsOwnMatrix) {
   ASSERT_TRUE(want.grads.contains("head.weight"));
   EXPECT_GT(Norm(want.grads.at("head.weight")), 0);
   ExpectSame(RunMesh(config, {.layers = {2, 2}, .stages = 2}, batches), want);
+}
+
+// Each chunk counts its own buckets, in the last of its microbatches, whatever the order of chunks.
+TEST(Stage, EachChunkReportsItsBucketsOnce) {
+  const GptConfig config = FourLayers();
+  ModelRig rig(config,
+               {.chunks = {{.place = {.num_layers = 1, .has_embedding = true}, .slots = 2},
+                           {.place = {.chunk = 1, .first_layer = 2, .num_layers = 1}, .slots = 2}},
+                .max_microbatches = 2});
+  std::vector<int> ready;
+  rig.model().SetHooks({.on_bucket_ready = [&](int bucket) { ready.push_back(bucket); }});
+  const auto act = [&](bool forward, int chunk, int i) {
+    const GptModel::StepArgs args =
+        rig.StepArgs(i == 0 ? kernels::GradMode::kOverwrite : kernels::GradMode::kAdd, i == 1);
+    if (forward) {
+      rig.model().Forward(chunk, i, i, args);
+    } else {
+      rig.model().Backward(chunk, i, i, args);
+    }
+  };
+  const auto chunks_of_ready = [&] {
+    std::vector<int> chunks;
+    for (const int bucket : ready) chunks.push_back(rig.layout().bucket(bucket).chunk);
+    return chunks;
+  };
+  std::vector<int> of_chunk(2);
+  for (const params::Bucket& bucket : rig.layout().buckets()) {
+    ++of_chunk[static_cast<size_t>(bucket.chunk)];
+  }
+  for (int step = 0; step < 2; ++step) {
+    ready.clear();
+    for (int i = 0; i < 2; ++i)
+      rig.model().LoadBatch(i, Batches(config, 2)[static_cast<size_t>(i)]);
+    for (const int chunk : {0, 1}) {
+      for (const int i : {0, 1}) act(true, chunk, i);
+    }
+    act(false, 1, 0);
+    act(false, 0, 0);
+    EXPECT_TRUE(ready.empty());
+    act(false, 1, 1);
+    EXPECT_EQ(chunks_of_ready(), std::vector<int>(static_cast<size_t>(of_chunk[1]), 1));
+    act(false, 0, 1);
+    std::sort(ready.begin(), ready.end());
+    std::vector<int> all(static_cast<size_t>(rig.layout().num_buckets()));
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(ready, all);
+  }
 }
 
 TEST(Stage, DeclaresChunksAndTheCopyOfATiedTable) {

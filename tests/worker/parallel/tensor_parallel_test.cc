@@ -1,0 +1,140 @@
+// Gather and Reduce over thread ranks, with and without sequence parallelism, and the sticky error.
+#include "worker/parallel/tensor_parallel.h"
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "worker/comm/threads/hub.h"
+
+namespace mt::parallel {
+namespace {
+
+using kernels::DType;
+using kernels::Tensor;
+
+constexpr int kSize = 3;
+constexpr int64_t kRows = 2, kColumns = 5;  // of one rank's part
+constexpr int64_t kPart = kRows * kColumns;
+
+struct Rank {
+  int rank = 0;
+  kernels::Stream* stream = nullptr;
+  comm::ProcessGroup* group = nullptr;
+};
+
+void OnRanks(const std::function<void(const Rank&)>& body) {
+  comm::ThreadsHub hub(comm::CommConfig{});
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kSize; ++r) {
+    threads.emplace_back([&hub, &body, r] {
+      const auto backend = kernels::cpu::MakeCpuBackend({}).value();
+      const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
+      const auto group = hub.Create({.name = "tp", .members = {0, 1, 2}, .my_index = r}).value();
+      body({.rank = r, .stream = stream.get(), .group = group.get()});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Tensor View(std::vector<double>* values) {
+  const auto n = static_cast<int64_t>(values->size());
+  return {values->data(), DType::kF64, {n / kColumns, kColumns}};
+}
+
+// Element i of rank r.
+double Value(int rank, int64_t i) { return 100.0 * rank + static_cast<double>(i); }
+
+std::vector<double> Values(int rank, int64_t count) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(Value(rank, i));
+  return values;
+}
+
+TEST(TensorParallelTest, CutRowsAreGatheredAndSumsScattered) {
+  OnRanks([](const Rank& at) {
+    TensorParallel tensor(at.group, /*sequence_parallel=*/true);
+    std::vector<double> part = Values(at.rank, kPart), whole(kSize * kPart);
+    const Tensor gathered = tensor.Gather(*at.stream, View(&part), View(&whole));
+    EXPECT_EQ(gathered.data, whole.data());
+    for (int64_t i = 0; i < kSize * kPart; ++i) {
+      EXPECT_EQ(whole[static_cast<size_t>(i)], Value(static_cast<int>(i / kPart), i % kPart));
+    }
+    whole = Values(at.rank, kSize * kPart);
+    const Tensor own = View(&whole).Rows(at.rank * kRows, kRows);
+    const Tensor reduced = tensor.Reduce(*at.stream, View(&whole), own);
+    EXPECT_EQ(reduced.data, own.data);
+    for (int64_t i = 0; i < kPart; ++i) {
+      EXPECT_EQ(reduced.Data<double>()[i],
+                100.0 * (0 + 1 + 2) + kSize * static_cast<double>(at.rank * kPart + i));
+    }
+    EXPECT_TRUE(tensor.status().ok()) << tensor.status();
+  });
+}
+
+TEST(TensorParallelTest, WholeRowsPassThroughAndAreSummed) {
+  OnRanks([](const Rank& at) {
+    TensorParallel tensor(at.group, /*sequence_parallel=*/false);
+    std::vector<double> part = Values(7, kPart), unused;
+    EXPECT_EQ(tensor.Gather(*at.stream, View(&part), View(&unused)).data, part.data());
+    EXPECT_EQ(part, Values(7, kPart));
+    std::vector<double> whole = Values(at.rank, kPart);
+    EXPECT_EQ(tensor.Reduce(*at.stream, View(&whole), {}).data, whole.data());
+    for (int64_t i = 0; i < kPart; ++i) {
+      EXPECT_EQ(whole[static_cast<size_t>(i)], 300.0 + kSize * static_cast<double>(i));
+    }
+  });
+}
+
+TEST(TensorParallelTest, StatisticsAreGatheredInRankOrderAndInPlace) {
+  OnRanks([](const Rank& at) {
+    TensorParallel tensor(at.group, false);
+    std::vector<int> calls;
+    tensor.SetOnCollective([&](bool begin) { calls.push_back(begin ? 1 : 0); });
+    std::vector<double> all(kSize * kPart);
+    const Tensor own = View(&all).Rows(at.rank * kRows, kRows);
+    for (int64_t i = 0; i < kPart; ++i) own.Data<double>()[i] = Value(at.rank, i);
+    tensor.AllGather(*at.stream, own, View(&all));
+    for (int64_t i = 0; i < kSize * kPart; ++i) {
+      EXPECT_EQ(all[static_cast<size_t>(i)], Value(static_cast<int>(i / kPart), i % kPart));
+    }
+    EXPECT_EQ(calls, (std::vector<int>{1, 0}));
+  });
+}
+
+TEST(TensorParallelTest, AloneNothingIsCopied) {
+  const auto backend = kernels::cpu::MakeCpuBackend({}).value();
+  const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
+  TensorParallel tensor;
+  EXPECT_EQ(tensor.size(), 1);
+  std::vector<double> part = Values(1, kPart), unused;
+  EXPECT_EQ(tensor.Gather(*stream, View(&part), View(&unused)).data, part.data());
+  EXPECT_EQ(tensor.Reduce(*stream, View(&part), {}).data, part.data());
+  tensor.AllGather(*stream, View(&part), View(&part));
+  EXPECT_EQ(part, Values(1, kPart));
+}
+
+TEST(TensorParallelTest, TheFirstErrorSticks) {
+  OnRanks([](const Rank& at) {
+    TensorParallel tensor(at.group, true);
+    std::vector<double> part = Values(at.rank, kPart), whole(kSize * kPart, -1.0);
+    if (at.rank == 1) at.group->Abort("stop");
+    tensor.Gather(*at.stream, View(&part), View(&whole));
+    const Status first = tensor.status();
+    EXPECT_EQ(first.code(),
+              at.rank == 1 ? absl::StatusCode::kAborted : absl::StatusCode::kUnavailable)
+        << first;
+    std::vector<int> calls;
+    tensor.SetOnCollective([&](bool) { calls.push_back(1); });
+    tensor.Reduce(*at.stream, View(&whole), View(&whole).Rows(0, kRows));
+    EXPECT_TRUE(calls.empty());
+    EXPECT_EQ(tensor.status(), first);
+  });
+}
+
+}  // namespace
+}  // namespace mt::parallel
