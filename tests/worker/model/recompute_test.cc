@@ -65,12 +65,12 @@ void ExpectTheSameBits(GptConfig config, const MeshLayout& layout) {
   }
 }
 
-TEST(RecomputeTest, EveryModeGivesTheBitsOfNone) {
+TEST(Recompute, EveryModeGivesTheBitsOfNone) {
   ExpectTheSameBits(GptLike(), {});
   ExpectTheSameBits(LlamaLike(), {});
 }
 
-TEST(RecomputeTest, InFp32) {
+TEST(Recompute, InFp32) {
   for (GptConfig config : {GptLike(), LlamaLike()}) {
     config.dtype = kernels::DType::kF32;
     ExpectTheSameBits(config, {});
@@ -78,21 +78,21 @@ TEST(RecomputeTest, InFp32) {
 }
 
 // What a norm reads is rounded to 16 bits when it is closed, so that it may be read again.
-TEST(RecomputeTest, InBf16) {
+TEST(Recompute, InBf16) {
   for (GptConfig config : {GptLike(), LlamaLike()}) {
     config.dtype = kernels::DType::kBf16;
     ExpectTheSameBits(config, {});
   }
 }
 
-TEST(RecomputeTest, WithAParallelResidual) {
+TEST(Recompute, WithAParallelResidual) {
   for (GptConfig config : {GptLike(), LlamaLike()}) {
     config.parallel_residual = true;
     ExpectTheSameBits(config, {});
   }
 }
 
-TEST(RecomputeTest, OnTensorRanksAndStages) {
+TEST(Recompute, OnTensorRanksAndStages) {
   for (const bool sequence_parallel : {false, true}) {
     ExpectTheSameBits(
         GptLike(),
@@ -121,7 +121,7 @@ struct Formula {
   int64_t Input() const { return e * rows * hidden; }
 };
 
-TEST(RecomputeTest, KeepsWhatTheFormulasSay) {
+TEST(Recompute, KeepsWhatTheFormulasSay) {
   for (const bool gated : {false, true}) {
     GptConfig config = GptLike();
     config.heads = 8;  // grouped
@@ -151,7 +151,7 @@ TEST(RecomputeTest, KeepsWhatTheFormulasSay) {
 }
 
 // One layer's activations at a time, however many are recomputed.
-TEST(RecomputeTest, ScratchIsOneGroupPerRank) {
+TEST(Recompute, ScratchIsOneGroupPerRank) {
   GptConfig config = GptLike();
   const std::vector<data::Microbatch> batches = {RandomBatch(config, 1, 0)};
   const MeshLayout two_chunks = {.layers = {2, 1, 2, 0}, .stages = 2};
