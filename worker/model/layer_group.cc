@@ -57,7 +57,7 @@ void LayerGroup::TakeScratch(ScratchPlan* plan, const TransformerLayer::Buffers&
 }
 
 Pending LayerGroup::Forward(const Pass& pass, size_t slot, const Pending& in,
-                            const TransformerLayer::Buffers& buffers) const {
+                            const TransformerLayer::Buffers& buffers) {
   const size_t set = SetOf(slot);
   layers_.front()->SetInput(set, inputs_[slot]);
   Pending open = in;
@@ -65,8 +65,7 @@ Pending LayerGroup::Forward(const Pass& pass, size_t slot, const Pending& in,
   return open;
 }
 
-void LayerGroup::RunAgain(const Pass& pass, size_t slot,
-                          const TransformerLayer::Buffers& buffers) const {
+void LayerGroup::RunAgain(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers) {
   const size_t set = SetOf(slot);
   layers_.front()->SetInput(set, inputs_[slot]);
   Pending open = {.residual = inputs_[slot], .partials = {}};
@@ -77,7 +76,7 @@ void LayerGroup::RunAgain(const Pass& pass, size_t slot,
 }
 
 void LayerGroup::Backward(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers,
-                          BranchGrad* grad) const {
+                          BranchGrad* grad) {
   if (args_.recompute) RunAgain(pass, slot, buffers);
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
     (*layer)->Backward(pass, SetOf(slot), buffers, grad);

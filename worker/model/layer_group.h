@@ -28,9 +28,9 @@ class LayerGroup {
   void TakeScratch(ScratchPlan* plan, const TransformerLayer::Buffers& buffers);
 
   Pending Forward(const Pass& pass, size_t slot, const Pending& in,
-                  const TransformerLayer::Buffers& buffers) const;
+                  const TransformerLayer::Buffers& buffers);
   void Backward(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers,
-                BranchGrad* grad) const;
+                BranchGrad* grad);
   // [R, h]: the group's input, closed; kept per slot. A stage's input may be written here.
   const kernels::Tensor& input(size_t slot) const { return inputs_[slot]; }
   // Valid after Register.
@@ -40,7 +40,7 @@ class LayerGroup {
   // Where the layers keep a slot's activations: recomputed ones share one set.
   size_t SetOf(size_t slot) const { return args_.recompute ? 0 : slot; }
   // The group's forward from its input, for the sake of what its layers keep.
-  void RunAgain(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers) const;
+  void RunAgain(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers);
   // `last` [R, h]: where the last layer leaves the residual that the next one adds to, which must
   // outlive the set; absent: in the arena.
   void TakeLayers(size_t set, memory::StackArena* arena, const kernels::Tensor& input,

@@ -189,7 +189,31 @@ void Gather(const std::vector<const ModelRig*>& ranks, MeshResult* result) {
   }
 }
 
+constexpr int64_t kElementBytes = 8;
+
 }  // namespace
+
+KeptFormula::KeptFormula(const GptConfig& config)
+    : tokens(config.tokens()),
+      rows(config.rows()),
+      hidden(config.hidden),
+      query(config.query_width()),
+      key(config.key_width()),
+      ffn(config.local_ffn()),
+      pre(kernels::PreColumns(config.activation, ffn)),
+      heads(config.local_heads()),
+      statistics(config.norm == kernels::NormKind::kLayerNorm ? 4 : 2) {}
+
+int64_t KeptFormula::Layer() const {
+  return kElementBytes * (4 * rows * hidden + tokens * (2 * query + 2 * key + pre + ffn + heads) +
+                          statistics * rows);
+}
+
+int64_t KeptFormula::SelectiveLayer() const {
+  return Layer() - kElementBytes * (2 * rows * hidden + tokens * ffn);
+}
+
+int64_t KeptFormula::Residual() const { return kElementBytes * rows * hidden; }
 
 MeshResult RunMesh(const GptConfig& config, const MeshLayout& layout,
                    const std::vector<data::Microbatch>& batches) {

@@ -22,6 +22,19 @@ struct MeshLayout {
   bool gpipe = true;
 };
 
+// Bytes that a slot keeps on a rank, by the design's formula (worker/model/README.md), of a network
+// without QK norm and parallel residual in fp64. Allocations add alignment.
+struct KeptFormula {
+  explicit KeptFormula(const GptConfig& config);
+  int64_t Layer() const;
+  int64_t SelectiveLayer() const;
+  int64_t Residual() const;  // a border's tensor, or a recomputed group
+  // Most that alignment adds to this many layers and residuals.
+  static int64_t Slack(int64_t count) { return 13 * count * memory::kAlignBytes; }
+
+  int64_t tokens, rows, hidden, query, key, ffn, pre, heads, statistics;
+};
+
 struct MeshResult {
   Sums sums;
   Sums evaluation;                                   // of the same batches, before the step

@@ -64,6 +64,21 @@ TEST(Stage, AnUntiedHeadHasItsOwnMatrix) {
   ExpectSame(RunMesh(config, {.layers = {2, 2}, .stages = 2}, batches), want);
 }
 
+// Layers of every slot, and of output, its gradient, the input's and the head's what a stage has.
+TEST(Stage, KeepsLayersAndBordersOfEverySlot) {
+  const GptConfig config = FourLayers();
+  const KeptFormula bytes(config);
+  const MeshResult result = RunMesh(config, {.layers = {1, 2, 1}, .stages = 3}, Batches(config, 3));
+  const auto expect = [&](size_t stage, int64_t layers, int64_t borders) {
+    const int64_t want = 3 * (layers * bytes.Layer() + borders * bytes.Residual());
+    EXPECT_GE(result.kept_bytes[stage], want) << stage;
+    EXPECT_LE(result.kept_bytes[stage], want + 3 * KeptFormula::Slack(layers + borders)) << stage;
+  };
+  expect(0, 1, 2);
+  expect(1, 2, 3);
+  expect(2, 1, 2);
+}
+
 // Each chunk counts its own buckets, in the last of its microbatches, whatever the order of chunks.
 TEST(Stage, EachChunkReportsItsBucketsOnce) {
   const GptConfig config = FourLayers();

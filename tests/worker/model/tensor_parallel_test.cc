@@ -121,18 +121,17 @@ TEST(TensorParallel, TheSameRunTwiceIsBitEqual) {
 // Korthikanti et al. 2022, table 2: sequence parallelism cuts what tensor parallelism leaves whole.
 TEST(TensorParallel, KeepsWhatTheFormulaSays) {
   const GptConfig config = GptLike();
-  const int64_t tokens = config.tokens(), e = 8, w = 8;
   for (const int tp : {1, 2, 4}) {
     for (const bool sequence_parallel : {false, true}) {
-      const MeshResult result = RunMesh(config, {.tp = tp, .sequence_parallel = sequence_parallel},
-                                        {RandomBatch(config, 1, 0)});
-      const int64_t rows = sequence_parallel ? tokens / tp : tokens;
-      const int64_t q = config.heads * config.head_dim / tp, f = config.ffn / tp;
-      const int64_t layer = e * (4 * rows * config.hidden + tokens * (4 * q + 2 * f)) +
-                            w * (tokens * config.heads / tp + 4 * rows);
-      const int64_t want = config.layers * layer + e * rows * config.hidden;
-      EXPECT_GE(result.kept_bytes[0], want);
-      EXPECT_LE(result.kept_bytes[0], want + (config.layers * 13 + 1) * memory::kAlignBytes);
+      const MeshLayout layout = {.tp = tp, .sequence_parallel = sequence_parallel};
+      GptConfig own = config;
+      own.shard = {.size = tp, .sequence_parallel = sequence_parallel};
+      const KeptFormula bytes(own);
+      EXPECT_EQ(bytes.rows, sequence_parallel ? config.tokens() / tp : config.tokens());
+      const int64_t got = RunMesh(config, layout, {RandomBatch(config, 1, 0)}).kept_bytes[0];
+      const int64_t want = config.layers * bytes.Layer() + bytes.Residual();
+      EXPECT_GE(got, want);
+      EXPECT_LE(got, want + KeptFormula::Slack(3));
     }
   }
 }
