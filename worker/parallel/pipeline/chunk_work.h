@@ -22,6 +22,14 @@ class ChunkWork {
   // for another microbatch.
   virtual Status Backward(const schedule::Action& action) = 0;
 
+  // Whether Forward of the model's last chunk, the only one asked for, may write
+  // InputGrad(chunk, slot) already, as a head without layers does, which runs its backward within
+  // its forward. Then the slot's last gradient has left before Forward is called.
+  virtual bool ForwardWritesInputGrad(int chunk) {
+    (void)chunk;
+    return true;
+  }
+
   // The tensors at a chunk's borders, of one shape and type on both sides of an edge. Asked for
   // only where the chunk's neighbour exists: Input and InputGrad of all but the model's first
   // chunk, Output and OutputGrad of all but its last. A chunk without layers may return its Input

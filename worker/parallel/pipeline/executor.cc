@@ -135,6 +135,10 @@ Status Executor::RunForward(const Action& action, bool forward_only) {
   }
   const auto wait_sent = [&] { return links_->activation_out->WaitSent(chunk, slot); };
   if (action.sends) RETURN_IF_ERROR(Wait(&times_.activation_out, wait_sent));
+  if (!action.sends && links_->gradient_out != nullptr && work->ForwardWritesInputGrad(chunk)) {
+    RETURN_IF_ERROR(
+        Wait(&times_.gradient_out, [&] { return links_->gradient_out->WaitSent(chunk, slot); }));
+  }
   RETURN_IF_ERROR(Timed(&times_.forward, [&] { return work->Forward(action); }));
   if (action.sends) {
     RETURN_IF_ERROR(Wait(&times_.activation_out, [&] {

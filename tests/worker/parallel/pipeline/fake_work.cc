@@ -43,6 +43,12 @@ bool FakeWork::Empty(int chunk) const {
   return args_.is_empty && args_.is_empty(pass_.position(args_.stage, chunk));
 }
 
+bool FakeWork::IsLast(int chunk) const {
+  return pass_.position(args_.stage, chunk) == pass_.num_positions() - 1;
+}
+
+bool FakeWork::ForwardWritesInputGrad(int chunk) { return args_.early_gradient && !Empty(chunk); }
+
 void FakeWork::Delay() {
   if (args_.max_delay_us == 0) return;
   const auto us = static_cast<int64_t>(random_() % static_cast<uint64_t>(args_.max_delay_us + 1));
@@ -94,6 +100,9 @@ Status FakeWork::Forward(const Action& action) {
   if (!Empty(action.chunk)) {
     Write(Made(ActionKind::kForward, action.microbatch, position), &slot.output);
   }
+  if (!pass_.forward_only && ForwardWritesInputGrad(action.chunk) && IsLast(action.chunk)) {
+    Write(Made(ActionKind::kBackward, action.microbatch, position), &slot.input_grad);
+  }
   RETURN_IF_ERROR(Expect(slot.input, want, action, "input, a while later,"));
   ++done_.at(static_cast<size_t>(action.chunk))[0];
   return OkStatus();
@@ -105,7 +114,7 @@ Status FakeWork::Backward(const Action& action) {
   Slot& slot = At(action.chunk, action.slot);
   const Buffer want = Made(ActionKind::kBackward, action.microbatch, position + 1);
   Delay();
-  if (position == pass_.num_positions() - 1) Write(want, &slot.output_grad);
+  if (IsLast(action.chunk)) Write(want, &slot.output_grad);
   RETURN_IF_ERROR(Expect(slot.output_grad, want, action, "gradient"));
   RETURN_IF_ERROR(Expect(slot.input, Made(ActionKind::kForward, action.microbatch, position - 1),
                          action, "input, kept since its forward,"));
@@ -114,7 +123,11 @@ Status FakeWork::Backward(const Action& action) {
                            action, "output, kept since its forward,"));
   }
   Delay();
-  if (!Empty(action.chunk)) {
+  if (ForwardWritesInputGrad(action.chunk) && IsLast(action.chunk)) {
+    RETURN_IF_ERROR(Expect(slot.input_grad,
+                           Made(ActionKind::kBackward, action.microbatch, position), action,
+                           "gradient, made in its forward,"));
+  } else if (!Empty(action.chunk)) {
     Write(Made(ActionKind::kBackward, action.microbatch, position), &slot.input_grad);
   }
   RETURN_IF_ERROR(Expect(slot.output_grad, want, action, "gradient, a while later,"));

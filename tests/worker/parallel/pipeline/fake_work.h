@@ -25,6 +25,8 @@ class FakeWork final : public ChunkWork {
     // Chunks that hand their buffers on, as those without layers do: Output is Input, InputGrad is
     // OutputGrad.
     std::function<bool(int position)> is_empty;
+    // The last chunk makes its InputGrad in its Forward, as a head without layers does.
+    bool early_gradient = false;
     // Called in each action; its error is the action's.
     std::function<Status(const schedule::Action&)> inject;
   };
@@ -34,6 +36,7 @@ class FakeWork final : public ChunkWork {
   void BeginPass(const schedule::Schedule& schedule);
   Status Forward(const schedule::Action& action) override;
   Status Backward(const schedule::Action& action) override;
+  bool ForwardWritesInputGrad(int chunk) override;
   kernels::Tensor Input(int chunk, int slot) override;
   kernels::Tensor Output(int chunk, int slot) override;
   kernels::Tensor OutputGrad(int chunk, int slot) override;
@@ -52,6 +55,7 @@ class FakeWork final : public ChunkWork {
 
   Slot& At(int chunk, int slot);
   bool Empty(int chunk) const;
+  bool IsLast(int chunk) const;
   void Delay();
   // What position `from` makes of microbatch i; from -1: the tokens, from the number of positions:
   // the loss.

@@ -75,6 +75,7 @@ void RunCase(uint64_t seed) {
                  .seed = seed,
                  .max_delay_us = dice.Between(0, 1) * 100,
                  .is_empty = [empty](int position) { return position == empty; },
+                 .early_gradient = dice.Between(0, 1) > 0,
                  .inject = {},
                  .after_pass = {},
                  .factory = [&](int) -> comm::GroupFactory& { return slow; }});

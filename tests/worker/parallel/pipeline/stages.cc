@@ -30,6 +30,7 @@ Status RunStage(const StagesArgs& args, int stage, StageLinks* links) {
                  .seed = args.seed * 64 + static_cast<uint64_t>(stage),
                  .max_delay_us = args.max_delay_us,
                  .is_empty = args.is_empty,
+                 .early_gradient = args.early_gradient,
                  .inject = [&](const schedule::Action& action) {
                    return args.inject ? args.inject(stage, action, *running) : OkStatus();
                  }});

@@ -21,6 +21,7 @@ struct StagesArgs {
   uint64_t seed = 0;  // of the delays
   int max_delay_us = 100;
   std::function<bool(int position)> is_empty;
+  bool early_gradient = false;
   // Called by `stage`'s thread in each action: its error is the action's. May abort the executor.
   std::function<Status(int stage, const schedule::Action&, Executor&)> inject;
   std::function<void(int stage, Executor&)> after_pass;
