@@ -46,9 +46,12 @@ struct AddNormArgs {
   bool one_plus = false;  // gain is stored as g, applied as 1 + g
   Tensor gain;            // [h]; absent: no norm, only residual_out is written
   Tensor shift;           // [h] or absent (RMSNorm)
-  Tensor residual_out;    // [R, h] = residual + dropout(sum of partials + bias + position rows)
-  Tensor y;               // [R, h] = norm(residual_out) * gain + shift
-  Tensor mean, rstd;      // accumulator type [R]; mean absent for RMSNorm
+  // [R, h] = residual + dropout(sum of partials + bias + position rows); may be the buffer of the
+  // residual or of a partial. The norm reads it as stored, so that it may be computed again from
+  // it.
+  Tensor residual_out;
+  Tensor y;           // [R, h] = norm(residual_out) * gain + shift
+  Tensor mean, rstd;  // accumulator type [R]; mean absent for RMSNorm
 };
 
 struct AddNormGradArgs {
