@@ -193,6 +193,38 @@ constexpr int64_t kElementBytes = 8;
 
 }  // namespace
 
+GptConfig GptLike() {
+  GptConfig config = SmallConfig();
+  config.heads = config.kv_heads = 4;
+  config.head_dim = 6;
+  config.hidden_dropout = 0.1;
+  config.attention_dropout = 0.1;
+  config.head_chunk_tokens = 16;
+  return config;
+}
+
+GptConfig LlamaLike() {
+  GptConfig config = GptLike();
+  config.heads = 8;
+  config.position = PositionKind::kRope;
+  config.rope.head_dim = config.head_dim;
+  config.norm = kernels::NormKind::kRmsNorm;
+  config.activation = kernels::ActKind::kSwiglu;
+  config.bias = config.qkv_bias = false;
+  config.tie_embeddings = false;
+  return config;
+}
+
+std::vector<data::Microbatch> RandomBatches(const GptConfig& config, int count) {
+  std::vector<data::Microbatch> batches;
+  int64_t sample = (int64_t{1} << 33) + 1;
+  for (int i = 0; i < count; ++i) {
+    batches.push_back(RandomBatch(config, static_cast<uint64_t>(i) + 1, sample));
+    sample += config.micro_batch;
+  }
+  return batches;
+}
+
 KeptFormula::KeptFormula(const GptConfig& config)
     : tokens(config.tokens()),
       rows(config.rows()),

@@ -12,6 +12,13 @@
 
 namespace mt::model {
 
+// Networks that 4 tensor ranks can share, in fp64, both dropouts 0.1: as SmallConfig; with RoPE,
+// grouped-query attention, RMSNorm, SwiGLU, an untied head and no bias.
+GptConfig GptLike();
+GptConfig LlamaLike();
+// Microbatches of consecutive samples, numbered beyond 32 bits.
+std::vector<data::Microbatch> RandomBatches(const GptConfig& config, int count);
+
 struct MeshLayout {
   int tp = 1;
   bool sequence_parallel = false;

@@ -12,24 +12,14 @@ namespace mt::model {
 namespace {
 
 GptConfig FourLayers() {
-  GptConfig config = SmallConfig();
+  GptConfig config = GptLike();
   config.layers = 4;
-  config.hidden_dropout = 0.1;
-  config.attention_dropout = 0.1;
   return config;
-}
-
-std::vector<data::Microbatch> Batches(const GptConfig& config, int count) {
-  std::vector<data::Microbatch> batches;
-  for (int i = 0; i < count; ++i) {
-    batches.push_back(RandomBatch(config, static_cast<uint64_t>(i) + 1, 2 * i));
-  }
-  return batches;
 }
 
 TEST(Stage, ThreeStagesGiveTheGradientsOfOne) {
   const GptConfig config = FourLayers();
-  const std::vector<data::Microbatch> batches = Batches(config, 3);
+  const std::vector<data::Microbatch> batches = RandomBatches(config, 3);
   const MeshResult want = RunMesh(config, {}, batches);
   ExpectSame(RunMesh(config, {.layers = {1, 2, 1}, .stages = 3}, batches), want);
   ExpectSame(RunMesh(config, {.layers = {1, 2, 1}, .stages = 3, .gpipe = false}, batches), want);
@@ -37,7 +27,7 @@ TEST(Stage, ThreeStagesGiveTheGradientsOfOne) {
 
 TEST(Stage, TwoStagesOfTwoChunksGiveTheGradientsOfOne) {
   const GptConfig config = FourLayers();
-  const std::vector<data::Microbatch> batches = Batches(config, 2);
+  const std::vector<data::Microbatch> batches = RandomBatches(config, 2);
   ExpectSame(RunMesh(config, {.layers = {1, 1, 1, 1}, .stages = 2}, batches),
              RunMesh(config, {}, batches));
 }
@@ -47,7 +37,7 @@ TEST(Stage, ChunksMayHaveNoLayers) {
   for (const double dropout : {0.0, 0.1}) {
     GptConfig config = FourLayers();
     config.hidden_dropout = dropout;
-    const std::vector<data::Microbatch> batches = Batches(config, 2);
+    const std::vector<data::Microbatch> batches = RandomBatches(config, 2);
     const MeshResult want = RunMesh(config, {}, batches);
     ExpectSame(RunMesh(config, {.layers = {0, 2, 0, 2, 0}, .stages = 5}, batches), want);
     ExpectSame(RunMesh(config, {.layers = {0, 2, 0, 2, 0, 0}, .stages = 2}, batches), want);
@@ -57,7 +47,7 @@ TEST(Stage, ChunksMayHaveNoLayers) {
 TEST(Stage, AnUntiedHeadHasItsOwnMatrix) {
   GptConfig config = FourLayers();
   config.tie_embeddings = false;
-  const std::vector<data::Microbatch> batches = Batches(config, 2);
+  const std::vector<data::Microbatch> batches = RandomBatches(config, 2);
   const MeshResult want = RunMesh(config, {}, batches);
   ASSERT_TRUE(want.grads.contains("head.weight"));
   EXPECT_GT(Norm(want.grads.at("head.weight")), 0);
@@ -68,7 +58,8 @@ TEST(Stage, AnUntiedHeadHasItsOwnMatrix) {
 TEST(Stage, KeepsLayersAndBordersOfEverySlot) {
   const GptConfig config = FourLayers();
   const KeptFormula bytes(config);
-  const MeshResult result = RunMesh(config, {.layers = {1, 2, 1}, .stages = 3}, Batches(config, 3));
+  const MeshResult result =
+      RunMesh(config, {.layers = {1, 2, 1}, .stages = 3}, RandomBatches(config, 3));
   const auto expect = [&](size_t stage, int64_t layers, int64_t borders) {
     const int64_t want = 3 * (layers * bytes.Layer() + borders * bytes.Residual());
     EXPECT_GE(result.kept_bytes[stage], want) << stage;
@@ -109,7 +100,7 @@ TEST(Stage, EachChunkReportsItsBucketsOnce) {
   for (int step = 0; step < 2; ++step) {
     ready.clear();
     for (int i = 0; i < 2; ++i)
-      rig.model().LoadBatch(i, Batches(config, 2)[static_cast<size_t>(i)]);
+      rig.model().LoadBatch(i, RandomBatches(config, 2)[static_cast<size_t>(i)]);
     for (const int chunk : {0, 1}) {
       for (const int i : {0, 1}) act(true, chunk, i);
     }

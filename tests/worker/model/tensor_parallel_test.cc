@@ -11,34 +11,8 @@
 namespace mt::model {
 namespace {
 
-GptConfig GptLike() {
-  GptConfig config = SmallConfig();
-  config.heads = config.kv_heads = 4;
-  config.head_dim = 6;
-  config.hidden_dropout = 0.1;
-  config.attention_dropout = 0.1;
-  config.head_chunk_tokens = 16;
-  return config;
-}
-
-GptConfig LlamaLike() {
-  GptConfig config = GptLike();
-  config.heads = 8;
-  config.position = PositionKind::kRope;
-  config.rope.head_dim = config.head_dim;
-  config.norm = kernels::NormKind::kRmsNorm;
-  config.activation = kernels::ActKind::kSwiglu;
-  config.bias = config.qkv_bias = false;
-  config.tie_embeddings = false;
-  return config;
-}
-
-std::vector<data::Microbatch> Batches(const GptConfig& config) {
-  return {RandomBatch(config, 1, (int64_t{1} << 33) + 1), RandomBatch(config, 2, 7)};
-}
-
 void ExpectTensorRanksAgree(const GptConfig& config) {
-  const std::vector<data::Microbatch> batches = Batches(config);
+  const std::vector<data::Microbatch> batches = RandomBatches(config, 2);
   const MeshResult want = RunMesh(config, {}, batches);
   for (const int tp : {2, 4}) {
     for (const bool sequence_parallel : {false, true}) {
@@ -94,7 +68,7 @@ TEST(TensorParallel, ARankMayHoldPaddingAlone) {
 TEST(TensorParallel, WithStagesAndChunks) {
   for (GptConfig config : {GptLike(), LlamaLike()}) {
     config.layers = 4;
-    const std::vector<data::Microbatch> batches = Batches(config);
+    const std::vector<data::Microbatch> batches = RandomBatches(config, 2);
     const MeshResult want = RunMesh(config, {}, batches);
     for (const bool sequence_parallel : {false, true}) {
       ExpectSame(RunMesh(config,
@@ -110,7 +84,7 @@ TEST(TensorParallel, WithStagesAndChunks) {
 
 TEST(TensorParallel, TheSameRunTwiceIsBitEqual) {
   const GptConfig config = GptLike();
-  const std::vector<data::Microbatch> batches = Batches(config);
+  const std::vector<data::Microbatch> batches = RandomBatches(config, 2);
   const MeshLayout layout = {.tp = 4, .sequence_parallel = true};
   const MeshResult first = RunMesh(config, layout, batches);
   const MeshResult second = RunMesh(config, layout, batches);
