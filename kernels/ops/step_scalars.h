@@ -40,7 +40,8 @@ struct EndOfStep {
   double tokens = 0;       // sum of loss weights
   double command = 0;      // a word, written by world rank 0 only
   double fault = 0;        // number of ranks that report a fault
-  double reserved[2] = {0, 0};
+  double pipeline_wait = 0;  // shares of the pass that ranks waited for the pipeline, added up
+  double reserved = 0;
 };
 static_assert(sizeof(EndOfStep) == 8 * sizeof(double));
 

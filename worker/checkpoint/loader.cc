@@ -200,9 +200,15 @@ Status CheckSameRun(const Manifest& manifest, const std::string& current_json) {
       "training.train_samples",
       "training.train_tokens",
       "training.global_batch_size",
+      "training.batch_ramp",
       "training.precision",
       "training.seed",
       "optimizer.type",
+      // Layouts that hold the same boxes of every tensor; replicas and ZeRO stages may change.
+      "parallel.tensor",
+      "parallel.pipeline",
+      "parallel.virtual_stages",
+      "parallel.layout",
   };
   const json saved = json::parse(manifest.spec_json, nullptr, false);
   const json now = json::parse(current_json, nullptr, false);

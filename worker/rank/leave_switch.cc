@@ -17,10 +17,10 @@ LeaveSwitch::~LeaveSwitch() {
   thread_.join();
 }
 
-void LeaveSwitch::SetGroup(comm::ProcessGroup* group) {
+void LeaveSwitch::SetGroups(train::RankGroups* groups) {
   base::MutexLock lock(&mu_);
-  group_ = group;
-  if (leaving_ && group_ != nullptr) group_->Abort(reason_);
+  groups_ = groups;
+  if (leaving_ && groups_ != nullptr) groups_->Abort(reason_);
 }
 
 void LeaveSwitch::Leave(const std::string& reason) {
@@ -28,7 +28,7 @@ void LeaveSwitch::Leave(const std::string& reason) {
   if (leaving_) return;
   leaving_ = true;
   reason_ = reason;
-  if (group_ != nullptr) group_->Abort(reason);
+  if (groups_ != nullptr) groups_->Abort(reason);
   changed_.NotifyAll();
 }
 

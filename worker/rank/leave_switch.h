@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "common/base/mutex.h"
-#include "worker/comm/process_group.h"
+#include "worker/train/rank_groups.h"
 
 namespace mt::rank {
 
@@ -20,8 +20,8 @@ class LeaveSwitch {
   LeaveSwitch(const LeaveSwitch&) = delete;
   LeaveSwitch& operator=(const LeaveSwitch&) = delete;
 
-  // The group to break; nullptr: none (any more).
-  void SetGroup(comm::ProcessGroup* group);
+  // The groups to break; nullptr: none (any more).
+  void SetGroups(train::RankGroups* groups);
   // Any thread, returns at once. The first call counts.
   void Leave(const std::string& reason);
 
@@ -32,7 +32,7 @@ class LeaveSwitch {
   const std::function<void()> exit_;
   base::Mutex mu_;
   base::CondVar changed_;
-  comm::ProcessGroup* group_ GUARDED_BY(mu_) = nullptr;
+  train::RankGroups* groups_ GUARDED_BY(mu_) = nullptr;
   bool leaving_ GUARDED_BY(mu_) = false;
   bool over_ GUARDED_BY(mu_) = false;
   std::string reason_ GUARDED_BY(mu_);

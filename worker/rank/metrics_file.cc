@@ -66,12 +66,13 @@ void MetricsFile::OnStep(const train::StepRecord& record) {
       "{{\"kind\": \"step\", \"step\": {}, \"loss\": {}, \"grad_norm\": {}, \"learning_rate\": {}, "
       "\"tokens\": {}, \"consumed_samples\": {}, \"skipped\": {}, \"skipped_steps\": {}, "
       "\"loss_scale\": {}, \"step_seconds\": {}, "
-      "\"tokens_per_second\": {}, \"tflops_per_slot\": {}, \"model_flops\": {}, \"phase_seconds\": "
-      "{}}}\n",
+      "\"tokens_per_second\": {}, \"tflops_per_slot\": {}, \"model_flops\": {}, \"bubble\": {}, "
+      "\"phase_seconds\": {}}}\n",
       record.step, Number(record.loss), Number(record.grad_norm), Number(record.learning_rate),
       record.tokens, record.consumed_samples, record.skipped, record.skipped_steps,
       Number(record.loss_scale), Number(record.step_seconds), Number(record.tokens_per_second),
-      Number(record.tflops_per_slot), Number(record.model_flops), Phases(record.phase_seconds)));
+      Number(record.tflops_per_slot), Number(record.model_flops), Number(record.bubble),
+      Phases(record.phase_seconds)));
 }
 
 void MetricsFile::OnEval(const train::EvalRecord& record) {

@@ -2,11 +2,11 @@
 
 #include <chrono>
 #include <exception>
-#include <numeric>
 #include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/spec/derived.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/comm/gloo/gloo_factory.h"
@@ -15,32 +15,25 @@
 namespace mt::rank {
 namespace {
 
-// Tells who asked of the group, and that it goes, whichever way the scope is left.
-class GroupLease {
+// Tells who asked of the groups, and that they go, whichever way the scope is left.
+class GroupsLease {
  public:
-  GroupLease(const std::function<void(comm::ProcessGroup*)>& on_group, comm::ProcessGroup* group)
-      : on_group_(on_group) {
-    if (on_group_) on_group_(group);
+  using OnGroups = std::function<void(train::RankGroups*)>;
+  GroupsLease(const OnGroups& on_groups, train::RankGroups* groups) : on_groups_(on_groups) {
+    if (on_groups_) on_groups_(groups);
   }
-  ~GroupLease() {
-    if (on_group_) on_group_(nullptr);
+  ~GroupsLease() {
+    if (on_groups_) on_groups_(nullptr);
   }
-  GroupLease(const GroupLease&) = delete;
-  GroupLease& operator=(const GroupLease&) = delete;
+  GroupsLease(const GroupsLease&) = delete;
+  GroupsLease& operator=(const GroupsLease&) = delete;
 
  private:
-  const std::function<void(comm::ProcessGroup*)>& on_group_;
+  const OnGroups& on_groups_;
 };
 
-comm::GroupSpec WorldSpec(const RunArgs& args) {
-  comm::GroupSpec spec{.name = "dp/0", .members = {}, .my_index = args.rank};
-  spec.members.resize(static_cast<size_t>(args.world_size));
-  std::iota(spec.members.begin(), spec.members.end(), 0);
-  return spec;
-}
-
 StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* backend,
-                                       comm::ProcessGroup* group) {
+                                       train::RankGroups* groups) {
   train::TrainArgs train_args;
   train_args.job = args.job;
   train_args.job_uid = args.job_uid;
@@ -49,7 +42,7 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.data_root = args.data_root;
   train_args.checkpoint_root = args.checkpoint_root;
   train_args.cache_root = args.cache_root;
-  train_args.group = group;
+  train_args.groups = groups;
   train_args.backend = backend;
   train_args.observer = args.observer;
   train_args.commands = args.commands;
@@ -57,11 +50,11 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   ASSIGN_OR_RETURN(const std::unique_ptr<train::Trainer> trainer,
                    train::Trainer::Create(train_args));
   train::TrainResult result = trainer->Run();
-  if (result.status.ok() && group != nullptr) {
-    // Nobody leaves while a peer still reads what it sent; all work is done, so a peer that is gone
-    // already costs nothing.
+  if (result.status.ok() && groups->world() != nullptr) {
+    // Nobody leaves while a peer still reads what it sent, in whatever group; all work is done, so
+    // a peer that is gone already costs nothing.
     const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
-    const Status left = group->Barrier(*stream);
+    const Status left = groups->world()->Barrier(*stream);
     if (!left.ok()) log::Debug("a peer left first", {{"why", base::Message(left)}});
   }
   return result;
@@ -72,19 +65,28 @@ StatusOr<train::TrainResult> RunGuarded(const RunArgs& args) {
   ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
                    kernels::cpu::MakeCpuBackend({.num_threads = threads}));
   log::Info("compute device", {{"device", backend->device().Describe()}});
-  if (args.world_size == 1) return TrainWith(args, backend.get(), nullptr);
+  const int64_t needed = spec::WorldSize(*args.job);
+  if (needed != args.world_size) {
+    return base::FailedPrecondition("the job is laid out for {} ranks, {} were started", needed,
+                                    args.world_size);
+  }
+  if (args.world_size == 1) {
+    ASSIGN_OR_RETURN(const auto alone, train::RankGroups::CreateForJob(*args.job, 0, nullptr, nullptr));
+    return TrainWith(args, backend.get(), alone.get());
+  }
   const base::MonotonicTime begin = base::Clock::Real()->Now();
   comm::CommConfig config;
   config.bind_address = args.address;
   ASSIGN_OR_RETURN(const std::unique_ptr<comm::GroupFactory> factory,
                    comm::MakeGlooFactory(args.store, config));
-  ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group,
-                   factory->Create(WorldSpec(args)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<train::RankGroups> groups,
+                   train::RankGroups::CreateForJob(*args.job, args.rank, factory.get(),
+                                                  &backend->device()));
   if (args.on_comm_init) {
     args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
   }
-  const GroupLease lease(args.on_group, group.get());
-  return TrainWith(args, backend.get(), group.get());
+  const GroupsLease lease(args.on_groups, groups.get());
+  return TrainWith(args, backend.get(), groups.get());
 }
 
 train::TrainResult Failed(Status status) {

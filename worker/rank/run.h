@@ -1,4 +1,4 @@
-// One rank's run, whoever started it: compute backend, process group, trainer.
+// One rank's run, whoever started it: compute backend, process groups, trainer.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "worker/comm/process_group.h"
 #include "worker/comm/rendezvous_store.h"
 #include "worker/train/trainer.h"
 
@@ -27,10 +26,10 @@ struct RunArgs {
   train::TrainObserver* observer = nullptr;
   train::CommandSource* commands = nullptr;  // on rank 0
   bool hold = false;                         // wait once ready
-  // Told how long the group took to come up; may be empty.
+  // Told how long the groups took to come up; may be empty.
   std::function<void(double seconds)> on_comm_init;
-  // Called with the group once it exists and with nullptr before it goes; may be empty.
-  std::function<void(comm::ProcessGroup*)> on_group;
+  // Called with the groups once they exist and with nullptr before they go; may be empty.
+  std::function<void(train::RankGroups*)> on_groups;
 };
 
 // Blocks until the run has ended; no exception leaves.

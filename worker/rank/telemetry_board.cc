@@ -9,8 +9,8 @@
 namespace mt::rank {
 namespace {
 
-// The only group so far: the replicas.
-constexpr char kGroup[] = "dp";
+// The `group` of metrics, in the order of TelemetryBoard::ops_.
+constexpr const char* kAxisNames[] = {"tp", "pp", "dp", "world"};
 
 }  // namespace
 
@@ -18,11 +18,16 @@ void TelemetryBoard::Post(const train::RankCounters& counters) {
   tokens_ = counters.tokens;
   for (size_t i = 0; i < phase_seconds_.size(); ++i) phase_seconds_[i] = counters.phase_seconds[i];
   for (size_t i = 0; i < memory_bytes_.size(); ++i) memory_bytes_[i] = counters.memory_bytes[i];
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    const comm::OpStats& op = counters.dp_comm.ops[i];
-    ops_[i].calls = op.num_calls;
-    ops_[i].bytes = op.payload_bytes;
-    ops_[i].seconds = op.seconds;
+  const train::GroupStats& comm = counters.comm;
+  const std::array<const comm::CommStats*, kNumAxes> axes = {&comm.tp, &comm.pp, &comm.dp,
+                                                             &comm.world};
+  for (size_t axis = 0; axis < kNumAxes; ++axis) {
+    for (size_t i = 0; i < ops_[axis].size(); ++i) {
+      const comm::OpStats& op = axes[axis]->ops[i];
+      ops_[axis][i].calls = op.num_calls;
+      ops_[axis][i].bytes = op.payload_bytes;
+      ops_[axis][i].seconds = op.seconds;
+    }
   }
   // One writer: the slot is written before the count says so.
   const uint64_t n = num_steps_;
@@ -42,14 +47,17 @@ void TelemetryBoard::Fill(megatrain::v1::RankTelemetry* out) {
     (*out->mutable_memory_bytes())[name] = memory_bytes_[i];
   }
   out->set_host_memory_bytes(train::ResidentBytes());
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    if (ops_[i].calls == 0) continue;
-    auto& op = *out->add_collectives();
-    op.set_op(std::string(comm::Name(static_cast<comm::CommOp>(i))));
-    op.set_group(kGroup);
-    op.set_calls(ops_[i].calls);
-    op.set_bytes(ops_[i].bytes);
-    op.set_seconds(ops_[i].seconds);
+  for (size_t axis = 0; axis < kNumAxes; ++axis) {
+    for (size_t i = 0; i < ops_[axis].size(); ++i) {
+      const AtomicOp& from = ops_[axis][i];
+      if (from.calls == 0) continue;
+      auto& op = *out->add_collectives();
+      op.set_op(std::string(comm::Name(static_cast<comm::CommOp>(i))));
+      op.set_group(kAxisNames[axis]);
+      op.set_calls(from.calls);
+      op.set_bytes(from.bytes);
+      op.set_seconds(from.seconds);
+    }
   }
   const uint64_t n = num_steps_;
   for (uint64_t i = std::max(taken_, n - std::min<uint64_t>(n, kRecentSteps)); i < n; ++i) {

@@ -37,7 +37,9 @@ class TelemetryBoard {
   std::atomic<double> comm_init_seconds_ = 0;
   std::array<std::atomic<double>, train::kNumStepPhases> phase_seconds_{};
   std::array<std::atomic<int64_t>, memory::kNumKinds> memory_bytes_{};
-  std::array<AtomicOp, comm::kNumCommOps> ops_;
+  // By axis: tp, pp, dp, world.
+  static constexpr size_t kNumAxes = 4;
+  std::array<std::array<AtomicOp, comm::kNumCommOps>, kNumAxes> ops_;
   std::array<std::atomic<double>, kRecentSteps> recent_{};
   std::atomic<uint64_t> num_steps_ = 0;
   uint64_t taken_ = 0;  // the reader's

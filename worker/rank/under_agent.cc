@@ -131,7 +131,7 @@ class AgentRank {
          .commands = options_.rank == 0 ? &words_ : nullptr,
          .hold = assignment.hold(),
          .on_comm_init = [this](double seconds) { board_.SetCommInit(seconds); },
-         .on_group = [this](comm::ProcessGroup* group) { leave_.SetGroup(group); }});
+         .on_groups = [this](train::RankGroups* groups) { leave_.SetGroups(groups); }});
   }
 
   void SendState(megatrain::v1::RankState state) {

@@ -42,11 +42,11 @@ Status Checkpointer::Save(int64_t step) {
   // Slices are read where they lie, which must be host memory.
   CHECK(args_.engine->device().kind() == kernels::DeviceKind::kCpu);
   const base::MonotonicTime begin = args_.clock->Now();
+  RETURN_IF_ERROR(args_.engine->Synchronize());
   const kernels::StepScalars scalars = args_.engine->ReadScalars();
   checkpoint::SaveArgs save{.directory = args_.start.directory,
                             .manifest = args_.manifest,
-                            .slices = SlicesToSave(args_.engine->store(), args_.engine->dp_rank(),
-                                                   args_.engine->dp_size()),
+                            .slices = SlicesToSave(args_.engine->store(), args_.engine->tp_rank()),
                             .group = args_.group,
                             .stream = &args_.engine->stream(),
                             .progress = [this, step](int64_t) { args_.observer->OnProgress(step); },
@@ -57,7 +57,7 @@ Status Checkpointer::Save(int64_t step) {
   PutScalars(scalars, &save.manifest);
 
   const StatusOr<checkpoint::SaveResult> saved = checkpoint::SaveCheckpoint(save);
-  const bool reporter = args_.engine->dp_rank() == 0;
+  const bool reporter = args_.group == nullptr || args_.group->rank() == 0;
   if (!saved.ok()) {
     log::Error("checkpoint failed", {{"step", step}, {"why", base::Message(saved.status())}});
     if (reporter) args_.observer->OnCheckpointFailed(step, saved.status());

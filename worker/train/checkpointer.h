@@ -30,7 +30,7 @@ class Checkpointer {
     // What every save of this run has in common: job, spec, facts, parent.
     checkpoint::Manifest manifest;
     Engine* engine = nullptr;
-    comm::ProcessGroup* group = nullptr;
+    comm::ProcessGroup* group = nullptr;  // all ranks; nullptr: one
     const base::Clock* clock = nullptr;
     TrainObserver* observer = nullptr;
     std::function<Status(std::string_view point)> failpoint;  // test seam

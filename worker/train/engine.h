@@ -1,6 +1,6 @@
-// What one rank computes with: the model, its parameters, the optimizer, the replicas' sums and the
-// block of scalars, in memory planned once. It runs single steps and microbatches; when and why is
-// the trainer's. Source of the step: gpu-engine's "One rank", with one stage and no tensor axis.
+// What one rank computes with: its chunks of the model, their parameters, the optimizer, the
+// exchange with other ranks and the block of scalars, in memory planned once. It runs single steps
+// and evaluations; when and why is the trainer's. Source of the step: gpu-engine's "One rank".
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,16 @@
 #include "worker/memory/memory.h"
 #include "worker/model/gpt_model.h"
 #include "worker/optim/optimizer.h"
-#include "worker/parallel/data_parallel.h"
+#include "worker/parallel/gradient_sync.h"
+#include "worker/parallel/pipeline/executor.h"
+#include "worker/parallel/tensor_parallel.h"
 #include "worker/params/param_store.h"
+#include "worker/train/engine_config.h"
 #include "worker/train/phase_clock.h"
+#include "worker/train/rank_groups.h"
+#include "worker/train/stage_work.h"
 #include "worker/train/step_ring.h"
+#include "worker/train/step_schedules.h"
 
 namespace mt::train {
 
@@ -24,13 +30,11 @@ namespace mt::train {
 class Engine {
  public:
   struct Args {
-    model::GptConfig model;
-    kernels::StepConstants constants;
-    optim::AdamConfig adam;
-    int64_t microbatches = 1;  // per step and replica
+    EngineConfig config;
     kernels::Backend* backend = nullptr;
-    comm::ProcessGroup* group = nullptr;  // nullptr: one replica
+    RankGroups* groups = nullptr;
     PhaseClock* phases = nullptr;
+    const base::Clock* clock = nullptr;
     int64_t memory_limit_bytes = 0;
     std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;  // test seam
   };
@@ -38,13 +42,16 @@ class Engine {
   static StatusOr<std::unique_ptr<Engine>> Create(const Args& args);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+  // Closes the links of args.groups.
+  ~Engine();
 
   // A cold start: initial values of this seed, scalars of step 0.
   void Initialize(int64_t seed);
 
-  // One step: all microbatches, the replicas' sums, the update. `command` is the word that this
-  // rank's vector carries. Results come through ring(). The status is the group's; an error of the
-  // loader is kept (fault()) and told to all ranks by the vector, whose step is then skipped.
+  // One step: all microbatches through the pipeline, the sums over ranks, the update. `command` is
+  // the word that this rank's vector carries. Results come through ring(). The status is the
+  // groups'; an error of the loader is kept (fault()) and told to all ranks by the vector, whose
+  // step is then skipped.
   Status RunStep(int64_t step, data::Loader* loader, double command);
   // What held ranks do: sums a vector of nothing but the word and the faults. No compute, no state
   // moves. Returns the sum; blocks.
@@ -53,10 +60,15 @@ class Engine {
   const Status& fault() const { return fault_; }
   // Results of the newest steps; wait for the one that is read.
   StepRing& ring() { return ring_; }
+  // The global batch of a step, in samples.
+  int64_t BatchOf(int64_t step) const;
 
-  // An evaluation: clears its sums, then adds one microbatch after the other.
-  void BeginEvaluation();
-  void EvaluateMicrobatch(const data::Microbatch& batch);
+  // An evaluation: clears its sums, then adds pass after pass of microbatches of the planned shape;
+  // every rank passes as many. `next` gives them in order. The status is the groups'.
+  Status BeginEvaluation();
+  Status EvaluatePass(int microbatches, const std::function<data::Microbatch()>& next);
+  // A microbatch without any token: what a rank goes on with whose data cannot be read.
+  data::Microbatch EmptyMicrobatch() const;
   // Marks the sums as those of a rank that could not read its part: the total number of tokens
   // comes out negative on every rank.
   void SpoilEvaluation();
@@ -64,47 +76,59 @@ class Engine {
     double loss = 0;
     double tokens = 0;
   };
-  // The sums over all replicas. Blocks.
+  // The sums over all ranks. Blocks.
   StatusOr<EvalSums> FinishEvaluation();
 
-  // Waits until everything enqueued is done; then scalars and parameters may be read and written.
-  void Synchronize() { stream_->Synchronize(); }
+  // Waits until everything under way is done; then scalars and parameters may be read and written.
+  Status Synchronize();
   kernels::StepScalars ReadScalars();
-  // Sets the scalars and, under 16-bit precision, rounds the weights from the loaded master.
   void RestoreScalars(const kernels::StepScalars& scalars);
+  // Collective, once every rank has loaded its state: the weights follow from the masters.
+  Status RebuildWeights();
 
   const params::ParamStore& store() const { return *store_; }
-  const params::Registry& registry() const { return registry_; }
   const memory::BytesByKind& memory_bytes() const { return memory_->Report(); }
   kernels::Stream& stream() { return *stream_; }
   kernels::Device& device() { return args_.backend->device(); }
-  int dp_rank() const { return data_parallel_.rank(); }
-  int dp_size() const { return data_parallel_.size(); }
+  int dp_rank() const { return sync_->dp_rank(); }
+  int dp_size() const { return sync_->dp_size(); }
+  int tp_rank() const { return args_.groups->at().tp; }
 
  private:
   explicit Engine(const Args& args);
   Status Build();
+  void MakeModel();
+  void MakeParts();
   void SetHooks();
-  // The loader's next microbatch, or after a fault one without any token: the same work, gradients
-  // of zero.
+  parallel::SyncGroups SyncGroupsOfRank() const;
+  // The loader's next microbatch, or after a fault an empty one: the same work, gradients of zero.
   const data::Microbatch& NextMicrobatch(data::Loader* loader, int64_t step);
-  void FinishStep(int64_t step, double command);
+  Status RunMicrobatches(int64_t step, data::Loader* loader, const kernels::StepConstants& now);
+  Status FinishStep(int64_t step, double command, const kernels::StepConstants& now);
+
+  // Whether losses count here: ranks that share the head's matrix compute the same ones.
+  bool counts_losses() const { return tp_rank() == 0; }
 
   const Args args_;
   std::unique_ptr<kernels::Stream> stream_;
+  std::unique_ptr<parallel::TensorParallel> tensor_;  // nullptr: alone
+  std::unique_ptr<StepSchedules> schedules_;
   params::Registry registry_;
   std::unique_ptr<params::FlatLayout> layout_;
   std::unique_ptr<params::ParamStore> store_;
   std::unique_ptr<model::GptModel> model_;
   std::unique_ptr<memory::Memory> memory_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  parallel::DataParallel data_parallel_;
+  std::unique_ptr<parallel::GradientSync> sync_;
+  std::unique_ptr<StageWork> work_;
+  std::unique_ptr<pipeline::Executor> executor_;
   StepRing ring_;
   Status fault_;
-  memory::Block scalars_block_, vector_block_, eval_block_;
+  memory::Block scalars_block_, vector_block_, eval_block_, uncounted_block_;
   kernels::StepScalars* scalars_ = nullptr;  // device
   kernels::EndOfStep* vector_ = nullptr;     // device
   kernels::Tensor eval_sums_;                // f64 [2], device
+  kernels::Tensor uncounted_;                // f64 [2], device: losses that do not count
 };
 
 }  // namespace mt::train

@@ -1,20 +1,35 @@
 #include "worker/train/evaluator.h"
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace mt::train {
+namespace {
+
+// A pass of the pipeline fills and drains it, and its schedule is a list in memory.
+constexpr int64_t kMicrobatchesOfPass = 1024;
+
+}  // namespace
 
 bool Evaluator::DueAfter(int64_t step, int64_t total_steps) const {
   return enabled() && step % args_.every_iters == 0 && step < total_steps;
 }
 
-Status Evaluator::SumSamples(data::Loader* loader, int64_t step) {
-  args_.engine->BeginEvaluation();
-  for (int64_t i = 0; i < loader->num_microbatches(); ++i) {
-    ASSIGN_OR_RETURN(const data::Microbatch batch, loader->Next());
-    args_.engine->EvaluateMicrobatch(batch);
-    args_.engine->Synchronize();  // the batch's arrays end here
+Status Evaluator::SumSamples(data::Loader* loader, int64_t step, Status* read) {
+  RETURN_IF_ERROR(args_.engine->BeginEvaluation());
+  const auto next = [&] {
     args_.observer->OnProgress(step);
+    if (read->ok()) {
+      StatusOr<data::Microbatch> batch = loader->Next();
+      if (batch.ok()) return std::move(batch).value();
+      *read = batch.status();
+    }
+    return args_.engine->EmptyMicrobatch();
+  };
+  for (int64_t left = loader->num_microbatches(); left > 0; left -= kMicrobatchesOfPass) {
+    const int64_t microbatches = std::min(left, kMicrobatchesOfPass);
+    RETURN_IF_ERROR(args_.engine->EvaluatePass(static_cast<int>(microbatches), next));
   }
   return OkStatus();
 }
@@ -34,8 +49,9 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
     loader_args.end_sample = loader_args.first_sample + args_.samples_per_eval;
   }
   ASSIGN_OR_RETURN(const auto loader, data::Loader::Create(loader_args));
-  const Status read = SumSamples(loader.get(), step);
-  // A rank that could not read still meets the others, and spoils their sum.
+  Status read;
+  RETURN_IF_ERROR(SumSamples(loader.get(), step, &read));
+  // A rank that could not read has met the others all the same, and spoils their sum.
   if (!read.ok()) args_.engine->SpoilEvaluation();
   ASSIGN_OR_RETURN(const Engine::EvalSums sums, args_.engine->FinishEvaluation());
   RETURN_IF_ERROR(base::Annotate(read, "evaluation"));

@@ -45,8 +45,9 @@ class Evaluator {
   StatusOr<EvalRecord> Run(int64_t step, bool final);
 
  private:
-  // Sums over this replica's microbatches; the loader's own errors.
-  Status SumSamples(data::Loader* loader, int64_t step);
+  // Sums over this replica's microbatches, all of them whatever happens to the loader: its own
+  // error is kept in *read. The status is the groups'.
+  Status SumSamples(data::Loader* loader, int64_t step, Status* read);
 
   Args args_;
 };

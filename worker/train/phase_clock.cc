@@ -13,6 +13,10 @@ std::string_view Name(StepPhase phase) {
       return "forward";
     case StepPhase::kBackward:
       return "backward";
+    case StepPhase::kTpComm:
+      return "tp_comm";
+    case StepPhase::kPpWait:
+      return "pp_wait";
     case StepPhase::kDpComm:
       return "dp_comm";
     case StepPhase::kOptimizer:

@@ -14,15 +14,18 @@ namespace mt::train {
 enum class StepPhase : uint8_t {
   kData,      // waiting for the loader
   kForward,   // embedding to loss
-  kBackward,  // without the communication in it
+  kBackward,  // both without the communication in them
+  kTpComm,    // collectives of the ranks that share each matrix
+  kPpWait,    // waiting for a neighbour in the pipeline: the bubble
   kDpComm,    // sums over replicas
   kOptimizer,
   kCheckpoint,
   kOther,  // between the others: commands, records
 };
-inline constexpr int kNumStepPhases = 7;
+inline constexpr int kNumStepPhases = 9;
 
-// "data", "forward", "backward", "dp_comm", "optimizer", "ckpt", "other": the keys of metrics.
+// "data", "forward", "backward", "tp_comm", "pp_wait", "dp_comm", "optimizer", "ckpt", "other": the
+// keys of metrics.
 std::string_view Name(StepPhase phase);
 
 // Indexed by StepPhase.

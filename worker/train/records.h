@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string>
 
-#include "worker/comm/comm_config.h"
 #include "worker/memory/memory.h"
 #include "worker/train/phase_clock.h"
+#include "worker/train/rank_groups.h"
 
 namespace mt::train {
 
@@ -32,6 +32,9 @@ struct StepRecord {
   double model_flops_full = 0;  // as if attention were not causal: Megatron's convention
   double tflops_per_slot_full = 0;
   double tokens_per_second = 0;
+  // Share of the pass through the pipeline that a stage waited for its neighbours, the mean over
+  // all ranks: the measured bubble. 0 with one stage.
+  double bubble = 0;
   memory::BytesByKind memory_bytes{};  // this rank's
   int64_t host_memory_bytes = 0;       // this process' resident set
   int64_t epoch = 0;
@@ -65,7 +68,7 @@ struct RankCounters {
   int64_t tokens = 0;  // of its microbatches
   PhaseSeconds phase_seconds{};
   memory::BytesByKind memory_bytes{};
-  comm::CommStats dp_comm;  // calls of the replicas' group
+  GroupStats comm;
   double step_seconds = 0;  // of the newest step
 };
 

@@ -112,10 +112,10 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
                    GetIndexRecord(manifest, args.train_data->split_name));
   RETURN_IF_ERROR(data::CheckSameOrder(saved, *args.train_data));
   ASSIGN_OR_RETURN(const kernels::StepScalars scalars, GetScalars(manifest));
-  if (scalars.consumed_samples != manifest.step * args.job->training().global_batch_size()) {
-    return base::DataLoss("the manifest of step {} has consumed {} samples, not {} per step",
-                          manifest.step, scalars.consumed_samples,
-                          args.job->training().global_batch_size());
+  const int64_t consumed = spec::RampOf(*args.job).SamplesAfter(manifest.step);
+  if (scalars.consumed_samples != consumed) {
+    return base::DataLoss("the manifest of step {} has consumed {} samples, not {}", manifest.step,
+                          scalars.consumed_samples, consumed);
   }
   RETURN_IF_ERROR(checkpoint::LoadTensors({.directory = args.directory,
                                            .id = args.id,

@@ -57,9 +57,9 @@ struct LoadStateArgs {
   std::function<void(int64_t bytes)> progress;  // may be empty
 };
 
-// Loads parameters, moments and scalars into the engine; each rank on its own. Refuses
-// (kFailedPrecondition, both values named) another model, sample order, batch, seed or run length.
-// Returns the manifest.
+// Loads masters, moments and scalars into the engine, each rank on its own;
+// Engine::RebuildWeights must follow on all. Refuses (kFailedPrecondition, both values named)
+// another model, layout, sample order, batch, seed or run length. Returns the manifest.
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args);
 
 // A checkpoint of `directory` as its manifest tells of it; its save's times are not known any more.

@@ -1,13 +1,16 @@
 #include "worker/train/run_state.h"
 
 #include <charconv>
-#include <functional>
 #include <string>
+#include <utility>
+
+#include "worker/params/state_parts.h"
 
 namespace mt::train {
 namespace {
 
 using checkpoint::Manifest;
+using kernels::Tensor;
 using params::ParamId;
 using params::ParamSpec;
 
@@ -18,16 +21,31 @@ std::vector<int64_t> ToVector(const kernels::Shape& shape) {
   return dims;
 }
 
-// The three states of a parameter under their keys.
+// Calls fn(key, part of the logical tensor, its memory) for each state of what `which` says of this
+// parameter.
 template <class Fn>
-void ForEachState(const params::ParamStore& store, const Fn& fn) {
-  for (int32_t i = 0; i < static_cast<int32_t>(store.registry().size()); ++i) {
-    const ParamId id{i};
-    const ParamSpec& spec = store.registry()[id];
-    fn("weights/" + spec.name, spec, id, store.Master(id));
-    fn("exp_avg/" + spec.name, spec, id, store.FirstMoment(id));
-    fn("exp_avg_sq/" + spec.name, spec, id, store.SecondMoment(id));
+void ForEachState(const params::ParamStore& store, ParamId id, params::PartsOf which,
+                  const Fn& fn) {
+  const std::string& name = store.registry()[id].name;
+  // SGD has one moment and calls it by another name.
+  const char* first = store.share().moments == 1 ? "momentum/" : "exp_avg/";
+  for (const params::StatePart& part : params::StateParts(store, id, which)) {
+    fn("weights/" + name, part, part.master);
+    if (part.m) fn(first + name, part, part.m);
+    if (part.v) fn("exp_avg_sq/" + name, part, part.v);
   }
+}
+
+std::vector<int64_t> OffsetOf(const params::StatePart& part) {
+  std::vector<int64_t> offset(part.begin.begin(), part.begin.end());
+  offset.resize(static_cast<size_t>(part.shape.rank()));
+  return offset;
+}
+
+std::vector<ParamId> AllParams(const params::Registry& registry) {
+  std::vector<ParamId> ids;
+  for (int32_t i = 0; i < static_cast<int32_t>(registry.size()); ++i) ids.push_back(ParamId{i});
+  return ids;
 }
 
 // Calls fn(name, member) for each member of the block; names are persistent.
@@ -104,41 +122,42 @@ std::string FactName(const std::string& split_name, const char* field) {
 
 }  // namespace
 
-std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int64_t dp_rank,
-                                                  int64_t dp_size) {
+std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int tp_rank) {
   std::vector<checkpoint::SliceToSave> slices;
-  ForEachState(store, [&](const std::string& key, const ParamSpec& spec, ParamId,
-                          const kernels::Tensor& stored) {
-    // Rows [begin, end): they are contiguous, and padded rows lie behind the logical ones.
-    const int64_t rows = spec.shape[0];
-    const int64_t begin = rows * dp_rank / dp_size;
-    const int64_t end = rows * (dp_rank + 1) / dp_size;
-    if (begin == end) return;
-    const int64_t row_bytes = spec.shape.NumElements() / rows * kernels::SizeOf(stored.dtype);
-    checkpoint::SliceToSave slice{.key = key, .dtype = stored.dtype};
-    slice.global_shape = ToVector(spec.shape);
-    slice.shape = slice.global_shape;
-    slice.shape[0] = end - begin;
-    slice.offset.assign(slice.shape.size(), 0);
-    slice.offset[0] = begin;
-    slice.data = static_cast<const char*>(stored.data) + begin * row_bytes;
-    slices.push_back(std::move(slice));
-  });
+  for (const ParamId id : AllParams(store.registry())) {
+    const ParamSpec& spec = store.registry()[id];
+    if (spec.copy) continue;
+    // Tensor ranks cut it, or each has all of it. (One that has all the logical rows of a table,
+    // the others only padding, is the first.)
+    const bool whole = spec.Held() == spec.shape;
+    if (whole && tp_rank != 0) continue;
+    ForEachState(store, id, params::PartsOf::kOwnSlices,
+                 [&](std::string key, const params::StatePart& part, const Tensor& memory) {
+                   slices.push_back({.key = std::move(key),
+                                     .dtype = memory.dtype,
+                                     .global_shape = ToVector(spec.shape),
+                                     .offset = OffsetOf(part),
+                                     .shape = ToVector(part.shape),
+                                     .data = memory.data});
+                 });
+  }
   return slices;
 }
 
 std::vector<checkpoint::SliceToLoad> SlicesToLoad(const params::ParamStore& store) {
   std::vector<checkpoint::SliceToLoad> slices;
-  ForEachState(store, [&](const std::string& key, const ParamSpec& spec, ParamId,
-                          const kernels::Tensor& stored) {
-    const std::vector<int64_t> shape = ToVector(spec.shape);
-    slices.push_back({.key = key,
-                      .dtype = stored.dtype,
-                      .global_shape = shape,
-                      .offset = std::vector<int64_t>(shape.size(), 0),
-                      .shape = shape,
-                      .data = stored.data});
-  });
+  for (const ParamId id : AllParams(store.registry())) {
+    const ParamSpec& spec = store.registry()[id];
+    ForEachState(store, id, params::PartsOf::kUpdatedState,
+                 [&](std::string key, const params::StatePart& part, const Tensor& memory) {
+                   slices.push_back({.key = std::move(key),
+                                     .dtype = memory.dtype,
+                                     .global_shape = ToVector(spec.shape),
+                                     .offset = OffsetOf(part),
+                                     .shape = ToVector(part.shape),
+                                     .data = memory.data});
+                 });
+  }
   return slices;
 }
 

@@ -14,11 +14,12 @@
 
 namespace mt::train {
 
-// Weights (the master copy) and both moments of every parameter, in logical shape. Each replica
-// saves its share of every tensor's rows and loads all of them. The store's memory must be the
-// host's.
-std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int64_t dp_rank,
-                                                  int64_t dp_size);
+// Weights (the master copy) and the optimizer's moments of this rank's parameters, as boxes of the
+// logical tensors. Over the job's ranks what is saved covers every element exactly once: a replica
+// saves its slice of every bucket, whatever the ZeRO stage; of what tensor ranks hold whole and
+// alike the first one saves; copies of another stage's parameter are not saved. A rank loads what
+// it keeps, copies too. The store's memory must be the host's.
+std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int tp_rank);
 std::vector<checkpoint::SliceToLoad> SlicesToLoad(const params::ParamStore& store);
 
 // The scalar block, bit for bit.

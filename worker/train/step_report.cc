@@ -23,6 +23,7 @@ StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step, const St
                           const StepTimes& times) {
   const kernels::StepScalars& scalars = outcome.scalars;
   const double tokens = outcome.vector.tokens;
+  const auto batch = static_cast<double>(times.batch);
   StepRecord record{.step = step,
                     .loss = tokens > 0 ? outcome.vector.loss / tokens : 0,
                     .grad_norm = scalars.grad_norm,
@@ -34,16 +35,17 @@ StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step, const St
                     .skipped_steps = scalars.skipped_steps,
                     .step_seconds = times.step_seconds,
                     .phase_seconds = times.phase_seconds,
-                    .model_flops = config.model_flops_per_step,
-                    .model_flops_full = config.model_flops_full_per_step,
+                    .model_flops = config.model_flops_per_sample * batch,
+                    .model_flops_full = config.model_flops_full_per_sample * batch,
+                    .bubble = outcome.vector.pipeline_wait / static_cast<double>(config.world_size),
                     .memory_bytes = config.memory_bytes,
                     .host_memory_bytes = ResidentBytes(),
                     .epoch = config.epoch};
   if (times.step_seconds > 0) {
     record.tokens_per_second = tokens / times.step_seconds;
     const double per_slot = 1 / times.step_seconds / 1e12 / static_cast<double>(config.world_size);
-    record.tflops_per_slot = config.model_flops_per_step * per_slot;
-    record.tflops_per_slot_full = config.model_flops_full_per_step * per_slot;
+    record.tflops_per_slot = record.model_flops * per_slot;
+    record.tflops_per_slot_full = record.model_flops_full * per_slot;
   }
   return record;
 }

@@ -11,15 +11,16 @@ namespace mt::train {
 
 // Constants of a run's records.
 struct StepReportConfig {
-  double model_flops_per_step = 0;
-  double model_flops_full_per_step = 0;
+  double model_flops_per_sample = 0;
+  double model_flops_full_per_sample = 0;
   int64_t world_size = 1;
   int64_t epoch = 0;
   memory::BytesByKind memory_bytes{};
 };
 
-// What the host measured of a step.
+// What the host knows of a step.
 struct StepTimes {
+  int64_t batch = 0;  // samples
   double step_seconds = 0;
   PhaseSeconds phase_seconds{};
 };

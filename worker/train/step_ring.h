@@ -31,11 +31,12 @@ class StepRing {
   void Begin(int64_t step);
   // Keeps a microbatch of the open step where the device may read it.
   const data::Microbatch& Keep(data::Microbatch batch);
-  // Host words that the open step copies into its vector: command, fault (EndOfStep's order), and a
-  // loss that spoils the step.
+  // Host words that the open step copies into its vector: the first three in EndOfStep's order, and
+  // a loss that spoils the step.
   struct Words {
     double command = 0;
     double fault = 0;
+    double pipeline_wait = 0;
     double spoiled_loss = 0;
   };
   Words* words();

@@ -16,9 +16,9 @@ namespace mt::train {
 namespace {
 
 Status CheckArgs(const TrainArgs& args) {
-  CHECK(args.job != nullptr && args.backend != nullptr && args.observer != nullptr &&
-        args.clock != nullptr);
-  const int64_t ranks = args.group == nullptr ? 1 : args.group->size();
+  CHECK(args.job != nullptr && args.groups != nullptr && args.backend != nullptr &&
+        args.observer != nullptr && args.clock != nullptr);
+  const int64_t ranks = args.groups->mesh().world_size();
   const int64_t needed = spec::WorldSize(*args.job);
   if (ranks == needed) return OkStatus();
   return base::FailedPrecondition("the job is laid out for {} ranks, {} were started", needed,
@@ -27,7 +27,7 @@ Status CheckArgs(const TrainArgs& args) {
 
 // Runs `body`; what it throws becomes a status, since no exception leaves the trainer.
 template <class Body>
-Status Guarded(const Body& body) {
+Status Caught(const Body& body) {
   try {
     return body();
   } catch (const kernels::DeviceError& error) {
@@ -40,12 +40,29 @@ Status Guarded(const Body& body) {
   }
 }
 
+// Runs `body`. An error that all ranks share (a verdict over a summed vector, a vote) leaves the
+// groups as they are. What this rank alone knows of, a broken group or an exception, ends its part
+// in every group: peers that wait for it in another one learn of it and do the same.
+template <class Body>
+Status Guarded(RankGroups& groups, const Body& body) {
+  bool returned = false;
+  const Status status = Caught([&] {
+    const Status mine = body();
+    returned = true;
+    return mine;
+  });
+  const Status broken = groups.status();
+  if (!broken.ok()) groups.Abort(base::Message(broken));
+  if (!returned) groups.Abort(base::Message(status));
+  return status;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainArgs& args) {
+  RETURN_IF_ERROR(CheckArgs(args));
   std::unique_ptr<Impl> impl;
-  const Status made = Guarded([&]() -> Status {
-    RETURN_IF_ERROR(CheckArgs(args));
+  const Status made = Guarded(*args.groups, [&]() -> Status {
     impl = std::make_unique<Impl>(args);
     return impl->SetUp();
   });
@@ -58,7 +75,7 @@ Trainer::~Trainer() = default;
 
 TrainResult Trainer::Run() {
   TrainResult result;
-  const Status thrown = Guarded([&] {
+  const Status thrown = Guarded(impl_->groups(), [&] {
     result = impl_->Run();
     return OkStatus();
   });
@@ -73,7 +90,8 @@ Trainer::Impl::Impl(const TrainArgs& args)
       total_steps_(spec::TotalIterations(*args.job)),
       phases_(args.clock),
       stop_at_nonfinite_(args.job->training().nonfinite() !=
-                         megatrain::v1::Training::NONFINITE_SKIP) {}
+                         megatrain::v1::Training::NONFINITE_SKIP),
+      loss_scale_constants_(optim::LossScaleFromJob(*args.job)) {}
 
 Trainer::Impl::~Impl() = default;
 
@@ -85,7 +103,7 @@ Status Trainer::Impl::Agree(checkpoint::Exchange* exchange, const Status& mine) 
 Status Trainer::Impl::SetUp() {
   args_.observer->OnState(TrainState::kLoading, 0);
   const auto stream = args_.backend->device().CreateStream(kernels::StreamPriority::kLow);
-  checkpoint::Exchange exchange(args_.group, stream.get());
+  checkpoint::Exchange exchange(args_.groups->world(), stream.get());
   RETURN_IF_ERROR(Agree(&exchange, OpenDataAndEngine()));
   ASSIGN_OR_RETURN(start_, FindStart({.job = args_.job,
                                       .checkpoint_root = args_.checkpoint_root,
@@ -94,6 +112,7 @@ Status Trainer::Impl::SetUp() {
                                       .ended_job_uids = args_.ended_job_uids},
                                      &exchange));
   RETURN_IF_ERROR(Agree(&exchange, LoadOrInitialize()));
+  if (start_.load) RETURN_IF_ERROR(engine_->RebuildWeights());
   MakeParts();
   AnnounceReady();
   return OkStatus();
@@ -110,13 +129,11 @@ Status Trainer::Impl::OpenDataAndEngine() {
   if (limit_bytes == 0) {
     ASSIGN_OR_RETURN(limit_bytes, memory::AvailableHostBytes());
   }
-  ASSIGN_OR_RETURN(engine_, Engine::Create({.model = model::ConfigFromJob(job),
-                                            .constants = optim::ConstantsFromJob(job),
-                                            .adam = optim::AdamFromJob(job),
-                                            .microbatches = spec::MicrobatchesPerStep(job),
+  ASSIGN_OR_RETURN(engine_, Engine::Create({.config = EngineConfigFromJob(job, groups().at()),
                                             .backend = args_.backend,
-                                            .group = args_.group,
+                                            .groups = args_.groups,
                                             .phases = &phases_,
+                                            .clock = args_.clock,
                                             .memory_limit_bytes = limit_bytes,
                                             .end_of_step = args_.end_of_step}));
   return OkStatus();
@@ -135,25 +152,26 @@ Status Trainer::Impl::LoadOrInitialize() {
                                 .engine = engine_.get(),
                                 .progress = [this](int64_t) { args_.observer->OnProgress(0); }}));
     start_step_ = manifest.step;
-    if (engine_->dp_rank() == 0) {
+    if (is_reporter()) {
       ASSIGN_OR_RETURN(loaded_,
                        RecordOf(start_.load_directory, manifest, job.model().seq_length()));
     }
   } else {
     engine_->Initialize(job.training().seed());
   }
+  loss_scale_ = engine_->ReadScalars().loss_scale;
   last_step_ = start_step_;
   read_step_ = start_step_;
   acted_step_ = start_step_;
-  ASSIGN_OR_RETURN(loader_, data::Loader::Create(
-                                {.dataset = data_.train,
-                                 .first_sample = start_step_ * job.training().global_batch_size(),
-                                 .end_sample = spec::TotalSamples(job),
-                                 .micro_batch_size = job.training().micro_batch_size(),
-                                 .dp_rank = engine_->dp_rank(),
-                                 .dp_size = engine_->dp_size(),
-                                 .prefetch = static_cast<int>(job.data().prefetch()),
-                                 .threads = static_cast<int>(job.data().loader_threads())}));
+  ASSIGN_OR_RETURN(
+      loader_, data::Loader::Create({.dataset = data_.train,
+                                     .first_sample = spec::RampOf(job).SamplesAfter(start_step_),
+                                     .end_sample = spec::TotalSamples(job),
+                                     .micro_batch_size = job.training().micro_batch_size(),
+                                     .dp_rank = engine_->dp_rank(),
+                                     .dp_size = engine_->dp_size(),
+                                     .prefetch = static_cast<int>(job.data().prefetch()),
+                                     .threads = static_cast<int>(job.data().loader_threads())}));
   return OkStatus();
 }
 
@@ -182,7 +200,7 @@ void Trainer::Impl::MakeParts() {
                                                         .loaded = loaded_,
                                                         .manifest = ManifestTemplate(),
                                                         .engine = engine_.get(),
-                                                        .group = args_.group,
+                                                        .group = args_.groups->world(),
                                                         .clock = args_.clock,
                                                         .observer = args_.observer,
                                                         .failpoint = args_.checkpoint_failpoint});
@@ -196,8 +214,9 @@ void Trainer::Impl::MakeParts() {
                       .micro_batch_size = job.training().micro_batch_size(),
                       .loader_threads = static_cast<int>(job.data().loader_threads()),
                       .prefetch = static_cast<int>(job.data().prefetch())});
-  report_ = {.model_flops_per_step = spec::ModelFlopsPerStep(job),
-             .model_flops_full_per_step = spec::FullFlopsPerStep(job),
+  const auto batch = static_cast<double>(job.training().global_batch_size());
+  report_ = {.model_flops_per_sample = spec::ModelFlopsPerStep(job) / batch,
+             .model_flops_full_per_sample = spec::FullFlopsPerStep(job) / batch,
              .world_size = spec::WorldSize(job),
              .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch,
              .memory_bytes = engine_->memory_bytes()};
@@ -208,13 +227,13 @@ void Trainer::Impl::AnnounceReady() const {
   log::Info("ready", {{"epoch", start_.epoch},
                       {"resumed_from_step", start_step_},
                       {"total_steps", total_steps_},
-                      {"parameters", engine_->registry().NumElements()},
+                      {"parameters", spec::ParameterCount(args_.job->model())},
                       {"memory_bytes", memory::Total(engine_->memory_bytes())}});
   if (is_reporter()) {
     args_.observer->OnRunInfo({.total_steps = total_steps_,
                                .resumed_from_step = start_step_,
                                .checkpoint_path = start_.directory,
-                               .parameters = engine_->registry().NumElements(),
+                               .parameters = spec::ParameterCount(args_.job->model()),
                                .epoch = start_.epoch});
   }
   args_.observer->OnState(TrainState::kReady, start_step_);

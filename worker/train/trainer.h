@@ -14,9 +14,10 @@
 #include "common/base/status.h"
 #include "common/rpc/control_numbers.h"
 #include "kernels/ops/backend.h"
-#include "worker/comm/process_group.h"
+#include "worker/params/param_store.h"
 #include "worker/train/command.h"
 #include "worker/train/observer.h"
+#include "worker/train/rank_groups.h"
 
 namespace megatrain::v1 {
 class JobSpec;
@@ -36,9 +37,9 @@ struct TrainArgs {
   std::string data_root;
   std::string checkpoint_root;
   std::string cache_root;
-  // All ranks of the job, which are its data-parallel replicas in order; nullptr: one rank.
-  // Outlives the trainer.
-  comm::ProcessGroup* group = nullptr;
+  // This rank's, of the job's mesh (RankGroups::CreateForJob). Outlive the trainer, which aborts
+  // them all where one of them breaks.
+  RankGroups* groups = nullptr;
   kernels::Backend* backend = nullptr;
   TrainObserver* observer = nullptr;
   CommandSource* commands = nullptr;  // world rank 0; may be nullptr
@@ -50,9 +51,11 @@ struct TrainArgs {
   // What this rank may take; 0: what the host has available.
   int64_t memory_limit_bytes = 0;
   // Test seams. checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's
-  // vector before it is summed, with the step it belongs to, 0 for an idle reduction.
+  // vector before it is summed, with the step it belongs to, 0 for an idle reduction. after_step:
+  // sees the parameters once a step's update is over.
   std::function<Status(std::string_view point)> checkpoint_failpoint;
   std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;
+  std::function<void(int64_t step, const params::ParamStore& store)> after_step;
 };
 
 // How a run ended. What went wrong is in `status` (train/failure.h: cause and exit code).

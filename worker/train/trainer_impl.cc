@@ -1,6 +1,7 @@
 #include "worker/train/trainer_impl.h"
 
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "common/base/log.h"
@@ -55,7 +56,12 @@ Status Trainer::Impl::RunStep(int64_t step) {
   Add(phases_.Take(), &between_);
   const base::MonotonicTime begin = args_.clock->Now();
   RETURN_IF_ERROR(engine_->RunStep(step, loader_.get(), TakeWord(step)));
+  if (args_.after_step) {
+    RETURN_IF_ERROR(engine_->Synchronize());
+    args_.after_step(step, engine_->store());
+  }
   StepTimes& times = times_[RingIndex(step)];
+  times.batch = engine_->BatchOf(step);
   times.step_seconds = std::chrono::duration<double>(args_.clock->Now() - begin).count();
   times.phase_seconds = phases_.Take();
   Count(times);
@@ -67,10 +73,10 @@ Status Trainer::Impl::RunStep(int64_t step) {
 }
 
 void Trainer::Impl::Count(const StepTimes& times) {
-  counters_.tokens += spec::TokensPerStep(*job_) / engine_->dp_size();
+  counters_.tokens += times.batch / engine_->dp_size() * job_->model().seq_length();
   Add(between_, &counters_.phase_seconds);
   Add(times.phase_seconds, &counters_.phase_seconds);
-  if (args_.group != nullptr) counters_.dp_comm = args_.group->Stats();
+  counters_.comm = args_.groups->Stats();
   counters_.step_seconds = times.step_seconds;
   args_.observer->OnCounters(counters_);
 }
@@ -95,6 +101,7 @@ Status Trainer::Impl::ReadUpTo(int64_t step) {
       args_.observer->OnStep(record);
     }
     RETURN_IF_ERROR(Judge(k, outcome.vector));
+    loss_scale_ = outcome.scalars.loss_scale;
   }
   return OkStatus();
 }
@@ -105,8 +112,13 @@ Status Trainer::Impl::Judge(int64_t step, const kernels::EndOfStep& vector) {
     return base::Unavailable("step {}: {:.0f} other rank(s) reported a fault; all ranks stop", step,
                              vector.fault);
   }
-  if (IsFinite(vector) || !stop_at_nonfinite_) return OkStatus();
+  if (IsFinite(vector) || !stop_at_nonfinite_ || IsForTheLossScale(vector)) return OkStatus();
   return NonfiniteError(step, vector);
+}
+
+bool Trainer::Impl::IsForTheLossScale(const kernels::EndOfStep& vector) const {
+  return loss_scale_constants_.kind == kernels::LossScaleKind::kDynamic &&
+         std::isfinite(vector.loss) && loss_scale_ > loss_scale_constants_.min;
 }
 
 Status Trainer::Impl::Evaluate(int64_t step, bool final) {
@@ -174,6 +186,8 @@ TrainResult Trainer::Impl::Finish(const StatusOr<Ending>& ending) {
     result.status = ending.status();
     return result;
   }
+  result.status = engine_->Synchronize();
+  if (!result.status.ok()) return result;
   Describe(*ending, &result);
   if (SavesAtEnd(*ending)) SaveAtEnd(&result);
   if (result.completed && evaluator_->enabled() && result.status.ok()) {

@@ -28,6 +28,7 @@ class Trainer::Impl {
 
   Status SetUp();
   TrainResult Run();
+  RankGroups& groups() const { return *args_.groups; }
 
  private:
   // Why the loop ended.
@@ -52,6 +53,8 @@ class Trainer::Impl {
   // Reads, reports and judges every outcome up to this step that was not read yet.
   Status ReadUpTo(int64_t step);
   Status Judge(int64_t step, const kernels::EndOfStep& vector);
+  // Whether a dynamic loss scale answers to this overflow: it can still fall.
+  bool IsForTheLossScale(const kernels::EndOfStep& vector) const;
   Status Evaluate(int64_t step, bool final);
   // A save during training; remembers its outcome. An error only where it ends the run.
   Status SaveAndGoOn(int64_t step);
@@ -83,7 +86,7 @@ class Trainer::Impl {
 
   // Of a step's entry in times_ and words_.
   static size_t RingIndex(int64_t step) { return static_cast<size_t>(step % StepRing::kSteps); }
-  bool is_reporter() const { return engine_->dp_rank() == 0; }
+  bool is_reporter() const { return args_.groups->rank() == 0; }
 
   const TrainArgs args_;
   const std::unique_ptr<megatrain::v1::JobSpec> job_;  // args_.job with what updates changed
@@ -98,6 +101,8 @@ class Trainer::Impl {
   StepReportConfig report_;
   std::optional<CheckpointRecord> loaded_;  // rank 0
   bool stop_at_nonfinite_ = true;
+  const kernels::LossScaleConstants loss_scale_constants_;
+  double loss_scale_ = 0;  // of the gradients of the next step to be read
 
   int64_t start_step_ = 0;  // done before this run
   int64_t last_step_ = 0;   // done

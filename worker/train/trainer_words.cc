@@ -119,16 +119,17 @@ Status Trainer::Impl::Update(int64_t word_step) {
     CHECK(asked.has_value()) << "the word of an update without one, step " << word_step;
     packed = Pack(*asked);
   }
-  if (args_.group != nullptr) {
-    RETURN_IF_ERROR(args_.group->Broadcast(engine_->stream(), packed.data(), kNumRunSettings,
-                                           kernels::DType::kI64, /*root=*/0));
-    engine_->Synchronize();
+  comm::ProcessGroup* const world = args_.groups->world();
+  if (world != nullptr) {
+    RETURN_IF_ERROR(world->Broadcast(engine_->stream(), packed.data(), kNumRunSettings,
+                                     kernels::DType::kI64, /*root=*/0));
+    RETURN_IF_ERROR(engine_->Synchronize());
   }
   const RunSettings next = Unpack(packed);
   const RunSettings now = SettingsOf(*job_);
   update_status_ = OkStatus();
   if (next.eval_every_iters != now.eval_every_iters || next.eval_iters != now.eval_iters) {
-    checkpoint::Exchange exchange(args_.group, &engine_->stream());
+    checkpoint::Exchange exchange(world, &engine_->stream());
     RunData data = data_;
     update_status_ = exchange.Agree(ReopenEvaluation(next, &data));
     // A broken group ends the run with the next step; settings that one rank cannot take over are

@@ -100,8 +100,12 @@ train::RankCounters AfterSteps(int64_t steps) {
   counters.tokens = 100 * steps;
   counters.phase_seconds[static_cast<size_t>(train::StepPhase::kForward)] = 0.25 * n;
   counters.memory_bytes[static_cast<size_t>(memory::Kind::kWeights)] = 4096;
-  counters.dp_comm.ops[static_cast<size_t>(comm::CommOp::kAllReduce)] = {
+  counters.comm.dp.ops[static_cast<size_t>(comm::CommOp::kAllReduce)] = {
       .num_calls = 3 * steps, .payload_bytes = 1000 * steps, .seconds = 0.5 * n};
+  counters.comm.tp.ops[static_cast<size_t>(comm::CommOp::kAllGather)] = {
+      .num_calls = 7 * steps, .payload_bytes = 500 * steps, .seconds = 0.125 * n};
+  counters.comm.pp.ops[static_cast<size_t>(comm::CommOp::kSend)] = {.num_calls = steps};
+  counters.comm.world.ops[static_cast<size_t>(comm::CommOp::kAllReduce)] = {.num_calls = steps};
   counters.step_seconds = n;
   return counters;
 }
@@ -123,12 +127,19 @@ TEST(TelemetryBoardTest, TellsTheNewestNumbersAndTheStepsSince) {
   EXPECT_EQ(second.comm_init_seconds(), 1.5);
   EXPECT_EQ(second.phase_seconds().at("forward"), 0.75);
   EXPECT_EQ(second.memory_bytes().at("weights"), 4096);
-  ASSERT_EQ(second.collectives_size(), 1);
-  EXPECT_EQ(second.collectives(0).op(), "all_reduce");
-  EXPECT_EQ(second.collectives(0).group(), "dp");
-  EXPECT_EQ(second.collectives(0).calls(), 9);
-  EXPECT_EQ(second.collectives(0).bytes(), 3000);
-  EXPECT_EQ(second.collectives(0).seconds(), 1.5);
+  ASSERT_EQ(second.collectives_size(), 4);
+  EXPECT_EQ(second.collectives(0).op(), "all_gather");
+  EXPECT_EQ(second.collectives(0).group(), "tp");
+  EXPECT_EQ(second.collectives(0).calls(), 21);
+  EXPECT_EQ(second.collectives(1).op(), "send");
+  EXPECT_EQ(second.collectives(1).group(), "pp");
+  EXPECT_EQ(second.collectives(2).op(), "all_reduce");
+  EXPECT_EQ(second.collectives(2).group(), "dp");
+  EXPECT_EQ(second.collectives(2).calls(), 9);
+  EXPECT_EQ(second.collectives(2).bytes(), 3000);
+  EXPECT_EQ(second.collectives(2).seconds(), 1.5);
+  EXPECT_EQ(second.collectives(3).group(), "world");
+  EXPECT_EQ(second.collectives(3).calls(), 3);
   EXPECT_EQ(
       std::vector<double>(second.recent_step_seconds().begin(), second.recent_step_seconds().end()),
       (std::vector<double>{1, 2, 3}));

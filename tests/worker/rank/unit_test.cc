@@ -11,8 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/mutex.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "megatrain/v1/rank.pb.h"
 #include "tests/worker/data/temp_data.h"
+#include "worker/comm/threads/hub.h"
 #include "worker/rank/channel_store.h"
 #include "worker/rank/environment.h"
 #include "worker/rank/leave_switch.h"
@@ -20,6 +22,7 @@
 #include "worker/rank/outcome.h"
 #include "worker/rank/word_queue.h"
 #include "worker/train/failure.h"
+#include "worker/train/rank_groups.h"
 
 namespace mt::rank {
 namespace {
@@ -112,6 +115,39 @@ TEST(LeaveSwitchTest, EndsTheProcessOnlyWhereTheRankDoesNotLeave) {
   LeaveSwitch stuck(milliseconds(1), [&ended] { ++ended; });
   stuck.Leave("x");
   while (ended == 0) std::this_thread::yield();
+}
+
+// Two ranks wait for each other in different groups; one is told to leave.
+TEST(LeaveSwitchTest, BreaksEveryGroupOfTheRank) {
+  comm::ThreadsHub hub(comm::CommConfig{.op_timeout = seconds(60)});
+  LeaveSwitch leave(std::chrono::hours(1), [] {});
+  std::atomic<int> ready = 0;
+  const auto rank = [&](int world_rank) {
+    const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+    const auto groups =
+        train::RankGroups::Create({.mesh = layout::Mesh::Create({.tp = 1, .dp = 2}).value(),
+                                   .rank = world_rank,
+                                   .factory = &hub,
+                                   .device = &backend->device()})
+            .value();
+    const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
+    if (world_rank == 0) leave.SetGroups(groups.get());
+    ++ready;
+    comm::ProcessGroup* const group = world_rank == 0 ? groups->world() : groups->dp_gather();
+    const Status ended = group->Barrier(*stream);
+    EXPECT_EQ(ended.code(),
+              world_rank == 0 ? absl::StatusCode::kAborted : absl::StatusCode::kUnavailable);
+    if (world_rank == 0) {
+      EXPECT_NE(base::Message(ended).find("the job has failed"), std::string::npos) << ended;
+      leave.SetGroups(nullptr);
+    }
+  };
+  std::thread first(rank, 0);
+  std::thread second(rank, 1);
+  while (ready < 2) std::this_thread::yield();
+  leave.Leave("the job has failed");
+  first.join();
+  second.join();
 }
 
 TEST(EnvironmentTest, FixesCoreTypeAndThreads) {

@@ -10,22 +10,7 @@
 namespace mt::train {
 namespace {
 
-class ControlTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(base::MakeDirs(base::JoinPath(dir_.path(), "data")).ok());
-    WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
-  }
-  std::vector<RankOutcome> Run(const std::vector<std::string>& overrides,
-                               std::vector<std::pair<int64_t, Command>> script = {}) {
-    Script commands(std::move(script));
-    RunOptions options{.root = dir_.path(), .commands = &commands};
-    options.adjust = adjust_;
-    return RunJob(TinyJob(overrides), options);
-  }
-  TempDir dir_;
-  std::function<void(int, comm::ProcessGroup*, TrainArgs*)> adjust_;
-};
+using ControlTest = TrainTest;
 
 constexpr char kFourReplicas[] = "parallel.data=4";
 constexpr char kTwoReplicas[] = "parallel.data=2";
@@ -82,7 +67,7 @@ void SpoilStep(int64_t bad_step, int rank, TrainArgs* args) {
 }
 
 TEST_F(ControlTest, NonfiniteStopEndsEveryRankWithItsExitCode) {
-  adjust_ = [](int rank, comm::ProcessGroup*, TrainArgs* args) { SpoilStep(6, rank, args); };
+  adjust_ = [](int rank, TrainArgs* args) { SpoilStep(6, rank, args); };
   const auto outcomes = Run({kTwoReplicas, "checkpoint.at_end=true"});
   for (const RankOutcome& rank : outcomes) {
     EXPECT_EQ(CauseOf(rank.result.status), Cause::kNumeric);
@@ -96,7 +81,7 @@ TEST_F(ControlTest, NonfiniteStopEndsEveryRankWithItsExitCode) {
 }
 
 TEST_F(ControlTest, NonfiniteSkipGoesOnAndCounts) {
-  adjust_ = [](int rank, comm::ProcessGroup*, TrainArgs* args) { SpoilStep(6, rank, args); };
+  adjust_ = [](int rank, TrainArgs* args) { SpoilStep(6, rank, args); };
   const auto outcomes = Run({kTwoReplicas, "training.nonfinite=skip"});
   for (const RankOutcome& rank : outcomes) {
     EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
@@ -143,10 +128,10 @@ TEST_F(ControlTest, AFaultOfOneRankStopsAllAtTheSameStep) {
 }
 
 TEST_F(ControlTest, ABrokenGroupStopsWithinTheStep) {
-  adjust_ = [](int rank, comm::ProcessGroup* group, TrainArgs* args) {
+  adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 1) return;
-    args->end_of_step = [group](int64_t step, kernels::EndOfStep*) {
-      if (step == 3) group->Abort("test");
+    args->end_of_step = [groups = args->groups](int64_t step, kernels::EndOfStep*) {
+      if (step == 3) groups->Abort("test");
     };
   };
   for (const RankOutcome& rank : Run({kTwoReplicas})) {
@@ -159,7 +144,7 @@ TEST_F(ControlTest, ABrokenGroupStopsWithinTheStep) {
 
 TEST_F(ControlTest, TooLittleMemoryIsSaidBeforeTheFirstStep) {
   RunOptions options{.root = dir_.path()};
-  options.adjust = [](int rank, comm::ProcessGroup*, TrainArgs* args) {
+  options.adjust = [](int rank, TrainArgs* args) {
     if (rank == 1) args->memory_limit_bytes = 1000;
   };
   const auto outcomes = RunJob(TinyJob({kTwoReplicas}), options);
@@ -179,8 +164,9 @@ TEST_F(ControlTest, MissingDataNamesTheFile) {
 }
 
 TEST_F(ControlTest, WrongNumberOfRanksIsRefused) {
+  const auto one = RankGroups::CreateForJob(TinyJob({}), 0, nullptr, nullptr).value();
   RunOptions options{.root = dir_.path()};
-  options.adjust = [](int, comm::ProcessGroup*, TrainArgs* args) { args->group = nullptr; };
+  options.adjust = [&](int, TrainArgs* args) { args->groups = one.get(); };
   const auto outcomes = RunJob(TinyJob({kTwoReplicas}), options);
   EXPECT_EQ(outcomes[0].result.status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_FALSE(outcomes[0].created);

@@ -14,47 +14,19 @@
 namespace mt::train {
 namespace {
 
-using Words = std::vector<std::pair<int64_t, Command>>;
-
-class HoldTest : public ::testing::Test {
+class HoldTest : public TrainTest {
  protected:
-  void SetUp() override {
-    ASSERT_TRUE(base::MakeDirs(base::JoinPath(dir_.path(), "data")).ok());
-    WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
-  }
-  std::vector<RankOutcome> Run(std::vector<std::string> overrides, Words words = {}) {
-    overrides.push_back(fmt::format("parallel.data={}", replicas_));
-    Script commands(std::move(words));
-    RunOptions options{.root = dir_.path(), .commands = &commands, .clock = clock_};
-    options.adjust = [this](int rank, comm::ProcessGroup* group, TrainArgs* args) {
-      args->idle_interval = std::chrono::milliseconds(0);
-      if (adjust_) adjust_(rank, group, args);
-    };
-    return RunJob(TinyJob(overrides), options);
-  }
-  static void ExpectClean(const std::vector<RankOutcome>& outcomes, int64_t last_step) {
-    for (const RankOutcome& rank : outcomes) {
-      EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
-      EXPECT_EQ(rank.result.last_step, last_step);
-    }
-  }
-  std::vector<checkpoint::CheckpointId> OnDisk() {
-    return checkpoint::ListCheckpoints(dir_.path() + "/checkpoints/tiny").value();
-  }
-
-  int replicas_ = 2;
-  TempDir dir_;
-  const base::Clock* clock_ = base::Clock::Real();
-  std::function<void(int, comm::ProcessGroup*, TrainArgs*)> adjust_;
+  HoldTest() { layout_ = {"parallel.data=2"}; }
 };
 
 const Command kHoldNow{.kind = CommandKind::kHold, .id = "hold"};
 const Command kResumeNow{.kind = CommandKind::kResume, .id = "resume"};
 
-class HoldLayoutTest : public HoldTest, public ::testing::WithParamInterface<int> {};
+class HoldLayoutTest : public HoldTest,
+                       public ::testing::WithParamInterface<std::vector<std::string>> {};
 
 TEST_P(HoldLayoutTest, AHeldRunGoesOnAsIfNothingHadBeen) {
-  replicas_ = GetParam();
+  layout_ = GetParam();
   for (const char* precision : {"training.precision=fp64", "training.precision=fp32"}) {
     const std::vector<std::string> job = {precision, "checkpoint.directory=none",
                                           "training.eval.every_iters=5"};
@@ -91,13 +63,15 @@ TEST_P(HoldLayoutTest, AHeldRunGoesOnAsIfNothingHadBeen) {
     EXPECT_EQ(done[2].step, 11);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Replicas, HoldLayoutTest, ::testing::Values(1, 2, 4));
+INSTANTIATE_TEST_SUITE_P(Layouts, HoldLayoutTest,
+                         ::testing::Values(std::vector<std::string>{},
+                                           std::vector<std::string>{"parallel.data=4"}, kCube));
 
 // What held ranks leave on disk at two moments of their wait: nothing may have moved.
 TEST_F(HoldTest, NothingMovesWhileHeld) {
   std::map<int, int64_t> idle;
   std::mutex mu;
-  adjust_ = [&](int rank, comm::ProcessGroup*, TrainArgs* args) {
+  adjust_ = [&](int rank, TrainArgs* args) {
     args->end_of_step = [&, rank](int64_t step, kernels::EndOfStep* mine) {
       if (step != 0) return;
       const std::lock_guard<std::mutex> lock(mu);
@@ -154,7 +128,7 @@ TEST_F(HoldTest, StopWithoutSaveWhileHeldLeavesNothing) {
 }
 
 TEST_F(HoldTest, HoldBeforeTheFirstStep) {
-  adjust_ = [](int, comm::ProcessGroup*, TrainArgs* args) { args->hold = true; };
+  adjust_ = [](int, TrainArgs* args) { args->hold = true; };
   const auto calm = Run({"checkpoint.directory=none"}, {{1, kResumeNow}});
   const auto outcomes = Run({}, {{2, {CommandKind::kCheckpointNow, "zero"}}, {5, kResumeNow}});
   ExpectClean(outcomes, 20);
@@ -174,7 +148,7 @@ TEST_F(HoldTest, HoldBeforeTheFirstStep) {
 
 TEST_F(HoldTest, ASavedStepOfAnEarlierPlacementIsNotSavedAgain) {
   const auto first = Run({}, {{4, {CommandKind::kStopWithSave, "stop"}}});
-  adjust_ = [](int, comm::ProcessGroup*, TrainArgs* args) { args->hold = true; };
+  adjust_ = [](int, TrainArgs* args) { args->hold = true; };
   const auto held = Run(
       {}, {{1, {CommandKind::kCheckpointNow, "now"}}, {2, {CommandKind::kStopWithoutSave, ""}}});
   ExpectClean(held, 5);
@@ -238,7 +212,7 @@ TEST_F(HoldTest, RepeatedVerbsChangeNothing) {
 }
 
 TEST_F(HoldTest, AFaultOfOneRankEndsTheHeldOnes) {
-  adjust_ = [](int rank, comm::ProcessGroup*, TrainArgs* args) {
+  adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 1) return;
     auto idle = std::make_shared<int>(0);
     args->end_of_step = [idle](int64_t step, kernels::EndOfStep* mine) {
@@ -253,10 +227,10 @@ TEST_F(HoldTest, AFaultOfOneRankEndsTheHeldOnes) {
 }
 
 TEST_F(HoldTest, AnAbortOfTheGroupEndsTheHeldOnes) {
-  adjust_ = [](int rank, comm::ProcessGroup* group, TrainArgs* args) {
+  adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 1) return;
-    args->end_of_step = [group](int64_t step, kernels::EndOfStep*) {
-      if (step == 0) group->Abort("told to leave");
+    args->end_of_step = [groups = args->groups](int64_t step, kernels::EndOfStep*) {
+      if (step == 0) groups->Abort("told to leave");
     };
   };
   for (const RankOutcome& rank : Run({}, {{4, kHoldNow}})) {
@@ -288,7 +262,7 @@ class HoldTimeTest : public HoldTest {
                   {.root = dir_.path(),
                    .commands = &ticking,
                    .clock = &clock,
-                   .adjust = [](int, comm::ProcessGroup*, TrainArgs* args) {
+                   .adjust = [](int, TrainArgs* args) {
                      args->idle_interval = std::chrono::milliseconds(0);
                    }});
   }

@@ -11,55 +11,90 @@
 namespace mt::train {
 namespace {
 
-class LayoutTest : public ::testing::Test {
+class LayoutTest : public TrainTest {
  protected:
-  void SetUp() override {
-    ASSERT_TRUE(base::MakeDirs(base::JoinPath(dir_.path(), "data")).ok());
-    WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
-  }
   // The run of rank 0, without checkpoints.
-  Observed Run(std::vector<std::string> overrides) {
+  Observed RunWhole(std::vector<std::string> overrides) {
     overrides.emplace_back("checkpoint.directory=none");
-    std::vector<RankOutcome> outcomes = RunJob(TinyJob(overrides), {.root = dir_.path()});
-    for (const RankOutcome& outcome : outcomes) {
-      EXPECT_TRUE(outcome.result.status.ok()) << outcome.result.status;
-      EXPECT_TRUE(outcome.result.completed);
-      EXPECT_EQ(outcome.result.last_step, 20);
-    }
+    std::vector<RankOutcome> outcomes = Run(overrides);
+    ExpectClean(outcomes, 20);
+    for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.completed);
     EXPECT_EQ(outcomes[0].seen.steps.size(), 20U);
     return outcomes[0].seen;
   }
-  TempDir dir_;
 };
 
 TEST_F(LayoutTest, ReplicasGiveTheSameCurveInDouble) {
-  const Observed one = Run({"parallel.data=1"});
+  const Observed one = RunWhole({"parallel.data=1"});
   // An untrained model knows nothing: the mean loss is near ln 257.
   EXPECT_NEAR(one.steps.front().loss, std::log(257.0), 0.05);
   EXPECT_LT(one.steps.back().loss, one.steps.front().loss - 0.2) << "it learns";
-  ExpectSameCurve(Run({"parallel.data=2"}).steps, one.steps, 1e-12, 1e-12);
-  ExpectSameCurve(Run({"parallel.data=4"}).steps, one.steps, 1e-12, 1e-12);
+  ExpectSameCurve(RunWhole({"parallel.data=2"}).steps, one.steps, 1e-12, 1e-12);
+  ExpectSameCurve(RunWhole({"parallel.data=4"}).steps, one.steps, 1e-12, 1e-12);
 }
+
+// Overrides on top of 4 layers.
+struct LayoutCase {
+  const char* name;
+  std::vector<std::string> overrides;
+};
+std::vector<std::string> FourLayers(std::vector<std::string> overrides) {
+  overrides.emplace_back("model.layers=4");
+  overrides.emplace_back("training.eval.every_iters=10");
+  overrides.emplace_back("training.eval.iters=2");
+  return overrides;
+}
+
+class EveryAxisTest : public LayoutTest, public ::testing::WithParamInterface<LayoutCase> {};
+
+TEST_P(EveryAxisTest, GivesTheCurveOfOneRank) {
+  const Observed one = RunWhole(FourLayers({}));
+  const Observed got = RunWhole(FourLayers(GetParam().overrides));
+  ExpectSameCurve(got.steps, one.steps, 1e-12, 1e-12);
+  ASSERT_EQ(got.evals.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(got.evals[i].tokens, one.evals[i].tokens);
+    EXPECT_LE(std::abs(got.evals[i].loss - one.evals[i].loss), 1e-12 * one.evals[i].loss);
+  }
+  EXPECT_EQ(got.infos[0].parameters, one.infos[0].parameters);
+  EXPECT_EQ(got.steps[3].model_flops, one.steps[3].model_flops);
+  const Observed again = RunWhole(FourLayers(GetParam().overrides));
+  ExpectEqualCurve(again.steps, got.steps);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, EveryAxisTest,
+    ::testing::Values(LayoutCase{"Tensor",
+                                 {"parallel.tensor=2", "parallel.sequence_parallel=false"}},
+                      LayoutCase{"Sequence", {"parallel.tensor=2"}},
+                      LayoutCase{"Pipeline", {"parallel.pipeline=2"}},
+                      LayoutCase{"GPipe", {"parallel.pipeline=4", "parallel.schedule=gpipe"}},
+                      LayoutCase{"Zero", {"parallel.data=4", "parallel.zero_stage=1"}},
+                      LayoutCase{"Cube",
+                                 {"parallel.tensor=2", "parallel.pipeline=2", "parallel.data=2",
+                                  "parallel.virtual_stages=2", "parallel.zero_stage=1",
+                                  "parallel.bucket_size=1024"}}),
+    [](const auto& test) { return test.param.name; });
 
 TEST_F(LayoutTest, ReplicasGiveTheSameCurveInSingle) {
   const std::string fp32 = "training.precision=fp32";
-  const Observed one = Run({"parallel.data=1", fp32});
-  ExpectSameCurve(Run({"parallel.data=2", fp32}).steps, one.steps, 2e-6, 3e-5);
-  ExpectSameCurve(Run({"parallel.data=4", fp32}).steps, one.steps, 2e-6, 3e-5);
+  const Observed one = RunWhole({"parallel.data=1", fp32});
+  ExpectSameCurve(RunWhole({"parallel.data=2", fp32}).steps, one.steps, 2e-6, 3e-5);
+  ExpectSameCurve(RunWhole({"parallel.data=4", fp32}).steps, one.steps, 2e-6, 3e-5);
 }
 
 TEST_F(LayoutTest, SameLayoutTwiceIsBitEqual) {
   for (const char* precision : {"training.precision=fp32", "training.precision=fp64"}) {
-    const Observed first = Run({"parallel.data=2", precision});
-    ExpectEqualCurve(Run({"parallel.data=2", precision}).steps, first.steps);
+    const Observed first = RunWhole({"parallel.data=2", precision});
+    ExpectEqualCurve(RunWhole({"parallel.data=2", precision}).steps, first.steps);
   }
 }
 
 TEST_F(LayoutTest, GradientAccumulationGivesTheSameCurve) {
-  const Observed whole = Run({"training.micro_batch_size=8"});
+  const Observed whole = RunWhole({"training.micro_batch_size=8"});
   for (const char* micro : {"1", "2", "4"}) {
-    ExpectSameCurve(Run({std::string("training.micro_batch_size=") + micro}).steps, whole.steps,
-                    1e-12, 1e-12);
+    ExpectSameCurve(RunWhole({std::string("training.micro_batch_size=") + micro}).steps,
+                    whole.steps, 1e-12, 1e-12);
   }
 }
 
@@ -69,7 +104,7 @@ TEST_F(LayoutTest, EvaluationCountsEachTokenOnceInEveryLayout) {
   for (const char* layout : {"1", "2", "4"}) {
     std::vector<std::string> overrides = eval;
     overrides.push_back(std::string("parallel.data=") + layout);
-    runs.push_back(Run(overrides));
+    runs.push_back(RunWhole(overrides));
   }
   for (const Observed& run : runs) {
     ASSERT_EQ(run.evals.size(), 3U);  // after steps 8 and 16, and after the last one
@@ -92,7 +127,7 @@ TEST_F(LayoutTest, EvaluationCountsEachTokenOnceInEveryLayout) {
 }
 
 TEST_F(LayoutTest, RecordsSayWhatTheStepWas) {
-  const Observed run = Run({"parallel.data=2", "optimizer.warmup=10"});
+  const Observed run = RunWhole({"parallel.data=2", "optimizer.warmup=10"});
   const StepRecord& last = run.steps.back();
   EXPECT_EQ(run.steps.front().learning_rate, 0.0) << "warm-up starts at 0";
   EXPECT_DOUBLE_EQ(run.steps[5].learning_rate, 0.5e-3);
@@ -128,10 +163,10 @@ TEST_F(LayoutTest, CountersRiseWithEveryStepOnEveryRank) {
     for (size_t i = 0; i < seen.size(); ++i) {
       steps += seen[i].step_seconds;
       EXPECT_EQ(seen[i].tokens, static_cast<int64_t>(i + 1) * 64);
-      EXPECT_GT(seen[i].dp_comm.of(comm::CommOp::kAllReduce).num_calls,
-                i == 0 ? 0 : seen[i - 1].dp_comm.of(comm::CommOp::kAllReduce).num_calls);
+      EXPECT_GT(seen[i].comm.dp.of(comm::CommOp::kAllReduce).num_calls,
+                i == 0 ? 0 : seen[i - 1].comm.dp.of(comm::CommOp::kAllReduce).num_calls);
     }
-    EXPECT_GT(seen.back().dp_comm.of(comm::CommOp::kAllReduce).payload_bytes, 0);
+    EXPECT_GT(seen.back().comm.dp.of(comm::CommOp::kAllReduce).payload_bytes, 0);
     double phases = 0;
     for (const double seconds : seen.back().phase_seconds) phases += seconds;
     EXPECT_GE(phases * 1.01, steps) << "and what lay between the steps";

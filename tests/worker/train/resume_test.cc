@@ -12,26 +12,7 @@
 namespace mt::train {
 namespace {
 
-class ResumeTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(base::MakeDirs(base::JoinPath(dir_.path(), "data")).ok());
-    WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
-  }
-  std::vector<RankOutcome> Run(const std::vector<std::string>& overrides,
-                               std::vector<std::pair<int64_t, Command>> script = {}) {
-    Script commands(std::move(script));
-    RunOptions options{.root = dir_.path(), .commands = &commands};
-    options.adjust = adjust_;
-    return RunJob(TinyJob(overrides), options);
-  }
-  std::vector<checkpoint::CheckpointId> OnDisk(const std::string& directory) {
-    return checkpoint::ListCheckpoints(dir_.path() + "/checkpoints/" + directory).value();
-  }
-
-  TempDir dir_;
-  std::function<void(int, comm::ProcessGroup*, TrainArgs*)> adjust_;
-};
+using ResumeTest = TrainTest;
 
 constexpr char kHundred[] = "training.train_iters=100";
 constexpr char kTwoReplicas[] = "parallel.data=2";
@@ -104,7 +85,7 @@ TEST_F(ResumeTest, WhatMayNotChangeIsRefusedWithBothValues) {
 
 TEST_F(ResumeTest, NeverColdOverItsOwnCheckpointsUnlessFresh) {
   Run({"checkpoint.every_iters=5"}, {{9, {CommandKind::kStopWithoutSave, ""}}});
-  EXPECT_EQ(OnDisk("tiny"), (std::vector<checkpoint::CheckpointId>{{5, 1}, {10, 1}}));
+  EXPECT_EQ(OnDisk(), (std::vector<checkpoint::CheckpointId>{{5, 1}, {10, 1}}));
   const Observed again = Run({})[0].seen;
   EXPECT_EQ(again.infos[0].resumed_from_step, 10);
   EXPECT_EQ(again.steps.front().step, 11);
@@ -123,7 +104,7 @@ TEST_F(ResumeTest, NeverColdOverItsOwnCheckpointsUnlessFresh) {
 TEST_F(ResumeTest, PlacementsOfAJobFollowEachOther) {
   const auto place = [this](const std::string& uid, int64_t epoch,
                             std::vector<std::string> ended = {}) {
-    adjust_ = [=](int, comm::ProcessGroup*, TrainArgs* args) {
+    adjust_ = [=](int, TrainArgs* args) {
       args->job_uid = uid;
       args->epoch = epoch;
       args->ended_job_uids = ended;
@@ -161,7 +142,7 @@ TEST_F(ResumeTest, PlacementsOfAJobFollowEachOther) {
 // Another placement takes the directory over while this one trains: the next save ends it, strict
 // or not, on every rank, and writes nothing.
 TEST_F(ResumeTest, AFencedRunStopsAtItsNextSave) {
-  adjust_ = [this](int rank, comm::ProcessGroup*, TrainArgs* args) {
+  adjust_ = [this](int rank, TrainArgs* args) {
     args->job_uid = "job";
     args->epoch = 1;
     if (rank != 0) return;
@@ -179,7 +160,7 @@ TEST_F(ResumeTest, AFencedRunStopsAtItsNextSave) {
     EXPECT_NE(rank.result.message.find("fenced"), std::string::npos) << rank.result.message;
     EXPECT_EQ(rank.result.last_step, 8);
   }
-  EXPECT_EQ(OnDisk("tiny"), (std::vector<checkpoint::CheckpointId>{{3, 1}, {6, 1}}));
+  EXPECT_EQ(OnDisk(), (std::vector<checkpoint::CheckpointId>{{3, 1}, {6, 1}}));
   ASSERT_EQ(outcomes[0].seen.commands_done.size(), 1U);
   EXPECT_NE(base::Message(outcomes[0].seen.commands_done[0].error).find("epoch 2"),
             std::string::npos);
@@ -191,7 +172,7 @@ TEST_F(ResumeTest, KeepsTheNewestCheckpoints) {
   std::vector<int64_t> saved;
   for (const CheckpointRecord& save : run.saves) saved.push_back(save.step);
   EXPECT_EQ(saved, (std::vector<int64_t>{4, 8, 12, 16, 20}));
-  EXPECT_EQ(OnDisk("tiny"), (std::vector<checkpoint::CheckpointId>{{16, 1}, {20, 1}}));
+  EXPECT_EQ(OnDisk(), (std::vector<checkpoint::CheckpointId>{{16, 1}, {20, 1}}));
   ASSERT_EQ(run.deleted.size(), 3U) << "and says what is gone";
   EXPECT_EQ(run.deleted[0], run.saves[0].path);
   EXPECT_EQ(run.deleted[2], run.saves[2].path);
@@ -231,8 +212,8 @@ TEST_F(ResumeTest, SavesByTheClock) {
 }
 
 // A disk that is full from the nth save on.
-std::function<void(int, comm::ProcessGroup*, TrainArgs*)> FullDiskAfter(int saves, int on_rank) {
-  return [=](int rank, comm::ProcessGroup*, TrainArgs* args) {
+std::function<void(int, TrainArgs*)> FullDiskAfter(int saves, int on_rank) {
+  return [=](int rank, TrainArgs* args) {
     if (rank != on_rank) return;
     auto count = std::make_shared<int>(0);
     args->checkpoint_failpoint = [=](std::string_view point) -> Status {
@@ -253,7 +234,7 @@ TEST_F(ResumeTest, FailedPeriodicSaveIsToldAndTrainingGoesOn) {
   ASSERT_EQ(outcomes[0].seen.failed_saves.size(), 3U);
   EXPECT_EQ(outcomes[0].seen.failed_saves[0].first, 10);
   EXPECT_EQ(outcomes[0].seen.failed_saves[0].second.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(OnDisk("tiny"), (std::vector<checkpoint::CheckpointId>{{5, 1}}));
+  EXPECT_EQ(OnDisk(), (std::vector<checkpoint::CheckpointId>{{5, 1}}));
   for (const auto& entry : std::filesystem::directory_iterator(dir_.path() + "/checkpoints/tiny")) {
     EXPECT_FALSE(entry.path().filename().string().ends_with(".tmp")) << entry.path();
   }

@@ -67,6 +67,10 @@ placement: {device: cpu, threads_per_rank: 1}
   return job;
 }
 
+const std::vector<std::string> kCube = {"parallel.tensor=2", "parallel.pipeline=2",
+                                        "parallel.data=2", "parallel.zero_stage=1",
+                                        "parallel.bucket_size=1024"};
+
 std::optional<Command> Script::Poll() {
   ++polls_;
   for (const auto& [poll, command] : commands_) {
@@ -80,20 +84,18 @@ namespace {
 void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hub, int rank,
              RankOutcome* out) {
   const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
-  std::vector<int> members;
-  for (int r = 0; r < spec::WorldSize(job); ++r) members.push_back(r);
-  const auto group = hub->Create({.name = "world", .members = members, .my_index = rank}).value();
+  const auto groups = RankGroups::CreateForJob(job, rank, hub, &backend->device()).value();
   TrainArgs args{.job = &job,
                  .data_root = base::JoinPath(options.root, "data"),
                  .checkpoint_root = base::JoinPath(options.root, "checkpoints"),
                  .cache_root = base::JoinPath(options.root, "cache"),
-                 .group = group.get(),
+                 .groups = groups.get(),
                  .backend = backend.get(),
                  .observer = &out->seen,
                  .commands = rank == 0 ? options.commands : nullptr,
                  .clock = options.clock,
                  .memory_limit_bytes = options.memory_limit_bytes};
-  if (options.adjust) options.adjust(rank, group.get(), &args);
+  if (options.adjust) options.adjust(rank, &args);
   auto trainer = Trainer::Create(args);
   out->created = trainer.ok();
   if (!trainer.ok()) {
@@ -116,6 +118,40 @@ std::vector<RankOutcome> RunJob(const JobSpec& job, const RunOptions& options) {
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+void TrainTest::SetUp() {
+  ASSERT_TRUE(base::MakeDirs(base::JoinPath(dir_.path(), "data")).ok());
+  WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
+}
+
+std::vector<RankOutcome> TrainTest::Run(std::vector<std::string> overrides, Words words) {
+  overrides.insert(overrides.begin(), layout_.begin(), layout_.end());
+  Script commands(std::move(words));
+  return RunJob(TinyJob(overrides), {.root = dir_.path(),
+                                     .commands = &commands,
+                                     .clock = clock_,
+                                     .adjust = [this](int rank, TrainArgs* args) {
+                                       args->idle_interval = std::chrono::milliseconds(0);
+                                       if (adjust_) adjust_(rank, args);
+                                     }});
+}
+
+void TrainTest::ExpectClean(const std::vector<RankOutcome>& outcomes, int64_t last_step) {
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
+    EXPECT_EQ(rank.result.last_step, last_step);
+  }
+}
+
+std::vector<checkpoint::CheckpointId> TrainTest::OnDisk(const std::string& directory) const {
+  return checkpoint::ListCheckpoints(dir_.path() + "/checkpoints/" + directory).value();
+}
+
+std::vector<int64_t> TrainTest::StepsOnDisk() const {
+  std::vector<int64_t> steps;
+  for (const checkpoint::CheckpointId& id : OnDisk()) steps.push_back(id.step);
+  return steps;
 }
 
 void ExpectSameCurve(const std::vector<StepRecord>& got, const std::vector<StepRecord>& want,

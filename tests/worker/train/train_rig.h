@@ -7,7 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/directory.h"
 #include "worker/train/failure.h"
 #include "worker/train/trainer.h"
 
@@ -93,11 +96,37 @@ struct RunOptions {
   const base::Clock* clock = base::Clock::Real();
   int64_t memory_limit_bytes = 0;
   // Changes one rank's arguments before its trainer is made.
-  std::function<void(int rank, comm::ProcessGroup* group, TrainArgs* args)> adjust;
+  std::function<void(int rank, TrainArgs* args)> adjust;
 };
 
-// Runs the job on its number of replicas; outcomes by rank.
+// Runs the job on its number of ranks, each a thread; outcomes by rank. For any completed and
+// resolved job (TinyJob, or spec::LoadJob and ResolveForSlots on a text of the caller's).
 std::vector<RankOutcome> RunJob(const megatrain::v1::JobSpec& job, const RunOptions& options);
+
+// TP 2 x PP 2 x DP 2 with sequence parallelism, ZeRO-1 and several buckets in each region.
+extern const std::vector<std::string> kCube;
+
+// What the polls of a run return.
+using Words = std::vector<std::pair<int64_t, Command>>;
+
+// Token files in a folder of their own, and runs of TinyJob over them; idle reductions without a
+// pause.
+class TrainTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  // TinyJob with layout_ and these overrides; outcomes by rank.
+  std::vector<RankOutcome> Run(std::vector<std::string> overrides, Words words = {});
+  // Every rank has ended well, after this step.
+  static void ExpectClean(const std::vector<RankOutcome>& outcomes, int64_t last_step);
+  // Complete checkpoints below the checkpoint root.
+  std::vector<checkpoint::CheckpointId> OnDisk(const std::string& directory = "tiny") const;
+  std::vector<int64_t> StepsOnDisk() const;
+
+  TempDir dir_;
+  std::vector<std::string> layout_;  // overrides of every run
+  const base::Clock* clock_ = base::Clock::Real();
+  std::function<void(int rank, TrainArgs* args)> adjust_;
+};
 
 // |a - b| <= relative * |b| for losses and grad norms of all steps.
 void ExpectSameCurve(const std::vector<StepRecord>& got, const std::vector<StepRecord>& want,

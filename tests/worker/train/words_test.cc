@@ -14,38 +14,14 @@
 namespace mt::train {
 namespace {
 
-using Words = std::vector<std::pair<int64_t, Command>>;
-
-class WordsTest : public ::testing::Test {
+class WordsTest : public TrainTest {
  protected:
-  void SetUp() override {
-    ASSERT_TRUE(base::MakeDirs(base::JoinPath(dir_.path(), "data")).ok());
-    WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
-  }
-  std::vector<RankOutcome> Run(std::vector<std::string> overrides, Words words = {}) {
-    Script commands(std::move(words));
-    RunOptions options{.root = dir_.path(), .commands = &commands};
-    options.adjust = [this](int rank, comm::ProcessGroup* group, TrainArgs* args) {
-      args->idle_interval = std::chrono::milliseconds(0);
-      if (adjust_) adjust_(rank, group, args);
-    };
-    overrides.emplace_back("parallel.data=2");
-    return RunJob(TinyJob(overrides), options);
-  }
-  std::vector<int64_t> StepsOnDisk() {
-    std::vector<int64_t> steps;
-    const auto all = checkpoint::ListCheckpoints(dir_.path() + "/checkpoints/tiny");
-    for (const checkpoint::CheckpointId& id : *all) steps.push_back(id.step);
-    return steps;
-  }
+  WordsTest() { layout_ = {"parallel.data=2"}; }
   static std::vector<int64_t> StepsOf(const std::vector<EvalRecord>& evals) {
     std::vector<int64_t> steps;
     for (const EvalRecord& eval : evals) steps.push_back(eval.step);
     return steps;
   }
-
-  TempDir dir_;
-  std::function<void(int, comm::ProcessGroup*, TrainArgs*)> adjust_;
 };
 
 // The settings of this job as a command.
@@ -106,7 +82,7 @@ TEST_F(WordsTest, AnUpdateReachesHeldRanks) {
 }
 
 TEST_F(WordsTest, AnUpdateThatOneRankCannotFollowChangesNothing) {
-  adjust_ = [this](int rank, comm::ProcessGroup*, TrainArgs* args) {
+  adjust_ = [this](int rank, TrainArgs* args) {
     if (rank != 1) return;
     args->cache_root = "";  // so that this rank opens its files anew
     args->end_of_step = [this](int64_t step, kernels::EndOfStep*) {
@@ -128,7 +104,7 @@ TEST_F(WordsTest, AnUpdateThatOneRankCannotFollowChangesNothing) {
 }
 
 TEST_F(WordsTest, ASaveByCommandOnAFullDiskIsAResult) {
-  adjust_ = [](int rank, comm::ProcessGroup*, TrainArgs* args) {
+  adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 1) return;
     auto saves = std::make_shared<int>(0);
     args->checkpoint_failpoint = [saves](std::string_view point) -> Status {
@@ -152,7 +128,7 @@ TEST_F(WordsTest, ASaveByCommandOnAFullDiskIsAResult) {
 }
 
 TEST_F(WordsTest, ASaveByCommandOnAFullDiskEndsAStrictRun) {
-  adjust_ = [](int, comm::ProcessGroup*, TrainArgs* args) {
+  adjust_ = [](int, TrainArgs* args) {
     args->checkpoint_failpoint = [](std::string_view) { return base::ErrnoError(ENOSPC, "full"); };
   };
   const auto outcomes =
@@ -244,7 +220,7 @@ TEST_F(WordsTest, ExitAfterCountsTheClockOfThisPlacement) {
                   {.root = dir_.path(),
                    .commands = &ticking,
                    .clock = &clock,
-                   .adjust = [](int, comm::ProcessGroup*, TrainArgs* args) {
+                   .adjust = [](int, TrainArgs* args) {
                      args->idle_interval = std::chrono::milliseconds(0);
                    }});
   };

@@ -1,0 +1,187 @@
+// Everything that a run must follow, in a job that uses all three axes at once: words, faults,
+// broken groups, checkpoints.
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "tests/worker/train/train_rig.h"
+
+namespace mt::train {
+namespace {
+
+class CubeTest : public TrainTest {
+ protected:
+  CubeTest() { layout_ = kCube; }
+  // This rank alone reads data in which a document ends in a token beyond the vocabulary.
+  void DamageDataOf(int rank, int document) {
+    const std::string root = base::JoinPath(dir_.path(), "damaged");
+    ASSERT_TRUE(base::MakeDirs(root).ok());
+    WriteTokens(base::JoinPath(root, "text"), 200, document);
+    adjust_ = [rank, root](int r, TrainArgs* args) {
+      if (r != rank) return;
+      args->data_root = root;
+      args->cache_root = "";
+    };
+  }
+};
+
+TEST_F(CubeTest, WordsActAtTheSameStepOnEveryRank) {
+  const auto update = Command{
+      .kind = CommandKind::kUpdate,
+      .id = "update",
+      .settings = SettingsOf(TinyJob({"training.log_every=5", "training.eval.every_iters=8"}))};
+  const auto outcomes = Run({}, {{3, {CommandKind::kCheckpointNow, "save"}},
+                                 {6, {CommandKind::kHold, "hold"}},
+                                 {10, update},
+                                 {11, {CommandKind::kResume, "resume"}},
+                                 {15, {CommandKind::kStopWithSave, "stop"}}});
+  ASSERT_EQ(outcomes.size(), 8U);
+  // Polls 8 to 11 are of idle reductions, so poll 15 is step 11's: its word acts before step 13.
+  ExpectClean(outcomes, 12);
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_EQ(rank.seen.state_steps, (std::vector<int64_t>{0, 0, 0, 7, 7, 12}));
+    EXPECT_EQ(rank.seen.settings.size(), 1U);
+    EXPECT_EQ(rank.seen.counters.size(), 12U);
+  }
+  EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{4, 12}));
+  std::vector<std::string> done;
+  for (const CommandResult& result : outcomes[0].seen.commands_done) {
+    EXPECT_TRUE(result.error.ok()) << result.id << ": " << result.error;
+    done.push_back(result.id);
+  }
+  EXPECT_EQ(done, (std::vector<std::string>{"save", "hold", "update", "resume", "stop"}));
+  ASSERT_EQ(outcomes[0].seen.evals.size(), 1U);
+  EXPECT_EQ(outcomes[0].seen.evals[0].step, 8);
+}
+
+TEST_F(CubeTest, StoppingAndGoingOnChangesNoBit) {
+  for (const char* precision : {"training.precision=fp32", "training.precision=fp64"}) {
+    const std::string directory = std::string("checkpoint.directory=") + (precision + 19);
+    const auto straight = Run({precision, "checkpoint.directory=none"});
+    const auto first = Run({precision, directory}, {{9, {CommandKind::kStopWithSave, ""}}});
+    ExpectClean(first, 10);
+    const auto rest = Run({precision, directory});
+    ExpectClean(rest, 20);
+    EXPECT_EQ(rest[0].seen.infos.at(0).resumed_from_step, 10);
+    std::vector<StepRecord> joined = first[0].seen.steps;
+    joined.insert(joined.end(), rest[0].seen.steps.begin(), rest[0].seen.steps.end());
+    ExpectEqualCurve(joined, straight[0].seen.steps);
+  }
+}
+
+TEST_F(CubeTest, AnotherLayoutIsRefusedWithBothNamed) {
+  ExpectClean(Run({}, {{4, {CommandKind::kStopWithSave, ""}}}), 5);
+  layout_ = {"parallel.tensor=2"};
+  const auto refused = Run({});
+  for (const RankOutcome& rank : refused) {
+    EXPECT_FALSE(rank.created);
+    EXPECT_EQ(rank.result.status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(CauseOf(rank.result.status), Cause::kUserError);
+    EXPECT_NE(
+        base::Message(rank.result.status).find("parallel.pipeline: checkpoint has 2, job has 1"),
+        std::string::npos)
+        << rank.result.status;
+  }
+  // Replicas and ZeRO may change: they cut the same boxes in other ways.
+  layout_ = {"parallel.tensor=2", "parallel.pipeline=2"};
+  const auto fewer = Run({});
+  ExpectClean(fewer, 20);
+  layout_ = kCube;
+  const auto straight = Run({"checkpoint.directory=none"});
+  ExpectSameCurve(fewer[0].seen.steps,
+                  {straight[0].seen.steps.begin() + 5, straight[0].seen.steps.end()}, 1e-12, 1e-12);
+}
+
+// A rank whose data ends is one of its replica's four: the others must get what they wait for.
+TEST_F(CubeTest, AFaultOfOneRankStopsAllAtTheSameStep) {
+  DamageDataOf(/*rank=*/6, /*document=*/40);  // stage 1, replica 1, tensor rank 0
+  const auto outcomes = Run({"training.train_iters=200", "checkpoint.directory=none"});
+  const int64_t last = outcomes[6].result.last_step;
+  EXPECT_LT(last, 200);
+  for (size_t r = 0; r < outcomes.size(); ++r) {
+    const TrainResult& result = outcomes[r].result;
+    EXPECT_TRUE(outcomes[r].created);
+    EXPECT_FALSE(result.status.ok()) << r;
+    EXPECT_EQ(result.last_step, last) << r;
+    const bool own = result.message.find("999") != std::string::npos;
+    EXPECT_EQ(own, r == 6) << result.message;
+    EXPECT_EQ(ExitCodeOf(result.status) == 75, r != 6) << result.message;
+  }
+}
+
+TEST_F(CubeTest, NonfiniteGradientsOfOneRankStopAll) {
+  adjust_ = [](int rank, TrainArgs* args) {
+    if (rank != 5) return;
+    args->end_of_step = [](int64_t step, kernels::EndOfStep* mine) {
+      if (step == 6) mine->nonfinite += 1;
+    };
+  };
+  for (const RankOutcome& rank : Run({"checkpoint.directory=none"})) {
+    EXPECT_EQ(ExitCodeOf(rank.result.status), 74) << rank.result.status;
+    EXPECT_EQ(rank.result.last_step, 7);
+  }
+}
+
+// A break of one group of one rank reaches ranks that share no group with it but the world.
+class BrokenGroupTest : public CubeTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(BrokenGroupTest, EndsEveryRank) {
+  const std::string which = GetParam();
+  adjust_ = [which](int rank, TrainArgs* args) {
+    if (rank != 3) return;  // stage 0, replica 1, tensor rank 1
+    args->end_of_step = [which, groups = args->groups](int64_t step, kernels::EndOfStep*) {
+      if (step != 3) return;
+      if (which == "Tensor") groups->tp()->Abort("test");
+      if (which == "Data") groups->dp_reduce()->Abort("test");
+      if (which == "World") groups->world()->Abort("test");
+      if (which == "Link") groups->links()->activation_out->Abort("test");
+    };
+  };
+  for (const RankOutcome& rank : Run({"checkpoint.directory=none"})) {
+    EXPECT_FALSE(rank.result.status.ok());
+    EXPECT_EQ(CauseOf(rank.result.status), Cause::kNetwork) << rank.result.status;
+    EXPECT_LE(rank.result.last_step, 3);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Groups, BrokenGroupTest,
+                         ::testing::Values("Tensor", "Data", "World", "Link"),
+                         [](const auto& test) { return test.param; });
+
+TEST_F(CubeTest, EvaluationThatOneRankCannotReadEndsAll) {
+  DamageDataOf(/*rank=*/2, /*document=*/183);  // of the validation split, read by replica 1
+  const auto outcomes =
+      Run({"training.eval.every_iters=5", "training.eval.iters=0", "checkpoint.directory=none"});
+  for (size_t r = 0; r < outcomes.size(); ++r) {
+    const TrainResult& result = outcomes[r].result;
+    EXPECT_EQ(result.last_step, 5) << r;
+    EXPECT_EQ(result.message.find("999") != std::string::npos, r == 2) << result.message;
+    if (r != 2) {
+      EXPECT_EQ(ExitCodeOf(result.status), 75) << result.status;
+      EXPECT_NE(result.message.find("another rank"), std::string::npos) << result.message;
+    }
+  }
+}
+
+TEST_F(CubeTest, PhasesAndCountersKnowTheAxes) {
+  const auto outcomes = Run({"checkpoint.directory=none"});
+  ExpectClean(outcomes, 20);
+  for (const RankOutcome& rank : outcomes) {
+    const RankCounters& last = rank.seen.counters.back();
+    EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kTpComm)], 0);
+    EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kPpWait)], 0);
+    EXPECT_GT(last.comm.tp.of(comm::CommOp::kReduceScatter).num_calls, 0);
+    EXPECT_GT(last.comm.pp.of(comm::CommOp::kSend).num_calls, 0);
+    EXPECT_EQ(last.comm.pp.of(comm::CommOp::kSend).num_calls,
+              last.comm.pp.of(comm::CommOp::kRecv).num_calls);
+    EXPECT_GT(last.comm.dp.of(comm::CommOp::kReduceScatter).num_calls, 0);
+    EXPECT_GT(last.comm.dp.of(comm::CommOp::kAllGather).num_calls, 0);
+    EXPECT_GT(last.comm.world.of(comm::CommOp::kAllReduce).num_calls, 0);
+    EXPECT_EQ(last.tokens, 20 * 8 * 16 / 2) << "of this rank's replica";
+  }
+  for (const StepRecord& step : outcomes[0].seen.steps) {
+    EXPECT_GT(step.bubble, 0);
+    EXPECT_LT(step.bubble, 1);
+  }
+}
+
+}  // namespace
+}  // namespace mt::train

@@ -1,0 +1,109 @@
+// Every process group of one rank, made from the job's mesh, and its links to the neighbours in the
+// pipeline. One group per use, since a group is used by one thread at a time and its calls run in
+// order: what may overlap has its own. Source: gpu-engine's "Communicators".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/layout/mesh.h"
+#include "kernels/core/device.h"
+#include "worker/comm/group_factory.h"
+#include "worker/parallel/pipeline/edges.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
+
+namespace mt::train {
+
+// Counters of the groups of one axis, added up; seconds of groups that run side by side too.
+struct GroupStats {
+  comm::CommStats tp;
+  comm::CommStats pp;     // links, and the exchange between the ends of a tied table
+  comm::CommStats dp;     // gradients and weights
+  comm::CommStats world;  // end-of-step vectors, evaluation sums, checkpoints
+};
+
+// Creation is collective over the job's ranks. The groups may be used by different threads, one
+// each; Abort, Stats and status by any thread.
+class RankGroups {
+ public:
+  struct Args {
+    layout::Mesh mesh;
+    int rank = 0;              // in the world
+    int chunks = 1;            // per stage; with more the last stage feeds the first
+    bool tied_tables = false;  // the first and the last stage hold one table each
+    bool overlap_links = true;
+    comm::GroupFactory* factory = nullptr;  // not used by a world of one
+    kernels::Device* device = nullptr;      // of the links' streams; outlives the groups
+  };
+  // Blocks for each group until its members are there; errors are the factory's.
+  static StatusOr<std::unique_ptr<RankGroups>> Create(const Args& args);
+  // What a completed job needs.
+  static StatusOr<std::unique_ptr<RankGroups>> CreateForJob(const megatrain::v1::JobSpec& job,
+                                                            int rank, comm::GroupFactory* factory,
+                                                            kernels::Device* device);
+  RankGroups(const RankGroups&) = delete;
+  RankGroups& operator=(const RankGroups&) = delete;
+
+  const layout::Mesh& mesh() const { return mesh_; }
+  int rank() const { return rank_; }
+  const layout::Coordinates& at() const { return at_; }
+  int tp_size() const { return mesh_.size(layout::Axis::kTp); }
+  int dp_size() const { return mesh_.size(layout::Axis::kDp); }
+  int pp_size() const { return mesh_.size(layout::Axis::kPp); }
+
+  // nullptr wherever this rank would be alone.
+  comm::ProcessGroup* world() const { return world_; }
+  comm::ProcessGroup* tp() const { return tp_; }                  // inside layers
+  comm::ProcessGroup* tp_control() const { return tp_control_; }  // gradients of replicated parts
+  comm::ProcessGroup* dp_reduce() const { return dp_reduce_; }
+  comm::ProcessGroup* dp_gather() const { return dp_gather_; }
+  // With the rank of the same coordinates on the model's other end; only on the two ends.
+  comm::ProcessGroup* tied() const { return tied_; }
+  // All null with one stage. For the training thread, until CloseLinks.
+  pipeline::StageLinks* links() { return &links_; }
+  // Ends the links and their threads, which read and write activations: whoever gives those their
+  // memory calls it first.
+  void CloseLinks() LOCKS_EXCLUDED(mu_);
+
+  // Ends this rank's calls in all groups; peers get kUnavailable and, by doing the same, tell
+  // theirs. Returns at once.
+  void Abort(std::string_view reason) LOCKS_EXCLUDED(mu_);
+  // What broke the first broken group, OK where none is.
+  Status status() const LOCKS_EXCLUDED(mu_);
+  GroupStats Stats() const LOCKS_EXCLUDED(mu_);
+
+ private:
+  explicit RankGroups(const Args& args);
+  Status Make(const Args& args);
+  // `members` by world rank, this rank among them; *out stays nullptr for one member.
+  Status Add(const std::string& name, std::vector<int> members, comm::GroupFactory* factory,
+             comm::ProcessGroup** out);
+  // The rank of this one's coordinates on another stage.
+  int RankOfStage(int stage) const;
+  std::vector<pipeline::LinkEnd*> Ends() const EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const layout::Mesh mesh_;
+  const int rank_;
+  const layout::Coordinates at_;
+  std::vector<std::unique_ptr<comm::ProcessGroup>> groups_;
+  comm::ProcessGroup* world_ = nullptr;
+  comm::ProcessGroup* tp_ = nullptr;
+  comm::ProcessGroup* tp_control_ = nullptr;
+  comm::ProcessGroup* dp_reduce_ = nullptr;
+  comm::ProcessGroup* dp_gather_ = nullptr;
+  comm::ProcessGroup* tied_ = nullptr;
+  pipeline::StageLinks links_;
+  mutable base::Mutex mu_;
+  bool links_open_ GUARDED_BY(mu_) = false;  // others than the training thread may use them
+};
+
+}  // namespace mt::train
