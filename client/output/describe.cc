@@ -1,9 +1,14 @@
 #include "client/output/describe.h"
 
+#include <algorithm>
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "client/output/format.h"
 #include "common/base/clock.h"
+#include "common/layout/mesh.h"
+#include "common/spec/derived.h"
 #include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -34,18 +39,54 @@ std::string Indent(const std::string& text) {
   return out;
 }
 
+// The ranks' places in the mesh, where the layout and their number agree.
+std::optional<layout::Mesh> MeshOf(const v1::Job& job) {
+  const v1::Parallel& parallel = job.spec().parallel();
+  for (const int64_t size :
+       {parallel.tensor(), parallel.context(), parallel.data(), parallel.pipeline()}) {
+    if (size < 1 || size > job.ranks_size()) return std::nullopt;
+  }
+  const auto mesh = layout::Mesh::Create(spec::MeshSizesOf(job.spec()));
+  if (!mesh.ok() || mesh->world_size() != job.ranks_size()) return std::nullopt;
+  return *mesh;
+}
+
 std::string RankTable(const v1::Job& job) {
-  std::vector<std::vector<std::string>> rows = {{"RANK", "NODE", "SLOT", "STATE", "PID", "EXIT"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"RANK", "TP", "PP", "DP", "NODE", "SLOT", "STATE", "PID", "EXIT"}};
+  const std::optional<layout::Mesh> mesh = MeshOf(job);
   for (const v1::RankStatus& rank : job.ranks()) {
     std::string exit = "-";
     if (rank.exited()) {
       exit = rank.exit_signal() != 0 ? fmt::format("signal {}", rank.exit_signal())
                                      : fmt::format("code {}", rank.exit_code());
     }
-    rows.push_back({std::to_string(rank.rank()), rank.node(), std::to_string(rank.slot()),
-                    v1::RankState_Name(rank.state()), std::to_string(rank.pid()), exit});
+    const bool placed = mesh && rank.rank() >= 0 && rank.rank() < mesh->world_size();
+    const layout::Coordinates at =
+        placed ? mesh->CoordinatesOf(rank.rank()) : layout::Coordinates{};
+    const auto axis = [placed](int place) { return placed ? std::to_string(place) : "-"; };
+    rows.push_back({std::to_string(rank.rank()), axis(at.tp), axis(at.pp), axis(at.dp), rank.node(),
+                    std::to_string(rank.slot()), v1::RankState_Name(rank.state()),
+                    std::to_string(rank.pid()), exit});
   }
   return Indent(Table(rows));
+}
+
+// Where the time of rank 0's last step went, the longest first.
+void AddPhases(const v1::StepRecord& step, Description* out) {
+  std::vector<std::pair<double, std::string>> phases;
+  for (const auto& [name, seconds] : step.phase_seconds()) {
+    if (seconds > 0) phases.emplace_back(-seconds, name);
+  }
+  std::sort(phases.begin(), phases.end());
+  std::string text;
+  for (const auto& [negative, name] : phases)
+    text += fmt::format("{}{} {:.3f} s", text.empty() ? "" : ", ", name, -negative);
+  if (!text.empty()) out->Add("Phases, rank 0", text);
+  if (step.bubble() > 0) {
+    out->Add("Bubble",
+             fmt::format("{:.1f} % of the pipeline's time, mean over ranks", 100 * step.bubble()));
+  }
 }
 
 void AddProgress(const v1::Job& job, Description* out) {
@@ -58,6 +99,7 @@ void AddProgress(const v1::Job& job, Description* out) {
     out->Add("Speed", fmt::format("{} tokens/s, {:.4g} TFLOP/s per slot, {:.3f} s per step",
                                   FormatRate(step.tokens_per_second()), step.tflops_per_slot(),
                                   step.step_seconds()));
+    AddPhases(step, out);
     std::string memory;
     for (const auto& [kind, bytes] : step.memory_bytes())
       memory += kind + " " + FormatBytes(bytes) + ", ";
@@ -123,6 +165,8 @@ std::string DescribeJob(const JobFacts& facts, const TableArgs& args) {
   AddIdentity(job, args.style, &out);
   if (job.parameters() > 0)
     out.Add("Parameters", FormatRate(static_cast<double>(job.parameters())));
+  const std::string layout = spec::LayoutText(job.spec());
+  if (!layout.empty()) out.Add("Layout", layout);
   AddProgress(job, &out);
   if (!job.ranks().empty()) out.Raw("Ranks:\n" + RankTable(job));
   if (!job.last_log_lines().empty()) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "client/output/format.h"
+#include "common/spec/derived.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::client {
@@ -39,6 +40,9 @@ std::string LiveLine(const megatrain::v1::Job& job, const megatrain::v1::StepRec
                   step.learning_rate(), step.grad_norm(), FormatRate(step.tokens_per_second()),
                   step.tflops_per_slot() * std::max(1, job.slots()));
   line += "  " + FormatBytes(step.host_memory_bytes());
+  const std::string mesh = spec::MeshText(job.spec());
+  if (!mesh.empty()) line += "  " + mesh;
+  if (step.bubble() > 0) line += fmt::format("  bubble {:.0f}%", 100 * step.bubble());
   if (step.skipped_steps() > 0) line += fmt::format("  skipped {}", step.skipped_steps());
   if (!job.last_checkpoint_error().empty()) line += "  SAVE FAILED";
   if (width > 0 && line.size() > static_cast<size_t>(width))

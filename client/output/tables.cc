@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "client/output/format.h"
+#include "common/spec/derived.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -39,10 +40,11 @@ std::string Labels(const google::protobuf::Map<std::string, std::string>& labels
 }  // namespace
 
 Row JobHeader(const TableArgs& args) {
-  return With({"NAME", "STATE", "STEP", "LOSS", "VALID", "TOK/S", "SLOTS",
-               TimeHeader(args.style, "AGE", "CREATED"), "MESSAGE"},
-              args.wide,
-              {"UID", "NAMESPACE", "EPOCH", "PRIORITY", "CHECKPOINT", "TFLOP/S", "LABELS"});
+  return With(
+      {"NAME", "STATE", "STEP", "LOSS", "VALID", "TOK/S", "SLOTS",
+       TimeHeader(args.style, "AGE", "CREATED"), "MESSAGE"},
+      args.wide,
+      {"UID", "NAMESPACE", "EPOCH", "PRIORITY", "CHECKPOINT", "TFLOP/S", "LAYOUT", "LABELS"});
 }
 
 Row JobRow(const v1::Job& job, const TableArgs& args) {
@@ -59,7 +61,7 @@ Row JobRow(const v1::Job& job, const TableArgs& args) {
        std::to_string(job.spec().priority()),
        job.last_checkpoint().step() > 0 ? std::to_string(job.last_checkpoint().step()) : "-",
        step > 0 ? fmt::format("{:.3g}", job.last_step().tflops_per_slot() * job.slots()) : "-",
-       Labels(job.spec().labels())});
+       OrDash(spec::LayoutText(job.spec())), Labels(job.spec().labels())});
 }
 
 Row NodeHeader(const TableArgs& args) {

@@ -138,7 +138,10 @@ std::string LayoutText(const JobSpec& job) {
 }
 
 std::string MeshText(const JobSpec& job) {
-  return LayoutText(job).empty() || WorldSize(job) == 1 ? "" : AxesText(job.parallel());
+  const v1::Parallel& parallel = job.parallel();
+  const bool one = parallel.tensor() == 1 && parallel.pipeline() == 1 && parallel.data() == 1 &&
+                   parallel.context() == 1;
+  return one || LayoutText(job).empty() ? "" : AxesText(parallel);
 }
 
 BatchRamp RampOf(const JobSpec& job) {

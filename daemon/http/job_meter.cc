@@ -101,6 +101,8 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
   gauge(&grad_norm, "mt_grad_norm", "Norm of the gradient before clipping.");
   gauge(&learning_rate, "mt_learning_rate", "Learning rate of the last step.");
   gauge(&loss_scale, "mt_loss_scale", "Loss scale of the last step.");
+  gauge(&bubble, "mt_pipeline_bubble_ratio",
+        "Share of the last step's pass through the pipeline that stages waited, mean over ranks.");
   gauge(&tokens_per_second, "mt_job_tokens_per_second", "Tokens per second in the last step.");
   gauge(&flops_per_second, "mt_model_flops_per_second",
         "Model FLOP per second in the last step, attention counted as causal.");
@@ -230,6 +232,7 @@ void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) 
   Show("grad_norm", families_->grad_norm, last.grad_norm());
   Show("learning_rate", families_->learning_rate, last.learning_rate());
   Show("loss_scale", families_->loss_scale, last.loss_scale());
+  Show("bubble", families_->bubble, last.bubble());
   Show("step_seconds", families_->step_seconds, last.step_seconds());
   Show("tokens_per_second", families_->tokens_per_second, last.tokens_per_second());
   if (last.step_seconds() <= 0) return;

@@ -26,7 +26,7 @@ struct JobFamilies {
 
   metrics::Family<metrics::Gauge> state, info, ranks, slots, epoch, step, total_steps,
       last_step_time, step_limit, step_seconds, train_loss, validation_loss, grad_norm,
-      learning_rate, loss_scale, tokens_per_second, flops_per_second, flops_full_per_second,
+      learning_rate, loss_scale, bubble, tokens_per_second, flops_per_second, flops_full_per_second,
       save_seconds, save_bytes, save_step, save_time, saving, save_interval_steps,
       save_interval_seconds;
   metrics::Family<metrics::Counter> skipped, tokens, flops, restarts, goodput, badput, save_stall,

@@ -41,7 +41,7 @@ T FromDouble(double value) {
           step->set_##field(FromDouble<decltype(step->field())>(value));                  \
         }                                                                                 \
   }
-constexpr std::array<Scalar, 15> kScalars = {{
+constexpr std::array<Scalar, 16> kScalars = {{
     MT_SCALAR(loss),
     MT_SCALAR(grad_norm),
     MT_SCALAR(learning_rate),
@@ -57,6 +57,7 @@ constexpr std::array<Scalar, 15> kScalars = {{
     MT_SCALAR(tflops_per_slot_full),
     MT_SCALAR(tokens_per_second),
     MT_SCALAR(host_memory_bytes),
+    MT_SCALAR(bubble),
 }};
 #undef MT_SCALAR
 

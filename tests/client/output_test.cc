@@ -86,6 +86,13 @@ TEST(LiveLineTest, ShowsProgressFiguresAndCutsToTheTerminal) {
             "1.50  8.1k tok/s  "
             "0.05 TFLOP/s  64.0 MiB");
   EXPECT_EQ(LiveLine(job, step, 0.5, 20).size(), 20U);
+  v1::Parallel* parallel = job.mutable_spec()->mutable_parallel();
+  parallel->set_tensor(2);
+  parallel->set_pipeline(2);
+  parallel->set_context(1);
+  parallel->set_data(1);
+  step.set_bubble(0.125);
+  EXPECT_EQ(LiveLine(job, step, 0.5, 0), line + "  tp 2 x pp 2 x dp 1  bubble 12%");
   step.set_skipped_steps(3);
   job.set_last_checkpoint_error("disk full");
   const std::string troubled = LiveLine(job, step, 0.5, 0);

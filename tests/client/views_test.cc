@@ -152,6 +152,43 @@ TEST_F(ViewsTest, DescribeShowsWhyOperationsAndEvents) {
   EXPECT_EQ(Mtctl(&server_, {"describe", "none"}).code, kExitInvalidInput);
 }
 
+TEST_F(ViewsTest, TheLayoutOfAJobIsShown) {
+  v1::Job job = MakeJob("tiny", v1::RUNNING);
+  v1::Parallel* parallel = job.mutable_spec()->mutable_parallel();
+  parallel->set_tensor(2);
+  parallel->set_context(1);
+  parallel->set_pipeline(2);
+  parallel->set_data(1);
+  parallel->set_sequence_parallel(true);
+  parallel->set_schedule(v1::Parallel::SCHEDULE_1F1B);
+  for (int rank = 0; rank < 4; ++rank) {
+    job.add_ranks()->set_rank(rank);
+    job.mutable_ranks(rank)->set_node("n1");
+    job.mutable_ranks(rank)->set_slot(rank);
+    job.mutable_ranks(rank)->set_state(v1::TRAINING);
+  }
+  job.mutable_last_step()->set_bubble(0.25);
+  (*job.mutable_last_step()->mutable_phase_seconds())["pp_wait"] = 0.5;
+  (*job.mutable_last_step()->mutable_phase_seconds())["forward"] = 1;
+  (*job.mutable_last_step()->mutable_phase_seconds())["ckpt"] = 0;
+  server_.state().jobs = {job};
+  const std::string text = Mtctl(&server_, {"describe", "tiny"}).out;
+  EXPECT_THAT(text, HasSubstr("Layout:           tp 2 x pp 2 x dp 1, sequence parallel, 1f1b\n"));
+  EXPECT_THAT(text, HasSubstr("Phases, rank 0:   forward 1.000 s, pp_wait 0.500 s\n"));
+  EXPECT_THAT(text,
+              HasSubstr("Bubble:           25.0 % of the pipeline's time, mean over ranks\n"));
+  EXPECT_THAT(text, HasSubstr("  RANK  TP  PP  DP  NODE  SLOT  STATE     PID  EXIT\n"
+                              "  0     0   0   0   n1    0     TRAINING  0    -\n"
+                              "  1     1   0   0   n1    1     TRAINING  0    -\n"
+                              "  2     0   1   0   n1    2     TRAINING  0    -\n"
+                              "  3     1   1   0   n1    3     TRAINING  0    -\n"));
+  EXPECT_THAT(Mtctl(&server_, {"get", "jobs", "-o", "wide"}).out,
+              HasSubstr("tp 2 x pp 2 x dp 1, sequence parallel, 1f1b"));
+  // A job whose ranks do not make up its mesh is shown all the same.
+  server_.state().jobs[0].mutable_ranks()->RemoveLast();
+  EXPECT_THAT(Mtctl(&server_, {"describe", "tiny"}).out, HasSubstr("  0     -   -   -   n1"));
+}
+
 TEST_F(ViewsTest, WaitForStateCheckpointOrEnd) {
   const v1::Job running = MakeJob("tiny", v1::RUNNING);
   v1::Job saved = running;

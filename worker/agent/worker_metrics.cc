@@ -128,13 +128,13 @@ void WorkerMetrics::OnJob(const Assign& assign) {
   job->name = name;
   job->name_space = name_space;
   for (const auto& placement : assign.ranks()) {
-    const Labels labels = {{"mt_job", name},
-                           {"mt_namespace", name_space},
-                           {"node", config_.node},
-                           {"rank", std::to_string(placement.rank())}};
-    Labels info = Place(assign, placement.rank());
-    info["slot"] = std::to_string(placement.slot());
-    info["device"] = "cpu";
+    const Labels at = Place(assign, placement.rank());
+    const Labels labels = {{"mt_job", name},       {"mt_namespace", name_space},
+                           {"node", config_.node}, {"rank", std::to_string(placement.rank())},
+                           {"tp", at.at("tp")},    {"pp", at.at("pp")},
+                           {"dp", at.at("dp")}};
+    const Labels info = {
+        {"cp", at.at("cp")}, {"slot", std::to_string(placement.slot())}, {"device", "cpu"}};
     auto& series = job->ranks[placement.rank()];
     if (!series) series = std::make_unique<RankSeries>(families_.get(), labels, info);
   }

@@ -66,6 +66,7 @@ class MeterTest : public HistoryCoreTest {
       step.set_grad_norm(0.5);
       step.set_learning_rate(1e-4);
       step.set_loss_scale(1024);
+      step.set_bubble(0.2);
       step.set_tokens(100);
       step.set_step_seconds(2);
       step.set_model_flops(1e9);

@@ -30,12 +30,14 @@ inline v1::StepRecord MakeStep(int64_t step, int64_t epoch = 1) {
   out.set_grad_norm(1.0 + 0.1 * static_cast<double>(step % 11));
   out.set_learning_rate(6e-4 * x / (x + 1000.0));
   out.set_loss_scale(65'536);
+  out.set_bubble(0.01 * static_cast<double>(step % 31));
   out.set_tokens(524'288);
   out.set_consumed_samples(step * 512);
   out.set_skipped(step % 100 == 0);
   out.set_skipped_steps(step / 100);
   out.set_step_seconds(0.1 + 1e-5 * static_cast<double>(step % 97));
-  for (const char* phase : {"data", "forward", "backward", "dp_comm", "optimizer", "ckpt"}) {
+  for (const char* phase :
+       {"data", "forward", "backward", "tp_comm", "pp_wait", "dp_comm", "optimizer", "ckpt"}) {
     (*out.mutable_phase_seconds())[phase] = 0.01 + 1e-6 * static_cast<double>(step % 89);
   }
   out.set_model_flops(1e15);

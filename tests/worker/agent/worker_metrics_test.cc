@@ -178,6 +178,11 @@ TEST_F(WorkerMetricsTest, PlacesRanksInTheMesh) {
   EXPECT_EQ(Value("mt_rank_info", {"rank=\"7\"", "tp=\"1\"", "dp=\"1\"", "pp=\"1\"", "cp=\"0\""}),
             "1");
   EXPECT_EQ(Value("mt_rank_info", {"rank=\"2\"", "tp=\"0\"", "dp=\"1\"", "pp=\"0\""}), "1");
+  // Each series says where its rank stands.
+  EXPECT_EQ(Value("mt_tokens_total", {"rank=\"7\"", "tp=\"1\"", "dp=\"1\"", "pp=\"1\""}), "0");
+  EXPECT_EQ(Value("mt_step_phase_seconds_total",
+                  {"rank=\"2\"", "phase=\"pp_wait\"", "tp=\"0\"", "dp=\"1\"", "pp=\"0\""}),
+            "0");
   // Numbers that do not fit are no reason to fail.
   message.mutable_assign()->set_job_uid("job-uid-2");
   message.mutable_assign()->mutable_spec()->set_name("other");
