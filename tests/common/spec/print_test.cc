@@ -120,6 +120,7 @@ TEST(Rules, EveryFieldIsDeclaredWhole) {
     if (IsSection(*at.field)) continue;
     DefaultText(*at.field);  // aborts on a default that its own field refuses
     EXPECT_NE(ReferenceTable().find("| `" + at.path + "` |"), std::string::npos);
+    EXPECT_EQ(rule.help().find('|'), std::string::npos) << at.path;
     for (const std::string& value : rule.built()) {
       v1::JobSpec job;
       EXPECT_EQ(FormatFaults(ParseJob("", {at.path + "=" + value}, &job)), "") << at.path;
