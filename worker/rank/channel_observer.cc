@@ -52,6 +52,7 @@ void Fill(const train::StepRecord& record, megatrain::v1::StepRecord* out) {
   out->set_host_memory_bytes(record.host_memory_bytes);
   out->set_epoch(record.epoch);
   out->set_skipped_steps(record.skipped_steps);
+  out->set_bubble(record.bubble);
 }
 
 void Fill(const train::CheckpointRecord& record, megatrain::v1::CheckpointInfo* out) {
