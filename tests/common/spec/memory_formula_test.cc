@@ -134,16 +134,17 @@ TEST(MemoryFormula, ChunksWithoutLayersKeepTheirBorders) {
 // 13B on 8 replicas with ZeRO-1 and 4,096 tokens: 25.7 + 51.4 + 19.3 + 27 GB; 6.7B on one rank: 18
 // bytes for each of 6.65e9 parameters, and 17 GB.
 TEST(MemoryFormula, PublishedModels) {
-  const std::vector<std::string> big = {"model={preset: gpt3-13b}", "training.micro_batch_size=2",
-                                        "training.precision=bf16", "parallel.zero_stage=1",
-                                        "parallel.data=8"};
+  const std::vector<std::string> big = {"model={preset: gpt3-13b, vocab_size: 50257}",
+                                        "training.micro_batch_size=2", "training.precision=bf16",
+                                        "parallel.zero_stage=1", "parallel.data=8"};
   const RankMemory memory = Memory(big);
   EXPECT_NEAR(static_cast<double>(memory.weights), 25.7e9, 0.1e9);
   EXPECT_NEAR(static_cast<double>(memory.gradients), 51.4e9, 0.2e9);
   EXPECT_NEAR(static_cast<double>(memory.optimizer), 19.3e9, 0.1e9);
   EXPECT_NEAR(static_cast<double>(memory.activations), 27e9, 0.3e9);
-  const RankMemory alone = Memory({"model={preset: gpt3-6.7b}", "training.micro_batch_size=2",
-                                   "training.precision=bf16", "parallel.data=1"});
+  const RankMemory alone =
+      Memory({"model={preset: gpt3-6.7b, vocab_size: 50257}", "training.micro_batch_size=2",
+              "training.precision=bf16", "parallel.data=1"});
   EXPECT_NEAR(static_cast<double>(alone.parameters), 6.65e9, 0.02e9);
   EXPECT_EQ(alone.weights + alone.gradients + alone.optimizer, 18 * alone.parameters);
   EXPECT_NEAR(static_cast<double>(alone.activations), 17.2e9, 0.2e9);

@@ -46,8 +46,10 @@ class Executor {
  public:
   struct Args {
     int stage = 0;
-    ChunkWork* work = nullptr;    // outlives the executor
-    StageLinks* links = nullptr;  // outlives the executor; nullptr: one stage
+    ChunkWork* work = nullptr;  // outlives the executor
+    // Outlives the executor; nullptr: one stage. The work's tensors outlive the links in turn,
+    // whose threads may still be at them when a pass has failed.
+    StageLinks* links = nullptr;
     const base::Clock* clock = nullptr;
     // At the begin and the end of everything that PassTimes counts as waiting. May be empty.
     std::function<void(bool begin)> on_wait;

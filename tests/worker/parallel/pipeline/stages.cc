@@ -23,8 +23,21 @@ Status CheckDone(const FakeWork& work, const Schedule& pass) {
   return OkStatus();
 }
 
-Status RunStage(const StagesArgs& args, int stage, StageLinks* links) {
+Status RunStage(const StagesArgs& args, int stage, FakeWork* work, Executor* executor) {
+  for (const Schedule* pass : args.passes) {
+    work->BeginPass(*pass);
+    RETURN_IF_ERROR(executor->Run(*pass));
+    RETURN_IF_ERROR(CheckDone(*work, *pass));
+    if (args.after_pass) args.after_pass(stage, *executor);
+  }
+  return OkStatus();
+}
+
+// One stage's life. `all_done` waits for the others: a group that ends takes its messages with it.
+Status LiveStage(const StagesArgs& args, int stage, const std::function<void()>& all_done) {
+  InlineDevice device;
   Executor* running = nullptr;
+  // Outlives the links, whose threads may still be at its buffers when a pass has failed.
   FakeWork work({.schedule = args.training,
                  .stage = stage,
                  .seed = args.seed * 64 + static_cast<uint64_t>(stage),
@@ -34,35 +47,34 @@ Status RunStage(const StagesArgs& args, int stage, StageLinks* links) {
                  .inject = [&](const schedule::Action& action) {
                    return args.inject ? args.inject(stage, action, *running) : OkStatus();
                  }});
-  Executor executor(
-      {.stage = stage, .work = &work, .links = links, .clock = base::Clock::Real(), .on_wait = {}});
-  running = &executor;
-  for (const Schedule* pass : args.passes) {
-    work.BeginPass(*pass);
-    RETURN_IF_ERROR(executor.Run(*pass));
-    RETURN_IF_ERROR(CheckDone(work, *pass));
-    if (args.after_pass) args.after_pass(stage, executor);
+  const layout::Mesh mesh = layout::Mesh::Create({.pp = args.training->stages}).value();
+  auto links = CreateLinks(&args.factory(stage), mesh, stage, args.training->chunks,
+                           {.device = &device, .overlap = args.overlap});
+  Status status = links.status();
+  if (links.ok()) {
+    Executor executor({.stage = stage,
+                       .work = &work,
+                       .links = &*links,
+                       .clock = base::Clock::Real(),
+                       .on_wait = {}});
+    running = &executor;
+    status = RunStage(args, stage, &work, &executor);
   }
-  return OkStatus();
+  all_done();
+  return status;
 }
 
 }  // namespace
 
 std::vector<Status> RunStages(const StagesArgs& args) {
   const int stages = args.training->stages;
-  const layout::Mesh mesh = layout::Mesh::Create({.pp = stages}).value();
-  InlineDevice device;
   std::vector<Status> results(static_cast<size_t>(stages));
   std::barrier all_done(stages);
   std::vector<std::thread> threads;
   for (int stage = 0; stage < stages; ++stage) {
     threads.emplace_back([&, stage] {
-      Status& result = results[static_cast<size_t>(stage)];
-      auto links = CreateLinks(&args.factory(stage), mesh, stage, args.training->chunks,
-                               {.device = &device, .overlap = args.overlap});
-      result = links.ok() ? RunStage(args, stage, &*links) : links.status();
-      // A group that ends takes its messages with it.
-      all_done.arrive_and_wait();
+      results[static_cast<size_t>(stage)] =
+          LiveStage(args, stage, [&] { all_done.arrive_and_wait(); });
     });
   }
   for (std::thread& thread : threads) thread.join();
