@@ -10,12 +10,6 @@ Optimizer::Optimizer(const kernels::UpdateOps* ops, const ParamStore* store,
   CHECK_EQ(store->share().moments, config.moments());
 }
 
-void Optimizer::SquareSum(kernels::Stream& stream, int bucket, int64_t dp_rank,
-                          const kernels::Tensor& out) const {
-  const params::Slice own = store_->layout().OwnSlice(bucket, dp_rank);
-  ops_->SquareSum(stream, {.gradient = ParamStore::Cut(store_->grads(), own), .out = out});
-}
-
 void Optimizer::Update(kernels::Stream& stream, const kernels::StepScalars* scalars,
                        parallel::GradientSync* sync) const {
   CHECK(sync != nullptr || !store_->state_is_cut());

@@ -19,11 +19,6 @@ class Optimizer {
   Optimizer(const kernels::UpdateOps* ops, const params::ParamStore* store,
             const OptimizerConfig& config);
 
-  // Adds the sum of squares and the number of non-finite elements of this replica's slice of the
-  // bucket to out (f64 [2]). Over all replicas each element counts once; call it on reduced
-  // gradients.
-  void SquareSum(kernels::Stream& stream, int bucket, int64_t dp_rank,
-                 const kernels::Tensor& out) const;
   // Updates what this replica keeps state of, in every bucket, and has each bucket's weights
   // gathered as soon as it is done (`sync` may be null where no state is cut). Writes nothing where
   // scalars->skip is set; the gathers, the same on every replica, then move equal bits.

@@ -31,10 +31,4 @@ kernels::StepConstants ConstantsFromJob(const megatrain::v1::JobSpec& job);
 kernels::LossScaleConstants LossScaleFromJob(const megatrain::v1::JobSpec& job);
 OptimizerConfig OptimizerFromJob(const megatrain::v1::JobSpec& job);
 
-// Names from when AdamW was the only rule.
-using AdamConfig = OptimizerConfig;
-inline OptimizerConfig AdamFromJob(const megatrain::v1::JobSpec& job) {
-  return OptimizerFromJob(job);
-}
-
 }  // namespace mt::optim

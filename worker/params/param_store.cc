@@ -96,7 +96,6 @@ Tensor ParamStore::Cut(const Tensor& flat, Slice slice) {
 }
 
 Tensor ParamStore::View(const Tensor& flat, ParamId id) const {
-  CHECK_EQ(flat.NumElements(), layout_->num_elements()) << "the state is cut over the replicas";
   const kernels::Shape& stored = (*registry_)[id].stored;
   return Cut(flat, {.begin = layout_->OffsetOf(id), .count = stored.NumElements()})
       .Reshaped(stored);
@@ -120,12 +119,6 @@ Tensor ParamStore::Span(const Tensor& flat, ParamId first, ParamId last) const {
 
 Tensor ParamStore::Weight(ParamId id) const { return View(weights_, id); }
 Tensor ParamStore::Grad(ParamId id) const { return View(grads_, id); }
-Tensor ParamStore::Master(ParamId id) const {
-  return View(has_model_copy() ? master_ : weights_, id);
-}
-Tensor ParamStore::FirstMoment(ParamId id) const { return View(first_moment_, id); }
-Tensor ParamStore::SecondMoment(ParamId id) const { return View(second_moment_, id); }
-
 Tensor ParamStore::WeightSpan(ParamId first, ParamId last) const {
   return Span(weights_, first, last);
 }

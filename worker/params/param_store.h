@@ -74,12 +74,6 @@ class ParamStore {
   // Of elements of the flat buffers within one bucket's UpdatedSlice.
   State StateOf(int bucket, Slice elements) const;
 
-  // Views of one parameter's whole state; only where the state is not cut. Under fp32 and fp64 the
-  // master is the weight.
-  kernels::Tensor Master(ParamId id) const;
-  kernels::Tensor FirstMoment(ParamId id) const;
-  kernels::Tensor SecondMoment(ParamId id) const;
-
   // Elements [slice) of a flat buffer.
   static kernels::Tensor Cut(const kernels::Tensor& flat, Slice slice);
 

@@ -109,6 +109,27 @@ TEST(GradientSyncTest, TheNormCountsEachElementOnce) {
   }
 }
 
+TEST(GradientSyncTest, TheEndOfStepVectorIsSummedOverTheWorld) {
+  const MeshSizes mesh{.tp = 2, .dp = 2, .pp = 2};
+  RigMesh many({.mesh = mesh}, RigConstants(mesh));
+  many.Run([&](RigRank& rank) {
+    const int me = rank.at().tp + 2 * (rank.at().dp + 2 * rank.at().pp);
+    kernels::EndOfStep v{.sum_squares = 1.5 + me,
+                         .nonfinite = me == 3 ? 2.0 : 0.0,
+                         .loss = 10.0 * me,
+                         .tokens = 8,
+                         .command = me == 0 ? 5.0 : 0.0,
+                         .fault = me % 2 == 0 ? 1.0 : 0.0};
+    ASSERT_TRUE(rank.sync().ReduceEndOfStep(rank.stream(), &v).ok());
+    EXPECT_EQ(v.sum_squares, 12.0 + 28.0);
+    EXPECT_EQ(v.nonfinite, 2.0);
+    EXPECT_EQ(v.loss, 280.0);
+    EXPECT_EQ(v.tokens, 64.0);
+    EXPECT_EQ(v.command, 5.0);
+    EXPECT_EQ(v.fault, 4.0);
+  });
+}
+
 TEST(GradientSyncTest, ANonFiniteElementIsSeenOnceByAll) {
   const MeshSizes mesh{.tp = 2, .dp = 2, .pp = 2};
   // In a parameter that every tensor rank holds, a partial one, the word table of the last stage

@@ -82,7 +82,7 @@ TEST(ParamStoreTest, FullPrecisionWeightsAreTheMaster) {
   const Model model(1, DType::kF64, 1);
   EXPECT_FALSE(model.store.has_model_copy());
   const ParamId q = model.Id("layers.0.attention.q.weight");
-  EXPECT_EQ(model.store.Master(q).data, model.store.Weight(q).data);
+  EXPECT_EQ(model.store.StateOf(model.layout.BucketOf(q)).master.data, model.store.Weight(q).data);
   EXPECT_EQ(model.store.grads().dtype, DType::kF64);
   const int64_t n = model.layout.num_elements() * 8;
   const memory::BytesByKind bytes = model.memory->Report();
