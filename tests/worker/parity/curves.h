@@ -1,0 +1,87 @@
+// Short training runs in a layout, as curves that can be compared: ranks as threads of the test, or
+// as processes over Gloo. The models are small, but cut like large ones: 8 layers, heads and groups
+// that 4 divides, a vocabulary that is padded.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatrain/v1/job.pb.h"
+#include "tests/worker/parity/layouts.h"
+#include "tests/worker/train/train_rig.h"
+
+namespace mt::parity {
+
+inline constexpr int kSteps = 20;
+
+struct Point {
+  int64_t step = 0;
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  int64_t tokens = 0;
+  int64_t consumed_samples = 0;
+  double model_flops = 0;
+  bool operator==(const Point&) const = default;
+};
+
+struct Evaluation {
+  int64_t step = 0;
+  double loss = 0;
+  int64_t tokens = 0;
+  bool operator==(const Evaluation&) const = default;
+};
+
+struct Curve {
+  std::vector<Point> steps;
+  std::vector<Evaluation> evals;
+  bool operator==(const Curve&) const = default;  // to the last bit
+};
+
+// The largest relative differences that are let pass.
+struct Bounds {
+  double loss = 0;
+  double grad_norm = 0;
+};
+// Of fp64 and fp32 over 20 steps (worker/parallel/README.md).
+Bounds BoundsOf(std::string_view precision);
+
+// Reports every step and evaluation that lies further apart.
+void ExpectClose(const Curve& got, const Curve& want, const Bounds& bounds);
+
+// Steps and evaluations in a metrics file of mt-rank; a last line that was cut off is left out.
+Curve CurveOfLines(const std::string& lines);
+
+// The job file that all runs start from.
+std::string JobText(Family family);
+
+// Token files in a folder of their own; runs leave their files beside them.
+class Runner {
+ public:
+  Runner();
+
+  // The curve of rank 0. Reports a run that fails or ends early.
+  Curve Run(const Layout& layout, std::string_view precision,
+            const std::vector<std::string>& more = {});
+  // The same model, batches and precision on one rank.
+  Curve RunAlone(const Layout& layout, std::string_view precision,
+                 const std::vector<std::string>& more = {});
+
+  // Reports a chunk with layers whose gradients are cut into fewer than three buckets: little of
+  // what is done by bucket would be tried.
+  void ExpectBuckets(const Layout& layout);
+
+  // Completed and resolved for threads of this process.
+  static megatrain::v1::JobSpec JobOf(Family family, const std::vector<std::string>& overrides);
+  const std::string& root() const { return dir_.path(); }
+
+ private:
+  Curve RunThreads(const megatrain::v1::JobSpec& job) const;
+  Curve RunProcesses(Family family, const std::vector<std::string>& overrides, int world);
+
+  train::TempDir dir_;
+  int num_runs_ = 0;
+};
+
+}  // namespace mt::parity
