@@ -1,9 +1,11 @@
 // `mtctl explain`: what a field of the job file means; with --markdown the whole reference page.
+// Below it, what follows from a whole job file: its schedule, its memory.
+#include "client/commands/explain.h"
+
 #include <memory>
 
 #include <CLI/CLI.hpp>
 
-#include "client/commands/commands.h"
 #include "common/spec/print.h"
 
 namespace mt::client {
@@ -25,7 +27,8 @@ ExitCode RunExplain(const std::string& path) {
 }  // namespace
 
 void AddExplain(const CommandContext& context) {
-  CLI::App* command = context.app->add_subcommand("explain", "What a field of the job file means");
+  CLI::App* command = context.app->add_subcommand(
+      "explain", "What a field of the job file means, or what follows from a job file");
   struct Args {
     std::string path;
     bool markdown = false;
@@ -35,7 +38,10 @@ void AddExplain(const CommandContext& context) {
                                     "Field path: job.parallel.tensor (none: all sections)");
   command->add_flag("--markdown", args->markdown, "The whole reference as a page of Markdown")
       ->excludes(field);
+  AddExplainSchedule(command, context);
+  AddExplainMemory(command, context);
   command->callback([=] {
+    if (!command->get_subcommands().empty()) return;
     *context.run = [=] {
       return args->markdown ? PrintText(kReferenceHead + spec::ReferenceTable())
                             : RunExplain(args->path);

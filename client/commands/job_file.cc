@@ -4,6 +4,7 @@
 #include <iostream>
 #include <iterator>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
@@ -26,6 +27,13 @@ bool SaysNamespace(const JobFileArgs& args, const std::string& input) {
 }
 
 }  // namespace
+
+void AddJobFileFlags(CLI::App* command, JobFileArgs* args) {
+  command->add_option("-f,--file", args->path, "Job file (YAML or JSON), - for standard input")
+      ->required();
+  command->add_option("--set", args->overrides, "Override a field: --set parallel.data=2")
+      ->take_all();
+}
 
 ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
                      megatrain::v1::JobSpec* job) {

@@ -6,6 +6,9 @@
 
 #include "client/session.h"
 
+namespace CLI {
+class App;
+}
 namespace megatrain::v1 {
 class JobSpec;
 }
@@ -16,6 +19,9 @@ struct JobFileArgs {
   std::string path;  // "-": standard input
   std::vector<std::string> overrides;
 };
+
+// -f and --set, filled while parsing.
+void AddJobFileFlags(CLI::App* command, JobFileArgs* args);
 
 // Reads, completes and checks the job; all faults go to stderr, one a line. kExitOk, or
 // kExitInvalidInput.

@@ -88,10 +88,7 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
 void AddSubmit(const CommandContext& context) {
   CLI::App* command = context.app->add_subcommand("submit", "Submit a training job");
   auto args = std::make_shared<SubmitArgs>();
-  command->add_option("-f,--file", args->file.path, "Job file (YAML or JSON), - for standard input")
-      ->required();
-  command->add_option("--set", args->file.overrides, "Override a field: --set parallel.data=2")
-      ->take_all();
+  AddJobFileFlags(command, &args->file);
   command->add_flag("--follow", args->follow, "Watch the job to its end; Ctrl-C leaves it running");
   command->add_flag("--dry-run", args->dry_run,
                     "Check and print the job with all defaults, submit nothing");

@@ -16,10 +16,7 @@ void AddValidate(const CommandContext& context) {
   CLI::App* command =
       context.app->add_subcommand("validate", "Check a job file and print it with all defaults");
   auto args = std::make_shared<JobFileArgs>();
-  command->add_option("-f,--file", args->path, "Job file (YAML or JSON), - for standard input")
-      ->required();
-  command->add_option("--set", args->overrides, "Override a field: --set parallel.data=2")
-      ->take_all();
+  AddJobFileFlags(command, args.get());
   command->callback([=] {
     *context.run = [=] {
       megatrain::v1::JobSpec job;

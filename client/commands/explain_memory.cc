@@ -1,0 +1,94 @@
+// `mtctl explain memory`: what each rank of a job keeps, by kind and pipeline stage, from the
+// formulas of common/spec.
+#include <algorithm>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "client/commands/explain.h"
+#include "client/commands/job_file.h"
+#include "client/output/format.h"
+#include "common/spec/derived.h"
+#include "common/spec/memory_formula.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/parallel/schedule/job_request.h"
+
+namespace mt::client {
+namespace {
+
+using spec::RankMemory;
+
+// One per pipeline stage: bytes of any of its ranks.
+std::vector<RankMemory> ByStage(const v1::JobSpec& job, const schedule::Schedule& schedule) {
+  std::vector<RankMemory> stages;
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    stages.push_back(spec::MemoryOf(job, stage, schedule.slots[static_cast<size_t>(stage)]));
+  }
+  return stages;
+}
+
+std::vector<std::string> Row(const std::string& name, const RankMemory& memory) {
+  return {name,
+          FormatRate(static_cast<double>(memory.parameters)),
+          FormatBytes(memory.weights),
+          FormatBytes(memory.gradients),
+          FormatBytes(memory.optimizer),
+          FormatBytes(memory.activations),
+          FormatBytes(memory.total())};
+}
+
+std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& stages) {
+  std::vector<std::vector<std::string>> rows = {
+      {"RANK OF STAGE", "PARAMETERS", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "TOTAL"}};
+  const int64_t ranks = spec::WorldSize(job) / static_cast<int64_t>(stages.size());
+  RankMemory all;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const RankMemory& memory = stages[stage];
+    rows.push_back(Row(fmt::format("{}", stage), memory));
+    all.parameters += ranks * memory.parameters;
+    all.weights += ranks * memory.weights;
+    all.gradients += ranks * memory.gradients;
+    all.optimizer += ranks * memory.optimizer;
+    all.activations += ranks * memory.activations;
+  }
+  const int64_t world = spec::WorldSize(job);
+  rows.push_back(Row(fmt::format("all {} rank{}", world, world == 1 ? "" : "s"), all));
+  return Table(rows);
+}
+
+// Of the largest step: slots of a smaller one are no more.
+int64_t MostMicrobatches(const v1::JobSpec& job) {
+  int64_t batch = 0;
+  const spec::BatchRamp ramp = spec::RampOf(job);
+  for (const spec::BatchPhase& phase : ramp.phases()) batch = std::max(batch, phase.batch);
+  return spec::Microbatches(job, batch);
+}
+
+ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options) {
+  if (!IsTable(options.output)) {
+    return Complain(base::InvalidArgument("the table of memory has no other format"), kExitUsage);
+  }
+  v1::JobSpec job;
+  const ExitCode code = ReadJobFile(file, options, &job);
+  if (code != kExitOk) return code;
+  const auto schedule = schedule::Generate(schedule::RequestOf(job, MostMicrobatches(job)));
+  if (!schedule.ok()) return Complain(schedule.status());
+  const std::vector<RankMemory> stages = ByStage(job, *schedule);
+  return PrintText(MemoryTable(job, stages) +
+                   "\nParameters as stored, with padding; activations kept from forward to "
+                   "backward.\nNot counted: scratch of a running action, workspaces, buffers of "
+                   "collectives, data.\n");
+}
+
+}  // namespace
+
+void AddExplainMemory(CLI::App* explain, const CommandContext& context) {
+  CLI::App* command = explain->add_subcommand(
+      "memory", "Bytes that each rank of a job keeps, by kind and pipeline stage");
+  auto args = std::make_shared<JobFileArgs>();
+  AddJobFileFlags(command, args.get());
+  command->callback(
+      [=] { *context.run = [=] { return RunExplainMemory(*args, *context.options); }; });
+}
+
+}  // namespace mt::client
