@@ -27,7 +27,7 @@ std::vector<RankMemory> ByStage(const v1::JobSpec& job, const schedule::Schedule
   return stages;
 }
 
-std::vector<std::string> Row(const std::string& name, const RankMemory& memory) {
+std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& memory) {
   return {name,
           FormatRate(static_cast<double>(memory.parameters)),
           FormatBytes(memory.weights),
@@ -44,7 +44,7 @@ std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& s
   RankMemory all;
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     const RankMemory& memory = stages[stage];
-    rows.push_back(Row(fmt::format("{}", stage), memory));
+    rows.push_back(MemoryRow(fmt::format("{}", stage), memory));
     all.parameters += ranks * memory.parameters;
     all.weights += ranks * memory.weights;
     all.gradients += ranks * memory.gradients;
@@ -52,7 +52,7 @@ std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& s
     all.activations += ranks * memory.activations;
   }
   const int64_t world = spec::WorldSize(job);
-  rows.push_back(Row(fmt::format("all {} rank{}", world, world == 1 ? "" : "s"), all));
+  rows.push_back(MemoryRow(fmt::format("all {} rank{}", world, world == 1 ? "" : "s"), all));
   return Table(rows);
 }
 

@@ -23,7 +23,7 @@ namespace {
 using schedule::Schedule;
 using schedule::Timeline;
 
-constexpr int kDefaultWidth = 100;
+constexpr int kDrawingWidth = 100;
 
 struct ScheduleFlags {
   JobFileArgs file;
@@ -35,7 +35,7 @@ int WidthOf(const ScheduleFlags& flags) {
   if (flags.width > 0) return flags.width;
   winsize size{};
   const bool terminal = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return terminal ? size.ws_col : kDefaultWidth;
+  return terminal ? size.ws_col : kDrawingWidth;
 }
 
 // "embedding, layers 0-5; layers 12-17, head": by chunk.

@@ -1,4 +1,4 @@
-// Legend: T tokens of a microbatch, R rows of a rank between matrix products (T / t under sequence
+// Legend: tokens of a microbatch, rows of a rank between matrix products (tokens / t under sequence
 // parallelism), h hidden, t tensor ranks, d replicas; local widths q, k (of keys and of values) and
 // f (feed-forward, of each half u); e bytes of a weight, w of a gradient.
 #include "common/spec/memory_formula.h"
@@ -35,23 +35,23 @@ int64_t BytesOf(v1::Training::Precision precision) {
 }
 
 // The numbers of the legend.
-struct Sizes {
-  explicit Sizes(const JobSpec& job);
+struct MemorySizes {
+  explicit MemorySizes(const JobSpec& job);
 
-  int64_t h, T, R, e, w, t, d;
+  int64_t h, tokens, rows, e, w, t, d;
   int64_t q, k, f, u, heads, kv_heads, head_dim;
   int64_t norm_vectors;  // of one norm: gain, and shift of a LayerNorm
   int64_t bucket_elements;
 };
 
-Sizes::Sizes(const JobSpec& job) {
+MemorySizes::MemorySizes(const JobSpec& job) {
   const v1::Model& m = job.model();
   const v1::Parallel& parallel = job.parallel();
   t = parallel.tensor();
   d = parallel.data();
   h = m.hidden_size();
-  T = m.seq_length() * job.training().micro_batch_size();
-  R = parallel.sequence_parallel() ? T / t : T;
+  tokens = m.seq_length() * job.training().micro_batch_size();
+  rows = parallel.sequence_parallel() ? tokens / t : tokens;
   e = BytesOf(job.training().precision());
   w = std::max<int64_t>(4, e);
   head_dim = HeadDim(m);
@@ -69,7 +69,7 @@ Sizes::Sizes(const JobSpec& job) {
 // Adds up parameters in flat order and closes buckets as the engine does.
 class BucketSum {
  public:
-  explicit BucketSum(const Sizes& sizes) : unit_(sizes.d * kBucketUnit) {}
+  explicit BucketSum(const MemorySizes& sizes) : unit_(sizes.d * kBucketUnit) {}
 
   void Add(int64_t elements) { open_ = base::RoundUp(open_, kAlignElements) + elements; }
   int64_t open() const { return open_; }
@@ -88,7 +88,8 @@ class BucketSum {
 bool IsTied(const JobSpec& job) { return job.model().tie_embeddings(); }
 
 // Matrices: the head's own, then layer by layer, q, k and v as one and gate and up as one.
-void AddMatrices(const JobSpec& job, const Sizes& n, const ModelChunk& chunk, BucketSum* sum) {
+void AddMatrices(const JobSpec& job, const MemorySizes& n, const ModelChunk& chunk,
+                 BucketSum* sum) {
   const auto add = [&](int64_t elements) {
     if (sum->open() >= n.bucket_elements) sum->Close();
     sum->Add(elements);
@@ -103,7 +104,7 @@ void AddMatrices(const JobSpec& job, const Sizes& n, const ModelChunk& chunk, Bu
   sum->Close();
 }
 
-void AddShardedVectors(const JobSpec& job, const Sizes& n, const ModelChunk& chunk,
+void AddShardedVectors(const JobSpec& job, const MemorySizes& n, const ModelChunk& chunk,
                        BucketSum* sum) {
   for (int64_t layer = 0; layer < chunk.num_layers; ++layer) {
     if (job.model().qkv_bias()) sum->Add(n.q + 2 * n.k);
@@ -114,7 +115,7 @@ void AddShardedVectors(const JobSpec& job, const Sizes& n, const ModelChunk& chu
 
 // Norms and row-parallel biases; the gains of QK norm, which tensor ranks sum although they do not
 // cut the sequence, apart where only they are sums.
-void AddReplicatedVectors(const JobSpec& job, const Sizes& n, const ModelChunk& chunk,
+void AddReplicatedVectors(const JobSpec& job, const MemorySizes& n, const ModelChunk& chunk,
                           BucketSum* sum) {
   const v1::Model& m = job.model();
   const bool apart = n.t > 1 && !job.parallel().sequence_parallel();
@@ -139,7 +140,7 @@ void AddReplicatedVectors(const JobSpec& job, const Sizes& n, const ModelChunk& 
   sum->Close();
 }
 
-int64_t StoredElements(const JobSpec& job, const Sizes& n, const ModelChunk& chunk) {
+int64_t StoredElements(const JobSpec& job, const MemorySizes& n, const ModelChunk& chunk) {
   BucketSum sum(n);
   AddMatrices(job, n, chunk, &sum);
   if (chunk.has_embedding || (chunk.has_head && IsTied(job))) {
@@ -157,25 +158,25 @@ int64_t StoredElements(const JobSpec& job, const Sizes& n, const ModelChunk& chu
 
 // Kept by one layer whose activations are all kept, or all but the outputs of norms and of the
 // activation.
-int64_t LayerBytes(const JobSpec& job, const Sizes& n, bool selective) {
+int64_t LayerBytes(const JobSpec& job, const MemorySizes& n, bool selective) {
   const v1::Model& m = job.model();
   const int64_t borders = m.parallel_residual() ? 1 : 2;
   const int64_t kept = selective ? 0 : 1;
-  int64_t elements = borders * (1 + kept) * n.R * n.h;  // residuals, norm outputs
-  elements += n.T * (2 * n.q + 2 * n.k);                // qkv, o
-  elements += n.T * (n.u + kept) * n.f;                 // before and after the activation
-  int64_t statistics = n.T * n.heads + borders * n.norm_vectors * n.R;
+  int64_t elements = borders * (1 + kept) * n.rows * n.h;  // residuals, norm outputs
+  elements += n.tokens * (2 * n.q + 2 * n.k);              // qkv, o
+  elements += n.tokens * (n.u + kept) * n.f;               // before and after the activation
+  int64_t statistics = n.tokens * n.heads + borders * n.norm_vectors * n.rows;
   if (m.qk_norm()) {
-    elements += n.T * (n.q + n.k);  // q and k before their norms
-    statistics += n.T * (n.heads + n.kv_heads);
+    elements += n.tokens * (n.q + n.k);  // q and k before their norms
+    statistics += n.tokens * (n.heads + n.kv_heads);
   }
   return n.e * elements + n.w * statistics;
 }
 
-int64_t LayersBytes(const JobSpec& job, const Sizes& n, int64_t layers) {
+int64_t LayersBytes(const JobSpec& job, const MemorySizes& n, int64_t layers) {
   using Recompute = v1::Training::Recompute;
   const Recompute& recompute = job.training().recompute();
-  const int64_t input = n.e * n.R * n.h;
+  const int64_t input = n.e * n.rows * n.h;
   if (recompute.mode() == Recompute::MODE_SELECTIVE) {
     return layers * LayerBytes(job, n, /*selective=*/true);
   }
@@ -191,7 +192,7 @@ int64_t LayersBytes(const JobSpec& job, const Sizes& n, int64_t layers) {
 
 // Of one slot of a chunk: its layers, the head's gradient, and of the tensors at its borders those
 // that are no part of a layer.
-int64_t SlotBytes(const JobSpec& job, const Sizes& n, const ModelChunk& chunk) {
+int64_t SlotBytes(const JobSpec& job, const MemorySizes& n, const ModelChunk& chunk) {
   const bool starts_inside = !chunk.has_embedding;
   const bool ends_inside = !chunk.has_head;
   const bool empty = chunk.num_layers == 0;
@@ -200,7 +201,7 @@ int64_t SlotBytes(const JobSpec& job, const Sizes& n, const ModelChunk& chunk) {
   if (starts_inside && !(empty && chunk.has_head)) ++borders;  // gradient of the input
   if (starts_inside && empty) ++borders;                       // the input: else the first layer's
   if (ends_inside && !(empty && starts_inside)) borders += 2;  // output and its gradient
-  return LayersBytes(job, n, chunk.num_layers) + borders * n.e * n.R * n.h;
+  return LayersBytes(job, n, chunk.num_layers) + borders * n.e * n.rows * n.h;
 }
 
 int64_t NumMoments(const v1::Optimizer& optimizer) {
@@ -211,7 +212,7 @@ int64_t NumMoments(const v1::Optimizer& optimizer) {
 }  // namespace
 
 RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots) {
-  const Sizes n(job);
+  const MemorySizes n(job);
   RankMemory memory;
   const std::vector<ModelChunk> chunks = LayerSplitOf(job).OfStage(stage);
   CHECK_EQ(chunks.size(), slots.size());

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <memory>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -96,8 +96,8 @@ class Pair {
     });
     auto to = hub_.Create({.name = "link", .members = {0, 1}, .my_index = 1}).value();
     other.join();
-    sender.emplace(std::move(from), &device_, overlap);
-    receiver.emplace(std::move(to), &device_, overlap);
+    sender = std::make_unique<Sender>(std::move(from), &device_, overlap);
+    receiver = std::make_unique<Receiver>(std::move(to), &device_, overlap);
   }
 
  private:
@@ -105,8 +105,8 @@ class Pair {
   InlineDevice device_;
 
  public:
-  std::optional<Sender> sender;
-  std::optional<Receiver> receiver;
+  std::unique_ptr<Sender> sender;
+  std::unique_ptr<Receiver> receiver;
 };
 
 kernels::Tensor View(std::vector<int64_t>& buffer) {
