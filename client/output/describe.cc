@@ -51,6 +51,13 @@ std::optional<layout::Mesh> MeshOf(const v1::Job& job) {
   return *mesh;
 }
 
+// "-" where the rank has no place.
+std::string AxisText(const std::optional<layout::Mesh>& mesh, int rank,
+                     int layout::Coordinates::*axis) {
+  if (!mesh || rank < 0 || rank >= mesh->world_size()) return "-";
+  return std::to_string(mesh->CoordinatesOf(rank).*axis);
+}
+
 std::string RankTable(const v1::Job& job) {
   std::vector<std::vector<std::string>> rows = {
       {"RANK", "TP", "PP", "DP", "NODE", "SLOT", "STATE", "PID", "EXIT"}};
@@ -61,11 +68,11 @@ std::string RankTable(const v1::Job& job) {
       exit = rank.exit_signal() != 0 ? fmt::format("signal {}", rank.exit_signal())
                                      : fmt::format("code {}", rank.exit_code());
     }
-    const bool placed = mesh && rank.rank() >= 0 && rank.rank() < mesh->world_size();
-    const layout::Coordinates at =
-        placed ? mesh->CoordinatesOf(rank.rank()) : layout::Coordinates{};
-    const auto axis = [placed](int place) { return placed ? std::to_string(place) : "-"; };
-    rows.push_back({std::to_string(rank.rank()), axis(at.tp), axis(at.pp), axis(at.dp), rank.node(),
+    const auto axis = [&](int layout::Coordinates::*member) {
+      return AxisText(mesh, rank.rank(), member);
+    };
+    rows.push_back({std::to_string(rank.rank()), axis(&layout::Coordinates::tp),
+                    axis(&layout::Coordinates::pp), axis(&layout::Coordinates::dp), rank.node(),
                     std::to_string(rank.slot()), v1::RankState_Name(rank.state()),
                     std::to_string(rank.pid()), exit});
   }
