@@ -24,12 +24,12 @@ void AddValidate(const CommandContext& context) {
       if (code != kExitOk) return code;
       const ExitCode printed = PrintJobFile(job, *context.options);
       if (printed != kExitOk) return printed;
-      std::fprintf(stderr, "valid: %s parameters, %lld steps of %lld tokens, %lld slot%s\n",
+      std::fprintf(stderr, "valid: %s parameters, %lld steps of %lld tokens, %lld slot%s: %s\n",
                    FormatRate(static_cast<double>(spec::ParameterCount(job.model()))).c_str(),
                    static_cast<long long>(spec::TotalIterations(job)),
                    static_cast<long long>(spec::TokensPerStep(job)),
                    static_cast<long long>(spec::WorldSize(job)),
-                   spec::WorldSize(job) == 1 ? "" : "s");
+                   spec::WorldSize(job) == 1 ? "" : "s", spec::LayoutText(job).c_str());
       return kExitOk;
     };
   });
