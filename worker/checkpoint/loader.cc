@@ -217,11 +217,13 @@ Status CheckSameRun(const Manifest& manifest, const std::string& current_json) {
     Compare(std::string(path), At(saved, path), At(now, path), &differences);
   }
   if (differences.empty()) return OkStatus();
+  const bool layout = std::ranges::any_of(
+      differences, [](const std::string& line) { return line.starts_with("parallel."); });
   return base::FailedPrecondition(
-      "this job cannot go on from checkpoint step {}, epoch {}: {}. Use the checkpoint's values, "
-      "another "
-      "checkpoint.directory, or checkpoint.fresh to start over",
-      manifest.step, manifest.epoch, fmt::join(differences, "; "));
+      "this job cannot go on from checkpoint step {}, epoch {}: {}.{} Use the checkpoint's values, "
+      "another checkpoint.directory, or checkpoint.fresh to start over",
+      manifest.step, manifest.epoch, fmt::join(differences, "; "),
+      layout ? " Loading into another layout is not supported yet." : "");
 }
 
 }  // namespace mt::checkpoint

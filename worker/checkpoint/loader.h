@@ -37,7 +37,8 @@ struct LoadArgs {
 Status LoadTensors(const LoadArgs& args);
 
 // Whether a run of the job `current_json` may go on from this manifest: model, data order, global
-// batch, seeds and run length must be the same. kFailedPrecondition lists every difference as
+// batch, seeds, run length and the cut over tensor ranks and stages must be the same; replicas,
+// ZeRO stage, schedule and recomputation may differ. kFailedPrecondition lists every difference as
 // "field: checkpoint has A, job has B".
 Status CheckSameRun(const Manifest& manifest, const std::string& current_json);
 
