@@ -37,8 +37,8 @@ struct TrainArgs {
   std::string data_root;
   std::string checkpoint_root;
   std::string cache_root;
-  // This rank's, of the job's mesh (RankGroups::CreateForJob). Outlive the trainer, which aborts
-  // them all where one of them breaks.
+  // This rank's, of the job's mesh (RankGroups::CreateForJob), for this trainer alone, which they
+  // outlive: it aborts them all where one breaks, and its end closes the links.
   RankGroups* groups = nullptr;
   kernels::Backend* backend = nullptr;
   TrainObserver* observer = nullptr;

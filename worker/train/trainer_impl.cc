@@ -184,6 +184,8 @@ TrainResult Trainer::Impl::Finish(const StatusOr<Ending>& ending) {
   TrainResult result{.last_step = last_step_};
   if (!ending.ok()) {
     result.status = ending.status();
+    // A verdict that all ranks share: a peer may still gather weights with this one.
+    if (groups().status().ok()) (void)engine_->Synchronize();
     return result;
   }
   result.status = engine_->Synchronize();

@@ -98,6 +98,29 @@ TEST_F(ControlTest, NonfiniteSkipGoesOnAndCounts) {
   EXPECT_EQ(steps[6].learning_rate, clean[0].seen.steps[5].learning_rate);
 }
 
+TEST_F(ControlTest, ADynamicLossScaleAnswersToOverflowsUntilItCannot) {
+  const std::vector<std::string> half = {kTwoReplicas, "training.precision=fp16",
+                                         "training.loss_scale.hysteresis=1"};
+  adjust_ = [](int rank, TrainArgs* args) { SpoilStep(6, rank, args); };
+  std::vector<std::string> high = half;
+  high.emplace_back("training.loss_scale.initial=1024");
+  high.emplace_back("checkpoint.directory=none");
+  const auto lowered = Run(high);
+  ExpectClean(lowered, 20);
+  const auto& steps = lowered[0].seen.steps;
+  for (const StepRecord& step : steps) {
+    EXPECT_EQ(step.skipped, step.step == 6);
+    EXPECT_EQ(step.loss_scale, step.step < 6 ? 1024 : 512);
+  }
+  std::vector<std::string> low = half;
+  low.emplace_back("training.loss_scale.initial=1");
+  low.emplace_back("checkpoint.directory=none");
+  for (const RankOutcome& rank : Run(low)) {
+    EXPECT_EQ(ExitCodeOf(rank.result.status), 74) << "the scale is at its minimum";
+    EXPECT_EQ(rank.result.last_step, 7);
+  }
+}
+
 TEST_F(ControlTest, AnOverflowOfTheModelItselfStopsTheRun) {
   // A learning rate that throws the weights beyond single precision within a few steps.
   const auto outcomes =

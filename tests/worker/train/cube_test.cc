@@ -1,5 +1,7 @@
 // Everything that a run must follow, in a job that uses all three axes at once: words, faults,
 // broken groups, checkpoints.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "common/base/files.h"
@@ -53,19 +55,68 @@ TEST_F(CubeTest, WordsActAtTheSameStepOnEveryRank) {
   EXPECT_EQ(outcomes[0].seen.evals[0].step, 8);
 }
 
-TEST_F(CubeTest, StoppingAndGoingOnChangesNoBit) {
-  for (const char* precision : {"training.precision=fp32", "training.precision=fp64"}) {
-    const std::string directory = std::string("checkpoint.directory=") + (precision + 19);
-    const auto straight = Run({precision, "checkpoint.directory=none"});
-    const auto first = Run({precision, directory}, {{9, {CommandKind::kStopWithSave, ""}}});
-    ExpectClean(first, 10);
-    const auto rest = Run({precision, directory});
-    ExpectClean(rest, 20);
-    EXPECT_EQ(rest[0].seen.infos.at(0).resumed_from_step, 10);
-    std::vector<StepRecord> joined = first[0].seen.steps;
-    joined.insert(joined.end(), rest[0].seen.steps.begin(), rest[0].seen.steps.end());
-    ExpectEqualCurve(joined, straight[0].seen.steps);
+// What a checkpoint must bring back: weights and masters, each rule's moments, the loss scale on
+// its way (it doubles after every third clean step here), the place in a batch ramp.
+struct StateCase {
+  const char* name;
+  std::vector<std::string> overrides;
+};
+
+class CubeResumeTest : public CubeTest, public ::testing::WithParamInterface<StateCase> {};
+
+TEST_P(CubeResumeTest, StoppingAndGoingOnChangesNoBit) {
+  std::vector<std::string> job = GetParam().overrides;
+  const auto saved = Run(job, {{9, {CommandKind::kStopWithSave, ""}}});
+  ExpectClean(saved, 10);
+  const auto rest = Run(job);
+  ExpectClean(rest, 20);
+  EXPECT_EQ(rest[0].seen.infos.at(0).resumed_from_step, 10);
+  job.emplace_back("checkpoint.directory=none");
+  const auto straight = Run(job);
+  ExpectClean(straight, 20);
+  std::vector<StepRecord> joined = saved[0].seen.steps;
+  joined.insert(joined.end(), rest[0].seen.steps.begin(), rest[0].seen.steps.end());
+  ExpectEqualCurve(joined, straight[0].seen.steps);
+  for (size_t i = 0; i < joined.size(); ++i) {
+    EXPECT_EQ(joined[i].loss_scale, straight[0].seen.steps[i].loss_scale) << joined[i].step;
   }
+  EXPECT_LT(joined.back().loss, joined.front().loss);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    States, CubeResumeTest,
+    ::testing::Values(
+        StateCase{"Double", {}}, StateCase{"Single", {"training.precision=fp32"}},
+        StateCase{"Bf16", {"training.precision=bf16"}},
+        StateCase{"Fp16",
+                  {"training.precision=fp16", "training.loss_scale.initial=4096",
+                   "training.loss_scale.window=3"}},
+        StateCase{"Sgd", {"optimizer.type=sgd", "optimizer.lr=0.1", "optimizer.min_lr=0.1"}},
+        StateCase{"WholeState", {"parallel.zero_stage=0", "training.precision=bf16"}},
+        // Batches of 4, 8, 12, 16 samples; the run stops where they are 8.
+        StateCase{"BatchRamp", {"training.global_batch_size=16", "training.batch_ramp=[4,4,96]"}}),
+    [](const auto& test) { return test.param.name; });
+
+TEST_F(CubeTest, ABatchRampChangesEachStepsBatch) {
+  const std::vector<std::string> ramp = {
+      "training.global_batch_size=16", "training.batch_ramp=[4,4,96]", "checkpoint.directory=none"};
+  const auto outcomes = Run(ramp);
+  ExpectClean(outcomes, 20);
+  int64_t consumed = 0;
+  int64_t tokens = 0;
+  for (const StepRecord& step : outcomes[0].seen.steps) {
+    // Every 96 / 3 samples the batch grows by 4.
+    const int64_t batch = std::min<int64_t>(16, 4 + 4 * (consumed / 32));
+    consumed += batch;
+    tokens += batch * 16;
+    EXPECT_EQ(step.tokens, batch * 16) << step.step;
+    EXPECT_EQ(step.consumed_samples, consumed) << step.step;
+    EXPECT_DOUBLE_EQ(step.model_flops / static_cast<double>(batch),
+                     outcomes[0].seen.steps[0].model_flops / 4);
+  }
+  EXPECT_EQ(outcomes[7].seen.counters.back().tokens, tokens / 2);
+  layout_ = {};
+  ExpectSameCurve(outcomes[0].seen.steps, Run(ramp)[0].seen.steps, 1e-12, 1e-12);
 }
 
 TEST_F(CubeTest, AnotherLayoutIsRefusedWithBothNamed) {
