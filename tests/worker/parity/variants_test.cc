@@ -1,6 +1,7 @@
 // Every variant of the model, cut by tensor and pipeline parallelism at once, against one rank in
 // double precision. That a variant is what its papers say is worker/model's test; here it is the
 // same in parts as whole.
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct Variant {
   // One key head cannot be cut: its layout has replicas instead of tensor ranks.
   bool one_key_head = false;
 };
+
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
 const Variant kVariants[] = {
     {"rmsnorm", {"model.norm=rmsnorm"}},
