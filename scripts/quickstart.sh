@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One command from a clean clone to a trained model: installs packages, builds, makes a data set from Debian's fortunes, starts
-# a coordinator and a worker here, trains a small GPT through them on two CPU slots and stops everything again.
+# a coordinator and a worker here, trains a small GPT through them on four CPU slots (TP 2 x PP 2) and stops everything again.
 # Usage: quickstart.sh [--fresh]     all state lies in .quickstart/ below the clone
 #   --fresh   forget earlier runs; without it an interrupted run goes on from its last checkpoint
 set -euo pipefail
@@ -37,7 +37,7 @@ export XDG_STATE_HOME=$state/state
 stop() { "$bin/mtctl" dev down > /dev/null 2>&1 || true; }
 trap stop EXIT
 say "coordinator and worker on loopback"
-"$bin/mtctl" dev up --cpu-slots 2 --data-root "$state/data" --checkpoint-root "$state/checkpoints"
+"$bin/mtctl" dev up --cpu-slots 4 --data-root "$state/data" --checkpoint-root "$state/checkpoints"
 
 say "training"
 code=0
