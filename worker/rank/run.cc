@@ -71,7 +71,8 @@ StatusOr<train::TrainResult> RunGuarded(const RunArgs& args) {
                                     args.world_size);
   }
   if (args.world_size == 1) {
-    ASSIGN_OR_RETURN(const auto alone, train::RankGroups::CreateForJob(*args.job, 0, nullptr, nullptr));
+    ASSIGN_OR_RETURN(const auto alone,
+                     train::RankGroups::CreateForJob(*args.job, 0, nullptr, nullptr));
     return TrainWith(args, backend.get(), alone.get());
   }
   const base::MonotonicTime begin = base::Clock::Real()->Now();
@@ -79,9 +80,9 @@ StatusOr<train::TrainResult> RunGuarded(const RunArgs& args) {
   config.bind_address = args.address;
   ASSIGN_OR_RETURN(const std::unique_ptr<comm::GroupFactory> factory,
                    comm::MakeGlooFactory(args.store, config));
-  ASSIGN_OR_RETURN(const std::unique_ptr<train::RankGroups> groups,
-                   train::RankGroups::CreateForJob(*args.job, args.rank, factory.get(),
-                                                  &backend->device()));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<train::RankGroups> groups,
+      train::RankGroups::CreateForJob(*args.job, args.rank, factory.get(), &backend->device()));
   if (args.on_comm_init) {
     args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
   }

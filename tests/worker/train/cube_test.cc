@@ -12,7 +12,7 @@ namespace {
 
 class CubeTest : public TrainTest {
  protected:
-  CubeTest() { layout_ = kCube; }
+  CubeTest() { layout_ = CubeLayout(); }
   // This rank alone reads data in which a document ends in a token beyond the vocabulary.
   void DamageDataOf(int rank, int document) {
     const std::string root = base::JoinPath(dir_.path(), "damaged");
@@ -136,7 +136,7 @@ TEST_F(CubeTest, AnotherLayoutIsRefusedWithBothNamed) {
   layout_ = {"parallel.tensor=2", "parallel.pipeline=2"};
   const auto fewer = Run({});
   ExpectClean(fewer, 20);
-  layout_ = kCube;
+  layout_ = CubeLayout();
   const auto straight = Run({"checkpoint.directory=none"});
   ExpectSameCurve(fewer[0].seen.steps,
                   {straight[0].seen.steps.begin() + 5, straight[0].seen.steps.end()}, 1e-12, 1e-12);

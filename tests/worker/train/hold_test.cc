@@ -65,7 +65,8 @@ TEST_P(HoldLayoutTest, AHeldRunGoesOnAsIfNothingHadBeen) {
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, HoldLayoutTest,
                          ::testing::Values(std::vector<std::string>{},
-                                           std::vector<std::string>{"parallel.data=4"}, kCube));
+                                           std::vector<std::string>{"parallel.data=4"},
+                                           CubeLayout()));
 
 // What held ranks leave on disk at two moments of their wait: nothing may have moved.
 TEST_F(HoldTest, NothingMovesWhileHeld) {

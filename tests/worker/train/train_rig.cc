@@ -67,9 +67,10 @@ placement: {device: cpu, threads_per_rank: 1}
   return job;
 }
 
-const std::vector<std::string> kCube = {"parallel.tensor=2", "parallel.pipeline=2",
-                                        "parallel.data=2", "parallel.zero_stage=1",
-                                        "parallel.bucket_size=1024"};
+std::vector<std::string> CubeLayout() {
+  return {"parallel.tensor=2", "parallel.pipeline=2", "parallel.data=2", "parallel.zero_stage=1",
+          "parallel.bucket_size=1024"};
+}
 
 std::optional<Command> Script::Poll() {
   ++polls_;

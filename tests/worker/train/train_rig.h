@@ -103,8 +103,8 @@ struct RunOptions {
 // resolved job (TinyJob, or spec::LoadJob and ResolveForSlots on a text of the caller's).
 std::vector<RankOutcome> RunJob(const megatrain::v1::JobSpec& job, const RunOptions& options);
 
-// TP 2 x PP 2 x DP 2 with sequence parallelism, ZeRO-1 and several buckets in each region.
-extern const std::vector<std::string> kCube;
+// Overrides for TP 2 x PP 2 x DP 2 with sequence parallelism, ZeRO-1 and many buckets.
+std::vector<std::string> CubeLayout();
 
 // What the polls of a run return.
 using Words = std::vector<std::pair<int64_t, Command>>;
