@@ -1,6 +1,5 @@
 #include "worker/parallel/gradient_sync.h"
 
-#include <chrono>
 #include <utility>
 
 namespace mt::parallel {
@@ -77,36 +76,23 @@ bool GradientSync::Counts(int bucket) const {
 
 // Running.
 
-Status GradientSync::Timed(const std::function<Status()>& collective) {
-  const base::MonotonicTime begin = args_.clock->Now();
-  Status status = collective();
-  collective_ns_ += std::chrono::nanoseconds(args_.clock->Now() - begin).count();
-  return status;
-}
-
 CommThread::Ticket GradientSync::RunOn(Lane* lane, Stream& caller, Call call) {
   if (lane->thread) {
     return lane->thread->Post(
         [stream = lane->stream.get(), call = std::move(call)] { return call(*stream); });
   }
-  const int64_t before = collective_ns_;
   Keep(call(caller));
-  exposed_seconds_ += 1e-9 * static_cast<double>(collective_ns_ - before);
   return 0;
 }
 
 void GradientSync::Await(Lane* lane, CommThread::Ticket ticket) {
   if (!lane->thread || ticket == 0) return;
-  const base::MonotonicTime begin = args_.clock->Now();
   Keep(lane->thread->Wait(ticket));
-  exposed_seconds_ += std::chrono::duration<double>(args_.clock->Now() - begin).count();
 }
 
 Status GradientSync::RunHere(const std::function<Status()>& collective) {
   if (!status_.ok()) return status_;
-  const int64_t before = collective_ns_;
-  Keep(Timed(collective));
-  exposed_seconds_ += 1e-9 * static_cast<double>(collective_ns_ - before);
+  Keep(collective());
   return status_;
 }
 
@@ -119,11 +105,6 @@ Status GradientSync::status() const {
   if (reduce_lane_.thread) RETURN_IF_ERROR(reduce_lane_.thread->status());
   if (gather_lane_.thread) RETURN_IF_ERROR(gather_lane_.thread->status());
   return OkStatus();
-}
-
-SyncTimes GradientSync::TakeTimes() {
-  return {.exposed = std::exchange(exposed_seconds_, 0),
-          .collective = 1e-9 * static_cast<double>(collective_ns_.exchange(0))};
 }
 
 // Gradients.
@@ -145,21 +126,20 @@ Status GradientSync::Reduce(Stream& stream, int bucket) {
   comm::ProcessGroup* const group = args_.groups.dp_reduce;
   if (IsAlone(group)) return OkStatus();
   const Tensor whole = store_->BucketGrads(bucket);
-  return Timed([&] {
-    if (!store_->state_is_cut()) {
-      return group->AllReduce(stream, whole.data, whole.data, whole.NumElements(), whole.dtype,
+  if (!store_->state_is_cut()) {
+    return group->AllReduce(stream, whole.data, whole.data, whole.NumElements(), whole.dtype,
+                            comm::ReduceOp::kSum);
+  }
+  const Tensor own = ParamStore::Cut(store_->grads(), store_->OwnSlice(bucket));
+  return group->ReduceScatter(stream, whole.data, own.data, own.NumElements(), own.dtype,
                               comm::ReduceOp::kSum);
-    }
-    const Tensor own = ParamStore::Cut(store_->grads(), store_->OwnSlice(bucket));
-    return group->ReduceScatter(stream, whole.data, own.data, own.NumElements(), own.dtype,
-                                comm::ReduceOp::kSum);
-  });
 }
 
 Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
   const int num_buckets = store_->layout().num_buckets();
-  for (int b = 0; b < num_buckets; ++b)
+  for (int b = 0; b < num_buckets; ++b) {
     Await(&reduce_lane_, reduce_tickets_[static_cast<size_t>(b)]);
+  }
   if (!status_.ok()) return status_;
   CHECK_EQ(num_ready_, num_buckets) << "a bucket was not reported";
   num_ready_ = 0;
@@ -239,10 +219,8 @@ void GradientSync::GatherBucket(Stream& stream, int bucket) {
 Status GradientSync::Gather(Stream& stream, int bucket) {
   const Tensor own = ParamStore::Cut(store_->weights(), store_->OwnSlice(bucket));
   const Tensor whole = store_->BucketWeights(bucket);
-  return Timed([&] {
-    return args_.groups.dp_gather->AllGather(stream, own.data, whole.data, own.NumElements(),
-                                             own.dtype);
-  });
+  return args_.groups.dp_gather->AllGather(stream, own.data, whole.data, own.NumElements(),
+                                           own.dtype);
 }
 
 void GradientSync::AwaitGather(int bucket) {

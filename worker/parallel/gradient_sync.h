@@ -8,13 +8,11 @@
 // README.md.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "kernels/core/device.h"
 #include "kernels/ops/step_scalars.h"
@@ -39,12 +37,6 @@ struct SyncGroups {
   comm::ProcessGroup* world = nullptr;   // all ranks
 };
 
-// Seconds since the last TakeTimes.
-struct SyncTimes {
-  double exposed = 0;     // in which the calling thread waited for communication
-  double collective = 0;  // inside the collectives, overlapped or not
-};
-
 // Called by the training thread alone. Order of a step: BucketReady for every bucket of the layout,
 // FinishGradients, ReduceEndOfStep, the update with GatherBucket behind each bucket; then
 // WaitWeights before a chunk's next forward. All ranks of a group make the same calls in the same
@@ -65,7 +57,6 @@ class GradientSync {
     params::ParamId tied_table = params::ParamId::kNone;
     bool overlap_reduce = true;  // parallel.overlap.grad_reduce
     bool overlap_gather = true;  // parallel.overlap.param_gather
-    const base::Clock* clock = nullptr;
   };
   // CHECKs that groups and store agree on the replicas.
   explicit GradientSync(const Args& args);
@@ -104,7 +95,6 @@ class GradientSync {
   int dp_rank() const;
   int dp_size() const;
   Status status() const;
-  SyncTimes TakeTimes();
 
  private:
   // An order of communication: a thread where it overlaps with computation, else the caller.
@@ -125,12 +115,10 @@ class GradientSync {
 
   // Runs `call` on the lane; the ticket to wait for, 0 if it is done.
   CommThread::Ticket RunOn(Lane* lane, kernels::Stream& caller, Call call);
-  // Waits for the lane, counting the time as exposed.
+  // Waits for the lane.
   void Await(Lane* lane, CommThread::Ticket ticket);
   // Runs a collective of the calling thread unless an error came before.
   Status RunHere(const std::function<Status()>& collective);
-  // Times a collective, on any thread.
-  Status Timed(const std::function<Status()>& collective);
   // Keeps the first error.
   void Keep(const Status& status);
 
@@ -151,8 +139,6 @@ class GradientSync {
   std::vector<bool> ready_;  // by bucket: reported in this step
   int num_ready_ = 0;
   Status status_;
-  double exposed_seconds_ = 0;
-  std::atomic<int64_t> collective_ns_ = 0;
   Lane reduce_lane_, gather_lane_;  // last: their threads use the members above
 };
 

@@ -109,8 +109,7 @@ void Engine::MakeModel() {
       .groups = SyncGroupsOfRank(),
       .tied_table = tied ? registry_.Find("embedding.word.weight").value() : params::ParamId::kNone,
       .overlap_reduce = config.overlap_reduce,
-      .overlap_gather = config.overlap_gather,
-      .clock = args_.clock});
+      .overlap_gather = config.overlap_gather});
 }
 
 void Engine::MakeParts() {
@@ -223,7 +222,6 @@ const data::Microbatch& Engine::NextMicrobatch(data::Loader* loader, int64_t ste
 Status Engine::RunStep(int64_t step, data::Loader* loader, double command) {
   kernels::StepConstants now = args_.config.constants;
   now.batch_samples = BatchOf(step);
-  now.nominal_tokens = static_cast<double>(now.batch_samples * args_.config.model.seq);
   ring_.Begin(step);
   device().Zero(*stream_, vector_, sizeof(*vector_));
   RETURN_IF_ERROR(RunMicrobatches(step, loader, now));

@@ -186,23 +186,6 @@ TEST(GradientSyncTest, BothEndsOfATiedTableHoldOneSum) {
   }
 }
 
-TEST(GradientSyncTest, TimesOfCollectivesAndWaits) {
-  const MeshSizes mesh{.dp = 2};
-  for (const bool overlap : {false, true}) {
-    RigMesh many({.mesh = mesh, .zero_stage = 1, .overlap = overlap}, RigConstants(mesh));
-    many.Train(3, RandomGradient, false);
-    for (int r = 0; r < many.size(); ++r) {
-      const SyncTimes times = many.rank(r).sync().TakeTimes();
-      EXPECT_GT(times.collective, 0);
-      EXPECT_GT(times.exposed, 0);
-      if (!overlap) {
-        EXPECT_NEAR(times.exposed, times.collective, 1e-9 * times.collective);
-      }
-      EXPECT_EQ(many.rank(r).sync().TakeTimes().collective, 0) << "taken";
-    }
-  }
-}
-
 TEST(GradientSyncTest, TheFirstErrorSticks) {
   for (const bool overlap : {false, true}) {
     RigMesh many({.mesh = {.dp = 2}, .zero_stage = 1, .overlap = overlap}, RigConstants({.dp = 2}));

@@ -228,8 +228,7 @@ void RigRank::Build(comm::ThreadsHub* hub) {
       .groups = groups,
       .tied_table = groups.tied == nullptr ? ParamId::kNone : registry_.Find(kWordTable).value(),
       .overlap_reduce = layout_.overlap,
-      .overlap_gather = layout_.overlap,
-      .clock = base::Clock::Real()});
+      .overlap_gather = layout_.overlap});
   memory::MemoryPlan plan;
   store_->Plan(&plan);
   sync_->Plan(&plan);
