@@ -34,12 +34,12 @@ struct StepScalars {
 // What every rank contributes at the end of a step; summed over the mesh. Also the wire layout of
 // the reduction.
 struct EndOfStep {
-  double sum_squares = 0;  // of the (scaled) gradient shards this rank owns
-  double nonfinite = 0;    // number of NaN or Inf elements in them
-  double loss = 0;         // sum of token losses
-  double tokens = 0;       // sum of loss weights
-  double command = 0;      // a word, written by world rank 0 only
-  double fault = 0;        // number of ranks that report a fault
+  double sum_squares = 0;    // of the (scaled) gradient shards this rank owns
+  double nonfinite = 0;      // number of NaN or Inf elements in them
+  double loss = 0;           // sum of token losses
+  double tokens = 0;         // sum of loss weights
+  double command = 0;        // a word, written by world rank 0 only
+  double fault = 0;          // number of ranks that report a fault
   double pipeline_wait = 0;  // shares of the pass that ranks waited for the pipeline, added up
   double reserved = 0;
 };

@@ -1,6 +1,6 @@
 // Loss and every parameter's gradient of each model variant against PyTorch
-// (tests/golden/variants_torch.py). The reference is in fp64, so every precision is held to the true
-// gradient.
+// (tests/golden/variants_torch.py). The reference is in fp64, so every precision is held to the
+// true gradient.
 #include <algorithm>
 #include <cmath>
 #include <string>
