@@ -13,6 +13,7 @@ namespace {
 // else as registered, so that joined ones stay together.
 std::vector<ParamId> FlatOrder(const Registry& registry) {
   std::vector<ParamId> ids;
+  ids.reserve(static_cast<size_t>(registry.size()));
   for (int32_t i = 0; i < static_cast<int32_t>(registry.size()); ++i) ids.push_back(ParamId{i});
   const auto key = [&](ParamId id) {
     const ParamSpec& spec = registry[id];

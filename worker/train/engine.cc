@@ -79,6 +79,7 @@ void Engine::MakeModel() {
   const EngineConfig& config = args_.config;
   const schedule::Schedule& largest = schedules_->largest();
   std::vector<model::GptModel::Chunk> chunks;
+  chunks.reserve(config.chunks.size());
   for (const layout::ModelChunk& place : config.chunks) {
     chunks.push_back(
         {.place = place,
@@ -100,16 +101,21 @@ void Engine::MakeModel() {
       .min_bucket_elements = base::CeilDiv(config.bucket_bytes, kernels::SizeOf(accumulator))});
   store_ = std::make_unique<params::ParamStore>(&registry_, layout_.get(), config.model.dtype,
                                                 config.share);
-  const bool tied = args_.groups->tied() != nullptr;
-  sync_ = std::make_unique<parallel::GradientSync>(parallel::GradientSync::Args{
-      .device = &device(),
-      .update = &args_.backend->update(),
-      .vector = &args_.backend->vector(),
-      .store = store_.get(),
-      .groups = SyncGroupsOfRank(),
-      .tied_table = tied ? registry_.Find("embedding.word.weight").value() : params::ParamId::kNone,
-      .overlap_reduce = config.overlap_reduce,
-      .overlap_gather = config.overlap_gather});
+  // The first and the last stage share the table; elsewhere nothing is exchanged.
+  params::ParamId tied_table = params::ParamId::kNone;
+  if (args_.groups->tied() != nullptr) {
+    tied_table = registry_.Find("embedding.word.weight").value_or(params::ParamId::kNone);
+    CHECK(tied_table != params::ParamId::kNone) << "an end of the model without a word table";
+  }
+  sync_ = std::make_unique<parallel::GradientSync>(
+      parallel::GradientSync::Args{.device = &device(),
+                                   .update = &args_.backend->update(),
+                                   .vector = &args_.backend->vector(),
+                                   .store = store_.get(),
+                                   .groups = SyncGroupsOfRank(),
+                                   .tied_table = tied_table,
+                                   .overlap_reduce = config.overlap_reduce,
+                                   .overlap_gather = config.overlap_gather});
 }
 
 void Engine::MakeParts() {

@@ -44,6 +44,7 @@ std::vector<int64_t> OffsetOf(const params::StatePart& part) {
 
 std::vector<ParamId> AllParams(const params::Registry& registry) {
   std::vector<ParamId> ids;
+  ids.reserve(static_cast<size_t>(registry.size()));
   for (int32_t i = 0; i < static_cast<int32_t>(registry.size()); ++i) ids.push_back(ParamId{i});
   return ids;
 }

@@ -46,8 +46,8 @@ Status Caught(const Body& body) {
 template <class Body>
 Status Guarded(RankGroups& groups, const Body& body) {
   bool returned = false;
-  const Status status = Caught([&] {
-    const Status mine = body();
+  Status status = Caught([&] {
+    Status mine = body();
     returned = true;
     return mine;
   });

@@ -77,7 +77,7 @@ Status Executor::Run(const Schedule& schedule) {
   times_ = {};
   const base::MonotonicTime begin = args_.clock->Now();
   Begin(schedule);
-  const Status status = RunActions(schedule);
+  Status status = RunActions(schedule);
   times_.total = std::chrono::duration<double>(args_.clock->Now() - begin).count();
   if (!status.ok()) Fail(status);
   return status;

@@ -88,8 +88,8 @@ Status Sender::Send(const Parcel& parcel) {
 }
 
 Status Sender::SendNow(const Parcel& parcel, int64_t number, int lanes) {
-  const Status sent = group_->Send(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
-                                   parcel.tensor.dtype, kReceiverIndex, LaneOf(number, lanes));
+  Status sent = group_->Send(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
+                             parcel.tensor.dtype, kReceiverIndex, LaneOf(number, lanes));
   if (!sent.ok()) {
     Fail(sent);
     return sent;
@@ -176,8 +176,8 @@ void Receiver::Begin(std::vector<Parcel> parcels, int lanes) {
 }
 
 Status Receiver::ReceiveNow(const Parcel& parcel, int64_t number, int lanes) {
-  const Status received = group_->Recv(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
-                                       parcel.tensor.dtype, kSenderIndex, LaneOf(number, lanes));
+  Status received = group_->Recv(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
+                                 parcel.tensor.dtype, kSenderIndex, LaneOf(number, lanes));
   if (!received.ok()) {
     Fail(received);
     return received;
