@@ -1,0 +1,339 @@
+// The gradient of AddNorm in one trip through memory. A team of threads owns the columns (eight per
+// thread and V) and goes through rows, M at a time, so that column sums stay in registers and the
+// two sums a row needs cost one barrier for M rows. Teams of a block are independent (a named
+// barrier each) and joined at the end; blocks are joined by CombineColumns: no atomics, the same
+// bits always. Legend: h hidden, M rows per turn, V groups of eight columns per thread.
+#include <algorithm>
+
+#include "kernels/cuda/add_norm_rows.cuh"
+#include "kernels/cuda/column_sums.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/reduce.cuh"
+
+namespace mt::kernels::cuda {
+namespace {
+
+constexpr int kMaxThreads = 512;
+constexpr int kMaxTeams = 12;
+constexpr int kSums = 3;  // dgain, dshift, dbias
+
+template <class S>
+struct GradRows {
+  int64_t rows, h, batch;
+  const S* dy[kMaxPartials];
+  int num_dy;  // 0: no norm
+  const S* dresidual_in;
+  const S* residual_out;
+  const float *mean, *rstd;  // mean null for RMSNorm
+  const S* gain;
+  float plus;
+  HiddenDropout dropout;
+  S* dresidual;
+  S* dbranch;     // null without dropout
+  float* sums;    // [grid, kSums, h]
+  int team_size;  // threads, a multiple of a warp
+  int teams;      // of a block
+};
+
+// What a thread holds of M rows.
+template <class S, int M, int V>
+struct Held {
+  Float8 dy[M][V];
+  Stored8<S> x[M][V], dresidual[M][V];
+};
+
+// Column sums of a thread: dgain, dshift, dbias.
+template <int V>
+struct Sums {
+  Float8 v[kSums][V];
+};
+
+__device__ __forceinline__ void TeamBarrier(int team, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
+}
+
+// Sums 2 M values over the team at once; the same values in every thread. Two halves of `shared`
+// [2][warps][2 M] alternate, so one barrier a turn is enough.
+template <int M>
+__device__ __forceinline__ void TeamSums(float (&value)[2 * M], int team, int team_size,
+                                         float* shared) {
+  const int warps = team_size / kWarp;
+  const int thread = static_cast<int>(threadIdx.x) - team * team_size;
+#pragma unroll
+  for (int k = 0; k < 2 * M; ++k) value[k] = WarpSum(value[k]);
+  if (warps == 1) return;
+  if (thread % kWarp == 0) {
+#pragma unroll
+    for (int k = 0; k < 2 * M; ++k) shared[thread / kWarp * 2 * M + k] = value[k];
+  }
+  TeamBarrier(team, team_size);
+#pragma unroll
+  for (int k = 0; k < 2 * M; ++k) {
+    value[k] = 0;
+    for (int w = 0; w < warps; ++w) value[k] += shared[w * 2 * M + k];
+  }
+}
+
+template <class S, int M, int V, Access kAccess>
+struct Turn {
+  const GradRows<S>& a;
+  const int thread;  // in its team
+  int64_t row;       // the first of M
+
+  __device__ __forceinline__ int64_t Column(int j) const {
+    return int64_t{j * a.team_size + thread} * kGroup;
+  }
+  __device__ __forceinline__ int Count(int j) const {
+    return static_cast<int>(max(int64_t{0}, min(a.h - Column(j), int64_t{kGroup})));
+  }
+
+  __device__ __forceinline__ void LoadRows(Held<S, M, V>* held) const {
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+#pragma unroll
+      for (int j = 0; j < V; ++j) {
+        const int count = row + m < a.rows ? Count(j) : 0;
+        const int64_t at = (row + m) * a.h + Column(j);
+        held->x[m][j] = Stored8<S>{};
+        held->dresidual[m][j] = Stored8<S>{};
+        held->dy[m][j] = Float8{};
+        if (count == 0) continue;
+        if (a.num_dy > 0) {
+          held->x[m][j] = LoadStored<kAccess>(a.residual_out + at, count);
+          held->dy[m][j] = Load<kAccess>(a.dy[0] + at, count);
+        }
+        if (a.dresidual_in != nullptr) {
+          held->dresidual[m][j] = LoadStored<kAccess>(a.dresidual_in + at, count);
+        }
+        for (int p = 1; p < a.num_dy; ++p) {
+          const Float8 more = Load<kAccess>(a.dy[p] + at, count);
+#pragma unroll
+          for (int i = 0; i < kGroup; ++i) held->dy[m][j].v[i] += more.v[i];
+        }
+      }
+    }
+  }
+
+  // Adds the rows to dgain and dshift, turns dy into g = dy gain, and sums g and g (x - mean).
+  __device__ __forceinline__ void GainGrad(const float (&mean)[M], const float (&rstd)[M],
+                                           Held<S, M, V>* held, Sums<V>* sums,
+                                           float (&value)[2 * M]) const {
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      const int count = Count(j);
+      if (count == 0) continue;
+      const Float8 gain = Load<kAccess>(a.gain + Column(j), count);
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        const Float8 x = Widen(held->x[m][j]);
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) {
+          const float deviation = x.v[i] - mean[m], dy = held->dy[m][j].v[i];
+          sums->v[0][j].v[i] += dy * (deviation * rstd[m]);
+          sums->v[1][j].v[i] += dy;
+          const float g = dy * (gain.v[i] + a.plus);
+          held->dy[m][j].v[i] = g;
+          value[2 * m] += g;
+          value[2 * m + 1] += g * deviation;
+        }
+      }
+    }
+  }
+
+  // dresidual = rstd (g - mean(g) - xhat mean(g xhat)) + dresidual_in, then the branch's gradient.
+  __device__ __forceinline__ void Finish(const float (&mean)[M], const float (&rstd)[M],
+                                         const float (&value)[2 * M], const Held<S, M, V>& held,
+                                         Sums<V>* sums) const {
+    const float per_column = 1.0F / static_cast<float>(a.h);
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+      if (row + m >= a.rows) continue;
+      const float mean_g = a.mean != nullptr ? value[2 * m] * per_column : 0.0F;
+      const float slope = rstd[m] * rstd[m] * value[2 * m + 1] * per_column;
+#pragma unroll
+      for (int j = 0; j < V; ++j) {
+        const int count = Count(j);
+        if (count == 0) continue;
+        const int64_t at = (row + m) * a.h + Column(j);
+        const Float8 x = Widen(held.x[m][j]);
+        Float8 d = Widen(held.dresidual[m][j]);
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) {
+          d.v[i] += rstd[m] * (held.dy[m][j].v[i] - mean_g - (x.v[i] - mean[m]) * slope);
+        }
+        Store<kAccess>(d, a.dresidual + at, count);
+        if (a.dbranch != nullptr) {
+          DropRow(a.dropout, row + m, a.batch, Column(j), &d);
+          Store<kAccess>(d, a.dbranch + at, count);
+        }
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) sums->v[2][j].v[i] += d.v[i];
+      }
+    }
+  }
+};
+
+// The block's teams added in order, in shared memory [kSums, h], and written out.
+template <class S, int V>
+__device__ __forceinline__ void JoinTeams(const GradRows<S>& a, int team, int thread,
+                                          const Sums<V>& sums, float* shared) {
+  float* const out = a.sums + int64_t{blockIdx.x} * kSums * a.h;
+  for (int t = 0; t < a.teams; ++t) {
+    if (t == team) {
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) {
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+          const int64_t c = int64_t{j * a.team_size + thread} * kGroup;
+#pragma unroll
+          for (int i = 0; i < kGroup; ++i) {
+            if (c + i >= a.h) break;
+            const int64_t at = k * a.h + c + i;
+            const float total = t == 0 ? sums.v[k][j].v[i] : shared[at] + sums.v[k][j].v[i];
+            if (t + 1 == a.teams) {
+              out[at] = total;
+            } else {
+              shared[at] = total;
+            }
+          }
+        }
+      }
+    }
+    __syncthreads();
+  }
+}
+
+// Up to 512 threads; shared: 2 * 2 M floats per warp (static), and [kSums, h] floats where a block
+// has more than one team (dynamic).
+template <class S, int M, int V, bool kAligned>
+__global__ void __launch_bounds__(kMaxThreads, 1) GradKernel(const GradRows<S> a) {
+  constexpr Access kAccess = kAligned ? Access::kVector : Access::kElements;
+  extern __shared__ float joined[];
+  __shared__ float warp_sums[2][kMaxThreads / kWarp * 2 * M];
+  const int team = static_cast<int>(threadIdx.x) / a.team_size;
+  const int thread = static_cast<int>(threadIdx.x) % a.team_size;
+  const int first_warp = team * a.team_size / kWarp;
+  const int64_t step = int64_t{gridDim.x} * a.teams * M;
+  Sums<V> sums{};
+  int half = 0;
+  Turn<S, M, V, kAccess> turn{a, thread, (int64_t{blockIdx.x} * a.teams + team) * M};
+  for (; turn.row < a.rows; turn.row += step, half ^= 1) {
+    Held<S, M, V> held;
+    turn.LoadRows(&held);
+    float mean[M] = {}, rstd[M] = {}, value[2 * M] = {};
+    if (a.num_dy > 0) {
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        const int64_t row = min(turn.row + m, a.rows - 1);
+        mean[m] = a.mean != nullptr ? a.mean[row] : 0.0F;
+        rstd[m] = a.rstd[row];
+      }
+      turn.GainGrad(mean, rstd, &held, &sums, value);
+      TeamSums<M>(value, team, a.team_size, warp_sums[half] + first_warp * 2 * M);
+    }
+    turn.Finish(mean, rstd, value, held, &sums);
+  }
+  __syncthreads();
+  JoinTeams(a, team, thread, sums, joined);
+}
+
+struct GradPlan {
+  int team_size = 0, teams = 0;
+  int64_t blocks = 0;
+  int64_t shared_bytes = 0;
+};
+
+// The same for every type and alignment, so that a workspace fits whatever is launched.
+GradPlan PlanOf(int64_t rows, int64_t h, bool aligned, const DeviceLimits& limits) {
+  const int64_t v = !aligned                                 ? 4
+                    : h <= int64_t{kMaxThreads} * kGroup     ? 1
+                    : h <= int64_t{kMaxThreads} * 2 * kGroup ? 2
+                                                             : 4;
+  GradPlan plan;
+  plan.team_size = static_cast<int>(base::RoundUp(base::CeilDiv(h, v * kGroup), kWarp));
+  plan.teams = std::clamp(384 / plan.team_size, 1, kMaxTeams);
+  const int64_t m = v == 1 ? 2 : 1;
+  plan.blocks = std::clamp<int64_t>(base::CeilDiv(rows, plan.teams * m), 1, 2 * limits.num_sms);
+  plan.shared_bytes = plan.teams > 1 ? kSums * h * int64_t{sizeof(float)} : 0;
+  return plan;
+}
+
+template <class S, int M, int V, bool kAligned>
+void Launch(const Stream& stream, const GradPlan& plan, const GradRows<S>& a) {
+  GradKernel<S, M, V, kAligned>
+      <<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.team_size * plan.teams),
+         static_cast<size_t>(plan.shared_bytes), Raw(stream)>>>(a);
+  CheckLaunch("AddNormGrad");
+}
+
+template <class S>
+GradRows<S> Raw(const AddNormGradArgs& a) {
+  const int64_t rows = a.dresidual.shape[0], h = a.dresidual.shape[1];
+  return {.rows = rows,
+          .h = h,
+          .batch = a.batch,
+          .num_dy = a.dy.count,
+          .dresidual_in = DataOrNull<S>(a.dresidual_in),
+          .residual_out = DataOrNull<S>(a.residual_out),
+          .mean = a.kind == NormKind::kLayerNorm ? DataOrNull<float>(a.mean) : nullptr,
+          .rstd = DataOrNull<float>(a.rstd),
+          .gain = DataOrNull<S>(a.gain),
+          .plus = a.one_plus ? 1.0F : 0.0F,
+          .dropout = RawDropout(a.dropout, rows, a.batch),
+          .dresidual = a.dresidual.Data<S>(),
+          .dbranch = a.dropout.rate.active() ? a.dbranch.Data<S>() : nullptr,
+          .sums = static_cast<float*>(a.workspace.data)};
+}
+
+template <class S>
+void Grad(const Stream& stream, const AddNormGradArgs& a, const DeviceLimits& limits) {
+  GradRows<S> raw = Raw<S>(a);
+  const bool aligned =
+      FillPartials(a.dy, raw.rows * raw.h, raw.dy) &&
+      RowsAligned<S>(raw.h, a.dresidual_in, a.residual_out, a.gain, a.dresidual, a.dbranch);
+  const GradPlan plan = PlanOf(raw.rows, raw.h, aligned, limits);
+  raw.team_size = plan.team_size;
+  raw.teams = plan.teams;
+  if (!aligned) {
+    Launch<S, 1, 4, false>(stream, plan, raw);
+  } else if (raw.h <= int64_t{kMaxThreads} * kGroup) {
+    Launch<S, 2, 1, true>(stream, plan, raw);
+  } else if (raw.h <= int64_t{kMaxThreads} * 2 * kGroup) {
+    Launch<S, 1, 2, true>(stream, plan, raw);
+  } else {
+    Launch<S, 1, 4, true>(stream, plan, raw);
+  }
+  const ColumnPartials all{.data = raw.sums, .blocks = plan.blocks, .stride = kSums * raw.h};
+  CombineColumns(stream, all, 0, a.mode, a.dgain);
+  CombineColumns(stream, all, raw.h, a.mode, a.dshift);
+  CombineColumns(stream, all, 2 * raw.h, a.mode, a.dbias);
+}
+
+}  // namespace
+
+int64_t CudaAddNorm::WorkspaceBytes(const AddNormGradArgs& a) const {
+  return 2 * limits_.num_sms * kSums * a.dresidual.shape[1] * int64_t{sizeof(float)};
+}
+
+void CudaAddNorm::AddNormGrad(Stream& stream, const AddNormGradArgs& a) const {
+  const int64_t rows = a.dresidual.shape[0], h = a.dresidual.shape[1];
+  CHECK(a.batch > 0 && rows % a.batch == 0) << rows << " rows, batch " << a.batch;
+  CHECK_GE(a.workspace.bytes, WorkspaceBytes(a));
+  CHECK_LE(h, int64_t{kMaxThreads} * 4 * kGroup);
+  if (a.gain) {
+    CHECK(a.dy.count > 0 && a.residual_out.NumElements() == rows * h &&
+          a.rstd.NumElements() == rows);
+    CHECK_EQ(a.dgain.NumElements(), h);
+  } else {
+    CHECK(a.dy.count == 0 && !a.dgain && !a.dshift) << "gradients of a norm that is not there";
+  }
+  if (a.dropout.rate.active()) {
+    CHECK(a.dbranch && a.dbranch.data != a.dresidual.data) << "dropout needs a dbranch of its own";
+  } else {
+    CHECK(!a.dbranch || a.dbranch.data == a.dresidual.data) << "dbranch is dresidual's buffer";
+  }
+  ForGpuType(a.dresidual.dtype, "AddNormGrad",
+             [&](auto zero) { Grad<decltype(zero)>(stream, a, limits_); });
+}
+
+}  // namespace mt::kernels::cuda

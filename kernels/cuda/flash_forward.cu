@@ -1,0 +1,149 @@
+#include "kernels/cuda/flash.h"
+#include "kernels/cuda/flash_place.cuh"
+
+namespace mt::kernels::cuda {
+namespace {
+
+template <class S>
+struct ForwardArgs {
+  FlashShape z;
+  Heads<S> q, k, v, o;
+  bool aligned;
+  float* lse;  // [b, a, s]
+};
+
+// Running maximum and sum of a lane's two rows.
+struct Softmax {
+  float max[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0, 0};
+};
+
+// logits -> probabilities of the tile relative to the running maximum; rescales what came before.
+template <int N, int kAcc>
+__device__ __forceinline__ void SoftmaxTile(Softmax* state, float (&tile)[N][4],
+                                            float (&acc)[kAcc][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float max = state->max[half];
+#pragma unroll
+    for (int n = 0; n < N; ++n) max = fmaxf(max, fmaxf(tile[n][2 * half], tile[n][2 * half + 1]));
+    max = QuadMax(max);
+    const float shift = max == -INFINITY ? 0.0F : max;  // a row that has seen no key yet
+    const float shrink = Exp(state->max[half] - shift);
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        tile[n][i] = Exp(tile[n][i] - shift);
+        sum += tile[n][i];
+      }
+    }
+    state->sum[half] = state->sum[half] * shrink + QuadSum(sum);
+    state->max[half] = max;
+#pragma unroll
+    for (int n = 0; n < kAcc; ++n) {
+      acc[n][2 * half] *= shrink;
+      acc[n][2 * half + 1] *= shrink;
+    }
+  }
+}
+
+// Scale, ALiBi and mask of a tile whose element (0, 0) is (query, key).
+template <int N>
+__device__ __forceinline__ void PlaceTile(const FlashShape& z, int64_t query, int64_t key,
+                                          float slope, float (&tile)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int64_t row = query + FragmentRow(i), column = key + n * 8 + FragmentColumn(i);
+      const float x = tile[n][i] * z.scale + slope * static_cast<float>(column - row - z.lead);
+      tile[n][i] = z.Sees(row, column) ? x : -INFINITY;
+    }
+  }
+}
+
+// A block has kRows queries of one head; keys and values come by tile by tile. Shared: a tile of
+// queries, one of keys, one of values.
+template <class S, int D>
+__global__ void __launch_bounds__(FlashTiles<S, D>::kThreads)
+    ForwardKernel(const ForwardArgs<S> a) {
+  using Tiles = FlashTiles<S, D>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  S* const q_tile = reinterpret_cast<S*>(shared);
+  S* const k_tile = q_tile + Tiles::kRowTile;
+  S* const v_tile = k_tile + Tiles::kColumnTile;
+  const FlashShape& z = a.z;
+  // The last queries see the most keys, so they go first.
+  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * Tiles::kRows;
+  const int64_t head = blockIdx.y, b = blockIdx.z, kv_head = head / (z.a / z.g);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t query = first + warp * 16;
+  const float slope = z.slopes != nullptr ? z.slopes[head] : 0.0F;
+  LoadTile<D, Tiles::kRows>(a.q, z, a.aligned, first, b, head, q_tile);
+  float acc[D / 8][4] = {};
+  Softmax state;
+  const int64_t end = z.KeysEnd(first, Tiles::kRows);
+  for (int64_t key = z.KeysBegin(first) / Tiles::kColumns * Tiles::kColumns; key < end;
+       key += Tiles::kColumns) {
+    __syncthreads();
+    LoadTile<D, Tiles::kColumns>(a.k, z, a.aligned, key, b, kv_head, k_tile);
+    LoadTile<D, Tiles::kColumns>(a.v, z, a.aligned, key, b, kv_head, v_tile);
+    __syncthreads();
+    float tile[Tiles::kN][4] = {};
+    RowsByRows<D>(q_tile + warp * 16 * kPitch<S, D>, k_tile, tile);
+    PlaceTile(z, query, key, slope, tile);
+    SoftmaxTile(&state, tile, acc);
+    if (z.threshold != 0) {
+#pragma unroll
+      for (int n = 0; n < Tiles::kN; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int64_t row = query + FragmentRow(i), column = key + n * 8 + FragmentColumn(i);
+          if (z.Sees(row, column)) tile[n][i] *= z.Mask(b, head, row, column);
+        }
+      }
+    }
+    TileByRows<D>(tile, static_cast<const S*>(v_tile), acc);
+  }
+  const float inverse[2] = {state.sum[0] == 0 ? 0.0F : 1.0F / state.sum[0],
+                            state.sum[1] == 0 ? 0.0F : 1.0F / state.sum[1]};
+  StoreRows<D>(acc, inverse, a.o, z, query, b, head);
+  if (threadIdx.x % 4 != 0) return;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t row = query + FragmentRow(2 * half);
+    if (row >= z.s) continue;
+    a.lse[(b * z.a + head) * z.s + row] =
+        state.sum[half] == 0 ? -INFINITY : state.max[half] + logf(state.sum[half]);
+  }
+}
+
+}  // namespace
+
+void FlashForward(const Stream& stream, const AttentionForwardArgs& args) {
+  const AttentionShape& z = args.shape;
+  ForFlashCase(z, "attention Forward", [&](auto zero, auto size) {
+    using S = decltype(zero);
+    constexpr int D = decltype(size)::value;
+    using Tiles = FlashTiles<S, D>;
+    const ForwardArgs<S> raw{.z = RawShape(z, args.dropout),
+                             .q = HeadsOf<S>(args.q),
+                             .k = HeadsOf<S>(args.k),
+                             .v = HeadsOf<S>(args.v),
+                             .o = HeadsOf<S>(args.o),
+                             .aligned = ViewAligned<S>(args.q, z.d) &&
+                                        ViewAligned<S>(args.k, z.d) && ViewAligned<S>(args.v, z.d),
+                             .lse = args.lse.Data<float>()};
+    constexpr size_t kBytes = (Tiles::kRowTile + 2 * Tiles::kColumnTile) * sizeof(S);
+    const dim3 grid(static_cast<unsigned>(base::CeilDiv(z.s, Tiles::kRows)),
+                    static_cast<unsigned>(z.a), static_cast<unsigned>(z.b));
+    const cudaStream_t cuda_stream = Raw(stream);
+    AllowShared(ForwardKernel<S, D>, kBytes);
+    ForwardKernel<S, D><<<grid, Tiles::kThreads, kBytes, cuda_stream>>>(raw);
+    CheckLaunch("attention Forward");
+  });
+}
+
+}  // namespace mt::kernels::cuda
