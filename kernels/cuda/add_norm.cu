@@ -29,35 +29,30 @@ struct ForwardRows {
   float *mean, *rstd;
 };
 
-// residual + dropout(sum of partials + bias + position row) of channels [c, c + 8), as it is
-// stored.
+// to += eight elements at `from`.
+template <Access kAccess, class S>
+__device__ __forceinline__ void Add(const S* from, int count, Float8* to) {
+  const Float8 x = Load<kAccess>(from, count);
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) to->v[i] += x.v[i];
+}
+
+// residual + dropout(first + other partials + bias + position row) of channels [c, c + 8), where
+// `first` and `residual` are loaded already.
 template <Access kAccess, class S>
 __device__ __forceinline__ Float8 CloseBranch(const ForwardRows<S>& a, int64_t row, int64_t c,
-                                              int count) {
-  const int64_t at = row * a.h + c;
-  Float8 x{};
-  for (int p = 0; p < a.num_partials; ++p) {
-    const Float8 partial = Load<kAccess>(a.partials[p] + at, count);
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) x.v[i] += partial.v[i];
-  }
-  if (a.bias != nullptr) {
-    const Float8 bias = Load<kAccess>(a.bias + c, count);
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) x.v[i] += bias.v[i];
-  }
+                                              int count, const Stored8<S>& first,
+                                              const Stored8<S>& residual) {
+  Float8 x = Widen(first);
+  for (int p = 1; p < a.num_partials; ++p) Add<kAccess>(a.partials[p] + row * a.h + c, count, &x);
+  if (a.bias != nullptr) Add<kAccess>(a.bias + c, count, &x);
   if (a.position_table != nullptr) {
-    const Float8 position =
-        Load<kAccess>(a.position_table + a.positions[row / a.batch] * a.h + c, count);
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) x.v[i] += position.v[i];
+    Add<kAccess>(a.position_table + a.positions[row / a.batch] * a.h + c, count, &x);
   }
   if (a.dropout.threshold != 0) DropRow(a.dropout, row, a.batch, c, &x);
-  if (a.residual != nullptr) {
-    const Float8 residual = Load<kAccess>(a.residual + at, count);
+  const Float8 r = Widen(residual);
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) x.v[i] += residual.v[i];
-  }
+  for (int i = 0; i < kGroup; ++i) x.v[i] += r.v[i];
   return x;
 }
 
@@ -115,15 +110,28 @@ __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const Forw
   const int64_t row = kWarpRow ? int64_t{blockIdx.x} * 4 + threadIdx.x / kWarp : blockIdx.x;
   if (row >= a.rows) return;
   Held<V> held;
+  Stored8<S> first[V], residual[V];
+  // All that comes from far is asked for before any of it is used.
 #pragma unroll
   for (int j = 0; j < V; ++j) {
     const int64_t c = int64_t{j * threads + thread} * kGroup;
     held.count[j] = static_cast<int>(max(int64_t{0}, min(a.h - c, int64_t{kGroup})));
+    first[j] = residual[j] = Stored8<S>{};
+    if (held.count[j] == 0) continue;
+    const int64_t at = row * a.h + c;
+    if (a.num_partials > 0) first[j] = LoadStored<kAccess>(a.partials[0] + at, held.count[j]);
+    if (a.residual != nullptr) residual[j] = LoadStored<kAccess>(a.residual + at, held.count[j]);
+  }
+#pragma unroll
+  for (int j = 0; j < V; ++j) {
+    const int64_t c = int64_t{j * threads + thread} * kGroup;
     held.x[j] = Float8{};
-    if (held.count[j] > 0) {
-      const Stored8<S> out = Narrow<S>(CloseBranch<kAccess>(a, row, c, held.count[j]));
-      held.x[j] = Widen(out);
-      Store<kAccess>(held.x[j], a.residual_out + row * a.h + c, held.count[j]);
+    if (held.count[j] == 0) continue;
+    const Stored8<S> out =
+        Narrow<S>(CloseBranch<kAccess>(a, row, c, held.count[j], first[j], residual[j]));
+    StoreStored<kAccess>(out, a.residual_out + row * a.h + c, held.count[j]);
+    held.x[j] = Widen(out);
+    if constexpr (!kAligned) {
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) held.x[j].v[i] = i < held.count[j] ? held.x[j].v[i] : 0;
     }

@@ -4,11 +4,12 @@
 // barrier each) and joined at the end; blocks are joined by CombineColumns: no atomics, the same
 // bits always. Legend: h hidden, M rows per turn, V groups of eight columns per thread.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/add_norm_rows.cuh"
-#include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rows.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -35,11 +36,19 @@ struct GradRows {
   int teams;      // of a block
 };
 
-// What a thread holds of M rows.
-template <class S, int M, int V>
+// What a thread holds of M rows. dy stays as it is stored where it is one tensor.
+template <class S, int M, int V, bool kSeveral>
 struct Held {
-  Float8 dy[M][V];
+  std::conditional_t<kSeveral, Float8, Stored8<S>> dy[M][V];
   Stored8<S> x[M][V], dresidual[M][V];
+
+  __device__ __forceinline__ Float8 Dy(int m, int j) const {
+    if constexpr (kSeveral) {
+      return dy[m][j];
+    } else {
+      return Widen(dy[m][j]);
+    }
+  }
 };
 
 // Column sums of a thread: dgain, dshift, dbias.
@@ -52,30 +61,51 @@ __device__ __forceinline__ void TeamBarrier(int team, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
 }
 
-// Sums 2 M values over the team at once; the same values in every thread. Two halves of `shared`
+// Sums N values over a warp at once, N a power of two: in each step a lane hands half of its values
+// to its partner and keeps the other half. Lanes [k 32/N, (k + 1) 32/N) end with the sum of value
+// k.
+template <int N>
+__device__ __forceinline__ float WarpSums(float (&value)[N]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int offset = kWarp / 2;
+#pragma unroll
+  for (int n = N; n > 1; n /= 2, offset /= 2) {
+    const bool upper = (lane & offset) != 0;
+#pragma unroll
+    for (int i = 0; i < n / 2; ++i) {
+      const float sent = upper ? value[i] : value[i + n / 2];
+      const float kept = upper ? value[i + n / 2] : value[i];
+      value[i] = kept + __shfl_xor_sync(kAllLanes, sent, offset);
+    }
+  }
+  float sum = value[0];
+#pragma unroll
+  for (; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
+  return sum;
+}
+
+// Sums 2 M values over the team; the same values in every thread. Two halves of `shared`
 // [2][warps][2 M] alternate, so one barrier a turn is enough.
 template <int M>
 __device__ __forceinline__ void TeamSums(float (&value)[2 * M], int team, int team_size,
                                          float* shared) {
+  constexpr int kLanes = kWarp / (2 * M);  // that end with one value
   const int warps = team_size / kWarp;
   const int thread = static_cast<int>(threadIdx.x) - team * team_size;
-#pragma unroll
-  for (int k = 0; k < 2 * M; ++k) value[k] = WarpSum(value[k]);
-  if (warps == 1) return;
-  if (thread % kWarp == 0) {
-#pragma unroll
-    for (int k = 0; k < 2 * M; ++k) shared[thread / kWarp * 2 * M + k] = value[k];
-  }
+  const float sum = WarpSums(value);
+  if (thread % kLanes == 0) shared[thread / kLanes] = sum;
   TeamBarrier(team, team_size);
 #pragma unroll
-  for (int k = 0; k < 2 * M; ++k) {
-    value[k] = 0;
-    for (int w = 0; w < warps; ++w) value[k] += shared[w * 2 * M + k];
+  for (int k = 0; k < 2 * M; ++k) value[k] = 0;
+  for (int w = 0; w < warps; ++w) {
+#pragma unroll
+    for (int k = 0; k < 2 * M; ++k) value[k] += shared[w * 2 * M + k];
   }
 }
 
-template <class S, int M, int V, Access kAccess>
+template <class S, int M, int V, bool kSeveral, Access kAccess>
 struct Turn {
+  using Rows = Held<S, M, V, kSeveral>;
   const GradRows<S>& a;
   const int thread;  // in its team
   int64_t row;       // the first of M
@@ -87,7 +117,8 @@ struct Turn {
     return static_cast<int>(max(int64_t{0}, min(a.h - Column(j), int64_t{kGroup})));
   }
 
-  __device__ __forceinline__ void LoadRows(Held<S, M, V>* held) const {
+  // All loads are asked for before any of them is used.
+  __device__ __forceinline__ void LoadRows(Rows* held) const {
 #pragma unroll
     for (int m = 0; m < M; ++m) {
 #pragma unroll
@@ -96,43 +127,43 @@ struct Turn {
         const int64_t at = (row + m) * a.h + Column(j);
         held->x[m][j] = Stored8<S>{};
         held->dresidual[m][j] = Stored8<S>{};
-        held->dy[m][j] = Float8{};
+        held->dy[m][j] = {};
         if (count == 0) continue;
         if (a.num_dy > 0) {
           held->x[m][j] = LoadStored<kAccess>(a.residual_out + at, count);
-          held->dy[m][j] = Load<kAccess>(a.dy[0] + at, count);
+          if constexpr (!kSeveral) held->dy[m][j] = LoadStored<kAccess>(a.dy[0] + at, count);
         }
         if (a.dresidual_in != nullptr) {
           held->dresidual[m][j] = LoadStored<kAccess>(a.dresidual_in + at, count);
         }
-        for (int p = 1; p < a.num_dy; ++p) {
-          const Float8 more = Load<kAccess>(a.dy[p] + at, count);
+        if constexpr (kSeveral) {
+          for (int p = 0; p < a.num_dy; ++p) {
+            const Float8 more = Load<kAccess>(a.dy[p] + at, count);
 #pragma unroll
-          for (int i = 0; i < kGroup; ++i) held->dy[m][j].v[i] += more.v[i];
+            for (int i = 0; i < kGroup; ++i) held->dy[m][j].v[i] += more.v[i];
+          }
         }
       }
     }
   }
 
-  // Adds the rows to dgain and dshift, turns dy into g = dy gain, and sums g and g (x - mean).
+  // Adds the rows to dgain and dshift; sums g = dy gain and g (x - mean) over the row.
   __device__ __forceinline__ void GainGrad(const float (&mean)[M], const float (&rstd)[M],
-                                           Held<S, M, V>* held, Sums<V>* sums,
+                                           const Rows& held, Sums<V>* sums,
                                            float (&value)[2 * M]) const {
 #pragma unroll
     for (int j = 0; j < V; ++j) {
-      const int count = Count(j);
-      if (count == 0) continue;
-      const Float8 gain = Load<kAccess>(a.gain + Column(j), count);
+      if (Count(j) == 0) continue;
+      const Float8 gain = Load<kAccess>(a.gain + Column(j), Count(j));
 #pragma unroll
       for (int m = 0; m < M; ++m) {
-        const Float8 x = Widen(held->x[m][j]);
+        const Float8 x = Widen(held.x[m][j]), dy = held.Dy(m, j);
 #pragma unroll
         for (int i = 0; i < kGroup; ++i) {
-          const float deviation = x.v[i] - mean[m], dy = held->dy[m][j].v[i];
-          sums->v[0][j].v[i] += dy * (deviation * rstd[m]);
-          sums->v[1][j].v[i] += dy;
-          const float g = dy * (gain.v[i] + a.plus);
-          held->dy[m][j].v[i] = g;
+          const float deviation = x.v[i] - mean[m];
+          sums->v[0][j].v[i] += dy.v[i] * (deviation * rstd[m]);
+          sums->v[1][j].v[i] += dy.v[i];
+          const float g = dy.v[i] * (gain.v[i] + a.plus);
           value[2 * m] += g;
           value[2 * m + 1] += g * deviation;
         }
@@ -142,24 +173,27 @@ struct Turn {
 
   // dresidual = rstd (g - mean(g) - xhat mean(g xhat)) + dresidual_in, then the branch's gradient.
   __device__ __forceinline__ void Finish(const float (&mean)[M], const float (&rstd)[M],
-                                         const float (&value)[2 * M], const Held<S, M, V>& held,
+                                         const float (&value)[2 * M], const Rows& held,
                                          Sums<V>* sums) const {
     const float per_column = 1.0F / static_cast<float>(a.h);
 #pragma unroll
-    for (int m = 0; m < M; ++m) {
-      if (row + m >= a.rows) continue;
-      const float mean_g = a.mean != nullptr ? value[2 * m] * per_column : 0.0F;
-      const float slope = rstd[m] * rstd[m] * value[2 * m + 1] * per_column;
+    for (int j = 0; j < V; ++j) {
+      const int count = Count(j);
+      if (count == 0) continue;
+      Float8 gain{};
+      if (a.num_dy > 0) gain = Load<kAccess>(a.gain + Column(j), count);
 #pragma unroll
-      for (int j = 0; j < V; ++j) {
-        const int count = Count(j);
-        if (count == 0) continue;
+      for (int m = 0; m < M; ++m) {
+        if (row + m >= a.rows) continue;
+        const float mean_g = a.mean != nullptr ? value[2 * m] * per_column : 0.0F;
+        const float slope = rstd[m] * rstd[m] * value[2 * m + 1] * per_column;
         const int64_t at = (row + m) * a.h + Column(j);
-        const Float8 x = Widen(held.x[m][j]);
+        const Float8 x = Widen(held.x[m][j]), dy = held.Dy(m, j);
         Float8 d = Widen(held.dresidual[m][j]);
 #pragma unroll
         for (int i = 0; i < kGroup; ++i) {
-          d.v[i] += rstd[m] * (held.dy[m][j].v[i] - mean_g - (x.v[i] - mean[m]) * slope);
+          const float g = dy.v[i] * (gain.v[i] + a.plus);
+          d.v[i] += rstd[m] * (g - mean_g - (x.v[i] - mean[m]) * slope);
         }
         Store<kAccess>(d, a.dresidual + at, count);
         if (a.dbranch != nullptr) {
@@ -203,10 +237,10 @@ __device__ __forceinline__ void JoinTeams(const GradRows<S>& a, int team, int th
   }
 }
 
-// Up to 512 threads; shared: 2 * 2 M floats per warp (static), and [kSums, h] floats where a block
-// has more than one team (dynamic).
-template <class S, int M, int V, bool kAligned>
-__global__ void __launch_bounds__(kMaxThreads, 1) GradKernel(const GradRows<S> a) {
+// Up to kThreads threads, kBlocks blocks an SM; shared: 2 * 2 M floats per warp (static), and
+// [kSums, h] floats where a block has more than one team (dynamic).
+template <class S, int M, int V, bool kSeveral, bool kAligned, int kThreads, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks) GradKernel(const GradRows<S> a) {
   constexpr Access kAccess = kAligned ? Access::kVector : Access::kElements;
   extern __shared__ float joined[];
   __shared__ float warp_sums[2][kMaxThreads / kWarp * 2 * M];
@@ -216,9 +250,9 @@ __global__ void __launch_bounds__(kMaxThreads, 1) GradKernel(const GradRows<S> a
   const int64_t step = int64_t{gridDim.x} * a.teams * M;
   Sums<V> sums{};
   int half = 0;
-  Turn<S, M, V, kAccess> turn{a, thread, (int64_t{blockIdx.x} * a.teams + team) * M};
+  Turn<S, M, V, kSeveral, kAccess> turn{a, thread, (int64_t{blockIdx.x} * a.teams + team) * M};
   for (; turn.row < a.rows; turn.row += step, half ^= 1) {
-    Held<S, M, V> held;
+    Held<S, M, V, kSeveral> held;
     turn.LoadRows(&held);
     float mean[M] = {}, rstd[M] = {}, value[2 * M] = {};
     if (a.num_dy > 0) {
@@ -228,7 +262,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) GradKernel(const GradRows<S> a
         mean[m] = a.mean != nullptr ? a.mean[row] : 0.0F;
         rstd[m] = a.rstd[row];
       }
-      turn.GainGrad(mean, rstd, &held, &sums, value);
+      turn.GainGrad(mean, rstd, held, &sums, value);
       TeamSums<M>(value, team, a.team_size, warp_sums[half] + first_warp * 2 * M);
     }
     turn.Finish(mean, rstd, value, held, &sums);
@@ -237,33 +271,54 @@ __global__ void __launch_bounds__(kMaxThreads, 1) GradKernel(const GradRows<S> a
   JoinTeams(a, team, thread, sums, joined);
 }
 
+// How a call is cut. Narrow rows: two at a time, 288 threads, two blocks an SM; wide ones one at
+// a time.
 struct GradPlan {
+  int64_t rows_at_once = 1, groups = 1;  // M, V
   int team_size = 0, teams = 0;
   int64_t blocks = 0;
   int64_t shared_bytes = 0;
 };
 
-// The same for every type and alignment, so that a workspace fits whatever is launched.
-GradPlan PlanOf(int64_t rows, int64_t h, bool aligned, const DeviceLimits& limits) {
-  const int64_t v = !aligned                                 ? 4
-                    : h <= int64_t{kMaxThreads} * kGroup     ? 1
-                    : h <= int64_t{kMaxThreads} * 2 * kGroup ? 2
-                                                             : 4;
+constexpr int kNarrowThreads = 288;
+constexpr int64_t kNarrow = int64_t{kNarrowThreads} * kGroup;
+constexpr int64_t kWide = int64_t{kMaxThreads} * 2 * kGroup;
+constexpr int64_t kBlocksPerSm = 2;
+
+GradPlan PlanOf(int64_t rows, int64_t h, bool several, bool aligned, const DeviceLimits& limits) {
   GradPlan plan;
-  plan.team_size = static_cast<int>(base::RoundUp(base::CeilDiv(h, v * kGroup), kWarp));
-  plan.teams = std::clamp(384 / plan.team_size, 1, kMaxTeams);
-  const int64_t m = v == 1 ? 2 : 1;
-  plan.blocks = std::clamp<int64_t>(base::CeilDiv(rows, plan.teams * m), 1, 2 * limits.num_sms);
+  if (!aligned || h > kWide) {
+    plan.groups = 4;
+  } else if (h > kNarrow) {
+    plan.groups = 2;
+  } else {
+    plan.rows_at_once = several ? 1 : 2;
+  }
+  plan.team_size = static_cast<int>(base::RoundUp(base::CeilDiv(h, plan.groups * kGroup), kWarp));
+  plan.teams = std::clamp(kNarrowThreads / plan.team_size, 1, kMaxTeams);
+  plan.blocks = std::clamp<int64_t>(base::CeilDiv(rows, plan.teams * plan.rows_at_once), 1,
+                                    kBlocksPerSm * limits.num_sms);
   plan.shared_bytes = plan.teams > 1 ? kSums * h * int64_t{sizeof(float)} : 0;
   return plan;
 }
 
-template <class S, int M, int V, bool kAligned>
+template <class S, int M, int V, bool kSeveral, bool kAligned, int kThreads, int kBlocks>
 void Launch(const Stream& stream, const GradPlan& plan, const GradRows<S>& a) {
-  GradKernel<S, M, V, kAligned>
+  CHECK(plan.rows_at_once == M && plan.groups == V && plan.team_size * plan.teams <= kThreads);
+  GradKernel<S, M, V, kSeveral, kAligned, kThreads, kBlocks>
       <<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.team_size * plan.teams),
          static_cast<size_t>(plan.shared_bytes), Raw(stream)>>>(a);
   CheckLaunch("AddNormGrad");
+}
+
+template <class S>
+void LaunchFor(const Stream& stream, const GradPlan& plan, const GradRows<S>& a, bool aligned) {
+  const bool several = a.num_dy > 1;
+  if (!aligned) return Launch<S, 1, 4, true, false, kMaxThreads, 1>(stream, plan, a);
+  if (a.h > kWide) return Launch<S, 1, 4, true, true, kMaxThreads, 1>(stream, plan, a);
+  if (a.h > kNarrow) return Launch<S, 1, 2, true, true, kMaxThreads, 1>(stream, plan, a);
+  if (several) return Launch<S, 1, 1, true, true, kNarrowThreads, 2>(stream, plan, a);
+  Launch<S, 2, 1, false, true, kNarrowThreads, 2>(stream, plan, a);
 }
 
 template <class S>
@@ -291,28 +346,18 @@ void Grad(const Stream& stream, const AddNormGradArgs& a, const DeviceLimits& li
   const bool aligned =
       FillPartials(a.dy, raw.rows * raw.h, raw.dy) &&
       RowsAligned<S>(raw.h, a.dresidual_in, a.residual_out, a.gain, a.dresidual, a.dbranch);
-  const GradPlan plan = PlanOf(raw.rows, raw.h, aligned, limits);
+  const GradPlan plan = PlanOf(raw.rows, raw.h, raw.num_dy > 1, aligned, limits);
   raw.team_size = plan.team_size;
   raw.teams = plan.teams;
-  if (!aligned) {
-    Launch<S, 1, 4, false>(stream, plan, raw);
-  } else if (raw.h <= int64_t{kMaxThreads} * kGroup) {
-    Launch<S, 2, 1, true>(stream, plan, raw);
-  } else if (raw.h <= int64_t{kMaxThreads} * 2 * kGroup) {
-    Launch<S, 1, 2, true>(stream, plan, raw);
-  } else {
-    Launch<S, 1, 4, true>(stream, plan, raw);
-  }
+  LaunchFor(stream, plan, raw, aligned);
   const ColumnPartials all{.data = raw.sums, .blocks = plan.blocks, .stride = kSums * raw.h};
-  CombineColumns(stream, all, 0, a.mode, a.dgain);
-  CombineColumns(stream, all, raw.h, a.mode, a.dshift);
-  CombineColumns(stream, all, 2 * raw.h, a.mode, a.dbias);
+  CombineColumns(stream, all, raw.h, a.mode, {a.dgain, a.dshift, a.dbias});
 }
 
 }  // namespace
 
 int64_t CudaAddNorm::WorkspaceBytes(const AddNormGradArgs& a) const {
-  return 2 * limits_.num_sms * kSums * a.dresidual.shape[1] * int64_t{sizeof(float)};
+  return kBlocksPerSm * limits_.num_sms * kSums * a.dresidual.shape[1] * int64_t{sizeof(float)};
 }
 
 void CudaAddNorm::AddNormGrad(Stream& stream, const AddNormGradArgs& a) const {

@@ -14,7 +14,7 @@ template <class S>
 struct Heads {
   S* data;
   int64_t s_stride, b_stride, head_stride;
-  __device__ S* Row(int64_t s, int64_t b, int64_t head) const {
+  __device__ __forceinline__ S* Row(int64_t s, int64_t b, int64_t head) const {
     return data + s * s_stride + b * b_stride + head * head_stride;
   }
 };
@@ -24,12 +24,14 @@ Heads<S> HeadsOf(const HeadView& view) {
   return {static_cast<S*>(view.data), view.s_stride, view.b_stride, view.head_stride};
 }
 
+// Sizes and positions fit 32 bits (checked by the launchers), which keeps the arithmetic per logit
+// short.
 struct FlashShape {
-  int64_t s, b, a, g, d;
+  int s, b, a, g, d;
   float scale;
   bool causal;
-  int64_t window;       // 0: none
-  int64_t lead;         // q0 - k0: query i stands at key i + lead
+  int window;           // 0: none
+  int lead;             // q0 - k0: query i stands at key i + lead
   const float* slopes;  // [a] or null
   // Attention dropout; threshold 0 = none.
   uint32_t threshold;
@@ -39,44 +41,41 @@ struct FlashShape {
   const int32_t *positions, *key_positions;
   int32_t first_head;
 
-  __device__ bool Sees(int64_t query, int64_t k) const {
-    const int64_t behind = query + lead - k;
+  __device__ __forceinline__ bool Sees(int query, int k) const {
+    const int behind = query + lead - k;
     return query < s && k < s && (!causal || behind >= 0) && (window == 0 || behind < window);
   }
-  // First and one past the last key that queries [first, first + count) may see.
-  __device__ int64_t KeysBegin(int64_t first) const {
-    return window == 0 ? 0 : max(int64_t{0}, first + lead - window + 1);
+  // Whether each of `queries` from `query` on sees each of `keys` from `k` on.
+  __device__ __forceinline__ bool AllSee(int query, int queries, int k, int keys) const {
+    const int nearest = query + lead - (k + keys - 1), farthest = query + queries - 1 + lead - k;
+    return query + queries <= s && k + keys <= s && (!causal || nearest >= 0) &&
+           (window == 0 || farthest < window);
   }
-  __device__ int64_t KeysEnd(int64_t first, int64_t count) const {
+  // First and one past the last key that queries [first, first + count) may see.
+  __device__ int KeysBegin(int first) const {
+    return window == 0 ? 0 : max(0, first + lead - window + 1);
+  }
+  __device__ int KeysEnd(int first, int count) const {
     return causal ? min(s, first + count + lead) : s;
   }
   // First and one past the last query that may see keys [first, first + count).
-  __device__ int64_t QueriesBegin(int64_t first) const {
-    return causal ? max(int64_t{0}, first - lead) : 0;
-  }
-  __device__ int64_t QueriesEnd(int64_t first, int64_t count) const {
+  __device__ int QueriesBegin(int first) const { return causal ? max(0, first - lead) : 0; }
+  __device__ int QueriesEnd(int first, int count) const {
     return window == 0 ? s : min(s, first + count - 1 - lead + window);
-  }
-  // What the probability of (query, key) is multiplied with.
-  __device__ float Mask(int64_t b_idx, int64_t head, int64_t query, int64_t k) const {
-    const int32_t key_position = key_positions[k];
-    const Philox4 bits =
-        Philox(key, AttentionDropoutCounter(key_position, positions[query], samples[b_idx],
-                                            first_head + static_cast<int32_t>(head)));
-    return Bits16(bits, key_position % 8) >= threshold ? keep_scale : 0.0F;
   }
 };
 
 inline FlashShape RawShape(const AttentionShape& z, const AttentionDropout& dropout) {
-  FlashShape out{.s = z.s,
-                 .b = z.b,
-                 .a = z.a,
-                 .g = z.g,
-                 .d = z.d,
+  const auto size = [](int64_t x) { return base::CheckedCast<int>(x); };
+  FlashShape out{.s = size(z.s),
+                 .b = size(z.b),
+                 .a = size(z.a),
+                 .g = size(z.g),
+                 .d = size(z.d),
                  .scale = static_cast<float>(z.scale),
                  .causal = z.causal,
-                 .window = z.window,
-                 .lead = z.q0 - z.k0,
+                 .window = size(std::min(z.window, z.s)),
+                 .lead = size(z.q0 - z.k0),
                  .slopes = DataOrNull<float>(z.slopes),
                  .first_head = dropout.first_head};
   if (!dropout.rate.active()) return out;
@@ -97,34 +96,48 @@ bool ViewAligned(const HeadView& view, int64_t d) {
          whole(view.head_stride) && whole(d);
 }
 
+// Copies of 16 bytes that go on while the block computes; WaitCopies waits for this thread's.
+__device__ __forceinline__ void CopyAsync(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(SharedAddress(to)), "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void WaitCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // Rows [first, first + kRows) of a head into shared memory, zero beyond the sequence and the head.
+// Aligned rows may still be on their way when it returns.
 template <int D, int kRows, class S>
 __device__ __forceinline__ void LoadTile(const Heads<S>& from, const FlashShape& z, bool aligned,
-                                         int64_t first, int64_t b, int64_t head, S* tile) {
+                                         int first, int b, int head, S* tile) {
   constexpr int kGroups = D / kGroup;
+  const S* const base = from.Row(first, b, head);
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kGroups;
        i += static_cast<int>(blockDim.x)) {
     const int row = i / kGroups, c = i % kGroups * kGroup;
-    const int count =
-        first + row < z.s ? static_cast<int>(max(int64_t{0}, min(z.d - c, int64_t{kGroup}))) : 0;
-    Stored8<S> x{};
-    if (count > 0) {
-      const S* const at = from.Row(first + row, b, head) + c;
-      x = aligned ? LoadStored<Access::kVector>(at, kGroup)
-                  : LoadStored<Access::kElements>(at, count);
+    const int count = first + row < z.s ? max(0, min(z.d - c, kGroup)) : 0;
+    const S* const at = base + row * from.s_stride + c;
+    S* const to = tile + row * kPitch<S, D> + c;
+    if (aligned && count == kGroup) {
+#pragma unroll
+      for (int part = 0; part < Stored8<S>::kWords / 4; ++part) {
+        constexpr int kStep = 16 / static_cast<int>(sizeof(S));
+        CopyAsync(to + part * kStep, at + part * kStep);
+      }
+    } else {
+      Stored8<S> x{};
+      if (count > 0) x = LoadStored<Access::kElements>(at, count);
+      *reinterpret_cast<Stored8<S>*>(to) = x;
     }
-    *reinterpret_cast<Stored8<S>*>(tile + row * kPitch<S, D> + c) = x;
   }
 }
 
 // Writes acc [16, D] * scale to rows [first, first + 16) of a head.
 template <int D, class S>
 __device__ __forceinline__ void StoreRows(const float (&acc)[D / 8][4], const float (&scale)[2],
-                                          const Heads<S>& to, const FlashShape& z, int64_t first,
-                                          int64_t b, int64_t head) {
+                                          const Heads<S>& to, const FlashShape& z, int first, int b,
+                                          int head) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int64_t row = first + FragmentRow(2 * half);
+    const int row = first + FragmentRow(2 * half);
     if (row >= z.s) continue;
     S* const out = to.Row(row, b, head);
 #pragma unroll
@@ -138,6 +151,39 @@ __device__ __forceinline__ void StoreRows(const float (&acc)[D / 8][4], const fl
   }
 }
 
+// The attention dropout of a tile of queries and keys as bits in shared memory, a byte for eight
+// keys: where positions follow each other, as they do without context parallelism, one Philox call
+// gives it.
+template <int kQueries, int kKeys>
+struct KeepBits {
+  uint8_t bits[kQueries][kKeys / 8];
+
+  __device__ void Fill(const FlashShape& z, int b, int head, int query, int key) {
+    const auto global_head = z.first_head + static_cast<int32_t>(head);
+    for (int i = static_cast<int>(threadIdx.x); i < kQueries * kKeys / 8;
+         i += static_cast<int>(blockDim.x)) {
+      const int row = i / (kKeys / 8), group = i % (kKeys / 8);
+      const int32_t position = z.positions[min(query + row, z.s - 1)];
+      uint32_t byte = 0;
+      Philox4 random{};
+      int64_t drawn = -1;  // which eight positions `random` is for
+      for (int j = 0; j < 8; ++j) {
+        const int32_t key_position = z.key_positions[min(key + group * 8 + j, z.s - 1)];
+        if (key_position / 8 != drawn) {
+          drawn = key_position / 8;
+          random = Philox(
+              z.key, AttentionDropoutCounter(key_position, position, z.samples[b], global_head));
+        }
+        byte |= Bits16(random, key_position % 8) >= z.threshold ? 1U << j : 0U;
+      }
+      bits[row][group] = static_cast<uint8_t>(byte);
+    }
+  }
+  __device__ __forceinline__ bool Keeps(int query, int key) const {
+    return (bits[query][key / 8] >> (key % 8) & 1) != 0;
+  }
+};
+
 // Sum or maximum over the four lanes that share a row.
 __device__ __forceinline__ float QuadSum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
@@ -148,18 +194,43 @@ __device__ __forceinline__ float QuadMax(float x) {
   return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
 }
 
-// Sizes of tiles: kRows = 16 kWarps rows stay, kColumns come by. Chosen so that four tiles fit into
-// an SM's shared memory.
+// Sizes of tiles: kRows = 16 kWarps rows stay, kColumns come by, kStages of them are in shared
+// memory at a time, so that the next is copied while one is computed with. Chosen to fit an SM.
 template <class S, int D>
 struct FlashTiles {
-  static constexpr int kWarps = sizeof(S) == 4 && D > 128 ? 2 : 4;
+  static constexpr bool kLarge = D > 128;
+  static constexpr int kWarps = (sizeof(S) == 4 ? 4 : 8) / (kLarge ? 2 : 1);
   static constexpr int kRows = 16 * kWarps;
   static constexpr int kColumns = sizeof(S) == 4 ? 32 : 64;
+  static constexpr int kStages = kLarge ? 1 : 2;
   static constexpr int kN = kColumns / 8;
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kRowTile = kRows * kPitch<S, D>;  // elements
   static constexpr int kColumnTile = kColumns * kPitch<S, D>;
 };
+
+// The loop over tiles that come by: `load(at, stage)` starts the copies of the tile at `at`,
+// `compute(at, stage)` uses it.
+template <class Tiles, class LoadStage, class Compute>
+__device__ __forceinline__ void ForTiles(int begin, int end, const LoadStage& load,
+                                         const Compute& compute) {
+  if (begin < end) load(begin, 0);
+  int stage = 0;
+  for (int at = begin; at < end; at += Tiles::kColumns) {
+    WaitCopies();
+    __syncthreads();  // the tile is there for all, and all are done with the one before
+    if constexpr (Tiles::kStages == 2) {
+      if (at + Tiles::kColumns < end) load(at + Tiles::kColumns, stage ^ 1);
+    }
+    compute(at, stage);
+    if constexpr (Tiles::kStages == 2) {
+      stage ^= 1;
+    } else {
+      __syncthreads();
+      if (at + Tiles::kColumns < end) load(at + Tiles::kColumns, 0);
+    }
+  }
+}
 
 // Calls body(S{}, integral_constant D) for the type and the head size rounded up.
 template <class Body>

@@ -59,13 +59,6 @@ __device__ __forceinline__ void Multiply(const uint32_t (&a)[4], uint32_t b0, ui
   }
 }
 
-// Two values as 16-bit halves of a word, the first in the low half.
-template <class S>
-__device__ __forceinline__ uint32_t PackPair(float low, float high) {
-  return static_cast<uint32_t>(Narrow<S>(low).bits) | static_cast<uint32_t>(Narrow<S>(high).bits)
-                                                          << 16;
-}
-
 // acc [16, 8 N] += rows [16, D] . columns [8 N, D]^T, both in shared memory.
 template <int D, int N, class S>
 __device__ __forceinline__ void RowsByRows(const S* rows, const S* columns, float (&acc)[N][4]) {
@@ -118,9 +111,10 @@ __device__ __forceinline__ void TileByRows(const float (&tile)[N][4], const S* c
     const S* const b_row = columns + lane % 16 * kRow + lane / 16 * 8;
 #pragma unroll
     for (int k = 0; k < N; k += 2) {
-      const uint32_t a[4] = {
-          PackPair<S>(tile[k][0], tile[k][1]), PackPair<S>(tile[k][2], tile[k][3]),
-          PackPair<S>(tile[k + 1][0], tile[k + 1][1]), PackPair<S>(tile[k + 1][2], tile[k + 1][3])};
+      const uint32_t a[4] = {NarrowPair<S>(tile[k][0], tile[k][1]),
+                             NarrowPair<S>(tile[k][2], tile[k][3]),
+                             NarrowPair<S>(tile[k + 1][0], tile[k + 1][1]),
+                             NarrowPair<S>(tile[k + 1][2], tile[k + 1][3])};
 #pragma unroll
       for (int n = 0; n < D / 8; n += 2) {
         uint32_t b[4];

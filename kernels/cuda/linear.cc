@@ -2,7 +2,9 @@
 // y^T [n, T] = w [n, k] x^T, and so on.
 #include "kernels/cuda/linear.h"
 
-#include <bit>
+#include <algorithm>
+
+#include "kernels/cuda/rows.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -20,6 +22,14 @@ void CheckShapes(const Tensor& tokens_by_n, const Tensor& n_by_k, const Tensor& 
   CHECK_EQ(tokens_by_k.shape[1], n_by_k.shape[1]);
 }
 
+// Rows that are no whole vectors get cuBLASLt's oldest kernels, which round before they add the
+// bias. There the rows are filled with it first and the product is added to them.
+bool BiasFirst(const LinearForwardArgs& a) {
+  return a.bias && SizeOf(a.y.dtype) == 2 &&
+         (a.y.shape[1] % 8 != 0 || a.x.shape[1] % 8 != 0 ||
+          AlignmentOf(a.x.data, a.w.data, a.y.data, a.bias.data) < 16);
+}
+
 ProductKey KeyOf(const LinearForwardArgs& a) {
   return {.transpose_a = true,
           .m = a.y.shape[1],
@@ -27,7 +37,8 @@ ProductKey KeyOf(const LinearForwardArgs& a) {
           .k = a.x.shape[1],
           .in = a.x.dtype,
           .out = a.y.dtype,
-          .epilogue = a.bias ? Epilogue::kBias : Epilogue::kNone,
+          .epilogue = a.bias && !BiasFirst(a) ? Epilogue::kBias : Epilogue::kNone,
+          .add = BiasFirst(a),
           .alignment = AlignmentOf(a.x.data, a.w.data, a.y.data, a.bias.data)};
 }
 
@@ -143,6 +154,7 @@ void CudaLinear::Forward(Stream& stream, const LinearForwardArgs& a) const {
   CheckShapes(a.y, a.w, a.x);
   if (a.bias) CHECK_EQ(a.bias.NumElements(), a.y.shape[1]);
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);
+  if (BiasFirst(a)) FillRows(stream, a.bias, a.y);
   table_->Run(stream, KeyOf(a), {.a = a.w.data, .b = a.x.data, .d = a.y.data, .bias = a.bias.data},
               a.workspace);
 }

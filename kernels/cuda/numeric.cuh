@@ -33,10 +33,11 @@ __device__ __forceinline__ S Narrow(float x) {
   }
 }
 
-// Eight elements as they are stored.
+// Eight elements as they are stored, in words: the compiler handles halves of a word poorly.
 template <class S>
 struct alignas(16) Stored8 {
-  S v[kGroup];
+  static constexpr int kWords = kGroup * static_cast<int>(sizeof(S)) / 4;
+  uint32_t word[kWords];
 };
 
 // Eight elements as they are computed with.
@@ -47,16 +48,47 @@ struct Float8 {
 template <class S>
 __device__ __forceinline__ Float8 Widen(const Stored8<S>& x) {
   Float8 out;
+  if constexpr (sizeof(S) == 4) {
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) out.v[i] = Widen(x.v[i]);
+    for (int i = 0; i < kGroup; ++i) out.v[i] = __uint_as_float(x.word[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kGroup / 2; ++i) {
+      const uint32_t pair = x.word[i];
+      if constexpr (DTypeOf<S>() == DType::kBf16) {
+        out.v[2 * i] = __uint_as_float(pair << 16);
+        out.v[2 * i + 1] = __uint_as_float(pair & 0xFFFF0000U);
+      } else {
+        out.v[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(pair)));
+        out.v[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(pair >> 16)));
+      }
+    }
+  }
+  return out;
+}
+
+// Two values as the halves of a word, the first in the low half.
+template <class S>
+__device__ __forceinline__ uint32_t NarrowPair(float low, float high) {
+  uint32_t out;
+  if constexpr (DTypeOf<S>() == DType::kBf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  }
   return out;
 }
 
 template <class S>
 __device__ __forceinline__ Stored8<S> Narrow(const Float8& x) {
   Stored8<S> out;
+  if constexpr (sizeof(S) == 4) {
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) out.v[i] = Narrow<S>(x.v[i]);
+    for (int i = 0; i < kGroup; ++i) out.word[i] = __float_as_uint(x.v[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kGroup / 2; ++i) out.word[i] = NarrowPair<S>(x.v[2 * i], x.v[2 * i + 1]);
+  }
   return out;
 }
 
@@ -68,38 +100,50 @@ template <Access kAccess, class S>
 __device__ __forceinline__ Stored8<S> LoadStored(const S* from, int count) {
   Stored8<S> out;
   if constexpr (kAccess == Access::kVector) {
-    constexpr int kWords = static_cast<int>(sizeof(out) / sizeof(uint4));
 #pragma unroll
-    for (int w = 0; w < kWords; ++w) {
+    for (int w = 0; w < Stored8<S>::kWords / 4; ++w) {
       reinterpret_cast<uint4*>(&out)[w] = reinterpret_cast<const uint4*>(from)[w];
     }
   } else {
+    Float8 x;  // every value of S is one of f32 too
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) out.v[i] = i < count ? from[i] : S{};
+    for (int i = 0; i < kGroup; ++i) x.v[i] = i < count ? Widen(from[i]) : 0.0F;
+    out = Narrow<S>(x);
   }
   return out;
 }
 
 template <Access kAccess, class S>
 __device__ __forceinline__ Float8 Load(const S* from, int count) {
-  return Widen(LoadStored<kAccess>(from, count));
+  if constexpr (kAccess == Access::kVector) {
+    return Widen(LoadStored<kAccess>(from, count));
+  } else {
+    Float8 x;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) x.v[i] = i < count ? Widen(from[i]) : 0.0F;
+    return x;
+  }
+}
+
+template <Access kAccess, class S>
+__device__ __forceinline__ void StoreStored(const Stored8<S>& x, S* to, int count) {
+  if constexpr (kAccess == Access::kVector) {
+#pragma unroll
+    for (int w = 0; w < Stored8<S>::kWords / 4; ++w) {
+      reinterpret_cast<uint4*>(to)[w] = reinterpret_cast<const uint4*>(&x)[w];
+    }
+  } else {
+    const Float8 wide = Widen(x);
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      if (i < count) to[i] = Narrow<S>(wide.v[i]);
+    }
+  }
 }
 
 template <Access kAccess, class S>
 __device__ __forceinline__ void Store(const Float8& x, S* to, int count) {
-  const Stored8<S> out = Narrow<S>(x);
-  if constexpr (kAccess == Access::kVector) {
-    constexpr int kWords = static_cast<int>(sizeof(out) / sizeof(uint4));
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      reinterpret_cast<uint4*>(to)[w] = reinterpret_cast<const uint4*>(&out)[w];
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      if (i < count) to[i] = out.v[i];
-    }
-  }
+  StoreStored<kAccess>(Narrow<S>(x), to, count);
 }
 
 // e^x to about 2 ulp for |x| up to a few, |x| / 8 ulp beyond.

@@ -80,8 +80,8 @@ struct Descriptors {
   }
 };
 
-// The heuristic's candidates. Partial sums of split products may be joined in place or in fp32,
-// never rounded to 16 bits on the way.
+// The heuristic's candidates. Partial sums of split products are joined in fp32, never rounded to
+// 16 bits on the way: in place only where the output is f32 itself.
 struct Candidates {
   // (A vector of this unnamed struct crashes nvcc 13.0; an array serves.)
   std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> results{};
@@ -95,9 +95,9 @@ struct Candidates {
           cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)));
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspaceBytes));
-    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_INPLACE |
-                              CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (key.out == DType::kF32) reductions |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     const auto alignment = static_cast<uint32_t>(key.alignment);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);

@@ -1,11 +1,14 @@
 // Rotation of q and k in place on the packed projection, the norm of their heads before it, and the
 // gradients. Without norms a thread turns eight pairs; with norms a warp has a head, whose pairs
 // stay in registers between the sum of squares and the turn. Legend: as in kernels/ops/rope.h.
-#include "kernels/cuda/column_sums.h"
+#include <bit>
+
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/qk_norm.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rows.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -157,11 +160,111 @@ __device__ __forceinline__ void HeadGrad(const RotateRows<S>& a, const HeadPairs
   }
 }
 
+// As NormKernel, eight channels per lane. 256 threads.
+template <class S>
+__global__ void __launch_bounds__(kThreads) TeamNormKernel(const RotateRows<S> a, int lanes) {
+  const TeamLane lane(lanes, static_cast<int>(a.d), static_cast<int>(a.r));
+  const int64_t heads = a.a + a.g;
+  const int64_t at = int64_t{blockIdx.x} * (kThreads / lanes) + threadIdx.x / lanes;
+  const bool exists = lane.exists && at < a.rows * heads;
+  const int64_t row = at / heads, head_idx = at % heads;
+  const int c = lane.group * kGroup;
+  S* const head = a.qkv + row * (a.a + 2 * a.g) * a.d + head_idx * a.d + c;
+  Stored8<S> stored{};
+  if (exists) stored = LoadStored<Access::kVector>(static_cast<const S*>(head), kGroup);
+  Float8 x = Widen(stored);
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) squares += x.v[i] * x.v[i];
+  const float rstd = 1.0F / sqrtf(TeamSum(squares, lanes) / static_cast<float>(a.d) + a.eps);
+  if (exists) {
+    StoreStored<Access::kVector>(stored, a.input + at * a.d + c, kGroup);
+    if (lane.group == 0) a.rstd[at] = rstd;
+    const Float8 gain = Load<Access::kVector>((head_idx < a.a ? a.q_gain : a.k_gain) + c, kGroup);
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) x.v[i] *= rstd * (gain.v[i] + a.plus);
+  }
+  if (a.r > 0) {
+    const int64_t position = exists ? a.positions[row / a.batch] : 0;
+    TurnTeam(lane, a.table + position * a.r, static_cast<int>(a.r / 2), 1.0F, &x);
+  }
+  if (exists) Store<Access::kVector>(x, head, kGroup);
+}
+
+// The block's sums [2, d], made of kThreads / lanes teams' in order, go out to a.sums.
+template <class S, class Add>
+__device__ __forceinline__ void JoinSums(const RotateRows<S>& a, int teams, int team,
+                                         const Add& add) {
+  __shared__ float joined[2 * kLargestHead];
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * a.d; i += kThreads) joined[i] = 0;
+  __syncthreads();
+  for (int t = 0; t < teams; ++t) {
+    if (t == team) add(joined);
+    __syncthreads();
+  }
+  for (int64_t i = threadIdx.x; i < 2 * a.d; i += kThreads) {
+    a.sums[int64_t{blockIdx.x} * 2 * a.d + i] = joined[i];
+  }
+}
+
+// As NormGradKernel, eight channels per lane: a block's teams take heads of every gridDim.x-th
+// stretch of rows. 256 threads, 2 KiB shared.
+template <class S>
+__global__ void __launch_bounds__(kThreads) TeamNormGradKernel(const RotateRows<S> a, int lanes) {
+  const TeamLane lane(lanes, static_cast<int>(a.d), static_cast<int>(a.r));
+  const int teams = kThreads / lanes, team = static_cast<int>(threadIdx.x) / lanes;
+  const int64_t heads = a.a + a.g, all = a.rows * heads;
+  const int c = lane.group * kGroup;
+  Float8 gains[2]{}, sums[2]{};
+  if (lane.exists) {
+    gains[0] = Load<Access::kVector>(a.q_gain + c, kGroup);
+    gains[1] = Load<Access::kVector>(a.k_gain + c, kGroup);
+  }
+  for (int64_t first = int64_t{blockIdx.x} * teams; first < all;
+       first += int64_t{gridDim.x} * teams) {
+    const int64_t at = first + team;
+    const bool exists = lane.exists && at < all;
+    const int64_t row = at / heads, head_idx = at % heads;
+    const bool query = head_idx < a.a;
+    S* const head = a.qkv + row * (a.a + 2 * a.g) * a.d + head_idx * a.d + c;
+    Float8 dy{}, x{};
+    float rstd = 0;
+    if (exists) {
+      dy = Load<Access::kVector>(static_cast<const S*>(head), kGroup);
+      x = Load<Access::kVector>(static_cast<const S*>(a.input) + at * a.d + c, kGroup);
+      rstd = a.rstd[at];
+    }
+    if (a.r > 0) {
+      const int64_t position = exists ? a.positions[row / a.batch] : 0;
+      TurnTeam(lane, a.table + position * a.r, static_cast<int>(a.r / 2), -1.0F, &dy);
+    }
+    float dot = 0;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const float share = dy.v[i] * (x.v[i] * rstd);
+      sums[0].v[i] += query ? share : 0.0F;
+      sums[1].v[i] += query ? 0.0F : share;
+      dy.v[i] *= (query ? gains[0].v[i] : gains[1].v[i]) + a.plus;
+      dot += dy.v[i] * x.v[i];
+    }
+    const float slope = rstd * rstd * TeamSum(dot, lanes) / static_cast<float>(a.d);
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) dy.v[i] = rstd * (dy.v[i] - x.v[i] * slope);
+    if (exists) Store<Access::kVector>(dy, head, kGroup);
+  }
+  JoinSums(a, teams, team, [&](float* joined) {
+    if (!lane.exists) return;
+    for (int which = 0; which < 2; ++which) {
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) joined[which * a.d + c + i] += sums[which].v[i];
+    }
+  });
+}
+
 // A block takes every gridDim.x-th row; a warp every eighth head of it. Gain sums stay in
-// registers; warps are joined in order at the end. 256 threads, 2 * 256 floats shared.
+// registers; warps are joined in order at the end. 256 threads, 2 KiB shared.
 template <class S>
 __global__ void __launch_bounds__(kThreads) NormGradKernel(const RotateRows<S> a) {
-  __shared__ float joined[2 * kLargestHead];
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   const HeadPairs z{static_cast<int>(a.d), static_cast<int>(a.r / 2)};
@@ -176,24 +279,16 @@ __global__ void __launch_bounds__(kThreads) NormGradKernel(const RotateRows<S> a
       }
     }
   }
-  for (int w = 0; w < kWarps; ++w) {
-    if (w == warp) {
+  JoinSums(a, kWarps, warp, [&](float* joined) {
 #pragma unroll
-      for (int k = 0; k < kPairsPerLane; ++k) {
-        const int p = lane + k * kWarp;
-        for (int which = 0; which < 2; ++which) {
-          const Pair sum = which == 0 ? q_sums[k] : k_sums[k];
-          float* const to = joined + which * a.d;
-          if (z.HasFirst(p)) to[z.First(p)] = (w == 0 ? 0.0F : to[z.First(p)]) + sum.first;
-          if (z.HasSecond(p)) to[z.Second(p)] = (w == 0 ? 0.0F : to[z.Second(p)]) + sum.second;
-        }
-      }
+    for (int k = 0; k < kPairsPerLane; ++k) {
+      const int p = lane + k * kWarp;
+      if (z.HasFirst(p)) joined[z.First(p)] += q_sums[k].first;
+      if (z.HasSecond(p)) joined[z.Second(p)] += q_sums[k].second;
+      if (z.HasFirst(p)) joined[a.d + z.First(p)] += k_sums[k].first;
+      if (z.HasSecond(p)) joined[a.d + z.Second(p)] += k_sums[k].second;
     }
-    __syncthreads();
-  }
-  for (int64_t i = threadIdx.x; i < 2 * a.d; i += kThreads) {
-    a.sums[int64_t{blockIdx.x} * 2 * a.d + i] = joined[i];
-  }
+  });
 }
 
 void CheckShape(const RotateShape& z, const Tensor& qkv) {
@@ -245,6 +340,18 @@ void Turn(const Stream& stream, const RotateRows<S>& a) {
   CheckLaunch("Rotate");
 }
 
+// Lanes of a team for heads of whole vectors, at 16-byte borders; 0 where a warp takes a head by
+// elements.
+template <class S>
+int TeamLanes(const RotateRows<S>& a) {
+  const bool whole = a.d % kGroup == 0 && a.r / 2 % kGroup == 0;
+  if (!whole || !IsAligned16(a.qkv) || !IsAligned16(a.input) || !IsAligned16(a.table) ||
+      !IsAligned16(a.q_gain) || !IsAligned16(a.k_gain)) {
+    return 0;
+  }
+  return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(a.d / kGroup)));
+}
+
 int64_t GradBlocks(int64_t rows, const DeviceLimits& limits) {
   return std::clamp<int64_t>(rows, 1, 4 * limits.num_sms);
 }
@@ -264,8 +371,14 @@ void CudaRope::Rotate(Stream& stream, const RotateArgs& a) const {
     raw.eps = static_cast<float>(a.eps);
     raw.input = a.input.Data<S>();
     raw.rstd = a.rstd.Data<float>();
-    const int64_t blocks = base::CeilDiv(rows * (z.a + z.g), kWarps);
-    NormKernel<S><<<static_cast<unsigned>(blocks), kThreads, 0, cuda::Raw(stream)>>>(raw);
+    const int lanes = TeamLanes(raw);
+    const int64_t teams = lanes > 0 ? kThreads / lanes : kWarps;
+    const auto blocks = static_cast<unsigned>(base::CeilDiv(rows * (z.a + z.g), teams));
+    if (lanes > 0) {
+      TeamNormKernel<S><<<blocks, kThreads, 0, cuda::Raw(stream)>>>(raw, lanes);
+    } else {
+      NormKernel<S><<<blocks, kThreads, 0, cuda::Raw(stream)>>>(raw);
+    }
     CheckLaunch("Rotate");
   });
 }
@@ -292,11 +405,16 @@ void CudaRope::RotateGrad(Stream& stream, const RotateGradArgs& a) const {
     raw.rstd = a.rstd.Data<float>();
     raw.sums = static_cast<float*>(a.workspace.data);
     const int64_t blocks = GradBlocks(rows, limits_);
-    NormGradKernel<S><<<static_cast<unsigned>(blocks), kThreads, 0, cuda::Raw(stream)>>>(raw);
+    const int lanes = TeamLanes(raw);
+    if (lanes > 0) {
+      TeamNormGradKernel<S>
+          <<<static_cast<unsigned>(blocks), kThreads, 0, cuda::Raw(stream)>>>(raw, lanes);
+    } else {
+      NormGradKernel<S><<<static_cast<unsigned>(blocks), kThreads, 0, cuda::Raw(stream)>>>(raw);
+    }
     CheckLaunch("RotateGrad");
     const ColumnPartials all{.data = raw.sums, .blocks = blocks, .stride = 2 * z.d};
-    CombineColumns(stream, all, 0, a.mode, a.dq_gain);
-    CombineColumns(stream, all, z.d, a.mode, a.dk_gain);
+    CombineColumns(stream, all, z.d, a.mode, {a.dq_gain, a.dk_gain});
   });
 }
 

@@ -1,11 +1,11 @@
 // Elementwise pieces, column sums, conversions. Memory-bound: one 16-byte access per eight bf16.
 #include <type_traits>
 
-#include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rows.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -98,6 +98,17 @@ struct FillOp {
   }
 };
 
+template <class S>
+struct FillRowsOp {
+  const S* row;
+  S* y;
+  int64_t n;
+  template <Access kAccess>
+  __device__ void Run(int64_t first, int count) const {
+    for (int i = 0; i < count; ++i) y[first + i] = row[(first + i) % n];
+  }
+};
+
 template <class T>
 void LaunchAddPlain(Stream& stream, const Tensor& to, const Tensor& from) {
   LaunchElementwise(stream, AddPlainOp<T>{to.Data<T>(), from.Data<T>()}, to.NumElements(), true,
@@ -167,12 +178,19 @@ __global__ void __launch_bounds__(kSumWarps* kWarp)
 
 constexpr int kCombineSlices = 8;
 
-// out[c] = or += sum over blocks: a warp's lanes take 32 columns, eight warps a slice of the blocks
-// each, added in order. 256 threads, 1 KiB shared.
+struct CombineOutputs {
+  float* out[kMaxSums];
+};
+
+// outs[blockIdx.y][c] = or += sum over blocks: a warp's lanes take 32 columns, eight warps a slice
+// of the blocks each, added in order. 256 threads, 1 KiB shared.
 __global__ void __launch_bounds__(kCombineSlices* kWarp)
     CombineKernel(const float* __restrict__ partials, int64_t blocks, int64_t stride, int64_t n,
-                  bool add, float* __restrict__ out) {
+                  bool add, CombineOutputs outs) {
   __shared__ float shared[kCombineSlices][kWarp];
+  float* const out = outs.out[blockIdx.y];
+  if (out == nullptr) return;
+  partials += blockIdx.y * n;
   const int slice = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kWarp + lane;
@@ -194,14 +212,30 @@ __global__ void __launch_bounds__(kCombineSlices* kWarp)
 
 }  // namespace
 
-void CombineColumns(const Stream& stream, const ColumnPartials& partials, int64_t first,
-                    GradMode mode, const Tensor& out) {
-  if (!out) return;
-  const int64_t n = out.NumElements();
-  CombineKernel<<<static_cast<unsigned>(base::CeilDiv(n, kWarp)), kCombineSlices * kWarp, 0,
-                  Raw(stream)>>>(partials.data + first, partials.blocks, partials.stride, n,
-                                 mode == GradMode::kAdd, out.Data<float>());
+void CombineColumns(const Stream& stream, const ColumnPartials& partials, int64_t n, GradMode mode,
+                    const SumOutputs& outs) {
+  CombineOutputs raw{};
+  unsigned count = 0;
+  for (unsigned k = 0; k < kMaxSums; ++k) {
+    if (!outs[k]) continue;
+    CHECK_EQ(outs[k].NumElements(), n);
+    raw.out[k] = outs[k].Data<float>();
+    count = k + 1;
+  }
+  if (count == 0) return;
+  const dim3 grid(static_cast<unsigned>(base::CeilDiv(n, kWarp)), count);
+  CombineKernel<<<grid, kCombineSlices * kWarp, 0, Raw(stream)>>>(
+      partials.data, partials.blocks, partials.stride, n, mode == GradMode::kAdd, raw);
   CheckLaunch("CombineColumns");
+}
+
+void FillRows(const Stream& stream, const Tensor& row, const Tensor& y) {
+  CHECK(row.dtype == y.dtype && row.NumElements() == y.shape[1]);
+  ForGpuType(y.dtype, "FillRows", [&](auto zero) {
+    using S = decltype(zero);
+    LaunchElementwise(stream, FillRowsOp<S>{row.Data<S>(), y.Data<S>(), y.shape[1]},
+                      y.NumElements(), true, "FillRows");
+  });
 }
 
 void CudaVector::AddTo(Stream& stream, const Tensor& to, const Tensor& from) const {
@@ -302,7 +336,8 @@ void CudaVector::RowSum(Stream& stream, const Tensor& x, GradMode mode, const Te
                                                               rows_per_block, partials);
     CheckLaunch("RowSum");
   });
-  CombineColumns(stream, {.data = partials, .blocks = blocks, .stride = columns}, 0, mode, out);
+  CombineColumns(stream, {.data = partials, .blocks = blocks, .stride = columns}, columns, mode,
+                 {out});
 }
 
 }  // namespace mt::kernels::cuda
