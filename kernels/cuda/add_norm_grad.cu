@@ -1,8 +1,8 @@
 // The gradient of AddNorm in one trip through memory. A team of threads owns the columns (eight per
 // thread and V) and goes through rows, M at a time, so that column sums stay in registers and the
-// two sums a row needs cost one barrier for M rows. Teams of a block are independent (a named
-// barrier each) and joined at the end; blocks are joined by CombineColumns: no atomics, the same
-// bits always. Legend: h hidden, M rows per turn, V groups of eight columns per thread.
+// two sums a row needs cost one barrier for M rows. Teams are joined at the end of a block, blocks
+// by CombineColumns: no atomics, the same bits always. Legend: h hidden, M rows per turn, V groups of
+// eight columns per thread.
 #include <algorithm>
 #include <type_traits>
 
@@ -57,10 +57,6 @@ struct Sums {
   Float8 v[kSums][V];
 };
 
-__device__ __forceinline__ void TeamBarrier(int team, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
-}
-
 // Sums N values over a warp at once, N a power of two: in each step a lane hands half of its values
 // to its partner and keeps the other half. Lanes [k 32/N, (k + 1) 32/N) end with the sum of value
 // k.
@@ -94,7 +90,7 @@ __device__ __forceinline__ void TeamSums(float (&value)[2 * M], int team, int te
   const int thread = static_cast<int>(threadIdx.x) - team * team_size;
   const float sum = WarpSums(value);
   if (thread % kLanes == 0) shared[thread / kLanes] = sum;
-  TeamBarrier(team, team_size);
+  __syncthreads();
 #pragma unroll
   for (int k = 0; k < 2 * M; ++k) value[k] = 0;
   for (int w = 0; w < warps; ++w) {
@@ -107,8 +103,8 @@ template <class S, int M, int V, bool kSeveral, Access kAccess>
 struct Turn {
   using Rows = Held<S, M, V, kSeveral>;
   const GradRows<S>& a;
-  const int thread;  // in its team
-  int64_t row;       // the first of M
+  const int thread;   // in its team
+  const int64_t row;  // the first of M
 
   __device__ __forceinline__ int64_t Column(int j) const {
     return int64_t{j * a.team_size + thread} * kGroup;
@@ -250,8 +246,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) GradKernel(const GradRows<S
   const int64_t step = int64_t{gridDim.x} * a.teams * M;
   Sums<V> sums{};
   int half = 0;
-  Turn<S, M, V, kSeveral, kAccess> turn{a, thread, (int64_t{blockIdx.x} * a.teams + team) * M};
-  for (; turn.row < a.rows; turn.row += step, half ^= 1) {
+  // Every team takes the same number of turns; rows past the end are empty.
+  for (int64_t first = int64_t{blockIdx.x} * a.teams * M; first < a.rows; first += step) {
+    const Turn<S, M, V, kSeveral, kAccess> turn{a, thread, first + team * M};
     Held<S, M, V, kSeveral> held;
     turn.LoadRows(&held);
     float mean[M] = {}, rstd[M] = {}, value[2 * M] = {};
@@ -266,6 +263,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) GradKernel(const GradRows<S
       TeamSums<M>(value, team, a.team_size, warp_sums[half] + first_warp * 2 * M);
     }
     turn.Finish(mean, rstd, value, held, &sums);
+    half ^= 1;
   }
   __syncthreads();
   JoinTeams(a, team, thread, sums, joined);

@@ -26,7 +26,6 @@ class CudaBackend final : public Backend {
         add_norm_(limits),
         rope_(limits),
         embedding_(limits),
-        loss_(limits),
         update_(limits),
         vector_(limits),
         linear_(limits, &act_, &vector_),
@@ -75,7 +74,6 @@ DeviceLimits LimitsOf(int device) {
     CUDA_CHECK(cudaDeviceGetAttribute(out, attribute, device));
   };
   read(cudaDevAttrMultiProcessorCount, &limits.num_sms);
-  read(cudaDevAttrMaxSharedMemoryPerBlockOptin, &limits.shared_bytes);
   read(cudaDevAttrComputeCapabilityMajor, &limits.major);
   read(cudaDevAttrComputeCapabilityMinor, &limits.minor);
   if (limits.major != 8 && (limits.major != 9 || limits.minor != 0)) {

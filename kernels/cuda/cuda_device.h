@@ -18,7 +18,6 @@ struct DeviceLimits {
   int ordinal = 0;
   int num_sms = 0;
   int major = 0, minor = 0;  // compute capability
-  int shared_bytes = 0;      // shared memory that a block may ask for
 };
 
 // Scratch that belongs to a stream, for two-stage sums of ops whose contract has no workspace. What

@@ -67,13 +67,9 @@ class CudaEmbedding final : public EmbeddingOps {
 
 class CudaLoss final : public LossOps {
  public:
-  explicit CudaLoss(const DeviceLimits& limits) : limits_(limits) {}
   void Stats(Stream& stream, const LossStatsArgs& args) const override;
   void Finish(Stream& stream, const LossFinishArgs& args) const override;
   void StatsFinish(Stream& stream, const LossFinishArgs& args) const override;
-
- private:
-  const DeviceLimits limits_;
 };
 
 class CudaUpdate final : public UpdateOps {

@@ -1,6 +1,6 @@
 // Cross-entropy: a block per row reads the logits once from memory for max, sum and target, and,
-// where it writes the gradient too, a second time from the L2 cache (a row of 50,304 bf16 is 100
-// KB). Loss sums go through a value per row in the stream's scratch, added in a fixed order.
+// where it writes the gradient too, a second time, mostly from the L2 cache (a row of 50,304 bf16
+// is 100 KB). Loss sums go through a value per row in the stream's scratch, added in a fixed order.
 // Legend: T' rows, v local columns, t shards.
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dispatch.h"
@@ -39,20 +39,24 @@ __device__ __forceinline__ RowStats Join(const RowStats& a, const RowStats& b) {
   return {max, a.sum * Exp(a.max - max) + b.sum * Exp(b.max - max)};
 }
 
+template <class S>
 __device__ __forceinline__ void AddValues(const Float8& x, int count, RowStats* stats) {
   float max = stats->max;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) max = i < count ? fmaxf(max, x.v[i]) : max;
   const float shift = max == -INFINITY ? 0.0F : max;  // e^(-infinity - 0) weighs nothing
-  float sum = stats->sum * Exp(stats->max - shift);
+  const float shift_log2e = shift * kLog2E;
+  float sum = stats->sum;
+  if (max > stats->max) sum *= Exp(stats->max - shift);
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) sum += i < count ? Exp(x.v[i] - shift) : 0.0F;
+  for (int i = 0; i < kGroup; ++i)
+    sum += i < count ? ShiftedExp<S>(x.v[i], shift, shift_log2e) : 0.0F;
   *stats = {max, sum};
 }
 
 template <Access kAccess, class S>
 __device__ __forceinline__ void AddGroup(const S* from, int count, RowStats* stats) {
-  AddValues(Load<kAccess>(from, count), count, stats);
+  AddValues<S>(Load<kAccess>(from, count), count, stats);
 }
 
 // A row as the block walks it: single elements up to the first 16-byte border, groups of eight, and
@@ -70,7 +74,6 @@ struct RowParts {
 };
 
 // The same statistics in every thread.
-template <int kBlockThreads>
 __device__ RowStats JoinBlock(RowStats stats, RowStats* shared) {
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
@@ -82,7 +85,7 @@ __device__ RowStats JoinBlock(RowStats stats, RowStats* shared) {
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = stats;
   __syncthreads();
   RowStats all;
-  for (int w = 0; w < kBlockThreads / kWarp; ++w) all = Join(all, shared[w]);
+  for (int w = 0; w < kThreads / kWarp; ++w) all = Join(all, shared[w]);
   return all;
 }
 
@@ -99,18 +102,22 @@ __device__ RowStats BlockStats(const S* row, int64_t valid, RowStats* shared) {
   if (parts.tail + thread < valid) {
     AddGroup<Access::kElements>(row + parts.tail + thread, 1, &stats);
   }
-  return JoinBlock<kThreads>(stats, shared);
+  return JoinBlock(stats, shared);
 }
 
 struct RowGrad {
-  float max, per_sum;
+  float max, max_log2e, per_sum;
+
+  __device__ RowGrad(float row_max, float scale_per_sum)
+      : max(row_max), max_log2e(row_max * kLog2E), per_sum(scale_per_sum) {}
 };
 
 template <Access kAccess, class S>
 __device__ __forceinline__ void WriteGroup(const RowGrad& grad, S* at, int count) {
   Float8 x = Load<kAccess>(at, count);
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) x.v[i] = Exp(x.v[i] - grad.max) * grad.per_sum;
+  for (int i = 0; i < kGroup; ++i)
+    x.v[i] = ShiftedExp<S>(x.v[i], grad.max, grad.max_log2e) * grad.per_sum;
   Store<kAccess>(x, at, count);
 }
 
@@ -205,85 +212,6 @@ __global__ void __launch_bounds__(kThreads) FinishKernel(const LossRows<S> a) {
   BlockGrad(a, logits, label, {stats.max, scale / stats.sum}, scale);
 }
 
-constexpr int kStagedThreads = 1024;
-
-// Starts the copy of a row into shared memory.
-template <class S>
-__device__ __forceinline__ void StageRow(const LossRows<S>& a, int64_t row, S* to) {
-  constexpr int kStep = 16 / static_cast<int>(sizeof(S));
-  const S* const from = a.logits + row * a.v;
-  for (int c = static_cast<int>(threadIdx.x) * kStep; c < a.v; c += kStagedThreads * kStep) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     static_cast<uint32_t>(__cvta_generic_to_shared(to + c))),
-                 "l"(from + c)
-                 : "memory");
-  }
-}
-
-// dlogits of a staged row, eight columns per thread and turn; `scale` 0 writes zeros.
-template <class S>
-__device__ __forceinline__ void WriteStaged(const LossRows<S>& a, const S* staged, S* out,
-                                            int64_t label, const RowGrad& grad, float scale) {
-  const auto valid = static_cast<int>(a.valid), v = static_cast<int>(a.v);
-  for (int c = static_cast<int>(threadIdx.x) * kGroup; c < v; c += kStagedThreads * kGroup) {
-    Float8 x = Load<Access::kVector>(staged + c, kGroup);
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) x.v[i] = Exp(x.v[i] - grad.max) * grad.per_sum;
-    if (scale == 0 || c + kGroup > valid) {
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) x.v[i] = scale == 0 || c + i >= valid ? 0.0F : x.v[i];
-    }
-    if (label >= c && label < c + kGroup && label < valid) {
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) x.v[i] -= c + i == label ? scale : 0.0F;
-    }
-    Store<Access::kVector>(x, out + c, kGroup);
-  }
-}
-
-// One shard, statistics and gradient. A block per SM of 1024 threads takes every gridDim.x-th row.
-// Shared: two rows (dynamic).
-template <class S>
-__global__ void __launch_bounds__(kStagedThreads, 1) StagedKernel(const LossRows<S> a) {
-  extern __shared__ __align__(16) unsigned char raw[];
-  __shared__ RowStats shared[kStagedThreads / kWarp];
-  S* const rows[2] = {reinterpret_cast<S*>(raw), reinterpret_cast<S*>(raw) + a.v};
-  int stage = 0;
-  if (blockIdx.x < a.rows) StageRow(a, blockIdx.x, rows[0]);
-  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, stage ^= 1) {
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    __syncthreads();  // the row is there, and all are done with the one before
-    if (row + gridDim.x < a.rows) StageRow(a, row + gridDim.x, rows[stage ^ 1]);
-    const S* const x = rows[stage];
-    const auto valid = static_cast<int>(a.valid), whole = valid / kGroup * kGroup;
-    RowStats stats;
-#pragma unroll 2
-    for (int c = static_cast<int>(threadIdx.x) * kGroup; c < whole; c += kStagedThreads * kGroup) {
-      AddGroup<Access::kVector>(x + c, kGroup, &stats);
-    }
-    if (threadIdx.x == 0 && whole < valid) {
-      AddGroup<Access::kElements>(x + whole, valid - whole, &stats);
-    }
-    stats = JoinBlock<kStagedThreads>(stats, shared);
-    const int64_t label = a.labels[row] - a.first_column;
-    const float weight = a.weight[row];
-    const double loss_scale = a.loss_scale == nullptr ? 1.0 : *a.loss_scale;
-    const auto scale = static_cast<float>(static_cast<double>(weight) * (a.seed * loss_scale));
-    if (threadIdx.x == 0) {
-      const float target = label >= 0 && label < valid ? Widen(x[label]) : 0.0F;
-      a.stats[3 * row] = stats.max;
-      a.stats[3 * row + 1] = stats.sum;
-      a.stats[3 * row + 2] = target;
-      const double loss = log(static_cast<double>(stats.sum)) + static_cast<double>(stats.max) -
-                          static_cast<double>(target);
-      a.row_sums[2 * row] = weight == 0 ? 0.0 : static_cast<double>(weight) * loss;
-      a.row_sums[2 * row + 1] = static_cast<double>(weight);
-    }
-    if (!a.write_gradient) continue;
-    WriteStaged(a, x, a.logits + row * a.v, label, {stats.max, scale / stats.sum}, scale);
-  }
-}
-
 // out[k] += sum over rows of row_sums[row][k]. One block of 1024 threads, 256 bytes shared.
 __global__ void __launch_bounds__(1024)
     SumRowsKernel(const double* __restrict__ row_sums, int64_t rows, double* __restrict__ out) {
@@ -305,23 +233,8 @@ int64_t ValidColumns(int64_t v, int64_t first_column, int64_t real_columns) {
   return std::clamp<int64_t>(real_columns - first_column, 0, v);
 }
 
-// False where rows are not made of 16-byte vectors or two do not fit into shared memory.
-template <class S>
-bool LaunchStaged(const CudaStream& stream, const LossRows<S>& a, const DeviceLimits& limits) {
-  const int64_t bytes = 2 * a.v * int64_t{sizeof(S)};
-  if (bytes > limits.shared_bytes - 1024 || bytes / 2 % 16 != 0 || a.v % kGroup != 0 ||
-      !IsAligned16(a.logits)) {
-    return false;
-  }
-  CUDA_CHECK(cudaFuncSetAttribute(StagedKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(bytes)));
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(a.rows, limits.num_sms));
-  StagedKernel<S><<<grid, kStagedThreads, static_cast<size_t>(bytes), stream.raw()>>>(a);
-  return true;
-}
-
 template <bool kWithStats>
-void LaunchFinish(const Stream& stream, const LossFinishArgs& a, const DeviceLimits& limits) {
+void LaunchFinish(const Stream& stream, const LossFinishArgs& a) {
   const int64_t rows = a.logits.shape[0], v = a.logits.shape[1];
   CHECK_EQ(a.stats.shape.rank(), 3);
   CHECK_EQ(a.stats.NumElements(), a.stats.shape[0] * rows * 3);
@@ -346,10 +259,8 @@ void LaunchFinish(const Stream& stream, const LossFinishArgs& a, const DeviceLim
                           .loss_scale = a.loss_scale,
                           .write_gradient = a.write_gradient,
                           .row_sums = row_sums};
-    if (!kWithStats || !LaunchStaged(cuda_stream, raw, limits)) {
-      FinishKernel<S, kWithStats>
-          <<<static_cast<unsigned>(rows), kThreads, 0, cuda_stream.raw()>>>(raw);
-    }
+    FinishKernel<S, kWithStats>
+        <<<static_cast<unsigned>(rows), kThreads, 0, cuda_stream.raw()>>>(raw);
     CheckLaunch("loss Finish");
   });
   SumRowsKernel<<<1, 1024, 0, cuda_stream.raw()>>>(row_sums, rows, a.sums.Data<double>());
@@ -376,12 +287,12 @@ void CudaLoss::Stats(Stream& stream, const LossStatsArgs& a) const {
 }
 
 void CudaLoss::Finish(Stream& stream, const LossFinishArgs& a) const {
-  LaunchFinish<false>(stream, a, limits_);
+  LaunchFinish<false>(stream, a);
 }
 
 void CudaLoss::StatsFinish(Stream& stream, const LossFinishArgs& a) const {
   CHECK_EQ(a.stats.shape[0], 1);
-  LaunchFinish<true>(stream, a, limits_);
+  LaunchFinish<true>(stream, a);
 }
 
 }  // namespace mt::kernels::cuda

@@ -15,6 +15,7 @@ struct Case {
   double dropout = 0;
   NormKind kind = NormKind::kLayerNorm;
   bool norm = true, shift = true, one_plus = false;
+  int dys = 1;  // partials of the gradient of y
 
   std::string Text() const {
     return "h " + std::to_string(h) + " partials " + std::to_string(partials) + " dropout " +
@@ -26,13 +27,14 @@ struct Case {
 // Widths of one warp, of a block, of several turns, and odd ones; every optional operand both ways.
 const Case kCases[] = {
     {},
-    {.dropout = 0.1},
+    {.dropout = 0.1, .dys = 3},
+    {.s = 3000, .dropout = 0.1},
     {.s = 1000, .b = 2, .h = 64, .dropout = 0.5},
     {.h = 7},
     {.h = 1001, .dropout = 0.1},
     {.h = 200, .residual = false, .position = true, .dropout = 0.1},
     {.h = 1024, .partials = 4, .kind = NormKind::kRmsNorm, .shift = false, .one_plus = true},
-    {.h = 1600, .partials = 2, .dropout = 0.1},
+    {.h = 1600, .partials = 2, .dropout = 0.1, .dys = 2},
     {.s = 700, .b = 4, .h = 2048, .dropout = 0.1},
     {.h = 5120, .bias = false, .kind = NormKind::kRmsNorm, .shift = false},
     {.h = 12288, .dropout = 0.1},
@@ -61,7 +63,7 @@ struct Problem {
       y = Twins::Output(type, rows);
       if (c.kind == NormKind::kLayerNorm) mean = Twins::Output(DType::kF32, {rows[0]});
       rstd = Twins::Output(DType::kF32, {rows[0]});
-      dy = {twins.Random(type, rows), twins.Random(type, rows)};
+      for (int i = 0; i < c.dys; ++i) dy.push_back(twins.Random(type, rows));
       dgain = twins.Random(DType::kF32, {c.h});
       if (c.shift) dshift = twins.Random(DType::kF32, {c.h});
     }
