@@ -1,8 +1,8 @@
 // The gradient of AddNorm in one trip through memory. A team of threads owns the columns (eight per
 // thread and V) and goes through rows, M at a time, so that column sums stay in registers and the
 // two sums a row needs cost one barrier for M rows. Teams are joined at the end of a block, blocks
-// by CombineColumns: no atomics, the same bits always. Legend: h hidden, M rows per turn, V groups of
-// eight columns per thread.
+// by CombineColumns: no atomics, the same bits always. Legend: h hidden, M rows per turn, V groups
+// of eight columns per thread.
 #include <algorithm>
 #include <type_traits>
 
