@@ -1,0 +1,41 @@
+// mt_gpu_kernel_bench [filter]: what each op reaches on a GPU, against what the GPU can do: the
+// rate of a device copy for what is bound by memory (each operand counted once), the rate of an
+// 8192^3 bf16 product (G) for products, cuDNN's rate for the own attention. README.md explains the
+// columns.
+#include <fmt/format.h>
+
+#include "kernels/bench/gpu_op_benches.h"
+#include "kernels/cuda/module.h"
+
+namespace mt::kernels::bench {
+namespace {
+
+int Main(int argc, char** argv) {
+  if (argc > 2) {
+    fmt::print(stderr, "usage: mt_gpu_kernel_bench [part of a line's name]\n");
+    return 2;
+  }
+  const auto backend = cuda::LoadCudaBackend({});
+  if (!backend.ok()) {
+    fmt::print(stderr, "mt_gpu_kernel_bench: {}\n", base::Message(backend.status()));
+    return 1;
+  }
+  GpuOpBenches ops(backend->get(), argc == 2 ? argv[1] : "");
+  ops.Ceilings();
+  for (const auto& [rows, h] : {std::pair<int64_t, int64_t>{32768, 768}, {16384, 2048}}) {
+    for (const double dropout : {0.0, 0.1}) ops.Norms(rows, h, dropout);
+    ops.Elementwise(rows, h);
+    ops.Products(rows, h);
+  }
+  ops.Rope();
+  ops.Ends();
+  ops.Updates();
+  ops.Attention({.b = 32, .s = 1024, .a = 12, .d = 64});
+  ops.Attention({.b = 8, .s = 2048, .a = 16, .d = 128});
+  return 0;
+}
+
+}  // namespace
+}  // namespace mt::kernels::bench
+
+int main(int argc, char** argv) { return mt::kernels::bench::Main(argc, argv); }

@@ -1,0 +1,378 @@
+#include "kernels/bench/gpu_op_benches.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace mt::kernels::bench {
+namespace {
+
+double Count(int64_t n) { return static_cast<double>(n); }
+
+}  // namespace
+
+GpuOpBenches::GpuOpBenches(Backend* backend, std::string_view filter)
+    : backend_(*backend),
+      filter_(filter),
+      stream_(backend->device().CreateStream(StreamPriority::kLow)) {}
+
+Tensor GpuOpBenches::Make(Shape shape, DType dtype) {
+  buffers_.push_back(
+      backend_.device().Allocate(shape.NumElements() * SizeOf(dtype), MemoryKind::kDevice));
+  const Tensor tensor{buffers_.back()->data(), dtype, shape};
+  if (dtype == DType::kF64 || dtype == DType::kI64) {
+    backend_.vector().Fill(*stream_, tensor, 0);
+  } else {
+    backend_.random().FillNormal(*stream_, {.key = buffers_.size(), .std = 0.5, .out = tensor});
+  }
+  return tensor;
+}
+
+Tensor GpuOpBenches::Ints(const std::vector<int32_t>& values) {
+  const auto count = static_cast<int64_t>(values.size());
+  buffers_.push_back(backend_.device().Allocate(count * 4, MemoryKind::kDevice));
+  backend_.device().Copy(*stream_, buffers_.back()->data(), values.data(), count * 4);
+  stream_->Synchronize();
+  return {buffers_.back()->data(), DType::kI32, {count}};
+}
+
+Workspace GpuOpBenches::Scratch(int64_t bytes) {
+  buffers_.push_back(backend_.device().Allocate(bytes, MemoryKind::kDevice));
+  return {buffers_.back()->data(), bytes};
+}
+
+bool GpuOpBenches::Wanted(const std::string& name) const {
+  return name.find(filter_) != std::string::npos;
+}
+
+// Median over batches of calls, each batch long enough (20 ms) that the host's part vanishes.
+double GpuOpBenches::MedianSeconds(const Work& work) {
+  const auto run = [&](int calls) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) work();
+    stream_->Synchronize();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / calls;
+  };
+  stream_->Synchronize();
+  run(3);
+  const int calls = std::clamp(static_cast<int>(0.02 / run(5)), 3, 2000);
+  std::array<double, 7> times{};
+  for (double& time : times) time = run(calls);
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
+
+void GpuOpBenches::Bytes(const std::string& name, double bytes, const Work& work) {
+  if (!Wanted(name)) return;
+  const double seconds = MedianSeconds(work), rate = bytes / seconds;
+  fmt::print("{:<58} {:>9.1f} us {:>7.2f} TB/s {:>6.2f} of copy\n", name, seconds * 1e6,
+             rate * 1e-12, copy_rate_ > 0 ? rate / copy_rate_ : 0);
+  std::fflush(stdout);
+}
+
+double GpuOpBenches::Flops(const std::string& name, double flops, double ceiling,
+                           const Work& work) {
+  if (!Wanted(name)) return 0;
+  const double seconds = MedianSeconds(work), rate = flops / seconds;
+  fmt::print("{:<58} {:>9.1f} us {:>7.1f} TFLOP/s", name, seconds * 1e6, rate * 1e-12);
+  if (ceiling > 0) fmt::print(" {:>5.2f} of {:.1f}", rate / ceiling, ceiling * 1e-12);
+  fmt::print("\n");
+  std::fflush(stdout);
+  return rate;
+}
+
+void GpuOpBenches::Ceilings() {
+  constexpr int64_t kBytes = int64_t{1} << 30, kN = 8192;
+  fmt::print("{}\n", backend_.device().Describe());
+  const Tensor from = Make({kBytes / 2}), to = Make({kBytes / 2});
+  copy_rate_ = 2.0 * kBytes /
+               MedianSeconds([&] { backend_.device().Copy(*stream_, to.data, from.data, kBytes); });
+  Free();
+  const Tensor x = Make({kN, kN}), w = Make({kN, kN}), y = Make({kN, kN});
+  LinearForwardArgs args{.x = x, .w = w, .y = y};
+  args.workspace = Scratch(backend_.linear().WorkspaceBytes(args));
+  product_rate_ =
+      2.0 * kN * kN * kN / MedianSeconds([&] { backend_.linear().Forward(*stream_, args); });
+  fmt::print("copy {:.2f} TB/s (read and written), G {:.0f} TFLOP/s\n", copy_rate_ * 1e-12,
+             product_rate_ * 1e-12);
+  Free();
+}
+
+void GpuOpBenches::Norms(int64_t rows, int64_t h, double dropout) {
+  constexpr int64_t kBatch = 8;
+  const Tensor branch = Make({rows, h}), residual = Make({rows, h}), out = Make({rows, h});
+  const Tensor y = Make({rows, h}), bias = Make({h}), gain = Make({h}), shift = Make({h});
+  const Tensor mean = Make({rows}, DType::kF32), rstd = Make({rows}, DType::kF32);
+  std::vector<int32_t> at(static_cast<size_t>(rows / kBatch));
+  for (size_t i = 0; i < at.size(); ++i) at[i] = static_cast<int32_t>(i);
+  const Dropout mask{.rate = MakeDropoutRate(dropout),
+                     .key = 3,
+                     .samples = Make({kBatch}, DType::kI64),
+                     .positions = Ints(at)};
+  const std::string shape = fmt::format("[{}, {}], dropout {}", rows, h, dropout);
+  const double n = Count(rows * h);
+  Bytes("AddNorm " + shape, 8 * n, [&] {
+    backend_.add_norm().AddNorm(*stream_, {.residual = residual,
+                                           .partials = Partials(branch),
+                                           .bias = bias,
+                                           .batch = kBatch,
+                                           .dropout = mask,
+                                           .gain = gain,
+                                           .shift = shift,
+                                           .residual_out = out,
+                                           .y = y,
+                                           .mean = mean,
+                                           .rstd = rstd});
+  });
+  AddNormGradArgs grad{.dy = Partials(y),
+                       .dresidual_in = residual,
+                       .residual_out = out,
+                       .mean = mean,
+                       .rstd = rstd,
+                       .gain = gain,
+                       .dropout = mask,
+                       .batch = kBatch,
+                       .dresidual = residual,
+                       .dbranch = dropout > 0 ? branch : residual,
+                       .dgain = Make({h}, DType::kF32),
+                       .dshift = Make({h}, DType::kF32),
+                       .dbias = Make({h}, DType::kF32)};
+  grad.workspace = Scratch(backend_.add_norm().WorkspaceBytes(grad));
+  Bytes("AddNormGrad " + shape, (dropout > 0 ? 10 : 8) * n,
+        [&] { backend_.add_norm().AddNormGrad(*stream_, grad); });
+  Free();
+}
+
+void GpuOpBenches::Elementwise(int64_t rows, int64_t h) {
+  const int64_t f = 4 * h;
+  const Tensor pre = Make({rows, f}), y = Make({rows, f}), dy = Make({rows, f});
+  const double n = Count(rows * f);
+  const std::string shape = fmt::format("[{}, {}]", rows, f);
+  Bytes("gelu " + shape, 4 * n, [&] { backend_.act().Act(*stream_, {.pre = pre, .y = y}); });
+  Bytes("gelu gradient " + shape, 6 * n,
+        [&] { backend_.act().ActGrad(*stream_, {.dy = dy, .pre = pre, .dpre = y}); });
+  const Tensor half = Make({rows, f / 2}), dhalf = Make({rows, f / 2});
+  Bytes("swiglu " + shape, 3 * n,
+        [&] { backend_.act().Act(*stream_, {.kind = ActKind::kSwiglu, .pre = pre, .y = half}); });
+  Bytes("swiglu gradient " + shape, 5 * n, [&] {
+    backend_.act().ActGrad(*stream_,
+                           {.kind = ActKind::kSwiglu, .dy = dhalf, .pre = pre, .dpre = y});
+  });
+  const Tensor sums = Make({f}, DType::kF32);
+  Bytes("RowSum " + shape, 2 * n,
+        [&] { backend_.vector().RowSum(*stream_, dy, GradMode::kOverwrite, sums); });
+  Bytes("AddTo " + shape, 6 * n, [&] { backend_.vector().AddTo(*stream_, y, dy); });
+  Free();
+}
+
+void GpuOpBenches::Products(int64_t tokens, int64_t h) {
+  const int64_t f = 4 * h;
+  const Tensor x = Make({tokens, h}), w1 = Make({f, h}), w2 = Make({h, f}), bias = Make({f});
+  const Tensor pre = Make({tokens, f}), y = Make({tokens, f}), dx = Make({tokens, h});
+  const Tensor dw = Make({f, h}, DType::kF32);
+  const double flops = 2.0 * Count(tokens) * Count(h) * Count(f);
+  const std::string shape = fmt::format("T {} {} x {}", tokens, h, f);
+  const LinearOps& linear = backend_.linear();
+  const auto bench = [&](const std::string& name, auto args, auto entry) {
+    if (!Wanted(name + shape)) return;
+    args.workspace = Scratch(linear.WorkspaceBytes(args));
+    Flops(name + shape, flops, product_rate_, [&] { (linear.*entry)(*stream_, args); });
+  };
+  bench("Forward fc1 + bias ", LinearForwardArgs{.x = x, .w = w1, .bias = bias, .y = pre},
+        &LinearOps::Forward);
+  bench("ForwardAct fc1 + bias + gelu ",
+        LinearForwardActArgs{.x = x, .w = w1, .bias = bias, .pre = pre, .y = y},
+        &LinearOps::ForwardAct);
+  bench("Forward fc2 ", LinearForwardArgs{.x = y, .w = w2, .y = dx}, &LinearOps::Forward);
+  bench("InputGrad fc1 ", LinearInputGradArgs{.dy = y, .w = w1, .dx = dx}, &LinearOps::InputGrad);
+  bench("InputGradAct fc2 + gelu' ",
+        LinearInputGradActArgs{.dy = x, .w = w2, .pre = pre, .dpre = y}, &LinearOps::InputGradAct);
+  for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
+    bench(mode == GradMode::kAdd ? "WeightGrad fc1 added " : "WeightGrad fc1 ",
+          LinearWeightGradArgs{.dy = y, .x = x, .mode = mode, .dw = dw}, &LinearOps::WeightGrad);
+  }
+  Free();
+}
+
+void GpuOpBenches::Rope() {
+  constexpr int64_t kS = 2048, kB = 8, kA = 16, kD = 128, kRows = kS * kB;
+  std::vector<int32_t> at(kS);
+  for (size_t i = 0; i < at.size(); ++i) at[i] = static_cast<int32_t>(i);
+  const RotateShape shape{.batch = kB,
+                          .a = kA,
+                          .g = kA,
+                          .d = kD,
+                          .table = Make({kS, kD}, DType::kF32),
+                          .positions = Ints(at)};
+  const Tensor qkv = Make({kRows, 3 * kA * kD});
+  Bytes("Rotate [16384, 2 x 16 x 128]", 8.0 * kRows * kA * kD,
+        [&] { backend_.rope().Rotate(*stream_, {.shape = shape, .qkv = qkv}); });
+  RotateShape normed = shape;
+  normed.q_gain = Make({kD});
+  normed.k_gain = Make({kD});
+  const Tensor input = Make({kRows, 2 * kA * kD}), rstd = Make({kRows, 2 * kA}, DType::kF32);
+  Bytes("Rotate with QK norm [16384, 2 x 16 x 128]", 12.0 * kRows * kA * kD, [&] {
+    backend_.rope().Rotate(*stream_, {.shape = normed, .qkv = qkv, .input = input, .rstd = rstd});
+  });
+  RotateGradArgs grad{.shape = normed,
+                      .dqkv = qkv,
+                      .input = input,
+                      .rstd = rstd,
+                      .dq_gain = Make({kD}, DType::kF32),
+                      .dk_gain = Make({kD}, DType::kF32)};
+  grad.workspace = Scratch(backend_.rope().WorkspaceBytes(grad));
+  Bytes("RotateGrad with QK norm [16384, 2 x 16 x 128]", 12.0 * kRows * kA * kD,
+        [&] { backend_.rope().RotateGrad(*stream_, grad); });
+  Free();
+}
+
+// The embedding on tokens as skewed as text's, floor(u^4 V), and the loss.
+void GpuOpBenches::Ends() {
+  constexpr int64_t kT = 32768, kV = 50304, kH = 768, kRows = 8192, kB = 32;
+  std::vector<int32_t> tokens(kT), order(kT), token, start;
+  uint64_t state = 88172645463325252U;
+  for (auto& id : tokens) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    const double u = static_cast<double>(state >> 11) * 0x1p-53;
+    id = static_cast<int32_t>(u * u * u * u * 50257);
+  }
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return tokens[static_cast<size_t>(a)] < tokens[static_cast<size_t>(b)];
+  });
+  for (size_t i = 0; i < order.size(); ++i) {
+    const int32_t id = tokens[static_cast<size_t>(order[i])];
+    if (!token.empty() && token.back() == id) continue;
+    token.push_back(id);
+    start.push_back(static_cast<int32_t>(i));
+  }
+  start.push_back(static_cast<int32_t>(kT));
+  const auto segments = static_cast<int64_t>(token.size());
+  std::vector<int32_t> at(kT / kB);
+  for (size_t i = 0; i < at.size(); ++i) at[i] = static_cast<int32_t>(i);
+  const Tensor table = Make({kV, kH}), out = Make({kT, kH}), ids = Ints(tokens);
+  Bytes("Gather [32768, 768]", 4.0 * kT * kH, [&] {
+    backend_.embedding().Gather(*stream_, {.tokens = ids, .table = table, .out = out});
+  });
+  const EmbeddingScatterArgs scatter{.dy = out,
+                                     .order = Ints(order),
+                                     .segment_token = Ints(token),
+                                     .segment_start = Ints(start),
+                                     .num_segments = segments,
+                                     .dtable = Make({kV, kH}, DType::kF32),
+                                     .positions = Ints(at),
+                                     .batch = kB,
+                                     .dposition = Make({kT / kB, kH}, DType::kF32)};
+  Bytes(fmt::format("ScatterGrad [32768, 768], {} tokens, positions", segments),
+        4.0 * kT * kH + 8.0 * Count(segments) * kH + 8.0 * kT / kB * kH,
+        [&] { backend_.embedding().ScatterGrad(*stream_, scatter); });
+  const Tensor logits = Make({kRows, kV}), weight = Make({kRows}, DType::kF32);
+  backend_.vector().Fill(*stream_, weight, 1);
+  const LossFinishArgs loss{
+      .logits = logits,
+      .labels = Ints(std::vector<int32_t>(tokens.begin(), tokens.begin() + kRows)),
+      .real_columns = 50257,
+      .stats = Make({1, kRows, 3}, DType::kF32),
+      .weight = weight,
+      .seed = 1e-3,
+      .sums = Make({2}, DType::kF64)};
+  Bytes("StatsFinish [8192, 50304]", 4.0 * kRows * kV,
+        [&] { backend_.loss().StatsFinish(*stream_, loss); });
+  Free();
+}
+
+void GpuOpBenches::Updates() {
+  constexpr int64_t kN = int64_t{124} << 20;
+  const Tensor gradient = Make({kN}, DType::kF32), master = Make({kN}, DType::kF32);
+  const Tensor m = Make({kN}, DType::kF32), v = Make({kN}, DType::kF32), copy = Make({kN});
+  const Tensor block = Make({static_cast<int64_t>(sizeof(StepScalars) / 8)}, DType::kI64);
+  const Tensor sums = Make({2}, DType::kF64);
+  StepScalars scalars;
+  scalars.lr = 1e-4;
+  scalars.factor = 1e-3;
+  backend_.device().Copy(*stream_, block.data, &scalars, sizeof(scalars));
+  stream_->Synchronize();
+  backend_.vector().Fill(*stream_, v, 1e-4);
+  const auto* on_device = static_cast<const StepScalars*>(block.data);
+  Bytes("AdamW [130M] with bf16 copy", 30.0 * kN, [&] {
+    backend_.update().AdamW(*stream_, {.gradient = gradient,
+                                       .master = master,
+                                       .m = m,
+                                       .v = v,
+                                       .model_copy = copy,
+                                       .decay = true,
+                                       .scalars = on_device});
+  });
+  Bytes("SquareSum [130M]", 4.0 * kN,
+        [&] { backend_.update().SquareSum(*stream_, {.gradient = gradient, .out = sums}); });
+  Free();
+}
+
+// One forward and one backward line; returns the forward rate. `own`: slopes of zero are what only
+// the own kernels take.
+double GpuOpBenches::AttentionPair(const AttentionBench& z, DType dtype, bool own,
+                                   double* backward) {
+  const int64_t width = z.a * z.d, rows = z.s * z.b;
+  const Tensor qkv = Make({rows, 3 * width}, dtype), o = Make({rows, width}, dtype);
+  const Tensor dqkv = Make({rows, 3 * width}, dtype), dout = Make({rows, width}, dtype);
+  const Tensor lse = Make({z.b, z.a, z.s}, DType::kF32), slopes = Make({z.a}, DType::kF32);
+  backend_.vector().Fill(*stream_, slopes, 0);
+  const auto view = [&](const Tensor& x, int64_t part, int64_t parts) {
+    return HeadView{static_cast<char*>(x.data) + part * width * SizeOf(dtype), z.b * parts * width,
+                    parts * width, z.d};
+  };
+  AttentionForwardArgs forward{.shape = {.dtype = dtype,
+                                         .s = z.s,
+                                         .b = z.b,
+                                         .a = z.a,
+                                         .g = z.a,
+                                         .d = z.d,
+                                         .scale = 1 / std::sqrt(Count(z.d)),
+                                         .slopes = own ? slopes : Tensor{}},
+                               .q = view(qkv, 0, 3),
+                               .k = view(qkv, 1, 3),
+                               .v = view(qkv, 2, 3),
+                               .o = view(o, 0, 1),
+                               .lse = lse};
+  forward.workspace = Scratch(backend_.attention().WorkspaceBytes(forward));
+  AttentionGradArgs grad{.shape = forward.shape,
+                         .q = forward.q,
+                         .k = forward.k,
+                         .v = forward.v,
+                         .o = forward.o,
+                         .lse = lse,
+                         .do_ = view(dout, 0, 1),
+                         .dq = view(dqkv, 0, 3),
+                         .dk = view(dqkv, 1, 3),
+                         .dv = view(dqkv, 2, 3),
+                         .deterministic = false};
+  grad.workspace = Scratch(backend_.attention().WorkspaceBytes(grad));
+  // Two products over the causal half of [s, s]; five backward.
+  const double flops = 2.0 * Count(z.b * z.a * z.s) * Count(z.s * z.d);
+  const std::string shape = fmt::format(" {} b {} s {} a {} d {}{}", Name(dtype), z.b, z.s, z.a,
+                                        z.d, own ? ", own kernels" : ", cuDNN");
+  const double forward_rate = Flops("attention Forward" + shape, flops, 0,
+                                    [&] { backend_.attention().Forward(*stream_, forward); });
+  *backward = Flops("attention Grad" + shape, 2.5 * flops, 0,
+                    [&] { backend_.attention().Grad(*stream_, grad); });
+  Free();
+  return forward_rate;
+}
+
+void GpuOpBenches::Attention(const AttentionBench& z) {
+  double cudnn_backward = 0, own_backward = 0;
+  const double cudnn = AttentionPair(z, DType::kBf16, false, &cudnn_backward);
+  const double own = AttentionPair(z, DType::kBf16, true, &own_backward);
+  if (cudnn > 0 && cudnn_backward > 0) {
+    fmt::print("  own over cuDNN: forward {:.2f}, backward {:.2f}\n", own / cudnn,
+               own_backward / cudnn_backward);
+  }
+  AttentionPair(z, DType::kF32, true, &own_backward);
+}
+
+}  // namespace mt::kernels::bench

@@ -1,0 +1,55 @@
+// One line per op of the CUDA backend at the shapes of GPT-2 124M (32768 tokens, h 768) and GPT-3
+// 1.3B (16384, h 2048), bf16: time, rate, ceiling, their ratio. Random contents, medians.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/ops/backend.h"
+
+namespace mt::kernels::bench {
+
+struct AttentionBench {
+  int64_t b = 0, s = 0, a = 0, d = 0;
+};
+
+class GpuOpBenches {
+ public:
+  // `backend` outlives this. Only lines whose name has `filter` in it are run.
+  GpuOpBenches(Backend* backend, std::string_view filter);
+
+  // The copy's rate and G; comes first, the others' ratios are against it.
+  void Ceilings();
+  void Norms(int64_t rows, int64_t h, double dropout);
+  void Elementwise(int64_t rows, int64_t h);
+  void Products(int64_t tokens, int64_t h);
+  void Rope();
+  void Ends();
+  void Updates();
+  void Attention(const AttentionBench& z);
+
+ private:
+  using Work = std::function<void()>;
+  Tensor Make(Shape shape, DType dtype = DType::kBf16);
+  Tensor Ints(const std::vector<int32_t>& values);
+  Workspace Scratch(int64_t bytes);
+  void Free() { buffers_.clear(); }
+  bool Wanted(const std::string& name) const;
+  double MedianSeconds(const Work& work);
+  void Bytes(const std::string& name, double bytes, const Work& work);
+  // Returns the rate in FLOP/s, 0 where the line was not wanted.
+  double Flops(const std::string& name, double flops, double ceiling, const Work& work);
+  double AttentionPair(const AttentionBench& z, DType dtype, bool own, double* backward);
+
+  Backend& backend_;
+  const std::string filter_;
+  const std::unique_ptr<Stream> stream_;
+  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
+  double copy_rate_ = 0;     // bytes per second, read and written
+  double product_rate_ = 0;  // G
+};
+
+}  // namespace mt::kernels::bench

@@ -1,0 +1,28 @@
+// Attention on a GPU: cuDNN where it has a plan, the own flash kernels elsewhere (f32, dropout,
+// ALiBi, chunks of a sequence, odd head sizes). The choice is a function of the arguments alone.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/ops/attention.h"
+
+namespace mt::kernels::cuda {
+
+// WorkspaceBytes builds cuDNN's plan, so a call with a shape that nobody planned takes half a
+// second.
+class CudaAttention final : public AttentionOps {
+ public:
+  explicit CudaAttention(const DeviceLimits& limits)
+      : cudnn_(std::make_unique<CudnnAttention>(limits)) {}
+
+  int64_t WorkspaceBytes(const AttentionForwardArgs& args) const override;
+  void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
+  int64_t WorkspaceBytes(const AttentionGradArgs& args) const override;
+  void Grad(Stream& stream, const AttentionGradArgs& args) const override;
+
+ private:
+  const std::unique_ptr<CudnnAttention> cudnn_;
+};
+
+}  // namespace mt::kernels::cuda

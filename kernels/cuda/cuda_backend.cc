@@ -1,0 +1,119 @@
+// The module's one symbol, and the backend it makes.
+#include <cstring>
+#include <exception>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/library_check.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/module.h"
+
+namespace mt::kernels::cuda {
+namespace {
+
+// What the code relies on: grouped heads in cuDNN's composite graph, cuBLASLt of CUDA 13.
+constexpr size_t kOldestCudnn = 91400, kOldestCublas = 130000;
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const DeviceLimits& limits)
+      : device_(limits),
+        add_norm_(limits),
+        rope_(limits),
+        embedding_(limits),
+        update_(limits),
+        vector_(limits),
+        linear_(limits, &act_, &vector_),
+        attention_(limits) {}
+
+  Device& device() override { return device_; }
+  const EmbeddingOps& embedding() const override { return embedding_; }
+  const AddNormOps& add_norm() const override { return add_norm_; }
+  const LinearOps& linear() const override { return linear_; }
+  const ActOps& act() const override { return act_; }
+  const RopeOps& rope() const override { return rope_; }
+  const AttentionOps& attention() const override { return attention_; }
+  const LossOps& loss() const override { return loss_; }
+  const UpdateOps& update() const override { return update_; }
+  const VectorOps& vector() const override { return vector_; }
+  const RandomOps& random() const override { return random_; }
+
+ private:
+  CudaDevice device_;
+  const CudaAddNorm add_norm_;
+  const CudaAct act_;
+  const CudaRope rope_;
+  const CudaEmbedding embedding_;
+  const CudaLoss loss_;
+  const CudaUpdate update_;
+  const CudaVector vector_;
+  const CudaRandom random_;
+  const CudaLinear linear_;
+  const CudaAttention attention_;
+};
+
+// Reads the GPU's properties; throws DeviceError with what is wrong and what to do.
+DeviceLimits LimitsOf(int device) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice) {
+    throw DeviceError(
+        fmt::format("no usable GPU or driver on this host: {}", cudaGetErrorString(status)));
+  }
+  if (status != cudaSuccess) ThrowCudaError(status, "cudaGetDeviceCount");
+  if (device < 0 || device >= count) {
+    throw DeviceError(fmt::format("no GPU {}: this process sees {}", device, count));
+  }
+  DeviceLimits limits{.ordinal = device};
+  const auto read = [&](cudaDeviceAttr attribute, int* out) {
+    CUDA_CHECK(cudaDeviceGetAttribute(out, attribute, device));
+  };
+  read(cudaDevAttrMultiProcessorCount, &limits.num_sms);
+  read(cudaDevAttrComputeCapabilityMajor, &limits.major);
+  read(cudaDevAttrComputeCapabilityMinor, &limits.minor);
+  if (limits.major != 8 && (limits.major != 9 || limits.minor != 0)) {
+    throw DeviceError(fmt::format("GPU {} is sm_{}{}; the backend is built for sm_80 and sm_90",
+                                  device, limits.major, limits.minor));
+  }
+  return limits;
+}
+
+void CheckLibraries() {
+  if (cudnnGetVersion() < kOldestCudnn) {
+    throw DeviceError(
+        fmt::format("cuDNN {} is too old; {} or newer is needed", cudnnGetVersion(), kOldestCudnn));
+  }
+  if (cublasLtGetVersion() < kOldestCublas) {
+    throw DeviceError(fmt::format("cuBLASLt {} is too old; {} or newer is needed",
+                                  cublasLtGetVersion(), kOldestCublas));
+  }
+}
+
+}  // namespace
+}  // namespace mt::kernels::cuda
+
+extern "C" __attribute__((visibility("default"))) mt::kernels::Backend* mt_cuda_make_backend(
+    const char* version, int device, std::string* error) {
+  using namespace mt::kernels::cuda;
+  if (std::strcmp(version, MT_CUDA_MODULE_VERSION) != 0) {
+    *error = fmt::format(
+        "the program is of version \"{}\" and the module of \"{}\": install both "
+        "from one build",
+        version, MT_CUDA_MODULE_VERSION);
+    return nullptr;
+  }
+  // A C function: exceptions end here.
+  try {
+    const DeviceLimits limits = LimitsOf(device);
+    CheckLibraries();
+    return std::make_unique<CudaBackend>(limits).release();
+  } catch (const std::exception& failure) {
+    *error = failure.what();
+    return nullptr;
+  }
+}

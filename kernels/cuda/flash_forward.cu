@@ -1,0 +1,171 @@
+#include "kernels/cuda/flash.h"
+#include "kernels/cuda/flash_place.cuh"
+
+namespace mt::kernels::cuda {
+namespace {
+
+template <class S>
+struct ForwardArgs {
+  FlashShape z;
+  Heads<S> q, k, v, o;
+  bool aligned;
+  float* lse;  // [b, a, s]
+};
+
+// Running maximum and sum of a lane's two rows.
+struct Softmax {
+  float max[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0, 0};
+};
+
+// logits -> probabilities of the tile relative to the running maximum; rescales what came before.
+template <int N, int kAcc>
+__device__ __forceinline__ void SoftmaxTile(Softmax* state, float (&tile)[N][4],
+                                            float (&acc)[kAcc][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float max = state->max[half];
+#pragma unroll
+    for (int n = 0; n < N; ++n) max = fmaxf(max, fmaxf(tile[n][2 * half], tile[n][2 * half + 1]));
+    max = QuadMax(max);
+    const float shift = max == -INFINITY ? 0.0F : max;  // a row that has seen no key yet
+    const float shrink = Exp(state->max[half] - shift);
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        tile[n][i] = Exp(tile[n][i] - shift);
+        sum += tile[n][i];
+      }
+    }
+    state->sum[half] = state->sum[half] * shrink + QuadSum(sum);
+    state->max[half] = max;
+#pragma unroll
+    for (int n = 0; n < kAcc; ++n) {
+      acc[n][2 * half] *= shrink;
+      acc[n][2 * half + 1] *= shrink;
+    }
+  }
+}
+
+// Scale, ALiBi and mask of a tile whose element (0, 0) is (query, key).
+template <int N>
+__device__ __forceinline__ void PlaceTile(const FlashShape& z, int query, int key, float slope,
+                                          float (&tile)[N][4]) {
+  const bool all_see = z.AllSee(query, 16, key, 8 * N);
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) tile[n][i] *= z.scale;
+  }
+  if (slope != 0.0F) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = query + FragmentRow(i), column = key + n * 8 + FragmentColumn(i);
+        tile[n][i] += slope * static_cast<float>(column - row - z.lead);
+      }
+    }
+  }
+  if (all_see) return;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = query + FragmentRow(i), column = key + n * 8 + FragmentColumn(i);
+      if (!z.Sees(row, column)) tile[n][i] = -INFINITY;
+    }
+  }
+}
+
+// A block has kRows queries of one head; keys and values come by tile by tile. Shared: a tile of
+// queries, kStages of keys and of values (dynamic), dropout bits.
+template <class S, int D>
+__global__ void __launch_bounds__(FlashTiles<S, D>::kThreads)
+    ForwardKernel(const ForwardArgs<S> a) {
+  using Tiles = FlashTiles<S, D>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ KeepBits<Tiles::kRows, Tiles::kColumns> keep[Tiles::kStages];
+  S* const q_tile = reinterpret_cast<S*>(shared);
+  S* const k_tile = q_tile + Tiles::kRowTile;
+  S* const v_tile = k_tile + Tiles::kStages * Tiles::kColumnTile;
+  const FlashShape& z = a.z;
+  // The last queries see the most keys, so they go first.
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Tiles::kRows;
+  const int head = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
+  const int kv_head = head / (z.a / z.g), warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int query = first + warp * 16;
+  const float slope = z.slopes != nullptr ? z.slopes[head] : 0.0F;
+  LoadTile<D, Tiles::kRows>(a.q, z, a.aligned, first, b, head, q_tile);
+  float acc[D / 8][4] = {};
+  Softmax state;
+  const auto load = [&](int key, int stage) {
+    LoadTile<D, Tiles::kColumns>(a.k, z, a.aligned, key, b, kv_head,
+                                 k_tile + stage * Tiles::kColumnTile);
+    LoadTile<D, Tiles::kColumns>(a.v, z, a.aligned, key, b, kv_head,
+                                 v_tile + stage * Tiles::kColumnTile);
+    if (z.threshold != 0) keep[stage].Fill(z, b, head, first, key);
+  };
+  const auto compute = [&](int key, int stage) {
+    float tile[Tiles::kN][4] = {};
+    RowsByRows<D>(q_tile + warp * 16 * kPitch<S, D>, k_tile + stage * Tiles::kColumnTile, tile);
+    PlaceTile(z, query, key, slope, tile);
+    SoftmaxTile(&state, tile, acc);
+    if (z.threshold != 0) {
+#pragma unroll
+      for (int n = 0; n < Tiles::kN; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const bool kept =
+              keep[stage].Keeps(warp * 16 + FragmentRow(i), n * 8 + FragmentColumn(i));
+          tile[n][i] *= kept ? z.keep_scale : 0.0F;
+        }
+      }
+    }
+    TileByRows<D>(tile, static_cast<const S*>(v_tile + stage * Tiles::kColumnTile), acc);
+  };
+  ForTiles<Tiles>(z.KeysBegin(first) / Tiles::kColumns * Tiles::kColumns,
+                  z.KeysEnd(first, Tiles::kRows), load, compute);
+  const float inverse[2] = {state.sum[0] == 0 ? 0.0F : 1.0F / state.sum[0],
+                            state.sum[1] == 0 ? 0.0F : 1.0F / state.sum[1]};
+  StoreRows<D>(acc, inverse, a.o, z, query, b, head);
+  if (threadIdx.x % 4 != 0) return;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = query + FragmentRow(2 * half);
+    if (row >= z.s) continue;
+    a.lse[(int64_t{b} * z.a + head) * z.s + row] =
+        state.sum[half] == 0 ? -INFINITY : state.max[half] + logf(state.sum[half]);
+  }
+}
+
+}  // namespace
+
+void FlashForward(const Stream& stream, const AttentionForwardArgs& args) {
+  const AttentionShape& z = args.shape;
+  ForFlashCase(z, "attention Forward", [&](auto zero, auto size) {
+    using S = decltype(zero);
+    constexpr int D = decltype(size)::value;
+    using Tiles = FlashTiles<S, D>;
+    const ForwardArgs<S> raw{.z = RawShape(z, args.dropout),
+                             .q = HeadsOf<S>(args.q),
+                             .k = HeadsOf<S>(args.k),
+                             .v = HeadsOf<S>(args.v),
+                             .o = HeadsOf<S>(args.o),
+                             .aligned = ViewAligned<S>(args.q, z.d) &&
+                                        ViewAligned<S>(args.k, z.d) && ViewAligned<S>(args.v, z.d),
+                             .lse = args.lse.Data<float>()};
+    constexpr size_t kBytes =
+        (Tiles::kRowTile + 2 * Tiles::kStages * Tiles::kColumnTile) * sizeof(S);
+    const dim3 grid(static_cast<unsigned>(base::CeilDiv(z.s, Tiles::kRows)),
+                    static_cast<unsigned>(z.a), static_cast<unsigned>(z.b));
+    const cudaStream_t cuda_stream = Raw(stream);
+    AllowShared(ForwardKernel<S, D>, kBytes);
+    ForwardKernel<S, D><<<grid, Tiles::kThreads, kBytes, cuda_stream>>>(raw);
+    CheckLaunch("attention Forward");
+  });
+}
+
+}  // namespace mt::kernels::cuda

@@ -1,0 +1,33 @@
+// The CUDA backend is a shared module, libmt_cuda.so, that a program loads when it is asked for a
+// GPU: CPU ranks start without CUDA's libraries, and the same binaries run on hosts without a
+// driver. The module exports one C symbol.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+#include "kernels/ops/backend.h"
+
+namespace mt::kernels::cuda {
+
+// What both sides were built from: the op contracts and this compiler's layout of their classes. A
+// module of another version is refused, never called. Raised with every change to kernels/ops or
+// kernels/core that changes a class or a struct.
+#define MT_CUDA_MODULE_VERSION "mt_cuda 1, " __VERSION__
+
+// The exported symbol: makes the backend of GPU `device`, which the caller deletes, or returns null
+// and writes why. `version` is the caller's MT_CUDA_MODULE_VERSION.
+using MakeBackendFunction = Backend*(const char* version, int device, std::string* error);
+inline constexpr char kMakeBackendSymbol[] = "mt_cuda_make_backend";
+
+struct CudaConfig {
+  int device = 0;           // ordinal among the devices this process sees
+  std::string module_path;  // empty: libmt_cuda.so beside the program, then in ../lib
+};
+
+// Loads the module (once per process; it stays loaded) and makes a backend. kNotFound: no module;
+// kFailedPrecondition: it does not fit, or there is no usable GPU; the message says what to do.
+StatusOr<std::unique_ptr<Backend>> LoadCudaBackend(const CudaConfig& config);
+
+}  // namespace mt::kernels::cuda

@@ -1,0 +1,42 @@
+// The operands of rotation as plain pointers, and the launchers of the norm of heads (qk_norm.cu).
+// Legend: as in kernels/ops/rope.h.
+#pragma once
+
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace mt::kernels::cuda {
+
+inline constexpr int kRopeThreads = 256;
+inline constexpr int64_t kLargestNormedHead = 256;
+
+template <class S>
+struct RotateRows {
+  int64_t rows, batch, a, g, d, r;  // r = 0 without rotation
+  S* qkv;                           // [rows, (a + 2g) d]: values, or their gradient
+  const float* table;
+  const int32_t* positions;
+  const S *q_gain, *k_gain;
+  float plus;
+  float eps;
+  S* input;     // [rows, (a + g) d]
+  float* rstd;  // [rows, a + g]
+  float* sums;  // [grid, 2, d]
+};
+
+struct Pair {
+  float first, second;
+};
+
+__device__ __forceinline__ Pair TurnPair(const Pair& x, float cos, float sin) {
+  return {x.first * cos - x.second * sin, x.second * cos + x.first * sin};
+}
+
+// Normalises and turns all q and k heads.
+template <class S>
+void LaunchNorm(const Stream& stream, const RotateRows<S>& a);
+// Their gradients on `blocks` blocks; each leaves its part of the gains' gradients in a.sums.
+template <class S>
+void LaunchNormGrad(const Stream& stream, const RotateRows<S>& a, int64_t blocks);
+
+}  // namespace mt::kernels::cuda

@@ -1,0 +1,185 @@
+// Both ends of the model against the CPU backend: the embedding with its gradient, the loss.
+#include <algorithm>
+
+#include "tests/kernels/cuda/twin.h"
+
+namespace mt::kernels::cuda {
+namespace {
+
+class CudaEmbeddingTest : public GpuTest {};
+INSTANTIATE_FOR_TYPES(CudaEmbeddingTest);
+
+struct EmbeddingCase {
+  int64_t s = 64, b = 4, v = 50, h = 96, first_row = 0;
+  bool positions = true, restart = false;
+};
+
+// Frequent tokens make long segments: half of all rows are token 0.
+struct EmbeddingProblem {
+  EmbeddingProblem(const EmbeddingCase& c, DType type) : config(c) {
+    Twins twins(5);
+    const int64_t rows = c.s * c.b;
+    std::vector<int32_t> ids, order, token, start{0}, at;
+    for (int64_t i = 0; i < rows; ++i) {
+      const double u = std::abs(twins.Next());
+      ids.push_back(u < 0.5 ? 0 : static_cast<int32_t>(u * static_cast<double>(2 * c.v)) % 60);
+      order.push_back(static_cast<int32_t>(i));
+    }
+    std::stable_sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
+      return ids[static_cast<size_t>(x)] < ids[static_cast<size_t>(y)];
+    });
+    for (size_t i = 0; i < order.size(); ++i) {
+      const int32_t id = ids[static_cast<size_t>(order[i])];
+      if (token.empty() || token.back() != id) {
+        if (!token.empty()) start.push_back(static_cast<int32_t>(i));
+        token.push_back(id);
+      }
+    }
+    start.push_back(static_cast<int32_t>(rows));
+    segments = static_cast<int64_t>(token.size());
+    for (int64_t i = 0; i < c.s; ++i) {
+      at.push_back(static_cast<int32_t>(c.restart ? i % 10 : i + 3));
+    }
+    tokens = Twins::Of<int32_t>({rows}, ids);
+    sorted = Twins::Of<int32_t>({rows}, order);
+    segment_token = Twins::Of<int32_t>({segments}, token);
+    segment_start = Twins::Of<int32_t>({segments + 1}, start);
+    positions = Twins::Of<int32_t>({c.s}, at);
+    table = twins.Random(type, {c.v, c.h});
+    out = Twins::Output(type, {rows, c.h});
+    dy = twins.Random(type, {rows, c.h});
+    dtable = twins.Random(DType::kF32, {c.v, c.h});
+    if (c.positions) dposition = twins.Random(DType::kF32, {c.s + 3, c.h});
+  }
+  void Run(Side side) const {
+    const EmbeddingOps& embedding = BackendOf(side).embedding();
+    embedding.Gather(StreamOf(side), {.tokens = tokens[side],
+                                      .table = table[side],
+                                      .first_row = config.first_row,
+                                      .out = out[side]});
+    embedding.ScatterGrad(StreamOf(side), {.dy = dy[side],
+                                           .order = sorted[side],
+                                           .segment_token = segment_token[side],
+                                           .segment_start = segment_start[side],
+                                           .num_segments = segments,
+                                           .first_row = config.first_row,
+                                           .dtable = dtable[side],
+                                           .positions = positions[side],
+                                           .batch = config.b,
+                                           .dposition = dposition[side]});
+  }
+  EmbeddingCase config;
+  int64_t segments = 0;
+  Operand tokens, sorted, segment_token, segment_start, positions, table, out, dy, dtable,
+      dposition;
+};
+
+TEST_P(CudaEmbeddingTest, GatherAndGradientAreTheCpus) {
+  const EmbeddingCase cases[] = {{},
+                                 {.h = 33},
+                                 {.s = 1000, .b = 2, .h = 768, .restart = true},
+                                 {.v = 30, .h = 64, .first_row = 20, .positions = false}};
+  for (const EmbeddingCase& c : cases) {
+    const EmbeddingProblem p(c, GetParam());
+    for (const Side side : kSides) p.Run(side);
+    const std::string what = "h " + std::to_string(c.h);
+    ExpectSameBits(p.out, what);
+    ExpectClose(p.dtable, Kind::kSum, DType::kF32, what + " dtable");
+    if (c.positions) ExpectClose(p.dposition, Kind::kSum, DType::kF32, what + " dposition");
+    // The same bits in another run.
+    const EmbeddingProblem again(c, GetParam());
+    again.Run(Side::kGpu);
+    EXPECT_EQ(again.dtable.Bytes(Side::kGpu), p.dtable.Bytes(Side::kGpu));
+  }
+}
+
+class CudaLossTest : public GpuTest {};
+INSTANTIATE_FOR_TYPES(CudaLossTest);
+
+struct LossProblem {
+  LossProblem(DType type, int64_t rows, int64_t v, int64_t real, int64_t shards = 1)
+      : columns(v), real_columns(real) {
+    Twins twins(9);
+    std::vector<int32_t> ids;
+    std::vector<float> weights;
+    for (int64_t i = 0; i < rows; ++i) {
+      ids.push_back(static_cast<int32_t>(std::abs(twins.Next()) * static_cast<double>(real)));
+      weights.push_back(i % 5 == 3 ? 0.0F : 1.0F);
+    }
+    labels = Twins::Of<int32_t>({rows}, ids);
+    weight = Twins::Of<float>({rows}, weights);
+    for (int64_t i = 0; i < shards; ++i) logits.push_back(twins.Random(type, {rows, v}, 6));
+    stats = Twins::Output(DType::kF32, {shards, rows, 3});
+    sums = twins.Random(DType::kF64, {2});
+    scale = Twins::Of<double>({1}, {1024.0});
+  }
+  LossFinishArgs Finish(Side side, size_t shard = 0) const {
+    return {.logits = logits[shard][side],
+            .labels = labels[side],
+            .first_column = static_cast<int64_t>(shard) * columns,
+            .real_columns = real_columns,
+            .stats = stats[side],
+            .weight = weight[side],
+            .seed = 1.0 / 64,
+            .loss_scale = static_cast<const double*>(scale[side].data),
+            .sums = sums[side]};
+  }
+  int64_t columns, real_columns;
+  std::vector<Operand> logits;
+  Operand labels, weight, stats, sums, scale;
+};
+
+void ExpectSums(const LossProblem& p, const std::string& what) {
+  const auto actual = p.sums.Values(Side::kGpu), expected = p.sums.Values(Side::kCpu);
+  EXPECT_NEAR(actual[0], expected[0], 1e-6 * std::abs(expected[0])) << what;
+  EXPECT_NEAR(actual[1], expected[1], 1e-12) << what;
+}
+
+TEST_P(CudaLossTest, OneShardInOneCall) {
+  // Rows that begin off the 16-byte border, padding, a vocabulary smaller than a block.
+  for (const auto& [rows, v, real] : {std::array<int64_t, 3>{40, 50257, 50257},
+                                      {64, 50304, 50257},
+                                      {7, 100, 97},
+                                      {300, 1000, 1000}}) {
+    const LossProblem p(GetParam(), rows, v, real);
+    for (const Side side : kSides) {
+      BackendOf(side).loss().StatsFinish(StreamOf(side), p.Finish(side));
+    }
+    const std::string what = "v " + std::to_string(v);
+    ExpectClose(p.logits[0], Kind::kSum, GetParam(), what + " dlogits");
+    ExpectClose(p.stats, Kind::kSum, DType::kF32, what + " stats");
+    ExpectSums(p, what);
+  }
+}
+
+TEST_P(CudaLossTest, ShardsJoinAndEvaluationLeavesLogits) {
+  const LossProblem p(GetParam(), 33, 504, 997, 2);
+  for (const Side side : kSides) {
+    for (size_t shard = 0; shard < 2; ++shard) {
+      const LossFinishArgs finish = p.Finish(side, shard);
+      const Tensor all = p.stats[side];
+      BackendOf(side).loss().Stats(StreamOf(side),
+                                   {.logits = finish.logits,
+                                    .labels = finish.labels,
+                                    .first_column = finish.first_column,
+                                    .real_columns = finish.real_columns,
+                                    .stats = Tensor{all.data, all.dtype, {2 * 33, 3}}.Rows(
+                                        static_cast<int64_t>(shard) * 33, 33)});
+    }
+    LossFinishArgs evaluation = p.Finish(side, 0);
+    evaluation.write_gradient = false;
+    BackendOf(side).loss().Finish(StreamOf(side), evaluation);
+  }
+  const LossProblem untouched(GetParam(), 33, 504, 997, 2);
+  EXPECT_EQ(p.logits[0].Bytes(Side::kGpu), untouched.logits[0].Bytes(Side::kGpu));
+  for (const Side side : kSides) {
+    for (size_t shard = 0; shard < 2; ++shard) {
+      BackendOf(side).loss().Finish(StreamOf(side), p.Finish(side, shard));
+    }
+  }
+  ExpectSums(p, "three sums");
+  for (const Operand& x : p.logits) ExpectClose(x, Kind::kSum, GetParam(), "dlogits of a shard");
+}
+
+}  // namespace
+}  // namespace mt::kernels::cuda
