@@ -56,14 +56,12 @@ std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, const Gang& gang) {
       placed.push_back(
           {static_cast<int>(placed.size()), offer.node, offer.free_slots[static_cast<size_t>(i)]});
     }
-    rest -= groups;
   };
   for (size_t i = 0; rest > 0; ++i) {
-    if (const NodeOffer* last = Tightest(offers, i, rest, gang.group); last != nullptr) {
-      take(*last, rest);
-    } else {
-      take(offers[i], NumFree(offers[i]) / gang.group);
-    }
+    const NodeOffer* last = Tightest(offers, i, rest, gang.group);
+    const int64_t groups = last != nullptr ? rest : NumFree(offers[i]) / gang.group;
+    take(last != nullptr ? *last : offers[i], groups);
+    rest -= groups;
   }
   return placed;
 }
@@ -126,6 +124,7 @@ std::string WaitReason(const WaitingJob& job, const Offered& offered) {
     return fmt::format("{}, no connected node has these labels", needs);
   const auto each = [&offered](auto slots_of) {
     std::vector<int64_t> slots;
+    slots.reserve(offered.offers.size());
     for (const NodeOffer& offer : offered.offers) slots.push_back(slots_of(offer));
     return PerNode(std::move(slots));
   };

@@ -148,7 +148,7 @@ Status HistoryFile::Append(std::span<const HistoryTable> frames) {
     offsets.push_back(end_ + static_cast<int64_t>(bytes.size()));
     bytes += EncodeHistoryFrame(rows);
   }
-  const Status status = WriteDurably(fd_->get(), end_, bytes, path_);
+  Status status = WriteDurably(fd_->get(), end_, bytes, path_);
   if (!status.ok()) {
     // Whatever was written is overwritten by the next try, or cut off by the next start.
     if (ftruncate(fd_->get(), end_) != 0) writable_ = false;
