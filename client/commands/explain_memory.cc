@@ -21,6 +21,7 @@ using spec::RankMemory;
 // One per pipeline stage: bytes of any of its ranks.
 std::vector<RankMemory> ByStage(const v1::JobSpec& job, const schedule::Schedule& schedule) {
   std::vector<RankMemory> stages;
+  stages.reserve(schedule.slots.size());
   for (int stage = 0; stage < schedule.stages; ++stage) {
     stages.push_back(spec::MemoryOf(job, stage, schedule.slots[static_cast<size_t>(stage)]));
   }
