@@ -53,6 +53,29 @@ TEST_P(FailureTest, ADeadlineEndsTheCallAndTheGroup) {
   }
 }
 
+// Whoever is in a group may go at once: one that is still joining joins or is told, and lives on.
+TEST_P(FailureTest, OneThatBreaksRightAfterJoiningHurtsNobodyWhoStillJoins) {
+  constexpr int kRanks = 4;
+  Ranks ranks(GetParam(), kRanks);
+  for (int round = 0; round < 40; ++round) {
+    const std::string name = fmt::format("brief/{}", round);
+    std::atomic<int> told = 0;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto group =
+            ranks.factory(rank).Create({.name = name, .members = {0, 1, 2, 3}, .my_index = rank});
+        if (group.ok() && rank == round % kRanks) (*group)->Abort("done");
+        if (group.ok()) return;
+        EXPECT_EQ(group.status().code(), StatusCode::kUnavailable) << group.status();
+        ++told;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_LT(told, kRanks) << "somebody joined and left";
+  }
+}
+
 TEST_P(FailureTest, ADeadlineEndsReceive) {
   CommConfig config;
   config.op_timeout = milliseconds(100);

@@ -47,8 +47,9 @@ StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(
     context->setTimeout(std::max(Until(deadline) / 5, milliseconds(1)));
     std::unique_ptr<GlooMesh> mesh(new GlooMesh(spec, std::move(context)));
     RETURN_IF_ERROR(mesh->ExchangeAndConnect(store, deadline));
-    const Status watched = mesh->PostWatches();
-    if (!watched.ok()) return base::Annotate(watched, fmt::format("group {}", spec.name));
+    Status met = mesh->PostWatches();
+    if (met.ok()) met = mesh->Meet(deadline);
+    if (!met.ok()) return base::Annotate(met, fmt::format("group {}: meeting", spec.name));
     return mesh;
   } catch (const std::exception& error) {
     return base::Unavailable("group {}: connecting: {}", spec.name, Reason(error));
@@ -110,6 +111,26 @@ Status GlooMesh::PostWatches() {
     watch(peer).goodbye = Register(&no_byte_, 1);
     RETURN_IF_ERROR(PostRecv(*watch(peer).canary, peer, kCanarySlot, kOneByte));
     RETURN_IF_ERROR(PostRecv(*watch(peer).goodbye, peer, kGoodbyeSlot, kOneByte));
+  }
+  return OkStatus();
+}
+
+Status GlooMesh::Meet(base::MonotonicTime deadline) {
+  constexpr Part kOneByte{.offset = 0, .bytes = 1};
+  const std::byte sent{};
+  std::vector<std::byte> received(spec_.members.size());
+  std::vector<std::unique_ptr<GlooBuffer>> in(spec_.members.size());
+  std::vector<std::unique_ptr<GlooBuffer>> out(spec_.members.size());
+  for (const int peer : Peers()) {
+    const auto i = static_cast<size_t>(peer);
+    in[i] = Register(&received[i], 1);
+    out[i] = Register(&sent, 1);
+    RETURN_IF_ERROR(PostRecv(*in[i], peer, kMeetingSlot, kOneByte));
+    RETURN_IF_ERROR(PostSend(*out[i], peer, kMeetingSlot, kOneByte));
+  }
+  for (const int peer : Peers()) {
+    RETURN_IF_ERROR(WaitSend(*out[static_cast<size_t>(peer)], peer, deadline));
+    RETURN_IF_ERROR(WaitRecv(*in[static_cast<size_t>(peer)], peer, deadline));
   }
   return OkStatus();
 }

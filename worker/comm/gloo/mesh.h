@@ -33,13 +33,16 @@ using GlooBuffer = gloo::transport::UnboundBuffer;
 inline constexpr uint64_t kCanarySlot = 1;
 inline constexpr uint64_t kGoodbyeSlot = 2;
 inline constexpr uint64_t kOpeningSlot = 3;
-inline constexpr uint64_t kLaneSlot = 4;   // and 5: two segments in flight
+inline constexpr uint64_t kLaneSlot = 4;  // and 5: two segments in flight
+inline constexpr uint64_t kMeetingSlot = 6;
 inline constexpr uint64_t kEdgeSlot = 16;  // and up: two per edge
 
 // Posting and waiting are one thread's; Break() is any thread's. No exception leaves.
 class GlooMesh {
  public:
-  // Exchanges addresses through the store and connects to every member.
+  // Exchanges addresses through the store and connects to every member. Returns once all members
+  // have connected to all others: one that breaks or leaves later closes no connection that Gloo is
+  // still accepting, which would end the peer's process in Gloo's loop thread.
   static StatusOr<std::unique_ptr<GlooMesh>> Connect(
       const std::shared_ptr<gloo::transport::Device>& device, const GroupSpec& spec,
       RendezvousStore* store, base::MonotonicTime deadline);
@@ -89,6 +92,8 @@ class GlooMesh {
 
   Status ExchangeAndConnect(RendezvousStore* store, base::MonotonicTime deadline);
   Status PostWatches();
+  // A byte to and from every peer.
+  Status Meet(base::MonotonicTime deadline);
   void SayGoodbye();
   Status Wait(const Waiting& waiting, base::MonotonicTime deadline);
   // What follows once the peer is gone: OK if the operation was done before.
