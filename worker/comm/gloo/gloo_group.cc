@@ -1,5 +1,6 @@
 #include "worker/comm/gloo/gloo_group.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -15,13 +16,23 @@ const std::byte* At(const void* data, int64_t bytes) {
   return static_cast<const std::byte*>(data) + bytes;
 }
 
+// Payload of a collective that goes with its opening: one exchange in place of three, and on a host
+// with more ranks than cores each one costs up to a time slice. Sending it to every peer moves more
+// bytes than a ring does (not with two members), so all of them together stay within this.
+constexpr int64_t kInlineTotalBytes = 512 << 10;
+
+int64_t InlineLimit(int num_members) {
+  return std::max(kInlineBytes, kInlineTotalBytes / std::max(1, num_members - 1));
+}
+
 }  // namespace
 
 GlooGroup::GlooGroup(GroupSpec spec, CommConfig config, std::unique_ptr<GlooMesh> mesh)
     : ProcessGroup(std::move(spec), std::move(config)),
       mesh_(std::move(mesh)),
       mailbox_(mesh_.get()),
-      outbox_(static_cast<size_t>(kHeaderBytes + kInlineBytes)),
+      inline_limit_(InlineLimit(size())),
+      outbox_(static_cast<size_t>(kHeaderBytes + inline_limit_)),
       openings_(static_cast<size_t>(size())),
       inboxes_(static_cast<size_t>(size())) {
   for (const int peer : Peers()) {
@@ -99,7 +110,7 @@ const std::byte* GlooGroup::payload(int peer) const {
 int64_t GlooGroup::InlineBytes(const Call& call) const {
   const bool has_shards = call.op == CommOp::kReduceScatter || call.op == CommOp::kAllToAll;
   const int64_t bytes = call.Bytes() * (has_shards ? size() : 1);
-  return bytes <= kInlineBytes ? bytes : -1;
+  return bytes <= inline_limit_ ? bytes : -1;
 }
 
 Status GlooGroup::DoCall(kernels::Stream& /*stream*/, const Call& call,

@@ -57,6 +57,7 @@ class GlooGroup final : public ProcessGroup {
   const std::unique_ptr<GlooMesh> mesh_;
   GlooMailbox mailbox_;
   uint64_t num_collectives_ = 0;
+  const int64_t inline_limit_;                         // bytes
   std::vector<std::byte> outbox_;                      // this member's opening
   std::vector<std::unique_ptr<GlooBuffer>> openings_;  // by peer: all over outbox_
   std::vector<Inbox> inboxes_;                         // by peer
