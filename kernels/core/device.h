@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -55,11 +56,18 @@ enum class MemoryKind : uint8_t {
 
 enum class StreamPriority : uint8_t { kLow, kHigh };
 
+struct DeviceMemory {
+  int64_t free_bytes = 0;  // what an allocation may still take, whoever uses the rest
+  int64_t total_bytes = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual std::string Describe() const = 0;  // "cpu, 2 threads, OpenBLAS Haswell"
+  // Of the device alone; nullopt where its memory is the host's.
+  virtual std::optional<DeviceMemory> Memory() { return std::nullopt; }
   virtual std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) = 0;
   virtual std::unique_ptr<Stream> CreateStream(StreamPriority priority) = 0;
   virtual std::unique_ptr<Event> CreateEvent() = 0;

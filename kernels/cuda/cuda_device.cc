@@ -92,6 +92,14 @@ std::string CudaDevice::Describe() const {
                      static_cast<double>(properties.totalGlobalMem) / 0x1p30);
 }
 
+std::optional<DeviceMemory> CudaDevice::Memory() {
+  BindDevice(limits_.ordinal);
+  size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return DeviceMemory{.free_bytes = static_cast<int64_t>(free),
+                      .total_bytes = static_cast<int64_t>(total)};
+}
+
 std::unique_ptr<DeviceBuffer> CudaDevice::Allocate(int64_t bytes, MemoryKind kind) {
   CHECK_GE(bytes, 0);
   BindDevice(limits_.ordinal);

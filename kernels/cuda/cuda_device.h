@@ -61,6 +61,7 @@ class CudaDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   // "cuda 0, NVIDIA H200, sm_90, 132 SMs, 139.8 GiB"
   std::string Describe() const override;
+  std::optional<DeviceMemory> Memory() override;
   // Memory is not initialised. Throws DeviceError when there is none, with the bytes free.
   std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) override;
   std::unique_ptr<Stream> CreateStream(StreamPriority priority) override;
