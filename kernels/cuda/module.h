@@ -14,7 +14,7 @@ namespace mt::kernels::cuda {
 // What both sides were built from: the op contracts and this compiler's layout of their classes. A
 // module of another version is refused, never called. Raised with every change to kernels/ops or
 // kernels/core that changes a class or a struct.
-#define MT_CUDA_MODULE_VERSION "mt_cuda 1, " __VERSION__
+#define MT_CUDA_MODULE_VERSION "mt_cuda 2, " __VERSION__
 
 // The exported symbol: makes the backend of GPU `device`, which the caller deletes, or returns null
 // and writes why. `version` is the caller's MT_CUDA_MODULE_VERSION.

@@ -12,6 +12,7 @@
 #include "kernels/ops/linear.h"
 #include "kernels/ops/loss.h"
 #include "kernels/ops/rope.h"
+#include "kernels/ops/tuning.h"
 #include "kernels/ops/update.h"
 #include "kernels/ops/vector.h"
 
@@ -31,6 +32,8 @@ class Backend {
   virtual const UpdateOps& update() const = 0;
   virtual const VectorOps& vector() const = 0;
   virtual const RandomOps& random() const = 0;
+  // What this backend chooses by timing; nullptr where it times nothing (the CPU).
+  virtual TuningTable* tuning() { return nullptr; }
 };
 
 }  // namespace mt::kernels

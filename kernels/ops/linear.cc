@@ -9,7 +9,12 @@ namespace {
 constexpr int64_t kAlignment = 256;  // of a workspace's parts
 
 LinearForwardArgs Primitive(const LinearForwardActArgs& a) {
-  return {.x = a.x, .w = a.w, .bias = a.bias, .y = a.pre, .workspace = a.workspace};
+  return {.x = a.x,
+          .w = a.w,
+          .bias = a.bias,
+          .y = a.pre,
+          .workspace = a.workspace,
+          .sm_budget = a.sm_budget};
 }
 
 // The gradient of the activation's output: its own part of the workspace where dpre is twice as
@@ -31,7 +36,11 @@ Workspace After(const Workspace& whole, int64_t taken) {
 
 LinearInputGradArgs Primitive(const LinearInputGradActArgs& a) {
   const int64_t taken = ActOutputGradBytes(a);
-  return {.dy = a.dy, .w = a.w, .dx = ActOutputGrad(a), .workspace = After(a.workspace, taken)};
+  return {.dy = a.dy,
+          .w = a.w,
+          .dx = ActOutputGrad(a),
+          .workspace = After(a.workspace, taken),
+          .sm_budget = a.sm_budget};
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 // first), as Megatron and PyTorch store them. Fused entries have default bodies over the
 // primitives; backends override what they fuse. Callers always call the fused entry. A range of
 // rows (a chunk of tokens, a shard of a gathered input) is x.Rows(begin, count) with y.Rows alike:
-// every entry works on rows that lie one after another. Legend: T tokens, k inputs, n outputs.
+// every entry works on rows that lie one after another. `sm_budget` is how many of the device's
+// multiprocessors a product may count on, where a kernel that communicates holds the others; 0:
+// all. The CPU has no use for it. Legend: T tokens, k inputs, n outputs.
 #pragma once
 
 #include "kernels/core/device.h"
@@ -17,6 +19,7 @@ struct LinearForwardArgs {
   Tensor bias;  // [n] or absent
   Tensor y;     // [T, n]
   Workspace workspace;
+  int sm_budget = 0;
 };
 
 struct LinearForwardActArgs {
@@ -27,6 +30,7 @@ struct LinearForwardActArgs {
   Tensor pre;  // [T, n], or [T, 2n]; kept for backward
   Tensor y;    // [T, n]
   Workspace workspace;
+  int sm_budget = 0;
 };
 
 struct LinearInputGradArgs {
@@ -34,6 +38,7 @@ struct LinearInputGradArgs {
   Tensor w;   // [n, k]
   Tensor dx;  // [T, k]
   Workspace workspace;
+  int sm_budget = 0;
 };
 
 struct LinearInputGradActArgs {
@@ -43,6 +48,7 @@ struct LinearInputGradActArgs {
   ActKind act = ActKind::kGelu;
   Tensor dpre;  // like pre
   Workspace workspace;
+  int sm_budget = 0;
 };
 
 struct LinearWeightGradArgs {
@@ -52,6 +58,7 @@ struct LinearWeightGradArgs {
   Tensor dw;     // accumulator type [n, k]
   Tensor dbias;  // accumulator type [n]: column sums of dy; or absent
   Workspace workspace;
+  int sm_budget = 0;
 };
 
 class LinearOps {
