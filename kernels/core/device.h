@@ -5,10 +5,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+
+#include "kernels/core/mark_ring.h"
+
+namespace mt::base {
+class Clock;
+}
 
 namespace mt::kernels {
 
@@ -41,6 +48,17 @@ class Stream {
   virtual void Synchronize() = 0;
 };
 
+// A stretch of calls that the device launches as one (on a GPU a graph). Everything in it is fixed:
+// addresses, shapes, constants; values that change are read from device memory. What it refers to
+// must outlive it. Destroy it when none of its launches is under way.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // Enqueues the calls, in order with all else on `stream`, any number of times. A launch waits for
+  // the one before.
+  virtual void Launch(Stream& stream) = 0;
+};
+
 // Memory of a device, 256-byte aligned; freed by the destructor.
 class DeviceBuffer {
  public:
@@ -71,6 +89,20 @@ class Device {
   virtual std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) = 0;
   virtual std::unique_ptr<Stream> CreateStream(StreamPriority priority) = 0;
   virtual std::unique_ptr<Event> CreateEvent() = 0;
+  // For marks on one stream; `clock` (which must outlive the ring) where the device has none of its
+  // own, which is where a stream runs each call at once.
+  virtual std::unique_ptr<MarkRing> CreateMarkRing(int64_t capacity, const base::Clock* clock) = 0;
+  // Records what `calls` enqueues on `stream`; none of it runs. The calling thread alone is bound
+  // by it: within `calls` it must neither wait for the device nor allocate on it, nor make the
+  // stream wait for an event from outside. Returns null, with the reason in *why_not, where a call
+  // cannot be recorded (the stream is as it was) and where the device has no recordings (`calls`
+  // did not run).
+  virtual std::unique_ptr<Recording> Record(Stream& /*stream*/,
+                                            const std::function<void()>& /*calls*/,
+                                            std::string* why_not) {
+    *why_not = Describe() + " has no recordings";
+    return nullptr;
+  }
   // Copies in stream order; either side may be host or device memory.
   virtual void Copy(Stream& stream, void* to, const void* from, int64_t bytes) = 0;
   // Fills bytes with zero, in stream order.

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/math.h"
+#include "kernels/cpu/cpu_mark_ring.h"
 
 namespace mt::kernels::cpu {
 namespace {
@@ -67,6 +68,10 @@ std::unique_ptr<Stream> CpuDevice::CreateStream(StreamPriority /*priority*/) {
 }
 
 std::unique_ptr<Event> CpuDevice::CreateEvent() { return std::make_unique<CpuEvent>(); }
+
+std::unique_ptr<MarkRing> CpuDevice::CreateMarkRing(int64_t capacity, const base::Clock* clock) {
+  return std::make_unique<CpuMarkRing>(capacity, clock);
+}
 
 void CpuDevice::Copy(Stream& /*stream*/, void* to, const void* from, int64_t bytes) {
   pool_->ForRanges(bytes, kCopyGrain, [&](int64_t begin, int64_t end) {

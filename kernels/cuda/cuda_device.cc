@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/mark_ring.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -128,6 +129,12 @@ std::unique_ptr<Stream> CudaDevice::CreateStream(StreamPriority priority) {
 std::unique_ptr<Event> CudaDevice::CreateEvent() {
   BindDevice(limits_.ordinal);
   return std::make_unique<CudaEvent>();
+}
+
+std::unique_ptr<MarkRing> CudaDevice::CreateMarkRing(int64_t capacity,
+                                                     const base::Clock* /*clock*/) {
+  BindDevice(limits_.ordinal);
+  return CudaMarkRing::Create(*this, capacity);
 }
 
 void CudaDevice::Copy(Stream& stream, void* to, const void* from, int64_t bytes) {

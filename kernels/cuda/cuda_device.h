@@ -4,6 +4,7 @@
 // stream's GPU first, so threads need no set-up. Errors are DeviceError.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -66,6 +67,11 @@ class CudaDevice final : public Device {
   std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) override;
   std::unique_ptr<Stream> CreateStream(StreamPriority priority) override;
   std::unique_ptr<Event> CreateEvent() override;
+  // The clock is the GPU's.
+  std::unique_ptr<MarkRing> CreateMarkRing(int64_t capacity, const base::Clock* clock) override;
+  // A CUDA graph, captured in thread-local mode.
+  std::unique_ptr<Recording> Record(Stream& stream, const std::function<void()>& calls,
+                                    std::string* why_not) override;
   void Copy(Stream& stream, void* to, const void* from, int64_t bytes) override;
   void Zero(Stream& stream, void* to, int64_t bytes) override;
   const DeviceLimits& limits() const { return limits_; }

@@ -47,6 +47,9 @@ class TestDevice final : public kernels::Device {
     return std::make_unique<NoStream>();
   }
   std::unique_ptr<kernels::Event> CreateEvent() override { return nullptr; }
+  std::unique_ptr<kernels::MarkRing> CreateMarkRing(int64_t, const base::Clock*) override {
+    return nullptr;
+  }
   void Copy(kernels::Stream&, void* to, const void* from, int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }

@@ -26,6 +26,11 @@ class InlineDevice final : public kernels::Device {
     CHECK(false) << "links record no events";
     return nullptr;
   }
+  std::unique_ptr<kernels::MarkRing> CreateMarkRing(int64_t /*capacity*/,
+                                                    const base::Clock* /*clock*/) override {
+    CHECK(false) << "links make no marks";
+    return nullptr;
+  }
   void Copy(kernels::Stream& /*stream*/, void* /*to*/, const void* /*from*/,
             int64_t /*bytes*/) override {
     CHECK(false) << "links copy nothing";
