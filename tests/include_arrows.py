@@ -18,6 +18,7 @@ ALLOWED = {
     "common/layout": ["common/base"],
     "common/http": ["common/base", "common/rpc"],
     "common/metrics": ["common/base"],
+    "common/nvml": ["common/base"],
     "common/rpc": ["common/base", "megatrain"],
     "kernels/core": ["common/base"],
     "kernels/ops": ["common/base", "kernels/core"],

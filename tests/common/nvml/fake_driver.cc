@@ -1,0 +1,99 @@
+// Stands in for libnvidia-ml.so: two GPUs with fixed facts, the second of which denies its clocks.
+// MT_FAKE_NVML=broken makes nvmlInit_v2 fail, as it does after a driver was updated in place.
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+struct FakeMemory {
+  unsigned long long total, free, used;
+};
+struct FakePci {
+  char bus_id_legacy[16];
+  unsigned int domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+
+int kGpus[2] = {0, 1};
+int IndexOf(void* device) { return *static_cast<int*>(device); }
+
+int CopyText(const char* from, char* to, unsigned int bytes) {
+  if (std::strlen(from) >= bytes) return 7;  // NVML_ERROR_INSUFFICIENT_SIZE
+  std::strcpy(to, from);
+  return 0;
+}
+
+constexpr int kNotSupported = 3;
+constexpr int kMismatch = 18;
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit_v2() {
+  const char* how = std::getenv("MT_FAKE_NVML");
+  return how != nullptr && std::strcmp(how, "broken") == 0 ? kMismatch : 0;
+}
+int nvmlShutdown() { return 0; }
+const char* nvmlErrorString(int code) {
+  return code == kMismatch ? "Driver/library version mismatch" : "Not Supported";
+}
+int nvmlSystemGetDriverVersion(char* out, unsigned int n) { return CopyText("580.1.2", out, n); }
+int nvmlDeviceGetCount_v2(unsigned int* count) {
+  *count = 2;
+  return 0;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** device) {
+  *device = &kGpus[index];
+  return 0;
+}
+int nvmlDeviceGetUUID(void* device, char* out, unsigned int n) {
+  return CopyText(IndexOf(device) == 0 ? "GPU-aaaa" : "GPU-bbbb", out, n);
+}
+int nvmlDeviceGetName(void* /*device*/, char* out, unsigned int n) {
+  return CopyText("NVIDIA H200", out, n);
+}
+int nvmlDeviceGetPciInfo_v3(void* device, FakePci* pci) {
+  pci->bus = IndexOf(device) == 0 ? 0x18 : 0x2a;
+  return CopyText(IndexOf(device) == 0 ? "00000000:18:00.0" : "00000000:2A:00.0", pci->bus_id, 32);
+}
+int nvmlDeviceGetCudaComputeCapability(void* /*device*/, int* major, int* minor) {
+  *major = 9;
+  *minor = 0;
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(void* /*device*/, FakeMemory* memory) {
+  *memory = {150'000'000'000, 149'000'000'000, 1'000'000'000};
+  return 0;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void* /*device*/, unsigned int* milliwatts) {
+  *milliwatts = 700'000;
+  return 0;
+}
+int nvmlDeviceGetPowerUsage(void* /*device*/, unsigned int* milliwatts) {
+  *milliwatts = 412'500;
+  return 0;
+}
+int nvmlDeviceGetMaxClockInfo(void* /*device*/, int type, unsigned int* mhz) {
+  *mhz = type == 1 ? 1980 : 0;
+  return type == 1 ? 0 : kNotSupported;
+}
+int nvmlDeviceGetClockInfo(void* device, int type, unsigned int* mhz) {
+  if (IndexOf(device) == 1) return kNotSupported;
+  *mhz = type == 1 ? 1755 : type == 2 ? 3201 : 0;
+  return 0;
+}
+int nvmlDeviceGetTemperature(void* /*device*/, int sensor, unsigned int* celsius) {
+  *celsius = 41;
+  return sensor == 0 ? 0 : kNotSupported;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* /*device*/, unsigned long long* reasons) {
+  *reasons = 4;
+  return 0;
+}
+int nvmlDeviceGetP2PStatus(void* a, void* b, int capability, int* status) {
+  *status = IndexOf(a) != IndexOf(b) && capability == 2 ? 0 : 5;
+  return 0;
+}
+
+}  // extern "C"
