@@ -25,6 +25,12 @@ class DeviceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A device had no room for a buffer. Nothing is broken: the caller may go on.
+class DeviceMemoryError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
 class Stream;
@@ -86,6 +92,7 @@ class Device {
   virtual std::string Describe() const = 0;  // "cpu, 2 threads, OpenBLAS Haswell"
   // Of the device alone; nullopt where its memory is the host's.
   virtual std::optional<DeviceMemory> Memory() { return std::nullopt; }
+  // Not cleared. Throws DeviceMemoryError where there is none.
   virtual std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) = 0;
   virtual std::unique_ptr<Stream> CreateStream(StreamPriority priority) = 0;
   virtual std::unique_ptr<Event> CreateEvent() = 0;
@@ -103,7 +110,8 @@ class Device {
     *why_not = Describe() + " has no recordings";
     return nullptr;
   }
-  // Copies in stream order; either side may be host or device memory.
+  // Copies in stream order; either side may be host or device memory. Only with pinned host memory
+  // does a GPU's call return at once (worker/memory/staging.h takes any other there and back).
   virtual void Copy(Stream& stream, void* to, const void* from, int64_t bytes) = 0;
   // Fills bytes with zero, in stream order.
   virtual void Zero(Stream& stream, void* to, int64_t bytes) = 0;

@@ -20,6 +20,8 @@ class CudaAttention final : public AttentionOps {
   void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
   int64_t WorkspaceBytes(const AttentionGradArgs& args) const override;
   void Grad(Stream& stream, const AttentionGradArgs& args) const override;
+  // Of Backend::NumPlans.
+  int64_t NumPlans() const { return cudnn_->NumPlans(); }
 
  private:
   const std::unique_ptr<CudnnAttention> cudnn_;

@@ -32,6 +32,7 @@ class CudaBackend final : public Backend {
         attention_(limits) {}
 
   Device& device() override { return device_; }
+  int64_t NumPlans() const override { return attention_.NumPlans(); }
   const EmbeddingOps& embedding() const override { return embedding_; }
   const AddNormOps& add_norm() const override { return add_norm_; }
   const LinearOps& linear() const override { return linear_; }
@@ -57,18 +58,52 @@ class CudaBackend final : public Backend {
   const CudaAttention attention_;
 };
 
-// Reads the GPU's properties; throws DeviceError with what is wrong and what to do.
-DeviceLimits LimitsOf(int device) {
+int CountDevices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice) {
-    throw DeviceError(
-        fmt::format("no usable GPU or driver on this host: {}", cudaGetErrorString(status)));
+    throw DeviceError(fmt::format(
+        "no usable GPU or driver on this host: cudaGetDeviceCount: {}; install a driver for CUDA "
+        "{}.{} or newer, or train with placement.device: cpu",
+        cudaGetErrorString(status), CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
   }
   if (status != cudaSuccess) ThrowCudaError(status, "cudaGetDeviceCount");
-  if (device < 0 || device >= count) {
-    throw DeviceError(fmt::format("no GPU {}: this process sees {}", device, count));
+  return count;
+}
+
+// "GPU-" and the bytes in hex, in groups of 4, 2, 2, 2 and 6.
+std::string UuidOf(int device) {
+  cudaDeviceProp properties{};
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  std::string text = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
   }
+  return text;
+}
+
+// The ordinal of the config's GPU.
+int OrdinalOf(const CudaConfig& config) {
+  const int count = CountDevices();
+  if (config.uuid.empty()) {
+    if (config.device >= 0 && config.device < count) return config.device;
+    throw DeviceError(fmt::format("no GPU {}: this process sees {}", config.device, count));
+  }
+  std::string seen;
+  for (int device = 0; device < count; ++device) {
+    const std::string uuid = UuidOf(device);
+    if (uuid == config.uuid) return device;
+    seen += (seen.empty() ? "" : ", ") + uuid;
+  }
+  throw DeviceError(
+      fmt::format("no GPU {}: this process sees {} ({}); is it hidden by CUDA_VISIBLE_DEVICES, or "
+                  "gone since the worker found it (nvidia-smi -L)?",
+                  config.uuid, count, seen));
+}
+
+// Reads the GPU's properties; throws DeviceError with what is wrong and what to do.
+DeviceLimits LimitsOf(int device) {
   DeviceLimits limits{.ordinal = device};
   const auto read = [&](cudaDeviceAttr attribute, int* out) {
     CUDA_CHECK(cudaDeviceGetAttribute(out, attribute, device));
@@ -77,20 +112,23 @@ DeviceLimits LimitsOf(int device) {
   read(cudaDevAttrComputeCapabilityMajor, &limits.major);
   read(cudaDevAttrComputeCapabilityMinor, &limits.minor);
   if (limits.major != 8 && (limits.major != 9 || limits.minor != 0)) {
-    throw DeviceError(fmt::format("GPU {} is sm_{}{}; the backend is built for sm_80 and sm_90",
-                                  device, limits.major, limits.minor));
+    throw DeviceError(fmt::format(
+        "GPU {} ({}) has compute capability {}.{}; the backend is built for 8.x and 9.0: use "
+        "another GPU, or placement.device: cpu",
+        device, UuidOf(device), limits.major, limits.minor));
   }
   return limits;
 }
 
 void CheckLibraries() {
   if (cudnnGetVersion() < kOldestCudnn) {
-    throw DeviceError(
-        fmt::format("cuDNN {} is too old; {} or newer is needed", cudnnGetVersion(), kOldestCudnn));
+    throw DeviceError(fmt::format("cudnnGetVersion: cuDNN {} is too old; install {} or newer",
+                                  cudnnGetVersion(), kOldestCudnn));
   }
   if (cublasLtGetVersion() < kOldestCublas) {
-    throw DeviceError(fmt::format("cuBLASLt {} is too old; {} or newer is needed",
-                                  cublasLtGetVersion(), kOldestCublas));
+    throw DeviceError(
+        fmt::format("cublasLtGetVersion: cuBLASLt {} is too old; install {} or newer (CUDA 13)",
+                    cublasLtGetVersion(), kOldestCublas));
   }
 }
 
@@ -98,7 +136,7 @@ void CheckLibraries() {
 }  // namespace mt::kernels::cuda
 
 extern "C" __attribute__((visibility("default"))) mt::kernels::Backend* mt_cuda_make_backend(
-    const char* version, int device, std::string* error) {
+    const char* version, const mt::kernels::cuda::CudaConfig& config, std::string* error) {
   using namespace mt::kernels::cuda;
   if (std::strcmp(version, MT_CUDA_MODULE_VERSION) != 0) {
     *error = fmt::format(
@@ -109,7 +147,7 @@ extern "C" __attribute__((visibility("default"))) mt::kernels::Backend* mt_cuda_
   }
   // A C function: exceptions end here.
   try {
-    const DeviceLimits limits = LimitsOf(device);
+    const DeviceLimits limits = LimitsOf(OrdinalOf(config));
     CheckLibraries();
     return std::make_unique<CudaBackend>(limits).release();
   } catch (const std::exception& failure) {

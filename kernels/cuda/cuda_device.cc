@@ -113,7 +113,7 @@ std::unique_ptr<DeviceBuffer> CudaDevice::Allocate(int64_t bytes, MemoryKind kin
     cudaGetLastError();  // running out of memory is not sticky
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    throw DeviceError(
+    throw DeviceMemoryError(
         fmt::format("cuda device {}: no memory for a buffer of {} bytes; {} of {} bytes are free",
                     limits_.ordinal, bytes, free, total));
   }

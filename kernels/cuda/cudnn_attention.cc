@@ -269,6 +269,11 @@ const CudnnPlan* CudnnAttention::PlanOf(const Key& key) {
   return plans_.emplace(key, key.gradient ? graph.Gradient() : graph.Forward()).first->second.get();
 }
 
+int64_t CudnnAttention::NumPlans() {
+  const base::MutexLock lock(&mutex_);
+  return static_cast<int64_t>(plans_.size());
+}
+
 bool CudnnAttention::Has(const AttentionForwardArgs& a) {
   return Covers(a.shape, a.dropout, false) && StridesFit(a.q) && StridesFit(a.k) &&
          StridesFit(a.v) && StridesFit(a.o) && PlanOf(KeyOf(a)) != nullptr;

@@ -32,6 +32,8 @@ class CudnnAttention {
   int64_t WorkspaceBytes(const AttentionGradArgs& args);
   void Forward(const Stream& stream, const AttentionForwardArgs& args);
   void Grad(const Stream& stream, const AttentionGradArgs& args);
+  // Plans looked for so far, found or not.
+  int64_t NumPlans();
 
  private:
   struct View {

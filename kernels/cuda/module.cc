@@ -39,7 +39,10 @@ StatusOr<MakeBackendFunction*> LoadModule(const CudaConfig& config) {
     }
     return reinterpret_cast<MakeBackendFunction*>(symbol);
   }
-  return base::NotFound("CUDA backend: no module at {}; build with MT_CUDA=ON", looked);
+  return base::NotFound(
+      "CUDA backend: no module at {}; install libmt_cuda.so there (a build with MT_CUDA=ON makes "
+      "it)",
+      looked);
 }
 
 }  // namespace
@@ -48,7 +51,7 @@ StatusOr<std::unique_ptr<Backend>> LoadCudaBackend(const CudaConfig& config) {
   const auto make = LoadModule(config);
   if (!make.ok()) return make.status();
   std::string error;
-  std::unique_ptr<Backend> backend((*make)(MT_CUDA_MODULE_VERSION, config.device, &error));
+  std::unique_ptr<Backend> backend((*make)(MT_CUDA_MODULE_VERSION, config, &error));
   if (backend == nullptr) return base::FailedPrecondition("CUDA backend: {}", error);
   return backend;
 }

@@ -34,6 +34,10 @@ class Backend {
   virtual const RandomOps& random() const = 0;
   // What this backend chooses by timing; nullptr where it times nothing (the CPU).
   virtual TuningTable* tuning() { return nullptr; }
+  // Execution plans that a library was asked for so far. WorkspaceBytes asks; a call whose shape
+  // nobody planned does too, and takes time and memory for it: once a run is planned, this number
+  // and that of the table's entries stand still.
+  virtual int64_t NumPlans() const { return 0; }
 };
 
 }  // namespace mt::kernels

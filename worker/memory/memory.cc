@@ -81,6 +81,10 @@ std::string_view Name(Kind kind) {
       return "workspace";
     case Kind::kComm:
       return "comm";
+    case Kind::kPinned:
+      return "pinned";
+    case Kind::kLibraries:
+      return "libraries";
   }
   return "?";
 }

@@ -20,10 +20,13 @@ enum class Kind : uint8_t {
   kActivations,  // kept from forward to backward
   kWorkspace,    // scratch of a call, scalars, microbatch inputs
   kComm,         // buffers of collectives
+  kPinned,       // host memory that the device copies from and to
+  kLibraries,    // never planned: what CUDA's libraries were seen to take on the device
 };
-inline constexpr int kNumKinds = 6;
+inline constexpr int kNumKinds = 8;
 
-// "weights", "gradients", "optimizer", "activations", "workspace", "comm": the keys of metrics.
+// "weights", "gradients", "optimizer", "activations", "workspace", "comm", "pinned", "libraries":
+// the keys of metrics.
 std::string_view Name(Kind kind);
 
 inline constexpr int64_t kAlignBytes = 256;

@@ -48,11 +48,16 @@ struct TrainArgs {
   // Pause of held ranks between two idle reductions.
   std::chrono::milliseconds idle_interval = rpc::kIdleReductionInterval;
   const base::Clock* clock = base::Clock::Real();
-  // What this rank may take; 0: what the host has available.
+  // What this rank may take of its device; 0: what the device (a GPU less a reserve for libraries)
+  // or the host has free.
   int64_t memory_limit_bytes = 0;
+  // The host sleeps for this long before it enqueues each step: for benchmarks and tests of how far
+  // it runs ahead of a GPU.
+  std::chrono::milliseconds host_delay{0};
   // Test seams. checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's
   // vector before it is summed, with the step it belongs to, 0 for an idle reduction. after_step:
-  // sees the parameters once a step's update is over.
+  // sees the parameters once a step's update is over; on a GPU
+  // in device memory.
   std::function<Status(std::string_view point)> checkpoint_failpoint;
   std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;
   std::function<void(int64_t step, const params::ParamStore& store)> after_step;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "common/base/log.h"
@@ -55,6 +56,7 @@ StatusOr<Trainer::Impl::Ending> Trainer::Impl::Loop() {
 Status Trainer::Impl::RunStep(int64_t step) {
   Add(phases_.Take(), &between_);
   const base::MonotonicTime begin = args_.clock->Now();
+  if (args_.host_delay.count() > 0) std::this_thread::sleep_for(args_.host_delay);
   RETURN_IF_ERROR(engine_->RunStep(step, loader_.get(), TakeWord(step)));
   if (args_.after_step) {
     RETURN_IF_ERROR(engine_->Synchronize());
