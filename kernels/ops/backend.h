@@ -12,11 +12,12 @@
 #include "kernels/ops/linear.h"
 #include "kernels/ops/loss.h"
 #include "kernels/ops/rope.h"
-#include "kernels/ops/tuning.h"
 #include "kernels/ops/update.h"
 #include "kernels/ops/vector.h"
 
 namespace mt::kernels {
+
+class TuningTable;  // kernels/ops/tuning.h; nvcc does not take its Status
 
 class Backend {
  public:
