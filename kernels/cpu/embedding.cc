@@ -20,7 +20,8 @@ void ScatterColumns(const EmbeddingScatterArgs& a, int64_t begin, int64_t end) {
   const int32_t* token = a.segment_token.Data<int32_t>();
   const int32_t* start = a.segment_start.Data<int32_t>();
   T* dtable = a.dtable.Data<T>() + begin;
-  for (int64_t segment = 0; segment < a.num_segments; ++segment) {
+  const int64_t segments = a.count ? *a.count.Data<int32_t>() : a.num_segments;
+  for (int64_t segment = 0; segment < segments; ++segment) {
     const int64_t row = token[segment] - a.first_row;
     if (row < 0 || row >= a.dtable.shape[0]) continue;
     for (int64_t i = start[segment]; i < start[segment + 1]; ++i) {
@@ -61,6 +62,7 @@ void CpuEmbedding::ScatterGrad(Stream& /*stream*/, const EmbeddingScatterArgs& a
   const int64_t h = a.dy.shape[1];
   CHECK_EQ(a.dtable.shape[1], h);
   CHECK_EQ(a.order.NumElements(), a.dy.shape[0]);
+  if (a.count) CHECK_LE(*a.count.Data<int32_t>(), a.num_segments);
   if (a.dposition) CHECK(a.positions.NumElements() * a.batch == a.dy.shape[0]);
   const int64_t grain = std::max<int64_t>(16, kElementGrain / std::max<int64_t>(1, a.dy.shape[0]));
   ForFloatType(a.dy.dtype, "ScatterGrad", [&](auto zero) {

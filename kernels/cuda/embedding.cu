@@ -34,9 +34,13 @@ struct GatherOp {
 template <class S>
 struct ScatterRows {
   const S* dy;
-  const int32_t *order, *token, *start;
+  const int32_t *order, *token, *start, *count;
   int64_t num_segments, h, v, first_row;
   float* dtable;
+
+  __device__ __forceinline__ int64_t Segments() const {
+    return count == nullptr ? num_segments : int64_t{*count};
+  }
 };
 
 constexpr int kScatterThreads = 256;
@@ -68,7 +72,7 @@ __global__ void __launch_bounds__(kScatterThreads) ShortSegmentsKernel(const Sca
   const int64_t groups = (a.h + kGroup - 1) / kGroup;
   const int64_t index = int64_t{blockIdx.x} * kScatterThreads + threadIdx.x;
   const int64_t segment = index / groups, c = index % groups * kGroup;
-  if (segment >= a.num_segments) return;
+  if (segment >= a.Segments()) return;
   const int32_t begin = a.start[segment], end = a.start[segment + 1];
   const int64_t row = a.token[segment] - a.first_row;
   if (row < 0 || row >= a.v || end - begin > kLongSegment) return;
@@ -91,13 +95,14 @@ __global__ void __launch_bounds__(kScatterThreads) LongSegmentsKernel(const Scat
   const int64_t c = (int64_t{blockIdx.y} * kWarp + lane) * kGroup;
   const int count = static_cast<int>(max(int64_t{0}, min(a.h - c, int64_t{kGroup})));
   const int64_t span = int64_t{gridDim.x} * kScatterThreads;
-  for (int64_t base = 0; base < a.num_segments; base += span) {
+  const int64_t segments = a.Segments();
+  for (int64_t base = 0; base < segments; base += span) {
     __syncthreads();
     if (threadIdx.x == 0) num_found = 0;
     __syncthreads();
     const int64_t mine = base + int64_t{threadIdx.x} * gridDim.x + blockIdx.x;
     // Which segments there are matters, not in which order: each is summed by itself.
-    if (mine < a.num_segments && a.start[mine + 1] - a.start[mine] > kLongSegment) {
+    if (mine < segments && a.start[mine + 1] - a.start[mine] > kLongSegment) {
       found[atomicAdd(&num_found, 1)] = static_cast<int32_t>(mine);
     }
     __syncthreads();
@@ -162,6 +167,7 @@ void Scatter(const Stream& stream, const EmbeddingScatterArgs& a, const DeviceLi
                            .order = a.order.Data<int32_t>(),
                            .token = a.segment_token.Data<int32_t>(),
                            .start = a.segment_start.Data<int32_t>(),
+                           .count = a.count ? a.count.Data<int32_t>() : nullptr,
                            .num_segments = a.num_segments,
                            .h = h,
                            .v = a.dtable.shape[0],

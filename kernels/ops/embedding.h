@@ -23,7 +23,10 @@ struct EmbeddingScatterArgs {
   // the table is left out.
   Tensor segment_token;
   Tensor segment_start;
-  int64_t num_segments = 0;
+  int64_t num_segments = 0;  // n; with `count` the most that n can be
+  // i32 [1] in device memory: n, for calls that are recorded and must not change with the
+  // microbatch. Absent: num_segments.
+  Tensor count;
   int64_t first_row = 0;
   Tensor dtable;      // accumulator type [v, h]; added to (the caller zeroes it, or the head has
                       // written it)

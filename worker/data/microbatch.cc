@@ -28,6 +28,7 @@ void SortTokens(Microbatch* batch) {
     }
   }
   batch->segment_start.push_back(base::CheckedCast<int32_t>(count));
+  batch->segment_count = {base::CheckedCast<int32_t>(batch->num_segments())};
 }
 
 }  // namespace mt::data

@@ -23,6 +23,7 @@ struct Microbatch {
   std::vector<int32_t> order;          // [T]
   std::vector<int32_t> segment_token;  // [n] rising ids
   std::vector<int32_t> segment_start;  // [n + 1] into order; first 0, last T
+  std::vector<int32_t> segment_count;  // [1]: n, where a device copies it from
 
   int64_t num_segments() const { return static_cast<int64_t>(segment_token.size()); }
 };

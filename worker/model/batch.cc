@@ -34,7 +34,8 @@ void BatchBuffer::Take(memory::StackArena* arena) {
            .positions = arena->Take(DType::kI32, {s_}),
            .order = arena->Take(DType::kI32, {tokens}),
            .segment_token = arena->Take(DType::kI32, {tokens}),
-           .segment_start = arena->Take(DType::kI32, {tokens + 1})};
+           .segment_start = arena->Take(DType::kI32, {tokens + 1}),
+           .segment_count = arena->Take(DType::kI32, {1})};
   view_.row_positions = view_.positions;
   if (!shard_.cuts_rows()) return;
   const int64_t rows = base::DivExact(s_, shard_.size);
@@ -67,6 +68,7 @@ const BatchView& BatchBuffer::Load(const data::Microbatch& batch, kernels::Devic
       << "microbatch of " << batch.tokens.size() << " tokens, planned " << tokens;
   CHECK_EQ(batch.samples.size(), static_cast<size_t>(b_));
   CHECK_EQ(batch.segment_start.size(), batch.segment_token.size() + 1);
+  CHECK_EQ(batch.segment_count.size(), size_t{1});
   CopyTo(view_.tokens, batch.tokens, device, stream);
   CopyTo(view_.labels, batch.labels, device, stream);
   CopyTo(view_.weights, batch.weights, device, stream);
@@ -74,7 +76,7 @@ const BatchView& BatchBuffer::Load(const data::Microbatch& batch, kernels::Devic
   CopyTo(view_.order, batch.order, device, stream);
   CopyTo(view_.segment_token, batch.segment_token, device, stream);
   CopyTo(view_.segment_start, batch.segment_start, device, stream);
-  view_.num_segments = batch.num_segments();
+  CopyTo(view_.segment_count, batch.segment_count, device, stream);
   return view_;
 }
 

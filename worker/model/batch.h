@@ -27,7 +27,7 @@ struct BatchView {
   kernels::Tensor order;          // i32 [T] rows sorted by token
   kernels::Tensor segment_token;  // i32 [T], the first n used
   kernels::Tensor segment_start;  // i32 [T + 1], the first n + 1 used
-  int64_t num_segments = 0;       // n
+  kernels::Tensor segment_count;  // i32 [1]: n
 };
 
 // One thread. A view stays valid until the next Load.
