@@ -122,6 +122,13 @@ void GradientSync::BucketReady(Stream& stream, int bucket) {
       });
 }
 
+void GradientSync::ChunkReady(Stream& stream, int chunk) {
+  const params::FlatLayout& layout = store_->layout();
+  for (int b = 0; b < layout.num_buckets(); ++b) {
+    if (layout.bucket(b).chunk == chunk) BucketReady(stream, b);
+  }
+}
+
 Status GradientSync::Reduce(Stream& stream, int bucket) {
   comm::ProcessGroup* const group = args_.groups.dp_reduce;
   if (IsAlone(group)) return OkStatus();

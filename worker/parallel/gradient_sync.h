@@ -73,6 +73,8 @@ class GradientSync {
   // From the backward of a chunk's last microbatch: all gradients of the bucket are written (on
   // `stream`). Starts its sum over the replicas and, with overlap, returns at once.
   void BucketReady(kernels::Stream& stream, int bucket);
+  // All buckets of the chunk at once, for a backward that did not report them one by one.
+  void ChunkReady(kernels::Stream& stream, int chunk);
   // After the last action of the step: waits for the sums, exchanges the tied table, sums partial
   // gradients over the tensor axis. Adds to out (f64 [2]) the sum of squares and the number of
   // non-finite elements that this rank answers for: over the world each element of the model counts

@@ -32,6 +32,7 @@ Tensor PairAt(double* first) { return {first, DType::kF64, {2}}; }
 Engine::Engine(const Args& args)
     : args_(args),
       stream_(args.backend->device().CreateStream(kernels::StreamPriority::kLow)),
+      phases_(&args.backend->device(), stream_.get(), args.clock),
       ring_(&args.backend->device()) {}
 
 Engine::~Engine() { args_.groups->CloseLinks(); }
@@ -121,18 +122,27 @@ void Engine::MakeModel() {
 void Engine::MakeParts() {
   optimizer_ = std::make_unique<optim::Optimizer>(&args_.backend->update(), store_.get(),
                                                   args_.config.optimizer);
+  recordings_ = std::make_unique<ActionRecordings>(
+      ActionRecordings::Args{.device = &device(),
+                             .stream = stream_.get(),
+                             .phases = &phases_,
+                             .enabled = args_.config.recordings});
+  if (tensor_ != nullptr) {
+    recordings_->Disable("the collectives of tensor ranks cannot be recorded");
+  }
   work_ = std::make_unique<StageWork>(
       StageWork::Args{.model = model_.get(),
                       .tensor = tensor_.get(),
                       .sync = sync_.get(),
                       .stream = stream_.get(),
-                      .phases = args_.phases,
+                      .phases = &phases_,
+                      .recordings = recordings_.get(),
                       .window = MicrobatchWindow(schedules_->largest(), args_.config.stage)});
   const auto on_wait = [this, interrupted = StepPhase::kOther](bool begin) mutable {
     if (begin) {
-      interrupted = args_.phases->Switch(StepPhase::kPpWait);
+      interrupted = phases_.Switch(StepPhase::kPpWait);
     } else {
-      args_.phases->Switch(interrupted);
+      phases_.Switch(interrupted);
     }
   };
   const bool piped = args_.groups->pp_size() > 1;
@@ -158,30 +168,31 @@ void Engine::SetHooks() {
   hooks.on_phase = [this](model::Phase phase) {
     switch (phase) {
       case model::Phase::kForwardBegin:
-        args_.phases->Switch(StepPhase::kForward);
+        phases_.Switch(StepPhase::kForward);
         break;
       case model::Phase::kBackwardBegin:
-        args_.phases->Switch(StepPhase::kBackward);
+        phases_.Switch(StepPhase::kBackward);
         break;
       case model::Phase::kForwardEnd:
       case model::Phase::kBackwardEnd:
-        args_.phases->Switch(StepPhase::kOther);
+        phases_.Switch(StepPhase::kOther);
         break;
     }
   };
   hooks.on_bucket_ready = [this](int bucket) {
-    const StepPhase interrupted = args_.phases->Switch(StepPhase::kDpComm);
     // An error sticks in sync_ and ends the step behind this action.
+    if (sync_->dp_size() == 1) return sync_->BucketReady(*stream_, bucket);
+    const StepPhase interrupted = phases_.Switch(StepPhase::kDpComm);
     sync_->BucketReady(*stream_, bucket);
-    args_.phases->Switch(interrupted);
+    phases_.Switch(interrupted);
   };
   model_->SetHooks(std::move(hooks));
   if (tensor_ == nullptr) return;
   tensor_->SetOnCollective([this, interrupted = StepPhase::kOther](bool begin) mutable {
     if (begin) {
-      interrupted = args_.phases->Switch(StepPhase::kTpComm);
+      interrupted = phases_.Switch(StepPhase::kTpComm);
     } else {
-      args_.phases->Switch(interrupted);
+      phases_.Switch(interrupted);
     }
   });
 }
@@ -229,6 +240,8 @@ Status Engine::RunStep(int64_t step, data::Loader* loader, double command) {
   kernels::StepConstants now = args_.config.constants;
   now.batch_samples = BatchOf(step);
   ring_.Begin(step);
+  phases_.SetStep(step);
+  recordings_->BeginStep();
   device().Zero(*stream_, vector_, sizeof(*vector_));
   RETURN_IF_ERROR(RunMicrobatches(step, loader, now));
   return FinishStep(step, command, now);
@@ -249,7 +262,7 @@ Status Engine::RunMicrobatches(int64_t step, data::Loader* loader,
 }
 
 Status Engine::FinishStep(int64_t step, double command, const kernels::StepConstants& now) {
-  args_.phases->Switch(StepPhase::kDpComm);
+  phases_.Switch(StepPhase::kDpComm);
   RETURN_IF_ERROR(sync_->FinishGradients(*stream_, PairAt(&vector_->sum_squares)));
   StepRing::Words* words = ring_.words();
   words->command = command;
@@ -263,10 +276,10 @@ Status Engine::FinishStep(int64_t step, double command, const kernels::StepConst
   }
   if (args_.end_of_step) args_.end_of_step(step, vector_);
   RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, vector_));
-  args_.phases->Switch(StepPhase::kOptimizer);
+  phases_.Switch(StepPhase::kOptimizer);
   args_.backend->update().Advance(*stream_, scalars_, vector_, now);
   optimizer_->Update(*stream_, scalars_, sync_.get());
-  args_.phases->Switch(StepPhase::kOther);
+  phases_.EndStep(step);
   ring_.End(*stream_, vector_, scalars_);
   return sync_->status();
 }

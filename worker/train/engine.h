@@ -17,6 +17,7 @@
 #include "worker/parallel/pipeline/executor.h"
 #include "worker/parallel/tensor_parallel.h"
 #include "worker/params/param_store.h"
+#include "worker/train/action_recordings.h"
 #include "worker/train/engine_config.h"
 #include "worker/train/phase_clock.h"
 #include "worker/train/rank_groups.h"
@@ -33,7 +34,6 @@ class Engine {
     EngineConfig config;
     kernels::Backend* backend = nullptr;
     RankGroups* groups = nullptr;
-    PhaseClock* phases = nullptr;
     const base::Clock* clock = nullptr;
     int64_t memory_limit_bytes = 0;
     std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;  // test seam
@@ -89,6 +89,9 @@ class Engine {
   const params::ParamStore& store() const { return *store_; }
   const memory::BytesByKind& memory_bytes() const { return memory_->Report(); }
   kernels::Stream& stream() { return *stream_; }
+  // Of stream(): marks at both ends of every action and collective.
+  PhaseClock& phases() { return phases_; }
+  const PhaseClock& phases() const { return phases_; }
   kernels::Device& device() { return args_.backend->device(); }
   int dp_rank() const { return sync_->dp_rank(); }
   int dp_size() const { return sync_->dp_size(); }
@@ -111,6 +114,7 @@ class Engine {
 
   const Args args_;
   std::unique_ptr<kernels::Stream> stream_;
+  PhaseClock phases_;
   std::unique_ptr<parallel::TensorParallel> tensor_;  // nullptr: alone
   std::unique_ptr<StepSchedules> schedules_;
   params::Registry registry_;
@@ -120,6 +124,7 @@ class Engine {
   std::unique_ptr<memory::Memory> memory_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::GradientSync> sync_;
+  std::unique_ptr<ActionRecordings> recordings_;
   std::unique_ptr<StageWork> work_;
   std::unique_ptr<pipeline::Executor> executor_;
   StepRing ring_;

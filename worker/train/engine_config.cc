@@ -42,6 +42,7 @@ EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::Coordinates& 
       parallel.has_bucket_size() ? parallel.bucket_size() : params::kMinBucketBytes;
   config.overlap_reduce = parallel.overlap().grad_reduce();
   config.overlap_gather = parallel.overlap().param_gather();
+  config.recordings = job.training().recordings();
   return config;
 }
 

@@ -32,6 +32,7 @@ struct EngineConfig {
   int64_t bucket_bytes = 0;  // of gradients, at least
   bool overlap_reduce = true;
   bool overlap_gather = true;
+  bool recordings = false;  // training.recordings; auto: off
 };
 
 // Of a completed job (spec::CompleteJob, ResolveForSlots).

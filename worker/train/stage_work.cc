@@ -28,6 +28,7 @@ int MicrobatchWindow(const schedule::Schedule& schedule, int stage) {
 void StageWork::Begin(PassArgs pass) {
   pass_ = std::move(pass);
   num_loaded_ = 0;
+  recorded_ = args_.recordings->on();
 }
 
 int StageWork::Place(int microbatch) {
@@ -41,30 +42,58 @@ int StageWork::Place(int microbatch) {
   return place;
 }
 
-GptModel::StepArgs StageWork::StepArgsOf(int microbatch) const {
+Status StageWork::WaitWeights(int chunk) {
+  if (args_.sync->dp_size() == 1) return args_.sync->WaitWeights(*args_.stream, chunk);
+  const StepPhase interrupted = args_.phases->Switch(StepPhase::kDpComm);
+  const Status weights = args_.sync->WaitWeights(*args_.stream, chunk);
+  args_.phases->Switch(interrupted);
+  return weights;
+}
+
+void StageWork::Train(const Action& action, bool backward) {
+  const int place = Place(action.microbatch);
   GptModel::StepArgs step = pass_.step;
-  step.mode = microbatch == 0 ? GradMode::kOverwrite : GradMode::kAdd;
-  step.last = microbatch + 1 == pass_.microbatches;
-  return step;
+  step.mode = action.microbatch == 0 ? GradMode::kOverwrite : GradMode::kAdd;
+  step.last = action.microbatch + 1 == pass_.microbatches;
+  // Replicas wait for each bucket while the last microbatch runs: host calls, not to be recorded.
+  const bool alone = args_.sync->dp_size() == 1;
+  const bool reports = step.last && !(recorded_ && alone);
+  const bool all_ready = step.last && !reports && backward;
+  step.last = reports;
+  const auto calls = [&] {
+    if (backward) {
+      args_.model->Backward(action.chunk, action.slot, place, step);
+    } else {
+      args_.model->Forward(action.chunk, action.slot, place, step);
+    }
+  };
+  if (reports && !alone) {
+    calls();
+  } else {
+    args_.recordings->Run({.chunk = action.chunk,
+                           .slot = action.slot,
+                           .place = place,
+                           .backward = backward,
+                           .mode = step.mode},
+                          calls);
+  }
+  if (all_ready) args_.sync->ChunkReady(*args_.stream, action.chunk);
 }
 
 Status StageWork::Forward(const Action& action) {
-  const StepPhase interrupted = args_.phases->Switch(StepPhase::kDpComm);
-  const Status weights = args_.sync->WaitWeights(*args_.stream, action.chunk);
-  args_.phases->Switch(interrupted);
-  RETURN_IF_ERROR(weights);
-  const int place = Place(action.microbatch);
+  args_.phases->SetAction(action.microbatch, action.chunk);
+  RETURN_IF_ERROR(WaitWeights(action.chunk));
   if (pass_.training) {
-    args_.model->Forward(action.chunk, action.slot, place, StepArgsOf(action.microbatch));
+    Train(action, /*backward=*/false);
   } else {
-    args_.model->Evaluate(action.chunk, action.slot, place, pass_.sums);
+    args_.model->Evaluate(action.chunk, action.slot, Place(action.microbatch), pass_.sums);
   }
   return status();
 }
 
 Status StageWork::Backward(const Action& action) {
-  args_.model->Backward(action.chunk, action.slot, Place(action.microbatch),
-                        StepArgsOf(action.microbatch));
+  args_.phases->SetAction(action.microbatch, action.chunk);
+  Train(action, /*backward=*/true);
   return status();
 }
 

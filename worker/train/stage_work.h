@@ -13,6 +13,7 @@
 #include "worker/parallel/gradient_sync.h"
 #include "worker/parallel/pipeline/chunk_work.h"
 #include "worker/parallel/schedule/schedule.h"
+#include "worker/train/action_recordings.h"
 #include "worker/train/phase_clock.h"
 
 namespace mt::train {
@@ -30,6 +31,7 @@ class StageWork final : public pipeline::ChunkWork {
     parallel::GradientSync* sync = nullptr;
     kernels::Stream* stream = nullptr;
     PhaseClock* phases = nullptr;
+    ActionRecordings* recordings = nullptr;
     int window = 1;  // the model's max_microbatches
   };
   // What Args points to must outlive it.
@@ -60,12 +62,15 @@ class StageWork final : public pipeline::ChunkWork {
  private:
   // Loads the microbatch where this is its first action; its place.
   int Place(int microbatch);
-  model::GptModel::StepArgs StepArgsOf(int microbatch) const;
+  // One action of training, as it comes or as a recording.
+  void Train(const schedule::Action& action, bool backward);
+  Status WaitWeights(int chunk);
   Status status() const;
 
   const Args args_;
   PassArgs pass_;
-  int num_loaded_ = 0;  // of this pass
+  int num_loaded_ = 0;     // of this pass
+  bool recorded_ = false;  // this pass: buckets are reported behind the last backward
 };
 
 }  // namespace mt::train

@@ -18,7 +18,7 @@ struct StepReportConfig {
   memory::BytesByKind memory_bytes{};
 };
 
-// What the host knows of a step.
+// What the host knows of a step; the times once the device has ended it (phase_clock.h).
 struct StepTimes {
   int64_t batch = 0;  // samples
   double step_seconds = 0;

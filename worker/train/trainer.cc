@@ -88,7 +88,6 @@ Trainer::Impl::Impl(const TrainArgs& args)
     : args_(args),
       job_(std::make_unique<megatrain::v1::JobSpec>(*args.job)),
       total_steps_(spec::TotalIterations(*args.job)),
-      phases_(args.clock),
       stop_at_nonfinite_(args.job->training().nonfinite() !=
                          megatrain::v1::Training::NONFINITE_SKIP),
       loss_scale_constants_(optim::LossScaleFromJob(*args.job)) {}
@@ -132,7 +131,6 @@ Status Trainer::Impl::OpenDataAndEngine() {
   ASSIGN_OR_RETURN(engine_, Engine::Create({.config = EngineConfigFromJob(job, groups().at()),
                                             .backend = args_.backend,
                                             .groups = args_.groups,
-                                            .phases = &phases_,
                                             .clock = args_.clock,
                                             .memory_limit_bytes = limit_bytes,
                                             .end_of_step = args_.end_of_step}));
@@ -162,6 +160,7 @@ Status Trainer::Impl::LoadOrInitialize() {
   loss_scale_ = engine_->ReadScalars().loss_scale;
   last_step_ = start_step_;
   read_step_ = start_step_;
+  counted_step_ = start_step_;
   acted_step_ = start_step_;
   ASSIGN_OR_RETURN(
       loader_, data::Loader::Create({.dataset = data_.train,

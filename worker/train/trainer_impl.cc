@@ -22,6 +22,7 @@ Cause CauseOfSave(const Status& saved) {
 }  // namespace
 
 TrainResult Trainer::Impl::Run() {
+  engine_->phases().EndBetween();  // what it took to get ready
   if (!args_.hold) {
     training_since_ = args_.clock->Now();
     args_.observer->OnState(TrainState::kTraining, last_step_);
@@ -46,6 +47,7 @@ StatusOr<Trainer::Impl::Ending> Trainer::Impl::Loop() {
     if (ending) return *ending;
     RETURN_IF_ERROR(RunStep(step));
     last_step_ = step;
+    CountEnded();
     args_.observer->OnProgress(step);
     if (step < total_steps_) RETURN_IF_ERROR(RunDue(step));
   }
@@ -54,33 +56,34 @@ StatusOr<Trainer::Impl::Ending> Trainer::Impl::Loop() {
 }
 
 Status Trainer::Impl::RunStep(int64_t step) {
-  Add(phases_.Take(), &between_);
-  const base::MonotonicTime begin = args_.clock->Now();
   if (args_.host_delay.count() > 0) std::this_thread::sleep_for(args_.host_delay);
   RETURN_IF_ERROR(engine_->RunStep(step, loader_.get(), TakeWord(step)));
   if (args_.after_step) {
     RETURN_IF_ERROR(engine_->Synchronize());
     args_.after_step(step, engine_->store());
+    engine_->phases().EndBetween();
   }
-  StepTimes& times = times_[RingIndex(step)];
-  times.batch = engine_->BatchOf(step);
-  times.step_seconds = std::chrono::duration<double>(args_.clock->Now() - begin).count();
-  times.phase_seconds = phases_.Take();
-  Count(times);
-  // Evaluations and saves lie between the steps: only the time of saves is kept, for the record.
-  constexpr auto kSave = static_cast<size_t>(StepPhase::kCheckpoint);
-  times.phase_seconds[kSave] = between_[kSave];
-  between_ = {};
+  times_[RingIndex(step)] = {.batch = engine_->BatchOf(step)};
   return OkStatus();
 }
 
-void Trainer::Impl::Count(const StepTimes& times) {
-  counters_.tokens += times.batch / engine_->dp_size() * job_->model().seq_length();
-  Add(between_, &counters_.phase_seconds);
-  Add(times.phase_seconds, &counters_.phase_seconds);
-  counters_.comm = args_.groups->Stats();
-  counters_.step_seconds = times.step_seconds;
-  args_.observer->OnCounters(counters_);
+void Trainer::Impl::CountEnded() {
+  // Evaluations and saves lie between the steps: only the time of saves is kept, for the record.
+  constexpr auto kSave = static_cast<size_t>(StepPhase::kCheckpoint);
+  while (counted_step_ < last_step_) {
+    const std::optional<StepTime> time = engine_->phases().Of(counted_step_ + 1);
+    if (!time) return;
+    StepTimes& times = times_[RingIndex(++counted_step_)];
+    times.step_seconds = time->seconds;
+    times.phase_seconds = time->phases;
+    times.phase_seconds[kSave] = time->between[kSave];
+    counters_.tokens += times.batch / engine_->dp_size() * job_->model().seq_length();
+    Add(time->between, &counters_.phase_seconds);
+    Add(time->phases, &counters_.phase_seconds);
+    counters_.comm = args_.groups->Stats();
+    counters_.step_seconds = time->seconds;
+    args_.observer->OnCounters(counters_);
+  }
 }
 
 Status Trainer::Impl::RunDue(int64_t step) {
@@ -96,6 +99,8 @@ Status Trainer::Impl::ReadUpTo(int64_t step) {
   while (read_step_ < step) {
     const int64_t k = ++read_step_;
     const StepOutcome outcome = engine_->ring().Read(k);
+    CountEnded();
+    CHECK_GE(counted_step_, k);
     words_[RingIndex(k)] = CommandWord::Decode(outcome.vector.command);
     if (is_reporter()) {
       StepRecord record = MakeStepRecord(report_, k, outcome, times_[RingIndex(k)]);
@@ -125,15 +130,18 @@ bool Trainer::Impl::IsForTheLossScale(const kernels::EndOfStep& vector) const {
 
 Status Trainer::Impl::Evaluate(int64_t step, bool final) {
   ASSIGN_OR_RETURN(const EvalRecord record, evaluator_->Run(step, final));
+  engine_->phases().EndBetween();
   if (is_reporter()) args_.observer->OnEval(record);
   return OkStatus();
 }
 
 Status Trainer::Impl::SaveAndGoOn(int64_t step) {
-  phases_.Switch(StepPhase::kCheckpoint);
+  PhaseClock& phases = engine_->phases();
+  phases.Switch(StepPhase::kCheckpoint);
   save_status_ = checkpointer_->Save(step);
   save_tried_step_ = step;
-  phases_.Switch(StepPhase::kOther);
+  phases.Switch(StepPhase::kOther);
+  if (!held_) phases.EndBetween();
   if (!checkpointer_->EndsRun(save_status_)) return OkStatus();
   return WithCause(save_status_, CauseOfSave(save_status_));
 }

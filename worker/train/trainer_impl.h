@@ -46,8 +46,8 @@ class Trainer::Impl {
   // --- The loop (trainer_impl.cc).
   StatusOr<Ending> Loop();
   Status RunStep(int64_t step);
-  // Adds this step to what the rank has done.
-  void Count(const StepTimes& times);
+  // Adds the steps that the device has ended to what the rank has done.
+  void CountEnded();
   // After a step: evaluation and save, where they are due.
   Status RunDue(int64_t step);
   // Reads, reports and judges every outcome up to this step that was not read yet.
@@ -91,7 +91,6 @@ class Trainer::Impl {
   const TrainArgs args_;
   const std::unique_ptr<megatrain::v1::JobSpec> job_;  // args_.job with what updates changed
   const int64_t total_steps_;
-  PhaseClock phases_;
   RunData data_;
   std::unique_ptr<Engine> engine_;
   StartPoint start_;
@@ -104,11 +103,11 @@ class Trainer::Impl {
   const kernels::LossScaleConstants loss_scale_constants_;
   double loss_scale_ = 0;  // of the gradients of the next step to be read
 
-  int64_t start_step_ = 0;  // done before this run
-  int64_t last_step_ = 0;   // done
-  int64_t read_step_ = 0;   // its outcome was read
-  int64_t acted_step_ = 0;  // its word has acted
-  PhaseSeconds between_{};  // since the last step, without pauses
+  int64_t start_step_ = 0;    // done before this run
+  int64_t last_step_ = 0;     // done: enqueued, on a GPU
+  int64_t counted_step_ = 0;  // its times are known
+  int64_t read_step_ = 0;     // its outcome was read
+  int64_t acted_step_ = 0;    // its word has acted
   RankCounters counters_;
   bool held_ = false;
   base::MonotonicTime held_since_;

@@ -93,7 +93,7 @@ StatusOr<std::optional<Trainer::Impl::Ending>> Trainer::Impl::WaitHeld() {
 void Trainer::Impl::EnterHeld() {
   if (held_) return;
   held_ = true;
-  Add(phases_.Take(), &between_);
+  engine_->phases().EndBetween();
   held_since_ = args_.clock->Now();
   log::Info("held", {{"after_step", last_step_}});
   args_.observer->OnState(TrainState::kHeld, last_step_);
@@ -102,9 +102,7 @@ void Trainer::Impl::EnterHeld() {
 void Trainer::Impl::LeaveHeld() {
   if (!held_) return;
   held_ = false;
-  PhaseSeconds pause = phases_.Take();
-  pause[static_cast<size_t>(StepPhase::kOther)] = 0;  // a save stays
-  Add(pause, &between_);
+  engine_->phases().EndPause();
   const base::MonotonicTime now = args_.clock->Now();
   checkpointer_->SkipPause(held_since_, now);
   if (!training_since_) training_since_ = now;

@@ -6,7 +6,6 @@
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/train/command.h"
 #include "worker/train/failure.h"
-#include "worker/train/phase_clock.h"
 #include "worker/train/run_state.h"
 #include "worker/train/step_report.h"
 
@@ -76,26 +75,6 @@ TEST(FailureTest, CausesAndExitCodes) {
   EXPECT_EQ(ExitCodeOf(numeric), 74);
   EXPECT_EQ(CauseOf(WithCause(numeric, Cause::kUserError)), Cause::kNumeric) << "the first stays";
   EXPECT_TRUE(WithCause(OkStatus(), Cause::kNumeric).ok());
-}
-
-TEST(PhaseClockTest, EachMomentBelongsToOnePhase) {
-  base::ManualClock clock;
-  PhaseClock phases(&clock);
-  const auto pass = [&](int ms) { clock.Advance(std::chrono::milliseconds(ms)); };
-  phases.Switch(StepPhase::kBackward);
-  pass(10);
-  const StepPhase interrupted = phases.Switch(StepPhase::kDpComm);
-  EXPECT_EQ(interrupted, StepPhase::kBackward);
-  pass(3);
-  phases.Switch(interrupted);
-  pass(5);
-  const PhaseSeconds seconds = phases.Take();
-  EXPECT_DOUBLE_EQ(seconds[static_cast<size_t>(StepPhase::kBackward)], 0.015);
-  EXPECT_DOUBLE_EQ(seconds[static_cast<size_t>(StepPhase::kDpComm)], 0.003);
-  EXPECT_EQ(seconds[static_cast<size_t>(StepPhase::kForward)], 0);
-  pass(7);
-  EXPECT_DOUBLE_EQ(phases.Take()[static_cast<size_t>(StepPhase::kBackward)], 0.007)
-      << "the open phase goes on";
 }
 
 TEST(RunStateTest, ScalarsComeBackBitForBitThroughTheManifestsText) {
