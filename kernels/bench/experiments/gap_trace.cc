@@ -1,0 +1,123 @@
+// Where the GPU's time between kernels goes in any CUDA program, by CUPTI's activity records: a
+// library that the driver loads into it. Of each step (from one launch of a kernel that runs once a
+// step to the next) the time some kernel or copy ran; the rest are gaps. Tracing itself lengthens
+// gaps, so take the busy time from here and the step time from a run without it:
+//   gap share = 1 - busy / step.
+//
+//   g++ -std=c++20 -O2 -shared -fPIC -I/usr/local/cuda/include gap_trace.cc -lcupti -o gap_trace.so
+//   CUDA_INJECTION64_PATH=$PWD/gap_trace.so GAP_TRACE_STEP=AdvanceKernel PROGRAM ...
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cupti.h>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+struct Span {
+  uint64_t start, end;
+  const char* name;
+};
+
+constexpr size_t kBufferBytes = 8 << 20;
+constexpr size_t kWarmUpSteps = 5;
+
+std::mutex mutex;  // CUPTI calls back from a thread of its own
+std::vector<Span> spans;
+
+void CUPTIAPI OnBufferWanted(uint8_t** buffer, size_t* size, size_t* max_records) {
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBufferBytes));
+  *size = kBufferBytes;
+  *max_records = 0;
+}
+
+void CUPTIAPI OnBufferFull(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  CUpti_Activity* record = nullptr;
+  while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+      const auto* k = reinterpret_cast<CUpti_ActivityKernel10*>(record);
+      spans.push_back({k->start, k->end, k->name});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      const auto* m = reinterpret_cast<CUpti_ActivityMemcpy6*>(record);
+      spans.push_back({m->start, m->end, "copy"});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      const auto* m = reinterpret_cast<CUpti_ActivityMemset4*>(record);
+      spans.push_back({m->start, m->end, "clear"});
+    }
+  }
+  std::free(buffer);
+}
+
+struct Step {
+  double ms = 0, busy_ms = 0, marks_us = 0;
+  size_t kernels = 0, marks = 0;
+};
+
+Step StepOf(const std::vector<Span>& all, size_t begin, size_t end) {
+  Step step;
+  uint64_t reached = all[begin].start, busy = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const Span& s = all[i];
+    if (s.end > reached) busy += s.end - std::max(s.start, reached);
+    reached = std::max(reached, s.end);
+    ++step.kernels;
+    if (std::string_view(s.name).find("MarkKernel") == std::string_view::npos) continue;
+    ++step.marks;
+    // What the stream loses to it: from the kernel before to the one after.
+    if (i > begin && i + 1 < end) step.marks_us += 1e-3 * double(all[i + 1].start - all[i - 1].end);
+  }
+  step.ms = 1e-6 * double(all[end].start - all[begin].start);
+  step.busy_ms = 1e-6 * double(busy);
+  return step;
+}
+
+template <class Member>
+double Median(std::vector<Step> steps, Member member) {
+  const auto middle = steps.begin() + static_cast<long>(steps.size() / 2);
+  std::nth_element(steps.begin(), middle, steps.end(),
+                   [&](const Step& a, const Step& b) { return a.*member < b.*member; });
+  return static_cast<double>((*middle).*member);
+}
+
+void Report() {
+  cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  const std::lock_guard<std::mutex> lock(mutex);
+  const char* wanted = std::getenv("GAP_TRACE_STEP");
+  if (wanted == nullptr || spans.empty()) return;
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return a.start < b.start; });
+  std::vector<size_t> borders;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    if (std::string_view(spans[i].name).find(wanted) != std::string_view::npos)
+      borders.push_back(i);
+  }
+  std::vector<Step> steps;
+  for (size_t i = kWarmUpSteps; i + 1 < borders.size(); ++i) {
+    steps.push_back(StepOf(spans, borders[i], borders[i + 1]));
+  }
+  std::fprintf(stderr, "gap_trace: %zu records, %zu steps\n", spans.size(), steps.size());
+  if (steps.empty()) return;
+  std::fprintf(stderr,
+               "gap_trace: medians: step %.3f ms traced, busy %.3f ms, %.0f kernels and copies, "
+               "%.0f marks that take %.1f us with their gaps\n",
+               Median(steps, &Step::ms), Median(steps, &Step::busy_ms),
+               Median(steps, &Step::kernels), Median(steps, &Step::marks),
+               Median(steps, &Step::marks_us));
+}
+
+}  // namespace
+
+// Called by the driver when it starts.
+extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
+  if (cuptiActivityRegisterCallbacks(OnBufferWanted, OnBufferFull) != CUPTI_SUCCESS) return 0;
+  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                        CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET}) {
+    if (cuptiActivityEnable(kind) != CUPTI_SUCCESS) return 0;
+  }
+  std::atexit(Report);
+  return 1;
+}
