@@ -84,6 +84,8 @@ TrainResult Trainer::Run() {
   return result;
 }
 
+std::string Trainer::LastMark() const { return impl_->LastMark(); }
+
 Trainer::Impl::Impl(const TrainArgs& args)
     : args_(args),
       job_(std::make_unique<megatrain::v1::JobSpec>(*args.job)),

@@ -86,6 +86,9 @@ class Trainer {
   // Trains to the end of the run, or until a command or an error. Once.
   TrainResult Run();
 
+  // Where the device stands (PhaseClock::LastMark): for the diagnosis of a hang, from any thread.
+  std::string LastMark() const;
+
  private:
   class Impl;
   explicit Trainer(std::unique_ptr<Impl> impl);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "worker/train/checkpointer.h"
 #include "worker/train/engine.h"
@@ -29,6 +30,7 @@ class Trainer::Impl {
   Status SetUp();
   TrainResult Run();
   RankGroups& groups() const { return *args_.groups; }
+  std::string LastMark() const { return std::as_const(*engine_).phases().LastMark(); }
 
  private:
   // Why the loop ended.

@@ -20,7 +20,7 @@ class MarkRingTest : public ::testing::Test {
   }
 
   base::ManualClock clock_;
-  std::unique_ptr<Backend> backend_ = cpu::MakeCpuBackend({.num_threads = 1});
+  std::unique_ptr<Backend> backend_ = cpu::MakeCpuBackend({.num_threads = 1}).value();
   std::unique_ptr<Stream> stream_ = backend_->device().CreateStream(StreamPriority::kLow);
 };
 
@@ -73,7 +73,9 @@ TEST_F(MarkRingTest, AReaderOnAnotherThreadNeverSeesAMarkThatIsTorn) {
       EXPECT_GE(found, newest) << "the newest never falls";
       newest = found;
       const std::optional<int64_t> time = ring->TimeOf(newest);
-      if (time) EXPECT_EQ(*time, origin + 1'000 * newest);
+      if (time) {
+        EXPECT_EQ(*time, origin + 1'000 * newest);
+      }
     }
   });
   for (int64_t n = 2; n <= kMarks; ++n) {

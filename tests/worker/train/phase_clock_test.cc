@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/train/scripted_device.h"
+#include "tests/worker/train/train_rig.h"
 #include "worker/train/action_recordings.h"
 
 namespace mt::train {
@@ -217,6 +218,30 @@ TEST_F(ActionRecordingsTest, KeysThatDifferInAnythingAreRecordedApart) {
   }
   EXPECT_EQ(recordings_.num_recordings(), static_cast<int64_t>(keys.size()));
   EXPECT_EQ(device_.num_launches(), static_cast<int>(2 * keys.size()));
+}
+
+// What each rank was at when it ended: who hangs, and where, reads the same.
+class LastMarkTest : public TrainTest {};
+
+TEST_F(LastMarkTest, AfterARunItIsTheEndOfTheLastStep) {
+  const auto outcomes = Run({"parallel.data=2", "checkpoint.directory=none"});
+  ExpectClean(outcomes, 20);
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_EQ(rank.last_mark, "end of step 20; 0 marks enqueued behind it");
+  }
+}
+
+TEST_F(LastMarkTest, ARankWhosePeerLeftStandsInTheCollective) {
+  adjust_ = [](int rank, TrainArgs* args) {
+    if (rank != 1) return;
+    args->end_of_step = [groups = args->groups](int64_t step, kernels::EndOfStep*) {
+      if (step == 6) groups->Abort("told to leave");
+    };
+  };
+  const auto outcomes = Run({"parallel.data=2", "checkpoint.directory=none"});
+  EXPECT_EQ(outcomes[0].result.last_step, 5);
+  EXPECT_EQ(outcomes[0].last_mark,
+            "step 6, microbatch 1, chunk 0: dp_comm; 0 marks enqueued behind it");
 }
 
 }  // namespace

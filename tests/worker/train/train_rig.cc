@@ -104,6 +104,7 @@ void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hu
     return;
   }
   out->result = (*trainer)->Run();
+  out->last_mark = (*trainer)->LastMark();
 }
 
 }  // namespace

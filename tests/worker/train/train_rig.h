@@ -87,6 +87,7 @@ class Script final : public CommandSource {
 struct RankOutcome {
   TrainResult result;  // of Create where that failed
   bool created = false;
+  std::string last_mark;  // when the run was over
   Observed seen;
 };
 
