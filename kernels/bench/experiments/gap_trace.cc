@@ -6,12 +6,16 @@
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -I/usr/local/cuda/include gap_trace.cc -lcupti -o gap_trace.so
 //   CUDA_INJECTION64_PATH=$PWD/gap_trace.so GAP_TRACE_STEP=AdvanceKernel PROGRAM ...
+//
+// GAP_TRACE_RUNS=2 where the program trains twice for as many steps.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cupti.h>
 #include <mutex>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +31,7 @@ constexpr size_t kWarmUpSteps = 5;
 
 std::mutex mutex;  // CUPTI calls back from a thread of its own
 std::vector<Span> spans;
+std::set<std::string> names;  // of spans, for as long as they are
 
 void CUPTIAPI OnBufferWanted(uint8_t** buffer, size_t* size, size_t* max_records) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBufferBytes));
@@ -40,7 +45,7 @@ void CUPTIAPI OnBufferFull(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t 
   while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
       const auto* k = reinterpret_cast<CUpti_ActivityKernel10*>(record);
-      spans.push_back({k->start, k->end, k->name});
+      spans.push_back({k->start, k->end, names.insert(k->name).first->c_str()});
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
       const auto* m = reinterpret_cast<CUpti_ActivityMemcpy6*>(record);
       spans.push_back({m->start, m->end, "copy"});
@@ -83,6 +88,21 @@ double Median(std::vector<Step> steps, Member member) {
   return static_cast<double>((*middle).*member);
 }
 
+// Of one run, whose steps begin at these spans.
+void ReportRun(int run, const size_t* borders, size_t count) {
+  std::vector<Step> steps;
+  for (size_t i = kWarmUpSteps; i + 1 < count; ++i) {
+    steps.push_back(StepOf(spans, borders[i], borders[i + 1]));
+  }
+  if (steps.empty()) return;
+  std::fprintf(
+      stderr,
+      "gap_trace: run %d, medians of %zu steps: %.3f ms traced, busy %.3f ms, %.0f kernels "
+      "and copies, %.0f marks that take %.1f us with their gaps\n",
+      run, steps.size(), Median(steps, &Step::ms), Median(steps, &Step::busy_ms),
+      Median(steps, &Step::kernels), Median(steps, &Step::marks), Median(steps, &Step::marks_us));
+}
+
 void Report() {
   cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   const std::lock_guard<std::mutex> lock(mutex);
@@ -95,18 +115,12 @@ void Report() {
     if (std::string_view(spans[i].name).find(wanted) != std::string_view::npos)
       borders.push_back(i);
   }
-  std::vector<Step> steps;
-  for (size_t i = kWarmUpSteps; i + 1 < borders.size(); ++i) {
-    steps.push_back(StepOf(spans, borders[i], borders[i + 1]));
+  const char* runs_text = std::getenv("GAP_TRACE_RUNS");
+  const size_t runs = runs_text == nullptr ? 1 : static_cast<size_t>(std::atoi(runs_text));
+  const size_t each = borders.size() / runs;
+  for (size_t run = 0; run < runs; ++run) {
+    ReportRun(static_cast<int>(run), borders.data() + run * each, each);
   }
-  std::fprintf(stderr, "gap_trace: %zu records, %zu steps\n", spans.size(), steps.size());
-  if (steps.empty()) return;
-  std::fprintf(stderr,
-               "gap_trace: medians: step %.3f ms traced, busy %.3f ms, %.0f kernels and copies, "
-               "%.0f marks that take %.1f us with their gaps\n",
-               Median(steps, &Step::ms), Median(steps, &Step::busy_ms),
-               Median(steps, &Step::kernels), Median(steps, &Step::marks),
-               Median(steps, &Step::marks_us));
 }
 
 }  // namespace
