@@ -30,9 +30,37 @@ uint64_t Hash64(std::string_view bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-std::string Hash128Hex(std::string_view bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+namespace {
+
+std::string Hex(XXH128_hash_t hash) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace
+
+std::string Hash128Hex(std::string_view bytes) {
+  return Hex(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+struct Hash128::State {
+  XXH3_state_t* xxh = XXH3_createState();
+};
+
+Hash128::Hash128() : state_(std::make_unique<State>()) {
+  CHECK(state_->xxh != nullptr) << "out of memory";
+  XXH3_128bits_reset(state_->xxh);
+}
+
+Hash128::~Hash128() { XXH3_freeState(state_->xxh); }
+
+void Hash128::Add(std::string_view bytes) {
+  XXH3_128bits_update(state_->xxh, bytes.data(), bytes.size());
+}
+
+std::string Hash128::Take() {
+  std::string hex = Hex(XXH3_128bits_digest(state_->xxh));
+  XXH3_128bits_reset(state_->xxh);
+  return hex;
 }
 
 std::string BootId() {

@@ -56,7 +56,7 @@ std::unique_ptr<DeviceBuffer> CpuDevice::Allocate(int64_t bytes, MemoryKind /*ki
   void* data = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {  // NOLINT(performance-no-int-to-ptr): the C library's macro
-    throw DeviceError("cpu: no memory for a buffer of " + std::to_string(bytes) + " bytes");
+    throw DeviceMemoryError("cpu: no memory for a buffer of " + std::to_string(bytes) + " bytes");
   }
   // Advice only: where transparent huge pages are off, nothing is lost.
   if (mapped >= kHugePage) madvise(data, static_cast<size_t>(mapped), MADV_HUGEPAGE);

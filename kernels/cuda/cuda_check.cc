@@ -10,8 +10,10 @@ namespace mt::kernels::cuda {
 void ThrowCudaError(cudaError_t status, std::string_view what) {
   int device = -1;
   cudaGetDevice(&device);
-  throw DeviceError(fmt::format("cuda device {}: {}: {} ({})", device, what,
-                                cudaGetErrorString(status), cudaGetErrorName(status)));
+  const std::string text = fmt::format("cuda device {}: {}: {} ({})", device, what,
+                                       cudaGetErrorString(status), cudaGetErrorName(status));
+  if (status == cudaErrorMemoryAllocation) throw DeviceMemoryError(text);
+  throw DeviceError(text);
 }
 
 void ThrowCublasError(cublasStatus_t status, std::string_view what) {

@@ -79,6 +79,19 @@ class Loading {
       : args_(args), folder_(base::JoinPath(args.directory, FolderName(args.id))) {}
 
   Status Load(const SliceToLoad& wanted) {
+    if (!args_.put) return LoadOnHost(wanted);
+    SliceToLoad image = wanted;
+    int64_t bytes = kernels::SizeOf(wanted.dtype);
+    for (const int64_t dim : wanted.shape) bytes *= dim;
+    image_.resize(static_cast<size_t>(bytes));
+    image.data = image_.data();
+    RETURN_IF_ERROR(LoadOnHost(image));
+    args_.put(wanted.data, image.data, bytes);
+    return OkStatus();
+  }
+
+ private:
+  Status LoadOnHost(const SliceToLoad& wanted) {
     ASSIGN_OR_RETURN(const TensorEntry* tensor, Find(wanted));
     for (const SliceEntry& stored : tensor->slices) {
       const auto box = Intersect(stored, wanted);
@@ -94,7 +107,6 @@ class Loading {
     return OkStatus();
   }
 
- private:
   StatusOr<const TensorEntry*> Find(const SliceToLoad& wanted) const {
     const auto it = args_.manifest->tensors.find(wanted.key);
     if (it == args_.manifest->tensors.end()) {
@@ -145,7 +157,8 @@ class Loading {
   const LoadArgs& args_;
   const std::string folder_;
   std::map<std::string, SafetensorsReader> files_;
-  std::vector<std::byte> buffer_;
+  std::vector<std::byte> buffer_;  // a stored slice
+  std::vector<std::byte> image_;   // a wanted one that does not lie on the host
 };
 
 // The value at "a.b.c", or null.

@@ -21,7 +21,7 @@ struct SliceToLoad {
   std::vector<int64_t> global_shape;            // must be the stored shape
   std::vector<int64_t> offset;
   std::vector<int64_t> shape;
-  void* data = nullptr;  // host memory, contiguous
+  void* data = nullptr;  // contiguous; the host's unless LoadArgs::put writes to it
 };
 
 struct LoadArgs {
@@ -29,6 +29,9 @@ struct LoadArgs {
   CheckpointId id;
   const Manifest* manifest = nullptr;
   std::vector<SliceToLoad> slices;
+  // Copies bytes of the host to where slices lie, and blocks until they are there. Empty: slices
+  // lie in the host's memory.
+  std::function<void(void* to, const void* from, int64_t bytes)> put;
   std::function<void(int64_t bytes)> progress;  // may be empty
 };
 

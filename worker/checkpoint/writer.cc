@@ -13,7 +13,6 @@
 #include "common/base/files.h"
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/format/json_numbers.h"
-#include "worker/checkpoint/format/safetensors.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -125,7 +124,7 @@ class Save {
       };
       ASSIGN_OR_RETURN(const std::vector<std::string> digests,
                        WriteSafetensors(base::JoinPath(temporary_, file), tensors, report,
-                                        const_cast<Save*>(this)));
+                                        const_cast<Save*>(this), args_.reader));
       for (size_t i = 0; i < tensors.size(); ++i) {
         const SliceToSave& slice = args_.slices[i];
         out.push_back({{"key", slice.key},

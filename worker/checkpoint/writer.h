@@ -16,6 +16,7 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/format/safetensors.h"
 #include "worker/comm/process_group.h"
 
 namespace mt::checkpoint {
@@ -28,7 +29,7 @@ struct SliceToSave {
   std::vector<int64_t> global_shape;
   std::vector<int64_t> offset;  // same rank as shape
   std::vector<int64_t> shape;
-  const void* data = nullptr;  // host memory, contiguous
+  const void* data = nullptr;  // contiguous; the host's unless SaveArgs::reader reads it
 };
 
 struct SaveArgs {
@@ -37,6 +38,7 @@ struct SaveArgs {
   // empty.
   Manifest manifest;
   std::vector<SliceToSave> slices;
+  PieceReader* reader = nullptr;                // of the slices' memory; nullptr: it is the host's
   comm::ProcessGroup* group = nullptr;          // all ranks of the job; nullptr: one rank
   kernels::Stream* stream = nullptr;            // with group
   std::function<void(int64_t bytes)> progress;  // called as bytes reach the disk; may be empty

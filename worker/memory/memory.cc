@@ -57,12 +57,38 @@ std::string ListByKind(const BytesByKind& bytes) {
   return out;
 }
 
+constexpr auto kPinnedIndex = static_cast<size_t>(Kind::kPinned);
+
 Status TooMuch(const BytesByKind& bytes, const std::string& why) {
   return base::Error(
       absl::StatusCode::kResourceExhausted,
-      "out of memory: a rank needs {} bytes = {} ({}), {}; lower training.micro_batch_size or the "
-      "model's size, or place fewer ranks on this node",
+      "out of memory: a rank needs {} bytes = {} ({}), {}; lower training.micro_batch_size, "
+      "recompute activations (training.recompute.mode: selective or full), spread the model over "
+      "more slots (parallel.tensor, parallel.pipeline) or place fewer ranks on this node",
       Total(bytes), InGib(Total(bytes)), ListByKind(bytes), why);
+}
+
+// "12 bytes = 0.000 GiB more than the 30 bytes = 0.000 GiB that are available"
+std::string MoreThan(int64_t needed, int64_t limit) {
+  return fmt::format("{} bytes = {} more than the {} bytes = {} that are available", needed - limit,
+                     InGib(needed - limit), limit, InGib(limit));
+}
+
+// What of the plan is held against `limit_bytes`; an error says what is too much.
+Status CheckFits(kernels::Device& device, const BytesByKind& bytes, int64_t limit_bytes) {
+  const int64_t pinned = bytes[kPinnedIndex];
+  const auto device_memory = device.Memory();
+  if (!device_memory) {
+    if (Total(bytes) <= limit_bytes) return OkStatus();
+    return TooMuch(bytes, MoreThan(Total(bytes), limit_bytes));
+  }
+  ASSIGN_OR_RETURN(const int64_t host, AvailableHostBytes());
+  if (pinned > host) return TooMuch(bytes, "pinned memory: " + MoreThan(pinned, host));
+  const int64_t needed = Total(bytes) - pinned;
+  if (needed <= limit_bytes) return OkStatus();
+  return TooMuch(
+      bytes, fmt::format("{} on {}, of whose {} bytes {} are free", MoreThan(needed, limit_bytes),
+                         device.Describe(), device_memory->total_bytes, device_memory->free_bytes));
 }
 
 }  // namespace
@@ -111,23 +137,28 @@ StatusOr<int64_t> AvailableHostBytes() {
   return std::min(available, CgroupBytesLeft().value_or(available));
 }
 
+StatusOr<int64_t> AvailableBytes(kernels::Device& device) {
+  const auto memory = device.Memory();
+  if (!memory) return AvailableHostBytes();
+  return std::max<int64_t>(0, memory->free_bytes - kLibraryReserveBytes);
+}
+
 StatusOr<std::unique_ptr<Memory>> Memory::Allocate(kernels::Device& device, const MemoryPlan& plan,
                                                    int64_t limit_bytes) {
   const BytesByKind& bytes = plan.bytes();
-  if (Total(bytes) > limit_bytes) {
-    return TooMuch(bytes,
-                   fmt::format("{} bytes = {} are available", limit_bytes, InGib(limit_bytes)));
-  }
+  RETURN_IF_ERROR(CheckFits(device, bytes, limit_bytes));
   std::unique_ptr<Memory> memory(new Memory());
   try {
     const auto stream = device.CreateStream(kernels::StreamPriority::kLow);
     for (size_t k = 0; k < static_cast<size_t>(kNumKinds); ++k) {
       if (bytes[k] == 0) continue;
-      memory->buffers_[k] = device.Allocate(bytes[k], kernels::MemoryKind::kDevice);
+      memory->buffers_[k] =
+          device.Allocate(bytes[k], k == kPinnedIndex ? kernels::MemoryKind::kPinnedHost
+                                                      : kernels::MemoryKind::kDevice);
       device.Zero(*stream, memory->buffers_[k]->data(), bytes[k]);
     }
     stream->Synchronize();
-  } catch (const kernels::DeviceError& error) {
+  } catch (const kernels::DeviceMemoryError& error) {
     return TooMuch(bytes, fmt::format("the device refused: {}", error.what()));
   }
   memory->bytes_ = bytes;

@@ -57,12 +57,23 @@ class MemoryPlan {
 // the cgroup's limit where that is less.
 StatusOr<int64_t> AvailableHostBytes();
 
+// Left free on a GPU for what its libraries take after planning: local memory for the stack of the
+// first kernel that spills (132 SMs x 2048 threads: 264 MiB at 1 KiB a thread),
+// code of kernels that are loaded when first run, granules of 2 MiB per allocation, recordings.
+// Measured on an H200: README.md.
+inline constexpr int64_t kLibraryReserveBytes = int64_t{512} << 20;
+
+// What a rank may take of a device now: of a GPU what is free less kLibraryReserveBytes, whoever
+// uses the rest; else AvailableHostBytes.
+StatusOr<int64_t> AvailableBytes(kernels::Device& device);
+
 // The allocation of a plan, one buffer per kind, zeroed. Frees it when destroyed. Reading is
 // thread-safe.
 class Memory {
  public:
-  // kResourceExhausted where the plan exceeds limit_bytes or the device refuses: the message gives
-  // bytes by kind, the limit and what to change. Blocks until the memory is zeroed.
+  // kResourceExhausted where the plan exceeds limit_bytes (on a GPU without the pinned kind, which
+  // is held against the host's memory) or the device refuses: the message gives bytes by kind, the
+  // limit, by how much it is exceeded and what to change. Blocks until the memory is zeroed.
   static StatusOr<std::unique_ptr<Memory>> Allocate(kernels::Device& device, const MemoryPlan& plan,
                                                     int64_t limit_bytes);
   Memory(const Memory&) = delete;

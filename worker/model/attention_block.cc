@@ -95,7 +95,12 @@ void AttentionBlock::TakeScratch(ScratchPlan* plan) {
   out_.PlanWorkspace(plan);
   const Pass& pass = *plan->pass;
   const Kept& kept = kept_.front();
-  plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(ForwardArgs(pass, kept)));
+  kernels::AttentionForwardArgs forward = ForwardArgs(pass, kept);
+  plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(forward));
+  if (forward.dropout.rate.active()) {
+    forward.dropout = {};  // an evaluation
+    plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(forward));
+  }
   plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(GradArgs(pass, kept)));
   if (!rotates()) return;
   kernels::RotateGradArgs rotation = RotationGradArgs(pass, kept);
@@ -224,6 +229,7 @@ kernels::AttentionGradArgs AttentionBlock::GradArgs(const Pass& pass, const Kept
           .dq = grad.q,
           .dk = grad.k,
           .dv = grad.v,
+          .deterministic = config_.deterministic,
           .workspace = pass.workspace};
 }
 

@@ -1,8 +1,9 @@
-// Placement and copies of a microbatch.
+// Placement and copies of a microbatch. What changes from one to the next is packed: one run of
+// bytes, laid out alike in pinned memory and on the device.
 #include "worker/model/batch.h"
 
+#include <cstring>
 #include <numeric>
-#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/math.h"
@@ -14,28 +15,86 @@ using kernels::Tensor;
 
 namespace {
 
+// Takes the packed parts of a microbatch of s x b tokens from `arena`.
+void TakePacked(int64_t s, int64_t b, memory::StackArena* arena, BatchView* view) {
+  const int64_t tokens = s * b;
+  view->s = s;
+  view->b = b;
+  view->tokens = arena->Take(DType::kI32, {tokens});
+  view->labels = arena->Take(DType::kI32, {tokens});
+  view->weights = arena->Take(DType::kF32, {tokens});
+  view->samples = arena->Take(DType::kI64, {b});
+  view->order = arena->Take(DType::kI32, {tokens});
+  view->segment_token = arena->Take(DType::kI32, {tokens});
+  view->segment_start = arena->Take(DType::kI32, {tokens + 1});
+  view->segment_count = arena->Take(DType::kI32, {1});
+}
+
+int64_t PackedBytes(int64_t s, int64_t b) {
+  auto arena = memory::StackArena::Measuring();
+  BatchView view;
+  TakePacked(s, b, &arena, &view);
+  return arena.peak_bytes();
+}
+
 template <class T>
-void CopyTo(const Tensor& to, const std::vector<T>& from, kernels::Device& device,
-            kernels::Stream& stream) {
+void PackInto(const Tensor& to, const std::vector<T>& from) {
   CHECK_LE(static_cast<int64_t>(from.size()), to.NumElements());
-  device.Copy(stream, to.Data<T>(), from.data(), static_cast<int64_t>(from.size() * sizeof(T)));
+  std::memcpy(to.Data<T>(), from.data(), from.size() * sizeof(T));
 }
 
 }  // namespace
 
+BatchStaging::BatchStaging(const GptConfig& config, int places)
+    : s_(config.seq),
+      b_(config.micro_batch),
+      packed_bytes_(PackedBytes(s_, b_)),
+      places_(static_cast<size_t>(places)) {
+  CHECK_GT(places, 0);
+}
+
+void BatchStaging::Plan(memory::MemoryPlan* plan) {
+  block_ =
+      plan->Reserve(memory::Kind::kPinned, packed_bytes_ * static_cast<int64_t>(places_.size()));
+}
+
+void BatchStaging::Bind(const memory::Memory& memory, kernels::Device& device) {
+  memory::StackArena arena(memory.Data(block_), block_.bytes);
+  for (Place& place : places_) {
+    TakePacked(s_, b_, &arena, &place.view);
+    place.read = device.CreateEvent();
+  }
+}
+
+void BatchStaging::Send(const data::Microbatch& batch, void* to, kernels::Device& device,
+                        kernels::Stream& stream) {
+  CHECK_EQ(batch.s, s_);
+  CHECK_EQ(batch.b, b_);
+  const auto tokens = static_cast<size_t>(s_ * b_);
+  CHECK(batch.tokens.size() == tokens && batch.labels.size() == tokens &&
+        batch.weights.size() == tokens && batch.order.size() == tokens)
+      << "microbatch of " << batch.tokens.size() << " tokens, planned " << tokens;
+  CHECK_EQ(batch.samples.size(), static_cast<size_t>(b_));
+  CHECK_EQ(batch.segment_start.size(), batch.segment_token.size() + 1);
+  CHECK_EQ(batch.segment_count.size(), size_t{1});
+  Place& place = places_[next_];
+  next_ = (next_ + 1) % places_.size();
+  place.read->Synchronize();
+  PackInto(place.view.tokens, batch.tokens);
+  PackInto(place.view.labels, batch.labels);
+  PackInto(place.view.weights, batch.weights);
+  PackInto(place.view.samples, batch.samples);
+  PackInto(place.view.order, batch.order);
+  PackInto(place.view.segment_token, batch.segment_token);
+  PackInto(place.view.segment_start, batch.segment_start);
+  PackInto(place.view.segment_count, batch.segment_count);
+  device.Copy(stream, to, place.view.tokens.data, packed_bytes_);
+  place.read->Record(stream);
+}
+
 void BatchBuffer::Take(memory::StackArena* arena) {
-  const int64_t tokens = s_ * b_;
-  view_ = {.s = s_,
-           .b = b_,
-           .tokens = arena->Take(DType::kI32, {tokens}),
-           .labels = arena->Take(DType::kI32, {tokens}),
-           .weights = arena->Take(DType::kF32, {tokens}),
-           .samples = arena->Take(DType::kI64, {b_}),
-           .positions = arena->Take(DType::kI32, {s_}),
-           .order = arena->Take(DType::kI32, {tokens}),
-           .segment_token = arena->Take(DType::kI32, {tokens}),
-           .segment_start = arena->Take(DType::kI32, {tokens + 1}),
-           .segment_count = arena->Take(DType::kI32, {1})};
+  view_.positions = arena->Take(DType::kI32, {s_});
+  TakePacked(s_, b_, arena, &view_);
   view_.row_positions = view_.positions;
   if (!shard_.cuts_rows()) return;
   const int64_t rows = base::DivExact(s_, shard_.size);
@@ -52,31 +111,19 @@ void BatchBuffer::Bind(const memory::Memory& memory, kernels::Device& device,
                        kernels::Stream& stream) {
   memory::StackArena arena(memory.Data(block_), block_.bytes);
   Take(&arena);
-  std::vector<int32_t> positions(static_cast<size_t>(s_));
-  std::iota(positions.begin(), positions.end(), 0);
-  CopyTo(view_.positions, positions, device, stream);
+  const Tensor& to = view_.positions;
+  const auto host = device.Allocate(to.Bytes(), kernels::MemoryKind::kPinnedHost);
+  auto* const positions = static_cast<int32_t*>(host->data());
+  std::iota(positions, positions + s_, 0);
+  device.Copy(stream, to.data, positions, to.Bytes());
   stream.Synchronize();
 }
 
-const BatchView& BatchBuffer::Load(const data::Microbatch& batch, kernels::Device& device,
-                                   kernels::Stream& stream) {
+const BatchView& BatchBuffer::Load(const data::Microbatch& batch, BatchStaging* staging,
+                                   kernels::Device& device, kernels::Stream& stream) {
   CHECK_EQ(batch.s, s_);
   CHECK_EQ(batch.b, b_);
-  const auto tokens = static_cast<size_t>(s_ * b_);
-  CHECK(batch.tokens.size() == tokens && batch.labels.size() == tokens &&
-        batch.weights.size() == tokens && batch.order.size() == tokens)
-      << "microbatch of " << batch.tokens.size() << " tokens, planned " << tokens;
-  CHECK_EQ(batch.samples.size(), static_cast<size_t>(b_));
-  CHECK_EQ(batch.segment_start.size(), batch.segment_token.size() + 1);
-  CHECK_EQ(batch.segment_count.size(), size_t{1});
-  CopyTo(view_.tokens, batch.tokens, device, stream);
-  CopyTo(view_.labels, batch.labels, device, stream);
-  CopyTo(view_.weights, batch.weights, device, stream);
-  CopyTo(view_.samples, batch.samples, device, stream);
-  CopyTo(view_.order, batch.order, device, stream);
-  CopyTo(view_.segment_token, batch.segment_token, device, stream);
-  CopyTo(view_.segment_start, batch.segment_start, device, stream);
-  CopyTo(view_.segment_count, batch.segment_count, device, stream);
+  staging->Send(batch, view_.tokens.data, device, stream);
   return view_;
 }
 

@@ -144,7 +144,8 @@ GptConfig ConfigFromJob(const v1::JobSpec& job) {
           .scaled_init = m.scaled_init(),
           .dtype = WeightType(job.training().precision()),
           .seed = job.training().seed(),
-          .recompute = RecomputeOf(job.training().recompute())};
+          .recompute = RecomputeOf(job.training().recompute()),
+          .deterministic = job.training().deterministic()};
 }
 
 }  // namespace mt::model

@@ -81,6 +81,9 @@ struct GptConfig {
   // (fewer passes over the table's gradient; gpu-engine "LM head on the last stage").
   int64_t head_chunk_tokens = 0;
   Recompute recompute;
+  // The same bits in every run, where a faster order of sums is not (training.deterministic). The
+  // CPU knows no other.
+  bool deterministic = true;
   TensorShard shard;
 
   int64_t tokens() const { return seq * micro_batch; }  // T, rows of every matrix product

@@ -17,8 +17,11 @@ constexpr int64_t kHeadChunkTokensGpu = 8192;
 
 int64_t HeadChunkTokens(const GptConfig& config, kernels::Backend* backend) {
   if (config.head_chunk_tokens > 0) return config.head_chunk_tokens;
-  return backend->device().kind() == kernels::DeviceKind::kCpu ? kHeadChunkTokensCpu
-                                                               : kHeadChunkTokensGpu;
+  if (backend->device().kind() == kernels::DeviceKind::kCpu) return kHeadChunkTokensCpu;
+  // As many chunks as are no smaller than that, all nearly alike: a short last one would be slow.
+  constexpr int64_t kTile = 128;  // rows of a product's tile
+  const int64_t chunks = std::max<int64_t>(1, config.tokens() / kHeadChunkTokensGpu);
+  return base::RoundUp(base::CeilDiv(config.tokens(), chunks), kTile);
 }
 
 Stage::Args StageArgs(const GptModel::Chunk& chunk, int64_t head_chunk_tokens) {
@@ -62,7 +65,10 @@ GptModel::ChunkState::ChunkState(const GptConfig& config, const Chunk& chunk,
                                  int64_t head_chunk_tokens)
     : place(chunk.place), stage(config, StageArgs(chunk, head_chunk_tokens)) {}
 
-GptModel::GptModel(const Args& args) : args_((CheckArgs(args), args)), tables_(args.config) {
+GptModel::GptModel(const Args& args)
+    : args_((CheckArgs(args), args)),
+      staging_(args.config, args.staged_microbatches),
+      tables_(args.config) {
   const int64_t head_chunk_tokens = HeadChunkTokens(args.config, args.backend);
   for (const Chunk& chunk : args.chunks) {
     chunks_.push_back(std::make_unique<ChunkState>(args.config, chunk, head_chunk_tokens));
@@ -86,6 +92,7 @@ void GptModel::RegisterParams(params::Registry* registry) {
 
 void GptModel::PlanActivations(memory::MemoryPlan* plan) {
   for (BatchBuffer& batch : batches_) batch.Plan(plan);
+  staging_.Plan(plan);
   tables_.Plan(plan);
   auto kept = memory::StackArena::Measuring();
   for (const auto& chunk : chunks_) chunk->stage.TakeKept(&kept);
@@ -98,6 +105,7 @@ void GptModel::PlanActivations(memory::MemoryPlan* plan) {
 void GptModel::Bind(const memory::Memory& memory, const params::ParamStore& store) {
   CHECK(store.weight_dtype() == args_.config.dtype);
   for (BatchBuffer& batch : batches_) batch.Bind(memory, args_.backend->device(), *args_.stream);
+  staging_.Bind(memory, args_.backend->device());
   tables_.Bind(memory, args_.backend->device(), *args_.stream);
   memory::StackArena kept(memory.Data(kept_block_), kept_block_.bytes);
   for (const auto& chunk : chunks_) {
@@ -114,7 +122,7 @@ void GptModel::Bind(const memory::Memory& memory, const params::ParamStore& stor
 // Chunks run one after another, so they share their scratch.
 void GptModel::TakeScratch(memory::StackArena* arena) {
   const Pass shapes = MakePass(0);
-  ScratchPlan plan = {.arena = arena, .pass = &shapes};
+  ScratchPlan plan = {.arena = arena, .pass = &shapes, .accumulates = args_.accumulates};
   const int64_t mark = arena->Mark();
   for (const auto& chunk : chunks_) {
     chunk->stage.TakeScratch(&plan);
@@ -128,7 +136,8 @@ void GptModel::LoadBatch(int microbatch, const data::Microbatch& batch) {
   CHECK(bound_) << "Bind first";
   CHECK(microbatch >= 0 && microbatch < args_.max_microbatches)
       << "microbatch " << microbatch << " of " << args_.max_microbatches;
-  batches_[static_cast<size_t>(microbatch)].Load(batch, args_.backend->device(), *args_.stream);
+  batches_[static_cast<size_t>(microbatch)].Load(batch, &staging_, args_.backend->device(),
+                                                 *args_.stream);
 }
 
 void GptModel::Forward(int chunk, int slot, int microbatch, const StepArgs& args) {

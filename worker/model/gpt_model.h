@@ -47,9 +47,12 @@ class GptModel {
     int slots = 1;
   };
   struct Args {
-    GptConfig config;           // with this rank's shard
-    std::vector<Chunk> chunks;  // of this pipeline stage: chunks[c].place.chunk is c
-    int max_microbatches = 1;   // loaded at once: those of a step
+    GptConfig config;             // with this rank's shard
+    std::vector<Chunk> chunks;    // of this pipeline stage: chunks[c].place.chunk is c
+    int max_microbatches = 1;     // loaded at once: those of a step
+    int staged_microbatches = 3;  // on their way to the device at once
+    // Whether a step may have several microbatches: then their gradients are added up.
+    bool accumulates = true;
     parallel::TensorParallel* tensor = nullptr;  // nullptr: nobody shares the matrices
     kernels::Backend* backend = nullptr;
     kernels::Stream* stream = nullptr;
@@ -86,7 +89,8 @@ class GptModel {
   void SetHooks(GptHooks hooks) { hooks_ = std::move(hooks); }
 
   // Copies a microbatch, in stream order, to where actions on `microbatch` (below
-  // max_microbatches) find it. Its vectors must live until the stream has passed the copy.
+  // max_microbatches) find it. `batch` is not needed afterwards. Waits where as many as can be
+  // staged are on their way already.
   void LoadBatch(int microbatch, const data::Microbatch& batch);
 
   // Runs the chunk on the slot: from the loaded tokens or input(chunk, slot) to output(chunk, slot)
@@ -135,6 +139,7 @@ class GptModel {
   const Args args_;
   std::vector<std::unique_ptr<ChunkState>> chunks_;
   std::vector<BatchBuffer> batches_;
+  BatchStaging staging_;
   PositionTables tables_;
   GptHooks hooks_;
   bool bound_ = false;

@@ -51,18 +51,25 @@ void Head::TakeScratch(ScratchPlan* plan) {
 }
 
 void Head::PlanWorkspace(ScratchPlan* plan) const {
+  const int64_t tokens = config_.tokens();
+  PlanChunk(plan, chunk_, /*first=*/true);
+  if (tokens >= 2 * chunk_) PlanChunk(plan, chunk_, /*first=*/false);
+  if (tokens % chunk_ != 0) PlanChunk(plan, tokens % chunk_, /*first=*/false);
+}
+
+void Head::PlanChunk(ScratchPlan* plan, int64_t rows, bool first) const {
   const kernels::LinearOps& ops = plan->pass->backend->linear();
   const Tensor w = Placeholder(config_.dtype, {config_.local_vocab(), config_.hidden});
-  const Tensor dw = Placeholder(kernels::AccumulatorOf(config_.dtype), w.shape);
-  for (const int64_t rows : {chunk_, config_.tokens() % chunk_}) {
-    if (rows == 0) continue;
-    const Tensor x = Placeholder(config_.dtype, {rows, config_.hidden});
-    const Tensor y = Placeholder(config_.dtype, {rows, config_.local_vocab()});
-    plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearForwardArgs{.x = x, .w = w, .y = y}));
-    plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
-    plan->NeedWorkspace(
-        ops.WorkspaceBytes(kernels::LinearWeightGradArgs{.dy = y, .x = x, .dw = dw}));
-  }
+  const Tensor x = Placeholder(config_.dtype, {rows, config_.hidden});
+  const Tensor y = Placeholder(config_.dtype, {rows, config_.local_vocab()});
+  plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearForwardArgs{.x = x, .w = w, .y = y}));
+  plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
+  kernels::LinearWeightGradArgs weight_grad = {
+      .dy = y, .x = x, .dw = Placeholder(kernels::AccumulatorOf(config_.dtype), w.shape)};
+  if (first) plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
+  if (first && !plan->accumulates) return;
+  weight_grad.mode = kernels::GradMode::kAdd;
+  plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
 }
 
 void Head::Forward(const Pass& pass, size_t slot, const Pending& in, const LossArgs& loss,

@@ -63,6 +63,8 @@ class Head {
   void Loss(const Pass& pass, const Rows& rows, const LossArgs& loss,
             const kernels::Tensor& logits) const;
   void PlanWorkspace(ScratchPlan* plan) const;
+  // Of a chunk of so many rows; `first`: it begins a microbatch.
+  void PlanChunk(ScratchPlan* plan, int64_t rows, bool first) const;
 
   const GptConfig config_;
   const VocabMatrix* words_;

@@ -90,6 +90,10 @@ void Linear::PlanWorkspace(ScratchPlan* plan) const {
     weight_grad.dbias = Placeholder(accumulator, {outputs_});
   }
   plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
+  if (plan->accumulates) {
+    weight_grad.mode = kernels::GradMode::kAdd;
+    plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
+  }
   if (args_.act_behind) {
     const int64_t columns = outputs_ / kernels::PreColumns(*args_.act_behind, 1);
     plan->NeedWorkspace(ops.WorkspaceBytes(

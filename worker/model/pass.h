@@ -47,10 +47,13 @@ struct Pass {
 
 // Scratch is taken from `arena` once when the model is planned (measuring) and once when it is
 // bound, by the same calls; blocks that never live at the same time take the same bytes. The
-// workspace of all ops is one, as large as the largest.
+// workspace of all ops is one, as large as the largest. Backends choose algorithms when they are
+// asked for workspaces, so every product and attention of steps and evaluations is asked for, in
+// each of its forms.
 struct ScratchPlan {
   memory::StackArena* arena = nullptr;
   const Pass* pass = nullptr;  // shapes only
+  bool accumulates = true;     // gradients of matrices are added to, not only overwritten
   int64_t workspace_bytes = 0;
 
   void NeedWorkspace(int64_t bytes) { workspace_bytes = std::max(workspace_bytes, bytes); }

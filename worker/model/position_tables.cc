@@ -1,8 +1,6 @@
 // The tables are computed on the host, in fp64, and copied to the device.
 #include "worker/model/position_tables.h"
 
-#include <vector>
-
 #include "kernels/ops/attention.h"
 #include "kernels/ops/rope.h"
 
@@ -16,9 +14,9 @@ namespace {
 template <class Fill>
 void FillOnHost(const Tensor& to, kernels::Device& device, kernels::Stream& stream,
                 const Fill& fill) {
-  std::vector<char> host(static_cast<size_t>(to.Bytes()));
-  fill(Tensor{host.data(), to.dtype, to.shape});
-  device.Copy(stream, to.data, host.data(), to.Bytes());
+  const auto host = device.Allocate(to.Bytes(), kernels::MemoryKind::kPinnedHost);
+  fill(Tensor{host->data(), to.dtype, to.shape});
+  device.Copy(stream, to.data, host->data(), to.Bytes());
   stream.Synchronize();
 }
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <unistd.h>
+#include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
 
@@ -19,15 +20,26 @@ std::string Get(const std::string& name) {
 
 }  // namespace
 
-std::vector<EnvironmentEntry> RankEnvironment() {
-  return {{"OPENBLAS_CORETYPE", kernels::cpu::OpenBlasCoreType()},
-          {"OPENBLAS_NUM_THREADS", "1"},
-          {"OMP_NUM_THREADS", "1"}};
+std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu) {
+  std::vector<EnvironmentEntry> table = {{"OPENBLAS_CORETYPE", kernels::cpu::OpenBlasCoreType()},
+                                         {"OPENBLAS_NUM_THREADS", "1"},
+                                         {"OMP_NUM_THREADS", "1"}};
+  if (!may_use_gpu) return table;
+  // Ordinals as nvidia-smi counts; a hardware queue for each of our streams, which else may block
+  // each other; all code on the device before the first step, since loading some may wait for the
+  // device; fp32 products in fp32, whatever the user's shell says.
+  for (const auto& [name, value] : {std::pair{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+                                    {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
+                                    {"CUDA_MODULE_LOADING", "EAGER"},
+                                    {"NVIDIA_TF32_OVERRIDE", "0"}}) {
+    table.push_back({name, value});
+  }
+  return table;
 }
 
-Status ApplyEnvironment(char** argv) {
+Status ApplyEnvironment(bool may_use_gpu, char** argv) {
   bool changed = false;
-  for (const EnvironmentEntry& entry : RankEnvironment()) {
+  for (const EnvironmentEntry& entry : RankEnvironment(may_use_gpu)) {
     if (Get(entry.name) == entry.value) continue;
     changed = true;
     ::setenv(entry.name.c_str(), entry.value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)

@@ -14,7 +14,9 @@ int main(int argc, char** argv) {
   mt::rank::Options options;
   int exit_code = 0;
   if (!mt::rank::ParseOptions(argc, argv, &options, &exit_code)) return exit_code;
-  const mt::Status status = mt::rank::ApplyEnvironment(argv);
+  // Whether a standalone job uses a GPU is not known yet.
+  const bool may_use_gpu = !options.gpu.empty() || options.mode == mt::rank::Mode::kStandalone;
+  const mt::Status status = mt::rank::ApplyEnvironment(may_use_gpu, argv);
   if (!status.ok()) {
     std::fprintf(stderr, "mt-rank: %s\n", mt::base::Message(status).c_str());
     return mt::rank::ExitCodeOf(status);

@@ -38,6 +38,11 @@ void AddOptions(CLI::App* app, Options* options) {
                      ->group(internal)
                      ->excludes(standalone);
   app->add_option("--rank", options->rank)->group(internal)->check(CLI::NonNegativeNumber);
+  app->add_option("--gpu", options->gpu)->group(internal);
+  app->add_option("--host-delay-ms", options->host_delay_ms)
+      ->group(internal)
+      ->needs(standalone)
+      ->check(CLI::Range(0, 60'000));
   for (CLI::Option* option :
        {app->add_option("--job-uid", options->job_uid), app->add_option("--epoch", options->epoch),
         app->add_option("--threads", options->threads),

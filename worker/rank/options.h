@@ -24,6 +24,8 @@ struct Options {
   // One process of several
   std::string rendezvous;  // folder
   int rank = 0;
+  std::string gpu;        // UUID of the GPU that the rank was given; empty: the first, if any
+  int host_delay_ms = 0;  // before each step: benchmarks of how far the host runs ahead
   // Under an agent
   std::string agent_socket;
   std::string job_uid;

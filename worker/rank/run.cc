@@ -7,9 +7,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/spec/derived.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/comm/gloo/gloo_factory.h"
+#include "worker/rank/compute_device.h"
 #include "worker/train/failure.h"
 
 namespace mt::rank {
@@ -47,6 +47,7 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.observer = args.observer;
   train_args.commands = args.commands;
   train_args.hold = args.hold;
+  train_args.host_delay = args.host_delay;
   ASSIGN_OR_RETURN(const std::unique_ptr<train::Trainer> trainer,
                    train::Trainer::Create(train_args));
   train::TrainResult result = trainer->Run();
@@ -60,11 +61,11 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   return result;
 }
 
-StatusOr<train::TrainResult> RunGuarded(const RunArgs& args) {
-  const int threads = static_cast<int>(args.job->placement().threads_per_rank());
-  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
-                   kernels::cpu::MakeCpuBackend({.num_threads = threads}));
-  log::Info("compute device", {{"device", backend->device().Describe()}});
+StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
+  std::unique_ptr<kernels::Backend> backend = std::move(args.backend);
+  if (backend == nullptr) {
+    ASSIGN_OR_RETURN(backend, MakeBackend(*args.job, args.gpu));
+  }
   const int64_t needed = spec::WorldSize(*args.job);
   if (needed != args.world_size) {
     return base::FailedPrecondition("the job is laid out for {} ranks, {} were started", needed,
@@ -98,7 +99,7 @@ train::TrainResult Failed(Status status) {
 
 }  // namespace
 
-train::TrainResult Run(const RunArgs& args) {
+train::TrainResult Run(RunArgs args) {
   try {
     auto result = RunGuarded(args);
     return result.ok() ? std::move(result).value() : Failed(result.status());

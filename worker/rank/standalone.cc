@@ -1,6 +1,7 @@
 #include "worker/rank/standalone.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/comm/file_store.h"
+#include "worker/rank/compute_device.h"
 #include "worker/rank/members.h"
 #include "worker/rank/metrics_file.h"
 #include "worker/rank/outcome.h"
@@ -50,8 +52,18 @@ Status LoadStandaloneJob(const Options& options, JobSpec* job) {
     return base::InvalidArgument("--ranks {}, but the job is laid out for {} ranks",
                                  options.num_ranks, world);
   }
-  return spec::ToStatus(
-      spec::ResolveForSlots({.cores_per_node = UsableCores(), .slots_per_node = world}, job));
+  return OkStatus();
+}
+
+// The backend where the job leaves the device open and a GPU was found, else nullptr. Since the
+// choice is logged, after InitLog.
+Status Resolve(const Options& options, JobSpec* job, std::unique_ptr<kernels::Backend>* gpu) {
+  if (!job->placement().has_device()) *gpu = TakeGpuIfAny(options.gpu, job);
+  return spec::ToStatus(spec::ResolveForSlots(
+      {.gpu = job->placement().device() == megatrain::v1::Placement::DEVICE_GPU,
+       .cores_per_node = UsableCores(),
+       .slots_per_node = spec::WorldSize(*job)},
+      job));
 }
 
 Status InitLog(const Options& options, const JobSpec& job, int64_t world) {
@@ -79,9 +91,11 @@ void OnStopSignal(int count, int rank, WordQueue* words) {
   words->Push({.kind = train::CommandKind::kStopWithSave});
 }
 
-Status TrainHere(const Options& options, const JobSpec& job) {
+Status TrainHere(const Options& options, JobSpec job) {
   const int64_t world = spec::WorldSize(job);
   RETURN_IF_ERROR(InitLog(options, job, world));
+  std::unique_ptr<kernels::Backend> backend;
+  RETURN_IF_ERROR(Resolve(options, &job, &backend));
   std::unique_ptr<MetricsFile> metrics;
   if (!options.metrics_file.empty() && options.rank == 0) {
     ASSIGN_OR_RETURN(metrics, MetricsFile::Open(options.metrics_file));
@@ -91,16 +105,20 @@ Status TrainHere(const Options& options, const JobSpec& job) {
   comm::FileStore store(options.rendezvous);
   const StopSignals signals(
       [rank = options.rank, &words](int count) { OnStopSignal(count, rank, &words); });
-  const train::TrainResult result = Run({.job = &job,
-                                         .rank = options.rank,
-                                         .world_size = static_cast<int>(world),
-                                         .data_root = options.data_root,
-                                         .checkpoint_root = options.checkpoint_root,
-                                         .cache_root = options.cache_root,
-                                         .address = kAddress,
-                                         .store = &store,
-                                         .observer = &observer,
-                                         .commands = options.rank == 0 ? &words : nullptr});
+  const train::TrainResult result =
+      Run({.job = &job,
+           .rank = options.rank,
+           .world_size = static_cast<int>(world),
+           .gpu = options.gpu,
+           .backend = std::move(backend),
+           .data_root = options.data_root,
+           .checkpoint_root = options.checkpoint_root,
+           .cache_root = options.cache_root,
+           .address = kAddress,
+           .store = &store,
+           .observer = &observer,
+           .commands = options.rank == 0 ? &words : nullptr,
+           .host_delay = std::chrono::milliseconds(options.host_delay_ms)});
   if (result.status.ok()) {
     log::Info("training has ended", {{"last_step", result.last_step},
                                      {"completed", result.completed},

@@ -29,6 +29,7 @@ namespace mt::rank {
 using megatrain::v1::AgentMessage;
 using megatrain::v1::Command;
 using megatrain::v1::JobSpec;
+using megatrain::v1::Placement;
 using megatrain::v1::RankAssignment;
 using megatrain::v1::RankMessage;
 using megatrain::v1::RankTelemetry;
@@ -55,7 +56,10 @@ std::string TakeToken() {
 Status CompleteAndResolve(int threads, JobSpec* job) {
   RETURN_IF_ERROR(spec::ToStatus(spec::CompleteJob({}, job)));
   return spec::ToStatus(
-      spec::ResolveForSlots({.cores_per_node = threads, .slots_per_node = 1}, job));
+      spec::ResolveForSlots({.gpu = job->placement().device() == Placement::DEVICE_GPU,
+                             .cores_per_node = threads,
+                             .slots_per_node = 1},
+                            job));
 }
 
 std::optional<train::CommandKind> KindOf(Command::Verb verb) {
@@ -108,6 +112,7 @@ class AgentRank {
     job = assignment.spec();
     threads_ = assignment.threads();
     if (result.status.ok()) result.status = CompleteAndResolve(threads_, &job);
+    if (result.status.ok()) result.status = CheckGpu(job);
     if (!result.status.ok()) return result;
     ChannelObserver to_agent(
         {.send = [this](RankMessage m) { channel_.Send(std::move(m)); },
@@ -122,6 +127,7 @@ class AgentRank {
          .ended_job_uids = {assignment.ended_job_uids().begin(), assignment.ended_job_uids().end()},
          .rank = options_.rank,
          .world_size = assignment.world_size(),
+         .gpu = options_.gpu,
          .data_root = assignment.data_root(),
          .checkpoint_root = assignment.checkpoint_root(),
          .cache_root = assignment.cache_root(),
@@ -132,6 +138,14 @@ class AgentRank {
          .hold = assignment.hold(),
          .on_comm_init = [this](double seconds) { board_.SetCommInit(seconds); },
          .on_groups = [this](train::RankGroups* groups) { leave_.SetGroups(groups); }});
+  }
+
+  // A rank on a GPU uses the one that the agent keeps for it, no other.
+  Status CheckGpu(const JobSpec& job) const {
+    if (job.placement().device() != Placement::DEVICE_GPU || !options_.gpu.empty()) {
+      return OkStatus();
+    }
+    return base::Internal("the job runs on GPUs, but the worker gave this rank none (--gpu)");
   }
 
   void SendState(megatrain::v1::RankState state) {

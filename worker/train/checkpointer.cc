@@ -1,6 +1,7 @@
 #include "worker/train/checkpointer.h"
 
 #include <chrono>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,22 @@
 #include "worker/train/run_state.h"
 
 namespace mt::train {
+namespace {
+
+// Device memory through pinned pieces: the next one is copied while one goes to disk.
+class DevicePieces final : public checkpoint::PieceReader {
+ public:
+  // A save that failed may have left a piece under way.
+  explicit DevicePieces(memory::Staging* staging) : staging_(staging) { staging_->Drain(); }
+  void Start(const void* data, int64_t bytes) override { staging_->Prefetch(data, bytes); }
+  const void* Read() override { return staging_->Take(); }
+
+ private:
+  memory::Staging* const staging_;
+};
+static_assert(checkpoint::kLargestPieceBytes <= memory::Staging::kPieceBytes);
+
+}  // namespace
 
 Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock->Now()) {
   // A run that goes on from its own directory has that step on disk already.
@@ -39,14 +56,17 @@ bool Checkpointer::DueByTime() const {
 Status Checkpointer::Save(int64_t step) {
   last_try_ = args_.clock->Now();
   if (!enabled() || step == last_saved_step_) return OkStatus();
-  // Slices are read where they lie, which must be host memory.
-  CHECK(args_.engine->device().kind() == kernels::DeviceKind::kCpu);
   const base::MonotonicTime begin = args_.clock->Now();
   RETURN_IF_ERROR(args_.engine->Synchronize());
   const kernels::StepScalars scalars = args_.engine->ReadScalars();
+  std::unique_ptr<DevicePieces> reader;
+  if (args_.engine->device().kind() != kernels::DeviceKind::kCpu) {
+    reader = std::make_unique<DevicePieces>(args_.engine->staging());
+  }
   checkpoint::SaveArgs save{.directory = args_.start.directory,
                             .manifest = args_.manifest,
                             .slices = SlicesToSave(args_.engine->store(), args_.engine->tp_rank()),
+                            .reader = reader.get(),
                             .group = args_.group,
                             .stream = &args_.engine->stream(),
                             .progress = [this, step](int64_t) { args_.observer->OnProgress(step); },

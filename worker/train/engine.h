@@ -11,6 +11,7 @@
 #include "kernels/ops/backend.h"
 #include "worker/data/loader.h"
 #include "worker/memory/memory.h"
+#include "worker/memory/staging.h"
 #include "worker/model/gpt_model.h"
 #include "worker/optim/optimizer.h"
 #include "worker/parallel/gradient_sync.h"
@@ -35,10 +36,11 @@ class Engine {
     kernels::Backend* backend = nullptr;
     RankGroups* groups = nullptr;
     const base::Clock* clock = nullptr;
-    int64_t memory_limit_bytes = 0;
+    int64_t memory_limit_bytes = 0;  // 0: memory::AvailableBytes once all choices are made
     std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;  // test seam
   };
-  // kResourceExhausted (cause OOM) where memory does not suffice.
+  // kResourceExhausted (cause OOM) where memory does not suffice; kFailedPrecondition where the
+  // device cannot do what the model asks for.
   static StatusOr<std::unique_ptr<Engine>> Create(const Args& args);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -86,8 +88,12 @@ class Engine {
   // Collective, once every rank has loaded its state: the weights follow from the masters.
   Status RebuildWeights();
 
+  // Its tensors lie in device memory.
   const params::ParamStore& store() const { return *store_; }
-  const memory::BytesByKind& memory_bytes() const { return memory_->Report(); }
+  // What was planned, and on a GPU what its libraries were seen to take since the engine's start.
+  memory::BytesByKind MeasureMemory();
+  // Brings bytes of the store to the host and back, on stream(); nothing else may be under way.
+  memory::Staging* staging();
   kernels::Stream& stream() { return *stream_; }
   // Of stream(): marks at both ends of every action and collective.
   PhaseClock& phases() { return phases_; }
@@ -100,19 +106,33 @@ class Engine {
  private:
   explicit Engine(const Args& args);
   Status Build();
+  // Sizes of everything, and the choices that they make necessary.
+  Status Plan(memory::MemoryPlan* plan);
+  void Bind();
   void MakeModel();
   void MakeParts();
   void SetHooks();
   parallel::SyncGroups SyncGroupsOfRank() const;
   // The loader's next microbatch, or after a fault an empty one: the same work, gradients of zero.
-  const data::Microbatch& NextMicrobatch(data::Loader* loader, int64_t step);
+  data::Microbatch NextMicrobatch(data::Loader* loader, int64_t step);
   Status RunMicrobatches(int64_t step, data::Loader* loader, const kernels::StepConstants& now);
   Status FinishStep(int64_t step, double command, const kernels::StepConstants& now);
+  // The test seam on this rank's vector, which must come to the host for it.
+  void ChangeVector(int64_t step);
 
   // Whether losses count here: ranks that share the head's matrix compute the same ones.
   bool counts_losses() const { return tp_rank() == 0; }
 
+  // What the host and the device hand each other outside of steps.
+  struct HostBlock {
+    kernels::StepScalars scalars;
+    kernels::EndOfStep vector;
+    double sums[2] = {0, 0};
+    double spoiled[2] = {0, 0};
+  };
+
   const Args args_;
+  const int64_t free_at_start_;  // bytes of a GPU
   std::unique_ptr<kernels::Stream> stream_;
   PhaseClock phases_;
   std::unique_ptr<parallel::TensorParallel> tensor_;  // nullptr: alone
@@ -128,6 +148,9 @@ class Engine {
   std::unique_ptr<StageWork> work_;
   std::unique_ptr<pipeline::Executor> executor_;
   StepRing ring_;
+  std::unique_ptr<kernels::DeviceBuffer> pinned_;  // HostBlock
+  HostBlock* host_ = nullptr;
+  std::unique_ptr<memory::Staging> staging_;  // since its first use
   Status fault_;
   memory::Block scalars_block_, vector_block_, eval_block_, uncounted_block_;
   kernels::StepScalars* scalars_ = nullptr;  // device

@@ -1,6 +1,7 @@
 #include "worker/train/resume.h"
 
 #include <ctime>
+#include <functional>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -117,10 +118,17 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
     return base::DataLoss("the manifest of step {} has consumed {} samples, not {}", manifest.step,
                           scalars.consumed_samples, consumed);
   }
+  std::function<void(void*, const void*, int64_t)> put;
+  if (args.engine->device().kind() != kernels::DeviceKind::kCpu) {
+    put = [staging = args.engine->staging()](void* to, const void* from, int64_t bytes) {
+      staging->Write(to, from, bytes);
+    };
+  }
   RETURN_IF_ERROR(checkpoint::LoadTensors({.directory = args.directory,
                                            .id = args.id,
                                            .manifest = &manifest,
                                            .slices = SlicesToLoad(args.engine->store()),
+                                           .put = put,
                                            .progress = args.progress}));
   args.engine->RestoreScalars(scalars);
   const std::string device = args.engine->device().Describe();

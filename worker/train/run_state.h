@@ -18,7 +18,7 @@ namespace mt::train {
 // logical tensors. Over the job's ranks what is saved covers every element exactly once: a replica
 // saves its slice of every bucket, whatever the ZeRO stage; of what tensor ranks hold whole and
 // alike the first one saves; copies of another stage's parameter are not saved. A rank loads what
-// it keeps, copies too. The store's memory must be the host's.
+// it keeps, copies too. Slices lie where the store's tensors do: in device memory.
 std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int tp_rank);
 std::vector<checkpoint::SliceToLoad> SlicesToLoad(const params::ParamStore& store);
 

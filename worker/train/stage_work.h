@@ -38,10 +38,10 @@ class StageWork final : public pipeline::ChunkWork {
   explicit StageWork(const Args& args) : args_(args) {}
 
   // Before each pass. `next` gives the microbatches in their order, each when its first action
-  // comes; it must live until the device has read it. `step.mode` and `step.last` are set here.
+  // comes. `step.mode` and `step.last` are set here.
   struct PassArgs {
     int microbatches = 0;
-    std::function<const data::Microbatch&()> next;
+    std::function<data::Microbatch()> next;
     bool training = true;
     model::GptModel::StepArgs step;  // of training
     kernels::Tensor sums;            // of evaluation, f64 [2], added to

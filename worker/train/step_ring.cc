@@ -1,7 +1,6 @@
 #include "worker/train/step_ring.h"
 
 #include <new>
-#include <utility>
 
 #include "common/base/check.h"
 
@@ -20,14 +19,8 @@ void StepRing::Begin(int64_t step) {
   Slot& s = slot(step);
   s.done->Synchronize();
   s.step = step;
-  s.batches.clear();
   *Pinned(s) = {};
   open_step_ = step;
-}
-
-const data::Microbatch& StepRing::Keep(data::Microbatch batch) {
-  // A vector that grows moves its elements' headers, not the arrays that the device reads.
-  return slot(open_step_).batches.emplace_back(std::move(batch));
 }
 
 StepRing::Words* StepRing::words() { return &Pinned(slot(open_step_))->words; }
@@ -46,6 +39,12 @@ StepOutcome StepRing::Read(int64_t step) {
   CHECK_EQ(s.step, step) << "the ring holds the last " << kSteps << " steps";
   s.done->Synchronize();
   return Pinned(s)->outcome;
+}
+
+bool StepRing::IsDone(int64_t step) {
+  Slot& s = slot(step);
+  CHECK_EQ(s.step, step) << "the ring holds the last " << kSteps << " steps";
+  return s.done->IsDone();
 }
 
 }  // namespace mt::train

@@ -1,5 +1,5 @@
 // The last steps as the host sees them: for each, the summed vector and the scalars after it,
-// copied out behind the step, an event, and what must live until the device has read it. A ring of
+// copied out behind the step, an event, and the host's words to it. A ring of
 // three, so that the host runs at most two steps ahead and never waits for more than the step two
 // before.
 #pragma once
@@ -7,11 +7,9 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "kernels/core/device.h"
 #include "kernels/ops/step_scalars.h"
-#include "worker/data/microbatch.h"
 
 namespace mt::train {
 
@@ -27,10 +25,8 @@ class StepRing {
 
   explicit StepRing(kernels::Device* device);
 
-  // Opens the slot of this step: its inputs are those of kSteps steps before, no longer needed.
+  // Opens the slot of this step, once that of kSteps steps before is over.
   void Begin(int64_t step);
-  // Keeps a microbatch of the open step where the device may read it.
-  const data::Microbatch& Keep(data::Microbatch batch);
   // Host words that the open step copies into its vector: the first three in EndOfStep's order, and
   // a loss that spoils the step.
   struct Words {
@@ -45,13 +41,14 @@ class StepRing {
            const kernels::StepScalars* scalars);
   // Waits for the end of `step`, one of the last kSteps, and returns what it left.
   StepOutcome Read(int64_t step);
+  // Whether Read would return at once.
+  bool IsDone(int64_t step);
 
  private:
   struct Slot {
     int64_t step = -1;
     std::unique_ptr<kernels::Event> done;
     std::unique_ptr<kernels::DeviceBuffer> pinned;  // PinnedBlock
-    std::vector<data::Microbatch> batches;
   };
   struct PinnedBlock {
     StepOutcome outcome;

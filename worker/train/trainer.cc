@@ -1,5 +1,6 @@
 #include "worker/train/trainer.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -30,6 +31,10 @@ template <class Body>
 Status Caught(const Body& body) {
   try {
     return body();
+  } catch (const kernels::DeviceMemoryError& error) {
+    return WithCause(base::Error(absl::StatusCode::kResourceExhausted,
+                                 "{}; does another process use the device too?", error.what()),
+                     Cause::kOutOfMemory);
   } catch (const kernels::DeviceError& error) {
     return WithCause(base::Internal("device: {}", error.what()), Cause::kHardware);
   } catch (const std::bad_alloc&) {
@@ -79,7 +84,7 @@ TrainResult Trainer::Run() {
     result = impl_->Run();
     return OkStatus();
   });
-  if (!thrown.ok()) result.status = thrown;
+  if (!thrown.ok()) result.status = impl_->WithStep(thrown);
   if (!result.status.ok()) result.message = base::Message(result.status);
   return result;
 }
@@ -126,15 +131,11 @@ Status Trainer::Impl::OpenDataAndEngine() {
   // A damaged data set is the user's to replace: no checkpoint and no other attempt cures it.
   if (absl::IsDataLoss(data.status())) return WithCause(data.status(), Cause::kUserError);
   ASSIGN_OR_RETURN(data_, std::move(data));
-  int64_t limit_bytes = args_.memory_limit_bytes;
-  if (limit_bytes == 0) {
-    ASSIGN_OR_RETURN(limit_bytes, memory::AvailableHostBytes());
-  }
   ASSIGN_OR_RETURN(engine_, Engine::Create({.config = EngineConfigFromJob(job, groups().at()),
                                             .backend = args_.backend,
                                             .groups = args_.groups,
                                             .clock = args_.clock,
-                                            .memory_limit_bytes = limit_bytes,
+                                            .memory_limit_bytes = args_.memory_limit_bytes,
                                             .end_of_step = args_.end_of_step}));
   return OkStatus();
 }
@@ -219,9 +220,22 @@ void Trainer::Impl::MakeParts() {
   report_ = {.model_flops_per_sample = spec::ModelFlopsPerStep(job) / batch,
              .model_flops_full_per_sample = spec::FullFlopsPerStep(job) / batch,
              .world_size = spec::WorldSize(job),
-             .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch,
-             .memory_bytes = engine_->memory_bytes()};
-  counters_.memory_bytes = engine_->memory_bytes();
+             .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch};
+  MeasureMemory();
+}
+
+void Trainer::Impl::MeasureMemory() {
+  const memory::BytesByKind now = engine_->MeasureMemory();
+  for (size_t k = 0; k < now.size(); ++k) {
+    report_.memory_bytes[k] = std::max(report_.memory_bytes[k], now[k]);
+  }
+  counters_.memory_bytes = report_.memory_bytes;
+}
+
+Status Trainer::Impl::WithStep(const Status& thrown) const {
+  return WithCause(base::Error(thrown.code(), "in step {} (results are known up to step {}): {}",
+                               last_step_ + 1, read_step_, base::Message(thrown)),
+                   CauseOf(thrown));
 }
 
 void Trainer::Impl::AnnounceReady() const {
@@ -229,7 +243,7 @@ void Trainer::Impl::AnnounceReady() const {
                       {"resumed_from_step", start_step_},
                       {"total_steps", total_steps_},
                       {"parameters", spec::ParameterCount(args_.job->model())},
-                      {"memory_bytes", memory::Total(engine_->memory_bytes())}});
+                      {"memory_bytes", memory::Total(report_.memory_bytes)}});
   if (is_reporter()) {
     args_.observer->OnRunInfo({.total_steps = total_steps_,
                                .resumed_from_step = start_step_,

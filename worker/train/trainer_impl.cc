@@ -101,6 +101,8 @@ Status Trainer::Impl::ReadUpTo(int64_t step) {
     const StepOutcome outcome = engine_->ring().Read(k);
     CountEnded();
     CHECK_GE(counted_step_, k);
+    // Libraries take what they take on first use.
+    if (k == start_step_ + 1) MeasureMemory();
     words_[RingIndex(k)] = CommandWord::Decode(outcome.vector.command);
     if (is_reporter()) {
       StepRecord record = MakeStepRecord(report_, k, outcome, times_[RingIndex(k)]);
@@ -130,6 +132,7 @@ bool Trainer::Impl::IsForTheLossScale(const kernels::EndOfStep& vector) const {
 
 Status Trainer::Impl::Evaluate(int64_t step, bool final) {
   ASSIGN_OR_RETURN(const EvalRecord record, evaluator_->Run(step, final));
+  MeasureMemory();
   engine_->phases().EndBetween();
   if (is_reporter()) args_.observer->OnEval(record);
   return OkStatus();

@@ -31,6 +31,8 @@ class Trainer::Impl {
   TrainResult Run();
   RankGroups& groups() const { return *args_.groups; }
   std::string LastMark() const { return std::as_const(*engine_).phases().LastMark(); }
+  // What Run threw, with the step in which it was noticed: a GPU runs up to two steps behind.
+  Status WithStep(const Status& thrown) const;
 
  private:
   // Why the loop ended.
@@ -44,6 +46,8 @@ class Trainer::Impl {
   void MakeParts();
   checkpoint::Manifest ManifestTemplate() const;
   void AnnounceReady() const;
+  // Raises the reported peaks to what is taken now.
+  void MeasureMemory();
 
   // --- The loop (trainer_impl.cc).
   StatusOr<Ending> Loop();

@@ -92,6 +92,15 @@ TEST(Ids, UidsAreVersion4AndDiffer) {
 TEST(Ids, HashesAreStable) {
   EXPECT_EQ(Hash64(""), 0x2d06800538d394c2u);
   EXPECT_EQ(Hash128Hex(""), "99aa06d3014798d86001c324468d497f");
+  Hash128 pieces;
+  EXPECT_EQ(pieces.Take(), Hash128Hex(""));
+  const std::string text(1000, 'x');
+  pieces.Add("ab");
+  pieces.Add("");
+  pieces.Add(text);
+  EXPECT_EQ(pieces.Take(), Hash128Hex("ab" + text));
+  pieces.Add("c");
+  EXPECT_EQ(pieces.Take(), Hash128Hex("c")) << "starts anew";
   EXPECT_NE(Hash64("a", 1), Hash64("a", 2));
 }
 

@@ -40,7 +40,7 @@ class TestDevice final : public kernels::Device {
   kernels::DeviceKind kind() const override { return kernels::DeviceKind::kCpu; }
   std::string Describe() const override { return "test"; }
   std::unique_ptr<kernels::DeviceBuffer> Allocate(int64_t bytes, kernels::MemoryKind) override {
-    if (bytes > limit_bytes_) throw kernels::DeviceError("no room for it");
+    if (bytes > limit_bytes_) throw kernels::DeviceMemoryError("no room for it");
     return std::make_unique<HostBuffer>(bytes);
   }
   std::unique_ptr<kernels::Stream> CreateStream(kernels::StreamPriority) override {
@@ -92,7 +92,9 @@ TEST(MemoryTest, RunningOutNamesBytesKindsAndRemedy) {
   const std::string message = base::Message(planned);
   for (const char* part :
        {"needs 8589934592 bytes = 8.000 GiB", "weights 3.000 GiB", "activations 5.000 GiB",
-        "6442450944 bytes = 6.000 GiB are available", "training.micro_batch_size"}) {
+        "2147483648 bytes = 2.000 GiB more than the 6442450944 bytes = 6.000 GiB that are "
+        "available",
+        "training.micro_batch_size"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
   }
   const Status refused = Memory::Allocate(device, plan, int64_t{16} << 30).status();

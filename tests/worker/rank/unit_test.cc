@@ -152,8 +152,23 @@ TEST(LeaveSwitchTest, BreaksEveryGroupOfTheRank) {
 
 TEST(EnvironmentTest, FixesCoreTypeAndThreads) {
   std::map<std::string, std::string> table;
-  for (const EnvironmentEntry& entry : RankEnvironment()) table[entry.name] = entry.value;
+  for (const EnvironmentEntry& entry : RankEnvironment(/*may_use_gpu=*/false)) {
+    table[entry.name] = entry.value;
+  }
   EXPECT_FALSE(table["OPENBLAS_CORETYPE"].empty());
+  EXPECT_EQ(table["OPENBLAS_NUM_THREADS"], "1");
+  EXPECT_EQ(table.size(), 3U) << "nothing of CUDA's";
+}
+
+TEST(EnvironmentTest, FixesWhatCudaReadsWhereAGpuMayBeUsed) {
+  std::map<std::string, std::string> table;
+  for (const EnvironmentEntry& entry : RankEnvironment(/*may_use_gpu=*/true)) {
+    table[entry.name] = entry.value;
+  }
+  EXPECT_EQ(table["CUDA_DEVICE_ORDER"], "PCI_BUS_ID");
+  EXPECT_EQ(table["CUDA_DEVICE_MAX_CONNECTIONS"], "32");
+  EXPECT_EQ(table["CUDA_MODULE_LOADING"], "EAGER");
+  EXPECT_EQ(table["NVIDIA_TF32_OVERRIDE"], "0");
   EXPECT_EQ(table["OPENBLAS_NUM_THREADS"], "1");
 }
 

@@ -84,14 +84,16 @@ namespace {
 
 void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hub, int rank,
              RankOutcome* out) {
-  const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  std::unique_ptr<kernels::Backend> own;
+  if (options.backend == nullptr) own = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  kernels::Backend* const backend = options.backend == nullptr ? own.get() : options.backend;
   const auto groups = RankGroups::CreateForJob(job, rank, hub, &backend->device()).value();
   TrainArgs args{.job = &job,
                  .data_root = base::JoinPath(options.root, "data"),
                  .checkpoint_root = base::JoinPath(options.root, "checkpoints"),
                  .cache_root = base::JoinPath(options.root, "cache"),
                  .groups = groups.get(),
-                 .backend = backend.get(),
+                 .backend = backend,
                  .observer = &out->seen,
                  .commands = rank == 0 ? options.commands : nullptr,
                  .clock = options.clock,

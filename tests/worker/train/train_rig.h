@@ -96,6 +96,7 @@ struct RunOptions {
   CommandSource* commands = nullptr;
   const base::Clock* clock = base::Clock::Real();
   int64_t memory_limit_bytes = 0;
+  kernels::Backend* backend = nullptr;  // of the only rank; nullptr: each makes one of a CPU thread
   // Changes one rank's arguments before its trainer is made.
   std::function<void(int rank, TrainArgs* args)> adjust;
 };

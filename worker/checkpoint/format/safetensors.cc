@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <fcntl.h>
 #include <limits>
 #include <unistd.h>
@@ -22,7 +23,6 @@ static_assert(std::endian::native == std::endian::little, "the file format is li
 
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kMaxHeaderBytes = 100 << 20;
-constexpr size_t kPieceBytes = size_t{8} << 20;
 
 Status WriteBytes(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -100,6 +100,42 @@ StatusOr<SafetensorsReader::Entry> ParseEntry(const nlohmann::json& json, int64_
   return entry;
 }
 
+// A piece of a tensor's bytes.
+struct Piece {
+  const char* data = nullptr;
+  int64_t bytes = 0;
+  bool ends_tensor = false;
+};
+
+std::vector<Piece> PiecesOf(std::span<const TensorToWrite> tensors) {
+  std::vector<Piece> pieces;
+  for (const TensorToWrite& tensor : tensors) {
+    const auto* data = static_cast<const char*>(tensor.data);
+    int64_t left = TensorBytes(tensor.dtype, tensor.shape);
+    do {
+      const int64_t bytes = std::min(left, kLargestPieceBytes);
+      left -= bytes;
+      pieces.push_back({.data = data, .bytes = bytes, .ends_tensor = left == 0});
+      data += bytes;
+    } while (left > 0);
+  }
+  return pieces;
+}
+
+// Memory of the host, read where it lies.
+class HostReader final : public PieceReader {
+ public:
+  void Start(const void* data, int64_t /*bytes*/) override { started_.push_back(data); }
+  const void* Read() override {
+    const void* data = started_.front();
+    started_.pop_front();
+    return data;
+  }
+
+ private:
+  std::deque<const void*> started_;
+};
+
 }  // namespace
 
 int64_t ElementSize(std::string_view dtype) {
@@ -119,22 +155,26 @@ int64_t TensorBytes(std::string_view dtype, std::span<const int64_t> shape) {
 
 StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
                                                     std::span<const TensorToWrite> tensors,
-                                                    ProgressFn progress, void* context) {
+                                                    ProgressFn progress, void* context,
+                                                    PieceReader* reader) {
   const base::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) return base::ErrnoError(errno, "create " + path);
   RETURN_IF_ERROR(WriteBytes(fd.get(), MakeHeader(tensors), path));
   std::vector<std::string> digests;
   digests.reserve(tensors.size());
-  for (const TensorToWrite& tensor : tensors) {
-    std::string_view bytes(static_cast<const char*>(tensor.data),
-                           static_cast<size_t>(TensorBytes(tensor.dtype, tensor.shape)));
-    digests.push_back(base::Hash128Hex(bytes));
-    while (!bytes.empty()) {
-      const std::string_view piece = bytes.substr(0, kPieceBytes);
-      RETURN_IF_ERROR(WriteBytes(fd.get(), piece, path));
-      bytes.remove_prefix(piece.size());
-      if (progress != nullptr) progress(context, static_cast<int64_t>(piece.size()));
-    }
+  HostReader host;
+  if (reader == nullptr) reader = &host;
+  base::Hash128 digest;
+  const std::vector<Piece> pieces = PiecesOf(tensors);
+  if (!pieces.empty()) reader->Start(pieces[0].data, pieces[0].bytes);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (i + 1 < pieces.size()) reader->Start(pieces[i + 1].data, pieces[i + 1].bytes);
+    const std::string_view bytes(static_cast<const char*>(reader->Read()),
+                                 static_cast<size_t>(pieces[i].bytes));
+    digest.Add(bytes);
+    RETURN_IF_ERROR(WriteBytes(fd.get(), bytes, path));
+    if (progress != nullptr) progress(context, pieces[i].bytes);
+    if (pieces[i].ends_tensor) digests.push_back(digest.Take());
   }
   if (::fsync(fd.get()) != 0) return base::ErrnoError(errno, "fsync " + path);
   return digests;

@@ -1,0 +1,77 @@
+// Checkpoints of a run on a GPU: nothing is lost on the way through pinned memory and the disk, and
+// they are the CPU's too.
+#include <map>
+
+#include "common/base/files.h"
+#include "tests/worker/train/gpu_rig.h"
+#include "worker/checkpoint/format/manifest.h"
+
+namespace mt::train {
+namespace {
+
+class GpuStateTest : public GpuTrainTest {
+ protected:
+  // Digests of all tensors of a checkpoint.
+  std::map<std::string, std::string> Digests(const std::string& directory, int64_t step) const {
+    const std::string path = base::JoinPath(dir_.path(), "checkpoints/" + directory);
+    std::map<std::string, std::string> digests;
+    for (const checkpoint::CheckpointId& id : checkpoint::ListCheckpoints(path).value()) {
+      if (id.step != step) continue;
+      const checkpoint::Manifest manifest = checkpoint::ReadManifest(path, id).value();
+      for (const auto& [key, tensor] : manifest.tensors) {
+        for (const auto& slice : tensor.slices) digests[key + slice.tensor] = slice.digest;
+      }
+    }
+    EXPECT_FALSE(digests.empty()) << directory << " has no step " << step;
+    return digests;
+  }
+  static std::vector<StepRecord> From(const std::vector<StepRecord>& steps, size_t first) {
+    return {steps.begin() + static_cast<int64_t>(first), steps.end()};
+  }
+};
+
+TEST_F(GpuStateTest, ResumedIsTheSameToTheLastBit) {
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    const std::vector<std::string> fields = {std::string("training.precision=") + precision,
+                                             "training.deterministic=true",
+                                             "training.micro_batch_size=4"};
+    const std::string one = std::string("straight-") + precision, two = precision;
+    const RankOutcome straight = Run(Where::kGpu, kLlamaLike, Joined(fields, SavesTo(one, 20)));
+    Run(Where::kGpu, kLlamaLike,
+        Joined(Joined(fields, SavesTo(two, 20)), {"training.exit_at_iter=10"}));
+    const RankOutcome resumed = Run(Where::kGpu, kLlamaLike, Joined(fields, SavesTo(two, 20)));
+    ASSERT_EQ(resumed.seen.infos.at(0).resumed_from_step, 10);
+    ExpectEqualCurve(resumed.seen.steps, From(straight.seen.steps, 10));
+    EXPECT_EQ(Digests(two, 20), Digests(one, 20)) << precision;
+  }
+}
+
+TEST_F(GpuStateTest, StateCrossesFromOneDeviceToTheOtherBitForBit) {
+  for (const auto& [from, to] :
+       {std::pair(Where::kCpu, Where::kGpu), std::pair(Where::kGpu, Where::kCpu)}) {
+    const std::string name = from == Where::kCpu ? "cpu" : "gpu";
+    const std::vector<std::string> fields = {"training.precision=bf16", "training.exit_at_iter=5"};
+    Run(from, kGptLike, Joined(fields, SavesTo(name, 5)));
+    // Ends at once, with a save of what it has loaded.
+    Run(to, kGptLike,
+        Joined(Joined(fields, SavesTo(name + "-copy", 5)), {"checkpoint.load=" + name}));
+    EXPECT_EQ(Digests(name + "-copy", 5), Digests(name, 5));
+  }
+}
+
+TEST_F(GpuStateTest, ARunGoesOnOnTheOtherDevice) {
+  const std::vector<std::string> fields = {"training.precision=fp32"};
+  const RankOutcome cpu = Run(Where::kCpu, kGptLike, fields);
+  for (const auto& [from, to] :
+       {std::pair(Where::kCpu, Where::kGpu), std::pair(Where::kGpu, Where::kCpu)}) {
+    const std::string name = from == Where::kCpu ? "moved-to-gpu" : "moved-to-cpu";
+    const std::vector<std::string> saves = Joined(fields, SavesTo(name, 10));
+    Run(from, kGptLike, Joined(saves, {"training.exit_at_iter=10"}));
+    const RankOutcome resumed = Run(to, kGptLike, saves);
+    ASSERT_EQ(resumed.seen.infos.at(0).resumed_from_step, 10);
+    ExpectSameCurve(resumed.seen.steps, From(cpu.seen.steps, 10), 1e-4, 1e-3);
+  }
+}
+
+}  // namespace
+}  // namespace mt::train

@@ -1,0 +1,74 @@
+#include "worker/rank/compute_device.h"
+
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/spec/derived.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/module.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/train/failure.h"
+
+namespace mt::rank {
+
+using megatrain::v1::JobSpec;
+using megatrain::v1::Placement;
+
+namespace {
+
+void Announce(kernels::Backend& backend) {
+  kernels::Device& device = backend.device();
+  if (const auto memory = device.Memory()) {
+    log::Info("compute device", {{"device", device.Describe()},
+                                 {"free_bytes", memory->free_bytes},
+                                 {"total_bytes", memory->total_bytes}});
+  } else {
+    log::Info("compute device", {{"device", device.Describe()}});
+  }
+}
+
+StatusOr<std::unique_ptr<kernels::Backend>> MakeGpuBackend(const JobSpec& job,
+                                                           const std::string& gpu) {
+  if (spec::WorldSize(job) > 1) {
+    return base::FailedPrecondition(
+        "a job on GPUs has one rank so far: set parallel.tensor, parallel.pipeline and "
+        "parallel.data to 1, or placement.device to cpu");
+  }
+  if (job.training().precision() == megatrain::v1::Training::PRECISION_FP64) {
+    return base::FailedPrecondition("training.precision: fp64 runs on CPU slots only");
+  }
+  auto backend = kernels::cuda::LoadCudaBackend({.uuid = gpu});
+  // What is missing on the host is the slot's fault; a module that is not installed is the job's,
+  // which asks for what is not there.
+  if (backend.ok() || absl::IsNotFound(backend.status())) return backend;
+  return train::WithCause(backend.status(), train::Cause::kHardware);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const JobSpec& job,
+                                                        const std::string& gpu) {
+  std::unique_ptr<kernels::Backend> backend;
+  if (job.placement().device() == Placement::DEVICE_GPU) {
+    ASSIGN_OR_RETURN(backend, MakeGpuBackend(job, gpu));
+  } else {
+    const int threads = static_cast<int>(job.placement().threads_per_rank());
+    ASSIGN_OR_RETURN(backend, kernels::cpu::MakeCpuBackend({.num_threads = threads}));
+  }
+  Announce(*backend);
+  return backend;
+}
+
+std::unique_ptr<kernels::Backend> TakeGpuIfAny(const std::string& gpu, JobSpec* job) {
+  auto backend = MakeGpuBackend(*job, gpu);
+  if (!backend.ok()) {
+    log::Info("training on the CPU", {{"why", base::Message(backend.status())}});
+    job->mutable_placement()->set_device(Placement::DEVICE_CPU);
+    return nullptr;
+  }
+  Announce(**backend);
+  job->mutable_placement()->set_device(Placement::DEVICE_GPU);
+  return std::move(backend).value();
+}
+
+}  // namespace mt::rank
