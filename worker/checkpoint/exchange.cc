@@ -26,6 +26,16 @@ StatusOr<std::vector<std::string>> Exchange::AllGather(const std::string& text) 
   return out;
 }
 
+StatusOr<std::string> Exchange::Broadcast(const std::string& text, int root) {
+  if (group_ == nullptr) return text;
+  auto bytes = static_cast<int64_t>(text.size());
+  RETURN_IF_ERROR(group_->Broadcast(*stream_, &bytes, 1, kernels::DType::kI64, root));
+  std::string out = rank() == root ? text : std::string();
+  out.resize(static_cast<size_t>(bytes));
+  RETURN_IF_ERROR(group_->Broadcast(*stream_, out.data(), bytes, kernels::DType::kU8, root));
+  return out;
+}
+
 Status Exchange::Agree(const Status& mine) {
   if (group_ == nullptr) return mine;
   const auto n = static_cast<size_t>(size());

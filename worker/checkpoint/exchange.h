@@ -21,6 +21,8 @@ class Exchange {
 
   // texts[r] = what rank r gave, on every rank.
   StatusOr<std::vector<std::string>> AllGather(const std::string& text);
+  // What `root` gave; the others' texts are not looked at.
+  StatusOr<std::string> Broadcast(const std::string& text, int root);
   // The first failure in rank order, with its rank named; OK where all ranks say OK.
   Status Agree(const Status& mine);
 
