@@ -1,24 +1,49 @@
-// mt_gpu_kernel_bench [filter]: what each op reaches on a GPU, against what the GPU can do: the
+// mt_gpu_kernel_bench --products: how far the table's choices are from the fastest product there
+// is. mt_gpu_kernel_bench [filter]: what each op reaches on a GPU, against what the GPU can do: the
 // rate of a device copy for what is bound by memory (each operand counted once), the rate of an
 // 8192^3 bf16 product (G) for products, cuDNN's rate for the own attention. README.md explains the
 // columns.
+#include <string_view>
+#include <tuple>
+
 #include <fmt/format.h>
 
 #include "kernels/bench/gpu_op_benches.h"
+#include "kernels/bench/gpu_product_survey.h"
 #include "kernels/cuda/module.h"
 
 namespace mt::kernels::bench {
 namespace {
 
+// The models that speed is measured with, a microbatch of tokens each.
+void SurveyProducts(Backend* backend) {
+  fmt::print("{}\n{}\n", backend->device().Describe(), backend->tuning()->Identity());
+  GpuProductSurvey survey(backend);
+  constexpr int64_t kHeadTokens = 8192;
+  for (const auto& [model, tokens, h] :
+       {std::tuple<const char*, int64_t, int64_t>{"124M", 32768, 768},
+        {"350M", 65536, 1024},
+        {"1558M", 16384, 1600},
+        {"1.3B", 16384, 2048}}) {
+    survey.Layer(model, tokens, h);
+    survey.Head(model, kHeadTokens, h);
+  }
+  survey.Summary();
+}
+
 int Main(int argc, char** argv) {
   if (argc > 2) {
-    fmt::print(stderr, "usage: mt_gpu_kernel_bench [part of a line's name]\n");
+    fmt::print(stderr, "usage: mt_gpu_kernel_bench [--products | part of a line's name]\n");
     return 2;
   }
   const auto backend = cuda::LoadCudaBackend({});
   if (!backend.ok()) {
     fmt::print(stderr, "mt_gpu_kernel_bench: {}\n", base::Message(backend.status()));
     return 1;
+  }
+  if (argc == 2 && std::string_view(argv[1]) == "--products") {
+    SurveyProducts(backend->get());
+    return 0;
   }
   GpuOpBenches ops(backend->get(), argc == 2 ? argv[1] : "");
   ops.Ceilings();

@@ -28,7 +28,8 @@ class CudaBackend final : public Backend {
         embedding_(limits),
         update_(limits),
         vector_(limits),
-        linear_(limits, &act_, &vector_),
+        tuning_(limits, &act_, &vector_),
+        linear_(&act_, &vector_, &tuning_),
         attention_(limits) {}
 
   Device& device() override { return device_; }
@@ -43,6 +44,7 @@ class CudaBackend final : public Backend {
   const UpdateOps& update() const override { return update_; }
   const VectorOps& vector() const override { return vector_; }
   const RandomOps& random() const override { return random_; }
+  TuningTable* tuning() override { return &tuning_; }
 
  private:
   CudaDevice device_;
@@ -54,6 +56,7 @@ class CudaBackend final : public Backend {
   const CudaUpdate update_;
   const CudaVector vector_;
   const CudaRandom random_;
+  CudaTuningTable tuning_;
   const CudaLinear linear_;
   const CudaAttention attention_;
 };

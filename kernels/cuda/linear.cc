@@ -39,7 +39,8 @@ ProductKey KeyOf(const LinearForwardArgs& a) {
           .out = a.y.dtype,
           .epilogue = a.bias && !BiasFirst(a) ? Epilogue::kBias : Epilogue::kNone,
           .add = BiasFirst(a),
-          .alignment = AlignmentOf(a.x.data, a.w.data, a.y.data, a.bias.data)};
+          .alignment = AlignmentOf(a.x.data, a.w.data, a.y.data, a.bias.data),
+          .sms = a.sm_budget};
 }
 
 ProductKey KeyOf(const LinearInputGradArgs& a) {
@@ -48,9 +49,11 @@ ProductKey KeyOf(const LinearInputGradArgs& a) {
           .k = a.dy.shape[1],
           .in = a.dy.dtype,
           .out = a.dx.dtype,
-          .alignment = AlignmentOf(a.dy.data, a.w.data, a.dx.data)};
+          .alignment = AlignmentOf(a.dy.data, a.w.data, a.dx.data),
+          .sms = a.sm_budget};
 }
 
+// Without the bias gradient.
 ProductKey KeyOf(const LinearWeightGradArgs& a) {
   return {.transpose_b = true,
           .m = a.dw.shape[1],
@@ -59,95 +62,84 @@ ProductKey KeyOf(const LinearWeightGradArgs& a) {
           .in = a.dy.dtype,
           .out = DType::kF32,
           .add = a.mode == GradMode::kAdd,
-          .alignment = AlignmentOf(a.dy.data, a.x.data, a.dw.data)};
+          .alignment = AlignmentOf(a.dy.data, a.x.data, a.dw.data),
+          .sms = a.sm_budget};
 }
 
-LinearForwardArgs Primitive(const LinearForwardActArgs& a) {
-  return {.x = a.x, .w = a.w, .bias = a.bias, .y = a.pre, .workspace = a.workspace};
-}
-
-LinearInputGradArgs Primitive(const LinearInputGradActArgs& a) {
-  return {.dy = a.dy, .w = a.w, .dx = a.dpre, .workspace = a.workspace};
+// The product with this epilogue, which stores or reads one operand more.
+ProductKey With(Epilogue epilogue, ProductKey key, const Tensor& operand) {
+  key.epilogue = epilogue;
+  key.alignment = std::min(key.alignment, AlignmentOf(operand.data));
+  return key;
 }
 
 ProductKey FusedKeyOf(const LinearForwardActArgs& a) {
-  ProductKey key = KeyOf(Primitive(a));
-  key.epilogue = a.bias ? Epilogue::kGeluAuxBias : Epilogue::kGeluAux;
-  key.alignment = std::min(key.alignment, AlignmentOf(a.y.data));
-  return key;
+  const LinearForwardArgs product{
+      .x = a.x, .w = a.w, .bias = a.bias, .y = a.pre, .workspace = {}, .sm_budget = a.sm_budget};
+  return With(a.bias ? Epilogue::kGeluAuxBias : Epilogue::kGeluAux, KeyOf(product), a.y);
 }
 
 ProductKey FusedKeyOf(const LinearInputGradActArgs& a) {
-  ProductKey key = KeyOf(Primitive(a));
-  key.epilogue = Epilogue::kGeluGrad;
-  key.alignment = std::min(key.alignment, AlignmentOf(a.pre.data));
-  return key;
+  const LinearInputGradArgs product{
+      .dy = a.dy, .w = a.w, .dx = a.dpre, .workspace = {}, .sm_budget = a.sm_budget};
+  return With(Epilogue::kGeluGrad, KeyOf(product), a.pre);
 }
 
-// Shapes for which cuBLASLt has GELU epilogues at all: 16-bit types, aux rows of whole vectors.
-bool MayFuse(ActKind act, DType dtype, int64_t columns) {
-  return act == ActKind::kGelu && SizeOf(dtype) == 2 && columns % 8 == 0;
+ProductKey FusedKeyOf(const LinearWeightGradArgs& a) {
+  return With(Epilogue::kBiasGrad, KeyOf(a), a.dbias);
 }
+
+// What cuBLASLt has GELU and bias gradient epilogues for at all: 16-bit operands whose rows are
+// whole vectors. (Elsewhere the default bodies, or a sum of rows, run behind the product.)
+bool MayFuse(const ProductKey& key) {
+  const int64_t rows_of_a = key.transpose_a ? key.k : key.m,
+                rows_of_b = key.transpose_b ? key.n : key.k;
+  return SizeOf(key.in) == 2 && key.alignment == 16 && key.m % 8 == 0 && rows_of_a % 8 == 0 &&
+         rows_of_b % 8 == 0;
+}
+bool MayFuse(const LinearForwardActArgs& a) {
+  return a.act == ActKind::kGelu && MayFuse(FusedKeyOf(a));
+}
+bool MayFuse(const LinearInputGradActArgs& a) {
+  return a.act == ActKind::kGelu && MayFuse(FusedKeyOf(a));
+}
+bool MayFuse(const LinearWeightGradArgs& a) { return a.dbias && MayFuse(FusedKeyOf(a)); }
 
 }  // namespace
 
-// Whether one call with epilogue beats the product followed by the activation's kernel.
-bool CudaLinear::Fuses(const LinearForwardActArgs& a) const {
-  if (!MayFuse(a.act, a.x.dtype, a.y.shape[1])) return false;
-  const ProductKey key = FusedKeyOf(a);
-  const int known = table_->Remembered(key);
-  if (known >= 0) return known != 0;
-  const ProductChoice& fused = table_->Choose(key);
-  if (!fused.possible) return table_->Remember(key, false);
-  const ProductChoice& plain = table_->Choose(KeyOf(Primitive(a)));
-  TuningRun run(table_->limits());
-  const int64_t elements = a.y.NumElements();
-  const Tensor pre{run.Random(a.y.dtype, elements), a.y.dtype, a.y.shape};
-  const Tensor y{run.Random(a.y.dtype, elements), a.y.dtype, a.y.shape};
-  const double act_us =
-      run.MedianUs(9, [&] { act()->Act(run.stream(), {.kind = a.act, .pre = pre, .y = y}); });
-  return table_->Remember(key, fused.us < plain.us + act_us);
-}
-
-bool CudaLinear::Fuses(const LinearInputGradActArgs& a) const {
-  if (!MayFuse(a.act, a.dy.dtype, a.pre.shape[1])) return false;
-  const ProductKey key = FusedKeyOf(a);
-  const int known = table_->Remembered(key);
-  if (known >= 0) return known != 0;
-  const ProductChoice& fused = table_->Choose(key);
-  if (!fused.possible) return table_->Remember(key, false);
-  const ProductChoice& plain = table_->Choose(KeyOf(Primitive(a)));
-  TuningRun run(table_->limits());
-  const int64_t elements = a.pre.NumElements();
-  const Tensor pre{run.Random(a.pre.dtype, elements), a.pre.dtype, a.pre.shape};
-  const Tensor dpre{run.Random(a.pre.dtype, elements), a.pre.dtype, a.pre.shape};
-  const double act_us = run.MedianUs(9, [&] {
-    act()->ActGrad(run.stream(), {.kind = a.act, .dy = dpre, .pre = pre, .dpre = dpre});
-  });
-  return table_->Remember(key, fused.us < plain.us + act_us);
-}
-
 int64_t CudaLinear::WorkspaceBytes(const LinearForwardArgs& a) const {
-  table_->Choose(KeyOf(a));
+  table_->Plan(KeyOf(a));
   return kProductWorkspaceBytes;
 }
 
 int64_t CudaLinear::WorkspaceBytes(const LinearForwardActArgs& a) const {
-  return Fuses(a) ? kProductWorkspaceBytes : LinearOps::WorkspaceBytes(a);
+  if (!MayFuse(a)) return LinearOps::WorkspaceBytes(a);
+  table_->PlanForms(FusedKeyOf(a));
+  return kProductWorkspaceBytes;
 }
 
 int64_t CudaLinear::WorkspaceBytes(const LinearInputGradArgs& a) const {
-  table_->Choose(KeyOf(a));
+  table_->Plan(KeyOf(a));
   return kProductWorkspaceBytes;
 }
 
 int64_t CudaLinear::WorkspaceBytes(const LinearInputGradActArgs& a) const {
-  return Fuses(a) ? kProductWorkspaceBytes : LinearOps::WorkspaceBytes(a);
+  if (!MayFuse(a)) return LinearOps::WorkspaceBytes(a);
+  table_->PlanForms(FusedKeyOf(a));
+  return kProductWorkspaceBytes;
 }
 
 int64_t CudaLinear::WorkspaceBytes(const LinearWeightGradArgs& a) const {
-  table_->Choose(KeyOf(a));
-  return kProductWorkspaceBytes;
+  LinearWeightGradArgs planned = a;
+  for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
+    planned.mode = mode;
+    if (MayFuse(planned)) {
+      table_->PlanForms(FusedKeyOf(planned));
+    } else {
+      table_->Plan(KeyOf(planned));
+    }
+  }
+  return kProductWorkspaceBytes + (a.dbias ? BiasGradScratchBytes(a.dy.shape[1]) : 0);
 }
 
 void CudaLinear::Forward(Stream& stream, const LinearForwardArgs& a) const {
@@ -160,13 +152,14 @@ void CudaLinear::Forward(Stream& stream, const LinearForwardArgs& a) const {
 }
 
 void CudaLinear::ForwardAct(Stream& stream, const LinearForwardActArgs& a) const {
-  if (!Fuses(a)) return LinearOps::ForwardAct(stream, a);
+  if (!MayFuse(a)) return LinearOps::ForwardAct(stream, a);
   CheckShapes(a.pre, a.w, a.x);
   CHECK_EQ(a.y.NumElements(), a.pre.NumElements());
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);
-  table_->Run(stream, FusedKeyOf(a),
-              {.a = a.w.data, .b = a.x.data, .d = a.y.data, .bias = a.bias.data, .aux = a.pre.data},
-              a.workspace);
+  table_->RunForms(
+      stream, FusedKeyOf(a),
+      {.a = a.w.data, .b = a.x.data, .d = a.y.data, .bias = a.bias.data, .aux = a.pre.data},
+      a.workspace);
 }
 
 void CudaLinear::InputGrad(Stream& stream, const LinearInputGradArgs& a) const {
@@ -176,22 +169,25 @@ void CudaLinear::InputGrad(Stream& stream, const LinearInputGradArgs& a) const {
 }
 
 void CudaLinear::InputGradAct(Stream& stream, const LinearInputGradActArgs& a) const {
-  if (!Fuses(a)) return LinearOps::InputGradAct(stream, a);
+  if (!MayFuse(a)) return LinearOps::InputGradAct(stream, a);
   CheckShapes(a.dy, a.w, a.dpre);
   CHECK_EQ(a.dpre.NumElements(), a.pre.NumElements());
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);
-  table_->Run(stream, FusedKeyOf(a),
-              {.a = a.w.data, .b = a.dy.data, .d = a.dpre.data, .aux = a.pre.data}, a.workspace);
+  table_->RunForms(stream, FusedKeyOf(a),
+                   {.a = a.w.data, .b = a.dy.data, .d = a.dpre.data, .aux = a.pre.data},
+                   a.workspace);
 }
 
 void CudaLinear::WeightGrad(Stream& stream, const LinearWeightGradArgs& a) const {
   CheckShapes(a.dy, a.dw, a.x);
   CHECK(a.dw.dtype == DType::kF32) << "weight gradients are f32 on a GPU";
+  if (a.dbias) CHECK_EQ(a.dbias.NumElements(), a.dy.shape[1]);
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);
-  table_->Run(stream, KeyOf(a), {.a = a.x.data, .b = a.dy.data, .d = a.dw.data}, a.workspace);
-  if (!a.dbias) return;
-  CHECK_EQ(a.dbias.NumElements(), a.dy.shape[1]);
-  vector_->RowSum(stream, a.dy, a.mode, a.dbias);
+  const ProductOperands operands{
+      .a = a.x.data, .b = a.dy.data, .d = a.dw.data, .bias = a.dbias.data};
+  if (MayFuse(a)) return table_->RunForms(stream, FusedKeyOf(a), operands, a.workspace);
+  table_->Run(stream, KeyOf(a), operands, a.workspace);
+  if (a.dbias) vector_->RowSum(stream, a.dy, a.mode, a.dbias);
 }
 
 }  // namespace mt::kernels::cuda

@@ -1,24 +1,22 @@
 // Matrix products of linear layers over cuBLASLt. Gradients of weights are summed in fp32 straight
-// into their buffer, written or added. Bias and GELU epilogues are used where timing says that they
-// pay; column sums of dy are a kernel of their own (docs/gpu-experiments.md, E2).
+// into their buffer, written or added. Which algorithm a product takes, and whether GELU, its
+// gradient and bias gradients are done by its epilogue or by a kernel behind it, is the tuning
+// table's (docs/gpu-experiments.md, E2).
 #pragma once
 
-#include <memory>
-
-#include "kernels/cuda/product.h"
+#include "kernels/cuda/tuning_table.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/vector.h"
 
 namespace mt::kernels::cuda {
 
-// WorkspaceBytes is where choices are made: it times the algorithms for shapes it sees for the
-// first time, which takes a fraction of a second and memory for the operands. A call with a shape
-// that nobody planned does the same first, so such calls cannot be captured.
+// WorkspaceBytes notes what will be run in the table and times nothing; what it returns does not
+// depend on any choice. Weight gradients are noted in both modes.
 class CudaLinear final : public LinearOps {
  public:
-  // `act` and `vector` outlive this.
-  CudaLinear(const DeviceLimits& limits, const ActOps* act, const VectorOps* vector)
-      : LinearOps(act), vector_(vector), table_(std::make_unique<ProductTable>(limits)) {}
+  // All outlive this.
+  CudaLinear(const ActOps* act, const VectorOps* vector, CudaTuningTable* table)
+      : LinearOps(act), vector_(vector), table_(table) {}
 
   int64_t WorkspaceBytes(const LinearForwardArgs& args) const override;
   int64_t WorkspaceBytes(const LinearForwardActArgs& args) const override;
@@ -32,11 +30,8 @@ class CudaLinear final : public LinearOps {
   void WeightGrad(Stream& stream, const LinearWeightGradArgs& args) const override;
 
  private:
-  bool Fuses(const LinearForwardActArgs& args) const;
-  bool Fuses(const LinearInputGradActArgs& args) const;
-
   const VectorOps* const vector_;
-  const std::unique_ptr<ProductTable> table_;
+  CudaTuningTable* const table_;
 };
 
 }  // namespace mt::kernels::cuda

@@ -1,15 +1,13 @@
 #include "kernels/cuda/product.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
-#include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/library_check.h"
 
 namespace mt::kernels::cuda {
 namespace {
-
-constexpr int kMaxCandidates = 32;
 
 cudaDataType_t TypeOf(DType dtype) {
   switch (dtype) {
@@ -37,23 +35,30 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case Epilogue::kGeluGrad:
       return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::kBiasGrad:
+      return CUBLASLT_EPILOGUE_BGRADB;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-bool HasBias(Epilogue e) { return e == Epilogue::kBias || e == Epilogue::kGeluAuxBias; }
-bool HasAux(Epilogue e) { return e != Epilogue::kNone && e != Epilogue::kBias; }
+bool HasBias(Epilogue e) {
+  return e == Epilogue::kBias || e == Epilogue::kGeluAuxBias || e == Epilogue::kBiasGrad;
+}
+bool HasAux(Epilogue e) {
+  return e == Epilogue::kGeluAux || e == Epilogue::kGeluAuxBias || e == Epilogue::kGeluGrad;
+}
 
-// The descriptors of one call, on the stack.
+// The descriptors of one call, on the stack. (cuBLASLt takes pointers to non-const descriptors.)
 struct Descriptors {
-  cublasLtMatmulDescOpaque_t product;
-  cublasLtMatrixLayoutOpaque_t a, b, d;
+  mutable cublasLtMatmulDescOpaque_t product;
+  mutable cublasLtMatrixLayoutOpaque_t a, b, d;
 
   Descriptors(const ProductKey& key, const ProductOperands& operands) {
     CUBLAS_CHECK(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     Set(CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(key.epilogue));
+    if (key.sms > 0) Set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, int32_t{key.sms});
     if (HasBias(key.epilogue)) {
       Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
       Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(key.out));
@@ -80,149 +85,82 @@ struct Descriptors {
   }
 };
 
-// The heuristic's candidates. Partial sums of split products are joined in fp32, never rounded to
+// What the heuristic may offer. Partial sums of split products are joined in fp32, never rounded to
 // 16 bits on the way: in place only where the output is f32 itself.
-struct Candidates {
-  // (A vector of this unnamed struct crashes nvcc 13.0; an array serves.)
-  std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> results{};
-  int count = 0;
+struct Preference {
+  mutable cublasLtMatmulPreferenceOpaque_t raw;
 
-  Candidates(cublasLtHandle_t handle, const ProductKey& key, Descriptors* descriptors) {
-    cublasLtMatmulPreferenceOpaque_t preference;
-    CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference));
-    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      CUBLAS_CHECK(
-          cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)));
-    };
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspaceBytes));
+  explicit Preference(const ProductKey& key) {
+    CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&raw));
+    Set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspaceBytes));
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     if (key.out == DType::kF32) reductions |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
-    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+    Set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     const auto alignment = static_cast<uint32_t>(key.alignment);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle, &descriptors->product, &descriptors->a, &descriptors->b, &descriptors->d,
-        &descriptors->d, &preference, kMaxCandidates, results.data(), &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-      count = 0;
-    } else if (status != CUBLAS_STATUS_SUCCESS) {
-      ThrowCublasError(status, "cublasLtMatmulAlgoGetHeuristic");
-    }
+    Set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+    Set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+    Set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
+    Set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
+  }
+
+  template <class T>
+  void Set(cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+    CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(&raw, attribute, &value, sizeof(value)));
   }
 };
 
-void DestroyEvents(std::array<cudaEvent_t, 2>* events) {
-  for (cudaEvent_t event : *events) cudaEventDestroy(event);
-  delete events;
-}
-
 }  // namespace
 
-TuningRun::TuningRun(const DeviceLimits& limits)
-    : device_(limits),
-      stream_(limits.ordinal, StreamPriority::kLow),
-      events_(new std::array<cudaEvent_t, 2>{}, &DestroyEvents) {
-  for (cudaEvent_t& event : *events_) CUDA_CHECK(cudaEventCreate(&event));
-}
-
-void* TuningRun::Random(DType dtype, int64_t elements) {
-  CHECK_LT(num_buffers_, buffers_.size());
-  auto& buffer = buffers_[num_buffers_++];
-  buffer = device_.Allocate(elements * SizeOf(dtype), MemoryKind::kDevice);
-  CudaRandom().FillNormal(
-      stream_, {.key = num_buffers_, .std = 1, .out = {buffer->data(), dtype, {elements}}});
-  return buffer->data();
-}
-
-void TuningRun::Begin() { CUDA_CHECK(cudaEventRecord((*events_)[0], stream_.raw())); }
-
-double TuningRun::End() {
-  CUDA_CHECK(cudaEventRecord((*events_)[1], stream_.raw()));
-  CUDA_CHECK(cudaEventSynchronize((*events_)[1]));
-  float ms = 0;
-  CUDA_CHECK(cudaEventElapsedTime(&ms, (*events_)[0], (*events_)[1]));
-  return static_cast<double>(ms) * 1000;
-}
-
-double TuningRun::Median(int count) {
-  const auto middle = times_.begin() + count / 2;
-  std::nth_element(times_.begin(), middle, times_.begin() + count);
-  return *middle;
-}
-
-ProductTable::ProductTable(const DeviceLimits& limits) : limits_(limits) {
+Products::Products(const DeviceLimits& limits) : limits_(limits) {
   BindDevice(limits_.ordinal);
   CUBLAS_CHECK(cublasLtCreate(&handle_));
 }
 
-ProductTable::~ProductTable() { cublasLtDestroy(handle_); }
+Products::~Products() { cublasLtDestroy(handle_); }
 
-ProductChoice ProductTable::Tune(const ProductKey& key) {
+std::vector<ProductAlgorithm> Products::Candidates(const ProductKey& key) const {
   BindDevice(limits_.ordinal);
-  ProductOperands operands;
-  Descriptors descriptors(key, operands);
-  const Candidates candidates(handle_, key, &descriptors);
-  if (candidates.count == 0) return {};
-  TuningRun run(limits_);
-  operands.a = run.Random(key.in, key.m * key.k);
-  operands.b = run.Random(key.in, key.k * key.n);
-  operands.d = run.Random(key.out, key.m * key.n);
-  if (HasBias(key.epilogue)) operands.bias = run.Random(key.out, key.m);
-  if (HasAux(key.epilogue)) operands.aux = run.Random(key.out, key.m * key.n);
-  const Workspace workspace{run.Random(DType::kF32, kProductWorkspaceBytes / 4),
-                            kProductWorkspaceBytes};
-  ProductChoice best;
-  for (int i = 0; i < candidates.count; ++i) {
-    const auto& candidate = candidates.results[static_cast<size_t>(i)];
-    if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
-    const double us = run.MedianUs(
-        5, [&] { Enqueue(Raw(run.stream()), key, operands, candidate.algo, workspace); });
-    if (!best.possible || us < best.us) {
-      best = {.possible = true, .algorithm = candidate.algo, .us = us};
-    }
+  const Descriptors descriptors(key, {});
+  const Preference preference(key);
+  std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> results{};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, &descriptors.product, &descriptors.a, &descriptors.b, &descriptors.d, &descriptors.d,
+      &preference.raw, kMaxCandidates, results.data(), &count);
+  std::vector<ProductAlgorithm> algorithms;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return algorithms;
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    ThrowCublasError(status, "cublasLtMatmulAlgoGetHeuristic");
   }
-  return best;
+  for (int i = 0; i < count; ++i) {
+    const cublasLtMatmulHeuristicResult_t& result = results[static_cast<size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back({result.algo});
+  }
+  return algorithms;
 }
 
-void ProductTable::Enqueue(cudaStream_t stream, const ProductKey& key,
-                           const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm,
-                           const Workspace& workspace) const {
-  Descriptors descriptors(key, operands);
+bool Products::Accepts(const ProductKey& key, const ProductAlgorithm& algorithm) const {
+  BindDevice(limits_.ordinal);
+  const Descriptors descriptors(key, {});
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(handle_, &descriptors.product, &descriptors.a, &descriptors.b,
+                              &descriptors.d, &descriptors.d, &algorithm.raw, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= static_cast<size_t>(kProductWorkspaceBytes);
+}
+
+void Products::Run(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
+                   const ProductAlgorithm& algorithm, const Workspace& workspace) const {
+  const Descriptors descriptors(key, operands);
   const float alpha = 1, beta = key.add ? 1 : 0;
+  // Never more than it was chosen with: an algorithm's split may follow what there is.
+  const auto workspace_bytes =
+      static_cast<size_t>(std::min(workspace.bytes, kProductWorkspaceBytes));
   CUBLAS_CHECK(cublasLtMatmul(handle_, &descriptors.product, &alpha, operands.a, &descriptors.a,
                               operands.b, &descriptors.b, &beta, operands.d, &descriptors.d,
-                              operands.d, &descriptors.d, &algorithm, workspace.data,
-                              static_cast<size_t>(workspace.bytes), stream));
-}
-
-const ProductChoice& ProductTable::Choose(const ProductKey& key) {
-  const base::MutexLock lock(&mutex_);
-  const auto found = choices_.find(key);
-  if (found != choices_.end()) return found->second;
-  return choices_.emplace(key, Tune(key)).first->second;
-}
-
-void ProductTable::Run(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
-                       const Workspace& workspace) {
-  const ProductChoice& choice = Choose(key);
-  CHECK(choice.possible) << "cuBLASLt has no product of m " << key.m << " n " << key.n << " k "
-                         << key.k;
-  Enqueue(Raw(stream), key, operands, choice.algorithm, workspace);
-}
-
-bool ProductTable::Remember(const ProductKey& key, bool wins) {
-  const base::MutexLock lock(&mutex_);
-  remembered_[key] = wins;
-  return wins;
-}
-
-int ProductTable::Remembered(const ProductKey& key) {
-  const base::MutexLock lock(&mutex_);
-  const auto found = remembered_.find(key);
-  return found == remembered_.end() ? -1 : static_cast<int>(found->second);
+                              operands.d, &descriptors.d, &algorithm.raw, workspace.data,
+                              workspace_bytes, Raw(stream)));
 }
 
 }  // namespace mt::kernels::cuda

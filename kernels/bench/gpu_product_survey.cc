@@ -1,0 +1,110 @@
+#include "kernels/bench/gpu_product_survey.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+namespace mt::kernels::bench {
+namespace {
+
+// Planning reads shapes and alignment, never what is there.
+Tensor Planned(Shape shape, DType dtype = DType::kBf16) {
+  constexpr uintptr_t kAligned = 256;
+  return {reinterpret_cast<void*>(kAligned), dtype, shape};
+}
+
+double Count(int64_t n) { return static_cast<double>(n); }
+
+}  // namespace
+
+void GpuProductSurvey::Layer(const std::string& model, int64_t tokens, int64_t h) {
+  struct Shape2 {
+    const char* name;
+    int64_t n, k;
+    bool act_behind, act_before, bias;
+  };
+  // Biases of row-parallel layers (proj, fc2) are AddNorm's.
+  const Shape2 layers[] = {{"qkv", 3 * h, h, false, false, true},
+                           {"proj", h, h, false, false, false},
+                           {"fc1", 4 * h, h, true, false, true},
+                           {"fc2", h, 4 * h, false, true, false}};
+  for (const Shape2& z : layers) {
+    const std::string name = fmt::format("{} {} ", model, z.name);
+    const double flops = 2 * Count(tokens) * Count(z.n) * Count(z.k);
+    const Tensor x = Planned({tokens, z.k}), w = Planned({z.n, z.k}), y = Planned({tokens, z.n});
+    const Tensor bias = z.bias ? Planned({z.n}) : Tensor{};
+    if (z.act_behind) {
+      Op(name + "forward", flops,
+         LinearForwardActArgs{.x = x, .w = w, .bias = bias, .pre = y, .y = y});
+    } else {
+      Op(name + "forward", flops, LinearForwardArgs{.x = x, .w = w, .bias = bias, .y = y});
+    }
+    if (z.act_before) {
+      Op(name + "input grad", flops, LinearInputGradActArgs{.dy = y, .w = w, .pre = x, .dpre = x});
+    } else {
+      Op(name + "input grad", flops, LinearInputGradArgs{.dy = y, .w = w, .dx = x});
+    }
+    Op(name + "weight grad", flops,
+       LinearWeightGradArgs{.dy = y,
+                            .x = x,
+                            .dw = Planned({z.n, z.k}, DType::kF32),
+                            .dbias = z.bias ? Planned({z.n}, DType::kF32) : Tensor{}});
+  }
+}
+
+void GpuProductSurvey::Head(const std::string& model, int64_t tokens, int64_t h) {
+  constexpr int64_t kV = 50304;
+  const double flops = 2 * Count(tokens) * Count(h) * kV;
+  const Tensor x = Planned({tokens, h}), w = Planned({kV, h}), y = Planned({tokens, kV});
+  Op(model + " head forward", flops, LinearForwardArgs{.x = x, .w = w, .y = y});
+  Op(model + " head input grad", flops, LinearInputGradArgs{.dy = y, .w = w, .dx = x});
+  Op(model + " head weight grad", flops,
+     LinearWeightGradArgs{.dy = y, .x = x, .dw = Planned({kV, h}, DType::kF32)});
+}
+
+template <class Args>
+void GpuProductSurvey::Op(const std::string& name, double flops, const Args& args) {
+  linear_.WorkspaceBytes(args);
+  const std::vector<std::string> keys = table_.Missing();
+  const Status timed = table_.Time(keys);
+  CHECK(timed.ok()) << base::Message(timed);
+  for (const std::string& key : keys) {
+    const auto times = table_.Survey(key);
+    CHECK(times.ok()) << base::Message(times.status());
+    fmt::print("{:<22} {}\n", name, key);
+    Product(name, flops, *times);
+    std::fflush(stdout);
+  }
+}
+
+void GpuProductSurvey::Product(const std::string& name, double flops,
+                               const std::vector<TuningTime>& times) {
+  const auto chosen =
+      std::find_if(times.begin(), times.end(), [](const TuningTime& time) { return time.chosen; });
+  if (chosen == times.end()) {
+    fmt::print("{:<22} nothing was chosen of {} ways\n", name, times.size());
+    return;
+  }
+  const double ratio = chosen->us / times.front().us;
+  ratios_.push_back(ratio);
+  fmt::print("{:<22} {:>8.1f} us {:>6.1f} TFLOP/s, fastest of {:>2} {:>8.1f} us, {:.3f} of it", "",
+             chosen->us, flops / chosen->us * 1e-6, times.size(), times.front().us, ratio);
+  if (times.size() == 2 && !chosen->choice.starts_with("algorithm")) {
+    const TuningTime& other = chosen == times.begin() ? times[1] : times[0];
+    fmt::print("; {} ({} {:.1f} us)", chosen->choice, other.choice, other.us);
+  }
+  fmt::print("\n");
+}
+
+void GpuProductSurvey::Summary() const {
+  if (ratios_.empty()) return;
+  std::vector<double> sorted = ratios_;
+  std::sort(sorted.begin(), sorted.end());
+  const auto within =
+      std::count_if(sorted.begin(), sorted.end(), [](double r) { return r <= 1.02; });
+  fmt::print("{} choices: median {:.3f} of the fastest, worst {:.3f}, {} within 2 %\n",
+             sorted.size(), sorted[sorted.size() / 2], sorted.back(), within);
+}
+
+}  // namespace mt::kernels::bench

@@ -1,0 +1,333 @@
+#include "kernels/cuda/tuning_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/tuning_run.h"
+
+namespace mt::kernels::cuda {
+namespace {
+
+// Raised when a key's or a choice's text changes its meaning, or a separate form its kernels.
+constexpr int kTableVersion = 1;
+
+constexpr char kAlgorithm[] = "algorithm ", kImpossible[] = "none";
+constexpr char kFused[] = "fused", kSeparate[] = "separate";
+
+// Operands of a race are rotated over this much, so that they come from memory, not from the cache.
+constexpr int64_t kRotatedBytes = int64_t{200} << 20;
+constexpr int kMostSets = 8;
+// All candidates run a few times; those within kClose of the fastest meet again for longer. The
+// heuristic's list is long and mostly slow, and the last per cent needs many turns.
+constexpr TuningRun::Length kScreening{.rounds = 2};
+constexpr TuningRun::Length kFinal{.rounds = 9, .burst_us = 600};
+constexpr TuningRun::Length kSurvey{.rounds = 9, .burst_us = 300};
+constexpr double kClose = 1.08;
+constexpr size_t kMostFinalists = 8;
+
+std::string IdentityOf(const DeviceLimits& limits) {
+  cudaDeviceProp properties{};
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, limits.ordinal));
+  return fmt::format("mt_cuda products {}, cuBLASLt {}, {}, sm_{}{}, {} SMs", kTableVersion,
+                     cublasLtGetVersion(), properties.name, limits.major, limits.minor,
+                     limits.num_sms);
+}
+
+std::string ToText(const ProductChoice& choice) {
+  if (!choice.possible) return kImpossible;
+  std::string text = kAlgorithm;
+  for (const uint64_t word : choice.algorithm.raw.data) text += fmt::format("{:016x}", word);
+  return text;
+}
+
+std::optional<ProductChoice> ParseChoice(std::string_view text) {
+  if (text == kImpossible) return ProductChoice{};
+  ProductChoice choice{.possible = true, .algorithm = {}};
+  constexpr size_t kDigits = 16;
+  auto& words = choice.algorithm.raw.data;
+  const std::string_view prefix = kAlgorithm;
+  if (!text.starts_with(prefix)) return std::nullopt;
+  text.remove_prefix(prefix.size());
+  if (text.size() != kDigits * std::size(words)) return std::nullopt;
+  for (uint64_t& word : words) {
+    const auto read = std::from_chars(text.data(), text.data() + kDigits, word, 16);
+    if (read.ec != std::errc() || read.ptr != text.data() + kDigits) return std::nullopt;
+    text.remove_prefix(kDigits);
+  }
+  return choice;
+}
+
+const char* FormName(bool fused) { return fused ? kFused : kSeparate; }
+
+// Several sets of random operands of one product, and a workspace.
+class Sets {
+ public:
+  Sets(const ProductKey& key, TuningRun* run) {
+    const int64_t a = key.m * key.k, b = key.k * key.n, d = key.m * key.n;
+    const int64_t bytes = (a + b) * SizeOf(key.in) + 2 * d * SizeOf(key.out);
+    const int64_t wanted = (kRotatedBytes + bytes - 1) / bytes;
+    for (int64_t i = 0; i < std::clamp<int64_t>(wanted, 1, kMostSets); ++i) {
+      sets_.push_back({.a = run->Random(key.in, a),
+                       .b = run->Random(key.in, b),
+                       .d = run->Random(key.out, d),
+                       .bias = run->Random(key.out, std::max(key.m, key.n)),
+                       .aux = HasAuxiliary(key.epilogue) ? run->Random(key.out, d) : nullptr});
+    }
+    const int64_t scratch = kProductWorkspaceBytes + BiasGradScratchBytes(key.n);
+    workspace_ = {run->Random(DType::kF32, scratch / SizeOf(DType::kF32)), scratch};
+  }
+  const ProductOperands& operator[](int turn) const {
+    return sets_[static_cast<size_t>(turn) % sets_.size()];
+  }
+  const Workspace& workspace() const { return workspace_; }
+
+ private:
+  static bool HasAuxiliary(Epilogue e) { return HasSeparateForm(e) && e != Epilogue::kBiasGrad; }
+
+  std::vector<ProductOperands> sets_;
+  Workspace workspace_;
+};
+
+// Races the algorithms on random operands.
+std::vector<double> RaceAlgorithms(const Products& products, const ProductKey& key,
+                                   const std::vector<ProductAlgorithm>& algorithms,
+                                   const Sets& sets, const TuningRun::Length& length,
+                                   TuningRun* run) {
+  std::vector<TuningRun::Contender> contenders;
+  contenders.reserve(algorithms.size());
+  for (const ProductAlgorithm& algorithm : algorithms) {
+    contenders.emplace_back([&](int turn) {
+      products.Run(run->stream(), key, sets[turn], algorithm, sets.workspace());
+    });
+  }
+  return run->Race(contenders, length);
+}
+
+// The indices of `times`, fastest first.
+std::vector<size_t> Ranking(const std::vector<double>& times) {
+  std::vector<size_t> order(times.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t x, size_t y) { return times[x] < times[y]; });
+  return order;
+}
+
+}  // namespace
+
+CudaTuningTable::CudaTuningTable(const DeviceLimits& limits, const ActOps* act,
+                                 const VectorOps* vector)
+    : products_(limits), forms_(&products_, act, vector), identity_(IdentityOf(limits)) {}
+
+void CudaTuningTable::Plan(const ProductKey& key) {
+  const base::MutexLock lock(&mutex_);
+  planned_.insert({.form = false, .product = key});
+}
+
+void CudaTuningTable::PlanForms(const ProductKey& fused) {
+  const base::MutexLock lock(&mutex_);
+  planned_.insert({.form = false, .product = fused});
+  planned_.insert({.form = false, .product = SeparateProductOf(fused)});
+  planned_.insert({.form = true, .product = fused});
+}
+
+void CudaTuningTable::Run(const Stream& stream, const ProductKey& key,
+                          const ProductOperands& operands, const Workspace& workspace) {
+  const ProductChoice choice = [&] {
+    const base::MutexLock lock(&mutex_);
+    return Choose(key);
+  }();
+  CHECK(choice.possible) << "cuBLASLt has no " << ToText({.form = false, .product = key});
+  products_.Run(stream, key, operands, choice.algorithm, workspace);
+}
+
+void CudaTuningTable::RunForms(Stream& stream, const ProductKey& fused,
+                               const ProductOperands& operands, const Workspace& workspace) {
+  bool fuses = false;
+  const ProductChoice choice = [&] {
+    const base::MutexLock lock(&mutex_);
+    fuses = Fuses(fused);
+    return Choose(fuses ? fused : SeparateProductOf(fused));
+  }();
+  CHECK(choice.possible) << "cuBLASLt has no " << ToText({.form = false, .product = fused});
+  if (fuses) {
+    forms_.RunFused(stream, fused, operands, choice.algorithm, workspace);
+  } else {
+    forms_.RunSeparate(stream, fused, operands, choice.algorithm, workspace);
+  }
+}
+
+ProductChoice CudaTuningTable::Choose(const ProductKey& key) {
+  const auto found = choices_.find(key);
+  if (found != choices_.end()) return found->second;
+  return choices_.emplace(key, Tune(key)).first->second;
+}
+
+bool CudaTuningTable::Fuses(const ProductKey& fused) {
+  const auto found = fuses_.find(fused);
+  if (found != fuses_.end()) return found->second;
+  const ProductChoice one = Choose(fused), two = Choose(SeparateProductOf(fused));
+  bool wins = one.possible;
+  if (one.possible && two.possible) {
+    const std::vector<double> us = RaceForms(fused, one.algorithm, two.algorithm);
+    wins = us[0] < us[1];
+  }
+  return fuses_[fused] = wins;
+}
+
+ProductChoice CudaTuningTable::Tune(const ProductKey& key) const {
+  const std::vector<ProductAlgorithm> candidates = products_.Candidates(key);
+  if (candidates.empty()) return {};
+  TuningRun run(products_.limits());
+  const Sets sets(key, &run);
+  const std::vector<double> screened =
+      RaceAlgorithms(products_, key, candidates, sets, kScreening, &run);
+  const std::vector<size_t> order = Ranking(screened);
+  std::vector<ProductAlgorithm> finalists;
+  for (const size_t i : order) {
+    if (finalists.size() == kMostFinalists || screened[i] > kClose * screened[order[0]]) break;
+    finalists.push_back(candidates[i]);
+  }
+  if (finalists.size() == 1) return {.possible = true, .algorithm = finalists[0]};
+  const std::vector<double> us = RaceAlgorithms(products_, key, finalists, sets, kFinal, &run);
+  return {.possible = true, .algorithm = finalists[Ranking(us)[0]]};
+}
+
+std::vector<double> CudaTuningTable::RaceForms(const ProductKey& fused,
+                                               const ProductAlgorithm& fused_algorithm,
+                                               const ProductAlgorithm& separate_algorithm) const {
+  TuningRun run(products_.limits());
+  const Sets sets(fused, &run);
+  return run.Race(
+      {[&](int turn) {
+         forms_.RunFused(run.stream(), fused, sets[turn], fused_algorithm, sets.workspace());
+       },
+       [&](int turn) {
+         forms_.RunSeparate(run.stream(), fused, sets[turn], separate_algorithm, sets.workspace());
+       }},
+      kFinal);
+}
+
+std::vector<std::string> CudaTuningTable::Missing() const {
+  const base::MutexLock lock(&mutex_);
+  std::vector<std::string> keys;
+  for (const TableKey& key : planned_) {
+    const bool known = key.form ? fuses_.contains(key.product) : choices_.contains(key.product);
+    if (!known) keys.push_back(ToText(key));
+  }
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+Status CudaTuningTable::Time(const std::vector<std::string>& keys) {
+  std::set<TableKey> parsed;  // products come before forms, which need them
+  for (const std::string& text : keys) {
+    const std::optional<TableKey> key = ParseTableKey(text);
+    if (!key) return base::InvalidArgument("\"{}\" is no product of {}", text, identity_);
+    parsed.insert(*key);
+  }
+  for (const TableKey& key : parsed) {
+    const base::MutexLock lock(&mutex_);
+    if (key.form) {
+      Fuses(key.product);
+    } else {
+      Choose(key.product);
+    }
+  }
+  return OkStatus();
+}
+
+std::vector<TuningEntry> CudaTuningTable::Entries() const {
+  const base::MutexLock lock(&mutex_);
+  std::vector<TuningEntry> entries;
+  for (const auto& [product, choice] : choices_) {
+    entries.push_back({ToText({.form = false, .product = product}), ToText(choice)});
+  }
+  for (const auto& [product, fuses] : fuses_) {
+    entries.push_back({ToText({.form = true, .product = product}), FormName(fuses)});
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const TuningEntry& x, const TuningEntry& y) { return x.key < y.key; });
+  return entries;
+}
+
+StatusOr<std::vector<std::string>> CudaTuningTable::Import(
+    const std::string& identity, const std::vector<TuningEntry>& entries) {
+  if (identity != identity_) {
+    return base::FailedPrecondition("tuning is of \"{}\", this device and its library are \"{}\"",
+                                    identity, identity_);
+  }
+  std::vector<std::string> refused;
+  std::vector<std::pair<TableKey, const TuningEntry*>> parsed;
+  for (const TuningEntry& entry : entries) {
+    const std::optional<TableKey> key = ParseTableKey(entry.key);
+    if (key) {
+      parsed.emplace_back(*key, &entry);
+    } else {
+      refused.push_back(entry.key);
+    }
+  }
+  // Products before forms: a fused form is taken only where its product is possible.
+  std::stable_sort(parsed.begin(), parsed.end(),
+                   [](const auto& x, const auto& y) { return x.first.form < y.first.form; });
+  const base::MutexLock lock(&mutex_);
+  for (const auto& [key, entry] : parsed) {
+    if (!ImportOne(key, entry->choice)) refused.push_back(entry->key);
+  }
+  return refused;
+}
+
+bool CudaTuningTable::ImportOne(const TableKey& key, const std::string& choice) {
+  if (!key.form) {
+    const std::optional<ProductChoice> parsed = ParseChoice(choice);
+    if (!parsed) return false;
+    if (parsed->possible && !products_.Accepts(key.product, parsed->algorithm)) return false;
+    choices_[key.product] = *parsed;
+    return true;
+  }
+  if (choice != kFused && choice != kSeparate) return false;
+  const bool fuses = choice == kFused;
+  const auto product = choices_.find(fuses ? key.product : SeparateProductOf(key.product));
+  if (product != choices_.end() && !product->second.possible) return false;
+  fuses_[key.product] = fuses;
+  return true;
+}
+
+StatusOr<std::vector<TuningTime>> CudaTuningTable::Survey(const std::string& text) {
+  const std::optional<TableKey> key = ParseTableKey(text);
+  if (!key) return base::InvalidArgument("\"{}\" is no product of {}", text, identity_);
+  const ProductKey& product = key->product;
+  const base::MutexLock lock(&mutex_);
+  std::vector<std::string> choices;
+  std::vector<double> us;
+  std::string chosen;
+  if (key->form) {
+    const ProductChoice fused = Choose(product), separate = Choose(SeparateProductOf(product));
+    if (!fused.possible || !separate.possible) return std::vector<TuningTime>{};
+    choices = {kFused, kSeparate};
+    us = RaceForms(product, fused.algorithm, separate.algorithm);
+    const auto entry = fuses_.find(product);
+    if (entry != fuses_.end()) chosen = FormName(entry->second);
+  } else {
+    const std::vector<ProductAlgorithm> candidates = products_.Candidates(product);
+    for (const ProductAlgorithm& algorithm : candidates) {
+      choices.push_back(ToText({.possible = true, .algorithm = algorithm}));
+    }
+    TuningRun run(products_.limits());
+    const Sets sets(product, &run);
+    us = RaceAlgorithms(products_, product, candidates, sets, kSurvey, &run);
+    const auto entry = choices_.find(product);
+    if (entry != choices_.end()) chosen = ToText(entry->second);
+  }
+  std::vector<TuningTime> times;
+  for (const size_t i : Ranking(us)) {
+    times.push_back({.choice = choices[i], .us = us[i], .chosen = choices[i] == chosen});
+  }
+  return times;
+}
+
+}  // namespace mt::kernels::cuda
