@@ -29,6 +29,15 @@ std::string Quoted(std::string_view text) {
 }
 
 // Of rank 0, by the names of metrics.
+std::string Bytes(const memory::BytesByKind& bytes) {
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ",
+                       Quoted(memory::Name(static_cast<memory::Kind>(i))), bytes[i]);
+  }
+  return out + "}";
+}
+
 std::string Phases(const train::PhaseSeconds& seconds) {
   std::string out;
   for (size_t i = 0; i < seconds.size(); ++i) {
@@ -67,12 +76,12 @@ void MetricsFile::OnStep(const train::StepRecord& record) {
       "\"tokens\": {}, \"consumed_samples\": {}, \"skipped\": {}, \"skipped_steps\": {}, "
       "\"loss_scale\": {}, \"step_seconds\": {}, "
       "\"tokens_per_second\": {}, \"tflops_per_slot\": {}, \"model_flops\": {}, \"bubble\": {}, "
-      "\"phase_seconds\": {}}}\n",
+      "\"phase_seconds\": {}, \"memory_bytes\": {}}}\n",
       record.step, Number(record.loss), Number(record.grad_norm), Number(record.learning_rate),
       record.tokens, record.consumed_samples, record.skipped, record.skipped_steps,
       Number(record.loss_scale), Number(record.step_seconds), Number(record.tokens_per_second),
       Number(record.tflops_per_slot), Number(record.model_flops), Number(record.bubble),
-      Phases(record.phase_seconds)));
+      Phases(record.phase_seconds), Bytes(record.memory_bytes)));
 }
 
 void MetricsFile::OnEval(const train::EvalRecord& record) {
@@ -84,8 +93,10 @@ void MetricsFile::OnEval(const train::EvalRecord& record) {
 
 void MetricsFile::OnCheckpointSaved(const train::CheckpointRecord& record) {
   WriteLine(fmt::format(
-      "{{\"kind\": \"checkpoint\", \"step\": {}, \"epoch\": {}, \"path\": {}, \"bytes\": {}}}\n",
-      record.step, record.epoch, Quoted(record.path), record.bytes));
+      "{{\"kind\": \"checkpoint\", \"step\": {}, \"epoch\": {}, \"path\": {}, \"bytes\": {}, "
+      "\"seconds\": {}, \"stall_seconds\": {}}}\n",
+      record.step, record.epoch, Quoted(record.path), record.bytes, Number(record.seconds),
+      Number(record.stall_seconds)));
 }
 
 void MetricsFile::OnCheckpointFailed(int64_t step, const Status& why) {
