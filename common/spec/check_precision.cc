@@ -56,16 +56,40 @@ void CompleteZeroStage(bool gpu, v1::JobSpec* job) {
   if (!parallel.has_zero_stage()) parallel.set_zero_stage(gpu && parallel.data() > 1 ? 1 : 0);
 }
 
+void CheckForDevice(const CheckArgs& args) {
+  const v1::JobSpec& job = *args.job;
+  const v1::Placement& placement = job.placement();
+  FaultList& faults = *args.faults;
+  if (placement.device() != v1::Placement::DEVICE_GPU) return;
+  if (job.training().precision() == v1::Training::PRECISION_FP64 &&
+      faults.Clean({"training.precision"})) {
+    faults.Add("training.precision",
+               "fp64 runs on CPU slots only; use fp32 or bf16, or device cpu");
+  }
+  if (placement.has_threads_per_rank() && faults.Clean({"placement.threads_per_rank"})) {
+    faults.Add("placement.threads_per_rank",
+               "is for CPU slots, and this job runs on a GPU; leave it out, or use device cpu");
+  }
+  if (args.context.multi_gpu || placement.slots() <= 1) return;
+  if (!MeshIsClean(faults) || !faults.Clean({"placement.device"})) return;
+  const v1::Parallel& parallel = job.parallel();
+  faults.Add(
+      "placement.device",
+      fmt::format("gpu: communication between GPUs is not built yet, so a job runs on one "
+                  "GPU, and this one asks for {} (tensor {} x pipeline {} x data {}); give "
+                  "it one rank, or use device cpu",
+                  placement.slots(), parallel.tensor(), parallel.pipeline(), parallel.data()));
+}
+
 void CompleteDevice(const CheckArgs& args) {
   v1::Placement& placement = *args.job->mutable_placement();
   v1::Training& training = *args.job->mutable_training();
   if (!args.faults->Clean({"training.precision"})) return;
-  if (!placement.has_device() && !args.context.cuda)
+  const bool cpu_only = training.precision() == v1::Training::PRECISION_FP64;
+  if (!placement.has_device() && (cpu_only || !args.context.cuda))
     placement.set_device(v1::Placement::DEVICE_CPU);
+  CheckForDevice(args);
   const bool gpu = placement.device() == v1::Placement::DEVICE_GPU;
-  if (training.precision() == v1::Training::PRECISION_FP64 && gpu)
-    args.faults->Add("training.precision",
-                     "fp64 runs on CPU slots only; use fp32 or bf16, or device cpu");
   if (!args.faults->Clean({"placement.device"})) return;
   if (placement.has_device() && !training.has_precision())
     training.set_precision(gpu ? v1::Training::PRECISION_BF16 : v1::Training::PRECISION_FP32);

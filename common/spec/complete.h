@@ -40,6 +40,8 @@ bool MeshIsClean(const FaultList& faults);
 void CompletePipeline(const CheckArgs& args);
 // Device, precision, loss scale, zero_stage; check_precision.cc.
 void CompleteDevice(const CheckArgs& args);
+// What the device that the job runs on (if that is known) cannot do of it; check_precision.cc.
+void CheckForDevice(const CheckArgs& args);
 void CompleteZeroStage(bool gpu, megatrain::v1::JobSpec* job);
 // Samples of a step; after the mesh and the pipeline; check_batch.cc.
 void CompleteBatch(const CheckArgs& args);

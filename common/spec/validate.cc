@@ -96,7 +96,7 @@ Faults CompleteJob(const ValidateContext& context, v1::JobSpec* job) {
   return CompleteAfter({}, context, job);
 }
 
-Faults ResolveForSlots(const SlotFacts& facts, v1::JobSpec* job) {
+Faults ResolveForSlots(const SlotFacts& facts, v1::JobSpec* job, const ValidateContext& context) {
   FaultList faults;
   v1::Placement& placement = *job->mutable_placement();
   const v1::Placement::Device kind =
@@ -108,15 +108,13 @@ Faults ResolveForSlots(const SlotFacts& facts, v1::JobSpec* job) {
     return faults.Take();
   }
   placement.set_device(kind);
+  CheckForDevice({.context = context, .job = job, .faults = &faults});
   v1::Training& training = *job->mutable_training();
   if (!training.has_precision()) {
     training.set_precision(facts.gpu ? v1::Training::PRECISION_BF16 : v1::Training::PRECISION_FP32);
   }
   CompleteZeroStage(facts.gpu, job);
-  if (facts.gpu && training.precision() == v1::Training::PRECISION_FP64) {
-    faults.Add("training.precision", "fp64 runs on CPU slots only; use fp32 or bf16");
-  }
-  if (!placement.has_threads_per_rank()) {
+  if (!facts.gpu && !placement.has_threads_per_rank()) {
     const int64_t threads = facts.cores_per_node / std::max<int64_t>(1, facts.slots_per_node);
     placement.set_threads_per_rank(std::clamp<int64_t>(threads, 1, 1024));
   }

@@ -19,13 +19,16 @@ struct ValidateContext {
   bool service = true;  // FEATURE_SERVICE: priorities, node labels, pause, deadlines
   // FEATURE_PARALLELISM: tensor, pipeline, ZeRO, 16 bit, other model families
   bool parallelism = true;
-  bool cuda = false;  // FEATURE_CUDA
+  bool cuda = true;  // FEATURE_CUDA
+  // Ranks on several GPUs; until communication between GPUs is built a job runs on one.
+  bool multi_gpu = false;
 };
 
 // Applies the preset and the defaults, derives what can be derived, checks everything. With faults,
 // *job is unspecified. After success every field with a concrete default is set; model, batch,
 // parallel.data, placement.{device, slots} too. placement.threads_per_rank stays unset until
-// ResolveForSlots, as do precision, zero_stage and device where GPUs are built and either is auto.
+// ResolveForSlots; so do device where it is auto (but for what only CPU slots can do: fp64), and
+// then precision and zero_stage where they are.
 [[nodiscard]] Faults CompleteJob(const ValidateContext& context, megatrain::v1::JobSpec* job);
 
 // What the placement knows of the nodes it chose (the smallest of each over the nodes).
@@ -35,9 +38,10 @@ struct SlotFacts {
   int64_t slots_per_node = 1;  // CPU slots that the worker offers
 };
 
-// Fills what was left to the first placement: device, precision, zero_stage, threads_per_rank
-// (cores / slots, at least 1). Values that are set stay (a job keeps them for life). Call on a
-// completed job.
-[[nodiscard]] Faults ResolveForSlots(const SlotFacts& facts, megatrain::v1::JobSpec* job);
+// Fills what was left to the first placement: device, precision, zero_stage, and on CPU slots
+// threads_per_rank (cores / slots, at least 1). Values that are set stay (a job keeps them for
+// life). Faults where the slots cannot run the job. Call on a completed job.
+[[nodiscard]] Faults ResolveForSlots(const SlotFacts& facts, megatrain::v1::JobSpec* job,
+                                     const ValidateContext& context = {});
 
 }  // namespace mt::spec

@@ -33,6 +33,13 @@ inline Loaded Load(const std::vector<std::string>& overrides = {},
   return out;
 }
 
+// As it runs on CPU slots.
+inline Loaded LoadOnCpu(const std::vector<std::string>& overrides = {}) {
+  Loaded out = Load(overrides);
+  if (out.faults.empty()) out.faults = ResolveForSlots({}, &out.job);
+  return out;
+}
+
 // "path: message" of every fault, one per line.
 inline std::string FaultsOf(const std::vector<std::string>& overrides,
                             const ValidateContext& context = {}) {

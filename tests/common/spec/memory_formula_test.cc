@@ -14,7 +14,7 @@ namespace {
 
 RankMemory Memory(const std::vector<std::string>& overrides, int stage = 0,
                   const std::vector<int>& slots = {1}) {
-  const Loaded loaded = Load(overrides);
+  const Loaded loaded = LoadOnCpu(overrides);
   EXPECT_EQ(FormatFaults(loaded.faults), "");
   return loaded.faults.empty() ? MemoryOf(loaded.job, stage, slots) : RankMemory();
 }

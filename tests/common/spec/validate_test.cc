@@ -31,9 +31,9 @@ TEST(Complete, FillsDefaultsAndDerivedValues) {
   EXPECT_EQ(job.parallel().tensor(), 1);
   EXPECT_EQ(job.parallel().zero_stage(), 0);
   EXPECT_EQ(job.placement().slots(), 2);
-  EXPECT_EQ(job.placement().device(), v1::Placement::DEVICE_CPU);
+  EXPECT_FALSE(job.placement().has_device());
   EXPECT_FALSE(job.placement().has_threads_per_rank());
-  EXPECT_EQ(job.training().precision(), v1::Training::PRECISION_FP32);
+  EXPECT_FALSE(job.training().has_precision());
   EXPECT_EQ(job.training().log_every(), 1);
   EXPECT_EQ(job.training().nonfinite(), v1::Training::NONFINITE_STOP);
   EXPECT_EQ(job.optimizer().decay(), v1::Optimizer::DECAY_COSINE);
@@ -223,9 +223,12 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
             "training.precision: fp8 is not supported yet; supported: fp64, fp32, bf16, fp16");
   EXPECT_EQ(FaultsOf({"data.tokenizer.type=hf", "model.vocab_size=1000"}),
             "data.tokenizer.type: hf is not supported yet; supported: byte, null");
-  EXPECT_EQ(FaultsOf({"kind=bench"}), "kind: bench is not supported yet; supported: train");
-  EXPECT_EQ(FaultsOf({"placement.device=gpu"}),
+  EXPECT_EQ(FaultsOf({"kind=preflight"}),
+            "kind: preflight is not supported yet; supported: train, bench");
+  EXPECT_EQ(FaultsOf({"placement.device=gpu"}, {.cuda = false}),
             "placement.device: gpu is not supported yet; supported: cpu");
+  EXPECT_EQ(FaultsOf({"parallel.overlap.tensor=true"}),
+            "parallel.overlap.tensor: not supported yet");
   EXPECT_EQ(FaultsOf({"resilience.max_restarts.hang=2"}),
             "resilience.max_restarts.hang: 2 is not supported yet; supported: 0");
   EXPECT_EQ(FaultsOf({"resilience.orphan_grace=1h"}), "resilience.orphan_grace: not supported yet");
@@ -297,6 +300,8 @@ TEST(Complete, AJobFromTheWireIsCheckedLikeText) {
 TEST(Resolve, FillsWhatThePlacementDecides) {
   Loaded loaded = Load();
   EXPECT_TRUE(ResolveForSlots({.cores_per_node = 16, .slots_per_node = 3}, &loaded.job).empty());
+  EXPECT_EQ(loaded.job.placement().device(), v1::Placement::DEVICE_CPU);
+  EXPECT_EQ(loaded.job.training().precision(), v1::Training::PRECISION_FP32);
   EXPECT_EQ(loaded.job.placement().threads_per_rank(), 5);
   EXPECT_TRUE(ResolveForSlots({.cores_per_node = 64, .slots_per_node = 1}, &loaded.job).empty());
   EXPECT_EQ(loaded.job.placement().threads_per_rank(), 5);  // fixed for the job
@@ -307,21 +312,62 @@ TEST(Resolve, FillsWhatThePlacementDecides) {
             "placement.device: the job asks for cpu slots, the node has gpu slots");
 }
 
-TEST(Resolve, DeviceAndPrecisionWaitForThePlacementWhereGpusAreBuilt) {
-  const ValidateContext all{.cuda = true};
-  Loaded loaded = Load({}, all);
+TEST(Resolve, DeviceAndPrecisionWaitForThePlacement) {
+  Loaded loaded = Load({"parallel.data=1"});
   ASSERT_EQ(FormatFaults(loaded.faults), "");
   EXPECT_FALSE(loaded.job.placement().has_device());
   EXPECT_FALSE(loaded.job.training().has_precision());
-  EXPECT_TRUE(ResolveForSlots({.gpu = true}, &loaded.job).empty());
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &loaded.job)), "");
+  EXPECT_EQ(loaded.job.placement().device(), v1::Placement::DEVICE_GPU);
   EXPECT_EQ(loaded.job.training().precision(), v1::Training::PRECISION_BF16);
-  EXPECT_EQ(FaultsOf({"training.precision=fp64", "placement.device=gpu"}, all),
-            "training.precision: fp64 runs on CPU slots only; use fp32 or bf16, or device cpu");
+  // Threads are of CPU slots.
+  EXPECT_FALSE(loaded.job.placement().has_threads_per_rank());
+  // What has been decided stands when a rank completes the job once more.
+  EXPECT_EQ(FormatFaults(CompleteJob({}, &loaded.job)), "");
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &loaded.job)), "");
+  const Loaded asked = Load({"placement.device=gpu", "parallel.data=1"});
+  ASSERT_EQ(FormatFaults(asked.faults), "");
+  EXPECT_EQ(asked.job.training().precision(), v1::Training::PRECISION_BF16);
+}
+
+TEST(Resolve, Fp64IsForCpuSlots) {
+  constexpr char kRefused[] =
+      "training.precision: fp64 runs on CPU slots only; use fp32 or bf16, or device cpu";
+  EXPECT_EQ(FaultsOf({"training.precision=fp64", "placement.device=gpu", "parallel.data=1"}),
+            kRefused);
   // Said also where GPUs are refused anyway.
-  EXPECT_EQ(FaultsOf({"training.precision=fp64", "placement.device=gpu"}),
-            "placement.device: gpu is not supported yet; supported: cpu\n"
-            "training.precision: fp64 runs on CPU slots only; use fp32 or bf16, or device cpu");
-  EXPECT_EQ(FaultsOf({"training.precision=fp64"}), "");
+  EXPECT_EQ(FaultsOf({"training.precision=fp64", "placement.device=gpu"}, {.cuda = false}),
+            std::string("placement.device: gpu is not supported yet; supported: cpu\n") + kRefused);
+  // auto: there is nothing to wait for.
+  const Loaded doubles = Load({"training.precision=fp64"});
+  ASSERT_EQ(FormatFaults(doubles.faults), "");
+  EXPECT_EQ(doubles.job.placement().device(), v1::Placement::DEVICE_CPU);
+}
+
+TEST(Resolve, AJobRunsOnOneGpuUntilGpusCanTalk) {
+  constexpr char kRefused[] =
+      "placement.device: gpu: communication between GPUs is not built yet, so a job runs on one "
+      "GPU, and this one asks for 2 (tensor 1 x pipeline 1 x data 2); give it one rank, or use "
+      "device cpu";
+  EXPECT_EQ(FaultsOf({"placement.device=gpu", "parallel.data=2"}), kRefused);
+  EXPECT_EQ(FaultsOf({"placement.device=gpu", "parallel.data=2"}, {.multi_gpu = true}), "");
+  // With auto it is known at the placement.
+  Loaded waiting = Load({"parallel.data=2"});
+  ASSERT_EQ(FormatFaults(waiting.faults), "");
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &waiting.job)), kRefused);
+  Loaded on_cpu = Load({"parallel.data=2"});
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = false}, &on_cpu.job)), "");
+}
+
+TEST(Resolve, ThreadsAreOfCpuSlots) {
+  constexpr char kRefused[] =
+      "placement.threads_per_rank: is for CPU slots, and this job runs on a GPU; leave it out, or "
+      "use device cpu";
+  EXPECT_EQ(FaultsOf({"placement.device=gpu", "placement.threads_per_rank=2", "parallel.data=1"}),
+            kRefused);
+  Loaded waiting = Load({"placement.threads_per_rank=2", "parallel.data=1"});
+  ASSERT_EQ(FormatFaults(waiting.faults), "");
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &waiting.job)), kRefused);
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ TEST_P(PlannedBytes, AreTheFormulas) {
                                         "training.global_batch_size=16", "parallel.data=1"};
   const auto& more = GetParam().overrides;
   overrides.insert(overrides.end(), more.begin(), more.end());
-  const Loaded loaded = Load(overrides);
+  const Loaded loaded = LoadOnCpu(overrides);
   ASSERT_EQ(FormatFaults(loaded.faults), "");
   const v1::JobSpec& job = loaded.job;
   const schedule::Schedule schedule =

@@ -14,7 +14,7 @@ namespace {
 
 GptConfig FromYaml(const char* text) {
   megatrain::v1::JobSpec job;
-  const spec::Faults faults = spec::LoadJob(text, {}, {}, &job);
+  const spec::Faults faults = spec::LoadJob(text, {"placement.device=cpu"}, {}, &job);
   EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
   return ConfigFromJob(job);
 }

@@ -27,7 +27,7 @@ megatrain::v1::JobSpec JobOf(const std::string& model) {
   const std::string text = fmt::format(
       "name: a\nmodel: {{{}}}\ndata: {{mock: true}}\ntraining: {{micro_batch_size: 1, train_iters: "
       "10}}\n"
-      "optimizer: {{lr: 1e-3}}\n",
+      "optimizer: {{lr: 1e-3}}\nplacement: {{device: cpu}}\n",
       model);
   megatrain::v1::JobSpec job;
   const spec::Faults faults = spec::LoadJob(text, {}, {}, &job);
