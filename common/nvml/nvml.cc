@@ -13,6 +13,7 @@ namespace {
 using Device = void*;
 using Return = int;
 constexpr Return kSuccess = 0;
+constexpr Return kDriverNotLoaded = 9;
 constexpr int kClockSm = 1;
 constexpr int kClockMemory = 2;
 constexpr int kTemperatureGpu = 0;
@@ -122,6 +123,9 @@ Library::~Library() {
 
 Status Library::Start() {
   const Return begun = functions_->init();
+  // Images for GPUs have the library on hosts without one.
+  if (begun == kDriverNotLoaded)
+    return base::NotFound("no NVIDIA driver: nvmlInit: {}", functions_->error_string(begun));
   if (begun != kSuccess) return base::Unavailable("nvmlInit: {}", functions_->error_string(begun));
   started_ = true;
   std::array<char, kTextBytes> version{};

@@ -49,8 +49,8 @@ struct Reading {
 // of their PCI bus, whatever CUDA_VISIBLE_DEVICES says.
 class Library {
  public:
-  // kNotFound: no such library here, so no driver. kUnavailable: the driver does not answer; the
-  // message is its own ("Driver/library version mismatch").
+  // kNotFound: no such library here, or one without its driver. kUnavailable: the driver does not
+  // answer; the message is its own ("Driver/library version mismatch").
   static StatusOr<std::unique_ptr<Library>> Open(const std::string& path = kLibraryName);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;

@@ -1,7 +1,13 @@
 // Stands in for libnvidia-ml.so: two GPUs with fixed facts, the second of which denies its clocks.
-// MT_FAKE_NVML=broken makes nvmlInit_v2 fail, as it does after a driver was updated in place.
+// MT_FAKE_NVML=broken makes nvmlInit_v2 fail, as it does after a driver was updated in place;
+// "unloaded" as where only the library is installed; "hang" lets it never return, "crash" ends the
+// process; "sick" has the second GPU fallen off the bus. MT_FAKE_NVML_USED names a file with the
+// bytes in use on the first GPU.
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <unistd.h>
 
 namespace {
 
@@ -24,19 +30,48 @@ int CopyText(const char* from, char* to, unsigned int bytes) {
 }
 
 constexpr int kNotSupported = 3;
+constexpr int kNotLoaded = 9;
+constexpr int kGpuIsLost = 15;
 constexpr int kMismatch = 18;
+
+bool Asked(const char* for_what) {
+  const char* how = std::getenv("MT_FAKE_NVML");  // NOLINT(concurrency-mt-unsafe): set before
+  return how != nullptr && std::strcmp(how, for_what) == 0;
+}
+
+unsigned long long UsedBytes(int gpu) {
+  constexpr unsigned long long kIdle = 1'000'000'000;
+  const char* path = std::getenv("MT_FAKE_NVML_USED");  // NOLINT(concurrency-mt-unsafe): as above
+  FILE* file = path == nullptr || gpu != 0 ? nullptr : std::fopen(path, "re");
+  if (file == nullptr) return kIdle;
+  unsigned long long used = kIdle;
+  const bool read = std::fscanf(file, "%llu", &used) == 1;
+  std::fclose(file);
+  return read ? used : kIdle;
+}
 
 }  // namespace
 
 extern "C" {
 
 int nvmlInit_v2() {
-  const char* how = std::getenv("MT_FAKE_NVML");
-  return how != nullptr && std::strcmp(how, "broken") == 0 ? kMismatch : 0;
+  while (Asked("hang")) ::pause();
+  if (Asked("crash")) std::raise(SIGSEGV);
+  if (Asked("unloaded")) return kNotLoaded;
+  return Asked("broken") ? kMismatch : 0;
 }
 int nvmlShutdown() { return 0; }
 const char* nvmlErrorString(int code) {
-  return code == kMismatch ? "Driver/library version mismatch" : "Not Supported";
+  switch (code) {
+    case kMismatch:
+      return "Driver/library version mismatch";
+    case kNotLoaded:
+      return "Driver Not Loaded";
+    case kGpuIsLost:
+      return "GPU is lost";
+    default:
+      return "Not Supported";
+  }
 }
 int nvmlSystemGetDriverVersion(char* out, unsigned int n) { return CopyText("580.1.2", out, n); }
 int nvmlDeviceGetCount_v2(unsigned int* count) {
@@ -44,6 +79,7 @@ int nvmlDeviceGetCount_v2(unsigned int* count) {
   return 0;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** device) {
+  if (index == 1 && Asked("sick")) return kGpuIsLost;
   *device = &kGpus[index];
   return 0;
 }
@@ -62,8 +98,9 @@ int nvmlDeviceGetCudaComputeCapability(void* /*device*/, int* major, int* minor)
   *minor = 0;
   return 0;
 }
-int nvmlDeviceGetMemoryInfo(void* /*device*/, FakeMemory* memory) {
-  *memory = {150'000'000'000, 149'000'000'000, 1'000'000'000};
+int nvmlDeviceGetMemoryInfo(void* device, FakeMemory* memory) {
+  const unsigned long long used = UsedBytes(IndexOf(device));
+  *memory = {150'000'000'000, 150'000'000'000 - used, used};
   return 0;
 }
 int nvmlDeviceGetEnforcedPowerLimit(void* /*device*/, unsigned int* milliwatts) {

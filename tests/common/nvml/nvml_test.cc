@@ -64,6 +64,11 @@ TEST(Nvml, NoDriverABrokenOneAndAnotherLibraryAreTold) {
   ::unsetenv("MT_FAKE_NVML");
   EXPECT_TRUE(absl::IsUnavailable(broken.status()));
   EXPECT_NE(base::Message(broken.status()).find("version mismatch"), std::string::npos);
+  ::setenv("MT_FAKE_NVML", "unloaded", 1);
+  const auto unloaded = Library::Open(MT_FAKE_DRIVER);
+  ::unsetenv("MT_FAKE_NVML");
+  EXPECT_TRUE(absl::IsNotFound(unloaded.status()));
+  EXPECT_NE(base::Message(unloaded.status()).find("Driver Not Loaded"), std::string::npos);
 }
 
 }  // namespace
