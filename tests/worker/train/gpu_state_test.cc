@@ -15,7 +15,8 @@ class GpuStateTest : public GpuTrainTest {
   std::map<std::string, std::string> Digests(const std::string& directory, int64_t step) const {
     const std::string path = base::JoinPath(dir_.path(), "checkpoints/" + directory);
     std::map<std::string, std::string> digests;
-    for (const checkpoint::CheckpointId& id : checkpoint::ListCheckpoints(path).value()) {
+    const auto all = checkpoint::ListCheckpoints(path).value();
+    for (const checkpoint::CheckpointId& id : all) {
       if (id.step != step) continue;
       const checkpoint::Manifest manifest = checkpoint::ReadManifest(path, id).value();
       for (const auto& [key, tensor] : manifest.tensors) {
