@@ -83,6 +83,33 @@ TEST_P(ScatterTest, AddsEveryRowToItsTokenAndItsPosition) {
   EXPECT_TRUE(dposition == expected_position);
 }
 
+TEST(EmbeddingTest, TheNumberOfSegmentsMayLieInMemory) {
+  constexpr int64_t kTokens = 40, kV = 5, kH = 19;
+  Uniform random(4);
+  Array<int32_t> tokens = Ints({kTokens}, [](int64_t i) { return i * i % kV; });
+  Array<float> dy = random.Make<float>({kTokens, kH});
+  Array<float> expected({kV, kH}), dtable({kV, kH});
+  Sorted sorted = SortTokens(tokens);
+  EmbeddingScatterArgs args{.dy = dy.tensor(),
+                            .order = sorted.order.tensor(),
+                            .segment_token = sorted.segment_token.tensor(),
+                            .segment_start = sorted.segment_start.tensor(),
+                            .num_segments = sorted.num_segments,
+                            .dtable = expected.tensor()};
+  Cpu(2).embedding().ScatterGrad(AnyStream(), args);
+  // What an earlier microbatch left behind the last segment must not count.
+  for (int64_t i = sorted.num_segments; i < kTokens; ++i) {
+    sorted.segment_token[i] = 1;
+    sorted.segment_start[i + 1] = static_cast<int32_t>(kTokens - i % 3);
+  }
+  Array<int32_t> count = Ints({1}, [&](int64_t) { return sorted.num_segments; });
+  args.num_segments = kTokens;
+  args.count = count.tensor();
+  args.dtable = dtable.tensor();
+  Cpu(2).embedding().ScatterGrad(AnyStream(), args);
+  EXPECT_TRUE(dtable == expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, ScatterTest, testing::Values(1, 2, 5));
 
 TEST(EmbeddingTest, ScatterIsTheGradientOfGather) {

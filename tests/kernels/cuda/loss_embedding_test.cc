@@ -11,7 +11,7 @@ INSTANTIATE_FOR_TYPES(CudaEmbeddingTest);
 
 struct EmbeddingCase {
   int64_t s = 64, b = 4, v = 50, h = 96, first_row = 0;
-  bool positions = true, restart = false;
+  bool positions = true, restart = false, counted = false;
 };
 
 // Frequent tokens make long segments: half of all rows are token 0.
@@ -37,6 +37,13 @@ struct EmbeddingProblem {
     }
     start.push_back(static_cast<int32_t>(rows));
     segments = static_cast<int64_t>(token.size());
+    if (c.counted) {
+      count = Twins::Of<int32_t>({1}, {static_cast<int32_t>(segments)});
+      // What an earlier microbatch left: rows that would count if they were read.
+      token.resize(static_cast<size_t>(rows), 3);
+      start.resize(static_cast<size_t>(rows) + 1, 1);
+      segments = rows;
+    }
     for (int64_t i = 0; i < c.s; ++i) {
       at.push_back(static_cast<int32_t>(c.restart ? i % 10 : i + 3));
     }
@@ -62,6 +69,7 @@ struct EmbeddingProblem {
                                            .segment_token = segment_token[side],
                                            .segment_start = segment_start[side],
                                            .num_segments = segments,
+                                           .count = count[side],
                                            .first_row = config.first_row,
                                            .dtable = dtable[side],
                                            .positions = positions[side],
@@ -70,12 +78,14 @@ struct EmbeddingProblem {
   }
   EmbeddingCase config;
   int64_t segments = 0;
-  Operand tokens, sorted, segment_token, segment_start, positions, table, out, dy, dtable,
+  Operand tokens, sorted, segment_token, segment_start, count, positions, table, out, dy, dtable,
       dposition;
 };
 
 TEST_P(CudaEmbeddingTest, GatherAndGradientAreTheCpus) {
   const EmbeddingCase cases[] = {{},
+                                 {.counted = true},
+                                 {.s = 1000, .b = 2, .h = 768, .counted = true},
                                  {.h = 33},
                                  {.s = 1000, .b = 2, .h = 768, .restart = true},
                                  {.v = 30, .h = 64, .first_row = 20, .positions = false}};
