@@ -22,9 +22,9 @@ void SurveyProducts(Backend* backend) {
   constexpr int64_t kHeadTokens = 8192;
   for (const auto& [model, tokens, h] :
        {std::tuple<const char*, int64_t, int64_t>{"124M", 32768, 768},
+        {"1.3B", 16384, 2048},
         {"350M", 65536, 1024},
-        {"1558M", 16384, 1600},
-        {"1.3B", 16384, 2048}}) {
+        {"1558M", 16384, 1600}}) {
     survey.Layer(model, tokens, h);
     survey.Head(model, kHeadTokens, h);
   }

@@ -69,22 +69,25 @@ void GpuProductSurvey::Op(const std::string& name, double flops, const Args& arg
   const std::vector<std::string> keys = table_.Missing();
   const Status timed = table_.Time(keys);
   CHECK(timed.ok()) << base::Message(timed);
+  std::set<std::string> unused;  // fused products whose separate form won; forms come first
   for (const std::string& key : keys) {
+    if (unused.contains(key)) continue;
     const auto times = table_.Survey(key);
     CHECK(times.ok()) << base::Message(times.status());
     fmt::print("{:<22} {}\n", name, key);
-    Product(name, flops, *times);
+    const std::string chosen = Product(name, flops, *times);
+    if (chosen == "separate") unused.insert("product" + key.substr(key.find(' ')));
     std::fflush(stdout);
   }
 }
 
-void GpuProductSurvey::Product(const std::string& name, double flops,
-                               const std::vector<TuningTime>& times) {
+std::string GpuProductSurvey::Product(const std::string& name, double flops,
+                                      const std::vector<TuningTime>& times) {
   const auto chosen =
       std::find_if(times.begin(), times.end(), [](const TuningTime& time) { return time.chosen; });
   if (chosen == times.end()) {
     fmt::print("{:<22} nothing was chosen of {} ways\n", name, times.size());
-    return;
+    return "";
   }
   const double ratio = chosen->us / times.front().us;
   ratios_.push_back(ratio);
@@ -95,6 +98,7 @@ void GpuProductSurvey::Product(const std::string& name, double flops,
     fmt::print("; {} ({} {:.1f} us)", chosen->choice, other.choice, other.us);
   }
   fmt::print("\n");
+  return chosen->choice;
 }
 
 void GpuProductSurvey::Summary() const {

@@ -31,7 +31,8 @@ class GpuProductSurvey {
   // Plans the op, lets the table choose and prints a line for each key that is new.
   template <class Args>
   void Op(const std::string& name, double flops, const Args& args);
-  void Product(const std::string& name, double flops, const std::vector<TuningTime>& times);
+  // Returns what was chosen.
+  std::string Product(const std::string& name, double flops, const std::vector<TuningTime>& times);
 
   const LinearOps& linear_;
   TuningTable& table_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "kernels/cuda/library_check.h"
@@ -85,14 +86,16 @@ struct Descriptors {
   }
 };
 
+constexpr int kMostAnswers = 64;  // to one question
+
 // What the heuristic may offer. Partial sums of split products are joined in fp32, never rounded to
 // 16 bits on the way: in place only where the output is f32 itself.
 struct Preference {
   mutable cublasLtMatmulPreferenceOpaque_t raw;
 
-  explicit Preference(const ProductKey& key) {
+  Preference(const ProductKey& key, int64_t workspace_bytes) {
     CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&raw));
-    Set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspaceBytes));
+    Set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     if (key.out == DType::kF32) reductions |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
     Set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
@@ -118,25 +121,51 @@ Products::Products(const DeviceLimits& limits) : limits_(limits) {
 
 Products::~Products() { cublasLtDestroy(handle_); }
 
+// How the heuristic is asked: for so many multiprocessors (0: as the key says), so much workspace.
+struct Products::Question {
+  int sms = 0;
+  int64_t workspace_bytes = kProductWorkspaceBytes;
+};
+
 std::vector<ProductAlgorithm> Products::Candidates(const ProductKey& key) const {
   BindDevice(limits_.ordinal);
-  const Descriptors descriptors(key, {});
-  const Preference preference(key);
-  std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> results{};
+  std::vector<ProductAlgorithm> answers;
+  Ask(key, {}, &answers);
+  if (answers.empty()) return answers;
+  Ask(key, {.workspace_bytes = 0}, &answers);
+  // Whatever was offered for fewer multiprocessors runs on all of them too.
+  const int sms = key.sms > 0 ? key.sms : limits_.num_sms;
+  for (const int fewer : {sms - 4, sms - sms / 8, sms - sms / 4}) {
+    if (fewer > 0) Ask(key, {.sms = fewer}, &answers);
+  }
+  return answers;
+}
+
+void Products::Ask(const ProductKey& key, const Question& question,
+                   std::vector<ProductAlgorithm>* answers) const {
+  ProductKey asked = key;
+  if (question.sms > 0) asked.sms = question.sms;
+  const Descriptors descriptors(asked, {});
+  const Preference preference(key, question.workspace_bytes);
+  std::array<cublasLtMatmulHeuristicResult_t, kMostAnswers> results{};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_, &descriptors.product, &descriptors.a, &descriptors.b, &descriptors.d, &descriptors.d,
-      &preference.raw, kMaxCandidates, results.data(), &count);
-  std::vector<ProductAlgorithm> algorithms;
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return algorithms;
+      &preference.raw, kMostAnswers, results.data(), &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
   if (status != CUBLAS_STATUS_SUCCESS) {
     ThrowCublasError(status, "cublasLtMatmulAlgoGetHeuristic");
   }
   for (int i = 0; i < count; ++i) {
     const cublasLtMatmulHeuristicResult_t& result = results[static_cast<size_t>(i)];
-    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back({result.algo});
+    if (result.state != CUBLAS_STATUS_SUCCESS) continue;
+    const auto same = [&](const ProductAlgorithm& known) {
+      return std::memcmp(&known.raw, &result.algo, sizeof(known.raw)) == 0;
+    };
+    if (std::none_of(answers->begin(), answers->end(), same) && Accepts(key, {result.algo})) {
+      answers->push_back({result.algo});
+    }
   }
-  return algorithms;
 }
 
 bool Products::Accepts(const ProductKey& key, const ProductAlgorithm& algorithm) const {

@@ -37,9 +37,9 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // What the heuristic offers, at most kMaxCandidates, its best guess first; empty: cuBLASLt has no
-  // such product.
-  static constexpr int kMaxCandidates = 64;
+  // What the heuristic offers, asked for the whole device and for parts of it, with and without a
+  // workspace, its best guess first; empty: cuBLASLt has no such product. (One question gets eight
+  // answers at most, cuBLASLt 13.1.)
   std::vector<ProductAlgorithm> Candidates(const ProductKey& key) const;
   // Whether the algorithm does this product on this device within the workspace.
   bool Accepts(const ProductKey& key, const ProductAlgorithm& algorithm) const;
@@ -49,6 +49,10 @@ class Products {
   const DeviceLimits& limits() const { return limits_; }
 
  private:
+  struct Question;
+  void Ask(const ProductKey& key, const Question& question,
+           std::vector<ProductAlgorithm>* answers) const;
+
   const DeviceLimits limits_;
   cublasLtHandle_t handle_ = nullptr;
 };

@@ -8,7 +8,7 @@
 namespace mt::kernels::cuda {
 namespace {
 
-constexpr int kLongestBurst = 64;
+constexpr int kLongestBurst = 64, kMostLeadLaps = 1000;
 
 double Median(std::vector<double>* values) {
   const auto middle = values->begin() + static_cast<std::ptrdiff_t>(values->size() / 2);
@@ -49,11 +49,11 @@ class TuningRun::Marks {
 TuningRun::TuningRun(const DeviceLimits& limits)
     : device_(limits), stream_(limits.ordinal, StreamPriority::kLow) {}
 
-void* TuningRun::Random(DType dtype, int64_t elements) {
+void* TuningRun::Random(DType dtype, int64_t elements, double std) {
   buffers_.push_back(device_.Allocate(elements * SizeOf(dtype), MemoryKind::kDevice));
   void* const data = buffers_.back()->data();
   CudaRandom().FillNormal(stream_,
-                          {.key = buffers_.size(), .std = 1, .out = {data, dtype, {elements}}});
+                          {.key = buffers_.size(), .std = std, .out = {data, dtype, {elements}}});
   return data;
 }
 
@@ -65,17 +65,21 @@ std::vector<double> TuningRun::Race(const std::vector<Contender>& contenders,
   std::vector<int> turns(n, 0), bursts(n, 1);
   // First calls load kernels; the second ones say how many make a burst.
   for (size_t i = 0; i < n; ++i) contenders[i](turns[i]++);
-  if (length.burst_us > 0) {
-    Marks once(n + 1);
+  Marks once(n + 1);
+  once.Put(stream);
+  for (size_t i = 0; i < n; ++i) {
+    contenders[i](turns[i]++);
     once.Put(stream);
-    for (size_t i = 0; i < n; ++i) {
-      contenders[i](turns[i]++);
-      once.Put(stream);
-    }
-    for (size_t i = 0; i < n; ++i) {
-      const double wanted = length.burst_us / std::max(once.UsAfter(i), 1.0);
-      bursts[i] = std::clamp(static_cast<int>(wanted + 0.5), 1, kLongestBurst);
-    }
+  }
+  double lap_us = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const double us = std::max(once.UsAfter(i), 1.0);
+    bursts[i] = std::clamp(static_cast<int>(length.burst_us / us + 0.5), 1, kLongestBurst);
+    lap_us += us;
+  }
+  const int lead_laps = std::min(static_cast<int>(length.lead_us / lap_us), kMostLeadLaps);
+  for (int lap = 0; lap < lead_laps; ++lap) {
+    for (size_t i = 0; i < n; ++i) contenders[i](turns[i]++);
   }
   Marks marks(n * static_cast<size_t>(length.rounds) + 1);
   marks.Put(stream);

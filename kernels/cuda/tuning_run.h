@@ -19,7 +19,7 @@ class TuningRun {
  public:
   explicit TuningRun(const DeviceLimits& limits);
   // [elements] of `dtype`, normal numbers.
-  void* Random(DType dtype, int64_t elements);
+  void* Random(DType dtype, int64_t elements, double std = 1);
   Stream& stream() { return stream_; }
 
   // Enqueues the contender's work once on stream(). `turn` counts its calls, so that it can take
@@ -28,9 +28,11 @@ class TuningRun {
   struct Length {
     int rounds = 1;
     double burst_us = 0;  // each turn repeats its work until about this long
+    double lead_us = 0;   // turns before anything counts, for the device to get hot
   };
-  // Median microseconds of one call of each. Every contender runs once before anything counts; then
-  // they take turns, each round from another one on, enqueued without a pause.
+  // Median microseconds of one call of each. Contenders take turns, each round from another one on,
+  // enqueued without a pause: short turns, so that all meet the same clocks, as kernels of a step
+  // do.
   std::vector<double> Race(const std::vector<Contender>& contenders, const Length& length);
 
  private:

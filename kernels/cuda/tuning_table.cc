@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -22,13 +23,19 @@ constexpr char kFused[] = "fused", kSeparate[] = "separate";
 // Operands of a race are rotated over this much, so that they come from memory, not from the cache.
 constexpr int64_t kRotatedBytes = int64_t{200} << 20;
 constexpr int kMostSets = 8;
-// All candidates run a few times; those within kClose of the fastest meet again for longer. The
-// heuristic's list is long and mostly slow, and the last per cent needs many turns.
-constexpr TuningRun::Length kScreening{.rounds = 2};
-constexpr TuningRun::Length kFinal{.rounds = 9, .burst_us = 600};
-constexpr TuningRun::Length kSurvey{.rounds = 9, .burst_us = 300};
+// All candidates run a few times; those within kClose of the fastest meet again, on a device that
+// is hot by then, in many short turns. Long turns mislead: clocks follow the power of tens of
+// milliseconds, so that who comes behind a lazy kernel looks up to 20 % faster.
+constexpr TuningRun::Length kScreening{.rounds = 3, .burst_us = 1000};
+constexpr TuningRun::Length kFinal{.rounds = 25, .burst_us = 600, .lead_us = 40000};
+constexpr TuningRun::Length kSurvey{.rounds = 15, .burst_us = 600, .lead_us = 40000};
+// What is over too soon to heat anything up.
+constexpr TuningRun::Length kShort{.rounds = 9, .burst_us = 300};
+constexpr double kShortBelowUs = 40;
 constexpr double kClose = 1.08;
 constexpr size_t kMostFinalists = 8;
+
+const TuningRun::Length& LengthFor(double us) { return us < kShortBelowUs ? kShort : kFinal; }
 
 std::string IdentityOf(const DeviceLimits& limits) {
   cudaDeviceProp properties{};
@@ -72,7 +79,8 @@ class Sets {
     const int64_t bytes = (a + b) * SizeOf(key.in) + 2 * d * SizeOf(key.out);
     const int64_t wanted = (kRotatedBytes + bytes - 1) / bytes;
     for (int64_t i = 0; i < std::clamp<int64_t>(wanted, 1, kMostSets); ++i) {
-      sets_.push_back({.a = run->Random(key.in, a),
+      // Sums of about 1: what activations cost depends on how large their inputs are.
+      sets_.push_back({.a = run->Random(key.in, a, 1 / std::sqrt(static_cast<double>(key.k))),
                        .b = run->Random(key.in, b),
                        .d = run->Random(key.out, d),
                        .bias = run->Random(key.out, std::max(key.m, key.n)),
@@ -193,7 +201,8 @@ ProductChoice CudaTuningTable::Tune(const ProductKey& key) const {
     finalists.push_back(candidates[i]);
   }
   if (finalists.size() == 1) return {.possible = true, .algorithm = finalists[0]};
-  const std::vector<double> us = RaceAlgorithms(products_, key, finalists, sets, kFinal, &run);
+  const std::vector<double> us =
+      RaceAlgorithms(products_, key, finalists, sets, LengthFor(screened[order[0]]), &run);
   return {.possible = true, .algorithm = finalists[Ranking(us)[0]]};
 }
 
@@ -202,14 +211,15 @@ std::vector<double> CudaTuningTable::RaceForms(const ProductKey& fused,
                                                const ProductAlgorithm& separate_algorithm) const {
   TuningRun run(products_.limits());
   const Sets sets(fused, &run);
-  return run.Race(
-      {[&](int turn) {
-         forms_.RunFused(run.stream(), fused, sets[turn], fused_algorithm, sets.workspace());
-       },
-       [&](int turn) {
-         forms_.RunSeparate(run.stream(), fused, sets[turn], separate_algorithm, sets.workspace());
-       }},
-      kFinal);
+  const std::vector<TuningRun::Contender> forms = {
+      [&](int turn) {
+        forms_.RunFused(run.stream(), fused, sets[turn], fused_algorithm, sets.workspace());
+      },
+      [&](int turn) {
+        forms_.RunSeparate(run.stream(), fused, sets[turn], separate_algorithm, sets.workspace());
+      }};
+  const std::vector<double> screened = run.Race(forms, kScreening);
+  return run.Race(forms, LengthFor(std::min(screened[0], screened[1])));
 }
 
 std::vector<std::string> CudaTuningTable::Missing() const {
@@ -319,7 +329,12 @@ StatusOr<std::vector<TuningTime>> CudaTuningTable::Survey(const std::string& tex
     }
     TuningRun run(products_.limits());
     const Sets sets(product, &run);
-    us = RaceAlgorithms(products_, product, candidates, sets, kSurvey, &run);
+    const std::vector<double> screened =
+        RaceAlgorithms(products_, product, candidates, sets, kScreening, &run);
+    const double fastest =
+        screened.empty() ? 0 : *std::min_element(screened.begin(), screened.end());
+    us = RaceAlgorithms(products_, product, candidates, sets,
+                        fastest < kShortBelowUs ? kShort : kSurvey, &run);
     const auto entry = choices_.find(product);
     if (entry != choices_.end()) chosen = ToText(entry->second);
   }
