@@ -42,6 +42,11 @@ class Engine {
   // kResourceExhausted (cause OOM) where memory does not suffice; kFailedPrecondition where the
   // device cannot do what the model asks for.
   static StatusOr<std::unique_ptr<Engine>> Create(const Args& args);
+  // The same in two steps: sizes of everything and what must be chosen by timing; then, once the
+  // ranks have settled their choices (tuning.h), the memory. Choices that are still missing are
+  // timed first. Nothing else may be called in between.
+  static StatusOr<std::unique_ptr<Engine>> CreatePlanned(const Args& args);
+  Status TakeMemory();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   // Closes the links of args.groups.
@@ -105,9 +110,7 @@ class Engine {
 
  private:
   explicit Engine(const Args& args);
-  Status Build();
-  // Sizes of everything, and the choices that they make necessary.
-  Status Plan(memory::MemoryPlan* plan);
+  Status Plan();
   void Bind();
   void MakeModel();
   void MakeParts();
@@ -141,6 +144,7 @@ class Engine {
   std::unique_ptr<params::FlatLayout> layout_;
   std::unique_ptr<params::ParamStore> store_;
   std::unique_ptr<model::GptModel> model_;
+  memory::MemoryPlan plan_;
   std::unique_ptr<memory::Memory> memory_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::GradientSync> sync_;

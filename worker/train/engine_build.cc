@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "common/base/math.h"
-#include "kernels/ops/tuning.h"
 #include "worker/train/engine.h"
 #include "worker/train/failure.h"
+#include "worker/train/tuning.h"
 
 namespace mt::train {
 namespace {
@@ -42,12 +42,18 @@ kernels::Tensor PairIn(const memory::Memory& memory, const memory::Block& block)
 }  // namespace
 
 StatusOr<std::unique_ptr<Engine>> Engine::Create(const Args& args) {
-  std::unique_ptr<Engine> engine(new Engine(args));
-  RETURN_IF_ERROR(engine->Build());
+  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, CreatePlanned(args));
+  RETURN_IF_ERROR(engine->TakeMemory());
   return engine;
 }
 
-Status Engine::Build() {
+StatusOr<std::unique_ptr<Engine>> Engine::CreatePlanned(const Args& args) {
+  std::unique_ptr<Engine> engine(new Engine(args));
+  RETURN_IF_ERROR(engine->Plan());
+  return engine;
+}
+
+Status Engine::Plan() {
   const EngineConfig& config = args_.config;
   if (device().kind() == kernels::DeviceKind::kCuda) RETURN_IF_ERROR(CheckForGpu(config.model));
   ASSIGN_OR_RETURN(StepSchedules schedules, StepSchedules::Create(config.schedule));
@@ -58,40 +64,34 @@ Status Engine::Build() {
   }
   MakeModel();
 
-  memory::MemoryPlan plan;
-  RETURN_IF_ERROR(Plan(&plan));
+  store_->Plan(&plan_);
+  try {
+    model_->PlanActivations(&plan_);
+  } catch (const kernels::DeviceMemoryError& error) {
+    return NoMemoryForChoices(error);
+  }
+  sync_->Plan(&plan_);
+  scalars_block_ = plan_.Reserve(memory::Kind::kWorkspace, sizeof(kernels::StepScalars));
+  vector_block_ = plan_.Reserve(memory::Kind::kWorkspace, sizeof(EndOfStep));
+  eval_block_ = plan_.Reserve(memory::Kind::kWorkspace, 2 * sizeof(double));
+  uncounted_block_ = plan_.Reserve(memory::Kind::kWorkspace, 2 * sizeof(double));
+  return OkStatus();
+}
+
+Status Engine::TakeMemory() {
+  RETURN_IF_ERROR(TimeMissing(args_.backend->tuning()));
   // Only now: choices have loaded kernels, which take device memory.
   int64_t limit_bytes = args_.memory_limit_bytes;
   if (limit_bytes == 0) {
     ASSIGN_OR_RETURN(limit_bytes, memory::AvailableBytes(device()));
   }
-  auto memory = memory::Memory::Allocate(device(), plan, limit_bytes);
+  auto memory = memory::Memory::Allocate(device(), plan_, limit_bytes);
   RETURN_IF_ERROR(WithCause(memory.status(), Cause::kOutOfMemory));
   memory_ = std::move(memory).value();
   Bind();
   MakeParts();
   SetHooks();
   return OkStatus();
-}
-
-Status Engine::Plan(memory::MemoryPlan* plan) {
-  try {
-    store_->Plan(plan);
-    model_->PlanActivations(plan);
-    sync_->Plan(plan);
-    scalars_block_ = plan->Reserve(memory::Kind::kWorkspace, sizeof(kernels::StepScalars));
-    vector_block_ = plan->Reserve(memory::Kind::kWorkspace, sizeof(EndOfStep));
-    eval_block_ = plan->Reserve(memory::Kind::kWorkspace, 2 * sizeof(double));
-    uncounted_block_ = plan->Reserve(memory::Kind::kWorkspace, 2 * sizeof(double));
-    kernels::TuningTable* const table = args_.backend->tuning();
-    return table == nullptr ? OkStatus() : table->Time(table->Missing());
-  } catch (const kernels::DeviceMemoryError& error) {
-    return WithCause(base::Error(absl::StatusCode::kResourceExhausted,
-                                 "out of memory while algorithms are chosen, before anything else "
-                                 "was taken: {}; is the device another process' too?",
-                                 error.what()),
-                     Cause::kOutOfMemory);
-  }
 }
 
 void Engine::Bind() {

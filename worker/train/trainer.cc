@@ -117,6 +117,8 @@ Status Trainer::Impl::SetUp() {
                                       .epoch = args_.epoch,
                                       .ended_job_uids = args_.ended_job_uids},
                                      &exchange));
+  RETURN_IF_ERROR(SettleChoices(&exchange));
+  RETURN_IF_ERROR(Agree(&exchange, engine_->TakeMemory()));
   RETURN_IF_ERROR(Agree(&exchange, LoadOrInitialize()));
   if (start_.load) RETURN_IF_ERROR(engine_->RebuildWeights());
   MakeParts();
@@ -131,12 +133,41 @@ Status Trainer::Impl::OpenDataAndEngine() {
   // A damaged data set is the user's to replace: no checkpoint and no other attempt cures it.
   if (absl::IsDataLoss(data.status())) return WithCause(data.status(), Cause::kUserError);
   ASSIGN_OR_RETURN(data_, std::move(data));
-  ASSIGN_OR_RETURN(engine_, Engine::Create({.config = EngineConfigFromJob(job, groups().at()),
-                                            .backend = args_.backend,
-                                            .groups = args_.groups,
-                                            .clock = args_.clock,
-                                            .memory_limit_bytes = args_.memory_limit_bytes,
-                                            .end_of_step = args_.end_of_step}));
+  ASSIGN_OR_RETURN(engine_,
+                   Engine::CreatePlanned({.config = EngineConfigFromJob(job, groups().at()),
+                                          .backend = args_.backend,
+                                          .groups = args_.groups,
+                                          .clock = args_.clock,
+                                          .memory_limit_bytes = args_.memory_limit_bytes,
+                                          .end_of_step = args_.end_of_step}));
+  return OkStatus();
+}
+
+StatusOr<TuningTables> Trainer::Impl::StoredChoices() const {
+  if (!start_.load) return TuningTables{};
+  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                   checkpoint::ReadManifest(start_.load_directory, *start_.load));
+  const auto fact = manifest.facts.find(kTuningFact);
+  if (fact == manifest.facts.end()) return TuningTables{};
+  StatusOr<TuningTables> tables = ParseTuningTables(fact->second);
+  if (tables.ok()) return tables;
+  log::Warn("the checkpoint's tuning cannot be read: timed anew, equal to rounding, not to the bit",
+            {{"why", base::Message(tables.status())}});
+  return TuningTables{};
+}
+
+Status Trainer::Impl::SettleChoices(checkpoint::Exchange* exchange) {
+  kernels::TuningTable* const table = args_.backend->tuning();
+  if (table == nullptr) return OkStatus();
+  StatusOr<TuningTables> stored = TuningTables{};
+  if (exchange->rank() == 0) stored = StoredChoices();
+  RETURN_IF_ERROR(Agree(exchange, stored.status()));
+  ASSIGN_OR_RETURN(SettledTuning settled, SettleTuning({.table = table,
+                                                        .exchange = exchange,
+                                                        .cache_root = args_.cache_root,
+                                                        .stored = *std::move(stored),
+                                                        .clock = args_.clock}));
+  tuning_ = std::move(settled.tables);
   return OkStatus();
 }
 
@@ -188,6 +219,7 @@ checkpoint::Manifest Trainer::Impl::ManifestTemplate() const {
   }
   manifest.spec_json = spec::ToJson(*args_.job);
   manifest.facts["device"] = args_.backend->device().Describe();
+  if (!tuning_.empty()) manifest.facts[kTuningFact] = ToJson(tuning_);
   manifest.facts["threads_per_rank"] = std::to_string(args_.job->placement().threads_per_rank());
   for (const data::IndexRecord& record : data_.Records()) PutIndexRecord(record, &manifest);
   return manifest;

@@ -15,6 +15,7 @@
 #include "worker/train/run_data.h"
 #include "worker/train/step_report.h"
 #include "worker/train/trainer.h"
+#include "worker/train/tuning.h"
 
 namespace mt::train {
 
@@ -42,6 +43,10 @@ class Trainer::Impl {
   // This rank's verdict or, where it has none, the first other rank's.
   Status Agree(checkpoint::Exchange* exchange, const Status& mine);
   Status OpenDataAndEngine();
+  // Collective: the choices that backends make by timing, for all ranks.
+  Status SettleChoices(checkpoint::Exchange* exchange);
+  // Those of the checkpoint to go on from; for rank 0.
+  StatusOr<TuningTables> StoredChoices() const;
   Status LoadOrInitialize();
   void MakeParts();
   checkpoint::Manifest ManifestTemplate() const;
@@ -100,6 +105,7 @@ class Trainer::Impl {
   RunData data_;
   std::unique_ptr<Engine> engine_;
   StartPoint start_;
+  TuningTables tuning_;  // for checkpoints; empty where nothing is chosen by timing
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<data::Loader> loader_;

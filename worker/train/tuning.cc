@@ -10,7 +10,6 @@
 
 #include "common/base/ids.h"
 #include "common/base/log.h"
-#include "kernels/core/device.h"
 #include "worker/train/failure.h"
 #include "worker/train/tuning_cache.h"
 
@@ -34,6 +33,14 @@ Choices ChoicesOf(const std::vector<TuningEntry>& entries) {
   Choices choices;
   for (const TuningEntry& entry : entries) choices[entry.key] = entry.choice;
   return choices;
+}
+
+Status Timed(kernels::TuningTable* table, const std::vector<std::string>& keys) {
+  try {
+    return table->Time(keys);
+  } catch (const kernels::DeviceMemoryError& error) {
+    return NoMemoryForChoices(error);
+  }
 }
 
 // What the first rank of a class says of it.
@@ -199,15 +206,7 @@ Status Settling::TimeShare() {
   const std::vector<std::string> share = MyShare();
   if (share.empty()) return OkStatus();
   log::Info("timing products", {{"choices", share.size()}});
-  try {
-    RETURN_IF_ERROR(args_.table->Time(share));
-  } catch (const kernels::DeviceMemoryError& error) {
-    return WithCause(base::Error(absl::StatusCode::kResourceExhausted,
-                                 "out of memory while algorithms are chosen, before anything else "
-                                 "was taken: {}; is the device another process' too?",
-                                 error.what()),
-                     Cause::kOutOfMemory);
-  }
+  RETURN_IF_ERROR(Timed(args_.table, share));
   const std::set<std::string> wanted(share.begin(), share.end());
   for (const TuningEntry& entry : args_.table->Entries()) {
     if (wanted.contains(entry.key)) timed_[entry.key] = entry.choice;
@@ -291,6 +290,18 @@ StatusOr<TuningTables> ParseTuningTables(const std::string& text) {
     return base::DataLoss("tuning: {}", error.what());
   }
   return tables;
+}
+
+Status NoMemoryForChoices(const kernels::DeviceMemoryError& error) {
+  return WithCause(base::Error(absl::StatusCode::kResourceExhausted,
+                               "out of memory while algorithms are chosen, before anything else "
+                               "was taken: {}; is the device another process' too?",
+                               error.what()),
+                   Cause::kOutOfMemory);
+}
+
+Status TimeMissing(kernels::TuningTable* table) {
+  return table == nullptr ? OkStatus() : Timed(table, table->Missing());
 }
 
 StatusOr<SettledTuning> SettleTuning(const SettleArgs& args) {

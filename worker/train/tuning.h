@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "kernels/core/device.h"
 #include "kernels/ops/tuning.h"
 #include "worker/checkpoint/exchange.h"
 
@@ -45,5 +46,10 @@ struct SettledTuning {
 // own choices in its cache; that it cannot is logged. kResourceExhausted (cause OOM) where timing
 // finds no memory, on every rank; otherwise the group's errors.
 StatusOr<SettledTuning> SettleTuning(const SettleArgs& args);
+
+// Times what the table (nullptr: a backend that chooses nothing) still misses, for this rank alone.
+Status TimeMissing(kernels::TuningTable* table);
+// What a device without room while algorithms are chosen becomes: kResourceExhausted, cause OOM.
+Status NoMemoryForChoices(const kernels::DeviceMemoryError& error);
 
 }  // namespace mt::train

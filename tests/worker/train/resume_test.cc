@@ -1,18 +1,27 @@
 // A run that stops and goes on is the run that never stopped, to the bit; what may not change is
 // refused with both values; failed saves follow the policy.
 #include <filesystem>
+#include <map>
+#include <memory>
 
 #include <gtest/gtest.h>
 
 #include "common/base/files.h"
+#include "tests/worker/train/fake_tuning.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/fence.h"
+#include "worker/train/tuning.h"
 
 namespace mt::train {
 namespace {
 
-using ResumeTest = TrainTest;
+class ResumeTest : public TrainTest {
+ protected:
+  // Of the ranks of a run whose backends choose by timing.
+  std::vector<std::unique_ptr<FakeTuning>> tables_;
+  std::vector<std::unique_ptr<TunedBackend>> tuned_;
+};
 
 constexpr char kHundred[] = "training.train_iters=100";
 constexpr char kTwoReplicas[] = "parallel.data=2";
@@ -99,6 +108,47 @@ TEST_F(ResumeTest, NeverColdOverItsOwnCheckpointsUnlessFresh) {
   EXPECT_EQ(fresh.infos[0].epoch, 4) << "above every run in the directory";
   const RankOutcome missing = Run({"checkpoint.load=7"})[0];
   EXPECT_EQ(missing.result.status.code(), absl::StatusCode::kNotFound);
+}
+
+// What was chosen by timing is part of a checkpoint: a run that goes on takes the same choices, on
+// every rank, though its disk has no cache any more.
+TEST_F(ResumeTest, TimedChoicesGoOnWithTheRun) {
+  const auto run = [this](const std::string& name, const std::string& identity) {
+    tables_.clear();
+    tuned_.clear();
+    for (int rank = 0; rank < 2; ++rank) {
+      tables_.push_back(std::make_unique<FakeTuning>(name + std::to_string(rank), identity));
+      tables_.back()->planned = {"body", rank == 0 ? "first" : "last"};
+    }
+    tuned_.resize(2);
+    adjust_ = [this](int rank, TrainArgs* args) {
+      const auto r = static_cast<size_t>(rank);
+      tuned_[r] = std::make_unique<TunedBackend>(args->backend, tables_[r].get());
+      args->backend = tuned_[r].get();
+    };
+    std::filesystem::remove_all(dir_.path() + "/cache/tuning");
+    const auto outcomes = Run({kTwoReplicas}, {{3, {CommandKind::kStopWithSave, ""}}});
+    for (const RankOutcome& rank : outcomes) EXPECT_TRUE(rank.result.status.ok());
+  };
+  const auto stored = [this](const checkpoint::CheckpointId& id) {
+    const auto manifest = checkpoint::ReadManifest(dir_.path() + "/checkpoints/tiny", id).value();
+    return ParseTuningTables(manifest.facts.at(kTuningFact)).value();
+  };
+  using Choices = std::map<std::string, std::string>;
+  const Choices chosen = {{"body", "a0 1"}, {"first", "a0 2"}, {"last", "a1 1"}};
+  run("a", "lib 1");
+  for (const auto& table : tables_) EXPECT_EQ(table->entries, chosen);
+  EXPECT_EQ(stored({4, 1}), (TuningTables{{"lib 1", chosen}}));
+  run("b", "lib 1");
+  for (const auto& table : tables_) {
+    EXPECT_TRUE(table->timed.empty());
+    EXPECT_EQ(table->entries, chosen);
+  }
+  EXPECT_EQ(stored({8, 2}), (TuningTables{{"lib 1", chosen}}));
+  run("c", "lib 2");
+  const Choices anew = {{"body", "c0 1"}, {"first", "c0 2"}, {"last", "c1 1"}};
+  EXPECT_EQ(tables_[1]->entries, anew);
+  EXPECT_EQ(stored({12, 3}), (TuningTables{{"lib 1", chosen}, {"lib 2", anew}}));
 }
 
 TEST_F(ResumeTest, PlacementsOfAJobFollowEachOther) {
