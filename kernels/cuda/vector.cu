@@ -10,6 +10,17 @@
 namespace mt::kernels::cuda {
 namespace {
 
+// Column sums of a few rows of doubles (the square sums of buckets), in rising order; a thread per
+// column.
+__global__ void RowSumOfDoublesKernel(const double* __restrict__ x, int64_t rows, int64_t columns,
+                                      bool add, double* __restrict__ out) {
+  const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (column >= columns) return;
+  double sum = 0;
+  for (int64_t row = 0; row < rows; ++row) sum += x[row * columns + column];
+  out[column] = add ? out[column] + sum : sum;
+}
+
 template <class S>
 struct AddOp {
   S* to;
@@ -317,6 +328,13 @@ void CudaVector::Fill(Stream& stream, const Tensor& to, double value) const {
 void CudaVector::RowSum(Stream& stream, const Tensor& x, GradMode mode, const Tensor& out) const {
   const int64_t rows = x.shape[0], columns = x.shape[1];
   CHECK_EQ(out.NumElements(), columns);
+  if (x.dtype == DType::kF64) {
+    constexpr unsigned kThreads = 128;
+    RowSumOfDoublesKernel<<<static_cast<unsigned>(base::CeilDiv(columns, int64_t{kThreads})),
+                            kThreads, 0, Raw(stream)>>>(x.Data<double>(), rows, columns,
+                                                        mode == GradMode::kAdd, out.Data<double>());
+    return CheckLaunch("RowSum");
+  }
   const int64_t column_blocks = base::CeilDiv(columns, kSumColumns);
   // Enough blocks for every SM, none with fewer than 64 rows, and partial sums that fit.
   const int64_t fitting = kStreamScratchBytes / (columns * int64_t{sizeof(float)});

@@ -70,6 +70,18 @@ TEST_P(CudaVectorTest, RowSumsAreTheCpusAndTheSameInEveryRun) {
   }
 }
 
+TEST_P(CudaVectorTest, RowSumsOfDoublesAreTheCpusBits) {
+  std::vector<double> values;
+  for (int i = 0; i < 26; ++i) values.push_back(std::exp2(i * 5 - 60) / 3);
+  const Operand x = Twins::Of<double>({13, 2}, values), out = Twins::Of<double>({2}, {0.1, 7});
+  for (const GradMode mode : {GradMode::kAdd, GradMode::kOverwrite}) {
+    for (const Side side : kSides) {
+      BackendOf(side).vector().RowSum(StreamOf(side), x[side], mode, out[side]);
+    }
+    ExpectSameBits(out, mode == GradMode::kAdd ? "add" : "overwrite");
+  }
+}
+
 TEST_P(CudaVectorTest, InitialValuesAreTheCpus) {
   constexpr int64_t kElements = 1000003;
   for (const int64_t first : {int64_t{0}, int64_t{12345}, (int64_t{1} << 33) + 1}) {
