@@ -162,11 +162,13 @@ Status Trainer::Impl::SettleChoices(checkpoint::Exchange* exchange) {
   StatusOr<TuningTables> stored = TuningTables{};
   if (exchange->rank() == 0) stored = StoredChoices();
   RETURN_IF_ERROR(Agree(exchange, stored.status()));
-  ASSIGN_OR_RETURN(SettledTuning settled, SettleTuning({.table = table,
-                                                        .exchange = exchange,
-                                                        .cache_root = args_.cache_root,
-                                                        .stored = *std::move(stored),
-                                                        .clock = args_.clock}));
+  ASSIGN_OR_RETURN(SettledTuning settled,
+                   SettleTuning({.table = table,
+                                 .exchange = exchange,
+                                 .cache_root = args_.cache_root,
+                                 .stored = *std::move(stored),
+                                 .clock = args_.clock,
+                                 .progress = [this] { args_.observer->OnProgress(0); }}));
   tuning_ = std::move(settled.tables);
   return OkStatus();
 }

@@ -206,7 +206,10 @@ Status Settling::TimeShare() {
   const std::vector<std::string> share = MyShare();
   if (share.empty()) return OkStatus();
   log::Info("timing products", {{"choices", share.size()}});
-  RETURN_IF_ERROR(Timed(args_.table, share));
+  for (const std::string& key : share) {
+    RETURN_IF_ERROR(Timed(args_.table, {key}));
+    if (args_.progress) args_.progress();
+  }
   const std::set<std::string> wanted(share.begin(), share.end());
   for (const TuningEntry& entry : args_.table->Entries()) {
     if (wanted.contains(entry.key)) timed_[entry.key] = entry.choice;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -32,6 +33,7 @@ struct SettleArgs {
   std::string cache_root;                    // empty: nothing is kept on disk
   TuningTables stored;                       // rank 0: of the checkpoint to go on from
   const base::Clock* clock = nullptr;
+  std::function<void()> progress;  // called after each choice that was timed; may be empty
 };
 
 struct SettledTuning {

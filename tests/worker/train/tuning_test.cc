@@ -2,6 +2,7 @@
 // times the rest, and what is left behind for the next run. Tables are fakes.
 #include "worker/train/tuning.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -52,7 +53,8 @@ class TuningTest : public ::testing::Test {
                                  .exchange = &exchange,
                                  .cache_root = CacheRoot(own_caches ? r : 0),
                                  .stored = r == 0 ? stored : TuningTables{},
-                                 .clock = base::Clock::Real()});
+                                 .clock = base::Clock::Real(),
+                                 .progress = [this] { ++progress_calls_; }});
     };
     std::vector<std::thread> threads;
     for (size_t r = 0; r < tables.size(); ++r) threads.emplace_back(run, r);
@@ -64,6 +66,7 @@ class TuningTest : public ::testing::Test {
   }
 
   std::string root_;
+  std::atomic<int> progress_calls_ = 0;
   const std::unique_ptr<kernels::Backend> backend_;
 };
 
@@ -74,6 +77,7 @@ TEST_F(TuningTest, WhatIsTimedOnceIsOnDiskForTheNextRun) {
   ASSERT_TRUE(one[0].ok()) << one[0].status();
   EXPECT_EQ(first.timed, (Timed{"a", "b"}));
   EXPECT_EQ(one[0]->timed, 2);
+  EXPECT_EQ(progress_calls_, 2);
   EXPECT_GE(one[0]->seconds, 0);
   EXPECT_EQ(one[0]->tables, (TuningTables{{"lib 1, card", {{"a", "first 1"}, {"b", "first 2"}}}}));
 
