@@ -19,7 +19,7 @@ def now():
         stat("Tokens per second", f"sum(mt_job_tokens_per_second{{{JOB}}})", "suffix: tok/s"),
         jobs,
         graph("Jobs by state", [(f"sum by (state) (mt_job_state{{{JOB}}}) > 0", "{{state}}")], "short", stacked=True),
-        graph("Slots", [("mt_slots", "{{state}}")], "short", stacked=True),
+        graph("Slots", [("mt_slots", "{{device}} {{state}}")], "short", stacked=True),
     ]
 
 
@@ -54,7 +54,7 @@ def nodes():
         graph("Memory of ranks by node", [(f"sum by (node) (mt_host_memory_bytes{{{JOB}, {NODE}}})", "{{node}}")],
               "bytes", stacked=True),
         graph("Ranks by node", [(f"count by (node) (mt_step{{{JOB}, {NODE}}})", "{{node}}")], "short", stacked=True),
-        graph("Slots used by node", [(f'mt_worker_slots{{{NODE}, state="used"}}', "{{node}}")], "short", stacked=True),
+        graph("Slots used by node", [(f'mt_worker_slots{{{NODE}, state="used"}}', "{{node}} {{device}}")], "short", stacked=True),
         graph("Registered", [(f"mt_worker_registered{{{NODE}}}", "{{node}}")], "bool",
               description="0: the agent runs, but has no session with the coordinator."),
         graph("Sessions that ended", [(f"increase(mt_worker_disconnects_total{{{NODE}}}[$__rate_interval])", "{{node}}")],

@@ -47,6 +47,12 @@ inline constexpr seconds kAbortSelfExit{3};
 inline constexpr seconds kAbortKill{5};
 inline constexpr seconds kAbortAllGone{10};
 
+// P4: a GPU's memory is free again after its rank's exit, else its slot is out of order; how often
+// that is looked at, and the longest that a look may take.
+inline constexpr seconds kDeviceFreeAfterExit{60};
+inline constexpr seconds kDeviceProbeInterval{2};
+inline constexpr seconds kDeviceProbeLimit{10};
+
 // P5: stop with a save; SIGTERM to SIGKILL.
 inline constexpr seconds kStopGrace{600};
 inline constexpr seconds kKillGrace{5};

@@ -87,6 +87,9 @@ Status Api::Submit(const v1::SubmitRequest& request, std::string_view actor,
   const spec::Faults faults = spec::CompleteJob({}, &spec);
   if (!faults.empty()) return rpc::WithReason(spec::ToStatus(faults), reason::kInvalidSpec);
   const std::string digest = spec::Digest(spec);
+  const bool is_new = parts_.ledger->FindRequest(request.request_id()) == nullptr;
+  const spec::Faults now = is_new ? parts_.placer->FaultsNow(spec) : spec::Faults();
+  if (!now.empty()) return rpc::WithReason(spec::ToStatus(now), reason::kInvalidSpec);
   if (const v1::StoredRequest* before = parts_.ledger->FindRequest(request.request_id());
       before != nullptr) {
     RETURN_IF_ERROR(Repeated(*before, "submit", digest));

@@ -16,9 +16,20 @@
 namespace mt::daemon {
 namespace {
 
+// DEVICE_TYPE_UNSPECIFIED: auto.
 v1::DeviceType DeviceOf(const v1::JobSpec& spec) {
+  if (!spec.placement().has_device()) return v1::DEVICE_TYPE_UNSPECIFIED;
   return spec.placement().device() == v1::Placement::DEVICE_GPU ? v1::GPU : v1::CPU_SLOT;
 }
+
+// UUID; "" of a CPU slot.
+std::string GpuOf(const v1::Node& node, int slot) {
+  const auto found = std::ranges::find(node.slots(), slot, &v1::Slot::index);
+  return found == node.slots().end() ? "" : found->gpu().uuid();
+}
+
+// What cannot run on GPUs although they are taken: said before anything is waited for.
+spec::Faults FaultsOnGpus(v1::JobSpec job) { return spec::ResolveForSlots({.gpu = true}, &job); }
 
 }  // namespace
 
@@ -45,7 +56,6 @@ std::vector<WaitingJob> Placer::Queue() {
          .num_slots = job.slots(),
          .group = std::max<int64_t>(1, job.spec().parallel().tensor()),
          .device = DeviceOf(job.spec()),
-         .slot_kind = DeviceOf(job.spec()) == v1::GPU ? "GPU" : "CPU",
          .selector = {placement.node_selector().begin(), placement.node_selector().end()},
          .exclusive = placement.exclusive()});
   }
@@ -66,7 +76,10 @@ std::vector<FleetNode> Placer::Fleet() {
         .name = node.name(), .labels = {node.labels().begin(), node.labels().end()}, .slots = {}};
     const std::map<int, std::string>& slots = taken[node.name()];
     for (const v1::Slot& slot : node.slots()) {
-      out.slots.push_back({slot.index(), slot.device(), slots.contains(slot.index())});
+      out.slots.push_back({.index = slot.index(),
+                           .device = slot.device(),
+                           .taken = slots.contains(slot.index()),
+                           .out_of_order = !slot.out_of_order().empty()});
     }
     for (const auto& [slot, uid] : slots) {
       const v1::StoredJob* holder = parts_.ledger->FindJob(uid);
@@ -78,12 +91,13 @@ std::vector<FleetNode> Placer::Fleet() {
 }
 
 void Placer::Run() {
-  const std::vector<WaitingJob> queue = Queue();
+  std::vector<WaitingJob> queue = Queue();
   if (queue.empty()) return;
   std::vector<FleetNode> fleet = Fleet();
   std::string ahead;  // a job that fits the cluster, but not now
-  for (const WaitingJob& waiting : queue) {
+  for (WaitingJob& waiting : queue) {
     v1::StoredJob& stored = *parts_.ledger->FindJob(waiting.uid);
+    if (!ChooseDevice(stored, fleet, &waiting)) continue;
     const Offered offered = OfferTo(waiting, fleet);
     const bool fits = FitsCluster(waiting, offered);
     if (fits && !ahead.empty()) {
@@ -95,13 +109,38 @@ void Placer::Run() {
     const std::vector<PlacedRank> placed =
         Place(offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
     if (!placed.empty()) {
-      Start(stored, placed);
+      Start(stored, placed, waiting.device == v1::GPU);
       fleet = Fleet();
       continue;
     }
     Wait(stored, WaitReason(waiting, offered));
     if (fits) ahead = waiting.name;
   }
+}
+
+bool Placer::ChooseDevice(v1::StoredJob& stored, const std::vector<FleetNode>& fleet,
+                          WaitingJob* waiting) {
+  const bool is_auto = waiting->device == v1::DEVICE_TYPE_UNSPECIFIED;
+  if (is_auto) waiting->device = TakesGpus(*waiting, fleet, v1::GPU) ? v1::GPU : v1::CPU_SLOT;
+  waiting->slot_kind = waiting->device == v1::GPU ? "GPU" : "CPU";
+  if (!is_auto || waiting->device != v1::GPU) return true;
+  const spec::Faults faults = FaultsOnGpus(stored.job().spec());
+  if (faults.empty()) return true;
+  FailFor(stored, faults, "device auto takes GPUs where a node has any: ");
+  return false;
+}
+
+spec::Faults Placer::FaultsNow(const v1::JobSpec& spec) {
+  if (DeviceOf(spec) != v1::DEVICE_TYPE_UNSPECIFIED) return {};
+  const auto& selector = spec.placement().node_selector();
+  const WaitingJob job{.selector = {selector.begin(), selector.end()}};
+  return TakesGpus(job, Fleet(), v1::GPU) ? FaultsOnGpus(spec) : spec::Faults();
+}
+
+void Placer::FailFor(v1::StoredJob& stored, const spec::Faults& faults, const char* prefix) {
+  parts_.keeper->Fail(
+      stored,
+      {.cause = v1::USER_ERROR, .rank = -1, .message = prefix + spec::FormatFaults(faults)});
 }
 
 void Placer::Wait(v1::StoredJob& stored, const std::string& why) {
@@ -112,22 +151,18 @@ void Placer::Wait(v1::StoredJob& stored, const std::string& why) {
   parts_.ledger->MarkJob(stored, Change::kState);
 }
 
-void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed) {
+void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed, bool on_gpus) {
   v1::Job* job = stored.mutable_job();
-  spec::SlotFacts facts{.gpu = DeviceOf(job->spec()) == v1::GPU,
-                        .cores_per_node = std::numeric_limits<int64_t>::max(),
-                        .slots_per_node = 1};
+  spec::SlotFacts facts{
+      .gpu = on_gpus, .cores_per_node = std::numeric_limits<int64_t>::max(), .slots_per_node = 1};
   for (const PlacedRank& rank : placed) {
     const v1::Node& node = parts_.ledger->FindWorker(rank.node)->node();
+    const auto cpu_slots = std::ranges::count(node.slots(), v1::CPU_SLOT, &v1::Slot::device);
     facts.cores_per_node = std::min<int64_t>(facts.cores_per_node, std::max(1, node.cores()));
-    facts.slots_per_node = std::max<int64_t>(facts.slots_per_node, node.slots_size());
+    facts.slots_per_node = std::max<int64_t>(facts.slots_per_node, cpu_slots);
   }
   const spec::Faults faults = spec::ResolveForSlots(facts, job->mutable_spec());
-  if (!faults.empty()) {
-    parts_.keeper->Fail(
-        stored, {.cause = v1::USER_ERROR, .rank = -1, .message = spec::FormatFaults(faults)});
-    return;
-  }
+  if (!faults.empty()) return FailFor(stored, faults, "");
   job->set_epoch(job->epoch() + 1);
   job->clear_ranks();
   std::map<std::string, std::unique_ptr<v1::StoredAllocation>> by_node;
@@ -136,6 +171,7 @@ void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed)
     status->set_rank(rank.rank);
     status->set_node(rank.node);
     status->set_slot(rank.slot);
+    status->set_gpu(GpuOf(parts_.ledger->FindWorker(rank.node)->node(), rank.slot));
     auto& allocation = by_node[rank.node];
     if (allocation == nullptr) {
       allocation = std::make_unique<v1::StoredAllocation>();

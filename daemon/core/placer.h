@@ -9,8 +9,13 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/spec/fault.h"
 #include "daemon/core/ledger.h"
 #include "daemon/scheduler/placement.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
 
 namespace mt::daemon {
 
@@ -32,13 +37,19 @@ class Placer {
   void Run();
   // Sends the assignment of this node's ranks (again).
   void SendAssign(const v1::StoredJob& job, const v1::StoredAllocation& allocation);
+  // What a job of device auto is refused for at once, with the nodes as they are now.
+  spec::Faults FaultsNow(const v1::JobSpec& spec);
   // What is taken of each node's slots: node -> slot -> job uid.
   std::map<std::string, std::map<int, std::string>> TakenSlots();
 
  private:
   std::vector<WaitingJob> Queue();
   std::vector<FleetNode> Fleet();
-  void Start(v1::StoredJob& job, const std::vector<PlacedRank>& placed);
+  // Fills what auto becomes with the fleet as it is. False: the job failed, since GPUs cannot run
+  // it.
+  bool ChooseDevice(v1::StoredJob& job, const std::vector<FleetNode>& fleet, WaitingJob* waiting);
+  void FailFor(v1::StoredJob& job, const spec::Faults& faults, const char* prefix);
+  void Start(v1::StoredJob& job, const std::vector<PlacedRank>& placed, bool on_gpus);
   void Wait(v1::StoredJob& job, const std::string& why);
 
   Parts parts_;

@@ -64,9 +64,11 @@ void Reports::TakeRankStatus(v1::StoredJob& stored, const std::string& node,
   v1::RankStatus* known = job->mutable_ranks(status.rank());
   if (known->node() != node || !RankMayMove(known->state(), status.state())) return;
   const int slot = known->slot();
+  const std::string gpu = known->gpu();
   *known = status;
   known->set_node(node);
   known->set_slot(slot);
+  known->set_gpu(gpu);
   v1::StoredAllocation* allocation =
       parts_.ledger->FindAllocation({job->uid(), job->epoch(), node});
   if (allocation != nullptr && allocation->state() == v1::ACCEPTED) {

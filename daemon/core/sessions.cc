@@ -22,6 +22,22 @@ namespace {
 constexpr size_t kMaxNameBytes = 253;
 constexpr int kMaxSlots = 1'024;
 
+Status CheckSlots(const std::string& node,
+                  const google::protobuf::RepeatedPtrField<v1::Slot>& given) {
+  std::set<int> slots;
+  for (const v1::Slot& slot : given) {
+    if (slot.index() < 0 || !slots.insert(slot.index()).second) {
+      return base::InvalidArgument("node {}: slot {} is negative or given twice", node,
+                                   slot.index());
+    }
+  }
+  if (slots.size() > kMaxSlots) {
+    return base::InvalidArgument("node {}: {} slots ({} are possible)", node, slots.size(),
+                                 kMaxSlots);
+  }
+  return OkStatus();
+}
+
 Status CheckRegister(const v1::Register& hello) {
   if (hello.node().empty() || hello.node().size() > kMaxNameBytes ||
       hello.node().find_first_of("/ \t\n") != std::string::npos) {
@@ -30,18 +46,12 @@ Status CheckRegister(const v1::Register& hello) {
   }
   if (hello.worker_uid().empty())
     return base::InvalidArgument("node {}: worker_uid is missing", hello.node());
-  std::set<int> slots;
-  for (const v1::Slot& slot : hello.slots()) {
-    if (slot.index() < 0 || !slots.insert(slot.index()).second) {
-      return base::InvalidArgument("node {}: slot {} is negative or given twice", hello.node(),
-                                   slot.index());
-    }
+  // A node whose GPUs do not work is shown with the reason, although it has nothing to offer.
+  if (hello.slots().empty() && hello.gpu_problem().empty()) {
+    return base::InvalidArgument("node {}: 0 slots (1 to {} are possible)", hello.node(),
+                                 kMaxSlots);
   }
-  if (slots.empty() || slots.size() > kMaxSlots) {
-    return base::InvalidArgument("node {}: {} slots (1 to {} are possible)", hello.node(),
-                                 slots.size(), kMaxSlots);
-  }
-  return OkStatus();
+  return CheckSlots(hello.node(), hello.slots());
 }
 
 void FillNode(const v1::Register& hello, int64_t now_us, v1::Node* node) {
@@ -55,6 +65,7 @@ void FillNode(const v1::Register& hello, int64_t now_us, v1::Node* node) {
   node->set_address(hello.address());
   node->set_boot_id(hello.boot_id());
   *node->mutable_labels() = hello.labels();
+  node->set_gpu_problem(hello.gpu_problem());
   node->set_last_heartbeat_us(now_us);
   node->set_registered_us(now_us);
 }
@@ -124,6 +135,8 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
       return reports.OnCommandAck(session, message.command_ack());
     case v1::WorkerMessage::kAllocationGone:
       return reports.OnAllocationGone(session, message.allocation_gone());
+    case v1::WorkerMessage::kSlotsChanged:
+      return OnSlotsChanged(session, message.slots_changed());
     case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::kHeartbeat:
       return;
@@ -187,6 +200,33 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
     SettleHeld(*parts_.hub->Find(id), held);
   SettleMissing(hello, former);
   parts_.keeper->NodeSilent(hello.node(), false);
+}
+
+void Sessions::OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed) {
+  v1::StoredWorker& worker = *parts_.ledger->FindWorker(session.node);
+  v1::Node* node = worker.mutable_node();
+  const auto same = [](const v1::Slot& a, const v1::Slot& b) {
+    return a.index() == b.index() && a.device() == b.device() && a.gpu().uuid() == b.gpu().uuid();
+  };
+  if (!std::ranges::equal(node->slots(), changed.slots(), same)) {
+    log::Warn("a worker speaks of slots that it has not registered", {{"node", session.node}});
+    return;
+  }
+  for (int i = 0; i < changed.slots_size(); ++i) {
+    const std::string& why = changed.slots(i).out_of_order();
+    v1::Slot* slot = node->mutable_slots(i);
+    if (slot->out_of_order() == why) continue;
+    if (slot->out_of_order().empty() || why.empty()) {
+      parts_.ledger->AddEvent(
+          {.type = why.empty() ? "SlotInOrder" : "SlotOutOfOrder",
+           .message = fmt::format("slot {}, {}{}{}", slot->index(), slot->gpu().uuid(),
+                                  why.empty() ? "" : ": ", why),
+           .node = session.node});
+    }
+    slot->set_out_of_order(why);
+  }
+  parts_.ledger->MarkWorker(worker, /*urgent=*/true);
+  parts_.placer->Run();
 }
 
 void Sessions::SettleHeld(WorkerSession& session, const v1::HeldAllocation& held) {

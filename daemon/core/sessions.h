@@ -14,6 +14,7 @@
 namespace megatrain::v1 {
 class HeldAllocation;
 class Register;
+class SlotsChanged;
 class WorkerMessage;
 }  // namespace megatrain::v1
 
@@ -65,6 +66,7 @@ class Sessions {
     bool same_boot;
   };
   void SettleMissing(const v1::Register& hello, const Former& former);
+  void OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed);
   void Heartbeat(SessionId id, int64_t beat);
   void Dispatch(SessionId id, const v1::WorkerMessage& message);
   void Drop(SessionId id, const Status& status);

@@ -62,8 +62,9 @@ void CoordinatorMeter::DeclareOwn(metrics::Registry* registry) {
   last_heartbeat_ = registry->AddGauge("mt_worker_last_heartbeat_timestamp_seconds",
                                        "Last heartbeat of each registered worker.");
   const auto slots = registry->AddGauge("mt_slots", "Slots of all workers.");
-  for (const char* state : {"free", "used", "unreachable"}) {
-    slots_[state] = slots.With({{"state", state}});
+  for (const char* device : {"cpu", "gpu"}) {
+    for (const char* state : {"free", "used", "out_of_order", "unreachable"})
+      slots_[{device, state}] = slots.With({{"device", device}, {"state", state}});
   }
   const auto watchers = registry->AddGauge("mt_watchers", "Open streams of clients.");
   for (const char* stream : {"jobs", "metrics", "logs", "events"}) {
@@ -186,13 +187,17 @@ void CoordinatorMeter::UpdateNodes(Core& core) {
   v1::ListNodesResponse nodes;
   core.api().ListNodes(&nodes);
   std::map<int, int> by_state;
-  std::map<std::string, int> slots;
+  std::map<SlotKind, int> slots;
   std::set<std::string> known;
   for (const v1::Node& node : nodes.nodes()) {
     ++by_state[node.state()];
     const bool reachable = node.state() == v1::NODE_READY || node.state() == v1::NODE_SUSPECT;
     for (const v1::Slot& slot : node.slots()) {
-      ++slots[!reachable ? "unreachable" : slot.job_uid().empty() ? "free" : "used"];
+      const char* state = !reachable                     ? "unreachable"
+                          : !slot.job_uid().empty()      ? "used"
+                          : !slot.out_of_order().empty() ? "out_of_order"
+                                                         : "free";
+      ++slots[{slot.device() == v1::GPU ? "gpu" : "cpu", state}];
     }
     known.insert(node.name());
     if (!nodes_.contains(node.name())) {
@@ -203,7 +208,7 @@ void CoordinatorMeter::UpdateNodes(Core& core) {
     heartbeats_[node.name()].Set(static_cast<double>(node.last_heartbeat_us()) / kMicrosPerSecond);
   }
   for (auto& [state, gauge] : workers_) gauge.Set(by_state[state]);
-  for (auto& [state, gauge] : slots_) gauge.Set(slots[state]);
+  for (auto& [kind, gauge] : slots_) gauge.Set(slots[kind]);
   std::erase_if(heartbeats_, [&](const auto& entry) { return !known.contains(entry.first); });
   std::erase_if(nodes_, [&](const auto& entry) { return !known.contains(entry.first); });
 }

@@ -60,7 +60,9 @@ class CoordinatorMeter {
   JobFamilies families_;
   metrics::Family<metrics::Gauge> last_heartbeat_;
   metrics::Gauge resident_, queue_depth_, storage_free_;
-  std::map<std::string, metrics::Gauge> slots_, watchers_;
+  using SlotKind = std::pair<std::string, std::string>;  // device, state
+  std::map<SlotKind, metrics::Gauge> slots_;
+  std::map<std::string, metrics::Gauge> watchers_;
   std::map<int, metrics::Gauge> workers_;
   metrics::Histogram queue_wait_, commit_seconds_, history_seconds_;
   metrics::Counter leases_, fenced_, malformed_, invalid_, history_errors_, dropped_;

@@ -68,9 +68,11 @@ std::string_view RankGroup(v1::RankState state) {
 }
 
 // "bf16", as in a job file.
-std::string PrecisionName(v1::Training::Precision precision) {
+// "auto" until the first placement has decided it.
+std::string PrecisionName(const v1::Training& training) {
+  if (!training.has_precision()) return "auto";
   constexpr std::string_view kPrefix = "PRECISION_";
-  std::string name = v1::Training::Precision_Name(precision).substr(kPrefix.size());
+  std::string name = v1::Training::Precision_Name(training.precision()).substr(kPrefix.size());
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   return name;
 }
@@ -129,6 +131,7 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
 JobMeter::JobMeter(const JobFamilies* families, const v1::Job& job, const Moment& moment)
     : families_(families),
       series_(metrics::Labels{{"mt_job", job.name()}, {"mt_namespace", job.namespace_()}}),
+      info_(metrics::Labels{{"mt_job", job.name()}, {"mt_namespace", job.namespace_()}}),
       last_state_(job.state()),
       last_epoch_(job.epoch()),
       running_since_us_(job.state() == v1::RUNNING ? job.started_us() : 0),
@@ -149,12 +152,7 @@ JobMeter::JobMeter(const JobFamilies* families, const v1::Job& job, const Moment
   for (const char* cause : kRestarts) {
     restarts_[cause] = series_.Add(families->restarts, {{"cause", cause}});
   }
-  const auto& spec = job.spec();
-  series_
-      .Add(families->info, {{"uid", job.uid()},
-                            {"preset", spec.model().preset()},
-                            {"precision", PrecisionName(spec.training().precision())}})
-      .Set(1);
+  ShowInfo(job);
   slots_ = series_.Add(families->slots);
   epoch_ = series_.Add(families->epoch);
   step_ = series_.Add(families->step);
@@ -176,6 +174,17 @@ void JobMeter::Show(std::string_view name, const metrics::Family<metrics::Gauge>
   auto found = shown_.find(name);
   if (found == shown_.end()) found = shown_.emplace(name, series_.Add(family)).first;
   found->second.Set(value);
+}
+
+void JobMeter::ShowInfo(const v1::Job& job) {
+  const std::string precision = PrecisionName(job.spec().training());
+  if (precision == shown_precision_) return;
+  shown_precision_ = precision;
+  info_.Remove();
+  info_
+      .Add(families_->info,
+           {{"uid", job.uid()}, {"preset", job.spec().model().preset()}, {"precision", precision}})
+      .Set(1);
 }
 
 void JobMeter::CountTime(const Moment& moment) {
@@ -265,6 +274,7 @@ void JobMeter::ShowSaves(const v1::Job& job, bool saving) {
 
 void JobMeter::Update(const v1::Job& job, const StepFeed* feed, bool saving, const Moment& moment) {
   CountTime(moment);
+  ShowInfo(job);
   ShowState(job, moment);
   ShowSteps(job, feed, saving);
   ShowSaves(job, saving);

@@ -54,6 +54,7 @@ class JobMeter {
  private:
   // A gauge that appears with its first value.
   void Show(std::string_view name, const metrics::Family<metrics::Gauge>& family, double value);
+  void ShowInfo(const megatrain::v1::Job& job);
   void ShowState(const megatrain::v1::Job& job, const Moment& moment);
   void ShowSteps(const megatrain::v1::Job& job, const StepFeed* feed, bool saving);
   void ShowSaves(const megatrain::v1::Job& job, bool saving);
@@ -61,6 +62,8 @@ class JobMeter {
 
   const JobFamilies* families_;
   metrics::SeriesGroup series_;
+  metrics::SeriesGroup info_;  // of another label once the precision is known
+  std::string shown_precision_;
   std::map<std::string, metrics::Gauge, std::less<>> shown_;
   std::map<int, metrics::Gauge> states_;
   std::map<std::string, metrics::Gauge, std::less<>> ranks_;

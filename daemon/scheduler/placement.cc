@@ -36,6 +36,29 @@ const NodeOffer* Tightest(const std::vector<NodeOffer>& offers, size_t first, in
   return best;
 }
 
+bool Matches(const WaitingJob& job, const FleetNode& node) {
+  return std::ranges::all_of(job.selector, [&node](const auto& wanted) {
+    const auto found = node.labels.find(wanted.first);
+    return found != node.labels.end() && found->second == wanted.second;
+  });
+}
+
+// "needs 8 GPU slots on nodes with zone=b".
+std::string Needs(const WaitingJob& job) {
+  std::string needs = fmt::format("needs {} {} slot{}", job.num_slots, job.slot_kind,
+                                  job.num_slots == 1 ? "" : "s");
+  if (job.group > 1) {
+    needs = fmt::format("needs {} x {} {} slots (tensor-parallel groups of {}, each on one node)",
+                        job.num_slots / job.group, job.group, job.slot_kind, job.group);
+  }
+  const char* between = " on nodes with ";
+  for (const auto& [name, value] : job.selector) {
+    needs += fmt::format("{}{}={}", between, name, value);
+    between = ", ";
+  }
+  return needs;
+}
+
 }  // namespace
 
 std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, const Gang& gang) {
@@ -72,27 +95,36 @@ void SortQueue(std::vector<WaitingJob>* jobs) {
   });
 }
 
+bool TakesGpus(const WaitingJob& job, const std::vector<FleetNode>& fleet, int gpu_device) {
+  return std::ranges::any_of(fleet, [&](const FleetNode& node) {
+    return Matches(job, node) && std::ranges::any_of(node.slots, [&](const FleetSlot& slot) {
+             return slot.device == gpu_device;
+           });
+  });
+}
+
 Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet) {
   Offered out;
+  out.num_connected = static_cast<int64_t>(fleet.size());
   for (const FleetNode& node : fleet) {
     NodeOffer offer{.node = node.name, .num_slots = 0, .free_slots = {}};
     bool any_taken = false;
+    int64_t out_of_order = 0;
     for (const FleetSlot& slot : node.slots) {
       any_taken |= slot.taken;
       if (slot.device != job.device) continue;
+      out_of_order += slot.out_of_order ? 1 : 0;
+      if (slot.out_of_order) continue;
       ++offer.num_slots;
       if (!slot.taken) offer.free_slots.push_back(slot.index);
     }
-    if (offer.num_slots == 0) continue;
+    if (offer.num_slots + out_of_order == 0) continue;
     ++out.num_nodes;
-    const bool matches = std::ranges::all_of(job.selector, [&node](const auto& wanted) {
-      const auto found = node.labels.find(wanted.first);
-      return found != node.labels.end() && found->second == wanted.second;
-    });
-    if (!matches) continue;
+    if (!Matches(job, node)) continue;
     ++out.num_matching;
     out.num_whole += any_taken ? 0 : 1;
     out.total += offer.num_slots;
+    out.out_of_order += out_of_order;
     out.capacity += offer.num_slots / job.group * job.group;
     if (node.exclusively_taken || (job.exclusive && any_taken)) offer.free_slots.clear();
     std::ranges::sort(offer.free_slots);
@@ -107,19 +139,15 @@ bool FitsCluster(const WaitingJob& job, const Offered& offered) {
 }
 
 std::string WaitReason(const WaitingJob& job, const Offered& offered) {
-  std::string needs = fmt::format("needs {} {} slot{}", job.num_slots, job.slot_kind,
-                                  job.num_slots == 1 ? "" : "s");
-  if (job.group > 1) {
-    needs = fmt::format("needs {} x {} {} slots (tensor-parallel groups of {}, each on one node)",
-                        job.num_slots / job.group, job.group, job.slot_kind, job.group);
-  }
-  std::string labels;
-  for (const auto& [name, value] : job.selector)
-    labels += fmt::format("{}{}={}", labels.empty() ? " on nodes with " : ", ", name, value);
-  needs += labels;
-  if (offered.num_nodes == 0)
+  const std::string needs = Needs(job);
+  const std::string broken =
+      offered.out_of_order > 0 ? fmt::format(", {} out of order", offered.out_of_order) : "";
+  if (offered.num_connected == 0) {
     return fmt::format("{}, no worker is connected{}", needs,
                        job.exclusive ? " (exclusive: whole nodes only)" : "");
+  }
+  if (offered.num_nodes == 0)
+    return fmt::format("{}, no connected node has {} slots", needs, job.slot_kind);
   if (offered.num_matching == 0)
     return fmt::format("{}, no connected node has these labels", needs);
   const auto each = [&offered](auto slots_of) {
@@ -129,16 +157,17 @@ std::string WaitReason(const WaitingJob& job, const Offered& offered) {
     return PerNode(std::move(slots));
   };
   if (!FitsCluster(job, offered)) {
-    return fmt::format("{}, {} {}", needs, labels.empty() ? "cluster has" : "those have",
+    return fmt::format("{}, {} {}{}", needs, job.selector.empty() ? "cluster has" : "those have",
                        job.group > 1 ? each([](const NodeOffer& o) { return o.num_slots; })
-                                     : fmt::format("{}", offered.total));
+                                     : fmt::format("{}", offered.total),
+                       broken);
   }
   if (job.exclusive) {
     return fmt::format("{} on whole nodes (exclusive), {} of {} nodes are entirely free", needs,
                        offered.num_whole, offered.num_matching);
   }
-  if (job.group > 1) return fmt::format("{}, free: {}", needs, each(NumFree));
-  return fmt::format("{}, {} of {} are free", needs, offered.free, offered.total);
+  if (job.group > 1) return fmt::format("{}, free: {}{}", needs, each(NumFree), broken);
+  return fmt::format("{}, {} of {} are free{}", needs, offered.free, offered.total, broken);
 }
 
 }  // namespace mt::daemon

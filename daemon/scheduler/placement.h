@@ -45,7 +45,7 @@ struct WaitingJob {
   int64_t created_us = 0;
   int64_t num_slots = 0;
   int64_t group = 1;                            // consecutive ranks that share a node
-  int device = 0;                               // DeviceType
+  int device = 0;                               // DeviceType; 0: see TakesGpus
   const char* slot_kind = "";                   // "CPU" or "GPU"
   std::map<std::string, std::string> selector;  // labels that a node must have
   bool exclusive = false;                       // whole nodes only
@@ -56,6 +56,7 @@ struct FleetSlot {
   int index;
   int device;  // DeviceType
   bool taken;
+  bool out_of_order = false;  // for now: as if it were not there
 };
 struct FleetNode {
   std::string name;
@@ -67,14 +68,20 @@ struct FleetNode {
 // What the nodes have for a job, and what there is beside: for the reason why it waits.
 struct Offered {
   std::vector<NodeOffer> offers;  // of nodes that it may use, those without a free slot too
-  int64_t num_nodes = 0;          // that take work and have slots of its kind
+  int64_t num_connected = 0;      // nodes that take work
+  int64_t num_nodes = 0;          // of those, with slots of its kind
   int64_t num_matching = 0;       // of those, with its labels
   int64_t num_whole = 0;          // of those, with no slot taken
   int64_t total = 0;              // slots of the matching ones
   int64_t capacity = 0;           // of those, the ones that whole groups could take
   int64_t free = 0;               // slots that it could take now
+  int64_t out_of_order = 0;       // slots of the matching ones that are not counted above
 };
 Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet);
+
+// What `device: auto` takes: GPUs where a node that the job may use has any, free and in order or
+// not, else CPU slots.
+bool TakesGpus(const WaitingJob& job, const std::vector<FleetNode>& fleet, int gpu_device);
 
 // Higher priority first, then older, then by uid.
 void SortQueue(std::vector<WaitingJob>* jobs);
@@ -83,8 +90,9 @@ void SortQueue(std::vector<WaitingJob>* jobs);
 bool FitsCluster(const WaitingJob& job, const Offered& offered);
 
 // Why this job waits: "needs 8 CPU slots, cluster has 2", "needs 8 CPU slots, 3 of 8 are free",
-// "needs 2 CPU slots on nodes with zone=b, no connected node has these labels", "needs 2 x 2 CPU
-// slots (tensor-parallel groups of 2, each on one node), free: 3 + 1".
+// "needs 1 GPU slot, no connected node has GPU slots", "needs 2 CPU slots on nodes with zone=b, no
+// connected node has these labels", "needs 2 x 2 CPU slots (tensor-parallel groups of 2, each on
+// one node), free: 3 + 1".
 std::string WaitReason(const WaitingJob& job, const Offered& offered);
 
 }  // namespace mt::daemon

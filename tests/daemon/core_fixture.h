@@ -103,15 +103,20 @@ class CoreTest : public ::testing::Test {
     hello->set_boot_id(boot);
     hello->set_version("0.0.1");
     hello->set_cores(slots);
+    hello->set_gpu_problem(gpu_problem_);
     hello->mutable_labels()->insert(labels_.begin(), labels_.end());
     for (int i = 0; i < slots; ++i) {
       v1::Slot* slot = hello->add_slots();
       slot->set_index(i);
-      slot->set_device(v1::CPU_SLOT);
+      slot->set_device(i < gpus_ ? v1::GPU : v1::CPU_SLOT);
+      if (i < gpus_) slot->mutable_gpu()->set_uuid(GpuUuid(worker->node, i));
     }
     for (const auto& allocation : held) *hello->add_allocations() = allocation;
     core_->sessions().OnMessage(worker->session, message);
     Settle();
+  }
+  static std::string GpuUuid(const std::string& node, int slot) {
+    return "GPU-" + node + "-" + std::to_string(slot);
   }
   Worker NewWorker(const std::string& node, int slots) {
     Worker worker{.node = node, .uid = base::NewUid(), .link = nullptr};
@@ -362,6 +367,8 @@ class CoreTest : public ::testing::Test {
   }
 
   std::map<std::string, std::string> labels_;  // of workers that connect
+  int gpus_ = 0;                               // how many of their slots, the first ones
+  std::string gpu_problem_;
   std::string folder_;
   base::ManualClock clock_;
   std::unique_ptr<SqliteStore> store_;

@@ -182,7 +182,9 @@ TEST(Placement, Reasons) {
   EXPECT_EQ(ReasonOf(job, {MakeNode("a", 2, 0)}), "needs 8 CPU slots, cluster has 2");
   EXPECT_EQ(ReasonOf(job, {MakeNode("a", 8, 5)}), "needs 8 CPU slots, 3 of 8 are free");
   WaitingJob gpu{.num_slots = 1, .device = v1::GPU, .slot_kind = "GPU"};
-  EXPECT_EQ(ReasonOf(gpu, {MakeNode("a", 8, 0)}), "needs 1 GPU slot, no worker is connected");
+  EXPECT_EQ(ReasonOf(gpu, {MakeNode("a", 8, 0)}),
+            "needs 1 GPU slot, no connected node has GPU slots");
+  EXPECT_EQ(ReasonOf(gpu, {}), "needs 1 GPU slot, no worker is connected");
   job.selector = {{"disk", "ssd"}, {"zone", "b"}};
   EXPECT_EQ(ReasonOf(job, {MakeNode("a", 8, 0, {{"zone", "b"}})}),
             "needs 8 CPU slots on nodes with disk=ssd, zone=b, no connected node has these labels");
@@ -196,6 +198,45 @@ TEST(Placement, Reasons) {
                          .exclusive = true};
   EXPECT_EQ(ReasonOf(whole, {MakeNode("a", 4, 1), MakeNode("b", 1, 0)}),
             "needs 2 CPU slots on whole nodes (exclusive), 1 of 2 nodes are entirely free");
+}
+
+TEST(Placement, GpusBesideCpuSlots) {
+  FleetNode both = MakeNode("both", 2, 0, {{"zone", "b"}});
+  both.slots = {{0, v1::GPU, true}, {1, v1::GPU, false}, {2, v1::CPU_SLOT, false}};
+  const std::vector<FleetNode> fleet = {MakeNode("cpu", 4, 0), both};
+  WaitingJob job{.num_slots = 1, .device = v1::GPU, .slot_kind = "GPU"};
+  const std::vector<PlacedRank> placed = Place(OfferTo(job, fleet).offers, {.num_ranks = 1});
+  EXPECT_EQ(placed, (std::vector<PlacedRank>{{0, "both", 1}}));
+  job.num_slots = 2;
+  EXPECT_EQ(ReasonOf(job, fleet), "needs 2 GPU slots, 1 of 2 are free");
+  job.device = v1::CPU_SLOT;
+  EXPECT_EQ(OfferTo(job, fleet).total, 5);
+  // auto: GPUs where a node that it may use has any, taken ones too.
+  WaitingJob any{.num_slots = 1};
+  EXPECT_TRUE(TakesGpus(any, fleet, v1::GPU));
+  EXPECT_FALSE(TakesGpus(any, {MakeNode("cpu", 4, 0)}, v1::GPU));
+  EXPECT_FALSE(TakesGpus(any, {}, v1::GPU));
+  any.selector = {{"zone", "b"}};
+  EXPECT_TRUE(TakesGpus(any, fleet, v1::GPU));
+  any.selector = {{"zone", "a"}};
+  EXPECT_FALSE(TakesGpus(any, fleet, v1::GPU));
+}
+
+TEST(Placement, SlotsThatAreOutOfOrder) {
+  FleetNode node = MakeNode("a", 0, 0);
+  node.slots = {{0, v1::GPU, false}, {1, v1::GPU, false, /*out_of_order=*/true}};
+  WaitingJob job{.num_slots = 2, .device = v1::GPU, .slot_kind = "GPU"};
+  // What is not there holds nobody back: the job is larger than the cluster as it is now.
+  EXPECT_FALSE(FitsCluster(job, OfferTo(job, {node})));
+  EXPECT_EQ(ReasonOf(job, {node}), "needs 2 GPU slots, cluster has 1, 1 out of order");
+  job.num_slots = 1;
+  EXPECT_EQ(Place(OfferTo(job, {node}).offers, {.num_ranks = 1}),
+            (std::vector<PlacedRank>{{0, "a", 0}}));
+  node.slots[0].taken = true;
+  EXPECT_EQ(ReasonOf(job, {node}), "needs 1 GPU slot, 0 of 1 are free, 1 out of order");
+  node.slots[0] = {0, v1::GPU, false, /*out_of_order=*/true};
+  EXPECT_EQ(ReasonOf(job, {node}), "needs 1 GPU slot, cluster has 0, 2 out of order");
+  EXPECT_TRUE(TakesGpus(job, {node}, v1::GPU)) << "it waits for them";
 }
 
 TEST(Placement, ReasonsOfGroups) {

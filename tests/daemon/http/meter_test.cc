@@ -190,13 +190,13 @@ TEST_F(MeterTest, NodesAndTheirSlots) {
   StartRunning(worker, "demo", 1);
   Exposition shown = Scrape();
   EXPECT_EQ(shown.Value("mt_workers{state=\"ready\"}"), 1);
-  EXPECT_EQ(shown.Value("mt_slots{state=\"used\"}"), 1);
-  EXPECT_EQ(shown.Value("mt_slots{state=\"free\"}"), 3);
+  EXPECT_EQ(shown.Value("mt_slots{device=\"cpu\",state=\"used\"}"), 1);
+  EXPECT_EQ(shown.Value("mt_slots{device=\"cpu\",state=\"free\"}"), 3);
   EXPECT_TRUE(shown.Has("mt_worker_last_heartbeat_timestamp_seconds{node=\"n1\"}"));
   Pass(std::chrono::seconds(31));
   shown = Scrape();
   EXPECT_EQ(shown.Value("mt_workers{state=\"lost\"}"), 1);
-  EXPECT_EQ(shown.Value("mt_slots{state=\"unreachable\"}"), 4);
+  EXPECT_EQ(shown.Value("mt_slots{device=\"cpu\",state=\"unreachable\"}"), 4);
   EXPECT_EQ(shown.Value("mt_lease_expirations_total"), 1);
 }
 
