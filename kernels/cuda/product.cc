@@ -179,17 +179,28 @@ bool Products::Accepts(const ProductKey& key, const ProductAlgorithm& algorithm)
          result.workspaceSize <= static_cast<size_t>(kProductWorkspaceBytes);
 }
 
-void Products::Run(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
-                   const ProductAlgorithm& algorithm, const Workspace& workspace) const {
+cublasStatus_t Products::Enqueue(const Stream& stream, const ProductKey& key,
+                                 const ProductOperands& operands, const ProductAlgorithm& algorithm,
+                                 const Workspace& workspace) const {
   const Descriptors descriptors(key, operands);
   const float alpha = 1, beta = key.add ? 1 : 0;
   // Never more than it was chosen with: an algorithm's split may follow what there is.
   const auto workspace_bytes =
       static_cast<size_t>(std::min(workspace.bytes, kProductWorkspaceBytes));
-  CUBLAS_CHECK(cublasLtMatmul(handle_, &descriptors.product, &alpha, operands.a, &descriptors.a,
-                              operands.b, &descriptors.b, &beta, operands.d, &descriptors.d,
-                              operands.d, &descriptors.d, &algorithm.raw, workspace.data,
-                              workspace_bytes, Raw(stream)));
+  return cublasLtMatmul(handle_, &descriptors.product, &alpha, operands.a, &descriptors.a,
+                        operands.b, &descriptors.b, &beta, operands.d, &descriptors.d, operands.d,
+                        &descriptors.d, &algorithm.raw, workspace.data, workspace_bytes,
+                        Raw(stream));
+}
+
+bool Products::TryRun(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
+                      const ProductAlgorithm& algorithm, const Workspace& workspace) const {
+  return Enqueue(stream, key, operands, algorithm, workspace) == CUBLAS_STATUS_SUCCESS;
+}
+
+void Products::Run(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
+                   const ProductAlgorithm& algorithm, const Workspace& workspace) const {
+  CUBLAS_CHECK(Enqueue(stream, key, operands, algorithm, workspace));
 }
 
 }  // namespace mt::kernels::cuda

@@ -43,6 +43,9 @@ class Products {
   std::vector<ProductAlgorithm> Candidates(const ProductKey& key) const;
   // Whether the algorithm does this product on this device within the workspace.
   bool Accepts(const ProductKey& key, const ProductAlgorithm& algorithm) const;
+  // Enqueues the product and tells whether the library took it.
+  bool TryRun(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
+              const ProductAlgorithm& algorithm, const Workspace& workspace) const;
   // Enqueues the product.
   void Run(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
            const ProductAlgorithm& algorithm, const Workspace& workspace) const;
@@ -52,6 +55,9 @@ class Products {
   struct Question;
   void Ask(const ProductKey& key, const Question& question,
            std::vector<ProductAlgorithm>* answers) const;
+  cublasStatus_t Enqueue(const Stream& stream, const ProductKey& key,
+                         const ProductOperands& operands, const ProductAlgorithm& algorithm,
+                         const Workspace& workspace) const;
 
   const DeviceLimits limits_;
   cublasLtHandle_t handle_ = nullptr;

@@ -101,6 +101,16 @@ class Sets {
   Workspace workspace_;
 };
 
+// The heuristic's candidates that the library runs: its check does not promise it.
+std::vector<ProductAlgorithm> Runnable(const Products& products, const ProductKey& key,
+                                       const Sets& sets, TuningRun* run) {
+  std::vector<ProductAlgorithm> candidates = products.Candidates(key);
+  std::erase_if(candidates, [&](const ProductAlgorithm& algorithm) {
+    return !products.TryRun(run->stream(), key, sets[0], algorithm, sets.workspace());
+  });
+  return candidates;
+}
+
 // Races the algorithms on random operands.
 std::vector<double> RaceAlgorithms(const Products& products, const ProductKey& key,
                                    const std::vector<ProductAlgorithm>& algorithms,
@@ -188,10 +198,10 @@ bool CudaTuningTable::Fuses(const ProductKey& fused) {
 }
 
 ProductChoice CudaTuningTable::Tune(const ProductKey& key) const {
-  const std::vector<ProductAlgorithm> candidates = products_.Candidates(key);
-  if (candidates.empty()) return {};
   TuningRun run(products_.limits());
   const Sets sets(key, &run);
+  const std::vector<ProductAlgorithm> candidates = Runnable(products_, key, sets, &run);
+  if (candidates.empty()) return {};
   const std::vector<double> screened =
       RaceAlgorithms(products_, key, candidates, sets, kScreening, &run);
   const std::vector<size_t> order = Ranking(screened);
@@ -323,12 +333,12 @@ StatusOr<std::vector<TuningTime>> CudaTuningTable::Survey(const std::string& tex
     const auto entry = fuses_.find(product);
     if (entry != fuses_.end()) chosen = FormName(entry->second);
   } else {
-    const std::vector<ProductAlgorithm> candidates = products_.Candidates(product);
+    TuningRun run(products_.limits());
+    const Sets sets(product, &run);
+    const std::vector<ProductAlgorithm> candidates = Runnable(products_, product, sets, &run);
     for (const ProductAlgorithm& algorithm : candidates) {
       choices.push_back(ToText({.possible = true, .algorithm = algorithm}));
     }
-    TuningRun run(products_.limits());
-    const Sets sets(product, &run);
     const std::vector<double> screened =
         RaceAlgorithms(products_, product, candidates, sets, kScreening, &run);
     const double fastest =
