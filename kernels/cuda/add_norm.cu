@@ -11,7 +11,8 @@ namespace {
 
 template <class S>
 struct ForwardRows {
-  int64_t rows, h, batch;
+  int64_t rows, h;
+  Divider batch;
   const S* residual;
   const S* partials[kMaxPartials];
   int num_partials;
@@ -38,18 +39,19 @@ __device__ __forceinline__ void Add(const S* from, int count, Float8* to) {
 }
 
 // residual + dropout(first + other partials + bias + position row) of channels [c, c + 8), where
-// `first` and `residual` are loaded already.
+// `first` and `residual` are loaded already and `mask` is drawn.
 template <Access kAccess, class S>
 __device__ __forceinline__ Float8 CloseBranch(const ForwardRows<S>& a, int64_t row, int64_t c,
                                               int count, const Stored8<S>& first,
-                                              const Stored8<S>& residual) {
+                                              const Stored8<S>& residual, const Philox4& mask) {
   Float8 x = Widen(first);
   for (int p = 1; p < a.num_partials; ++p) Add<kAccess>(a.partials[p] + row * a.h + c, count, &x);
   if (a.bias != nullptr) Add<kAccess>(a.bias + c, count, &x);
   if (a.position_table != nullptr) {
-    Add<kAccess>(a.position_table + a.positions[row / a.batch] * a.h + c, count, &x);
+    const int64_t position = a.positions[a.batch.Quotient(static_cast<uint32_t>(row))];
+    Add<kAccess>(a.position_table + position * a.h + c, count, &x);
   }
-  if (a.dropout.threshold != 0) DropRow(a.dropout, row, a.batch, c, &x);
+  if (a.dropout.threshold != 0) Drop(mask, a.dropout.threshold, a.dropout.scale, &x);
   const Float8 r = Widen(residual);
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) x.v[i] += r.v[i];
@@ -83,16 +85,17 @@ __device__ __forceinline__ float Mean(const Held<V>& held, int64_t h, float* sha
   return RowSum<kWarpRow>(sum, shared) / static_cast<float>(h);
 }
 
-template <bool kWarpRow, int V>
+template <bool kWarpRow, bool kAligned, int V>
 __device__ __forceinline__ float Variance(const Held<V>& held, float mean, int64_t h,
                                           float* shared) {
   float squares = 0;
 #pragma unroll
   for (int j = 0; j < V; ++j) {
+    if (held.count[j] == 0) continue;
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       const float d = held.x[j].v[i] - mean;
-      squares += i < held.count[j] ? d * d : 0;
+      squares += kAligned || i < held.count[j] ? d * d : 0;  // aligned groups are whole
     }
   }
   return RowSum<kWarpRow>(squares, shared) / static_cast<float>(h);
@@ -109,6 +112,8 @@ __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const Forw
       kWarpRow ? static_cast<int>(threadIdx.x) % kWarp : static_cast<int>(threadIdx.x);
   const int64_t row = kWarpRow ? int64_t{blockIdx.x} * 4 + threadIdx.x / kWarp : blockIdx.x;
   if (row >= a.rows) return;
+  MaskRow mask_row;
+  if (a.dropout.threshold != 0) mask_row = MaskRowOf(a.dropout, row);
   Held<V> held;
   Stored8<S> first[V], residual[V];
   // All that comes from far is asked for before any of it is used.
@@ -122,13 +127,21 @@ __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const Forw
     if (a.num_partials > 0) first[j] = LoadStored<kAccess>(a.partials[0] + at, held.count[j]);
     if (a.residual != nullptr) residual[j] = LoadStored<kAccess>(a.residual + at, held.count[j]);
   }
+  // Masks are drawn while the rows are on their way.
+  Philox4 mask[V] = {};
+  if (a.dropout.threshold != 0) {
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      mask[j] = MaskBits(a.dropout, mask_row, int64_t{j * threads + thread} * kGroup);
+    }
+  }
 #pragma unroll
   for (int j = 0; j < V; ++j) {
     const int64_t c = int64_t{j * threads + thread} * kGroup;
     held.x[j] = Float8{};
     if (held.count[j] == 0) continue;
     const Stored8<S> out =
-        Narrow<S>(CloseBranch<kAccess>(a, row, c, held.count[j], first[j], residual[j]));
+        Narrow<S>(CloseBranch<kAccess>(a, row, c, held.count[j], first[j], residual[j], mask[j]));
     StoreStored<kAccess>(out, a.residual_out + row * a.h + c, held.count[j]);
     held.x[j] = Widen(out);
     if constexpr (!kAligned) {
@@ -138,7 +151,8 @@ __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const Forw
   }
   if (a.gain == nullptr) return;
   const float mean = a.layer_norm ? Mean<kWarpRow>(held, a.h, shared) : 0.0F;
-  const float rstd = 1.0F / sqrtf(Variance<kWarpRow>(held, mean, a.h, shared) + a.eps);
+  const float rstd = 1.0F / sqrtf(Variance<kWarpRow, kAligned>(held, mean, a.h, shared) + a.eps);
+  const float offset = -mean * rstd;
   if (thread == 0) {
     if (a.mean != nullptr) a.mean[row] = mean;
     a.rstd[row] = rstd;
@@ -152,7 +166,7 @@ __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const Forw
     if (a.shift != nullptr) y = Load<kAccess>(a.shift + c, held.count[j]);
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
-      y.v[i] += (held.x[j].v[i] - mean) * rstd * (gain.v[i] + a.plus);
+      y.v[i] += fmaf(held.x[j].v[i], rstd, offset) * (gain.v[i] + a.plus);
     }
     Store<kAccess>(y, a.y + row * a.h + c, held.count[j]);
   }
@@ -194,7 +208,7 @@ void Forward(const Stream& stream, const AddNormArgs& a) {
   const int64_t rows = a.residual_out.shape[0], h = a.residual_out.shape[1];
   ForwardRows<S> raw{.rows = rows,
                      .h = h,
-                     .batch = a.batch,
+                     .batch = Divider(a.batch),
                      .residual = DataOrNull<S>(a.residual),
                      .num_partials = a.partials.count,
                      .bias = DataOrNull<S>(a.bias),
@@ -231,6 +245,7 @@ void CudaAddNorm::AddNorm(Stream& stream, const AddNormArgs& a) const {
     CHECK(a.kind == NormKind::kRmsNorm || a.mean.NumElements() == rows);
   }
   if (rows == 0) return;
+  CheckCountable(rows);
   ForGpuType(a.residual_out.dtype, "AddNorm",
              [&](auto zero) { Forward<decltype(zero)>(stream, a); });
 }

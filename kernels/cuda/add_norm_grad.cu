@@ -1,322 +1,160 @@
-// The gradient of AddNorm in one trip through memory. A team of threads owns the columns (eight per
-// thread and V) and goes through rows, M at a time, so that column sums stay in registers and the
-// two sums a row needs cost one barrier for M rows. Teams are joined at the end of a block, blocks
-// by CombineColumns: no atomics, the same bits always. Legend: h hidden, M rows per turn, V groups
-// of eight columns per thread.
+// The gradient of AddNorm in one trip through memory. A team of threads owns all columns, eight per
+// thread and V, and goes through rows one by one, so that column sums stay in registers. The rows
+// that come next are copied into shared memory meanwhile, each thread's part by itself: memory is
+// busy while the sums of a row travel through the team. Teams are joined at the end of a block,
+// blocks by CombineColumns: no atomics, the same bits always. Legend: h hidden, V groups of eight
+// columns per thread.
 #include <algorithm>
-#include <type_traits>
 
-#include "kernels/cuda/add_norm_rows.cuh"
+#include "kernels/cuda/add_norm_grad.cuh"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/dependent_launch.cuh"
 #include "kernels/cuda/rows.h"
 
 namespace mt::kernels::cuda {
 namespace {
 
-constexpr int kMaxThreads = 512;
-constexpr int kMaxTeams = 12;
-constexpr int kSums = 3;  // dgain, dshift, dbias
-
-template <class S>
-struct GradRows {
-  int64_t rows, h, batch;
-  const S* dy[kMaxPartials];
-  int num_dy;  // 0: no norm
-  const S* dresidual_in;
-  const S* residual_out;
-  const float *mean, *rstd;  // mean null for RMSNorm
-  const S* gain;
-  float plus;
-  HiddenDropout dropout;
-  S* dresidual;
-  S* dbranch;     // null without dropout
-  float* sums;    // [grid, kSums, h]
-  int team_size;  // threads, a multiple of a warp
-  int teams;      // of a block
-};
-
-// What a thread holds of M rows. dy stays as it is stored where it is one tensor.
-template <class S, int M, int V, bool kSeveral>
-struct Held {
-  std::conditional_t<kSeveral, Float8, Stored8<S>> dy[M][V];
-  Stored8<S> x[M][V], dresidual[M][V];
-
-  __device__ __forceinline__ Float8 Dy(int m, int j) const {
-    if constexpr (kSeveral) {
-      return dy[m][j];
-    } else {
-      return Widen(dy[m][j]);
-    }
+// Up to Z::threads threads, a block per SM. Shared (dynamic): the gain and the ring, later the
+// teams' sums; see PlanOf.
+template <class S, class Z>
+__global__ void __launch_bounds__(Z::threads, 1) GradKernel(const GradRows<S> a) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ float2 warp_sums[2][Z::threads / kWarp];
+  auto* const gain = reinterpret_cast<float*>(shared);
+  const int64_t gain_floats = Z::shared_gain ? a.h : 0;
+  const int team = static_cast<int>(threadIdx.x) / a.team_size;
+  const GradTeam<S, Z> z{a,
+                         team,
+                         static_cast<int>(threadIdx.x) - team * a.team_size,
+                         {reinterpret_cast<uint4*>(gain + gain_floats) + threadIdx.x},
+                         reinterpret_cast<const float4*>(gain),
+                         warp_sums};
+  const auto rows = static_cast<int>(a.rows), step = static_cast<int>(gridDim.x) * a.teams;
+  int row = static_cast<int>(blockIdx.x) * a.teams + team;
+#pragma unroll
+  for (int s = 0; s + 1 < Z::stages; ++s) {
+    if (row + s * step < rows) z.Fetch(row + s * step, s);
+    CommitCopies();
   }
-};
-
-// Column sums of a thread: dgain, dshift, dbias.
-template <int V>
-struct Sums {
-  Float8 v[kSums][V];
-};
-
-// Sums N values over a warp at once, N a power of two: in each step a lane hands half of its values
-// to its partner and keeps the other half. Lanes [k 32/N, (k + 1) 32/N) end with the sum of value
-// k.
-template <int N>
-__device__ __forceinline__ float WarpSums(float (&value)[N]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  int offset = kWarp / 2;
-#pragma unroll
-  for (int n = N; n > 1; n /= 2, offset /= 2) {
-    const bool upper = (lane & offset) != 0;
-#pragma unroll
-    for (int i = 0; i < n / 2; ++i) {
-      const float sent = upper ? value[i] : value[i + n / 2];
-      const float kept = upper ? value[i + n / 2] : value[i];
-      value[i] = kept + __shfl_xor_sync(kAllLanes, sent, offset);
-    }
-  }
-  float sum = value[0];
-#pragma unroll
-  for (; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
-  return sum;
-}
-
-// Sums 2 M values over the team; the same values in every thread. Two halves of `shared`
-// [2][warps][2 M] alternate, so one barrier a turn is enough.
-template <int M>
-__device__ __forceinline__ void TeamSums(float (&value)[2 * M], int team, int team_size,
-                                         float* shared) {
-  constexpr int kLanes = kWarp / (2 * M);  // that end with one value
-  const int warps = team_size / kWarp;
-  const int thread = static_cast<int>(threadIdx.x) - team * team_size;
-  const float sum = WarpSums(value);
-  if (thread % kLanes == 0) shared[thread / kLanes] = sum;
-  __syncthreads();
-#pragma unroll
-  for (int k = 0; k < 2 * M; ++k) value[k] = 0;
-  for (int w = 0; w < warps; ++w) {
-#pragma unroll
-    for (int k = 0; k < 2 * M; ++k) value[k] += shared[w * 2 * M + k];
-  }
-}
-
-template <class S, int M, int V, bool kSeveral, Access kAccess>
-struct Turn {
-  using Rows = Held<S, M, V, kSeveral>;
-  const GradRows<S>& a;
-  const int thread;   // in its team
-  const int64_t row;  // the first of M
-
-  __device__ __forceinline__ int64_t Column(int j) const {
-    return int64_t{j * a.team_size + thread} * kGroup;
-  }
-  __device__ __forceinline__ int Count(int j) const {
-    return static_cast<int>(max(int64_t{0}, min(a.h - Column(j), int64_t{kGroup})));
-  }
-
-  // All loads are asked for before any of them is used.
-  __device__ __forceinline__ void LoadRows(Rows* held) const {
-#pragma unroll
-    for (int m = 0; m < M; ++m) {
-#pragma unroll
-      for (int j = 0; j < V; ++j) {
-        const int count = row + m < a.rows ? Count(j) : 0;
-        const int64_t at = (row + m) * a.h + Column(j);
-        held->x[m][j] = Stored8<S>{};
-        held->dresidual[m][j] = Stored8<S>{};
-        held->dy[m][j] = {};
-        if (count == 0) continue;
-        if (a.num_dy > 0) {
-          held->x[m][j] = LoadStored<kAccess>(a.residual_out + at, count);
-          if constexpr (!kSeveral) held->dy[m][j] = LoadStored<kAccess>(a.dy[0] + at, count);
-        }
-        if (a.dresidual_in != nullptr) {
-          held->dresidual[m][j] = LoadStored<kAccess>(a.dresidual_in + at, count);
-        }
-        if constexpr (kSeveral) {
-          for (int p = 0; p < a.num_dy; ++p) {
-            const Float8 more = Load<kAccess>(a.dy[p] + at, count);
-#pragma unroll
-            for (int i = 0; i < kGroup; ++i) held->dy[m][j].v[i] += more.v[i];
-          }
-        }
-      }
-    }
-  }
-
-  // Adds the rows to dgain and dshift; sums g = dy gain and g (x - mean) over the row.
-  __device__ __forceinline__ void GainGrad(const float (&mean)[M], const float (&rstd)[M],
-                                           const Rows& held, Sums<V>* sums,
-                                           float (&value)[2 * M]) const {
-#pragma unroll
-    for (int j = 0; j < V; ++j) {
-      if (Count(j) == 0) continue;
-      const Float8 gain = Load<kAccess>(a.gain + Column(j), Count(j));
-#pragma unroll
-      for (int m = 0; m < M; ++m) {
-        const Float8 x = Widen(held.x[m][j]), dy = held.Dy(m, j);
-#pragma unroll
-        for (int i = 0; i < kGroup; ++i) {
-          const float deviation = x.v[i] - mean[m];
-          sums->v[0][j].v[i] += dy.v[i] * (deviation * rstd[m]);
-          sums->v[1][j].v[i] += dy.v[i];
-          const float g = dy.v[i] * (gain.v[i] + a.plus);
-          value[2 * m] += g;
-          value[2 * m + 1] += g * deviation;
-        }
-      }
-    }
-  }
-
-  // dresidual = rstd (g - mean(g) - xhat mean(g xhat)) + dresidual_in, then the branch's gradient.
-  __device__ __forceinline__ void Finish(const float (&mean)[M], const float (&rstd)[M],
-                                         const float (&value)[2 * M], const Rows& held,
-                                         Sums<V>* sums) const {
-    const float per_column = 1.0F / static_cast<float>(a.h);
-#pragma unroll
-    for (int j = 0; j < V; ++j) {
-      const int count = Count(j);
-      if (count == 0) continue;
-      Float8 gain{};
-      if (a.num_dy > 0) gain = Load<kAccess>(a.gain + Column(j), count);
-#pragma unroll
-      for (int m = 0; m < M; ++m) {
-        if (row + m >= a.rows) continue;
-        const float mean_g = a.mean != nullptr ? value[2 * m] * per_column : 0.0F;
-        const float slope = rstd[m] * rstd[m] * value[2 * m + 1] * per_column;
-        const int64_t at = (row + m) * a.h + Column(j);
-        const Float8 x = Widen(held.x[m][j]), dy = held.Dy(m, j);
-        Float8 d = Widen(held.dresidual[m][j]);
-#pragma unroll
-        for (int i = 0; i < kGroup; ++i) {
-          const float g = dy.v[i] * (gain.v[i] + a.plus);
-          d.v[i] += rstd[m] * (g - mean_g - (x.v[i] - mean[m]) * slope);
-        }
-        Store<kAccess>(d, a.dresidual + at, count);
-        if (a.dbranch != nullptr) {
-          DropRow(a.dropout, row + m, a.batch, Column(j), &d);
-          Store<kAccess>(d, a.dbranch + at, count);
-        }
-#pragma unroll
-        for (int i = 0; i < kGroup; ++i) sums->v[2][j].v[i] += d.v[i];
-      }
-    }
-  }
-};
-
-// The block's teams added in order, in shared memory [kSums, h], and written out.
-template <class S, int V>
-__device__ __forceinline__ void JoinTeams(const GradRows<S>& a, int team, int thread,
-                                          const Sums<V>& sums, float* shared) {
-  float* const out = a.sums + int64_t{blockIdx.x} * kSums * a.h;
-  for (int t = 0; t < a.teams; ++t) {
-    if (t == team) {
-#pragma unroll
-      for (int k = 0; k < kSums; ++k) {
-#pragma unroll
-        for (int j = 0; j < V; ++j) {
-          const int64_t c = int64_t{j * a.team_size + thread} * kGroup;
-#pragma unroll
-          for (int i = 0; i < kGroup; ++i) {
-            if (c + i >= a.h) break;
-            const int64_t at = k * a.h + c + i;
-            const float total = t == 0 ? sums.v[k][j].v[i] : shared[at] + sums.v[k][j].v[i];
-            if (t + 1 == a.teams) {
-              out[at] = total;
-            } else {
-              shared[at] = total;
-            }
-          }
-        }
-      }
-    }
+  if (Z::shared_gain && a.num_dy > 0) {
+    FillGain(a, gain);
     __syncthreads();
   }
-}
-
-// Up to kThreads threads, kBlocks blocks an SM; shared: 2 * 2 M floats per warp (static), and
-// [kSums, h] floats where a block has more than one team (dynamic).
-template <class S, int M, int V, bool kSeveral, bool kAligned, int kThreads, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks) GradKernel(const GradRows<S> a) {
-  constexpr Access kAccess = kAligned ? Access::kVector : Access::kElements;
-  extern __shared__ float joined[];
-  __shared__ float warp_sums[2][kMaxThreads / kWarp * 2 * M];
-  const int team = static_cast<int>(threadIdx.x) / a.team_size;
-  const int thread = static_cast<int>(threadIdx.x) % a.team_size;
-  const int first_warp = team * a.team_size / kWarp;
-  const int64_t step = int64_t{gridDim.x} * a.teams * M;
-  Sums<V> sums{};
-  int half = 0;
-  // Every team takes the same number of turns; rows past the end are empty.
-  for (int64_t first = int64_t{blockIdx.x} * a.teams * M; first < a.rows; first += step) {
-    const Turn<S, M, V, kSeveral, kAccess> turn{a, thread, first + team * M};
-    Held<S, M, V, kSeveral> held;
-    turn.LoadRows(&held);
-    float mean[M] = {}, rstd[M] = {}, value[2 * M] = {};
+  Sums<Z::V> sums{};
+  RowScalars next;
+  if (row < rows) next = z.Scalars(row);
+  // Every team takes the same number of turns; those past the last row only keep the barriers.
+  const int turns = (rows - static_cast<int>(blockIdx.x) * a.teams + step - 1) / step;
+  int stage = 0;
+  for (int turn = 0; turn < turns; ++turn, row += step) {
+    const int ahead = row + (Z::stages - 1) * step;
+    const int free_stage = stage == 0 ? Z::stages - 1 : stage - 1;
+    if (ahead < rows) z.Fetch(ahead, free_stage);
+    CommitCopies();
+    const RowScalars scalars = next;
+    if (row + step < rows) next = z.Scalars(row + step);
+    WaitCopies<Z::stages - 1>();
+    const bool live = row < rows;
+    float2 row_sums{0, 0};
     if (a.num_dy > 0) {
-#pragma unroll
-      for (int m = 0; m < M; ++m) {
-        const int64_t row = min(turn.row + m, a.rows - 1);
-        mean[m] = a.mean != nullptr ? a.mean[row] : 0.0F;
-        rstd[m] = a.rstd[row];
-      }
-      turn.GainGrad(mean, rstd, held, &sums, value);
-      TeamSums<M>(value, team, a.team_size, warp_sums[half] + first_warp * 2 * M);
+      if (live) row_sums = z.GainGrad(row, stage, scalars, &sums);
+      row_sums = z.TeamSum(row_sums, turn);
     }
-    turn.Finish(mean, rstd, value, held, &sums);
-    half ^= 1;
+    if (live) z.Finish(row, stage, scalars, row_sums, &sums);
+    stage = stage + 1 == Z::stages ? 0 : stage + 1;
   }
+  LetNextKernelBegin();
   __syncthreads();
-  JoinTeams(a, team, thread, sums, joined);
+  z.JoinTeams(sums, gain);
 }
 
-// How a call is cut. Narrow rows: two at a time, 288 threads, two blocks an SM; wide ones one at
-// a time.
+// How a call is cut.
 struct GradPlan {
-  int64_t rows_at_once = 1, groups = 1;  // M, V
-  int team_size = 0, teams = 0;
+  int team_size = 0, teams = 0;  // no teams: the device has too little shared memory
   int64_t blocks = 0;
   int64_t shared_bytes = 0;
 };
 
-constexpr int kNarrowThreads = 288;
-constexpr int64_t kNarrow = int64_t{kNarrowThreads} * kGroup;
-constexpr int64_t kWide = int64_t{kMaxThreads} * 2 * kGroup;
-constexpr int64_t kBlocksPerSm = 2;
+struct GradCall {
+  const Stream& stream;
+  const DeviceLimits& limits;
+  int64_t shared_limit;  // bytes a block may have
+  GradMode mode;
+  SumOutputs outs;
+};
 
-GradPlan PlanOf(int64_t rows, int64_t h, bool several, bool aligned, const DeviceLimits& limits) {
+template <class S, class Z>
+GradPlan PlanOf(const GradCall& call, int64_t rows, int64_t h) {
   GradPlan plan;
-  if (!aligned || h > kWide) {
-    plan.groups = 4;
-  } else if (h > kNarrow) {
-    plan.groups = 2;
-  } else {
-    plan.rows_at_once = several ? 1 : 2;
+  plan.team_size = static_cast<int>(base::RoundUp(base::CeilDiv(h, Z::V * kGroup), kWarp));
+  if (Z::warp_team) CHECK_EQ(h, Z::V * kGroup * kWarp);
+  const int64_t gain_bytes = Z::shared_gain ? h * int64_t{sizeof(float)} : 0;
+  for (plan.teams = Z::threads / plan.team_size; plan.teams > 0; --plan.teams) {
+    const int64_t threads = Z::shared_gain ? Z::threads : plan.teams * plan.team_size;
+    plan.shared_bytes = std::max(gain_bytes + threads * RowRing<S, Z>::kThreadBytes,
+                                 plan.teams * kSums * h * int64_t{sizeof(float)});
+    if (plan.shared_bytes <= call.shared_limit) break;
   }
-  plan.team_size = static_cast<int>(base::RoundUp(base::CeilDiv(h, plan.groups * kGroup), kWarp));
-  plan.teams = std::clamp(kNarrowThreads / plan.team_size, 1, kMaxTeams);
-  plan.blocks = std::clamp<int64_t>(base::CeilDiv(rows, plan.teams * plan.rows_at_once), 1,
-                                    kBlocksPerSm * limits.num_sms);
-  plan.shared_bytes = plan.teams > 1 ? kSums * h * int64_t{sizeof(float)} : 0;
+  if (plan.teams == 0) return plan;
+  plan.blocks = std::clamp<int64_t>(base::CeilDiv(rows, plan.teams), 1, call.limits.num_sms);
   return plan;
 }
 
-template <class S, int M, int V, bool kSeveral, bool kAligned, int kThreads, int kBlocks>
-void Launch(const Stream& stream, const GradPlan& plan, const GradRows<S>& a) {
-  CHECK(plan.rows_at_once == M && plan.groups == V && plan.team_size * plan.teams <= kThreads);
-  GradKernel<S, M, V, kSeveral, kAligned, kThreads, kBlocks>
+// False where the device has too little shared memory for this shape.
+template <class S, class Z>
+bool Launch(const GradCall& call, GradRows<S> a) {
+  const GradPlan plan = PlanOf<S, Z>(call, a.rows, a.h);
+  if (plan.teams == 0) return false;
+  a.team_size = plan.team_size;
+  a.teams = plan.teams;
+  const cudaStream_t stream = Raw(call.stream);
+  CUDA_CHECK(cudaFuncSetAttribute(GradKernel<S, Z>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(plan.shared_bytes)));
+  GradKernel<S, Z>
       <<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.team_size * plan.teams),
-         static_cast<size_t>(plan.shared_bytes), Raw(stream)>>>(a);
+         static_cast<size_t>(plan.shared_bytes), stream>>>(a);
   CheckLaunch("AddNormGrad");
+  CombineColumns(call.stream, {.data = a.sums, .blocks = plan.blocks, .stride = kSums * a.h}, a.h,
+                 call.mode, call.outs);
+  return true;
+}
+
+constexpr int kWideThreads = 512;
+constexpr int kStages = 3;
+constexpr int64_t kStaticSharedBytes = 1024;  // at most, for warp_sums
+
+// Shapes that copy ahead; threads by what fits an SM's registers and shared memory. False where
+// none is for the call.
+template <class S>
+bool LaunchAhead(const GradCall& call, const GradRows<S>& a) {
+  constexpr Access kVector = Access::kVector;
+  constexpr int kThreads = sizeof(S) == 2 ? 512 : 256;
+  if (a.num_dy > 1) {
+    using Several = GradShape<4, false, kStages, true, kVector, kThreads / 2>;
+    return a.h <= int64_t{kThreads} / 2 * 4 * kGroup && Launch<S, Several>(call, a);
+  }
+  switch (a.h) {
+    case 256:
+      return Launch<S, GradShape<1, true, kStages, false, kVector, kThreads>>(call, a);
+    case 512:
+      return Launch<S, GradShape<2, true, kStages, false, kVector, kThreads>>(call, a);
+    case 768:
+      return Launch<S, GradShape<3, true, kStages, false, kVector, kThreads>>(call, a);
+    case 1024:
+      return Launch<S, GradShape<4, true, kStages, false, kVector, kThreads * 3 / 4>>(call, a);
+    default:
+      using Teams = GradShape<2, false, kStages, false, kVector, kThreads>;
+      return a.h <= int64_t{kThreads} * 2 * kGroup && Launch<S, Teams>(call, a);
+  }
 }
 
 template <class S>
-void LaunchFor(const Stream& stream, const GradPlan& plan, const GradRows<S>& a, bool aligned) {
-  const bool several = a.num_dy > 1;
-  if (!aligned) return Launch<S, 1, 4, true, false, kMaxThreads, 1>(stream, plan, a);
-  if (a.h > kWide) return Launch<S, 1, 4, true, true, kMaxThreads, 1>(stream, plan, a);
-  if (a.h > kNarrow) return Launch<S, 1, 2, true, true, kMaxThreads, 1>(stream, plan, a);
-  if (several) return Launch<S, 1, 1, true, true, kNarrowThreads, 2>(stream, plan, a);
-  Launch<S, 2, 1, false, true, kNarrowThreads, 2>(stream, plan, a);
+void LaunchFor(const GradCall& call, const GradRows<S>& a, bool aligned) {
+  if (aligned && LaunchAhead(call, a)) return;
+  const auto launch =
+      aligned ? Launch<S, GradShape<4, false, 1, true, Access::kVector, kWideThreads>>
+              : Launch<S, GradShape<4, false, 1, true, Access::kElements, kWideThreads>>;
+  CHECK(launch(call, a)) << "AddNormGrad of " << a.h << " columns on this GPU";
 }
 
 template <class S>
@@ -324,7 +162,6 @@ GradRows<S> Raw(const AddNormGradArgs& a) {
   const int64_t rows = a.dresidual.shape[0], h = a.dresidual.shape[1];
   return {.rows = rows,
           .h = h,
-          .batch = a.batch,
           .num_dy = a.dy.count,
           .dresidual_in = DataOrNull<S>(a.dresidual_in),
           .residual_out = DataOrNull<S>(a.residual_out),
@@ -344,25 +181,26 @@ void Grad(const Stream& stream, const AddNormGradArgs& a, const DeviceLimits& li
   const bool aligned =
       FillPartials(a.dy, raw.rows * raw.h, raw.dy) &&
       RowsAligned<S>(raw.h, a.dresidual_in, a.residual_out, a.gain, a.dresidual, a.dbranch);
-  const GradPlan plan = PlanOf(raw.rows, raw.h, raw.num_dy > 1, aligned, limits);
-  raw.team_size = plan.team_size;
-  raw.teams = plan.teams;
-  LaunchFor(stream, plan, raw, aligned);
-  const ColumnPartials all{.data = raw.sums, .blocks = plan.blocks, .stride = kSums * raw.h};
-  CombineColumns(stream, all, raw.h, a.mode, {a.dgain, a.dshift, a.dbias});
+  int shared_limit = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                    limits.ordinal));
+  const GradCall call{
+      stream, limits, shared_limit - kStaticSharedBytes, a.mode, {a.dgain, a.dshift, a.dbias}};
+  LaunchFor(call, raw, aligned);
 }
 
 }  // namespace
 
 int64_t CudaAddNorm::WorkspaceBytes(const AddNormGradArgs& a) const {
-  return kBlocksPerSm * limits_.num_sms * kSums * a.dresidual.shape[1] * int64_t{sizeof(float)};
+  return limits_.num_sms * kSums * a.dresidual.shape[1] * int64_t{sizeof(float)};
 }
 
 void CudaAddNorm::AddNormGrad(Stream& stream, const AddNormGradArgs& a) const {
   const int64_t rows = a.dresidual.shape[0], h = a.dresidual.shape[1];
   CHECK(a.batch > 0 && rows % a.batch == 0) << rows << " rows, batch " << a.batch;
   CHECK_GE(a.workspace.bytes, WorkspaceBytes(a));
-  CHECK_LE(h, int64_t{kMaxThreads} * 4 * kGroup);
+  CHECK_LE(h, int64_t{kWideThreads} * 4 * kGroup);
+  CheckCountable(rows + (int64_t{1} << 16));  // counted past the end
   if (a.gain) {
     CHECK(a.dy.count > 0 && a.residual_out.NumElements() == rows * h &&
           a.rstd.NumElements() == rows);

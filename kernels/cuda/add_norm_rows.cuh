@@ -4,16 +4,47 @@
 #include <cstdint>
 
 #include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/divider.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/ops/add_norm.h"
 
 namespace mt::kernels::cuda {
 
+// A Philox key with what its rounds add to it (kernels/core/random.h): made once per launch, rounds
+// read it as constants.
+struct PhiloxKeys {
+  static constexpr int kRounds = 10;
+  uint32_t word[kRounds][2] = {};
+
+  PhiloxKeys() = default;
+  explicit PhiloxKeys(uint64_t key) {
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      word[round][0] = static_cast<uint32_t>(key) + round * kPhiloxWeyl0;
+      word[round][1] = static_cast<uint32_t>(key >> 32) + round * kPhiloxWeyl1;
+    }
+  }
+};
+
+// The same bits as Philox(key, counter).
+__device__ __forceinline__ Philox4 Philox(const PhiloxKeys& keys, Philox4 counter) {
+#pragma unroll
+  for (int round = 0; round < PhiloxKeys::kRounds; ++round) {
+    const uint64_t p0 = uint64_t{kPhiloxMultiplier0} * counter.word[0];
+    const uint64_t p1 = uint64_t{kPhiloxMultiplier1} * counter.word[2];
+    counter = {{static_cast<uint32_t>(p1 >> 32) ^ counter.word[1] ^ keys.word[round][0],
+                static_cast<uint32_t>(p1),
+                static_cast<uint32_t>(p0 >> 32) ^ counter.word[3] ^ keys.word[round][1],
+                static_cast<uint32_t>(p0)}};
+  }
+  return counter;
+}
+
 // The hidden dropout of rows in [s, b] order; threshold 0 = none.
 struct HiddenDropout {
   uint32_t threshold = 0;
   float scale = 1;
-  uint64_t key = 0;
+  PhiloxKeys keys;
+  Divider batch;                       // b
   const int64_t* samples = nullptr;    // [b]
   const int32_t* positions = nullptr;  // [s]
 };
@@ -21,19 +52,30 @@ struct HiddenDropout {
 inline HiddenDropout RawDropout(const Dropout& d, int64_t rows, int64_t batch) {
   if (!d.rate.active()) return {};
   CHECK(d.samples.NumElements() == batch && d.positions.NumElements() * batch == rows);
+  CHECK_LT(d.rate.threshold, 1U << 16) << "dropout of everything";
   return {.threshold = d.rate.threshold,
           .scale = static_cast<float>(d.rate.Scale()),
-          .key = d.key,
+          .keys = PhiloxKeys(d.key),
+          .batch = Divider(batch),
           .samples = d.samples.Data<int64_t>(),
           .positions = d.positions.Data<int32_t>()};
 }
 
-// Drops eight channels of a row, from `channel` (a multiple of 8) on.
-__device__ __forceinline__ void DropRow(const HiddenDropout& d, int64_t row, int64_t batch,
-                                        int64_t channel, Float8* x) {
-  const Philox4 counter =
-      HiddenDropoutCounter(channel, d.positions[row / batch], d.samples[row % batch]);
-  DropHidden(d.key, counter, d.threshold, d.scale, x);
+// What a row's masks depend on. Loaded early: it takes two trips to memory.
+struct MaskRow {
+  int32_t position = 0;
+  int64_t sample = 0;
+};
+__device__ __forceinline__ MaskRow MaskRowOf(const HiddenDropout& d, int64_t row) {
+  uint32_t sample_idx;
+  const uint32_t s = d.batch.Quotient(static_cast<uint32_t>(row), &sample_idx);
+  return {d.positions[s], d.samples[sample_idx]};
+}
+
+// The random bits of eight channels from `channel` (a multiple of 8) on.
+__device__ __forceinline__ Philox4 MaskBits(const HiddenDropout& d, const MaskRow& row,
+                                            int64_t channel) {
+  return Philox(d.keys, HiddenDropoutCounter(channel, row.position, row.sample));
 }
 
 // Fills `out` with the partials' data; false where one of them is not 16-byte aligned.

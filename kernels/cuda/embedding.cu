@@ -2,6 +2,7 @@
 // its rows in order, so no atomics and the same bits in every run.
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/divider.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -36,7 +37,11 @@ struct ScatterRows {
   const S* dy;
   const int32_t *order, *token, *start, *count;
   int64_t num_segments, h, v, first_row;
+  Divider groups;  // of eight channels
   float* dtable;
+  const int32_t* positions;  // [s]
+  int64_t s, batch;
+  float* dposition;
 
   __device__ __forceinline__ int64_t Segments() const {
     return count == nullptr ? num_segments : int64_t{*count};
@@ -45,17 +50,31 @@ struct ScatterRows {
 
 constexpr int kScatterThreads = 256;
 constexpr int kLongSegment = 32;  // rows; longer ones are shared out over a block
+constexpr int kAhead = 8;         // rows asked for before any is added
 
-// sum += rows order[begin], order[begin + step], ... of dy, channels [c, c + 8).
-template <Access kAccess, class S>
+// sum += rows `row(begin)`, `row(begin + step)`, ... before `end` of dy, channels [c, c + 8).
+template <Access kAccess, class S, class RowOf>
 __device__ __forceinline__ void SumRows(const ScatterRows<S>& a, int64_t c, int count,
-                                        int32_t begin, int32_t end, int32_t step, Float8* sum) {
-#pragma unroll 4
-  for (int32_t i = begin; i < end; i += step) {
-    const Float8 x = Load<kAccess>(a.dy + a.order[i] * a.h + c, count);
+                                        int32_t begin, int32_t end, int32_t step, const RowOf& row,
+                                        Float8* sum) {
+  const auto load = [&](int32_t i) {
+    return LoadStored<kAccess>(a.dy + static_cast<int64_t>(row(i)) * a.h + c, count);
+  };
+  const auto add = [&](const Stored8<S>& stored) {
+    const Float8 x = Widen(stored);
 #pragma unroll
     for (int k = 0; k < kGroup; ++k) sum->v[k] += x.v[k];
+  };
+  int32_t i = begin;
+  for (; i + (kAhead - 1) * step < end; i += kAhead * step) {
+    Stored8<S> ahead[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) ahead[k] = load(i + k * step);
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) add(ahead[k]);
   }
+#pragma unroll 4
+  for (; i < end; i += step) add(load(i));
 }
 
 template <Access kAccess>
@@ -69,30 +88,35 @@ __device__ __forceinline__ void AddToTable(float* to, int count, const Float8& s
 // Short segments: a thread per segment and eight channels. 256 threads.
 template <class S, Access kAccess>
 __global__ void __launch_bounds__(kScatterThreads) ShortSegmentsKernel(const ScatterRows<S> a) {
-  const int64_t groups = (a.h + kGroup - 1) / kGroup;
-  const int64_t index = int64_t{blockIdx.x} * kScatterThreads + threadIdx.x;
-  const int64_t segment = index / groups, c = index % groups * kGroup;
+  uint32_t group;
+  const int64_t segment = a.groups.Quotient(blockIdx.x * kScatterThreads + threadIdx.x, &group);
   if (segment >= a.Segments()) return;
   const int32_t begin = a.start[segment], end = a.start[segment + 1];
   const int64_t row = a.token[segment] - a.first_row;
   if (row < 0 || row >= a.v || end - begin > kLongSegment) return;
+  const int64_t c = int64_t{group} * kGroup;
   const int count = static_cast<int>(min(a.h - c, int64_t{kGroup}));
   Float8 sum{};
-  SumRows<kAccess>(a, c, count, begin, end, 1, &sum);
+  SumRows<kAccess>(
+      a, c, count, begin, end, 1, [&](int32_t i) { return a.order[i]; }, &sum);
   AddToTable<kAccess>(a.dtable + row * a.h + c, count, sum);
 }
 
-// Long segments: a block takes 256 channels (blockIdx.y) of every gridDim.x-th segment; each of its
-// eight warps sums every eighth row, and the warps are added in order. 256 threads, 9 KiB shared.
+constexpr int kLongGroups = 8;                            // groups of channels of a block
+constexpr int kLongWays = kScatterThreads / kLongGroups;  // shares of a segment's rows
+constexpr int kLongChannels = kLongGroups * kGroup;
+
+// Long segments: a block takes 64 channels (blockIdx.y) of every gridDim.x-th segment; a thread
+// sums eight channels of every 32nd row, and these sums are added in order. 256 threads, 9 KiB
+// shared.
 template <class S, Access kAccess>
 __global__ void __launch_bounds__(kScatterThreads) LongSegmentsKernel(const ScatterRows<S> a) {
-  constexpr int kWarps = kScatterThreads / kWarp;
-  __shared__ float shared[kWarps][kWarp * kGroup];
+  __shared__ float shared[kLongWays][kLongChannels];
   __shared__ int32_t found[kScatterThreads];
   __shared__ int num_found;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp,
-            lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t c = (int64_t{blockIdx.y} * kWarp + lane) * kGroup;
+  const int way = static_cast<int>(threadIdx.x) / kLongGroups;
+  const int offset = static_cast<int>(threadIdx.x) % kLongGroups * kGroup;
+  const int64_t first = int64_t{blockIdx.y} * kLongChannels, c = first + offset;
   const int count = static_cast<int>(max(int64_t{0}, min(a.h - c, int64_t{kGroup})));
   const int64_t span = int64_t{gridDim.x} * kScatterThreads;
   const int64_t segments = a.Segments();
@@ -112,84 +136,117 @@ __global__ void __launch_bounds__(kScatterThreads) LongSegmentsKernel(const Scat
       if (row < 0 || row >= a.v) continue;
       Float8 sum{};
       if (count > 0) {
-        SumRows<kAccess>(a, c, count, a.start[segment] + warp, a.start[segment + 1], kWarps, &sum);
+        SumRows<kAccess>(
+            a, c, count, a.start[segment] + way, a.start[segment + 1], kLongWays,
+            [&](int32_t i) { return a.order[i]; }, &sum);
       }
       __syncthreads();
 #pragma unroll
-      for (int k = 0; k < kGroup; ++k) shared[warp][lane * kGroup + k] = sum.v[k];
+      for (int k = 0; k < kGroup; ++k) shared[way][offset + k] = sum.v[k];
       __syncthreads();
-      const int64_t column = int64_t{blockIdx.y} * kWarp * kGroup + threadIdx.x;
-      if (column >= a.h) continue;
+      const int64_t column = first + threadIdx.x;
+      if (threadIdx.x >= kLongChannels || column >= a.h) continue;
       float total = 0;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) total += shared[w][threadIdx.x];
+      for (int w = 0; w < kLongWays; ++w) total += shared[w][threadIdx.x];
       a.dtable[row * a.h + column] += total;
     }
   }
 }
 
-// dposition[p] += all rows whose position is p, in rising order. A block per position; every warp
-// looks through the positions itself. 256 threads.
+constexpr int kPositionGroups = 128;  // groups of channels of a block, at most
+constexpr int kPositionWays = 4;      // shares of a batch
+constexpr int kScan = 8;              // positions that a lane looks at together
+
+// dposition[p] += all rows whose position is p, in rising order of s; a batch's rows are shared out
+// over kPositionWays threads, whose sums are added in order. A block per position and 1024 channels
+// (blockIdx.y); each warp looks through the positions itself. [kPositionWays, blockDim.x] threads,
+// of which the first are groups of channels; 12 KiB shared.
 template <class S, Access kAccess>
-__global__ void __launch_bounds__(kScatterThreads)
-    PositionKernel(const S* __restrict__ dy, const int32_t* __restrict__ positions, int64_t s,
-                   int64_t batch, int64_t h, float* __restrict__ dposition) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+__global__ void __launch_bounds__(kPositionGroups* kPositionWays)
+    PositionKernel(const ScatterRows<S> a) {
+  __shared__ Float8 shared[kPositionWays - 1][kPositionGroups];
+  const int way = static_cast<int>(threadIdx.y), group = static_cast<int>(threadIdx.x);
+  const int lane = group % kWarp;
   const auto position = static_cast<int32_t>(blockIdx.x);
-  for (int64_t first = 0; first < h; first += int64_t{kScatterThreads} * kGroup) {
-    const int64_t c = first + int64_t{threadIdx.x} * kGroup;
-    const int count = static_cast<int>(max(int64_t{0}, min(h - c, int64_t{kGroup})));
-    Float8 sum{};
-    bool any = false;
-    for (int64_t at = 0; at < s; at += kWarp) {
-      const bool hit = at + lane < s && positions[at + lane] == position;
-      unsigned hits = __ballot_sync(kAllLanes, hit);
-      any = any || hits != 0;
-      for (; hits != 0; hits &= hits - 1) {
-        const int64_t row = (at + __ffs(static_cast<int>(hits)) - 1) * batch;
-        if (count == 0) continue;
-#pragma unroll 4
-        for (int64_t b = 0; b < batch; ++b) {
-          const Float8 x = Load<kAccess>(dy + (row + b) * h + c, count);
+  const int64_t c = (int64_t{blockIdx.y} * kPositionGroups + group) * kGroup;
+  const int count = static_cast<int>(max(int64_t{0}, min(a.h - c, int64_t{kGroup})));
+  const auto batch = static_cast<int32_t>(a.batch);
+  Float8 sum{};
+  bool any = false;
+  for (int64_t at = 0; at < a.s; at += kWarp * kScan) {
+    unsigned mine = 0;  // bit k: whether position at + 32 k + lane is this one
 #pragma unroll
-          for (int k = 0; k < kGroup; ++k) sum.v[k] += x.v[k];
-        }
+    for (int k = 0; k < kScan; ++k) {
+      const int64_t i = at + k * kWarp + lane;
+      mine |= i < a.s && a.positions[i] == position ? 1U << k : 0U;
+    }
+    if (!__any_sync(kAllLanes, mine != 0)) continue;
+    any = true;
+    for (int k = 0; k < kScan; ++k) {
+      unsigned hits = __ballot_sync(kAllLanes, (mine >> k & 1) != 0);
+      for (; hits != 0 && count > 0; hits &= hits - 1) {
+        const int64_t row = (at + k * kWarp + __ffs(static_cast<int>(hits)) - 1) * batch;
+        SumRows<kAccess>(
+            a, c, count, way, batch, kPositionWays, [&](int32_t b) { return row + b; }, &sum);
       }
     }
-    if (any && count > 0) AddToTable<kAccess>(dposition + position * h + c, count, sum);
   }
+  if (way > 0) shared[way - 1][group] = sum;
+  __syncthreads();
+  if (way > 0 || !any || count == 0) return;
+#pragma unroll
+  for (int w = 0; w < kPositionWays - 1; ++w) {
+#pragma unroll
+    for (int k = 0; k < kGroup; ++k) sum.v[k] += shared[w][group].v[k];
+  }
+  AddToTable<kAccess>(a.dposition + position * a.h + c, count, sum);
+}
+
+template <class S, Access kAccess>
+void LaunchPositions(const cudaStream_t stream, const ScatterRows<S>& a, int64_t positions) {
+  const int64_t groups = a.groups.divisor();
+  const dim3 threads(
+      static_cast<unsigned>(std::min<int64_t>(base::RoundUp(groups, kWarp), kPositionGroups)),
+      kPositionWays);
+  const dim3 grid(static_cast<unsigned>(positions),
+                  static_cast<unsigned>(base::CeilDiv(groups, kPositionGroups)));
+  PositionKernel<S, kAccess><<<grid, threads, 0, stream>>>(a);
+  CheckLaunch("ScatterGrad");
 }
 
 template <class S, Access kAccess>
 void Scatter(const Stream& stream, const EmbeddingScatterArgs& a, const DeviceLimits& limits) {
-  const int64_t h = a.dy.shape[1];
+  const int64_t h = a.dy.shape[1], groups = base::CeilDiv(h, int64_t{kGroup});
   const ScatterRows<S> raw{.dy = a.dy.Data<S>(),
                            .order = a.order.Data<int32_t>(),
                            .token = a.segment_token.Data<int32_t>(),
                            .start = a.segment_start.Data<int32_t>(),
-                           .count = a.count ? a.count.Data<int32_t>() : nullptr,
+                           .count = DataOrNull<int32_t>(a.count),
                            .num_segments = a.num_segments,
                            .h = h,
                            .v = a.dtable.shape[0],
                            .first_row = a.first_row,
-                           .dtable = a.dtable.Data<float>()};
+                           .groups = Divider(groups),
+                           .dtable = a.dtable.Data<float>(),
+                           .positions = DataOrNull<int32_t>(a.positions),
+                           .s = a.dposition ? a.positions.NumElements() : 0,
+                           .batch = a.batch,
+                           .dposition = DataOrNull<float>(a.dposition)};
+  const cudaStream_t cuda_stream = Raw(stream);
   if (a.num_segments > 0) {
-    const int64_t threads = a.num_segments * base::CeilDiv(h, kGroup);
+    const dim3 grid(static_cast<unsigned>(limits.num_sms),
+                    static_cast<unsigned>(base::CeilDiv(h, kLongChannels)));
+    LongSegmentsKernel<S, kAccess><<<grid, kScatterThreads, 0, cuda_stream>>>(raw);
+    CheckLaunch("ScatterGrad");
+    const int64_t threads = a.num_segments * groups;
+    CheckCountable(threads + kScatterThreads);
     ShortSegmentsKernel<S, kAccess>
         <<<static_cast<unsigned>(base::CeilDiv(threads, kScatterThreads)), kScatterThreads, 0,
-           Raw(stream)>>>(raw);
-    CheckLaunch("ScatterGrad");
-    const dim3 grid(static_cast<unsigned>(2 * limits.num_sms),
-                    static_cast<unsigned>(base::CeilDiv(h, kWarp * kGroup)));
-    LongSegmentsKernel<S, kAccess><<<grid, kScatterThreads, 0, Raw(stream)>>>(raw);
+           cuda_stream>>>(raw);
     CheckLaunch("ScatterGrad");
   }
-  if (!a.dposition) return;
-  PositionKernel<S, kAccess>
-      <<<static_cast<unsigned>(a.dposition.shape[0]), kScatterThreads, 0, Raw(stream)>>>(
-          raw.dy, a.positions.Data<int32_t>(), a.positions.NumElements(), a.batch, h,
-          a.dposition.Data<float>());
-  CheckLaunch("ScatterGrad");
+  if (a.dposition) LaunchPositions<S, kAccess>(cuda_stream, raw, a.dposition.shape[0]);
 }
 
 }  // namespace

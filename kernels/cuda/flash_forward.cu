@@ -12,13 +12,14 @@ struct ForwardArgs {
   float* lse;  // [b, a, s]
 };
 
-// Running maximum and sum of a lane's two rows.
+// Running maximum, in units of log 2, and sum of a lane's two rows.
 struct Softmax {
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};
 };
 
-// logits -> probabilities of the tile relative to the running maximum; rescales what came before.
+// Logits in units of log 2 -> probabilities of the tile relative to the running maximum; rescales
+// what came before.
 template <int N, int kAcc>
 __device__ __forceinline__ void SoftmaxTile(Softmax* state, float (&tile)[N][4],
                                             float (&acc)[kAcc][4]) {
@@ -29,13 +30,13 @@ __device__ __forceinline__ void SoftmaxTile(Softmax* state, float (&tile)[N][4],
     for (int n = 0; n < N; ++n) max = fmaxf(max, fmaxf(tile[n][2 * half], tile[n][2 * half + 1]));
     max = QuadMax(max);
     const float shift = max == -INFINITY ? 0.0F : max;  // a row that has seen no key yet
-    const float shrink = Exp(state->max[half] - shift);
+    const float shrink = Exp2(state->max[half] - shift);
     float sum = 0;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
 #pragma unroll
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        tile[n][i] = Exp(tile[n][i] - shift);
+        tile[n][i] = Exp2(tile[n][i] - shift);
         sum += tile[n][i];
       }
     }
@@ -45,37 +46,6 @@ __device__ __forceinline__ void SoftmaxTile(Softmax* state, float (&tile)[N][4],
     for (int n = 0; n < kAcc; ++n) {
       acc[n][2 * half] *= shrink;
       acc[n][2 * half + 1] *= shrink;
-    }
-  }
-}
-
-// Scale, ALiBi and mask of a tile whose element (0, 0) is (query, key).
-template <int N>
-__device__ __forceinline__ void PlaceTile(const FlashShape& z, int query, int key, float slope,
-                                          float (&tile)[N][4]) {
-  const bool all_see = z.AllSee(query, 16, key, 8 * N);
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) tile[n][i] *= z.scale;
-  }
-  if (slope != 0.0F) {
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = query + FragmentRow(i), column = key + n * 8 + FragmentColumn(i);
-        tile[n][i] += slope * static_cast<float>(column - row - z.lead);
-      }
-    }
-  }
-  if (all_see) return;
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = query + FragmentRow(i), column = key + n * 8 + FragmentColumn(i);
-      if (!z.Sees(row, column)) tile[n][i] = -INFINITY;
     }
   }
 }
@@ -98,6 +68,7 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads)
   const int kv_head = head / (z.a / z.g), warp = static_cast<int>(threadIdx.x) / kWarp;
   const int query = first + warp * 16;
   const float slope = z.slopes != nullptr ? z.slopes[head] : 0.0F;
+  constexpr bool kQueriesAreRows = true;
   LoadTile<D, Tiles::kRows>(a.q, z, a.aligned, first, b, head, q_tile);
   float acc[D / 8][4] = {};
   Softmax state;
@@ -111,7 +82,7 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads)
   const auto compute = [&](int key, int stage) {
     float tile[Tiles::kN][4] = {};
     RowsByRows<D>(q_tile + warp * 16 * kPitch<S, D>, k_tile + stage * Tiles::kColumnTile, tile);
-    PlaceTile(z, query, key, slope, tile);
+    PlaceTile<kQueriesAreRows>(z, query, key, slope, tile);
     SoftmaxTile(&state, tile, acc);
     if (z.threshold != 0) {
 #pragma unroll
@@ -137,7 +108,7 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads)
     const int row = query + FragmentRow(2 * half);
     if (row >= z.s) continue;
     a.lse[(int64_t{b} * z.a + head) * z.s + row] =
-        state.sum[half] == 0 ? -INFINITY : state.max[half] + logf(state.sum[half]);
+        state.sum[half] == 0 ? -INFINITY : state.max[half] * kLog2 + logf(state.sum[half]);
   }
 }
 

@@ -35,25 +35,25 @@ __global__ void __launch_bounds__(kDeltaThreads) DeltaKernel(const GradArgs<S> a
   if (lane == 0) a.delta[(b * z.a + head) * z.s + row] = sum;
 }
 
-// Where a tile's element (0, 0) stands, and what holds for all of it.
-struct TilePlace {
-  int query, key;
-  bool all_see;
-  float slope;
-};
+// A kept log of a sum of exponentials, in units of log 2; 0 for a query that sees no key, whose
+// logits are all -infinity.
+__device__ __forceinline__ float Log2OfSum(float lse) {
+  return lse == -INFINITY ? 0.0F : lse * kLog2E;
+}
 
-// Probability p of (query, key) from its raw logit, dropped, and the gradient of the scaled logit
-// from dp = dout . v. `mask` multiplies the probability.
-struct Element {
-  float dropped, gradient;
-};
-__device__ __forceinline__ Element GradElement(const FlashShape& z, const TilePlace& place,
-                                               int query, int key, float logit, float dp, float lse,
-                                               float delta, float mask) {
-  float x = logit * z.scale;
-  if (place.slope != 0.0F) x += place.slope * static_cast<float>(key - query - z.lead);
-  const float p = place.all_see || z.Sees(query, key) ? Exp(x - lse) : 0.0F;
-  return {p * mask, p * (dp * mask - delta)};
+// Multipliers of the tile's probabilities: bits of `keep` times the scale of what is kept.
+template <bool kQueriesAreRows, int N, class Keep>
+__device__ __forceinline__ void DropTile(const FlashShape& z, const Keep& keep, int row,
+                                         float (&tile)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = row + FragmentRow(i), c = n * 8 + FragmentColumn(i);
+      const bool kept = kQueriesAreRows ? keep.Keeps(r, c) : keep.Keeps(c, r);
+      tile[n][i] *= kept ? z.keep_scale : 0.0F;
+    }
+  }
 }
 
 // dq of kRows queries of one head. Shared: tiles of queries, dout, keys, values (dynamic), the
@@ -71,14 +71,16 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) QueryKernel(const 
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Tiles::kRows;
   const int head = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
   const int kv_head = head / (z.a / z.g), warp = static_cast<int>(threadIdx.x) / kWarp;
-  TilePlace place{.query = first + warp * 16, .slope = z.slopes != nullptr ? z.slopes[head] : 0.0F};
+  const int query = first + warp * 16;
+  const float slope = z.slopes != nullptr ? z.slopes[head] : 0.0F;
+  constexpr bool kQueriesAreRows = true;
   LoadTile<D, Tiles::kRows>(a.q, z, a.aligned, first, b, head, q_tile);
   LoadTile<D, Tiles::kRows>(a.dout, z, a.aligned, first, b, head, dout_tile);
   float lse[2], delta[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = min(place.query + FragmentRow(2 * half), z.s - 1);
-    lse[half] = a.lse[(int64_t{b} * z.a + head) * z.s + row];
+    const int row = min(query + FragmentRow(2 * half), z.s - 1);
+    lse[half] = Log2OfSum(a.lse[(int64_t{b} * z.a + head) * z.s + row]);
     delta[half] = a.delta[(int64_t{b} * z.a + head) * z.s + row];
   }
   float acc[D / 8][4] = {};
@@ -91,23 +93,16 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) QueryKernel(const 
   };
   const auto compute = [&](int key, int stage) {
     const S* const keys = k_tile + stage * Tiles::kColumnTile;
-    place.key = key;
-    place.all_see = z.AllSee(place.query, 16, key, Tiles::kColumns);
-    float logits[Tiles::kN][4] = {}, dp[Tiles::kN][4] = {};
-    RowsByRows<D>(q_tile + warp * 16 * kPitch<S, D>, keys, logits);
+    float p[Tiles::kN][4] = {}, dp[Tiles::kN][4] = {};
+    RowsByRows<D>(q_tile + warp * 16 * kPitch<S, D>, keys, p);
+    PlaceTile<kQueriesAreRows>(z, query, key, slope, p);
     RowsByRows<D>(dout_tile + warp * 16 * kPitch<S, D>, v_tile + stage * Tiles::kColumnTile, dp);
+    if (z.threshold != 0) DropTile<kQueriesAreRows>(z, keep[stage], warp * 16, dp);
 #pragma unroll
     for (int n = 0; n < Tiles::kN; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = FragmentRow(i), column = n * 8 + FragmentColumn(i);
-        float mask = 1;
-        if (z.threshold != 0) {
-          mask = keep[stage].Keeps(warp * 16 + row, column) ? z.keep_scale : 0.0F;
-        }
-        dp[n][i] = GradElement(z, place, place.query + row, key + column, logits[n][i], dp[n][i],
-                               lse[i / 2], delta[i / 2], mask)
-                       .gradient;
+        dp[n][i] = Exp2(p[n][i] - lse[i / 2]) * (dp[n][i] - delta[i / 2]);
       }
     }
     TileByRows<D>(dp, keys, acc);
@@ -115,7 +110,7 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) QueryKernel(const 
   ForTiles<Tiles>(z.KeysBegin(first) / Tiles::kColumns * Tiles::kColumns,
                   z.KeysEnd(first, Tiles::kRows), load, compute);
   const float scale[2] = {z.scale, z.scale};
-  StoreRows<D>(acc, scale, a.dq, z, place.query, b, head);
+  StoreRows<D>(acc, scale, a.dq, z, query, b, head);
 }
 
 // dk and dv of kRows keys of one key/value head, over all query heads of its group. Shared: tiles
@@ -134,12 +129,13 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) KeyKernel(const Gr
   const int first = static_cast<int>(blockIdx.x) * Tiles::kRows;
   const int kv_head = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
   const int per_group = z.a / z.g, warp = static_cast<int>(threadIdx.x) / kWarp;
-  TilePlace place{.key = first + warp * 16};
+  const int key = first + warp * 16;
+  constexpr bool kQueriesAreRows = false;
   LoadTile<D, Tiles::kRows>(a.k, z, a.aligned, first, b, kv_head, k_tile);
   LoadTile<D, Tiles::kRows>(a.v, z, a.aligned, first, b, kv_head, v_tile);
   float dk[D / 8][4] = {}, dv[D / 8][4] = {};
   for (int head = kv_head * per_group; head < (kv_head + 1) * per_group; ++head) {
-    place.slope = z.slopes != nullptr ? z.slopes[head] : 0.0F;
+    const float slope = z.slopes != nullptr ? z.slopes[head] : 0.0F;
     const int64_t rows = (int64_t{b} * z.a + head) * z.s;
     const auto load = [&](int query, int stage) {
       LoadTile<D, Tiles::kColumns>(a.q, z, a.aligned, query, b, head,
@@ -148,7 +144,7 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) KeyKernel(const Gr
                                    dout_tile + stage * Tiles::kColumnTile);
       if (threadIdx.x < Tiles::kColumns) {
         const int row = min(query + static_cast<int>(threadIdx.x), z.s - 1);
-        lse[stage][threadIdx.x] = a.lse[rows + row];
+        lse[stage][threadIdx.x] = Log2OfSum(a.lse[rows + row]);
         delta[stage][threadIdx.x] = a.delta[rows + row];
       }
       if (z.threshold != 0) keep[stage].Fill(z, b, head, query, first);
@@ -156,28 +152,22 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) KeyKernel(const Gr
     const auto compute = [&](int query, int stage) {
       const S* const queries = q_tile + stage * Tiles::kColumnTile;
       const S* const douts = dout_tile + stage * Tiles::kColumnTile;
-      place.query = query;
-      place.all_see = z.AllSee(query, Tiles::kColumns, place.key, 16);
-      float dropped[Tiles::kN][4] = {}, gradient[Tiles::kN][4] = {};
-      RowsByRows<D>(k_tile + warp * 16 * kPitch<S, D>, queries, dropped);
+      float p[Tiles::kN][4] = {}, gradient[Tiles::kN][4] = {};
+      RowsByRows<D>(k_tile + warp * 16 * kPitch<S, D>, queries, p);
+      PlaceTile<kQueriesAreRows>(z, key, query, slope, p);
       RowsByRows<D>(v_tile + warp * 16 * kPitch<S, D>, douts, gradient);
+      if (z.threshold != 0) DropTile<kQueriesAreRows>(z, keep[stage], warp * 16, gradient);
 #pragma unroll
       for (int n = 0; n < Tiles::kN; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int row = FragmentRow(i), column = n * 8 + FragmentColumn(i);
-          float mask = 1;
-          if (z.threshold != 0) {
-            mask = keep[stage].Keeps(column, warp * 16 + row) ? z.keep_scale : 0.0F;
-          }
-          const Element element =
-              GradElement(z, place, query + column, place.key + row, dropped[n][i], gradient[n][i],
-                          lse[stage][column], delta[stage][column], mask);
-          dropped[n][i] = element.dropped;
-          gradient[n][i] = element.gradient;
+          const int column = n * 8 + FragmentColumn(i);
+          p[n][i] = Exp2(p[n][i] - lse[stage][column]);
+          gradient[n][i] = p[n][i] * (gradient[n][i] - delta[stage][column]);
         }
       }
-      TileByRows<D>(dropped, douts, dv);
+      if (z.threshold != 0) DropTile<kQueriesAreRows>(z, keep[stage], warp * 16, p);
+      TileByRows<D>(p, douts, dv);
       TileByRows<D>(gradient, queries, dk);
     };
     ForTiles<Tiles>(z.QueriesBegin(first) / Tiles::kColumns * Tiles::kColumns,
@@ -185,8 +175,8 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) KeyKernel(const Gr
     __syncthreads();  // before the next head's tiles overwrite the last ones
   }
   const float one[2] = {1, 1}, scale[2] = {z.scale, z.scale};
-  StoreRows<D>(dv, one, a.dv, z, place.key, b, kv_head);
-  StoreRows<D>(dk, scale, a.dk, z, place.key, b, kv_head);
+  StoreRows<D>(dv, one, a.dv, z, key, b, kv_head);
+  StoreRows<D>(dk, scale, a.dk, z, key, b, kv_head);
 }
 
 template <class S>

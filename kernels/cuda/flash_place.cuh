@@ -96,13 +96,6 @@ bool ViewAligned(const HeadView& view, int64_t d) {
          whole(view.head_stride) && whole(d);
 }
 
-// Copies of 16 bytes that go on while the block computes; WaitCopies waits for this thread's.
-__device__ __forceinline__ void CopyAsync(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(SharedAddress(to)), "l"(from)
-               : "memory");
-}
-__device__ __forceinline__ void WaitCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 // Rows [first, first + kRows) of a head into shared memory, zero beyond the sequence and the head.
 // Aligned rows may still be on their way when it returns.
 template <int D, int kRows, class S>
@@ -184,6 +177,35 @@ struct KeepBits {
   }
 };
 
+// Raw logits of a tile -> logits in units of log 2: scaled, with ALiBi, -infinity where a query
+// does not see a key. Rows [row, row + 16) and columns [column, column + 8 N) are queries and keys,
+// or keys and queries.
+template <bool kQueriesAreRows, int N>
+__device__ __forceinline__ void PlaceTile(const FlashShape& z, int row, int column, float slope,
+                                          float (&tile)[N][4]) {
+  const float scale = z.scale * kLog2E;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) tile[n][i] *= scale;
+  }
+  // Most tiles are seen whole, so what follows stays out of their way.
+  const bool all_see =
+      kQueriesAreRows ? z.AllSee(row, 16, column, 8 * N) : z.AllSee(column, 8 * N, row, 16);
+  if (slope == 0.0F && all_see) return;
+  const float per_key = slope * kLog2E;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = row + FragmentRow(i), c = column + n * 8 + FragmentColumn(i);
+      const int query = kQueriesAreRows ? r : c, key = kQueriesAreRows ? c : r;
+      tile[n][i] += per_key * static_cast<float>(key - query - z.lead);
+      if (!z.Sees(query, key)) tile[n][i] = -INFINITY;
+    }
+  }
+}
+
 // Sum or maximum over the four lanes that share a row.
 __device__ __forceinline__ float QuadSum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
@@ -217,7 +239,8 @@ __device__ __forceinline__ void ForTiles(int begin, int end, const LoadStage& lo
   if (begin < end) load(begin, 0);
   int stage = 0;
   for (int at = begin; at < end; at += Tiles::kColumns) {
-    WaitCopies();
+    CommitCopies();
+    WaitCopies<0>();
     __syncthreads();  // the tile is there for all, and all are done with the one before
     if constexpr (Tiles::kStages == 2) {
       if (at + Tiles::kColumns < end) load(at + Tiles::kColumns, stage ^ 1);

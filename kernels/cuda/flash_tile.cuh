@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/numeric.cuh"
 
 namespace mt::kernels::cuda {
@@ -23,10 +24,6 @@ __device__ __forceinline__ int FragmentColumn(int i) {
 // are read together in different banks.
 template <class S, int D>
 inline constexpr int kPitch = D + 16 / static_cast<int>(sizeof(S));
-
-__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l mod 8 of matrix l / 8.
 __device__ __forceinline__ void LoadMatrices(const void* row, uint32_t (&out)[4]) {

@@ -1,58 +1,14 @@
-// Cross-entropy: a block per row reads the logits once from memory for max, sum and target, and,
-// where it writes the gradient too, a second time, mostly from the L2 cache (a row of 50,304 bf16
-// is 100 KB). Loss sums go through a value per row in the stream's scratch, added in a fixed order.
+// Cross-entropy: a block per row. Statistics and gradient in one call read a row once where two
+// rows fit into an SM's shared memory (50,304 bf16 are 100 KB), else a second time, mostly from the
+// L2 cache. Loss sums go through a value per row in the stream's scratch, added in a fixed order.
 // Legend: T' rows, v local columns, t shards.
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/loss_rows.cuh"
 
 namespace mt::kernels::cuda {
 namespace {
-
-constexpr int kThreads = 512;
-
-template <class S>
-struct LossRows {
-  S* logits;
-  int64_t v, valid;  // columns, those that are not padding
-  const int32_t* labels;
-  int64_t first_column;
-  float* stats;  // [t, T', 3]
-  int64_t shards, rows;
-  const float* weight;
-  double seed;
-  const double* loss_scale;
-  bool write_gradient;
-  double* row_sums;  // [T', 2]: weight * loss, weight
-};
-
-struct RowStats {
-  float max = -INFINITY, sum = 0;
-};
-
-// Both ranges' maximum and sum of e^(x - max). NaN is passed over by the maximum and surfaces in
-// the sum.
-__device__ __forceinline__ RowStats Join(const RowStats& a, const RowStats& b) {
-  const float max = fmaxf(a.max, b.max);
-  if (max == -INFINITY) return {max, a.sum + b.sum};
-  return {max, a.sum * Exp(a.max - max) + b.sum * Exp(b.max - max)};
-}
-
-template <class S>
-__device__ __forceinline__ void AddValues(const Float8& x, int count, RowStats* stats) {
-  float max = stats->max;
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i) max = i < count ? fmaxf(max, x.v[i]) : max;
-  const float shift = max == -INFINITY ? 0.0F : max;  // e^(-infinity - 0) weighs nothing
-  const float shift_log2e = shift * kLog2E;
-  float sum = stats->sum;
-  if (max > stats->max) sum *= Exp(stats->max - shift);
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i)
-    sum += i < count ? ShiftedExp<S>(x.v[i], shift, shift_log2e) : 0.0F;
-  *stats = {max, sum};
-}
 
 template <Access kAccess, class S>
 __device__ __forceinline__ void AddGroup(const S* from, int count, RowStats* stats) {
@@ -73,22 +29,6 @@ struct RowParts {
   }
 };
 
-// The same statistics in every thread.
-__device__ RowStats JoinBlock(RowStats stats, RowStats* shared) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const RowStats other{__shfl_xor_sync(kAllLanes, stats.max, offset),
-                         __shfl_xor_sync(kAllLanes, stats.sum, offset)};
-    stats = Join(stats, other);
-  }
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = stats;
-  __syncthreads();
-  RowStats all;
-  for (int w = 0; w < kThreads / kWarp; ++w) all = Join(all, shared[w]);
-  return all;
-}
-
 template <class S>
 __device__ RowStats BlockStats(const S* row, int64_t valid, RowStats* shared) {
   const RowParts<S> parts(row, valid);
@@ -96,7 +36,7 @@ __device__ RowStats BlockStats(const S* row, int64_t valid, RowStats* shared) {
   RowStats stats;
   if (thread < parts.head) AddGroup<Access::kElements>(row + thread, 1, &stats);
 #pragma unroll 4
-  for (int64_t g = thread; g < parts.groups; g += kThreads) {
+  for (int64_t g = thread; g < parts.groups; g += kLossThreads) {
     AddGroup<Access::kVector>(row + parts.head + g * kGroup, kGroup, &stats);
   }
   if (parts.tail + thread < valid) {
@@ -104,13 +44,6 @@ __device__ RowStats BlockStats(const S* row, int64_t valid, RowStats* shared) {
   }
   return JoinBlock(stats, shared);
 }
-
-struct RowGrad {
-  float max, max_log2e, per_sum;
-
-  __device__ RowGrad(float row_max, float scale_per_sum)
-      : max(row_max), max_log2e(row_max * kLog2E), per_sum(scale_per_sum) {}
-};
 
 template <Access kAccess, class S>
 __device__ __forceinline__ void WriteGroup(const RowGrad& grad, S* at, int count) {
@@ -133,32 +66,23 @@ __device__ void BlockGrad(const LossRows<S>& a, S* row, int64_t label, const Row
   __syncthreads();
   if (thread < parts.head) WriteGroup<Access::kElements>(grad, row + thread, 1);
 #pragma unroll 4
-  for (int64_t g = thread; g < parts.groups; g += kThreads) {
+  for (int64_t g = thread; g < parts.groups; g += kLossThreads) {
     WriteGroup<Access::kVector>(grad, row + parts.head + g * kGroup, kGroup);
   }
   if (parts.tail + thread < a.valid)
     WriteGroup<Access::kElements>(grad, row + parts.tail + thread, 1);
-  for (int64_t c = a.valid + thread; c < a.v; c += kThreads) row[c] = Narrow<S>(0.0F);
+  for (int64_t c = a.valid + thread; c < a.v; c += kLossThreads) row[c] = Narrow<S>(0.0F);
   __syncthreads();
   if (mine && thread == 0) row[label] = Narrow<S>(at_label);
 }
 
-template <class S>
-__device__ void StoreStats(const LossRows<S>& a, int64_t row, const RowStats& stats) {
-  const int64_t label = a.labels[row] - a.first_column;
-  const bool mine = label >= 0 && label < a.valid;
-  a.stats[3 * row] = stats.max;
-  a.stats[3 * row + 1] = stats.sum;
-  a.stats[3 * row + 2] = mine ? Widen(a.logits[row * a.v + label]) : 0.0F;
-}
-
 // 512 threads, 128 bytes shared.
 template <class S>
-__global__ void __launch_bounds__(kThreads) StatsKernel(const LossRows<S> a) {
-  __shared__ RowStats shared[kThreads / kWarp];
+__global__ void __launch_bounds__(kLossThreads) StatsKernel(const LossRows<S> a) {
+  __shared__ RowStats shared[kLossThreads / kWarp];
   const int64_t row = blockIdx.x;
   const RowStats stats = BlockStats(a.logits + row * a.v, a.valid, shared);
-  if (threadIdx.x == 0) StoreStats(a, row, stats);
+  if (threadIdx.x == 0) StoreStats(a, row, stats, Target(a, row));
 }
 
 // The row's shards combined in shard order. A shard of padding alone has max -infinity and sum 0.
@@ -177,8 +101,8 @@ __device__ float Combine(const LossRows<S>& a, int64_t row, RowStats* all) {
 
 // kWithStats: one shard, whose stats are computed here first. 512 threads, 128 bytes shared.
 template <class S, bool kWithStats>
-__global__ void __launch_bounds__(kThreads) FinishKernel(const LossRows<S> a) {
-  __shared__ RowStats shared[kThreads / kWarp];
+__global__ void __launch_bounds__(kLossThreads) FinishKernel(const LossRows<S> a) {
+  __shared__ RowStats shared[kLossThreads / kWarp];
   const int64_t row = blockIdx.x;
   S* const logits = a.logits + row * a.v;
   const int64_t label = a.labels[row] - a.first_column;
@@ -187,29 +111,49 @@ __global__ void __launch_bounds__(kThreads) FinishKernel(const LossRows<S> a) {
   float target = 0;
   if constexpr (kWithStats) {
     stats = BlockStats(logits, a.valid, shared);
-    if (label >= 0 && label < a.valid) target = Widen(logits[label]);
-    if (threadIdx.x == 0) StoreStats(a, row, stats);
+    target = Target(a, row);
+    if (threadIdx.x == 0) StoreStats(a, row, stats, target);
   } else if (weight != 0) {
     target = Combine(a, row, &stats);
   }
   if (weight == 0) {  // masked: no part in anything, not even as 0 * infinity
     __syncthreads();  // the target has been read
-    for (int64_t c = threadIdx.x; a.write_gradient && c < a.v; c += kThreads) {
+    for (int64_t c = threadIdx.x; a.write_gradient && c < a.v; c += kLossThreads) {
       logits[c] = Narrow<S>(0.0F);
     }
     if (threadIdx.x == 0) a.row_sums[2 * row] = a.row_sums[2 * row + 1] = 0;
     return;
   }
+  if (threadIdx.x == 0) StoreLoss(a, row, stats, weight, target);
+  if (!a.write_gradient) return;
+  const float scale = GradScale(a, weight);
+  BlockGrad(a, logits, label, {stats.max, scale / stats.sum}, scale);
+}
+
+// As FinishKernel<S, true> for rows in shared memory. 512 threads, 128 bytes and v elements
+// (dynamic) shared.
+template <class S>
+__global__ void __launch_bounds__(kLossThreads, 2) SharedFinishKernel(const LossRows<S> a) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ RowStats joined[kLossThreads / kWarp];
+  const int64_t row = blockIdx.x;
+  const int64_t label = a.labels[row] - a.first_column;
+  const bool mine = label >= 0 && label < a.valid;
+  S* const logits = a.logits + row * a.v;
+  const SharedRow<S> z{a, logits, reinterpret_cast<S*>(shared),
+                       mine ? static_cast<int>(label) : -kGroup};
+  z.Copy();
+  const float weight = a.weight[row];
+  const float target = mine ? Widen(logits[label]) : 0.0F;
+  const RowStats stats = z.Stats(joined);
   if (threadIdx.x == 0) {
-    const double loss = log(static_cast<double>(stats.sum)) + static_cast<double>(stats.max) -
-                        static_cast<double>(target);
-    a.row_sums[2 * row] = static_cast<double>(weight) * loss;
-    a.row_sums[2 * row + 1] = static_cast<double>(weight);
+    StoreStats(a, row, stats, target);
+    StoreLoss(a, row, stats, weight, target);
   }
   if (!a.write_gradient) return;
-  const double loss_scale = a.loss_scale == nullptr ? 1.0 : *a.loss_scale;
-  const auto scale = static_cast<float>(static_cast<double>(weight) * (a.seed * loss_scale));
-  BlockGrad(a, logits, label, {stats.max, scale / stats.sum}, scale);
+  if (weight == 0) return z.WriteZeros();  // masked: no part in anything, not even as 0 * infinity
+  const float scale = GradScale(a, weight);
+  z.WriteGrad({stats.max, scale / stats.sum}, scale);
 }
 
 // out[k] += sum over rows of row_sums[row][k]. One block of 1024 threads, 256 bytes shared.
@@ -231,6 +175,25 @@ __global__ void __launch_bounds__(1024)
 // Columns of the shard that are not padding.
 int64_t ValidColumns(int64_t v, int64_t first_column, int64_t real_columns) {
   return std::clamp<int64_t>(real_columns - first_column, 0, v);
+}
+
+// Launches SharedFinishKernel where two rows fit into an SM's shared memory; else false.
+template <class S>
+bool LaunchShared(const CudaStream& stream, const LossRows<S>& a) {
+  if (a.v % kGroup != 0 || !IsAligned16(a.logits)) return false;
+  constexpr int64_t kReserved = 2048;  // a block's own: the system's 1 KiB, static shared memory
+  int per_sm = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&per_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+                                    stream.ordinal()));
+  const int64_t bytes = a.v * int64_t{sizeof(S)};
+  if (2 * (bytes + kReserved) > per_sm) return false;
+  CUDA_CHECK(cudaFuncSetAttribute(
+      SharedFinishKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  SharedFinishKernel<S>
+      <<<static_cast<unsigned>(a.rows), kLossThreads, static_cast<size_t>(bytes), stream.raw()>>>(
+          a);
+  CheckLaunch("loss StatsFinish");
+  return true;
 }
 
 template <bool kWithStats>
@@ -259,8 +222,9 @@ void LaunchFinish(const Stream& stream, const LossFinishArgs& a) {
                           .loss_scale = a.loss_scale,
                           .write_gradient = a.write_gradient,
                           .row_sums = row_sums};
+    if (kWithStats && LaunchShared(cuda_stream, raw)) return;
     FinishKernel<S, kWithStats>
-        <<<static_cast<unsigned>(rows), kThreads, 0, cuda_stream.raw()>>>(raw);
+        <<<static_cast<unsigned>(rows), kLossThreads, 0, cuda_stream.raw()>>>(raw);
     CheckLaunch("loss Finish");
   });
   SumRowsKernel<<<1, 1024, 0, cuda_stream.raw()>>>(row_sums, rows, a.sums.Data<double>());
@@ -281,7 +245,7 @@ void CudaLoss::Stats(Stream& stream, const LossStatsArgs& a) const {
                           .labels = a.labels.Data<int32_t>(),
                           .first_column = a.first_column,
                           .stats = a.stats.Data<float>()};
-    StatsKernel<S><<<static_cast<unsigned>(rows), kThreads, 0, Raw(stream)>>>(raw);
+    StatsKernel<S><<<static_cast<unsigned>(rows), kLossThreads, 0, Raw(stream)>>>(raw);
     CheckLaunch("loss Stats");
   });
 }

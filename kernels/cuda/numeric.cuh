@@ -149,27 +149,37 @@ __device__ __forceinline__ void Store(const Float8& x, S* to, int count) {
 // e^x to about 2 ulp for |x| up to a few, |x| / 8 ulp beyond.
 __device__ __forceinline__ float Exp(float x) { return __expf(x); }
 
-inline constexpr float kLog2E = 1.4426950408889634F;
+inline constexpr float kLog2E = 1.4426950408889634F, kLog2 = 0.6931471805599453F;
+
+// 2^x to 2 ulp, 0 below the normal numbers.
+__device__ __forceinline__ float Exp2(float x) {
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
 
 // e^(x - shift) given shift * kLog2E too. For 16-bit values one multiply-add and one instruction
 // more: an error of |shift| 2^-24, the same for every x.
 template <class S>
 __device__ __forceinline__ float ShiftedExp(float x, float shift, float shift_log2e) {
   if constexpr (sizeof(S) == 2) {
-    float out;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(fmaf(x, kLog2E, -shift_log2e)));
-    return out;
+    return Exp2(fmaf(x, kLog2E, -shift_log2e));
   } else {
     return Exp(x - shift);
   }
 }
 
-// Multiplies eight channels from `channel` (a multiple of 8) on with their hidden-dropout mask.
-__device__ __forceinline__ void DropHidden(uint64_t key, const Philox4& counter, uint32_t threshold,
-                                           float scale, Float8* x) {
-  const Philox4 bits = Philox(key, counter);
+// Multiplies eight values with the mask that 128 random bits make: by `scale` where an element's 16
+// bits are at or above the threshold, else by 0.
+__device__ __forceinline__ void Drop(const Philox4& bits, uint32_t threshold, float scale,
+                                     Float8* x) {
+  const uint32_t high =
+      threshold << 16;  // what a word is compared with: the bits below never matter
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) x->v[i] *= Bits16(bits, i) >= threshold ? scale : 0.0F;
+  for (int i = 0; i < kGroup / 2; ++i) {
+    x->v[2 * i] *= bits.word[i] << 16 >= high ? scale : 0.0F;
+    x->v[2 * i + 1] *= bits.word[i] >= high ? scale : 0.0F;
+  }
 }
 
 }  // namespace mt::kernels::cuda

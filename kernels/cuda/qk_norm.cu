@@ -1,7 +1,7 @@
 // The norm of q and k heads with the rotation behind it, and its gradient: a team of lanes has a
 // head, whose channels stay in registers between the sum of squares and the turn; where channels
 // are no multiple of eight a warp has one. Legend: as in kernels/ops/rope.h.
-#include <bit>
+#include <type_traits>
 
 #include "kernels/cuda/qk_norm.cuh"
 #include "kernels/cuda/rope_rows.cuh"
@@ -46,7 +46,8 @@ template <class S>
 __device__ __forceinline__ Pair TurnOf(const RotateRows<S>& a, const HeadPairs& z, int64_t row,
                                        int p) {
   if (!z.Rotated(p)) return {1.0F, 0.0F};
-  const float* const cos = a.table + a.positions[row / a.batch] * a.r + p;
+  const float* const cos =
+      a.table + a.positions[a.batch.Quotient(static_cast<uint32_t>(row))] * a.r + p;
   return {cos[0], cos[z.half]};
 }
 
@@ -58,7 +59,8 @@ __global__ void __launch_bounds__(kThreads) NormKernel(const RotateRows<S> a) {
   const int64_t heads = a.a + a.g;
   const int64_t at = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;  // row * heads + head
   if (at >= a.rows * heads) return;
-  const int64_t row = at / heads, head_idx = at % heads;
+  uint32_t head_idx;
+  const int64_t row = a.heads.Quotient(static_cast<uint32_t>(at), &head_idx);
   S* const head = a.qkv + row * (a.a + 2 * a.g) * a.d + head_idx * a.d;
   const S* gain = head_idx < a.a ? a.q_gain : a.k_gain;
   Pair x[kPairsPerLane];
@@ -86,8 +88,9 @@ __global__ void __launch_bounds__(kThreads) NormKernel(const RotateRows<S> a) {
 template <class S>
 __device__ __forceinline__ void HeadGrad(const RotateRows<S>& a, const HeadPairs& z, int64_t at,
                                          int lane, const S* gain, Pair (&sums)[kPairsPerLane]) {
-  const int64_t heads = a.a + a.g, row = at / heads;
-  S* const head = a.qkv + row * (a.a + 2 * a.g) * a.d + at % heads * a.d;
+  uint32_t head_idx;
+  const int64_t row = a.heads.Quotient(static_cast<uint32_t>(at), &head_idx);
+  S* const head = a.qkv + row * (a.a + 2 * a.g) * a.d + head_idx * a.d;
   const float rstd = a.rstd[at];
   Pair g[kPairsPerLane], x[kPairsPerLane];
   float dot = 0;
@@ -112,35 +115,63 @@ __device__ __forceinline__ void HeadGrad(const RotateRows<S>& a, const HeadPairs
   }
 }
 
-// As NormKernel, eight channels per lane. 256 threads.
+// A head of a row as a team of lanes comes upon it.
 template <class S>
-__global__ void __launch_bounds__(kThreads) TeamNormKernel(const RotateRows<S> a, int lanes) {
-  const TeamLane lane(lanes, static_cast<int>(a.d), static_cast<int>(a.r));
-  const int64_t heads = a.a + a.g;
-  const int64_t at = int64_t{blockIdx.x} * (kThreads / lanes) + threadIdx.x / lanes;
-  const bool exists = lane.exists && at < a.rows * heads;
-  const int64_t row = at / heads, head_idx = at % heads;
+struct TeamHead {
+  int64_t at;  // row * heads + head
+  bool exists, query;
+  S* data;  // of the lane's channels
+  int32_t position;
+  Stored8<S> values;  // at `data`
+  Stored8<S> input;   // kept, for the gradient
+  float rstd;
+};
+
+// Asks for all that a lane needs of head `at`.
+template <class S, int kLanes, bool kGradient>
+__device__ __forceinline__ TeamHead<S> LoadHead(const RotateRows<S>& a,
+                                                const TeamLane<kLanes>& lane, int64_t at) {
+  TeamHead<S> head{.at = at, .exists = lane.exists && at < a.rows * a.heads.divisor()};
+  if (!head.exists) return head;
+  uint32_t head_idx;
+  const uint32_t row = a.heads.Quotient(static_cast<uint32_t>(at), &head_idx);
   const int c = lane.group * kGroup;
-  S* const head = a.qkv + row * (a.a + 2 * a.g) * a.d + head_idx * a.d + c;
-  Stored8<S> stored{};
-  if (exists) stored = LoadStored<Access::kVector>(static_cast<const S*>(head), kGroup);
-  Float8 x = Widen(stored);
+  head.query = head_idx < a.a;
+  head.data = a.qkv + row * ((a.a + 2 * a.g) * a.d) + head_idx * a.d + c;
+  if (a.r > 0) head.position = a.positions[a.batch.Quotient(row)];
+  head.values = LoadStored<Access::kVector>(static_cast<const S*>(head.data), kGroup);
+  if constexpr (kGradient) {
+    head.input = LoadStored<Access::kVector>(static_cast<const S*>(a.input) + at * a.d + c, kGroup);
+    head.rstd = a.rstd[at];
+  }
+  return head;
+}
+
+// As NormKernel, eight channels per lane. 256 threads.
+template <class S, int kLanes>
+__global__ void __launch_bounds__(kThreads) TeamNormKernel(const RotateRows<S> a) {
+  const TeamLane<kLanes> lane(static_cast<int>(a.d), static_cast<int>(a.r));
+  const TeamHead<S> head =
+      LoadHead<S, kLanes, false>(a, lane, (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes);
+  Angles angles{};
+  if (a.r > 0) {
+    angles = LoadAngles(lane, a.table + int64_t{head.position} * a.r, static_cast<int>(a.r / 2));
+  }
+  Float8 x = Widen(head.values);
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) squares += x.v[i] * x.v[i];
-  const float rstd = 1.0F / sqrtf(TeamSum(squares, lanes) / static_cast<float>(a.d) + a.eps);
-  if (exists) {
-    StoreStored<Access::kVector>(stored, a.input + at * a.d + c, kGroup);
-    if (lane.group == 0) a.rstd[at] = rstd;
-    const Float8 gain = Load<Access::kVector>((head_idx < a.a ? a.q_gain : a.k_gain) + c, kGroup);
+  const float rstd = 1.0F / sqrtf(TeamSum<kLanes>(squares) / static_cast<float>(a.d) + a.eps);
+  if (head.exists) {
+    const int c = lane.group * kGroup;
+    StoreStored<Access::kVector>(head.values, a.input + head.at * a.d + c, kGroup);
+    if (lane.group == 0) a.rstd[head.at] = rstd;
+    const Float8 gain = Load<Access::kVector>((head.query ? a.q_gain : a.k_gain) + c, kGroup);
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) x.v[i] *= rstd * (gain.v[i] + a.plus);
   }
-  if (a.r > 0) {
-    const int64_t position = exists ? a.positions[row / a.batch] : 0;
-    TurnTeam(lane, a.table + position * a.r, static_cast<int>(a.r / 2), 1.0F, &x);
-  }
-  if (exists) Store<Access::kVector>(x, head, kGroup);
+  if (a.r > 0) TurnTeam(lane, angles, 1.0F, &x);
+  if (head.exists) Store<Access::kVector>(x, head.data, kGroup);
 }
 
 // The block's sums [2, d], made of kThreads / lanes teams' in order, go out to a.sums.
@@ -160,51 +191,47 @@ __device__ __forceinline__ void JoinSums(const RotateRows<S>& a, int teams, int 
 }
 
 // As NormGradKernel, eight channels per lane: a block's teams take heads of every gridDim.x-th
-// stretch of rows. 256 threads, 2 KiB shared.
-template <class S>
-__global__ void __launch_bounds__(kThreads) TeamNormGradKernel(const RotateRows<S> a, int lanes) {
-  const TeamLane lane(lanes, static_cast<int>(a.d), static_cast<int>(a.r));
-  const int teams = kThreads / lanes, team = static_cast<int>(threadIdx.x) / lanes;
-  const int64_t heads = a.a + a.g, all = a.rows * heads;
-  const int c = lane.group * kGroup;
+// stretch of rows, and ask for the next one's before they compute. 256 threads, 2 KiB shared.
+template <class S, int kLanes>
+__global__ void __launch_bounds__(kThreads, 3) TeamNormGradKernel(const RotateRows<S> a) {
+  constexpr int kTeams = kThreads / kLanes;
+  const TeamLane<kLanes> lane(static_cast<int>(a.d), static_cast<int>(a.r));
+  const int team = static_cast<int>(threadIdx.x) / kLanes, c = lane.group * kGroup;
+  const int64_t all = a.rows * a.heads.divisor(), step = int64_t{gridDim.x} * kTeams;
   Float8 gains[2]{}, sums[2]{};
   if (lane.exists) {
     gains[0] = Load<Access::kVector>(a.q_gain + c, kGroup);
     gains[1] = Load<Access::kVector>(a.k_gain + c, kGroup);
   }
-  for (int64_t first = int64_t{blockIdx.x} * teams; first < all;
-       first += int64_t{gridDim.x} * teams) {
-    const int64_t at = first + team;
-    const bool exists = lane.exists && at < all;
-    const int64_t row = at / heads, head_idx = at % heads;
-    const bool query = head_idx < a.a;
-    S* const head = a.qkv + row * (a.a + 2 * a.g) * a.d + head_idx * a.d + c;
-    Float8 dy{}, x{};
-    float rstd = 0;
-    if (exists) {
-      dy = Load<Access::kVector>(static_cast<const S*>(head), kGroup);
-      x = Load<Access::kVector>(static_cast<const S*>(a.input) + at * a.d + c, kGroup);
-      rstd = a.rstd[at];
-    }
+  int64_t first = int64_t{blockIdx.x} * kTeams;
+  TeamHead<S> next = LoadHead<S, kLanes, true>(a, lane, first + team);
+  for (; first < all; first += step) {
+    const TeamHead<S> head = next;
+    Angles angles{};
     if (a.r > 0) {
-      const int64_t position = exists ? a.positions[row / a.batch] : 0;
-      TurnTeam(lane, a.table + position * a.r, static_cast<int>(a.r / 2), -1.0F, &dy);
+      angles = LoadAngles(lane, a.table + int64_t{head.position} * a.r, static_cast<int>(a.r / 2));
     }
+    next = LoadHead<S, kLanes, true>(a, lane, first + step + team);
+    Float8 dy = Widen(head.values);
+    const Float8 x = Widen(head.input);
+    if (a.r > 0) TurnTeam(lane, angles, -1.0F, &dy);
+    const float q_rstd = head.query ? head.rstd : 0.0F, k_rstd = head.query ? 0.0F : head.rstd;
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
-      const float share = dy.v[i] * (x.v[i] * rstd);
-      sums[0].v[i] += query ? share : 0.0F;
-      sums[1].v[i] += query ? 0.0F : share;
-      dy.v[i] *= (query ? gains[0].v[i] : gains[1].v[i]) + a.plus;
-      dot += dy.v[i] * x.v[i];
+      const float share = dy.v[i] * x.v[i];
+      sums[0].v[i] += share * q_rstd;
+      sums[1].v[i] += share * k_rstd;
+      const float gain = (head.query ? gains[0].v[i] : gains[1].v[i]) + a.plus;
+      dot += share * gain;
+      dy.v[i] *= gain;
     }
-    const float slope = rstd * rstd * TeamSum(dot, lanes) / static_cast<float>(a.d);
+    const float slope = head.rstd * head.rstd * TeamSum<kLanes>(dot) / static_cast<float>(a.d);
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) dy.v[i] = rstd * (dy.v[i] - x.v[i] * slope);
-    if (exists) Store<Access::kVector>(dy, head, kGroup);
+    for (int i = 0; i < kGroup; ++i) dy.v[i] = head.rstd * (dy.v[i] - x.v[i] * slope);
+    if (head.exists) Store<Access::kVector>(dy, head.data, kGroup);
   }
-  JoinSums(a, teams, team, [&](float* joined) {
+  JoinSums(a, kTeams, team, [&](float* joined) {
     if (!lane.exists) return;
     for (int which = 0; which < 2; ++which) {
 #pragma unroll
@@ -243,16 +270,19 @@ __global__ void __launch_bounds__(kThreads) NormGradKernel(const RotateRows<S> a
   });
 }
 
-// Lanes of a team for heads of whole vectors, at 16-byte borders; 0 where a warp takes a head by
-// elements.
+// Whether teams of lanes can take the heads: whole vectors at 16-byte borders.
 template <class S>
-int TeamLanes(const RotateRows<S>& a) {
-  const bool whole = a.d % kGroup == 0 && a.r / 2 % kGroup == 0;
-  if (!whole || !IsAligned16(a.qkv) || !IsAligned16(a.input) || !IsAligned16(a.table) ||
-      !IsAligned16(a.q_gain) || !IsAligned16(a.k_gain)) {
-    return 0;
-  }
-  return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(a.d / kGroup)));
+bool TeamsFit(const RotateRows<S>& a) {
+  return a.d % kGroup == 0 && a.r / 2 % kGroup == 0 && IsAligned16(a.qkv) && IsAligned16(a.input) &&
+         IsAligned16(a.table) && IsAligned16(a.q_gain) && IsAligned16(a.k_gain);
+}
+
+// Calls body(integral_constant) with the lanes of a team for heads of d channels.
+template <class Body>
+void ForLanes(int64_t d, const Body& body) {
+  if (d <= 8 * kGroup) return body(std::integral_constant<int, 8>{});
+  if (d <= 16 * kGroup) return body(std::integral_constant<int, 16>{});
+  body(std::integral_constant<int, 32>{});
 }
 
 }  // namespace
@@ -260,25 +290,33 @@ int TeamLanes(const RotateRows<S>& a) {
 template <class S>
 void LaunchNorm(const Stream& stream, const RotateRows<S>& a) {
   if (a.rows == 0) return;
-  const int lanes = TeamLanes(a);
-  const int64_t teams = lanes > 0 ? kThreads / lanes : kWarps;
-  const auto blocks = static_cast<unsigned>(base::CeilDiv(a.rows * (a.a + a.g), teams));
-  if (lanes > 0) {
-    TeamNormKernel<S><<<blocks, kThreads, 0, Raw(stream)>>>(a, lanes);
+  const int64_t heads = a.rows * (a.a + a.g);
+  CheckCountable(heads);
+  const cudaStream_t raw = Raw(stream);
+  if (TeamsFit(a)) {
+    ForLanes(a.d, [&](auto lanes) {
+      constexpr int kLanes = decltype(lanes)::value;
+      const auto blocks = static_cast<unsigned>(base::CeilDiv(heads, kThreads / kLanes));
+      TeamNormKernel<S, kLanes><<<blocks, kThreads, 0, raw>>>(a);
+    });
   } else {
-    NormKernel<S><<<blocks, kThreads, 0, Raw(stream)>>>(a);
+    const auto blocks = static_cast<unsigned>(base::CeilDiv(heads, kWarps));
+    NormKernel<S><<<blocks, kThreads, 0, raw>>>(a);
   }
   CheckLaunch("Rotate");
 }
 
 template <class S>
 void LaunchNormGrad(const Stream& stream, const RotateRows<S>& a, int64_t blocks) {
-  const int lanes = TeamLanes(a);
+  CheckCountable(a.rows * (a.a + a.g));
+  const cudaStream_t raw = Raw(stream);
   const auto grid = static_cast<unsigned>(blocks);
-  if (lanes > 0) {
-    TeamNormGradKernel<S><<<grid, kThreads, 0, Raw(stream)>>>(a, lanes);
+  if (TeamsFit(a)) {
+    ForLanes(a.d, [&](auto lanes) {
+      TeamNormGradKernel<S, decltype(lanes)::value><<<grid, kThreads, 0, raw>>>(a);
+    });
   } else {
-    NormGradKernel<S><<<grid, kThreads, 0, Raw(stream)>>>(a);
+    NormGradKernel<S><<<grid, kThreads, 0, raw>>>(a);
   }
   CheckLaunch("RotateGrad");
 }

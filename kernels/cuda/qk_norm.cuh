@@ -8,16 +8,16 @@
 
 namespace mt::kernels::cuda {
 
-// A lane's place in its head.
+// A lane's place in its head; kLanes of a team: a power of two, at least d / 8.
+template <int kLanes>
 struct TeamLane {
-  int lanes;          // of a team: a power of two, at least d / 8
   int group;          // which eight channels
   bool exists;        // whether the head has them
   int partner;        // lane in the team with the other half of the pairs
   bool first, turns;  // whether this lane has first(pair), whether it is rotated at all
 
-  __device__ TeamLane(int lanes_of_team, int d, int r) : lanes(lanes_of_team) {
-    group = static_cast<int>(threadIdx.x) % lanes;
+  __device__ TeamLane(int d, int r) {
+    group = static_cast<int>(threadIdx.x) % kLanes;
     exists = group < d / kGroup;
     const int half = r / 2 / kGroup;
     turns = group < 2 * half;
@@ -26,26 +26,43 @@ struct TeamLane {
   }
 };
 
-__device__ __forceinline__ float TeamSum(float x, int lanes) {
-  for (int offset = lanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
+template <int kLanes>
+__device__ __forceinline__ float TeamSum(float x) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    x += __shfl_xor_sync(kAllLanes, x, offset);
+  }
   return x;
 }
 
-// Turns a lane's channels by the table's row; `sign` -1 turns back. All lanes of the warp call it.
-__device__ __forceinline__ void TurnTeam(const TeamLane& lane, const float* cos, int half,
+// A lane's part of the table's row.
+struct Angles {
+  Float8 cos, sin;
+};
+template <int kLanes>
+__device__ __forceinline__ Angles LoadAngles(const TeamLane<kLanes>& lane, const float* cos,
+                                             int half) {
+  if (!lane.turns || !lane.exists) return {};
+  const int pair = (lane.first ? lane.group : lane.partner) * kGroup;
+  return {Load<Access::kVector>(cos + pair, kGroup),
+          Load<Access::kVector>(cos + half + pair, kGroup)};
+}
+
+// Turns a lane's channels; `sign` -1 turns back. All lanes of the warp call it.
+template <int kLanes>
+__device__ __forceinline__ void TurnTeam(const TeamLane<kLanes>& lane, const Angles& angles,
                                          float sign, Float8* x) {
   Float8 other;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) {
-    other.v[i] = __shfl_sync(kAllLanes, x->v[i], lane.partner, lane.lanes);
+    other.v[i] = __shfl_sync(kAllLanes, x->v[i], lane.partner, kLanes);
   }
   if (!lane.turns || !lane.exists) return;
-  const int pair = (lane.first ? lane.group : lane.partner) * kGroup;
-  const Float8 c = Load<Access::kVector>(cos + pair, kGroup);
-  const Float8 s = Load<Access::kVector>(cos + half + pair, kGroup);
   const float toward = lane.first ? -sign : sign;
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) x->v[i] = x->v[i] * c.v[i] + toward * s.v[i] * other.v[i];
+  for (int i = 0; i < kGroup; ++i) {
+    x->v[i] = x->v[i] * angles.cos.v[i] + toward * angles.sin.v[i] * other.v[i];
+  }
 }
 
 }  // namespace mt::kernels::cuda

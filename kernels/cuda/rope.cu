@@ -12,15 +12,18 @@ constexpr int kThreads = kRopeThreads;
 
 // A thread turns pairs [p, p + 8) of one head of one row. 256 threads.
 template <class S, bool kBack, Access kAccess>
-__global__ void __launch_bounds__(kThreads) TurnKernel(const RotateRows<S> a) {
-  const int64_t half = a.r / 2, groups = (half + kGroup - 1) / kGroup, heads = a.a + a.g;
-  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (index >= a.rows * heads * groups) return;
-  const int64_t p = index % groups * kGroup, head = index / groups % heads;
-  const int64_t row = index / groups / heads;
+__global__ void __launch_bounds__(kThreads)
+    TurnKernel(const RotateRows<S> a, const Divider groups) {
+  const int64_t half = a.r / 2;
+  const uint32_t index = blockIdx.x * kThreads + threadIdx.x;
+  if (index >= a.rows * a.heads.divisor() * groups.divisor()) return;
+  uint32_t group, head;
+  const int64_t row = a.heads.Quotient(groups.Quotient(index, &group), &head);
+  const int64_t p = int64_t{group} * kGroup;
   const int count = static_cast<int>(min(half - p, int64_t{kGroup}));
   S* const first = a.qkv + row * (a.a + 2 * a.g) * a.d + head * a.d + p;
-  const float* const cos = a.table + a.positions[row / a.batch] * a.r + p;
+  const float* const cos =
+      a.table + a.positions[a.batch.Quotient(static_cast<uint32_t>(row))] * a.r + p;
   Float8 x = Load<kAccess>(first, count), y = Load<kAccess>(first + half, count);
   const Float8 c = Load<kAccess>(cos, count), s = Load<kAccess>(cos + half, count);
 #pragma unroll
@@ -55,11 +58,12 @@ void CheckKept(const RotateShape& z, const Tensor& input, const Tensor& rstd, in
 template <class S>
 RotateRows<S> Raw(const RotateShape& z, const Tensor& qkv) {
   return {.rows = qkv.shape[0],
-          .batch = z.batch,
           .a = z.a,
           .g = z.g,
           .d = z.d,
           .r = z.table ? z.table.shape[1] : 0,
+          .batch = Divider(z.batch),
+          .heads = Divider(z.a + z.g),
           .qkv = qkv.Data<S>(),
           .table = DataOrNull<float>(z.table),
           .positions = DataOrNull<int32_t>(z.positions),
@@ -74,11 +78,13 @@ void Turn(const Stream& stream, const RotateRows<S>& a) {
   if (half == 0 || a.rows == 0) return;
   const bool aligned =
       half % kGroup == 0 && a.d % kGroup == 0 && IsAligned16(a.qkv) && IsAligned16(a.table);
-  const int64_t threads = a.rows * (a.a + a.g) * base::CeilDiv(half, kGroup);
+  const int64_t groups = base::CeilDiv(half, int64_t{kGroup});
+  const int64_t threads = a.rows * (a.a + a.g) * groups;
+  CheckCountable(threads + kThreads);
   const auto kernel =
       aligned ? TurnKernel<S, kBack, Access::kVector> : TurnKernel<S, kBack, Access::kElements>;
   kernel<<<static_cast<unsigned>(base::CeilDiv(threads, kThreads)), kThreads, 0,
-           cuda::Raw(stream)>>>(a);
+           cuda::Raw(stream)>>>(a, Divider(groups));
   CheckLaunch("Rotate");
 }
 

@@ -2,6 +2,7 @@
 // Legend: as in kernels/ops/rope.h.
 #pragma once
 
+#include "kernels/cuda/divider.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -12,8 +13,9 @@ inline constexpr int64_t kLargestNormedHead = 256;
 
 template <class S>
 struct RotateRows {
-  int64_t rows, batch, a, g, d, r;  // r = 0 without rotation
-  S* qkv;                           // [rows, (a + 2g) d]: values, or their gradient
+  int64_t rows, a, g, d, r;  // r = 0 without rotation
+  Divider batch, heads;      // b, a + g
+  S* qkv;                    // [rows, (a + 2g) d]: values, or their gradient
   const float* table;
   const int32_t* positions;
   const S *q_gain, *k_gain;

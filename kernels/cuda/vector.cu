@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/dependent_launch.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -166,16 +167,32 @@ __global__ void __launch_bounds__(kSumWarps* kWarp)
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * rows_per_block;
   const int64_t end = min(rows, begin + rows_per_block);
   Float8 sum{};
-  if (count > 0) {
-#pragma unroll 4
-    for (int64_t row = begin + warp; row < end; row += kSumWarps) {
-      const S* from = x + row * columns + column;
-      const Float8 v = kAligned && count == kGroup ? Load<Access::kVector>(from, kGroup)
-                                                   : Load<Access::kElements>(from, count);
+  const auto add = [&sum](const Float8& v) {
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) sum.v[i] += v.v[i];
+    for (int i = 0; i < kGroup; ++i) sum.v[i] += v.v[i];
+  };
+  int64_t row = begin + warp;
+  if (kAligned && count == kGroup) {
+    constexpr int kAhead = 8;  // rows asked for before any is added
+    for (; row + (kAhead - 1) * kSumWarps < end; row += kAhead * kSumWarps) {
+      Stored8<S> ahead[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        ahead[k] =
+            LoadStored<Access::kVector>(x + (row + k * kSumWarps) * columns + column, kGroup);
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) add(Widen(ahead[k]));
+    }
+    for (; row < end; row += kSumWarps) {
+      add(Load<Access::kVector>(x + row * columns + column, kGroup));
+    }
+  } else if (count > 0) {
+    for (; row < end; row += kSumWarps) {
+      add(Load<Access::kElements>(x + row * columns + column, count));
     }
   }
+  LetNextKernelBegin();
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) shared[warp][lane * kGroup + i] = sum.v[i];
   __syncthreads();
@@ -187,18 +204,20 @@ __global__ void __launch_bounds__(kSumWarps* kWarp)
   out[blockIdx.y * columns + mine] = total;
 }
 
-constexpr int kCombineSlices = 8;
+constexpr int kCombineSlices = 32;
 
 struct CombineOutputs {
   float* out[kMaxSums];
 };
 
-// outs[blockIdx.y][c] = or += sum over blocks: a warp's lanes take 32 columns, eight warps a slice
-// of the blocks each, added in order. 256 threads, 1 KiB shared.
+// outs[blockIdx.y][c] = or += sum over blocks: a warp's lanes take 32 columns, 32 warps a slice of
+// the blocks each, added in order. 1024 threads, 4 KiB shared. The partial sums are no
+// __restrict__: such loads could be moved in front of the wait.
 __global__ void __launch_bounds__(kCombineSlices* kWarp)
-    CombineKernel(const float* __restrict__ partials, int64_t blocks, int64_t stride, int64_t n,
-                  bool add, CombineOutputs outs) {
+    CombineKernel(const float* partials, int64_t blocks, int64_t stride, int64_t n, bool add,
+                  CombineOutputs outs) {
   __shared__ float shared[kCombineSlices][kWarp];
+  WaitForKernelBefore();
   float* const out = outs.out[blockIdx.y];
   if (out == nullptr) return;
   partials += blockIdx.y * n;
@@ -235,8 +254,8 @@ void CombineColumns(const Stream& stream, const ColumnPartials& partials, int64_
   }
   if (count == 0) return;
   const dim3 grid(static_cast<unsigned>(base::CeilDiv(n, kWarp)), count);
-  CombineKernel<<<grid, kCombineSlices * kWarp, 0, Raw(stream)>>>(
-      partials.data, partials.blocks, partials.stride, n, mode == GradMode::kAdd, raw);
+  LaunchDependent(stream, CombineKernel, grid, kCombineSlices * kWarp, partials.data,
+                  partials.blocks, partials.stride, n, mode == GradMode::kAdd, raw);
   CheckLaunch("CombineColumns");
 }
 
@@ -350,6 +369,7 @@ void CudaVector::RowSum(Stream& stream, const Tensor& x, GradMode mode, const Te
     const bool aligned = IsAligned16(x.data) && columns * int64_t{sizeof(S)} % 16 == 0;
     const dim3 grid(static_cast<unsigned>(column_blocks), static_cast<unsigned>(blocks));
     const auto kernel = aligned ? RowSumKernel<S, true> : RowSumKernel<S, false>;
+    PreferShared(kernel);
     kernel<<<grid, kSumWarps * kWarp, 0, cuda_stream.raw()>>>(x.Data<S>(), rows, columns,
                                                               rows_per_block, partials);
     CheckLaunch("RowSum");

@@ -1,0 +1,198 @@
+// Pieces of the loss kernels: a block's row as plain pointers, running statistics, and a row that
+// stays in shared memory between them and its gradient. Legend: T' rows, v local columns, t shards.
+#pragma once
+
+#include "kernels/cuda/async_copy.cuh"
+#include "kernels/cuda/numeric.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace mt::kernels::cuda {
+
+inline constexpr int kLossThreads = 512;
+
+template <class S>
+struct LossRows {
+  S* logits;
+  int64_t v, valid;  // columns, those that are not padding
+  const int32_t* labels;
+  int64_t first_column;
+  float* stats;  // [t, T', 3]
+  int64_t shards, rows;
+  const float* weight;
+  double seed;
+  const double* loss_scale;
+  bool write_gradient;
+  double* row_sums;  // [T', 2]: weight * loss, weight
+};
+
+struct RowStats {
+  float max = -INFINITY, sum = 0;
+};
+
+// All lanes' maximum and sum of e^(x - max), in every lane. NaN is passed over by the maximum and
+// surfaces in the sum.
+__device__ __forceinline__ RowStats JoinWarp(const RowStats& stats) {
+  const float max = WarpMax(stats.max);
+  const float weight = stats.max == -INFINITY ? 1.0F : Exp(stats.max - max);
+  return {max, WarpSum(stats.sum * weight)};
+}
+
+// Adds the first `count` values.
+template <class S>
+__device__ __forceinline__ void AddValues(const Float8& values, int count, RowStats* stats) {
+  Float8 x = values;
+  if (count < kGroup) {
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) x.v[i] = i < count ? x.v[i] : -INFINITY;
+  }
+  float max = stats->max;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) max = fmaxf(max, x.v[i]);
+  const float shift = max == -INFINITY ? 0.0F : max;  // e^(-infinity - 0) weighs nothing
+  const float shift_log2e = shift * kLog2E;
+  float sum = stats->sum * Exp(stats->max - shift);
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) sum += ShiftedExp<S>(x.v[i], shift, shift_log2e);
+  *stats = {max, sum};
+}
+
+// The same statistics in every thread.
+__device__ inline RowStats JoinBlock(const RowStats& stats, RowStats* shared) {
+  constexpr int kWarps = kLossThreads / kWarp;
+  const RowStats joined = JoinWarp(stats);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = joined;
+  __syncthreads();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  return JoinWarp(lane < kWarps ? shared[lane] : RowStats{});
+}
+
+struct RowGrad {
+  float max, max_log2e, per_sum;
+
+  __device__ RowGrad(float row_max, float scale_per_sum)
+      : max(row_max), max_log2e(row_max * kLog2E), per_sum(scale_per_sum) {}
+};
+
+// The logit of the row's label, 0 where it is another shard's.
+template <class S>
+__device__ float Target(const LossRows<S>& a, int64_t row) {
+  const int64_t label = a.labels[row] - a.first_column;
+  return label >= 0 && label < a.valid ? Widen(a.logits[row * a.v + label]) : 0.0F;
+}
+
+template <class S>
+__device__ void StoreStats(const LossRows<S>& a, int64_t row, const RowStats& stats, float target) {
+  a.stats[3 * row] = stats.max;
+  a.stats[3 * row + 1] = stats.sum;
+  a.stats[3 * row + 2] = target;
+}
+
+// The row's loss and weight; zero where it is masked.
+template <class S>
+__device__ void StoreLoss(const LossRows<S>& a, int64_t row, const RowStats& stats, float weight,
+                          float target) {
+  const double loss = log(static_cast<double>(stats.sum)) + static_cast<double>(stats.max) -
+                      static_cast<double>(target);
+  a.row_sums[2 * row] = weight == 0 ? 0 : static_cast<double>(weight) * loss;
+  a.row_sums[2 * row + 1] = static_cast<double>(weight);
+}
+
+// What a row's probabilities are multiplied with in its gradient.
+template <class S>
+__device__ float GradScale(const LossRows<S>& a, float weight) {
+  const double loss_scale = a.loss_scale == nullptr ? 1.0 : *a.loss_scale;
+  return static_cast<float>(static_cast<double>(weight) * (a.seed * loss_scale));
+}
+
+// A row on its way into shared memory and in it. A thread copies the groups that it computes with,
+// so nobody waits for another's copies; they are used in kPortions as they arrive.
+template <class S>
+struct SharedRow {
+  static constexpr int kPortions = 4;
+  const LossRows<S>& a;
+  S* const row;     // in global memory
+  S* const shared;  // [v]
+  const int label;  // column, or negative
+
+  __device__ __forceinline__ int Groups() const { return static_cast<int>(a.v) / kGroup; }
+  __device__ __forceinline__ int PerPortion() const {
+    return (Groups() + kPortions * kLossThreads - 1) / (kPortions * kLossThreads) * kLossThreads;
+  }
+  __device__ __forceinline__ int ValidOf(int group) const {
+    return max(0, min(static_cast<int>(a.valid) - group * kGroup, kGroup));
+  }
+
+  __device__ __forceinline__ void Copy() const {
+    constexpr int kStep = 16 / static_cast<int>(sizeof(S));
+    for (int portion = 0; portion < kPortions; ++portion) {
+      const int begin = portion * PerPortion(), end = min(Groups(), begin + PerPortion());
+      for (int g = begin + static_cast<int>(threadIdx.x); g < end; g += kLossThreads) {
+#pragma unroll
+        for (int c = 0; c < kGroup; c += kStep) {
+          CopyAsync(shared + g * kGroup + c, row + g * kGroup + c);
+        }
+      }
+      CommitCopies();
+    }
+  }
+
+  // Joined over the block.
+  __device__ __forceinline__ RowStats Stats(RowStats* joined) const {
+    RowStats stats;
+    int group = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int portion = 0; portion < kPortions; ++portion) {
+      WaitForPortion(portion);
+      const int end = min(Groups(), (portion + 1) * PerPortion());
+      for (; group < end; group += kLossThreads) {
+        const Float8 x =
+            Load<Access::kVector>(static_cast<const S*>(shared + group * kGroup), kGroup);
+        AddValues<S>(x, ValidOf(group), &stats);
+      }
+    }
+    return JoinBlock(stats, joined);
+  }
+
+  __device__ __forceinline__ static void WaitForPortion(int portion) {
+    static_assert(kPortions == 4);
+    switch (portion) {
+      case 0:
+        return WaitCopies<3>();
+      case 1:
+        return WaitCopies<2>();
+      case 2:
+        return WaitCopies<1>();
+      default:
+        return WaitCopies<0>();
+    }
+  }
+
+  // Writes dlogits over the row in global memory, zero beyond `valid` and where scale is 0.
+  __device__ __forceinline__ void WriteGrad(const RowGrad& grad, float scale) const {
+#pragma unroll 2
+    for (int g = static_cast<int>(threadIdx.x); g < Groups(); g += kLossThreads) {
+      Float8 x = Load<Access::kVector>(static_cast<const S*>(shared + g * kGroup), kGroup);
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) {
+        x.v[i] = ShiftedExp<S>(x.v[i], grad.max, grad.max_log2e) * grad.per_sum;
+      }
+      const int valid = ValidOf(g);
+      if (valid < kGroup || label / kGroup == g) {
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) {
+          if (g * kGroup + i == label) x.v[i] -= scale;
+          if (i >= valid) x.v[i] = 0;
+        }
+      }
+      Store<Access::kVector>(x, row + g * kGroup, kGroup);
+    }
+  }
+  __device__ __forceinline__ void WriteZeros() const {
+    for (int g = static_cast<int>(threadIdx.x); g < Groups(); g += kLossThreads) {
+      Store<Access::kVector>(Float8{}, row + g * kGroup, kGroup);
+    }
+  }
+};
+
+}  // namespace mt::kernels::cuda
