@@ -38,6 +38,13 @@ const Case kCases[] = {
     {.s = 700, .b = 4, .h = 2048, .dropout = 0.1},
     {.h = 5120, .bias = false, .kind = NormKind::kRmsNorm, .shift = false},
     {.h = 12288, .dropout = 0.1},
+    // More rows than a GPU takes at once, so that stages of shared memory come round again.
+    {.s = 1500, .b = 4, .h = 256, .dropout = 0.1},
+    {.s = 1500, .b = 4, .h = 512},
+    {.s = 700, .b = 8, .h = 1024, .dropout = 0.1},
+    {.s = 500, .b = 8, .h = 768, .dropout = 0.1, .dys = 3},
+    {.s = 130, .b = 8, .h = 5120, .dropout = 0.1},
+    {.s = 40, .b = 8, .h = 8192, .dys = 2},
     {.h = 768, .norm = false},
     {.h = 768, .dropout = 0.1, .norm = false},
 };

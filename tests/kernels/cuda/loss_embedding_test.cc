@@ -150,7 +150,8 @@ TEST_P(CudaLossTest, OneShardInOneCall) {
   for (const auto& [rows, v, real] : {std::array<int64_t, 3>{40, 50257, 50257},
                                       {64, 50304, 50257},
                                       {7, 100, 97},
-                                      {300, 1000, 1000}}) {
+                                      {300, 1000, 1000},
+                                      {40, 4104, 4090}}) {
     const LossProblem p(GetParam(), rows, v, real);
     for (const Side side : kSides) {
       BackendOf(side).loss().StatsFinish(StreamOf(side), p.Finish(side));
@@ -159,6 +160,42 @@ TEST_P(CudaLossTest, OneShardInOneCall) {
     ExpectClose(p.logits[0], Kind::kSum, GetParam(), what + " dlogits");
     ExpectClose(p.stats, Kind::kSum, DType::kF32, what + " stats");
     ExpectSums(p, what);
+  }
+}
+
+TEST_P(CudaLossTest, OneShardIsEvaluatedWithoutAChange) {
+  for (const int64_t v : {1000, 1001}) {
+    const LossProblem p(GetParam(), 20, v, 997), untouched(GetParam(), 20, v, 997);
+    for (const Side side : kSides) {
+      LossFinishArgs evaluation = p.Finish(side);
+      evaluation.write_gradient = false;
+      BackendOf(side).loss().StatsFinish(StreamOf(side), evaluation);
+    }
+    EXPECT_EQ(p.logits[0].Bytes(Side::kGpu), untouched.logits[0].Bytes(Side::kGpu));
+    ExpectClose(p.stats, Kind::kSum, DType::kF32, "stats");
+    ExpectSums(p, "v " + std::to_string(v));
+  }
+}
+
+TEST_P(CudaLossTest, MaskedRowsTakeNoPartWhateverTheyHold) {
+  for (const int64_t v : {1000, 1001}) {
+    const LossProblem p(GetParam(), 20, v, 997);
+    std::vector<std::byte> logits = p.logits[0].Bytes(Side::kCpu);
+    const size_t row_bytes = logits.size() / 20;
+    // All ones: NaN. Row 3 and every fifth one from there on are masked.
+    for (const size_t row : {size_t{3}, size_t{18}}) {
+      std::fill_n(logits.begin() + static_cast<ptrdiff_t>(row * row_bytes), row_bytes,
+                  std::byte{0xFF});
+    }
+    p.logits[0].SetBoth(logits.data());
+    for (const Side side : kSides) {
+      BackendOf(side).loss().StatsFinish(StreamOf(side), p.Finish(side));
+    }
+    ExpectSums(p, "v " + std::to_string(v));
+    const auto gradient = p.logits[0].Values(Side::kGpu);
+    for (const int64_t row : {3, 18}) {
+      for (int64_t c = 0; c < v; ++c) ASSERT_EQ(gradient[static_cast<size_t>(row * v + c)], 0.0);
+    }
   }
 }
 

@@ -1,9 +1,31 @@
 // Elementwise pieces and initial values: the CPU's bits, or within one unit of them where libm or
-// the order of a sum decides.
+// the order of a sum decides. Division by multiplication.
+#include "kernels/cuda/divider.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace mt::kernels::cuda {
 namespace {
+
+TEST(DividerTest, DividesAsTheProcessorDoes) {
+  constexpr int64_t kEnd = int64_t{1} << 31;
+  for (const int64_t divisor : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{8},
+                                int64_t{12}, int64_t{96}, int64_t{768}, int64_t{1000},
+                                int64_t{50257}, kEnd / 2 - 1, kEnd / 2, kEnd / 2 + 1, kEnd - 1}) {
+    const Divider divider(divisor);
+    const auto expect = [&](int64_t x) {
+      if (x < 0 || x >= kEnd) return;
+      uint32_t rest = 0;
+      ASSERT_EQ(divider.Quotient(static_cast<uint32_t>(x), &rest), x / divisor)
+          << x << " / " << divisor;
+      ASSERT_EQ(rest, x % divisor) << x << " / " << divisor;
+    };
+    for (int64_t x = 0; x < 1000; ++x) expect(x), expect(kEnd - 1 - x);
+    // Around multiples, where a rounded quotient would show.
+    for (int64_t k = 1; k * divisor < kEnd; k += 1 + k / 3) {
+      for (int64_t x = k * divisor - 2; x <= k * divisor + 2; ++x) expect(x);
+    }
+  }
+}
 
 class CudaVectorTest : public GpuTest {};
 INSTANTIATE_FOR_TYPES(CudaVectorTest);
