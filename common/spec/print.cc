@@ -134,6 +134,7 @@ Sections UnusedSections(const v1::JobSpec& job) {
   }
   if (job.training().precision() != v1::Training::PRECISION_FP16)
     unused.push_back(v1::Training::LossScale::descriptor());
+  if (job.kind() != v1::JobSpec::KIND_BENCH) unused.push_back(v1::Bench::descriptor());
   if (job.optimizer().decay() != v1::Optimizer::DECAY_WSD)
     unused.push_back(v1::Optimizer::Wsd::descriptor());
   return unused;

@@ -57,6 +57,8 @@ TEST(Print, Forms) {
   EXPECT_EQ(yaml.find("rope"), std::string::npos);  // nothing of what this job does not use
   EXPECT_EQ(yaml.find("loss_scale"), std::string::npos);
   EXPECT_EQ(yaml.find("wsd"), std::string::npos);
+  EXPECT_EQ(yaml.find("bench"), std::string::npos);
+  EXPECT_NE(ToYaml(Load({"kind=bench"}).job).find("bench:\n  warmup: 10\n"), std::string::npos);
   EXPECT_EQ(yaml.find("max_restarts"), std::string::npos);  // nor of what is not built
   EXPECT_NE(ToYaml(LoadOnCpu().job).find("  zero_stage: 0\n"), std::string::npos);
   EXPECT_NE(yaml.find("  schedule: 1f1b\n"), std::string::npos);
