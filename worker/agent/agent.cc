@@ -44,7 +44,14 @@ Agent::Agent(Config config, Seams seams)
                    });
                  },
              .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); },
-             .queued_bytes = [this] { return session_.QueuedBytes(); }}) {
+             .queued_bytes = [this] { return session_.QueuedBytes(); }}),
+      slots_(config_.gpus, config_.cpu_slots),
+      guard_({.loop = seams.loop,
+              .clock = seams.clock,
+              .probe = seams.gpu_probe,
+              .limits = config_.limits,
+              .changed = [this] { ReportSlots(); }},
+             config_.gpus.gpus) {
   seams_.ranks->SetListener(this);
   seams_.launcher->SetListener(this);
 }
@@ -56,12 +63,6 @@ void Agent::Start() { session_.Start(); }
 int Agent::num_allocations() const {
   return static_cast<int>(std::count_if(allocations_.begin(), allocations_.end(),
                                         [](const auto& a) { return !a.second->gone(); }));
-}
-
-int Agent::num_used_slots() const {
-  int used = 0;
-  for (int slot = 0; slot < config_.cpu_slots; ++slot) used += SlotUser(slot) != nullptr ? 1 : 0;
-  return used;
 }
 
 void Agent::Report(WorkerMessage message, Outbox::Acked acked) {
@@ -79,25 +80,14 @@ void Agent::FillRegister(Register* message) {
   message->set_memory_bytes(config_.memory_bytes);
   message->mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   message->set_http_endpoint(config_.http_endpoint);
-  for (int index = 0; index < config_.cpu_slots; ++index) {
-    auto& slot = *message->add_slots();
-    slot.set_index(index);
-    slot.set_device(megatrain::v1::CPU_SLOT);
-    if (const Allocation* user = SlotUser(index)) slot.set_job_uid(user->job_uid());
-  }
+  message->set_gpu_problem(config_.gpus.problem);
+  for (int slot = 0; slot < slots_.size(); ++slot) DescribeSlot(slot, message->add_slots());
   // Those that have ended are told of by reports that are sent again; but a coordinator that does
   // not know this agent yet would take silence for their loss.
   for (const auto& [job, allocation] : allocations_) {
     if (was_registered_ && allocation->gone()) continue;
     allocation->Describe(message->add_allocations());
   }
-}
-
-const Allocation* Agent::SlotUser(int slot) const {
-  for (const auto& [job, allocation] : allocations_) {
-    if (allocation->UsesSlot(slot)) return allocation.get();
-  }
-  return nullptr;
 }
 
 void Agent::OnRegistered() {
@@ -151,17 +141,13 @@ Status Agent::CheckAssign(const Assign& assign) {
   std::set<int> slots;
   for (const auto& placement : assign.ranks()) {
     const int slot = placement.slot();
-    if (slot < 0 || slot >= config_.cpu_slots || !slots.insert(slot).second) {
+    if (!slots_.Has(slot) || !slots.insert(slot).second) {
       return base::InvalidArgument("slot {} does not exist or was given twice", slot);
     }
     if (placement.rank() < 0 || placement.rank() >= assign.world_size()) {
       return base::InvalidArgument("rank {} of {}", placement.rank(), assign.world_size());
     }
-    const Allocation* user = SlotUser(slot);
-    if (user != nullptr) {
-      return base::FailedPrecondition("slot {} is used by job {} epoch {}", slot, user->job_uid(),
-                                      user->epoch());
-    }
+    RETURN_IF_ERROR(CheckSlot(slot, assign));
   }
   return OkStatus();
 }
@@ -176,7 +162,7 @@ void Agent::OnAssign(const Assign& assign) {
     }
   }
   Status status = repeated ? OkStatus() : CheckAssign(assign);
-  const std::unique_ptr<AllocationRecord> record = NewRecord(assign, config_.node.log_root);
+  const std::unique_ptr<AllocationRecord> record = NewRecord(assign, config_.node.log_root, slots_);
   // On disk before anything starts, so that a later agent finds all that may run.
   if (status.ok() && !repeated) status = seams_.store->Save(*record);
   WorkerMessage reply;
@@ -204,6 +190,7 @@ Allocation* Agent::AddAllocation(const AllocationRecord& record) {
           .links = seams_.ranks,
           .store = seams_.store,
           .node = &config_.node,
+          .slots = &slots_,
           .limits = config_.limits,
           .next_launch = [this] { return next_launch_++; },
           .report = [this](WorkerMessage message,
@@ -212,11 +199,15 @@ Allocation* Agent::AddAllocation(const AllocationRecord& record) {
               [this, job](const StepRecord& step, Outbox::Acked acked) {
                 session_.ReportStep(job.first, job.second, step, std::move(acked));
               },
+          .await_free =
+              [this](const std::vector<std::string>& gpus, std::function<void()> done) {
+                guard_.AwaitFree(gpus, std::move(done));
+              },
           .on_gone = [this, job] { OnGone(job); },
           .on_settled = [this, job] { OnSettled(job); }},
       record);
   // A damaged record has no name to show.
-  if (!record.assign().spec().name().empty()) seams_.metrics->OnJob(record.assign());
+  if (!record.assign().spec().name().empty()) seams_.metrics->OnJob(record);
   Allocation* added = allocation.get();
   allocations_[job] = std::move(allocation);
   return added;
@@ -233,6 +224,7 @@ void Agent::Adopt(const AllocationRecord& record, const std::string& damage) {
     log::Error("ranks of an earlier agent cannot be gone on with: ending them",
                {{"job", assign.job_uid()}, {"epoch", assign.epoch()}, {"why", damage}});
   }
+  for (const auto& rank : record.ranks()) guard_.Occupied(rank.gpu());
   AddAllocation(record)->AdoptRanks(damage);
 }
 
@@ -350,6 +342,7 @@ bool Agent::MayStop() const {
 void Agent::Shutdown(std::function<void()> done) {
   if (shutdown_done_) return;
   shutdown_done_ = std::move(done);
+  guard_.Finish();
   shutdown_deadline_ = base::MonotonicTime::max();
   for (const auto& [job, allocation] : allocations_) {
     if (allocation->gone()) continue;

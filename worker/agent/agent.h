@@ -15,16 +15,20 @@
 
 #include "worker/agent/allocation.h"
 #include "worker/agent/coordinator_session.h"
+#include "worker/agent/gpu_guard.h"
+#include "worker/agent/gpu_probe.h"
 #include "worker/agent/log_service.h"
 #include "worker/agent/rank_launcher.h"
 #include "worker/agent/rank_links.h"
 #include "worker/agent/rendezvous_relay.h"
+#include "worker/agent/slot_table.h"
 #include "worker/agent/worker_metrics.h"
 
 namespace megatrain::v1 {
 class AllocationRecord;
 class Assign;
 class Command;
+class Slot;
 }  // namespace megatrain::v1
 
 namespace mt::agent {
@@ -40,6 +44,7 @@ class Agent final : private CoordinatorSession::Listener,
     std::string version;
     int cores = 1;
     int64_t memory_bytes = 0;
+    GpuOffer gpus;
     int cpu_slots = 1;
     std::map<std::string, std::string> labels;
     std::string http_endpoint;  // of /metrics; empty: none
@@ -54,6 +59,7 @@ class Agent final : private CoordinatorSession::Listener,
     RankLauncher* launcher;
     AllocationStore* store;
     WorkerMetrics* metrics;
+    GpuProbe* gpu_probe = nullptr;  // may be null where no GPU is offered
   };
 
   Agent(Config config, Seams seams);
@@ -69,8 +75,16 @@ class Agent final : private CoordinatorSession::Listener,
 
   // With ranks that are not gone.
   int num_allocations() const;
-  int num_slots() const { return config_.cpu_slots; }
+  int num_slots() const { return slots_.size(); }
+  int num_gpu_slots() const { return slots_.num_gpus(); }
   int num_used_slots() const;
+  // Of each kind: GPUs, CPU slots.
+  struct SlotCount {
+    int used = 0;
+    int free = 0;
+    int out_of_order = 0;
+  };
+  SlotCount CountSlots(bool gpus) const;
   const CoordinatorSession& session() const { return session_; }
 
  private:
@@ -95,7 +109,11 @@ class Agent final : private CoordinatorSession::Listener,
   Status Obey(const megatrain::v1::Command& command);
   Status Attach(LinkId link, const megatrain::v1::RankMessage& message);
   void Measure(const JobEpoch& job, int rank, const megatrain::v1::RankMessage& message);
+  // Whether a job that wants this kind of slot may have this one now.
+  Status CheckSlot(int slot, const megatrain::v1::Assign& assign) const;
   const Allocation* SlotUser(int slot) const;
+  void DescribeSlot(int slot, megatrain::v1::Slot* out) const;
+  void ReportSlots();
   // Makes it known under its job and epoch; not started.
   Allocation* AddAllocation(const megatrain::v1::AllocationRecord& record);
   void Report(megatrain::v1::WorkerMessage message, Outbox::Acked acked = {});
@@ -110,6 +128,8 @@ class Agent final : private CoordinatorSession::Listener,
   CoordinatorSession session_;
   RendezvousRelay rendezvous_;
   LogService logs_;
+  const SlotTable slots_;
+  GpuGuard guard_;
   bool was_registered_ = false;
   std::map<JobEpoch, std::unique_ptr<Allocation>> allocations_;  // until settled
   std::map<std::string, int64_t> newest_epoch_;                  // of every job seen, gone ones too

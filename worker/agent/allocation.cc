@@ -27,6 +27,7 @@ Allocation::Allocation(Deps deps, const AllocationRecord& record)
     auto rank = std::make_unique<Rank>();
     rank->rank = known.rank();
     rank->slot = known.slot();
+    rank->gpu = known.gpu();
     rank->state = RankState::SPAWNED;
     rank->token = known.token();
     rank->log_file = known.log_file();
@@ -48,6 +49,11 @@ bool Allocation::stops_with_agent() const {
 bool Allocation::UsesSlot(int slot) const {
   return !gone_ && std::any_of(ranks_.begin(), ranks_.end(),
                                [slot](const auto& rank) { return rank->slot == slot; });
+}
+
+bool Allocation::UsesGpu(const std::string& uuid) const {
+  return !gone_ && std::any_of(ranks_.begin(), ranks_.end(),
+                               [&uuid](const auto& rank) { return rank->gpu == uuid; });
 }
 
 std::string Allocation::FolderOf(const Rank& rank) const {
@@ -96,7 +102,9 @@ void Allocation::StartRanks() {
                             .folder = FolderOf(*rank),
                             .log_file = rank->log_file,
                             .token = rank->token,
-                            .stop_with_agent = stops_with_agent()};
+                            .stop_with_agent = stops_with_agent(),
+                            .gpu = rank->gpu,
+                            .cpus = deps_.slots->CpusOf(rank->slot)};
     const Status started = deps_.launcher->Start(rank->launch, launch);
     if (started.ok()) {
       ReportState(*rank);
@@ -279,6 +287,7 @@ void Allocation::ReportState(const Rank& rank) {
 void Allocation::FillStatus(const Rank& rank, megatrain::v1::RankStatus* status) const {
   status->set_rank(rank.rank);
   status->set_slot(rank.slot);
+  status->set_gpu(rank.gpu);
   status->set_state(rank.state);
   status->set_pid(rank.pid);
   status->set_exited(rank.gone);

@@ -27,6 +27,7 @@
 #include "worker/agent/pending_words.h"
 #include "worker/agent/rank_launcher.h"
 #include "worker/agent/rank_links.h"
+#include "worker/agent/slot_table.h"
 
 namespace megatrain::v1 {
 class AgentMessage;
@@ -60,11 +61,14 @@ class Allocation {
     RankLinks* links;
     AllocationStore* store;
     const NodeFacts* node;
+    const SlotTable* slots;
     Limits limits;
     std::function<LaunchId()> next_launch;
     // A report to the coordinator (job and epoch are filled in), and a step of this job.
     std::function<void(megatrain::v1::WorkerMessage, Outbox::Acked)> report;
     std::function<void(const megatrain::v1::StepRecord&, Outbox::Acked)> report_step;
+    // Calls the second once the memory of these GPUs is free, or will not be.
+    std::function<void(const std::vector<std::string>&, std::function<void()>)> await_free;
     std::function<void()> on_gone;     // posted once gone() is true
     std::function<void()> on_settled;  // posted once the coordinator knows that it is gone
   };
@@ -75,9 +79,11 @@ class Allocation {
   const std::string& job_uid() const;
   int64_t epoch() const;
   const megatrain::v1::Assign& assign() const;
+  // Until gone(): while ranks run, and until their GPUs' memory is free.
   bool UsesSlot(int slot) const;
+  bool UsesGpu(const std::string& uuid) const;
   bool HasLaunch(LaunchId launch) const;
-  // Every rank has ended and was reported.
+  // Every rank has ended and was reported, and what they held of GPUs is free (P4).
   bool gone() const { return gone_; }
   // The job's resilience.on_agent_exit.
   bool stops_with_agent() const;
@@ -129,6 +135,7 @@ class Allocation {
   void ReportState(const Rank& rank);
   void FillStatus(const Rank& rank, megatrain::v1::RankStatus* status) const;
   void BecomeGoneIfAllAre();
+  void BecomeGone();
 
   Deps deps_;
   const std::unique_ptr<megatrain::v1::AllocationRecord> record_;

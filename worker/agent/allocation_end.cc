@@ -117,8 +117,18 @@ void Allocation::BecomeGoneIfAllAre() {
   for (const auto& rank : ranks_) {
     if (!rank->reported_gone) ReportGone(rank.get(), true, rank->verdict.message);
   }
-  gone_ = true;
   deps_.loop->Cancel(kill_timer_);
+  std::vector<std::string> gpus;
+  for (const auto& rank : ranks_) {
+    if (!rank->gpu.empty()) gpus.push_back(rank->gpu);
+  }
+  if (gpus.empty()) return BecomeGone();
+  // This lives until AllocationGone, which follows from here, is acknowledged.
+  deps_.await_free(gpus, [this] { BecomeGone(); });
+}
+
+void Allocation::BecomeGone() {
+  gone_ = true;
   WorkerMessage message;
   message.mutable_allocation_gone()->set_job_uid(job_uid());
   message.mutable_allocation_gone()->set_epoch(epoch());

@@ -16,6 +16,7 @@ namespace mt::agent {
 struct Allocation::Rank {
   int rank = 0;
   int slot = 0;
+  std::string gpu;  // UUID; empty: a CPU slot
   std::string token;
   std::string log_file;
   LaunchId launch = 0;

@@ -9,7 +9,8 @@ namespace mt::agent {
 using megatrain::v1::AllocationRecord;
 using megatrain::v1::Assign;
 
-std::unique_ptr<AllocationRecord> NewRecord(const Assign& assign, const std::string& log_root) {
+std::unique_ptr<AllocationRecord> NewRecord(const Assign& assign, const std::string& log_root,
+                                            const SlotTable& slots) {
   constexpr int kTokenBytes = 16;
   auto record = std::make_unique<AllocationRecord>();
   *record->mutable_assign() = assign;
@@ -17,6 +18,7 @@ std::unique_ptr<AllocationRecord> NewRecord(const Assign& assign, const std::str
     auto& rank = *record->add_ranks();
     rank.set_rank(placement.rank());
     rank.set_slot(placement.slot());
+    rank.set_gpu(slots.GpuOf(placement.slot()));
     rank.set_token(base::RandomHex(kTokenBytes));
     rank.set_log_file(
         RankLogFile(log_root, assign.spec().name(), assign.job_uid(), placement.rank()));

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "worker/agent/slot_table.h"
+
 namespace megatrain::v1 {
 class AllocationRecord;
 class Assign;
@@ -11,8 +13,9 @@ class Assign;
 
 namespace mt::agent {
 
-// With a new secret token for every rank.
+// With a new secret token for every rank, and the GPU of its slot.
 std::unique_ptr<megatrain::v1::AllocationRecord> NewRecord(const megatrain::v1::Assign& assign,
-                                                           const std::string& log_root);
+                                                           const std::string& log_root,
+                                                           const SlotTable& slots);
 
 }  // namespace mt::agent

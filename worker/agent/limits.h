@@ -21,6 +21,11 @@ struct Limits {
   std::chrono::milliseconds attempt_timeout = rpc::kConnectAttempt;
   // P3: ranks that were told to exit are killed after this.
   std::chrono::milliseconds abort_kill = rpc::kAbortKill;
+  // P4: GPUs whose memory is not free so long after their ranks' end are out of order; looked at so
+  // often until then, and more seldom from then on.
+  std::chrono::milliseconds device_free = rpc::kDeviceFreeAfterExit;
+  std::chrono::milliseconds device_probe = rpc::kDeviceProbeInterval;
+  std::chrono::milliseconds device_probe_out_of_order{10'000};
   // T1: steps travel at most this often.
   std::chrono::milliseconds steps_interval = rpc::kLiveMetricsInterval;
   // Steps kept unacknowledged; beyond it every second one of the older half is dropped.

@@ -19,10 +19,13 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/allocation_dir.h"
 #include "worker/agent/asio_event_loop.h"
+#include "worker/agent/gpu_offer.h"
 #include "worker/agent/grpc_coordinator_link.h"
 #include "worker/agent/grpc_rank_server.h"
 #include "worker/agent/health.h"
+#include "worker/agent/numa.h"
 #include "worker/agent/options.h"
+#include "worker/agent/probe_process.h"
 #include "worker/agent/pulse.h"
 #include "worker/agent/shim_launcher.h"
 #include "worker/agent/state_dir.h"
@@ -37,15 +40,40 @@ int64_t MemoryBytes() {
   return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
 }
 
+// The GPUs of this node, by a process that asks the driver for us: one that hangs costs the
+// deadline and the GPUs, not the worker.
+GpuOffer FindGpus(const Options& options) {
+  StatusOr<probe::Inventory> found = base::NotFound("not looked for");
+  if (options.gpus != "none") found = ProbeNow(options.probe_binary, rpc::kDeviceProbeLimit);
+  const cpu_set_t usable = OwnCpus();
+  GpuOffer offer = OfferGpus(options.gpus, found,
+                             [&usable](int numa_node) { return CpusOfNode(numa_node, usable); });
+  for (const GpuSlot& gpu : offer.gpus) {
+    log::Info("GPU found", {{"gpu", gpu.device.uuid},
+                            {"name", gpu.device.name},
+                            {"memory_bytes", gpu.device.memory_bytes},
+                            {"numa_node", gpu.device.numa_node},
+                            {"cores", gpu.cpus}});
+  }
+  if (!offer.problem.empty()) {
+    log::Error(
+        "GPUs are not offered as they should be: start the worker again once it is put right",
+        {{"why", offer.problem}});
+  }
+  return offer;
+}
+
 Agent::Config MakeConfig(const Options& options, const StateDir& state,
-                         const std::string& http_endpoint) {
+                         const std::string& http_endpoint, GpuOffer gpus) {
+  const int cpu_slots = options.cpu_slots.value_or(DefaultCpuSlots(gpus, options.cores));
   return {.node_name = options.node,
           .worker_uid = base::NewUid(),
           .boot_id = base::BootId(),
           .version = std::string(rpc::Version()),
           .cores = options.cores,
           .memory_bytes = MemoryBytes(),
-          .cpu_slots = options.cpu_slots,
+          .gpus = std::move(gpus),
+          .cpu_slots = cpu_slots,
           .labels = options.labels,
           .http_endpoint = http_endpoint,
           .node = {.data_root = options.data_root,
@@ -101,9 +129,11 @@ base::Notifier::Environment NotifyEnvironment() {
           .pid = ::getpid()};
 }
 
-void LogStart(const Options& options, const std::string& http) {
+void LogStart(const Options& options, const Agent& agent, const std::string& http) {
+  const int gpu_slots = agent.num_gpu_slots();
   log::Info("mt-worker has started", {{"node", options.node},
-                                      {"cpu_slots", options.cpu_slots},
+                                      {"gpu_slots", gpu_slots},
+                                      {"cpu_slots", agent.num_slots() - gpu_slots},
                                       {"coordinator", options.coordinator.ToString()},
                                       {"state", options.state},
                                       {"http", http},
@@ -147,14 +177,16 @@ Status RunAgent(const Options& options) {
                                 .socket = "unix:" + socket});
   AllocationDir store(state.allocations());
   GrpcCoordinatorLink coordinator(&loop, options.coordinator);
-  Agent agent(MakeConfig(options, state, HttpEndpoint(options, http.get())),
+  ProbeProcess gpu_probe(&loop, options.probe_binary, rpc::kDeviceProbeLimit);
+  Agent agent(MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options)),
               {.loop = &loop,
                .clock = base::Clock::Real(),
                .coordinator = &coordinator,
                .ranks = &ranks,
                .launcher = &launcher,
                .store = &store,
-               .metrics = &metrics});
+               .metrics = &metrics,
+               .gpu_probe = &gpu_probe});
   Pulse pulse({.loop = &loop,
                .agent = &agent,
                .metrics = &metrics,
@@ -168,7 +200,7 @@ Status RunAgent(const Options& options) {
       agent.Shutdown([&loop] { loop.Stop(); });
     });
   }
-  LogStart(options, HttpEndpoint(options, http.get()));
+  LogStart(options, agent, HttpEndpoint(options, http.get()));
   for (const AllocationDir::Found& found : store.LoadAll()) {
     agent.Adopt(*found.record, found.damage);
   }

@@ -13,6 +13,7 @@
 
 #include "common/base/files.h"
 #include "common/rpc/version.h"
+#include "worker/agent/gpu_offer.h"
 #include "worker/shim/rank_exit_codes.h"
 
 namespace mt::agent {
@@ -62,8 +63,11 @@ void AddOptions(CLI::App* app, RawOptions* raw, Options* options) {
   app->option_defaults()->multi_option_policy(take_last);
   app->add_option("--config", raw->config, "YAML file with these options (cpu_slots: 2)");
   app->add_option("--coordinator", raw->coordinator, "HOST:PORT")->capture_default_str();
-  app->add_option("--cpu-slots", options->cpu_slots, "CPU slots to offer [cores]")
-      ->check(CLI::Range(1, 4096));
+  app->add_option("--cpu-slots", options->cpu_slots,
+                  "CPU slots to offer [none beside GPUs, else cores]")
+      ->check(CLI::Range(0, 4096));
+  app->add_option("--gpus", options->gpus, "GPUs to offer: all, none, or UUIDs with commas")
+      ->capture_default_str();
   app->add_option("--node", options->node, "Name of this node [host name]");
   app->add_option("--address", options->address, "Host that other ranks reach this node's ranks by")
       ->capture_default_str();
@@ -76,6 +80,7 @@ void AddOptions(CLI::App* app, RawOptions* raw, Options* options) {
   app->add_option("--cache-root", options->cache_root, "Index caches lie below it [STATE/cache]");
   app->add_option("--rank-binary", options->rank_binary, "mt-rank [beside this program]");
   app->add_option("--shim-binary", options->shim_binary, "mt-shim [beside this program]");
+  app->add_option("--probe-binary", options->probe_binary, "mt-gpu-probe [beside this program]");
   app->add_option("--label", raw->labels,
                   "NAME=VALUE of this node, for jobs that select; repeatable")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -107,6 +112,12 @@ StatusOr<std::vector<std::string>> ReadConfig(const CLI::App& app, const std::st
                          flag != "--version" && flag != "--help" && flag != "--check-config";
       if (!known) return base::InvalidArgument("{}: unknown option {}", path, key);
       const bool many = flag == "--label" && entry.second.IsSequence();
+      if (flag == "--gpus" && entry.second.IsSequence()) {
+        args.push_back(
+            flag + "=" +
+            fmt::format("{}", fmt::join(entry.second.as<std::vector<std::string>>(), ",")));
+        continue;
+      }
       if (!entry.second.IsScalar() && !many)
         return base::InvalidArgument("{}: {} needs one value", path, key);
       if (!many) args.push_back(flag + "=" + entry.second.as<std::string>());
@@ -150,7 +161,9 @@ Status Complete(const RawOptions& raw, Options* options) {
     options->labels[label.first] = label.second;
   }
   options->cores = UsableCores();
-  if (options->cpu_slots == 0) options->cpu_slots = options->cores;
+  RETURN_IF_ERROR(CheckGpusOption(options->gpus));
+  if (options->cpu_slots == 0 && options->gpus == "none")
+    return base::InvalidArgument("--cpu-slots 0 --gpus none: nothing would be offered");
   if (options->node.empty()) options->node = HostName();
   if (options->state.empty()) options->state = DefaultState();
   const auto fill = [options](std::string* path, const char* below_state) {
@@ -163,9 +176,10 @@ Status Complete(const RawOptions& raw, Options* options) {
   const std::string own = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   if (options->rank_binary.empty()) options->rank_binary = base::JoinPath(own, "mt-rank");
   if (options->shim_binary.empty()) options->shim_binary = base::JoinPath(own, "mt-shim");
-  for (std::string* path :
-       {&options->state, &options->data_root, &options->checkpoint_root, &options->log_root,
-        &options->cache_root, &options->rank_binary, &options->shim_binary}) {
+  if (options->probe_binary.empty()) options->probe_binary = base::JoinPath(own, "mt-gpu-probe");
+  for (std::string* path : {&options->state, &options->data_root, &options->checkpoint_root,
+                            &options->log_root, &options->cache_root, &options->rank_binary,
+                            &options->shim_binary, &options->probe_binary}) {
     *path = std::filesystem::absolute(*path).lexically_normal().string();
   }
   for (const std::string& binary : {options->rank_binary, options->shim_binary}) {

@@ -17,8 +17,9 @@ namespace mt::agent {
 struct Options {
   bool stop_ranks = false;  // end what an agent has left, instead of being one; only `state` counts
   rpc::Endpoint coordinator;
-  int cpu_slots = 0;  // set: at least 1
-  int cores = 1;      // that this process may use
+  std::optional<int> cpu_slots;  // nullopt: as the GPUs that are found suggest
+  std::string gpus = "all";      // which to offer: "all", "none", or UUIDs with commas
+  int cores = 1;                 // that this process may use
   std::string node;
   std::string address = "127.0.0.1";
   std::map<std::string, std::string> labels;  // of this node
@@ -35,6 +36,7 @@ struct Options {
   std::string cache_root;
   std::string rank_binary;
   std::string shim_binary;
+  std::string probe_binary;
   log::Level log_level = log::Level::kInfo;
 };
 

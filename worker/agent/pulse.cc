@@ -20,6 +20,11 @@ int64_t ResidentBytes() {
   return resident_pages * ::sysconf(_SC_PAGESIZE);
 }
 
+WorkerMetrics::Slots SlotsOf(const Agent& agent, bool gpus) {
+  const Agent::SlotCount count = agent.CountSlots(gpus);
+  return {.used = count.used, .free = count.free, .out_of_order = count.out_of_order};
+}
+
 }  // namespace
 
 void Pulse::Start() {
@@ -32,8 +37,8 @@ void Pulse::Turn() {
   const Agent& agent = *parts_.agent;
   parts_.health->Turn(agent.session().registered());
   parts_.metrics->Set({.registered = agent.session().registered(),
-                       .used_slots = agent.num_used_slots(),
-                       .free_slots = agent.num_slots() - agent.num_used_slots(),
+                       .gpus = SlotsOf(agent, /*gpus=*/true),
+                       .cpu_slots = SlotsOf(agent, /*gpus=*/false),
                        .reports_queued = agent.session().outbox().num_reports(),
                        .steps_dropped = agent.session().outbox().thinned_steps(),
                        .resident_bytes = ResidentBytes()});

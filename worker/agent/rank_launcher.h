@@ -21,6 +21,8 @@ struct RankLaunch {
   std::string log_file;          // its folder is made by Start
   std::string token;             // secret; reaches the rank by its environment only
   bool stop_with_agent = false;  // the rank is ended when this process ends
+  std::string gpu;               // UUID; empty: a CPU slot
+  std::string cpus;  // that the rank may use, as "0-31,64-95"; empty: all of the agent's
 };
 
 // How a rank's process ended, and that nothing of it is left.

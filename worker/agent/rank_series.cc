@@ -38,7 +38,7 @@ RankFamilies::RankFamilies(metrics::Registry* registry)
       comm_init_seconds(registry->AddGauge("mt_comm_init_seconds",
                                            "How long the communicators took to come up.")),
       memory_bytes(registry->AddGauge("mt_rank_memory_bytes",
-                                      "Memory of the rank's arenas on a CPU slot, by kind.")),
+                                      "Memory of the rank's arenas on its device, by kind.")),
       host_memory_bytes(
           registry->AddGauge("mt_host_memory_bytes", "Resident set of the rank's process.")) {}
 

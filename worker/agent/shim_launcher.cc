@@ -4,8 +4,6 @@
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
-#include <spawn.h>
-#include <string_view>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
@@ -13,69 +11,16 @@
 #include "common/base/ids.h"
 #include "common/base/log.h"
 #include "worker/agent/process.h"
+#include "worker/agent/spawn_plan.h"
 
 namespace mt::agent {
 namespace {
 
 constexpr int kStopFd = 3;  // of the pipe, in the shim
 
-// posix_spawn's attributes and actions, released together.
-class SpawnPlan {
- public:
-  SpawnPlan() {
-    posix_spawn_file_actions_init(&actions_);
-    posix_spawnattr_init(&attributes_);
-    // Default signals, nothing blocked.
-    sigset_t all;
-    sigset_t none;
-    sigfillset(&all);
-    sigemptyset(&none);
-    posix_spawnattr_setsigdefault(&attributes_, &all);
-    posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  }
-  ~SpawnPlan() {
-    posix_spawn_file_actions_destroy(&actions_);
-    posix_spawnattr_destroy(&attributes_);
-  }
-  SpawnPlan(const SpawnPlan&) = delete;
-  SpawnPlan& operator=(const SpawnPlan&) = delete;
-
-  // The child's descriptor `to` is this process' `from`.
-  Status Give(int from, int to) {
-    const int error = posix_spawn_file_actions_adddup2(&actions_, from, to);
-    return error == 0 ? OkStatus() : base::ErrnoError(error, "posix_spawn");
-  }
-  StatusOr<pid_t> Spawn(std::vector<std::string> arguments, std::vector<std::string> environment) {
-    pid_t pid = 0;
-    std::vector<char*> argv = Pointers(&arguments);
-    std::vector<char*> envp = Pointers(&environment);
-    const int error = posix_spawn(&pid, argv[0], &actions_, &attributes_, argv.data(), envp.data());
-    if (error != 0) return base::ErrnoError(error, "start " + arguments[0]);
-    return pid;
-  }
-
- private:
-  static std::vector<char*> Pointers(std::vector<std::string>* texts) {
-    std::vector<char*> pointers;
-    for (std::string& text : *texts) pointers.push_back(text.data());
-    pointers.push_back(nullptr);
-    return pointers;
-  }
-
-  posix_spawn_file_actions_t actions_;
-  posix_spawnattr_t attributes_;
-};
-
-// This process' environment with the token, without what the service manager says to the agent
-// alone.
+// With the rank's secret.
 std::vector<std::string> RankEnvironment(const std::string& token) {
-  std::vector<std::string> environment;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string_view entry = *at;
-    const bool managers = entry.starts_with("NOTIFY_SOCKET=") || entry.starts_with("WATCHDOG_");
-    if (!managers) environment.emplace_back(entry);
-  }
+  std::vector<std::string> environment = ChildEnvironment();
   environment.push_back("MT_RANK_TOKEN=" + token);
   return environment;
 }
@@ -107,10 +52,12 @@ std::vector<std::string> ShimLauncher::Arguments(const RankLaunch& args) const {
   if (args.stop_with_agent) {
     words.insert(words.end(), {"--stop-fd", std::to_string(kStopFd)});
   }
+  if (!args.cpus.empty()) words.insert(words.end(), {"--cpus", args.cpus});
   words.insert(words.end(),
                {"--", config_.rank_binary, "--agent-socket", config_.socket, "--job-uid",
                 args.job_uid, "--epoch", epoch, "--rank", rank, "--threads",
                 std::to_string(args.threads), "--state-dir", args.folder});
+  if (!args.gpu.empty()) words.insert(words.end(), {"--gpu", args.gpu});
   return words;
 }
 

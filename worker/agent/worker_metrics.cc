@@ -4,12 +4,14 @@
 
 #include "common/base/clock.h"
 #include "common/layout/mesh.h"
+#include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/worker.pb.h"
 #include "worker/agent/rank_series.h"
 
 namespace mt::agent {
 
+using megatrain::v1::AllocationRecord;
 using megatrain::v1::Assign;
 using megatrain::v1::RankTelemetry;
 using metrics::Labels;
@@ -24,9 +26,9 @@ struct WorkerMetrics::Own {
                        ->AddGauge("mt_worker_registered",
                                   "Whether the coordinator has accepted this worker's session.")
                        .With(node)),
-        slots(registry->AddGauge("mt_worker_slots", "Slots of this worker by state.")),
-        used_slots(slots.With(WithState(node, "used"))),
-        free_slots(slots.With(WithState(node, "free"))),
+        slots(registry->AddGauge("mt_worker_slots", "Slots of this worker by device and state.")),
+        gpus(slots, node, "gpu"),
+        cpu_slots(slots, node, "cpu"),
         reports_queued(registry
                            ->AddGauge("mt_worker_reports_queued",
                                       "Reports that the coordinator has not acknowledged.")
@@ -50,15 +52,34 @@ struct WorkerMetrics::Own {
             registry->AddGauge("mt_start_timestamp_seconds", "When this process began to serve.")
                 .With()) {}
 
-  static Labels WithState(Labels labels, const std::string& state) {
-    labels["state"] = state;
-    return labels;
-  }
+  // Of one kind of slot.
+  struct SlotGauges {
+    SlotGauges(const metrics::Family<metrics::Gauge>& family, const Labels& node,
+               const std::string& device)
+        : used(family.With(With(node, device, "used"))),
+          free(family.With(With(node, device, "free"))),
+          out_of_order(family.With(With(node, device, "out_of_order"))) {}
+
+    static Labels With(Labels labels, const std::string& device, const std::string& state) {
+      labels["device"] = device;
+      labels["state"] = state;
+      return labels;
+    }
+    void Set(const Slots& now) {
+      used.Set(now.used);
+      free.Set(now.free);
+      out_of_order.Set(now.out_of_order);
+    }
+
+    metrics::Gauge used;
+    metrics::Gauge free;
+    metrics::Gauge out_of_order;
+  };
 
   metrics::Gauge registered;
   metrics::Family<metrics::Gauge> slots;
-  metrics::Gauge used_slots;
-  metrics::Gauge free_slots;
+  SlotGauges gpus;
+  SlotGauges cpu_slots;
   metrics::Gauge reports_queued;
   metrics::Counter steps_dropped;
   metrics::Counter disconnects;
@@ -115,7 +136,8 @@ WorkerMetrics::~WorkerMetrics() {
   for (const auto& [key, job] : jobs_) loop_->Cancel(job->removal);
 }
 
-void WorkerMetrics::OnJob(const Assign& assign) {
+void WorkerMetrics::OnJob(const AllocationRecord& record) {
+  const Assign& assign = record.assign();
   const std::string& name = assign.spec().name();
   const std::string name_space =
       assign.spec().namespace_().empty() ? "default" : assign.spec().namespace_();
@@ -127,15 +149,17 @@ void WorkerMetrics::OnJob(const Assign& assign) {
   auto job = std::make_unique<Job>();
   job->name = name;
   job->name_space = name_space;
-  for (const auto& placement : assign.ranks()) {
-    const Labels at = Place(assign, placement.rank());
+  for (const auto& rank : record.ranks()) {
+    const Labels at = Place(assign, rank.rank());
     const Labels labels = {{"mt_job", name},       {"mt_namespace", name_space},
-                           {"node", config_.node}, {"rank", std::to_string(placement.rank())},
+                           {"node", config_.node}, {"rank", std::to_string(rank.rank())},
                            {"tp", at.at("tp")},    {"pp", at.at("pp")},
                            {"dp", at.at("dp")}};
-    const Labels info = {
-        {"cp", at.at("cp")}, {"slot", std::to_string(placement.slot())}, {"device", "cpu"}};
-    auto& series = job->ranks[placement.rank()];
+    const Labels info = {{"cp", at.at("cp")},
+                         {"slot", std::to_string(rank.slot())},
+                         {"device", rank.gpu().empty() ? "cpu" : "gpu"},
+                         {"gpu_uuid", rank.gpu()}};
+    auto& series = job->ranks[rank.rank()];
     if (!series) series = std::make_unique<RankSeries>(families_.get(), labels, info);
   }
   jobs_[{assign.job_uid(), assign.epoch()}] = std::move(job);
@@ -171,8 +195,8 @@ void WorkerMetrics::OnDisconnected() { own_->disconnects.Add(); }
 
 void WorkerMetrics::Set(const Now& now) {
   own_->registered.Set(now.registered ? 1 : 0);
-  own_->used_slots.Set(now.used_slots);
-  own_->free_slots.Set(now.free_slots);
+  own_->gpus.Set(now.gpus);
+  own_->cpu_slots.Set(now.cpu_slots);
   own_->reports_queued.Set(static_cast<double>(now.reports_queued));
   own_->steps_dropped.RaiseTo(static_cast<double>(now.steps_dropped));
   own_->resident_memory.Set(static_cast<double>(now.resident_bytes));

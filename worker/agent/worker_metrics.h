@@ -15,7 +15,7 @@
 #include "worker/agent/event_loop.h"
 
 namespace megatrain::v1 {
-class Assign;
+class AllocationRecord;
 class RankTelemetry;
 }  // namespace megatrain::v1
 
@@ -38,9 +38,9 @@ class WorkerMetrics {
   WorkerMetrics(const WorkerMetrics&) = delete;
   WorkerMetrics& operator=(const WorkerMetrics&) = delete;
 
-  // The ranks of this assignment run here. Takes the place of an earlier epoch, or of an earlier
-  // job of that name.
-  void OnJob(const megatrain::v1::Assign& assign);
+  // The ranks of this record run here. Takes the place of an earlier epoch, or of an earlier job of
+  // that name.
+  void OnJob(const megatrain::v1::AllocationRecord& record);
   void OnStep(const JobEpoch& job, int rank, int64_t step);
   void OnTelemetry(const JobEpoch& job, int rank, const megatrain::v1::RankTelemetry& telemetry);
   // All of its ranks are gone.
@@ -49,10 +49,15 @@ class WorkerMetrics {
   void OnHeartbeatAnswered(std::chrono::nanoseconds round_trip);
   void OnDisconnected();
   // The agent's own state now.
+  struct Slots {
+    int used = 0;
+    int free = 0;
+    int out_of_order = 0;
+  };
   struct Now {
     bool registered = false;
-    int used_slots = 0;
-    int free_slots = 0;
+    Slots gpus;
+    Slots cpu_slots;
     int64_t reports_queued = 0;
     int64_t steps_dropped = 0;
     int64_t resident_bytes = 0;

@@ -25,6 +25,29 @@ bool ParseInt(const char* text, int min, int* out) {
   return true;
 }
 
+// "0-31,64-95", as the kernel writes it.
+bool ParseCpus(const char* text, Options* options) {
+  options->has_cpus = true;
+  for (const char* at = text;; ++at) {
+    char* end = nullptr;
+    errno = 0;
+    const long first = std::strtol(at, &end, 10);
+    long last = first;
+    if (end == at || errno != 0 || first < 0) return false;
+    if (*end == '-') {
+      at = end + 1;
+      last = std::strtol(at, &end, 10);
+      if (end == at || errno != 0) return false;
+    }
+    if (last < first || last >= CPU_SETSIZE) return false;
+    for (long core = first; core <= last; ++core)
+      CPU_SET(static_cast<size_t>(core), &options->cpus);
+    if (*end == '\0') return true;
+    if (*end != ',') return false;
+    at = end;
+  }
+}
+
 bool Apply(const char* name, const char* value, Options* options) {
   if (std::strcmp(name, "--dir") == 0) {
     options->dir = value;
@@ -44,6 +67,8 @@ bool Apply(const char* name, const char* value, Options* options) {
     return ParseInt(value, 0, &options->grace_ms);
   } else if (std::strcmp(name, "--log-max-mib") == 0) {
     return ParseInt(value, 1, &options->log_max_mib);
+  } else if (std::strcmp(name, "--cpus") == 0) {
+    return ParseCpus(value, options);
   } else {
     return false;
   }
@@ -67,8 +92,8 @@ bool ParseOptions(int argc, char** argv, Options* options) {
     std::fprintf(
         stderr,
         "mt-shim: started by mt-worker as: mt-shim --dir DIR --log FILE --job UID --epoch E "
-        "--rank R --slot S [--stop-fd N] [--grace-ms MS] [--log-max-mib N] -- PROGRAM "
-        "ARGS...\n");
+        "--rank R --slot S [--stop-fd N] [--grace-ms MS] [--log-max-mib N] [--cpus LIST] -- "
+        "PROGRAM ARGS...\n");
     return false;
   }
   return true;

@@ -1,6 +1,9 @@
 // Command line of mt-shim: --dir DIR --log FILE --job UID --epoch E --rank R --slot S
-// [--stop-fd N] [--grace-ms MS] [--log-max-mib N] -- PROGRAM ARGS... All strings point into argv.
+// [--stop-fd N] [--grace-ms MS] [--log-max-mib N] [--cpus LIST] -- PROGRAM ARGS... All strings
+// point into argv.
 #pragma once
+
+#include <sched.h>
 
 #include "worker/shim/log_bound.h"
 
@@ -18,6 +21,10 @@ struct Options {
   int stop_fd = -1;
   int grace_ms = 5000;  // from SIGTERM to SIGKILL (P5)
   int log_max_mib = kLogMaxMib;
+  // Cores that the rank may use: those beside its GPU. Set before it starts, so that its first
+  // threads and pages are there.
+  bool has_cpus = false;
+  cpu_set_t cpus{};
   char** program = nullptr;  // null-terminated
 };
 

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <initializer_list>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -73,9 +74,13 @@ void SetOomScore(const char* score) {
   ::close(fd);
 }
 
-[[noreturn]] void ExecRank(char** program, int error_fd) {
+[[noreturn]] void ExecRank(const Options& options, int error_fd) {
   ::setpgid(0, 0);
   SetOomScore(kRankOomScore);
+  // Best effort: cores may have been taken from this machine since they were named.
+  if (options.has_cpus && ::sched_setaffinity(0, sizeof(options.cpus), &options.cpus) != 0)
+    std::fprintf(stderr, "mt-shim: --cpus: %s\n", std::strerror(errno));
+  char** const program = options.program;
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -87,11 +92,11 @@ void SetOomScore(const char* score) {
 }
 
 // The rank's pid, or -1 with errno where it could not be started (then nothing of it is left).
-pid_t StartRank(char** program) {
+pid_t StartRank(const Options& options) {
   int error_pipe[2];  // closed by a successful exec; else it carries errno
   if (::pipe2(error_pipe, O_CLOEXEC) != 0) return -1;
   const pid_t pid = ::fork();
-  if (pid == 0) ExecRank(program, error_pipe[1]);
+  if (pid == 0) ExecRank(options, error_pipe[1]);
   int error = pid < 0 ? errno : 0;
   ::close(error_pipe[1]);
   if (pid > 0) {
@@ -261,7 +266,7 @@ int Supervise(const Options& options) {
   ::sigprocmask(SIG_SETMASK, &watched, nullptr);
   const int signal_fd = ::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd < 0) return RecordStartFailure(options, "signalfd");
-  const pid_t rank = StartRank(options.program);
+  const pid_t rank = StartRank(options);
   if (rank < 0) return RecordStartFailure(options, options.program[0]);
   ExitRecord record;
   if (!WriteRankRecord(options, rank)) {

@@ -50,7 +50,8 @@ class AgentTest : public testing::Test {
                                                          .ranks = &ranks_,
                                                          .launcher = &launcher_,
                                                          .store = &store_,
-                                                         .metrics = metrics_.get()});
+                                                         .metrics = metrics_.get(),
+                                                         .gpu_probe = &gpu_probe_});
   }
   // The agent is gone from one instruction to the next; another one reads what it has left. Not yet
   // started.
@@ -60,6 +61,7 @@ class AgentTest : public testing::Test {
     coordinator_.open = false;
     ranks_ = FakeRanks();
     launcher_ = FakeLauncher();
+    gpu_probe_ = FakeGpuProbe();
     config_.worker_uid += "+";
     agent_ = NewAgent();
     for (const auto& [job, record] : std::map(store_.records)) agent_->Adopt(record, "");
@@ -166,6 +168,7 @@ class AgentTest : public testing::Test {
   FakeRanks ranks_;
   FakeLauncher launcher_;
   FakeStore store_;
+  FakeGpuProbe gpu_probe_;
   std::string dir_;
   Agent::Config config_;
   std::unique_ptr<metrics::Registry> registry_;

@@ -29,7 +29,7 @@ class AllocationDirTest : public testing::Test {
     assign.set_epoch(epoch);
     assign.mutable_spec()->set_name("demo");
     for (int rank = 0; rank < 2; ++rank) assign.add_ranks()->set_rank(rank);
-    return NewRecord(assign, "/logs");
+    return NewRecord(assign, "/logs", SlotTable({}, 8));
   }
   std::string File(const std::string& folder) const {
     return dir_ + "/" + folder + "/allocation.bin";

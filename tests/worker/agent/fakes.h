@@ -16,6 +16,7 @@
 #include "worker/agent/allocation_store.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/event_loop.h"
+#include "worker/agent/gpu_probe.h"
 #include "worker/agent/rank_launcher.h"
 #include "worker/agent/rank_links.h"
 
@@ -123,6 +124,20 @@ class FakeLauncher final : public RankLauncher {
 
  private:
   Listener* listener_ = nullptr;
+};
+
+// Answers when the test says so.
+class FakeGpuProbe final : public GpuProbe {
+ public:
+  void Probe(Done done) override { asked.push_back(std::move(done)); }
+  // To the oldest question.
+  void Answer(const StatusOr<probe::Inventory>& found) {
+    const Done done = std::move(asked.front());
+    asked.pop_front();
+    done(found);
+  }
+
+  std::deque<Done> asked;
 };
 
 // Outlives agents, as a disk does.

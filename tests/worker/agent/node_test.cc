@@ -12,6 +12,7 @@
 
 #include "tests/worker/agent/node_rig.h"
 #include "worker/agent/log_file.h"
+#include "worker/agent/numa.h"
 #include "worker/agent/process.h"
 #include "worker/agent/rank_record.h"
 #include "worker/agent/state_dir.h"
@@ -34,6 +35,24 @@ TEST_F(NodeTest, LaunchesARankAndHearsOfItsEnd) {
             std::vector<std::string>{"--agent-socket unix:/x.sock --job-uid job-1 --epoch 2 "
                                      "--rank 1 --threads 3 --state-dir " +
                                      Folder(1) + " secret"});
+}
+
+TEST_F(NodeTest, ARankOnAGpuIsToldOfItAndRunsBesideIt) {
+  // One of the cores that this process may use.
+  const std::string all = FormatCpuList(OwnCpus());
+  RankLaunch launch = Launch();
+  launch.gpu = "GPU-8c5c3b0e";
+  launch.cpus = all.substr(0, all.find_first_of(",-"));
+  AsioEventLoop loop;
+  ShimLauncher launcher(&loop, Config("echo \"$@\"; grep Cpus_allowed_list: /proc/self/status"));
+  ExitCatcher catcher(&loop);
+  launcher.SetListener(&catcher);
+  ASSERT_TRUE(launcher.Start(7, launch).ok());
+  loop.Run();
+  const std::vector<std::string> lines = LastLines(launch.log_file, 5);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_TRUE(lines[0].ends_with("--state-dir " + Folder(1) + " --gpu GPU-8c5c3b0e")) << lines[0];
+  EXPECT_EQ(lines[1], "Cpus_allowed_list:\t" + launch.cpus);
 }
 
 TEST_F(NodeTest, RanksDoNotSeeTheServiceManager) {

@@ -79,9 +79,25 @@ TEST_F(OptionsTest, HttpListen) {
 TEST_F(OptionsTest, CheckConfigPrintsNothing) {
   EXPECT_EQ(Parse({"--check-config", "--cpu-slots=2"}), 0);
   EXPECT_EQ(output_ + error_, "");
-  EXPECT_EQ(Parse({"--check-config", "--cpu-slots=0"}), 64);
+  EXPECT_EQ(Parse({"--check-config", "--cpu-slots=-1"}), 64);
   EXPECT_NE(error_, "");
   EXPECT_EQ(Parse({"--check-config", "--rank-binary=/no/such"}), 64);
+}
+
+TEST_F(OptionsTest, Gpus) {
+  ASSERT_EQ(Parse({}), -1);
+  EXPECT_EQ(options_.gpus, "all");
+  EXPECT_FALSE(options_.cpu_slots.has_value());
+  ASSERT_EQ(Parse({"--cpu-slots=0", "--gpus=GPU-8c5c3b0e-01,GPU-2"}), -1) << error_;
+  EXPECT_EQ(options_.gpus, "GPU-8c5c3b0e-01,GPU-2");
+  EXPECT_EQ(options_.cpu_slots, 0);
+  for (const char* bad :
+       {"0", "", "GPU-", "GPU-1,GPU-1", "GPU-1,", "every", "MIG-1", "GPU-1 GPU-2"}) {
+    EXPECT_EQ(Parse({"--gpus", bad}), 64) << bad;
+    EXPECT_NE(error_.find("--gpus"), std::string::npos) << error_;
+  }
+  EXPECT_EQ(Parse({"--gpus=none", "--cpu-slots=0"}), 64);
+  EXPECT_NE(error_.find("nothing would be offered"), std::string::npos) << error_;
 }
 
 TEST_F(OptionsTest, StopRanksNeedsNoPrograms) {
@@ -97,8 +113,9 @@ TEST_F(OptionsTest, TheFileHasTheSameNamesAndFlagsWin) {
   const std::string dir = mkdtemp(pattern);
   const std::string path = dir + "/worker.yaml";
   std::ofstream(path) << "cpu_slots: 3\nnode: from-file\ninsecure: true\naddress: 10.0.0.7\n"
-                         "label: [zone=a, disk=nvme]\n";
+                         "label: [zone=a, disk=nvme]\ngpus: [GPU-1, GPU-2]\n";
   ASSERT_EQ(Parse({"--config", path, "--node=from-flag", "--label=zone=b"}), -1) << error_;
+  EXPECT_EQ(options_.gpus, "GPU-1,GPU-2");
   EXPECT_EQ(options_.cpu_slots, 3);
   EXPECT_EQ(options_.node, "from-flag");
   EXPECT_EQ(options_.address, "10.0.0.7");

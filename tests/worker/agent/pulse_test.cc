@@ -81,8 +81,9 @@ TEST_F(PulseTest, ShowsItself) {
   pulse_->Start();
   const std::string text = registry_->Text();
   for (const char* line : {"mt_worker_registered{node=\"node-a\"} 1\n",
-                           "mt_worker_slots{node=\"node-a\",state=\"used\"} 3\n",
-                           "mt_worker_slots{node=\"node-a\",state=\"free\"} 1\n",
+                           "mt_worker_slots{device=\"cpu\",node=\"node-a\",state=\"used\"} 3\n",
+                           "mt_worker_slots{device=\"cpu\",node=\"node-a\",state=\"free\"} 1\n",
+                           "mt_worker_slots{device=\"gpu\",node=\"node-a\",state=\"free\"} 0\n",
                            "mt_worker_reports_queued{node=\"node-a\"} 4\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   }

@@ -10,6 +10,7 @@
 
 #include "common/base/files.h"
 #include "tests/worker/agent/agent_rig.h"
+#include "worker/agent/allocation_record.h"
 #include "worker/agent/rank_series.h"
 #include "worker/agent/storage_watch.h"
 
@@ -187,7 +188,7 @@ TEST_F(WorkerMetricsTest, PlacesRanksInTheMesh) {
   message.mutable_assign()->set_job_uid("job-uid-2");
   message.mutable_assign()->mutable_spec()->set_name("other");
   message.mutable_assign()->mutable_spec()->mutable_parallel()->set_tensor(1'000'000'000);
-  metrics_->OnJob(message.assign());
+  metrics_->OnJob(*NewRecord(message.assign(), dir_, SlotTable({}, 8)));
   EXPECT_EQ(Value("mt_rank_info", {"mt_job=\"other\"", "rank=\"7\"", "dp=\"7\""}), "1");
 }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <sched.h>
 #include <spawn.h>
 #include <sstream>
 #include <string>
@@ -94,6 +95,30 @@ class ShimTest : public testing::Test {
   pid_t shim_ = -1;
   base::Fd stop_pipe_;
 };
+
+TEST_F(ShimTest, TheRankRunsOnTheCoresThatAreNamed) {
+  cpu_set_t own;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(own), &own), 0);
+  size_t core = 0;
+  while (!CPU_ISSET(core, &own)) ++core;
+  const std::string name = std::to_string(core);
+  StartScript("grep Cpus_allowed_list: /proc/self/status", "60000", {"--cpus", name + "-" + name});
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_EQ(*base::ReadFile(Path("rank.log")), "Cpus_allowed_list:\t" + name + "\n");
+}
+
+TEST_F(ShimTest, CoresThatAreNotHereCostNothing) {
+  StartScript("exit 7", "60000", {"--cpus", "1000,1010-1023"});
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_EQ(ReadJson("exit.json").at("code"), 7);
+}
+
+TEST_F(ShimTest, AListOfCoresIsChecked) {
+  for (const char* bad : {"", "x", "3-1", "1,", "1-", "0-99999"}) {
+    StartScript("exit 0", "60000", {"--cpus", bad});
+    EXPECT_EQ(Wait(), 2) << bad;
+  }
+}
 
 TEST_F(ShimTest, RecordsTheExitCode) {
   StartScript("echo out; echo err >&2; exit 74");
