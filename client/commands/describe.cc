@@ -1,4 +1,4 @@
-// `mtctl describe`: all that is known of one job.
+// `mtctl describe`: all that is known of one job, or (`describe node`) of one node.
 #include "client/output/describe.h"
 
 #include <cstdio>
@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/commands/commands.h"
+#include "client/output/describe_node.h"
 #include "client/output/json.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -61,13 +62,36 @@ ExitCode RunDescribe(const std::string& name, const GlobalOptions& options) {
   return PrintText(RenderTree(tree, options.output));
 }
 
+ExitCode RunDescribeNode(const std::string& name, const GlobalOptions& options) {
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  const auto nodes = (*api)->ListNodes();
+  if (!nodes.ok()) return Complain(nodes.status());
+  for (const v1::Node& node : nodes->nodes()) {
+    if (node.name() != name) continue;
+    if (IsTable(options.output)) return PrintText(DescribeNode(node, MakeTableArgs(options)));
+    return Print({.message = &node, .names = {node.name()}}, options);
+  }
+  return Complain(base::NotFound("no node '{}' (mtctl get nodes lists them)", name));
+}
+
 }  // namespace
 
 void AddDescribe(const CommandContext& context) {
-  CLI::App* command = context.app->add_subcommand("describe", "Everything about one job");
+  CLI::App* command = context.app->add_subcommand("describe", "Everything about one job or node");
   auto name = std::make_shared<std::string>();
-  command->add_option("job", *name, "Name (the newest job of that name) or uid")->required();
-  command->callback([=] { *context.run = [=] { return RunDescribe(*name, *context.options); }; });
+  // Not marked as required: CLI11 would ask for it beside `describe node`, too.
+  auto* job = command->add_option("job", *name, "Name (the newest job of that name) or uid");
+  CLI::App* node = command->add_subcommand("node", "A node: its slots, its GPUs");
+  auto node_name = std::make_shared<std::string>();
+  node->add_option("node", *node_name, "Its name")->required();
+  node->callback(
+      [=] { *context.run = [=] { return RunDescribeNode(*node_name, *context.options); }; });
+  command->callback([=] {
+    if (!command->get_subcommands().empty()) return;
+    if (job->count() == 0) throw CLI::RequiredError("job");
+    *context.run = [=] { return RunDescribe(*name, *context.options); };
+  });
 }
 
 }  // namespace mt::client

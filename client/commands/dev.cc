@@ -78,8 +78,11 @@ void AddDev(const CommandContext& context) {
           ->require_subcommand(1);
   auto args = std::make_shared<DevUpArgs>();
   CLI::App* up = command->add_subcommand("up", "Start them");
-  up->add_option("--cpu-slots", args->cpu_slots, "CPU slots to offer (default: cores)")
-      ->check(CLI::Range(1, 1024));
+  up->add_option("--cpu-slots", args->cpu_slots, "CPU slots to offer, beside the GPUs")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  up->add_option("--gpus", args->gpus, "GPUs to offer: all, none, or UUIDs with commas")
+      ->capture_default_str();
   up->add_option("--data-root", args->data_root,
                  "Folder that jobs' data paths are relative to (default: this one)");
   up->add_option("--checkpoint-root", args->checkpoint_root,

@@ -10,6 +10,7 @@
 #include "client/output/format.h"
 #include "common/spec/derived.h"
 #include "common/spec/memory_formula.h"
+#include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/parallel/schedule/job_request.h"
 
@@ -72,12 +73,16 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options)
   v1::JobSpec job;
   const ExitCode code = ReadJobFile(file, options, &job);
   if (code != kExitOk) return code;
+  const bool on_gpu = job.placement().device() == v1::Placement::DEVICE_GPU;
+  const spec::Faults faults = spec::ResolveForSlots({.gpu = on_gpu}, &job);
+  if (!faults.empty()) return Complain(spec::ToStatus(faults));
   const auto schedule = schedule::Generate(schedule::RequestOf(job, MostMicrobatches(job)));
   if (!schedule.ok()) return Complain(schedule.status());
   const std::vector<RankMemory> stages = ByStage(job, *schedule);
   return PrintText(MemoryTable(job, stages) +
                    "\nParameters as stored, with padding; activations kept from forward to "
-                   "backward.\nNot counted: scratch of a running action, workspaces, buffers of "
+                   "backward. A device of auto is counted as CPU slots.\nNot counted: scratch of a "
+                   "running action, workspaces, buffers of "
                    "collectives, data.\n");
 }
 

@@ -167,17 +167,14 @@ Status DevCluster::Start(const DevUpArgs& args, DevState* state) {
                                   "--state", Path("coordinator")},
                                  Path("coordinator.log")));
   RETURN_IF_ERROR(WaitForPort(state->coordinator, port_file, &state->endpoint));
-  const int slots = args.cpu_slots > 0
-                        ? args.cpu_slots
-                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   ASSIGN_OR_RETURN(state->worker_http, FreeAddress());
-  ASSIGN_OR_RETURN(
-      state->worker,
-      StartDetached({worker, "--coordinator", state->endpoint, "--cpu-slots", std::to_string(slots),
-                     "--state", absolute(Path("worker")), "--data-root", state->data_root,
-                     "--checkpoint-root", state->checkpoint_root, "--log-root", state->log_root,
-                     "--http-listen", state->worker_http},
-                    Path("worker.log")));
+  ASSIGN_OR_RETURN(state->worker,
+                   StartDetached({worker, "--coordinator", state->endpoint, "--cpu-slots",
+                                  std::to_string(args.cpu_slots), "--gpus", args.gpus, "--state",
+                                  absolute(Path("worker")), "--data-root", state->data_root,
+                                  "--checkpoint-root", state->checkpoint_root, "--log-root",
+                                  state->log_root, "--http-listen", state->worker_http},
+                                 Path("worker.log")));
   RETURN_IF_ERROR(WaitForWorker(*state));
   RETURN_IF_ERROR(Write(*state));
   return base::WriteFileAtomic(Path("endpoint"), state->endpoint + "\n");

@@ -12,7 +12,8 @@
 namespace mt::client {
 
 struct DevUpArgs {
-  int cpu_slots = 0;            // 0: number of cores
+  int cpu_slots = 4;            // beside the GPUs of this machine
+  std::string gpus = "all";     // as --gpus of mt-worker
   std::string data_root;        // empty: current directory
   std::string checkpoint_root;  // empty: <state>/checkpoints
 };

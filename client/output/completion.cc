@@ -157,12 +157,13 @@ __mtctl_walk() {
 }
 
 __mtctl_candidates() {
-  local commands
+  local commands takes
   if [[ -n $pending ]]; then __mtctl_ask "$pending"; return; fi
   case $1 in
     -*) __mtctl_flags "$cmd" ;;
-    *) commands=$(__mtctl_commands "$cmd")
-       if [[ -n $commands ]]; then echo "$commands"; else __mtctl_ask "$(__mtctl_positional "$cmd")"; fi ;;
+    *) commands=$(__mtctl_commands "$cmd") takes=$(__mtctl_positional "$cmd")
+       if [[ -n $commands ]]; then echo "$commands"; fi
+       if [[ -z $commands || $takes == @jobs ]]; then __mtctl_ask "$takes"; fi ;;
   esac
 }
 )sh";
@@ -238,6 +239,7 @@ function __mtctl_complete
     __mtctl_ask (__mtctl_flags "$path")
   else if test -n (__mtctl_commands "$path" | string collect)
     __mtctl_ask (__mtctl_commands "$path")
+    test "$(__mtctl_positional "$path")" = @jobs; and __mtctl_ask @jobs $place
   else
     __mtctl_ask (__mtctl_positional "$path") $place
   end

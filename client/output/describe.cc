@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "client/output/description.h"
 #include "client/output/format.h"
 #include "common/base/clock.h"
 #include "common/layout/mesh.h"
@@ -14,30 +15,6 @@
 
 namespace mt::client {
 namespace {
-
-class Description {
- public:
-  void Add(const std::string& key, const std::string& value) {
-    text_ += fmt::format("{:<18}{}\n", key + ":", value);
-  }
-  void Raw(const std::string& text) { text_ += text; }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
-std::string Indent(const std::string& text) {
-  std::string out;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    size_t end = text.find('\n', begin);
-    if (end == std::string::npos) end = text.size();
-    out += "  " + text.substr(begin, end - begin) + "\n";
-    begin = end + 1;
-  }
-  return out;
-}
 
 // The ranks' places in the mesh, where the layout and their number agree.
 std::optional<layout::Mesh> MeshOf(const v1::Job& job) {
@@ -60,7 +37,7 @@ std::string AxisText(const std::optional<layout::Mesh>& mesh, int rank,
 
 std::string RankTable(const v1::Job& job) {
   std::vector<std::vector<std::string>> rows = {
-      {"RANK", "TP", "PP", "DP", "NODE", "SLOT", "STATE", "PID", "EXIT"}};
+      {"RANK", "TP", "PP", "DP", "NODE", "SLOT", "GPU", "STATE", "PID", "EXIT"}};
   const std::optional<layout::Mesh> mesh = MeshOf(job);
   for (const v1::RankStatus& rank : job.ranks()) {
     std::string exit = "-";
@@ -73,8 +50,8 @@ std::string RankTable(const v1::Job& job) {
     };
     rows.push_back({std::to_string(rank.rank()), axis(&layout::Coordinates::tp),
                     axis(&layout::Coordinates::pp), axis(&layout::Coordinates::dp), rank.node(),
-                    std::to_string(rank.slot()), v1::RankState_Name(rank.state()),
-                    std::to_string(rank.pid()), exit});
+                    std::to_string(rank.slot()), ShortUuid(rank.gpu()),
+                    v1::RankState_Name(rank.state()), std::to_string(rank.pid()), exit});
   }
   return Indent(Table(rows));
 }

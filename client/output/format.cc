@@ -42,6 +42,11 @@ std::string FormatAge(int64_t unix_micros, int64_t now_micros) {
   return FormatDuration(std::max(0.0, static_cast<double>(now_micros - unix_micros) / 1e6));
 }
 
+std::string ShortUuid(std::string_view uuid) {
+  constexpr size_t kShown = 12;
+  return uuid.empty() ? "-" : std::string(uuid.substr(0, kShown));
+}
+
 std::string StateText(const megatrain::v1::Job& job) {
   std::string text = megatrain::v1::JobState_Name(job.state());
   if (job.state() == megatrain::v1::STOPPING) {

@@ -17,6 +17,9 @@ std::string FormatDuration(double seconds);                      // "58s", "3m05
 std::string FormatRate(double per_second);                       // "950", "12.3k", "1.20M"
 std::string FormatAge(int64_t unix_micros, int64_t now_micros);  // "3m05s"; "-" for 0
 
+// "GPU-8c5c3b0e" of a GPU's UUID; "-" of none.
+std::string ShortUuid(std::string_view uuid);
+
 // "RUNNING"; in STOPPING "STOPPING(FAILED)".
 std::string StateText(const megatrain::v1::Job& job);
 

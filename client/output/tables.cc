@@ -37,6 +37,30 @@ std::string Labels(const google::protobuf::Map<std::string, std::string>& labels
   return OrDash(out);
 }
 
+// "1 of 2" slots of a kind are free; "-": it has none.
+std::string FreeText(const v1::Node& node, bool gpus) {
+  int all = 0;
+  int free = 0;
+  for (const v1::Slot& slot : node.slots()) {
+    if ((slot.device() == v1::GPU) != gpus) continue;
+    ++all;
+    free += slot.job_uid().empty() && slot.out_of_order().empty() ? 1 : 0;
+  }
+  return all == 0 ? "-" : fmt::format("{} of {}", free, all);
+}
+
+// "NVIDIA H200, 140.4 GiB", each kind once; what is wrong is said in full by `describe node`.
+std::string GpuNames(const v1::Node& node, const Style& style) {
+  std::set<std::string> kinds;
+  for (const v1::Slot& slot : node.slots()) {
+    if (slot.device() == v1::GPU)
+      kinds.insert(slot.gpu().name() + ", " + FormatBytes(slot.gpu().memory_bytes()));
+  }
+  std::string text = fmt::format("{}", fmt::join(kinds, " + "));
+  if (node.gpu_problem().empty()) return OrDash(text);
+  return Paint(style, Tone::kBad, text.empty() ? "does not work" : text + " (not all work)");
+}
+
 }  // namespace
 
 Row JobHeader(const TableArgs& args) {
@@ -66,23 +90,25 @@ Row JobRow(const v1::Job& job, const TableArgs& args) {
 
 Row NodeHeader(const TableArgs& args) {
   return With(
-      {"NODE", "STATE", "SLOTS", "FREE", "DEVICE", "CORES", "MEMORY", "HEARTBEAT", "VERSION"},
-      args.wide, {"ADDRESS", "UID", "REGISTERED", "LABELS"});
+      {"NODE", "STATE", "GPUS FREE", "CPU FREE", "GPU", "CORES", "MEMORY", "HEARTBEAT", "VERSION"},
+      args.wide, {"ADDRESS", "UID", "REGISTERED", "LABELS", "GPU UUIDS", "GPU PROBLEM"});
 }
 
 Row NodeRow(const v1::Node& node, const TableArgs& args) {
-  const auto free = std::count_if(node.slots().begin(), node.slots().end(),
-                                  [](const v1::Slot& s) { return s.job_uid().empty(); });
-  const bool gpu = std::any_of(node.slots().begin(), node.slots().end(),
-                               [](const v1::Slot& s) { return s.device() == v1::GPU; });
   const std::string state = v1::NodeState_Name(node.state()).substr(5);
-  return With({node.name(), Paint(args.style, ToneOfState(state), state),
-               std::to_string(node.slots_size()), std::to_string(free), gpu ? "gpu" : "cpu",
-               std::to_string(node.cores()), FormatBytes(node.memory_bytes()),
-               TimeCell(args.style, node.last_heartbeat_us()), node.version()},
-              args.wide,
-              {OrDash(node.address()), node.uid(), TimeCell(args.style, node.registered_us()),
-               Labels(node.labels())});
+  std::string uuids;
+  for (const v1::Slot& slot : node.slots()) {
+    if (slot.device() != v1::GPU) continue;
+    uuids += (uuids.empty() ? "" : ",") + ShortUuid(slot.gpu().uuid());
+  }
+  return With(
+      {node.name(), Paint(args.style, ToneOfState(state), state), FreeText(node, /*gpus=*/true),
+       FreeText(node, /*gpus=*/false), GpuNames(node, args.style), std::to_string(node.cores()),
+       FormatBytes(node.memory_bytes()), TimeCell(args.style, node.last_heartbeat_us()),
+       node.version()},
+      args.wide,
+      {OrDash(node.address()), node.uid(), TimeCell(args.style, node.registered_us()),
+       Labels(node.labels()), OrDash(uuids), OrDash(OneLine(node.gpu_problem()))});
 }
 
 Row CheckpointHeader(const TableArgs& args) {

@@ -92,7 +92,9 @@ TEST_F(ExplainTest, MemoryByStageAndKind) {
       "1              127.0k      496.0 KiB  496.0 KiB  992.0 KiB   1.1 MiB      3.0 MiB\n"
       "all 4 ranks    512.0k      2.0 MiB    2.0 MiB    3.9 MiB     4.3 MiB      12.1 MiB\n"
       "\n"
-      "Parameters as stored, with padding; activations kept from forward to backward.\n"
+      "Parameters as stored, with padding; activations kept from forward to backward. A device of "
+      "auto is "
+      "counted as CPU slots.\n"
       "Not counted: scratch of a running action, workspaces, buffers of collectives, data.\n");
   EXPECT_THAT(Explain("memory", {"--set", "parallel.pipeline=1"}).out, HasSubstr("\nall 1 rank "));
   // A growing batch: as many slots as its largest step has.

@@ -140,6 +140,8 @@ printf '%s\n' "${COMPREPLY[@]}"
   EXPECT_EQ(complete("mtctl node declare-dead ''"), "n1\n");
   EXPECT_EQ(complete("mtctl context use ''"), "lab\n");
   EXPECT_EQ(complete("mtctl completion z"), "zsh\n");
+  EXPECT_EQ(complete("mtctl describe node ''"), "n1\n");
+  EXPECT_EQ(complete("mtctl describe ''"), "node\ngpt-demo\ngpt-other\n");
   // The question goes to the cluster of the line.
   EXPECT_EQ(complete("mtctl --coordinator h:1 describe gpt-o"), "gpt-other\n");
   std::ifstream asked(log);

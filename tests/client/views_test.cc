@@ -79,7 +79,8 @@ TEST_F(ViewsTest, NodesCheckpointsAndOperations) {
   node->set_state(v1::NODE_LOST);
   node->add_slots()->set_job_uid("u");
   node->add_slots();
-  EXPECT_THAT(Mtctl(&server_, {"get", "nodes"}).out, HasSubstr("n1    LOST   2      1     cpu"));
+  EXPECT_THAT(Mtctl(&server_, {"get", "nodes"}).out,
+              HasSubstr("n1    LOST   -          1 of 2    -  "));
   auto* checkpoint = server_.state().checkpoints.add_checkpoints();
   checkpoint->set_step(20);
   checkpoint->set_epoch(1);
@@ -177,11 +178,11 @@ TEST_F(ViewsTest, TheLayoutOfAJobIsShown) {
   EXPECT_THAT(text, HasSubstr("Phases, rank 0:   forward 1.000 s, pp_wait 0.500 s\n"));
   EXPECT_THAT(text,
               HasSubstr("Bubble:           25.0 % of the pipeline's time, mean over ranks\n"));
-  EXPECT_THAT(text, HasSubstr("  RANK  TP  PP  DP  NODE  SLOT  STATE     PID  EXIT\n"
-                              "  0     0   0   0   n1    0     TRAINING  0    -\n"
-                              "  1     1   0   0   n1    1     TRAINING  0    -\n"
-                              "  2     0   1   0   n1    2     TRAINING  0    -\n"
-                              "  3     1   1   0   n1    3     TRAINING  0    -\n"));
+  EXPECT_THAT(text, HasSubstr("  RANK  TP  PP  DP  NODE  SLOT  GPU  STATE     PID  EXIT\n"
+                              "  0     0   0   0   n1    0     -    TRAINING  0    -\n"
+                              "  1     1   0   0   n1    1     -    TRAINING  0    -\n"
+                              "  2     0   1   0   n1    2     -    TRAINING  0    -\n"
+                              "  3     1   1   0   n1    3     -    TRAINING  0    -\n"));
   EXPECT_THAT(Mtctl(&server_, {"get", "jobs", "-o", "wide"}).out,
               HasSubstr("tp 2 x pp 2 x dp 1, sequence parallel, 1f1b"));
   // A job whose ranks do not make up its mesh is shown all the same.
