@@ -46,6 +46,7 @@ def alive_with(text):
 
 class ClusterTest(unittest.TestCase):
     slots = 2
+    gpus = "none"  # the same on every machine
 
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="mte2e-"))
@@ -74,7 +75,7 @@ class ClusterTest(unittest.TestCase):
                    "--output", str(self.dir / "data" / "text_document"))
 
     def up(self, *flags):
-        self.mtctl("dev", "up", "--cpu-slots", str(self.slots), "--data-root", str(self.dir / "data"),
+        self.mtctl("dev", "up", "--cpu-slots", str(self.slots), "--gpus", self.gpus, "--data-root", str(self.dir / "data"),
                    "--checkpoint-root", str(self.dir / "ckpt"), *flags)
 
     def mtctl(self, *args, check=True, timeout=120):

@@ -77,8 +77,7 @@ class FaultTest(ClusterTest):
         pids = [r["pid"] for r in self.job()["ranks"]]
         os.kill(worker, signal.SIGKILL)
         self.wait_for("the ranks' end", lambda: not any(os.path.exists(f"/proc/{p}") for p in pids), limit=20)
-        self.mtctl("dev", "up", "--cpu-slots", "2", "--data-root", str(self.dir / "data"), "--checkpoint-root",
-                   str(self.dir / "ckpt"))
+        self.up()
         job = self.wait_for("FAILED", lambda: (j := self.job())["state"] == "FAILED" and j, limit=60)
         self.assertIn(job["cause"], ("INTERNAL", "NETWORK"))
         self.submit("--follow", "--set", "name=next")

@@ -1,0 +1,145 @@
+"""GPU slots on a machine without one: a library stands in for the driver's (tests/common/nvml/fake_driver.cc) and tells of two
+GPUs. Placement, naming and failures are real; a rank finds no such GPU and says so.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+from harness import BIN
+from service_harness import ServiceTest
+
+FAKE_DRIVER = os.environ.get("MT_FAKE_DRIVER", str(BIN.parent / "fake_driver"))
+
+
+class GpuServiceTest(ServiceTest):
+    gpus = "all"
+    autostart = False
+    fake = ""
+
+    def setUp(self):
+        super().setUp()
+        self.assertTrue((pathlib.Path(FAKE_DRIVER) / "libnvidia-ml.so.1").exists(), FAKE_DRIVER)
+        self.env["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        self.env["MT_FAKE_NVML"] = self.fake
+        self.env.pop("CUDA_VISIBLE_DEVICES", None)
+        self.start_coordinator()
+
+    def start_node(self, *flags):
+        self.start_worker("node-a", 2, *flags)
+        self.wait_nodes(1, limit=30)
+
+    def node(self):
+        return self.nodes()[0]
+
+    def finished(self, name="tiny"):
+        final = ("SUCCEEDED", "FAILED", "CANCELLED")
+        return self.wait_for("the job's end", lambda: (j := self.job(name))["state"] in final and j, limit=90)
+
+
+class GpuJobTest(GpuServiceTest):
+    def test_probe_prints_the_gpus(self):
+        done = subprocess.run([str(BIN / "mt-gpu-probe")], env=self.env, capture_output=True, text=True, timeout=30,
+                              check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual([d["uuid"] for d in found["devices"]], ["GPU-aaaa", "GPU-bbbb"])
+        self.assertEqual(found["devices"][0]["nvlink_peers"], ["GPU-bbbb"])
+        self.assertEqual(subprocess.run([str(BIN / "mt-gpu-probe"), "--x"], env=self.env, capture_output=True, timeout=30,
+                                        check=False).returncode, 2)
+
+    def test_a_job_on_a_gpu_fails_by_name_and_the_worker_stays_up(self):
+        self.start_node()
+        node = self.node()
+        self.assertEqual([s["device"] for s in node["slots"]], ["GPU", "GPU", "CPU_SLOT", "CPU_SLOT"])
+        self.assertEqual(node["slots"][1]["gpu"]["uuid"], "GPU-bbbb")
+        self.assertIn("2 of 2     2 of 2    NVIDIA H200", self.mtctl("get", "nodes").stdout)
+        self.assertIn("GPU-aaaa", self.mtctl("describe", "node", "node-a").stdout)
+        worker = self.workers["node-a"].pid
+        self.submit("--set", "placement.device=gpu", "--set", "parallel.data=1")
+        job = self.finished()
+        self.assertEqual(job["state"], "FAILED")
+        self.assertEqual(job["spec"]["training"]["precision"], "bf16")
+        rank = job["ranks"][0]
+        self.assertEqual((rank["slot"], rank["gpu"]), (0, "GPU-aaaa"))
+        self.assertGreater(rank["exit_code"], 0, "an exit of its own, no signal")
+        self.assertRegex(job["message"], r"(?i)cuda|gpu", "the message names what is missing")
+        self.assertTrue(job["last_log_lines"])
+        # Nothing of it is left, and the next job trains here.
+        self.assertIsNone(self.workers["node-a"].poll())
+        self.assertEqual(self.workers["node-a"].pid, worker)
+        self.assertEqual([s["job_uid"] for s in self.node()["slots"]], [""] * 4)
+        self.submit("--set", "name=after", "--set", "training.train_iters=10")
+        self.assertEqual(self.finished("after")["state"], "SUCCEEDED")
+
+    def test_auto_takes_a_gpu_and_several_are_refused(self):
+        self.start_node()
+        self.job_file.write_text(self.job_file.read_text().replace("placement: {device: cpu}", ""))
+        refused = self.submit(check=False)
+        self.assert_one_message(refused, 3, "communication between GPUs is not built yet", "use device cpu")
+        self.submit("--set", "parallel.data=1")
+        self.assertEqual(self.finished()["spec"]["placement"]["device"], "gpu")
+
+    def test_auto_without_gpus_trains_on_cpu_slots(self):
+        self.env["MT_FAKE_NVML"] = "unloaded"
+        self.start_node()
+        self.assertEqual(self.node()["gpu_problem"], "")
+        self.job_file.write_text(self.job_file.read_text().replace("placement: {device: cpu}", ""))
+        self.submit("--set", "training.train_iters=10")
+        job = self.finished()
+        self.assertEqual(job["state"], "SUCCEEDED", job["message"])
+        self.assertEqual(job["spec"]["placement"]["device"], "cpu")
+        self.assertEqual(job["spec"]["training"]["precision"], "fp32")
+
+    def test_chosen_gpus_and_what_is_visible(self):
+        self.start_node("--gpus", "GPU-bbbb")
+        gpus = [s["gpu"]["uuid"] for s in self.node()["slots"] if s["device"] == "GPU"]
+        self.assertEqual(gpus, ["GPU-bbbb"])
+        self.stop_worker("node-a")
+        self.env["CUDA_VISIBLE_DEVICES"] = "GPU-aa"
+        self.start_node()  # the same flags: the wanted one is not visible now
+        self.wait_for("the reason", lambda: "GPU-bbbb of --gpus was not found" in self.node()["gpu_problem"])
+
+    def test_memory_that_is_not_freed_holds_the_job_back(self):
+        used = self.dir / "used"
+        used.write_text("1000000000")
+        self.env["MT_FAKE_NVML_USED"] = str(used)
+        self.start_node()
+        used.write_text("90000000000")
+        self.submit("--set", "placement.device=gpu", "--set", "parallel.data=1")
+        self.wait_for("the rank's end", lambda: any(r["exited"] for r in self.job()["ranks"]))
+        self.assertEqual(self.job()["state"], "STOPPING")
+        self.assertNotEqual(self.node()["slots"][0]["job_uid"], "", "offered before its memory was free")
+        used.write_text("1000000000")
+        self.assertEqual(self.finished()["state"], "FAILED")
+        self.assertEqual(self.node()["slots"][0]["job_uid"], "")
+
+
+class SickDriverTest(GpuServiceTest):
+    def test_one_sick_gpu_costs_itself(self):
+        self.env["MT_FAKE_NVML"] = "sick"
+        self.start_node()
+        node = self.node()
+        self.assertEqual([s["gpu"]["uuid"] for s in node["slots"] if s["device"] == "GPU"], ["GPU-aaaa"])
+        self.assertIn("GPU is lost", node["gpu_problem"])
+        self.assertIn("GPU is lost", self.mtctl("describe", "node", "node-a").stdout)
+
+    def test_a_driver_that_does_not_work_costs_the_gpus(self):
+        self.env["MT_FAKE_NVML"] = "broken"
+        self.start_node()
+        node = self.node()
+        self.assertEqual([s["device"] for s in node["slots"]], ["CPU_SLOT", "CPU_SLOT"])
+        self.assertIn("Driver/library version mismatch", node["gpu_problem"])
+        self.submit("--set", "training.train_iters=10")
+        self.assertEqual(self.finished()["state"], "SUCCEEDED")
+
+    def test_a_driver_that_hangs_costs_ten_seconds(self):
+        self.env["MT_FAKE_NVML"] = "hang"
+        self.start_node()
+        self.assertIn("has not answered within 10 s", self.node()["gpu_problem"])
+        self.assertEqual(len(self.node()["slots"]), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
