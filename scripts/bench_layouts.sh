@@ -2,11 +2,11 @@
 # What a layout costs on this machine: tokens per second of the quick start's model and of GPT-2 124M on one rank, two tensor
 # parallel ranks, two pipeline stages and two replicas, and the share of the time that rank 0 spends in communication or waits
 # for it. Random tokens, no checkpoints, ranks as processes over Gloo.
-# Usage: bench_layouts.sh [quickstart | gpt2-124m]...   both without an argument; needs a built cpu-release, some ten minutes
+# Usage: bench_layouts.sh [quickstart | gpt2-124m]...   both without an argument; needs a built release, some ten minutes
 #        and a machine that does nothing else
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rank=$PWD/build/cpu-release/bin/mt-rank
+rank=$PWD/build/$(bash scripts/preset.sh)/bin/mt-rank
 [[ -x $rank ]] || { echo "$rank: not built; run scripts/test.sh or scripts/quickstart.sh first" >&2; exit 2; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # One command from a clean clone to a trained model: installs packages, builds, makes a data set from Debian's fortunes, starts
-# a coordinator and a worker here, trains a small GPT through them on four CPU slots (TP 2 x PP 2) and stops everything again.
+# a coordinator and a worker here, trains a small GPT through them on a GPU if there is one, else on four CPU slots (TP 2 x
+# PP 2), and stops everything again.
 # Usage: quickstart.sh [--fresh]     all state lies in .quickstart/ below the clone
 #   --fresh   forget earlier runs; without it an interrupted run goes on from its last checkpoint
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 state=$root/.quickstart
-preset=cpu-release
+preset=$(bash scripts/preset.sh)
 bin=$root/build/$preset/bin
 
 say() { printf '\n== %s\n' "$*"; }
@@ -22,8 +23,8 @@ say "packages"
 bash scripts/setup.sh
 say "build ($preset)"
 mkdir -p build
-cmake --preset $preset > build/$preset.configure.log 2>&1 || { cat build/$preset.configure.log >&2; exit 1; }
-cmake --build --preset $preset -j "$(nproc)" --target mt_programs
+cmake --preset "$preset" > "build/$preset.configure.log" 2>&1 || { cat "build/$preset.configure.log" >&2; exit 1; }
+cmake --build --preset "$preset" -j "$(nproc)" --target mt_programs
 
 say "data: Debian's fortunes, one document per record, as bytes"
 mkdir -p "$state/data"
@@ -37,11 +38,24 @@ export XDG_STATE_HOME=$state/state
 stop() { "$bin/mtctl" dev down > /dev/null 2>&1 || true; }
 trap stop EXIT
 say "coordinator and worker on loopback"
-"$bin/mtctl" dev up --cpu-slots 4 --data-root "$state/data" --checkpoint-root "$state/checkpoints"
+"$bin/mtctl" dev up --data-root "$state/data" --checkpoint-root "$state/checkpoints"
+"$bin/mtctl" get nodes
+gpus=$("$bin/mtctl" -o json get nodes | python3 -c '
+import json, sys
+slots = [slot for node in json.load(sys.stdin)["nodes"] for slot in node["slots"]]
+print(sum(slot["device"] == "GPU" and not slot["out_of_order"] for slot in slots))
+')
 
-say "training"
+# One job file: a GPU trains it by itself.
+layout=()
+if [ "$gpus" -gt 0 ]; then
+  layout=(--set parallel.tensor=1 --set parallel.pipeline=1)
+  say "training on a GPU"
+else
+  say "training on CPU slots"
+fi
 code=0
-"$bin/mtctl" submit -f deploy/examples/quickstart.yaml --follow || code=$?
+"$bin/mtctl" submit -f deploy/examples/quickstart.yaml "${layout[@]}" --follow || code=$?
 
 say "summary"
 "$bin/mtctl" -o json describe quickstart | python3 -c '

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Builds and tests. Usage: test.sh [--checks | --full]
-#   (nothing)   build cpu-release, run every test
+#   (nothing)   build cuda-release where nvcc is found, else cpu-release; run every test
 #   --checks    format, clang-tidy, include arrows, asan-ubsan on all unit tests, tsan on the pure folders
 #   --full      everything above, with the long forms of the fault tests
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 jobs=$(nproc)
+preset=$(bash scripts/preset.sh)
 
 build() { # preset
   cmake --preset "$1" > "build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log" >&2; exit 1; }
@@ -15,14 +16,14 @@ build() { # preset
 }
 
 run_tests() {
-  build cpu-release
-  ctest --preset cpu-release -j "$jobs" "$@"
+  build "$preset"
+  ctest --preset "$preset" -j "$jobs" "$@"
 }
 
 run_checks() {
   bash scripts/lint.sh
   build asan-ubsan
-  # Leaks are reported by LeakSanitizer at exit; e2e and fault tests run daemons and are left to cpu-release.
+  # Leaks are reported by LeakSanitizer at exit; e2e and fault tests run daemons and are left to the release build.
   ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     ctest --preset asan-ubsan -j "$jobs" -LE 'e2e|fault|lint'
   build_tsan

@@ -2,7 +2,7 @@
 # Builds the image with buildah, without a daemon. Usage: build.sh [--check] [TAG]
 #   --check   only says whether this host can build: exit 0, or 77 and the reason
 # Environment: BASE, an image to start from; unset, Debian's registry is asked, and where it cannot be reached mmdebstrap
-# makes a base from the host's package sources.
+# makes a base from the host's package sources. PRESET, cpu-release if unset; cuda-release needs a BASE with CUDA and cuDNN.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 check=0
@@ -48,4 +48,5 @@ if [ "$base" = localhost/megatrain-base:12 ] && ! buildah inspect --type image "
   buildah commit -q --rm "$container" "$base"
 fi
 exec buildah build --isolation chroot --ignorefile deploy/docker/Dockerfile.dockerignore --build-arg "BASE=$base" \
+  --build-arg "PRESET=${PRESET:-cpu-release}" \
   -f deploy/docker/Dockerfile -t "$tag" .

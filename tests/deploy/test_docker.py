@@ -21,6 +21,7 @@ class DockerTest(unittest.TestCase):
         text = (FOLDER / "Dockerfile").read_text()
         self.assertLess(text.index("ARG BASE="), text.index("FROM"), "the base is an argument")
         self.assertEqual(re.findall(r"(?m)^FROM (\S+)", text), ["${BASE}", "${BASE}"])
+        self.assertLess(text.index("ARG PRESET=cpu-release"), text.index("FROM"), "and so is what is built")
         last = text[text.rindex("FROM"):]
         self.assertRegex(last, r"(?m)^USER 7070:7070$")
         self.assertNotRegex(last, r"g\+\+|cmake|COPY \. ")

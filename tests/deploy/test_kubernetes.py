@@ -47,6 +47,7 @@ class KubernetesTest(unittest.TestCase):
             raise unittest.SkipTest("kubectl is not installed (Debian: kubernetes-client)")
         cls.base = render("base")
         cls.monitoring = render("overlays/monitoring")
+        cls.gpu = render("overlays/gpu")
 
     def find(self, kind, name, documents=None):
         found = [d for d in documents or self.base if d["kind"] == kind and d["metadata"]["name"] == name]
@@ -69,6 +70,7 @@ class KubernetesTest(unittest.TestCase):
     def test_valid_by_schema(self):
         self.assertEqual(schema_faults(self.base), [])
         self.assertEqual(schema_faults([d for d in self.monitoring if d["kind"] not in CUSTOM]), [])
+        self.assertEqual(schema_faults(self.gpu), [])
 
     def test_the_schema_check_sees_faults(self):
         pod = json.loads(json.dumps(self.find("StatefulSet", "mt-worker")))
@@ -118,11 +120,15 @@ class KubernetesTest(unittest.TestCase):
 
     def test_programs_take_their_flags(self):
         """--check-config with what the pods pass, $(VARIABLES) and files as the kubelet would give them."""
+        for documents in (self.base, self.gpu):
+            self.check_flags(documents)
+
+    def check_flags(self, documents):
         variables = {"LOG_LEVEL": "info", "POD_NAME": "mt-worker-0", "POD_IP": "192.0.2.7"}
-        config = next(d for d in self.base if d["kind"] == "ConfigMap" and "worker.yaml" in d["data"])["data"]["worker.yaml"]
+        config = next(d for d in documents if d["kind"] == "ConfigMap" and "worker.yaml" in d["data"])["data"]["worker.yaml"]
         with tempfile.TemporaryDirectory(prefix="mtpod-") as folder:
             (pathlib.Path(folder) / "worker.yaml").write_text(config)
-            for pod in self.pods().values():
+            for pod in (d["spec"]["template"] for d in documents if d["kind"] == "StatefulSet"):
                 container = pod["spec"]["containers"][0]
                 program = BIN / pathlib.Path(container["command"][0]).name
                 args = [re.sub(r"\$\((\w+)\)", lambda m: variables[m.group(1)], a).replace("/etc/megatrain", folder)
@@ -170,6 +176,18 @@ class KubernetesTest(unittest.TestCase):
             used |= {v["configMap"]["name"] for v in pod["spec"].get("volumes", []) if "configMap" in v}
             used |= {e["configMapRef"]["name"] for c in pod["spec"]["containers"] for e in c.get("envFrom", [])}
         self.assertEqual(used, maps)
+
+    def test_the_gpu_overlay_asks_for_gpus_and_changes_nothing_else(self):
+        worker = self.find("StatefulSet", "mt-worker", self.gpu)["spec"]["template"]["spec"]
+        container = worker["containers"][0]
+        self.assertEqual(container["resources"]["requests"], container["resources"]["limits"])
+        self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], "8")
+        self.assertIn({"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"}, container["env"])
+        base = self.pods()["mt-worker"]["spec"]
+        for field in ("command", "args", "volumeMounts", "securityContext", "startupProbe"):
+            self.assertEqual(container[field], base["containers"][0][field])
+        self.assertEqual(worker["securityContext"], base["securityContext"])
+        self.assertEqual(self.find("StatefulSet", "mt-coordinator", self.gpu), self.find("StatefulSet", "mt-coordinator"))
 
     def test_the_overlay_carries_rules_and_dashboards(self):
         rules = next(d for d in self.monitoring if d["kind"] == "PrometheusRule")
