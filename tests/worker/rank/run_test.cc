@@ -3,6 +3,7 @@
 // cannot run.
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <fcntl.h>
 #include <map>
 #include <spawn.h>
@@ -225,6 +226,40 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRefusedWithBothValues) {
   EXPECT_EQ(outcome.code, 64);
   EXPECT_NE(outcome.err.find("model.layers: checkpoint has 2, job has 3"), std::string::npos)
       << outcome.err;
+}
+
+// Whatever this host has, CUDA is shown no GPU.
+class NoGpuTest : public RunTest {
+ protected:
+  NoGpuTest() {
+    std::string job = kJob;
+    const std::string placement = "placement: {device: cpu, threads_per_rank: 1}\n";
+    job.replace(job.find(placement), placement.size(), "");
+    data::WriteText(dir_.Path("job.yaml"), job);
+    ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // NOLINT(concurrency-mt-unsafe): no threads here
+  }
+  ~NoGpuTest() override { ::unsetenv("CUDA_VISIBLE_DEVICES"); }  // NOLINT(concurrency-mt-unsafe)
+};
+
+TEST_F(NoGpuTest, AJobThatLeavesTheDeviceOpenTrainsOnTheCpuAndSaysWhy) {
+  const Outcome outcome = Run({}, "open");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(Records("open", "step").size(), 20u);
+  const size_t at = outcome.err.find("training on the CPU");
+  ASSERT_NE(at, std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("CUDA backend: no ", at), std::string::npos) << outcome.err;
+}
+
+TEST_F(NoGpuTest, AJobForAGpuIsRefused) {
+  const Outcome outcome = Run({"--set", "placement.device=gpu"}, "gpu");
+  if (outcome.err.find("libmt_cuda.so") != std::string::npos) {
+    EXPECT_EQ(outcome.code, 64) << "no module is installed: " << outcome.err;
+  } else {
+    EXPECT_EQ(outcome.code, 71) << outcome.err;
+    EXPECT_NE(outcome.err.find("cudaGetDeviceCount"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("placement.device: cpu"), std::string::npos) << outcome.err;
+  }
+  EXPECT_TRUE(Records("gpu", "step").empty());
 }
 
 }  // namespace
