@@ -60,7 +60,7 @@ StatusOr<int64_t> AvailableHostBytes();
 // Left free on a GPU for what its libraries take after planning: local memory for the stack of the
 // first kernel that spills (132 SMs x 2048 threads: 264 MiB at 1 KiB a thread),
 // code of kernels that are loaded when first run, granules of 2 MiB per allocation, recordings.
-// Measured on an H200: README.md.
+// What was measured: README.md.
 inline constexpr int64_t kLibraryReserveBytes = int64_t{512} << 20;
 
 // What a rank may take of a device now: of a GPU what is free less kLibraryReserveBytes, whoever

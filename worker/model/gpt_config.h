@@ -81,8 +81,8 @@ struct GptConfig {
   // (fewer passes over the table's gradient; gpu-engine "LM head on the last stage").
   int64_t head_chunk_tokens = 0;
   Recompute recompute;
-  // The same bits in every run, where a faster order of sums is not (training.deterministic). The
-  // CPU knows no other.
+  // The same bits in every run, and with recomputed activations those of kept ones, where a faster
+  // way has neither (training.deterministic). The CPU knows no other.
   bool deterministic = true;
   TensorShard shard;
 

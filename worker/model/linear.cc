@@ -29,6 +29,7 @@ int64_t Share(int64_t size, bool cut, const TensorShard& shard) {
 Linear::Linear(const GptConfig& config, Args args)
     : dtype_(config.dtype),
       tokens_(config.tokens()),
+      separate_act_(config.deterministic),
       shard_(config.shard),
       args_(std::move(args)),
       inputs_(Share(args_.inputs, !by_outputs(), shard_)),
@@ -94,7 +95,7 @@ void Linear::PlanWorkspace(ScratchPlan* plan) const {
     weight_grad.mode = kernels::GradMode::kAdd;
     plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
   }
-  if (args_.act_behind) {
+  if (args_.act_behind && !separate_act_) {
     const int64_t columns = outputs_ / kernels::PreColumns(*args_.act_behind, 1);
     plan->NeedWorkspace(ops.WorkspaceBytes(
         kernels::LinearForwardActArgs{.x = x,
@@ -124,6 +125,11 @@ void Linear::Forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
 void Linear::ForwardAct(const Pass& pass, const Tensor& x, const Tensor& pre,
                         const Tensor& y) const {
   CHECK(args_.act_behind.has_value());
+  if (separate_act_) {
+    Forward(pass, x, pre);
+    pass.backend->act().Act(*pass.stream, {.kind = *args_.act_behind, .pre = pre, .y = y});
+    return;
+  }
   pass.backend->linear().ForwardAct(*pass.stream, {.x = x,
                                                    .w = w_,
                                                    .bias = bias_,

@@ -66,6 +66,8 @@ class Linear {
 
   const kernels::DType dtype_;
   const int64_t tokens_;  // T, for planning
+  // The activation reads the rounded product, forward as when it is computed again.
+  const bool separate_act_;
   const TensorShard shard_;
   const Args args_;
   const int64_t inputs_, outputs_;                      // k, n

@@ -19,6 +19,8 @@ struct CurveCase {
   std::vector<std::string> more;
 };
 
+void PrintTo(const CurveCase& c, std::ostream* out) { *out << c.name; }
+
 class CpuCurveTest : public GpuTrainTest, public ::testing::WithParamInterface<CurveCase> {};
 
 TEST_P(CpuCurveTest, IsTheGpus) {
@@ -37,7 +39,8 @@ TEST_P(CpuCurveTest, IsTheGpus) {
   for (size_t i = 0; i < 20; ++i) {
     worst = std::max(worst, std::abs(gpu.seen.steps[i].loss / cpu.seen.steps[i].loss - 1));
     EXPECT_EQ(gpu.seen.steps[i].skipped, cpu.seen.steps[i].skipped);
-    EXPECT_EQ(gpu.seen.steps[i].learning_rate, cpu.seen.steps[i].learning_rate);
+    // By the same function; a GPU's cosine may differ in its last bit.
+    EXPECT_NEAR(gpu.seen.steps[i].learning_rate, cpu.seen.steps[i].learning_rate, 1e-15);
   }
   std::printf("%s: largest relative difference of the loss %.2e\n", c.name, worst);
 }
