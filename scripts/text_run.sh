@@ -45,9 +45,8 @@ train() { # precision, seconds
 name: dictionary
 model: {preset: gpt2-124m, vocab_size: 50257, hidden_dropout: 0, attention_dropout: 0}
 data: {path: [dictionary_text_document], split: "969,30,1", tokenizer: {type: byte}}
-training: {train_iters: 1200, micro_batch_size: 16, global_batch_size: 16, seed: 1234}
+training: {train_iters: 1200, micro_batch_size: 16, global_batch_size: 16, seed: 1234, log_every: 100, eval: {every_iters: 400, iters: 10}}
 optimizer: {lr: 6.0e-4, min_lr: 6.0e-5, warmup: 100, decay: cosine, weight_decay: 0.1, clip_grad: 1.0}
-eval: {every: 400, iters: 10}
 YAML
   local limit=()
   [[ -z "${2:-}" ]] || limit=(--set "training.exit_after=${2}s")
