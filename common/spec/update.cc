@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 3> kLength = {
 constexpr std::array<std::string_view, 3> kLayout = {
     "training.micro_batch_size", "training.global_batch_size", "placement.slots"};
 
-std::string Refusal(const std::string& path) {
+std::string RefusalOf(const std::string& path) {
   if (std::ranges::find(kLength, path) != kLength.end())
     return "changing the run length is not supported yet";
   if (path.starts_with("parallel.") || std::ranges::find(kLayout, path) != kLayout.end())
@@ -78,7 +78,7 @@ void TakeFields(const v1::JobSpec& changes, v1::JobSpec* job, FaultList* faults)
     pb::Message* to = Holder(path, job, &same);
     if (SameValue(from, *to, field)) return;
     if (!RuleOf(field).live()) {
-      faults->Add(path, Refusal(path));
+      faults->Add(path, RefusalOf(path));
       return;
     }
     const std::string complaint = SetFromText(field, TextOf(from, field), to);
@@ -94,7 +94,7 @@ void ClearFields(const std::vector<std::string>& paths, v1::JobSpec* job, FaultL
     if (holder == nullptr) {
       faults->Add(path, "no such field");
     } else if (!RuleOf(*field).live()) {
-      faults->Add(path, Refusal(path));
+      faults->Add(path, RefusalOf(path));
     } else {
       holder->GetReflection()->ClearField(holder, field);
     }

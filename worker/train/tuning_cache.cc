@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFormat[] = "megatrain-tuning";
-constexpr int kVersion = 1;
+constexpr int kFormatVersion = 1;
 
 std::string DigestOf(const std::string& identity, const kernels::TuningEntry& entry) {
   return base::Hash128Hex(identity + '\n' + entry.key + '\n' + entry.choice);
@@ -28,8 +28,8 @@ StatusOr<std::string> Read(const std::string& path, const std::string& identity,
     const auto found = in.find(name);
     return found != in.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  if (field("format") != kFormat || in.value("version", json()) != kVersion) {
-    return base::DataLoss("not {} version {}", kFormat, kVersion);
+  if (field("format") != kFormat || in.value("version", json()) != kFormatVersion) {
+    return base::DataLoss("not {} version {}", kFormat, kFormatVersion);
   }
   if (field("identity") != identity || field("key") != key) {
     return base::DataLoss("it is of \"{}\" on \"{}\"", field("key"), field("identity"));
@@ -65,7 +65,7 @@ std::optional<std::string> TuningCache::Find(const std::string& key) const {
 Status TuningCache::Keep(const kernels::TuningEntry& entry) const {
   if (directory_.empty()) return OkStatus();
   RETURN_IF_ERROR(base::MakeDirs(directory_));
-  const json out = {{"format", kFormat},      {"version", kVersion},
+  const json out = {{"format", kFormat},      {"version", kFormatVersion},
                     {"identity", identity_},  {"key", entry.key},
                     {"choice", entry.choice}, {"digest", DigestOf(identity_, entry)}};
   return base::WriteFileAtomic(PathOf(entry.key), out.dump(1) + "\n");

@@ -75,12 +75,12 @@ Status BadHeader(const std::string& path, std::string_view why) {
 }
 
 // One tensor's entry; data_begin is where the data area starts, in the file.
-StatusOr<SafetensorsReader::Entry> ParseEntry(const nlohmann::json& json, int64_t data_begin,
+StatusOr<SafetensorsReader::Entry> ParseEntry(const nlohmann::json& image, int64_t data_begin,
                                               int64_t file_bytes, const std::string& path) {
   SafetensorsReader::Entry entry;
-  const auto& offsets = json.at("data_offsets");
-  entry.dtype = json.at("dtype").get<std::string>();
-  entry.shape = Integers(json.at("shape"));
+  const auto& offsets = image.at("data_offsets");
+  entry.dtype = image.at("dtype").get<std::string>();
+  entry.shape = Integers(image.at("shape"));
   const int64_t begin = Integer(offsets.at(0));
   const int64_t end = Integer(offsets.at(1));
   if (ElementSize(entry.dtype) == 0) return BadHeader(path, "unknown type " + entry.dtype);
