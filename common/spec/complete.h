@@ -45,6 +45,8 @@ void CheckForDevice(const CheckArgs& args);
 void CompleteZeroStage(bool gpu, megatrain::v1::JobSpec* job);
 // Samples of a step; after the mesh and the pipeline; check_batch.cc.
 void CompleteBatch(const CheckArgs& args);
+// Kind bench: its length, and what it has no use for; before what asks for the length; bench.cc.
+void CompleteBench(const CheckArgs& args);
 // Lengths, evaluation, checkpoints; check_training.cc.
 void CompleteTraining(const CheckArgs& args);
 // Learning rate and weight decay; check_optimizer.cc.

@@ -81,6 +81,7 @@ Faults CompleteAfter(Faults faults, const ValidateContext& context, v1::JobSpec*
   CheckRules(args);
   FillFromPreset(args);
   ApplyDefaults(job);
+  CompleteBench(args);
   CompleteModel(args);
   CheckRequired(*job, "", &list);
   CheckData(args);

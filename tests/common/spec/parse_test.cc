@@ -132,7 +132,7 @@ TEST(Parse, UnknownFieldsNameTheNearest) {
   EXPECT_EQ(ParseFaults("training: {min_lr: 1}"),
             "training.min_lr: unknown field; did you mean optimizer.min_lr?");
   EXPECT_EQ(ParseFaults("bench: {zzzzzzzz: 1}"),
-            "bench.zzzzzzzz: unknown field; known here: warmup, steps");
+            "bench.zzzzzzzz: unknown field; known here: warmup, steps, kernels");
 }
 
 TEST(Parse, IllTypedValuesSayWhatIsExpected) {

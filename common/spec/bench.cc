@@ -1,0 +1,94 @@
+// Kind bench: its length, and what it has no use for.
+#include "common/spec/bench.h"
+
+#include "common/spec/complete.h"
+#include "megatrain/v1/job.pb.h"
+
+namespace mt::spec {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+// Its length is its own; a completed job comes here again with train_iters filled in.
+void CompleteLength(const CheckArgs& args) {
+  v1::Training& training = *args.job->mutable_training();
+  FaultList& faults = *args.faults;
+  const int64_t steps = args.job->bench().warmup() + args.job->bench().steps();
+  const auto refuse = [&](const char* path) {
+    faults.Add(path, fmt::format("a bench runs bench.warmup + bench.steps = {} steps; leave it out",
+                                 steps));
+  };
+  if (!faults.Clean({"bench.warmup", "bench.steps"})) {
+    training.set_train_iters(1);  // what is wrong has been said
+    return;
+  }
+  if (training.has_train_samples()) refuse("training.train_samples");
+  if (training.has_train_tokens()) refuse("training.train_tokens");
+  if (training.has_train_iters() && training.train_iters() != steps) refuse("training.train_iters");
+  if (!training.has_train_samples() && !training.has_train_tokens())
+    training.set_train_iters(steps);
+  if (training.has_batch_ramp()) {
+    faults.Add("training.batch_ramp",
+               "the steps of a bench are all alike; give training.global_batch_size instead");
+  }
+}
+
+void RefuseCheckpoints(const CheckArgs& args) {
+  v1::Checkpoint& checkpoint = *args.job->mutable_checkpoint();
+  FaultList& faults = *args.faults;
+  const char* const why = "a bench neither saves nor loads; leave it out";
+  if (checkpoint.has_directory() && checkpoint.directory() != "none") {
+    faults.Add("checkpoint.directory", why);
+  } else {
+    checkpoint.set_directory("none");
+  }
+  if (checkpoint.every_iters() > 0) faults.Add("checkpoint.every_iters", why);
+  if (checkpoint.has_every()) faults.Add("checkpoint.every", why);
+  if (checkpoint.has_load()) faults.Add("checkpoint.load", why);
+}
+
+}  // namespace
+
+void CompleteBench(const CheckArgs& args) {
+  const v1::JobSpec& job = *args.job;
+  FaultList& faults = *args.faults;
+  if (!faults.Clean({"kind"})) return;
+  if (job.kind() != v1::JobSpec::KIND_BENCH) {
+    RefuseOtherThanDefault(job.bench(), "bench", {"warmup", "steps", "kernels"},
+                           "is for kind bench", args.faults);
+    return;
+  }
+  CompleteLength(args);
+  RefuseCheckpoints(args);
+  const v1::Training& training = job.training();
+  if (training.eval().every_iters() > 0)
+    faults.Add("training.eval.every_iters", "a bench does not evaluate; leave it out");
+  const char* const runs_to_its_end = "a bench runs to its end; leave it out";
+  if (training.has_exit_after()) faults.Add("training.exit_after", runs_to_its_end);
+  if (training.has_exit_at_iter()) faults.Add("training.exit_at_iter", runs_to_its_end);
+}
+
+std::vector<std::string> BenchOverrides() {
+  return {"kind=bench",
+          "training.train_iters=null",
+          "training.train_samples=null",
+          "training.train_tokens=null",
+          "training.eval.every_iters=null",
+          "training.exit_after=null",
+          "training.exit_at_iter=null",
+          "optimizer.decay=constant",
+          "optimizer.decay_over=null",
+          "optimizer.min_lr=null",
+          "optimizer.warmup=null",
+          "optimizer.warmup_init=null",
+          "optimizer.wsd.over=null",
+          "optimizer.wsd.style=null",
+          "checkpoint.directory=none",
+          "checkpoint.every_iters=null",
+          "checkpoint.every=null",
+          "checkpoint.load=null",
+          "checkpoint.fresh=null",
+          "checkpoint.strict=null"};
+}
+
+}  // namespace mt::spec

@@ -1,0 +1,81 @@
+// Kind bench: its length is its own, what it has no use for is refused, and any job file becomes
+// one.
+#include "common/spec/bench.h"
+
+#include <gtest/gtest.h>
+
+#include "common/spec/derived.h"
+#include "tests/common/spec/job_text.h"
+
+namespace mt::spec {
+namespace {
+
+constexpr std::string_view kBench = R"(
+name: b
+kind: bench
+model: {layers: 2, hidden_size: 64, heads: 4, seq_length: 32, vocab_size: 500}
+data: {mock: true}
+training: {micro_batch_size: 4}
+optimizer: {lr: 1e-3}
+)";
+
+std::string BenchFaults(const std::vector<std::string>& overrides, megatrain::v1::JobSpec* job) {
+  return FormatFaults(LoadJob(kBench, overrides, {}, job));
+}
+
+TEST(Bench, RunsWarmupAndStepsAndSavesNothing) {
+  megatrain::v1::JobSpec job;
+  ASSERT_EQ(BenchFaults({"bench.steps=7"}, &job), "");
+  EXPECT_EQ(TotalIterations(job), 17);
+  EXPECT_EQ(CheckpointDirectory(job), "");
+  // Completed once more, as the coordinator and the rank do.
+  EXPECT_EQ(FormatFaults(CompleteJob({}, &job)), "");
+  EXPECT_EQ(TotalIterations(job), 17);
+}
+
+TEST(Bench, RefusesWhatItHasNoUseFor) {
+  megatrain::v1::JobSpec job;
+  EXPECT_EQ(
+      BenchFaults({"training.train_iters=100"}, &job),
+      "training.train_iters: a bench runs bench.warmup + bench.steps = 60 steps; leave it out");
+  EXPECT_EQ(
+      BenchFaults({"training.train_tokens=1M"}, &job),
+      "training.train_tokens: a bench runs bench.warmup + bench.steps = 60 steps; leave it out");
+  EXPECT_EQ(BenchFaults({"training.eval.every_iters=5", "training.exit_at_iter=9"}, &job),
+            "training.eval.every_iters: a bench does not evaluate; leave it out\n"
+            "training.exit_at_iter: a bench runs to its end; leave it out");
+  EXPECT_EQ(BenchFaults({"checkpoint.directory=here", "checkpoint.every_iters=5"}, &job),
+            "checkpoint.directory: a bench neither saves nor loads; leave it out\n"
+            "checkpoint.every_iters: a bench neither saves nor loads; leave it out");
+  EXPECT_EQ(BenchFaults({"training.batch_ramp=\"0:4 1K:8\""}, &job),
+            "training.batch_ramp: the steps of a bench are all alike; give "
+            "training.global_batch_size instead");
+  EXPECT_EQ(BenchFaults({"bench.steps=0"}, &job), "bench.steps: must be at least 1, is 0");
+}
+
+TEST(Bench, ItsFieldsAreForItsKind) {
+  EXPECT_EQ(FaultsOf({"bench.warmup=10", "bench.steps=50"}), "") << "the defaults";
+  EXPECT_EQ(FaultsOf({"bench.steps=20"}), "bench.steps: 20 is for kind bench");
+  EXPECT_EQ(FaultsOf({"bench.kernels=true"}), "bench.kernels: true is for kind bench");
+}
+
+TEST(Bench, AnyJobFileBecomesOne) {
+  const std::vector<std::string> bench = BenchOverrides();
+  std::vector<std::string> overrides = {
+      "training.eval.every_iters=10", "checkpoint.every_iters=10", "checkpoint.directory=somewhere",
+      "training.exit_after=1h",       "optimizer.decay=wsd",       "optimizer.wsd.over=20%",
+      "optimizer.wsd.style=linear",   "optimizer.warmup=70",       "optimizer.min_lr=1e-4"};
+  EXPECT_EQ(FaultsOf(overrides), "");
+  overrides.insert(overrides.end(), bench.begin(), bench.end());
+  overrides.emplace_back("bench.steps=2");
+  const Loaded loaded = Load(overrides);
+  EXPECT_EQ(FormatFaults(loaded.faults), "");
+  EXPECT_EQ(loaded.job.kind(), megatrain::v1::JobSpec::KIND_BENCH);
+  EXPECT_EQ(TotalIterations(loaded.job), 12);
+  EXPECT_EQ(loaded.job.model().hidden_size(), 64);
+  EXPECT_EQ(loaded.job.parallel().data(), 2);
+  EXPECT_EQ(loaded.job.optimizer().decay(), megatrain::v1::Optimizer::DECAY_CONSTANT);
+}
+
+}  // namespace
+}  // namespace mt::spec
