@@ -12,6 +12,11 @@ namespace {
 
 double Count(int64_t n) { return static_cast<double>(n); }
 
+// Bars: what training at the best peers' speed needs of each op.
+constexpr double kAddNormGradBar = 3.4e12;  // bytes per second, with dropout
+constexpr double kLossBar = 3.2e12;
+constexpr double kAdamWBar = 0.85;  // of the copy
+
 }  // namespace
 
 GpuOpBenches::GpuOpBenches(Backend* backend, std::string_view filter)
@@ -65,23 +70,37 @@ double GpuOpBenches::MedianSeconds(const Work& work) {
   return times[times.size() / 2];
 }
 
-void GpuOpBenches::Bytes(const std::string& name, double bytes, const Work& work) {
-  if (!Wanted(name)) return;
-  const double seconds = MedianSeconds(work), rate = bytes / seconds;
-  fmt::print("{:<58} {:>9.1f} us {:>7.2f} TB/s {:>6.2f} of copy\n", name, seconds * 1e6,
-             rate * 1e-12, copy_rate_ > 0 ? rate / copy_rate_ : 0);
+void GpuOpBenches::Judge(double reached, double bar, const std::string& bar_text) {
+  if (bar > 0) {
+    ++bars_;
+    below_ += reached < bar ? 1 : 0;
+    fmt::print(", bar {}: {}", bar_text, reached < bar ? "BELOW" : "reached");
+  }
+  fmt::print("\n");
   std::fflush(stdout);
 }
 
-double GpuOpBenches::Flops(const std::string& name, double flops, double ceiling,
-                           const Work& work) {
+void GpuOpBenches::Bytes(const std::string& name, double bytes, const Work& work, double bar) {
+  if (!Wanted(name)) return;
+  const double seconds = MedianSeconds(work), rate = bytes / seconds;
+  fmt::print("{:<58} {:>9.1f} us {:>7.2f} TB/s {:>6.2f} of copy", name, seconds * 1e6, rate * 1e-12,
+             copy_rate_ > 0 ? rate / copy_rate_ : 0);
+  Judge(rate, bar, fmt::format("{:.2f} TB/s", bar * 1e-12));
+}
+
+double GpuOpBenches::Flops(const std::string& name, double flops, double ceiling, const Work& work,
+                           double bar) {
   if (!Wanted(name)) return 0;
   const double seconds = MedianSeconds(work), rate = flops / seconds;
   fmt::print("{:<58} {:>9.1f} us {:>7.1f} TFLOP/s", name, seconds * 1e6, rate * 1e-12);
   if (ceiling > 0) fmt::print(" {:>5.2f} of {:.1f}", rate / ceiling, ceiling * 1e-12);
-  fmt::print("\n");
-  std::fflush(stdout);
+  Judge(rate, bar, fmt::format("{:.1f} TFLOP/s", bar * 1e-12));
   return rate;
+}
+
+int GpuOpBenches::Summary() const {
+  fmt::print("{} of {} bars reached\n", bars_ - below_, bars_);
+  return below_;
 }
 
 void GpuOpBenches::Ceilings() {
@@ -141,8 +160,9 @@ void GpuOpBenches::Norms(int64_t rows, int64_t h, double dropout) {
                        .dshift = Make({h}, DType::kF32),
                        .dbias = Make({h}, DType::kF32)};
   grad.workspace = Scratch(backend_.add_norm().WorkspaceBytes(grad));
-  Bytes("AddNormGrad " + shape, (dropout > 0 ? 10 : 8) * n,
-        [&] { backend_.add_norm().AddNormGrad(*stream_, grad); });
+  Bytes(
+      "AddNormGrad " + shape, (dropout > 0 ? 10 : 8) * n,
+      [&] { backend_.add_norm().AddNormGrad(*stream_, grad); }, dropout > 0 ? kAddNormGradBar : 0);
   Free();
 }
 
@@ -281,8 +301,9 @@ void GpuOpBenches::Ends() {
       .weight = weight,
       .seed = 1e-3,
       .sums = Make({2}, DType::kF64)};
-  Bytes("StatsFinish [8192, 50304]", 4.0 * kRows * kV,
-        [&] { backend_.loss().StatsFinish(*stream_, loss); });
+  Bytes(
+      "StatsFinish [8192, 50304]", 4.0 * kRows * kV,
+      [&] { backend_.loss().StatsFinish(*stream_, loss); }, kLossBar);
   Free();
 }
 
@@ -299,80 +320,21 @@ void GpuOpBenches::Updates() {
   stream_->Synchronize();
   backend_.vector().Fill(*stream_, v, 1e-4);
   const auto* on_device = static_cast<const StepScalars*>(block.data);
-  Bytes("AdamW [130M] with bf16 copy", 30.0 * kN, [&] {
-    backend_.update().AdamW(*stream_, {.gradient = gradient,
-                                       .master = master,
-                                       .m = m,
-                                       .v = v,
-                                       .model_copy = copy,
-                                       .decay = true,
-                                       .scalars = on_device});
-  });
+  Bytes(
+      "AdamW [130M] with bf16 copy", 30.0 * kN,
+      [&] {
+        backend_.update().AdamW(*stream_, {.gradient = gradient,
+                                           .master = master,
+                                           .m = m,
+                                           .v = v,
+                                           .model_copy = copy,
+                                           .decay = true,
+                                           .scalars = on_device});
+      },
+      kAdamWBar * copy_rate_);
   Bytes("SquareSum [130M]", 4.0 * kN,
         [&] { backend_.update().SquareSum(*stream_, {.gradient = gradient, .out = sums}); });
   Free();
-}
-
-// One forward and one backward line; returns the forward rate. `own`: slopes of zero are what only
-// the own kernels take.
-double GpuOpBenches::AttentionPair(const AttentionBench& z, DType dtype, bool own,
-                                   double* backward) {
-  const int64_t width = z.a * z.d, rows = z.s * z.b;
-  const Tensor qkv = Make({rows, 3 * width}, dtype), o = Make({rows, width}, dtype);
-  const Tensor dqkv = Make({rows, 3 * width}, dtype), dout = Make({rows, width}, dtype);
-  const Tensor lse = Make({z.b, z.a, z.s}, DType::kF32), slopes = Make({z.a}, DType::kF32);
-  backend_.vector().Fill(*stream_, slopes, 0);
-  const auto view = [&](const Tensor& x, int64_t part, int64_t parts) {
-    return HeadView{static_cast<char*>(x.data) + part * width * SizeOf(dtype), z.b * parts * width,
-                    parts * width, z.d};
-  };
-  AttentionForwardArgs forward{.shape = {.dtype = dtype,
-                                         .s = z.s,
-                                         .b = z.b,
-                                         .a = z.a,
-                                         .g = z.a,
-                                         .d = z.d,
-                                         .scale = 1 / std::sqrt(Count(z.d)),
-                                         .slopes = own ? slopes : Tensor{}},
-                               .q = view(qkv, 0, 3),
-                               .k = view(qkv, 1, 3),
-                               .v = view(qkv, 2, 3),
-                               .o = view(o, 0, 1),
-                               .lse = lse};
-  forward.workspace = Scratch(backend_.attention().WorkspaceBytes(forward));
-  AttentionGradArgs grad{.shape = forward.shape,
-                         .q = forward.q,
-                         .k = forward.k,
-                         .v = forward.v,
-                         .o = forward.o,
-                         .lse = lse,
-                         .do_ = view(dout, 0, 1),
-                         .dq = view(dqkv, 0, 3),
-                         .dk = view(dqkv, 1, 3),
-                         .dv = view(dqkv, 2, 3),
-                         .deterministic = false};
-  grad.workspace = Scratch(backend_.attention().WorkspaceBytes(grad));
-  // Two products over the causal half of [s, s]; five backward.
-  const double flops = 2.0 * Count(z.b * z.a * z.s) * Count(z.s * z.d);
-  const std::string shape = fmt::format(" {} b {} s {} a {} d {}{}", Name(dtype), z.b, z.s, z.a,
-                                        z.d, own ? ", own kernels" : ", cuDNN");
-  const double forward_rate = Flops("attention Forward" + shape, flops, 0,
-                                    [&] { backend_.attention().Forward(*stream_, forward); });
-  *backward = Flops("attention Grad" + shape, 2.5 * flops, 0,
-                    [&] { backend_.attention().Grad(*stream_, grad); });
-  Free();
-  return forward_rate;
-}
-
-void GpuOpBenches::Attention(const AttentionBench& z) {
-  double cudnn_backward = 0, own_backward = 0;
-  const double cudnn = AttentionPair(z, DType::kBf16, false, &cudnn_backward);
-  const double own = AttentionPair(z, DType::kBf16, true, &own_backward);
-  if (cudnn > 0 && cudnn_backward > 0) {
-    fmt::print("  own over cuDNN: forward {:.2f}, backward {:.2f}\n", own / cudnn,
-               own_backward / cudnn_backward);
-  }
-  AttentionPair(z, DType::kF32, true, &own_backward);
 }
 
 }  // namespace mt::kernels::bench

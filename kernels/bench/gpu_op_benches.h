@@ -1,5 +1,6 @@
 // One line per op of the CUDA backend at the shapes of GPT-2 124M (32768 tokens, h 768) and GPT-3
-// 1.3B (16384, h 2048), bf16: time, rate, ceiling, their ratio. Random contents, medians.
+// 1.3B (16384, h 2048), bf16: time, rate, ceiling, their ratio, and where a bar is set, whether it
+// is reached. Random contents, medians.
 #pragma once
 
 #include <functional>
@@ -30,6 +31,8 @@ class GpuOpBenches {
   void Ends();
   void Updates();
   void Attention(const AttentionBench& z);
+  // Says how many lines were below their bar; returns that number.
+  int Summary() const;
 
  private:
   using Work = std::function<void()>;
@@ -39,10 +42,20 @@ class GpuOpBenches {
   void Free() { buffers_.clear(); }
   bool Wanted(const std::string& name) const;
   double MedianSeconds(const Work& work);
-  void Bytes(const std::string& name, double bytes, const Work& work);
+  // Bars are rates in the line's unit per second; 0: none.
+  void Bytes(const std::string& name, double bytes, const Work& work, double bar = 0);
   // Returns the rate in FLOP/s, 0 where the line was not wanted.
-  double Flops(const std::string& name, double flops, double ceiling, const Work& work);
-  double AttentionPair(const AttentionBench& z, DType dtype, bool own, double* backward);
+  double Flops(const std::string& name, double flops, double ceiling, const Work& work,
+               double bar = 0);
+  // Ends a line: nothing without a bar.
+  void Judge(double reached, double bar, const std::string& bar_text);
+  struct AttentionRates {
+    double forward = 0, backward = 0;
+  };
+  AttentionRates AttentionPair(const AttentionBench& z, DType dtype, bool own,
+                               const AttentionRates& bars);
+  // A line: the op as it is called against what cuDNN's plan launches, in the same process.
+  void AgainstItsPlan(const std::string& name, const Work& work);
 
   Backend& backend_;
   const std::string filter_;
@@ -50,6 +63,7 @@ class GpuOpBenches {
   std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
   double copy_rate_ = 0;     // bytes per second, read and written
   double product_rate_ = 0;  // G
+  int bars_ = 0, below_ = 0;
 };
 
 }  // namespace mt::kernels::bench

@@ -1,0 +1,111 @@
+// Attention of the CUDA backend: through cuDNN against its bare plan, the own kernels against
+// cuDNN.
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "kernels/bench/gpu_op_benches.h"
+
+namespace mt::kernels::bench {
+namespace {
+
+double RealOf(int64_t n) { return static_cast<double>(n); }
+
+constexpr double kPlanBar = 0.97;     // of the rate of cuDNN's bare plan
+constexpr double kOwnHalfBar = 0.25;  // of cuDNN's rate
+constexpr double kOwnFp32Bar = 8e12;  // FLOP/s
+
+}  // namespace
+
+// A recording of the call holds what the plan launches and nothing else: neither our part of a call
+// nor cuDNN's on the host.
+void GpuOpBenches::AgainstItsPlan(const std::string& name, const Work& work) {
+  if (!Wanted(name)) return;
+  constexpr int kCalls = 16;
+  std::string why_not;
+  work();
+  const auto plan = backend_.device().Record(
+      *stream_,
+      [&] {
+        for (int i = 0; i < kCalls; ++i) work();
+      },
+      &why_not);
+  if (plan == nullptr) {
+    fmt::print("{}: {}\n", name, why_not);
+    return;
+  }
+  const double bare = MedianSeconds([&] { plan->Launch(*stream_); }) / kCalls;
+  const double called = MedianSeconds(work);
+  fmt::print("{:<58} {:>9.1f} us {:>5.3f} of the bare plan's rate", name, called * 1e6,
+             bare / called);
+  Judge(bare / called, kPlanBar, fmt::format("{}", kPlanBar));
+}
+
+// One forward and one backward line. `own`: slopes of zero are what only the own kernels take.
+GpuOpBenches::AttentionRates GpuOpBenches::AttentionPair(const AttentionBench& z, DType dtype,
+                                                         bool own, const AttentionRates& bars) {
+  const int64_t width = z.a * z.d, rows = z.s * z.b;
+  const Tensor qkv = Make({rows, 3 * width}, dtype), o = Make({rows, width}, dtype);
+  const Tensor dqkv = Make({rows, 3 * width}, dtype), dout = Make({rows, width}, dtype);
+  const Tensor lse = Make({z.b, z.a, z.s}, DType::kF32), slopes = Make({z.a}, DType::kF32);
+  backend_.vector().Fill(*stream_, slopes, 0);
+  const auto view = [&](const Tensor& x, int64_t part, int64_t parts) {
+    return HeadView{static_cast<char*>(x.data) + part * width * SizeOf(dtype), z.b * parts * width,
+                    parts * width, z.d};
+  };
+  AttentionForwardArgs forward{.shape = {.dtype = dtype,
+                                         .s = z.s,
+                                         .b = z.b,
+                                         .a = z.a,
+                                         .g = z.a,
+                                         .d = z.d,
+                                         .scale = 1 / std::sqrt(RealOf(z.d)),
+                                         .slopes = own ? slopes : Tensor{}},
+                               .q = view(qkv, 0, 3),
+                               .k = view(qkv, 1, 3),
+                               .v = view(qkv, 2, 3),
+                               .o = view(o, 0, 1),
+                               .lse = lse};
+  forward.workspace = Scratch(backend_.attention().WorkspaceBytes(forward));
+  AttentionGradArgs grad{.shape = forward.shape,
+                         .q = forward.q,
+                         .k = forward.k,
+                         .v = forward.v,
+                         .o = forward.o,
+                         .lse = lse,
+                         .do_ = view(dout, 0, 1),
+                         .dq = view(dqkv, 0, 3),
+                         .dk = view(dqkv, 1, 3),
+                         .dv = view(dqkv, 2, 3),
+                         .deterministic = false};
+  grad.workspace = Scratch(backend_.attention().WorkspaceBytes(grad));
+  // Two products over the causal half of [s, s]; five backward.
+  const double flops = 2.0 * RealOf(z.b * z.a * z.s) * RealOf(z.s * z.d);
+  const std::string shape = fmt::format(" {} b {} s {} a {} d {}{}", Name(dtype), z.b, z.s, z.a,
+                                        z.d, own ? ", own kernels" : ", cuDNN");
+  const Work run_forward = [&] { backend_.attention().Forward(*stream_, forward); };
+  const Work run_grad = [&] { backend_.attention().Grad(*stream_, grad); };
+  const AttentionRates rates{
+      .forward = Flops("attention Forward" + shape, flops, 0, run_forward, bars.forward),
+      .backward = Flops("attention Grad" + shape, 2.5 * flops, 0, run_grad, bars.backward)};
+  if (!own) {
+    AgainstItsPlan("attention Forward" + shape, run_forward);
+    AgainstItsPlan("attention Grad" + shape, run_grad);
+  }
+  Free();
+  return rates;
+}
+
+void GpuOpBenches::Attention(const AttentionBench& z) {
+  const AttentionRates cudnn = AttentionPair(z, DType::kBf16, false, {});
+  const AttentionRates own = AttentionPair(
+      z, DType::kBf16, true,
+      {.forward = kOwnHalfBar * cudnn.forward, .backward = kOwnHalfBar * cudnn.backward});
+  if (cudnn.forward > 0 && cudnn.backward > 0) {
+    fmt::print("  own over cuDNN: forward {:.2f}, backward {:.2f}\n", own.forward / cudnn.forward,
+               own.backward / cudnn.backward);
+  }
+  AttentionPair(z, DType::kF32, true, {.forward = kOwnFp32Bar, .backward = kOwnFp32Bar});
+}
+
+}  // namespace mt::kernels::bench
