@@ -20,6 +20,7 @@ struct CommandContext {
 };
 
 void AddSubmit(const CommandContext& context);
+void AddBench(const CommandContext& context);
 void AddValidate(const CommandContext& context);
 void AddExplain(const CommandContext& context);
 void AddGet(const CommandContext& context);
@@ -45,9 +46,9 @@ void AddVersion(const CommandContext& context);
 
 // In the order of `mtctl --help`.
 inline constexpr std::array kCommands = {
-    AddSubmit,     AddValidate, AddExplain, AddGet,        AddDescribe, AddEvents,
-    AddLogs,       AddMetrics,  AddPlot,    AddWait,       AddPause,    AddResume,
-    AddCheckpoint, AddUpdate,   AddCancel,  AddKill,       AddDelete,   AddNode,
-    AddData,       AddDev,      AddContext, AddCompletion, AddVersion};
+    AddSubmit, AddBench,      AddValidate, AddExplain, AddGet,        AddDescribe,
+    AddEvents, AddLogs,       AddMetrics,  AddPlot,    AddWait,       AddPause,
+    AddResume, AddCheckpoint, AddUpdate,   AddCancel,  AddKill,       AddDelete,
+    AddNode,   AddData,       AddDev,      AddContext, AddCompletion, AddVersion};
 
 }  // namespace mt::client

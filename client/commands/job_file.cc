@@ -56,6 +56,13 @@ ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
   return kExitInvalidInput;
 }
 
+void SetDevPolicy(const GlobalOptions& options, megatrain::v1::JobSpec* job) {
+  std::string source;
+  if (!ResolveEndpoint(options, &source).ok() || source != DevEndpointFile()) return;
+  if (!job->resilience().has_on_agent_exit())
+    job->mutable_resilience()->set_on_agent_exit(megatrain::v1::Resilience::ON_AGENT_EXIT_STOP);
+}
+
 ExitCode PrintJobFile(const megatrain::v1::JobSpec& job, const GlobalOptions& options) {
   if (options.output == OutputFormat::kNone) return kExitOk;
   if (options.output == OutputFormat::kName) return PrintText(job.name() + "\n");

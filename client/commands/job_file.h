@@ -28,6 +28,10 @@ void AddJobFileFlags(CLI::App* command, JobFileArgs* args);
 ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
                      megatrain::v1::JobSpec* job);
 
+// Ranks end with the worker of `mtctl dev up`, unless the job says otherwise: nothing is left
+// behind on a laptop.
+void SetDevPolicy(const GlobalOptions& options, megatrain::v1::JobSpec* job);
+
 // The job as a job file: YAML, or JSON with `-o json` or jsonl.
 ExitCode PrintJobFile(const megatrain::v1::JobSpec& job, const GlobalOptions& options);
 

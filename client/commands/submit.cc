@@ -35,15 +35,6 @@ v1::Job SettledJob(const Api& api, v1::Job job) {
   return job;
 }
 
-// Ranks end with the worker of `mtctl dev up`, unless the job says otherwise: nothing is left
-// behind on a laptop.
-void SetDevPolicy(const GlobalOptions& options, v1::JobSpec* job) {
-  std::string source;
-  if (!ResolveEndpoint(options, &source).ok() || source != DevEndpointFile()) return;
-  if (!job->resilience().has_on_agent_exit())
-    job->mutable_resilience()->set_on_agent_exit(v1::Resilience::ON_AGENT_EXIT_STOP);
-}
-
 ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   v1::SubmitRequest request;
   const ExitCode code = ReadJobFile(args.file, options, request.mutable_spec());

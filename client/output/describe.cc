@@ -9,6 +9,7 @@
 #include "client/output/format.h"
 #include "common/base/clock.h"
 #include "common/layout/mesh.h"
+#include "common/report/bench_text.h"
 #include "common/spec/derived.h"
 #include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
@@ -90,6 +91,7 @@ void AddProgress(const v1::Job& job, Description* out) {
     out->Add("Memory, rank 0", memory + "process " + FormatBytes(step.host_memory_bytes()));
     if (step.skipped_steps() > 0) out->Add("Skipped steps", std::to_string(step.skipped_steps()));
   }
+  if (job.has_bench()) out->Add("Benchmark", report::BenchLine(job.bench()));
   if (job.has_last_eval()) {
     out->Add("Validation loss",
              fmt::format("{:.6f} at step {}{}", job.last_eval().loss(), job.last_eval().step(),

@@ -158,6 +158,9 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
     case v1::JobReport::kRunInfo:
       TakeRunInfo(job, report.run_info());
       break;
+    case v1::JobReport::kBench:
+      *job->mutable_bench() = report.bench();
+      break;
     case v1::JobReport::kTrainingEnded:
       return parts_.keeper->TrainingEnded(*stored, report.training_ended());
     case v1::JobReport::kCommandDone:

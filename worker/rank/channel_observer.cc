@@ -106,6 +106,12 @@ void ChannelObserver::OnEval(const train::EvalRecord& record) {
   deps_.send(std::move(message));
 }
 
+void ChannelObserver::OnBench(const megatrain::v1::BenchReport& report) {
+  RankMessage message;
+  *message.mutable_job_report()->mutable_bench() = report;
+  deps_.send(std::move(message));
+}
+
 void ChannelObserver::OnCheckpointSaved(const train::CheckpointRecord& record) {
   RankMessage message;
   Fill(record, message.mutable_job_report()->mutable_checkpoint_saved());

@@ -26,6 +26,7 @@ class ChannelObserver final : public train::TrainObserver {
   void OnRunInfo(const train::RunInfo& info) override;
   void OnStep(const train::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;
+  void OnBench(const megatrain::v1::BenchReport& report) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;
   void OnCheckpointFailed(int64_t step, const Status& why) override;
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/base/log.h"
+#include "megatrain/v1/types.pb.h"
 
 namespace mt::rank {
 namespace {
@@ -89,6 +90,20 @@ void MetricsFile::OnEval(const train::EvalRecord& record) {
       "{{\"kind\": \"eval\", \"step\": {}, \"split\": {}, \"loss\": {}, \"tokens\": {}, "
       "\"final\": {}}}\n",
       record.step, Quoted(record.split), Number(record.loss), record.tokens, record.final));
+}
+
+void MetricsFile::OnBench(const megatrain::v1::BenchReport& report) {
+  WriteLine(fmt::format(
+      "{{\"kind\": \"bench\", \"device\": {}, \"steps\": {}, \"median_step_seconds\": {}, "
+      "\"p95_step_seconds\": {}, \"tokens_per_second\": {}, \"tflops_per_slot\": {}, "
+      "\"tflops_per_slot_full\": {}, \"megatron_tflops_per_slot\": {}, \"mfu\": {}, "
+      "\"product_tflops\": {}, \"kernel_seconds\": {}, \"ratio_to_kernels\": {}}}\n",
+      Quoted(report.device()), report.steps(), Number(report.median_step_seconds()),
+      Number(report.p95_step_seconds()), Number(report.tokens_per_second()),
+      Number(report.tflops_per_slot()), Number(report.tflops_per_slot_full()),
+      Number(report.megatron_tflops_per_slot()), Number(report.mfu()),
+      Number(report.product().tflops()), Number(report.kernel_seconds()),
+      Number(report.ratio_to_kernels())));
 }
 
 void MetricsFile::OnCheckpointSaved(const train::CheckpointRecord& record) {

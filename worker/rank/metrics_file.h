@@ -1,5 +1,6 @@
-// Steps, evaluations and checkpoints as JSON lines, numbers to the last bit (17 digits): for tests,
-// plots and comparisons of standalone runs. A line is in the file when the call returns.
+// Steps, evaluations, checkpoints and a benchmark's figures as JSON lines, numbers to the last bit
+// (17 digits): for tests, plots and comparisons of standalone runs. A line is in the file when the
+// call returns.
 #pragma once
 
 #include <cstdio>
@@ -21,6 +22,7 @@ class MetricsFile final : public train::TrainObserver {
   void OnRunInfo(const train::RunInfo& info) override;
   void OnStep(const train::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;
+  void OnBench(const megatrain::v1::BenchReport& report) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;
   void OnCheckpointFailed(int64_t step, const Status& why) override;
 

@@ -28,7 +28,10 @@ void AddOptions(CLI::App* app, Options* options) {
                                   "Steps, evaluations and checkpoints are appended as JSON lines");
   auto* ranks = app->add_option("--ranks", options->num_ranks, "Processes [as the job says]")
                     ->check(CLI::Range(1, 4096));
-  for (CLI::Option* option : {set, data, checkpoints, cache, logs, metrics, ranks}) {
+  auto* bench = app->add_flag("--bench", options->bench,
+                              "Run the job file as a benchmark and print its report: bench.warmup "
+                              "and bench.steps steps, no evaluation, no checkpoints");
+  for (CLI::Option* option : {set, data, checkpoints, cache, logs, metrics, ranks, bench}) {
     option->needs(standalone);
   }
   const char* internal = "";  // an empty group hides options from --help

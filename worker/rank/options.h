@@ -21,6 +21,7 @@ struct Options {
   std::string log_root;      // empty: stderr
   std::string metrics_file;  // empty: none
   int num_ranks = 0;         // 0: as the job says
+  bool bench = false;        // the job file as a benchmark, whatever its kind
   // One process of several
   std::string rendezvous;  // folder
   int rank = 0;

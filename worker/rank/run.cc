@@ -2,12 +2,14 @@
 
 #include <chrono>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/bench/bench_run.h"
 #include "worker/comm/gloo/gloo_factory.h"
 #include "worker/rank/compute_device.h"
 #include "worker/train/failure.h"
@@ -45,12 +47,23 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.groups = groups;
   train_args.backend = backend;
   train_args.observer = args.observer;
+  std::optional<bench::BenchRun> bench;  // outlives the trainer, which computes with its backend
+  if (args.job->kind() == megatrain::v1::JobSpec::KIND_BENCH) {
+    bench.emplace(bench::BenchRun::Args{.job = args.job,
+                                        .rank = args.rank,
+                                        .gpu_uuid = args.gpu,
+                                        .backend = backend,
+                                        .next = args.observer});
+    train_args.backend = bench->backend();
+    train_args.observer = &*bench;
+  }
   train_args.commands = args.commands;
   train_args.hold = args.hold;
   train_args.host_delay = args.host_delay;
   ASSIGN_OR_RETURN(const std::unique_ptr<train::Trainer> trainer,
                    train::Trainer::Create(train_args));
   train::TrainResult result = trainer->Run();
+  if (bench) bench->Finish(result.completed ? result.status : base::Unavailable("stopped"));
   if (result.status.ok() && groups->world() != nullptr) {
     // Nobody leaves while a peer still reads what it sent, in whatever group; all work is done, so
     // a peer that is gone already costs nothing.

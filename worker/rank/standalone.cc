@@ -11,10 +11,13 @@
 
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/report/bench_text.h"
+#include "common/spec/bench.h"
 #include "common/spec/derived.h"
 #include "common/spec/parse.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/types.pb.h"
 #include "worker/comm/file_store.h"
 #include "worker/rank/compute_device.h"
 #include "worker/rank/members.h"
@@ -41,7 +44,9 @@ int64_t UsableCores() {
 }
 
 Status LoadStandaloneJob(const Options& options, JobSpec* job) {
-  std::vector<std::string> overrides = options.overrides;
+  std::vector<std::string> overrides;
+  if (options.bench) overrides = spec::BenchOverrides();
+  overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
   if (options.num_ranks > 0) {
     overrides.push_back(fmt::format("placement.slots={}", options.num_ranks));
   }
@@ -91,6 +96,18 @@ void OnStopSignal(int count, int rank, WordQueue* words) {
   words->Push({.kind = train::CommandKind::kStopWithSave});
 }
 
+// The report of a benchmark is what the program was run for: it goes to stdout.
+class StandaloneLog final : public StepLog {
+ public:
+  using StepLog::StepLog;
+  void OnBench(const megatrain::v1::BenchReport& report) override {
+    StepLog::OnBench(report);
+    log::Flush();
+    std::fputs(report::BenchText(report).c_str(), stdout);
+    std::fflush(stdout);
+  }
+};
+
 Status TrainHere(const Options& options, JobSpec job) {
   const int64_t world = spec::WorldSize(job);
   RETURN_IF_ERROR(InitLog(options, job, world));
@@ -100,7 +117,7 @@ Status TrainHere(const Options& options, JobSpec job) {
   if (!options.metrics_file.empty() && options.rank == 0) {
     ASSIGN_OR_RETURN(metrics, MetricsFile::Open(options.metrics_file));
   }
-  StepLog observer(std::max<int64_t>(1, job.training().log_every()), metrics.get());
+  StandaloneLog observer(std::max<int64_t>(1, job.training().log_every()), metrics.get());
   WordQueue words;
   comm::FileStore store(options.rendezvous);
   const StopSignals signals(

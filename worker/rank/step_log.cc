@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "common/base/log.h"
+#include "megatrain/v1/types.pb.h"
 
 namespace mt::rank {
 
@@ -71,6 +72,16 @@ void StepLog::OnEval(const train::EvalRecord& record) {
                           {"tokens", record.tokens},
                           {"seconds", fmt::format("{:.2f}", record.seconds)}});
   if (next_ != nullptr) next_->OnEval(record);
+}
+
+void StepLog::OnBench(const megatrain::v1::BenchReport& report) {
+  log::Info("benchmark done",
+            {{"steps", report.steps()},
+             {"median_step_seconds", fmt::format("{:.6f}", report.median_step_seconds())},
+             {"p95_step_seconds", fmt::format("{:.6f}", report.p95_step_seconds())},
+             {"tokens_per_second", fmt::format("{:.0f}", report.tokens_per_second())},
+             {"tflops_per_slot", fmt::format("{:.4g}", report.tflops_per_slot())}});
+  if (next_ != nullptr) next_->OnBench(report);
 }
 
 void StepLog::OnCheckpointSaved(const train::CheckpointRecord& record) {

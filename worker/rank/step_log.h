@@ -6,7 +6,7 @@
 
 namespace mt::rank {
 
-class StepLog final : public train::TrainObserver {
+class StepLog : public train::TrainObserver {
  public:
   // `next` may be nullptr.
   StepLog(int64_t log_every, train::TrainObserver* next) : log_every_(log_every), next_(next) {}
@@ -17,6 +17,7 @@ class StepLog final : public train::TrainObserver {
   void OnRunInfo(const train::RunInfo& info) override;
   void OnStep(const train::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;
+  void OnBench(const megatrain::v1::BenchReport& report) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;
   void OnCheckpointFailed(int64_t step, const Status& why) override;
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override;

@@ -10,6 +10,10 @@
 #include "worker/train/command.h"
 #include "worker/train/records.h"
 
+namespace megatrain::v1 {
+class BenchReport;
+}
+
 namespace mt::train {
 
 enum class TrainState : uint8_t {
@@ -36,6 +40,8 @@ class TrainObserver {
   // In rising order of steps, one step late.
   virtual void OnStep(const StepRecord& /*record*/) {}
   virtual void OnEval(const EvalRecord& /*record*/) {}
+  // Of kind bench (worker/bench), after the last step.
+  virtual void OnBench(const megatrain::v1::BenchReport& /*report*/) {}
   virtual void OnCheckpointSaved(const CheckpointRecord& /*record*/) {}
   virtual void OnCheckpointFailed(int64_t /*step*/, const Status& /*why*/) {}
   // Folders of complete checkpoints that pruning has removed.

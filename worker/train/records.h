@@ -27,7 +27,8 @@ struct StepRecord {
   double step_seconds = 0;    // without evaluation and checkpoints between steps
   // This rank's; kCheckpoint: spent on saves since the step before.
   PhaseSeconds phase_seconds{};
-  double model_flops = 0;  // of this step
+  double launch_seconds = 0;  // the host's, to enqueue the step; where calls run at once its length
+  double model_flops = 0;     // of this step
   double tflops_per_slot = 0;
   double model_flops_full = 0;  // as if attention were not causal: Megatron's convention
   double tflops_per_slot_full = 0;

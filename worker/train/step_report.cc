@@ -35,6 +35,7 @@ StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step, const St
                     .skipped_steps = scalars.skipped_steps,
                     .step_seconds = times.step_seconds,
                     .phase_seconds = times.phase_seconds,
+                    .launch_seconds = times.launch_seconds,
                     .model_flops = config.model_flops_per_sample * batch,
                     .model_flops_full = config.model_flops_full_per_sample * batch,
                     .bubble = outcome.vector.pipeline_wait / static_cast<double>(config.world_size),

@@ -20,7 +20,8 @@ struct StepReportConfig {
 
 // What the host knows of a step; the times once the device has ended it (phase_clock.h).
 struct StepTimes {
-  int64_t batch = 0;  // samples
+  int64_t batch = 0;          // samples
+  double launch_seconds = 0;  // the host's, from the step's first call to its last
   double step_seconds = 0;
   PhaseSeconds phase_seconds{};
 };

@@ -57,13 +57,15 @@ StatusOr<Trainer::Impl::Ending> Trainer::Impl::Loop() {
 
 Status Trainer::Impl::RunStep(int64_t step) {
   if (args_.host_delay.count() > 0) std::this_thread::sleep_for(args_.host_delay);
+  const base::MonotonicTime begin = args_.clock->Now();
   RETURN_IF_ERROR(engine_->RunStep(step, loader_.get(), TakeWord(step)));
+  const std::chrono::duration<double> launch = args_.clock->Now() - begin;
   if (args_.after_step) {
     RETURN_IF_ERROR(engine_->Synchronize());
     args_.after_step(step, engine_->store());
     engine_->phases().EndBetween();
   }
-  times_[RingIndex(step)] = {.batch = engine_->BatchOf(step)};
+  times_[RingIndex(step)] = {.batch = engine_->BatchOf(step), .launch_seconds = launch.count()};
   return OkStatus();
 }
 

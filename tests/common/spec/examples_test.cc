@@ -24,7 +24,30 @@ TEST(Examples, AllAreValid) {
     ++count;
     EXPECT_EQ(FormatFaults(LoadExample(entry.path().filename()).faults), "") << entry.path();
   }
-  EXPECT_GE(count, 5);
+  EXPECT_GE(count, 10);
+}
+
+// Parameters and tokens of a step, as tables of training speed name them.
+TEST(Examples, BenchmarksAreOfTheSizesTheyAreNamedAfter) {
+  struct Row {
+    const char* name;
+    double parameters;
+    int64_t tokens;
+  };
+  for (const Row& row : {Row{"bench-124m_s1024b32_gpu.yaml", 124e6, 32 * 1024},
+                         Row{"bench-350m_s1024b64_gpu.yaml", 355e6, 64 * 1024},
+                         Row{"bench-1558m_s1024b16_gpu.yaml", 1558e6, 16 * 1024},
+                         Row{"bench-1.3b_s2048b8_gpu.yaml", 1315e6, 8 * 2048},
+                         Row{"bench-tinyllama-1.1b_s2048b8_gpu.yaml", 1100e6, 8 * 2048}}) {
+    const Loaded loaded = LoadExample(row.name);
+    ASSERT_EQ(FormatFaults(loaded.faults), "") << row.name;
+    EXPECT_EQ(loaded.job.kind(), megatrain::v1::JobSpec::KIND_BENCH) << row.name;
+    EXPECT_NEAR(static_cast<double>(ParameterCount(loaded.job.model())) / row.parameters, 1, 0.005)
+        << row.name;
+    EXPECT_EQ(TokensPerStep(loaded.job), row.tokens) << row.name;
+    EXPECT_EQ(MicrobatchesPerStep(loaded.job), 1) << row.name;
+    EXPECT_EQ(TotalIterations(loaded.job), 60) << row.name;
+  }
 }
 
 TEST(Examples, LlamaOnFourSlots) {

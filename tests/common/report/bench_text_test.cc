@@ -1,0 +1,78 @@
+// How a benchmark's report reads, with and without what only a GPU tells.
+#include "common/report/bench_text.h"
+
+#include <gtest/gtest.h>
+
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::report {
+namespace {
+
+megatrain::v1::BenchReport Report() {
+  megatrain::v1::BenchReport report;
+  report.set_device("cuda 0, NVIDIA H200");
+  report.set_precision("BF16");
+  report.set_slots(2);
+  report.set_parameters(124439808);
+  report.set_warmup_steps(10);
+  report.set_steps(50);
+  report.set_tokens_per_step(32768);
+  report.set_median_step_seconds(0.062312);
+  report.set_p95_step_seconds(0.0635);
+  report.set_tokens_per_second(525869.8);
+  report.set_tflops_per_slot(419.66);
+  (*report.mutable_phase_seconds())["forward"] = 0.02;
+  (*report.mutable_phase_seconds())["backward"] = 0.06;
+  (*report.mutable_phase_seconds())["pp_wait"] = 0;
+  (*report.mutable_memory_bytes())["weights"] = int64_t{1} << 30;
+  (*report.mutable_memory_bytes())["gradients"] = int64_t{2} << 30;
+  return report;
+}
+
+TEST(BenchText, SaysWhatWasMeasuredAndNothingElse) {
+  const std::string text = BenchText(Report());
+  EXPECT_NE(text.find("step       median 62.312 ms, p95 63.500 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("525,870 tokens/s, 262,935 per slot"), std::string::npos) << text;
+  EXPECT_NE(text.find("124,439,808 parameters, 32,768 tokens a step"), std::string::npos) << text;
+  EXPECT_NE(text.find("phases     backward 75.0 %, forward 25.0 %\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("gradients 2.00 GiB, weights 1.00 GiB, in all 3.00 GiB"), std::string::npos);
+  for (const char* absent : {"mfu", "G  ", "clocks", "power", "kernels", "bubble", "launch"})
+    EXPECT_EQ(text.find(absent), std::string::npos) << absent << " in\n" << text;
+}
+
+TEST(BenchText, GpuReadingsAndKernels) {
+  megatrain::v1::BenchReport report = Report();
+  report.set_peak_tflops(989.4);
+  report.set_mfu(0.4242);
+  report.mutable_product()->set_size(8192);
+  report.mutable_product()->set_dtype("bf16");
+  report.mutable_product()->set_tflops(682.5);
+  report.set_ratio_to_product(0.6149);
+  auto& readings = *report.mutable_readings();
+  readings.set_samples(31);
+  readings.set_median_sm_clock_mhz(1755);
+  readings.set_median_power_watts(690);
+  readings.set_power_limit_watts(700);
+  readings.set_power_capped(0.9);
+  auto* kernel = report.add_kernels();
+  kernel->set_call("linear.Forward x[4,8]");
+  kernel->set_calls(36);
+  kernel->set_seconds(0.001);
+  report.set_kernel_seconds(0.048);
+  report.set_ratio_to_kernels(1.298);
+  const std::string text = BenchText(report);
+  EXPECT_NE(text.find("42.4 % of the 989 TFLOP/s"), std::string::npos) << text;
+  EXPECT_NE(text.find("682.5 TFLOP/s (8192^3 bf16, right after the steps); causal / G 0.615"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("slowed by power in 90 %"), std::string::npos) << text;
+  EXPECT_NE(text.find("step / sum of its own kernels 1.298 (sum 48.000 ms)"), std::string::npos);
+  EXPECT_NE(text.find("  75.0%     36     1000.0  linear.Forward x[4,8]"), std::string::npos)
+      << text;
+  EXPECT_EQ(BenchLine(report),
+            "62.312 ms/step (p95 63.500 ms), 525,870 tokens/s, 419.7 TFLOP/s per slot, 0.615 G, "
+            "1.298 x its kernels");
+}
+
+}  // namespace
+}  // namespace mt::report

@@ -1,0 +1,252 @@
+// A benchmark on the CPU backend: its report against the records that training made, counts of
+// floating-point operations against goldens, the calls of a step against the model's, readings of a
+// GPU through a stand-in for its driver.
+#include "common/spec/bench.h"
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/spec/derived.h"
+#include "common/spec/parse.h"
+#include "common/spec/validate.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/types.pb.h"
+#include "worker/bench/bench_run.h"
+#include "worker/bench/device_gauge.h"
+#include "worker/bench/device_rates.h"
+#include "worker/bench/step_samples.h"
+#include "worker/train/trainer.h"
+
+namespace mt::bench {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+v1::JobSpec BenchJob(std::vector<std::string> overrides) {
+  constexpr const char* kText = R"(
+name: tiny
+model: {layers: 2, hidden_size: 16, heads: 2, seq_length: 16, vocab_size: 300}
+data: {mock: true}
+training: {micro_batch_size: 2, global_batch_size: 6, train_iters: 1000, eval: {every_iters: 10}}
+optimizer: {lr: 1e-3, warmup: 500}
+checkpoint: {every_iters: 5}
+placement: {device: cpu, threads_per_rank: 1}
+)";
+  const std::vector<std::string> bench = spec::BenchOverrides();
+  overrides.insert(overrides.begin(), bench.begin(), bench.end());
+  v1::JobSpec job;
+  spec::Faults faults = spec::LoadJob(kText, overrides, {}, &job);
+  EXPECT_EQ(spec::FormatFaults(faults), "");
+  faults = spec::ResolveForSlots({}, &job);
+  EXPECT_EQ(spec::FormatFaults(faults), "");
+  return job;
+}
+
+struct Seen final : public train::TrainObserver {
+  std::vector<train::StepRecord> steps;
+  std::vector<v1::BenchReport> reports;
+  std::vector<train::TrainState> states;
+  bool left_before_report = false;
+
+  void OnStep(const train::StepRecord& record) override { steps.push_back(record); }
+  void OnState(train::TrainState state, int64_t) override { states.push_back(state); }
+  void OnBench(const v1::BenchReport& report) override {
+    left_before_report = states.back() == train::TrainState::kExiting;
+    reports.push_back(report);
+  }
+};
+
+// Runs the job alone, as a rank does.
+void RunBench(const v1::JobSpec& job, Seen* seen, bool stopped = false) {
+  const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  const auto groups = train::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
+  BenchRun bench({.job = &job,
+                  .backend = backend.get(),
+                  .next = seen,
+                  .product_seconds = 0.02,
+                  .kernel_seconds = 0.001,
+                  .large_kernel_seconds = 0.001});
+  const auto trainer =
+      train::Trainer::Create(
+          {.job = &job, .groups = groups.get(), .backend = bench.backend(), .observer = &bench})
+          .value();
+  const train::TrainResult result = trainer->Run();
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  bench.Finish(stopped ? base::Unavailable("stopped") : OkStatus());
+}
+
+TEST(BenchRun, ReportsTheTrainersOwnSteps) {
+  const v1::JobSpec job = BenchJob({"bench.warmup=3", "bench.steps=8"});
+  Seen seen;
+  RunBench(job, &seen);
+  ASSERT_EQ(seen.steps.size(), 11U);
+  ASSERT_EQ(seen.reports.size(), 1U);
+  const v1::BenchReport& report = seen.reports[0];
+  std::vector<double> seconds;
+  double forward = 0;
+  for (const train::StepRecord& record : seen.steps) {
+    if (record.step <= 3) continue;
+    seconds.push_back(record.step_seconds);
+    forward += record.phase_seconds[static_cast<size_t>(train::StepPhase::kForward)];
+  }
+  EXPECT_EQ(report.steps(), 8);
+  EXPECT_EQ(report.warmup_steps(), 3);
+  EXPECT_EQ(report.median_step_seconds(), Median(seconds));
+  EXPECT_EQ(report.p95_step_seconds(), *std::max_element(seconds.begin(), seconds.end()));
+  EXPECT_EQ(report.tokens_per_step(), seen.steps[0].tokens);
+  EXPECT_EQ(report.tokens_per_second(),
+            static_cast<double>(seen.steps[0].tokens) / report.median_step_seconds());
+  EXPECT_EQ(report.model_flops(), seen.steps[0].model_flops);
+  EXPECT_EQ(report.model_flops_full(), seen.steps[0].model_flops_full);
+  EXPECT_DOUBLE_EQ(report.tflops_per_slot(),
+                   report.model_flops() / report.median_step_seconds() * 1e-12);
+  EXPECT_DOUBLE_EQ(report.phase_seconds().at("forward"), forward / 8);
+  EXPECT_EQ(report.first_loss(), seen.steps[3].loss);
+  EXPECT_EQ(report.last_loss(), seen.steps.back().loss);
+  EXPECT_EQ(report.memory_bytes().at("weights"), seen.steps[0].memory_bytes[0]);
+  EXPECT_EQ(report.product().size(), 1024);
+  EXPECT_GT(report.product().tflops(), 0);
+  EXPECT_DOUBLE_EQ(report.ratio_to_product() * report.product().tflops(), report.tflops_per_slot());
+  EXPECT_EQ(report.mfu(), 0) << "no maker states a peak of a CPU slot";
+  EXPECT_FALSE(report.has_readings());
+  EXPECT_TRUE(report.kernels().empty());
+  EXPECT_FALSE(seen.left_before_report);
+  EXPECT_EQ(seen.states.back(), train::TrainState::kExiting);
+}
+
+TEST(BenchRun, AStoppedRunHasNoReport) {
+  Seen seen;
+  RunBench(BenchJob({"bench.warmup=1", "bench.steps=2"}), &seen, /*stopped=*/true);
+  EXPECT_TRUE(seen.reports.empty());
+  EXPECT_EQ(seen.states.back(), train::TrainState::kExiting);
+}
+
+// What two layers and a head call, forward and backward, per microbatch (worker/model/README.md),
+// and what a step calls once.
+TEST(BenchRun, LogsTheCallsThatTheModelMakes) {
+  const v1::JobSpec job = BenchJob(
+      {"bench.warmup=1", "bench.steps=2", "bench.kernels=true", "model.tie_embeddings=true"});
+  Seen seen;
+  RunBench(job, &seen);
+  ASSERT_EQ(seen.reports.size(), 1U);
+  const v1::BenchReport& report = seen.reports[0];
+  std::map<std::string, int64_t> calls;
+  double sum = 0;
+  for (const v1::KernelTime& kernel : report.kernels()) {
+    calls[kernel.call().substr(0, kernel.call().find_first_of(" "))] += kernel.calls();
+    EXPECT_GT(kernel.seconds(), 0) << kernel.call();
+    sum += static_cast<double>(kernel.calls()) * kernel.seconds();
+  }
+  constexpr int64_t kLayers = 2, kMicrobatches = 3;
+  const auto per_layer = [](int64_t n) { return n * kLayers * kMicrobatches; };
+  EXPECT_EQ(calls["attention.Forward"], per_layer(1));
+  EXPECT_EQ(calls["attention.Grad"], per_layer(1));
+  EXPECT_EQ(calls["linear.ForwardAct"], per_layer(1));
+  EXPECT_EQ(calls["linear.InputGradAct"], per_layer(1));
+  // qkv, projection, second of the block; and the head.
+  EXPECT_EQ(calls["linear.Forward"], per_layer(3) + kMicrobatches);
+  EXPECT_EQ(calls["linear.InputGrad"], per_layer(3) + kMicrobatches);
+  EXPECT_EQ(calls["linear.WeightGrad"], per_layer(4) + kMicrobatches);
+  EXPECT_EQ(calls["add_norm.AddNorm"], per_layer(2) + kMicrobatches);
+  EXPECT_EQ(calls["loss.StatsFinish"], kMicrobatches);
+  EXPECT_EQ(calls["embedding.Gather"], kMicrobatches);
+  EXPECT_EQ(calls["embedding.ScatterGrad"], kMicrobatches);
+  EXPECT_EQ(calls["update.Advance"], 1);
+  EXPECT_GE(calls["update.AdamW"], 2);  // with and without decay
+  EXPECT_DOUBLE_EQ(report.kernel_seconds(), sum);
+  EXPECT_DOUBLE_EQ(report.ratio_to_kernels(), report.median_step_seconds() / sum);
+}
+
+TEST(StepSamples, TheHostsTimeIsTheLeastAfterTheFirstStep) {
+  StepSamples samples;
+  const v1::JobSpec job = BenchJob({});
+  int64_t step = 0;
+  for (const double launch : {0.001, 0.3, 0.004, 0.2, 0.25}) {
+    ++step;
+    samples.Add({.step = step, .step_seconds = 0.25, .launch_seconds = launch}, step > 3);
+  }
+  v1::BenchReport report;
+  samples.Fill(job, &report);
+  EXPECT_EQ(report.launch_seconds(), 0.004);
+  EXPECT_EQ(report.steps(), 2);
+}
+
+train::StepRecord Step(double seconds) {
+  return {.step = 1, .tokens = 8 * 1024, .step_seconds = seconds};
+}
+
+TEST(StepSamples, CountsOfGpt2AgreeWithTheGoldens) {
+  v1::JobSpec job;
+  const spec::Faults faults = spec::LoadJob(
+      "{name: g, kind: bench, model: {preset: gpt2-124m}, data: {mock: true}, "
+      "training: {micro_batch_size: 8, precision: bf16}, optimizer: {lr: 1e-4}, "
+      "placement: {device: cpu, slots: 1}}",
+      {}, {}, &job);
+  ASSERT_EQ(spec::FormatFaults(faults), "");
+  StepSamples samples;
+  for (const double seconds : {2.0, 1.0, 4.0, 3.0}) samples.Add(Step(seconds), /*measured=*/true);
+  v1::BenchReport report;
+  samples.Fill(job, &report);
+  EXPECT_EQ(report.megatron_flops(), 8 * 817'184'636'928.0);  // with the padded 50304
+  const double less = 6.0 * 8 * 1024 * 768 * (50304 - 50257);
+  EXPECT_EQ(report.model_flops(), report.megatron_flops() - less);
+  EXPECT_EQ(report.model_flops_full() - report.model_flops(), 6.0 * 12 * 768 * 1024 * 1024 * 8);
+  EXPECT_EQ(report.median_step_seconds(), 2.5);
+  EXPECT_EQ(report.p95_step_seconds(), 4);
+  EXPECT_EQ(report.mean_step_seconds(), 2.5);
+  EXPECT_EQ(report.tokens_per_second(), 8 * 1024 / 2.5);
+  EXPECT_DOUBLE_EQ(report.megatron_tflops_per_slot(), 8 * 0.817184636928 / 2.5);
+  EXPECT_EQ(report.precision(), "BF16");
+  EXPECT_EQ(report.parameters(), 124'439'808);
+}
+
+TEST(StepSamples, QuantilesAreByNearestRank) {
+  std::vector<double> hundred;
+  for (int i = 100; i > 0; --i) hundred.push_back(i);
+  EXPECT_EQ(Quantile(hundred, 0.95), 95);
+  EXPECT_EQ(Quantile(hundred, 1), 100);
+  EXPECT_EQ(Quantile({7}, 0.95), 7);
+  EXPECT_EQ(Median({3, 1, 2}), 2);
+  EXPECT_EQ(Median({4, 1, 2, 3}), 2.5);
+}
+
+TEST(DeviceRates, PeaksAreThoseThatTheMakerStates) {
+  const std::string h200 = "cuda 0, NVIDIA H200, sm_90, 132 SMs, 139.8 GiB";
+  EXPECT_EQ(StatedPeakFlops(h200, kernels::DType::kBf16), 989.4e12);
+  EXPECT_EQ(StatedPeakFlops(h200, kernels::DType::kF32), 67e12);
+  EXPECT_EQ(StatedPeakFlops("cuda 1, NVIDIA H100 80GB HBM3, sm_90", kernels::DType::kF16),
+            989.4e12);
+  EXPECT_LT(StatedPeakFlops("cuda 0, NVIDIA H100 PCIe, sm_90", kernels::DType::kBf16), 989e12);
+  EXPECT_EQ(StatedPeakFlops("cpu, 2 threads, OpenBLAS Haswell", kernels::DType::kF32), 0);
+}
+
+TEST(DeviceGauge, ReadsWhileItRuns) {
+  auto gauge = DeviceGauge::Create("GPU-aaaa", MT_FAKE_DRIVER);
+  ASSERT_TRUE(gauge.ok()) << gauge.status();
+  v1::DeviceReadings readings;
+  EXPECT_FALSE((*gauge)->Fill(&readings)) << "nothing was read yet";
+  (*gauge)->Start();
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  (*gauge)->Stop();
+  ASSERT_TRUE((*gauge)->Fill(&readings));
+  EXPECT_GE(readings.samples(), 1);
+  EXPECT_EQ(readings.median_sm_clock_mhz(), 1755);
+  EXPECT_EQ(readings.max_sm_clock_mhz(), 1980);
+  EXPECT_EQ(readings.median_power_watts(), 412.5);
+  EXPECT_EQ(readings.power_limit_watts(), 700);
+  EXPECT_EQ(readings.max_temperature_celsius(), 41);
+  EXPECT_EQ(readings.power_capped(), 1);
+  EXPECT_EQ(readings.thermally_slowed(), 0);
+  EXPECT_FALSE(DeviceGauge::Create("GPU-cccc", MT_FAKE_DRIVER).ok());
+  EXPECT_FALSE(DeviceGauge::Create("", "libmt-no-such-driver.so.1").ok());
+}
+
+}  // namespace
+}  // namespace mt::bench

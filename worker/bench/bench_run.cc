@@ -1,0 +1,130 @@
+#include "worker/bench/bench_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/log.h"
+#include "kernels/replay/logging_backend.h"
+#include "kernels/replay/replay.h"
+#include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/types.pb.h"
+#include "worker/bench/device_rates.h"
+
+namespace mt::bench {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+kernels::DType TypeOf(v1::Training::Precision precision) {
+  switch (precision) {
+    case v1::Training::PRECISION_BF16:
+      return kernels::DType::kBf16;
+    case v1::Training::PRECISION_FP16:
+      return kernels::DType::kF16;
+    case v1::Training::PRECISION_FP64:
+      return kernels::DType::kF64;
+    default:
+      return kernels::DType::kF32;
+  }
+}
+
+}  // namespace
+
+BenchRun::BenchRun(const Args& args) : args_(args), log_(&args.backend->device()) {
+  if (!measures()) return;
+  if (args_.job->bench().kernels())
+    logging_ = kernels::replay::MakeLoggingBackend(args_.backend, &log_);
+  if (args_.backend->device().kind() != kernels::DeviceKind::kCuda) return;
+  auto gauge = DeviceGauge::Create(args_.gpu_uuid);
+  if (gauge.ok()) {
+    gauge_ = std::move(gauge).value();
+  } else {
+    log::Warn("no clocks and no power in the report", {{"why", base::Message(gauge.status())}});
+  }
+}
+
+BenchRun::~BenchRun() = default;
+
+kernels::Backend* BenchRun::backend() {
+  return logging_ != nullptr ? logging_.get() : args_.backend;
+}
+
+void BenchRun::OnState(train::TrainState state, int64_t step) {
+  // The rank is on its way out only once it has measured.
+  if (state == train::TrainState::kExiting) {
+    exiting_ = true;
+    last_step_ = step;
+    return;
+  }
+  if (state == train::TrainState::kTraining && logging_ != nullptr && step == 0) log_.Start();
+  args_.next->OnState(state, step);
+}
+
+// Told once a step's work is enqueued, which is when all its calls have been made.
+void BenchRun::OnProgress(int64_t step) {
+  if (logging_ != nullptr && step == 1) log_.Stop();
+  if (gauge_ != nullptr && step >= std::max<int64_t>(1, args_.job->bench().warmup()))
+    gauge_->Start();
+  args_.next->OnProgress(step);
+}
+
+void BenchRun::OnStep(const train::StepRecord& record) {
+  samples_.Add(record, /*measured=*/record.step > args_.job->bench().warmup());
+  args_.next->OnStep(record);
+}
+
+void BenchRun::MeasureDevice(v1::BenchReport* report) {
+  const std::string device = args_.backend->device().Describe();
+  report->set_device(device);
+  // Where a stream runs each call at once, the host's time is the step's.
+  if (args_.backend->device().kind() == kernels::DeviceKind::kCpu) report->clear_launch_seconds();
+  const double peak = StatedPeakFlops(device, TypeOf(args_.job->training().precision())) * 1e-12;
+  report->set_peak_tflops(peak);
+  if (peak > 0) report->set_mfu(report->tflops_per_slot() / peak);
+  const auto memory = args_.backend->device().Memory();
+  if (memory) report->set_device_memory_bytes(memory->total_bytes - memory->free_bytes);
+  const auto product = MeasureProduct(*args_.backend, args_.product_seconds);
+  if (!product.ok()) {
+    log::Warn("G was not measured", {{"why", base::Message(product.status())}});
+    return;
+  }
+  report->mutable_product()->set_size(product->size);
+  report->mutable_product()->set_dtype(std::string(kernels::Name(product->dtype)));
+  report->mutable_product()->set_tflops(product->flops * 1e-12);
+  report->set_ratio_to_product(report->tflops_per_slot() / report->product().tflops());
+}
+
+void BenchRun::TimeKernels(v1::BenchReport* report) {
+  const auto times =
+      kernels::replay::Replay(*args_.backend, log_.Take(),
+                              {.seconds = args_.kernel_seconds,
+                               .large_seconds = args_.large_kernel_seconds,
+                               .on_progress = [this] { args_.next->OnProgress(last_step_); }});
+  double sum = 0;
+  for (const kernels::replay::CallTime& time : times) {
+    v1::KernelTime* kernel = report->add_kernels();
+    kernel->set_call(time.label);
+    kernel->set_calls(time.count);
+    kernel->set_seconds(time.seconds);
+    sum += time.total();
+  }
+  report->set_kernel_seconds(sum);
+  if (sum > 0) report->set_ratio_to_kernels(report->median_step_seconds() / sum);
+}
+
+void BenchRun::Finish(const Status& trained) {
+  log_.Stop();
+  if (gauge_ != nullptr) gauge_->Stop();
+  if (trained.ok() && measures() && !samples_.empty()) {
+    v1::BenchReport report;
+    samples_.Fill(*args_.job, &report);
+    MeasureDevice(&report);
+    args_.next->OnProgress(last_step_);
+    if (gauge_ != nullptr && !gauge_->Fill(report.mutable_readings())) report.clear_readings();
+    if (logging_ != nullptr) TimeKernels(&report);
+    args_.next->OnBench(report);
+  }
+  if (std::exchange(exiting_, false)) args_.next->OnState(train::TrainState::kExiting, last_step_);
+}
+
+}  // namespace mt::bench
