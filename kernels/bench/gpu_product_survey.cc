@@ -10,11 +10,11 @@ namespace {
 
 // Planning reads shapes and alignment, never what is there.
 Tensor Planned(Shape shape, DType dtype = DType::kBf16) {
-  constexpr uintptr_t kAligned = 256;
-  return {reinterpret_cast<void*>(kAligned), dtype, shape};
+  alignas(256) static char byte;
+  return {&byte, dtype, shape};
 }
 
-double Count(int64_t n) { return static_cast<double>(n); }
+double Of(int64_t n) { return static_cast<double>(n); }
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void GpuProductSurvey::Layer(const std::string& model, int64_t tokens, int64_t h
                            {"fc2", h, 4 * h, false, true, false}};
   for (const Shape2& z : layers) {
     const std::string name = fmt::format("{} {} ", model, z.name);
-    const double flops = 2 * Count(tokens) * Count(z.n) * Count(z.k);
+    const double flops = 2 * Of(tokens) * Of(z.n) * Of(z.k);
     const Tensor x = Planned({tokens, z.k}), w = Planned({z.n, z.k}), y = Planned({tokens, z.n});
     const Tensor bias = z.bias ? Planned({z.n}) : Tensor{};
     if (z.act_behind) {
@@ -55,7 +55,7 @@ void GpuProductSurvey::Layer(const std::string& model, int64_t tokens, int64_t h
 
 void GpuProductSurvey::Head(const std::string& model, int64_t tokens, int64_t h) {
   constexpr int64_t kV = 50304;
-  const double flops = 2 * Count(tokens) * Count(h) * kV;
+  const double flops = 2 * Of(tokens) * Of(h) * kV;
   const Tensor x = Planned({tokens, h}), w = Planned({kV, h}), y = Planned({tokens, kV});
   Op(model + " head forward", flops, LinearForwardArgs{.x = x, .w = w, .y = y});
   Op(model + " head input grad", flops, LinearInputGradArgs{.dy = y, .w = w, .dx = x});
