@@ -45,7 +45,7 @@ int StageWork::Place(int microbatch) {
 Status StageWork::WaitWeights(int chunk) {
   if (args_.sync->dp_size() == 1) return args_.sync->WaitWeights(*args_.stream, chunk);
   const StepPhase interrupted = args_.phases->Switch(StepPhase::kDpComm);
-  const Status weights = args_.sync->WaitWeights(*args_.stream, chunk);
+  Status weights = args_.sync->WaitWeights(*args_.stream, chunk);
   args_.phases->Switch(interrupted);
   return weights;
 }

@@ -131,8 +131,10 @@ Status Settling::FindClasses() {
   mine_.planned = {missing.begin(), missing.end()};
   mine_.own = ChoicesOf(args_.table->Entries());
   std::string class_text = mine_.identity;
-  for (const std::string& key : mine_.planned) class_text += '\n' + key;
-  for (const auto& [key, choice] : mine_.own) class_text += '\n' + key + '\n' + choice;
+  for (const std::string& key : mine_.planned) class_text.append("\n").append(key);
+  for (const auto& [key, choice] : mine_.own) {
+    class_text.append("\n").append(key).append("\n").append(choice);
+  }
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    args_.exchange->AllGather(base::Hash128Hex(class_text)));
   std::set<std::string> seen;
