@@ -74,7 +74,7 @@ std::string DescribeNode(const v1::Node& node, const TableArgs& args) {
   out.Add("Registered", TimeText(args.style, node.registered_us()));
   out.Add("Heartbeat", TimeText(args.style, node.last_heartbeat_us()));
   std::map<std::string, std::string> labels(node.labels().begin(), node.labels().end());
-  for (const auto& [name, value] : labels) out.Add("Label", name + "=" + value);
+  for (const auto& [name, value] : labels) out.Add("Label", fmt::format("{}={}", name, value));
   if (!node.gpu_problem().empty())
     out.Add("GPU problem", Paint(args.style, Tone::kBad, node.gpu_problem()));
   const auto gpus = std::count_if(node.slots().begin(), node.slots().end(),
