@@ -87,7 +87,8 @@ class ScriptedDevice final : public kernels::Device {
     void Mark(kernels::Stream& /*stream*/) override {
       device_->Enqueue([this] {
         const std::chrono::nanoseconds now = clock_->Now().time_since_epoch();
-        *slot(++reached_) = {static_cast<uint64_t>(reached_), static_cast<uint64_t>(now.count())};
+        ++reached_;
+        *slot(reached_) = {static_cast<uint64_t>(reached_), static_cast<uint64_t>(now.count())};
       });
     }
 
