@@ -6,8 +6,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "common/spec/parse.h"
-#include "common/spec/validate.h"
 #include "kernels/cuda/module.h"
 #include "tests/worker/train/train_rig.h"
 
@@ -30,12 +28,7 @@ optimizer: {lr: 1e-4, clip_grad: 1.0}
 checkpoint: {directory: none}
 placement: {device: cpu, threads_per_rank: 1}
 )";
-  JobSpec job;
-  spec::Faults faults = spec::LoadJob(kText, overrides, {}, &job);
-  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
-  faults = spec::ResolveForSlots({}, &job);
-  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
-  return job;
+  return JobFromText(kText, overrides);
 }
 
 double Median(std::vector<double> values) {

@@ -47,6 +47,15 @@ void WriteTokens(const std::string& prefix, int documents, int bad_document) {
   ASSERT_TRUE(writer->Finish().ok());
 }
 
+JobSpec JobFromText(std::string_view text, const std::vector<std::string>& overrides) {
+  JobSpec job;
+  spec::Faults faults = spec::LoadJob(text, overrides, {}, &job);
+  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  faults = spec::ResolveForSlots({}, &job);
+  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  return job;
+}
+
 JobSpec TinyJob(const std::vector<std::string>& overrides) {
   constexpr const char* kText = R"(
 name: tiny
@@ -59,12 +68,7 @@ optimizer: {lr: 1e-3, min_lr: 1e-4, weight_decay: 0.1, clip_grad: 1.0}
 checkpoint: {at_end: false}
 placement: {device: cpu, threads_per_rank: 1}
 )";
-  JobSpec job;
-  spec::Faults faults = spec::LoadJob(kText, overrides, {}, &job);
-  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
-  faults = spec::ResolveForSlots({}, &job);
-  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
-  return job;
+  return JobFromText(kText, overrides);
 }
 
 std::vector<std::string> CubeLayout() {

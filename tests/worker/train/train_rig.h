@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,10 @@ class TempDir {
 // Writes `documents` documents of 20 to 59 byte tokens with some structure, so that a model learns.
 // `bad_document` (if not negative) ends in a token beyond the vocabulary.
 void WriteTokens(const std::string& prefix, int documents, int bad_document = -1);
+
+// The job of this YAML text, completed and resolved.
+megatrain::v1::JobSpec JobFromText(std::string_view text,
+                                   const std::vector<std::string>& overrides);
 
 // 2 layers x 16, sequence 16, G = 8, fp64, 20 steps, Adam at 1e-3, dropout, clipping; `overrides`
 // are "training.seed=7" and the like. Completed and resolved.
@@ -102,7 +107,7 @@ struct RunOptions {
 };
 
 // Runs the job on its number of ranks, each a thread; outcomes by rank. For any completed and
-// resolved job (TinyJob, or spec::LoadJob and ResolveForSlots on a text of the caller's).
+// resolved job (TinyJob, JobFromText).
 std::vector<RankOutcome> RunJob(const megatrain::v1::JobSpec& job, const RunOptions& options);
 
 // Overrides for TP 2 x PP 2 x DP 2 with sequence parallelism, ZeRO-1 and many buckets.
