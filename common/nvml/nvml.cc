@@ -20,6 +20,7 @@ constexpr int kTemperatureGpu = 0;
 constexpr int kP2pOverNvLink = 2;
 constexpr int kP2pStatusOk = 0;
 constexpr Return kNotSupported = 3;
+constexpr unsigned int kMigEnabled = 1;
 constexpr unsigned int kTextBytes = 96;  // NVML's own buffers are no longer
 
 struct MemoryInfo {
@@ -59,6 +60,7 @@ struct Library::Functions {
   Return (*temperature)(Device, int, unsigned int*);
   Return (*throttle_reasons)(Device, unsigned long long*);
   Return (*p2p_status)(Device, Device, int, int*);
+  Return (*mig_mode)(Device, unsigned int*, unsigned int*);  // now; after the next reset
 
   // The first symbol that is needed and missing; nullptr: none is.
   const char* Resolve(void* handle);
@@ -84,6 +86,7 @@ const char* Library::Functions::Resolve(void* handle) {
       {"nvmlDeviceGetTemperature", &temperature},
       {"nvmlDeviceGetCurrentClocksThrottleReasons", &throttle_reasons},
       {"nvmlDeviceGetP2PStatus", &p2p_status},
+      {"nvmlDeviceGetMigMode", &mig_mode},
   };
   constexpr size_t kNeeded = 7;
   for (size_t i = 0; i < std::size(table); ++i) {
@@ -170,6 +173,9 @@ StatusOr<Gpu> Library::Describe(int gpu) const {
     out.power_limit_watts = value * 1e-3;
   if (Ask(functions_->max_clock, device, kClockSm, &value) == kSuccess)
     out.max_sm_clock_mhz = static_cast<int>(value);
+  unsigned int pending = 0;
+  out.in_mig_mode =
+      Ask(functions_->mig_mode, device, &value, &pending) == kSuccess && value == kMigEnabled;
   return out;
 }
 

@@ -14,7 +14,8 @@ namespace mt::nvml {
 
 inline constexpr char kLibraryName[] = "libnvidia-ml.so.1";
 
-// What does not change while the driver is loaded. Numbers that a GPU does not tell are 0.
+// What does not change while the driver is loaded and no operator acts. Numbers that a GPU does not
+// tell are 0.
 struct Gpu {
   std::string uuid;        // "GPU-8c5c3b0e-..."
   std::string name;        // "NVIDIA H200"
@@ -24,6 +25,9 @@ struct Gpu {
   int64_t memory_bytes = 0;
   double power_limit_watts = 0;
   int max_sm_clock_mhz = 0;
+  // To be used by its instances (multi-instance GPU), not as a whole. False where the GPU or the
+  // driver knows no such mode.
+  bool in_mig_mode = false;
 };
 
 // What slows the clocks at this moment; the values are NVML's.

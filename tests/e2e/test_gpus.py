@@ -125,6 +125,15 @@ class SickDriverTest(GpuServiceTest):
         self.assertIn("GPU is lost", node["gpu_problem"])
         self.assertIn("GPU is lost", self.mtctl("describe", "node", "node-a").stdout)
 
+    def test_a_gpu_in_mig_mode_costs_itself(self):
+        self.env["MT_FAKE_NVML"] = "mig"
+        self.start_node()
+        node = self.node()
+        self.assertEqual([s["gpu"]["uuid"] for s in node["slots"] if s["device"] == "GPU"], ["GPU-bbbb"])
+        reason = "GPU 0 (GPU-aaaa) is in MIG mode: not offered; disable it"
+        self.assertIn(reason, self.mtctl("describe", "node", "node-a").stdout)
+        self.assertIn(reason, (self.dir / "node-a.log").read_text())
+
     def test_a_driver_that_does_not_work_costs_the_gpus(self):
         self.env["MT_FAKE_NVML"] = "broken"
         self.start_node()

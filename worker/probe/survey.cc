@@ -35,6 +35,14 @@ int GpuOf(std::string_view entry, const std::vector<std::string>& uuids) {
   return found;
 }
 
+// What programs see of such a GPU are its instances, if it has any.
+std::string MigText(int index, const std::string& uuid) {
+  return fmt::format(
+      "GPU {} ({}) is in MIG mode: not offered; disable it (nvidia-smi -i {} -mig 0) and start the "
+      "worker again, or leave this GPU out of --gpus",
+      index, uuid, uuid);
+}
+
 void FillDevice(const nvml::Library& library, const nvml::Gpu& facts, const std::string& sysfs_root,
                 GpuDevice* out) {
   out->uuid = facts.uuid;
@@ -51,6 +59,7 @@ void FillDevice(const nvml::Library& library, const nvml::Gpu& facts, const std:
   } else {
     out->error = base::Message(reading.status());
   }
+  if (facts.in_mig_mode) out->error = MigText(out->index, out->uuid);
 }
 
 }  // namespace

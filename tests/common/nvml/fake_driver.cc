@@ -1,8 +1,9 @@
 // Stands in for libnvidia-ml.so: two GPUs with fixed facts, the second of which denies its clocks.
 // MT_FAKE_NVML=broken makes nvmlInit_v2 fail, as it does after a driver was updated in place;
 // "unloaded" as where only the library is installed; "hang" lets it never return, "crash" ends the
-// process; "sick" has the second GPU fallen off the bus. MT_FAKE_NVML_USED names a file with the
-// bytes in use on the first GPU.
+// process; "sick" has the second GPU fallen off the bus; "mig" has the first one in MIG mode (the
+// second knows no such mode). MT_FAKE_NVML_USED names a file with the bytes in use on the first
+// GPU.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -132,5 +133,13 @@ int nvmlDeviceGetP2PStatus(void* a, void* b, int capability, int* status) {
   *status = IndexOf(a) != IndexOf(b) && capability == 2 ? 0 : 5;
   return 0;
 }
+#ifndef MT_FAKE_WITHOUT_MIG
+int nvmlDeviceGetMigMode(void* device, unsigned int* current, unsigned int* pending) {
+  if (IndexOf(device) == 1) return kNotSupported;
+  *current = Asked("mig") ? 1 : 0;
+  *pending = 0;
+  return 0;
+}
+#endif
 
 }  // extern "C"

@@ -41,6 +41,29 @@ TEST(Nvml, WhatAGpuDoesNotTellIsZero) {
   EXPECT_DOUBLE_EQ(reading->power_watts, 412.5);
 }
 
+TEST(Nvml, TellsWhichGpuIsInMigMode) {
+  const auto library = Library::Open(MT_FAKE_DRIVER);
+  ASSERT_TRUE(library.ok());
+  EXPECT_FALSE((*library)->Describe(0)->in_mig_mode);
+  ::setenv("MT_FAKE_NVML", "mig", 1);
+  const auto first = (*library)->Describe(0), second = (*library)->Describe(1);
+  ::unsetenv("MT_FAKE_NVML");
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_TRUE(first->in_mig_mode);
+  EXPECT_FALSE(second->in_mig_mode) << "a GPU that does not support it";
+}
+
+TEST(Nvml, ADriverThatKnowsNoMigModeHasNone) {
+  const auto library = Library::Open(MT_OLD_FAKE_DRIVER);
+  ASSERT_TRUE(library.ok()) << library.status();
+  ::setenv("MT_FAKE_NVML", "mig", 1);
+  const auto gpu = (*library)->Describe(0);
+  ::unsetenv("MT_FAKE_NVML");
+  ASSERT_TRUE(gpu.ok());
+  EXPECT_EQ(gpu->uuid, "GPU-aaaa");
+  EXPECT_FALSE(gpu->in_mig_mode);
+}
+
 TEST(Nvml, FindsGpusByUuidAndNeighboursByNvLink) {
   const auto library = Library::Open(MT_FAKE_DRIVER);
   ASSERT_TRUE(library.ok());

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/worker/agent/node_rig.h"
+#include "worker/agent/gpu_offer.h"
 
 namespace mt::agent {
 namespace {
@@ -68,6 +69,17 @@ TEST_F(ProbeProcessTest, TellsASickGpuFromASickDriverAndFromNone) {
   const auto crash = Now("crash");
   EXPECT_TRUE(absl::IsUnavailable(crash.status()) || absl::IsInternal(crash.status()));
   EXPECT_THAT(base::Message(crash.status()), HasSubstr("mt-gpu-probe"));
+}
+
+TEST_F(ProbeProcessTest, AGpuInMigModeIsNotOfferedAndTheReasonIsTold) {
+  const auto found = Now("mig");
+  const GpuOffer offer = OfferGpus("all", found, [](int) { return ""; });
+  ASSERT_EQ(offer.gpus.size(), 1U);
+  EXPECT_EQ(offer.gpus[0].device.uuid, "GPU-bbbb");
+  EXPECT_THAT(offer.problem, HasSubstr("GPU 0 (GPU-aaaa) is in MIG mode: not offered; disable it"));
+  EXPECT_EQ(OfferGpus("GPU-bbbb", found, [](int) { return ""; }).problem, "");
+  EXPECT_THAT(OfferGpus("GPU-aaaa", found, [](int) { return ""; }).problem,
+              HasSubstr("in MIG mode"));
 }
 
 TEST_F(ProbeProcessTest, ADriverThatHangsCostsTheDeadline) {

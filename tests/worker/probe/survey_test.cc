@@ -103,6 +103,20 @@ TEST(Survey, ASickGpuIsListedWithItsError) {
   EXPECT_EQ(found.devices[1].uuid, "");
 }
 
+TEST(Survey, AGpuInMigModeIsListedWithWhatToDo) {
+  const auto library = nvml::Library::Open(MT_FAKE_DRIVER);
+  ASSERT_TRUE(library.ok());
+  ::setenv("MT_FAKE_NVML", "mig", 1);
+  const Inventory found = Survey(**library, nullptr);
+  ::unsetenv("MT_FAKE_NVML");
+  ASSERT_EQ(found.devices.size(), 2U);
+  EXPECT_EQ(found.devices[0].uuid, "GPU-aaaa");
+  EXPECT_EQ(found.devices[0].error,
+            "GPU 0 (GPU-aaaa) is in MIG mode: not offered; disable it (nvidia-smi -i GPU-aaaa -mig "
+            "0) and start the worker again, or leave this GPU out of --gpus");
+  EXPECT_EQ(found.devices[1].error, "");
+}
+
 TEST(Document, SaysTheSameAtBothEnds) {
   Inventory inventory{.driver_version = "580.1", .error = "", .devices = {}};
   inventory.devices.push_back({.index = 3,
