@@ -141,7 +141,7 @@ RankMessage AgentChannel::Beat() const {
   auto& beat = *message.mutable_beat();
   beat.set_progress(progress_);
   beat.set_step(step_);
-  if (config_.fill_telemetry) config_.fill_telemetry(beat.mutable_telemetry());
+  if (config_.fill_beat) config_.fill_beat(&beat);
   return message;
 }
 

@@ -18,8 +18,8 @@
 namespace megatrain::v1 {
 class AgentMessage;
 class RankAssignment;
+class RankBeat;
 class RankMessage;
-class RankTelemetry;
 }  // namespace megatrain::v1
 
 namespace mt::rank {
@@ -33,8 +33,9 @@ class AgentChannel {
     int rank = 0;
     std::string token;
     size_t queue_limit = SendQueue::kLimit;
-    // Fills in what a beat tells of the rank's work; on the writing thread. May be empty.
-    std::function<void(megatrain::v1::RankTelemetry*)> fill_telemetry;
+    // Fills in what a beat tells of the rank's work beside step and progress; on the writing
+    // thread. May be empty.
+    std::function<void(megatrain::v1::RankBeat*)> fill_beat;
   };
   // Everything but assignments and acknowledgements; called on the reading thread, returns soon.
   using Handler = std::function<void(const megatrain::v1::AgentMessage&)>;

@@ -17,21 +17,22 @@
 namespace mt::rank {
 namespace {
 
-// Tells who asked of the groups, and that they go, whichever way the scope is left.
-class GroupsLease {
+// Tells who asked of a thing that exists now, and that it goes, whichever way the scope is left.
+template <class T>
+class Lease {
  public:
-  using OnGroups = std::function<void(train::RankGroups*)>;
-  GroupsLease(const OnGroups& on_groups, train::RankGroups* groups) : on_groups_(on_groups) {
-    if (on_groups_) on_groups_(groups);
+  using Listener = std::function<void(T*)>;
+  Lease(const Listener& listener, T* thing) : listener_(listener) {
+    if (listener_) listener_(thing);
   }
-  ~GroupsLease() {
-    if (on_groups_) on_groups_(nullptr);
+  ~Lease() {
+    if (listener_) listener_(nullptr);
   }
-  GroupsLease(const GroupsLease&) = delete;
-  GroupsLease& operator=(const GroupsLease&) = delete;
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
 
  private:
-  const OnGroups& on_groups_;
+  const Listener& listener_;
 };
 
 StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* backend,
@@ -62,7 +63,9 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.host_delay = args.host_delay;
   ASSIGN_OR_RETURN(const std::unique_ptr<train::Trainer> trainer,
                    train::Trainer::Create(train_args));
+  const Lease<const train::Trainer> lease(args.on_trainer, trainer.get());
   train::TrainResult result = trainer->Run();
+  if (!result.status.ok()) log::Info("at the end", {{"device", trainer->LastMark()}});
   if (bench) bench->Finish(result.completed ? result.status : base::Unavailable("stopped"));
   if (result.status.ok() && groups->world() != nullptr) {
     // Nobody leaves while a peer still reads what it sent, in whatever group; all work is done, so
@@ -100,7 +103,7 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   if (args.on_comm_init) {
     args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
   }
-  const GroupsLease lease(args.on_groups, groups.get());
+  const Lease<train::RankGroups> lease(args.on_groups, groups.get());
   return TrainWith(args, backend.get(), groups.get());
 }
 

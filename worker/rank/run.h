@@ -37,6 +37,8 @@ struct RunArgs {
   std::function<void(double seconds)> on_comm_init;
   // Called with the groups once they exist and with nullptr before they go; may be empty.
   std::function<void(train::RankGroups*)> on_groups;
+  // Likewise with the trainer, which tells where the device stands; may be empty.
+  std::function<void(const train::Trainer*)> on_trainer;
 };
 
 // Blocks until the run has ended; no exception leaves.

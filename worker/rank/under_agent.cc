@@ -16,6 +16,7 @@
 #include "worker/rank/channel_observer.h"
 #include "worker/rank/channel_store.h"
 #include "worker/rank/leave_switch.h"
+#include "worker/rank/mark_board.h"
 #include "worker/rank/outcome.h"
 #include "worker/rank/run.h"
 #include "worker/rank/step_log.h"
@@ -31,19 +32,14 @@ using megatrain::v1::Command;
 using megatrain::v1::JobSpec;
 using megatrain::v1::Placement;
 using megatrain::v1::RankAssignment;
+using megatrain::v1::RankBeat;
 using megatrain::v1::RankMessage;
-using megatrain::v1::RankTelemetry;
 using megatrain::v1::RankWord;
 
 namespace {
 
 constexpr std::chrono::seconds kLastWords{2};  // for the report before the exit
 constexpr char kUnsentName[] = "unsent.pb";
-
-[[noreturn]] void ExitAtOnce() {
-  log::Flush();
-  std::_Exit(shim::kExitTransient);
-}
 
 std::string TakeToken() {
   const char* token = std::getenv("MT_RANK_TOKEN");  // NOLINT(concurrency-mt-unsafe): one thread
@@ -85,14 +81,14 @@ class AgentRank {
  public:
   explicit AgentRank(const Options& options)
       : options_(options),
-        leave_(rpc::kAbortSelfExit, ExitAtOnce),
+        leave_(rpc::kAbortSelfExit, [this] { ExitNow("it has not left by itself"); }),
         store_([this](RankMessage message) { channel_.Send(std::move(message)); }),
         channel_({.socket = options.agent_socket,
                   .job_uid = options.job_uid,
                   .epoch = options.epoch,
                   .rank = options.rank,
                   .token = TakeToken(),
-                  .fill_telemetry = [this](RankTelemetry* out) { board_.Fill(out); }},
+                  .fill_beat = [this](RankBeat* out) { FillBeat(out); }},
                  [this](const AgentMessage& message) { OnMessage(message); }) {}
 
   int Run() {
@@ -103,7 +99,20 @@ class AgentRank {
     return ExitCodeOf(result.status);
   }
 
+  // Any thread. The log tells where the rank stood.
+  [[noreturn]] void ExitNow(const char* why) const {
+    log::Warn("ends at once", {{"why", why}, {"device", marks_.Text()}});
+    log::Flush();
+    std::_Exit(shim::kExitTransient);
+  }
+
  private:
+  void FillBeat(RankBeat* beat) {
+    board_.Fill(beat->mutable_telemetry());
+    megatrain::v1::DeviceMark mark;
+    if (marks_.Fill(&mark)) *beat->mutable_mark() = std::move(mark);
+  }
+
   train::TrainResult RunAssigned() {
     train::TrainResult result;
     RankAssignment assignment;
@@ -137,7 +146,8 @@ class AgentRank {
          .commands = options_.rank == 0 ? &words_ : nullptr,
          .hold = assignment.hold(),
          .on_comm_init = [this](double seconds) { board_.SetCommInit(seconds); },
-         .on_groups = [this](train::RankGroups* groups) { leave_.SetGroups(groups); }});
+         .on_groups = [this](train::RankGroups* groups) { leave_.SetGroups(groups); },
+         .on_trainer = [this](const train::Trainer* trainer) { marks_.SetTrainer(trainer); }});
   }
 
   // A rank on a GPU uses the one that the agent keeps for it, no other.
@@ -197,7 +207,7 @@ class AgentRank {
         store_.OnValue(message.rendezvous_value().key(), message.rendezvous_value().value());
         break;
       case AgentMessage::kExit:
-        log::Warn("asked to leave", {{"why", message.exit().reason()}});
+        log::Warn("asked to leave", {{"why", message.exit().reason()}, {"device", marks_.Text()}});
         store_.Abort(message.exit().reason());
         leave_.Leave(message.exit().reason());
         break;
@@ -234,6 +244,7 @@ class AgentRank {
   std::atomic<int> threads_ = 0;  // of the assignment
   WordQueue words_;
   TelemetryBoard board_;
+  MarkBoard marks_;
   LeaveSwitch leave_;
   ChannelStore store_;
   AgentChannel channel_;  // last: its threads use the others
@@ -244,9 +255,10 @@ class AgentRank {
 int RunUnderAgent(const Options& options) {
   log::Init({.binary = "mt-rank"});
   log::SetRank(options.rank);
+  AgentRank rank(options);
   // SIGTERM means now: the job's own way to stop is a word.
-  const StopSignals signals([](int) { ExitAtOnce(); });
-  return AgentRank(options).Run();
+  const StopSignals signals([&rank](int) { rank.ExitNow("SIGTERM"); });
+  return rank.Run();
 }
 
 }  // namespace mt::rank

@@ -194,6 +194,12 @@ std::string PhaseClock::LastMark() const {
   return fmt::format("{}; {} marks enqueued behind it", label.Text(), enqueued - reached);
 }
 
+StepPhase PhaseClock::LastPhase() const {
+  const int64_t reached = ring_->Newest();
+  if (reached == 0) return StepPhase::kOther;
+  return Label::Unpack(LabelOf(reached).load(std::memory_order_relaxed)).opens;
+}
+
 void PhaseClock::BeginRecording() {
   CHECK(!recording_);
   recording_ = true;

@@ -51,7 +51,7 @@ struct StepTime {
   PhaseSeconds between{};  // what lay between, pauses apart
 };
 
-// One thread, but for LastMark.
+// One thread, but for LastMark and LastPhase.
 class PhaseClock {
  public:
   // What is made or awaited on `stream` is timed; `clock` where the device has none. All three must
@@ -81,6 +81,8 @@ class PhaseClock {
   // "step 12, microbatch 3, chunk 0: backward; 14 marks enqueued behind it". For the diagnosis of a
   // hang; any thread, at any time.
   std::string LastMark() const;
+  // The phase that it is in; kOther before the first mark. As LastMark.
+  StepPhase LastPhase() const;
 
   // Between these two, marks are recorded with the calls around them (Device::Record) and their
   // labels kept. Replay comes before each launch.

@@ -90,6 +90,7 @@ TrainResult Trainer::Run() {
 }
 
 std::string Trainer::LastMark() const { return impl_->LastMark(); }
+std::string_view Trainer::LastPhase() const { return impl_->LastPhase(); }
 
 Trainer::Impl::Impl(const TrainArgs& args)
     : args_(args),

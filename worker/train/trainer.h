@@ -86,8 +86,10 @@ class Trainer {
   // Trains to the end of the run, or until a command or an error. Once.
   TrainResult Run();
 
-  // Where the device stands (PhaseClock::LastMark): for the diagnosis of a hang, from any thread.
+  // Where the device stands, and the key of the phase that it is in (PhaseClock::LastMark,
+  // LastPhase): for the diagnosis of a hang, from any thread.
   std::string LastMark() const;
+  std::string_view LastPhase() const;
 
  private:
   class Impl;

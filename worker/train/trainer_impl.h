@@ -32,6 +32,7 @@ class Trainer::Impl {
   TrainResult Run();
   RankGroups& groups() const { return *args_.groups; }
   std::string LastMark() const { return std::as_const(*engine_).phases().LastMark(); }
+  std::string_view LastPhase() const { return Name(std::as_const(*engine_).phases().LastPhase()); }
   // What Run threw, with the step in which it was noticed: a GPU runs up to two steps behind.
   Status WithStep(const Status& thrown) const;
 

@@ -210,6 +210,27 @@ TEST_F(AgentModeTest, TheNextAgentMissesNothing) {
   EXPECT_EQ(step, ended.job_report().training_ended().last_step());
 }
 
+TEST_F(AgentModeTest, BeatsTellWhereTheDeviceStandsAndSoDoesTheLogOfOneThatIsEnded) {
+  TestAgent agent(socket_, Assign(Job({"training.train_iters=1000000"})));
+  Start();
+  agent.AwaitBeatWith([](const megatrain::v1::RankBeat& beat) {
+    return beat.mark().text().find("marks enqueued behind it") != std::string::npos &&
+           beat.mark().text().find("step ") != std::string::npos && !beat.mark().phase().empty();
+  });
+  // Held, it stands at a place that can be told exactly.
+  const CommandDone hold = Do(&agent, Word("hold", Command::HOLD));
+  const megatrain::v1::RankBeat held = agent.AwaitBeatWith([&](const megatrain::v1::RankBeat& b) {
+    return b.step() == hold.step() && b.mark().phase() == "other";
+  });
+  EXPECT_NE(held.mark().text().find(fmt::format("step {}", hold.step())), std::string::npos)
+      << held.mark().text();
+  ::kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 75);
+  const std::string log = data::ReadText(dir_.Path("err"));
+  EXPECT_NE(log.find("ends at once why=SIGTERM device=\""), std::string::npos) << log;
+  EXPECT_NE(log.find(fmt::format("step {}", hold.step())), std::string::npos) << log;
+}
+
 TEST_F(AgentModeTest, AnOldEpochIsRefusedByTheFence) {
   {
     TestAgent agent(socket_, Assign(Job({"training.train_iters=2"})));

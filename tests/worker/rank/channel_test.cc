@@ -229,12 +229,20 @@ TEST_F(ChannelTest, AFrozenAgentHoldsNobodyUp) {
   ::close(listener);
 }
 
-TEST_F(ChannelTest, BeatsCarryTelemetry) {
+TEST_F(ChannelTest, BeatsCarryTelemetryAndWhereTheDeviceStands) {
   TestAgent agent(socket_);
   AgentChannel::Config config = Config();
-  config.fill_telemetry = [](megatrain::v1::RankTelemetry* out) { out->set_tokens(77); };
+  config.fill_beat = [](megatrain::v1::RankBeat* out) {
+    out->mutable_telemetry()->set_tokens(77);
+    out->mutable_mark()->set_text("end of step 3; 0 marks enqueued behind it");
+  };
   AgentChannel channel(config, [](const AgentMessage&) {});
+  channel.NoteProgress(3);
   agent.AwaitTelemetry(77);
+  const auto beat =
+      agent.AwaitBeatWith([](const megatrain::v1::RankBeat& b) { return b.step() == 3; });
+  EXPECT_EQ(beat.progress(), 1);
+  EXPECT_EQ(beat.mark().text(), "end of step 3; 0 marks enqueued behind it");
 }
 
 TEST_F(ChannelTest, TakesNoForAnAnswer) {

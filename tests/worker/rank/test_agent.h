@@ -67,6 +67,13 @@ class TestAgent final : private agent::RankLinks::Listener {
     base::MutexLock lock(&mu_);
     while (telemetry_tokens_ != tokens) changed_.Wait(&mu_);
   }
+  // The newest beat, once it is as wanted.
+  megatrain::v1::RankBeat AwaitBeatWith(
+      const std::function<bool(const megatrain::v1::RankBeat&)>& wanted) {
+    base::MutexLock lock(&mu_);
+    while (!wanted(beat_)) changed_.Wait(&mu_);
+    return beat_;
+  }
   void AwaitClosed() {
     base::MutexLock lock(&mu_);
     while (!closed_) changed_.Wait(&mu_);
@@ -99,6 +106,7 @@ class TestAgent final : private agent::RankLinks::Listener {
     }
     base::MutexLock lock(&mu_);
     if (message.has_beat()) {
+      beat_ = message.beat();
       progress_ = message.beat().progress();
       telemetry_tokens_ = message.beat().telemetry().tokens();
     } else {
@@ -120,6 +128,7 @@ class TestAgent final : private agent::RankLinks::Listener {
   base::Mutex mu_;
   base::CondVar changed_;
   std::deque<RankMessage> heard_ GUARDED_BY(mu_);
+  megatrain::v1::RankBeat beat_ GUARDED_BY(mu_);
   int64_t progress_ GUARDED_BY(mu_) = -1;
   int64_t telemetry_tokens_ GUARDED_BY(mu_) = -1;
   bool closed_ GUARDED_BY(mu_) = false;

@@ -134,6 +134,7 @@ TEST_F(PhaseClockTest, AHostARingAheadWaitsAndLosesNothing) {
 
 TEST_F(PhaseClockTest, TheLastMarkTellsWhereTheDeviceStands) {
   EXPECT_EQ(phases_.LastMark(), "none of 1 marks");
+  EXPECT_EQ(phases_.LastPhase(), StepPhase::kOther);
   phases_.SetStep(12);
   phases_.SetAction(3, 1);
   phases_.Switch(StepPhase::kBackward);
@@ -143,10 +144,13 @@ TEST_F(PhaseClockTest, TheLastMarkTellsWhereTheDeviceStands) {
   device_.Run(3);
   EXPECT_EQ(phases_.LastMark(),
             "step 12, microbatch 3, chunk 1: backward; 2 marks enqueued behind it");
+  EXPECT_EQ(phases_.LastPhase(), StepPhase::kBackward);
   device_.Run(1);
   EXPECT_EQ(phases_.LastMark(),
             "step 12, microbatch 3, chunk 1: tp_comm; 1 marks enqueued behind it");
+  EXPECT_EQ(phases_.LastPhase(), StepPhase::kTpComm) << "the device's, not the host's";
   device_.RunAll();
+  EXPECT_EQ(phases_.LastPhase(), StepPhase::kOther);
   EXPECT_EQ(phases_.LastMark(), "end of step 12; 0 marks enqueued behind it");
 }
 
