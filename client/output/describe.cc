@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/layout/mesh.h"
 #include "common/report/bench_text.h"
+#include "common/report/stall_text.h"
 #include "common/spec/derived.h"
 #include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
@@ -55,6 +56,17 @@ std::string RankTable(const v1::Job& job) {
                     v1::RankState_Name(rank.state()), std::to_string(rank.pid()), exit});
   }
   return Indent(Table(rows));
+}
+
+// Ranks that show no progress, each with where its device stands.
+std::string StallLines(const v1::Job& job, int64_t now_us) {
+  std::string lines;
+  for (const v1::RankStatus& rank : job.ranks()) {
+    if (!rank.has_stall()) continue;
+    lines += report::StalledRankText(rank, spec::RankPlaceText(job.spec(), rank.rank()), now_us);
+    lines += "\n";
+  }
+  return Indent(lines);
 }
 
 // Where the time of rank 0's last step went, the longest first.
@@ -155,6 +167,8 @@ std::string DescribeJob(const JobFacts& facts, const TableArgs& args) {
   if (!layout.empty()) out.Add("Layout", layout);
   AddProgress(job, &out);
   if (!job.ranks().empty()) out.Raw("Ranks:\n" + RankTable(job));
+  const std::string stalled = StallLines(job, args.style.now_us);
+  if (!stalled.empty()) out.Raw("Without progress:\n" + stalled);
   if (!job.last_log_lines().empty()) {
     out.Raw("Last log lines of the failed rank:\n");
     for (const std::string& line : job.last_log_lines()) out.Raw("  | " + line + "\n");

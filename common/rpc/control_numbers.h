@@ -38,8 +38,14 @@ inline constexpr milliseconds kIdleReductionInterval{100};
 inline constexpr milliseconds kRankBeatInterval{1'000};
 inline constexpr milliseconds kRankBeatFrozenAfter{10'000};
 
-// P1: the shortest limit of a step.
+// P1: the limit of a step: so many times the p99 of the steps so far, at least kStepLimit, and more
+// during the first of a run; of a save without a byte; P2's look at it.
+inline constexpr double kStepLimitFactor = 5;
 inline constexpr seconds kStepLimit{60};
+inline constexpr int kFirstSteps = 5;
+inline constexpr seconds kFirstStepLimit{600};
+inline constexpr seconds kSaveLimit{900};
+inline constexpr seconds kProgressLook{5};
 
 // P3: after a fault: a rank exits by itself; its agent kills the group; all ranks of the job are
 // gone.

@@ -144,6 +144,28 @@ std::string MeshText(const JobSpec& job) {
   return one || LayoutText(job).empty() ? "" : AxesText(parallel);
 }
 
+std::string RankPlaceText(const JobSpec& job, int rank) {
+  const v1::Parallel& parallel = job.parallel();
+  constexpr int64_t kMostRanks = int64_t{1} << 20;
+  for (const int64_t size :
+       {parallel.tensor(), parallel.context(), parallel.data(), parallel.pipeline()}) {
+    if (size < 1 || size > kMostRanks) return "";
+  }
+  const StatusOr<layout::Mesh> mesh = layout::Mesh::Create(MeshSizesOf(job));
+  if (!mesh.ok() || rank < 0 || rank >= mesh->world_size()) return "";
+  const layout::Coordinates at = mesh->CoordinatesOf(rank);
+  const std::pair<layout::Axis, int> places[] = {{layout::Axis::kTp, at.tp},
+                                                 {layout::Axis::kCp, at.cp},
+                                                 {layout::Axis::kPp, at.pp},
+                                                 {layout::Axis::kDp, at.dp}};
+  std::string text;
+  for (const auto& [axis, place] : places) {
+    if (mesh->size(axis) == 1) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", layout::Name(axis), place);
+  }
+  return text;
+}
+
 BatchRamp RampOf(const JobSpec& job) {
   const v1::Training& training = job.training();
   if (!training.has_batch_ramp()) return BatchRamp::Constant(training.global_batch_size());

@@ -54,6 +54,8 @@ double MegatronFlopsPerStep(const JobSpec& job);
 int64_t WorldSize(const JobSpec& job);
 // Its axes, for layout::Mesh.
 layout::MeshSizes MeshSizesOf(const JobSpec& job);
+// "tp 1, pp 0": the rank's place on the axes that the job splits. "" where there is none to tell.
+std::string RankPlaceText(const JobSpec& job, int rank);
 // Which layers each stage and chunk holds.
 layout::LayerSplit LayerSplitOf(const JobSpec& job);
 // "tp 2 x pp 2 x dp 1, sequence parallel, 1f1b, zero 1": for people. "" of a job that is not

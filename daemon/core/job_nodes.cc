@@ -4,6 +4,7 @@
 
 #include "daemon/core/conditions.h"
 #include "daemon/core/job_keeper.h"
+#include "daemon/core/stalls.h"
 #include "daemon/jobs/rank_states.h"
 #include "megatrain/v1/store.pb.h"
 
@@ -52,6 +53,7 @@ void JobKeeper::EndRanksOf(v1::StoredJob& stored, const std::string& node, int s
   for (v1::RankStatus& rank : *stored.mutable_job()->mutable_ranks()) {
     if (rank.node() == node && RankMayMove(rank.state(), to)) rank.set_state(to);
   }
+  ForgetStalls(parts_.ledger, stored, node);
 }
 
 void JobKeeper::ReactToLoss(v1::StoredJob& stored, const std::string& node) {

@@ -173,6 +173,7 @@ void JobKeeper::CloseEpoch(v1::StoredJob& stored) {
   stored.clear_assigned_hold();
   ClearCondition(job, "Saving");
   ClearCondition(job, "NodeUnreachable");
+  ClearCondition(job, "NoProgress");
   RuntimeOf(*job).kill_acked.clear();
   for (const auto& [space, key] : parts_.rendezvous->Erase(job->uid())) {
     parts_.ledger->EraseRendezvous(space, key);

@@ -7,6 +7,7 @@
 #include "daemon/core/checkpoints.h"
 #include "daemon/core/feeds.h"
 #include "daemon/core/job_keeper.h"
+#include "daemon/core/stalls.h"
 #include "daemon/jobs/job_states.h"
 #include "daemon/jobs/rank_states.h"
 #include "daemon/jobs/verdict.h"
@@ -65,6 +66,7 @@ void Reports::TakeRankStatus(v1::StoredJob& stored, const std::string& node,
   if (known->node() != node || !RankMayMove(known->state(), status.state())) return;
   const int slot = known->slot();
   const std::string gpu = known->gpu();
+  const v1::RankStatus before = *known;
   *known = status;
   known->set_node(node);
   known->set_slot(slot);
@@ -75,6 +77,7 @@ void Reports::TakeRankStatus(v1::StoredJob& stored, const std::string& node,
     parts_.keeper->MoveAllocation(*allocation, v1::ACTIVE);
   }
   parts_.ledger->MarkJob(stored, Change::kRanks);
+  NoteStall(parts_.ledger, stored, status.rank(), before);
 }
 
 void Reports::OnRank(WorkerSession& from, const v1::RankReport& report) {

@@ -19,11 +19,8 @@ namespace v1 = megatrain::v1;
 
 // T2.
 constexpr std::chrono::minutes kShownAfterEnd{5};
-// P1: the first steps of an epoch, a save, and how far above the p99 a step may be.
-constexpr int64_t kFirstSteps = 5;
-constexpr double kFirstStepLimit = 600;
+// P1: of a job that saves, by what its steps alone tell.
 constexpr double kSaveLimit = 1'800;
-constexpr double kStepFactor = 5;
 constexpr double kMicros = 1e6;
 
 constexpr std::array kRankStates = {"live", "faulted", "unknown"};
@@ -219,10 +216,12 @@ void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) 
   step_.Set(static_cast<double>(last.step()));
   total_steps_.Set(static_cast<double>(job.total_steps()));
   last_step_time_.Set(static_cast<double>(std::max(last.time_us(), running_since_us_)) / kMicros);
-  double limit = kFirstStepLimit;
-  if (feed != nullptr && last.epoch() == job.epoch() && feed->totals().steps >= kFirstSteps) {
-    limit = std::max(kStepFactor * feed->StepSecondsP99(),
-                     std::chrono::duration<double>(rpc::kStepLimit).count());
+  const auto seconds = [](rpc::seconds time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  double limit = seconds(rpc::kFirstStepLimit);
+  if (feed != nullptr && last.epoch() == job.epoch() && feed->totals().steps >= rpc::kFirstSteps) {
+    limit = std::max(rpc::kStepLimitFactor * feed->StepSecondsP99(), seconds(rpc::kStepLimit));
   }
   step_limit_.Set(saving ? std::max(limit, kSaveLimit) : limit);
   if (job.has_last_eval()) {

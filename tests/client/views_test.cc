@@ -8,12 +8,14 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/clock.h"
 #include "tests/client/fake_coordinator.h"
 
 namespace mt::client {
 namespace {
 
 using nlohmann::json;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -185,6 +187,21 @@ TEST_F(ViewsTest, TheLayoutOfAJobIsShown) {
                               "  3     1   1   0   n1    3     -    TRAINING  0    -\n"));
   EXPECT_THAT(Mtctl(&server_, {"get", "jobs", "-o", "wide"}).out,
               HasSubstr("tp 2 x pp 2 x dp 1, sequence parallel, 1f1b"));
+  // Ranks that show no progress are named with where their devices stand.
+  EXPECT_THAT(text, Not(HasSubstr("Without progress")));
+  v1::RankStall* stall = server_.state().jobs[0].mutable_ranks(3)->mutable_stall();
+  stall->set_since_us(base::ToUnixMicros(base::Clock::Real()->WallNow()) - 75'500'000);
+  stall->set_mark("step 41, microbatch 2, chunk 0: forward; 5 marks enqueued behind it");
+  EXPECT_THAT(Mtctl(&server_, {"describe", "tiny"}).out,
+              ContainsRegex("\nWithout progress:\n  rank 3 \\(tp 1, pp 1\\) on n1: no progress for "
+                            "7[5-9] s; device at step 41, microbatch 2, chunk 0: forward; 5 marks "
+                            "enqueued behind it\n"));
+  EXPECT_EQ(json::parse(Mtctl(&server_, {"describe", "tiny", "-o", "json"}).out)
+                .at("ranks")
+                .at(3)
+                .at("stall")
+                .at("mark"),
+            stall->mark());
   // A job whose ranks do not make up its mesh is shown all the same.
   server_.state().jobs[0].mutable_ranks()->RemoveLast();
   EXPECT_THAT(Mtctl(&server_, {"describe", "tiny"}).out, HasSubstr("  0     -   -   -   n1"));

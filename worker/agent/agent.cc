@@ -186,6 +186,7 @@ Allocation* Agent::AddAllocation(const AllocationRecord& record) {
   auto allocation = std::make_unique<Allocation>(
       Allocation::Deps{
           .loop = seams_.loop,
+          .clock = seams_.clock,
           .launcher = seams_.launcher,
           .links = seams_.ranks,
           .store = seams_.store,

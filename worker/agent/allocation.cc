@@ -24,7 +24,8 @@ using megatrain::v1::WorkerMessage;
 Allocation::Allocation(Deps deps, const AllocationRecord& record)
     : deps_(std::move(deps)), record_(std::make_unique<AllocationRecord>(record)), words_(record) {
   for (const auto& known : record.ranks()) {
-    auto rank = std::make_unique<Rank>();
+    auto rank =
+        std::make_unique<Rank>(Rank{.watch = ProgressWatch(LimitsOfJob(), deps_.clock->Now())});
     rank->rank = known.rank();
     rank->slot = known.slot();
     rank->gpu = known.gpu();
@@ -35,7 +36,10 @@ Allocation::Allocation(Deps deps, const AllocationRecord& record)
   }
 }
 
-Allocation::~Allocation() { deps_.loop->Cancel(kill_timer_); }
+Allocation::~Allocation() {
+  deps_.loop->Cancel(kill_timer_);
+  deps_.loop->Cancel(look_timer_);
+}
 
 const Assign& Allocation::assign() const { return record_->assign(); }
 const std::string& Allocation::job_uid() const { return assign().job_uid(); }
@@ -92,6 +96,7 @@ void Allocation::Save() {
 }
 
 void Allocation::StartRanks() {
+  LookAtProgress();
   for (const auto& rank : ranks_) {
     rank->launch = deps_.next_launch();
     const RankLaunch launch{.job_uid = job_uid(),
@@ -122,7 +127,9 @@ void Allocation::AdoptRanks(const std::string& damage) {
     rank->state = RankState::UNKNOWN;  // until it calls
     rank->launch = deps_.next_launch();
     rank->pid = deps_.launcher->Adopt(rank->launch, FolderOf(*rank));
+    rank->watch.OnState(rank->state, deps_.clock->Now());
   }
+  LookAtProgress();
   // A record that names no ranks: there is nothing to wait for.
   if (ranks_.empty()) deps_.loop->Post([this] { BecomeGoneIfAllAre(); });
   if (!damage.empty()) {
@@ -171,6 +178,8 @@ Status Allocation::Attach(LinkId link, const RankHello& hello) {
   } else if (rank.state == RankState::SPAWNED || rank.state == RankState::UNKNOWN) {
     rank.state = RankState::CONNECTED;
   }
+  rank.watch.OnState(rank.state, deps_.clock->Now());
+  rank.stall.reset();
   deps_.links->Send(link, AssignmentMessage());
   if (rank.acked_seq > 0) OnAcknowledged(&rank, rank.acked_seq);  // the news may have been lost
   if (aborting_) {
@@ -196,10 +205,14 @@ void Allocation::OnRankMessage(LinkId link, const RankMessage& message) {
     case RankMessage::kState:
       rank->state = message.state().state();
       rank->step = std::max(rank->step, message.state().step());
+      rank->watch.OnState(rank->state, deps_.clock->Now());
+      rank->stall.reset();
       ReportState(*rank);
       break;
     case RankMessage::kBeat:
       rank->step = std::max(rank->step, message.beat().step());
+      rank->watch.OnBeat(message.beat(), deps_.clock->Now());
+      if (rank->stall) LookAtProgressOf(rank);
       break;
     case RankMessage::kFault:
       OnFault(rank, message);
@@ -295,6 +308,7 @@ void Allocation::FillStatus(const Rank& rank, megatrain::v1::RankStatus* status)
   status->set_exit_signal(rank.exit.signal);
   status->set_message(rank.final_message);
   status->set_step(rank.step);
+  if (rank.stall && !rank.gone) FillStall(rank, status->mutable_stall());
 }
 
 void Allocation::Describe(megatrain::v1::HeldAllocation* out) const {

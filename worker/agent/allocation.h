@@ -9,6 +9,9 @@
 // reported DONE, "left after rank ..."), or until all ranks of this node are gone (then the cause
 // lies on another node, and it is reported FAULTED, NETWORK). What the agent ended itself is DONE.
 //
+// Who stands still. A rank that shows no progress for longer than its state allows is reported with
+// where its device stands; nothing is ended for it.
+//
 // What arrives. A rank numbers what must arrive (RankMessage.seq) and keeps it until it is told
 // that the coordinator has it; each number is forwarded once, whatever the rank sends again.
 #pragma once
@@ -19,12 +22,14 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "worker/agent/allocation_store.h"
 #include "worker/agent/event_loop.h"
 #include "worker/agent/limits.h"
 #include "worker/agent/outbox.h"
 #include "worker/agent/pending_words.h"
+#include "worker/agent/progress_watch.h"
 #include "worker/agent/rank_launcher.h"
 #include "worker/agent/rank_links.h"
 #include "worker/agent/slot_table.h"
@@ -36,6 +41,7 @@ class Command;
 class HeldAllocation;
 class RankHello;
 class RankMessage;
+class RankStall;
 class RankStatus;
 class StepRecord;
 class WorkerMessage;
@@ -57,6 +63,7 @@ class Allocation {
  public:
   struct Deps {
     EventLoop* loop;
+    const base::Clock* clock;
     RankLauncher* launcher;
     RankLinks* links;
     AllocationStore* store;
@@ -134,6 +141,13 @@ class Allocation {
   void ReportGone(Rank* rank, bool at_fault, const std::string& text);
   void ReportState(const Rank& rank);
   void FillStatus(const Rank& rank, megatrain::v1::RankStatus* status) const;
+  ProgressLimits LimitsOfJob() const;
+  void LookAtProgress();
+  // Reports the rank where it has begun, or ceased, to stand still.
+  void LookAtProgressOf(Rank* rank);
+  void FillStall(const Rank& rank, megatrain::v1::RankStall* out) const;
+  // For the message of its end: "; device last at step 12, ..."; empty where nothing is known.
+  std::string WhereItStood(const Rank& rank) const;
   void BecomeGoneIfAllAre();
   void BecomeGone();
 
@@ -148,6 +162,7 @@ class Allocation {
   std::string end_reason_;
   bool gone_ = false;
   EventLoop::TimerId kill_timer_ = EventLoop::kNoTimer;
+  EventLoop::TimerId look_timer_ = EventLoop::kNoTimer;
 };
 
 }  // namespace mt::agent

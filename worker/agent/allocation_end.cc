@@ -89,6 +89,7 @@ void Allocation::OnRankGone(LaunchId launch, const RankExit& exit) {
 // Decides what the end of this rank means, reports it or lets the report wait (see the header).
 void Allocation::Classify(Rank* rank) {
   rank->verdict = JudgeExit(rank->exit, rank->fault);
+  if (!rank->verdict.clean) rank->verdict.message += WhereItStood(*rank);
   const std::string& how = rank->verdict.message;
   if (rank->verdict.clean) return ReportGone(rank, /*at_fault=*/false, "");
   if (culprit_ >= 0 && culprit_ != rank->rank) {
@@ -118,6 +119,7 @@ void Allocation::BecomeGoneIfAllAre() {
     if (!rank->reported_gone) ReportGone(rank.get(), true, rank->verdict.message);
   }
   deps_.loop->Cancel(kill_timer_);
+  deps_.loop->Cancel(std::exchange(look_timer_, EventLoop::kNoTimer));
   std::vector<std::string> gpus;
   for (const auto& rank : ranks_) {
     if (!rank->gpu.empty()) gpus.push_back(rank->gpu);

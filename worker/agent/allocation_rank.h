@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "worker/agent/allocation.h"
@@ -30,8 +31,10 @@ struct Allocation::Rank {
   bool reported_gone = false;
   bool killed_by_agent = false;  // this one, or one before it
   RankExit exit;
-  RankFaultReport fault;  // what it said of itself
-  RankVerdict verdict;    // once gone
+  ProgressWatch watch;
+  std::optional<ProgressWatch::Stall> stall;  // as it was reported
+  RankFaultReport fault;                      // what it said of itself
+  RankVerdict verdict;                        // once gone
   std::string final_message;
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/rpc/control_numbers.h"
+#include "worker/agent/progress_watch.h"
 
 namespace mt::agent {
 
@@ -19,6 +20,9 @@ struct Limits {
   double backoff_jitter = rpc::kReconnectJitter;
   std::chrono::milliseconds backoff_cap = rpc::kReconnectCap;
   std::chrono::milliseconds attempt_timeout = rpc::kConnectAttempt;
+  // P1, P2: how long ranks may stand still; how often that is looked at.
+  ProgressLimits progress;
+  std::chrono::milliseconds progress_look = rpc::kProgressLook;
   // P3: ranks that were told to exit are killed after this.
   std::chrono::milliseconds abort_kill = rpc::kAbortKill;
   // P4: GPUs whose memory is not free so long after their ranks' end are out of order; looked at so

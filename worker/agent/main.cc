@@ -66,6 +66,8 @@ GpuOffer FindGpus(const Options& options) {
 Agent::Config MakeConfig(const Options& options, const StateDir& state,
                          const std::string& http_endpoint, GpuOffer gpus) {
   const int cpu_slots = options.cpu_slots.value_or(DefaultCpuSlots(gpus, options.cores));
+  Limits limits;
+  limits.progress.step = std::chrono::seconds(options.stall_after);
   return {.node_name = options.node,
           .worker_uid = base::NewUid(),
           .boot_id = base::BootId(),
@@ -81,7 +83,8 @@ Agent::Config MakeConfig(const Options& options, const StateDir& state,
                    .log_root = options.log_root,
                    .cache_root = options.cache_root,
                    .address = options.address,
-                   .rank_state = state.allocations()}};
+                   .rank_state = state.allocations()},
+          .limits = limits};
 }
 
 Status StopLeftRanks(const Options& options) {

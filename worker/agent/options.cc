@@ -87,6 +87,12 @@ void AddOptions(CLI::App* app, RawOptions* raw, Options* options) {
   raw->http_option = app->add_option("--http-listen", raw->http_listen,
                                      "HOST:PORT of /metrics, /livez, /readyz, or none")
                          ->capture_default_str();
+  app->add_option(
+         "--stall-after", options->stall_after,
+         "Seconds without progress after which a training rank is reported, or 5 times the "
+         "p99 of its steps")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400));
   app->add_flag("--insecure", options->insecure,
                 "Allow --address and --http-listen beyond this machine, in plain text");
   app->add_flag("--check-config", raw->check_config, "Check the options and end");

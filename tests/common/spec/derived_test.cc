@@ -257,6 +257,11 @@ TEST(Layout, IsDataAndText) {
   EXPECT_EQ(MeshText(Load({"parallel.data=1"}).job), "");
   EXPECT_EQ(LayoutText(JobSpec()), "");
   EXPECT_EQ(MeshText(JobSpec()), "");
+  EXPECT_EQ(RankPlaceText(job, 3), "tp 1, pp 0, dp 1");
+  EXPECT_EQ(RankPlaceText(Load({"parallel={tensor: 2, data: 1}"}).job, 1), "tp 1");
+  EXPECT_EQ(RankPlaceText(Load({"parallel.data=1"}).job, 0), "") << "one rank has no place to tell";
+  EXPECT_EQ(RankPlaceText(job, 8), "");
+  EXPECT_EQ(RankPlaceText(JobSpec(), 0), "");
 }
 
 TEST(Layout, Products) {

@@ -1,0 +1,26 @@
+// A rank that shows no progress, as text for people: the same in the coordinator's events and in
+// `mtctl describe`. Pure; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace megatrain::v1 {
+class RankStall;
+class RankStatus;
+}  // namespace megatrain::v1
+
+namespace mt::report {
+
+// "no progress for 75 s; device at step 41, microbatch 2, chunk 0: forward; 5 marks enqueued behind
+// it"; where its beats have stopped too "no progress for 75 s, no beat for 74 s: its process is
+// frozen or starved; device last at ...".
+std::string StallText(const megatrain::v1::RankStall& stall, int64_t now_us);
+
+// "rank 3 (tp 1, pp 0) on node-a: ...", of a rank with a stall. `place`: its coordinates; may be
+// empty.
+std::string StalledRankText(const megatrain::v1::RankStatus& rank, std::string_view place,
+                            int64_t now_us);
+
+}  // namespace mt::report

@@ -1,0 +1,75 @@
+"""A rank that stops, in the middle of a job that trains: who stands still, and where, is told to the operator."""
+import os
+import signal
+import unittest
+
+from service_harness import ServiceTest
+
+MARK = r"step \d+"  # "step 41, microbatch 0, chunk 0: dp_comm; 0 marks enqueued behind it", or "end of step 40; ..."
+
+
+class StallTest(ServiceTest):
+    autostart = False
+
+    def stalled(self, count):
+        job = self.job()
+        return job if sum("stall" in rank for rank in job["ranks"]) == count else None
+
+    def test_a_frozen_rank_is_named_with_where_each_device_stands(self):
+        self.start_coordinator()
+        self.start_worker("node-a", 2, "--stall-after", "12")
+        self.wait_nodes(1)
+        self.submit("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
+        self.wait_step(20)
+        victim = next(r["pid"] for r in self.job()["ranks"] if r["rank"] == 1)
+        os.kill(victim, signal.SIGSTOP)
+        try:
+            job = self.wait_for("both ranks reported", lambda: self.stalled(2), limit=90)
+        finally:
+            os.kill(victim, signal.SIGCONT)
+        self.assertEqual(job["state"], "RUNNING")
+        condition = next(c for c in job["conditions"] if c["type"] == "NoProgress")
+        self.assertEqual(condition["message"],
+                         "2 of 2 ranks stand still; without a beat: rank 1 (dp 1) on node-a", "the culprit by name")
+        # The other one waits for it in a collective, says its device's mark.
+        waiting = job["ranks"][0]["stall"]
+        self.assertEqual(int(waiting["last_beat_us"]), 0)
+        self.assertRegex(waiting["mark"], r"^step \d+, microbatch \d+, chunk 0: dp_comm; \d+ marks enqueued behind it$")
+        self.assertGreater(int(job["ranks"][1]["stall"]["last_beat_us"]), 0)
+        self.assertRegex(job["ranks"][1]["stall"]["mark"], MARK)
+        stalled = [e["message"] for e in self.events() if e["type"] == "RankStalled"]
+        self.assertTrue(any(m.startswith("rank 0 (dp 0) on node-a: no progress for 1") and "device at step" in m
+                            for m in stalled), stalled)
+        self.assertIn("a rank shows no progress", (self.dir / "node-a.log").read_text())
+        # It goes on where it stood, and so does the job.
+        step = self.step()
+        self.wait_step(step + 5)
+        self.wait_for("nothing stands still", lambda: not self.job().get("conditions"))
+        self.assertIn("ProgressResumed", [e["type"] for e in self.events()])
+
+    def test_describe_shows_it_and_its_end_tells_where_it_stood(self):
+        self.start_coordinator()
+        self.start_worker("node-a", 2, "--stall-after", "12")
+        self.wait_nodes(1)
+        self.submit("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
+        self.wait_step(20)
+        victim = next(r["pid"] for r in self.job()["ranks"] if r["rank"] == 1)
+        os.kill(victim, signal.SIGSTOP)
+        self.wait_for("both ranks reported", lambda: self.stalled(2), limit=90)
+        text = self.mtctl("describe", "tiny").stdout
+        self.assertRegex(text, r"Without progress:\n  rank 0 \(dp 0\) on node-a: no progress for \d+ s; device at step \d+, "
+                               r"microbatch \d+, chunk 0: dp_comm; \d+ marks enqueued behind it\n"
+                               r"  rank 1 \(dp 1\) on node-a: no progress for \d+ s, no beat for \d+ s: its process is frozen "
+                               r"or starved; device last at .*step \d+")
+        os.kill(victim, signal.SIGKILL)
+        job = self.wait_state("FAILED")
+        self.assertEqual(job["failed_rank"], 1)
+        self.assertRegex(job["message"], r"signal 9.*it had shown no progress for \d+ s, its device at .*step \d+")
+        # The one that waited was told to leave: its log has the mark too.
+        log = next((self.dir / "logs").rglob("rank-00000.log")).read_text()
+        self.assertRegex(log, r"device=\"step \d+, microbatch \d+, chunk 0: dp_comm")
+        self.assertNotIn("conditions", {k: v for k, v in job.items() if v})
+
+
+if __name__ == "__main__":
+    unittest.main()
