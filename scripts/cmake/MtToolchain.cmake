@@ -11,7 +11,8 @@ if(MT_MOLD)
 endif()
 
 if(MT_SANITIZE)
-  add_compile_options(-fsanitize=${MT_SANITIZE} -fno-omit-frame-pointer -O1)
+  # -pthread everywhere, since precompiled headers want it alike (MtCommonHeaders).
+  add_compile_options(-fsanitize=${MT_SANITIZE} -fno-omit-frame-pointer -O1 -gline-tables-only -pthread)
   add_link_options(-fsanitize=${MT_SANITIZE})
   if(MT_SANITIZE MATCHES undefined)
     add_compile_options(-fno-sanitize-recover=undefined)
