@@ -4,6 +4,7 @@
 // Legend: h hidden, V groups of eight elements per thread.
 #include "kernels/cuda/add_norm_rows.cuh"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/dependent_launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace mt::kernels::cuda {
@@ -107,6 +108,7 @@ template <class S, int V, bool kWarpRow, bool kAligned>
 __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const ForwardRows<S> a) {
   constexpr Access kAccess = kAligned ? Access::kVector : Access::kElements;
   __shared__ float shared[kWarp];
+  WaitForKernelBefore();
   const int threads = kWarpRow ? kWarp : static_cast<int>(blockDim.x);
   const int thread =
       kWarpRow ? static_cast<int>(threadIdx.x) % kWarp : static_cast<int>(threadIdx.x);
@@ -177,8 +179,8 @@ void Launch(const Stream& stream, const ForwardRows<S>& a) {
   const int64_t groups = base::CeilDiv(a.h, int64_t{kGroup} * V);
   const int64_t blocks = kWarpRow ? base::CeilDiv(a.rows, 4) : a.rows;
   const int64_t threads = kWarpRow ? 128 : base::RoundUp(groups, kWarp);
-  ForwardKernel<S, V, kWarpRow, kAligned>
-      <<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, Raw(stream)>>>(a);
+  LaunchDependent(stream, ForwardKernel<S, V, kWarpRow, kAligned>,
+                  {static_cast<unsigned>(blocks), static_cast<unsigned>(threads)}, a);
   CheckLaunch("AddNorm");
 }
 

@@ -29,11 +29,12 @@ __global__ void __launch_bounds__(Z::threads, 1) GradKernel(const GradRows<S> a)
                          {reinterpret_cast<uint4*>(gain + gain_floats) + threadIdx.x},
                          reinterpret_cast<const float4*>(gain),
                          warp_sums};
-  const auto rows = static_cast<int>(a.rows), step = static_cast<int>(gridDim.x) * a.teams;
-  int row = static_cast<int>(blockIdx.x) * a.teams + team;
+  WaitForKernelBefore();
+  const TeamRows rows(static_cast<int>(a.rows), a.teams, team);
 #pragma unroll
   for (int s = 0; s + 1 < Z::stages; ++s) {
-    if (row + s * step < rows) z.Fetch(row + s * step, s);
+    const int row = rows.Of(rows.first + s * rows.step);
+    if (row >= 0) z.Fetch(row, s);
     CommitCopies();
   }
   if (Z::shared_gain && a.num_dy > 0) {
@@ -42,25 +43,24 @@ __global__ void __launch_bounds__(Z::threads, 1) GradKernel(const GradRows<S> a)
   }
   Sums<Z::V> sums{};
   RowScalars next;
-  if (row < rows) next = z.Scalars(row);
-  // Every team takes the same number of turns; those past the last row only keep the barriers.
-  const int turns = (rows - static_cast<int>(blockIdx.x) * a.teams + step - 1) / step;
-  int stage = 0;
-  for (int turn = 0; turn < turns; ++turn, row += step) {
-    const int ahead = row + (Z::stages - 1) * step;
+  if (rows.Of(rows.first) >= 0) next = z.Scalars(rows.Of(rows.first));
+  int stage = 0, turn = 0;
+  // Teams without a row only keep the barriers.
+  for (int counted = rows.first; counted < rows.stop; counted += rows.step, ++turn) {
+    const int row = rows.Of(counted), next_row = rows.Of(counted + rows.step);
+    const int ahead = rows.Of(counted + (Z::stages - 1) * rows.step);
     const int free_stage = stage == 0 ? Z::stages - 1 : stage - 1;
-    if (ahead < rows) z.Fetch(ahead, free_stage);
+    if (ahead >= 0) z.Fetch(ahead, free_stage);
     CommitCopies();
     const RowScalars scalars = next;
-    if (row + step < rows) next = z.Scalars(row + step);
+    if (next_row >= 0) next = z.Scalars(next_row);
     WaitCopies<Z::stages - 1>();
-    const bool live = row < rows;
     float2 row_sums{0, 0};
     if (a.num_dy > 0) {
-      if (live) row_sums = z.GainGrad(row, stage, scalars, &sums);
+      if (row >= 0) row_sums = z.GainGrad(row, stage, scalars, &sums);
       row_sums = z.TeamSum(row_sums, turn);
     }
-    if (live) z.Finish(row, stage, scalars, row_sums, &sums);
+    if (row >= 0) z.Finish(row, stage, scalars, row_sums, &sums);
     stage = stage + 1 == Z::stages ? 0 : stage + 1;
   }
   LetNextKernelBegin();
@@ -91,8 +91,9 @@ GradPlan PlanOf(const GradCall& call, int64_t rows, int64_t h) {
   const int64_t gain_bytes = Z::shared_gain ? h * int64_t{sizeof(float)} : 0;
   for (plan.teams = Z::threads / plan.team_size; plan.teams > 0; --plan.teams) {
     const int64_t threads = Z::shared_gain ? Z::threads : plan.teams * plan.team_size;
-    plan.shared_bytes = std::max(gain_bytes + threads * RowRing<S, Z>::kThreadBytes,
-                                 plan.teams * kSums * h * int64_t{sizeof(float)});
+    plan.shared_bytes =
+        std::max(gain_bytes + threads * RowRing<S, Z>::kThreadBytes,
+                 plan.teams * kSums * kGroup * JoinStride(h) * int64_t{sizeof(float)});
     if (plan.shared_bytes <= call.shared_limit) break;
   }
   if (plan.teams == 0) return plan;
@@ -107,12 +108,12 @@ bool Launch(const GradCall& call, GradRows<S> a) {
   if (plan.teams == 0) return false;
   a.team_size = plan.team_size;
   a.teams = plan.teams;
-  const cudaStream_t stream = Raw(call.stream);
   CUDA_CHECK(cudaFuncSetAttribute(GradKernel<S, Z>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(plan.shared_bytes)));
-  GradKernel<S, Z>
-      <<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.team_size * plan.teams),
-         static_cast<size_t>(plan.shared_bytes), stream>>>(a);
+  LaunchDependent(call.stream, GradKernel<S, Z>,
+                  {static_cast<unsigned>(plan.blocks),
+                   static_cast<unsigned>(plan.team_size * plan.teams), plan.shared_bytes},
+                  a);
   CheckLaunch("AddNormGrad");
   CombineColumns(call.stream, {.data = a.sums, .blocks = plan.blocks, .stride = kSums * a.h}, a.h,
                  call.mode, call.outs);

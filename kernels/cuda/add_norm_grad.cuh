@@ -103,6 +103,33 @@ struct Sums {
   Float8 v[kSums][V];
 };
 
+// Which rows a team takes: every step-th from `first` on while there is one for every team of the
+// grid. What is left then goes in equal parts to the blocks, so that no SM is idle in the last
+// turn.
+struct TeamRows {
+  int first, step;
+  int stop;   // turns are counted in steps up to here, all teams as many
+  int whole;  // rows of turns in which every team has one
+  int shift;  // of the last row
+  int end;
+
+  __device__ __forceinline__ TeamRows(int rows, int teams, int team) {
+    const auto blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+    first = block * teams + team;
+    step = blocks * teams;
+    whole = rows / step * step;
+    const int left = rows - whole, begin = left * block / blocks;
+    stop = whole + (left > 0 ? step : 0);
+    shift = begin - block * teams;
+    end = whole + left * (block + 1) / blocks;
+  }
+  // The row of a turn, first + turn * step; -1: none.
+  __device__ __forceinline__ int Of(int row) const {
+    const int place = row < whole ? row : row + shift;
+    return place < end ? place : -1;
+  }
+};
+
 // What a row comes with; loaded a turn ahead.
 struct RowScalars {
   float mean = 0, rstd = 0;
@@ -130,6 +157,13 @@ __device__ __forceinline__ void FillGain(const GradRows<S>& a, float* gain) {
     const int vector = c % kGroup / 4 * GainGroups(a.h) + c / kGroup;
     gain[vector * 4 + c % 4] = Widen(a.gain[c]) + a.plus;
   }
+}
+
+// A team's column sums in shared memory, [kSums, kGroup, this]: elements of a group lie as far
+// apart as banks of neither the threads that write groups nor those that read columns collide.
+__host__ __device__ constexpr int64_t JoinStride(int64_t h) {
+  const int64_t groups = (h + kGroup - 1) / kGroup;
+  return (groups + 3) / 8 * 8 + 4;
 }
 
 template <class S, class Z>
@@ -294,28 +328,31 @@ struct GradTeam {
     }
   }
 
-  // The block's teams added in order, through `joined` [teams, kSums, h], and written out.
+  // The block's teams added in order, through `joined` [teams, kSums, kGroup, JoinStride], and
+  // written out.
   __device__ __forceinline__ void JoinTeams(const Sums<V>& sums, float* joined) const {
+    const auto stride = static_cast<int>(JoinStride(a.h));
 #pragma unroll
     for (int k = 0; k < kSums; ++k) {
 #pragma unroll
       for (int j = 0; j < V; ++j) {
-        const int count = Count(j);
-        float* const to = joined + (int64_t{team} * kSums + k) * a.h + Column(j);
+        if (Count(j) == 0) continue;
+        float* const to = joined + (team * kSums + k) * kGroup * stride + Column(j) / kGroup;
 #pragma unroll
-        for (int i = 0; i < kGroup; ++i) {
-          if (i < count) to[i] = sums.v[k][j].v[i];
-        }
+        for (int i = 0; i < kGroup; ++i) to[i * stride] = sums.v[k][j].v[i];
       }
     }
     __syncthreads();
-    const int columns = static_cast<int>(kSums * a.h);
-    float* const out = a.sums + int64_t{blockIdx.x} * columns;
-    for (int c = static_cast<int>(threadIdx.x); c < columns; c += static_cast<int>(blockDim.x)) {
+    const int h = static_cast<int>(a.h);
+    float* const out = a.sums + int64_t{blockIdx.x} * kSums * h;
+    for (int at = static_cast<int>(threadIdx.x); at < kSums * h;
+         at += static_cast<int>(blockDim.x)) {
+      const int k = at / h, c = at - k * h;
+      const float* const from = joined + (k * kGroup + c % kGroup) * stride + c / kGroup;
       float total = 0;
 #pragma unroll 8
-      for (int t = 0; t < a.teams; ++t) total += joined[t * columns + c];
-      out[c] = total;
+      for (int t = 0; t < a.teams; ++t) total += from[t * kSums * kGroup * stride];
+      out[at] = total;
     }
   }
 };

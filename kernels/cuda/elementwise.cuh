@@ -9,6 +9,7 @@
 #include "common/base/math.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/dependent_launch.cuh"
 #include "kernels/cuda/numeric.cuh"
 
 namespace mt::kernels::cuda {
@@ -18,6 +19,8 @@ inline constexpr int kElementwiseThreads = 256;
 // kElementwiseThreads threads, no shared memory.
 template <class Op, bool kAligned>
 __global__ void __launch_bounds__(kElementwiseThreads) ElementwiseKernel(Op op, int64_t n) {
+  LetNextKernelBegin();
+  WaitForKernelBefore();
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * kGroup;
   int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kGroup;
   for (; first < n; first += step) {
@@ -39,12 +42,8 @@ void LaunchElementwise(const Stream& stream, const Op& op, int64_t n, bool align
   constexpr int64_t kMaxBlocks = int64_t{1} << 20;
   const int64_t blocks =
       std::min(base::CeilDiv(n, int64_t{kElementwiseThreads} * kGroup), kMaxBlocks);
-  const auto grid = static_cast<unsigned>(blocks);
-  if (aligned) {
-    ElementwiseKernel<Op, true><<<grid, kElementwiseThreads, 0, Raw(stream)>>>(op, n);
-  } else {
-    ElementwiseKernel<Op, false><<<grid, kElementwiseThreads, 0, Raw(stream)>>>(op, n);
-  }
+  LaunchDependent(stream, aligned ? ElementwiseKernel<Op, true> : ElementwiseKernel<Op, false>,
+                  {static_cast<unsigned>(blocks), kElementwiseThreads}, op, n);
   CheckLaunch(name);
 }
 

@@ -1,6 +1,7 @@
 // Rotation of q and k in place on the packed projection: a thread turns eight pairs. With the norm
 // of heads before it, qk_norm.cu. Legend: as in kernels/ops/rope.h.
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/dependent_launch.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/rope_rows.cuh"
 #include "kernels/cuda/rows.h"
@@ -14,6 +15,7 @@ constexpr int kThreads = kRopeThreads;
 template <class S, bool kBack, Access kAccess>
 __global__ void __launch_bounds__(kThreads)
     TurnKernel(const RotateRows<S> a, const Divider groups) {
+  WaitForKernelBefore();
   const int64_t half = a.r / 2;
   const uint32_t index = blockIdx.x * kThreads + threadIdx.x;
   if (index >= a.rows * a.heads.divisor() * groups.divisor()) return;
@@ -83,8 +85,9 @@ void Turn(const Stream& stream, const RotateRows<S>& a) {
   CheckCountable(threads + kThreads);
   const auto kernel =
       aligned ? TurnKernel<S, kBack, Access::kVector> : TurnKernel<S, kBack, Access::kElements>;
-  kernel<<<static_cast<unsigned>(base::CeilDiv(threads, kThreads)), kThreads, 0,
-           cuda::Raw(stream)>>>(a, Divider(groups));
+  LaunchDependent(stream, kernel,
+                  {static_cast<unsigned>(base::CeilDiv(threads, kThreads)), kThreads}, a,
+                  Divider(groups));
   CheckLaunch("Rotate");
 }
 

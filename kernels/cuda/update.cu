@@ -1,6 +1,7 @@
 // The optimizer's side of a step on flat shards. Scalars of the step are read from device memory,
 // so the host never waits for them.
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/dependent_launch.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -14,8 +15,10 @@ constexpr int kSumThreads = 512;
 // partials[blockIdx.x] = {sum, count}. Blocks take turns of 8 elements per thread. 512 threads.
 template <bool kAligned>
 __global__ void __launch_bounds__(kSumThreads)
-    SquareSumKernel(const float* __restrict__ gradient, int64_t n, double* __restrict__ partials) {
+    SquareSumKernel(const float* gradient, int64_t n, double* partials) {
   __shared__ double shared[kWarp];
+  LetNextKernelBegin();
+  WaitForKernelBefore();
   double sum = 0, bad = 0;
   const int64_t step = int64_t{gridDim.x} * kSumThreads * kGroup;
   for (int64_t at = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) * kGroup; at < n;
@@ -41,6 +44,8 @@ __global__ void __launch_bounds__(kSumThreads)
 
 // out[k] += sum over blocks of partials[block][k], k = 0, 1. One block of 64 threads, a warp each.
 __global__ void AddPairsKernel(const double* partials, int blocks, double* out) {
+  LetNextKernelBegin();
+  WaitForKernelBefore();
   const int k = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   double sum = 0;
   for (int b = lane; b < blocks; b += kWarp) sum += partials[2 * b + k];
@@ -140,11 +145,11 @@ void CudaUpdate::SquareSum(Stream& stream, const SquareSumArgs& a) const {
   const int64_t blocks =
       std::clamp<int64_t>(base::CeilDiv(n, int64_t{kSumThreads} * kGroup), 1, 4 * limits_.num_sms);
   const auto kernel = IsAligned16(a.gradient.data) ? SquareSumKernel<true> : SquareSumKernel<false>;
-  kernel<<<static_cast<unsigned>(blocks), kSumThreads, 0, cuda_stream.raw()>>>(
-      a.gradient.Data<float>(), n, partials);
+  LaunchDependent(stream, kernel, {static_cast<unsigned>(blocks), kSumThreads},
+                  a.gradient.Data<float>(), n, partials);
   CheckLaunch("SquareSum");
-  AddPairsKernel<<<1, 2 * kWarp, 0, cuda_stream.raw()>>>(partials, static_cast<int>(blocks),
-                                                         a.out.Data<double>());
+  LaunchDependent(stream, AddPairsKernel, {1, 2 * kWarp}, partials, static_cast<int>(blocks),
+                  a.out.Data<double>());
   CheckLaunch("SquareSum");
 }
 

@@ -157,8 +157,7 @@ constexpr int kSumColumns = kWarp * kGroup;  // of a block
 // shared.
 template <class S, bool kAligned>
 __global__ void __launch_bounds__(kSumWarps* kWarp)
-    RowSumKernel(const S* __restrict__ x, int64_t rows, int64_t columns, int64_t rows_per_block,
-                 float* __restrict__ out) {
+    RowSumKernel(const S* x, int64_t rows, int64_t columns, int64_t rows_per_block, float* out) {
   __shared__ float shared[kSumWarps][kSumColumns];
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -166,6 +165,7 @@ __global__ void __launch_bounds__(kSumWarps* kWarp)
   const int count = static_cast<int>(max(int64_t{0}, min(columns - column, int64_t{kGroup})));
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * rows_per_block;
   const int64_t end = min(rows, begin + rows_per_block);
+  WaitForKernelBefore();
   Float8 sum{};
   const auto add = [&sum](const Float8& v) {
 #pragma unroll
@@ -211,12 +211,12 @@ struct CombineOutputs {
 };
 
 // outs[blockIdx.y][c] = or += sum over blocks: a warp's lanes take 32 columns, 32 warps a slice of
-// the blocks each, added in order. 1024 threads, 4 KiB shared. The partial sums are no
-// __restrict__: such loads could be moved in front of the wait.
+// the blocks each, added in order. 1024 threads, 4 KiB shared.
 __global__ void __launch_bounds__(kCombineSlices* kWarp)
     CombineKernel(const float* partials, int64_t blocks, int64_t stride, int64_t n, bool add,
                   CombineOutputs outs) {
   __shared__ float shared[kCombineSlices][kWarp];
+  LetNextKernelBegin();
   WaitForKernelBefore();
   float* const out = outs.out[blockIdx.y];
   if (out == nullptr) return;
@@ -254,7 +254,8 @@ void CombineColumns(const Stream& stream, const ColumnPartials& partials, int64_
   }
   if (count == 0) return;
   const dim3 grid(static_cast<unsigned>(base::CeilDiv(n, kWarp)), count);
-  LaunchDependent(stream, CombineKernel, grid, kCombineSlices * kWarp, partials.data,
+  PreferShared(CombineKernel);
+  LaunchDependent(stream, CombineKernel, {grid, kCombineSlices * kWarp}, partials.data,
                   partials.blocks, partials.stride, n, mode == GradMode::kAdd, raw);
   CheckLaunch("CombineColumns");
 }
@@ -370,8 +371,8 @@ void CudaVector::RowSum(Stream& stream, const Tensor& x, GradMode mode, const Te
     const dim3 grid(static_cast<unsigned>(column_blocks), static_cast<unsigned>(blocks));
     const auto kernel = aligned ? RowSumKernel<S, true> : RowSumKernel<S, false>;
     PreferShared(kernel);
-    kernel<<<grid, kSumWarps * kWarp, 0, cuda_stream.raw()>>>(x.Data<S>(), rows, columns,
-                                                              rows_per_block, partials);
+    LaunchDependent(stream, kernel, {grid, kSumWarps * kWarp}, x.Data<S>(), rows, columns,
+                    rows_per_block, partials);
     CheckLaunch("RowSum");
   });
   CombineColumns(stream, {.data = partials, .blocks = blocks, .stride = columns}, columns, mode,
