@@ -1,5 +1,6 @@
 """A rank that stops, in the middle of a job that trains: who stands still, and where, is told to the operator."""
 import os
+import re
 import signal
 import unittest
 
@@ -11,17 +12,23 @@ MARK = r"step \d+"  # "step 41, microbatch 0, chunk 0: dp_comm; 0 marks enqueued
 class StallTest(ServiceTest):
     autostart = False
 
+    def start_training(self):
+        """Until the worker has heard of five steps of each rank: the first ones of a run may take ten minutes."""
+        self.start_coordinator()
+        self.start_worker("node-a", 2, "--stall-after", "12")
+        self.wait_nodes(1)
+        self.submit("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
+        self.wait_for("steps of both ranks", lambda: sum(
+            float(count) >= 5 for count in re.findall(r"(?m)^mt_step_duration_seconds_count\{[^}]*\} (\S+)$",
+                                                      self.http(self.worker_args["node-a"][2]))) == 2)
+        return next(r["pid"] for r in self.job()["ranks"] if r["rank"] == 1)
+
     def stalled(self, count):
         job = self.job()
         return job if sum("stall" in rank for rank in job["ranks"]) == count else None
 
     def test_a_frozen_rank_is_named_with_where_each_device_stands(self):
-        self.start_coordinator()
-        self.start_worker("node-a", 2, "--stall-after", "12")
-        self.wait_nodes(1)
-        self.submit("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
-        self.wait_step(20)
-        victim = next(r["pid"] for r in self.job()["ranks"] if r["rank"] == 1)
+        victim = self.start_training()
         os.kill(victim, signal.SIGSTOP)
         try:
             job = self.wait_for("both ranks reported", lambda: self.stalled(2), limit=90)
@@ -48,12 +55,7 @@ class StallTest(ServiceTest):
         self.assertIn("ProgressResumed", [e["type"] for e in self.events()])
 
     def test_describe_shows_it_and_its_end_tells_where_it_stood(self):
-        self.start_coordinator()
-        self.start_worker("node-a", 2, "--stall-after", "12")
-        self.wait_nodes(1)
-        self.submit("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
-        self.wait_step(20)
-        victim = next(r["pid"] for r in self.job()["ranks"] if r["rank"] == 1)
+        victim = self.start_training()
         os.kill(victim, signal.SIGSTOP)
         self.wait_for("both ranks reported", lambda: self.stalled(2), limit=90)
         text = self.mtctl("describe", "tiny").stdout
