@@ -225,6 +225,7 @@ void Sessions::OnSlotsChanged(const WorkerSession& session, const v1::SlotsChang
     }
     slot->set_out_of_order(why);
   }
+  if (changed.has_gpu_problem()) node->set_gpu_problem(changed.gpu_problem());
   parts_.ledger->MarkWorker(worker, /*urgent=*/true);
   parts_.placer->Run();
 }

@@ -144,6 +144,17 @@ TEST_F(GpuJobsTest, SlotsOutOfOrderAreLeftAlone) {
   ReportSlots(worker, 2, 1, "");
   EXPECT_EQ(Get(job.uid()).state(), v1::ADMITTED);
   EXPECT_EQ(Events("SlotInOrder").size(), 1U);
+  // What it says of GPUs that it does not offer is shown; what it does not say stays.
+  v1::WorkerMessage news;
+  *news.mutable_slots_changed()->mutable_slots() = Node().slots();
+  news.mutable_slots_changed()->set_gpu_problem("GPU-x can be used now");
+  Report(worker, news);
+  EXPECT_EQ(Node().gpu_problem(), "GPU-x can be used now");
+  ReportSlots(worker, 2, 1, "");
+  EXPECT_EQ(Node().gpu_problem(), "GPU-x can be used now");
+  news.mutable_slots_changed()->set_gpu_problem("");
+  Report(worker, news);
+  EXPECT_EQ(Node().gpu_problem(), "");
   // Slots that it has not registered mean nothing.
   ReportSlots(worker, 3, 2, "x");
   EXPECT_EQ(Node().slots_size(), 2);

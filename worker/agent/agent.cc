@@ -21,6 +21,12 @@ using megatrain::v1::WorkerMessage;
 
 namespace {
 
+std::set<std::string> UuidsOf(const GpuOffer& offer) {
+  std::set<std::string> uuids;
+  for (const GpuSlot& gpu : offer.gpus) uuids.insert(gpu.device.uuid);
+  return uuids;
+}
+
 // How long a stopping agent waits for its last reports to be acknowledged.
 constexpr std::chrono::milliseconds kLastReports{2000};
 constexpr std::chrono::milliseconds kLastReportsPoll{50};
@@ -51,14 +57,23 @@ Agent::Agent(Config config, Seams seams)
               .probe = seams.gpu_probe,
               .limits = config_.limits,
               .changed = [this] { ReportSlots(); }},
-             config_.gpus.gpus) {
+             config_.gpus.gpus),
+      survey_({.loop = seams.loop,
+               .probe = seams.gpu_probe,
+               .wanted = config_.gpus_wanted,
+               .offered = UuidsOf(config_.gpus),
+               .interval = config_.limits.gpu_survey,
+               .changed = [this] { ReportSlots(); }}) {
   seams_.ranks->SetListener(this);
   seams_.launcher->SetListener(this);
 }
 
 Agent::~Agent() = default;
 
-void Agent::Start() { session_.Start(); }
+void Agent::Start() {
+  session_.Start();
+  survey_.Start();
+}
 
 int Agent::num_allocations() const {
   return static_cast<int>(std::count_if(allocations_.begin(), allocations_.end(),
@@ -80,7 +95,7 @@ void Agent::FillRegister(Register* message) {
   message->set_memory_bytes(config_.memory_bytes);
   message->mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   message->set_http_endpoint(config_.http_endpoint);
-  message->set_gpu_problem(config_.gpus.problem);
+  message->set_gpu_problem(GpuProblem());
   for (int slot = 0; slot < slots_.size(); ++slot) DescribeSlot(slot, message->add_slots());
   // Those that have ended are told of by reports that are sent again; but a coordinator that does
   // not know this agent yet would take silence for their loss.
@@ -344,6 +359,7 @@ void Agent::Shutdown(std::function<void()> done) {
   if (shutdown_done_) return;
   shutdown_done_ = std::move(done);
   guard_.Finish();
+  survey_.Finish();
   shutdown_deadline_ = base::MonotonicTime::max();
   for (const auto& [job, allocation] : allocations_) {
     if (allocation->gone()) continue;

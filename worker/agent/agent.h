@@ -17,6 +17,7 @@
 #include "worker/agent/coordinator_session.h"
 #include "worker/agent/gpu_guard.h"
 #include "worker/agent/gpu_probe.h"
+#include "worker/agent/gpu_survey.h"
 #include "worker/agent/log_service.h"
 #include "worker/agent/rank_launcher.h"
 #include "worker/agent/rank_links.h"
@@ -45,6 +46,7 @@ class Agent final : private CoordinatorSession::Listener,
     int cores = 1;
     int64_t memory_bytes = 0;
     GpuOffer gpus;
+    std::string gpus_wanted = kNoGpus;  // --gpus
     int cpu_slots = 1;
     std::map<std::string, std::string> labels;
     std::string http_endpoint;  // of /metrics; empty: none
@@ -114,6 +116,8 @@ class Agent final : private CoordinatorSession::Listener,
   const Allocation* SlotUser(int slot) const;
   void DescribeSlot(int slot, megatrain::v1::Slot* out) const;
   void ReportSlots();
+  // Why GPUs are not offered, from the start and by what has come since.
+  std::string GpuProblem() const;
   // Makes it known under its job and epoch; not started.
   Allocation* AddAllocation(const megatrain::v1::AllocationRecord& record);
   void Report(megatrain::v1::WorkerMessage message, Outbox::Acked acked = {});
@@ -130,6 +134,7 @@ class Agent final : private CoordinatorSession::Listener,
   LogService logs_;
   const SlotTable slots_;
   GpuGuard guard_;
+  GpuSurvey survey_;
   bool was_registered_ = false;
   std::map<JobEpoch, std::unique_ptr<Allocation>> allocations_;  // until settled
   std::map<std::string, int64_t> newest_epoch_;                  // of every job seen, gone ones too

@@ -65,7 +65,14 @@ void Agent::ReportSlots() {
   WorkerMessage message;
   for (int slot = 0; slot < slots_.size(); ++slot)
     DescribeSlot(slot, message.mutable_slots_changed()->add_slots());
+  message.mutable_slots_changed()->set_gpu_problem(GpuProblem());
   Report(std::move(message));
+}
+
+std::string Agent::GpuProblem() const {
+  const std::string& news = survey_.news();
+  if (config_.gpus.problem.empty() || news.empty()) return config_.gpus.problem + news;
+  return fmt::format("{}; {}", config_.gpus.problem, news);
 }
 
 }  // namespace mt::agent

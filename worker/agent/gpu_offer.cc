@@ -8,9 +8,6 @@
 namespace mt::agent {
 namespace {
 
-constexpr std::string_view kAll = "all";
-constexpr std::string_view kNone = "none";
-
 std::vector<std::string> Split(std::string_view text) {
   std::vector<std::string> parts;
   for (;;) {
@@ -35,7 +32,7 @@ void AddProblem(const std::string& text, std::string* problem) {
 }  // namespace
 
 Status CheckGpusOption(const std::string& wanted) {
-  if (wanted == kAll || wanted == kNone) return OkStatus();
+  if (wanted == kAllGpus || wanted == kNoGpus) return OkStatus();
   std::set<std::string> seen;
   for (const std::string& uuid : Split(wanted)) {
     if (!IsUuid(uuid) || !seen.insert(uuid).second) {
@@ -51,8 +48,8 @@ Status CheckGpusOption(const std::string& wanted) {
 GpuOffer OfferGpus(const std::string& wanted, const StatusOr<probe::Inventory>& found,
                    const std::function<std::string(int numa_node)>& cpus_of) {
   GpuOffer offer;
-  if (wanted == kNone) return offer;
-  const bool by_uuid = wanted != kAll;
+  if (wanted == kNoGpus) return offer;
+  const bool by_uuid = wanted != kAllGpus;
   if (!found.ok()) {
     const bool in_order = absl::IsNotFound(found.status()) && !by_uuid;
     if (!in_order) offer.problem = base::Message(found.status());

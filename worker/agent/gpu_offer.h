@@ -11,6 +11,9 @@
 
 namespace mt::agent {
 
+inline constexpr char kAllGpus[] = "all";
+inline constexpr char kNoGpus[] = "none";
+
 struct GpuSlot {
   probe::GpuDevice device;
   std::string cpus;  // where its rank runs, as "0-31,64-95"; empty: anywhere

@@ -30,6 +30,8 @@ struct Limits {
   std::chrono::milliseconds device_free = rpc::kDeviceFreeAfterExit;
   std::chrono::milliseconds device_probe = rpc::kDeviceProbeInterval;
   std::chrono::milliseconds device_probe_out_of_order{10'000};
+  // How often is looked for GPUs that came after the start.
+  std::chrono::milliseconds gpu_survey{300'000};
   // T1: steps travel at most this often.
   std::chrono::milliseconds steps_interval = rpc::kLiveMetricsInterval;
   // Steps kept unacknowledged; beyond it every second one of the older half is dropped.
