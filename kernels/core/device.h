@@ -90,6 +90,8 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual std::string Describe() const = 0;  // "cpu, 2 threads, OpenBLAS Haswell"
+  // "GPU-5ca8c5d7-...", as the driver's tools name it; empty on the CPU.
+  virtual std::string Uuid() const { return {}; }
   // Of the device alone; nullopt where its memory is the host's.
   virtual std::optional<DeviceMemory> Memory() { return std::nullopt; }
   // Not cleared. Throws DeviceMemoryError where there is none.

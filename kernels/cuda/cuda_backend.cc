@@ -74,18 +74,6 @@ int CountDevices() {
   return count;
 }
 
-// "GPU-" and the bytes in hex, in groups of 4, 2, 2, 2 and 6.
-std::string UuidOf(int device) {
-  cudaDeviceProp properties{};
-  CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
-  std::string text = "GPU";
-  for (int i = 0; i < 16; ++i) {
-    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
-  }
-  return text;
-}
-
 // The ordinal of the config's GPU.
 int OrdinalOf(const CudaConfig& config) {
   const int count = CountDevices();

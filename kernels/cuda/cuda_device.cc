@@ -81,6 +81,17 @@ void CudaStream::Wait(Event& event) {
 
 void CudaStream::Synchronize() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
+std::string UuidOf(int ordinal) {
+  cudaDeviceProp properties{};
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
+  std::string text = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
+  }
+  return text;
+}
+
 CudaDevice::CudaDevice(const DeviceLimits& limits) : limits_(limits) {
   BindDevice(limits_.ordinal);
 }
@@ -92,6 +103,8 @@ std::string CudaDevice::Describe() const {
                      limits_.major, limits_.minor, limits_.num_sms,
                      static_cast<double>(properties.totalGlobalMem) / 0x1p30);
 }
+
+std::string CudaDevice::Uuid() const { return UuidOf(limits_.ordinal); }
 
 std::optional<DeviceMemory> CudaDevice::Memory() {
   BindDevice(limits_.ordinal);

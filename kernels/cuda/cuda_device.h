@@ -54,6 +54,9 @@ inline const CudaStream& CudaStreamOf(const Stream& stream) {
 }
 inline cudaStream_t Raw(const Stream& stream) { return CudaStreamOf(stream).raw(); }
 
+// The UUID of a GPU: "GPU-" and its bytes in hex, in groups of 4, 2, 2, 2 and 6.
+std::string UuidOf(int ordinal);
+
 class CudaDevice final : public Device {
  public:
   // `limits` of a device that exists; binds the calling thread to it.
@@ -62,6 +65,7 @@ class CudaDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   // "cuda 0, NVIDIA H200, sm_90, 132 SMs, 139.8 GiB"
   std::string Describe() const override;
+  std::string Uuid() const override;
   std::optional<DeviceMemory> Memory() override;
   // Memory is not initialised. Throws DeviceError when there is none, with the bytes free.
   std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) override;

@@ -35,7 +35,7 @@ BenchRun::BenchRun(const Args& args) : args_(args), log_(&args.backend->device()
   if (args_.job->bench().kernels())
     logging_ = kernels::replay::MakeLoggingBackend(args_.backend, &log_);
   if (args_.backend->device().kind() != kernels::DeviceKind::kCuda) return;
-  auto gauge = DeviceGauge::Create(args_.gpu_uuid);
+  auto gauge = DeviceGauge::Create(args_.backend->device().Uuid());
   if (gauge.ok()) {
     gauge_ = std::move(gauge).value();
   } else {

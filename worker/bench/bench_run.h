@@ -22,7 +22,6 @@ class BenchRun final : public train::TrainObserver {
   struct Args {
     const megatrain::v1::JobSpec* job = nullptr;  // completed and resolved
     int rank = 0;                                 // rank 0 measures and reports
-    std::string gpu_uuid;                         // empty: the first
     kernels::Backend* backend = nullptr;          // all must outlive this
     train::TrainObserver* next = nullptr;
     // Of G, and per kind of kernel (kernels/replay/replay.h).

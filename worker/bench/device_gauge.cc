@@ -32,10 +32,7 @@ double ShareWith(const std::vector<nvml::Reading>& readings, uint64_t reasons) {
 StatusOr<std::unique_ptr<DeviceGauge>> DeviceGauge::Create(const std::string& uuid,
                                                            const std::string& library) {
   ASSIGN_OR_RETURN(std::unique_ptr<nvml::Library> opened, nvml::Library::Open(library));
-  int gpu = 0;
-  if (!uuid.empty()) {
-    ASSIGN_OR_RETURN(gpu, opened->IndexOf(uuid));
-  }
+  ASSIGN_OR_RETURN(const int gpu, opened->IndexOf(uuid));
   ASSIGN_OR_RETURN(nvml::Gpu facts, opened->Describe(gpu));
   return std::unique_ptr<DeviceGauge>(new DeviceGauge(std::move(opened), gpu, std::move(facts)));
 }

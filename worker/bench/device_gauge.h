@@ -18,7 +18,7 @@ namespace mt::bench {
 
 class DeviceGauge {
  public:
-  // The GPU of this UUID, the first one where it is empty. An error says why nothing can be read:
+  // The GPU of this UUID. An error says why nothing can be read:
   // no driver, no such GPU.
   static StatusOr<std::unique_ptr<DeviceGauge>> Create(
       const std::string& uuid, const std::string& library = nvml::kLibraryName);

@@ -52,7 +52,6 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   if (args.job->kind() == megatrain::v1::JobSpec::KIND_BENCH) {
     bench.emplace(bench::BenchRun::Args{.job = args.job,
                                         .rank = args.rank,
-                                        .gpu_uuid = args.gpu,
                                         .backend = backend,
                                         .next = args.observer});
     train_args.backend = bench->backend();
