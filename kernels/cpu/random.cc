@@ -30,18 +30,18 @@ NormalPair Normals(uint64_t key, uint64_t pair) {
   return {radius * std::cos(kTwoPi * u2), radius * std::sin(kTwoPi * u2)};
 }
 
-// out[i] = std * normal(first + i); calls store(i, value).
+// Calls store(i, value) for elements [begin, end).
 template <class Store>
 void Generate(const FillNormalArgs& a, int64_t begin, int64_t end, const Store& store) {
-  int64_t i = begin;
-  while (i < end) {
-    const int64_t index = a.first_index + i;
-    const NormalPair pair = Normals(a.key, static_cast<uint64_t>(index / 2));
-    if (index % 2 == 0) {
-      store(i++, a.std * pair.even);
-      if (i == end) break;
+  NormalPair pair{};
+  int64_t drawn = -1;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t index = a.first_index + a.numbers.At(i);
+    if (index / 2 != drawn) {
+      drawn = index / 2;
+      pair = Normals(a.key, static_cast<uint64_t>(drawn));
     }
-    store(i++, a.std * pair.odd);
+    store(i, a.std * (index % 2 == 0 ? pair.even : pair.odd));
   }
 }
 
@@ -51,12 +51,13 @@ void GenerateHalves(const FillNormalArgs& a, int64_t begin, int64_t end) {
   constexpr int64_t kChunk = 1024;
   std::array<float, kChunk> chunk;
   Half* const out = a.out.Data<Half>();
-  for (int64_t at = begin; at < end; at += kChunk) {
-    const int64_t stop = std::min(end, at + kChunk);
+  for (int64_t at = begin; at < end;) {
+    const int64_t stop = at + std::min({end - at, kChunk, a.places.LeftInRun(at)});
     Generate(a, at, stop, [&](int64_t i, double x) {
       chunk[static_cast<size_t>(i - at)] = static_cast<float>(x);
     });
-    ConvertRange(out + at, chunk.data(), stop - at);
+    ConvertRange(out + a.places.At(at), chunk.data(), stop - at);
+    at = stop;
   }
 }
 
@@ -64,14 +65,16 @@ void GenerateHalves(const FillNormalArgs& a, int64_t begin, int64_t end) {
 
 void CpuRandom::FillNormal(Stream& /*stream*/, const FillNormalArgs& a) const {
   CHECK_GE(a.first_index, 0);
-  pool_->ForRanges(a.out.NumElements(), kElementGrain / 16, [&](int64_t begin, int64_t end) {
+  const int64_t count = a.places.CountIn(a.out.NumElements());
+  pool_->ForRanges(count, kElementGrain / 16, [&](int64_t begin, int64_t end) {
     ForFloatType(a.out.dtype, "FillNormal", [&](auto zero) {
       using T = decltype(zero);
       if constexpr (SizeOf(DTypeOf<T>()) == 2) {
         GenerateHalves<T>(a, begin, end);
       } else {
         T* const out = a.out.Data<T>();
-        Generate(a, begin, end, [&](int64_t i, double x) { out[i] = static_cast<T>(x); });
+        Generate(a, begin, end,
+                 [&](int64_t i, double x) { out[a.places.At(i)] = static_cast<T>(x); });
       }
     });
   });

@@ -30,16 +30,21 @@ template <class S>
 struct NormalOp {
   uint64_t key;
   int64_t first_index;
+  base::Runs numbers, places;
   double std;
   S* out;
   template <Access kAccess>
   __device__ void Run(int64_t first, int count) const {
     NormalPair pair{};
+    int64_t drawn = -1;
     for (int i = 0; i < count; ++i) {
-      const int64_t index = first_index + first + i;
-      if (i == 0 || index % 2 == 0) pair = Normals(key, static_cast<uint64_t>(index / 2));
+      const int64_t index = first_index + numbers.At(first + i);
+      if (index / 2 != drawn) {
+        drawn = index / 2;
+        pair = Normals(key, static_cast<uint64_t>(drawn));
+      }
       const double x = std * (index % 2 == 0 ? pair.even : pair.odd);
-      out[first + i] = Narrow<S>(static_cast<float>(x));
+      out[places.At(first + i)] = Narrow<S>(static_cast<float>(x));
     }
   }
 };
@@ -50,11 +55,14 @@ void CudaRandom::FillNormal(Stream& stream, const FillNormalArgs& a) const {
   CHECK_GE(a.first_index, 0);
   ForGpuType(a.out.dtype, "FillNormal", [&](auto zero) {
     using S = decltype(zero);
-    LaunchElementwise(
-        stream,
-        NormalOp<S>{
-            .key = a.key, .first_index = a.first_index, .std = a.std, .out = a.out.Data<S>()},
-        a.out.NumElements(), true, "FillNormal");
+    LaunchElementwise(stream,
+                      NormalOp<S>{.key = a.key,
+                                  .first_index = a.first_index,
+                                  .numbers = a.numbers,
+                                  .places = a.places,
+                                  .std = a.std,
+                                  .out = a.out.Data<S>()},
+                      a.places.CountIn(a.out.NumElements()), true, "FillNormal");
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/base/runs.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 #include "kernels/ops/add_norm.h"
@@ -29,8 +30,12 @@ struct FillNormalArgs {
   uint64_t key = 0;  // XXH3 of the tensor's name, seeded with training.seed
   int64_t first_index =
       0;  // global row-major index, in the logical unpadded tensor, of out's element 0
+  // Element i has index first_index + numbers.At(i): rows of a part are runs of the whole's rows.
+  base::Runs numbers;
+  // Element i lies at place places.At(i) of out; gaps are left as they are.
+  base::Runs places;
   double std = 0.02;
-  Tensor out;  // [n], any float type
+  Tensor out;  // [n places], any float type
 };
 
 class RandomOps {

@@ -73,6 +73,46 @@ TEST(FillNormalTest, SlicesEqualTheWhole) {
   }
 }
 
+// Columns 3-7 of a [20, 11] matrix, in runs of 2 every 3 places: what a padded part of it draws.
+TEST(FillNormalTest, PartsOfRowsGoToPlacesWithGaps) {
+  constexpr int64_t kRows = 20, kWidth = 5, kColumns = 11, kFirst = 3;
+  const base::Runs numbers{.length = kWidth, .stride = kColumns};
+  const Array<double> whole = Normal<double>(0, kRows * kColumns, 1);
+  for (const base::Runs& places : {base::Runs{}, base::Runs{.length = 2, .stride = 3, .skip = 1}}) {
+    const int64_t span = places.Span(kRows * kWidth);
+    for (const int threads : {1, 3}) {
+      Array<double> out({span}, -7.0);
+      Array<float> narrow({span}, -7.0F);
+      Array<uint16_t> half({span}, 7), want({span}, 7);
+      FillNormalArgs a{.key = 99,
+                       .first_index = kFirst,
+                       .numbers = numbers,
+                       .places = places,
+                       .std = 0.02,
+                       .out = out.tensor()};
+      Cpu(threads).random().FillNormal(AnyStream(), a);
+      a.out = narrow.tensor();
+      Cpu(threads).random().FillNormal(AnyStream(), a);
+      a.out = {half.data(), DType::kBf16, {span}};
+      Cpu(threads).random().FillNormal(AnyStream(), a);
+      Cpu(1).vector().Cast(AnyStream(), {want.data(), DType::kBf16, {span}}, narrow.tensor());
+      std::vector<bool> written(static_cast<size_t>(span), false);
+      for (int64_t i = 0; i < kRows * kWidth; ++i) {
+        const int64_t at = places.At(i);
+        const double expected = whole[i / kWidth * kColumns + kFirst + i % kWidth];
+        ASSERT_EQ(out[at], expected) << i;
+        ASSERT_EQ(narrow[at], static_cast<float>(expected)) << i;
+        ASSERT_EQ(half[at], want[at]) << i;
+        written[static_cast<size_t>(at)] = true;
+      }
+      for (int64_t at = 0; at < span; ++at) {
+        if (written[static_cast<size_t>(at)]) continue;
+        ASSERT_TRUE(out[at] == -7 && narrow[at] == -7 && half[at] == 7) << "a gap was written";
+      }
+    }
+  }
+}
+
 TEST(FillNormalTest, IndicesBeyond32BitsAreDistinct) {
   const Array<double> low = Normal<double>(2, 4, 1),
                       high = Normal<double>((int64_t{1} << 33) + 2, 4, 1);

@@ -124,6 +124,31 @@ TEST_P(CudaVectorTest, InitialValuesAreTheCpus) {
   }
 }
 
+// Heads of 100 columns stored as 112, on the second of two tensor ranks.
+TEST_P(CudaVectorTest, InitialValuesOfPaddedHeadsAreTheCpus) {
+  constexpr int64_t kRows = 301, kWidth = 300, kColumns = 600;
+  const base::Runs places{.length = 100, .stride = 112};
+  const Operand out = Twins::Output(GetParam(), {places.Span(kRows * kWidth)});
+  for (const Side side : kSides) {
+    BackendOf(side).vector().Fill(StreamOf(side), out[side], 7);
+    BackendOf(side).random().FillNormal(StreamOf(side),
+                                        {.key = 0x1234567890ABCDEFU,
+                                         .first_index = kWidth,
+                                         .numbers = {.length = kWidth, .stride = kColumns},
+                                         .places = places,
+                                         .std = 0.02,
+                                         .out = out[side]});
+  }
+  const auto actual = out.Values(Side::kGpu), expected = out.Values(Side::kCpu);
+  int64_t different = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    different += actual[i] != expected[i] ? 1 : 0;
+    ASSERT_LE(std::abs(actual[i] - expected[i]), Spacing(GetParam()) * std::abs(expected[i])) << i;
+    ASSERT_EQ(actual[i] == 7, i % 112 >= 100) << i;
+  }
+  EXPECT_LE(different, 2);
+}
+
 TEST_F(CudaVectorTest, IntegersAndDoublesAddUp) {
   const Operand a = Twins::Of<int64_t>({3}, {1, int64_t{1} << 40, -5});
   const Operand b = Twins::Of<int32_t>({3}, {1, 2, -5});
