@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) NormKernel(const RotateRows<S> a) {
     StorePair(z, x[k], lane + k * kWarp, a.input + at * a.d);
     squares += x[k].first * x[k].first + x[k].second * x[k].second;
   }
-  const float rstd = 1.0F / sqrtf(WarpSum(squares) / static_cast<float>(a.d) + a.eps);
+  const float rstd = 1.0F / sqrtf(WarpSum(squares) / a.channels + a.eps);
   if (lane == 0) a.rstd[at] = rstd;
 #pragma unroll
   for (int k = 0; k < kPairsPerLane; ++k) {
@@ -106,7 +106,7 @@ __device__ __forceinline__ void HeadGrad(const RotateRows<S>& a, const HeadPairs
     g[k] = {dy.first * (weight.first + a.plus), dy.second * (weight.second + a.plus)};
     dot += g[k].first * x[k].first + g[k].second * x[k].second;
   }
-  const float slope = rstd * rstd * WarpSum(dot) / static_cast<float>(a.d);
+  const float slope = rstd * rstd * WarpSum(dot) / a.channels;
 #pragma unroll
   for (int k = 0; k < kPairsPerLane; ++k) {
     const Pair dx{rstd * (g[k].first - x[k].first * slope),
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kThreads) TeamNormKernel(const RotateRows<S> a
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) squares += x.v[i] * x.v[i];
-  const float rstd = 1.0F / sqrtf(TeamSum<kLanes>(squares) / static_cast<float>(a.d) + a.eps);
+  const float rstd = 1.0F / sqrtf(TeamSum<kLanes>(squares) / a.channels + a.eps);
   if (head.exists) {
     const int c = lane.group * kGroup;
     StoreStored<Access::kVector>(head.values, a.input + head.at * a.d + c, kGroup);
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kThreads, 3) TeamNormGradKernel(const RotateRo
       dot += share * gain;
       dy.v[i] *= gain;
     }
-    const float slope = head.rstd * head.rstd * TeamSum<kLanes>(dot) / static_cast<float>(a.d);
+    const float slope = head.rstd * head.rstd * TeamSum<kLanes>(dot) / a.channels;
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) dy.v[i] = head.rstd * (dy.v[i] - x.v[i] * slope);
     if (head.exists) Store<Access::kVector>(dy, head.data, kGroup);

@@ -40,9 +40,10 @@ __global__ void __launch_bounds__(kThreads)
 
 void CheckShape(const RotateShape& z, const Tensor& qkv) {
   CHECK_EQ(qkv.shape[1], (z.a + 2 * z.g) * z.d);
+  CHECK_LE(z.channels(), z.d);
   if (z.table) {
-    CHECK(z.table.shape[1] % 2 == 0 && z.table.shape[1] <= z.d)
-        << z.table.shape[1] << " rotated channels of " << z.d;
+    CHECK(z.table.shape[1] % 2 == 0 && z.table.shape[1] <= z.channels())
+        << z.table.shape[1] << " rotated channels of " << z.channels();
     CHECK_EQ(z.positions.NumElements() * z.batch, qkv.shape[0]);
   }
   CHECK_EQ(static_cast<bool>(z.q_gain), static_cast<bool>(z.k_gain));
@@ -64,6 +65,7 @@ RotateRows<S> Raw(const RotateShape& z, const Tensor& qkv) {
           .g = z.g,
           .d = z.d,
           .r = z.table ? z.table.shape[1] : 0,
+          .channels = static_cast<float>(z.channels()),
           .batch = Divider(z.batch),
           .heads = Divider(z.a + z.g),
           .qkv = qkv.Data<S>(),

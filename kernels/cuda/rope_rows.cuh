@@ -14,6 +14,7 @@ inline constexpr int64_t kLargestNormedHead = 256;
 template <class S>
 struct RotateRows {
   int64_t rows, a, g, d, r;  // r = 0 without rotation
+  float channels;            // that a norm's mean is over
   Divider batch, heads;      // b, a + g
   S* qkv;                    // [rows, (a + 2g) d]: values, or their gradient
   const float* table;

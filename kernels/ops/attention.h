@@ -33,7 +33,10 @@ struct AttentionDropout {
 struct AttentionShape {
   DType dtype = DType::kF32;
   int64_t s = 0, b = 0, a = 0, g = 0, d = 0;
-  double scale = 1;  // of the logits, usually 1 / sqrt(d)
+  // Of the logits: 1 / sqrt(d), of the logical d where heads are stored larger. (Zero channels add
+  // nothing to logits, outputs or gradients, and their gradients are zero: no other field for
+  // them.)
+  double scale = 1;
   bool causal = true;
   int64_t window = 0;  // with causal; 0 = no limit
   int64_t q0 = 0, k0 = 0;

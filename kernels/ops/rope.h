@@ -44,13 +44,19 @@ void FillRopeTable(const RopeConfig& config, const Tensor& table);
 struct RotateShape {
   int64_t batch = 1;  // b: row = s_index * b + b_index
   int64_t a = 0, g = 0, d = 0;
+  // Of heads stored larger than they are: channels behind these are zero in q, k, their gradients
+  // and the gains, and stay so. The norm's mean is over these alone. 0: all d.
+  int64_t logical_d = 0;
   Tensor table;           // accumulator type [P, r]; absent: no rotation (QK norm alone)
   Tensor positions;       // i32 [s], rows of the table; with table
   Tensor q_gain, k_gain;  // [d], of all query and of all key heads; absent: no QK norm
   bool one_plus = false;  // gains are stored as g, applied as 1 + g
+
+  int64_t channels() const { return logical_d > 0 ? logical_d : d; }
 };
 
-// With gains each q and k head x is first x * rstd * gain, rstd = 1 / sqrt(mean(x^2) + eps) over d.
+// With gains each q and k head x is first x * rstd * gain, rstd = 1 / sqrt(mean(x^2) + eps) over
+// its channels().
 // Nothing is kept without gains: the gradient is the inverse rotation.
 struct RotateArgs {
   RotateShape shape;

@@ -37,7 +37,7 @@ template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE T NormaliseHead(const RotateRows<S>& x, const S* __restrict__ gain,
                                  const Turn<T>& turn, S* __restrict__ input, S* __restrict__ head) {
   for (int64_t i = 0; i < x.d; ++i) input[i] = head[i];
-  const T variance = SquaredDeviation(input, T{0}, x.d) / static_cast<T>(x.d);
+  const T variance = SquaredDeviation(input, T{0}, x.d) / static_cast<T>(x.channels);
   const T rstd = T{1} / Sqrt(variance + x.eps);
   const T plus = x.one_plus ? T{1} : T{0};
   const auto normed = [ input, gain, rstd, plus ](int64_t i) __attribute__((always_inline)) {
@@ -65,7 +65,7 @@ MT_ALWAYS_INLINE void NormaliseHeadGrad(const RotateRows<S>& x, const Turn<T>& t
   for (int64_t i = 2 * turn.half; i < x.d; ++i) scratch[i] = Widen(head[i]);
   for (int64_t i = 0; i < x.d; ++i) dgain[i] += scratch[i] * (Widen(input[i]) * rstd);
   for (int64_t i = 0; i < x.d; ++i) scratch[i] *= Widen(gain[i]) + plus;
-  const T slope = rstd * (rstd * Dot(scratch, input, x.d)) / static_cast<T>(x.d);
+  const T slope = rstd * (rstd * Dot(scratch, input, x.d)) / static_cast<T>(x.channels);
   for (int64_t i = 0; i < x.d; ++i) {
     Narrow(rstd * (scratch[i] - Widen(input[i]) * slope), &head[i]);
   }

@@ -4,7 +4,9 @@
 #include "kernels/ops/rope.h"
 
 #include <complex>
+#include <cstring>
 
+#include "common/base/runs.h"
 #include "tests/kernels/cpu/op_test.h"
 
 namespace mt::kernels::cpu {
@@ -14,6 +16,7 @@ struct Case {
   int64_t s = 5, b = 2, a = 4, g = 2, d = 6;
   double percent = 1;
   bool rotate = true, norm = false, one_plus = false;
+  int64_t logical_d = 0;
 };
 
 constexpr int64_t kPositions = 50;
@@ -36,13 +39,15 @@ struct Problem {
     if (c.rotate) FillRopeTable(Config(), table.tensor());
   }
   RopeConfig Config() const {
-    return {.head_dim = config.d, .percent = config.percent, .base = 100};
+    const int64_t d = config.logical_d > 0 ? config.logical_d : config.d;
+    return {.head_dim = d, .percent = config.percent, .base = 100};
   }
   RotateShape MakeShape() {
     RotateShape shape{.batch = config.b,
                       .a = config.a,
                       .g = config.g,
                       .d = config.d,
+                      .logical_d = config.logical_d,
                       .one_plus = config.one_plus};
     if (config.rotate) {
       shape.table = table.tensor();
@@ -190,6 +195,60 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.a = 2, .g = 2, .d = 34, .norm = true, .one_plus = true},
                     Case{.d = 80, .percent = 0.4, .norm = true},
                     Case{.d = 7, .rotate = false, .norm = true}));
+
+// Heads stored larger, with zeros behind their channels, are the same heads; the rest stays zero.
+class PaddedRotateTest : public testing::TestWithParam<Case> {};
+
+TEST_P(PaddedRotateTest, IsTheRotationOfTheLogicalHeads) {
+  Problem<double> plain(GetParam());
+  const Case& c = plain.config;
+  const int64_t stored = c.d + 5;
+  const auto spread = [&](const Array<double>& x) {
+    Array<double> out({x.size() / c.d, stored}, 0.0);
+    base::CopyToRuns({.length = c.d, .stride = stored}, x.size(), 8, x.data(), out.data());
+    return out;
+  };
+  Case wide = c;
+  wide.d = stored;
+  wide.logical_d = c.d;
+  Problem<double> padded(wide);
+  padded.table = plain.table;
+  const auto set = [&](const Array<double>& from, Array<double>* to) {
+    const Array<double> all = spread(from);
+    ASSERT_EQ(all.size(), to->size());
+    std::memcpy(to->data(), all.data(), static_cast<size_t>(all.size()) * sizeof(double));
+  };
+  set(plain.qkv, &padded.qkv);
+  set(plain.dqkv, &padded.dqkv);
+  set(plain.q_gain, &padded.q_gain);
+  set(plain.k_gain, &padded.k_gain);
+  for (Problem<double>* problem : {&plain, &padded}) {
+    problem->Forward(2);
+    problem->Grad(2);
+  }
+  const auto expect_same = [&](const Array<double>& got, const Array<double>& want,
+                               const char* what) {
+    const Array<double> all = spread(want);
+    ASSERT_EQ(got.size(), all.size()) << what;
+    for (int64_t i = 0; i < all.size(); ++i) {
+      ASSERT_NEAR(got[i], all[i], 1e-14) << what << " " << i;
+      if (i % stored >= c.d) {
+        ASSERT_EQ(got[i], 0.0) << what << " " << i;
+      }
+    }
+  };
+  expect_same(padded.qkv, plain.qkv, "qkv");
+  expect_same(padded.dqkv, plain.dqkv, "dqkv");
+  if (!c.norm) return;
+  expect_same(padded.input, plain.input, "input");
+  expect_same(padded.dq_gain, plain.dq_gain, "dq_gain");
+  expect_same(padded.dk_gain, plain.dk_gain, "dk_gain");
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, PaddedRotateTest,
+                         testing::Values(Case{}, Case{.d = 20, .percent = 0.5}, Case{.norm = true},
+                                         Case{.d = 34, .norm = true, .one_plus = true},
+                                         Case{.d = 7, .rotate = false, .norm = true}));
 
 TEST(RotateInverseTest, TheGradientWithoutNormIsTheInverse) {
   Problem<double> p({.d = 16});

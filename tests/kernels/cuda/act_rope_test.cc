@@ -54,6 +54,7 @@ struct RopeCase {
   int64_t s = 50, b = 2, a = 6, g = 2, d = 64;
   double percent = 1;
   bool table = true, gains = false, one_plus = false;
+  int64_t logical_d = 0;  // of heads stored larger
 };
 
 const RopeCase kRopeCases[] = {
@@ -66,6 +67,11 @@ const RopeCase kRopeCases[] = {
     {.d = 119, .percent = 0.5, .gains = true},
     {.d = 256, .gains = true},
     {.d = 80, .table = false, .gains = true},
+    {.d = 112, .logical_d = 100},
+    {.d = 112, .gains = true, .logical_d = 100},
+    {.d = 112, .percent = 0.32, .gains = true, .one_plus = true, .logical_d = 100},
+    {.d = 128, .gains = true, .logical_d = 119},
+    {.d = 128, .table = false, .gains = true, .logical_d = 119},
 };
 
 struct RopeProblem {
@@ -78,14 +84,18 @@ struct RopeProblem {
     for (int64_t i = 0; i < c.s; ++i) at.push_back(static_cast<int32_t>((i * 3) % (c.s + 2)));
     positions = Twins::Of<int32_t>({c.s}, at);
     if (c.table) {
-      const RopeConfig rope{.head_dim = c.d, .percent = c.percent};
+      const RopeConfig rope{.head_dim = c.logical_d > 0 ? c.logical_d : c.d, .percent = c.percent};
       cpu::Array<float> host({c.s + 2, RotatedChannels(rope)});
       FillRopeTable(rope, host.tensor());
       table = Twins::Upload(host);
     }
+    ClearPadding(qkv);
+    ClearPadding(dqkv);
     if (!c.gains) return;
     q_gain = twins.Random(type, {c.d});
     k_gain = twins.Random(type, {c.d});
+    ClearPadding(q_gain);
+    ClearPadding(k_gain);
     input = Twins::Output(type, {rows, (c.a + c.g) * c.d});
     rstd = Twins::Output(DType::kF32, {rows, c.a + c.g});
     dq_gain = twins.Random(DType::kF32, {c.d});
@@ -96,11 +106,33 @@ struct RopeProblem {
             .a = config.a,
             .g = config.g,
             .d = config.d,
+            .logical_d = config.logical_d,
             .table = table[side],
             .positions = positions[side],
             .q_gain = q_gain[side],
             .k_gain = k_gain[side],
             .one_plus = config.one_plus};
+  }
+  // Channels of stored heads behind the logical ones.
+  bool IsPadding(int64_t element) const {
+    return config.logical_d > 0 && element % config.d >= config.logical_d;
+  }
+  void ClearPadding(const Operand& x) const {
+    std::vector<std::byte> bytes = x.Bytes(Side::kCpu);
+    const int64_t size = SizeOf(x.dtype());
+    for (int64_t i = 0; i < x.size(); ++i) {
+      if (IsPadding(i))
+        std::memset(&bytes[static_cast<size_t>(i * size)], 0, static_cast<size_t>(size));
+    }
+    x.SetBoth(bytes.data());
+  }
+  void ExpectZeroPadding(const Operand& x, const std::string& what) const {
+    const std::vector<double> values = x.Values(Side::kGpu);
+    for (int64_t i = 0; i < x.size(); ++i) {
+      if (IsPadding(i)) {
+        ASSERT_EQ(values[static_cast<size_t>(i)], 0.0) << what << " " << i;
+      }
+    }
   }
   void Forward(Side side) const {
     BackendOf(side).rope().Rotate(
@@ -138,6 +170,8 @@ TEST_P(CudaRopeTest, RotationAndGradientAreTheCpus) {
       }
       for (const Side side : kSides) p.Backward(side, mode);
       ExpectClose(p.dqkv, Kind::kSum, GetParam(), what + " gradient");
+      p.ExpectZeroPadding(p.qkv, what);
+      p.ExpectZeroPadding(p.dqkv, what + " gradient");
       if (!c.gains) continue;
       ExpectClose(p.dq_gain, Kind::kSum, DType::kF32, what + " dq_gain");
       ExpectClose(p.dk_gain, Kind::kSum, DType::kF32, what + " dk_gain");

@@ -10,6 +10,7 @@ INSTANTIATE_FOR_TYPES(CudaAttentionTest);
 
 struct Case {
   int64_t s = 200, b = 2, a = 4, g = 4, d = 64;
+  int64_t logical_d = 0;  // of heads stored larger, with zeros
   int64_t window = 0, q0 = 0, k0 = 0;
   bool causal = true, alibi = false, deterministic = true;
   double dropout = 0;
@@ -53,6 +54,8 @@ struct Problem {
     dqkv = Twins::Output(type, {c.s * c.b, width});
     o = Twins::Output(type, {c.s * c.b, c.a * c.d});
     dout = twins.Random(type, {c.s * c.b, c.a * c.d});
+    ClearPadding(qkv);
+    ClearPadding(dout);
     lse = Twins::Output(DType::kF32, {c.b, c.a, c.s});
     std::vector<int32_t> at;
     for (int64_t i = 0; i < c.s; ++i) at.push_back(static_cast<int32_t>(i + 5));
@@ -63,6 +66,18 @@ struct Problem {
     cpu::Array<float> host({c.a});
     FillAlibiSlopes(c.a + 3, 2, host.tensor());
     if (c.alibi) slopes = Twins::Upload(host);
+  }
+  int64_t Channels() const { return config.logical_d > 0 ? config.logical_d : config.d; }
+  // Channels of stored heads behind the logical ones.
+  void ClearPadding(const Operand& x) const {
+    if (Channels() == config.d) return;
+    std::vector<std::byte> bytes = x.Bytes(Side::kCpu);
+    const int64_t size = SizeOf(x.dtype());
+    for (int64_t i = 0; i < x.size(); ++i) {
+      if (i % config.d < Channels()) continue;
+      std::memset(&bytes[static_cast<size_t>(i * size)], 0, static_cast<size_t>(size));
+    }
+    x.SetBoth(bytes.data());
   }
   HeadView View(const Operand& x, Side side, int64_t first_head, int64_t heads) const {
     return {.data = static_cast<char*>(x[side].data) + first_head * config.d * SizeOf(dtype),
@@ -81,7 +96,7 @@ struct Problem {
             .a = config.a,
             .g = config.g,
             .d = config.d,
-            .scale = 1 / std::sqrt(static_cast<double>(config.d)),
+            .scale = 1 / std::sqrt(static_cast<double>(Channels())),
             .causal = config.causal,
             .window = config.window,
             .q0 = config.q0,
@@ -110,19 +125,26 @@ struct Problem {
     attention.Forward(StreamOf(side), a);
     StreamOf(side).Synchronize();
   }
+  AttentionGradArgs GradArgs(Side side) const {
+    return {.shape = MakeShape(side),
+            .q = Packed(qkv, side, 0),
+            .k = Packed(qkv, side, 1),
+            .v = Packed(qkv, side, 2),
+            .dropout = MakeDropout(side),
+            .o = View(o, side, 0, config.a),
+            .lse = lse[side],
+            .do_ = View(dout, side, 0, config.a),
+            .dq = Packed(dqkv, side, 0),
+            .dk = Packed(dqkv, side, 1),
+            .dv = Packed(dqkv, side, 2),
+            .deterministic = config.deterministic};
+  }
+  // Workspace of the gradient on the GPU.
+  int64_t GradBytes() const {
+    return BackendOf(Side::kGpu).attention().WorkspaceBytes(GradArgs(Side::kGpu));
+  }
   void Grad(Side side) const {
-    AttentionGradArgs a{.shape = MakeShape(side),
-                        .q = Packed(qkv, side, 0),
-                        .k = Packed(qkv, side, 1),
-                        .v = Packed(qkv, side, 2),
-                        .dropout = MakeDropout(side),
-                        .o = View(o, side, 0, config.a),
-                        .lse = lse[side],
-                        .do_ = View(dout, side, 0, config.a),
-                        .dq = Packed(dqkv, side, 0),
-                        .dk = Packed(dqkv, side, 1),
-                        .dv = Packed(dqkv, side, 2),
-                        .deterministic = config.deterministic};
+    AttentionGradArgs a = GradArgs(side);
     const AttentionOps& attention = BackendOf(side).attention();
     SideScratch scratch(side, attention.WorkspaceBytes(a));
     a.workspace = scratch.workspace();
@@ -165,6 +187,40 @@ TEST_P(CudaAttentionTest, ForwardAndGradientAreTheCpus) {
 TEST_P(CudaAttentionTest, OwnKernelsOnFewHeads) {
   for (const int64_t d : {20, 100, 132}) {
     ExpectTheCpus({.s = 130, .b = 1, .a = 1, .g = 1, .d = d, .dropout = 0.1}, GetParam());
+  }
+}
+
+// Heads of 100 and 119 as the engine stores them, zeros behind their channels: cuDNN has plans for
+// both, as neither has for the logical sizes, and the zeros stay.
+TEST_P(CudaAttentionTest, PaddedHeadsAreCudnns) {
+  for (const auto& [stored, logical] : {std::pair<int64_t, int64_t>{112, 100}, {128, 119}}) {
+    for (const bool deterministic : {true, false}) {
+      const Case c{.s = 300,
+                   .a = 4,
+                   .g = 2,
+                   .d = stored,
+                   .logical_d = logical,
+                   .deterministic = deterministic};
+      ExpectTheCpus(c, GetParam());
+      const Problem p(c, GetParam());
+      for (const Side side : kSides) p.Forward(side);
+      p.Grad(Side::kGpu);
+      for (const Operand* x : {&p.o, &p.dqkv}) {
+        const std::vector<double> values = x->Values(Side::kGpu);
+        for (int64_t i = 0; i < x->size(); ++i) {
+          if (i % stored < logical) continue;
+          ASSERT_EQ(values[static_cast<size_t>(i)], 0.0) << c.Text() << " " << i;
+        }
+      }
+    }
+    // The own gradient needs a sum per row; cuDNN's at least fp32 sums of all dQ.
+    const Case c{.s = 300, .a = 4, .g = 2, .d = stored, .deterministic = false};
+    const int64_t per_row = c.b * c.a * c.s * int64_t{sizeof(float)};
+    const bool half = SizeOf(GetParam()) == 2;
+    EXPECT_EQ(Problem(c, GetParam()).GradBytes() >= per_row * stored, half) << stored;
+    Case own = c;
+    own.d = logical;
+    EXPECT_EQ(Problem(own, GetParam()).GradBytes(), per_row) << logical;
   }
 }
 
