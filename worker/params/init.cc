@@ -8,35 +8,38 @@ namespace {
 
 using kernels::Tensor;
 
-// Normal numbers of the logical elements behind `out` [rows, columns], which begins at `begin`.
-void FillNormalPart(kernels::Stream& stream, const InitArgs& args, const ParamSpec& spec,
-                    const std::array<int64_t, 2>& begin, const Tensor& out) {
+// A box of a logical tensor, and where its elements lie.
+struct Box {
+  std::array<int64_t, 2> begin;
+  kernels::Shape shape;
+  base::Runs places;
+  Tensor out;  // [places]
+};
+
+// Normal numbers of the box's logical elements.
+void FillNormalBox(kernels::Stream& stream, const InitArgs& args, const ParamSpec& spec,
+                   const Box& box) {
   const int64_t logical_columns = spec.shape.rank() == 2 ? spec.shape[1] : 1;
-  const int64_t columns = out.shape.rank() == 2 ? out.shape[1] : 1;
-  // Whole rows follow each other in the logical tensor too; parts of rows go one by one.
-  const int64_t rows_per_call = columns == logical_columns ? out.shape[0] : 1;
-  for (int64_t row = 0; row < out.shape[0]; row += rows_per_call) {
-    const Tensor piece = ParamStore::Cut(out.Reshaped({out.NumElements()}),
-                                         {row * columns, rows_per_call * columns});
-    args.random->FillNormal(stream, {.key = InitKey(spec.name, args.seed),
-                                     .first_index = (begin[0] + row) * logical_columns + begin[1],
-                                     .std = spec.std,
-                                     .out = piece});
-  }
+  const int64_t columns = box.shape.rank() == 2 ? box.shape[1] : 1;
+  args.random->FillNormal(stream, {.key = InitKey(spec.name, args.seed),
+                                   .first_index = box.begin[0] * logical_columns + box.begin[1],
+                                   .numbers = {.length = columns, .stride = logical_columns},
+                                   .places = box.places,
+                                   .std = spec.std,
+                                   .out = box.out});
 }
 
-void FillPart(kernels::Stream& stream, const InitArgs& args, const ParamSpec& spec,
-              const std::array<int64_t, 2>& begin, const Tensor& out) {
-  if (out.NumElements() == 0) return;  // only padded rows
+void FillBox(kernels::Stream& stream, const InitArgs& args, const ParamSpec& spec, const Box& box) {
+  if (box.out.NumElements() == 0) return;  // only padded rows
   switch (spec.init) {
     case InitKind::kNormal:
-      FillNormalPart(stream, args, spec, begin, out);
+      FillNormalBox(stream, args, spec, box);
       break;
     case InitKind::kZero:
-      args.vector->Fill(stream, out, 0.0);
+      args.vector->Fill(stream, box.out, 0.0);
       break;
     case InitKind::kOne:
-      args.vector->Fill(stream, out, 1.0);
+      args.vector->Fill(stream, box.out, 1.0);
       break;
   }
 }
@@ -53,13 +56,17 @@ void InitializeParams(kernels::Stream& stream, const InitArgs& args, const Param
     const ParamId id{i};
     const ParamSpec& spec = registry[id];
     const kernels::Shape held = spec.Held();
+    const base::Runs places = spec.Places();
     const Tensor stored = store.Weight(id);
-    const Tensor weight =
-        ParamStore::Cut(stored.Reshaped({stored.NumElements()}), {0, held.NumElements()});
-    FillPart(stream, args, spec, spec.begin, weight.Reshaped(held));
+    const Tensor weight = ParamStore::Cut(stored.Reshaped({stored.NumElements()}),
+                                          {0, places.Span(held.NumElements())});
+    FillBox(stream, args, spec,
+            {.begin = spec.begin, .shape = held, .places = places, .out = weight});
     if (!store.has_model_copy()) continue;
     for (const StatePart& part : StateParts(store, id, PartsOf::kUpdatedState)) {
-      FillPart(stream, args, spec, part.begin, part.master);
+      FillBox(
+          stream, args, spec,
+          {.begin = part.begin, .shape = part.shape, .places = part.places, .out = part.master});
     }
   }
 }

@@ -20,8 +20,8 @@ struct InitArgs {
 };
 
 // Writes this rank's part of every parameter: the weights whole, and of the master what the replica
-// keeps (each value rounded once to the master's type and from there to the weights'). Padded rows
-// and the gaps between parameters stay as Bind left them, zero. Nothing needs to be gathered.
+// keeps (each value rounded once to the master's type and from there to the weights'). Padding and
+// the gaps between parameters stay as Bind left them, zero. Nothing needs to be gathered.
 void InitializeParams(kernels::Stream& stream, const InitArgs& args, const ParamStore& store);
 
 // Rounds what the replica keeps of the master into the weights; nothing to do where they are the

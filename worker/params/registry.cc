@@ -9,11 +9,22 @@
 namespace mt::params {
 namespace {
 
-// Whether what is stored is a part of the logical tensor, but for rows behind its end.
+bool IsWholeUnits(const ParamSpec& spec) {
+  const PaddedUnits& units = *spec.units;
+  if (units.dim < 0 || units.dim >= spec.stored.rank()) return false;
+  if (units.size <= 0 || units.stored < units.size) return false;
+  return spec.stored[units.dim] % units.stored == 0;
+}
+
+// Whether what is stored is a part of the logical tensor, but for rows behind its end or padded
+// units.
 bool IsPart(const ParamSpec& spec) {
   if (spec.shape.rank() != spec.stored.rank() || spec.shape.rank() < 1) return false;
   if (spec.begin[0] < 0 || spec.begin[1] < 0) return false;
-  return spec.shape.rank() == 1 || spec.begin[1] + spec.stored[1] <= spec.shape[1];
+  if (spec.units && !IsWholeUnits(spec)) return false;
+  const kernels::Shape held = spec.Held();
+  if (spec.units && spec.begin[0] + held[0] > spec.shape[0]) return false;
+  return spec.shape.rank() == 1 || spec.begin[1] + held[1] <= spec.shape[1];
 }
 
 // Whether `next` can lie behind `previous` as further rows of one tensor.
@@ -32,8 +43,20 @@ bool DecaysByMegatronRule(std::string_view name, const kernels::Shape& shape) {
 }
 
 kernels::Shape ParamSpec::Held() const {
+  if (units) {
+    const int64_t size = stored[units->dim] / units->stored * units->size;
+    if (stored.rank() == 1) return {size};
+    return units->dim == 0 ? kernels::Shape{size, stored[1]} : kernels::Shape{stored[0], size};
+  }
   const int64_t rows = std::clamp<int64_t>(shape[0] - begin[0], 0, stored[0]);
   return stored.rank() == 1 ? kernels::Shape{rows} : kernels::Shape{rows, stored[1]};
+}
+
+base::Runs ParamSpec::Places() const {
+  if (!units) return {};
+  // Elements that a row or column of the units' dimension has behind it.
+  const int64_t inner = units->dim + 1 < stored.rank() ? stored[1] : 1;
+  return {.length = units->size * inner, .stride = units->stored * inner};
 }
 
 ParamId Registry::Add(ParamSpec spec) {
@@ -42,6 +65,7 @@ ParamId Registry::Add(ParamSpec spec) {
   CHECK(IsPart(spec)) << spec.name;
   CHECK(spec.shape.NumElements() > 0) << spec.name << " has no elements";
   CHECK(spec.init != InitKind::kNormal || spec.std >= 0) << spec.name;
+  CHECK(spec.init != InitKind::kOne || !spec.units) << spec.name << ": padding is zero";
   if (spec.joined) {
     CHECK(!params_.empty() && CanJoin(params_.back(), spec))
         << spec.name << " cannot be joined to the parameter before it";

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/base/runs.h"
 #include "kernels/core/tensor.h"
 
 namespace mt::params {
@@ -32,13 +33,23 @@ enum class InitKind : uint8_t { kNormal, kZero, kOne };
 // Index of a parameter in its registry, in the order of registration.
 enum class ParamId : int32_t { kNone = -1 };
 
+// Rows or columns that come in units (the channels of a head), each stored larger than it is: its
+// last `stored` - `size` are zero.
+struct PaddedUnits {
+  int dim = 0;  // 0: rows, 1: columns
+  int64_t size = 0;
+  int64_t stored = 0;
+  friend bool operator==(const PaddedUnits&, const PaddedUnits&) = default;
+};
+
 struct ParamSpec {
   std::string name;      // "layers.3.attention.q.weight"
   kernels::Shape shape;  // logical, unpadded, global: [out, in], [rows, h] or [n]
-  // As this rank holds it: a part of the logical tensor that begins at `begin`, and rows behind its
-  // end, which are zero. Tensor parallelism cuts rows or columns, padding is of rows only.
+  // As this rank holds it: a part of the logical tensor that begins at `begin` (tensor parallelism
+  // cuts rows or columns), and padding, which is zero: rows behind its end, or of `units`.
   kernels::Shape stored;
   std::array<int64_t, 2> begin = {0, 0};
+  std::optional<PaddedUnits> units;  // the part is whole units
   Region region = Region::kMatrix;
   InitKind init = InitKind::kZero;
   double std = 0;      // of kNormal
@@ -56,8 +67,10 @@ struct ParamSpec {
   // columns and flags.
   bool joined = false;
 
-  // The logical part of what this rank holds: `stored` without the padded rows. May have no rows.
+  // The logical part of what this rank holds: `stored` without the padding. May have no rows.
   kernels::Shape Held() const;
+  // Where the elements of Held() lie in `stored`, both row-major.
+  base::Runs Places() const;
 };
 
 // Megatron-LM: biases and one-dimensional parameters have no weight decay, all others do, the word
@@ -70,8 +83,8 @@ class Registry {
   // From now on Add sets spec.chunk to this.
   void BeginChunk(int chunk) { chunk_ = chunk; }
   // CHECKs what only a bug can break: a doubled name, two names with one hash (initial values would
-  // repeat), a stored part that lies beyond the logical columns, a `joined` parameter that does not
-  // fit its predecessor.
+  // repeat), a stored part that lies beyond the logical columns or is no whole units, a `joined`
+  // parameter that does not fit its predecessor.
   ParamId Add(ParamSpec spec);
 
   const std::vector<ParamSpec>& params() const { return params_; }

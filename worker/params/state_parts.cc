@@ -34,10 +34,13 @@ std::vector<StatePart> StateParts(const ParamStore& store, ParamId id, PartsOf w
   const Slice slice =
       which == PartsOf::kOwnSlices ? store.OwnSlice(bucket) : store.UpdatedSlice(bucket);
   const kernels::Shape held = spec.Held();
+  const base::Runs places = spec.Places();
   const int64_t columns = held.rank() == 2 ? held[1] : 1;
-  // What the slice and the parameter have in common, in elements of the parameter.
-  const Run run{.begin = std::max<int64_t>(slice.begin - offset, 0),
-                .end = std::min(slice.begin + slice.count - offset, held.NumElements())};
+  // What the slice and the parameter have in common, in elements of the held part.
+  const auto held_before = [&](int64_t element) {
+    return std::min(places.CountIn(std::max<int64_t>(element - offset, 0)), held.NumElements());
+  };
+  const Run run{.begin = held_before(slice.begin), .end = held_before(slice.begin + slice.count)};
 
   std::vector<StatePart> parts;
   if (run.begin >= run.end) return parts;
@@ -45,14 +48,16 @@ std::vector<StatePart> StateParts(const ParamStore& store, ParamId id, PartsOf w
     const int64_t count = r.end - r.begin;
     const int64_t rows = (count + columns - 1) / columns;
     const int64_t width = std::min(count, columns);
+    const base::Runs own = places.From(r.begin);
     const ParamStore::State state =
-        store.StateOf(bucket, {.begin = offset + r.begin, .count = count});
+        store.StateOf(bucket, {.begin = offset + places.At(r.begin), .count = own.Span(count)});
     StatePart part;
     part.begin = {spec.begin[0] + r.begin / columns, spec.begin[1] + r.begin % columns};
     part.shape = held.rank() == 2 ? kernels::Shape{rows, width} : kernels::Shape{rows};
-    part.master = state.master.Reshaped(part.shape);
-    if (state.m) part.m = state.m.Reshaped(part.shape);
-    if (state.v) part.v = state.v.Reshaped(part.shape);
+    part.places = own;
+    part.master = state.master;
+    part.m = state.m;
+    part.v = state.v;
     parts.push_back(part);
   }
   return parts;

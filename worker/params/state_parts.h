@@ -20,11 +20,14 @@ enum class PartsOf : uint8_t {
 struct StatePart {
   std::array<int64_t, 2> begin = {0, 0};  // in the logical tensor: row, column
   kernels::Shape shape;                   // [rows, columns] or [rows]
-  kernels::Tensor master;                 // of that shape, contiguous; so are the others
-  kernels::Tensor m, v;                   // absent where the optimizer has none
+  // Element i of the box, row-major, is element places.At(i) of each tensor below; what lies
+  // between is padding.
+  base::Runs places;
+  kernels::Tensor master;  // flat, from the box's first element to its last; so are the others
+  kernels::Tensor m, v;    // absent where the optimizer has none
 };
 
-// In rising order; none where this replica has nothing of the parameter. Padded rows are left out.
+// In rising order; none where this replica has nothing of the parameter. Padding is left out.
 std::vector<StatePart> StateParts(const ParamStore& store, ParamId id, PartsOf which);
 
 }  // namespace mt::params

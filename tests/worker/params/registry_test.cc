@@ -50,6 +50,45 @@ TEST(Registry, APartKnowsWhatOfItIsLogical) {
   EXPECT_EQ(columns.Held(), (kernels::Shape{10, 2}));
 }
 
+// Heads of 5 channels stored as 8.
+TEST(Registry, PaddedUnitsLieInRuns) {
+  ParamSpec rows = Matrix("a", {20, 4});
+  rows.stored = {16, 4};
+  rows.begin = {10, 0};
+  rows.units = {.dim = 0, .size = 5, .stored = 8};
+  EXPECT_EQ(rows.Held(), (kernels::Shape{10, 4}));
+  EXPECT_EQ(rows.Places(), (base::Runs{.length = 20, .stride = 32}));
+  ParamSpec columns = Matrix("b", {3, 20});
+  columns.stored = {3, 16};
+  columns.begin = {0, 10};
+  columns.units = {.dim = 1, .size = 5, .stored = 8};
+  EXPECT_EQ(columns.Held(), (kernels::Shape{3, 10}));
+  EXPECT_EQ(columns.Places(), (base::Runs{.length = 5, .stride = 8}));
+  ParamSpec vector = Matrix("c", {20});
+  vector.stored = {32};
+  vector.units = {.dim = 0, .size = 5, .stored = 8};
+  EXPECT_EQ(vector.Held(), (kernels::Shape{20}));
+  EXPECT_EQ(vector.Places(), (base::Runs{.length = 5, .stride = 8}));
+  Registry registry;
+  for (const ParamSpec& spec : {rows, columns, vector}) registry.Add(spec);
+  EXPECT_EQ(registry.NumElements(), 80 + 60 + 20);
+  EXPECT_TRUE(Matrix("d", {20, 4}).Places().contiguous());
+}
+
+TEST(RegistryDeathTest, RefusesUnitsThatDoNotFit) {
+  Registry registry;
+  ParamSpec spec = Matrix("a", {20, 4});
+  spec.stored = {15, 4};
+  spec.units = {.dim = 0, .size = 5, .stored = 8};
+  EXPECT_DEATH(registry.Add(spec), "a") << "no whole units";
+  spec.stored = {32, 4};
+  spec.begin = {5, 0};
+  EXPECT_DEATH(registry.Add(spec), "a") << "beyond the end";
+  spec.begin = {0, 0};
+  spec.init = InitKind::kOne;
+  EXPECT_DEATH(registry.Add(spec), "padding is zero");
+}
+
 TEST(RegistryDeathTest, RefusesWhatOnlyABugCanAsk) {
   Registry registry;
   registry.Add(Matrix("a", {3, 4}));

@@ -18,9 +18,16 @@ namespace {
 using kernels::DType;
 using kernels::Tensor;
 
-// A rank's part of four parameters: cut by rows and padded, by columns, joined, a vector.
+// How units of 4 rows and of 5 columns are stored.
+struct Units {
+  int64_t rows = 4, columns = 5;
+};
+constexpr Units kPadded = {.rows = 7, .columns = 9};
+
+// A rank's part of six parameters: cut by rows and padded, by columns, joined, vectors.
 struct Rank {
-  Rank(int64_t tp_rank, int64_t tp_size, const StateShare& share, int64_t dp_size, DType dtype) {
+  Rank(int64_t tp_rank, int64_t tp_size, const StateShare& share, int64_t dp_size, DType dtype,
+       const Units& units = {}) {
     const int64_t rows = 96 / tp_size;
     registry.Add({.name = "table",
                   .shape = {67, 40},  // odd first indices where rows are cut
@@ -29,11 +36,13 @@ struct Rank {
                   .region = Region::kWordTable,
                   .init = InitKind::kNormal,
                   .std = 0.02});
+    const PaddedUnits of_rows{.dim = 0, .size = 4, .stored = units.rows};
     for (const char* name : {"q", "k"}) {
       registry.Add({.name = name,
                     .shape = {32, 33},
-                    .stored = {32 / tp_size, 33},
+                    .stored = {8 / tp_size * units.rows, 33},
                     .begin = {32 / tp_size * tp_rank, 0},
+                    .units = of_rows,
                     .init = InitKind::kNormal,
                     .std = 0.5,
                     .layer = 0,
@@ -41,11 +50,20 @@ struct Rank {
     }
     registry.Add({.name = "out",
                   .shape = {75, 120},
-                  .stored = {75, 120 / tp_size},
+                  .stored = {75, 24 / tp_size * units.columns},
                   .begin = {0, 120 / tp_size * tp_rank},
+                  .units = PaddedUnits{.dim = 1, .size = 5, .stored = units.columns},
                   .init = InitKind::kNormal,
                   .std = 0.02,
                   .layer = 0});
+    registry.Add({.name = "bias",
+                  .shape = {2048},
+                  .stored = {512 / tp_size * units.rows},
+                  .begin = {2048 / tp_size * tp_rank, 0},
+                  .units = of_rows,
+                  .region = Region::kShardedVector,
+                  .init = InitKind::kNormal,
+                  .std = 1});
     registry.Add({.name = "gain",
                   .shape = {1500},
                   .stored = {1500},
@@ -72,7 +90,25 @@ struct Rank {
   std::unique_ptr<memory::Memory> memory;
 };
 
-constexpr int32_t kNumParams = 5;
+constexpr int32_t kNumParams = 6;
+
+// Elements of a box without the padding between them.
+std::vector<char> Packed(const base::Runs& places, const kernels::Shape& shape, const void* from,
+                         int64_t element_bytes) {
+  std::vector<char> packed(static_cast<size_t>(shape.NumElements() * element_bytes));
+  base::CopyFromRuns(places, shape.NumElements(), element_bytes, from, packed.data());
+  return packed;
+}
+
+// Whether all that lies between the elements of a box, and behind them, is zero.
+bool IsZeroBetween(const base::Runs& places, const kernels::Shape& shape, const Tensor& all) {
+  const auto* const bytes = static_cast<const char*>(all.data);
+  std::vector<char> copy(bytes, bytes + all.Bytes());
+  const int64_t element_bytes = kernels::SizeOf(all.dtype);
+  const std::vector<char> zeros(static_cast<size_t>(shape.NumElements() * element_bytes), 0);
+  base::CopyToRuns(places, shape.NumElements(), element_bytes, zeros.data(), copy.data());
+  return std::all_of(copy.begin(), copy.end(), [](char byte) { return byte == 0; });
+}
 
 // Copies a rectangle [rows, columns] that begins at `begin` of the logical tensor; counts how often
 // each element was written.
@@ -100,51 +136,66 @@ struct Logical {
   std::vector<int> times;
 };
 
-class InitOverTensorRanksTest : public ::testing::TestWithParam<DType> {};
+class InitOverTensorRanksTest : public ::testing::TestWithParam<DType> {
+ protected:
+  static void ExpectTheUnionIsOneRanks(const Rank& one, int64_t tp_size, DType dtype,
+                                       const Units& units);
+};
+
+// `one` has no padding.
+void InitOverTensorRanksTest::ExpectTheUnionIsOneRanks(const Rank& one, int64_t tp_size,
+                                                       DType dtype, const Units& units) {
+  std::vector<Logical> whole;
+  for (const ParamSpec& spec : one.registry.params()) {
+    whole.emplace_back(spec, kernels::SizeOf(dtype));
+  }
+  for (int64_t tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
+    Rank part(tp_rank, tp_size, {}, 1, dtype, units);
+    part.Initialize();
+    for (int32_t p = 0; p < kNumParams; ++p) {
+      const ParamSpec& spec = part.registry[ParamId{p}];
+      const Tensor weight = part.store->Weight(ParamId{p});
+      const std::vector<char> held =
+          Packed(spec.Places(), spec.Held(), weight.data, kernels::SizeOf(dtype));
+      whole[static_cast<size_t>(p)].Put(spec.begin, spec.Held(), held.data());
+      EXPECT_TRUE(IsZeroBetween(spec.Places(), spec.Held(), weight)) << spec.name;
+    }
+  }
+  for (int32_t p = 0; p < kNumParams; ++p) {
+    const Logical& logical = whole[static_cast<size_t>(p)];
+    EXPECT_EQ(
+        std::memcmp(logical.data.data(), one.store->Weight(ParamId{p}).data, logical.data.size()),
+        0)
+        << one.registry[ParamId{p}].name << " over " << tp_size;
+    EXPECT_EQ(std::count(logical.times.begin(), logical.times.end(), 0), 0);
+  }
+}
 
 TEST_P(InitOverTensorRanksTest, TheUnionIsOneRanksBitForBit) {
-  const DType dtype = GetParam();
-  Rank one(0, 1, {}, 1, dtype);
+  Rank one(0, 1, {}, 1, GetParam());
   one.Initialize();
-  for (const int64_t tp_size : {2, 4, 8}) {
-    std::vector<Logical> whole;
-    for (const ParamSpec& spec : one.registry.params()) {
-      whole.emplace_back(spec, kernels::SizeOf(dtype));
-    }
-    for (int64_t tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
-      Rank part(tp_rank, tp_size, {}, 1, dtype);
-      part.Initialize();
-      for (int32_t p = 0; p < kNumParams; ++p) {
-        const ParamSpec& spec = part.registry[ParamId{p}];
-        const Tensor weight = part.store->Weight(ParamId{p});
-        whole[static_cast<size_t>(p)].Put(spec.begin, spec.Held(), weight.data);
-        const char* padded = static_cast<const char*>(weight.data) +
-                             spec.Held().NumElements() * kernels::SizeOf(dtype);
-        const char* end = static_cast<const char*>(weight.data) + weight.Bytes();
-        EXPECT_TRUE(std::all_of(padded, end, [](char byte) { return byte == 0; })) << spec.name;
-      }
-    }
-    for (int32_t p = 0; p < kNumParams; ++p) {
-      const Logical& logical = whole[static_cast<size_t>(p)];
-      EXPECT_EQ(
-          std::memcmp(logical.data.data(), one.store->Weight(ParamId{p}).data, logical.data.size()),
-          0)
-          << one.registry[ParamId{p}].name << " over " << tp_size;
-      EXPECT_EQ(std::count(logical.times.begin(), logical.times.end(), 0), 0);
-    }
+  for (const int64_t tp_size : {2, 4, 8}) ExpectTheUnionIsOneRanks(one, tp_size, GetParam(), {});
+}
+
+TEST_P(InitOverTensorRanksTest, PaddedUnitsHoldTheSameValues) {
+  Rank one(0, 1, {}, 1, GetParam());
+  one.Initialize();
+  for (const int64_t tp_size : {1, 2, 8}) {
+    ExpectTheUnionIsOneRanks(one, tp_size, GetParam(), kPadded);
   }
 }
 
 TEST_P(InitOverTensorRanksTest, MastersRoundToTheWeights) {
-  for (const int64_t dp_rank : {0, 1, 2}) {
-    Rank rank(1, 2, {.zero_stage = 1, .dp_rank = dp_rank}, 3, GetParam());
+  for (const int64_t r : {0, 1, 2, 3, 4, 5}) {
+    Rank rank(1, 2, {.zero_stage = 1, .dp_rank = r / 2}, 3, GetParam(),
+              r % 2 == 0 ? Units{} : kPadded);
     rank.Initialize();
     const Tensor weights = rank.store->weights();
     const std::vector<char> before(static_cast<const char*>(weights.data),
                                    static_cast<const char*>(weights.data) + weights.Bytes());
     const auto stream = rank.backend->device().CreateStream(kernels::StreamPriority::kLow);
     RoundMaster(*stream, rank.backend->vector(), *rank.store);
-    EXPECT_EQ(std::memcmp(before.data(), weights.data, before.size()), 0) << dp_rank;
+    EXPECT_EQ(std::memcmp(before.data(), weights.data, before.size()), 0) << r;
   }
 }
 
@@ -154,11 +205,11 @@ INSTANTIATE_TEST_SUITE_P(Types, InitOverTensorRanksTest,
                            return std::string(kernels::Name(instance.param));
                          });
 
-class StatePartsTest : public ::testing::TestWithParam<std::tuple<int, DType, PartsOf>> {};
+class StatePartsTest : public ::testing::TestWithParam<std::tuple<int, DType, PartsOf, bool>> {};
 
 // Every replica's parts of the master are copied to their place in the logical tensor.
 TEST_P(StatePartsTest, TheReplicasPartsAreTheTensorEachElementOnce) {
-  const auto [zero_stage, dtype, which] = GetParam();
+  const auto [zero_stage, dtype, which, padded] = GetParam();
   Rank one(0, 1, {}, 1, kernels::AccumulatorOf(dtype));
   one.Initialize();
   constexpr int64_t kReplicas = 3;
@@ -170,16 +221,21 @@ TEST_P(StatePartsTest, TheReplicasPartsAreTheTensorEachElementOnce) {
     size_t most_parts = 0;
     for (int64_t r = 0; r < kReplicas * kTensorRanks; ++r) {
       Rank rank(r % kTensorRanks, kTensorRanks,
-                {.zero_stage = zero_stage, .dp_rank = r / kTensorRanks}, kReplicas, dtype);
+                {.zero_stage = zero_stage, .dp_rank = r / kTensorRanks}, kReplicas, dtype,
+                padded ? kPadded : Units{});
       rank.Initialize();
       const std::vector<StatePart> parts = StateParts(*rank.store, id, which);
       most_parts = std::max(most_parts, parts.size());
       for (const StatePart& part : parts) {
-        EXPECT_EQ(part.master.shape, part.shape);
-        EXPECT_EQ(part.m.shape, part.shape);
-        EXPECT_EQ(part.v.shape, part.shape);
+        const kernels::Shape span{part.places.Span(part.shape.NumElements())};
+        EXPECT_EQ(part.master.shape, span);
+        EXPECT_EQ(part.m.shape, span);
+        EXPECT_EQ(part.v.shape, span);
         EXPECT_EQ(part.m.dtype, kernels::AccumulatorOf(dtype));
-        logical.Put(part.begin, part.shape, part.master.data);
+        const std::vector<char> held =
+            Packed(part.places, part.shape, part.master.data, element_bytes);
+        logical.Put(part.begin, part.shape, held.data());
+        EXPECT_TRUE(IsZeroBetween(part.places, part.shape, part.master));
         // Moments are this part's alone: nobody has written there.
         for (const Tensor& moment : {part.m, part.v}) {
           auto* bytes = static_cast<char*>(moment.data);
@@ -203,11 +259,13 @@ TEST_P(StatePartsTest, TheReplicasPartsAreTheTensorEachElementOnce) {
 INSTANTIATE_TEST_SUITE_P(
     Stages, StatePartsTest,
     ::testing::Combine(::testing::Values(0, 1), ::testing::Values(DType::kF64, DType::kBf16),
-                       ::testing::Values(PartsOf::kUpdatedState, PartsOf::kOwnSlices)),
+                       ::testing::Values(PartsOf::kUpdatedState, PartsOf::kOwnSlices),
+                       ::testing::Bool()),
     [](const auto& instance) {
-      return fmt::format("zero{}_{}_{}", std::get<0>(instance.param),
+      return fmt::format("zero{}_{}_{}{}", std::get<0>(instance.param),
                          kernels::Name(std::get<1>(instance.param)),
-                         std::get<2>(instance.param) == PartsOf::kOwnSlices ? "own" : "updated");
+                         std::get<2>(instance.param) == PartsOf::kOwnSlices ? "own" : "updated",
+                         std::get<3>(instance.param) ? "_padded" : "");
     });
 
 // Bytes per element of weights, gradients, optimizer: performance.md's table.
