@@ -79,14 +79,24 @@ class Loading {
       : args_(args), folder_(base::JoinPath(args.directory, FolderName(args.id))) {}
 
   Status Load(const SliceToLoad& wanted) {
-    if (!args_.put) return LoadOnHost(wanted);
+    if (!args_.put && wanted.places.contiguous()) return LoadOnHost(wanted);
     SliceToLoad image = wanted;
-    int64_t bytes = kernels::SizeOf(wanted.dtype);
-    for (const int64_t dim : wanted.shape) bytes *= dim;
-    image_.resize(static_cast<size_t>(bytes));
+    image.places = {};
+    const int64_t element = kernels::SizeOf(wanted.dtype);
+    int64_t count = 1;
+    for (const int64_t dim : wanted.shape) count *= dim;
+    image_.resize(static_cast<size_t>(count * element));
     image.data = image_.data();
     RETURN_IF_ERROR(LoadOnHost(image));
-    args_.put(wanted.data, image.data, bytes);
+    if (!args_.put) {
+      base::CopyToRuns(wanted.places, count, element, image_.data(), wanted.data);
+    } else if (wanted.places.contiguous()) {
+      args_.put(wanted.data, image_.data(), count * element);
+    } else {
+      spread_.assign(static_cast<size_t>(wanted.places.Span(count) * element), std::byte{0});
+      base::CopyToRuns(wanted.places, count, element, image_.data(), spread_.data());
+      args_.put(wanted.data, spread_.data(), static_cast<int64_t>(spread_.size()));
+    }
     return OkStatus();
   }
 
@@ -158,7 +168,8 @@ class Loading {
   const std::string folder_;
   std::map<std::string, SafetensorsReader> files_;
   std::vector<std::byte> buffer_;  // a stored slice
-  std::vector<std::byte> image_;   // a wanted one that does not lie on the host
+  std::vector<std::byte> image_;   // a wanted one that is not read to where it lies
+  std::vector<std::byte> spread_;  // the same with its gaps
 };
 
 // The value at "a.b.c", or null.

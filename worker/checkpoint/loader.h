@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/runs.h"
 #include "common/base/status.h"
 #include "kernels/core/dtype.h"
 #include "worker/checkpoint/format/directory.h"
@@ -21,7 +22,10 @@ struct SliceToLoad {
   std::vector<int64_t> global_shape;            // must be the stored shape
   std::vector<int64_t> offset;
   std::vector<int64_t> shape;
-  void* data = nullptr;  // contiguous; the host's unless LoadArgs::put writes to it
+  void* data = nullptr;  // the host's unless LoadArgs::put writes to it
+  // Of the slice's elements, row-major, from data on. What lies between them is padding: it keeps
+  // its values on the host, becomes zero where LoadArgs::put writes.
+  base::Runs places;
 };
 
 struct LoadArgs {

@@ -116,7 +116,8 @@ class Save {
         tensors.push_back({.name = slice.key + (IsWhole(slice) ? "" : fmt::format("#{}", i)),
                            .dtype = TypeName(slice.dtype),
                            .shape = slice.shape,
-                           .data = slice.data});
+                           .data = slice.data,
+                           .places = slice.places});
       }
       const auto report = [](void* context, int64_t bytes) {
         const auto* self = static_cast<const Save*>(context);

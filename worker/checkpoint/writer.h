@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/runs.h"
 #include "common/base/status.h"
 #include "kernels/core/device.h"
 #include "kernels/core/dtype.h"
@@ -29,7 +30,8 @@ struct SliceToSave {
   std::vector<int64_t> global_shape;
   std::vector<int64_t> offset;  // same rank as shape
   std::vector<int64_t> shape;
-  const void* data = nullptr;  // contiguous; the host's unless SaveArgs::reader reads it
+  const void* data = nullptr;  // the host's unless SaveArgs::reader reads it
+  base::Runs places;           // of the slice's elements, row-major, from data on
 };
 
 struct SaveArgs {

@@ -21,8 +21,8 @@ std::vector<int64_t> ToVector(const kernels::Shape& shape) {
   return dims;
 }
 
-// Calls fn(key, part of the logical tensor, its memory) for each state of what `which` says of this
-// parameter.
+// Calls fn(key, part of the logical tensor, its memory, padding between its elements included) for
+// each state of what `which` says of this parameter.
 template <class Fn>
 void ForEachState(const params::ParamStore& store, ParamId id, params::PartsOf which,
                   const Fn& fn) {
@@ -139,7 +139,8 @@ std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& stor
                                      .global_shape = ToVector(spec.shape),
                                      .offset = OffsetOf(part),
                                      .shape = ToVector(part.shape),
-                                     .data = memory.data});
+                                     .data = memory.data,
+                                     .places = part.places});
                  });
   }
   return slices;
@@ -156,7 +157,8 @@ std::vector<checkpoint::SliceToLoad> SlicesToLoad(const params::ParamStore& stor
                                      .global_shape = ToVector(spec.shape),
                                      .offset = OffsetOf(part),
                                      .shape = ToVector(part.shape),
-                                     .data = memory.data});
+                                     .data = memory.data,
+                                     .places = part.places});
                  });
   }
   return slices;

@@ -1,5 +1,7 @@
 // Saving and loading on one rank: atomicity at every failpoint, any slices to any slices, damage
 // found, disk full.
+#include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -90,6 +92,85 @@ TEST(SaveLoadTest, WhatWasSavedIsLoaded) {
   ASSERT_TRUE(LoadWhole(args.directory, {10, 1}, &back).ok());
   EXPECT_EQ(back, values);
   EXPECT_EQ(SaveCheckpoint(args).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+// Memory that is not the host's, as writers and loaders see it: read and written through copies.
+class CopyingReader final : public PieceReader {
+ public:
+  void Start(const void* data, int64_t bytes) override {
+    EXPECT_LE(bytes, kLargestPieceBytes);
+    const auto* from = static_cast<const char*>(data);
+    pieces_.emplace_back(from, from + bytes);
+  }
+  const void* Read() override {
+    read_ = std::move(pieces_.front());
+    pieces_.pop_front();
+    return read_.data();
+  }
+
+ private:
+  std::deque<std::vector<char>> pieces_;
+  std::vector<char> read_;
+};
+
+// A matrix of 3 MB rows with gaps, in pieces that begin within runs: the file has no gaps, a loader
+// with other gaps leaves them, or zero where it copies to a device.
+TEST(SaveLoadTest, GapsInMemoryAreNotInTheFile) {
+  constexpr int64_t kWide = 400'000, kLines = 5;
+  const base::Runs saved{.length = 7'000, .stride = 9'001, .skip = 6'500};
+  const base::Runs loaded{.length = 50'001, .stride = 60'000, .skip = 3};
+  std::vector<double> values(kWide * kLines),
+      all(static_cast<size_t>(saved.Span(kWide * kLines)), -3);
+  std::iota(values.begin(), values.end(), 0.5);
+  base::CopyToRuns(saved, kWide * kLines, 8, values.data(), all.data());
+  const TempDir dir;
+  for (const bool device : {false, true}) {
+    CopyingReader reader;
+    SaveArgs args = OneTensor(dir, device ? 2 : 1, values);
+    args.slices[0].global_shape = args.slices[0].shape = {kLines, kWide};
+    args.slices[0].offset = {0, 0};
+    args.slices[0].data = all.data();
+    args.slices[0].places = saved;
+    args.reader = device ? &reader : nullptr;
+    const auto result = SaveCheckpoint(args);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_LT(result->bytes, kLines * kWide * 8 + 10'000);
+    const auto manifest = ReadManifest(args.directory, {args.manifest.step, 1});
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    LoadArgs load{.directory = args.directory,
+                  .id = {args.manifest.step, 1},
+                  .manifest = &*manifest,
+                  .slices = {},
+                  .progress = {}};
+    if (device) {
+      load.put = [](void* to, const void* from, int64_t bytes) {
+        std::memcpy(to, from, static_cast<size_t>(bytes));
+      };
+    }
+    // Rows 1 to 3 without their first column.
+    constexpr int64_t kCount = 3 * (kWide - 1);
+    std::vector<double> out(static_cast<size_t>(loaded.Span(kCount)), -1);
+    load.slices = {{.key = "weights/w",
+                    .dtype = kernels::DType::kF64,
+                    .global_shape = {kLines, kWide},
+                    .offset = {1, 1},
+                    .shape = {3, kWide - 1},
+                    .data = out.data(),
+                    .places = loaded}};
+    ASSERT_TRUE(LoadTensors(load).ok());
+    int64_t element = 0;
+    for (int64_t place = 0; place < static_cast<int64_t>(out.size()); ++place) {
+      const double got = out[static_cast<size_t>(place)];
+      if (element < kCount && loaded.At(element) == place) {
+        const int64_t row = element / (kWide - 1) + 1, column = element % (kWide - 1) + 1;
+        ASSERT_EQ(got, values[static_cast<size_t>(row * kWide + column)]) << element;
+        ++element;
+      } else {
+        ASSERT_EQ(got, device ? 0 : -1) << "the gap at " << place;
+      }
+    }
+    EXPECT_EQ(element, kCount);
+  }
 }
 
 // Random cuts along the first and second dimension when saving; random boxes when loading.

@@ -100,26 +100,48 @@ StatusOr<SafetensorsReader::Entry> ParseEntry(const nlohmann::json& image, int64
   return entry;
 }
 
-// A piece of a tensor's bytes.
+// A piece of a tensor's elements.
 struct Piece {
-  const char* data = nullptr;
-  int64_t bytes = 0;
+  const char* data = nullptr;  // of the first
+  base::Runs places;
+  int64_t count = 0;
+  int64_t element_bytes = 0;
   bool ends_tensor = false;
+
+  // In memory, with the gaps; in the file.
+  int64_t SpanBytes() const { return places.Span(count) * element_bytes; }
+  int64_t FileBytes() const { return count * element_bytes; }
 };
 
 std::vector<Piece> PiecesOf(std::span<const TensorToWrite> tensors) {
   std::vector<Piece> pieces;
   for (const TensorToWrite& tensor : tensors) {
     const auto* data = static_cast<const char*>(tensor.data);
-    int64_t left = TensorBytes(tensor.dtype, tensor.shape);
+    const int64_t element_bytes = ElementSize(tensor.dtype);
+    const int64_t all = TensorBytes(tensor.dtype, tensor.shape) / element_bytes;
+    int64_t done = 0;
     do {
-      const int64_t bytes = std::min(left, kLargestPieceBytes);
-      left -= bytes;
-      pieces.push_back({.data = data, .bytes = bytes, .ends_tensor = left == 0});
-      data += bytes;
-    } while (left > 0);
+      const base::Runs places = tensor.places.From(done);
+      const int64_t count =
+          std::min(all - done, places.CountIn(kLargestPieceBytes / element_bytes));
+      pieces.push_back({.data = data + tensor.places.At(done) * element_bytes,
+                        .places = places,
+                        .count = count,
+                        .element_bytes = element_bytes,
+                        .ends_tensor = done + count == all});
+      done += count;
+    } while (done < all);
   }
   return pieces;
+}
+
+// The piece's bytes as the file has them; `memory` is its span. May lie in *buffer.
+std::string_view Packed(const Piece& piece, const void* memory, std::vector<char>* buffer) {
+  const auto bytes = static_cast<size_t>(piece.FileBytes());
+  if (piece.places.contiguous()) return {static_cast<const char*>(memory), bytes};
+  buffer->resize(bytes);
+  base::CopyFromRuns(piece.places, piece.count, piece.element_bytes, memory, buffer->data());
+  return {buffer->data(), bytes};
 }
 
 // Memory of the host, read where it lies.
@@ -166,14 +188,14 @@ StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
   if (reader == nullptr) reader = &host;
   base::Hash128 digest;
   const std::vector<Piece> pieces = PiecesOf(tensors);
-  if (!pieces.empty()) reader->Start(pieces[0].data, pieces[0].bytes);
+  std::vector<char> packed;
+  if (!pieces.empty()) reader->Start(pieces[0].data, pieces[0].SpanBytes());
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (i + 1 < pieces.size()) reader->Start(pieces[i + 1].data, pieces[i + 1].bytes);
-    const std::string_view bytes(static_cast<const char*>(reader->Read()),
-                                 static_cast<size_t>(pieces[i].bytes));
+    if (i + 1 < pieces.size()) reader->Start(pieces[i + 1].data, pieces[i + 1].SpanBytes());
+    const std::string_view bytes = Packed(pieces[i], reader->Read(), &packed);
     digest.Add(bytes);
     RETURN_IF_ERROR(WriteBytes(fd.get(), bytes, path));
-    if (progress != nullptr) progress(context, pieces[i].bytes);
+    if (progress != nullptr) progress(context, pieces[i].FileBytes());
     if (pieces[i].ends_tensor) digests.push_back(digest.Take());
   }
   if (::fsync(fd.get()) != 0) return base::ErrnoError(errno, "fsync " + path);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/runs.h"
 #include "common/base/status.h"
 
 namespace mt::checkpoint {
@@ -22,6 +23,7 @@ struct TensorToWrite {
   std::string dtype;  // "F32", "F64", "BF16", "F16", "I32", "I64", "U8"
   std::vector<int64_t> shape;
   const void* data = nullptr;
+  base::Runs places;  // of the elements, row-major, from data on; the file has them without gaps
 };
 
 // Bytes of one element of a safetensors type name, 0 where it is unknown.
