@@ -43,6 +43,13 @@ int64_t HeadDim(const Model& model) {
                               : base::DivExact(model.hidden_size(), model.heads());
 }
 
+int64_t StoredHeadDim(const JobSpec& job) {
+  constexpr int64_t kGpuUnit = 16;
+  const int64_t size = HeadDim(job.model());
+  const bool on_gpu = job.placement().device() == v1::Placement::DEVICE_GPU;
+  return on_gpu ? base::RoundUp(size, kGpuUnit) : size;
+}
+
 int64_t KvHeads(const Model& model) {
   return model.has_kv_heads() ? model.kv_heads() : model.heads();
 }

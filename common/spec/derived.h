@@ -25,6 +25,9 @@ using megatrain::v1::Model;
 
 // --- Model. Unset kv_heads, head_dim, ffn_size and max_positions follow megatron-compat's 2.12.
 int64_t HeadDim(const Model& model);
+// Channels that a head takes in memory on slots of the job's kind (resolved): HeadDim, and on GPUs
+// the next multiple of 16, as cuDNN has no plans or slower ones for sizes between.
+int64_t StoredHeadDim(const JobSpec& job);
 int64_t KvHeads(const Model& model);
 int64_t FfnSize(const Model& model);
 int64_t MaxPositions(const Model& model);

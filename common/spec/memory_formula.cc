@@ -54,7 +54,7 @@ MemorySizes::MemorySizes(const JobSpec& job) {
   rows = parallel.sequence_parallel() ? tokens / t : tokens;
   e = BytesOf(job.training().precision());
   w = std::max<int64_t>(4, e);
-  head_dim = HeadDim(m);
+  head_dim = StoredHeadDim(job);
   heads = m.heads() / t;
   kv_heads = KvHeads(m) / t;
   q = heads * head_dim;

@@ -1,10 +1,10 @@
 // How much memory a rank of a job plans, by the formulas of the design and without building
 // anything: what a planner enumerates and `mtctl explain memory` prints. Weights, gradients and the
 // optimizer's state are counted as stored: heads and vocabulary cut over the tensor ranks, the
-// vocabulary padded, buckets padded to the replicas. Activations are what is kept from forward to
-// backward in all slots (Korthikanti et al. 2022 for the terms; no [s, s] matrix and no dropout
-// mask is kept). Not counted: scratch of a running action, workspaces, buffers of collectives,
-// data.
+// vocabulary padded, heads padded (StoredHeadDim), buckets padded to the replicas. Activations are
+// what is kept from forward to backward in all slots (Korthikanti et al. 2022 for the terms; no
+// [s, s] matrix and no dropout mask is kept). Not counted: scratch of a running action, workspaces,
+// buffers of collectives, data.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,8 @@ Linear::Args QkvArgs(const GptConfig& c, int layer) {
                     {prefix + "k", c.kv_heads * c.head_dim},
                     {prefix + "v", c.kv_heads * c.head_dim}},
           .inputs = c.hidden,
+          .unit = c.head_dim,
+          .stored_unit = c.stored_head(),
           .std = c.init_std,
           .bias = c.qkv_bias,
           .bias_place = Linear::BiasPlace::kProduct,
@@ -26,6 +28,8 @@ Linear::Args QkvArgs(const GptConfig& c, int layer) {
 Linear::Args OutArgs(const GptConfig& c, int layer) {
   return {.parts = {{fmt::format("layers.{}.attention.out", layer), c.hidden}},
           .inputs = c.heads * c.head_dim,
+          .unit = c.head_dim,
+          .stored_unit = c.stored_head(),
           .std = c.output_init_std(),
           .bias = c.bias,
           .bias_place = Linear::BiasPlace::kBorder,
@@ -37,7 +41,7 @@ Linear::Args OutArgs(const GptConfig& c, int layer) {
 params::ParamSpec GainSpec(const GptConfig& c, int layer, const char* name) {
   return {.name = fmt::format("layers.{}.attention.{}.weight", layer, name),
           .shape = {c.head_dim},
-          .stored = {c.head_dim},
+          .stored = {c.stored_head()},
           .region = params::Region::kReplicatedVector,
           .init = c.norm_one_plus ? params::InitKind::kZero : params::InitKind::kOne,
           .layer = layer,
@@ -106,7 +110,8 @@ void AttentionBlock::TakeScratch(ScratchPlan* plan) {
   kernels::RotateGradArgs rotation = RotationGradArgs(pass, kept);
   if (config_.qk_norm) {
     // Planned before the parameters are bound.
-    rotation.shape.q_gain = rotation.shape.k_gain = Placeholder(config_.dtype, {config_.head_dim});
+    rotation.shape.q_gain = rotation.shape.k_gain =
+        Placeholder(config_.dtype, {config_.stored_head()});
   }
   plan->NeedWorkspace(pass.backend->rope().WorkspaceBytes(rotation));
 }
@@ -149,7 +154,7 @@ kernels::AttentionShape AttentionBlock::Shape(const Pass& pass) const {
           .b = config_.micro_batch,
           .a = config_.local_heads(),
           .g = config_.local_kv_heads(),
-          .d = config_.head_dim,
+          .d = config_.stored_head(),
           .scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim)),
           .causal = true,
           .window = config_.window,
@@ -160,7 +165,8 @@ kernels::RotateShape AttentionBlock::RotationShape(const Pass& pass) const {
   return {.batch = config_.micro_batch,
           .a = config_.local_heads(),
           .g = config_.local_kv_heads(),
-          .d = config_.head_dim,
+          .d = config_.stored_head(),
+          .logical_d = config_.head_dim,
           .table = pass.tables->rope(),
           .positions = pass.batch->positions,
           .q_gain = q_gain_,
@@ -199,7 +205,7 @@ kernels::HeadView AttentionBlock::Heads(const Tensor& t, int64_t column) const {
   return {.data = static_cast<char*>(t.data) + column * SizeOf(t.dtype),
           .s_stride = config_.micro_batch * row,
           .b_stride = row,
-          .head_stride = config_.head_dim};
+          .head_stride = config_.stored_head()};
 }
 
 kernels::AttentionForwardArgs AttentionBlock::ForwardArgs(const Pass& pass,

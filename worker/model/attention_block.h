@@ -1,7 +1,7 @@
 // The attention branch of a layer: packed QKV product, norm and rotation of query and key heads,
 // causal attention, output product. The output stays open (branch.h). All sizes are this rank's:
 // tensor parallelism cuts the heads. Legend: T = s b tokens, h hidden, a query heads, g key/value
-// heads, d head size, q = a d, p = (a + 2g) d.
+// heads, d head size as stored (channels beyond the logical one are zero), q = a d, p = (a + 2g) d.
 #pragma once
 
 #include <vector>

@@ -120,6 +120,7 @@ GptConfig ConfigFromJob(const v1::JobSpec& job) {
           .heads = m.heads(),
           .kv_heads = spec::KvHeads(m),
           .head_dim = spec::HeadDim(m),
+          .stored_head_dim = spec::StoredHeadDim(job),
           .ffn = spec::FfnSize(m),
           .vocab = m.vocab_size(),
           .padded_vocab = spec::PaddedVocab(job),

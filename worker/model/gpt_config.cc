@@ -15,6 +15,7 @@ void CheckConfig(const GptConfig& c) {
   CHECK(c.layers > 0 && c.hidden > 0 && c.heads > 0 && c.head_dim > 0 && c.ffn > 0)
       << c.layers << " layers, hidden " << c.hidden << ", " << c.heads << " heads of " << c.head_dim
       << ", ffn " << c.ffn;
+  CHECK_GE(c.stored_head(), c.head_dim);
   CHECK_GT(c.vocab, 0);
   CHECK_GE(c.padded_vocab, c.vocab);
   CHECK(c.seq > 0 && c.micro_batch > 0) << c.seq << " tokens x " << c.micro_batch << " samples";

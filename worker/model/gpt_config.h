@@ -49,8 +49,12 @@ struct GptConfig {
   int64_t layers = 0;
   int64_t hidden = 0;
   int64_t heads = 0;
-  int64_t kv_heads = 0;       // divides heads; fewer: grouped-query attention (Ainslie et al. 2023)
-  int64_t head_dim = 0;       // any size; heads * head_dim need not be hidden
+  int64_t kv_heads = 0;  // divides heads; fewer: grouped-query attention (Ainslie et al. 2023)
+  int64_t head_dim = 0;  // any size; heads * head_dim need not be hidden
+  // Channels that a head takes in weights and activations, at least head_dim; 0: head_dim. Those
+  // beyond head_dim are zero and stay so, in gradients and moments too: nothing but shapes and
+  // memory knows them (spec::StoredHeadDim says where it helps).
+  int64_t stored_head_dim = 0;
   int64_t ffn = 0;            // of a gated activation: of each half
   int64_t vocab = 0;          // unpadded
   int64_t padded_vocab = 0;   // rows of the stored table, at least vocab
@@ -89,13 +93,15 @@ struct GptConfig {
   int64_t tokens() const { return seq * micro_batch; }  // T, rows of every matrix product
   // R: rows of residuals and norms on this rank.
   int64_t rows() const { return shard.cuts_rows() ? tokens() / shard.size : tokens(); }
-  // What this rank holds of heads, key/value heads, ffn and the padded vocabulary.
+  // What this rank holds of heads, key/value heads, ffn, the padded vocabulary and heads' channels.
   int64_t local_heads() const { return heads / shard.size; }
   int64_t local_kv_heads() const { return kv_heads / shard.size; }
   int64_t local_ffn() const { return ffn / shard.size; }
   int64_t local_vocab() const { return padded_vocab / shard.size; }
-  int64_t query_width() const { return local_heads() * head_dim; }   // q, local
-  int64_t key_width() const { return local_kv_heads() * head_dim; }  // of k and of v, local
+  // As stored: of q, and of k and of v.
+  int64_t stored_head() const { return stored_head_dim > 0 ? stored_head_dim : head_dim; }
+  int64_t query_width() const { return local_heads() * stored_head(); }
+  int64_t key_width() const { return local_kv_heads() * stored_head(); }
   double output_init_std() const;  // of the matrices that write to the residual
 };
 

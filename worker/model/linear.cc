@@ -24,6 +24,12 @@ int64_t Share(int64_t size, bool cut, const TensorShard& shard) {
   return cut ? base::DivExact(size, shard.size) : size;
 }
 
+// The same as stored.
+int64_t StoredShare(int64_t size, bool cut, const TensorShard& shard, const Linear::Args& args) {
+  const int64_t share = Share(size, cut, shard);
+  return cut ? base::DivExact(share, args.unit) * args.stored_unit : share;
+}
+
 }  // namespace
 
 Linear::Linear(const GptConfig& config, Args args)
@@ -32,8 +38,8 @@ Linear::Linear(const GptConfig& config, Args args)
       separate_act_(config.deterministic),
       shard_(config.shard),
       args_(std::move(args)),
-      inputs_(Share(args_.inputs, !by_outputs(), shard_)),
-      outputs_(Share(AllOutputs(args_), by_outputs(), shard_)) {
+      inputs_(StoredShare(args_.inputs, !by_outputs(), shard_, args_)),
+      outputs_(StoredShare(AllOutputs(args_), by_outputs(), shard_, args_)) {
   CHECK(!args_.parts.empty());
 }
 
@@ -43,27 +49,30 @@ void Linear::Register(params::Registry* registry) {
                               .std = args_.std,
                               .decay = true,
                               .layer = args_.layer};
+  if (args_.stored_unit != args_.unit) {
+    weight.units = {.dim = by_outputs() ? 0 : 1, .size = args_.unit, .stored = args_.stored_unit};
+  }
   params::ParamSpec bias = {
       .region = by_outputs() ? params::Region::kShardedVector : params::Region::kReplicatedVector,
       .layer = args_.layer,
       .partial = !by_outputs() && shard_.cuts_rows()};
+  if (by_outputs()) bias.units = weight.units;
   for (const Part& part : args_.parts) {
-    const int64_t rows = Share(part.outputs, by_outputs(), shard_);
     weight.name = part.name + ".weight";
     weight.shape = {part.outputs, args_.inputs};
-    weight.stored = {rows, inputs_};
-    weight.begin = by_outputs() ? std::array<int64_t, 2>{shard_.rank * rows, 0}
-                                : std::array<int64_t, 2>{0, shard_.rank * inputs_};
+    weight.stored = {StoredShare(part.outputs, by_outputs(), shard_, args_), inputs_};
+    weight.begin = by_outputs()
+                       ? std::array<int64_t, 2>{shard_.rank * Share(part.outputs, true, shard_), 0}
+                       : std::array<int64_t, 2>{0, shard_.rank * Share(args_.inputs, true, shard_)};
     weight.joined = !weight_ids_.empty();
     weight_ids_.push_back(registry->Add(weight));
   }
   if (!args_.bias) return;
   for (const Part& part : args_.parts) {
-    const int64_t rows = Share(part.outputs, by_outputs(), shard_);
     bias.name = part.name + ".bias";
     bias.shape = {part.outputs};
-    bias.stored = {rows};
-    bias.begin = {by_outputs() ? shard_.rank * rows : 0, 0};
+    bias.stored = {StoredShare(part.outputs, by_outputs(), shard_, args_)};
+    bias.begin = {by_outputs() ? shard_.rank * Share(part.outputs, true, shard_) : 0, 0};
     bias.joined = !bias_ids_.empty();
     bias_ids_.push_back(registry->Add(bias));
   }

@@ -2,7 +2,7 @@
 // matrices (q, k, v; gate, up) may lie side by side as one. A layer that adds its own bias is cut
 // by outputs over the tensor ranks, each part for itself (column-parallel), one whose bias the
 // Border adds by inputs (row-parallel, Shoeybi et al. 2019 §3). Legend: T tokens, k inputs, n
-// outputs of all parts together, both of this rank.
+// outputs of all parts together, both of this rank and as stored.
 #pragma once
 
 #include <optional>
@@ -29,7 +29,10 @@ class Linear {
   struct Args {
     std::vector<Part> parts;
     int64_t inputs = 0;  // of all tensor ranks
-    double std = 0;      // of initial weights
+    // The dimension that the ranks cut comes in units (heads) of so many outputs or inputs, each
+    // stored as `stored_unit`, the rest zero. The sizes above are logical.
+    int64_t unit = 1, stored_unit = 1;
+    double std = 0;  // of initial weights
     bool bias = true;
     BiasPlace bias_place = BiasPlace::kProduct;
     // The activation behind this product (ForwardAct instead of Forward), and the one whose output
@@ -70,7 +73,7 @@ class Linear {
   const bool separate_act_;
   const TensorShard shard_;
   const Args args_;
-  const int64_t inputs_, outputs_;                      // k, n
+  const int64_t inputs_, outputs_;                      // k, n, as stored
   std::vector<params::ParamId> weight_ids_, bias_ids_;  // by part
   kernels::Tensor w_;                                   // [n, k]
   kernels::Tensor bias_;                                // [n]; absent with kBorder or without bias

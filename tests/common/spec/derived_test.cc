@@ -43,6 +43,19 @@ TEST(Presets, ParameterCountsMatchTheirNames) {
   EXPECT_EQ(named, 28);
 }
 
+TEST(Derived, HeadsAreStoredInSixteensOnGpus) {
+  JobSpec job;
+  for (const auto& [size, stored] :
+       {std::pair<int64_t, int64_t>{64, 64}, {80, 80}, {100, 112}, {119, 128}, {160, 160}}) {
+    job.mutable_model()->set_head_dim(size);
+    job.mutable_placement()->set_device(megatrain::v1::Placement::DEVICE_CPU);
+    EXPECT_EQ(StoredHeadDim(job), size);
+    job.mutable_placement()->set_device(megatrain::v1::Placement::DEVICE_GPU);
+    EXPECT_EQ(StoredHeadDim(job), stored);
+    EXPECT_EQ(HeadDim(job.model()), size);
+  }
+}
+
 TEST(Presets, ExactCounts) {
   Model gpt2;
   ApplyPreset(*FindPreset("gpt2-124m"), true, &gpt2);

@@ -94,6 +94,7 @@ memory::BytesByKind Planned(const v1::JobSpec& job, const schedule::Schedule& sc
 struct Case {
   const char* name;
   std::vector<std::string> overrides;
+  bool on_gpu = false;  // stored as there; planned by the CPU's ops all the same
 };
 
 const std::vector<std::string> kLlama = {"model.position=rope",     "model.norm=rmsnorm",
@@ -136,6 +137,11 @@ const std::vector<Case>& Cases() {
       {"parallel_residual_sgd",
        {"model.parallel_residual=true", "optimizer.type=sgd", "optimizer.momentum=0.9",
         "parallel.tensor=2"}},
+      {"padded_heads", {"model.head_dim=20"}, true},
+      {"padded_heads_bf16_cube",
+       Llama({"model.head_dim=12", "model.qk_norm=true", "parallel.tensor=2", "parallel.pipeline=2",
+              "parallel.data=2", "parallel.zero_stage=1", "training.precision=bf16"}),
+       true},
       {"uneven_groups", {"training.recompute.mode=full", "training.recompute.layers=3"}},
   };
   return cases;
@@ -151,7 +157,11 @@ TEST_P(PlannedBytes, AreTheFormulas) {
   overrides.insert(overrides.end(), more.begin(), more.end());
   const Loaded loaded = LoadOnCpu(overrides);
   ASSERT_EQ(FormatFaults(loaded.faults), "");
-  const v1::JobSpec& job = loaded.job;
+  v1::JobSpec job = loaded.job;
+  if (GetParam().on_gpu) {
+    ASSERT_NE(HeadDim(job.model()) % 16, 0);
+    job.mutable_placement()->set_device(v1::Placement::DEVICE_GPU);
+  }
   const schedule::Schedule schedule =
       schedule::Generate(schedule::RequestOf(job, MicrobatchesPerStep(job))).value();
   const auto backend = kernels::cpu::MakeCpuBackend({}).value();

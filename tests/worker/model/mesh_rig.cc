@@ -18,19 +18,25 @@ namespace {
 using kernels::GradMode;
 using params::ParamSpec;
 
-// Offset in the logical tensor of each held element, in the order in which they are stored.
-std::vector<size_t> LogicalOffsets(const ParamSpec& spec) {
+// Where a held element lies in the stored and in the logical tensor.
+struct HeldElement {
+  size_t stored, logical;
+};
+
+std::vector<HeldElement> HeldElements(const ParamSpec& spec) {
   const kernels::Shape held = spec.Held();
+  const base::Runs places = spec.Places();
   const int64_t columns = held.rank() == 2 ? held[1] : 1;
   const int64_t logical_columns = held.rank() == 2 ? spec.shape[1] : 1;
-  std::vector<size_t> offsets;
+  std::vector<HeldElement> elements;
   for (int64_t row = 0; row < held[0]; ++row) {
     for (int64_t column = 0; column < columns; ++column) {
-      offsets.push_back(
-          static_cast<size_t>((spec.begin[0] + row) * logical_columns + spec.begin[1] + column));
+      elements.push_back({.stored = static_cast<size_t>(places.At(row * columns + column)),
+                          .logical = static_cast<size_t>((spec.begin[0] + row) * logical_columns +
+                                                         spec.begin[1] + column)});
     }
   }
-  return offsets;
+  return elements;
 }
 
 void AddNoise(ModelRig* rig) {
@@ -41,8 +47,7 @@ void AddNoise(ModelRig* rig) {
     std::vector<double> noise(static_cast<size_t>(spec.shape.NumElements()));
     for (double& x : noise) x = normal(random);
     std::vector<double> values = rig->Weight(id);
-    const std::vector<size_t> offsets = LogicalOffsets(spec);
-    for (size_t i = 0; i < offsets.size(); ++i) values[i] += noise[offsets[i]];
+    for (const HeldElement& at : HeldElements(spec)) values[at.stored] += noise[at.logical];
     rig->SetWeight(id, values);
   }
 }
@@ -168,18 +173,19 @@ void Gather(const std::vector<const ModelRig*>& ranks, MeshResult* result) {
   for (const params::ParamId id : ranks.front()->Ids()) {
     const ParamSpec& spec = ranks.front()->registry()[id];
     std::vector<double> whole(static_cast<size_t>(spec.shape.NumElements()), 0.0);
-    const bool replicated = spec.stored == spec.shape;
+    // The last rank of a cut tensor has not all of it; the first may, beside padding alone.
+    const bool replicated = ranks.back()->registry()[id].Held() == spec.shape;
     for (const ModelRig* rank : ranks) {
       const std::vector<double> part = rank->Grad(id);
-      const std::vector<size_t> offsets = LogicalOffsets(rank->registry()[id]);
-      for (size_t i = offsets.size(); i < part.size(); ++i) {
-        EXPECT_EQ(part[i], 0.0) << "padding of " << spec.name;
-      }
+      const std::vector<HeldElement> held = HeldElements(rank->registry()[id]);
+      std::vector<double> padding = part;
+      for (const HeldElement& at : held) padding[at.stored] = 0;
+      for (const double x : padding) EXPECT_EQ(x, 0.0) << "padding of " << spec.name;
       if (replicated && !spec.partial) {
         EXPECT_EQ(part, ranks.front()->Grad(id)) << spec.name << " differs between tensor ranks";
         if (rank != ranks.front()) continue;
       }
-      for (size_t i = 0; i < offsets.size(); ++i) whole[offsets[i]] += part[i];
+      for (const HeldElement& at : held) whole[at.logical] += part[at.stored];
     }
     const auto [at, inserted] = result->grads.emplace(spec.name, whole);
     if (inserted) continue;

@@ -53,9 +53,9 @@ struct MeshResult {
 };
 
 // One evaluation and one step over the batches. EXPECTs that all tensor ranks have the same sums,
-// the same complete gradients and outputs of what they replicate, and zero gradients in padded
-// rows, to the bit. Initial values are the engine's, moved by noise that depends on name and index
-// alone.
+// the same complete gradients and outputs of what they replicate, and zero gradients in
+// padding, to the bit. Initial values are the engine's, moved by noise that depends on name and
+// index alone.
 MeshResult RunMesh(const GptConfig& config, const MeshLayout& layout,
                    const std::vector<data::Microbatch>& batches);
 

@@ -65,6 +65,98 @@ TEST(TensorParallel, ARankMayHoldPaddingAlone) {
   }
 }
 
+// Heads stored larger than they are are the same heads: alone, on tensor ranks and stages.
+void ExpectPaddingChangesNothing(const GptConfig& config, int64_t stored_head_dim) {
+  const std::vector<data::Microbatch> batches = RandomBatches(config, 2);
+  const MeshResult want = RunMesh(config, {}, batches);
+  GptConfig padded = config;
+  padded.stored_head_dim = stored_head_dim;
+  const MeshLayout layouts[] = {
+      {},
+      {.tp = 2},
+      {.tp = 4, .sequence_parallel = true},
+      {.tp = 2, .sequence_parallel = true, .layers = {1, config.layers - 1}, .stages = 2}};
+  for (const MeshLayout& layout : layouts) {
+    SCOPED_TRACE(testing::Message() << "tp " << layout.tp << ", stages " << layout.stages);
+    ExpectSame(RunMesh(padded, layout, batches), want);
+  }
+}
+
+TEST(PaddedHeads, GptLike) {
+  ExpectPaddingChangesNothing(GptLike(), 8);
+  ExpectPaddingChangesNothing(GptLike(), 16);
+}
+
+TEST(PaddedHeads, LlamaLike) { ExpectPaddingChangesNothing(LlamaLike(), 16); }
+
+TEST(PaddedHeads, HalfRotatedWithSlopesOrWindow) {
+  GptConfig config = LlamaLike();
+  config.rope.percent = 0.5;
+  config.window = 7;
+  ExpectPaddingChangesNothing(config, 11);
+  config = GptLike();
+  config.position = PositionKind::kAlibi;
+  ExpectPaddingChangesNothing(config, 9);
+}
+
+TEST(PaddedHeads, QueryAndKeyNorms) {
+  for (const bool one_plus : {false, true}) {
+    GptConfig config = LlamaLike();
+    config.qk_norm = true;
+    config.norm_one_plus = one_plus;
+    config.qkv_bias = true;
+    ExpectPaddingChangesNothing(config, 16);
+  }
+}
+
+TEST(PaddedHeads, RecomputedActivations) {
+  GptConfig config = LlamaLike();
+  config.qk_norm = true;
+  config.recompute.mode = RecomputeMode::kFull;
+  ExpectPaddingChangesNothing(config, 16);
+}
+
+TEST(PaddedHeads, KeepWhatTheFormulaSays) {
+  GptConfig config = GptLike();
+  config.stored_head_dim = 16;
+  const KeptFormula bytes(config);
+  EXPECT_EQ(bytes.query, 16 * config.heads);
+  const int64_t got = RunMesh(config, {}, {RandomBatch(config, 1, 0)}).kept_bytes[0];
+  const int64_t want = config.layers * bytes.Layer() + bytes.Residual();
+  EXPECT_GE(got, want);
+  EXPECT_LE(got, want + KeptFormula::Slack(3));
+}
+
+TEST(PaddedHeads, AreDeclaredAsUnitsOfLogicalTensors) {
+  GptConfig config = LlamaLike();
+  config.stored_head_dim = 16;
+  config.qk_norm = config.qkv_bias = true;
+  config.shard = {.rank = 1, .size = 2};
+  params::Registry registry;
+  Stage(config, {.num_layers = config.layers}).Register(&registry);
+  const auto spec = [&](const std::string& name) { return registry[*registry.Find(name)]; };
+  using kernels::Shape;
+  const params::ParamSpec q = spec("layers.0.attention.q.weight");
+  EXPECT_EQ(q.shape, (Shape{48, 24}));
+  EXPECT_EQ(q.stored, (Shape{64, 24}));
+  EXPECT_EQ(q.Held(), (Shape{24, 24}));
+  EXPECT_EQ(q.begin[0], 24);
+  EXPECT_EQ(spec("layers.0.attention.k.bias").stored, (Shape{32}));
+  EXPECT_EQ(spec("layers.0.attention.k.bias").begin[0], 12);
+  const params::ParamSpec out = spec("layers.0.attention.out.weight");
+  EXPECT_EQ(out.stored, (Shape{24, 64}));
+  EXPECT_EQ(out.Held(), (Shape{24, 24}));
+  EXPECT_EQ(out.begin[1], 24);
+  EXPECT_EQ(spec("layers.0.attention.q_norm.weight").shape, (Shape{6}));
+  EXPECT_EQ(spec("layers.0.attention.q_norm.weight").stored, (Shape{16}));
+  EXPECT_FALSE(spec("layers.0.ffn.up.weight").units.has_value());
+  GptConfig plain = config;
+  plain.stored_head_dim = 0;
+  params::Registry unpadded;
+  Stage(plain, {.num_layers = config.layers}).Register(&unpadded);
+  EXPECT_EQ(registry.NumElements(), unpadded.NumElements());
+}
+
 TEST(TensorParallel, WithStagesAndChunks) {
   for (GptConfig config : {GptLike(), LlamaLike()}) {
     config.layers = 4;
