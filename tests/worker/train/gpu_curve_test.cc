@@ -64,10 +64,33 @@ INSTANTIATE_TEST_SUITE_P(
         CurveCase{"odd_sizes_bf16",
                   kGptLike,
                   "bf16",
-                  {"model.hidden_size=96", "model.vocab_divisible_by=1"}}),
+                  {"model.hidden_size=96", "model.vocab_divisible_by=1"}},
+        // Heads that a GPU stores larger than the CPU does.
+        CurveCase{"head_100_fp32", kHeads100, "fp32", {}},
+        CurveCase{"head_100_bf16", kHeads100, "bf16", {}},
+        CurveCase{"head_100_qk_norm_bf16", kHeads100, "bf16", {"model.qk_norm=true"}},
+        CurveCase{"head_119_fp32", kHeads119, "fp32", {"model.qk_norm=true"}},
+        CurveCase{"head_119_bf16", kHeads119, "bf16", {}}),
     [](const auto& test) { return test.param.name; });
 
 class GpuCurveTest : public GpuTrainTest {};
+
+// The own kernels would have planned nothing, as under fp32. (tests/kernels/cuda,
+// PaddedHeadsAreCudnns: a plan that is looked for is found.)
+TEST_F(GpuCurveTest, PaddedHeadsArePlannedForCudnn) {
+  for (const std::string_view model : {kHeads100, kHeads119}) {
+    const auto plans = [&](const char* precision) {
+      const int64_t before = gpu().NumPlans();
+      const RankOutcome run = Run(Where::kGpu, model,
+                                  {std::string("training.precision=") + precision,
+                                   "training.train_iters=1", "model.seq_length=112"});
+      EXPECT_EQ(run.seen.steps.size(), 1U);
+      return gpu().NumPlans() - before;
+    };
+    EXPECT_EQ(plans("fp32"), 0) << model;
+    EXPECT_EQ(plans("bf16"), 2) << model << ": forward and gradient";
+  }
+}
 
 TEST_F(GpuCurveTest, MicrobatchesAddUp) {
   const std::vector<std::string> fields = {"training.precision=fp32"};

@@ -24,6 +24,12 @@ inline constexpr std::string_view kLlamaLike =
     "heads: 8, kv_heads: 4, ffn_size: 256, position: rope, norm: rmsnorm, activation: swiglu, "
     "bias: false, tie_embeddings: false";
 
+// Stored as heads of 112 and 128 channels. (RoPE turns pairs, so 119 has learned positions.)
+inline constexpr std::string_view kHeads100 =
+    "heads: 4, kv_heads: 2, head_dim: 100, ffn_size: 256, position: rope, norm: rmsnorm, "
+    "activation: swiglu, bias: false, qkv_bias: true, tie_embeddings: false";
+inline constexpr std::string_view kHeads119 = "heads: 4, kv_heads: 2, head_dim: 119";
+
 // A completed and resolved job of that model: 8 samples a step, 20 steps at lr 1e-3, clipping,
 // weight decay, hidden dropout 0.1, no evaluation, no checkpoint; `overrides` as in TinyJob.
 megatrain::v1::JobSpec GpuJob(Where where, std::string_view model,

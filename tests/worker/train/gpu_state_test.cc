@@ -50,13 +50,17 @@ TEST_F(GpuStateTest, ResumedIsTheSameToTheLastBit) {
 TEST_F(GpuStateTest, StateCrossesFromOneDeviceToTheOtherBitForBit) {
   for (const auto& [from, to] :
        {std::pair(Where::kCpu, Where::kGpu), std::pair(Where::kGpu, Where::kCpu)}) {
-    const std::string name = from == Where::kCpu ? "cpu" : "gpu";
-    const std::vector<std::string> fields = {"training.precision=bf16", "training.exit_at_iter=5"};
-    Run(from, kGptLike, Joined(fields, SavesTo(name, 5)));
-    // Ends at once, with a save of what it has loaded.
-    Run(to, kGptLike,
-        Joined(Joined(fields, SavesTo(name + "-copy", 5)), {"checkpoint.load=" + name}));
-    EXPECT_EQ(Digests(name + "-copy", 5), Digests(name, 5));
+    for (const std::string_view model : {kGptLike, kHeads100}) {
+      const std::string name =
+          std::string(from == Where::kCpu ? "cpu" : "gpu") + (model == kHeads100 ? "-padded" : "");
+      const std::vector<std::string> fields = {"training.precision=bf16",
+                                               "training.exit_at_iter=5"};
+      Run(from, model, Joined(fields, SavesTo(name, 5)));
+      // Ends at once, with a save of what it has loaded.
+      Run(to, model,
+          Joined(Joined(fields, SavesTo(name + "-copy", 5)), {"checkpoint.load=" + name}));
+      EXPECT_EQ(Digests(name + "-copy", 5), Digests(name, 5)) << model;
+    }
   }
 }
 
