@@ -12,9 +12,9 @@
 namespace mt::model {
 namespace {
 
-GptConfig FromYaml(const char* text) {
+GptConfig FromYaml(const char* text, const char* device = "placement.device=cpu") {
   megatrain::v1::JobSpec job;
-  const spec::Faults faults = spec::LoadJob(text, {"placement.device=cpu"}, {}, &job);
+  const spec::Faults faults = spec::LoadJob(text, {device}, {.cuda = true}, &job);
   EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
   return ConfigFromJob(job);
 }
@@ -44,6 +44,26 @@ optimizer: {lr: 1e-3}
   EXPECT_EQ(config.output_init_std(), 0.02 / std::sqrt(24.0));
   EXPECT_EQ(config.dtype, kernels::DType::kF64);
   EXPECT_EQ(config.seed, 77);
+}
+
+TEST(GptConfig, HeadsArePaddedOnGpusAlone) {
+  constexpr char kText[] = R"(
+name: a
+model: {layers: 3, hidden_size: 200, heads: 4, kv_heads: 2, head_dim: 100, seq_length: 32,
+        vocab_size: 300, position: rope}
+data: {mock: true}
+training: {micro_batch_size: 2, train_iters: 10, precision: bf16}
+optimizer: {lr: 1e-3}
+)";
+  const GptConfig cpu = FromYaml(kText), gpu = FromYaml(kText, "placement.device=gpu");
+  EXPECT_EQ(cpu.query_width(), 400);
+  EXPECT_EQ(gpu.query_width(), 448);
+  EXPECT_EQ(gpu.key_width(), 224);
+  for (const GptConfig& config : {cpu, gpu}) {
+    EXPECT_EQ(config.head_dim, 100);
+    EXPECT_EQ(config.rope.head_dim, 100);
+    CheckConfig(config);
+  }
 }
 
 TEST(GptConfig, EveryFieldByHand) {
