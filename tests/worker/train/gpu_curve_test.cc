@@ -19,6 +19,8 @@ struct CurveCase {
   std::vector<std::string> more;
 };
 
+constexpr char kGently[] = "optimizer.lr=3e-4";
+
 void PrintTo(const CurveCase& c, std::ostream* out) { *out << c.name; }
 
 class CpuCurveTest : public GpuTrainTest, public ::testing::WithParamInterface<CurveCase> {};
@@ -65,12 +67,13 @@ INSTANTIATE_TEST_SUITE_P(
                   kGptLike,
                   "bf16",
                   {"model.hidden_size=96", "model.vocab_divisible_by=1"}},
-        // Heads that a GPU stores larger than the CPU does.
-        CurveCase{"head_100_fp32", kHeads100, "fp32", {}},
-        CurveCase{"head_100_bf16", kHeads100, "bf16", {}},
-        CurveCase{"head_100_qk_norm_bf16", kHeads100, "bf16", {"model.qk_norm=true"}},
-        CurveCase{"head_119_fp32", kHeads119, "fp32", {"model.qk_norm=true"}},
-        CurveCase{"head_119_bf16", kHeads119, "bf16", {}}),
+        // Heads that a GPU stores larger than the CPU does. (At 1e-3 the gradients of such wide
+        // heads jump tenfold and blow up any rounding, on the CPU alone too.)
+        CurveCase{"head_100_fp32", kHeads100, "fp32", {kGently}},
+        CurveCase{"head_100_bf16", kHeads100, "bf16", {kGently}},
+        CurveCase{"head_100_qk_norm_bf16", kHeads100, "bf16", {kGently, "model.qk_norm=true"}},
+        CurveCase{"head_119_qk_norm_fp32", kHeads119, "fp32", {kGently, "model.qk_norm=true"}},
+        CurveCase{"head_119_bf16", kHeads119, "bf16", {kGently}}),
     [](const auto& test) { return test.param.name; });
 
 class GpuCurveTest : public GpuTrainTest {};
