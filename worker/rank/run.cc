@@ -50,10 +50,8 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.observer = args.observer;
   std::optional<bench::BenchRun> bench;  // outlives the trainer, which computes with its backend
   if (args.job->kind() == megatrain::v1::JobSpec::KIND_BENCH) {
-    bench.emplace(bench::BenchRun::Args{.job = args.job,
-                                        .rank = args.rank,
-                                        .backend = backend,
-                                        .next = args.observer});
+    bench.emplace(bench::BenchRun::Args{
+        .job = args.job, .rank = args.rank, .backend = backend, .next = args.observer});
     train_args.backend = bench->backend();
     train_args.observer = &*bench;
   }
