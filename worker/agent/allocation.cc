@@ -308,7 +308,9 @@ void Allocation::FillStatus(const Rank& rank, megatrain::v1::RankStatus* status)
   status->set_exit_signal(rank.exit.signal);
   status->set_message(rank.final_message);
   status->set_step(rank.step);
-  if (rank.stall && !rank.gone) FillStall(rank, status->mutable_stall());
+  if (rank.stall && !rank.gone) {
+    FillStall(*rank.stall, rank.watch.mark(), status->mutable_stall());
+  }
 }
 
 void Allocation::Describe(megatrain::v1::HeldAllocation* out) const {

@@ -145,7 +145,8 @@ class Allocation {
   void LookAtProgress();
   // Reports the rank where it has begun, or ceased, to stand still.
   void LookAtProgressOf(Rank* rank);
-  void FillStall(const Rank& rank, megatrain::v1::RankStall* out) const;
+  void FillStall(const ProgressWatch::Stall& stall, const std::string& mark,
+                 megatrain::v1::RankStall* out) const;
   // For the message of its end: "; device last at step 12, ..."; empty where nothing is known.
   std::string WhereItStood(const Rank& rank) const;
   void BecomeGoneIfAllAre();

@@ -56,16 +56,17 @@ void Allocation::LookAtProgressOf(Rank* rank) {
   ReportState(*rank);
 }
 
-void Allocation::FillStall(const Rank& rank, RankStall* out) const {
+void Allocation::FillStall(const ProgressWatch::Stall& stall, const std::string& mark,
+                           RankStall* out) const {
   const base::MonotonicTime now = deps_.clock->Now();
   const int64_t wall_us = base::ToUnixMicros(deps_.clock->WallNow());
   const auto wall_of = [&](base::MonotonicTime time) {
     return wall_us - std::chrono::duration_cast<std::chrono::microseconds>(now - time).count();
   };
-  out->set_since_us(wall_of(rank.stall->since));
-  out->set_limit_ms(rank.stall->limit.count());
-  out->set_mark(rank.watch.mark());
-  if (rank.stall->last_beat) out->set_last_beat_us(wall_of(*rank.stall->last_beat));
+  out->set_since_us(wall_of(stall.since));
+  out->set_limit_ms(stall.limit.count());
+  out->set_mark(mark);
+  if (stall.last_beat) out->set_last_beat_us(wall_of(*stall.last_beat));
 }
 
 std::string Allocation::WhereItStood(const Rank& rank) const {

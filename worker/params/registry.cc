@@ -9,11 +9,10 @@
 namespace mt::params {
 namespace {
 
-bool IsWholeUnits(const ParamSpec& spec) {
-  const PaddedUnits& units = *spec.units;
-  if (units.dim < 0 || units.dim >= spec.stored.rank()) return false;
+bool AreWhole(const PaddedUnits& units, const kernels::Shape& stored) {
+  if (units.dim < 0 || units.dim >= stored.rank()) return false;
   if (units.size <= 0 || units.stored < units.size) return false;
-  return spec.stored[units.dim] % units.stored == 0;
+  return stored[units.dim] % units.stored == 0;
 }
 
 // Whether what is stored is a part of the logical tensor, but for rows behind its end or padded
@@ -21,7 +20,7 @@ bool IsWholeUnits(const ParamSpec& spec) {
 bool IsPart(const ParamSpec& spec) {
   if (spec.shape.rank() != spec.stored.rank() || spec.shape.rank() < 1) return false;
   if (spec.begin[0] < 0 || spec.begin[1] < 0) return false;
-  if (spec.units && !IsWholeUnits(spec)) return false;
+  if (spec.units && !AreWhole(*spec.units, spec.stored)) return false;
   const kernels::Shape held = spec.Held();
   if (spec.units && spec.begin[0] + held[0] > spec.shape[0]) return false;
   return spec.shape.rank() == 1 || spec.begin[1] + held[1] <= spec.shape[1];
