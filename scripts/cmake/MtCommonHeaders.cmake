@@ -13,6 +13,7 @@ function(mt_declare_common_headers kind)
   cmake_parse_arguments(ARG "" "" "HEADERS;DEPS" ${ARGN})
   if(kind STREQUAL tests)
     add_executable(mt_headers_${kind} ${CMAKE_BINARY_DIR}/gen/common_headers_${kind}.cc)
+    target_compile_options(mt_headers_${kind} PRIVATE -O0)  # as mt_test
   else()
     add_library(mt_headers_${kind} STATIC ${CMAKE_BINARY_DIR}/gen/common_headers_${kind}.cc)
   endif()

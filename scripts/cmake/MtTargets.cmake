@@ -51,6 +51,9 @@ function(mt_test name)
   mt_own_code(${name})
   target_compile_definitions(${name} PRIVATE MT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MT_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  if(MT_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)  # a third of the compiler's time; what is tested is optimised
+  endif()
   mt_common_headers(${name} tests)
   # `tsan` marks programs that run under ThreadSanitizer too; they are built together there.
   if("tsan" IN_LIST ARG_LABELS)
