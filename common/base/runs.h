@@ -16,11 +16,13 @@ struct Runs {
   constexpr bool contiguous() const { return length == stride; }
   // Place of element i, counted from that of element 0.
   constexpr int64_t At(int64_t i) const {
+    if (contiguous()) return i;  // without divisions
     const int64_t from_run = skip + i;
     return from_run / length * stride + from_run % length - skip;
   }
   // Elements in places [0, places).
   constexpr int64_t CountIn(int64_t places) const {
+    if (contiguous()) return places;
     const int64_t from_run = skip + places;
     const int64_t in_last = from_run % stride;
     return from_run / stride * length + (in_last < length ? in_last : length) - skip;
