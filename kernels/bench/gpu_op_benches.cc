@@ -17,6 +17,8 @@ constexpr double kAddNormGradBar = 3.4e12;  // bytes per second, with dropout
 constexpr double kLossBar = 3.2e12;
 constexpr double kAdamWBar = 0.85;  // of the copy
 
+constexpr double kBatchSeconds = 0.02;
+
 }  // namespace
 
 GpuOpBenches::GpuOpBenches(Backend* backend, std::string_view filter)
@@ -53,19 +55,23 @@ bool GpuOpBenches::Wanted(const std::string& name) const {
   return name.find(filter_) != std::string::npos;
 }
 
-// Median over batches of calls, each batch long enough (20 ms) that the host's part vanishes.
-double GpuOpBenches::MedianSeconds(const Work& work) {
-  const auto run = [&](int calls) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) work();
-    stream_->Synchronize();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / calls;
-  };
+double GpuOpBenches::SecondsPerCall(const Work& work, int calls) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) work();
   stream_->Synchronize();
-  run(3);
-  const int calls = std::clamp(static_cast<int>(0.02 / run(5)), 3, 2000);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / calls;
+}
+
+int GpuOpBenches::CallsOfABatch(const Work& work) {
+  stream_->Synchronize();
+  SecondsPerCall(work, 3);
+  return std::clamp(static_cast<int>(kBatchSeconds / SecondsPerCall(work, 5)), 3, 2000);
+}
+
+double GpuOpBenches::MedianSeconds(const Work& work) {
+  const int calls = CallsOfABatch(work);
   std::array<double, 7> times{};
-  for (double& time : times) time = run(calls);
+  for (double& time : times) time = SecondsPerCall(work, calls);
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   return times[times.size() / 2];
 }

@@ -41,6 +41,10 @@ class GpuOpBenches {
   Workspace Scratch(int64_t bytes);
   void Free() { buffers_.clear(); }
   bool Wanted(const std::string& name) const;
+  double SecondsPerCall(const Work& work, int calls);
+  // As many as make a batch of 20 ms, so that the host's part of its time vanishes.
+  int CallsOfABatch(const Work& work);
+  // The median of seven batches.
   double MedianSeconds(const Work& work);
   // Bars are rates in the line's unit per second; 0: none.
   void Bytes(const std::string& name, double bytes, const Work& work, double bar = 0);
