@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains GPT-2 124M on real text in two precisions and compares their loss curves: Webster's dictionary of 1913 as bytes
-# (Debian's package dict-gcide), 1,200 steps of 16 samples of 1,024 tokens. One rank, without daemons; meant for a GPU.
+# (Debian's package dict-gcide), 1,050 steps of 16 samples of 1,024 tokens. One rank, without daemons; meant for a GPU.
 # Usage: text_run.sh prepare DIR                     the data set, below DIR; needs dict-gcide, or its gcide.dict.dz in DIR
 #        text_run.sh train DIR PRECISION [SECONDS]   trains, or goes on; stops after SECONDS with a checkpoint
 #        text_run.sh compare DIR A B                 means of 50 steps of both; fails where they differ by more than 0.02
@@ -45,8 +45,8 @@ train() { # precision, seconds
 name: dictionary
 model: {preset: gpt2-124m, vocab_size: 50257, hidden_dropout: 0, attention_dropout: 0}
 data: {path: [dictionary_text_document], split: "969,30,1", tokenizer: {type: byte}}
-training: {train_iters: 1200, micro_batch_size: 16, global_batch_size: 16, seed: 1234, log_every: 100, eval: {every_iters: 400, iters: 10}}
-optimizer: {lr: 6.0e-4, min_lr: 6.0e-5, warmup: 100, decay: cosine, weight_decay: 0.1, clip_grad: 1.0}
+training: {train_iters: 1050, micro_batch_size: 16, global_batch_size: 16, seed: 1234, log_every: 100, eval: {every_iters: 400, iters: 10}}
+optimizer: {lr: 3.0e-4, min_lr: 3.0e-5, warmup: 100, decay: cosine, weight_decay: 0.1, clip_grad: 1.0}
 YAML
   local limit=()
   [[ -z "${2:-}" ]] || limit=(--set "training.exit_after=${2}s")
