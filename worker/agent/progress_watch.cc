@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/report/step_phase.h"
 #include "megatrain/v1/rank.pb.h"
 
 namespace mt::agent {
@@ -11,7 +12,6 @@ namespace {
 using megatrain::v1::RankState;
 
 constexpr size_t kKeptSteps = 512;
-constexpr char kSavingPhase[] = "ckpt";
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void ProgressWatch::OnBeat(const megatrain::v1::RankBeat& beat, base::MonotonicT
   if (beat.progress() != progress_ || beat.mark().text() != mark_) moved_ = now;
   progress_ = beat.progress();
   mark_ = beat.mark().text();
-  saving_ = beat.mark().phase() == kSavingPhase;
+  saving_ = beat.mark().phase() == report::Name(report::StepPhase::kCheckpoint);
   for (const double seconds : beat.telemetry().recent_step_seconds()) {
     if (!std::isfinite(seconds) || seconds < 0) continue;  // a rank's word is not believed
     if (step_seconds_.size() < kKeptSteps) {

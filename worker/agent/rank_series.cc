@@ -1,7 +1,10 @@
 #include "worker/agent/rank_series.h"
 
 #include <cmath>
+#include <string>
+#include <string_view>
 
+#include "common/report/step_phase.h"
 #include "megatrain/v1/rank.pb.h"
 
 namespace mt::agent {
@@ -11,9 +14,8 @@ using metrics::Labels;
 
 namespace {
 
-constexpr const char* kOther = "other";
-constexpr const char* kPhases[] = {"data",    "forward",   "backward", "tp_comm", "pp_wait",
-                                   "dp_comm", "optimizer", "ckpt",     kOther};
+constexpr const char* kOther = "other";  // also of operations and memory
+static_assert(report::Name(report::StepPhase::kOther) == kOther);
 
 // What a rank says is not believed: no total falls below 0 or is not a number.
 double Total(double value) { return std::isfinite(value) && value > 0 ? value : 0; }
@@ -51,7 +53,8 @@ RankSeries::RankSeries(const RankFamilies* families, const Labels& labels, const
       comm_init_(group_.Add(families->comm_init_seconds)),
       host_memory_(group_.Add(families->host_memory_bytes)) {
   group_.Add(families->info, info).Set(1);
-  for (const char* phase : kPhases) {
+  for (const std::string_view name : report::kStepPhaseNames) {
+    const std::string phase(name);
     phases_.emplace(phase, group_.Add(families->phase_seconds, {{"phase", phase}}));
   }
 }

@@ -36,9 +36,9 @@ void Fill(const train::StepRecord& record, megatrain::v1::StepRecord* out) {
   out->set_consumed_samples(record.consumed_samples);
   out->set_skipped(record.skipped);
   out->set_step_seconds(record.step_seconds);
-  for (int phase = 0; phase < train::kNumStepPhases; ++phase) {
+  for (size_t phase = 0; phase < train::kNumStepPhases; ++phase) {
     const std::string name(train::Name(static_cast<train::StepPhase>(phase)));
-    (*out->mutable_phase_seconds())[name] = record.phase_seconds[static_cast<size_t>(phase)];
+    (*out->mutable_phase_seconds())[name] = record.phase_seconds[phase];
   }
   out->set_model_flops(record.model_flops);
   out->set_tflops_per_slot(record.tflops_per_slot);

@@ -30,30 +30,6 @@ uint64_t Take(uint64_t* word, int bits) {
 
 }  // namespace
 
-std::string_view Name(StepPhase phase) {
-  switch (phase) {
-    case StepPhase::kData:
-      return "data";
-    case StepPhase::kForward:
-      return "forward";
-    case StepPhase::kBackward:
-      return "backward";
-    case StepPhase::kTpComm:
-      return "tp_comm";
-    case StepPhase::kPpWait:
-      return "pp_wait";
-    case StepPhase::kDpComm:
-      return "dp_comm";
-    case StepPhase::kOptimizer:
-      return "optimizer";
-    case StepPhase::kCheckpoint:
-      return "ckpt";
-    case StepPhase::kOther:
-      return "other";
-  }
-  return "";
-}
-
 uint64_t PhaseClock::Label::Pack() const {
   uint64_t word = static_cast<uint64_t>(step);  // the rest of the bits
   word = word << kMicrobatchBits | Field(microbatch, kMicrobatchBits);

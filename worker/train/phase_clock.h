@@ -15,26 +15,14 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/report/step_phase.h"
 #include "kernels/core/device.h"
 
 namespace mt::train {
 
-enum class StepPhase : uint8_t {
-  kData,      // waiting for the loader, and its copies
-  kForward,   // embedding to loss
-  kBackward,  // both without the communication in them
-  kTpComm,    // collectives of the ranks that share each matrix
-  kPpWait,    // waiting for a neighbour in the pipeline: the bubble
-  kDpComm,    // sums over replicas
-  kOptimizer,
-  kCheckpoint,
-  kOther,  // between the others: commands, records
-};
-inline constexpr int kNumStepPhases = 9;
-
-// "data", "forward", "backward", "tp_comm", "pp_wait", "dp_comm", "optimizer", "ckpt", "other": the
-// keys of metrics.
-std::string_view Name(StepPhase phase);
+using report::Name;
+using report::StepPhase;
+inline constexpr size_t kNumStepPhases = report::kStepPhaseNames.size();
 
 // Indexed by StepPhase.
 using PhaseSeconds = std::array<double, kNumStepPhases>;
