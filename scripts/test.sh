@@ -2,7 +2,7 @@
 # Builds and tests. Usage: test.sh [--checks | --full]
 #   (nothing)   build cuda-release where nvcc is found, else cpu-release; run every test
 #   --checks    format, clang-tidy, include arrows, asan-ubsan on all unit tests, tsan on the pure folders
-#   --full      everything above, with the long forms of the fault tests
+#   --full      everything above, with the long forms of the fault tests; each file compiled by itself (cpu-debug)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
@@ -40,6 +40,6 @@ mkdir -p build
 case "${1:-}" in
   "") run_tests ;;
   --checks) run_checks ;;
-  --full) MT_LONG_TESTS=1 run_tests; run_checks ;;
+  --full) MT_LONG_TESTS=1 run_tests; run_checks; build cpu-debug ;;
   *) echo "usage: $0 [--checks | --full]" >&2; exit 2 ;;
 esac

@@ -1,9 +1,10 @@
-# In the sanitizers' builds, what most files include is compiled once for all libraries and once for all
-# tests: it takes a third of their time. The other builds do without, so that a file which forgets an
-# include fails there.
+# With MT_COMMON_HEADERS, what most files include is compiled once for all libraries and once for all
+# tests: it takes a third of a build's time. cpu-debug does without, and joins no files, so that a file
+# which forgets an include fails there.
 #   mt_common_headers(TARGET libraries|tests)   TARGET starts from the headers compiled for its kind
 #   mt_no_common_headers(TARGET)                for a target with code generation options of its own
-set(MT_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem> <fstream>
+option(MT_COMMON_HEADERS "Compile what most files include once for all of them" OFF)
+set(MT_COMMON_HEADER_LIST <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem> <fstream>
     <functional> <limits> <map> <memory> <optional> <random> <set> <string> <string_view> <thread> <utility> <vector>
     <absl/status/statusor.h> <absl/synchronization/mutex.h> <fmt/format.h> <nlohmann/json.hpp>
     <megatrain/v1/job.pb.h> <megatrain/v1/types.pb.h>)
@@ -13,17 +14,17 @@ function(mt_declare_common_headers kind)
   cmake_parse_arguments(ARG "" "" "HEADERS;DEPS" ${ARGN})
   if(kind STREQUAL tests)
     add_executable(mt_headers_${kind} ${CMAKE_BINARY_DIR}/gen/common_headers_${kind}.cc)
-    target_compile_options(mt_headers_${kind} PRIVATE -O0)  # as mt_test
+    target_compile_options(mt_headers_${kind} PRIVATE ${MT_TEST_OPTIONS})
   else()
     add_library(mt_headers_${kind} STATIC ${CMAKE_BINARY_DIR}/gen/common_headers_${kind}.cc)
   endif()
   target_compile_options(mt_headers_${kind} PRIVATE ${MT_WARNINGS})
   target_link_libraries(mt_headers_${kind} PRIVATE
     mt_types_proto absl::statusor absl::synchronization fmt::fmt nlohmann_json::nlohmann_json ${ARG_DEPS})
-  target_precompile_headers(mt_headers_${kind} PRIVATE ${MT_COMMON_HEADERS} ${ARG_HEADERS})
+  target_precompile_headers(mt_headers_${kind} PRIVATE ${MT_COMMON_HEADER_LIST} ${ARG_HEADERS})
 endfunction()
 
-if(MT_SANITIZE)
+if(MT_COMMON_HEADERS)
   mt_declare_common_headers(libraries HEADERS <spdlog/spdlog.h> DEPS spdlog::spdlog)
   if(MT_TESTS)
     mt_declare_common_headers(tests HEADERS <gmock/gmock.h> <gtest/gtest.h> DEPS GTest::gmock)
@@ -31,7 +32,7 @@ if(MT_SANITIZE)
 endif()
 
 function(mt_common_headers target kind)
-  if(MT_SANITIZE)
+  if(MT_COMMON_HEADERS)
     target_precompile_headers(${target} REUSE_FROM mt_headers_${kind})
   endif()
 endfunction()

@@ -11,10 +11,12 @@ if(MT_MOLD)
 endif()
 
 if(MT_SANITIZE)
-  # -pthread everywhere, since precompiled headers want it alike (MtCommonHeaders).
-  add_compile_options(-fsanitize=${MT_SANITIZE} -fno-omit-frame-pointer -O1 -gline-tables-only -pthread)
+  add_compile_options(-fsanitize=${MT_SANITIZE} -fno-omit-frame-pointer -O1 -gline-tables-only)
   add_link_options(-fsanitize=${MT_SANITIZE})
   if(MT_SANITIZE MATCHES undefined)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
 endif()
+
+# Everywhere, since precompiled headers want it alike (MtCommonHeaders).
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-pthread>)
