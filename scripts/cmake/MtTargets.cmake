@@ -1,7 +1,8 @@
 # How this project declares targets. Sources are listed, never globbed.
 #   mt_library(NAME SOURCES a.cc ... DEPS ...)      a static library of own code, warnings as errors
 #   mt_executable(NAME SOURCES ... DEPS ...)        a program, installed to bin
-#   mt_test(NAME SOURCES ... DEPS ... [LABELS ...] [TIMEOUT s])  one GoogleTest program; CTest lists its tests one by one
+#   mt_test(NAME SOURCES ... DEPS ... [OPTIMISED] [LABELS ...] [TIMEOUT s])   one GoogleTest program; CTest lists its
+#       tests one by one. OPTIMISED: its own loops are what takes its time
 #   mt_proto_library(NAME [GRPC] PROTOS ...)        generated at build time, warnings off, included as SYSTEM
 
 add_custom_target(mt_tsan_tests)
@@ -49,7 +50,7 @@ function(mt_executable name)
 endfunction()
 
 function(mt_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT MT_TESTS)
     return()
   endif()
@@ -62,15 +63,34 @@ function(mt_test name)
   mt_own_code(${name})
   target_compile_definitions(${name} PRIVATE MT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MT_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${MT_TEST_OPTIONS})
-  mt_common_headers(${name} tests)
+  if(ARG_OPTIMISED)
+    target_compile_options(${name} PRIVATE -O1)
+  else()
+    target_compile_options(${name} PRIVATE ${MT_TEST_OPTIONS})
+    mt_common_headers(${name} tests)
+  endif()
   # `tsan` marks programs that run under ThreadSanitizer too; they are built together there.
   if("tsan" IN_LIST ARG_LABELS)
     add_dependencies(mt_tsan_tests ${name})
   endif()
-  include(GoogleTest)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  mt_add_tests(${name} ${ARG_TIMEOUT} "${ARG_LABELS}")
+endfunction()
+
+# CTest runs each test in a process of its own; with sanitizers, whose processes take longer to begin than most
+# tests take, a quarter of a program's tests.
+function(mt_add_tests name timeout labels)
+  if(NOT MT_SANITIZE)
+    include(GoogleTest)
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                         PROPERTIES TIMEOUT ${timeout} LABELS "${labels}")
+    return()
+  endif()
+  math(EXPR timeout "5 * ${timeout}")
+  foreach(quarter RANGE 3)
+    add_test(NAME ${name}.${quarter} COMMAND ${name})
+    set_tests_properties(${name}.${quarter} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+                         ENVIRONMENT "GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${quarter}")
+  endforeach()
 endfunction()
 
 function(mt_proto_library name)
@@ -105,6 +125,9 @@ function(mt_proto_library name)
   # Generated code: no warnings, no lint; sanitizing it costs a minute and finds nothing of ours. Races
   # through it are ours.
   target_compile_options(${name} PRIVATE -w)
+  if(MT_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   if(MT_SANITIZE MATCHES "address")
     target_compile_options(${name} PRIVATE -fno-sanitize=all)
   endif()
