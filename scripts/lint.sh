@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
-# Format, file sizes and clang-tidy over own host code. Usage: lint.sh [--fix] [file.cc ...]
+# Format, file sizes and clang-tidy over own host code. Usage: lint.sh [--fix | --full] [file.cc ...]
 #   --fix   format in place instead of reporting
+#   --full  with the check that takes as long as all others together (.clang-tidy)
 #   files   run clang-tidy on these only (as listed in build/lint/compile_commands.json); otherwise on all, joined by lint_units.py
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 fix=false
-if [ "${1:-}" = "--fix" ]; then fix=true; shift; fi
+more=()
+case "${1:-}" in
+  --fix) fix=true; shift ;;
+  --full) more=(--checks=performance-unnecessary-value-param); shift ;;
+esac
 
 mapfile -t sources < <(git ls-files -- '*.cc' '*.h' '*.cu' '*.cuh')
 if $fix; then
@@ -35,5 +40,5 @@ else
 fi
 [ ${#units[@]} -gt 0 ] || { echo "lint: no sources in build/lint/compile_commands.json" >&2; exit 1; }
 echo "lint: clang-tidy on ${#units[@]} units"
-printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy-16 -p "$database" --quiet 2> build/lint.tidy.log ||
+printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy-16 -p "$database" --quiet "${more[@]}" 2> build/lint.tidy.log ||
   { grep -v 'warnings generated' build/lint.tidy.log >&2; exit 1; }

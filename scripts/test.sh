@@ -20,14 +20,15 @@ run_tests() {
   ctest --preset "$preset" -j "$jobs" "$@"
 }
 
-run_checks() {
-  bash scripts/lint.sh
+run_checks() { # options of lint.sh
+  bash scripts/lint.sh "$@"
   build asan-ubsan
   # Leaks are reported by LeakSanitizer at exit; e2e and fault tests run daemons and are left to the release build.
+  # One process more than cores, since some tests wait.
   ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    ctest --preset asan-ubsan -j "$jobs" -LE 'e2e|fault|lint'
+    ctest --preset asan-ubsan -j $((jobs + 1)) -LE 'e2e|fault|lint'
   build_tsan
-  ctest --test-dir build/tsan -j "$jobs" -L tsan --output-on-failure
+  ctest --test-dir build/tsan -j $((jobs + 1)) -L tsan --output-on-failure
 }
 
 # Only the pure folders' test programs: gRPC itself is not instrumented.
@@ -40,6 +41,6 @@ mkdir -p build
 case "${1:-}" in
   "") run_tests ;;
   --checks) run_checks ;;
-  --full) MT_LONG_TESTS=1 run_tests; run_checks; build cpu-debug ;;
+  --full) MT_LONG_TESTS=1 run_tests; run_checks --full; build cpu-debug ;;
   *) echo "usage: $0 [--checks | --full]" >&2; exit 2 ;;
 esac

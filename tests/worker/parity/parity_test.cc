@@ -7,25 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sanitized.h"
 #include "tests/worker/parity/curves.h"
 #include "tests/worker/parity/layouts.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MT_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MT_SANITIZED 1
-#endif
-#endif
-
 namespace mt::parity {
 namespace {
-
-#ifdef MT_SANITIZED
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr std::array<std::string_view, 2> kPrecisions = {"fp64", "fp32"};
 
@@ -78,7 +65,7 @@ void RegisterAll() {
 
 int main(int argc, char** argv) {
   // What is left to release builds: runs of hundreds of steps, and ranks as processes.
-  if (mt::parity::kSanitized) {
+  if (mt::kSanitized) {
     GTEST_FLAG_SET(filter, "parity.*:LayoutTable.*:OverflowTest.*:ReplicasTest.*");
   }
   testing::InitGoogleTest(&argc, argv);

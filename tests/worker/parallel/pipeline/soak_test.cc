@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sanitized.h"
 #include "tests/worker/parallel/pipeline/slow_group.h"
 #include "tests/worker/parallel/pipeline/stages.h"
 #include "worker/comm/threads/hub.h"
@@ -21,11 +22,7 @@ using schedule::Kind;
 using schedule::Request;
 using schedule::Schedule;
 
-#ifdef __SANITIZE_THREAD__
-constexpr int kSchedules = 100;
-#else
-constexpr int kSchedules = 1000;
-#endif
+constexpr int kSchedules = kSanitized ? 200 : 1000;
 
 // Everything about one case follows from its seed.
 class Dice {
