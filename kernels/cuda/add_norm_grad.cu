@@ -134,15 +134,20 @@ bool LaunchAhead(const GradCall& call, const GradRows<S>& a) {
     using Several = GradShape<4, false, kStages, true, kVector, kThreads / 2>;
     return a.h <= int64_t{kThreads} / 2 * 4 * kGroup && Launch<S, Several>(call, a);
   }
+  // Where a team is a warp, eight of them an SM are the fastest as soon as each has three groups of
+  // columns: with more the SMs get unequal shares of the memory's bandwidth, and the slowest one
+  // sets the time (README.md, decision 10).
+  constexpr int kFew = 256, kThreads512 = sizeof(S) == 2 ? 384 : 256,
+                kThreads1024 = sizeof(S) == 2 ? kFew : 192;
   switch (a.h) {
     case 256:
       return Launch<S, GradShape<1, true, kStages, false, kVector, kThreads>>(call, a);
     case 512:
-      return Launch<S, GradShape<2, true, kStages, false, kVector, kThreads>>(call, a);
+      return Launch<S, GradShape<2, true, kStages, false, kVector, kThreads512>>(call, a);
     case 768:
-      return Launch<S, GradShape<3, true, kStages, false, kVector, kThreads>>(call, a);
+      return Launch<S, GradShape<3, true, kStages, false, kVector, kFew>>(call, a);
     case 1024:
-      return Launch<S, GradShape<4, true, kStages, false, kVector, kThreads * 3 / 4>>(call, a);
+      return Launch<S, GradShape<4, true, kStages, false, kVector, kThreads1024>>(call, a);
     default:
       using Teams = GradShape<2, false, kStages, false, kVector, kThreads>;
       return a.h <= int64_t{kThreads} * 2 * kGroup && Launch<S, Teams>(call, a);

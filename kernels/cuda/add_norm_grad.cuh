@@ -345,14 +345,16 @@ struct GradTeam {
     __syncthreads();
     const int h = static_cast<int>(a.h);
     float* const out = a.sums + int64_t{blockIdx.x} * kSums * h;
-    for (int at = static_cast<int>(threadIdx.x); at < kSums * h;
-         at += static_cast<int>(blockDim.x)) {
-      const int k = at / h, c = at - k * h;
-      const float* const from = joined + (k * kGroup + c % kGroup) * stride + c / kGroup;
-      float total = 0;
-#pragma unroll 8
-      for (int t = 0; t < a.teams; ++t) total += from[t * kSums * kGroup * stride];
-      out[at] = total;
+    for (int c = static_cast<int>(threadIdx.x); c < h; c += static_cast<int>(blockDim.x)) {
+      const float* from = joined + c % kGroup * stride + c / kGroup;
+      float total[kSums] = {};
+#pragma unroll 4
+      for (int t = 0; t < a.teams; ++t, from += kSums * kGroup * stride) {
+#pragma unroll
+        for (int k = 0; k < kSums; ++k) total[k] += from[k * kGroup * stride];
+      }
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) out[k * h + c] = total[k];
     }
   }
 };
