@@ -96,7 +96,7 @@ constexpr std::array kActive = {kAdmitted, kPreflight, kStarting,  kRunning,
 // Where there is nobody yet to be told: the goal alone changes.
 constexpr std::array kGoalOnly = {kAdmitted, kPreflight, kStarting, kRecovering};
 
-std::vector<JobTransition> MakeTable() {
+std::vector<JobTransition> MakeTransitions() {
   std::vector<JobTransition> table;
   for (const auto rows :
        {std::span<const JobTransition>(kProgress), std::span<const JobTransition>(kRecovery),
@@ -117,14 +117,14 @@ std::vector<JobTransition> MakeTable() {
   return table;
 }
 
-const std::vector<JobTransition>& Table() {
-  static const std::vector<JobTransition> table = MakeTable();
+const std::vector<JobTransition>& AllTransitions() {
+  static const std::vector<JobTransition> table = MakeTransitions();
   return table;
 }
 
 }  // namespace
 
-std::span<const JobTransition> JobTransitions() { return Table(); }
+std::span<const JobTransition> JobTransitions() { return AllTransitions(); }
 
 std::string_view EventName(JobEvent event) {
   static constexpr std::array<std::string_view, kNumJobEvents> kNames = {
@@ -198,13 +198,14 @@ std::string AllowedVerbs(JobPosition position, v1::Goal goal) {
 }
 
 bool JobStateMachine::Allows(JobPosition from, JobEvent event) {
-  return std::ranges::any_of(
-      Table(), [&](const JobTransition& row) { return row.from == from && row.event == event; });
+  return std::ranges::any_of(AllTransitions(), [&](const JobTransition& row) {
+    return row.from == from && row.event == event;
+  });
 }
 
 StatusOr<JobPosition> JobStateMachine::Next(JobPosition from, JobEvent event) {
   std::string allowed;
-  for (const JobTransition& row : Table()) {
+  for (const JobTransition& row : AllTransitions()) {
     if (row.from != from) continue;
     if (row.event == event) return row.to;
     allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", EventName(row.event));
