@@ -198,7 +198,7 @@ void GpuOpBenches::Products(int64_t tokens, int64_t h) {
   const int64_t f = 4 * h;
   const Tensor x = Make({tokens, h}), w1 = Make({f, h}), w2 = Make({h, f}), bias = Make({f});
   const Tensor pre = Make({tokens, f}), y = Make({tokens, f}), dx = Make({tokens, h});
-  const Tensor dw = Make({f, h}, DType::kF32);
+  const Tensor dw = Make({f, h}, DType::kF32), dbias = Make({f}, DType::kF32);
   const double flops = 2.0 * Count(tokens) * Count(h) * Count(f);
   const std::string shape = fmt::format("T {} {} x {}", tokens, h, f);
   const LinearOps& linear = backend_.linear();
@@ -216,6 +216,9 @@ void GpuOpBenches::Products(int64_t tokens, int64_t h) {
   bench("InputGrad fc1 ", LinearInputGradArgs{.dy = y, .w = w1, .dx = dx}, &LinearOps::InputGrad);
   bench("InputGradAct fc2 + gelu' ",
         LinearInputGradActArgs{.dy = x, .w = w2, .pre = pre, .dpre = y}, &LinearOps::InputGradAct);
+  bench("InputGradAct fc2 + gelu', sums ",
+        LinearInputGradActArgs{.dy = x, .w = w2, .pre = pre, .dpre = y, .dbias = dbias},
+        &LinearOps::InputGradAct);
   for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
     bench(mode == GradMode::kAdd ? "WeightGrad fc1 added " : "WeightGrad fc1 ",
           LinearWeightGradArgs{.dy = y, .x = x, .mode = mode, .dw = dw}, &LinearOps::WeightGrad);

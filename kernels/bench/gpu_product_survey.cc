@@ -24,7 +24,8 @@ void GpuProductSurvey::Layer(const std::string& model, int64_t tokens, int64_t h
     int64_t n, k;
     bool act_behind, act_before, bias;
   };
-  // Biases of row-parallel layers (proj, fc2) are AddNorm's.
+  // Biases of row-parallel layers (proj, fc2) are AddNorm's; the gradient of fc1's comes with fc2's
+  // input gradient.
   const Shape2 layers[] = {{"qkv", 3 * h, h, false, false, true},
                            {"proj", h, h, false, false, false},
                            {"fc1", 4 * h, h, true, false, true},
@@ -41,15 +42,18 @@ void GpuProductSurvey::Layer(const std::string& model, int64_t tokens, int64_t h
       Op(name + "forward", flops, LinearForwardArgs{.x = x, .w = w, .bias = bias, .y = y});
     }
     if (z.act_before) {
-      Op(name + "input grad", flops, LinearInputGradActArgs{.dy = y, .w = w, .pre = x, .dpre = x});
+      Op(name + "input grad", flops,
+         LinearInputGradActArgs{
+             .dy = y, .w = w, .pre = x, .dpre = x, .dbias = Planned({z.k}, DType::kF32)});
     } else {
       Op(name + "input grad", flops, LinearInputGradArgs{.dy = y, .w = w, .dx = x});
     }
     Op(name + "weight grad", flops,
-       LinearWeightGradArgs{.dy = y,
-                            .x = x,
-                            .dw = Planned({z.n, z.k}, DType::kF32),
-                            .dbias = z.bias ? Planned({z.n}, DType::kF32) : Tensor{}});
+       LinearWeightGradArgs{
+           .dy = y,
+           .x = x,
+           .dw = Planned({z.n, z.k}, DType::kF32),
+           .dbias = z.bias && !z.act_behind ? Planned({z.n}, DType::kF32) : Tensor{}});
   }
 }
 

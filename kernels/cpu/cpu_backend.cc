@@ -56,12 +56,12 @@ class CpuBackend final : public Backend {
   const CpuEmbedding embedding_{&pool_};
   const CpuAddNorm add_norm_{&pool_};
   const CpuAct act_{&pool_};
-  const CpuLinear linear_{&pool_, &act_};
+  const CpuVector vector_{&pool_};
+  const CpuLinear linear_{&pool_, &act_, &vector_};
   const CpuRope rope_{&pool_};
   const CpuAttention attention_{&pool_};
   const CpuLoss loss_{&pool_};
   const CpuUpdate update_{&pool_};
-  const CpuVector vector_{&pool_};
   const CpuRandom random_{&pool_};
 };
 

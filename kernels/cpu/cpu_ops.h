@@ -32,7 +32,8 @@ class CpuAddNorm final : public AddNormOps {
 
 class CpuLinear final : public LinearOps {
  public:
-  CpuLinear(ThreadPool* pool, const ActOps* act) : LinearOps(act), pool_(pool) {}
+  CpuLinear(ThreadPool* pool, const ActOps* act, const VectorOps* vector)
+      : LinearOps(act, vector), pool_(pool) {}
   using LinearOps::WorkspaceBytes;  // of the fused entries
   int64_t WorkspaceBytes(const LinearForwardArgs& args) const override;
   int64_t WorkspaceBytes(const LinearInputGradArgs& args) const override;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/gelu_grad_product.h"
 #include "kernels/cuda/rows.h"
 
 namespace mt::kernels::cuda {
@@ -82,7 +83,7 @@ ProductKey FusedKeyOf(const LinearForwardActArgs& a) {
 ProductKey FusedKeyOf(const LinearInputGradActArgs& a) {
   const LinearInputGradArgs product{
       .dy = a.dy, .w = a.w, .dx = a.dpre, .workspace = {}, .sm_budget = a.sm_budget};
-  return With(Epilogue::kGeluGrad, KeyOf(product), a.pre);
+  return With(a.dbias ? Epilogue::kGeluGradBias : Epilogue::kGeluGrad, KeyOf(product), a.pre);
 }
 
 ProductKey FusedKeyOf(const LinearWeightGradArgs& a) {
@@ -125,8 +126,9 @@ int64_t CudaLinear::WorkspaceBytes(const LinearInputGradArgs& a) const {
 
 int64_t CudaLinear::WorkspaceBytes(const LinearInputGradActArgs& a) const {
   if (!MayFuse(a)) return LinearOps::WorkspaceBytes(a);
-  table_->PlanForms(FusedKeyOf(a));
-  return kProductWorkspaceBytes;
+  const ProductKey key = FusedKeyOf(a);
+  table_->PlanForms(key);
+  return std::max(kProductWorkspaceBytes, a.dbias ? GeluGradPartialBytes(key) : 0);
 }
 
 int64_t CudaLinear::WorkspaceBytes(const LinearWeightGradArgs& a) const {
@@ -172,10 +174,12 @@ void CudaLinear::InputGradAct(Stream& stream, const LinearInputGradActArgs& a) c
   if (!MayFuse(a)) return LinearOps::InputGradAct(stream, a);
   CheckShapes(a.dy, a.w, a.dpre);
   CHECK_EQ(a.dpre.NumElements(), a.pre.NumElements());
+  if (a.dbias) CHECK_EQ(a.dbias.NumElements(), a.dpre.shape[1]);
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);
-  table_->RunForms(stream, FusedKeyOf(a),
-                   {.a = a.w.data, .b = a.dy.data, .d = a.dpre.data, .aux = a.pre.data},
-                   a.workspace);
+  table_->RunForms(
+      stream, FusedKeyOf(a),
+      {.a = a.w.data, .b = a.dy.data, .d = a.dpre.data, .bias = a.dbias.data, .aux = a.pre.data},
+      a.workspace, a.mode);
 }
 
 void CudaLinear::WeightGrad(Stream& stream, const LinearWeightGradArgs& a) const {

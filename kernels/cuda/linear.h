@@ -16,7 +16,7 @@ class CudaLinear final : public LinearOps {
  public:
   // All outlive this.
   CudaLinear(const ActOps* act, const VectorOps* vector, CudaTuningTable* table)
-      : LinearOps(act), vector_(vector), table_(table) {}
+      : LinearOps(act, vector), vector_(vector), table_(table) {}
 
   int64_t WorkspaceBytes(const LinearForwardArgs& args) const override;
   int64_t WorkspaceBytes(const LinearForwardActArgs& args) const override;

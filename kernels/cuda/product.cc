@@ -38,6 +38,8 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
       return CUBLASLT_EPILOGUE_DGELU;
     case Epilogue::kBiasGrad:
       return CUBLASLT_EPILOGUE_BGRADB;
+    case Epilogue::kGeluGradBias:
+      CHECK(false) << "cuBLASLt has no gelu_grad_bias";
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }

@@ -22,7 +22,7 @@ struct ProductOperands {
   const void* a = nullptr;
   const void* b = nullptr;
   void* d = nullptr;
-  void* bias = nullptr;  // [m], read; of kBiasGrad [n], written
+  void* bias = nullptr;  // [m], read; of kBiasGrad [n], of kGeluGradBias [m], written
   void* aux = nullptr;   // [m, n]; read by kGeluGrad, else written
 };
 

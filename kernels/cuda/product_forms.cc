@@ -1,6 +1,7 @@
 #include "kernels/cuda/product_forms.h"
 
 #include "common/base/math.h"
+#include "kernels/cuda/gelu_grad_product.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -51,6 +52,22 @@ void ProductForms::RunSeparate(Stream& stream, const ProductKey& key,
     vector_->RowSum(stream, dy, key.add ? GradMode::kAdd : GradMode::kOverwrite,
                     BiasGradOf(key, operands.bias));
   }
+}
+
+bool ProductForms::HasOwn(const ProductKey& key) const {
+  return HasGeluGradProduct(products_->limits(), key);
+}
+
+void ProductForms::RunOwn(const Stream& stream, const ProductKey& key,
+                          const ProductOperands& operands, GradMode mode,
+                          const Workspace& workspace) const {
+  RunGeluGradProduct(stream, products_->limits(), key, operands, mode, workspace);
+}
+
+void ProductForms::SumBiasGrad(Stream& stream, const ProductKey& key,
+                               const ProductOperands& operands, GradMode mode) const {
+  vector_->RowSum(stream, RowsOf(operands.d, key.out, key.m, key.n), mode,
+                  {operands.bias, DType::kF32, {key.m}});
 }
 
 }  // namespace mt::kernels::cuda

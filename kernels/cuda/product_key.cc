@@ -10,13 +10,14 @@
 namespace mt::kernels::cuda {
 namespace {
 
-constexpr std::array<std::pair<Epilogue, std::string_view>, 6> kEpilogues = {{
+constexpr std::array<std::pair<Epilogue, std::string_view>, 7> kEpilogues = {{
     {Epilogue::kNone, "none"},
     {Epilogue::kBias, "bias"},
     {Epilogue::kGeluAux, "gelu_aux"},
     {Epilogue::kGeluAuxBias, "gelu_aux_bias"},
     {Epilogue::kGeluGrad, "gelu_grad"},
     {Epilogue::kBiasGrad, "bias_grad"},
+    {Epilogue::kGeluGradBias, "gelu_grad_bias"},
 }};
 constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kBf16, DType::kF16};
 constexpr int kLargestAlignment = 16;
@@ -60,7 +61,7 @@ bool CanBe(const TableKey& key) {
   const bool aligned =
       p.alignment > 0 && p.alignment <= kLargestAlignment && (p.alignment & (p.alignment - 1)) == 0;
   return p.m > 0 && p.n > 0 && p.k > 0 && p.sms >= 0 && aligned &&
-         (!key.form || HasSeparateForm(p.epilogue));
+         (key.form ? HasSeparateForm(p.epilogue) : !IsOwn(p.epilogue));
 }
 
 }  // namespace
@@ -94,7 +95,16 @@ std::optional<TableKey> ParseTableKey(std::string_view text) {
 
 ProductKey SeparateProductOf(const ProductKey& fused) {
   ProductKey plain = fused;
-  plain.epilogue = fused.epilogue == Epilogue::kGeluAuxBias ? Epilogue::kBias : Epilogue::kNone;
+  switch (fused.epilogue) {
+    case Epilogue::kGeluAuxBias:
+      plain.epilogue = Epilogue::kBias;
+      break;
+    case Epilogue::kGeluGradBias:
+      plain.epilogue = Epilogue::kGeluGrad;
+      break;
+    default:
+      plain.epilogue = Epilogue::kNone;
+  }
   return plain;
 }
 

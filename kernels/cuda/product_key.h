@@ -16,11 +16,12 @@ namespace mt::kernels::cuda {
 // are in the texts of tables.
 enum class Epilogue : uint8_t {
   kNone,
-  kBias,         // + bias[i] of row i of D
-  kGeluAux,      // aux = sum, D = gelu(sum)
-  kGeluAuxBias,  // aux = sum + bias, D = gelu(aux)
-  kGeluGrad,     // D = sum * gelu'(aux)
-  kBiasGrad,     // bias[j] = sum over k of op(B) [k, j]; overwritten
+  kBias,          // + bias[i] of row i of D
+  kGeluAux,       // aux = sum, D = gelu(sum)
+  kGeluAuxBias,   // aux = sum + bias, D = gelu(aux)
+  kGeluGrad,      // D = sum * gelu'(aux)
+  kBiasGrad,      // bias[j] = sum over k of op(B) [k, j]; overwritten
+  kGeluGradBias,  // kGeluGrad, and bias[i] = or += sum of row i of D, in f32 (not cuBLASLt's)
 };
 
 // Everything an algorithm is chosen by.
@@ -35,8 +36,8 @@ struct ProductKey {
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
 
-// A table has an algorithm per product and, per product with an epilogue that kernels of our own
-// could do as well, which form to use.
+// A table has an algorithm per product and, per product with an epilogue that could be done in two
+// ways, which form to use.
 struct TableKey {
   bool form = false;  // fused or separate, of the product with this epilogue
   ProductKey product;
@@ -53,7 +54,9 @@ std::optional<TableKey> ParseTableKey(std::string_view text);
 inline bool HasSeparateForm(Epilogue epilogue) {
   return epilogue != Epilogue::kNone && epilogue != Epilogue::kBias;
 }
-// The product that the separate form begins with.
+// Whether the fused form is a kernel of our own (gelu_grad_product.h), which has no algorithm.
+inline bool IsOwn(Epilogue epilogue) { return epilogue == Epilogue::kGeluGradBias; }
+// The product that the separate form begins with; that of an own one has two forms itself.
 ProductKey SeparateProductOf(const ProductKey& fused);
 
 }  // namespace mt::kernels::cuda

@@ -9,13 +9,14 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/gelu_grad_product.h"
 #include "kernels/cuda/tuning_run.h"
 
 namespace mt::kernels::cuda {
 namespace {
 
 // Raised when a key's or a choice's text changes its meaning, or a separate form its kernels.
-constexpr int kTableVersion = 1;
+constexpr int kTableVersion = 2;
 
 constexpr char kAlgorithm[] = "algorithm ", kImpossible[] = "none";
 constexpr char kFused[] = "fused", kSeparate[] = "separate";
@@ -80,13 +81,15 @@ class Sets {
     const int64_t wanted = (kRotatedBytes + bytes - 1) / bytes;
     for (int64_t i = 0; i < std::clamp<int64_t>(wanted, 1, kMostSets); ++i) {
       // Sums of about 1: what activations cost depends on how large their inputs are.
-      sets_.push_back({.a = run->Random(key.in, a, 1 / std::sqrt(static_cast<double>(key.k))),
-                       .b = run->Random(key.in, b),
-                       .d = run->Random(key.out, d),
-                       .bias = run->Random(key.out, std::max(key.m, key.n)),
-                       .aux = HasAuxiliary(key.epilogue) ? run->Random(key.out, d) : nullptr});
+      sets_.push_back(
+          {.a = run->Random(key.in, a, 1 / std::sqrt(static_cast<double>(key.k))),
+           .b = run->Random(key.in, b),
+           .d = run->Random(key.out, d),
+           .bias = run->Random(IsOwn(key.epilogue) ? DType::kF32 : key.out, std::max(key.m, key.n)),
+           .aux = HasAuxiliary(key.epilogue) ? run->Random(key.out, d) : nullptr});
     }
-    const int64_t scratch = kProductWorkspaceBytes + BiasGradScratchBytes(key.n);
+    int64_t scratch = kProductWorkspaceBytes + BiasGradScratchBytes(key.n);
+    if (IsOwn(key.epilogue)) scratch = std::max(scratch, GeluGradPartialBytes(key));
     workspace_ = {run->Random(DType::kF32, scratch / SizeOf(DType::kF32)), scratch};
   }
   const ProductOperands& operator[](int turn) const {
@@ -147,6 +150,12 @@ void CudaTuningTable::Plan(const ProductKey& key) {
 }
 
 void CudaTuningTable::PlanForms(const ProductKey& fused) {
+  if (IsOwn(fused.epilogue)) {
+    PlanForms(SeparateProductOf(fused));
+    const base::MutexLock lock(&mutex_);
+    planned_.insert({.form = true, .product = fused});
+    return;
+  }
   const base::MutexLock lock(&mutex_);
   planned_.insert({.form = false, .product = fused});
   planned_.insert({.form = false, .product = SeparateProductOf(fused)});
@@ -164,7 +173,17 @@ void CudaTuningTable::Run(const Stream& stream, const ProductKey& key,
 }
 
 void CudaTuningTable::RunForms(Stream& stream, const ProductKey& fused,
-                               const ProductOperands& operands, const Workspace& workspace) {
+                               const ProductOperands& operands, const Workspace& workspace,
+                               GradMode bias_mode) {
+  if (IsOwn(fused.epilogue)) {
+    const bool own = [&] {
+      const base::MutexLock lock(&mutex_);
+      return Fuses(fused);
+    }();
+    if (own) return forms_.RunOwn(stream, fused, operands, bias_mode, workspace);
+    RunForms(stream, SeparateProductOf(fused), operands, workspace);
+    return forms_.SumBiasGrad(stream, fused, operands, bias_mode);
+  }
   bool fuses = false;
   const ProductChoice choice = [&] {
     const base::MutexLock lock(&mutex_);
@@ -188,13 +207,49 @@ ProductChoice CudaTuningTable::Choose(const ProductKey& key) {
 bool CudaTuningTable::Fuses(const ProductKey& fused) {
   const auto found = fuses_.find(fused);
   if (found != fuses_.end()) return found->second;
-  const ProductChoice one = Choose(fused), two = Choose(SeparateProductOf(fused));
-  bool wins = one.possible;
-  if (one.possible && two.possible) {
-    const std::vector<double> us = RaceForms(fused, one.algorithm, two.algorithm);
+  const std::array<FormRun, 2> forms = FormsOf(fused);
+  bool wins = static_cast<bool>(forms[0]);
+  if (forms[0] && forms[1]) {
+    const std::vector<double> us = RaceForms(fused, forms);
     wins = us[0] < us[1];
   }
   return fuses_[fused] = wins;
+}
+
+std::array<CudaTuningTable::FormRun, 2> CudaTuningTable::FormsOf(const ProductKey& fused) {
+  if (IsOwn(fused.epilogue)) {
+    constexpr GradMode kMode = GradMode::kOverwrite;
+    std::array<FormRun, 2> forms;
+    if (forms_.HasOwn(fused)) {
+      forms[0] = [this, fused](Stream& s, const ProductOperands& o, const Workspace& w) {
+        forms_.RunOwn(s, fused, o, kMode, w);
+      };
+    }
+    if (const FormRun product = Best(SeparateProductOf(fused))) {
+      forms[1] = [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
+        product(s, o, w);
+        forms_.SumBiasGrad(s, fused, o, kMode);
+      };
+    }
+    return forms;
+  }
+  std::array<FormRun, 2> forms;
+  if (const ProductChoice choice = Choose(fused); choice.possible) {
+    forms[0] = [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
+      forms_.RunFused(s, fused, o, choice.algorithm, w);
+    };
+  }
+  if (const ProductChoice choice = Choose(SeparateProductOf(fused)); choice.possible) {
+    forms[1] = [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
+      forms_.RunSeparate(s, fused, o, choice.algorithm, w);
+    };
+  }
+  return forms;
+}
+
+CudaTuningTable::FormRun CudaTuningTable::Best(const ProductKey& fused) {
+  const bool fuses = Fuses(fused);
+  return FormsOf(fused)[fuses ? 0 : 1];
 }
 
 ProductChoice CudaTuningTable::Tune(const ProductKey& key) const {
@@ -217,19 +272,15 @@ ProductChoice CudaTuningTable::Tune(const ProductKey& key) const {
 }
 
 std::vector<double> CudaTuningTable::RaceForms(const ProductKey& fused,
-                                               const ProductAlgorithm& fused_algorithm,
-                                               const ProductAlgorithm& separate_algorithm) const {
+                                               const std::array<FormRun, 2>& forms) const {
   TuningRun run(products_.limits());
   const Sets sets(fused, &run);
-  const std::vector<TuningRun::Contender> forms = {
-      [&](int turn) {
-        forms_.RunFused(run.stream(), fused, sets[turn], fused_algorithm, sets.workspace());
-      },
-      [&](int turn) {
-        forms_.RunSeparate(run.stream(), fused, sets[turn], separate_algorithm, sets.workspace());
-      }};
-  const std::vector<double> screened = run.Race(forms, kScreening);
-  return run.Race(forms, LengthFor(std::min(screened[0], screened[1])));
+  std::vector<TuningRun::Contender> contenders;
+  for (const FormRun& form : forms) {
+    contenders.emplace_back([&](int turn) { form(run.stream(), sets[turn], sets.workspace()); });
+  }
+  const std::vector<double> screened = run.Race(contenders, kScreening);
+  return run.Race(contenders, LengthFor(std::min(screened[0], screened[1])));
 }
 
 std::vector<std::string> CudaTuningTable::Missing() const {
@@ -311,6 +362,11 @@ bool CudaTuningTable::ImportOne(const TableKey& key, const std::string& choice) 
   }
   if (choice != kFused && choice != kSeparate) return false;
   const bool fuses = choice == kFused;
+  if (IsOwn(key.product.epilogue)) {
+    if (fuses && !forms_.HasOwn(key.product)) return false;
+    fuses_[key.product] = fuses;
+    return true;
+  }
   const auto product = choices_.find(fuses ? key.product : SeparateProductOf(key.product));
   if (product != choices_.end() && !product->second.possible) return false;
   fuses_[key.product] = fuses;
@@ -326,10 +382,10 @@ StatusOr<std::vector<TuningTime>> CudaTuningTable::Survey(const std::string& tex
   std::vector<double> us;
   std::string chosen;
   if (key->form) {
-    const ProductChoice fused = Choose(product), separate = Choose(SeparateProductOf(product));
-    if (!fused.possible || !separate.possible) return std::vector<TuningTime>{};
+    const std::array<FormRun, 2> forms = FormsOf(product);
+    if (!forms[0] || !forms[1]) return std::vector<TuningTime>{};
     choices = {kFused, kSeparate};
-    us = RaceForms(product, fused.algorithm, separate.algorithm);
+    us = RaceForms(product, forms);
     const auto entry = fuses_.find(product);
     if (entry != fuses_.end()) chosen = FormName(entry->second);
   } else {

@@ -1,8 +1,10 @@
 // The table of products of one GPU: which algorithm of cuBLASLt for each product, and which of its
-// two forms. Settled before a run's first step (kernels/ops/tuning.h); a product that nobody
-// planned is timed when it is first run, which cannot be captured.
+// two forms where there are two. Settled before a run's first step (kernels/ops/tuning.h); a
+// product that nobody planned is timed when it is first run, which cannot be captured.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -33,9 +35,10 @@ class CudaTuningTable final : public TuningTable {
   // Enqueues the product with its algorithm. CHECKs that there is one.
   void Run(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
            const Workspace& workspace) LOCKS_EXCLUDED(mutex_);
-  // The same in the form that was chosen; see ProductForms.
+  // The same in the form that was chosen; see ProductForms. `bias_mode` is kGeluGradBias's.
   void RunForms(Stream& stream, const ProductKey& fused, const ProductOperands& operands,
-                const Workspace& workspace) LOCKS_EXCLUDED(mutex_);
+                const Workspace& workspace, GradMode bias_mode = GradMode::kOverwrite)
+      LOCKS_EXCLUDED(mutex_);
 
   std::string Identity() const override { return identity_; }
   std::vector<std::string> Missing() const override LOCKS_EXCLUDED(mutex_);
@@ -53,9 +56,13 @@ class CudaTuningTable final : public TuningTable {
   // False where the library does not take it.
   bool ImportOne(const TableKey& key, const std::string& choice) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ProductChoice Tune(const ProductKey& key) const;
-  // Microseconds of the fused and of the separate form.
-  std::vector<double> RaceForms(const ProductKey& fused, const ProductAlgorithm& fused_algorithm,
-                                const ProductAlgorithm& separate_algorithm) const;
+  // What runs a product with cuBLASLt's epilogue in the form that wins, and the fused and the
+  // separate form of any; empty where the library or the device has none.
+  using FormRun = std::function<void(Stream&, const ProductOperands&, const Workspace&)>;
+  FormRun Best(const ProductKey& fused) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::array<FormRun, 2> FormsOf(const ProductKey& fused) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Microseconds of each.
+  std::vector<double> RaceForms(const ProductKey& fused, const std::array<FormRun, 2>& forms) const;
 
   const Products products_;
   const ProductForms forms_;

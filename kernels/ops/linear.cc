@@ -63,6 +63,7 @@ void LinearOps::InputGradAct(Stream& stream, const LinearInputGradActArgs& args)
   InputGrad(stream, Primitive(args));
   act_->ActGrad(stream,
                 {.kind = args.act, .dy = ActOutputGrad(args), .pre = args.pre, .dpre = args.dpre});
+  if (args.dbias) vector_->RowSum(stream, args.dpre, args.mode, args.dbias);
 }
 
 }  // namespace mt::kernels

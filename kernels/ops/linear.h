@@ -10,6 +10,7 @@
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 #include "kernels/ops/act.h"
+#include "kernels/ops/vector.h"
 
 namespace mt::kernels {
 
@@ -46,7 +47,11 @@ struct LinearInputGradActArgs {
   Tensor w;    // [n, k]
   Tensor pre;  // [T, k], or [T, 2k]: input of the activation whose output was this product's x
   ActKind act = ActKind::kGelu;
-  Tensor dpre;  // like pre
+  Tensor dpre;                           // like pre
+  GradMode mode = GradMode::kOverwrite;  // of dbias
+  // Accumulator type [k], or [2k]: column sums of dpre, the bias gradient of the product in front
+  // of the activation (whose WeightGrad then has none); or absent.
+  Tensor dbias;
   Workspace workspace;
   int sm_budget = 0;
 };
@@ -63,7 +68,8 @@ struct LinearWeightGradArgs {
 
 class LinearOps {
  public:
-  explicit LinearOps(const ActOps* act) : act_(act) {}
+  // Both outlive this.
+  LinearOps(const ActOps* act, const VectorOps* vector) : act_(act), vector_(vector) {}
   virtual ~LinearOps() = default;
   virtual int64_t WorkspaceBytes(const LinearForwardArgs&) const { return 0; }
   virtual int64_t WorkspaceBytes(const LinearForwardActArgs& args) const;
@@ -75,7 +81,7 @@ class LinearOps {
   // Default: Forward into pre, then Act.
   virtual void ForwardAct(Stream& stream, const LinearForwardActArgs& args) const;
   virtual void InputGrad(Stream& stream, const LinearInputGradArgs& args) const = 0;
-  // Default: InputGrad into dpre (of a gated activation into the workspace), then ActGrad.
+  // Default: InputGrad into dpre (of a gated activation into the workspace), ActGrad, RowSum.
   virtual void InputGradAct(Stream& stream, const LinearInputGradActArgs& args) const;
   virtual void WeightGrad(Stream& stream, const LinearWeightGradArgs& args) const = 0;
 
@@ -83,7 +89,8 @@ class LinearOps {
   const ActOps* act() const { return act_; }
 
  private:
-  const ActOps* act_;
+  const ActOps* const act_;
+  const VectorOps* const vector_;
 };
 
 }  // namespace mt::kernels

@@ -55,7 +55,8 @@ class LoggedAddNorm final : public AddNormOps, private Logged {
 
 class LoggedLinear final : public LinearOps, private Logged {
  public:
-  LoggedLinear(Backend* backend, CallLog* log) : LinearOps(&backend->act()), Logged(backend, log) {}
+  LoggedLinear(Backend* backend, CallLog* log)
+      : LinearOps(&backend->act(), &backend->vector()), Logged(backend, log) {}
   int64_t WorkspaceBytes(const LinearForwardArgs& args) const override { return Bytes(args); }
   int64_t WorkspaceBytes(const LinearForwardActArgs& args) const override { return Bytes(args); }
   int64_t WorkspaceBytes(const LinearInputGradArgs& args) const override { return Bytes(args); }

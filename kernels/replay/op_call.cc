@@ -276,6 +276,8 @@ void Visit(LinearInputGradActArgs* args, OperandVisitor* visitor) {
   See(visitor, "pre", &args->pre);
   See(visitor, args->act);
   See(visitor, "dpre", &args->dpre);
+  See(visitor, args->mode);
+  See(visitor, "dbias", &args->dbias);
   See(visitor, &args->workspace);
   See(visitor, args->sm_budget);
 }

@@ -97,7 +97,7 @@ void Linear::PlanWorkspace(ScratchPlan* plan) const {
       .dy = y, .x = x, .dw = Placeholder(accumulator, w.shape)};
   if (adds_bias()) {
     forward.bias = Placeholder(dtype_, {outputs_});
-    weight_grad.dbias = Placeholder(accumulator, {outputs_});
+    if (!args_.act_behind) weight_grad.dbias = Placeholder(accumulator, {outputs_});
   }
   plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
   if (plan->accumulates) {
@@ -119,8 +119,10 @@ void Linear::PlanWorkspace(ScratchPlan* plan) const {
   if (args_.act_before) {
     const Tensor pre =
         Placeholder(dtype_, {tokens_, kernels::PreColumns(*args_.act_before, inputs_)});
-    plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradActArgs{
-        .dy = y, .w = w, .pre = pre, .act = *args_.act_before, .dpre = pre}));
+    kernels::LinearInputGradActArgs input_grad = {
+        .dy = y, .w = w, .pre = pre, .act = *args_.act_before, .dpre = pre};
+    if (args_.bias) input_grad.dbias = Placeholder(accumulator, {pre.shape[1]});
+    plan->NeedWorkspace(ops.WorkspaceBytes(input_grad));
   } else {
     plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
   }
@@ -153,14 +155,16 @@ void Linear::InputGrad(const Pass& pass, const Tensor& dy, const Tensor& dx) con
                                    {.dy = dy, .w = w_, .dx = dx, .workspace = pass.workspace});
 }
 
-void Linear::InputGradAct(const Pass& pass, const Tensor& dy, const Tensor& pre,
-                          const Tensor& dpre) const {
+void Linear::InputGradAct(const Pass& pass, const Tensor& dy, const Tensor& pre, const Tensor& dpre,
+                          const Tensor& dbias) const {
   CHECK(args_.act_before.has_value());
   pass.backend->linear().InputGradAct(*pass.stream, {.dy = dy,
                                                      .w = w_,
                                                      .pre = pre,
                                                      .act = *args_.act_before,
                                                      .dpre = dpre,
+                                                     .mode = pass.mode,
+                                                     .dbias = dbias,
                                                      .workspace = pass.workspace});
 }
 
@@ -169,7 +173,7 @@ void Linear::WeightGrad(const Pass& pass, const Tensor& dy, const Tensor& x) con
                                                    .x = x,
                                                    .mode = pass.mode,
                                                    .dw = dw_,
-                                                   .dbias = dbias_,
+                                                   .dbias = args_.act_behind ? Tensor{} : dbias_,
                                                    .workspace = pass.workspace});
   for (const params::ParamId id : weight_ids_) pass.Done(id);
   if (!adds_bias()) return;

@@ -36,7 +36,8 @@ class Linear {
     bool bias = true;
     BiasPlace bias_place = BiasPlace::kProduct;
     // The activation behind this product (ForwardAct instead of Forward), and the one whose output
-    // is this product's input (InputGradAct instead of InputGrad).
+    // is this product's input (InputGradAct instead of InputGrad, which sums the bias gradient of
+    // the product in front of the activation; both have a bias or neither).
     std::optional<kernels::ActKind> act_behind, act_before;
     int layer = -1;
   };
@@ -55,11 +56,15 @@ class Linear {
   // dy [T, n] -> dx [T, k].
   void InputGrad(const Pass& pass, const kernels::Tensor& dy, const kernels::Tensor& dx) const;
   // dy [T, n], pre with x = act_before(pre) -> dpre, both [T, k] or, of a gated one, [T, 2k].
+  // dbias: bias_grad() of the layer in front.
   void InputGradAct(const Pass& pass, const kernels::Tensor& dy, const kernels::Tensor& pre,
-                    const kernels::Tensor& dpre) const;
-  // dy [T, n], x [T, k] -> gradients of weights and, with kProduct, biases; reports them done.
+                    const kernels::Tensor& dpre, const kernels::Tensor& dbias) const;
+  // dy [T, n], x [T, k] -> gradients of weights and, with kProduct, biases, except with act_behind,
+  // where InputGradAct came before; reports both done.
   void WeightGrad(const Pass& pass, const kernels::Tensor& dy, const kernels::Tensor& x) const;
 
+  // Of a layer with act_behind: what InputGradAct of the layer behind fills; absent without a bias.
+  const kernels::Tensor& bias_grad() const { return dbias_; }
   // Of a layer with one part and kBorder; kNone without a bias.
   params::ParamId border_bias() const;
 

@@ -82,7 +82,7 @@ void MlpBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, const Te
     pass.backend->act().Act(*pass.stream, {.kind = config_.activation, .pre = kept.pre, .y = act_});
   }
   down_.WeightGrad(pass, dbranch, keeps_act() ? kept.act : act_);
-  down_.InputGradAct(pass, dbranch, kept.pre, dpre_);
+  down_.InputGradAct(pass, dbranch, kept.pre, dpre_, up_.bias_grad());
   up_.WeightGrad(pass, dpre_, x);
   up_.InputGrad(pass, dpre_, dx);
 }

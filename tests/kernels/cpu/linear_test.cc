@@ -115,18 +115,23 @@ TEST_P(FeedForwardTest, GradientsOfForwardActAndInputGradAct) {
                                     .w = w2.tensor(),
                                     .pre = pre.tensor(),
                                     .act = act,
-                                    .dpre = dpre.tensor()};
+                                    .dpre = dpre.tensor(),
+                                    .dbias = db1.tensor()};
   Scratch256 scratch(linear.WorkspaceBytes(input_grad));
   input_grad.workspace = scratch.workspace();
   linear.InputGradAct(AnyStream(), input_grad);
-  linear.WeightGrad(
-      AnyStream(),
-      {.dy = dpre.tensor(), .x = x.tensor(), .dw = dw1.tensor(), .dbias = db1.tensor()});
+  linear.WeightGrad(AnyStream(), {.dy = dpre.tensor(), .x = x.tensor(), .dw = dw1.tensor()});
   linear.InputGrad(AnyStream(), {.dy = dpre.tensor(), .w = w1.tensor(), .dx = dx.tensor()});
   ExpectGradient(x, loss, dx, "x");
   ExpectGradient(w1, loss, dw1, "w1");
   ExpectGradient(b1, loss, db1, "b1");
   ExpectGradient(w2, loss, dw2, "w2");
+  const std::vector<double> once(db1.data(), db1.data() + wide);
+  input_grad.mode = GradMode::kAdd;
+  linear.InputGradAct(AnyStream(), input_grad);
+  for (int64_t i = 0; i < wide; ++i) {
+    EXPECT_EQ(db1.data()[i], 2 * once[static_cast<size_t>(i)]) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FeedForwardTest,

@@ -110,14 +110,27 @@ TEST_P(CudaLinearTest, ActivationFormsAreTheCpus) {
       ExpectClose(pre, Kind::kProduct, GetParam(), what + " pre");
       ExpectClose(y, Kind::kFused, GetParam(), what + " y");
       pre.Share();
-      for (const Side side : kSides) {
-        RunWith(
-            side,
-            LinearInputGradActArgs{
-                .dy = dout[side], .w = w2[side], .pre = pre[side], .act = kind, .dpre = dpre[side]},
-            &LinearOps::InputGradAct);
-      }
-      ExpectClose(dpre, Kind::kFused, GetParam(), what + " dpre");
+      const auto input_grad = [&](GradMode mode, const Operand& dbias) {
+        for (const Side side : kSides) {
+          RunWith(side,
+                  LinearInputGradActArgs{.dy = dout[side],
+                                         .w = w2[side],
+                                         .pre = pre[side],
+                                         .act = kind,
+                                         .dpre = dpre[side],
+                                         .mode = mode,
+                                         .dbias = dbias[side]},
+                  &LinearOps::InputGradAct);
+        }
+        ExpectClose(dpre, Kind::kFused, GetParam(), what + " dpre");
+      };
+      input_grad(GradMode::kOverwrite, Operand());
+      const Operand written = Twins::Output(DType::kF32, {wide}),
+                    added = twins.Random(DType::kF32, {wide});
+      input_grad(GradMode::kOverwrite, written);
+      ExpectClose(written, Kind::kFused, GetParam(), what + " dbias written");
+      input_grad(GradMode::kAdd, added);
+      ExpectClose(added, Kind::kFused, GetParam(), what + " dbias added");
     }
   }
 }
