@@ -14,6 +14,7 @@
 #include <cuda.h>
 
 #include "common/base/math.h"
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/dependent_launch.cuh"
 #include "kernels/cuda/dispatch.h"
@@ -267,9 +268,9 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
   __shared__ alignas(8) uint64_t barriers[2 * kStages + 2 * kQuarters + 2 * 2];
   // Uniform in a warp, and said so: else addresses of every product pass through vector registers.
   const int group = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
-  auto window = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  uint32_t window = SharedAddress(shared);
   window = (window + kAlignment - 1) / kAlignment * kAlignment;
-  auto first_barrier = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
+  uint32_t first_barrier = SharedAddress(barriers);
   asm volatile("" : "+r"(window), "+r"(first_barrier));  // computed once, not in every loop
   Block block{.stages = window, .quarters = window + kStages * kStageBytes};
   Barriers& b = block.barriers;

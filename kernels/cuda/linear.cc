@@ -191,7 +191,7 @@ void CudaLinear::WeightGrad(Stream& stream, const LinearWeightGradArgs& a) const
       .a = a.x.data, .b = a.dy.data, .d = a.dw.data, .bias = a.dbias.data};
   if (MayFuse(a)) return table_->RunForms(stream, FusedKeyOf(a), operands, a.workspace);
   table_->Run(stream, KeyOf(a), operands, a.workspace);
-  if (a.dbias) vector_->RowSum(stream, a.dy, a.mode, a.dbias);
+  if (a.dbias) vector()->RowSum(stream, a.dy, a.mode, a.dbias);
 }
 
 }  // namespace mt::kernels::cuda

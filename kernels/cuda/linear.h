@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/tuning_table.h"
 #include "kernels/ops/linear.h"
-#include "kernels/ops/vector.h"
 
 namespace mt::kernels::cuda {
 
@@ -16,7 +15,7 @@ class CudaLinear final : public LinearOps {
  public:
   // All outlive this.
   CudaLinear(const ActOps* act, const VectorOps* vector, CudaTuningTable* table)
-      : LinearOps(act, vector), vector_(vector), table_(table) {}
+      : LinearOps(act, vector), table_(table) {}
 
   int64_t WorkspaceBytes(const LinearForwardArgs& args) const override;
   int64_t WorkspaceBytes(const LinearForwardActArgs& args) const override;
@@ -30,7 +29,6 @@ class CudaLinear final : public LinearOps {
   void WeightGrad(Stream& stream, const LinearWeightGradArgs& args) const override;
 
  private:
-  const VectorOps* const vector_;
   CudaTuningTable* const table_;
 };
 

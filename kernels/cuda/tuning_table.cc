@@ -1,9 +1,7 @@
 #include "kernels/cuda/tuning_table.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -18,7 +16,6 @@ namespace {
 // Raised when a key's or a choice's text changes its meaning, or a separate form its kernels.
 constexpr int kTableVersion = 2;
 
-constexpr char kAlgorithm[] = "algorithm ", kImpossible[] = "none";
 constexpr char kFused[] = "fused", kSeparate[] = "separate";
 
 // Operands of a race are rotated over this much, so that they come from memory, not from the cache.
@@ -44,30 +41,6 @@ std::string IdentityOf(const DeviceLimits& limits) {
   return fmt::format("mt_cuda products {}, cuBLASLt {}, {}, sm_{}{}, {} SMs", kTableVersion,
                      cublasLtGetVersion(), properties.name, limits.major, limits.minor,
                      limits.num_sms);
-}
-
-std::string ToText(const ProductChoice& choice) {
-  if (!choice.possible) return kImpossible;
-  std::string text = kAlgorithm;
-  for (const uint64_t word : choice.algorithm.raw.data) text += fmt::format("{:016x}", word);
-  return text;
-}
-
-std::optional<ProductChoice> ParseChoice(std::string_view text) {
-  if (text == kImpossible) return ProductChoice{};
-  ProductChoice choice{.possible = true, .algorithm = {}};
-  constexpr size_t kDigits = 16;
-  auto& words = choice.algorithm.raw.data;
-  const std::string_view prefix = kAlgorithm;
-  if (!text.starts_with(prefix)) return std::nullopt;
-  text.remove_prefix(prefix.size());
-  if (text.size() != kDigits * std::size(words)) return std::nullopt;
-  for (uint64_t& word : words) {
-    const auto read = std::from_chars(text.data(), text.data() + kDigits, word, 16);
-    if (read.ec != std::errc() || read.ptr != text.data() + kDigits) return std::nullopt;
-    text.remove_prefix(kDigits);
-  }
-  return choice;
 }
 
 const char* FormName(bool fused) { return fused ? kFused : kSeparate; }

@@ -12,16 +12,11 @@
 
 #include "common/base/mutex.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/product_choice.h"
 #include "kernels/cuda/product_forms.h"
 #include "kernels/ops/tuning.h"
 
 namespace mt::kernels::cuda {
-
-// `possible` is false where cuBLASLt has no such product.
-struct ProductChoice {
-  bool possible = false;
-  ProductAlgorithm algorithm;
-};
 
 // Thread-safe.
 class CudaTuningTable final : public TuningTable {

@@ -87,6 +87,7 @@ class LinearOps {
 
  protected:
   const ActOps* act() const { return act_; }
+  const VectorOps* vector() const { return vector_; }
 
  private:
   const ActOps* const act_;
