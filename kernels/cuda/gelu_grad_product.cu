@@ -309,6 +309,7 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
     TakeRegisters<kMultiplyRegisters>();
     MultiplyTiles<S>(block, cut, group - 1, partials);
   }
+  __syncwarp();   // the copying threads' warps meet before they meet the others
   MeetCluster();  // neither block's memory goes while the other one may write to it
 #endif
 }
