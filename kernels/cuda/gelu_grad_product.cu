@@ -340,6 +340,8 @@ CUtensorMap MapOf(const ProductKey& key, const void* data, int64_t rows, int64_t
   return map;
 }
 
+int64_t TokenTiles(const ProductKey& key) { return base::CeilDiv(key.n, int64_t{kTokens}); }
+
 }  // namespace
 
 bool HasGeluGradProduct(const DeviceLimits& limits, const ProductKey& key) {
@@ -351,10 +353,8 @@ bool HasGeluGradProduct(const DeviceLimits& limits, const ProductKey& key) {
          (key.m / kFeatures + 2) * (key.n / kTokens + 1) < kMost && (key.sms == 0 || key.sms > 1);
 }
 
-int64_t GeluGradPartials(const ProductKey& key) { return base::CeilDiv(key.n, int64_t{kTokens}); }
-
 int64_t GeluGradPartialBytes(const ProductKey& key) {
-  return GeluGradPartials(key) * key.m * int64_t{sizeof(float)};
+  return TokenTiles(key) * key.m * int64_t{sizeof(float)};
 }
 
 void RunGeluGradProduct(const Stream& stream, const DeviceLimits& limits, const ProductKey& key,
@@ -363,7 +363,7 @@ void RunGeluGradProduct(const Stream& stream, const DeviceLimits& limits, const 
   CHECK_GE(workspace.bytes, GeluGradPartialBytes(key));
   Cut cut;
   cut.pairs = static_cast<int>(base::CeilDiv(key.m, int64_t{kFeatures * kCluster}));
-  cut.token_tiles = static_cast<int>(GeluGradPartials(key));
+  cut.token_tiles = static_cast<int>(TokenTiles(key));
   cut.band = static_cast<int>(
       std::max<int64_t>(1, kBandBytes / (kFeatures * kCluster * key.k * kElement)));
   cut.steps = static_cast<int>(base::CeilDiv(key.k, int64_t{kInner}));

@@ -12,8 +12,7 @@ namespace mt::kernels::cuda {
 // Whether this device has the kernel for `key`, of epilogue kGeluGradBias.
 bool HasGeluGradProduct(const DeviceLimits& limits, const ProductKey& key);
 
-// Vectors [m] of sums over some tokens each, in the workspace: how many, and bytes of all.
-int64_t GeluGradPartials(const ProductKey& key);
+// Of the workspace: vectors [m] of sums over some tokens each.
 int64_t GeluGradPartialBytes(const ProductKey& key);
 
 // Enqueues it. `bias` [m] in f32 is written or added to; sums are of values before rounding, in an

@@ -158,6 +158,7 @@ void Linear::InputGrad(const Pass& pass, const Tensor& dy, const Tensor& dx) con
 void Linear::InputGradAct(const Pass& pass, const Tensor& dy, const Tensor& pre, const Tensor& dpre,
                           const Tensor& dbias) const {
   CHECK(args_.act_before.has_value());
+  CHECK_EQ(static_cast<bool>(dbias), args_.bias) << "memory was planned for the other";
   pass.backend->linear().InputGradAct(*pass.stream, {.dy = dy,
                                                      .w = w_,
                                                      .pre = pre,

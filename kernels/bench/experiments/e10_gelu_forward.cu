@@ -3,9 +3,7 @@
 // what GELU is taken of, and GELU. Settles whether ForwardAct should have an own form. Column-major
 // terms: m features, n tokens, k inputs.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <utility>
 
 #include <cudaTypedefs.h>
 
@@ -186,16 +184,17 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
 #pragma unroll
           for (int i = 0; i < 4; ++i) words[i] = NarrowPair<Bf16>(v[2 * i], v[2 * i + 1]);
           StoreTransposed(to + j * 16 * kRow, words);
-          if (!kGelu) continue;
+          if constexpr (kGelu) {
 #pragma unroll
-          for (int i = 0; i < 8; ++i) s[i] = v[i] * fmaf(c1, v[i] * v[i], c0);
+            for (int i = 0; i < 8; ++i) s[i] = v[i] * fmaf(c1, v[i] * v[i], c0);
 #pragma unroll
-          for (int i = 0; i < 8; ++i) asm volatile("tanh.approx.f32 %0, %0;" : "+f"(s[i]));
+            for (int i = 0; i < 8; ++i) asm volatile("tanh.approx.f32 %0, %0;" : "+f"(s[i]));
 #pragma unroll
-          for (int i = 0; i < 8; ++i) v[i] *= fmaf(0.5F, s[i], 0.5F);
+            for (int i = 0; i < 8; ++i) v[i] *= fmaf(0.5F, s[i], 0.5F);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) words[i] = NarrowPair<Bf16>(v[2 * i], v[2 * i + 1]);
-          StoreTransposed(to + kQuarterBytes + j * 16 * kRow, words);
+            for (int i = 0; i < 4; ++i) words[i] = NarrowPair<Bf16>(v[2 * i], v[2 * i + 1]);
+            StoreTransposed(to + kQuarterBytes + j * 16 * kRow, words);
+          }
         }
         ShowToTiles();
         __syncwarp();
@@ -242,23 +241,6 @@ double Difference(const bf16* a, const bf16* b, int64_t count) {
     norm += v * v;
   }
   return std::sqrt(error / norm);
-}
-
-// Microseconds of one call in a loop of `seconds`, its second half.
-double Hot(cudaStream_t stream, double seconds, const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto since = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  int64_t calls = 0;
-  double from = 0;
-  while (since() < seconds) {
-    if (calls == 0 && since() > seconds / 2) from = since();
-    for (int i = 0; i < 50; ++i) work();
-    CUDA_OK(cudaStreamSynchronize(stream));
-    if (from > 0) calls += 50;
-  }
-  return (since() - from) * 1e6 / static_cast<double>(calls);
 }
 
 void Main(double seconds) {
@@ -312,10 +294,10 @@ void Main(double seconds) {
                 Difference(own_pre, pre, all), Difference(own_y, y, all));
     for (int turn = 0; z.tokens > 1000 && turn < 2; ++turn) {
       std::printf(" : %7.1f | %7.1f || %7.1f | %7.1f",
-                  Hot(stream, seconds, [&] { plain.Run(stream); }),
-                  Hot(stream, seconds, [&] { fused.Run(stream); }),
-                  Hot(stream, seconds, [&] { own(Kernel<false>); }),
-                  Hot(stream, seconds, [&] { own(Kernel<true>); }));
+                  HotMicros(stream, seconds, [&] { plain.Run(stream); }),
+                  HotMicros(stream, seconds, [&] { fused.Run(stream); }),
+                  HotMicros(stream, seconds, [&] { own(Kernel<false>); }),
+                  HotMicros(stream, seconds, [&] { own(Kernel<true>); }));
     }
     std::printf("\n");
     for (bf16* q : {x, w, bias, pre, y, own_pre, own_y}) CUDA_OK(cudaFree(q));

@@ -2,9 +2,6 @@
 // bias gradient of the layer in front, against cuBLASLt's product with DGELU and without any
 // epilogue, on a device that is hot: each in loops of a second, the second half of it counted.
 // Column-major terms, as in e2_epilogues.cu.
-#include <chrono>
-#include <cmath>
-
 #include "kernels/bench/experiments/measure.cuh"
 #include "kernels/cuda/gelu_grad_product.h"
 
@@ -14,24 +11,6 @@ namespace {
 using mt::kernels::DType;
 using mt::kernels::GradMode;
 namespace cuda = mt::kernels::cuda;
-
-// Microseconds of one call.
-double Hot(cudaStream_t stream, double seconds, const std::function<void()>& work) {
-  constexpr int kBatch = 50;
-  const auto begin = std::chrono::steady_clock::now();
-  const auto since = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  const auto batch = [&] {
-    for (int i = 0; i < kBatch; ++i) work();
-    CUDA_OK(cudaStreamSynchronize(stream));
-  };
-  while (since() < seconds / 2) batch();
-  const double from = since();
-  int64_t calls = 0;
-  for (; since() < seconds; calls += kBatch) batch();
-  return (since() - from) * 1e6 / static_cast<double>(calls);
-}
 
 void Main(double seconds) {
   cublasLtHandle_t handle = nullptr;
@@ -69,9 +48,9 @@ void Main(double seconds) {
     };
     for (int turn = 0; turn < 2; ++turn) {
       std::printf("T %5ld h %4ld: %7.1f | %7.1f | %7.1f\n", s.tokens, s.h,
-                  Hot(stream.raw(), seconds, [&] { plain.Run(stream.raw()); }),
-                  Hot(stream.raw(), seconds, [&] { fused.Run(stream.raw()); }),
-                  Hot(stream.raw(), seconds, own));
+                  HotMicros(stream.raw(), seconds, [&] { plain.Run(stream.raw()); }),
+                  HotMicros(stream.raw(), seconds, [&] { fused.Run(stream.raw()); }),
+                  HotMicros(stream.raw(), seconds, own));
     }
     for (void* q : {static_cast<void*>(dy), static_cast<void*>(pre), static_cast<void*>(dpre),
                     static_cast<void*>(w2), static_cast<void*>(dbias)})

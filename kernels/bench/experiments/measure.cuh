@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -84,6 +85,24 @@ inline double MedianMicros(cudaStream_t stream, const std::function<void()>& wor
   CUDA_OK(cudaEventDestroy(end));
   std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
   return times[static_cast<size_t>(repeats / 2)];
+}
+
+// Microseconds of one call on a device that is hot: a loop of `seconds`, its second half.
+inline double HotMicros(cudaStream_t stream, double seconds, const std::function<void()>& work) {
+  constexpr int kBatch = 50;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto since = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const auto batch = [&] {
+    for (int i = 0; i < kBatch; ++i) work();
+    CUDA_OK(cudaStreamSynchronize(stream));
+  };
+  while (since() < seconds / 2) batch();
+  const double from = since();
+  int64_t calls = 0;
+  for (; since() < seconds; calls += kBatch) batch();
+  return (since() - from) * 1e6 / static_cast<double>(calls);
 }
 
 // D = op(A) op(B) + beta C in column-major terms, bf16 inputs, fp32 accumulation.
