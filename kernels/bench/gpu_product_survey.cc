@@ -73,14 +73,15 @@ void GpuProductSurvey::Op(const std::string& name, double flops, const Args& arg
   const std::vector<std::string> keys = table_.Missing();
   const Status timed = table_.Time(keys);
   CHECK(timed.ok()) << base::Message(timed);
-  std::set<std::string> unused;  // fused products whose separate form won; forms come first
+  std::set<std::string> unused;  // cuBLASLt's where another form won; forms come first
   for (const std::string& key : keys) {
     if (unused.contains(key)) continue;
     const auto times = table_.Survey(key);
     CHECK(times.ok()) << base::Message(times.status());
     fmt::print("{:<22} {}\n", name, key);
     const std::string chosen = Product(name, flops, *times);
-    if (chosen == "separate") unused.insert("product" + key.substr(key.find(' ')));
+    if (key.starts_with("form ") && chosen != "fused")
+      unused.insert("product" + key.substr(key.find(' ')));
     std::fflush(stdout);
   }
 }
@@ -97,9 +98,11 @@ std::string GpuProductSurvey::Product(const std::string& name, double flops,
   ratios_.push_back(ratio);
   fmt::print("{:<22} {:>8.1f} us {:>6.1f} TFLOP/s, fastest of {:>2} {:>8.1f} us, {:.3f} of it", "",
              chosen->us, flops / chosen->us * 1e-6, times.size(), times.front().us, ratio);
-  if (times.size() == 2 && !chosen->choice.starts_with("algorithm")) {
-    const TuningTime& other = chosen == times.begin() ? times[1] : times[0];
-    fmt::print("; {} ({} {:.1f} us)", chosen->choice, other.choice, other.us);
+  if (!chosen->choice.starts_with("algorithm")) {
+    fmt::print("; {}", chosen->choice);
+    for (const TuningTime& other : times) {
+      if (!other.chosen) fmt::print(", {} {:.1f} us", other.choice, other.us);
+    }
   }
   fmt::print("\n");
   return chosen->choice;

@@ -155,7 +155,7 @@ inline constexpr int kDescriptorHigh = (1 << 30) | (1024 >> 4);
 #define MT_WORDS_96(d)                                                           \
   MT_WORDS_16(d, 0), MT_WORDS_16(d, 16), MT_WORDS_16(d, 32), MT_WORDS_16(d, 48), \
       MT_WORDS_16(d, 64), MT_WORDS_16(d, 80)
-#define MT_WGMMA_64x192x16(type)                                                          \
+#define MT_WGMMA_64x192x16(type, transpose_a)                                             \
   "{\n.reg .pred add;\n.reg .b64 da, db;\n"                                               \
   "mov.b64 da, {%96, %99};\nmov.b64 db, {%97, %99};\nsetp.ne.b32 add, %98, 0;\n"          \
   "wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type                            \
@@ -164,27 +164,34 @@ inline constexpr int kDescriptorHigh = (1 << 30) | (1024 >> 4);
   "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
   "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, " \
   "%69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, " \
-  "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, da, db, add, 1, 1, 1, 0;\n}"
+  "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, da, db, add, 1, 1, " transpose_a ", 0;\n}"
 
-// d [64, 192] = a b + (add ? d : 0), a [64, 16] with its rows in memory's contiguous dimension (so
-// 16 rows of 64), b [16, 192] with k there (192 rows of 16). a, b: addresses / 16, the same in all
-// threads. Word 4 j + 2 i + c of a thread: row 16 (warp % 4) + lane / 4 + 8 i, column 8 j + 2 (lane
-// % 4) + c.
-template <class S>
+#define MT_MULTIPLY(type, transpose_a)               \
+  asm volatile(MT_WGMMA_64x192x16(type, transpose_a) \
+               : MT_WORDS_96(d)                      \
+               : "r"(a), "r"(b), "r"(adds), "n"(kDescriptorHigh))
+
+// d [64, 192] = a b + (add ? d : 0), a [64, 16] with k in memory's contiguous dimension (64 rows of
+// 16) or, kTransposedA, with its rows there (16 rows of 64), b [16, 192] with k there (192 rows of
+// 16). a, b: addresses / 16, the same in all threads. Word 4 j + 2 i + c of a thread: row 16 (warp
+// % 4) + lane / 4 + 8 i, column 8 j + 2 (lane % 4) + c.
+template <class S, bool kTransposedA>
 __device__ __forceinline__ void Multiply64x192x16(float (&d)[96], uint32_t a, uint32_t b,
                                                   bool add) {
   const int adds = add ? 1 : 0;
-  if constexpr (DTypeOf<S>() == DType::kBf16) {
-    asm volatile(MT_WGMMA_64x192x16("bf16")
-                 : MT_WORDS_96(d)
-                 : "r"(a), "r"(b), "r"(adds), "n"(kDescriptorHigh));
+  constexpr bool kIsBf16 = DTypeOf<S>() == DType::kBf16;
+  if constexpr (kIsBf16 && kTransposedA) {
+    MT_MULTIPLY("bf16", "1");
+  } else if constexpr (kIsBf16) {
+    MT_MULTIPLY("bf16", "0");
+  } else if constexpr (kTransposedA) {
+    MT_MULTIPLY("f16", "1");
   } else {
-    asm volatile(MT_WGMMA_64x192x16("f16")
-                 : MT_WORDS_96(d)
-                 : "r"(a), "r"(b), "r"(adds), "n"(kDescriptorHigh));
+    MT_MULTIPLY("f16", "0");
   }
 }
 
+#undef MT_MULTIPLY
 #undef MT_WGMMA_64x192x16
 #undef MT_WORDS_96
 #undef MT_WORDS_16

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/gelu_grad_product.h"
+#include "kernels/cuda/own_product.h"
 #include "kernels/cuda/rows.h"
 
 namespace mt::kernels::cuda {
@@ -115,7 +115,7 @@ int64_t CudaLinear::WorkspaceBytes(const LinearForwardArgs& a) const {
 
 int64_t CudaLinear::WorkspaceBytes(const LinearForwardActArgs& a) const {
   if (!MayFuse(a)) return LinearOps::WorkspaceBytes(a);
-  table_->PlanForms(FusedKeyOf(a));
+  table_->Plan(FusedKeyOf(a));
   return kProductWorkspaceBytes;
 }
 
@@ -127,19 +127,15 @@ int64_t CudaLinear::WorkspaceBytes(const LinearInputGradArgs& a) const {
 int64_t CudaLinear::WorkspaceBytes(const LinearInputGradActArgs& a) const {
   if (!MayFuse(a)) return LinearOps::WorkspaceBytes(a);
   const ProductKey key = FusedKeyOf(a);
-  table_->PlanForms(key);
-  return std::max(kProductWorkspaceBytes, a.dbias ? GeluGradPartialBytes(key) : 0);
+  table_->Plan(key);
+  return std::max(kProductWorkspaceBytes, OwnProductScratchBytes(key));
 }
 
 int64_t CudaLinear::WorkspaceBytes(const LinearWeightGradArgs& a) const {
   LinearWeightGradArgs planned = a;
   for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
     planned.mode = mode;
-    if (MayFuse(planned)) {
-      table_->PlanForms(FusedKeyOf(planned));
-    } else {
-      table_->Plan(KeyOf(planned));
-    }
+    table_->Plan(MayFuse(planned) ? FusedKeyOf(planned) : KeyOf(planned));
   }
   return kProductWorkspaceBytes + (a.dbias ? BiasGradScratchBytes(a.dy.shape[1]) : 0);
 }
@@ -158,10 +154,9 @@ void CudaLinear::ForwardAct(Stream& stream, const LinearForwardActArgs& a) const
   CheckShapes(a.pre, a.w, a.x);
   CHECK_EQ(a.y.NumElements(), a.pre.NumElements());
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);
-  table_->RunForms(
-      stream, FusedKeyOf(a),
-      {.a = a.w.data, .b = a.x.data, .d = a.y.data, .bias = a.bias.data, .aux = a.pre.data},
-      a.workspace);
+  table_->Run(stream, FusedKeyOf(a),
+              {.a = a.w.data, .b = a.x.data, .d = a.y.data, .bias = a.bias.data, .aux = a.pre.data},
+              a.workspace);
 }
 
 void CudaLinear::InputGrad(Stream& stream, const LinearInputGradArgs& a) const {
@@ -176,7 +171,7 @@ void CudaLinear::InputGradAct(Stream& stream, const LinearInputGradActArgs& a) c
   CHECK_EQ(a.dpre.NumElements(), a.pre.NumElements());
   if (a.dbias) CHECK_EQ(a.dbias.NumElements(), a.dpre.shape[1]);
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);
-  table_->RunForms(
+  table_->Run(
       stream, FusedKeyOf(a),
       {.a = a.w.data, .b = a.dy.data, .d = a.dpre.data, .bias = a.dbias.data, .aux = a.pre.data},
       a.workspace, a.mode);
@@ -189,7 +184,7 @@ void CudaLinear::WeightGrad(Stream& stream, const LinearWeightGradArgs& a) const
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);
   const ProductOperands operands{
       .a = a.x.data, .b = a.dy.data, .d = a.dw.data, .bias = a.dbias.data};
-  if (MayFuse(a)) return table_->RunForms(stream, FusedKeyOf(a), operands, a.workspace);
+  if (MayFuse(a)) return table_->Run(stream, FusedKeyOf(a), operands, a.workspace);
   table_->Run(stream, KeyOf(a), operands, a.workspace);
   if (a.dbias) vector()->RowSum(stream, a.dy, a.mode, a.dbias);
 }

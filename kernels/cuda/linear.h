@@ -1,7 +1,7 @@
 // Matrix products of linear layers over cuBLASLt. Gradients of weights are summed in fp32 straight
-// into their buffer, written or added. Which algorithm a product takes, whether GELU, its gradient
-// and bias gradients are done by its epilogue or by a kernel behind it, and whether GELU's gradient
-// takes the own product, is the tuning table's (docs/gpu-experiments.md, E2).
+// into their buffer, written or added. Which algorithm a product takes, and whether bias, GELU, its
+// gradient and bias gradients are done by a product of our own, by cuBLASLt's epilogue or by a
+// kernel behind it, is the tuning table's (docs/gpu-experiments.md, E2).
 #pragma once
 
 #include "kernels/cuda/tuning_table.h"

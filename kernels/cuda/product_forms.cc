@@ -1,7 +1,7 @@
 #include "kernels/cuda/product_forms.h"
 
 #include "common/base/math.h"
-#include "kernels/cuda/gelu_grad_product.h"
+#include "kernels/cuda/own_product.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -13,10 +13,22 @@ Tensor RowsOf(void* data, DType dtype, int64_t m, int64_t n) { return {data, dty
 
 Tensor BiasGradOf(const ProductKey& key, void* data) { return {data, DType::kF32, {key.n}}; }
 
+bool ActsBehind(Epilogue e) { return e == Epilogue::kGeluAux || e == Epilogue::kGeluAuxBias; }
+
 }  // namespace
 
 int64_t BiasGradScratchBytes(int64_t columns) {
   return base::RoundUp(columns * SizeOf(DType::kF32), kAlignment);
+}
+
+bool ProductForms::HasOwn(const ProductKey& key) const {
+  return HasOwnProduct(products_->limits(), key);
+}
+
+void ProductForms::RunOwn(const Stream& stream, const ProductKey& key,
+                          const ProductOperands& operands, GradMode bias_mode,
+                          const Workspace& workspace) const {
+  RunOwnProduct(stream, products_->limits(), key, operands, bias_mode, workspace);
 }
 
 void ProductForms::RunFused(Stream& stream, const ProductKey& key, const ProductOperands& operands,
@@ -31,20 +43,23 @@ void ProductForms::RunFused(Stream& stream, const ProductKey& key, const Product
   vector_->AddTo(stream, BiasGradOf(key, operands.bias), BiasGradOf(key, stored.bias));
 }
 
-void ProductForms::RunSeparate(Stream& stream, const ProductKey& key,
-                               const ProductOperands& operands, const ProductAlgorithm& algorithm,
-                               const Workspace& workspace) const {
+ProductOperands ProductForms::SeparateOperands(const ProductKey& key,
+                                               const ProductOperands& operands) {
   ProductOperands plain = operands;
+  if (ActsBehind(key.epilogue)) plain.d = operands.aux;
+  return plain;
+}
+
+void ProductForms::FinishSeparate(Stream& stream, const ProductKey& key,
+                                  const ProductOperands& operands, GradMode bias_mode) const {
   const Tensor aux = RowsOf(operands.aux, key.out, key.m, key.n);
   const Tensor d = RowsOf(operands.d, key.out, key.m, key.n);
-  const bool act_behind =
-      key.epilogue == Epilogue::kGeluAux || key.epilogue == Epilogue::kGeluAuxBias;
-  if (act_behind) plain.d = operands.aux;
-  products_->Run(stream, SeparateProductOf(key), plain, algorithm, workspace);
-  if (act_behind) {
+  if (ActsBehind(key.epilogue)) {
     act_->Act(stream, {.kind = ActKind::kGelu, .pre = aux, .y = d});
   } else if (key.epilogue == Epilogue::kGeluGrad) {
     act_->ActGrad(stream, {.kind = ActKind::kGelu, .dy = d, .pre = aux, .dpre = d});
+  } else if (key.epilogue == Epilogue::kGeluGradBias) {
+    vector_->RowSum(stream, d, bias_mode, {operands.bias, DType::kF32, {key.m}});
   } else {
     CHECK(key.epilogue == Epilogue::kBiasGrad && !key.transpose_a && key.transpose_b);
     // B is dy, read transposed: rows of n columns. (RowSum only reads.)
@@ -52,22 +67,6 @@ void ProductForms::RunSeparate(Stream& stream, const ProductKey& key,
     vector_->RowSum(stream, dy, key.add ? GradMode::kAdd : GradMode::kOverwrite,
                     BiasGradOf(key, operands.bias));
   }
-}
-
-bool ProductForms::HasOwn(const ProductKey& key) const {
-  return HasGeluGradProduct(products_->limits(), key);
-}
-
-void ProductForms::RunOwn(const Stream& stream, const ProductKey& key,
-                          const ProductOperands& operands, GradMode mode,
-                          const Workspace& workspace) const {
-  RunGeluGradProduct(stream, products_->limits(), key, operands, mode, workspace);
-}
-
-void ProductForms::SumBiasGrad(Stream& stream, const ProductKey& key,
-                               const ProductOperands& operands, GradMode mode) const {
-  vector_->RowSum(stream, RowsOf(operands.d, key.out, key.m, key.n), mode,
-                  {operands.bias, DType::kF32, {key.m}});
 }
 
 }  // namespace mt::kernels::cuda

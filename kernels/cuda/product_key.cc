@@ -1,5 +1,6 @@
 #include "kernels/cuda/product_key.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
@@ -19,6 +20,7 @@ constexpr std::array<std::pair<Epilogue, std::string_view>, 7> kEpilogues = {{
     {Epilogue::kBiasGrad, "bias_grad"},
     {Epilogue::kGeluGradBias, "gelu_grad_bias"},
 }};
+constexpr std::array<const char*, kForms> kFormNames = {"own", "fused", "separate"};
 constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kBf16, DType::kF16};
 constexpr int kLargestAlignment = 16;
 
@@ -61,7 +63,7 @@ bool CanBe(const TableKey& key) {
   const bool aligned =
       p.alignment > 0 && p.alignment <= kLargestAlignment && (p.alignment & (p.alignment - 1)) == 0;
   return p.m > 0 && p.n > 0 && p.k > 0 && p.sms >= 0 && aligned &&
-         (key.form ? HasSeparateForm(p.epilogue) : !IsOwn(p.epilogue));
+         (key.form ? HasForms(p) : HasFusedForm(p.epilogue));
 }
 
 }  // namespace
@@ -93,9 +95,35 @@ std::optional<TableKey> ParseTableKey(std::string_view text) {
   return key;
 }
 
-ProductKey SeparateProductOf(const ProductKey& fused) {
-  ProductKey plain = fused;
-  switch (fused.epilogue) {
+const char* Name(Form form) { return kFormNames[static_cast<size_t>(form)]; }
+
+std::optional<Form> ParseForm(std::string_view text) {
+  const auto found = std::find(kFormNames.begin(), kFormNames.end(), text);
+  if (found == kFormNames.end()) return std::nullopt;
+  return static_cast<Form>(found - kFormNames.begin());
+}
+
+bool MayBeOwn(const ProductKey& key) {
+  constexpr int kVector = 8;  // elements of 16 bytes, which rows must be made of
+  if (SizeOf(key.in) != 2 || key.in != key.out || key.add || key.transpose_b ||
+      key.alignment != 16 || key.m % kVector != 0 || key.k % kVector != 0) {
+    return false;
+  }
+  switch (key.epilogue) {
+    case Epilogue::kBias:
+    case Epilogue::kGeluAux:
+    case Epilogue::kGeluAuxBias:
+      return key.transpose_a;
+    case Epilogue::kGeluGradBias:
+      return !key.transpose_a;
+    default:
+      return false;
+  }
+}
+
+ProductKey SeparateProductOf(const ProductKey& key) {
+  ProductKey plain = key;
+  switch (key.epilogue) {
     case Epilogue::kGeluAuxBias:
       plain.epilogue = Epilogue::kBias;
       break;

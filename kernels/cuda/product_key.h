@@ -36,10 +36,20 @@ struct ProductKey {
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
 
-// A table has an algorithm per product and, per product with an epilogue that could be done in two
+// How a product is done. Names are persistent, too.
+enum class Form : uint8_t {
+  kOwn,       // by a kernel of our own, with its epilogue
+  kFused,     // by cuBLASLt, with its epilogue
+  kSeparate,  // in a plainer way, the rest by kernels of our own behind it
+};
+inline constexpr int kForms = 3;
+const char* Name(Form form);
+std::optional<Form> ParseForm(std::string_view text);
+
+// A table has an algorithm of cuBLASLt per product and, per product that could be done in several
 // ways, which form to use.
 struct TableKey {
-  bool form = false;  // fused or separate, of the product with this epilogue
+  bool form = false;
   ProductKey product;
   friend auto operator<=>(const TableKey&, const TableKey&) = default;
 };
@@ -50,13 +60,18 @@ std::string ToText(const TableKey& key);
 // nullopt for any other text than ToText's of a product that can be.
 std::optional<TableKey> ParseTableKey(std::string_view text);
 
-// Whether there is a separate form: the product without this epilogue, then kernels of our own.
+// Whether cuBLASLt could have an algorithm for it.
+inline bool HasFusedForm(Epilogue epilogue) { return epilogue != Epilogue::kGeluGradBias; }
 inline bool HasSeparateForm(Epilogue epilogue) {
   return epilogue != Epilogue::kNone && epilogue != Epilogue::kBias;
 }
-// Whether the fused form is a kernel of our own (gelu_grad_product.h), which has no algorithm.
-inline bool IsOwn(Epilogue epilogue) { return epilogue == Epilogue::kGeluGradBias; }
-// The product that the separate form begins with; that of an own one has two forms itself.
-ProductKey SeparateProductOf(const ProductKey& fused);
+// Whether some device has a kernel of our own for it (own_product.h).
+bool MayBeOwn(const ProductKey& key);
+// Whether a form is chosen for it at all; else it is cuBLASLt's.
+inline bool HasForms(const ProductKey& key) {
+  return HasSeparateForm(key.epilogue) || MayBeOwn(key);
+}
+// The product that the separate form begins with; it may have forms itself.
+ProductKey SeparateProductOf(const ProductKey& key);
 
 }  // namespace mt::kernels::cuda

@@ -2,21 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/gelu_grad_product.h"
+#include "kernels/cuda/own_product.h"
 #include "kernels/cuda/tuning_run.h"
 
 namespace mt::kernels::cuda {
 namespace {
 
-// Raised when a key's or a choice's text changes its meaning, or a separate form its kernels.
-constexpr int kTableVersion = 2;
-
-constexpr char kFused[] = "fused", kSeparate[] = "separate";
+// Raised when a key's or a choice's text changes its meaning, or a form its kernels.
+constexpr int kTableVersion = 3;
 
 // Operands of a race are rotated over this much, so that they come from memory, not from the cache.
 constexpr int64_t kRotatedBytes = int64_t{200} << 20;
@@ -43,8 +42,6 @@ std::string IdentityOf(const DeviceLimits& limits) {
                      limits.num_sms);
 }
 
-const char* FormName(bool fused) { return fused ? kFused : kSeparate; }
-
 // Several sets of random operands of one product, and a workspace.
 class Sets {
  public:
@@ -58,11 +55,12 @@ class Sets {
           {.a = run->Random(key.in, a, 1 / std::sqrt(static_cast<double>(key.k))),
            .b = run->Random(key.in, b),
            .d = run->Random(key.out, d),
-           .bias = run->Random(IsOwn(key.epilogue) ? DType::kF32 : key.out, std::max(key.m, key.n)),
+           .bias = run->Random(key.epilogue == Epilogue::kGeluGradBias ? DType::kF32 : key.out,
+                               std::max(key.m, key.n)),
            .aux = HasAuxiliary(key.epilogue) ? run->Random(key.out, d) : nullptr});
     }
-    int64_t scratch = kProductWorkspaceBytes + BiasGradScratchBytes(key.n);
-    if (IsOwn(key.epilogue)) scratch = std::max(scratch, GeluGradPartialBytes(key));
+    const int64_t scratch =
+        std::max(kProductWorkspaceBytes + BiasGradScratchBytes(key.n), OwnProductScratchBytes(key));
     workspace_ = {run->Random(DType::kF32, scratch / SizeOf(DType::kF32)), scratch};
   }
   const ProductOperands& operator[](int turn) const {
@@ -118,56 +116,30 @@ CudaTuningTable::CudaTuningTable(const DeviceLimits& limits, const ActOps* act,
     : products_(limits), forms_(&products_, act, vector), identity_(IdentityOf(limits)) {}
 
 void CudaTuningTable::Plan(const ProductKey& key) {
+  if (HasSeparateForm(key.epilogue)) Plan(SeparateProductOf(key));
   const base::MutexLock lock(&mutex_);
-  planned_.insert({.form = false, .product = key});
+  if (HasFusedForm(key.epilogue)) planned_.insert({.form = false, .product = key});
+  if (HasForms(key)) planned_.insert({.form = true, .product = key});
 }
 
-void CudaTuningTable::PlanForms(const ProductKey& fused) {
-  if (IsOwn(fused.epilogue)) {
-    PlanForms(SeparateProductOf(fused));
+void CudaTuningTable::Run(Stream& stream, const ProductKey& key, const ProductOperands& operands,
+                          const Workspace& workspace, GradMode bias_mode) {
+  Form form = Form::kFused;
+  ProductChoice choice;
+  {
     const base::MutexLock lock(&mutex_);
-    planned_.insert({.form = true, .product = fused});
-    return;
+    if (HasForms(key)) form = ChooseForm(key);
+    if (form == Form::kFused) choice = Choose(key);
   }
-  const base::MutexLock lock(&mutex_);
-  planned_.insert({.form = false, .product = fused});
-  planned_.insert({.form = false, .product = SeparateProductOf(fused)});
-  planned_.insert({.form = true, .product = fused});
-}
-
-void CudaTuningTable::Run(const Stream& stream, const ProductKey& key,
-                          const ProductOperands& operands, const Workspace& workspace) {
-  const ProductChoice choice = [&] {
-    const base::MutexLock lock(&mutex_);
-    return Choose(key);
-  }();
-  CHECK(choice.possible) << "cuBLASLt has no " << ToText({.form = false, .product = key});
-  products_.Run(stream, key, operands, choice.algorithm, workspace);
-}
-
-void CudaTuningTable::RunForms(Stream& stream, const ProductKey& fused,
-                               const ProductOperands& operands, const Workspace& workspace,
-                               GradMode bias_mode) {
-  if (IsOwn(fused.epilogue)) {
-    const bool own = [&] {
-      const base::MutexLock lock(&mutex_);
-      return Fuses(fused);
-    }();
-    if (own) return forms_.RunOwn(stream, fused, operands, bias_mode, workspace);
-    RunForms(stream, SeparateProductOf(fused), operands, workspace);
-    return forms_.SumBiasGrad(stream, fused, operands, bias_mode);
-  }
-  bool fuses = false;
-  const ProductChoice choice = [&] {
-    const base::MutexLock lock(&mutex_);
-    fuses = Fuses(fused);
-    return Choose(fuses ? fused : SeparateProductOf(fused));
-  }();
-  CHECK(choice.possible) << "cuBLASLt has no " << ToText({.form = false, .product = fused});
-  if (fuses) {
-    forms_.RunFused(stream, fused, operands, choice.algorithm, workspace);
-  } else {
-    forms_.RunSeparate(stream, fused, operands, choice.algorithm, workspace);
+  switch (form) {
+    case Form::kOwn:
+      return forms_.RunOwn(stream, key, operands, bias_mode, workspace);
+    case Form::kFused:
+      CHECK(choice.possible) << "cuBLASLt has no " << ToText({.form = false, .product = key});
+      return forms_.RunFused(stream, key, operands, choice.algorithm, workspace);
+    case Form::kSeparate:
+      Run(stream, SeparateProductOf(key), ProductForms::SeparateOperands(key, operands), workspace);
+      return forms_.FinishSeparate(stream, key, operands, bias_mode);
   }
 }
 
@@ -177,52 +149,53 @@ ProductChoice CudaTuningTable::Choose(const ProductKey& key) {
   return choices_.emplace(key, Tune(key)).first->second;
 }
 
-bool CudaTuningTable::Fuses(const ProductKey& fused) {
-  const auto found = fuses_.find(fused);
-  if (found != fuses_.end()) return found->second;
-  const std::array<FormRun, 2> forms = FormsOf(fused);
-  bool wins = static_cast<bool>(forms[0]);
-  if (forms[0] && forms[1]) {
-    const std::vector<double> us = RaceForms(fused, forms);
-    wins = us[0] < us[1];
+Form CudaTuningTable::ChooseForm(const ProductKey& key) {
+  const auto found = chosen_forms_.find(key);
+  if (found != chosen_forms_.end()) return found->second;
+  const std::map<Form, ProductRun> forms = FormsOf(key);
+  CHECK(!forms.empty()) << "no way to do " << ToText({.form = true, .product = key});
+  auto fastest = forms.begin();
+  if (forms.size() > 1) {
+    const std::vector<double> us = RaceForms(key, forms);
+    std::advance(fastest, Ranking(us)[0]);
   }
-  return fuses_[fused] = wins;
+  return chosen_forms_.emplace(key, fastest->first).first->second;
 }
 
-std::array<CudaTuningTable::FormRun, 2> CudaTuningTable::FormsOf(const ProductKey& fused) {
-  if (IsOwn(fused.epilogue)) {
-    constexpr GradMode kMode = GradMode::kOverwrite;
-    std::array<FormRun, 2> forms;
-    if (forms_.HasOwn(fused)) {
-      forms[0] = [this, fused](Stream& s, const ProductOperands& o, const Workspace& w) {
-        forms_.RunOwn(s, fused, o, kMode, w);
-      };
-    }
-    if (const FormRun product = Best(SeparateProductOf(fused))) {
-      forms[1] = [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
-        product(s, o, w);
-        forms_.SumBiasGrad(s, fused, o, kMode);
-      };
-    }
-    return forms;
-  }
-  std::array<FormRun, 2> forms;
-  if (const ProductChoice choice = Choose(fused); choice.possible) {
-    forms[0] = [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
-      forms_.RunFused(s, fused, o, choice.algorithm, w);
+std::map<Form, CudaTuningTable::ProductRun> CudaTuningTable::FormsOf(const ProductKey& key) {
+  constexpr GradMode kMode = GradMode::kOverwrite;
+  std::map<Form, ProductRun> forms;
+  if (forms_.HasOwn(key)) {
+    forms[Form::kOwn] = [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
+      forms_.RunOwn(s, key, o, kMode, w);
     };
   }
-  if (const ProductChoice choice = Choose(SeparateProductOf(fused)); choice.possible) {
-    forms[1] = [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
-      forms_.RunSeparate(s, fused, o, choice.algorithm, w);
-    };
+  if (HasFusedForm(key.epilogue)) {
+    if (ProductRun fused = Fused(key)) forms[Form::kFused] = std::move(fused);
+  }
+  if (HasSeparateForm(key.epilogue)) {
+    if (const ProductRun product = Best(SeparateProductOf(key))) {
+      forms[Form::kSeparate] = [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
+        product(s, ProductForms::SeparateOperands(key, o), w);
+        forms_.FinishSeparate(s, key, o, kMode);
+      };
+    }
   }
   return forms;
 }
 
-CudaTuningTable::FormRun CudaTuningTable::Best(const ProductKey& fused) {
-  const bool fuses = Fuses(fused);
-  return FormsOf(fused)[fuses ? 0 : 1];
+CudaTuningTable::ProductRun CudaTuningTable::Fused(const ProductKey& key) {
+  const ProductChoice choice = Choose(key);
+  if (!choice.possible) return {};
+  return [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
+    forms_.RunFused(s, key, o, choice.algorithm, w);
+  };
+}
+
+CudaTuningTable::ProductRun CudaTuningTable::Best(const ProductKey& key) {
+  if (!HasForms(key)) return Fused(key);
+  const std::map<Form, ProductRun> forms = FormsOf(key);
+  return forms.empty() ? ProductRun{} : forms.at(ChooseForm(key));
 }
 
 ProductChoice CudaTuningTable::Tune(const ProductKey& key) const {
@@ -244,23 +217,26 @@ ProductChoice CudaTuningTable::Tune(const ProductKey& key) const {
   return {.possible = true, .algorithm = finalists[Ranking(us)[0]]};
 }
 
-std::vector<double> CudaTuningTable::RaceForms(const ProductKey& fused,
-                                               const std::array<FormRun, 2>& forms) const {
+std::vector<double> CudaTuningTable::RaceForms(const ProductKey& key,
+                                               const std::map<Form, ProductRun>& forms) const {
   TuningRun run(products_.limits());
-  const Sets sets(fused, &run);
+  const Sets sets(key, &run);
   std::vector<TuningRun::Contender> contenders;
-  for (const FormRun& form : forms) {
-    contenders.emplace_back([&](int turn) { form(run.stream(), sets[turn], sets.workspace()); });
+  for (const auto& [form, product] : forms) {
+    contenders.emplace_back([&, product = &product](int turn) {
+      (*product)(run.stream(), sets[turn], sets.workspace());
+    });
   }
   const std::vector<double> screened = run.Race(contenders, kScreening);
-  return run.Race(contenders, LengthFor(std::min(screened[0], screened[1])));
+  return run.Race(contenders, LengthFor(*std::min_element(screened.begin(), screened.end())));
 }
 
 std::vector<std::string> CudaTuningTable::Missing() const {
   const base::MutexLock lock(&mutex_);
   std::vector<std::string> keys;
   for (const TableKey& key : planned_) {
-    const bool known = key.form ? fuses_.contains(key.product) : choices_.contains(key.product);
+    const bool known =
+        key.form ? chosen_forms_.contains(key.product) : choices_.contains(key.product);
     if (!known) keys.push_back(ToText(key));
   }
   std::sort(keys.begin(), keys.end());
@@ -277,7 +253,7 @@ Status CudaTuningTable::Time(const std::vector<std::string>& keys) {
   for (const TableKey& key : parsed) {
     const base::MutexLock lock(&mutex_);
     if (key.form) {
-      Fuses(key.product);
+      ChooseForm(key.product);
     } else {
       Choose(key.product);
     }
@@ -291,8 +267,8 @@ std::vector<TuningEntry> CudaTuningTable::Entries() const {
   for (const auto& [product, choice] : choices_) {
     entries.push_back({ToText({.form = false, .product = product}), ToText(choice)});
   }
-  for (const auto& [product, fuses] : fuses_) {
-    entries.push_back({ToText({.form = true, .product = product}), FormName(fuses)});
+  for (const auto& [product, form] : chosen_forms_) {
+    entries.push_back({ToText({.form = true, .product = product}), Name(form)});
   }
   std::sort(entries.begin(), entries.end(),
             [](const TuningEntry& x, const TuningEntry& y) { return x.key < y.key; });
@@ -325,6 +301,11 @@ StatusOr<std::vector<std::string>> CudaTuningTable::Import(
   return refused;
 }
 
+bool CudaTuningTable::IsImpossible(const ProductKey& key) const {
+  const auto found = choices_.find(key);
+  return found != choices_.end() && !found->second.possible;
+}
+
 bool CudaTuningTable::ImportOne(const TableKey& key, const std::string& choice) {
   if (!key.form) {
     const std::optional<ProductChoice> parsed = ParseChoice(choice);
@@ -333,16 +314,14 @@ bool CudaTuningTable::ImportOne(const TableKey& key, const std::string& choice) 
     choices_[key.product] = *parsed;
     return true;
   }
-  if (choice != kFused && choice != kSeparate) return false;
-  const bool fuses = choice == kFused;
-  if (IsOwn(key.product.epilogue)) {
-    if (fuses && !forms_.HasOwn(key.product)) return false;
-    fuses_[key.product] = fuses;
-    return true;
-  }
-  const auto product = choices_.find(fuses ? key.product : SeparateProductOf(key.product));
-  if (product != choices_.end() && !product->second.possible) return false;
-  fuses_[key.product] = fuses;
+  const std::optional<Form> form = ParseForm(choice);
+  if (!form) return false;
+  if (*form == Form::kOwn && !forms_.HasOwn(key.product)) return false;
+  if (*form == Form::kFused && !HasFusedForm(key.product.epilogue)) return false;
+  if (*form == Form::kSeparate && !HasSeparateForm(key.product.epilogue)) return false;
+  if (*form == Form::kFused && IsImpossible(key.product)) return false;
+  if (*form == Form::kSeparate && IsImpossible(SeparateProductOf(key.product))) return false;
+  chosen_forms_[key.product] = *form;
   return true;
 }
 
@@ -355,12 +334,12 @@ StatusOr<std::vector<TuningTime>> CudaTuningTable::Survey(const std::string& tex
   std::vector<double> us;
   std::string chosen;
   if (key->form) {
-    const std::array<FormRun, 2> forms = FormsOf(product);
-    if (!forms[0] || !forms[1]) return std::vector<TuningTime>{};
-    choices = {kFused, kSeparate};
+    const std::map<Form, ProductRun> forms = FormsOf(product);
+    if (forms.size() < 2) return std::vector<TuningTime>{};
+    for (const auto& [form, run] : forms) choices.emplace_back(Name(form));
     us = RaceForms(product, forms);
-    const auto entry = fuses_.find(product);
-    if (entry != fuses_.end()) chosen = FormName(entry->second);
+    const auto entry = chosen_forms_.find(product);
+    if (entry != chosen_forms_.end()) chosen = Name(entry->second);
   } else {
     TuningRun run(products_.limits());
     const Sets sets(product, &run);

@@ -1,47 +1,23 @@
-// The own product with GELU's slope and column sums, which a table of one entry chooses, so nothing
-// is timed: shapes with ends within a tile, with fewer tiles than blocks and with many, more turns
-// than stages. Small enough for the sanitizers.
+// The own product with GELU's slope and column sums (own_product.h).
 #include <limits>
 
-#include "kernels/cuda/product_key.h"
-#include "kernels/ops/tuning.h"
-#include "tests/kernels/cuda/twin.h"
+#include "tests/kernels/cuda/own_product.h"
 
 namespace mt::kernels::cuda {
 namespace {
 
-class CudaGeluGradProductTest : public GpuTest {
+class CudaGeluGradProductTest : public OwnProductTest {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (IsSkipped()) return;
-    gpu_ = LoadCudaBackend({}).value();
-    if (!Choose({.m = 8, .n = 1, .k = 8})) {
-      GTEST_SKIP() << "this GPU has no such kernel: " << gpu_->tuning()->Identity();
-    }
+  bool Choose(const Shape3& z, int sms = 0) const {
+    return OwnProductTest::Choose({.m = z.features,
+                                   .n = z.tokens,
+                                   .k = z.inner,
+                                   .epilogue = Epilogue::kGeluGradBias,
+                                   .sms = sms});
   }
-  // Makes the own kernel the choice for this shape; false where the device does not have it.
-  bool Choose(ProductKey key) const {
-    key.in = key.out = GetParam();
-    key.epilogue = Epilogue::kGeluGradBias;
-    TuningTable& table = *gpu_->tuning();
-    return table.Import(table.Identity(), {{ToText({.form = true, .product = key}), "fused"}})
-        .value()
-        .empty();
-  }
-  Backend& At(Side side) const { return side == Side::kGpu ? *gpu_ : BackendOf(side); }
-
-  std::unique_ptr<Backend> gpu_;
 };
 INSTANTIATE_TEST_SUITE_P(Types, CudaGeluGradProductTest, testing::Values(DType::kBf16, DType::kF16),
                          TypeName);
-
-struct Shape3 {
-  int64_t tokens, features, inner;
-  std::string Text() const {
-    return fmt::format("T {} features {} inner {}", tokens, features, inner);
-  }
-};
 
 // Operands of one call, on both sides.
 struct Call {
@@ -72,9 +48,8 @@ struct Call {
 };
 
 TEST_P(CudaGeluGradProductTest, GradientAndSumsAreTheCpus) {
-  for (const Shape3& z :
-       {Shape3{1, 8, 8}, {192, 256, 64}, {193, 264, 72}, {400, 520, 328}, {3000, 2056, 40}}) {
-    ASSERT_TRUE(Choose({.m = z.features, .n = z.tokens, .k = z.inner}));
+  for (const Shape3& z : kOwnShapes) {
+    ASSERT_TRUE(Choose(z));
     for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
       const Call call(z, GetParam());
       for (const Side side : kSides) call.Run(side, At(side), mode);
@@ -82,7 +57,7 @@ TEST_P(CudaGeluGradProductTest, GradientAndSumsAreTheCpus) {
       ExpectClose(call.dbias, Kind::kFused, GetParam(), z.Text() + " sums");
     }
   }
-  EXPECT_EQ(gpu_->tuning()->Entries().size(), 5U) << "nothing was timed";
+  EXPECT_EQ(Entries(), std::size(kOwnShapes)) << "nothing was timed";
 }
 
 TEST_P(CudaGeluGradProductTest, SameBitsInEveryRunAndOnFewerSms) {
@@ -90,7 +65,7 @@ TEST_P(CudaGeluGradProductTest, SameBitsInEveryRunAndOnFewerSms) {
   const Call call(z, GetParam());
   std::vector<std::vector<std::byte>> first;
   for (const int sms : {0, 0, 2, 101}) {
-    ASSERT_TRUE(Choose({.m = z.features, .n = z.tokens, .k = z.inner, .sms = sms}));
+    ASSERT_TRUE(Choose(z, sms));
     call.dpre.Poison();
     call.Run(Side::kGpu, *gpu_, GradMode::kOverwrite, sms);
     const std::vector<std::vector<std::byte>> bits = {call.dpre.Bytes(Side::kGpu),
@@ -103,7 +78,7 @@ TEST_P(CudaGeluGradProductTest, SameBitsInEveryRunAndOnFewerSms) {
 // Where the slope is 0 or 1; and not a number stays one.
 TEST_P(CudaGeluGradProductTest, HugeInputsGiveLimits) {
   const Shape3 z{16, 16, 16};
-  ASSERT_TRUE(Choose({.m = z.features, .n = z.tokens, .k = z.inner}));
+  ASSERT_TRUE(Choose(z));
   const Call call(z, GetParam());
   const double inf = std::numeric_limits<double>::infinity();
   for (const double x : {-inf, -60000.0, 60000.0, inf, inf - inf}) {

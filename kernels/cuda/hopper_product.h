@@ -1,0 +1,52 @@
+// How products of our own are cut on Hopper (compute capability 9.0), and the host's side of their
+// launches. Terms of product_key.h: m features, n tokens, k inputs.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/product.h"
+
+namespace mt::kernels::cuda::hopper {
+
+inline constexpr int kFeatures = 128, kTokens = 192, kInner = 64;   // of a block's tile, and stage
+inline constexpr int kHalfTokens = kTokens / 2, kBoxFeatures = 64;  // 64 elements: 128 bytes
+inline constexpr int kCluster = 2;  // blocks, neighbours in features, that share their tokens
+inline constexpr int kElement = 2;  // bytes
+
+// How a call is cut: pairs of tiles, numbered in bands of `band` in features, in a band features
+// first.
+struct Cut {
+  int pairs = 0, token_tiles = 0, band = 0;
+  int steps = 0;  // stages a tile
+  int features = 0;
+};
+
+struct OperandMaps {
+  CUtensorMap a, b;
+};
+
+// What every kernel gets.
+struct Call {
+  Cut cut;
+  OperandMaps operands;
+  int clusters = 0;
+};
+
+Call CallOf(const DeviceLimits& limits, const ProductKey& key, const ProductOperands& operands);
+
+// [tokens, features] of the product's result, or of what is shaped like it, in quarters of a tile.
+CUtensorMap ResultMapOf(const ProductKey& key, const void* data);
+
+int TokenTilesOf(const ProductKey& key);
+
+// Of kBias, kGeluAux, kGeluAuxBias; of kGeluGradBias: sums of features over the tokens of a
+// tile go to `partials` [TokenTilesOf(key), m].
+void LaunchStoreProduct(const Stream& stream, const DeviceLimits& limits, const ProductKey& key,
+                        const ProductOperands& operands);
+void LaunchGeluGradProduct(const Stream& stream, const DeviceLimits& limits, const ProductKey& key,
+                           const ProductOperands& operands, float* partials);
+
+}  // namespace mt::kernels::cuda::hopper

@@ -1,0 +1,53 @@
+// For tests of products by kernels of our own, which a table of imported entries chooses, so
+// nothing is timed: shapes with ends within a tile, with fewer tiles than blocks and with many,
+// more turns than stages. Small enough for the sanitizers.
+#pragma once
+
+#include <string>
+
+#include "kernels/cuda/product_key.h"
+#include "kernels/ops/tuning.h"
+#include "tests/kernels/cuda/twin.h"
+
+namespace mt::kernels::cuda {
+
+class OwnProductTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    gpu_ = LoadCudaBackend({}).value();
+    if (!Choose({.transpose_a = true, .m = 8, .n = 2, .k = 8, .epilogue = Epilogue::kBias})) {
+      GTEST_SKIP() << "this GPU has no such kernel: " << gpu_->tuning()->Identity();
+    }
+    ++chosen_;
+  }
+  // Makes the own kernel the choice for this product; false where the device does not have it.
+  bool Choose(ProductKey key) const {
+    key.in = key.out = GetParam();
+    TuningTable& table = *gpu_->tuning();
+    return table.Import(table.Identity(), {{ToText({.form = true, .product = key}), "own"}})
+        .value()
+        .empty();
+  }
+  // How many entries the table has, apart from SetUp's.
+  size_t Entries() const { return gpu_->tuning()->Entries().size() - chosen_; }
+  Backend& At(Side side) const { return side == Side::kGpu ? *gpu_ : BackendOf(side); }
+
+  std::unique_ptr<Backend> gpu_;
+
+ private:
+  size_t chosen_ = 0;
+};
+
+struct Shape3 {
+  int64_t tokens, features, inner;
+  std::string Text() const {
+    return fmt::format("T {} features {} inner {}", tokens, features, inner);
+  }
+};
+
+inline constexpr Shape3 kOwnShapes[] = {
+    {1, 8, 8}, {192, 256, 64}, {193, 264, 72}, {400, 520, 328}, {3000, 2056, 40}};
+
+}  // namespace mt::kernels::cuda
