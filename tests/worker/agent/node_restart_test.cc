@@ -156,7 +156,8 @@ TEST_F(RestartTest, ARankWhoseRecordCannotBeReadIsFoundAndEnded) {
 }
 
 TEST_F(RestartTest, AnExitThatCannotBeReadIsNotKnown) {
-  StartAndDie("exit 3");
+  StartAndDie("while [ ! -e go ]; do sleep 0.01; done; exit 3");
+  Touch("go");
   Await(Folder(1) + "/exit.json");
   ASSERT_TRUE(base::WriteFileAtomic(Folder(1) + "/exit.json", "garbage").ok());
   const RankExit exit = AdoptAndAwait();
