@@ -80,8 +80,9 @@ void GpuProductSurvey::Op(const std::string& name, double flops, const Args& arg
     CHECK(times.ok()) << base::Message(times.status());
     fmt::print("{:<22} {}\n", name, key);
     const std::string chosen = Product(name, flops, *times);
-    if (key.starts_with("form ") && chosen != "fused")
+    if (key.starts_with("form ") && chosen != "fused") {
       unused.insert("product" + key.substr(key.find(' ')));
+    }
     std::fflush(stdout);
   }
 }
