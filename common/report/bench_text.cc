@@ -148,7 +148,8 @@ std::string BenchText(const v1::BenchReport& report) {
             fmt::format("{:.1f} % of the pipeline's time, mean over ranks", 100 * report.bubble()));
   }
   if (report.launch_seconds() > 0) {
-    out.Add("launch", fmt::format("the host takes {} to enqueue a step",
+    out.Add("launch", fmt::format("the host takes {} to enqueue a step, with waits for room in the "
+                                  "device's queue",
                                   Milliseconds(report.launch_seconds())));
   }
   out.Add("memory", MemoryText(report));
