@@ -17,6 +17,7 @@ class GpuServiceTest(ServiceTest):
     gpus = "all"
     autostart = False
     fake = ""
+    with_module = True
 
     def setUp(self):
         super().setUp()
@@ -24,10 +25,16 @@ class GpuServiceTest(ServiceTest):
         self.env["LD_LIBRARY_PATH"] = FAKE_DRIVER
         self.env["MT_FAKE_NVML"] = self.fake
         self.env.pop("CUDA_VISIBLE_DEVICES", None)
+        # A worker offers GPUs where mt-rank has the CUDA module beside it; a build without CUDA has a file of that name here.
+        self.programs = self.dir / "programs"
+        self.programs.mkdir()
+        (self.programs / "mt-rank").symlink_to(BIN / "mt-rank")
+        if self.with_module:
+            (self.programs / "libmt_cuda.so").touch()
         self.start_coordinator()
 
     def start_node(self, *flags):
-        self.start_worker("node-a", 2, *flags)
+        self.start_worker("node-a", 2, "--rank-binary", str(self.programs / "mt-rank"), *flags)
         self.wait_nodes(1, limit=30)
 
     def node(self):
@@ -63,8 +70,13 @@ class GpuJobTest(GpuServiceTest):
         self.assertEqual(job["spec"]["training"]["precision"], "bf16")
         rank = job["ranks"][0]
         self.assertEqual((rank["slot"], rank["gpu"]), (0, "GPU-aaaa"))
-        self.assertGreater(rank["exit_code"], 0, "an exit of its own, no signal")
-        self.assertRegex(job["message"], r"(?i)cuda|gpu", "the message names what is missing")
+        if (BIN / "libmt_cuda.so").exists():
+            self.assertEqual((rank["exit_code"], rank["exit_signal"]), (71, 0))
+            self.assertRegex(job["message"], r"CUDA backend: (no usable GPU or driver on this host: cudaGetDeviceCount: .*; install a "
+                             r"driver|.*are CUDA's libraries installed here\?|no GPU GPU-aaaa: this process sees)")
+        else:
+            self.assertEqual((rank["exit_code"], rank["exit_signal"]), (64, 0))
+            self.assertIn("CUDA backend: no module at", job["message"])
         self.assertTrue(job["last_log_lines"])
         # Nothing of it is left, and the next job trains here.
         self.assertIsNone(self.workers["node-a"].poll())
@@ -116,7 +128,32 @@ class GpuJobTest(GpuServiceTest):
         self.assertEqual(self.node()["slots"][0]["job_uid"], "")
 
 
+class NoModuleTest(GpuServiceTest):
+    with_module = False
+
+    def test_without_the_module_gpus_are_not_offered_and_cpu_slots_train(self):
+        self.start_node()
+        node = self.node()
+        self.assertEqual([s["device"] for s in node["slots"]], ["CPU_SLOT", "CPU_SLOT"])
+        for text in ("2 GPUs found, but ranks could not use them: no module at", str(self.programs / "libmt_cuda.so"),
+                     "start the worker with --gpus none"):
+            self.assertIn(text, node["gpu_problem"])
+        self.assertIn("2 GPUs found", self.mtctl("describe", "node", "node-a").stdout)
+        self.job_file.write_text(self.job_file.read_text().replace("placement: {device: cpu}", ""))
+        self.submit("--set", "training.train_iters=10")
+        job = self.finished()
+        self.assertEqual(job["state"], "SUCCEEDED", job["message"])
+        self.assertEqual(job["spec"]["placement"]["device"], "cpu")
+
+
 class SickDriverTest(GpuServiceTest):
+    def test_a_gpu_that_the_backend_is_not_built_for_costs_itself(self):
+        self.env["MT_FAKE_NVML"] = "unfit"
+        self.start_node()
+        self.assertEqual([s["gpu"]["uuid"] for s in self.node()["slots"] if s["device"] == "GPU"], ["GPU-bbbb"])
+        self.assertIn("GPU 0 (GPU-aaaa) has compute capability 7.5; the CUDA backend is built for 8.x and 9.0",
+                      self.mtctl("describe", "node", "node-a").stdout)
+
     def test_one_sick_gpu_costs_itself(self):
         self.env["MT_FAKE_NVML"] = "sick"
         self.start_node()

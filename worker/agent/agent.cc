@@ -61,6 +61,7 @@ Agent::Agent(Config config, Seams seams)
       survey_({.loop = seams.loop,
                .probe = seams.gpu_probe,
                .wanted = config_.gpus_wanted,
+               .module = config_.cuda_module,
                .offered = UuidsOf(config_.gpus),
                .interval = config_.limits.gpu_survey,
                .changed = [this] { ReportSlots(); }}) {

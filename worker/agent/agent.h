@@ -46,7 +46,8 @@ class Agent final : private CoordinatorSession::Listener,
     int cores = 1;
     int64_t memory_bytes = 0;
     GpuOffer gpus;
-    std::string gpus_wanted = kNoGpus;  // --gpus
+    std::string gpus_wanted = kNoGpus;    // --gpus
+    std::function<Status()> cuda_module;  // whether ranks find it; null: they do
     int cpu_slots = 1;
     std::map<std::string, std::string> labels;
     std::string http_endpoint;  // of /metrics; empty: none

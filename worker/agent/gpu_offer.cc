@@ -31,6 +31,14 @@ void AddProblem(const std::string& text, std::string* problem) {
 
 }  // namespace
 
+StatusOr<probe::Inventory> NeedModule(StatusOr<probe::Inventory> found, const Status& module) {
+  if (!found.ok() || found->devices.empty() || module.ok()) return found;
+  return base::FailedPrecondition(
+      "{} GPU{} found, but ranks could not use {}: {}; or start the worker with --gpus none",
+      found->devices.size(), found->devices.size() == 1 ? "" : "s",
+      found->devices.size() == 1 ? "it" : "them", base::Message(module));
+}
+
 Status CheckGpusOption(const std::string& wanted) {
   if (wanted == kAllGpus || wanted == kNoGpus) return OkStatus();
   std::set<std::string> seen;

@@ -27,6 +27,10 @@ struct GpuOffer {
   std::string problem;
 };
 
+// GPUs are of use only where ranks find the CUDA module (`module`: gpu::FindCudaModule): found ones
+// without it become FailedPrecondition, with what to do.
+StatusOr<probe::Inventory> NeedModule(StatusOr<probe::Inventory> found, const Status& module);
+
 // --gpus: "all", "none", or UUIDs separated by commas. InvalidArgument: neither.
 Status CheckGpusOption(const std::string& wanted);
 

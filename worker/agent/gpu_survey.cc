@@ -29,8 +29,10 @@ void GpuSurvey::Look() {
 void GpuSurvey::OnProbed(const StatusOr<probe::Inventory>& found) {
   if (finished_) return;
   timer_ = deps_.loop->After(deps_.interval, [this] { Look(); });
-  if (!found.ok()) return;  // what was said stays; a sick driver shows where ranks run
-  const GpuOffer now = OfferGpus(deps_.wanted, found, [](int /*numa_node*/) { return ""; });
+  const StatusOr<probe::Inventory> usable =
+      deps_.module ? NeedModule(found, deps_.module()) : found;
+  if (!usable.ok()) return;  // what was said stays; a sick driver shows where ranks run
+  const GpuOffer now = OfferGpus(deps_.wanted, usable, [](int /*numa_node*/) { return ""; });
   std::string uuids;
   for (const GpuSlot& gpu : now.gpus) {
     if (deps_.offered.contains(gpu.device.uuid)) continue;

@@ -19,9 +19,10 @@ class GpuSurvey {
  public:
   struct Deps {
     EventLoop* loop;
-    GpuProbe* probe;                // null: nothing is looked at
-    std::string wanted;             // --gpus
-    std::set<std::string> offered;  // UUIDs
+    GpuProbe* probe;                 // null: nothing is looked at
+    std::string wanted;              // --gpus
+    std::function<Status()> module;  // the CUDA module; null: it is there
+    std::set<std::string> offered;   // UUIDs
     std::chrono::milliseconds interval;
     std::function<void()> changed;  // news() says something else now
   };

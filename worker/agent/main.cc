@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <unistd.h>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/base/ids.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
+#include "common/gpu/cuda_module.h"
 #include "common/http/server.h"
 #include "common/metrics/registry.h"
 #include "common/rpc/control_numbers.h"
@@ -40,11 +42,19 @@ int64_t MemoryBytes() {
   return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
 }
 
+// Whether this node's ranks find the CUDA module.
+Status FindModule(const Options& options) {
+  return gpu::FindCudaModule(std::filesystem::path(options.rank_binary).parent_path().string())
+      .status();
+}
+
 // The GPUs of this node, by a process that asks the driver for us: one that hangs costs the
 // deadline and the GPUs, not the worker.
 GpuOffer FindGpus(const Options& options) {
   StatusOr<probe::Inventory> found = base::NotFound("not looked for");
-  if (options.gpus != "none") found = ProbeNow(options.probe_binary, rpc::kDeviceProbeLimit);
+  if (options.gpus != kNoGpus) {
+    found = NeedModule(ProbeNow(options.probe_binary, rpc::kDeviceProbeLimit), FindModule(options));
+  }
   const cpu_set_t usable = OwnCpus();
   GpuOffer offer = OfferGpus(options.gpus, found,
                              [&usable](int numa_node) { return CpusOfNode(numa_node, usable); });
@@ -76,6 +86,7 @@ Agent::Config MakeConfig(const Options& options, const StateDir& state,
           .memory_bytes = MemoryBytes(),
           .gpus = std::move(gpus),
           .gpus_wanted = options.gpus,
+          .cuda_module = [options] { return FindModule(options); },
           .cpu_slots = cpu_slots,
           .labels = options.labels,
           .http_endpoint = http_endpoint,

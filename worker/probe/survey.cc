@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/base/files.h"
+#include "common/gpu/cuda_module.h"
 #include "common/nvml/nvml.h"
 
 namespace mt::probe {
@@ -59,6 +60,12 @@ void FillDevice(const nvml::Library& library, const nvml::Gpu& facts, const std:
   } else {
     out->error = base::Message(reading.status());
   }
+  const std::string unfit =
+      facts.compute_major > 0
+          ? gpu::CapabilityFault(fmt::format("GPU {} ({})", out->index, out->uuid),
+                                 facts.compute_major, facts.compute_minor)
+          : "";  // not told
+  if (!unfit.empty()) out->error = unfit;
   if (facts.in_mig_mode) out->error = MigText(out->index, out->uuid);
 }
 

@@ -94,9 +94,10 @@ int nvmlDeviceGetPciInfo_v3(void* device, FakePci* pci) {
   pci->bus = IndexOf(device) == 0 ? 0x18 : 0x2a;
   return CopyText(IndexOf(device) == 0 ? "00000000:18:00.0" : "00000000:2A:00.0", pci->bus_id, 32);
 }
-int nvmlDeviceGetCudaComputeCapability(void* /*device*/, int* major, int* minor) {
-  *major = 9;
-  *minor = 0;
+int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
+  const bool unfit = Asked("unfit") && IndexOf(device) == 0;
+  *major = unfit ? 7 : 9;
+  *minor = unfit ? 5 : 0;
   return 0;
 }
 int nvmlDeviceGetMemoryInfo(void* device, FakeMemory* memory) {

@@ -67,6 +67,24 @@ TEST(GpuOffer, NoDriverIsInOrderASickOneIsNot) {
             "no NVIDIA driver");
 }
 
+TEST(GpuOffer, WithoutTheModuleNoneAndWhy) {
+  const Status missing = base::NotFound("no module at /x, /y; install it there");
+  const GpuOffer offer = OfferGpus("all", NeedModule(TwoGpus(), missing), NodeCores);
+  EXPECT_TRUE(offer.gpus.empty());
+  EXPECT_EQ(offer.problem,
+            "2 GPUs found, but ranks could not use them: no module at /x, /y; install it there; or "
+            "start the worker with --gpus none");
+  EXPECT_EQ(DefaultCpuSlots(offer, 16), 0);
+  EXPECT_EQ(OfferGpus("GPU-b", NeedModule(TwoGpus(), missing), NodeCores).problem, offer.problem);
+  EXPECT_EQ(OfferGpus("all", NeedModule(TwoGpus(), OkStatus()), NodeCores).gpus.size(), 2U);
+  // A host without GPUs needs no module.
+  const probe::Inventory none{.driver_version = "580", .error = {}, .devices = {}};
+  EXPECT_EQ(OfferGpus("all", NeedModule(none, missing), NodeCores).problem, "");
+  EXPECT_EQ(
+      OfferGpus("all", NeedModule(base::NotFound("no NVIDIA driver"), missing), NodeCores).problem,
+      "");
+}
+
 TEST(CpuList, ReadsAndWritesWhatTheKernelDoes) {
   for (const char* text : {"0", "0-3", "0-3,8,10-11", "5,7"}) {
     EXPECT_EQ(FormatCpuList(ParseCpuList(text)), text);

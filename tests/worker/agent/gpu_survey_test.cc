@@ -91,6 +91,18 @@ TEST_F(GpuSurveyTest, ASickOneIsNoNewsUntilItIsWell) {
             std::string("GPU 1 (GPU-c) is in MIG mode: not offered; ") + kNews);
 }
 
+TEST_F(GpuSurveyTest, GpusWithoutTheModuleAreNoNewsUntilItIsThere) {
+  Status module = base::NotFound("no module at /x");
+  config_.cuda_module = [&module] { return module; };
+  StartWith("all", {}, "1 GPU found, but ranks could not use it: no module at /x");
+  AnswerNext(Gpus({"GPU-c"}));
+  EXPECT_TRUE(Told().empty());
+  module = OkStatus();
+  AnswerNext(Gpus({"GPU-c"}));
+  ASSERT_EQ(Told().size(), 1U);
+  EXPECT_THAT(Told()[0].gpu_problem(), HasSubstr(kNews));
+}
+
 TEST_F(GpuSurveyTest, OnlyThoseThatAreWantedCount) {
   StartWith("GPU-a,GPU-d", {"GPU-a"}, "GPU-d of --gpus was not found");
   AnswerNext(Gpus({"GPU-a", "GPU-c"}));

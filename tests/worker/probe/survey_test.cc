@@ -117,6 +117,20 @@ TEST(Survey, AGpuInMigModeIsListedWithWhatToDo) {
   EXPECT_EQ(found.devices[1].error, "");
 }
 
+TEST(Survey, AGpuThatTheBackendIsNotBuiltForIsListedWithWhatToDo) {
+  const auto library = nvml::Library::Open(MT_FAKE_DRIVER);
+  ASSERT_TRUE(library.ok());
+  ::setenv("MT_FAKE_NVML", "unfit", 1);
+  const Inventory found = Survey(**library, nullptr);
+  ::unsetenv("MT_FAKE_NVML");
+  ASSERT_EQ(found.devices.size(), 2U);
+  EXPECT_EQ(found.devices[0].compute_capability, "7.5");
+  EXPECT_EQ(found.devices[0].error,
+            "GPU 0 (GPU-aaaa) has compute capability 7.5; the CUDA backend is built for 8.x and "
+            "9.0: use another GPU, or placement.device: cpu");
+  EXPECT_EQ(found.devices[1].error, "");
+}
+
 TEST(Document, SaysTheSameAtBothEnds) {
   Inventory inventory{.driver_version = "580.1", .error = "", .devices = {}};
   inventory.devices.push_back({.index = 3,
