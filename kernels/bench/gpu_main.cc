@@ -1,8 +1,8 @@
 // mt_gpu_kernel_bench --products: how far the table's choices are from the fastest product there
 // is. mt_gpu_kernel_bench [filter]: what each op reaches on a GPU, against what the GPU can do: the
 // rate of a device copy for what is bound by memory (each operand counted once), the rate of an
-// 8192^3 bf16 product (G) for products, cuDNN's rate for the own attention. README.md explains the
-// columns.
+// 8192^3 bf16 product (G) for products, cuDNN's rate for the own attention. Columns and exit codes:
+// kernels/README.md.
 #include <string_view>
 #include <tuple>
 
@@ -15,10 +15,11 @@
 namespace mt::kernels::bench {
 namespace {
 
-constexpr int kBelowBar = 3;  // exit code: a line was below its bar
+constexpr int kBelowBar = 3;  // exit code: a line was below its bar, a choice too slow
 
-// The models that speed is measured with, a microbatch of tokens each.
-void SurveyProducts(Backend* backend) {
+// The models that speed is measured with, a microbatch of tokens each. How many choices are too
+// slow.
+int SurveyProducts(Backend* backend) {
   fmt::print("{}\n{}\n", backend->device().Describe(), backend->tuning()->Identity());
   GpuProductSurvey survey(backend);
   constexpr int64_t kHeadTokens = 8192;
@@ -30,7 +31,7 @@ void SurveyProducts(Backend* backend) {
     survey.Layer(model, tokens, h);
     survey.Head(model, kHeadTokens, h);
   }
-  survey.Summary();
+  return survey.Summary();
 }
 
 int Main(int argc, char** argv) {
@@ -44,8 +45,7 @@ int Main(int argc, char** argv) {
     return 1;
   }
   if (argc == 2 && std::string_view(argv[1]) == "--products") {
-    SurveyProducts(backend->get());
-    return 0;
+    return SurveyProducts(backend->get()) == 0 ? 0 : kBelowBar;
   }
   GpuOpBenches ops(backend->get(), argc == 2 ? argv[1] : "");
   ops.Ceilings();
@@ -55,7 +55,8 @@ int Main(int argc, char** argv) {
     ops.Products(rows, h);
   }
   ops.Rope();
-  ops.Ends();
+  ops.Embedding();
+  ops.Loss();
   ops.Updates();
   ops.Attention({.b = 32, .s = 1024, .a = 12, .d = 64});
   ops.Attention({.b = 8, .s = 2048, .a = 16, .d = 128});

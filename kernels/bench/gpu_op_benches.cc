@@ -19,6 +19,20 @@ constexpr double kAdamWBar = 0.85;  // of the copy
 
 constexpr double kBatchSeconds = 0.02;
 
+// As skewed as text's, floor(u^4 V).
+std::vector<int32_t> SkewedTokens(int64_t count) {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  uint64_t state = 88172645463325252U;
+  for (auto& id : tokens) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    const double u = static_cast<double>(state >> 11) * 0x1p-53;
+    id = static_cast<int32_t>(u * u * u * u * 50257);
+  }
+  return tokens;
+}
+
 }  // namespace
 
 GpuOpBenches::GpuOpBenches(Backend* backend, std::string_view filter)
@@ -177,20 +191,32 @@ void GpuOpBenches::Elementwise(int64_t rows, int64_t h) {
   const Tensor pre = Make({rows, f}), y = Make({rows, f}), dy = Make({rows, f});
   const double n = Count(rows * f);
   const std::string shape = fmt::format("[{}, {}]", rows, f);
-  Bytes("gelu " + shape, 4 * n, [&] { backend_.act().Act(*stream_, {.pre = pre, .y = y}); });
-  Bytes("gelu gradient " + shape, 6 * n,
-        [&] { backend_.act().ActGrad(*stream_, {.dy = dy, .pre = pre, .dpre = y}); });
   const Tensor half = Make({rows, f / 2}), dhalf = Make({rows, f / 2});
-  Bytes("swiglu " + shape, 3 * n,
-        [&] { backend_.act().Act(*stream_, {.kind = ActKind::kSwiglu, .pre = pre, .y = half}); });
-  Bytes("swiglu gradient " + shape, 5 * n, [&] {
-    backend_.act().ActGrad(*stream_,
-                           {.kind = ActKind::kSwiglu, .dy = dhalf, .pre = pre, .dpre = y});
-  });
+  for (const auto& [name, kind] : {std::pair<const char*, ActKind>{"gelu ", ActKind::kGelu},
+                                   {"relu2 ", ActKind::kRelu2},
+                                   {"swiglu ", ActKind::kSwiglu},
+                                   {"geglu ", ActKind::kGeglu}}) {
+    const bool gated = IsGated(kind);
+    const ActArgs forward{.kind = kind, .pre = pre, .y = gated ? half : y};
+    const ActGradArgs gradient{
+        .kind = kind, .dy = gated ? dhalf : dy, .pre = pre, .dpre = gated ? dy : y};
+    Bytes(name + shape, (gated ? 3 : 4) * n, [&] { backend_.act().Act(*stream_, forward); });
+    Bytes(name + ("gradient " + shape), (gated ? 5 : 6) * n,
+          [&] { backend_.act().ActGrad(*stream_, gradient); });
+  }
   const Tensor sums = Make({f}, DType::kF32);
   Bytes("RowSum " + shape, 2 * n,
         [&] { backend_.vector().RowSum(*stream_, dy, GradMode::kOverwrite, sums); });
   Bytes("AddTo " + shape, 6 * n, [&] { backend_.vector().AddTo(*stream_, y, dy); });
+  Partials four(pre);
+  for (const Tensor& more : {y, dy, y}) four.tensor[static_cast<size_t>(four.count++)] = more;
+  Bytes("SumPartials of 4 " + shape, 10 * n,
+        [&] { backend_.vector().SumPartials(*stream_, y, four); });
+  Bytes("Fill " + shape, 2 * n, [&] { backend_.vector().Fill(*stream_, y, 1); });
+  const Tensor wide = Make({rows, f}, DType::kF32);
+  Bytes("Cast f32 to bf16 " + shape, 6 * n, [&] { backend_.vector().Cast(*stream_, y, wide); });
+  Bytes("FillNormal " + shape, 2 * n,
+        [&] { backend_.random().FillNormal(*stream_, {.key = 7, .std = 0.02, .out = y}); });
   Free();
 }
 
@@ -199,30 +225,48 @@ void GpuOpBenches::Products(int64_t tokens, int64_t h) {
   const Tensor x = Make({tokens, h}), w1 = Make({f, h}), w2 = Make({h, f}), bias = Make({f});
   const Tensor pre = Make({tokens, f}), y = Make({tokens, f}), dx = Make({tokens, h});
   const Tensor dw = Make({f, h}, DType::kF32), dbias = Make({f}, DType::kF32);
-  const double flops = 2.0 * Count(tokens) * Count(h) * Count(f);
-  const std::string shape = fmt::format("T {} {} x {}", tokens, h, f);
   const LinearOps& linear = backend_.linear();
-  const auto bench = [&](const std::string& name, auto args, auto entry) {
-    if (!Wanted(name + shape)) return;
+  const auto bench = [&](const std::string& name, int64_t in, int64_t out, auto args, auto entry) {
+    const std::string line = fmt::format("{} T {} {} x {}", name, tokens, in, out);
+    if (!Wanted(line)) return;
     args.workspace = Scratch(linear.WorkspaceBytes(args));
-    Flops(name + shape, flops, product_rate_, [&] { (linear.*entry)(*stream_, args); });
+    Flops(line, 2.0 * Count(tokens) * Count(in) * Count(out), product_rate_,
+          [&] { (linear.*entry)(*stream_, args); });
   };
-  bench("Forward fc1 + bias ", LinearForwardArgs{.x = x, .w = w1, .bias = bias, .y = pre},
-        &LinearOps::Forward);
-  bench("ForwardAct fc1 + bias + gelu ",
+  // Forward with a bias, both gradients, of a layer [out, in].
+  const auto layer = [&](const std::string& name, int64_t in, int64_t out) {
+    const Tensor from{x.data, x.dtype, {tokens, in}}, to{y.data, y.dtype, {tokens, out}};
+    const Tensor w{w1.data, w1.dtype, {out, in}}, b{bias.data, bias.dtype, {out}};
+    bench("Forward " + name + " + bias", in, out,
+          LinearForwardArgs{.x = from, .w = w, .bias = b, .y = to}, &LinearOps::Forward);
+    bench("InputGrad " + name, in, out,
+          LinearInputGradArgs{.dy = to, .w = w, .dx = {dx.data, dx.dtype, {tokens, in}}},
+          &LinearOps::InputGrad);
+    for (const bool with_bias : {false, true}) {
+      bench("WeightGrad " + name + (with_bias ? ", sums" : ""), in, out,
+            LinearWeightGradArgs{
+                .dy = to,
+                .x = from,
+                .dw = {dw.data, dw.dtype, {out, in}},
+                .dbias = with_bias ? Tensor{dbias.data, dbias.dtype, {out}} : Tensor{}},
+            &LinearOps::WeightGrad);
+    }
+  };
+  layer("qkv", h, 3 * h);
+  layer("proj", h, h);
+  layer("fc1", h, f);
+  bench("ForwardAct fc1 + bias + gelu", h, f,
         LinearForwardActArgs{.x = x, .w = w1, .bias = bias, .pre = pre, .y = y},
         &LinearOps::ForwardAct);
-  bench("Forward fc2 ", LinearForwardArgs{.x = y, .w = w2, .y = dx}, &LinearOps::Forward);
-  bench("InputGrad fc1 ", LinearInputGradArgs{.dy = y, .w = w1, .dx = dx}, &LinearOps::InputGrad);
-  bench("InputGradAct fc2 + gelu' ",
+  bench("WeightGrad fc1 added", h, f,
+        LinearWeightGradArgs{.dy = y, .x = x, .mode = GradMode::kAdd, .dw = dw},
+        &LinearOps::WeightGrad);
+  bench("Forward fc2", f, h, LinearForwardArgs{.x = y, .w = w2, .y = dx}, &LinearOps::Forward);
+  bench("InputGradAct fc2 + gelu'", f, h,
         LinearInputGradActArgs{.dy = x, .w = w2, .pre = pre, .dpre = y}, &LinearOps::InputGradAct);
-  bench("InputGradAct fc2 + gelu', sums ",
+  bench("InputGradAct fc2 + gelu', sums", f, h,
         LinearInputGradActArgs{.dy = x, .w = w2, .pre = pre, .dpre = y, .dbias = dbias},
         &LinearOps::InputGradAct);
-  for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
-    bench(mode == GradMode::kAdd ? "WeightGrad fc1 added " : "WeightGrad fc1 ",
-          LinearWeightGradArgs{.dy = y, .x = x, .mode = mode, .dw = dw}, &LinearOps::WeightGrad);
-  }
   Free();
 }
 
@@ -239,6 +283,8 @@ void GpuOpBenches::Rope() {
   const Tensor qkv = Make({kRows, 3 * kA * kD});
   Bytes("Rotate [16384, 2 x 16 x 128]", 8.0 * kRows * kA * kD,
         [&] { backend_.rope().Rotate(*stream_, {.shape = shape, .qkv = qkv}); });
+  Bytes("RotateGrad [16384, 2 x 16 x 128]", 8.0 * kRows * kA * kD,
+        [&] { backend_.rope().RotateGrad(*stream_, {.shape = shape, .dqkv = qkv}); });
   RotateShape normed = shape;
   normed.q_gain = Make({kD});
   normed.k_gain = Make({kD});
@@ -258,18 +304,10 @@ void GpuOpBenches::Rope() {
   Free();
 }
 
-// The embedding on tokens as skewed as text's, floor(u^4 V), and the loss.
-void GpuOpBenches::Ends() {
-  constexpr int64_t kT = 32768, kV = 50304, kH = 768, kRows = 8192, kB = 32;
-  std::vector<int32_t> tokens(kT), order(kT), token, start;
-  uint64_t state = 88172645463325252U;
-  for (auto& id : tokens) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    const double u = static_cast<double>(state >> 11) * 0x1p-53;
-    id = static_cast<int32_t>(u * u * u * u * 50257);
-  }
+void GpuOpBenches::Embedding() {
+  constexpr int64_t kT = 32768, kV = 50304, kH = 768, kB = 32;
+  const std::vector<int32_t> tokens = SkewedTokens(kT);
+  std::vector<int32_t> order(kT), token, start;
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
     return tokens[static_cast<size_t>(a)] < tokens[static_cast<size_t>(b)];
@@ -300,16 +338,28 @@ void GpuOpBenches::Ends() {
   Bytes(fmt::format("ScatterGrad [32768, 768], {} tokens, positions", segments),
         4.0 * kT * kH + 8.0 * Count(segments) * kH + 8.0 * kT / kB * kH,
         [&] { backend_.embedding().ScatterGrad(*stream_, scatter); });
+  Free();
+}
+
+void GpuOpBenches::Loss() {
+  constexpr int64_t kRows = 8192, kV = 50304;
   const Tensor logits = Make({kRows, kV}), weight = Make({kRows}, DType::kF32);
   backend_.vector().Fill(*stream_, weight, 1);
-  const LossFinishArgs loss{
-      .logits = logits,
-      .labels = Ints(std::vector<int32_t>(tokens.begin(), tokens.begin() + kRows)),
-      .real_columns = 50257,
-      .stats = Make({1, kRows, 3}, DType::kF32),
-      .weight = weight,
-      .seed = 1e-3,
-      .sums = Make({2}, DType::kF64)};
+  const LossFinishArgs loss{.logits = logits,
+                            .labels = Ints(SkewedTokens(kRows)),
+                            .real_columns = 50257,
+                            .stats = Make({1, kRows, 3}, DType::kF32),
+                            .weight = weight,
+                            .seed = 1e-3,
+                            .sums = Make({2}, DType::kF64)};
+  const LossStatsArgs stats{.logits = logits,
+                            .labels = loss.labels,
+                            .real_columns = loss.real_columns,
+                            .stats = {loss.stats.data, DType::kF32, {kRows, 3}}};
+  Bytes("loss Stats [8192, 50304]", 2.0 * kRows * kV,
+        [&] { backend_.loss().Stats(*stream_, stats); });
+  Bytes("loss Finish [8192, 50304]", 4.0 * kRows * kV,
+        [&] { backend_.loss().Finish(*stream_, loss); });
   Bytes(
       "StatsFinish [8192, 50304]", 4.0 * kRows * kV,
       [&] { backend_.loss().StatsFinish(*stream_, loss); }, kLossBar);
@@ -341,6 +391,14 @@ void GpuOpBenches::Updates() {
                                            .scalars = on_device});
       },
       kAdamWBar * copy_rate_);
+  Bytes("SGD with momentum [130M] with bf16 copy", 22.0 * kN, [&] {
+    backend_.update().Sgd(*stream_, {.gradient = gradient,
+                                     .master = master,
+                                     .momentum = m,
+                                     .model_copy = copy,
+                                     .decay = true,
+                                     .scalars = on_device});
+  });
   Bytes("SquareSum [130M]", 4.0 * kN,
         [&] { backend_.update().SquareSum(*stream_, {.gradient = gradient, .out = sums}); });
   Free();

@@ -28,7 +28,8 @@ class GpuOpBenches {
   void Elementwise(int64_t rows, int64_t h);
   void Products(int64_t tokens, int64_t h);
   void Rope();
-  void Ends();
+  void Embedding();
+  void Loss();
   void Updates();
   void Attention(const AttentionBench& z);
   // Says how many lines were below their bar; returns that number.

@@ -8,6 +8,8 @@
 namespace mt::kernels::bench {
 namespace {
 
+constexpr double kSlowest = 1.02;  // of the fastest form's time
+
 // Planning reads shapes and alignment, never what is there.
 Tensor Planned(Shape shape, DType dtype = DType::kBf16) {
   alignas(256) static char byte;
@@ -109,14 +111,15 @@ std::string GpuProductSurvey::Product(const std::string& name, double flops,
   return chosen->choice;
 }
 
-void GpuProductSurvey::Summary() const {
-  if (ratios_.empty()) return;
+int GpuProductSurvey::Summary() const {
+  if (ratios_.empty()) return 0;
   std::vector<double> sorted = ratios_;
   std::sort(sorted.begin(), sorted.end());
   const auto within =
-      std::count_if(sorted.begin(), sorted.end(), [](double r) { return r <= 1.02; });
+      std::count_if(sorted.begin(), sorted.end(), [](double r) { return r <= kSlowest; });
   fmt::print("{} choices: median {:.3f} of the fastest, worst {:.3f}, {} within 2 %\n",
              sorted.size(), sorted[sorted.size() / 2], sorted.back(), within);
+  return static_cast<int>(static_cast<int64_t>(sorted.size()) - within);
 }
 
 }  // namespace mt::kernels::bench

@@ -24,8 +24,9 @@ class GpuProductSurvey {
   void Layer(const std::string& model, int64_t tokens, int64_t h);
   // The head on a chunk of tokens.
   void Head(const std::string& model, int64_t tokens, int64_t h);
-  // How many products were looked at, how far the choices are from the fastest.
-  void Summary() const;
+  // Says how many products were looked at and how far the choices are from the fastest; returns how
+  // many take more than 2 % longer.
+  int Summary() const;
 
  private:
   // Plans the op, lets the table choose and prints a line for each key that is new.

@@ -187,11 +187,11 @@ void Grad(const Stream& stream, const AddNormGradArgs& a, const DeviceLimits& li
   const bool aligned =
       FillPartials(a.dy, raw.rows * raw.h, raw.dy) &&
       RowsAligned<S>(raw.h, a.dresidual_in, a.residual_out, a.gain, a.dresidual, a.dbranch);
-  int shared_limit = 0;
-  CUDA_CHECK(cudaDeviceGetAttribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                    limits.ordinal));
-  const GradCall call{
-      stream, limits, shared_limit - kStaticSharedBytes, a.mode, {a.dgain, a.dshift, a.dbias}};
+  const GradCall call{stream,
+                      limits,
+                      limits.shared_bytes - kStaticSharedBytes,
+                      a.mode,
+                      {a.dgain, a.dshift, a.dbias}};
   LaunchFor(call, raw, aligned);
 }
 

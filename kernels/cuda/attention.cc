@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention.h"
 
+#include <fmt/format.h>
+
 #include "kernels/cuda/flash.h"
 
 namespace mt::kernels::cuda {
@@ -18,8 +20,23 @@ void CheckAttention(const AttentionShape& z, const AttentionDropout& dropout, co
 
 }  // namespace
 
+// GPUs other than 8.0 and 9.0 have 99 KiB of shared memory a block, too few for large heads.
+void CudaAttention::CheckFits(const AttentionShape& z) const {
+  const int64_t needed = FlashSharedBytes(z);
+  if (needed <= limits_.shared_bytes) return;
+  throw DeviceError(fmt::format(
+      "cuda device {}: attention with heads of {} in {} takes {} bytes of shared memory a block "
+      "where cuDNN does not compute it, of which this GPU (sm_{}{}) has {}: use heads of 64, or "
+      "heads up to 128 with what cuDNN computes (training.precision bf16 or fp16, "
+      "model.attention_dropout 0)",
+      limits_.ordinal, z.d, Name(z.dtype), needed, limits_.major, limits_.minor,
+      limits_.shared_bytes));
+}
+
 int64_t CudaAttention::WorkspaceBytes(const AttentionForwardArgs& a) const {
-  return cudnn_->Has(a) ? cudnn_->WorkspaceBytes(a) : 0;
+  if (cudnn_->Has(a)) return cudnn_->WorkspaceBytes(a);
+  CheckFits(a.shape);
+  return 0;
 }
 
 void CudaAttention::Forward(Stream& stream, const AttentionForwardArgs& a) const {
@@ -29,7 +46,9 @@ void CudaAttention::Forward(Stream& stream, const AttentionForwardArgs& a) const
 }
 
 int64_t CudaAttention::WorkspaceBytes(const AttentionGradArgs& a) const {
-  return cudnn_->Has(a) ? cudnn_->WorkspaceBytes(a) : FlashGradBytes(a.shape);
+  if (cudnn_->Has(a)) return cudnn_->WorkspaceBytes(a);
+  CheckFits(a.shape);
+  return FlashGradBytes(a.shape);
 }
 
 void CudaAttention::Grad(Stream& stream, const AttentionGradArgs& a) const {

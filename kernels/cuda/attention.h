@@ -10,11 +10,12 @@
 namespace mt::kernels::cuda {
 
 // WorkspaceBytes builds cuDNN's plan, so a call with a shape that nobody planned takes half a
-// second.
+// second; it throws DeviceError where neither cuDNN nor this GPU's shared memory is up to the
+// shape.
 class CudaAttention final : public AttentionOps {
  public:
   explicit CudaAttention(const DeviceLimits& limits)
-      : cudnn_(std::make_unique<CudnnAttention>(limits)) {}
+      : limits_(limits), cudnn_(std::make_unique<CudnnAttention>(limits)) {}
 
   int64_t WorkspaceBytes(const AttentionForwardArgs& args) const override;
   void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
@@ -24,6 +25,9 @@ class CudaAttention final : public AttentionOps {
   int64_t NumPlans() const { return cudnn_->NumPlans(); }
 
  private:
+  void CheckFits(const AttentionShape& shape) const;
+
+  const DeviceLimits limits_;
   const std::unique_ptr<CudnnAttention> cudnn_;
 };
 

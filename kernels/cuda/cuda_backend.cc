@@ -1,10 +1,12 @@
 // The module's one symbol, and the backend it makes.
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <memory>
 
 #include <fmt/format.h>
 
+#include "common/gpu/cuda_module.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_device.h"
@@ -15,9 +17,6 @@
 
 namespace mt::kernels::cuda {
 namespace {
-
-// What the code relies on: grouped heads in cuDNN's composite graph, cuBLASLt of CUDA 13.
-constexpr size_t kOldestCudnn = 91400, kOldestCublas = 130000;
 
 class CudaBackend final : public Backend {
  public:
@@ -94,7 +93,8 @@ int OrdinalOf(const CudaConfig& config) {
 }
 
 // Reads the GPU's properties; throws DeviceError with what is wrong and what to do.
-DeviceLimits LimitsOf(int device) {
+DeviceLimits LimitsOf(const CudaConfig& config) {
+  const int device = OrdinalOf(config);
   DeviceLimits limits{.ordinal = device};
   const auto read = [&](cudaDeviceAttr attribute, int* out) {
     CUDA_CHECK(cudaDeviceGetAttribute(out, attribute, device));
@@ -102,35 +102,29 @@ DeviceLimits LimitsOf(int device) {
   read(cudaDevAttrMultiProcessorCount, &limits.num_sms);
   read(cudaDevAttrComputeCapabilityMajor, &limits.major);
   read(cudaDevAttrComputeCapabilityMinor, &limits.minor);
-  if (limits.major != 8 && (limits.major != 9 || limits.minor != 0)) {
-    throw DeviceError(fmt::format(
-        "GPU {} ({}) has compute capability {}.{}; the backend is built for 8.x and 9.0: use "
-        "another GPU, or placement.device: cpu",
-        device, UuidOf(device), limits.major, limits.minor));
-  }
+  read(cudaDevAttrMaxSharedMemoryPerBlockOptin, &limits.shared_bytes);
+  if (config.shared_bytes > 0)
+    limits.shared_bytes = std::min(limits.shared_bytes, config.shared_bytes);
+  const std::string fault = gpu::CapabilityFault(fmt::format("GPU {} ({})", device, UuidOf(device)),
+                                                 limits.major, limits.minor);
+  if (!fault.empty()) throw DeviceError(fault);
   return limits;
 }
 
 void CheckLibraries() {
-  if (cudnnGetVersion() < kOldestCudnn) {
-    throw DeviceError(fmt::format("cudnnGetVersion: cuDNN {} is too old; install {} or newer",
-                                  cudnnGetVersion(), kOldestCudnn));
-  }
-  if (cublasLtGetVersion() < kOldestCublas) {
-    throw DeviceError(
-        fmt::format("cublasLtGetVersion: cuBLASLt {} is too old; install {} or newer (CUDA 13)",
-                    cublasLtGetVersion(), kOldestCublas));
-  }
+  const std::string fault = gpu::LibraryFault(cudnnGetVersion(), cublasLtGetVersion());
+  if (!fault.empty()) throw DeviceError(fault);
 }
 
 }  // namespace
 }  // namespace mt::kernels::cuda
 
 extern "C" __attribute__((visibility("default"))) mt::kernels::Backend* mt_cuda_make_backend(
-    const char* version, const mt::kernels::cuda::CudaConfig& config, std::string* error) {
+    const char* version, const mt::kernels::cuda::CudaConfig& config,
+    mt::kernels::cuda::BackendFault* fault) {
   using namespace mt::kernels::cuda;
   if (std::strcmp(version, MT_CUDA_MODULE_VERSION) != 0) {
-    *error = fmt::format(
+    fault->text = fmt::format(
         "the program is of version \"{}\" and the module of \"{}\": install both "
         "from one build",
         version, MT_CUDA_MODULE_VERSION);
@@ -138,11 +132,14 @@ extern "C" __attribute__((visibility("default"))) mt::kernels::Backend* mt_cuda_
   }
   // A C function: exceptions end here.
   try {
-    const DeviceLimits limits = LimitsOf(OrdinalOf(config));
+    const DeviceLimits limits = LimitsOf(config);
     CheckLibraries();
     return std::make_unique<CudaBackend>(limits).release();
+  } catch (const mt::kernels::DeviceMemoryError& failure) {
+    *fault = {.text = failure.what(), .out_of_memory = true};
+    return nullptr;
   } catch (const std::exception& failure) {
-    *error = failure.what();
+    fault->text = failure.what();
     return nullptr;
   }
 }

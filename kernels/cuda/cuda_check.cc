@@ -7,21 +7,42 @@
 
 namespace mt::kernels::cuda {
 
-void ThrowCudaError(cudaError_t status, std::string_view what) {
+namespace {
+
+std::string TextOf(cudaError_t status) {
+  return fmt::format("{} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+[[noreturn]] void Throw(std::string_view what, const std::string& why, bool of_memory) {
   int device = -1;
   cudaGetDevice(&device);
-  const std::string text = fmt::format("cuda device {}: {}: {} ({})", device, what,
-                                       cudaGetErrorString(status), cudaGetErrorName(status));
-  if (status == cudaErrorMemoryAllocation) throw DeviceMemoryError(text);
+  const std::string text = fmt::format("cuda device {}: {}: {}", device, what, why);
+  if (of_memory) throw DeviceMemoryError(text);
   throw DeviceError(text);
 }
 
+// A library's own status, and CUDA's where an earlier kernel has ended the context: a library that
+// is the first to see that says only that it could not run. The query waits for nothing.
+std::string WithCudasOwn(std::string_view status) {
+  const cudaError_t own = cudaStreamQuery(cudaStreamLegacy);
+  if (own == cudaSuccess || own == cudaErrorNotReady) return std::string(status);
+  return fmt::format("{}: {}", status, TextOf(own));
+}
+
+}  // namespace
+
+void ThrowCudaError(cudaError_t status, std::string_view what) {
+  Throw(what, TextOf(status), status == cudaErrorMemoryAllocation);
+}
+
 void ThrowCublasError(cublasStatus_t status, std::string_view what) {
-  throw DeviceError(fmt::format("cublas: {}: {}", what, cublasLtGetStatusString(status)));
+  Throw(what, WithCudasOwn(cublasLtGetStatusString(status)), status == CUBLAS_STATUS_ALLOC_FAILED);
 }
 
 void ThrowCudnnError(cudnnStatus_t status, std::string_view what) {
-  throw DeviceError(fmt::format("cudnn: {}: {}", what, cudnnGetErrorString(status)));
+  Throw(what, WithCudasOwn(cudnnGetErrorString(status)),
+        status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+            status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED);
 }
 
 }  // namespace mt::kernels::cuda

@@ -19,6 +19,7 @@ struct DeviceLimits {
   int ordinal = 0;
   int num_sms = 0;
   int major = 0, minor = 0;  // compute capability
+  int shared_bytes = 0;      // a block's shared memory at most
 };
 
 // Scratch that belongs to a stream, for two-stage sums of ops whose contract has no workspace. What

@@ -10,6 +10,9 @@ namespace mt::kernels::cuda {
 
 inline constexpr int64_t kLargestFlashHead = 256;
 
+// Shared memory that a block of these kernels takes, at most.
+int64_t FlashSharedBytes(const AttentionShape& shape);
+
 void FlashForward(const Stream& stream, const AttentionForwardArgs& args);
 
 // Scratch of FlashGrad: delta f32 [b, a, s].

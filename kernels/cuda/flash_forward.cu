@@ -128,13 +128,11 @@ void FlashForward(const Stream& stream, const AttentionForwardArgs& args) {
                              .aligned = ViewAligned<S>(args.q, z.d) &&
                                         ViewAligned<S>(args.k, z.d) && ViewAligned<S>(args.v, z.d),
                              .lse = args.lse.Data<float>()};
-    constexpr size_t kBytes =
-        (Tiles::kRowTile + 2 * Tiles::kStages * Tiles::kColumnTile) * sizeof(S);
     const dim3 grid(static_cast<unsigned>(base::CeilDiv(z.s, Tiles::kRows)),
                     static_cast<unsigned>(z.a), static_cast<unsigned>(z.b));
     const cudaStream_t cuda_stream = Raw(stream);
-    AllowShared(ForwardKernel<S, D>, kBytes);
-    ForwardKernel<S, D><<<grid, Tiles::kThreads, kBytes, cuda_stream>>>(raw);
+    AllowShared(ForwardKernel<S, D>, Tiles::kForwardBytes);
+    ForwardKernel<S, D><<<grid, Tiles::kThreads, Tiles::kForwardBytes, cuda_stream>>>(raw);
     CheckLaunch("attention Forward");
   });
 }

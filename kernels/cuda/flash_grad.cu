@@ -199,6 +199,15 @@ GradArgs<S> Raw(const AttentionGradArgs& a) {
 
 }  // namespace
 
+int64_t FlashSharedBytes(const AttentionShape& z) {
+  int64_t bytes = 0;
+  ForFlashCase(z, "attention", [&](auto zero, auto size) {
+    using Tiles = FlashTiles<decltype(zero), decltype(size)::value>;
+    bytes = std::max(Tiles::kForwardBytes, Tiles::kGradBytes) + Tiles::kStaticBytes;
+  });
+  return bytes;
+}
+
 int64_t FlashGradBytes(const AttentionShape& z) { return z.b * z.a * z.s * int64_t{sizeof(float)}; }
 
 void FlashGrad(const Stream& stream, const AttentionGradArgs& args) {
@@ -213,16 +222,14 @@ void FlashGrad(const Stream& stream, const AttentionGradArgs& args) {
     DeltaKernel<S><<<static_cast<unsigned>(base::CeilDiv(warps, kDeltaThreads / kWarp)),
                      kDeltaThreads, 0, cuda_stream>>>(raw);
     CheckLaunch("attention Grad");
-    constexpr size_t kBytes =
-        2 * (Tiles::kRowTile + Tiles::kStages * Tiles::kColumnTile) * sizeof(S);
     const auto blocks = static_cast<unsigned>(base::CeilDiv(z.s, Tiles::kRows));
-    AllowShared(QueryKernel<S, D>, kBytes);
+    AllowShared(QueryKernel<S, D>, Tiles::kGradBytes);
     QueryKernel<S, D><<<dim3(blocks, static_cast<unsigned>(z.a), static_cast<unsigned>(z.b)),
-                        Tiles::kThreads, kBytes, cuda_stream>>>(raw);
+                        Tiles::kThreads, Tiles::kGradBytes, cuda_stream>>>(raw);
     CheckLaunch("attention Grad");
-    AllowShared(KeyKernel<S, D>, kBytes);
+    AllowShared(KeyKernel<S, D>, Tiles::kGradBytes);
     KeyKernel<S, D><<<dim3(blocks, static_cast<unsigned>(z.g), static_cast<unsigned>(z.b)),
-                      Tiles::kThreads, kBytes, cuda_stream>>>(raw);
+                      Tiles::kThreads, Tiles::kGradBytes, cuda_stream>>>(raw);
     CheckLaunch("attention Grad");
   });
 }

@@ -74,7 +74,8 @@ inline FlashShape RawShape(const AttentionShape& z, const AttentionDropout& drop
                  .d = size(z.d),
                  .scale = static_cast<float>(z.scale),
                  .causal = z.causal,
-                 .window = size(std::min(z.window, z.s)),
+                 // No key lies further behind its query than this.
+                 .window = size(std::min(z.window, z.s + std::abs(z.q0 - z.k0))),
                  .lead = size(z.q0 - z.k0),
                  .slopes = DataOrNull<float>(z.slopes),
                  .first_head = dropout.first_head};
@@ -229,6 +230,13 @@ struct FlashTiles {
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kRowTile = kRows * kPitch<S, D>;  // elements
   static constexpr int kColumnTile = kColumns * kPitch<S, D>;
+  // Shared memory of a block, in bytes: asked for by the forward kernel, by both of the gradient,
+  // and what each of them has besides (bits of dropout, lse and delta).
+  static constexpr int64_t kForwardBytes =
+      (kRowTile + 2 * kStages * kColumnTile) * int64_t{sizeof(S)};
+  static constexpr int64_t kGradBytes = 2 * (kRowTile + kStages * kColumnTile) * int64_t{sizeof(S)};
+  static constexpr int64_t kStaticBytes =
+      kStages * (kRows * kColumns / 8 + 2 * kColumns * int64_t{sizeof(float)});
 };
 
 // The loop over tiles that come by: `load(at, stage)` starts the copies of the tile at `at`,
@@ -268,7 +276,7 @@ void ForFlashCase(const AttentionShape& z, const char* op, const Body& body) {
 
 // A kernel may use more than 48 KiB of shared memory only after this.
 template <class Kernel>
-void AllowShared(Kernel kernel, size_t bytes) {
+void AllowShared(Kernel kernel, int64_t bytes) {
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(bytes)));
 }

@@ -20,13 +20,6 @@
 
 namespace mt::kernels::cuda::hopper {
 
-inline constexpr int kStages = 4, kQuarters = 4;
-inline constexpr int kRow = kBoxFeatures * kElement;  // bytes
-inline constexpr int kBytesOfA = kFeatures * kInner * kElement;
-inline constexpr int kStageBytes = kBytesOfA + kTokens * kInner * kElement;
-inline constexpr int kQuarterBytes = kBoxFeatures * kHalfTokens * kElement;
-inline constexpr int kAlignment = 1024;  // of swizzled tiles
-inline constexpr int kSharedBytes = kStages * kStageBytes + kQuarters * kQuarterBytes + kAlignment;
 inline constexpr int kThreads = 3 * kWarpgroup, kWarps = kWarpgroup / 32;
 inline constexpr int kSums = kTokens / 2;  // of a thread, in each half of the features
 // All 65,536 of an SM: 128 x 24 + 256 x 240 are 64,512.

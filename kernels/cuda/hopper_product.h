@@ -15,6 +15,14 @@ inline constexpr int kFeatures = 128, kTokens = 192, kInner = 64;   // of a bloc
 inline constexpr int kHalfTokens = kTokens / 2, kBoxFeatures = 64;  // 64 elements: 128 bytes
 inline constexpr int kCluster = 2;  // blocks, neighbours in features, that share their tokens
 inline constexpr int kElement = 2;  // bytes
+// Shared memory of a block: stages of operands, quarters of a result's tile.
+inline constexpr int kStages = 4, kQuarters = 4;
+inline constexpr int kRow = kBoxFeatures * kElement;  // bytes
+inline constexpr int kBytesOfA = kFeatures * kInner * kElement;
+inline constexpr int kStageBytes = kBytesOfA + kTokens * kInner * kElement;
+inline constexpr int kQuarterBytes = kBoxFeatures * kHalfTokens * kElement;
+inline constexpr int kAlignment = 1024;  // of swizzled tiles
+inline constexpr int kSharedBytes = kStages * kStageBytes + kQuarters * kQuarterBytes + kAlignment;
 
 // How a call is cut: pairs of tiles, numbered in bands of `band` in features, in a band features
 // first.

@@ -1,4 +1,5 @@
-// Errors of cuBLASLt and cuDNN as DeviceError; as cuda_check.h.
+// Errors of cuBLASLt and cuDNN as DeviceError, or DeviceMemoryError where memory was refused; as
+// cuda_check.h.
 #pragma once
 
 #include <string_view>

@@ -32,15 +32,17 @@ CudaMarkRing::CudaMarkRing(std::unique_ptr<DeviceBuffer> slots,
                            std::unique_ptr<DeviceBuffer> reached, int64_t capacity)
     : MarkRing(static_cast<MarkSlot*>(slots->data()), capacity),
       slots_(std::move(slots)),
-      reached_(std::move(reached)) {
-  CUDA_CHECK(cudaMemset(reached_->data(), 0, sizeof(uint64_t)));
-}
+      reached_(std::move(reached)) {}
 
 std::unique_ptr<CudaMarkRing> CudaMarkRing::Create(Device& device, int64_t capacity) {
   const auto slots = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(capacity)));
   auto pinned = device.Allocate(slots * int64_t{sizeof(MarkSlot)}, MemoryKind::kPinnedHost);
   std::uninitialized_fill_n(static_cast<MarkSlot*>(pinned->data()), slots, MarkSlot{});
   auto reached = device.Allocate(sizeof(uint64_t), MemoryKind::kDevice);
+  // Cleared before any stream can mark.
+  const auto stream = device.CreateStream(StreamPriority::kLow);
+  device.Zero(*stream, reached->data(), sizeof(uint64_t));
+  stream->Synchronize();
   return std::unique_ptr<CudaMarkRing>(
       new CudaMarkRing(std::move(pinned), std::move(reached), slots));
 }

@@ -75,8 +75,8 @@ Call CallOf(const DeviceLimits& limits, const ProductKey& key, const ProductOper
 
 bool HasOwnProduct(const DeviceLimits& limits, const ProductKey& key) {
   constexpr int64_t kMost = int64_t{1} << 30;  // coordinates and tiles are counted in 32 bits
-  return limits.major == 9 && limits.minor == 0 && MayBeOwn(key) && key.m < kMost &&
-         key.n < kMost && key.k < kMost &&
+  return limits.major == 9 && limits.minor == 0 && limits.shared_bytes >= hopper::kSharedBytes &&
+         MayBeOwn(key) && key.m < kMost && key.n < kMost && key.k < kMost &&
          (key.m / hopper::kFeatures + 2) * (key.n / hopper::kTokens + 1) < kMost &&
          (key.sms == 0 || key.sms >= hopper::kCluster);
 }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "kernels/cuda/library_check.h"
 
 namespace mt::kernels::cuda {
@@ -202,7 +204,10 @@ bool Products::TryRun(const Stream& stream, const ProductKey& key, const Product
 
 void Products::Run(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
                    const ProductAlgorithm& algorithm, const Workspace& workspace) const {
-  CUBLAS_CHECK(Enqueue(stream, key, operands, algorithm, workspace));
+  const cublasStatus_t status = Enqueue(stream, key, operands, algorithm, workspace);
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    ThrowCublasError(status, fmt::format("cublasLtMatmul {} x {} x {}", key.m, key.n, key.k));
+  }
 }
 
 }  // namespace mt::kernels::cuda

@@ -147,6 +147,8 @@ TEST_P(CudaAddNormTest, ForwardIsTheCpus) {
     if (!c.norm) continue;
     ExpectClose(p.y, Kind::kSum, GetParam(), c.Text() + " y");
     ExpectClose(p.rstd, Kind::kSum, GetParam(), c.Text() + " rstd");
+    if (c.kind == NormKind::kLayerNorm)
+      ExpectClose(p.mean, Kind::kSum, GetParam(), c.Text() + " mean");
   }
 }
 

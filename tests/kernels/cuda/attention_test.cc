@@ -28,6 +28,7 @@ const Case kCases[] = {
     {.deterministic = false},
     {.s = 320, .a = 8, .g = 1, .d = 128},
     {.s = 320, .a = 8, .g = 2, .d = 128, .deterministic = false},
+    {.s = 320, .a = 8, .g = 1, .d = 128, .deterministic = false},
     {.s = 1000, .b = 1, .a = 2, .g = 2},
     {.s = 300, .d = 80},
     {.s = 300, .d = 96, .window = 100},
@@ -44,6 +45,9 @@ const Case kCases[] = {
     {.s = 130, .q0 = 64, .alibi = true},
     {.s = 130, .q0 = 0, .k0 = 70},  // the first queries see no key
     {.s = 130, .window = 30, .q0 = 100},
+    // Windows longer than the chunk: all keys are seen; some.
+    {.s = 130, .window = 1000, .q0 = 512},
+    {.s = 130, .window = 520, .q0 = 512},
 };
 
 struct Problem {
@@ -221,6 +225,47 @@ TEST_P(CudaAttentionTest, PaddedHeadsAreCudnns) {
     Case own = c;
     own.d = logical;
     EXPECT_EQ(Problem(own, GetParam()).GradBytes(), per_row) << logical;
+  }
+}
+
+// Which of the two computes a gradient shows in its workspace: the own kernels need a sum per row.
+TEST_P(CudaAttentionTest, GradientsThatCudnnHasAreCudnns) {
+  const bool half = SizeOf(GetParam()) == 2;
+  for (const bool deterministic : {true, false}) {
+    for (Case c : {Case{}, Case{.d = 80}, Case{.d = 96, .window = 100}, Case{.d = 128},
+                   Case{.a = 8, .g = 1, .d = 128}, Case{.s = 1000, .b = 1, .d = 160}}) {
+      c.deterministic = deterministic;
+      const int64_t per_row = c.b * c.a * c.s * int64_t{sizeof(float)};
+      EXPECT_EQ(Problem(c, GetParam()).GradBytes() != per_row, half) << c.Text();
+    }
+  }
+}
+
+// Deterministic gradients take b a s s 2 bytes of workspace: those of 1.2 GB are computed three
+// samples at a time.
+TEST_P(CudaAttentionTest, DeterministicGradientsInPartsOfTheBatchAreTheCpus) {
+  if (SizeOf(GetParam()) != 2) GTEST_SKIP() << "cuDNN's alone";
+  const Case c{.s = 2048, .b = 9, .a = 16, .g = 16};
+  EXPECT_LT(Problem(c, GetParam()).GradBytes(), c.b * c.a * c.s * c.s * 2);
+  ExpectTheCpus(c, GetParam());
+}
+
+// Where a block gets too little shared memory for the own kernels' tiles, planning says so; what
+// cuDNN computes and what small tiles do goes on.
+TEST_P(CudaAttentionTest, TooLittleSharedMemoryIsToldWhenPlanned) {
+  const auto small = LoadCudaBackend({.shared_bytes = 101376}).value();
+  const auto plan = [&small](const Case& c) {
+    small->attention().WorkspaceBytes(Problem(c, GetParam()).GradArgs(Side::kGpu));
+  };
+  plan({.d = 64, .dropout = 0.1});
+  if (SizeOf(GetParam()) == 2) plan({.d = 128});
+  try {
+    plan({.d = 128, .dropout = 0.1});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const DeviceError& error) {
+    const std::string what = error.what();
+    for (const char* part : {"cuda device 0: attention with heads of 128", "of which", "101376"})
+      EXPECT_NE(what.find(part), std::string::npos) << part << " in: " << what;
   }
 }
 

@@ -25,6 +25,40 @@ TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsRefused) {
   EXPECT_NE(backend.status().ToString().find("no GPU 99"), std::string::npos);
 }
 
+// A kernel writes where no memory is, which ends the context, and a product is the next to run:
+// whoever sees it first, the error names the device and CUDA's own cause. Ends the process.
+[[noreturn]] void ProductAfterAFault() {
+  Backend& gpu = BackendOf(Side::kGpu);
+  Stream& stream = StreamOf(Side::kGpu);
+  constexpr int64_t kN = 64;
+  const auto buffer = gpu.device().Allocate(3 * kN * kN * 2, MemoryKind::kDevice);
+  const auto matrix = [&](int64_t i) {
+    return Tensor{static_cast<char*>(buffer->data()) + i * kN * kN * 2, DType::kBf16, {kN, kN}};
+  };
+  LinearForwardArgs args{.x = matrix(0), .w = matrix(1), .y = matrix(2)};
+  SideScratch scratch(Side::kGpu, gpu.linear().WorkspaceBytes(args));
+  args.workspace = scratch.workspace();
+  gpu.linear().Forward(stream, args);
+  stream.Synchronize();
+  const auto other = gpu.device().CreateStream(StreamPriority::kLow);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that is nobody's
+  gpu.vector().Fill(*other, {reinterpret_cast<void*>(4096), DType::kF32, {4096}}, 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  try {
+    gpu.linear().Forward(stream, args);
+  } catch (const DeviceError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    std::_Exit(3);
+  }
+  std::_Exit(1);
+}
+
+TEST_F(CudaDeviceTest, AFaultThatAProductIsTheFirstToSeeIsNamed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(ProductAfterAFault(), testing::ExitedWithCode(3),
+              "cuda device 0: .*illegal memory access");
+}
+
 TEST_F(CudaDeviceTest, CopiesGoThroughDeviceAndPinnedMemory) {
   Device& device = BackendOf(Side::kGpu).device();
   EXPECT_EQ(device.kind(), DeviceKind::kCuda);

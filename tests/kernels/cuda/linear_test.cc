@@ -111,6 +111,7 @@ TEST_P(CudaLinearTest, ActivationFormsAreTheCpus) {
       ExpectClose(y, Kind::kFused, GetParam(), what + " y");
       pre.Share();
       const auto input_grad = [&](GradMode mode, const Operand& dbias) {
+        dpre.Poison();
         for (const Side side : kSides) {
           RunWith(side,
                   LinearInputGradActArgs{.dy = dout[side],

@@ -1,6 +1,7 @@
 // For tests of products by kernels of our own, which a table of imported entries chooses, so
 // nothing is timed: shapes with ends within a tile, with fewer tiles than blocks and with many,
-// more turns than stages. Small enough for the sanitizers.
+// more turns than stages, three bands of features of which the last is narrower. Small enough for
+// the sanitizers.
 #pragma once
 
 #include <string>
@@ -16,7 +17,7 @@ class OwnProductTest : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    gpu_ = LoadCudaBackend({}).value();
+    gpu_ = LoadCudaBackend(TestConfig()).value();
     if (!Choose({.transpose_a = true, .m = 8, .n = 2, .k = 8, .epilogue = Epilogue::kBias})) {
       GTEST_SKIP() << "this GPU has no such kernel: " << gpu_->tuning()->Identity();
     }
@@ -47,7 +48,7 @@ struct Shape3 {
   }
 };
 
-inline constexpr Shape3 kOwnShapes[] = {
-    {1, 8, 8}, {192, 256, 64}, {193, 264, 72}, {400, 520, 328}, {3000, 2056, 40}};
+inline constexpr Shape3 kOwnShapes[] = {{1, 8, 8},       {192, 256, 64},   {193, 264, 72},
+                                        {400, 520, 328}, {3000, 2056, 40}, {200, 2304, 4096}};
 
 }  // namespace mt::kernels::cuda

@@ -76,9 +76,10 @@ TEST(TableKeyTest, OtherTextsAreNoKeys) {
 // Each test has backends of its own, whose tables are empty.
 class CudaTuningTest : public GpuTest {
  protected:
-  static std::unique_ptr<Backend> NewBackend() { return LoadCudaBackend({}).value(); }
+  static std::unique_ptr<Backend> NewBackend() { return LoadCudaBackend(TestConfig()).value(); }
 };
-INSTANTIATE_TEST_SUITE_P(Types, CudaTuningTest, testing::Values(DType::kBf16), TypeName);
+INSTANTIATE_TEST_SUITE_P(Types, CudaTuningTest, testing::Values(DType::kBf16, DType::kF16),
+                         TypeName);
 
 constexpr int64_t kTokens = 1024, kN = 768, kK = 256;
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -22,9 +23,16 @@ namespace mt::kernels::cuda {
 enum class Side : uint8_t { kCpu, kGpu };
 inline constexpr Side kSides[] = {Side::kCpu, Side::kGpu};
 
+// MT_TEST_SHARED_BYTES: shared memory of a block, to run all this as on a GPU with less of it
+// (101376 is that of compute capability 8.6 and 8.9).
+inline CudaConfig TestConfig() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
+  const char* const bytes = std::getenv("MT_TEST_SHARED_BYTES");
+  return {.shared_bytes = bytes == nullptr ? 0 : std::atoi(bytes)};
+}
 // The GPU's backend, made once; or why there is none.
 inline const StatusOr<std::unique_ptr<Backend>>& GpuOrWhyNot() {
-  static const auto backend = new StatusOr<std::unique_ptr<Backend>>(LoadCudaBackend({}));
+  static const auto backend = new StatusOr<std::unique_ptr<Backend>>(LoadCudaBackend(TestConfig()));
   return *backend;
 }
 inline Backend& BackendOf(Side side) {
