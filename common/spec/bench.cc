@@ -27,10 +27,6 @@ void CompleteLength(const CheckArgs& args) {
   if (training.has_train_iters() && training.train_iters() != steps) refuse("training.train_iters");
   if (!training.has_train_samples() && !training.has_train_tokens())
     training.set_train_iters(steps);
-  if (training.has_batch_ramp()) {
-    faults.Add("training.batch_ramp",
-               "the steps of a bench are all alike; give training.global_batch_size instead");
-  }
 }
 
 void RefuseCheckpoints(const CheckArgs& args) {

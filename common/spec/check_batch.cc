@@ -39,7 +39,8 @@ bool CheckSize(const CheckArgs& args, std::string_view path, std::string_view wh
   return false;
 }
 
-// The ramp as its own text says; sets a global batch that was left to it.
+// The ramp as its own text says; sets a global batch that was left to it. The steps of a bench are
+// all alike: it takes the size that the ramp leads to.
 void CompleteRamp(const CheckArgs& args) {
   v1::Training& training = *args.job->mutable_training();
   if (!args.job->model().has_seq_length() ||
@@ -54,6 +55,11 @@ void CompleteRamp(const CheckArgs& args) {
     return;
   }
   training.set_global_batch_size(ramp->last_batch());
+  if (args.job->kind() == v1::JobSpec::KIND_BENCH) {
+    training.clear_batch_ramp();
+    CheckSize(args, "training.global_batch_size", "", training.global_batch_size());
+    return;
+  }
   for (const BatchPhase& phase : ramp->phases()) {
     if (!CheckSize(args, "training.batch_ramp", "size ", phase.batch)) return;
   }

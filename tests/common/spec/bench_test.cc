@@ -47,10 +47,16 @@ TEST(Bench, RefusesWhatItHasNoUseFor) {
   EXPECT_EQ(BenchFaults({"checkpoint.directory=here", "checkpoint.every_iters=5"}, &job),
             "checkpoint.directory: a bench neither saves nor loads; leave it out\n"
             "checkpoint.every_iters: a bench neither saves nor loads; leave it out");
-  EXPECT_EQ(BenchFaults({"training.batch_ramp=\"0:4 1K:8\""}, &job),
-            "training.batch_ramp: the steps of a bench are all alike; give "
-            "training.global_batch_size instead");
   EXPECT_EQ(BenchFaults({"bench.steps=0"}, &job), "bench.steps: must be at least 1, is 0");
+}
+
+TEST(Bench, RunsAtTheLastSizeOfARamp) {
+  megatrain::v1::JobSpec job;
+  EXPECT_EQ(BenchFaults({"training.batch_ramp=\"0:4 1K:8\""}, &job), "");
+  EXPECT_FALSE(job.training().has_batch_ramp()) << "its steps are all alike";
+  EXPECT_EQ(job.training().global_batch_size(), 8);
+  EXPECT_EQ(FormatFaults(CompleteJob({}, &job)), "") << "completed once more";
+  EXPECT_NE(BenchFaults({"training.batch_ramp=\"0:4 1K\""}, &job), "") << "no ramp";
 }
 
 TEST(Bench, ItsFieldsAreForItsKind) {
