@@ -59,13 +59,21 @@ std::string ListByKind(const BytesByKind& bytes) {
 
 constexpr auto kPinnedIndex = static_cast<size_t>(Kind::kPinned);
 
-Status TooMuch(const BytesByKind& bytes, const std::string& why) {
-  return base::Error(
-      absl::StatusCode::kResourceExhausted,
-      "out of memory: a rank needs {} bytes = {} ({}), {}; lower training.micro_batch_size, "
-      "recompute activations (training.recompute.mode: selective or full), spread the model over "
-      "more slots (parallel.tensor, parallel.pipeline) or place fewer ranks on this node",
-      Total(bytes), InGib(Total(bytes)), ListByKind(bytes), why);
+// What to do about it. A GPU has one rank, and a job on GPUs has one so far.
+std::string_view Remedy(const kernels::Device& device) {
+  if (device.kind() == kernels::DeviceKind::kCpu) {
+    return "spread the model over more slots (parallel.tensor, parallel.pipeline) or place fewer "
+           "ranks on this node";
+  }
+  return "end what else holds memory of this GPU (nvidia-smi lists processes)";
+}
+
+Status TooMuch(const kernels::Device& device, const BytesByKind& bytes, const std::string& why) {
+  return base::Error(absl::StatusCode::kResourceExhausted,
+                     "out of memory: a rank needs {} bytes = {} ({}), {}; lower "
+                     "training.micro_batch_size, recompute activations "
+                     "(training.recompute.mode: selective or full), {}",
+                     Total(bytes), InGib(Total(bytes)), ListByKind(bytes), why, Remedy(device));
 }
 
 // "12 bytes = 0.000 GiB more than the 30 bytes = 0.000 GiB that are available"
@@ -80,15 +88,16 @@ Status CheckFits(kernels::Device& device, const BytesByKind& bytes, int64_t limi
   const auto device_memory = device.Memory();
   if (!device_memory) {
     if (Total(bytes) <= limit_bytes) return OkStatus();
-    return TooMuch(bytes, MoreThan(Total(bytes), limit_bytes));
+    return TooMuch(device, bytes, MoreThan(Total(bytes), limit_bytes));
   }
   ASSIGN_OR_RETURN(const int64_t host, AvailableHostBytes());
-  if (pinned > host) return TooMuch(bytes, "pinned memory: " + MoreThan(pinned, host));
+  if (pinned > host) return TooMuch(device, bytes, "pinned memory: " + MoreThan(pinned, host));
   const int64_t needed = Total(bytes) - pinned;
   if (needed <= limit_bytes) return OkStatus();
   return TooMuch(
-      bytes, fmt::format("{} on {}, of whose {} bytes {} are free", MoreThan(needed, limit_bytes),
-                         device.Describe(), device_memory->total_bytes, device_memory->free_bytes));
+      device, bytes,
+      fmt::format("{} on {}, of whose {} bytes {} are free", MoreThan(needed, limit_bytes),
+                  device.Describe(), device_memory->total_bytes, device_memory->free_bytes));
 }
 
 }  // namespace
@@ -159,7 +168,7 @@ StatusOr<std::unique_ptr<Memory>> Memory::Allocate(kernels::Device& device, cons
     }
     stream->Synchronize();
   } catch (const kernels::DeviceMemoryError& error) {
-    return TooMuch(bytes, fmt::format("the device refused: {}", error.what()));
+    return TooMuch(device, bytes, fmt::format("the device refused: {}", error.what()));
   }
   memory->bytes_ = bytes;
   return memory;

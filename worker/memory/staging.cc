@@ -7,11 +7,12 @@
 
 namespace mt::memory {
 
-Staging::Staging(kernels::Device* device, kernels::Stream* stream)
+Staging::Staging(kernels::Device* device, kernels::Stream* stream, void* pinned)
     : device_(device), stream_(stream) {
+  auto* at = static_cast<char*>(pinned);
   for (Piece& piece : pieces_) {
-    piece.buffer = device_->Allocate(kPieceBytes, kernels::MemoryKind::kPinnedHost);
-    piece.done = device_->CreateEvent();
+    piece = {.pinned = at, .done = device_->CreateEvent()};
+    at += kPieceBytes;
   }
 }
 
@@ -19,7 +20,7 @@ void Staging::Prefetch(const void* from, int64_t bytes) {
   CHECK(bytes >= 0 && bytes <= kPieceBytes) << bytes;
   CHECK_LT(num_prefetched_ - num_taken_, 2) << "both pieces are under way";
   Piece& to = piece(num_prefetched_++);
-  if (bytes > 0) device_->Copy(*stream_, to.buffer->data(), from, bytes);
+  if (bytes > 0) device_->Copy(*stream_, to.pinned, from, bytes);
   to.done->Record(*stream_);
 }
 
@@ -27,7 +28,7 @@ const void* Staging::Take() {
   CHECK_LT(num_taken_, num_prefetched_);
   Piece& taken = piece(num_taken_++);
   taken.done->Synchronize();
-  return taken.buffer->data();
+  return taken.pinned;
 }
 
 void Staging::Drain() {
@@ -40,9 +41,8 @@ void Staging::Write(void* to, const void* from, int64_t bytes) {
     Piece& via = piece(n);
     via.done->Synchronize();
     const int64_t count = std::min(kPieceBytes, bytes - at);
-    std::memcpy(via.buffer->data(), static_cast<const char*>(from) + at,
-                static_cast<size_t>(count));
-    device_->Copy(*stream_, static_cast<char*>(to) + at, via.buffer->data(), count);
+    std::memcpy(via.pinned, static_cast<const char*>(from) + at, static_cast<size_t>(count));
+    device_->Copy(*stream_, static_cast<char*>(to) + at, via.pinned, count);
     via.done->Record(*stream_);
   }
   for (Piece& via : pieces_) via.done->Synchronize();

@@ -15,8 +15,10 @@ namespace mt::memory {
 class Staging {
  public:
   static constexpr int64_t kPieceBytes = int64_t{8} << 20;
+  static constexpr int64_t kBytes = 2 * kPieceBytes;
 
-  Staging(kernels::Device* device, kernels::Stream* stream);
+  // `pinned`: kBytes of pinned memory, which outlive it too.
+  Staging(kernels::Device* device, kernels::Stream* stream, void* pinned);
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
@@ -34,8 +36,8 @@ class Staging {
 
  private:
   struct Piece {
-    std::unique_ptr<kernels::DeviceBuffer> buffer;  // pinned
-    std::unique_ptr<kernels::Event> done;           // of its last copy
+    void* pinned = nullptr;
+    std::unique_ptr<kernels::Event> done;  // of its last copy
   };
   Piece& piece(int64_t n) { return pieces_[static_cast<size_t>(n % 2)]; }
 

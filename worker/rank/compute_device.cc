@@ -39,9 +39,11 @@ StatusOr<std::unique_ptr<kernels::Backend>> MakeGpuBackend(const JobSpec& job,
   }
   auto backend = kernels::cuda::LoadCudaBackend({.uuid = gpu});
   // What is missing on the host is the slot's fault; a module that is not installed is the job's,
-  // which asks for what is not there.
+  // which asks for what is not there; memory that another process holds is neither's.
   if (backend.ok() || absl::IsNotFound(backend.status())) return backend;
-  return train::WithCause(backend.status(), train::Cause::kHardware);
+  return train::WithCause(backend.status(), absl::IsResourceExhausted(backend.status())
+                                                ? train::Cause::kOutOfMemory
+                                                : train::Cause::kHardware);
 }
 
 }  // namespace
@@ -62,7 +64,12 @@ StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const JobSpec& job,
 std::unique_ptr<kernels::Backend> TakeGpuIfAny(const std::string& gpu, JobSpec* job) {
   auto backend = MakeGpuBackend(*job, gpu);
   if (!backend.ok()) {
-    log::Info("training on the CPU", {{"why", base::Message(backend.status())}});
+    // A GPU that is there and cannot be taken is worth a look; none is not.
+    if (absl::IsResourceExhausted(backend.status())) {
+      log::Warn("training on the CPU", {{"why", base::Message(backend.status())}});
+    } else {
+      log::Info("training on the CPU", {{"why", base::Message(backend.status())}});
+    }
     job->mutable_placement()->set_device(Placement::DEVICE_CPU);
     return nullptr;
   }

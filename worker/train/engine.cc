@@ -202,13 +202,6 @@ void Engine::RestoreScalars(const kernels::StepScalars& scalars) {
   stream_->Synchronize();
 }
 
-memory::Staging* Engine::staging() {
-  if (staging_ == nullptr) {
-    staging_ = std::make_unique<memory::Staging>(&device(), stream_.get());
-  }
-  return staging_.get();
-}
-
 memory::BytesByKind Engine::MeasureMemory() {
   memory::BytesByKind bytes = memory_->Report();
   const int64_t on_device =

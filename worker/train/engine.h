@@ -98,7 +98,7 @@ class Engine {
   // What was planned, and on a GPU what its libraries were seen to take since the engine's start.
   memory::BytesByKind MeasureMemory();
   // Brings bytes of the store to the host and back, on stream(); nothing else may be under way.
-  memory::Staging* staging();
+  memory::Staging* staging() { return staging_.get(); }
   kernels::Stream& stream() { return *stream_; }
   // Of stream(): marks at both ends of every action and collective.
   PhaseClock& phases() { return phases_; }
@@ -154,9 +154,9 @@ class Engine {
   StepRing ring_;
   std::unique_ptr<kernels::DeviceBuffer> pinned_;  // HostBlock
   HostBlock* host_ = nullptr;
-  std::unique_ptr<memory::Staging> staging_;  // since its first use
+  std::unique_ptr<memory::Staging> staging_;  // null on the CPU
   Status fault_;
-  memory::Block scalars_block_, vector_block_, eval_block_, uncounted_block_;
+  memory::Block scalars_block_, vector_block_, eval_block_, uncounted_block_, staging_block_;
   kernels::StepScalars* scalars_ = nullptr;  // device
   kernels::EndOfStep* vector_ = nullptr;     // device
   kernels::Tensor eval_sums_;                // f64 [2], device

@@ -75,6 +75,8 @@ Status Engine::Plan() {
   vector_block_ = plan_.Reserve(memory::Kind::kWorkspace, sizeof(EndOfStep));
   eval_block_ = plan_.Reserve(memory::Kind::kWorkspace, 2 * sizeof(double));
   uncounted_block_ = plan_.Reserve(memory::Kind::kWorkspace, 2 * sizeof(double));
+  if (device().kind() != kernels::DeviceKind::kCpu)
+    staging_block_ = plan_.Reserve(memory::Kind::kPinned, memory::Staging::kBytes);
   return OkStatus();
 }
 
@@ -102,6 +104,10 @@ void Engine::Bind() {
   vector_ = static_cast<EndOfStep*>(memory_->Data(vector_block_));
   eval_sums_ = PairIn(*memory_, eval_block_);
   uncounted_ = PairIn(*memory_, uncounted_block_);
+  if (staging_block_.bytes > 0) {
+    staging_ =
+        std::make_unique<memory::Staging>(&device(), stream_.get(), memory_->Data(staging_block_));
+  }
 }
 
 void Engine::MakeModel() {

@@ -36,8 +36,9 @@ class NoStream final : public kernels::Stream {
 // Memory full of rubbish, refused above a limit.
 class TestDevice final : public kernels::Device {
  public:
-  explicit TestDevice(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
-  kernels::DeviceKind kind() const override { return kernels::DeviceKind::kCpu; }
+  explicit TestDevice(int64_t limit_bytes, kernels::DeviceKind kind = kernels::DeviceKind::kCpu)
+      : limit_bytes_(limit_bytes), kind_(kind) {}
+  kernels::DeviceKind kind() const override { return kind_; }
   std::string Describe() const override { return "test"; }
   std::unique_ptr<kernels::DeviceBuffer> Allocate(int64_t bytes, kernels::MemoryKind) override {
     if (bytes > limit_bytes_) throw kernels::DeviceMemoryError("no room for it");
@@ -59,6 +60,7 @@ class TestDevice final : public kernels::Device {
 
  private:
   int64_t limit_bytes_;
+  kernels::DeviceKind kind_;
 };
 
 TEST(MemoryTest, BlocksAreAlignedZeroedAndApart) {
@@ -94,12 +96,18 @@ TEST(MemoryTest, RunningOutNamesBytesKindsAndRemedy) {
        {"needs 8589934592 bytes = 8.000 GiB", "weights 3.000 GiB", "activations 5.000 GiB",
         "2147483648 bytes = 2.000 GiB more than the 6442450944 bytes = 6.000 GiB that are "
         "available",
-        "training.micro_batch_size"}) {
+        "training.micro_batch_size", "parallel.tensor, parallel.pipeline"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
   }
   const Status refused = Memory::Allocate(device, plan, int64_t{16} << 30).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(base::Message(refused).find("the device refused: no room for it"), std::string::npos);
+  // A GPU has one rank: what helps there is another.
+  TestDevice gpu(1 << 20, kernels::DeviceKind::kCuda);
+  const std::string on_gpu = base::Message(Memory::Allocate(gpu, plan, int64_t{16} << 30).status());
+  EXPECT_NE(on_gpu.find("end what else holds memory of this GPU (nvidia-smi"), std::string::npos)
+      << on_gpu;
+  EXPECT_EQ(on_gpu.find("parallel."), std::string::npos) << on_gpu;
 }
 
 TEST(MemoryTest, HostHasSomeMemoryButNotAllThereIs) {

@@ -27,10 +27,11 @@ class StagingTest : public testing::Test {
 
   LateDevice device_;
   LateStream stream_;
+  std::vector<unsigned char> pinned_ = std::vector<unsigned char>(Staging::kBytes);
 };
 
 TEST_F(StagingTest, WritesAnyNumberOfBytes) {
-  Staging staging(&device_, &stream_);
+  Staging staging(&device_, &stream_, pinned_.data());
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, kPiece, kPiece + 1, 3 * kPiece - 5}) {
     const std::vector<unsigned char> sent = Pattern(bytes);
     std::vector<unsigned char> there(static_cast<size_t>(bytes));
@@ -40,7 +41,7 @@ TEST_F(StagingTest, WritesAnyNumberOfBytes) {
 }
 
 TEST_F(StagingTest, ReadsPieceByPieceOneAhead) {
-  Staging staging(&device_, &stream_);
+  Staging staging(&device_, &stream_, pinned_.data());
   const std::vector<unsigned char> there = Pattern(5 * kPiece / 2);
   const int64_t bytes = static_cast<int64_t>(there.size());
   std::vector<unsigned char> read;
@@ -56,7 +57,7 @@ TEST_F(StagingTest, ReadsPieceByPieceOneAhead) {
 }
 
 TEST_F(StagingTest, PiecesThatNobodyTookAreForgotten) {
-  Staging staging(&device_, &stream_);
+  Staging staging(&device_, &stream_, pinned_.data());
   const std::vector<unsigned char> there = Pattern(100), sent(100, 3);
   staging.Prefetch(there.data(), 100);
   staging.Prefetch(there.data(), 50);

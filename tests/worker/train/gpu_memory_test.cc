@@ -1,5 +1,9 @@
 // Memory of a GPU: planned to the byte, refused before the first step, enough to the last.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
+#include <sys/wait.h>
 
 #include "tests/worker/train/gpu_rig.h"
 
@@ -41,9 +45,9 @@ TEST_F(GpuMemoryTest, APlanOf97PercentOfWhatIsFreeRunsAndOneOf101IsRefused) {
       << "the reserve must fit into the 3 %";
   {
     const auto ballast = LeaveFree(static_cast<int64_t>(on_device / 0.97));
-    const RankOutcome tight = Run(BigJob(10));
-    EXPECT_EQ(tight.seen.steps.size(), 10U);
-    EXPECT_EQ(tight.seen.evals.size(), 3U);
+    const RankOutcome tight = Run(BigJob(100));
+    EXPECT_EQ(tight.seen.steps.size(), 100U);
+    EXPECT_EQ(tight.seen.evals.size(), 25U);
     const memory::BytesByKind taken = tight.seen.steps.back().memory_bytes;
     EXPECT_EQ(OnDevice(taken), OnDevice(planned));
     EXPECT_LT(Of(taken, Kind::kLibraries), memory::kLibraryReserveBytes);
@@ -61,12 +65,37 @@ TEST_F(GpuMemoryTest, APlanOf97PercentOfWhatIsFreeRunsAndOneOf101IsRefused) {
     for (const std::string& part :
          {fmt::format("a rank needs {} bytes", total), std::string("activations "),
           std::string("optimizer "), std::string(" bytes = "), std::string(" more than the "),
-          std::string("training.recompute.mode"), std::string("cuda 0")}) {
+          std::string("training.recompute.mode"), std::string("cuda 0"),
+          std::string("end what else holds memory of this GPU")}) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
     }
   }
   // The refusal has left nothing behind.
   EXPECT_EQ(Run(BigJob(1)).seen.steps.size(), 1U);
+}
+
+// What mt-rank, beside this program, says of a GPU whose memory another process (this one) holds.
+TEST_F(GpuMemoryTest, AGpuThatAnotherProcessHasFilledIsNamedSo) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mt-rank";
+  if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not there";
+  const std::string job = dir_.path() + "/job.yaml";
+  std::ofstream(job) << "name: full\nmodel: {layers: 1, hidden_size: 64, heads: 1, seq_length: 16, "
+                        "vocab_size: 64}\ndata: {mock: true}\ntraining: {micro_batch_size: 1, "
+                        "train_iters: 1}\noptimizer: {lr: 1e-3}\ncheckpoint: {directory: none}\n"
+                        "placement: {device: gpu}\n";
+  const auto ballast = LeaveFree(int64_t{64} << 20);
+  const std::string command = program.string() + " --standalone " + job + " 2>&1";
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string said;
+  for (char text[256]; std::fgets(text, sizeof(text), pipe) != nullptr;) said += text;
+  const int status = ::pclose(pipe);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 64) << said;
+  for (const char* part :
+       {"cuda device 0: ", "out of memory", "another process holds this GPU's", "nvidia-smi"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << " in: " << said;
+  }
 }
 
 TEST_F(GpuMemoryTest, PeaksAreReportedByKind) {
