@@ -83,6 +83,6 @@ What next:
   bash scripts/quickstart.sh           # again: goes on from the checkpoint, or only evaluates where training is complete
   bash scripts/quickstart.sh --fresh   # again from the start
   $bin/mtctl validate -f deploy/examples/quickstart.yaml --set model.layers=8
-  $bin/mtctl dev up --data-root $state/data && $bin/mtctl submit -f deploy/examples/quickstart.yaml --follow
+  $bin/mtctl dev up --data-root $state/data && $bin/mtctl submit -f deploy/examples/quickstart.yaml ${layout[*]:+${layout[*]} }--follow
 TEXT
 exit $code

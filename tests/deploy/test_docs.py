@@ -1,4 +1,4 @@
-"""The documentation against the programs and the tree: links, verbs, flags, the client, the generated reference."""
+"""The documentation against the programs and the tree: paths, links, verbs, flags, the client, the generated reference."""
 import os
 import re
 import subprocess
@@ -7,6 +7,10 @@ import unittest
 from install_tree import BIN, SOURCE
 
 DOCS = sorted((SOURCE / "docs").glob("*.md")) + [SOURCE / "deploy/README.md", SOURCE / "dashboards/README.md"]
+READMES = [SOURCE / "README.md"] + sorted(
+    path for folder in ("client", "common", "daemon", "kernels", "worker")
+    for pattern in ("README.md", "*/README.md") for path in (SOURCE / folder).glob(pattern))
+FOLDERS = ("client", "common", "daemon", "dashboards", "deploy", "docs", "kernels", "proto", "scripts", "tests", "worker")
 
 
 def mtctl(*args):
@@ -27,16 +31,17 @@ def mentioned(text):
 
 class DocsTest(unittest.TestCase):
     def test_paths_exist(self):
-        pattern = re.compile(r"(?<![\w/.-])((?:docs|deploy|dashboards|tests|daemon|worker|client|proto|scripts)/[\w./-]*\w)")
-        for path in DOCS:
+        pattern = re.compile(rf"(?<![\w/.-])((?:{'|'.join(FOLDERS)})/[\w./-]*\w)")
+        self.assertGreater(len(READMES), 20)
+        for path in DOCS + READMES:
             missing = [p for p in pattern.findall(path.read_text()) if not (SOURCE / p).exists()]
-            self.assertEqual(missing, [], path.name)
+            self.assertEqual(missing, [], path.relative_to(SOURCE))
 
     def test_links_lead_somewhere(self):
-        for path in DOCS:
+        for path in DOCS + READMES:
             for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
                 if "://" not in target:
-                    self.assertTrue((path.parent / target).exists(), f"{path.name}: {target}")
+                    self.assertTrue((path.parent / target).exists(), f"{path.relative_to(SOURCE)}: {target}")
 
     def test_verbs_exist(self):
         code, text = mtctl("--help")

@@ -1,0 +1,77 @@
+"""scripts/quickstart.sh chooses the layout by what `mtctl get nodes` tells: its mtctl and its build are stand-ins here."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(os.environ["MT_SOURCE_DIR"])
+# Writes down how it is called; answers what the script asks for.
+MTCTL = """#!/bin/bash
+printf '%s\\n' "$*" >> "$CALLS"
+case "$*" in
+  *"-o json get nodes"*) cat "$NODES" ;;
+  *"-o json describe"*) echo '{"state": "SUCCEEDED", "message": "", "started_us": 0, "finished_us": 0, "resumed_from_step": 0}' ;;
+  submit*) exit "${SUBMIT_CODE:-0}" ;;
+esac
+"""
+GPU = {"device": "GPU", "out_of_order": False}
+SICK = {"device": "GPU", "out_of_order": True}
+CPU = {"device": "CPU_SLOT", "out_of_order": False}
+
+
+class QuickstartTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "scripts").mkdir()
+        shutil.copy(SOURCE / "scripts/quickstart.sh", self.root / "scripts")
+        self.put("scripts/setup.sh", "#!/bin/bash\n")
+        self.put("scripts/preset.sh", "#!/bin/bash\necho some-preset\n")
+        self.put("path/cmake", "#!/bin/bash\n")
+        self.put("build/some-preset/bin/mtctl", MTCTL)
+        self.calls = self.root / "calls"
+
+    def put(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def run_with(self, *slots, code=0):
+        nodes = self.root / "nodes.json"
+        nodes.write_text(json.dumps({"nodes": [{"slots": list(slots)}]}))
+        env = dict(os.environ, CALLS=str(self.calls), NODES=str(nodes), SUBMIT_CODE=str(code),
+                   PATH=f"{self.root}/path:{os.environ['PATH']}")
+        done = subprocess.run(["bash", str(self.root / "scripts/quickstart.sh")], env=env, capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        calls = self.calls.read_text().splitlines()
+        submits = [call for call in calls if call.startswith("submit")]
+        self.assertEqual(len(submits), 1, calls)
+        self.assertEqual(calls[-1], "dev down", "what was started is stopped")
+        return submits[0], done.stdout
+
+    def test_a_gpu_trains_the_job_alone(self):
+        submit, said = self.run_with(CPU, GPU, CPU)
+        self.assertEqual(submit, "submit -f deploy/examples/quickstart.yaml --set parallel.tensor=1 --set parallel.pipeline=1 --follow")
+        self.assertIn("training on a GPU", said)
+        self.assertIn("quickstart.yaml --set parallel.tensor=1 --set parallel.pipeline=1 --follow", said.split("What next")[1])
+
+    def test_without_one_cpu_slots_do(self):
+        for slots in ((CPU,) * 4, (CPU,) * 4 + (SICK,)):
+            self.calls.unlink(missing_ok=True)
+            submit, said = self.run_with(*slots)
+            self.assertEqual(submit, "submit -f deploy/examples/quickstart.yaml --follow")
+            self.assertIn("training on CPU slots", said)
+            self.assertNotIn("--set parallel", said.split("What next")[1])
+
+    def test_a_job_that_fails_is_the_scripts_exit_code(self):
+        self.run_with(CPU, code=7)
+
+
+if __name__ == "__main__":
+    unittest.main()
