@@ -20,6 +20,15 @@ void CheckAttention(const AttentionShape& z, const AttentionDropout& dropout, co
 
 }  // namespace
 
+std::string CudaAttention::Who::Text() const {
+  if (cudnn && own) return "cuDNN and own";
+  return cudnn ? "cuDNN" : own ? "own" : "none";
+}
+
+std::string CudaAttention::Kernels() const {
+  return fmt::format("forward {}, backward {}", forward_.Text(), backward_.Text());
+}
+
 // GPUs other than 8.0 and 9.0 have 99 KiB of shared memory a block, too few for large heads.
 void CudaAttention::CheckFits(const AttentionShape& z) const {
   const int64_t needed = FlashSharedBytes(z);
@@ -34,7 +43,9 @@ void CudaAttention::CheckFits(const AttentionShape& z) const {
 }
 
 int64_t CudaAttention::WorkspaceBytes(const AttentionForwardArgs& a) const {
-  if (cudnn_->Has(a)) return cudnn_->WorkspaceBytes(a);
+  const bool by_cudnn = cudnn_->Has(a);
+  (by_cudnn ? forward_.cudnn : forward_.own) = true;
+  if (by_cudnn) return cudnn_->WorkspaceBytes(a);
   CheckFits(a.shape);
   return 0;
 }
@@ -46,7 +57,9 @@ void CudaAttention::Forward(Stream& stream, const AttentionForwardArgs& a) const
 }
 
 int64_t CudaAttention::WorkspaceBytes(const AttentionGradArgs& a) const {
-  if (cudnn_->Has(a)) return cudnn_->WorkspaceBytes(a);
+  const bool by_cudnn = cudnn_->Has(a);
+  (by_cudnn ? backward_.cudnn : backward_.own) = true;
+  if (by_cudnn) return cudnn_->WorkspaceBytes(a);
   CheckFits(a.shape);
   return FlashGradBytes(a.shape);
 }

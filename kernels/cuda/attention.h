@@ -2,7 +2,9 @@
 // ALiBi, chunks of a sequence, odd head sizes). The choice is a function of the arguments alone.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <string>
 
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/ops/attention.h"
@@ -23,12 +25,21 @@ class CudaAttention final : public AttentionOps {
   void Grad(Stream& stream, const AttentionGradArgs& args) const override;
   // Of Backend::NumPlans.
   int64_t NumPlans() const { return cudnn_->NumPlans(); }
+  // Of Backend::AttentionKernels.
+  std::string Kernels() const;
 
  private:
   void CheckFits(const AttentionShape& shape) const;
 
+  // Who computes what was planned.
+  struct Who {
+    std::atomic<bool> cudnn = false, own = false;
+    std::string Text() const;
+  };
+
   const DeviceLimits limits_;
   const std::unique_ptr<CudnnAttention> cudnn_;
+  mutable Who forward_, backward_;
 };
 
 }  // namespace mt::kernels::cuda

@@ -33,6 +33,7 @@ class CudaBackend final : public Backend {
 
   Device& device() override { return device_; }
   int64_t NumPlans() const override { return attention_.NumPlans(); }
+  std::string AttentionKernels() const override { return attention_.Kernels(); }
   const EmbeddingOps& embedding() const override { return embedding_; }
   const AddNormOps& add_norm() const override { return add_norm_; }
   const LinearOps& linear() const override { return linear_; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "kernels/core/device.h"
 #include "kernels/ops/act.h"
@@ -39,6 +40,9 @@ class Backend {
   // nobody planned does too, and takes time and memory for it: once a run is planned, this number
   // and that of the table's entries stand still.
   virtual int64_t NumPlans() const { return 0; }
+  // Whose kernels compute the attention that was planned so far (WorkspaceBytes), for logs:
+  // "forward cuDNN, backward cuDNN"; empty where there is only one kind.
+  virtual std::string AttentionKernels() const { return ""; }
 };
 
 }  // namespace mt::kernels

@@ -234,6 +234,7 @@ class LoggingBackend final : public Backend {
   const RandomOps& random() const override { return random_; }
   TuningTable* tuning() override { return backend_.tuning(); }
   int64_t NumPlans() const override { return backend_.NumPlans(); }
+  std::string AttentionKernels() const override { return backend_.AttentionKernels(); }
 
  private:
   Backend& backend_;

@@ -279,6 +279,8 @@ void Trainer::Impl::AnnounceReady() const {
                       {"total_steps", total_steps_},
                       {"parameters", spec::ParameterCount(args_.job->model())},
                       {"memory_bytes", memory::Total(report_.memory_bytes)}});
+  const std::string attention = args_.backend->AttentionKernels();
+  if (!attention.empty()) log::Info("attention", {{"kernels", attention}});
   if (is_reporter()) {
     args_.observer->OnRunInfo({.total_steps = total_steps_,
                                .resumed_from_step = start_step_,

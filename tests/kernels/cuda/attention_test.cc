@@ -115,14 +115,17 @@ struct Problem {
             .positions = positions[side],
             .first_head = 6};
   }
+  AttentionForwardArgs ForwardArgs(Side side) const {
+    return {.shape = MakeShape(side),
+            .q = Packed(qkv, side, 0),
+            .k = Packed(qkv, side, 1),
+            .v = Packed(qkv, side, 2),
+            .dropout = MakeDropout(side),
+            .o = View(o, side, 0, config.a),
+            .lse = lse[side]};
+  }
   void Forward(Side side) const {
-    AttentionForwardArgs a{.shape = MakeShape(side),
-                           .q = Packed(qkv, side, 0),
-                           .k = Packed(qkv, side, 1),
-                           .v = Packed(qkv, side, 2),
-                           .dropout = MakeDropout(side),
-                           .o = View(o, side, 0, config.a),
-                           .lse = lse[side]};
+    AttentionForwardArgs a = ForwardArgs(side);
     const AttentionOps& attention = BackendOf(side).attention();
     SideScratch scratch(side, attention.WorkspaceBytes(a));
     a.workspace = scratch.workspace();
@@ -228,17 +231,25 @@ TEST_P(CudaAttentionTest, PaddedHeadsAreCudnns) {
   }
 }
 
-// Which of the two computes a gradient shows in its workspace: the own kernels need a sum per row.
-TEST_P(CudaAttentionTest, GradientsThatCudnnHasAreCudnns) {
+TEST_P(CudaAttentionTest, WhatCudnnHasIsCudnns) {
   const bool half = SizeOf(GetParam()) == 2;
+  const auto kernels_of = [](const Case& c) {
+    const auto gpu = LoadCudaBackend(TestConfig()).value();
+    const Problem p(c, GetParam());
+    gpu->attention().WorkspaceBytes(p.ForwardArgs(Side::kGpu));
+    gpu->attention().WorkspaceBytes(p.GradArgs(Side::kGpu));
+    return gpu->AttentionKernels();
+  };
   for (const bool deterministic : {true, false}) {
     for (Case c : {Case{}, Case{.d = 80}, Case{.d = 96, .window = 100}, Case{.d = 128},
                    Case{.a = 8, .g = 1, .d = 128}, Case{.s = 1000, .b = 1, .d = 160}}) {
       c.deterministic = deterministic;
-      const int64_t per_row = c.b * c.a * c.s * int64_t{sizeof(float)};
-      EXPECT_EQ(Problem(c, GetParam()).GradBytes() != per_row, half) << c.Text();
+      EXPECT_EQ(kernels_of(c), half ? "forward cuDNN, backward cuDNN" : "forward own, backward own")
+          << c.Text();
     }
   }
+  EXPECT_EQ(kernels_of({.d = 100}), "forward own, backward own");
+  EXPECT_EQ(kernels_of({.dropout = 0.1}), "forward own, backward own");
 }
 
 // Deterministic gradients take b a s s 2 bytes of workspace: those of 1.2 GB are computed three

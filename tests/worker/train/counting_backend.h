@@ -38,6 +38,7 @@ class CountingBackend final : public kernels::Backend {
   const kernels::RandomOps& random() const override { return real_->random(); }
   kernels::TuningTable* tuning() override { return real_->tuning(); }
   int64_t NumPlans() const override { return real_->NumPlans(); }
+  std::string AttentionKernels() const override { return real_->AttentionKernels(); }
 
  private:
   class CountingRecording final : public kernels::Recording {
