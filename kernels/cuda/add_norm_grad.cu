@@ -5,6 +5,7 @@
 // blocks by CombineColumns: no atomics, the same bits always. Legend: h hidden, V groups of eight
 // columns per thread.
 #include <algorithm>
+#include <string>
 
 #include "kernels/cuda/add_norm_grad.cuh"
 #include "kernels/cuda/cuda_ops.h"
@@ -76,7 +77,7 @@ struct GradPlan {
 };
 
 struct GradCall {
-  const Stream& stream;
+  const Stream* stream;
   const DeviceLimits& limits;
   int64_t shared_limit;  // bytes a block may have
   GradMode mode;
@@ -110,12 +111,12 @@ bool Launch(const GradCall& call, GradRows<S> a) {
   a.teams = plan.teams;
   CUDA_CHECK(cudaFuncSetAttribute(GradKernel<S, Z>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(plan.shared_bytes)));
-  LaunchDependent(call.stream, GradKernel<S, Z>,
+  LaunchDependent(*call.stream, GradKernel<S, Z>,
                   {static_cast<unsigned>(plan.blocks),
                    static_cast<unsigned>(plan.team_size * plan.teams), plan.shared_bytes},
                   a);
   CheckLaunch("AddNormGrad");
-  CombineColumns(call.stream, {.data = a.sums, .blocks = plan.blocks, .stride = kSums * a.h}, a.h,
+  CombineColumns(*call.stream, {.data = a.sums, .blocks = plan.blocks, .stride = kSums * a.h}, a.h,
                  call.mode, call.outs);
   return true;
 }
@@ -154,13 +155,33 @@ bool LaunchAhead(const GradCall& call, const GradRows<S>& a) {
   }
 }
 
+// For what nothing can be copied ahead of. It fits where a single team does.
+template <Access kAccess>
+using WideShape = GradShape<4, false, 1, true, kAccess, kWideThreads>;
+
 template <class S>
 void LaunchFor(const GradCall& call, const GradRows<S>& a, bool aligned) {
   if (aligned && LaunchAhead(call, a)) return;
   const auto launch =
-      aligned ? Launch<S, GradShape<4, false, 1, true, Access::kVector, kWideThreads>>
-              : Launch<S, GradShape<4, false, 1, true, Access::kElements, kWideThreads>>;
+      aligned ? Launch<S, WideShape<Access::kVector>> : Launch<S, WideShape<Access::kElements>>;
   CHECK(launch(call, a)) << "AddNormGrad of " << a.h << " columns on this GPU";
+}
+
+// Of GPUs with 99 KiB of shared memory a block (8.6, 8.9) more than some 8,300 columns ask too
+// much.
+void CheckFits(const DeviceLimits& limits, DType dtype, int64_t rows, int64_t h) {
+  ForGpuType(dtype, "AddNormGrad", [&](auto zero) {
+    using S = decltype(zero);
+    const GradCall call{.stream = nullptr,
+                        .limits = limits,
+                        .shared_limit = limits.shared_bytes - kStaticSharedBytes};
+    if (PlanOf<S, WideShape<Access::kVector>>(call, rows, h).teams > 0) return;
+    const auto text = [](int64_t n) { return std::to_string(n); };
+    throw DeviceError("cuda device " + text(limits.ordinal) + ": AddNormGrad of " + text(h) +
+                      " columns has no room in this GPU's shared memory (sm_" + text(limits.major) +
+                      text(limits.minor) + ": " + text(limits.shared_bytes) +
+                      " bytes a block): use a smaller model.hidden_size, or placement.device: cpu");
+  });
 }
 
 template <class S>
@@ -187,7 +208,7 @@ void Grad(const Stream& stream, const AddNormGradArgs& a, const DeviceLimits& li
   const bool aligned =
       FillPartials(a.dy, raw.rows * raw.h, raw.dy) &&
       RowsAligned<S>(raw.h, a.dresidual_in, a.residual_out, a.gain, a.dresidual, a.dbranch);
-  const GradCall call{stream,
+  const GradCall call{&stream,
                       limits,
                       limits.shared_bytes - kStaticSharedBytes,
                       a.mode,
@@ -198,6 +219,7 @@ void Grad(const Stream& stream, const AddNormGradArgs& a, const DeviceLimits& li
 }  // namespace
 
 int64_t CudaAddNorm::WorkspaceBytes(const AddNormGradArgs& a) const {
+  CheckFits(limits_, a.dresidual.dtype, a.dresidual.shape[0], a.dresidual.shape[1]);
   return limits_.num_sms * kSums * a.dresidual.shape[1] * int64_t{sizeof(float)};
 }
 
