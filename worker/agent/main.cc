@@ -42,10 +42,12 @@ int64_t MemoryBytes() {
   return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
 }
 
-// Whether this node's ranks find the CUDA module.
+// Whether this node's ranks find the CUDA module: they look beside the file that mt-rank is, links
+// followed.
 Status FindModule(const Options& options) {
-  return gpu::FindCudaModule(std::filesystem::path(options.rank_binary).parent_path().string())
-      .status();
+  std::error_code ignored;
+  const auto rank = std::filesystem::weakly_canonical(options.rank_binary, ignored);
+  return gpu::FindCudaModule(rank.parent_path().string()).status();
 }
 
 // The GPUs of this node, by a process that asks the driver for us: one that hangs costs the
