@@ -116,6 +116,11 @@ train::TrainResult Run(RunArgs args) {
   try {
     auto result = RunGuarded(args);
     return result.ok() ? std::move(result).value() : Failed(result.status());
+  } catch (const kernels::DeviceMemoryError& error) {
+    return Failed(
+        train::WithCause(base::Error(absl::StatusCode::kResourceExhausted,
+                                     "{}; does another process use the device too?", error.what()),
+                         train::Cause::kOutOfMemory));
   } catch (const kernels::DeviceError& error) {
     return Failed(
         train::WithCause(base::Internal("device: {}", error.what()), train::Cause::kHardware));
