@@ -51,7 +51,8 @@ class MarkRing {
     return static_cast<int64_t>(time);
   }
   // The newest mark reached, 0 before the first: all up to it are. Looks at those reached since the
-  // last call, at most at `capacity` slots.
+  // last call, at most at `capacity` slots. Of an owner who is a lap behind it may be older: a slot
+  // that is just being written over on the CPU says nothing.
   int64_t Newest() const {
     int64_t newest = newest_.load(std::memory_order_relaxed);
     for (int64_t looked = 0; looked < capacity_; ++looked) {

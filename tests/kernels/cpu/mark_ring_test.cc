@@ -72,6 +72,7 @@ TEST_F(MarkRingTest, AReaderOnAnotherThreadNeverSeesAMarkThatIsTorn) {
       const int64_t found = ring->Newest();
       EXPECT_GE(found, newest) << "the newest never falls";
       newest = found;
+      if (newest == 0) continue;  // all slots looked at were just being written over
       const std::optional<int64_t> time = ring->TimeOf(newest);
       if (time) {
         EXPECT_EQ(*time, origin + 1'000 * newest);
