@@ -26,10 +26,8 @@ StatusOr<std::string> FindCudaModule(const std::string& folder) {
 
 std::string CapabilityFault(const std::string& gpu, int major, int minor) {
   if (major == 8 || (major == 9 && minor == 0)) return "";
-  return fmt::format(
-      "{} has compute capability {}.{}; the CUDA backend is built for 8.x and 9.0: use another "
-      "GPU, or placement.device: cpu",
-      gpu, major, minor);
+  return fmt::format("{} has compute capability {}.{}; the CUDA backend is built for 8.x and 9.0",
+                     gpu, major, minor);
 }
 
 std::string LibraryFault(size_t cudnn, size_t cublas) {

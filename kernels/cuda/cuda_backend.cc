@@ -108,7 +108,7 @@ DeviceLimits LimitsOf(const CudaConfig& config) {
     limits.shared_bytes = std::min(limits.shared_bytes, config.shared_bytes);
   const std::string fault = gpu::CapabilityFault(fmt::format("GPU {} ({})", device, UuidOf(device)),
                                                  limits.major, limits.minor);
-  if (!fault.empty()) throw DeviceError(fault);
+  if (!fault.empty()) throw DeviceError(fault + ": use another GPU, or placement.device: cpu");
   return limits;
 }
 

@@ -65,7 +65,10 @@ void FillDevice(const nvml::Library& library, const nvml::Gpu& facts, const std:
           ? gpu::CapabilityFault(fmt::format("GPU {} ({})", out->index, out->uuid),
                                  facts.compute_major, facts.compute_minor)
           : "";  // not told
-  if (!unfit.empty()) out->error = unfit;
+  if (!unfit.empty()) {
+    out->error =
+        unfit + ": not offered; leave it out of --gpus, or start the worker with --gpus none";
+  }
   if (facts.in_mig_mode) out->error = MigText(out->index, out->uuid);
 }
 

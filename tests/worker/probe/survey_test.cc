@@ -127,7 +127,7 @@ TEST(Survey, AGpuThatTheBackendIsNotBuiltForIsListedWithWhatToDo) {
   EXPECT_EQ(found.devices[0].compute_capability, "7.5");
   EXPECT_EQ(found.devices[0].error,
             "GPU 0 (GPU-aaaa) has compute capability 7.5; the CUDA backend is built for 8.x and "
-            "9.0: use another GPU, or placement.device: cpu");
+            "9.0: not offered; leave it out of --gpus, or start the worker with --gpus none");
   EXPECT_EQ(found.devices[1].error, "");
 }
 
