@@ -1,7 +1,6 @@
 #include "worker/rank/run.h"
 
 #include <chrono>
-#include <exception>
 #include <optional>
 #include <utility>
 
@@ -116,20 +115,8 @@ train::TrainResult Run(RunArgs args) {
   try {
     auto result = RunGuarded(args);
     return result.ok() ? std::move(result).value() : Failed(result.status());
-  } catch (const kernels::DeviceMemoryError& error) {
-    return Failed(
-        train::WithCause(base::Error(absl::StatusCode::kResourceExhausted,
-                                     "{}; does another process use the device too?", error.what()),
-                         train::Cause::kOutOfMemory));
-  } catch (const kernels::DeviceError& error) {
-    return Failed(
-        train::WithCause(base::Internal("device: {}", error.what()), train::Cause::kHardware));
-  } catch (const std::bad_alloc&) {
-    return Failed(
-        train::WithCause(base::Error(absl::StatusCode::kResourceExhausted, "out of host memory"),
-                         train::Cause::kOutOfMemory));
-  } catch (const std::exception& error) {
-    return Failed(base::Internal("{}", error.what()));
+  } catch (...) {
+    return Failed(train::StatusOfException());
   }
 }
 

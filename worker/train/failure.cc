@@ -1,7 +1,11 @@
 #include "worker/train/failure.h"
 
+#include <exception>
+#include <new>
 #include <optional>
 #include <string>
+
+#include "kernels/core/device.h"
 
 namespace mt::train {
 namespace {
@@ -68,6 +72,23 @@ Status WithCause(const Status& status, Cause cause) {
   Status out = status;
   out.SetPayload(base::ToAbsl(kPayloadUrl), absl::Cord(std::string(1, static_cast<char>(cause))));
   return out;
+}
+
+Status StatusOfException() {
+  try {
+    throw;
+  } catch (const kernels::DeviceMemoryError& error) {
+    return WithCause(base::Error(absl::StatusCode::kResourceExhausted,
+                                 "{}; does another process use the device too?", error.what()),
+                     Cause::kOutOfMemory);
+  } catch (const kernels::DeviceError& error) {
+    return WithCause(base::Internal("device: {}", error.what()), Cause::kHardware);
+  } catch (const std::bad_alloc&) {
+    return WithCause(base::Error(absl::StatusCode::kResourceExhausted, "out of host memory"),
+                     Cause::kOutOfMemory);
+  } catch (const std::exception& error) {
+    return base::Internal("{}", error.what());
+  }
 }
 
 Cause CauseOf(const Status& status) {

@@ -31,6 +31,10 @@ Status WithCause(const Status& status, Cause cause);
 // kNone for OK.
 Cause CauseOf(const Status& status);
 
+// In a handler of exceptions: what was thrown, as a status with its cause. Only what derives from
+// std::exception; all else goes on.
+Status StatusOfException();
+
 // 0 done, 64 the job cannot run as it is, 73 a checkpoint could not be loaded, 74 NaN stop, 75
 // transient (a peer or its network), 1 all else.
 int ExitCodeOf(const Status& status);

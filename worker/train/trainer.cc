@@ -1,7 +1,6 @@
 #include "worker/train/trainer.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "common/base/log.h"
@@ -31,17 +30,8 @@ template <class Body>
 Status Caught(const Body& body) {
   try {
     return body();
-  } catch (const kernels::DeviceMemoryError& error) {
-    return WithCause(base::Error(absl::StatusCode::kResourceExhausted,
-                                 "{}; does another process use the device too?", error.what()),
-                     Cause::kOutOfMemory);
-  } catch (const kernels::DeviceError& error) {
-    return WithCause(base::Internal("device: {}", error.what()), Cause::kHardware);
-  } catch (const std::bad_alloc&) {
-    return WithCause(base::Error(absl::StatusCode::kResourceExhausted, "out of host memory"),
-                     Cause::kOutOfMemory);
-  } catch (const std::exception& error) {
-    return base::Internal("{}", error.what());
+  } catch (...) {
+    return StatusOfException();
   }
 }
 
