@@ -146,6 +146,25 @@ void GpuOpBenches::Products(int64_t tokens, int64_t h) {
   Free();
 }
 
+// A Llama-like layer's feed-forward block, of 11/4 h.
+void GpuOpBenches::GatedProducts(int64_t tokens, int64_t h) {
+  const int64_t f = 11 * h / 4;
+  const Tensor x = Make({tokens, h}), w1 = Make({2 * f, h}), w2 = Make({h, f});
+  const Tensor pre = Make({tokens, 2 * f}), dpre = Make({tokens, 2 * f}), y = Make({tokens, f});
+  const LinearOps& linear = backend_.linear();
+  LinearForwardActArgs forward{.x = x, .w = w1, .act = ActKind::kSwiglu, .pre = pre, .y = y};
+  forward.workspace = Scratch(linear.WorkspaceBytes(forward));
+  Flops(fmt::format("ForwardAct fc1 + swiglu T {} {} x 2 x {}", tokens, h, f),
+        4.0 * Count(tokens) * Count(h) * Count(f), product_rate_,
+        [&] { linear.ForwardAct(*stream_, forward); });
+  LinearInputGradActArgs grad{.dy = x, .w = w2, .pre = pre, .act = ActKind::kSwiglu, .dpre = dpre};
+  grad.workspace = Scratch(linear.WorkspaceBytes(grad));
+  Flops(fmt::format("InputGradAct fc2 + swiglu' T {} {} x {}", tokens, f, h),
+        2.0 * Count(tokens) * Count(h) * Count(f), product_rate_,
+        [&] { linear.InputGradAct(*stream_, grad); });
+  Free();
+}
+
 void GpuOpBenches::Rope() {
   constexpr int64_t kS = 2048, kB = 8, kA = 16, kD = 128, kRows = kS * kB;
   std::vector<int32_t> at(kS);

@@ -31,6 +31,7 @@ int SurveyProducts(Backend* backend) {
     survey.Layer(model, tokens, h);
     survey.Head(model, kHeadTokens, h);
   }
+  survey.GatedBlock("TinyLlama", 16384, 2048, 5632);
   return survey.Summary();
 }
 
@@ -53,6 +54,7 @@ int Main(int argc, char** argv) {
     for (const double dropout : {0.0, 0.1}) ops.Norms(rows, h, dropout);
     ops.Elementwise(rows, h);
     ops.Products(rows, h);
+    ops.GatedProducts(rows, h);
   }
   ops.Rope();
   ops.Embedding();

@@ -27,6 +27,7 @@ class GpuOpBenches {
   void Norms(int64_t rows, int64_t h, double dropout);
   void Elementwise(int64_t rows, int64_t h);
   void Products(int64_t tokens, int64_t h);
+  void GatedProducts(int64_t tokens, int64_t h);
   void Rope();
   void Embedding();
   void Loss();

@@ -59,6 +59,19 @@ void GpuProductSurvey::Layer(const std::string& model, int64_t tokens, int64_t h
   }
 }
 
+void GpuProductSurvey::GatedBlock(const std::string& model, int64_t tokens, int64_t h,
+                                  int64_t ffn) {
+  const double flops = 2 * Of(tokens) * Of(h) * Of(ffn);
+  const Tensor x = Planned({tokens, h}), y = Planned({tokens, ffn});
+  const Tensor pre = Planned({tokens, 2 * ffn});
+  Op(model + " fc1 forward", 2 * flops,
+     LinearForwardActArgs{
+         .x = x, .w = Planned({2 * ffn, h}), .act = ActKind::kSwiglu, .pre = pre, .y = y});
+  Op(model + " fc2 input grad", flops,
+     LinearInputGradActArgs{
+         .dy = x, .w = Planned({h, ffn}), .pre = pre, .act = ActKind::kSwiglu, .dpre = pre});
+}
+
 void GpuProductSurvey::Head(const std::string& model, int64_t tokens, int64_t h) {
   constexpr int64_t kV = 50304;
   const double flops = 2 * Of(tokens) * Of(h) * kV;

@@ -22,6 +22,9 @@ class GpuProductSurvey {
 
   // A GPT-2-like layer in bf16, biases everywhere: `tokens` of a microbatch, hidden size h.
   void Layer(const std::string& model, int64_t tokens, int64_t h);
+  // A Llama-like layer's products around SwiGLU: forward of the first, input gradient of the
+  // second.
+  void GatedBlock(const std::string& model, int64_t tokens, int64_t h, int64_t ffn);
   // The head on a chunk of tokens.
   void Head(const std::string& model, int64_t tokens, int64_t h);
   // Says how many products were looked at and how far the choices are from the fastest; returns how

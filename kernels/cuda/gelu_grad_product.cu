@@ -51,7 +51,7 @@ template <class S>
 class GeluGradEpilogue {
  public:
   using Element = S;
-  static constexpr bool kTransposedA = true;
+  static constexpr bool kTransposedA = true, kGated = false;
   struct Args {
     CUtensorMap pre, dpre;
     float* partials;  // [token tiles, features]
@@ -106,7 +106,7 @@ class GeluGradEpilogue {
         const uint32_t at = place + quarter * kQuarterBytes;
         uint32_t words[2][4];
         // The other group has odd tiles.
-        BeginQuarter(block, quarter, group, Loaded(block, quarter), group);
+        BeginPart(block, group, quarter == kQuarters - 1, Loaded(block, quarter), group);
         LoadTransposed(at, words[0]);
 #pragma unroll
         for (int j = 0; j < kHalfTokens / 16; ++j) {
@@ -126,7 +126,7 @@ class GeluGradEpilogue {
           for (int i = 0; i < 4; ++i) now[i] = NarrowPair<S>(v.v[2 * i], v.v[2 * i + 1]);
           StoreTransposed(at + j * 16 * kRow, now);
         }
-        EndQuarter(Written(block, quarter));
+        EndPart(Written(block, quarter));
       }
       PutSums(half * kBoxFeatures + FeatureInHalf(), low, high);
     }
@@ -164,8 +164,8 @@ void LaunchGeluGradProduct(const Stream& stream, const DeviceLimits& limits, con
     using S = decltype(zero);
     if constexpr (sizeof(S) == kElement) {
       Launch<GeluGradEpilogue<S>>(stream, call,
-                                  {.pre = ResultMapOf(key, operands.aux),
-                                   .dpre = ResultMapOf(key, operands.d),
+                                  {.pre = ResultMapOf(key, operands.aux, key.m),
+                                   .dpre = ResultMapOf(key, operands.d, key.m),
                                    .partials = partials},
                                   "InputGradAct");
     }

@@ -64,20 +64,20 @@ __device__ __forceinline__ uint32_t PlaceInQuarter() {
 // Feature, within a half's 64, of the thread's sums 4 j and 4 j + 1; that of the other two is 8 on.
 __device__ __forceinline__ int FeatureInHalf() { return Warp() * 16 + Lane() / 4; }
 
-// Around a multiplying warpgroup's work on a quarter: `ready` says that it may begin, `written`
-// that it is done.
-__device__ __forceinline__ void BeginQuarter(const Block& block, int quarter, int group,
-                                             uint32_t ready, int parity) {
+// Around a multiplying warpgroup's work on a part of its tile, the last one being where the other
+// warpgroup may go on to the quarters: `ready` says that it may begin, `written` that it is done.
+__device__ __forceinline__ void BeginPart(const Block& block, int group, bool last, uint32_t ready,
+                                          int parity) {
   WaitPhase(ready, parity);
-  if (quarter == kQuarters - 1 && Lane() == 0) Arrive(block.finish + 8 * (1 - group));
+  if (last && Lane() == 0) Arrive(block.finish + 8 * (1 - group));
 }
-__device__ __forceinline__ void EndQuarter(uint32_t written) {
+__device__ __forceinline__ void EndPart(uint32_t written) {
   ShowToTiles();
   __syncwarp();
   if (Lane() == 0) Arrive(written);
 }
 
-template <bool kTransposedA>
+template <class Epilogue>
 __device__ __forceinline__ void CopyOperands(const Block& block, const OperandMaps& maps,
                                              const Cut& cut) {
   int stage = 0, parity = 1;
@@ -88,9 +88,12 @@ __device__ __forceinline__ void CopyOperands(const Block& block, const OperandMa
       WaitPhase(block.empty + 8 * stage, parity);
       const uint32_t full = block.full + 8 * stage, a = block.stages + stage * kStageBytes;
       ArriveAndExpect(full, kStageBytes);
-      if constexpr (kTransposedA) {
+      if constexpr (Epilogue::kTransposedA) {
         CopyTile(a, &maps.a, at.feature, step * kInner, full);
         CopyTile(a + kBytesOfA / 2, &maps.a, at.feature + kBoxFeatures, step * kInner, full);
+      } else if constexpr (Epilogue::kGated) {
+        CopyTile(a, &maps.a, step * kInner, at.feature / 2, full);
+        CopyTile(a + kBytesOfA / 2, &maps.up, step * kInner, at.feature / 2, full);
       } else {
         CopyTile(a, &maps.a, step * kInner, at.feature, full);
       }
@@ -151,11 +154,13 @@ __device__ __forceinline__ void MultiplyTiles(const Block& block, const Cut& cut
 
 // An Epilogue has
 //   Element, kTransposedA    type of the operands; whether A's features are contiguous in memory
+//   kGated                   whether the second 64 features of a tile are partners of the first, in
+//                            the other half of A's features
 //   Args                     what it gets from the host, tensor maps among it
 //   kBarriers, Init          its barriers at block.epilogue; one thread initialises them
 //   Copy                     one thread of the copying warpgroup, through all of the block's tiles
 //   Epilogue(args, place, features) and Finish: a multiplying thread, before it adds up a tile and
-//                            behind that, with BeginQuarter and EndQuarter on each quarter
+//                            behind that, with BeginPart and EndPart, one part or more
 template <class Epilogue>
 __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
     ProductKernel(const __grid_constant__ OperandMaps maps,
@@ -195,7 +200,7 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
   MeetCluster();
   if (group == 0) {
     GiveRegisters<kCopyRegisters>();
-    if (threadIdx.x == 0) CopyOperands<Epilogue::kTransposedA>(block, maps, cut);
+    if (threadIdx.x == 0) CopyOperands<Epilogue>(block, maps, cut);
     if (threadIdx.x == 32) Epilogue::Copy(block, args, cut);
   } else {
     TakeRegisters<kMultiplyRegisters>();

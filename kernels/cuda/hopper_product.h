@@ -34,6 +34,7 @@ struct Cut {
 
 struct OperandMaps {
   CUtensorMap a, b;
+  CUtensorMap up;  // of kSwigluAux: the second half of A's features, `a` being the first
 };
 
 // What every kernel gets.
@@ -45,15 +46,21 @@ struct Call {
 
 Call CallOf(const DeviceLimits& limits, const ProductKey& key, const ProductOperands& operands);
 
-// [tokens, features] of the product's result, or of what is shaped like it, in quarters of a tile.
-CUtensorMap ResultMapOf(const ProductKey& key, const void* data);
+// [tokens, features] of a result, or of what is shaped like it, in quarters of a tile; and half 0
+// or 1 of the features of [tokens, 2 features].
+CUtensorMap ResultMapOf(const ProductKey& key, const void* data, int64_t features);
+CUtensorMap HalfMapOf(const ProductKey& key, const void* data, int64_t features, int half);
 
 int TokenTilesOf(const ProductKey& key);
 
-// Of kBias, kGeluAux, kGeluAuxBias; of kGeluGradBias: sums of features over the tokens of a
-// tile go to `partials` [TokenTilesOf(key), m].
+// Of kBias, kGeluAux, kGeluAuxBias; of kSwigluAux; of kSwigluGrad; of kGeluGradBias: sums of
+// features over the tokens of a tile go to `partials` [TokenTilesOf(key), m].
 void LaunchStoreProduct(const Stream& stream, const DeviceLimits& limits, const ProductKey& key,
                         const ProductOperands& operands);
+void LaunchSwigluProduct(const Stream& stream, const DeviceLimits& limits, const ProductKey& key,
+                         const ProductOperands& operands);
+void LaunchSwigluGradProduct(const Stream& stream, const DeviceLimits& limits,
+                             const ProductKey& key, const ProductOperands& operands);
 void LaunchGeluGradProduct(const Stream& stream, const DeviceLimits& limits, const ProductKey& key,
                            const ProductOperands& operands, float* partials);
 

@@ -77,21 +77,27 @@ ProductKey With(Epilogue epilogue, ProductKey key, const Tensor& operand) {
 ProductKey FusedKeyOf(const LinearForwardActArgs& a) {
   const LinearForwardArgs product{
       .x = a.x, .w = a.w, .bias = a.bias, .y = a.pre, .workspace = {}, .sm_budget = a.sm_budget};
-  return With(a.bias ? Epilogue::kGeluAuxBias : Epilogue::kGeluAux, KeyOf(product), a.y);
+  const Epilogue gelu = a.bias ? Epilogue::kGeluAuxBias : Epilogue::kGeluAux;
+  return With(IsGated(a.act) ? Epilogue::kSwigluAux : gelu, KeyOf(product), a.y);
 }
 
 ProductKey FusedKeyOf(const LinearInputGradActArgs& a) {
   const LinearInputGradArgs product{
-      .dy = a.dy, .w = a.w, .dx = a.dpre, .workspace = {}, .sm_budget = a.sm_budget};
-  return With(a.dbias ? Epilogue::kGeluGradBias : Epilogue::kGeluGrad, KeyOf(product), a.pre);
+      .dy = a.dy,
+      .w = a.w,
+      .dx = {a.dpre.data, a.dpre.dtype, {a.dy.shape[0], a.w.shape[1]}},
+      .workspace = {},
+      .sm_budget = a.sm_budget};
+  const Epilogue gelu = a.dbias ? Epilogue::kGeluGradBias : Epilogue::kGeluGrad;
+  return With(IsGated(a.act) ? Epilogue::kSwigluGrad : gelu, KeyOf(product), a.pre);
 }
 
 ProductKey FusedKeyOf(const LinearWeightGradArgs& a) {
   return With(Epilogue::kBiasGrad, KeyOf(a), a.dbias);
 }
 
-// What cuBLASLt has GELU and bias gradient epilogues for at all: 16-bit operands whose rows are
-// whole vectors. (Elsewhere the default bodies, or a sum of rows, run behind the product.)
+// What there are epilogues for at all, of cuBLASLt or our own: 16-bit operands whose rows are whole
+// vectors. (Elsewhere the default bodies, or a sum of rows, run behind the product.)
 bool MayFuse(const ProductKey& key) {
   const int64_t rows_of_a = key.transpose_a ? key.k : key.m,
                 rows_of_b = key.transpose_b ? key.n : key.k;
@@ -99,10 +105,12 @@ bool MayFuse(const ProductKey& key) {
          rows_of_b % 8 == 0;
 }
 bool MayFuse(const LinearForwardActArgs& a) {
-  return a.act == ActKind::kGelu && MayFuse(FusedKeyOf(a));
+  const bool act = a.act == ActKind::kGelu || (a.act == ActKind::kSwiglu && !a.bias);
+  return act && MayFuse(FusedKeyOf(a));
 }
 bool MayFuse(const LinearInputGradActArgs& a) {
-  return a.act == ActKind::kGelu && MayFuse(FusedKeyOf(a));
+  const bool act = a.act == ActKind::kGelu || (a.act == ActKind::kSwiglu && !a.dbias);
+  return act && MayFuse(FusedKeyOf(a));
 }
 bool MayFuse(const LinearWeightGradArgs& a) { return a.dbias && MayFuse(FusedKeyOf(a)); }
 
@@ -128,7 +136,7 @@ int64_t CudaLinear::WorkspaceBytes(const LinearInputGradActArgs& a) const {
   if (!MayFuse(a)) return LinearOps::WorkspaceBytes(a);
   const ProductKey key = FusedKeyOf(a);
   table_->Plan(key);
-  return std::max(kProductWorkspaceBytes, OwnProductScratchBytes(key));
+  return std::max(kProductWorkspaceBytes + SeparateScratchBytes(key), OwnProductScratchBytes(key));
 }
 
 int64_t CudaLinear::WorkspaceBytes(const LinearWeightGradArgs& a) const {
@@ -152,7 +160,7 @@ void CudaLinear::Forward(Stream& stream, const LinearForwardArgs& a) const {
 void CudaLinear::ForwardAct(Stream& stream, const LinearForwardActArgs& a) const {
   if (!MayFuse(a)) return LinearOps::ForwardAct(stream, a);
   CheckShapes(a.pre, a.w, a.x);
-  CHECK_EQ(a.y.NumElements(), a.pre.NumElements());
+  CHECK_EQ(PreColumns(a.act, a.y.NumElements()), a.pre.NumElements());
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);
   table_->Run(stream, FusedKeyOf(a),
               {.a = a.w.data, .b = a.x.data, .d = a.y.data, .bias = a.bias.data, .aux = a.pre.data},
@@ -167,7 +175,8 @@ void CudaLinear::InputGrad(Stream& stream, const LinearInputGradArgs& a) const {
 
 void CudaLinear::InputGradAct(Stream& stream, const LinearInputGradActArgs& a) const {
   if (!MayFuse(a)) return LinearOps::InputGradAct(stream, a);
-  CheckShapes(a.dy, a.w, a.dpre);
+  CHECK_EQ(a.dy.shape[1], a.w.shape[0]);
+  CHECK(a.dpre.shape[0] == a.dy.shape[0] && a.dpre.shape[1] == PreColumns(a.act, a.w.shape[1]));
   CHECK_EQ(a.dpre.NumElements(), a.pre.NumElements());
   if (a.dbias) CHECK_EQ(a.dbias.NumElements(), a.dpre.shape[1]);
   CHECK_GE(a.workspace.bytes, kProductWorkspaceBytes);

@@ -17,9 +17,14 @@ namespace {
 // Weights that stay in the L2 cache while all tokens pass by.
 constexpr int64_t kBandBytes = int64_t{8} << 20;
 
-// [rows, columns] of 16 bits, columns contiguous, in boxes of `box_rows` x 64.
-CUtensorMap MapOf(const ProductKey& key, const void* data, int64_t rows, int64_t columns,
-                  int box_rows) {
+// [rows, columns] of 16 bits, columns contiguous, rows `stride` elements apart.
+struct Matrix {
+  const void* data;
+  int64_t rows, columns, stride;
+};
+
+// In boxes of `box_rows` x 64.
+CUtensorMap MapOf(const ProductKey& key, const Matrix& matrix, int box_rows) {
   static const auto encode = [] {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found{};
@@ -29,13 +34,14 @@ CUtensorMap MapOf(const ProductKey& key, const void* data, int64_t rows, int64_t
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
   }();
   CUtensorMap map;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(columns * kElement)};
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.columns),
+                              static_cast<cuuint64_t>(matrix.rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.stride * kElement)};
   const cuuint32_t box[] = {kBoxFeatures, static_cast<cuuint32_t>(box_rows)}, steps[] = {1, 1};
   const CUresult status = encode(
       &map,
       key.in == DType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      2, const_cast<void*>(data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      2, const_cast<void*>(matrix.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   CHECK(status == CUDA_SUCCESS) << "cuTensorMapEncodeTiled: " << static_cast<int>(status) << " for "
@@ -49,8 +55,13 @@ int TokenTilesOf(const ProductKey& key) {
   return static_cast<int>(base::CeilDiv(key.n, int64_t{kTokens}));
 }
 
-CUtensorMap ResultMapOf(const ProductKey& key, const void* data) {
-  return MapOf(key, data, key.n, key.m, kHalfTokens);
+CUtensorMap ResultMapOf(const ProductKey& key, const void* data, int64_t features) {
+  return MapOf(key, {data, key.n, features, features}, kHalfTokens);
+}
+
+CUtensorMap HalfMapOf(const ProductKey& key, const void* data, int64_t features, int half) {
+  const char* const first = static_cast<const char*>(data) + half * features * kElement;
+  return MapOf(key, {first, key.n, features, 2 * features}, kHalfTokens);
 }
 
 Call CallOf(const DeviceLimits& limits, const ProductKey& key, const ProductOperands& operands) {
@@ -62,9 +73,17 @@ Call CallOf(const DeviceLimits& limits, const ProductKey& key, const ProductOper
       std::max<int64_t>(1, kBandBytes / (kFeatures * kCluster * key.k * kElement)));
   cut.steps = static_cast<int>(base::CeilDiv(key.k, int64_t{kInner}));
   cut.features = static_cast<int>(key.m);
-  call.operands = {.a = key.transpose_a ? MapOf(key, operands.a, key.m, key.k, kFeatures)
-                                        : MapOf(key, operands.a, key.k, key.m, kInner),
-                   .b = MapOf(key, operands.b, key.n, key.k, kHalfTokens)};
+  call.operands.b = MapOf(key, {operands.b, key.n, key.k, key.k}, kHalfTokens);
+  if (key.epilogue == Epilogue::kSwigluAux) {
+    const int64_t half = key.m / 2;
+    const char* const up = static_cast<const char*>(operands.a) + half * key.k * kElement;
+    call.operands.a = MapOf(key, {operands.a, half, key.k, key.k}, kFeatures / 2);
+    call.operands.up = MapOf(key, {up, half, key.k, key.k}, kFeatures / 2);
+  } else if (key.transpose_a) {
+    call.operands.a = MapOf(key, {operands.a, key.m, key.k, key.k}, kFeatures);
+  } else {
+    call.operands.a = MapOf(key, {operands.a, key.k, key.m, key.m}, kInner);
+  }
   const int64_t sms = key.sms == 0 ? limits.num_sms : std::min(key.sms, limits.num_sms);
   call.clusters = static_cast<int>(
       std::min<int64_t>(sms / kCluster, int64_t{cut.pairs} * int64_t{cut.token_tiles}));
@@ -89,8 +108,15 @@ int64_t OwnProductScratchBytes(const ProductKey& key) {
 void RunOwnProduct(const Stream& stream, const DeviceLimits& limits, const ProductKey& key,
                    const ProductOperands& operands, GradMode bias_mode,
                    const Workspace& workspace) {
-  if (key.epilogue != Epilogue::kGeluGradBias) {
-    return hopper::LaunchStoreProduct(stream, limits, key, operands);
+  switch (key.epilogue) {
+    case Epilogue::kSwigluAux:
+      return hopper::LaunchSwigluProduct(stream, limits, key, operands);
+    case Epilogue::kSwigluGrad:
+      return hopper::LaunchSwigluGradProduct(stream, limits, key, operands);
+    case Epilogue::kGeluGradBias:
+      break;
+    default:
+      return hopper::LaunchStoreProduct(stream, limits, key, operands);
   }
   CHECK_GE(workspace.bytes, OwnProductScratchBytes(key));
   auto* const partials = static_cast<float*>(workspace.data);

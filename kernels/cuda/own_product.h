@@ -1,7 +1,7 @@
 // Products by kernels of our own, for Hopper: with the epilogues of cuBLASLt, whose kernels let the
-// tensor cores wait for them, and with one that it does not have: the input gradient of a layer
+// tensor cores wait for them, and with those that it does not have: the input gradient of a layer
 // behind GELU, times GELU's slope, with the column sums that are the bias gradient of the layer in
-// front (kernels/cuda/README.md, "Own products"). Terms of product_key.h.
+// front; SwiGLU and its gradients (kernels/cuda/README.md, "Own products"). Terms of product_key.h.
 #pragma once
 
 #include "kernels/cuda/cuda_device.h"

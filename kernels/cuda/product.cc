@@ -41,7 +41,9 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
     case Epilogue::kBiasGrad:
       return CUBLASLT_EPILOGUE_BGRADB;
     case Epilogue::kGeluGradBias:
-      CHECK(false) << "cuBLASLt has no gelu_grad_bias";
+    case Epilogue::kSwigluAux:
+    case Epilogue::kSwigluGrad:
+      CHECK(false) << "cuBLASLt has no such epilogue";
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }

@@ -13,12 +13,23 @@ Tensor RowsOf(void* data, DType dtype, int64_t m, int64_t n) { return {data, dty
 
 Tensor BiasGradOf(const ProductKey& key, void* data) { return {data, DType::kF32, {key.n}}; }
 
-bool ActsBehind(Epilogue e) { return e == Epilogue::kGeluAux || e == Epilogue::kGeluAuxBias; }
+bool ActsBehind(Epilogue e) {
+  return e == Epilogue::kGeluAux || e == Epilogue::kGeluAuxBias || e == Epilogue::kSwigluAux;
+}
+
+void* Scratch(const Workspace& workspace) {
+  return static_cast<char*>(workspace.data) + kProductWorkspaceBytes;
+}
 
 }  // namespace
 
 int64_t BiasGradScratchBytes(int64_t columns) {
   return base::RoundUp(columns * SizeOf(DType::kF32), kAlignment);
+}
+
+int64_t SeparateScratchBytes(const ProductKey& key) {
+  if (key.epilogue != Epilogue::kSwigluGrad) return 0;
+  return base::RoundUp(key.m * key.n * SizeOf(key.out), kAlignment);
 }
 
 bool ProductForms::HasOwn(const ProductKey& key) const {
@@ -38,23 +49,34 @@ void ProductForms::RunFused(Stream& stream, const ProductKey& key, const Product
   }
   CHECK_GE(workspace.bytes, kProductWorkspaceBytes + BiasGradScratchBytes(key.n));
   ProductOperands stored = operands;
-  stored.bias = static_cast<char*>(workspace.data) + kProductWorkspaceBytes;
+  stored.bias = Scratch(workspace);
   products_->Run(stream, key, stored, algorithm, workspace);
   vector_->AddTo(stream, BiasGradOf(key, operands.bias), BiasGradOf(key, stored.bias));
 }
 
 ProductOperands ProductForms::SeparateOperands(const ProductKey& key,
-                                               const ProductOperands& operands) {
+                                               const ProductOperands& operands,
+                                               const Workspace& workspace) {
   ProductOperands plain = operands;
   if (ActsBehind(key.epilogue)) plain.d = operands.aux;
+  if (key.epilogue == Epilogue::kSwigluGrad) plain.d = Scratch(workspace);
   return plain;
 }
 
 void ProductForms::FinishSeparate(Stream& stream, const ProductKey& key,
-                                  const ProductOperands& operands, GradMode bias_mode) const {
-  const Tensor aux = RowsOf(operands.aux, key.out, key.m, key.n);
-  const Tensor d = RowsOf(operands.d, key.out, key.m, key.n);
-  if (ActsBehind(key.epilogue)) {
+                                  const ProductOperands& operands, const Workspace& workspace,
+                                  GradMode bias_mode) const {
+  const auto rows = [&](void* data, int64_t m) { return RowsOf(data, key.out, m, key.n); };
+  const Tensor aux = rows(operands.aux, key.m), d = rows(operands.d, key.m);
+  if (key.epilogue == Epilogue::kSwigluAux) {
+    act_->Act(stream, {.kind = ActKind::kSwiglu, .pre = aux, .y = rows(operands.d, key.m / 2)});
+  } else if (key.epilogue == Epilogue::kSwigluGrad) {
+    CHECK_GE(workspace.bytes, kProductWorkspaceBytes + SeparateScratchBytes(key));
+    act_->ActGrad(stream, {.kind = ActKind::kSwiglu,
+                           .dy = rows(Scratch(workspace), key.m),
+                           .pre = rows(operands.aux, 2 * key.m),
+                           .dpre = rows(operands.d, 2 * key.m)});
+  } else if (ActsBehind(key.epilogue)) {
     act_->Act(stream, {.kind = ActKind::kGelu, .pre = aux, .y = d});
   } else if (key.epilogue == Epilogue::kGeluGrad) {
     act_->ActGrad(stream, {.kind = ActKind::kGelu, .dy = d, .pre = aux, .dpre = d});

@@ -13,6 +13,8 @@ namespace mt::kernels::cuda {
 // Of a product with epilogue kBiasGrad and `add`: where the fused form leaves the bias gradient,
 // which an epilogue can only store, before it is added.
 int64_t BiasGradScratchBytes(int64_t columns);
+// Of kSwigluGrad: where the separate form leaves the product; else 0.
+int64_t SeparateScratchBytes(const ProductKey& key);
 
 // Thread-safe. `bias_mode` is kGeluGradBias's: its bias gradient is written or added to; that of
 // kBiasGrad is as the key says.
@@ -31,10 +33,11 @@ class ProductForms {
   void RunFused(Stream& stream, const ProductKey& key, const ProductOperands& operands,
                 const ProductAlgorithm& algorithm, const Workspace& workspace) const;
   // The separate form: SeparateProductOf(key) with these operands, in any of its forms, and what
-  // comes behind it.
-  static ProductOperands SeparateOperands(const ProductKey& key, const ProductOperands& operands);
+  // comes behind it. `workspace`: kProductWorkspaceBytes, and SeparateScratchBytes behind them.
+  static ProductOperands SeparateOperands(const ProductKey& key, const ProductOperands& operands,
+                                          const Workspace& workspace);
   void FinishSeparate(Stream& stream, const ProductKey& key, const ProductOperands& operands,
-                      GradMode bias_mode) const;
+                      const Workspace& workspace, GradMode bias_mode) const;
 
  private:
   const Products* const products_;

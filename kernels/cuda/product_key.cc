@@ -11,7 +11,7 @@
 namespace mt::kernels::cuda {
 namespace {
 
-constexpr std::array<std::pair<Epilogue, std::string_view>, 7> kEpilogues = {{
+constexpr std::array<std::pair<Epilogue, std::string_view>, 9> kEpilogues = {{
     {Epilogue::kNone, "none"},
     {Epilogue::kBias, "bias"},
     {Epilogue::kGeluAux, "gelu_aux"},
@@ -19,6 +19,8 @@ constexpr std::array<std::pair<Epilogue, std::string_view>, 7> kEpilogues = {{
     {Epilogue::kGeluGrad, "gelu_grad"},
     {Epilogue::kBiasGrad, "bias_grad"},
     {Epilogue::kGeluGradBias, "gelu_grad_bias"},
+    {Epilogue::kSwigluAux, "swiglu_aux"},
+    {Epilogue::kSwigluGrad, "swiglu_grad"},
 }};
 constexpr std::array<const char*, kForms> kFormNames = {"own", "fused", "separate"};
 constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kBf16, DType::kF16};
@@ -114,6 +116,9 @@ bool MayBeOwn(const ProductKey& key) {
     case Epilogue::kGeluAux:
     case Epilogue::kGeluAuxBias:
       return key.transpose_a;
+    case Epilogue::kSwigluAux:
+      return key.transpose_a && key.m % (2 * kVector) == 0;
+    case Epilogue::kSwigluGrad:
     case Epilogue::kGeluGradBias:
       return !key.transpose_a;
     default:

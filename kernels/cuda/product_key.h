@@ -16,12 +16,15 @@ namespace mt::kernels::cuda {
 // are in the texts of tables.
 enum class Epilogue : uint8_t {
   kNone,
-  kBias,          // + bias[i] of row i of D
-  kGeluAux,       // aux = sum, D = gelu(sum)
-  kGeluAuxBias,   // aux = sum + bias, D = gelu(aux)
-  kGeluGrad,      // D = sum * gelu'(aux)
-  kBiasGrad,      // bias[j] = sum over k of op(B) [k, j]; overwritten
-  kGeluGradBias,  // kGeluGrad, and bias[i] = or += sum of row i of D, in f32 (not cuBLASLt's)
+  kBias,         // + bias[i] of row i of D
+  kGeluAux,      // aux = sum, D = gelu(sum)
+  kGeluAuxBias,  // aux = sum + bias, D = gelu(aux)
+  kGeluGrad,     // D = sum * gelu'(aux)
+  kBiasGrad,     // bias[j] = sum over k of op(B) [k, j]; overwritten
+  // Not cuBLASLt's:
+  kGeluGradBias,  // kGeluGrad, and bias[i] = or += sum of row i of D, in f32
+  kSwigluAux,     // aux = sum, D [m / 2, n] = silu(rows [0, m / 2) of aux) * the other rows
+  kSwigluGrad,    // aux and D [2 m, n]: D = gradient of silu(...) * ... as above, sum being D's
 };
 
 // Everything an algorithm is chosen by.
@@ -61,7 +64,7 @@ std::string ToText(const TableKey& key);
 std::optional<TableKey> ParseTableKey(std::string_view text);
 
 // Whether cuBLASLt could have an algorithm for it.
-inline bool HasFusedForm(Epilogue epilogue) { return epilogue != Epilogue::kGeluGradBias; }
+inline bool HasFusedForm(Epilogue epilogue) { return epilogue < Epilogue::kGeluGradBias; }
 inline bool HasSeparateForm(Epilogue epilogue) {
   return epilogue != Epilogue::kNone && epilogue != Epilogue::kBias;
 }

@@ -29,7 +29,7 @@ template <class S, bool kGelu>
 class StoreEpilogue {
  public:
   using Element = S;
-  static constexpr bool kTransposedA = false;
+  static constexpr bool kTransposedA = false, kGated = false;
   struct Args {
     CUtensorMap sum, act;
     const S* bias;  // [features], or null
@@ -77,8 +77,8 @@ class StoreEpilogue {
 #pragma unroll
     for (int quarter = 0; quarter < kQuarters; ++quarter) {
       const int slot = quarter % kSlots, half = quarter / 2, part = quarter % 2;
-      BeginQuarter(block, quarter, group, Free(block, slot),
-                   1 - (kGelu ? quarter / kSlots : group));  // the other one has odd tiles
+      BeginPart(block, group, quarter == kQuarters - 1, Free(block, slot),
+                1 - (kGelu ? quarter / kSlots : group));  // the other one has odd tiles
       const uint32_t to = place + slot * kResults * kQuarterBytes;
 #pragma unroll
       for (int j = 0; j < kHalfTokens / 16; ++j) {
@@ -96,7 +96,7 @@ class StoreEpilogue {
           StoreTransposed(to + kQuarterBytes + j * 16 * kRow, Narrow<S>(v).word);
         }
       }
-      EndQuarter(Written(block, slot));
+      EndPart(Written(block, slot));
     }
   }
 
@@ -122,10 +122,10 @@ void LaunchStoreProduct(const Stream& stream, const DeviceLimits& limits, const 
     if constexpr (sizeof(S) == kElement) {
       const auto launch = [&](auto epilogue) {
         using E = typename decltype(epilogue)::type;
-        typename E::Args args{.sum = ResultMapOf(key, gelu ? operands.aux : operands.d),
+        typename E::Args args{.sum = ResultMapOf(key, gelu ? operands.aux : operands.d, key.m),
                               .act = {},
                               .bias = bias ? static_cast<const S*>(operands.bias) : nullptr};
-        if (gelu) args.act = ResultMapOf(key, operands.d);
+        if (gelu) args.act = ResultMapOf(key, operands.d, key.m);
         Launch<E>(stream, call, args, "own product");
       };
       if (gelu) return launch(std::type_identity<StoreEpilogue<S, true>>());

@@ -46,7 +46,8 @@ std::string IdentityOf(const DeviceLimits& limits) {
 class Sets {
  public:
   Sets(const ProductKey& key, TuningRun* run) {
-    const int64_t a = key.m * key.k, b = key.k * key.n, d = key.m * key.n;
+    const int64_t a = key.m * key.k, b = key.k * key.n;
+    const int64_t d = key.m * key.n * (key.epilogue == Epilogue::kSwigluGrad ? 2 : 1);
     const int64_t bytes = (a + b) * SizeOf(key.in) + 2 * d * SizeOf(key.out);
     const int64_t wanted = (kRotatedBytes + bytes - 1) / bytes;
     for (int64_t i = 0; i < std::clamp<int64_t>(wanted, 1, kMostSets); ++i) {
@@ -59,8 +60,8 @@ class Sets {
                                std::max(key.m, key.n)),
            .aux = HasAuxiliary(key.epilogue) ? run->Random(key.out, d) : nullptr});
     }
-    const int64_t scratch =
-        std::max(kProductWorkspaceBytes + BiasGradScratchBytes(key.n), OwnProductScratchBytes(key));
+    const int64_t behind = std::max(BiasGradScratchBytes(key.n), SeparateScratchBytes(key));
+    const int64_t scratch = std::max(kProductWorkspaceBytes + behind, OwnProductScratchBytes(key));
     workspace_ = {run->Random(DType::kF32, scratch / SizeOf(DType::kF32)), scratch};
   }
   const ProductOperands& operator[](int turn) const {
@@ -138,8 +139,9 @@ void CudaTuningTable::Run(Stream& stream, const ProductKey& key, const ProductOp
       CHECK(choice.possible) << "cuBLASLt has no " << ToText({.form = false, .product = key});
       return forms_.RunFused(stream, key, operands, choice.algorithm, workspace);
     case Form::kSeparate:
-      Run(stream, SeparateProductOf(key), ProductForms::SeparateOperands(key, operands), workspace);
-      return forms_.FinishSeparate(stream, key, operands, bias_mode);
+      Run(stream, SeparateProductOf(key), ProductForms::SeparateOperands(key, operands, workspace),
+          workspace);
+      return forms_.FinishSeparate(stream, key, operands, workspace, bias_mode);
   }
 }
 
@@ -176,8 +178,8 @@ std::map<Form, CudaTuningTable::ProductRun> CudaTuningTable::FormsOf(const Produ
   if (HasSeparateForm(key.epilogue)) {
     if (const ProductRun product = Best(SeparateProductOf(key))) {
       forms[Form::kSeparate] = [=, this](Stream& s, const ProductOperands& o, const Workspace& w) {
-        product(s, ProductForms::SeparateOperands(key, o), w);
-        forms_.FinishSeparate(s, key, o, kMode);
+        product(s, ProductForms::SeparateOperands(key, o, w), w);
+        forms_.FinishSeparate(s, key, o, w, kMode);
       };
     }
   }

@@ -100,8 +100,21 @@ struct CastOp {
   }
 };
 
-template <class T>
+template <class S>
 struct FillOp {
+  S* to;
+  float value;
+  template <Access kAccess>
+  __device__ void Run(int64_t first, int count) const {
+    Float8 x;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) x.v[i] = value;
+    Store<kAccess>(x, to + first, count);
+  }
+};
+
+template <class T>
+struct FillPlainOp {
   T* to;
   T value;
   template <Access kAccess>
@@ -128,18 +141,8 @@ void LaunchAddPlain(Stream& stream, const Tensor& to, const Tensor& from) {
 }
 
 template <class T>
-void LaunchFill(Stream& stream, const Tensor& to, T value) {
-  LaunchElementwise(stream, FillOp<T>{to.Data<T>(), value}, to.NumElements(), true, "Fill");
-}
-
-// Host-side rounding of a fill value.
-template <class S>
-S NarrowOnHost(float value) {
-  if constexpr (DTypeOf<S>() == DType::kBf16) {
-    return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
-  } else {
-    return {__half_as_ushort(__float2half_rn(value))};
-  }
+void LaunchFillPlain(Stream& stream, const Tensor& to, T value) {
+  LaunchElementwise(stream, FillPlainOp<T>{to.Data<T>(), value}, to.NumElements(), true, "Fill");
 }
 
 // Calls body(S{}) for the float types of vector ops, f64 among them.
@@ -327,22 +330,21 @@ void CudaVector::Cast(Stream& stream, const Tensor& to, const Tensor& from) cons
 }
 
 void CudaVector::Fill(Stream& stream, const Tensor& to, double value) const {
-  const auto single = static_cast<float>(value);
   switch (to.dtype) {
-    case DType::kF32:
-      return LaunchFill(stream, to, single);
     case DType::kF64:
-      return LaunchFill(stream, to, value);
-    case DType::kBf16:
-      return LaunchFill(stream, to, NarrowOnHost<Bf16>(single));
-    case DType::kF16:
-      return LaunchFill(stream, to, NarrowOnHost<F16>(single));
+      return LaunchFillPlain(stream, to, value);
     case DType::kI32:
-      return LaunchFill(stream, to, static_cast<int32_t>(value));
+      return LaunchFillPlain(stream, to, static_cast<int32_t>(value));
     case DType::kI64:
-      return LaunchFill(stream, to, static_cast<int64_t>(value));
+      return LaunchFillPlain(stream, to, static_cast<int64_t>(value));
     case DType::kU8:
-      return LaunchFill(stream, to, static_cast<uint8_t>(value));
+      return LaunchFillPlain(stream, to, static_cast<uint8_t>(value));
+    default:
+      return ForGpuType(to.dtype, "Fill", [&](auto zero) {
+        using S = decltype(zero);
+        LaunchElementwise(stream, FillOp<S>{to.Data<S>(), static_cast<float>(value)},
+                          to.NumElements(), IsAligned16(to.data), "Fill");
+      });
   }
 }
 

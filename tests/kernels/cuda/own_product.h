@@ -23,11 +23,12 @@ class OwnProductTest : public GpuTest {
     }
     ++chosen_;
   }
-  // Makes the own kernel the choice for this product; false where the device does not have it.
-  bool Choose(ProductKey key) const {
+  // Makes the own kernel, or another form, the choice for this product; false where the device does
+  // not have it.
+  bool Choose(ProductKey key, Form form = Form::kOwn) const {
     key.in = key.out = GetParam();
     TuningTable& table = *gpu_->tuning();
-    return table.Import(table.Identity(), {{ToText({.form = true, .product = key}), "own"}})
+    return table.Import(table.Identity(), {{ToText({.form = true, .product = key}), Name(form)}})
         .value()
         .empty();
   }

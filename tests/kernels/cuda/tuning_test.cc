@@ -30,7 +30,9 @@ TEST(TableKeyTest, TextsComeBackAsTheyWere) {
                    .epilogue = Epilogue::kBiasGrad,
                    .add = true,
                    .sms = 100}},
-      {.form = true, .product = {.m = 8, .n = 8, .k = 8, .epilogue = Epilogue::kGeluGradBias}}};
+      {.form = true, .product = {.m = 8, .n = 8, .k = 8, .epilogue = Epilogue::kGeluGradBias}},
+      {.form = true, .product = {.m = 8, .n = 8, .k = 8, .epilogue = Epilogue::kSwigluAux}},
+      {.form = true, .product = {.m = 8, .n = 8, .k = 8, .epilogue = Epilogue::kSwigluGrad}}};
   for (const TableKey& key : keys) {
     const std::optional<TableKey> parsed = ParseTableKey(ToText(key));
     ASSERT_TRUE(parsed.has_value()) << ToText(key);
