@@ -150,7 +150,7 @@ class SwigluGradEpilogue {
     const uint32_t place = PlaceInQuarter();
 #pragma unroll
     for (int quarter = 0; quarter < kQuarters; ++quarter) {
-      const int pair = quarter % 2, half = quarter / 2, part = quarter % 2;
+      const int pair = quarter % 2, half = quarter / 2;  // a pair for half of the tokens
       BeginPart(block, group, quarter == kQuarters - 1, Loaded(block, pair), half);
 #pragma unroll
       for (int j = 0; j < kHalfTokens / 16; ++j) {
@@ -161,7 +161,7 @@ class SwigluGradEpilogue {
         Float8 d;
 #pragma unroll
         for (int i = 0; i < kGroup; ++i) {
-          d.v[i] = sums[half][part * kHalfTokens / 2 + j * kGroup + i];
+          d.v[i] = sums[half][pair * kHalfTokens / 2 + j * kGroup + i];
         }
         Gradients(d, &gate, &up);
         StoreTransposed(at, gate.word);
