@@ -34,7 +34,7 @@ struct Cut {
 
 struct OperandMaps {
   CUtensorMap a, b;
-  CUtensorMap up;  // of kSwigluAux: the second half of A's features, `a` being the first
+  CUtensorMap up{};  // of kSwigluAux: the second half of A's features, `a` being the first
 };
 
 // What every kernel gets.

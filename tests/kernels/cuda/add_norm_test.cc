@@ -24,10 +24,10 @@ struct Case {
   }
 };
 
-// Widths of one warp, of a block, of several turns, and odd ones; every optional operand both ways.
 // What TestConfig's GPU has no room for.
 bool IsTooWide(int64_t h) { return TestConfig().shared_bytes > 0 && h > 8192; }
 
+// Widths of one warp, of a block, of several turns, and odd ones; every optional operand both ways.
 const Case kCases[] = {
     {},
     {.dropout = 0.1, .dys = 3},

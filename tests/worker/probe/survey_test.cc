@@ -90,12 +90,17 @@ TEST(Survey, LeavesOutWhatIsNotVisible) {
   EXPECT_THAT(Survey(**library, "").devices, IsEmpty());
 }
 
-TEST(Survey, ASickGpuIsListedWithItsError) {
+// All GPUs of the driver in this state.
+Inventory SurveyOf(const char* state) {
   const auto library = nvml::Library::Open(MT_FAKE_DRIVER);
-  ASSERT_TRUE(library.ok());
-  ::setenv("MT_FAKE_NVML", "sick", 1);
-  const Inventory found = Survey(**library, nullptr);
+  ::setenv("MT_FAKE_NVML", state, 1);
+  Inventory found = Survey(*library.value(), nullptr);
   ::unsetenv("MT_FAKE_NVML");
+  return found;
+}
+
+TEST(Survey, ASickGpuIsListedWithItsError) {
+  const Inventory found = SurveyOf("sick");
   ASSERT_EQ(found.devices.size(), 2U);
   EXPECT_EQ(found.devices[0].error, "");
   EXPECT_THAT(found.devices[0].nvlink_peers, IsEmpty());
@@ -104,11 +109,7 @@ TEST(Survey, ASickGpuIsListedWithItsError) {
 }
 
 TEST(Survey, AGpuInMigModeIsListedWithWhatToDo) {
-  const auto library = nvml::Library::Open(MT_FAKE_DRIVER);
-  ASSERT_TRUE(library.ok());
-  ::setenv("MT_FAKE_NVML", "mig", 1);
-  const Inventory found = Survey(**library, nullptr);
-  ::unsetenv("MT_FAKE_NVML");
+  const Inventory found = SurveyOf("mig");
   ASSERT_EQ(found.devices.size(), 2U);
   EXPECT_EQ(found.devices[0].uuid, "GPU-aaaa");
   EXPECT_EQ(found.devices[0].error,
@@ -118,11 +119,7 @@ TEST(Survey, AGpuInMigModeIsListedWithWhatToDo) {
 }
 
 TEST(Survey, AGpuThatTheBackendIsNotBuiltForIsListedWithWhatToDo) {
-  const auto library = nvml::Library::Open(MT_FAKE_DRIVER);
-  ASSERT_TRUE(library.ok());
-  ::setenv("MT_FAKE_NVML", "unfit", 1);
-  const Inventory found = Survey(**library, nullptr);
-  ::unsetenv("MT_FAKE_NVML");
+  const Inventory found = SurveyOf("unfit");
   ASSERT_EQ(found.devices.size(), 2U);
   EXPECT_EQ(found.devices[0].compute_capability, "7.5");
   EXPECT_EQ(found.devices[0].error,

@@ -77,7 +77,7 @@ TEST_F(GpuMemoryTest, APlanOf97PercentOfWhatIsFreeRunsAndOneOf101IsRefused) {
 // What mt-rank, beside this program, says of a GPU whose memory another process (this one) holds.
 TEST_F(GpuMemoryTest, AGpuThatAnotherProcessHasFilledIsNamedSo) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mt-rank";
-  if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not there";
+  ASSERT_TRUE(std::filesystem::exists(program)) << program << " belongs beside this program";
   const std::string job = dir_.path() + "/job.yaml";
   std::ofstream(job) << "name: full\nmodel: {layers: 1, hidden_size: 64, heads: 1, seq_length: 16, "
                         "vocab_size: 64}\ndata: {mock: true}\ntraining: {micro_batch_size: 1, "
