@@ -1,6 +1,6 @@
-// The numbers of the control plane that the code uses: one place, each with the id under which the
-// design, the tests and the reference page name it. Job fields and daemon flags override where they
-// exist.
+// The numbers of the control plane that the code uses: one place, each with the id under which
+// comments, tests and docs/design/control-plane.md#numbers name it; a test compares that table with
+// this header. Job fields and daemon flags override where they exist.
 #pragma once
 
 #include <chrono>

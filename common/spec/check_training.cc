@@ -12,8 +12,8 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// Every rank of a small job logs each step; megatron-compat's 2.16 readers expect about this rate
-// beyond.
+// Every rank of a small job logs each step; beyond that, readers of Megatron's logs expect about
+// this rate (docs/design/megatron-compat.md#log-interval).
 constexpr int64_t kSmallJobSlots = 8;
 constexpr int64_t kLargeJobLogEvery = 10;
 

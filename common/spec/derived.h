@@ -23,7 +23,8 @@ namespace mt::spec {
 using megatrain::v1::JobSpec;
 using megatrain::v1::Model;
 
-// --- Model. Unset kv_heads, head_dim, ffn_size and max_positions follow megatron-compat's 2.12.
+// --- Model. What unset kv_heads, head_dim, ffn_size and max_positions become:
+// docs/design/megatron-compat.md#derived-sizes.
 int64_t HeadDim(const Model& model);
 // Channels that a head takes in memory on slots of the job's kind (resolved): HeadDim, and on GPUs
 // the next multiple of 16, as cuDNN has no plans or slower ones for sizes between.

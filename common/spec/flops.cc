@@ -1,4 +1,5 @@
-// Floating-point operations, as Megatron-LM's core_v0.12.0 and later count them.
+// Floating-point operations, as Megatron-LM's core_v0.12.0 and later count them
+// (docs/design/megatron-compat.md#flops).
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 

@@ -17,7 +17,7 @@ namespace mt::spec {
 
 struct ValidateContext;
 
-// control-plane.md A2.
+// A2 of docs/design/control-plane.md#numbers.
 inline constexpr size_t kMaxTextBytes = size_t{1} << 20;
 
 // Fills *job with what the text and then the overrides say, and nothing else (no defaults). An

@@ -1,6 +1,7 @@
 // The states of a job as one table: which event leads from where to where. A pair that is not
 // listed is refused and counted. Source of truth for every change of a job's state. Not thread-safe
-// (the core's thread); pure.
+// (the core's thread); pure. docs/design/control-plane.md#job-states and #reserved say what the
+// states mean and which events nothing raises yet.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ struct RankMove {
   v1::RankState to;
 };
 
-// Control-plane.md's section 3, single moves of a living rank.
+// Single moves of a living rank (docs/design/control-plane.md#rank-states).
 constexpr std::array kRankTable = {
     RankMove{v1::SPAWNED, v1::CONNECTED},    // with token and epoch
     RankMove{v1::CONNECTED, v1::COMM_INIT},  // group ids received
@@ -53,6 +53,7 @@ struct AllocationMove {
   v1::AllocationState to;
 };
 
+// docs/design/control-plane.md#allocation-states
 constexpr std::array kAllocationTable = {
     AllocationMove{v1::RESERVED, v1::ACCEPTED},     // agent accepted
     AllocationMove{v1::RESERVED, v1::RELEASED},     // agent refused, or never got it

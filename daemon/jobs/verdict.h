@@ -26,7 +26,7 @@ struct Verdict {
 bool IsFailure(const megatrain::v1::RankReport& report);
 // Of a failed rank; its message names rank, node, signal or exit code.
 Verdict JudgeRank(const megatrain::v1::RankReport& report);
-// For a rank that gave no cause: from the exit codes of control-plane.md's section 3.
+// For a rank that gave no cause (docs/design/control-plane.md#exit-codes).
 megatrain::v1::Cause CauseOfExit(int exit_code, int exit_signal);
 
 }  // namespace mt::daemon

@@ -1,6 +1,6 @@
 // Leases of the workers (L1): a node is READY while heartbeats come, SUSPECT after 10 s without
 // one, LOST after 30 s, DEAD when an operator says so. Decides by the monotonic times that it is
-// given. Not thread-safe; pure.
+// given (docs/design/control-plane.md#silence). Not thread-safe; pure.
 #pragma once
 
 #include <map>

@@ -1,7 +1,7 @@
 // Marks: points in a stream's order with the time at which the device reached them, readable by the
 // host at any moment without waiting, also while the work between them still runs and inside
 // recordings (device.h). A mark costs one small kernel on a GPU and one store on the CPU. Times of
-// steps and phases and the verdict on a hang read nothing else (gpu-engine, "One rank").
+// steps and phases and the verdict on a hang read nothing else (docs/design/gpu-engine.md#marks).
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The engine's only random generator: Philox4x32-10 (Salmon et al. 2011, §3.3), keyed by name,
 // counted by position, so that every number is a function of what it is for and never of the
-// layout. Shared by CPU and CUDA code.
+// layout (docs/design/numerics.md#generator). Shared by CPU and CUDA code.
 #pragma once
 
 #include <cmath>

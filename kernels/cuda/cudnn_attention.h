@@ -1,6 +1,7 @@
 // Causal attention through cuDNN's fused kernels, in bf16 and f16: grouped heads, sliding windows,
-// packed projections read by strides (docs/gpu-experiments.md, E1). Plans are built once per shape
-// and kept; the first build of one compiles for about half a second.
+// packed projections read by strides (docs/design/gpu-engine.md#attention; docs/gpu-experiments.md,
+// E1). Plans are built once per shape and kept; the first build of one compiles for about half a
+// second.
 #pragma once
 
 #include <compare>

@@ -2,7 +2,8 @@
 // CPU), has one writer (AdvanceStepScalars, once per step after the end-of-step reduction) and is
 // read through pointers by every op that needs one of them, so the host never waits for a step's
 // outcome. Saved in checkpoints bit for bit. Schedules follow Megatron-LM's
-// optimizer_param_scheduler: the counter is in samples and the first update runs at 0.
+// optimizer_param_scheduler: the counter is in samples and the first update runs at 0
+// (docs/design/megatron-compat.md#learning-rate-and-weight-decay).
 #pragma once
 
 #include <cmath>

@@ -6,7 +6,7 @@ import unittest
 
 from install_tree import BIN, SOURCE
 
-DOCS = sorted((SOURCE / "docs").glob("*.md")) + [SOURCE / "deploy/README.md", SOURCE / "dashboards/README.md"]
+DOCS = sorted((SOURCE / "docs").glob("*.md")) + sorted((SOURCE / "docs/design").glob("*.md")) + [SOURCE / "deploy/README.md", SOURCE / "dashboards/README.md"]
 READMES = [SOURCE / "README.md"] + sorted(
     path for folder in ("client", "common", "daemon", "kernels", "worker")
     for pattern in ("README.md", "*/README.md") for path in (SOURCE / folder).glob(pattern))

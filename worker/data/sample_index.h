@@ -1,6 +1,7 @@
 // Which tokens make sample i: Megatron's document, sample and shuffle indices for one split of one
 // data set. The plan is arithmetic (pure), the builder fills a byte image of the three arrays
-// (FORMAT.md, "index cache"), SampleIndex reads it. The unit that is shuffled and joined is the
+// (FORMAT.md, "index cache"), SampleIndex reads it. Source:
+// docs/design/megatron-compat.md#sample-order. The unit that is shuffled and joined is the
 // *sequence* of the .idx; "document index" is Megatron's name for their order.
 #pragma once
 

@@ -1,6 +1,7 @@
 // Places of the network where dropout acts. Each has its own stream of random bits, named
 // "dropout/<global layer>/<site>" and seeded with training.seed, so that a mask depends on what it
-// masks and never on the layout (kernels/core/random.h has the counters).
+// masks and never on the layout (docs/design/numerics.md#dropout; kernels/core/random.h has the
+// counters).
 #pragma once
 
 #include <cstdint>

@@ -82,7 +82,8 @@ struct GptConfig {
   kernels::DType dtype = kernels::DType::kF32;  // of weights and activations
   int64_t seed = 1234;                          // training.seed: key of every dropout mask
   // Rows of one logits chunk; 0: 1024 on CPU slots (a chunk stays near the caches), 8192 on GPUs
-  // (fewer passes over the table's gradient; gpu-engine "LM head on the last stage").
+  // (fewer passes over the table's gradient;
+  // docs/design/gpu-engine.md#lm-head-on-the-last-stage).
   int64_t head_chunk_tokens = 0;
   Recompute recompute;
   // The same bits in every run, and with recomputed activations those of kept ones, where a faster

@@ -1,5 +1,5 @@
 // Initial values: a function of seed, parameter name and global element index, so that every layout
-// starts from the same weights, bit for bit.
+// starts from the same weights, bit for bit (docs/design/numerics.md#initial-values).
 #pragma once
 
 #include <cstdint>

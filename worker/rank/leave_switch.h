@@ -1,5 +1,5 @@
 // Ends a rank whose job has failed elsewhere: breaks its waits, so that it can report and exit by
-// itself, and ends the process where that does not help (control-plane P3: 3 s).
+// itself, and ends the process where that does not help (P3: 3 s).
 #pragma once
 
 #include <chrono>

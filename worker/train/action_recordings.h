@@ -1,8 +1,8 @@
 // A stage's actions as recordings (CUDA graphs): the same calls as the eager path makes, captured
 // once per (chunk, slot, microbatch's place, direction, overwrite|add) and launched from then on,
 // so that the host enqueues one call in place of hundreds. A switch: nothing works only in a
-// recording, and an action that cannot be recorded goes on eagerly. Source: gpu-engine's "One
-// rank".
+// recording, and an action that cannot be recorded goes on eagerly. Source:
+// docs/design/gpu-engine.md#recordings.
 #pragma once
 
 #include <compare>

@@ -1,6 +1,7 @@
 // What one rank computes with: its chunks of the model, their parameters, the optimizer, the
 // exchange with other ranks and the block of scalars, in memory planned once. It runs single steps
-// and evaluations; when and why is the trainer's. Source of the step: gpu-engine's "One rank".
+// and evaluations; when and why is the trainer's. Source of the step:
+// docs/design/gpu-engine.md#one-step.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // phase is open, and a mark closes it and opens the next. The host puts a label on each mark as it
 // enqueues it; when the device has reached it, the time between two marks is its label's. So the
 // times are the device's, not those of a host that runs ahead, inside recordings too; where a
-// stream runs each call at once they are the host's. Source: gpu-engine's "One rank".
+// stream runs each call at once they are the host's. Source: docs/design/gpu-engine.md#marks.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // Every process group of one rank, made from the job's mesh, and its links to the neighbours in the
 // pipeline. One group per use, since a group is used by one thread at a time and its calls run in
-// order: what may overlap has its own. Source: gpu-engine's "Communicators".
+// order: what may overlap has its own. Source: docs/design/gpu-engine.md#process-groups.
 #pragma once
 
 #include <cstdint>

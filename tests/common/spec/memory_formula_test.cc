@@ -65,8 +65,9 @@ TEST(MemoryFormula, SgdKeepsOneMomentOrNone) {
   EXPECT_EQ(Memory({"optimizer.type=sgd", "optimizer.momentum=0"}).optimizer, 0);
 }
 
-// performance.md: 16 e T h / t kept by a layer of GPT-2 under sequence parallelism, 10 e T h / t
-// where norm and activation outputs are computed again, e R h where the layer is.
+// worker/model/README.md, "Recomputation": 16 e T h / t kept by a layer of GPT-2 under sequence
+// parallelism, 10 e T h / t where norm and activation outputs are computed again, e R h where the
+// layer is.
 TEST(MemoryFormula, ActivationsPerLayer) {
   const auto layer = [](std::vector<std::string> overrides) {
     overrides.emplace_back("model.layers=4");

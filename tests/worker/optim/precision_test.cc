@@ -93,7 +93,8 @@ INSTANTIATE_TEST_SUITE_P(Types, MasterTest,
                          });
 
 TEST(OverflowTest, OneRanksOverflowIsSkippedByAllAlongTheGoldenSequence) {
-  // megatron-compat's flags and scales; the learning rate is that of the steps taken.
+  // docs/design/megatron-compat.md#loss-scale has the flags and scales; the learning rate is that
+  // of the steps taken.
   const bool overflow[] = {1, 0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0};
   const double expected[] = {65536, 65536, 32768, 16384, 16384, 16384, 16384, 32768, 32768, 32768,
                              16384, 16384, 16384, 16384, 32768, 32768, 32768, 32768, 65536};

@@ -268,7 +268,8 @@ INSTANTIATE_TEST_SUITE_P(
                          std::get<3>(instance.param) ? "_padded" : "");
     });
 
-// Bytes per element of weights, gradients, optimizer: performance.md's table.
+// Bytes per element of weights, gradients, optimizer: the table of worker/parallel/README.md,
+// "Memory".
 TEST(StateMemoryTest, BytesFollowTheFormula) {
   struct Case {
     DType dtype;

@@ -7,7 +7,7 @@
 namespace mt::train {
 namespace {
 
-// gpu-engine.md, "What is promised": GPU against CPU over 20 steps.
+// docs/design/numerics.md#what-is-promised: GPU against CPU over 20 steps.
 double LossTolerance(const std::string& precision) { return precision == "fp32" ? 1e-4 : 2e-2; }
 // Norms are of gradients that were rounded on the way; they are compared to see that none is lost.
 double NormTolerance(const std::string& precision) { return precision == "fp32" ? 1e-3 : 0.1; }

@@ -16,7 +16,7 @@ namespace {
 class GpuOverflowTest : public GpuTrainTest {};
 
 TEST_F(GpuOverflowTest, FollowsMegatronsScaleSequence) {
-  // megatron-compat.md 2.5: start 2^16, window 4, hysteresis 2.
+  // docs/design/megatron-compat.md#loss-scale: start 2^16, window 4, hysteresis 2.
   constexpr std::array<int, 19> kOverflows = {1, 0, 1, 1, 0, 0, 0, 0, 1, 0,
                                               1, 0, 0, 0, 0, 0, 0, 0, 0};
   constexpr std::array<double, 19> kScales = {65536, 65536, 32768, 16384, 16384, 16384, 16384,

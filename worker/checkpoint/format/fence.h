@@ -2,7 +2,8 @@
 // rank 0 raises it before it looks for the checkpoint to go on from; whoever saves or deletes reads
 // it first and stops where it is no longer his. So a rank that was thought dead, and wakes, harms
 // nothing: what it may still commit in the instant after its check lies beyond the base of the next
-// directory epoch, and readers ignore it (FORMAT.md). Blocking; any thread.
+// directory epoch, and readers ignore it (FORMAT.md; docs/design/control-plane.md#fences).
+// Blocking; any thread.
 #pragma once
 
 #include <cstdint>
