@@ -1,0 +1,71 @@
+"""Reads a checkpoint by worker/checkpoint/FORMAT.md: manifest, safetensors files, digests."""
+import json
+import pathlib
+import struct
+
+import numpy as np
+
+from random_streams import digest128
+
+_TYPES = {"F64": "<f8", "F32": "<f4"}
+KINDS = ("weights", "exp_avg", "exp_avg_sq")
+
+
+class Checkpoint:
+    """manifest; weights, exp_avg and exp_avg_sq: name -> float64 array, by .tensors[kind]."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.manifest = json.loads((self.folder / "manifest.json").read_text())
+        assert self.manifest["format"] == "megatrain-checkpoint", folder
+        assert self.manifest["version"] == 1, folder
+        self._files = {}
+        self.tensors = {kind: {} for kind in KINDS}
+        self.dtypes = set()
+        for key, entry in self.manifest["tensors"].items():
+            kind, name = key.split("/", 1)
+            self.dtypes.add(entry["dtype"])
+            self.tensors[kind][name] = self._assemble(key, entry)
+
+    def _assemble(self, key, entry):
+        """A tensor from its slices, which cover each element once."""
+        out = np.zeros(entry["shape"], _TYPES[entry["dtype"]])
+        covered = np.zeros(entry["shape"], np.int64)
+        for piece in entry["slices"]:
+            data = self._stored(piece["file"], piece["tensor"], entry["dtype"], piece["shape"])
+            assert digest128(data) == piece["xxh3_128"], f"{key}: digest of {piece['tensor']}"
+            box = tuple(slice(at, at + size) for at, size in zip(piece["offset"], piece["shape"]))
+            out[box] = np.frombuffer(data, _TYPES[entry["dtype"]]).reshape(piece["shape"])
+            covered[box] += 1
+        assert (covered == 1).all(), f"{key}: slices overlap or leave a gap"
+        return out.astype(np.float64)
+
+    def _stored(self, file, tensor, dtype, shape):
+        """Bytes of a tensor of a safetensors file."""
+        if file not in self._files:
+            data = (self.folder / file).read_bytes()
+            length = struct.unpack("<Q", data[:8])[0]
+            self._files[file] = json.loads(data[8:8 + length]), data[8 + length:]
+        header, body = self._files[file]
+        assert header[tensor]["dtype"] == dtype and header[tensor]["shape"] == shape, (file, tensor)
+        begin, end = header[tensor]["data_offsets"]
+        return body[begin:end]
+
+    @property
+    def integers(self):
+        return self.manifest["integers"]
+
+    @property
+    def reals(self):
+        return {name: float(value) for name, value in self.manifest["reals"].items()}
+
+    @property
+    def facts(self):
+        return self.manifest["facts"]
+
+
+def find(root, step):
+    """The checkpoint of a step of a run that started once."""
+    folders = list(pathlib.Path(root).glob(f"step-{step:08}-e*"))
+    assert len(folders) == 1, f"step {step}: {folders}"
+    return Checkpoint(folders[0])

@@ -1,0 +1,75 @@
+"""What a step must do, from the definitions alone: the state before it in, the state after it out.
+
+A state is (weights, first moments, second moments), each name -> float64 array, and the scalars.
+"""
+import dataclasses
+
+import numpy as np
+
+import network
+import sample_order
+import update
+
+
+@dataclasses.dataclass
+class State:
+    tensors: tuple  # weights, first moments, second moments
+    scalars: dict
+    loss: float = 0.0  # of the step that led here
+    tokens: int = 0
+
+
+class Oracle:
+    """Of one job; `prefix` is that of its data set."""
+
+    def __init__(self, job, prefix):
+        self.job = job
+        self.model, self.training = job["model"], job["training"]
+        self.sizes = update.BatchSizes(self.training["global_batch_size"], update.ramp_of(self.training))
+        self.total_samples = self.sizes.consumed(self.training["train_iters"])
+        sequences, self.idx_digest = sample_order.read_sequences(prefix)
+        bounds = sample_order.split_bounds(job["data"]["split"], len(sequences))
+        evaluation = self.training["eval"]
+        evaluations = self.training["train_iters"] // evaluation["every_iters"] + 1
+        self.samples_of_eval = evaluation["iters"] * self.training["global_batch_size"]
+        self.asked = {"train": self.total_samples, "valid": evaluations * self.samples_of_eval}
+
+        def order(split, asked):
+            begin, end = bounds[("train", "valid").index(split)]
+            return sample_order.SampleOrder(sequences[begin:end], self.data_seed,
+                                            self.model["seq_length"], asked)
+
+        self.orders = {split: order(split, asked) for split, asked in self.asked.items()}
+        self.whole_valid = order("valid", None)
+
+    @property
+    def data_seed(self):
+        return self.job["data"].get("seed", self.training["seed"])
+
+    def initial(self):
+        weights = network.initial_values(self.model, self.training["seed"])
+        zeros = [{name: np.zeros_like(value) for name, value in weights.items()} for _ in range(2)]
+        return State((weights, *zeros), update.initial_scalars())
+
+    def step(self, before):
+        """The state after the step that begins with `before`."""
+        first = before.scalars["consumed_samples"]
+        batch = self.sizes.after(first)
+        tokens, labels, weights = self.orders["train"].batch(first, batch)
+        net = network.Network(self.model, before.tensors[0], dropout_seed=self.training["seed"])
+        loss = net.loss_sum(tokens, labels, weights, first + np.arange(batch)) / weights.sum()
+        gradients = net.gradients(loss)
+        scalars = update.next_scalars(before.scalars, self.job, update.norm_of(gradients), batch)
+        return State(update.adamw(before.tensors, gradients, scalars, self.job), scalars,
+                     loss.item(), int(weights.sum()))
+
+    def evaluation(self, weights, step, final):
+        """(Loss, tokens) on the validation split after `step`: its own window, or the whole split."""
+        order = self.whole_valid if final else self.orders["valid"]
+        number = step // self.training["eval"]["every_iters"] - 1
+        first, count = number * self.samples_of_eval, self.samples_of_eval
+        if final:
+            first, count = 0, order.samples
+        tokens, labels, loss_weights = order.batch(first, count)
+        loss = network.Network(self.model, weights).loss_sum(tokens, labels, loss_weights, None)
+        return loss.item() / loss_weights.sum(), int(loss_weights.sum())
