@@ -1,4 +1,5 @@
 """Reads a checkpoint by worker/checkpoint/FORMAT.md: manifest, safetensors files, digests."""
+import collections
 import json
 import pathlib
 import struct
@@ -8,11 +9,10 @@ import numpy as np
 from random_streams import digest128
 
 _TYPES = {"F64": "<f8", "F32": "<f4"}
-KINDS = ("weights", "exp_avg", "exp_avg_sq")
 
 
 class Checkpoint:
-    """manifest; weights, exp_avg and exp_avg_sq: name -> float64 array, by .tensors[kind]."""
+    """Its manifest, and by kind (weights, and the moments by their names) name -> float64 array."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -20,7 +20,7 @@ class Checkpoint:
         assert self.manifest["format"] == "megatrain-checkpoint", folder
         assert self.manifest["version"] == 1, folder
         self._files = {}
-        self.tensors = {kind: {} for kind in KINDS}
+        self.tensors = collections.defaultdict(dict)
         self.dtypes = set()
         for key, entry in self.manifest["tensors"].items():
             kind, name = key.split("/", 1)

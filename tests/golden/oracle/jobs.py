@@ -1,6 +1,6 @@
 """The jobs that the oracle predicts: three models, each field a number that is nobody's default.
 
-`eps` is so large that AdamW without it takes other steps, `clip_grad` so small that it bites, and
+`eps` is so large that AdamW with another one takes other steps, `clip_grad` so small that it bites, and
 the data set is shorter than the run, so that the order of its second epoch counts too.
 """
 import copy
@@ -41,7 +41,7 @@ LLAMA = {
         "weight_decay_style": "cosine", "clip_grad": 0.92},
 }
 
-# Falcon's branches under one mask, with what is left of the variants that change shapes or order.
+# Falcon's branches under one mask, more variants of the layer, and SGD.
 PARALLEL = {
     "name": "oracle-parallel",
     "model": LLAMA["model"] | {
@@ -50,7 +50,8 @@ PARALLEL = {
         "activation": "geglu", "bias": True, "window": 7, "scaled_init": False, "head_dim": 10},
     "data": _DATA,
     "training": _TRAINING | {"seed": 8},
-    "optimizer": _OPTIMIZER | {"decay": "linear", "warmup": 0},
+    "optimizer": _OPTIMIZER | {"type": "sgd", "momentum": 0.77, "lr": 0.83, "decay": "linear",
+                               "warmup": 0},
 }
 
 # Two tensor ranks x two stages of two chunks x two replicas.

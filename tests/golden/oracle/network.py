@@ -14,6 +14,11 @@ import random_streams
 torch.set_num_threads(1)
 
 GATED = ("swiglu", "geglu")
+KNOWN_MODEL = {
+    "layers", "hidden_size", "heads", "kv_heads", "head_dim", "ffn_size", "vocab_size",
+    "vocab_divisible_by", "seq_length", "max_positions", "position", "rope", "norm", "norm_eps",
+    "norm_one_plus", "activation", "bias", "qkv_bias", "qk_norm", "tie_embeddings",
+    "parallel_residual", "window", "hidden_dropout", "attention_dropout", "init_std", "scaled_init"}
 
 
 def head_dim(model):
@@ -78,6 +83,9 @@ class Network:
     """A model with weights; `dropout_seed` None: evaluation, without dropout."""
 
     def __init__(self, model, weights, dropout_seed=None):
+        assert model["position"] in ("learned", "rope"), model["position"]
+        assert model["norm"] in ("layernorm", "rmsnorm"), model["norm"]
+        assert model.get("rope", {}).keys() <= {"base", "percent"}, model["rope"]
         self.model = model
         self.seed = dropout_seed
         self.p = {name: torch.tensor(value, requires_grad=dropout_seed is not None)

@@ -1,6 +1,6 @@
 """What a step must do, from the definitions alone: the state before it in, the state after it out.
 
-A state is (weights, first moments, second moments), each name -> float64 array, and the scalars.
+A state is weights and moments, each name -> float64 array, and the scalars of a manifest.
 """
 import dataclasses
 
@@ -13,7 +13,7 @@ import update
 
 @dataclasses.dataclass
 class State:
-    tensors: tuple  # weights, first moments, second moments
+    tensors: tuple  # weights, then the moments in the order of update.MOMENTS
     scalars: dict
     loss: float = 0.0  # of the step that led here
     tokens: int = 0
@@ -25,6 +25,13 @@ class Oracle:
     def __init__(self, job, prefix):
         self.job = job
         self.model, self.training = job["model"], job["training"]
+        self.optimizer = job["optimizer"]
+        for section, known in (("model", network.KNOWN_MODEL), ("data", sample_order.KNOWN_DATA),
+                               ("training", update.KNOWN_TRAINING),
+                               ("optimizer", update.KNOWN_OPTIMIZER)):
+            unknown = job[section].keys() - known
+            assert not unknown, f"the oracle does not know {section}: {unknown}"
+        self.kinds = ("weights", *update.MOMENTS[self.optimizer["type"]])
         self.sizes = update.BatchSizes(self.training["global_batch_size"], update.ramp_of(self.training))
         self.total_samples = self.sizes.consumed(self.training["train_iters"])
         sequences, self.idx_digest = sample_order.read_sequences(prefix)
@@ -48,7 +55,7 @@ class Oracle:
 
     def initial(self):
         weights = network.initial_values(self.model, self.training["seed"])
-        zeros = [{name: np.zeros_like(value) for name, value in weights.items()} for _ in range(2)]
+        zeros = [{n: np.zeros_like(value) for n, value in weights.items()} for _ in self.kinds[1:]]
         return State((weights, *zeros), update.initial_scalars())
 
     def step(self, before):
@@ -60,7 +67,7 @@ class Oracle:
         loss = net.loss_sum(tokens, labels, weights, first + np.arange(batch)) / weights.sum()
         gradients = net.gradients(loss)
         scalars = update.next_scalars(before.scalars, self.job, update.norm_of(gradients), batch)
-        return State(update.adamw(before.tensors, gradients, scalars, self.job), scalars,
+        return State(update.take(before.tensors, gradients, scalars, self.optimizer), scalars,
                      loss.item(), int(weights.sum()))
 
     def evaluation(self, weights, step, final):

@@ -9,6 +9,7 @@ import numpy as np
 from random_streams import digest128
 
 _MAGIC = b"MMIDIDX\0\0"
+KNOWN_DATA = {"path", "split", "tokenizer", "seed"}
 _TYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
 
 

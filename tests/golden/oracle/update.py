@@ -1,11 +1,18 @@
-"""The optimizer's side of a step: schedules, clipping, AdamW, and the scalars that a manifest keeps.
-
-Definitions: worker/optim/README.md (schedules and clipping are Megatron-LM's, the update is
-Loshchilov & Hutter's with decoupled weight decay).
+"""The optimizer's side of a step: schedules, clipping, the update, and the scalars that a manifest
+keeps. Definitions: worker/optim/README.md, "A step in numbers".
 """
 import math
 
 import numpy as np
+
+
+# Names of the moments in checkpoints.
+MOMENTS = {"adamw": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum",)}
+KNOWN_OPTIMIZER = {
+    "type", "lr", "min_lr", "decay", "wsd", "decay_over", "warmup", "warmup_init", "weight_decay",
+    "weight_decay_end", "weight_decay_style", "beta1", "beta2", "eps", "momentum", "clip_grad"}
+KNOWN_TRAINING = {"train_iters", "micro_batch_size", "global_batch_size", "precision", "seed",
+                  "eval", "batch_ramp"}
 
 
 class BatchSizes:
@@ -61,6 +68,7 @@ def weight_decay(optimizer, total_samples, n):
     style = optimizer.get("weight_decay_style", "constant")
     if style == "constant":
         return begin
+    assert style in ("linear", "cosine"), style
     if n > total_samples:
         return end
     ratio = n / total_samples
@@ -96,7 +104,7 @@ def next_scalars(before, job, norm, batch):
         "weight_decay": weight_decay(optimizer, total_samples, n),
         "bias_correction1": 1 - optimizer["beta1"] ** t,
         "bias_correction2": 1 - optimizer["beta2"] ** t,
-        # Gradients are summed as shares of a whole global batch.
+        # Gradients are stored as shares of a whole global batch; no loss scale outside fp16.
         "factor": training["global_batch_size"] / batch * clip,
         "grad_norm": norm}
 
@@ -110,22 +118,46 @@ def norm_of(gradients):
     return math.sqrt(sum(float(np.sum(g * g)) for g in gradients.values()))
 
 
-def adamw(state, gradients, scalars, job):
-    """(weights, first moments, second moments) after the update; `state` those before it.
+def direction(optimizer, moments, scalars, name):
+    """What the learning rate multiplies, but for weight decay; `moments` those after the step."""
+    if optimizer["type"] == "sgd":
+        return moments[0][name]
+    m, v = (moments[i][name] / scalars[f"bias_correction{i + 1}"] for i in range(2))
+    return m / (np.sqrt(v) + optimizer["eps"])
 
-    gradients: of the mean loss, unclipped.
+
+def moments_after(optimizer, moments, gradients):
+    """gradients: as the update sees them, clipped."""
+    names = list(gradients)
+    if optimizer["type"] == "sgd":
+        mu = optimizer["momentum"]
+        return ({name: mu * moments[0][name] + gradients[name] for name in names},)
+    beta1, beta2 = optimizer["beta1"], optimizer["beta2"]
+    return ({n: beta1 * moments[0][n] + (1 - beta1) * gradients[n] for n in names},
+            {n: beta2 * moments[1][n] + (1 - beta2) * gradients[n] ** 2 for n in names})
+
+
+def take(state, gradients, scalars, optimizer):
+    """(Weights, moments...) after the update; `state` those before it.
+
+    gradients: of the mean loss, unclipped. scalars: those after the step.
     """
-    optimizer = job["optimizer"]
-    beta1, beta2, eps = optimizer["beta1"], optimizer["beta2"], optimizer["eps"]
     clip = min(1.0, optimizer["clip_grad"] / (scalars["grad_norm"] + 1e-6))
-    after = ({}, {}, {})
+    moments = moments_after(optimizer, state[1:], {n: clip * g for n, g in gradients.items()})
+    weights = {}
     for name, weight in state[0].items():
-        g = gradients[name] * clip
-        m = beta1 * state[1][name] + (1 - beta1) * g
-        v = beta2 * state[2][name] + (1 - beta2) * g * g
-        step = (m / scalars["bias_correction1"]) / (np.sqrt(v / scalars["bias_correction2"]) + eps)
+        step = direction(optimizer, moments, scalars, name)
         if decays(name, weight):
             step = step + scalars["weight_decay"] * weight
-        for out, value in zip(after, (weight - scalars["lr"] * step, m, v)):
-            out[name] = value
-    return after
+        weights[name] = weight - scalars["lr"] * step
+    return (weights, *moments)
+
+
+def undo(weights, moments, scalars, optimizer):
+    """The weights before an update, from what it left."""
+    before = {}
+    for name, after in weights.items():
+        moved = after + scalars["lr"] * direction(optimizer, moments, scalars, name)
+        kept = 1 - scalars["lr"] * scalars["weight_decay"] if decays(name, after) else 1.0
+        before[name] = moved / kept
+    return before
