@@ -1,5 +1,6 @@
-// Element types of tensors and buffers. The numeric values are persistent (checkpoint manifests
-// store them by name only).
+// Element types of tensors and buffers, their sizes and names, and the accumulator type that goes
+// with each. Checkpoint manifests and tuning tables store the names, never the numeric values of
+// the enum.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@ namespace mt::kernels {
 
 enum class DType : uint8_t { kF32, kF64, kBf16, kF16, kI32, kI64, kU8 };
 
+// Bytes per element.
 constexpr int64_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -28,7 +30,7 @@ constexpr int64_t SizeOf(DType dtype) {
   return 0;
 }
 
-// "f32", "f64", "bf16", "f16", "i32", "i64", "u8".
+// The persistent name: "f32", "f64", "bf16", "f16", "i32", "i64", "u8".
 constexpr std::string_view Name(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -49,13 +51,14 @@ constexpr std::string_view Name(DType dtype) {
   return "?";
 }
 
-// The type of parameter gradients, optimizer state, statistics and sums that goes with activations
-// of `dtype`: f64 under f64, else f32 (rule 4 of kernels/ops/README.md).
+// The accumulator type: the type of parameter gradients, optimizer state, statistics and sums for
+// activations of `dtype`. f64 for f64, otherwise f32 (kernels/ops/README.md, rule 4).
 constexpr DType AccumulatorOf(DType dtype) {
   return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
 }
 
-// Bits of the 16-bit floats: storage only, arithmetic is on what they convert to.
+// The bits of 16-bit floats (bfloat16; IEEE 754 binary16). Storage only: arithmetic is done on the
+// converted values.
 struct Bf16 {
   uint16_t bits = 0;
   friend constexpr bool operator==(Bf16, Bf16) = default;

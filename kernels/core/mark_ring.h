@@ -1,7 +1,8 @@
-// Marks: points in a stream's order with the time at which the device reached them, readable by the
-// host at any moment without waiting, also while the work between them still runs and inside
-// recordings (device.h). A mark costs one small kernel on a GPU and one store on the CPU. Times of
-// steps and phases and the verdict on a hang read nothing else (docs/design/gpu-engine.md#marks).
+// Marks are points in a stream's order together with the time at which the device reached them. The
+// host can read them at any moment without waiting, also while work between them still runs and
+// inside recordings (CUDA graphs; device.h). A mark costs one small kernel on a GPU and a few
+// stores on the CPU. Step and phase times and hang detection are based on marks alone
+// (docs/design/gpu-engine.md#marks).
 #pragma once
 
 #include <algorithm>
@@ -15,31 +16,34 @@ namespace mt::kernels {
 
 class Stream;
 
-// One mark as the device writes it: both words in one store of 16 bytes.
+// One mark as the device writes it. A GPU writes both fields in a single 16-byte store, so a reader
+// never sees half a mark.
 struct alignas(16) MarkSlot {
-  uint64_t sequence = 0;  // 0: never written
+  uint64_t sequence = 0;  // number of the mark, from 1; 0: never written
   uint64_t nanoseconds = 0;
 };
 
-// The marks of one stream. They are numbered from 1 in the order in which the stream reaches them;
-// the device counts, so that a recording that holds marks can be launched any number of times.
-// Mark n lies in slot n modulo capacity: it can be read until mark n + capacity is reached, so the
-// owner reads in time or takes a ring that is large enough. Times are nanoseconds of the device's
-// clock and only differences within one ring mean anything; GPU clocks tick every 32 ns (H200) to
+// The marks of one stream, numbered from 1 in the order in which the stream reaches them. The
+// device counts them, so that a recording that contains marks can be launched any number of times.
+// Mark n lies in slot n modulo capacity and can be read until mark n + capacity is reached: the
+// owner must read in time or choose a large enough capacity. Times are nanoseconds of the device's
+// clock, and only differences within one ring are meaningful; GPU clocks tick every 32 ns (H200) to
 // 1 us.
-// Threading: Mark by the thread that uses the stream; TimeOf and Newest by any thread, at any time.
+// Threading: Mark by the thread that uses the stream; TimeOf and Newest by any thread, at any time;
+// neither blocks.
 class MarkRing {
  public:
   virtual ~MarkRing() = default;
   MarkRing(const MarkRing&) = delete;
   MarkRing& operator=(const MarkRing&) = delete;
 
-  // Enqueues the next mark, or records it while `stream` is being recorded. Always on the same
-  // stream, or on streams that wait for each other: marks of a ring never run side by side.
+  // Enqueues the next mark, or captures it while `stream` is being recorded. All marks of a ring
+  // must be ordered: on one stream, or on streams that wait for each other.
   virtual void Mark(Stream& stream) = 0;
 
   int64_t capacity() const { return capacity_; }
-  // When mark n was reached. nullopt: not yet, or overwritten by a later one.
+  // Time at which mark n was reached, in nanoseconds; nullopt if it is not yet reached, or if a
+  // later mark overwrote it.
   std::optional<int64_t> TimeOf(int64_t n) const {
     CHECK_GT(n, 0);
     MarkSlot* const at = slot(n);
@@ -50,13 +54,14 @@ class MarkRing {
     if (Sequence(at) != wanted) return std::nullopt;  // overwritten in between
     return static_cast<int64_t>(time);
   }
-  // The newest mark reached, 0 before the first: all up to it are. Looks at those reached since the
-  // last call, at most at `capacity` slots. Of an owner who is a lap behind it may be older: a slot
-  // that is just being written over on the CPU says nothing.
+  // Number of the newest mark reached, 0 before the first; all marks up to it are reached as well.
+  // Scans the slots from the last result on, at most `capacity` of them. For a reader that is more
+  // than a lap behind, the result may be older than the newest mark, because a slot that is being
+  // overwritten on the CPU reads as empty.
   int64_t Newest() const {
     int64_t newest = newest_.load(std::memory_order_relaxed);
     for (int64_t looked = 0; looked < capacity_; ++looked) {
-      // A lap behind the device, the slot holds a mark that is newer still.
+      // For a reader a lap behind the device, the slot holds an even newer mark.
       const auto found = static_cast<int64_t>(Sequence(slot(newest + 1)));
       if (found <= newest) break;
       newest = found;
@@ -69,7 +74,7 @@ class MarkRing {
   }
 
  protected:
-  // `slots` [capacity], zeroed, in memory that host and device see; must live as long as the ring.
+  // `slots` [capacity], zeroed, in memory that host and device can access; must outlive the ring.
   MarkRing(MarkSlot* slots, int64_t capacity) : slots_(slots), capacity_(capacity) {
     CHECK_GT(capacity, 0);
   }

@@ -1,6 +1,8 @@
-// The engine's only random generator: Philox4x32-10 (Salmon et al. 2011, §3.3), keyed by name,
-// counted by position, so that every number is a function of what it is for and never of the
-// layout (docs/design/numerics.md#generator). Shared by CPU and CUDA code.
+// The engine's only random generator: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers:
+// as easy as 1, 2, 3", §3.3), a counter-based generator. The key names the purpose, the counter the
+// position, so that every random number is a function of what it is used for and never of the
+// parallel layout (docs/design/numerics.md#generator). Shared by CPU and CUDA code; all functions
+// are pure.
 #pragma once
 
 #include <cmath>
@@ -19,6 +21,7 @@
 
 namespace mt::kernels {
 
+// Four 32-bit words: a counter, or the 128 random bits made from it.
 struct Philox4 {
   uint32_t word[4];
 };
@@ -26,7 +29,8 @@ struct Philox4 {
 inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53U, kPhiloxMultiplier1 = 0xCD9E8D57U;
 inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9U, kPhiloxWeyl1 = 0xBB67AE85U;
 
-// One call: 128 random bits. `key` is the stream's XXH3 hash; `counter` is the position in it.
+// Returns the 128 random bits of one counter. `key` is an XXH3 hash of the purpose's name;
+// `counter` is the position within it.
 MT_HOST_DEVICE MT_ALWAYS_INLINE Philox4 Philox(uint64_t key, Philox4 counter) {
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
@@ -41,28 +45,32 @@ MT_HOST_DEVICE MT_ALWAYS_INLINE Philox4 Philox(uint64_t key, Philox4 counter) {
   return counter;
 }
 
-// Element j (0-7) of a call, as 16 bits: word j/2, low half first.
+// Returns element j (0-7) of a call as 16 bits: word j / 2, low half first.
 MT_HOST_DEVICE MT_ALWAYS_INLINE uint32_t Bits16(const Philox4& bits, int j) {
   return (bits.word[j / 2] >> (16 * (j % 2))) & 0xFFFFU;
 }
 
-// Dropout of probability threshold / 65536: kept where the 16 bits are at or above the threshold.
+// Dropout with probability threshold / 65536: an element is kept if its 16 random bits are at or
+// above the threshold.
 struct DropoutRate {
-  uint32_t threshold = 0;  // round(65536 p); 0 = no dropout
+  uint32_t threshold = 0;  // round(65536 p), below 65536; 0: no dropout
 
   MT_HOST_DEVICE MT_ALWAYS_INLINE bool Keep(uint32_t bits16) const { return bits16 >= threshold; }
-  // What kept values are multiplied with, computed in double and rounded by the caller.
+  // The factor of kept values, 1 / (1 - p), computed in fp64; the caller rounds it to its compute
+  // type.
   MT_HOST_DEVICE MT_ALWAYS_INLINE double Scale() const {
     return 65536.0 / (65536.0 - static_cast<double>(threshold));
   }
   MT_HOST_DEVICE MT_ALWAYS_INLINE bool active() const { return threshold != 0; }
 };
 
+// `p` in [0, 1), as model.hidden_dropout and model.attention_dropout give it.
 inline DropoutRate MakeDropoutRate(double p) {
   return {static_cast<uint32_t>(std::lround(65536.0 * p))};
 }
 
-// Counter of hidden dropout for eight channels: (channel / 8, position, sample low, sample high).
+// Counter of hidden dropout for the eight channels that contain `channel`: (channel / 8, position,
+// sample low word, sample high word).
 MT_HOST_DEVICE MT_ALWAYS_INLINE Philox4 HiddenDropoutCounter(int64_t channel, int32_t position,
                                                              int64_t sample) {
   return {{static_cast<uint32_t>(channel / 8), static_cast<uint32_t>(position),
@@ -70,8 +78,8 @@ MT_HOST_DEVICE MT_ALWAYS_INLINE Philox4 HiddenDropoutCounter(int64_t channel, in
            static_cast<uint32_t>(static_cast<uint64_t>(sample) >> 32)}};
 }
 
-// Counter of attention dropout for eight keys: (key position / 8, query position, sample low,
-// global head + 2^16 (sample >> 32)).
+// Counter of attention dropout for the eight keys that contain `key_position`: (key position / 8,
+// query position, sample low word, global head + 2^16 (sample >> 32)).
 MT_HOST_DEVICE MT_ALWAYS_INLINE Philox4 AttentionDropoutCounter(int64_t key_position,
                                                                 int32_t query_position,
                                                                 int64_t sample,

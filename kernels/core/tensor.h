@@ -1,6 +1,6 @@
 // A tensor is a view: pointer, element type and row-major shape. It owns nothing and is passed by
-// value; buffers belong to arenas (worker/memory). Where an operand is optional, a Tensor with data
-// == nullptr means "absent".
+// value; its memory belongs to the arenas of worker/memory and is device memory unless a comment
+// says otherwise. Where an operand is optional, a Tensor with data == nullptr means "absent".
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace mt::kernels {
 
-// Up to four dimensions, outermost first.
+// A shape of up to four dimensions, outermost first.
 class Shape {
  public:
   constexpr Shape() = default;
@@ -34,6 +34,7 @@ class Shape {
   int rank_ = 0;
 };
 
+// A contiguous row-major view.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -43,20 +44,21 @@ struct Tensor {
   int64_t NumElements() const { return shape.NumElements(); }
   int64_t Bytes() const { return NumElements() * SizeOf(dtype); }
 
-  // The elements as T; T must be the tensor's type.
+  // The elements as T*. Aborts (CHECK) if T is not the tensor's dtype; null if the tensor is
+  // absent.
   template <class T>
   T* Data() const {
     CHECK(dtype == DTypeOf<T>()) << "tensor is " << Name(dtype);
     return static_cast<T*>(data);
   }
 
-  // The same elements under another shape with the same count.
+  // The same elements under another shape of the same number of elements.
   Tensor Reshaped(Shape new_shape) const {
     CHECK_EQ(new_shape.NumElements(), NumElements());
     return {data, dtype, new_shape};
   }
 
-  // Rows [begin, begin + count) of a [rows, columns] view.
+  // Rows [begin, begin + count) of a [rows, columns] tensor, as a view of the same memory.
   Tensor Rows(int64_t begin, int64_t count) const {
     CHECK_EQ(shape.rank(), 2);
     CHECK(begin >= 0 && count >= 0 && begin + count <= shape[0])
@@ -65,11 +67,12 @@ struct Tensor {
   }
 };
 
-// How a producer writes a parameter gradient: the first microbatch of a step overwrites, later ones
-// add.
+// Mode of writing a parameter gradient: the first microbatch of a step overwrites it, later ones
+// add to it.
 enum class GradMode : uint8_t { kOverwrite, kAdd };
 
-// Scratch memory for one call, at least the op's WorkspaceBytes(args), 256-byte aligned.
+// Scratch memory for one call: at least the op's WorkspaceBytes(args) bytes, aligned to 256 bytes.
+// Its contents are undefined before and after the call.
 struct Workspace {
   void* data = nullptr;
   int64_t bytes = 0;
