@@ -1,6 +1,12 @@
-// The kernel of a layer's border: closes a branch (sum of partial outputs, bias, position rows,
-// dropout, residual) and normalises the result for the next one, in one trip through memory.
-// Legend: R rows ([s, b] order, a slice of s under sequence parallelism), h hidden, b microbatch.
+// Residual add and norm in one pass over memory: closes a residual branch (sum of tensor-parallel
+// partial outputs, bias, position embedding rows, dropout, residual add) and normalises the result
+// for the layer that follows.
+// Legend: R rows, in [s, b] order (a slice of s under sequence parallelism); h hidden size; b
+// microbatch size; S positions of the position table.
+//
+// Dtypes: activations, weights and partials share one float type; statistics and parameter
+// gradients have its accumulator type (kernels/ops/README.md, rule 4). LayerNorm: Ba et al. 2016;
+// RMSNorm: Zhang & Sennrich 2019.
 #pragma once
 
 #include <array>
@@ -13,7 +19,8 @@ namespace mt::kernels {
 
 inline constexpr int kMaxPartials = 8;
 
-// Up to kMaxPartials tensors that are summed in index order.
+// Up to kMaxPartials tensors of one shape and dtype that are summed in index order, in the
+// accumulator type.
 struct Partials {
   std::array<Tensor, kMaxPartials> tensor;
   int count = 0;
@@ -22,63 +29,81 @@ struct Partials {
   explicit Partials(const Tensor& one) : count(1) { tensor[0] = one; }
 };
 
-// Which random mask: Philox key of the site, sample numbers and absolute positions of the rows.
+// Selects the mask of one dropout site: the Philox key of the site, and per row the sample number
+// and the absolute position in the sequence, from which the counter is made (HiddenDropoutCounter
+// in kernels/core/random.h). Forward and backward draw the same mask, and it does not depend on how
+// rows are distributed over ranks. samples and positions are read only while rate is active.
 struct Dropout {
   DropoutRate rate;
   uint64_t key = 0;
-  Tensor samples;    // i64 [b], running sample numbers
-  Tensor positions;  // i32 [R / b], absolute position in the sample
+  Tensor samples;    // i64 [b], sample numbers counted over the whole run
+  Tensor positions;  // i32 [R / b], absolute position within the sample
 };
 
 enum class NormKind : uint8_t { kLayerNorm, kRmsNorm };
 
+// Operands of
+//   branch       = dropout(sum of partials + bias + position_table[positions])
+//   residual_out = residual + branch
+//   y            = norm(residual_out) * gain + shift
 struct AddNormArgs {
-  Tensor residual;        // [R, h] or absent (first layer)
-  Partials partials;      // each [R, h]
-  Tensor bias;            // [h] or absent
-  Tensor position_table;  // [S, h] or absent: row positions[r / b] is added to the branch before
-                          // dropout
-  Tensor positions;       // i32 [R / b], with position_table
-  int64_t batch = 1;      // b
+  Tensor residual;    // [R, h], or absent (before the first layer)
+  Partials partials;  // each [R, h]
+  Tensor bias;        // [h] or absent
+  // [S, h] or absent: row positions[r / b] is added to the branch before dropout.
+  Tensor position_table;
+  Tensor positions;   // i32 [R / b], read with position_table only
+  int64_t batch = 1;  // b
   Dropout dropout;
   NormKind kind = NormKind::kLayerNorm;
   double eps = 1e-5;
-  bool one_plus = false;  // gain is stored as g, applied as 1 + g
-  Tensor gain;            // [h]; absent: no norm, only residual_out is written
-  Tensor shift;           // [h] or absent (RMSNorm)
-  // [R, h] = residual + dropout(sum of partials + bias + position rows); may be the buffer of the
-  // residual or of a partial. The norm reads it as stored, so that it may be computed again from
-  // it.
+  bool one_plus = false;  // the gain is stored as g and applied as 1 + g (Megatron's
+                          // layernorm_zero_centered_gamma)
+  Tensor gain;            // [h]; absent: no norm, and only residual_out is written
+  Tensor shift;           // [h], or absent (always absent for RMSNorm)
+  // [R, h], always written. May be the buffer of `residual` or of one of the partials. The norm
+  // reads the values as they were rounded into this tensor, so that backward and recomputation see
+  // the same numbers.
   Tensor residual_out;
-  Tensor y;           // [R, h] = norm(residual_out) * gain + shift
-  Tensor mean, rstd;  // accumulator type [R]; mean absent for RMSNorm
+  Tensor y;           // [R, h]
+  Tensor mean, rstd;  // accumulator type [R], kept for backward; mean is absent for RMSNorm
 };
 
+// Operands of the gradient. With g = dy * gain and xhat = (residual_out - mean) * rstd:
+//   dresidual = rstd (g - mean(g) - xhat mean(g xhat)) + dresidual_in    (RMSNorm: without mean(g))
+//   dbranch   = dresidual * dropout mask
+// The gradient of position_table is EmbeddingOps::ScatterGrad's `dposition`.
 struct AddNormGradArgs {
-  Partials dy;          // gradient of y as partials [R, h]; count 0 without norm
-  Tensor dresidual_in;  // gradient of residual_out from later layers [R, h], or absent
+  Partials dy;  // gradient of y, as partials [R, h]; count is 0 if and only if there is no norm
+  Tensor dresidual_in;  // gradient of residual_out from later layers, [R, h], or absent
   Tensor residual_out;  // kept
   Tensor mean, rstd;    // kept
-  Tensor gain;          // absent: no norm
+  Tensor gain;          // absent if there is no norm
   NormKind kind = NormKind::kLayerNorm;
   bool one_plus = false;
   Dropout dropout;
   int64_t batch = 1;
-  // Gradient of `residual` [R, h]; may be the buffer of dresidual_in.
+  // [R, h], gradient of `residual`; may be the buffer of dresidual_in.
   Tensor dresidual;
-  // Gradient of each partial (= of the branch) [R, h]; without active dropout the same buffer as
-  // dresidual.
+  // [R, h], gradient of the branch, which is that of each partial. Without active dropout it equals
+  // dresidual and must be the same buffer or absent; with active dropout it must be a buffer of its
+  // own.
   Tensor dbranch;
   GradMode mode = GradMode::kOverwrite;
-  Tensor dgain, dshift;  // accumulator type [h]; absent with gain absent, or shift absent
-  Tensor dbias;          // accumulator type [h]: column sums of dbranch; absent without bias
+  Tensor dgain, dshift;  // accumulator type [h]; absent together with gain and shift
+  Tensor dbias;          // accumulator type [h]: column sums of dbranch; absent without a bias
   Workspace workspace;
 };
 
+// AddNorm and AddNormGrad enqueue work on `stream` and return; they abort (CHECK) on inconsistent
+// shapes. All column sums are added in an order that depends on the shape and, on a GPU, its number
+// of SMs: equal calls give equal bits. On a GPU h is at most 16,384.
 class AddNormOps {
  public:
   virtual ~AddNormOps() = default;
   virtual void AddNorm(Stream& stream, const AddNormArgs& args) const = 0;
+  // Size of AddNormGradArgs::workspace, from shapes and dtypes alone. Throws DeviceError where the
+  // GPU's shared memory is too small for this shape.
   virtual int64_t WorkspaceBytes(const AddNormGradArgs& args) const = 0;
   virtual void AddNormGrad(Stream& stream, const AddNormGradArgs& args) const = 0;
 };

@@ -1,4 +1,5 @@
-// The slopes of ALiBi.
+// The ALiBi slopes (Press et al. 2022, get_slopes), which both backends read as a tensor: computed
+// here once, on the host, in fp64.
 #include "kernels/ops/attention.h"
 
 #include <bit>
@@ -12,7 +13,7 @@ double Slope(int64_t heads, int64_t head) {
   if (head < below) {
     return std::exp2(-8.0 * static_cast<double>(head + 1) / static_cast<double>(below));
   }
-  // Elements 0, 2, 4, ... of the slopes of 2 * below heads.
+  // Elements 0, 2, 4, ... of the slopes for 2 * below heads.
   return std::exp2(-4.0 * static_cast<double>(2 * (head - below) + 1) / static_cast<double>(below));
 }
 

@@ -1,7 +1,9 @@
-// Causal self-attention that keeps only its output and the log-sum-exp, never an [s, s] matrix (Dao
-// et al. 2022, 2023 §3.1), on the CPU too. Reads q, k, v as strided views of the packed projection.
-// Legend: s sequence, b microbatch, a query heads, g key/value heads (a is a multiple of g; query
-// head i reads key/value head i / (a / g)), d head size.
+// Self-attention that keeps only its output and the log-sum-exp of each row of logits for backward,
+// never an [s, s] matrix (FlashAttention: Dao et al. 2022; FlashAttention-2: Dao 2023, §3.1), on
+// the CPU too. q, k and v are read as strided views of the packed qkv projection.
+// Legend: s sequence length, b microbatch size, a query heads, g key/value heads (a is a multiple
+// of g; query head i reads key/value head i / (a / g): grouped-query attention, Ainslie et al.
+// 2023), d head size.
 #pragma once
 
 #include "kernels/core/device.h"
@@ -10,68 +12,86 @@
 
 namespace mt::kernels {
 
-// Element (s, b, head, channel) lies at data + s * s_stride + b * b_stride + head * head_stride +
-// channel, in elements.
+// A strided view of [s, b, heads, d]. Element (s, b, head, channel) lies at data + s * s_stride + b
+// * b_stride + head * head_stride + channel; strides count elements and channels are contiguous. On
+// a GPU cuDNN takes views whose pointer is 16-byte aligned and whose strides are multiples of 8;
+// other views run on the custom kernels.
 struct HeadView {
   void* data = nullptr;
   int64_t s_stride = 0, b_stride = 0, head_stride = 0;
 };
 
+// Dropout of the attention probabilities. The mask is a function of key, sample, global head and
+// absolute positions (AttentionDropoutCounter in kernels/core/random.h), so that backward draws it
+// again and no rank layout changes it.
 struct AttentionDropout {
   DropoutRate rate;
   uint64_t key = 0;
-  Tensor samples;          // i64 [b]
-  Tensor positions;        // i32 [s], absolute positions of the queries
-  Tensor key_positions;    // i32 [s], of the keys; absent: the queries'
+  Tensor samples;    // i64 [b], sample numbers counted over the whole run
+  Tensor positions;  // i32 [s], absolute positions of the queries
+  Tensor
+      // i32 [s], absolute positions of the keys; absent: the same as the queries'.
+      key_positions;
   int32_t first_head = 0;  // global number of query head 0
 };
 
-// Sizes and mask. Query i and key j of the call are elements q0 + i and k0 + j of their sequence. A
-// query sees itself and what is before it (causal), of that the last `window` keys, itself included
-// (Jiang et al. 2023 §2; Megatron's window_size counts the keys before it alone, so window - 1). A
-// query that sees no key of the call has o = 0 and lse = -infinity.
+// Sizes and mask of a call. Query i and key j of the call are elements q0 + i and k0 + j of their
+// sequence. With `causal` a query attends to itself and to earlier keys, and with `window` only to
+// the last `window` of those, itself included (sliding window, Jiang et al. 2023 §2; Megatron's
+// window_size does not count the query itself, so it is window - 1). A query that attends to no key
+// of the call gets o = 0 and lse = -infinity.
 struct AttentionShape {
   DType dtype = DType::kF32;
   int64_t s = 0, b = 0, a = 0, g = 0, d = 0;
-  // Of the logits: 1 / sqrt(d), of the logical d where heads are stored larger. (Zero channels add
-  // nothing to logits, outputs or gradients, and their gradients are zero: no other field for
-  // them.)
+  // Factor of the logits: 1 / sqrt(logical d), where heads may be stored with padding channels.
+  // Zero channels add nothing to logits, outputs or gradients, and their gradients are zero, so no
+  // other field describes the padding.
   double scale = 1;
   bool causal = true;
-  int64_t window = 0;  // with causal; 0 = no limit
+  int64_t window = 0;  // keys; requires causal; 0: no limit
   int64_t q0 = 0, k0 = 0;
-  // ALiBi (Press et al. 2022): accumulator type [a] or absent; slope * (key - query), in elements
-  // of the sequence, is added to the scaled logits.
+  // ALiBi (Press et al. 2022): accumulator type [a], or absent. slope * (key - query), counted in
+  // elements of the sequence, is added to the scaled logits.
   Tensor slopes;
 };
 
-// Writes the slopes of query heads [first_head, first_head + slopes.NumElements()) of `heads` into
-// `slopes` (f32 or f64, host memory): 2^(-8 i / heads), i = 1, 2, ... for a power of two; else
-// those of the power of two below, then every second one of the power above (Press et al. 2022,
-// their get_slopes).
+// Writes the ALiBi slopes of query heads [first_head, first_head + slopes.NumElements()) out of
+// `heads` into `slopes` (f32 or f64, in host memory): 2^(-8 i / heads), i = 1, 2, ..., for a power
+// of two; otherwise the slopes of the next lower power of two, followed by every second one of the
+// next higher power (get_slopes in Press et al. 2022).
 void FillAlibiSlopes(int64_t heads, int64_t first_head, const Tensor& slopes);
 
+// Operands of o = dropout(softmax(scale * q k^T + ALiBi + mask)) v. o and lse are written; both are
+// kept for backward.
 struct AttentionForwardArgs {
   AttentionShape shape;
   HeadView q, k, v;
   AttentionDropout dropout;
   HeadView o;  // usually [s, b, a, d] contiguous
-  Tensor lse;  // accumulator type [b, a, s]: log of the sum of exponentials of the scaled logits
+  Tensor lse;  // accumulator type [b, a, s]: log of the sum of exponentials of the (biased) logits
   Workspace workspace;
 };
 
+// Operands of the gradient. dq, dk and dv are overwritten and must not overlap the inputs.
 struct AttentionGradArgs {
   AttentionShape shape;
   HeadView q, k, v;
   AttentionDropout dropout;
-  HeadView o;           // kept
-  Tensor lse;           // kept
-  HeadView do_;         // gradient of o
-  HeadView dq, dk, dv;  // written
+  HeadView o;    // kept
+  Tensor lse;    // kept
+  HeadView do_;  // gradient of o, same shape as o
+  // Overwritten; a key/value head's gradients are summed over the query heads of its group.
+  HeadView dq, dk, dv;
+  // Equal calls give equal bits. If false, cuDNN may sum dq in any order; all other implementations
+  // are always deterministic.
   bool deterministic = true;
   Workspace workspace;
 };
 
+// Forward and Grad enqueue work on `stream` and return; they abort (CHECK) on inconsistent shapes.
+// WorkspaceBytes reads shapes, strides and dtypes only. On a GPU it builds cuDNN's execution plan
+// on the first call for a shape (about half a second) and throws DeviceError where no
+// implementation takes the shape.
 class AttentionOps {
  public:
   virtual ~AttentionOps() = default;

@@ -1,5 +1,7 @@
-// All op families of one device. A Backend is made once per rank; its ops are stateless and
-// thread-safe as long as each call's buffers are the caller's own.
+// All op families of one device behind one interface. The engine makes one Backend per rank and
+// calls nothing else of a device.
+// Threading: ops are thread-safe as long as each call's buffers and stream are the caller's own.
+// Lifetime: references returned here are valid as long as the Backend.
 #pragma once
 
 #include <memory>
@@ -18,7 +20,7 @@
 
 namespace mt::kernels {
 
-class TuningTable;  // kernels/ops/tuning.h; nvcc does not take its Status
+class TuningTable;  // kernels/ops/tuning.h, not included: nvcc does not compile its Status
 
 class Backend {
  public:
@@ -34,14 +36,15 @@ class Backend {
   virtual const UpdateOps& update() const = 0;
   virtual const VectorOps& vector() const = 0;
   virtual const RandomOps& random() const = 0;
-  // What this backend chooses by timing; nullptr where it times nothing (the CPU).
+  // The table of choices that this backend makes by timing; nullptr if it times nothing (the CPU).
   virtual TuningTable* tuning() { return nullptr; }
-  // Execution plans that a library was asked for so far. WorkspaceBytes asks; a call whose shape
-  // nobody planned does too, and takes time and memory for it: once a run is planned, this number
-  // and that of the table's entries stand still.
+  // Number of execution plans requested from a library (cuDNN) so far. AttentionOps::WorkspaceBytes
+  // requests them; so does a call with a shape that was never planned, which costs time and memory
+  // in the middle of a step. Once a run is planned, this number and the number of tuning entries
+  // must not grow.
   virtual int64_t NumPlans() const { return 0; }
-  // Whose kernels compute the attention that was planned so far (WorkspaceBytes), for logs:
-  // "forward cuDNN, backward cuDNN"; empty where there is only one kind.
+  // Names the implementations of the attention calls planned so far, for logs: "forward cuDNN,
+  // backward cuDNN"; empty if the backend has only one implementation.
   virtual std::string AttentionKernels() const { return ""; }
 };
 

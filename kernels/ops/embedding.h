@@ -1,5 +1,8 @@
-// Word embedding: a gather forward, a segmented sum backward. Legend: T tokens of a microbatch in
-// [s, b] order (row = s b), v rows of the (local) table, h hidden, S positions.
+// Word embedding: a gather forward, a segmented sum backward. Under tensor parallelism each rank
+// has a range of the vocabulary's rows (Megatron: VocabParallelEmbedding), and the caller sums the
+// ranks' outputs.
+// Legend: T tokens of a microbatch in [s, b] order (row = s_index * b + b_index), v rows of the
+// local table, h hidden size, S positions of the position table.
 #pragma once
 
 #include "kernels/core/device.h"
@@ -7,39 +10,45 @@
 
 namespace mt::kernels {
 
+// out[t] = table[tokens[t] - first_row], or zero where the token is not in this rank's part of the
+// table.
 struct EmbeddingGatherArgs {
   Tensor tokens;  // i32 [T]
-  Tensor table;   // [v, h]
-  int64_t first_row =
-      0;  // global id of the table's row 0; ids outside [first_row, first_row + v) give a zero row
+  Tensor table;   // [v, h], same dtype as out
+  // Global token id of the table's row 0. Ids outside [first_row, first_row + v) give a zero row.
+  int64_t first_row = 0;
   Tensor out;  // [T, h]
 };
 
+// Adds dy to the gradients of the word embedding and of the position embedding. The data loader
+// sorts the tokens on the host, so that no atomics are needed and the sums have a fixed order.
 struct EmbeddingScatterArgs {
-  Tensor dy;     // [T, h]
-  Tensor order;  // i32 [T]: rows of dy, sorted by token id, ties in rising row order (made by the
-                 // loader)
-  // Segments of `order`: token i32 [n] and start i32 [n + 1]. A segment whose token lies outside
-  // the table is left out.
+  Tensor dy;  // [T, h]
+  // i32 [T]: rows of dy sorted by token id, ties in ascending row order.
+  Tensor order;
+  // Runs of equal tokens in `order`: token id i32 [n], and first index i32 [n + 1]. A segment whose
+  // token is not in this rank's part of the table is skipped.
   Tensor segment_token;
   Tensor segment_start;
-  int64_t num_segments = 0;  // n; with `count` the most that n can be
-  // i32 [1] in device memory: n, for calls that are recorded and must not change with the
-  // microbatch. Absent: num_segments.
+  int64_t num_segments = 0;  // n; with `count` an upper bound of n
+  // i32 [1] in device memory: n, for calls that are recorded into a CUDA graph, whose arguments
+  // must not change from microbatch to microbatch. Absent: n is num_segments.
   Tensor count;
   int64_t first_row = 0;
-  Tensor dtable;      // accumulator type [v, h]; added to (the caller zeroes it, or the head has
-                      // written it)
-  Tensor positions;   // i32 [s]; absent without learned positions
+  // Accumulator type [v, h]; added to, never overwritten (the caller zeroes it, or with tied
+  // weights the output head has written it).
+  Tensor dtable;
+  Tensor positions;   // i32 [s], rows of the position table; absent without learned positions
   int64_t batch = 0;  // b: row = s_index * b + b_index
   Tensor dposition;   // accumulator type [S, h]; added to; absent without learned positions
 };
 
+// Both calls enqueue work on `stream` and return; they abort (CHECK) on inconsistent shapes.
 class EmbeddingOps {
  public:
   virtual ~EmbeddingOps() = default;
   virtual void Gather(Stream& stream, const EmbeddingGatherArgs& args) const = 0;
-  // Sums in the order of `order` and of rising rows: the same bits in every run.
+  // Adds in the order of `order` and of ascending rows: equal calls give equal bits.
   virtual void ScatterGrad(Stream& stream, const EmbeddingScatterArgs& args) const = 0;
 };
 

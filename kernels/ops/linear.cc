@@ -1,4 +1,6 @@
-// Default bodies of the fused entries, over the primitives.
+// Default bodies of the fused entries over the primitives, for backends (or shapes) without a fused
+// kernel. The first part of the workspace holds a gated activation's output gradient, the second
+// part is the primitive's workspace.
 #include "kernels/ops/linear.h"
 
 #include "common/base/math.h"
@@ -6,7 +8,7 @@
 namespace mt::kernels {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // of a workspace's parts
+constexpr int64_t kAlignment = 256;  // bytes, of the parts of a workspace
 
 LinearForwardArgs Primitive(const LinearForwardActArgs& a) {
   return {.x = a.x,
@@ -17,8 +19,8 @@ LinearForwardArgs Primitive(const LinearForwardActArgs& a) {
           .sm_budget = a.sm_budget};
 }
 
-// The gradient of the activation's output: its own part of the workspace where dpre is twice as
-// wide, else dpre's buffer.
+// The gradient of the activation's output: a part of the workspace for a gated activation, whose
+// dpre is twice as wide; else dpre's buffer.
 Tensor ActOutputGrad(const LinearInputGradActArgs& a) {
   if (!IsGated(a.act)) return a.dpre;
   return {a.workspace.data, a.dy.dtype, {a.dy.shape[0], a.w.shape[1]}};
@@ -28,7 +30,7 @@ int64_t ActOutputGradBytes(const LinearInputGradActArgs& a) {
   return IsGated(a.act) ? base::RoundUp(ActOutputGrad(a).Bytes(), kAlignment) : 0;
 }
 
-// What follows the first `taken` bytes; nothing while memory is planned.
+// The workspace behind its first `taken` bytes; empty while memory is being planned.
 Workspace After(const Workspace& whole, int64_t taken) {
   if (whole.data == nullptr) return {};
   return {static_cast<char*>(whole.data) + taken, whole.bytes - taken};

@@ -1,10 +1,16 @@
-// Matrix products of linear layers: y = x w^T + bias with weights stored [n, k] (output features
-// first), as Megatron and PyTorch store them. Fused entries have default bodies over the
-// primitives; backends override what they fuse. Callers always call the fused entry. A range of
-// rows (a chunk of tokens, a shard of a gathered input) is x.Rows(begin, count) with y.Rows alike:
-// every entry works on rows that lie one after another. `sm_budget` is how many of the device's
-// multiprocessors a product may count on, where a kernel that communicates holds the others; 0:
-// all. The CPU has no use for it. Legend: T tokens, k inputs, n outputs.
+// Linear layers as GEMMs: y = x w^T + bias, with weights stored [n, k] (output features first), as
+// Megatron-LM and PyTorch store them.
+// Legend: T tokens, k input features, n output features.
+//
+// Operands are contiguous row-major matrices of one float type; gradients of parameters have its
+// accumulator type and are summed in it. A row range (a chunk of tokens, a shard of a gathered
+// input) is passed as x.Rows(begin, count) together with y.Rows(begin, count). Fused entries have
+// default bodies over the primitives, and backends override what they fuse. Callers always call the
+// fused entry.
+//
+// `workspace` must have at least WorkspaceBytes(args) bytes. `sm_budget` is the number of SMs that
+// a GEMM may assume to be free while a communication kernel occupies the others (cuBLASLt's
+// SM_COUNT_TARGET); 0 means all. The CPU ignores it.
 #pragma once
 
 #include "kernels/core/device.h"
@@ -14,6 +20,7 @@
 
 namespace mt::kernels {
 
+// y = x w^T + bias.
 struct LinearForwardArgs {
   Tensor x;     // [T, k]
   Tensor w;     // [n, k]
@@ -23,17 +30,20 @@ struct LinearForwardArgs {
   int sm_budget = 0;
 };
 
+// pre = x w^T + bias, y = activation(pre): the first linear layer of the MLP (fc1). The activation
+// reads pre as it was rounded.
 struct LinearForwardActArgs {
   Tensor x;     // [T, k]
-  Tensor w;     // [n, k]; of a gated activation [2n, k], all gate rows, then all up rows
-  Tensor bias;  // [n], or [2n]; or absent
+  Tensor w;     // [n, k]; for a gated activation [2n, k]: all gate rows, then all up rows
+  Tensor bias;  // [n] (gated: [2n]), or absent
   ActKind act = ActKind::kGelu;
-  Tensor pre;  // [T, n], or [T, 2n]; kept for backward
+  Tensor pre;  // [T, n] (gated: [T, 2n]); written, kept for backward
   Tensor y;    // [T, n]
   Workspace workspace;
   int sm_budget = 0;
 };
 
+// dx = dy w.
 struct LinearInputGradArgs {
   Tensor dy;  // [T, n]
   Tensor w;   // [n, k]
@@ -42,33 +52,41 @@ struct LinearInputGradArgs {
   int sm_budget = 0;
 };
 
+// dpre = (dy w) * activation'(pre): the input gradient of the MLP's second linear layer (fc2)
+// through the activation before it.
 struct LinearInputGradActArgs {
   Tensor dy;   // [T, n]
   Tensor w;    // [n, k]
-  Tensor pre;  // [T, k], or [T, 2k]: input of the activation whose output was this product's x
+  Tensor pre;  // [T, k] (gated: [T, 2k]): the activation's input, whose output was this layer's x
   ActKind act = ActKind::kGelu;
   Tensor dpre;                           // like pre
   GradMode mode = GradMode::kOverwrite;  // of dbias
-  // Accumulator type [k], or [2k]: column sums of dpre, the bias gradient of the product in front
-  // of the activation (whose WeightGrad then has none); or absent.
+  // Accumulator type [k] (gated: [2k]), or absent: column sums of dpre, which are the bias gradient
+  // of the layer before the activation. That layer's WeightGrad is then called without dbias.
   Tensor dbias;
   Workspace workspace;
   int sm_budget = 0;
 };
 
+// dw = (mode kAdd: dw +) dy^T x, and likewise dbias.
 struct LinearWeightGradArgs {
   Tensor dy;  // [T, n]
   Tensor x;   // [T, k]
   GradMode mode = GradMode::kOverwrite;
   Tensor dw;     // accumulator type [n, k]
-  Tensor dbias;  // accumulator type [n]: column sums of dy; or absent
+  Tensor dbias;  // accumulator type [n]: column sums of dy, or absent
   Workspace workspace;
   int sm_budget = 0;
 };
 
+// Every call enqueues work on `stream` and returns; it aborts (CHECK) on inconsistent shapes.
+// WorkspaceBytes reads shapes, dtypes and pointer alignment, never contents. On a GPU it also
+// registers the GEMM in the tuning table, so it must be asked for every call of a step while the
+// run is planned; a GEMM that was never registered is timed on its first call and cannot be
+// recorded into a CUDA graph.
 class LinearOps {
  public:
-  // Both outlive this.
+  // Neither is owned; both must outlive this object.
   LinearOps(const ActOps* act, const VectorOps* vector) : act_(act), vector_(vector) {}
   virtual ~LinearOps() = default;
   virtual int64_t WorkspaceBytes(const LinearForwardArgs&) const { return 0; }
@@ -81,7 +99,8 @@ class LinearOps {
   // Default: Forward into pre, then Act.
   virtual void ForwardAct(Stream& stream, const LinearForwardActArgs& args) const;
   virtual void InputGrad(Stream& stream, const LinearInputGradArgs& args) const = 0;
-  // Default: InputGrad into dpre (of a gated activation into the workspace), ActGrad, RowSum.
+  // Default: InputGrad into dpre (for a gated activation into the workspace), then ActGrad, then
+  // RowSum for dbias.
   virtual void InputGradAct(Stream& stream, const LinearInputGradActArgs& args) const;
   virtual void WeightGrad(Stream& stream, const LinearWeightGradArgs& args) const = 0;
 

@@ -1,4 +1,4 @@
-// Default body of the fused entry, over the primitives.
+// Default body of the fused entry over the primitives, for backends that do not fuse it.
 #include "kernels/ops/loss.h"
 
 namespace mt::kernels {

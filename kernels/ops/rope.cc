@@ -1,4 +1,5 @@
-// Frequencies and the table of rotations.
+// Frequencies of the rotation and the table of cosines and sines, computed once on the host in fp64
+// so that every rank and backend rotates by the same numbers.
 #include "kernels/ops/rope.h"
 
 #include <cmath>
@@ -7,6 +8,7 @@
 namespace mt::kernels {
 namespace {
 
+// apply_scaling of Llama 3.1's reference code (Dubey et al. 2024).
 double Llama3Scaled(const RopeScaling& s, double frequency) {
   const double turns =
       static_cast<double>(s.original_positions) * frequency / (2 * std::numbers::pi);

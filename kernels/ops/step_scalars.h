@@ -1,8 +1,9 @@
-// The block of values that change from step to step. It lives in device memory (plain memory on the
-// CPU), has one writer (AdvanceStepScalars, once per step after the end-of-step reduction) and is
-// read through pointers by every op that needs one of them, so the host never waits for a step's
-// outcome. Saved in checkpoints bit for bit. Schedules follow Megatron-LM's
-// optimizer_param_scheduler: the counter is in samples and the first update runs at 0
+// The block of scalars that change from step to step: learning rate, loss scale, Adam's bias
+// corrections, counters. It lives in device memory (plain memory on the CPU), has one writer
+// (AdvanceStepScalars, once per step after the end-of-step all-reduce) and is read through pointers
+// by every op that needs one of its values, so the host never waits for a step's outcome.
+// Checkpoints save it bit for bit. Schedules follow Megatron-LM's OptimizerParamScheduler: the
+// counter is in samples, and the first update runs at 0
 // (docs/design/megatron-compat.md#learning-rate-and-weight-decay).
 #pragma once
 
@@ -13,76 +14,85 @@
 
 namespace mt::kernels {
 
+// The state of the schedules after a step. All fields have 8 bytes and no padding lies between
+// them.
 struct StepScalars {
-  int64_t consumed_samples = 0;  // of all steps, skipped ones too
-  int64_t schedule_samples =
-      0;  // of the steps that were not skipped: LR and weight decay are functions of it
-  int64_t adam_step = 0;  // Adam's t of the last update taken
-  double lr = 0;          // of the last update
+  int64_t consumed_samples = 0;  // samples of all steps, including skipped ones
+  // Samples of the steps that were not skipped; learning rate and weight decay are functions of it.
+  int64_t schedule_samples = 0;
+  int64_t adam_step = 0;  // Adam's t: number of updates taken
+  double lr = 0;          // that the last update used
   double weight_decay = 0;
   double bias_correction1 = 1;  // 1 - beta1^t
   double bias_correction2 = 1;  // 1 - beta2^t
-  double loss_scale = 1;        // of the next step
-  int64_t clean_steps = 0;      // in a row, of a dynamic scale
-  int64_t hysteresis = 0;       // overflows that are still let pass before the scale halves
-  double factor =
-      1;  // unscale x nominal / actual tokens x clip: AdamW multiplies gradients with it
-  double grad_norm = 0;  // of the unscaled, per-token-averaged gradient, before clipping
-  int64_t skip = 0;      // 1: this step's update is not taken
+  double loss_scale = 1;        // of the next step's backward
+  int64_t clean_steps = 0;      // consecutive steps without overflow, for a dynamic scale
+  int64_t hysteresis = 0;       // overflows left until the scale is halved
+  // Factor of the gradients in the update: 1 / loss scale * nominal tokens / actual tokens *
+  // clipping coefficient.
+  double factor = 1;
+  double grad_norm = 0;  // 2-norm of the unscaled, per-token-averaged gradient, before clipping
+  int64_t skip = 0;      // 1: the update of this step is not applied
   int64_t skipped_steps = 0;
 };
 
-// What every rank contributes at the end of a step; summed over the mesh. Also the wire layout of
-// the reduction.
+// The values that every rank contributes at the end of a step; they are summed over all ranks. The
+// layout is that of the all-reduce's buffer.
 struct EndOfStep {
-  double sum_squares = 0;    // of the (scaled) gradient shards this rank owns
-  double nonfinite = 0;      // number of NaN or Inf elements in them
-  double loss = 0;           // sum of token losses
-  double tokens = 0;         // sum of loss weights
-  double command = 0;        // a word, written by world rank 0 only
-  double fault = 0;          // number of ranks that report a fault
-  double pipeline_wait = 0;  // shares of the pass that ranks waited for the pipeline, added up
+  double sum_squares = 0;  // of the (loss-scaled) gradient shards that this rank owns
+  double nonfinite = 0;    // number of NaN or infinite elements in them
+  double loss = 0;         // sum of weight * loss, in nats
+  double tokens = 0;       // sum of loss weights
+  double command = 0;      // command bits as an integer, written by world rank 0 alone (others: 0)
+  double fault = 0;        // 1 on a rank that reports a fault
+  double pipeline_wait =
+      0;  // fraction of forward and backward that this rank waited for the pipeline
   double reserved = 0;
 };
 static_assert(sizeof(EndOfStep) == 8 * sizeof(double));
 
+// Shape of the learning rate's decay after the warmup (Megatron: --lr-decay-style).
 enum class DecayKind : uint8_t { kConstant, kLinear, kCosine, kInverseSqrt, kWsd };
-// The last part of kWsd ("warmup, stable, decay").
+// Shape of the decay at the end of kWsd, "warmup-stable-decay" (Megatron: --lr-wsd-decay-style).
 enum class WsdStyle : uint8_t { kExponential, kLinear, kCosine, kMinusSqrt };
 enum class WeightDecayKind : uint8_t { kConstant, kLinear, kCosine };
+// kDynamic adapts the scale to overflows; see UpdateLossScale.
 enum class LossScaleKind : uint8_t { kStatic, kDynamic };
 
-// How gradients are kept within fp16's range: dlogits carry the scale, the update takes it out.
+// Loss scaling (Micikevicius et al. 2018, §3.2), which keeps gradients within fp16's range: dlogits
+// are multiplied by the scale, and the optimizer's update divides by it.
 struct LossScaleConstants {
   LossScaleKind kind = LossScaleKind::kStatic;
-  double initial = 1;  // kStatic: the scale for ever; 1 = no scaling
+  double initial = 1;  // kStatic: the scale of the whole run; 1: no scaling
   double min = 1;
-  int64_t window = 1000;   // clean steps in a row before the scale doubles
-  int64_t hysteresis = 2;  // overflows since the last doubling before one halves the scale
+  int64_t window = 1000;   // consecutive clean steps before the scale doubles
+  int64_t hysteresis = 2;  // the overflow, counted from the last doubling, that first halves it
 };
 
-// Constants of a run (batch_samples and nominal_tokens: of a step).
+// Constants of a run; batch_samples and nominal_tokens are constants of a step.
 struct StepConstants {
   double max_lr = 0, min_lr = 0;
-  double warmup_init = 0;  // learning rate at the start of the warmup
+  double warmup_init = 0;  // learning rate at sample 0 of the warmup
   DecayKind decay = DecayKind::kCosine;
   int64_t warmup_samples = 0, decay_samples = 0;
   WsdStyle wsd_style = WsdStyle::kExponential;
-  int64_t wsd_samples = 0;      // kWsd: length of the last part
-  double weight_decay = 0;      // at the start
-  double weight_decay_end = 0;  // not for kConstant
+  int64_t wsd_samples = 0;      // kWsd: length of the final decay
+  double weight_decay = 0;      // initial value, or the value for kConstant
+  double weight_decay_end = 0;  // final value; unused for kConstant
   WeightDecayKind weight_decay_kind = WeightDecayKind::kConstant;
-  int64_t weight_decay_samples = 0;  // where the end is reached: samples of the run
+  int64_t weight_decay_samples = 0;  // samples after which weight_decay_end holds: those of the run
   double beta1 = 0.9, beta2 = 0.999;
-  double clip_grad = 0;       // 0 = off
-  int64_t batch_samples = 0;  // global batch of this step
-  double nominal_tokens = 0;  // G * S: gradients carry the constant seed 1 / nominal_tokens
+  double clip_grad = 0;       // largest 2-norm of the gradient; 0: no clipping
+  int64_t batch_samples = 0;  // global batch size of this step
+  // Global batch size * sequence length: gradients carry the factor 1 / nominal_tokens.
+  double nominal_tokens = 0;
   LossScaleConstants loss_scale;
 };
 
 inline constexpr double kPi = 3.14159265358979323846;
 
-// The factor of max_lr - min_lr in the last part of kWsd, `x` of it done.
+// Returns the factor of max_lr - min_lr in the final decay of kWsd, of which the fraction `x` has
+// passed.
 MT_HOST_DEVICE inline double WsdCoefficient(WsdStyle style, double x) {
   switch (style) {
     case WsdStyle::kExponential:
@@ -97,7 +107,7 @@ MT_HOST_DEVICE inline double WsdCoefficient(WsdStyle style, double x) {
   return 0;
 }
 
-// The factor of max_lr - min_lr after n samples, warmup_samples < n <= decay_samples.
+// Returns the factor of max_lr - min_lr after n samples, warmup_samples < n <= decay_samples.
 MT_HOST_DEVICE inline double DecayCoefficient(const StepConstants& c, int64_t n) {
   if (c.decay == DecayKind::kWsd) {
     const int64_t start = c.decay_samples - c.wsd_samples;
@@ -110,7 +120,7 @@ MT_HOST_DEVICE inline double DecayCoefficient(const StepConstants& c, int64_t n)
   return c.decay == DecayKind::kLinear ? 1.0 - r : 0.5 * (std::cos(kPi * r) + 1.0);
 }
 
-// Learning rate after n samples (Megatron: OptimizerParamScheduler.get_lr).
+// Returns the learning rate after n samples (Megatron: OptimizerParamScheduler.get_lr).
 MT_HOST_DEVICE inline double LearningRate(const StepConstants& c, int64_t n) {
   if (c.warmup_samples > 0 && n <= c.warmup_samples) {
     return c.warmup_init + (c.max_lr - c.warmup_init) * static_cast<double>(n) /
@@ -127,7 +137,7 @@ MT_HOST_DEVICE inline double LearningRate(const StepConstants& c, int64_t n) {
   return c.min_lr + DecayCoefficient(c, n) * (c.max_lr - c.min_lr);
 }
 
-// Weight decay after n samples (Megatron: OptimizerParamScheduler.get_wd).
+// Returns the weight decay after n samples (Megatron: OptimizerParamScheduler.get_wd).
 MT_HOST_DEVICE inline double WeightDecay(const StepConstants& c, int64_t n) {
   if (c.weight_decay_kind == WeightDecayKind::kConstant) return c.weight_decay;
   if (n > c.weight_decay_samples) return c.weight_decay_end;
@@ -137,7 +147,7 @@ MT_HOST_DEVICE inline double WeightDecay(const StepConstants& c, int64_t n) {
   return c.weight_decay + coefficient * (c.weight_decay_end - c.weight_decay);
 }
 
-// The block before a run's first step.
+// Returns the block of a run before its first step.
 MT_HOST_DEVICE inline StepScalars InitialStepScalars(const StepConstants& c) {
   StepScalars s;
   s.loss_scale = c.loss_scale.initial;
@@ -145,8 +155,8 @@ MT_HOST_DEVICE inline StepScalars InitialStepScalars(const StepConstants& c) {
   return s;
 }
 
-// The next step's scale (Megatron: DynamicGradScaler.update). Hysteresis is refilled by a growth
-// alone, so once it is used up each further overflow halves at once.
+// Updates the loss scale for the next step (Megatron: DynamicGradScaler.update). Only a doubling
+// refills the hysteresis, so once it is used up every further overflow halves the scale.
 MT_HOST_DEVICE inline void UpdateLossScale(StepScalars* s, bool overflow,
                                            const LossScaleConstants& c) {
   if (c.kind == LossScaleKind::kStatic) return;
@@ -168,9 +178,10 @@ MT_HOST_DEVICE inline void UpdateLossScale(StepScalars* s, bool overflow,
 }
 
 // Advances the block by one step from the summed vector. A step with a non-finite gradient or loss,
-// or without any token, is skipped: consumed_samples moves, schedule_samples and Adam's t do not,
-// and with them no learning rate. Non-finite gradients are what the dynamic loss scale answers to;
-// the vector's gradients carry the scale that was in the block before.
+// or without any token, is skipped: consumed_samples advances, but schedule_samples and Adam's t do
+// not, and so neither does the learning rate. The dynamic loss scale responds to non-finite
+// gradients only. The gradients summed in `v` carry the scale that is in the block before this
+// call.
 MT_HOST_DEVICE inline void AdvanceStepScalars(StepScalars* s, const EndOfStep& v,
                                               const StepConstants& c) {
   const bool overflow = v.nonfinite != 0 || !std::isfinite(v.sum_squares);
@@ -184,7 +195,8 @@ MT_HOST_DEVICE inline void AdvanceStepScalars(StepScalars* s, const EndOfStep& v
     s->skipped_steps += 1;
     return;
   }
-  // Megatron: coefficient = max / (norm + 1e-6), applied if below 1.
+  // Megatron's clip_grad_by_total_norm: coefficient = max_norm / (norm + 1e-6), applied if it is
+  // below 1.
   double clip = 1;
   if (c.clip_grad > 0) {
     const double coefficient = c.clip_grad / (s->grad_norm + 1e-6);
