@@ -1,3 +1,5 @@
+// Activations: checks, and the split of elements (or, for gated kinds, of rows) over threads. The
+// formulas are in loops/act_loops.cc.
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops/act_loops.h"

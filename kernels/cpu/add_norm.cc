@@ -1,3 +1,6 @@
+// Residual add and norm, and its gradient: checks, conversion of the arguments to plain pointers,
+// and the split of rows over threads. Column sums go through fixed blocks of rows (row_blocks.h),
+// so they do not depend on the thread count.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +12,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// dgain, dshift, dbias sums and one row of scratch per block.
+// Rows of h sums per block: dgain, dshift, dbias, and one row of scratch.
 constexpr int64_t kRowsPerBlock = 4;
 
 HiddenDropout Raw(const Dropout& d, int64_t rows, int64_t batch) {
@@ -60,7 +63,7 @@ template <class S>
 AddNormGradRows<S> Raw(const AddNormGradArgs& a) {
   const int64_t rows = a.dresidual.shape[0], h = a.dresidual.shape[1];
   const bool dropout = a.dropout.rate.active();
-  // Without dropout the two gradients are the same values, so one buffer.
+  // Without dropout dresidual and dbranch have the same values, so they share one buffer.
   if (dropout) {
     CHECK(a.dbranch && a.dbranch.data != a.dresidual.data) << "dropout needs a dbranch of its own";
   } else {

@@ -9,8 +9,8 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// Elements of scratch per thread: tiles, running maxima and sums; of 16-bit tensors a tile's rows
-// of q, k, v and o.
+// Scratch elements per thread: tiles, running maxima and sums; for 16-bit tensors also f32 copies
+// of a tile's rows of q, k, v and o.
 int64_t ScratchElements(const AttentionForwardArgs& a) {
   const int64_t tile = TileSize(a.shape);
   const int64_t tiles = a.dropout.rate.active() ? 2 : 1;
@@ -18,7 +18,7 @@ int64_t ScratchElements(const AttentionForwardArgs& a) {
   return base::RoundUp(tiles * tile * tile + 2 * tile + staged, 64);
 }
 
-// Rows of one head that a tile's products read, and copies of 16-bit ones.
+// The rows of one head that a tile's GEMMs read and write, and the staging buffers of 16-bit heads.
 template <class S>
 struct ForwardHead {
   Rows<S> q, k, v, o;
@@ -43,7 +43,7 @@ ForwardHead<S> HeadOf(const AttentionForwardArgs& a, int64_t b, int64_t head,
   return out;
 }
 
-// One block of queries of one head: all its tiles, left to right.
+// Computes one block of queries of one head: all of its visible tiles, in ascending key order.
 template <class S>
 void ForwardBlock(const AttentionForwardArgs& a, int64_t b, int64_t head, int64_t q,
                   Scratch<Compute<S>> scratch) {
@@ -80,7 +80,7 @@ void ForwardBlock(const AttentionForwardArgs& a, int64_t b, int64_t head, int64_
     TileByRows<T>(place, d, 1.0, tile, v_rows, {o_rows, !state.first});
     state.first = false;
   }
-  if (state.first) std::fill_n(sum, place.rows, T{0});  // saw no key at all
+  if (state.first) std::fill_n(sum, place.rows, T{0});  // no query of the block attends to any key
   FinishRows(place, state, a.lse.Data<T>() + (b * shape.a + head) * shape.s + q);
   StoreRows(o_rows, place.rows, d, rows.o.From(q));
 }
@@ -100,7 +100,8 @@ void CpuAttention::Forward(Stream& /*stream*/, const AttentionForwardArgs& a) co
   ForFloatType(shape.dtype, "attention Forward", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;
-    // Later query blocks see more keys; dealing tasks out block by block keeps threads even.
+    // Under a causal mask later query blocks have more visible keys; assigning tasks to threads
+    // block by block balances them.
     pool_->ForTasks(blocks * heads, [&](int64_t task, int thread) {
       const int64_t head = task % heads;
       T* const scratch = static_cast<T*>(a.workspace.data) + thread * ScratchElements(a);

@@ -1,14 +1,13 @@
-// The gradient of flash attention (Dao et al. 2022, algorithm 4): probabilities are computed again,
-// tile by tile, from the kept log of the sum of exponentials. One task is one key/value head of one
-// sample, so every sum has one thread and one order.
+// The gradient of FlashAttention (Dao et al. 2022, algorithm 4): probabilities are recomputed, tile
+// by tile, from the kept log-sum-exp. One task is one key/value head of one sample, so one thread
+// adds up each sum, in one order.
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace mt::kernels::cpu {
 namespace {
 
-// Elements of scratch per thread: tiles, delta; of 16-bit tensors a head's q, k, v, dout, dq, dk,
-// dv.
+// Heads staged in f32 per thread for 16-bit tensors: q, k, v, dout, dq, dk, dv.
 constexpr int64_t kStagedHeads = 7;
 
 int64_t TileElements(const AttentionGradArgs& a) {
@@ -23,7 +22,7 @@ int64_t ScratchElements(const AttentionGradArgs& a) {
   return base::RoundUp(TileElements(a), 64) + base::RoundUp(a.shape.s, 64) + staged;
 }
 
-// One query head with its key/value head, in the type that is computed in.
+// One query head with its key/value head, in the compute type.
 template <class T>
 struct HeadGrad {
   Rows<const T> q, k, v, dout;
@@ -35,14 +34,15 @@ struct HeadGrad {
   T slope = 0;
 };
 
-// What was written before this tile.
+// The gradients that already hold values when a tile is computed, and are therefore added to.
 struct Written {
   bool dq = false;    // by earlier keys
   bool dkdv = false;  // by earlier queries, or heads of the group
 };
 
-// p = e^(q k^T scale - lse), dv += (p mask)^T dout, dlogits = p (dout v^T mask - delta),
-// dq += dlogits k scale, dk += dlogits^T q scale.
+// Adds one tile to the gradients (Dao et al. 2022, algorithm 4):
+//   p = e^(q k^T scale - lse), dv += (p mask)^T dout, dlogits = p (dout v^T mask - delta),
+//   dq += dlogits k scale, dk += dlogits^T q scale
 template <class T>
 void GradTile(const AttentionShape& shape, const TilePlace& place, const HeadGrad<T>& head,
               const Written& written, Scratch<T> scratch) {
@@ -70,12 +70,13 @@ void GradTile(const AttentionShape& shape, const TilePlace& place, const HeadGra
   TileByRows<T>(place, d, shape.scale, dp, head.k.From(key), {head.dq.From(query), written.dq});
 }
 
-// All tiles of one head by key blocks, then query blocks. first_of_group: dk and dv hold nothing
-// yet.
+// Computes all tiles of one head, by key blocks, then query blocks. first_of_group: dk and dv hold
+// no values yet.
 template <class T>
 void GradHead(const AttentionShape& shape, const HeadGrad<T>& head, bool first_of_group, T* tiles) {
   const int64_t tile = TileSize(shape);
-  for (int64_t q = 0; q < shape.s; q += tile) {  // blocks that see no key have no gradient
+  for (int64_t q = 0; q < shape.s;
+       q += tile) {  // query blocks without a visible key have zero gradients
     bool sees_any = false;
     for (int64_t k = 0; k < shape.s; k += tile) sees_any |= IsVisible(Place(shape, q, k));
     if (!sees_any) ZeroRows(head.dq.From(q), Place(shape, q, 0).rows, shape.d);
@@ -96,7 +97,7 @@ void GradHead(const AttentionShape& shape, const HeadGrad<T>& head, bool first_o
   }
 }
 
-// Copies of 16-bit heads; null for others.
+// f32 copies of 16-bit heads; null for other types.
 template <class T>
 struct StagedHeads {
   T *q = nullptr, *k = nullptr, *v = nullptr, *dout = nullptr;
@@ -114,7 +115,7 @@ StagedHeads<T> TakeHeads(const AttentionShape& shape, Scratch<T>* scratch) {
   return out;
 }
 
-// One key/value head of one sample: its query heads in order.
+// Computes one key/value head of one sample: its query heads in order.
 template <class S>
 void GradGroup(const AttentionGradArgs& a, int64_t b, int64_t group, Compute<S>* data) {
   using T = Compute<S>;

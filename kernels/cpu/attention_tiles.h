@@ -1,6 +1,6 @@
-// What attention's forward and backward share: the cut of [s, s] into tiles of logits that stay in
-// the second-level cache, which tiles the mask leaves, products between a tile and rows of a head,
-// and heads of 16-bit tensors as f32 rows in the workspace.
+// Parts shared by attention's forward and backward: the partition of [s, s] into tiles of logits
+// that fit the second-level cache, the test of which tiles the mask leaves visible, GEMMs between a
+// tile and rows of a head, and staging of 16-bit heads as f32 rows in the workspace.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,13 @@
 
 namespace mt::kernels::cpu {
 
-inline constexpr int64_t kTile = 128;  // query positions and key positions of a tile
+inline constexpr int64_t kTile = 128;  // query positions and key positions per tile
 
 inline int64_t TileSize(const AttentionShape& shape) {
   return std::min(kTile, base::RoundUp(shape.s, 16));
 }
 
-// The tile of queries [q, q + rows) and keys [k, k + columns).
+// Returns the tile of queries [q, q + tile) and keys [k, k + tile), cut at the end of the sequence.
 inline TilePlace Place(const AttentionShape& shape, int64_t q, int64_t k) {
   const int64_t tile = TileSize(shape);
   return {.rows = std::min(tile, shape.s - q),
@@ -35,8 +35,8 @@ inline TilePlace Place(const AttentionShape& shape, int64_t q, int64_t k) {
           .window = shape.window};
 }
 
-// Whether any query of the tile sees any of its keys. For a block of queries the visible blocks of
-// keys follow each other without a gap, and the other way round.
+// Returns whether any query of the tile attends to any of its keys. The visible key blocks of a
+// query block are contiguous, and so are the visible query blocks of a key block.
 inline bool IsVisible(const TilePlace& p) {
   const bool not_after = !p.causal || p.lead + p.rows - 1 >= 0;
   const bool not_before = p.window == 0 || p.columns - 1 > p.lead - p.window;
@@ -52,14 +52,14 @@ struct Rows {
   operator Rows<const T>() const { return {data, stride}; }  // NOLINT(google-explicit-constructor)
 };
 
-// One head of one sample, all s positions.
+// One head of one sample, all s positions, as rows of d elements.
 template <class S>
 Rows<S> HeadRows(const HeadView& view, int64_t b, int64_t head) {
   return {static_cast<S*>(view.data) + b * view.b_stride + head * view.head_stride, view.s_stride};
 }
 
-// `count` rows of d elements in the type they are computed in: the rows themselves, or, of 16-bit
-// rows, a copy in `staging` [count, d].
+// Returns `count` rows of d elements in the compute type: the rows themselves, or for 16-bit rows a
+// copy in `staging` [count, d].
 template <class S, class T = Compute<S>>
 Rows<const T> LoadRows(const Rows<S>& rows, int64_t count, int64_t d, T* staging) {
   if constexpr (IsHalf(DTypeOf<S>())) {
@@ -70,7 +70,8 @@ Rows<const T> LoadRows(const Rows<S>& rows, int64_t count, int64_t d, T* staging
   }
 }
 
-// Where rows that go to `rows` are computed: there, or in `staging`.
+// Returns the memory in which rows destined for `rows` are computed: `rows` itself, or `staging`
+// for 16-bit rows.
 template <class S, class T = Compute<S>>
 Rows<T> TargetRows(const Rows<S>& rows, int64_t d, T* staging) {
   if constexpr (IsHalf(DTypeOf<S>())) {
@@ -80,7 +81,7 @@ Rows<T> TargetRows(const Rows<S>& rows, int64_t d, T* staging) {
   }
 }
 
-// Rounds what was computed in `staging` into rows; nothing where that is the same.
+// Rounds rows computed in `staging` into `rows`; does nothing if they were computed in place.
 template <class S, class T = Compute<S>>
 void StoreRows(const Rows<T>& computed, int64_t count, int64_t d, const Rows<S>& rows) {
   if constexpr (IsHalf(DTypeOf<S>())) {
@@ -96,7 +97,7 @@ void ZeroRows(const Rows<T>& rows, int64_t count, int64_t d) {
   }
 }
 
-// A thread's scratch, handed out part by part.
+// Hands out parts of one thread's scratch memory.
 template <class T>
 class Scratch {
  public:
@@ -141,8 +142,8 @@ inline void CheckAttention(const AttentionShape& shape, const AttentionDropout& 
   }
 }
 
-// Products; rows start at the tile's first query or key. logits = alpha x y^T: x [rows, d], y
-// [columns, d].
+// GEMMs of a tile; `x` and `y` start at the tile's first query or key. logits = alpha x y^T: x
+// [rows, d], y [columns, d].
 template <class T>
 void RowsByRows(const TilePlace& p, int64_t d, double alpha, const Rows<const T>& x,
                 const Rows<const T>& y, T* tile) {
@@ -159,7 +160,7 @@ void RowsByRows(const TilePlace& p, int64_t d, double alpha, const Rows<const T>
            .ldc = p.stride});
 }
 
-// Where a product of a tile goes, and how.
+// The destination of a tile's GEMM: overwritten, or added to.
 template <class T>
 struct Target {
   Rows<T> rows;

@@ -1,3 +1,5 @@
+// Assembles the CPU backend and checks the processor first. This file is compiled without
+// MT_CPU_ARCH, so the check itself runs on any processor and can print what is missing.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <string>
@@ -12,8 +14,8 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-// The first instruction set that the loops need and this processor lacks; "" if none. This file is
-// built without MT_CPU_ARCH, so asking is safe.
+// Returns the first instruction set that the loops need and this processor lacks; "" if there is
+// none.
 std::string MissingInstructions() {
 #if defined(__x86_64__)
   __builtin_cpu_init();

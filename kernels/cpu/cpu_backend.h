@@ -1,7 +1,7 @@
 // The CPU backend: the readable, deterministic reference of every op in every float type, and the
-// default where no GPU is. Matrix products are OpenBLAS's; everything else is plain C++ that the
-// compiler vectorises. Sums run in a fixed order for a given thread count, so the same binary, core
-// type and thread count give the same bits.
+// default on nodes without a GPU. GEMMs are OpenBLAS's; everything else is plain C++ that the
+// compiler vectorises. Sums have a fixed order for a given thread count, so the same binary,
+// OpenBLAS core type and thread count give the same bits.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,17 @@
 namespace mt::kernels::cpu {
 
 struct CpuConfig {
-  int num_threads = 1;  // of this backend's loops and matrix products, the caller's included
+  int num_threads = 1;  // threads of this backend's loops and GEMMs, the caller included; 1 to 1024
 };
 
-// Fails (kFailedPrecondition) where this processor lacks the instructions the kernels were built
-// for (MT_CPU_ARCH). Sets OpenBLAS itself to one thread, process-wide: products are split over the
-// backend's own threads. Several backends may live in one process (ranks as threads); the ops of
-// one may be called from several threads, which then share its threads.
+// Makes a CPU backend. kFailedPrecondition: this processor lacks instructions that the kernels were
+// compiled for (MT_CPU_ARCH); kInvalidArgument: num_threads is out of range. Sets OpenBLAS to one
+// thread for the whole process, because GEMMs are split over the backend's own threads. Several
+// backends may live in one process (ranks as threads); several threads may call the ops of one
+// backend and then share its threads.
 StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuConfig& config);
 
-// The core type OpenBLAS runs with ("Haswell"), as OPENBLAS_CORETYPE names it.
+// Returns the core type that OpenBLAS selected ("Haswell"), as OPENBLAS_CORETYPE names it.
 std::string OpenBlasCoreType();
 
 }  // namespace mt::kernels::cpu

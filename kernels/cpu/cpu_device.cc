@@ -1,3 +1,6 @@
+// Device memory comes from mmap instead of the heap: page-aligned, zeroed on first touch by the
+// thread that uses it, and with transparent huge pages for large buffers. Streams and events have
+// nothing to do, because every call has finished when it returns.
 #include "kernels/cpu/cpu_device.h"
 
 #include <cstring>
@@ -13,9 +16,10 @@ namespace mt::kernels::cpu {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
-constexpr int64_t kCopyGrain = int64_t{1} << 20;  // bytes worth a thread
+constexpr int64_t kCopyGrain = int64_t{1} << 20;  // bytes that justify one more thread
 
-// Anonymous pages: page-aligned, zeroed by the kernel on first touch, huge where it helps.
+// A buffer of anonymous pages: page-aligned, zeroed by the kernel on first touch, huge pages if the
+// buffer is large enough.
 class CpuBuffer final : public DeviceBuffer {
  public:
   CpuBuffer(void* data, int64_t bytes, int64_t mapped)
@@ -58,7 +62,7 @@ std::unique_ptr<DeviceBuffer> CpuDevice::Allocate(int64_t bytes, MemoryKind /*ki
   if (data == MAP_FAILED) {  // NOLINT(performance-no-int-to-ptr): the C library's macro
     throw DeviceMemoryError("cpu: no memory for a buffer of " + std::to_string(bytes) + " bytes");
   }
-  // Advice only: where transparent huge pages are off, nothing is lost.
+  // Only advice: where transparent huge pages are off, normal pages are used.
   if (mapped >= kHugePage) madvise(data, static_cast<size_t>(mapped), MADV_HUGEPAGE);
   return std::make_unique<CpuBuffer>(data, bytes, mapped);
 }

@@ -1,5 +1,5 @@
-// The host as a device: memory from the heap, streams that run each call at once on the calling
-// thread, events that are always done.
+// The host as a Device: memory mapped from the kernel, streams that run each call at once on the
+// calling thread, events that are always done, no recordings.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,13 @@ namespace mt::kernels::cpu {
 
 class CpuDevice final : public Device {
  public:
-  // `pool` outlives the device; large copies and fills are split over it.
+  // `pool` must outlive the device; large copies and fills are split over its threads.
   CpuDevice(ThreadPool* pool, std::string description);
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::string Describe() const override { return description_; }
-  // The memory is zeroed. Throws DeviceError when there is none.
+  // The memory is zeroed and page-aligned, for either kind. Throws DeviceMemoryError if there is
+  // none.
   std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) override;
   std::unique_ptr<Stream> CreateStream(StreamPriority priority) override;
   std::unique_ptr<Event> CreateEvent() override;

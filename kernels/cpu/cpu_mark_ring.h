@@ -1,4 +1,5 @@
-// Marks of a device that runs every call at once: plain stores, the time is the caller's clock.
+// Marks of the CPU, where every call runs at once: plain stores of the number and the caller's
+// clock (kernels/core/mark_ring.h).
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,8 @@ class CpuMarkRing final : public MarkRing {
   void Mark(Stream& /*stream*/) override {
     const int64_t n = ++reached_;
     const std::chrono::nanoseconds now = clock_->Now().time_since_epoch();
-    // A reader that meets the slot half written sees no mark in it.
+    // A reader on another thread that finds the slot half written sees sequence 0, which is no
+    // mark.
     Store(&slot(n)->sequence, 0);
     Store(&slot(n)->nanoseconds, static_cast<uint64_t>(now.count()));
     Store(&slot(n)->sequence, static_cast<uint64_t>(n));

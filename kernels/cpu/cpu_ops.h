@@ -1,7 +1,9 @@
-// The CPU's implementation of each op family: checks of shapes and types, the split over threads,
-// and calls into loops/ (plain pointers, built for MT_CPU_ARCH) and OpenBLAS. Each family has its
-// file. All take f32, f64, bf16 and f16. Stateless; thread-safe for calls with buffers of their
-// own.
+// The CPU's implementation of each op family, one .cc file per family: checks of shapes and dtypes,
+// the split over threads, and calls into loops/ (plain pointers, compiled for MT_CPU_ARCH) and
+// OpenBLAS. All families take f32, f64, bf16 and f16.
+// Threading: stateless; thread-safe for calls whose buffers are their own. Calls return when the
+// work is done.
+// Errors: wrong shapes and dtypes abort (CHECK).
 #pragma once
 
 #include "kernels/cpu/thread_pool.h"
@@ -34,7 +36,7 @@ class CpuLinear final : public LinearOps {
  public:
   CpuLinear(ThreadPool* pool, const ActOps* act, const VectorOps* vector)
       : LinearOps(act, vector), pool_(pool) {}
-  using LinearOps::WorkspaceBytes;  // of the fused entries
+  using LinearOps::WorkspaceBytes;  // the fused entries' overloads
   int64_t WorkspaceBytes(const LinearForwardArgs& args) const override;
   int64_t WorkspaceBytes(const LinearInputGradArgs& args) const override;
   int64_t WorkspaceBytes(const LinearWeightGradArgs& args) const override;

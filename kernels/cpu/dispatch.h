@@ -1,5 +1,5 @@
-// From a tensor's run-time type to a template's argument S, whose arithmetic is in Compute<S>, and
-// small checks that the families share.
+// Dispatch from a tensor's run-time dtype to a template argument S, whose arithmetic runs in
+// Compute<S>, and the sizes of work that justify a thread.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace mt::kernels::cpu {
 
-// Elements of an elementwise loop that are worth a thread.
+// Elements of an elementwise loop that justify a thread.
 inline constexpr int64_t kElementGrain = 16384;
 
-// Rows of `columns` elements that are worth a thread.
+// Rows of `columns` elements that justify a thread.
 inline int64_t RowGrain(int64_t columns) {
   return columns >= kElementGrain ? 1 : (kElementGrain + columns - 1) / (columns > 0 ? columns : 1);
 }
 
-// Calls body(S{}) with S = float, double, Bf16 or F16.
+// Calls body(S{}) with S = float, double, Bf16 or F16. Any other dtype aborts (CHECK) with the op's
+// name.
 template <class Body>
 void ForFloatType(DType dtype, const char* op, const Body& body) {
   switch (dtype) {
@@ -35,7 +36,8 @@ void ForFloatType(DType dtype, const char* op, const Body& body) {
   }
 }
 
-// Calls body(T{}) with T = float or double: operands of an accumulator type.
+// Calls body(T{}) with T = float or double, for operands of an accumulator type. Any other dtype
+// aborts (CHECK).
 template <class Body>
 void ForAccumulatorType(DType dtype, const char* op, const Body& body) {
   if (dtype == DType::kF32) {
@@ -46,7 +48,7 @@ void ForAccumulatorType(DType dtype, const char* op, const Body& body) {
   }
 }
 
-// The elements, or null where the operand is absent.
+// Returns the elements, or null if the operand is absent.
 template <class T>
 T* DataOrNull(const Tensor& tensor) {
   return tensor ? tensor.Data<T>() : nullptr;

@@ -1,3 +1,5 @@
+// Embedding lookup and its gradient. The gradient is split over columns, so each thread adds whole
+// segments of its own columns in order.
 #include <algorithm>
 #include <cstring>
 
@@ -8,8 +10,8 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// dtable and dposition for columns [begin, end): each thread has its own columns, so every sum runs
-// in the order of the rows, whatever the number of threads.
+// Adds columns [begin, end) of dtable and dposition: each thread has columns of its own, so every
+// sum runs in ascending row order, whatever the number of threads.
 template <class S>
 void ScatterColumns(const EmbeddingScatterArgs& a, int64_t begin, int64_t end) {
   const int64_t h = a.dy.shape[1];

@@ -1,6 +1,7 @@
+// Splits a large GEMM into blocks of C, each one call of single-threaded OpenBLAS. The header is
+// Debian's name for OpenBLAS's own cblas.h, whichever BLAS the plain name refers to.
 #include "kernels/cpu/gemm.h"
 
-// Debian's name for OpenBLAS's own cblas.h, whichever BLAS the plain name points to.
 #include <algorithm>
 #include <limits>
 
@@ -12,9 +13,10 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// Blocks start at multiples of this: OpenBLAS's kernels work on tiles of 4-48 rows and columns.
+// Blocks start at multiples of this number of rows and columns: OpenBLAS's kernels work on tiles of
+// 4 to 48.
 constexpr int64_t kBlockUnit = 48;
-// Multiply-adds that are worth waking a thread for.
+// Multiply-adds that justify waking one more thread.
 constexpr int64_t kMinWorkPerThread = int64_t{1} << 18;
 
 CBLAS_TRANSPOSE Op(bool transpose) { return transpose ? CblasTrans : CblasNoTrans; }
@@ -25,8 +27,8 @@ struct Grid {
   int64_t rows = 1, columns = 1;
 };
 
-// The grid of at most `threads` blocks with the least memory traffic: each block reads its rows of
-// A and its columns of B.
+// Returns the grid of at most `threads` blocks with the least memory traffic: each block reads its
+// rows of A and its columns of B.
 Grid ChooseGrid(int64_t m, int64_t n, int64_t threads) {
   Grid best;
   double best_cost = std::numeric_limits<double>::infinity();
@@ -34,7 +36,7 @@ Grid ChooseGrid(int64_t m, int64_t n, int64_t threads) {
     const int64_t columns = threads / rows;
     const int64_t block_m = base::RoundUp(base::CeilDiv(m, rows), kBlockUnit);
     const int64_t block_n = base::RoundUp(base::CeilDiv(n, columns), kBlockUnit);
-    // The largest block decides the time; its edges break ties.
+    // The largest block determines the time; the traffic of its edges breaks ties.
     const double cost = static_cast<double>(block_m) * static_cast<double>(block_n) +
                         static_cast<double>(block_m + block_n);
     if (cost < best_cost) {
@@ -45,7 +47,7 @@ Grid ChooseGrid(int64_t m, int64_t n, int64_t threads) {
   return best;
 }
 
-// Start of part `part` of `parts` in [0, size), at a multiple of kBlockUnit.
+// Returns the start of part `part` of `parts` in [0, size), a multiple of kBlockUnit.
 int64_t PartStart(int64_t size, int64_t part, int64_t parts) {
   const int64_t units = base::CeilDiv(size, kBlockUnit);
   return std::min(size, units * part / parts * kBlockUnit);

@@ -1,6 +1,7 @@
-// Matrix products on row-major matrices, by OpenBLAS. OpenBLAS itself always runs on one thread
-// (README.md, decision 1); a large product is cut into blocks of C over the backend's threads, the
-// inner dimension is never cut. T is float or double.
+// GEMM on row-major matrices through OpenBLAS. OpenBLAS itself always runs on one thread
+// (README.md, decision 1); a large product is cut into blocks of C over the backend's threads, and
+// the inner dimension is never cut, so each element of C is summed by one thread. T is float or
+// double. Sizes and strides must fit OpenBLAS's int (checked).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace mt::kernels::cpu {
 
-// C = alpha op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n]; lda, ldb, ldc are row
-// strides in elements. C is not read where beta is 0.
+// C = alpha op(A) op(B) + beta C with op(A) [m, k], op(B) [k, n], C [m, n]; lda, ldb and ldc are
+// row strides in elements. C is not read if beta is 0.
 template <class T>
 struct GemmArgs {
   bool transpose_a = false, transpose_b = false;
@@ -26,15 +27,16 @@ struct GemmArgs {
   int64_t ldc = 0;
 };
 
-// On the calling thread.
+// Runs on the calling thread.
 template <class T>
 void Gemm(const GemmArgs<T>& args);
 
-// Over the pool's threads, by a grid that is a function of the shape and the thread count.
+// Runs over the pool's threads, on a grid of blocks that depends only on the shape and the thread
+// count. Blocks until done.
 template <class T>
 void ParallelGemm(ThreadPool& pool, const GemmArgs<T>& args);
 
-// Sets OpenBLAS to one thread, for the whole process.
+// Sets OpenBLAS to one thread for the whole process.
 void InitOpenBlas();
 
 }  // namespace mt::kernels::cpu

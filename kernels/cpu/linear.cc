@@ -1,5 +1,6 @@
-// f32 and f64 go to OpenBLAS as they are. 16-bit operands go through f32 copies, a panel of output
-// features at a time, so that the workspace of a vocabulary's product stays small.
+// Linear layers through OpenBLAS. f32 and f64 operands are passed as they are. 16-bit operands go
+// through f32 copies in the workspace, one panel of output features at a time, which keeps the
+// workspace of the output layer small.
 #include <algorithm>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -11,7 +12,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-constexpr int64_t kPanel = 4096;  // output features
+constexpr int64_t kPanel = 4096;  // output features per panel
 
 void CheckShapes(const Tensor& tokens_by_n, const Tensor& n_by_k, const Tensor& tokens_by_k) {
   CHECK_EQ(tokens_by_n.shape[0], tokens_by_k.shape[0]);
@@ -29,14 +30,15 @@ Sizes SizesOf(const Tensor& y, const Tensor& x) {
   return {.tokens = y.shape[0], .n = y.shape[1], .k = x.shape[1]};
 }
 
-// f32 copies of x or dx, of a panel of y or dy and, but for a weight gradient, of a panel of w.
+// Bytes of the f32 copies of x or dx, of a panel of y or dy and, except for a weight gradient, of a
+// panel of w.
 int64_t StagedBytes(DType dtype, const Sizes& z, bool with_weight) {
   if (!IsHalf(dtype)) return 0;
   return Staging::Bytes(z.tokens * z.k) + Staging::Bytes(z.tokens * z.panel()) +
          (with_weight ? Staging::Bytes(z.panel() * z.k) : 0);
 }
 
-// A whole matrix [rows, columns], or columns [first, first + count) of it.
+// A whole matrix [rows, columns], and columns [first, first + count) of a [tokens, n] matrix.
 template <class S>
 Block<S> Whole(S* data, int64_t rows, int64_t columns) {
   return {data, columns, rows, columns};
@@ -46,7 +48,7 @@ Block<S> ColumnsOf(S* data, const Sizes& z, int64_t first, int64_t count) {
   return {data + first, z.n, z.tokens, count};
 }
 
-// Operands of a product as OpenBLAS takes them; n is what the panel has of it.
+// Operands of a GEMM as OpenBLAS takes them; sizes.n is the panel's share of the output features.
 template <class T>
 struct Operands {
   const T* x = nullptr;
@@ -57,8 +59,9 @@ struct Operands {
   bool add = false;
 };
 
-// y = x w^T on top of what y holds (the bias): OpenBLAS writes beta C in a pass of its own also for
-// beta 0, so rows filled with the bias and beta 1 cost no more than rows without.
+// y = x w^T, added to what y holds (the bias) if `add`. OpenBLAS applies beta to C in a separate
+// pass even for beta 0, so rows that are filled with the bias first and multiplied with beta 1 cost
+// no more than a product without bias.
 template <class T>
 void ForwardProduct(ThreadPool& pool, const Operands<T>& o) {
   ParallelGemm<T>(pool, {.transpose_b = true,
@@ -74,6 +77,7 @@ void ForwardProduct(ThreadPool& pool, const Operands<T>& o) {
                          .ldc = o.sizes.n});
 }
 
+// dx = (add: dx +) dy w.
 template <class T>
 void InputGradProduct(ThreadPool& pool, const Operands<T>& o) {
   ParallelGemm<T>(pool, {.m = o.sizes.tokens,
@@ -88,6 +92,7 @@ void InputGradProduct(ThreadPool& pool, const Operands<T>& o) {
                          .ldc = o.sizes.k});
 }
 
+// dw = (add: dw +) dy^T x.
 template <class T>
 void WeightGradProduct(ThreadPool& pool, const Operands<T>& o) {
   ParallelGemm<T>(pool, {.transpose_a = true,

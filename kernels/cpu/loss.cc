@@ -1,3 +1,5 @@
+// Cross-entropy: checks and the split of rows over threads. Statistics are per row; loss sums go
+// through a fixed number of row blocks, so they do not depend on the thread count.
 #include <algorithm>
 #include <array>
 
@@ -9,10 +11,10 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// The loss is summed over blocks of rows whose number depends on the shape alone, then over blocks.
+// Blocks of rows over which the loss is summed first; their number depends on the shape alone.
 constexpr int64_t kBlocks = 64;
 
-// Columns of the shard that are not padding.
+// Returns the number of this shard's columns that are not padding.
 int64_t ValidColumns(int64_t v, int64_t first_column, int64_t real_columns) {
   return std::clamp<int64_t>(real_columns - first_column, 0, v);
 }

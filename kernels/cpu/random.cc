@@ -1,5 +1,6 @@
-// Initial values. Plain libm in fp64 and built without MT_CPU_ARCH: the values are part of what a
-// job is, so they must not depend on which instruction set the loops were built for.
+// Random initial values. Plain libm in fp64, compiled without MT_CPU_ARCH: initial values are part
+// of a job's definition, so they must not depend on the instruction set that the loops were
+// compiled for.
 #include "kernels/core/random.h"
 
 #include <algorithm>
@@ -17,7 +18,8 @@ struct NormalPair {
   double even, odd;
 };
 
-// Standard normal numbers 2 * pair and 2 * pair + 1 of the stream `key` (Box & Muller 1958).
+// Returns standard normal numbers 2 * pair and 2 * pair + 1 of the stream `key` (Box & Muller
+// 1958).
 NormalPair Normals(uint64_t key, uint64_t pair) {
   constexpr double kTwoPi = 6.283185307179586476925286766559;
   const Philox4 bits =
@@ -45,7 +47,7 @@ void Generate(const FillNormalArgs& a, int64_t begin, int64_t end, const Store& 
   }
 }
 
-// Values of a 16-bit type: rounded to f32, then to the type.
+// Generates values of a 16-bit type, rounded first to f32 and then to the type.
 template <class Half>
 void GenerateHalves(const FillNormalArgs& a, int64_t begin, int64_t end) {
   constexpr int64_t kChunk = 1024;

@@ -1,3 +1,5 @@
+// Rotary embedding and QK norm: checks, and the split of rows over threads. Gradients of the gains
+// go through fixed blocks of rows (row_blocks.h).
 #include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -8,7 +10,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// dq_gain, dk_gain and a row of scratch.
+// Rows of d elements per block: dq_gain, dk_gain, and one row of scratch.
 constexpr int64_t kRowsPerBlock = 3;
 
 void CheckShape(const RotateShape& z, const Tensor& qkv) {

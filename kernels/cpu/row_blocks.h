@@ -1,5 +1,5 @@
-// Sums over rows that must not depend on the number of threads: rows are cut into blocks by their
-// number alone, each block is summed by one thread, and the blocks are added in order.
+// Sums over rows that must not depend on the number of threads: the number of rows alone determines
+// how they are cut into blocks, one thread sums each block, and the block sums are added in order.
 #pragma once
 
 #include <algorithm>
@@ -10,24 +10,26 @@
 
 namespace mt::kernels::cpu {
 
+// `count` blocks of `rows` rows each; the last may be shorter.
 struct RowBlocks {
   int64_t count = 0, rows = 0;
 };
 
+// At most 32 blocks of at least 16 rows.
 inline RowBlocks SplitRows(int64_t rows) {
   constexpr int64_t kMaxRowBlocks = 32, kMinBlockRows = 16;
   const int64_t per_block = std::max(kMinBlockRows, base::CeilDiv(rows, kMaxRowBlocks));
   return {base::CeilDiv(rows, per_block), per_block};
 }
 
-// Vectors of all blocks: `per_block` rows of n elements each, block by block.
+// The partial sums of all blocks: `per_block` vectors of n elements for each block, block by block.
 template <class T>
 struct BlockSums {
   const T* data = nullptr;
   int64_t blocks = 0, per_block = 0;
 };
 
-// out [n] = or += the sum over blocks of vector `slot`; nothing where out is absent.
+// out [n] = or += the sum over blocks of vector `slot`; does nothing if out is absent.
 template <class T>
 void CombineBlocks(const BlockSums<T>& sums, int64_t slot, GradMode mode, const Tensor& out) {
   if (!out) return;

@@ -1,6 +1,6 @@
-// Operands of 16-bit products as f32 matrices in the call's workspace. OpenBLAS multiplies f32 and
-// f64 alone, so a product of bf16 or f16 matrices widens its operands and rounds its result once.
-// Not for f32 and f64, which are multiplied where they are.
+// Operands of 16-bit GEMMs as f32 matrices in the call's workspace. OpenBLAS multiplies f32 and f64
+// only, so a product of bf16 or f16 matrices widens its operands and rounds its result once. f32
+// and f64 operands are multiplied in place and need no staging.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,13 @@ namespace mt::kernels::cpu {
 
 constexpr bool IsHalf(DType dtype) { return SizeOf(dtype) == 2; }
 
-// Hands out parts of a workspace, 256-byte aligned, one after another; CHECKs that it suffices.
+// Hands out parts of a workspace one after another, each aligned to 256 bytes; aborts (CHECK) if
+// the workspace is too small.
 class Staging {
  public:
   explicit Staging(const Workspace& workspace) : workspace_(workspace) {}
 
-  // What a part of `count` floats takes.
+  // Bytes of a part that holds `count` floats.
   static constexpr int64_t Bytes(int64_t count) {
     return base::RoundUp(count * static_cast<int64_t>(sizeof(float)), 256);
   }
@@ -38,7 +39,7 @@ class Staging {
   int64_t taken_ = 0;
 };
 
-// to = from, converted, rows over the pool's threads.
+// to = from with conversion; the rows are split over the pool's threads.
 template <class To, class From>
 void ConvertRows(ThreadPool& pool, const Block<To>& to, const Block<From>& from) {
   pool.ForRanges(to.rows, RowGrain(to.n), [&](int64_t begin, int64_t end) {

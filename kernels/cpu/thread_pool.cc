@@ -1,3 +1,6 @@
+// Hand-over of jobs to the worker threads: a generation counter that workers spin on for a while
+// before they sleep on a condition variable, and a pending counter that the caller waits for in the
+// same way. A pool that is busy with another caller's loop runs the new loop inline.
 #include "kernels/cpu/thread_pool.h"
 
 #include <atomic>
@@ -9,8 +12,8 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// Before a thread sleeps it looks this many times (tens of microseconds): loops of one step follow
-// each other closely, and a wake-up through the kernel costs more than a short loop does.
+// Iterations of spinning (tens of microseconds) before a thread sleeps: the loops of one step
+// follow each other closely, and a wake-up through the kernel costs more than a short loop.
 constexpr int kSpins = 4000;
 
 void Pause() {
@@ -23,7 +26,7 @@ void Pause() {
 
 class ThreadPool::State {
  public:
-  // Gives `job` to the workers. Called by the one thread that holds `busy`.
+  // Publishes `job` to the workers. Called only by the thread that holds `busy`.
   void Publish(const Job& job, int workers) {
     pending_.store(workers, std::memory_order_relaxed);
     base::MutexLock lock(&mutex_);
@@ -32,6 +35,7 @@ class ThreadPool::State {
     wake_.NotifyAll();
   }
 
+  // Blocks until every worker has finished the published job.
   void AwaitWorkers() {
     for (int i = 0; i < kSpins; ++i) {
       if (pending_.load(std::memory_order_acquire) == 0) return;
@@ -41,7 +45,8 @@ class ThreadPool::State {
     while (pending_.load(std::memory_order_acquire) != 0) done_.Wait(&mutex_);
   }
 
-  // The next job after generation *seen; call == nullptr ends the worker.
+  // Blocks until a job newer than generation *seen exists and returns it; call == nullptr ends the
+  // worker.
   Job Next(uint64_t* seen) {
     for (int i = 0; i < kSpins && generation_.load(std::memory_order_acquire) == *seen; ++i) {
       Pause();

@@ -1,6 +1,6 @@
-// The threads of one CPU backend: parallel loops with a static partition, so that which thread does
-// what, and with it every sum, is a function of the loop and the thread count alone. The caller is
-// thread 0 and works too; one thread means that everything runs inline.
+// The threads of one CPU backend: parallel loops with a static partition. Which thread does what,
+// and with it the order of every sum, depends only on the loop and the thread count. The calling
+// thread is thread 0 and takes part; with one thread everything runs inline.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  // Calls body(thread) for every thread number in [0, num_threads) and returns when all are done.
-  // Callable from several threads: while one loop runs, another one's bodies run inline, in order.
-  // Not to be nested. `body` must not throw.
+  // Calls body(thread) for every thread number in [0, num_threads) and returns when all calls have
+  // returned. May be called from several threads: while one loop runs, the bodies of another run
+  // inline on its caller, in order. Must not be nested. `body` must not throw.
   template <class Body>
   void ForEachThread(Body&& body) {
     Run([](void* context,
@@ -34,7 +34,7 @@ class ThreadPool {
   }
 
   // Splits [0, n) into contiguous, nearly equal ranges of at least `grain` items, at most one per
-  // thread, and calls body(begin, end) for each.
+  // thread, and calls body(begin, end) for each. Blocks until all are done.
   template <class Body>
   void ForRanges(int64_t n, int64_t grain, const Body& body) {
     if (n <= 0) return;
@@ -46,7 +46,8 @@ class ThreadPool {
   }
 
   // Calls body(task, thread) for tasks 0 .. n-1; thread t runs tasks t, t + num_threads, ... in
-  // rising order. For tasks of unequal cost that is known to rise or fall with the number.
+  // ascending order, which balances tasks whose cost rises or falls with their number. Blocks until
+  // all are done.
   template <class Body>
   void ForTasks(int64_t n, const Body& body) {
     ForEachThread([&](int thread) {

@@ -1,3 +1,5 @@
+// The optimizer's part of a step: checks, and the split of flat shards over threads. Step scalars
+// are fp64 and are rounded to the shard's type once per call.
 #include <algorithm>
 #include <array>
 
@@ -9,7 +11,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// Squares are summed over blocks whose number depends on the count alone, then over the blocks.
+// Blocks over which squares are summed first; their number depends on the element count alone.
 constexpr int64_t kSumBlocks = 64;
 
 template <class T>
@@ -36,8 +38,8 @@ SgdScalars<T> Rounded(const SgdArgs& a) {
           .mu = static_cast<T>(a.mu)};
 }
 
-// Calls update(begin, count) for pieces of the master, in parallel, and rounds what it wrote into
-// the model's copy while it is near.
+// Calls update(begin, count) for pieces of the master in parallel, and rounds each piece into the
+// model's copy while it is in the cache.
 template <class T, class Update>
 void ForUpdated(ThreadPool& pool, const Tensor& master, const Tensor& copy, const Update& update) {
   constexpr int64_t kPiece = 4096;

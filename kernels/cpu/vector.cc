@@ -1,3 +1,5 @@
+// Elementwise ops, conversions and column sums: dispatch on dtypes and the split over threads.
+// Column sums are split by columns, so each sum runs over the rows in order on one thread.
 #include <algorithm>
 #include <array>
 #include <type_traits>

@@ -1,7 +1,7 @@
-// gelu and silu are both x / (1 + e), e = e^(-z): silu has z = x; with u = sqrt(2/pi) (x + 0.044715
-// x^3) gelu's 0.5 (1 + tanh u) is 1 / (1 + e^(-2u)) exactly. So each is one exp and one division,
-// without the cancellation of 1 + tanh u at large negative x. Their slope is s + x s (1 - s) z'
-// with s = 1 / (1 + e) and 1 - s = e s.
+// Both gelu and silu are x / (1 + e) with e = e^(-z): silu has z = x, and with u = sqrt(2/pi) (x +
+// 0.044715 x^3) gelu's 0.5 (1 + tanh u) equals 1 / (1 + e^(-2u)) exactly. So each costs one exp and
+// one division, without the cancellation of 1 + tanh u at large negative x. The slope of either is
+// s + x s (1 - s) z' with s = 1 / (1 + e) and 1 - s = e s.
 #include "kernels/cpu/loops/act_loops.h"
 
 #include "kernels/cpu/loops/fast_math.h"
@@ -14,7 +14,7 @@ constexpr double kMinusTwoRootTwoOverPi = -1.5957691216057307117597842397375;
 constexpr double kCubic = 0.044715;
 
 struct Gelu {
-  // e^(-2u) of x.
+  // Returns e^(-2u).
   template <class T>
   static MT_ALWAYS_INLINE T Exponential(T x) {
     constexpr T kLinear = static_cast<T>(kMinusTwoRootTwoOverPi);
@@ -40,7 +40,7 @@ struct Silu {
   }
 };
 
-// max(x, 0), and NaN for NaN.
+// Returns max(x, 0), and NaN for NaN.
 template <class T>
 MT_ALWAYS_INLINE T Relu(T x) {
   return x < T{0} ? T{0} : x;
@@ -63,7 +63,7 @@ MT_ALWAYS_INLINE void Map(const S* pre, S* y, int64_t n, Value value) {
   }
 }
 
-// dpre = dy * slope(pre). Slopes go through a buffer of their own, since dpre may be dy.
+// dpre = dy * slope(pre). The slopes go through a separate buffer, because dpre may be dy.
 template <class S, class Slope>
 MT_ALWAYS_INLINE void MultiplySlopes(const S* dy, const S* pre, S* dpre, int64_t n,
                                      Slope slope_of) {

@@ -1,4 +1,5 @@
-// Activations over a contiguous range (kernels/ops/act.h has the formulas). S is any float type.
+// Activations over a contiguous range of n elements (formulas: kernels/ops/act.h). S is any float
+// type; arithmetic runs in Compute<S>.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// A row (h elements) stays in the first-level cache between its passes: branch, residual, mean,
-// variance (two passes, Chan et al. 1983 §1), result. With 16-bit storage everything between load
-// and store is f32; the norm reads the residual as it was rounded, so that backward, which has
-// nothing else, computes with the same numbers.
+// A row of h elements stays in the first-level cache between its passes: branch, residual, mean,
+// variance (the two-pass algorithm, Chan et al. 1983 §1), result. With 16-bit storage everything
+// between load and store is f32; the norm reads the residual as it was rounded, because backward
+// has only that and must compute with the same numbers.
 #include "kernels/cpu/loops/add_norm_loops.h"
 
 #include "kernels/cpu/loops/reduce.h"
@@ -9,7 +9,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// Multipliers of the kDropoutChunk channels from c on, of row `row`.
+// Writes the multipliers of the kDropoutChunk channels from c on, of row `row`.
 template <class T>
 MT_ALWAYS_INLINE void RowDropout(const HiddenDropout& d, int64_t row, int64_t batch, int64_t c,
                                  T* multiplier) {
@@ -85,7 +85,7 @@ struct NormGradSums {
   T dy_gain_xhat = 0;  // sum of dy * gain * xhat
 };
 
-// scratch = g = dy * gain, dy summed over its partials; adds the row to dgain and dshift.
+// scratch = g = dy * gain, with dy summed over its partials; adds the row to dgain and dshift.
 template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE NormGradSums<T> GainGrad(const AddNormGradRows<S>& a, int64_t row, T* dgain,
                                           T* dshift, T* __restrict__ scratch) {
@@ -100,7 +100,8 @@ MT_ALWAYS_INLINE NormGradSums<T> GainGrad(const AddNormGradRows<S>& a, int64_t r
   if (dshift != nullptr) AddRow(dshift, scratch, h);
   for (int64_t c = 0; c < h; ++c) dgain[c] += scratch[c] * ((Widen(x[c]) - mean) * rstd);
   for (int64_t c = 0; c < h; ++c) scratch[c] *= Widen(a.gain[c]) + plus;
-  // sum(g xhat) = rstd (sum(g x) - mean sum(g)) would cancel; deviations are taken first.
+  // The shortcut sum(g xhat) = rstd (sum(g x) - mean sum(g)) would suffer from cancellation, so the
+  // mean is subtracted first.
   NormGradSums<T> sums;
   if (a.layer_norm) sums.dy_gain = Sum(scratch, h);
   sums.dy_gain_xhat =
@@ -133,7 +134,7 @@ MT_ALWAYS_INLINE void NormInputGrad(const AddNormGradRows<S>& a, int64_t row, T*
   }
 }
 
-// gradient *= mask of the row.
+// gradient *= the row's dropout multipliers.
 template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE void BranchGrad(const AddNormGradRows<S>& a, int64_t row,
                                  T* __restrict__ gradient) {

@@ -1,5 +1,5 @@
-// AddNorm and its gradient over a range of rows; the arguments are kernels/ops/add_norm.h's as
-// pointers, null where absent. S is any float type; statistics and sums are Compute<S>.
+// AddNorm and its gradient over a range of rows; the arguments are those of kernels/ops/add_norm.h
+// as pointers, null where absent. S is any float type; statistics and sums are Compute<S>.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,7 @@ struct AddNormRows {
   Compute<S>* rstd = nullptr;
 };
 
+// Writes residual_out and, with a gain, y and the statistics of rows [row_begin, row_end).
 template <class S>
 void AddNormRange(const AddNormRows<S>& a, int64_t row_begin, int64_t row_end);
 
@@ -47,10 +48,10 @@ struct AddNormGradRows {
   bool one_plus = false;
   HiddenDropout dropout;
   S* dresidual = nullptr;
-  S* dbranch = nullptr;  // with dropout only; null: the same values as dresidual
+  S* dbranch = nullptr;  // null without dropout, when it equals dresidual
 };
 
-// Sums over rows [h], null where absent, and a row of scratch [h].
+// Sums over rows, each [h], null where absent, and one row [h] of scratch.
 template <class T>
 struct AddNormGradSums {
   T* dgain = nullptr;
@@ -59,7 +60,8 @@ struct AddNormGradSums {
   T* scratch = nullptr;
 };
 
-// Writes dresidual and dbranch of the rows and *adds* the rows, in rising order, to the sums.
+// Writes dresidual and dbranch of rows [row_begin, row_end) and *adds* these rows, in ascending
+// order, to the sums.
 template <class S>
 void AddNormGradRange(const AddNormGradRows<S>& a, int64_t row_begin, int64_t row_end,
                       const AddNormGradSums<Compute<S>>& to);

@@ -1,3 +1,5 @@
+// The masks, the online softmax and the logit gradients of attention, row by row. Masked elements
+// are never exponentiated: each row computes only its visible columns and sets the others to zero.
 #include "kernels/cpu/loops/attention_loops.h"
 
 #include "kernels/cpu/loops/dropout.h"
@@ -6,7 +8,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// Columns [begin, end) of a row that its query may see.
+// Columns [begin, end) of a row that its query attends to.
 struct Visible {
   int64_t begin = 0, end = 0;
 };
@@ -20,8 +22,8 @@ MT_ALWAYS_INLINE Visible VisibleColumns(const TilePlace& p, int64_t row) {
   return out;
 }
 
-// Whether the tile's key positions follow each other from a multiple of 8 on, as they do without
-// context parallelism: then one batch of Philox calls serves kDropoutChunk of them.
+// Returns whether the tile's key positions are consecutive from a multiple of 8 on, as they are
+// without context parallelism: then one batch of Philox calls serves kDropoutChunk keys.
 MT_ALWAYS_INLINE bool InOrder(const TilePlace& p, const int32_t* positions) {
   const int32_t* at = positions + p.first_key;
   if (at[0] % 8 != 0) return false;

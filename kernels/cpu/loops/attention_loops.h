@@ -1,6 +1,6 @@
-// What attention does to one tile of logits between its matrix products. A tile is [rows, columns]
-// with row stride `stride`: rows are query positions from first_query on, columns key positions
-// from first_key on (indices in the sequence of this call). T is float or double.
+// The elementwise work of attention on one tile of logits between its GEMMs. A tile is [rows,
+// columns] with row stride `stride`: rows are query positions from first_query on, columns are key
+// positions from first_key on (indices in the sequence of this call). T is float or double.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace mt::kernels::cpu {
 struct TilePlace {
   int64_t rows = 0, columns = 0, stride = 0;
   int64_t first_query = 0, first_key = 0;
-  // By how much the first query lies behind the first key in their sequence: row r sees columns up
-  // to lead + r (causal) and above lead + r - window (where window is not 0).
+  // Number of positions by which the first query lies behind the first key in their sequence: row r
+  // sees columns up to lead + r (causal) and above lead + r - window (if window is not 0).
   int64_t lead = 0;
   bool causal = true;
   int64_t window = 0;
 };
 
-// Attention dropout of one head of one sample; threshold 0 = none.
+// Attention dropout of one head of one sample; threshold 0: none.
 struct TileDropout {
   uint32_t threshold = 0;
   double scale = 1;
   uint64_t key = 0;
   int64_t sample = 0;
-  int32_t head = 0;                        // global number
+  int32_t head = 0;                        // global head number
   const int32_t* positions = nullptr;      // absolute, of the queries
   const int32_t* key_positions = nullptr;  // absolute, of the keys
 };
@@ -53,11 +53,12 @@ struct SoftmaxState {
 template <class T>
 void SoftmaxTile(const TilePlace& place, const SoftmaxState<T>& state, T* tile);
 
-// Ends the rows: out /= sum, lse = max + log(sum); 0 and -infinity for rows that saw no key.
+// Finishes the rows: out /= sum, lse = max + log(sum). Rows without a visible key get out = 0 and
+// lse = -infinity.
 template <class T>
 void FinishRows(const TilePlace& place, const SoftmaxState<T>& state, T* lse);
 
-// tile = e^(tile - lse[row]), 0 where masked: the probabilities again.
+// tile = e^(tile - lse[row]), 0 where masked: recomputes the probabilities.
 template <class T>
 void ProbabilityTile(const TilePlace& place, const T* lse, T* tile);
 
@@ -77,7 +78,7 @@ template <class S>
 void RowDots(const StridedRows<S>& dout, const StridedRows<S>& out, int64_t rows, int64_t d,
              Compute<S>* delta);
 
-// dp = p * (dp * mask - delta[row]): the gradient of the logits; mask null without dropout.
+// dp = p * (dp * mask - delta[row]), the gradient of the logits; mask is null without dropout.
 template <class T>
 void LogitGradTile(const TilePlace& place, const T* p, const T* mask, const T* delta, T* dp);
 

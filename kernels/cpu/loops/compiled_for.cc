@@ -1,3 +1,5 @@
+// This file is compiled with MT_CPU_ARCH like the loops beside it, so the compiler's predefined
+// macros say what the loops may use. It contains data only and runs on any processor.
 #include "kernels/cpu/loops/compiled_for.h"
 
 namespace mt::kernels::cpu {

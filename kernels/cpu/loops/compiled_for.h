@@ -1,5 +1,5 @@
-// Which instruction sets the files of this folder were built for: constants, so that looking at
-// them runs no instruction of those sets.
+// The instruction sets that the files of this folder were compiled for, as constants, so that
+// reading them executes none of these instructions.
 #pragma once
 
 namespace mt::kernels::cpu {

@@ -1,6 +1,6 @@
 // Dropout multipliers of a row of channels (or key positions), several Philox calls at a time so
-// that the rounds vectorise. Same bits as kernels/core/random.h's scalar form. Included by the
-// files of this folder only.
+// that the rounds vectorise. The bits are those of the scalar form in kernels/core/random.h.
+// Included only by the files of this folder.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace mt::kernels::cpu {
 
-inline constexpr int kPhiloxBatch = 16;  // calls at a time
+inline constexpr int kPhiloxBatch = 16;  // Philox calls at a time
 inline constexpr int kDropoutChunk = 8 * kPhiloxBatch;
 
-// Calls with counters (first_word0 + i, rest.word[1..3]), i in [0, kPhiloxBatch): word w of call i
-// goes to out[w][i].
+// Makes Philox calls with counters (first_word0 + i, rest.word[1..3]), i in [0, kPhiloxBatch); word
+// w of call i goes to out[w][i].
 MT_ALWAYS_INLINE void PhiloxBatch(uint64_t key, uint32_t first_word0, const Philox4& rest,
                                   uint32_t out[4][kPhiloxBatch]) {
   for (int i = 0; i < kPhiloxBatch; ++i) {
@@ -37,8 +37,8 @@ MT_ALWAYS_INLINE void PhiloxBatch(uint64_t key, uint32_t first_word0, const Phil
   }
 }
 
-// multiplier[c] = 0 where channel c is dropped, else `scale`, for the kDropoutChunk channels from
-// the one whose counter is `counter` (a multiple of 8).
+// multiplier[c] = 0 where channel c is dropped, else `scale`, for the kDropoutChunk channels that
+// begin with that of `counter` (a multiple of 8).
 template <class T>
 MT_ALWAYS_INLINE void DropoutChunk(uint64_t key, const Philox4& counter, uint32_t threshold,
                                    T scale, T* multiplier) {
@@ -52,7 +52,7 @@ MT_ALWAYS_INLINE void DropoutChunk(uint64_t key, const Philox4& counter, uint32_
   }
 }
 
-// The hidden dropout of rows in [s, b] order; threshold 0 = none.
+// Hidden dropout of rows in [s, b] order; threshold 0: none.
 struct HiddenDropout {
   uint32_t threshold = 0;
   double scale = 1;

@@ -1,7 +1,8 @@
-// exp and the logistic function in a form that the compiler vectorises: libm's are calls. float:
-// own polynomial, below; double: libm, since fp64 is for proofs. Included by the files of this
-// folder only, which are built for MT_CPU_ARCH; everything is inlined by force (README.md, decision
-// 2) and so uses compiler builtins where std's functions might be left out of line.
+// exp in a form that the compiler vectorises, since libm's is a function call; sqrt, log and fma as
+// builtins. float has the polynomial below; double calls libm, because fp64 exists for proofs.
+// Included only by the files of this folder, which are compiled for MT_CPU_ARCH; everything is
+// force-inlined (README.md, decision 2) and therefore uses compiler builtins where functions of std
+// might be emitted out of line.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,10 @@ MT_ALWAYS_INLINE double Log(double x) { return ::log(x); }
 
 // e^x within 1.5 ulp for x in [-87.3, 88]; 0 below, e^88 above; NaN gives NaN.
 //
-// x = n ln 2 + r with |r| <= ln 2 / 2, e^x = 2^n e^r (Cody & Waite 1980). n comes from adding
-// 1.5 * 2^23, which leaves round(x / ln 2) in the low bits; ln 2 is subtracted in two parts, the
-// first of which is exact in 15 bits. e^r is its Taylor polynomial of degree 7, whose rest
-// is below r^8 / 8! (1 + ...) = 5.3e-9 relative: a tenth of half an ulp. 2^n is added to the
-// exponent bits.
+// x = n ln 2 + r with |r| <= ln 2 / 2, e^x = 2^n e^r (Cody & Waite 1980). n comes from adding 1.5 *
+// 2^23, which leaves round(x / ln 2) in the low bits; ln 2 is subtracted in two parts, the first of
+// which is exact in 15 bits. e^r is its Taylor polynomial of degree 7, whose remainder is below r^8
+// / 8! (1 + ...) = 5.3e-9 relative: a tenth of half an ulp. 2^n is added to the exponent bits.
 MT_ALWAYS_INLINE float Exp(float x) {
   constexpr float kLowest = -87.3F, kHighest = 88.0F;
   constexpr float kMagic = 12582912.0F;
@@ -46,7 +46,7 @@ MT_ALWAYS_INLINE float Exp(float x) {
   return x < kLowest ? 0.0F : __builtin_bit_cast(float, bits);
 }
 
-// e^709 above 709, so that it too stays finite.
+// e^x through libm; e^709 above 709, so that the result stays finite as in the float version.
 MT_ALWAYS_INLINE double Exp(double x) { return ::exp(x > 709.0 ? 709.0 : x); }
 
 }  // namespace mt::kernels::cpu

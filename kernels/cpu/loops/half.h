@@ -1,6 +1,6 @@
-// From storage to arithmetic and back: f32 and f64 are computed with as they are stored, bf16 and
-// f16 (IEEE binary16) in float. Rounding is to nearest, ties to even; NaN stays NaN (quiet).
-// Branchless, so that loops around it vectorise; inlined by force (README.md, decision 2).
+// Conversion between storage and compute types: f32 and f64 are computed with as they are stored,
+// bf16 and f16 (IEEE 754 binary16) in float. Rounding is to nearest, ties to even; NaN stays NaN
+// (quiet). Branchless, so that loops around it vectorise; force-inlined (README.md, decision 2).
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ MT_ALWAYS_INLINE float Widen(F16 x) {
 MT_ALWAYS_INLINE void Narrow(float x, float* to) { *to = x; }
 MT_ALWAYS_INLINE void Narrow(double x, double* to) { *to = x; }
 
-// Half of the last kept place is added, less one where that place is even; a carry into the
-// exponent is the next binade, and past the largest number infinity, as it should be.
+// Round to nearest even: adds half of the last kept bit, less one if that bit is even. A carry into
+// the exponent correctly gives the next binade, and infinity past the largest number.
 MT_ALWAYS_INLINE void Narrow(float x, Bf16* to) {
   const uint32_t bits = BitsOfFloat(x);
   const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
@@ -56,9 +56,9 @@ MT_ALWAYS_INLINE void Narrow(float x, Bf16* to) {
   to->bits = static_cast<uint16_t>((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded);
 }
 
-// Normal numbers: rebias the exponent by 112 and round 13 bits away as above. Below 2^-14 the
-// addition of 0.5 leaves the subnormal's bits, correctly rounded by the adder, at the end of the
-// sum. From 65520 on: infinity.
+// Normal numbers: the exponent is rebiased by 112 and 13 bits are rounded away as above. Below
+// 2^-14, adding 0.5 leaves the subnormal's bits, rounded by the adder, at the end of the sum. From
+// 65520 on the result is infinity.
 MT_ALWAYS_INLINE void Narrow(float x, F16* to) {
   const uint32_t bits = BitsOfFloat(x);
   const uint32_t sign = (bits >> 16) & 0x8000U;
@@ -72,11 +72,12 @@ MT_ALWAYS_INLINE void Narrow(float x, F16* to) {
   to->bits = static_cast<uint16_t>(half | sign);
 }
 
-// Pieces of loops over 16-bit elements: a chunk is widened into a buffer, computed in f32, and
-// rounded into place, three loops that each vectorise better than one that mixes widths
-// (measured: 1.4 to 2 times). Other types are computed where they are, without a copy.
+// Elements per chunk in loops over 16-bit elements: a chunk is widened into a buffer, computed in
+// f32 and rounded into place. These three loops each vectorise better than one that mixes widths
+// (measured: 1.4 to 2 times). Other types are computed in place, without a copy.
 inline constexpr int64_t kHalfChunk = 256;
 
+// Returns n elements in the compute type: `from` itself, or a widened copy in `buffer`.
 template <class S>
 MT_ALWAYS_INLINE const Compute<S>* WidenChunk(const S* from, int64_t n, Compute<S>* buffer) {
   if constexpr (sizeof(S) == sizeof(Compute<S>)) {
@@ -87,7 +88,7 @@ MT_ALWAYS_INLINE const Compute<S>* WidenChunk(const S* from, int64_t n, Compute<
   }
 }
 
-// Where a chunk that goes to `to` is computed.
+// Returns the memory in which a chunk destined for `to` is computed.
 template <class S>
 MT_ALWAYS_INLINE Compute<S>* TargetChunk(S* to, Compute<S>* buffer) {
   if constexpr (sizeof(S) == sizeof(Compute<S>)) {
@@ -97,6 +98,7 @@ MT_ALWAYS_INLINE Compute<S>* TargetChunk(S* to, Compute<S>* buffer) {
   }
 }
 
+// Rounds a computed chunk into `to`; does nothing if it was computed in place.
 template <class S>
 MT_ALWAYS_INLINE void NarrowChunk(const Compute<S>* computed, int64_t n, S* to) {
   if constexpr (sizeof(S) != sizeof(Compute<S>)) {

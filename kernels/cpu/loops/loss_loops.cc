@@ -1,3 +1,5 @@
+// Softmax cross-entropy in two passes over a row: maximum, then the sum of exponentials relative to
+// it (so exp never overflows). The gradient overwrites the logits.
 #include "kernels/cpu/loops/loss_loops.h"
 
 #include "kernels/cpu/loops/reduce.h"
@@ -5,7 +7,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// Sum of e^(x - shift), in chunks that stay in registers and first-level cache.
+// Returns the sum of e^(x - shift), in chunks that stay in the first-level cache.
 template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE T SumExp(const S* x, T shift, int64_t n) {
   constexpr int64_t kChunk = 512;
@@ -24,7 +26,8 @@ struct RowStats {
   T max = 0, sum = 0, target = 0;
 };
 
-// The row's shards combined in shard order. A shard of padding alone has max -infinity and sum 0.
+// Combines the row's shards in shard order. A shard of padding columns alone has maximum -infinity
+// and sum 0.
 template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE RowStats<T> Combine(const LossFinishRows<S>& a, int64_t row) {
   RowStats<T> all;
@@ -62,7 +65,7 @@ void LossFinishRange(const LossFinishRows<S>& a, int64_t row_begin, int64_t row_
   for (int64_t row = row_begin; row < row_end; ++row) {
     S* __restrict__ x = a.logits + row * a.v;
     const double weight = static_cast<double>(a.weight[row]);
-    if (weight == 0) {  // masked: no part in anything, not even as 0 * infinity
+    if (weight == 0) {  // masked: contributes nothing, not even 0 * infinity
       for (int64_t c = 0; a.write_gradient && c < a.v; ++c) Narrow(T{0}, &x[c]);
       continue;
     }
@@ -76,7 +79,7 @@ void LossFinishRange(const LossFinishRows<S>& a, int64_t row_begin, int64_t row_
     const T per_sum = scale / stats.sum;
     const int64_t label = a.labels[row] - a.first_column;
     const bool mine = label >= 0 && label < a.valid;
-    // The label's element is computed apart, so that it too is rounded once.
+    // The label's element is computed separately so that it, too, is rounded once.
     const T at_label = mine ? Exp(Widen(x[label]) - stats.max) * per_sum - scale : T{0};
     for (int64_t c = 0; c < a.valid; ++c) Narrow(Exp(Widen(x[c]) - stats.max) * per_sum, &x[c]);
     for (int64_t c = a.valid; c < a.v; ++c) Narrow(T{0}, &x[c]);

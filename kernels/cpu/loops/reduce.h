@@ -1,7 +1,8 @@
-// Sums and maxima over a contiguous range, in a fixed order that vector units can follow: 32 lanes
-// (element i goes to lane i mod 32 while whole groups last), lanes added pairwise, the rest one by
-// one. The order is spelled out here, so no compiler flag decides about bits. 16-bit elements (S)
-// are widened (T = Compute<S>) as they are loaded. Included by the files of this folder only.
+// Sums and maxima over a contiguous range, in a fixed order that suits vector units: 32 lanes
+// (element i goes to lane i mod 32 as long as whole groups of 32 last), lanes added vector by
+// vector, remaining elements one by one. The order is written out here, so no compiler flag changes
+// bits. 16-bit elements (S) are widened (T = Compute<S>) as they are loaded. Included only by the
+// files of this folder.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace mt::kernels::cpu {
 
 inline constexpr int kLanes = 32;
 
-// Vectors of 32 bytes: the unit of AVX2; narrower machines split them, wider ones lose nothing.
+// Vectors of 32 bytes, the unit of AVX2: narrower machines split them, and wider ones lose nothing.
 template <class T>
 struct VectorOf;
 template <>
@@ -52,8 +53,8 @@ struct Lanes {
   }
 };
 
-// Sum of term(group loaded at i) over groups, then of term for the rest. `lanes_term(Lanes* sum,
-// i)` adds the group of kLanes elements at i; `term(i)` is one element's value.
+// Sums the groups of kLanes elements, then the remaining elements. `lanes_term(Lanes* sum, i)` adds
+// the group at i to the lanes; `term(i)` returns one element's value.
 template <class T, class LanesTerm, class Term>
 MT_ALWAYS_INLINE T LaneSum(int64_t n, LanesTerm lanes_term, Term term) {
   Lanes<T> sum;
@@ -89,7 +90,7 @@ MT_ALWAYS_INLINE T Dot(const X* x, const Y* y, int64_t n) {
       [ x, y ](int64_t i) __attribute__((always_inline)) { return Widen(x[i]) * Widen(y[i]); });
 }
 
-// Sum of (x - center)^2.
+// Returns the sum of (x - center)^2.
 template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE T SquaredDeviation(const S* x, T center, int64_t n) {
   return LaneSum<T>(
@@ -106,8 +107,8 @@ MT_ALWAYS_INLINE T SquaredDeviation(const S* x, T center, int64_t n) {
       });
 }
 
-// The largest element, -infinity for none; NaN elements are passed over (they surface in the sum of
-// exponentials that follows every maximum).
+// Returns the largest element, -infinity for none. NaN elements are ignored (they surface in the
+// sum of exponentials that follows every maximum).
 template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE T Max(const S* x, int64_t n) {
   Lanes<T> best;

@@ -1,3 +1,5 @@
+// The rotation of one head and its inverse, with or without the RMSNorm of the head before it.
+// Every element is rounded once, after norm and rotation.
 #include "kernels/cpu/loops/rope_loops.h"
 
 #include "kernels/cpu/loops/reduce.h"
@@ -5,7 +7,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// cos and sin of a row's position, [r/2] each; null without rotation.
+// Cosines and sines of a row's position, [r/2] each; null without rotation.
 template <class T>
 struct Turn {
   const T* cos = nullptr;
@@ -20,8 +22,8 @@ MT_ALWAYS_INLINE Turn<T> TurnOf(const RotateRows<S>& x, int64_t row) {
   return {cos, cos + x.r / 2, x.r / 2};
 }
 
-// to[i], to[i + half] = the pair (first(i), second(i)) turned; back: by the negative angle. Each
-// pair is read before it is written, so `to` may be what it is read from.
+// (to[i], to[i + half]) = the pair (value(i), value(i + half)) rotated; `back`: by the negative
+// angle. Each pair is read before it is written, so `to` may be the memory that `value` reads.
 template <class S, class T, class Value>
 MT_ALWAYS_INLINE void TurnPairs(const Turn<T>& turn, bool back, Value value, S* to) {
   for (int64_t i = 0; i < turn.half; ++i) {
@@ -32,7 +34,7 @@ MT_ALWAYS_INLINE void TurnPairs(const Turn<T>& turn, bool back, Value value, S* 
   }
 }
 
-// One head: input = head; head = rotate(head * rstd * gain). Returns rstd.
+// input = head; head = rotate(head * rstd * gain), for one head. Returns rstd.
 template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE T NormaliseHead(const RotateRows<S>& x, const S* __restrict__ gain,
                                  const Turn<T>& turn, S* __restrict__ input, S* __restrict__ head) {
@@ -48,8 +50,8 @@ MT_ALWAYS_INLINE T NormaliseHead(const RotateRows<S>& x, const S* __restrict__ g
   return rstd;
 }
 
-// One head's gradient in place: back through the rotation, then through the norm,
-// dx = rstd (g - xhat mean(g xhat)) with g = dy * gain; adds dy * xhat to the gain's sum.
+// The gradient of one head, in place: back through the rotation, then through the norm, dx = rstd
+// (g - xhat mean(g xhat)) with g = dy * gain. Adds dy * xhat to the gain's sum.
 template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE void NormaliseHeadGrad(const RotateRows<S>& x, const Turn<T>& turn, bool query,
                                         int64_t head_idx, S* head, const RotateGradSums<T>& to) {

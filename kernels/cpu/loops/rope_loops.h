@@ -1,5 +1,5 @@
-// Rotation of q and k heads, their norm, and the gradients, over a range of rows; the arguments are
-// kernels/ops/rope.h's as pointers, null where absent. S is any float type.
+// Rotation of q and k heads, their norm, and the gradients over a range of rows; the arguments are
+// those of kernels/ops/rope.h as pointers, null where absent. S is any float type.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,11 @@ struct RotateRows {
   Compute<S>* rstd = nullptr;  // [rows, a + g]
 };
 
+// Normalises (with gains) and rotates the q and k heads of rows [row_begin, row_end) in place.
 template <class S>
 void RotateRange(const RotateRows<S>& x, int64_t row_begin, int64_t row_end);
 
-// Sums over rows and heads [d], and a row of scratch [d]; with gains.
+// Sums over rows and heads, each [d], and one row [d] of scratch; used with gains only.
 template <class T>
 struct RotateGradSums {
   T* dq_gain = nullptr;
@@ -33,7 +34,8 @@ struct RotateGradSums {
   T* scratch = nullptr;
 };
 
-// *Adds* the rows' heads, in rising order, to the sums.
+// Replaces the gradients of rows [row_begin, row_end) in place and *adds* the gains' gradients of
+// their heads, in ascending order, to the sums.
 template <class S>
 void RotateGradRange(const RotateRows<S>& x, int64_t row_begin, int64_t row_end,
                      const RotateGradSums<Compute<S>>& to);

@@ -1,3 +1,5 @@
+// The update rules element by element, written so that they vectorise: no branch depends on data.
+// Divisions and square roots follow the order of Apex's FusedAdam.
 #include "kernels/cpu/loops/update_loops.h"
 
 #include "kernels/cpu/loops/reduce.h"

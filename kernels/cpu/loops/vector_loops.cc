@@ -1,3 +1,5 @@
+// Elementwise loops and column sums. Sums of 16-bit elements accumulate in f32 buffers of a few
+// hundred columns that stay in the first-level cache, so each result is rounded once.
 #include "kernels/cpu/loops/vector_loops.h"
 
 #include <type_traits>
@@ -7,7 +9,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-// Between f64 and the others: through f32.
+// Conversions to and from f64 go through f32.
 MT_ALWAYS_INLINE void Convert(float from, double* to) { *to = static_cast<double>(from); }
 MT_ALWAYS_INLINE void Convert(double from, float* to) { *to = static_cast<float>(from); }
 template <class To>

@@ -1,4 +1,4 @@
-// Elementwise pieces over contiguous ranges, column sums, conversions between float types.
+// Elementwise loops over contiguous ranges, column sums, and conversions between float types.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace mt::kernels::cpu {
 
-// to += from. <To, From> is <T, T> with T a float, int32_t or int64_t, or <float, 16 bit>. 16-bit
-// sums are computed in float and rounded once.
+// to += from. <To, From> is <T, T> with T any float type, int32_t or int64_t, or <float, a 16-bit
+// type>. 16-bit sums are computed in float and rounded once.
 template <class To, class From>
 void AddRange(To* to, const From* from, int64_t n);
 
@@ -22,17 +22,17 @@ struct Columns {
   int64_t rows = 0, stride = 0, begin = 0, end = 0;
 };
 
-// out[c] = (add ? out[c] : 0) + the sum over rows of x, rows in rising order. <S, T>: any float
-// type and what it is computed in.
+// out[c] = (add ? out[c] : 0) + the sum over rows of x, in ascending row order. <S, T>: any float
+// type and its compute type.
 template <class S, class T>
 void ColumnSums(const S* x, const Columns& columns, bool add, T* out);
 
-// Rows [0, rows) of [rows, n] = bias.
+// Sets every row of y [rows, n] to `bias` [n].
 template <class S, class T>
 void FillRows(const S* bias, int64_t rows, int64_t n, T* y);
 
-// to = from, rounded to nearest even where To is narrower; f64 to 16 bit goes through f32, as
-// initial values do by definition. Every pair of different float types.
+// to = from, rounded to nearest even where To is narrower; f64 to a 16-bit type goes through f32,
+// as initial values do by definition. Instantiated for every pair of different float types.
 template <class To, class From>
 void ConvertRange(To* to, const From* from, int64_t n);
 
@@ -43,7 +43,7 @@ struct Block {
   int64_t stride = 0, rows = 0, n = 0;
 };
 
-// to = from, as ConvertRange: float and one of the 16-bit types, either way.
+// to = from as in ConvertRange, between float and a 16-bit type in either direction.
 template <class To, class From>
 void ConvertBlock(const Block<To>& to, const Block<const From>& from);
 
