@@ -1,5 +1,6 @@
-// The activations, with the CPU backend's formulas (kernels/cpu/loops/act_loops.cc): gelu and silu
-// are x / (1 + e), e = e^(-z), so each is one exponential and one division without cancellation.
+// The activations as elementwise loops, with the CPU backend's formulas
+// (kernels/cpu/loops/act_loops.cc): gelu and silu are x / (1 + e), e = e^(-z), so each costs one
+// exponential and one division without cancellation.
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/elementwise.cuh"
@@ -27,7 +28,7 @@ struct Silu {
   }
 };
 
-// y and dy/dx of one element.
+// Value and derivative of one element.
 template <class Smooth>
 struct SmoothAct {
   static __device__ __forceinline__ float Value(float x) {
@@ -35,7 +36,7 @@ struct SmoothAct {
   }
   static __device__ __forceinline__ float Slope(float x) {
     const float e = Smooth::Exponential(x), s = 1.0F / (1.0F + e);
-    // Far to the left e overflows; the slope's limit is 0.
+    // For very negative x, e overflows; the limit of the slope is 0.
     return s == 0.0F ? 0.0F : Smooth::Slope(x, e, s);
   }
 };
@@ -73,8 +74,8 @@ struct ActGradOp {
   }
 };
 
-// Gated kinds: pre's rows are [gate (n), up (n)]; groups of eight never cross a row, since with
-// kVector n is a multiple of eight and otherwise elements are taken one by one.
+// Gated kinds: the rows of pre are [gate (n), up (n)]. Groups of eight never cross a row: with
+// kVector n is a multiple of eight, and otherwise elements are processed one by one.
 template <class S, class Function>
 struct GatedOp {
   const S* pre;  // [rows, 2 n]

@@ -1,6 +1,7 @@
-// A row stays in registers between its passes: branch, residual, mean, variance (two passes),
-// result. A warp has a row of up to 1024 elements, a block one of more. The norm reads the residual
-// as it was rounded, so that backward, which has nothing else, computes with the same numbers.
+// Residual add and norm: a row stays in registers between its passes: branch, residual, mean,
+// variance (two passes), result. A warp handles a row of up to 1024 elements, a block a longer one.
+// The norm reads the residual as it was rounded, because backward has only that and must compute
+// with the same numbers.
 // Legend: h hidden, V groups of eight elements per thread.
 #include "kernels/cuda/add_norm_rows.cuh"
 #include "kernels/cuda/cuda_ops.h"
@@ -22,7 +23,7 @@ struct ForwardRows {
   const int32_t* positions;
   HiddenDropout dropout;
   bool layer_norm;
-  float plus;  // added to the gain
+  float plus;  // 0 or 1, added to the gain
   float eps;
   const S* gain;
   const S* shift;
@@ -31,7 +32,7 @@ struct ForwardRows {
   float *mean, *rstd;
 };
 
-// to += eight elements at `from`.
+// Adds the eight elements at `from` to *to.
 template <Access kAccess, class S>
 __device__ __forceinline__ void Add(const S* from, int count, Float8* to) {
   const Float8 x = Load<kAccess>(from, count);
@@ -39,8 +40,8 @@ __device__ __forceinline__ void Add(const S* from, int count, Float8* to) {
   for (int i = 0; i < kGroup; ++i) to->v[i] += x.v[i];
 }
 
-// residual + dropout(first + other partials + bias + position row) of channels [c, c + 8), where
-// `first` and `residual` are loaded already and `mask` is drawn.
+// Returns residual + dropout(first + other partials + bias + position row) of channels [c, c + 8),
+// where `first` and `residual` are loaded and `mask` is drawn already.
 template <Access kAccess, class S>
 __device__ __forceinline__ Float8 CloseBranch(const ForwardRows<S>& a, int64_t row, int64_t c,
                                               int count, const Stored8<S>& first,
@@ -68,7 +69,7 @@ __device__ __forceinline__ float RowSum(float x, float* shared) {
   }
 }
 
-// What a thread holds of its row.
+// The elements of its row that a thread holds.
 template <int V>
 struct Held {
   Float8 x[V];
@@ -102,8 +103,8 @@ __device__ __forceinline__ float Variance(const Held<V>& held, float mean, int64
   return RowSum<kWarpRow>(squares, shared) / static_cast<float>(h);
 }
 
-// kWarpRow: 4 warps of a row each; else one row for the whole block of up to 512 threads. 128 bytes
-// shared.
+// kWarpRow: blocks of 4 warps, a row each; otherwise one row per block of up to 512 threads. 128
+// bytes of shared memory.
 template <class S, int V, bool kWarpRow, bool kAligned>
 __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const ForwardRows<S> a) {
   constexpr Access kAccess = kAligned ? Access::kVector : Access::kElements;
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const Forw
   if (a.dropout.threshold != 0) mask_row = MaskRowOf(a.dropout, row);
   Held<V> held;
   Stored8<S> first[V], residual[V];
-  // All that comes from far is asked for before any of it is used.
+  // All loads from global memory are issued before any result is used.
 #pragma unroll
   for (int j = 0; j < V; ++j) {
     const int64_t c = int64_t{j * threads + thread} * kGroup;
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const Forw
     if (a.num_partials > 0) first[j] = LoadStored<kAccess>(a.partials[0] + at, held.count[j]);
     if (a.residual != nullptr) residual[j] = LoadStored<kAccess>(a.residual + at, held.count[j]);
   }
-  // Masks are drawn while the rows are on their way.
+  // The masks are computed while the loads are in flight.
   Philox4 mask[V] = {};
   if (a.dropout.threshold != 0) {
 #pragma unroll

@@ -1,9 +1,9 @@
-// The gradient of AddNorm in one trip through memory. A team of threads owns all columns, eight per
-// thread and V, and goes through rows one by one, so that column sums stay in registers. The rows
-// that come next are copied into shared memory meanwhile, each thread's part by itself: memory is
-// busy while the sums of a row travel through the team. Teams are joined at the end of a block,
-// blocks by CombineColumns: no atomics, the same bits always. Legend: h hidden, V groups of eight
-// columns per thread.
+// The gradient of residual add + norm in one pass over memory. A team of threads owns all columns,
+// eight per thread and V, and walks through rows one by one, so that column sums stay in registers.
+// The next rows are copied into shared memory meanwhile, each thread's share by itself, so memory
+// is busy while the sums of a row travel through the team. Teams are joined at the end of a block,
+// blocks by CombineColumns: no atomics, equal bits in every run.
+// Legend: h hidden, V groups of eight columns per thread.
 #include <algorithm>
 #include <string>
 
@@ -15,8 +15,8 @@
 namespace mt::kernels::cuda {
 namespace {
 
-// Up to Z::threads threads, a block per SM. Shared (dynamic): the gain and the ring, later the
-// teams' sums; see PlanOf.
+// Up to Z::threads threads, one block per SM. Dynamic shared memory: the gain and the ring, later
+// the teams' sums; see PlanOf.
 template <class S, class Z>
 __global__ void __launch_bounds__(Z::threads, 1) GradKernel(const GradRows<S> a) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(Z::threads, 1) GradKernel(const GradRows<S> a)
   RowScalars next;
   if (rows.Of(rows.first) >= 0) next = z.Scalars(rows.Of(rows.first));
   int stage = 0, turn = 0;
-  // Teams without a row only keep the barriers.
+  // Teams without a row only take part in the barriers.
   for (int counted = rows.first; counted < rows.stop; counted += rows.step, ++turn) {
     const int row = rows.Of(counted), next_row = rows.Of(counted + rows.step);
     const int ahead = rows.Of(counted + (Z::stages - 1) * rows.step);
@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(Z::threads, 1) GradKernel(const GradRows<S> a)
   z.JoinTeams(sums, gain);
 }
 
-// How a call is cut.
+// Partition of a call into blocks and teams.
 struct GradPlan {
-  int team_size = 0, teams = 0;  // no teams: the device has too little shared memory
+  int team_size = 0, teams = 0;  // 0 teams: the device has too little shared memory
   int64_t blocks = 0;
   int64_t shared_bytes = 0;
 };
@@ -79,7 +79,7 @@ struct GradPlan {
 struct GradCall {
   const Stream* stream;
   const DeviceLimits& limits;
-  int64_t shared_limit;  // bytes a block may have
+  int64_t shared_limit;  // bytes per block
   GradMode mode;
   SumOutputs outs;
 };
@@ -102,7 +102,7 @@ GradPlan PlanOf(const GradCall& call, int64_t rows, int64_t h) {
   return plan;
 }
 
-// False where the device has too little shared memory for this shape.
+// Launches the kernel of shape Z; returns false if the device has too little shared memory for it.
 template <class S, class Z>
 bool Launch(const GradCall& call, GradRows<S> a) {
   const GradPlan plan = PlanOf<S, Z>(call, a.rows, a.h);
@@ -123,10 +123,10 @@ bool Launch(const GradCall& call, GradRows<S> a) {
 
 constexpr int kWideThreads = 512;
 constexpr int kStages = 3;
-constexpr int64_t kStaticSharedBytes = 1024;  // at most, for warp_sums
+constexpr int64_t kStaticSharedBytes = 1024;  // bytes, upper bound of warp_sums
 
-// Shapes that copy ahead; threads by what fits an SM's registers and shared memory. False where
-// none is for the call.
+// Launches a shape that copies rows ahead, with as many threads as fit an SM's registers and shared
+// memory; returns false if none fits the call.
 template <class S>
 bool LaunchAhead(const GradCall& call, const GradRows<S>& a) {
   constexpr Access kVector = Access::kVector;
@@ -135,9 +135,9 @@ bool LaunchAhead(const GradCall& call, const GradRows<S>& a) {
     using Several = GradShape<4, false, kStages, true, kVector, kThreads / 2>;
     return a.h <= int64_t{kThreads} / 2 * 4 * kGroup && Launch<S, Several>(call, a);
   }
-  // Where a team is a warp, eight of them an SM are the fastest as soon as each has three groups of
-  // columns: with more the SMs get unequal shares of the memory's bandwidth, and the slowest one
-  // sets the time (README.md, decision 10).
+  // Where a team is a warp, eight of them per SM are fastest as soon as each has three groups of
+  // columns: with more, the SMs get unequal shares of the memory's bandwidth, and the slowest one
+  // determines the time (README.md, decision 10).
   constexpr int kFew = 256, kThreads512 = sizeof(S) == 2 ? 384 : 256,
                 kThreads1024 = sizeof(S) == 2 ? kFew : 192;
   switch (a.h) {
@@ -155,7 +155,7 @@ bool LaunchAhead(const GradCall& call, const GradRows<S>& a) {
   }
 }
 
-// For what nothing can be copied ahead of. It fits where a single team does.
+// For calls where nothing can be copied ahead. It fits wherever a single team does.
 template <Access kAccess>
 using WideShape = GradShape<4, false, 1, true, kAccess, kWideThreads>;
 
@@ -167,8 +167,8 @@ void LaunchFor(const GradCall& call, const GradRows<S>& a, bool aligned) {
   CHECK(launch(call, a)) << "AddNormGrad of " << a.h << " columns on this GPU";
 }
 
-// Of GPUs with 99 KiB of shared memory a block (8.6, 8.9) more than some 8,300 columns ask too
-// much.
+// Throws DeviceError if this shape needs more shared memory than the GPU has: with 99 KiB per block
+// (compute capability 8.6, 8.9) the limit is about 8,300 columns.
 void CheckFits(const DeviceLimits& limits, DType dtype, int64_t rows, int64_t h) {
   ForGpuType(dtype, "AddNormGrad", [&](auto zero) {
     using S = decltype(zero);
@@ -228,7 +228,7 @@ void CudaAddNorm::AddNormGrad(Stream& stream, const AddNormGradArgs& a) const {
   CHECK(a.batch > 0 && rows % a.batch == 0) << rows << " rows, batch " << a.batch;
   CHECK_GE(a.workspace.bytes, WorkspaceBytes(a));
   CHECK_LE(h, int64_t{kWideThreads} * 4 * kGroup);
-  CheckCountable(rows + (int64_t{1} << 16));  // counted past the end
+  CheckCountable(rows + (int64_t{1} << 16));  // loops count past the last row
   if (a.gain) {
     CHECK(a.dy.count > 0 && a.residual_out.NumElements() == rows * h &&
           a.rstd.NumElements() == rows);

@@ -1,5 +1,6 @@
-// A team of threads that goes through rows of AddNorm's gradient: its place in shared memory, and
-// the steps of a row. Legend: h hidden, V groups of eight columns per thread.
+// A team of threads that walks through rows of the gradient of residual add + norm: its shared
+// memory, and the steps of a row.
+// Legend: h hidden, V groups of eight columns per thread.
 #pragma once
 
 #include "kernels/cuda/add_norm_rows.cuh"
@@ -14,7 +15,7 @@ template <class S>
 struct GradRows {
   int64_t rows, h;
   const S* dy[kMaxPartials];
-  int num_dy;  // 0: no norm
+  int num_dy;  // 0 without a norm
   const S* dresidual_in;
   const S* residual_out;
   const float *mean, *rstd;  // mean null for RMSNorm
@@ -28,9 +29,9 @@ struct GradRows {
   int teams;      // of a block
 };
 
-// A kernel's shape: V; whether a team is one warp, whose lanes then have V whole groups each; rows
-// in shared memory at a time, the current one among them (1: nothing is copied ahead); whether y's
-// gradient comes as several partials.
+// The compile-time shape of a kernel: V; whether a team is one warp, whose lanes then have V whole
+// groups each; rows in shared memory at a time including the current one (1: nothing is copied
+// ahead); whether y's gradient comes as several partials.
 template <int kV, bool kWarpTeam, int kStages, bool kSeveral, Access kAccess, int kThreads>
 struct GradShape {
   static constexpr int V = kV;
@@ -39,23 +40,24 @@ struct GradShape {
   static constexpr bool several = kSeveral;
   static constexpr Access access = kAccess;
   static constexpr int threads = kThreads;
-  // Where nothing is copied ahead rows are wide, and the gain stays in global memory.
+  // If nothing is copied ahead, rows are wide and the gain stays in global memory.
   static constexpr bool shared_gain = kStages > 1;
-  // Between vectors of a thread in shared memory; a constant saves address arithmetic.
+  // Distance between a thread's vectors in shared memory; a constant saves address arithmetic.
   static __device__ __forceinline__ int Stride() {
     return kStages > 1 ? kThreads : static_cast<int>(blockDim.x);
   }
 };
 
-// A thread's parts of the rows in shared memory, in vectors of 16 bytes: of residual_out, the
-// residual's gradient, and y's, which is kept in f32 where it is a sum of partials. Nobody else
-// touches them, so no barrier guards them; threads' vectors alternate, so banks do not collide.
+// A thread's share of the rows in shared memory, in vectors of 16 bytes: of residual_out, of the
+// residual's gradient and of y's gradient, which is kept in f32 if it is a sum of partials. No
+// other thread accesses them, so no barrier guards them; the vectors of different threads
+// alternate, so there are no bank conflicts.
 template <class S, class Z>
 struct RowRing {
   static constexpr int kParts = static_cast<int>(sizeof(Stored8<S>)) / 16;
   static constexpr int kDyParts = Z::several ? 2 : kParts;
   static constexpr int kX = 0, kResidual = Z::V * kParts, kDy = 2 * Z::V * kParts;
-  static constexpr int kVectors = Z::V * (2 * kParts + kDyParts);  // of a thread and stage
+  static constexpr int kVectors = Z::V * (2 * kParts + kDyParts);  // per thread and stage
   static constexpr int64_t kThreadBytes = int64_t{Z::stages} * kVectors * 16;
 
   uint4* mine;  // in shared memory, the thread's first vector
@@ -103,14 +105,14 @@ struct Sums {
   Float8 v[kSums][V];
 };
 
-// Which rows a team takes: every step-th from `first` on while there is one for every team of the
-// grid. What is left then goes in equal parts to the blocks, so that no SM is idle in the last
-// turn.
+// The rows of a team: every step-th row from `first` on, as long as there is one for every team of
+// the grid. The remaining rows are divided equally among the blocks, so that no SM idles in the
+// last turn.
 struct TeamRows {
   int first, step;
-  int stop;   // turns are counted in steps up to here, all teams as many
-  int whole;  // rows of turns in which every team has one
-  int shift;  // of the last row
+  int stop;   // all teams count the same number of turns, in steps, up to here
+  int whole;  // rows of the turns in which every team has one
+  int shift;  // offset of the rows of the last turn
   int end;
 
   __device__ __forceinline__ TeamRows(int rows, int teams, int team) {
@@ -123,20 +125,21 @@ struct TeamRows {
     shift = begin - block * teams;
     end = whole + left * (block + 1) / blocks;
   }
-  // The row of a turn, first + turn * step; -1: none.
+  // Returns the row of a turn, first + turn * step, or -1 for none.
   __device__ __forceinline__ int Of(int row) const {
     const int place = row < whole ? row : row + shift;
     return place < end ? place : -1;
   }
 };
 
-// What a row comes with; loaded a turn ahead.
+// Per-row scalars, loaded one turn ahead.
 struct RowScalars {
   float mean = 0, rstd = 0;
   MaskRow mask;
 };
 
-// Sums two values over a warp, in every lane: the lanes' halves take one value each.
+// Returns the sums of two values over a warp, in every lane: each half of the lanes reduces one of
+// them.
 __device__ __forceinline__ float2 WarpSum2(float2 x) {
   const bool upper = threadIdx.x % kWarp >= kWarp / 2;
   float kept = upper ? x.y : x.x;
@@ -148,8 +151,8 @@ __device__ __forceinline__ float2 WarpSum2(float2 x) {
   return {__shfl_sync(kAllLanes, kept, 0), __shfl_sync(kAllLanes, kept, kWarp / 2)};
 }
 
-// The gain with `plus` added, in shared memory: the lower halves of all groups, then the upper
-// ones, so that neighbours' vectors are neighbours.
+// The gain plus `plus` in shared memory: first the lower halves of all groups, then the upper
+// halves, so that neighbouring threads read neighbouring vectors.
 __device__ __forceinline__ int GainGroups(int64_t h) { return static_cast<int>(h) / kGroup; }
 template <class S>
 __device__ __forceinline__ void FillGain(const GradRows<S>& a, float* gain) {
@@ -159,8 +162,8 @@ __device__ __forceinline__ void FillGain(const GradRows<S>& a, float* gain) {
   }
 }
 
-// A team's column sums in shared memory, [kSums, kGroup, this]: elements of a group lie as far
-// apart as banks of neither the threads that write groups nor those that read columns collide.
+// A team's column sums in shared memory are [kSums, kGroup, JoinStride(h)]; the stride avoids bank
+// conflicts both for threads that write groups and for threads that read columns.
 __host__ __device__ constexpr int64_t JoinStride(int64_t h) {
   const int64_t groups = (h + kGroup - 1) / kGroup;
   return (groups + 3) / 8 * 8 + 4;
@@ -171,10 +174,10 @@ struct GradTeam {
   static constexpr int V = Z::V;
   using Ring = RowRing<S, Z>;
   const GradRows<S>& a;
-  const int team, thread;  // of the block, of the team
+  const int team, thread;  // index in the block, index in the team
   const Ring ring;
   const float4* gain;                       // in shared memory, see FillGain
-  float2 (*warp_sums)[Z::threads / kWarp];  // two turns' alternate, so a turn has one barrier
+  float2 (*warp_sums)[Z::threads / kWarp];  // alternates between turns, so a turn has one barrier
 
   __device__ __forceinline__ int Column(int j) const {
     return (j * (Z::warp_team ? kWarp : a.team_size) + thread) * kGroup;
@@ -237,7 +240,7 @@ struct GradTeam {
     return out;
   }
 
-  // The first partial is in the ring; the others join it there.
+  // Adds the other partials to the first one, which is in the ring already.
   __device__ __forceinline__ void SumPartials(int row, int stage, int j) const {
     Float8 dy = Widen(ring.template Read<Stored8<S>>(stage, Ring::kDy + j * Ring::kDyParts));
     for (int p = 1; p < a.num_dy; ++p) {
@@ -248,8 +251,8 @@ struct GradTeam {
     ring.WriteDy(stage, j, dy);
   }
 
-  // Adds the row to dgain and dshift; the thread's part of the row's sums of g = dy gain and of
-  // g xhat.
+  // Adds the row to dgain and dshift; returns the thread's share of the row's sums of g = dy gain
+  // and of g xhat.
   __device__ __forceinline__ float2 GainGrad(int row, int stage, const RowScalars& scalars,
                                              Sums<V>* sums) const {
     const float offset = -scalars.mean * scalars.rstd;
@@ -272,7 +275,7 @@ struct GradTeam {
     return out;
   }
 
-  // Over the team; the same sums in every thread. All threads of the block call it.
+  // Returns the sums over the team, the same in every thread. All threads of the block call it.
   __device__ __forceinline__ float2 TeamSum(float2 x, int turn) const {
     x = WarpSum2(x);
     if constexpr (Z::warp_team) return x;
@@ -288,11 +291,12 @@ struct GradTeam {
     return total;
   }
 
-  // dresidual = rstd (g - mean(g) - xhat mean(g xhat)) + dresidual_in, then the branch's gradient.
+  // Writes dresidual = rstd (g - mean(g) - xhat mean(g xhat)) + dresidual_in, then the branch's
+  // gradient.
   __device__ __forceinline__ void Finish(int row, int stage, const RowScalars& scalars,
                                          float2 row_sums, Sums<V>* sums) const {
     const float per_column = 1.0F / static_cast<float>(a.h);
-    // As a function of x: slope x + offset.
+    // The norm's part as a function of x: slope x + offset.
     const float slope = -scalars.rstd * scalars.rstd * row_sums.y * per_column;
     const float mean_g = a.mean != nullptr ? row_sums.x * per_column : 0.0F;
     const float offset = -scalars.rstd * mean_g - slope * scalars.mean;
@@ -328,8 +332,8 @@ struct GradTeam {
     }
   }
 
-  // The block's teams added in order, through `joined` [teams, kSums, kGroup, JoinStride], and
-  // written out.
+  // Adds up the block's teams in order, through `joined` [teams, kSums, kGroup, JoinStride], and
+  // writes the sums out.
   __device__ __forceinline__ void JoinTeams(const Sums<V>& sums, float* joined) const {
     const auto stride = static_cast<int>(JoinStride(a.h));
 #pragma unroll

@@ -1,4 +1,5 @@
-// What AddNorm and its gradient share: operands as plain pointers, and the mask of a row.
+// Parts shared by residual add + norm (AddNorm) and its gradient: operands as plain pointers, and
+// the dropout mask of a row.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace mt::kernels::cuda {
 
-// A Philox key with what its rounds add to it (kernels/core/random.h): made once per launch, rounds
-// read it as constants.
+// A Philox key expanded to the keys of its ten rounds (kernels/core/random.h): made once per launch
+// on the host, so that kernels read round keys as constants.
 struct PhiloxKeys {
   static constexpr int kRounds = 10;
   uint32_t word[kRounds][2] = {};
@@ -25,7 +26,7 @@ struct PhiloxKeys {
   }
 };
 
-// The same bits as Philox(key, counter).
+// Returns the same bits as Philox(key, counter).
 __device__ __forceinline__ Philox4 Philox(const PhiloxKeys& keys, Philox4 counter) {
 #pragma unroll
   for (int round = 0; round < PhiloxKeys::kRounds; ++round) {
@@ -39,7 +40,7 @@ __device__ __forceinline__ Philox4 Philox(const PhiloxKeys& keys, Philox4 counte
   return counter;
 }
 
-// The hidden dropout of rows in [s, b] order; threshold 0 = none.
+// Hidden dropout of rows in [s, b] order; threshold 0: none.
 struct HiddenDropout {
   uint32_t threshold = 0;
   float scale = 1;
@@ -61,7 +62,8 @@ inline HiddenDropout RawDropout(const Dropout& d, int64_t rows, int64_t batch) {
           .positions = d.positions.Data<int32_t>()};
 }
 
-// What a row's masks depend on. Loaded early: it takes two trips to memory.
+// The position and the sample number on which a row's masks depend. Loaded early, because the
+// addresses take two dependent loads.
 struct MaskRow {
   int32_t position = 0;
   int64_t sample = 0;
@@ -72,13 +74,13 @@ __device__ __forceinline__ MaskRow MaskRowOf(const HiddenDropout& d, int64_t row
   return {d.positions[s], d.samples[sample_idx]};
 }
 
-// The random bits of eight channels from `channel` (a multiple of 8) on.
+// Returns the random bits of the eight channels from `channel` (a multiple of 8) on.
 __device__ __forceinline__ Philox4 MaskBits(const HiddenDropout& d, const MaskRow& row,
                                             int64_t channel) {
   return Philox(d.keys, HiddenDropoutCounter(channel, row.position, row.sample));
 }
 
-// Fills `out` with the partials' data; false where one of them is not 16-byte aligned.
+// Stores the partials' data pointers in `out`; returns false if one of them is not 16-byte aligned.
 template <class S>
 bool FillPartials(const Partials& partials, int64_t elements, const S** out) {
   CHECK(partials.count >= 0 && partials.count <= kMaxPartials) << partials.count;
@@ -92,7 +94,7 @@ bool FillPartials(const Partials& partials, int64_t elements, const S** out) {
   return aligned;
 }
 
-// Whether rows of h elements of all tensors begin at 16-byte borders.
+// Returns whether rows of h elements of all tensors begin at multiples of 16 bytes.
 template <class S, class... Tensors>
 bool RowsAligned(int64_t h, const Tensors&... tensors) {
   return h % kGroup == 0 && (IsAligned16(tensors.data) && ...);

@@ -1,3 +1,5 @@
+// Chooses between cuDNN and the custom flash kernels call by call, and refuses while planning what
+// neither can compute on this GPU.
 #include "kernels/cuda/attention.h"
 
 #include <fmt/format.h>
@@ -29,7 +31,8 @@ std::string CudaAttention::Kernels() const {
   return fmt::format("forward {}, backward {}", forward_.Text(), backward_.Text());
 }
 
-// GPUs other than 8.0 and 9.0 have 99 KiB of shared memory a block, too few for large heads.
+// GPUs of compute capability 8.6 and 8.9 have 99 KiB of shared memory per block, too little for
+// large heads.
 void CudaAttention::CheckFits(const AttentionShape& z) const {
   const int64_t needed = FlashSharedBytes(z);
   if (needed <= limits_.shared_bytes) return;

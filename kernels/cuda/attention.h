@@ -1,5 +1,6 @@
-// Attention on a GPU: cuDNN where it has a plan, the own flash kernels elsewhere (f32, dropout,
-// ALiBi, chunks of a sequence, odd head sizes). The choice is a function of the arguments alone.
+// Attention on a GPU: cuDNN where it has a plan, the custom flash kernels elsewhere (f32, dropout,
+// ALiBi, chunks of a sequence, head sizes that are no multiple of 8). The choice depends on the
+// arguments alone.
 #pragma once
 
 #include <atomic>
@@ -11,9 +12,9 @@
 
 namespace mt::kernels::cuda {
 
-// WorkspaceBytes builds cuDNN's plan, so a call with a shape that nobody planned takes half a
-// second; it throws DeviceError where neither cuDNN nor this GPU's shared memory is up to the
-// shape.
+// WorkspaceBytes builds cuDNN's plan; Forward and Grad of a shape that was never planned build it,
+// too, which takes half a second. WorkspaceBytes throws DeviceError if neither cuDNN nor the custom
+// kernels, within this GPU's shared memory, support the shape.
 class CudaAttention final : public AttentionOps {
  public:
   explicit CudaAttention(const DeviceLimits& limits)
@@ -23,15 +24,15 @@ class CudaAttention final : public AttentionOps {
   void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
   int64_t WorkspaceBytes(const AttentionGradArgs& args) const override;
   void Grad(Stream& stream, const AttentionGradArgs& args) const override;
-  // Of Backend::NumPlans.
+  // See Backend::NumPlans.
   int64_t NumPlans() const { return cudnn_->NumPlans(); }
-  // Of Backend::AttentionKernels.
+  // See Backend::AttentionKernels.
   std::string Kernels() const;
 
  private:
   void CheckFits(const AttentionShape& shape) const;
 
-  // Who computes what was planned.
+  // The implementations that compute the calls planned so far.
   struct Who {
     std::atomic<bool> cudnn = false, own = false;
     std::string Text() const;

@@ -1,4 +1,5 @@
-// The module's one symbol, and the backend it makes.
+// The module's exported function and the backend that it makes, after checks of the GPU, its
+// driver, cuDNN and cuBLASLt.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -74,7 +75,7 @@ int CountDevices() {
   return count;
 }
 
-// The ordinal of the config's GPU.
+// Returns the ordinal of the configured GPU; throws DeviceError if this process does not see it.
 int OrdinalOf(const CudaConfig& config) {
   const int count = CountDevices();
   if (config.uuid.empty()) {
@@ -93,7 +94,7 @@ int OrdinalOf(const CudaConfig& config) {
                   config.uuid, count, seen));
 }
 
-// Reads the GPU's properties; throws DeviceError with what is wrong and what to do.
+// Reads the GPU's properties; throws DeviceError with the fault and what to do about it.
 DeviceLimits LimitsOf(const CudaConfig& config) {
   const int device = OrdinalOf(config);
   DeviceLimits limits{.ordinal = device};
@@ -131,7 +132,7 @@ extern "C" __attribute__((visibility("default"))) mt::kernels::Backend* mt_cuda_
         version, MT_CUDA_MODULE_VERSION);
     return nullptr;
   }
-  // A C function: exceptions end here.
+  // Exceptions must not leave a C function.
   try {
     const DeviceLimits limits = LimitsOf(config);
     CheckLibraries();

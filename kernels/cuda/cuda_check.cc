@@ -1,3 +1,5 @@
+// Messages of errors of the CUDA runtime, cuBLASLt and cuDNN, in one place so that all of them name
+// the device and the failed call.
 #include "kernels/cuda/cuda_check.h"
 
 #include <fmt/format.h>
@@ -21,8 +23,9 @@ std::string TextOf(cudaError_t status) {
   throw DeviceError(text);
 }
 
-// A library's own status, and CUDA's where an earlier kernel has ended the context: a library that
-// is the first to see that says only that it could not run. The query waits for nothing.
+// Returns a library's own status, followed by CUDA's error if an earlier kernel has corrupted the
+// context: a library that meets such a context first reports only that it could not run. The query
+// does not block.
 std::string WithCudasOwn(std::string_view status) {
   const cudaError_t own = cudaStreamQuery(cudaStreamLegacy);
   if (own == cudaSuccess || own == cudaErrorNotReady) return std::string(status);

@@ -1,7 +1,7 @@
-// Errors of CUDA's runtime as DeviceError: nothing local can recover from them
-// (most are sticky), so they end the rank with a message that names the call. Kernels are followed
-// by CheckLaunch(op), which sees faults of the launch itself; faults inside a kernel surface at the
-// next call that waits.
+// Errors of the CUDA runtime as DeviceError. Nothing local can recover from them (most are sticky),
+// so they end the rank with a message that names the call. Every kernel launch is followed by
+// CheckLaunch(op), which reports errors of the launch itself; errors inside a kernel surface at the
+// next call that synchronises.
 #pragma once
 
 #include <string_view>
@@ -10,9 +10,11 @@
 
 namespace mt::kernels::cuda {
 
+// Throws DeviceError (DeviceMemoryError for cudaErrorMemoryAllocation) with the device, `what` and
+// CUDA's text.
 [[noreturn]] void ThrowCudaError(cudaError_t status, std::string_view what);
 
-// Throws if the launch before it failed. `op` is the op's name.
+// Throws if the preceding kernel launch failed. `op` is the op's name.
 inline void CheckLaunch(std::string_view op) {
   const cudaError_t status = cudaGetLastError();
   if (status != cudaSuccess) ThrowCudaError(status, op);

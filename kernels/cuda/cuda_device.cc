@@ -1,3 +1,6 @@
+// Thin owners of CUDA's streams, events and memory. Streams are non-blocking, so none is ordered
+// behind the legacy default stream; events are created without timing, which makes them cheaper.
+// Record is in recording.cc.
 #include "kernels/cuda/cuda_device.h"
 
 #include <fmt/format.h>
@@ -13,7 +16,7 @@ class CudaBuffer final : public DeviceBuffer {
  public:
   CudaBuffer(void* data, int64_t bytes, MemoryKind kind)
       : data_(data), bytes_(bytes), kind_(kind) {}
-  // A failure here means that the context is gone already, and the memory with it.
+  // A failure here means that the context is already destroyed, and the memory with it.
   ~CudaBuffer() override {
     if (kind_ == MemoryKind::kPinnedHost) {
       cudaFreeHost(data_);

@@ -1,7 +1,9 @@
-// One GPU as the engine sees it: memory, streams, events, copies. Calls enqueue and return.
-// Ownership: buffers, streams and events free themselves and must go before the CudaDevice.
-// Threading: as kernels/core/device.h says; whatever enqueues binds the calling thread to the
-// stream's GPU first, so threads need no set-up. Errors are DeviceError.
+// One GPU as a Device: memory, streams, events, copies. Calls enqueue and return.
+// Ownership: buffers, streams and events free themselves and must be destroyed before the
+// CudaDevice.
+// Threading: as in kernels/core/device.h. Every call that enqueues first makes the stream's GPU
+// current for the calling thread, so threads need no set-up.
+// Errors: DeviceError.
 #pragma once
 
 #include <functional>
@@ -14,19 +16,21 @@
 
 namespace mt::kernels::cuda {
 
-// What launches need to know of the GPU; read once.
+// Properties of the GPU that launches depend on; read once.
 struct DeviceLimits {
   int ordinal = 0;
   int num_sms = 0;
   int major = 0, minor = 0;  // compute capability
-  int shared_bytes = 0;      // a block's shared memory at most
+  int shared_bytes = 0;      // maximum shared memory of a thread block, in bytes
 };
 
-// Scratch that belongs to a stream, for two-stage sums of ops whose contract has no workspace. What
-// an op leaves there is read by a kernel of the same call, so the stream's order protects it.
+// Bytes of scratch memory that belong to each stream, for the two-stage sums of ops whose contract
+// has no workspace. An op's partial sums are read by a later kernel of the same call, so stream
+// order protects them.
 inline constexpr int64_t kStreamScratchBytes = int64_t{4} << 20;
 
-// Makes GPU `ordinal` the calling thread's; costs nothing where it is already.
+// Makes GPU `ordinal` current for the calling thread (cudaSetDevice); free of cost if it is
+// already.
 void BindDevice(int ordinal);
 
 class CudaStream final : public Stream {
@@ -47,7 +51,8 @@ class CudaStream final : public Stream {
   void* scratch_ = nullptr;
 };
 
-// The stream of a call to this backend, whose GPU is then the calling thread's.
+// Returns the CUDA stream behind `stream` and makes its GPU current for the calling thread. The
+// stream must be this backend's.
 inline const CudaStream& CudaStreamOf(const Stream& stream) {
   const auto& out = static_cast<const CudaStream&>(stream);
   BindDevice(out.ordinal());
@@ -55,12 +60,13 @@ inline const CudaStream& CudaStreamOf(const Stream& stream) {
 }
 inline cudaStream_t Raw(const Stream& stream) { return CudaStreamOf(stream).raw(); }
 
-// The UUID of a GPU: "GPU-" and its bytes in hex, in groups of 4, 2, 2, 2 and 6.
+// Returns the UUID of a GPU as NVML prints it: "GPU-" and its bytes in hex, in groups of 4, 2, 2, 2
+// and 6.
 std::string UuidOf(int ordinal);
 
 class CudaDevice final : public Device {
  public:
-  // `limits` of a device that exists; binds the calling thread to it.
+  // `limits` must be those of an existing GPU; makes it current for the calling thread.
   explicit CudaDevice(const DeviceLimits& limits);
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
@@ -68,13 +74,14 @@ class CudaDevice final : public Device {
   std::string Describe() const override;
   std::string Uuid() const override;
   std::optional<DeviceMemory> Memory() override;
-  // Memory is not initialised. Throws DeviceError when there is none, with the bytes free.
+  // The memory is not initialised. Throws DeviceMemoryError, with the free bytes in the message, if
+  // there is none.
   std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) override;
   std::unique_ptr<Stream> CreateStream(StreamPriority priority) override;
   std::unique_ptr<Event> CreateEvent() override;
-  // The clock is the GPU's.
+  // Times are the GPU's; `clock` is not used.
   std::unique_ptr<MarkRing> CreateMarkRing(int64_t capacity, const base::Clock* clock) override;
-  // A CUDA graph, captured in thread-local mode.
+  // Captures a CUDA graph in thread-local mode; see recording.cc.
   std::unique_ptr<Recording> Record(Stream& stream, const std::function<void()>& calls,
                                     std::string* why_not) override;
   void Copy(Stream& stream, void* to, const void* from, int64_t bytes) override;

@@ -1,7 +1,9 @@
-// The GPU's implementation of each op family, for f32, bf16 and f16 (vector ops also f64 and
-// integers). Each family has its file. Stateless but for choices made when a run is planned;
-// thread-safe for calls with streams and buffers of their own. Every own kernel gives the same bits
-// in every run.
+// The GPU's implementation of each op family, one .cu file per family, for f32, bf16 and f16
+// (vector ops also for f64 and integers).
+// Threading: stateless except for choices made when a run is planned; thread-safe for calls with
+// streams and buffers of their own. Calls enqueue and return.
+// Errors: wrong shapes and dtypes abort (CHECK), CUDA's errors throw DeviceError. Every custom
+// kernel gives the same bits in every run.
 #pragma once
 
 #include "kernels/cuda/cuda_device.h"

@@ -1,5 +1,6 @@
-// The composite graphs that cuDNN recognises as attention and runs as one kernel; none of the
-// [s, s] tensors is ever in memory. Legend: as in kernels/ops/attention.h.
+// Builds the composite operation graphs that cuDNN recognises as attention and runs as one kernel,
+// so none of the [s, s] tensors is ever in memory.
+// Legend: as in kernels/ops/attention.h.
 #include "kernels/cuda/cudnn_attention.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace mt::kernels::cuda {
 namespace {
 
-// What plans bind to pointers.
+// Tensor ids of the graphs; a plan binds each to a pointer.
 enum Uid : int64_t {
   kQ,
   kK,
@@ -29,8 +30,8 @@ enum Uid : int64_t {
   kDqSums
 };
 
-// By value: large enough that e^x is 0, small enough that cuDNN's own arithmetic on it stays
-// finite.
+// Logit of masked keys, passed by value: low enough that e^x is 0, and small enough in magnitude
+// that cuDNN's own arithmetic with it stays finite.
 constexpr float kHidden = -1e30F;
 constexpr float kOneValue = 1;
 constexpr int64_t kLargestDeterministicBytes = int64_t{1} << 30;
@@ -46,7 +47,7 @@ bool StridesFit(const HeadView& view) {
          fits(view.b_stride) && fits(view.head_stride);
 }
 
-// Bytes of [b, a, s] f32 and of dq's sums [b, a, s, d] f32.
+// Bytes of delta [b, a, s] in f32, and of the sums of dq [b, a, s, d] in f32.
 int64_t DeltaBytes(const AttentionShape& z, int64_t b) {
   return base::RoundUp(b * z.a * z.s * int64_t{sizeof(float)}, kAlignment);
 }
@@ -54,8 +55,8 @@ int64_t SumsBytes(const AttentionShape& z, int64_t b) {
   return base::RoundUp(b * z.a * z.s * z.d * int64_t{sizeof(float)}, kAlignment);
 }
 
-// Samples per execution: all, or with deterministic gradients as many as fit the workspace of
-// b a s s 2 bytes, a divisor of the batch.
+// Returns the samples per execution: all, or for deterministic gradients the largest divisor of the
+// batch whose workspace of b a s s 2 bytes fits.
 int64_t SamplesAtOnce(const AttentionGradArgs& a) {
   const AttentionShape& z = a.shape;
   if (!a.deterministic) return z.b;
@@ -75,7 +76,7 @@ HeadView Sample(const HeadView& view, int64_t b) {
 
 }  // namespace
 
-// Builds the graphs of one key.
+// Builds the forward and gradient graphs of one key.
 class CudnnAttention::GraphOf {
  public:
   GraphOf(cudnnHandle_t handle, const Key& key) : key_(key), graph_(handle) {}
@@ -108,7 +109,7 @@ class CudnnAttention::GraphOf {
     const CudnnTensor stats = graph_.Real(kStats, kFloat, RowDims(), RowStrides());
     const CudnnTensor scale = graph_.Constant(kScale, kFloat);
     const CudnnTensor delta = Delta(dout);
-    // Probabilities again.
+    // Recompute the probabilities.
     const CudnnTensor logits = Square(kFloat), scaled = Square(kFloat), shifted = Square(kFloat),
                       p = Square(kFloat), p_transposed = Square(type(), true);
     graph_.Matmul(q, k, logits);
@@ -117,7 +118,7 @@ class CudnnAttention::GraphOf {
     graph_.Unary(CUDNN_POINTWISE_EXP, Mask(shifted), p);
     graph_.Reshape(p, p_transposed);
     KeyValueGrad(p_transposed, dout, kDv, key_.dv);
-    // Gradient of the logits.
+    // The gradient of the logits.
     const CudnnTensor dp = Square(kFloat), centred = Square(kFloat), weighted = Square(kFloat),
                       ds = Square(kFloat), ds_transposed = Square(type(), true);
     graph_.Matmul(dout, v, dp);
@@ -155,7 +156,7 @@ class CudnnAttention::GraphOf {
   }
   CudnnTensor Row() { return graph_.Virtual(kFloat, RowDims(), RowStrides()); }
 
-  // x where a query sees a key, far below it elsewhere.
+  // Returns x where a query attends to a key, and a very low value elsewhere.
   CudnnTensor Mask(CudnnTensor x) {
     if (!key_.causal) return x;
     const CudnnTensor hidden = graph_.Constant(kMinusInfinity, kFloat);
@@ -178,7 +179,8 @@ class CudnnAttention::GraphOf {
     return out;
   }
 
-  // Sum of dout o per query; in memory, since cuDNN computes it in a kernel of its own.
+  // delta = sum of dout * o per query; a tensor in memory, because cuDNN computes it in a separate
+  // kernel.
   CudnnTensor Delta(CudnnTensor dout) {
     const CudnnTensor o = RealHeads(kO, key_.o, key_.a);
     const CudnnTensor one = graph_.Constant(kOne, kFloat);
@@ -191,8 +193,9 @@ class CudnnAttention::GraphOf {
     return delta;
   }
 
-  // tile^T rows, summed over the heads of a group. The sum's operand must be 16-bit: with f32
-  // cuDNN 9.14 builds a plan that gives wrong numbers (docs/gpu-experiments.md, E1).
+  // Multiplies the transposed tile by rows and sums over the heads of a group. The sum's operand
+  // must be 16-bit: with f32 cuDNN 9.14 builds a plan that gives wrong numbers
+  // (docs/gpu-experiments.md, E1).
   void KeyValueGrad(CudnnTensor transposed, CudnnTensor rows, int64_t uid, const View& view) {
     const CudnnTensor out = RealHeads(uid, view, key_.g);
     if (key_.g == key_.a) return graph_.Matmul(transposed, rows, out);
@@ -201,7 +204,8 @@ class CudnnAttention::GraphOf {
     graph_.Reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, out);
   }
 
-  // ds k: through f32 sums that blocks of keys add to in any order, or deterministically at once.
+  // dq = ds k: through f32 sums to which blocks of keys add in any order, or deterministically in
+  // one product.
   void QueryGrad(CudnnTensor k_transposed, CudnnTensor ds) {
     const CudnnTensor k = graph_.Virtual(type(), HeadDims(key_.g), StridesOf(key_.k));
     const CudnnTensor dq = RealHeads(kDq, key_.dq, key_.a);

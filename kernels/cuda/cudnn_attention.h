@@ -1,7 +1,7 @@
-// Causal attention through cuDNN's fused kernels, in bf16 and f16: grouped heads, sliding windows,
-// packed projections read by strides (docs/design/gpu-engine.md#attention; docs/gpu-experiments.md,
-// E1). Plans are built once per shape and kept; the first build of one compiles for about half a
-// second.
+// Attention through cuDNN's fused kernels in bf16 and f16: causal or full, grouped heads, sliding
+// windows, packed projections read through strides (docs/design/gpu-engine.md#attention;
+// docs/gpu-experiments.md, E1). Plans are built once per shape and kept; the first build of a plan
+// compiles for about half a second.
 #pragma once
 
 #include <compare>
@@ -17,7 +17,8 @@
 
 namespace mt::kernels::cuda {
 
-// Thread-safe.
+// The cuDNN handle and execution plans of one GPU. Thread-safe; calls are serialised on the handle
+// while they enqueue. Errors of the library throw DeviceError.
 class CudnnAttention {
  public:
   explicit CudnnAttention(const DeviceLimits& limits);
@@ -25,24 +26,25 @@ class CudnnAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  // Whether cuDNN has a plan for the call; builds it when first asked.
+  // Returns whether cuDNN has a plan for the call; builds the plan on the first request, which
+  // blocks. Always false for f32, dropout, ALiBi and q0 != k0.
   bool Has(const AttentionForwardArgs& args);
   bool Has(const AttentionGradArgs& args);
-  // Of calls that it has.
+  // The following require that Has(args) is true.
   int64_t WorkspaceBytes(const AttentionForwardArgs& args);
   int64_t WorkspaceBytes(const AttentionGradArgs& args);
   void Forward(const Stream& stream, const AttentionForwardArgs& args);
   void Grad(const Stream& stream, const AttentionGradArgs& args);
-  // Plans looked for so far, found or not.
+  // Number of plans requested so far, whether found or not.
   int64_t NumPlans();
 
  private:
   struct View {
-    int64_t s = 0, b = 0, head = 0;  // strides
+    int64_t s = 0, b = 0, head = 0;  // strides in elements
     friend auto operator<=>(const View&, const View&) = default;
   };
-  // All that a plan depends on. Batch is that of one execution: the deterministic gradient goes
-  // through the batch in parts.
+  // Everything that a plan depends on. b is the batch of one execution: the deterministic gradient
+  // processes the batch in parts.
   struct Key {
     bool gradient = false, deterministic = false;
     DType dtype = DType::kBf16;
@@ -56,7 +58,7 @@ class CudnnAttention {
   static Key KeyOf(const AttentionForwardArgs& args);
   static Key KeyOf(const AttentionGradArgs& args);
   bool Covers(const AttentionShape& shape, const AttentionDropout& dropout, bool gradient) const;
-  // Null where cuDNN has no plan.
+  // Returns nullptr if cuDNN has no plan; builds it on the first request.
   const CudnnPlan* PlanOf(const Key& key);
   void Bind(const Stream& stream) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -1,3 +1,5 @@
+// Calls of cuDNN's backend API ("cuDNN Graph API" in NVIDIA's documentation). All arithmetic inside
+// a graph is fp32, whatever the tensors' dtypes.
 #include "kernels/cuda/cudnn_graph.h"
 
 #include <utility>
@@ -81,7 +83,8 @@ void CudnnGraph::Matmul(CudnnTensor a, CudnnTensor b, CudnnTensor c) {
   operations_.push_back(op.raw());
 }
 
-// An operation without its second operand and predicate; the caller finalizes it.
+// Adds a pointwise operation without its second operand and predicate; the caller sets those and
+// finalizes it.
 CudnnDescriptor& CudnnGraph::Pointwise(cudnnPointwiseMode_t mode, CudnnTensor x, CudnnTensor y,
                                        int64_t axis) {
   const bool compares = mode == CUDNN_POINTWISE_CMP_GE || mode == CUDNN_POINTWISE_CMP_GT;

@@ -1,6 +1,6 @@
-// A thin layer over cuDNN's backend API: descriptors that free themselves, and a graph that
-// collects operations and becomes a plan. Tensors are 4-D [b, heads, s, d] by order of dimensions;
-// memory order is free through strides.
+// A thin C++ layer over cuDNN's backend API: descriptors that free themselves, and a graph that
+// collects operations and builds an execution plan. Tensors are 4-D, with dimensions [b, heads, s,
+// d]; strides make the memory order free. Errors of the library throw DeviceError.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace mt::kernels::cuda {
 
-// Owns a backend descriptor.
+// Owns a backend descriptor. Finalize throws if the library refuses it, TryFinalize returns false.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
@@ -46,7 +46,7 @@ class CudnnDescriptor {
 using CudnnDims = std::array<int64_t, 4>;
 using CudnnTensor = cudnnBackendDescriptor_t;
 
-// A plan that is ready to run. Thread-safe: running it changes nothing.
+// An execution plan that is ready to run. Thread-safe, because running it changes nothing.
 class CudnnPlan {
  public:
   CudnnPlan(CudnnDescriptor config, CudnnDescriptor plan, int64_t workspace_bytes);
@@ -58,16 +58,18 @@ class CudnnPlan {
   const int64_t workspace_bytes_;
 };
 
+// Collects the operations of one graph; each call adds one, with operands named as in its signature
+// (outputs last). Owns all descriptors, so it must outlive Build, but not the plan. One thread.
 class CudnnGraph {
  public:
   explicit CudnnGraph(cudnnHandle_t handle) : handle_(handle) {}
 
-  // In memory, bound to a pointer by `uid` when the plan runs.
+  // A tensor in memory, bound to a pointer by `uid` when the plan runs.
   CudnnTensor Real(int64_t uid, cudnnDataType_t type, const CudnnDims& dims,
                    const CudnnDims& strides);
-  // Never in memory.
+  // An intermediate tensor that is never in memory.
   CudnnTensor Virtual(cudnnDataType_t type, const CudnnDims& dims, const CudnnDims& strides);
-  // One number in host memory.
+  // A scalar in host memory, read when the plan runs.
   CudnnTensor Constant(int64_t uid, cudnnDataType_t type);
 
   void Matmul(CudnnTensor a, CudnnTensor b, CudnnTensor c);
@@ -78,7 +80,8 @@ class CudnnGraph {
   void Reduce(cudnnReduceTensorOp_t kind, CudnnTensor x, CudnnTensor y);
   void Reshape(CudnnTensor x, CudnnTensor y);
 
-  // The first configuration of the heuristic that builds; null where none does.
+  // Returns a plan from the first engine configuration of the heuristic that builds; nullptr if
+  // none does.
   std::unique_ptr<CudnnPlan> Build();
 
  private:
@@ -91,17 +94,18 @@ class CudnnGraph {
   const cudnnHandle_t handle_;
   std::vector<std::unique_ptr<CudnnDescriptor>> owned_;
   std::vector<cudnnBackendDescriptor_t> operations_;
-  int64_t next_uid_ = 1000;  // of virtual tensors
+  int64_t next_uid_ = 1000;  // ids of virtual tensors
 };
 
-// One execution: uids bound to pointers (device memory, or host memory of constants).
+// One execution of a plan: tensor ids bound to pointers (device memory, or host memory for
+// constants).
 class CudnnLauncher {
  public:
   void Bind(int64_t uid, const void* data) {
     uids_[count_] = uid;
     data_[count_++] = const_cast<void*>(data);
   }
-  // `handle` is set to the stream.
+  // Enqueues the plan on the stream that `handle` is set to.
   void Run(cudnnHandle_t handle, const CudnnPlan& plan, void* workspace);
 
  private:

@@ -1,14 +1,15 @@
-// A kernel that may be set up while the kernel before it in its stream ends (programmatic dependent
-// launch, compute capability 9.0; before that launched as usual): the way of a launch to the device
-// is then no gap. The kernel before need not know of it; where it calls LetNextKernelBegin, blocks
-// come while its last ones still run. A recording keeps it so.
+// Programmatic dependent launch (PDL; CUDA C++ Programming Guide, "Programmatic Dependent Launch
+// and Synchronization"; compute capability 9.0, below that a normal launch): a kernel may be set up
+// while the previous kernel in its stream ends, which hides the latency of a launch. The previous
+// kernel need not cooperate; if it calls LetNextKernelBegin, blocks of the next one are scheduled
+// while its last blocks still run. CUDA graphs keep this property.
 //
-// What makes a chain of such kernels as ordered as any stream: each of them, in every thread and
-// before it touches memory or returns, calls WaitForKernelBefore. That wait ends when the kernel
-// before has ended and its writes are seen; and since that one ended no sooner than its own wait,
-// when all before it have. A library's kernel that is launched so must wait for its own operands,
-// which comes to the same. A kernel launched as usual, an event, a copy wait for ends of kernels
-// anyhow. Blocks that wait are in no kernel's way: they come once all blocks before them run.
+// Ordering: every thread of such a kernel calls WaitForKernelBefore before it touches memory or
+// returns. That call returns when the previous kernel has ended and its writes are visible; and
+// because that kernel did not end before its own wait, all kernels before it have ended as well. A
+// library's kernel that is launched this way must wait for its own operands, which has the same
+// effect. Normal launches, events and copies wait for kernels to end anyway. Waiting blocks do not
+// delay other kernels: they are scheduled only when all earlier blocks are running.
 #pragma once
 
 #include <utility>
@@ -20,25 +21,26 @@
 
 namespace mt::kernels::cuda {
 
-// Once a block has little left to do, or at its begin: the next kernel may be set up when all
-// blocks have called this or ended. It promises nothing of what they write.
+// Called when a block has little left to do, or at its beginning: the next kernel may be set up
+// once all blocks have called this or exited. It guarantees nothing about the visibility of their
+// writes.
 __device__ __forceinline__ void LetNextKernelBegin() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-// First of all in a kernel that LaunchDependent launches, whose operands must be no __restrict__:
-// such loads could be moved in front of the wait.
+// The first call in every kernel that LaunchDependent launches. The kernel's pointers must not be
+// __restrict__, because such loads could be moved before the wait.
 __device__ __forceinline__ void WaitForKernelBefore() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
-// The largest part of an SM's memory as shared memory: a second stage is as short as the gap in
-// front of it, and an SM that changes the division waits until it is idle, so both stages ask for
-// the same.
+// Prefers the largest shared-memory carveout for `kernel`. The second stage of a sum is as short as
+// the gap before it, and an SM that changes its carveout waits until it is idle, so both stages ask
+// for the same.
 template <class Kernel>
 void PreferShared(Kernel kernel) {
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -47,10 +49,10 @@ void PreferShared(Kernel kernel) {
 
 struct LaunchShape {
   dim3 grid, threads;
-  int64_t shared_bytes = 0;  // dynamic
+  int64_t shared_bytes = 0;  // dynamic shared memory
 };
 
-// Launches `kernel`, which calls WaitForKernelBefore.
+// Launches `kernel`, which must call WaitForKernelBefore; throws DeviceError if the launch fails.
 template <class... Params, class... Args>
 void LaunchDependent(const Stream& stream, void (*kernel)(Params...), const LaunchShape& shape,
                      Args&&... args) {

@@ -1,4 +1,5 @@
-// From a tensor's run-time type to a template's argument, and small checks that families share.
+// Dispatch from a tensor's run-time dtype to a template argument, for the dtypes that the GPU
+// backend computes in.
 #pragma once
 
 #include "common/base/check.h"
@@ -6,7 +7,8 @@
 
 namespace mt::kernels::cuda {
 
-// Calls body(S{}) with S = float, Bf16 or F16: what activations and weights may be on a GPU.
+// Calls body(S{}) with S = float, Bf16 or F16, the dtypes of activations and weights on a GPU. Any
+// other dtype aborts (CHECK) with the op's name.
 template <class Body>
 void ForGpuType(DType dtype, const char* op, const Body& body) {
   switch (dtype) {
@@ -21,7 +23,7 @@ void ForGpuType(DType dtype, const char* op, const Body& body) {
   }
 }
 
-// The elements, or null where the operand is absent.
+// Returns the elements, or null if the operand is absent.
 template <class T>
 T* DataOrNull(const Tensor& tensor) {
   return tensor ? tensor.Data<T>() : nullptr;

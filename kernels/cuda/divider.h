@@ -1,6 +1,6 @@
-// Division by a number that is known when a kernel is launched: a multiplication and a shift, where
-// the GPU's own division takes some 20 instructions in 32 bits and over 100 in 64 (Granlund and
-// Montgomery 1994, §4).
+// Division by a number that is known at launch, as a multiplication and a shift: the GPU's own
+// integer division takes some 20 instructions in 32 bits and over 100 in 64 (Granlund & Montgomery
+// 1994, "Division by invariant integers using multiplication", §4).
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace mt::kernels::cuda {
 
-// Dividends and divisors below 2^31.
+// Exact for dividends and divisors below 2^31; made on the host and passed to a kernel by value.
 class Divider {
  public:
   Divider() = default;
@@ -28,7 +28,7 @@ class Divider {
     if (divisor_ == 1) return x;
     return static_cast<uint32_t>(uint64_t{x} * multiplier_ >> 32) >> shift_;
   }
-  // Quotient, and the remainder in `rest`.
+  // Returns the quotient and stores the remainder in *rest.
   MT_HOST_DEVICE MT_ALWAYS_INLINE uint32_t Quotient(uint32_t x, uint32_t* rest) const {
     const uint32_t quotient = Quotient(x);
     *rest = x - quotient * divisor_;
@@ -39,7 +39,7 @@ class Divider {
   uint32_t divisor_ = 1, multiplier_ = 0, shift_ = 0;
 };
 
-// The largest number of things that kernels count in 32 bits.
+// Aborts (CHECK) if `n` items cannot be counted in the 31 bits that kernels use.
 inline void CheckCountable(int64_t n) { CHECK_LT(n, int64_t{1} << 31) << "elements in one call"; }
 
 }  // namespace mt::kernels::cuda

@@ -1,6 +1,7 @@
-// Loops over flat tensors, eight elements per thread and turn. An op is a struct with
+// Grid-stride loops over flat tensors, eight elements per thread and iteration. An op is a struct
+// with
 //   template <Access kAccess> __device__ void Run(int64_t first, int count) const;
-// which handles elements [first, first + count), count = 8 with kVector.
+// which handles elements [first, first + count); count is 8 with kVector.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace mt::kernels::cuda {
 
 inline constexpr int kElementwiseThreads = 256;
 
-// kElementwiseThreads threads, no shared memory.
+// kElementwiseThreads threads per block, no shared memory.
 template <class Op, bool kAligned>
 __global__ void __launch_bounds__(kElementwiseThreads) ElementwiseKernel(Op op, int64_t n) {
   LetNextKernelBegin();
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(kElementwiseThreads) ElementwiseKernel(Op op, 
 
 inline bool IsAligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// Runs `op` over n elements. `aligned`: all its pointers are 16-byte aligned.
+// Enqueues `op` over n elements. `aligned`: all of its pointers are 16-byte aligned. `name` is the
+// op's name in error messages.
 template <class Op>
 void LaunchElementwise(const Stream& stream, const Op& op, int64_t n, bool aligned,
                        const char* name) {

@@ -1,5 +1,6 @@
-// Gather, and its gradient by segments of equal tokens: whoever owns a row of the table adds all of
-// its rows in order, so no atomics and the same bits in every run.
+// Embedding lookup, and its gradient by segments of equal tokens: the owner of a table row adds all
+// of its gradient rows in order, so there are no atomics on numbers and the bits are equal in every
+// run.
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/divider.h"
@@ -37,7 +38,7 @@ struct ScatterRows {
   const S* dy;
   const int32_t *order, *token, *start, *count;
   int64_t num_segments, h, v, first_row;
-  Divider groups;  // of eight channels
+  Divider groups;  // groups of eight channels
   float* dtable;
   const int32_t* positions;  // [s]
   int64_t s, batch;
@@ -49,10 +50,10 @@ struct ScatterRows {
 };
 
 constexpr int kScatterThreads = 256;
-constexpr int kLongSegment = 32;  // rows; longer ones are shared out over a block
-constexpr int kAhead = 8;         // rows asked for before any is added
+constexpr int kLongSegment = 32;  // rows; a whole block shares the work of longer segments
+constexpr int kAhead = 8;         // rows loaded before any is added
 
-// sum += rows `row(begin)`, `row(begin + step)`, ... before `end` of dy, channels [c, c + 8).
+// sum += rows `row(begin)`, `row(begin + step)`, ..., before `end`, of dy, channels [c, c + 8).
 template <Access kAccess, class S, class RowOf>
 __device__ __forceinline__ void SumRows(const ScatterRows<S>& a, int64_t c, int count,
                                         int32_t begin, int32_t end, int32_t step, const RowOf& row,
@@ -85,7 +86,7 @@ __device__ __forceinline__ void AddToTable(float* to, int count, const Float8& s
   Store<kAccess>(x, to, count);
 }
 
-// Short segments: a thread per segment and eight channels. 256 threads.
+// Short segments: one thread per segment and eight channels. 256 threads.
 template <class S, Access kAccess>
 __global__ void __launch_bounds__(kScatterThreads) ShortSegmentsKernel(const ScatterRows<S> a) {
   uint32_t group;
@@ -103,12 +104,12 @@ __global__ void __launch_bounds__(kScatterThreads) ShortSegmentsKernel(const Sca
 }
 
 constexpr int kLongGroups = 8;                            // groups of channels of a block
-constexpr int kLongWays = kScatterThreads / kLongGroups;  // shares of a segment's rows
+constexpr int kLongWays = kScatterThreads / kLongGroups;  // parts of a segment's rows
 constexpr int kLongChannels = kLongGroups * kGroup;
 
-// Long segments: a block takes 64 channels (blockIdx.y) of every gridDim.x-th segment; a thread
-// sums eight channels of every 32nd row, and these sums are added in order. 256 threads, 9 KiB
-// shared.
+// Long segments: a block handles 64 channels (blockIdx.y) of every gridDim.x-th segment; a thread
+// sums eight channels of every 32nd row, and these sums are added in order. 256 threads, 9 KiB of
+// shared memory.
 template <class S, Access kAccess>
 __global__ void __launch_bounds__(kScatterThreads) LongSegmentsKernel(const ScatterRows<S> a) {
   __shared__ float shared[kLongWays][kLongChannels];
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kScatterThreads) LongSegmentsKernel(const Scat
     if (threadIdx.x == 0) num_found = 0;
     __syncthreads();
     const int64_t mine = base + int64_t{threadIdx.x} * gridDim.x + blockIdx.x;
-    // Which segments there are matters, not in which order: each is summed by itself.
+    // The set of segments matters, not its order: each is summed independently.
     if (mine < segments && a.start[mine + 1] - a.start[mine] > kLongSegment) {
       found[atomicAdd(&num_found, 1)] = static_cast<int32_t>(mine);
     }
@@ -154,14 +155,14 @@ __global__ void __launch_bounds__(kScatterThreads) LongSegmentsKernel(const Scat
   }
 }
 
-constexpr int kPositionGroups = 128;  // groups of channels of a block, at most
-constexpr int kPositionWays = 4;      // shares of a batch
-constexpr int kScan = 8;              // positions that a lane looks at together
+constexpr int kPositionGroups = 128;  // maximum groups of channels per block
+constexpr int kPositionWays = 4;      // threads that share a batch
+constexpr int kScan = 8;              // positions that a lane checks at once
 
-// dposition[p] += all rows whose position is p, in rising order of s; a batch's rows are shared out
-// over kPositionWays threads, whose sums are added in order. A block per position and 1024 channels
-// (blockIdx.y); each warp looks through the positions itself. [kPositionWays, blockDim.x] threads,
-// of which the first are groups of channels; 12 KiB shared.
+// dposition[p] += all rows whose position is p, in ascending order of s; kPositionWays threads
+// share a batch's rows, and their sums are added in order. One block per position and 1024 channels
+// (blockIdx.y); each warp searches the positions itself. [kPositionWays, blockDim.x] threads,
+// blockDim.x being groups of channels; 12 KiB of shared memory.
 template <class S, Access kAccess>
 __global__ void __launch_bounds__(kPositionGroups* kPositionWays)
     PositionKernel(const ScatterRows<S> a) {
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(kPositionGroups* kPositionWays)
   Float8 sum{};
   bool any = false;
   for (int64_t at = 0; at < a.s; at += kWarp * kScan) {
-    unsigned mine = 0;  // bit k: whether position at + 32 k + lane is this one
+    unsigned mine = 0;  // bit k: position at + 32 k + lane is this one
 #pragma unroll
     for (int k = 0; k < kScan; ++k) {
       const int64_t i = at + k * kWarp + lane;

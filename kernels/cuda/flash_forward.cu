@@ -1,3 +1,6 @@
+// The forward kernel of the custom attention (FlashAttention-2: Dao 2023, §3.1): each block keeps a
+// tile of queries and walks over the keys with an online softmax, in units of log 2 so that
+// exponentials are single ex2 instructions.
 #include "kernels/cuda/flash.h"
 #include "kernels/cuda/flash_place.cuh"
 
@@ -12,14 +15,14 @@ struct ForwardArgs {
   float* lse;  // [b, a, s]
 };
 
-// Running maximum, in units of log 2, and sum of a lane's two rows.
+// Running maximum, in units of log 2, and running sum of a lane's two rows.
 struct Softmax {
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};
 };
 
-// Logits in units of log 2 -> probabilities of the tile relative to the running maximum; rescales
-// what came before.
+// Turns logits in units of log 2 into probabilities relative to the running maximum, and rescales
+// the earlier results.
 template <int N, int kAcc>
 __device__ __forceinline__ void SoftmaxTile(Softmax* state, float (&tile)[N][4],
                                             float (&acc)[kAcc][4]) {
@@ -29,7 +32,7 @@ __device__ __forceinline__ void SoftmaxTile(Softmax* state, float (&tile)[N][4],
 #pragma unroll
     for (int n = 0; n < N; ++n) max = fmaxf(max, fmaxf(tile[n][2 * half], tile[n][2 * half + 1]));
     max = QuadMax(max);
-    const float shift = max == -INFINITY ? 0.0F : max;  // a row that has seen no key yet
+    const float shift = max == -INFINITY ? 0.0F : max;  // a row without a visible key so far
     const float shrink = Exp2(state->max[half] - shift);
     float sum = 0;
 #pragma unroll
@@ -50,8 +53,8 @@ __device__ __forceinline__ void SoftmaxTile(Softmax* state, float (&tile)[N][4],
   }
 }
 
-// A block has kRows queries of one head; keys and values come by tile by tile. Shared: a tile of
-// queries, kStages of keys and of values (dynamic), dropout bits.
+// A block handles kRows queries of one head; keys and values pass by tile by tile. Shared memory: a
+// tile of queries, kStages tiles of keys and of values (dynamic), and dropout bits.
 template <class S, int D>
 __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads)
     ForwardKernel(const ForwardArgs<S> a) {
@@ -62,7 +65,7 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads)
   S* const k_tile = q_tile + Tiles::kRowTile;
   S* const v_tile = k_tile + Tiles::kStages * Tiles::kColumnTile;
   const FlashShape& z = a.z;
-  // The last queries see the most keys, so they go first.
+  // The last queries attend to the most keys, so they go first.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Tiles::kRows;
   const int head = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
   const int kv_head = head / (z.a / z.g), warp = static_cast<int>(threadIdx.x) / kWarp;

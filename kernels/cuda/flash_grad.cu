@@ -1,7 +1,7 @@
-// The gradient in three kernels: delta = sum of dout o per query; dq by blocks of queries; dk and
-// dv by blocks of keys, in which logits are computed transposed. Probabilities come again from the
-// kept log of the sum of exponentials (Dao et al. 2022, algorithm 4). Computing them twice costs
-// two products of seven and needs no atomics.
+// The gradient of the custom attention in three kernels: delta = sum of dout * o per query; dq by
+// blocks of queries; dk and dv by blocks of keys, which compute the logits transposed.
+// Probabilities are recomputed from the kept log-sum-exp (Dao et al. 2022, algorithm 4). Computing
+// them in both kernels costs two extra products of seven and needs no atomics.
 #include "kernels/cuda/flash.h"
 #include "kernels/cuda/flash_place.cuh"
 
@@ -19,7 +19,7 @@ struct GradArgs {
 
 constexpr int kDeltaThreads = 256;
 
-// A warp per query and head. 256 threads.
+// One warp per query and head. 256 threads.
 template <class S>
 __global__ void __launch_bounds__(kDeltaThreads) DeltaKernel(const GradArgs<S> a) {
   const FlashShape& z = a.z;
@@ -35,13 +35,14 @@ __global__ void __launch_bounds__(kDeltaThreads) DeltaKernel(const GradArgs<S> a
   if (lane == 0) a.delta[(b * z.a + head) * z.s + row] = sum;
 }
 
-// A kept log of a sum of exponentials, in units of log 2; 0 for a query that sees no key, whose
-// logits are all -infinity.
+// Returns a kept log-sum-exp in units of log 2; 0 for a query that attends to no key, whose logits
+// are all -infinity.
 __device__ __forceinline__ float Log2OfSum(float lse) {
   return lse == -INFINITY ? 0.0F : lse * kLog2E;
 }
 
-// Multipliers of the tile's probabilities: bits of `keep` times the scale of what is kept.
+// Multiplies a tile by its dropout multipliers: `keep_scale` where the bit of `keep` is set, else
+// 0.
 template <bool kQueriesAreRows, int N, class Keep>
 __device__ __forceinline__ void DropTile(const FlashShape& z, const Keep& keep, int row,
                                          float (&tile)[N][4]) {
@@ -56,8 +57,8 @@ __device__ __forceinline__ void DropTile(const FlashShape& z, const Keep& keep, 
   }
 }
 
-// dq of kRows queries of one head. Shared: tiles of queries, dout, keys, values (dynamic), the
-// tile's dropout bits.
+// dq of kRows queries of one head. Shared memory: tiles of queries, dout, keys and values
+// (dynamic), and the tile's dropout bits.
 template <class S, int D>
 __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) QueryKernel(const GradArgs<S> a) {
   using Tiles = FlashTiles<S, D>;
@@ -113,8 +114,9 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) QueryKernel(const 
   StoreRows<D>(acc, scale, a.dq, z, query, b, head);
 }
 
-// dk and dv of kRows keys of one key/value head, over all query heads of its group. Shared: tiles
-// of keys, values, queries, dout (dynamic), the tile's log-sum-exps, deltas and dropout bits.
+// dk and dv of kRows keys of one key/value head, over all query heads of its group. Shared memory:
+// tiles of keys, values, queries and dout (dynamic), and the tile's log-sum-exps, deltas and
+// dropout bits.
 template <class S, int D>
 __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) KeyKernel(const GradArgs<S> a) {
   using Tiles = FlashTiles<S, D>;
@@ -172,7 +174,7 @@ __global__ void __launch_bounds__(FlashTiles<S, D>::kThreads) KeyKernel(const Gr
     };
     ForTiles<Tiles>(z.QueriesBegin(first) / Tiles::kColumns * Tiles::kColumns,
                     z.QueriesEnd(first, Tiles::kRows), load, compute);
-    __syncthreads();  // before the next head's tiles overwrite the last ones
+    __syncthreads();  // before tiles of the next head overwrite those of this one
   }
   const float one[2] = {1, 1}, scale[2] = {z.scale, z.scale};
   StoreRows<D>(dv, one, a.dv, z, key, b, kv_head);

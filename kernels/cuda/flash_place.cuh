@@ -1,5 +1,6 @@
-// What forward and backward of the own attention share: arguments as plain values, who sees whom,
-// dropout, loads of tiles into shared memory. Legend: as in kernels/ops/attention.h.
+// Parts shared by the forward and backward kernels of the custom attention: arguments as plain
+// values, the mask, dropout, loads of tiles into shared memory.
+// Legend: as in kernels/ops/attention.h.
 #pragma once
 
 #include "kernels/cuda/dispatch.h"
@@ -10,6 +11,7 @@
 
 namespace mt::kernels::cuda {
 
+// A HeadView with its element type.
 template <class S>
 struct Heads {
   S* data;
@@ -24,16 +26,16 @@ Heads<S> HeadsOf(const HeadView& view) {
   return {static_cast<S*>(view.data), view.s_stride, view.b_stride, view.head_stride};
 }
 
-// Sizes and positions fit 32 bits (checked by the launchers), which keeps the arithmetic per logit
-// short.
+// Shape, mask and dropout of a call. Sizes and positions fit 32 bits (checked by RawShape), which
+// keeps the arithmetic per logit short.
 struct FlashShape {
   int s, b, a, g, d;
   float scale;
   bool causal;
-  int window;           // 0: none
-  int lead;             // q0 - k0: query i stands at key i + lead
+  int window;           // keys; 0: no limit
+  int lead;             // q0 - k0: query i is at the position of key i + lead
   const float* slopes;  // [a] or null
-  // Attention dropout; threshold 0 = none.
+  // Attention dropout; threshold 0: none.
   uint32_t threshold;
   float keep_scale;
   uint64_t key;
@@ -45,20 +47,21 @@ struct FlashShape {
     const int behind = query + lead - k;
     return query < s && k < s && (!causal || behind >= 0) && (window == 0 || behind < window);
   }
-  // Whether each of `queries` from `query` on sees each of `keys` from `k` on.
+  // Returns whether each of `queries` queries from `query` on attends to each of `keys` keys from
+  // `k` on.
   __device__ __forceinline__ bool AllSee(int query, int queries, int k, int keys) const {
     const int nearest = query + lead - (k + keys - 1), farthest = query + queries - 1 + lead - k;
     return query + queries <= s && k + keys <= s && (!causal || nearest >= 0) &&
            (window == 0 || farthest < window);
   }
-  // First and one past the last key that queries [first, first + count) may see.
+  // First, and one past the last, key to which queries [first, first + count) may attend.
   __device__ int KeysBegin(int first) const {
     return window == 0 ? 0 : max(0, first + lead - window + 1);
   }
   __device__ int KeysEnd(int first, int count) const {
     return causal ? min(s, first + count + lead) : s;
   }
-  // First and one past the last query that may see keys [first, first + count).
+  // First, and one past the last, query that may attend to keys [first, first + count).
   __device__ int QueriesBegin(int first) const { return causal ? max(0, first - lead) : 0; }
   __device__ int QueriesEnd(int first, int count) const {
     return window == 0 ? s : min(s, first + count - 1 - lead + window);
@@ -74,7 +77,7 @@ inline FlashShape RawShape(const AttentionShape& z, const AttentionDropout& drop
                  .d = size(z.d),
                  .scale = static_cast<float>(z.scale),
                  .causal = z.causal,
-                 // No key lies further behind its query than this.
+                 // No key is further behind its query than this.
                  .window = size(std::min(z.window, z.s + std::abs(z.q0 - z.k0))),
                  .lead = size(z.q0 - z.k0),
                  .slopes = DataOrNull<float>(z.slopes),
@@ -89,7 +92,7 @@ inline FlashShape RawShape(const AttentionShape& z, const AttentionDropout& drop
   return out;
 }
 
-// Whether all rows of a view begin at 16-byte borders.
+// Returns whether all rows of a view begin at multiples of 16 bytes.
 template <class S>
 bool ViewAligned(const HeadView& view, int64_t d) {
   const auto whole = [](int64_t stride) { return stride % kGroup == 0; };
@@ -97,8 +100,8 @@ bool ViewAligned(const HeadView& view, int64_t d) {
          whole(view.head_stride) && whole(d);
 }
 
-// Rows [first, first + kRows) of a head into shared memory, zero beyond the sequence and the head.
-// Aligned rows may still be on their way when it returns.
+// Copies rows [first, first + kRows) of a head into shared memory, with zeros beyond the sequence
+// and the head. Aligned rows are copied asynchronously and may be incomplete when it returns.
 template <int D, int kRows, class S>
 __device__ __forceinline__ void LoadTile(const Heads<S>& from, const FlashShape& z, bool aligned,
                                          int first, int b, int head, S* tile) {
@@ -145,9 +148,9 @@ __device__ __forceinline__ void StoreRows(const float (&acc)[D / 8][4], const fl
   }
 }
 
-// The attention dropout of a tile of queries and keys as bits in shared memory, a byte for eight
-// keys: where positions follow each other, as they do without context parallelism, one Philox call
-// gives it.
+// The attention dropout of a tile of queries and keys as bits in shared memory, one byte per eight
+// keys. Where positions are consecutive, as they are without context parallelism, one Philox call
+// gives a byte.
 template <int kQueries, int kKeys>
 struct KeepBits {
   uint8_t bits[kQueries][kKeys / 8];
@@ -160,7 +163,7 @@ struct KeepBits {
       const int32_t position = z.positions[min(query + row, z.s - 1)];
       uint32_t byte = 0;
       Philox4 random{};
-      int64_t drawn = -1;  // which eight positions `random` is for
+      int64_t drawn = -1;  // the group of eight positions that `random` is for
       for (int j = 0; j < 8; ++j) {
         const int32_t key_position = z.key_positions[min(key + group * 8 + j, z.s - 1)];
         if (key_position / 8 != drawn) {
@@ -178,9 +181,9 @@ struct KeepBits {
   }
 };
 
-// Raw logits of a tile -> logits in units of log 2: scaled, with ALiBi, -infinity where a query
-// does not see a key. Rows [row, row + 16) and columns [column, column + 8 N) are queries and keys,
-// or keys and queries.
+// Turns raw logits of a tile into logits in units of log 2: scaled, with ALiBi, and -infinity where
+// a query does not attend to a key. Rows [row, row + 16) and columns [column, column + 8 N) are
+// queries and keys, or keys and queries.
 template <bool kQueriesAreRows, int N>
 __device__ __forceinline__ void PlaceTile(const FlashShape& z, int row, int column, float slope,
                                           float (&tile)[N][4]) {
@@ -190,7 +193,7 @@ __device__ __forceinline__ void PlaceTile(const FlashShape& z, int row, int colu
 #pragma unroll
     for (int i = 0; i < 4; ++i) tile[n][i] *= scale;
   }
-  // Most tiles are seen whole, so what follows stays out of their way.
+  // Most tiles are entirely visible and skip the masking below.
   const bool all_see =
       kQueriesAreRows ? z.AllSee(row, 16, column, 8 * N) : z.AllSee(column, 8 * N, row, 16);
   if (slope == 0.0F && all_see) return;
@@ -207,7 +210,7 @@ __device__ __forceinline__ void PlaceTile(const FlashShape& z, int row, int colu
   }
 }
 
-// Sum or maximum over the four lanes that share a row.
+// Sum and maximum over the four lanes that share a row.
 __device__ __forceinline__ float QuadSum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
   return x + __shfl_xor_sync(kAllLanes, x, 2);
@@ -217,8 +220,9 @@ __device__ __forceinline__ float QuadMax(float x) {
   return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
 }
 
-// Sizes of tiles: kRows = 16 kWarps rows stay, kColumns come by, kStages of them are in shared
-// memory at a time, so that the next is copied while one is computed with. Chosen to fit an SM.
+// Tile sizes: a tile of kRows = 16 kWarps rows stays, tiles of kColumns pass by, and kStages of
+// those are in shared memory at a time, so that the next one is copied during the computation.
+// Chosen to fit an SM.
 template <class S, int D>
 struct FlashTiles {
   static constexpr bool kLarge = D > 128;
@@ -230,8 +234,8 @@ struct FlashTiles {
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kRowTile = kRows * kPitch<S, D>;  // elements
   static constexpr int kColumnTile = kColumns * kPitch<S, D>;
-  // Shared memory of a block, in bytes: asked for by the forward kernel, by both of the gradient,
-  // and what each of them has besides (bits of dropout, lse and delta).
+  // Shared memory of a thread block in bytes: dynamic, of the forward kernel and of both gradient
+  // kernels, and static in each of them (dropout bits, lse and delta).
   static constexpr int64_t kForwardBytes =
       (kRowTile + 2 * kStages * kColumnTile) * int64_t{sizeof(S)};
   static constexpr int64_t kGradBytes = 2 * (kRowTile + kStages * kColumnTile) * int64_t{sizeof(S)};
@@ -239,7 +243,7 @@ struct FlashTiles {
       kStages * (kRows * kColumns / 8 + 2 * kColumns * int64_t{sizeof(float)});
 };
 
-// The loop over tiles that come by: `load(at, stage)` starts the copies of the tile at `at`,
+// The loop over the passing tiles: `load(at, stage)` starts the copies of the tile at `at`,
 // `compute(at, stage)` uses it.
 template <class Tiles, class LoadStage, class Compute>
 __device__ __forceinline__ void ForTiles(int begin, int end, const LoadStage& load,
@@ -249,7 +253,7 @@ __device__ __forceinline__ void ForTiles(int begin, int end, const LoadStage& lo
   for (int at = begin; at < end; at += Tiles::kColumns) {
     CommitCopies();
     WaitCopies<0>();
-    __syncthreads();  // the tile is there for all, and all are done with the one before
+    __syncthreads();  // all threads see the tile, and all have finished the one before
     if constexpr (Tiles::kStages == 2) {
       if (at + Tiles::kColumns < end) load(at + Tiles::kColumns, stage ^ 1);
     }
@@ -263,7 +267,8 @@ __device__ __forceinline__ void ForTiles(int begin, int end, const LoadStage& lo
   }
 }
 
-// Calls body(S{}, integral_constant D) for the type and the head size rounded up.
+// Calls body(S{}, integral_constant D) with D = 64, 128 or 256, the head size rounded up. Larger
+// heads abort (CHECK).
 template <class Body>
 void ForFlashCase(const AttentionShape& z, const char* op, const Body& body) {
   CHECK_LE(z.d, 256) << op;
@@ -274,7 +279,7 @@ void ForFlashCase(const AttentionShape& z, const char* op, const Body& body) {
   });
 }
 
-// A kernel may use more than 48 KiB of shared memory only after this.
+// Permits `bytes` of dynamic shared memory, which a kernel needs to use more than 48 KiB.
 template <class Kernel>
 void AllowShared(Kernel kernel, int64_t bytes) {
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -1,8 +1,8 @@
-// The products of the own attention kernels, on tiles in shared memory: a warp holds 16 rows of a
-// tile of logits in registers, in the layout of mma.m16n8k16's accumulators. bf16 and f16 use
-// tensor cores (PTX ISA, "Warp-level matrix instructions"), f32 plain fused multiply-adds in the
-// same layout, so that kernels are written once. Layout of float[N][4], lane l: columns 8 n + 2 (l
-// mod 4) + {0, 1} of row l / 4 in [0], [1] and of row l / 4 + 8 in [2], [3].
+// Matrix products of the custom attention kernels on tiles in shared memory: a warp holds 16 rows
+// of a tile of logits in registers, in the layout of the accumulators of mma.m16n8k16. bf16 and f16
+// use tensor cores (PTX ISA, "Warp-level matrix instructions"), f32 plain fused multiply-adds in
+// the same layout, so that the kernels are written once. Layout of float[N][4] in lane l: columns 8
+// n + 2 (l mod 4) + {0, 1} of row l / 4 in [0], [1], and of row l / 4 + 8 in [2], [3].
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ __device__ __forceinline__ int FragmentColumn(int i) {
 template <class S, int D>
 inline constexpr int kPitch = D + 16 / static_cast<int>(sizeof(S));
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l mod 8 of matrix l / 8.
+// Loads four 8x8 matrices of 16-bit elements (ldmatrix); lane l gives the address of row l mod 8 of
+// matrix l / 8.
 __device__ __forceinline__ void LoadMatrices(const void* row, uint32_t (&out)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])

@@ -1,13 +1,15 @@
-// A product times GELU's slope, and the sums of its features over tokens: fc2's input gradient with
-// fc1's bias gradient. The slope's inputs come into the quarters by TMA; each is read, overwritten
-// with the results and stored from there, then loaded for the block's next tile.
+// A custom GEMM times GELU's slope, with the sums of its features over tokens: the input gradient
+// of fc2 with the bias gradient of fc1. TMA loads the slope's inputs into the quarters; each
+// quarter is read, overwritten with the results and stored from there, then loaded for the block's
+// next tile.
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/hopper_product.cuh"
 
 namespace mt::kernels::cuda::hopper {
 namespace {
 
-// Both values of a word cut to [-8, 8], where GELU's slope is 0 and 1 to the last bit; NaN stays.
+// Clamps both values of a word to [-8, 8], outside of which GELU's slope is 0 or 1 to the last bit;
+// NaN stays NaN.
 template <class S>
 __device__ __forceinline__ uint32_t CutTo8(uint32_t pair) {
   if constexpr (DTypeOf<S>() == DType::kBf16) {
@@ -23,7 +25,8 @@ __device__ __forceinline__ uint32_t CutTo8(uint32_t pair) {
 }
 
 // v[i] *= gelu'(x[i]): with s = (1 + tanh u) / 2, gelu(x) = x s and gelu'(x) = s + x u' 2 s (1 -
-// s). In stages over all eight, or the compiler makes one chain after the other.
+// s). Written in stages over all eight elements; otherwise the compiler emits eight dependency
+// chains one after the other.
 template <class S>
 __device__ __forceinline__ void TimesGeluSlope(const uint32_t (&words)[4], Float8* v) {
   constexpr float kRootTwoOverPi = 0.7978845608028654F, kCubic = kRootTwoOverPi * 0.044715F;
@@ -56,7 +59,7 @@ class GeluGradEpilogue {
     CUtensorMap pre, dpre;
     float* partials;  // [token tiles, features]
   };
-  // Slope inputs are there, and results are, per quarter.
+  // Per quarter one barrier for loaded inputs and one for written results.
   static constexpr int kBarriers = 2 * kQuarters;
 
   static __device__ __forceinline__ void Init(uint32_t barriers) {
@@ -105,7 +108,7 @@ class GeluGradEpilogue {
         const int quarter = 2 * half + part;
         const uint32_t at = place + quarter * kQuarterBytes;
         uint32_t words[2][4];
-        // The other group has odd tiles.
+        // The other warpgroup has the odd tiles.
         BeginPart(block, group, quarter == kQuarters - 1, Loaded(block, quarter), group);
         LoadTransposed(at, words[0]);
 #pragma unroll
@@ -139,7 +142,7 @@ class GeluGradEpilogue {
   static __device__ __forceinline__ uint32_t Written(const Block& block, int quarter) {
     return block.epilogue + 8 * (kQuarters + quarter);
   }
-  // The sums of four lanes, of a feature of the tile and of that 8 on.
+  // Adds up four lanes' sums of one feature and of the feature 8 higher, and writes them out.
   __device__ __forceinline__ void PutSums(int feature, float low, float high) const {
 #pragma unroll
     for (int i = 1; i < 4; i *= 2) {
@@ -152,7 +155,7 @@ class GeluGradEpilogue {
   }
 
   float* out_;
-  int left_;  // features from the tile's first on
+  int left_;  // number of features from the tile's first one on
 };
 
 }  // namespace

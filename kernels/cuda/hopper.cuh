@@ -1,7 +1,8 @@
-// Instructions of compute capability 9.0a (PTX ISA): barriers in shared memory that count arrivals
-// and bytes, tiles copied by the tensor memory accelerator (TMA), also to both blocks of a cluster,
-// and products of a warpgroup of 128 threads (wgmma). Addresses are of the shared window. Only for
-// code under __CUDA_ARCH_FEAT_SM90_ALL.
+// Instructions of compute capability 9.0a as functions (PTX ISA): mbarriers in shared memory, which
+// count arrivals and bytes ("mbarrier"), tiles copied by the Tensor Memory Accelerator, also to
+// both blocks of a cluster ("cp.async.bulk.tensor"), and matrix products of a warpgroup of 128
+// threads ("wgmma.mma_async"). Addresses are those of the shared window. Only for code under
+// __CUDA_ARCH_FEAT_SM90_ALL.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +15,22 @@ namespace mt::kernels::cuda {
 
 inline constexpr int kWarpgroup = 128;
 
-// --- Barriers. A phase ends when all arrivals are there and all expected bytes; phases alternate
-// in parity, from 0 on, and a wait for the other parity than that of the phase in progress ends at
+// --- Barriers. A phase ends when all arrivals and all expected bytes are in; phases alternate in
+// parity, starting with 0. A wait for the parity that is not that of the current phase returns at
 // once.
 
 __device__ __forceinline__ void InitBarrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes InitBarrier seen by the cluster's other block and by TMA, once they meet.
+// Makes InitBarrier visible to the other block of the cluster and to TMA, once the cluster has
+// synchronised.
 __device__ __forceinline__ void PublishBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void Arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// At the barrier with this address in the cluster's block `rank`.
+// Arrives at the barrier with this address in block `rank` of the cluster.
 __device__ __forceinline__ void ArriveAt(uint32_t barrier, int rank) {
   asm volatile(
       "{\n.reg .b32 remote;\n"
@@ -38,10 +40,12 @@ __device__ __forceinline__ void ArriveAt(uint32_t barrier, int rank) {
       : "r"(barrier), "r"(rank)
       : "memory");
 }
+// Arrives, and adds `bytes` to what the phase expects from TMA.
 __device__ __forceinline__ void ArriveAndExpect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
+// Blocks the thread until the phase of this parity has ended.
 __device__ __forceinline__ void WaitPhase(uint32_t barrier, int parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
@@ -59,13 +63,14 @@ __device__ __forceinline__ int RankInCluster() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// All threads of all blocks of the cluster; what they wrote before is seen after.
+// Synchronises all threads of all blocks of the cluster; what they wrote before is visible after
+// it.
 __device__ __forceinline__ void MeetCluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-// --- Tiles: boxes of a tensor map at (x, y), x the contiguous dimension. What lies outside reads
-// as zero, its bytes counted, and is not written. One thread.
+// --- Tiles: boxes of a tensor map at (x, y), x being the contiguous dimension. Elements outside
+// the tensor read as zero (their bytes are counted) and are not written. Called by one thread.
 
 __device__ __forceinline__ void CopyTile(uint32_t to, const CUtensorMap* map, int x, int y,
                                          uint32_t barrier) {
@@ -76,7 +81,8 @@ __device__ __forceinline__ void CopyTile(uint32_t to, const CUtensorMap* map, in
       : "r"(to), "l"(map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
 }
-// To the same place in both blocks of a cluster of two; each one's barrier counts its bytes.
+// Copies to the same address in both blocks of a cluster of two (multicast); the barrier of each
+// counts its bytes.
 __device__ __forceinline__ void CopyTileToBoth(uint32_t to, const CUtensorMap* map, int x, int y,
                                                uint32_t barrier) {
   constexpr uint16_t kBoth = 3;
@@ -93,20 +99,22 @@ __device__ __forceinline__ void StoreTile(const CUtensorMap* map, int x, int y, 
                : "l"(map), "r"(x), "r"(y), "r"(from)
                : "memory");
 }
-// Until this thread's stores have read shared memory, so that it may be written again.
+// Waits until this thread's stores have read shared memory, so that it may be overwritten.
 __device__ __forceinline__ void WaitStoresRead() {
   asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
 }
+// Waits until the stores of this thread's committed groups are complete.
 __device__ __forceinline__ void WaitStores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
-// What this thread wrote to shared memory is seen by tiles stored after it.
+// Makes this thread's writes to shared memory visible to tile stores issued after it (proxy fence).
 __device__ __forceinline__ void ShowToTiles() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// --- Matrices of 8 x 8 elements of 16 bits, transposed on the way. Lane l names row l % 8 of
-// matrix l / 8; word i of a lane then holds rows 2 (lane % 4) and + 1 of matrix i, column lane / 4.
+// --- Matrices of 8 x 8 elements of 16 bits, transposed on the way (ldmatrix, stmatrix). Lane l
+// gives the address of row l % 8 of matrix l / 8; word i of a lane then holds rows 2 (lane % 4) and
+// 2 (lane % 4) + 1 of matrix i, column lane / 4.
 
 __device__ __forceinline__ void LoadTransposed(uint32_t row, uint32_t (&words)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -121,7 +129,7 @@ __device__ __forceinline__ void StoreTransposed(uint32_t row, const uint32_t (&w
                : "memory");
 }
 
-// --- Registers, of a warpgroup from here on.
+// --- Registers per thread of a warpgroup from here on (setmaxnreg).
 
 template <int kRegisters>
 __device__ __forceinline__ void GiveRegisters() {
@@ -132,21 +140,22 @@ __device__ __forceinline__ void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// --- Products.
+// --- Matrix products (wgmma).
 
-// Between other uses of accumulators and the first product that adds to them.
+// Needed between other uses of the accumulators and the first product that adds to them.
 __device__ __forceinline__ void BeginProducts() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-// Ends a group of products, and waits until all but the latest kPending groups are done.
+// Commits a group of products, and waits until all but the latest kPending groups are complete.
 template <int kPending>
 __device__ __forceinline__ void EndProducts() {
   asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned %0;" ::"n"(kPending)
                : "memory");
 }
 
-// Operands of a product in shared memory, both in rows of 128 bytes that TMA swizzled, groups of
-// eight rows 1,024 bytes apart: address / 16 in the descriptor's low word, this in its high one.
+// High word of the matrix descriptor (PTX ISA, "Matrix Descriptor Format"): operands in shared
+// memory in rows of 128 bytes that TMA swizzled, groups of eight rows 1,024 bytes apart. The low
+// word is address / 16.
 inline constexpr int kDescriptorHigh = (1 << 30) | (1024 >> 4);
 
 #define MT_WORDS_4(d, i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
@@ -171,10 +180,10 @@ inline constexpr int kDescriptorHigh = (1 << 30) | (1024 >> 4);
                : MT_WORDS_96(d)                      \
                : "r"(a), "r"(b), "r"(adds), "n"(kDescriptorHigh))
 
-// d [64, 192] = a b + (add ? d : 0), a [64, 16] with k in memory's contiguous dimension (64 rows of
-// 16) or, kTransposedA, with its rows there (16 rows of 64), b [16, 192] with k there (192 rows of
-// 16). a, b: addresses / 16, the same in all threads. Word 4 j + 2 i + c of a thread: row 16 (warp
-// % 4) + lane / 4 + 8 i, column 8 j + 2 (lane % 4) + c.
+// d [64, 192] = a b + (add ? d : 0). a [64, 16] has k contiguous in memory (64 rows of 16) or, with
+// kTransposedA, its rows (16 rows of 64); b [16, 192] has k contiguous (192 rows of 16). a, b:
+// addresses / 16, the same in all threads. Word 4 j + 2 i + c of a thread is row 16 (warp % 4) +
+// lane / 4 + 8 i, column 8 j + 2 (lane % 4) + c.
 template <class S, bool kTransposedA>
 __device__ __forceinline__ void Multiply64x192x16(float (&d)[96], uint32_t a, uint32_t b,
                                                   bool add) {
@@ -197,7 +206,8 @@ __device__ __forceinline__ void Multiply64x192x16(float (&d)[96], uint32_t a, ui
 #undef MT_WORDS_16
 #undef MT_WORDS_4
 
-// Accumulators may be read from here on, once EndProducts has waited for them.
+// Tells the compiler that the accumulators may be read from here on, once EndProducts has waited
+// for them.
 template <int kCount>
 __device__ __forceinline__ void TouchAccumulators(float (&d)[kCount]) {
 #pragma unroll

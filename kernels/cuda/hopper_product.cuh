@@ -1,14 +1,16 @@
-// The loop of a product of 16-bit matrices on Hopper, for any epilogue. A block has two warpgroups
-// that multiply and one that copies. The two take turns: while one adds up a tile of 128 features x
-// 192 tokens, the other applies the epilogue to its own, so the tensor cores never wait for it.
-// Tiles of operands come through a ring of stages by TMA; two blocks of a cluster, neighbours in
-// features, share the tokens' half of each stage. What an epilogue reads and writes goes through
-// quarters of a tile (64 features x 96 tokens) in shared memory. Blocks stay, and take every so
-// manieth tile.
+// The main loop of the custom GEMM kernels for 16-bit matrices on Hopper, for any epilogue. It is a
+// persistent, warp-specialised "pingpong" kernel as CUTLASS has it: a thread block has two consumer
+// warpgroups, which multiply, and one producer warpgroup, which copies. The consumers take turns:
+// while one accumulates a tile of 128 features x 192 tokens, the other applies the epilogue to its
+// own, so the tensor cores never wait for it. TMA brings tiles of operands through a ring of
+// stages; the two blocks of a cluster, neighbours in features, share the token half of each stage
+// by multicast. What an epilogue reads and writes goes through quarters of a tile (64 features x 96
+// tokens) in shared memory.
 //
-// Who waits for whom: `full` (a stage's bytes are there) and `empty` (both blocks have multiplied
-// it) per stage; `turn` hands the ring from one warpgroup to the other, and `finish` the quarters,
-// since parity alone does not tell tiles apart; and the epilogue's own.
+// Barriers (mbarrier): `full` (the bytes of a stage have arrived) and `empty` (both blocks have
+// multiplied it), one each per stage; `turn` passes the ring from one consumer warpgroup to the
+// other, and `finish` passes the quarters, because parity alone does not distinguish tiles; and
+// those of the epilogue.
 #pragma once
 
 #include "kernels/cuda/async_copy.cuh"
@@ -21,10 +23,11 @@
 namespace mt::kernels::cuda::hopper {
 
 inline constexpr int kThreads = 3 * kWarpgroup, kWarps = kWarpgroup / 32;
-inline constexpr int kSums = kTokens / 2;  // of a thread, in each half of the features
-// All 65,536 of an SM: 128 x 24 + 256 x 240 are 64,512.
+inline constexpr int kSums = kTokens / 2;  // accumulators of a thread per half of the features
+// Registers per thread after setmaxnreg. An SM has 65,536: 128 x 24 + 256 x 240 are 64,512.
 inline constexpr int kCopyRegisters = 24, kMultiplyRegisters = 240;
 
+// Position of a tile: its first feature and its index along the tokens.
 struct Place {
   int feature, token_tile;
 };
@@ -35,7 +38,7 @@ __device__ __forceinline__ Place PlaceOf(const Cut& cut, int tile, int rank) {
   return {((first + within % wide) * kCluster + rank) * kFeatures, within / wide};
 }
 
-// Quarters 0 and 1 are of the first 64 features.
+// Global feature and token at which a quarter begins. Quarters 0 and 1 cover the first 64 features.
 __device__ __forceinline__ int FeatureOf(const Place& at, int quarter) {
   return at.feature + quarter / 2 * kBoxFeatures;
 }
@@ -43,29 +46,34 @@ __device__ __forceinline__ int TokenOf(const Place& at, int quarter) {
   return at.token_tile * kTokens + quarter % 2 * kHalfTokens;
 }
 
+// State of a thread block: shared-memory addresses, rank in its cluster, and its tiles.
 struct Block {
-  uint32_t stages, quarters;                     // shared memory
-  uint32_t full, empty, turn, finish, epilogue;  // barriers, of 8 bytes each
-  int rank, first, stride, tiles;                // in the cluster; tiles [first, tiles) by stride
+  uint32_t stages, quarters;  // shared memory
+  // Addresses of barriers of 8 bytes each.
+  uint32_t full, empty, turn, finish, epilogue;
+  // Rank in the cluster; the block computes tiles first, first + stride, ... below `tiles`.
+  int rank, first, stride, tiles;
 };
 
 __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ __forceinline__ int Warp() { return static_cast<int>(threadIdx.x) / 32 % kWarps; }
 
-// Where in a quarter this thread's part of the first 16 tokens is for LoadTransposed and
-// StoreTransposed: lane l names row l % 8 + 8 (l / 16), and the feature chunk of 16 bytes,
-// swizzled. Each 16 tokens more are 16 kRow bytes on.
+// Address offset within a quarter of this thread's part of the first 16 tokens, for LoadTransposed
+// and StoreTransposed: lane l addresses row l % 8 + 8 (l / 16) and a 16-byte chunk of features,
+// swizzled. Each further 16 tokens are 16 kRow bytes on.
 __device__ __forceinline__ uint32_t PlaceInQuarter() {
   const int lane = Lane(), row = lane / 16 * 8 + lane % 8,
             chunk = (2 * Warp() + lane / 8 % 2) ^ (lane % 8);
   return row * kRow + chunk * 16;
 }
 
-// Feature, within a half's 64, of the thread's sums 4 j and 4 j + 1; that of the other two is 8 on.
+// Feature, within a half's 64, of the thread's accumulators 4 j and 4 j + 1; accumulators 4 j + 2
+// and 4 j + 3 belong to the feature 8 higher.
 __device__ __forceinline__ int FeatureInHalf() { return Warp() * 16 + Lane() / 4; }
 
-// Around a multiplying warpgroup's work on a part of its tile, the last one being where the other
-// warpgroup may go on to the quarters: `ready` says that it may begin, `written` that it is done.
+// Bracket a consumer warpgroup's epilogue work on one part of its tile: `ready` is the barrier it
+// waits for, `written` the one it signals. At the last part the other warpgroup may start using the
+// quarters.
 __device__ __forceinline__ void BeginPart(const Block& block, int group, bool last, uint32_t ready,
                                           int parity) {
   WaitPhase(ready, parity);
@@ -77,6 +85,7 @@ __device__ __forceinline__ void EndPart(uint32_t written) {
   if (Lane() == 0) Arrive(written);
 }
 
+// The producer thread: fills the ring with the operands of all tiles of the block.
 template <class Epilogue>
 __device__ __forceinline__ void CopyOperands(const Block& block, const OperandMaps& maps,
                                              const Cut& cut) {
@@ -106,17 +115,19 @@ __device__ __forceinline__ void CopyOperands(const Block& block, const OperandMa
   }
 }
 
+// A consumer warpgroup: accumulates every other tile of the block and applies the epilogue.
 template <class Epilogue>
 __device__ __forceinline__ void MultiplyTiles(const Block& block, const Cut& cut, int group,
                                               const typename Epilogue::Args& args) {
   using S = typename Epilogue::Element;
   constexpr bool kTransposedA = Epilogue::kTransposedA;
-  // From one 16 inputs to the next, in units of 16 bytes.
+  // Steps from one slice of 16 inputs to the next, in units of 16 bytes.
   constexpr int kNextA = kTransposedA ? 16 * kRow / 16 : 16 * kElement / 16;
   constexpr int kNextB = 16 * kElement / 16;
   const int lane = Lane();
-  float sums[2][kSums];  // by half of the features
-  // Steps so far, of this block's tiles: this warpgroup has every other tile.
+  float sums[2][kSums];  // indexed by half of the features
+  // Number of stages consumed before this tile by either warpgroup: each has every other tile of
+  // the block.
   int steps = group * cut.steps, my_turn = group == 0 ? 1 : 0;
   const uint32_t stages = __shfl_sync(~0U, block.stages, 0) / 16;
   for (int tile = block.first + group * block.stride; tile < block.tiles;
@@ -153,14 +164,15 @@ __device__ __forceinline__ void MultiplyTiles(const Block& block, const Cut& cut
 }
 
 // An Epilogue has
-//   Element, kTransposedA    type of the operands; whether A's features are contiguous in memory
+//   Element, kTransposedA    dtype of the operands; whether A's features are contiguous in memory
 //   kGated                   whether the second 64 features of a tile are partners of the first, in
 //                            the other half of A's features
-//   Args                     what it gets from the host, tensor maps among it
+//   Args                     its arguments from the host, including tensor maps
 //   kBarriers, Init          its barriers at block.epilogue; one thread initialises them
-//   Copy                     one thread of the copying warpgroup, through all of the block's tiles
-//   Epilogue(args, place, features) and Finish: a multiplying thread, before it adds up a tile and
-//                            behind that, with BeginPart and EndPart, one part or more
+//   Copy                     run by one thread of the producer warpgroup, for all tiles of the
+//   block Epilogue(args, place, features) and Finish: run by each consumer thread before and after
+//   it
+//                            accumulates a tile; Finish calls BeginPart and EndPart once or more
 template <class Epilogue>
 __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
     ProductKernel(const __grid_constant__ OperandMaps maps,
@@ -168,12 +180,15 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char shared[];
   __shared__ alignas(8) uint64_t barriers[2 * kStages + 2 * 2 + Epilogue::kBarriers];
-  // Uniform in a warp, and said so: else addresses of every product pass through vector registers.
+  // Uniform in a warp, which __shfl_sync tells the compiler: otherwise the addresses of all
+  // operands would be in vector registers.
   const int group = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   uint32_t window = SharedAddress(shared);
   window = (window + kAlignment - 1) / kAlignment * kAlignment;
   uint32_t first_barrier = SharedAddress(barriers);
-  asm volatile("" : "+r"(window), "+r"(first_barrier));  // computed once, not in every loop
+  asm volatile(""
+               : "+r"(window),
+                 "+r"(first_barrier));  // keeps the compiler from recomputing them in every loop
   Block block{.stages = window, .quarters = window + kStages * kStageBytes};
   block.full = first_barrier;
   block.empty = block.full + 8 * kStages;
@@ -206,11 +221,12 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
     TakeRegisters<kMultiplyRegisters>();
     MultiplyTiles<Epilogue>(block, cut, group - 1, args);
   }
-  __syncwarp();   // the copying threads' warps meet before they meet the others
-  MeetCluster();  // neither block's memory goes while the other one may write to it
+  __syncwarp();   // the copying threads' warps reconverge before the cluster barrier
+  MeetCluster();  // a block must not exit while the other may still write to its shared memory
 #endif
 }
 
+// Enqueues the kernel as a programmatic dependent launch (dependent_launch.cuh).
 template <class Epilogue>
 void Launch(const Stream& stream, const Call& call, const typename Epilogue::Args& args,
             const char* op) {

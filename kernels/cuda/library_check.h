@@ -1,5 +1,5 @@
-// Errors of cuBLASLt and cuDNN as DeviceError, or DeviceMemoryError where memory was refused; as
-// cuda_check.h.
+// Errors of cuBLASLt and cuDNN as DeviceError, or DeviceMemoryError if memory was refused; like
+// cuda_check.h, whose rules apply.
 #pragma once
 
 #include <string_view>

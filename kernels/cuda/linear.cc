@@ -1,5 +1,6 @@
-// Row-major [rows, columns] is cuBLASLt's column-major [columns, rows], so y = x w^T reads
-// y^T [n, T] = w [n, k] x^T, and so on.
+// Maps linear layers to column-major GEMMs: a row-major [rows, columns] matrix is cuBLASLt's
+// column-major [columns, rows], so y = x w^T is computed as y^T [n, T] = w [n, k] x^T, and likewise
+// for the gradients.
 #include "kernels/cuda/linear.h"
 
 #include <algorithm>
@@ -10,7 +11,8 @@
 namespace mt::kernels::cuda {
 namespace {
 
-// Bytes, at most 16, that all pointers are multiples of; planning has none yet.
+// Returns the bytes, at most 16, of which all pointers are multiples. While planning all pointers
+// are null: 16.
 template <class... Pointers>
 int AlignmentOf(Pointers... pointers) {
   const uintptr_t all = (reinterpret_cast<uintptr_t>(pointers) | ... | uintptr_t{16});
@@ -23,8 +25,9 @@ void CheckShapes(const Tensor& tokens_by_n, const Tensor& n_by_k, const Tensor& 
   CHECK_EQ(tokens_by_k.shape[1], n_by_k.shape[1]);
 }
 
-// Rows that are no whole vectors get cuBLASLt's oldest kernels, which round before they add the
-// bias. There the rows are filled with it first and the product is added to them.
+// cuBLASLt has only its oldest kernels for rows that are not whole 16-byte vectors, and they round
+// before they add the bias. In that case the rows of y are filled with the bias first and the
+// product is added to them.
 bool BiasFirst(const LinearForwardArgs& a) {
   return a.bias && SizeOf(a.y.dtype) == 2 &&
          (a.y.shape[1] % 8 != 0 || a.x.shape[1] % 8 != 0 ||
@@ -54,7 +57,7 @@ ProductKey KeyOf(const LinearInputGradArgs& a) {
           .sms = a.sm_budget};
 }
 
-// Without the bias gradient.
+// The GEMM without the bias gradient.
 ProductKey KeyOf(const LinearWeightGradArgs& a) {
   return {.transpose_b = true,
           .m = a.dw.shape[1],
@@ -67,7 +70,7 @@ ProductKey KeyOf(const LinearWeightGradArgs& a) {
           .sms = a.sm_budget};
 }
 
-// The product with this epilogue, which stores or reads one operand more.
+// The GEMM with this epilogue, which reads or writes one more operand.
 ProductKey With(Epilogue epilogue, ProductKey key, const Tensor& operand) {
   key.epilogue = epilogue;
   key.alignment = std::min(key.alignment, AlignmentOf(operand.data));
@@ -96,8 +99,9 @@ ProductKey FusedKeyOf(const LinearWeightGradArgs& a) {
   return With(Epilogue::kBiasGrad, KeyOf(a), a.dbias);
 }
 
-// What there are epilogues for at all, of cuBLASLt or our own: 16-bit operands whose rows are whole
-// vectors. (Elsewhere the default bodies, or a sum of rows, run behind the product.)
+// Returns whether any implementation, cuBLASLt's or custom, has a fused epilogue: for 16-bit
+// operands whose rows are whole vectors. (In all other cases the default bodies, or a RowSum, run
+// behind the GEMM.)
 bool MayFuse(const ProductKey& key) {
   const int64_t rows_of_a = key.transpose_a ? key.k : key.m,
                 rows_of_b = key.transpose_b ? key.n : key.k;

@@ -1,7 +1,7 @@
-// Matrix products of linear layers over cuBLASLt. Gradients of weights are summed in fp32 straight
-// into their buffer, written or added. Which algorithm a product takes, and whether bias, GELU, its
-// gradient and bias gradients are done by a product of our own, by cuBLASLt's epilogue or by a
-// kernel behind it, is the tuning table's (docs/gpu-experiments.md, E2).
+// Linear layers on a GPU, through cuBLASLt and the custom GEMM kernels. Weight gradients are
+// accumulated in fp32 directly in their buffer. The tuning table decides which algorithm a GEMM
+// uses, and whether bias, GELU, its gradient and bias gradients are computed by a custom kernel, by
+// cuBLASLt's epilogue or by separate kernels (docs/gpu-experiments.md, E2).
 #pragma once
 
 #include "kernels/cuda/tuning_table.h"
@@ -9,11 +9,11 @@
 
 namespace mt::kernels::cuda {
 
-// WorkspaceBytes notes what will be run in the table and times nothing; what it returns does not
-// depend on any choice. Weight gradients are noted in both modes.
+// WorkspaceBytes registers the GEMM in the table and times nothing; its result does not depend on
+// any choice. Weight gradients are registered in both modes.
 class CudaLinear final : public LinearOps {
  public:
-  // All outlive this.
+  // None is owned; all must outlive this object.
   CudaLinear(const ActOps* act, const VectorOps* vector, CudaTuningTable* table)
       : LinearOps(act, vector), table_(table) {}
 

@@ -1,6 +1,7 @@
-// Cross-entropy: a block per row. Statistics and gradient in one call read a row once where two
-// rows fit into an SM's shared memory (50,304 bf16 are 100 KB), else a second time, mostly from the
-// L2 cache. Loss sums go through a value per row in the stream's scratch, added in a fixed order.
+// Cross-entropy with one block per row. If two rows fit into an SM's shared memory (50,304 bf16 are
+// 100 KB), statistics and gradient in one call read a row once; otherwise they read it again,
+// mostly from the L2 cache. Loss sums go through one value per row in the stream's scratch, added
+// in a fixed order.
 // Legend: T' rows, v local columns, t shards.
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dispatch.h"
@@ -15,8 +16,8 @@ __device__ __forceinline__ void AddGroup(const S* from, int count, RowStats* sta
   AddValues<S>(Load<kAccess>(from, count), count, stats);
 }
 
-// A row as the block walks it: single elements up to the first 16-byte border, groups of eight, and
-// the rest.
+// The parts of a row in which the block processes it: single elements up to the first 16-byte
+// boundary, groups of eight, and the remaining elements.
 template <class S>
 struct RowParts {
   int64_t head, groups, tail;  // elements, groups, first element after the groups
@@ -54,14 +55,14 @@ __device__ __forceinline__ void WriteGroup(const RowGrad& grad, S* at, int count
   Store<kAccess>(x, at, count);
 }
 
-// Writes dlogits over the row, zero beyond `valid`.
+// Overwrites the row with dlogits, zero beyond `valid`.
 template <class S>
 __device__ void BlockGrad(const LossRows<S>& a, S* row, int64_t label, const RowGrad& grad,
                           float scale) {
   const RowParts<S> parts(row, a.valid);
   const int thread = static_cast<int>(threadIdx.x);
   const bool mine = label >= 0 && label < a.valid;
-  // The label's element is computed apart, so that it too is rounded once.
+  // The label's element is computed separately so that it, too, is rounded once.
   const float at_label = mine ? Exp(Widen(row[label]) - grad.max) * grad.per_sum - scale : 0.0F;
   __syncthreads();
   if (thread < parts.head) WriteGroup<Access::kElements>(grad, row + thread, 1);
@@ -76,7 +77,7 @@ __device__ void BlockGrad(const LossRows<S>& a, S* row, int64_t label, const Row
   if (mine && thread == 0) row[label] = Narrow<S>(at_label);
 }
 
-// 512 threads, 128 bytes shared.
+// 512 threads, 128 bytes of shared memory.
 template <class S>
 __global__ void __launch_bounds__(kLossThreads) StatsKernel(const LossRows<S> a) {
   __shared__ RowStats shared[kLossThreads / kWarp];
@@ -85,7 +86,8 @@ __global__ void __launch_bounds__(kLossThreads) StatsKernel(const LossRows<S> a)
   if (threadIdx.x == 0) StoreStats(a, row, stats, Target(a, row));
 }
 
-// The row's shards combined in shard order. A shard of padding alone has max -infinity and sum 0.
+// Combines the row's shards in shard order. A shard of padding columns alone has maximum -infinity
+// and sum 0.
 template <class S>
 __device__ float Combine(const LossRows<S>& a, int64_t row, RowStats* all) {
   float target = 0;
@@ -99,7 +101,8 @@ __device__ float Combine(const LossRows<S>& a, int64_t row, RowStats* all) {
   return target;
 }
 
-// kWithStats: one shard, whose stats are computed here first. 512 threads, 128 bytes shared.
+// kWithStats: one shard, whose statistics are computed here first. 512 threads, 128 bytes of shared
+// memory.
 template <class S, bool kWithStats>
 __global__ void __launch_bounds__(kLossThreads) FinishKernel(const LossRows<S> a) {
   __shared__ RowStats shared[kLossThreads / kWarp];
@@ -117,7 +120,7 @@ __global__ void __launch_bounds__(kLossThreads) FinishKernel(const LossRows<S> a
     target = Combine(a, row, &stats);
   }
   if (weight == 0) {  // masked: no part in anything, not even as 0 * infinity
-    __syncthreads();  // the target has been read
+    __syncthreads();  // the label's logit has been read
     for (int64_t c = threadIdx.x; a.write_gradient && c < a.v; c += kLossThreads) {
       logits[c] = Narrow<S>(0.0F);
     }
@@ -130,8 +133,8 @@ __global__ void __launch_bounds__(kLossThreads) FinishKernel(const LossRows<S> a
   BlockGrad(a, logits, label, {stats.max, scale / stats.sum}, scale);
 }
 
-// As FinishKernel<S, true> for rows in shared memory. 512 threads, 128 bytes and v elements
-// (dynamic) shared.
+// Like FinishKernel<S, true> for rows in shared memory. 512 threads; shared memory: 128 bytes, and
+// v elements (dynamic).
 template <class S>
 __global__ void __launch_bounds__(kLossThreads, 2) SharedFinishKernel(const LossRows<S> a) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -156,7 +159,8 @@ __global__ void __launch_bounds__(kLossThreads, 2) SharedFinishKernel(const Loss
   z.WriteGrad({stats.max, scale / stats.sum}, scale);
 }
 
-// out[k] += sum over rows of row_sums[row][k]. One block of 1024 threads, 256 bytes shared.
+// out[k] += sum over rows of row_sums[row][k]. One block of 1024 threads, 256 bytes of shared
+// memory.
 __global__ void __launch_bounds__(1024)
     SumRowsKernel(const double* __restrict__ row_sums, int64_t rows, double* __restrict__ out) {
   __shared__ double shared[kWarp];
@@ -172,16 +176,16 @@ __global__ void __launch_bounds__(1024)
   out[1] += weight;
 }
 
-// Columns of the shard that are not padding.
+// Returns the number of this shard's columns that are not padding.
 int64_t ValidColumns(int64_t v, int64_t first_column, int64_t real_columns) {
   return std::clamp<int64_t>(real_columns - first_column, 0, v);
 }
 
-// Launches SharedFinishKernel where two rows fit into an SM's shared memory; else false.
+// Launches SharedFinishKernel if two rows fit into an SM's shared memory; otherwise returns false.
 template <class S>
 bool LaunchShared(const CudaStream& stream, const LossRows<S>& a) {
   if (a.v % kGroup != 0 || !IsAligned16(a.logits)) return false;
-  constexpr int64_t kReserved = 2048;  // a block's own: the system's 1 KiB, static shared memory
+  constexpr int64_t kReserved = 2048;  // bytes per block: 1 KiB of the system, static shared memory
   int per_sm = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&per_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
                                     stream.ordinal()));

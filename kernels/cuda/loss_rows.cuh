@@ -1,5 +1,6 @@
-// Pieces of the loss kernels: a block's row as plain pointers, running statistics, and a row that
-// stays in shared memory between them and its gradient. Legend: T' rows, v local columns, t shards.
+// Device functions of the loss kernels: the operands as plain pointers, running softmax statistics,
+// and a row that stays in shared memory between its statistics and its gradient.
+// Legend: T' rows, v local columns, t shards.
 #pragma once
 
 #include "kernels/cuda/async_copy.cuh"
@@ -13,7 +14,7 @@ inline constexpr int kLossThreads = 512;
 template <class S>
 struct LossRows {
   S* logits;
-  int64_t v, valid;  // columns, those that are not padding
+  int64_t v, valid;  // columns, and how many of them are not padding
   const int32_t* labels;
   int64_t first_column;
   float* stats;  // [t, T', 3]
@@ -25,19 +26,21 @@ struct LossRows {
   double* row_sums;  // [T', 2]: weight * loss, weight
 };
 
+// Maximum and sum of e^(x - max) of the elements so far (online softmax, Milakov & Gimelshein
+// 2018).
 struct RowStats {
   float max = -INFINITY, sum = 0;
 };
 
-// All lanes' maximum and sum of e^(x - max), in every lane. NaN is passed over by the maximum and
-// surfaces in the sum.
+// Joins the lanes' statistics; the result is in every lane. The maximum ignores NaN, which surfaces
+// in the sum.
 __device__ __forceinline__ RowStats JoinWarp(const RowStats& stats) {
   const float max = WarpMax(stats.max);
   const float weight = stats.max == -INFINITY ? 1.0F : Exp(stats.max - max);
   return {max, WarpSum(stats.sum * weight)};
 }
 
-// Adds the first `count` values.
+// Adds the first `count` of eight values to the statistics.
 template <class S>
 __device__ __forceinline__ void AddValues(const Float8& values, int count, RowStats* stats) {
   Float8 x = values;
@@ -48,7 +51,7 @@ __device__ __forceinline__ void AddValues(const Float8& values, int count, RowSt
   float max = stats->max;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) max = fmaxf(max, x.v[i]);
-  const float shift = max == -INFINITY ? 0.0F : max;  // e^(-infinity - 0) weighs nothing
+  const float shift = max == -INFINITY ? 0.0F : max;  // e^(-infinity - 0) is 0
   const float shift_log2e = shift * kLog2E;
   float sum = stats->sum * Exp(stats->max - shift);
 #pragma unroll
@@ -56,7 +59,7 @@ __device__ __forceinline__ void AddValues(const Float8& values, int count, RowSt
   *stats = {max, sum};
 }
 
-// The same statistics in every thread.
+// Joins the statistics of the block; the result is in every thread. All threads call it.
 __device__ inline RowStats JoinBlock(const RowStats& stats, RowStats* shared) {
   constexpr int kWarps = kLossThreads / kWarp;
   const RowStats joined = JoinWarp(stats);
@@ -67,6 +70,7 @@ __device__ inline RowStats JoinBlock(const RowStats& stats, RowStats* shared) {
   return JoinWarp(lane < kWarps ? shared[lane] : RowStats{});
 }
 
+// Row constants of the gradient: maximum, maximum in units of log 2, and gradient scale / sum.
 struct RowGrad {
   float max, max_log2e, per_sum;
 
@@ -74,7 +78,7 @@ struct RowGrad {
       : max(row_max), max_log2e(row_max * kLog2E), per_sum(scale_per_sum) {}
 };
 
-// The logit of the row's label, 0 where it is another shard's.
+// Returns the logit of the row's label, 0 if it is in another shard.
 template <class S>
 __device__ float Target(const LossRows<S>& a, int64_t row) {
   const int64_t label = a.labels[row] - a.first_column;
@@ -88,7 +92,7 @@ __device__ void StoreStats(const LossRows<S>& a, int64_t row, const RowStats& st
   a.stats[3 * row + 2] = target;
 }
 
-// The row's loss and weight; zero where it is masked.
+// Stores the row's weighted loss and its weight; zero if the row is masked.
 template <class S>
 __device__ void StoreLoss(const LossRows<S>& a, int64_t row, const RowStats& stats, float weight,
                           float target) {
@@ -98,15 +102,15 @@ __device__ void StoreLoss(const LossRows<S>& a, int64_t row, const RowStats& sta
   a.row_sums[2 * row + 1] = static_cast<double>(weight);
 }
 
-// What a row's probabilities are multiplied with in its gradient.
+// Returns the factor of a row's probabilities in its gradient.
 template <class S>
 __device__ float GradScale(const LossRows<S>& a, float weight) {
   const double loss_scale = a.loss_scale == nullptr ? 1.0 : *a.loss_scale;
   return static_cast<float>(static_cast<double>(weight) * (a.seed * loss_scale));
 }
 
-// A row on its way into shared memory and in it. A thread copies the groups that it computes with,
-// so nobody waits for another's copies; they are used in kPortions as they arrive.
+// A row on its way into shared memory and in it. Each thread copies the groups that it computes
+// with, so no thread waits for another's copies; they are used in kPortions as they arrive.
 template <class S>
 struct SharedRow {
   static constexpr int kPortions = 4;
@@ -137,7 +141,7 @@ struct SharedRow {
     }
   }
 
-  // Joined over the block.
+  // Returns the statistics of the row, joined over the block.
   __device__ __forceinline__ RowStats Stats(RowStats* joined) const {
     RowStats stats;
     int group = static_cast<int>(threadIdx.x);
@@ -168,7 +172,8 @@ struct SharedRow {
     }
   }
 
-  // Writes dlogits over the row in global memory, zero beyond `valid` and where scale is 0.
+  // Overwrites the row in global memory with dlogits: zero beyond `valid`, and everywhere if scale
+  // is 0.
   __device__ __forceinline__ void WriteGrad(const RowGrad& grad, float scale) const {
 #pragma unroll 2
     for (int g = static_cast<int>(threadIdx.x); g < Groups(); g += kLossThreads) {

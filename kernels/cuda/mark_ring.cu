@@ -1,5 +1,5 @@
-// Marks of a GPU's stream: a one-thread kernel that counts in device memory and writes number and
-// clock into pinned host memory, so that a graph that holds it needs no patching.
+// A mark is a one-thread kernel that increments a counter in device memory and writes number and
+// clock into pinned host memory, so that a CUDA graph that contains it needs no patching.
 #include <bit>
 #include <memory>
 #include <utility>
@@ -10,14 +10,15 @@
 namespace mt::kernels::cuda {
 namespace {
 
-// One thread. The clock is read first: the stream is here now, however long the counter's way is.
+// Grid and block of one thread. The clock is read first: the mark is reached at this time, however
+// long the access to the counter takes.
 __global__ void __launch_bounds__(1)
     MarkKernel(uint64_t* __restrict__ reached, MarkSlot* __restrict__ slots, uint64_t mask) {
   uint64_t nanoseconds = 0;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
   const uint64_t n = *reached + 1;
   *reached = n;
-  // One store of 16 bytes, whole for whoever reads it: PTX ISA, "Memory consistency model".
+  // A single 16-byte store, which any reader sees whole (PTX ISA, "Memory consistency model").
   asm volatile(
       "{\n\t.reg .b128 both;\n\tmov.b128 both, {%1, %2};\n\t"
       "st.relaxed.sys.b128 [%0], both;\n\t}"
@@ -39,7 +40,7 @@ std::unique_ptr<CudaMarkRing> CudaMarkRing::Create(Device& device, int64_t capac
   auto pinned = device.Allocate(slots * int64_t{sizeof(MarkSlot)}, MemoryKind::kPinnedHost);
   std::uninitialized_fill_n(static_cast<MarkSlot*>(pinned->data()), slots, MarkSlot{});
   auto reached = device.Allocate(sizeof(uint64_t), MemoryKind::kDevice);
-  // Cleared before any stream can mark.
+  // Cleared before any stream can enqueue a mark.
   const auto stream = device.CreateStream(StreamPriority::kLow);
   device.Zero(*stream, reached->data(), sizeof(uint64_t));
   stream->Synchronize();

@@ -1,5 +1,5 @@
-// Marks of one GPU stream (kernels/core/mark_ring.h): times are the GPU's %globaltimer. The memory
-// goes when the device has passed the last mark enqueued.
+// Marks of one GPU stream (kernels/core/mark_ring.h); times are the GPU's %globaltimer in
+// nanoseconds. Destroying a ring blocks until the device has passed its last mark.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace mt::kernels::cuda {
 
 class CudaMarkRing final : public MarkRing {
  public:
-  // The capacity is rounded up to a power of two. Throws DeviceError without memory.
+  // Rounds the capacity up to a power of two. Throws DeviceMemoryError without memory.
   static std::unique_ptr<CudaMarkRing> Create(Device& device, int64_t capacity);
   void Mark(Stream& stream) override;
 
@@ -19,9 +19,9 @@ class CudaMarkRing final : public MarkRing {
   CudaMarkRing(std::unique_ptr<DeviceBuffer> slots, std::unique_ptr<DeviceBuffer> reached,
                int64_t capacity);
 
-  const std::unique_ptr<DeviceBuffer> slots_;    // pinned: MarkSlot [capacity]
-  const std::unique_ptr<DeviceBuffer> reached_;  // device: u64, number of the newest mark. Freed
-                                                 // first, which waits for the device.
+  const std::unique_ptr<DeviceBuffer> slots_;  // pinned: MarkSlot [capacity]
+  const std::unique_ptr<DeviceBuffer>
+      reached_;  // device: u64, number of the newest mark; freed first, which waits for the device
 };
 
 }  // namespace mt::kernels::cuda

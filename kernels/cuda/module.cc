@@ -1,3 +1,5 @@
+// The loader of the CUDA module: dlopen, one symbol, and its faults as Status. Free of CUDA, so
+// every program links it.
 #include "kernels/cuda/module.h"
 
 #include <dlfcn.h>
@@ -9,7 +11,7 @@
 namespace mt::kernels::cuda {
 namespace {
 
-// Where the module lies: where the config says, else beside this program or in ../lib.
+// Returns the module's path: the configured one, else beside this program or in ../lib.
 StatusOr<std::string> ModulePath(const CudaConfig& config) {
   std::error_code error;
   if (!config.module_path.empty()) {

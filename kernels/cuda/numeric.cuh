@@ -1,7 +1,7 @@
-// From storage to arithmetic and back on the GPU: values are stored as f32, bf16 or f16 and
-// computed in f32; each stored output is rounded once, to nearest even (kernels/ops/README.md, rule
-// 4). Work goes in groups of eight elements, 16 or 32 bytes, loaded and stored as 16-byte vectors
-// where rows are aligned, element by element where they are not.
+// Conversion between storage and compute types on the GPU: values are stored as f32, bf16 or f16
+// and computed in f32, and each stored output is rounded once, to nearest even
+// (kernels/ops/README.md, rule 4). Work is done in groups of eight elements (16 or 32 bytes),
+// loaded and stored as 16-byte vectors where rows are aligned and element by element elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,15 @@ __device__ __forceinline__ S Narrow(float x) {
   }
 }
 
-// Eight elements as they are stored, in words: the compiler handles halves of a word poorly.
+// Eight elements as they are stored, in 32-bit words, because the compiler handles halves of a word
+// poorly.
 template <class S>
 struct alignas(16) Stored8 {
   static constexpr int kWords = kGroup * static_cast<int>(sizeof(S)) / 4;
   uint32_t word[kWords];
 };
 
-// Eight elements as they are computed with.
+// Eight elements in the compute type.
 struct Float8 {
   float v[kGroup];
 };
@@ -67,7 +68,7 @@ __device__ __forceinline__ Float8 Widen(const Stored8<S>& x) {
   return out;
 }
 
-// Two values as the halves of a word, the first in the low half.
+// Returns two values as the halves of a word, the first in the low half.
 template <class S>
 __device__ __forceinline__ uint32_t NarrowPair(float low, float high) {
   uint32_t out;
@@ -92,8 +93,8 @@ __device__ __forceinline__ Stored8<S> Narrow(const Float8& x) {
   return out;
 }
 
-// How a group is accessed: as 16-byte vectors, or the first `count` elements one by one (the others
-// read as zero and are not written).
+// Access to a group: as 16-byte vectors, or the first `count` elements one by one (the others read
+// as zero and are not written).
 enum class Access : uint8_t { kVector, kElements };
 
 template <Access kAccess, class S>
@@ -105,7 +106,7 @@ __device__ __forceinline__ Stored8<S> LoadStored(const S* from, int count) {
       reinterpret_cast<uint4*>(&out)[w] = reinterpret_cast<const uint4*>(from)[w];
     }
   } else {
-    Float8 x;  // every value of S is one of f32 too
+    Float8 x;  // f32 represents every value of S exactly
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) x.v[i] = i < count ? Widen(from[i]) : 0.0F;
     out = Narrow<S>(x);
@@ -146,20 +147,20 @@ __device__ __forceinline__ void Store(const Float8& x, S* to, int count) {
   StoreStored<kAccess>(Narrow<S>(x), to, count);
 }
 
-// e^x to about 2 ulp for |x| up to a few, |x| / 8 ulp beyond.
+// Returns e^x with an error of about 2 ulp for |x| up to a few, and of |x| / 8 ulp beyond.
 __device__ __forceinline__ float Exp(float x) { return __expf(x); }
 
 inline constexpr float kLog2E = 1.4426950408889634F, kLog2 = 0.6931471805599453F;
 
-// 2^x to 2 ulp, 0 below the normal numbers.
+// Returns 2^x within 2 ulp; 0 below the normal numbers.
 __device__ __forceinline__ float Exp2(float x) {
   float out;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
   return out;
 }
 
-// e^(x - shift) given shift * kLog2E too. For 16-bit values one multiply-add and one instruction
-// more: an error of |shift| 2^-24, the same for every x.
+// Returns e^(x - shift), given shift * kLog2E as well. 16-bit values cost one multiply-add and one
+// more instruction, with an error of |shift| 2^-24 that is the same for every x.
 template <class S>
 __device__ __forceinline__ float ShiftedExp(float x, float shift, float shift_log2e) {
   if constexpr (sizeof(S) == 2) {
@@ -169,12 +170,12 @@ __device__ __forceinline__ float ShiftedExp(float x, float shift, float shift_lo
   }
 }
 
-// Multiplies eight values with the mask that 128 random bits make: by `scale` where an element's 16
+// Multiplies eight values by the mask that 128 random bits define: by `scale` if an element's 16
 // bits are at or above the threshold, else by 0.
 __device__ __forceinline__ void Drop(const Philox4& bits, uint32_t threshold, float scale,
                                      Float8* x) {
-  const uint32_t high =
-      threshold << 16;  // what a word is compared with: the bits below never matter
+  // The comparand of a whole word: the bits below the upper half never matter.
+  const uint32_t high = threshold << 16;
 #pragma unroll
   for (int i = 0; i < kGroup / 2; ++i) {
     x->v[2 * i] *= bits.word[i] << 16 >= high ? scale : 0.0F;

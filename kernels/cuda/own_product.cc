@@ -1,3 +1,6 @@
+// The host side of the custom GEMM kernels: which GEMMs they cover, TMA tensor maps (CUDA driver
+// API, cuTensorMapEncodeTiled), the partition into tiles, and the second stage of kGeluGradBias's
+// column sums.
 #include "kernels/cuda/own_product.h"
 
 #include <algorithm>
@@ -14,16 +17,17 @@ namespace mt::kernels::cuda {
 namespace hopper {
 namespace {
 
-// Weights that stay in the L2 cache while all tokens pass by.
+// Bytes of weights per band, which stay in the L2 cache while all tokens pass by.
 constexpr int64_t kBandBytes = int64_t{8} << 20;
 
-// [rows, columns] of 16 bits, columns contiguous, rows `stride` elements apart.
+// A [rows, columns] matrix of 16-bit elements, columns contiguous, rows `stride` elements apart.
 struct Matrix {
   const void* data;
   int64_t rows, columns, stride;
 };
 
-// In boxes of `box_rows` x 64.
+// Encodes a tensor map in boxes of `box_rows` x 64, with 128-byte swizzle; outside the matrix TMA
+// reads zeros.
 CUtensorMap MapOf(const ProductKey& key, const Matrix& matrix, int box_rows) {
   static const auto encode = [] {
     void* entry = nullptr;
@@ -93,7 +97,7 @@ Call CallOf(const DeviceLimits& limits, const ProductKey& key, const ProductOper
 }  // namespace hopper
 
 bool HasOwnProduct(const DeviceLimits& limits, const ProductKey& key) {
-  constexpr int64_t kMost = int64_t{1} << 30;  // coordinates and tiles are counted in 32 bits
+  constexpr int64_t kMost = int64_t{1} << 30;  // coordinates and tile numbers are 32-bit
   return limits.major == 9 && limits.minor == 0 && limits.shared_bytes >= hopper::kSharedBytes &&
          MayBeOwn(key) && key.m < kMost && key.n < kMost && key.k < kMost &&
          (key.m / hopper::kFeatures + 2) * (key.n / hopper::kTokens + 1) < kMost &&

@@ -1,3 +1,6 @@
+// cuBLASLt descriptors are built on the stack for each call, so a Products object has no state but
+// the handle. Candidates are collected by asking the heuristic several times, because one query
+// returns few algorithms.
 #include "kernels/cuda/product.h"
 
 #include <algorithm>
@@ -92,10 +95,10 @@ struct Descriptors {
   }
 };
 
-constexpr int kMostAnswers = 64;  // to one question
+constexpr int kMostAnswers = 64;  // algorithms per query
 
-// What the heuristic may offer. Partial sums of split products are joined in fp32, never rounded to
-// 16 bits on the way: in place only where the output is f32 itself.
+// Limits of what the heuristic may offer. Partial sums of split-K GEMMs are reduced in fp32 and
+// never rounded to 16 bits before that: in place only if the output itself is f32.
 struct Preference {
   mutable cublasLtMatmulPreferenceOpaque_t raw;
 
@@ -127,7 +130,7 @@ Products::Products(const DeviceLimits& limits) : limits_(limits) {
 
 Products::~Products() { cublasLtDestroy(handle_); }
 
-// How the heuristic is asked: for so many multiprocessors (0: as the key says), so much workspace.
+// One query of the heuristic: SMs to assume (0: as the key says) and bytes of workspace.
 struct Products::Question {
   int sms = 0;
   int64_t workspace_bytes = kProductWorkspaceBytes;
@@ -139,7 +142,7 @@ std::vector<ProductAlgorithm> Products::Candidates(const ProductKey& key) const 
   Ask(key, {}, &answers);
   if (answers.empty()) return answers;
   Ask(key, {.workspace_bytes = 0}, &answers);
-  // Whatever was offered for fewer multiprocessors runs on all of them too.
+  // An algorithm offered for fewer SMs runs on all of them, too.
   const int sms = key.sms > 0 ? key.sms : limits_.num_sms;
   for (const int fewer : {sms - 4, sms - sms / 8, sms - sms / 4}) {
     if (fewer > 0) Ask(key, {.sms = fewer}, &answers);
@@ -190,7 +193,8 @@ cublasStatus_t Products::Enqueue(const Stream& stream, const ProductKey& key,
                                  const Workspace& workspace) const {
   const Descriptors descriptors(key, operands);
   const float alpha = 1, beta = key.add ? 1 : 0;
-  // Never more than it was chosen with: an algorithm's split may follow what there is.
+  // Never more workspace than the algorithm was chosen with: its split-K factor may depend on the
+  // size.
   const auto workspace_bytes =
       static_cast<size_t>(std::min(workspace.bytes, kProductWorkspaceBytes));
   return cublasLtMatmul(handle_, &descriptors.product, &alpha, operands.a, &descriptors.a,

@@ -1,5 +1,5 @@
-// One matrix product through cuBLASLt with a given algorithm, and the algorithms there are for it.
-// Products are summed in fp32 (f32 operands too: never TF32); product_key.h has the terms.
+// One GEMM through cuBLASLt with a given algorithm, and the algorithms that cuBLASLt offers for it.
+// Accumulation is fp32 (f32 operands too: never TF32). product_key.h defines the terms.
 #pragma once
 
 #include <vector>
@@ -12,24 +12,29 @@
 
 namespace mt::kernels::cuda {
 
-// An algorithm of cuBLASLt, opaque bytes that its version understands on the device they are from.
-// (A struct of our own: vectors of cuBLASLt's unnamed ones crash nvcc 13.0.)
+// An algorithm of cuBLASLt: opaque bytes that are valid for one version of the library and one kind
+// of device. (A named struct, because vectors of cuBLASLt's unnamed struct crash nvcc 13.0.)
 struct ProductAlgorithm {
   cublasLtMatmulAlgo_t raw{};
 };
 
+// Device pointers of one GEMM, in the column-major terms of ProductKey.
 struct ProductOperands {
   const void* a = nullptr;
   const void* b = nullptr;
   void* d = nullptr;
-  void* bias = nullptr;  // [m], read; of kBiasGrad [n], of kGeluGradBias [m], written
-  void* aux = nullptr;   // [m, n]; read by kGeluGrad, else written
+  // [m], read; for kBiasGrad [n] and for kGeluGradBias [m], written.
+  void* bias = nullptr;
+  // The activation's input: [m, n], read by kGeluGrad and kGeluGradBias, otherwise written; for
+  // kSwigluGrad [2 m, n], read.
+  void* aux = nullptr;
 };
 
-// The workspace every product is offered; Hopper's fastest kernels want 32 MiB.
+// Bytes of workspace that every GEMM is offered; Hopper's fastest kernels use 32 MiB.
 inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
 
-// Thread-safe.
+// The cuBLASLt handle of one GPU and calls on it. Thread-safe. Errors of the library throw
+// DeviceError.
 class Products {
  public:
   explicit Products(const DeviceLimits& limits);
@@ -37,16 +42,17 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // What the heuristic offers, asked for the whole device and for parts of it, with and without a
-  // workspace, its best guess first; empty: cuBLASLt has no such product. (One question gets eight
-  // answers at most, cuBLASLt 13.1.)
+  // Returns the algorithms that the heuristic offers when asked for the whole device and for parts
+  // of it, with and without a workspace, its best guess first; empty if cuBLASLt has no such GEMM.
+  // (A single query returns at most eight, cuBLASLt 13.1.)
   std::vector<ProductAlgorithm> Candidates(const ProductKey& key) const;
-  // Whether the algorithm does this product on this device within the workspace.
+  // Returns whether the algorithm can compute this GEMM on this device within
+  // kProductWorkspaceBytes.
   bool Accepts(const ProductKey& key, const ProductAlgorithm& algorithm) const;
-  // Enqueues the product and tells whether the library took it.
+  // Enqueues the GEMM; returns false if the library refuses it.
   bool TryRun(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
               const ProductAlgorithm& algorithm, const Workspace& workspace) const;
-  // Enqueues the product.
+  // Enqueues the GEMM; throws DeviceError if the library refuses it.
   void Run(const Stream& stream, const ProductKey& key, const ProductOperands& operands,
            const ProductAlgorithm& algorithm, const Workspace& workspace) const;
   const DeviceLimits& limits() const { return limits_; }

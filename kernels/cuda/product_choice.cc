@@ -1,3 +1,5 @@
+// The text form of a choice. The parser accepts exactly what the formatter writes, so that a
+// damaged entry is timed again instead of run.
 #include "kernels/cuda/product_choice.h"
 
 #include <charconv>

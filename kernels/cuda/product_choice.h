@@ -1,5 +1,5 @@
-// What a table says of a product, and its text: cuBLASLt's algorithm as words in hex, or that there
-// is none.
+// The tuning table's choice for one GEMM, and its text form: cuBLASLt's algorithm in hex, or that
+// there is none. The text is persistent in checkpoints and tuning files.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,15 @@
 
 namespace mt::kernels::cuda {
 
-// `possible` is false where cuBLASLt has no such product.
+// `possible` is false if cuBLASLt has no algorithm for the GEMM.
 struct ProductChoice {
   bool possible = false;
   ProductAlgorithm algorithm;
 };
 
+// "algorithm " and the algorithm's 64-bit words in hex, or "none".
 std::string ToText(const ProductChoice& choice);
-// nullopt for any other text than ToText's.
+// Returns nullopt for any text that ToText does not produce.
 std::optional<ProductChoice> ParseChoice(std::string_view text);
 
 }  // namespace mt::kernels::cuda

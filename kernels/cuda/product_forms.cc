@@ -1,3 +1,5 @@
+// The separate kernels behind a GEMM are the backend's own Act, ActGrad, RowSum and AddTo, called
+// on the GEMM's operands as row-major tensors.
 #include "kernels/cuda/product_forms.h"
 
 #include "common/base/math.h"
@@ -6,9 +8,9 @@
 namespace mt::kernels::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // of a workspace's parts
+constexpr int64_t kAlignment = 256;  // bytes, of the parts of a workspace
 
-// Column-major [m, n] as the rows that other ops see.
+// A column-major [m, n] matrix as the row-major tensor [n, m] that other ops take.
 Tensor RowsOf(void* data, DType dtype, int64_t m, int64_t n) { return {data, dtype, {n, m}}; }
 
 Tensor BiasGradOf(const ProductKey& key, void* data) { return {data, DType::kF32, {key.n}}; }
@@ -84,7 +86,7 @@ void ProductForms::FinishSeparate(Stream& stream, const ProductKey& key,
     vector_->RowSum(stream, d, bias_mode, {operands.bias, DType::kF32, {key.m}});
   } else {
     CHECK(key.epilogue == Epilogue::kBiasGrad && !key.transpose_a && key.transpose_b);
-    // B is dy, read transposed: rows of n columns. (RowSum only reads.)
+    // B is dy, read transposed: rows of n columns. (RowSum only reads it.)
     const Tensor dy = RowsOf(const_cast<void*>(operands.b), key.in, key.n, key.k);
     vector_->RowSum(stream, dy, key.add ? GradMode::kAdd : GradMode::kOverwrite,
                     BiasGradOf(key, operands.bias));

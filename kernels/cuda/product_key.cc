@@ -1,3 +1,5 @@
+// Text form of table keys, and which epilogues have which forms. The parser accepts exactly one
+// text per key, so equal keys from different processes are equal strings.
 #include "kernels/cuda/product_key.h"
 
 #include <algorithm>
@@ -92,7 +94,7 @@ std::optional<TableKey> ParseTableKey(std::string_view text) {
                     Read(shape[2], &p.k) && Read(words[3], &p.in) && Read(words[4], &p.out) &&
                     Read(words[5], &p.epilogue) && Read(words[8], &p.alignment) &&
                     Read(words[10], &p.sms);
-  // One text per key: whatever else differs shows here.
+  // Exactly one text per key: any other difference from ToText shows here.
   if (!read || !CanBe(key) || ToText(key) != text) return std::nullopt;
   return key;
 }
@@ -106,7 +108,7 @@ std::optional<Form> ParseForm(std::string_view text) {
 }
 
 bool MayBeOwn(const ProductKey& key) {
-  constexpr int kVector = 8;  // elements of 16 bytes, which rows must be made of
+  constexpr int kVector = 8;  // elements of a 16-byte vector, of which rows must consist
   if (SizeOf(key.in) != 2 || key.in != key.out || key.add || key.transpose_b ||
       key.alignment != 16 || key.m % kVector != 0 || key.k % kVector != 0) {
     return false;

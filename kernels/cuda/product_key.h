@@ -1,6 +1,6 @@
-// What a matrix product is chosen by, and its text in tuning tables. Column-major terms: D [m, n] =
-// op(A) op(B) + (add ? D : 0), leading dimensions packed, so that shape and transposition are the
-// layout. Plain values without CUDA.
+// The key by which a GEMM's algorithm is chosen, and its text in tuning tables. Column-major terms,
+// as in cuBLAS: D [m, n] = op(A) op(B) + (add ? D : 0), with packed leading dimensions, so that
+// shape and transposition determine the layout. Plain values without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -12,45 +12,46 @@
 
 namespace mt::kernels::cuda {
 
-// What the epilogue does with the sum before it is stored, or beside it. Names are persistent: they
-// are in the texts of tables.
+// The work of the epilogue on the sum before it is stored, or besides. The names are persistent:
+// they are part of the texts of tuning tables.
 enum class Epilogue : uint8_t {
   kNone,
-  kBias,         // + bias[i] of row i of D
+  kBias,         // adds bias[i] to row i of D
   kGeluAux,      // aux = sum, D = gelu(sum)
   kGeluAuxBias,  // aux = sum + bias, D = gelu(aux)
   kGeluGrad,     // D = sum * gelu'(aux)
   kBiasGrad,     // bias[j] = sum over k of op(B) [k, j]; overwritten
-  // Not cuBLASLt's:
-  kGeluGradBias,  // kGeluGrad, and bias[i] = or += sum of row i of D, in f32
+  // Custom kernels only, not available in cuBLASLt:
+  kGeluGradBias,  // kGeluGrad, and bias[i] = or += the sum of row i of D, in f32
   kSwigluAux,     // aux = sum, D [m / 2, n] = silu(rows [0, m / 2) of aux) * the other rows
-  kSwigluGrad,    // aux and D [2 m, n]: D = gradient of silu(...) * ... as above, sum being D's
+  kSwigluGrad,  // aux and D are [2 m, n]: D = gradient of kSwigluAux's D, for which the sum is the
+                // incoming gradient
 };
 
-// Everything an algorithm is chosen by.
+// Everything that the choice of an algorithm depends on.
 struct ProductKey {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
-  DType in = DType::kBf16, out = DType::kBf16;  // of A and B; of D, bias and aux
+  DType in = DType::kBf16, out = DType::kBf16;  // dtype of A and B; dtype of D, bias and aux
   Epilogue epilogue = Epilogue::kNone;
   bool add = false;
-  int alignment = 16;  // bytes that all pointers are multiples of, at most 16
-  int sms = 0;         // multiprocessors to count on; 0: all
+  int alignment = 16;  // bytes, at most 16, of which all pointers are multiples
+  int sms = 0;         // SMs that the GEMM may use; 0: all
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
 
-// How a product is done. Names are persistent, too.
+// The way in which a GEMM with an epilogue is computed. These names are persistent, too.
 enum class Form : uint8_t {
-  kOwn,       // by a kernel of our own, with its epilogue
-  kFused,     // by cuBLASLt, with its epilogue
-  kSeparate,  // in a plainer way, the rest by kernels of our own behind it
+  kOwn,       // by a custom kernel with its epilogue (own_product.h)
+  kFused,     // by cuBLASLt with its epilogue
+  kSeparate,  // a simpler GEMM, followed by separate kernels
 };
 inline constexpr int kForms = 3;
 const char* Name(Form form);
 std::optional<Form> ParseForm(std::string_view text);
 
-// A table has an algorithm of cuBLASLt per product and, per product that could be done in several
-// ways, which form to use.
+// Key of a table entry. The table has an algorithm of cuBLASLt for each GEMM and, for each GEMM
+// that can be computed in several ways, the form to use (`form` is true).
 struct TableKey {
   bool form = false;
   ProductKey product;
@@ -60,21 +61,22 @@ struct TableKey {
 // "product tn 3072x32768x768 bf16 bf16 gelu_aux_bias write align 16 sms 0"; forms begin with
 // "form".
 std::string ToText(const TableKey& key);
-// nullopt for any other text than ToText's of a product that can be.
+// Returns nullopt for any text that ToText does not produce for a valid GEMM.
 std::optional<TableKey> ParseTableKey(std::string_view text);
 
-// Whether cuBLASLt could have an algorithm for it.
+// Returns whether cuBLASLt may have an algorithm with this epilogue.
 inline bool HasFusedForm(Epilogue epilogue) { return epilogue < Epilogue::kGeluGradBias; }
+// Returns whether it can be computed as a simpler GEMM followed by separate kernels.
 inline bool HasSeparateForm(Epilogue epilogue) {
   return epilogue != Epilogue::kNone && epilogue != Epilogue::kBias;
 }
-// Whether some device has a kernel of our own for it (own_product.h).
+// Returns whether some device has a custom kernel for it (own_product.h).
 bool MayBeOwn(const ProductKey& key);
-// Whether a form is chosen for it at all; else it is cuBLASLt's.
+// Returns whether the table holds a form for it; otherwise cuBLASLt computes it.
 inline bool HasForms(const ProductKey& key) {
   return HasSeparateForm(key.epilogue) || MayBeOwn(key);
 }
-// The product that the separate form begins with; it may have forms itself.
+// Returns the GEMM with which the separate form begins; it may have several forms itself.
 ProductKey SeparateProductOf(const ProductKey& key);
 
 }  // namespace mt::kernels::cuda

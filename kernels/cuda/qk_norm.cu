@@ -1,6 +1,7 @@
-// The norm of q and k heads with the rotation behind it, and its gradient: a team of lanes has a
-// head, whose channels stay in registers between the sum of squares and the turn; where channels
-// are no multiple of eight a warp has one. Legend: as in kernels/ops/rope.h.
+// QK norm followed by the rotation, and its gradient: a team of lanes handles a head, whose
+// channels stay in registers between the sum of squares and the rotation; a warp handles heads
+// whose channels are no multiple of eight.
+// Legend: as in kernels/ops/rope.h.
 #include <type_traits>
 
 #include "kernels/cuda/qk_norm.cuh"
@@ -15,11 +16,11 @@ constexpr int kPairsPerLane = 4;
 constexpr int64_t kLargestHead = kLargestNormedHead;
 static_assert(kLargestHead == 2 * kPairsPerLane * kWarp);
 
-// A warp's view of one head: lane and turn k have pair p = lane + 32 k, channels first(p),
-// second(p). Channels that are not rotated make pairs among themselves; `exists` is false past the
+// A warp's view of one head: in iteration k a lane has pair p = lane + 32 k, channels first(p) and
+// second(p). Channels that are not rotated form pairs among themselves; `exists` is false past the
 // end.
 struct HeadPairs {
-  int d, half;  // half of the rotated channels
+  int d, half;  // half is half of the rotated channels
   __device__ int Rest() const { return d - 2 * half; }
   __device__ int Count() const { return half + (Rest() + 1) / 2; }
   __device__ bool Rotated(int p) const { return p < half; }
@@ -41,7 +42,7 @@ __device__ __forceinline__ void StorePair(const HeadPairs& z, const Pair& x, int
   if (z.HasSecond(p)) to[z.Second(p)] = Narrow<S>(x.second);
 }
 
-// cos and sin of the row for a lane's pairs; (1, 0) where nothing turns.
+// Cosine and sine of the row for a lane's pairs; (1, 0) for channels that are not rotated.
 template <class S>
 __device__ __forceinline__ Pair TurnOf(const RotateRows<S>& a, const HeadPairs& z, int64_t row,
                                        int p) {
@@ -51,7 +52,7 @@ __device__ __forceinline__ Pair TurnOf(const RotateRows<S>& a, const HeadPairs& 
   return {cos[0], cos[z.half]};
 }
 
-// Normalises and turns: a warp per head of a row. 256 threads.
+// Normalises and rotates: one warp per head of a row. 256 threads.
 template <class S>
 __global__ void __launch_bounds__(kThreads) NormKernel(const RotateRows<S> a) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) NormKernel(const RotateRows<S> a) {
   }
 }
 
-// One head's gradient: back through the rotation, then through the norm, dx = rstd (g - xhat
+// The gradient of one head: back through the rotation, then through the norm, dx = rstd (g - xhat
 // mean(g xhat)) with g = dy * gain. Adds dy * xhat to `sums`.
 template <class S>
 __device__ __forceinline__ void HeadGrad(const RotateRows<S>& a, const HeadPairs& z, int64_t at,
@@ -115,19 +116,19 @@ __device__ __forceinline__ void HeadGrad(const RotateRows<S>& a, const HeadPairs
   }
 }
 
-// A head of a row as a team of lanes comes upon it.
+// A lane's part of one head of a row.
 template <class S>
 struct TeamHead {
   int64_t at;  // row * heads + head
   bool exists, query;
-  S* data;  // of the lane's channels
+  S* data;  // the lane's channels
   int32_t position;
   Stored8<S> values;  // at `data`
-  Stored8<S> input;   // kept, for the gradient
+  Stored8<S> input;   // the norm's input, for the gradient
   float rstd;
 };
 
-// Asks for all that a lane needs of head `at`.
+// Issues all loads that a lane needs of head `at`.
 template <class S, int kLanes, bool kGradient>
 __device__ __forceinline__ TeamHead<S> LoadHead(const RotateRows<S>& a,
                                                 const TeamLane<kLanes>& lane, int64_t at) {
@@ -147,7 +148,7 @@ __device__ __forceinline__ TeamHead<S> LoadHead(const RotateRows<S>& a,
   return head;
 }
 
-// As NormKernel, eight channels per lane. 256 threads.
+// Like NormKernel, with eight channels per lane. 256 threads.
 template <class S, int kLanes>
 __global__ void __launch_bounds__(kThreads) TeamNormKernel(const RotateRows<S> a) {
   const TeamLane<kLanes> lane(static_cast<int>(a.d), static_cast<int>(a.r));
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(kThreads) TeamNormKernel(const RotateRows<S> a
   if (head.exists) Store<Access::kVector>(x, head.data, kGroup);
 }
 
-// The block's sums [2, d], made of kThreads / lanes teams' in order, go out to a.sums.
+// Writes the block's sums [2, d] to a.sums: those of kThreads / lanes teams, added in order.
 template <class S, class Add>
 __device__ __forceinline__ void JoinSums(const RotateRows<S>& a, int teams, int team,
                                          const Add& add) {
@@ -190,8 +191,9 @@ __device__ __forceinline__ void JoinSums(const RotateRows<S>& a, int teams, int 
   }
 }
 
-// As NormGradKernel, eight channels per lane: a block's teams take heads of every gridDim.x-th
-// stretch of rows, and ask for the next one's before they compute. 256 threads, 2 KiB shared.
+// Like NormGradKernel, with eight channels per lane: the teams of a block handle heads of every
+// gridDim.x-th range of rows and load the next range before they compute. 256 threads, 2 KiB of
+// shared memory.
 template <class S, int kLanes>
 __global__ void __launch_bounds__(kThreads, 3) TeamNormGradKernel(const RotateRows<S> a) {
   constexpr int kTeams = kThreads / kLanes;
@@ -240,8 +242,8 @@ __global__ void __launch_bounds__(kThreads, 3) TeamNormGradKernel(const RotateRo
   });
 }
 
-// A block takes every gridDim.x-th row; a warp every eighth head of it. Gain sums stay in
-// registers; warps are joined in order at the end. 256 threads, 2 KiB shared.
+// A block handles every gridDim.x-th row, a warp every eighth head of it. Gain sums stay in
+// registers; warps are joined in order at the end. 256 threads, 2 KiB of shared memory.
 template <class S>
 __global__ void __launch_bounds__(kThreads) NormGradKernel(const RotateRows<S> a) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
@@ -270,14 +272,14 @@ __global__ void __launch_bounds__(kThreads) NormGradKernel(const RotateRows<S> a
   });
 }
 
-// Whether teams of lanes can take the heads: whole vectors at 16-byte borders.
+// Returns whether teams of lanes can handle the heads: whole 16-byte vectors at 16-byte boundaries.
 template <class S>
 bool TeamsFit(const RotateRows<S>& a) {
   return a.d % kGroup == 0 && a.r / 2 % kGroup == 0 && IsAligned16(a.qkv) && IsAligned16(a.input) &&
          IsAligned16(a.table) && IsAligned16(a.q_gain) && IsAligned16(a.k_gain);
 }
 
-// Calls body(integral_constant) with the lanes of a team for heads of d channels.
+// Calls body(integral_constant) with the number of lanes of a team for heads of d channels.
 template <class Body>
 void ForLanes(int64_t d, const Body& body) {
   if (d <= 8 * kGroup) return body(std::integral_constant<int, 8>{});

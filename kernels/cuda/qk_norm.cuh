@@ -1,6 +1,7 @@
-// The norm of q and k heads with the rotation behind it, where heads are whole groups of eight
-// channels: a team of lanes has a head, a lane eight channels of it, and pairs that are turned
-// together meet by shuffles. Legend: as in kernels/ops/rope.h.
+// QK norm followed by the rotation, for heads that are whole groups of eight channels: a team of
+// lanes handles a head, each lane eight channels of it, and the two halves of rotated pairs are
+// exchanged by shuffles.
+// Legend: as in kernels/ops/rope.h.
 #pragma once
 
 #include "kernels/cuda/numeric.cuh"
@@ -8,13 +9,14 @@
 
 namespace mt::kernels::cuda {
 
-// A lane's place in its head; kLanes of a team: a power of two, at least d / 8.
+// A lane's role in its team; a team has kLanes lanes, a power of two that is at least d / 8.
 template <int kLanes>
 struct TeamLane {
-  int group;          // which eight channels
-  bool exists;        // whether the head has them
-  int partner;        // lane in the team with the other half of the pairs
-  bool first, turns;  // whether this lane has first(pair), whether it is rotated at all
+  int group;    // index of the lane's eight channels
+  bool exists;  // whether the head has that many channels
+  int partner;  // lane of the team that has the other half of the pairs
+  bool first,
+      turns;  // whether this lane has the first half of the pairs; whether it is rotated at all
 
   __device__ TeamLane(int d, int r) {
     group = static_cast<int>(threadIdx.x) % kLanes;
@@ -26,6 +28,7 @@ struct TeamLane {
   }
 };
 
+// Returns the team's sum, the same in all of its lanes.
 template <int kLanes>
 __device__ __forceinline__ float TeamSum(float x) {
 #pragma unroll
@@ -48,7 +51,7 @@ __device__ __forceinline__ Angles LoadAngles(const TeamLane<kLanes>& lane, const
           Load<Access::kVector>(cos + half + pair, kGroup)};
 }
 
-// Turns a lane's channels; `sign` -1 turns back. All lanes of the warp call it.
+// Rotates a lane's channels; `sign` -1 rotates back. All lanes of the warp call it.
 template <int kLanes>
 __device__ __forceinline__ void TurnTeam(const TeamLane<kLanes>& lane, const Angles& angles,
                                          float sign, Float8* x) {

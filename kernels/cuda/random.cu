@@ -1,5 +1,6 @@
-// Initial values: kernels/cpu/random.cc's arithmetic. fp64 throughout, so that the one rounding to
-// f32 hides the last-place differences between the host's and the GPU's log, sin and cos.
+// Random initial values with the arithmetic of kernels/cpu/random.cc. Everything is fp64, so that
+// the one rounding to f32 hides the last-bit differences between the host's and the GPU's log, sin
+// and cos.
 #include <cmath>
 
 #include "kernels/cuda/cuda_ops.h"
@@ -13,7 +14,8 @@ struct NormalPair {
   double even, odd;
 };
 
-// Standard normal numbers 2 * pair and 2 * pair + 1 of the stream `key` (Box & Muller 1958).
+// Returns standard normal numbers 2 * pair and 2 * pair + 1 of the stream `key` (Box & Muller
+// 1958).
 __device__ NormalPair Normals(uint64_t key, uint64_t pair) {
   constexpr double kTwoPi = 6.283185307179586476925286766559;
   const Philox4 bits =

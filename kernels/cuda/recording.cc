@@ -1,5 +1,5 @@
-// Recordings of a GPU: graphs captured from a stream in thread-local mode, so that other threads'
-// calls neither break a capture nor end up in it.
+// Recordings as CUDA graphs, captured from a stream in thread-local mode, so that calls of other
+// threads neither invalidate a capture nor become part of it.
 #include <exception>
 #include <utility>
 
@@ -12,7 +12,7 @@ namespace {
 
 class CudaRecording final : public Recording {
  public:
-  // Takes the instance.
+  // Takes ownership of the instance.
   explicit CudaRecording(cudaGraphExec_t instance) : instance_(instance) {}
   ~CudaRecording() override { cudaGraphExecDestroy(instance_); }
   CudaRecording(const CudaRecording&) = delete;
@@ -23,7 +23,7 @@ class CudaRecording final : public Recording {
   const cudaGraphExec_t instance_;
 };
 
-// A stream's capture, ended by Take or, with whatever it holds, by the destructor.
+// The capture of a stream. Take ends it; otherwise the destructor ends it and discards the graph.
 class Capture {
  public:
   explicit Capture(cudaStream_t stream) : stream_(stream) {
@@ -32,7 +32,7 @@ class Capture {
   ~Capture() {
     if (open_) cudaStreamEndCapture(stream_, &graph_);
     if (graph_ != nullptr) cudaGraphDestroy(graph_);
-    cudaGetLastError();  // of a capture that broke; not sticky
+    cudaGetLastError();  // clears the error of an invalidated capture, which is not sticky
   }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -62,8 +62,8 @@ std::unique_ptr<Recording> CudaDevice::Record(Stream& stream, const std::functio
     calls();
     return capture.Take();
   } catch (const DeviceError& error) {
-    // A call that refuses to be captured. A fault of the GPU itself is sticky: the next call has it
-    // again.
+    // A call that cannot be captured. An error of the GPU itself is sticky, so the next call
+    // reports it again.
     *why_not = error.what();
     return nullptr;
   }

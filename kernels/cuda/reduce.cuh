@@ -1,4 +1,5 @@
-// Sums over a warp and over a block in a fixed order, so that an op's bits never depend on timing.
+// Sums over a warp and over a thread block in a fixed order, so that an op's bits never depend on
+// timing.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@ namespace mt::kernels::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
-// The same sum in every lane.
+// Returns the warp's sum, the same in every lane.
 template <class T>
 __device__ __forceinline__ T WarpSum(T x) {
 #pragma unroll
@@ -16,6 +17,7 @@ __device__ __forceinline__ T WarpSum(T x) {
   return x;
 }
 
+// Returns the warp's maximum, the same in every lane.
 __device__ __forceinline__ float WarpMax(float x) {
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
@@ -24,8 +26,8 @@ __device__ __forceinline__ float WarpMax(float x) {
   return x;
 }
 
-// The same sum in every thread of a block of up to 32 warps. `shared` holds a value per warp and
-// may be used again by the next call.
+// Returns the sum over a block of up to 32 warps, the same in every thread. All threads of the
+// block call it. `shared` holds one value per warp and may be reused by the next call.
 template <class T>
 __device__ __forceinline__ T BlockSum(T x, T* shared) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp,

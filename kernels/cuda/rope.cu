@@ -1,5 +1,6 @@
-// Rotation of q and k in place on the packed projection: a thread turns eight pairs. With the norm
-// of heads before it, qk_norm.cu. Legend: as in kernels/ops/rope.h.
+// Rotation of q and k in place on the packed projection: a thread rotates eight pairs. With QK norm
+// before it: qk_norm.cu.
+// Legend: as in kernels/ops/rope.h.
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dependent_launch.cuh"
 #include "kernels/cuda/dispatch.h"
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int kThreads = kRopeThreads;
 
-// A thread turns pairs [p, p + 8) of one head of one row. 256 threads.
+// A thread rotates pairs [p, p + 8) of one head of one row. 256 threads.
 template <class S, bool kBack, Access kAccess>
 __global__ void __launch_bounds__(kThreads)
     TurnKernel(const RotateRows<S> a, const Divider groups) {

@@ -1,4 +1,4 @@
-// The operands of rotation as plain pointers, and the launchers of the norm of heads (qk_norm.cu).
+// The operands of the rotation as plain pointers, and the launchers of QK norm (qk_norm.cu).
 // Legend: as in kernels/ops/rope.h.
 #pragma once
 
@@ -13,8 +13,8 @@ inline constexpr int64_t kLargestNormedHead = 256;
 
 template <class S>
 struct RotateRows {
-  int64_t rows, a, g, d, r;  // r = 0 without rotation
-  float channels;            // that a norm's mean is over
+  int64_t rows, a, g, d, r;  // r is 0 without rotation
+  float channels;            // number of channels that the norm's mean is over
   Divider batch, heads;      // b, a + g
   S* qkv;                    // [rows, (a + 2g) d]: values, or their gradient
   const float* table;
@@ -27,6 +27,7 @@ struct RotateRows {
   float* sums;  // [grid, 2, d]
 };
 
+// The two channels of a rotated pair.
 struct Pair {
   float first, second;
 };
@@ -35,10 +36,11 @@ __device__ __forceinline__ Pair TurnPair(const Pair& x, float cos, float sin) {
   return {x.first * cos - x.second * sin, x.second * cos + x.first * sin};
 }
 
-// Normalises and turns all q and k heads.
+// Enqueues norm and rotation of all q and k heads.
 template <class S>
 void LaunchNorm(const Stream& stream, const RotateRows<S>& a);
-// Their gradients on `blocks` blocks; each leaves its part of the gains' gradients in a.sums.
+// Enqueues their gradients on `blocks` thread blocks; each leaves its part of the gains' gradients
+// in a.sums.
 template <class S>
 void LaunchNormGrad(const Stream& stream, const RotateRows<S>& a, int64_t blocks);
 

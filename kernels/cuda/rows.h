@@ -1,5 +1,5 @@
-// Pieces that several families need of matrices: the second stage of sums over rows (partial sums
-// of blocks of rows, added in the order of blocks), and rows filled with one row.
+// Matrix kernels that several op families need: the second stage of sums over rows (the partial
+// sums of blocks of rows, added in block order), and rows filled with one row.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace mt::kernels::cuda {
 
-// Partial sums: `blocks` vectors, `stride` elements apart.
+// Partial sums in device memory: `blocks` vectors, `stride` elements apart.
 struct ColumnPartials {
   const float* data = nullptr;
   int64_t blocks = 0, stride = 0;
@@ -19,11 +19,11 @@ inline constexpr int kMaxSums = 3;
 using SumOutputs = std::array<Tensor, kMaxSums>;
 
 // outs[k] [n] (f32) = or += the sum over blocks of elements [k n, (k + 1) n) of each vector; absent
-// ones are left out. One launch.
+// outputs are skipped. One kernel launch.
 void CombineColumns(const Stream& stream, const ColumnPartials& partials, int64_t n, GradMode mode,
                     const SumOutputs& outs);
 
-// Every row of y [rows, n] = row [n], of the same float type.
+// Sets every row of y [rows, n] to `row` [n]; both have the same float type.
 void FillRows(const Stream& stream, const Tensor& row, const Tensor& y);
 
 }  // namespace mt::kernels::cuda

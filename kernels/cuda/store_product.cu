@@ -1,13 +1,14 @@
-// Products that store their sums with a bias, or with a bias or not and GELU beside. Results leave
-// through the quarters: written by a multiplying warpgroup, stored by the copying one, free again.
+// Custom GEMMs that store their sums with a bias, or with GELU and an optional bias. Results leave
+// through the quarters: a consumer warpgroup writes them, the producer warpgroup stores them by
+// TMA, and then they are free again.
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/hopper_product.cuh"
 
 namespace mt::kernels::cuda::hopper {
 namespace {
 
-// x = gelu(x): x / (1 + e^(-z)), as kernels/cuda/act.cu has it. In stages over all eight, or the
-// compiler makes one chain after the other.
+// x = gelu(x) = x / (1 + e^(-z)), as in kernels/cuda/act.cu. Written in stages over all eight
+// elements; otherwise the compiler emits eight dependency chains one after the other.
 __device__ __forceinline__ void ApplyGelu(Float8* x) {
   constexpr float kScale = -1.5957691216057307F * kLog2E, kCubic = 0.044715F;  // -2 sqrt(2 / pi)
   float e[kGroup];
@@ -34,7 +35,7 @@ class StoreEpilogue {
     CUtensorMap sum, act;
     const S* bias;  // [features], or null
   };
-  // A quarter with GELU takes two of the buffers, which are then used twice a tile.
+  // A quarter with GELU occupies two of the buffers, which are then used twice per tile.
   static constexpr int kResults = kGelu ? 2 : 1, kSlots = kQuarters / kResults;
   static constexpr int kBarriers = 2 * kSlots;
 
@@ -47,7 +48,7 @@ class StoreEpilogue {
 
   static __device__ __forceinline__ void Copy(const Block& block, const Args& args,
                                               const Cut& cut) {
-    int parity = 0;  // of the block's tiles
+    int parity = 0;  // parity of the block's tiles
     for (int tile = block.first; tile < block.tiles; tile += block.stride, parity ^= 1) {
       const Place at = PlaceOf(cut, tile, block.rank);
       for (int quarter = 0; quarter < kQuarters; ++quarter) {
@@ -78,7 +79,7 @@ class StoreEpilogue {
     for (int quarter = 0; quarter < kQuarters; ++quarter) {
       const int slot = quarter % kSlots, half = quarter / 2, part = quarter % 2;
       BeginPart(block, group, quarter == kQuarters - 1, Free(block, slot),
-                1 - (kGelu ? quarter / kSlots : group));  // the other one has odd tiles
+                1 - (kGelu ? quarter / kSlots : group));  // the other warpgroup has the odd tiles
       const uint32_t to = place + slot * kResults * kQuarterBytes;
 #pragma unroll
       for (int j = 0; j < kHalfTokens / 16; ++j) {
@@ -91,7 +92,7 @@ class StoreEpilogue {
         const Stored8<S> stored = Narrow<S>(v);
         StoreTransposed(to + j * 16 * kRow, stored.word);
         if constexpr (kGelu) {
-          v = Widen(stored);  // of what the gradient will see
+          v = Widen(stored);  // rounded, as the gradient will read it
           ApplyGelu(&v);
           StoreTransposed(to + kQuarterBytes + j * 16 * kRow, Narrow<S>(v).word);
         }
@@ -107,7 +108,7 @@ class StoreEpilogue {
   static __device__ __forceinline__ uint32_t Free(const Block& block, int slot) {
     return block.epilogue + 8 * (kSlots + slot);
   }
-  float bias_[4];  // by half and by the sums' pair
+  float bias_[4];  // indexed by half of the features and by pair of accumulators
 };
 
 }  // namespace

@@ -1,13 +1,14 @@
-// Products with SwiGLU (Shazeer 2020): fc1's forward, whose two halves of features are gate and up,
-// and fc2's input gradient, which both halves get a gradient of. Forward, a tile has 64 features of
-// either half, so that a thread's sums meet their partners in its own registers.
+// Custom GEMMs with SwiGLU (Shazeer 2020): the forward of fc1, whose two halves of features are
+// gate and up, and the input gradient of fc2, from which both halves get a gradient. Forward, a
+// tile has 64 features of each half, so that a thread has both partners in its own registers.
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/hopper_product.cuh"
 
 namespace mt::kernels::cuda::hopper {
 namespace {
 
-// x = 1 / (1 + e^-x). In stages over all eight, or the compiler makes one chain after the other.
+// x = 1 / (1 + e^-x). Written in stages over all eight elements; otherwise the compiler emits eight
+// dependency chains one after the other.
 __device__ __forceinline__ void ApplySigmoid(Float8* x) {
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) x->v[i] *= -kLog2E;
@@ -19,9 +20,9 @@ __device__ __forceinline__ void ApplySigmoid(Float8* x) {
   for (int i = 0; i < kGroup; ++i) asm volatile("rcp.approx.ftz.f32 %0, %0;" : "+f"(x->v[i]));
 }
 
-// Half of a tile's tokens at a time: gate, up and what becomes of them in three of the quarters,
-// which are written, stored and free again twice a tile. (With gate and up in one pair and the rest
-// in the other, the compiler keeps words of the first for the second, and spills.)
+// Processes half of a tile's tokens at a time: gate, up and y in three of the quarters, which are
+// written, stored and free again twice per tile. (With gate and up in one pair and y in the other,
+// the compiler keeps words of the first for the second, and spills.)
 template <class S>
 class SwigluEpilogue {
  public:
@@ -71,7 +72,7 @@ class SwigluEpilogue {
         const Stored8<S> gate = Rounded(sums[0], first), up = Rounded(sums[1], first);
         StoreTransposed(to, gate.word);
         StoreTransposed(to + kQuarterBytes, up.word);
-        const Float8 g = Widen(gate), u = Widen(up);  // what the gradient will see
+        const Float8 g = Widen(gate), u = Widen(up);  // rounded, as the gradient will read them
         Float8 y = g;
         ApplySigmoid(&y);
 #pragma unroll
@@ -91,15 +92,15 @@ class SwigluEpilogue {
   }
 };
 
-// A quarter's gate and up come by TMA into a pair of buffers, are overwritten with their gradients
-// and stored from there; then what the pair is used for next, twice a tile, is loaded.
+// TMA loads a quarter's gate and up into a pair of buffers, where they are overwritten with their
+// gradients and stored; then the pair is loaded for its next use, twice per tile.
 template <class S>
 class SwigluGradEpilogue {
  public:
   using Element = S;
   static constexpr bool kTransposedA = true, kGated = false;
   static constexpr int kPairs = kQuarters / 2, kPairBytes = 2 * kQuarterBytes;
-  // Inputs are there, and results are, per pair.
+  // Per pair one barrier for loaded inputs and one for written results.
   static constexpr int kBarriers = 2 * kPairs;
   struct Args {
     CUtensorMap gate, up, dgate, dup;
@@ -150,7 +151,7 @@ class SwigluGradEpilogue {
     const uint32_t place = PlaceInQuarter();
 #pragma unroll
     for (int quarter = 0; quarter < kQuarters; ++quarter) {
-      const int pair = quarter % 2, half = quarter / 2;  // a pair for half of the tokens
+      const int pair = quarter % 2, half = quarter / 2;  // each pair serves half of the tokens
       BeginPart(block, group, quarter == kQuarters - 1, Loaded(block, pair), half);
 #pragma unroll
       for (int j = 0; j < kHalfTokens / 16; ++j) {
@@ -181,8 +182,8 @@ class SwigluGradEpilogue {
   static __device__ __forceinline__ uint32_t PairAt(const Block& block, int pair) {
     return block.quarters + pair * kPairBytes;
   }
-  // Gate and up become their gradients, of d that of silu(gate) * up. With s = sigmoid(x) silu's
-  // slope is s + x s (1 - s).
+  // Replaces gate and up with their gradients, given the gradient d of silu(gate) * up. With s =
+  // sigmoid(x) silu's slope is s + x s (1 - s).
   static __device__ __forceinline__ void Gradients(const Float8& d, Stored8<S>* gate,
                                                    Stored8<S>* up) {
     const Float8 x = Widen(*gate), u = Widen(*up);

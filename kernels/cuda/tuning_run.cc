@@ -1,3 +1,5 @@
+// Races are timed with CUDA events between the turns. The first call of each contender loads its
+// kernels, the second is timed to choose the number of repetitions per turn.
 #include "kernels/cuda/tuning_run.h"
 
 #include <algorithm>
@@ -18,7 +20,7 @@ double Median(std::vector<double>* values) {
 
 }  // namespace
 
-// Events in a stream, and the times between neighbours.
+// CUDA events in a stream, and the times between neighbouring ones.
 class TuningRun::Marks {
  public:
   explicit Marks(size_t count) : events_(count) {
@@ -33,7 +35,7 @@ class TuningRun::Marks {
   void Put(const CudaStream& stream) {
     CUDA_CHECK(cudaEventRecord(events_[next_++], stream.raw()));
   }
-  // Microseconds from mark i to the next one. Blocks until it is reached.
+  // Returns the microseconds from mark i to the next one. Blocks until that one is reached.
   double UsAfter(size_t i) const {
     CUDA_CHECK(cudaEventSynchronize(events_[i + 1]));
     float ms = 0;
@@ -63,7 +65,7 @@ std::vector<double> TuningRun::Race(const std::vector<Contender>& contenders,
   if (n == 0) return {};
   const CudaStream& stream = CudaStreamOf(stream_);
   std::vector<int> turns(n, 0), bursts(n, 1);
-  // First calls load kernels; the second ones say how many make a burst.
+  // The first calls load kernels; the second ones determine how many calls make a burst.
   for (size_t i = 0; i < n; ++i) contenders[i](turns[i]++);
   Marks once(n + 1);
   once.Put(stream);

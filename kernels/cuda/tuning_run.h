@@ -1,5 +1,6 @@
-// Timing pieces of device work against each other: random operands, and races in which contenders
-// take turns on a busy device, so that drifting power and clocks hit all alike.
+// Times alternatives of device work against each other: random operands, and races in which the
+// contenders take turns on a busy device, so that drifting power and clocks affect all of them
+// alike.
 #pragma once
 
 #include <array>
@@ -14,25 +15,27 @@
 
 namespace mt::kernels::cuda {
 
-// Buffers with random contents and a stream of their own; freed with it. One thread.
+// Device buffers with random contents and a stream to run on; it owns both. Used by one thread.
+// Errors are DeviceError.
 class TuningRun {
  public:
   explicit TuningRun(const DeviceLimits& limits);
-  // [elements] of `dtype`, normal numbers.
+  // Returns device memory for `elements` elements of `dtype`, filled with normally distributed
+  // numbers; owned by this object.
   void* Random(DType dtype, int64_t elements, double std = 1);
   Stream& stream() { return stream_; }
 
-  // Enqueues the contender's work once on stream(). `turn` counts its calls, so that it can take
-  // another set of operands each time.
+  // Enqueues the contender's work once on stream(). `turn` counts its calls, so that each can use
+  // another set of operands.
   using Contender = std::function<void(int turn)>;
   struct Length {
     int rounds = 1;
-    double burst_us = 0;  // each turn repeats its work until about this long
-    double lead_us = 0;   // turns before anything counts, for the device to get hot
+    double burst_us = 0;  // a turn repeats its work for about this long
+    double lead_us = 0;   // untimed turns first, to heat up the device
   };
-  // Median microseconds of one call of each. Contenders take turns, each round from another one on,
-  // enqueued without a pause: short turns, so that all meet the same clocks, as kernels of a step
-  // do.
+  // Returns the median microseconds of one call of each contender. Contenders take short turns
+  // without a pause, each round starting with another one, so that all run at the same clocks, as
+  // the kernels of a step do. Blocks until done.
   std::vector<double> Race(const std::vector<Contender>& contenders, const Length& length);
 
  private:

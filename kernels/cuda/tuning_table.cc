@@ -1,3 +1,6 @@
+// The timing and the choice of GEMMs: all candidates of cuBLASLt's heuristic race in short turns,
+// the fastest few again on a hot device, then the forms (custom, fused, separate) against each
+// other. Import accepts only entries that the library and the device can run.
 #include "kernels/cuda/tuning_table.h"
 
 #include <algorithm>
@@ -14,19 +17,21 @@
 namespace mt::kernels::cuda {
 namespace {
 
-// Raised when a key's or a choice's text changes its meaning, or a form its kernels.
+// Raised when the text of a key or a choice changes its meaning, or when the kernels of a form
+// change.
 constexpr int kTableVersion = 3;
 
-// Operands of a race are rotated over this much, so that they come from memory, not from the cache.
+// Bytes over which the operands of a race are rotated, so that they come from memory and not from
+// the L2 cache.
 constexpr int64_t kRotatedBytes = int64_t{200} << 20;
 constexpr int kMostSets = 8;
-// All candidates run a few times; those within kClose of the fastest meet again, on a device that
-// is hot by then, in many short turns. Long turns mislead: clocks follow the power of tens of
-// milliseconds, so that who comes behind a lazy kernel looks up to 20 % faster.
+// All candidates run a few times; those within kClose of the fastest race again, on a device that
+// is hot by then, in many short turns. Long turns mislead: clocks follow the power of the last tens
+// of milliseconds, so that a contender behind one with low power looks up to 20 % faster.
 constexpr TuningRun::Length kScreening{.rounds = 3, .burst_us = 1000};
 constexpr TuningRun::Length kFinal{.rounds = 25, .burst_us = 600, .lead_us = 40000};
 constexpr TuningRun::Length kSurvey{.rounds = 15, .burst_us = 600, .lead_us = 40000};
-// What is over too soon to heat anything up.
+// For work that is too short to heat the device.
 constexpr TuningRun::Length kShort{.rounds = 9, .burst_us = 300};
 constexpr double kShortBelowUs = 40;
 constexpr double kClose = 1.08;
@@ -42,7 +47,7 @@ std::string IdentityOf(const DeviceLimits& limits) {
                      limits.num_sms);
 }
 
-// Several sets of random operands of one product, and a workspace.
+// Several sets of random operands of one GEMM, and a workspace.
 class Sets {
  public:
   Sets(const ProductKey& key, TuningRun* run) {
@@ -51,7 +56,7 @@ class Sets {
     const int64_t bytes = (a + b) * SizeOf(key.in) + 2 * d * SizeOf(key.out);
     const int64_t wanted = (kRotatedBytes + bytes - 1) / bytes;
     for (int64_t i = 0; i < std::clamp<int64_t>(wanted, 1, kMostSets); ++i) {
-      // Sums of about 1: what activations cost depends on how large their inputs are.
+      // Sums have a magnitude of about 1: the cost of activations depends on that of their inputs.
       sets_.push_back(
           {.a = run->Random(key.in, a, 1 / std::sqrt(static_cast<double>(key.k))),
            .b = run->Random(key.in, b),
@@ -76,7 +81,8 @@ class Sets {
   Workspace workspace_;
 };
 
-// The heuristic's candidates that the library runs: its check does not promise it.
+// Returns the heuristic's candidates that the library really runs; its check alone does not
+// guarantee it.
 std::vector<ProductAlgorithm> Runnable(const Products& products, const ProductKey& key,
                                        const Sets& sets, TuningRun* run) {
   std::vector<ProductAlgorithm> candidates = products.Candidates(key);
@@ -86,7 +92,7 @@ std::vector<ProductAlgorithm> Runnable(const Products& products, const ProductKe
   return candidates;
 }
 
-// Races the algorithms on random operands.
+// Races the algorithms on random operands and returns their microseconds.
 std::vector<double> RaceAlgorithms(const Products& products, const ProductKey& key,
                                    const std::vector<ProductAlgorithm>& algorithms,
                                    const Sets& sets, const TuningRun::Length& length,
@@ -101,7 +107,7 @@ std::vector<double> RaceAlgorithms(const Products& products, const ProductKey& k
   return run->Race(contenders, length);
 }
 
-// The indices of `times`, fastest first.
+// Returns the indices of `times`, fastest first.
 std::vector<size_t> Ranking(const std::vector<double>& times) {
   std::vector<size_t> order(times.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -246,7 +252,7 @@ std::vector<std::string> CudaTuningTable::Missing() const {
 }
 
 Status CudaTuningTable::Time(const std::vector<std::string>& keys) {
-  std::set<TableKey> parsed;  // products come before forms, which need them
+  std::set<TableKey> parsed;  // sorted: GEMMs come before forms, which depend on them
   for (const std::string& text : keys) {
     const std::optional<TableKey> key = ParseTableKey(text);
     if (!key) return base::InvalidArgument("\"{}\" is no product of {}", text, identity_);
@@ -293,7 +299,7 @@ StatusOr<std::vector<std::string>> CudaTuningTable::Import(
       refused.push_back(entry.key);
     }
   }
-  // Products before forms: a fused form is taken only where its product is possible.
+  // GEMMs before forms: a fused form is accepted only if its GEMM is possible.
   std::stable_sort(parsed.begin(), parsed.end(),
                    [](const auto& x, const auto& y) { return x.first.form < y.first.form; });
   const base::MutexLock lock(&mutex_);

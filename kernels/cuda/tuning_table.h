@@ -1,6 +1,6 @@
-// The table of products of one GPU: which algorithm of cuBLASLt for each product, and which of its
-// forms where there are several. Settled before a run's first step (kernels/ops/tuning.h); a
-// product that nobody planned is timed when it is first run, which cannot be captured.
+// The tuning table of one GPU: the cuBLASLt algorithm of each GEMM, and the form of each GEMM that
+// has several. It is completed before a run's first step (kernels/ops/tuning.h); a GEMM that was
+// never planned is timed on its first call, which cannot be captured into a CUDA graph.
 #pragma once
 
 #include <functional>
@@ -17,15 +17,17 @@
 
 namespace mt::kernels::cuda {
 
-// Thread-safe.
+// Thread-safe: one mutex guards the choices and is held while something is timed, so calls block.
+// Enqueuing a GEMM holds it only for the lookup.
 class CudaTuningTable final : public TuningTable {
  public:
-  // `act` and `vector` outlive this.
+  // `act` and `vector` must outlive this object.
   CudaTuningTable(const DeviceLimits& limits, const ActOps* act, const VectorOps* vector);
 
-  // Notes that the product will be run.
+  // Registers that the GEMM will be run.
   void Plan(const ProductKey& key) LOCKS_EXCLUDED(mutex_);
-  // Enqueues the product as it was chosen; see ProductForms. CHECKs that there is a way.
+  // Enqueues the GEMM in its chosen form (see ProductForms for operands and workspace). Times it
+  // first if it has no entry. Aborts (CHECK) if there is no way to compute it.
   void Run(Stream& stream, const ProductKey& key, const ProductOperands& operands,
            const Workspace& workspace, GradMode bias_mode = GradMode::kOverwrite)
       LOCKS_EXCLUDED(mutex_);
@@ -40,21 +42,21 @@ class CudaTuningTable final : public TuningTable {
   StatusOr<std::vector<TuningTime>> Survey(const std::string& key) override LOCKS_EXCLUDED(mutex_);
 
  private:
-  // What they return is in the table; timed first where it was not.
+  // Return the table's entry; time the alternatives first if there is none.
   ProductChoice Choose(const ProductKey& key) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Form ChooseForm(const ProductKey& key) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether cuBLASLt is known not to have it.
+  // Returns whether an entry says that cuBLASLt cannot compute it.
   bool IsImpossible(const ProductKey& key) const EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // False where the library or the device does not take it.
+  // Returns false if the library or the device does not accept the entry.
   bool ImportOne(const TableKey& key, const std::string& choice) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ProductChoice Tune(const ProductKey& key) const;
-  // What runs a product as it was chosen, with cuBLASLt, and in each of its forms that the library
-  // and the device have; else empty.
+  // Functions that run a GEMM: in its best form, with cuBLASLt's epilogue, and in each form that
+  // the library and the device support; empty if not supported.
   using ProductRun = std::function<void(Stream&, const ProductOperands&, const Workspace&)>;
   ProductRun Best(const ProductKey& key) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ProductRun Fused(const ProductKey& key) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::map<Form, ProductRun> FormsOf(const ProductKey& key) EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Microseconds of each, in their order.
+  // Returns the microseconds of each form, in the map's order.
   std::vector<double> RaceForms(const ProductKey& key,
                                 const std::map<Form, ProductRun>& forms) const;
 

@@ -1,5 +1,5 @@
-// The optimizer's side of a step on flat shards. Scalars of the step are read from device memory,
-// so the host never waits for them.
+// The optimizer's part of a step on flat shards. The step's scalars are read from device memory, so
+// the host never waits for them.
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dependent_launch.cuh"
 #include "kernels/cuda/dispatch.h"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kSumThreads = 512;
 
-// Sum of squares of the finite elements and number of the others, of this block's share, in fp64:
-// partials[blockIdx.x] = {sum, count}. Blocks take turns of 8 elements per thread. 512 threads.
+// Sum of squares of the finite elements and number of the others in this block's share, in fp64:
+// partials[blockIdx.x] = {sum, count}. A grid-stride loop over 8 elements per thread. 512 threads.
 template <bool kAligned>
 __global__ void __launch_bounds__(kSumThreads)
     SquareSumKernel(const float* gradient, int64_t n, double* partials) {
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-// out[k] += sum over blocks of partials[block][k], k = 0, 1. One block of 64 threads, a warp each.
+// out[k] += sum over blocks of partials[block][k], k = 0, 1. One block of 64 threads, one warp for
+// each k.
 __global__ void AddPairsKernel(const double* partials, int blocks, double* out) {
   LetNextKernelBegin();
   WaitForKernelBefore();
@@ -58,7 +59,7 @@ __global__ void AdvanceKernel(StepScalars* scalars, const EndOfStep* vector,
   AdvanceStepScalars(scalars, *vector, constants);
 }
 
-// S: type of the model's copy; float where there is none.
+// S is the type of the model's copy; float if there is none.
 template <class S>
 struct AdamWOp {
   const float* gradient;
@@ -96,7 +97,7 @@ struct AdamWOp {
 template <class S>
 struct SgdOp {
   const float* gradient;
-  float *master, *momentum;  // momentum null: mu is 0
+  float *master, *momentum;  // momentum is null if mu is 0
   S* copy;
   float decay, mu;
   const StepScalars* scalars;
@@ -123,7 +124,7 @@ struct SgdOp {
   }
 };
 
-// Calls body(S{}) with the type of the model's copy, float where there is none.
+// Calls body(S{}) with the type of the model's copy; float if there is none.
 template <class Body>
 void ForCopyType(const Tensor& master, const Tensor& copy, const char* op, const Body& body) {
   CHECK(master.dtype == DType::kF32)

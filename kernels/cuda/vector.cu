@@ -1,4 +1,5 @@
-// Elementwise pieces, column sums, conversions. Memory-bound: one 16-byte access per eight bf16.
+// Elementwise ops, column sums and conversions. All are bound by memory: one 16-byte access per
+// eight 16-bit elements.
 #include <type_traits>
 
 #include "kernels/cuda/cuda_ops.h"
@@ -11,8 +12,8 @@
 namespace mt::kernels::cuda {
 namespace {
 
-// Column sums of a few rows of doubles (the square sums of buckets), in rising order; a thread per
-// column.
+// Column sums of a few rows of doubles (the square sums of gradient buckets), in ascending row
+// order; one thread per column.
 __global__ void RowSumOfDoublesKernel(const double* __restrict__ x, int64_t rows, int64_t columns,
                                       bool add, double* __restrict__ out) {
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -36,7 +37,7 @@ struct AddOp {
   }
 };
 
-// Types that are computed in as they are.
+// For types that are computed in as they are stored.
 template <class T>
 struct AddPlainOp {
   T* to;
@@ -90,7 +91,7 @@ struct CastOp {
           to[first + i] = from[first + i];
         } else if constexpr (std::is_same_v<To, double>) {
           to[first + i] = static_cast<double>(Widen(from[first + i]));
-        } else {  // f64 to 16 bits goes by f32
+        } else {  // f64 to 16 bits goes through f32
           to[first + i] = Narrow<To>(static_cast<float>(from[first + i]));
         }
       }
@@ -145,7 +146,7 @@ void LaunchFillPlain(Stream& stream, const Tensor& to, T value) {
   LaunchElementwise(stream, FillPlainOp<T>{to.Data<T>(), value}, to.NumElements(), true, "Fill");
 }
 
-// Calls body(S{}) for the float types of vector ops, f64 among them.
+// Calls body(S{}) for the float types of vector ops, including f64.
 template <class Body>
 void ForVectorType(DType dtype, const char* op, const Body& body) {
   if (dtype == DType::kF64) return body(double{});
@@ -153,11 +154,11 @@ void ForVectorType(DType dtype, const char* op, const Body& body) {
 }
 
 constexpr int kSumWarps = 8;
-constexpr int kSumColumns = kWarp * kGroup;  // of a block
+constexpr int kSumColumns = kWarp * kGroup;  // columns per block
 
 // Column sums of rows [blockIdx.y * rows_per_block, ...) into out[blockIdx.y][columns]. A warp
-// takes every eighth row, a lane eight columns; warps are added in order. kSumWarps warps, 8 KiB
-// shared.
+// handles every eighth row, a lane eight columns; warps are added in order. kSumWarps warps, 8 KiB
+// of shared memory.
 template <class S, bool kAligned>
 __global__ void __launch_bounds__(kSumWarps* kWarp)
     RowSumKernel(const S* x, int64_t rows, int64_t columns, int64_t rows_per_block, float* out) {
@@ -176,7 +177,7 @@ __global__ void __launch_bounds__(kSumWarps* kWarp)
   };
   int64_t row = begin + warp;
   if (kAligned && count == kGroup) {
-    constexpr int kAhead = 8;  // rows asked for before any is added
+    constexpr int kAhead = 8;  // rows loaded before any is added
     for (; row + (kAhead - 1) * kSumWarps < end; row += kAhead * kSumWarps) {
       Stored8<S> ahead[kAhead];
 #pragma unroll
@@ -213,9 +214,10 @@ struct CombineOutputs {
   float* out[kMaxSums];
 };
 
-// outs[blockIdx.y][c] = or += sum over blocks: a warp's lanes take 32 columns, the warps a slice of
-// the blocks each, added in order. 512 threads, 2 KiB shared: with twice as many a call of
-// AddNormGrad of [32768, 768] takes 0.75 us longer, since larger blocks take longer to begin.
+// outs[blockIdx.y][c] = or += sum over blocks: the lanes of a warp handle 32 columns, each warp a
+// slice of the blocks, added in order. 512 threads, 2 KiB of shared memory: with twice as many
+// threads a call of AddNormGrad of [32768, 768] takes 0.75 us longer, because larger blocks take
+// longer to start.
 __global__ void __launch_bounds__(kCombineSlices* kWarp)
     CombineKernel(const float* partials, int64_t blocks, int64_t stride, int64_t n, bool add,
                   CombineOutputs outs) {
@@ -359,7 +361,8 @@ void CudaVector::RowSum(Stream& stream, const Tensor& x, GradMode mode, const Te
     return CheckLaunch("RowSum");
   }
   const int64_t column_blocks = base::CeilDiv(columns, kSumColumns);
-  // Enough blocks for every SM, none with fewer than 64 rows, and partial sums that fit.
+  // Enough blocks for every SM, none with fewer than 64 rows, and no more than the stream's scratch
+  // has room for.
   const int64_t fitting = kStreamScratchBytes / (columns * int64_t{sizeof(float)});
   CHECK(fitting > 0) << "RowSum of " << columns << " columns";
   const int64_t wanted = base::CeilDiv(8 * limits_.num_sms, column_blocks);
