@@ -1,3 +1,5 @@
+// Finds the memory of a call by visiting its operands, and merges overlapping ranges, so that a
+// replay can move a call to other memory without tearing views of one buffer apart.
 #include "kernels/replay/call_log.h"
 
 #include <algorithm>

@@ -1,22 +1,25 @@
+// One class per op family, each entry a single line: note the call as a value, then make it on the
+// wrapped backend.
 #include "kernels/replay/logging_backend.h"
 
 namespace mt::kernels::replay {
 namespace {
 
-// What every family of the logging backend has.
+// Base of every family of the logging backend.
 class Logged {
  public:
   Logged(Backend* backend, CallLog* log) : backend_(*backend), log_(*log) {}
 
  protected:
-  // Notes the call, then makes it.
+  // Notes the call, then makes it on the wrapped backend.
   template <class Args>
   void Do(Stream& stream, std::string_view entry, const Args& args,
           typename OpCallOf<Args>::Runner* run) const {
     log_.Note(stream, OpCallOf<Args>(entry, args, run));
     run(backend_, stream, args);
   }
-  // For entries that take a struct: Do<&Backend::act, &ActOps::Act>(stream, "act.Act", args).
+  // For entries that take an argument struct: Do<&Backend::act, &ActOps::Act>(stream, "act.Act",
+  // args).
   template <auto kFamily, auto kEntry, class Args>
   void Do(Stream& stream, std::string_view entry, const Args& args) const {
     Do<Args>(stream, entry, args, [](Backend& backend, Stream& on, const Args& with) {

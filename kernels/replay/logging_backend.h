@@ -1,5 +1,5 @@
-// A backend that hands every call on to another and notes it in a log. Fused entries are noted as
-// what they are: one call. Copies and fills by the device are not ops and not noted.
+// A backend that forwards every call to another backend and notes it in a log. A fused entry is
+// noted as one call. Copies and fills by the Device are not ops and are not noted.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,8 @@
 
 namespace mt::kernels::replay {
 
-// Both must outlive the result; as thread-safe as `backend`.
+// Returns the logging backend. Neither argument is owned; both must outlive the result, which is as
+// thread-safe as `backend`.
 std::unique_ptr<Backend> MakeLoggingBackend(Backend* backend, CallLog* log);
 
 }  // namespace mt::kernels::replay

@@ -1,3 +1,5 @@
+// The visitor of each argument struct, and the texts made from it. A field that is missing here
+// would be missing from signatures and would keep its old memory in a replay.
 #include "kernels/replay/op_call.h"
 
 #include <vector>
@@ -20,7 +22,7 @@ void See(OperandVisitor* visitor, Workspace* workspace) {
   if (workspace->data != nullptr) visitor->Block(&workspace->data);
 }
 
-// Constants of the interface point into blocks that the visitor may move.
+// Pointers to constants in the arguments refer to blocks that the visitor may move, hence the cast.
 template <class T>
 void SeeBlock(OperandVisitor* visitor, T** pointer) {
   if (*pointer == nullptr) return;
@@ -86,7 +88,7 @@ void See(OperandVisitor* visitor, RotateShape* shape) {
   visitor->Mark(fmt::format("{}+{} heads of {}", shape->a, shape->g, shape->d));
 }
 
-// What a signature is made of, and a label.
+// Collects the parts of a signature and of a label.
 class Describer final : public OperandVisitor {
  public:
   struct Part {
@@ -230,7 +232,7 @@ void Visit(EmbeddingGatherArgs* args, OperandVisitor* visitor) {
   See(visitor, "out", &args->out);
 }
 
-// The number of segments differs from microbatch to microbatch: it makes no other call.
+// The number of segments differs between microbatches and does not make it another call.
 void Visit(EmbeddingScatterArgs* args, OperandVisitor* visitor) {
   See(visitor, "dy", &args->dy);
   See(visitor, "order", &args->order);

@@ -1,5 +1,5 @@
-// One call of an op as a value: its entry, its arguments, and a visit of every piece of memory that
-// they refer to, so that a call can be named, compared and made again on other memory.
+// One call of an op as a value: its entry, its arguments, and a visitor over every piece of memory
+// that they refer to, so that a call can be named, compared and repeated on other memory.
 #pragma once
 
 #include <concepts>
@@ -13,7 +13,7 @@
 
 namespace mt::kernels::replay {
 
-// Sees the memory of a call, and may point it elsewhere. Absent operands are left out.
+// Visits the memory of a call and may redirect it. Absent operands are skipped.
 class OperandVisitor {
  public:
   virtual ~OperandVisitor() = default;
@@ -21,13 +21,13 @@ class OperandVisitor {
   // A strided view of s x b x heads x d elements.
   virtual void View(std::string_view name, HeadView* view, const AttentionShape& shape,
                     int64_t heads) = 0;
-  // Memory that is no operand of the mathematics: scratch, the block of scalars.
+  // Memory that is not an operand of the mathematics: workspaces, the scalar block.
   virtual void Block(void** data) = 0;
-  // What tells apart two calls with equal operands: "add", "swiglu".
+  // A property that distinguishes two calls with equal operands: "add", "swiglu".
   virtual void Mark(std::string_view text) = 0;
 };
 
-// Entries without a struct of their own.
+// Argument structs for entries that take plain parameters.
 struct AddToArgs {
   Tensor to, from;
 };
@@ -53,7 +53,7 @@ struct AdvanceArgs {
   StepConstants constants;
 };
 
-// One per kind of arguments, in the order of their members.
+// One overload per argument struct; visits its members in order.
 void Visit(ActArgs* args, OperandVisitor* visitor);
 void Visit(ActGradArgs* args, OperandVisitor* visitor);
 void Visit(AddNormArgs* args, OperandVisitor* visitor);
@@ -82,21 +82,22 @@ void Visit(FillArgs* args, OperandVisitor* visitor);
 void Visit(RowSumArgs* args, OperandVisitor* visitor);
 void Visit(AdvanceArgs* args, OperandVisitor* visitor);
 
+// A call with its arguments, independent of their type.
 class OpCall {
  public:
   virtual ~OpCall() = default;
-  virtual std::string_view entry() const = 0;  // "linear.Forward"
+  virtual std::string_view entry() const = 0;  // name of the entry: "linear.Forward"
   virtual void VisitOperands(OperandVisitor* visitor) = 0;
   virtual std::unique_ptr<OpCall> Clone() const = 0;
   virtual void Run(Backend& backend, Stream& stream) const = 0;
 };
 
-// `Args` is one of the above.
+// The implementation for one argument struct; `Args` is one of the above.
 template <class Args>
 class OpCallOf final : public OpCall {
  public:
   using Runner = void(Backend& backend, Stream& stream, const Args& args);
-  // `entry` is a literal.
+  // `entry` must have static lifetime (a literal).
   OpCallOf(std::string_view entry, const Args& args, Runner* run)
       : entry_(entry), args_(args), run_(run) {}
   std::string_view entry() const override { return entry_; }
@@ -110,10 +111,12 @@ class OpCallOf final : public OpCall {
   Runner* run_;
 };
 
-// Names everything that decides how long a call takes: entry, types and shapes of all operands,
-// which are absent, marks. Two calls with one signature differ in addresses and contents alone.
+// Returns a text of everything that determines how long a call takes: entry, dtypes and shapes of
+// all operands, which are absent, and marks. Two calls with the same signature differ only in
+// addresses and contents.
 std::string SignatureOf(const OpCall& call);
-// For people: the entry, the shapes of its first three matrices (or operands), the marks.
+// Returns a short text for people: the entry, the shapes of its first three matrices (or operands),
+// and the marks.
 std::string LabelOf(const OpCall& call);
 
 }  // namespace mt::kernels::replay

@@ -1,3 +1,5 @@
+// Each call is cloned onto several copies of its memory, at the same offsets from aligned
+// addresses, because kernels may be chosen by alignment; one round runs all clones.
 #include "kernels/replay/replay.h"
 
 #include <algorithm>
@@ -14,10 +16,10 @@ namespace {
 constexpr int64_t kMostCopies = 64;
 constexpr uintptr_t kAlign = 256;
 
-// Points a call's operands from its extents into others of the same sizes.
+// Redirects a call's operands from its extents to others of the same sizes.
 class Mover final : public OperandVisitor {
  public:
-  // `to`: first byte of each extent's new place.
+  // `to` has the first byte of each extent's new memory.
   Mover(const std::vector<Extent>& from, const std::vector<char*>& to) : from_(from), to_(to) {}
   void Operand(std::string_view /*name*/, Tensor* tensor) override { Move(&tensor->data); }
   void View(std::string_view /*name*/, HeadView* view, const AttentionShape& /*shape*/,
@@ -64,8 +66,8 @@ class Rotation {
   }
 
  private:
-  // With `copied`, everything lies in memory of its own, else the indices alone. False where the
-  // device has no room for it.
+  // With `copied`, all operands get memory of their own; otherwise only the indices. Returns false
+  // if the device has no room.
   bool AddSet(bool copied) {
     std::vector<std::unique_ptr<DeviceBuffer>> buffers;
     std::vector<char*> places;
@@ -78,7 +80,7 @@ class Rotation {
         places.push_back(extent.begin);
         continue;
       }
-      // The same offset from an aligned address: kernels may be chosen by it.
+      // Keeps the offset from an aligned address, because kernels may be chosen by it.
       const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(extent.begin) % kAlign);
       try {
         buffers.push_back(backend_.device().Allocate(offset + extent.bytes, MemoryKind::kDevice));

@@ -1,3 +1,5 @@
+// Wall-clock time between two synchronisations of the stream around many rounds: what matters is
+// the throughput of repeated work, not the latency of one call.
 #include "kernels/replay/steady_time.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@ namespace mt::kernels::replay {
 namespace {
 
 constexpr size_t kBatches = 5;
-// Launches of one recording: the gap to the next recording is then a small share.
+// Kernel launches in one recording: enough that the gap to the next recording is a small share.
 constexpr int kCallsPerRecording = 64;
 
 double SecondsOf(Stream& stream, const std::function<void()>& work, int64_t times) {
@@ -25,7 +27,7 @@ double SecondsOf(Stream& stream, const std::function<void()>& work, int64_t time
 
 double MedianSeconds(Device& device, Stream& stream, int calls, double seconds,
                      const std::function<void()>& round) {
-  round();  // touches memory, makes plans
+  round();  // touches memory and builds plans
   stream.Synchronize();
   const int rounds = std::max(1, kCallsPerRecording / std::max(1, calls));
   std::string why_not;

@@ -1,4 +1,4 @@
-// How long a piece of device work takes when it is done again and again.
+// Measures how long a piece of device work takes when it is repeated.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace mt::kernels::replay {
 
-// Median over five batches that take about `seconds` together, of the time of one `round`, which
-// enqueues work on `stream`. Where the device has recordings, rounds are recorded and launched from
-// there, so that the host's part vanishes; `calls` says how many launches a round makes, about.
-// Blocks; the stream is idle afterwards.
+// Returns the median, over five batches that take about `seconds` together, of the seconds of one
+// `round`, which enqueues work on `stream`. If the device has recordings (CUDA graphs), rounds are
+// recorded and launched from there, so that host time does not count; `calls` is the approximate
+// number of kernel launches in a round. Blocks; the stream is idle afterwards.
 double MedianSeconds(Device& device, Stream& stream, int calls, double seconds,
                      const std::function<void()>& round);
 
