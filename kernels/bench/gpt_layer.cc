@@ -1,3 +1,6 @@
+// Calls the ops one by one with fixed random operands, each timed on its own, so that the shares of
+// a step can be compared. AddNorm adds the biases of the attention projection and of fc2, as in the
+// engine.
 #include "kernels/bench/gpt_layer.h"
 
 #include <algorithm>
@@ -8,7 +11,7 @@
 namespace mt::kernels::bench {
 namespace {
 
-// Adds the time of `call` to (*phases)[name].
+// Runs `call` and adds its time to (*phases)[name].
 template <class Call>
 void Timed(Phases* phases, const std::string& name, const Call& call) {
   const double start = Now();
@@ -58,7 +61,7 @@ GptLayer::GptLayer(Backend* backend, const GptShape& shape)
   scratch_ = Scratch(int64_t{64} << 20);
 }
 
-// Random contents: denormals and zeros would flatter or hurt some kernels.
+// Random contents, because denormals and zeros would make some kernels faster or slower.
 Tensor GptLayer::Make(Shape shape, DType dtype) {
   buffers_.push_back(
       backend_->device().Allocate(shape.NumElements() * SizeOf(dtype), MemoryKind::kDevice));
@@ -139,7 +142,7 @@ void GptLayer::Forward(Phases* phases) {
   });
   Timed(phases, kProducts, [&] { linear.Forward(*stream_, {.x = o_, .w = wproj_, .y = proj_}); });
   Timed(phases, kNorm, [&] { Norm(proj_, bproj_, out1_, out2_, y2_); });
-  // ForwardAct is Forward and Act; apart here to tell their times.
+  // ForwardAct is Forward and Act; they are called separately here to time each.
   Timed(phases, kProducts,
         [&] { linear.Forward(*stream_, {.x = y2_, .w = wfc1_, .bias = bfc1_, .y = pre_}); });
   Timed(phases, kAct, [&] { backend_->act().Act(*stream_, {.pre = pre_, .y = act_}); });
@@ -192,11 +195,11 @@ void GptLayer::Backward(Phases* phases) {
   Timed(phases, kNorm, [&] { NormGrad(do_, out1_, dx_); });
 }
 
-// AdamW as it runs over a flat shard: of the table, or as many of its elements as the layer has.
+// AdamW over a flat shard: of the table, or of as many of its elements as the layer has parameters.
 void GptLayer::Update(const Tensor& weights, Phases* phases) {
   const int64_t n = weights.NumElements();
   const auto flat = [n](const Tensor& x) { return Tensor{x.data, x.dtype, {n}}; };
-  scalars_.lr = 0;  // the numbers stay where they are; the work is the same
+  scalars_.lr = 0;  // the weights do not change, the work is the same
   Timed(phases, kUpdate, [&] {
     backend_->update().SquareSum(*stream_, {.gradient = flat(dtable_), .out = sums_});
     backend_->update().AdamW(*stream_, {.gradient = flat(dtable_),
@@ -210,7 +213,7 @@ void GptLayer::Update(const Tensor& weights, Phases* phases) {
 
 Phases GptLayer::RunLayer() {
   Phases phases;
-  // Fixed inputs: a gradient that went round many times would grow or fade to denormals.
+  // The input is fixed: a gradient fed back many times would grow, or fade to denormals.
   backend_->random().FillNormal(*stream_, {.key = 1, .std = 0.05, .out = dx_});
   backend_->random().FillNormal(*stream_, {.key = 2, .std = 0.05, .out = fc2_});
   Forward(&phases);

@@ -1,6 +1,6 @@
-// One GPT-2 layer, the output head and the update, as the engine runs them, made from the ops
-// directly: forward and backward of one microbatch in fp32, with the time of each call kept apart.
-// Legend: s sequence, b microbatch, h hidden, a heads, v vocabulary.
+// One GPT-2 layer, the output layer and the optimizer update as the engine runs them, made of op
+// calls: forward and backward of one microbatch in fp32, with the time of each kind of call.
+// Legend: s sequence length, b microbatch size, h hidden size, a heads, v vocabulary size.
 #pragma once
 
 #include <map>
@@ -17,17 +17,17 @@ struct GptShape {
   double dropout = 0;
 };
 
-// Seconds by kind of call.
+// Seconds per kind of call.
 using Phases = std::map<std::string, double>;
 
 class GptLayer {
  public:
-  // `backend` outlives this.
+  // `backend` is not owned and must outlive this object.
   GptLayer(Backend* backend, const GptShape& shape);
 
-  // One layer forward and backward; AdamW over its weights.
+  // Runs one layer forward and backward, and AdamW over its weights.
   Phases RunLayer();
-  // Head: final norm, logits, loss, dx, dw; AdamW over the table.
+  // Runs the head: final norm, logits, loss, dx, dw; and AdamW over the table.
   Phases RunHead();
 
   int64_t layer_parameters() const { return 12 * shape_.h * shape_.h + 13 * shape_.h; }

@@ -1,5 +1,5 @@
-// Attention of the CUDA backend: through cuDNN against its bare plan, the own kernels against
-// cuDNN.
+// Attention of the CUDA backend: calls through cuDNN against its bare plan, and the custom kernels
+// against cuDNN.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,15 +13,15 @@ namespace {
 
 double RealOf(int64_t n) { return static_cast<double>(n); }
 
-constexpr double kPlanBar = 0.97;     // of the rate of cuDNN's bare plan
-constexpr double kOwnHalfBar = 0.25;  // of cuDNN's rate
+constexpr double kPlanBar = 0.97;     // fraction of the rate of cuDNN's bare plan
+constexpr double kOwnHalfBar = 0.25;  // fraction of cuDNN's rate
 constexpr double kOwnFp32Bar = 8e12;  // FLOP/s
 
 }  // namespace
 
-// A recording of the call holds what the plan launches and nothing else: neither our part of a call
-// nor cuDNN's on the host. Both take turns: the clocks move by several percent within a second of
-// such load, and a ratio of neighbours does not show it.
+// A recording of the call contains only the kernels of the plan: no host time of ours or of
+// cuDNN's. Both alternate, because the clocks move by several percent within a second of such load,
+// which a ratio of neighbours does not show.
 void GpuOpBenches::AgainstItsPlan(const std::string& name, const Work& work) {
   if (!Wanted(name)) return;
   constexpr int kCalls = 16;
@@ -53,7 +53,8 @@ void GpuOpBenches::AgainstItsPlan(const std::string& name, const Work& work) {
   Judge(ratio, kPlanBar, fmt::format("{}", kPlanBar));
 }
 
-// One forward and one backward line. `own`: slopes of zero are what only the own kernels take.
+// Prints one forward and one backward line. `own`: zero ALiBi slopes, which only the custom kernels
+// accept.
 GpuOpBenches::AttentionRates GpuOpBenches::AttentionPair(const AttentionBench& z, DType dtype,
                                                          bool own, const AttentionRates& bars) {
   const int64_t width = z.a * z.d, rows = z.s * z.b;
@@ -91,7 +92,7 @@ GpuOpBenches::AttentionRates GpuOpBenches::AttentionPair(const AttentionBench& z
                          .dv = view(dqkv, 2, 3),
                          .deterministic = false};
   grad.workspace = Scratch(backend_.attention().WorkspaceBytes(grad));
-  // Two products over the causal half of [s, s]; five backward.
+  // Two matrix products over the causal half of [s, s]; five in backward.
   const double flops = 2.0 * RealOf(z.b * z.a * z.s) * RealOf(z.s * z.d);
   const std::string shape = fmt::format(" {} b {} s {} a {} d {}{}", Name(dtype), z.b, z.s, z.a,
                                         z.d, own ? ", own kernels" : ", cuDNN");

@@ -1,4 +1,4 @@
-// The ops of a layer but attention: norms, activations, products, rotations.
+// The ops of a layer except attention: norms, activations, GEMMs, rotations.
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,7 +10,8 @@ namespace {
 
 double Count(int64_t n) { return static_cast<double>(n); }
 
-// What training at the best peers' speed needs of it, in bytes per second, with dropout.
+// Bar in bytes per second, with dropout: the rate needed for training at the speed of the best
+// comparable systems.
 constexpr double kAddNormGradBar = 3.4e12;
 
 }  // namespace
@@ -109,7 +110,7 @@ void GpuOpBenches::Products(int64_t tokens, int64_t h) {
     Flops(line, 2.0 * Count(tokens) * Count(in) * Count(out), product_rate_,
           [&] { (linear.*entry)(*stream_, args); });
   };
-  // Forward with a bias, both gradients, of a layer [out, in].
+  // Forward with bias, and both gradients, of a layer [out, in].
   const auto layer = [&](const std::string& name, int64_t in, int64_t out) {
     const Tensor from{x.data, x.dtype, {tokens, in}}, to{y.data, y.dtype, {tokens, out}};
     const Tensor w{w1.data, w1.dtype, {out, in}}, b{bias.data, bias.dtype, {out}};
@@ -146,7 +147,7 @@ void GpuOpBenches::Products(int64_t tokens, int64_t h) {
   Free();
 }
 
-// A Llama-like layer's feed-forward block, of 11/4 h.
+// The feed-forward block of a Llama-like layer, of width 11/4 h.
 void GpuOpBenches::GatedProducts(int64_t tokens, int64_t h) {
   const int64_t f = 11 * h / 4;
   const Tensor x = Make({tokens, h}), w1 = Make({2 * f, h}), w2 = Make({h, f});

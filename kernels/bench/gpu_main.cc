@@ -1,7 +1,7 @@
-// mt_gpu_kernel_bench --products: how far the table's choices are from the fastest product there
-// is. mt_gpu_kernel_bench [filter]: what each op reaches on a GPU, against what the GPU can do: the
-// rate of a device copy for what is bound by memory (each operand counted once), the rate of an
-// 8192^3 bf16 product (G) for products, cuDNN's rate for the own attention. Columns and exit codes:
+// mt_gpu_kernel_bench [filter]: what each op reaches on a GPU against the GPU's ceilings: the rate
+// of a device copy for memory-bound ops (each operand counted once), the rate of an 8192^3 bf16
+// GEMM (G) for GEMMs, cuDNN's rate for the custom attention. mt_gpu_kernel_bench --products: how
+// far the tuning table's choices are from the fastest alternative. Columns and exit codes:
 // kernels/README.md.
 #include <string_view>
 #include <tuple>
@@ -15,10 +15,10 @@
 namespace mt::kernels::bench {
 namespace {
 
-constexpr int kBelowBar = 3;  // exit code: a line was below its bar, a choice too slow
+constexpr int kBelowBar = 3;  // exit code if a line was below its bar, or a choice too slow
 
-// The models that speed is measured with, a microbatch of tokens each. How many choices are too
-// slow.
+// Surveys the models with which speed is measured, one microbatch of tokens each; returns the
+// number of choices that are too slow.
 int SurveyProducts(Backend* backend) {
   fmt::print("{}\n{}\n", backend->device().Describe(), backend->tuning()->Identity());
   GpuProductSurvey survey(backend);

@@ -1,3 +1,6 @@
+// The measuring functions, and the benchmarks of ceilings, embedding, loss and optimizer; layers
+// are in gpu_layer_benches.cc, attention in gpu_attention_bench.cc. Calls are timed in batches
+// between two synchronisations.
 #include "kernels/bench/gpu_op_benches.h"
 
 #include <algorithm>
@@ -10,13 +13,13 @@
 namespace mt::kernels::bench {
 namespace {
 
-// Bars: what training at the best peers' speed needs of each op.
+// Bars: the rate that each op must reach for training at the speed of the best comparable systems.
 constexpr double kLossBar = 3.2e12;  // bytes per second
-constexpr double kAdamWBar = 0.85;   // of the copy
+constexpr double kAdamWBar = 0.85;   // fraction of the copy's rate
 
 constexpr double kBatchSeconds = 0.02;
 
-// As skewed as text's, floor(u^4 V).
+// Tokens with a distribution as skewed as that of text: floor(u^4 V).
 std::vector<int32_t> SkewedTokens(int64_t count) {
   std::vector<int32_t> tokens(static_cast<size_t>(count));
   uint64_t state = 88172645463325252U;

@@ -1,6 +1,6 @@
-// One line per op of the CUDA backend at the shapes of GPT-2 124M (32768 tokens, h 768) and GPT-3
-// 1.3B (16384, h 2048), bf16: time, rate, ceiling, their ratio, and where a bar is set, whether it
-// is reached. Random contents, medians.
+// Benchmarks of the CUDA backend: one line per op at the shapes of GPT-2 124M (32768 tokens, h 768)
+// and GPT-3 1.3B (16384 tokens, h 2048), in bf16: time, rate, ceiling, their ratio, and whether the
+// line reaches its bar if it has one. Random contents, medians.
 #pragma once
 
 #include <functional>
@@ -19,10 +19,12 @@ struct AttentionBench {
 
 class GpuOpBenches {
  public:
-  // `backend` outlives this. Only lines whose name has `filter` in it are run.
+  // `backend` is not owned and must outlive this object. Only lines whose name contains `filter`
+  // are run.
   GpuOpBenches(Backend* backend, std::string_view filter);
 
-  // The copy's rate and G; comes first, the others' ratios are against it.
+  // Measures the ceilings: the rate of a device copy, and G, the rate of an 8192^3 GEMM. Must come
+  // first, because the other ratios refer to them.
   void Ceilings();
   void Norms(int64_t rows, int64_t h, double dropout);
   void Elementwise(int64_t rows, int64_t h);
@@ -33,7 +35,7 @@ class GpuOpBenches {
   void Loss();
   void Updates();
   void Attention(const AttentionBench& z);
-  // Says how many lines were below their bar; returns that number.
+  // Prints how many lines were below their bar and returns that number.
   int Summary() const;
 
  private:
@@ -44,23 +46,25 @@ class GpuOpBenches {
   void Free() { buffers_.clear(); }
   bool Wanted(const std::string& name) const;
   double SecondsPerCall(const Work& work, int calls);
-  // As many as make a batch of 20 ms, so that the host's part of its time vanishes.
+  // Returns how many calls make a batch of 20 ms, long enough that host time vanishes.
   int CallsOfABatch(const Work& work);
-  // The median of seven batches.
+  // Returns the median of seven batches, in seconds per call.
   double MedianSeconds(const Work& work);
-  // Bars are rates in the line's unit per second; 0: none.
+  // Print a line of a memory-bound or a compute-bound op. Bars are rates in the line's unit per
+  // second; 0: none.
   void Bytes(const std::string& name, double bytes, const Work& work, double bar = 0);
-  // Returns the rate in FLOP/s, 0 where the line was not wanted.
+  // Returns the rate in FLOP/s, or 0 if the line was not wanted.
   double Flops(const std::string& name, double flops, double ceiling, const Work& work,
                double bar = 0);
-  // Ends a line: nothing without a bar.
+  // Ends a line with the verdict on its bar; prints nothing without a bar.
   void Judge(double reached, double bar, const std::string& bar_text);
   struct AttentionRates {
     double forward = 0, backward = 0;
   };
   AttentionRates AttentionPair(const AttentionBench& z, DType dtype, bool own,
                                const AttentionRates& bars);
-  // A line: the op as it is called against what cuDNN's plan launches, in the same process.
+  // Prints a line: the op as it is called against the kernels of cuDNN's plan alone, in the same
+  // process.
   void AgainstItsPlan(const std::string& name, const Work& work);
 
   Backend& backend_;

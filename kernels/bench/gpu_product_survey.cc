@@ -1,3 +1,5 @@
+// Plans a call with tensors that have shapes but no memory, then asks the table to survey every key
+// that the planning registered.
 #include "kernels/bench/gpu_product_survey.h"
 
 #include <algorithm>
@@ -8,9 +10,9 @@
 namespace mt::kernels::bench {
 namespace {
 
-constexpr double kSlowest = 1.02;  // of the fastest form's time
+constexpr double kSlowest = 1.02;  // relative to the fastest alternative
 
-// Planning reads shapes and alignment, never what is there.
+// Planning reads shapes and alignment, never contents.
 Tensor Planned(Shape shape, DType dtype = DType::kBf16) {
   alignas(256) static char byte;
   return {&byte, dtype, shape};
@@ -26,8 +28,8 @@ void GpuProductSurvey::Layer(const std::string& model, int64_t tokens, int64_t h
     int64_t n, k;
     bool act_behind, act_before, bias;
   };
-  // Biases of row-parallel layers (proj, fc2) are AddNorm's; the gradient of fc1's comes with fc2's
-  // input gradient.
+  // The biases of row-parallel layers (proj, fc2) are added by AddNorm; the gradient of fc1's comes
+  // with the input gradient of fc2.
   const Shape2 layers[] = {{"qkv", 3 * h, h, false, false, true},
                            {"proj", h, h, false, false, false},
                            {"fc1", 4 * h, h, true, false, true},
@@ -88,7 +90,7 @@ void GpuProductSurvey::Op(const std::string& name, double flops, const Args& arg
   const std::vector<std::string> keys = table_.Missing();
   const Status timed = table_.Time(keys);
   CHECK(timed.ok()) << base::Message(timed);
-  std::set<std::string> unused;  // cuBLASLt's where another form won; forms come first
+  std::set<std::string> unused;  // cuBLASLt's GEMMs where another form won; forms come first
   for (const std::string& key : keys) {
     if (unused.contains(key)) continue;
     const auto times = table_.Survey(key);

@@ -1,6 +1,7 @@
-// How good the table of products is: for each product of a GPT layer and of the head, all that
-// cuBLASLt offers raced against what the table chose, and both forms of what has two. Hot, operands
-// from memory, medians; the bar is 2 % of the fastest.
+// A survey of the tuning table's quality: for each GEMM of a GPT layer and of the output layer, all
+// algorithms of cuBLASLt race against the table's choice, and so do the forms of GEMMs that have
+// several. Hot device, operands from memory, medians; a choice may take 2 % longer than the
+// fastest.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +14,33 @@
 
 namespace mt::kernels::bench {
 
-// One thread.
+// Used by one thread.
 class GpuProductSurvey {
  public:
-  // `backend` has a tuning table and outlives this.
+  // `backend` must have a tuning table; it is not owned and must outlive this object.
   explicit GpuProductSurvey(Backend* backend)
       : linear_(backend->linear()), table_(*backend->tuning()) {}
 
-  // A GPT-2-like layer in bf16, biases everywhere: `tokens` of a microbatch, hidden size h.
+  // The GEMMs of a GPT-2-like layer in bf16 with biases: `tokens` of a microbatch, hidden size h.
   void Layer(const std::string& model, int64_t tokens, int64_t h);
-  // A Llama-like layer's products around SwiGLU: forward of the first, input gradient of the
-  // second.
+  // The GEMMs around SwiGLU in a Llama-like layer: forward of fc1, input gradient of fc2.
   void GatedBlock(const std::string& model, int64_t tokens, int64_t h, int64_t ffn);
-  // The head on a chunk of tokens.
+  // The output layer on a chunk of tokens.
   void Head(const std::string& model, int64_t tokens, int64_t h);
-  // Says how many products were looked at and how far the choices are from the fastest; returns how
+  // Prints how many GEMMs were surveyed and how far the choices are from the fastest; returns how
   // many take more than 2 % longer.
   int Summary() const;
 
  private:
-  // Plans the op, lets the table choose and prints a line for each key that is new.
+  // Plans the op, lets the table choose, and prints a line for each new key.
   template <class Args>
   void Op(const std::string& name, double flops, const Args& args);
-  // Returns what was chosen.
+  // Prints a line and returns the chosen alternative.
   std::string Product(const std::string& name, double flops, const std::vector<TuningTime>& times);
 
   const LinearOps& linear_;
   TuningTable& table_;
-  std::vector<double> ratios_;  // chosen over fastest
+  std::vector<double> ratios_;  // time of the choice / time of the fastest
 };
 
 }  // namespace mt::kernels::bench

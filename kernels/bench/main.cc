@@ -1,6 +1,6 @@
 // mt_kernel_bench [--threads N | --cpu-time]: what each op family reaches on this machine, in
-// GFLOP/s or GB/s (bytes that must move at least), the matrix product next to bare OpenBLAS, and
-// where a gpt2-124m step spends its time. README.md explains the columns.
+// GFLOP/s or GB/s (bytes that must move at least), the GEMM next to bare OpenBLAS, and where a
+// gpt2-124m step spends its time. kernels/README.md explains the columns.
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -17,7 +17,7 @@
 namespace mt::kernels::bench {
 namespace {
 
-// The fastest time of each phase over a few runs.
+// Returns the fastest time of each phase over a few runs.
 template <class Run>
 Phases Fastest(const Run& run) {
   Phases best = run();

@@ -1,3 +1,5 @@
+// Each benchmark makes its operands, times the op by the fastest of several runs and prints one
+// line; GEMMs also call OpenBLAS directly for comparison.
 #include "kernels/bench/op_benches.h"
 
 #include <cmath>
@@ -77,7 +79,7 @@ void OpBenches::Attention(double dropout) {
       .o = view(o, 0, kH),
       .lse = lse};
   forward.workspace = Scratch(backend_.attention().WorkspaceBytes(forward));
-  // Two products over the causal half of [s, s]; five backward.
+  // Two matrix products over the causal half of [s, s]; five in backward.
   const double flops = 2.0 * kS * kS * kH;
   const std::string shape = fmt::format("s 1024 a 12 d 64, dropout {}", dropout);
   PrintFlops("attention", "Forward " + shape,

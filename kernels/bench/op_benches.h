@@ -1,6 +1,6 @@
-// One benchmark per op family at gpt2-124m's shapes (s 1024, b 1, h 768, v 50304), in fp32 and,
-// where storage makes a difference, in 16 bits: each prints its lines. Rates of memory-bound ops
-// count the bytes that must move at least.
+// CPU benchmarks of each op family at gpt2-124m's shapes (s 1024, b 1, h 768, v 50304), in fp32
+// and, where storage makes a difference, in 16 bits. Each prints its lines. Rates of memory-bound
+// ops count the bytes that must move at least.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,19 @@ namespace mt::kernels::bench {
 
 class OpBenches {
  public:
-  // `backend` outlives this.
+  // `backend` is not owned and must outlive this object.
   explicit OpBenches(Backend* backend);
 
-  // Matrix products, each next to bare OpenBLAS on `threads` threads.
+  // GEMMs, each next to bare OpenBLAS on `threads` threads.
   void Products(int threads);
   void Attention(double dropout);
   void Norms(double dropout);
   void Elementwise();
   void LossEmbeddingUpdate();
-  // Gated activations, rotation, windows; in variant_benches.cc.
+  // Gated activations, rotation and windows; in variant_benches.cc.
   void Variants();
-  // Products, attention, norm, activation, loss and update on tensors of a 16-bit type; there too.
+  // GEMMs, attention, norm, activation, loss and update on tensors of a 16-bit type; in
+  // variant_benches.cc, too.
   void Halves(DType dtype);
 
  private:

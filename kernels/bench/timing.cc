@@ -1,3 +1,4 @@
+// Wall clock and thread processor time through clock_gettime, and the table's columns.
 #include "kernels/bench/timing.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ double Now() {
 }
 
 double FastestSeconds(const std::function<void()>& call, int min_runs) {
-  call();  // touches memory, fills caches
+  call();  // touches memory and fills caches
   double best = 1e300, total = 0;
   for (int run = 0; run < min_runs || total < 0.3; ++run) {
     const double start = Now();

@@ -1,5 +1,5 @@
-// Timing of calls and the lines that the benchmark prints. The least of several runs is taken: what
-// disturbs a run (other processes, interrupts) only ever adds.
+// Timing of calls, and the lines that the CPU benchmark prints. The fastest of several runs counts,
+// because disturbances (other processes, interrupts) only ever add time.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,19 @@
 
 namespace mt::kernels::bench {
 
-// Which clock Now() reads: the wall's, or the processor time of the calling thread, which is the
-// same for one thread on an idle machine and comparable on a busy one. Set once, at the start.
+// Makes Now() read the processor time of the calling thread instead of the wall clock: on an idle
+// machine both are equal for one thread, and on a busy one only this is comparable. Called once, at
+// the start.
 void UseProcessorTime();
 
-// Seconds since some fixed point.
+// Returns seconds since some fixed point.
 double Now();
 
-// Seconds of the fastest of at least `min_runs` calls, and of as many as fit into about 0.3 s.
+// Returns the seconds of the fastest of at least `min_runs` calls, and of as many as fit into about
+// 0.3 s.
 double FastestSeconds(const std::function<void()>& call, int min_runs = 3);
 
-// "family  what  ms  rate unit".
+// Print the header and one line: "family  what  ms  rate unit".
 void PrintHeader();
 void PrintFlops(const std::string& family, const std::string& what, double seconds, double flops);
 void PrintBytes(const std::string& family, const std::string& what, double seconds, double bytes);

@@ -1,4 +1,5 @@
-// What Llama-like models use instead of GPT-2's ops, and the ops on 16-bit tensors.
+// CPU benchmarks of the ops that Llama-like models use instead of GPT-2's, and of the ops on 16-bit
+// tensors.
 #include <fmt/format.h>
 
 #include "kernels/bench/op_benches.h"
@@ -9,7 +10,7 @@ namespace {
 
 constexpr int64_t kTokens = 1024, kHeads = 12, kHeadDim = 64, kWidth = kHeads * kHeadDim;
 
-// Q, k, v (first = 0, 1, 2) of a packed projection, or o of a plain one.
+// Returns q, k or v (first = 0, 1, 2) of a packed projection, or o of a plain tensor.
 HeadView View(const Tensor& x, int64_t first) {
   const int64_t width = x.shape[1];
   return {static_cast<char*>(x.data) + first * kWidth * SizeOf(x.dtype), width, width, kHeadDim};
@@ -35,7 +36,7 @@ void OpBenches::AttentionOf(DType dtype, int64_t window, const std::string& what
                                .o = View(o, 0),
                                .lse = lse};
   forward.workspace = Scratch(backend_.attention().WorkspaceBytes(forward));
-  // Two products over what each query sees; five backward.
+  // Two matrix products over the visible keys of each query; five in backward.
   const int64_t seen = window == 0 ? kTokens / 2 : window;
   const double flops = 4.0 * static_cast<double>(kTokens * seen * kWidth);
   PrintFlops("attention", "Forward " + what,

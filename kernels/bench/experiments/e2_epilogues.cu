@@ -1,6 +1,6 @@
-// E2: what cuBLASLt's epilogues cost against separate kernels, and what accumulating the weight
-// gradient in fp32 costs. Settles the defaults of LinearOps::ForwardAct, InputGradAct, WeightGrad.
-// Column-major terms: a row-major [rows, columns] is a column-major [columns, rows].
+// E2: the cost of cuBLASLt's epilogues against separate kernels, and of accumulating the weight
+// gradient in fp32. It decides the defaults of LinearOps::ForwardAct, InputGradAct and WeightGrad.
+// Column-major terms: a row-major [rows, columns] matrix is a column-major [columns, rows] one.
 #include "kernels/bench/experiments/measure.cuh"
 
 namespace experiment {
@@ -57,7 +57,7 @@ __global__ void GeluGrad(bf16* dy, const bf16* pre, int64_t groups) {
   }
 }
 
-// dW [n, k] = dy^T x: column-major [k, n] = x^T(k x T as N) ...
+// dw [n, k] = dy^T x, in column-major terms [k, n] = x [k, T] dy [n, T]^T.
 void WeightGradients(const Lt& lt) {
   std::printf(
       "weight gradient, us (TFLOP/s): D bf16 | D fp32 beta 0 | D fp32 beta 1 | beta 1 over 0 | "

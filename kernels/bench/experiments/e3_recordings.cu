@@ -1,8 +1,8 @@
-// E3: 24 layers' worth of calls (forward and backward, 1.3B shapes; attention left out), eager
-// against recorded as one graph; the host's time to enqueue; the price of markers (a one-thread
-// kernel that writes {sequence, clock} to pinned memory) per layer and per call; and a stream
-// outside that waits for external event nodes of the recording. Settles whether recordings are
-// worth it and where markers stand.
+// E3: the calls of 24 layers (forward and backward at 1.3B's shapes, without attention), eager
+// against recorded as one CUDA graph; the host's time to enqueue them; the cost of marks
+// (one-thread kernels that write {sequence, clock} to pinned memory) per layer and per call; and a
+// stream outside that waits for external event nodes of the graph. It decides whether recordings
+// pay off and where marks are placed.
 #include <chrono>
 #include <memory>
 
@@ -63,7 +63,7 @@ class Layers {
 
   cudaStream_t stream() const { return stream_; }
 
-  // 12 products and 10 memory-bound kernels a layer, as forward and backward have.
+  // 12 GEMMs and 10 memory-bound kernels per layer, as forward and backward have.
   void Enqueue(Markers markers, const std::vector<cudaEvent_t>* external = nullptr) const {
     for (int layer = 0; layer < kLayers; ++layer) {
       for (size_t i = 0; i < gemms_.size(); ++i) {
@@ -81,7 +81,8 @@ class Layers {
     }
   }
 
-  // Of each call by itself, back to back: what the layers cost without any gap.
+  // The sum of the times of each call by itself, back to back: the cost of the layers without any
+  // gap.
   double SumOfParts() const {
     double us = 0;
     for (const auto& gemm : gemms_)

@@ -1,7 +1,7 @@
-// E4: the border kernel of a layer (residual + branch + bias, dropout from a counter, LayerNorm)
-// and its gradient: bytes per second against the device's copy rate, without dropout, with one
-// Philox call per 8 channels, and with one per channel. Settles whether masks are recomputed or
-// stored. Legend: R rows, h hidden; one CTA works on one row at a time, 8 channels per thread and
+// E4: residual add + norm (residual + branch + bias, dropout from a counter, LayerNorm) and its
+// gradient: bytes per second against the device's copy rate, without dropout, with one Philox call
+// per 8 channels, and with one per channel. It decides whether masks are recomputed or stored.
+// Legend: R rows, h hidden; a thread block works on one row at a time, 8 channels per thread and
 // vector.
 #include "kernels/bench/experiments/measure.cuh"
 #include "kernels/core/random.h"
@@ -48,7 +48,7 @@ __device__ inline void Store(const Vec8& x, bf16* to) {
   *reinterpret_cast<uint4*>(to) = raw;
 }
 
-// Multiplies the 8 channels from `channel` on with 0 or `scale`.
+// Multiplies the 8 channels from `channel` on by 0 or `scale`.
 template <Mask kMask>
 __device__ inline void Drop(Vec8* x, int row, int channel, uint32_t threshold, float scale) {
   if constexpr (kMask == Mask::kPerEight) {
@@ -185,7 +185,7 @@ __global__ void Backward(Args a) {
   }
 }
 
-// The second stage of the column sums: a fixed order, so the same bits in every run.
+// The second stage of the column sums, in a fixed order, so that every run gives the same bits.
 __global__ void SumStage(const float* sums, int blocks, int columns, float* out) {
   const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (c >= columns) return;

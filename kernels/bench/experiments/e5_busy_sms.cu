@@ -1,5 +1,6 @@
-// E5: a matrix product beside a kernel that holds k SMs (as a ring collective does), with the
-// product told of it (SM_COUNT_TARGET) or not. Settles CTA budgets and the tuning key.
+// E5: a GEMM beside a kernel that occupies k SMs (as a ring collective does), with and without
+// telling cuBLASLt about it (SM_COUNT_TARGET). It decides SM budgets and their place in the tuning
+// key.
 #include "kernels/bench/experiments/measure.cuh"
 
 namespace experiment {
@@ -7,7 +8,7 @@ namespace {
 
 constexpr int kSms = 132;
 
-// One CTA per SM (the shared memory leaves no room for another), until told to stop.
+// One thread block per SM (its shared memory leaves no room for another), until told to stop.
 __global__ void Spin(volatile int* stop) {
   extern __shared__ char all_of_it[];
   all_of_it[threadIdx.x] = 0;
@@ -86,7 +87,8 @@ void Main() {
       Product p = base;
       p.sm_target = kSms - k;
       Gemm told(handle, workspace, bytes, p);
-      // Every candidate is loaded before something spins: loading a module waits for the device.
+      // Every candidate is loaded before the spinning kernel starts: loading a module waits for the
+      // device.
       told.Tune(stream);
       CUDA_OK(cudaDeviceSynchronize());
       double with = 0, without = 0;

@@ -1,6 +1,6 @@
-// E6: what a call of CudnnAttention adds to cuDNN's plan: the nodes of a captured call by name, its
-// time when launched from the host and when replayed (kernels alone), and the price of the
-// deterministic gradient. Built with the module's own sources:
+// E6: the cost that a call of CudnnAttention adds to cuDNN's plan: the nodes of a captured call by
+// name, its time when launched from the host and when replayed (kernels alone), and the price of
+// the deterministic gradient. Built with the module's own sources:
 //   nvcc ... e6_attention_call.cu cudnn_attention.cc cudnn_graph.cc cuda_device.cc cuda_check.cc
 // Legend: as in kernels/ops/attention.h.
 #include <cmath>
@@ -23,7 +23,7 @@ struct Shape {
   int64_t b, s, a, g, d;
 };
 
-// The nodes of a graph: kernels by name, anything else by its kind.
+// Prints the nodes of a CUDA graph: kernels by name, anything else by its kind.
 void PrintNodes(cudaGraph_t graph) {
   size_t count = 0;
   CUDA_OK(cudaGraphGetNodes(graph, nullptr, &count));
@@ -37,7 +37,7 @@ void PrintNodes(cudaGraph_t graph) {
       const char* name = "a kernel of the driver API";
       if (cudaGraphKernelNodeGetParams(node, &params) != cudaSuccess ||
           cudaFuncGetName(&name, params.func) != cudaSuccess) {
-        cudaGetLastError();  // cuDNN's own modules
+        cudaGetLastError();  // clears the error of kernels in cuDNN's own modules
       }
       std::printf("    kernel, grid %u x %u x %u, %.60s\n", params.gridDim.x, params.gridDim.y,
                   params.gridDim.z, name);

@@ -1,7 +1,7 @@
-// E7: how many algorithms cuBLASLt's heuristic names, asked in several ways, and whether others of
-// the same families are faster: their tiles, cluster shapes and swizzles, as far as the library's
-// check takes them. Host code alone; products of GPT-2 124M and GPT-3 1.3B. Settles what
-// Products::Candidates asks and that it searches no further.
+// E7: how many algorithms cuBLASLt's heuristic returns when asked in several ways, and whether
+// others of the same families (other tiles, cluster shapes and swizzles, as far as the library's
+// check accepts them) are faster. Host code alone; GEMMs of GPT-2 124M and GPT-3 1.3B. It decides
+// what Products::Candidates asks for, and that it searches no further.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +39,7 @@ struct Device {
   void *a, *b, *d, *aux, *bias, *workspace;
 };
 
-// The descriptors of one product.
+// The descriptors of one GEMM.
 struct Op {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t a, b, d;
@@ -77,7 +77,7 @@ struct Op {
 
 struct Candidate {
   cublasLtMatmulAlgo_t algorithm;
-  bool named;  // by the heuristic
+  bool named;  // returned by the heuristic
   double us = 0;
 };
 using Candidates = std::vector<Candidate>;
@@ -89,7 +89,7 @@ void Add(const Candidate& candidate, Candidates* all) {
   if (std::none_of(all->begin(), all->end(), same)) all->push_back(candidate);
 }
 
-// Adds what the heuristic answers; returns how many answers there were.
+// Adds the heuristic's answers; returns how many there were.
 int Ask(const Device& device, const Shape& z, int request, size_t workspace_bytes, int sms,
         Candidates* all) {
   Op op(device, z, sms);
@@ -113,7 +113,7 @@ int Ask(const Device& device, const Shape& z, int request, size_t workspace_byte
   return count;
 }
 
-// Adds other configurations of the algorithms there are, up to kMostConfigurations.
+// Adds other configurations of the known algorithms, up to kMostConfigurations.
 void AddRelatives(const Device& device, const Shape& z, Candidates* all) {
   Op op(device, z);
   const Candidates named = *all;
@@ -164,7 +164,8 @@ double Burst(const Device& device, Op* op, const Candidate& candidate, int calls
   return static_cast<double>(ms) * 1000 / calls;
 }
 
-// Sorts by the median of `rounds` turns of about `turn_us`; what does not run is dropped.
+// Sorts by the median of `rounds` turns of about `turn_us` microseconds; drops candidates that do
+// not run.
 void Race(const Device& device, const Shape& z, int rounds, double turn_us, Candidates* all) {
   Op op(device, z);
   std::erase_if(*all, [&](const Candidate& candidate) { return !Run(device, &op, candidate); });
@@ -214,7 +215,7 @@ void Explore(const Device& device, const Shape& z) {
   }
 }
 
-// Normal numbers, the same 4 Mi of them again and again.
+// Fills memory with normally distributed numbers, the same 4 Mi of them again and again.
 void FillNormal(void* to, size_t bytes) {
   std::mt19937 generator(1);
   std::normal_distribution<float> normal(0, 0.5F);

@@ -1,6 +1,6 @@
-// E8: what the bias gradient of a layer before GELU costs as part of the product that makes the
-// gradient of that layer's output (DGELU_BGRAD), against a sum of columns by a kernel of its own.
-// Settles whether InputGradAct should give it. Column-major terms, as in e2_epilogues.cu.
+// E8: the cost of the bias gradient of a layer before GELU as part of the GEMM that computes the
+// gradient of that layer's output (DGELU_BGRAD), against column sums by a separate kernel. It
+// decides whether InputGradAct provides it. Column-major terms, as in e2_epilogues.cu.
 #include "kernels/bench/experiments/measure.cuh"
 
 namespace experiment {
@@ -13,7 +13,7 @@ struct Lt {
   cudaStream_t stream = nullptr;
 };
 
-// The better of two tunings; negative: cuBLASLt has none.
+// Returns the better time of two tunings; negative: cuBLASLt has no algorithm.
 double Time(const Lt& lt, const Product& p) {
   double best = -1;
   for (int turn = 0; turn < 2; ++turn) {

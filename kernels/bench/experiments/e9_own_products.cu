@@ -1,5 +1,5 @@
-// E9: the own products (kernels/cuda/own_product.h) against cuBLASLt's without an epilogue and with
-// it, on a device that is hot: each in loops of a second, the second half of it counted. Uniform
+// E9: the custom GEMMs (kernels/cuda/own_product.h) against cuBLASLt's with and without an
+// epilogue, on a hot device: each in loops of a second, of which the second half counts. Uniform
 // operands. Column-major terms, as in e2_epilogues.cu.
 #include "kernels/bench/experiments/measure.cuh"
 #include "kernels/cuda/own_product.h"
@@ -19,7 +19,8 @@ struct Bench {
   cuda::CudaStream stream{0, mt::kernels::StreamPriority::kLow};
   cuda::DeviceLimits limits{.ordinal = 0, .major = 9};
 
-  // Microseconds of cuBLASLt's product, of that with `epilogue`, and of our own for `own`.
+  // Prints the microseconds of cuBLASLt's GEMM, of the same with `epilogue`, and of the custom one
+  // for `own`.
   void Compare(const char* what, Product p, cublasLtEpilogue_t epilogue, cuda::Epilogue own,
                void* own_bias) {
     const bf16* const aux = static_cast<const bf16*>(p.aux);
@@ -69,7 +70,7 @@ void Main() {
     float* dbias = Allocate<float>(f);
     Product p{.m = f, .n = s.tokens, .k = s.h, .a = w, .b = x, .d = y};
     p.aux = pre;
-    // The own one has the sums too.
+    // The custom GEMM computes the column sums as well.
     bench.Compare("fc2 dgrad", p, CUBLASLT_EPILOGUE_DGELU, cuda::Epilogue::kGeluGradBias, dbias);
     p.transpose_a = true;
     p.bias = bias;

@@ -1,13 +1,14 @@
-// Where the GPU's time between kernels goes in any CUDA program, by CUPTI's activity records: a
-// library that the driver loads into it. Of each step (from one launch of a kernel that runs once a
-// step to the next) the time some kernel or copy ran; the rest are gaps. Tracing itself lengthens
-// gaps, so take the busy time from here and the step time from a run without it:
+// A library that the driver loads into any CUDA program to show where the GPU's time between
+// kernels goes, from CUPTI's activity records. For each step (from one launch of a kernel that runs
+// once a step to the next) it prints the time in which some kernel or copy ran; the remaining time
+// is gaps. Tracing itself lengthens gaps, so take the busy time from here and the step time from a
+// run without it:
 //   gap share = 1 - busy / step.
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -I/usr/local/cuda/include gap_trace.cc -lcupti -o gap_trace.so
 //   CUDA_INJECTION64_PATH=$PWD/gap_trace.so GAP_TRACE_STEP=AdvanceKernel PROGRAM ...
 //
-// GAP_TRACE_RUNS=2 where the program trains twice for as many steps.
+// GAP_TRACE_RUNS=2 if the program trains twice for as many steps.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -31,7 +32,7 @@ constexpr size_t kWarmUpSteps = 5;
 
 std::mutex mutex;  // CUPTI calls back from a thread of its own
 std::vector<Span> spans;
-std::set<std::string> names;  // of spans, for as long as they are
+std::set<std::string> names;  // owns the names that spans point to
 
 void CUPTIAPI OnBufferWanted(uint8_t** buffer, size_t* size, size_t* max_records) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBufferBytes));
@@ -72,7 +73,7 @@ Step StepOf(const std::vector<Span>& all, size_t begin, size_t end) {
     ++step.kernels;
     if (std::string_view(s.name).find("MarkKernel") == std::string_view::npos) continue;
     ++step.marks;
-    // What the stream loses to it: from the kernel before to the one after.
+    // The time that the stream loses to a mark: from the kernel before to the one after.
     if (i > begin && i + 1 < end) step.marks_us += 1e-3 * double(all[i + 1].start - all[i - 1].end);
   }
   step.ms = 1e-6 * double(all[end].start - all[begin].start);
@@ -88,7 +89,7 @@ double Median(std::vector<Step> steps, Member member) {
   return static_cast<double>((*middle).*member);
 }
 
-// Of one run, whose steps begin at these spans.
+// Reports one run, whose steps begin at these spans.
 void ReportRun(int run, const size_t* borders, size_t count) {
   std::vector<Step> steps;
   for (size_t i = kWarmUpSteps; i + 1 < count; ++i) {

@@ -1,6 +1,6 @@
-// What the experiments share: error checks, random bf16 data, timing by events, a cuBLASLt product
-// whose algorithm is chosen by timing the heuristic's candidates. Experiments are measurements that
-// settle a design question once; they are not part of the product.
+// Helpers shared by the experiments: error checks, random bf16 data, timing by CUDA events, and a
+// cuBLASLt GEMM whose algorithm is chosen by timing the heuristic's candidates. Experiments are
+// measurements that decide a design question once; they are not part of the product.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,8 @@ T* Allocate(int64_t count) {
   return static_cast<T*>(data);
 }
 
-// Uniform in [-scale, scale), from a counter: real data, so that clocks are those of real work.
+// Uniform in [-scale, scale), from a counter: realistic data, so that the clocks are those of real
+// work.
 static __global__ void FillRandom(bf16* out, int64_t count, uint32_t seed, float scale) {
   for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < count;
        i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
@@ -64,7 +65,8 @@ inline bf16* RandomBf16(int64_t count, uint32_t seed, float scale = 1.0F) {
   return data;
 }
 
-// Median microseconds of `work` on `stream`, over `repeats` timings of `inner` calls each.
+// Returns the median microseconds of `work` on `stream`, over `repeats` timings of `inner` calls
+// each.
 inline double MedianMicros(cudaStream_t stream, const std::function<void()>& work, int repeats = 15,
                            int inner = 4) {
   cudaEvent_t begin, end;
@@ -87,7 +89,8 @@ inline double MedianMicros(cudaStream_t stream, const std::function<void()>& wor
   return times[static_cast<size_t>(repeats / 2)];
 }
 
-// Microseconds of one call on a device that is hot: a loop of `seconds`, its second half.
+// Returns the microseconds of one call on a hot device: a loop of `seconds`, of which the second
+// half counts.
 inline double HotMicros(cudaStream_t stream, double seconds, const std::function<void()>& work) {
   constexpr int kBatch = 50;
   const auto begin = std::chrono::steady_clock::now();
@@ -115,7 +118,7 @@ struct Product {
   cudaDataType_t d_type = CUDA_R_16BF;
   float beta = 0;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  void* bias = nullptr;  // of the epilogue: read (BIAS) or written (BGRAD)
+  void* bias = nullptr;  // operand of the epilogue: read (BIAS) or written (BGRAD)
   cudaDataType_t bias_type = CUDA_R_16BF;
   void* aux = nullptr;  // [m, n] bf16
   int sm_target = 0;    // 0: all
