@@ -1,5 +1,6 @@
-// AddNorm against a plain reading of its contract with scalar dropout bits, its gradients by
-// differences, and its independence of how rows are cut; legend as in kernels/ops/add_norm.h.
+// AddNorm against a direct fp64 evaluation of its contract with scalar dropout bits, its gradients
+// against central differences, and its independence of the split over threads. Legend as in
+// kernels/ops/add_norm.h.
 #include "kernels/ops/add_norm.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Windows, ALiBi, offsets and key positions of attention, which the plain causal tests leave at
+// Sliding windows, ALiBi, offsets and key positions of attention, which attention_test.cc leaves at
 // their defaults.
 #include "tests/kernels/cpu/attention_problem.h"
 

@@ -1,5 +1,5 @@
-// A problem of attention and its answer in fp64 with the full matrix; legend as in
-// kernels/ops/attention.h.
+// Operands of an attention call and its expected result in fp64, computed with the full matrix of
+// logits. Legend as in kernels/ops/attention.h.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Attention against the full matrix in fp64, its gradients by differences, its dropout by position;
-// legend as in kernels/ops/attention.h.
+// Attention against the full matrix of logits in fp64, its gradients against central differences,
+// its dropout mask by position. Legend as in kernels/ops/attention.h.
 #include "tests/kernels/cpu/attention_problem.h"
 
 namespace mt::kernels::cpu {

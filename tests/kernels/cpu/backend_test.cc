@@ -1,5 +1,5 @@
-// The backend as a whole: what it refuses, its memory, its threads, and that a run repeats bit for
-// bit.
+// The CPU backend as a whole: configurations it refuses, its memory and threads, and that a
+// repeated run gives equal bits.
 #include "kernels/ops/backend.h"
 
 #include <atomic>

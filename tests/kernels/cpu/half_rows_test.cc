@@ -1,5 +1,5 @@
-// 16-bit storage in the ops that go over rows: norms, activations, rotation, loss, embedding,
-// vectors. Masks are those of f32, statistics and parameter gradients f32.
+// 16-bit storage in the ops that work on rows: norms, activations, rotation, loss, embedding,
+// vector ops. Masks are those of f32; statistics and parameter gradients are f32.
 #include "kernels/ops/backend.h"
 #include "tests/kernels/cpu/half_test.h"
 

@@ -1,5 +1,6 @@
-// What tests of 16-bit storage share: pairs of equal tensors, 16-bit and f32, and the claim they
-// are for: an op on 16-bit tensors writes what the f32 op writes for the same values, rounded once.
+// Helpers for tests of 16-bit storage: pairs of equal tensors, one 16-bit and one f32, and the
+// check that an op on 16-bit tensors writes what the f32 op writes for the same values, rounded
+// once.
 #pragma once
 
 #include <cstring>

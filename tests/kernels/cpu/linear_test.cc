@@ -1,5 +1,5 @@
-// Linear layers against triple loops in fp64, and their gradients by differences; legend as in
-// kernels/ops/linear.h.
+// Linear layers against triple loops in fp64, and their gradients against central differences.
+// Legend as in kernels/ops/linear.h.
 #include "kernels/ops/linear.h"
 
 #include "tests/kernels/cpu/op_test.h"

@@ -1,4 +1,4 @@
-// Marks of the CPU: order, time, wrap-around, and a reader on another thread.
+// Marks of the CPU backend: order, time, wrap-around, and a reader on another thread.
 #include "kernels/core/mark_ring.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// What the op tests share: backends by thread count, arrays that own a tensor's memory, random
-// contents, and central differences as the judge of every gradient.
+// Helpers of the op tests: backends by thread count, arrays that own a tensor's memory, random
+// contents, and the check of gradients against central differences.
 #pragma once
 
 #include <cmath>

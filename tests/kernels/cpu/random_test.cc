@@ -1,5 +1,5 @@
-// The generator against its authors' known answers, and initial values: distribution, and that a
-// slice has the whole's numbers.
+// Philox against the known answers of its authors, and initial values: their distribution, and that
+// a shard has the numbers of the whole tensor.
 #include "kernels/core/random.h"
 
 #include <cstring>

@@ -1,6 +1,6 @@
-// Rotary embedding and QK norm against a plain reading of their contract with complex numbers,
-// their gradients by differences, tables against the formulas in another form; legend as in
-// kernels/ops/rope.h.
+// Rotary embedding and QK norm against a direct evaluation of their contract with complex numbers,
+// their gradients against central differences, and tables against the formulas in another form.
+// Legend as in kernels/ops/rope.h.
 #include "kernels/ops/rope.h"
 
 #include <complex>

@@ -1,5 +1,6 @@
-// The scalar block: learning rates, weight decay and loss scale against values printed by
-// Megatron-LM's scheduler and scaler, clipping, and what a skipped step moves.
+// The StepScalars block: learning rates, weight decay and loss scale against values printed by
+// Megatron-LM's scheduler and gradient scaler, clipping, and the fields that a skipped step
+// changes.
 #include "kernels/ops/step_scalars.h"
 
 #include <limits>

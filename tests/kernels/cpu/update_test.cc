@@ -1,4 +1,5 @@
-// Square sums, AdamW and SGD: by hand, against fp64, and the rules for skipped steps.
+// Square sums, AdamW and SGD against hand-computed and fp64 results, and the rules for skipped
+// steps.
 #include "kernels/ops/update.h"
 
 #include "tests/kernels/cpu/op_test.h"

@@ -1,4 +1,4 @@
-// Elementwise pieces, column sums, and conversions against a rounding done in fp64.
+// Elementwise ops, column sums, and conversions against a rounding done in fp64.
 #include "kernels/ops/vector.h"
 
 #include <bit>

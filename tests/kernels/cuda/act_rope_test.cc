@@ -1,4 +1,4 @@
-// Activations, rotation and the norm of heads against the CPU backend.
+// Activations, rotation and QK norm against the CPU backend.
 #include "tests/kernels/cuda/twin.h"
 
 namespace mt::kernels::cuda {

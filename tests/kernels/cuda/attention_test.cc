@@ -1,5 +1,5 @@
-// Attention against the CPU backend: cuDNN's plans and the own kernels, over what decides between
-// them. Views are of one packed projection, as the engine has them.
+// Attention against the CPU backend: cuDNN's plans and the custom kernels, over the properties that
+// decide between them. Views are of one packed projection, as in the engine.
 #include "tests/kernels/cuda/twin.h"
 
 namespace mt::kernels::cuda {

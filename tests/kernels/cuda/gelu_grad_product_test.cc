@@ -1,4 +1,4 @@
-// The own product with GELU's slope and column sums (own_product.h).
+// The custom GEMM with GELU's slope and column sums (own_product.h) against the CPU backend.
 #include <limits>
 
 #include "tests/kernels/cuda/own_product.h"

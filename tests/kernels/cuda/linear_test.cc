@@ -1,4 +1,4 @@
-// Products of linear layers against the CPU backend: every entry, bias and activation forms, widths
+// Linear layers on a GPU against the CPU backend: every entry, bias and activation forms, widths
 // that are no multiple of a vector.
 #include "tests/kernels/cuda/twin.h"
 

@@ -1,4 +1,4 @@
-// Both ends of the model against the CPU backend: the embedding with its gradient, the loss.
+// Both ends of the model against the CPU backend: the embedding with its gradient, and the loss.
 #include <algorithm>
 
 #include "tests/kernels/cuda/twin.h"

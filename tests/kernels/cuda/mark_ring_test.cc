@@ -1,5 +1,5 @@
-// Marks and recordings of a GPU: order, clock, wrap-around, marks inside recordings that are
-// replayed and while they still run, and calls that cannot be recorded.
+// Marks and recordings (CUDA graphs) of a GPU: order, clock, wrap-around, marks inside recordings
+// while these run and when they are replayed, and calls that cannot be recorded.
 #include "kernels/core/mark_ring.h"
 
 #include <algorithm>

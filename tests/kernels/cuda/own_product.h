@@ -1,7 +1,7 @@
-// For tests of products by kernels of our own, which a table of imported entries chooses, so
-// nothing is timed: shapes with ends within a tile, with fewer tiles than blocks and with many,
-// more turns than stages, three bands of features of which the last is narrower. Small enough for
-// the sanitizers.
+// Helpers for tests of the custom GEMMs, which an imported tuning table selects, so that nothing is
+// timed: shapes that end within a tile, that have fewer tiles than thread blocks and many more,
+// more steps than stages, and three bands of features of which the last is narrower. Small enough
+// for the sanitizers.
 #pragma once
 
 #include <string>

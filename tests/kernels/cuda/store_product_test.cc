@@ -1,4 +1,5 @@
-// The own products that store their sums (own_product.h), with GELU or without.
+// The custom GEMMs that store their sums (own_product.h), with and without GELU, against the CPU
+// backend.
 #include "tests/kernels/cuda/own_product.h"
 
 namespace mt::kernels::cuda {

@@ -1,4 +1,4 @@
-// The own products with SwiGLU and its gradients (own_product.h).
+// The custom GEMMs with SwiGLU and its gradients (own_product.h) against the CPU backend.
 #include <cmath>
 
 #include "tests/kernels/cuda/own_product.h"

@@ -1,5 +1,5 @@
-// The table of products: keys as texts, what planning notes, export and import between backends of
-// one GPU (same bits), refusals, both forms of fused products, SM budgets.
+// The tuning table: keys as texts, the registration of GEMMs by planning, export and import between
+// backends of one GPU (equal bits), refusals, all forms of fused GEMMs, SM budgets.
 #include "kernels/ops/tuning.h"
 
 #include <algorithm>

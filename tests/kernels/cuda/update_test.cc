@@ -1,4 +1,5 @@
-// The optimizer's side of a step against the CPU backend.
+// The optimizer's part of a step (square sums, the scalar block, AdamW, SGD) against the CPU
+// backend.
 #include "tests/kernels/cuda/twin.h"
 
 namespace mt::kernels::cuda {

@@ -1,5 +1,5 @@
-// Elementwise pieces and initial values: the CPU's bits, or within one unit of them where libm or
-// the order of a sum decides. Division by multiplication.
+// Elementwise ops and initial values: bits equal to the CPU's, or within one unit in the last place
+// where libm or the order of a sum differs. Also division by multiplication (Divider).
 #include "kernels/cuda/divider.h"
 #include "tests/kernels/cuda/twin.h"
 

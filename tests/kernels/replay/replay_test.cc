@@ -1,4 +1,5 @@
-// Calls on the CPU backend: what is logged, how operands become extents, what a replay touches.
+// Call logs and replays on the CPU backend: which calls are logged, how operands become extents,
+// and which memory a replay touches.
 #include "kernels/replay/replay.h"
 
 #include <cmath>
