@@ -7,7 +7,8 @@ CPP = (".h", ".cc", ".cu", ".cuh")
 
 
 def tree_files(root, suffixes):
-    """Paths relative to `root`, tracked or new, with one of these suffixes. Ends the program where there are hardly any: `root` is no tree."""
+    """Paths relative to `root`, tracked or new, with one of these suffixes. Ends the program where there are hardly any: `root` is
+    no tree."""
     patterns = [f"*{suffix}" for suffix in suffixes]
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
