@@ -1,56 +1,91 @@
 #!/usr/bin/env python3
-"""Checks who may include whom: every `#include "..."` of own code must be an allowed edge.
+"""Checks who may include whom: every `#include "..."` of own code must be an edge of the table below, every edge of the table must
+be used, and the folders must not include each other in a circle.
 
-The table is the map of README.md. Two more rules: heavy headers (gRPC, protobuf, CUDA, NCCL) stay where they belong, and
-headers of our own never include generated ones. Run by CTest; exits 1 and lists every offence.
+The table is the map of README.md with a row per folder. Two more rules: heavy headers (gRPC, protobuf, CUDA, NCCL) stay where
+they belong, and headers of our own never include generated ones.
+
+    include_arrows.py [ROOT]           exits 1 and lists every offence
+    include_arrows.py --print [ROOT]   prints the table as the tree is, with a row per folder, and the circles in it
 """
 import re
-import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
-ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+from tree_files import CPP, tree_files
 
-# A folder may include itself and what is listed; the longest matching prefix of a file's folder counts.
+# A folder may include itself and the folders that are listed; "*" is every folder. Subfolders have rows of their own. After a
+# change of folders --print writes it anew: read what changed, and take out what should not be there.
 ALLOWED = {
+    "client": ["common/base", "common/layout", "common/report", "common/rpc", "common/spec", "megatrain", "worker/data",
+               "worker/parallel/schedule"],
     "common/base": [],
-    "common/spec": ["common/base", "common/layout", "megatrain"],
-    "common/layout": ["common/base"],
     "common/gpu": ["common/base"],
     "common/http": ["common/base", "common/rpc"],
+    "common/layout": ["common/base"],
     "common/metrics": ["common/base"],
     "common/nvml": ["common/base"],
-    "common/report": ["common/base", "megatrain"],
-    "common/rpc": ["common/base", "megatrain"],
+    "common/report": ["megatrain"],
+    "common/rpc": ["common/base"],
+    "common/spec": ["common/base", "common/layout", "megatrain"],
+    "daemon": ["common/base", "common/rpc", "daemon/service"],
+    "daemon/core": ["common/base", "common/report", "common/rpc", "common/spec", "daemon/jobs", "daemon/membership",
+                    "daemon/rendezvous", "daemon/scheduler", "daemon/store", "daemon/telemetry", "megatrain"],
+    "daemon/http": ["common/base", "common/metrics", "common/rpc", "daemon/core", "daemon/jobs", "daemon/store",
+                    "daemon/telemetry", "megatrain"],
+    "daemon/jobs": ["common/base", "megatrain"],
+    "daemon/membership": ["common/base", "common/rpc", "megatrain"],
+    "daemon/rendezvous": ["common/base"],
+    "daemon/scheduler": ["common/base"],
+    "daemon/service": ["common/base", "common/http", "common/metrics", "common/rpc", "daemon/core", "daemon/http", "daemon/store",
+                       "daemon/telemetry", "megatrain"],
+    "daemon/store": ["common/base"],
+    "daemon/telemetry": ["common/base", "common/rpc", "megatrain"],
+    "kernels/bench": ["kernels/cpu", "kernels/cuda", "kernels/ops"],
+    "kernels/bench/experiments": ["kernels/core", "kernels/cuda"],
     "kernels/core": ["common/base"],
-    "kernels/ops": ["common/base", "kernels/core"],
-    "kernels/cpu": ["common/base", "kernels/core", "kernels/ops"],
+    "kernels/cpu": ["common/base", "kernels/core", "kernels/cpu/loops", "kernels/ops"],
+    "kernels/cpu/loops": ["kernels/core"],
     "kernels/cuda": ["common/base", "common/gpu", "kernels/core", "kernels/ops"],
+    "kernels/ops": ["common/base", "kernels/core"],
     "kernels/replay": ["common/base", "kernels/core", "kernels/ops"],
-    "kernels/bench": ["common/base", "kernels"],
-    "worker/params": ["common", "kernels", "worker/memory"],
-    "worker/memory": ["common", "kernels"],
-    "worker/comm": ["common", "kernels"],
-    "worker/data": ["common", "kernels/core"],
-    "worker/parallel/schedule": ["common", "megatrain"],
-    "worker/parallel": ["common", "kernels", "worker/params", "worker/memory", "worker/comm", "worker/data"],
-    "worker/optim": ["common", "kernels", "worker/params", "worker/memory", "worker/comm", "worker/data",
-                     "worker/parallel", "megatrain"],
-    "worker/model": ["common", "kernels", "worker/params", "worker/memory", "worker/comm", "worker/data",
-                     "worker/parallel", "worker/optim", "megatrain"],
-    "worker/checkpoint/format": ["common"],
-    "worker/checkpoint": ["common", "kernels", "worker/comm"],
-    "worker/train": ["common", "kernels", "worker/params", "worker/memory", "worker/comm", "worker/data",
-                     "worker/parallel", "worker/optim", "worker/model", "worker/checkpoint", "megatrain"],
-    "worker/bench": ["common", "kernels", "worker/train", "worker/memory", "megatrain"],
-    "worker/rank": ["common", "kernels", "worker", "megatrain"],
-    "worker/agent": ["common", "worker/shim", "worker/probe", "megatrain"],
-    "worker/shim": [],
+    "tests": ["*"],
+    "worker/agent": ["common/base", "common/gpu", "common/http", "common/layout", "common/metrics", "common/report", "common/rpc",
+                     "megatrain", "worker/probe", "worker/shim"],
+    "worker/bench": ["common/base", "common/nvml", "common/spec", "kernels/ops", "kernels/replay", "megatrain", "worker/train"],
+    "worker/checkpoint": ["common/base", "kernels/core", "worker/checkpoint/format", "worker/comm"],
+    "worker/checkpoint/format": ["common/base"],
+    "worker/comm": ["common/base", "kernels/core"],
+    "worker/comm/gloo": ["common/base", "worker/comm"],
+    "worker/comm/threads": ["common/base", "worker/comm"],
+    "worker/data": ["common/base", "kernels/core"],
+    "worker/memory": ["common/base", "kernels/core"],
+    "worker/model": ["common/base", "common/layout", "common/spec", "kernels/core", "kernels/ops", "megatrain", "worker/data",
+                     "worker/memory", "worker/parallel", "worker/params"],
+    "worker/optim": ["common/base", "common/spec", "kernels/core", "kernels/ops", "megatrain", "worker/parallel",
+                     "worker/params"],
+    "worker/parallel": ["common/base", "kernels/core", "kernels/ops", "worker/comm", "worker/memory", "worker/params"],
+    "worker/parallel/pipeline": ["common/base", "common/layout", "kernels/core", "worker/comm", "worker/parallel/schedule"],
+    "worker/parallel/schedule": ["common/base", "megatrain"],
+    "worker/params": ["common/base", "kernels/core", "kernels/ops", "worker/memory"],
     "worker/probe": ["common/base", "common/gpu", "common/nvml"],
-    "daemon": ["common", "megatrain"],
-    "client": ["common", "megatrain", "worker/data", "worker/checkpoint/format", "worker/parallel/schedule"],
-    "tests": ["common", "kernels", "worker", "daemon", "client", "megatrain"],
+    "worker/rank": ["common/base", "common/report", "common/rpc", "common/spec", "kernels/cpu", "kernels/cuda", "kernels/ops",
+                    "megatrain", "worker/bench", "worker/comm", "worker/comm/gloo", "worker/shim", "worker/train"],
+    "worker/shim": [],
+    "worker/train": ["common/base", "common/layout", "common/report", "common/rpc", "common/spec", "kernels/core", "kernels/ops",
+                     "megatrain", "worker/checkpoint", "worker/checkpoint/format", "worker/comm", "worker/data", "worker/memory",
+                     "worker/model", "worker/optim", "worker/parallel", "worker/parallel/pipeline", "worker/parallel/schedule",
+                     "worker/params"],
 }
+
+# Rows that hold for the folders below too, and why.
+WHOLE = {
+    "tests": "mirrors the tree, and may look at all of it",
+    "client": "its folders still include each other in a circle, which is to be cut",
+}
+
+GENERATED = "megatrain"  # the folder of generated headers
 
 # Library headers and the only places that may include them.
 CONFINED = [
@@ -74,52 +109,164 @@ def longest(path, prefixes):
     return max(hits, key=len) if hits else None
 
 
-def check(path, text):
-    owner = longest(path, ALLOWED)
-    if owner is None:
-        return [f"{path}: no row in the table for this folder"]
-    faults = []
+def row_of(path, table, whole):
+    """The row that holds for a file: that of its folder, or of a folder above that covers those below."""
+    folder = path.rsplit("/", 1)[0]
+    if path.startswith(GENERATED + "/"):
+        return GENERATED
+    return longest(folder, whole) or (folder if folder in table else None)
+
+
+def includes_of(text):
     for number, line in enumerate(text.splitlines(), 1):
         match = INCLUDE.match(line)
-        if not match:
-            continue
-        quoted, target = match.group(1) == '"', match.group(2)
+        if match:
+            yield number, match[1] == '"', match[2]
+
+
+def check_file(path, text, table, whole, used):
+    """Faults of one file; notes in `used` which edges its includes are: (row, row) -> where."""
+    owner = row_of(path, table, whole)
+    if owner is None:
+        return [f"{path}: no row in the table for its folder"]
+    faults = []
+    for number, quoted, target in includes_of(text):
         where = f"{path}:{number}: includes {target}"
-        for pattern, places in CONFINED:
-            if pattern.search(target) and longest(path, places) is None:
-                faults.append(f"{where}, which only {', '.join(places)} may")
+        faults += [f"{where}, which only {', '.join(places)} may"
+                   for pattern, places in CONFINED if pattern.search(target) and longest(path, places) is None]
         generated = target.endswith(".pb.h")
         if generated and path.endswith(".h") and not path.startswith("tests/"):
             faults.append(f"{where}: generated headers stay out of our own headers")
         if not quoted and not generated:
             continue
-        inside = target == owner or target.startswith(owner + "/")
-        if not inside and longest(target, ALLOWED[owner]) is None:
-            faults.append(f"{where}, but {owner} may include only {', '.join(ALLOWED[owner]) or 'itself'}")
+        other = row_of(target, table, whole)
+        if other is None:
+            faults.append(f"{where}: no row in the table for that folder")
+        elif other != owner:
+            used[owner, other].append(where)
+            if other not in table[owner] and "*" not in table[owner]:
+                faults.append(f"{where}, but {owner} may include only {', '.join(table[owner]) or 'itself'}")
     return faults
 
 
+def check_table(table, whole, files, used):
+    """The table must be what is there."""
+    faults = [f"{row}: may include {other}, but nothing does: take it out of the row"
+              for row, others in table.items() for other in others if other != "*" and (row, other) not in used]
+    faults += [f"{row}: has a row, but no file: take it out" for row in table if not any(row_of(f, table, whole) == row for f in files)]
+    faults += [f"{row}: nothing lies in folders below: its row need not hold for them"
+               for row in whole if not any(f.startswith(row + "/") and f.rsplit("/", 1)[0] != row for f in files)]
+    return faults
+
+
+def circles_of(used):
+    """The groups of rows that reach each other: each a sorted list."""
+    targets = defaultdict(set)
+    for source, target in used:
+        targets[source].add(target)
+
+    def reach(row):
+        seen, left = set(), [row]
+        while left:
+            fresh = targets[left.pop()] - seen
+            seen |= fresh
+            left += fresh
+        return seen
+
+    reached = {row: reach(row) for row in list(targets)}
+    groups = {tuple(sorted(other for other in reached[row] if row in reached.get(other, ()))) for row in reached if row in reached[row]}
+    return sorted(map(list, groups))
+
+
+def show_circle(rows, used):
+    """One circle among these rows, the shortest, and every include that closes the group; edges of few includes, the likely cuts, first."""
+    def shortest(begin):
+        paths = [[begin]]
+        while True:
+            for path in paths:
+                if (path[-1], begin) in used:
+                    return [*path, begin]
+            paths = [[*path, row] for path in paths for row in rows if (path[-1], row) in used and row not in path]
+
+    lines = ["folders include each other in a circle: " + " -> ".join(min((shortest(row) for row in rows), key=len))]
+    edges = sorted((edge for edge in used if edge[0] in rows and edge[1] in rows), key=lambda edge: (len(used[edge]), edge))
+    for edge in edges:
+        lines.append(f"  {edge[0]} -> {edge[1]}: {len(used[edge])} includes")
+        lines += [f"    {where}" for where in used[edge][:6]]
+    return "\n".join(lines)
+
+
+def check(texts, table, whole):
+    used = defaultdict(list)
+    faults = [fault for path, text in texts.items() for fault in check_file(path, text, table, whole, used)]
+    return faults + check_table(table, whole, list(texts), used) + [show_circle(rows, used) for rows in circles_of(used)]
+
+
+def print_table(texts):
+    """The table as the tree is, in the order of folders; tests are one row."""
+    whole = {"tests": ""}
+    table = dict.fromkeys(sorted({longest(path, whole) or path.rsplit("/", 1)[0] for path in texts}), ("*",))
+    used = defaultdict(list)
+    for path, text in texts.items():
+        check_file(path, text, table, whole, used)
+    for row in table:
+        others = ['"*"'] if row in whole else [f'"{other}"' for other in sorted(other for source, other in used if source == row)]
+        head = f'    "{row}": ['
+        lines = [head]
+        for index, other in enumerate(others):
+            piece = other + ("]," if index == len(others) - 1 else ", ")
+            if len(lines[-1]) + len(piece.rstrip()) > 130:
+                lines[-1] = lines[-1].rstrip()
+                lines.append(" " * len(head))
+            lines[-1] += piece
+        print("\n".join(lines) + ("]," if not others else ""))
+    for rows in circles_of(used):
+        print("\n# " + show_circle(rows, used).replace("\n", "\n# "))
+
+
 def self_test():
-    """The check must see an offence of each kind, and let a lawful include pass."""
-    assert not check("worker/comm/a.h", '#include "kernels/core/dtype.h"\n#include <vector>')
-    assert check("kernels/cpu/a.cc", '#include "worker/comm/process_group.h"')
-    assert check("worker/params/a.cc", '#include "worker/train/trainer.h"')
-    assert check("client/a.cc", '#include "worker/model/stage.h"')
-    assert check("daemon/jobs/a.cc", "#include <grpcpp/grpcpp.h>")
-    assert check("worker/model/a.cc", "#include <cuda_runtime.h>")
-    assert check("common/spec/a.h", '#include "megatrain/v1/job.pb.h"')
-    assert check("elsewhere/a.cc", "")
+    """Each check must see an offence of its kind, and let a lawful tree pass."""
+    table = {"common/base": [], "worker/comm": ["common/base"], "worker/comm/gloo": ["worker/comm"], "tests": ["*"],
+             "daemon": ["common/base", "megatrain"]}
+    whole = {"tests": "", "daemon": ""}
+    tree = {
+        "common/base/a.h": "#include <vector>",
+        "worker/comm/a.h": '#include "common/base/a.h"',
+        "worker/comm/gloo/a.cc": '#include "worker/comm/a.h"\n#include <gloo/context.h>',
+        "daemon/main.cc": '#include "common/base/a.h"',
+        "daemon/core/a.cc": '#include "megatrain/v1/a.pb.h"\n#include "daemon/core/a.h"',
+        "tests/comm/a.cc": '#include "worker/comm/a.h"',
+    }
+
+    def faults(**changes):
+        return check(tree | {path.replace("__", "/") + ".h": text for path, text in changes.items()}, table, whole)
+
+    assert not faults(), faults()
+    upward = faults(common__base__b='#include "daemon/a.h"')
+    assert "may include only itself" in upward[0] and "common/base -> daemon -> common/base" in upward[1], upward
+    assert len(faults(worker__comm__b='#include "worker/comm/gloo/a.h"')) == 2  # a subfolder is another folder, and here a circle
+    assert "no row" in faults(elsewhere__a="")[0] and "no row" in faults(daemon__a='#include "elsewhere/a.h"')[0]
+    assert "no row" in faults(worker__comm__threads__a="")[0]
+    assert "which only" in faults(daemon__jobs__a="#include <grpcpp/grpcpp.h>")[0]
+    assert "which only" in faults(worker__comm__b="#include <cuda_runtime.h>")[0]
+    assert "stay out" in faults(daemon__a='#include "megatrain/v1/job.pb.h"')[0]
+    assert check(tree, table | {"worker/comm": ["common/base", "daemon"]}, whole) == \
+        ["worker/comm: may include daemon, but nothing does: take it out of the row"]
+    assert "no file" in check(tree, table | {"gone": []}, whole)[0]
+    assert "nothing lies in folders below" in check(tree, table, whole | {"common/base": ""})[0]
+    three = {("a", "b"): ["x"], ("b", "c"): ["x"], ("c", "a"): ["x"], ("c", "d"): ["x"], ("e", "a"): ["x"]}
+    assert circles_of(three) == [["a", "b", "c"]] and "a -> b -> c -> a" in show_circle(["a", "b", "c"], three)
 
 
 def main():
     self_test()
-    files = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", "*.h", "*.cc", "*.cu", "*.cuh"],
-                           cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    files = [f for f in files if (ROOT / f).exists()]
-    if len(files) < 50:
-        sys.exit(f"only {len(files)} source files found below {ROOT}: wrong folder?")
-    faults = [fault for f in files for fault in check(f, (ROOT / f).read_text(errors="replace"))]
-    print("\n".join(faults) if faults else f"{len(files)} files, all includes follow the arrows")
+    arguments = [argument for argument in sys.argv[1:] if argument != "--print"]
+    root = Path(arguments[0] if arguments else ".")
+    texts = {path: (root / path).read_text(errors="replace") for path in tree_files(root, CPP)}
+    if "--print" in sys.argv[1:]:
+        return print_table(texts)
+    faults = check(texts, ALLOWED, WHOLE)
+    print("\n".join(faults) if faults else f"{len(texts)} files, all includes follow the arrows, without a circle")
     sys.exit(1 if faults else 0)
 
 
