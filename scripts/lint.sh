@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, file sizes and clang-tidy over own host code. Usage: lint.sh [--fix | --full] [file.cc ...]
+# Format, file sizes, the checks of tests/source_checks.txt and clang-tidy over own host code. Usage: lint.sh [--fix | --full] [file.cc ...]
 #   --fix   format in place instead of reporting
 #   --full  with the check that takes as long as all others together (.clang-tidy)
 #   files   run clang-tidy on these only (as listed in build/lint/compile_commands.json); otherwise on all, joined by lint_units.py
@@ -26,6 +26,14 @@ if [ -n "$too_long" ]; then
   printf 'lint: files over 500 lines, split them by concept:\n%s\n' "$too_long" >&2
   exit 1
 fi
+
+# All of them, so that one run names every fault.
+failed=""
+while read -r check; do
+  echo "lint: $check"
+  PYTHONDONTWRITEBYTECODE=1 python3 "tests/$check.py" || failed="$failed $check"
+done < <(grep -xE '[a-z_]+' tests/source_checks.txt)
+[ -z "$failed" ] || { echo "lint: failed:$failed" >&2; exit 1; }
 
 mkdir -p build
 cmake --preset lint > build/lint.configure.log 2>&1 || { cat build/lint.configure.log >&2; exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and tests. Usage: test.sh [--checks | --full]
 #   (nothing)   build cuda-release where nvcc is found, else cpu-release; run every test
-#   --checks    format, clang-tidy, include arrows, asan-ubsan on all unit tests, tsan on the pure folders
+#   --checks    format, clang-tidy, checks of the sources, asan-ubsan on all unit tests, tsan on the pure folders
 #   --full      everything above, with the long forms of the fault tests; each file compiled by itself (cpu-debug)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
