@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Checks who may include whom: every `#include "..."` of own code must be an edge of the table below, every edge of the table must
-be used, and the folders must not include each other in a circle.
+be used, and the folders must not include each other in a cycle.
 
 The table is the map of README.md with a row per folder. Two more rules: heavy headers (gRPC, protobuf, CUDA, NCCL) stay where
 they belong, and headers of our own never include generated ones.
 
     include_arrows.py [ROOT]           exits 1 and lists every offence
-    include_arrows.py --print [ROOT]   prints the table as the tree is, with a row per folder, and the circles in it
+    include_arrows.py --print [ROOT]   prints the table as the tree is, with a row per folder, and the cycles in it
 """
 import re
 import sys
@@ -82,7 +82,7 @@ ALLOWED = {
 # Rows that hold for the folders below too, and why.
 WHOLE = {
     "tests": "mirrors the tree, and may look at all of it",
-    "client": "its folders still include each other in a circle, which is to be cut",
+    "client": "its folders still include each other in a cycle, which is to be cut",
 }
 
 GENERATED = "megatrain"  # the folder of generated headers
@@ -159,7 +159,7 @@ def check_table(table, whole, files, used):
     return faults
 
 
-def circles_of(used):
+def cycles_of(used):
     """The groups of rows that reach each other: each a sorted list."""
     targets = defaultdict(set)
     for source, target in used:
@@ -178,8 +178,8 @@ def circles_of(used):
     return sorted(map(list, groups))
 
 
-def show_circle(rows, used):
-    """One circle among these rows, the shortest, and every include that closes the group; edges of few includes, the likely cuts, first."""
+def show_cycle(rows, used):
+    """One cycle among these rows, the shortest, and every include that closes the group; edges of few includes, the likely cuts, first."""
     def shortest(begin):
         paths = [[begin]]
         while True:
@@ -188,7 +188,7 @@ def show_circle(rows, used):
                     return [*path, begin]
             paths = [[*path, row] for path in paths for row in rows if (path[-1], row) in used and row not in path]
 
-    lines = ["folders include each other in a circle: " + " -> ".join(min((shortest(row) for row in rows), key=len))]
+    lines = ["folders include each other in a cycle: " + " -> ".join(min((shortest(row) for row in rows), key=len))]
     edges = sorted((edge for edge in used if edge[0] in rows and edge[1] in rows), key=lambda edge: (len(used[edge]), edge))
     for edge in edges:
         lines.append(f"  {edge[0]} -> {edge[1]}: {len(used[edge])} includes")
@@ -199,7 +199,7 @@ def show_circle(rows, used):
 def check(texts, table, whole):
     used = defaultdict(list)
     faults = [fault for path, text in texts.items() for fault in check_file(path, text, table, whole, used)]
-    return faults + check_table(table, whole, list(texts), used) + [show_circle(rows, used) for rows in circles_of(used)]
+    return faults + check_table(table, whole, list(texts), used) + [show_cycle(rows, used) for rows in cycles_of(used)]
 
 
 def print_table(texts):
@@ -220,8 +220,8 @@ def print_table(texts):
                 lines.append(" " * len(head))
             lines[-1] += piece
         print("\n".join(lines) + ("]," if not others else ""))
-    for rows in circles_of(used):
-        print("\n# " + show_circle(rows, used).replace("\n", "\n# "))
+    for rows in cycles_of(used):
+        print("\n# " + show_cycle(rows, used).replace("\n", "\n# "))
 
 
 def self_test():
@@ -244,7 +244,7 @@ def self_test():
     assert not faults(), faults()
     upward = faults(common__base__b='#include "daemon/a.h"')
     assert "may include only itself" in upward[0] and "common/base -> daemon -> common/base" in upward[1], upward
-    assert len(faults(worker__comm__b='#include "worker/comm/gloo/a.h"')) == 2  # a subfolder is another folder, and here a circle
+    assert len(faults(worker__comm__b='#include "worker/comm/gloo/a.h"')) == 2  # a subfolder is another folder, and here a cycle
     assert "no row" in faults(elsewhere__a="")[0] and "no row" in faults(daemon__a='#include "elsewhere/a.h"')[0]
     assert "no row" in faults(worker__comm__threads__a="")[0]
     assert "which only" in faults(daemon__jobs__a="#include <grpcpp/grpcpp.h>")[0]
@@ -255,7 +255,7 @@ def self_test():
     assert "no file" in check(tree, table | {"gone": []}, whole)[0]
     assert "nothing lies in folders below" in check(tree, table, whole | {"common/base": ""})[0]
     three = {("a", "b"): ["x"], ("b", "c"): ["x"], ("c", "a"): ["x"], ("c", "d"): ["x"], ("e", "a"): ["x"]}
-    assert circles_of(three) == [["a", "b", "c"]] and "a -> b -> c -> a" in show_circle(["a", "b", "c"], three)
+    assert cycles_of(three) == [["a", "b", "c"]] and "a -> b -> c -> a" in show_cycle(["a", "b", "c"], three)
 
 
 def main():
@@ -266,7 +266,7 @@ def main():
     if "--print" in sys.argv[1:]:
         return print_table(texts)
     faults = check(texts, ALLOWED, WHOLE)
-    print("\n".join(faults) if faults else f"{len(texts)} files, all includes follow the arrows, without a circle")
+    print("\n".join(faults) if faults else f"{len(texts)} files, all includes follow the arrows, without a cycle")
     sys.exit(1 if faults else 0)
 
 
