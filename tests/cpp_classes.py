@@ -229,6 +229,7 @@ class alignas(8) Job final : public Base<std::map<int, int>>, private Other {
   void (*pointer_)(int) = nullptr;
   int limit_ GUARDED_BY(mutex_) = Default();
   std::vector<int> list_{1, 2};
+  alignas(16) int lanes_[4];
   int id_;
 };
 }

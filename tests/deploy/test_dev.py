@@ -69,6 +69,9 @@ class AffectedTest(unittest.TestCase):
         programs = self.select("proto/megatrain/v1/worker.proto").programs
         self.assertLessEqual({"mt_daemon_test", "mt_agent_test"}, set(programs))
         self.assertNotIn("mt_kernels_test", programs)
+        users = self.graph.users[str(SOURCE / "proto/megatrain/v1/worker.proto")]
+        self.assertTrue(any(path.endswith("_test.cc") for path in users), "by the generated header's name")
+        self.assertNotIn("mt_kernels_test", self.select("proto/megatrain/v1/job.proto").programs, "the compiled headers are no test's")
 
     def test_a_program_affects_the_test_that_starts_it(self):
         programs = self.select(self.file("shim/supervisor.cc")).programs
