@@ -1,3 +1,5 @@
+// The failing half of CHECK: one line to stderr and abort(), without the logger, which may itself
+// be what failed.
 #include "common/base/check.h"
 
 #include <cstdio>

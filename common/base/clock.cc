@@ -1,3 +1,5 @@
+// The process's real clock, and the manual clock of tests, whose wall time is its monotonic time
+// plus 50 years: a plausible date that does not depend on the host.
 #include "common/base/clock.h"
 
 #include <fmt/chrono.h>

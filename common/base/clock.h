@@ -1,5 +1,5 @@
-// Time as a dependency: logic takes a Clock, so that tests move it by hand. Monotonic time decides
-// (leases, deadlines); wall time is only shown and stored.
+// Time as a dependency: logic takes a Clock, so that tests can move it by hand. Monotonic time
+// decides about leases and deadlines; wall time is only displayed and stored.
 #pragma once
 
 #include <chrono>
@@ -13,16 +13,18 @@ namespace mt::base {
 using MonotonicTime = std::chrono::steady_clock::time_point;
 using WallTime = std::chrono::system_clock::time_point;
 
+// Source of both times. Implementations are thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual MonotonicTime Now() const = 0;
   virtual WallTime WallNow() const = 0;
-  // The process-wide real clock.
+  // The process-wide real clock; it lives as long as the process.
   static Clock* Real();
 };
 
-// Stands still until advanced. Thread-safe.
+// A clock for tests: it stands still until Advance moves monotonic and wall time alike.
+// Thread-safe.
 class ManualClock final : public Clock {
  public:
   MonotonicTime Now() const override;
@@ -34,8 +36,9 @@ class ManualClock final : public Clock {
   std::chrono::nanoseconds elapsed_ GUARDED_BY(mu_){std::chrono::hours(1)};
 };
 
+// Microseconds since 1970-01-01 UTC, truncated.
 int64_t ToUnixMicros(WallTime time);
-// "2026-01-02T03:04:05Z"
+// Formats UTC to whole seconds: "2026-01-02T03:04:05Z".
 std::string FormatUtc(int64_t unix_micros);
 
 }  // namespace mt::base

@@ -1,3 +1,5 @@
+// System calls with EINTR handled where it occurs (read, write), and every errno turned into a
+// Status that names the path.
 #include "common/base/files.h"
 
 #include <cerrno>

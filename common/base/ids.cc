@@ -1,3 +1,4 @@
+// Ids come from getrandom(2), never from a seeded generator; hashes are xxHash's XXH3.
 #include "common/base/ids.h"
 
 #include <sys/random.h>

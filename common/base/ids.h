@@ -1,4 +1,5 @@
-// Names for things: unique ids of jobs, workers and requests, and stable 64-bit hashes.
+// Identifiers and hashes: random ids of jobs, workers and requests, and hashes that are the same on
+// every host. Thread-safe, except that one Hash128 belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,14 @@ namespace mt::base {
 
 // A random version-4 UUID, lower case, from the kernel's generator.
 std::string NewUid();
-// `bytes` random bytes as hex: tokens.
+// `bytes` random bytes as 2 * `bytes` lower-case hex digits, for tokens and sessions.
 std::string RandomHex(int bytes);
-// XXH3 of the bytes, seeded: stable across hosts and versions (part of the checkpoint format).
+// XXH3-64 of the bytes with a seed. It is the same on all hosts and in all versions: the checkpoint
+// format depends on it.
 uint64_t Hash64(std::string_view bytes, uint64_t seed = 0);
-// XXH3 128 as 32 hex digits.
+// XXH3-128 without a seed as 32 hex digits, the high half first.
 std::string Hash128Hex(std::string_view bytes);
-// The same of bytes that come piece by piece. One thread.
+// The same hash over bytes that arrive in pieces.
 class Hash128 {
  public:
   Hash128();
@@ -24,14 +26,16 @@ class Hash128 {
   Hash128(const Hash128&) = delete;
   Hash128& operator=(const Hash128&) = delete;
   void Add(std::string_view bytes);
-  // Of what was added since the start or the last Take; starts anew.
+  // The hash, as Hash128Hex prints it, of all bytes added since construction or the last Take; then
+  // starts over.
   std::string Take();
 
  private:
   struct State;
   const std::unique_ptr<State> state_;
 };
-// This boot's id (/proc/sys/kernel/random/boot_id), or "" where the kernel has none.
+// Id of the current boot (/proc/sys/kernel/random/boot_id) without the newline; "" where the kernel
+// has none.
 std::string BootId();
 
 }  // namespace mt::base

@@ -1,3 +1,5 @@
+// One logger per process. A line is formatted here, not by spdlog's patterns, because rank, step
+// and fields are part of it; spdlog filters by level, writes, rotates and flushes.
 #include "common/base/log.h"
 
 #include <atomic>

@@ -1,7 +1,8 @@
 // Structured log lines on top of spdlog: `level ts binary rank step msg key=value ...`. The message
-// is constant text, what varies goes into fields. Thread-safe. Levels by etcd's definitions: Error
-// = data lost or a request failed, Warn = needs a look, Info = a change of state, at most once
-// every few seconds, Debug = all else. Nothing in kernels/ logs.
+// is constant text; what varies goes into fields. Thread-safe. Levels follow etcd's definitions:
+// Error means that data was lost or a request failed, Warn that a person should look, Info is a
+// change of state, at most once every few seconds, Debug is everything else. Nothing in kernels/
+// logs.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,14 @@ enum class Level { kDebug, kInfo, kWarn, kError };
 struct Config {
   std::string binary;          // "mt-rank"
   Level level = Level::kInfo;  // lower levels are dropped
-  std::string file;            // empty: stderr; else appended to, rotated by max_bytes x max_files
+  std::string file;            // empty: stderr; else appended to, rotated
+  // Size at which the file is rotated, and how many rotated files are kept.
   int64_t max_bytes = 64LL << 20;
   int max_files = 8;
 };
 
-// One key=value. Values with spaces, quotes or '=' are quoted when printed.
+// One key=value pair. Values that are empty or contain spaces, quotes, '=' or newlines are quoted
+// when printed.
 struct Field {
   std::string_view key;
   std::string value;
@@ -35,18 +38,20 @@ struct Field {
 
 using Fields = std::initializer_list<Field>;
 
-// Call once, from main, before threads start. Without it lines go to stderr under the binary name
-// "megatrain".
+// Call it once, from main, before threads start. Without it lines go to stderr under the binary
+// name "megatrain". Lines of level Info and above are flushed as they are written.
 void Init(const Config& config);
+// Drops lines below `level` from now on. Thread-safe.
 void SetLevel(Level level);
-// "debug", "info", "warn", "error" -> level; anything else -> false.
+// Parses "debug", "info", "warn" or "error"; returns false and leaves *level for anything else.
 bool ParseLevel(std::string_view text, Level* level);
 
-// World rank shown in every following line (default "-"), and the step (training thread only;
-// default "-").
+// World rank and step that every following line shows ("-" until set, and for negative values).
+// Only the training thread sets the step.
 void SetRank(int world_rank);
 void SetStep(int64_t step);
 
+// Writes one line with the current time (UTC, microseconds). `message` must not vary with data.
 void Write(Level level, std::string_view message, Fields fields);
 inline void Debug(std::string_view message, Fields fields = {}) {
   Write(Level::kDebug, message, fields);
@@ -60,6 +65,7 @@ inline void Warn(std::string_view message, Fields fields = {}) {
 inline void Error(std::string_view message, Fields fields = {}) {
   Write(Level::kError, message, fields);
 }
+// Blocks until everything written so far has reached the file or stderr.
 void Flush();
 
 }  // namespace mt::log

@@ -1,16 +1,17 @@
-// A mutex that clang's -Wthread-safety understands, after leveldb's port. Members name their lock:
-// `int n_ GUARDED_BY(mu_);`.
+// A mutex that clang's -Wthread-safety can check, after leveldb's port layer. Members name the lock
+// that guards them: `int n_ GUARDED_BY(mu_);`.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 
-// GUARDED_BY, EXCLUSIVE_LOCKS_REQUIRED, LOCKS_EXCLUDED and their kind.
+// GUARDED_BY, EXCLUSIVE_LOCKS_REQUIRED, LOCKS_EXCLUDED and the other annotations.
 #include <absl/base/thread_annotations.h>
 
 namespace mt::base {
 
+// Not recursive; waiting threads are not served in any particular order.
 class LOCKABLE Mutex {
  public:
   void Lock() EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
@@ -22,7 +23,7 @@ class LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-// Holds a Mutex for a scope.
+// Holds a Mutex for the duration of a scope.
 class SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex* mutex) EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {
@@ -36,8 +37,8 @@ class SCOPED_LOCKABLE MutexLock {
   Mutex* mutex_;
 };
 
-// Waits with the mutex held by the caller; loop on the condition at the call site, so that the
-// analysis sees its reads.
+// Condition variable for a Mutex that the caller holds. Wakeups may be spurious: loop on the
+// condition at the call site, where the analysis sees which members it reads.
 class CondVar {
  public:
   void Wait(Mutex* mutex) EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -45,7 +46,7 @@ class CondVar {
     cv_.wait(lock);
     lock.release();
   }
-  // False when the deadline passed.
+  // Waits until notified or until `deadline`; returns false when the deadline passed.
   bool WaitUntil(Mutex* mutex, std::chrono::steady_clock::time_point deadline)
       EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);

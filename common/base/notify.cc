@@ -1,3 +1,4 @@
+// sd_notify(3) by hand: a datagram socket per message, opened and sent without blocking.
 #include "common/base/notify.h"
 
 #include <algorithm>
@@ -15,7 +16,8 @@
 namespace mt::base {
 namespace {
 
-// Half of the interval is what sd_watchdog_enabled(3) advises; twice as often survives a slow turn.
+// sd_watchdog_enabled(3) advises half of the interval; twice as often survives one slow turn of a
+// loop.
 constexpr int kPingsPerInterval = 4;
 
 std::optional<int64_t> Number(const char* text) {
@@ -27,7 +29,7 @@ std::optional<int64_t> Number(const char* text) {
   return value;
 }
 
-// A value is one line.
+// Newlines separate assignments in the protocol, so a value has to be one line.
 std::string OneLine(std::string_view text) {
   std::string out(text);
   std::ranges::replace(out, '\n', ' ');
@@ -75,7 +77,7 @@ void Notifier::Ping() {
   if (now.count() < due) return;
   const auto next =
       std::chrono::steady_clock::duration(now + watchdog_ / kPingsPerInterval).count();
-  // Of two threads one sends.
+  // When two threads get here at once, one of them sends.
   if (next_ping_.compare_exchange_strong(due, next, std::memory_order_relaxed)) Send("WATCHDOG=1");
 }
 

@@ -1,6 +1,6 @@
-// What a daemon tells the service manager that started it (sd_notify(3)'s protocol, without
-// libsystemd): one datagram of KEY=VALUE lines each to the socket of $NOTIFY_SOCKET. Nothing
-// blocks; without a socket nothing is sent. A send that fails is logged once. Thread-safe.
+// Reports a daemon's state to the service manager that started it, by the protocol of sd_notify(3)
+// without libsystemd: each datagram to the socket $NOTIFY_SOCKET holds lines KEY=VALUE. Nothing
+// blocks, and without a socket nothing is sent. The first send that fails is logged. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -12,36 +12,42 @@ namespace mt::base {
 
 class Notifier {
  public:
-  // The values of the environment as the mains read them; nullptr: unset. A leading '@' of the
-  // socket names an abstract one. The watchdog counts only where $WATCHDOG_PID is unset or `pid`.
+  // The environment as main reads it; nullptr means unset. A leading '@' in the socket's name
+  // denotes an abstract socket. The watchdog is on only where $WATCHDOG_PID is unset or equals
+  // `pid`.
   struct Environment {
     const char* notify_socket = nullptr;  // $NOTIFY_SOCKET
     const char* watchdog_usec = nullptr;  // $WATCHDOG_USEC
     const char* watchdog_pid = nullptr;   // $WATCHDOG_PID
-    int pid = 0;                          // of this process
+    int pid = 0;                          // this process's id
   };
-  Notifier() = default;  // silent
+  Notifier() = default;  // sends nothing
   explicit Notifier(const Environment& environment);
   Notifier(const Notifier&) = delete;
   Notifier& operator=(const Notifier&) = delete;
 
   bool enabled() const { return !socket_.empty(); }
-  // Within this time a Ping is expected; 0: none is.
+  // The service manager expects a Ping within each such interval; 0: it expects none.
   std::chrono::microseconds watchdog() const { return watchdog_; }
 
-  // `status` is one line for people: "serving on 127.0.0.1:7070".
+  // READY=1, when the daemon has started. `status` is one line for people: "serving on
+  // 127.0.0.1:7070".
   void Ready(std::string_view status);
+  // Replaces the status line that `systemctl status` shows.
   void Status(std::string_view status);
+  // STOPPING=1, when shutdown begins.
   void Stopping(std::string_view status);
-  // The manager waits this much longer, from now, for the start or the stop to be over.
+  // Asks the manager to wait for this long, counted from now, before it calls the start or the stop
+  // failed.
   void ExtendTimeout(std::chrono::microseconds time);
-  // The loop that works is alive. Call it at every turn: sent at most four times in watchdog().
+  // Reports that the main loop is alive. Call it at every turn of the loop: at most four messages
+  // per watchdog() are sent.
   void Ping();
 
  private:
   void Send(const std::string& message);
 
-  std::string socket_;  // as sun_path wants it: an abstract one begins with '\0'
+  std::string socket_;  // in the form of sun_path: an abstract name begins with '\0'
   std::chrono::microseconds watchdog_{0};
   std::atomic<std::chrono::steady_clock::rep> next_ping_{0};
   std::atomic<bool> warned_{false};

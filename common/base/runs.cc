@@ -1,3 +1,4 @@
+// Strided copies: one memcpy per run, which is one for all where the elements are contiguous.
 #include "common/base/runs.h"
 
 #include <algorithm>
@@ -6,7 +7,8 @@
 namespace mt::base {
 namespace {
 
-// Calls fn(first element, its place, elements) for each run.
+// Calls fn(index of the run's first element, its place, number of elements) for each run that the
+// elements [0, count) touch.
 template <class Fn>
 void ForEachRun(const Runs& runs, int64_t count, const Fn& fn) {
   for (int64_t i = 0; i < count;) {

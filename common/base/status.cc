@@ -1,3 +1,4 @@
+// The one table from errno to the canonical status codes.
 #include "common/base/status.h"
 
 #include <cerrno>

@@ -1,6 +1,6 @@
-// Expected failures (I/O, network, configuration, a lost peer) are absl::Status, whose codes are
-// gRPC's. A message says what failed, where (path, rank, step) and what to do. Bugs are CHECK
-// (common/base/check.h).
+// Expected failures (I/O, network, configuration, a lost peer) are an absl::Status, whose codes are
+// those of gRPC. A message says what failed, where (path, rank, step) and what to do about it. Bugs
+// abort by CHECK (common/base/check.h).
 #pragma once
 
 #include <string>
@@ -20,12 +20,12 @@ inline Status OkStatus() { return absl::OkStatus(); }
 
 namespace base {
 
-// absl's own string_view (Debian builds it so) is converted here once.
+// Debian builds absl with its own string_view type; these convert between it and std::string_view.
 inline absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 inline std::string_view ToStd(absl::string_view text) { return {text.data(), text.size()}; }
 
-// Makes a Status of `code` from a fmt format: Error(absl::StatusCode::kNotFound, "no file {}",
-// path).
+// Makes a Status of `code` from a fmt format string: Error(absl::StatusCode::kNotFound, "no file
+// {}", path). The functions below fix the code.
 template <class... Args>
 Status Error(absl::StatusCode code, fmt::format_string<Args...> format, Args&&... args) {
   return {code, ToAbsl(fmt::format(format, std::forward<Args>(args)...))};
@@ -55,14 +55,16 @@ Status DataLoss(fmt::format_string<Args...> format, Args&&... args) {
   return Error(absl::StatusCode::kDataLoss, format, std::forward<Args>(args)...);
 }
 
-// A Status from errno: "open /x/y: No space left on device". ENOENT, EEXIST, EACCES, ENOSPC map to
-// their codes.
+// Makes a Status from errno: "open /x/y: No space left on device". The code is kNotFound for
+// ENOENT, kAlreadyExists for EEXIST, kPermissionDenied for EACCES, EPERM and EROFS,
+// kResourceExhausted for ENOSPC and exhausted descriptors or memory, kUnavailable for refused and
+// broken connections, kInvalidArgument for EINVAL; kInternal for what is not listed in status.cc.
 Status ErrnoError(int error_number, std::string_view what);
 
-// The same status with "prefix: " before its message; OK stays OK.
+// The same code with "prefix: " before the message, without payloads; OK stays OK.
 Status Annotate(const Status& status, std::string_view prefix);
 
-// The message as std::string.
+// The status's message as a std::string.
 inline std::string Message(const Status& status) { return std::string(ToStd(status.message())); }
 
 }  // namespace base
@@ -72,7 +74,7 @@ inline std::string Message(const Status& status) { return std::string(ToStd(stat
 #define MT_CONCAT(a, b) MT_CONCAT_INNER(a, b)
 
 // NOLINTBEGIN(bugprone-macro-parentheses): tmp and lhs are names and declarations.
-// Names carry the line, so that a use inside another's argument does not shadow it.
+// The names contain the line number, so that nested uses do not shadow each other.
 #define RETURN_IF_ERROR(expr) MT_RETURN_IF_ERROR(MT_CONCAT(mt_status_, __LINE__), expr)
 #define MT_RETURN_IF_ERROR(tmp, expr) \
   do {                                \

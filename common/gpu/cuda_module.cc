@@ -1,3 +1,5 @@
+// Search of the module's two places, and the oldest versions of cuDNN and cuBLASLt that the backend
+// accepts.
 #include "common/gpu/cuda_module.h"
 
 #include <filesystem>
@@ -5,10 +7,10 @@
 namespace mt::gpu {
 namespace {
 
-// What the code relies on: grouped heads in cuDNN's composite graph, cuBLASLt of CUDA 13.
+// Minimum versions: the grouped-query attention graphs need cuDNN 9.14, the cuBLASLt calls CUDA 13.
 constexpr size_t kOldestCudnn = 91400, kOldestCublas = 130000;
 
-// Both count so: 91400 is 9.14.0.
+// Both libraries encode versions alike: 91400 is 9.14.0.
 std::string Version(size_t v) { return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100); }
 
 }  // namespace
@@ -17,7 +19,7 @@ StatusOr<std::string> FindCudaModule(const std::string& folder) {
   const std::filesystem::path programs(folder);
   const auto beside = programs / kCudaModuleName;
   const auto in_lib = programs.parent_path() / "lib" / kCudaModuleName;
-  std::error_code ignored;  // what cannot be looked at is not there for us
+  std::error_code ignored;  // a path that cannot be examined counts as absent
   if (std::filesystem::exists(beside, ignored)) return beside.string();
   if (std::filesystem::exists(in_lib, ignored)) return in_lib.string();
   return base::NotFound("no module at {}, {}; install {} there (a build with MT_CUDA=ON makes it)",

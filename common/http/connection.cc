@@ -1,3 +1,5 @@
+// The life of a connection as a chain of Beast's asynchronous operations: wait for a byte (idle
+// timeout), read a header (request timeout), answer, and either wait again or shut down and drain.
 #include "common/http/connection.h"
 
 #include <exception>
@@ -25,7 +27,8 @@ Response PlainText(int status, std::string_view text) {
   return {.status = status, .body = fmt::format("{}\n", text)};
 }
 
-// "/metrics" of "/metrics?x=1" and of "http://host:1/metrics" (RFC 9112 3.2.2).
+// The path alone: "/metrics" for "/metrics?x=1" and for "http://host:1/metrics" (RFC 9112, section
+// 3.2.2).
 std::string_view PathOf(std::string_view target) {
   constexpr std::string_view kScheme = "http://";
   if (target.starts_with(kScheme)) {
@@ -50,7 +53,7 @@ Connection::Connection(boost::asio::ip::tcp::socket socket, const Server::Config
     : stream_(std::move(socket)),
       config_(config),
       hooks_(hooks),
-      // Room for a header of the largest size and the read that goes beyond it.
+      // Holds a header of the largest size plus the read that exceeds it.
       buffer_(config->max_header_bytes + kReadBytes) {}
 
 void Connection::Close() {
@@ -60,7 +63,7 @@ void Connection::Close() {
 }
 
 void Connection::AwaitRequest() {
-  if (buffer_.size() != 0) {  // sent behind the request before
+  if (buffer_.size() != 0) {  // pipelined behind the previous request
     ReadHeader();
     return;
   }
@@ -105,7 +108,7 @@ void Connection::OnHeader(Error error) {
 
 Response Connection::Handle(bool* keep_alive) const {
   const auto& request = parser_->get();
-  // A body is not read: what follows on the connection is no request.
+  // A body is not read, so the connection cannot be reused: what follows is not a request.
   *keep_alive = request.keep_alive() && parser_->is_done();
   if (request.version() == kHttp11 && request.count(bhttp::field::host) != 1) {
     *keep_alive = false;

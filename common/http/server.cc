@@ -1,3 +1,5 @@
+// The accept loop and the list of connections, ordered by their last request, on one thread that
+// runs a Boost.Asio context. Only num_connections is read by other threads.
 #include "common/http/server.h"
 
 #include <atomic>
@@ -22,7 +24,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-// After a failed accept (out of file descriptors) the next one waits.
+// How long to wait after a failed accept (no file descriptor left) before the next.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 StatusOr<tcp::acceptor> Listen(asio::io_context* context, const rpc::Endpoint& endpoint) {
@@ -72,7 +74,7 @@ struct Server::State {
   asio::steady_timer retry;
   std::unique_ptr<tcp::acceptor> acceptor;
   Connection::Hooks hooks;
-  std::list<std::shared_ptr<Connection>> connections;  // the quietest first
+  std::list<std::shared_ptr<Connection>> connections;  // least recently active first
   std::atomic<size_t> num_connections{0};
   rpc::Endpoint endpoint;
   std::thread thread;
@@ -89,10 +91,11 @@ void Server::State::Touch(const Connection* connection) {
 void Server::State::Admit(tcp::socket socket) {
   while (connections.size() >= config.max_connections) {
     const auto quietest = connections.front();
-    quietest->Close();  // takes itself off the list
+    quietest->Close();  // removes itself from the list
   }
   ErrorCode ignored;
-  // Header and body are two writes: the second must not wait for the first one's acknowledgement.
+  // A response's header and body are two writes: Nagle's algorithm would hold back the second until
+  // the first is acknowledged.
   socket.set_option(tcp::no_delay(true), ignored);
   connections.push_back(std::make_shared<Connection>(std::move(socket), &config, &hooks));
   num_connections = connections.size();
@@ -147,7 +150,7 @@ void Server::Stop() {
       connection->Close();
     }
   });
-  // The loop runs dry: every operation was cancelled.
+  // run() returns, as every operation has been cancelled.
   state_->thread.join();
 }
 

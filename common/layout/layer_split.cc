@@ -1,3 +1,4 @@
+// Three spellings of a layout reduce to layer counts per position, from which the chunks follow.
 #include "common/layout/layer_split.h"
 
 #include <algorithm>

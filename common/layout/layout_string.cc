@@ -1,3 +1,5 @@
+// Recursive-descent parser of Megatron-LM's pipeline layout string: the text is expanded to plain
+// letters, from which the counts are read.
 #include "common/layout/layout_string.h"
 
 #include <charconv>
@@ -8,12 +10,13 @@ namespace {
 
 constexpr size_t kMaxExpanded = size_t{1} << 20;
 
-// Recursive descent: items := (atom ["*" number])*, atom := "(" items ")" | one of "Etm|L".
+// Grammar: items := (atom ["*" number])*, atom := "(" items ")" | one of "Etm|L".
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
-  // The layout without repetitions, commas and blanks.
+  // The layout without repetitions, commas and blanks; InvalidArgument where it is malformed or
+  // expands beyond a bound.
   StatusOr<std::string> Expand() {
     ASSIGN_OR_RETURN(std::string all, Items(0));
     if (at_ < text_.size()) return Error("a ')' without '('");

@@ -1,6 +1,6 @@
-// Megatron-LM's --pipeline-model-parallel-layout: "E|(t|)*3,m|m||L". E embedding, t transformer
-// layer, m multi-token prediction, L loss, | border between positions, (...)*n or x*n repetition,
-// commas and blanks ignored. Pure; thread-safe.
+// Megatron-LM's --pipeline-model-parallel-layout: "E|(t|)*3,m|m||L". E is the embedding, t a
+// transformer layer, m multi-token prediction, L the loss, | separates positions (virtual stages),
+// (...)*n or x*n repeats; commas and blanks are ignored. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 
 namespace mt::layout {
 
-// Layers of each position. InvalidArgument, with the place in the text, for what is no layout; for
-// an embedding that is not first or a loss that is not last; and for m, which is not supported.
+// Number of layers at each position. InvalidArgument names the place in the text where it is not a
+// layout; it also refuses an embedding that is not first, a loss that is not last, and m, which is
+// not supported.
 StatusOr<std::vector<int64_t>> CountsOfLayoutString(std::string_view text);
 
 }  // namespace mt::layout

@@ -1,3 +1,5 @@
+// Mixed-radix arithmetic on world ranks: stride_[axis] is the distance between neighbours on an
+// axis.
 #include "common/layout/mesh.h"
 
 #include "common/base/check.h"
@@ -74,7 +76,8 @@ int Mesh::GroupSize(AxisSet axes) const {
 Group Mesh::GroupOf(int world_rank, AxisSet axes) const {
   CHECK(world_rank >= 0 && world_rank < world_size()) << "rank " << world_rank;
   Group members = {world_rank};
-  // With the varying coordinates at 0, slower axes added last: the order stays rising.
+  // Starts from the rank whose varying coordinates are 0 and adds the slower axes last, which keeps
+  // the order rising.
   for (size_t i = 0; i < kNumAxes; ++i) {
     if (axes.Has(static_cast<Axis>(i))) members[0] -= CoordinateOf(world_rank, i) * stride_[i];
   }

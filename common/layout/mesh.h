@@ -1,7 +1,7 @@
-// The mesh of a job's ranks: which coordinates a world rank has, and which ranks form the group of
-// an axis or of several. Order tp-cp-dp-pp, tp fastest (Megatron-LM's default "tp-cp-ep-dp-pp";
-// expert parallelism, when it comes, cuts dp again): world_rank = tp + TP (cp + CP (dp + DP pp)).
-// Pure; thread-safe.
+// The mesh of a job's ranks: the coordinates of a world rank, and the ranks that form the process
+// group of one or several axes. The order is tp-cp-dp-pp with tp fastest, Megatron-LM's default
+// "tp-cp-ep-dp-pp" without expert parallelism, which would split dp: world_rank = tp + TP (cp + CP
+// (dp + DP pp)). Pure; thread-safe.
 #pragma once
 
 #include <array>
@@ -15,14 +15,14 @@
 
 namespace mt::layout {
 
-// In mesh order: the first changes fastest.
+// Mesh axes in mesh order; the first varies fastest.
 enum class Axis : uint8_t { kTp, kCp, kDp, kPp };
 inline constexpr int kNumAxes = 4;
 
 // "tp", "cp", "dp", "pp".
 std::string_view Name(Axis axis);
 
-// A set of axes; those of a group vary, the others are fixed.
+// A set of axes. Within a group the coordinates of these axes vary, the others are fixed.
 class AxisSet {
  public:
   constexpr AxisSet(std::initializer_list<Axis> axes) {
@@ -37,6 +37,7 @@ class AxisSet {
   unsigned bits_ = 0;
 };
 
+// Number of ranks along each axis: the parallel sizes of Megatron-LM.
 struct MeshSizes {
   int tp = 1;
   int cp = 1;
@@ -45,6 +46,7 @@ struct MeshSizes {
   bool operator==(const MeshSizes&) const = default;
 };
 
+// A rank's place along each axis, from 0.
 struct Coordinates {
   int tp = 0;
   int cp = 0;
@@ -53,8 +55,8 @@ struct Coordinates {
   bool operator==(const Coordinates&) const = default;
 };
 
-// The members of one group, in rising order of world rank, which is also the order of the ranks
-// within the group.
+// World ranks of a process group in ascending order, which is also the order of ranks within the
+// group.
 using Group = std::vector<int>;
 
 class Mesh {
@@ -66,15 +68,17 @@ class Mesh {
   int size(Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
   MeshSizes sizes() const;
 
-  // CHECKs that the rank, or each coordinate, lies in the mesh.
+  // Conversions in both directions. They CHECK that the rank, or each coordinate, lies in the mesh.
   Coordinates CoordinatesOf(int world_rank) const;
   int WorldRankOf(const Coordinates& at) const;
 
-  // The group along `axes` that `world_rank` belongs to, and its place in it.
+  // The group along `axes` that contains `world_rank`, that rank's index in it, and the size of
+  // such a group.
   Group GroupOf(int world_rank, AxisSet axes) const;
   int RankInGroup(int world_rank, AxisSet axes) const;
   int GroupSize(AxisSet axes) const;
-  // All groups along `axes`, by their first member: world_size / GroupSize of them.
+  // All groups along `axes`, ordered by their first member; there are world_size / GroupSize of
+  // them.
   std::vector<Group> Groups(AxisSet axes) const;
 
   // "tp 2 x cp 1 x dp 2 x pp 2".
@@ -87,7 +91,8 @@ class Mesh {
   }
 
   std::array<int, kNumAxes> sizes_;
-  std::array<int, kNumAxes + 1> stride_;  // of each axis in world ranks; last: the world size
+  std::array<int, kNumAxes + 1>
+      stride_;  // distance of neighbours along each axis in world ranks; last: the world size
 };
 
 }  // namespace mt::layout

@@ -1,3 +1,5 @@
+// The layer over prometheus-cpp. Values are atomics of that library; collect_mu_ only keeps a
+// scrape from seeing half of an update.
 #include "common/metrics/registry.h"
 
 #include <algorithm>

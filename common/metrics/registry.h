@@ -1,7 +1,7 @@
-// What a daemon shows to Prometheus: families of counters, gauges and histograms, each declared
-// once with name and help, their series resolved once and then set without a lookup. Series of one
-// job form a group that goes together. A thin layer over prometheus-cpp, which keeps values and
-// writes the text format. Thread-safe; setting a value takes no lock.
+// A daemon's Prometheus metrics: families of counters, gauges and histograms, each declared once
+// with name and help; series are resolved once and then set without a lookup. The series of one job
+// form a group that is removed as a whole. A thin layer over prometheus-cpp, which stores the
+// values and writes the text format. Thread-safe; setting a value takes no lock.
 #pragma once
 
 #include <functional>
@@ -26,15 +26,17 @@ namespace mt::metrics {
 
 using Labels = std::map<std::string, std::string>;
 
-// Handles of single series: copyable, valid as long as the registry and the series live.
+// Handles of single series. They are copyable, and valid as long as both the registry and the
+// series exist.
 
-// Starts at 0 and only rises.
+// Starts at 0 and only grows.
 class Counter {
  public:
   using Impl = prometheus::Counter;
   explicit Counter(Impl* impl = nullptr) : impl_(impl) {}
   void Add(double amount = 1);
-  // For totals that are kept elsewhere: raises it to `total`; a lower one changes nothing.
+  // For totals that are counted elsewhere: raises the counter to `total`, and ignores a lower
+  // value. One writer at a time: reading and adding are two steps.
   void RaiseTo(double total);
   double Value() const;
 
@@ -43,6 +45,7 @@ class Counter {
   Impl* impl_;
 };
 
+// A value that may rise and fall.
 class Gauge {
  public:
   using Impl = prometheus::Gauge;
@@ -55,6 +58,7 @@ class Gauge {
   Impl* impl_;
 };
 
+// Counts observations in the buckets of its family.
 class Histogram {
  public:
   using Impl = prometheus::Histogram;
@@ -66,22 +70,23 @@ class Histogram {
   Impl* impl_;
 };
 
-// All series of one name. Copyable; valid as long as the registry.
+// All series of one metric name. Copyable; valid as long as the registry.
 template <class Series>
 class Family {
  public:
   using Impl = prometheus::Family<typename Series::Impl>;
   Family() = default;
   Family(Impl* impl, std::vector<double> buckets) : impl_(impl), buckets_(std::move(buckets)) {}
-  // Made at 0 where it is new.
+  // The series with these labels, created at 0 where it does not exist.
   Series With(const Labels& labels = {}) const;
 
  private:
   friend class SeriesGroup;
   Impl* impl_ = nullptr;
-  std::vector<double> buckets_;  // of a histogram
+  std::vector<double> buckets_;  // upper bounds, where Series is a Histogram
 };
 
+// Owns all families of a process.
 class Registry {
  public:
   Registry();
@@ -89,17 +94,19 @@ class Registry {
   Registry& operator=(const Registry&) = delete;
   ~Registry();
 
-  // Each name once. `help` is one sentence; names follow Prometheus' rules (bugs otherwise).
+  // Each name may be added once (CHECK). `help` is one sentence. Names follow Prometheus' rules;
+  // any other name is a bug.
   Family<Counter> AddCounter(std::string_view name, std::string_view help);
   Family<Gauge> AddGauge(std::string_view name, std::string_view help);
-  // `buckets` are upper bounds, rising; +Inf is added.
+  // `buckets` are ascending upper bounds; +Inf is added.
   Family<Histogram> AddHistogram(std::string_view name, std::string_view help,
                                  std::vector<double> buckets);
 
-  // Everything as text format 0.0.4, for kContentType.
+  // All series in Prometheus' text format 0.0.4, whose content type is kContentType.
   std::string Text() const;
-  // Runs `update` so that no Text sees half of it; false, without running it, while a Text
-  // collects: try again later. For a thread that a scrape must not hold up.
+  // Runs `update` so that no concurrent Text sees half of its changes. Returns false without
+  // running it while a Text is collecting: try again later. It never blocks, for threads that a
+  // scrape must not delay.
   bool TryUpdate(const std::function<void()>& update);
 
  private:
@@ -113,9 +120,9 @@ class Registry {
 
 inline constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-// Series with some labels in common that are removed together, at the latest when the group is
-// destroyed (before the registry is). Two groups must not hold the same series at one time. Not
-// thread-safe.
+// Series that share some labels and are removed together, at the latest when the group is
+// destroyed, which must be before the registry is. Two groups must not hold the same series at the
+// same time. Not thread-safe.
 class SeriesGroup {
  public:
   explicit SeriesGroup(Labels labels) : labels_(std::move(labels)) {}
@@ -123,8 +130,10 @@ class SeriesGroup {
   SeriesGroup& operator=(SeriesGroup&&) = delete;
   ~SeriesGroup() { Remove(); }
 
+  // The family's series with the group's labels and `more`; the group owns it from now on.
   template <class Series>
   Series Add(const Family<Series>& family, const Labels& more = {});
+  // Removes all series of the group; their handles become invalid.
   void Remove();
 
  private:
@@ -132,7 +141,7 @@ class SeriesGroup {
   std::vector<std::function<void()>> removals_;
 };
 
-// mt_build_info{version}, the same for every daemon.
+// Adds mt_build_info{version}, the same for every daemon.
 void AddBuildInfo(Registry* registry, std::string_view version);
 
 }  // namespace mt::metrics

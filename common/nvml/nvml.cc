@@ -1,3 +1,5 @@
+// Binds NVML's symbols by dlopen and dlsym. Queries that a driver or GPU does not support leave the
+// field at 0 instead of failing.
 #include "common/nvml/nvml.h"
 
 #include <array>
@@ -8,7 +10,7 @@
 namespace mt::nvml {
 namespace {
 
-// The part of NVML's stable interface that is used, declared after its documentation ("NVML API
+// The part of NVML's stable ABI that is used, declared from its documentation ("NVML API
 // Reference", Device Queries). Enumerations are ints.
 using Device = void*;
 using Return = int;
@@ -21,7 +23,7 @@ constexpr int kP2pOverNvLink = 2;
 constexpr int kP2pStatusOk = 0;
 constexpr Return kNotSupported = 3;
 constexpr unsigned int kMigEnabled = 1;
-constexpr unsigned int kTextBytes = 96;  // NVML's own buffers are no longer
+constexpr unsigned int kTextBytes = 96;  // NVML's own string buffers are no longer
 
 struct MemoryInfo {
   unsigned long long total, free, used;
@@ -32,7 +34,7 @@ struct PciInfo {
   char bus_id[32];
 };
 
-// Calls a function that a driver may lack.
+// Calls a function that the driver may not have.
 template <class... Params, class... Args>
 Return Ask(Return (*function)(Params...), Args... args) {
   return function == nullptr ? kNotSupported : function(args...);
@@ -40,7 +42,7 @@ Return Ask(Return (*function)(Params...), Args... args) {
 
 }  // namespace
 
-// The first seven are in every driver; any other is nullptr where the driver does not have it.
+// The first seven exist in every driver; any other is nullptr where the driver lacks it.
 struct Library::Functions {
   Return (*init)();
   Return (*shutdown)();
@@ -60,9 +62,10 @@ struct Library::Functions {
   Return (*temperature)(Device, int, unsigned int*);
   Return (*throttle_reasons)(Device, unsigned long long*);
   Return (*p2p_status)(Device, Device, int, int*);
-  Return (*mig_mode)(Device, unsigned int*, unsigned int*);  // now; after the next reset
+  Return (*mig_mode)(Device, unsigned int*,
+                     unsigned int*);  // current mode; mode after the next reset
 
-  // The first symbol that is needed and missing; nullptr: none is.
+  // Fills the table. Returns the first required symbol that is missing, or nullptr.
   const char* Resolve(void* handle);
 };
 
@@ -93,7 +96,7 @@ const char* Library::Functions::Resolve(void* handle) {
     const auto& [symbol_name, function] = table[i];
     void* const symbol = dlsym(handle, symbol_name);
     if (symbol == nullptr && i < kNeeded) return symbol_name;
-    // As POSIX has it: a pointer to a function is filled through one to an object.
+    // POSIX defines the conversion from dlsym's object pointer to a function pointer this way.
     *static_cast<void**>(function) = symbol;
   }
   return nullptr;
@@ -126,7 +129,7 @@ Library::~Library() {
 
 Status Library::Start() {
   const Return begun = functions_->init();
-  // Images for GPUs have the library on hosts without one.
+  // Container images for GPUs contain the library even where the host has no driver.
   if (begun == kDriverNotLoaded)
     return base::NotFound("no NVIDIA driver: nvmlInit: {}", functions_->error_string(begun));
   if (begun != kSuccess) return base::Unavailable("nvmlInit: {}", functions_->error_string(begun));

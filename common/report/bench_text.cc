@@ -1,3 +1,5 @@
+// The layout of a benchmark's report: a column of names and one of values, and a line only where
+// there is something to report.
 #include "common/report/bench_text.h"
 
 #include <algorithm>
@@ -14,7 +16,7 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// 525861 as "525,861".
+// With thousands separators: 525861 as "525,861".
 std::string Grouped(double value) {
   std::string digits = fmt::format("{:.0f}", value);
   for (auto at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
@@ -43,7 +45,7 @@ class Lines {
   std::string text_;
 };
 
-// Entries of a map, the largest first, the empty ones left out.
+// The entries of a map by descending value, without those that are 0.
 template <class Map>
 auto Sorted(const Map& map) {
   std::vector<std::pair<std::string, typename Map::mapped_type>> out;

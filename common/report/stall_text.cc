@@ -1,3 +1,4 @@
+// Wording of a stall, from the times of its last progress and its last beat.
 #include "common/report/stall_text.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// The clocks of two hosts may differ.
+// The clocks of two hosts may differ, so the difference is not allowed to be negative.
 int64_t SecondsSince(int64_t since_us, int64_t now_us) {
   return std::max<int64_t>(0, (now_us - since_us) / 1'000'000);
 }

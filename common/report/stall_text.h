@@ -1,5 +1,5 @@
-// A rank that shows no progress, as text for people: the same in the coordinator's events and in
-// `mtctl describe`. Pure; thread-safe.
+// A rank without progress as text for people: the same in the coordinator's events and in `mtctl
+// describe`. Times are Unix microseconds. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ class RankStatus;
 namespace mt::report {
 
 // "no progress for 75 s; device at step 41, microbatch 2, chunk 0: forward; 5 marks enqueued behind
-// it"; where its beats have stopped too "no progress for 75 s, no beat for 74 s: its process is
-// frozen or starved; device last at ...".
+// it"; where the rank's beats have stopped too, "no progress for 75 s, no beat for 74 s: its
+// process is frozen or starved; device last at ...".
 std::string StallText(const megatrain::v1::RankStall& stall, int64_t now_us);
 
-// "rank 3 (tp 1, pp 0) on node-a: ...", of a rank with a stall. `place`: its coordinates; may be
-// empty.
+// "rank 3 (tp 1, pp 0) on node-a: ..." for a rank that has a stall. `place` holds its mesh
+// coordinates and may be empty.
 std::string StalledRankText(const megatrain::v1::RankStatus& rank, std::string_view place,
                             int64_t now_us);
 

@@ -1,5 +1,5 @@
-// What a rank's time goes to, and the words for it: keys of its metrics, labels of the agent's
-// series, the phase in which a beat says that the rank is. Header only; any thread.
+// The phases into which a rank's time is divided, and their names: keys of its metrics, labels of
+// the agent's series, and the phase that a beat reports. Header only; thread-safe.
 #pragma once
 
 #include <array>
@@ -10,12 +10,12 @@
 namespace mt::report {
 
 enum class StepPhase : uint8_t {
-  kData,      // waiting for the loader, and its copies
-  kForward,   // embedding to loss
-  kBackward,  // both without the communication in them
-  kTpComm,    // collectives of the ranks that share each matrix
-  kPpWait,    // waiting for a neighbour in the pipeline: the bubble
-  kDpComm,    // sums over replicas
+  kData,      // waiting for the data loader, and host-to-device copies
+  kForward,   // embedding to loss, without the communication in it
+  kBackward,  // gradients, likewise
+  kTpComm,    // tensor parallel collectives
+  kPpWait,    // waiting for a neighbouring pipeline stage: the bubble
+  kDpComm,    // data parallel gradient reduction and parameter gather
   kOptimizer,
   kCheckpoint,
   kOther,  // between the others: commands, records

@@ -1,3 +1,4 @@
+// gRPC's channel arguments for the numbers of common/rpc/control_numbers.h.
 #include "common/rpc/channel.h"
 
 #include <grpcpp/create_channel.h>
@@ -21,7 +22,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   args.SetInt(GRPC_ARG_HTTP2_MIN_SENT_PING_INTERVAL_WITHOUT_DATA_MS, Ms(kKeepaliveShortest));
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Ms(kReconnectFirst));
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Ms(kReconnectCap));
-  // gRPC's name for the deadline of one attempt.
+  // Despite its name, gRPC uses this as the deadline of one connection attempt.
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Ms(kConnectAttempt));
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

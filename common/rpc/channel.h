@@ -1,5 +1,5 @@
-// Client channels with this project's numbers: keepalive L2, reconnect L3, message limit A2; plain
-// text; no proxy from the environment. Thread-safe.
+// Client channels with this project's numbers (common/rpc/control_numbers.h): keepalive L2,
+// reconnect L3, message limit A2. Plain text, and no proxy from the environment. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,11 @@ class Channel;
 
 namespace mt::rpc {
 
-// Connects lazily and reconnects by itself. Two calls with one endpoint share no connection.
+// Connects lazily and reconnects by itself. Two channels to one endpoint share no connection.
 std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint);
 
-// Blocks until connected; Unavailable "no coordinator at HOST:PORT ..." (`what` is the first word's
-// object) after `limit`.
+// Blocks until the channel is connected, at most for `limit`; then Unavailable "no WHAT at
+// HOST:PORT (waited N ms)", where `what` names the peer: "coordinator".
 Status WaitConnected(grpc::Channel& channel, const Endpoint& endpoint, std::string_view what,
                      std::chrono::milliseconds limit);
 

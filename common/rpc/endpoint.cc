@@ -1,3 +1,5 @@
+// Parsing by hand instead of by getaddrinfo: nothing is resolved, and each mistake gets its own
+// message.
 #include "common/rpc/endpoint.h"
 
 #include <arpa/inet.h>

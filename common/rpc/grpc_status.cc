@@ -1,3 +1,4 @@
+// The conversion is a cast: absl and gRPC number the canonical codes alike.
 #include "common/rpc/grpc_status.h"
 
 #include <grpcpp/client_context.h>

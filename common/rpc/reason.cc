@@ -1,3 +1,4 @@
+// The payload's type URL is the metadata key itself.
 #include "common/rpc/reason.h"
 
 #include <absl/strings/cord.h>

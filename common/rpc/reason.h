@@ -1,6 +1,6 @@
-// Stable reasons of errors ("UNKNOWN_JOB"): programs branch on them, messages may change. They
-// travel as the trailing metadata "mt-reason" and, inside a process, as a payload of the Status. No
-// gRPC needed. Thread-safe.
+// Stable error reasons ("UNKNOWN_JOB"): programs branch on them, while messages may change. They
+// travel as trailing metadata "mt-reason", and within a process as a payload of the Status. This
+// header needs no gRPC. Thread-safe.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@
 
 namespace mt::rpc {
 
-// Trailing metadata of a failed call that carries the reason.
+// Key of the trailing metadata that carries the reason of a failed call.
 inline constexpr char kReasonKey[] = "mt-reason";
-// Metadata that a client may send: who asks. Stored with operations and events.
+// Key of request metadata in which a client may name its user. Stored with operations and events.
 inline constexpr char kActorKey[] = "mt-actor";
 
+// The reasons are part of the API: none is renamed or reused.
 namespace reason {
 inline constexpr std::string_view kInvalidSpec = "INVALID_SPEC";
 inline constexpr std::string_view kInvalidRequest = "INVALID_REQUEST";
@@ -41,9 +42,9 @@ inline constexpr std::string_view kUnknownNode = "UNKNOWN_NODE";
 inline constexpr std::string_view kNodeAlive = "NODE_ALIVE";
 }  // namespace reason
 
-// The same status with a reason attached; OK stays OK.
+// The same status with `reason` attached; OK stays OK.
 Status WithReason(Status status, std::string_view reason);
-// "" where none is attached.
+// The attached reason, or "".
 std::string ReasonOf(const Status& status);
 
 }  // namespace mt::rpc

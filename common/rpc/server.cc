@@ -1,3 +1,5 @@
+// Address checks before gRPC binds, whose errors say too little, then the builder's settings and
+// the server's life.
 #include "common/rpc/server.h"
 
 #include <cerrno>
@@ -30,7 +32,8 @@ Status InUse(const Endpoint& endpoint) {
       endpoint.ToString());
 }
 
-// gRPC reports a failed bind as "nullptr" only, so the address is tried first.
+// gRPC reports a failed bind as a null server only, so the bind is tried beforehand to get its
+// error.
 Status ProbeTcp(const Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_flags = AI_PASSIVE;
@@ -52,7 +55,7 @@ Status ProbeTcp(const Endpoint& endpoint) {
   return base::ErrnoError(errno, fmt::format("cannot listen on {}", endpoint.ToString()));
 }
 
-// A socket file that a killed server left is removed; one with a listener is refused.
+// Removes a socket file that a killed server left behind; refuses one that a server listens on.
 Status ProbeUnix(const Endpoint& endpoint) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -81,7 +84,7 @@ void SetArguments(grpc::ServerBuilder* builder) {
                               ToMs(kKeepaliveShortest));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               ToMs(kKeepaliveShortest));
-  // Without this two servers could share a port, each getting half of the calls.
+  // Without this two servers could share a port, and each would get half of the calls.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder->SetMaxSendMessageSize(kMaxMessageBytes);
@@ -111,7 +114,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config) {
   builder.AddListeningPort(config.listen.ToString(), grpc::InsecureServerCredentials(), &port);
   for (grpc::Service* service : config.services) builder.RegisterService(service);
   auto state = std::make_unique<State>();
-  // gRPC starts no server without a service: this one answers every call with UNIMPLEMENTED.
+  // gRPC refuses to start a server without a service; this one answers every call with
+  // UNIMPLEMENTED.
   if (config.health_only) builder.RegisterCallbackGenericService(&state->none);
   if (config.configure) config.configure(&builder);
   state->server = builder.BuildAndStart();

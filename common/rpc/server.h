@@ -1,6 +1,6 @@
-// A gRPC server with this project's numbers (keepalive L2, message limit A2), the health service,
-// and errors that say what to do. Owns the listening socket; services are borrowed and must outlive
-// it. Plain text; listens where told, by default on loopback. Thread-safe.
+// A gRPC server with this project's numbers (keepalive L2, message limit A2), the standard health
+// service, and start-up errors that say what to do. It owns the listening socket; services are
+// borrowed and must outlive it. Plain text, on loopback by default. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -24,23 +24,25 @@ class Server {
   struct Config {
     Endpoint listen;                       // port 0: any free one
     std::vector<grpc::Service*> services;  // borrowed; at least one
-    bool health_only = false;              // no services but the health service
-    // Adds what else the server is built with (interceptors).
+    bool health_only = false;              // no services but health; `services` is empty
+    // Applies further settings to the builder (interceptors).
     std::function<void(grpc::ServerBuilder*)> configure = nullptr;
   };
 
-  // FailedPrecondition where the port is in use; a Unix socket that nobody listens on is replaced.
-  // The health service answers NOT_SERVING until SetServing(true).
+  // FailedPrecondition where the address is in use; a Unix socket without a listener is replaced.
+  // InvalidArgument for an address that cannot be resolved. The health service answers NOT_SERVING
+  // until SetServing(true).
   static StatusOr<std::unique_ptr<Server>> Start(const Config& config);
   ~Server();  // Shutdown(0 s)
 
-  // As bound: the port is never 0.
+  // The bound address; its port is never 0.
   const Endpoint& endpoint() const { return endpoint_; }
+  // Sets the health status of the server as a whole and of every service.
   void SetServing(bool serving);
-  // The health of one service by name; "" is that of the server as a whole.
+  // Sets the health status of one service by name; "" is the server as a whole.
   void SetServing(const std::string& service, bool serving);
-  // Refuses new calls, gives those in flight `grace`, then cancels them. Returns when all handlers
-  // are done.
+  // Refuses new calls, lets those in flight run for `grace`, then cancels them. Blocks until all
+  // handlers have returned; a second call returns at once.
   void Shutdown(std::chrono::milliseconds grace);
 
  private:

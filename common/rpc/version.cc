@@ -1,3 +1,4 @@
+// The only file that is recompiled when the version changes.
 #include "common/rpc/version.h"
 
 namespace mt::rpc {

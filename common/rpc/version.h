@@ -1,4 +1,4 @@
-// The version of this build, as `--version` prints it and as workers and the coordinator tell each
+// This build's version, as `--version` prints it and as workers and coordinator report it to each
 // other.
 #pragma once
 

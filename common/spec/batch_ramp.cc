@@ -1,3 +1,4 @@
+// Both text forms are turned into phases when parsed; queries then only search or sum over phases.
 #include "common/spec/batch_ramp.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
-// The words of a list, whether it was written with commas, spaces or both.
+// The words of a list, separated by commas, white space or both.
 std::vector<std::string_view> Words(std::string_view text) {
   std::vector<std::string_view> words;
   while (true) {
@@ -23,18 +24,18 @@ std::vector<std::string_view> Words(std::string_view text) {
   }
 }
 
-// Megatron-LM's rule of the first form: how many increments the size has after n samples. In
-// floating point as there, so that sizes change at the same sample.
+// Megatron-LM's rule for the first form: number of increments after n samples. It computes in
+// floating point as Megatron does, so that the batch size changes at the same sample.
 struct Increments {
-  int64_t count = 0;    // in all
-  int64_t samples = 0;  // over which they are spread
+  int64_t count = 0;    // total number of increments
+  int64_t samples = 0;  // samples over which they are spread
 
   int64_t After(int64_t n) const {
     if (n > samples) return count;
     const double per = static_cast<double>(samples) / static_cast<double>(count);
     return std::min(count, static_cast<int64_t>(static_cast<double>(n) / per));
   }
-  // The first sample after which there are k.
+  // The smallest number of samples after which there are at least k increments, by bisection.
   int64_t FirstWith(int64_t k) const {
     int64_t low = 0;
     int64_t high = samples + 1;
@@ -100,7 +101,7 @@ StatusOr<BatchRamp> BatchRamp::ParseIncrements(const ParseArgs& args,
   std::vector<BatchPhase> phases;
   for (int64_t k = 0; k <= increments.count; ++k) {
     const BatchPhase phase{.from_samples = increments.FirstWith(k), .batch = start + k * increment};
-    // Where there are more increments than samples, several happen at once.
+    // Where there are more increments than samples, several take effect at once: keep the last.
     if (!phases.empty() && phases.back().from_samples == phase.from_samples) phases.pop_back();
     phases.push_back(phase);
   }
@@ -127,7 +128,7 @@ StatusOr<BatchRamp> BatchRamp::ParseThresholds(const ParseArgs& args,
     }
     previous_tokens = tokens;
     const BatchPhase phase{.from_samples = tokens / args.seq_length, .batch = batch};
-    // Two thresholds within one sample: the later one holds.
+    // Two thresholds fall into the same sample: the later one wins.
     if (!phases.empty() && phases.back().from_samples == phase.from_samples) phases.pop_back();
     phases.push_back(phase);
   }
@@ -154,7 +155,7 @@ int64_t BatchRamp::StepsFor(int64_t samples) const {
   for (size_t i = 0; i < phases_.size(); ++i) {
     const int64_t batch = phases_[i].batch;
     const int64_t end = i + 1 < phases_.size() ? phases_[i + 1].from_samples : kForever;
-    if (consumed >= end) continue;  // the last step went beyond this phase
+    if (consumed >= end) continue;  // a step crossed the end of this phase
     const int64_t fitting = (samples - consumed) / batch;
     const int64_t wanted = (end - consumed - 1) / batch + 1;
     const int64_t taken = std::min(fitting, wanted);

@@ -1,8 +1,8 @@
-// The size of each step's global batch where it grows in the course of a run, in both of
-// Megatron-LM's forms (num_microbatches_calculator.py): "start,increment,samples" grows by equal
-// increments over the first samples; "0:256 100M:512" names the sizes and the tokens from which
-// they hold. A size depends on the samples consumed before the step alone, so resuming needs no
-// state. Pure; thread-safe.
+// The global batch size of each step where it grows during a run, in both of Megatron-LM's forms
+// (num_microbatches_calculator.py): "start,increment,samples" grows by equal increments over the
+// first samples; "0:256 100M:512" lists sizes with the number of tokens from which they apply. A
+// step's size depends only on the samples consumed before it, so resuming needs no state. Pure;
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mt::spec {
 
-// From this many consumed samples on, steps have this size.
+// From `from_samples` consumed samples on, a step takes `batch` samples.
 struct BatchPhase {
   int64_t from_samples = 0;
   int64_t batch = 0;
@@ -22,7 +22,7 @@ struct BatchPhase {
 
 class BatchRamp {
  public:
-  // One size for ever.
+  // A ramp with a single size.
   static BatchRamp Constant(int64_t batch);
 
   struct ParseArgs {
@@ -30,20 +30,20 @@ class BatchRamp {
     int64_t global_batch = 0;  // the size after the ramp; 0: not given
     int64_t seq_length = 0;    // tokens of a sample
   };
-  // kInvalidArgument says what the text lacks: a form that is neither, sizes below 1, an increment
-  // that does not lead to the last size, thresholds that do not rise from 0, a given global batch
-  // that is not the last size, more than kMaxPhases sizes.
+  // kInvalidArgument says what is wrong with the text: a form that is neither of the two, sizes
+  // below 1, an increment that does not lead to the last size, thresholds that do not rise from 0,
+  // a given global batch that differs from the last size, more than kMaxPhases sizes.
   static StatusOr<BatchRamp> Parse(const ParseArgs& args);
   static constexpr int64_t kMaxPhases = 4096;
 
-  // In rising order, the first from 0; never empty.
+  // In ascending order; the first begins at 0. Never empty.
   const std::vector<BatchPhase>& phases() const { return phases_; }
   int64_t last_batch() const { return phases_.back().batch; }
-  // Size of the step that begins after so many samples.
+  // Size of the step that begins after `consumed_samples` samples.
   int64_t BatchOf(int64_t consumed_samples) const;
-  // Steps of a run of at most so many samples: whole batches only.
+  // Number of steps in a run of at most `samples` samples; only whole batches count.
   int64_t StepsFor(int64_t samples) const;
-  // Samples consumed by the first `steps` steps; the largest int64 where that does not fit.
+  // Samples consumed by the first `steps` steps; the largest int64 where the result does not fit.
   int64_t SamplesAfter(int64_t steps) const;
 
  private:

@@ -1,4 +1,4 @@
-// Kind bench: its length, and what it has no use for.
+// Kind bench: derives the length of the run, and refuses settings that a benchmark does not use.
 #include "common/spec/bench.h"
 
 #include "common/spec/complete.h"
@@ -9,7 +9,7 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// Its length is its own; a completed job comes here again with train_iters filled in.
+// A bench determines its own length. A completed job may pass here again, with train_iters set.
 void CompleteLength(const CheckArgs& args) {
   v1::Training& training = *args.job->mutable_training();
   FaultList& faults = *args.faults;
@@ -19,7 +19,7 @@ void CompleteLength(const CheckArgs& args) {
                                  steps));
   };
   if (!faults.Clean({"bench.warmup", "bench.steps"})) {
-    training.set_train_iters(1);  // what is wrong has been said
+    training.set_train_iters(1);  // placeholder; the fault is already reported
     return;
   }
   if (training.has_train_samples()) refuse("training.train_samples");

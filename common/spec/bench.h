@@ -1,4 +1,4 @@
-// A job as a benchmark. Pure; thread-safe.
+// Turns any job into a benchmark of itself. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace mt::spec {
 
-// What turns any job file into one of kind bench, as overrides before the user's own: model, data,
-// layout, batch and precision stay; length, evaluation, checkpoints and the schedule of the
-// learning rate, which a bench has no use for, go.
+// Overrides, to be applied before the user's own, that turn any job file into one of kind bench.
+// Model, data, layout, batch and precision stay; length, evaluation, checkpoints and the
+// learning-rate schedule, which a benchmark does not use, are removed.
 std::vector<std::string> BenchOverrides();
 
 }  // namespace mt::spec

@@ -1,5 +1,5 @@
-// Samples of a step: whole microbatches on every replica and, interleaved, whole groups of them, at
-// every batch size of a ramp.
+// A step's batch size must give whole microbatches on every replica and, with interleaving, whole
+// groups of microbatches; at every size of a ramp.
 #include "common/spec/batch_ramp.h"
 #include "common/spec/complete.h"
 #include "common/spec/number.h"
@@ -10,7 +10,7 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// True when `batch` samples can be cut; `what` names it in the fault at `path`.
+// True when a step of `batch` samples divides so; `what` names the size in the fault at `path`.
 bool CheckSize(const CheckArgs& args, std::string_view path, std::string_view what, int64_t batch) {
   const v1::Parallel& parallel = args.job->parallel();
   const int64_t micro = args.job->training().micro_batch_size();
@@ -39,8 +39,8 @@ bool CheckSize(const CheckArgs& args, std::string_view path, std::string_view wh
   return false;
 }
 
-// The ramp as its own text says; sets a global batch that was left to it. The steps of a bench are
-// all alike: it takes the size that the ramp leads to.
+// Checks the ramp and derives a global batch size that is left to it. All steps of a bench are
+// alike: it takes the last size of the ramp.
 void CompleteRamp(const CheckArgs& args) {
   v1::Training& training = *args.job->mutable_training();
   if (!args.job->model().has_seq_length() ||

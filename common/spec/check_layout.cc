@@ -1,5 +1,5 @@
-// The mesh: what is left to auto is derived, then the product and what tensor and context
-// parallelism cut are checked.
+// The mesh of ranks: derives the sizes that are left to auto, then checks their product and that
+// every dimension split by tensor or context parallelism is divisible.
 #include <numeric>
 
 #include "common/base/math.h"
@@ -49,13 +49,13 @@ void CompleteMesh(const CheckArgs& args) {
   }
 }
 
-// One size that tensor parallelism cuts.
+// A dimension that tensor parallelism splits.
 struct Cut {
   std::string_view path;
-  int64_t value;  // 0: missing, reported before
+  int64_t value;  // 0: missing, which is reported already
 };
 
-// Sizes of the tensor axis, nearest to the one asked for, that divide all that it cuts.
+// Tensor parallel sizes nearest to the requested one that divide all split dimensions.
 std::string NearestTensor(int64_t tensor, const std::vector<Cut>& cuts) {
   int64_t common = 0;
   for (const Cut& cut : cuts) common = std::gcd(common, cut.value);

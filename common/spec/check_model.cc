@@ -1,4 +1,4 @@
-// The model section: preset, derived sizes, and the vocabulary against the tokenizer; the data
+// The model section: preset, derived sizes, and the vocabulary against the tokenizer; then the data
 // section.
 #include <google/protobuf/descriptor.h>
 
@@ -15,9 +15,9 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// Byte values and end-of-document.
+// 256 byte values and one end-of-document id.
 constexpr int64_t kByteVocab = 257;
-// Keeps parameter counts within 63 bits together with the ranges of job.proto.
+// Together with the ranges in job.proto this keeps parameter counts within 63 bits.
 constexpr int64_t kMaxAttentionWidth = int64_t{1} << 24;
 
 bool HasByteTokenizer(const v1::Data& data) {

@@ -1,4 +1,5 @@
-// Learning rate and weight decay over the run: lengths against each other, ends against starts.
+// Learning-rate and weight-decay schedules: their lengths against each other and the run's, their
+// end values against their start values.
 #include "common/spec/complete.h"
 #include "common/spec/derived.h"
 #include "common/spec/number.h"
@@ -35,7 +36,7 @@ void CheckWsd(const CheckArgs& args, int64_t warmup, int64_t decay) {
   }
 }
 
-// Lengths, with the length of the run sound.
+// Compares lengths; the length of the run is known to be sound.
 void CheckSchedule(const CheckArgs& args) {
   const v1::Optimizer& optimizer = args.job->optimizer();
   FaultList& faults = *args.faults;

@@ -1,5 +1,5 @@
-// The pipeline: which layers each chunk holds, the schedule and its groups, and recomputation,
-// which counts layers of a chunk.
+// The pipeline: layers of each model chunk, schedule and microbatch groups, and recomputation,
+// which counts layers within a chunk.
 #include <algorithm>
 
 #include "common/base/math.h"
@@ -15,7 +15,7 @@ namespace {
 namespace v1 = megatrain::v1;
 using layout::LayerSplit;
 
-// With virtual stages sound (see CompleteSchedule). nullopt: a fault was added, or lies before.
+// Requires sound virtual stages (see CompleteSchedule). nullopt: a fault was added here or before.
 std::optional<LayerSplit> SplitLayers(const CheckArgs& args) {
   const v1::Parallel& parallel = args.job->parallel();
   const int64_t layers = args.job->model().layers();
@@ -48,7 +48,7 @@ std::optional<LayerSplit> SplitLayers(const CheckArgs& args) {
   return std::nullopt;
 }
 
-// What only interleaving has.
+// Settings that exist only with interleaving.
 void CompleteInterleaving(const CheckArgs& args) {
   v1::Parallel& parallel = *args.job->mutable_parallel();
   FaultList& faults = *args.faults;

@@ -1,5 +1,5 @@
-// Device, precision, loss scale, and what of the optimizer's state is sharded, which depends on the
-// device.
+// Device, precision and loss scale, and how much of the optimizer's state is sharded (zero_stage),
+// whose default depends on the device.
 #include "common/spec/complete.h"
 #include "common/spec/derived.h"
 #include "common/spec/values.h"

@@ -1,4 +1,4 @@
-// What every set field must satisfy by itself, from its rule in job.proto.
+// Conditions on each field by itself: range, form, path and feature, from its rule in job.proto.
 #include <cmath>
 #include <optional>
 
@@ -32,7 +32,7 @@ std::string CheckRange(const v1::FieldRule& rule, double value, const std::strin
   return "";
 }
 
-// Durations are compared in milliseconds and shown as durations.
+// Durations are compared in milliseconds and printed as durations.
 std::string CheckInteger(const Field& field, int64_t value, const std::string& text) {
   const v1::FieldRule& rule = RuleOf(field);
   std::string complaint = CheckRange(rule, static_cast<double>(value), text);
@@ -66,7 +66,7 @@ std::string CheckEnum(const Field& field, int number, const ValidateContext& con
                      Join(EnumTexts(type, &context), ", "));
 }
 
-// A field of a feature that is not built may hold what means the same as without it.
+// A field of a feature that is not built may still hold a value that means the same as its absence.
 std::string CheckFeature(const pb::Message& message, const Field& field,
                          const ValidateContext& context) {
   const v1::FieldRule& rule = RuleOf(field);

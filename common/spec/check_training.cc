@@ -1,4 +1,4 @@
-// Length of the run, log interval, checkpoints: one field against another.
+// Length of the run, log interval and checkpoints, as far as fields depend on each other.
 #include <array>
 #include <limits>
 
@@ -12,12 +12,13 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// Every rank of a small job logs each step; beyond that, readers of Megatron's logs expect about
-// this rate (docs/design/megatron-compat.md#log-interval).
+// Every rank of a small job logs each step. Above this size every tenth step is logged, the order
+// of magnitude that tools reading Megatron-LM's logs expect
+// (docs/design/megatron-compat.md#log-interval).
 constexpr int64_t kSmallJobSlots = 8;
 constexpr int64_t kLargeJobLogEvery = 10;
 
-// True when exactly one sound length is given.
+// True when exactly one length is given and has no fault.
 bool CheckLengthGivenOnce(const CheckArgs& args) {
   const v1::Training& training = args.job->training();
   FaultList& faults = *args.faults;
@@ -37,7 +38,8 @@ bool CheckLengthGivenOnce(const CheckArgs& args) {
   return given.size() == 1;
 }
 
-// The batch and sequence that lengths are counted with are known and sound.
+// True when batch size and sequence length, in which lengths are counted, are known and have no
+// fault.
 bool BatchIsSound(const CheckArgs& args) {
   return args.job->training().has_global_batch_size() && args.job->model().has_seq_length() &&
          args.faults->Clean({"training.global_batch_size", "training.batch_ramp",

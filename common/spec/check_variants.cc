@@ -1,4 +1,4 @@
-// What a model's variants ask of each other: rotary positions, their scaling, the window.
+// Dependencies between a model's variants: rotary positions and their scaling, sliding window.
 #include <cmath>
 
 #include "common/spec/complete.h"
@@ -11,7 +11,7 @@ namespace {
 namespace v1 = megatrain::v1;
 using Scaling = v1::Model::Rope::Scaling;
 
-// Llama 3.1's own numbers (Dubey et al. 2024), where a job leaves them.
+// Defaults of Llama 3.1 (Dubey et al. 2024).
 constexpr double kLowFreqFactor = 1;
 constexpr double kHighFreqFactor = 4;
 constexpr int64_t kOriginalPositions = 8192;

@@ -1,5 +1,5 @@
-// The steps of CompleteJob, each over the whole job; faults are collected, and a step skips what
-// earlier faults made meaningless. Internal to common/spec.
+// The passes of CompleteJob, each over the whole job. Faults accumulate, and a pass skips whatever
+// an earlier fault made meaningless. Internal to common/spec. Pure; thread-safe.
 #pragma once
 
 #include "common/spec/fault_list.h"
@@ -14,49 +14,57 @@ class JobSpec;
 
 namespace mt::spec {
 
-// CompleteJob where parsing has already found `faults`; returns both.
+// CompleteJob for a job in which parsing has already found `faults`; returns those of both.
 [[nodiscard]] Faults CompleteAfter(Faults faults, const ValidateContext& context,
                                    megatrain::v1::JobSpec* job);
 
+// Arguments of every pass; all are borrowed.
 struct CheckArgs {
   const ValidateContext& context;
   megatrain::v1::JobSpec* job;
   FaultList* faults;
 };
 
-// Ranges, forms, paths, features of what is set; in check_rules.cc.
+// Conditions on each set field by itself: range, form, path, feature. In check_rules.cc.
 void CheckRules(const CheckArgs& args);
-// The model's preset, before the defaults; check_model.cc.
+// Applies the model's preset; runs before the defaults. In check_model.cc.
 void FillFromPreset(const CheckArgs& args);
-// Derived sizes of the model, the vocabulary against the tokenizer; check_model.cc.
+// Derives the model's sizes, and checks the vocabulary against the tokenizer. In check_model.cc.
 void CompleteModel(const CheckArgs& args);
+// Checks the data sets and their split. In check_model.cc.
 void CheckData(const CheckArgs& args);
-// Rotary positions, window; after the sizes of the model; check_variants.cc.
+// Rotary positions and window; needs the model's sizes. In check_variants.cc.
 void CompleteVariants(const CheckArgs& args);
-// Mesh, slots, what tensor and context parallelism cut; check_layout.cc.
+// Derives the mesh and slots, and checks divisibility under tensor and context parallelism. In
+// check_layout.cc.
 void CompleteLayout(const CheckArgs& args);
+// True when no fault lies on a size of the mesh.
 bool MeshIsClean(const FaultList& faults);
-// Schedule, layers of each chunk, recomputation; after the mesh; check_pipeline.cc.
+// Schedule, layers of each chunk, recomputation; needs the mesh. In check_pipeline.cc.
 void CompletePipeline(const CheckArgs& args);
-// Device, precision, loss scale, zero_stage; check_precision.cc.
+// Device, precision, loss scale, zero_stage. In check_precision.cc.
 void CompleteDevice(const CheckArgs& args);
-// What the device that the job runs on (if that is known) cannot do of it; check_precision.cc.
+// Refuses what the job's device, where it is known, cannot do. In check_precision.cc.
 void CheckForDevice(const CheckArgs& args);
+// Sets zero_stage where it is unset; `gpu`: the job runs on GPU slots. In check_precision.cc.
 void CompleteZeroStage(bool gpu, megatrain::v1::JobSpec* job);
-// Samples of a step; after the mesh and the pipeline; check_batch.cc.
+// Batch size of a step; needs the mesh and the pipeline. In check_batch.cc.
 void CompleteBatch(const CheckArgs& args);
-// Kind bench: its length, and what it has no use for; before what asks for the length; bench.cc.
+// Kind bench: sets the length and refuses settings without meaning; runs before every pass that
+// reads the length. In bench.cc.
 void CompleteBench(const CheckArgs& args);
-// Lengths, evaluation, checkpoints; check_training.cc.
+// Length of the run, evaluation, checkpoints. In check_training.cc.
 void CompleteTraining(const CheckArgs& args);
-// Learning rate and weight decay; check_optimizer.cc.
+// Learning rate and weight decay. In check_optimizer.cc.
 void CompleteOptimizer(const CheckArgs& args, bool length_is_sound);
 
-// The multiples of `unit` around value, the smaller one only where positive: "24 or 32".
+// The multiples of `unit` next to value, without the smaller one where it is not positive: "24 or
+// 32".
 std::string NearestMultiples(int64_t value, int64_t unit);
-// The divisors of `whole` around value, those that exist: "2 or 4"; value at least 1.
+// The divisors of `whole` next to value, as far as they exist: "2 or 4". value is at least 1.
 std::string NearestDivisors(int64_t value, int64_t whole);
-// A fault on each of these scalar fields of `section` that holds another value than its default.
+// Adds a fault for each of the scalar fields `names` of `section` that is set to a value other than
+// its default; `why` follows the value in the message.
 void RefuseOtherThanDefault(const google::protobuf::Message& section, std::string_view path,
                             std::initializer_list<std::string_view> names, std::string_view why,
                             FaultList* faults);

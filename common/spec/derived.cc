@@ -1,3 +1,5 @@
+// Sizes, lengths and texts from the fields of a completed job. Faults are impossible there, so each
+// violated assumption is a CHECK. FLOP counts are in flops.cc.
 #include "common/spec/derived.h"
 
 #include <cmath>
@@ -13,13 +15,13 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// A length of the schedule in samples; `text` was checked.
+// A length of the learning-rate schedule in samples; `text` has been validated.
 int64_t LengthInSamples(const JobSpec& job, const std::string& text) {
   const std::optional<Length> length = ParseLength(text);
   CHECK(length.has_value()) << "unchecked length \"" << text << "\"";
   if (length->is_percent) {
     const int64_t total = TotalSamples(job);
-    // The term absorbs that 0.7 % has no exact binary form.
+    // The added term compensates that percentages such as 0.7 have no exact binary form.
     const double share = length->percent * static_cast<double>(total) / 100 + 1e-6;
     return share >= static_cast<double>(total) ? total : static_cast<int64_t>(std::floor(share));
   }
@@ -62,7 +64,8 @@ bool IsGated(const Model& model) {
 int64_t FfnSize(const Model& model) {
   if (model.has_ffn_size()) return model.ffn_size();
   const int64_t h = model.hidden_size();
-  // int(8h/3 / 64) * 64, as gated models are made to have the parameters of a plain one.
+  // int(8h/3 / 64) * 64, the usual width at which a gated feed-forward layer has as many parameters
+  // as a plain one of width 4h.
   return IsGated(model) ? 8 * h / 192 * 64 : 4 * h;
 }
 
@@ -78,12 +81,12 @@ int64_t ParameterCount(const Model& model) {
   const bool bias = !model.has_bias() || model.bias();
   const bool qkv_bias = model.has_qkv_bias() ? model.qkv_bias() : bias;
   const int64_t norm = model.norm() == Model::NORM_RMSNORM ? h : 2 * h;
-  // Attention in and out, feed-forward in and out.
+  // Attention's input and output projections, and those of the feed-forward layer.
   int64_t layer = h * (q + kv) + q * h + h * ffn_in + FfnSize(model) * h;
   if (qkv_bias) layer += q + kv;
   if (bias) layer += h + ffn_in + h;
   layer += model.parallel_residual() ? norm : 2 * norm;
-  if (model.qk_norm()) layer += 2 * HeadDim(model);  // gains of q and k, whatever the norm
+  if (model.qk_norm()) layer += 2 * HeadDim(model);  // gains of q and k; QK norm has no shift
   const bool learned = !model.has_position() || model.position() == Model::POSITION_LEARNED;
   const bool tied = !model.has_tie_embeddings() || model.tie_embeddings();
   return model.layers() * layer + norm + model.vocab_size() * h * (tied ? 1 : 2) +

@@ -1,6 +1,7 @@
 // What follows from a completed job (CompleteJob returned no fault): sizes of the model, batch
-// arithmetic, the learning-rate schedule's lengths, floating-point operations. Functions, not
-// fields, so that nothing can disagree. Pure.
+// arithmetic, lengths of the learning-rate schedule, floating-point operations. They are functions
+// instead of fields, so that nothing can disagree. A job that is not completed may fail a CHECK.
+// Pure; thread-safe. Symbols below:
 //   V vocabulary  h hidden size  S sequence length  G global batch size  L layers
 #pragma once
 
@@ -26,87 +27,96 @@ using megatrain::v1::Model;
 // --- Model. What unset kv_heads, head_dim, ffn_size and max_positions become:
 // docs/design/megatron-compat.md#derived-sizes.
 int64_t HeadDim(const Model& model);
-// Channels that a head takes in memory on slots of the job's kind (resolved): HeadDim, and on GPUs
-// the next multiple of 16, as cuDNN has no plans or slower ones for sizes between.
+// Elements that a head occupies in memory on slots of the job's kind (the device is resolved):
+// HeadDim on CPU slots, and on GPUs the next multiple of 16, as cuDNN's attention has no plans or
+// slower ones for other sizes.
 int64_t StoredHeadDim(const JobSpec& job);
 int64_t KvHeads(const Model& model);
 int64_t FfnSize(const Model& model);
 int64_t MaxPositions(const Model& model);
+// True for the activations with two input matrices: SwiGLU and GeGLU.
 bool IsGated(const Model& model);
-// Unpadded, trainable; the tied embedding counts once.
+// Trainable parameters, without padding; a tied embedding counts once.
 int64_t ParameterCount(const Model& model);
 // V rounded up to vocab_divisible_by * tensor (Megatron's --make-vocab-size-divisible-by).
 int64_t PaddedVocab(const Model& model, int64_t tensor);
 int64_t PaddedVocab(const JobSpec& job);
 
-// Floating-point operations of forward and backward over one sample of S tokens, causal attention
-// counted by half, nothing counted for recomputation: 6 S h L (m ffn + q + 2k) + 6 S L q h + 6 S h
-// V + 6 L q S^2, with `vocab` as V.
+// Floating-point operations of forward and backward over one sample of S tokens, with causal
+// attention counted by half and nothing added for recomputation:
+//   6 S h L (m ffn + q + 2k) + 6 S L q h + 6 S h V + 6 L q S^2
+// where V = `vocab`, q and k are the total widths of queries and of keys, ffn the width of the
+// feed-forward layer and m its matrices (2, gated 3). Megatron-LM's num_floating_point_operations.
 double FlopsPerSample(const Model& model, int64_t vocab);
-// With the unpadded vocabulary, and only the pairs that a window leaves (2 w S - w^2 in place of
-// S^2, w < S): one figure for a model in every layout.
+// The same with the unpadded vocabulary and only the query-key pairs that a sliding window of w < S
+// leaves (2 w S - w^2 in place of S^2): one figure per model, whatever the layout.
 double ModelFlopsPerToken(const JobSpec& job);
 double ModelFlopsPerStep(const JobSpec& job);
-// As ModelFlopsPerStep, but attention counted as if it were not causal: twice.
+// As ModelFlopsPerStep, but attention counts all S^2 pairs, as if it were not causal.
 double FullFlopsPerStep(const JobSpec& job);
-// With the padded vocabulary, as Megatron counts.
+// With the padded vocabulary and without the window, as Megatron-LM counts.
 double MegatronFlopsPerToken(const JobSpec& job);
 double MegatronFlopsPerStep(const JobSpec& job);
 
 // --- Layout.
-// tensor * pipeline * context * data.
+// Number of ranks: tensor * pipeline * context * data.
 int64_t WorldSize(const JobSpec& job);
-// Its axes, for layout::Mesh.
+// Sizes of the mesh's axes, for layout::Mesh.
 layout::MeshSizes MeshSizesOf(const JobSpec& job);
-// "tp 1, pp 0": the rank's place on the axes that the job splits. "" where there is none to tell.
+// The rank's coordinates on the axes whose size is above 1: "tp 1, pp 0". "" for one rank, an
+// invalid rank, or a job without a layout.
 std::string RankPlaceText(const JobSpec& job, int rank);
-// Which layers each stage and chunk holds.
+// The distribution of layers over stages and model chunks.
 layout::LayerSplit LayerSplitOf(const JobSpec& job);
-// "tp 2 x pp 2 x dp 1, sequence parallel, 1f1b, zero 1": for people. "" of a job that is not
-// complete.
+// The layout for people: "tp 2 x pp 2 x dp 1, sequence parallel, 1f1b, zero 1"; "" for a job that
+// is not completed.
 std::string LayoutText(const JobSpec& job);
-// Its axes alone; "" for one rank.
+// The mesh's sizes alone: "tp 2 x pp 2 x dp 1"; "" for one rank.
 std::string MeshText(const JobSpec& job);
 
-// --- Batch. Its size by consumed samples; constant where there is no training.batch_ramp. Steps of
-// a run, samples after a step: RampOf(job).StepsFor, SamplesAfter.
+// --- Batch. Batch size as a function of consumed samples, constant without training.batch_ramp.
+// Its StepsFor and SamplesAfter give the steps of a run and the samples after a step.
 BatchRamp RampOf(const JobSpec& job);
-// Microbatches of one replica in a step of `batch` samples: batch / (micro_batch_size * data).
+// Microbatches per data parallel replica in a step of `batch` samples: batch / (micro_batch_size *
+// data).
 int64_t Microbatches(const JobSpec& job, int64_t batch);
-// The same and the tokens of a step of G samples, the last size of a ramp.
+// Microbatches per replica, and tokens, in a step of G samples (the last size of a ramp).
 int64_t MicrobatchesPerStep(const JobSpec& job);
 int64_t TokensPerStep(const JobSpec& job);
 
-// --- Length. Whole steps only: train_samples and train_tokens / S are rounded down to whole
-// batches, so a run never takes more than was asked for. At least 1 for a completed job.
+// --- Length. Only whole steps count: train_samples and train_tokens / S are rounded down to whole
+// batches, so a run never takes more than was asked for. At least 1.
 int64_t TotalIterations(const JobSpec& job);
-// Of all iterations: what a run consumes.
+// Samples that the whole run consumes.
 int64_t TotalSamples(const JobSpec& job);
 
-// --- Learning rate, counted in samples as the schedule's counter is. A count is in the unit of the
-// run's length (of iterations: the samples of so many steps, first ones for warmup and decay_over,
-// last ones for wsd; samples; tokens / S); a percentage is of TotalSamples; both rounded down.
+// --- Learning rate. Lengths are in samples, as is the schedule's counter. A count is in the unit
+// of the run's length: iterations (converted to the samples of the first steps for warmup and
+// decay_over, of the last steps for wsd), samples, or tokens / S. A percentage refers to
+// TotalSamples. Both are rounded down.
 int64_t WarmupSamples(const JobSpec& job);
 int64_t DecaySamples(const JobSpec& job);
-// Length of the last part of decay wsd; 0 where none is given.
+// Length of the final decay of a WSD (warmup-stable-decay) schedule; 0 where none is given.
 int64_t WsdSamples(const JobSpec& job);
 
 // --- Data.
 struct DataSource {
   double weight;       // 1 where none was given
-  std::string prefix;  // below data_root
+  std::string prefix;  // relative to data_root
 };
 enum class Split { kTrain = 0, kValid = 1, kTest = 2 };
-// The three shares of data.split, padded with 0; their sum is above 0.
+// The three shares of data.split, missing ones 0; their sum is above 0.
 std::vector<double> SplitShares(const JobSpec& job);
-// Members of data.path where it is given, else of data.train, valid or test. Empty: no such data.
+// The members of data.path where it is given, else those of data.train, data.valid or data.test.
+// Empty: the job has no data for the split.
 std::vector<DataSource> DataSources(const JobSpec& job, Split split);
+// data.seed, or training.seed where it is unset.
 uint64_t DataSeed(const JobSpec& job);
 
-// --- Checkpoints. The directory below checkpoint_root; "" when the job saves none.
+// --- Checkpoints. The directory relative to checkpoint_root; "" when the job saves none.
 std::string CheckpointDirectory(const JobSpec& job);
 
-// --- Placement. First and last port of placement.ports; none: ephemeral.
+// --- Placement. First and last port of placement.ports; nullopt: ephemeral ports.
 struct PortRange {
   uint16_t first;
   uint16_t last;

@@ -1,4 +1,5 @@
-// The words of job.proto about itself.
+// The text that job.proto holds about each field, formatted for `mtctl explain` and the reference
+// page.
 #include <google/protobuf/descriptor.h>
 
 #include "common/spec/print.h"

@@ -1,3 +1,4 @@
+// Formatting of faults, and the suggestion for a misspelt word.
 #include "common/spec/fault.h"
 
 #include <algorithm>
@@ -7,10 +8,10 @@
 namespace mt::spec {
 namespace {
 
-// Longer words are not typing errors, and the distance is quadratic.
+// Longer words are not typing errors, and the edit distance takes quadratic time.
 constexpr size_t kMaxWord = 64;
 
-// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
+// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> before(b.size() + 1);
   std::vector<size_t> last(b.size() + 1);

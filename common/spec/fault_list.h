@@ -1,5 +1,5 @@
-// Faults while they are collected: the checks ask it which fields are still sound, so that one
-// mistake is reported once.
+// Accumulates faults. Checks ask it which fields are still sound, so that one mistake is reported
+// once.
 #pragma once
 
 #include <initializer_list>
@@ -19,7 +19,7 @@ class FaultList {
     faults_.push_back({.path = std::move(path), .message = std::move(message)});
   }
 
-  // True when no fault lies on any of these fields or on a section above one of them.
+  // True when no fault lies on any of these fields or on a section that contains one of them.
   bool Clean(std::initializer_list<std::string_view> paths) const {
     for (const std::string_view path : paths) {
       for (const Fault& fault : faults_) {

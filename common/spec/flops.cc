@@ -7,7 +7,7 @@ namespace mt::spec {
 
 namespace {
 
-// `square` stands for s^2: twice the query-key pairs of one sample and head.
+// `square` stands for s^2: twice the number of causal query-key pairs per sample and head.
 double CountPerSample(const Model& model, int64_t vocab, double square) {
   const auto h = static_cast<double>(model.hidden_size());
   const auto layers = static_cast<double>(model.layers());
@@ -16,12 +16,13 @@ double CountPerSample(const Model& model, int64_t vocab, double square) {
   const auto k = static_cast<double>(KvHeads(model) * HeadDim(model));
   const auto ffn = static_cast<double>(FfnSize(model));
   const double matrices = IsGated(model) ? 3 : 2;
-  // 6 = forward and both products of backward, a multiply and an add each.
+  // The factor 6: forward and the two products of backward, each with a multiplication and an
+  // addition.
   const double layer = s * h * ffn * matrices + s * h * (q + 2 * k) + s * q * h + q * square;
   return 6 * (layers * layer + s * h * static_cast<double>(vocab));
 }
 
-// s^2, less the two triangles that a window leaves out: 2 w s - w^2.
+// s^2 without the two triangles that a sliding window of width w excludes: 2 w s - w^2.
 double WindowedSquare(const Model& model) {
   const auto s = static_cast<double>(model.seq_length());
   if (!model.has_window() || model.window() >= model.seq_length()) return s * s;

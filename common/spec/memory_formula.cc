@@ -1,6 +1,8 @@
-// Legend: tokens of a microbatch, rows of a rank between matrix products (tokens / t under sequence
-// parallelism), h hidden, t tensor ranks, d replicas; local widths q, k (of keys and of values) and
-// f (feed-forward, of each half u); e bytes of a weight, w of a gradient.
+// Symbols: tokens, those of a microbatch; rows, those that a rank holds between matrix products
+// (tokens / t under sequence parallelism); h, hidden size; t, tensor parallel ranks; d, data
+// parallel replicas; q, k, f, the rank's local widths of queries, of keys and of values, and of the
+// feed-forward layer (u halves of width f in front of the activation); e and w, bytes of a weight
+// and of a gradient.
 #include "common/spec/memory_formula.h"
 
 #include <algorithm>
@@ -17,8 +19,8 @@ namespace {
 namespace v1 = megatrain::v1;
 using layout::ModelChunk;
 
-// worker/params: parameters begin at multiples of 256 bytes, buckets hold a multiple of 1,024
-// elements of each replica and close at 64 MiB of gradients.
+// Layout rules of worker/params: parameters begin at multiples of 256 bytes; a bucket holds a
+// multiple of 1,024 elements per replica and is closed at 64 MiB of gradients.
 constexpr int64_t kAlignElements = 128;
 constexpr int64_t kBucketUnit = 1024;
 constexpr int64_t kBucketBytes = int64_t{64} << 20;
@@ -34,13 +36,13 @@ int64_t BytesOf(v1::Training::Precision precision) {
   }
 }
 
-// The numbers of the legend.
+// The symbols explained at the top of this file.
 struct MemorySizes {
   explicit MemorySizes(const JobSpec& job);
 
   int64_t h, tokens, rows, e, w, t, d;
   int64_t q, k, f, u, heads, kv_heads, head_dim;
-  int64_t norm_vectors;  // of one norm: gain, and shift of a LayerNorm
+  int64_t norm_vectors;  // vectors of one norm: gain, and for LayerNorm the shift
   int64_t bucket_elements;
 };
 
@@ -66,7 +68,7 @@ MemorySizes::MemorySizes(const JobSpec& job) {
       base::CeilDiv(parallel.has_bucket_size() ? parallel.bucket_size() : kBucketBytes, w);
 }
 
-// Adds up parameters in flat order and closes buckets as the engine does.
+// Adds up parameters in the order of the flat buffer and closes buckets as the engine does.
 class BucketSum {
  public:
   explicit BucketSum(const MemorySizes& sizes) : unit_(sizes.d * kBucketUnit) {}
@@ -87,7 +89,8 @@ class BucketSum {
 
 bool IsTied(const JobSpec& job) { return job.model().tie_embeddings(); }
 
-// Matrices: the head's own, then layer by layer, q, k and v as one and gate and up as one.
+// Matrices: the head's own first, then layer by layer; q, k and v are one matrix, as are gate and
+// up.
 void AddMatrices(const JobSpec& job, const MemorySizes& n, const ModelChunk& chunk,
                  BucketSum* sum) {
   const auto add = [&](int64_t elements) {
@@ -113,14 +116,14 @@ void AddShardedVectors(const JobSpec& job, const MemorySizes& n, const ModelChun
   sum->Close();
 }
 
-// Norms and row-parallel biases; the gains of QK norm, which tensor ranks sum although they do not
-// cut the sequence, apart where only they are sums.
+// Norms and row-parallel biases. The gains of QK norm are added apart where they alone need a sum
+// over tensor ranks, that is without sequence parallelism.
 void AddReplicatedVectors(const JobSpec& job, const MemorySizes& n, const ModelChunk& chunk,
                           BucketSum* sum) {
   const v1::Model& m = job.model();
   const bool apart = n.t > 1 && !job.parallel().sequence_parallel();
   const int64_t norms = m.parallel_residual() ? 1 : 2;
-  int64_t gains = 0;  // of QK norm
+  int64_t gains = 0;  // elements of the QK norms' gains
   for (int64_t layer = 0; layer < chunk.num_layers; ++layer) {
     for (int64_t i = 0; i < norms * n.norm_vectors; ++i) sum->Add(n.h);
     if (m.bias()) {
@@ -156,18 +159,18 @@ int64_t StoredElements(const JobSpec& job, const MemorySizes& n, const ModelChun
   return sum.closed();
 }
 
-// Kept by one layer whose activations are all kept, or all but the outputs of norms and of the
-// activation.
+// Bytes that one layer keeps from forward to backward without recomputation, or (`selective`) all
+// but the outputs of its norms and of its activation, which are recomputed.
 int64_t LayerBytes(const JobSpec& job, const MemorySizes& n, bool selective) {
   const v1::Model& m = job.model();
   const int64_t borders = m.parallel_residual() ? 1 : 2;
   const int64_t kept = selective ? 0 : 1;
   int64_t elements = borders * (1 + kept) * n.rows * n.h;  // residuals, norm outputs
   elements += n.tokens * (2 * n.q + 2 * n.k);              // qkv, o
-  elements += n.tokens * (n.u + kept) * n.f;               // before and after the activation
+  elements += n.tokens * (n.u + kept) * n.f;               // in front of and behind the activation
   int64_t statistics = n.tokens * n.heads + borders * n.norm_vectors * n.rows;
   if (m.qk_norm()) {
-    elements += n.tokens * (n.q + n.k);  // q and k before their norms
+    elements += n.tokens * (n.q + n.k);  // q and k in front of their norms
     statistics += n.tokens * (n.heads + n.kv_heads);
   }
   return n.e * elements + n.w * statistics;
@@ -190,17 +193,17 @@ int64_t LayersBytes(const JobSpec& job, const MemorySizes& n, int64_t layers) {
   return again * input + (layers - again) * LayerBytes(job, n, /*selective=*/false);
 }
 
-// Of one slot of a chunk: its layers, the head's gradient, and of the tensors at its borders those
-// that are no part of a layer.
+// Bytes of one slot of a chunk: its layers, the head's gradient, and those tensors at the chunk's
+// boundaries that belong to no layer.
 int64_t SlotBytes(const JobSpec& job, const MemorySizes& n, const ModelChunk& chunk) {
   const bool starts_inside = !chunk.has_embedding;
   const bool ends_inside = !chunk.has_head;
   const bool empty = chunk.num_layers == 0;
   int64_t borders = 0;
-  if (chunk.has_head) ++borders;                               // the residual's gradient
+  if (chunk.has_head) ++borders;                               // gradient of the residual
   if (starts_inside && !(empty && chunk.has_head)) ++borders;  // gradient of the input
-  if (starts_inside && empty) ++borders;                       // the input: else the first layer's
-  if (ends_inside && !(empty && starts_inside)) borders += 2;  // output and its gradient
+  if (starts_inside && empty) ++borders;  // the input; otherwise the first layer keeps it
+  if (ends_inside && !(empty && starts_inside)) borders += 2;  // the output and its gradient
   return LayersBytes(job, n, chunk.num_layers) + borders * n.e * n.rows * n.h;
 }
 

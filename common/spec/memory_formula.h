@@ -1,10 +1,10 @@
-// How much memory a rank of a job plans, by the formulas of the design and without building
-// anything: what a planner enumerates and `mtctl explain memory` prints. Weights, gradients and the
-// optimizer's state are counted as stored: heads and vocabulary cut over the tensor ranks, the
-// vocabulary padded, heads padded (StoredHeadDim), buckets padded to the replicas. Activations are
-// what is kept from forward to backward in all slots (Korthikanti et al. 2022 for the terms; no
-// [s, s] matrix and no dropout mask is kept). Not counted: scratch of a running action, workspaces,
-// buffers of collectives, data.
+// The memory that a rank of a job plans, by closed formulas instead of by building the model: what
+// a planner enumerates and `mtctl explain memory` prints. Weights, gradients and optimizer state
+// are counted as stored: heads and vocabulary split over tensor ranks, vocabulary and heads padded
+// (PaddedVocab, StoredHeadDim), buckets padded to the replicas. Activations are what all slots keep
+// from forward to backward (the terms of Korthikanti et al. 2022, without [s, s] matrices and
+// dropout masks, which are never stored). Not counted: scratch of a running action, workspaces,
+// communication buffers, data. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,10 @@ namespace mt::spec {
 
 using megatrain::v1::JobSpec;
 
+// A rank's memory by kind.
 struct RankMemory {
-  int64_t parameters = 0;  // elements stored, padding included
-  int64_t weights = 0;     // bytes, here and below
+  int64_t parameters = 0;  // elements stored, with padding
+  int64_t weights = 0;     // bytes, as all members below
   int64_t gradients = 0;
   int64_t optimizer = 0;  // master weights (16-bit precision) and moments
   int64_t activations = 0;
@@ -28,9 +29,10 @@ struct RankMemory {
   int64_t total() const { return weights + gradients + optimizer + activations; }
 };
 
-// Of any rank of pipeline stage `stage`: tensor ranks and replicas are alike. `slots`: microbatches
-// that each of the stage's chunks keeps at most (schedule::Schedule::slots). The job is complete
-// (CompleteJob) and resolved for its device; within 2 % of what the engine plans.
+// The memory of every rank of pipeline stage `stage`; tensor ranks and replicas are alike. slots[c]
+// is the largest number of microbatches that the stage's chunk c keeps at once
+// (schedule::Schedule::slots). The job is completed (CompleteJob) and resolved for its device. The
+// result is within 2 % of what the engine plans.
 RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots);
 
 }  // namespace mt::spec

@@ -1,3 +1,5 @@
+// Decimal arithmetic on 18 significant digits in 128 bits: "0.1M" is exactly 100000, whatever
+// binary floating point makes of it.
 #include "common/spec/number.h"
 
 #include <algorithm>
@@ -38,14 +40,14 @@ constexpr Suffix kDurationSuffixes[] = {
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// mantissa * 10^exponent, exactly.
+// The value mantissa * 10^exponent, exactly.
 struct Decimal {
   int64_t mantissa = 0;
   int exponent = 0;
 };
 
-// Digits with at most one point: at most 18 significant ones, so that any factor still fits 128
-// bits.
+// Reads digits with at most one point. At most 18 digits are significant, so that the product with
+// any factor fits 128 bits.
 std::optional<Decimal> ParseDigits(std::string_view text) {
   Decimal out;
   bool point = false;
@@ -86,7 +88,7 @@ std::optional<Decimal> ParseDecimal(std::string_view text) {
   return out;
 }
 
-// The decimal times factor as a whole number that fits.
+// decimal * factor as an integer; nullopt where it is not whole or does not fit.
 std::optional<int64_t> Whole(const Decimal& decimal, int64_t factor) {
   Wide value = static_cast<Wide>(decimal.mantissa) * factor;
   for (int i = 0; i > decimal.exponent; --i) {
@@ -128,7 +130,7 @@ std::string FormatWithSuffix(int64_t value, std::span<const Suffix> suffixes) {
 }  // namespace
 
 std::optional<int64_t> ParseInteger(std::string_view text) {
-  // Whole range first: the decimal form keeps 18 digits.
+  // Tried first because it covers the whole range; the decimal form keeps 18 digits.
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size()) return value;

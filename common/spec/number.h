@@ -1,5 +1,6 @@
-// Numbers as users write them: "1.5B" tokens, "64MiB", "15m", "5%". Exact: a text that is no whole
-// count is refused, never rounded. Any bytes are safe. Pure.
+// Numbers as users write them: "1.5B" tokens, "64MiB", "15m", "5%". Exact: a text that does not
+// denote a whole count is refused, never rounded. nullopt means that the text has another form or
+// its value does not fit. Any bytes are safe. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ std::optional<double> ParseReal(std::string_view text);  // finite
 std::string FormatBytes(int64_t bytes);                  // the largest binary unit that divides it
 std::string FormatDuration(int64_t milliseconds);        // the largest unit that divides it
 
-// A length: a count, or a percentage (0 to 100) of another length.
+// A length: a count, or a percentage (0 to 100) of another length. Exactly one member holds.
 struct Length {
   bool is_percent = false;
   int64_t count = 0;
@@ -28,7 +29,7 @@ struct Length {
 std::optional<Length> ParseLength(std::string_view text);
 std::string FormatLength(const Length& length);
 
-// a * b, or the largest int64 where that does not fit; both at least 0.
+// a * b for a, b >= 0, or the largest int64 where the product does not fit.
 int64_t SaturatingProduct(int64_t a, int64_t b);
 
 }  // namespace mt::spec

@@ -1,3 +1,5 @@
+// From tree to message by reflection: the fields of job.proto decide how each node is read, so a
+// new field needs no code here.
 #include "common/spec/parse.h"
 
 #include <optional>
@@ -22,11 +24,11 @@ namespace {
 namespace v1 = megatrain::v1;
 using Field = pb::FieldDescriptor;
 
-// More than anybody reads; the rest is counted.
+// More than anybody reads; of further faults only the number is reported.
 constexpr size_t kMaxFaults = 100;
 constexpr size_t kMaxLabels = 64;
 
-// Walks tree and message type together.
+// Walks the tree and the message type in parallel.
 class Reader {
  public:
   explicit Reader(FaultList* faults) : faults_(faults) {}
@@ -56,7 +58,7 @@ class Reader {
   void ReadField(const TreeNode& node, const std::string& path, const Field& field,
                  pb::Message* message) {
     if (node.kind == TreeNode::Kind::kNull) {
-      // One tokenizer is called null, which YAML reads as no value.
+      // The tokenizer named null is a value, although YAML reads the word as no value.
       const bool is_value =
           field.enum_type() != nullptr && FindEnumValue(*field.enum_type(), "null");
       if (is_value) Complain(path, SetFromText(field, "null", message));
@@ -122,8 +124,8 @@ class Reader {
     }
   }
 
-  // Prefixes, or weight, prefix, ...: pairs where the count is even and every odd place holds a
-  // number.
+  // Reads prefixes, or alternating weights and prefixes where the count is even and every odd place
+  // holds a number.
   void ReadSources(const TreeNode& node, const std::string& path, const Field& field,
                    pb::Message* message) {
     const std::vector<std::string> items = Items(node, path);
@@ -137,7 +139,7 @@ class Reader {
     }
   }
 
-  // A list of scalars, or one comma-separated string.
+  // The items of a list, or of one comma-separated string.
   std::vector<std::string> Items(const TreeNode& node, const std::string& path) {
     std::vector<std::string> out;
     if (node.kind == TreeNode::Kind::kScalar) {
@@ -217,7 +219,7 @@ Faults ParseJob(std::string_view text, const std::vector<std::string>& overrides
 Faults LoadJob(std::string_view text, const std::vector<std::string>& overrides,
                const ValidateContext& context, v1::JobSpec* job) {
   Faults faults = ParseJob(text, overrides, job);
-  // A text that is no job at all has one fault, not one per required field.
+  // A text that is not a job at all gets one fault, not one for each required field.
   for (const Fault& fault : faults) {
     if (fault.path.empty()) return faults;
   }

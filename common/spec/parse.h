@@ -1,6 +1,7 @@
-// Text to JobSpec: YAML (and so JSON) plus `--set a.b=v`. Checks names and types only; values are
-// checked by common/spec/validate.h. At most kMaxTextBytes; nesting is bounded; anchors, aliases
-// and doubled keys are refused. Any bytes are safe to pass. Pure but for LoadJobFile; thread-safe.
+// Text to JobSpec: YAML (hence JSON) and overrides `--set a.b=v`. Checks names and types only;
+// values are checked by common/spec/validate.h. Texts have at most kMaxTextBytes, nesting is
+// bounded, and anchors, aliases and duplicate keys are refused. Any bytes are safe to pass. Pure
+// except for LoadJobFile, which reads a file; thread-safe.
 #pragma once
 
 #include <string>
@@ -17,12 +18,12 @@ namespace mt::spec {
 
 struct ValidateContext;
 
-// A2 of docs/design/control-plane.md#numbers.
+// Largest accepted text (A2 of docs/design/control-plane.md#numbers).
 inline constexpr size_t kMaxTextBytes = size_t{1} << 20;
 
-// Fills *job with what the text and then the overrides say, and nothing else (no defaults). An
-// override is "training.lr=1e-3"; its value is read as YAML; null or an empty value unsets the
-// field. With faults, *job holds the rest.
+// Sets in *job the fields that the text, and then the overrides, give, and no others (no defaults).
+// An override is "training.lr=1e-3"; its value is read as YAML; null or an empty value unsets the
+// field. With faults, *job holds the fields that could be read.
 [[nodiscard]] Faults ParseJob(std::string_view text, const std::vector<std::string>& overrides,
                               megatrain::v1::JobSpec* job);
 
@@ -31,7 +32,7 @@ inline constexpr size_t kMaxTextBytes = size_t{1} << 20;
 [[nodiscard]] Faults LoadJob(std::string_view text, const std::vector<std::string>& overrides,
                              const ValidateContext& context, megatrain::v1::JobSpec* job);
 
-// LoadJob of a file; one that cannot be read is a fault whose path is the file's.
+// LoadJob of a file's content. A file that cannot be read is a fault whose path is the file's.
 [[nodiscard]] Faults LoadJobFile(const std::string& path, const std::vector<std::string>& overrides,
                                  const ValidateContext& context, megatrain::v1::JobSpec* job);
 

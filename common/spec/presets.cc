@@ -1,3 +1,4 @@
+// The table of presets, and its application to a model section.
 #include "common/spec/presets.h"
 
 #include "megatrain/v1/job.pb.h"
@@ -12,12 +13,12 @@ constexpr int64_t kPaperVocab = 51200;
 constexpr int64_t kLlama2Vocab = 32000;
 constexpr int64_t kLlama3Vocab = 128256;
 
-// name, layers, hidden size, heads, sequence, vocabulary; Llama: key/value heads, width of the
-// feed-forward layer, rotary base. GPT-3: Brown et al. 2020, table 2.1,
-// except 13b, whose width of 5140 there is no multiple of its heads. GPT-2: the published
-// checkpoints. gpt-*: Narayanan et al. 2021, table 1. llama*: Touvron et al. 2023, Dubey et al.
-// 2024 and the configurations published with the weights (norm_eps 1e-5, the default, in all).
-// tinyllama: Zhang et al. 2024.
+// Columns: name, layers, hidden size, heads, sequence length, vocabulary; for Llama also key/value
+// heads, feed-forward width, rotary base. Sources: GPT-3 from Brown et al. 2020, table 2.1, except
+// 13b, whose width of 5140 there is not a multiple of its heads; GPT-2 from the published
+// checkpoints; gpt-* from Narayanan et al. 2021, table 1; llama* from Touvron et al. 2023, Dubey et
+// al. 2024 and the configurations published with the weights (norm_eps 1e-5, the default, in all);
+// tinyllama from Zhang et al. 2024.
 constexpr Preset kPresets[] = {
     {"tiny", 4, 128, 4, 64, 0},
     {"gpt2-124m", 12, 768, 12, 1024, kGpt2Vocab},

@@ -1,3 +1,4 @@
+// One traversal prints both forms; YAML additionally leaves out defaults that say nothing.
 #include "common/spec/print.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace {
 namespace v1 = megatrain::v1;
 using Field = pb::FieldDescriptor;
 
-// A JSON string, which YAML reads alike.
+// A JSON string literal, which is also a YAML scalar.
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -34,11 +35,11 @@ std::string Quoted(std::string_view text) {
   return out + "\"";
 }
 
-// Words that YAML or the reader gives a meaning to.
+// Words to which YAML or our reader gives a meaning.
 constexpr std::string_view kWords[] = {"null", "none", "auto", "true", "false",
                                        "yes",  "no",   "on",   "off"};
 
-// Needs no quotes in YAML, and is not a word that the reader gives a meaning to.
+// True where the text needs no quotes in YAML and is not such a word.
 bool IsPlain(std::string_view text) {
   if (text.empty() || std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords))
     return false;
@@ -57,7 +58,7 @@ std::string StringText(std::string_view text, Form form) {
   return form == Form::kYaml && IsPlain(text) ? std::string(text) : Quoted(text);
 }
 
-// One value of a scalar field or of a list.
+// One value of a scalar field, or of a list at `index`.
 std::string ScalarText(const pb::Message& message, const Field& field, int index, Form form) {
   std::string text = TextOf(message, field, index);
   const v1::Unit unit = RuleOf(field).unit();
@@ -87,7 +88,7 @@ std::vector<std::string> SourceItems(const pb::Message& message, const Field& fi
   return out;
 }
 
-// "key": value pairs of a map, keys in order.
+// The "key": value pairs of a map in the order of their keys.
 std::vector<std::string> MapItems(const pb::Message& message, const Field& field, Form form) {
   const pb::Reflection& reflection = *message.GetReflection();
   std::vector<std::string> out;
@@ -114,7 +115,7 @@ std::string ValueText(const pb::Message& message, const Field& field, Form form)
   return fmt::format("[{}]", Join(items, ", "));
 }
 
-// Nothing but what the system does anyway: of no interest in a job file.
+// True for a default of a feature that is not built: it says nothing that the user could change.
 bool IsUnbuiltDefault(const pb::Message& message, const Field& field) {
   const v1::FieldRule& rule = RuleOf(field);
   if (field.is_repeated() || IsBuilt(rule.since(), ValidateContext{})) return false;
@@ -125,7 +126,7 @@ bool IsUnbuiltDefault(const pb::Message& message, const Field& field) {
 
 using Sections = std::vector<const pb::Descriptor*>;
 
-// Sections whose defaults say nothing about this job.
+// Sections whose defaults have no effect on this job.
 Sections UnusedSections(const v1::JobSpec& job) {
   Sections unused;
   if (job.model().position() != v1::Model::POSITION_ROPE) {

@@ -1,3 +1,4 @@
+// Path resolution against symbolic links, component by component, or by the kernel (openat2).
 #include "common/spec/roots.h"
 
 #include <cerrno>
@@ -81,7 +82,7 @@ StatusOr<std::string> ResolveBelow(const std::string& root, std::string_view rel
       continue;
     }
     if (!S_ISLNK(info.st_mode)) continue;
-    // A link into nowhere would be followed by whoever creates the file, so it must resolve now.
+    // Whoever creates the file would follow a dangling link, so a link must resolve already.
     const StatusOr<std::string> real = RealPath(current);
     if (!real.ok() || !IsBelow(*real, top)) {
       return base::Error(absl::StatusCode::kPermissionDenied,

@@ -1,5 +1,5 @@
 // Named roots: a job's paths are relative to folders of the worker's configuration and cannot leave
-// them, not even through symbolic links. Blocking file system calls; thread-safe.
+// them, not even through symbolic links. Functions block on the file system; thread-safe.
 #pragma once
 
 #include <string>
@@ -10,26 +10,27 @@
 
 namespace mt::spec {
 
+// Absolute paths from the worker's flags; "" where a root is not configured.
 struct Roots {
   std::string data_root;        // token files, tokenizers
   std::string checkpoint_root;  // checkpoints
   std::string log_root;         // rank logs, event files
-  std::string cache_root;       // index cache; default: below state
-  std::string state;            // the worker's own
+  std::string cache_root;       // index cache; by default a folder below state
+  std::string state;            // the worker's own state
 };
 
-// OK for a relative path without "..", empty parts or NUL.
+// OK for a relative path without "..", empty components or NUL; else InvalidArgument.
 [[nodiscard]] Status CheckRelative(std::string_view path);
 
-// Absolute path of `relative` below `root`. What exists of it is resolved with its symbolic links
-// and must lie below root (a link that stays inside is fine); the rest may not exist yet.
-// InvalidArgument for absolute paths and "..", PermissionDenied for a way out, FailedPrecondition
-// where the root is unset or missing.
+// The absolute path of `relative` below `root`. The part of it that exists is resolved with its
+// symbolic links and must lie below root (a link that stays inside is fine); the remainder need not
+// exist yet. InvalidArgument for absolute paths and "..", PermissionDenied for a path that leaves
+// the root, FailedPrecondition where the root is unset or missing.
 StatusOr<std::string> ResolveBelow(const std::string& root, std::string_view relative);
 
-// Opens an existing file or folder below root with openat2(RESOLVE_BENEATH), so that a link swapped
-// in between cannot lead out; on kernels without it, ResolveBelow and open. `flags` as for open(2),
-// no O_CREAT.
+// Opens an existing file or folder below root by openat2(RESOLVE_BENEATH), so that a link that is
+// swapped in meanwhile cannot lead outside; on kernels without it, by ResolveBelow and open.
+// `flags` are those of open(2), without O_CREAT. Errors as ResolveBelow and ErrnoError.
 StatusOr<base::Fd> OpenBelow(const std::string& root, std::string_view relative, int flags);
 
 }  // namespace mt::spec

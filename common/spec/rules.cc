@@ -1,3 +1,4 @@
+// Access to job.proto's custom options by protobuf reflection.
 #include "common/spec/rules.h"
 
 #include <cctype>
@@ -15,7 +16,7 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// "GradReduce" -> "GRAD_REDUCE_", the prefix of its values.
+// The prefix of an enum's value names: "GradReduce" gives "GRAD_REDUCE_".
 std::string EnumPrefix(const pb::EnumDescriptor& type) {
   std::string out;
   for (const char c : type.name()) {

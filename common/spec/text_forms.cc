@@ -1,3 +1,4 @@
+// Parsers of the few string forms that are neither numbers nor enum values.
 #include "common/spec/text_forms.h"
 
 #include <algorithm>

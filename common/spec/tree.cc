@@ -1,3 +1,5 @@
+// YAML events of yaml-cpp to the tree. Its own node type is not used, as it accepts aliases and
+// hides duplicate keys.
 #include "common/spec/tree.h"
 
 #include <cstdint>
@@ -17,7 +19,7 @@ constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxNodes = 20'000;
 constexpr size_t kMaxShown = 60;
 
-// A refusal inside yaml-cpp's callbacks; caught in ParseTree.
+// Thrown out of yaml-cpp's callbacks and caught in ParseTree.
 class Refusal final : public std::runtime_error {
  public:
   Refusal(const YAML::Mark& mark, const std::string& what)
@@ -65,8 +67,8 @@ class Builder final : public YAML::EventHandler {
     std::unordered_set<std::string> seen = {};
   };
 
-  // A parent's vectors grow only while it is the innermost open node, so the pointers in open_ stay
-  // good.
+  // A node's vectors grow only while it is the innermost open node, so the pointers in open_ stay
+  // valid.
   TreeNode* Add(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 TreeNode node) {
     if (anchor != 0) throw Refusal(mark, "anchors and aliases are not accepted");
@@ -112,7 +114,7 @@ class Builder final : public YAML::EventHandler {
   size_t num_nodes_ = 0;
 };
 
-// Length of the UTF-8 sequence that a lead byte announces; 0: no lead byte.
+// Length of the UTF-8 sequence that a lead byte announces; 0 for a byte that cannot lead.
 size_t SequenceLength(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead < 0xE0) return 2;
@@ -121,8 +123,8 @@ size_t SequenceLength(unsigned char lead) {
   return 0;
 }
 
-// RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. Protobuf strings must be such
-// text.
+// RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. Protobuf requires such text
+// in string fields.
 bool IsUtf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
@@ -141,7 +143,7 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
-// The parts of "a.b"; none where one is empty, there are too many, or it is not UTF-8.
+// The components of "a.b"; none where one is empty, there are too many, or the text is not UTF-8.
 std::vector<std::string> PathKeys(std::string_view path) {
   std::vector<std::string> out;
   if (!IsUtf8(path)) return out;

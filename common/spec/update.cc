@@ -1,3 +1,5 @@
+// An update is applied to a copy, which is completed as a new job would be; the changes are the
+// differences of the two jobs' texts.
 #include "common/spec/update.h"
 
 #include <algorithm>
@@ -32,8 +34,8 @@ std::string RefusalOf(const std::string& path) {
   return "cannot change after the start";
 }
 
-// The message below *job that holds the field of this path, made on the way; nullptr: no such
-// field.
+// The message in *job that holds the field at `path`, with sections created on the way; nullptr
+// where there is no such field.
 pb::Message* Holder(const std::string& path, pb::Message* job, const Field** field) {
   size_t begin = 0;
   for (pb::Message* at = job;;) {

@@ -1,5 +1,5 @@
-// What may change of a job while it lives: the fields that job.proto marks `live`. Everything else
-// is refused field by field. Pure; thread-safe.
+// Updates of a living job: only fields that job.proto marks `live` may change; all others are
+// refused field by field. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -14,21 +14,22 @@ class JobSpec;
 
 namespace mt::spec {
 
+// A request for changes, as mtctl and the coordinator's API send it.
 struct Update {
-  const megatrain::v1::JobSpec& changes;   // fields that are set are changed; labels are merged
-  std::vector<std::string> clear;          // paths that go back to their default
-  std::vector<std::string> remove_labels;  // unknown ones are passed over
+  const megatrain::v1::JobSpec& changes;   // set fields replace those of the job; labels are merged
+  std::vector<std::string> clear;          // paths of fields that return to their default
+  std::vector<std::string> remove_labels;  // unknown names are ignored
 };
 
-// One changed field; a label's path is "labels.NAME". "" stands for unset.
+// A changed field; the path of a label is "labels.NAME". "" stands for unset.
 struct FieldChange {
   std::string path;
   std::string before;
   std::string after;
 };
 
-// Applies it to a completed job and completes that again. With faults, *job is as it was and
-// *changes empty. A field that is set to the value it has is no change, whichever it is.
+// Applies `update` to a completed job and completes it again. With faults, *job is unchanged and
+// *changes empty. Setting any field to the value that it already has is not a change.
 [[nodiscard]] Faults ApplyUpdate(const ValidateContext& context, const Update& update,
                                  megatrain::v1::JobSpec* job, std::vector<FieldChange>* changes);
 

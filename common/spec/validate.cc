@@ -1,3 +1,4 @@
+// The order of the passes, defaults from job.proto, and what the first placement decides.
 #include "common/spec/validate.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 namespace v1 = megatrain::v1;
 using Field = pb::FieldDescriptor;
 
-// Sections are made on the way, so that generated accessors see every default.
+// Sections are created on the way, so that generated accessors return the defaults.
 void ApplyDefaults(pb::Message* message) {
   const pb::Descriptor& type = *message->GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {

@@ -1,3 +1,4 @@
+// Conversion by the field's type, and by the unit in its rule where the type alone does not decide.
 #include "common/spec/values.h"
 
 #include <charconv>

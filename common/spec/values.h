@@ -1,5 +1,5 @@
-// One scalar field: text to value and back, by its type and unit. Internal to common/spec. Pure;
-// thread-safe.
+// Conversion of one scalar field between text and value, by its type and unit. Internal to
+// common/spec. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -9,20 +9,21 @@
 
 namespace mt::spec {
 
-// Sets (or, for a list, appends to) the field. "" on success, else what is wrong and what would be
-// accepted. Text with a unit is stored in its canonical form. Ranges are not checked here.
+// Sets the field or, if it is a list, appends to it. Returns "" on success, else what is wrong and
+// what would be accepted. Text with a unit is stored in canonical form. Ranges are not checked
+// here.
 std::string SetFromText(const pb::FieldDescriptor& field, std::string_view text,
                         pb::Message* message);
 
-// The value as YAML would have it, without quotes: "90s", "64MiB", "cosine", "0.0006", "true".
-// `index` for a list's member.
+// The value as in YAML, without quotes: "90s", "64MiB", "cosine", "0.0006", "true". `index` selects
+// a list's member.
 std::string TextOf(const pb::Message& message, const pb::FieldDescriptor& field, int index = -1);
 
-// The rule's default in the form of TextOf; "" where there is none or it is derived.
+// The default from the field's rule in the form of TextOf; "" where there is none or it is derived.
 std::string DefaultText(const pb::FieldDescriptor& field);
 
-// Of a string with a unit (split, port range, length, name): "" where it is well-formed, else what
-// would be accepted.
+// Checks a string that has a unit (split, port range, length, name): "" where it is well-formed,
+// else what would be accepted.
 std::string CheckStringUnit(const pb::FieldDescriptor& field, const std::string& text);
 
 }  // namespace mt::spec
