@@ -1,3 +1,5 @@
+// Two templates carry all calls: Unary with its retries and deadline, and Stream with its stopper.
+// The rest of the file binds them to the generated stubs.
 #include "client/api.h"
 
 #include <algorithm>
@@ -18,11 +20,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Between repeats of a call whose connection broke.
+// First and longest pause between repeats of a call whose connection broke.
 constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kLongestPause{500};
 
-// Who asks: shown in events and operations.
+// The user's name and host, which events and operations show.
 std::string Actor() {
   const char* user = std::getenv("USER");
   char host[256] = "";
@@ -32,7 +34,7 @@ std::string Actor() {
 
 void Prepare(grpc::ClientContext* context) { context->AddMetadata(rpc::kActorKey, Actor()); }
 
-// A server without the call answers with an empty message.
+// A server that lacks the call answers UNIMPLEMENTED with an empty message.
 Status Explained(const Status& status) {
   if (!absl::IsUnimplemented(status)) return status;
   return base::Error(absl::StatusCode::kUnimplemented,
@@ -74,12 +76,12 @@ StatusOr<std::unique_ptr<Api>> Api::Connect(const rpc::Endpoint& endpoint,
 template <class Response, class Call>
 StatusOr<Response> Api::Unary(milliseconds timeout, StreamStopper* stopper, Call call) const {
   const auto until = std::chrono::system_clock::now() + timeout;
-  Status broken;  // how the attempt before this one failed
+  Status broken;  // failure of the previous attempt
   for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     grpc::ClientContext context;
     Prepare(&context);
     context.set_deadline(until);
-    // The first attempt fails at once where nobody listens; a repeat waits for the connection.
+    // The first attempt fails at once where no server listens; a repeat waits for the connection.
     context.set_wait_for_ready(!broken.ok());
     if (stopper != nullptr) stopper->Attach(&context);
     Response response;

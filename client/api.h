@@ -1,7 +1,8 @@
-// The coordinator's API as plain blocking calls: the only place of mtctl that knows gRPC. Every
-// call has a deadline; a failed one returns the server's status with its reason. Unary calls that
-// find the connection broken are repeated, unchanged, until their time is over: reads do no harm,
-// and verbs carry a request_id that the server knows again. Thread-safe.
+// The coordinator's API as plain blocking calls; the only part of mtctl that knows gRPC. Every
+// unary call has a deadline; a failed call returns the server's status with its reason
+// (common/rpc/reason.h). Unary calls whose connection breaks are repeated unchanged until their
+// deadline: reads are harmless, and verbs carry a request_id by which the server recognises a
+// repeat. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -57,10 +58,10 @@ namespace mt::client {
 
 namespace v1 = megatrain::v1;
 
-// Ends a stream, or a WaitOperation, from another thread.
+// Ends a stream or a WaitOperation from another thread. Thread-safe; serves one call at a time.
 class StreamStopper {
  public:
-  // Every stream that runs with this object now or later ends with kCancelled.
+  // Ends the call that runs with this object, and every later one, with kCancelled.
   void Stop();
   bool stopped() const;
 
@@ -74,12 +75,15 @@ class StreamStopper {
   bool stopped_ GUARDED_BY(mu_) = false;
 };
 
+// A connection to one coordinator. It reconnects by itself; calls fail with kUnavailable meanwhile.
 class Api {
  public:
-  // Waits until connected; kUnavailable says where nobody answered and what to do.
+  // Blocks until connected, at most kClientDial; kUnavailable names the address that did not
+  // answer. `request_timeout` is the deadline of each unary call: kDeadlineExceeded after it.
   static StatusOr<std::unique_ptr<Api>> Connect(const rpc::Endpoint& endpoint,
                                                 std::chrono::milliseconds request_timeout);
 
+  // Verbs on jobs. Those that take time return an Operation, which WaitOperation follows.
   StatusOr<v1::SubmitResponse> Submit(const v1::SubmitRequest& request) const;
   StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request) const;
   StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request) const;
@@ -90,24 +94,28 @@ class Api {
   StatusOr<v1::Operation> Kill(const v1::KillRequest& request) const;
   StatusOr<v1::Operation> Delete(const v1::DeleteJobRequest& request) const;
 
+  // Checkpoints of a job: save one now, list those that exist.
   StatusOr<v1::Operation> TriggerCheckpoint(const v1::TriggerCheckpointRequest& request) const;
   StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
       const v1::ListCheckpointsRequest& request) const;
 
+  // Operations: one by name, or those of a job or namespace.
   StatusOr<v1::Operation> GetOperation(const v1::GetOperationRequest& request) const;
   StatusOr<v1::ListOperationsResponse> ListOperations(
       const v1::ListOperationsRequest& request) const;
-  // Blocks for request.timeout_ms at most; `stopper` ends it earlier with kCancelled.
+  // Blocks until the operation is done or request.timeout_ms is over, and returns it as it is then;
+  // `stopper` ends the call earlier with kCancelled.
   StatusOr<v1::Operation> WaitOperation(const v1::WaitOperationRequest& request,
                                         StreamStopper* stopper) const;
 
+  // Nodes, the server's version and flags, and the stored history of a job's steps.
   StatusOr<v1::ListNodesResponse> ListNodes() const;
   StatusOr<v1::Node> DeclareDead(const v1::DeclareDeadRequest& request) const;
   StatusOr<v1::ServerInfo> GetInfo() const;
   StatusOr<v1::History> QueryHistory(const v1::QueryHistoryRequest& request) const;
 
-  // Streams call `on_message` for each message until it returns false, the stream ends (OK) or
-  // fails.
+  // Streams call `on_message` on the calling thread for each message, until it returns false or the
+  // stream ends (both OK), fails, or is stopped (kCancelled). They have no deadline.
   Status Watch(const v1::GetJobRequest& request, StreamStopper* stopper,
                const std::function<bool(const v1::Job&)>& on_message) const;
   Status StreamMetrics(const v1::StreamMetricsRequest& request, StreamStopper* stopper,

@@ -1,3 +1,5 @@
+// The root command: global flags, subcommands, and the translation of a parsing error into an exit
+// code. A verb's parsing stores what to run; it runs after parsing has succeeded.
 #include "client/app.h"
 
 #include <functional>
@@ -13,7 +15,7 @@
 namespace mt::client {
 namespace {
 
-// A choice of names for values of T, shown as {a,b,c}.
+// A validator that maps names to values of T; `shown` is its form in the help: {a,b,c}.
 template <class T>
 CLI::Validator Choice(const std::map<std::string, T>& values, const std::string& shown) {
   return CLI::CheckedTransformer(values, CLI::ignore_case).description("{" + shown + "}");

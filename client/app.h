@@ -1,11 +1,11 @@
-// The program mtctl as a function, so that tests run whole command lines in their own process.
-// Reads the environment, writes stdout and stderr, installs no signal handler beyond a command's
-// run. One at a time.
+// mtctl as a function, so that tests run whole command lines in their own process. It reads the
+// environment and writes to stdout and stderr; signal handlers are installed only while a command
+// runs. Not reentrant.
 #pragma once
 
 namespace mt::client {
 
-// The exit code of README.md's table.
+// Parses and runs one command line; returns an exit code of the table in README.md.
 int RunApp(int argc, const char* const* argv);
 
 }  // namespace mt::client

@@ -1,3 +1,5 @@
+// Reads the YAML with its line numbers, for messages, and writes it by the emitter of yaml-cpp,
+// which quotes as needed.
 #include "client/contexts.h"
 
 #include <cstdlib>
@@ -11,9 +13,9 @@
 namespace mt::client {
 namespace {
 
-// What is wrong at a place of the file.
+// An error at a line of the file; thrown within this file only.
 struct Fault {
-  int line;  // 1-based
+  int line;  // from 1
   std::string message;
 };
 

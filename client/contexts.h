@@ -1,8 +1,9 @@
-// Named clusters of the user: $XDG_CONFIG_HOME/megatrain/config.yaml,
+// The user's named clusters (contexts), in $XDG_CONFIG_HOME/megatrain/config.yaml:
 //   current: lab
 //   contexts:
 //     - {name: lab, endpoint: "head:7070", namespace: team}
-// Read whole, written atomically. Errors name the file and the line.
+// The file is read as a whole and written atomically. Errors name the file and the line. Functions
+// block; one thread.
 #pragma once
 
 #include <string>
@@ -12,28 +13,32 @@
 
 namespace mt::client {
 
+// One cluster, and the namespace to use there.
 struct Context {
   std::string name;
   std::string endpoint;       // HOST:PORT
   std::string job_namespace;  // empty: "default"
 };
 
+// The file's content.
 struct ContextFile {
   std::string current;  // empty: none
   std::vector<Context> contexts;
 
-  const Context* Find(const std::string& name) const;  // nullptr: none
+  const Context* Find(const std::string& name) const;  // nullptr where there is none of this name
 };
 
-// $XDG_CONFIG_HOME/megatrain/config.yaml, or ~/.config/megatrain/config.yaml.
+// Path of the file: $XDG_CONFIG_HOME/megatrain/config.yaml, or below ~/.config.
 std::string ContextPath();
 
-// A file that does not exist is an empty one. kInvalidArgument "PATH:LINE: ...": unknown keys,
-// doubled names, a bad endpoint, a current context that is not there.
+// The file's content; an empty one where the file does not exist. kInvalidArgument "PATH:LINE: ..."
+// for unknown keys, duplicate names, a malformed endpoint, or a current context that is not
+// defined.
 StatusOr<ContextFile> ReadContexts(const std::string& path);
+// Replaces the file and creates its folder.
 Status WriteContexts(const std::string& path, const ContextFile& file);
 
-// By name; kNotFound lists those there are.
+// The context of this name; kNotFound lists the existing ones.
 StatusOr<Context> NamedContext(const ContextFile& file, const std::string& name);
 
 }  // namespace mt::client

@@ -1,3 +1,4 @@
+// The mapping of canonical codes to mtctl's exit codes.
 #include "client/exit_code.h"
 
 #include <algorithm>

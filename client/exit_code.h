@@ -1,4 +1,5 @@
-// Exit codes of mtctl: scripts branch on them (README.md has the table).
+// Exit codes of mtctl, on which scripts branch (README.md has the table). They are never
+// renumbered.
 #pragma once
 
 #include "common/base/status.h"
@@ -23,15 +24,17 @@ enum ExitCode : int {
   kExitUsage = 128,
 };
 
-// What a failed call means: Unavailable and an answer that did not come in time are the connection,
-// InvalidArgument, NotFound, Aborted (a stale etag) and the like the input, the rest the server.
+// The exit code of a failed call: kExitConnection for kUnavailable and kDeadlineExceeded,
+// kExitInvalidInput for kInvalidArgument, kNotFound, kAborted (a stale etag) and similar codes,
+// kExitIo for kDataLoss and kPermissionDenied, kExitInterrupted for kCancelled, else kExitServer.
 ExitCode ExitCodeOf(const Status& status);
 
-// What an operation that is done means: 0, or 3, 6 or 4 by the code of its error.
+// The exit code of a finished operation: kExitOk without an error, else kExitInvalidInput, kExitIo
+// or kExitServer by the error's code.
 ExitCode ExitCodeOf(const megatrain::v1::Operation& operation);
 
-// What a job in a final state means: 0; 6 where it succeeded but its last checkpoint is stale; 9
-// failed or cancelled.
+// The exit code of a job in a final state: kExitOk where it succeeded, kExitIo where it succeeded
+// but its last checkpoint is stale, kExitJobFailed where it failed or was cancelled.
 ExitCode ExitCodeOf(const megatrain::v1::Job& job);
 
 }  // namespace mt::client

@@ -1,3 +1,5 @@
+// Two threads read the job's and the metrics stream into a feed; the main thread takes what is new,
+// prints it, and decides when following ends.
 #include "client/follow.h"
 
 #include <algorithm>
@@ -23,19 +25,19 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::seconds kPlainLineEvery{5};
-// How long the coordinator may stay away before following ends; the job itself does not need it.
+// How long the coordinator may be unreachable before following ends; the job does not depend on it.
 constexpr std::chrono::minutes kPatience{5};
 
 bool IsFinal(const v1::Job& job) {
   return job.state() == v1::SUCCEEDED || job.state() == v1::FAILED || job.state() == v1::CANCELLED;
 }
 
-// What the two stream threads have received and the display has not shown yet.
+// What the two stream threads have received and the display has not shown yet. Thread-safe.
 class Feed {
  public:
   explicit Feed(const FollowArgs& args) : args_(args) {}
 
-  // Both run until Stop, reconnecting after failures.
+  // The bodies of the two threads. They run until Stop and reconnect after failures.
   void RunWatch() {
     Run(&watch_stopper_, [this](const Api& api) {
       const v1::GetJobRequest request = MakeJobRequest(args_.options, args_.job_uid);
@@ -68,11 +70,11 @@ class Feed {
   }
 
   struct News {
-    std::unique_ptr<v1::Job> job;  // null: none seen yet
+    std::unique_ptr<v1::Job> job;  // null: none received yet
     std::vector<v1::StepRecord> steps;
     std::vector<v1::EvalRecord> evals;
-    steady_clock::duration lost{};  // how long the coordinator has been away
-    Status error;                   // it answered that this cannot work
+    steady_clock::duration lost{};  // time since the coordinator was reached last; 0: connected
+    Status error;                   // a failure that reconnecting cannot cure
   };
   News Take() {
     base::MutexLock lock(&mu_);
@@ -129,8 +131,8 @@ class Feed {
   Status error_ GUARDED_BY(mu_);
 };
 
-// Draws. On a terminal the live line is redrawn in place; elsewhere it is a plain line every few
-// seconds.
+// Prints the news. On a terminal the live line is redrawn in place; elsewhere a plain line appears
+// every few seconds.
 class Display {
  public:
   explicit Display(bool show_progress)
@@ -144,14 +146,14 @@ class Display {
     for (const v1::EvalRecord& eval : news.evals) ShowEval(eval);
     if (!news.steps.empty()) last_ = news.steps.back();
     if (news.job != nullptr && IsFinal(*news.job)) {
-      // The end may overtake the last records of the metrics stream.
+      // The job's final state may arrive before the last records of the metrics stream.
       if (news.job->has_last_eval()) ShowEval(news.job->last_eval());
       if (news.job->last_step().step() > last_.step()) last_ = news.job->last_step();
     }
     if (news.job != nullptr && last_.step() > 0) ShowLive(*news.job);
   }
 
-  // Ends the live line, so that what follows starts on a line of its own.
+  // Ends the live line, so that following text starts on its own line.
   void Finish(const v1::Job* job) {
     if (!show_progress_) return;
     if (!terminal_ && job != nullptr && last_.step() > shown_step_) {
@@ -199,7 +201,7 @@ class Display {
       resumed_ = true;
       Line(fmt::format("resumed from the checkpoint of step {}", job.resumed_from_step()));
     }
-    // Two saves may lie between two messages.
+    // Several checkpoints may have been saved between two messages.
     for (const v1::CheckpointInfo& saved : job.checkpoints()) ShowCheckpoint(saved);
     ShowCheckpoint(job.last_checkpoint());
     if (job.last_checkpoint_error() != save_error_) {
@@ -273,7 +275,7 @@ bool Reached(const v1::Job& job, const WaitTarget& until) {
   return until.checkpoint_step > 0 && job.last_checkpoint().step() >= until.checkpoint_step;
 }
 
-// Of a job that ended before it came to what was waited for.
+// The exit code for a job that ended before the target was reached.
 ExitCode MissedTarget(const v1::Job& job) {
   PrintEnd(job);
   std::fprintf(stderr, "mtctl: job %s ended before that\n", job.name().c_str());

@@ -1,3 +1,4 @@
+// The handler only sets a flag; a thread of the scope polls it, as stopping a stream takes a lock.
 #include "client/interrupt.h"
 
 #include <chrono>
@@ -30,7 +31,7 @@ InterruptScope::~InterruptScope() {
 
 bool InterruptScope::Interrupted() { return interrupted != 0; }
 
-// A handler may not take the stopper's lock, so a thread looks at the flag.
+// A signal handler may not take the stopper's lock, so this thread polls the flag.
 void InterruptScope::Watch() {
   while (!ended_) {
     if (Interrupted()) {

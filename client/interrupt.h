@@ -1,6 +1,6 @@
-// Ctrl-C while mtctl waits: what it waits for goes on, only mtctl ends. Within a scope SIGINT sets
-// a flag and ends the streams and waits that were named, instead of the program. One scope at a
-// time.
+// Ctrl-C while mtctl waits: only the waiting ends; the job or operation goes on. Within a scope
+// SIGINT sets a flag and ends the given stream or wait instead of the program. At most one scope
+// exists at a time.
 #pragma once
 
 #include <atomic>
@@ -11,15 +11,16 @@ namespace mt::client {
 
 class StreamStopper;
 
+// Installs the handler of SIGINT for its lifetime and restores the previous one.
 class InterruptScope {
  public:
-  // Stops `stopper` (may be null; borrowed) soon after a Ctrl-C, from a thread of its own.
+  // Stops `stopper` (may be null; borrowed) shortly after a Ctrl-C, from a thread of its own.
   explicit InterruptScope(StreamStopper* stopper = nullptr);
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
 
-  // Since this scope began.
+  // True where SIGINT has arrived since this scope began.
   static bool Interrupted();
 
  private:

@@ -1,3 +1,5 @@
+// Long polling: Wait calls of limited length in a loop, so that progress, limits and a lost
+// coordinator are noticed between them.
 #include "client/operations.h"
 
 #include <algorithm>
@@ -15,10 +17,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// One Wait call: short enough to show progress, and to notice a limit.
+// Limit of one Wait call: short enough to show progress and to notice a limit.
 constexpr milliseconds kOneWait{2'000};
 constexpr milliseconds kAgain{200};
-// How long the coordinator may stay away; the operation itself is durable.
+// How long the coordinator may be unreachable; the operation itself is durable.
 constexpr std::chrono::minutes kOperationPatience{5};
 
 void SayHowToLook(const v1::Operation& operation, const char* why) {
@@ -26,7 +28,7 @@ void SayHowToLook(const v1::Operation& operation, const char* why) {
                why, operation.name().c_str());
 }
 
-// On a terminal only: what the operation says of itself, each new word once.
+// On a terminal only: prints the operation's progress text when it has changed.
 void ShowOperation(const v1::Operation& operation, std::string* shown) {
   if (operation.done() || operation.progress().empty() || operation.progress() == *shown) return;
   *shown = operation.progress();

@@ -1,5 +1,5 @@
-// Waits for a long-running operation: across restarts of the coordinator, until it is done, the
-// limit passes or Ctrl-C, which leaves the operation running and says how to look at it.
+// Waits for a long-running operation, across restarts of the coordinator, until it is done, the
+// limit passes, or Ctrl-C, which leaves the operation running and says how to look at it.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,13 @@
 
 namespace mt::client {
 
-// On kExitOk *operation is done (with or without an error). Else 5 after Ctrl-C, 8 after the limit,
-// or what a failed call means; the reason is on stderr.
+// Blocks. On kExitOk *operation is done, with or without an error; otherwise kExitInterrupted after
+// Ctrl-C, kExitTimedOut after `limit`, or the exit code of a failed call, with the reason on
+// stderr.
 ExitCode WaitDone(const Api& api, std::optional<std::chrono::milliseconds> limit,
                   v1::Operation* operation);
 
-// Whether a text names an operation rather than a job: "operations/<uid>".
+// True for the name of an operation ("operations/<uid>"), false for that of a job.
 bool IsOperationName(const std::string& text);
 
 }  // namespace mt::client

@@ -1,3 +1,4 @@
+// Precedence of flags, environment, contexts and the cluster of `mtctl dev`; printing with checks.
 #include "client/session.h"
 
 #include <cctype>
@@ -32,7 +33,7 @@ bool LooksLikeUid(const std::string& text) {
   return true;
 }
 
-// The context in force, if any: by flag, environment, or the file's current one.
+// The context in effect, if any: by flag, by environment, or the current one of the file.
 StatusOr<std::optional<Context>> ContextInForce(const GlobalOptions& options) {
   const std::string from_environment = Env("MTCTL_CONTEXT");
   const std::string& named = options.context.empty() ? from_environment : options.context;

@@ -1,5 +1,5 @@
-// What every command shares: global flags, where the coordinator is, how answers and failures are
-// printed. One thread.
+// The common part of all commands: global flags, finding the coordinator, and printing answers and
+// failures. One thread.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,13 @@ namespace mt::client {
 
 enum class ColorMode { kAuto, kAlways, kNever };
 
+// Values of the global flags; see `mtctl --help`.
 struct GlobalOptions {
-  std::string coordinator;  // --coordinator; empty: see ResolveEndpoint
-  std::string context;      // --context; empty: MTCTL_CONTEXT, then the file's current one
+  std::string coordinator;  // --coordinator; "": see ResolveEndpoint
+  std::string context;      // --context; "": $MTCTL_CONTEXT, then the current one of the file
   std::string job_namespace = "default";
-  bool namespace_given = false;  // by -n or MTCTL_NAMESPACE: it wins over a job file's
-  Status namespace_error;        // the contexts could not be read: ConnectApi says so
+  bool namespace_given = false;  // by -n or $MTCTL_NAMESPACE, which override a job file's
+  Status namespace_error;        // the contexts could not be read; ConnectApi returns it
   OutputFormat output = OutputFormat::kTable;
   ColorMode color = ColorMode::kAuto;
   TimeFormat time = TimeFormat::kRelative;
@@ -31,33 +32,36 @@ struct GlobalOptions {
 
 // $XDG_STATE_HOME/megatrain, or ~/.local/state/megatrain.
 std::string StateFolder();
-// The file in which `mtctl dev up` leaves its endpoint.
+// The file in which `mtctl dev up` stores its endpoint.
 std::string DevEndpointFile();
 
-// The first of: --coordinator, the endpoint of --context, MTCTL_COORDINATOR, the endpoint of
-// MTCTL_CONTEXT or else of the current context, the endpoint of `dev up`. kUnavailable where none
-// is set says how to give one. `source` (may be null) tells which it was.
+// The first that is set of: --coordinator, the endpoint of --context, $MTCTL_COORDINATOR, the
+// endpoint of $MTCTL_CONTEXT or of the current context, the endpoint of `dev up`. kUnavailable
+// where none is, with advice. *source (may be null) names the one that was taken.
 StatusOr<rpc::Endpoint> ResolveEndpoint(const GlobalOptions& options,
                                         std::string* source = nullptr);
-// Where neither -n nor MTCTL_NAMESPACE gave a namespace: that of the context in force, if any.
+// Sets the namespace of the context in effect, if any, unless -n or $MTCTL_NAMESPACE gave one.
 void ResolveNamespace(GlobalOptions* options);
+// Connects to the resolved endpoint; blocks for up to kClientDial. Errors as ResolveEndpoint and
+// Api::Connect.
 StatusOr<std::unique_ptr<Api>> ConnectApi(const GlobalOptions& options);
 
-// Colours where asked for, or on a terminal that has them and without NO_COLOR.
+// Colours where requested, or on a terminal that supports them and without $NO_COLOR.
 Style MakeStyle(const GlobalOptions& options);
 TableArgs MakeTableArgs(const GlobalOptions& options);
+// The current time in Unix microseconds.
 int64_t NowMicros();
 
-// Prints the answer in the format of -o; returns kExitOk, or kExitIo where stdout cannot be
+// Prints the answer in the format of -o. Returns kExitOk, or kExitIo where stdout cannot be
 // written.
 ExitCode Print(const View& view, const GlobalOptions& options);
 ExitCode PrintText(const std::string& text);
 
-// "mtctl: <message>" on stderr; returns the exit code that goes with the status.
+// Prints "mtctl: <message>" on stderr. Returns the status's exit code, or `code`.
 ExitCode Complain(const Status& status);
 ExitCode Complain(const Status& status, ExitCode code);
 
-// A JobRef by name in the namespace, or by uid where the text has a uid's form.
+// A request for a job by uid where the text has a uid's form, else by name within the namespace.
 v1::GetJobRequest MakeJobRequest(const GlobalOptions& options, const std::string& name_or_uid);
 
 }  // namespace mt::client

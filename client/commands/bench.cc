@@ -1,4 +1,4 @@
-// `mtctl bench`: a job file as a benchmark, submitted, followed and reported.
+// `mtctl bench`: runs a job file as a benchmark: submit, follow, report.
 #include "common/spec/bench.h"
 
 #include <cstdio>
@@ -19,12 +19,12 @@ namespace {
 
 struct BenchArgs {
   JobFileArgs file;
-  int64_t steps = 0;    // 0: as the job says
-  int64_t warmup = -1;  // -1: likewise
+  int64_t steps = 0;    // 0: as in the job file
+  int64_t warmup = -1;  // -1: as in the job file
   bool kernels = false;
 };
 
-// The file's fields, what makes a benchmark of it, the user's --set, the flags: the later wins.
+// The overrides of a benchmark, the user's --set and the flags, in this order: the later one wins.
 JobFileArgs WithOverrides(const BenchArgs& args) {
   JobFileArgs file = args.file;
   file.overrides = spec::BenchOverrides();

@@ -1,4 +1,4 @@
-// `mtctl cancel`: stops a job in good order, with --checkpoint after a save.
+// `mtctl cancel`: stops a job in an orderly way, with --checkpoint after a save.
 #include <memory>
 
 #include <CLI/CLI.hpp>

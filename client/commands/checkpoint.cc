@@ -1,4 +1,4 @@
-// `mtctl checkpoint`: saves a job now.
+// `mtctl checkpoint`: saves a checkpoint of a running job at its next step.
 #include <memory>
 
 #include <CLI/CLI.hpp>

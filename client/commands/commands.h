@@ -1,5 +1,5 @@
-// The verbs of mtctl: each function adds its subcommand with its flags; parsing sets what is to be
-// run.
+// The verbs of mtctl: each function adds its subcommand with its flags to the root. Parsing a verb
+// sets what is to be run; nothing happens before parsing is complete.
 #pragma once
 
 #include <array>
@@ -13,9 +13,12 @@ class App;
 
 namespace mt::client {
 
+// The parser and the state that its callbacks fill; all pointers are borrowed and live as long as
+// the app.
 struct CommandContext {
   CLI::App* app = nullptr;
-  const GlobalOptions* options = nullptr;  // filled while parsing
+  const GlobalOptions* options = nullptr;  // global flags, filled while parsing
+  // Set by the verb that was parsed.
   std::function<ExitCode()>* run = nullptr;
 };
 
@@ -44,7 +47,7 @@ void AddContext(const CommandContext& context);
 void AddCompletion(const CommandContext& context);
 void AddVersion(const CommandContext& context);
 
-// In the order of `mtctl --help`.
+// All verbs in the order of `mtctl --help`.
 inline constexpr std::array kCommands = {
     AddSubmit, AddBench,      AddValidate, AddExplain, AddGet,        AddDescribe,
     AddEvents, AddLogs,       AddMetrics,  AddPlot,    AddWait,       AddPause,

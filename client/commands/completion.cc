@@ -1,4 +1,4 @@
-// `mtctl completion bash|zsh|fish`: a script for the shell.
+// `mtctl completion bash|zsh|fish`: prints a completion script for the shell.
 #include "client/output/completion.h"
 
 #include <map>

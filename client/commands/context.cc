@@ -1,4 +1,4 @@
-// `mtctl context list|use|set|delete|show`: named clusters of this user.
+// `mtctl context list|use|set|delete|show`: edits the user's named clusters (client/contexts.h).
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -43,7 +43,7 @@ ExitCode ListContexts(const GlobalOptions& options) {
   return PrintText(Table(rows));
 }
 
-// What a command would use now, and why.
+// Prints the endpoint and namespace that a command would use, and where they come from.
 ExitCode ShowContext(const GlobalOptions& options) {
   if (!options.namespace_error.ok()) return Complain(options.namespace_error);
   std::string source;
@@ -60,7 +60,7 @@ ExitCode ShowContext(const GlobalOptions& options) {
                                endpoint->ToString(), source, options.job_namespace, ContextPath()));
 }
 
-// Reads, changes, checks and writes the file.
+// Reads the file, applies the change, validates and writes it.
 ExitCode ChangeContexts(const std::function<Status(ContextFile*)>& change,
                         const std::string& done) {
   const std::string path = ContextPath();
@@ -87,7 +87,7 @@ Status SetContext(const Context& wanted, ContextFile* file) {
     at->endpoint = wanted.endpoint;
   }
   if (!wanted.job_namespace.empty()) at->job_namespace = wanted.job_namespace;
-  // The first one is the current one.
+  // The first context becomes the current one.
   if (file->current.empty()) file->current = wanted.name;
   return OkStatus();
 }

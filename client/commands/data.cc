@@ -1,4 +1,5 @@
-// `mtctl data prepare` and `mtctl data inspect`: work on files here, need no coordinator.
+// `mtctl data prepare` and `mtctl data inspect`: token files on this machine, without a
+// coordinator.
 #include <cstdio>
 #include <memory>
 #include <unistd.h>
@@ -28,7 +29,7 @@ std::string TypeName(data::TokenType type) {
                      8 * data::SizeOf(type));
 }
 
-// A bar on a terminal; nothing elsewhere, the summary says it all.
+// A progress bar on a terminal; nothing elsewhere, where the summary is enough.
 bool ShowProgress(const data::PrepareProgress& p) {
   if (::isatty(STDERR_FILENO) != 1) return true;
   constexpr int kWidth = 30;

@@ -1,4 +1,4 @@
-// `mtctl delete`: forgets an ended job.
+// `mtctl delete`: removes an ended job from the coordinator's store.
 #include <memory>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// `mtctl describe`: all that is known of one job, or (`describe node`) of one node.
+// `mtctl describe`: everything known about one job or, with `describe node`, about one node.
 #include "client/output/describe.h"
 
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kEventsShown = 20;
 
-// The job is what was asked for: what else cannot be had is said, and left out.
+// Reports a part of the description that could not be fetched; the job itself is shown regardless.
 void SayMissing(const char* what, const Status& status) {
   if (!status.ok()) std::fprintf(stderr, "mtctl: no %s: %s\n", what, base::Message(status).c_str());
 }
@@ -80,7 +80,7 @@ ExitCode RunDescribeNode(const std::string& name, const GlobalOptions& options) 
 void AddDescribe(const CommandContext& context) {
   CLI::App* command = context.app->add_subcommand("describe", "Everything about one job or node");
   auto name = std::make_shared<std::string>();
-  // Not marked as required: CLI11 would ask for it beside `describe node`, too.
+  // Not marked as required: CLI11 would then demand it beside `describe node` as well.
   auto* job = command->add_option("job", *name, "Name (the newest job of that name) or uid");
   CLI::App* node = command->add_subcommand("node", "A node: its slots, its GPUs");
   auto node_name = std::make_shared<std::string>();

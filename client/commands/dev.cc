@@ -1,4 +1,4 @@
-// `mtctl dev up|down|status`: a whole cluster on this machine.
+// `mtctl dev up|down|status`: runs a coordinator and a worker on this machine.
 #include <cstdio>
 #include <memory>
 
@@ -26,8 +26,7 @@ ExitCode RunUp(const DevUpArgs& args) {
   return kExitOk;
 }
 
-// Where the coordinator serves /metrics, as it says itself; "" where it does not, or does not
-// answer.
+// The coordinator's HTTP address as it reports it; "" where it has none or does not answer.
 std::string CoordinatorHttp(const std::string& endpoint) {
   const auto address = rpc::ParseEndpoint(endpoint);
   if (!address.ok()) return "";

@@ -1,4 +1,4 @@
-// `mtctl events`: what happened, and with -f what happens next, across restarts of the coordinator.
+// `mtctl events`: prints stored events and, with -f, new ones, across restarts of the coordinator.
 #include "client/commands/events.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ v1::WatchEventsRequest MakeRequest(const EventsArgs& args, const GlobalOptions& 
   return request;
 }
 
-// {"events": [...]}, and on stderr what is not among them.
+// Prints {"events": [...]} or a table, and reports on stderr which events are missing.
 ExitCode PrintEvents(const v1::EventsChunk& all, const EventsArgs& args,
                      const GlobalOptions& options) {
   const TableArgs table = MakeTableArgs(options);
@@ -82,7 +82,7 @@ std::string FollowedEvent(const v1::Event& event, const GlobalOptions& options) 
   return EventLine(event, MakeTableArgs(options)) + "\n";
 }
 
-// Goes on from the last event seen when the connection breaks or the stream was too slow.
+// Resumes after the last event seen when the connection breaks or the stream dropped events.
 ExitCode FollowEvents(EventsArgs args, const GlobalOptions& options) {
   if (options.output == OutputFormat::kJson || options.output == OutputFormat::kYaml)
     return Complain(base::InvalidArgument("--follow prints line by line: use -o jsonl"),

@@ -1,11 +1,11 @@
-// Events, as `mtctl events` and `mtctl get events` list and follow them.
+// The events command, which exists twice: as `mtctl events` and as `mtctl get events`.
 #pragma once
 
 #include "client/commands/commands.h"
 
 namespace mt::client {
 
-// Adds the flags and what to run.
+// Adds the flags of `events` to `command` and sets what it runs.
 void AddEventsTo(CLI::App* command, const CommandContext& context);
 
 }  // namespace mt::client

@@ -1,5 +1,5 @@
-// `mtctl explain`: what a field of the job file means; with --markdown the whole reference page.
-// Below it, what follows from a whole job file: its schedule, its memory.
+// `mtctl explain`: the meaning of a field of the job file; with --markdown the whole reference
+// page. Its subcommands derive schedule and memory from a whole job file.
 #include "client/commands/explain.h"
 
 #include <memory>

@@ -1,11 +1,11 @@
-// What `mtctl explain` draws and counts of a job file, without a coordinator.
+// Subcommands of `mtctl explain` that derive something from a job file, without a coordinator.
 #pragma once
 
 #include "client/commands/commands.h"
 
 namespace mt::client {
 
-// `explain schedule` and `explain memory`: add themselves below `explain`.
+// Add `explain schedule` and `explain memory` to the command `explain`.
 void AddExplainSchedule(CLI::App* explain, const CommandContext& context);
 void AddExplainMemory(CLI::App* explain, const CommandContext& context);
 

@@ -1,5 +1,5 @@
-// `mtctl explain memory`: what each rank of a job keeps, by kind and pipeline stage, from the
-// formulas of common/spec.
+// `mtctl explain memory`: planned memory of each pipeline stage's ranks by kind, from the formulas
+// of common/spec/memory_formula.h.
 #include <algorithm>
 #include <memory>
 
@@ -19,7 +19,7 @@ namespace {
 
 using spec::RankMemory;
 
-// One per pipeline stage: bytes of any of its ranks.
+// Planned memory of a rank of each pipeline stage.
 std::vector<RankMemory> ByStage(const v1::JobSpec& job, const schedule::Schedule& schedule) {
   std::vector<RankMemory> stages;
   stages.reserve(schedule.slots.size());
@@ -58,7 +58,7 @@ std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& s
   return Table(rows);
 }
 
-// Of the largest step: slots of a smaller one are no more.
+// Microbatches of the largest step, which needs at least as many slots as any smaller one.
 int64_t MostMicrobatches(const v1::JobSpec& job) {
   int64_t batch = 0;
   const spec::BatchRamp ramp = spec::RampOf(job);

@@ -1,5 +1,5 @@
-// `mtctl explain schedule`: what each pipeline stage of a job computes when, where it stands idle,
-// which layers it has and how many microbatches it keeps in flight.
+// `mtctl explain schedule`: a timeline of the pipeline stages with their idle times, their layers
+// and the microbatches that each keeps in flight.
 #include <cstdint>
 #include <memory>
 #include <sys/ioctl.h>
@@ -38,7 +38,7 @@ int WidthOf(const ScheduleFlags& flags) {
   return terminal ? size.ws_col : kDrawingWidth;
 }
 
-// "embedding, layers 0-5; layers 12-17, head": by chunk.
+// The contents of a stage's chunks: "embedding, layers 0-5; layers 12-17, head".
 std::string LayersText(const std::vector<layout::ModelChunk>& chunks) {
   std::string text;
   for (const layout::ModelChunk& chunk : chunks) {
@@ -72,7 +72,7 @@ std::string StageTable(const Schedule& schedule, const Timeline& timeline,
   return Table(rows);
 }
 
-// "1 chunk", "2 chunks"
+// A number with its noun: "1 chunk", "2 chunks".
 std::string Count(int64_t number, std::string_view what, std::string_view plural = "s") {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : plural);
 }
@@ -98,7 +98,7 @@ ExitCode RunExplainSchedule(const ScheduleFlags& flags, const GlobalOptions& opt
       flags.microbatches > 0 ? flags.microbatches : spec::MicrobatchesPerStep(job);
   const auto schedule = schedule::Generate(schedule::RequestOf(job, microbatches));
   if (!schedule.ok()) return Complain(schedule.status());
-  // A backward is twice a forward; where it computes its layers again, one more.
+  // A backward pass costs two forward passes, and a third one where it recomputes its layers.
   const bool again = job.training().recompute().mode() == v1::Training::Recompute::MODE_FULL;
   const schedule::Costs costs{.forward = 1, .backward = again ? 3 : 2, .transfer = 0};
   const auto timeline = schedule::Simulate(*schedule, costs);

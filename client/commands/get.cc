@@ -1,4 +1,4 @@
-// `mtctl get jobs|nodes|checkpoints|operations|events`: lists; with -w again and again.
+// `mtctl get jobs|nodes|checkpoints|operations|events`: lists, with -w refreshed until Ctrl-C.
 #include <algorithm>
 #include <memory>
 
@@ -30,7 +30,7 @@ bool Selected(const v1::Job& job, const std::vector<std::string>& selector) {
   });
 }
 
-// One header and one row function make the rows of a repeated field.
+// Makes table rows from the items of a repeated field by a header and a row function.
 template <class Items, class Header, class RowOf>
 std::function<Rows(const TableArgs&)> RowsOf(const Items& items, Header header, RowOf row) {
   return [&items, header, row](const TableArgs& args) {

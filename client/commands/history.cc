@@ -1,3 +1,4 @@
+// Flags, parsing and request of a history range.
 #include "client/commands/history.h"
 
 #include <charconv>
@@ -10,7 +11,7 @@
 namespace mt::client {
 namespace {
 
-// A positive number, or nothing for an open end.
+// Parses a positive number; leaves *out for an empty text, which is an open end.
 bool ParseStepBound(std::string_view text, int64_t* out) {
   *out = 0;
   if (text.empty()) return true;

@@ -1,4 +1,4 @@
-// Which part of a job's history `metrics` and `plot` ask for.
+// The range of a job's history that `metrics` and `plot` request.
 #pragma once
 
 #include <string>
@@ -12,25 +12,30 @@ class Option;
 
 namespace mt::client {
 
+// What the flags select.
 struct HistoryArgs {
   std::string job;
   int64_t from_step = 0, to_step = 0;  // 0: open
-  int64_t since_ms = 0;                // before now; 0: any time
-  int points = 0;                      // 0: the command's default
-  std::vector<std::string> names;      // empty: all
+  int64_t since_ms = 0;                // counted back from now; 0: not limited
+  int points = 0;                      // at most so many points; 0: the command's default
+  std::vector<std::string> names;      // metrics; empty: all
 };
 
-// Adds job, --steps, --since, --points; returns the two ranges for `excludes`.
+// Adds job, --steps, --since and --points to `command`; returns the two range options, so that the
+// caller can make others exclude them.
 struct RangeOptions {
   CLI::Option* steps;
   CLI::Option* since;
 };
 RangeOptions AddHistoryFlags(CLI::App* command, HistoryArgs* args);
 
+// Queries the history. `options` say whose namespace the job's name is in. Errors as
+// Api::QueryHistory.
 StatusOr<v1::History> FetchHistory(const Api& api, const HistoryArgs& args,
                                    const GlobalOptions& options);
 
-// "10:200", "10:", ":200" or "10" into from and to (0: open); false where it is none of these.
+// Parses "10:200", "10:", ":200" or "10" into from and to (0: open); returns false for anything
+// else.
 bool ParseSteps(const std::string& text, int64_t* from, int64_t* to);
 
 }  // namespace mt::client

@@ -1,3 +1,5 @@
+// Reading a job file: text from a file or stdin, namespace by precedence, then LoadJob of
+// common/spec.
 #include "client/commands/job_file.h"
 
 #include <cstdio>
@@ -17,7 +19,7 @@ namespace mt::client {
 
 namespace {
 
-// Whether the file itself names its namespace; what else is wrong with it is found later.
+// True where the file itself names a namespace. Other errors in it are found later.
 bool SaysNamespace(const JobFileArgs& args, const std::string& input) {
   std::string text = input;
   if (args.path != "-") text = base::ReadFile(args.path).value_or("");
@@ -46,7 +48,7 @@ ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
     return args.path == "-" ? spec::LoadJob(input, overrides, {}, out)
                             : spec::LoadJobFile(args.path, overrides, {}, out);
   };
-  // --namespace wins over the file, the file over a context's namespace, --set over all.
+  // Precedence of the namespace: --set, then --namespace, then the file, then the context.
   if (options.namespace_given || !SaysNamespace(args, input))
     overrides.insert(overrides.begin(), "namespace=" + options.job_namespace);
   const spec::Faults faults = load(job);

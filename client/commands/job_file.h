@@ -1,4 +1,4 @@
-// A job file with its overrides, as `submit` and `validate` read it.
+// A job file with its overrides, as the verbs submit, bench, validate and explain read it.
 #pragma once
 
 #include <string>
@@ -16,23 +16,23 @@ class JobSpec;
 namespace mt::client {
 
 struct JobFileArgs {
-  std::string path;  // "-": standard input
-  std::vector<std::string> overrides;
+  std::string path;                    // "-": standard input
+  std::vector<std::string> overrides;  // of --set, in their order
 };
 
-// -f and --set, filled while parsing.
+// Adds -f and --set to `command`, which fill *args while parsing.
 void AddJobFileFlags(CLI::App* command, JobFileArgs* args);
 
-// Reads, completes and checks the job; all faults go to stderr, one a line. kExitOk, or
-// kExitInvalidInput.
+// Reads, completes and checks the job. All faults go to stderr, one per line. Returns kExitOk or
+// kExitInvalidInput; with the latter *job is unspecified.
 ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
                      megatrain::v1::JobSpec* job);
 
-// Ranks end with the worker of `mtctl dev up`, unless the job says otherwise: nothing is left
-// behind on a laptop.
+// For the cluster of `mtctl dev up`: makes ranks end with their worker unless the job says
+// otherwise, so that nothing is left running on a laptop.
 void SetDevPolicy(const GlobalOptions& options, megatrain::v1::JobSpec* job);
 
-// The job as a job file: YAML, or JSON with `-o json` or jsonl.
+// Prints the job as a job file: YAML, or JSON with `-o json` or jsonl.
 ExitCode PrintJobFile(const megatrain::v1::JobSpec& job, const GlobalOptions& options);
 
 }  // namespace mt::client

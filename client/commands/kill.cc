@@ -1,4 +1,4 @@
-// `mtctl kill`: ends a job's processes now.
+// `mtctl kill`: ends a job's processes at once, without a checkpoint.
 #include <memory>
 
 #include <CLI/CLI.hpp>

@@ -1,3 +1,4 @@
+// One fetch per interval; the terminal is redrawn in place, other outputs get only changed items.
 #include "client/commands/listing.h"
 
 #include <chrono>
@@ -31,7 +32,7 @@ ExitCode ShowOnce(const Listing& listing, const GlobalOptions& options) {
   return Print(MakeView(listing, options), options);
 }
 
-// Item `index` as one line of JSON.
+// Item `index` of the listing as one line of JSON.
 std::string ItemJson(const Listing& listing, size_t index) {
   const Message& whole = *listing.message;
   const auto* field = whole.GetDescriptor()->FindFieldByName(std::string(listing.items));
@@ -40,8 +41,8 @@ std::string ItemJson(const Listing& listing, size_t index) {
   return RenderTree(MessageToJson(item), OutputFormat::kJsonl);
 }
 
-// Prints the items whose row is not what it was. Ages alone are no change: they are compared as of
-// time zero.
+// Prints the items whose row has changed. Rows are compared with the current time set to zero, so
+// that a growing age is no change.
 class Changes {
  public:
   explicit Changes(const GlobalOptions& options) : options_(options) {}

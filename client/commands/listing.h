@@ -1,5 +1,5 @@
-// A list that a `get` command shows, once or (with -w) again and again: on a terminal in place,
-// elsewhere only what changed.
+// The list that a `get` command prints: once, or with -w repeatedly: on a terminal in place,
+// elsewhere only items that changed.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,13 @@
 
 namespace mt::client {
 
+// A fetched list with its forms of output.
 struct Listing {
   std::shared_ptr<const google::protobuf::Message> message;
-  std::string_view items;                      // its repeated field
-  std::vector<std::string> names;              // one per item
-  std::function<Rows(const TableArgs&)> rows;  // of `message`, which it may refer to
-  std::string empty;                           // said on stderr where there is no item
+  std::string_view items;                      // name of the repeated field
+  std::vector<std::string> names;              // what other verbs take, one per item
+  std::function<Rows(const TableArgs&)> rows;  // rows of `message`, which it may refer to
+  std::string empty;                           // printed on stderr where the list is empty
 };
 
 struct WatchArgs {
@@ -25,9 +26,11 @@ struct WatchArgs {
   double interval_s = 1;
 };
 
+// Adds -w and --interval to `command`.
 void AddWatchFlags(CLI::App* command, WatchArgs* args);
 
-// Watching ends with 5 on Ctrl-C; a coordinator that is away is said once and waited for.
+// Fetches and prints. Watching ends with kExitInterrupted on Ctrl-C; when the coordinator is
+// unreachable this is reported once, and watching continues when it is back.
 ExitCode ShowListing(const WatchArgs& args, const GlobalOptions& options,
                      const std::function<StatusOr<Listing>(const Api&)>& fetch);
 

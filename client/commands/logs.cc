@@ -1,4 +1,4 @@
-// `mtctl logs`: the last lines of ranks' logs, and new ones with -f.
+// `mtctl logs`: prints the last lines of ranks' logs and, with -f, new ones.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -19,7 +19,7 @@ struct LogsArgs {
   bool follow = false;
 };
 
-// Lines of several ranks carry "[rank] " in front.
+// Prefixes each line with "[rank] " where several ranks are shown.
 void Print(const v1::LogChunk& chunk, bool prefix) {
   const std::string& data = chunk.data();
   if (!prefix) {

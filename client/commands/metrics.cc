@@ -1,4 +1,4 @@
-// `mtctl metrics`: a job's steps, from its history or, with --watch, as they are done.
+// `mtctl metrics`: prints a job's steps from its history or, with --watch, as they finish.
 #include "client/output/metrics.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct MetricsArgs {
   double min_interval_s = 0;
 };
 
-// Prints points in the format asked for; successive calls make one output.
+// Prints points in the requested format; successive calls form one output (one header).
 class Printer {
  public:
   Printer(const MetricsArgs& args, const GlobalOptions& options) : args_(args), options_(options) {}
@@ -50,7 +50,7 @@ class Printer {
 
  private:
   std::string TableText(const Metrics& metrics, bool first) {
-    // Names asked for are all shown.
+    // Metrics that were asked for by name are all shown.
     const bool wide = options_.output == OutputFormat::kWide || !args_.history.names.empty();
     Rows rows = MetricsRows(metrics, MakeStyle(options_), wide);
     if (!first) rows.erase(rows.begin());
@@ -95,7 +95,7 @@ void SayDropped(int64_t dropped) {
                static_cast<long long>(dropped));
 }
 
-// Goes on after the last step seen when the coordinator comes back; ends with the job.
+// Resumes after the last step seen when the coordinator is back; ends with the job.
 ExitCode WatchMetrics(const MetricsArgs& args, const GlobalOptions& options) {
   StreamStopper stopper;
   const InterruptScope scope(&stopper);

@@ -1,4 +1,5 @@
-// `mtctl node declare-dead`: the operator's word that nothing runs on a node any more.
+// `mtctl node declare-dead`: an operator asserts that nothing runs on a node any more, which lets
+// its jobs be placed elsewhere.
 #include <cstdio>
 #include <memory>
 

@@ -1,4 +1,4 @@
-// `mtctl pause`: --hold keeps the slots and goes on within a step, --release saves and frees them.
+// `mtctl pause`: --hold keeps ranks and slots, --release saves and frees the slots.
 #include <memory>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// `mtctl plot`: a curve of a job's history in the terminal.
+// `mtctl plot`: draws a metric of a job's history in the terminal.
 #include "client/output/plot.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ ExitCode RunPlot(PlotFlags flags, const GlobalOptions& options) {
         kExitUsage);
   }
   const PlotArgs args = MakePlotArgs(flags, options);
-  // Two dots a character; more points could not be told apart.
+  // Braille has two dots per character horizontally; more points could not be told apart.
   if (flags.history.points == 0) flags.history.points = 2 * args.width;
   flags.history.names = {flags.metric};
   auto api = ConnectApi(options);

@@ -1,4 +1,4 @@
-// `mtctl resume`: a held or released job goes on.
+// `mtctl resume`: continues a job that is held or released.
 #include <memory>
 
 #include <CLI/CLI.hpp>

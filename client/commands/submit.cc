@@ -1,4 +1,4 @@
-// `mtctl submit`: hands a job to the coordinator; with --follow it watches it to its end.
+// `mtctl submit`: submits a job; with --follow it then follows the job to its end.
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -22,7 +22,7 @@ struct SubmitArgs {
   std::string request_id;
 };
 
-// The job a moment later: placed, or with the reason why it waits.
+// The job after a moment: placed, or with the reason why it is queued.
 v1::Job SettledJob(const Api& api, v1::Job job) {
   v1::GetJobRequest request;
   request.mutable_job()->set_uid(job.uid());
@@ -47,7 +47,7 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   const auto response = (*api)->Submit(request);
   if (!response.ok()) {
     const ExitCode failed = Complain(response.status());
-    // The job may have been stored before the connection broke.
+    // The coordinator may have stored the job before the connection broke.
     if (failed == kExitConnection) {
       std::fprintf(stderr, "to ask again without doing it twice, add: --request-id %s\n",
                    request.request_id().c_str());

@@ -1,4 +1,4 @@
-// `mtctl update`: changes what may change while a job lives.
+// `mtctl update`: changes those fields of a job that may change while it lives.
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -18,7 +18,8 @@ struct UpdateArgs {
   std::string etag, reason, request_id;
 };
 
-// "path=value" into `changes`; a value that unsets the field (none, auto, null) into `clear`.
+// Adds "path=value" to the request's changes, or to its list of cleared fields where the value
+// unsets the field (none, auto, null).
 spec::Faults ApplySet(const std::string& text, v1::UpdateJobRequest* request) {
   v1::JobSpec one;
   spec::Faults faults = spec::ParseJob("{}", {text}, &one);

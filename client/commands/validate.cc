@@ -1,4 +1,4 @@
-// `mtctl validate`: checks a job without a coordinator.
+// `mtctl validate`: checks a job file without a coordinator and prints it with its defaults.
 #include <cstdio>
 #include <memory>
 

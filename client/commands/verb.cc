@@ -1,3 +1,4 @@
+// The course of a verb: confirm, connect, send with a request id, wait for the operation, print it.
 #include "client/commands/verb.h"
 
 #include <chrono>
@@ -61,7 +62,7 @@ ExitCode RunVerb(VerbArgs args, const GlobalOptions& options,
   auto operation = send(**api, args);
   if (!operation.ok()) {
     const ExitCode failed = Complain(operation.status());
-    // It may have been accepted before the connection broke.
+    // The request may have been accepted before the connection broke.
     if (failed == kExitConnection) {
       std::fprintf(stderr, "to ask again without doing it twice, add: --request-id %s\n",
                    args.request_id.c_str());

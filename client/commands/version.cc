@@ -1,4 +1,5 @@
-// `mtctl version`: of this program and of the coordinator, and what to know about how it listens.
+// `mtctl version`: versions of this program and of the coordinator, and a warning where the latter
+// listens without protection.
 #include "common/rpc/version.h"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// `mtctl wait`: for a job's end, a state, a checkpoint, or an operation.
+// `mtctl wait`: waits for a job's end, a state, a checkpoint, or an operation.
 #include <algorithm>
 #include <cctype>
 #include <chrono>
@@ -22,7 +22,7 @@ struct WaitArgs {
   double timeout_s = 0;
 };
 
-// "state=RUNNING" or "checkpoint=1200" into the target; "" on success, else what would be accepted.
+// Parses "state=RUNNING" or "checkpoint=1200" into *target; returns "" or what would be accepted.
 std::string ParseFor(const std::string& text, WaitTarget* target) {
   const size_t equals = text.find('=');
   const std::string kind = text.substr(0, equals);

@@ -1,3 +1,5 @@
+// Starts the two daemons detached, learns the ports from the port file and from free addresses, and
+// keeps what it started in a JSON file, so that a later `dev down` finds it.
 #include "client/dev/dev_cluster.h"
 
 #include <arpa/inet.h>
@@ -52,12 +54,13 @@ std::string LogTail(const std::string& path) {
 json ToJson(const ProcessId& p) { return {{"pid", p.pid}, {"start_ticks", p.start_ticks}}; }
 
 ProcessId ParseProcess(const json& in) {
-  // By reference: a fraction is an error instead of a conversion.
+  // get_ref instead of get: a fraction in the file is an error instead of being converted.
   return {in.at("pid").get_ref<const json::number_integer_t&>(),
           static_cast<uint64_t>(in.at("start_ticks").get_ref<const json::number_integer_t&>())};
 }
 
-// "127.0.0.1:PORT" that nobody listened on a moment ago: two clusters on one machine do not clash.
+// "127.0.0.1:PORT" with a port that was free a moment ago, so that two clusters on one machine do
+// not clash.
 StatusOr<std::string> FreeAddress() {
   const base::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return base::ErrnoError(errno, "socket");
@@ -71,7 +74,7 @@ StatusOr<std::string> FreeAddress() {
   return fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
 }
 
-// Held while the state changes.
+// A lock on the folder, held while the state changes.
 StatusOr<base::Fd> Lock(const std::string& folder) {
   RETURN_IF_ERROR(base::MakeDirs(folder));
   const std::string path = base::JoinPath(folder, "lock");
@@ -215,7 +218,7 @@ Status DevCluster::WaitForWorker(const DevState& state) const {
                         Path("worker.log"), LogTail(Path("worker.log")));
 }
 
-// Ranks of jobs that say on_agent_exit: continue outlive the worker.
+// Ranks of jobs with on_agent_exit: continue outlive the worker, so they are stopped separately.
 Status DevCluster::StopRanks() const {
   ASSIGN_OR_RETURN(const std::string worker, ProgramBesideThis("mt-worker"));
   const std::string log = Path("worker.log");

@@ -1,6 +1,6 @@
 // A coordinator and one worker on loopback, for a laptop or a test: `mtctl dev up|down|status`. All
-// state lies in one folder, $XDG_STATE_HOME/megatrain/dev. Blocking; one thread; a lock file keeps
-// two `dev` commands apart.
+// state lies in one folder, $XDG_STATE_HOME/megatrain/dev, and a lock file there keeps two `dev`
+// commands apart. Functions block; one thread.
 #pragma once
 
 #include <optional>
@@ -11,31 +11,33 @@
 
 namespace mt::client {
 
+// Flags of `dev up`.
 struct DevUpArgs {
-  int cpu_slots = 4;            // beside the GPUs of this machine
-  std::string gpus = "all";     // as --gpus of mt-worker
+  int cpu_slots = 4;            // in addition to the GPUs of this machine
+  std::string gpus = "all";     // value of mt-worker's --gpus
   std::string data_root;        // empty: current directory
   std::string checkpoint_root;  // empty: <state>/checkpoints
 };
 
+// What `dev up` started, as stored in the folder.
 struct DevState {
   ProcessId coordinator, worker;
   std::string endpoint;     // "127.0.0.1:41234"
-  std::string worker_http;  // of /metrics, /livez, /readyz
+  std::string worker_http;  // HTTP address that serves /metrics, /livez, /readyz
   std::string data_root, checkpoint_root, log_root;
 };
 
 class DevCluster {
  public:
-  // `folder` holds everything; programs are looked for beside this executable.
+  // `folder` holds all state; the programs are expected beside this executable.
   explicit DevCluster(std::string folder);
 
-  // Starts what is not running and waits until the worker's slots are offered. *already: both were
-  // running.
+  // Starts the daemons that are not running and blocks until the worker's slots are offered.
+  // *already says that both were running. Errors quote the end of the daemon's log.
   StatusOr<DevState> Up(const DevUpArgs& args, bool* already);
-  // Stops the worker, every rank that it left, and the coordinator; kNotFound where nothing runs.
+  // Stops the worker, the ranks that it left, and the coordinator; kNotFound where nothing runs.
   Status Down();
-  // What was started last, alive or not; empty where nothing was.
+  // What was started last, whether it is alive or not; nullopt where nothing was.
   StatusOr<std::optional<DevState>> Read() const;
 
  private:

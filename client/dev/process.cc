@@ -1,3 +1,5 @@
+// fork, setsid and exec by hand: the child outlives mtctl, and the caller learns whether exec
+// succeeded.
 #include "client/dev/process.h"
 
 #include <cerrno>
@@ -20,7 +22,7 @@ struct ProcStat {
 
 StatusOr<ProcStat> ReadStat(int64_t pid) {
   ASSIGN_OR_RETURN(const std::string text, base::ReadFile(fmt::format("/proc/{}/stat", pid)));
-  // The program's name stands in parentheses and may contain anything.
+  // The program's name is in parentheses and may contain any character, ')' too.
   const size_t close = text.rfind(')');
   if (close == std::string::npos) return base::Internal("unreadable /proc/{}/stat", pid);
   std::istringstream fields(text.substr(close + 1));
@@ -33,7 +35,7 @@ StatusOr<ProcStat> ReadStat(int64_t pid) {
   return stat;
 }
 
-// Runs in the child: never returns.
+// Runs in the child process and never returns.
 [[noreturn]] void Exec(const std::vector<std::string>& argv, int log_fd, int error_fd) {
   ::setsid();
   const int null_fd = ::open("/dev/null", O_RDONLY);
@@ -56,7 +58,7 @@ StatusOr<ProcessId> StartDetached(const std::vector<std::string>& argv,
                                   const std::string& log_path) {
   const base::Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!log) return base::ErrnoError(errno, "open " + log_path);
-  // The pipe closes when exec succeeds, else carries its errno.
+  // The pipe is closed by a successful exec; otherwise it carries errno.
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return base::ErrnoError(errno, "pipe");
   const base::Fd reader(ends[0]);
@@ -76,7 +78,7 @@ StatusOr<ProcessId> StartDetached(const std::vector<std::string>& argv,
 
 bool IsAlive(const ProcessId& process) {
   if (process.pid <= 0) return false;
-  // A child of this very process stays as a zombie until it is waited for.
+  // A child of this process remains a zombie, which looks alive, until it is waited for.
   ::waitpid(static_cast<pid_t>(process.pid), nullptr, WNOHANG);
   const auto stat = ReadStat(process.pid);
   return stat.ok() && stat->start_ticks == process.start_ticks && stat->state != 'Z' &&

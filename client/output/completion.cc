@@ -1,3 +1,5 @@
+// The tables of commands and flags are generated from CLI11's description; the shell code that
+// walks them is fixed text, shared by bash and zsh.
 #include "client/output/completion.h"
 
 #include <algorithm>
@@ -11,12 +13,12 @@
 namespace mt::client {
 namespace {
 
-// What the shells know of one command. Values are words, or @jobs, @nodes, @contexts (asked from
-// mtctl), @files.
+// One command as the shells see it. Values are words, or @jobs, @nodes, @contexts (which the script
+// gets from mtctl), or @files.
 struct CompletionEntry {
-  std::string path;  // "get jobs"; empty: mtctl itself
+  std::string path;  // "get jobs"; "" for mtctl itself
   std::vector<std::string> commands, flags;
-  std::vector<std::pair<std::string, std::string>> values;  // flag -> what it takes
+  std::vector<std::pair<std::string, std::string>> values;  // flag and what it takes
   std::string positional;
 };
 
@@ -26,7 +28,7 @@ std::string Words(const std::vector<std::string>& words) {
   return out;
 }
 
-// The choices that a check shows as {a,b,c}; empty where there are none.
+// The choices of an option whose validator shows {a,b,c}; empty for other options.
 std::string Choices(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const size_t begin = type.find('{');
@@ -76,7 +78,7 @@ void CollectEntries(const CLI::App& app, const std::string& path,
 
 using EntryField = std::function<std::string(const CompletionEntry&)>;
 
-// A shell function that prints one field of the command named by its first argument.
+// A shell function that prints one field of the command whose path is its first argument.
 std::string ShellTable(const std::vector<CompletionEntry>& entries, const std::string& name,
                        bool fish, const EntryField& field) {
   std::string out = fish ? fmt::format("function {}\n  switch $argv[1]\n", name)
@@ -90,8 +92,8 @@ std::string ShellTable(const std::vector<CompletionEntry>& entries, const std::s
   return out + (fish ? "  end\nend\n" : "  esac\n}\n");
 }
 
-// The same for "PATH FLAG": prints what the flag takes, nothing for a switch. Flags of mtctl itself
-// go with every command.
+// The same keyed by "PATH FLAG": prints what the flag takes, and nothing for a switch. Flags of
+// mtctl itself are valid with every command.
 std::string ValueTable(const std::vector<CompletionEntry>& entries, bool fish) {
   std::string out = fish ? "function __mtctl_values\n  switch \"$argv[1] $argv[2]\"\n"
                          : "__mtctl_values() {\n  case \"$1 $2\" in\n";
@@ -125,8 +127,9 @@ std::string ShellTables(const CLI::App& app, bool fish) {
   return out + ValueTable(entries, fish);
 }
 
-// Both shells: finds the command of the line and what may stand at its end. __mtctl_ask turns
-// @names into words. Reads the array `line` (without mtctl itself and the last word), sets `reply`.
+// Used by bash and zsh: finds the command on the line and the words that may complete it.
+// __mtctl_ask turns @names into words. Reads the array `line` (without mtctl itself and the last
+// word) and sets `reply`.
 constexpr char kShared[] = R"sh(
 __mtctl_ask() {
   case $1 in

@@ -1,5 +1,5 @@
-// Completion scripts for shells, made from the program's own description of its commands and flags.
-// Names of jobs, nodes and contexts are asked from mtctl itself while completing. Pure.
+// Completion scripts for shells, generated from the program's own description of its commands and
+// flags. The script runs mtctl to get the names of jobs, nodes and contexts. Pure.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace mt::client {
 
 enum class Shell { kBash, kZsh, kFish };
 
-// `app` is the root. The text is for `source`.
+// The script for `source`; `app` is the root command.
 std::string CompletionScript(const CLI::App& app, Shell shell);
 
 }  // namespace mt::client

@@ -1,3 +1,4 @@
+// One function for each part of the description, in the order in which they are printed.
 #include "client/output/describe.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 namespace mt::client {
 namespace {
 
-// The ranks' places in the mesh, where the layout and their number agree.
+// The mesh of the job's ranks; nullopt where layout and number of ranks disagree.
 std::optional<layout::Mesh> MeshOf(const v1::Job& job) {
   const v1::Parallel& parallel = job.spec().parallel();
   for (const int64_t size :
@@ -30,7 +31,7 @@ std::optional<layout::Mesh> MeshOf(const v1::Job& job) {
   return *mesh;
 }
 
-// "-" where the rank has no place.
+// The rank's coordinate on the axis, or "-" where there is no mesh.
 std::string AxisText(const std::optional<layout::Mesh>& mesh, int rank,
                      int layout::Coordinates::*axis) {
   if (!mesh || rank < 0 || rank >= mesh->world_size()) return "-";
@@ -58,7 +59,7 @@ std::string RankTable(const v1::Job& job) {
   return Indent(Table(rows));
 }
 
-// Ranks that show no progress, each with where its device stands.
+// The ranks without progress, each with the position of its device.
 std::string StallLines(const v1::Job& job, int64_t now_us) {
   std::string lines;
   for (const v1::RankStatus& rank : job.ranks()) {
@@ -69,7 +70,7 @@ std::string StallLines(const v1::Job& job, int64_t now_us) {
   return Indent(lines);
 }
 
-// Where the time of rank 0's last step went, the longest first.
+// The phases of rank 0's last step, the longest first.
 void AddPhases(const v1::StepRecord& step, Description* out) {
   std::vector<std::pair<double, std::string>> phases;
   for (const auto& [name, seconds] : step.phase_seconds()) {

@@ -1,4 +1,4 @@
-// Everything about one job as text for people. Pure.
+// The description of one job as text for people. Pure.
 #pragma once
 
 #include <string>
@@ -11,14 +11,15 @@ class EventsChunk;
 
 namespace mt::client {
 
+// What the description is made of; all borrowed.
 struct JobFacts {
   const v1::Job* job;
   const v1::ListOperationsResponse* operations;
   const v1::EventsChunk* events;  // the last ones, oldest first
 };
 
-// State and why it waits, times, progress, ranks, checkpoints, operations, events, the spec with
-// all defaults.
+// State and why it waits, times, progress, ranks, checkpoints, operations, events, and the spec
+// with all defaults.
 std::string DescribeJob(const JobFacts& facts, const TableArgs& args);
 
 }  // namespace mt::client

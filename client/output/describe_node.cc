@@ -1,3 +1,4 @@
+// GPUs and CPU slots are two tables, as they have little in common.
 #include "client/output/describe_node.h"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ std::string NumaText(const v1::GpuFacts& gpu) {
   return gpu.numa_node() < 0 ? "-" : std::to_string(gpu.numa_node());
 }
 
-// The slots of the GPUs that it reaches over NVLink; other GPUs of the host count without a number.
+// The slots of the GPUs that this one reaches over NVLink; GPUs of the host without a slot are
+// counted.
 std::string PeersText(const v1::GpuFacts& gpu, const std::map<std::string, int>& slot_of) {
   std::string text;
   int others = 0;

@@ -1,3 +1,4 @@
+// The fixed column of keys, and indentation.
 #include "client/output/description.h"
 
 #include <fmt/format.h>

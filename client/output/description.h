@@ -1,4 +1,4 @@
-// Text of `mtctl describe`: a line per fact, and indented blocks. Pure.
+// Builder for the text of `mtctl describe`: one line per fact, and indented blocks. Pure.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@ namespace mt::client {
 
 class Description {
  public:
-  // "Key:              value".
+  // Appends "Key:              value".
   void Add(const std::string& key, const std::string& value);
+  // Appends a block as it is.
   void Raw(const std::string& text) { text_ += text; }
   const std::string& text() const { return text_; }
 
@@ -16,7 +17,7 @@ class Description {
   std::string text_;
 };
 
-// Two blanks before every line.
+// Prefixes every line with two blanks.
 std::string Indent(const std::string& text);
 
 }  // namespace mt::client

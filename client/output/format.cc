@@ -1,3 +1,4 @@
+// Rounding rules of figures, and the widths of table columns, which ignore colours.
 #include "client/output/format.h"
 
 #include <algorithm>
@@ -58,11 +59,12 @@ std::string StateText(const megatrain::v1::Job& job) {
 size_t DisplayWidth(std::string_view text) {
   size_t width = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\033') {  // a colour: up to its final 'm'
+    if (text[i] == '\033') {  // an escape sequence for a colour, which ends at 'm'
       i = std::min(text.find('m', i), text.size());
       continue;
     }
-    if ((static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U) ++width;  // not a continuation byte
+    if ((static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U)
+      ++width;  // counts all but UTF-8 continuation bytes
   }
   return width;
 }

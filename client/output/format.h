@@ -1,4 +1,4 @@
-// Figures as people read them. Pure.
+// Figures in the form in which people read them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ std::string FormatDuration(double seconds);                      // "58s", "3m05
 std::string FormatRate(double per_second);                       // "950", "12.3k", "1.20M"
 std::string FormatAge(int64_t unix_micros, int64_t now_micros);  // "3m05s"; "-" for 0
 
-// "GPU-8c5c3b0e" of a GPU's UUID; "-" of none.
+// The beginning of a GPU's UUID: "GPU-8c5c3b0e"; "-" for "".
 std::string ShortUuid(std::string_view uuid);
 
-// "RUNNING"; in STOPPING "STOPPING(FAILED)".
+// The job's state: "RUNNING"; in STOPPING with the state that follows: "STOPPING(FAILED)".
 std::string StateText(const megatrain::v1::Job& job);
 
-// Columns that a terminal needs: code points, without colours.
+// Columns that the text takes on a terminal: code points, not counting colours.
 size_t DisplayWidth(std::string_view text);
 
-// Columns padded to their widest cell, two spaces between, no trailing spaces; the first row is the
-// header. With `widths` columns are also at least as wide as it says, and it receives the new ones:
-// tables printed one after another line up.
+// A table whose columns are padded to their widest cell, with two spaces between and no trailing
+// spaces; the first row is the header. With `widths`, columns are at least as wide as *widths says,
+// and *widths receives the new widths, so that successive tables line up.
 std::string Table(const std::vector<std::vector<std::string>>& rows,
                   std::vector<size_t>* widths = nullptr);
 

@@ -1,3 +1,5 @@
+// Protobuf messages to JSON by reflection instead of protobuf's own printer, which writes 64-bit
+// integers as strings and drops defaults.
 #include "client/output/json.h"
 
 #include <cmath>
@@ -21,7 +23,7 @@ ordered_json Number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
 }
 
-// The field's value; `index` is the element of a repeated field, or -1.
+// One value of a field; `index` selects an element of a repeated field, and is -1 otherwise.
 ordered_json Value(const Message& m, const FieldDescriptor& f, int index) {
   const Reflection& r = *m.GetReflection();
   const bool one = index < 0;

@@ -1,5 +1,6 @@
 // API messages as JSON for `-o json`: field names as in the .proto files, integers as numbers, enum
-// values by name, a job's spec as its job file. Stable: scripts rely on it.
+// values by name, a job's spec in the form of its job file. The form is stable, as scripts rely on
+// it. Pure.
 #pragma once
 
 #include <string>
@@ -12,10 +13,10 @@ class Message;
 
 namespace mt::client {
 
-// Every field, unset ones with their default; fields of a oneof and optional messages only where
+// Every field, with its default where unset; members of a oneof and optional messages only where
 // set. NaN and infinities, which JSON lacks, become null.
 nlohmann::ordered_json MessageToJson(const google::protobuf::Message& message);
-// Indented by 2, with a newline at the end.
+// The same as text, indented by 2, with a final newline.
 std::string JsonText(const google::protobuf::Message& message);
 
 }  // namespace mt::client

@@ -1,3 +1,4 @@
+// Parts are appended in the order of importance; parts beyond the width are cut off.
 #include "client/output/live_line.h"
 
 #include <algorithm>

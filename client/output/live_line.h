@@ -1,5 +1,5 @@
-// The live line of a training job: step/total, bar, ETA, loss, learning rate, gradient norm,
-// tokens/s, TFLOP/s, memory; of a job of several ranks their mesh and the bubble. Pure.
+// The live line of a training job: step and total, bar, ETA, loss, learning rate, gradient norm,
+// tokens/s, TFLOP/s, memory; for jobs of several ranks also the mesh and the pipeline bubble. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ class StepRecord;
 namespace mt::client {
 
 // "  120/1000 [==>       ] 12%  eta 2m05s  loss 3.2154  lr 6.00e-04  gnorm 1.23  8.1k tok/s  0.05
-// TFLOP/s  61 MiB  tp 2 x pp 2 x dp 1  bubble 12%"; at most `width` characters (0: no limit).
-// `seconds_per_step` is a smoothed step time, 0 where unknown.
+// TFLOP/s  61 MiB  tp 2 x pp 2 x dp 1  bubble 12%", cut to `width` characters (0: not cut).
+// `seconds_per_step` is a smoothed step time, from which the ETA follows; 0: unknown.
 std::string LiveLine(const megatrain::v1::Job& job, const megatrain::v1::StepRecord& step,
                      double seconds_per_step, int width);
 

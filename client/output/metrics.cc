@@ -1,3 +1,4 @@
+// Records become points by reflection over StepRecord, and points become text in three forms.
 #include "client/output/metrics.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace v1 = megatrain::v1;
 using google::protobuf::FieldDescriptor;
 using nlohmann::ordered_json;
 
-// Of the field of StepRecord that a name begins with.
+// True where the field of StepRecord that the name begins with is an integer.
 bool IsInteger(const std::string& name) {
   const FieldDescriptor* field =
       v1::StepRecord::descriptor()->FindFieldByName(name.substr(0, name.find('/')));
@@ -29,7 +30,7 @@ bool IsInteger(const std::string& name) {
 
 ordered_json JsonNumber(double value, bool integer) {
   if (!std::isfinite(value)) return nullptr;
-  // Beyond 2^53 a double holds no exact integers.
+  // Above 2^53 a double does not represent every integer.
   if (integer && std::abs(value) < 9.0e15) return std::llround(value);
   return value;
 }
@@ -41,7 +42,7 @@ bool AnyRange(const Metrics& metrics) {
   });
 }
 
-// Shortest text that reads back as the same double.
+// The shortest text that reads back as the same double; "" for NaN and infinities.
 std::string CsvNumber(double value) { return std::isfinite(value) ? fmt::format("{}", value) : ""; }
 
 double ScalarOf(const v1::StepRecord& step, const FieldDescriptor& field) {

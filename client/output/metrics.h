@@ -1,5 +1,5 @@
-// Step records and their history in one form: points with named values, as rows of a table, JSON
-// lines or CSV. Names are the fields of StepRecord, members of its maps with a slash:
+// Step records and stored history in one form: points with named values, printed as rows of a
+// table, JSON lines or CSV. Names are the fields of StepRecord; members of its maps follow a slash:
 // "phase_seconds/forward". Pure.
 #pragma once
 
@@ -18,38 +18,42 @@ class StepRecord;
 
 namespace mt::client {
 
+// The value of one metric at one point.
 struct MetricValue {
   double last = 0;
-  std::optional<double> min, max;  // set where the point stands for many steps
+  std::optional<double> min, max;  // extremes, where the point aggregates several steps
 };
 
+// One step, or several aggregated ones.
 struct MetricPoint {
-  int64_t step = 0;  // the last one that it stands for
-  int64_t time_us = 0;
+  int64_t step = 0;     // the last step of the point
+  int64_t time_us = 0;  // Unix time
   int64_t epoch = 0;
   std::vector<MetricValue> values;        // in the order of Metrics::names
-  std::optional<double> validation_loss;  // of the newest evaluation among its steps
+  std::optional<double> validation_loss;  // of the newest evaluation within its steps
 };
 
+// Points with the names of their values.
 struct Metrics {
   std::vector<std::string> names;
   std::vector<MetricPoint> points;
 };
 
-// Evaluations of the validation split are joined to the point whose steps they follow.
+// Points of a stored history. An evaluation of the validation split is attached to the point in
+// which its step lies.
 Metrics FromHistory(const megatrain::v1::History& history);
-// One live step. Every scalar of the record and every member of its maps.
+// A single point of a live step, with every scalar of the record and every member of its maps.
 Metrics FromStep(const megatrain::v1::StepRecord& step);
-// Only these names, in this order; those that are not there are left out.
+// Restricts to these names, in this order; names that do not occur are skipped.
 Metrics Select(const Metrics& metrics, const std::vector<std::string>& names);
 
-// One object per point: step, time_us, epoch, then each name (and name_min, name_max of a point of
-// many steps), validation_loss where there is one. NaN and infinities are null.
+// One object per point: step, time_us, epoch, each metric (with name_min and name_max for an
+// aggregated point), and validation_loss where there is one. NaN and infinities are null.
 std::string MetricsJsonl(const Metrics& metrics);
-// A header (unless left out) and one line per point, RFC 4180; what there is not is empty. A name
-// has columns for minimum and maximum where any point stands for many steps.
+// CSV after RFC 4180: a header (if `header`) and one line per point; missing values are empty. A
+// metric has columns for minimum and maximum where any point is aggregated.
 std::string MetricsCsv(const Metrics& metrics, bool header);
-// The figures that matter most; wide: every name.
+// The most important figures, or with `wide` all metrics.
 Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide);
 
 }  // namespace mt::client

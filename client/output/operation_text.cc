@@ -1,3 +1,4 @@
+// A checkpoint has a sentence of its own; every other verb shares one.
 #include "client/output/operation_text.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// A canvas of dots with straight lines between neighbouring samples, then axes with round ticks
+// around it.
 #include "client/output/plot.h"
 
 #include <algorithm>
@@ -23,7 +25,7 @@ struct Range {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  // A single value gets room around it.
+  // Gives a range of a single value some room on both sides.
   void Widen() {
     if (high > low) return;
     const double room = low == 0 ? 1 : std::abs(low) * 0.1;
@@ -33,7 +35,7 @@ struct Range {
   double At(double value) const { return (value - low) / (high - low); }
 };
 
-// A grid of characters; each braille character is 2 x 4 dots, each ASCII one is a single dot.
+// A grid of characters; a braille character has 2 x 4 dots, an ASCII one a single dot.
 class Canvas {
  public:
   Canvas(int columns, int rows, bool ascii)
@@ -45,9 +47,9 @@ class Canvas {
   int dots_x() const { return ascii_ ? columns_ : 2 * columns_; }
   int dots_y() const { return ascii_ ? rows_ : 4 * rows_; }
 
-  // From the lower left corner.
+  // Sets the dot at (x, y), counted from the lower left corner.
   void Dot(int x, int y, size_t series) {
-    // Bits of the Unicode braille block, by row from the top and column.
+    // Bits of the Unicode braille block, by row from the top, then by column.
     static constexpr uint8_t kBits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
     const int down = dots_y() - 1 - y;
     Cell& cell = ascii_ ? At(x, down) : At(x / 2, down / 4);
@@ -96,7 +98,7 @@ class Canvas {
     if (cell.mark) return "o";
     if (cell.bits == 0) return " ";
     if (ascii_) return "*";
-    // U+2800 + bits in UTF-8.
+    // U+2800 + bits, encoded in UTF-8.
     const unsigned code = 0x2800U + cell.bits;
     return {static_cast<char>(0xE0U | (code >> 12U)),
             static_cast<char>(0x80U | (code >> 6U & 0x3FU)),
@@ -133,7 +135,7 @@ void Draw(const Series& series, size_t index, const Range& x, const Range& y, Ca
   }
 }
 
-// As many digits as tell neighbouring ticks apart.
+// Prints ticks with as many digits as neighbouring ones need to differ.
 std::vector<std::string> TickTexts(const std::vector<double>& ticks) {
   const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : std::abs(ticks[0]);
   const double most = std::max(std::abs(ticks.front()), std::abs(ticks.back()));
@@ -148,7 +150,7 @@ std::vector<std::string> TickTexts(const std::vector<double>& ticks) {
   return out;
 }
 
-// The x axis and its numbers, below the plot.
+// The x axis with its numbers, below the curves.
 std::string XAxis(const Range& x, int indent, int columns, bool ascii) {
   const std::vector<double> ticks = RoundTicks(x.low, x.high, std::max(2, columns / 12));
   const std::vector<std::string> texts = TickTexts(ticks);

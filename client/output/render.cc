@@ -1,3 +1,4 @@
+// Dispatch by format; structured formats share one JSON tree.
 #include "client/output/render.h"
 
 #include <nlohmann/json.hpp>

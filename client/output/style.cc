@@ -1,3 +1,4 @@
+// ANSI colours, and the states that have one.
 #include "client/output/style.h"
 
 #include <algorithm>

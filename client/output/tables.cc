@@ -1,3 +1,4 @@
+// A header and a row function for each kind of item, kept side by side so that their columns agree.
 #include "client/output/tables.h"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ std::string Labels(const google::protobuf::Map<std::string, std::string>& labels
   return OrDash(out);
 }
 
-// "1 of 2" slots of a kind are free; "-": it has none.
+// "1 of 2": slots of a kind that are free and all of them; "-" where the node has none.
 std::string FreeText(const v1::Node& node, bool gpus) {
   int all = 0;
   int free = 0;
@@ -49,7 +50,8 @@ std::string FreeText(const v1::Node& node, bool gpus) {
   return all == 0 ? "-" : fmt::format("{} of {}", free, all);
 }
 
-// "NVIDIA H200, 140.4 GiB", each kind once; what is wrong is said in full by `describe node`.
+// "NVIDIA H200, 140.4 GiB", each model once. Faults are marked here and explained by `describe
+// node`.
 std::string GpuNames(const v1::Node& node, const Style& style) {
   std::set<std::string> kinds;
   for (const v1::Slot& slot : node.slots()) {
@@ -173,7 +175,7 @@ Row EventRow(const v1::Event& event, const TableArgs& args) {
 
 std::string EventLine(const v1::Event& event, const TableArgs& args) {
   Row row = EventRow(event, args);
-  // An age would be wrong a minute later.
+  // A relative time would be wrong a minute later.
   if (args.style.time == TimeFormat::kRelative)
     row[1] = TimeCell({.time = TimeFormat::kIso}, event.time_us());
   std::string line;

@@ -1,4 +1,4 @@
-// The tables of `mtctl get`: one row per item below a header; `wide` adds columns at the end. Pure.
+// The tables of `mtctl get`: a header and one row per item; `wide` appends columns. Pure.
 #pragma once
 
 #include <string>
@@ -23,11 +23,13 @@ namespace mt::client {
 
 namespace v1 = megatrain::v1;
 
+// How to print a table.
 struct TableArgs {
   Style style;
   bool wide = false;
 };
 
+// Header and row of each kind of item have the same number of cells for the same args.
 std::vector<std::string> JobHeader(const TableArgs& args);
 std::vector<std::string> JobRow(const v1::Job& job, const TableArgs& args);
 std::vector<std::string> NodeHeader(const TableArgs& args);
@@ -39,14 +41,14 @@ std::vector<std::string> OperationRow(const v1::Operation& operation, const Tabl
 std::vector<std::string> EventHeader(const TableArgs& args);
 std::vector<std::string> EventRow(const v1::Event& event, const TableArgs& args);
 
-// One event as a line of `events -f`, without padding between lines.
+// One event as a line of `events -f`; columns of successive lines are not aligned.
 std::string EventLine(const v1::Event& event, const TableArgs& args);
 
-// "done", "failed", or what it says of its progress.
+// "done", "failed", or the operation's own text on its progress.
 std::string OperationStateText(const v1::Operation& operation);
 
-// What the other verbs take for each job: its name, or its uid where a newer job of the list has
-// that name or it is not in `job_namespace`.
+// The names by which other verbs find the jobs: the job's name, or its uid where a newer job in the
+// list has the same name or where it is not in `job_namespace`.
 std::vector<std::string> JobNames(const v1::ListJobsResponse& jobs,
                                   const std::string& job_namespace);
 

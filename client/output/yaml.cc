@@ -1,3 +1,5 @@
+// Block style with two blanks per level; text is left unquoted only where no YAML version could
+// read it otherwise.
 #include "client/output/yaml.h"
 
 #include <algorithm>
@@ -21,8 +23,8 @@ bool IsReserved(const std::string& text) {
   return std::find(kWords.begin(), kWords.end(), lower) != kWords.end();
 }
 
-// A letter or '/' first, then nothing that YAML gives a meaning: numbers, dates, comments, mappings
-// and flow syntax are all quoted.
+// True for text that starts with a letter or '/' and contains nothing that YAML interprets:
+// numbers, dates, comments, mappings and flow syntax all get quotes.
 bool IsPlain(const std::string& text) {
   if (text.empty() || IsReserved(text)) return false;
   const auto first = static_cast<unsigned char>(text.front());
@@ -32,7 +34,7 @@ bool IsPlain(const std::string& text) {
   });
 }
 
-// YAML's double-quoted scalars take JSON's escapes.
+// YAML's double-quoted scalars accept JSON's escapes.
 std::string Scalar(const ordered_json& value) {
   if (value.is_string() && IsPlain(value.get_ref<const std::string&>()))
     return value.get<std::string>();
@@ -42,7 +44,7 @@ std::string Scalar(const ordered_json& value) {
 void Write(const ordered_json& value, size_t indent, std::string* out) {
   const std::string pad(indent, ' ');
   bool first = true;
-  // The first line of a list's item stands behind its dash.
+  // The first line of a list's item follows its dash.
   const auto lead = [&] {
     if (!first || out->empty() || out->back() == '\n') *out += pad;
     first = false;

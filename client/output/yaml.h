@@ -1,5 +1,5 @@
-// A JSON tree as block-style YAML 1.2: the same keys, order and types, so that a YAML reader gets
-// what a JSON reader gets. Text that another YAML version would take for something else is quoted.
+// A JSON tree as block-style YAML 1.2 with the same keys, order and types, so that YAML and JSON
+// readers see the same data. Text that some version of YAML would read as another type is quoted.
 // Pure.
 #pragma once
 
@@ -9,6 +9,7 @@
 
 namespace mt::client {
 
+// The text of the tree, with a final newline.
 std::string YamlText(const nlohmann::ordered_json& tree);
 
 }  // namespace mt::client
