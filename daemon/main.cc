@@ -1,5 +1,5 @@
-// mt-coordinator: the cluster's one daemon. Flags, signals and exit codes; all else is
-// daemon/service/coordinator.h.
+// mt-coordinator: the cluster's one daemon. This file holds flags, signals and exit codes;
+// everything else is started by daemon/service/coordinator.h.
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -22,7 +22,7 @@
 namespace mt::daemon {
 namespace {
 
-// README.md lists them.
+// Exit codes; README.md explains them.
 enum ExitCode : int {
   kExitOk = 0,
   kExitConfig = 64,
@@ -57,7 +57,7 @@ ExitCode CodeOf(const Status& status) {
   return base::ToStd(status.message()).starts_with("cannot listen") ? kExitListen : kExitStore;
 }
 
-// The addresses; all else of the configuration is Serve's.
+// The addresses from the flags; Serve fills the other members.
 StatusOr<Coordinator::Config> Configure(const Flags& flags) {
   Coordinator::Config config;
   config.state_dir = flags.state;
@@ -75,8 +75,8 @@ StatusOr<Coordinator::Config> Configure(const Flags& flags) {
   return config;
 }
 
-// What a start would refuse, as far as it can be known without listening and without the store's
-// lock.
+// --check-config: reports what a start would refuse, as far as that is known without listening and
+// without taking the store's lock.
 int CheckConfig(const Flags& flags) {
   if (base::Exists(flags.state) && access(flags.state.c_str(), R_OK | W_OK | X_OK) != 0) {
     return Fail(kExitStore, base::ErrnoError(errno, fmt::format("--state {}", flags.state)));
@@ -118,7 +118,7 @@ base::Notifier::Environment ManagersEnvironment() {
 }
 
 int Serve(const Flags& flags, Coordinator::Config config) {
-  // Signals come to this thread alone, through sigwait.
+  // Blocked in all threads, so that signals reach this thread only, through sigwait.
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);

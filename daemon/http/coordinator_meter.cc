@@ -1,3 +1,5 @@
+// Every value is read from the core's components in Update and set as it is; only queueing times
+// come from events, since a job may pass through QUEUED between two updates.
 #include "daemon/http/coordinator_meter.h"
 
 #include <algorithm>
@@ -26,7 +28,7 @@ namespace {
 
 constexpr std::chrono::seconds kInterval{1};
 constexpr double kMicrosPerSecond = 1e6;
-// Upper bounds; a commit syncs once, so most take the time of the disk's sync.
+// Upper bounds in seconds. A commit syncs once, so most of them take as long as the disk's sync.
 const std::vector<double> kCommitSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
                                             0.1,   0.25,   0.5,   1,    5};
 const std::vector<double> kQueueSeconds = {1, 5, 15, 60, 300, 900, 3'600, 14'400, 86'400};
@@ -35,7 +37,7 @@ std::string NameOf(const v1::Job& job) {
   return fmt::format("{}/{}", job.namespace_(), job.name());
 }
 
-// A save that the coordinator knows to be under way.
+// True while the coordinator knows that the job is saving a checkpoint.
 bool IsSaving(Ledger& ledger, const v1::Job& job) {
   if (job.state() == v1::RELEASING) return true;
   const auto open = ledger.OpenOperations(job.uid());
@@ -137,7 +139,7 @@ void CoordinatorMeter::TakeEvent(Core& core, const v1::Event& event,
   if (event.job_uid().empty()) return;
   const v1::StoredJob* job = core.ledger().FindJob(event.job_uid());
   if (job == nullptr) return;
-  // A job that came and ended between two updates is shown too.
+  // A job that started and ended between two updates gets a meter here.
   JobMeter* meter = MeterOf(job->job(), moment);
   if (meter != nullptr) meter->OnEvent(event);
   if (event.to() == v1::QUEUED) queued_us_[event.job_uid()] = event.time_us();
@@ -152,10 +154,10 @@ void CoordinatorMeter::TakeEvent(Core& core, const v1::Event& event,
 JobMeter* CoordinatorMeter::MeterOf(const v1::Job& job, const JobMeter::Moment& moment) {
   Shown& shown = jobs_[NameOf(job)];
   if (shown.uid != job.uid()) {
-    // Of two jobs of one name the later one is shown, and it alone can be live.
+    // Of two jobs with the same name the later one is shown; only that one can be live.
     const bool late = !shown.uid.empty() && IsFinal(job.state());
     if (late) return nullptr;
-    shown.meter.reset();  // its series go before the same ones are made
+    shown.meter.reset();  // removes the series before the same ones are created
     shown.meter = std::make_unique<JobMeter>(&families_, job, moment);
     shown.uid = job.uid();
   }
@@ -228,7 +230,7 @@ void CoordinatorMeter::UpdateCounts(Core& core) {
   set("jobs", feeds.num_job_watchers());
   set("metrics", feeds.num_metrics_readers());
   set("logs", feeds.num_log_requests());
-  // One of them is this meter's.
+  // One of the readers is this meter.
   set("events", core.events().num_readers() - (events_ == nullptr ? 0 : 1));
 }
 

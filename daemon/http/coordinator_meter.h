@@ -1,5 +1,5 @@
-// The coordinator's side of /metrics (METRICS.md): its own series and those of all jobs, brought up
-// to date from the core's thread about once a second. A scrape reads what was set last and never
+// The coordinator's /metrics page (METRICS.md): its own series and those of all jobs. The core's
+// thread brings them up to date about once a second; a scrape reads the values set last and never
 // makes the core wait.
 #pragma once
 
@@ -27,9 +27,11 @@ class History;
 
 class CoordinatorMeter {
  public:
+  // Borrowed objects that outlive the meter, and facts about the process.
   struct Config {
-    metrics::Registry* registry;  // outlives the meter
+    metrics::Registry* registry;  // where all series are registered
     const base::Clock* clock;
+    // may be null: no history, no count of its errors
     const History* history;
     std::string state_dir;
     std::string version;
@@ -38,13 +40,13 @@ class CoordinatorMeter {
   CoordinatorMeter(const CoordinatorMeter&) = delete;
   CoordinatorMeter& operator=(const CoordinatorMeter&) = delete;
 
-  // Takes over what the core shows, at most once in an interval; not while a scrape collects. On
-  // the core's thread.
+  // Copies the core's current state into the series, at most once a second and not while a scrape
+  // is collecting. Called on the core's thread.
   void Update(Core& core);
-  // Any thread.
+  // Records the duration of a commit to the store, and of a flush of the history. Thread-safe.
   void OnCommit(double seconds) { commit_seconds_.Observe(seconds); }
   void OnHistoryFlush(double seconds) { history_seconds_.Observe(seconds); }
-  // What only a scrape needs: memory of the process, free space. On the scraping thread.
+  // Reads what only a scrape needs: resident memory and free space. Called on the scraping thread.
   void UpdateProcess();
 
  private:
@@ -67,12 +69,13 @@ class CoordinatorMeter {
   metrics::Histogram queue_wait_, commit_seconds_, history_seconds_;
   metrics::Counter leases_, fenced_, malformed_, invalid_, history_errors_, dropped_;
 
+  // A job whose series exist.
   struct Shown {
     std::string uid;
     std::unique_ptr<JobMeter> meter;
   };
-  std::map<std::string, Shown> jobs_;         // by "namespace/name": one job at a time has the name
-  std::map<std::string, int64_t> queued_us_;  // by uid: since when the job is in QUEUED (again)
+  std::map<std::string, Shown> jobs_;         // by "namespace/name", unique at any time
+  std::map<std::string, int64_t> queued_us_;  // by uid: Unix time at which the job entered QUEUED
   std::map<std::string, metrics::SeriesGroup> nodes_;
   std::map<std::string, metrics::Gauge> heartbeats_;
   std::shared_ptr<EventSubscription> events_;

@@ -1,3 +1,5 @@
+// Series that exist for every job are created in the constructor; others appear with their first
+// value, so that a dashboard shows a gap instead of a zero.
 #include "daemon/http/job_meter.h"
 
 #include <algorithm>
@@ -17,9 +19,10 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// T2.
+// T2: how long the series of an ended job remain.
 constexpr std::chrono::minutes kShownAfterEnd{5};
-// P1: of a job that saves, by what its steps alone tell.
+// P1: step limit in seconds while a checkpoint is being saved, as this page knows no more than
+// steps.
 constexpr double kSaveLimit = 1'800;
 constexpr double kMicros = 1e6;
 
@@ -27,7 +30,8 @@ constexpr std::array kRankStates = {"live", "faulted", "unknown"};
 constexpr std::array kBadput = {"queue", "start", "save", "detect", "rollback", "held"};
 constexpr std::array kRestarts = {"user", "hang", "infra", "no_progress", "planned"};
 
-// Where the time of a state goes; "": it is not lost, or counted by the step.
+// The cause under which time in this state counts as lost; "" where it is not lost or is counted by
+// step.
 std::string_view LostIn(v1::JobState state) {
   switch (state) {
     case v1::QUEUED:
@@ -64,8 +68,7 @@ std::string_view RankGroup(v1::RankState state) {
   }
 }
 
-// "bf16", as in a job file.
-// "auto" until the first placement has decided it.
+// The precision as in a job file ("bf16"); "auto" until the first placement has decided it.
 std::string PrecisionName(const v1::Training& training) {
   if (!training.has_precision()) return "auto";
   constexpr std::string_view kPrefix = "PRECISION_";

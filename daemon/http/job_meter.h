@@ -1,5 +1,5 @@
-// The series of one job (METRICS.md): what the job, its steps and its events say, turned into
-// gauges and counters. At most 60 series (T2). Not thread-safe (the core's thread).
+// The series of one job (METRICS.md): gauges and counters from the job's status, its steps and its
+// events. At most 60 series (limit T2). Not thread-safe: the core's thread only.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace mt::daemon {
 
 class StepFeed;
 
-// The families, declared once.
+// The metric families of jobs, each declared once per registry.
 struct JobFamilies {
   explicit JobFamilies(metrics::Registry* registry);
 
@@ -33,8 +33,10 @@ struct JobFamilies {
       save_failures;
 };
 
+// The series of one job; they exist as long as this object.
 class JobMeter {
  public:
+  // The current time by both clocks.
   struct Moment {
     base::MonotonicTime now;
     int64_t wall_us;
@@ -43,16 +45,18 @@ class JobMeter {
   JobMeter(const JobMeter&) = delete;
   JobMeter& operator=(const JobMeter&) = delete;
 
-  // The job as it is now; `feed` may be null: no step has come. `saving`: a save is known to be
-  // under way.
+  // Sets all series from the job's current status. `feed` may be null: no step has arrived.
+  // `saving`: a checkpoint is known to be in progress. The time since the last call counts as lost
+  // to the previous state where that state makes no progress.
   void Update(const megatrain::v1::Job& job, const StepFeed* feed, bool saving,
               const Moment& moment);
+  // Counts failed checkpoints.
   void OnEvent(const megatrain::v1::Event& event);
-  // Five minutes after the job's end (T2).
+  // True from five minutes after the job's end (T2): the series should be removed.
   bool IsOver(base::MonotonicTime now) const { return now >= over_at_; }
 
  private:
-  // A gauge that appears with its first value.
+  // Sets a gauge that is created with its first value.
   void Show(std::string_view name, const metrics::Family<metrics::Gauge>& family, double value);
   void ShowInfo(const megatrain::v1::Job& job);
   void ShowState(const megatrain::v1::Job& job, const Moment& moment);
@@ -62,7 +66,7 @@ class JobMeter {
 
   const JobFamilies* families_;
   metrics::SeriesGroup series_;
-  metrics::SeriesGroup info_;  // of another label once the precision is known
+  metrics::SeriesGroup info_;  // recreated with another label once the precision is known
   std::string shown_precision_;
   std::map<std::string, metrics::Gauge, std::less<>> shown_;
   std::map<int, metrics::Gauge> states_;

@@ -1,4 +1,4 @@
-// A store that tells how long its commits take. All else goes straight through.
+// Decorates a store: reports the duration of each commit and forwards every other call.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace mt::daemon {
 class TimedStore final : public Store {
  public:
   using Seconds = std::function<void(double seconds)>;
-  // `store` outlives it; `told` is called on the thread that commits.
+  // `store` must outlive this object; `told` is called on the committing thread, also after errors.
   TimedStore(Store* store, Seconds told) : store_(store), told_(std::move(told)) {}
 
   Status Commit(const std::vector<Write>& batch) override {

@@ -1,3 +1,5 @@
+// The table in three parts (progress, recovery, verbs), completed by rows that hold for every
+// active state.
 #include "daemon/jobs/job_states.h"
 
 #include <algorithm>
@@ -59,7 +61,7 @@ constexpr std::array kRecovery = {
     JobTransition{kRecovering, kFencedNewNode, kPreflight},
     JobTransition{kRecovering, kNoRoom, kQueued},
     JobTransition{kRecovering, kNotRetried, kToFailure},
-    // Without a restart budget a fault is the end.
+    // Without a restart budget a fault ends the job.
     JobTransition{kQueued, kFault, At(v1::FAILED)},
     JobTransition{kAdmitted, kFault, kToFailure},
     JobTransition{kPreflight, kFault, kToFailure},
@@ -93,7 +95,7 @@ constexpr std::array kVerbs = {
 
 constexpr std::array kActive = {kAdmitted, kPreflight, kStarting,  kRunning,
                                 kPausing,  kHeld,      kRecovering};
-// Where there is nobody yet to be told: the goal alone changes.
+// States in which no rank can be told yet: only the goal changes.
 constexpr std::array kGoalOnly = {kAdmitted, kPreflight, kStarting, kRecovering};
 
 std::vector<JobTransition> MakeTransitions() {

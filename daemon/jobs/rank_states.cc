@@ -1,3 +1,5 @@
+// Two tables of single moves. For ranks the transitive closure is computed at compile time, because
+// an agent that reconnects reports only the newest state.
 #include "daemon/jobs/rank_states.h"
 
 #include <array>
@@ -17,23 +19,23 @@ struct RankMove {
 
 // Single moves of a living rank (docs/design/control-plane.md#rank-states).
 constexpr std::array kRankTable = {
-    RankMove{v1::SPAWNED, v1::CONNECTED},    // with token and epoch
-    RankMove{v1::CONNECTED, v1::COMM_INIT},  // group ids received
-    RankMove{v1::COMM_INIT, v1::LOADING},    // communicators up, memory planned
+    RankMove{v1::SPAWNED, v1::CONNECTED},    // with its token and the current epoch
+    RankMove{v1::CONNECTED, v1::COMM_INIT},  // process group ids received
+    RankMove{v1::COMM_INIT, v1::LOADING},    // communicators created, memory planned
     RankMove{v1::LOADING, v1::READY},        // weights initialised or loaded
-    RankMove{v1::READY, v1::TRAINING},       // word run
-    RankMove{v1::READY, v1::HELD},           // word hold
-    RankMove{v1::TRAINING, v1::HELD},        // word hold
-    RankMove{v1::HELD, v1::TRAINING},        // word run
-    RankMove{v1::READY, v1::EXITING},        // word stop
-    RankMove{v1::TRAINING, v1::EXITING},     // word stop
-    RankMove{v1::HELD, v1::EXITING},         // word stop
+    RankMove{v1::READY, v1::TRAINING},       // command: run
+    RankMove{v1::READY, v1::HELD},           // command: hold
+    RankMove{v1::TRAINING, v1::HELD},        // command: hold
+    RankMove{v1::HELD, v1::TRAINING},        // command: run
+    RankMove{v1::READY, v1::EXITING},        // command: stop
+    RankMove{v1::TRAINING, v1::EXITING},     // command: stop
+    RankMove{v1::HELD, v1::EXITING},         // command: stop
 };
 
 constexpr int kNumRankStates = v1::RankState_ARRAYSIZE;
 using Reach = std::array<std::array<bool, kNumRankStates>, kNumRankStates>;
 
-// What follows what, in one move or several.
+// The states that can be reached from each state by one or more moves.
 constexpr Reach Closure() {
   Reach reach{};
   for (const RankMove& move : kRankTable) reach[move.from][move.to] = true;
@@ -56,24 +58,24 @@ struct AllocationMove {
 // docs/design/control-plane.md#allocation-states
 constexpr std::array kAllocationTable = {
     AllocationMove{v1::RESERVED, v1::ACCEPTED},     // agent accepted
-    AllocationMove{v1::RESERVED, v1::RELEASED},     // agent refused, or never got it
-    AllocationMove{v1::RESERVED, v1::FREEING},      // P6, cancel, fault elsewhere
+    AllocationMove{v1::RESERVED, v1::RELEASED},     // agent refused, or never received it
+    AllocationMove{v1::RESERVED, v1::FREEING},      // P6, cancel, fault on another node
     AllocationMove{v1::RESERVED, v1::UNREACHABLE},  // node lost
     AllocationMove{v1::ACCEPTED, v1::ACTIVE},       // first rank started
     AllocationMove{v1::ACCEPTED, v1::FREEING},      // stop
-    AllocationMove{v1::ACCEPTED, v1::RELEASED},     // processes gone by themselves
+    AllocationMove{v1::ACCEPTED, v1::RELEASED},     // processes exited by themselves
     AllocationMove{v1::ACCEPTED, v1::UNREACHABLE},  // node lost
     AllocationMove{v1::ACTIVE, v1::FREEING},        // stop
-    AllocationMove{v1::ACTIVE, v1::RELEASED},       // processes gone by themselves
+    AllocationMove{v1::ACTIVE, v1::RELEASED},       // processes exited by themselves
     AllocationMove{v1::ACTIVE, v1::UNREACHABLE},    // node lost
     AllocationMove{v1::FREEING, v1::RELEASED},      // processes gone
     AllocationMove{v1::FREEING, v1::UNREACHABLE},   // node lost
-    AllocationMove{v1::UNREACHABLE, v1::ACCEPTED},  // node back, what it reports
-    AllocationMove{v1::UNREACHABLE, v1::ACTIVE},    // node back, what it reports
-    AllocationMove{v1::UNREACHABLE, v1::FREEING},   // node back, epoch closed
-    AllocationMove{v1::UNREACHABLE, v1::RELEASED},  // node back without it, or declared dead
-    AllocationMove{v1::FREEING, v1::DIRTY},         // P4 over, memory not free
-    AllocationMove{v1::DIRTY, v1::RELEASED},        // probe passes, or operator
+    AllocationMove{v1::UNREACHABLE, v1::ACCEPTED},  // node is back and reports it
+    AllocationMove{v1::UNREACHABLE, v1::ACTIVE},    // node is back and reports it
+    AllocationMove{v1::UNREACHABLE, v1::FREEING},   // node is back, epoch was fenced
+    AllocationMove{v1::UNREACHABLE, v1::RELEASED},  // node is back without it, or declared dead
+    AllocationMove{v1::FREEING, v1::DIRTY},         // P4 passed, device memory not free
+    AllocationMove{v1::DIRTY, v1::RELEASED},        // probe passes, or operator intervenes
 };
 
 }  // namespace

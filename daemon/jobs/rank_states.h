@@ -1,5 +1,5 @@
-// The life of a rank and of an allocation (one node's slots under one epoch of a job), as tables.
-// What is not listed is refused by the caller and counted. Pure; thread-safe.
+// The states of a rank and of an allocation (one node's slots under one epoch of a job) as tables.
+// The caller refuses and counts what is not allowed. Pure; thread-safe.
 #pragma once
 
 namespace megatrain::v1 {
@@ -9,15 +9,17 @@ enum AllocationState : int;
 
 namespace mt::daemon {
 
-// Whether a report may take a rank there. An agent may report the newest state alone, so moves of
-// the table may be skipped; the same state again is allowed. From UNKNOWN (its node was lost) any
-// state follows, from FENCED (killed, unheard) only DONE.
+// True where a report may move a rank from `from` to `to`. An agent may report only the newest
+// state, so intermediate states may be skipped; repeating a state is allowed. UNKNOWN (the rank's
+// node is lost) may be followed by any state, FENCED (killed without an answer) by DONE only.
 bool RankMayMove(megatrain::v1::RankState from, megatrain::v1::RankState to);
-// READY, TRAINING or HELD: loaded and part of the job's group, it takes words.
+// READY, TRAINING or HELD: the rank has loaded, belongs to the job's process group and accepts
+// commands.
 bool RankIsReady(megatrain::v1::RankState state);
-// DONE or FAULTED.
+// DONE or FAULTED: no further report is expected.
 bool RankHasEnded(megatrain::v1::RankState state);
 
+// True where the table of allocations lists the move; a repeated state is not a move.
 bool AllocationMayMove(megatrain::v1::AllocationState from, megatrain::v1::AllocationState to);
 
 }  // namespace mt::daemon

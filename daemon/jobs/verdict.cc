@@ -1,3 +1,4 @@
+// The table of exit codes, and the wording of a rank's end.
 #include "daemon/jobs/verdict.h"
 
 #include <csignal>
@@ -12,9 +13,9 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-constexpr int kExitTransient = 75;  // told, or seen, that another rank is gone
+constexpr int kExitTransient = 75;  // the rank learned or noticed that another rank is gone
 
-// "SIGKILL"; sigabbrev_np knows no real-time signals.
+// "SIGKILL"; "signal 34" where sigabbrev_np has no name, as for real-time signals.
 std::string SignalName(int signal) {
   const char* name = sigabbrev_np(signal);
   return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name);

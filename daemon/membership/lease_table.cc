@@ -1,3 +1,5 @@
+// A state is derived from the age of the last renewal when Tick runs; LOST and DEAD are kept until
+// the next Start.
 #include "daemon/membership/lease_table.h"
 
 #include "common/rpc/control_numbers.h"
@@ -31,7 +33,7 @@ bool LeaseTable::Renew(const std::string& node, base::MonotonicTime now) {
 void LeaseTable::DeclareDead(const std::string& node) {
   Lease& lease = leases_[node];
   lease.state = v1::NODE_DEAD;
-  lease.told = v1::NODE_DEAD;  // who says so needs not be told
+  lease.told = v1::NODE_DEAD;  // the operator who declares it needs no report
 }
 
 std::vector<LeaseChange> LeaseTable::Tick(base::MonotonicTime now) {

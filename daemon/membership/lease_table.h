@@ -1,6 +1,6 @@
-// Leases of the workers (L1): a node is READY while heartbeats come, SUSPECT after 10 s without
-// one, LOST after 30 s, DEAD when an operator says so. Decides by the monotonic times that it is
-// given (docs/design/control-plane.md#silence). Not thread-safe; pure.
+// Leases of the workers (L1): a node is READY while heartbeats arrive, SUSPECT 10 s after the last
+// one, LOST after 30 s, and DEAD when an operator declares it. Decides by the monotonic times that
+// it is given (docs/design/control-plane.md#silence). Not thread-safe; pure.
 #pragma once
 
 #include <map>
@@ -15,25 +15,28 @@ enum NodeState : int;
 
 namespace mt::daemon {
 
+// A change of a node's state.
 struct LeaseChange {
   std::string node;
   megatrain::v1::NodeState from;
   megatrain::v1::NodeState to;
 };
 
+// The leases of all known nodes.
 class LeaseTable {
  public:
-  // A new lease, full length: at registration, and for every known node when the coordinator
-  // starts.
+  // Starts a lease of full length: at registration, and for every known node when the coordinator
+  // starts. The node is READY.
   void Start(const std::string& node, base::MonotonicTime now);
-  // A heartbeat. False where the node has no lease or has lost it, or is dead: it must register
-  // again.
+  // Renews a lease upon a heartbeat. Returns false where the node has no lease, lost it, or is
+  // dead: it has to register again.
   bool Renew(const std::string& node, base::MonotonicTime now);
-  // Until the next Start.
+  // Makes the node DEAD until the next Start. Tick does not report this change.
   void DeclareDead(const std::string& node);
-  // Leases whose state changed since the last call, by node name.
+  // Returns the leases whose state changed since the last call, by node name.
   std::vector<LeaseChange> Tick(base::MonotonicTime now);
-  // NODE_STATE_UNSPECIFIED: no such node. As of the last Start, Renew or Tick.
+  // The state as of the last Start, Renew, DeclareDead or Tick; NODE_STATE_UNSPECIFIED for an
+  // unknown node.
   megatrain::v1::NodeState StateOf(const std::string& node) const;
 
  private:

@@ -1,3 +1,4 @@
+// One map of values and one of waiting nodes for each (job, epoch).
 #include "daemon/rendezvous/key_values.h"
 
 #include <limits>

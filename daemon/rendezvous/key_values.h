@@ -1,5 +1,6 @@
-// Where the ranks of a job find each other: a small key-value space per (job, epoch). A get of a
-// key that is not there yet waits for its set. Bounded per job. Not thread-safe; pure.
+// The rendezvous of a job's ranks: a small key-value store per (job, epoch), as torch.distributed's
+// TCPStore or Gloo's stores. A get of a missing key waits for the set. Bounded per job epoch. Not
+// thread-safe; pure.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,12 @@
 
 namespace mt::daemon {
 
+// Longest key and value, and the sum of keys and values that one epoch of a job may hold.
 inline constexpr size_t kMaxRendezvousKeyBytes = 512;
 inline constexpr size_t kMaxRendezvousValueBytes = 1 << 20;
 inline constexpr size_t kMaxRendezvousJobBytes = 64 << 20;
 
+// Ranks of different epochs never see each other's keys.
 struct JobEpoch {
   std::string job_uid;
   int64_t epoch;
@@ -27,15 +30,16 @@ struct JobEpoch {
 
 class KeyValues {
  public:
-  // The nodes that waited for the key, each once; InvalidArgument beyond the bounds. A second set
-  // replaces the value.
+  // Stores the value, replacing an earlier one, and returns the nodes that waited for the key, each
+  // once. InvalidArgument for an empty key and beyond the bounds.
   StatusOr<std::vector<std::string>> Set(const JobEpoch& job, std::string_view key,
                                          std::string_view value);
-  // The value, or nullptr: then `node` waits. The pointer lives until the next call.
+  // The value, or nullptr, in which case `node` is registered as waiting. The pointer is valid
+  // until the next call.
   const std::string* Get(const JobEpoch& job, std::string_view key, const std::string& node);
-  // Forgets what the node waits for: its session ended, it will ask again.
+  // Forgets what the node waits for: its session has ended, and it will ask again.
   void DropWaiter(const std::string& node);
-  // All keys of the job, of every epoch; returns what was there.
+  // Erases all keys of the job in every epoch and returns them.
   std::vector<std::pair<JobEpoch, std::string>> Erase(const std::string& job_uid);
   size_t num_jobs() const { return spaces_.size(); }
 

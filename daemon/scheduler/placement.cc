@@ -1,3 +1,4 @@
+// Sorting and greedy filling over node offers, and the text that explains a waiting job.
 #include "daemon/scheduler/placement.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ constexpr size_t kMaxNodesShown = 8;
 
 int64_t NumFree(const NodeOffer& offer) { return static_cast<int64_t>(offer.free_slots.size()); }
 
-// "3 + 1", the largest first; "3 + 1 + ... (12 nodes)".
+// The slots of each node, the largest first: "3 + 1", or "3 + 1 + ... (12 nodes)".
 std::string PerNode(std::vector<int64_t> slots) {
   std::ranges::sort(slots, std::greater<>());
   const size_t shown = std::min(slots.size(), kMaxNodesShown);
@@ -26,7 +27,8 @@ std::string PerNode(std::vector<int64_t> slots) {
   return text;
 }
 
-// The best node for `rest` groups that one node can hold: the one with the fewest free slots.
+// The node with the fewest free slots among those, from offers[first] on, that can hold `rest`
+// groups.
 const NodeOffer* Tightest(const std::vector<NodeOffer>& offers, size_t first, int64_t rest,
                           int64_t group) {
   const NodeOffer* best = nullptr;
@@ -43,7 +45,7 @@ bool Matches(const WaitingJob& job, const FleetNode& node) {
   });
 }
 
-// "needs 8 GPU slots on nodes with zone=b".
+// The beginning of every reason: "needs 8 GPU slots on nodes with zone=b".
 std::string Needs(const WaitingJob& job) {
   std::string needs = fmt::format("needs {} {} slot{}", job.num_slots, job.slot_kind,
                                   job.num_slots == 1 ? "" : "s");
@@ -68,7 +70,7 @@ std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, const Gang& gang) {
   int64_t free = 0;
   for (const NodeOffer& offer : offers) free += NumFree(offer) / gang.group;
   if (rest == 0 || free < rest) return {};
-  // Most whole groups first; of equals those with the fewest slots left over, then by name.
+  // Most whole groups first; among equals the fewest slots left over, then by name.
   std::ranges::sort(offers, {}, [&gang](const NodeOffer& offer) {
     return std::make_tuple(-(NumFree(offer) / gang.group), NumFree(offer), offer.node);
   });

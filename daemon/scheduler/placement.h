@@ -1,6 +1,6 @@
-// Which slots a job gets: all of its ranks at once or none (gang), on the fewest nodes, and ranks
-// that share matrices (a tensor-parallel group) always on one node. And the order in which waiting
-// jobs are served. Pure; O(N log N) in nodes; thread-safe.
+// Gang scheduling: which slots a job gets, all of its ranks at once or none, on as few nodes as
+// possible, with each tensor parallel group on a single node; and the order in which waiting jobs
+// are served. Pure; O(N log N) in nodes; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace mt::daemon {
 
-// What a node offers of the kind of slot that is asked for.
+// What one node offers of the requested kind of slot.
 struct NodeOffer {
   std::string node;
-  int64_t num_slots = 0;        // of this kind, taken ones too
-  std::vector<int> free_slots;  // indices, ascending
+  int64_t num_slots = 0;        // slots of this kind, used ones included
+  std::vector<int> free_slots;  // their indices, ascending
 };
 
+// The slot of one rank.
 struct PlacedRank {
   int rank;
   std::string node;
@@ -25,71 +26,74 @@ struct PlacedRank {
   bool operator==(const PlacedRank&) const = default;
 };
 
-// Ranks in mesh order (common/layout/mesh.h): tp changes fastest, so every `group` consecutive
-// ranks are one tensor-parallel group. num_ranks is a multiple of it.
+// The shape of a job. Ranks are in mesh order (common/layout/mesh.h) with tp fastest, so every
+// `group` consecutive ranks form one tensor parallel group; num_ranks is a multiple of group.
 struct Gang {
   int64_t num_ranks = 0;
   int64_t group = 1;
 };
 
-// One slot per rank, ranks numbered node by node, no group on two nodes; empty where the free slots
-// do not suffice. A job that fits one node gets the node with the fewest free slots that suffice; a
-// larger one takes nodes with room for the most groups first, its rest by the same rule. Equal
-// nodes go by name, so the result depends on the input's content only.
+// One slot per rank, with ranks numbered node by node and no group split over two nodes; empty
+// where the free slots do not suffice. A job that fits on one node gets the node with the fewest
+// free slots that suffice. A larger one fills the nodes with room for the most groups first, and
+// its remainder by the same rule. Ties are broken by name, so the result depends only on the
+// offers' content.
 std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, const Gang& gang);
 
+// A queued job, as far as its placement depends on it.
 struct WaitingJob {
   std::string uid;
   std::string name;
   int64_t priority = 0;
   int64_t created_us = 0;
   int64_t num_slots = 0;
-  int64_t group = 1;                            // consecutive ranks that share a node
-  int device = 0;                               // DeviceType; 0: see TakesGpus
+  int64_t group = 1;                            // consecutive ranks that must share a node
+  int device = 0;                               // DeviceType; 0: auto, see TakesGpus
   const char* slot_kind = "";                   // "CPU" or "GPU"
   std::map<std::string, std::string> selector;  // labels that a node must have
-  bool exclusive = false;                       // whole nodes only
+  bool exclusive = false;                       // only nodes without another job
 };
 
-// A node that takes work, as it is now.
+// A slot and a node that accepts work, in their current state.
 struct FleetSlot {
   int index;
   int device;  // DeviceType
   bool taken;
-  bool out_of_order = false;  // for now: as if it were not there
+  bool out_of_order = false;  // temporarily unusable: counts as absent
 };
 struct FleetNode {
   std::string name;
   std::map<std::string, std::string> labels;
   std::vector<FleetSlot> slots;
-  bool exclusively_taken = false;  // by a job that wants whole nodes
+  bool exclusively_taken = false;  // by a job that asked for whole nodes
 };
 
-// What the nodes have for a job, and what there is beside: for the reason why it waits.
+// What the nodes offer to a job, with the counts from which WaitReason explains why it waits.
 struct Offered {
-  std::vector<NodeOffer> offers;  // of nodes that it may use, those without a free slot too
-  int64_t num_connected = 0;      // nodes that take work
-  int64_t num_nodes = 0;          // of those, with slots of its kind
-  int64_t num_matching = 0;       // of those, with its labels
-  int64_t num_whole = 0;          // of those, with no slot taken
-  int64_t total = 0;              // slots of the matching ones
-  int64_t capacity = 0;           // of those, the ones that whole groups could take
-  int64_t free = 0;               // slots that it could take now
-  int64_t out_of_order = 0;       // slots of the matching ones that are not counted above
+  std::vector<NodeOffer> offers;  // of nodes that the job may use, also those without a free slot
+  int64_t num_connected = 0;      // nodes that accept work
+  int64_t num_nodes = 0;          // of those, nodes with slots of the job's kind
+  int64_t num_matching = 0;       // of those, nodes with its labels
+  int64_t num_whole = 0;          // of those, nodes without a used slot
+  int64_t total = 0;              // slots of the matching nodes
+  int64_t capacity = 0;           // of those, slots that whole groups could use
+  int64_t free = 0;               // slots that the job could use now
+  int64_t out_of_order = 0;       // unusable slots of the matching nodes, not counted above
 };
+// Filters the fleet by slot kind, labels and exclusiveness, and counts.
 Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet);
 
-// What `device: auto` takes: GPUs where a node that the job may use has any, free and in order or
-// not, else CPU slots.
+// The device for `device: auto`: GPUs where a node that the job may use has any, whether free and
+// in order or not, else CPU slots. `gpu_device` is DeviceType's GPU.
 bool TakesGpus(const WaitingJob& job, const std::vector<FleetNode>& fleet, int gpu_device);
 
-// Higher priority first, then older, then by uid.
+// Sorts by priority (higher first), then by creation time, then by uid.
 void SortQueue(std::vector<WaitingJob>* jobs);
 
-// Whether the matching nodes could hold it if nothing else ran.
+// True where the matching nodes could hold the job if nothing else ran on them.
 bool FitsCluster(const WaitingJob& job, const Offered& offered);
 
-// Why this job waits: "needs 8 CPU slots, cluster has 2", "needs 8 CPU slots, 3 of 8 are free",
+// Why the job waits: "needs 8 CPU slots, cluster has 2", "needs 8 CPU slots, 3 of 8 are free",
 // "needs 1 GPU slot, no connected node has GPU slots", "needs 2 CPU slots on nodes with zone=b, no
 // connected node has these labels", "needs 2 x 2 CPU slots (tensor-parallel groups of 2, each on
 // one node), free: 3 + 1".

@@ -1,3 +1,5 @@
+// All series of a method are created in advance, from the service descriptors, so a call only looks
+// up its path and counts.
 #include "daemon/service/call_meter.h"
 
 #include <array>
@@ -22,13 +24,13 @@ namespace {
 namespace v1 = megatrain::v1;
 using grpc::experimental::InterceptionHookPoints;
 
-// By grpc::StatusCode.
+// Label values, indexed by grpc::StatusCode.
 constexpr std::array kCodes = {
     "OK",       "Cancelled",      "Unknown",          "InvalidArgument",   "DeadlineExceeded",
     "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
     "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
     "DataLoss", "Unauthenticated"};
-// p99 of 0.15 s is what the alert asks about.
+// Upper bounds in seconds; the alert on slow calls compares p99 with 0.15 s.
 const std::vector<double> kSeconds = {0.005, 0.01, 0.025, 0.05, 0.15, 0.5, 2, 10};
 
 }  // namespace
@@ -52,7 +54,7 @@ class CallCounter final : public grpc::experimental::Interceptor {
     series_->started.Add();
   }
   ~CallCounter() override {
-    // A call without a status: the client has left.
+    // A call that ends without a status was abandoned by its client.
     series_->handled.at(static_cast<size_t>(code_)).Add();
     if (!series_->unary) return;
     const auto time = std::chrono::steady_clock::now() - start_;
@@ -78,7 +80,8 @@ class CounterFactory final : public grpc::experimental::ServerInterceptorFactory
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
     const auto found = methods_->by_path.find(std::string_view(info->method()));
-    // gRPC owns it. No interceptor for what is not in the table (the health service).
+    // gRPC takes ownership. Calls that are not in the table (the health service) get no
+    // interceptor.
     return found == methods_->by_path.end() ? nullptr : new CallCounter(&found->second);
   }
 

@@ -1,5 +1,6 @@
-// Counts the gRPC calls of the server, by service, method and code (METRICS.md), as an interceptor
-// that the server runs around each call. Series are made at the start, so that each begins at 0.
+// Counts the server's gRPC calls by service, method and code (METRICS.md) in an interceptor that
+// the server runs around each call. The series exist from the start, so that each begins at 0.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -14,10 +15,10 @@ namespace mt::daemon {
 
 class CallMeter {
  public:
-  // `registry` outlives it.
+  // `registry` must outlive this object.
   explicit CallMeter(metrics::Registry* registry);
   ~CallMeter();
-  // The meter outlives the server that is built.
+  // Adds the interceptor to a server under construction; the meter must outlive that server.
   void Install(grpc::ServerBuilder* builder);
 
   struct Methods;

@@ -1,3 +1,4 @@
+// Construction in the order of dependencies, shutdown in the reverse order, and the probes.
 #include "daemon/service/coordinator.h"
 
 #include <atomic>
@@ -34,7 +35,7 @@ namespace {
 namespace v1 = megatrain::v1;
 
 constexpr std::chrono::seconds kShutdownGrace{2};
-// The loop turns every 100 ms; a sync of the store on a busy disk may take seconds.
+// The loop turns every 100 ms, but a sync of the store on a busy disk may take seconds.
 constexpr std::chrono::seconds kLoopStuckAfter{15};
 constexpr std::chrono::seconds kStatusInterval{10};
 
@@ -52,7 +53,7 @@ http::Response Probe(bool good, std::string_view what) {
 
 }  // namespace
 
-// What GetInfo answers. The ports are known only once the servers have bound them.
+// The answer of GetInfo. Ports are known only after the servers have bound them. Thread-safe.
 struct Info {
   base::Mutex mu;
   rpc::Endpoint endpoint GUARDED_BY(mu);
@@ -71,7 +72,7 @@ struct Info {
   }
 };
 
-// In the order of construction: each needs the ones before it.
+// In the order of construction: each member depends only on earlier ones.
 struct Coordinator::Parts {
   std::shared_ptr<Info> info = std::make_shared<Info>();
   base::Notifier* notifier = nullptr;
@@ -217,12 +218,12 @@ void Coordinator::Stop() {
       core.Shutdown(rpc::WithReason(base::Unavailable("the coordinator is stopping; jobs go on"),
                                     rpc::reason::kShuttingDown));
     });
-    // Handlers still come to the loop and the reader until the server is down.
+    // Until the server has shut down, handlers may still post to the loop and the reader.
     parts.server->Shutdown(kShutdownGrace);
   }
   parts.reader->Stop();
   parts.loop->Stop();
-  // Probes are answered until here.
+  // The probes are answered until this point.
   parts.health.reset();
   parts.http.reset();
   parts.server.reset();

@@ -1,3 +1,5 @@
+// Tasks are taken in batches, and a batch is followed by one commit, so that load raises the number
+// of changes per sync instead of the latency.
 #include "daemon/service/core_loop.h"
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// The probes are polled once a second, and their results are set in gRPC's standard health service.
 #include "daemon/service/health_port.h"
 
 #include <chrono>

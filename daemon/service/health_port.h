@@ -1,6 +1,7 @@
-// grpc.health.v1 alone on a port of its own, for probes that cannot speak TLS (Kubernetes' grpc:
-// probes): "" is liveness, the core's loop turns; "megatrain.v1.ready" is readiness, the store is
-// loaded and calls are served. Brought up to date about once a second by a thread of its own.
+// grpc.health.v1 alone on a port of its own, for probes that cannot speak TLS (Kubernetes' grpc
+// probes). Service "" is liveness: the core's loop turns. Service "megatrain.v1.ready" is
+// readiness: the store is loaded and calls are served. A thread of its own updates both about once
+// a second.
 #pragma once
 
 #include <functional>
@@ -17,10 +18,13 @@ inline constexpr char kReadyService[] = "megatrain.v1.ready";
 
 class HealthPort {
  public:
+  // Both are called on the thread of this object and on the one that starts it, and must not block.
   struct Probes {
-    std::function<bool()> alive;  // any thread
+    std::function<bool()> alive;  // liveness
+    // Readiness.
     std::function<bool()> ready;
   };
+  // Listens when it returns; errors as rpc::Server::Start.
   static StatusOr<std::unique_ptr<HealthPort>> Start(const rpc::Endpoint& listen, Probes probes);
   ~HealthPort();
   const rpc::Endpoint& endpoint() const { return server_->endpoint(); }
@@ -35,7 +39,7 @@ class HealthPort {
   base::Mutex mu_;
   base::CondVar wake_;
   bool stopping_ GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, since it uses all members above
 };
 
 }  // namespace mt::daemon

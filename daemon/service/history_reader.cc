@@ -1,3 +1,4 @@
+// A queue of tasks and the thread "mt-history".
 #include "daemon/service/history_reader.h"
 
 #include <pthread.h>

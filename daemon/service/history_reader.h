@@ -1,4 +1,5 @@
-// A thread for reading histories, so that neither the core nor gRPC's threads wait for the disk.
+// A thread that reads histories, so that neither the core nor gRPC's threads wait for the disk.
+// Thread-safe.
 #pragma once
 
 #include <deque>
@@ -13,9 +14,9 @@ class HistoryReader {
  public:
   HistoryReader();
   ~HistoryReader();  // Stop
-  // Runs soon, in order. After Stop it runs at once, on the caller's thread.
+  // Runs the task soon, in order of posting. After Stop it runs at once, on the caller's thread.
   void Post(std::function<void()> task);
-  // Runs what was posted, then ends the thread. Called by one thread.
+  // Runs what has been posted, then joins the thread. Called by one thread.
   void Stop();
 
  private:
@@ -25,7 +26,7 @@ class HistoryReader {
   base::CondVar wake_;
   std::deque<std::function<void()>> tasks_ GUARDED_BY(mu_);
   bool stopping_ GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, since it uses all members above
 };
 
 }  // namespace mt::daemon

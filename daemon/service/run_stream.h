@@ -1,5 +1,6 @@
-// One way for every stream to a client: a bounded subscription from the core's thread, written as
-// the client reads. Included by the handlers' .cc files only (gRPC).
+// The common path of every server-streaming call: a bounded subscription is opened on the core's
+// thread and written as fast as the client reads. Included by the handlers' .cc files only, as it
+// needs gRPC.
 #pragma once
 
 #include <string>
@@ -15,8 +16,10 @@
 
 namespace mt::daemon {
 
-// `open(core)` gives the stream or why there is none; `close(core, job uid, subscription)` forgets
-// it.
+// `open(core)` returns the subscription with its job, or the error of the call; the stream starts
+// after the commit that follows. `close(core, job uid, subscription)` removes the subscription when
+// the client has left or everything was sent. Both run on the core's thread. Returns `writer`,
+// which deletes itself.
 template <class Message, class Item, class Open, class Close>
 grpc::ServerWriteReactor<Message>* RunStream(CoreLoop* loop, StreamWriter<Message, Item>* writer,
                                              Open open, Close close) {

@@ -1,6 +1,6 @@
-// Writes a bounded subscription to one client of a server-streaming call. The client that leaves,
-// the job that ends and the coordinator that stops all come to the same end. Included by the
-// handlers' .cc files only (gRPC).
+// Writes a bounded subscription to one client of a server-streaming call. A client that leaves, a
+// job that ends and a coordinator that stops all end in the same way. Thread-safe through
+// State::mu. Included by the handlers' .cc files only, as it needs gRPC.
 #pragma once
 
 #include <functional>
@@ -16,15 +16,16 @@
 
 namespace mt::daemon {
 
-// Message is the RPC's; Item the subscription's. Deletes itself when gRPC is done with it.
+// Message is the RPC's response, Item the subscription's element. It deletes itself when gRPC has
+// finished with it.
 template <class Message, class Item>
 class StreamWriter final : public grpc::ServerWriteReactor<Message> {
  public:
   using Source = Subscription<Item>;
-  // Adds an item to the message; `dropped` were lost just before it.
+  // Adds an item to the message; `dropped` items were lost immediately before it.
   using Fill = std::function<void(Message* message, const Item& item, int64_t dropped)>;
 
-  // A message carries up to `batch` items, as many as wait when it is sent.
+  // A message carries up to `batch` items, as many as are queued when it is sent.
   StreamWriter(grpc::CallbackServerContext* context, Fill fill, int batch = 1)
       : context_(context),
         fill_(std::move(fill)),
@@ -33,10 +34,11 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
     state_->writer = this;
   }
 
-  // What the core's thread holds: outlives the writer, and then does nothing.
+  // The core's reference to the stream. It outlives the writer, after which its calls only clean
+  // up.
   class Handle {
    public:
-    // The stream starts; `on_gone` is called once when the client has left or everything was sent.
+    // Starts the stream. `on_gone` is called once, when the client has left or everything was sent.
     // NOLINTNEXTLINE(performance-unnecessary-value-param): moved where the client is still there.
     void Start(std::shared_ptr<Source> source, std::function<void()> on_gone) {
       {
@@ -50,6 +52,7 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
       }
       on_gone();
     }
+    // Ends the call with an error instead of starting it.
     void Fail(const Status& status) {
       const base::MutexLock lock(&state_->mu);
       if (state_->writer != nullptr) state_->writer->End(status);
@@ -74,12 +77,13 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
   void OnCancel() override {
     const base::MutexLock lock(&state_->mu);
     cancelled_ = true;
-    // A write in flight ends by itself and then sees the flag.
+    // A write in flight completes on its own and then sees the flag.
     if (!writing_) End(base::Error(absl::StatusCode::kCancelled, "the client has left"));
   }
   void OnDone() override {
     std::function<void()> on_gone;
-    // Its waker holds the state: let go of it here, or the two keep each other alive.
+    // The subscription's waker refers to the state: release it here, or the two keep each other
+    // alive.
     std::shared_ptr<Source> source;
     {
       const base::MutexLock lock(&state_->mu);
@@ -93,13 +97,13 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
 
  private:
   struct State {
-    base::Mutex mu;  // guards all of this, and the writer's flags
+    base::Mutex mu;  // guards all of this and the writer's flags
     StreamWriter* writer = nullptr;
     std::shared_ptr<Source> source;
     std::function<void()> on_gone;
   };
 
-  // With state_->mu held.
+  // Writes the next message, ends the stream, or waits for an item. Called with state_->mu held.
   void Next() {
     writing_ = false;
     if (finished_) return;
@@ -115,7 +119,7 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
       message_.Clear();
       fill_(&message_, *taken.item, taken.dropped);
       for (int i = 1; i < batch_; ++i) {
-        // The end, if it is next, is seen again after this write.
+        // If the end comes next, it is noticed after this write.
         const auto more = state_->source->Take(nullptr);
         if (!more.item.has_value()) break;
         fill_(&message_, *more.item, more.dropped);
@@ -136,7 +140,7 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
   const int batch_;
   std::shared_ptr<State> state_;
   Message message_;
-  // Under state_->mu.
+  // Guarded by state_->mu.
   bool writing_ = false;
   bool cancelled_ = false;
   bool finished_ = false;

@@ -1,4 +1,4 @@
-// JobTelemetry: streams of metrics, events and logs.
+// The service JobTelemetry: streams of metrics, events and logs, and queries of the stored history.
 #include <memory>
 #include <utility>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Context = grpc::CallbackServerContext;
 
-// A backlog of ten thousand comes in forty messages.
+// A backlog of ten thousand events takes forty messages.
 constexpr int kEventsPerMessage = 256;
 
 class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
@@ -37,7 +37,7 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
           core.feeds().UnwatchMetrics(uid, gone);
         });
   }
-  // Found on the core's thread, read on another.
+  // The job is looked up on the core's thread, and its history is read on the reader's.
   grpc::ServerUnaryReactor* QueryHistory(Context* context, const v1::QueryHistoryRequest* request,
                                          v1::History* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

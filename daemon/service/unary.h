@@ -1,5 +1,5 @@
-// One way for every unary call: over to the core's thread, answer after its commit. Included by the
-// handlers' .cc files only (gRPC).
+// The common path of every unary call: switch to the core's thread, answer after its commit.
+// Included by the handlers' .cc files only, as it needs gRPC.
 #pragma once
 
 #include <string>
@@ -16,21 +16,23 @@
 
 namespace mt::daemon {
 
-// Who asks, for operations and events.
+// The user whom the client names, for operations and events; "anonymous" where it names none.
 inline std::string ActorOf(const grpc::CallbackServerContext& context) {
   const auto found = context.client_metadata().find(rpc::kActorKey);
   if (found == context.client_metadata().end()) return "anonymous";
   return {found->second.data(), found->second.size()};
 }
 
+// The answer to every call after the store has failed.
 inline Status StoreFailed(const Status& commit) {
   return rpc::WithReason(base::Unavailable("the coordinator cannot write its store and ends: {}",
                                            base::Message(commit)),
                          rpc::reason::kStoreFailed);
 }
 
-// `call(core)` gives the Status and fills the response; both stay valid until the reactor has
-// finished.
+// `call(core)` runs on the core's thread, fills the response and returns the status. The client
+// gets it only after the commit that makes the change durable. `context` and the response live
+// until the reactor has finished.
 template <class Call>
 grpc::ServerUnaryReactor* RunUnary(CoreLoop* loop, grpc::CallbackServerContext* context,
                                    Call call) {

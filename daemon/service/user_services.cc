@@ -1,3 +1,4 @@
+// The services of users except JobTelemetry: one class per service, one short method per RPC.
 #include "daemon/service/user_services.h"
 
 #include <algorithm>
@@ -114,7 +115,7 @@ class CheckpointsService final : public v1::Checkpoints::CallbackService {
   CoreLoop* loop_;
 };
 
-// A call that may take minutes; a client that leaves frees its place at once.
+// A call that may take minutes. When the client leaves, its waiter in the core is removed at once.
 class WaitReactor final : public grpc::ServerUnaryReactor {
  public:
   WaitReactor(CoreLoop* loop, Context* context, const v1::WaitOperationRequest* request,
@@ -138,7 +139,7 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
 
  private:
   CoreLoop* loop_;
-  std::shared_ptr<int64_t> id_;  // the core's thread only
+  std::shared_ptr<int64_t> id_;  // used on the core's thread only
 };
 
 class OperationsService final : public v1::Operations::CallbackService {

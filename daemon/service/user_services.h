@@ -1,5 +1,5 @@
-// The gRPC handlers of api.proto: thin, each takes its call to the core's thread and back. Services
-// as opaque pointers, so that no other file needs gRPC's headers.
+// The gRPC handlers of api.proto. They are thin: each moves its call to the core's thread and back.
+// Services are returned as opaque pointers, so that no other file needs gRPC's headers.
 #pragma once
 
 #include <functional>
@@ -19,14 +19,16 @@ namespace mt::daemon {
 class CoreLoop;
 class HistoryReader;
 
-// Fills what Admin.GetInfo answers; called on gRPC's threads.
+// Fills the answer of Admin.GetInfo; called on gRPC's threads.
 using ServerInfoSource = std::function<void(megatrain::v1::ServerInfo*)>;
 
-// Jobs, Checkpoints, Operations, Nodes, Admin, JobTelemetry. They borrow loop and reader.
+// The services Jobs, Checkpoints, Operations, Nodes, Admin and JobTelemetry. They borrow loop and
+// reader, which must outlive the server.
 std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop, HistoryReader* reader,
                                                              ServerInfoSource info);
+// The service JobTelemetry alone; MakeUserServices includes it.
 std::unique_ptr<grpc::Service> MakeTelemetryService(CoreLoop* loop, HistoryReader* reader);
-// Worker.
+// The service Worker, for the agents.
 std::unique_ptr<grpc::Service> MakeWorkerService(CoreLoop* loop);
 
 }  // namespace mt::daemon

@@ -1,5 +1,6 @@
-// Worker.Session: one bidirectional stream per worker. A message is read only when the one before
-// it was handled, so a worker cannot flood the core; what goes out is queued, bounded (A4).
+// The service Worker: its Session is one bidirectional stream per worker. A message is read only
+// after the previous one was handled, so a worker cannot flood the core; outgoing messages are
+// queued within a bound (A4), beyond which the session ends.
 #include <deque>
 #include <memory>
 #include <utility>
@@ -20,17 +21,18 @@ namespace {
 
 class SessionReactor;
 
-// Shared by the reactor (gRPC's threads) and the core; the reactor may be gone first.
+// One session's stream as the core sees it. The reactor (on gRPC's threads) and the core share it;
+// the reactor may be gone first. Thread-safe.
 class SessionLink final : public WorkerLink {
  public:
   explicit SessionLink(SessionReactor* reactor) : reactor_(reactor) {}
   void Send(const v1::CoordinatorMessage& message) override;
   void Close(const Status& status) override;
 
-  // --- The reactor's events.
+  // --- Called by the reactor, and ReadNext also by the core.
   void ReadNext();
   void Written(bool ok);
-  // No call into the reactor after this.
+  // The reactor is going away: no call into it follows.
   void Detach();
 
  private:
@@ -89,7 +91,7 @@ class SessionReactor final
   CoreLoop* loop_;
   grpc::CallbackServerContext* context_;
   std::shared_ptr<SessionLink> link_;
-  std::shared_ptr<SessionId> id_;  // the core's thread only
+  std::shared_ptr<SessionId> id_;  // used on the core's thread only
   v1::WorkerMessage incoming_;
 };
 
@@ -140,7 +142,7 @@ void SessionLink::Written(bool ok) {
 void SessionLink::End(const Status& status) {
   if (std::exchange(ending_, true)) return;
   end_ = status;
-  // A write in flight comes first; Written goes on.
+  // A write in flight has to finish first; Written then ends the stream.
   if (writing_ || reactor_ == nullptr) return;
   finished_ = true;
   reactor_->End(end_);

@@ -1,3 +1,5 @@
+// SQLite with prepared statements for writes; SQLite's error codes become Status codes that say
+// what an operator can do.
 #include "daemon/store/sqlite_store.h"
 
 #include <array>
@@ -39,7 +41,8 @@ std::string_view Column(sqlite3_stmt* statement, int index) {
                     : std::string_view(static_cast<const char*>(data), static_cast<size_t>(bytes));
 }
 
-// The folder belongs to one process; the lock goes with it, however it ends.
+// Locks the folder for this process; the kernel releases the lock however the process ends. The
+// file holds the process id for the message to a second coordinator.
 StatusOr<base::Fd> LockFolder(const std::string& state_dir) {
   const std::string path = base::JoinPath(state_dir, "coordinator.lock");
   base::Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));

@@ -1,6 +1,6 @@
-// Store in one SQLite file below the state folder: write-ahead log, synchronous=FULL, one writer, a
-// lock that lives as long as the process. Layout: FORMAT.md. Not thread-safe: the core's thread
-// only.
+// The store in one SQLite file in the state folder: write-ahead log, synchronous=FULL, a single
+// writer, and a lock that is held as long as the process lives. Layout: FORMAT.md. Not thread-safe:
+// the core's thread only. Calls block on the disk.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,14 @@ namespace mt::daemon {
 
 class SqliteStore final : public Store {
  public:
-  // Creates folder and file where they are missing. FailedPrecondition: another coordinator holds
-  // the folder, or a newer version wrote the file. DataLoss: the file is damaged. Other errors: it
-  // cannot be read or written.
+  // Creates folder and file where they are missing, checks the file and creates the tables.
+  // FailedPrecondition: another coordinator uses the folder, or a newer version wrote the file.
+  // DataLoss: the file is damaged. PermissionDenied, ResourceExhausted or Internal where it cannot
+  // be read or written.
   static StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& state_dir);
   ~SqliteStore() override;
 
+  // See store.h. An error leaves the file at the last commit.
   Status Commit(const std::vector<Write>& batch) override;
   Status ForEach(Table table, const Visitor& visit) override;
   Status ForEachNewest(Table table, const std::string& from, const Taker& visit) override;

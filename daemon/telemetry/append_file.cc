@@ -1,3 +1,4 @@
+// pwrite with EINTR handled, then fdatasync; the folder is synced when the file is created.
 #include "daemon/telemetry/append_file.h"
 
 #include <cerrno>
@@ -40,7 +41,7 @@ Status AppendFile::Append(std::string_view bytes) {
 
 Status AppendFile::Replace(std::string_view bytes) {
   RETURN_IF_ERROR(base::WriteFileAtomic(path_, bytes));
-  fd_.Reset(open(path_.c_str(), O_WRONLY | O_CLOEXEC));  // where it failed the next Append opens it
+  fd_.Reset(open(path_.c_str(), O_WRONLY | O_CLOEXEC));  // if this fails, the next Append opens it
   end_ = static_cast<int64_t>(bytes.size());
   return OkStatus();
 }

@@ -1,5 +1,5 @@
-// A file that only grows: entries are written behind its end and made durable before the end moves,
-// so that a failed write is overwritten by the next one. One thread at a time.
+// An append-only file: an entry is written behind the end and made durable before the end moves, so
+// that a failed write is overwritten by the next one. One thread at a time; calls block.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,23 @@
 
 namespace mt::daemon {
 
-// All of `bytes` at `offset`, synced to the disk. Errors name the path. Blocking.
+// Writes all of `bytes` at `offset` and syncs the data to the disk. Errors name the path.
 Status WriteDurably(int fd, int64_t offset, std::string_view bytes, const std::string& path);
 
+// Callers frame their entries themselves; this class knows only bytes.
 class AppendFile {
  public:
-  // Entries begin at multiples of `align`: what a kill left of a write is stepped over.
+  // Entries begin at multiples of `align` bytes, so that the remainder of an interrupted write is
+  // stepped over. The file is opened by the first write.
   AppendFile(std::string path, int64_t align) : path_(std::move(path)), align_(align) {}
 
   const std::string& path() const { return path_; }
-  // Behind the last durable entry; 0 until the first Append.
+  // Position behind the last durable entry; 0 until the first Append.
   int64_t end() const { return end_; }
-  // Opens the file where that has not been done (made if missing). After an error nothing was
-  // appended; the next try writes over it.
+  // Writes and syncs `bytes`; opens the file first where needed, and creates it where missing.
+  // After an error nothing counts as appended, and the next attempt writes over it.
   Status Append(std::string_view bytes);
-  // The file holds these bytes and nothing else.
+  // Replaces the whole content atomically.
   Status Replace(std::string_view bytes);
 
  private:

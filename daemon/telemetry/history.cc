@@ -1,3 +1,5 @@
+// Appends mark their job as dirty. Flush writes full frames to the files of dirty jobs and all
+// remaining new steps, with a single sync, to the journal they share.
 #include "daemon/telemetry/history.h"
 
 #include <algorithm>
@@ -17,7 +19,7 @@ namespace {
 namespace v1 = megatrain::v1;
 namespace fs = std::filesystem;
 
-// The journal is written anew when it is larger than this, or than this many times what it needs.
+// The journal is rewritten when it exceeds this size, or this factor times its needed content.
 constexpr int64_t kJournalBytes = 16 << 20;
 constexpr int64_t kJournalFactor = 4;
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
@@ -116,7 +118,7 @@ Status History::FlushJob(const std::string& uid, Job* job) {
   Status status = job->evals.has_unwritten() ? job->evals.Write() : OkStatus();
   if (job->closing || job->steps.has_full_frame()) {
     const Status written = job->steps.WriteFrames(/*all=*/job->closing);
-    // Where the job's file refuses them, the journal may still take them.
+    // Where the job's file refuses the steps, the journal may still take them.
     if (!written.ok() && status.ok()) status = written;
   }
   if (job->steps.has_unjournaled()) journal_.Add(uid, job->steps.Unjournaled());
@@ -182,7 +184,7 @@ bool History::has_unflushed() const {
 
 template <class Read>
 HistoryView History::WithJob(std::string_view job_uid, const Read& read) const {
-  // What is read of the disk is read without the lock: `read` returns how.
+  // `read` runs under the lock and returns the part that reads the disk without it.
   std::function<HistoryView()> rest;
   {
     const base::MutexLock lock(&mu_);
@@ -190,7 +192,7 @@ HistoryView History::WithJob(std::string_view job_uid, const Read& read) const {
     if (job != jobs_.end()) rest = read(job->second->steps, job->second->evals.unwritten());
   }
   if (rest) return rest();
-  // Nobody writes it.
+  // No steps arrive for this job, so its file is not changing.
   JobHistory history(PathOf(job_uid) + ".steps");
   const Status loaded = history.Load(/*repair=*/false);
   if (!loaded.ok()) log::Error("history: unreadable", {{"error", base::Message(loaded)}});

@@ -1,7 +1,8 @@
-// The history of every job: every step once, on disk before it is acknowledged, read back by range
-// and resolution. Appends are cheap and stay in memory until Flush makes them durable, all jobs
-// with one sync. Memory does not grow with the number of steps. Thread-safe: appends and flushes
-// come from one thread, queries from any; a query reads the disk without holding the lock.
+// The history of every job: each step once, on disk before it is acknowledged to the worker, and
+// readable by range and resolution. Appends stay in memory until Flush makes those of all jobs
+// durable with one sync. Memory does not grow with the number of steps. Thread-safe: appends and
+// flushes come from one thread, queries from any; a query reads the disk without holding the lock.
+// Formats: FORMAT.md.
 #pragma once
 
 #include <chrono>
@@ -23,70 +24,83 @@
 
 namespace mt::daemon {
 
+// Number of points of an answer: the default, and the largest that is accepted.
 inline constexpr int kHistoryDefaultPoints = 1'000;
 inline constexpr int kHistoryMaxPoints = 10'000;
 
+// What to read of a job's history.
 struct HistoryQuery {
-  int64_t from_step = 0;                // 0: the first
-  int64_t to_step = 0;                  // 0: the newest
-  int64_t since_us = 0;                 // 0: any time
-  int points = 0;                       // 0: kHistoryDefaultPoints
-  std::vector<std::string> names = {};  // of columns; empty: all
+  int64_t from_step = 0;                // 0: the first step
+  int64_t to_step = 0;                  // 0: the newest step
+  int64_t since_us = 0;                 // Unix time; 0: not limited
+  int points = 0;                       // at most so many; 0: kHistoryDefaultPoints
+  std::vector<std::string> names = {};  // names of columns; empty: all
 };
 
+// The answer: rows of single steps, or of buckets with minimum, maximum and last value.
 struct HistoryView {
   HistoryTable rows{0};
-  int64_t first_step = 0;  // of the whole history; 0: it is empty
+  int64_t first_step = 0;  // first step of the whole history; 0: it is empty
+  // Last step of the whole history.
   int64_t last_step = 0;
   std::vector<megatrain::v1::EvalRecord> evals;
-  int64_t bytes_read = 0;  // of frames, from the disk
+  int64_t bytes_read = 0;  // bytes of frames read from the disk
 };
 
+// All jobs' histories in one folder: files per job and one journal.
 class History {
  public:
-  // `folder` is made by the first write.
+  // `folder` is created by the first write.
   explicit History(std::string folder);
   History(const History&) = delete;
   History& operator=(const History&) = delete;
   ~History();
 
-  // Takes back what the journal holds, and removes the files of jobs that are not in `known`. Once,
-  // before anything else. What cannot be read is logged and left out: never an error.
+  // Restores the rows that the journal holds, and removes the files of jobs that are not in
+  // `known_uids`. Call it once, before anything else. What cannot be read is logged and skipped;
+  // there is no error.
   void Recover(const std::set<std::string, std::less<>>& known_uids);
 
-  // False where the step is held already (sent again), or there is no room while the disk fails.
+  // Adds a step in memory. Returns false where the step is already held (a repeat), or where there
+  // is no room because the disk has refused writes.
   bool Append(std::string_view job_uid, const megatrain::v1::StepRecord& step);
+  // Adds an evaluation in memory.
   void AppendEval(std::string_view job_uid, const megatrain::v1::EvalRecord& eval);
-  // The newest step that is held; {0, 0}: none.
+  // The newest step that is held, in memory or on disk; {0, 0}: none.
   struct Newest {
     int64_t epoch = 0;
     int64_t step = 0;
   };
   Newest NewestOf(std::string_view job_uid);
-  // The job has ended: the next flush moves its last steps out of the journal and lets go of it.
+  // The job has ended: the next flush moves its last steps from the journal to its file and
+  // releases its memory. A later Append reopens it.
   void Close(std::string_view job_uid);
-  // Removes the job's files.
+  // Removes the job's files; errors are ignored.
   void Erase(std::string_view job_uid);
 
-  // Everything appended so far is on disk when it returns OK. An error (logged once until it is
-  // over) means that some is in memory only: nobody may be told that it is safe.
+  // Makes everything appended so far durable. After an error (logged once until a flush succeeds)
+  // some of it exists in memory only, so it must not be acknowledged. Blocks.
   Status Flush();
-  // Called with the duration of each flush that wrote.
+  // Sets a callback for the duration of each flush that had something to write. Set it before the
+  // first flush; it runs with the lock held.
   void OnFlush(std::function<void(double seconds)> told) { told_ = std::move(told); }
-  // Whether the last flush, if any, was OK.
+  // True unless the last flush failed.
   bool ok() const;
+  // True where something was appended since the last successful flush.
   bool has_unflushed() const;
 
-  // Empty where nothing is known of the job. DataLoss never: damaged frames are skipped and logged.
+  // The rows of a range, thinned to about query.points. Empty for an unknown job. Damaged frames
+  // are skipped and logged, never an error.
   HistoryView Query(std::string_view job_uid, const HistoryQuery& query) const;
-  // At most `limit` steps behind `after_step` and before `before_step`, one by one, and the
-  // evaluations that belong among them.
+  // Single steps with after_step < step < before_step, at most the first `limit` of them, and the
+  // evaluations within their range.
   HistoryView Steps(std::string_view job_uid, int64_t after_step, int64_t before_step,
                     size_t limit) const;
 
+  // Memory of the rows and indexes that are held.
   size_t MemoryBytes() const;
-  int64_t num_errors() const;      // flushes that failed
-  int64_t num_lost_steps() const;  // refused for want of room
+  int64_t num_errors() const;      // number of failed flushes
+  int64_t num_lost_steps() const;  // steps refused because there was no room
 
  private:
   struct Job {
@@ -106,7 +120,7 @@ class History {
   const std::string folder_;
   std::function<void(double seconds)> told_;
   mutable base::Mutex mu_;
-  // Of jobs that get steps; the others are read from their files.
+  // Jobs that receive steps; the others are read from their files.
   std::map<std::string, std::unique_ptr<Job>, std::less<>> jobs_ GUARDED_BY(mu_);
   std::set<std::string, std::less<>> dirty_ GUARDED_BY(mu_);
   HistoryJournal journal_ GUARDED_BY(mu_);

@@ -1,3 +1,5 @@
+// Entries with checksums, read as a whole file: an unreadable part is skipped eight bytes at a time
+// until an entry parses again.
 #include "daemon/telemetry/history_evals.h"
 
 #include <algorithm>
@@ -14,16 +16,17 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// An entry: this header, an EvalRecord as protobuf, zeros to a multiple of 8. Little-endian.
+// An entry is this header, an EvalRecord in protobuf's format, and zeros up to a multiple of 8
+// bytes. Little-endian.
 struct EvalHeader {
   static constexpr uint32_t kMagic = 0x4548'544D;  // "MTHE"
   uint32_t magic = kMagic;
   uint32_t bytes = 0;
-  uint64_t sum = 0;  // xxh3 of the record
+  uint64_t sum = 0;  // XXH3-64 of the record
 };
 static_assert(sizeof(EvalHeader) == 16);
 constexpr size_t kEvalAlign = 8;
-// Evaluations after this much unwritten are not taken: the disk refuses them for long.
+// With more than this unwritten, evaluations are dropped: the disk has refused them for long.
 constexpr size_t kHeldBytes = 1 << 20;
 
 size_t EvalAligned(size_t bytes) { return (bytes + kEvalAlign - 1) / kEvalAlign * kEvalAlign; }

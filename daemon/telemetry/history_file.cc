@@ -1,3 +1,5 @@
+// The index is rebuilt by walking the headers; bodies are checked only near the end, where an
+// interrupted write may lie, and otherwise when they are read.
 #include "daemon/telemetry/history_file.h"
 
 #include <algorithm>
@@ -15,7 +17,7 @@ namespace {
 constexpr int64_t kHeaderBytes = sizeof(HistoryFrameHeader);
 constexpr int64_t kBlockAlign = kHistoryFrameAlign;
 constexpr size_t kScanBytes = 1 << 16;
-// What one write can leave unfinished lies within this much of the end.
+// The unfinished part of an interrupted write lies within this distance of the end.
 constexpr int64_t kCheckedEndBytes = 4 << 20;
 
 StatusOr<std::string> ReadAt(int fd, int64_t offset, size_t bytes, const std::string& path) {
@@ -60,7 +62,7 @@ Status HistoryFile::OpenForWriting() {
   const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
   if (fd < 0) return base::ErrnoError(errno, fmt::format("open {}", path_));
   fd_ = std::make_shared<base::Fd>(fd);
-  // The name must survive a power loss as the frames do.
+  // The new name must survive a power loss, as the frames do.
   RETURN_IF_ERROR(base::SyncDir(path_.substr(0, path_.rfind('/'))));
   writable_ = true;
   return OkStatus();
@@ -73,7 +75,7 @@ void HistoryFile::Cut(int64_t step) {
 }
 
 void HistoryFile::Add(const HistoryFrameHeader& header, int64_t offset) {
-  // Steps that are there already: a later epoch began before them.
+  // A later epoch began before steps that exist already: those were rolled back.
   if (header.level == 0 && header.first_step <= LastStep(0)) Cut(header.first_step);
   refs_.push_back({.header = header, .offset = offset});
 }
@@ -107,7 +109,7 @@ Status HistoryFile::Scan(int64_t size, bool repair) {
       continue;
     }
     const int64_t behind = at + kHeaderBytes + static_cast<int64_t>(header->body_bytes);
-    if (behind > size) break;  // its write was not finished
+    if (behind > size) break;  // the write of this frame was not completed
     Add(*header, at);
     at = behind;
   }
@@ -150,14 +152,14 @@ Status HistoryFile::Append(std::span<const HistoryTable> frames) {
   }
   Status status = WriteDurably(fd_->get(), end_, bytes, path_);
   if (!status.ok()) {
-    // Whatever was written is overwritten by the next try, or cut off by the next start.
+    // What was written is overwritten by the next attempt, or cut off at the next start.
     if (ftruncate(fd_->get(), end_) != 0) writable_ = false;
     return status;
   }
   for (size_t i = 0; i < frames.size(); ++i) {
     const auto begin = static_cast<size_t>(offsets[i] - end_);
     const auto header = ParseHistoryHeader(std::string_view(bytes).substr(begin));
-    if (header) Add(*header, offsets[i]);  // as it was just encoded
+    if (header) Add(*header, offsets[i]);  // always valid, as it was encoded above
   }
   end_ += static_cast<int64_t>(bytes.size());
   return OkStatus();

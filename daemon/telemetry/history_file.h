@@ -1,6 +1,6 @@
-// One job's file of frames, append-only: an index of its frames in memory, bodies on disk. Damage
-// is found by checksums, logged, and skipped. Writing and the index are for one thread; bodies may
-// be read on any, through a snapshot of the index.
+// One job's append-only file of frames: an index of the frames in memory, their bodies on disk.
+// Damage is found by checksums, logged, and skipped. Writing and the index belong to one thread;
+// bodies may be read on any thread, through a snapshot of the index.
 #pragma once
 
 #include <cstdint>
@@ -16,41 +16,47 @@
 
 namespace mt::daemon {
 
+// A frame in the file.
 struct HistoryFrameRef {
   HistoryFrameHeader header;
-  int64_t offset;  // of the header
-  // Rows from this step on were rolled back: they are in the frame but not in the history.
+  int64_t offset;  // of the header, in bytes
+  // Rows from this step on were rolled back: the frame contains them, the history does not.
   int64_t live_below = std::numeric_limits<int64_t>::max();
 };
 
-// What a reader needs of a file, apart from it.
+// A snapshot that a reader can use on another thread while the file grows.
 struct HistoryFrames {
-  std::shared_ptr<const base::Fd> fd;  // null: there is no file
+  std::shared_ptr<const base::Fd> fd;  // null: the file does not exist
   std::string path;
   std::vector<HistoryFrameRef> refs;
 };
 
-// The live rows of one frame; DataLoss names file and steps where it is damaged.
+// Reads and decodes a frame without the rows that were rolled back, with the named columns (empty:
+// all). DataLoss names file and steps where the frame is damaged. Blocks.
 StatusOr<HistoryTable> ReadHistoryFrame(const HistoryFrames& file, const HistoryFrameRef& ref,
                                         std::span<const std::string> names = {});
 
+// The writer's view of one file.
 class HistoryFile {
  public:
+  // Touches no file; see Load.
   explicit HistoryFile(std::string path) : path_(std::move(path)) {}
 
-  // Reads the index. A file that is not there is empty. With `repair` what an interrupted write
-  // left at the end is cut off.
+  // Reads the index; a missing file is empty. With `repair` the remainder of an interrupted write
+  // is cut off the end. An error means that the file cannot be opened or read.
   Status Load(bool repair);
-  // Writes frames behind the others and syncs. After an error nothing was added.
+  // Writes frames behind the existing ones and syncs; creates the file where it is missing. After
+  // an error nothing counts as added.
   Status Append(std::span<const HistoryTable> frames);
-  // Steps from this one on were rolled back.
+  // Records that steps from this one on were rolled back. The file itself is not changed.
   void Cut(int64_t step);
 
-  // Of `level`, with at least one live row behind `after_step`.
+  // The frames of `level` that have at least one live row after `after_step`.
   HistoryFrames Frames(int level, int64_t after_step) const;
-  // Of the last live row of the level; 0: none.
+  // Step of the last live row of the level; 0: there is none.
   int64_t LastStep(int level) const;
-  // Of level 0; nullptr: there is none.
+  // The first and the last frame of single steps (level 0), or nullptr; valid until the index
+  // changes.
   const HistoryFrameRef* FirstStepFrame() const;
   const HistoryFrameRef* LastStepFrame() const;
   size_t num_frames() const { return refs_.size(); }

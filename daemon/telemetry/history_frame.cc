@@ -1,3 +1,4 @@
+// Arrays of numbers are packed by the cheapest of three encodings that is exact, decided per array.
 #include "daemon/telemetry/history_frame.h"
 
 #include <algorithm>
@@ -14,11 +15,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "frames are written as memory lies");
 
-// How an array of numbers is packed; persistent.
+// Encoding of an array; the values are part of the format.
 enum Packing : uint8_t {
   kConstant = 0,  // one double for all rows
-  kDoubles = 1,   // a double per row
-  kDeltas = 2,    // whole numbers: the first as int64, then int32 differences
+  kDoubles = 1,   // one double per row
+  kDeltas = 2,    // integers: the first as int64, then differences as int32
 };
 
 constexpr double kExactInteger = 9'007'199'254'740'992.0;  // 2^53
@@ -71,7 +72,7 @@ void PackArray(std::string* out, std::span<const double> values) {
   }
 }
 
-// Reads a body front to back; after running over its end everything read is 0 and ok() false.
+// Reads a body from front to back. After reading beyond its end every value is 0 and ok() false.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}

@@ -1,3 +1,5 @@
+// An entry holds a frame of level 0 with the job that it belongs to; a damaged part is skipped
+// eight bytes at a time until an entry parses again.
 #include "daemon/telemetry/history_journal.h"
 
 #include <algorithm>
@@ -12,12 +14,13 @@
 namespace mt::daemon {
 namespace {
 
-// An entry: this header, the job's uid, zeros to a multiple of 8, a frame. Little-endian.
+// An entry is this header, the job's uid, zeros up to a multiple of 8 bytes, and a frame.
+// Little-endian.
 struct JournalHeader {
   static constexpr uint32_t kMagic = 0x4A48'544D;  // "MTHJ"
   uint32_t magic = kMagic;
   uint32_t uid_bytes = 0;
-  uint64_t uid_sum = 0;  // xxh3 of the uid
+  uint64_t uid_sum = 0;  // XXH3-64 of the uid
 };
 static_assert(sizeof(JournalHeader) == 16);
 constexpr size_t kJournalAlign = kHistoryFrameAlign;
@@ -31,10 +34,10 @@ struct Entry {
   std::string uid;
   HistoryFrameHeader header;
   std::string_view body;
-  size_t bytes = 0;  // of the whole entry
+  size_t bytes = 0;  // size of the whole entry
 };
 
-// False: no whole entry begins here.
+// Parses the entry at the beginning of `bytes`; false where no complete one begins there.
 bool ParseJournalEntry(std::string_view bytes, Entry* entry) {
   JournalHeader header;
   if (bytes.size() < sizeof(header)) return false;
@@ -76,7 +79,8 @@ Status HistoryJournal::Replay(const Visit& visit) {
     rest.remove_prefix(step);
   }
   if (skipped != 0) {
-    // At the end it is what a kill left of a write that nobody was told of.
+    // At the end of the file this is the remainder of an interrupted write, which was never
+    // acknowledged.
     log::Warn("history: damaged part of the journal skipped",
               {{"file", file_.path()}, {"bytes", skipped}});
   }

@@ -1,6 +1,6 @@
-// The journal of the history: steps of all jobs that are in no frame yet, so that one sync makes a
-// round's steps durable whatever the number of jobs. Append-only; written anew, with what is still
-// needed, when it has grown (FORMAT.md). Not thread-safe.
+// The journal of the history: steps of all jobs that are in no frame yet, so that one sync makes
+// the new steps durable however many jobs there are. Append-only; when it has grown too large it is
+// rewritten with the content that is still needed (FORMAT.md). Not thread-safe; calls block.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,24 @@
 
 namespace mt::daemon {
 
+// One file, shared by all jobs.
 class HistoryJournal {
  public:
+  // Touches no file until Replay or the first write.
   explicit HistoryJournal(std::string path);
 
-  // What is in the file, oldest first; damage is logged and skipped. No file: nothing.
+  // Visits the entries from the oldest to the newest. Damage is logged and skipped; a missing file
+  // has no entries. An error means that the file cannot be read.
   using Visit = std::function<void(const std::string& job_uid, const HistoryTable& rows)>;
   Status Replay(const Visit& visit);
 
-  // Notes the rows (level 0) for the next Write or Rewrite.
+  // Adds rows (of level 0) to the next Write or Rewrite.
   void Add(std::string_view job_uid, const HistoryTable& rows);
   bool has_added() const { return !added_.empty(); }
-  // Appends what was added and syncs. After an error nothing was added; add it again.
+  // Appends what was added and syncs. After an error nothing was written and what was added is
+  // gone: the caller adds it again.
   Status Write();
-  // Replaces the whole content by what was added.
+  // Atomically replaces the whole content by what was added; after an error as Write.
   Status Rewrite();
   int64_t size_bytes() const { return file_.end(); }
 

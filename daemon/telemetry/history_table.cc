@@ -1,3 +1,5 @@
+// The one table of StepRecord's scalars, and the operations on columns. Columns that a row does not
+// report are padded with NaN, so all columns have the length of `steps`.
 #include "daemon/telemetry/history_table.h"
 
 #include <algorithm>
@@ -24,7 +26,7 @@ struct Scalar {
   void (*set)(v1::StepRecord*, double);
 };
 
-// Whole numbers are exact up to 2^53; one that is missing is 0.
+// Integers are exact up to 2^53; a missing one becomes 0.
 template <class T>
 T FromDouble(double value) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -139,7 +141,7 @@ void HistoryTable::MergeIntoLast(const HistoryTable& from, size_t row) {
   CHECK_GT(level, 0) << "steps are not merged";
   CHECK(!empty()) << "there is no row to merge into";
   const size_t last = num_rows() - 1;
-  // A column that this part does not report has no last value.
+  // If this part does not report a column, the bucket's last value of it is missing.
   for (HistoryColumn& column : columns) column.last[last] = kMissing;
   for (size_t i = 0; i < from.columns.size(); ++i) {
     const HistoryColumn& source = from.columns[i];

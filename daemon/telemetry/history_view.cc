@@ -1,3 +1,4 @@
+// Levels are chosen so that a query reads a bounded number of rows, whatever the length of the run.
 #include "daemon/telemetry/history_view.h"
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 namespace mt::daemon {
 namespace {
 
-// Reading four times what is asked for costs little and keeps a view between a quarter and all of
-// its points.
+// Reading four times as many rows as points are requested costs little, and gives every answer
+// between a quarter and all of its points.
 constexpr int64_t kReadAhead = 4;
 
 void AppendRange(const HistoryTable& from, const HistoryRange& range,
@@ -74,8 +75,9 @@ HistoryTable ThinHistory(HistoryTable rows, size_t points) {
 }
 
 int64_t HistoryPointLimit(size_t num_columns) {
-  // Three arrays per column and three of its own, eight bytes each at most ten as varints.
-  constexpr int64_t kReserve = 1 << 19;  // evaluations, names
+  // A column has three arrays, and each point three numbers of its own: eight bytes per double, at
+  // most ten per varint.
+  constexpr int64_t kReserve = 1 << 19;  // for evaluations and names
   const auto bytes_per_point = static_cast<int64_t>(30 + num_columns * 24);
   return (rpc::kMaxMessageBytes - kReserve) / bytes_per_point;
 }

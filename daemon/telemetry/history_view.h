@@ -1,5 +1,5 @@
-// How a range of a history becomes about as many points as were asked for: which level is read, and
-// how many of its buckets make one point. Blocking reads; no shared state.
+// Reduces a range of a history to about the requested number of points: which level is read, and
+// how many of its buckets form one point. Reads block; no shared state.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,25 @@
 
 namespace mt::daemon {
 
-// The finest level of which the range has at most four times as many buckets as points.
+// The finest level on which the range has at most four times as many buckets as points.
 int ChooseHistoryLevel(int64_t num_steps, int64_t points);
 
+// Rows to read.
 struct HistoryRange {
   int64_t from_step;
   int64_t to_step;
+  // Unix time; 0: not limited.
   int64_t since_us = 0;
-  size_t limit = SIZE_MAX;  // of rows, the oldest
+  size_t limit = SIZE_MAX;  // at most so many rows, the oldest ones
 };
-// The level's rows of the range. Damaged frames are logged and left out. Adds to *bytes_read.
+// Reads the level's rows in the range, with the named columns (empty: all). Damaged frames are
+// logged and skipped. Adds the bytes read from the disk to *bytes_read.
 HistoryTable ReadHistoryLevel(const HistoryLevel& level, const HistoryRange& range,
                               std::span<const std::string> names, int64_t* bytes_read);
-// Joins neighbours until at most `points` rows are left.
+// Merges neighbouring rows until at most `points` are left; the result is of level 1 or above if
+// any were merged.
 HistoryTable ThinHistory(HistoryTable rows, size_t points);
-// Points that one answer may have, so that it fits into a message (A2).
+// Number of points with `num_columns` columns that fit into one message (A2).
 int64_t HistoryPointLimit(size_t num_columns);
 
 }  // namespace mt::daemon

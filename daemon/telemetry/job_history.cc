@@ -1,3 +1,5 @@
+// Level 0 takes the steps; a bucket that is finished feeds the next level. After Load and after a
+// rollback the open buckets are rebuilt from the level below.
 #include "daemon/telemetry/job_history.h"
 
 #include <algorithm>
@@ -9,7 +11,7 @@
 namespace mt::daemon {
 namespace {
 
-// Cuts the first `num` rows of `rows` into frames of at most `per_frame`.
+// Splits the first `num` rows of `rows` into tables of at most `per_frame` rows.
 void Chunk(const HistoryTable& rows, size_t num, size_t per_frame, std::vector<HistoryTable>* out) {
   for (size_t first = 0; first < num; first += per_frame) {
     out->push_back(rows.Slice(first, std::min(per_frame, num - first)));
@@ -33,7 +35,7 @@ Status JobHistory::Load(bool repair) {
     last_step_ = file_.LastStep(0);
     last_epoch_ = last->header.last_epoch;
   }
-  // Buckets never tell of steps that are lost.
+  // Drops buckets beyond the last step on disk: their steps are lost.
   file_.Cut(last_step_ + 1);
   Rebuild();
   return OkStatus();
@@ -147,7 +149,7 @@ HistoryLevel JobHistory::Level(int level, int64_t after_step) const {
   const HistoryTable& rows = levels_[static_cast<size_t>(level)].rows;
   const size_t first = rows.LowerBound(after_step + 1);
   out.tail = rows.Slice(first, rows.num_rows() - first);
-  // Unfinished buckets, the highest first: their steps follow each other.
+  // The open buckets, the highest level first: each continues where the one above ends.
   for (int from = level; from >= 1; --from) {
     const HistoryTable& open = levels_[static_cast<size_t>(from)].open;
     if (open.empty() || open.steps[0] <= after_step) continue;

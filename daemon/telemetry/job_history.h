@@ -1,7 +1,7 @@
-// The history of one job: its file, the rows that are not in a frame yet, and the pyramid above
-// them. A bucket of a level is finished when a step behind it comes; it is then fed to the next
-// level. After a rollback (a later epoch begins at a step that is there) the later epoch's steps
-// count. Not thread-safe.
+// The history of one job: its file, the rows that are in no frame yet, and the pyramid of levels
+// above the steps. A bucket is finished when a step beyond it arrives; it then feeds the next
+// level. After a rollback (a later epoch starts at a step that exists) the later epoch's steps
+// replace the earlier ones. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -16,54 +16,61 @@
 
 namespace mt::daemon {
 
-// Rows that are kept in memory at most while the disk refuses them.
+// Most rows kept in memory while the disk refuses them.
 inline constexpr size_t kHistoryHeldRows = 65'536;
 
-// What a reader needs of one level: frames on disk, then rows in memory.
+// A reader's snapshot of one level: frames on disk, followed by rows in memory.
 struct HistoryLevel {
   HistoryFrames frames;
   HistoryTable tail;
 };
 
+// The rows of one job on all levels.
 class JobHistory {
  public:
+  // Outcome of an append: kNew: taken. kKnown: nothing to do. kNoRoom: refused, kHistoryHeldRows
+  // wait for the disk.
   enum class Appended { kNew, kKnown, kNoRoom };
 
   explicit JobHistory(std::string path) : file_(std::move(path)) {}
-  // Reads the index and rebuilds the unfinished buckets. With `repair`, for the one that writes.
+  // Reads the file's index and rebuilds the open buckets. `repair`, only for the process that
+  // writes, cuts off an interrupted write. Blocks.
   Status Load(bool repair);
 
-  // kKnown: this step of this epoch (or of an older one) is there, or was rolled back.
+  // Adds a step. kKnown: it exists already, or belongs to an epoch before the newest one.
   Appended Append(const megatrain::v1::StepRecord& step);
-  // Row `row` of `rows` (level 0), as a journal gives it back.
+  // Adds row `row` of `rows` (level 0), as the journal returns it.
   Appended AppendRow(const HistoryTable& rows, size_t row);
 
-  // --- To disk.
+  // --- Writing.
   bool has_full_frame() const { return levels_[0].rows.num_rows() >= kHistoryFrameRows; }
-  // Moves full frames (`all`: every step) to the file. After an error nothing has moved.
+  // Moves full frames, or with `all` every step, to the file. After an error nothing has moved.
+  // Blocks.
   Status WriteFrames(bool all);
-  // Steps that are neither in the file nor in the journal; and the note that they are now.
+  // The steps that are in neither the file nor the journal; MarkJournaled says that the journal has
+  // them.
   HistoryTable Unjournaled() const;
   bool has_unjournaled() const { return journaled_ < levels_[0].rows.num_rows(); }
   void MarkJournaled() { journaled_ = levels_[0].rows.num_rows(); }
-  // Steps that only the journal keeps.
+  // The steps that are not in the file.
   const HistoryTable& Held() const { return levels_[0].rows; }
 
   // --- Reading.
-  // Rows of the level behind `after_step`.
+  // A snapshot of the level's rows after `after_step`.
   HistoryLevel Level(int level, int64_t after_step) const;
+  // 0: the history is empty.
   int64_t first_step() const;
   int64_t last_step() const { return last_step_; }
   int64_t last_epoch() const { return last_epoch_; }
-  // First step that was reported at or after this time; last_step() + 1 where there is none. As
-  // exact as the frames' headers.
+  // The first step that was reported at or after this Unix time; last_step() + 1 where there is
+  // none. Rounded down to the beginning of its frame on disk.
   int64_t StepAt(int64_t time_us) const;
   size_t MemoryBytes() const;
 
  private:
   struct Rows {
-    HistoryTable rows;  // finished, not in a frame
-    HistoryTable open;  // the unfinished bucket: none or one row
+    HistoryTable rows;  // finished buckets or steps that are in no frame
+    HistoryTable open;  // the open bucket: no row or one
   };
   void Take(const HistoryTable& rows, size_t row);
   void Feed(int level, const HistoryTable& rows, size_t row, bool cascade);
@@ -74,7 +81,7 @@ class JobHistory {
 
   HistoryFile file_;
   std::array<Rows, kHistoryLevels> levels_ = MakeLevels();
-  size_t journaled_ = 0;  // of levels_[0].rows
+  size_t journaled_ = 0;  // number of levels_[0].rows that the journal has
   int64_t last_step_ = 0;
   int64_t last_epoch_ = 0;
 };

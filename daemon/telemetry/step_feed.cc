@@ -1,3 +1,5 @@
+// A deque of recent steps and a list of readers, each with its own queue; records are shared, not
+// copied.
 #include "daemon/telemetry/step_feed.h"
 
 #include <algorithm>
@@ -38,7 +40,7 @@ bool StepFeed::AddStep(const v1::StepRecord& step, base::MonotonicTime now) {
     return false;
   last_epoch_ = step.epoch();
   last_step_ = step.step();
-  // What a rollback undid is not shown to who comes later.
+  // Steps that a rollback undid are not shown to later readers.
   while (!steps_.empty() && steps_.back()->step() >= step.step()) steps_.pop_back();
   while (!evals_.empty() && evals_.back()->step() >= step.step()) evals_.pop_back();
   totals_.steps += 1;
@@ -68,7 +70,7 @@ void StepFeed::AddEval(const v1::EvalRecord& eval) {
 std::shared_ptr<MetricsSubscription> StepFeed::Subscribe(int64_t since_step,
                                                          base::MonotonicTime::duration min_interval,
                                                          int64_t evals_from) {
-  // Room for everything that is held, so that the start of a stream is never cut.
+  // The queue has room for everything held, so that the start of a stream is never truncated.
   auto subscription = std::make_shared<MetricsSubscription>(
       steps_.size() + evals_.size() + rpc::kStreamQueue, dropped_total_);
   auto eval = evals_.begin();

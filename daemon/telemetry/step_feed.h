@@ -1,5 +1,5 @@
-// The newest steps and evaluations of one job, in memory, and whoever reads them live. Steps are
-// told apart by (epoch, step), so reports that come twice after a reconnect are seen once. Not
+// The newest steps and evaluations of one job in memory, and the readers that follow them live.
+// Steps are identified by (epoch, step), so reports repeated after a reconnect are seen once. Not
 // thread-safe (the core's thread), except the subscriptions.
 #pragma once
 
@@ -19,26 +19,28 @@ class StepRecord;
 
 namespace mt::daemon {
 
-// One of both is set. Shared by all readers.
+// Exactly one member is set. Shared by all readers.
 struct MetricItem {
   std::shared_ptr<const megatrain::v1::StepRecord> step;
   std::shared_ptr<const megatrain::v1::EvalRecord> eval;
 };
 using MetricsSubscription = Subscription<MetricItem>;
 
+// Number of steps and evaluations held per job.
 inline constexpr size_t kStepsKept = 2'048;
 inline constexpr size_t kEvalsKept = 512;
 
-// Over the steps that came since this coordinator started.
+// Sums over the steps that arrived since this coordinator started.
 struct StepTotals {
   int64_t steps = 0;
   int64_t skipped = 0;
   double tokens = 0;
   double model_flops = 0;
-  double forward_seconds = 0;  // of steps that moved the job forward
-  double again_seconds = 0;    // of steps that a rollback made necessary once more
+  double forward_seconds = 0;  // of steps that advanced the job
+  double again_seconds = 0;    // of steps that were repeated after a rollback
 };
 
+// The live feed of one job.
 class StepFeed {
  public:
   StepFeed() = default;
@@ -46,28 +48,32 @@ class StepFeed {
   StepFeed& operator=(const StepFeed&) = delete;
   ~StepFeed();
 
-  // What was seen before this coordinator started: older steps are refused.
+  // Tells what was seen before this coordinator started: steps up to there are refused.
   void ResumeAfter(int64_t epoch, int64_t step);
-  // False for a step that was seen already (or is older than the newest one).
+  // Adds a step and pushes it to the readers. Returns false for a step that is not newer than the
+  // newest by (epoch, step).
   bool AddStep(const megatrain::v1::StepRecord& step, base::MonotonicTime now);
+  // Adds an evaluation and pushes it to the readers.
   void AddEval(const megatrain::v1::EvalRecord& eval);
 
-  // What is held after `since_step`, in order, then what comes; steps at least `min_interval` apart
-  // once live. Evaluations before `evals_from` are left out: they come from elsewhere.
+  // A subscription that starts with what is held after `since_step`, in order, and continues live,
+  // with at least `min_interval` between steps. Held evaluations of steps before `evals_from` are
+  // left out, since the caller reads them elsewhere.
   std::shared_ptr<MetricsSubscription> Subscribe(int64_t since_step,
                                                  base::MonotonicTime::duration min_interval,
                                                  int64_t evals_from = 0);
+  // Removes a reader; an unknown one is ignored.
   void Unsubscribe(const MetricsSubscription* subscription);
-  // The job has ended, or the coordinator ends: readers get what is queued, then `status`.
+  // The job has ended or the coordinator is stopping: readers get what is queued, then `status`.
   void Close(const Status& status);
 
-  // Of those in memory; INT64_MAX: none is.
+  // The first step in memory; INT64_MAX: there is none.
   int64_t first_step() const;
   size_t num_steps() const { return steps_.size(); }
   const StepTotals& totals() const { return totals_; }
-  // Duration that 99 of 100 of the steps in memory stayed below; 0: there are none.
+  // The 99th percentile of step_seconds over the steps in memory; 0: there are none.
   double StepSecondsP99() const;
-  // Counts what readers of this feed lose.
+  // Sets the counter of items that slow readers lose; it must outlive the subscriptions.
   void CountDropped(std::atomic<int64_t>* total) { dropped_total_ = total; }
   size_t num_readers() const { return readers_.size(); }
 
@@ -82,7 +88,7 @@ class StepFeed {
   std::vector<Reader> readers_;
   int64_t last_epoch_ = 0;
   int64_t last_step_ = 0;
-  int64_t best_step_ = 0;  // of any epoch
+  int64_t best_step_ = 0;  // largest step of any epoch
   StepTotals totals_;
   std::atomic<int64_t>* dropped_total_ = nullptr;
 };

@@ -1,7 +1,7 @@
 // A bounded queue between the core and one reader of a stream. A reader that is too slow loses the
-// oldest items and is told how many (A4): it never holds up the core, and memory stays bounded.
-// What lies in the past can come before the queue, read as the reader takes it. Thread-safe; one
-// reader.
+// oldest items and is told how many (A4): it never delays the core, and memory stays bounded. Items
+// from the past (a backlog) can precede the queue; they are read as the reader takes them.
+// Thread-safe, with a single reader.
 #pragma once
 
 #include <atomic>
@@ -17,20 +17,22 @@
 
 namespace mt::daemon {
 
+// T is a small value, typically of shared pointers.
 template <class T>
 class Subscription {
  public:
-  // Every item that is lost is also counted in *dropped_total, which must live as long as items are
-  // pushed.
+  // `capacity` bounds the queue. Each lost item is also counted in *dropped_total (may be null),
+  // which must live as long as items are pushed.
   explicit Subscription(size_t capacity, std::atomic<int64_t>* dropped_total = nullptr)
       : capacity_(capacity), dropped_total_(dropped_total) {}
 
-  // --- Before the reader starts. Gives the items that come before the queue, some at a time, none
-  // when there are no more; called on the reader's thread, may block.
+  // --- Before the reader starts. Sets the source of the items that precede the queue: each call
+  // returns some, and none when there are no more. It is called on the reader's thread and may
+  // block.
   using Backlog = std::function<std::vector<T>()>;
   void SetBacklog(Backlog backlog) { backlog_ = std::move(backlog); }
 
-  // --- The core's side.
+  // --- For the core. Never blocks for long; calls the reader's waker without holding the lock.
   void Push(T item) {
     std::function<void()> wake;
     {
@@ -47,7 +49,8 @@ class Subscription {
     if (wake) wake();
   }
 
-  // Nothing more will come; what is queued can still be read. The first call counts.
+  // Ends the stream: queued items can still be read, then the reader gets `status`. Only the first
+  // call counts.
   void Close(Status status) {
     std::function<void()> wake;
     {
@@ -60,16 +63,16 @@ class Subscription {
     if (wake) wake();
   }
 
-  // --- The reader's side.
+  // --- For the reader.
   struct Taken {
-    std::optional<T> item;  // set: an item
-    int64_t dropped = 0;    // with an item: how many were lost just before it
-    bool ended = false;     // nothing more: `status` says why
+    std::optional<T> item;  // set: the next item
+    int64_t dropped = 0;    // with an item: number of items lost immediately before it
+    bool ended = false;     // the stream has ended; `status` says why
     Status status;
   };
 
-  // The next item, or the end, or neither: then `wake` is called once, from the core's thread, when
-  // there is something.
+  // Returns the next item, or the end, or neither. In the last case `wake` is called once, on the
+  // core's thread, as soon as there is something to take.
   Taken Take(std::function<void()> wake) {
     Taken out;
     if (TakeFromBacklog(&out)) return out;
@@ -106,8 +109,8 @@ class Subscription {
 
   const size_t capacity_;
   std::atomic<int64_t>* const dropped_total_;
-  Backlog backlog_;     // the reader's
-  std::deque<T> past_;  // the reader's
+  Backlog backlog_;     // used by the reader only
+  std::deque<T> past_;  // used by the reader only
   mutable base::Mutex mu_;
   std::deque<T> queue_ GUARDED_BY(mu_);
   int64_t dropped_ GUARDED_BY(mu_) = 0;
