@@ -64,7 +64,7 @@ TEST_F(ExplainTest, ScheduleOfAnotherLayoutAndStep) {
   EXPECT_THAT(ring.out, HasSubstr("stage 0  |F0.0|F1.0|F0.1|"));
   EXPECT_THAT(ring.out, HasSubstr("embedding, layer 0; layer 2\n"));
   EXPECT_THAT(ring.out, HasSubstr("layer 1; layer 3, head\n"));
-  // What is computed again is a third tick of the backward.
+  // Recomputation adds a third tick to the backward pass.
   const Ran again = Explain("schedule", {"--set", "training.recompute.mode=full"});
   EXPECT_THAT(again.out, HasSubstr("its backward 3,"));
   EXPECT_THAT(again.out, HasSubstr("stage 1  |..|F0|B0|B0|B0|F1|B1|B1|B1|"));
@@ -97,7 +97,7 @@ TEST_F(ExplainTest, MemoryByStageAndKind) {
       "counted as CPU slots.\n"
       "Not counted: scratch of a running action, workspaces, buffers of collectives, data.\n");
   EXPECT_THAT(Explain("memory", {"--set", "parallel.pipeline=1"}).out, HasSubstr("\nall 1 rank "));
-  // A growing batch: as many slots as its largest step has.
+  // A growing batch needs as many slots as its largest step.
   EXPECT_EQ(Explain("memory", {"--set", "training.batch_ramp=\"4,4,8\""}).out,
             Explain("memory").out);
   EXPECT_EQ(Explain("memory", {"-o", "json"}).code, kExitUsage);

@@ -1,3 +1,5 @@
+// Synchronous gRPC services over one shared FakeState; verbs pass through DoVerb, which injects
+// lost answers, hangs and refusals.
 #include "tests/client/fake_coordinator.h"
 
 #include <cstdlib>
@@ -20,7 +22,7 @@ void WaitForClientToLeave(const ServerContext& context) {
 
 Status Unavailable() { return {grpc::StatusCode::UNAVAILABLE, "connection reset by the test"}; }
 
-// The work of a verb: once per request id, whatever happens to the answer.
+// Performs a verb: once per request id, whatever happens to the answer.
 Status DoVerb(FakeState* state, const ServerContext& context, const std::string& verb,
               const std::string& request_id, v1::Operation* out) {
   bool hang = false;
@@ -73,7 +75,7 @@ class FakeJobs final : public v1::Jobs::Service {
     }
     return {grpc::StatusCode::NOT_FOUND, "no job '" + request->job().name() + "'"};
   }
-  // One job a page: paging is always exercised.
+  // Returns one job per page, so that paging is always exercised.
   Status List(ServerContext*, const v1::ListJobsRequest* request,
               v1::ListJobsResponse* response) override {
     base::MutexLock lock(&state_->mu);
@@ -275,7 +277,7 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
 }  // namespace
 
 FakeCoordinator::FakeCoordinator() {
-  // What the user of this machine has set up stays out of the test.
+  // Hides this machine's own configuration from the test.
   ::setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
   for (const char* name : {"MTCTL_COORDINATOR", "MTCTL_CONTEXT", "MTCTL_NAMESPACE", "MTCTL_OUTPUT",
                            "MTCTL_COLOR", "MTCTL_TIME_FORMAT", "MTCTL_REQUEST_TIMEOUT"}) {

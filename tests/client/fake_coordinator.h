@@ -1,6 +1,6 @@
-// A coordinator for tests: the real wire over loopback, answers as the test sets them, requests
-// kept; the environment of mtctl is emptied. Handlers run on gRPC's threads; what a test sets it
-// sets before the call.
+// A coordinator for tests: the real gRPC services over loopback with answers that the test sets,
+// recording the requests; mtctl's environment is emptied. Handlers run on gRPC's threads; a test
+// sets its answers before the call.
 #pragma once
 
 #include <functional>
@@ -20,12 +20,12 @@ namespace mt::client {
 
 namespace v1 = megatrain::v1;
 
-// What every handler shares. The fields are guarded by mu, as several services use them.
+// State shared by all handlers; mu guards the members, since several services use them.
 struct FakeState {
   base::Mutex mu;
   std::vector<v1::Job> jobs;                        // newest first
-  std::map<std::string, v1::Operation> operations;  // by request id: a repeat gives the same one
-  std::vector<std::string> request_ids;             // of verbs, as they came
+  std::map<std::string, v1::Operation> operations;  // by request id: a repeat returns the same one
+  std::vector<std::string> request_ids;             // of verbs, in order of arrival
   std::vector<v1::Event> events;
   v1::ListCheckpointsResponse checkpoints;
   v1::ListNodesResponse nodes;
@@ -34,16 +34,16 @@ struct FakeState {
   v1::PauseRequest paused;
   v1::UpdateJobRequest updated;
   v1::ServerInfo info;
-  std::vector<v1::Job> watch;                    // sent by Watch, then it waits for its end
-  std::vector<v1::MetricsChunk> metrics;         // sent by StreamMetrics
-  bool metrics_stall = false;                    // then it says nothing more and does not end
-  bool operation_done = true;                    // verbs answer with a finished operation
+  std::vector<v1::Job> watch;             // sent by Watch, which then waits for its end
+  std::vector<v1::MetricsChunk> metrics;  // sent by StreamMetrics
+  bool metrics_stall = false;             // the stream then sends nothing more and does not end
+  bool operation_done = true;             // verbs return a finished operation
   std::function<void(v1::Operation*)> complete;  // fills in an operation
-  int break_next = 0;   // so many verbs do their work, then lose the answer
+  int break_next = 0;   // that many verbs do their work and then lose the answer
   bool hang = false;    // verbs do not answer until the client gives up
   grpc::Status refuse;  // verbs are refused
   int event_streams = 0;
-  int break_event_stream_after = 0;  // breaks the first stream after so many events
+  int break_event_stream_after = 0;  // breaks the first stream after that many events
 };
 
 class FakeCoordinator {
@@ -59,14 +59,15 @@ class FakeCoordinator {
   std::unique_ptr<rpc::Server> server_;
 };
 
-// One run of a command line of mtctl in this process, against `server` (may be null).
+// Output and exit code of one command line of mtctl, run in this process against `server` (may be
+// null).
 struct Ran {
   int code;
   std::string out, err;
 };
 Ran Mtctl(const FakeCoordinator* server, std::vector<std::string> args);
 
-// A job that trains.
+// A job of two slots at step 40 of 100, in the given state.
 v1::Job MakeJob(const std::string& name, v1::JobState state);
 
 }  // namespace mt::client

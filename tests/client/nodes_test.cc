@@ -1,4 +1,4 @@
-// What `get nodes` and `describe node` show of GPUs.
+// What `get nodes` and `describe node` print about GPUs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ using testing::Not;
 
 class NodesTest : public testing::Test {
  protected:
-  // "gpu-1": two GPUs and two CPU slots, of each the first is in use.
+  // "gpu-1" has two GPUs and two CPU slots; the first of each kind is in use.
   NodesTest() {
     v1::Node* node = server_.state().nodes.add_nodes();
     node->set_name("gpu-1");
@@ -58,7 +58,7 @@ TEST_F(NodesTest, TheTableHasBothKindsOfSlots) {
                 "       0.1.0\n"));
   const std::string wide = Out({"get", "nodes", "-o", "wide"});
   EXPECT_THAT(wide, HasSubstr("GPU-8c5c3b0e,GPU-11112222"));
-  // A slot that is out of order is not free.
+  // A slot that is out of service is not free.
   node().mutable_slots(1)->set_out_of_order("70 GiB are still held");
   EXPECT_THAT(Out({"get", "nodes"}), HasSubstr("gpu-1  READY  0 of 2     1 of 2"));
 }

@@ -43,7 +43,7 @@ TEST(YamlTest, BlockStyleWithTheSameOrder) {
   EXPECT_EQ(YamlText(ordered_json::array()), "[]\n");
 }
 
-// Texts that YAML could take for something else come back as they were.
+// Text that YAML could read as another type comes back unchanged.
 TEST(YamlTest, TextsSurviveAReader) {
   const std::vector<std::string> texts = {"",
                                           "true",
@@ -87,7 +87,7 @@ TEST(YamlTest, TextsSurviveAReader) {
     EXPECT_EQ(read["texts"][i].Scalar(), texts[i]);
     EXPECT_EQ(read["keys"][texts[i]].Scalar(), texts[i]);
   }
-  // A reader tells a text from what it looks like by its quotes.
+  // A YAML reader distinguishes text from other types by its quotes.
   EXPECT_THAT(YamlText(ordered_json{{"a", "true"}, {"b", "12"}}), "a: \"true\"\nb: \"12\"\n");
 }
 
@@ -106,7 +106,7 @@ TEST(StyleTest, TimesAndColours) {
   EXPECT_EQ(DisplayWidth("ünï"), 3U);
   std::vector<size_t> widths;
   EXPECT_EQ(Table({{"A", "B"}, {"long", red}}, &widths), "A     B\nlong  " + red + "\n");
-  EXPECT_EQ(Table({{"s", "t"}}, &widths), "s     t\n");  // in line with the table before
+  EXPECT_EQ(Table({{"s", "t"}}, &widths), "s     t\n");  // aligned with the previous table
 }
 
 TEST(PlotTest, AStraightLineInAscii) {
@@ -145,10 +145,10 @@ TEST(PlotTest, GapsSinglePointsAndNothing) {
   EXPECT_EQ(Plot({}, {}), "");
   EXPECT_EQ(Plot({{.name = "x", .x = {1}, .y = {nan}}}, {}), "");
   EXPECT_THAT(Plot({{.name = "x", .x = {7}, .y = {0}}}, {.ascii = true}), HasSubstr("*"));
-  // The line stops at what is not finite.
+  // The curve stops at a value that is not finite.
   const std::string text = Plot({{.name = "x", .x = {0, 1, 2}, .y = {1, nan, 1}}},
                                 {.width = 40, .height = 8, .ascii = true});
-  EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 3) << text;  // the title's, two points
+  EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 3) << text;  // the title's and two points
 }
 
 TEST(PlotTest, TicksAreRound) {

@@ -1,5 +1,5 @@
-// Background programs: started detached, known by pid and start time, stopped even where they
-// ignore SIGTERM.
+// Background processes: started detached, identified by pid and start time, and stopped even if
+// they ignore SIGTERM.
 #include "client/dev/process.h"
 
 #include <cstdlib>

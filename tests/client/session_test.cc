@@ -1,4 +1,4 @@
-// Where mtctl looks for its coordinator, and how it names jobs.
+// How mtctl finds its coordinator, and how it identifies jobs.
 #include "client/session.h"
 
 #include <cstdlib>

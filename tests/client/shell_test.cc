@@ -1,5 +1,5 @@
-// mtctl and its surroundings: precedence of flag, environment and context; completion scripts run
-// by the shells that are there.
+// mtctl in a shell: precedence of flag, environment and context; completion scripts run by the
+// shells that are installed.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +43,7 @@ class ShellTest : public testing::Test {
     std::ofstream(path) << text;
     return path;
   }
-  // Standard output of a shell command; its exit code in *code.
+  // The standard output of a shell command; *code receives its exit code.
   static std::string Shell(const std::string& command, int* code) {
     std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
     std::string out;
@@ -96,7 +96,7 @@ TEST_F(ShellTest, ContextsAreListedChangedAndDeleted) {
   ASSERT_EQ(Mtctl(nullptr, {"context", "delete", "a"}).code, 0);
   EXPECT_EQ(Mtctl(nullptr, {"context", "list", "-o", "name"}).out, "b\n");
   EXPECT_EQ(Mtctl(nullptr, {"context", "use", "a"}).code, kExitInvalidInput);
-  // A broken file is said with its line by what needs it.
+  // Commands that need the file report the line of the error.
   Write("megatrain/config.yaml", "contexts:\n  - {name: a}\n");
   const Ran broken = Mtctl(nullptr, {"get", "jobs"});
   EXPECT_EQ(broken.code, kExitInvalidInput);
@@ -112,7 +112,7 @@ TEST_F(ShellTest, TheEnvironmentSetsFlagsAndFlagsWin) {
   EXPECT_THAT(Mtctl(&server, {"get", "jobs", "-o", "table"}).out, HasSubstr("STATE"));
 }
 
-// Completes the last of `words` with the script, in bash; `mtctl` is a stand-in that names jobs.
+// Completes the last of `words` by the script in bash, where `mtctl` is a function that lists jobs.
 TEST_F(ShellTest, BashCompletesCommandsFlagsValuesAndJobs) {
   const std::string script = Write("mtctl.bash", Mtctl(nullptr, {"completion", "bash"}).out);
   int code = 0;
@@ -135,14 +135,15 @@ printf '%s\n' "${COMPREPLY[@]}"
   EXPECT_EQ(complete("mtctl pause --hold ''"), "gpt-demo\ngpt-other\n");
   EXPECT_EQ(complete("mtctl pause --rel"), "--release\n");
   EXPECT_EQ(complete("mtctl get jobs -o j"), "json\njsonl\n");
-  EXPECT_EQ(complete("mtctl -o json get ch"), "checkpoints\n");  // a flag's value is no command
-  EXPECT_EQ(complete("mtctl --output = ya"), "yaml\n");          // as bash splits --output=ya
+  EXPECT_EQ(complete("mtctl -o json get ch"),
+            "checkpoints\n");                            // the value of a flag is not a command
+  EXPECT_EQ(complete("mtctl --output = ya"), "yaml\n");  // bash splits --output=ya like this
   EXPECT_EQ(complete("mtctl node declare-dead ''"), "n1\n");
   EXPECT_EQ(complete("mtctl context use ''"), "lab\n");
   EXPECT_EQ(complete("mtctl completion z"), "zsh\n");
   EXPECT_EQ(complete("mtctl describe node ''"), "n1\n");
   EXPECT_EQ(complete("mtctl describe ''"), "node\ngpt-demo\ngpt-other\n");
-  // The question goes to the cluster of the line.
+  // The names come from the cluster that the command line selects.
   EXPECT_EQ(complete("mtctl --coordinator h:1 describe gpt-o"), "gpt-other\n");
   std::ifstream asked(log);
   const std::string lines{std::istreambuf_iterator<char>(asked), {}};

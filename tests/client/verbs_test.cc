@@ -1,5 +1,5 @@
-// The verbs on a job against a coordinator of the test's own: what is sent, repeats after a broken
-// connection, waits, exit codes.
+// The verbs on a job against a fake coordinator: requests, repeats after a broken connection,
+// waits, exit codes.
 #include <csignal>
 #include <thread>
 
@@ -36,7 +36,8 @@ TEST_F(VerbsTest, PauseSendsModeReasonAndANewRequestId) {
   EXPECT_EQ(Mtctl(&server_, {"pause", "tiny", "--hold", "--release"}).code, kExitUsage);
 }
 
-// Each verb does its work, then loses its answer twice: done once, asked three times with one id.
+// Each verb does its work and then loses its answer twice: it is done once and requested three
+// times with one id.
 TEST_F(VerbsTest, EveryVerbRepeatsWithItsRequestIdWhenTheConnectionBreaks) {
   const std::vector<std::vector<std::string>> verbs = {
       {"pause", "tiny"},        {"resume", "tiny"},        {"checkpoint", "tiny"},
@@ -229,7 +230,7 @@ TEST_F(VerbsTest, VersionWarnsOfSkewAndShowsInsecure) {
   EXPECT_EQ(nlohmann::json::parse(json.out).at("server").at("insecure"), true);
   const Ran nobody = Mtctl(nullptr, {"version", "--coordinator", "127.0.0.1:1"});
   EXPECT_EQ(nobody.code, kExitConnection);
-  EXPECT_THAT(nobody.out, HasSubstr("mtctl"));  // its own version is known all the same
+  EXPECT_THAT(nobody.out, HasSubstr("mtctl"));  // its own version is known regardless
 }
 
 TEST_F(VerbsTest, SubmitRepeatsWithItsRequestId) {

@@ -1,5 +1,5 @@
-// What `get`, `describe`, `events`, `metrics` and `wait` print and return, against a coordinator of
-// the test's own.
+// What `get`, `describe`, `events`, `metrics` and `wait` print and return against a fake
+// coordinator.
 #include <algorithm>
 #include <csignal>
 #include <thread>
@@ -41,7 +41,7 @@ TEST_F(ViewsTest, JobsInEveryFormat) {
             "NAME  STATE      STEP    LOSS    VALID  TOK/S  SLOTS  CREATED               MESSAGE\n"
             "tiny  RUNNING    40/100  2.5000  -      12.3k  2      2023-11-14T22:13:20Z\n"
             "tiny  SUCCEEDED  40/100  2.5000  -      12.3k  2      2023-11-14T22:13:20Z\n");
-  // What other verbs take: the newest by name, older ones by uid.
+  // The names for other verbs: the newest job by name, older ones by uid.
   EXPECT_EQ(Mtctl(&server_, {"get", "jobs", "-o", "name"}).out, "tiny\nuid-of-old\n");
   EXPECT_EQ(Mtctl(&server_, {"get", "jobs", "-o", "none"}).out, "");
   const Ran tree = Mtctl(&server_, {"get", "jobs", "-o", "json"});
@@ -187,7 +187,7 @@ TEST_F(ViewsTest, TheLayoutOfAJobIsShown) {
                               "  3     1   1   0   n1    3     -    TRAINING  0    -\n"));
   EXPECT_THAT(Mtctl(&server_, {"get", "jobs", "-o", "wide"}).out,
               HasSubstr("tp 2 x pp 2 x dp 1, sequence parallel, 1f1b"));
-  // Ranks that show no progress are named with where their devices stand.
+  // Ranks without progress are listed with the position of their device.
   EXPECT_THAT(text, Not(HasSubstr("Without progress")));
   v1::RankStall* stall = server_.state().jobs[0].mutable_ranks(3)->mutable_stall();
   stall->set_since_us(base::ToUnixMicros(base::Clock::Real()->WallNow()) - 75'500'000);
@@ -202,7 +202,7 @@ TEST_F(ViewsTest, TheLayoutOfAJobIsShown) {
                 .at("stall")
                 .at("mark"),
             stall->mark());
-  // A job whose ranks do not make up its mesh is shown all the same.
+  // A job whose number of ranks does not match its mesh is shown nevertheless.
   server_.state().jobs[0].mutable_ranks()->RemoveLast();
   EXPECT_THAT(Mtctl(&server_, {"describe", "tiny"}).out, HasSubstr("  0     -   -   -   n1"));
 }
@@ -233,7 +233,7 @@ TEST_F(ViewsTest, WaitForStateCheckpointOrEnd) {
     EXPECT_EQ(Mtctl(&server_, {"wait", "tiny", "--for", bad}).code, kExitUsage) << bad;
 }
 
-// The stream of metrics stands still and never ends: the job's end is seen all the same.
+// The metrics stream stalls and never ends; the end of the job is noticed nevertheless.
 TEST_F(ViewsTest, FollowDoesNotHangOnAStalledMetricsStream) {
   server_.state().metrics_stall = true;
   v1::Job done = MakeJob("tiny", v1::SUCCEEDED);

@@ -88,7 +88,7 @@ TEST(Ids, UidsAreVersion4AndDiffer) {
   EXPECT_NE(RandomHex(16), RandomHex(16));
 }
 
-// Values of the reference implementation (xxHash 0.8); part of the checkpoint format.
+// Values of the reference implementation (xxHash 0.8), on which the checkpoint format depends.
 TEST(Ids, HashesAreStable) {
   EXPECT_EQ(Hash64(""), 0x2d06800538d394c2u);
   EXPECT_EQ(Hash128Hex(""), "99aa06d3014798d86001c324468d497f");

@@ -1,4 +1,4 @@
-// Whole files: read, replaced atomically, errors with their path.
+// Whole files: reading, atomic replacement, and errors that name the path.
 #include "common/base/files.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// One line per event, in the agreed form.
+// The form of log lines, and levels.
 #include "common/base/log.h"
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The notify protocol, with sockets as a service manager has them.
+// The protocol of sd_notify(3) against sockets like those of a service manager.
 #include "common/base/notify.h"
 
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 
 class Manager {
  public:
-  // `name` as in $NOTIFY_SOCKET.
+  // `name` has the form of $NOTIFY_SOCKET.
   explicit Manager(std::string name)
       : name_(std::move(name)), fd_(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
@@ -30,7 +30,7 @@ class Manager {
   ~Manager() {
     if (name_[0] == '/') unlink(name_.c_str());
   }
-  // "" where nothing came.
+  // The next message, or "" where none arrives.
   std::string Next() {
     char buffer[1024];
     const ssize_t got = recv(fd_.get(), buffer, sizeof(buffer), 0);

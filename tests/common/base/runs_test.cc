@@ -1,4 +1,4 @@
-// Runs with gaps against an explicit table of places.
+// Strided runs against an explicit table of places.
 #include "common/base/runs.h"
 
 #include <numeric>
@@ -9,7 +9,7 @@
 namespace mt::base {
 namespace {
 
-// Places of 40 elements from element `skip` of a run on, by walking over them.
+// The places of 40 elements, beginning `skip` elements into a run, found by walking over them.
 std::vector<int64_t> Walk(const Runs& runs) {
   std::vector<int64_t> places;
   for (int64_t place = runs.skip; places.size() < 40; ++place) {

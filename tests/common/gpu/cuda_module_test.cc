@@ -1,4 +1,4 @@
-// Where the CUDA module is looked for, and on which GPUs it runs.
+// Where the CUDA module is searched, and which GPUs and libraries it accepts.
 #include "common/gpu/cuda_module.h"
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// The HTTP server over real sockets: what it answers, and that nothing a client sends or leaves out
-// harms it.
+// The HTTP server over real sockets: its answers, and that no client can harm it by what it sends
+// or omits.
 #include "common/http/server.h"
 
 #include <arpa/inet.h>
@@ -48,12 +48,12 @@ class Client {
   void Send(std::string_view text) {
     while (!text.empty()) {
       const ssize_t sent = send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL);
-      if (sent < 0) return;  // the server has closed; what it said can still be read
+      if (sent < 0) return;  // the server has closed; its answer can still be read
       text.remove_prefix(static_cast<size_t>(sent));
     }
   }
   void EndSending() { shutdown(fd_.get(), SHUT_WR); }
-  // Until `end` has come, or the connection is closed.
+  // Reads until `end` has arrived or the connection is closed.
   std::string ReadUntil(std::string_view end) {
     std::string out;
     char buffer[4096];
@@ -170,7 +170,7 @@ TEST_F(HttpServerTest, OneConnectionTooManyClosesTheQuietest) {
     clients.back()->Send(kGet);
     clients.back()->ReadUntil("a 1\n");
   }
-  clients[0]->Send(kGet);  // so that the second is the quietest
+  clients[0]->Send(kGet);  // makes the second connection the idle one
   clients[0]->ReadUntil("a 1\n");
   Client late(*server_);
   late.Send(kGet);
@@ -225,7 +225,7 @@ TEST_F(HttpServerTest, SaysWhyItCannotListen) {
   EXPECT_EQ(taken.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::Message(taken.status()), StartsWith("cannot listen on 127.0.0.1:"));
   config = TestConfig();
-  config.listen.host = "192.0.2.1";  // RFC 5737: nobody's
+  config.listen.host = "192.0.2.1";  // RFC 5737: an address of no host
   EXPECT_EQ(Server::Start(std::move(config)).status().code(), absl::StatusCode::kInvalidArgument);
   config = TestConfig();
   config.listen.unix_path = "/tmp/x";

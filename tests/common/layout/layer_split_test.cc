@@ -1,4 +1,4 @@
-// Where layers go: even splits, lists, Megatron's layout strings, and what is refused.
+// Distribution of layers: even splits, lists, Megatron's layout strings, and refusals.
 #include "common/layout/layer_split.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,8 @@ std::string ErrorOf(const LayerSplit::Shape& shape, std::string_view layout) {
   return base::Message(split.status());
 }
 
-// Megatron-LM, PP 4, 2 virtual stages, 16 layers: rank 0 has layers 1, 2 and 9, 10 (from 1).
+// Megatron-LM's example: pipeline size 4, 2 virtual stages, 16 layers: rank 0 has layers 1, 2 and
+// 9, 10 (counted from 1).
 TEST(LayerSplit, InterleavedChunksAreChunkMajor) {
   const auto split = LayerSplit::Create({.layers = 16, .stages = 4, .virtual_stages = 2}, "");
   ASSERT_TRUE(split.ok());

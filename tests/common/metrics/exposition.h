@@ -1,4 +1,4 @@
-// Reads Prometheus' text format, for tests: what a program shows, by name and labels.
+// Parses Prometheus' text format, so that tests can look up series by name and labels.
 #pragma once
 
 #include <cmath>
@@ -25,20 +25,21 @@ class Exposition {
     }
   }
 
-  // `series` as printed: "mt_x{a=\"b\"}". NaN where it is missing.
+  // The value of `series` as printed, "mt_x{a=\"b\"}"; NaN where it is missing.
   double Value(std::string_view series) const {
     const auto it = samples_.find(std::string(series));
     return it == samples_.end() ? std::numeric_limits<double>::quiet_NaN() : it->second;
   }
   bool Has(std::string_view series) const { return samples_.contains(std::string(series)); }
-  // Samples (a histogram has one for each bucket, its sum and its count) whose line has `part`.
+  // Number of samples whose line contains `part`; a histogram has one sample per bucket, its sum
+  // and its count.
   int Count(std::string_view part = "") const {
     int count = 0;
     for (const auto& [series, value] : samples_) count += series.find(part) != std::string::npos;
     return count;
   }
   const std::map<std::string, double>& samples() const { return samples_; }
-  // Families and their types: "counter", "gauge", "histogram".
+  // Names of the families and their types: "counter", "gauge", "histogram".
   const std::map<std::string, std::string>& types() const { return types_; }
 
  private:

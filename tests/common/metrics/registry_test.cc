@@ -1,4 +1,5 @@
-// The registry: what it prints, groups that go together, updates that no scrape sees half of.
+// The registry: its text, groups that are removed as a whole, and updates that no scrape sees half
+// done.
 #include "common/metrics/registry.h"
 
 #include <atomic>
@@ -100,7 +101,7 @@ TEST(RegistryTest, NoScrapeSeesHalfOfAnUpdate) {
       });
     }
   });
-  // On a busy machine the writer may begin after all 200.
+  // On a busy machine the writer may start after all 200 scrapes.
   for (int i = 0; i < 200 || updates < 10; ++i) {
     const Exposition shown(registry.Text());
     EXPECT_EQ(shown.Value("mt_state{state=\"A\"}") + shown.Value("mt_state{state=\"B\"}"), 1);

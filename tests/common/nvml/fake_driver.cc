@@ -1,9 +1,9 @@
-// Stands in for libnvidia-ml.so: two GPUs with fixed facts, the second of which denies its clocks.
-// MT_FAKE_NVML=broken makes nvmlInit_v2 fail, as it does after a driver was updated in place;
-// "unloaded" as where only the library is installed; "hang" lets it never return, "crash" ends the
-// process; "sick" has the second GPU fallen off the bus; "mig" has the first one in MIG mode (the
-// second knows no such mode). MT_FAKE_NVML_USED names a file with the bytes in use on the first
-// GPU.
+// A substitute for libnvidia-ml.so: two GPUs with fixed facts, the second of which refuses to
+// report its clocks. $MT_FAKE_NVML selects a failure: "broken", nvmlInit_v2 fails, as after an
+// update of a loaded driver; "unloaded", the library is installed without a driver; "hang",
+// nvmlInit_v2 never returns; "crash", it ends the process; "sick", the second GPU has fallen off
+// the bus; "mig", the first GPU is in MIG mode (the second has no such mode). $MT_FAKE_NVML_USED
+// names a file with the bytes in use on the first GPU.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

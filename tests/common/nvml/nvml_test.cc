@@ -1,4 +1,4 @@
-// Facts, readings and failures through a library that stands in for the driver's.
+// Facts, readings and failures, through a library that replaces the driver's (fake_driver.cc).
 #include "common/nvml/nvml.h"
 
 #include <cstdlib>

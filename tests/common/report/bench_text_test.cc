@@ -1,4 +1,4 @@
-// How a benchmark's report reads, with and without what only a GPU tells.
+// The text of a benchmark's report, with and without what only a GPU reports.
 #include "common/report/bench_text.h"
 
 #include <gtest/gtest.h>

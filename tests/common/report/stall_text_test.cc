@@ -1,4 +1,4 @@
-// How a rank that shows no progress is named, with where its device stands.
+// The text about a rank without progress, with the position of its device.
 #include "common/report/stall_text.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Addresses, reasons, and servers that really listen.
+// Addresses, reasons, and servers on real sockets.
 #include <string>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -78,7 +78,7 @@ TEST(Server, TakesOverADeadSocketFileButNotALivingOne) {
       .host = "",
       .port = 0,
       .unix_path = ::testing::TempDir() + "mt-rpc-" + base::RandomHex(4) + ".sock"};
-  {  // A server that was killed leaves its file.
+  {  // A server that was killed leaves its socket file.
     const base::Fd fd(socket(AF_UNIX, SOCK_STREAM, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;

@@ -1,5 +1,5 @@
-// The batch size of each step: Megatron-LM's golden ramp, thresholds in tokens, and the lengths of
-// runs against counting step by step.
+// The batch size of each step: Megatron-LM's golden ramp, thresholds in tokens, and lengths of runs
+// compared with counting step by step.
 #include "common/spec/batch_ramp.h"
 
 #include <limits>
@@ -18,7 +18,7 @@ BatchRamp Ramp(std::string_view text, int64_t global_batch, int64_t seq_length =
   return BatchRamp::Parse({text, global_batch, seq_length}).value();
 }
 
-// Consumed samples at which the size changes, by running the steps one by one.
+// The numbers of consumed samples at which the size changes, found by running the steps one by one.
 std::vector<std::pair<int64_t, int64_t>> Changes(const BatchRamp& ramp, int64_t samples) {
   std::vector<std::pair<int64_t, int64_t>> changes;
   for (int64_t n = 0; n < samples; n += ramp.BatchOf(n)) {
@@ -30,8 +30,8 @@ std::vector<std::pair<int64_t, int64_t>> Changes(const BatchRamp& ramp, int64_t 
 }
 
 TEST(BatchRampTest, MegatronsGoldenRamp) {
-  // num_microbatches_calculator.py with start 8, increment 8, 300 samples, global batch 32: 8 up to
-  // 96 consumed samples, 16 from 104, 24 from 200, 32 from 320.
+  // num_microbatches_calculator.py with start 8, increment 8, 300 samples, global batch 32: size 8
+  // up to 96 consumed samples, 16 from 104, 24 from 200, 32 from 320.
   const BatchRamp ramp = Ramp("8,8,300", 32);
   EXPECT_THAT(Changes(ramp, 1000), ElementsAre(std::pair(0, 8), std::pair(104, 16),
                                                std::pair(200, 24), std::pair(320, 32)));
@@ -44,7 +44,7 @@ TEST(BatchRampTest, MegatronsGoldenRamp) {
 }
 
 TEST(BatchRampTest, TheFormulaInFloatingPointDecidesTheBorders) {
-  // 7 increments over 100 samples: borders at k * 100 / 7, which no double holds.
+  // 7 increments over 100 samples: changes at k * 100 / 7, which no double represents.
   const BatchRamp ramp = Ramp("1,1,100", 8);
   for (int64_t n = 0; n <= 120; ++n) {
     const double per = 100.0 / 7.0;
@@ -54,7 +54,7 @@ TEST(BatchRampTest, TheFormulaInFloatingPointDecidesTheBorders) {
 }
 
 TEST(BatchRampTest, MoreIncrementsThanSamples) {
-  const BatchRamp ramp = Ramp("1,1,3", 13);  // four a sample
+  const BatchRamp ramp = Ramp("1,1,3", 13);  // four increments per sample
   EXPECT_THAT(ramp.phases(),
               ElementsAre(BatchPhase{0, 1}, BatchPhase{1, 5}, BatchPhase{2, 9}, BatchPhase{3, 13}));
 }
@@ -74,7 +74,7 @@ TEST(BatchRampTest, LengthsOfRunsAgreeWithCounting) {
   for (const BatchRamp& ramp : {Ramp("8,8,300", 32), Ramp("1,3,50", 13),
                                 Ramp("0:4 40:6 80:32 90:7", 0, 2), BatchRamp::Constant(5)}) {
     int64_t steps = 0;
-    int64_t consumed = 0;  // by `steps` steps
+    int64_t consumed = 0;  // after `steps` steps
     for (int64_t samples = 0; samples <= 700; ++samples) {
       if (consumed + ramp.BatchOf(consumed) <= samples) {
         consumed += ramp.BatchOf(consumed);

@@ -1,5 +1,5 @@
-// Kind bench: its length is its own, what it has no use for is refused, and any job file becomes
-// one.
+// Kind bench: it derives its own length, refuses settings without a meaning for it, and any job
+// file can become one.
 #include "common/spec/bench.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(Bench, RunsWarmupAndStepsAndSavesNothing) {
   ASSERT_EQ(BenchFaults({"bench.steps=7"}, &job), "");
   EXPECT_EQ(TotalIterations(job), 17);
   EXPECT_EQ(CheckpointDirectory(job), "");
-  // Completed once more, as the coordinator and the rank do.
+  // Completed again, as the coordinator and the rank do.
   EXPECT_EQ(FormatFaults(CompleteJob({}, &job)), "");
   EXPECT_EQ(TotalIterations(job), 17);
 }

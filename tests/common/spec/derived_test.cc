@@ -1,4 +1,4 @@
-// Sizes, lengths and FLOPs that follow from a job; goldens of Megatron-LM's own functions.
+// Sizes, lengths and FLOPs that follow from a job; goldens from Megatron-LM's own functions.
 #include "common/spec/derived.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace mt::spec {
 namespace {
 
-// "gpt3-6.7b" -> 6.7e9; 0 where the name has no size.
+// The parameter count in a preset's name, "gpt3-6.7b" -> 6.7e9; 0 where the name has none.
 double SizeInName(std::string_view name) {
   std::string size(name.substr(name.rfind('-') + 1));
   for (char& c : size) c = static_cast<char>(std::toupper(c));
@@ -67,7 +67,7 @@ TEST(Presets, ExactCounts) {
   ApplyPreset(*FindPreset("tiny"), true, &tiny);
   EXPECT_FALSE(tiny.has_vocab_size());
   tiny.set_vocab_size(257);
-  // 4 blocks of 12 h^2 + 13 h, the last norm, 257 + 64 rows.
+  // 4 blocks of 12 h^2 + 13 h, the final norm, and 257 + 64 embedding rows.
   EXPECT_EQ(ParameterCount(tiny), 4 * (12 * 128 * 128 + 13 * 128) + 2 * 128 + (257 + 64) * 128);
   EXPECT_EQ(FindPreset("gpt2-125m"), nullptr);
 }
@@ -170,7 +170,8 @@ TEST(Flops, OneFigureInEveryLayout) {
 TEST(Flops, AWindowShortensAttention) {
   const JobSpec whole = Load().job;
   EXPECT_EQ(ModelFlopsPerStep(Load({"model.window=32"}).job), ModelFlopsPerStep(whole));
-  // 2 layers of width 64, 32 tokens, 16 samples. A window of 8 leaves 2 * 8 * 32 - 8 * 8 of 32^2.
+  // 2 layers of width 64, 32 tokens, 16 samples. A window of 8 leaves 2 * 8 * 32 - 8 * 8 of 32^2
+  // pairs.
   const JobSpec window = Load({"model.window=8"}).job;
   EXPECT_EQ(ModelFlopsPerStep(whole) - ModelFlopsPerStep(window),
             16.0 * 6 * 2 * 64 * (32 * 32 - 448));
@@ -218,7 +219,8 @@ TEST(Lengths, Percentages) {
 }
 
 TEST(Lengths, WithARamp) {
-  // 8 samples a step up to 96 samples, 16 up to 192, 24 up to 304, then 32 (Megatron's golden).
+  // Steps of 8 samples up to 96 samples, of 16 up to 192, of 24 up to 304, then of 32 (Megatron's
+  // golden).
   const std::vector<std::string> ramp = {"training.global_batch_size=32", "parallel.data=2",
                                          "training.batch_ramp=8,8,300"};
   const auto with = [&ramp](std::vector<std::string> more) {

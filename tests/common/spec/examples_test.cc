@@ -27,7 +27,8 @@ TEST(Examples, AllAreValid) {
   EXPECT_GE(count, 10);
 }
 
-// Parameters and tokens of a step, as tables of training speed name them.
+// Parameters and tokens per step match the names under which tables of training speed list the
+// files.
 TEST(Examples, BenchmarksAreOfTheSizesTheyAreNamedAfter) {
   struct Row {
     const char* name;

@@ -1,4 +1,4 @@
-// The job that the tests start from, and shorthands over the public functions.
+// The job from which the tests start, and shorthands for the public functions.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct Loaded {
   Faults faults;
 };
 
-// kJob with overrides.
+// kJob with overrides, parsed and completed.
 inline Loaded Load(const std::vector<std::string>& overrides = {},
                    const ValidateContext& context = {}) {
   Loaded out;
@@ -33,14 +33,14 @@ inline Loaded Load(const std::vector<std::string>& overrides = {},
   return out;
 }
 
-// As it runs on CPU slots.
+// The same, resolved for CPU slots.
 inline Loaded LoadOnCpu(const std::vector<std::string>& overrides = {}) {
   Loaded out = Load(overrides);
   if (out.faults.empty()) out.faults = ResolveForSlots({}, &out.job);
   return out;
 }
 
-// "path: message" of every fault, one per line.
+// "path: message" for every fault of kJob with overrides, one per line.
 inline std::string FaultsOf(const std::vector<std::string>& overrides,
                             const ValidateContext& context = {}) {
   return FormatFaults(Load(overrides, context).faults);

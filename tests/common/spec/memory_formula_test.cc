@@ -1,5 +1,5 @@
-// The memory formulas against sums by hand and against the figures of published models. What the
-// engine really plans is held to them in tests/worker/memory.
+// The memory formulas against sums by hand and against figures of published models.
+// tests/worker/memory compares them with what the engine plans.
 #include "common/spec/memory_formula.h"
 
 #include <vector>
@@ -19,14 +19,14 @@ RankMemory Memory(const std::vector<std::string>& overrides, int stage = 0,
   return loaded.faults.empty() ? MemoryOf(loaded.job, stage, slots) : RankMemory();
 }
 
-// 2 layers, h 64, 4 heads, s 32, b 4 (T = 128), byte tokens (257, stored 384), 2 replicas: buckets
-// of multiples of 2,048.
+// 2 layers, h 64, 4 heads, s 32, b 4 (T = 128), byte tokens (257, stored as 384), 2 replicas, hence
+// buckets in multiples of 2,048 elements.
 TEST(MemoryFormula, ASmallModelByHand) {
   const RankMemory memory = Memory({});
   constexpr int64_t kMatrices = 2 * 12 * 64 * 64;
   constexpr int64_t kWords = 384 * 64;
-  // Column-parallel biases 192 and 256 per layer, row-parallel ones and norms 14 x 64, all at
-  // multiples of 128; positions 32 x 64: each fills one unit.
+  // Column-parallel biases 192 and 256 per layer, row-parallel biases and norms 14 x 64, each
+  // aligned to 128 elements; positions 32 x 64. Each group fills one bucket unit.
   EXPECT_EQ(memory.parameters, kMatrices + kWords + 3 * 2048);
   EXPECT_EQ(memory.weights, 4 * memory.parameters);
   EXPECT_EQ(memory.gradients, 4 * memory.parameters);
@@ -38,7 +38,7 @@ TEST(MemoryFormula, ASmallModelByHand) {
   EXPECT_EQ(Memory({}, 0, {3}).activations, 3 * memory.activations);
 }
 
-// The table of bytes per local parameter.
+// Bytes per local parameter by precision and ZeRO stage.
 TEST(MemoryFormula, BytesPerParameter) {
   struct Row {
     const char* precision;
@@ -65,9 +65,9 @@ TEST(MemoryFormula, SgdKeepsOneMomentOrNone) {
   EXPECT_EQ(Memory({"optimizer.type=sgd", "optimizer.momentum=0"}).optimizer, 0);
 }
 
-// worker/model/README.md, "Recomputation": 16 e T h / t kept by a layer of GPT-2 under sequence
-// parallelism, 10 e T h / t where norm and activation outputs are computed again, e R h where the
-// layer is.
+// 16 e T h / t bytes are kept by a layer of GPT-2 under sequence parallelism, 10 e T h / t where
+// outputs of norms and of the activation are recomputed, e R h where the whole layer is
+// (worker/model/README.md, "Recomputation").
 TEST(MemoryFormula, ActivationsPerLayer) {
   const auto layer = [](std::vector<std::string> overrides) {
     overrides.emplace_back("model.layers=4");
@@ -75,8 +75,9 @@ TEST(MemoryFormula, ActivationsPerLayer) {
     overrides.back() = "model.layers=8";
     return (Memory(overrides).activations - four) / 4;
   };
-  constexpr int64_t kUnit = 4 * 128 * 64;         // e T h
-  constexpr int64_t kStatistics = 4 * (8 * 128);  // lse of 4 heads, mean and rstd of 2 norms
+  constexpr int64_t kUnit = 4 * 128 * 64;  // e T h
+  constexpr int64_t kStatistics =
+      4 * (8 * 128);  // log-sum-exp of 4 heads, mean and rstd of 2 norms
   const std::string tp2 = "parallel.tensor=2";
   EXPECT_EQ(layer({}), 16 * kUnit + kStatistics);
   EXPECT_EQ(layer({tp2}), 8 * kUnit + kStatistics / 2);
@@ -86,10 +87,11 @@ TEST(MemoryFormula, ActivationsPerLayer) {
   EXPECT_EQ(layer({tp2, "training.recompute.mode=selective"}), 5 * kUnit + kStatistics / 2);
   EXPECT_EQ(layer({"training.recompute.mode=full"}), kUnit);
   EXPECT_EQ(layer({"training.recompute.mode=full", "training.recompute.layers=2"}), kUnit / 2);
-  // Block: the first layer of the chunk only.
+  // Method block: only the first layer of the chunk is recomputed.
   EXPECT_EQ(layer({"training.recompute.mode=full", "training.recompute.method=block"}),
             16 * kUnit + kStatistics);
-  // Keys and values of one head of four; gate and up; one border; RMSNorm without means.
+  // Keys and values of one head instead of four; gate and up; a single residual norm; RMSNorm
+  // without means.
   EXPECT_EQ(layer({"model.kv_heads=1"}), 16 * kUnit - 2 * kUnit * 3 / 4 + kStatistics);
   EXPECT_EQ(layer({"model.activation=swiglu", "model.ffn_size=256"}), 20 * kUnit + kStatistics);
   EXPECT_EQ(layer({"model.parallel_residual=true"}), 14 * kUnit + kStatistics - 4 * 2 * 128);
@@ -102,11 +104,12 @@ TEST(MemoryFormula, StagesHoldTheirLayersAndEnds) {
                                          "parallel.data=1"};
   constexpr int64_t kUnit = 4 * 128 * 64;
   constexpr int64_t kLayer = 16 * kUnit + 4 * 8 * 128;
-  // Output and its gradient; inside also the input's gradient; at the end that and the head's.
+  // The output and its gradient; on inner stages also the input's gradient; on the last stage that
+  // and the head's.
   EXPECT_EQ(Memory(four, 0, {4}).activations, 4 * (kLayer + 2 * kUnit));
   EXPECT_EQ(Memory(four, 1, {3}).activations, 3 * (kLayer + 3 * kUnit));
   EXPECT_EQ(Memory(four, 3, {1}).activations, kLayer + 2 * kUnit);
-  // One layer, with vectors of two units; the word table on both ends, positions on the first.
+  // One layer, with vectors of two units; the embedding table on both ends, positions on the first.
   EXPECT_EQ(Memory(four, 1).parameters, 12 * 64 * 64 + 2 * 1024);
   EXPECT_EQ(Memory(four, 0).parameters, 12 * 64 * 64 + 384 * 64 + 2 * 1024 + 2048);
   EXPECT_EQ(Memory(four, 3).parameters, 12 * 64 * 64 + 384 * 64 + 2 * 1024);
@@ -121,18 +124,19 @@ TEST(MemoryFormula, ChunksAreAddedUp) {
             4 * (kLayer + 2 * kUnit) + 2 * (kLayer + 3 * kUnit));
 }
 
-// Chunks without layers: the ends of the network alone, and one that only passes on.
+// Chunks without layers: the two ends of the model alone, and one that only passes its input on.
 TEST(MemoryFormula, ChunksWithoutLayersKeepTheirBorders) {
   const std::vector<std::string> ends = {"model.layers=2", "parallel.pipeline=4", "parallel.data=1",
                                          "parallel.layout=\"E|tt||L\""};
   constexpr int64_t kUnit = 4 * 128 * 64;
-  EXPECT_EQ(Memory(ends, 0).activations, 2 * kUnit);  // output and gradient
-  EXPECT_EQ(Memory(ends, 2).activations, 2 * kUnit);  // input and gradient, which are both
+  EXPECT_EQ(Memory(ends, 0).activations, 2 * kUnit);  // output and its gradient
+  EXPECT_EQ(Memory(ends, 2).activations,
+            2 * kUnit);  // input and its gradient, which are also the output and its gradient
   EXPECT_EQ(Memory(ends, 3).activations, 2 * kUnit);  // input and the head's gradient
   EXPECT_EQ(Memory(ends, 2).parameters, 0);
 }
 
-// 13B on 8 replicas with ZeRO-1 and 4,096 tokens: 25.7 + 51.4 + 19.3 + 27 GB; 6.7B on one rank: 18
+// 13B on 8 replicas with ZeRO-1 and 4,096 tokens: 25.7 + 51.4 + 19.3 + 27 GB. 6.7B on one rank: 18
 // bytes for each of 6.65e9 parameters, and 17 GB.
 TEST(MemoryFormula, PublishedModels) {
   const std::vector<std::string> big = {"model={preset: gpt3-13b, vocab_size: 50257}",

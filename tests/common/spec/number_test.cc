@@ -1,4 +1,4 @@
-// Numbers as users write them.
+// Numbers in the forms in which users write them.
 #include "common/spec/number.h"
 
 #include <limits>

@@ -1,4 +1,5 @@
-// Parallelism: derived layout, and each refusal with its numbers and the nearest sizes that work.
+// Parallelism: the derived layout, and each refusal with its numbers and the nearest sizes that
+// fit.
 #include <gtest/gtest.h>
 
 #include "common/spec/validate.h"
@@ -57,7 +58,7 @@ TEST(Tensor, CutsHeadsFfnAndSequence) {
             "tensor 2 or 4");
   EXPECT_EQ(FaultsOf({"parallel={tensor: 4}", "model.kv_heads=2", "training.global_batch_size=4"}),
             "model.kv_heads: 2 is not a multiple of parallel.tensor 4; nearest: 4, or tensor 2");
-  // Without sequence parallelism the sequence is whole on every rank.
+  // Without sequence parallelism every rank holds the whole sequence.
   EXPECT_EQ(FaultsOf({"parallel={tensor: 4, sequence_parallel: true}", "model.seq_length=34"}),
             "model.seq_length: 34 is not a multiple of parallel.tensor 4; nearest: 32 or 36, or "
             "tensor 2");

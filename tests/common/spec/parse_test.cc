@@ -1,4 +1,4 @@
-// Text to JobSpec: what is accepted, and how faults read.
+// Text to JobSpec: what is accepted, and the messages for what is not.
 #include "common/spec/parse.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ telemetry: {profile: {ranks: "0, 3"}}
   EXPECT_EQ(job.optimizer().decay_over(), "1000000");
   ASSERT_EQ(job.telemetry().profile().ranks_size(), 2);
   EXPECT_EQ(job.telemetry().profile().ranks(1), 3);
-  EXPECT_FALSE(job.has_namespace_());  // no defaults here
+  EXPECT_FALSE(job.has_namespace_());  // parsing sets no defaults
 }
 
 TEST(Parse, DataSetsAsOneString) {
@@ -83,7 +83,7 @@ TEST(Parse, NullAutoAndNoneUnset) {
   EXPECT_FALSE(job.model().has_layers());
   EXPECT_FALSE(job.model().has_window());
   EXPECT_FALSE(job.model().has_ffn_size());
-  EXPECT_EQ(job.checkpoint().directory(), "none");  // a word of its own: no checkpoints
+  EXPECT_EQ(job.checkpoint().directory(), "none");  // none is a value here: no checkpoints
   EXPECT_EQ(ParseFaults("model: {layers: auto}"),
             "model.layers: expected a whole number, got \"auto\"");
   EXPECT_EQ(ParseFaults("training: {seed: none}"),

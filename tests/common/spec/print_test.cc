@@ -1,4 +1,4 @@
-// A job as text again, and the words of job.proto about itself.
+// A job printed as text and read again, and the texts of job.proto about its fields.
 #include "common/spec/print.h"
 
 #include <google/protobuf/descriptor.h>
@@ -25,7 +25,7 @@ const std::vector<std::string> kMuchGiven = {
     "training.deterministic=true"};
 
 Loaded MuchGiven() {
-  // Control characters are refused, so the label's line break goes.
+  // Control characters are refused, so the label loses its line break.
   std::vector<std::string> overrides = kMuchGiven;
   overrides[0].erase(overrides[0].find("\\n"), 2);
   return Load(overrides);
@@ -54,12 +54,12 @@ TEST(Print, Forms) {
   EXPECT_EQ(yaml.substr(0, 11), "name: demo\n");
   EXPECT_NE(yaml.find("    comm_init: 90s\n"), std::string::npos) << yaml;
   EXPECT_NE(yaml.find("  path: [0.25, \"odd name, with: marks\"]\n"), std::string::npos);
-  EXPECT_EQ(yaml.find("rope"), std::string::npos);  // nothing of what this job does not use
+  EXPECT_EQ(yaml.find("rope"), std::string::npos);  // nothing that this job does not use
   EXPECT_EQ(yaml.find("loss_scale"), std::string::npos);
   EXPECT_EQ(yaml.find("wsd"), std::string::npos);
   EXPECT_EQ(yaml.find("bench"), std::string::npos);
   EXPECT_NE(ToYaml(Load({"kind=bench"}).job).find("bench:\n  warmup: 10\n"), std::string::npos);
-  EXPECT_EQ(yaml.find("max_restarts"), std::string::npos);  // nor of what is not built
+  EXPECT_EQ(yaml.find("max_restarts"), std::string::npos);  // nothing that is not built
   EXPECT_NE(ToYaml(LoadOnCpu().job).find("  zero_stage: 0\n"), std::string::npos);
   EXPECT_NE(yaml.find("  schedule: 1f1b\n"), std::string::npos);
   EXPECT_NE(yaml.find("deterministic: true"), std::string::npos);
@@ -112,7 +112,7 @@ TEST(Explain, UnknownPathsNameTheNearest) {
   EXPECT_EQ(Explain("zzz").status().code(), absl::StatusCode::kNotFound);
 }
 
-// job.proto's own consistency: what a reader of a field is told holds.
+// Consistency of job.proto's options: what they tell a user is true.
 TEST(Rules, EveryFieldIsDeclaredWhole) {
   for (const FieldAt& at : AllFields(*v1::JobSpec::descriptor(), true)) {
     const v1::FieldRule& rule = RuleOf(*at.field);

@@ -1,4 +1,4 @@
-// Text from anywhere: whatever the bytes, an answer and no crash. Seeded, so that a failure
+// Arbitrary text: whatever the bytes, there is an answer and no crash. Seeded, so that a failure
 // repeats.
 #include <random>
 
@@ -13,7 +13,7 @@ namespace {
 
 namespace v1 = megatrain::v1;
 
-// Parses, completes and, where that succeeds, uses the job.
+// Parses and completes the text and, where that succeeds, calls the functions that use the job.
 void Survive(std::string_view text, const std::vector<std::string>& overrides = {}) {
   v1::JobSpec job;
   const Faults faults = LoadJob(text, overrides, {}, &job);

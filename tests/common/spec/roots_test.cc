@@ -1,4 +1,4 @@
-// Paths of a job stay below their root.
+// Paths of a job stay below their root, whatever links it contains.
 #include "common/spec/roots.h"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ TEST_F(RootsTest, ResolvesBelow) {
   EXPECT_EQ(*ResolveBelow(root_, "new/deep/folder"), root_ + "/new/deep/folder");
   EXPECT_EQ(*ResolveBelow(root_, "inner/file"), root_ + "/a/file");
   EXPECT_EQ(*ResolveBelow(root_, "inner_absolute/new"), root_ + "/a/b/new");
-  EXPECT_EQ(*ResolveBelow(root_, "..."), root_ + "/...");  // a name like any other
+  EXPECT_EQ(*ResolveBelow(root_, "..."), root_ + "/...");  // an ordinary name
 }
 
 TEST_F(RootsTest, RefusesWaysOut) {
@@ -58,7 +58,7 @@ TEST_F(RootsTest, RefusesWaysOut) {
         << path;
     EXPECT_FALSE(OpenBelow(root_, path, O_RDONLY).ok()) << path;
   }
-  // A sibling whose name begins like the root's is no part of it.
+  // A sibling folder whose name begins with the root's name is not below it.
   fs::create_directories(top_ + "/root2");
   fs::create_symlink("../root2", root_ + "/sibling");
   EXPECT_EQ(ResolveBelow(root_, "sibling").status().code(), absl::StatusCode::kPermissionDenied);

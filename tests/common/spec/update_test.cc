@@ -1,4 +1,4 @@
-// What may change of a living job, and how everything else is refused.
+// Updates of a living job: which fields may change, and how all others are refused.
 #include "common/spec/update.h"
 
 #include <string>

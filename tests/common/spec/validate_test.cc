@@ -1,4 +1,4 @@
-// Defaults, derived values, and each refusal with the numbers it names.
+// Defaults, derived values, and each refusal with the numbers that it names.
 #include "common/spec/validate.h"
 
 #include <gtest/gtest.h>
@@ -133,7 +133,7 @@ TEST(Complete, Ranges) {
   EXPECT_EQ(FaultsOf({"resilience.timeouts.load=500ms"}),
             "resilience.timeouts.load: must be at least 1s, is 500ms");
   EXPECT_EQ(FaultsOf({"priority=1001"}), "priority: must be at most 1000, is 1001");
-  // Gloo listens where the kernel says; a range comes with another transport.
+  // Gloo listens on ports that the kernel chooses; a port range needs another transport.
   EXPECT_EQ(FaultsOf({"placement.ports=29500-29600"}),
             "placement.ports: 29500-29600 is not supported yet; supported: ephemeral");
 }
@@ -173,7 +173,7 @@ TEST(Complete, PresetsGiveWayToGivenFields) {
   EXPECT_EQ(byte.job.model().layers(), 3);
   EXPECT_EQ(byte.job.model().hidden_size(), 768);
   EXPECT_EQ(byte.job.model().seq_length(), 1024);
-  EXPECT_EQ(byte.job.model().vocab_size(), 257);  // the tokenizer's
+  EXPECT_EQ(byte.job.model().vocab_size(), 257);  // from the tokenizer
   const Loaded mock = Load({"model={preset: gpt2-124m}", "data={mock: true}"});
   ASSERT_EQ(FormatFaults(mock.faults), "");
   EXPECT_EQ(mock.job.model().vocab_size(), 50257);
@@ -304,7 +304,7 @@ TEST(Resolve, FillsWhatThePlacementDecides) {
   EXPECT_EQ(loaded.job.training().precision(), v1::Training::PRECISION_FP32);
   EXPECT_EQ(loaded.job.placement().threads_per_rank(), 5);
   EXPECT_TRUE(ResolveForSlots({.cores_per_node = 64, .slots_per_node = 1}, &loaded.job).empty());
-  EXPECT_EQ(loaded.job.placement().threads_per_rank(), 5);  // fixed for the job
+  EXPECT_EQ(loaded.job.placement().threads_per_rank(), 5);  // kept for the life of the job
   Loaded small = Load();
   EXPECT_TRUE(ResolveForSlots({.cores_per_node = 2, .slots_per_node = 8}, &small.job).empty());
   EXPECT_EQ(small.job.placement().threads_per_rank(), 1);
@@ -320,9 +320,9 @@ TEST(Resolve, DeviceAndPrecisionWaitForThePlacement) {
   EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &loaded.job)), "");
   EXPECT_EQ(loaded.job.placement().device(), v1::Placement::DEVICE_GPU);
   EXPECT_EQ(loaded.job.training().precision(), v1::Training::PRECISION_BF16);
-  // Threads are of CPU slots.
+  // Threads per rank exist on CPU slots only.
   EXPECT_FALSE(loaded.job.placement().has_threads_per_rank());
-  // What has been decided stands when a rank completes the job once more.
+  // Decisions stand when a rank completes the job again.
   EXPECT_EQ(FormatFaults(CompleteJob({}, &loaded.job)), "");
   EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &loaded.job)), "");
   const Loaded asked = Load({"placement.device=gpu", "parallel.data=1"});
@@ -335,10 +335,10 @@ TEST(Resolve, Fp64IsForCpuSlots) {
       "training.precision: fp64 runs on CPU slots only; use fp32 or bf16, or device cpu";
   EXPECT_EQ(FaultsOf({"training.precision=fp64", "placement.device=gpu", "parallel.data=1"}),
             kRefused);
-  // Said also where GPUs are refused anyway.
+  // Reported also where GPUs are refused anyway.
   EXPECT_EQ(FaultsOf({"training.precision=fp64", "placement.device=gpu"}, {.cuda = false}),
             std::string("placement.device: gpu is not supported yet; supported: cpu\n") + kRefused);
-  // auto: there is nothing to wait for.
+  // With device auto the precision already decides.
   const Loaded doubles = Load({"training.precision=fp64"});
   ASSERT_EQ(FormatFaults(doubles.faults), "");
   EXPECT_EQ(doubles.job.placement().device(), v1::Placement::DEVICE_CPU);
@@ -351,7 +351,7 @@ TEST(Resolve, AJobRunsOnOneGpuUntilGpusCanTalk) {
       "device cpu";
   EXPECT_EQ(FaultsOf({"placement.device=gpu", "parallel.data=2"}), kRefused);
   EXPECT_EQ(FaultsOf({"placement.device=gpu", "parallel.data=2"}, {.multi_gpu = true}), "");
-  // With auto it is known at the placement.
+  // With device auto this is known at placement.
   Loaded waiting = Load({"parallel.data=2"});
   ASSERT_EQ(FormatFaults(waiting.faults), "");
   EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &waiting.job)), kRefused);

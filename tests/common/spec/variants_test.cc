@@ -1,4 +1,4 @@
-// Model variants, precision, recurring schedules: derived values and refusals.
+// Model variants, precision, learning-rate schedules: derived values and refusals.
 #include <gtest/gtest.h>
 
 #include "common/spec/validate.h"

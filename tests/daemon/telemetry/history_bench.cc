@@ -1,5 +1,5 @@
-// Prints what a history of a million steps costs: time and memory of appending, time of a view. Not
-// a test: run it by hand, `mt_history_bench [STEPS]`.
+// Prints the cost of a history of a million steps: time and memory of appending, time of a view.
+// Not a test: run it by hand, `mt_history_bench [STEPS]`.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

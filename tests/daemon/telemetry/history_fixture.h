@@ -1,4 +1,4 @@
-// Steps with values that say where they come from, and a history in a folder of its own.
+// Steps whose values identify them, and a history in a folder of its own.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace mt::daemon {
 
 namespace v1 = megatrain::v1;
 
-// Everything that a rank reports, each value different and told by (epoch, step).
+// Every field that a rank reports, each with a different value that follows from (epoch, step).
 inline v1::StepRecord MakeStep(int64_t step, int64_t epoch = 1) {
   v1::StepRecord out;
   const auto x = static_cast<double>(step);
@@ -73,7 +73,7 @@ class HistoryTest : public ::testing::Test {
     history_.reset();
     std::filesystem::remove_all(folder_);
   }
-  // As after SIGKILL: what was not flushed is gone.
+  // Reopens the history as after SIGKILL: what was not flushed is lost.
   void Restart(const std::set<std::string, std::less<>>& known = {kJob, "job-2"}) {
     history_ = std::make_unique<History>(folder_);
     history_->Recover(known);
@@ -84,11 +84,11 @@ class HistoryTest : public ::testing::Test {
     }
   }
   void Flush() { ASSERT_TRUE(history_->Flush().ok()); }
-  // Every step of the history, read one by one.
+  // Every step of the history, read step by step.
   HistoryTable All(const char* job = kJob) {
     return history_->Steps(job, 0, 1LL << 40, 10'000'000).rows;
   }
-  // Steps 1 to `last`, each once; those from `second_epoch` on of epoch 2.
+  // Expects steps 1 to `last`, each once; those from `second_epoch` on belong to epoch 2.
   void ExpectWhole(int64_t last, int64_t second_epoch = 1LL << 40, const char* job = kJob) {
     const HistoryTable rows = All(job);
     ASSERT_EQ(rows.num_rows(), static_cast<size_t>(last));
@@ -102,7 +102,7 @@ class HistoryTest : public ::testing::Test {
       ASSERT_EQ(rows.times_us[row], want.time_us());
     }
   }
-  // The pyramid's buckets of `level` against the steps themselves.
+  // Expects the buckets of `level` to equal minima, maxima and last values of the steps themselves.
   void ExpectPyramid(int level, int points) {
     const HistoryTable rows = All();
     const HistoryView view = history_->Query(kJob, {.points = points, .names = {"loss"}});

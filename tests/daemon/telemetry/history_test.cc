@@ -1,4 +1,4 @@
-// The history of steps: every step once through restarts, rollbacks and damage; views read one
+// The history of steps: every step once, through restarts, rollbacks and damage; views read one
 // level; memory stays bounded.
 #include "daemon/telemetry/history.h"
 
@@ -30,7 +30,7 @@ TEST_F(HistoryTest, KeepsEveryValueOfEveryStep) {
   ASSERT_EQ(rows.num_rows(), 2'500U);
   for (const int64_t step : {1, 1'024, 1'025, 2'499, 2'500}) {
     const v1::StepRecord got = rows.ToStep(static_cast<size_t>(step - 1));
-    // Maps have no order on the wire: compare as text, which sorts them.
+    // Protobuf maps have no order on the wire: compare their text, which is sorted.
     EXPECT_EQ(got.DebugString(), MakeStep(step).DebugString());
   }
   ExpectWhole(2'500);
@@ -98,7 +98,7 @@ TEST_F(HistoryTest, ARollbackWithinWhatIsInMemory) {
 TEST_F(HistoryTest, ThePyramidIsTheStepsItself) {
   AppendRange(1, 20'011);
   Flush();
-  ExpectPyramid(1, 400);  // 1,251 buckets joined by fours
+  ExpectPyramid(1, 400);  // 1,251 buckets, merged by four
   ExpectPyramid(2, 100);  // 79 buckets of 256
   ExpectPyramid(3, 1);    // 5 buckets of 4,096 in one point
   Restart();
@@ -161,7 +161,7 @@ TEST_F(HistoryTest, ADamagedBlockIsSkippedAndTheRestServed) {
   history_->AppendEval(kJob, MakeEval(10, 1.0));
   Flush();
   history_.reset();
-  // A byte in the body of the second frame of steps, then one in a header.
+  // Damages a byte in the body of the second frame of steps, then one in a header.
   const std::string content = *base::ReadFile(File("job-1.steps"));
   const auto header = ParseHistoryHeader(content);
   ASSERT_TRUE(header.has_value());
@@ -196,7 +196,7 @@ TEST_F(HistoryTest, ATruncatedFileLosesItsEndOnly) {
     const int64_t kept = history_->Query(kJob, {}).last_step;
     EXPECT_EQ(kept % 1'024, 0);
     EXPECT_LT(kept, 4'097);
-    // The steps come again, since nobody was told that they are safe.
+    // The steps arrive again, since they were never acknowledged.
     AppendRange(kept + 1, 4'096);
     Flush();
     Restart();
@@ -224,7 +224,7 @@ TEST_F(HistoryTest, ATornJournalLosesItsEndOnly) {
     Restart();
     ExpectWhole(60);
   }
-  // A hole in the middle costs what was in it.
+  // A hole in the middle costs only what was in it.
   std::string damaged = *base::ReadFile(File("journal"));
   ASSERT_TRUE(base::WriteFileAtomic(File("journal"), journal).ok());
   damaged = journal;
@@ -265,7 +265,7 @@ TEST_F(HistoryTest, WhileTheDiskRefusesNothingIsSafeAndNothingIsLost) {
   AppendRange(1, 10);
   Flush();
   EXPECT_TRUE(history_->ok());
-  // In the journal's place a folder: neither opened nor replaced.
+  // A folder in the journal's place can be neither opened nor replaced.
   fs::rename(File("journal"), File("journal.away"));
   fs::create_directory(File("journal"));
   history_ = std::make_unique<History>(folder_);
@@ -275,7 +275,7 @@ TEST_F(HistoryTest, WhileTheDiskRefusesNothingIsSafeAndNothingIsLost) {
   EXPECT_FALSE(history_->ok());
   EXPECT_TRUE(history_->has_unflushed());
   EXPECT_EQ(history_->num_errors(), 1);
-  ExpectWhole(30);  // still served
+  ExpectWhole(30);  // served from memory
   AppendRange(31, 40);
   EXPECT_FALSE(history_->Flush().ok());
   fs::remove(File("journal"));
@@ -330,7 +330,7 @@ TEST_F(HistoryTest, ADeletedJobLeavesNothing) {
 }
 
 TEST_F(HistoryTest, TheJournalIsWrittenAnewWhenItHasGrown) {
-  // Tens of kB for each flush of 500 steps: beyond 16 MiB at least once.
+  // Tens of kB per flush of 500 steps: more than 16 MiB at least once.
   AppendRange(1, 900, 1, "job-2");
   int64_t largest = 0;
   for (int64_t step = 1; step <= 150'000; step += 500) {
@@ -349,7 +349,7 @@ TEST_F(HistoryTest, EvaluationsOfAnUndoneEpochAreGone) {
   for (const int64_t step : {100, 200, 300}) history_->AppendEval(kJob, MakeEval(step, 1.0));
   Flush();
   history_->AppendEval(kJob, MakeEval(200, 2.0));
-  history_->AppendEval(kJob, MakeEval(200, 2.0));  // sent again
+  history_->AppendEval(kJob, MakeEval(200, 2.0));  // a repeat
   Flush();
   Restart();
   history_->AppendEval(kJob, MakeEval(250, 3.0));  // not flushed yet

@@ -1,4 +1,4 @@
-// What a view of a history costs: one level is read, and memory does not grow with the steps.
+// The cost of a view: one level is read, and memory does not grow with the number of steps.
 #include "daemon/telemetry/history_view.h"
 
 #include <gtest/gtest.h>
@@ -16,13 +16,13 @@ TEST_F(HistoryTest, MemoryAndReadingDoNotGrowWithTheSteps) {
     AppendRange(step, step + 1'023);
     Flush();
   }
-  // The index grows: about 200 bytes for each 1,024 steps; 1 M steps are five times as many.
+  // Only the index grows, by about 200 bytes per 1,024 steps; a million steps are five times this.
   EXPECT_LT(history_->MemoryBytes() - small, 1U << 20);
   const HistoryView view = history_->Query(kJob, {.points = 1'000});
   EXPECT_EQ(view.rows.steps.back(), 204'800);
   EXPECT_LE(view.rows.num_rows(), 1'000U);
   EXPECT_GE(view.rows.num_rows(), 250U);
-  // At most 4,000 buckets of 28 columns, three numbers each.
+  // At most 4,000 buckets of 28 columns with three numbers each.
   EXPECT_LT(view.bytes_read, 4'100 * 28 * 24);
 }
 
