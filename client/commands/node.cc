@@ -1,5 +1,5 @@
-// `mtctl node declare-dead`: an operator asserts that nothing runs on a node any more, which lets
-// its jobs be placed elsewhere.
+// `mtctl node declare-dead`: an operator asserts that nothing runs on a lost node any more, so that
+// its jobs can end.
 #include <cstdio>
 #include <memory>
 

@@ -12,7 +12,7 @@ namespace mt::report {
 enum class StepPhase : uint8_t {
   kData,      // waiting for the data loader, and host-to-device copies
   kForward,   // embedding to loss, without the communication in it
-  kBackward,  // gradients, likewise
+  kBackward,  // loss to gradients, without the communication in it
   kTpComm,    // tensor parallel collectives
   kPpWait,    // waiting for a neighbouring pipeline stage: the bubble
   kDpComm,    // data parallel gradient reduction and parameter gather

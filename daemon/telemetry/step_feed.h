@@ -48,7 +48,7 @@ class StepFeed {
   StepFeed& operator=(const StepFeed&) = delete;
   ~StepFeed();
 
-  // Tells what was seen before this coordinator started: steps up to there are refused.
+  // Sets the newest step seen before this coordinator started; steps up to it are refused.
   void ResumeAfter(int64_t epoch, int64_t step);
   // Adds a step and pushes it to the readers. Returns false for a step that is not newer than the
   // newest by (epoch, step).
