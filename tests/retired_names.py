@@ -82,7 +82,7 @@ def self_test():
     assert rows == [("PendingWords", "`PendingCommands`"), ("(Give|Take)Word", "a Command's verbs")] and not faults, (rows, faults)
     assert not check(rows, {"a/b.cc": "PendingWordsList x; MyPendingWords y; GiveWords(); Job j;"})
     assert check(rows, {"a/b.cc": "\n  PendingWords x;"}) == ["a/b.cc:2: PendingWords is retired (PendingWords): `PendingCommands`"]
-    assert check(rows, {"a/b.cc": "x.TakeWord();"}) and check(rows, {"a/GiveWord.cc": ""}) and check(rows, {"PendingWords/a.md": ""})
+    assert check(rows, {"a/b.cc": "x.TakeWord();"}) and check(rows, {"a/GiveWord.cc": ""}) and check(rows, {"PendingWords/a.cc": ""})
     assert "no section" in rows_of("# Glossary\n")[1][0] and "no rows" in rows_of(f"{HEADING}\n\n| retired | now |\n|---|---|\n")[1][0]
     for slip in ("| Word | `Command` |", "| `Word` | |", "| `Word` |", "| `Wo(rd` | `Command` |", "| `\\w+` | `Command` |",
                  "| `PendingWords` | `Other` |", "| `Word` | `PendingWords` |"):
