@@ -1,3 +1,6 @@
+// One counter of outstanding parameters per bucket, and one flag per parameter that catches a
+// gradient which is reported twice. The counters cover the buckets of all chunks, because buckets
+// are indexed globally; only those of the watched chunk are ever decremented.
 #include "worker/params/bucket_countdown.h"
 
 namespace mt::params {

@@ -1,3 +1,6 @@
+// Builds the layout in one pass over the parameters in flat order: a parameter is appended to the
+// open bucket, or closes it and opens the next one where it differs in a property or the bucket is
+// full.
 #include "worker/params/flat_layout.h"
 
 #include <algorithm>
@@ -9,8 +12,8 @@
 namespace mt::params {
 namespace {
 
-// All parameters in flat order: by chunk, region, copies and partial ones apart, last layer first,
-// else as registered, so that joined ones stay together.
+// All parameters in flat order: sorted by chunk and region, with copies and partial ones apart,
+// last layer first. The sort is stable, so joined parameters stay next to each other.
 std::vector<ParamId> FlatOrder(const Registry& registry) {
   std::vector<ParamId> ids;
   ids.reserve(static_cast<size_t>(registry.size()));
@@ -39,7 +42,7 @@ FlatLayout::FlatLayout(const Args& args)
 }
 
 bool FlatLayout::Fits(const ParamSpec& spec) const {
-  if (spec.joined) return true;  // the registry joins only what is alike
+  if (spec.joined) return true;  // the registry has checked that joined parameters agree
   const Bucket& open = buckets_.back();
   if (open.chunk != spec.chunk || open.region != spec.region || open.decay != spec.decay ||
       open.partial != spec.partial || open.copy != spec.copy) {

@@ -1,3 +1,6 @@
+// Draws each box of a parameter that this rank holds from one Philox stream per parameter, indexed
+// by the element's position in the logical tensor (kernels/core/random.h). Weights and the master's
+// parts are drawn separately and agree because both are functions of that index.
 #include "worker/params/init.h"
 
 #include "common/base/ids.h"
@@ -8,15 +11,15 @@ namespace {
 
 using kernels::Tensor;
 
-// A box of a logical tensor, and where its elements lie.
+// A rectangle of the logical tensor, and the storage of its elements.
 struct Box {
   std::array<int64_t, 2> begin;
   kernels::Shape shape;
   base::Runs places;
-  Tensor out;  // [places]
+  Tensor out;  // flat, from the box's first element to its last, gaps included
 };
 
-// Normal numbers of the box's logical elements.
+// Draws N(0, std^2) for the logical elements of the box.
 void FillNormalBox(kernels::Stream& stream, const InitArgs& args, const ParamSpec& spec,
                    const Box& box) {
   const int64_t logical_columns = spec.shape.rank() == 2 ? spec.shape[1] : 1;
@@ -30,7 +33,7 @@ void FillNormalBox(kernels::Stream& stream, const InitArgs& args, const ParamSpe
 }
 
 void FillBox(kernels::Stream& stream, const InitArgs& args, const ParamSpec& spec, const Box& box) {
-  if (box.out.NumElements() == 0) return;  // only padded rows
+  if (box.out.NumElements() == 0) return;  // the rank holds only padding rows
   switch (spec.init) {
     case InitKind::kNormal:
       FillNormalBox(stream, args, spec, box);

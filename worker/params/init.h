@@ -19,13 +19,16 @@ struct InitArgs {
   int64_t seed = 0;  // training.seed
 };
 
-// Writes this rank's part of every parameter: the weights whole, and of the master what the replica
-// keeps (each value rounded once to the master's type and from there to the weights'). Padding and
-// the gaps between parameters stay as Bind left them, zero. Nothing needs to be gathered.
+// Writes the initial values of this rank's part of every parameter: all of the weights, and of the
+// master copy the part that this replica keeps. Each value is rounded once to the master's type and
+// from there to the weights' type. Padding and alignment gaps stay zero, as Bind left them. Work is
+// enqueued on `stream`; no communication is needed, because every rank computes all values it
+// holds.
 void InitializeParams(kernels::Stream& stream, const InitArgs& args, const ParamStore& store);
 
-// Rounds what the replica keeps of the master into the weights; nothing to do where they are the
-// master. Where the state is cut, the weights have to be gathered afterwards.
+// Rounds the part of the master that this replica keeps into the weights, on `stream`. Does nothing
+// where the weights are the master (fp32, fp64). Where the optimizer's state is sharded, the
+// weights must be all-gathered afterwards.
 void RoundMaster(kernels::Stream& stream, const kernels::VectorOps& vector,
                  const ParamStore& store);
 

@@ -1,3 +1,6 @@
+// All views come down to offset arithmetic on five flat buffers. State buffers are compact: since
+// every bucket is divided by the same dp_size, a slice begins at a dp_size-th of its bucket's
+// offset.
 #include "worker/params/param_store.h"
 
 #include "common/base/math.h"
@@ -64,8 +67,8 @@ Slice ParamStore::InState(int bucket, Slice elements) const {
   const Slice updated = UpdatedSlice(bucket);
   const int64_t within = elements.begin - updated.begin;
   CHECK(within >= 0 && within + elements.count <= updated.count) << "not this replica's state";
-  // Every bucket is cut alike, so the slices before this bucket's are a dp_size-th of what lies
-  // before it.
+  // Every bucket is divided by dp_size, so the slices in front of this one hold a dp_size-th of the
+  // elements in front of its bucket.
   const int64_t bucket_begin = layout_->bucket(bucket).begin;
   const int64_t first =
       state_is_cut() ? base::DivExact(bucket_begin, layout_->dp_size()) : bucket_begin;

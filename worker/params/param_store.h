@@ -1,6 +1,6 @@
-// The buffers behind a layout: weights in the precision's type, gradients in its accumulator type,
-// and the optimizer's master copy and moments, whole or cut over the replicas. Hands out views;
-// owns no memory (worker/memory does).
+// The buffers behind a FlatLayout: weights in the training precision, gradients in its accumulator
+// type, and the optimizer's master copy and moments, replicated or sharded over the data parallel
+// ranks (ZeRO-1). Hands out views; the memory is owned by worker/memory.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,25 @@
 
 namespace mt::params {
 
-// How much of the optimizer's state a replica keeps.
+// The part of the optimizer's state that a replica keeps.
 struct StateShare {
-  int zero_stage = 0;  // 0: all; 1: its slice of every bucket (Rajbhandari et al. 2020 §5.1, P_os)
-  int64_t dp_rank = 0;  // this replica
-  int moments = 2;      // state tensors beside the master: AdamW 2, SGD 1, without momentum 0
+  int zero_stage = 0;   // 0: all; 1: its slice of each bucket (P_os, Rajbhandari et al. 2020, 5.1)
+  int64_t dp_rank = 0;  // of this replica
+  int moments = 2;      // state tensors beside the master: AdamW 2, SGD 1, SGD without momentum 0
 };
 
-// Used by one thread at a time; the views it gives out are plain pointers.
+// Used by one thread at a time. Views are plain pointers into the bound memory and stay valid as
+// long as it does.
 class ParamStore {
  public:
-  // Registry and layout must outlive the store. `dtype` is the precision of weights and
-  // activations.
+  // Registry and layout must outlive the store. `dtype` is the type of weights and activations.
+  // CHECKs that the share names stage 0 or 1, a rank of the layout and at most two moments.
   ParamStore(const Registry* registry, const FlatLayout* layout, kernels::DType dtype,
              const StateShare& share = {});
 
   // Reserves every buffer; call once, before plan is allocated.
   void Plan(memory::MemoryPlan* plan);
-  // Takes the buffers; all elements are zero.
+  // Binds the buffers to allocated memory, in which all elements are zero. Call once, after Plan.
   void Bind(const memory::Memory& memory);
 
   const Registry& registry() const { return *registry_; }
@@ -37,16 +38,17 @@ class ParamStore {
   kernels::DType weight_dtype() const { return dtype_; }
   kernels::DType accumulator_dtype() const { return kernels::AccumulatorOf(dtype_); }
   const StateShare& share() const { return share_; }
-  // Whether replicas hold different parts of the optimizer's state: weights are then gathered after
-  // each update.
+  // True if replicas hold different slices of the optimizer's state (ZeRO-1 with dp > 1). The
+  // weights are then all-gathered after each update.
   bool state_is_cut() const { return share_.zero_stage >= 1 && layout_->dp_size() > 1; }
-  // Whether the weights are a rounded copy of the master (16-bit precision).
+  // True if the weights are a rounded copy of the master (16-bit precisions).
   bool has_model_copy() const { return dtype_ != accumulator_dtype(); }
 
-  // Views of one parameter, of its stored shape.
+  // Views of one parameter with its stored shape.
   kernels::Tensor Weight(ParamId id) const;
   kernels::Tensor Grad(ParamId id) const;
-  // A run of joined parameters as one tensor: rows added up ([3h, h] of q, k, v; [3h] of biases).
+  // Consecutive joined parameters as one tensor, their rows concatenated ([3h, h] for q, k, v; [3h]
+  // for their biases). CHECKs that they are joined.
   kernels::Tensor WeightSpan(ParamId first, ParamId last) const;
   kernels::Tensor GradSpan(ParamId first, ParamId last) const;
 
@@ -57,32 +59,34 @@ class ParamStore {
   kernels::Tensor BucketGrads(int bucket) const;
   kernels::Tensor BucketWeights(int bucket) const;
 
-  // The elements of a bucket whose sums this replica answers for, whatever the stage: its slice. In
-  // elements of the flat buffers.
+  // The slice of a bucket whose reduced gradients and saved state this replica is responsible for,
+  // at any ZeRO stage. In elements of the flat buffers.
   Slice OwnSlice(int bucket) const { return layout_->OwnSlice(bucket, share_.dp_rank); }
-  // The elements of a bucket that this replica updates: its slice where the state is cut, else all.
+  // The elements of a bucket that this replica updates: its own slice where the state is sharded,
+  // else the whole bucket.
   Slice UpdatedSlice(int bucket) const;
-  // The optimizer's operands over a run of elements, all [count].
+  // The optimizer's operands over a range of elements, each [count].
   struct State {
     kernels::Tensor gradient;
-    kernels::Tensor master;      // under fp32 and fp64 the weights themselves
+    kernels::Tensor master;      // fp32, fp64: the weights themselves
     kernels::Tensor m, v;        // absent beyond share().moments
     kernels::Tensor model_copy;  // 16-bit weights; absent without a model copy
   };
-  // Of UpdatedSlice(bucket).
+  // The operands of UpdatedSlice(bucket).
   State StateOf(int bucket) const;
-  // Of elements of the flat buffers within one bucket's UpdatedSlice.
+  // The operands of a range of the flat buffers, which must lie within UpdatedSlice(bucket)
+  // (CHECK).
   State StateOf(int bucket, Slice elements) const;
 
-  // Elements [slice) of a flat buffer.
+  // The view of the elements `slice` of a flat buffer; the range is CHECKed.
   static kernels::Tensor Cut(const kernels::Tensor& flat, Slice slice);
 
  private:
   kernels::Tensor View(const kernels::Tensor& flat, ParamId id) const;
   kernels::Tensor Span(const kernels::Tensor& flat, ParamId first, ParamId last) const;
-  // Where these elements lie in the state buffers.
+  // Translates a range of the flat buffers to the same elements in the state buffers.
   Slice InState(int bucket, Slice elements) const;
-  // Elements of each state buffer.
+  // Length of each state buffer.
   int64_t StateElements() const;
 
   const Registry* registry_;
@@ -91,7 +95,8 @@ class ParamStore {
   StateShare share_;
   memory::Block weights_block_, grads_block_, master_block_, first_block_, second_block_;
   kernels::Tensor weights_, grads_;
-  // [StateElements], compact, in bucket order; absent where there is none.
+  // [StateElements]: this replica's slices one after the other, in bucket order. Empty tensors
+  // where the state does not exist.
   kernels::Tensor master_, first_moment_, second_moment_;
 };
 

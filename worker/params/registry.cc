@@ -1,3 +1,6 @@
+// The checks behind Registry::Add, and the geometry of padded blocks (Held, Places). Parameters are
+// found by the 64-bit hash of their name, which also keys their initial values, so a collision is a
+// bug that is caught here.
 #include "worker/params/registry.h"
 
 #include <algorithm>
@@ -9,14 +12,15 @@
 namespace mt::params {
 namespace {
 
+// True if `stored` consists of whole padded units.
 bool AreWhole(const PaddedUnits& units, const kernels::Shape& stored) {
   if (units.dim < 0 || units.dim >= stored.rank()) return false;
   if (units.size <= 0 || units.stored < units.size) return false;
   return stored[units.dim] % units.stored == 0;
 }
 
-// Whether what is stored is a part of the logical tensor, but for rows behind its end or padded
-// units.
+// True if the stored block lies within the logical tensor, apart from padding (rows behind its end,
+// or padded units).
 bool IsPart(const ParamSpec& spec) {
   if (spec.shape.rank() != spec.stored.rank() || spec.shape.rank() < 1) return false;
   if (spec.begin[0] < 0 || spec.begin[1] < 0) return false;
@@ -26,7 +30,7 @@ bool IsPart(const ParamSpec& spec) {
   return spec.shape.rank() == 1 || spec.begin[1] + held[1] <= spec.shape[1];
 }
 
-// Whether `next` can lie behind `previous` as further rows of one tensor.
+// True if `next` can follow `previous` as further rows of one tensor.
 bool CanJoin(const ParamSpec& previous, const ParamSpec& next) {
   if (previous.region != next.region || previous.layer != next.layer) return false;
   if (previous.chunk != next.chunk || previous.partial != next.partial) return false;
@@ -53,7 +57,7 @@ kernels::Shape ParamSpec::Held() const {
 
 base::Runs ParamSpec::Places() const {
   if (!units) return {};
-  // Elements that a row or column of the units' dimension has behind it.
+  // Number of stored elements per row (units of rows) or per column (units of columns).
   const int64_t inner = units->dim + 1 < stored.rank() ? stored[1] : 1;
   return {.length = units->size * inner, .stride = units->stored * inner};
 }

@@ -17,12 +17,13 @@
 
 namespace mt::params {
 
-// Where a parameter lies in the flat buffers, in this order. What holds for a whole region (decay,
-// who reduces it, how the norm counts it) is a property of the region, never of an element.
+// The section of the flat buffers in which a parameter lies, in this order. Properties that hold
+// for a whole region (decay, who reduces it, how the norm counts it) belong to the region, never to
+// an element.
 enum class Region : uint8_t {
-  kMatrix,            // cut into buckets at matrix borders, last layer first
+  kMatrix,            // divided into buckets between matrices, last layer first
   kWordTable,         // a bucket of its own
-  kShardedVector,     // vectors that tensor parallelism cuts (biases of column-parallel layers)
+  kShardedVector,     // vectors sharded over tensor ranks (biases of column-parallel layers)
   kReplicatedVector,  // vectors that every tensor rank holds whole (norms, row-parallel biases)
   kPositionTable,
 };
@@ -33,65 +34,72 @@ enum class InitKind : uint8_t { kNormal, kZero, kOne };
 // Index of a parameter in its registry, in the order of registration.
 enum class ParamId : int32_t { kNone = -1 };
 
-// Rows or columns that come in units (the channels of a head), each stored larger than it is: its
-// last `stored` - `size` are zero.
+// Rows or columns that come in units (the channels of an attention head), each stored with zero
+// padding: of its `stored` rows or columns the first `size` are used, the others are zero.
 struct PaddedUnits {
-  int dim = 0;  // 0: rows, 1: columns
-  int64_t size = 0;
-  int64_t stored = 0;
+  int dim = 0;         // 0: rows, 1: columns
+  int64_t size = 0;    // used, in rows or columns
+  int64_t stored = 0;  // with padding; >= size
   friend bool operator==(const PaddedUnits&, const PaddedUnits&) = default;
 };
 
+// Everything the engine knows about one parameter. Filled by the model and constant after
+// Registry::Add.
 struct ParamSpec {
   std::string name;      // "layers.3.attention.q.weight"
   kernels::Shape shape;  // logical, unpadded, global: [out, in], [rows, h] or [n]
-  // As this rank holds it: a part of the logical tensor that begins at `begin` (tensor parallelism
-  // cuts rows or columns), and padding, which is zero: rows behind its end, or of `units`.
+  // The shape that this rank holds: a block of the logical tensor that begins at `begin` (tensor
+  // parallelism shards rows or columns), plus zero padding, either rows behind the end of the
+  // tensor or the padding of `units`.
   kernels::Shape stored;
   std::array<int64_t, 2> begin = {0, 0};
-  std::optional<PaddedUnits> units;  // the part is whole units
+  std::optional<PaddedUnits> units;  // set: the block consists of whole units
   Region region = Region::kMatrix;
   InitKind init = InitKind::kZero;
-  double std = 0;      // of kNormal
+  double std = 0;      // standard deviation, for kNormal
   bool decay = false;  // see DecaysByMegatronRule
   int layer = -1;      // global layer number; -1: outside the layers
-  int chunk = 0;       // model chunk of this pipeline stage (virtual stages)
-  // Every tensor rank holds it whole and alike, but computes only its part of the gradient's sum
-  // (norm gains under sequence parallelism, QK gains over the rank's own heads).
+  int chunk = 0;       // model chunk (virtual pipeline stage)
+  // Every tensor rank holds the same whole parameter but computes only its part of the gradient,
+  // which must be summed over the tensor group (norm gains under sequence parallelism, QK gains
+  // over the rank's own heads).
   bool partial = false;
-  // A copy of a parameter that another stage owns (the word table of a tied head): trained here
-  // too, but neither counted in norms nor saved.
+  // A copy of a parameter owned by another pipeline stage (the word table of a tied head). It is
+  // trained here too, but neither counted in norms nor saved.
   bool copy = false;
-  // Stored right behind the parameter added before it, without padding or a bucket border between
-  // them, so that both are one tensor for the kernels (q, k, v). Same region, chunk, layer,
-  // columns and flags.
+  // Stored directly behind the parameter added before it, in the same bucket and without padding
+  // between them, so that kernels see both as one tensor (q, k, v). Region, chunk, layer, number of
+  // columns and flags must be equal.
   bool joined = false;
 
-  // The logical part of what this rank holds: `stored` without the padding. May have no rows.
+  // The shape of the logical elements that this rank holds: `stored` without the padding. May have
+  // no rows.
   kernels::Shape Held() const;
-  // Where the elements of Held() lie in `stored`, both row-major.
+  // Maps row-major elements of Held() to row-major elements of `stored`.
   base::Runs Places() const;
 };
 
-// Megatron-LM: biases and one-dimensional parameters have no weight decay, all others do, the word
-// and position tables included.
+// Megatron-LM's rule: biases and one-dimensional parameters have no weight decay; all others do,
+// including the word and position tables.
 bool DecaysByMegatronRule(std::string_view name, const kernels::Shape& shape);
 
 // Filled by one thread before training, constant afterwards (then thread-safe).
 class Registry {
  public:
-  // From now on Add sets spec.chunk to this.
+  // Sets the chunk of all parameters added after this call.
   void BeginChunk(int chunk) { chunk_ = chunk; }
-  // CHECKs what only a bug can break: a doubled name, two names with one hash (initial values would
-  // repeat), a stored part that lies beyond the logical columns or is no whole units, a `joined`
-  // parameter that does not fit its predecessor.
+  // Appends a parameter and returns its id. CHECKs what only a bug can break: a duplicate name, two
+  // names with the same hash (their initial values would be equal), a stored block that exceeds the
+  // logical columns or is not made of whole units, a `joined` parameter that does not fit its
+  // predecessor.
   ParamId Add(ParamSpec spec);
 
   const std::vector<ParamSpec>& params() const { return params_; }
   int64_t size() const { return static_cast<int64_t>(params_.size()); }
   const ParamSpec& operator[](ParamId id) const;
+  // The parameter with this name, or nullopt.
   std::optional<ParamId> Find(std::string_view name) const;
-  // Elements of the logical shapes: the model's parameter count.
+  // Sum of the logical shapes' elements: the model's parameter count, without padding.
   int64_t NumElements() const;
 
  private:

@@ -1,3 +1,6 @@
+// Intersects the replica's slice of a bucket with a parameter's elements and divides the result
+// into rectangles. The arithmetic runs on logical elements, so that padded heads (ParamSpec::units)
+// need no case of their own.
 #include "worker/params/state_parts.h"
 
 #include <algorithm>
@@ -11,7 +14,7 @@ struct Run {
   int64_t end = 0;
 };
 
-// The run cut into rectangles: the rest of a row, whole rows, the beginning of a row.
+// Divides the run into rectangles: the end of a row, whole rows, the beginning of a row.
 std::vector<Run> Rectangles(Run run, int64_t columns) {
   std::vector<Run> rectangles;
   const auto add = [&](int64_t end) {
@@ -36,7 +39,7 @@ std::vector<StatePart> StateParts(const ParamStore& store, ParamId id, PartsOf w
   const kernels::Shape held = spec.Held();
   const base::Runs places = spec.Places();
   const int64_t columns = held.rank() == 2 ? held[1] : 1;
-  // What the slice and the parameter have in common, in elements of the held part.
+  // The intersection of slice and parameter, in elements of the held block.
   const auto held_before = [&](int64_t element) {
     return std::min(places.CountIn(std::max<int64_t>(element - offset, 0)), held.NumElements());
   };

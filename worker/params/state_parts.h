@@ -1,7 +1,7 @@
-// Which rectangles of a parameter's optimizer state this replica has, in coordinates of the logical
-// tensor: what initial values and checkpoints go through, whatever the layout. A slice of a bucket
-// may begin and end within a row, so a matrix has up to three: the rest of a row, whole rows, the
-// beginning of a row.
+// The rectangles of a parameter's optimizer state that this replica has, in coordinates of the
+// logical tensor. Initial values and checkpoints are written in these, whatever the parallel
+// layout. A slice of a bucket may begin and end within a row, so a matrix has up to three
+// rectangles: the end of a row, whole rows, the beginning of a row.
 #pragma once
 
 #include <array>
@@ -13,21 +13,23 @@
 namespace mt::params {
 
 enum class PartsOf : uint8_t {
-  kUpdatedState,  // all that this replica keeps: what it initialises and loads
-  kOwnSlices,     // what it answers for: over the replicas each element once, what it saves
+  kUpdatedState,  // everything this replica keeps: used to initialise and to load
+  kOwnSlices,     // each element on one replica only: used to save
 };
 
+// One rectangle and the storage of its elements.
 struct StatePart {
   std::array<int64_t, 2> begin = {0, 0};  // in the logical tensor: row, column
   kernels::Shape shape;                   // [rows, columns] or [rows]
-  // Element i of the box, row-major, is element places.At(i) of each tensor below; what lies
-  // between is padding.
+  // Element i of the rectangle, row-major, is element places.At(i) of each tensor below; elements
+  // between them are padding.
   base::Runs places;
-  kernels::Tensor master;  // flat, from the box's first element to its last; so are the others
-  kernels::Tensor m, v;    // absent where the optimizer has none
+  kernels::Tensor master;  // 1-D, from the rectangle's first element to its last; m, v alike
+  kernels::Tensor m, v;    // empty where the optimizer has none
 };
 
-// In rising order; none where this replica has nothing of the parameter. Padding is left out.
+// The rectangles in ascending order, without padding. Empty where this replica holds nothing of the
+// parameter.
 std::vector<StatePart> StateParts(const ParamStore& store, ParamId id, PartsOf which);
 
 }  // namespace mt::params
