@@ -1,3 +1,5 @@
+// Finds out what host and cgroup still offer, compares a plan with it, allocates one buffer per
+// kind, and writes the error message that a user acts on.
 #include "worker/memory/memory.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@ namespace {
 
 constexpr std::string_view kCgroupRoot = "/sys/fs/cgroup/";
 
-// The whole number behind `key` in text of lines "key: 123" or "key 123".
+// Parses the integer behind `key` in text whose lines read "key: 123" or "key 123".
 std::optional<int64_t> NumberAfter(std::string_view text, std::string_view key) {
   size_t at = text.find(key);
   while (at != std::string_view::npos && at != 0 && text[at - 1] != '\n') {
@@ -28,8 +30,8 @@ std::optional<int64_t> NumberAfter(std::string_view text, std::string_view key) 
   return value;
 }
 
-// What is left below the limit of this process' cgroup (version 2); none where there is no limit.
-// File pages that the kernel can drop do not count as used.
+// Bytes left below the limit of this process' cgroup (version 2); nullopt where there is no limit.
+// The page cache that the kernel can reclaim does not count as used.
 std::optional<int64_t> CgroupBytesLeft() {
   const auto limit = base::ReadFile(base::JoinPath(kCgroupRoot, "memory.max"));
   const auto current = base::ReadFile(base::JoinPath(kCgroupRoot, "memory.current"));
@@ -59,7 +61,7 @@ std::string ListByKind(const BytesByKind& bytes) {
 
 constexpr auto kPinnedIndex = static_cast<size_t>(Kind::kPinned);
 
-// What to do about it. A GPU has one rank, and a job on GPUs has one so far.
+// Advice for the error message. A GPU has one rank, and a job on GPUs has one rank so far.
 std::string_view Remedy(const kernels::Device& device) {
   if (device.kind() == kernels::DeviceKind::kCpu) {
     return "spread the model over more slots (parallel.tensor, parallel.pipeline) or place fewer "
@@ -82,7 +84,8 @@ std::string MoreThan(int64_t needed, int64_t limit) {
                      InGib(needed - limit), limit, InGib(limit));
 }
 
-// What of the plan is held against `limit_bytes`; an error says what is too much.
+// Compares the plan with `limit_bytes`; on a GPU without its pinned part, which is compared with
+// the host's memory.
 Status CheckFits(kernels::Device& device, const BytesByKind& bytes, int64_t limit_bytes) {
   const int64_t pinned = bytes[kPinnedIndex];
   const auto device_memory = device.Memory();

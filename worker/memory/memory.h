@@ -1,6 +1,6 @@
-// All memory of one rank: sizes are reserved by kind in a plan before the first step, then
-// allocated once; nothing is allocated in a step. Running out is found at planning time and says by
-// how much.
+// All memory of one rank. Parts of the engine reserve bytes by kind in a plan before the first
+// step; the plan is then allocated once, and a step allocates nothing. Running out of memory is
+// therefore found at planning time, and the error says by how much.
 #pragma once
 
 #include <array>
@@ -13,39 +13,42 @@
 
 namespace mt::memory {
 
+// What memory is used for; metrics and error messages report bytes by kind.
 enum class Kind : uint8_t {
   kWeights,
   kGradients,
   kOptimizer,
-  kActivations,  // kept from forward to backward
-  kWorkspace,    // scratch of a call, scalars, microbatch inputs
-  kComm,         // buffers of collectives
-  kPinned,       // host memory that the device copies from and to
-  kLibraries,    // never planned: what CUDA's libraries were seen to take on the device
+  kActivations,  // saved in forward for backward
+  kWorkspace,    // scratch of an op, scalars, microbatch inputs
+  kComm,         // buffers for communication
+  kPinned,       // page-locked host memory for asynchronous copies
+  kLibraries,    // measured, never planned: taken by CUDA and its libraries
 };
 inline constexpr int kNumKinds = 8;
 
-// "weights", "gradients", "optimizer", "activations", "workspace", "comm", "pinned", "libraries":
-// the keys of metrics.
+// The kind's key in metrics: "weights", "gradients", "optimizer", "activations", "workspace",
+// "comm", "pinned" or "libraries".
 std::string_view Name(Kind kind);
 
+// Alignment of every Block.
 inline constexpr int64_t kAlignBytes = 256;
 
 // Bytes by kind, indexed by Kind.
 using BytesByKind = std::array<int64_t, kNumKinds>;
 int64_t Total(const BytesByKind& bytes);
 
-// A piece of memory that a plan promised: 256-byte aligned, valid once the plan is allocated.
+// A handle to a piece of planned memory, 256-byte aligned. Memory::Data turns it into an address
+// once the plan is allocated.
 struct Block {
   Kind kind = Kind::kWorkspace;
   int64_t offset_bytes = 0;
   int64_t bytes = 0;
 };
 
-// Adds up what is needed. A value; one thread.
+// Adds up the bytes that a rank needs. A value type; not thread-safe.
 class MemoryPlan {
  public:
-  // bytes >= 0; rounded up to kAlignBytes.
+  // Reserves `bytes` (>= 0, CHECK), rounded up to kAlignBytes.
   Block Reserve(Kind kind, int64_t bytes);
   const BytesByKind& bytes() const { return bytes_; }
 
@@ -53,35 +56,38 @@ class MemoryPlan {
   BytesByKind bytes_{};
 };
 
-// Host memory that this process may still take: MemAvailable of /proc/meminfo, or what is left of
-// the cgroup's limit where that is less.
+// Host memory that this process can still allocate, in bytes: MemAvailable of /proc/meminfo, or the
+// rest of the cgroup's limit (version 2) where that is less. Fails with the error of reading
+// /proc/meminfo, or kInternal where it has no MemAvailable.
 StatusOr<int64_t> AvailableHostBytes();
 
-// Left free on a GPU for what its libraries take after planning: local memory for the stack of the
-// first kernel that spills (132 SMs x 2048 threads: 264 MiB at 1 KiB a thread),
-// code of kernels that are loaded when first run, granules of 2 MiB per allocation, recordings.
-// What was measured: README.md.
+// Left free on a GPU for what CUDA and its libraries take after planning: local memory for the
+// stack of the first kernel that spills registers (132 SMs x 2048 threads x 1 KiB = 264 MiB), code
+// of kernels that are loaded at their first launch, allocation granularity of 2 MiB, CUDA graphs.
+// Measurements: README.md.
 inline constexpr int64_t kLibraryReserveBytes = int64_t{512} << 20;
 
-// What a rank may take of a device now: of a GPU what is free less kLibraryReserveBytes, whoever
-// uses the rest; else AvailableHostBytes.
+// Bytes that a rank may allocate on a device now: on a GPU its free memory less
+// kLibraryReserveBytes, whoever uses the rest; on a CPU AvailableHostBytes.
 StatusOr<int64_t> AvailableBytes(kernels::Device& device);
 
-// The allocation of a plan, one buffer per kind, zeroed. Frees it when destroyed. Reading is
+// The allocation of a plan: one zeroed buffer per kind, owned by this object. const methods are
 // thread-safe.
 class Memory {
  public:
-  // kResourceExhausted where the plan exceeds limit_bytes (on a GPU without the pinned kind, which
-  // is held against the host's memory) or the device refuses: the message gives bytes by kind, the
-  // limit, by how much it is exceeded and what to change. Blocks until the memory is zeroed.
+  // Allocates and zeroes all buffers; blocks until they are zeroed. kResourceExhausted if the plan
+  // exceeds limit_bytes (on a GPU without the pinned kind, which is compared with the host's
+  // memory) or the device has no room: the message gives bytes by kind, the limit, by how much it
+  // is exceeded and what to change. Other device errors throw DeviceError.
   static StatusOr<std::unique_ptr<Memory>> Allocate(kernels::Device& device, const MemoryPlan& plan,
                                                     int64_t limit_bytes);
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // First byte of the block.
+  // Address of the block's first byte; null for an empty block. CHECKs that the block lies within
+  // this plan.
   void* Data(const Block& block) const;
-  // Bytes allocated, by kind.
+  // Allocated bytes by kind.
   const BytesByKind& Report() const { return bytes_; }
 
  private:

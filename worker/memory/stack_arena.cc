@@ -1,3 +1,5 @@
+// A bump pointer with 256-byte granularity. The measuring arena is the same code with unlimited
+// capacity and addresses counted from kAlignBytes, so both modes make the same decisions.
 #include "worker/memory/stack_arena.h"
 
 #include <algorithm>
@@ -26,8 +28,7 @@ void* StackArena::TakeBytes(int64_t bytes) {
   used_ += base::RoundUp(bytes, kAlignBytes);
   CHECK_LE(used_, capacity_) << "the plan reserved less than the step takes";
   peak_ = std::max(peak_, used_);
-  // Not null, so that ops see the operand as present when they are asked for their workspace.
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address to compare, never to dereference
+  // Not null, so that ops see the operand as present when they compute their workspace size.
   if (measuring_) return reinterpret_cast<void*>(static_cast<uintptr_t>(kAlignBytes + begin));
   return data_ + begin;
 }

@@ -1,6 +1,6 @@
-// Memory taken and released in stack order within a block: activations of a microbatch slot
-// (released after its backward) and scratch (released at the end of a call). The same code that
-// takes tensors in a step runs once in measuring mode, so that the plan is what the step needs.
+// A stack allocator within one block: activations of a microbatch slot (released after its
+// backward) and scratch (released at the end of an op). The code that takes tensors in a step also
+// runs once in measuring mode, so that the plan equals what the step needs.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,27 @@
 
 namespace mt::memory {
 
-// One thread at a time. Owns nothing.
+// Not thread-safe. Owns no memory.
 class StackArena {
  public:
-  // Measuring: hands out addresses that must not be read or written, and counts.
+  // An arena that only counts. It returns distinct non-null addresses that must not be
+  // dereferenced.
   static StackArena Measuring();
-  // Over memory of `bytes`, 256-byte aligned.
+  // An arena over `bytes` at `data`, which must be 256-byte aligned (CHECK) and outlive it.
   StackArena(void* data, int64_t bytes);
 
-  // A tensor of this shape, 256-byte aligned, not cleared. CHECKs that it fits: the plan was made
-  // by the same calls, so running out is a bug.
+  // Returns a 256-byte aligned, uninitialised tensor. CHECKs that it fits: the plan was made by the
+  // same calls, so running out is a bug.
   kernels::Tensor Take(kernels::DType dtype, const kernels::Shape& shape);
   kernels::Workspace TakeWorkspace(int64_t bytes);
 
-  // Everything taken after Mark() is released by Release(mark).
+  // Release(mark) frees everything taken since the matching Mark().
   int64_t Mark() const { return used_; }
   void Release(int64_t mark);
 
   bool measuring() const { return measuring_; }
   int64_t used_bytes() const { return used_; }
-  // Largest use so far: what to reserve.
+  // The largest use so far, in bytes: the size to reserve.
   int64_t peak_bytes() const { return peak_; }
 
  private:
@@ -43,7 +44,7 @@ class StackArena {
   int64_t peak_ = 0;
 };
 
-// Releases at the end of a scope what was taken in it.
+// Scope guard: releases at its end whatever was taken within it.
 class ArenaScope {
  public:
   explicit ArenaScope(StackArena* arena) : arena_(arena), mark_(arena->Mark()) {}

@@ -1,3 +1,5 @@
+// Buffers alternate by a running number; a CUDA event behind each copy tells when its buffer may be
+// read or reused.
 #include "worker/memory/staging.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Takes bytes between a device and plain memory of the host, which a GPU copies to and from only
-// through a driver's buffer and with the host waiting. Two pinned pieces: while the host works on
-// one, the device copies the other.
+// Copies between device memory and pageable host memory through two pinned buffers. A direct CUDA
+// copy of pageable memory goes through a buffer of the driver and blocks the host; with two buffers
+// of our own the host works on one while the device copies the other.
 #pragma once
 
 #include <array>
@@ -11,33 +11,36 @@
 
 namespace mt::memory {
 
-// One thread. Device and stream must outlive it. Copies are enqueued on the stream.
+// Not thread-safe. Device and stream must outlive it. All copies are enqueued on that stream.
 class Staging {
  public:
+  // Size of one pinned buffer and of both.
   static constexpr int64_t kPieceBytes = int64_t{8} << 20;
   static constexpr int64_t kBytes = 2 * kPieceBytes;
 
-  // `pinned`: kBytes of pinned memory, which outlive it too.
+  // `pinned`: kBytes of page-locked memory, not owned.
   Staging(kernels::Device* device, kernels::Stream* stream, void* pinned);
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // Reading: starts the copy of at most kPieceBytes of device memory. What was taken last may be
-  // overwritten; one piece that was not taken yet may be under way.
+  // Reading, first half: enqueues the copy of at most kPieceBytes (CHECK) of device memory to a
+  // pinned buffer. At most two copies may be outstanding (CHECK); the buffer of an earlier Take may
+  // be overwritten.
   void Prefetch(const void* from, int64_t bytes);
-  // Waits for the oldest piece that was not taken and returns its bytes, valid until the next
-  // Prefetch.
+  // Reading, second half: blocks until the oldest outstanding copy is complete and returns its
+  // bytes, valid until the next Prefetch.
   const void* Take();
-  // Forgets pieces that were not taken, once they are there.
+  // Waits for all outstanding copies and discards them.
   void Drain();
 
-  // Writing: any number of bytes; blocks until they are there. No piece may be under way.
+  // Writing: copies any number of bytes from host to device and blocks until they have arrived. No
+  // prefetch may be outstanding (CHECK).
   void Write(void* to, const void* from, int64_t bytes);
 
  private:
   struct Piece {
     void* pinned = nullptr;
-    std::unique_ptr<kernels::Event> done;  // of its last copy
+    std::unique_ptr<kernels::Event> done;  // recorded behind its last copy
   };
   Piece& piece(int64_t n) { return pieces_[static_cast<size_t>(n % 2)]; }
 
