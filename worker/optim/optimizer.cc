@@ -1,3 +1,5 @@
+// One kernel launch per bucket, followed by the bucket's all-gather under ZeRO-1. The rules
+// themselves are kernels/ops/update.h's.
 #include "worker/optim/optimizer.h"
 
 namespace mt::optim {

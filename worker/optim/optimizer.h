@@ -1,7 +1,7 @@
-// The update rule over flat buffers, bucket by bucket in the order in which the next forward reads
-// them: AdamW (Loshchilov & Hutter 2019) or SGD with momentum, with decay as a property of the
-// bucket. Everything that changes from step to step is read on the device through the StepScalars
-// block.
+// The update rule over the flat buffers: AdamW (Loshchilov & Hutter 2019, algorithm 2) or SGD with
+// momentum. Buckets are updated in the order in which the next forward reads their weights, and
+// weight decay is a property of the bucket. Everything that changes from step to step is read on
+// the device from the StepScalars block, so that an update needs no value from the host.
 #pragma once
 
 #include "kernels/core/device.h"
@@ -12,16 +12,19 @@
 
 namespace mt::optim {
 
-// Stateless but for what it points to; one thread at a time. Nothing blocks on a GPU.
+// Holds configuration only; the state is the store's. One thread at a time. Enqueues kernels and
+// never blocks on a GPU.
 class Optimizer {
  public:
-  // Both must outlive the optimizer; the store keeps config.moments() moments.
+  // `ops` and `store` must outlive the optimizer. CHECKs that the store keeps config.moments()
+  // moments.
   Optimizer(const kernels::UpdateOps* ops, const params::ParamStore* store,
             const OptimizerConfig& config);
 
-  // Updates what this replica keeps state of, in every bucket, and has each bucket's weights
-  // gathered as soon as it is done (`sync` may be null where no state is cut). Writes nothing where
-  // scalars->skip is set; the gathers, the same on every replica, then move equal bits.
+  // Updates the elements whose state this replica keeps, in every bucket, and starts the all-gather
+  // of each bucket's weights as soon as the bucket is updated (`sync` may be null only where the
+  // state is not sharded, CHECK). Where scalars->skip is set nothing is written; the all-gathers,
+  // which are issued on every replica, then move unchanged bits.
   void Update(kernels::Stream& stream, const kernels::StepScalars* scalars,
               parallel::GradientSync* sync = nullptr) const;
 

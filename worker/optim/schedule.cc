@@ -1,3 +1,5 @@
+// Translates the proto's enums and derived sample counts into the kernels' constants. Values are
+// validated and defaults filled in before they come here.
 #include "worker/optim/schedule.h"
 
 #include "common/base/check.h"

@@ -1,6 +1,6 @@
-// The constants of a run's optimizer, from its job: which rule with which numbers, and what the
-// StepScalars block needs to advance by itself (learning rate, weight decay, clipping, loss scale).
-// Formulas: kernels/ops/step_scalars.h, update.h.
+// The constants of a run's optimizer, derived from its job: the update rule with its parameters,
+// and everything from which the StepScalars block advances by itself (learning rate, weight decay,
+// clipping, loss scale). Formulas: kernels/ops/step_scalars.h and kernels/ops/update.h.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,21 @@ enum class OptimizerKind : uint8_t { kAdamW, kSgd };
 
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kAdamW;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // of AdamW
-  double momentum = 0.9;                          // of SGD
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // AdamW
+  double momentum = 0.9;                          // SGD
 
-  // State tensors beside the master weights (params::StateShare::moments).
+  // Number of state tensors beside the master weights (params::StateShare::moments).
   int moments() const;
 };
 
-// Of a completed job (spec::CompleteJob). CHECKs that the job asks for what is built. With a batch
-// ramp, batch_samples is the last size: the caller sets each step's own.
+// The constants of a completed job (spec::CompleteJob). CHECKs that validation has let only
+// supported values pass. With a batch size ramp, batch_samples is the final size; the caller sets
+// the size of each step.
 kernels::StepConstants ConstantsFromJob(const megatrain::v1::JobSpec& job);
-// Dynamic under fp16, else a static 1, where the job does not choose.
+// The job's loss scaling; where it chooses none, dynamic under fp16 and a static scale of 1
+// otherwise.
 kernels::LossScaleConstants LossScaleFromJob(const megatrain::v1::JobSpec& job);
+// Update rule and parameters. CHECKs that the type is AdamW or SGD.
 OptimizerConfig OptimizerFromJob(const megatrain::v1::JobSpec& job);
 
 }  // namespace mt::optim
