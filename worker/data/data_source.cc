@@ -1,3 +1,5 @@
+// Three ways to a split's data set: a share of one indexed data set, an indexed data set of its
+// own, or random tokens.
 #include "worker/data/data_source.h"
 
 #include <limits>
@@ -41,7 +43,7 @@ IndexRequest MakeRequest(const DataSourceArgs& args, SequenceRange range, int64_
           .keep_partial = samples == kWholeSplit};
 }
 
-// One data set, cut by args.split.
+// One indexed data set, divided by args.split.
 StatusOr<Opened> OpenSplitPath(const DataSourceArgs& args, const std::array<int64_t, 3>& samples) {
   ASSIGN_OR_RETURN(const auto shares, ParseSplit(args.split));
   ASSIGN_OR_RETURN(const auto data, IndexedDataset::Open(args.path));
@@ -66,7 +68,7 @@ StatusOr<Opened> OpenSplitPath(const DataSourceArgs& args, const std::array<int6
   return opened;
 }
 
-// A data set per split.
+// One indexed data set per split.
 StatusOr<Opened> OpenSeparatePaths(const DataSourceArgs& args,
                                    const std::array<int64_t, 3>& samples) {
   const std::array<const std::string*, 3> paths = {&args.train, &args.valid, &args.test};

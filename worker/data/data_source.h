@@ -1,5 +1,5 @@
-// From the job's `data` section to the data sets of train, valid and test: the one place that knows
-// which files a job reads and how many samples of each it asks for.
+// Opens the data sets of the train, valid and test splits from a job's `data` section. The only
+// place that knows which files a job reads and how many samples of each split it asks for.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace mt::data {
 
-// Either `path` with `split`, or `train` (and `valid`, `test`), or `mock`. Paths are absolute
-// prefixes.
+// Exactly one source: `path` with `split`, or `train` (with `valid` and `test`), or `mock`. Paths
+// are absolute and have no ".bin" or ".idx".
 struct DataSourceArgs {
   std::string path{};
   std::string split = "969,30,1";
@@ -24,33 +24,36 @@ struct DataSourceArgs {
   bool mock = false;
   int64_t seq_length = 0;
   int64_t vocab_size = 0;     // unpadded
-  int64_t seed = 0;           // 0 ... 2^32 - 1, numpy's range
-  std::string cache_dir{};    // empty: indices stay in memory
-  int64_t train_samples = 0;  // n of the training split, > 0
-  // n of valid and test; 0: the split is not opened; kWholeSplit: one epoch, the last partial
-  // sample kept.
+  int64_t seed = 0;           // 0 ... 2^32 - 1, as numpy's seeds
+  std::string cache_dir{};    // empty: sample indices stay in memory
+  int64_t train_samples = 0;  // samples asked of the training split, > 0
+  // Samples asked of valid and test. 0: the split is not opened; kWholeSplit: one epoch, its last
+  // partial sample included.
   int64_t valid_samples = 0;
   int64_t test_samples = 0;
 };
+// A number of samples that means one whole epoch of the split.
 inline constexpr int64_t kWholeSplit = -1;
-// Mock validation "over the whole split" has this many samples.
+// Number of samples of a whole mock split, which has no natural length.
 inline constexpr int64_t kMockWholeSplitSamples = 64;
 
-// A split without n is null.
+// The opened data sets; a split of which no samples are asked is null.
 struct DataSource {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> valid;
   std::shared_ptr<const Dataset> test;
-  // The record of every open split, train first.
+  // The IndexRecord of every open split, train first.
   std::vector<IndexRecord> Records() const;
 };
 
-// kInvalidArgument where the arguments contradict each other, or a split that is asked for is
-// empty.
+// Opens every split of which samples are asked. Blocks: checks the files and loads or builds the
+// sample indices. kInvalidArgument if the arguments contradict each other or a split that is asked
+// for is empty; else the errors of IndexedDataset::Open and PlanIndex.
 StatusOr<DataSource> OpenDataSource(const DataSourceArgs& args);
 
-// Samples Megatron asks for in validation: (train_iters / eval_interval + 1) x eval_iters x global
-// batch.
+// The number of validation samples Megatron asks for: (train_iters / eval_interval + 1) x
+// eval_iters x global_batch_size, or 0 without an interval. It is part of the plan, so it decides
+// the order of the validation samples.
 int64_t ValidSamplesAsked(int64_t train_iters, int64_t eval_interval, int64_t eval_iters,
                           int64_t global_batch_size);
 

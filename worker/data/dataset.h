@@ -1,4 +1,5 @@
-// Samples of S + 1 tokens by number: what the loader reads, whatever makes them.
+// Interface of numbered samples of S + 1 tokens, which the loader reads: GPT samples from files, or
+// random ones. Implementations are immutable.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,18 @@
 
 namespace mt::data {
 
+// S = seq_length(). Every method is thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t num_samples() const = 0;
   virtual int64_t seq_length() const = 0;
-  // Writes sample `sample` (0 <= sample < num_samples(), CHECK): tokens [S + 1], where input t is
-  // tokens[t] and its label tokens[t + 1]; weights [S], 1 where the label counts and 0 where it is
-  // padding. Thread-safe, may block on disk.
+  // Reads one sample, 0 <= sample < num_samples() (CHECK). tokens [S + 1]: the input at position t
+  // is tokens[t] and its label tokens[t + 1]. weights [S]: 1 where the label counts in the loss, 0
+  // where it is padding. May block on disk. kInvalidArgument if a token is outside the vocabulary.
   virtual Status Read(int64_t sample, std::span<int32_t> tokens,
                       std::span<float> weights) const = 0;
+  // What determines the order of the samples; saved in checkpoints.
   virtual const IndexRecord& record() const = 0;
 };
 

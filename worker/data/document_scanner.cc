@@ -1,3 +1,4 @@
+// One pass over the lines of the mapped text; nlohmann/json parses JSON lines.
 #include "worker/data/document_scanner.h"
 
 #include <nlohmann/json.hpp>
@@ -7,7 +8,8 @@ namespace {
 
 constexpr std::string_view kBlank = " \t\r\n";
 
-// Calls visit(offset, line text without its end, line number).
+// Calls visit(offset, offset of the next line, text without its line end, line number) for each
+// line.
 template <class Visit>
 Status ForEachLine(std::string_view text, const Visit& visit) {
   int64_t number = 1;

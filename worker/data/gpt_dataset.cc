@@ -1,3 +1,6 @@
+// Reads a sample as Megatron's GPTDataset does (_query_document_sample_shuffle_indices in
+// megatron/core/datasets/gpt_dataset.py): from the start of its row in the sample index to the
+// start of the next row, inclusive.
 #include "worker/data/gpt_dataset.h"
 
 #include <algorithm>
@@ -39,7 +42,7 @@ Status GptDataset::Read(int64_t sample, std::span<int32_t> tokens, std::span<flo
   CHECK_EQ(static_cast<int64_t>(weights.size()), seq_length());
   const int64_t row = index_->shuffled(sample);
   const SampleStart begin = index_->start(row);
-  const SampleStart end = index_->start(row + 1);  // its token is this sample's last label
+  const SampleStart end = index_->start(row + 1);  // the token there is this sample's last label
   int64_t filled = 0;
   for (int64_t position = begin.position; position <= end.position; ++position) {
     const int64_t sequence = index_->document(position);

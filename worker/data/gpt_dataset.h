@@ -1,5 +1,6 @@
-// GPT samples over one split of one indexed data set: sequences in shuffled order, joined end to
-// end, cut every S tokens.
+// GPT samples over one split of an indexed data set, as Megatron's GPTDataset: sequences in
+// shuffled order are concatenated and divided every S tokens. Consecutive samples share one token,
+// the last label of one and the first input of the next.
 #pragma once
 
 #include <memory>
@@ -12,16 +13,19 @@
 
 namespace mt::data {
 
+// Immutable after Create; thread-safe.
 class GptDataset final : public Dataset {
  public:
   struct Args {
-    std::shared_ptr<const IndexedDataset> data{};  // shared by the splits of one data set
+    std::shared_ptr<const IndexedDataset> data{};  // shared by all splits of a data set
     IndexRequest request{};
     SplitName split_name = SplitName::kTrain;
-    std::string split_text{};  // for the record; empty where the split has its own data set
-    int64_t vocab_size = 0;    // unpadded; ids at or above are refused by Read
+    std::string split_text{};  // for the record; empty if the split has its own files
+    int64_t vocab_size = 0;    // unpadded; Read refuses ids at or above it
     std::string cache_dir{};   // empty: the index stays in memory
   };
+  // Loads or builds the sample index; blocks meanwhile. Errors are those of PlanIndex, with the
+  // split and the data set named.
   static StatusOr<std::unique_ptr<GptDataset>> Create(Args args);
 
   int64_t num_samples() const override { return index_->num_samples(); }

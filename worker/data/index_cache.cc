@@ -1,3 +1,5 @@
+// Writes header and image to a temporary file, maps it, fills in the digest, syncs and renames. A
+// file found in the cache is used only if its size, its header and the digest of its content match.
 #include "worker/data/index_cache.h"
 
 #include <array>
@@ -23,8 +25,8 @@ constexpr size_t kDigestAt = 80;
 constexpr size_t kDigestBytes = 32;
 using Header = std::array<char, kHeaderBytes>;
 
-// Hash of all that determines the arrays; n is not among them, so run lengths that build the same
-// index share a file.
+// Hash of everything that determines the arrays. The number of samples asked is not part of it, so
+// runs of different length that build the same index share a file.
 std::string CacheKey(const IndexedDataset& data, const IndexRequest& request,
                      const IndexPlan& plan) {
   return base::Hash128Hex(fmt::format(
@@ -38,7 +40,7 @@ std::string PathOf(const std::string& cache_dir, const std::string& key) {
   return base::JoinPath(cache_dir, key + ".mtindex");
 }
 
-// FORMAT.md. The digest is zero until the image is complete.
+// The header of FORMAT.md, with a zero digest: the digest is written when the image is complete.
 Header MakeHeader(const IndexLayout& layout, const std::string& key) {
   Header header{};
   const auto put = [&](size_t at, auto value) { std::memcpy(&header[at], &value, sizeof(value)); };
@@ -59,7 +61,7 @@ std::string ImageDigest(const MappedFile& file) {
   return base::Hash128Hex(file.view().substr(kHeaderBytes));
 }
 
-// Why the file cannot be used, or OK.
+// OK, or kDataLoss with the reason why the file cannot be used.
 Status Verify(const MappedFile& file, Header expected) {
   int64_t image_bytes = 0;
   std::memcpy(&image_bytes, &expected[40], sizeof(image_bytes));
@@ -73,6 +75,7 @@ Status Verify(const MappedFile& file, Header expected) {
   return OkStatus();
 }
 
+// Writes the image to a file. Keeps references to descriptor and path.
 class FileSink final : public IndexSink {
  public:
   FileSink(const base::Fd& fd, const std::string& path) : fd_(fd), path_(path) {}
@@ -95,7 +98,8 @@ class FileSink final : public IndexSink {
   const std::string& path_;
 };
 
-// Writes header and image under the temporary name; the mapping stays valid after a rename.
+// Writes header and image to the temporary file and returns its mapping, which stays valid after a
+// rename.
 StatusOr<MappedFile> WriteImage(const base::Fd& fd, const std::string& temporary, Header header,
                                 const std::function<Status(IndexSink*)>& build) {
   FileSink sink(fd, temporary);
@@ -111,6 +115,7 @@ StatusOr<MappedFile> WriteImage(const base::Fd& fd, const std::string& temporary
   return file;
 }
 
+// Builds the file under a temporary name in the same folder and renames it to `path`.
 StatusOr<MappedFile> BuildFile(const std::string& path, const Header& header,
                                const std::function<Status(IndexSink*)>& build) {
   const std::string folder = std::filesystem::path(path).parent_path().string();

@@ -1,7 +1,7 @@
-// Sample indices on disk, so that the ranks of a node build an index once and share it in the page
-// cache. Files are named by what determines their content, carry a digest and appear by rename:
-// concurrent builders are harmless (same bytes, last one wins), a damaged file is rebuilt.
-// FORMAT.md has the layout.
+// Sample indices on disk, so that the ranks of a node build an index once and share it through the
+// page cache. Files are named after what determines their content, carry a digest and appear by
+// rename. Concurrent builders are therefore harmless (the bytes are equal, the last rename wins),
+// and a damaged file is rebuilt. Layout: FORMAT.md.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,14 @@
 
 namespace mt::data {
 
-// Loads the index from `cache_dir`, or builds it and leaves it there. Empty `cache_dir`, or one
-// that cannot be written (logged as a warning): the index stays in memory. Blocking; any thread.
-// Errors are those of PlanIndex.
+// Loads the index from `cache_dir`, or builds it and stores it there. If `cache_dir` is empty, or
+// cannot be written (logged as a warning), the index stays in memory. Blocking; thread-safe. Errors
+// are those of PlanIndex and BuildIndex.
 StatusOr<std::unique_ptr<SampleIndex>> LoadOrBuildIndex(const IndexedDataset& data,
                                                         const IndexRequest& request,
                                                         const std::string& cache_dir);
 
-// The file that LoadOrBuildIndex uses for this request.
+// Path of the file that LoadOrBuildIndex uses for this request. Errors are those of PlanIndex.
 StatusOr<std::string> IndexCachePath(const IndexedDataset& data, const IndexRequest& request,
                                      const std::string& cache_dir);
 

@@ -1,3 +1,4 @@
+// Compares everything that influences the order of samples; names and paths of the data do not.
 #include "worker/data/index_record.h"
 
 #include <vector>

@@ -1,3 +1,5 @@
+// Validates header, sequences and documents of the .idx against both file sizes, so that reads need
+// only the CHECKs of their own arguments. Integers are little-endian and unaligned.
 #include "worker/data/indexed_dataset.h"
 
 #include <algorithm>
@@ -33,6 +35,7 @@ int64_t TokenAt(const std::byte* source, size_t i) {
   return token;  // NOLINT(bugprone-signed-char-misuse): an i8 id keeps its sign and is refused
 }
 
+// Maps one of the two files; a missing one gets a message that explains the pair.
 StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix) {
   StatusOr<MappedFile> file = MappedFile::Open(path);
   if (file.ok() || file.status().code() != absl::StatusCode::kNotFound) return file;
@@ -177,7 +180,7 @@ Status IndexedDataset::Widen(const std::byte* source, int64_t vocab_size,
                              std::span<int32_t> out) const {
   const int64_t limit =
       std::min<int64_t>(vocab_size, int64_t{std::numeric_limits<int32_t>::max()} + 1);
-  bool all_inside = true;  // without a branch per token, so that the loop vectorises
+  bool all_inside = true;  // no branch per token, so that the loop vectorises
   for (size_t i = 0; i < out.size(); ++i) {
     const int64_t id = TokenAt<T>(source, i);
     all_inside &= (id >= 0) & (id < limit);

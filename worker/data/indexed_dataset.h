@@ -1,6 +1,6 @@
 // Reads a Megatron indexed data set, `<prefix>.idx` and `<prefix>.bin` (FORMAT.md). Both files are
-// mapped, so the ranks of a node share one copy in the page cache. Open checks everything that a
-// read relies on: no later read leaves the files, whatever they contain. Immutable after Open; all
+// mapped, so the ranks of a node share one copy in the page cache. Open validates everything that
+// later reads rely on: no read leaves the files, whatever they contain. Immutable after Open; all
 // methods are thread-safe.
 #pragma once
 
@@ -19,22 +19,26 @@ namespace mt::data {
 
 class IndexedDataset {
  public:
-  // `prefix` is the path without ".bin"/".idx". Errors name the file, what is wrong and what to do:
-  // kNotFound (missing), kDataLoss (truncated, inconsistent), kInvalidArgument (not an .idx, float
-  // or multimodal data).
+  // Maps and validates both files; blocks for one pass over the .idx. `prefix` is the path without
+  // ".bin" or ".idx". Errors name the file, what is wrong and what to do: kNotFound (missing),
+  // kDataLoss (truncated or inconsistent), kInvalidArgument (not an .idx, float or multimodal
+  // data).
   static StatusOr<std::shared_ptr<const IndexedDataset>> Open(const std::string& prefix);
 
   const std::string& prefix() const { return prefix_; }
   TokenType token_type() const { return token_type_; }
   int64_t num_sequences() const { return num_sequences_; }
+  // Documents; the .idx has one entry more, which marks the end.
   int64_t num_documents() const { return num_document_entries_ - 1; }
   int64_t num_tokens() const { return num_tokens_; }
   int64_t bin_bytes() const { return static_cast<int64_t>(bin_.size()); }
+  // Tokens of the longest sequence.
   int32_t max_length() const { return max_length_; }
-  // XXH3-128 of the .idx file, 32 hex digits: what checkpoints compare.
+  // XXH3-128 of the .idx file as 32 hex digits: identifies the data set in checkpoints and cache
+  // files.
   const std::string& idx_digest() const { return idx_digest_; }
 
-  // Tokens in a sequence, 0 <= sequence < num_sequences().
+  // Number of tokens in a sequence, 0 <= sequence < num_sequences(); not checked.
   int32_t length(int64_t sequence) const {
     int32_t value;
     std::memcpy(&value, lengths_ + sequence * int64_t{sizeof(value)}, sizeof(value));
@@ -42,12 +46,12 @@ class IndexedDataset {
   }
   // First sequence of a document; document == num_documents() gives num_sequences().
   int64_t document_begin(int64_t document) const;
-  // Sum of the lengths of sequences [begin, end).
+  // Number of tokens in sequences [begin, end). Takes O(end - begin).
   int64_t CountTokens(int64_t begin, int64_t end) const;
 
-  // Copies out.size() tokens of `sequence`, from token `offset` on, widened to int32. The range
-  // must lie within the sequence (CHECK). kInvalidArgument where a token is outside [0,
-  // vocab_size): names file, position, id, vocabulary.
+  // Copies out.size() tokens of `sequence`, beginning at token `offset`, widened to int32. The
+  // range must lie within the sequence (CHECK). kInvalidArgument if a token is outside [0,
+  // vocab_size), with file, position, id and vocabulary. May block on disk.
   Status Read(int64_t sequence, int64_t offset, int64_t vocab_size, std::span<int32_t> out) const;
 
  private:
@@ -70,7 +74,8 @@ class IndexedDataset {
   int64_t num_document_entries_ = 0;
   int64_t num_tokens_ = 0;
   int32_t max_length_ = 0;
-  // Into idx_. Not aligned (the header has 34 bytes), so they are read by memcpy.
+  // Pointers into idx_. They are not aligned, because the header has 34 bytes, so values are loaded
+  // with memcpy.
   const std::byte* lengths_ = nullptr;    // i32 [num_sequences]
   const std::byte* offsets_ = nullptr;    // i64 [num_sequences], bytes into .bin
   const std::byte* documents_ = nullptr;  // i64 [num_document_entries]

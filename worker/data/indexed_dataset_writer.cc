@@ -1,3 +1,5 @@
+// Tokens are buffered and appended to the .bin in pieces of about 1 MiB. The .idx is written at the
+// end, from the lengths and document entries kept in memory.
 #include "worker/data/indexed_dataset_writer.h"
 
 #include <cerrno>
@@ -27,6 +29,7 @@ Status WriteAll(const base::Fd& fd, std::string_view bytes, const std::string& p
   return OkStatus();
 }
 
+// Creates a file of mode 0644 from a mkostemp template, which is replaced by the actual name.
 StatusOr<base::Fd> CreateTemporary(std::string* path) {
   base::Fd fd(::mkostemp(path->data(), O_CLOEXEC));
   if (!fd) return base::ErrnoError(errno, "create " + *path);
@@ -166,7 +169,7 @@ Status IndexedDatasetWriter::Finish() {
   const std::string idx = prefix_ + ".idx";
   const std::string folder = std::filesystem::path(bin).parent_path().string();
   const std::string parent = folder.empty() ? "." : folder;
-  // An old .idx must never stand beside a new .bin, so it goes first.
+  // An old .idx must never be found beside a new .bin, so it is removed first.
   if (::unlink(idx.c_str()) == 0) {
     RETURN_IF_ERROR(base::SyncDir(parent));
   } else if (errno != ENOENT) {

@@ -1,6 +1,6 @@
-// Writes a Megatron indexed data set as a stream: tokens go to disk as they come, only 4 bytes per
-// sequence and 8 per document stay in memory. Both files carry temporary names until Finish; a
-// writer that is destroyed before removes them. One thread.
+// Writes a Megatron indexed data set as a stream: tokens go to disk as they come, and only 4 bytes
+// per sequence and 8 per document stay in memory. Both files have temporary names until Finish; a
+// writer that is destroyed earlier removes them. Not thread-safe; every call may block on disk.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +18,22 @@ namespace mt::data {
 
 class IndexedDatasetWriter {
  public:
-  // Folders of `prefix` must exist. `type` must be an integer type (CHECK).
+  // Creates the temporary files beside `prefix`, whose folder must exist. `type` must be an integer
+  // type (CHECK). Errors: those of creating files.
   static StatusOr<std::unique_ptr<IndexedDatasetWriter>> Create(const std::string& prefix,
                                                                 TokenType type);
   IndexedDatasetWriter(const IndexedDatasetWriter&) = delete;
   IndexedDatasetWriter& operator=(const IndexedDatasetWriter&) = delete;
   ~IndexedDatasetWriter();
 
-  // Appends one sequence to the current document. kInvalidArgument where a token does not fit the
-  // type or the sequence has 2^31 tokens or more.
+  // Appends one sequence to the current document. kInvalidArgument if a token does not fit the type
+  // or the sequence has 2^31 tokens or more.
   Status AddSequence(std::span<const int32_t> tokens);
-  // Ends the current document; one without sequences still gets its entry.
+  // Ends the current document. A document without sequences still gets its entry.
   void EndDocument();
-  // Syncs, then renames .bin and .idx into place, .idx last: a crash leaves the old pair, or no
-  // .idx. Replaces existing files. Call once, after EndDocument of the last document (CHECK).
+  // Syncs both files, then renames them into place, .bin first. Existing files are replaced; after
+  // a crash either the old pair is there, or no .idx. Call once, after EndDocument of the last
+  // document (CHECK).
   Status Finish();
 
   int64_t num_sequences() const { return static_cast<int64_t>(lengths_.size()); }

@@ -1,3 +1,4 @@
+// One pass over the lengths of all sequences; only the preview touches the .bin.
 #include "worker/data/inspect.h"
 
 #include <algorithm>
@@ -25,7 +26,7 @@ StatusOr<InspectReport> Inspect(const std::string& prefix, int64_t preview_token
     const int64_t count = std::min(room, length);
     if (count <= 0) continue;
     std::vector<int32_t> tokens(static_cast<size_t>(count));
-    // Any id may be shown: the vocabulary is not known here.
+    // Every id is accepted, because the vocabulary is not known here.
     RETURN_IF_ERROR(data->Read(i, 0, int64_t{std::numeric_limits<int32_t>::max()} + 1, tokens));
     report.first_tokens.insert(report.first_tokens.end(), tokens.begin(), tokens.end());
   }

@@ -1,4 +1,4 @@
-// Figures about an indexed data set, for `mtctl data inspect`.
+// Statistics of an indexed data set, for `mtctl data inspect`.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 namespace mt::data {
 
+// Counts and lengths of a data set; see IndexedDataset.
 struct InspectReport {
   std::string prefix;
   std::string idx_digest;
@@ -18,13 +19,14 @@ struct InspectReport {
   int64_t sequences = 0;
   int64_t tokens = 0;
   int64_t bin_bytes = 0;
-  int64_t min_length = 0;  // of sequences, in tokens
+  int64_t min_length = 0;  // shortest sequence, in tokens
   int64_t max_length = 0;
   double mean_length = 0;
-  std::vector<int32_t> first_tokens;  // of the data set
+  std::vector<int32_t> first_tokens;  // up to preview_tokens, from the start
 };
 
-// Opens (and so checks) the data set; reads up to `preview_tokens` tokens from its start.
+// Opens (and thereby validates) the data set and reads up to `preview_tokens` tokens from its
+// start. Errors are those of IndexedDataset::Open and Read.
 StatusOr<InspectReport> Inspect(const std::string& prefix, int64_t preview_tokens);
 
 }  // namespace mt::data

@@ -1,3 +1,6 @@
+// A ring of `prefetch` slots between the background threads and Next. A thread claims the next
+// microbatch number once its slot is free and reads it without holding the lock, so several can be
+// read at the same time and are returned in order.
 #include "worker/data/loader.h"
 
 #include <algorithm>

@@ -1,7 +1,8 @@
-// Turns a data set into one data-parallel rank's stream of microbatches, read ahead by background
-// threads. The position is one number, consumed samples, and Megatron's "single" rule places each
-// sample: microbatch m of rank r holds, in slot i, sample first + m mbs dp + r mbs + i. So the
-// samples of a step are the same for every dp, tp, pp.
+// Turns a data set into the stream of microbatches of one data parallel rank, prefetched by
+// background threads. The position is a single number, the consumed samples, and samples are
+// assigned as in Megatron's sequential sampler (dataloader_type "single"): slot i of microbatch m
+// of rank r holds sample first_sample + (m dp + r) mbs + i. So the samples of a step are the same
+// for every dp, tp and pp.
 #pragma once
 
 #include <chrono>
@@ -21,39 +22,40 @@ class Loader {
  public:
   struct Args {
     std::shared_ptr<const Dataset> dataset{};
-    int64_t first_sample = 0;  // consumed samples at the start
-    int64_t end_sample = -1;   // first sample not to be read; -1: dataset->num_samples()
+    int64_t first_sample = 0;  // consumed samples at the start of the run
+    int64_t end_sample = -1;   // end of the range, exclusive; -1: dataset->num_samples()
     int64_t micro_batch_size = 0;
     int64_t dp_rank = 0;
     int64_t dp_size = 1;
-    // Training (false): the incomplete last round is dropped. Evaluation (true): it is filled up
-    // with padding samples (number -1, token 0, weight 0), so that every sample counts exactly once
-    // and all ranks see as many microbatches.
+    // What happens to an incomplete last round of mbs x dp samples. false (training): it is
+    // dropped. true (evaluation): it is filled with padding samples (number -1, token 0, weight 0),
+    // so that every sample counts exactly once and all ranks see the same number of microbatches.
     bool pad_last = false;
-    int prefetch = 2;                                             // microbatches ahead, at least 1
-    int threads = 1;                                              // at least 1
-    std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of one Next
+    int prefetch = 2;                                             // microbatches read ahead, >= 1
+    int threads = 1;                                              // that read, >= 1
+    std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of one call of Next
   };
 
-  // kInvalidArgument where first_sample or end_sample lies outside the data set.
+  // Starts the threads. kInvalidArgument if first_sample or end_sample lies outside the data set.
   static StatusOr<std::unique_ptr<Loader>> Create(Args args);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
-  // Stops and joins the threads; a read in progress is finished first.
+  // Stops and joins the threads; blocks until a read in progress is finished.
   ~Loader();
 
-  // The next microbatch; blocks until it is read. Errors of the data set come here, at the
-  // microbatch they concern, and again at every later call. kOutOfRange after the last one,
-  // kDeadlineExceeded after args.timeout. One caller at a time.
+  // Returns the next microbatch; blocks until it has been read. An error of the data set is
+  // returned at the microbatch it concerns and again by every later call. kOutOfRange after the
+  // last microbatch, kDeadlineExceeded after args.timeout. One caller at a time.
   StatusOr<Microbatch> Next();
 
-  // Microbatches that Next gives per rank in all.
+  // Total number of microbatches that Next returns on this rank.
   int64_t num_microbatches() const { return num_microbatches_; }
-  // Consumed samples over all data-parallel ranks, microbatches returned so far included; at most
-  // end_sample.
+  // Consumed samples over all data parallel ranks, including the microbatches returned so far; at
+  // most end_sample. Thread-safe.
   int64_t consumed_samples() const;
 
  private:
+  // One place of the prefetch ring.
   struct Slot {
     bool ready = false;
     Status status;
@@ -61,7 +63,9 @@ class Loader {
   };
 
   explicit Loader(Args args);
+  // Body of a background thread.
   void Run(int thread_idx) LOCKS_EXCLUDED(mu_);
+  // Reads microbatch m; called without the lock.
   StatusOr<Microbatch> Load(int64_t m) const;
   Slot& slot(int64_t m) EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -70,8 +74,8 @@ class Loader {
   std::vector<std::thread> threads_;
 
   mutable base::Mutex mu_;
-  base::CondVar work_;                       // a slot became free, or stop
-  base::CondVar done_;                       // a slot became ready
+  base::CondVar work_;                       // a slot is free, or stop_ is set
+  base::CondVar done_;                       // a slot is ready
   std::vector<Slot> slots_ GUARDED_BY(mu_);  // microbatch m is in slot m % prefetch
   int64_t next_to_load_ GUARDED_BY(mu_) = 0;
   int64_t next_to_return_ GUARDED_BY(mu_) = 0;

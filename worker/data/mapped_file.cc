@@ -1,3 +1,4 @@
+// POSIX mmap with MAP_SHARED, so that all processes of a node read the same pages.
 #include "worker/data/mapped_file.h"
 
 #include <cerrno>
@@ -28,7 +29,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 MappedFile::~MappedFile() { Unmap(data_, size_); }
 
 StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  // Non-blocking, so that a named pipe is refused below instead of waited for.
+  // O_NONBLOCK, so that opening a named pipe returns and the pipe is refused below.
   const base::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return base::ErrnoError(errno, "open " + path);
   struct stat info {};

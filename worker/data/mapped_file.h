@@ -1,6 +1,6 @@
-// A whole file mapped read-only. The mapping outlives the descriptor; its size is the file's at
-// Open, so users check every offset against size() before they read. Immutable, so safe to read
-// from many threads.
+// A whole file mapped read-only. The mapping outlives the descriptor and keeps the size that the
+// file had at Open, so users check every offset against size() before they read. Immutable and
+// thread-safe; unmapped on destruction.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  // Errors: errno of open or mmap with the path; kInvalidArgument for anything but a regular file.
+  // Maps the file. Errors: the errno of open or mmap with the path; kInvalidArgument for anything
+  // but a regular file. An empty file has size 0 and no mapping.
   static StatusOr<MappedFile> Open(const std::string& path);
 
   const std::byte* data() const { return data_; }

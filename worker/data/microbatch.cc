@@ -1,3 +1,5 @@
+// Sorts tokens on the host while earlier microbatches are computed, so that the device sums the
+// embedding's gradient per segment, without atomics and in a fixed order.
 #include "worker/data/microbatch.h"
 
 #include <algorithm>
@@ -9,7 +11,7 @@ namespace mt::data {
 
 void SortTokens(Microbatch* batch) {
   const size_t count = batch->tokens.size();
-  // (id, index) in one word: an ordinary sort is stable then.
+  // The key holds (id, index), so that an unstable sort orders equal ids by index.
   std::vector<uint64_t> keys(count);
   for (size_t i = 0; i < count; ++i) {
     CHECK_GE(batch->tokens[i], 0);

@@ -1,6 +1,6 @@
-// One rank's microbatch as the engine takes it. Legend: s sequence length, b samples, T = s b.
-// Everything by token is laid out [s, b], sequence first, as the activations are: token t of sample
-// i is element t b + i.
+// One rank's microbatch on the host. Legend: s sequence length, b samples, T = s b. Everything per
+// token is laid out [s, b], sequence first, as the activations are: token t of sample i is element
+// t b + i.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,21 @@ struct Microbatch {
   std::vector<int32_t> tokens;   // [s, b]
   std::vector<int32_t> labels;   // [s, b]
   std::vector<float> weights;    // [s, b]; 1 counts in the loss, 0 does not
-  std::vector<int64_t> samples;  // [b] running sample numbers (dropout's key); -1 = padding sample
-  double weight_sum = 0;         // of weights
+  std::vector<int64_t> samples;  // [b] sample numbers, which key dropout; -1: padding
+  double weight_sum = 0;         // sum of weights
 
-  // For the embedding's gradient (kernels/ops/embedding.h, ScatterGrad): indices into tokens,
-  // sorted by token id, ties in rising order; n segments of equal ids.
+  // For the gradient of the embedding (kernels/ops/embedding.h, ScatterGrad): indices of the tokens
+  // sorted by token id, ties in ascending order, and the n segments of equal ids.
   std::vector<int32_t> order;          // [T]
-  std::vector<int32_t> segment_token;  // [n] rising ids
-  std::vector<int32_t> segment_start;  // [n + 1] into order; first 0, last T
-  std::vector<int32_t> segment_count;  // [1]: n, where a device copies it from
+  std::vector<int32_t> segment_token;  // [n] ascending ids
+  std::vector<int32_t> segment_start;  // [n + 1] indices into order; first 0, last T
+  std::vector<int32_t> segment_count;  // [1] n, as data that a device can copy
 
   int64_t num_segments() const { return static_cast<int64_t>(segment_token.size()); }
 };
 
-// Fills order, segment_token and segment_start from tokens.
+// Computes order, segment_token, segment_start and segment_count from tokens. CHECKs that no id is
+// negative.
 void SortTokens(Microbatch* batch);
 
 }  // namespace mt::data

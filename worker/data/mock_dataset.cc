@@ -1,3 +1,4 @@
+// Generates tokens four at a time, one Philox call per four positions.
 #include "worker/data/mock_dataset.h"
 
 #include <algorithm>
@@ -31,7 +32,8 @@ Status MockDataset::Read(int64_t sample, std::span<int32_t> tokens,
   const uint64_t number = static_cast<uint64_t>(sample);
   kernels::Philox4 bits{};
   for (size_t i = 0; i < tokens.size(); ++i) {
-    // One call makes four tokens: word i % 4 of counter (i / 4, 0, sample low, sample high).
+    // One Philox call yields four tokens: position i takes word i % 4 of counter (i / 4, 0, low,
+    // high half of the sample number).
     if (i % 4 == 0) {
       bits = kernels::Philox(key_, {{static_cast<uint32_t>(i / 4), 0, static_cast<uint32_t>(number),
                                      static_cast<uint32_t>(number >> 32)}});

@@ -1,6 +1,6 @@
-// Random tokens without files, for benchmarks and tests: token = floor(u^4 V), u uniform from
-// Philox keyed by the seed and counted by (position, sample). The fourth power makes low ids
-// frequent, as in text. A function of (seed, sample, position).
+// Random tokens without files, for benchmarks and tests: token = floor(u^4 V) with u uniform in [0,
+// 1) from Philox, keyed by seed and split and counted by (position, sample). The fourth power makes
+// low ids frequent, as in text. A token is a function of seed, split, sample and position alone.
 #pragma once
 
 #include "worker/data/dataset.h"
@@ -8,6 +8,7 @@
 
 namespace mt::data {
 
+// Immutable and thread-safe. Read cannot fail.
 class MockDataset final : public Dataset {
  public:
   struct Args {
@@ -15,7 +16,7 @@ class MockDataset final : public Dataset {
     int64_t seq_length = 0;
     int64_t vocab_size = 0;
     uint32_t seed = 0;
-    SplitName split_name = SplitName::kTrain;  // each split has its own stream
+    SplitName split_name = SplitName::kTrain;  // each split has its own random stream
   };
   explicit MockDataset(const Args& args);
 

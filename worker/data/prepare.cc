@@ -1,3 +1,5 @@
+// Encodes documents in input order in one pass, or in shuffled order in two: the first finds the
+// documents of all files, the second encodes them through mapped files.
 #include "worker/data/prepare.h"
 
 #include <algorithm>
@@ -40,7 +42,8 @@ Status CheckArgs(const PrepareArgs& args) {
   return OkStatus();
 }
 
-// The input files, mapped when first needed.
+// The input files, mapped on first use. At most kMaxMapped are mapped at the same time; beyond that
+// all are unmapped and mapped again as needed.
 class Inputs {
  public:
   explicit Inputs(const std::vector<std::string>& paths) : paths_(paths), files_(paths.size()) {}
@@ -64,7 +67,7 @@ class Inputs {
   size_t num_mapped_ = 0;
 };
 
-// Encodes one document after the other into the writer.
+// Tokenizes documents into the writer and reports progress.
 class Encoder {
  public:
   Encoder(const PrepareArgs& args, IndexedDatasetWriter* writer) : args_(args), writer_(writer) {}
@@ -85,7 +88,7 @@ class Encoder {
     return OkStatus();
   }
 
-  // Reports where enough has happened since the last time, or at the end.
+  // Calls args.progress if kProgressBytes were encoded since the last call, or at the end.
   Status Report(bool at_end) {
     if (!at_end && done_bytes_ - reported_bytes_ < kProgressBytes) return OkStatus();
     reported_bytes_ = done_bytes_;
@@ -171,7 +174,8 @@ StatusOr<PrepareStats> Prepare(const PrepareArgs& args) {
   RETURN_IF_ERROR(CheckArgs(args));
   int64_t total_bytes = 0;
   for (const std::string& path : args.inputs) {
-    ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));  // before any work
+    ASSIGN_OR_RETURN(const MappedFile file,
+                     MappedFile::Open(path));  // fail on a bad path before any work
     total_bytes += static_cast<int64_t>(file.size());
   }
   const std::string folder = std::filesystem::path(args.output_prefix).parent_path().string();

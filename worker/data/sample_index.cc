@@ -1,3 +1,6 @@
+// Megatron's algorithm with its random numbers: one ShuffleStream first shuffles the document
+// index, then the shuffle index, exactly as numpy's RandomState does there. The 80 % rule for the
+// last epoch and all roundings are Megatron's, so that the sample order is equal.
 #include "worker/data/sample_index.h"
 
 #include <algorithm>
@@ -15,7 +18,7 @@ namespace mt::data {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// 32 GiB of document index: beyond it a typing error is likelier than a plan.
+// A document index of 32 GiB: a larger one is likelier a typing error than intended.
 constexpr int64_t kMaxPositions = int64_t{1} << 33;
 
 template <class T>
@@ -25,7 +28,7 @@ T LoadAt(const std::byte* base, int64_t index) {
   return value;
 }
 
-// Appends values of T to a sink in large pieces.
+// Buffers values of T and appends them to a sink in large pieces.
 template <class T>
 class Batched {
  public:
@@ -46,13 +49,15 @@ class Batched {
   std::vector<T> buffer_;
 };
 
+// Appends zeros up to the next array's offset.
 Status Pad(int64_t from, int64_t to, IndexSink* sink) {
   const char zeros[kAlignment] = {};
   CHECK(to >= from && to - from < kAlignment) << from << " to " << to;
   return sink->Append(zeros, static_cast<size_t>(to - from));
 }
 
-// Sequence numbers once per epoch; all epochs shuffled together, or the last apart.
+// The document index: all sequence numbers once per epoch, shuffled over all epochs together, or
+// with the last epoch shuffled apart.
 std::vector<int32_t> BuildDocuments(const IndexRequest& request, const IndexPlan& plan,
                                     ShuffleStream* stream) {
   const int64_t sequences = request.range.end - request.range.begin;
@@ -72,8 +77,9 @@ std::vector<int32_t> BuildDocuments(const IndexRequest& request, const IndexPlan
   return documents;
 }
 
-// Row 0 is (0, 0); row i + 1 lies S tokens after row i. A row never points past the last token of a
-// sequence: samples overlap by one token, and that token is where the next one begins.
+// The sample index. Row 0 is (0, 0), and row i + 1 lies S tokens after row i. A row never points
+// past the last token of a sequence: samples overlap by one token, and that token is where the next
+// sample begins.
 template <class T>
 Status WriteStarts(const IndexedDataset& data, std::span<const int32_t> documents,
                    const IndexRequest& request, int64_t samples, IndexSink* sink) {
@@ -121,6 +127,7 @@ Status WriteShuffle(const IndexPlan& plan, ShuffleStream* stream, IndexSink* sin
   return sink->Append(order.data(), order.size() * sizeof(T));
 }
 
+// Collects the image in memory.
 class StringSink final : public IndexSink {
  public:
   explicit StringSink(int64_t bytes) { image_.reserve(static_cast<size_t>(bytes)); }
@@ -134,6 +141,7 @@ class StringSink final : public IndexSink {
   std::string image_;
 };
 
+// First byte of the storage.
 const std::byte* BytesOf(const std::variant<std::string, MappedFile>& storage) {
   if (const auto* text = std::get_if<std::string>(&storage)) {
     return reinterpret_cast<const std::byte*>(text->data());
@@ -186,7 +194,7 @@ IndexLayout MakeIndexLayout(const IndexRequest& request, const IndexPlan& plan) 
   IndexLayout layout;
   layout.num_positions = plan.epochs * (request.range.end - request.range.begin);
   layout.num_samples = plan.samples;
-  // Offsets fit i32 always: the .idx holds lengths as i32.
+  // Offsets always fit i32, because the .idx stores lengths as i32.
   layout.wide_starts = layout.num_positions > std::numeric_limits<int32_t>::max();
   layout.wide_shuffle = plan.samples >= int64_t{std::numeric_limits<uint32_t>::max()} - 1;
   layout.starts_at = base::RoundUp(4 * layout.num_positions, kAlignment);

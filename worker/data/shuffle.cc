@@ -1,3 +1,5 @@
+// The loop is arranged for speed on arrays of many millions; the numbers drawn and their order are
+// numpy's.
 #include "worker/data/shuffle.h"
 
 #include <algorithm>
@@ -13,16 +15,16 @@ uint64_t ShuffleStream::Draw(uint64_t max) {
   uint64_t value = 0;
   do {
     value = generator_();
-    // numpy draws two words, high one first, where the bound needs more than 32 bits.
+    // numpy draws two 32-bit numbers, the high one first, if the bound needs more than 32 bits.
     if (max > 0xFFFFFFFFU) value = (value << 32) | generator_();
     value &= mask;
   } while (value > max);
   return value;
 }
 
-// The indices depend on no value, so a block of them is drawn before its swaps: the memory system
-// then fetches the block's values side by side, where a shuffle of many millions would wait for one
-// cache miss after the other.
+// The indices do not depend on the values, so a block of them is drawn before the block's swaps.
+// The memory system then fetches the block's values in parallel, where swapping one by one would
+// wait for one cache miss after the other.
 template <class T>
 void ShuffleStream::ShuffleSpan(std::span<T> values) {
   constexpr size_t kBlock = 64;

@@ -1,6 +1,6 @@
-// Shuffles as numpy's legacy RandomState(seed).shuffle does, so that sample orders equal
-// Megatron's: MT19937 by init_genrand, Fisher-Yates from the end, indices drawn by masked
-// rejection.
+// Shuffles exactly as numpy's legacy RandomState(seed).shuffle, so that sample orders equal
+// Megatron's: MT19937 seeded with init_genrand, Fisher-Yates from the end, indices drawn by masked
+// rejection (numpy/random/mtrand.pyx, random_interval).
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace mt::data {
 
-// One stream of random numbers; every shuffle continues it.
+// One stream of random numbers, which successive shuffles continue. Not thread-safe.
 class ShuffleStream {
  public:
   explicit ShuffleStream(uint32_t seed) : generator_(seed) {}
 
-  // Uniform in [0, max].
+  // A uniform integer in [0, max].
   uint64_t Draw(uint64_t max);
   void Shuffle(std::span<int32_t> values) { ShuffleSpan(values); }
   void Shuffle(std::span<uint32_t> values) { ShuffleSpan(values); }

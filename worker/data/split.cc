@@ -1,3 +1,5 @@
+// Sums and roundings are done in the same order and precision as in Megatron, because one sequence
+// more or less changes the order of all samples.
 #include "worker/data/split.h"
 
 #include <algorithm>

@@ -12,20 +12,22 @@
 namespace mt::data {
 
 enum class SplitName { kTrain = 0, kValid = 1, kTest = 2 };
-// "train", "valid", "test".
+// The split's name in messages and records: "train", "valid" or "test".
 std::string_view Name(SplitName split);
 
-// Sequences [begin, end).
+// A half-open range of sequences, [begin, end).
 struct SequenceRange {
   int64_t begin = 0;
   int64_t end = 0;
   friend bool operator==(const SequenceRange&, const SequenceRange&) = default;
 };
 
-// "969,30,1" -> shares that sum to 1. Up to three non-negative numbers, missing ones are 0.
+// Parses "969,30,1" to shares that sum to 1. Up to three non-negative numbers; missing ones are 0.
+// kInvalidArgument for anything else.
 StatusOr<std::array<double, 3>> ParseSplit(const std::string& text);
 
-// Ranges of train, valid, test: bounds are round-half-to-even(cumulative share x num_sequences).
+// The sequences of train, valid and test. The bounds are cumulative share x num_sequences, rounded
+// half to even.
 std::array<SequenceRange, 3> SplitRanges(const std::array<double, 3>& shares,
                                          int64_t num_sequences);
 

@@ -1,4 +1,5 @@
-// Element type of a token file. The numbers are Megatron's `.idx` codes and persistent (FORMAT.md).
+// Element type of a token file. The values are the type codes of Megatron's .idx files and
+// therefore persistent (FORMAT.md).
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@ enum class TokenType : uint8_t {
   kI16 = 3,
   kI32 = 4,
   kI64 = 5,
-  kF64 = 6,  // 6 and 7 changed places between Megatron versions; neither is a token type for us
+  kF64 = 6,  // 6 and 7 were swapped between Megatron versions; both are refused as token types
   kF32 = 7,
   kU16 = 8,
 };
 
-// Bytes of one token; 0 for a code that names no integer type.
+// Bytes of one token; 0 for a code that is no integer type.
 constexpr int64_t SizeOf(TokenType type) {
   switch (type) {
     case TokenType::kU8:
@@ -37,7 +38,8 @@ constexpr int64_t SizeOf(TokenType type) {
   return 0;
 }
 
-// "u8", "i8", "i16", "i32", "i64", "u16".
+// The type's name in messages: "u8", "i8", "i16", "i32", "i64", "u16" ("f32" and "f64" in errors
+// only).
 constexpr std::string_view Name(TokenType type) {
   switch (type) {
     case TokenType::kU8:
@@ -60,7 +62,8 @@ constexpr std::string_view Name(TokenType type) {
   return "?";
 }
 
-// What Megatron's tool writes for a vocabulary of this size: u16 below 65500, else i32.
+// The type that Megatron's preprocessing tool writes for a vocabulary of this size: u16 below
+// 65500, else i32.
 constexpr TokenType TokenTypeForVocab(int64_t vocab_size) {
   return vocab_size < 65500 ? TokenType::kU16 : TokenType::kI32;
 }

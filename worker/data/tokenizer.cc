@@ -1,3 +1,5 @@
+// The byte tokenizer, which needs no vocabulary file, and the null tokenizer for data that was
+// tokenized elsewhere.
 #include "worker/data/tokenizer.h"
 
 #include <charconv>
@@ -13,7 +15,7 @@ Status OutOfVocabulary(int64_t id, int64_t vocab_size) {
   return base::InvalidArgument("token id {} is outside the vocabulary of {}", id, vocab_size);
 }
 
-// One token per byte; EOD is 256.
+// One token per byte; the EOD token is 256.
 class ByteTokenizer final : public Tokenizer {
  public:
   std::string_view name() const override { return "byte"; }
@@ -41,8 +43,8 @@ class ByteTokenizer final : public Tokenizer {
   }
 };
 
-// Text is decimal ids between white space, as in data that was tokenized elsewhere. EOD is the last
-// id of the vocabulary (Megatron's NullTokenizer: its --vocab-size is one less than ours).
+// The text consists of decimal ids separated by white space. EOD is the last id of the vocabulary,
+// as with Megatron's NullTokenizer, whose --vocab-size is one less than ours.
 class NullTokenizer final : public Tokenizer {
  public:
   explicit NullTokenizer(int64_t vocab_size) : vocab_size_(vocab_size) {}
