@@ -1,3 +1,4 @@
+// The names of operations. They are labels of published metrics, so they must not change.
 #include "worker/comm/comm_config.h"
 
 namespace mt::comm {

@@ -1,5 +1,5 @@
-// Settings and counters of the process groups of one rank: deadlines, the network interface, what
-// metrics read. Values only; set before the groups are created.
+// Settings and counters of one rank's process groups: deadlines, the network interface, statistics
+// for metrics. Plain values, set before the groups are created.
 #pragma once
 
 #include <array>
@@ -11,18 +11,19 @@
 namespace mt::comm {
 
 struct CommConfig {
-  // Longest time one operation may take; then it fails with kDeadlineExceeded and the group with
-  // it. Longer than any wait that a healthy job has (a peer that saves, compiles or evaluates).
+  // Deadline of one operation. A call that takes longer fails with kDeadlineExceeded, and the group
+  // is broken. Must exceed every wait of a healthy job (a peer that saves, compiles or evaluates).
   std::chrono::milliseconds op_timeout = std::chrono::minutes(10);
-  // Longest time the creation of a group may take, rendezvous included.
+  // Deadline of the creation of a group, rendezvous included.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(2);
-  // Where the rank listens: an interface ("eth0") or an address that its peers reach (a name or an
-  // IP). At most one of the two; both empty: 127.0.0.1. Ports are ephemeral: Gloo 0.5 binds port 0
-  // (README.md).
+  // The address on which the rank listens: an interface ("eth0") or an address under which its
+  // peers reach it (a name or an IP). At most one of the two may be set; with neither it is
+  // 127.0.0.1. Ports are ephemeral, because Gloo 0.5 binds port 0 (README.md).
   std::string interface_name;
   std::string bind_address;
 };
 
+// The operations of a ProcessGroup; index of CommStats::ops.
 enum class CommOp : uint8_t {
   kAllReduce,
   kReduceScatter,
@@ -35,19 +36,20 @@ enum class CommOp : uint8_t {
 };
 inline constexpr int kNumCommOps = 8;
 
-// "all_reduce", ...: the `op` label of metrics, and the word used in errors.
+// The operation's name ("all_reduce", ...), as used in the `op` label of metrics and in errors.
 std::string_view Name(CommOp op);
 
-// What one rank did in one group since its creation. Failed calls count too.
+// Counters of one operation on one rank in one group since its creation, failed calls included.
 struct OpStats {
   int64_t num_calls = 0;
-  int64_t payload_bytes = 0;  // bytes of the caller's result or message (README.md: per op)
-  double seconds = 0;         // time inside the calls, waiting for peers included
+  int64_t payload_bytes = 0;  // bytes of the result or message (README.md: per op)
+  double seconds = 0;         // time inside the calls, including waits for peers
 };
 
+// A snapshot of one group's counters.
 struct CommStats {
   std::array<OpStats, kNumCommOps> ops;
-  double inflight_seconds = 0;  // age of the call that runs now, else 0
+  double inflight_seconds = 0;  // age of the call in progress; 0: none
 
   const OpStats& of(CommOp op) const { return ops[static_cast<size_t>(op)]; }
 };

@@ -1,3 +1,4 @@
+// Keys are mapped to file names; base::WriteFileAtomic makes values appear at once.
 #include "worker/comm/file_store.h"
 
 #include <chrono>
@@ -7,7 +8,8 @@
 
 namespace mt::comm {
 
-// Keys hold slashes ("dp/3/1"), file names do not. '%' first, so that no two keys share a file.
+// Keys contain slashes ("dp/3/1"), which file names cannot. '%' is escaped too, so that no two keys
+// share a file.
 std::string FileStore::PathOf(const std::string& key) const {
   std::string file;
   for (const char c : key) {

@@ -1,6 +1,6 @@
-// A rendezvous store in a folder, for processes of one host (or of a shared file system) that run
-// without a daemon: mt-rank --standalone, tests. One file per key, renamed into place, so that a
-// reader sees all of a value or nothing; the folder starts empty for every run.
+// A rendezvous store in a folder, for processes that share a file system and run without a daemon
+// (mt-rank --standalone, tests). Each key is a file that appears by rename, so that a reader sees a
+// whole value or none. Every run needs an empty folder.
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@
 
 namespace mt::comm {
 
+// Thread-safe, and safe among processes.
 class FileStore final : public RendezvousStore {
  public:
-  // The folder is made by the first Set.
+  // The folder is created by the first Set.
   explicit FileStore(std::string folder) : folder_(std::move(folder)) {}
 
   Status Set(const std::string& key, std::string_view bytes) override;
-  // Looks every few milliseconds.
+  // Polls the folder every 5 ms.
   StatusOr<std::string> Get(const std::string& key, base::MonotonicTime deadline) override;
 
  private:

@@ -1,3 +1,4 @@
+// The validation that all factories share.
 #include "worker/comm/group_factory.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// A map under a mutex; every Set wakes all waiting Gets.
 #include "worker/comm/memory_store.h"
 
 namespace mt::comm {

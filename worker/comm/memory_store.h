@@ -1,4 +1,4 @@
-// A rendezvous store for ranks that are threads of one process.
+// A rendezvous store in memory, for ranks that are threads of one process.
 #pragma once
 
 #include <map>
@@ -10,6 +10,7 @@
 
 namespace mt::comm {
 
+// Thread-safe; Get blocks on a condition variable.
 class MemoryStore final : public RendezvousStore {
  public:
   Status Set(const std::string& key, std::string_view bytes) override;

@@ -1,4 +1,4 @@
-// What all implementations share: argument checks, the sticky failure, counters.
+// What all implementations share: argument checks, the sticky failure status and the counters.
 #include "worker/comm/process_group.h"
 
 #include <algorithm>

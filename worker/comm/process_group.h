@@ -1,6 +1,7 @@
-// A fixed set of ranks that communicate: the one interface behind which ranks as threads
-// (worker/comm/threads) and as processes (worker/comm/gloo) stand, and NCCL later. Callers in
-// worker/parallel know groups only by this class. Algorithms, bytes and steps: README.md.
+// A fixed set of ranks that communicate, as NCCL's communicator or PyTorch's ProcessGroup.
+// Implemented for ranks as threads (worker/comm/threads) and as processes over TCP
+// (worker/comm/gloo). Callers in worker/parallel know groups only by this class. Algorithms, bytes
+// and steps: README.md.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ namespace mt::comm {
 
 enum class ReduceOp : uint8_t { kSum, kMax };
 
-// Who is in a group: its name, unique in the job and epoch ("dp/3", "pp-act/0-1"), the world ranks
-// of its members in group order, and which of them this process or thread is.
+// Identity of a group: its name, unique in the job and epoch ("dp/3", "pp-act/0-1"), the world
+// ranks of its members in group order, and which of them this process or thread is.
 struct GroupSpec {
   std::string name;
   std::vector<int> members;
@@ -28,27 +29,29 @@ struct GroupSpec {
 };
 
 // Calls. Every member makes the same collective calls with the same counts, types, operations and
-// roots in the same order; a difference is an error where it is seen (kFailedPrecondition). Counts
-// are elements; `rank`, `peer` and `root` are indices in the group. Memory is the device's: on the
-// CPU a call blocks until its result is there, on a GPU it enqueues on `stream`. A count of 0 is a
-// valid call (a rendezvous of collectives, an empty message). Buffers must not overlap except where
-// a comment says so.
+// roots in the same order; where a member sees a difference it fails with kFailedPrecondition.
+// Counts are in elements; `rank`, `peer` and `root` are indices in the group. Pointers are to
+// device memory: on the CPU a call blocks until its result is complete, on a GPU it is enqueued on
+// `stream`. A count of 0 is valid (a barrier for collectives, an empty message). Buffers must not
+// overlap except where a comment allows it.
 //
-// Sums. kSum and kMax over f32, f64, i32, i64, u8 (integers wrap), bf16, f16 (summed in fp32,
-// rounded once). The order of every sum is a function of the element's position, the call's
-// count, the type and the group's size, never of timing, of the message path or of the
-// implementation: all members hold the same bits, a rerun gives them again, threads and processes
-// agree. kMax propagates NaN.
+// Reductions. kSum and kMax over f32, f64, i32, i64, u8 (integers wrap) and bf16, f16 (accumulated
+// in fp32, rounded once). The order of every sum is a function of the element's position, the
+// call's count, the type and the group's size, and never of timing, algorithm or implementation:
+// all members obtain the same bits, a rerun reproduces them, and threads and processes agree. kMax
+// propagates NaN.
 //
-// Failures. Each call ends within config.op_timeout. kDeadlineExceeded: it did not; kUnavailable: a
-// peer went away (the message names it); kAborted: Abort() here. Any of them breaks the group:
-// outputs are undefined, every later call returns the same status at once, peers get kUnavailable.
-// kInvalidArgument (negative count, unknown peer) is refused before anything is sent and breaks
-// nothing. No exception leaves this class.
+// Failures. Every call ends within config.op_timeout. kDeadlineExceeded: it could not complete in
+// that time; kUnavailable: a peer is gone (the message names it); kAborted: Abort() was called on
+// this member. Each of them breaks the group, as does kFailedPrecondition: outputs are undefined,
+// every later call returns the same status at once, and peers get kUnavailable. kInvalidArgument
+// (negative count, unknown peer) is returned before anything is sent and does not break the group.
+// No exception leaves this class.
 //
-// Threads. Operations are called by one thread at a time; Abort(), Stats() and status() by any
-// thread at any time before destruction. Destruction ends the member's part: what is still on its
-// way to it is dropped, and messages sent but not yet received may be lost (end with a Barrier).
+// Threads. Operations are called by one thread at a time (CHECK); Abort(), Stats() and status() by
+// any thread at any time before destruction. Destruction ends this member's part: messages that are
+// on their way to it are dropped, and messages it has sent may be lost if they were not yet
+// received (end with a Barrier).
 class ProcessGroup {
  public:
   ProcessGroup(const ProcessGroup&) = delete;
@@ -61,46 +64,49 @@ class ProcessGroup {
   // World rank of the member with this index.
   int WorldRank(int index) const { return spec_.members[static_cast<size_t>(index)]; }
 
-  // out[i] = reduction over ranks of in[i]; out == in allowed.
+  // out[i] = reduction over all ranks of in[i], in and out [count]. out == in is allowed.
   [[nodiscard]] Status AllReduce(kernels::Stream& stream, const void* in, void* out, int64_t count,
                                  kernels::DType dtype, ReduceOp op);
-  // in [size * shard_count], out [shard_count]: rank r gets the sum of everyone's shard r. out ==
-  // in
-  // + r shards allowed; the rest of `in` is not changed.
+  // in [size * shard_count], out [shard_count]: rank r receives the reduction of everyone's shard
+  // r. out may be in + r * shard_count, this rank's own shard; the other shards of `in` are not
+  // changed.
   [[nodiscard]] Status ReduceScatter(kernels::Stream& stream, const void* in, void* out,
                                      int64_t shard_count, kernels::DType dtype, ReduceOp op);
-  // in [shard_count], out [size * shard_count] = shards in rank order. in == out + r shards
-  // allowed.
+  // in [shard_count], out [size * shard_count]: the shards in rank order. in may be out + r *
+  // shard_count, this rank's own place.
   [[nodiscard]] Status AllGather(kernels::Stream& stream, const void* in, void* out,
                                  int64_t shard_count, kernels::DType dtype);
-  // data of `root` to everyone, in place.
+  // data [count] of `root` replaces everyone's, in place.
   [[nodiscard]] Status Broadcast(kernels::Stream& stream, void* data, int64_t count,
                                  kernels::DType dtype, int root);
-  // in, out [size * shard_count]: shard p of in goes to rank p; shard p of out comes from rank p.
+  // in, out [size * shard_count]: shard p of `in` goes to rank p, shard p of `out` comes from rank
+  // p.
   [[nodiscard]] Status AllToAll(kernels::Stream& stream, const void* in, void* out,
                                 int64_t shard_count, kernels::DType dtype);
   // A message to another member on an edge (0 <= edge < kMaxEdges). Messages of one (sender,
-  // receiver, edge) arrive in the order sent; edges are independent. Send returns once the data is
-  // copied: it waits for its receiver only when kSendWindow messages of that edge are under way.
-  // Recv's count and type must be the sender's.
+  // receiver, edge) arrive in the order in which they were sent; edges are independent. Send
+  // returns once the data is copied; it waits for the receiver only while kSendWindow messages of
+  // that edge are not yet received. Count and type of Recv must equal the sender's.
   [[nodiscard]] Status Send(kernels::Stream& stream, const void* data, int64_t count,
                             kernels::DType dtype, int peer, int edge);
   [[nodiscard]] Status Recv(kernels::Stream& stream, void* data, int64_t count,
                             kernels::DType dtype, int peer, int edge);
-  // Returns when every member has called it.
+  // Blocks until every member has called it.
   [[nodiscard]] Status Barrier(kernels::Stream& stream);
 
   static constexpr int kMaxEdges = 1024;
   static constexpr int kSendWindow = 16;
 
-  // Ends the running call and all later ones with kAborted and this reason; peers get kUnavailable.
-  // Returns at once, from any thread. The first failure wins: a broken group stays as it is.
+  // Breaks the group: the call in progress and all later ones return kAborted with this reason,
+  // peers get kUnavailable. Returns at once; any thread. The first failure wins: a group that is
+  // already broken keeps its status.
   void Abort(std::string_view reason);
-  // OK, or what broke the group.
+  // OK, or the status that broke the group.
   Status status() const;
   CommStats Stats() const;
 
-  // For implementations: one call, as all members must make it; pointers are this member's own.
+  // For implementations: the arguments of one call. Pointers are this member's own; everything else
+  // must agree among members.
   struct Call {
     CommOp op = CommOp::kBarrier;
     int64_t count = 0;  // elements; per shard where the operation has shards
@@ -112,7 +118,7 @@ class ProcessGroup {
     void* out = nullptr;
 
     int64_t Bytes() const { return count * kernels::SizeOf(dtype); }
-    // Whether two members' calls may meet; pointers aside.
+    // True if the calls of two members agree; pointers and edges are not compared.
     bool Matches(const Call& other) const;
     // "all_reduce sum of 100 f32"
     std::string Describe() const;
@@ -123,24 +129,24 @@ class ProcessGroup {
 
   const GroupSpec& spec() const { return spec_; }
   const CommConfig& config() const { return config_; }
-  // "group dp/3, rank 1 (world 5) of 4": the start of every message.
+  // "group dp/3, rank 1 (world 5) of 4", with which every message begins.
   std::string Describe() const;
   // "rank 2 (world 6)"
   std::string DescribePeer(int index) const;
-  // Breaks the group unless it is broken; returns what broke it.
+  // Breaks the group with `why` unless it is already broken; returns the status that broke it.
   Status Fail(const Status& why);
 
  private:
-  // Checks, times and counts the call around DoCall.
+  // Validates the call, runs DoCall, counts it and breaks the group on failure.
   Status Run(kernels::Stream& stream, const Call& call);
   Status Validate(const Call& call) const;
 
-  // The implementation. `call` is valid, the group was not broken a moment ago. Returns errors
-  // without breaking the group: Run does.
+  // Executes a call, which has been validated. Returns errors without breaking the group, which is
+  // Run's task.
   virtual Status DoCall(kernels::Stream& stream, const Call& call,
                         base::MonotonicTime deadline) = 0;
-  // Wakes every wait of this member and lets peers know; status() already tells why. Any thread,
-  // called once.
+  // Wakes every wait of this member and notifies its peers; status() already has the reason. Called
+  // once, by any thread.
   virtual void OnBroken() = 0;
 
   const GroupSpec spec_;

@@ -1,5 +1,5 @@
-// Sums go block by block through a small buffer: inputs stay in cache, and the output may be one of
-// them.
+// Sums are computed block by block in a small buffer, so that inputs stay in cache and the output
+// may be one of the inputs.
 #include "worker/comm/reduce.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using kernels::DType;
 
 constexpr int64_t kBlockBytes = 8192;
 
-// Wrapping sum: signed overflow is not undefined here.
+// Wrapping sum; avoids the undefined behaviour of signed overflow.
 template <class T>
 T Sum(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -31,7 +31,7 @@ T Sum(T a, T b) {
   }
 }
 
-// The left one where they compare equal (+0, -0); a NaN where there is one.
+// The maximum; NaN if one operand is NaN, the left operand if they compare equal (+0, -0).
 template <class T>
 T Max(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -87,7 +87,8 @@ uint16_t NarrowF16(float value) {
   }
   if (magnitude >= 0x477FF000U) return static_cast<uint16_t>(sign | 0x7C00U);  // 65520 and above
   if (magnitude < 0x38800000U) {
-    // Below 2^-14: a multiple of 2^-24; adding 0.5 lines the last bit up, the adder rounds to even.
+    // Below 2^-14 the result is subnormal, a multiple of 2^-24: adding 0.5 aligns the last bit, and
+    // the addition rounds to nearest even.
     const float aligned = std::bit_cast<float>(magnitude) + 0.5F;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(aligned) - 0x3F000000U));
   }

@@ -1,5 +1,6 @@
-// The arithmetic of collectives, in one fixed order. Integers wrap; kMax propagates NaN; 16-bit
-// floats are summed in fp32 and rounded once, to nearest even. Pure; nothing here communicates.
+// The arithmetic of collectives in one fixed order. Integers wrap; kMax propagates NaN; 16-bit
+// floats are accumulated in fp32 and rounded once, to nearest even. Pure functions, thread-safe;
+// nothing here communicates.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace mt::comm {
 
-// True for bf16 and f16: their partial sums would be rounded at every hop of a ring.
+// True for bf16 and f16, whose partial sums would be rounded at every hop of a ring.
 constexpr bool IsHalf(kernels::DType dtype) {
   return dtype == kernels::DType::kBf16 || dtype == kernels::DType::kF16;
 }
@@ -21,18 +22,19 @@ struct ReduceType {
   ReduceOp op = ReduceOp::kSum;
 };
 
-// into[i] = left[i] (op) right[i], in that order of operands; `into` may be either of them. Not for
-// 16-bit types.
+// into[i] = left[i] (op) right[i], in that order of operands; `into` may be either of them. CHECKs
+// that the type has more than 16 bits.
 void Combine(void* into, const void* left, const void* right, int64_t count, ReduceType type);
 
-// out[i] = the reduction over all members' inputs[member][i] of an element whose shard belongs to
-// `owner`: ((x[owner+1] + x[owner+2]) + ...) + x[owner], indices modulo the group's size, the order
-// in which a ring adds; 16-bit types in rank order from 0. `out` may be inputs[owner].
+// out[i] = the reduction over members of inputs[member][i], for an element whose shard belongs to
+// `owner`. The order is that in which a ring adds: ((x[owner+1] + x[owner+2]) + ...) + x[owner],
+// indices modulo the group's size; for 16-bit types it is rank order from 0. `out` may be
+// inputs[owner].
 void ReduceInOrder(std::span<const void* const> inputs, int owner, void* out, int64_t count,
                    ReduceType type);
 
-// How an all-reduce cuts `count` elements into one shard per member: equal ones, the last shorter
-// or empty. The order of the sum of element i is that of the shard that holds it.
+// How an all-reduce divides `count` elements into one shard per member: equal shards, the last ones
+// shorter or empty. An element is summed in the order of the shard that holds it.
 struct ShardCut {
   int64_t count = 0;
   int num_shards = 1;
@@ -42,7 +44,7 @@ struct ShardCut {
   int64_t CountOf(int shard) const { return Begin(shard + 1) - Begin(shard); }
 };
 
-// The whole of an all-reduce on inputs that are all at hand: every shard in its owner's order.
+// A complete all-reduce over inputs that are all in local memory: every shard in its owner's order.
 // `out` may be one of the inputs.
 void ReduceAllShards(std::span<const void* const> inputs, void* out, int64_t count,
                      ReduceType type);

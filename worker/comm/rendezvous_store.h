@@ -1,6 +1,6 @@
-// Where the members of a group leave their addresses for each other while it is created: a small
-// map that all ranks of an epoch share. Implemented in memory (ranks as threads), in a folder
-// (processes of one host without a daemon), and by worker/rank over its channel to the worker.
+// A small key-value store shared by all ranks of an epoch, through which members exchange addresses
+// while a group is created (as PyTorch's Store). Implemented in memory (ranks as threads), in a
+// folder (processes without a daemon) and by worker/rank over its channel to the worker.
 #pragma once
 
 #include <string>
@@ -11,14 +11,16 @@
 
 namespace mt::comm {
 
-// Keys are unique by group and member and written once. Values are binary, at most a few KiB.
+// Keys are unique per group and member and written once. Values are binary, at most a few KiB.
 // Thread-safe.
 class RendezvousStore {
  public:
   virtual ~RendezvousStore() = default;
-  // kAlreadyExists where the key has another value; the same value again is OK.
+  // Stores a value. kAlreadyExists if the key has another value; storing the same value again is
+  // OK.
   virtual Status Set(const std::string& key, std::string_view bytes) = 0;
-  // Waits until the key is there; kDeadlineExceeded names it when the deadline passes first.
+  // Blocks until the key exists and returns its value; kDeadlineExceeded, with the key, if the
+  // deadline passes first.
   virtual StatusOr<std::string> Get(const std::string& key, base::MonotonicTime deadline) = 0;
 };
 

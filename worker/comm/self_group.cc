@@ -1,3 +1,5 @@
+// The reduction, gather or broadcast of one term is the term itself, so every collective is at most
+// a copy.
 #include "worker/comm/self_group.h"
 
 #include <cstring>
@@ -14,8 +16,8 @@ class SelfGroup final : public ProcessGroup {
   }
 
  private:
-  // Messages never get here: the only rank is refused as its own peer. A 16-bit sum of one term is
-  // the term: no rounding.
+  // Messages never get here, because Run refuses the only rank as its own peer. A 16-bit sum of one
+  // term is the term, without rounding.
   Status DoCall(kernels::Stream& stream, const Call& call,
                 base::MonotonicTime /*deadline*/) override {
     if (call.count == 0 || call.in == call.out) return OkStatus();

@@ -1,5 +1,5 @@
-// A group of one: every operation is a copy or nothing, through the device, so that one-rank runs
-// go through the same calls as all others.
+// A group of one member: every operation is a copy or nothing. It lets one-rank runs make the same
+// calls as all others.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace mt::comm {
 
-// `device`, where given, copies in stream order and outlives the group; without it memory is the
-// host's. The spec has one member.
+// `device`, if given, copies in stream order and must outlive the group; without it pointers are to
+// host memory. CHECKs that the spec has one member.
 std::unique_ptr<ProcessGroup> MakeSelfGroup(GroupSpec spec, CommConfig config,
                                             kernels::Device* device = nullptr);
 

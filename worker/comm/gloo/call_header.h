@@ -1,6 +1,6 @@
-// The first bytes of a collective's opening and of every message: what its sender believes the call
-// to be, compared by the receiver before any bulk data is accepted. Between equal programs only, in
-// host byte order.
+// The header of a collective's opening and of every message: what the sender believes the call to
+// be. The receiver compares it with its own call before it accepts bulk data. In host byte order;
+// all ranks run the same program.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace mt::comm {
 
 struct CallHeader {
-  uint64_t sequence = 0;  // of the group's collectives, or of the edge's messages
+  uint64_t sequence = 0;  // number of the collective in the group, or of the message on its edge
   int64_t count = 0;
   int32_t peer = -1;
   CommOp op = CommOp::kBarrier;
@@ -33,7 +33,7 @@ struct CallHeader {
 static_assert(sizeof(CallHeader) == 24);
 
 inline constexpr int64_t kHeaderBytes = sizeof(CallHeader);
-// Payloads up to here travel with the header.
+// A message's payload up to this size travels with its header.
 inline constexpr int64_t kInlineBytes = 4096;
 
 }  // namespace mt::comm

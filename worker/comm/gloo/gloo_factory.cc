@@ -1,3 +1,5 @@
+// Resolves and checks the address to listen on before Gloo sees it: Gloo treats a failed look-up as
+// success and leaks when it cannot bind.
 #include "worker/comm/gloo/gloo_factory.h"
 
 #include <cerrno>
@@ -42,6 +44,7 @@ class GlooFactory final : public GroupFactory {
   const CommConfig config_;
 };
 
+// The address in numeric form.
 StatusOr<std::string> Digits(const sockaddr* address, socklen_t length) {
   std::string digits(NI_MAXHOST, '\0');
   const int error =
@@ -51,7 +54,7 @@ StatusOr<std::string> Digits(const sockaddr* address, socklen_t length) {
   return digits;
 }
 
-// The interface's first IPv4 address, else its first IPv6 one.
+// The first IPv4 address of the interface, or its first IPv6 address if it has none.
 StatusOr<std::string> AddressOfInterface(const std::string& name) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return base::ErrnoError(errno, "listing network interfaces");
@@ -67,8 +70,7 @@ StatusOr<std::string> AddressOfInterface(const std::string& name) {
   return base::InvalidArgument("no interface {} with an address on this host", name);
 }
 
-// Looks a name up and binds once. Gloo does both too, but takes a failed look-up for an answer and
-// leaks when it fails.
+// Resolves a name and tries to bind to it, which yields a proper error; Gloo's own checks do not.
 StatusOr<std::string> CheckedAddress(const std::string& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -1,5 +1,5 @@
-// Groups whose ranks are processes, over TCP. One factory per rank: it owns the thread that moves
-// the data of all its groups, so it outlives them.
+// Groups whose ranks are processes, connected over TCP by Gloo. There is one factory per rank; it
+// owns the I/O thread that serves all its groups, so it must outlive them.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace mt::comm {
 
-// `store` is shared by all ranks of the epoch and outlives the factory. kInvalidArgument: the
-// interface or address is not one of this host. Sets SIGPIPE to ignored where it has its default
-// action: Gloo writes to sockets whose peer may be gone.
+// Makes the factory. `store` is shared by all ranks of the epoch and must outlive the factory.
+// kInvalidArgument if the interface or address is not one of this host. Sets SIGPIPE to ignored if
+// it has its default action, because Gloo writes to sockets whose peer may be gone.
 StatusOr<std::unique_ptr<GroupFactory>> MakeGlooFactory(RendezvousStore* store, CommConfig config);
 
 }  // namespace mt::comm

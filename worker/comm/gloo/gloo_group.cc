@@ -1,3 +1,5 @@
+// Chooses the algorithm of a call: messages go to the mailbox, small collectives travel in their
+// opening, bulk ones by ring.h after the openings of those members whose data will arrive here.
 #include "worker/comm/gloo/gloo_group.h"
 
 #include <algorithm>
@@ -16,9 +18,10 @@ const std::byte* At(const void* data, int64_t bytes) {
   return static_cast<const std::byte*>(data) + bytes;
 }
 
-// Payload of a collective that goes with its opening: one exchange in place of three, and on a host
-// with more ranks than cores each one costs up to a time slice. Sending it to every peer moves more
-// bytes than a ring does (not with two members), so all of them together stay within this.
+// Limit of the bytes sent in a small collective. One exchange then replaces three, each of which
+// costs up to a scheduler time slice on a host with more ranks than cores. A payload is sent to
+// every peer, which moves more bytes than a ring (except with two members), so the limit applies to
+// the sum over all peers.
 constexpr int64_t kInlineTotalBytes = 512 << 10;
 
 int64_t InlineLimit(int num_members) {
@@ -101,7 +104,7 @@ Status GlooGroup::TakeOpenings(const Call& call, const std::vector<int>& senders
   return OkStatus();
 }
 
-// The receive that is not posted now.
+// The payload is in the buffer that is not posted at present.
 const std::byte* GlooGroup::payload(int peer) const {
   const Inbox& inbox = inboxes_[static_cast<size_t>(peer)];
   return inbox.bytes[static_cast<size_t>(1 - inbox.posted)].data() + kHeaderBytes;
@@ -174,7 +177,8 @@ void GlooGroup::CombineSmall(const Call& call, const std::vector<const void*>& p
 Status GlooGroup::BulkCollective(const Call& call, base::MonotonicTime deadline) {
   const int next = (rank() + 1) % size();
   const int previous = (rank() + size() - 1) % size();
-  // Who sends data here must have agreed first: all members where all do, else the left neighbour.
+  // A member whose data arrives here must have agreed on the call first: every member in algorithms
+  // where all send to all, otherwise only the left neighbour in the ring.
   const bool from_all =
       call.op == CommOp::kAllToAll ||
       (IsHalf(call.dtype) && (call.op == CommOp::kAllReduce || call.op == CommOp::kReduceScatter));

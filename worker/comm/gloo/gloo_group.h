@@ -1,7 +1,7 @@
-// A member of a group whose ranks are processes, over a GlooMesh. Every collective begins with an
-// opening, a header that the receivers compare with their own call. Payloads of up to 4 KiB travel
-// in the opening to all members and are combined there, without a ring; larger ones go by ring.h
-// after an opening from the left neighbour. Both paths add in reduce.h's order.
+// A process group over a GlooMesh. Every collective begins with an opening, a header that receivers
+// compare with their own call. Small payloads travel in the opening to all members and are combined
+// by each, in one network step; larger ones follow by the algorithms of ring.h. Both paths add in
+// the order of reduce.h, so they give the same bits.
 #pragma once
 
 #include <array>
@@ -23,31 +23,32 @@ class GlooGroup final : public ProcessGroup {
   GlooGroup(GroupSpec spec, CommConfig config, std::unique_ptr<GlooMesh> mesh);
 
  private:
-  // What one peer sends ahead of its data. Two receives take turns, so that the next opening finds
-  // one posted while this one is read.
+  // The receive buffers for one peer's openings. Two alternate, so that the receive of the next
+  // opening is already posted while the current one is read.
   struct Inbox {
     std::array<std::vector<std::byte>, 2> bytes;
     std::array<std::unique_ptr<GlooBuffer>, 2> buffers;
-    int posted = 0;      // which of the two
-    Status post_status;  // of the last post: an error is due when the opening is
+    int posted = 0;      // index of the posted one
+    Status post_status;  // of the last post; reported when the opening is awaited
   };
 
   Status DoCall(kernels::Stream& stream, const Call& call, base::MonotonicTime deadline) override;
   void OnBroken() override { mesh_->Break(); }
 
-  // What each member contributes to an opening of a call that needs no ring; -1: needs one.
+  // Bytes that a member contributes to the opening of a small call, or -1 if the call is too large
+  // for it.
   int64_t InlineBytes(const Call& call) const;
   Status SmallCollective(const Call& call, int64_t bytes, base::MonotonicTime deadline);
   void CombineSmall(const Call& call, const std::vector<const void*>& payloads);
   Status BulkCollective(const Call& call, base::MonotonicTime deadline);
   Status BulkAllReduce(const Transfer& transfer, const Call& call);
 
-  // Sends this member's opening, with `bytes` of its input, to `receivers`; EndOpening waits until
-  // they have gone.
+  // Posts this member's opening, with `bytes` of its input, to `receivers`. EndOpening blocks until
+  // all have been sent.
   Status SendOpening(const Call& call, int64_t bytes, const std::vector<int>& receivers);
   Status EndOpening(const std::vector<int>& receivers, base::MonotonicTime deadline);
-  // Awaits the openings of `senders` and compares them; payload(peer) is then valid until the end
-  // of the call.
+  // Blocks until the openings of `senders` have arrived and compares them with `call`
+  // (kFailedPrecondition). payload(peer) is valid until the end of the call.
   Status TakeOpenings(const Call& call, const std::vector<int>& senders,
                       base::MonotonicTime deadline);
   const std::byte* payload(int peer) const;
@@ -59,9 +60,9 @@ class GlooGroup final : public ProcessGroup {
   uint64_t num_collectives_ = 0;
   const int64_t inline_limit_;                         // bytes
   std::vector<std::byte> outbox_;                      // this member's opening
-  std::vector<std::unique_ptr<GlooBuffer>> openings_;  // by peer: all over outbox_
-  std::vector<Inbox> inboxes_;                         // by peer
-  std::vector<std::byte> scratch_;                     // [kScratchBytes] from the first bulk call
+  std::vector<std::unique_ptr<GlooBuffer>> openings_;  // [peer], each a send handle on outbox_
+  std::vector<Inbox> inboxes_;                         // [peer]
+  std::vector<std::byte> scratch_;  // [kScratchBytes], allocated by the first bulk call
 };
 
 }  // namespace mt::comm

@@ -1,3 +1,5 @@
+// Header and rest of an edge's messages use two Gloo slots, so that a rest can never be taken for a
+// header.
 #include "worker/comm/gloo/mailbox.h"
 
 #include <algorithm>

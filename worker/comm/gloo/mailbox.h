@@ -1,6 +1,6 @@
-// Messages between two members on an edge. Each is a header with up to 4 KiB of payload, then the
-// rest, which the receiver awaits only when the header agrees with its own call. The sender keeps a
-// copy per message until the edge's window comes round.
+// Point-to-point messages between two members on an edge. A message is a header with up to 4 KiB of
+// payload, followed by the rest, which the receiver accepts only if the header matches its own
+// call. The sender keeps a copy of each message until kSendWindow later ones were sent on the edge.
 #pragma once
 
 #include <array>
@@ -15,18 +15,22 @@
 
 namespace mt::comm {
 
+// Used by the group's thread. Errors are those of GlooMesh's waits, and kFailedPrecondition where
+// the two ends' calls differ.
 class GlooMailbox {
  public:
   explicit GlooMailbox(GlooMesh* mesh) : mesh_(mesh) {}
 
+  // Returns once the message is copied; blocks while the edge's window is full.
   Status Send(const ProcessGroup::Call& call, base::MonotonicTime deadline);
+  // Blocks until the message is in call.out.
   Status Recv(const ProcessGroup::Call& call, base::MonotonicTime deadline);
 
  private:
   struct Outgoing {
-    std::vector<std::byte> bytes;      // header, payload
+    std::vector<std::byte> bytes;      // header and payload
     std::unique_ptr<GlooBuffer> head;  // null: never used
-    std::unique_ptr<GlooBuffer> rest;  // null: all of it was in the head
+    std::unique_ptr<GlooBuffer> rest;  // null: the head holds everything
   };
   struct Outbox {
     std::array<Outgoing, ProcessGroup::kSendWindow> messages;

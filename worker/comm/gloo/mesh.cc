@@ -1,3 +1,5 @@
+// Rendezvous, posting and waiting. A wait alternates between Gloo's blocking wait, which the pulse
+// interrupts, and a look at deadline, abort flag and peers.
 #include "worker/comm/gloo/mesh.h"
 
 #include <algorithm>
@@ -12,16 +14,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Gloo's own time-out of a wait: never reached, since the pulse ends the wait long before.
+// Gloo's own timeout of a wait. It is never reached, because the pulse interrupts the wait long
+// before.
 constexpr milliseconds kLongerThanPulse = std::chrono::seconds(60);
-// To ask once more whether an operation is done.
+// Timeout of the final check whether an operation is complete.
 constexpr milliseconds kLastLook{1};
-// Longest time that leaving takes.
+// Deadline for sending goodbyes.
 constexpr milliseconds kFarewell{200};
-// How long after a loss others are looked for.
+// Time after a lost connection in which other losses are attributed to the same failure.
 constexpr milliseconds kAftermath{50};
 
-// Gloo's "[file:line] text" without the place.
+// The text of Gloo's "[file:line] text".
 std::string Reason(const std::exception& error) {
   const std::string what = error.what();
   const size_t end = what.find("] ");
@@ -43,7 +46,8 @@ StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(
     RendezvousStore* store, base::MonotonicTime deadline) {
   try {
     auto context = device->createContext(spec.my_index, static_cast<int>(spec.members.size()));
-    // A pair takes the context's timeout when it is made and waits five times that long to connect.
+    // A pair takes the context's timeout when it is created and waits five times as long to
+    // connect.
     context->setTimeout(std::max(Until(deadline) / 5, milliseconds(1)));
     std::unique_ptr<GlooMesh> mesh(new GlooMesh(spec, std::move(context)));
     RETURN_IF_ERROR(mesh->ExchangeAndConnect(store, deadline));
@@ -57,8 +61,8 @@ StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(
 }
 
 Status GlooMesh::ExchangeAndConnect(RendezvousStore* store, base::MonotonicTime deadline) {
-  // One value per member: the addresses at which it awaits each other member, all of one length,
-  // its own place left zero.
+  // One value per member: the addresses at which it accepts each other member, all of one length,
+  // with zeros in its own place.
   std::vector<std::vector<char>> addresses(spec_.members.size());
   size_t length = 0;
   for (const int peer : Peers()) {
@@ -135,7 +139,7 @@ Status GlooMesh::Meet(base::MonotonicTime deadline) {
   return OkStatus();
 }
 
-// A pair's destructor closes softly: what was written still arrives.
+// A pair's destructor closes the connection gracefully: what was written still arrives.
 GlooMesh::~GlooMesh() {
   if (!broken_) SayGoodbye();
   for (const int peer : Peers()) context_->getPair(peer).reset();
@@ -149,7 +153,8 @@ void GlooMesh::SayGoodbye() {
     const std::unique_ptr<GlooBuffer> buffer = Register(&byte, 1);
     Status sent = PostSend(*buffer, peer, kGoodbyeSlot, {.offset = 0, .bytes = 1});
     if (sent.ok()) sent = WaitSend(*buffer, peer, deadline);
-    // Without it the peer takes this member for lost, which it will have noticed in another way.
+    // If it does not arrive, the peer reports this member as lost, and it has already noticed in
+    // another way.
     if (!sent.ok()) continue;
   }
 }
@@ -181,7 +186,8 @@ GlooMesh::Presence GlooMesh::Look(int peer) {
   Watch& watch = this->watch(peer);
   if (watch.canary == nullptr || watch.presence != Presence::kThere) return watch.presence;
   try {
-    // Interrupted beforehand, the wait returns at once, or throws where the connection is lost.
+    // The wait has been interrupted in advance, so it returns at once, or throws if the connection
+    // is lost.
     watch.canary->abortWaitRecv();
     watch.canary->waitRecv(kLongerThanPulse);
     return Presence::kThere;
@@ -189,7 +195,7 @@ GlooMesh::Presence GlooMesh::Look(int peer) {
     watch.reason = Reason(error);
   }
   try {
-    // Then it has either come or failed: this does not wait.
+    // After the loss the goodbye has either arrived or failed, so this does not block.
     watch.goodbye->waitRecv(kLongerThanPulse);
     watch.presence = Presence::kLeft;
     watch.reason = "it has left the group";
@@ -208,7 +214,7 @@ int GlooMesh::FindLost() {
 
 Status GlooMesh::PeerLost(int peer, const std::string& reason) {
   if (broken_) return base::Error(absl::StatusCode::kAborted, "aborted");
-  // One that breaks because another died goes within moments of it: name both.
+  // A member that breaks because another died goes within moments of it: name both.
   if (spec_.members.size() > 2) std::this_thread::sleep_for(kAftermath);
   std::string others;
   for (const int other : Peers()) {
@@ -224,11 +230,11 @@ bool GlooMesh::Waiting::For(milliseconds timeout) const {
 }
 
 Status GlooMesh::LastLook(const Waiting& waiting, const std::string& reason) {
-  // First the verdict: where the look times out, Gloo closes the other connections too.
+  // Determine the error first: if the final check times out, Gloo closes the other connections too.
   Status gone = PeerLost(waiting.peer, reason);
   try {
-    // What the peer sent before it went has come by now. The first look may meet a late
-    // interruption; a look at nothing times out, which throws.
+    // What the peer sent before it went has arrived by now. The first check may meet a late
+    // interruption; a check of an incomplete operation times out, which throws.
     if (waiting.For(kLastLook) || waiting.For(kLastLook)) return OkStatus();
   } catch (const std::exception&) {
     return gone;
@@ -248,7 +254,7 @@ Status GlooMesh::Wait(const Waiting& waiting, base::MonotonicTime deadline) {
     bool done = false;
     pulse_.Watch(waiting.buffer, waiting.direction);
     try {
-      // Break() sets the flag first and interrupts then: one of the two is seen.
+      // Break() sets the flag before it interrupts, so one of the two is noticed.
       done = !broken_ && waiting.For(kLongerThanPulse);
     } catch (const std::exception& error) {
       failure = Reason(error);

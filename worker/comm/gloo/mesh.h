@@ -1,9 +1,10 @@
-// The connections of one group: a TCP pair to every other member over Gloo's transport, and waits
-// that end. Why not Gloo's own collectives: their waits cannot be ended from outside, and a peer
-// that dies in the middle of a message wakes nobody. Waits here are interrupted by a Pulse to look
-// at the deadline, at the abort flag, and at two receives per peer: the canary, which is never
-// answered, so that Gloo fails it when the connection ends; and the goodbye, answered by a member
-// that leaves an unbroken group. A connection that ends without a goodbye ends every wait.
+// The connections of one group: a TCP pair to every other member over Gloo's transport, with waits
+// that always end. Gloo's own collectives are not used, because their waits cannot be interrupted
+// and a peer that dies in the middle of a message wakes nobody. Here a Pulse interrupts every wait,
+// so that the waiting thread checks the deadline, the abort flag and two receives per peer: the
+// canary, which is never answered, so Gloo fails it when the connection ends; and the goodbye,
+// which a member sends when it leaves a healthy group. A connection that ends without a goodbye
+// ends every wait of the group.
 #pragma once
 
 #include <atomic>
@@ -25,11 +26,11 @@
 
 namespace mt::comm {
 
-// Memory registered for messages; one operation at a time. Its destruction ends Gloo's use of the
-// memory, also where an operation is not done.
+// Memory registered with Gloo, for one operation at a time. Destroying it ends Gloo's use of the
+// memory, even in the middle of an operation.
 using GlooBuffer = gloo::transport::UnboundBuffer;
 
-// Slots separate streams of messages between two members; within a slot messages keep their order.
+// A slot is an independent, ordered stream of messages between two members (Gloo's tag).
 inline constexpr uint64_t kCanarySlot = 1;
 inline constexpr uint64_t kGoodbyeSlot = 2;
 inline constexpr uint64_t kOpeningSlot = 3;
@@ -37,12 +38,15 @@ inline constexpr uint64_t kLaneSlot = 4;  // and 5: two segments in flight
 inline constexpr uint64_t kMeetingSlot = 6;
 inline constexpr uint64_t kEdgeSlot = 16;  // and up: two per edge
 
-// Posting and waiting are one thread's; Break() is any thread's. No exception leaves.
+// Posting and waiting belong to one thread; Break() may be called by any. Gloo's exceptions are
+// caught and returned as Status.
 class GlooMesh {
  public:
   // Exchanges addresses through the store and connects to every member. Returns once all members
-  // have connected to all others: one that breaks or leaves later closes no connection that Gloo is
-  // still accepting, which would end the peer's process in Gloo's loop thread.
+  // have connected to all others. Otherwise a member that breaks or leaves early could close a
+  // connection that Gloo is still accepting, which would terminate the peer's process in Gloo's
+  // loop thread. Errors: kDeadlineExceeded, kUnavailable (with the peer), kFailedPrecondition if
+  // members disagree on the group.
   static StatusOr<std::unique_ptr<GlooMesh>> Connect(
       const std::shared_ptr<gloo::transport::Device>& device, const GroupSpec& spec,
       RendezvousStore* store, base::MonotonicTime deadline);
@@ -50,24 +54,26 @@ class GlooMesh {
   GlooMesh(const GlooMesh&) = delete;
   GlooMesh& operator=(const GlooMesh&) = delete;
 
-  // Buffers may outlive nothing but the mesh.
+  // Registers memory for one operation at a time. The memory must outlive the buffer, and the
+  // buffer must not outlive the mesh.
   std::unique_ptr<GlooBuffer> Register(const void* data, int64_t bytes);
 
-  // A part of a buffer, in bytes.
+  // A range of a buffer, in bytes.
   struct Part {
     int64_t offset = 0;
     int64_t bytes = 0;
   };
-  // Post and return. bytes > 0. A receive must be at least as large as its message: callers compare
-  // headers first, since a larger message ends the process in Gloo's loop thread.
+  // Start a transfer and return; bytes > 0. A receive must be at least as large as its message:
+  // callers compare headers first, because a larger message terminates the process in Gloo's loop
+  // thread.
   Status PostSend(GlooBuffer& buffer, int peer, uint64_t slot, Part part);
   Status PostRecv(GlooBuffer& buffer, int peer, uint64_t slot, Part part);
-  // kUnavailable: the peer is gone, or any other is without a goodbye; kDeadlineExceeded; kAborted
-  // after Break().
+  // Block until the operation is complete. kUnavailable: the peer has gone, or another member was
+  // lost; kDeadlineExceeded; kAborted after Break().
   Status WaitSend(GlooBuffer& buffer, int peer, base::MonotonicTime deadline);
   Status WaitRecv(GlooBuffer& buffer, int peer, base::MonotonicTime deadline);
 
-  // Closes all connections and ends all waits.
+  // Closes all connections and ends all waits. Any thread.
   void Break();
 
  private:
@@ -78,28 +84,29 @@ class GlooMesh {
     Direction direction = Direction::kRecv;
     int peer = 0;
 
-    // False: interrupted. Throws Gloo's errors.
+    // Waits; false if interrupted. Throws Gloo's errors.
     bool For(std::chrono::milliseconds timeout) const;
   };
   enum class Presence { kThere, kLeft, kLost };
-  // What is posted for each peer besides its messages; nothing for this member.
+  // The two receives that watch a peer, and what they have shown. Unused for this member itself.
   struct Watch {
     std::unique_ptr<GlooBuffer> canary;
     std::unique_ptr<GlooBuffer> goodbye;
-    Presence presence = Presence::kThere;  // as far as looked at
-    std::string reason;                    // why it is not there
+    Presence presence = Presence::kThere;  // as of the last look
+    std::string reason;                    // why it is not kThere
   };
 
   Status ExchangeAndConnect(RendezvousStore* store, base::MonotonicTime deadline);
   Status PostWatches();
-  // A byte to and from every peer.
+  // Exchanges one byte with every peer, as a barrier.
   Status Meet(base::MonotonicTime deadline);
   void SayGoodbye();
   Status Wait(const Waiting& waiting, base::MonotonicTime deadline);
-  // What follows once the peer is gone: OK if the operation was done before.
+  // Called when the peer is gone: OK if the operation completed before, else the error to return.
   Status LastLook(const Waiting& waiting, const std::string& reason);
+  // Checks a peer's canary and goodbye without blocking.
   Presence Look(int peer);
-  // The first peer that is lost, or -1.
+  // Index of the first peer that is lost, or -1.
   int FindLost();
   Status PeerLost(int peer, const std::string& reason);
   // "rank 2 (world 6)"
@@ -110,7 +117,7 @@ class GlooMesh {
   const GroupSpec spec_;
   const std::shared_ptr<gloo::transport::Context> context_;
   std::atomic<bool> broken_ = false;
-  std::byte no_byte_{};  // what canaries and goodbyes carry
+  std::byte no_byte_{};  // payload of canaries and goodbyes
   std::vector<Watch> watches_;
   Pulse pulse_;
 };

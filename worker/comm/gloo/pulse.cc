@@ -1,3 +1,5 @@
+// A thread that sleeps for 50 ms and then calls Gloo's abortWaitSend or abortWaitRecv on the
+// watched buffer.
 #include "worker/comm/gloo/pulse.h"
 
 #include <chrono>

@@ -1,7 +1,7 @@
-// Ends a wait on a Gloo buffer now and then. Gloo 0.5 waits until the operation is done, its own
-// time-out (which closes every connection of the context) or an interruption from another thread;
-// this is that other thread, so that a waiting rank can look at its deadline, at an abort and at
-// its peer's connection.
+// Interrupts waits on Gloo buffers periodically. A wait in Gloo 0.5 ends when the operation is
+// complete, at its own timeout (which closes every connection of the context) or when another
+// thread interrupts it. This is that thread; it lets a waiting rank check its deadline, an abort
+// and the state of its peers.
 #pragma once
 
 #include <thread>
@@ -14,7 +14,7 @@ namespace mt::comm {
 
 enum class Direction { kSend, kRecv };
 
-// One thread waits and watches; Interrupt() is any thread's.
+// Watch and Unwatch are called by the one thread that waits; Interrupt() by any.
 class Pulse {
  public:
   Pulse();
@@ -22,11 +22,11 @@ class Pulse {
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
 
-  // From Watch to Unwatch every wait on the buffer returns false within 50 ms. An interruption may
-  // come late, so that the next wait on the buffer returns false at once.
+  // Between Watch and Unwatch every wait on the buffer returns false within 50 ms. An interruption
+  // may come late, in which case the next wait on the buffer returns false at once.
   void Watch(gloo::transport::UnboundBuffer* buffer, Direction direction);
   void Unwatch();
-  // Ends the watched wait now, if there is one.
+  // Interrupts the watched wait now, if there is one.
   void Interrupt();
 
  private:

@@ -1,5 +1,6 @@
-// All algorithms run numbered items, two in flight: item i is started when i - 2 is finished. Items
-// of one parity use one slot (a lane), so that messages of a lane meet in order.
+// Every algorithm is a sequence of numbered items, two in flight: item i is started when item i - 2
+// is finished. Items of the same parity share a slot (a lane), so that messages within a lane match
+// in order.
 #include "worker/comm/gloo/ring.h"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ const std::byte* ByteAt(const void* data, int64_t bytes) {
 }
 std::byte* ByteAt(void* data, int64_t bytes) { return static_cast<std::byte*>(data) + bytes; }
 
-// One item of a ring: a segment of a shard at one of the num_members - 1 steps. A lane takes its
+// One item of a ring: a segment of a shard at one of the num_members - 1 steps. A lane moves its
 // segments one after the other through all steps.
 struct RingItem {
   int lane = 0;
@@ -44,7 +45,7 @@ RingItem ItemOf(int64_t i, int num_steps) {
           .step = static_cast<int>(of_lane % num_steps)};
 }
 
-// Where the segments of the shards lie, in elements.
+// Offsets and sizes of the segments of all shards.
 struct SegmentPlan {
   ShardCut cut;
   int64_t element = 1;
@@ -61,16 +62,16 @@ struct SegmentPlan {
   int64_t Offset(int shard, int64_t segment) const {
     return (cut.Begin(shard) + segment * segment_size) * element;
   }
-  // 0 beyond the shard's end.
+  // Elements of a segment; 0 beyond the shard's end.
   int64_t Count(int shard, int64_t segment) const {
     return std::clamp(cut.CountOf(shard) - segment * segment_size, int64_t{0}, segment_size);
   }
   int64_t Bytes(int shard, int64_t segment) const { return Count(shard, segment) * element; }
 };
 
-// At step t a member sends shard (me - t - 1) on and receives shard (me - t - 2), adds its own term
-// and has its own shard complete after the last step. Partial sums alternate between two halves of
-// the lane's scratch: one is sent on while the other is received.
+// At step t member `me` sends shard (me - t - 1) and receives shard (me - t - 2), to which it adds
+// its own term; after the last step its own shard is complete. Partial sums alternate between two
+// halves of the lane's scratch: one is sent while the other is received.
 class RingReducer {
  public:
   RingReducer(const Transfer& transfer, const void* in, void* out, const SegmentPlan& plan,
@@ -161,7 +162,7 @@ Status DirectReduceScatter(const Transfer& transfer, const void* in, void* out, 
   const auto scratch_of = [&](int64_t i, int hop) {
     return transfer.scratch + (i % kLanes * num_peers + hop - 1) * segment_bytes;
   };
-  // [lane][hop - 1]: to rank me + hop, from rank me - hop.
+  // [lane][hop - 1]: sends to rank me + hop and receives from rank me - hop.
   std::vector<std::unique_ptr<GlooBuffer>> sends;
   std::vector<std::unique_ptr<GlooBuffer>> receives;
   for (int64_t i = 0; i < kLanes; ++i) {

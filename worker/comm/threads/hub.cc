@@ -1,3 +1,5 @@
+// The first member of a name opens a room, the last one closes the entry; each waits in the room
+// until all have come.
 #include "worker/comm/threads/hub.h"
 
 #include <utility>
@@ -26,7 +28,7 @@ StatusOr<std::unique_ptr<ProcessGroup>> ThreadsHub::Create(GroupSpec spec) {
   ASSIGN_OR_RETURN(std::shared_ptr<ThreadsRoom> room, Enter(spec));
   const Status complete = room->AwaitAll(spec, deadline);
   if (!complete.ok()) {
-    // Whoever comes later must not wait in a room that somebody has left.
+    // A member that comes later must not wait in a room that another has already given up.
     const base::MutexLock lock(&mu_);
     const auto it = open_rooms_.find(spec.name);
     if (it != open_rooms_.end() && it->second == room) open_rooms_.erase(it);

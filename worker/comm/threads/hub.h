@@ -1,5 +1,5 @@
-// Ranks as threads of one process: the meeting point at which their groups are made. For layout
-// tests (any mesh in one process, under tsan) and for runs without processes.
+// Group factory for ranks that are threads of one process. Used by tests of parallel layouts (any
+// mesh in one process, under ThreadSanitizer) and by runs without processes.
 #pragma once
 
 #include <map>
@@ -13,14 +13,13 @@ namespace mt::comm {
 
 class ThreadsRoom;
 
-// Shared by all ranks; outlives no group (groups keep what they need alive). Thread-safe.
+// Shared by all ranks. Need not outlive its groups, which keep what they use alive. Thread-safe.
 class ThreadsHub final : public GroupFactory {
  public:
   explicit ThreadsHub(CommConfig config) : config_(std::move(config)) {}
 
-  // Each member calls this from its own thread. Members that name each other differently are
-  // refused with kFailedPrecondition. Unlike other factories a name may be used again once its
-  // group is complete.
+  // Each member calls this from its own thread. kFailedPrecondition if members name different
+  // member lists. Unlike with other factories, a name may be used again once its group is complete.
   StatusOr<std::unique_ptr<ProcessGroup>> Create(GroupSpec spec) override;
 
  private:
@@ -28,7 +27,7 @@ class ThreadsHub final : public GroupFactory {
 
   const CommConfig config_;
   base::Mutex mu_;
-  // Rooms that wait for members, by group name.
+  // Rooms that still wait for members, by group name.
   std::map<std::string, std::shared_ptr<ThreadsRoom>> open_rooms_ GUARDED_BY(mu_);
 };
 

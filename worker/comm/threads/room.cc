@@ -1,3 +1,5 @@
+// One mutex and one condition variable for all waits of a group; every change wakes all waiters,
+// which then check their own condition.
 #include "worker/comm/threads/room.h"
 
 #include <utility>
@@ -81,7 +83,7 @@ Status ThreadsRoom::Meet(bool reading, base::MonotonicTime deadline) {
     in_time = changed_.WaitUntil(&mu_, deadline);
   }
   if (reading) {
-    // A member that broke since may be about to give its memory back.
+    // A member that has broken since then may be about to release its memory.
     RETURN_IF_ERROR(BrokenStatus());
     ++num_readers_;
   }

@@ -1,3 +1,6 @@
+// An all-reduce takes two reading phases: each member reduces its shard into its desk, then copies
+// all shards. Other collectives take one. The last meeting ensures that nobody reads any more when
+// a member returns.
 #include "worker/comm/threads/threads_group.h"
 
 #include <cstring>
@@ -9,7 +12,7 @@ namespace mt::comm {
 namespace {
 
 void CopyBytes(void* to, const void* from, int64_t bytes) {
-  // A member's own part may be in place already.
+  // A member's own part may already be in place.
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
@@ -42,7 +45,7 @@ Status ThreadsGroup::DoCall(kernels::Stream& /*stream*/, const Call& call,
   }
   Status status = Collective(call, deadline);
   if (!status.ok()) {
-    // No new reader from here on; those that read this member's memory finish first.
+    // No reading phase starts after Break; wait for those that read this member's memory.
     room_->Break(rank());
     room_->AwaitReaders();
   }

@@ -1,6 +1,6 @@
-// A member of a group whose ranks are threads. Collectives read the others' buffers in place
-// between two meetings; sums follow reduce.h's order, the one that the rings of worker/comm/gloo
-// have, so that both give the same bits.
+// A process group whose ranks are threads. Collectives read the other members' buffers in place
+// between two meetings. Sums follow reduce.h's order, which is that of the rings in
+// worker/comm/gloo, so both implementations give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ class ThreadsGroup final : public ProcessGroup {
   void OnBroken() override { room_->Break(rank()); }
 
   Status Collective(const Call& call, base::MonotonicTime deadline);
-  // All members' calls are the same, or an error that names one that differs.
+  // OK if all members make the same call, else kFailedPrecondition with one that differs.
   Status Compare(const Call& call) const;
-  // The first reading phase: what this member computes or copies from the others' inputs.
+  // First reading phase: computes or copies this member's result from the others' inputs.
   void ReadInputs(const Call& call);
-  // All members' inputs, moved on by `offset` bytes, in rank order.
+  // Pointers to all members' inputs plus `offset` bytes, in rank order.
   std::vector<const void*> Inputs(int64_t offset) const;
-  // The second reading phase of an all-reduce: everyone's reduced shard.
+  // Second reading phase, of an all-reduce only: copies everyone's reduced shard.
   void CollectShards(const Call& call);
 
   const std::shared_ptr<ThreadsRoom> room_;
