@@ -1,3 +1,5 @@
+// Which events start and stop logging and gauge, and how the report is completed after the last
+// step.
 #include "worker/bench/bench_run.h"
 
 #include <algorithm>
@@ -50,7 +52,7 @@ kernels::Backend* BenchRun::backend() {
 }
 
 void BenchRun::OnState(train::TrainState state, int64_t step) {
-  // The rank is on its way out only once it has measured.
+  // kExiting is held back until the measurements after the last step are done.
   if (state == train::TrainState::kExiting) {
     exiting_ = true;
     last_step_ = step;
@@ -60,7 +62,7 @@ void BenchRun::OnState(train::TrainState state, int64_t step) {
   args_.next->OnState(state, step);
 }
 
-// Told once a step's work is enqueued, which is when all its calls have been made.
+// Called once a step's work is enqueued, when all its calls have been made.
 void BenchRun::OnProgress(int64_t step) {
   if (logging_ != nullptr && step == 1) log_.Stop();
   if (gauge_ != nullptr && step >= std::max<int64_t>(1, args_.job->bench().warmup()))
@@ -76,7 +78,7 @@ void BenchRun::OnStep(const train::StepRecord& record) {
 void BenchRun::MeasureDevice(v1::BenchReport* report) {
   const std::string device = args_.backend->device().Describe();
   report->set_device(device);
-  // Where a stream runs each call at once, the host's time is the step's.
+  // On the CPU a stream runs each call at once, so the host's launch time is the whole step.
   if (args_.backend->device().kind() == kernels::DeviceKind::kCpu) report->clear_launch_seconds();
   const double peak = StatedPeakFlops(device, TypeOf(args_.job->training().precision())) * 1e-12;
   report->set_peak_tflops(peak);

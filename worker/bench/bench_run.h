@@ -1,6 +1,6 @@
-// What makes a training run a benchmark: it stands between the trainer and its observer, takes the
-// measured steps out of the stream of records, and measures the device once the steps are done. The
-// steps are the trainer's own; nothing of this runs within them.
+// Turns a training run into a benchmark. It stands between the trainer and its observer, collects
+// the records of the measured steps, and measures the device once they are done. The steps are the
+// trainer's own; nothing of this runs within them.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,18 @@
 
 namespace mt::bench {
 
-// Of one rank of a job of kind bench. Training thread.
+// One rank of a job of kind bench. All calls come from the training thread; every event is passed
+// on to the next observer.
 class BenchRun final : public train::TrainObserver {
  public:
   struct Args {
     const megatrain::v1::JobSpec* job = nullptr;  // completed and resolved
-    int rank = 0;                                 // rank 0 measures and reports
-    kernels::Backend* backend = nullptr;          // all must outlive this
+    int rank = 0;                                 // rank 0 alone measures and reports
+    kernels::Backend* backend =
+        nullptr;  // this and the pointers above and below must outlive the run
     train::TrainObserver* next = nullptr;
-    // Of G, and per kind of kernel (kernels/replay/replay.h).
+    // Time spent on the large matrix product (MeasureProduct), and on each kind of kernel
+    // (kernels/replay/replay.h), in seconds.
     double product_seconds = 1;
     double kernel_seconds = 0.2;
     double large_kernel_seconds = 2;
@@ -32,11 +35,12 @@ class BenchRun final : public train::TrainObserver {
   explicit BenchRun(const Args& args);
   ~BenchRun() override;
 
-  // What the trainer is to compute with: the backend, or with bench.kernels one that logs the calls
-  // of the first step.
+  // The backend that the trainer must use: the given one, or with bench.kernels one that logs the
+  // calls of the first step.
   kernels::Backend* backend();
-  // After the last step, with the trainer's memory still in place: measures, and reports through
-  // next->OnBench. The memory's contents are gone afterwards. Blocks.
+  // Measures the device and reports through next->OnBench if the training succeeded. Called after
+  // the last step, while the trainer's memory is still allocated, whose contents it overwrites.
+  // Blocks for seconds.
   void Finish(const Status& trained);
 
   void OnState(train::TrainState state, int64_t step) override;
@@ -71,7 +75,7 @@ class BenchRun final : public train::TrainObserver {
   std::unique_ptr<kernels::Backend> logging_;
   std::unique_ptr<DeviceGauge> gauge_;
   StepSamples samples_;
-  bool exiting_ = false;  // told by the trainer, not yet handed on
+  bool exiting_ = false;  // the trainer reported kExiting, not yet passed on
   int64_t last_step_ = 0;
 };
 

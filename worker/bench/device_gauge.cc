@@ -1,3 +1,5 @@
+// A sampling loop with a fixed period, which does not drift with the time a reading takes. Failed
+// readings are left out.
 #include "worker/bench/device_gauge.h"
 
 #include <algorithm>
@@ -21,6 +23,7 @@ std::vector<double> All(const std::vector<nvml::Reading>& readings,
   return out;
 }
 
+// Share of the readings, 0 to 1, with one of these throttle reasons.
 double ShareWith(const std::vector<nvml::Reading>& readings, uint64_t reasons) {
   const auto count = std::ranges::count_if(
       readings, [&](const nvml::Reading& r) { return (r.throttle_reasons & reasons) != 0; });

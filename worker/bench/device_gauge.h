@@ -1,5 +1,5 @@
-// Reads clocks, power and temperature of a GPU while a benchmark runs: ten times a second on a
-// thread of its own, so that the training thread never waits for the driver.
+// Samples clocks, power and temperature of a GPU while a benchmark runs, ten times a second, on its
+// own thread, so that the training thread never waits for the driver.
 #pragma once
 
 #include <memory>
@@ -16,21 +16,24 @@ class DeviceReadings;
 
 namespace mt::bench {
 
+// Start, Stop and Fill are called by one thread.
 class DeviceGauge {
  public:
-  // The GPU of this UUID. An error says why nothing can be read:
-  // no driver, no such GPU.
+  // Opens NVML (`library`) and finds the GPU with this UUID. Errors are NVML's: no driver, no such
+  // GPU.
   static StatusOr<std::unique_ptr<DeviceGauge>> Create(
       const std::string& uuid, const std::string& library = nvml::kLibraryName);
   DeviceGauge(const DeviceGauge&) = delete;
   DeviceGauge& operator=(const DeviceGauge&) = delete;
-  // Joins.
+  // Stops the thread and joins it.
   ~DeviceGauge();
 
+  // Starts sampling; does nothing if it is already running.
   void Start();
-  // Takes a last reading; blocks until the thread has ended.
+  // Takes a last sample and joins the thread.
   void Stop();
-  // What was read between Start and Stop: medians and extremes. False where there was nothing.
+  // Fills in medians and extremes of the samples between Start and Stop; false if there are none.
+  // Call after Stop.
   bool Fill(megatrain::v1::DeviceReadings* out) const;
 
  private:
@@ -44,7 +47,7 @@ class DeviceGauge {
   base::Mutex mu_;
   base::CondVar wake_;
   bool stopping_ GUARDED_BY(mu_) = false;
-  std::vector<nvml::Reading> readings_;  // the thread's until it is joined
+  std::vector<nvml::Reading> readings_;  // used by the thread until it is joined
   std::thread thread_;
 };
 

@@ -1,3 +1,4 @@
+// The table of stated rates, and a product that is tuned like the model's own before it is timed.
 #include "worker/bench/device_rates.h"
 
 #include <memory>
@@ -13,7 +14,7 @@ using kernels::DType;
 using kernels::Tensor;
 
 struct StatedPeak {
-  std::string_view name;  // part of the description
+  std::string_view name;  // substring of Device::Describe(); the first match counts
   double half_flops;
   double fp32_flops;
 };
@@ -22,7 +23,7 @@ constexpr StatedPeak kStatedPeaks[] = {
     {"H100", 989.4e12, 67e12},      {"H200", 989.4e12, 67e12},     {"A100", 312e12, 19.5e12},
 };
 
-// Buffers of one measurement.
+// Owns the buffers of one measurement.
 class Matrices {
  public:
   Matrices(kernels::Backend& backend, kernels::Stream& stream)

@@ -1,3 +1,5 @@
+// FLOP counts come from common/spec; rates are per median step, so that one disturbed step does not
+// change them.
 #include "worker/bench/step_samples.h"
 
 #include <algorithm>

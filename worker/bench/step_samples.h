@@ -1,4 +1,4 @@
-// The measured steps of a benchmark and what they say together. Pure; one thread.
+// Statistics over the measured steps of a benchmark.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,30 @@ class JobSpec;
 
 namespace mt::bench {
 
-// The value that `share` of the sorted samples do not exceed (nearest rank); share in (0, 1].
+// The smallest sample that at least `share` of all samples do not exceed (nearest rank); share in
+// (0, 1] and samples not empty (CHECK).
 double Quantile(std::vector<double> samples, double share);
-// The middle one, or the mean of the middle two.
+// The median; the mean of the two middle samples for an even number. CHECKs that there are samples.
 double Median(std::vector<double> samples);
 
+// Not thread-safe; does no measurement of its own.
 class StepSamples {
  public:
-  // A step of the warm-up is not measured, but for the host's time to enqueue it: where the device
-  // is slower than the host, that of later steps waits for room in the device's queue.
+  // Adds a step. Warm-up steps are not measured, but count for the launch time, which is the least
+  // of all steps: on a device slower than the host the launches of later steps wait for room in the
+  // device's queue.
   void Add(const train::StepRecord& record, bool measured);
   bool empty() const { return records_.empty(); }
-  // Everything of the report that follows from the job and the steps: times, rates, phases, memory
-  // by kind. At least one step.
+  // Fills in everything that follows from the job and the steps: times, rates, phases, memory by
+  // kind. CHECKs that a step was measured.
   void Fill(const megatrain::v1::JobSpec& job, megatrain::v1::BenchReport* report) const;
 
  private:
   void FillTimes(megatrain::v1::BenchReport* report) const;
   void FillMeans(megatrain::v1::BenchReport* report) const;
 
-  std::vector<train::StepRecord> records_;  // measured
-  double least_launch_seconds_ = 0;         // of all steps after the first
+  std::vector<train::StepRecord> records_;  // of measured steps
+  double least_launch_seconds_ = 0;  // host time to enqueue a step; of all steps but the first
 };
 
 }  // namespace mt::bench
