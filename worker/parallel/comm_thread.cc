@@ -1,3 +1,5 @@
+// A queue under one mutex. A task is destroyed before it counts as done, so that what it captured
+// may be destroyed by whoever waited for it.
 #include "worker/parallel/comm_thread.h"
 
 #include <pthread.h>
@@ -54,7 +56,7 @@ void CommThread::Run() {
       broken = !status_.ok();
     }
     Status status = broken ? OkStatus() : task();
-    task = nullptr;  // what it holds ends before it counts as done
+    task = nullptr;  // destroy its captures before it counts as done
     base::MutexLock lock(&mu_);
     if (status_.ok()) status_ = std::move(status);
     ++num_done_;

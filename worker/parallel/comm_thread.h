@@ -1,6 +1,6 @@
-// A thread beside the training thread that runs communication in the order in which it was asked
-// for: what a stream of its own is on a GPU. On CPU slots collectives block, so overlapping them
-// with computation takes a thread.
+// A thread beside the training thread that runs communication in the order in which it was posted,
+// as a communication stream does on a GPU. On CPU slots collectives block, so overlapping them with
+// computation takes a thread.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,31 @@
 
 namespace mt::parallel {
 
-// Owned and fed by one thread. Tasks run one after the other; the first that fails is the last that
-// runs, and its status sticks. A task may block as long as its collectives' deadlines let it.
+// Owned and used by one thread; status() and busy() by any. Tasks run one after the other. After
+// the first task that fails no other runs, and its status is kept. A task may block until the
+// deadline of its collectives.
 class CommThread {
  public:
   using Task = std::function<Status()>;
-  // A place in the queue, rising.
+  // A task's number in the order of posting, from 1 on.
   using Ticket = int64_t;
 
-  // `name` is the thread's, at most 15 characters.
+  // `name` is the thread's name, at most 15 characters.
   explicit CommThread(const std::string& name);
-  // Drops the tasks that have not begun and waits for the one that runs; whoever has to end that
-  // one early aborts its group first.
+  // Drops the tasks that have not started and joins the thread, which blocks until the running task
+  // ends. To end that one early, abort its group first.
   ~CommThread();
   CommThread(const CommThread&) = delete;
   CommThread& operator=(const CommThread&) = delete;
 
+  // Queues a task and returns at once.
   Ticket Post(Task task);
-  // Waits until that task and all before it are over, or dropped behind one that failed. Returns
+  // Blocks until this task and all before it are done, or were dropped after a failure. Returns
   // status().
   Status Wait(Ticket ticket);
-  // OK, or what the first task that failed returned.
+  // OK, or the status of the first task that failed.
   Status status() const;
-  // Whether a task waits or runs.
+  // True while a task is queued or running.
   bool busy() const;
 
  private:

@@ -1,3 +1,6 @@
+// Each bucket's collective and square sum run as one task of a lane. Square sums are stored per
+// bucket and added in flat order at the end, so that the norm's bits do not depend on which thread
+// computed what when.
 #include "worker/parallel/gradient_sync.h"
 
 #include <utility>
@@ -74,7 +77,7 @@ bool GradientSync::Counts(int bucket) const {
   return !replicated || args_.groups.tensor == nullptr || args_.groups.tensor->rank() == 0;
 }
 
-// Running.
+// Lanes.
 
 CommThread::Ticket GradientSync::RunOn(Lane* lane, Stream& caller, Call call) {
   if (lane->thread) {
@@ -113,7 +116,7 @@ void GradientSync::BucketReady(Stream& stream, int bucket) {
   if (!status_.ok()) return;
   CHECK(!ready_[static_cast<size_t>(bucket)]) << "bucket " << bucket << " is reported twice";
   ready_[static_cast<size_t>(bucket)] = true;
-  if (num_ready_++ == 0) (void)WaitAllWeights(stream);  // the gather group may be the reduce group
+  if (num_ready_++ == 0) (void)WaitAllWeights(stream);  // both lanes may use the same group
   reduce_tickets_[static_cast<size_t>(bucket)] =
       RunOn(&reduce_lane_, stream, [this, bucket](Stream& lane) -> Status {
         RETURN_IF_ERROR(Reduce(lane, bucket));
@@ -151,7 +154,8 @@ Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
   CHECK_EQ(num_ready_, num_buckets) << "a bucket was not reported";
   num_ready_ = 0;
   ready_.assign(ready_.size(), false);
-  // All tied exchanges first, then all tensor sums: each group's members agree on the order.
+  // All tied exchanges come first, then all tensor sums, so that the members of each group agree on
+  // the order.
   for (int b = 0; b < num_buckets; ++b) {
     if (IsTied(b)) RETURN_IF_ERROR(ExchangeTied(stream, b));
   }
@@ -166,8 +170,8 @@ Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
 }
 
 Status GradientSync::ExchangeTied(Stream& stream, int bucket) {
-  // Of two ranks each sum has one addition, which commutes: both ends hold the same bits, whatever
-  // part of the table the replica has.
+  // A sum over two ranks is one addition, which commutes, so both ends obtain the same bits,
+  // whichever part of the table the replica has.
   const Tensor part = ParamStore::Cut(store_->grads(), store_->UpdatedSlice(bucket));
   return RunHere([&] {
     return args_.groups.tied->AllReduce(stream, part.data, part.data, part.NumElements(),
@@ -178,8 +182,8 @@ Status GradientSync::ExchangeTied(Stream& stream, int bucket) {
 Status GradientSync::SumOverTensor(Stream& stream, int bucket) {
   comm::ProcessGroup* const group = args_.groups.tensor;
   if (IsAlone(group)) return OkStatus();
-  // The order of a sum depends on the element's place in its call, so stage 0 sums slice by slice
-  // as stage 1's replicas do.
+  // The order of a sum depends on the element's position in its call, so stage 0 sums slice by
+  // slice, as stage 1's replicas do.
   const bool cut = store_->state_is_cut();
   for (int64_t r = 0; r < (cut ? 1 : dp_size()); ++r) {
     const Slice slice = cut ? store_->OwnSlice(bucket) : store_->layout().OwnSlice(bucket, r);

@@ -1,11 +1,11 @@
-// The data side of a step: what happens to gradients between backward and the update, and to
-// weights between the update and the next forward. Buckets are summed over the replicas as backward
-// completes them (Li et al. 2020, PyTorch DDP §3.2): all-reduced under ZeRO stage 0,
-// reduce-scattered under stage 1 (Rajbhandari et al. 2020 §5); at the end the tied word table is
-// exchanged between its two stages and partial gradients are summed over the tensor axis; after the
-// update the weights are all-gathered under stage 1. Gradients carry the constant seed 1 / (global
-// batch * sequence), so plain sums are the global batch's gradient. Mathematics, bytes and steps:
-// README.md.
+// The communication of gradients between backward and the update, and of weights between the update
+// and the next forward. Buckets are summed over the data parallel replicas as backward completes
+// them (Li et al. 2020, PyTorch DDP, section 3.2): all-reduced at ZeRO stage 0, reduce-scattered at
+// stage 1 (Rajbhandari et al. 2020, section 5). Then the tied word table's gradient is exchanged
+// between first and last stage, and partial gradients are summed over the tensor group. At stage 1
+// the weights are all-gathered after the update. The loss is scaled by the constant 1 / (global
+// batch * sequence), so plain sums yield the gradient of the global batch. Formulas, bytes and
+// steps: README.md.
 #pragma once
 
 #include <cstdint>
@@ -25,73 +25,81 @@
 
 namespace mt::parallel {
 
-// The groups of one rank; nullptr where the axis has size 1. They must outlive who uses them.
+// The process groups of one rank; nullptr where the axis has size 1. Not owned; they must outlive
+// their users.
 struct SyncGroups {
-  comm::ProcessGroup* dp_reduce = nullptr;  // the replicas; used by the reducing thread alone
-  // The replicas again, for the gathering thread. May be dp_reduce: a step's first sum waits for
-  // the last gather.
+  comm::ProcessGroup* dp_reduce = nullptr;  // data parallel replicas; used by the reduce lane only
+  // The replicas again, for the gather lane. May be the same group as dp_reduce, because a step's
+  // first reduction waits for the last gather.
   comm::ProcessGroup* dp_gather = nullptr;
-  comm::ProcessGroup* tensor = nullptr;  // the ranks that share each matrix; not the one that
-                                         // layers use where that is another thread's
-  comm::ProcessGroup* tied = nullptr;    // first and last stage, on those two
+  comm::ProcessGroup* tensor = nullptr;  // ranks that share each matrix; a group of its own
+                                         // where layers use theirs on another thread
+  comm::ProcessGroup* tied = nullptr;    // first and last stage; on those two only
   comm::ProcessGroup* world = nullptr;   // all ranks
 };
 
-// Called by the training thread alone. Order of a step: BucketReady for every bucket of the layout,
-// FinishGradients, ReduceEndOfStep, the update with GatherBucket behind each bucket; then
-// WaitWeights before a chunk's next forward. All ranks of a group make the same calls in the same
-// order. Results are the same to the last bit with and without overlap, at stage 0 and 1.
+// Called by the training thread only. The order of calls in a step is: BucketReady for every bucket
+// of the layout, FinishGradients, ReduceEndOfStep, then the update with GatherBucket behind each
+// bucket, and WaitWeights before a chunk's next forward. All ranks of a group make the same calls
+// in the same order. Results are bit-equal with and without overlap, and at stages 0 and 1.
 //
-// The first error of any group sticks: later calls return at once, callers inside backward look at
-// status() when an action is over.
+// The first error of any group is kept and later calls return at once. Code inside backward has no
+// status to return; it checks status() at the end of each action.
 class GradientSync {
  public:
   struct Args {
     kernels::Device* device = nullptr;
     const kernels::UpdateOps* update = nullptr;
     const kernels::VectorOps* vector = nullptr;
-    // Its share says stage and replica. Its memory must outlive this: threads work on it.
+    // Names ZeRO stage and replica (share()). Must outlive this, and so must its memory, on which
+    // the lanes' threads work.
     const params::ParamStore* store = nullptr;
     SyncGroups groups;
-    // The word table whose gradient this rank exchanges with the other end of groups.tied.
+    // The word table whose gradient this rank exchanges with the other end of groups.tied; kNone
+    // where groups.tied is null.
     params::ParamId tied_table = params::ParamId::kNone;
     bool overlap_reduce = true;  // parallel.overlap.grad_reduce
     bool overlap_gather = true;  // parallel.overlap.param_gather
   };
-  // CHECKs that groups and store agree on the replicas.
+  // CHECKs that groups and store agree on the number of replicas and this rank's index. Starts the
+  // lanes' threads.
   explicit GradientSync(const Args& args);
-  // Work under way (there is some only where a step was left early, or nobody waited for the
-  // weights) is ended by aborting the data-parallel groups.
+  // Aborts the data parallel groups if their lanes are still busy, which happens only if a step was
+  // left early or nobody waited for the weights, and joins the threads.
   ~GradientSync();
   GradientSync(const GradientSync&) = delete;
   GradientSync& operator=(const GradientSync&) = delete;
 
-  // Reserves the sums; call once, before plan is allocated. Bind takes them.
+  // Plan reserves the buckets' square sums; call it once before the plan is allocated. Bind takes
+  // the memory.
   void Plan(memory::MemoryPlan* plan);
   void Bind(const memory::Memory& memory);
 
-  // From the backward of a chunk's last microbatch: all gradients of the bucket are written (on
-  // `stream`). Starts its sum over the replicas and, with overlap, returns at once.
+  // Reports, within the backward of a chunk's last microbatch, that all gradients of the bucket are
+  // written on `stream`. Starts the bucket's reduction over the replicas and, with overlap, returns
+  // at once. CHECKs that a bucket is reported once per step.
   void BucketReady(kernels::Stream& stream, int bucket);
-  // All buckets of the chunk at once, for a backward that did not report them one by one.
+  // Reports all buckets of a chunk, for a backward that did not report them one by one.
   void ChunkReady(kernels::Stream& stream, int chunk);
-  // After the last action of the step: waits for the sums, exchanges the tied table, sums partial
-  // gradients over the tensor axis. Adds to out (f64 [2]) the sum of squares and the number of
-  // non-finite elements that this rank answers for: over the world each element of the model counts
-  // once (not: copies; replicated parameters on other tensor ranks than the first).
+  // Completes all gradients after the last action of the step: waits for the reductions, exchanges
+  // the tied table, sums partial gradients over the tensor group. Adds to out (f64 [2]) the sum of
+  // squares and the number of non-finite elements of this rank's part. Over the world each element
+  // of the model is counted once; not counted are copies, and replicated parameters on tensor ranks
+  // other than the first.
   Status FinishGradients(kernels::Stream& stream, const kernels::Tensor& out);
-  // Sums over all ranks, in place: the end-of-step vector, and f64 [n]. Both in device memory.
+  // All-reduce sums over the world, in place and in device memory: of the end-of-step vector, and
+  // of f64 [n].
   Status ReduceEndOfStep(kernels::Stream& stream, kernels::EndOfStep* vector);
   Status SumDoubles(kernels::Stream& stream, const kernels::Tensor& values);
 
-  // After the bucket's update on `stream`: brings the other replicas' parts of its weights here.
-  // Nothing to do at stage 0.
+  // Starts the all-gather of a bucket's weights after its update on `stream`. Does nothing at stage
+  // 0.
   void GatherBucket(kernels::Stream& stream, int bucket);
-  // All buckets, and waits: after state was loaded and rounded (params::RoundMaster).
+  // Gathers all buckets and waits; used after state was loaded and rounded (params::RoundMaster).
   Status GatherAll(kernels::Stream& stream);
-  // Until then the chunk's weights must not be read.
+  // Waits for the gathers of the chunk's weights, which must not be read before.
   Status WaitWeights(kernels::Stream& stream, int chunk);
-  // Of all chunks: before evaluation, checkpoints and the end of a run.
+  // Waits for the gathers of all chunks: before evaluation, checkpoints and the end of a run.
   Status WaitAllWeights(kernels::Stream& stream);
 
   int dp_rank() const;
@@ -99,10 +107,10 @@ class GradientSync {
   Status status() const;
 
  private:
-  // An order of communication: a thread where it overlaps with computation, else the caller.
+  // A queue of communication: a thread where it overlaps with computation, else the calling thread.
   struct Lane {
     std::unique_ptr<CommThread> thread;       // nullptr: calls run inline
-    std::unique_ptr<kernels::Stream> stream;  // the thread's
+    std::unique_ptr<kernels::Stream> stream;  // used by the thread
   };
   using Call = std::function<Status(kernels::Stream&)>;
 
@@ -110,21 +118,21 @@ class GradientSync {
     return group == nullptr || group->size() == 1;
   }
   bool IsTied(int bucket) const;
-  // Whether the bucket's gradient is final once it is summed over the replicas.
+  // True if the bucket's gradient is final after the reduction over replicas.
   bool IsFinalAfterReduce(int bucket) const;
-  // Whether this rank's part of the bucket belongs in the norm.
+  // True if this rank counts its part of the bucket in the norm.
   bool Counts(int bucket) const;
 
-  // Runs `call` on the lane; the ticket to wait for, 0 if it is done.
+  // Runs `call` on the lane and returns the ticket to wait for; 0 if it is already done.
   CommThread::Ticket RunOn(Lane* lane, kernels::Stream& caller, Call call);
-  // Waits for the lane.
+  // Blocks until the lane has done the ticket's task, and keeps its error.
   void Await(Lane* lane, CommThread::Ticket ticket);
-  // Runs a collective of the calling thread unless an error came before.
+  // Runs a collective on the calling thread unless an error occurred earlier.
   Status RunHere(const std::function<Status()>& collective);
-  // Keeps the first error.
+  // Stores the status if it is the first error.
   void Keep(const Status& status);
 
-  // The steps of the above, for one bucket.
+  // The steps for one bucket.
   Status Reduce(kernels::Stream& stream, int bucket);
   Status SumOverTensor(kernels::Stream& stream, int bucket);
   Status ExchangeTied(kernels::Stream& stream, int bucket);
@@ -135,10 +143,9 @@ class GradientSync {
   const Args args_;
   const params::ParamStore* const store_;
   memory::Block sums_block_;
-  kernels::Tensor
-      sums_;  // f64 [buckets, 2]: square sum and non-finite count of each, in flat order
-  std::vector<CommThread::Ticket> reduce_tickets_, gather_tickets_;  // by bucket; 0: done
-  std::vector<bool> ready_;  // by bucket: reported in this step
+  kernels::Tensor sums_;  // f64 [buckets, 2]: square sum and non-finite count of each bucket
+  std::vector<CommThread::Ticket> reduce_tickets_, gather_tickets_;  // [bucket]; 0: done
+  std::vector<bool> ready_;  // [bucket] reported in this step
   int num_ready_ = 0;
   Status status_;
   Lane reduce_lane_, gather_lane_;  // last: their threads use the members above

@@ -1,3 +1,4 @@
+// Each call is at most one collective; shapes are CHECKed against the group's size.
 #include "worker/parallel/tensor_parallel.h"
 
 #include "common/base/check.h"

@@ -1,8 +1,9 @@
-// Tensor and sequence parallelism: what a transformer layer asks of the ranks that share its
-// matrices (Shoeybi et al. 2019, section 3: the operators f and g; Korthikanti et al. 2022, section
-// 4.2.2: g-bar). Every branch is column-parallel, then row-parallel, so all it needs are two calls,
-// forward and backward alike: Gather before it and Reduce behind it.
-// Legend: t ranks, T = s b rows of a matrix product, R rows between them (T / t under sequence
+// Tensor and sequence parallelism: the communication that a transformer layer needs with the ranks
+// that share its matrices (Shoeybi et al. 2019, section 3, operators f and g; Korthikanti et al.
+// 2022, section 4.2.2, operator g-bar). Every branch is a column-parallel product followed by a
+// row-parallel one, so two calls suffice, in forward and backward alike: Gather before the branch
+// and Reduce behind it.
+// Legend: t ranks, T = s b rows of a matrix product, R rows between products (T / t under sequence
 // parallelism, else T), h columns.
 #pragma once
 
@@ -17,13 +18,13 @@
 namespace mt::parallel {
 
 // Used by one thread at a time; every rank of the group makes the same calls in the same order. The
-// first error of the group sticks: later calls do nothing, and whoever drives the step looks at
-// status() when an action is over. Calls enqueue on the stream (on a CPU slot: block).
+// first error of the group is kept: later calls do nothing, and the driver of the step checks
+// status() at the end of each action. Calls enqueue on the stream (on a CPU slot they block).
 class TensorParallel {
  public:
-  // Alone: every call passes its input through.
+  // A single rank: every call returns its input.
   TensorParallel() = default;
-  // `group`: the ranks that share the matrices, in the mesh's order. It must outlive this.
+  // `group`: the ranks that share the matrices, in the mesh's order; must outlive this.
   TensorParallel(comm::ProcessGroup* group, bool sequence_parallel)
       : group_(group), sequence_parallel_(sequence_parallel && group->size() > 1) {}
 
@@ -31,21 +32,26 @@ class TensorParallel {
   int size() const { return group_ == nullptr ? 1 : group_->size(); }
   bool sequence_parallel() const { return sequence_parallel_; }
 
-  // Before a branch (forward: the norm's output; backward: the gradient of the branch's output).
-  // Under sequence parallelism all-gathers rows [R, h] into `whole` [T, h] and returns it; else
-  // returns `part` itself, which all ranks hold alike, and does not touch `whole`.
+  // Called before a branch (in forward on the norm's output, in backward on the gradient of the
+  // branch's output). Under sequence parallelism it all-gathers rows [R, h] into `whole` [T, h] and
+  // returns `whole`; otherwise it returns `part`, which is equal on all ranks, and does not touch
+  // `whole`.
   kernels::Tensor Gather(kernels::Stream& stream, const kernels::Tensor& part,
                          const kernels::Tensor& whole);
-  // Behind a branch (forward: its partial output; backward: its partial input gradient), [T, h]:
-  // under sequence parallelism reduce-scatters into `part` [R, h] and returns it; else all-reduces
-  // `whole` in place and returns it. `part` may be the rank's own rows of `whole`.
+  // Called behind a branch (in forward on its partial output, in backward on its partial input
+  // gradient), [T, h]. Under sequence parallelism it reduce-scatters into `part` [R, h] and returns
+  // `part`; otherwise it all-reduces `whole` in place and returns `whole`. `part` may be the rank's
+  // own rows of `whole`.
   kernels::Tensor Reduce(kernels::Stream& stream, const kernels::Tensor& whole,
                          const kernels::Tensor& part);
-  // out [t, n...] = every rank's in [n...], in rank order: the loss' statistics.
+  // out [t, n...] = every rank's in [n...], in rank order; used for the statistics of the
+  // vocabulary parallel loss. A single rank gathers in place (CHECK).
   void AllGather(kernels::Stream& stream, const kernels::Tensor& in, const kernels::Tensor& out);
 
-  // Around every collective; `begin` tells which end. For phase times; may be empty.
+  // Sets a hook that is called before (true) and after (false) every collective, to measure phase
+  // times. May be empty.
   void SetOnCollective(std::function<void(bool begin)> hook) { on_collective_ = std::move(hook); }
+  // OK, or the first error of a collective.
   const Status& status() const { return status_; }
 
  private:

@@ -1,3 +1,5 @@
+// Edges are enumerated by kind and sender stage along the rank's pipeline column, which gives all
+// ranks one order.
 #include "worker/parallel/pipeline/edges.h"
 
 #include <initializer_list>
@@ -10,7 +12,8 @@ namespace {
 
 using layout::Axis;
 
-// A pipeline's edges of one kind, by the sender's stage: activations go up, gradients down.
+// The receiver of an edge by the sender's stage: activations go to the next stage, gradients to the
+// previous one.
 int ReceiverOf(EdgeKind kind, int sender, int stages) {
   return (kind == EdgeKind::kActivation ? sender + 1 : sender + stages - 1) % stages;
 }

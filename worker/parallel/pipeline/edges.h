@@ -1,7 +1,7 @@
-// The directed edges of one rank in a mesh with a pipeline axis, and the links over them. A stage
-// has up to four: activations from the stage before it and to the one after it, gradients the other
-// way. With more than one chunk per stage the last stage's outputs feed the first stage's next
-// chunk, so the stages form a ring; else the wrap-around edges do not exist.
+// The directed edges between one rank and its neighbours in the pipeline, and the links over them.
+// A stage has up to four: activations from the previous stage and to the next one, gradients in the
+// other direction. With more than one chunk per stage the last stage's output feeds the first
+// stage's next chunk, so the stages form a ring; otherwise the wrap-around edges do not exist.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,17 @@ namespace mt::pipeline {
 
 enum class EdgeKind : uint8_t { kActivation, kGradient };
 
+// One directed edge, as this rank sees it.
 struct Edge {
   EdgeKind kind = EdgeKind::kActivation;
-  bool outgoing = false;  // this rank sends
+  bool outgoing = false;  // true: this rank is the sender
   // "pp-act/<sender>-<receiver>" or "pp-grad/...", by world ranks; members [sender, receiver].
   comm::GroupSpec spec;
 };
 
-// The edges of a rank in the order in which it must create their groups: one order for all ranks of
-// the job, since a factory blocks until the other member comes. Empty where the mesh has one stage.
+// The edges of a rank in the order in which it must create their groups. All ranks of the job use
+// the same order, because a factory blocks until the other member comes. Empty if the mesh has one
+// stage.
 std::vector<Edge> EdgesOf(const layout::Mesh& mesh, int world_rank, int chunks);
 
 // The links of a stage; null where it has no such edge.
@@ -37,17 +39,17 @@ struct StageLinks {
   std::unique_ptr<Receiver> gradient_in;
   std::unique_ptr<Sender> gradient_out;
 
-  // Any thread.
+  // Aborts all links. Any thread.
   void Abort(std::string_view reason);
 };
 
 struct LinkOptions {
-  kernels::Device* device = nullptr;  // gives each link its stream; outlives the links
+  kernels::Device* device = nullptr;  // creates each link's stream; must outlive the links
   bool overlap = true;                // parallel.overlap.pipeline
 };
 
-// Makes the groups and the links of a rank; every rank of the job calls it, at the same place among
-// its other groups. Errors are the factory's.
+// Creates the groups and links of a rank. Blocks until all neighbours have come; every rank of the
+// job must call it at the same place among its other groups. Errors are the factory's.
 StatusOr<StageLinks> CreateLinks(comm::GroupFactory* factory, const layout::Mesh& mesh,
                                  int world_rank, int chunks, const LinkOptions& options);
 

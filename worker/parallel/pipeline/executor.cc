@@ -1,3 +1,6 @@
+// For each action: wait for its input, wait until its output buffer has been sent, compute, send,
+// release the input's slot. A chunk without layers passes its input on in the same buffer, which is
+// released only after it has been sent.
 #include "worker/parallel/pipeline/executor.h"
 
 #include <chrono>
@@ -14,7 +17,7 @@ using schedule::Action;
 using schedule::ActionKind;
 using schedule::Schedule;
 
-// Both would be one buffer where a chunk has no layers.
+// True for a chunk without layers, whose input and output are one buffer.
 bool SameBuffer(const kernels::Tensor& left, const kernels::Tensor& right) {
   return left.data == right.data;
 }
@@ -160,8 +163,8 @@ Status Executor::RunBackward(const Action& action) {
   if (action.receives) {
     RETURN_IF_ERROR(
         Wait(&times_.gradient_in, [&] { return links_->gradient_in->WaitReady(chunk, slot); }));
-    // The gradient is the answer to this activation, so it has left; this makes it certain before
-    // the slot is given up.
+    // The gradient follows from this activation, so the activation has been sent; this makes
+    // certain of it before the slot is released.
     RETURN_IF_ERROR(Wait(&times_.activation_out,
                          [&] { return links_->activation_out->WaitSent(chunk, slot); }));
   }

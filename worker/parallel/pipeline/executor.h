@@ -1,7 +1,7 @@
-// Runs one stage's list of a pipeline schedule: waits for what comes in, lets the chunks compute,
-// hands on what goes out. The same code for every schedule, for one stage without links, and for
-// forward-only passes (schedule::ForwardOnly), which evaluation uses. Every stage of a pipeline
-// runs the same schedule at the same time.
+// Runs one stage's actions of a pipeline schedule: waits for inputs, lets the chunks compute, sends
+// outputs. The same code runs every schedule, a single stage without links, and forward-only passes
+// (schedule::ForwardOnly), which evaluation uses. All stages of a pipeline run the same schedule at
+// the same time.
 #pragma once
 
 #include <cstdint>
@@ -17,53 +17,54 @@
 
 namespace mt::pipeline {
 
-// Where a pass spent its time on this stage, in seconds of the host's clock (on a CPU slot work is
-// done when a call returns).
+// How a pass spent its time on this stage, in seconds of the host's clock (on a CPU slot the work
+// is done when a call returns).
 struct PassTimes {
   double total = 0;
   double forward = 0;   // inside ChunkWork::Forward
   double backward = 0;  // inside ChunkWork::Backward
-  // The stage could not go on: for an input that had not come, or a buffer that had not left; with
-  // overlap off also the transfers themselves.
+  // Time in which the stage waited for an input that had not arrived or a buffer that had not been
+  // sent; with overlap off it includes the transfers themselves.
   double activation_in = 0;
   double activation_out = 0;
   double gradient_in = 0;
   double gradient_out = 0;
 
-  // The stage's bubble as measured, transfers that nothing hid included; wait() / total is its
-  // share.
+  // The measured pipeline bubble, including transfers that were not overlapped; wait() / total is
+  // its share of the pass.
   double wait() const { return activation_in + activation_out + gradient_in + gradient_out; }
 };
 
-// Lanes of the edge on which this stage sends `kind`'s outputs (link.h), so that with overlap off
-// no send ever waits for its receiver, which would deadlock some schedules: an activation that has
-// not been received occupies a slot of its sender, a gradient one of its receiver; in a
-// forward-only pass with several chunks a stage is at most 2 p actions ahead of the next.
+// Number of lanes (link.h) of the edge on which this stage sends the outputs of `kind`. It is large
+// enough that with overlap off no send waits for its receiver, which would deadlock some schedules.
+// An activation that is not yet received occupies a slot of its sender, a gradient one of its
+// receiver; in a forward-only pass with several chunks a stage is at most 2 p actions ahead of the
+// next.
 int LanesOf(const schedule::Schedule& schedule, int sender_stage, schedule::ActionKind kind);
 
-// One thread, but for Abort.
+// Used by one thread, except for Abort.
 class Executor {
  public:
   struct Args {
     int stage = 0;
-    ChunkWork* work = nullptr;  // outlives the executor
-    // Outlives the executor; nullptr: one stage. The work's tensors outlive the links in turn,
-    // whose threads may still be at them when a pass has failed.
+    ChunkWork* work = nullptr;  // must outlive the executor
+    // Must outlive the executor; nullptr for a single stage. The work's tensors must outlive the
+    // links, whose threads may still access them after a failed pass.
     StageLinks* links = nullptr;
     const base::Clock* clock = nullptr;
-    // At the begin and the end of everything that PassTimes counts as waiting. May be empty.
+    // Called at the beginning and at the end of every wait that PassTimes counts. May be empty.
     std::function<void(bool begin)> on_wait;
   };
   explicit Executor(Args args);
 
-  // One pass: all actions of this stage. The schedule is one that schedule::Check accepts, with at
-  // most the slots that the work has. When it returns OK, everything sent has left. An error (of
-  // the work, of a link, of Abort) says where the stage was, aborts all links, so that every other
-  // stage's pass ends with kUnavailable, and ends the executor: later passes return it at once.
+  // Runs one pass, that is all actions of this stage; blocks. The schedule must satisfy
+  // schedule::Check and use no more slots than the work has. If it returns OK, everything has been
+  // sent. An error (of the work, of a link, or kAborted) names stage and action, aborts all links,
+  // so that every other stage's pass ends with kUnavailable, and is returned by all later passes.
   Status Run(const schedule::Schedule& schedule);
-  // Ends a running pass and all later ones with kAborted. Any thread.
+  // Ends the pass in progress and all later ones with kAborted. Any thread.
   void Abort(std::string_view reason);
-  // Of the last pass.
+  // Times of the last pass.
   const PassTimes& times() const { return times_; }
 
  private:
@@ -73,7 +74,7 @@ class Executor {
   Status RunActions(const schedule::Schedule& schedule);
   Status RunForward(const schedule::Action& action, bool forward_only);
   Status RunBackward(const schedule::Action& action);
-  // Runs what may wait and counts its time.
+  // Runs a call that may wait, counts its time and reports it to on_wait.
   template <class Call>
   Status Wait(double* seconds, const Call& call);
   template <class Call>

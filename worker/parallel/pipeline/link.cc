@@ -1,3 +1,5 @@
+// Counters of parcels under one mutex tell sender, receiver and their threads how far a pass is;
+// the waits end when a counter reaches its parcel or the link fails.
 #include "worker/parallel/pipeline/link.h"
 
 #include <pthread.h>
@@ -38,7 +40,7 @@ void LinkEnd::Fail(const Status& why) {
     if (status_.ok()) status_ = why;
     changed_.NotifyAll();
   }
-  group_->Abort(base::ToStd(why.message()));  // nothing where the group is what failed
+  group_->Abort(base::ToStd(why.message()));  // no effect if the group itself failed
 }
 
 Sender::Sender(std::unique_ptr<comm::ProcessGroup> group, kernels::Device* device, bool overlap)
@@ -230,7 +232,7 @@ Status Receiver::WaitReady(int chunk, int slot) {
     CHECK(parcel.chunk == chunk && parcel.slot == slot)
         << group_->name() << ": parcel " << number << " is for chunk " << parcel.chunk << ", slot "
         << parcel.slot << ", not chunk " << chunk << ", slot " << slot;
-    // Else nothing would ever end the wait: the slot's last parcel was not released.
+    // Otherwise the wait would never end: the slot's previous parcel was not released.
     CHECK(num_begun_ > number || CanBegin()) << group_->name() << ": parcel " << number;
     if (overlap_) {
       while (status_.ok() && num_received_ <= number) changed_.Wait(&mu_);

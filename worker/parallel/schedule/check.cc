@@ -1,3 +1,5 @@
+// Rules 1 and 2 replay each stage's list, rule 3 compares the two lists of each link, rule 4
+// simulates the whole schedule twice.
 #include "worker/parallel/schedule/check.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@ Status Fault(const Schedule& schedule, int stage, const Action& action, std::str
   return base::FailedPrecondition("stage {}, {}: {}", stage, Label(schedule, action), what);
 }
 
-// Follows one stage's list: what is in flight in each chunk's slots.
+// Replays one stage's list and tracks the microbatches in each chunk's slots.
 class StageCheck {
  public:
   StageCheck(const Schedule& schedule, int stage)
@@ -64,12 +66,12 @@ class StageCheck {
   const Schedule& schedule_;
   const int stage_;
   const std::vector<int>& slots_;
-  std::vector<int> forwards_;  // [chunk] done
+  std::vector<int> forwards_;  // [chunk] number done so far
   std::vector<int> backwards_;
   std::vector<std::vector<int>> holds_;  // [chunk][slot] microbatch; -1: free
 };
 
-// What travels: (microbatch, receiver's chunk, receiver's slot).
+// The identity of a transfer: (microbatch, receiver's chunk, receiver's slot).
 using Parcel = std::tuple<int, int, int>;
 
 Status CheckLink(const Schedule& schedule, int stage, ActionKind kind) {

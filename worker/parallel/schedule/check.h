@@ -1,6 +1,6 @@
-// Proves that a schedule can be run: everything is computed once and in order, slots are never
-// shared, every link is sent and received in the same order, and the stages never wait for each
-// other in a circle. Pure; thread-safe.
+// Proves that a schedule can be executed: everything is computed once and in order, slots are never
+// shared, both ends of every link agree on the order, and stages never wait for each other in a
+// circle. Pure; thread-safe.
 #pragma once
 
 #include "common/base/status.h"
@@ -8,13 +8,12 @@
 
 namespace mt::schedule {
 
-// OK, or FailedPrecondition with the stage and the action at fault. Checked:
-//   1. each (microbatch, chunk) has one forward and then one backward (in a forward-only pass:
-//   none)
-//      on its stage; in one chunk both in rising order of microbatches
-//   2. a slot holds one microbatch at a time and lies within Schedule::slots
-//   3. what a stage sends over a link is, in this order and for these slots, what the peer receives
-//   4. no deadlock, with transfers of no time and of a long one (simulate.h)
+// OK, or kFailedPrecondition with the stage and the action at fault. It is checked that
+//   1. each (microbatch, chunk) has one forward and then one backward on its stage (none in a
+//      forward-only pass), and within a chunk both run in ascending order of microbatches;
+//   2. a slot holds one microbatch at a time and lies within Schedule::slots;
+//   3. both ends of a link agree on the order of transfers and on the receiving slots;
+//   4. there is no deadlock, neither with instantaneous transfers nor with slow ones (simulate.h).
 Status Check(const Schedule& schedule);
 
 }  // namespace mt::schedule

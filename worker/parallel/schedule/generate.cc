@@ -1,3 +1,6 @@
+// All schedules are one pattern with different numbers: warm-up forwards, then one forward and one
+// backward alternately, then the remaining backwards. GPipe's warm-up is the whole batch. Slots and
+// links are derived from the resulting lists.
 #include "worker/parallel/schedule/generate.h"
 
 #include <algorithm>
@@ -34,7 +37,7 @@ Status CheckRequest(const Request& request, int group) {
                                request.chunks, Name(request.kind));
 }
 
-// The turns of all forwards, and how many of them run before the first backward.
+// The order of all forwards, and how many of them run before the first backward.
 struct StagePlan {
   std::vector<Turn> turns;
   int warmup = 0;
@@ -53,7 +56,7 @@ int Warmup(const Request& request, int stage, int group) {
   return total;
 }
 
-// Warm-up forwards, then one forward and one backward in turns, then the remaining backwards.
+// Warm-up forwards, then one forward and one backward alternately, then the remaining backwards.
 std::vector<Action> OrderActions(const Request& request, const std::vector<Turn>& turns,
                                  int warmup) {
   const auto total = turns.size();
@@ -72,8 +75,8 @@ std::vector<Action> OrderActions(const Request& request, const std::vector<Turn>
   return actions;
 }
 
-// In one chunk forwards and backwards both run in rising order of microbatches, so microbatch i can
-// live in slot i modulo the largest number in flight.
+// The largest number of microbatches in flight per chunk. Within a chunk forwards and backwards
+// both run in ascending order, so microbatch i can use slot i modulo this number.
 std::vector<int> LargestInFlight(const std::vector<Action>& actions, int chunks) {
   std::vector<int> now(static_cast<size_t>(chunks), 0);
   std::vector<int> largest = now;
@@ -85,6 +88,7 @@ std::vector<int> LargestInFlight(const std::vector<Action>& actions, int chunks)
   return largest;
 }
 
+// Fills in an action's slot, and whether and where it receives and sends.
 void Connect(Schedule* schedule, int stage, Action* action) {
   const auto slots_of = [&](int at_stage, int chunk) {
     return schedule->slots[static_cast<size_t>(at_stage)][static_cast<size_t>(chunk)];

@@ -1,5 +1,5 @@
-// Makes schedules: GPipe (Huang et al. 2019), 1F1B (Narayanan et al. 2021, section 2.2.1),
-// interleaved 1F1B (section 2.2.2, in Megatron-LM's order). Pure; thread-safe.
+// Generates schedules: GPipe (Huang et al. 2019, section 2.3), 1F1B (Narayanan et al. 2021, section
+// 2.2.1) and interleaved 1F1B (section 2.2.2, in Megatron-LM's order). Pure; thread-safe.
 #pragma once
 
 #include "common/base/status.h"
@@ -7,29 +7,31 @@
 
 namespace mt::schedule {
 
+// The parameters of a schedule.
 struct Request {
   Kind kind = Kind::kOneFOneB;
   int stages = 1;
   int microbatches = 1;
-  int chunks = 1;  // v; above 1 for kInterleaved only
-  // Interleaved: N microbatches go through a chunk before the next chunk's turn; 0: stages. A whole
-  // number of groups must make the batch.
+  int chunks = 1;  // v, model chunks per stage; above 1 for kInterleaved only
+  // kInterleaved: the number of microbatches that run through a chunk before the next chunk's turn
+  // (Megatron's microbatch group size per virtual pipeline stage); 0: `stages`. `microbatches` must
+  // be a multiple of it.
   int group = 0;
 };
 
-// InvalidArgument where a number is below 1, where chunks does not fit the kind, where group is
-// below stages, or where the microbatches are no multiple of it (the nearest that would be are
-// named).
+// Generates the schedule. kInvalidArgument if a number is below 1, chunks do not fit the kind, the
+// group is smaller than `stages`, or the microbatches are no multiple of the group (the nearest
+// valid numbers are named).
 StatusOr<Schedule> Generate(const Request& request);
 
-// The forwards of any number of microbatches, for evaluation: each passes all chunks of
-// `training`'s stages, in that schedule's slots. Chunks take turns after p microbatches, so that an
-// output is used about when it comes.
+// The forward passes of any number of microbatches, for evaluation: each passes all chunks, in the
+// slots of the `training` schedule. Chunks take turns after p microbatches, so that an output is
+// used soon after it arrives.
 Schedule ForwardOnly(const Schedule& training, int microbatches);
 
-// (microbatch, chunk) of the n-th forward on every stage of an interleaved schedule, for any number
-// of microbatches: the last group may be short. The backward order is the same with the chunks
-// mirrored.
+// InterleavedOrder gives (microbatch, chunk) of the n-th forward on every stage of an interleaved
+// schedule. Any number of microbatches is allowed; the last group may be shorter. Backwards have
+// the same order with the chunks mirrored.
 struct Turn {
   int microbatch = 0;
   int chunk = 0;

@@ -1,3 +1,4 @@
+// The interleaved group is taken from the job; everything else is a field of `parallel`.
 #include "worker/parallel/schedule/job_request.h"
 
 #include "common/base/math.h"

@@ -1,5 +1,5 @@
-// The schedule that a job asks for: what the engine runs and `mtctl explain schedule` draws. The
-// only part of this folder that knows the job's protobuf.
+// Translates a job into the request for its schedule, which the engine runs and `mtctl explain
+// schedule` draws. The only file of this folder that knows the job's protobuf.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ class JobSpec;
 
 namespace mt::schedule {
 
-// Of a completed job (spec::CompleteJob), for steps of so many microbatches per replica. One stage
-// runs 1F1B, which is then one forward and one backward in turns, whatever its schedule is called.
+// The request of a completed job (spec::CompleteJob) for steps of this many microbatches per
+// replica. A single stage always runs 1F1B, which is then one forward and one backward alternately.
+// CHECKs that the schedule is resolved.
 Request RequestOf(const megatrain::v1::JobSpec& job, int64_t microbatches);
 
 }  // namespace mt::schedule

@@ -1,3 +1,4 @@
+// Cells have the width of the longest label, so that ticks line up across stages and pieces.
 #include "worker/parallel/schedule/print.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ size_t CellWidth(const Schedule& schedule) {
 
 constexpr size_t kStageColumns = 9;
 
-// One stage's cells, a label or dots for each tick.
+// The cells of one stage: a label or dots for each tick.
 std::vector<std::string> Cells(const Schedule& schedule, const Timeline& timeline, size_t stage) {
   const size_t width = CellWidth(schedule);
   std::vector<std::string> cells(static_cast<size_t>(timeline.end), std::string(width, '.'));
@@ -33,7 +34,7 @@ std::vector<std::string> Cells(const Schedule& schedule, const Timeline& timelin
   return cells;
 }
 
-// Ticks that fit beside the stage's name.
+// Number of ticks that fit beside the stage's name, at least 1.
 size_t TicksPerLine(const Schedule& schedule, size_t width, size_t ticks) {
   if (width == 0) return ticks;
   const size_t room = width > kStageColumns + 1 ? width - kStageColumns - 1 : 0;

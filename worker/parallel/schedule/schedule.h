@@ -16,32 +16,35 @@
 namespace mt::schedule {
 
 enum class Kind : uint8_t { kGPipe, kOneFOneB, kInterleaved };
+// "gpipe", "1f1b" or "interleaved".
 std::string_view Name(Kind kind);
 
 enum class ActionKind : uint8_t { kForward, kBackward };
 
+// One forward or backward of a microbatch through a chunk of one stage.
 struct Action {
   ActionKind kind = ActionKind::kForward;
   int microbatch = 0;
-  int chunk = 0;  // on this stage
-  // Of this chunk's activation slots: the one that this microbatch lives in from its forward to its
-  // backward. Incoming tensors are written straight into it.
+  int chunk = 0;  // index on this stage
+  // The chunk's activation slot that the microbatch occupies from its forward to its backward.
+  // Incoming tensors are written directly into it.
   int slot = 0;
-  bool receives = false;  // its input comes over a link (activations, or the gradient)
-  bool sends = false;     // its output leaves over a link
-  int peer_chunk = 0;     // where sends: the receiver's chunk and slot
+  bool receives = false;  // its input arrives over a link
+  bool sends = false;     // its output is sent over a link
+  int peer_chunk = 0;     // if it sends: the receiver's chunk and slot
   int peer_slot = 0;
   bool operator==(const Action&) const = default;
 };
 
+// A complete schedule of one step or one evaluation pass.
 struct Schedule {
   Kind kind = Kind::kOneFOneB;
   int stages = 1;
   int microbatches = 1;
   int chunks = 1;                            // per stage
   bool forward_only = false;                 // evaluation: a slot is free after its forward
-  std::vector<std::vector<Action>> actions;  // [stage], in order
-  std::vector<std::vector<int>> slots;       // [stage][chunk]: microbatches in flight at most
+  std::vector<std::vector<Action>> actions;  // [stage], in execution order
+  std::vector<std::vector<int>> slots;       // [stage][chunk] most microbatches in flight
 
   int position(int stage, int chunk) const { return chunk * stages + stage; }
   int num_positions() const { return stages * chunks; }
@@ -49,7 +52,7 @@ struct Schedule {
   int previous_stage(int stage) const { return (stage + stages - 1) % stages; }
 };
 
-// "F3" or, with more than one chunk, "F3.1" (microbatch 3 of chunk 1).
+// "F3", or with more than one chunk "F3.1" (microbatch 3, chunk 1).
 std::string Label(const Schedule& schedule, const Action& action);
 
 }  // namespace mt::schedule

@@ -1,3 +1,6 @@
+// A fixed-point iteration: every stage's next action and every link's next transfer run as soon as
+// their inputs have times. The order of the loop does not matter, because each start time is a
+// maximum over known times.
 #include "worker/parallel/schedule/simulate.h"
 
 #include <algorithm>
@@ -8,19 +11,19 @@ namespace {
 
 constexpr int64_t kNever = -1;
 
-// Of one slot of one chunk on one stage: when what it waits for has come or gone.
+// Arrival and release times of one slot of one chunk on one stage.
 struct SlotTimes {
   int64_t activation_in = kNever;
   int64_t gradient_in = kNever;
-  int64_t released = 0;  // free for the next microbatch's activation (and gradient)
-  // The output that no later event proves to have left before it is written again: the gradient, in
-  // a forward-only pass the activation.
+  int64_t released = 0;  // free for the next microbatch
+  // When the slot's last output has been sent, if no later event implies it: that of the gradient,
+  // or in a forward-only pass that of the activation.
   int64_t output_sent = 0;
-  bool output_pending = false;  // computed, not yet sent
-  bool occupied = false;        // by an activation that has come (or whose transfer has begun)
+  bool output_pending = false;  // computed but not yet sent
+  bool occupied = false;        // an activation has arrived, or its transfer has begun
 };
 
-// Something produced that waits on its link.
+// An output that waits for its link.
 struct Transfer {
   ActionKind kind;
   int chunk;
@@ -81,13 +84,14 @@ class Simulation {
                  [static_cast<size_t>(slot)];
   }
 
-  // True where the stage's next action could run.
+  // Runs the stage's next action if its inputs are known; false if it cannot run yet.
   bool RunAction(int stage) {
     const auto s = static_cast<size_t>(stage);
     if (next_[s] == schedule_.actions[s].size()) return false;
     const Action& action = schedule_.actions[s][next_[s]];
     const bool forward = action.kind == ActionKind::kForward;
-    const bool last = !forward || schedule_.forward_only;  // of this microbatch in this slot
+    const bool last =
+        !forward || schedule_.forward_only;  // last action of the microbatch in this slot
     SlotTimes& slot = SlotOf(stage, action.chunk, action.slot);
     int64_t begin = free_at_[s];
     if (action.receives) {
@@ -116,6 +120,7 @@ class Simulation {
     return true;
   }
 
+  // Runs the next transfer of a link if its receiver's slot is free; false if it cannot run yet.
   bool RunTransfer(int stage, int peer, std::vector<Link>* links) {
     Link& link = (*links)[static_cast<size_t>(stage)];
     if (link.next == link.queue.size()) return false;
@@ -126,7 +131,7 @@ class Simulation {
       if (target.occupied) return false;
       arrival = &target.activation_in;
     } else if (target.gradient_in != kNever || !target.occupied) {
-      return false;  // the slot's earlier gradient is not used up, or its forward has not run
+      return false;  // earlier gradient not consumed, or forward not run
     }
     const int64_t begin = std::max({transfer.produced, link.free_at, target.released});
     const int64_t end = begin + costs_.transfer;
@@ -155,8 +160,8 @@ class Simulation {
 
   const Schedule& schedule_;
   const Costs costs_;
-  std::vector<size_t> next_;      // [stage] action
-  std::vector<int64_t> free_at_;  // [stage]
+  std::vector<size_t> next_;      // [stage] index of its next action
+  std::vector<int64_t> free_at_;  // [stage] end of its last action
   std::vector<Link> activation_out_;
   std::vector<Link> gradient_out_;
   std::vector<std::vector<std::vector<SlotTimes>>> slots_;  // [stage][chunk][slot]

@@ -1,8 +1,8 @@
-// Runs a schedule on paper: every stage works through its list, every link is an in-order queue
-// beside the computation. A transfer starts when its sender has produced it, all earlier ones on
-// that link are done and the receiver's slot is free; a computation waits for its input, and for
-// its slot's previous gradient to have left. Time is counted in whole ticks, so results are exact.
-// Pure; thread-safe.
+// Simulates a schedule: every stage works through its list, and every link is an in-order queue
+// that transfers while stages compute. A transfer starts when its data is produced, all earlier
+// transfers on the link are done and the receiver's slot is free. A computation waits for its
+// input, and until its slot's previous gradient has been sent. Time is counted in whole ticks, so
+// results are exact. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,30 @@
 
 namespace mt::schedule {
 
+// Durations in ticks.
 struct Costs {
-  int64_t forward = 1;   // ticks of one chunk's forward
-  int64_t backward = 2;  // ticks of one chunk's backward
-  int64_t transfer = 0;  // ticks of one transfer
+  int64_t forward = 1;   // of one chunk
+  int64_t backward = 2;  // of one chunk
+  int64_t transfer = 0;  // of one tensor
 };
 
+// A half-open interval of ticks.
 struct Span {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
+// The result of a simulation.
 struct Timeline {
-  std::vector<std::vector<Span>> actions;  // as Schedule::actions
-  int64_t end = 0;                         // of the last action of all stages
-  // Ticks in which a stage that waits could have worked, of the stage that waits longest: the
-  // "bubble". Its share is bubble / (end - bubble).
+  std::vector<std::vector<Span>> actions;  // [stage], parallel to Schedule::actions
+  int64_t end = 0;                         // end of the last action
+  // The bubble: idle ticks of the stage that idles longest. Relative to the work it is bubble /
+  // (end - bubble).
   int64_t bubble = 0;
 };
 
-// FailedPrecondition where the stages wait for each other: names each stage that is stuck and what
-// it waits for.
+// kFailedPrecondition if stages wait for each other; the message names each stage that is stuck and
+// its next action.
 StatusOr<Timeline> Simulate(const Schedule& schedule, const Costs& costs);
 
 }  // namespace mt::schedule
