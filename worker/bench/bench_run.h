@@ -23,8 +23,7 @@ class BenchRun final : public train::TrainObserver {
   struct Args {
     const megatrain::v1::JobSpec* job = nullptr;  // completed and resolved
     int rank = 0;                                 // rank 0 alone measures and reports
-    kernels::Backend* backend =
-        nullptr;  // this and the pointers above and below must outlive the run
+    kernels::Backend* backend = nullptr;          // not owned; all pointers must outlive this
     train::TrainObserver* next = nullptr;
     // Time spent on the large matrix product (MeasureProduct), and on each kind of kernel
     // (kernels/replay/replay.h), in seconds.
