@@ -1,3 +1,5 @@
+// Texts are padded to the longest and all-gathered as bytes. Agreement exchanges status codes;
+// messages follow only after a failure.
 #include "worker/checkpoint/exchange.h"
 
 #include <algorithm>
@@ -44,7 +46,7 @@ Status Exchange::Agree(const Status& mine) {
   RETURN_IF_ERROR(group_->AllGather(*stream_, &code, codes.data(), 1, kernels::DType::kI32));
   const auto bad = std::find_if(codes.begin(), codes.end(), [](int32_t c) { return c != 0; });
   if (bad == codes.end()) return OkStatus();
-  // Rare path: the messages.
+  // Only after a failure: exchange the messages.
   ASSIGN_OR_RETURN(const std::vector<std::string> texts, AllGather(base::Message(mine)));
   const auto r = static_cast<size_t>(bad - codes.begin());
   return base::Error(static_cast<absl::StatusCode>(*bad), "rank {}: {}", r, texts[r]);

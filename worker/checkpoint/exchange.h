@@ -1,5 +1,5 @@
-// What a collective save needs of its group: every rank's text to every rank, and one verdict for
-// all.
+// The communication of a collective save: texts from every rank to every rank, and agreement on one
+// status, so that all ranks take the same branch.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace mt::checkpoint {
 
-// `group` nullptr: a job of one rank. Collective and blocking.
+// `group` nullptr: a job of one rank; then nothing is communicated. Every method is collective and
+// blocking; errors are the group's.
 class Exchange {
  public:
   Exchange(comm::ProcessGroup* group, kernels::Stream* stream) : group_(group), stream_(stream) {}
@@ -19,11 +20,12 @@ class Exchange {
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
   int size() const { return group_ == nullptr ? 1 : group_->size(); }
 
-  // texts[r] = what rank r gave, on every rank.
+  // Returns every rank's text, indexed by rank, on every rank. Texts may differ in length.
   StatusOr<std::vector<std::string>> AllGather(const std::string& text);
-  // What `root` gave; the others' texts are not looked at.
+  // Returns the text of `root` on every rank; the other ranks' arguments are ignored.
   StatusOr<std::string> Broadcast(const std::string& text, int root);
-  // The first failure in rank order, with its rank named; OK where all ranks say OK.
+  // Returns the same status on all ranks: OK if all ranks pass OK, else the first failure in rank
+  // order, prefixed with its rank.
   Status Agree(const Status& mine);
 
  private:

@@ -1,3 +1,5 @@
+// A stored slice that equals a requested one is read directly into place; any other overlap is read
+// whole into a buffer, verified and copied row by row.
 #include "worker/checkpoint/loader.h"
 
 #include <algorithm>
@@ -20,8 +22,8 @@ namespace {
 using nlohmann::json;
 using Dims = std::vector<int64_t>;
 
-// The intersection of two boxes of the global tensor, as offset and shape; empty where they do not
-// meet.
+// A box of the global tensor. Intersect returns the intersection of a stored and a requested slice,
+// or nullopt if it is empty.
 struct Box {
   Dims offset, shape;
 };
@@ -39,7 +41,7 @@ std::optional<Box> Intersect(const SliceEntry& stored, const SliceToLoad& wanted
   return box;
 }
 
-// Elements before `at` in a row-major box.
+// Index of the element `at` in a row-major box.
 int64_t LinearIndex(const Dims& at, const Dims& box_offset, const Dims& box_shape) {
   int64_t index = 0;
   for (size_t d = 0; d < at.size(); ++d) index = index * box_shape[d] + (at[d] - box_offset[d]);
@@ -58,7 +60,7 @@ void CopyBox(const Box& box, const SliceEntry& stored, const std::byte* from,
     const int64_t target = LinearIndex(at, wanted.offset, wanted.shape) * element;
     std::memcpy(static_cast<std::byte*>(wanted.data) + target, from + source,
                 static_cast<size_t>(run * element));
-    // The next row: a counter over all dimensions but the last.
+    // Advance to the next row: an odometer over all dimensions but the last.
     size_t d = rank == 0 ? 0 : rank - 1;
     while (d > 0) {
       --d;
@@ -72,7 +74,7 @@ void CopyBox(const Box& box, const SliceEntry& stored, const std::byte* from,
 
 std::string ShapeText(const Dims& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// Reads the slices of one checkpoint; keeps files open between tensors.
+// Reads the slices of one checkpoint and keeps its files open between tensors.
 class Loading {
  public:
   explicit Loading(const LoadArgs& args)
@@ -168,11 +170,11 @@ class Loading {
   const std::string folder_;
   std::map<std::string, SafetensorsReader> files_;
   std::vector<std::byte> buffer_;  // a stored slice
-  std::vector<std::byte> image_;   // a wanted one that is not read to where it lies
-  std::vector<std::byte> spread_;  // the same with its gaps
+  std::vector<std::byte> image_;   // a requested slice that is not read in place
+  std::vector<std::byte> spread_;  // the same, with gaps
 };
 
-// The value at "a.b.c", or null.
+// The value at a path such as "a.b.c", or null.
 json At(const json& root, std::string_view path) {
   const json* node = &root;
   while (!path.empty()) {
@@ -185,7 +187,7 @@ json At(const json& root, std::string_view path) {
   return *node;
 }
 
-// Adds a line per leaf at which the two differ.
+// Appends a line for each leaf at which the two documents differ.
 void Compare(const std::string& path, const json& saved, const json& now,
              std::vector<std::string>* out) {
   if (saved.is_object() || now.is_object()) {
@@ -213,7 +215,7 @@ Status LoadTensors(const LoadArgs& args) {
 }
 
 Status CheckSameRun(const Manifest& manifest, const std::string& current_json) {
-  // What a resumed run may not change: everything else may differ.
+  // Fields that must not change on resume; all others may.
   static constexpr std::string_view kFixed[] = {
       "model",
       "data.seed",
@@ -228,7 +230,7 @@ Status CheckSameRun(const Manifest& manifest, const std::string& current_json) {
       "training.precision",
       "training.seed",
       "optimizer.type",
-      // Layouts that hold the same boxes of every tensor; replicas and ZeRO stages may change.
+      // The layout must hold the same boxes of every tensor; replicas and ZeRO stages may change.
       "parallel.tensor",
       "parallel.pipeline",
       "parallel.virtual_stages",

@@ -1,6 +1,6 @@
-// Loads slices of a checkpoint's tensors into memory, whatever layout saved them: a wanted slice is
-// put together from all stored slices that overlap it, and every stored slice that is read is
-// checked against its digest. Blocking; any thread.
+// Loads slices of a checkpoint's tensors into memory, whatever layout saved them: a requested slice
+// is assembled from all stored slices that overlap it, and every stored slice that is read is
+// verified against its digest. Blocking; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,37 +16,40 @@
 
 namespace mt::checkpoint {
 
+// A requested part of a tensor and its destination.
 struct SliceToLoad {
-  std::string key;
-  kernels::DType dtype = kernels::DType::kF32;  // must be the stored type
-  std::vector<int64_t> global_shape;            // must be the stored shape
+  std::string key;                              // "weights/<parameter>", as in the manifest
+  kernels::DType dtype = kernels::DType::kF32;  // must equal the stored type
+  std::vector<int64_t> global_shape;            // must equal the stored shape
   std::vector<int64_t> offset;
   std::vector<int64_t> shape;
-  void* data = nullptr;  // the host's unless LoadArgs::put writes to it
-  // Of the slice's elements, row-major, from data on. What lies between them is padding: it keeps
-  // its values on the host, becomes zero where LoadArgs::put writes.
+  void* data = nullptr;  // host memory, unless LoadArgs::put is set
+  // Places of the slice's elements, row-major, from data on. What lies between them is padding: it
+  // is left unchanged in host memory, and becomes zero if LoadArgs::put writes it.
   base::Runs places;
 };
 
+// Source and destinations of one load.
 struct LoadArgs {
-  std::string directory;
+  std::string directory;  // of the checkpoints
   CheckpointId id;
   const Manifest* manifest = nullptr;
   std::vector<SliceToLoad> slices;
-  // Copies bytes of the host to where slices lie, and blocks until they are there. Empty: slices
-  // lie in the host's memory.
+  // Copies host bytes to a slice's memory and blocks until they have arrived. Empty: slices are in
+  // host memory.
   std::function<void(void* to, const void* from, int64_t bytes)> put;
-  std::function<void(int64_t bytes)> progress;  // may be empty
+  std::function<void(int64_t bytes)> progress;  // called per stored slice; may be empty
 };
 
-// kNotFound: no such tensor; kFailedPrecondition: another shape or type (names both); kDataLoss:
-// damaged bytes (names file and tensor). Destinations are undefined after an error.
+// Loads all slices. kNotFound: no such tensor; kFailedPrecondition: its shape or type differs (both
+// are named); kDataLoss: damaged bytes (file and tensor are named); else I/O errors. Destinations
+// are undefined after an error.
 Status LoadTensors(const LoadArgs& args);
 
-// Whether a run of the job `current_json` may go on from this manifest: model, data order, global
-// batch, seeds, run length and the cut over tensor ranks and stages must be the same; replicas,
-// ZeRO stage, schedule and recomputation may differ. kFailedPrecondition lists every difference as
-// "field: checkpoint has A, job has B".
+// Checks that a run of the job `current_json` may resume from this manifest. Model, data order,
+// global batch, seeds, run length and the layout over tensor ranks and stages must be equal;
+// replicas, ZeRO stage, schedule and recomputation may differ. kFailedPrecondition lists every
+// difference as "field: checkpoint has A, job has B".
 Status CheckSameRun(const Manifest& manifest, const std::string& current_json);
 
 }  // namespace mt::checkpoint

@@ -1,3 +1,6 @@
+// A sequence of local steps, each followed by an agreement on one status, so that no rank waits for
+// another that has failed. The order of a commit: shards with their digests and fsync, coverage,
+// manifest, fence check, rename, fsync of the directory.
 #include "worker/checkpoint/writer.h"
 
 #include <algorithm>
@@ -32,7 +35,7 @@ Status RemoveTree(const std::string& path) {
   return error ? base::ErrnoError(error.value(), "remove " + path) : OkStatus();
 }
 
-// Of the files in a folder.
+// Sum of the sizes of a folder's files.
 StatusOr<int64_t> FolderBytes(const std::string& path) {
   int64_t bytes = 0;
   std::error_code error;
@@ -44,8 +47,8 @@ StatusOr<int64_t> FolderBytes(const std::string& path) {
   return bytes;
 }
 
-// One save in progress on this rank. Each step returns this rank's own status; Agree makes it
-// everyone's.
+// One save on this rank. Each step returns this rank's own status, and Agree turns it into the
+// status of all.
 class Save {
  public:
   explicit Save(const SaveArgs& args)
@@ -59,7 +62,7 @@ class Save {
     const auto start = std::chrono::steady_clock::now();
     const Status status = WriteAndCommit();
     if (!status.ok()) {
-      // Best effort: a folder that stays is ignored by readers and removed by the next epoch's
+      // Best effort: a folder that remains is ignored by readers and removed by a later epoch's
       // prune.
       if (exchange_.rank() == 0 && !absl::IsFailedPrecondition(status)) {
         (void)RemoveTree(temporary_);
@@ -72,7 +75,7 @@ class Save {
   }
 
  private:
-  // This rank's status after passing the named point of the test seam.
+  // This rank's status after the named failpoint.
   Status At(std::string_view point, Status status) const {
     if (!status.ok() || !args_.failpoint) return status;
     return args_.failpoint(point);
@@ -105,7 +108,7 @@ class Save {
     return exchange_.Agree(exchange_.rank() == 0 ? Commit(manifest) : OkStatus());
   }
 
-  // Writes this rank's file; *record describes it for the manifest.
+  // Writes this rank's file and describes it in *record for the manifest.
   Status WriteShard(std::string* record) const {
     json out = json::array();
     if (!args_.slices.empty()) {
@@ -145,7 +148,7 @@ class Save {
 
   static bool IsWhole(const SliceToSave& slice) { return slice.shape == slice.global_shape; }
 
-  // Every rank builds the same tensor table, so that every rank sees a gap or an overlap.
+  // Every rank builds the same tensor table, so that all detect a gap or an overlap.
   Status Collect(const std::vector<std::string>& records, Manifest* manifest) {
     for (const std::string& record : records) {
       for (const json& slice : json::parse(record)) {
@@ -190,7 +193,7 @@ class Save {
   Exchange exchange_;
   const std::string folder_;
   const std::string temporary_;
-  int64_t total_bytes_ = 0;  // rank 0
+  int64_t total_bytes_ = 0;  // on rank 0
   std::string digest_;
 };
 
@@ -221,7 +224,7 @@ StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory
   if (error) return base::ErrnoError(error.value(), "list " + directory);
   for (const std::string& name : doomed) {
     if (fence != nullptr) RETURN_IF_ERROR(CheckFence(directory, *fence));
-    // The manifest goes first, so that a half-removed folder is no checkpoint.
+    // The manifest is removed first, so that a half-removed folder is not a checkpoint.
     const std::string path = base::JoinPath(directory, name);
     std::filesystem::remove(base::JoinPath(path, kManifestName), error);
     RETURN_IF_ERROR(RemoveTree(path));

@@ -1,7 +1,7 @@
-// Saves a checkpoint: every rank writes one safetensors file with the slices it owns, rank 0 writes
-// the manifest last and renames the folder. Until the rename the checkpoint does not exist; after
-// it, it survives power loss. Collective: all ranks of `group` call it with the same id and get the
-// same status. Blocking.
+// Saves a checkpoint: every rank writes one safetensors file with the slices it owns, then rank 0
+// writes the manifest and renames the folder. Before the rename the checkpoint does not exist;
+// after it, it survives a power failure. Collective and blocking: all ranks of `group` call it with
+// the same id and get the same status.
 #pragma once
 
 #include <cstdint>
@@ -22,53 +22,55 @@
 
 namespace mt::checkpoint {
 
-// A slice that this rank writes. The slices of all ranks must cover each tensor exactly once
-// (checked before the commit).
+// A slice that this rank writes. The slices of all ranks must cover each tensor exactly once, which
+// is checked before the commit.
 struct SliceToSave {
   std::string key;  // "weights/layers.0.ffn.up.weight"
   kernels::DType dtype = kernels::DType::kF32;
   std::vector<int64_t> global_shape;
-  std::vector<int64_t> offset;  // same rank as shape
+  std::vector<int64_t> offset;  // of the first element; as many dimensions as shape
   std::vector<int64_t> shape;
-  const void* data = nullptr;  // the host's unless SaveArgs::reader reads it
-  base::Runs places;           // of the slice's elements, row-major, from data on
+  const void* data = nullptr;  // host memory, unless SaveArgs::reader is set
+  base::Runs places;           // of the elements from data on, row-major
 };
 
+// What to save, and where.
 struct SaveArgs {
-  std::string directory;  // of the job; made if missing
-  // step, epoch, job, spec, scalars, facts: filled in by the caller on every rank; tensors stays
+  std::string directory;  // of the job's checkpoints; created if missing
+  // Step, epoch, job, spec, numbers and facts, set by the caller on every rank; `tensors` must be
   // empty.
   Manifest manifest;
   std::vector<SliceToSave> slices;
-  PieceReader* reader = nullptr;                // of the slices' memory; nullptr: it is the host's
+  PieceReader* reader = nullptr;                // reads the slices; nullptr: host memory
   comm::ProcessGroup* group = nullptr;          // all ranks of the job; nullptr: one rank
-  kernels::Stream* stream = nullptr;            // with group
-  std::function<void(int64_t bytes)> progress;  // called as bytes reach the disk; may be empty
-  // What this run raised before it began; read on rank 0 before the folder is made and before it
-  // gets its name. nullptr: the directory is not fenced.
+  kernels::Stream* stream = nullptr;            // for the group's collectives
+  std::function<void(int64_t bytes)> progress;  // called after each write; may be empty
+  // The fence that this run has raised. Rank 0 checks it before the folder is created and before it
+  // gets its final name. nullptr: the directory is not fenced.
   const Fence* fence = nullptr;
-  // Test seam: called with the name of each point passed ("begin", "folder", "shard", "gathered",
-  // "manifest", "checked", "renamed"); an error is treated as a failure there. May be empty.
+  // For tests: called at each named point ("begin", "folder", "shard", "gathered", "manifest",
+  // "checked", "renamed"); an error is treated as a failure at that point. May be empty.
   std::function<Status(std::string_view point)> failpoint;
 };
 
 struct SaveResult {
   std::string path;    // of the folder
-  int64_t bytes = 0;   // of all files in it; on rank 0 only
-  double seconds = 0;  // as this rank saw it
-  std::string digest;  // of the manifest, "xxh3:<32 hex digits>"; on rank 0
+  int64_t bytes = 0;   // of all files in the folder; rank 0 only
+  double seconds = 0;  // duration on this rank
+  std::string digest;  // of the manifest, "xxh3:<32 hex digits>"; rank 0 only
 };
 
-// Errors (the same on all ranks, naming the rank it happened on): kResourceExhausted (disk full),
-// kAlreadyExists (this step and epoch are saved already), kFailedPrecondition (another holds the
-// directory: this run must write there no more), I/O, and the group's own. The unfinished folder is
-// removed where that is possible and the directory is still ours.
+// Saves a checkpoint. Errors are the same on all ranks and name the rank where they occurred:
+// kResourceExhausted (disk full), kAlreadyExists (this step and epoch are saved already),
+// kFailedPrecondition (another run holds the directory; this one must not write there any more),
+// I/O errors, and the group's. The unfinished folder is removed if that is possible and the
+// directory is still this run's.
 StatusOr<SaveResult> SaveCheckpoint(const SaveArgs& args);
 
-// Removes all but the `keep_last` newest complete checkpoints (never fewer than two) and every
-// unfinished or ignored folder of an epoch below `epoch`. The fence, where there is one, is read
-// before each removal: kFailedPrecondition where it is another's. One rank calls it. Returns the
-// folders removed.
+// Removes all complete checkpoints but the `keep_last` newest (at least two are kept), and every
+// unfinished or invalid folder of an epoch below `epoch`. The fence, if there is one, is checked
+// before each removal: kFailedPrecondition if it is another run's. Called by one rank. Returns the
+// names of the removed folders.
 StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory, int64_t keep_last,
                                                     int64_t epoch, const Fence* fence = nullptr);
 

@@ -1,5 +1,5 @@
-// Which checkpoint of a directory: the step it holds and the directory epoch that saved it. A
-// value.
+// Identity of a checkpoint within its directory: the step it holds and the directory epoch that
+// saved it.
 #pragma once
 
 #include <compare>
@@ -13,7 +13,7 @@ struct CheckpointId {
   friend auto operator<=>(const CheckpointId&, const CheckpointId&) = default;
 };
 
-// The order of a directory: by epoch, then step.
+// True if `a` is newer than `b`: checkpoints are ordered by epoch, then by step.
 inline bool IsNewer(const CheckpointId& a, const CheckpointId& b) {
   return a.epoch != b.epoch ? a.epoch > b.epoch : a.step > b.step;
 }

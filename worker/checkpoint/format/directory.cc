@@ -1,3 +1,5 @@
+// Listing is based on names and the existence of manifests only, so it is cheap; manifests are read
+// by those who need them.
 #include "worker/checkpoint/format/directory.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 namespace mt::checkpoint {
 namespace {
 
-// A number of at least `min_digits` digits at the start of *text, which is moved past it.
+// Parses a number of at least `min_digits` digits at the start of *text and removes it from *text.
 std::optional<int64_t> TakeNumber(std::string_view* text, size_t min_digits) {
   size_t n = 0;
   while (n < text->size() && (*text)[n] >= '0' && (*text)[n] <= '9') ++n;
@@ -28,7 +30,7 @@ bool TakeText(std::string_view* text, std::string_view prefix) {
   return true;
 }
 
-// Names of the folder's entries; none where it does not exist.
+// Names of the folder's entries; empty if the folder does not exist.
 StatusOr<std::vector<std::string>> Entries(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;

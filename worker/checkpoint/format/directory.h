@@ -1,6 +1,7 @@
-// The folder that holds a job's checkpoints: `step-00001200-e0003/` each, complete once it carries
-// that name and a manifest;
-// `.tmp` at the end while it is being written. Blocking; any thread.
+// The directory of a job's checkpoints. Each checkpoint is a folder `step-00001200-e0003/`, which
+// ends in `.tmp` while it is being written and is complete once it has its final name and a
+// manifest. All functions block; thread-safe. Errors: those of the file system, and those of the
+// files that are read.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +16,23 @@
 
 namespace mt::checkpoint {
 
-// "step-00001200-e0003"
+// Folder names such as "step-00001200-e0003": made from an id, and parsed (nullopt for any other
+// name).
 std::string FolderName(const CheckpointId& id);
 std::optional<CheckpointId> ParseFolderName(std::string_view name);
 
-// Checkpoints under their final name with a manifest file, oldest first: by epoch, then step. What
-// a closed epoch committed beyond the base of the next one is left out (fence.h). A directory that
-// does not exist holds none.
+// All complete checkpoints, oldest first (by epoch, then step). Excluded is what a fenced-off epoch
+// committed after the base of the next epoch (fence.h). Empty if the directory does not exist.
 StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory);
-// The highest epoch that any entry carries, unfinished ones too; 0 where there is none. A new run
-// starts above it.
+// The highest epoch in any folder name, unfinished checkpoints included; 0 if there is none. A new
+// run begins above it.
 StatusOr<int64_t> HighestEpoch(const std::string& directory);
-// The newest checkpoint: highest epoch, then highest step. Empty where there is none.
+// The newest complete checkpoint, or nullopt.
 StatusOr<std::optional<CheckpointId>> FindNewest(const std::string& directory);
+// Reads a checkpoint's manifest. kDataLoss if it is damaged or belongs to another step or epoch.
 StatusOr<Manifest> ReadManifest(const std::string& directory, const CheckpointId& id);
-// Resolves `load`: a step number (newest epoch that has it), or a folder name.
+// Resolves the job's checkpoint.load: a step number (in the newest epoch that has it) or a folder
+// name. kNotFound, with the names that exist.
 StatusOr<CheckpointId> FindByName(const std::string& directory, std::string_view text);
 
 }  // namespace mt::checkpoint

@@ -1,3 +1,6 @@
+// The fence is written twice: first without a base, which makes all earlier holders fail their
+// check, then with the base found after that. A crash in between leaves an epoch without an entry,
+// which readers handle.
 #include "worker/checkpoint/format/fence.h"
 
 #include <algorithm>
@@ -24,10 +27,10 @@ namespace {
 using nlohmann::json;
 
 constexpr char kLockName[] = "FENCE.lock";
-// A contender holds the lock for a few file operations.
+// A contender holds the lock for a few file operations only.
 constexpr std::chrono::seconds kLockLimit{10};
 constexpr std::chrono::milliseconds kLockRetry{10};
-// Epochs whose base is remembered: far more than have folders.
+// Number of epochs whose base is kept; far more than there are folders.
 constexpr size_t kBasesKept = 1024;
 constexpr int kTokenBytes = 16;
 
@@ -49,7 +52,7 @@ std::string Describe(const Fence& fence) {
   return fmt::format("{}, rank 0 on host {}, pid {}", who, fence.holder.host, fence.holder.pid);
 }
 
-// Waits until no other process raises the fence. Without locks on the file system: at once.
+// Takes the lock that serialises raises. Returns at once on a file system without locks.
 StatusOr<base::Fd> LockFence(const std::string& directory) {
   const std::string path = base::JoinPath(directory, kLockName);
   base::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
@@ -67,7 +70,7 @@ StatusOr<base::Fd> LockFence(const std::string& directory) {
   return fd;
 }
 
-// Whether args may follow the holder of `now`.
+// OK if the run of `args` may take over from the holder of `now`.
 Status CheckMayRaise(const RaiseArgs& args, const Fence& now) {
   if (now.job_uid.empty()) return OkStatus();
   const std::string path = FencePath(args.directory);
@@ -184,7 +187,7 @@ StatusOr<Fence> RaiseFence(const RaiseArgs& args) {
   const std::string path = FencePath(args.directory);
   RETURN_IF_ERROR(base::WriteFileAtomic(path, ToJson(next)));
   RETURN_IF_ERROR(At(args, "raised"));
-  // From here on no holder before this one passes its check.
+  // From here on every earlier holder fails its check.
   ASSIGN_OR_RETURN(next.bases[next.directory_epoch], FindNewest(args.directory));
   while (next.bases.size() > kBasesKept) next.bases.erase(next.bases.begin());
   RETURN_IF_ERROR(At(args, "found"));

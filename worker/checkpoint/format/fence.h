@@ -1,9 +1,9 @@
-// The fence of a checkpoint directory: one file that says who may write there. A new placement's
-// rank 0 raises it before it looks for the checkpoint to go on from; whoever saves or deletes reads
-// it first and stops where it is no longer his. So a rank that was thought dead, and wakes, harms
-// nothing: what it may still commit in the instant after its check lies beyond the base of the next
-// directory epoch, and readers ignore it (FORMAT.md; docs/design/control-plane.md#fences).
-// Blocking; any thread.
+// The fence of a checkpoint directory: a file that names the only run which may write there. Rank 0
+// of a new placement raises the fence before it looks for the checkpoint to resume from; every save
+// and removal checks it first and stops if the fence belongs to another run. A rank that was
+// believed dead and wakes up therefore does no harm: what it may still commit in the instant after
+// its check is newer than the base of the next directory epoch, and readers ignore it (FORMAT.md;
+// docs/design/control-plane.md#fences). All functions block; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,55 +19,61 @@
 
 namespace mt::checkpoint {
 
+// The process that raised a fence, for messages.
 struct FenceHolder {
   std::string host;
   int64_t pid = 0;
   std::string boot_id;
 };
 
+// Content of the file FENCE.
 struct Fence {
   std::string job_uid;          // empty: a standalone run
-  int64_t epoch = 0;            // the control plane's, of that job; 0: standalone
-  int64_t directory_epoch = 0;  // rises with every raise, whatever the job: eEEEE of folders
+  int64_t epoch = 0;            // epoch of that job's placement; 0: standalone
+  int64_t directory_epoch = 0;  // increases with every raise, whatever the job: eEEEE of folders
   FenceHolder holder;           // rank 0
-  std::string token;            // random: what makes a fence "ours"
-  // By directory epoch: the newest complete checkpoint when it began; none: there was none. An
-  // epoch that ended before it had looked has no entry.
+  std::string token;            // random; identifies the run that raised the fence
+  // For each directory epoch the newest complete checkpoint at its beginning, nullopt if there was
+  // none. An epoch that ended before it had looked has no entry.
   std::map<int64_t, std::optional<CheckpointId>> bases;
 };
 
 inline constexpr std::string_view kFenceName = "FENCE";
 inline constexpr int kFenceVersion = 1;
 
+// The fence as JSON text (FORMAT.md).
 std::string ToJson(const Fence& fence);
-// kDataLoss: no fence; kFailedPrecondition: written by a newer format. Any bytes are safe.
+// Parses a fence from arbitrary bytes. kDataLoss: not a valid fence; kFailedPrecondition: written
+// in a newer format.
 StatusOr<Fence> ParseFence(std::string_view json);
-// Nothing where the directory has none: it is older than fences, or nobody has written there yet.
+// The fence of a directory, or nullopt if it has none: nobody has written there yet, or only a
+// program that wrote no fences.
 StatusOr<std::optional<Fence>> ReadFence(const std::string& directory);
 
-// Whether this complete checkpoint counts: of an open epoch, or not beyond the base of the next
-// one.
+// True if a complete checkpoint is valid under this fence: its epoch is still open, or it is not
+// newer than the base of the next epoch.
 bool Counts(const std::optional<Fence>& fence, const CheckpointId& id);
 
+// Who takes over which directory.
 struct RaiseArgs {
-  std::string directory;  // exists
+  std::string directory;  // must exist
   std::string job_uid;    // empty: standalone
-  int64_t epoch = 0;      // the control plane's
-  // Jobs of this directory that are known to have ended: it may be taken over from them.
+  int64_t epoch = 0;      // of the job's placement
+  // Jobs that are known to have ended: the directory may be taken over from them.
   std::vector<std::string> ended_job_uids;
-  // Test seam: called with each point passed ("locked", "checked", "raised", "found"); an error is
-  // a failure there. May be empty.
+  // For tests: called at each named point ("locked", "checked", "raised", "found"); an error is
+  // treated as a failure at that point. May be empty.
   std::function<Status(std::string_view point)> failpoint;
 };
 
-// Takes the directory over: raises the fence, looks for the newest complete checkpoint, records it
-// as the base of the new directory epoch. Contenders wait for each other (flock on FENCE.lock,
-// where the file system has locks). kFailedPrecondition, with the holder and what to do: it is held
-// by another job, or by an epoch of this one that is not lower; kUnavailable: a contender does not
-// finish.
+// Takes over the directory: raises the fence, finds the newest complete checkpoint and records it
+// as the base of the new directory epoch. Contenders are serialised by flock on FENCE.lock, where
+// the file system supports it. kFailedPrecondition, with the holder and what to do: the directory
+// is held by another job, or by an epoch of this job that is not lower; kUnavailable: a contender
+// does not release the lock within 10 s.
 StatusOr<Fence> RaiseFence(const RaiseArgs& args);
 
-// OK where `mine` still holds the directory, else kFailedPrecondition naming who does.
+// OK if `mine` still holds the directory, else kFailedPrecondition with the current holder.
 Status CheckFence(const std::string& directory, const Fence& mine);
 
 }  // namespace mt::checkpoint

@@ -1,3 +1,5 @@
+// Conversion to and from JSON with nlohmann/json, and the geometry checks. Numbers come from files
+// that may be damaged, so sums and products guard against overflow.
 #include "worker/checkpoint/format/manifest.h"
 
 #include <algorithm>
@@ -41,7 +43,8 @@ TensorEntry ParseTensor(const json& in) {
   return tensor;
 }
 
-// JSON has no NaN or infinity; a skipped step may leave one in the block.
+// JSON has no NaN and no infinity, which the block may contain after a skipped step; they are
+// written as strings.
 json RealToJson(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
@@ -96,7 +99,7 @@ Status CheckSlice(const std::string& key, const TensorEntry& tensor, const Slice
     return bad("another number of dimensions than the tensor");
   }
   for (size_t d = 0; d < slice.shape.size(); ++d) {
-    // No sum here: the numbers may be anything.
+    // No sums here: the numbers are untrusted and could overflow.
     if (slice.offset[d] < 0 || slice.shape[d] < 0 || slice.offset[d] > tensor.shape[d] ||
         slice.shape[d] > tensor.shape[d] - slice.offset[d]) {
       return bad("reaches outside the tensor");

@@ -1,3 +1,5 @@
+// Tensors are written in pieces of at most 8 MiB. Each piece is digested and written while the
+// reader transfers the next one.
 #include "worker/checkpoint/format/safetensors.h"
 
 #include <algorithm>
@@ -36,7 +38,8 @@ Status WriteBytes(int fd, std::string_view bytes, const std::string& path) {
   return OkStatus();
 }
 
-// The JSON header with its length in front, padded with spaces so that the data starts aligned.
+// The header length followed by the JSON header, which is padded with spaces so that the data
+// begins aligned.
 std::string MakeHeader(std::span<const TensorToWrite> tensors) {
   nlohmann::json header = nlohmann::json::object();
   int64_t offset = 0;
@@ -74,7 +77,7 @@ Status BadHeader(const std::string& path, std::string_view why) {
                         why);
 }
 
-// One tensor's entry; data_begin is where the data area starts, in the file.
+// Parses and validates one tensor's header entry. data_begin: offset of the data area in the file.
 StatusOr<SafetensorsReader::Entry> ParseEntry(const nlohmann::json& image, int64_t data_begin,
                                               int64_t file_bytes, const std::string& path) {
   SafetensorsReader::Entry entry;
@@ -100,19 +103,20 @@ StatusOr<SafetensorsReader::Entry> ParseEntry(const nlohmann::json& image, int64
   return entry;
 }
 
-// A piece of a tensor's elements.
+// Consecutive elements of a tensor that are written together.
 struct Piece {
-  const char* data = nullptr;  // of the first
+  const char* data = nullptr;  // first element
   base::Runs places;
   int64_t count = 0;
   int64_t element_bytes = 0;
   bool ends_tensor = false;
 
-  // In memory, with the gaps; in the file.
+  // Bytes of the piece in memory, including gaps, and in the file.
   int64_t SpanBytes() const { return places.Span(count) * element_bytes; }
   int64_t FileBytes() const { return count * element_bytes; }
 };
 
+// Divides all tensors into pieces.
 std::vector<Piece> PiecesOf(std::span<const TensorToWrite> tensors) {
   std::vector<Piece> pieces;
   for (const TensorToWrite& tensor : tensors) {
@@ -135,7 +139,8 @@ std::vector<Piece> PiecesOf(std::span<const TensorToWrite> tensors) {
   return pieces;
 }
 
-// The piece's bytes as the file has them; `memory` is its span. May lie in *buffer.
+// The piece's bytes without gaps, as written to the file; `memory` points to its span. The result
+// may be in *buffer.
 std::string_view Packed(const Piece& piece, const void* memory, std::vector<char>* buffer) {
   const auto bytes = static_cast<size_t>(piece.FileBytes());
   if (piece.places.contiguous()) return {static_cast<const char*>(memory), bytes};
@@ -144,7 +149,7 @@ std::string_view Packed(const Piece& piece, const void* memory, std::vector<char
   return {buffer->data(), bytes};
 }
 
-// Memory of the host, read where it lies.
+// Reads host memory in place.
 class HostReader final : public PieceReader {
  public:
   void Start(const void* data, int64_t /*bytes*/) override { started_.push_back(data); }

@@ -1,6 +1,6 @@
-// Reading and writing of safetensors files: an 8-byte little-endian header length, a JSON header,
-// then the tensors' bytes. The files are plain enough that any tool of the field opens them. Errors
-// name the file. Blocking; one thread per object.
+// Reads and writes safetensors files (https://github.com/huggingface/safetensors): an 8-byte
+// little-endian header length, a JSON header, then the tensors' bytes. Common tools of the field
+// open them. Errors name the file. Blocking; an object is used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,57 +16,63 @@
 
 namespace mt::checkpoint {
 
-// A tensor to be written. `data` must stay valid until the write is done; it is memory of the host
+// A tensor to be written. `data` must stay valid until the write is done; it points to host memory
 // unless a PieceReader reads it.
 struct TensorToWrite {
   std::string name;
   std::string dtype;  // "F32", "F64", "BF16", "F16", "I32", "I64", "U8"
   std::vector<int64_t> shape;
   const void* data = nullptr;
-  base::Runs places;  // of the elements, row-major, from data on; the file has them without gaps
+  base::Runs places;  // of the elements from data on, row-major; the file has no gaps
 };
 
-// Bytes of one element of a safetensors type name, 0 where it is unknown.
+// Bytes of one element of a safetensors type; 0 for an unknown type.
 int64_t ElementSize(std::string_view dtype);
-// Elements of a shape times the element's size.
+// Bytes of a tensor: the shape's elements times the element size. Not checked for overflow.
 int64_t TensorBytes(std::string_view dtype, std::span<const int64_t> shape);
 
-// Makes memory readable that is not the host's. Pieces are at most kLargestPieceBytes; each is
-// started once, in the order in which they are read, the next one before the one before it is read.
+// Interface that makes device memory readable. Pieces have at most kLargestPieceBytes; each is
+// started once, in the order in which they are read, and the next one is started before the current
+// one is read.
 class PieceReader {
  public:
   virtual ~PieceReader() = default;
+  // Starts the transfer of a piece to the host.
   virtual void Start(const void* data, int64_t bytes) = 0;
-  // The bytes of the oldest piece that was not read yet, valid until the next Start.
+  // Blocks until the oldest unread piece has arrived and returns its bytes, valid until the next
+  // Start.
   virtual const void* Read() = 0;
 };
 inline constexpr int64_t kLargestPieceBytes = int64_t{8} << 20;
 
-// Called after each piece on disk with the bytes written so far: progress for watchdogs.
+// Called after each piece has been written, with its number of bytes: progress for watchdogs.
 using ProgressFn = void (*)(void* context, int64_t bytes);
 
-// Writes and syncs a new file; tensors lie in the order given, the first at a multiple of 256
-// bytes. Returns the XXH3-128 digest of each tensor's bytes, in order. On error the file may exist
-// in part. `reader`: of all tensors' data; nullptr: it is the host's.
+// Writes and fsyncs a new file. Tensors are stored in the given order, the data area beginning at a
+// multiple of 256 bytes. Returns the XXH3-128 digest of each tensor's bytes, in order. After an
+// error a partial file may exist. `reader`: reads the data of all tensors; nullptr: they are in
+// host memory. kAlreadyExists if the file exists.
 StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
                                                     std::span<const TensorToWrite> tensors,
                                                     ProgressFn progress, void* context,
                                                     PieceReader* reader = nullptr);
 
-// An open file whose header was checked: every tensor lies inside the file and has the bytes its
-// shape needs.
+// An open file whose header was validated: every tensor lies inside the file and has as many bytes
+// as its shape requires.
 class SafetensorsReader {
  public:
   struct Entry {
     std::string dtype;
     std::vector<int64_t> shape;
-    int64_t offset = 0;  // in the file
+    int64_t offset = 0;  // of the first byte, in the file
     int64_t bytes = 0;
   };
 
+  // Opens a file and validates its header; kDataLoss if it is damaged.
   static StatusOr<SafetensorsReader> Open(const std::string& path);
   const std::map<std::string, Entry>& entries() const { return entries_; }
-  // Reads a whole tensor into out (out.size() == its bytes).
+  // Reads a whole tensor into `out`, whose size must be entry.bytes (CHECK). Does not verify a
+  // digest.
   Status Read(const Entry& entry, std::span<std::byte> out) const;
   const std::string& path() const { return path_; }
 
