@@ -1,3 +1,5 @@
+// Keys keep their order, for people who run the probe by hand. All keys are required on reading:
+// probe and agent are installed together.
 #include "worker/probe/inventory.h"
 
 #include <nlohmann/json.hpp>
@@ -43,7 +45,7 @@ std::string ToJson(const Inventory& inventory) {
   const ordered_json out = {{"driver_version", inventory.driver_version},
                             {"error", inventory.error},
                             {"devices", std::move(devices)}};
-  // A name that is not UTF-8 is shown as far as it is.
+  // Bytes of a name that are not UTF-8 are replaced.
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -1,6 +1,6 @@
-// mt-gpu-probe: one JSON document about this host's GPUs, then the end. A process of its own,
-// because a driver that is sick may hang or kill whoever asks it: the worker agent, which never
-// touches a device, starts it, waits with a deadline and reads what it printed.
+// mt-gpu-probe: prints one JSON document about this host's GPUs and exits. It is a process of its
+// own because a broken driver may hang or kill whoever calls it: the worker agent, which never
+// touches a device, starts it, waits with a deadline and reads its output.
 #include <cstdio>
 #include <cstdlib>
 

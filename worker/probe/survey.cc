@@ -1,3 +1,5 @@
+// Values come from NVML, apart from the NUMA node, which only sysfs has. GPUs that cannot be
+// offered (MIG mode, too old a compute capability) are listed with the reason and what to do.
 #include "worker/probe/survey.h"
 
 #include <algorithm>
@@ -18,7 +20,7 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// The one GPU that an entry of CUDA_VISIBLE_DEVICES means; -1: none.
+// Index of the GPU that an entry of CUDA_VISIBLE_DEVICES denotes; -1: none, or ambiguous.
 int GpuOf(std::string_view entry, const std::vector<std::string>& uuids) {
   const auto count = static_cast<int>(uuids.size());
   int ordinal = -1;
@@ -36,7 +38,7 @@ int GpuOf(std::string_view entry, const std::vector<std::string>& uuids) {
   return found;
 }
 
-// What programs see of such a GPU are its instances, if it has any.
+// In MIG mode programs see the GPU's instances, not the GPU.
 std::string MigText(int index, const std::string& uuid) {
   return fmt::format(
       "GPU {} ({}) is in MIG mode: not offered; disable it (nvidia-smi -i {} -mig 0) and start the "
@@ -64,7 +66,7 @@ void FillDevice(const nvml::Library& library, const nvml::Gpu& facts, const std:
       facts.compute_major > 0
           ? gpu::CapabilityFault(fmt::format("GPU {} ({})", out->index, out->uuid),
                                  facts.compute_major, facts.compute_minor)
-          : "";  // not told
+          : "";  // not reported
   if (!unfit.empty()) {
     out->error =
         unfit + ": not offered; leave it out of --gpus, or start the worker with --gpus none";
