@@ -1,3 +1,5 @@
+// fallocate(2) with FALLOC_FL_PUNCH_HOLE on whole parts, so that a call per second costs one fstat
+// in most cases.
 #include "worker/shim/log_bound.h"
 
 #include <cerrno>
@@ -14,7 +16,7 @@ LogBound::LogBound(int fd, int max_mib)
 void LogBound::Apply() {
   struct stat info {};
   if (gave_up_ || ::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) return;
-  // The newest part is the one being written; kLogParts in all stay.
+  // The part being written and the kLogParts - 1 before it are kept.
   const long long keep_from = (info.st_size / part_bytes_ - (kLogParts - 1)) * part_bytes_;
   if (keep_from <= dropped_to_) return;
   if (::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, dropped_to_,

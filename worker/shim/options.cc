@@ -1,3 +1,4 @@
+// Plain strtol and strcmp: the shim links nothing but libc. Every option takes a value.
 #include "worker/shim/options.h"
 
 #include <cerrno>
@@ -25,7 +26,7 @@ bool ParseInt(const char* text, int min, int* out) {
   return true;
 }
 
-// "0-31,64-95", as the kernel writes it.
+// Parses a core list such as "0-31,64-95", the kernel's notation.
 bool ParseCpus(const char* text, Options* options) {
   options->has_cpus = true;
   for (const char* at = text;; ++at) {

@@ -1,3 +1,5 @@
+// JSON is formatted into a fixed buffer, so that writing a record allocates nothing and cannot fail
+// for lack of memory.
 #include "worker/shim/record.h"
 
 #include <cerrno>
@@ -15,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxRecord = 4096;
 
-// A fixed buffer that remembers whether everything fitted.
+// A fixed buffer that records whether everything has fitted.
 class Text {
  public:
   __attribute__((format(printf, 2, 3))) void Add(const char* format, ...) {
@@ -94,7 +96,8 @@ bool WriteAtomic(const char* dir, const char* name, const Text& text) {
   return true;
 }
 
-// The first `size - 1` bytes of a file of /proc, null-terminated; empty where it cannot be read.
+// Reads the first `size - 1` bytes of a file of /proc and terminates them with a null; empty if it
+// cannot be read.
 void ReadSmall(const char* path, char* out, size_t size) {
   out[0] = '\0';
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
@@ -131,7 +134,7 @@ long long StartTicks(pid_t pid) {
   std::snprintf(path, sizeof(path), "/proc/%d/stat", static_cast<int>(pid));
   char stat[2048];
   ReadSmall(path, stat, sizeof(stat));
-  // The command (field 2) may hold spaces and brackets; the last ')' ends it.
+  // The command (field 2) may contain spaces and parentheses; the last ')' ends it.
   const char* at = std::strrchr(stat, ')');
   for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
   long long ticks = -1;

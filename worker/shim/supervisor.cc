@@ -1,3 +1,6 @@
+// Signals arrive through a signalfd, the agent's death as a hang-up of the stop pipe. The shim is a
+// child subreaper (prctl(2)), so orphaned descendants of the rank become its children and are
+// killed at the end.
 #include "worker/shim/supervisor.h"
 
 #include <cerrno>
@@ -29,8 +32,8 @@ long long MonotonicMs() {
   return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-// Only the standard streams and the stop pipe stay: another rank's pipe kept open here would hide
-// the agent's death from that rank's shim.
+// Closes all inherited descriptors but the standard streams and the stop pipe. Another rank's pipe,
+// kept open here, would hide the agent's death from that rank's shim.
 void CloseInherited(int stop_fd) {
   if (stop_fd < 0) {
     ::close_range(3, UINT_MAX, 0);
@@ -53,7 +56,7 @@ bool RedirectOutput(const char* log) {
   return ok;
 }
 
-// The signals that the shim reads from its descriptor instead of taking them.
+// The signals that the shim blocks and reads from its signalfd.
 sigset_t WatchedSignals() {
   sigset_t set;
   sigemptyset(&set);
@@ -61,8 +64,8 @@ sigset_t WatchedSignals() {
   return set;
 }
 
-// Whom the kernel kills first when memory runs out: a rank before its shim and its agent. Lowering
-// one's own score takes a privilege that the shim may lack; then it keeps what it has inherited.
+// The order in which the OOM killer chooses: a rank before its shim and its agent. Lowering one's
+// own score needs a privilege that the shim may lack; it then keeps the inherited score.
 constexpr const char* kShimOomScore = "-900";
 constexpr const char* kRankOomScore = "500";
 
@@ -77,7 +80,7 @@ void SetOomScore(const char* score) {
 [[noreturn]] void ExecRank(const Options& options, int error_fd) {
   ::setpgid(0, 0);
   SetOomScore(kRankOomScore);
-  // Best effort: cores may have been taken from this machine since they were named.
+  // Best effort: cores may have been taken offline since they were listed.
   if (options.has_cpus && ::sched_setaffinity(0, sizeof(options.cpus), &options.cpus) != 0)
     std::fprintf(stderr, "mt-shim: --cpus: %s\n", std::strerror(errno));
   char** const program = options.program;
@@ -91,16 +94,17 @@ void SetOomScore(const char* score) {
   std::_Exit(written == sizeof(error) ? 127 : 126);
 }
 
-// The rank's pid, or -1 with errno where it could not be started (then nothing of it is left).
+// Starts the rank and returns its pid, or -1 with errno if it could not be started, in which case
+// no process is left.
 pid_t StartRank(const Options& options) {
-  int error_pipe[2];  // closed by a successful exec; else it carries errno
+  int error_pipe[2];  // closed by a successful exec, else carries errno
   if (::pipe2(error_pipe, O_CLOEXEC) != 0) return -1;
   const pid_t pid = ::fork();
   if (pid == 0) ExecRank(options, error_pipe[1]);
   int error = pid < 0 ? errno : 0;
   ::close(error_pipe[1]);
   if (pid > 0) {
-    ::setpgid(pid, pid);  // both sides: whoever comes first
+    ::setpgid(pid, pid);  // parent and child both do; whichever comes first
     ssize_t n = 0;
     do {
       n = ::read(error_pipe[0], &error, sizeof(error));
@@ -113,8 +117,8 @@ pid_t StartRank(const Options& options) {
   return error != 0 ? -1 : pid;
 }
 
-// SIGKILL to every child of this process (orphans of the rank become our children). True where
-// there was one.
+// Sends SIGKILL to every child of this process, which includes orphans of the rank. True if there
+// was one.
 bool KillChildren() {
   DIR* proc = ::opendir("/proc");
   if (proc == nullptr) return false;
@@ -142,8 +146,8 @@ bool KillChildren() {
   return any;
 }
 
-// Ends what the rank left behind in groups and sessions of its own; orphans of those that end here
-// come next round.
+// Kills what the rank left behind in process groups and sessions of its own. Orphans of those
+// killed here become children of the shim and are found in the next round.
 void Sweep() {
   while (KillChildren()) {
     while (::waitpid(-1, nullptr, 0) < 0 && errno == EINTR) {
@@ -159,7 +163,7 @@ class Supervisor {
         rank_(rank),
         log_(STDOUT_FILENO, options.log_max_mib) {}
 
-  // Until the rank is gone; fills the record.
+  // Handles events until the rank is gone, then fills in the record.
   void Run(ExitRecord* record) {
     while (!Reap(record)) {
       struct pollfd fds[2] = {{signal_fd_, POLLIN, 0},
@@ -187,12 +191,12 @@ class Supervisor {
     long long left = next_log_check_ms_ - now;
     if (stopping_ && kill_at_ms_ - now < left) {
       left =
-          kill_at_ms_ > now ? kill_at_ms_ - now : 100;  // past it: SIGKILL again until it is gone
+          kill_at_ms_ > now ? kill_at_ms_ - now : 100;  // overdue: repeat SIGKILL until it is gone
     }
     return left > 0 ? static_cast<int>(left) : 0;
   }
 
-  // SIGTERM now, SIGKILL after the grace; without `grace`, SIGKILL now.
+  // Stops the rank: SIGTERM now and SIGKILL after the grace period; without `grace`, SIGKILL now.
   void Stop(StopReason reason, bool grace) {
     if (!stopping_) {
       stopping_ = true;
@@ -213,9 +217,9 @@ class Supervisor {
     }
   }
 
-  // Collects ended children, adopted ones too. True once the rank is among them. The group is
-  // killed while the rank is still a zombie: until it is collected its number cannot be another
-  // group's.
+  // Reaps children that have ended, adopted ones included; true once the rank is among them. The
+  // rank's group is killed while the rank is still a zombie: its number cannot be reused for
+  // another group before it is reaped.
   bool Reap(ExitRecord* record) {
     for (;;) {
       siginfo_t info{};
@@ -247,7 +251,7 @@ class Supervisor {
 
 int RecordStartFailure(const Options& options, const char* what) {
   ExitRecord record;
-  record.wait_status = 127 << 8;  // as a shell says "not started"
+  record.wait_status = 127 << 8;  // exit code 127, as a shell uses for "not started"
   record.error = what;
   record.error_number = errno;
   std::fprintf(stderr, "mt-shim: %s: %s\n", what, std::strerror(errno));
@@ -258,7 +262,7 @@ int RecordStartFailure(const Options& options, const char* what) {
 
 int Supervise(const Options& options) {
   SetOomScore(kShimOomScore);
-  ::setsid();  // fails only where the shim leads a session already
+  ::setsid();  // fails only if the shim already leads a session
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   CloseInherited(options.stop_fd);
   if (!RedirectOutput(options.log)) return RecordStartFailure(options, options.log);
@@ -270,7 +274,7 @@ int Supervise(const Options& options) {
   if (rank < 0) return RecordStartFailure(options, options.program[0]);
   ExitRecord record;
   if (!WriteRankRecord(options, rank)) {
-    // Without the record a later agent could not find the rank: it must not run.
+    // A later agent could not find the rank without this record, so it must not run.
     ::kill(-rank, SIGKILL);
     record.error = "rank.json could not be written";
   }
