@@ -1,3 +1,5 @@
+// Reconnection and flow of the stream. The writer alone writes after the hello, outside the lock;
+// the reader waits until it has finished before it ends a stream.
 #include "worker/rank/agent_channel.h"
 
 #include <algorithm>
@@ -42,11 +44,11 @@ struct AgentChannel::State {
   SendQueue queue GUARDED_BY(mu);
   std::shared_ptr<grpc::ClientContext> context GUARDED_BY(mu);
   std::shared_ptr<Stream> stream GUARDED_BY(mu);
-  bool connected GUARDED_BY(mu) = false;  // hello was answered
-  bool writing GUARDED_BY(mu) = false;    // the writer is inside the stream
-  bool closing GUARDED_BY(mu) = false;    // nothing more is to be written
+  bool connected GUARDED_BY(mu) = false;  // the agent has answered the hello
+  bool writing GUARDED_BY(mu) = false;    // the writer is in stream->Write
+  bool closing GUARDED_BY(mu) = false;    // Close was called; write no more
   bool reader_done GUARDED_BY(mu) = false;
-  bool beat_due GUARDED_BY(mu) = false;  // whatever the time
+  bool beat_due GUARDED_BY(mu) = false;  // send a beat now
   std::unique_ptr<RankAssignment> assignment GUARDED_BY(mu);
   Status refusal GUARDED_BY(mu);
   int64_t dropped_steps GUARDED_BY(mu) = 0;
@@ -85,7 +87,8 @@ void AgentChannel::Send(RankMessage message) {
   base::MutexLock lock(&state_->mu);
   if (message.has_state()) {
     state_->rank_state = message.state().state();
-    // A held rank stands still for whoever looks: what it has counted goes ahead of the news.
+    // Counters of a held rank do not change any more: they are sent before the state, so that an
+    // observer of the state finds them.
     if (message.state().state() == megatrain::v1::HELD) state_->beat_due = true;
     step_ = std::max<int64_t>(step_, message.state().step());
   }
@@ -166,7 +169,7 @@ void AgentChannel::OnMessage(const AgentMessage& message) {
   if (message.has_ack()) {
     state.queue.Acked(message.ack().seq());
   } else if (!state.connected) {
-    // Whatever the agent before this one had, this one may not have.
+    // A new agent may not have what its predecessor had received.
     state.queue.Rewind();
     state.assignment = std::make_unique<RankAssignment>(message.assignment());
     state.connected = true;
@@ -180,7 +183,7 @@ bool AgentChannel::ReadOneStream() {
   {
     base::MutexLock lock(&state.mu);
     if (state.closing) return false;
-    state.context = context;  // from here on Close can end this call
+    state.context = context;  // from here on Close can cancel this call
   }
   const std::shared_ptr<Stream> stream = state.stub->Attach(context.get());
   {

@@ -1,8 +1,8 @@
-// A rank's call to the agent of its node: one stream over the agent's Unix socket, opened again
-// when it breaks, since training does not depend on the agent. What must arrive is kept until the
-// coordinator has it on disk and goes out again on each new stream, oldest first (send_queue.h);
-// nothing here ever makes the caller wait for the agent. Two threads: one reads and reconnects, one
-// writes and beats once a second. Thread-safe.
+// A rank's connection to the agent of its node: one bidirectional gRPC stream over the agent's Unix
+// socket, reopened whenever it breaks, because training does not depend on the agent. Messages that
+// must arrive are kept until the coordinator has them on disk and are sent again on each new
+// stream, oldest first (send_queue.h). No call makes the training thread wait for the agent. Two
+// threads: one reads and reconnects, one writes and sends a beat once a second. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -31,41 +31,44 @@ class AgentChannel {
     std::string job_uid;
     int64_t epoch = 0;
     int rank = 0;
-    std::string token;
-    size_t queue_limit = SendQueue::kLimit;
-    // Fills in what a beat tells of the rank's work beside step and progress; on the writing
-    // thread. May be empty.
+    std::string token;                       // proves to the agent that it started this rank
+    size_t queue_limit = SendQueue::kLimit;  // messages
+    // Fills in the fields of a beat other than step and progress; called on the writing thread. May
+    // be empty.
     std::function<void(megatrain::v1::RankBeat*)> fill_beat;
   };
-  // Everything but assignments and acknowledgements; called on the reading thread, returns soon.
+  // Receives every message but assignments and acknowledgements; called on the reading thread and
+  // must return soon.
   using Handler = std::function<void(const megatrain::v1::AgentMessage&)>;
 
+  // Starts both threads and connects. CHECKs that the socket's address is valid.
   AgentChannel(Config config, Handler handler);
   ~AgentChannel();  // Close(0)
   AgentChannel(const AgentChannel&) = delete;
   AgentChannel& operator=(const AgentChannel&) = delete;
 
-  // Until the agent has said what to run. Unavailable where it does not answer, FailedPrecondition
-  // where it refuses this rank.
+  // Blocks until the agent has sent the assignment. kUnavailable if it does not answer within
+  // `limit`, kFailedPrecondition if it refuses this rank.
   Status WaitAssigned(std::chrono::milliseconds limit, megatrain::v1::RankAssignment* out);
-  // Returns at once.
+  // Queues a message and returns at once.
   void Send(megatrain::v1::RankMessage message);
-  // What beats carry: the last step done; each call counts as progress.
+  // Sets the step that beats report, the last one done; every call counts as progress.
   void NoteProgress(int64_t step);
-  // Gives what was sent `limit` to arrive and to be acknowledged, then ends the stream. Once.
+  // Waits at most `limit` until everything queued has been sent and acknowledged, then ends the
+  // stream and joins the threads. Later calls do nothing.
   void Close(std::chrono::milliseconds limit);
-  // After Close: what nobody has acknowledged (SendQueue::Serialize); empty where all has arrived.
+  // After Close: the messages that were not acknowledged (SendQueue::Serialize); empty if all were.
   std::string Unacknowledged() const;
 
  private:
   struct State;
   megatrain::v1::RankMessage Hello() const;
   megatrain::v1::RankMessage Beat() const;
-  // On the reading thread.
+  // Handles one message, on the reading thread.
   void OnMessage(const megatrain::v1::AgentMessage& message);
   void ReadLoop();
   void WriteLoop();
-  // One stream, from hello to its end. False where the agent wants no other.
+  // Runs one stream from hello to its end. False if no other should be opened.
   bool ReadOneStream();
 
   const Config config_;

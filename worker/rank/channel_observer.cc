@@ -1,3 +1,5 @@
+// One RankMessage per report, filled field by field. Progress and counters are not sent from here:
+// beats carry them.
 #include "worker/rank/channel_observer.h"
 
 #include "megatrain/v1/rank.pb.h"
@@ -133,7 +135,7 @@ void ChannelObserver::OnCheckpointsDeleted(const std::vector<std::string>& paths
 }
 
 void ChannelObserver::OnCommandDone(const train::CommandResult& result) {
-  if (result.id.empty()) return;  // nobody asked under a name
+  if (result.id.empty()) return;  // the command came without an id: nobody waits for it
   RankMessage message;
   auto& out = *message.mutable_command_done();
   out.set_command_id(result.id);

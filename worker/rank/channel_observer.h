@@ -1,4 +1,5 @@
-// A run's reports as messages to the agent. Training thread.
+// Converts the trainer's reports to messages for the agent. Called by the training thread; never
+// blocks.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,7 @@ namespace mt::rank {
 
 class ChannelObserver final : public train::TrainObserver {
  public:
+  // Where the reports go; all three must be set.
   struct Deps {
     std::function<void(megatrain::v1::RankMessage)> send;
     std::function<void(int64_t step)> note_progress;

@@ -1,3 +1,5 @@
+// Values that have arrived are cached; a Get that finds none sends its request and waits for
+// OnValue.
 #include "worker/rank/channel_store.h"
 
 #include <algorithm>

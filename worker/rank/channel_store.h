@@ -1,4 +1,5 @@
-// Rendezvous through the agent: what ranks of other nodes set comes by way of the coordinator.
+// Rendezvous store over the agent's channel. Values of ranks on other nodes come through the
+// coordinator.
 #pragma once
 
 #include <functional>
@@ -15,20 +16,23 @@ class RankMessage;
 
 namespace mt::rank {
 
+// Thread-safe.
 class ChannelStore final : public comm::RendezvousStore {
  public:
   using Send = std::function<void(megatrain::v1::RankMessage)>;
   explicit ChannelStore(Send send) : send_(std::move(send)) {}
 
-  // Returns once it is on its way; a key that is there with another value is not noticed.
+  // Sends the value and returns. Unlike other stores it does not detect a key that has another
+  // value.
   Status Set(const std::string& key, std::string_view bytes) override;
-  // Asks, and asks again every few seconds, since a question is lost with its stream; what this
-  // rank has set goes with it again, since that may be lost with an agent.
+  // Blocks until the value arrives. The request is repeated every two seconds, because it is lost
+  // if the stream breaks, and so are all values that this rank has set, because an agent that
+  // restarts may have lost them. kDeadlineExceeded; kAborted after Abort.
   StatusOr<std::string> Get(const std::string& key, base::MonotonicTime deadline) override;
 
-  // From the agent.
+  // Called when the agent delivers a value.
   void OnValue(const std::string& key, const std::string& value);
-  // Ends all waits, now and later, with kAborted.
+  // Ends all waits with kAborted, current and future ones.
   void Abort(const std::string& reason);
 
  private:

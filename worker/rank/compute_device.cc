@@ -1,3 +1,5 @@
+// Loads the CUDA module or makes the CPU backend, and attributes failures to the job, the host or
+// neither.
 #include "worker/rank/compute_device.h"
 
 #include <utility>
@@ -38,8 +40,8 @@ StatusOr<std::unique_ptr<kernels::Backend>> MakeGpuBackend(const JobSpec& job,
     return base::FailedPrecondition("training.precision: fp64 runs on CPU slots only");
   }
   auto backend = kernels::cuda::LoadCudaBackend({.uuid = gpu});
-  // What is missing on the host is the slot's fault; a module that is not installed is the job's,
-  // which asks for what is not there; memory that another process holds is neither's.
+  // What the host lacks is the slot's fault. A module that is not installed is the job's, which
+  // asks for a GPU; memory held by another process is neither's.
   if (backend.ok() || absl::IsNotFound(backend.status())) return backend;
   return train::WithCause(backend.status(), absl::IsResourceExhausted(backend.status())
                                                 ? train::Cause::kOutOfMemory
@@ -64,7 +66,7 @@ StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const JobSpec& job,
 std::unique_ptr<kernels::Backend> TakeGpuIfAny(const std::string& gpu, JobSpec* job) {
   auto backend = MakeGpuBackend(*job, gpu);
   if (!backend.ok()) {
-    // A GPU that is there and cannot be taken is worth a look; none is not.
+    // A GPU that exists but cannot be used deserves a warning, a missing one does not.
     if (absl::IsResourceExhausted(backend.status())) {
       log::Warn("training on the CPU", {{"why", base::Message(backend.status())}});
     } else {

@@ -1,5 +1,5 @@
-// The compute backend of a rank. Which kind it is, the job says (placement.device), never a guess;
-// a standalone run whose job leaves it open takes a GPU where one can be used.
+// Creates a rank's compute backend. The job decides its kind (placement.device); only a standalone
+// run whose job leaves it open takes a GPU if one is usable.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,16 @@ class JobSpec;
 
 namespace mt::rank {
 
-// Of a job that is resolved for its slots. `gpu`: UUID of the GPU that the rank was given; empty:
-// the first one that this process sees. kNotFound: no CUDA module is installed; cause HARDWARE: no
-// driver or GPU, an unknown UUID, an unfit compute capability, libraries that are too old.
+// Makes the backend of a job that is resolved for its slots. `gpu`: UUID of the GPU assigned to the
+// rank; empty: the first visible one. kNotFound: the CUDA module is not installed;
+// kFailedPrecondition: the job has several ranks or uses fp64 on a GPU. Errors of the host (no
+// driver or GPU, unknown UUID, unsuitable compute capability, outdated libraries) carry the cause
+// kHardware, a GPU whose memory is taken kOutOfMemory (worker/train/failure.h).
 StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const megatrain::v1::JobSpec& job,
                                                         const std::string& gpu);
 
-// For a completed job without placement.device: sets it to gpu if a backend of a GPU can be made,
-// which is returned, else to cpu, with a line in the log that says why, and returns nullptr.
+// For a completed job without placement.device. If a GPU backend can be made, sets the device to
+// gpu and returns the backend; otherwise sets it to cpu, logs why, and returns nullptr.
 std::unique_ptr<kernels::Backend> TakeGpuIfAny(const std::string& gpu, megatrain::v1::JobSpec* job);
 
 }  // namespace mt::rank

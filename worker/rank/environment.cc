@@ -1,3 +1,4 @@
+// A marker variable limits the re-execution to once.
 #include "worker/rank/environment.h"
 
 #include <cerrno>
@@ -10,7 +11,8 @@
 namespace mt::rank {
 namespace {
 
-// Set by ApplyEnvironment, so that a library that rewrites the table cannot make a loop of it.
+// Set by ApplyEnvironment before it executes the program again, so that a variable which does not
+// keep its value cannot cause an endless loop.
 constexpr char kApplied[] = "MT_RANK_ENVIRONMENT";
 
 std::string Get(const std::string& name) {
@@ -25,9 +27,9 @@ std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu) {
                                          {"OPENBLAS_NUM_THREADS", "1"},
                                          {"OMP_NUM_THREADS", "1"}};
   if (!may_use_gpu) return table;
-  // Ordinals as nvidia-smi counts; a hardware queue for each of our streams, which else may block
-  // each other; all code on the device before the first step, since loading some may wait for the
-  // device; fp32 products in fp32, whatever the user's shell says.
+  // GPU ordinals as in nvidia-smi; one hardware queue per stream, since streams that share a queue
+  // can block each other; all kernels loaded before the first step, since loading may synchronise
+  // with the device; fp32 products without TF32, whatever the user's shell says.
   for (const auto& [name, value] : {std::pair{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
                                     {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
                                     {"CUDA_MODULE_LOADING", "EAGER"},

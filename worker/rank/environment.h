@@ -1,5 +1,6 @@
-// The environment that libraries of a rank read when they are loaded: one table. main applies it
-// and, where something changed, executes itself anew once, since by then OpenBLAS has read its own.
+// Environment variables that a rank's libraries read when they are loaded, in one table. main
+// applies the table and, if anything changed, executes the program again, because OpenBLAS has read
+// its variables before main runs.
 #pragma once
 
 #include <string>
@@ -14,14 +15,14 @@ struct EnvironmentEntry {
   std::string value;
 };
 
-// What a rank runs with; `may_use_gpu`: with what CUDA reads too. The core type is the one that
-// OpenBLAS has detected or was told by the environment: written down, so that ranks, reruns and
-// resumes multiply with the same kernels (their bits differ between core types). OpenBLAS itself
-// has one thread: the backend splits products over its own.
+// The table; with `may_use_gpu` it includes CUDA's variables. The OpenBLAS core type is the one
+// detected or set by the environment. It is pinned so that all ranks, reruns and resumes multiply
+// with the same kernels, because bits differ between core types. OpenBLAS is limited to one thread:
+// the backend divides products among its own threads.
 std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu);
 
-// Sets the entries that differ and executes this program anew with the same arguments; returns only
-// where nothing had to change, or with an error. Before threads start.
+// Sets the entries that differ and executes this program again with the same arguments. Returns
+// only if nothing had to change, or with the error of execv. Call before threads are started.
 Status ApplyEnvironment(bool may_use_gpu, char** argv);
 
 }  // namespace mt::rank

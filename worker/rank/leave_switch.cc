@@ -1,3 +1,5 @@
+// The thread sleeps until Leave or destruction; after Leave it waits for destruction until the
+// limit.
 #include "worker/rank/leave_switch.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-// Ends a rank whose job has failed elsewhere: breaks its waits, so that it can report and exit by
-// itself, and ends the process where that does not help (P3: 3 s).
+// Stops a rank whose job has failed elsewhere. It aborts the rank's communication, so that the rank
+// can report and exit by itself, and ends the process if that takes longer than a limit
+// (P3: 3 s).
 #pragma once
 
 #include <chrono>
@@ -12,17 +13,21 @@
 
 namespace mt::rank {
 
+// Thread-safe; has a thread of its own.
 class LeaveSwitch {
  public:
-  // `exit` ends the process; called on a thread of the switch when the limit is over.
+  // `exit` must end the process; it is called on the switch's thread when the limit has passed
+  // after Leave.
   LeaveSwitch(std::chrono::milliseconds limit, std::function<void()> exit);
   ~LeaveSwitch();
   LeaveSwitch(const LeaveSwitch&) = delete;
   LeaveSwitch& operator=(const LeaveSwitch&) = delete;
 
-  // The groups to break; nullptr: none (any more).
+  // Sets the groups to abort; nullptr once they are about to be destroyed. Aborts them at once if
+  // Leave was already called.
   void SetGroups(train::RankGroups* groups);
-  // Any thread, returns at once. The first call counts.
+  // Aborts the groups and starts the limit. Returns at once; any thread. Only the first call
+  // counts.
   void Leave(const std::string& reason);
 
  private:

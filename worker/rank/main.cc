@@ -1,4 +1,5 @@
-// mt-rank: one rank of a training job (README.md).
+// mt-rank: the process of one rank of a training job (README.md). Chooses between the three modes:
+// standalone, member of a standalone run, under an agent.
 #include <cstdio>
 
 #include "worker/rank/environment.h"
@@ -14,7 +15,7 @@ int main(int argc, char** argv) {
   mt::rank::Options options;
   int exit_code = 0;
   if (!mt::rank::ParseOptions(argc, argv, &options, &exit_code)) return exit_code;
-  // Whether a standalone job uses a GPU is not known yet.
+  // The job is not read yet, so a standalone run may use a GPU.
   const bool may_use_gpu = !options.gpu.empty() || options.mode == mt::rank::Mode::kStandalone;
   const mt::Status status = mt::rank::ApplyEnvironment(may_use_gpu, argv);
   if (!status.ok()) {

@@ -1,3 +1,4 @@
+// The lock is held while the trainer is asked, which keeps it alive.
 #include "worker/rank/mark_board.h"
 
 #include "megatrain/v1/rank.pb.h"

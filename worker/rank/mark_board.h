@@ -1,6 +1,7 @@
-// Where the rank's device stands, for whoever asks while the trainer lives: the beats, and the log
-// of a rank that is told to end. Costs a look at memory that the device writes, no call of it.
-// Thread-safe; asking makes only the end of the run wait.
+// The rank's position on its device (the newest mark that the device has reached), for threads
+// other than the trainer's: beats, and the log of a rank that is told to end. Reading it looks at
+// memory that the device writes and makes no CUDA call. Thread-safe; a reader can delay only the
+// end of the run.
 #pragma once
 
 #include <string>
@@ -16,11 +17,11 @@ namespace mt::rank {
 
 class MarkBoard {
  public:
-  // nullptr: there is none (any more).
+  // Sets the trainer to ask; nullptr before it is destroyed, which waits for readers.
   void SetTrainer(const train::Trainer* trainer);
-  // False, and nothing filled in, without a trainer.
+  // Fills in the mark; false, leaving `out` unchanged, without a trainer.
   bool Fill(megatrain::v1::DeviceMark* out) const;
-  // Trainer::LastMark; "not in a step" without a trainer.
+  // Trainer::LastMark as text, or "not in a step" without a trainer.
   std::string Text() const;
 
  private:

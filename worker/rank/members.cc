@@ -1,3 +1,5 @@
+// The parent polls its children and its signals five times a second. When one rank fails, the
+// others notice through their groups; those that have not ended after a limit are killed.
 #include "worker/rank/members.h"
 
 #include <algorithm>
@@ -40,7 +42,7 @@ class Members {
     return OkStatus();
   }
 
-  // Until all have ended.
+  // Blocks until all members have ended; returns the run's exit code.
   int Wait() {
     sigset_t set;
     sigemptyset(&set);
@@ -60,7 +62,8 @@ class Members {
     std::vector<char*> argv;
     for (std::string& arg : *args) argv.push_back(arg.data());
     argv.push_back(nullptr);
-    // A group of its own: Ctrl-C on a terminal comes to the first process, which passes it on.
+    // A process group of its own: Ctrl-C on a terminal reaches only the first process, which
+    // forwards it.
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setpgroup(&attributes, 0);
@@ -86,7 +89,7 @@ class Members {
     stop_asked_ = true;
   }
 
-  // Collects who has ended. False once nobody is left.
+  // Reaps members that have ended; false once none is left.
   bool Reap() {
     bool any = false;
     for (size_t rank = 0; rank < pids_.size(); ++rank) {
@@ -102,8 +105,8 @@ class Members {
     return any;
   }
 
-  // A rank that lost its peers (75) is at fault only where nobody else is; one that was killed here
-  // is not.
+  // Chooses the rank to blame: one that lost its peers (75) only if no other failed, and never one
+  // that was killed here.
   void OnFailed(int rank, int status) {
     const bool killed_here = failed_ && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
                              base::Clock::Real()->Now() > kill_at_;

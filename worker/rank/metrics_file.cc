@@ -1,3 +1,4 @@
+// One fmt format per kind of line. A write that fails is logged and does not stop training.
 #include "worker/rank/metrics_file.h"
 
 #include <cerrno>
@@ -9,7 +10,7 @@
 namespace mt::rank {
 namespace {
 
-// JSON has no NaN and no infinity.
+// JSON has no NaN and no infinity; they are written as strings.
 std::string Number(double value) {
   return std::isfinite(value) ? fmt::format("{:.17g}", value) : fmt::format("\"{}\"", value);
 }
@@ -29,7 +30,7 @@ std::string Quoted(std::string_view text) {
   return out + "\"";
 }
 
-// Of rank 0, by the names of metrics.
+// Bytes by kind as a JSON object.
 std::string Bytes(const memory::BytesByKind& bytes) {
   std::string out;
   for (size_t i = 0; i < bytes.size(); ++i) {

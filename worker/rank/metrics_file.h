@@ -1,6 +1,6 @@
-// Steps, evaluations, checkpoints and a benchmark's figures as JSON lines, numbers to the last bit
-// (17 digits): for tests, plots and comparisons of standalone runs. A line is in the file when the
-// call returns.
+// Writes steps, evaluations, checkpoints and benchmark results as JSON lines, for tests, plots and
+// comparisons of standalone runs. Numbers have 17 digits and therefore survive a round trip bit for
+// bit. A line is in the file when the call returns. Training thread.
 #pragma once
 
 #include <cstdio>
@@ -15,7 +15,7 @@ namespace mt::rank {
 
 class MetricsFile final : public train::TrainObserver {
  public:
-  // Appends to `path`. The folder must exist.
+  // Opens `path` for appending; its folder must exist. Errors: those of opening a file.
   static StatusOr<std::unique_ptr<MetricsFile>> Open(const std::string& path);
   ~MetricsFile() override;
 

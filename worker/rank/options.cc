@@ -1,3 +1,4 @@
+// Options set by other programs are hidden from --help.
 #include "worker/rank/options.h"
 
 #include <cstdio>

@@ -1,5 +1,6 @@
-// Command line of mt-rank: alone (--standalone), one process of a standalone run (--rank and
-// --rendezvous, set by the first), or under an agent (--agent-socket, set by mt-worker).
+// Command line of mt-rank in its three modes: standalone (--standalone), one process of a
+// standalone run (--rank and --rendezvous, set by the first process), under an agent
+// (--agent-socket, set by mt-worker).
 #pragma once
 
 #include <cstdint>
@@ -15,27 +16,28 @@ struct Options {
   // Standalone
   std::string job_file;
   std::vector<std::string> overrides;  // --set
-  std::string data_root;               // absolute, as all folders
+  std::string data_root;               // absolute, as all paths here
   std::string checkpoint_root;
-  std::string cache_root;    // empty: indices are kept in memory
+  std::string cache_root;    // empty: sample indices stay in memory
   std::string log_root;      // empty: stderr
   std::string metrics_file;  // empty: none
-  int num_ranks = 0;         // 0: as the job says
-  bool bench = false;        // the job file as a benchmark, whatever its kind
+  int num_ranks = 0;         // 0: the job's number
+  bool bench = false;        // run the job as a benchmark, whatever its kind
   // One process of several
-  std::string rendezvous;  // folder
+  std::string rendezvous;  // folder shared by the processes
   int rank = 0;
-  std::string gpu;        // UUID of the GPU that the rank was given; empty: the first, if any
-  int host_delay_ms = 0;  // before each step: benchmarks of how far the host runs ahead
+  std::string gpu;        // UUID of the assigned GPU; empty: the first, if any
+  int host_delay_ms = 0;  // sleep before each step, to test how far the host runs ahead
   // Under an agent
   std::string agent_socket;
   std::string job_uid;
   int64_t epoch = 0;
-  int threads = 0;        // 0: as the job says
+  int threads = 0;        // CPU threads; 0: the job's number
   std::string state_dir;  // of this rank, kept by the agent; empty: none
 };
 
-// True where `options` is filled in; else the text was printed and *exit_code is to be returned.
+// Parses the command line. True if `options` is filled in; otherwise help or an error was printed
+// and the program must return *exit_code.
 bool ParseOptions(int argc, char** argv, Options* options, int* exit_code);
 
 }  // namespace mt::rank

@@ -1,3 +1,4 @@
+// Both follow from the cause that worker/train/failure.h attaches to a status.
 #include "worker/rank/outcome.h"
 
 #include "worker/shim/rank_exit_codes.h"

@@ -1,4 +1,5 @@
-// How a rank's run ended, as its parents read it: exit code (README.md) and cause.
+// Maps the status of a rank's run to its exit code (README.md) and its cause, which its parents
+// read.
 #pragma once
 
 #include <string>
@@ -7,9 +8,9 @@
 
 namespace mt::rank {
 
-// 0 for OK. Codes: worker/shim/rank_exit_codes.h.
+// The exit code, 0 for OK (worker/shim/rank_exit_codes.h).
 int ExitCodeOf(const Status& status);
-// megatrain.v1.Cause; 0 for OK.
+// The number of the megatrain.v1.Cause; 0 for OK.
 int CauseNumberOf(const Status& status);
 
 }  // namespace mt::rank

@@ -1,3 +1,5 @@
+// Construction order: backend, groups, trainer, each destroyed in reverse order whatever happens. A
+// benchmark wraps backend and observer (worker/bench).
 #include "worker/rank/run.h"
 
 #include <chrono>
@@ -16,7 +18,8 @@
 namespace mt::rank {
 namespace {
 
-// Tells who asked of a thing that exists now, and that it goes, whichever way the scope is left.
+// Notifies a listener of an object on construction and, with nullptr, on destruction, whichever way
+// the scope is left.
 template <class T>
 class Lease {
  public:
@@ -47,7 +50,7 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.groups = groups;
   train_args.backend = backend;
   train_args.observer = args.observer;
-  std::optional<bench::BenchRun> bench;  // outlives the trainer, which computes with its backend
+  std::optional<bench::BenchRun> bench;  // must outlive the trainer, which uses its backend
   if (args.job->kind() == megatrain::v1::JobSpec::KIND_BENCH) {
     bench.emplace(bench::BenchRun::Args{
         .job = args.job, .rank = args.rank, .backend = backend, .next = args.observer});
@@ -64,8 +67,8 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   if (!result.status.ok()) log::Info("at the end", {{"device", trainer->LastMark()}});
   if (bench) bench->Finish(result.completed ? result.status : base::Unavailable("stopped"));
   if (result.status.ok() && groups->world() != nullptr) {
-    // Nobody leaves while a peer still reads what it sent, in whatever group; all work is done, so
-    // a peer that is gone already costs nothing.
+    // Final barrier: no rank leaves while a peer still reads what it has sent, in any group. All
+    // work is done, so a peer that is already gone is no error.
     const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
     const Status left = groups->world()->Barrier(*stream);
     if (!left.ok()) log::Debug("a peer left first", {{"why", base::Message(left)}});

@@ -1,4 +1,5 @@
-// One rank's run, whoever started it: compute backend, process groups, trainer.
+// Runs one rank, whoever started it: makes the compute backend and the process groups, trains, and
+// turns every exception into a status.
 #pragma once
 
 #include <chrono>
@@ -14,34 +15,37 @@
 
 namespace mt::rank {
 
+// What to run and where to report. Pointers are not owned and must outlive the run.
 struct RunArgs {
   const megatrain::v1::JobSpec* job = nullptr;  // completed and resolved
   std::string job_uid;
-  int64_t epoch = 0;                        // the control plane's
-  std::vector<std::string> ended_job_uids;  // of the same checkpoint directory
+  int64_t epoch = 0;                        // of the job's placement
+  std::vector<std::string> ended_job_uids;  // jobs whose directory may be taken over
   int rank = 0;
   int world_size = 1;
-  std::string gpu;  // UUID of the GPU that the rank was given; empty: the first
-  // Made already (compute_device.h); nullptr: made here, of the kind that the job says.
+  std::string gpu;  // UUID of the assigned GPU; empty: the first
+  // A backend that exists already (compute_device.h); nullptr: Run makes the one that the job
+  // names.
   std::unique_ptr<kernels::Backend> backend;
   std::string data_root;
   std::string checkpoint_root;
   std::string cache_root;
-  std::string address;                     // that the rank listens on for its peers
-  comm::RendezvousStore* store = nullptr;  // with more than one rank
+  std::string address;                     // where the rank listens for its peers
+  comm::RendezvousStore* store = nullptr;  // required for more than one rank
   train::TrainObserver* observer = nullptr;
-  train::CommandSource* commands = nullptr;  // on rank 0
-  bool hold = false;                         // wait once ready
+  train::CommandSource* commands = nullptr;  // rank 0 only
+  bool hold = false;                         // wait in the held state once ready
   std::chrono::milliseconds host_delay{0};   // TrainArgs::host_delay
-  // Told how long the groups took to come up; may be empty.
+  // Called with the time that the creation of the groups took; may be empty.
   std::function<void(double seconds)> on_comm_init;
-  // Called with the groups once they exist and with nullptr before they go; may be empty.
+  // Called with the groups once they exist and with nullptr before they are destroyed; may be
+  // empty.
   std::function<void(train::RankGroups*)> on_groups;
-  // Likewise with the trainer, which tells where the device stands; may be empty.
+  // The same for the trainer, from which the device's position can be read; may be empty.
   std::function<void(const train::Trainer*)> on_trainer;
 };
 
-// Blocks until the run has ended; no exception leaves.
+// Blocks until the run has ended. The result's status carries every error; no exception is thrown.
 train::TrainResult Run(RunArgs args);
 
 }  // namespace mt::rank

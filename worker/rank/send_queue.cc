@@ -1,3 +1,5 @@
+// Entries have ids besides their numbers, because an entry can be acknowledged or dropped while it
+// is being written.
 #include "worker/rank/send_queue.h"
 
 #include <algorithm>
@@ -50,7 +52,7 @@ bool SendQueue::Next(RankMessage* out) {
 void SendQueue::Written() {
   const uint64_t id = std::exchange(in_flight_id_, 0);
   if (id == 0) return;
-  // It may have been acknowledged or dropped meanwhile.
+  // The entry may have been acknowledged or dropped in the meantime.
   if (nothing_to_write() || entries_[next_].id != id) return;
   if (entries_[next_].seq > 0) {
     ++next_;
@@ -65,8 +67,8 @@ void SendQueue::Rewind() {
 }
 
 void SendQueue::Acked(int64_t seq) {
-  // What was never handed out cannot have arrived. What is being written may have: its
-  // acknowledgement overtakes the return of the write.
+  // A message that was never returned by Next cannot have arrived. One that is being written may
+  // have: its acknowledgement can overtake the return of the write.
   seq = std::min(seq, handed_seq_);
   for (size_t i = 0; i < entries_.size() && entries_[i].seq <= seq;) {
     if (entries_[i].seq == 0) {

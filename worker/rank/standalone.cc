@@ -1,3 +1,5 @@
+// Completes the job file as the coordinator would, resolves it for this host and runs it; SIGTERM
+// and SIGINT become a stop command for rank 0.
 #include "worker/rank/standalone.h"
 
 #include <algorithm>
@@ -60,8 +62,8 @@ Status LoadStandaloneJob(const Options& options, JobSpec* job) {
   return OkStatus();
 }
 
-// The backend where the job leaves the device open and a GPU was found, else nullptr. Since the
-// choice is logged, after InitLog.
+// Resolves the job for this host. *gpu becomes the backend if the job leaves the device open and a
+// GPU was found, else stays nullptr. Called after InitLog, because the choice is logged.
 Status Resolve(const Options& options, JobSpec* job, std::unique_ptr<kernels::Backend>* gpu) {
   if (!job->placement().has_device()) *gpu = TakeGpuIfAny(options.gpu, job);
   return spec::ToStatus(spec::ResolveForSlots(
@@ -73,7 +75,7 @@ Status Resolve(const Options& options, JobSpec* job, std::unique_ptr<kernels::Ba
 
 Status InitLog(const Options& options, const JobSpec& job, int64_t world) {
   log::Config config{.binary = "mt-rank"};
-  // Every rank would say the same.
+  // All ranks would log the same.
   if (options.rank != 0) config.level = log::Level::kWarn;
   if (!options.log_root.empty()) {
     const std::string folder = base::JoinPath(options.log_root, job.name());
@@ -85,7 +87,8 @@ Status InitLog(const Options& options, const JobSpec& job, int64_t world) {
   return OkStatus();
 }
 
-// A first signal asks rank 0 to save and stop, which takes all ranks along; a second one is meant.
+// The first signal asks rank 0 to save and stop, in which all ranks take part; the second one ends
+// the process at once.
 void OnStopSignal(int count, int rank, WordQueue* words) {
   if (count > 1) {
     log::Flush();
@@ -96,7 +99,7 @@ void OnStopSignal(int count, int rank, WordQueue* words) {
   words->Push({.kind = train::CommandKind::kStopWithSave});
 }
 
-// The report of a benchmark is what the program was run for: it goes to stdout.
+// The report of a benchmark is the program's output, so it goes to stdout.
 class StandaloneLog final : public StepLog {
  public:
   using StepLog::StepLog;

@@ -1,16 +1,17 @@
-// mt-rank without daemons: for tests, debugging, profiling. One process, or several on this host
-// over Gloo, which find each other through a folder.
+// mt-rank without daemons, for tests, debugging and profiling: one process, or several on this host
+// that communicate over Gloo and find each other through a folder.
 #pragma once
 
 #include "worker/rank/options.h"
 
 namespace mt::rank {
 
-// Reads and checks the job; trains here where it has one rank, else starts a member per rank and
-// waits for them. The exit code of the run: with several ranks that of the first one at fault.
-// One clear message on stderr where it is not 0.
+// Reads and validates the job. Trains in this process if the job has one rank, otherwise starts a
+// process per rank and waits for them. Returns the run's exit code; with several ranks it is that
+// of the first one at fault. Prints one message on stderr if it is not 0.
 int RunStandalone(const Options& options, int argc, char** argv);
-// One of several: errors go into the rendezvous folder, for the first process to print.
+// Runs one of several processes. Writes its error to the rendezvous folder, from which the first
+// process prints it.
 int RunMember(const Options& options);
 
 }  // namespace mt::rank

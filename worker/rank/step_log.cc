@@ -1,3 +1,4 @@
+// Every method logs and forwards. Steps are also logged when they are the last one or were skipped.
 #include "worker/rank/step_log.h"
 
 #include <fmt/ranges.h>

@@ -1,5 +1,5 @@
-// The rank's own account of its run: log lines of what happens, a line per step at the job's
-// interval. Passes everything on to another observer.
+// The rank's own log of its run: a line per event, and one per step at the job's interval. Passes
+// every report on to another observer. Training thread.
 #pragma once
 
 #include "worker/train/observer.h"
@@ -8,7 +8,7 @@ namespace mt::rank {
 
 class StepLog : public train::TrainObserver {
  public:
-  // `next` may be nullptr.
+  // Logs every `log_every` steps (>= 1). `next` may be nullptr; it must outlive this.
   StepLog(int64_t log_every, train::TrainObserver* next) : log_every_(log_every), next_(next) {}
 
   void OnState(train::TrainState state, int64_t step) override;

@@ -1,3 +1,4 @@
+// A thread in sigtimedwait(2), whose timeout lets it notice its stop token.
 #include "worker/rank/stop_signals.h"
 
 #include <csignal>

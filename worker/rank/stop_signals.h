@@ -1,4 +1,5 @@
-// SIGTERM and SIGINT as calls on a thread of their own, where anything may be done.
+// Delivers SIGTERM and SIGINT as calls on an ordinary thread, where any function may be called,
+// unlike in a signal handler.
 #pragma once
 
 #include <functional>
@@ -6,19 +7,20 @@
 
 namespace mt::rank {
 
-// Blocks the two signals in this thread and those it starts. First thing in main.
+// Blocks the two signals in the calling thread and all threads it starts. Call first in main.
 void BlockStopSignals();
 
 class StopSignals {
  public:
-  // `on_signal` gets the number of signals so far, from 1. BlockStopSignals was called.
+  // `on_signal` is called on the object's thread with the number of signals so far, from 1 on.
+  // BlockStopSignals must have been called.
   explicit StopSignals(std::function<void(int count)> on_signal);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
  private:
-  std::jthread thread_;  // ends when asked: it looks every 100 ms
+  std::jthread thread_;  // checks its stop token every 100 ms
 };
 
 }  // namespace mt::rank

@@ -1,3 +1,5 @@
+// Step times are passed through a ring with one writer and one reader; the reader skips what was
+// overwritten.
 #include "worker/rank/telemetry_board.h"
 
 #include <algorithm>
@@ -9,7 +11,7 @@
 namespace mt::rank {
 namespace {
 
-// The `group` of metrics, in the order of TelemetryBoard::ops_.
+// Labels (`group`) of the axes in metrics, in the order of TelemetryBoard::ops_.
 constexpr const char* kAxisNames[] = {"tp", "pp", "dp", "world"};
 
 }  // namespace
@@ -29,7 +31,7 @@ void TelemetryBoard::Post(const train::RankCounters& counters) {
       ops_[axis][i].seconds = op.seconds;
     }
   }
-  // One writer: the slot is written before the count says so.
+  // A single writer: the slot is written before the count includes it.
   const uint64_t n = num_steps_;
   recent_[n % kRecentSteps] = counters.step_seconds;
   num_steps_ = n + 1;

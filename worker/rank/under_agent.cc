@@ -1,3 +1,5 @@
+// Connects the parts of a rank under an agent: channel, rendezvous, commands, boards and leave
+// switch. Their order as members is the order in which they may use each other.
 #include "worker/rank/under_agent.h"
 
 #include <algorithm>
@@ -38,7 +40,7 @@ using megatrain::v1::RankWord;
 
 namespace {
 
-constexpr std::chrono::seconds kLastWords{2};  // for the report before the exit
+constexpr std::chrono::seconds kLastWords{2};  // for the last reports to be acknowledged
 constexpr char kUnsentName[] = "unsent.pb";
 
 std::string TakeToken() {
@@ -48,7 +50,7 @@ std::string TakeToken() {
   return taken;
 }
 
-// The coordinator sends a job that is complete; that is checked, not believed.
+// The coordinator sends a completed job; this is checked nevertheless.
 Status CompleteAndResolve(int threads, JobSpec* job) {
   RETURN_IF_ERROR(spec::ToStatus(spec::CompleteJob({}, job)));
   return spec::ToStatus(
@@ -99,7 +101,7 @@ class AgentRank {
     return ExitCodeOf(result.status);
   }
 
-  // Any thread. The log tells where the rank stood.
+  // Ends the process; any thread. Logs where the device stands.
   [[noreturn]] void ExitNow(const char* why) const {
     log::Warn("ends at once", {{"why", why}, {"device", marks_.Text()}});
     log::Flush();
@@ -150,7 +152,7 @@ class AgentRank {
          .on_trainer = [this](const train::Trainer* trainer) { marks_.SetTrainer(trainer); }});
   }
 
-  // A rank on a GPU uses the one that the agent keeps for it, no other.
+  // A rank on a GPU must use the one that the agent has assigned to it.
   Status CheckGpu(const JobSpec& job) const {
     if (job.placement().device() != Placement::DEVICE_GPU || !options_.gpu.empty()) {
       return OkStatus();
@@ -188,7 +190,7 @@ class AgentRank {
     channel_.Send(std::move(message));
   }
 
-  // What the agent could not pass on before the end: the next agent reports it.
+  // Stores what was not acknowledged before the end, for the next agent to report.
   void KeepUnsent() const {
     const std::string unsent = channel_.Unacknowledged();
     if (unsent.empty() || options_.state_dir.empty()) return;
@@ -197,7 +199,7 @@ class AgentRank {
     if (!written.ok()) log::Error("reports are lost", {{"why", base::Message(written)}});
   }
 
-  // On the channel's reading thread.
+  // Called on the channel's reading thread.
   void OnMessage(const AgentMessage& message) {
     switch (message.body_case()) {
       case AgentMessage::kWord:
@@ -241,13 +243,13 @@ class AgentRank {
   }
 
   const Options options_;
-  std::atomic<int> threads_ = 0;  // of the assignment
+  std::atomic<int> threads_ = 0;  // CPU threads, from the assignment
   WordQueue words_;
   TelemetryBoard board_;
   MarkBoard marks_;
   LeaveSwitch leave_;
   ChannelStore store_;
-  AgentChannel channel_;  // last: its threads use the others
+  AgentChannel channel_;  // last: its threads use all of the above
 };
 
 }  // namespace
@@ -256,7 +258,7 @@ int RunUnderAgent(const Options& options) {
   log::Init({.binary = "mt-rank"});
   log::SetRank(options.rank);
   AgentRank rank(options);
-  // SIGTERM means now: the job's own way to stop is a word.
+  // SIGTERM ends the rank at once; a graceful stop is a command.
   const StopSignals signals([&rank](int) { rank.ExitNow("SIGTERM"); });
   return rank.Run();
 }

@@ -1,5 +1,5 @@
-// Commands on their way to the trainer of world rank 0: put in by another thread (the agent's
-// channel, the signal thread), taken out once per step.
+// The queue of commands for the trainer of world rank 0: filled by other threads (the agent's
+// channel, the signal thread) and polled by the trainer once per step. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -15,13 +15,15 @@ namespace mt::rank {
 
 class WordQueue final : public train::CommandSource {
  public:
-  // A command whose id was seen before is ignored: an agent repeats what may have been lost.
+  // Appends a command. One whose id was seen before is ignored, because an agent repeats commands
+  // that may have been lost.
   void Push(train::Command command) {
     base::MutexLock lock(&mu_);
     if (!command.id.empty() && !seen_.insert(command.id).second) return;
     commands_.push_back(std::move(command));
   }
 
+  // Removes and returns the oldest command, or nullopt.
   std::optional<train::Command> Poll() override {
     base::MutexLock lock(&mu_);
     if (commands_.empty()) return std::nullopt;
