@@ -1,4 +1,5 @@
-// Products around the attention op, and the views of its packed operands.
+// Calls of the products, RoPE and attention ops with views of the packed qkv tensor, so that no
+// operand is copied. Backward follows the transposed order of forward.
 #include "worker/model/attention_block.h"
 
 #include <cmath>
@@ -36,7 +37,7 @@ Linear::Args OutArgs(const GptConfig& c, int layer) {
           .layer = layer};
 }
 
-// Gain of the norm of all query or all key heads. Tensor ranks hold it alike, each sums the
+// Gain of the norm of all query or all key heads. Every tensor rank holds it whole and sums the
 // gradient over its own heads.
 params::ParamSpec GainSpec(const GptConfig& c, int layer, const char* name) {
   return {.name = fmt::format("layers.{}.attention.{}.weight", layer, name),
@@ -102,14 +103,14 @@ void AttentionBlock::TakeScratch(ScratchPlan* plan) {
   kernels::AttentionForwardArgs forward = ForwardArgs(pass, kept);
   plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(forward));
   if (forward.dropout.rate.active()) {
-    forward.dropout = {};  // an evaluation
+    forward.dropout = {};  // evaluation has no dropout
     plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(forward));
   }
   plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(GradArgs(pass, kept)));
   if (!rotates()) return;
   kernels::RotateGradArgs rotation = RotationGradArgs(pass, kept);
   if (config_.qk_norm) {
-    // Planned before the parameters are bound.
+    // The gains are not bound yet when the workspace is planned.
     rotation.shape.q_gain = rotation.shape.k_gain =
         Placeholder(config_.dtype, {config_.stored_head()});
   }

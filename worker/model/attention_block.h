@@ -1,6 +1,6 @@
 // The attention branch of a layer: packed QKV product, norm and rotation of query and key heads,
 // causal attention, output product. The output stays open (branch.h). All sizes are this rank's:
-// tensor parallelism cuts the heads. Legend: T = s b tokens, h hidden, a query heads, g key/value
+// heads are sharded over tensor ranks. Legend: T = s b tokens, h hidden, a query heads, g key/value
 // heads, d head size as stored (channels beyond the logical one are zero), q = a d, p = (a + 2g) d.
 #pragma once
 
@@ -17,35 +17,40 @@ namespace mt::model {
 
 class AttentionBlock {
  public:
-  // layer: global number.
+  // `layer`: global layer number.
   AttentionBlock(const GptConfig& config, int layer);
 
+  // Adds q, k, v, with QK norm their gains, and the output projection.
   void Register(params::Registry* registry);
   void Bind(const params::ParamStore& store);
-  // Per slot: qkv, o and the log-sum-exp; with QK norm its input and statistics.
+  // Takes what a slot keeps for backward: qkv, o and the log-sum-exp; with QK norm also its input
+  // and statistics.
   void TakeKept(size_t slot, memory::StackArena* arena);
+  // Takes scratch and reports the workspace of every op, for training and evaluation.
   void TakeScratch(ScratchPlan* plan);
 
-  // x [T, h], the norm's output -> partial [T, h]; absent: only what backward needs.
+  // x [T, h], the norm's output -> partial [T, h], this rank's part of the branch's output. An
+  // empty `partial` computes only what backward needs.
   void Forward(const Pass& pass, size_t slot, const kernels::Tensor& x,
                const kernels::Tensor& partial) const;
-  // dbranch [T, h], x as in Forward -> dx [T, h] and the gradients of the parameters but the output
-  // bias.
+  // dbranch [T, h], x as in Forward -> dx [T, h], and the gradients of all parameters except the
+  // output bias, which the residual norm behind the branch computes.
   void Backward(const Pass& pass, size_t slot, const kernels::Tensor& x,
                 const kernels::Tensor& dbranch, const kernels::Tensor& dx) const;
+  // What the next residual norm needs to close this branch.
   BranchEnd end() const;
 
  private:
   struct Kept {
-    kernels::Tensor qkv;       // [T, p]: all q, all k, all v of a token; q and k as attention reads
+    kernels::Tensor qkv;       // [T, p], per token all q, all k, all v; q and k after rotation
     kernels::Tensor o;         // [T, q]
     kernels::Tensor lse;       // accumulator type [b, a, s]
-    kernels::Tensor qk_input;  // [T, (a + g) d], with QK norm: q and k as the product gave them
-    kernels::Tensor qk_rstd;   // accumulator type [T, a + g], with QK norm
+    kernels::Tensor qk_input;  // [T, (a + g) d], QK norm: q and k before norm and rotation
+    kernels::Tensor qk_rstd;   // accumulator type [T, a + g], QK norm
   };
 
   int64_t packed_width() const { return config_.query_width() + 2 * config_.key_width(); }
-  // Whether q and k change between the product and attention.
+  // True if q and k are normalised or rotated between the product and attention.
   bool rotates() const { return config_.qk_norm || config_.position == PositionKind::kRope; }
 
   kernels::AttentionShape Shape(const Pass& pass) const;
@@ -55,9 +60,9 @@ class AttentionBlock {
   struct Views {
     kernels::HeadView q, k, v;
   };
-  // The three parts of a packed [T, p].
+  // The q, k and v parts of a packed [T, p].
   Views Unpack(const kernels::Tensor& packed) const;
-  // Heads that begin at `column` of [T, n].
+  // View of the heads that begin at `column` of [T, n].
   kernels::HeadView Heads(const kernels::Tensor& t, int64_t column) const;
   kernels::AttentionForwardArgs ForwardArgs(const Pass& pass, const Kept& kept) const;
   kernels::AttentionGradArgs GradArgs(const Pass& pass, const Kept& kept) const;
@@ -66,10 +71,10 @@ class AttentionBlock {
   const int layer_;
   const DropoutSite probabilities_, output_;
   Linear qkv_, out_;
-  params::ParamId q_gain_id_ = params::ParamId::kNone;  // [d], with QK norm
+  params::ParamId q_gain_id_ = params::ParamId::kNone;  // [d], QK norm
   params::ParamId k_gain_id_ = params::ParamId::kNone;
   kernels::Tensor q_gain_, k_gain_, dq_gain_, dk_gain_;
-  std::vector<Kept> kept_;   // by slot
+  std::vector<Kept> kept_;   // [slot]
   kernels::Tensor doutput_;  // scratch [T, q]
   kernels::Tensor dqkv_;     // scratch [T, p]
 };

@@ -1,5 +1,5 @@
-// Placement and copies of a microbatch. What changes from one to the next is packed: one run of
-// bytes, laid out alike in pinned memory and on the device.
+// Everything that changes between microbatches is packed into one range of bytes, laid out alike in
+// pinned and in device memory, so that a microbatch is one copy.
 #include "worker/model/batch.h"
 
 #include <cstring>
@@ -15,7 +15,7 @@ using kernels::Tensor;
 
 namespace {
 
-// Takes the packed parts of a microbatch of s x b tokens from `arena`.
+// Takes the packed tensors of a microbatch of s x b tokens from `arena`.
 void TakePacked(int64_t s, int64_t b, memory::StackArena* arena, BatchView* view) {
   const int64_t tokens = s * b;
   view->s = s;

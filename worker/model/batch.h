@@ -1,5 +1,5 @@
-// A microbatch where the device reads it. BatchView is what the blocks see; BatchBuffer places it
-// in planned memory, BatchStaging brings it there from the loader's data::Microbatch. Legend: s
+// A microbatch in device memory. BatchView is what the blocks see, BatchBuffer owns its place in
+// planned memory, and BatchStaging copies it there from the loader's data::Microbatch. Legend: s
 // sequence, b samples, T = s b tokens in [s, b] order, n distinct tokens, R rows that this rank
 // holds between matrix products.
 #pragma once
@@ -17,42 +17,44 @@
 
 namespace mt::model {
 
+// Views of one microbatch; see data::Microbatch for the meaning of the fields.
 struct BatchView {
   int64_t s = 0;
   int64_t b = 0;
   kernels::Tensor tokens;         // i32 [T]
   kernels::Tensor labels;         // i32 [T]
   kernels::Tensor weights;        // f32 [T]
-  kernels::Tensor samples;        // i64 [b] running sample numbers
-  kernels::Tensor positions;      // i32 [s] absolute positions: 0 .. s-1
-  kernels::Tensor row_positions;  // i32 [R / b]: of this rank's rows between matrix products
-  kernels::Tensor order;          // i32 [T] rows sorted by token
-  kernels::Tensor segment_token;  // i32 [T], the first n used
-  kernels::Tensor segment_start;  // i32 [T + 1], the first n + 1 used
-  kernels::Tensor segment_count;  // i32 [1]: n
+  kernels::Tensor samples;        // i64 [b] sample numbers
+  kernels::Tensor positions;      // i32 [s] absolute positions, 0 .. s-1
+  kernels::Tensor row_positions;  // i32 [R / b] positions of this rank's rows
+  kernels::Tensor order;          // i32 [T] rows, sorted by token
+  kernels::Tensor segment_token;  // i32 [T], the first n are used
+  kernels::Tensor segment_start;  // i32 [T + 1], the first n + 1 are used
+  kernels::Tensor segment_count;  // i32 [1] n
 };
 
-// Microbatches on their way to the device: a ring of pinned places, each reused once the device has
-// read it, so that the host may run several microbatches ahead and keeps none of the loader's
-// vectors alive. One thread.
+// A ring of pinned buffers through which microbatches are copied to the device. A buffer is reused
+// once the device has read it, so the host can run several microbatches ahead without keeping the
+// loader's vectors. Used by one thread.
 class BatchStaging {
  public:
-  // Of config: seq, micro_batch. `places` microbatches may be on their way.
+  // Uses seq and micro_batch of the config. `places` (> 0): number of copies that may be in flight.
   BatchStaging(const GptConfig& config, int places);
 
   void Plan(memory::MemoryPlan* plan);
+  // Binds the buffers reserved by Plan and creates their CUDA events.
   void Bind(const memory::Memory& memory, kernels::Device& device);
-  // Packs the microbatch into the next place and copies all of it to `to` (packed_bytes) in stream
-  // order, in one piece. Waits only where the device has not read what lay there before. CHECKs the
-  // planned shape. `batch` is not needed afterwards.
+  // Packs the microbatch into the next buffer and enqueues one copy of packed_bytes() to `to`.
+  // Blocks only if the device has not read the buffer's previous content. CHECKs the planned shape.
+  // `batch` is not needed after the call.
   void Send(const data::Microbatch& batch, void* to, kernels::Device& device,
             kernels::Stream& stream);
   int64_t packed_bytes() const { return packed_bytes_; }
 
  private:
   struct Place {
-    BatchView view;  // of host memory
-    std::unique_ptr<kernels::Event> read;
+    BatchView view;                        // in pinned host memory
+    std::unique_ptr<kernels::Event> read;  // recorded behind its last copy
   };
 
   const int64_t s_, b_;
@@ -62,20 +64,20 @@ class BatchStaging {
   size_t next_ = 0;
 };
 
-// Where the device finds a microbatch. One thread. A view stays valid until the next Load.
+// One microbatch's place in device memory. Used by one thread. A view is valid until the next Load.
 class BatchBuffer {
  public:
-  // Of config: seq, micro_batch, shard.
+  // Uses seq, micro_batch and shard of the config.
   explicit BatchBuffer(const GptConfig& config)
       : s_(config.seq), b_(config.micro_batch), shard_(config.shard) {}
 
   void Plan(memory::MemoryPlan* plan);
-  // Takes the memory and writes the positions; blocks until they are there.
+  // Binds the memory reserved by Plan and writes the positions; blocks until they are written.
   void Bind(const memory::Memory& memory, kernels::Device& device, kernels::Stream& stream);
-  // Brings the microbatch here in stream order, through `staging`.
+  // Copies the microbatch here in stream order, through `staging`.
   const BatchView& Load(const data::Microbatch& batch, BatchStaging* staging,
                         kernels::Device& device, kernels::Stream& stream);
-  // Shapes and fixed contents; data of a microbatch only after Load.
+  // Shapes and positions are valid after Bind, the microbatch's data after Load.
   const BatchView& view() const { return view_; }
 
  private:

@@ -1,4 +1,5 @@
-// AddNorm and its gradient with the model's parameters, dropout sites and kept tensors.
+// Assembles the operands of kernels/ops/add_norm.h from parameters, dropout sites and kept tensors.
+// Operands that a variant does not have stay empty, which selects the op's form.
 #include "worker/model/border.h"
 
 #include <utility>
@@ -199,7 +200,7 @@ AddNormGradArgs Border::NormGradArgs(const Pass& pass, size_t slot) const {
 
 void Border::AddBranch(const Pass& pass, const BranchGrad& grad, AddNormGradArgs* args) const {
   args->dropout = MakeDropout(pass);
-  // Without dropout both gradients are one buffer, as the op demands.
+  // Without dropout both gradients are one buffer, as the op requires.
   args->dbranch = args->dropout.rate.active() ? grad.branch : args->dresidual;
   args->dbias = dbias_;
 }

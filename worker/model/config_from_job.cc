@@ -1,4 +1,4 @@
-// JobSpec -> GptConfig: the only file of this folder that knows the job's protobuf.
+// Translates JobSpec to GptConfig. The only file of this folder that knows the job's protobuf.
 #include "common/base/check.h"
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
@@ -138,7 +138,7 @@ GptConfig ConfigFromJob(const v1::JobSpec& job) {
           .qk_norm = m.qk_norm(),
           .tie_embeddings = m.tie_embeddings(),
           .parallel_residual = m.parallel_residual(),
-          .window = m.window(),  // counts the query too, as ours; unset: 0, no limit
+          .window = m.window(),  // includes the query itself; unset: 0, no limit
           .hidden_dropout = m.hidden_dropout(),
           .attention_dropout = m.attention_dropout(),
           .init_std = m.init_std(),

@@ -1,4 +1,4 @@
-// Names of the dropout streams.
+// The names hashed to Philox keys. Changing one changes the masks of resumed runs.
 #include "worker/model/dropout_site.h"
 
 #include <string_view>

@@ -1,4 +1,5 @@
-// Gather forward, segmented sums backward.
+// The backward sums the rows of each distinct token in the order sorted by the loader, so it needs
+// no atomics and is deterministic.
 #include "worker/model/embedding.h"
 
 namespace mt::model {
@@ -37,7 +38,7 @@ Tensor Embedding::Forward(const Pass& pass, const Tensor& whole) const {
 
 void Embedding::Backward(const Pass& pass, const Tensor& dbranch, const Tensor& whole) const {
   if (pass.mode == kernels::GradMode::kOverwrite) {
-    // Scatter targets are the only gradients that need clearing.
+    // Only gradients that are scattered into need to be cleared.
     kernels::Device& device = pass.backend->device();
     if (dpositions_) device.Zero(*pass.stream, dpositions_.data, dpositions_.Bytes());
     if (zero_words_) device.Zero(*pass.stream, words_->grad().data, words_->grad().Bytes());

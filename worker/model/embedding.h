@@ -1,6 +1,6 @@
-// The first layer of the network: gathers word rows and leaves position rows and dropout to the
-// first Border. Every tensor rank gathers the rows that it holds, so its output is a partial sum.
-// Legend: T tokens, R rows between matrix products, h hidden, S positions.
+// The first layer of the network: gathers rows of the word table. Position rows and dropout are
+// left to the first Border. Every tensor rank gathers the rows that it holds, so the output is a
+// partial sum. Legend: T tokens, R rows between matrix products, h hidden, S positions.
 #pragma once
 
 #include "worker/model/branch.h"
@@ -13,19 +13,21 @@ namespace mt::model {
 
 class Embedding {
  public:
-  // `words` must outlive it. zero_words: nobody writes the table's gradient before Backward (the
-  // head is on another stage, or has a matrix of its own), so the first microbatch clears it.
+  // `words` must outlive this. `zero_words`: nobody writes the word table's gradient before
+  // Backward (the head is on another stage, or has a matrix of its own), so the first microbatch
+  // must clear it.
   Embedding(const GptConfig& config, const VocabMatrix* words, bool zero_words);
 
-  // With learned positions their table "embedding.position.weight" [S, h].
+  // Adds the position table "embedding.position.weight" [S, h] if positions are learned.
   void Register(params::Registry* registry);
   void Bind(const params::ParamStore& store);
 
-  // Word rows; uses `whole` [T, h], where the result [R, h] lies.
+  // Gathers the word rows and sums them over tensor ranks. Returns [R, h], which is stored in
+  // `whole` [T, h].
   kernels::Tensor Forward(const Pass& pass, const kernels::Tensor& whole) const;
-  // dbranch [R, h], the gradient of the sum of word and position rows; `whole` [T, h] is scratch.
-  // Adds to the word table's gradient; reports both tables done. Every tensor rank sees all rows,
-  // so that the position table's gradient is complete on each.
+  // dbranch [R, h] is the gradient of the sum of word and position rows; `whole` [T, h] is scratch.
+  // Adds to the gradients of both tables and reports them as done. Every tensor rank sees all rows,
+  // so the position table's gradient is complete on each.
   void Backward(const Pass& pass, const kernels::Tensor& dbranch,
                 const kernels::Tensor& whole) const;
   BranchEnd end() const;
@@ -36,7 +38,7 @@ class Embedding {
   const bool zero_words_;
   const DropoutSite dropout_;
   params::ParamId position_id_ = params::ParamId::kNone;
-  kernels::Tensor dpositions_;  // accumulator type [S, h]; absent without learned positions
+  kernels::Tensor dpositions_;  // accumulator type [S, h]; empty without learned positions
 };
 
 }  // namespace mt::model

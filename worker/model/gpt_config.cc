@@ -1,4 +1,5 @@
-// Derived values and checks of the config.
+// The scaled initialisation of GPT-2 (Radford et al. 2019, section 2.3), and the checks that a
+// config built by hand would violate.
 #include "worker/model/gpt_config.h"
 
 #include <cmath>

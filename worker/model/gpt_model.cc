@@ -1,4 +1,5 @@
-// The chunks of a rank, their memory and their microbatches.
+// Distributes memory among chunks and microbatches, and surrounds each action with its marks and
+// the countdown of its buckets.
 #include "worker/model/gpt_model.h"
 
 #include <algorithm>
@@ -18,8 +19,9 @@ constexpr int64_t kHeadChunkTokensGpu = 8192;
 int64_t HeadChunkTokens(const GptConfig& config, kernels::Backend* backend) {
   if (config.head_chunk_tokens > 0) return config.head_chunk_tokens;
   if (backend->device().kind() == kernels::DeviceKind::kCpu) return kHeadChunkTokensCpu;
-  // As many chunks as are no smaller than that, all nearly alike: a short last one would be slow.
-  constexpr int64_t kTile = 128;  // rows of a product's tile
+  // The largest number of chunks that are no smaller than that, of nearly equal size: a short last
+  // chunk would be slow.
+  constexpr int64_t kTile = 128;  // rows of a GEMM tile
   const int64_t chunks = std::max<int64_t>(1, config.tokens() / kHeadChunkTokensGpu);
   return base::RoundUp(base::CeilDiv(config.tokens(), chunks), kTile);
 }
@@ -119,7 +121,7 @@ void GptModel::Bind(const memory::Memory& memory, const params::ParamStore& stor
   bound_ = true;
 }
 
-// Chunks run one after another, so they share their scratch.
+// Actions run one after another, so all chunks share the same scratch.
 void GptModel::TakeScratch(memory::StackArena* arena) {
   const Pass shapes = MakePass(0);
   ScratchPlan plan = {.arena = arena, .pass = &shapes, .accumulates = args_.accumulates};

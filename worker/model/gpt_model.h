@@ -1,9 +1,9 @@
-// What one rank holds of a GPT: the chunks of its pipeline stage, each a run of layers (stage.h),
-// and the microbatches that they work on. Forward and Backward are actions on (chunk, slot,
-// microbatch), in any order that a schedule gives them; tensors at the chunks' borders are written
-// and read by whoever moves them. Order of use: RegisterParams, PlanActivations (both before memory
-// is allocated), Bind, then any number of steps, which allocate nothing on the device. One thread;
-// on a GPU the calls only enqueue.
+// The part of a GPT that one rank holds: the chunks of its pipeline stage, each a sequence of
+// layers (stage.h), and the microbatches they work on. Forward and Backward are actions on (chunk,
+// slot, microbatch), in any order that a schedule gives; the tensors at chunk boundaries are filled
+// and read by the caller. Order of use: RegisterParams and PlanActivations before memory is
+// allocated, Bind, then any number of steps, which allocate nothing on the device. Used by one
+// thread; on a GPU calls only enqueue.
 #pragma once
 
 #include <cstdint>
@@ -26,51 +26,54 @@
 
 namespace mt::model {
 
-// Borders of the work that an action enqueues: Forward and Backward report their begin and end;
-// phase times are the differences.
+// Marks around the work that an action enqueues: Forward and Backward report their begin and end,
+// and phase times are the differences.
 enum class Phase : uint8_t { kForwardBegin, kForwardEnd, kBackwardBegin, kBackwardEnd };
 
-// Called on the calling thread as the work is enqueued (on a CPU slot: as it is done). Unset: none.
+// Callbacks on the calling thread, made when the work is enqueued (on a CPU slot: when it is done).
+// May be empty.
 struct GptHooks {
   std::function<void(Phase)> on_phase;
-  // In a chunk's last microbatch only: every gradient of this bucket (of the store's layout) has
-  // been written. A chunk's buckets come in the same order in every step and on every replica; the
-  // head's, whose gradient its forward writes, may come within Forward.
+  // Called in a chunk's last microbatch of a step, when every gradient of this bucket (of the
+  // store's layout) has been written. The order of a chunk's buckets is the same in every step and
+  // on every replica. The head writes gradients in its forward, so its buckets may be reported
+  // within Forward.
   std::function<void(int bucket)> on_bucket_ready;
 };
 
 class GptModel {
  public:
-  // A chunk of this rank, and how many microbatches may be between its forward and its backward.
+  // A chunk of this rank, and the number of microbatches that may be between its forward and
+  // backward.
   struct Chunk {
     layout::ModelChunk place;
     int slots = 1;
   };
   struct Args {
-    GptConfig config;             // with this rank's shard
-    std::vector<Chunk> chunks;    // of this pipeline stage: chunks[c].place.chunk is c
-    int max_microbatches = 1;     // loaded at once: those of a step
-    int staged_microbatches = 3;  // on their way to the device at once
-    // Whether a step may have several microbatches: then their gradients are added up.
+    GptConfig config;             // including this rank's shard
+    std::vector<Chunk> chunks;    // chunks[c].place.chunk must be c
+    int max_microbatches = 1;     // loaded at the same time: those of a step
+    int staged_microbatches = 3;  // copies to the device in flight
+    // True if a step may have several microbatches, whose gradients are then accumulated.
     bool accumulates = true;
-    parallel::TensorParallel* tensor = nullptr;  // nullptr: nobody shares the matrices
+    parallel::TensorParallel* tensor = nullptr;  // nullptr: no tensor parallelism
     kernels::Backend* backend = nullptr;
     kernels::Stream* stream = nullptr;
   };
   struct StepArgs {
-    // kOverwrite in a step's first microbatch.
+    // kOverwrite in a step's first microbatch, else kAdd.
     kernels::GradMode mode = kernels::GradMode::kOverwrite;
     bool last = false;  // the step's last microbatch: on_bucket_ready is called
-    double seed = 0;    // constant of every token's gradient: 1 / (global batch * sequence)
-    const kernels::StepScalars* scalars = nullptr;  // loss scale is read through it
-    // f64 [2], added to: sum of weight * loss, sum of weight. By the head alone; every rank of a
-    // tensor group adds the same numbers.
+    double seed = 0;    // gradient of the loss: 1 / (global batch * sequence)
+    const kernels::StepScalars* scalars = nullptr;  // in device memory; has the loss scale
+    // f64 [2], accumulated: sum of weight * loss, sum of weight. Written by the head only; every
+    // rank of a tensor group adds the same numbers.
     kernels::Tensor sums;
   };
 
-  // Tensor group, backend and stream must outlive the model. CHECKs config and chunks.
+  // Tensor group, backend and stream must outlive the model. CHECKs config, chunks and group.
   explicit GptModel(const Args& args);
-  // The whole network in one chunk, one microbatch at a time.
+  // The whole network in one chunk, with one microbatch at a time.
   GptModel(const GptConfig& config, kernels::Backend* backend, kernels::Stream* stream);
   GptModel(const GptModel&) = delete;
   GptModel& operator=(const GptModel&) = delete;
@@ -79,39 +82,41 @@ class GptModel {
   int num_chunks() const { return static_cast<int>(chunks_.size()); }
   const layout::ModelChunk& place(int chunk) const { return At(chunk).place; }
 
-  // Adds the parameters of all chunks, each in the order of the network. Once.
+  // Adds the parameters of all chunks, in the order of the network. Call once.
   void RegisterParams(params::Registry* registry);
-  // Reserves kept activations, scratch and the microbatches' inputs. After RegisterParams, once.
+  // Reserves kept activations, scratch and the microbatches' inputs. Call once, after
+  // RegisterParams.
   void PlanActivations(memory::MemoryPlan* plan);
-  // Takes the memory that was planned and the parameters' views. Memory and store must outlive the
-  // model.
+  // Binds the planned memory and the parameters' views. Memory and store must outlive the model.
+  // Blocks until position tables are written.
   void Bind(const memory::Memory& memory, const params::ParamStore& store);
   void SetHooks(GptHooks hooks) { hooks_ = std::move(hooks); }
 
-  // Copies a microbatch, in stream order, to where actions on `microbatch` (below
-  // max_microbatches) find it. `batch` is not needed afterwards. Waits where as many as can be
-  // staged are on their way already.
+  // Copies a microbatch in stream order to where actions on `microbatch` (< max_microbatches,
+  // CHECK) find it. `batch` is not needed after the call. Blocks while staged_microbatches copies
+  // are in flight.
   void LoadBatch(int microbatch, const data::Microbatch& batch);
 
-  // Runs the chunk on the slot: from the loaded tokens or input(chunk, slot) to output(chunk, slot)
+  // Enqueues a chunk's forward: from the loaded tokens or input(chunk, slot) to output(chunk, slot)
   // or, with the head, to args.sums and the gradients that the head writes.
   void Forward(int chunk, int slot, int microbatch, const StepArgs& args);
-  // After Forward of the same three: from output_grad(chunk, slot), unless the chunk has the head,
-  // to the gradients of the parameters and input_grad(chunk, slot).
+  // Enqueues the backward that belongs to a Forward of the same arguments: from output_grad(chunk,
+  // slot), unless the chunk has the head, to the gradients of the parameters and input_grad(chunk,
+  // slot). CHECKs in the last microbatch that every gradient was written.
   void Backward(int chunk, int slot, int microbatch, const StepArgs& args);
-  // Forward without dropout, keeping nothing and touching no gradient; the head adds to `sums`.
+  // Enqueues a forward without dropout and gradients; the head adds to `sums`.
   void Evaluate(int chunk, int slot, int microbatch, const kernels::Tensor& sums);
 
-  // [R, h], at fixed addresses: what crosses the chunk's borders. Input and its gradient are absent
-  // with the embedding, output and its gradient with the head. Whoever fills input and output_grad
-  // may do so once the slot's last backward is enqueued; output and input_grad stay until the
+  // The tensors at the chunk's boundaries, [R, h] at fixed addresses. Input and its gradient are
+  // empty with the embedding, output and its gradient with the head. input and output_grad may be
+  // filled once the slot's previous backward is enqueued; output and input_grad are valid until the
   // slot's next action.
   const kernels::Tensor& input(int chunk, int slot) const;
   const kernels::Tensor& output(int chunk, int slot) const;
   const kernels::Tensor& output_grad(int chunk, int slot) const;
   const kernels::Tensor& input_grad(int chunk, int slot) const;
 
-  // Of a rank that has the whole network: load, forward and backward; load and evaluate.
+  // For a rank that has the whole network (CHECK): load, forward and backward; load and evaluate.
   void ForwardBackward(const data::Microbatch& batch, const StepArgs& args);
   void Evaluate(const data::Microbatch& batch, const kernels::Tensor& sums);
 
@@ -121,19 +126,19 @@ class GptModel {
 
     const layout::ModelChunk place;
     Stage stage;
-    std::unique_ptr<params::BucketCountdown> countdown;  // since Bind
+    std::unique_ptr<params::BucketCountdown> countdown;  // created by Bind
     std::function<void(params::ParamId)> gradient_done;
-    // Set from the last microbatch's forward to its backward: the countdown runs.
+    // True from the last microbatch's forward to its backward, while the countdown is running.
     bool counting = false;
   };
 
   ChunkState& At(int chunk) const { return *chunks_[static_cast<size_t>(chunk)]; }
   Pass MakePass(int microbatch) const;
-  // Of an action of a training step.
+  // The Pass of an action in a training step.
   Pass MakePass(ChunkState* chunk, int microbatch, const StepArgs& args) const;
   void TakeScratch(memory::StackArena* arena);
   void Report(Phase phase) const;
-  // Tells the hook of the bucket that this parameter completes.
+  // Reports the bucket that this parameter completes, if any, to the hook.
   void GradientDone(ChunkState* chunk, params::ParamId id) const;
 
   const Args args_;
@@ -143,7 +148,7 @@ class GptModel {
   PositionTables tables_;
   GptHooks hooks_;
   bool bound_ = false;
-  kernels::Workspace workspace_;  // of all ops
+  kernels::Workspace workspace_;  // shared by all ops
   memory::Block kept_block_, scratch_block_;
 };
 

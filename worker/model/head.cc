@@ -1,4 +1,5 @@
-// Chunked logits, loss and their gradients.
+// Per chunk of rows: logits, loss with gradient in place, input gradient, weight gradient. The
+// vocabulary parallel loss gathers (max, sum of exponentials, label's logit) of every token.
 #include "worker/model/head.h"
 
 #include <algorithm>

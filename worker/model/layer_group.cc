@@ -1,4 +1,5 @@
-// Kept and recomputed runs of layers.
+// Recomputed groups take their activations from the scratch arena, one set for all slots, and point
+// their first layer at the slot's input before each run.
 #include "worker/model/layer_group.h"
 
 #include <algorithm>
@@ -41,7 +42,7 @@ void LayerGroup::TakeLayers(size_t set, memory::StackArena* arena, const Tensor&
     const Tensor kept_on = layer == layers_.back() ? last : Tensor();
     TransformerLayer::Residuals residuals = {.before = input, .middle = kept_on};
     if (layer != layers_.front()) {
-      // A parallel residual has no middle: what the layer leaves is what it got.
+      // A parallel residual has no middle: the layer leaves the residual that it was given.
       residuals.before =
           config_.parallel_residual && kept_on ? kept_on : arena->Take(config_.dtype, input.shape);
     }

@@ -1,4 +1,5 @@
-// Registration and the five products.
+// Registers one parameter per part, joined, so that the parts form one matrix in memory, and calls
+// the products of kernels/ops/linear.h.
 #include "worker/model/linear.h"
 
 #include <array>
@@ -19,12 +20,12 @@ int64_t AllOutputs(const Linear::Args& args) {
   return n;
 }
 
-// This rank's share of a size that the ranks cut, or the size itself.
+// This rank's share of a size if it is sharded, else the size itself.
 int64_t Share(int64_t size, bool cut, const TensorShard& shard) {
   return cut ? base::DivExact(size, shard.size) : size;
 }
 
-// The same as stored.
+// The same with each unit as stored.
 int64_t StoredShare(int64_t size, bool cut, const TensorShard& shard, const Linear::Args& args) {
   const int64_t share = Share(size, cut, shard);
   return cut ? base::DivExact(share, args.unit) * args.stored_unit : share;

@@ -1,4 +1,5 @@
-// Two products with an activation between them, and their gradients.
+// The activation is fused into the products where the backend can do it: into the up product
+// forward, into the down product's input gradient backward.
 #include "worker/model/mlp_block.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // The feed-forward branch of a layer: up product, activation, down product. A gated activation
-// (Shazeer 2020) has a gate matrix beside the up matrix: one product gives all gate columns, then
-// all up columns. The output stays open (branch.h). Legend: T tokens, h hidden, f ffn of this rank,
-// p = f columns before the activation, 2f with a gate.
+// (Shazeer 2020) has a gate matrix beside the up matrix: one product yields all gate columns, then
+// all up columns. The output stays open (branch.h). Legend: T tokens, h hidden, f feed-forward
+// columns of this rank, p = f columns before the activation, 2f with a gate.
 #pragma once
 
 #include <vector>
@@ -15,28 +15,31 @@ namespace mt::model {
 
 class MlpBlock {
  public:
-  // layer: global number.
+  // `layer`: global layer number.
   MlpBlock(const GptConfig& config, int layer);
 
   void Register(params::Registry* registry);
   void Bind(const params::ParamStore& store);
-  // Per slot: the activation's input and, unless it is computed again, its output.
+  // Takes what a slot keeps for backward: the activation's input and, unless it is recomputed, its
+  // output.
   void TakeKept(size_t slot, memory::StackArena* arena);
   void TakeScratch(ScratchPlan* plan);
 
-  // x [T, h], the norm's output -> partial [T, h]; absent: only what backward needs.
+  // x [T, h], the norm's output -> partial [T, h], this rank's part of the branch's output. An
+  // empty `partial` computes only what backward needs.
   void Forward(const Pass& pass, size_t slot, const kernels::Tensor& x,
                const kernels::Tensor& partial) const;
-  // dbranch [T, h], x as in Forward -> dx [T, h] and the gradients of the parameters but the down
-  // bias.
+  // dbranch [T, h], x as in Forward -> dx [T, h], and the gradients of all parameters except the
+  // down bias, which the residual norm behind the branch computes.
   void Backward(const Pass& pass, size_t slot, const kernels::Tensor& x,
                 const kernels::Tensor& dbranch, const kernels::Tensor& dx) const;
+  // What the next residual norm needs to close this branch.
   BranchEnd end() const;
 
  private:
   struct Kept {
     kernels::Tensor pre;  // [T, p]
-    kernels::Tensor act;  // [T, f]; absent where it is computed again
+    kernels::Tensor act;  // [T, f]; empty if recomputed
   };
 
   bool keeps_act() const { return config_.recompute.mode != RecomputeMode::kSelective; }
@@ -48,9 +51,9 @@ class MlpBlock {
   const GptConfig config_;
   const DropoutSite output_;
   Linear up_, down_;
-  std::vector<Kept> kept_;  // by slot
+  std::vector<Kept> kept_;  // [slot]
   kernels::Tensor dpre_;    // scratch [T, p]
-  kernels::Tensor act_;     // scratch [T, f], where the activation is computed again
+  kernels::Tensor act_;     // scratch [T, f], if the activation is recomputed
 };
 
 }  // namespace mt::model

@@ -1,5 +1,5 @@
-// What a forward or backward of one microbatch carries through all blocks, and what planning
-// carries instead. A plain value, made per call.
+// The context that a forward or backward of one microbatch passes to all blocks (Pass), and the one
+// that planning passes instead (ScratchPlan). Plain values, made per call.
 #pragma once
 
 #include <algorithm>
@@ -15,29 +15,33 @@
 
 namespace mt::model {
 
+// Pointers are not owned.
 struct Pass {
   kernels::Backend* backend = nullptr;
   kernels::Stream* stream = nullptr;
-  parallel::TensorParallel* tensor = nullptr;  // nullptr: no other rank shares the matrices
+  parallel::TensorParallel* tensor = nullptr;  // nullptr: no tensor parallelism
   const BatchView* batch = nullptr;
   const PositionTables* tables = nullptr;
   kernels::GradMode mode = kernels::GradMode::kOverwrite;
-  bool training = true;  // false: evaluation, no dropout and no gradient
-  kernels::Workspace workspace;
-  // In a step's last microbatch: called after the last write of each parameter's gradient.
+  bool training = true;          // false: evaluation, without dropout and gradients
+  kernels::Workspace workspace;  // shared by all ops
+  // Set in a step's last microbatch: called after the last write to each parameter's gradient.
   const std::function<void(params::ParamId)>* gradient_done = nullptr;
 
+  // Reports a parameter's gradient as final; does nothing for kNone.
   void Done(params::ParamId id) const {
     if (gradient_done != nullptr && id != params::ParamId::kNone) (*gradient_done)(id);
   }
-  // All ranks' rows [T, h] of `part` [R, h]: in `whole`, or, where the rows are not cut, `part`.
+  // Gathers all ranks' rows of `part` [R, h]. Returns `whole` [T, h] under sequence parallelism,
+  // else `part`.
   kernels::Tensor Gather(const kernels::Tensor& part, const kernels::Tensor& whole) const {
     return tensor == nullptr ? part : tensor->Gather(*stream, part, whole);
   }
-  // This rank's rows [R, h] of the sum over ranks of `whole` [T, h], written into `whole`.
+  // Sums `whole` [T, h] over tensor ranks, in place, and returns this rank's rows [R, h] of it.
   kernels::Tensor Reduce(const kernels::Tensor& whole) const {
     return tensor == nullptr ? whole : tensor->Reduce(*stream, whole, OwnRows(whole));
   }
+  // This rank's rows [R, h] of `whole` [T, h].
   kernels::Tensor OwnRows(const kernels::Tensor& whole) const {
     if (tensor == nullptr || !tensor->sequence_parallel()) return whole;
     const int64_t rows = whole.shape[0] / tensor->size();
@@ -45,21 +49,21 @@ struct Pass {
   }
 };
 
-// Scratch is taken from `arena` once when the model is planned (measuring) and once when it is
-// bound, by the same calls; blocks that never live at the same time take the same bytes. The
-// workspace of all ops is one, as large as the largest. Backends choose algorithms when they are
-// asked for workspaces, so every product and attention of steps and evaluations is asked for, in
-// each of its forms.
+// Context of planning scratch and workspace. Scratch is taken from `arena` once when the model is
+// planned (measuring) and once when it is bound, by the same calls; blocks that never live at the
+// same time take the same bytes. All ops share one workspace, as large as the largest. Backends
+// choose algorithms when they are asked for workspace sizes, so every product and attention op of
+// steps and evaluations must be asked for, in each of its forms.
 struct ScratchPlan {
   memory::StackArena* arena = nullptr;
-  const Pass* pass = nullptr;  // shapes only
-  bool accumulates = true;     // gradients of matrices are added to, not only overwritten
+  const Pass* pass = nullptr;  // for shapes and the backend
+  bool accumulates = true;     // matrix gradients are accumulated, not only overwritten
   int64_t workspace_bytes = 0;
 
   void NeedWorkspace(int64_t bytes) { workspace_bytes = std::max(workspace_bytes, bytes); }
 };
 
-// A tensor of this shape that is present but must not be read or written: operands of planning.
+// A non-empty tensor of this shape that must not be read or written: an operand for planning.
 inline kernels::Tensor Placeholder(kernels::DType dtype, const kernels::Shape& shape) {
   alignas(memory::kAlignBytes) static char byte;
   return {&byte, dtype, shape};

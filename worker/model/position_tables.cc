@@ -1,4 +1,4 @@
-// The tables are computed on the host, in fp64, and copied to the device.
+// Tables are computed on the host in fp64, rounded once, and copied to the device.
 #include "worker/model/position_tables.h"
 
 #include "kernels/ops/attention.h"
@@ -10,7 +10,7 @@ using kernels::Tensor;
 
 namespace {
 
-// A host tensor of the same shape is filled by `fill` and copied.
+// Fills a pinned host tensor of the same shape with `fill` and copies it to the device; blocks.
 template <class Fill>
 void FillOnHost(const Tensor& to, kernels::Device& device, kernels::Stream& stream,
                 const Fill& fill) {

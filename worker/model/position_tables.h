@@ -1,6 +1,6 @@
-// What positions contribute to attention, written once per run and read by every layer: the
-// rotations of RoPE (Su et al. 2021) and the slopes of ALiBi (Press et al. 2022), in planned memory
-// of the device. Legend: s sequence, r rotated channels of a head, a query heads of this rank.
+// Position-dependent constants of attention, written once per run and read by every layer: the
+// rotations of RoPE (Su et al. 2021) and the slopes of ALiBi (Press et al. 2022), in planned device
+// memory. Legend: s sequence, r rotated channels of a head, a query heads of this rank.
 #pragma once
 
 #include "kernels/core/device.h"
@@ -11,19 +11,19 @@
 
 namespace mt::model {
 
-// One thread until Bind has returned, constant afterwards. Owns nothing.
+// Used by one thread until Bind has returned, constant afterwards. Owns no memory.
 class PositionTables {
  public:
   explicit PositionTables(const GptConfig& config) : config_(config) {}
 
-  // Afterwards both tensors have their shapes; their contents come with Bind.
+  // Reserves memory. Afterwards both tensors have their shapes; their contents come with Bind.
   void Plan(memory::MemoryPlan* plan);
-  // Takes the memory and fills it; blocks until that is done.
+  // Binds the memory and fills it; blocks until it is filled.
   void Bind(const memory::Memory& memory, kernels::Device& device, kernels::Stream& stream);
 
-  // Accumulator type [s, r]: RopeOps' table; absent unless positions are rotated.
+  // Accumulator type [s, r], the table of RopeOps; empty unless positions are rotated.
   const kernels::Tensor& rope() const { return rope_; }
-  // Accumulator type [a], of this rank's heads; absent without ALiBi.
+  // Accumulator type [a], the slopes of this rank's heads; empty without ALiBi.
   const kernels::Tensor& slopes() const { return slopes_; }
 
  private:

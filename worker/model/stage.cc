@@ -1,4 +1,4 @@
-// Composition of a stage, and the layout of what it keeps and of its scratch.
+// Composes embedding, layer groups and head, and lays out what the stage keeps and its scratch.
 #include "worker/model/stage.h"
 
 #include "common/base/check.h"
@@ -12,7 +12,7 @@ Stage::Stage(const GptConfig& config, const Args& args)
     : config_(config),
       args_(args),
       words_(config, {.name = "embedding.word.weight", .copy = args.head && !args.embedding}),
-      // Behind the last layer, whose gradients come after the head's.
+      // As if behind the last layer, because its gradient is complete before those of the layers.
       head_words_(config, {.name = "head.weight",
                            .region = params::Region::kMatrix,
                            .layer = static_cast<int>(config.layers)}),
@@ -76,7 +76,7 @@ void Stage::TakeBorders(size_t slot, memory::StackArena* arena) {
   Borders& at = borders_[slot];
   if (starts_inside()) {
     at.input = has_layers() ? groups_.front()->input(slot) : take();
-    // A head without layers leaves there what it has to hand back.
+    // A head without layers writes the gradient that it has to send back there.
     at.input_grad = head_ && !has_layers() ? head_->dresidual(slot) : take();
   }
   if (!ends_inside()) return;
@@ -99,7 +99,8 @@ void Stage::TakeScratch(ScratchPlan* plan) {
   if (kernels::MakeDropoutRate(config_.hidden_dropout).active()) {
     grad_.branch = arena->Take(config_.dtype, rows);
   }
-  // An open branch is read by its border before anything writes the gradient of a norm's output.
+  // Border reads an open branch before anything writes the gradient of a norm's output, so both
+  // share a buffer.
   buffers_.partial = buffers_.dnorm = arena->Take(config_.dtype, whole);
   if (config_.parallel_residual) buffers_.second = arena->Take(config_.dtype, whole);
   if (config_.recompute.mode == RecomputeMode::kSelective) {
@@ -137,7 +138,7 @@ void Stage::Forward(const Pass& pass, size_t slot, const LossArgs& loss) {
 
 void Stage::Backward(const Pass& pass, size_t slot) {
   CHECK(pass.training);
-  if (!has_layers() && starts_inside()) return;  // input_grad is there already
+  if (!has_layers() && starts_inside()) return;  // forward has written input_grad
   BranchGrad grad = GradOf(slot);
   tail_.BackwardBranch(pass, head_ ? head_->dresidual(slot) : output_grad(slot), &grad);
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {

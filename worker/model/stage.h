@@ -1,8 +1,9 @@
-// A run of layers on one rank, with or without the embedding and the head: the unit of pipeline
-// schedules (a chunk). Forward and Backward are actions on a slot, whose kept activations live from
-// the one to the other. Interior borders of the network pass one tensor each way: the closed
-// residual forward, its gradient backward. Without layers a stage is an end of the network alone,
-// or passes its input on. Legend: T tokens, R rows of this rank between matrix products, h hidden.
+// A sequence of layers on one rank, with or without the embedding and the head: the unit of
+// pipeline schedules (a model chunk). Forward and Backward are actions on a slot, whose kept
+// activations live between the two. Inside the network a boundary between chunks passes one tensor
+// each way: the closed residual forward, its gradient backward. A stage without layers is one end
+// of the network alone, or passes its input on. Legend: T tokens, R rows of this rank between
+// matrix products, h hidden.
 #pragma once
 
 #include <cstdint>
@@ -23,36 +24,38 @@ namespace mt::model {
 class Stage {
  public:
   struct Args {
-    int64_t first_layer = 0;
+    int64_t first_layer = 0;  // global number
     int64_t num_layers = 0;
-    bool embedding = true;  // tokens in; else a residual
-    bool head = true;       // loss out; else a residual
-    size_t slots = 1;       // microbatches between their forward and backward
-    int64_t head_chunk_tokens = 1024;
+    bool embedding = true;             // input: tokens, else a residual
+    bool head = true;                  // output: loss, else a residual
+    size_t slots = 1;                  // microbatches between forward and backward
+    int64_t head_chunk_tokens = 1024;  // rows of one chunk of logits
   };
   Stage(const GptConfig& config, const Args& args);
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  // The word table where this stage has the embedding or a tied head, then the network in order.
+  // Adds the word table if this stage has the embedding or a tied head, then all parameters in the
+  // order of the network.
   void Register(params::Registry* registry);
   void Bind(const params::ParamStore& store);
-  // Kept activations of all slots, then scratch. First with measuring arenas, then, by the same
-  // calls, with the real ones.
+  // Take kept activations of all slots, then scratch: first from measuring arenas to plan, then by
+  // the same calls from the allocated ones.
   void TakeKept(memory::StackArena* arena);
-  // What an action needs; stages of a rank may take the same bytes, since it runs one action at a
-  // time.
+  // Takes the scratch of an action. All stages of a rank may share it, because a rank runs one
+  // action at a time.
   void TakeScratch(ScratchPlan* plan);
 
-  // `loss` is used with the head only. Without the embedding the input is in input(slot).
+  // Enqueues the forward. `loss` is used with the head only. Without the embedding the input is in
+  // input(slot).
   void Forward(const Pass& pass, size_t slot, const LossArgs& loss);
-  // In training, after Forward of the slot. Without the head the gradient of output(slot) is in
-  // output_grad(slot).
+  // Enqueues the backward, in training after the slot's Forward. Without the head the gradient of
+  // output(slot) is in output_grad(slot).
   void Backward(const Pass& pass, size_t slot);
 
-  // Interior borders, [R, h] each; fixed addresses, absent at the network's ends. A link writes
-  // input and output_grad and reads output and input_grad. A stage that passes its input on has one
-  // tensor for input and output, and one for their gradients.
+  // The tensors at boundaries inside the network, [R, h] at fixed addresses; empty at the network's
+  // ends. A link writes input and output_grad and reads output and input_grad. A stage that passes
+  // its input on uses one tensor for input and output, and one for their gradients.
   const kernels::Tensor& input(size_t slot) const { return borders_[slot].input; }
   const kernels::Tensor& output(size_t slot) const { return borders_[slot].output; }
   const kernels::Tensor& output_grad(size_t slot) const { return borders_[slot].output_grad; }
@@ -69,20 +72,20 @@ class Stage {
   bool passes_on() const { return !has_layers() && starts_inside() && ends_inside(); }
   bool has_words() const { return embedding_ || (head_ && config_.tie_embeddings); }
   void TakeBorders(size_t slot, memory::StackArena* arena);
-  // Where the slot's backward leaves its gradients.
+  // The tensors in which the slot's backward leaves its gradients.
   BranchGrad GradOf(size_t slot) const;
 
   const GptConfig config_;
   const Args args_;
   VocabMatrix words_;
-  VocabMatrix head_words_;  // of a head that is not tied
+  VocabMatrix head_words_;  // of an untied head
   std::optional<Embedding> embedding_;
   std::vector<std::unique_ptr<LayerGroup>> groups_;
   std::optional<Head> head_;
-  // Closes the last branch: forward where the stage ends inside the network (a head closes it
-  // itself, with its norm), backward always.
+  // Closes the last branch: in forward if the stage ends inside the network (the head closes it
+  // with its own norm), in backward always.
   Border tail_;
-  std::vector<Borders> borders_;  // by slot
+  std::vector<Borders> borders_;  // [slot]
   TransformerLayer::Buffers buffers_;
   BranchGrad grad_;  // scratch; residual only with the embedding, branch only with dropout
 };

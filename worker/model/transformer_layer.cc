@@ -1,4 +1,4 @@
-// Order of the sub-layers and of tensor parallelism's calls.
+// The order of sub-layers and of tensor parallelism's collectives, forward and backward.
 #include "worker/model/transformer_layer.h"
 
 #include <fmt/format.h>
@@ -10,8 +10,9 @@ using kernels::Tensor;
 
 namespace {
 
-// Two partial sums as one branch: alone both are left to the border, which adds them anyway; over
-// tensor ranks they are added first, so that one sum crosses the wire.
+// Combines the partial outputs of two branches. On a single rank both are left to the residual
+// norm, which adds partials anyway; with several tensor ranks they are added first, so that one
+// all-reduce suffices.
 Partials Sum(const Pass& pass, const Tensor& a, const Tensor& b) {
   if (pass.tensor == nullptr || pass.tensor->size() == 1) {
     Partials both(a);
@@ -69,7 +70,7 @@ void TransformerLayer::TakeScratch(ScratchPlan* plan) {
   const int64_t mark = plan->arena->Mark();
   norm1_.TakeScratch(plan);
   if (!parallel()) norm2_.TakeScratch(plan);
-  plan->arena->Release(mark);  // neither borders nor the branches' backwards overlap
+  plan->arena->Release(mark);  // norms and branch backwards never run at the same time
   attention_.TakeScratch(plan);
   plan->arena->Release(mark);
   mlp_.TakeScratch(plan);

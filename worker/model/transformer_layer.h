@@ -1,8 +1,9 @@
-// One pre-norm transformer layer (Radford et al. 2019): two borders, each followed by a branch; or,
-// with a parallel residual (Wang & Komatsuzaki 2021), one border followed by both, whose sum is one
-// branch. It takes an open branch and leaves one, so that residual add, bias, dropout and norm are
-// one kernel across layers too. Between the borders and the branches stand tensor parallelism's
-// Gather and Reduce. Legend: T rows of the branches, R rows of the borders, h hidden.
+// One pre-norm transformer layer (Radford et al. 2019): two residual norms, each followed by a
+// branch; or, with a parallel residual (Wang & Komatsuzaki 2021), one residual norm followed by
+// both branches, whose sum is one branch. A layer takes an open branch and leaves one, so that
+// residual add, bias, dropout and norm are one kernel across layers, too. Tensor parallelism's
+// Gather and Reduce stand between norms and branches. Legend: T rows in the branches, R rows
+// between them, h hidden.
 #pragma once
 
 #include <vector>
@@ -15,55 +16,57 @@ namespace mt::model {
 
 class TransformerLayer {
  public:
-  // Scratch that all layers of a stage share.
+  // Scratch shared by all layers of a stage.
   struct Buffers {
-    kernels::Tensor partial;  // [T, h] open output of the running branch
+    kernels::Tensor partial;  // [T, h] open output of the current branch
     kernels::Tensor dnorm;    // [T, h] gradient of a norm's output; may be partial's buffer
-    kernels::Tensor second;   // [T, h], with a parallel residual: the same of the second branch
-    kernels::Tensor y;        // [R, h], where norm outputs are computed again
-    kernels::Tensor x;        // [T, h], where rows are cut: the norm's output of all ranks
-    kernels::Tensor dbranch;  // [T, h], where rows are cut: the branch's gradient of all ranks
-    kernels::Tensor carry;    // [R, h], where layers are recomputed: the residual that they leave
+    kernels::Tensor second;   // [T, h], parallel residual: the same for the second branch
+    kernels::Tensor y;        // [R, h], if norm outputs are recomputed
+    kernels::Tensor x;        // [T, h], sequence parallelism: gathered norm output
+    kernels::Tensor dbranch;  // [T, h], sequence parallelism: gathered branch gradient
+    kernels::Tensor carry;    // [R, h], if layers are recomputed: the residual they leave
   };
-  // Where its borders keep the residuals that they close, [R, h].
+  // The tensors in which the layer keeps its closed residuals, [R, h].
   struct Residuals {
-    kernels::Tensor before;  // the layer's input; SetInput moves it
-    kernels::Tensor middle;  // behind the attention branch; absent: taken from the arena
+    kernels::Tensor before;  // the layer's input; SetInput replaces it
+    kernels::Tensor middle;  // behind the attention branch; empty: taken from the arena
   };
 
-  // layer: global number.
+  // `layer`: global layer number.
   TransformerLayer(const GptConfig& config, int layer);
 
-  // `incoming`: the branch before this layer. Sets the borders; registers in the network's order.
+  // Adds the parameters in the network's order and connects the branches. `incoming`: the branch
+  // before this layer.
   void Register(params::Registry* registry, const BranchEnd& incoming);
   void Bind(const params::ParamStore& store);
   void TakeKept(size_t slot, memory::StackArena* arena, const Residuals& residuals);
+  // Replaces the tensor of a slot's input.
   void SetInput(size_t slot, const kernels::Tensor& residual) {
     norm1_.SetResidual(slot, residual);
   }
   void TakeScratch(ScratchPlan* plan);
 
-  // Returns the layer's last branch, whose partials lie in the buffers.
+  // Runs the layer and returns its last branch, whose partial outputs are in the buffers.
   Pending Forward(const Pass& pass, size_t slot, const Pending& in, const Buffers& buffers) const;
-  // The same without that branch's output: only what backward needs.
+  // The same without that branch's output: computes only what backward needs.
   void ForwardKept(const Pass& pass, size_t slot, const Pending& in, const Buffers& buffers) const;
-  // grad: of the returned Pending, then of `in`.
+  // `grad`: gradients of the returned Pending on entry, of `in` on return.
   void Backward(const Pass& pass, size_t slot, const Buffers& buffers, BranchGrad* grad) const;
   // Valid after Register.
   BranchEnd end() const;
 
  private:
   struct Kept {
-    kernels::Tensor y1, y2;  // [R, h] outputs of the norms; absent where computed again
+    kernels::Tensor y1, y2;  // [R, h] outputs of the norms; empty if recomputed
   };
 
   bool parallel() const { return config_.parallel_residual; }
   bool keeps_norms() const { return config_.recompute.mode != RecomputeMode::kSelective; }
-  // Up to the input [T, h] of the feed-forward branch, which it returns. attention_out: somebody
-  // reads the attention branch's output.
+  // Runs the layer up to the input [T, h] of the feed-forward branch, which it returns.
+  // `attention_out`: the attention branch's output is needed.
   kernels::Tensor ForwardAttention(const Pass& pass, size_t slot, const Pending& in,
                                    const Buffers& buffers, bool attention_out) const;
-  // A norm's output, [T, h], for backward: kept, or computed again.
+  // A norm's gathered output [T, h] for backward, kept or recomputed.
   kernels::Tensor InputAgain(const Pass& pass, const Border& norm, size_t slot,
                              const Buffers& buffers) const;
   void BackwardParallel(const Pass& pass, size_t slot, const Buffers& buffers,
@@ -72,9 +75,9 @@ class TransformerLayer {
   const GptConfig config_;
   Border norm1_;
   AttentionBlock attention_;
-  Border norm2_;  // not with a parallel residual
+  Border norm2_;  // unused with a parallel residual
   MlpBlock mlp_;
-  std::vector<Kept> kept_;  // by slot
+  std::vector<Kept> kept_;  // [slot]
 };
 
 }  // namespace mt::model

@@ -1,4 +1,4 @@
-// Registration of the rank's rows.
+// Registers the rank's rows as one parameter; the registry derives padding from the logical shape.
 #include "worker/model/vocab_matrix.h"
 
 #include <utility>

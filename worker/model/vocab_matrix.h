@@ -1,6 +1,6 @@
-// A matrix with a row for each token: the word table, and the head's own matrix where embeddings
-// are not tied. Tensor parallelism cuts the rows, padding included, so a rank may hold padding
-// alone. Legend: h hidden, V vocabulary, V' padded, v = V' / t rows of this rank.
+// A matrix with one row per token: the word table, or the head's own matrix if embeddings are not
+// tied. Tensor parallelism shards the rows, padding included, so a rank may hold padding rows only.
+// Legend: h hidden, V vocabulary, V' padded, v = V' / t rows of this rank.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace mt::model {
 
-// Rows at or above the vocabulary stay zero.
+// Rows at or above the vocabulary are zero and stay zero.
 class VocabMatrix {
  public:
   struct Args {
     std::string name;  // "embedding.word.weight"
     params::Region region = params::Region::kWordTable;
     int layer = -1;     // as in ParamSpec
-    bool copy = false;  // another stage owns it
+    bool copy = false;  // another stage owns the parameter
   };
   VocabMatrix(const GptConfig& config, Args args);
 
@@ -25,7 +25,7 @@ class VocabMatrix {
   void Bind(const params::ParamStore& store);
 
   params::ParamId id() const { return id_; }
-  // Token of row 0.
+  // The token of this rank's row 0.
   int64_t first_row() const { return config_.shard.rank * config_.local_vocab(); }
   const kernels::Tensor& weight() const { return weight_; }
   const kernels::Tensor& grad() const { return grad_; }
