@@ -1,6 +1,6 @@
-// A benchmark on the CPU backend: its report against the records that training made, counts of
-// floating-point operations against goldens, the calls of a step against the model's, readings of a
-// GPU through a stand-in for its driver.
+// A benchmark on the CPU backend: its report against the training records, FLOP counts against
+// goldens, the logged calls of a step against the model's, GPU readings through a fake driver
+// library.
 #include "common/spec/bench.h"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Who may write to a checkpoint directory: takeovers and refusals, a late commit of a fenced run, a
+// Ownership of a checkpoint directory: takeovers and refusals, a late commit of a fenced run, a
 // crash at each point of a takeover, contenders.
 #include "worker/checkpoint/format/fence.h"
 

@@ -1,5 +1,5 @@
-// The pure parts: folder names, manifests, safetensors files; damage at every place must be an
-// error, never a crash.
+// The pure parts of the format: folder names, manifests, safetensors files. Damage at any place
+// must be an error and never a crash.
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Saving and loading on one rank: atomicity at every failpoint, any slices to any slices, damage
-// found, disk full.
+// Saving and loading on one rank: atomicity at every failpoint, loading any slices from any slices,
+// detection of damage, a full disk.
 #include <cstring>
 #include <deque>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// A folder that lives as long as the object.
+// A temporary folder that is removed with the object.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// The promises about the bits of sums: all ranks, reruns, message paths and implementations give
-// those of reduce.h's order.
+// Bit-equality of sums: all ranks, reruns, message paths and implementations give the bits of
+// reduce.h's order.
 #include <cstring>
 #include <random>
 #include <vector>

@@ -1,5 +1,5 @@
-// What goes wrong in one process: deadlines, aborts, members that leave, calls that differ. Every
-// wait must end; hang bounds are far above what is seen.
+// Failures within one process: deadlines, aborts, members that leave, calls that differ. Every wait
+// must end; the bounds for hangs are far above the measured times.
 #include <atomic>
 #include <chrono>
 #include <thread>

@@ -1,3 +1,5 @@
+// One factory per rank over a shared in-memory store for Gloo, one hub for threads; each rank's
+// body runs on its own thread.
 #include "tests/worker/comm/group_harness.h"
 
 #include <numeric>

@@ -1,5 +1,5 @@
-// Runs the same test over every implementation: ranks are threads of this program, their groups
-// either of worker/comm/threads or of worker/comm/gloo over loopback.
+// Runs the same test over every implementation of process groups: ranks are threads of this
+// program, and their groups are either of worker/comm/threads or of worker/comm/gloo over loopback.
 #pragma once
 
 #include <functional>

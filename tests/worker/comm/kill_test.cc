@@ -1,5 +1,5 @@
 // kill -9 of a rank that is a process, in the middle of a collective: every survivor gets an error
-// that names a peer, and none stays in its call.
+// that names a peer, and none remains in its call.
 #include <array>
 #include <chrono>
 #include <csignal>

@@ -1,5 +1,5 @@
-// One rank of a group as a process: mt_comm_member FOLDER INDEX SIZE OP. Prints "running" once the
-// first round is through, then repeats the operation until it fails, prints the status and exits 0.
+// A group member as a process: mt_comm_member FOLDER INDEX SIZE OP. Prints "running" after the
+// first round, then repeats the operation until it fails, prints the status and exits with 0.
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>

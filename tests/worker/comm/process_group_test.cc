@@ -1,5 +1,5 @@
-// Every operation of every implementation against a naive result, in every type
-// and size; the bits of sums are bits_test.cc's.
+// Every operation of every implementation against a naive result, in every type and size. The bits
+// of sums are tested by bits_test.cc.
 #include "worker/comm/process_group.h"
 
 #include <array>

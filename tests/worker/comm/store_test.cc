@@ -1,4 +1,4 @@
-// The stores through which members meet, and the factory's refusals.
+// The rendezvous stores, and the requests that factories refuse.
 #include <filesystem>
 #include <memory>
 #include <thread>

@@ -1,4 +1,4 @@
-// The job's data section to data sets: what is opened, what is refused, and what a checkpoint
+// From the job's data section to data sets: what is opened, what is refused, and what a checkpoint
 // compares.
 #include "worker/data/data_source.h"
 

@@ -1,5 +1,5 @@
-// The index cache: hits, keys, damage at every byte, concurrent builders, folders that cannot be
-// written.
+// The index cache: hits, keys, damage at every byte, concurrent builders, folders that are not
+// writable.
 #include "worker/data/index_cache.h"
 
 #include <thread>

@@ -1,5 +1,5 @@
-// .idx/.bin: the exact bytes, round trips in every integer type, and files that are missing,
-// truncated, damaged.
+// .idx and .bin files: exact bytes, round trips in every integer type, and files that are missing,
+// truncated or damaged.
 #include "worker/data/indexed_dataset.h"
 
 #include <cstring>

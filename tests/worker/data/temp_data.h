@@ -1,4 +1,4 @@
-// A folder that lives as long as a test, and small data sets in it.
+// A temporary folder that is removed with the object, and small data sets in it.
 #pragma once
 
 #include <algorithm>

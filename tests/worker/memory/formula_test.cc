@@ -1,6 +1,6 @@
-// What a rank of a job really plans, kind by kind, against the formulas (common/spec): the model's
-// chunks, the flat buffers and the optimizer's state are built and planned as the engine does, and
-// nothing is allocated. Weights, gradients and state must be equal; activations within 2 %.
+// The memory that a rank of a job plans, kind by kind, against the formulas of common/spec: the
+// model's chunks, flat buffers and optimizer state are built and planned as the engine does,
+// without allocating anything. Weights, gradients and state must be equal, activations within 2 %.
 #include <numeric>
 #include <vector>
 

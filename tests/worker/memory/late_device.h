@@ -1,5 +1,5 @@
-// A device that is as late as a GPU may be: what is enqueued on a stream runs only when an event
-// behind it, or the stream, is waited for. Memory is the host's. For tests of who waits for what.
+// A fake device that is as asynchronous as a GPU may be: work enqueued on a stream runs only when
+// an event behind it, or the stream, is waited for. Memory is the host's. Reveals missing waits.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,5 @@
-// Plans add up, allocations are aligned, zeroed and apart, and running out says by how much.
+// Plans add up; allocations are aligned, zeroed and disjoint; running out of memory says by how
+// much.
 #include "worker/memory/memory.h"
 
 #include <cstdlib>

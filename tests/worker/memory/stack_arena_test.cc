@@ -1,4 +1,5 @@
-// The arena's order, and that a measured run of calls needs exactly what it measured.
+// The order of takes and releases, and that a measured sequence of calls needs exactly what was
+// measured.
 #include "worker/memory/stack_arena.h"
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Bytes through the two pinned pieces, on a device that copies as late as it may.
+// Copies through the two pinned buffers, on a device that copies as late as it may.
 #include "worker/memory/staging.h"
 
 #include <numeric>

@@ -1,4 +1,4 @@
-// From a job file to the model's numbers.
+// From a job file to the model's configuration.
 #include <cmath>
 
 #include <fmt/format.h>

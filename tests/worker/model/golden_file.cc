@@ -1,3 +1,5 @@
+// Parses the safetensors format by itself, so that the goldens do not depend on worker/checkpoint,
+// and compares gradients tensor by tensor.
 #include "tests/worker/model/golden_file.h"
 
 #include <algorithm>

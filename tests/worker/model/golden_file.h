@@ -1,4 +1,4 @@
-// A file that a script of tests/golden wrote with PyTorch, and the comparison of a model with it.
+// A file written by a script of tests/golden with PyTorch, and the comparison of a model with it.
 #pragma once
 
 #include <cstdint>

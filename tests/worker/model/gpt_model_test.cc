@@ -1,5 +1,5 @@
-// What GptModel promises besides right gradients: first loss, padding, evaluation, chunks, order of
-// buckets, memory.
+// What GptModel promises apart from correct gradients: first loss, padding, evaluation, chunks,
+// order of buckets, memory.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

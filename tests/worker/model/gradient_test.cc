@@ -1,4 +1,4 @@
-// The whole backward against finite differences of the whole forward, in fp64, dropout on.
+// The complete backward against finite differences of the complete forward, in fp64, with dropout.
 #include <cmath>
 #include <random>
 #include <string>

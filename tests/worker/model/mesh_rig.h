@@ -1,6 +1,6 @@
-// A network over tensor ranks (threads) and pipeline stages (moved by hand), for comparison with
-// one rank. Gathered results are by logical tensor: parts put together, partial sums and the two
-// copies of a tied table added.
+// A network over tensor ranks (threads) and pipeline stages (driven by hand), for comparison with a
+// single rank. Results are gathered by logical tensor: parts are assembled, partial sums and the
+// two copies of a tied table are added.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Plans, allocates, binds and initialises a model as a rank does, and converts its tensors from and
+// to fp64 vectors.
 #include "tests/worker/model/model_rig.h"
 
 #include <algorithm>

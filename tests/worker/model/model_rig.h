@@ -1,4 +1,4 @@
-// A GptModel with everything around it, on the CPU backend: what a rank sets up, for tests.
+// A GptModel on the CPU backend together with everything that a rank sets up for it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Recomputation: every mode gives the bits of none, and keeps what the formulas say (Korthikanti et
-// al. 2022, section 5).
+// Recomputation: every mode gives the same bits as no recomputation, and keeps as many bytes as the
+// formulas say (Korthikanti et al. 2022, section 5).
 #include <string>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// A network cut into chunks, with several slots, gives what one chunk gives: the seam that pipeline
-// schedules use.
+// A network divided into chunks, with several slots, gives the same result as a single chunk: the
+// interface that pipeline schedules use.
 #include <algorithm>
 #include <numeric>
 #include <vector>

@@ -1,6 +1,6 @@
-// Tensor and sequence parallelism: ranks as threads give what one rank gives, in fp64, with
-// dropout, for every variant that cuts something of its own. RunMesh also holds the ranks to equal
-// bits of what they replicate.
+// Tensor and sequence parallelism: ranks as threads give the same result as a single rank, in fp64,
+// with dropout, for every variant that shards something of its own. RunMesh also checks that
+// replicated values are bit-equal on all ranks.
 #include <string>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// The update rules over the flat buffers: who is decayed, who is not, updates against the formulas,
-// and that a skipped step writes nothing.
+// The update rules over the flat buffers: which parameters decay, updates against the formulas, and
+// that a skipped step writes nothing.
 #include "worker/optim/optimizer.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Mixed precision over replicas, tensor ranks and stages: masters are what fp32 training would
-// have, gradients of many microbatches add up in fp32, and an overflow anywhere is everybody's.
+// Mixed precision over replicas, tensor ranks and stages: masters equal those of fp32 training,
+// gradients of many microbatches accumulate in fp32, and an overflow on any rank is seen by all.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

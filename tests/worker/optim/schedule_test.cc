@@ -1,5 +1,5 @@
-// From a job to learning rates: Megatron-LM's values (maximum 6e-4, minimum 6e-5, 100 samples of
-// warmup, decay over 1000), and how the scalar block advances: warmup from 0, clipping, skips.
+// Learning rates of a job against Megatron-LM's values (maximum 6e-4, minimum 6e-5, 100 samples of
+// warm-up, decay over 1000), and how the scalar block advances: warm-up from 0, clipping, skips.
 #include "worker/optim/schedule.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The queue of communication: order, results, the first failure, and its end.
+// The communication thread's queue: order, results, the first failure, destruction.
 #include "worker/parallel/comm_thread.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The step's data side over meshes of threads: the same weights as one rank, the same bits whatever
-// the stage, the overlap and the rerun; norms that count each element once; tied tables; failures.
+// GradientSync over meshes of threads: the same weights as on one rank, the same bits whatever ZeRO
+// stage, overlap and rerun; norms that count each element once; tied tables; failures.
 #include "worker/parallel/gradient_sync.h"
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// Builds the parameters, flat buffers, groups, GradientSync and optimizer of each rank, and gathers
+// the weights of all ranks by name and index for comparison.
 #include "tests/worker/parallel/sync_rig.h"
 
 #include <bit>

@@ -1,7 +1,7 @@
-// A mesh of ranks as threads that take optimizer steps from made-up gradients: every kind of
-// parameter that a GPT has, cut over tensor ranks, stages and replicas, through the real reducer
-// and optimizer. What a gradient is depends on names and global indices, so one rank can stand in
-// for a whole mesh and give the values to compare with.
+// A mesh of ranks as threads that take optimizer steps from synthetic gradients: every kind of
+// parameter that a GPT has, sharded over tensor ranks, stages and replicas, through the real
+// GradientSync and optimizer. A gradient is a function of parameter name and global index, so a
+// single rank can represent a whole mesh and yield the reference values.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Gather and Reduce over thread ranks, with and without sequence parallelism, and the sticky error.
+// Gather and Reduce over threads, with and without sequence parallelism, and the sticky error.
 #include "worker/parallel/tensor_parallel.h"
 
 #include <functional>

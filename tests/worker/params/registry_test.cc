@@ -1,4 +1,4 @@
-// The registry's rules: Megatron's decay rule by name and shape, names found again, bugs aborted.
+// The registry's rules: Megatron's decay rule by name and shape, look-up by name, bugs that abort.
 #include "worker/params/registry.h"
 
 #include <gtest/gtest.h>

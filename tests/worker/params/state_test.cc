@@ -1,5 +1,5 @@
-// The optimizer's state over replicas, and initial values over all cuts: whatever the layout, the
-// parts are the pieces of one logical tensor, each once, bit for bit.
+// The optimizer's state over replicas and initial values over all layouts: the parts are the pieces
+// of one logical tensor, each exactly once, bit for bit.
 #include <cstring>
 #include <map>
 #include <tuple>

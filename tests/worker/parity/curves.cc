@@ -1,3 +1,5 @@
+// The jobs of the two model families, and the reading of a curve from the trainer's observer
+// (threads) or a metrics file (processes).
 #include "tests/worker/parity/curves.h"
 
 #include <algorithm>

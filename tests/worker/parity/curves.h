@@ -1,6 +1,6 @@
-// Short training runs in a layout, as curves that can be compared: ranks as threads of the test, or
-// as processes over Gloo. The models are small, but cut like large ones: 8 layers, heads and groups
-// that 4 divides, a vocabulary that is padded.
+// Short training runs in a given layout, as curves that can be compared: ranks as threads of the
+// test, or as processes over Gloo. The models are small but divisible like large ones: 8 layers,
+// heads and groups divisible by 4, a padded vocabulary.
 #pragma once
 
 #include <string>

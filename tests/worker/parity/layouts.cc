@@ -1,3 +1,4 @@
+// The table itself and the job overrides of a layout. table_test.cc checks what it covers.
 #include "tests/worker/parity/layouts.h"
 
 #include <array>

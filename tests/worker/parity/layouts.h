@@ -1,5 +1,5 @@
-// The layouts that parity tests train: how each cuts the model, its batches and its memory, and
-// what else is checked with it. One table, so that what is covered can be read and counted.
+// The layouts that parity tests train: how each shards the model, its batches and its memory, and
+// what else is checked with it. They are one table, so that coverage can be read and counted.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Training in 16 bits: as good as in 32, the same in every layout up to rounding, and steps whose
-// gradients overflow are skipped by all ranks alike.
+// Training in 16 bits: as good as in 32, equal in every layout up to rounding, and steps whose
+// gradients overflow are skipped by all ranks.
 #include <array>
 #include <cmath>
 #include <map>

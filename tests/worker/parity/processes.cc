@@ -1,3 +1,4 @@
+// Starts mt-rank with posix_spawn, waits for it, and finds its members in /proc.
 #include "tests/worker/parity/processes.h"
 
 #include <csignal>

@@ -1,5 +1,5 @@
-// Ranks as processes: a standalone mt-rank that starts one member per rank, which train over Gloo
-// and tell their curve in a metrics file.
+// Ranks as processes: a standalone mt-rank starts one member per rank; they train over Gloo and
+// report their curve in a metrics file.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// What more than one rank holds is the same to the last bit on all of them, after every step: data
-// parallel copies, parameters that tensor ranks replicate, both ends' copies of a tied table. Also
-// where steps are skipped, since a rank that took such a step would differ from then on.
+// Everything that several ranks hold is bit-equal on all of them after every step: data parallel
+// replicas, parameters replicated over tensor ranks, both copies of a tied table. Also with skipped
+// steps, because a rank that took such a step would differ from then on.
 #include <map>
 #include <mutex>
 #include <set>

@@ -1,5 +1,6 @@
-// Stopping and going on where all three axes are in use: a rank killed with all it holds, half
-// precision, sharded optimizer state and a loss scale on its way, to the last bit.
+// Stop and resume with all three axes in use: a rank is killed with everything it holds, in half
+// precision, with sharded optimizer state and a changing loss scale, and the resumed run is
+// bit-equal.
 #include <algorithm>
 #include <chrono>
 #include <csignal>

@@ -1,5 +1,5 @@
-// What the table of layouts covers: every value of every axis, the combinations that must not be
-// missing, buckets.
+// Coverage of the table of layouts: every value of every axis, the combinations that must be
+// present, buckets.
 #include <algorithm>
 #include <functional>
 #include <map>

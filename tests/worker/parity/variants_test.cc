@@ -1,6 +1,6 @@
-// Every variant of the model, cut by tensor and pipeline parallelism at once, against one rank in
-// double precision. That a variant is what its papers say is worker/model's test; here it is the
-// same in parts as whole.
+// Every variant of the model under tensor and pipeline parallelism together, against a single rank
+// in double precision. That a variant matches its paper is tested in tests/worker/model; here the
+// sharded model must equal the whole one.
 #include <ostream>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// What mt-gpu-probe tells of GPUs, through a library that stands in for the driver's.
+// The GPUs that mt-gpu-probe reports, through a fake driver library.
 #include "worker/probe/survey.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The real mt-rank under an agent: words through the socket, and agents that die.
+// The real mt-rank under an agent: commands over the socket, and agents that die.
 #include <csignal>
 #include <fcntl.h>
 #include <map>

@@ -1,4 +1,4 @@
-// A rank's call to its agent over a real Unix socket: the rank's end against the agent's.
+// A rank's connection to its agent over a real Unix socket: the rank's end against the agent's.
 #include <atomic>
 #include <cstring>
 #include <memory>

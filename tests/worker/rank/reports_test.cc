@@ -1,4 +1,4 @@
-// What a run tells, as messages: every field of steps, checkpoints, finished commands and
+// The reports of a run as messages: every field of steps, checkpoints, finished commands and
 // telemetry.
 #include <vector>
 

@@ -1,6 +1,6 @@
-// Whole runs of the real mt-rank, standalone, on a small data set: the same curve whatever the
-// number of processes, the same bits twice and after kill -9 and resume, one clear message for what
-// cannot run.
+// Whole runs of the real mt-rank, standalone, on a small data set: the same curve with any number
+// of processes, the same bits in a rerun and after kill -9 and resume, and one clear message for a
+// job that cannot run.
 #include <cmath>
 #include <csignal>
 #include <cstdlib>

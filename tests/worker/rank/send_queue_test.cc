@@ -1,4 +1,4 @@
-// The queue to the agent by itself: numbers, acknowledgements, new streams, its bound.
+// The queue of messages to the agent: numbers, acknowledgements, new streams, its bound.
 #include "worker/rank/send_queue.h"
 
 #include <vector>

@@ -1,5 +1,5 @@
-// An agent for tests of ranks: listens on a real socket, answers every hello with an assignment,
-// acknowledges reports, keeps what it hears. Destroying it is its death.
+// A fake agent for tests of ranks: listens on a real socket, answers every hello with an
+// assignment, acknowledges reports and records what it receives. Destroying it simulates its death.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Runs the real mt-shim around small shell programs: what it records, what it ends, what it leaves.
+// The real mt-shim around small shell programs: what it records, what it stops, what it leaves
+// behind.
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>

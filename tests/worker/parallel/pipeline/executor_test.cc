@@ -1,5 +1,5 @@
 // The executor: the same work with overlap on and off, failures that reach every stage, times, and
-// the same over processes' transport.
+// the same over Gloo.
 #include "worker/parallel/pipeline/executor.h"
 
 #include <array>

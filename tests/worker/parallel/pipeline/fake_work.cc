@@ -1,3 +1,5 @@
+// The value of a tensor is a hash of pass, microbatch and all chunks it has passed through; each
+// action recomputes what it should have received and compares.
 #include "tests/worker/parallel/pipeline/fake_work.h"
 
 #include <algorithm>

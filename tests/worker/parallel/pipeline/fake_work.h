@@ -1,6 +1,6 @@
-// Chunks without maths: every tensor carries who made it (microbatch, place in the model, pass) and
-// a value that depends on all chunks before it, and every action checks what it was handed and that
-// nobody has touched its slot since.
+// ChunkWork without computation: every tensor identifies its producer (microbatch, position in the
+// model, pass) and has a value that depends on all chunks before it. Every action checks its inputs
+// and that nobody has touched its slot since.
 #pragma once
 
 #include <array>

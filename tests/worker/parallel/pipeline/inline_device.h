@@ -1,5 +1,5 @@
-// A device for tests of links: streams that run at once and nothing else, so that the tests run
-// under ThreadSanitizer without a maths library.
+// A device for tests of links: streams run work at once and there is nothing else, so that the
+// tests run under ThreadSanitizer without a maths library.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Links by themselves: which edges a rank has, receiving ahead, how far a sender may run ahead, and
+// Links in isolation: which edges a rank has, receiving ahead, how far a sender may run ahead, and
 // how waits end.
 #include "worker/parallel/pipeline/link.h"
 

@@ -1,5 +1,5 @@
-// A group whose messages take a while: before the sender's buffer is read and after the receiver's
-// is written. So a buffer that is given up too early is seen to change.
+// A process group with delays before the sender's buffer is read and after the receiver's is
+// written, so that a buffer which is released too early is seen to change.
 #pragma once
 
 #include <cstdint>

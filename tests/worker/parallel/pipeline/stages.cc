@@ -1,3 +1,5 @@
+// Each stage is a thread with its own links and executor; a barrier keeps all groups alive until
+// every stage is done.
 #include "tests/worker/parallel/pipeline/stages.h"
 
 #include <barrier>

@@ -1,5 +1,5 @@
 // Runs all stages of a pipeline as threads of this program, over any group factory, with work that
-// checks what it is handed (fake_work.h).
+// checks its inputs (fake_work.h).
 #pragma once
 
 #include <cstdint>

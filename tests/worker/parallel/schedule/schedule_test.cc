@@ -1,5 +1,5 @@
-// Schedules: Megatron-LM's orders, soundness over a grid, exact bubbles, and a checker that finds
-// what is wrong.
+// Schedules: Megatron-LM's orders, soundness over a grid of parameters, exact bubbles, and a
+// checker that detects every kind of fault.
 #include <algorithm>
 
 #include <gtest/gtest.h>
