@@ -65,8 +65,11 @@ class BenchRun final : public train::TrainObserver {
   void OnSettings(const train::RunSettings& settings) override { args_.next->OnSettings(settings); }
 
  private:
+  // True on the rank that collects records and reports.
   bool measures() const { return args_.rank == 0; }
+  // Adds stated peak, device memory and the rate of a large product to the report.
   void MeasureDevice(megatrain::v1::BenchReport* report);
+  // Replays the logged calls and adds the time of each kind to the report.
   void TimeKernels(megatrain::v1::BenchReport* report);
 
   const Args args_;

@@ -39,6 +39,7 @@ class DeviceGauge {
  private:
   DeviceGauge(std::unique_ptr<nvml::Library> library, int gpu, nvml::Gpu facts);
   void Run();
+  // Appends one reading; a failed one is left out.
   void ReadOnce();
 
   const std::unique_ptr<nvml::Library> library_;

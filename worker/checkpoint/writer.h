@@ -34,7 +34,7 @@ struct SliceToSave {
   base::Runs places;           // of the elements from data on, row-major
 };
 
-// What to save, and where.
+// The state to save and its destination.
 struct SaveArgs {
   std::string directory;  // of the job's checkpoints; created if missing
   // Step, epoch, job, spec, numbers and facts, set by the caller on every rank; `tensors` must be

@@ -21,7 +21,7 @@ class Dataset {
   // where it is padding. May block on disk. kInvalidArgument if a token is outside the vocabulary.
   virtual Status Read(int64_t sample, std::span<int32_t> tokens,
                       std::span<float> weights) const = 0;
-  // What determines the order of the samples; saved in checkpoints.
+  // Everything that determines the order of the samples; saved in checkpoints.
   virtual const IndexRecord& record() const = 0;
 };
 

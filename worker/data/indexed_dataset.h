@@ -56,9 +56,11 @@ class IndexedDataset {
 
  private:
   IndexedDataset() = default;
+  // The steps of Open: validate the header, then sequences, then documents.
   Status ParseHeader();
   Status CheckSequences();
   Status CheckDocuments() const;
+  // Offset of a sequence in the .bin.
   int64_t byte_offset(int64_t sequence) const;
   template <class T>
   Status Widen(const std::byte* source, int64_t vocab_size, std::span<int32_t> out) const;

@@ -44,6 +44,7 @@ class IndexedDatasetWriter {
   IndexedDatasetWriter(std::string prefix, TokenType type);
   template <class T>
   Status Append(std::span<const int32_t> tokens);
+  // FlushBin writes the buffered tokens; WriteIdx writes the whole index.
   Status FlushBin();
   Status WriteIdx();
 

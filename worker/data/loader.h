@@ -67,6 +67,7 @@ class Loader {
   void Run(int thread_idx) LOCKS_EXCLUDED(mu_);
   // Reads microbatch m; called without the lock.
   StatusOr<Microbatch> Load(int64_t m) const;
+  // The ring's slot of microbatch m.
   Slot& slot(int64_t m) EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Args args_;

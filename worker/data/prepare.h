@@ -14,7 +14,7 @@
 
 namespace mt::data {
 
-// How far the conversion is; bytes are of the input.
+// Progress of the conversion; bytes are those of the input.
 struct PrepareProgress {
   int64_t bytes_done = 0;
   int64_t bytes_total = 0;
@@ -39,7 +39,7 @@ struct PrepareArgs {
   std::function<bool(const PrepareProgress&)> progress{};
 };
 
-// What was written.
+// Statistics of the finished conversion.
 struct PrepareStats {
   int64_t files = 0;
   int64_t bytes = 0;  // of the input

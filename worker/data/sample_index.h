@@ -18,7 +18,7 @@
 
 namespace mt::data {
 
-// What the caller asks for.
+// The parameters of a sample index.
 struct IndexRequest {
   SequenceRange range{};      // sequences of the split
   int64_t seq_length = 0;     // S
@@ -29,7 +29,7 @@ struct IndexRequest {
   bool keep_partial = false;
 };
 
-// How many epochs and samples the request leads to.
+// The numbers of epochs and samples that a request leads to.
 struct IndexPlan {
   int64_t tokens_per_epoch = 0;
   int64_t epochs = 0;                // E: the smallest with E tokens_per_epoch >= n S + 1

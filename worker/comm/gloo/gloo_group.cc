@@ -135,7 +135,7 @@ Status GlooGroup::SmallCollective(const Call& call, int64_t bytes, base::Monoton
   payloads[static_cast<size_t>(rank())] = call.in;
   RETURN_IF_ERROR(TakeOpenings(call, peers, deadline));
   for (const int peer : peers) payloads[static_cast<size_t>(peer)] = payload(peer);
-  // Before the result is written: it may be the input, which outbox_ has a copy of.
+  // Ends before the result is written, which may overwrite the input; outbox_ holds a copy of it.
   RETURN_IF_ERROR(EndOpening(peers, deadline));
   if (call.count > 0) CombineSmall(call, payloads);
   return OkStatus();
