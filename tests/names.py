@@ -28,6 +28,7 @@ SHAPES = {
     "type": re.compile(r"([A-Z][a-z]+(?:[A-Z][a-z]+)+)"),
 }
 EXIT_CODE = re.compile(r"\b(kExit[A-Z]\w*) = (\d+)")
+EVENT = re.compile(r'\.type = (?:[^",;]*"\w+")+')
 FAILPOINT = re.compile(r'\bAt\((args, )?"([a-z_]+)"')
 
 
@@ -74,6 +75,8 @@ def names_of(text, folder):
                 yield f"flag of {folder} {found.group(1)}"
             elif found and not (kind == "type" and folder == "kernels"):  # there: names of ops, in messages of bugs
                 yield f"{kind} {found.group(1)}"
+    for event in EVENT.findall(text):
+        yield from (f"type {name}" for name in LITERAL.findall(event))
     for name, value in EXIT_CODE.findall(text):
         yield f"exit code {name} = {value}"
     for raising, point in FAILPOINT.findall(text):
