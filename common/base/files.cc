@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <vector>
 
 namespace mt::base {
 namespace {
@@ -75,9 +76,15 @@ Status WriteFileAtomic(const std::string& path, std::string_view content, unsign
 }
 
 Status MakeDirs(const std::string& path) {
+  std::vector<std::string> parents;  // of the folders that are missing, the innermost first
+  for (std::string at = path; !Exists(at) && at != "."; at = parents.back())
+    parents.push_back(Parent(at));
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return ErrnoError(error.value(), "create folder " + path);
+  for (auto parent = parents.rbegin(); parent != parents.rend(); ++parent) {
+    RETURN_IF_ERROR(SyncDir(*parent));
+  }
   return OkStatus();
 }
 

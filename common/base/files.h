@@ -45,7 +45,8 @@ StatusOr<std::string> ReadFile(const std::string& path);
 // not survive. `mode` holds the file's permissions, whatever the umask.
 Status WriteFileAtomic(const std::string& path, std::string_view content, unsigned mode = 0644);
 
-// Creates the folder and its parents, without fsync; OK where it exists already.
+// Creates the folder and its parents; OK where it exists already. Those that it creates survive a
+// power loss.
 Status MakeDirs(const std::string& path);
 // Makes the entries of the folder (creations, renames, removals) durable.
 Status SyncDir(const std::string& path);

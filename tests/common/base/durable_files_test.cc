@@ -169,5 +169,16 @@ TEST_F(DurableFilesTest, AFailedSyncIsAnErrorAndTheOldFileStays) {
   }
 }
 
+// Every folder that it makes, not the last one alone.
+TEST_F(DurableFilesTest, MadeFoldersStay) {
+  CrashLog log(disk());
+  ASSERT_TRUE(base::MakeDirs(Disk("a/b/c")).ok());
+  ASSERT_TRUE(base::MakeDirs(Disk("a/b/d/")).ok());
+  ASSERT_TRUE(base::MakeDirs(Disk("a")).ok());
+  log.Stop();
+  EXPECT_EQ(Texts(log.Outcomes(log.operations().size())),
+            (std::set<std::string>{"a/ a/b/ a/b/c/ a/b/d/ "}));
+}
+
 }  // namespace
 }  // namespace mt::crash
