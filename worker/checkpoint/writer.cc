@@ -224,9 +224,11 @@ StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory
   if (error) return base::ErrnoError(error.value(), "list " + directory);
   for (const std::string& name : doomed) {
     if (fence != nullptr) RETURN_IF_ERROR(CheckFence(directory, *fence));
-    // The manifest is removed first, so that a half-removed folder is not a checkpoint.
+    // The manifest is removed durably first, so that a half-removed folder is not a checkpoint.
     const std::string path = base::JoinPath(directory, name);
-    std::filesystem::remove(base::JoinPath(path, kManifestName), error);
+    const bool had_manifest = std::filesystem::remove(base::JoinPath(path, kManifestName), error);
+    if (error) return base::ErrnoError(error.value(), "remove the manifest of " + path);
+    if (had_manifest) RETURN_IF_ERROR(base::SyncDir(path));
     RETURN_IF_ERROR(RemoveTree(path));
     removed.push_back(name);
   }

@@ -211,6 +211,21 @@ TEST_F(CheckpointDurabilityTest, ASyncThatFailsFailsTheSaveOnAllRanks) {
   EXPECT_EQ(nth, 9);
 }
 
+TEST_F(CheckpointDurabilityTest, ARemovalLeavesNoCheckpointInParts) {
+  for (int64_t step = 1; step <= 4; ++step) {
+    for (const Status& status : Save(directory_, step)) ASSERT_TRUE(status.ok()) << status;
+  }
+  CrashLog log(disk_);
+  ASSERT_EQ(PruneCheckpoints(directory_, 2, 1)->size(), 2U);
+  log.Stop();
+  ASSERT_EQ(log.Check(), "");
+  ExpectAfterCrashes(log, 0, log.operations().size(), [&](const std::string& left) {
+    return Complaint(left + "/ckpt", {3, 4}, {1, 2});
+  });
+  EXPECT_TRUE(found_.contains({3, 4}));
+  EXPECT_TRUE(found_.contains({1, 2, 3, 4}));
+}
+
 class FenceDurabilityTest : public DurabilityTest {
  protected:
   FenceDurabilityTest() { std::filesystem::create_directory(directory_); }
