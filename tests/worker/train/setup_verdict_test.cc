@@ -1,5 +1,6 @@
 // What fails on one rank alone while a run is set up ends all ranks, with that rank's error: none
 // trains on, none waits for a rank that is gone.
+#include <chrono>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
@@ -13,7 +14,10 @@ namespace {
 class SetUpVerdictTest : public TrainTest {
  protected:
   // Two stages: each rank reads its own shard alone (a tied table would be in both).
-  SetUpVerdictTest() { layout_ = {"parallel.pipeline=2", "model.tie_embeddings=false"}; }
+  SetUpVerdictTest() {
+    layout_ = {"parallel.pipeline=2", "model.tie_embeddings=false"};
+    op_timeout_ = std::chrono::seconds(10);  // where a rank waits for one that is gone
+  }
 
   void SaveStep5() { ExpectClean(Run({}, {{4, {CommandKind::kStopWithSave, ""}}}), 5); }
   std::string Shard(int rank) const {

@@ -86,17 +86,25 @@ std::optional<Command> Script::Poll() {
 
 namespace {
 
+// What a rank computes and communicates with.
+struct RankParts {
+  std::unique_ptr<kernels::Backend> backend;  // unless all share one
+  std::unique_ptr<RankGroups> groups;
+};
+
 void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hub, int rank,
-             RankOutcome* out) {
-  std::unique_ptr<kernels::Backend> own;
-  if (options.backend == nullptr) own = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
-  kernels::Backend* const backend = options.backend == nullptr ? own.get() : options.backend;
-  const auto groups = RankGroups::CreateForJob(job, rank, hub, &backend->device()).value();
+             RankParts* parts, RankOutcome* out) {
+  if (options.backend == nullptr) {
+    parts->backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  }
+  kernels::Backend* const backend =
+      options.backend == nullptr ? parts->backend.get() : options.backend;
+  parts->groups = RankGroups::CreateForJob(job, rank, hub, &backend->device()).value();
   TrainArgs args{.job = &job,
                  .data_root = base::JoinPath(options.root, "data"),
                  .checkpoint_root = base::JoinPath(options.root, "checkpoints"),
                  .cache_root = base::JoinPath(options.root, "cache"),
-                 .groups = groups.get(),
+                 .groups = parts->groups.get(),
                  .backend = backend,
                  .observer = &out->seen,
                  .commands = rank == 0 ? options.commands : nullptr,
@@ -118,11 +126,13 @@ void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hu
 std::vector<RankOutcome> RunJob(const JobSpec& job, const RunOptions& options) {
   const auto size = static_cast<size_t>(spec::WorldSize(job));
   std::vector<RankOutcome> outcomes(size);
-  comm::ThreadsHub hub(comm::CommConfig{.op_timeout = std::chrono::seconds(60)});
+  comm::ThreadsHub hub(comm::CommConfig{.op_timeout = options.op_timeout});
+  // Groups outlive every rank's run: their destruction would tell peers what the trainer must.
+  std::vector<RankParts> parts(size);
   std::vector<std::thread> threads;
   for (size_t r = 0; r < size; ++r) {
     threads.emplace_back(
-        [&, r] { RunRank(job, options, &hub, static_cast<int>(r), &outcomes[r]); });
+        [&, r] { RunRank(job, options, &hub, static_cast<int>(r), &parts[r], &outcomes[r]); });
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
@@ -139,6 +149,7 @@ std::vector<RankOutcome> TrainTest::Run(std::vector<std::string> overrides, Word
   return RunJob(TinyJob(overrides), {.root = dir_.path(),
                                      .commands = &commands,
                                      .clock = clock_,
+                                     .op_timeout = op_timeout_,
                                      .adjust = [this](int rank, TrainArgs* args) {
                                        args->idle_interval = std::chrono::milliseconds(0);
                                        if (adjust_) adjust_(rank, args);

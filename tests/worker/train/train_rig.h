@@ -2,6 +2,7 @@
 // a tiny GPT over token files written into a temporary folder.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -102,6 +103,7 @@ struct RunOptions {
   const base::Clock* clock = base::Clock::Real();
   int64_t memory_limit_bytes = 0;
   kernels::Backend* backend = nullptr;  // of the only rank; nullptr: each makes one of a CPU thread
+  std::chrono::seconds op_timeout{60};  // a rank that waits for another one longer fails
   // Changes one rank's arguments before its trainer is made.
   std::function<void(int rank, TrainArgs* args)> adjust;
 };
@@ -132,6 +134,7 @@ class TrainTest : public ::testing::Test {
   TempDir dir_;
   std::vector<std::string> layout_;  // overrides of every run
   const base::Clock* clock_ = base::Clock::Real();
+  std::chrono::seconds op_timeout_{60};
   std::function<void(int rank, TrainArgs* args)> adjust_;
 };
 
