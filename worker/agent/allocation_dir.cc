@@ -100,7 +100,9 @@ std::vector<RankPlace> ListRankFolders(const std::string& allocations) {
 Status AllocationDir::Save(const AllocationRecord& record) {
   const std::string folder =
       AllocationFolder(path_, record.assign().job_uid(), record.assign().epoch());
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+  if (::mkdir(folder.c_str(), 0700) == 0) {
+    RETURN_IF_ERROR(base::SyncDir(path_));  // a synced record in a folder that is lost is lost
+  } else if (errno != EEXIST) {
     return base::ErrnoError(errno, "create folder " + folder);
   }
   const std::string body = record.SerializeAsString();
