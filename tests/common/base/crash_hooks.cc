@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <utility>
 
 #include "tests/common/base/crash_log.h"
 
@@ -61,7 +62,6 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  bool recording() const { return log_ != nullptr; }
   CrashLog& log() { return *log_; }
 
   // Whether the log covers this path, relative to an open folder as in openat.
@@ -80,16 +80,16 @@ class Call {
     return log_ != nullptr && log_->Covers(OfFd(fd).string(), relative) && Exists(fd);
   }
 
-  void Add(Kind kind, const std::string& path, const std::string& to = "") {
-    log_->Add({.kind = kind, .path = path, .to = to, .content = nullptr});
+  // Of what the log covers only.
+  void Add(Kind kind, const std::string& path, const std::string& to = "",
+           Content content = nullptr) {
+    if (log_ == nullptr) return;
+    log_->Add({.kind = kind, .path = path, .to = to, .content = std::move(content)});
   }
   void AddWrite(int fd, const std::string& path) {
     std::ifstream in(OfFd(fd), std::ios::binary);
     std::string bytes{std::istreambuf_iterator<char>(in), {}};
-    log_->Add({.kind = Kind::kWrite,
-               .path = path,
-               .to = "",
-               .content = std::make_shared<const std::string>(std::move(bytes))});
+    Add(Kind::kWrite, path, "", std::make_shared<const std::string>(std::move(bytes)));
   }
 
  private:

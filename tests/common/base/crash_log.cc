@@ -1,3 +1,5 @@
+// The replay of a log: every node of the tree with its bytes and entries, as the running system
+// sees them and as far as they are durable, and the choices among what is neither.
 #include "tests/common/base/crash_log.h"
 
 #include <algorithm>

@@ -53,6 +53,7 @@ std::vector<Status> Save(const std::string& directory, int64_t step) {
   comm::ThreadsHub hub(comm::CommConfig{});
   std::vector<Status> statuses(kRanks);
   std::vector<std::thread> threads;
+  threads.reserve(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto group = hub.Create({.name = "world", .members = {0, 1}, .my_index = rank}).value();
