@@ -36,12 +36,12 @@ constexpr std::chrono::milliseconds kLastReportsPoll{50};
 Agent::Agent(Config config, Seams seams)
     : config_(std::move(config)),
       seams_(seams),
-      session_(seams.loop, seams.clock, config_.limits, seams.coordinator, this),
+      session_(seams.loop, seams.clock, config_.limits.session, seams.coordinator, this),
       rendezvous_({.links = seams.ranks,
                    .report = [this](WorkerMessage message) { Report(std::move(message)); },
                    .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
       logs_({.loop = seams.loop,
-             .limits = config_.limits,
+             .limits = config_.limits.logs,
              .log_root = config_.node.log_root,
              .is_live =
                  [this](const std::string& job_uid) {
@@ -55,7 +55,7 @@ Agent::Agent(Config config, Seams seams)
       guard_({.loop = seams.loop,
               .clock = seams.clock,
               .probe = seams.gpu_probe,
-              .limits = config_.limits,
+              .limits = config_.limits.gpus,
               .changed = [this] { ReportSlots(); }},
              config_.gpus.gpus),
       survey_({.loop = seams.loop,
@@ -208,7 +208,7 @@ Allocation* Agent::AddAllocation(const AllocationRecord& record) {
           .store = seams_.store,
           .node = &config_.node,
           .slots = &slots_,
-          .limits = config_.limits,
+          .limits = config_.limits.ranks,
           .next_launch = [this] { return next_launch_++; },
           .report = [this](WorkerMessage message,
                            Outbox::Acked acked) { Report(std::move(message), std::move(acked)); },

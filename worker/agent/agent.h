@@ -38,6 +38,14 @@ class Agent final : private CoordinatorSession::Listener,
                     private RankLinks::Listener,
                     private RankLauncher::Listener {
  public:
+  struct Limits {
+    SessionLimits session;
+    RankLimits ranks;
+    GpuLimits gpus;
+    LogLimits logs;
+    std::chrono::milliseconds gpu_survey{
+        300'000};  // how often GPUs that came after the start are looked for
+  };
   struct Config {
     std::string node_name;
     std::string worker_uid;  // new at every start

@@ -16,6 +16,7 @@
 // that the coordinator has it; each number is forwarded once, whatever the rank sends again.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,9 +25,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/rpc/control_numbers.h"
 #include "worker/agent/allocation_store.h"
 #include "worker/agent/event_loop.h"
-#include "worker/agent/limits.h"
 #include "worker/agent/outbox.h"
 #include "worker/agent/pending_words.h"
 #include "worker/agent/progress_watch.h"
@@ -49,6 +50,16 @@ class WorkerMessage;
 
 namespace mt::agent {
 
+// From the one table of numbers (common/rpc/control_numbers.h); tests replace them.
+struct RankLimits {
+  // P1, P2: how long ranks may make no progress; how often that is checked.
+  ProgressLimits progress;
+  std::chrono::milliseconds progress_look = rpc::kProgressLook;
+  // P3: ranks that were told to exit are killed after this.
+  std::chrono::milliseconds abort_kill = rpc::kAbortKill;
+  int fault_log_lines = 20;  // sent with the report of a faulted rank
+};
+
 // What ranks are told of the node.
 struct NodeFacts {
   std::string data_root;
@@ -69,7 +80,7 @@ class Allocation {
     AllocationStore* store;
     const NodeFacts* node;
     const SlotTable* slots;
-    Limits limits;
+    RankLimits limits;
     std::function<LaunchId()> next_launch;
     // A report to the coordinator (job and epoch are filled in), and a step of this job.
     std::function<void(megatrain::v1::WorkerMessage, Outbox::Acked)> report;

@@ -15,7 +15,7 @@ using megatrain::v1::WorkerMessage;
 using std::chrono::milliseconds;
 
 CoordinatorSession::CoordinatorSession(EventLoop* loop, const base::Clock* clock,
-                                       const Limits& limits, CoordinatorLink* link,
+                                       const SessionLimits& limits, CoordinatorLink* link,
                                        Listener* listener)
     : loop_(loop),
       clock_(clock),

@@ -3,14 +3,15 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/rpc/control_numbers.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/event_loop.h"
-#include "worker/agent/limits.h"
 #include "worker/agent/outbox.h"
 
 namespace megatrain::v1 {
@@ -19,6 +20,24 @@ class StepRecord;
 }  // namespace megatrain::v1
 
 namespace mt::agent {
+
+// From the one table of numbers (common/rpc/control_numbers.h); tests replace them.
+struct SessionLimits {
+  // L1; without an acknowledgement for heartbeat_lost the session is opened anew.
+  std::chrono::milliseconds heartbeat_interval = rpc::kHeartbeatInterval;
+  std::chrono::milliseconds heartbeat_lost = rpc::kWorkerLostAfter;
+  // L3: the n-th attempt waits first * growth^n, at most cap, +- jitter; attempt_timeout: until the
+  // coordinator's answer.
+  std::chrono::milliseconds backoff_first = rpc::kReconnectFirst;
+  double backoff_growth = rpc::kReconnectGrowth;
+  double backoff_jitter = rpc::kReconnectJitter;
+  std::chrono::milliseconds backoff_cap = rpc::kReconnectCap;
+  std::chrono::milliseconds attempt_timeout = rpc::kConnectAttempt;
+  // T1: steps travel at most this often.
+  std::chrono::milliseconds steps_interval = rpc::kLiveMetricsInterval;
+  // Steps kept unacknowledged; beyond it every second one of the older half is dropped.
+  int64_t max_unacked_steps = 65536;
+};
 
 class CoordinatorSession final : private CoordinatorLink::Listener {
  public:
@@ -34,7 +53,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
     virtual void OnCoordinatorMessage(const megatrain::v1::CoordinatorMessage& message) = 0;
   };
 
-  CoordinatorSession(EventLoop* loop, const base::Clock* clock, const Limits& limits,
+  CoordinatorSession(EventLoop* loop, const base::Clock* clock, const SessionLimits& limits,
                      CoordinatorLink* link, Listener* listener);
   ~CoordinatorSession() override;
 
@@ -67,7 +86,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
 
   EventLoop* loop_;
   const base::Clock* clock_;
-  const Limits limits_;
+  const SessionLimits limits_;
   CoordinatorLink* link_;
   Listener* listener_;
   Outbox outbox_;

@@ -4,6 +4,7 @@
 // Looks through GpuProbe, at nothing while nothing is waited for. Loop thread only.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,12 +13,21 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/rpc/control_numbers.h"
 #include "worker/agent/event_loop.h"
 #include "worker/agent/gpu_offer.h"
 #include "worker/agent/gpu_probe.h"
-#include "worker/agent/limits.h"
 
 namespace mt::agent {
+
+// From the one table of numbers (common/rpc/control_numbers.h); tests replace them.
+struct GpuLimits {
+  // P4: a GPU whose memory is not free this long after its ranks' end is out of order. It is probed
+  // at the first interval until then, and at the second from then on.
+  std::chrono::milliseconds device_free = rpc::kDeviceFreeAfterExit;
+  std::chrono::milliseconds device_probe = rpc::kDeviceProbeInterval;
+  std::chrono::milliseconds device_probe_out_of_order{10'000};
+};
 
 class GpuGuard {
  public:
@@ -25,7 +35,7 @@ class GpuGuard {
     EventLoop* loop;
     const base::Clock* clock;
     GpuProbe* probe;  // may be null where there are no GPUs
-    Limits limits;
+    GpuLimits limits;
     std::function<void()> changed;  // OutOfOrder says something else of some GPU now
   };
   // What a GPU that no rank of ours uses holds now counts as idle: the driver's own share, and

@@ -3,6 +3,7 @@
 // waits while the coordinator is slow to take what was sent. Loop thread only.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -10,7 +11,6 @@
 #include <string>
 
 #include "worker/agent/event_loop.h"
-#include "worker/agent/limits.h"
 
 namespace megatrain::v1 {
 class LogRequest;
@@ -19,11 +19,16 @@ class WorkerMessage;
 
 namespace mt::agent {
 
+struct LogLimits {
+  std::chrono::milliseconds log_poll{200};  // how often a followed file is read
+  int64_t max_queued_log_bytes = 1 << 20;   // beyond it a slow coordinator pauses the tails
+};
+
 class LogService {
  public:
   struct Deps {
     EventLoop* loop;
-    Limits limits;
+    LogLimits limits;
     std::string log_root;
     std::function<bool(const std::string& job_uid)> is_live;  // has ranks on this node
     std::function<void(const megatrain::v1::WorkerMessage&)> send_now;

@@ -78,8 +78,8 @@ GpuOffer FindGpus(const Options& options) {
 Agent::Config MakeConfig(const Options& options, const StateDir& state,
                          const std::string& http_endpoint, GpuOffer gpus) {
   const int cpu_slots = options.cpu_slots.value_or(DefaultCpuSlots(gpus, options.cores));
-  Limits limits;
-  limits.progress.step = std::chrono::seconds(options.stall_after);
+  Agent::Limits limits;
+  limits.ranks.progress.step = std::chrono::seconds(options.stall_after);
   return {.node_name = options.node,
           .worker_uid = base::NewUid(),
           .boot_id = base::BootId(),

@@ -31,7 +31,7 @@ class AgentTest : public testing::Test {
     config.node.checkpoint_root = "/ckpt";
     config.node.address = "10.0.0.7";
     config.node.rank_state = dir_ + "/ranks";
-    config.limits.max_unacked_steps = 100;
+    config.limits.session.max_unacked_steps = 100;
     config_ = config;
     agent_ = NewAgent();
     agent_->Start();
