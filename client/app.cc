@@ -9,7 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
-#include "client/session.h"
+#include "client/session/session.h"
 #include "common/rpc/version.h"
 
 namespace mt::client {

@@ -8,8 +8,8 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/job_file.h"
-#include "client/follow.h"
 #include "client/output/json.h"
+#include "client/session/follow.h"
 #include "common/base/ids.h"
 #include "common/report/bench_text.h"
 #include "megatrain/v1/api.pb.h"

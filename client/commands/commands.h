@@ -5,7 +5,7 @@
 #include <array>
 #include <functional>
 
-#include "client/session.h"
+#include "client/session/session.h"
 
 namespace CLI {
 class App;

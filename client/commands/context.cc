@@ -1,4 +1,5 @@
-// `mtctl context list|use|set|delete|show`: edits the user's named clusters (client/contexts.h).
+// `mtctl context list|use|set|delete|show`: edits the user's named clusters
+// (client/session/contexts.h).
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -7,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "client/commands/commands.h"
-#include "client/contexts.h"
 #include "client/output/format.h"
+#include "client/session/contexts.h"
 
 namespace mt::client {
 namespace {

@@ -10,8 +10,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "client/interrupt.h"
 #include "client/output/json.h"
+#include "client/session/interrupt.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {

@@ -7,7 +7,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/events.h"
 #include "client/commands/listing.h"
-#include "client/operations.h"
+#include "client/session/operations.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "client/session.h"
+#include "client/session/session.h"
 
 namespace CLI {
 class App;

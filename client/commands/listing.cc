@@ -11,9 +11,9 @@
 #include <google/protobuf/message.h>
 #include <nlohmann/json.hpp>
 
-#include "client/interrupt.h"
 #include "client/output/format.h"
 #include "client/output/json.h"
+#include "client/session/interrupt.h"
 
 namespace mt::client {
 namespace {

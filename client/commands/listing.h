@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client/commands/commands.h"
-#include "client/session.h"
+#include "client/session/session.h"
 
 namespace mt::client {
 

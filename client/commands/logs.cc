@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
-#include "client/interrupt.h"
+#include "client/session/interrupt.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {

@@ -10,8 +10,8 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/history.h"
-#include "client/interrupt.h"
 #include "client/output/format.h"
+#include "client/session/interrupt.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {

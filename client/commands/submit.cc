@@ -8,7 +8,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/job_file.h"
-#include "client/follow.h"
+#include "client/session/follow.h"
 #include "common/base/ids.h"
 #include "megatrain/v1/api.pb.h"
 

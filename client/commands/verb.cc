@@ -9,8 +9,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "client/operations.h"
 #include "client/output/operation_text.h"
+#include "client/session/operations.h"
 #include "common/base/ids.h"
 #include "megatrain/v1/api.pb.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "client/commands/commands.h"
-#include "client/session.h"
+#include "client/session/session.h"
 
 namespace megatrain::v1 {
 class JobRef;

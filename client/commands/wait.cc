@@ -9,8 +9,8 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
-#include "client/follow.h"
-#include "client/operations.h"
+#include "client/session/follow.h"
+#include "client/session/operations.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {

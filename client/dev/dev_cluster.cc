@@ -15,7 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/api.h"
+#include "client/session/api.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
 

@@ -8,8 +8,8 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include "daemon/core/api.h"
-#include "daemon/core/ledger.h"
+#include "daemon/api/api.h"
+#include "daemon/ledger/ledger.h"
 #include "daemon/service/core_loop.h"
 #include "daemon/service/stream_writer.h"
 #include "daemon/service/unary.h"

@@ -2,8 +2,8 @@
 #include <memory>
 #include <utility>
 
-#include "daemon/core/event_feed.h"
-#include "daemon/core/feeds.h"
+#include "daemon/feeds/event_feed.h"
+#include "daemon/feeds/feeds.h"
 #include "daemon/service/history_reader.h"
 #include "daemon/service/run_stream.h"
 #include "daemon/service/user_services.h"

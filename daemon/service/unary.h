@@ -11,7 +11,7 @@
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/reason.h"
 #include "daemon/core/core.h"
-#include "daemon/core/ledger.h"
+#include "daemon/ledger/ledger.h"
 #include "daemon/service/core_loop.h"
 
 namespace mt::daemon {

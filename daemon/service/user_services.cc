@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "daemon/core/api.h"
+#include "daemon/api/api.h"
 #include "daemon/service/run_stream.h"
 #include "daemon/service/stream_writer.h"
 #include "daemon/service/unary.h"

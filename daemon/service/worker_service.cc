@@ -11,9 +11,9 @@
 #include "common/base/mutex.h"
 #include "common/rpc/control_numbers.h"
 #include "common/rpc/grpc_status.h"
-#include "daemon/core/sessions.h"
 #include "daemon/service/core_loop.h"
 #include "daemon/service/user_services.h"
+#include "daemon/workers/sessions.h"
 #include "megatrain/v1/worker.grpc.pb.h"
 
 namespace mt::daemon {

@@ -1,9 +1,9 @@
 // The activations as elementwise loops, with the CPU backend's formulas
 // (kernels/cpu/loops/act_loops.cc): gelu and silu are x / (1 + e), e = e^(-z), so each costs one
 // exponential and one division without cancellation.
-#include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/device/cuda_ops.h"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/elementwise.cuh"
 
 namespace mt::kernels::cuda {
 namespace {

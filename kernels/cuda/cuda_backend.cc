@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 
 #include "common/gpu/cuda_module.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/library_check.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/cuda_check.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/device/cuda_ops.h"
+#include "kernels/cuda/device/library_check.h"
 #include "kernels/cuda/module.h"
+#include "kernels/cuda/product/linear.h"
 
 namespace mt::kernels::cuda {
 namespace {

@@ -1,11 +1,11 @@
 // Embedding lookup, and its gradient by segments of equal tokens: the owner of a table row adds all
 // of its gradient rows in order, so there are no atomics on numbers and the bits are equal in every
 // run.
-#include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/divider.h"
-#include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/device/cuda_ops.h"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/divider.h"
+#include "kernels/cuda/device/elementwise.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 namespace mt::kernels::cuda {
 namespace {

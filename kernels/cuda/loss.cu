@@ -3,9 +3,9 @@
 // mostly from the L2 cache. Loss sums go through one value per row in the stream's scratch, added
 // in a fixed order.
 // Legend: T' rows, v local columns, t shards.
-#include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/device/cuda_ops.h"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/elementwise.cuh"
 #include "kernels/cuda/loss_rows.cuh"
 
 namespace mt::kernels::cuda {

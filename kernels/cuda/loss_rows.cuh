@@ -3,9 +3,9 @@
 // Legend: T' rows, v local columns, t shards.
 #pragma once
 
-#include "kernels/cuda/async_copy.cuh"
-#include "kernels/cuda/numeric.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/device/async_copy.cuh"
+#include "kernels/cuda/device/numeric.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 namespace mt::kernels::cuda {
 

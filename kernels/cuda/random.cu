@@ -3,9 +3,9 @@
 // and cos.
 #include <cmath>
 
-#include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/device/cuda_ops.h"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/elementwise.cuh"
 
 namespace mt::kernels::cuda {
 namespace {

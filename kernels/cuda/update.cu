@@ -1,10 +1,10 @@
 // The optimizer's part of a step on flat shards. The step's scalars are read from device memory, so
 // the host never waits for them.
-#include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/dependent_launch.cuh"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/device/cuda_ops.h"
+#include "kernels/cuda/device/dependent_launch.cuh"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/elementwise.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 namespace mt::kernels::cuda {
 namespace {

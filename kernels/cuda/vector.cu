@@ -2,12 +2,12 @@
 // eight 16-bit elements.
 #include <type_traits>
 
-#include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/dependent_launch.cuh"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/device/cuda_ops.h"
+#include "kernels/cuda/device/dependent_launch.cuh"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/elementwise.cuh"
+#include "kernels/cuda/device/reduce.cuh"
+#include "kernels/cuda/device/rows.h"
 
 namespace mt::kernels::cuda {
 namespace {

@@ -34,7 +34,7 @@ function(mt_own_code target)
 endfunction()
 
 # With sanitizers optimising is two thirds of the compiler's time, so only code whose loops take the tests' time gets it.
-set(MT_HOT_FOLDERS "^(kernels|worker/(comm|data|model|optim|parallel|train)|daemon/telemetry|tests)(/|$)")
+set(MT_HOT_FOLDERS "^(kernels|worker/(comm|data|engine|model|optim|parallel|train|tuning)|daemon/telemetry|tests)(/|$)")
 function(mt_is_plain out)
   file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   if(MT_SANITIZE AND NOT folder MATCHES "${MT_HOT_FOLDERS}")

@@ -11,7 +11,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "client/exit_code.h"
+#include "client/session/exit_code.h"
 #include "common/base/mutex.h"
 #include "common/rpc/server.h"
 #include "megatrain/v1/api.grpc.pb.h"

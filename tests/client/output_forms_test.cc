@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
-#include "client/contexts.h"
 #include "client/output/format.h"
 #include "client/output/metrics.h"
 #include "client/output/plot.h"
 #include "client/output/style.h"
 #include "client/output/yaml.h"
+#include "client/session/contexts.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
 

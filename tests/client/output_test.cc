@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "client/exit_code.h"
 #include "client/output/format.h"
 #include "client/output/json.h"
 #include "client/output/live_line.h"
+#include "client/session/exit_code.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::client {

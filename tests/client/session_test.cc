@@ -1,5 +1,5 @@
 // How mtctl finds its coordinator, and how it identifies jobs.
-#include "client/session.h"
+#include "client/session/session.h"
 
 #include <cstdlib>
 #include <filesystem>

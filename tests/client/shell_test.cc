@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/contexts.h"
-#include "client/session.h"
+#include "client/session/contexts.h"
+#include "client/session/session.h"
 #include "tests/client/fake_coordinator.h"
 
 namespace mt::client {

@@ -9,7 +9,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/module.h"
 #include "megatrain/v1/job.pb.h"
-#include "worker/train/failure.h"
+#include "worker/failure/failure.h"
 
 namespace mt::rank {
 

@@ -18,7 +18,7 @@ namespace mt::rank {
 // rank; empty: the first visible one. kNotFound: the CUDA module is not installed;
 // kFailedPrecondition: the job has several ranks or uses fp64 on a GPU. Errors of the host (no
 // driver or GPU, unknown UUID, unsuitable compute capability, outdated libraries) carry the cause
-// kHardware, a GPU whose memory is taken kOutOfMemory (worker/train/failure.h).
+// kHardware, a GPU whose memory is taken kOutOfMemory (worker/failure/failure.h).
 StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const megatrain::v1::JobSpec& job,
                                                         const std::string& gpu);
 

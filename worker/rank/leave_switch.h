@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "common/base/mutex.h"
-#include "worker/train/rank_groups.h"
+#include "worker/parallel/groups/rank_groups.h"
 
 namespace mt::rank {
 

@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/rpc/control_numbers.h"
-#include "worker/shim/rank_exit_codes.h"
+#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::rank {
 namespace {

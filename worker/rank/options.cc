@@ -7,7 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/rpc/version.h"
-#include "worker/shim/rank_exit_codes.h"
+#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::rank {
 namespace {

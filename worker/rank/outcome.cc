@@ -1,8 +1,8 @@
-// Both follow from the cause that worker/train/failure.h attaches to a status.
+// Both follow from the cause that worker/failure/failure.h attaches to a status.
 #include "worker/rank/outcome.h"
 
-#include "worker/shim/rank_exit_codes.h"
-#include "worker/train/failure.h"
+#include "worker/failure/failure.h"
+#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::rank {
 

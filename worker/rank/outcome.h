@@ -8,7 +8,7 @@
 
 namespace mt::rank {
 
-// The exit code, 0 for OK (worker/shim/rank_exit_codes.h).
+// The exit code, 0 for OK (worker/node/shim/rank_exit_codes.h).
 int ExitCodeOf(const Status& status);
 // The number of the megatrain.v1.Cause; 0 for OK.
 int CauseNumberOf(const Status& status);

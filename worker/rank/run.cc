@@ -12,8 +12,8 @@
 #include "megatrain/v1/job.pb.h"
 #include "worker/bench/bench_run.h"
 #include "worker/comm/gloo/gloo_factory.h"
+#include "worker/failure/failure.h"
 #include "worker/rank/compute_device.h"
-#include "worker/train/failure.h"
 
 namespace mt::rank {
 namespace {

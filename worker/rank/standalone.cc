@@ -21,6 +21,7 @@
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/types.pb.h"
 #include "worker/comm/file_store.h"
+#include "worker/node/shim/rank_exit_codes.h"
 #include "worker/rank/compute_device.h"
 #include "worker/rank/members.h"
 #include "worker/rank/metrics_file.h"
@@ -29,7 +30,6 @@
 #include "worker/rank/step_log.h"
 #include "worker/rank/stop_signals.h"
 #include "worker/rank/word_queue.h"
-#include "worker/shim/rank_exit_codes.h"
 
 namespace mt::rank {
 

@@ -14,6 +14,7 @@
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/rank.pb.h"
+#include "worker/node/shim/rank_exit_codes.h"
 #include "worker/rank/agent_channel.h"
 #include "worker/rank/channel_observer.h"
 #include "worker/rank/channel_store.h"
@@ -25,7 +26,6 @@
 #include "worker/rank/stop_signals.h"
 #include "worker/rank/telemetry_board.h"
 #include "worker/rank/word_queue.h"
-#include "worker/shim/rank_exit_codes.h"
 
 namespace mt::rank {
 

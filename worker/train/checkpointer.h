@@ -14,7 +14,7 @@
 #include "common/base/status.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/writer.h"
-#include "worker/train/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/train/observer.h"
 #include "worker/train/resume.h"
 

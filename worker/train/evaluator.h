@@ -9,7 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "worker/train/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/train/observer.h"
 #include "worker/train/records.h"
 #include "worker/train/run_data.h"

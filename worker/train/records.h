@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string>
 
+#include "worker/engine/phase_clock.h"
 #include "worker/memory/memory.h"
-#include "worker/train/phase_clock.h"
-#include "worker/train/rank_groups.h"
+#include "worker/parallel/groups/rank_groups.h"
 
 namespace mt::train {
 

@@ -14,7 +14,7 @@
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/data/index_record.h"
-#include "worker/train/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/train/records.h"
 
 namespace megatrain::v1 {

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
-#include "worker/train/failure.h"
+#include "worker/failure/failure.h"
 
 namespace mt::train {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "common/base/status.h"
+#include "worker/engine/step_ring.h"
 #include "worker/train/records.h"
-#include "worker/train/step_ring.h"
 
 namespace mt::train {
 

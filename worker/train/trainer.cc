@@ -8,7 +8,7 @@
 #include "common/spec/print.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/exchange.h"
-#include "worker/train/failure.h"
+#include "worker/failure/failure.h"
 #include "worker/train/run_state.h"
 #include "worker/train/trainer_impl.h"
 

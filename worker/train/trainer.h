@@ -14,10 +14,10 @@
 #include "common/base/status.h"
 #include "common/rpc/control_numbers.h"
 #include "kernels/ops/backend.h"
+#include "worker/parallel/groups/rank_groups.h"
 #include "worker/params/param_store.h"
 #include "worker/train/command.h"
 #include "worker/train/observer.h"
-#include "worker/train/rank_groups.h"
 
 namespace megatrain::v1 {
 class JobSpec;

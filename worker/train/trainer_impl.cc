@@ -9,7 +9,7 @@
 #include "common/spec/derived.h"
 #include "common/spec/number.h"
 #include "megatrain/v1/job.pb.h"
-#include "worker/train/failure.h"
+#include "worker/failure/failure.h"
 
 namespace mt::train {
 namespace {

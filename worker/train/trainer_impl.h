@@ -9,13 +9,13 @@
 #include <string>
 #include <utility>
 
+#include "worker/engine/engine.h"
 #include "worker/train/checkpointer.h"
-#include "worker/train/engine.h"
 #include "worker/train/evaluator.h"
 #include "worker/train/run_data.h"
 #include "worker/train/step_report.h"
 #include "worker/train/trainer.h"
-#include "worker/train/tuning.h"
+#include "worker/tuning/tuning.h"
 
 namespace mt::train {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kernels/bench/experiments/measure.cuh"
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/attention/cudnn_attention.h"
 
 namespace experiment {
 namespace {

@@ -1,8 +1,8 @@
-// E9: the custom GEMMs (kernels/cuda/own_product.h) against cuBLASLt's with and without an
+// E9: the custom GEMMs (kernels/cuda/product/own_product.h) against cuBLASLt's with and without an
 // epilogue, on a hot device: each in loops of a second, of which the second half counts. Uniform
 // operands. Column-major terms, as in e2_epilogues.cu.
 #include "kernels/bench/experiments/measure.cuh"
-#include "kernels/cuda/own_product.h"
+#include "kernels/cuda/product/own_product.h"
 
 namespace experiment {
 namespace {

@@ -1,6 +1,6 @@
 // Elementwise ops and initial values: bits equal to the CPU's, or within one unit in the last place
 // where libm or the order of a sum differs. Also division by multiplication (Divider).
-#include "kernels/cuda/divider.h"
+#include "kernels/cuda/device/divider.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace mt::kernels::cuda {

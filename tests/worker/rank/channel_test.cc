@@ -14,7 +14,7 @@
 #include "megatrain/v1/rank.pb.h"
 #include "tests/worker/data/temp_data.h"
 #include "tests/worker/rank/test_agent.h"
-#include "worker/agent/unsent_messages.h"
+#include "worker/node/ranks/unsent_messages.h"
 #include "worker/rank/agent_channel.h"
 
 namespace mt::rank {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/v1/rank.pb.h"
-#include "worker/agent/unsent_messages.h"
+#include "worker/node/ranks/unsent_messages.h"
 
 namespace mt::rank {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "common/base/mutex.h"
 #include "megatrain/v1/rank.pb.h"
-#include "worker/agent/asio_event_loop.h"
-#include "worker/agent/grpc_rank_server.h"
+#include "worker/node/agent/grpc_rank_server.h"
+#include "worker/node/loop/asio_event_loop.h"
 
 namespace mt::rank {
 

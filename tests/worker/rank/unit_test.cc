@@ -15,14 +15,14 @@
 #include "megatrain/v1/rank.pb.h"
 #include "tests/worker/data/temp_data.h"
 #include "worker/comm/threads/hub.h"
+#include "worker/failure/failure.h"
+#include "worker/parallel/groups/rank_groups.h"
 #include "worker/rank/channel_store.h"
 #include "worker/rank/environment.h"
 #include "worker/rank/leave_switch.h"
 #include "worker/rank/metrics_file.h"
 #include "worker/rank/outcome.h"
 #include "worker/rank/word_queue.h"
-#include "worker/train/failure.h"
-#include "worker/train/rank_groups.h"
 
 namespace mt::rank {
 namespace {

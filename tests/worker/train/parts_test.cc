@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "worker/checkpoint/format/manifest.h"
+#include "worker/failure/failure.h"
 #include "worker/train/command.h"
-#include "worker/train/failure.h"
 #include "worker/train/run_state.h"
 #include "worker/train/step_report.h"
 

@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "common/base/files.h"
-#include "tests/worker/train/fake_tuning.h"
 #include "tests/worker/train/train_rig.h"
+#include "tests/worker/tuning/fake_tuning.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/fence.h"
-#include "worker/train/tuning.h"
+#include "worker/tuning/tuning.h"
 
 namespace mt::train {
 namespace {

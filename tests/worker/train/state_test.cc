@@ -11,11 +11,11 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "worker/engine/stage_work.h"
+#include "worker/engine/step_schedules.h"
 #include "worker/memory/memory.h"
 #include "worker/params/state_parts.h"
 #include "worker/train/run_state.h"
-#include "worker/train/stage_work.h"
-#include "worker/train/step_schedules.h"
 
 namespace mt::train {
 namespace {

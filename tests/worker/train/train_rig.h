@@ -13,7 +13,7 @@
 
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/directory.h"
-#include "worker/train/failure.h"
+#include "worker/failure/failure.h"
 #include "worker/train/trainer.h"
 
 namespace mt::train {

@@ -1,0 +1,262 @@
+// Two templates carry all calls: Unary with its retries and deadline, and Stream with its stopper.
+// The rest of the file binds them to the generated stubs.
+#include "client/session/api.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+
+#include "common/rpc/channel.h"
+#include "common/rpc/control_numbers.h"
+#include "common/rpc/grpc_status.h"
+#include "megatrain/v1/api.grpc.pb.h"
+
+namespace mt::client {
+namespace {
+
+using std::chrono::milliseconds;
+
+// First and longest pause between repeats of a call whose connection broke.
+constexpr milliseconds kFirstPause{50};
+constexpr milliseconds kLongestPause{500};
+
+// The user's name and host, which events and operations show.
+std::string Actor() {
+  const char* user = std::getenv("USER");
+  char host[256] = "";
+  if (::gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
+  return fmt::format("{}@{}", user == nullptr ? "uid" + std::to_string(::getuid()) : user, host);
+}
+
+void Prepare(grpc::ClientContext* context) { context->AddMetadata(rpc::kActorKey, Actor()); }
+
+// A server that lacks the call answers UNIMPLEMENTED with an empty message.
+Status Explained(const Status& status) {
+  if (!absl::IsUnimplemented(status)) return status;
+  return base::Error(absl::StatusCode::kUnimplemented,
+                     "the coordinator does not know this call: is it of an older version (mtctl "
+                     "version)?");
+}
+
+}  // namespace
+
+void StreamStopper::Stop() {
+  base::MutexLock lock(&mu_);
+  stopped_ = true;
+  if (context_ != nullptr) context_->TryCancel();
+}
+
+bool StreamStopper::stopped() const {
+  base::MutexLock lock(&mu_);
+  return stopped_;
+}
+
+void StreamStopper::Attach(grpc::ClientContext* context) {
+  base::MutexLock lock(&mu_);
+  context_ = context;
+  if (stopped_) context->TryCancel();
+}
+
+void StreamStopper::Detach() {
+  base::MutexLock lock(&mu_);
+  context_ = nullptr;
+}
+
+StatusOr<std::unique_ptr<Api>> Api::Connect(const rpc::Endpoint& endpoint,
+                                            std::chrono::milliseconds request_timeout) {
+  auto channel = rpc::MakeChannel(endpoint);
+  RETURN_IF_ERROR(rpc::WaitConnected(*channel, endpoint, "coordinator", rpc::kClientDial));
+  return std::unique_ptr<Api>(new Api(std::move(channel), request_timeout));
+}
+
+template <class Response, class Call>
+StatusOr<Response> Api::Unary(milliseconds timeout, StreamStopper* stopper, Call call) const {
+  const auto until = std::chrono::system_clock::now() + timeout;
+  Status broken;  // failure of the previous attempt
+  for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    grpc::ClientContext context;
+    Prepare(&context);
+    context.set_deadline(until);
+    // The first attempt fails at once where no server listens; a repeat waits for the connection.
+    context.set_wait_for_ready(!broken.ok());
+    if (stopper != nullptr) stopper->Attach(&context);
+    Response response;
+    const grpc::Status answer = call(&context, &response);
+    if (stopper != nullptr) stopper->Detach();
+    if (answer.ok()) return response;
+    const Status failed = rpc::FromGrpc(answer, context);
+    if (absl::IsDeadlineExceeded(failed)) {
+      if (!broken.ok()) return broken;
+      return base::Error(absl::StatusCode::kDeadlineExceeded,
+                         "the coordinator did not answer within {:g} s (--request-timeout)",
+                         static_cast<double>(timeout.count()) / 1e3);
+    }
+    if (!absl::IsUnavailable(failed)) return Explained(failed);
+    broken = failed;
+    if (std::chrono::system_clock::now() + pause >= until) return broken;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+template <class Message, class Open>
+Status Api::Stream(StreamStopper* stopper, const std::function<bool(const Message&)>& on_message,
+                   Open open) const {
+  grpc::ClientContext context;
+  Prepare(&context);
+  stopper->Attach(&context);
+  auto reader = open(&context);
+  Message message;
+  bool wanted = true;
+  while (wanted && reader->Read(&message)) wanted = on_message(message);
+  if (!wanted) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  stopper->Detach();
+  return wanted ? Explained(rpc::FromGrpc(status, context)) : OkStatus();
+}
+
+StatusOr<v1::SubmitResponse> Api::Submit(const v1::SubmitRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::SubmitResponse>(timeout_, nullptr,
+                                   [&](auto* c, auto* r) { return stub->Submit(c, request, r); });
+}
+
+StatusOr<v1::Job> Api::GetJob(const v1::GetJobRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Job>(timeout_, nullptr,
+                        [&](auto* c, auto* r) { return stub->Get(c, request, r); });
+}
+
+StatusOr<v1::ListJobsResponse> Api::ListJobs(const v1::ListJobsRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::ListJobsResponse>(timeout_, nullptr,
+                                     [&](auto* c, auto* r) { return stub->List(c, request, r); });
+}
+
+StatusOr<v1::Job> Api::Update(const v1::UpdateJobRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Job>(timeout_, nullptr,
+                        [&](auto* c, auto* r) { return stub->Update(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::Pause(const v1::PauseRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Pause(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::Resume(const v1::ResumeRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Resume(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::Cancel(const v1::CancelRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Cancel(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::Kill(const v1::KillRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Kill(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::Delete(const v1::DeleteJobRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Delete(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::TriggerCheckpoint(const v1::TriggerCheckpointRequest& request) const {
+  const auto stub = v1::Checkpoints::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Trigger(c, request, r); });
+}
+
+StatusOr<v1::ListCheckpointsResponse> Api::ListCheckpoints(
+    const v1::ListCheckpointsRequest& request) const {
+  const auto stub = v1::Checkpoints::NewStub(channel_);
+  return Unary<v1::ListCheckpointsResponse>(
+      timeout_, nullptr, [&](auto* c, auto* r) { return stub->List(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::GetOperation(const v1::GetOperationRequest& request) const {
+  const auto stub = v1::Operations::NewStub(channel_);
+  return Unary<v1::Operation>(timeout_, nullptr,
+                              [&](auto* c, auto* r) { return stub->Get(c, request, r); });
+}
+
+StatusOr<v1::ListOperationsResponse> Api::ListOperations(
+    const v1::ListOperationsRequest& request) const {
+  const auto stub = v1::Operations::NewStub(channel_);
+  return Unary<v1::ListOperationsResponse>(
+      timeout_, nullptr, [&](auto* c, auto* r) { return stub->List(c, request, r); });
+}
+
+StatusOr<v1::Operation> Api::WaitOperation(const v1::WaitOperationRequest& request,
+                                           StreamStopper* stopper) const {
+  const auto stub = v1::Operations::NewStub(channel_);
+  const auto limit = milliseconds(request.timeout_ms()) + timeout_;
+  return Unary<v1::Operation>(limit, stopper,
+                              [&](auto* c, auto* r) { return stub->Wait(c, request, r); });
+}
+
+StatusOr<v1::ListNodesResponse> Api::ListNodes() const {
+  const auto stub = v1::Nodes::NewStub(channel_);
+  return Unary<v1::ListNodesResponse>(timeout_, nullptr, [&](auto* c, auto* r) {
+    return stub->List(c, v1::ListNodesRequest(), r);
+  });
+}
+
+StatusOr<v1::Node> Api::DeclareDead(const v1::DeclareDeadRequest& request) const {
+  const auto stub = v1::Nodes::NewStub(channel_);
+  return Unary<v1::Node>(timeout_, nullptr,
+                         [&](auto* c, auto* r) { return stub->DeclareDead(c, request, r); });
+}
+
+StatusOr<v1::ServerInfo> Api::GetInfo() const {
+  const auto stub = v1::Admin::NewStub(channel_);
+  return Unary<v1::ServerInfo>(timeout_, nullptr, [&](auto* c, auto* r) {
+    return stub->GetInfo(c, v1::GetInfoRequest(), r);
+  });
+}
+
+StatusOr<v1::History> Api::QueryHistory(const v1::QueryHistoryRequest& request) const {
+  const auto stub = v1::JobTelemetry::NewStub(channel_);
+  return Unary<v1::History>(timeout_, nullptr,
+                            [&](auto* c, auto* r) { return stub->QueryHistory(c, request, r); });
+}
+
+Status Api::Watch(const v1::GetJobRequest& request, StreamStopper* stopper,
+                  const std::function<bool(const v1::Job&)>& on_message) const {
+  const auto stub = v1::Jobs::NewStub(channel_);
+  return Stream<v1::Job>(stopper, on_message, [&](auto* c) { return stub->Watch(c, request); });
+}
+
+Status Api::StreamMetrics(const v1::StreamMetricsRequest& request, StreamStopper* stopper,
+                          const std::function<bool(const v1::MetricsChunk&)>& on_message) const {
+  const auto stub = v1::JobTelemetry::NewStub(channel_);
+  return Stream<v1::MetricsChunk>(stopper, on_message,
+                                  [&](auto* c) { return stub->StreamMetrics(c, request); });
+}
+
+Status Api::WatchEvents(const v1::WatchEventsRequest& request, StreamStopper* stopper,
+                        const std::function<bool(const v1::EventsChunk&)>& on_message) const {
+  const auto stub = v1::JobTelemetry::NewStub(channel_);
+  return Stream<v1::EventsChunk>(stopper, on_message,
+                                 [&](auto* c) { return stub->WatchEvents(c, request); });
+}
+
+Status Api::TailLogs(const v1::TailLogsRequest& request, StreamStopper* stopper,
+                     const std::function<bool(const v1::LogChunk&)>& on_message) const {
+  const auto stub = v1::JobTelemetry::NewStub(channel_);
+  return Stream<v1::LogChunk>(stopper, on_message,
+                              [&](auto* c) { return stub->TailLogs(c, request); });
+}
+
+}  // namespace mt::client

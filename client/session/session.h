@@ -1,0 +1,67 @@
+// The common part of all commands: global flags, finding the coordinator, and printing answers and
+// failures. One thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "client/output/render.h"
+#include "client/output/tables.h"
+#include "client/session/api.h"
+#include "client/session/exit_code.h"
+#include "common/base/status.h"
+#include "common/rpc/control_numbers.h"
+
+namespace mt::client {
+
+enum class ColorMode { kAuto, kAlways, kNever };
+
+// Values of the global flags; see `mtctl --help`.
+struct GlobalOptions {
+  std::string coordinator;  // --coordinator; "": see ResolveEndpoint
+  std::string context;      // --context; "": $MTCTL_CONTEXT, then the current one of the file
+  std::string job_namespace = "default";
+  bool namespace_given = false;  // by -n or $MTCTL_NAMESPACE, which override a job file's
+  Status namespace_error;        // the contexts could not be read; ConnectApi returns it
+  OutputFormat output = OutputFormat::kTable;
+  ColorMode color = ColorMode::kAuto;
+  TimeFormat time = TimeFormat::kRelative;
+  double request_timeout_s = std::chrono::duration<double>(rpc::kClientRequest).count();
+};
+
+// $XDG_STATE_HOME/megatrain, or ~/.local/state/megatrain.
+std::string StateFolder();
+// The file in which `mtctl dev up` stores its endpoint.
+std::string DevEndpointFile();
+
+// The first that is set of: --coordinator, the endpoint of --context, $MTCTL_COORDINATOR, the
+// endpoint of $MTCTL_CONTEXT or of the current context, the endpoint of `dev up`. kUnavailable
+// where none is, with advice. *source (may be null) names the one that was taken.
+StatusOr<rpc::Endpoint> ResolveEndpoint(const GlobalOptions& options,
+                                        std::string* source = nullptr);
+// Sets the namespace of the context in effect, if any, unless -n or $MTCTL_NAMESPACE gave one.
+void ResolveNamespace(GlobalOptions* options);
+// Connects to the resolved endpoint; blocks for up to kClientDial. Errors as ResolveEndpoint and
+// Api::Connect.
+StatusOr<std::unique_ptr<Api>> ConnectApi(const GlobalOptions& options);
+
+// Colours where requested, or on a terminal that supports them and without $NO_COLOR.
+Style MakeStyle(const GlobalOptions& options);
+TableArgs MakeTableArgs(const GlobalOptions& options);
+// The current time in Unix microseconds.
+int64_t NowMicros();
+
+// Prints the answer in the format of -o. Returns kExitOk, or kExitIo where stdout cannot be
+// written.
+ExitCode Print(const View& view, const GlobalOptions& options);
+ExitCode PrintText(const std::string& text);
+
+// Prints "mtctl: <message>" on stderr. Returns the status's exit code, or `code`.
+ExitCode Complain(const Status& status);
+ExitCode Complain(const Status& status, ExitCode code);
+
+// A request for a job by uid where the text has a uid's form, else by name within the namespace.
+v1::GetJobRequest MakeJobRequest(const GlobalOptions& options, const std::string& name_or_uid);
+
+}  // namespace mt::client

@@ -1,0 +1,24 @@
+// What a job has on disk, as its ranks report it: Job.checkpoints, the newest one, and what follows
+// from a save that succeeded or failed. A save may be reported twice (by itself, and as the answer
+// to a word): it counts once. Not thread-safe (the core's thread).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "daemon/ledger/ledger.h"
+
+namespace megatrain::v1 {
+class CheckpointInfo;
+class CheckpointsDeleted;
+}  // namespace megatrain::v1
+
+namespace mt::daemon {
+
+void RecordCheckpoint(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointInfo& saved);
+void RecordFailedSave(Ledger* ledger, v1::StoredJob& job, const std::string& why);
+void ForgetCheckpoints(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointsDeleted& deleted);
+// Whether the job saves at all: checkpoint.directory is not "none".
+bool HasCheckpoints(const v1::Job& job);
+
+}  // namespace mt::daemon

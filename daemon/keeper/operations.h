@@ -1,0 +1,49 @@
+// Operations: what a user asked for and is told of until it is done. Each begins and ends with an
+// event; both are on disk with what they changed. Knows no transition: JobKeeper says when one is
+// done. Not thread-safe (the core's thread).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "daemon/ledger/ledger.h"
+
+namespace mt::daemon {
+
+// What a user wants, and who he is.
+struct Order {
+  std::string actor;
+  std::string reason;      // as he gave it
+  std::string request_id;  // his own
+};
+
+class OperationBook {
+ public:
+  explicit OperationBook(Ledger* ledger) : ledger_(ledger) {}
+
+  struct Opening {
+    std::string verb;  // "pause", "resume", "checkpoint", "cancel", "kill", "delete"
+    std::string mode = {};
+    std::string progress = {};
+  };
+  v1::Operation* Open(const v1::Job& job, const Opening& opening, const Order& order);
+  // The open one of that verb and mode ("" for any); nullptr: none.
+  v1::Operation* FindOpen(const v1::Job& job, std::string_view verb, std::string_view mode = {});
+
+  void Progress(v1::Operation& operation, std::string_view progress);
+  void Succeed(v1::Operation& operation, std::string_view result);
+  // The status carries code, reason and message.
+  void Fail(v1::Operation& operation, const Status& status);
+  // A newer verb takes the place of open pauses and resumes: they end ABORTED and name it.
+  void Supersede(const v1::Job& job, const v1::Operation& newer);
+  // The job is in its final state: cancel and kill have succeeded, whatever is left has not.
+  void EndAll(const v1::Job& job);
+
+ private:
+  void End(v1::Operation& operation, std::string_view event, std::string_view message);
+
+  Ledger* ledger_;
+};
+
+}  // namespace mt::daemon

@@ -1,0 +1,222 @@
+#include "daemon/keeper/placer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/spec/validate.h"
+#include "daemon/hub/worker_hub.h"
+#include "daemon/jobs/job_states.h"
+#include "daemon/keeper/checkpoints.h"
+#include "daemon/keeper/conditions.h"
+#include "daemon/keeper/job_keeper.h"
+#include "daemon/membership/lease_table.h"
+#include "megatrain/v1/store.pb.h"
+#include "megatrain/v1/worker.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+// DEVICE_TYPE_UNSPECIFIED: auto.
+v1::DeviceType DeviceOf(const v1::JobSpec& spec) {
+  if (!spec.placement().has_device()) return v1::DEVICE_TYPE_UNSPECIFIED;
+  return spec.placement().device() == v1::Placement::DEVICE_GPU ? v1::GPU : v1::CPU_SLOT;
+}
+
+// UUID; "" of a CPU slot.
+std::string GpuOf(const v1::Node& node, int slot) {
+  const auto found = std::ranges::find(node.slots(), slot, &v1::Slot::index);
+  return found == node.slots().end() ? "" : found->gpu().uuid();
+}
+
+// What cannot run on GPUs although they are taken: said before anything is waited for.
+spec::Faults FaultsOnGpus(v1::JobSpec job) { return spec::ResolveForSlots({.gpu = true}, &job); }
+
+}  // namespace
+
+std::map<std::string, std::map<int, std::string>> Placer::TakenSlots() {
+  std::map<std::string, std::map<int, std::string>> taken;
+  for (const v1::StoredAllocation* allocation : parts_.ledger->Allocations()) {
+    std::map<int, std::string>& slots = taken[allocation->node()];
+    for (const int slot : allocation->slots()) slots[slot] = allocation->job_uid();
+  }
+  return taken;
+}
+
+std::vector<WaitingJob> Placer::Queue() {
+  std::vector<WaitingJob> queue;
+  for (const v1::StoredJob* stored : parts_.ledger->LiveJobs()) {
+    const v1::Job& job = stored->job();
+    if (job.state() != v1::QUEUED) continue;
+    const v1::Placement& placement = job.spec().placement();
+    queue.push_back(
+        {.uid = job.uid(),
+         .name = job.name(),
+         .priority = job.spec().priority(),
+         .created_us = job.created_us(),
+         .num_slots = job.slots(),
+         .group = std::max<int64_t>(1, job.spec().parallel().tensor()),
+         .device = DeviceOf(job.spec()),
+         .selector = {placement.node_selector().begin(), placement.node_selector().end()},
+         .exclusive = placement.exclusive()});
+  }
+  SortQueue(&queue);
+  return queue;
+}
+
+std::vector<FleetNode> Placer::Fleet() {
+  auto taken = TakenSlots();
+  std::vector<FleetNode> fleet;
+  for (const v1::StoredWorker* worker : parts_.ledger->Workers()) {
+    const v1::Node& node = worker->node();
+    if (parts_.leases->StateOf(node.name()) != v1::NODE_READY ||
+        !parts_.hub->IsConnected(node.name())) {
+      continue;
+    }
+    FleetNode out{
+        .name = node.name(), .labels = {node.labels().begin(), node.labels().end()}, .slots = {}};
+    const std::map<int, std::string>& slots = taken[node.name()];
+    for (const v1::Slot& slot : node.slots()) {
+      out.slots.push_back({.index = slot.index(),
+                           .device = slot.device(),
+                           .taken = slots.contains(slot.index()),
+                           .out_of_order = !slot.out_of_order().empty()});
+    }
+    for (const auto& [slot, uid] : slots) {
+      const v1::StoredJob* holder = parts_.ledger->FindJob(uid);
+      out.exclusively_taken |= holder != nullptr && holder->job().spec().placement().exclusive();
+    }
+    fleet.push_back(std::move(out));
+  }
+  return fleet;
+}
+
+void Placer::Run() {
+  std::vector<WaitingJob> queue = Queue();
+  if (queue.empty()) return;
+  std::vector<FleetNode> fleet = Fleet();
+  std::string ahead;  // a job that fits the cluster, but not now
+  for (WaitingJob& waiting : queue) {
+    v1::StoredJob& stored = *parts_.ledger->FindJob(waiting.uid);
+    if (!ChooseDevice(stored, fleet, &waiting)) continue;
+    const Offered offered = OfferTo(waiting, fleet);
+    const bool fits = FitsCluster(waiting, offered);
+    if (fits && !ahead.empty()) {
+      Wait(stored, fmt::format("job '{}' is ahead in the queue", ahead));
+      continue;
+    }
+    // Its last placement failed a moment ago; it keeps its place, the others may go on.
+    if (parts_.clock->Now() < parts_.keeper->RetryAt(waiting.uid)) continue;
+    const std::vector<PlacedRank> placed =
+        Place(offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
+    if (!placed.empty()) {
+      Start(stored, placed, waiting.device == v1::GPU);
+      fleet = Fleet();
+      continue;
+    }
+    Wait(stored, WaitReason(waiting, offered));
+    if (fits) ahead = waiting.name;
+  }
+}
+
+bool Placer::ChooseDevice(v1::StoredJob& stored, const std::vector<FleetNode>& fleet,
+                          WaitingJob* waiting) {
+  const bool is_auto = waiting->device == v1::DEVICE_TYPE_UNSPECIFIED;
+  if (is_auto) waiting->device = TakesGpus(*waiting, fleet, v1::GPU) ? v1::GPU : v1::CPU_SLOT;
+  waiting->slot_kind = waiting->device == v1::GPU ? "GPU" : "CPU";
+  if (!is_auto || waiting->device != v1::GPU) return true;
+  const spec::Faults faults = FaultsOnGpus(stored.job().spec());
+  if (faults.empty()) return true;
+  FailFor(stored, faults, "device auto takes GPUs where a node has any: ");
+  return false;
+}
+
+spec::Faults Placer::FaultsNow(const v1::JobSpec& spec) {
+  if (DeviceOf(spec) != v1::DEVICE_TYPE_UNSPECIFIED) return {};
+  const auto& selector = spec.placement().node_selector();
+  const WaitingJob job{.selector = {selector.begin(), selector.end()}};
+  return TakesGpus(job, Fleet(), v1::GPU) ? FaultsOnGpus(spec) : spec::Faults();
+}
+
+void Placer::FailFor(v1::StoredJob& stored, const spec::Faults& faults, const char* prefix) {
+  parts_.keeper->Fail(
+      stored,
+      {.cause = v1::USER_ERROR, .rank = -1, .message = prefix + spec::FormatFaults(faults)});
+}
+
+void Placer::Wait(v1::StoredJob& stored, const std::string& why) {
+  v1::Job* job = stored.mutable_job();
+  if (job->message() == why && HasCondition(*job, "Waiting")) return;
+  job->set_message(why);
+  SetCondition(job, "Waiting", why, parts_.ledger->NowMicros());
+  parts_.ledger->MarkJob(stored, Change::kState);
+}
+
+void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed, bool on_gpus) {
+  v1::Job* job = stored.mutable_job();
+  spec::SlotFacts facts{
+      .gpu = on_gpus, .cores_per_node = std::numeric_limits<int64_t>::max(), .slots_per_node = 1};
+  for (const PlacedRank& rank : placed) {
+    const v1::Node& node = parts_.ledger->FindWorker(rank.node)->node();
+    const auto cpu_slots = std::ranges::count(node.slots(), v1::CPU_SLOT, &v1::Slot::device);
+    facts.cores_per_node = std::min<int64_t>(facts.cores_per_node, std::max(1, node.cores()));
+    facts.slots_per_node = std::max<int64_t>(facts.slots_per_node, cpu_slots);
+  }
+  const spec::Faults faults = spec::ResolveForSlots(facts, job->mutable_spec());
+  if (!faults.empty()) return FailFor(stored, faults, "");
+  job->set_epoch(job->epoch() + 1);
+  job->clear_ranks();
+  std::map<std::string, std::unique_ptr<v1::StoredAllocation>> by_node;
+  for (const PlacedRank& rank : placed) {
+    v1::RankStatus* status = job->add_ranks();
+    status->set_rank(rank.rank);
+    status->set_node(rank.node);
+    status->set_slot(rank.slot);
+    status->set_gpu(GpuOf(parts_.ledger->FindWorker(rank.node)->node(), rank.slot));
+    auto& allocation = by_node[rank.node];
+    if (allocation == nullptr) {
+      allocation = std::make_unique<v1::StoredAllocation>();
+      allocation->set_job_uid(job->uid());
+      allocation->set_epoch(job->epoch());
+      allocation->set_node(rank.node);
+      allocation->set_worker_uid(parts_.ledger->FindWorker(rank.node)->node().uid());
+      allocation->set_state(v1::RESERVED);
+    }
+    allocation->add_ranks(rank.rank);
+    allocation->add_slots(rank.slot);
+  }
+  parts_.keeper->Placed(stored);
+  for (auto& [node, allocation] : by_node) {
+    SendAssign(stored, *parts_.ledger->AddAllocation(std::move(allocation)));
+  }
+}
+
+void Placer::SendAssign(const v1::StoredJob& stored, const v1::StoredAllocation& allocation) {
+  const v1::Job& job = stored.job();
+  v1::CoordinatorMessage message;
+  v1::Assign* assign = message.mutable_assign();
+  assign->set_job_uid(job.uid());
+  assign->set_epoch(job.epoch());
+  *assign->mutable_spec() = job.spec();
+  if (!job.checkpoints().empty()) {
+    // It has trained before: it goes on from what it saved, wherever it once began.
+    v1::Checkpoint* checkpoint = assign->mutable_spec()->mutable_checkpoint();
+    checkpoint->clear_load();
+    checkpoint->set_fresh(false);
+  }
+  assign->set_hold(stored.assigned_hold());
+  if (HasCheckpoints(job)) {
+    for (std::string& uid : parts_.ledger->EndedInDirectory(job.spec().checkpoint().directory())) {
+      assign->add_ended_job_uids(std::move(uid));
+    }
+  }
+  assign->set_world_size(job.ranks_size());
+  assign->set_threads_per_rank(static_cast<int32_t>(job.spec().placement().threads_per_rank()));
+  for (int i = 0; i < allocation.ranks_size(); ++i) {
+    v1::RankPlacement* rank = assign->add_ranks();
+    rank->set_rank(allocation.ranks(i));
+    rank->set_slot(allocation.slots(i));
+  }
+  parts_.hub->Send(allocation.node(), std::move(message));
+}
+
+}  // namespace mt::daemon

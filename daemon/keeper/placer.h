@@ -1,0 +1,58 @@
+// Serves the queue: finds slots for waiting jobs, opens an epoch for each that fits, tells the
+// agents; says of the others why they wait. Higher priority first, then older; a job that fits the
+// cluster but not now holds back those behind it, one that is larger than the cluster does not. Not
+// thread-safe (the core's thread).
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/spec/fault.h"
+#include "daemon/ledger/ledger.h"
+#include "daemon/scheduler/placement.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
+
+namespace mt::daemon {
+
+class JobKeeper;
+class LeaseTable;
+class WorkerHub;
+
+class Placer {
+ public:
+  struct Parts {
+    Ledger* ledger;
+    WorkerHub* hub;
+    JobKeeper* keeper;
+    const LeaseTable* leases;
+    const base::Clock* clock;
+  };
+  explicit Placer(const Parts& parts) : parts_(parts) {}
+
+  void Run();
+  // Sends the assignment of this node's ranks (again).
+  void SendAssign(const v1::StoredJob& job, const v1::StoredAllocation& allocation);
+  // What a job of device auto is refused for at once, with the nodes as they are now.
+  spec::Faults FaultsNow(const v1::JobSpec& spec);
+  // What is taken of each node's slots: node -> slot -> job uid.
+  std::map<std::string, std::map<int, std::string>> TakenSlots();
+
+ private:
+  std::vector<WaitingJob> Queue();
+  std::vector<FleetNode> Fleet();
+  // Fills what auto becomes with the fleet as it is. False: the job failed, since GPUs cannot run
+  // it.
+  bool ChooseDevice(v1::StoredJob& job, const std::vector<FleetNode>& fleet, WaitingJob* waiting);
+  void FailFor(v1::StoredJob& job, const spec::Faults& faults, const char* prefix);
+  void Start(v1::StoredJob& job, const std::vector<PlacedRank>& placed, bool on_gpus);
+  void Wait(v1::StoredJob& job, const std::string& why);
+
+  Parts parts_;
+};
+
+}  // namespace mt::daemon

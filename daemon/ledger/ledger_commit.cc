@@ -1,0 +1,163 @@
+// Ledger's way to the disk: marks become one batch, and what waited for it runs afterwards.
+#include <cstdlib>
+#include <limits>
+
+#include "common/base/check.h"
+#include "common/rpc/control_numbers.h"
+#include "daemon/ledger/ledger.h"
+#include "daemon/ledger/ledger_tables.h"
+#include "megatrain/v1/store.pb.h"
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+std::string RendezvousKey(const JobEpoch& job, std::string_view key) {
+  return fmt::format("{}/{}/{}", job.job_uid, job.epoch, key);
+}
+
+}  // namespace
+
+void Ledger::PutRendezvous(const JobEpoch& job, std::string_view key, std::string_view value) {
+  extra_.push_back({Table::kRendezvous, RendezvousKey(job, key), std::string(value), NowMicros()});
+}
+
+void Ledger::EraseRendezvous(const JobEpoch& job, std::string_view key) {
+  extra_.push_back({Table::kRendezvous, RendezvousKey(job, key), std::nullopt, 0});
+}
+
+void Ledger::AddEvent(const EventText& text) {
+  auto event = std::make_shared<v1::Event>();
+  event->set_seq(next_event_++);
+  event->set_time_us(NowMicros());
+  event->set_type(text.type);
+  event->set_message(text.message);
+  event->set_job_uid(text.job_uid);
+  if (const v1::StoredJob* job = FindJob(text.job_uid); job != nullptr)
+    event->set_job(fmt::format("{}/{}", job->job().namespace_(), job->job().name()));
+  event->set_node(text.node);
+  event->set_actor(text.actor);
+  event->set_reason(text.reason);
+  event->set_operation(text.operation);
+  event->set_cause(text.cause);
+  event->set_from(text.from);
+  event->set_to(text.to);
+  event->set_step(text.step);
+  event->set_word_step(text.word_step);
+  extra_.push_back({Table::kEvents, fmt::format("{:020}", event->seq()), event->SerializeAsString(),
+                    event->time_us()});
+  new_events_.push_back(std::move(event));
+}
+
+void Ledger::AfterCommit(std::function<void(const Status&)> action) {
+  actions_.push_back(std::move(action));
+}
+
+void Ledger::Mark(Table table, std::string key, bool urgent) {
+  marks_.emplace(table, std::move(key));
+  urgent_ |= urgent;
+}
+
+Write Ledger::MakeWrite(Table table, const std::string& key) {
+  Write write{table, key, std::nullopt, NowMicros()};
+  const auto put = [&write](const auto* message) {
+    if (message != nullptr) write.value = message->SerializeAsString();
+  };
+  switch (table) {
+    case Table::kJobs: {
+      const v1::StoredJob* job = FindJob(key);
+      put(job != nullptr ? job : FindIn(tables_->deleted, key));
+      break;
+    }
+    case Table::kOperations: {
+      const v1::Operation* operation = FindOperation(key);
+      put(operation);
+      // Retention counts from the end.
+      if (operation != nullptr && !operation->done())
+        write.time_us = std::numeric_limits<int64_t>::max();
+      break;
+    }
+    case Table::kRequests:
+      put(FindRequest(key));
+      break;
+    case Table::kAllocations:
+      put(FindIn(tables_->allocations, key));
+      break;
+    case Table::kWorkers:
+      put(FindWorker(key));
+      break;
+    case Table::kEvents:
+    case Table::kRendezvous:
+      CHECK(false) << "these are written as they come";
+  }
+  return write;
+}
+
+// What one commit wrote, for the hooks.
+struct Ledger::Round {
+  std::set<MarkKey> written;
+  std::set<std::string> published;
+  Events events;
+  std::vector<std::string> erased;
+};
+
+Status Ledger::Commit(bool flush) {
+  Status status = broken_;
+  Round round;
+  if (status.ok() && (urgent_ || flush) && !(marks_.empty() && extra_.empty())) {
+    std::vector<Write> batch = std::exchange(extra_, {});
+    round = {.written = std::exchange(marks_, {}),
+             .published = std::exchange(published_, {}),
+             .events = std::exchange(new_events_, {}),
+             .erased = std::exchange(erased_, {})};
+    urgent_ = false;
+    for (const auto& [table, key] : round.written) batch.push_back(MakeWrite(table, key));
+    status = store_->Commit(batch);
+    if (!status.ok()) broken_ = status;
+  }
+  if (status.ok()) RunHooks(round);
+  // An action may add others; those belong to the next commit.
+  const auto actions = std::exchange(actions_, {});
+  for (const auto& action : actions) action(status);
+  return status;
+}
+
+void Ledger::RunHooks(const Round& round) {
+  if (event_hook_ && !round.events.empty()) event_hook_(round.events);
+  for (const std::string& uid : round.published) {
+    const v1::StoredJob* job = FindJob(uid);
+    if (job_hook_ && job != nullptr) job_hook_(job->job());
+  }
+  for (const std::string& uid : round.erased) {
+    if (erased_hook_) erased_hook_(uid);
+  }
+  if (!worker_hook_) return;
+  for (const auto& [table, key] : round.written) {
+    if (table == Table::kWorkers) worker_hook_(*FindWorker(key));
+  }
+}
+
+Status Ledger::PurgeOlderThan(base::WallTime now) {
+  PruneTraces();
+  const int64_t requests_us = base::ToUnixMicros(now - rpc::kRequestIdsKept);
+  RETURN_IF_ERROR(store_->Purge(Table::kRequests, requests_us));
+  RETURN_IF_ERROR(store_->Purge(Table::kOperations, requests_us));
+  RETURN_IF_ERROR(store_->Purge(Table::kEvents, base::ToUnixMicros(now - rpc::kEventsKept)));
+  std::erase_if(tables_->operations, [&](const auto& entry) {
+    return entry.second->done() && entry.second->finished_us() < requests_us;
+  });
+  // The store went by the time of writing, which no request outlives in memory for long: read it
+  // back.
+  std::set<std::string> kept;
+  RETURN_IF_ERROR(
+      store_->ForEach(Table::kRequests, [&kept](std::string_view key, std::string_view) {
+        kept.emplace(key);
+        return OkStatus();
+      }));
+  std::erase_if(tables_->requests, [&](const auto& entry) {
+    return !kept.contains(entry.first) && !marks_.contains({Table::kRequests, entry.first});
+  });
+  return OkStatus();
+}
+
+}  // namespace mt::daemon

@@ -1,0 +1,289 @@
+// Series that exist for every job are created in the constructor; others appear with their first
+// value, so that a dashboard shows a gap instead of a zero.
+#include "daemon/meters/job_meter.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include <google/protobuf/descriptor.h>
+
+#include "common/rpc/control_numbers.h"
+#include "daemon/jobs/job_states.h"
+#include "daemon/telemetry/step_feed.h"
+#include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/types.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+// T2: how long the series of an ended job remain.
+constexpr std::chrono::minutes kShownAfterEnd{5};
+// P1: step limit in seconds while a checkpoint is being saved, as this page knows no more than
+// steps.
+constexpr double kSaveLimit = 1'800;
+constexpr double kMicros = 1e6;
+
+constexpr std::array kRankStates = {"live", "faulted", "unknown"};
+constexpr std::array kBadput = {"queue", "start", "save", "detect", "rollback", "held"};
+constexpr std::array kRestarts = {"user", "hang", "infra", "no_progress", "planned"};
+
+// The cause under which time in this state counts as lost; "" where it is not lost or is counted by
+// step.
+std::string_view LostIn(v1::JobState state) {
+  switch (state) {
+    case v1::QUEUED:
+      return "queue";
+    case v1::ADMITTED:
+    case v1::PREFLIGHT:
+    case v1::STARTING:
+      return "start";
+    case v1::PAUSING:
+    case v1::PAUSED_HELD:
+      return "held";
+    case v1::RELEASING:
+    case v1::STOPPING:
+      return "save";
+    case v1::RECOVERING:
+      return "detect";
+    default:
+      return "";
+  }
+}
+
+std::string_view RankGroup(v1::RankState state) {
+  switch (state) {
+    case v1::FAULTED:
+    case v1::FENCED:
+      return "faulted";
+    case v1::UNKNOWN:
+      return "unknown";
+    case v1::DONE:
+    case v1::RANK_STATE_UNSPECIFIED:
+      return "";
+    default:
+      return "live";
+  }
+}
+
+// The precision as in a job file ("bf16"); "auto" until the first placement has decided it.
+std::string PrecisionName(const v1::Training& training) {
+  if (!training.has_precision()) return "auto";
+  constexpr std::string_view kPrefix = "PRECISION_";
+  std::string name = v1::Training::Precision_Name(training.precision()).substr(kPrefix.size());
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+}  // namespace
+
+JobFamilies::JobFamilies(metrics::Registry* registry) {
+  const auto gauge = [registry](metrics::Family<metrics::Gauge>* family, std::string_view name,
+                                std::string_view help) {
+    *family = registry->AddGauge(name, help);
+  };
+  const auto counter = [registry](metrics::Family<metrics::Counter>* family, std::string_view name,
+                                  std::string_view help) {
+    *family = registry->AddCounter(name, help);
+  };
+  gauge(&state, "mt_job_state", "1 for the state that the job is in.");
+  gauge(&info, "mt_job_info", "What the job is; always 1.");
+  gauge(&ranks, "mt_job_ranks", "Ranks of the current epoch.");
+  gauge(&slots, "mt_job_slots", "Slots that the job asks for.");
+  gauge(&epoch, "mt_job_epoch", "Placements so far.");
+  gauge(&step, "mt_job_step", "Last step done.");
+  gauge(&total_steps, "mt_job_total_steps", "Run length in steps.");
+  gauge(&last_step_time, "mt_job_last_step_timestamp_seconds", "Last sign of progress.");
+  gauge(&step_limit, "mt_job_step_limit_seconds", "Longest time without a step that is in order.");
+  gauge(&step_seconds, "mt_job_step_seconds", "Duration of the last step.");
+  gauge(&train_loss, "mt_train_loss", "Loss of the last step, in nats.");
+  gauge(&validation_loss, "mt_validation_loss", "Loss of the last evaluation, in nats.");
+  gauge(&grad_norm, "mt_grad_norm", "Norm of the gradient before clipping.");
+  gauge(&learning_rate, "mt_learning_rate", "Learning rate of the last step.");
+  gauge(&loss_scale, "mt_loss_scale", "Loss scale of the last step.");
+  gauge(&bubble, "mt_pipeline_bubble_ratio",
+        "Share of the last step's pass through the pipeline that stages waited, mean over ranks.");
+  gauge(&tokens_per_second, "mt_job_tokens_per_second", "Tokens per second in the last step.");
+  gauge(&flops_per_second, "mt_model_flops_per_second",
+        "Model FLOP per second in the last step, attention counted as causal.");
+  gauge(&flops_full_per_second, "mt_model_flops_full_per_second",
+        "Model FLOP per second in the last step, attention counted as if not causal.");
+  gauge(&save_seconds, "mt_checkpoint_duration_seconds", "Duration of the last complete save.");
+  gauge(&save_bytes, "mt_checkpoint_bytes", "Size of the last complete checkpoint.");
+  gauge(&save_step, "mt_checkpoint_last_success_step", "Step of the last complete checkpoint.");
+  gauge(&save_time, "mt_checkpoint_last_success_timestamp_seconds",
+        "When the last checkpoint was complete.");
+  gauge(&saving, "mt_checkpoint_pending", "1 while a save that was asked for is under way.");
+  gauge(&save_interval_steps, "mt_checkpoint_interval_steps", "Steps between saves.");
+  gauge(&save_interval_seconds, "mt_checkpoint_interval_seconds", "Time between saves.");
+  counter(&skipped, "mt_skipped_steps_total", "Steps without an update.");
+  counter(&tokens, "mt_job_tokens_total", "Tokens trained.");
+  counter(&flops, "mt_model_flops_total", "Model FLOP, attention counted as causal.");
+  counter(&restarts, "mt_job_restarts_total", "New epochs after the first step.");
+  counter(&goodput, "mt_job_goodput_seconds_total", "Time in steps that moved the job forward.");
+  counter(&badput, "mt_job_badput_seconds_total", "Time lost, by cause.");
+  counter(&save_stall, "mt_checkpoint_stall_seconds_total", "Training stood still for saves.");
+  counter(&save_failures, "mt_checkpoint_failures_total", "Saves that failed.");
+}
+
+JobMeter::JobMeter(const JobFamilies* families, const v1::Job& job, const Moment& moment)
+    : families_(families),
+      series_(metrics::Labels{{"mt_job", job.name()}, {"mt_namespace", job.namespace_()}}),
+      info_(metrics::Labels{{"mt_job", job.name()}, {"mt_namespace", job.namespace_()}}),
+      last_state_(job.state()),
+      last_epoch_(job.epoch()),
+      running_since_us_(job.state() == v1::RUNNING ? job.started_us() : 0),
+      last_save_us_(job.last_checkpoint().time_us()),
+      last_update_(moment.now) {
+  const auto* states = v1::JobState_descriptor();
+  for (int i = 0; i < states->value_count(); ++i) {
+    const auto* value = states->value(i);
+    if (value->number() == v1::JOB_STATE_UNSPECIFIED) continue;
+    states_[value->number()] = series_.Add(families->state, {{"state", value->name()}});
+  }
+  for (const char* state : kRankStates) {
+    ranks_[state] = series_.Add(families->ranks, {{"state", state}});
+  }
+  for (const char* cause : kBadput) {
+    badput_[cause] = series_.Add(families->badput, {{"cause", cause}});
+  }
+  for (const char* cause : kRestarts) {
+    restarts_[cause] = series_.Add(families->restarts, {{"cause", cause}});
+  }
+  ShowInfo(job);
+  slots_ = series_.Add(families->slots);
+  epoch_ = series_.Add(families->epoch);
+  step_ = series_.Add(families->step);
+  total_steps_ = series_.Add(families->total_steps);
+  last_step_time_ = series_.Add(families->last_step_time);
+  step_limit_ = series_.Add(families->step_limit);
+  save_step_ = series_.Add(families->save_step);
+  saving_ = series_.Add(families->saving);
+  skipped_ = series_.Add(families->skipped, {{"reason", "overflow"}});
+  tokens_ = series_.Add(families->tokens);
+  flops_ = series_.Add(families->flops);
+  goodput_ = series_.Add(families->goodput);
+  save_stall_ = series_.Add(families->save_stall);
+  save_failures_ = series_.Add(families->save_failures);
+}
+
+void JobMeter::Show(std::string_view name, const metrics::Family<metrics::Gauge>& family,
+                    double value) {
+  auto found = shown_.find(name);
+  if (found == shown_.end()) found = shown_.emplace(name, series_.Add(family)).first;
+  found->second.Set(value);
+}
+
+void JobMeter::ShowInfo(const v1::Job& job) {
+  const std::string precision = PrecisionName(job.spec().training());
+  if (precision == shown_precision_) return;
+  shown_precision_ = precision;
+  info_.Remove();
+  info_
+      .Add(families_->info,
+           {{"uid", job.uid()}, {"preset", job.spec().model().preset()}, {"precision", precision}})
+      .Set(1);
+}
+
+void JobMeter::CountTime(const Moment& moment) {
+  const double seconds = std::chrono::duration<double>(moment.now - last_update_).count();
+  last_update_ = moment.now;
+  const auto lost = badput_.find(LostIn(last_state_));
+  if (lost != badput_.end()) lost->second.Add(seconds);
+}
+
+void JobMeter::ShowState(const v1::Job& job, const Moment& moment) {
+  for (auto& [state, gauge] : states_) gauge.Set(state == job.state() ? 1 : 0);
+  std::map<std::string_view, int> counts;
+  for (const v1::RankStatus& rank : job.ranks()) ++counts[RankGroup(rank.state())];
+  for (auto& [state, gauge] : ranks_) gauge.Set(counts[state]);
+  was_released_ |= job.state() == v1::PAUSED_RELEASED;
+  if (job.epoch() != last_epoch_ && job.has_first_step()) {
+    restarts_.find(was_released_ ? "user" : "infra")->second.Add();
+    was_released_ = false;
+  }
+  if (job.state() != last_state_ && job.state() == v1::RUNNING) running_since_us_ = moment.wall_us;
+  last_epoch_ = job.epoch();
+  last_state_ = job.state();
+  slots_.Set(job.slots());
+  epoch_.Set(static_cast<double>(job.epoch()));
+  if (IsFinal(job.state()) && over_at_ == base::MonotonicTime::max()) {
+    over_at_ = moment.now + kShownAfterEnd;
+  }
+}
+
+void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) {
+  const v1::StepRecord& last = job.last_step();
+  step_.Set(static_cast<double>(last.step()));
+  total_steps_.Set(static_cast<double>(job.total_steps()));
+  last_step_time_.Set(static_cast<double>(std::max(last.time_us(), running_since_us_)) / kMicros);
+  const auto seconds = [](rpc::seconds time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  double limit = seconds(rpc::kFirstStepLimit);
+  if (feed != nullptr && last.epoch() == job.epoch() && feed->totals().steps >= rpc::kFirstSteps) {
+    limit = std::max(rpc::kStepLimitFactor * feed->StepSecondsP99(), seconds(rpc::kStepLimit));
+  }
+  step_limit_.Set(saving ? std::max(limit, kSaveLimit) : limit);
+  if (job.has_last_eval()) {
+    Show("validation_loss", families_->validation_loss, job.last_eval().loss());
+  }
+  if (feed != nullptr) {
+    const StepTotals& totals = feed->totals();
+    skipped_.RaiseTo(static_cast<double>(totals.skipped));
+    tokens_.RaiseTo(totals.tokens);
+    flops_.RaiseTo(totals.model_flops);
+    goodput_.RaiseTo(totals.forward_seconds);
+    badput_.find("rollback")->second.RaiseTo(totals.again_seconds);
+  }
+  if (!job.has_last_step()) return;
+  Show("train_loss", families_->train_loss, last.loss());
+  Show("grad_norm", families_->grad_norm, last.grad_norm());
+  Show("learning_rate", families_->learning_rate, last.learning_rate());
+  Show("loss_scale", families_->loss_scale, last.loss_scale());
+  Show("bubble", families_->bubble, last.bubble());
+  Show("step_seconds", families_->step_seconds, last.step_seconds());
+  Show("tokens_per_second", families_->tokens_per_second, last.tokens_per_second());
+  if (last.step_seconds() <= 0) return;
+  Show("flops", families_->flops_per_second, last.model_flops() / last.step_seconds());
+  Show("flops_full", families_->flops_full_per_second,
+       last.model_flops_full() / last.step_seconds());
+}
+
+void JobMeter::ShowSaves(const v1::Job& job, bool saving) {
+  saving_.Set(saving ? 1 : 0);
+  const auto& plan = job.spec().checkpoint();
+  if (plan.every_iters() > 0) {
+    Show("interval_steps", families_->save_interval_steps, static_cast<double>(plan.every_iters()));
+  }
+  if (plan.every() > 0) {
+    Show("interval_seconds", families_->save_interval_seconds,
+         static_cast<double>(plan.every()) / 1e3);
+  }
+  if (!job.has_last_checkpoint()) return;
+  const v1::CheckpointInfo& save = job.last_checkpoint();
+  save_step_.Set(static_cast<double>(save.step()));
+  Show("save_seconds", families_->save_seconds, save.seconds());
+  Show("save_bytes", families_->save_bytes, static_cast<double>(save.bytes()));
+  Show("save_time", families_->save_time, static_cast<double>(save.time_us()) / kMicros);
+  if (save.time_us() == last_save_us_) return;
+  last_save_us_ = save.time_us();
+  save_stall_.Add(save.stall_seconds());
+  badput_.find("save")->second.Add(save.stall_seconds());
+}
+
+void JobMeter::Update(const v1::Job& job, const StepFeed* feed, bool saving, const Moment& moment) {
+  CountTime(moment);
+  ShowInfo(job);
+  ShowState(job, moment);
+  ShowSteps(job, feed, saving);
+  ShowSaves(job, saving);
+}
+
+void JobMeter::OnEvent(const v1::Event& event) {
+  if (event.type() == "CheckpointFailed") save_failures_.Add();
+}
+
+}  // namespace mt::daemon

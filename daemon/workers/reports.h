@@ -1,0 +1,73 @@
+// What workers report of running jobs: takes each report to where it belongs, after checking that
+// it speaks of the epoch that is open on that node. Anything else is refused, counted, and its
+// ranks are ordered to stop (the message fence). Not thread-safe (the core's thread).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/clock.h"
+#include "daemon/hub/worker_hub.h"
+#include "daemon/ledger/ledger.h"
+
+namespace megatrain::v1 {
+class AllocationGone;
+class AssignmentReply;
+class CommandAck;
+class JobReport;
+class RankReport;
+class RankStatus;
+class RendezvousGet;
+class RendezvousSet;
+class RunInfo;
+class StepsReport;
+}  // namespace megatrain::v1
+
+namespace mt::daemon {
+
+class Feeds;
+class JobKeeper;
+
+class Reports {
+ public:
+  struct Parts {
+    Ledger* ledger;
+    WorkerHub* hub;
+    JobKeeper* keeper;
+    KeyValues* rendezvous;
+    Feeds* feeds;
+    const base::Clock* clock;
+  };
+  explicit Reports(const Parts& parts) : parts_(parts) {}
+
+  void OnAssignmentReply(WorkerSession& from, const v1::AssignmentReply& reply);
+  void OnRank(WorkerSession& from, const v1::RankReport& report);
+  void OnSteps(WorkerSession& from, const v1::StepsReport& report);
+  void OnJob(WorkerSession& from, const v1::JobReport& report);
+  void OnRendezvousSet(WorkerSession& from, const v1::RendezvousSet& set);
+  void OnRendezvousGet(WorkerSession& from, const v1::RendezvousGet& get);
+  void OnCommandAck(WorkerSession& from, const v1::CommandAck& ack);
+  void OnAllocationGone(WorkerSession& from, const v1::AllocationGone& gone);
+  // Takes over what a registering worker says of a rank that it holds.
+  void TakeRankStatus(v1::StoredJob& job, const std::string& node, const v1::RankStatus& status);
+
+  // Messages of closed epochs, and of ranks that the sender does not hold.
+  int64_t num_fenced() const { return num_fenced_; }
+  int64_t num_malformed() const { return num_malformed_; }
+
+ private:
+  // The job, where (uid, epoch) is open and held by the sender's node; else nullptr, refused and
+  // answered.
+  v1::StoredJob* Fence(WorkerSession& from, const JobEpoch& key);
+  void Malformed(const WorkerSession& from, std::string_view what);
+  bool HostsRankZero(const WorkerSession& from, const v1::StoredJob& job, std::string_view what);
+  void TakeRunInfo(v1::Job* job, const v1::RunInfo& info);
+  void SendValue(const std::string& node, const JobEpoch& job, const std::string& key,
+                 const std::string& value);
+
+  Parts parts_;
+  int64_t num_fenced_ = 0;
+  int64_t num_malformed_ = 0;
+};
+
+}  // namespace mt::daemon

@@ -1,0 +1,77 @@
+// The workers' sessions: registration, heartbeats, acknowledgements, and the way of every message
+// to who handles it. A worker's reports carry a rising seq; what was seen before is dropped, and
+// after each commit the worker hears what is on disk. Not thread-safe (the core's thread).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "daemon/hub/worker_hub.h"
+#include "daemon/keeper/operations.h"
+#include "daemon/ledger/ledger.h"
+
+namespace megatrain::v1 {
+class HeldAllocation;
+class Register;
+class SlotsChanged;
+class WorkerMessage;
+}  // namespace megatrain::v1
+
+namespace mt::daemon {
+
+class Feeds;
+class JobKeeper;
+class LeaseTable;
+class Placer;
+class Reports;
+
+class Sessions {
+ public:
+  struct Parts {
+    Ledger* ledger;
+    WorkerHub* hub;
+    LeaseTable* leases;
+    JobKeeper* keeper;
+    Placer* placer;
+    Reports* reports;
+    Feeds* feeds;
+    KeyValues* rendezvous;
+    const base::Clock* clock;
+    std::string coordinator_uid;
+  };
+  explicit Sessions(Parts parts) : parts_(std::move(parts)) {}
+
+  SessionId Open(std::shared_ptr<WorkerLink> link) { return parts_.hub->Open(std::move(link)); }
+  void OnMessage(SessionId id, const v1::WorkerMessage& message);
+  void OnClosed(SessionId id);
+  // An operator's word that nothing runs on a node that is lost. FailedPrecondition while it is
+  // heard.
+  Status DeclareDead(const std::string& node, const Order& order);
+  // Leases: suspect, lost.
+  void Tick();
+  // After a restart every lease starts anew.
+  void Recover();
+  // Tells the worker what is on disk.
+  void Acknowledge(const v1::StoredWorker& worker);
+
+ private:
+  void Register(SessionId id, const v1::Register& hello);
+  // OK where the node's name is free, or its former holder is certainly gone.
+  Status CheckName(SessionId id, const v1::Register& hello);
+  void SettleHeld(WorkerSession& session, const v1::HeldAllocation& held);
+  // What the registering agent has in common with the one that was there before.
+  struct Former {
+    bool same_worker;  // the same process
+    bool same_boot;
+  };
+  void SettleMissing(const v1::Register& hello, const Former& former);
+  void OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed);
+  void Heartbeat(SessionId id, int64_t beat);
+  void Dispatch(SessionId id, const v1::WorkerMessage& message);
+  void Drop(SessionId id, const Status& status);
+
+  Parts parts_;
+};
+
+}  // namespace mt::daemon

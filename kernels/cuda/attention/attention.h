@@ -1,0 +1,46 @@
+// Attention on a GPU: cuDNN where it has a plan, the custom flash kernels elsewhere (f32, dropout,
+// ALiBi, chunks of a sequence, head sizes that are no multiple of 8). The choice depends on the
+// arguments alone.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/attention/cudnn_attention.h"
+#include "kernels/ops/attention.h"
+
+namespace mt::kernels::cuda {
+
+// WorkspaceBytes builds cuDNN's plan; Forward and Grad of a shape that was never planned build it,
+// too, which takes half a second. WorkspaceBytes throws DeviceError if neither cuDNN nor the custom
+// kernels, within this GPU's shared memory, support the shape.
+class CudaAttention final : public AttentionOps {
+ public:
+  explicit CudaAttention(const DeviceLimits& limits)
+      : limits_(limits), cudnn_(std::make_unique<CudnnAttention>(limits)) {}
+
+  int64_t WorkspaceBytes(const AttentionForwardArgs& args) const override;
+  void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
+  int64_t WorkspaceBytes(const AttentionGradArgs& args) const override;
+  void Grad(Stream& stream, const AttentionGradArgs& args) const override;
+  // See Backend::NumPlans.
+  int64_t NumPlans() const { return cudnn_->NumPlans(); }
+  // See Backend::AttentionKernels.
+  std::string Kernels() const;
+
+ private:
+  void CheckFits(const AttentionShape& shape) const;
+
+  // The implementations that compute the calls planned so far.
+  struct Who {
+    std::atomic<bool> cudnn = false, own = false;
+    std::string Text() const;
+  };
+
+  const DeviceLimits limits_;
+  const std::unique_ptr<CudnnAttention> cudnn_;
+  mutable Who forward_, backward_;
+};
+
+}  // namespace mt::kernels::cuda

@@ -1,0 +1,323 @@
+// Thousands of random verbs, messages, losses and restarts, over many seeds, and what must hold at
+// every moment: nothing that was acknowledged is lost or done twice, every operation ends, no slot
+// is given twice, events have no gap, and every change of state is one of the table.
+#include <random>
+
+#include "tests/daemon/core/memory_store.h"
+#include "tests/daemon/core/sim_cluster.h"
+
+namespace mt::daemon {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr int kSlots = 2;
+const std::vector<std::string> kNodes = {"n1", "n2", "n3"};
+
+class Model {
+ public:
+  explicit Model(unsigned seed) : random_(seed), cluster_(kNodes, kSlots) { StartCore(); }
+
+  void Step() {
+    const size_t dice = Pick(1'000);
+    const std::string node = AnyNode();
+    const auto runs = cluster_.Runs();
+    if (dice < 40) {
+      Submit();
+    } else if (dice < 140) {
+      Verb();
+    } else if (dice < 400) {
+      for (const std::string& each : kNodes) {
+        for (size_t i = Pick(4); i > 0; --i) cluster_.Hear(each);
+      }
+    } else if (dice < 600) {
+      cluster_.Say(core_.get(), node);
+    } else if (dice < 900) {
+      if (!runs.empty()) cluster_.Advance(runs[Pick(runs.size())]);
+    } else if (dice < 903) {
+      if (!runs.empty()) cluster_.Crash(runs[Pick(runs.size())]);
+    } else if (dice < 910) {
+      cluster_.Disconnect(core_.get(), node);
+    } else if (dice < 914) {
+      cluster_.RestartAgent(core_.get(), node);
+    } else if (dice < 919) {
+      StartCore();
+    } else if (dice < 921) {
+      // Refused unless it is lost. It may live all the same: then its ranks are fenced.
+      v1::DeclareDeadRequest request;
+      request.set_node(node);
+      v1::Node response;
+      deaths_ += core_->api().DeclareDead(request, "model", &response).ok() ? 1 : 0;
+    } else if (dice < 970) {
+      if (!cluster_.IsConnected(node)) cluster_.Connect(core_.get(), node);
+    } else {
+      Pass(seconds(Pick(Pick(10) == 0 ? 40 : 8)));
+    }
+    Settle();
+    CheckSlots();
+    CheckHeld();
+  }
+
+  // The network heals, everyone hears everyone, and every job is ended.
+  void End() {
+    for (int round = 0; round < 60; ++round) {
+      Heal();
+      if (round != 5) continue;
+      for (const std::string& uid : jobs_) {
+        if (!IsFinal(Job(uid).state())) Ask(uid, 5, base::NewUid());
+      }
+    }
+    for (const std::string& uid : jobs_) {
+      const v1::Job job = Job(uid);
+      EXPECT_TRUE(IsFinal(job.state())) << PositionName({job.state(), job.stopping_to()});
+    }
+    EXPECT_TRUE(core_->ledger().Allocations().empty());
+    EXPECT_EQ(cluster_.num_held(), 0u);
+    CheckOperations();
+    CheckEvents();
+  }
+
+  int num_acknowledged() const { return static_cast<int>(operations_.size()); }
+  int num_refused_verbs() const { return refused_verbs_; }
+  int num_deaths() const { return deaths_; }
+  const std::set<v1::JobState>& seen() const { return seen_; }
+
+ private:
+  size_t Pick(size_t below) { return std::uniform_int_distribution<size_t>(0, below - 1)(random_); }
+  std::string AnyNode() { return kNodes[Pick(kNodes.size())]; }
+
+  void StartCore() {
+    for (const std::string& node : kNodes) cluster_.Disconnect(core_.get(), node);
+    core_ = std::make_unique<Core>(&store_, &clock_);
+    ASSERT_TRUE(core_->Recover().ok());
+    Settle();
+  }
+  void Settle() {
+    core_->Tick();
+    ASSERT_TRUE(core_->Commit().ok());
+    ASSERT_TRUE(core_->Commit().ok());
+    EXPECT_EQ(core_->keeper().num_refused(), 0);
+  }
+  void Pass(seconds time) {
+    for (const std::string& node : kNodes) {
+      if (cluster_.IsConnected(node)) cluster_.Beat(core_.get(), node);
+    }
+    clock_.Advance(time);
+  }
+  void Heal() {
+    for (const std::string& node : kNodes) {
+      if (!cluster_.IsConnected(node)) cluster_.Connect(core_.get(), node);
+      Settle();
+      while (cluster_.Hear(node)) {
+      }
+      cluster_.Say(core_.get(), node);
+      Settle();
+    }
+    for (const SimKey& key : cluster_.Runs()) {
+      if (cluster_.Find(key) != nullptr) cluster_.Advance(key);
+    }
+    Pass(seconds(2));
+    Settle();
+  }
+
+  void Submit() {
+    if (core_->ledger().LiveJobs().size() >= 6) return;
+    v1::SubmitRequest request;
+    const std::string name = fmt::format("job{}", jobs_.size());
+    *request.mutable_spec() = TinyJob(name, 1 + static_cast<int>(Pick(3)));
+    request.mutable_spec()->set_priority(static_cast<int64_t>(Pick(3)));
+    request.mutable_spec()->mutable_placement()->set_exclusive(Pick(8) == 0);
+    request.set_request_id(name);
+    v1::SubmitResponse response;
+    ASSERT_TRUE(core_->api().Submit(request, "model", &response).ok());
+    Settle();
+    jobs_.push_back(response.job().uid());
+  }
+
+  v1::Job Job(const std::string& uid) {
+    v1::GetJobRequest request;
+    request.mutable_job()->set_uid(uid);
+    v1::Job job;
+    EXPECT_TRUE(core_->api().GetJob(request, &job).ok());
+    seen_.insert(job.state());
+    return job;
+  }
+
+  void Verb() {
+    if (jobs_.empty()) return;
+    // Mostly of those that live.
+    const auto live = core_->ledger().LiveJobs();
+    const std::string uid = live.empty() || Pick(10) == 0 ? jobs_[Pick(jobs_.size())]
+                                                          : live[Pick(live.size())]->job().uid();
+    // Kills and cancels are rarer, else few jobs live long.
+    const size_t verb =
+        std::array<size_t, 16>{0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5}[Pick(16)];
+    Job(uid);
+    Ask(uid, verb, base::NewUid());
+    // Sometimes a client that did not hear the answer asks again.
+    if (!operations_.empty() && Pick(4) == 0) Repeat();
+  }
+  void Ask(const std::string& uid, size_t verb, const std::string& id) {
+    v1::Operation operation;
+    const Status status = Call(uid, verb, id, &operation);
+    Settle();
+    if (status.ok()) {
+      operations_[id] = {uid, verb, operation.name()};
+      return;
+    }
+    ++refused_verbs_;
+    EXPECT_TRUE(rpc::ReasonOf(status) == "WRONG_STATE") << status;
+    EXPECT_NE(base::Message(status).find("possible:"), std::string::npos);
+  }
+  void Repeat() {
+    auto it = operations_.begin();
+    std::advance(it, static_cast<std::ptrdiff_t>(Pick(operations_.size())));
+    v1::Operation operation;
+    ASSERT_TRUE(Call(it->second.uid, it->second.verb, it->first, &operation).ok());
+    Settle();
+    EXPECT_EQ(operation.name(), it->second.name);
+  }
+  template <class Request>
+  Status Send(Status (Api::*verb)(const Request&, std::string_view, v1::Operation*),
+              Request request, const std::string& uid, const std::string& id,
+              v1::Operation* operation) {
+    request.mutable_job()->set_uid(uid);
+    request.set_request_id(id);
+    return (core_->api().*verb)(request, "model", operation);
+  }
+  Status Call(const std::string& uid, size_t verb, const std::string& id,
+              v1::Operation* operation) {
+    v1::PauseRequest pause;
+    v1::CancelRequest cancel;
+    switch (verb) {
+      case 0:
+        return Send(&Api::Pause, pause, uid, id, operation);
+      case 1:
+        pause.set_mode(v1::PauseRequest::RELEASE);
+        return Send(&Api::Pause, pause, uid, id, operation);
+      case 2:
+        return Send(&Api::Resume, v1::ResumeRequest(), uid, id, operation);
+      case 3:
+        return Send(&Api::TriggerCheckpoint, v1::TriggerCheckpointRequest(), uid, id, operation);
+      case 4:
+        cancel.set_checkpoint_first(true);
+        return Send(&Api::Cancel, cancel, uid, id, operation);
+      default:
+        return Send(&Api::Kill, v1::KillRequest(), uid, id, operation);
+    }
+  }
+
+  void CheckSlots() {
+    std::set<std::pair<std::string, int>> taken;
+    for (const v1::StoredAllocation* allocation : core_->ledger().Allocations()) {
+      for (const int slot : allocation->slots()) {
+        EXPECT_TRUE(taken.insert({allocation->node(), slot}).second)
+            << allocation->node() << " slot " << slot << " is given twice";
+      }
+    }
+    EXPECT_EQ(cluster_.num_double_booked(), 0);
+  }
+  // A job that is said to be held is: its ranks wait, wherever they are.
+  void CheckHeld() {
+    for (const v1::StoredJob* stored : core_->ledger().LiveJobs()) {
+      const v1::Job& job = stored->job();
+      const SimRun* run = cluster_.Find({job.uid(), job.epoch()});
+      if (job.state() != v1::PAUSED_HELD || run == nullptr) continue;
+      EXPECT_TRUE(run->state == v1::HELD || (run->state == v1::READY && run->hold))
+          << v1::RankState_Name(run->state);
+    }
+  }
+  void CheckOperations() {
+    std::map<std::string, int> started;
+    std::map<std::string, int> ended;
+    for (const v1::Event& event : Events()) {
+      started[event.operation()] += event.type() == "OperationStarted" ? 1 : 0;
+      ended[event.operation()] +=
+          event.type() == "OperationDone" || event.type() == "OperationFailed" ? 1 : 0;
+    }
+    for (const auto& [id, asked] : operations_) {
+      v1::GetOperationRequest request;
+      request.set_name(asked.name);
+      v1::Operation operation;
+      ASSERT_TRUE(core_->api().GetOperation(request, &operation).ok()) << "lost";
+      EXPECT_TRUE(operation.done()) << operation.ShortDebugString();
+      EXPECT_EQ(operation.has_error(), !operation.error().message().empty());
+      EXPECT_EQ(started[asked.name], 1);
+      EXPECT_EQ(ended[asked.name], 1);
+    }
+  }
+  void CheckEvents() {
+    int64_t seq = 0;
+    std::map<std::string, v1::JobState> last;
+    for (const v1::Event& event : Events()) {
+      EXPECT_EQ(event.seq(), ++seq);
+      if (event.type() == "Submitted") last[event.job_uid()] = v1::QUEUED;
+      if (event.type() != "StateChanged") continue;
+      EXPECT_EQ(event.from(), last[event.job_uid()]);
+      last[event.job_uid()] = event.to();
+      EXPECT_TRUE(std::ranges::any_of(JobTransitions(), [&event](const JobTransition& row) {
+        return row.from.state == event.from() && row.to.state == event.to();
+      }));
+    }
+    for (const std::string& uid : jobs_) EXPECT_EQ(last[uid], Job(uid).state());
+  }
+  std::vector<v1::Event> Events() {
+    v1::WatchEventsRequest request;
+    request.set_since_seq(1);
+    request.set_limit(100'000);
+    std::vector<v1::Event> events;
+    const auto followed = core_->api().WatchEvents(request);
+    EXPECT_TRUE(followed.ok()) << followed.status();
+    for (auto taken = followed->subscription->Take(nullptr); taken.item.has_value();
+         taken = followed->subscription->Take(nullptr)) {
+      if (taken.item->event != nullptr) events.push_back(*taken.item->event);
+    }
+    return events;
+  }
+
+  struct Asked {
+    std::string uid;
+    size_t verb;
+    std::string name;
+  };
+  std::mt19937 random_;
+  base::ManualClock clock_;
+  MemoryStore store_;
+  SimCluster cluster_;
+  std::unique_ptr<Core> core_;
+  std::vector<std::string> jobs_;
+  std::map<std::string, Asked> operations_;  // by request id
+  std::set<v1::JobState> seen_;
+  int refused_verbs_ = 0;
+  int deaths_ = 0;
+};
+
+TEST(CoordinatorModel, RandomHistories) {
+  std::set<v1::JobState> seen;
+  int acknowledged = 0;
+  int refused = 0;
+  int deaths = 0;
+  for (unsigned seed = 1; seed <= 16; ++seed) {
+    SCOPED_TRACE(seed);
+    Model model(seed);
+    for (int i = 0; i < 3'000 && !::testing::Test::HasFailure(); ++i) model.Step();
+    model.End();
+    if (::testing::Test::HasFailure()) return;
+    acknowledged += model.num_acknowledged();
+    refused += model.num_refused_verbs();
+    deaths += model.num_deaths();
+    seen.insert(model.seen().begin(), model.seen().end());
+  }
+  // The histories were worth the name: every state that exists now was met, by many operations.
+  for (const auto state : {v1::QUEUED, v1::ADMITTED, v1::STARTING, v1::RUNNING, v1::PAUSING,
+                           v1::PAUSED_HELD, v1::RELEASING, v1::PAUSED_RELEASED, v1::STOPPING,
+                           v1::SUCCEEDED, v1::FAILED, v1::CANCELLED}) {
+    EXPECT_TRUE(seen.contains(state)) << v1::JobState_Name(state);
+  }
+  EXPECT_GT(acknowledged, 1'000);
+  EXPECT_GT(refused, 500);
+  EXPECT_GT(deaths, 0);
+}
+
+}  // namespace
+}  // namespace mt::daemon

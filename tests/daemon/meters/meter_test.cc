@@ -1,0 +1,210 @@
+// What /metrics shows of a coordinator: the table of METRICS.md, values, budgets, and series that
+// go.
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/metrics/registry.h"
+#include "daemon/meters/coordinator_meter.h"
+#include "tests/common/metrics/exposition.h"
+#include "tests/daemon/core/history_core_fixture.h"
+
+namespace mt::daemon {
+namespace {
+
+using metrics::Exposition;
+
+class MeterTest : public HistoryCoreTest {
+ protected:
+  void SetUp() override {
+    HistoryCoreTest::SetUp();
+    meter_ = std::make_unique<CoordinatorMeter>(CoordinatorMeter::Config{.registry = &registry_,
+                                                                         .clock = &clock_,
+                                                                         .history = history_.get(),
+                                                                         .state_dir = folder_,
+                                                                         .version = "1.2.3"});
+    Scrape();
+  }
+  Exposition Scrape() {
+    Pass(std::chrono::seconds(1));
+    meter_->Update(*core_);
+    meter_->UpdateProcess();
+    return Exposition(registry_.Text());
+  }
+  static std::string Of(const std::string& name, const std::string& more = "",
+                        const std::string& job = "demo") {
+    return name + "{" + more + (more.empty() ? "" : ",") + "mt_job=\"" + job +
+           "\",mt_namespace=\"default\"}";
+  }
+  // Labels come in no fixed order.
+  static double Value(const Exposition& shown, const std::string& name, const std::string& label) {
+    for (const std::string& series :
+         {Of(name, label), name + "{mt_job=\"demo\"," + label + ",mt_namespace=\"default\"}",
+          name + "{mt_job=\"demo\",mt_namespace=\"default\"" + (label.empty() ? "" : "," + label) +
+              "}",
+          name + "{mt_namespace=\"default\",mt_job=\"demo\"" + (label.empty() ? "" : "," + label) +
+              "}",
+          name + "{mt_namespace=\"default\"," + label + ",mt_job=\"demo\"}",
+          name + "{" + label + (label.empty() ? "" : ",") +
+              "mt_namespace=\"default\",mt_job=\"demo\"}"}) {
+      if (shown.Has(series)) return shown.Value(series);
+    }
+    return -1e9;
+  }
+  // A step with everything that a rank reports.
+  v1::WorkerMessage FullSteps(const v1::Job& job, int64_t first, int64_t last) {
+    v1::WorkerMessage message = StepsMessage(job, first, last);
+    for (v1::StepRecord& step : *message.mutable_steps()->mutable_steps()) {
+      step.set_time_us(1'000'000 * step.step());
+      step.set_loss(2.5);
+      step.set_grad_norm(0.5);
+      step.set_learning_rate(1e-4);
+      step.set_loss_scale(1024);
+      step.set_bubble(0.2);
+      step.set_tokens(100);
+      step.set_step_seconds(2);
+      step.set_model_flops(1e9);
+      step.set_model_flops_full(1.2e9);
+      step.set_tokens_per_second(50);
+      step.set_skipped(step.step() == 2);
+    }
+    return message;
+  }
+
+  metrics::Registry registry_;
+  std::unique_ptr<CoordinatorMeter> meter_;
+};
+
+TEST_F(MeterTest, ShowsWhatTheTableSaysAndNothingElse) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1, "checkpoint: {every_iters: 5, every: 60s}\n");
+  Report(worker, FullSteps(job, 1, 3));
+  v1::WorkerMessage eval;
+  eval.mutable_job_report()->set_job_uid(job.uid());
+  eval.mutable_job_report()->set_epoch(job.epoch());
+  eval.mutable_job_report()->mutable_eval()->set_loss(3);
+  Report(worker, eval);
+  v1::WorkerMessage saved = eval;
+  saved.mutable_job_report()->mutable_checkpoint_saved()->set_step(3);
+  saved.mutable_job_report()->mutable_checkpoint_saved()->set_time_us(9);
+  Report(worker, saved);
+  const Exposition shown = Scrape();
+  std::map<std::string, std::string> table;
+  std::ifstream file(std::string(MT_SOURCE_DIR) + "/daemon/meters/METRICS.md");
+  const std::regex row(R"(\| `([a-z_]+)` \*? ?\| ([a-z]+) \|.*)");
+  for (std::string line; std::getline(file, line);) {
+    std::smatch match;
+    if (std::regex_match(line, match, row)) table[match[1]] = match[2];
+  }
+  EXPECT_GT(table.size(), 50U);
+  // Those of gRPC are the server's (coordinator_test.cc).
+  std::erase_if(table, [](const auto& entry) { return entry.first.starts_with("grpc_"); });
+  EXPECT_EQ(shown.types(), table);
+  EXPECT_LE(shown.Count("mt_job=\"demo\""), 60) << "T2";
+  if (std::system("command -v promtool >/dev/null") != 0)
+    GTEST_SKIP() << "promtool is not installed";
+  const std::string page = folder_ + "/page";
+  std::ofstream(page) << registry_.Text();
+  EXPECT_EQ(std::system(("promtool check metrics <" + page).c_str()), 0);
+}
+
+TEST_F(MeterTest, AJobsValues) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  Exposition shown = Scrape();
+  EXPECT_EQ(Value(shown, "mt_job_state", "state=\"RUNNING\""), 1);
+  EXPECT_EQ(Value(shown, "mt_job_state", "state=\"QUEUED\""), 0);
+  EXPECT_EQ(shown.Count("mt_job_state{"), 14);
+  EXPECT_EQ(Value(shown, "mt_job_tokens_total", ""), 0) << "counters are there from the start";
+  EXPECT_EQ(Value(shown, "mt_checkpoint_failures_total", ""), 0);
+  EXPECT_EQ(shown.Count("mt_train_loss"), 0) << "nobody has reported one";
+  EXPECT_EQ(Value(shown, "mt_job_step_limit_seconds", ""), 600) << "the first steps";
+  Report(worker, FullSteps(job, 1, 10));
+  v1::WorkerMessage failed;
+  failed.mutable_job_report()->set_job_uid(job.uid());
+  failed.mutable_job_report()->set_epoch(job.epoch());
+  failed.mutable_job_report()->set_checkpoint_failed("No space left on device");
+  Report(worker, failed);
+  Report(worker, failed);
+  shown = Scrape();
+  EXPECT_EQ(Value(shown, "mt_job_step", ""), 10);
+  EXPECT_EQ(Value(shown, "mt_train_loss", ""), 2.5);
+  EXPECT_EQ(Value(shown, "mt_job_tokens_total", ""), 1'000);
+  EXPECT_EQ(Value(shown, "mt_skipped_steps_total", "reason=\"overflow\""), 1);
+  EXPECT_EQ(Value(shown, "mt_model_flops_total", ""), 1e10);
+  EXPECT_EQ(Value(shown, "mt_model_flops_per_second", ""), 5e8);
+  EXPECT_EQ(Value(shown, "mt_job_goodput_seconds_total", ""), 20);
+  EXPECT_EQ(Value(shown, "mt_checkpoint_failures_total", ""), 2) << "the same error twice";
+  EXPECT_EQ(Value(shown, "mt_job_step_limit_seconds", ""), 60) << "5 x p99 is less";
+  EXPECT_EQ(Value(shown, "mt_job_ranks", "state=\"live\""), 1);
+}
+
+TEST_F(MeterTest, TimeIsLostByCause) {
+  Submit(TinyJob("demo", 1));
+  Scrape();
+  for (int i = 0; i < 5; ++i) Scrape();
+  Worker worker = NewWorker("n1", 1);
+  const Exposition shown = Scrape();
+  EXPECT_EQ(Value(shown, "mt_job_state", "state=\"ADMITTED\""), 1);
+  EXPECT_NEAR(Value(shown, "mt_job_badput_seconds_total", "cause=\"queue\""), 6, 0.01);
+  EXPECT_EQ(shown.Value("mt_queue_wait_seconds_count"), 1);
+  EXPECT_GE(shown.Value("mt_queue_wait_seconds_sum"), 5);
+  EXPECT_EQ(shown.Value("mt_queue_depth"), 0);
+}
+
+TEST_F(MeterTest, SeriesOfAnEndedJobGoAfterFiveMinutes) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  Report(worker, FullSteps(job, 1, 3));
+  Report(worker, EndedMessage(job, 3, /*completed=*/true));
+  Gone(worker, job);
+  EXPECT_EQ(Value(Scrape(), "mt_job_state", "state=\"SUCCEEDED\""), 1);
+  Pass(std::chrono::seconds(290));
+  EXPECT_GT(Scrape().Count("mt_job=\"demo\""), 40);
+  Pass(std::chrono::seconds(15));
+  EXPECT_EQ(Scrape().Count("mt_job=\"demo\""), 0);
+}
+
+TEST_F(MeterTest, ANewJobOfTheSameNameTakesTheSeriesOver) {
+  const v1::Job first = Submit(TinyJob("demo", 1));
+  ASSERT_TRUE(Cancel(first.uid(), false).ok());
+  EXPECT_EQ(Value(Scrape(), "mt_job_state", "state=\"CANCELLED\""), 1);
+  const v1::Job second = Submit(TinyJob("demo", 1));
+  Scrape();
+  Pass(std::chrono::minutes(6));
+  const Exposition shown = Scrape();
+  EXPECT_EQ(Value(shown, "mt_job_state", "state=\"QUEUED\""), 1);
+  EXPECT_EQ(shown.Count(first.uid()), 0);
+  EXPECT_EQ(shown.Count(second.uid()), 1);
+  EXPECT_EQ(shown.Value("mt_queue_depth"), 1);
+}
+
+TEST_F(MeterTest, NodesAndTheirSlots) {
+  Worker worker = NewWorker("n1", 4);
+  StartRunning(worker, "demo", 1);
+  Exposition shown = Scrape();
+  EXPECT_EQ(shown.Value("mt_workers{state=\"ready\"}"), 1);
+  EXPECT_EQ(shown.Value("mt_slots{device=\"cpu\",state=\"used\"}"), 1);
+  EXPECT_EQ(shown.Value("mt_slots{device=\"cpu\",state=\"free\"}"), 3);
+  EXPECT_TRUE(shown.Has("mt_worker_last_heartbeat_timestamp_seconds{node=\"n1\"}"));
+  Pass(std::chrono::seconds(31));
+  shown = Scrape();
+  EXPECT_EQ(shown.Value("mt_workers{state=\"lost\"}"), 1);
+  EXPECT_EQ(shown.Value("mt_slots{device=\"cpu\",state=\"unreachable\"}"), 4);
+  EXPECT_EQ(shown.Value("mt_lease_expirations_total"), 1);
+}
+
+TEST_F(MeterTest, TheCoordinatorsOwnSeriesFitTheBudget) {
+  for (int i = 0; i < 1'000; ++i) NewWorker("node-" + std::to_string(i), 1);
+  // Those of gRPC come on top: 640 (coordinator_test.cc).
+  EXPECT_LE(Scrape().Count(), 2'000 - 640);
+}
+
+}  // namespace
+}  // namespace mt::daemon

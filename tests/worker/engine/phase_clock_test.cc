@@ -1,0 +1,252 @@
+// Times of phases and steps from marks, on a device that lags behind its host; actions as
+// recordings.
+#include "worker/engine/phase_clock.h"
+
+#include <chrono>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/engine/scripted_device.h"
+#include "tests/worker/train/train_rig.h"
+#include "worker/engine/action_recordings.h"
+
+namespace mt::train {
+namespace {
+
+double Of(const PhaseSeconds& seconds, StepPhase phase) {
+  return seconds[static_cast<size_t>(phase)];
+}
+
+class PhaseClockTest : public ::testing::Test {
+ protected:
+  // Work of the device that takes this long.
+  void Work(int ms) {
+    device_.Enqueue([this, ms] { clock_.Advance(std::chrono::milliseconds(ms)); });
+  }
+  void OneStep(int64_t step, int forward_ms, int backward_ms) {
+    phases_.SetStep(step);
+    phases_.SetAction(0, 0);
+    phases_.Switch(StepPhase::kForward);
+    Work(forward_ms);
+    phases_.Switch(StepPhase::kBackward);
+    Work(backward_ms);
+    phases_.EndStep(step);
+  }
+
+  base::ManualClock clock_;
+  ScriptedDevice device_;
+  std::unique_ptr<kernels::Stream> stream_ = device_.CreateStream(kernels::StreamPriority::kLow);
+  PhaseClock phases_{&device_, stream_.get(), &clock_};
+};
+
+TEST_F(PhaseClockTest, EachMomentBelongsToOnePhase) {
+  phases_.Switch(StepPhase::kBackward);
+  Work(10);
+  const StepPhase interrupted = phases_.Switch(StepPhase::kDpComm);
+  EXPECT_EQ(interrupted, StepPhase::kBackward);
+  Work(3);
+  phases_.Switch(interrupted);
+  Work(5);
+  phases_.EndStep(1);
+  device_.RunAll();
+  const std::optional<StepTime> time = phases_.Of(1);
+  ASSERT_TRUE(time.has_value());
+  EXPECT_DOUBLE_EQ(Of(time->phases, StepPhase::kBackward), 0.015);
+  EXPECT_DOUBLE_EQ(Of(time->phases, StepPhase::kDpComm), 0.003);
+  EXPECT_EQ(Of(time->phases, StepPhase::kForward), 0);
+  EXPECT_DOUBLE_EQ(time->seconds, 0.018);
+}
+
+TEST_F(PhaseClockTest, TimesAreThereOnceTheDeviceHasEndedTheStep) {
+  OneStep(1, 2, 4);
+  OneStep(2, 20, 40);
+  EXPECT_FALSE(phases_.Of(1).has_value());
+  clock_.Advance(std::chrono::seconds(9));  // the host's time, before the device has begun
+  device_.Run(4);                           // as far as the first step's last work
+  EXPECT_FALSE(phases_.Of(1).has_value());
+  device_.Run(2);
+  ASSERT_TRUE(phases_.Of(1).has_value());
+  EXPECT_FALSE(phases_.Of(2).has_value());
+  device_.RunAll();
+  EXPECT_DOUBLE_EQ(phases_.Of(1)->seconds, 0.006);
+  EXPECT_DOUBLE_EQ(phases_.Of(2)->seconds, 0.060);
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, StepPhase::kForward), 0.020);
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, StepPhase::kBackward), 0.040);
+}
+
+TEST_F(PhaseClockTest, ADeviceThatWaitsForTheHostBetweenStepsWaitsInTheNextOne) {
+  OneStep(1, 2, 4);
+  device_.RunAll();
+  clock_.Advance(std::chrono::milliseconds(50));
+  OneStep(2, 2, 4);
+  device_.RunAll();
+  EXPECT_DOUBLE_EQ(phases_.Of(2)->seconds, 0.056);
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, StepPhase::kOther), 0.050);
+}
+
+TEST_F(PhaseClockTest, WhatLiesBetweenStepsIsNoPartOfThem) {
+  OneStep(1, 2, 4);
+  phases_.Switch(StepPhase::kCheckpoint);
+  Work(100);
+  phases_.Switch(StepPhase::kOther);
+  Work(10);
+  phases_.EndBetween();
+  Work(3'000);
+  phases_.Switch(StepPhase::kCheckpoint);
+  Work(200);
+  phases_.Switch(StepPhase::kOther);
+  phases_.EndPause();
+  OneStep(2, 2, 4);
+  OneStep(3, 2, 4);
+  device_.RunAll();
+  EXPECT_DOUBLE_EQ(phases_.Of(2)->seconds, 0.006);
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->between, StepPhase::kCheckpoint), 0.300);
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->between, StepPhase::kOther), 0.010) << "without the pause";
+  EXPECT_EQ(phases_.Of(3)->between, PhaseSeconds{});
+}
+
+TEST_F(PhaseClockTest, OldStepsAreForgotten) {
+  for (int64_t step = 1; step <= PhaseClock::kSteps + 1; ++step) OneStep(step, 1, 1);
+  device_.RunAll();
+  EXPECT_FALSE(phases_.Of(1).has_value());
+  EXPECT_TRUE(phases_.Of(2).has_value());
+  EXPECT_TRUE(phases_.Of(PhaseClock::kSteps + 1).has_value());
+}
+
+TEST_F(PhaseClockTest, AHostARingAheadWaitsAndLosesNothing) {
+  phases_.SetStep(1);
+  constexpr int kRounds = 50'000;  // marks: more than three rings
+  for (int i = 0; i < kRounds; ++i) {
+    phases_.Switch(StepPhase::kForward);
+    device_.Enqueue([this] { clock_.Advance(std::chrono::nanoseconds(3)); });
+    phases_.Switch(StepPhase::kBackward);
+    device_.Enqueue([this] { clock_.Advance(std::chrono::nanoseconds(5)); });
+  }
+  phases_.EndStep(1);
+  EXPECT_LT(device_.num_waiting(), size_t{2 * kRounds});
+  device_.RunAll();
+  const std::optional<StepTime> time = phases_.Of(1);
+  ASSERT_TRUE(time.has_value());
+  EXPECT_DOUBLE_EQ(Of(time->phases, StepPhase::kForward), 3e-9 * kRounds);
+  EXPECT_DOUBLE_EQ(Of(time->phases, StepPhase::kBackward), 5e-9 * kRounds);
+}
+
+TEST_F(PhaseClockTest, TheLastMarkTellsWhereTheDeviceStands) {
+  EXPECT_EQ(phases_.LastMark(), "none of 1 marks");
+  EXPECT_EQ(phases_.LastPhase(), StepPhase::kOther);
+  phases_.SetStep(12);
+  phases_.SetAction(3, 1);
+  phases_.Switch(StepPhase::kBackward);
+  Work(1);
+  phases_.Switch(StepPhase::kTpComm);
+  phases_.EndStep(12);
+  device_.Run(3);
+  EXPECT_EQ(phases_.LastMark(),
+            "step 12, microbatch 3, chunk 1: backward; 2 marks enqueued behind it");
+  EXPECT_EQ(phases_.LastPhase(), StepPhase::kBackward);
+  device_.Run(1);
+  EXPECT_EQ(phases_.LastMark(),
+            "step 12, microbatch 3, chunk 1: tp_comm; 1 marks enqueued behind it");
+  EXPECT_EQ(phases_.LastPhase(), StepPhase::kTpComm) << "the device's, not the host's";
+  device_.RunAll();
+  EXPECT_EQ(phases_.LastPhase(), StepPhase::kOther);
+  EXPECT_EQ(phases_.LastMark(), "end of step 12; 0 marks enqueued behind it");
+}
+
+class ActionRecordingsTest : public PhaseClockTest {
+ protected:
+  // A step of `microbatches` forwards, 5 ms each.
+  void Step(int64_t step, int microbatches) {
+    phases_.SetStep(step);
+    recordings_.BeginStep();
+    for (int i = 0; i < microbatches; ++i) {
+      recordings_.Run({.place = i}, [&] {
+        ++eager_or_recorded_;
+        phases_.Switch(StepPhase::kForward);
+        Work(5);
+        device_.Enqueue([this] { ++runs_; });
+        phases_.Switch(StepPhase::kOther);
+      });
+    }
+    phases_.EndStep(step);
+    device_.RunAll();
+  }
+
+  ActionRecordings recordings_{
+      {.device = &device_, .stream = stream_.get(), .phases = &phases_, .enabled = true}};
+  int eager_or_recorded_ = 0;  // times that the host went through the calls
+  int runs_ = 0;               // times that the device did
+};
+
+TEST_F(ActionRecordingsTest, AnActionIsEagerOnceThenRecordedThenOnlyLaunched) {
+  Step(1, 2);
+  EXPECT_EQ(device_.num_recorded(), 0);
+  Step(2, 2);
+  EXPECT_EQ(device_.num_recorded(), 2);
+  EXPECT_EQ(device_.num_launches(), 2);
+  EXPECT_EQ(eager_or_recorded_, 4);
+  Step(3, 3);  // one more microbatch than ever: eager first
+  EXPECT_EQ(eager_or_recorded_, 5);
+  Step(4, 3);
+  EXPECT_EQ(recordings_.num_recordings(), 3);
+  EXPECT_EQ(eager_or_recorded_, 6);
+  EXPECT_EQ(runs_, 2 + 2 + 3 + 3) << "each action of each step ran once";
+}
+
+TEST_F(ActionRecordingsTest, MarksInsideCountInEveryLaunch) {
+  for (int64_t step = 1; step <= 6; ++step) Step(step, 4);
+  for (int64_t step = 3; step <= 6; ++step) {
+    EXPECT_DOUBLE_EQ(phases_.Of(step)->seconds, 0.020) << step;
+    EXPECT_DOUBLE_EQ(Of(phases_.Of(step)->phases, StepPhase::kForward), 0.020) << step;
+  }
+  EXPECT_EQ(phases_.LastMark(), "end of step 6; 0 marks enqueued behind it");
+}
+
+TEST_F(ActionRecordingsTest, WhatCannotBeRecordedGoesOnEagerly) {
+  device_.RefuseRecordings("a call waits for the host");
+  for (int64_t step = 1; step <= 4; ++step) Step(step, 2);
+  EXPECT_EQ(runs_, 8);
+  EXPECT_EQ(device_.num_launches(), 0);
+  EXPECT_FALSE(recordings_.on());
+  EXPECT_DOUBLE_EQ(phases_.Of(4)->seconds, 0.010) << "marks of the attempt do not count";
+}
+
+TEST_F(ActionRecordingsTest, KeysThatDifferInAnythingAreRecordedApart) {
+  const std::vector<ActionKey> keys = {
+      {},           {.chunk = 1},       {.slot = 1},
+      {.place = 1}, {.backward = true}, {.mode = kernels::GradMode::kAdd}};
+  for (int64_t step = 1; step <= 3; ++step) {
+    recordings_.BeginStep();
+    for (const ActionKey& key : keys) recordings_.Run(key, [] {});
+  }
+  EXPECT_EQ(recordings_.num_recordings(), static_cast<int64_t>(keys.size()));
+  EXPECT_EQ(device_.num_launches(), static_cast<int>(2 * keys.size()));
+}
+
+// What each rank was at when it ended: who hangs, and where, reads the same.
+class LastMarkTest : public TrainTest {};
+
+TEST_F(LastMarkTest, AfterARunItIsTheEndOfTheLastStep) {
+  const auto outcomes = Run({"parallel.data=2", "checkpoint.directory=none"});
+  ExpectClean(outcomes, 20);
+  for (const RankOutcome& rank : outcomes) {
+    EXPECT_EQ(rank.last_mark, "end of step 20; 0 marks enqueued behind it");
+  }
+}
+
+TEST_F(LastMarkTest, ARankWhosePeerLeftStandsInTheCollective) {
+  adjust_ = [](int rank, TrainArgs* args) {
+    if (rank != 1) return;
+    args->end_of_step = [groups = args->groups](int64_t step, kernels::EndOfStep*) {
+      if (step == 6) groups->Abort("told to leave");
+    };
+  };
+  const auto outcomes = Run({"parallel.data=2", "checkpoint.directory=none"});
+  EXPECT_EQ(outcomes[0].result.last_step, 5);
+  EXPECT_EQ(outcomes[0].last_mark,
+            "step 6, microbatch 1, chunk 0: dp_comm; 0 marks enqueued behind it");
+}
+
+}  // namespace
+}  // namespace mt::train

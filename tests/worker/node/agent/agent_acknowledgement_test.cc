@@ -1,0 +1,139 @@
+// What of a rank's news arrives, once and in order, although connections, agents and coordinators
+// come and go; and the words in the other direction.
+#include <gtest/gtest.h>
+
+#include "tests/worker/node/agent/attachment_rig.h"
+#include "worker/node/ranks/unsent_messages.h"
+
+namespace mt::agent {
+namespace {
+
+using megatrain::v1::AgentMessage;
+using megatrain::v1::Command;
+using megatrain::v1::RankMessage;
+using megatrain::v1::RankState;
+using megatrain::v1::WorkerMessage;
+using std::chrono::milliseconds;
+
+TEST_F(AttachmentTest, ARankIsToldOnlyWhatTheCoordinatorHas) {
+  StartJob(1);
+  SayStep(1, 1);
+  SayStep(2, 2);
+  ranks_.Say(100, Saved(2, 3));
+  SayStep(3, 4);
+  loop_.Advance(milliseconds(100));
+  const auto steps = coordinator_.Heard(WorkerMessage::kSteps);
+  const auto saved = coordinator_.Heard(WorkerMessage::kJobReport);
+  ASSERT_EQ(steps.size(), 2u);
+  ASSERT_EQ(saved.size(), 1u);
+  EXPECT_EQ(saved[0].job_report().rank_seq(), 3);
+  ASSERT_LT(steps[0].seq(), saved[0].seq());  // the rank's order is kept
+  ASSERT_LT(saved[0].seq(), steps[1].seq());
+  EXPECT_EQ(Told(), 0);
+  Ack(steps[0].seq());
+  EXPECT_EQ(Told(), 2);
+  Ack(saved[0].seq());
+  EXPECT_EQ(Told(), 3);
+  Ack(steps[1].seq());
+  EXPECT_EQ(Told(), 4);
+}
+
+TEST_F(AttachmentTest, WhatARankSendsAgainIsForwardedOnce) {
+  StartJob(1);
+  SayStep(1, 1);
+  ranks_.Say(100, Saved(1, 2));
+  Ack(coordinator_.heard.back().seq());
+  ranks_.Hang(100);  // and with it, perhaps, the acknowledgement
+  Attach(0, 200);
+  EXPECT_EQ(Told(200), 2);
+  ranks_.Say(200, Step(1, 1));
+  ranks_.Say(200, Saved(1, 2));
+  ranks_.Say(200, Step(2, 3));
+  loop_.Advance(milliseconds(100));
+  EXPECT_EQ(HeardSteps(), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(coordinator_.Heard(WorkerMessage::kJobReport).size(), 1u);
+}
+
+TEST_F(AttachmentTest, ACommandsOutcomeIsAReport) {
+  StartJob(1);
+  auto command = CommandMessage(Command::UPDATE, "c1");
+  command.mutable_command()->mutable_spec()->set_priority(7);
+  coordinator_.Say(command);
+  const auto word = ranks_.heard[100].back().word();
+  EXPECT_EQ(word.verb(), Command::UPDATE);
+  EXPECT_EQ(word.spec().priority(), 7);
+  for (const auto verb : {Command::HOLD, Command::RESUME, Command::CHECKPOINT_NOW}) {
+    coordinator_.Say(CommandMessage(verb, Command::Verb_Name(verb)));
+    EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());
+    EXPECT_EQ(ranks_.heard[100].back().word().verb(), verb);
+  }
+  ranks_.Say(100, Done("c1", 1));
+  const auto report = coordinator_.heard.back().job_report();
+  EXPECT_EQ(report.job_uid(), kRigJob);
+  EXPECT_EQ(report.rank_seq(), 1);
+  EXPECT_EQ(report.command_done().command_id(), "c1");
+  EXPECT_EQ(report.command_done().step(), 9);
+  // The coordinator has not heard that yet and says it again: the rank is not bothered.
+  const size_t told = ranks_.heard[100].size();
+  coordinator_.Say(command);
+  EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());
+  EXPECT_EQ(ranks_.heard[100].size(), told);
+}
+
+TEST_F(AttachmentTest, StatesCarryTheStep) {
+  StartJob(1);
+  RankMessage beat;
+  beat.mutable_beat()->set_step(41);
+  ranks_.Say(100, beat);
+  RankMessage held;
+  held.mutable_state()->set_state(RankState::HELD);
+  held.mutable_state()->set_step(42);
+  ranks_.Say(100, held);
+  EXPECT_EQ(coordinator_.heard.back().rank_report().status().step(), 42);
+  EndRank(0, {.code = 0});
+  EXPECT_EQ(ExitReports().at(0).status().step(), 42);
+}
+
+TEST_F(AttachmentTest, UnsentMessagesThatWereForwardedAreNotForwardedTwice) {
+  StartJob(1);
+  SayStep(1, 1);
+  SayStep(2, 2);
+  EndRank(0, {.code = 0, .unsent = Unsent({Step(1, 1), Step(2, 2), Step(3, 3)})});
+  EXPECT_EQ(HeardSteps(), (std::vector<int64_t>{1, 2, 3}));
+}
+
+TEST_F(AttachmentTest, ATornFileCountsUpToTheTear) {
+  const std::string whole = Unsent({Step(1, 1), Step(2, 2)});
+  for (size_t size = 0; size <= whole.size(); ++size) {
+    int messages = 0;
+    const bool ok = ReadUnsent(std::string_view(whole).substr(0, size),
+                               [&messages](const RankMessage&) { ++messages; });
+    const bool at_border = size == 0 || size == whole.size() / 2 || size == whole.size();
+    EXPECT_EQ(ok, at_border) << size;
+    EXPECT_EQ(messages, static_cast<int>(size / (whole.size() / 2))) << size;
+  }
+  EXPECT_FALSE(
+      ReadUnsent(std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), [](auto&) {}));
+}
+
+TEST_F(AttachmentTest, WordsSurviveTheAgent) {
+  StartJob(1);
+  coordinator_.Say(CommandMessage(Command::HOLD, "c1"));
+  coordinator_.Say(CommandMessage(Command::CHECKPOINT_NOW, "c2"));
+  ranks_.Say(100, Done("c1", 1));
+  RestartAgent();
+  coordinator_.Say(CommandMessage(Command::RESUME, "c3"));
+  AttachAgain(0, RankState::HELD, 9);
+  std::vector<std::string> words;
+  for (const AgentMessage& message : ranks_.heard[100]) {
+    if (message.has_word()) words.push_back(message.word().command_id());
+  }
+  EXPECT_EQ(words, (std::vector<std::string>{"c2", "c3"}));
+  // c1 is repeated by a coordinator that has not heard its outcome: done all the same.
+  coordinator_.Say(CommandMessage(Command::HOLD, "c1"));
+  EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());
+  EXPECT_EQ(NumTold(0, AgentMessage::kWord), 2);
+}
+
+}  // namespace
+}  // namespace mt::agent

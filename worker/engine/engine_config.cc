@@ -1,0 +1,49 @@
+#include "worker/engine/engine_config.h"
+
+#include <algorithm>
+
+#include "common/base/math.h"
+#include "common/spec/derived.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/parallel/schedule/job_request.h"
+#include "worker/params/flat_layout.h"
+
+namespace mt::train {
+namespace {
+
+using megatrain::v1::JobSpec;
+
+int64_t LargestBatch(const spec::BatchRamp& ramp) {
+  int64_t largest = 0;
+  for (const spec::BatchPhase& phase : ramp.phases()) largest = std::max(largest, phase.batch);
+  return largest;
+}
+
+}  // namespace
+
+EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::Coordinates& at) {
+  const auto& parallel = job.parallel();
+  EngineConfig config;
+  config.model = model::ConfigFromJob(job);
+  config.model.shard = {.rank = at.tp,
+                        .size = base::CheckedCast<int>(parallel.tensor()),
+                        .sequence_parallel = parallel.sequence_parallel()};
+  config.chunks = spec::LayerSplitOf(job).OfStage(at.pp);
+  config.stage = at.pp;
+  config.ramp = spec::RampOf(job);
+  config.schedule = schedule::RequestOf(job, spec::Microbatches(job, LargestBatch(config.ramp)));
+  config.samples_per_round = job.training().micro_batch_size() * parallel.data();
+  config.constants = optim::ConstantsFromJob(job);
+  config.optimizer = optim::OptimizerFromJob(job);
+  config.share = {.zero_stage = base::CheckedCast<int>(parallel.zero_stage()),
+                  .dp_rank = at.dp,
+                  .moments = config.optimizer.moments()};
+  config.bucket_bytes =
+      parallel.has_bucket_size() ? parallel.bucket_size() : params::kMinBucketBytes;
+  config.overlap_reduce = parallel.overlap().grad_reduce();
+  config.overlap_gather = parallel.overlap().param_gather();
+  config.recordings = job.training().recordings();
+  return config;
+}
+
+}  // namespace mt::train

@@ -1,0 +1,50 @@
+#include "worker/engine/step_ring.h"
+
+#include <new>
+
+#include "common/base/check.h"
+
+namespace mt::train {
+
+StepRing::StepRing(kernels::Device* device) : device_(device) {
+  for (Slot& slot : slots_) {
+    slot.done = device_->CreateEvent();
+    slot.pinned = device_->Allocate(sizeof(PinnedBlock), kernels::MemoryKind::kPinnedHost);
+    new (slot.pinned->data()) PinnedBlock();
+  }
+}
+
+void StepRing::Begin(int64_t step) {
+  CHECK(step >= 0);
+  Slot& s = slot(step);
+  s.done->Synchronize();
+  s.step = step;
+  *Pinned(s) = {};
+  open_step_ = step;
+}
+
+StepRing::Words* StepRing::words() { return &Pinned(slot(open_step_))->words; }
+
+void StepRing::End(kernels::Stream& stream, const kernels::EndOfStep* vector,
+                   const kernels::StepScalars* scalars) {
+  Slot& s = slot(open_step_);
+  StepOutcome* outcome = &Pinned(s)->outcome;
+  device_->Copy(stream, &outcome->vector, vector, sizeof(*vector));
+  device_->Copy(stream, &outcome->scalars, scalars, sizeof(*scalars));
+  s.done->Record(stream);
+}
+
+StepOutcome StepRing::Read(int64_t step) {
+  Slot& s = slot(step);
+  CHECK_EQ(s.step, step) << "the ring holds the last " << kSteps << " steps";
+  s.done->Synchronize();
+  return Pinned(s)->outcome;
+}
+
+bool StepRing::IsDone(int64_t step) {
+  Slot& s = slot(step);
+  CHECK_EQ(s.step, step) << "the ring holds the last " << kSteps << " steps";
+  return s.done->IsDone();
+}
+
+}  // namespace mt::train

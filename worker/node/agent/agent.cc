@@ -1,0 +1,391 @@
+#include "worker/node/agent/agent.h"
+
+#include <algorithm>
+
+#include "common/base/log.h"
+#include "megatrain/v1/agent_state.pb.h"
+#include "megatrain/v1/rank.pb.h"
+#include "worker/node/ranks/allocation_record.h"
+#include "worker/node/ranks/job_names.h"
+
+namespace mt::agent {
+
+using megatrain::v1::AllocationRecord;
+using megatrain::v1::Assign;
+using megatrain::v1::Command;
+using megatrain::v1::CoordinatorMessage;
+using megatrain::v1::RankMessage;
+using megatrain::v1::Register;
+using megatrain::v1::StepRecord;
+using megatrain::v1::WorkerMessage;
+
+namespace {
+
+std::set<std::string> UuidsOf(const GpuOffer& offer) {
+  std::set<std::string> uuids;
+  for (const GpuSlot& gpu : offer.gpus) uuids.insert(gpu.device.uuid);
+  return uuids;
+}
+
+// How long a stopping agent waits for its last reports to be acknowledged.
+constexpr std::chrono::milliseconds kLastReports{2000};
+constexpr std::chrono::milliseconds kLastReportsPoll{50};
+
+}  // namespace
+
+Agent::Agent(Config config, Seams seams)
+    : config_(std::move(config)),
+      seams_(seams),
+      session_(seams.loop, seams.clock, config_.limits.session, seams.coordinator, this),
+      rendezvous_({.links = seams.ranks,
+                   .report = [this](WorkerMessage message) { Report(std::move(message)); },
+                   .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
+      logs_({.loop = seams.loop,
+             .limits = config_.limits.logs,
+             .log_root = config_.node.log_root,
+             .is_live =
+                 [this](const std::string& job_uid) {
+                   return std::any_of(allocations_.begin(), allocations_.end(), [&](const auto& a) {
+                     return a.first.first == job_uid && !a.second->gone();
+                   });
+                 },
+             .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); },
+             .queued_bytes = [this] { return session_.QueuedBytes(); }}),
+      slots_(config_.gpus, config_.cpu_slots),
+      guard_({.loop = seams.loop,
+              .clock = seams.clock,
+              .probe = seams.gpu_probe,
+              .limits = config_.limits.gpus,
+              .changed = [this] { ReportSlots(); }},
+             config_.gpus.gpus),
+      survey_({.loop = seams.loop,
+               .probe = seams.gpu_probe,
+               .wanted = config_.gpus_wanted,
+               .module = config_.cuda_module,
+               .offered = UuidsOf(config_.gpus),
+               .interval = config_.limits.gpu_survey,
+               .changed = [this] { ReportSlots(); }}) {
+  seams_.ranks->SetListener(this);
+  seams_.launcher->SetListener(this);
+}
+
+Agent::~Agent() = default;
+
+void Agent::Start() {
+  session_.Start();
+  survey_.Start();
+}
+
+int Agent::num_allocations() const {
+  return static_cast<int>(std::count_if(allocations_.begin(), allocations_.end(),
+                                        [](const auto& a) { return !a.second->gone(); }));
+}
+
+void Agent::Report(WorkerMessage message, Outbox::Acked acked) {
+  session_.FlushSteps();  // a job's steps come before what is said of them
+  session_.Report(std::move(message), std::move(acked));
+}
+
+void Agent::FillRegister(Register* message) {
+  message->set_node(config_.node_name);
+  message->set_worker_uid(config_.worker_uid);
+  message->set_boot_id(config_.boot_id);
+  message->set_version(config_.version);
+  message->set_address(config_.node.address);
+  message->set_cores(config_.cores);
+  message->set_memory_bytes(config_.memory_bytes);
+  message->mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
+  message->set_http_endpoint(config_.http_endpoint);
+  message->set_gpu_problem(GpuProblem());
+  for (int slot = 0; slot < slots_.size(); ++slot) DescribeSlot(slot, message->add_slots());
+  // Those that have ended are told of by reports that are sent again; but a coordinator that does
+  // not know this agent yet would take silence for their loss.
+  for (const auto& [job, allocation] : allocations_) {
+    if (was_registered_ && allocation->gone()) continue;
+    allocation->Describe(message->add_allocations());
+  }
+}
+
+void Agent::OnRegistered() {
+  was_registered_ = true;
+  rendezvous_.OnRegistered();
+}
+void Agent::OnDisconnected() {
+  logs_.OnDisconnected();
+  seams_.metrics->OnDisconnected();
+}
+
+void Agent::OnHeartbeatAnswered(std::chrono::nanoseconds round_trip) {
+  seams_.metrics->OnHeartbeatAnswered(round_trip);
+}
+
+void Agent::OnCoordinatorMessage(const CoordinatorMessage& message) {
+  switch (message.body_case()) {
+    case CoordinatorMessage::kAssign:
+      OnAssign(message.assign());
+      break;
+    case CoordinatorMessage::kCommand:
+      OnCommand(message.command());
+      break;
+    case CoordinatorMessage::kRendezvousValue: {
+      const auto& value = message.rendezvous_value();
+      const JobEpoch job(value.job_uid(), value.epoch());
+      if (allocations_.contains(job)) rendezvous_.OnValue(job, value.key(), value.value());
+      break;
+    }
+    case CoordinatorMessage::kLogRequest:
+      logs_.OnRequest(message.log_request());
+      break;
+    case CoordinatorMessage::kLogCancel:
+      logs_.OnCancel(message.log_cancel().request_id());
+      break;
+    default:
+      log::Warn("unknown message from the coordinator",
+                {{"kind", static_cast<int>(message.body_case())}});
+  }
+}
+
+Status Agent::CheckAssign(const Assign& assign) {
+  RETURN_IF_ERROR(CheckJobNames(assign.spec().name(), assign.job_uid()));
+  if (shutdown_done_) return base::FailedPrecondition("this worker is stopping");
+  if (assign.ranks().empty()) return base::InvalidArgument("no rank was assigned");
+  const auto newest = newest_epoch_.find(assign.job_uid());
+  if (newest != newest_epoch_.end() && assign.epoch() < newest->second) {
+    return base::FailedPrecondition("epoch {} of job {} is closed: {} was here", assign.epoch(),
+                                    assign.job_uid(), newest->second);
+  }
+  std::set<int> slots;
+  for (const auto& placement : assign.ranks()) {
+    const int slot = placement.slot();
+    if (!slots_.Has(slot) || !slots.insert(slot).second) {
+      return base::InvalidArgument("slot {} does not exist or was given twice", slot);
+    }
+    if (placement.rank() < 0 || placement.rank() >= assign.world_size()) {
+      return base::InvalidArgument("rank {} of {}", placement.rank(), assign.world_size());
+    }
+    RETURN_IF_ERROR(CheckSlot(slot, assign));
+  }
+  return OkStatus();
+}
+
+void Agent::OnAssign(const Assign& assign) {
+  const JobEpoch job(assign.job_uid(), assign.epoch());
+  const auto newest = newest_epoch_.find(assign.job_uid());
+  const bool repeated = newest != newest_epoch_.end() && newest->second == assign.epoch();
+  for (const auto& [held, allocation] : allocations_) {
+    if (held.first == job.first && held.second < job.second && !allocation->gone()) {
+      allocation->End(fmt::format("epoch {} has begun", job.second), /*asked=*/true);
+    }
+  }
+  Status status = repeated ? OkStatus() : CheckAssign(assign);
+  const std::unique_ptr<AllocationRecord> record = NewRecord(assign, config_.node.log_root, slots_);
+  // On disk before anything starts, so that a later agent finds all that may run.
+  if (status.ok() && !repeated) status = seams_.store->Save(*record);
+  WorkerMessage reply;
+  reply.mutable_assignment_reply()->set_job_uid(assign.job_uid());
+  reply.mutable_assignment_reply()->set_epoch(assign.epoch());
+  reply.mutable_assignment_reply()->set_accepted(status.ok());
+  reply.mutable_assignment_reply()->set_reason(base::Message(status));
+  Report(std::move(reply));
+  if (repeated || !status.ok()) return;
+  log::Info("ranks assigned", {{"job", assign.job_uid()},
+                               {"name", assign.spec().name()},
+                               {"epoch", assign.epoch()},
+                               {"ranks", assign.ranks_size()}});
+  AddAllocation(*record)->StartRanks();
+}
+
+Allocation* Agent::AddAllocation(const AllocationRecord& record) {
+  const JobEpoch job(record.assign().job_uid(), record.assign().epoch());
+  int64_t& newest = newest_epoch_[job.first];
+  newest = std::max(newest, job.second);
+  auto allocation = std::make_unique<Allocation>(
+      Allocation::Deps{
+          .loop = seams_.loop,
+          .clock = seams_.clock,
+          .launcher = seams_.launcher,
+          .links = seams_.ranks,
+          .store = seams_.store,
+          .node = &config_.node,
+          .slots = &slots_,
+          .limits = config_.limits.ranks,
+          .next_launch = [this] { return next_launch_++; },
+          .report = [this](WorkerMessage message,
+                           Outbox::Acked acked) { Report(std::move(message), std::move(acked)); },
+          .report_step =
+              [this, job](const StepRecord& step, Outbox::Acked acked) {
+                session_.ReportStep(job.first, job.second, step, std::move(acked));
+              },
+          .await_free =
+              [this](const std::vector<std::string>& gpus, std::function<void()> done) {
+                guard_.AwaitFree(gpus, std::move(done));
+              },
+          .on_gone = [this, job] { OnGone(job); },
+          .on_settled = [this, job] { OnSettled(job); }},
+      record);
+  // A damaged record has no name to show.
+  if (!record.assign().spec().name().empty()) seams_.metrics->OnJob(record);
+  Allocation* added = allocation.get();
+  allocations_[job] = std::move(allocation);
+  return added;
+}
+
+void Agent::Adopt(const AllocationRecord& record, const std::string& damage) {
+  const Assign& assign = record.assign();
+  if (damage.empty()) {
+    log::Info("ranks of an earlier agent are taken over", {{"job", assign.job_uid()},
+                                                           {"name", assign.spec().name()},
+                                                           {"epoch", assign.epoch()},
+                                                           {"ranks", record.ranks_size()}});
+  } else {
+    log::Error("ranks of an earlier agent cannot be gone on with: ending them",
+               {{"job", assign.job_uid()}, {"epoch", assign.epoch()}, {"why", damage}});
+  }
+  for (const auto& rank : record.ranks()) guard_.Occupied(rank.gpu());
+  AddAllocation(record)->AdoptRanks(damage);
+}
+
+void Agent::OnCommand(const Command& command) {
+  const Status status = Obey(command);
+  WorkerMessage ack;
+  ack.mutable_command_ack()->set_command_id(command.command_id());
+  ack.mutable_command_ack()->set_accepted(status.ok());
+  ack.mutable_command_ack()->set_message(base::Message(status));
+  Report(std::move(ack));
+}
+
+Status Agent::Obey(const Command& command) {
+  const auto found = allocations_.find({command.job_uid(), command.epoch()});
+  if (found == allocations_.end() || found->second->gone()) {
+    return base::NotFound("job {} epoch {} is not on this node", command.job_uid(),
+                          command.epoch());
+  }
+  switch (command.verb()) {
+    case Command::KILL:
+      found->second->End(command.reason().empty() ? "killed on request" : command.reason(),
+                         /*asked=*/true);
+      return OkStatus();
+    case Command::STOP_WITH_SAVE:
+    case Command::STOP_WITHOUT_SAVE:
+    case Command::HOLD:
+    case Command::RESUME:
+    case Command::CHECKPOINT_NOW:
+    case Command::UPDATE:
+      return found->second->PassWord(command);
+    default:
+      return base::InvalidArgument("unknown verb {}", static_cast<int>(command.verb()));
+  }
+}
+
+Status Agent::Attach(LinkId link, const RankMessage& message) {
+  if (!message.has_hello()) return base::FailedPrecondition("the first message must be hello");
+  const JobEpoch job(message.hello().job_uid(), message.hello().epoch());
+  const auto found = allocations_.find(job);
+  if (found == allocations_.end()) {
+    return base::FailedPrecondition("job {} epoch {} is not on this node", job.first, job.second);
+  }
+  RETURN_IF_ERROR(found->second->Attach(link, message.hello()));
+  links_[link] = job;
+  return OkStatus();
+}
+
+void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
+  const auto attached = links_.find(link);
+  if (attached == links_.end()) {
+    const Status status = Attach(link, message);
+    if (status.ok()) return;
+    log::Warn("a rank's call was refused", {{"why", base::Message(status)}});
+    seams_.ranks->Refuse(link, base::Message(status));
+    return;
+  }
+  const JobEpoch& job = attached->second;
+  const auto found = allocations_.find(job);
+  if (found == allocations_.end() || !found->second->HasLink(link)) return;  // it has called again
+  Measure(job, found->second->RankOf(link), message);
+  switch (message.body_case()) {
+    case RankMessage::kRendezvousSet:
+      rendezvous_.Set(job, message.rendezvous_set().key(), message.rendezvous_set().value());
+      break;
+    case RankMessage::kRendezvousGet:
+      rendezvous_.Get(job, message.rendezvous_get().key(), link);
+      break;
+    default:
+      found->second->OnRankMessage(link, message);
+  }
+}
+
+void Agent::Measure(const JobEpoch& job, int rank, const RankMessage& message) {
+  const int64_t step =
+      std::max({message.beat().step(), message.state().step(), message.step().step()});
+  if (step > 0) seams_.metrics->OnStep(job, rank, step);
+  if (message.beat().has_telemetry()) {
+    seams_.metrics->OnTelemetry(job, rank, message.beat().telemetry());
+  }
+}
+
+void Agent::OnRankClosed(LinkId link) {
+  const auto attached = links_.find(link);
+  if (attached == links_.end()) return;
+  const auto found = allocations_.find(attached->second);
+  if (found != allocations_.end()) found->second->OnLinkClosed(link);
+  links_.erase(attached);
+}
+
+void Agent::OnRankGone(LaunchId launch, const RankExit& exit) {
+  for (const auto& [job, allocation] : allocations_) {
+    if (allocation->HasLaunch(launch)) return allocation->OnRankGone(launch, exit);
+  }
+}
+
+void Agent::OnGone(const JobEpoch& job) {
+  rendezvous_.Forget(job);
+  seams_.metrics->OnJobGone(job);
+  log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", job.second}});
+  if (shutdown_done_ && MayStop()) FinishShutdown();
+}
+
+// The coordinator knows how it ended: nothing of it is needed any more.
+void Agent::OnSettled(const JobEpoch& job) {
+  seams_.store->Remove(job.first, job.second);
+  allocations_.erase(job);
+}
+
+bool Agent::MayStop() const {
+  return std::all_of(allocations_.begin(), allocations_.end(), [](const auto& a) {
+    return a.second->gone() || !a.second->stops_with_agent();
+  });
+}
+
+void Agent::Shutdown(std::function<void()> done) {
+  if (shutdown_done_) return;
+  shutdown_done_ = std::move(done);
+  guard_.Finish();
+  survey_.Finish();
+  shutdown_deadline_ = base::MonotonicTime::max();
+  for (const auto& [job, allocation] : allocations_) {
+    if (allocation->gone()) continue;
+    if (allocation->stops_with_agent()) {
+      allocation->End("the worker agent was stopped", /*asked=*/false);
+    } else {
+      log::Info("ranks go on without their agent (on_agent_exit: continue)",
+                {{"job", job.first}, {"epoch", job.second}});
+    }
+  }
+  if (MayStop()) FinishShutdown();
+}
+
+void Agent::FinishShutdown() {
+  if (shutdown_deadline_ == base::MonotonicTime::max()) {
+    session_.FlushSteps();
+    shutdown_deadline_ = seams_.clock->Now() + kLastReports;
+  }
+  const bool waiting = session_.registered() && session_.outbox().num_reports() > 0;
+  if (waiting && seams_.clock->Now() < shutdown_deadline_) {
+    seams_.loop->After(kLastReportsPoll, [this] { FinishShutdown(); });
+    return;
+  }
+  session_.Stop();
+  shutdown_done_();
+}
+
+}  // namespace mt::agent

@@ -1,0 +1,31 @@
+// RankLinks over gRPC: the RankChannel service on the agent's Unix socket. gRPC's threads only post
+// to the loop.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+#include "worker/node/loop/event_loop.h"
+#include "worker/node/ranks/rank_links.h"
+
+namespace mt::agent {
+
+class GrpcRankServer final : public RankLinks {
+ public:
+  explicit GrpcRankServer(EventLoop* loop);
+  // Ends all calls and waits for their handlers. The loop no longer runs.
+  ~GrpcRankServer() override;
+
+  Status Listen(const std::string& socket_path);
+
+  void SetListener(Listener* listener) override;
+  void Send(LinkId link, const megatrain::v1::AgentMessage& message) override;
+  void Refuse(LinkId link, const std::string& reason) override;
+
+ private:
+  class Service;
+  std::unique_ptr<Service> service_;
+};
+
+}  // namespace mt::agent

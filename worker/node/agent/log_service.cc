@@ -1,0 +1,87 @@
+#include "worker/node/agent/log_service.h"
+
+#include <optional>
+#include <utility>
+
+#include "megatrain/v1/worker.pb.h"
+#include "worker/node/process/log_file.h"
+#include "worker/node/ranks/job_names.h"
+
+namespace mt::agent {
+
+using megatrain::v1::LogRequest;
+using megatrain::v1::WorkerMessage;
+
+struct LogService::Tail {
+  LogRequest request;
+  std::string path;
+  std::optional<LogReader> reader;  // empty until the file is there
+};
+
+LogService::LogService(Deps deps) : deps_(std::move(deps)) {}
+LogService::~LogService() { deps_.loop->Cancel(timer_); }
+
+void LogService::OnRequest(const LogRequest& request) {
+  auto tail = std::make_unique<Tail>();
+  tail->request = request;
+  if (CheckJobNames(request.job_name(), request.job_uid()).ok()) {
+    tail->path = RankLogFile(deps_.log_root, request.job_name(), request.job_uid(), request.rank());
+  }
+  if (!Advance(request.request_id(), tail.get())) return;
+  tails_[request.request_id()] = std::move(tail);
+  if (!polling_) Poll();
+}
+
+void LogService::OnCancel(int64_t request_id) { tails_.erase(request_id); }
+void LogService::OnDisconnected() { tails_.clear(); }
+
+void LogService::Poll() {
+  polling_ = !tails_.empty();
+  if (!polling_) return;
+  timer_ = deps_.loop->After(deps_.limits.log_poll, [this] {
+    std::erase_if(tails_,
+                  [this](auto& entry) { return !Advance(entry.first, entry.second.get()); });
+    Poll();
+  });
+}
+
+bool LogService::Advance(int64_t request_id, Tail* tail) {
+  // Asked before reading: what is written until the ranks are gone is then in the file.
+  const bool live = tail->request.follow() && deps_.is_live(tail->request.job_uid());
+  WorkerMessage message;
+  message.mutable_log_reply()->set_request_id(request_id);
+  auto& chunk = *message.mutable_log_reply()->mutable_chunk();
+  chunk.set_rank(tail->request.rank());
+  if (!tail->reader) {
+    auto opened = LogReader::OpenTail(tail->path, tail->request.lines());
+    if (opened.ok()) {
+      tail->reader = std::move(opened).value();
+    } else if (live) {
+      return true;  // not started yet
+    } else {
+      chunk.set_error(base::Message(opened.status()));
+    }
+  }
+  while (deps_.queued_bytes() < deps_.limits.max_queued_log_bytes) {
+    if (!tail->reader) break;
+    auto data = tail->reader->Read(/*rest=*/!live);
+    if (!data.ok()) {
+      chunk.set_error(base::Message(data.status()));
+      tail->reader.reset();
+    } else if (!data->empty()) {
+      chunk.set_data(std::move(data).value());
+      deps_.send_now(message);
+      chunk.clear_data();
+    } else if (live) {
+      return true;
+    } else {
+      tail->reader.reset();
+    }
+  }
+  if (tail->reader) return true;  // the coordinator is slow
+  chunk.set_end(true);
+  deps_.send_now(message);
+  return false;
+}
+
+}  // namespace mt::agent

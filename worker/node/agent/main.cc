@@ -1,0 +1,249 @@
+// mt-worker: the agent of a node. Puts the core (agent.h) on its real seams: Boost.Asio, gRPC to
+// the coordinator, a Unix socket for ranks, mt-shim for processes.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <unistd.h>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/log.h"
+#include "common/base/notify.h"
+#include "common/gpu/cuda_module.h"
+#include "common/http/server.h"
+#include "common/metrics/registry.h"
+#include "common/rpc/control_numbers.h"
+#include "common/rpc/version.h"
+#include "megatrain/v1/agent_state.pb.h"
+#include "worker/node/agent/agent.h"
+#include "worker/node/agent/grpc_coordinator_link.h"
+#include "worker/node/agent/grpc_rank_server.h"
+#include "worker/node/agent/health.h"
+#include "worker/node/agent/options.h"
+#include "worker/node/agent/pulse.h"
+#include "worker/node/agent/storage_watch.h"
+#include "worker/node/agent/worker_metrics.h"
+#include "worker/node/gpus/gpu_offer.h"
+#include "worker/node/gpus/numa.h"
+#include "worker/node/gpus/probe_process.h"
+#include "worker/node/loop/asio_event_loop.h"
+#include "worker/node/ranks/allocation_dir.h"
+#include "worker/node/ranks/shim_launcher.h"
+#include "worker/node/ranks/state_dir.h"
+#include "worker/node/ranks/stop_ranks.h"
+
+namespace mt::agent {
+namespace {
+
+int64_t MemoryBytes() {
+  return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+}
+
+// Whether this node's ranks find the CUDA module: they look beside the file that mt-rank is, links
+// followed.
+Status FindModule(const Options& options) {
+  std::error_code ignored;
+  const auto rank = std::filesystem::weakly_canonical(options.rank_binary, ignored);
+  return gpu::FindCudaModule(rank.parent_path().string()).status();
+}
+
+// The GPUs of this node, by a process that asks the driver for us: one that hangs costs the
+// deadline and the GPUs, not the worker.
+GpuOffer FindGpus(const Options& options) {
+  StatusOr<probe::Inventory> found = base::NotFound("not looked for");
+  if (options.gpus != kNoGpus) {
+    found = NeedModule(ProbeNow(options.probe_binary, rpc::kDeviceProbeLimit), FindModule(options));
+  }
+  const cpu_set_t usable = OwnCpus();
+  GpuOffer offer = OfferGpus(options.gpus, found,
+                             [&usable](int numa_node) { return CpusOfNode(numa_node, usable); });
+  for (const GpuSlot& gpu : offer.gpus) {
+    log::Info("GPU found", {{"gpu", gpu.device.uuid},
+                            {"name", gpu.device.name},
+                            {"memory_bytes", gpu.device.memory_bytes},
+                            {"numa_node", gpu.device.numa_node},
+                            {"cores", gpu.cpus}});
+  }
+  if (!offer.problem.empty()) {
+    log::Error(
+        "GPUs are not offered as they should be: start the worker again once it is put right",
+        {{"why", offer.problem}});
+  }
+  return offer;
+}
+
+Agent::Config MakeConfig(const Options& options, const StateDir& state,
+                         const std::string& http_endpoint, GpuOffer gpus) {
+  const int cpu_slots = options.cpu_slots.value_or(DefaultCpuSlots(gpus, options.cores));
+  Agent::Limits limits;
+  limits.ranks.progress.step = std::chrono::seconds(options.stall_after);
+  return {.node_name = options.node,
+          .worker_uid = base::NewUid(),
+          .boot_id = base::BootId(),
+          .version = std::string(rpc::Version()),
+          .cores = options.cores,
+          .memory_bytes = MemoryBytes(),
+          .gpus = std::move(gpus),
+          .gpus_wanted = options.gpus,
+          .cuda_module = [options] { return FindModule(options); },
+          .cpu_slots = cpu_slots,
+          .labels = options.labels,
+          .http_endpoint = http_endpoint,
+          .node = {.data_root = options.data_root,
+                   .checkpoint_root = options.checkpoint_root,
+                   .log_root = options.log_root,
+                   .cache_root = options.cache_root,
+                   .address = options.address,
+                   .rank_state = state.allocations()},
+          .limits = limits};
+}
+
+Status StopLeftRanks(const Options& options) {
+  ASSIGN_OR_RETURN(const StateDir state, StateDir::Open(options.state));
+  ASSIGN_OR_RETURN(const std::vector<StoppedRank> stopped,
+                   StopRanks(state.allocations(), rpc::kKillGrace));
+  for (const StoppedRank& rank : stopped) {
+    fmt::print("ended rank {} of job {} epoch {} (pid {}{})\n", rank.rank, rank.job_uid, rank.epoch,
+               rank.pid, rank.killed ? ", killed" : "");
+  }
+  if (stopped.empty()) fmt::print("no ranks are running\n");
+  return OkStatus();
+}
+
+// Null where there is to be none.
+StatusOr<std::unique_ptr<http::Server>> ServeHttp(const Options& options,
+                                                  const metrics::Registry* registry,
+                                                  const Health* health) {
+  if (!options.http_listen) return nullptr;
+  http::Server::Config config{.listen = *options.http_listen};
+  config.handlers["/metrics"] = [registry] {
+    return http::Response{.content_type = metrics::kContentType, .body = registry->Text()};
+  };
+  config.handlers["/livez"] = [health] { return health->Live(); };
+  config.handlers["/readyz"] = [health] { return health->Ready(); };
+  auto server = http::Server::Start(std::move(config));
+  if (server.ok() || options.http_asked) return server;
+  log::Warn("no metrics: give --http-listen a free port",
+            {{"why", base::Message(server.status())}});
+  return nullptr;
+}
+
+// As others reach it.
+std::string HttpEndpoint(const Options& options, const http::Server* server) {
+  if (server == nullptr) return "";
+  rpc::Endpoint endpoint = server->endpoint();
+  if (endpoint.host == "0.0.0.0" || endpoint.host == "::") endpoint.host = options.address;
+  return endpoint.ToString();
+}
+
+base::Notifier::Environment NotifyEnvironment() {
+  return {.notify_socket = std::getenv("NOTIFY_SOCKET"),  // NOLINT(concurrency-mt-unsafe): at start
+          .watchdog_usec = std::getenv("WATCHDOG_USEC"),  // NOLINT(concurrency-mt-unsafe): at start
+          .watchdog_pid = std::getenv("WATCHDOG_PID"),    // NOLINT(concurrency-mt-unsafe): at start
+          .pid = ::getpid()};
+}
+
+void LogStart(const Options& options, const Agent& agent, const std::string& http) {
+  const int gpu_slots = agent.num_gpu_slots();
+  log::Info("mt-worker has started", {{"node", options.node},
+                                      {"gpu_slots", gpu_slots},
+                                      {"cpu_slots", agent.num_slots() - gpu_slots},
+                                      {"coordinator", options.coordinator.ToString()},
+                                      {"state", options.state},
+                                      {"http", http},
+                                      {"version", rpc::Version()}});
+  if (options.insecure) {
+    log::Warn(
+        "--insecure: what this node says and serves is plain text, for anyone who can reach it",
+        {{"address", options.address}, {"http", http}});
+  }
+}
+
+Status MakeRoots(const Options& options) {
+  for (const std::string& root : {options.checkpoint_root, options.log_root, options.cache_root}) {
+    RETURN_IF_ERROR(base::MakeDirs(root));
+  }
+  return OkStatus();
+}
+
+Status RunAgent(const Options& options) {
+  base::Notifier notifier(NotifyEnvironment());
+  ASSIGN_OR_RETURN(StateDir state, StateDir::Open(options.state));
+  RETURN_IF_ERROR(MakeRoots(options));
+  ASSIGN_OR_RETURN(const std::string socket, state.SocketPath());
+
+  metrics::Registry registry;
+  Health health(base::Clock::Real());
+  ASSIGN_OR_RETURN(const std::unique_ptr<http::Server> http,
+                   ServeHttp(options, &registry, &health));
+  const StorageWatch storage({{"data", options.data_root},
+                              {"checkpoint", options.checkpoint_root},
+                              {"log", options.log_root},
+                              {"cache", options.cache_root},
+                              {"state", options.state}},
+                             {{"node", options.node}}, &registry);
+  AsioEventLoop loop;
+  WorkerMetrics metrics({.node = options.node, .version = std::string(rpc::Version())}, &loop,
+                        &registry);
+  GrpcRankServer ranks(&loop);
+  ShimLauncher launcher(&loop, {.shim_binary = options.shim_binary,
+                                .rank_binary = options.rank_binary,
+                                .socket = "unix:" + socket});
+  AllocationDir store(state.allocations());
+  GrpcCoordinatorLink coordinator(&loop, options.coordinator);
+  ProbeProcess gpu_probe(&loop, options.probe_binary, rpc::kDeviceProbeLimit);
+  Agent agent(MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options)),
+              {.loop = &loop,
+               .clock = base::Clock::Real(),
+               .coordinator = &coordinator,
+               .ranks = &ranks,
+               .launcher = &launcher,
+               .store = &store,
+               .metrics = &metrics,
+               .gpu_probe = &gpu_probe});
+  Pulse pulse({.loop = &loop,
+               .agent = &agent,
+               .metrics = &metrics,
+               .health = &health,
+               .notifier = &notifier});
+  RETURN_IF_ERROR(ranks.Listen(socket));
+  for (const int signal_number : {SIGTERM, SIGINT}) {
+    loop.OnSignal(signal_number, [&agent, &loop, &notifier] {
+      log::Info("stopping");
+      notifier.Stopping("stopping");
+      agent.Shutdown([&loop] { loop.Stop(); });
+    });
+  }
+  LogStart(options, agent, HttpEndpoint(options, http.get()));
+  for (const AllocationDir::Found& found : store.LoadAll()) {
+    agent.Adopt(*found.record, found.damage);
+  }
+  // After what adopting has posted: ranks that have ended are known as such when it registers.
+  loop.Post([&agent, &pulse] {
+    agent.Start();
+    pulse.Start();
+  });
+  loop.Run();
+  ::unlink(socket.c_str());
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace mt::agent
+
+// NOLINTNEXTLINE(bugprone-exception-escape): only out of memory throws here, and ends the program.
+int main(int argc, char** argv) {
+  mt::agent::Options options;
+  mt::agent::ExitNow exit_now;
+  if (!mt::agent::ParseOptions(argc, argv, &options, &exit_now)) return exit_now.code;
+  mt::log::Init({.binary = "mt-worker", .level = options.log_level});
+  ::signal(SIGPIPE, SIG_IGN);
+  const mt::Status status =
+      options.stop_ranks ? mt::agent::StopLeftRanks(options) : mt::agent::RunAgent(options);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "mt-worker: %s\n", mt::base::Message(status).c_str());
+  return 1;
+}

@@ -1,0 +1,64 @@
+#include "worker/node/agent/pulse.h"
+
+#include <algorithm>
+#include <fstream>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace mt::agent {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{1000};
+
+// Resident set of this process; 0 where /proc does not tell.
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total_pages = 0;
+  int64_t resident_pages = 0;
+  statm >> total_pages >> resident_pages;
+  return resident_pages * ::sysconf(_SC_PAGESIZE);
+}
+
+WorkerMetrics::Slots SlotsOf(const Agent& agent, bool gpus) {
+  const Agent::SlotCount count = agent.CountSlots(gpus);
+  return {.used = count.used, .free = count.free, .out_of_order = count.out_of_order};
+}
+
+}  // namespace
+
+void Pulse::Start() {
+  last_status_ = StatusLine();
+  parts_.notifier->Ready(last_status_);
+  Turn();
+}
+
+void Pulse::Turn() {
+  const Agent& agent = *parts_.agent;
+  parts_.health->Turn(agent.session().registered());
+  parts_.metrics->Set({.registered = agent.session().registered(),
+                       .gpus = SlotsOf(agent, /*gpus=*/true),
+                       .cpu_slots = SlotsOf(agent, /*gpus=*/false),
+                       .reports_queued = agent.session().outbox().num_reports(),
+                       .steps_dropped = agent.session().outbox().thinned_steps(),
+                       .resident_bytes = ResidentBytes()});
+  parts_.notifier->Ping();
+  if (std::string status = StatusLine(); status != last_status_) {
+    parts_.notifier->Status(status);
+    last_status_ = std::move(status);
+  }
+  // The manager expects a ping within the watchdog's time; it gets at least two.
+  const auto half =
+      std::chrono::duration_cast<std::chrono::milliseconds>(parts_.notifier->watchdog() / 2);
+  const auto next = half.count() > 0 ? std::min(kInterval, half) : kInterval;
+  timer_ = parts_.loop->After(next, [this] { Turn(); });
+}
+
+std::string Pulse::StatusLine() const {
+  const Agent& agent = *parts_.agent;
+  return fmt::format("{}; {} of {} slots in use",
+                     agent.session().registered() ? "registered" : "looking for the coordinator",
+                     agent.num_used_slots(), agent.num_slots());
+}
+
+}  // namespace mt::agent

@@ -1,0 +1,53 @@
+#include "worker/node/gpus/gpu_survey.h"
+
+#include <utility>
+
+#include "common/base/log.h"
+#include "worker/node/gpus/gpu_offer.h"
+
+namespace mt::agent {
+
+GpuSurvey::GpuSurvey(Deps deps) : deps_(std::move(deps)) {}
+
+GpuSurvey::~GpuSurvey() { deps_.loop->Cancel(timer_); }
+
+void GpuSurvey::Start() {
+  if (deps_.probe == nullptr || deps_.wanted == kNoGpus) return;
+  timer_ = deps_.loop->After(deps_.interval, [this] { Look(); });
+}
+
+void GpuSurvey::Finish() {
+  finished_ = true;
+  deps_.loop->Cancel(std::exchange(timer_, EventLoop::kNoTimer));
+}
+
+void GpuSurvey::Look() {
+  timer_ = EventLoop::kNoTimer;
+  deps_.probe->Probe([this](const StatusOr<probe::Inventory>& found) { OnProbed(found); });
+}
+
+void GpuSurvey::OnProbed(const StatusOr<probe::Inventory>& found) {
+  if (finished_) return;
+  timer_ = deps_.loop->After(deps_.interval, [this] { Look(); });
+  const StatusOr<probe::Inventory> usable =
+      deps_.module ? NeedModule(found, deps_.module()) : found;
+  if (!usable.ok()) return;  // what was said stays; a sick driver shows where ranks run
+  const GpuOffer now = OfferGpus(deps_.wanted, usable, [](int /*numa_node*/) { return ""; });
+  std::string uuids;
+  for (const GpuSlot& gpu : now.gpus) {
+    if (deps_.offered.contains(gpu.device.uuid)) continue;
+    uuids += (uuids.empty() ? "" : ", ") + gpu.device.uuid;
+  }
+  std::string news;
+  if (!uuids.empty()) {
+    news = fmt::format(
+        "{} can be used now, but not when this worker started: start it again to offer what is new",
+        uuids);
+  }
+  if (news == news_) return;
+  news_ = std::move(news);
+  if (!news_.empty()) log::Warn("a GPU that is not offered can be used now", {{"gpus", uuids}});
+  deps_.changed();
+}
+
+}  // namespace mt::agent

@@ -1,0 +1,148 @@
+#include "worker/node/gpus/probe_process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+#include "worker/node/process/process.h"
+#include "worker/node/process/spawn_plan.h"
+
+namespace mt::agent {
+
+// One mt-gpu-probe that was started.
+struct ProbeChild {
+  pid_t pid = 0;
+  base::Fd process;  // pidfd
+  base::Fd output;   // memfd
+};
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAfterKill{1'000};
+constexpr size_t kMaxOutputBytes = 1 << 20;
+
+StatusOr<ProbeChild> StartProbe(const std::string& binary) {
+  ProbeChild child;
+  child.output.Reset(::memfd_create("mt-gpu-probe", MFD_CLOEXEC));
+  if (!child.output) return base::ErrnoError(errno, "memfd_create");
+  SpawnPlan plan;
+  RETURN_IF_ERROR(plan.Give(child.output.get(), STDOUT_FILENO));
+  // What it says there it says in the document, too.
+  RETURN_IF_ERROR(plan.Silence(STDERR_FILENO));
+  const auto pid = plan.Spawn({binary}, ChildEnvironment());
+  if (!pid.ok()) return base::Internal("{}", base::Message(pid.status()));
+  child.pid = *pid;
+  child.process = OpenChild(*pid);
+  if (child.process) return child;
+  const int error = errno;
+  ::kill(*pid, SIGKILL);
+  ::waitpid(*pid, nullptr, 0);
+  return base::ErrnoError(error, "watch mt-gpu-probe");
+}
+
+std::string ReadOutput(const base::Fd& output) {
+  std::string text;
+  char block[4096];
+  ssize_t n = 0;
+  while (text.size() < kMaxOutputBytes &&
+         (n = ::pread(output.get(), block, sizeof(block), static_cast<off_t>(text.size()))) > 0) {
+    text.append(block, static_cast<size_t>(n));
+  }
+  return text;
+}
+
+// Of a child that has ended.
+StatusOr<probe::Inventory> Collect(const ProbeChild& child) {
+  int status = 0;
+  if (::waitpid(child.pid, &status, WNOHANG) != child.pid)
+    return base::Internal("mt-gpu-probe: its exit cannot be collected");
+  if (WIFSIGNALED(status))
+    return base::Unavailable("mt-gpu-probe was ended by signal {}", WTERMSIG(status));
+  const int code = WEXITSTATUS(status);
+  auto inventory = probe::FromJson(ReadOutput(child.output));
+  if (!inventory.ok()) {
+    return base::Internal("mt-gpu-probe, exit code {}: {}", code,
+                          base::Message(inventory.status()));
+  }
+  if (code == probe::kProbeOk) return inventory;
+  if (code == probe::kProbeNoDriver) return base::NotFound("{}", inventory->error);
+  return base::Unavailable("{}", inventory->error);
+}
+
+Status NoAnswer(milliseconds deadline) {
+  return base::Error(absl::StatusCode::kDeadlineExceeded,
+                     "the NVIDIA driver has not answered within {:.3g} s",
+                     std::chrono::duration<double>(deadline).count());
+}
+
+bool EndsWithin(const ProbeChild& child, milliseconds time) {
+  struct pollfd wait {
+    child.process.get(), POLLIN, 0
+  };
+  return ::poll(&wait, 1, static_cast<int>(time.count())) == 1;
+}
+
+}  // namespace
+
+StatusOr<probe::Inventory> ProbeNow(const std::string& binary, milliseconds deadline) {
+  ASSIGN_OR_RETURN(const ProbeChild child, StartProbe(binary));
+  if (EndsWithin(child, deadline)) return Collect(child);
+  SignalProcess(child.process, SIGKILL);
+  if (EndsWithin(child, kAfterKill)) ::waitpid(child.pid, nullptr, WNOHANG);
+  return NoAnswer(deadline);
+}
+
+struct ProbeProcess::Run {
+  ProbeChild child;
+  Done done;  // empty: told
+  EventLoop::TimerId timer = EventLoop::kNoTimer;
+};
+
+ProbeProcess::ProbeProcess(AsioEventLoop* loop, std::string binary, milliseconds deadline)
+    : loop_(loop), binary_(std::move(binary)), deadline_(deadline) {}
+
+ProbeProcess::~ProbeProcess() {
+  if (running_ != nullptr) SignalProcess(running_->child.process, SIGKILL);
+}
+
+void ProbeProcess::Probe(Done done) {
+  const auto tell = [this, &done](Status why) {
+    loop_->Post([done = std::move(done), why = std::move(why)] { done(why); });
+  };
+  if (running_ != nullptr) return tell(NoAnswer(deadline_));
+  auto child = StartProbe(binary_);
+  if (!child.ok()) return tell(child.status());
+  base::Fd watched(::fcntl(child->process.get(), F_DUPFD_CLOEXEC, 0));
+  if (!watched) {
+    const Status why = base::ErrnoError(errno, "watch mt-gpu-probe");
+    SignalProcess(child->process, SIGKILL);
+    if (EndsWithin(*child, kAfterKill)) ::waitpid(child->pid, nullptr, WNOHANG);
+    return tell(why);
+  }
+  const auto run = std::make_shared<Run>(
+      Run{.child = std::move(child).value(), .done = std::move(done), .timer = {}});
+  running_ = run;
+  run->timer = loop_->After(deadline_, [this, run] { OnDeadline(run); });
+  loop_->OnReadable(std::move(watched), [this, run] { OnEnded(run); });
+}
+
+void ProbeProcess::OnEnded(const std::shared_ptr<Run>& run) {
+  running_.reset();
+  loop_->Cancel(run->timer);
+  const auto result = Collect(run->child);
+  if (const Done done = std::exchange(run->done, {})) done(result);
+}
+
+void ProbeProcess::OnDeadline(const std::shared_ptr<Run>& run) {
+  SignalProcess(run->child.process, SIGKILL);
+  if (const Done done = std::exchange(run->done, {})) done(NoAnswer(deadline_));
+}
+
+}  // namespace mt::agent

@@ -1,0 +1,27 @@
+// Reads what mt-shim and the rank leave in the rank's folder (worker/node/shim/FORMAT.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/status.h"
+#include "worker/node/ranks/rank_launcher.h"
+
+namespace mt::agent {
+
+struct RankRecord {
+  int pid = 0;
+  int64_t start_ticks = 0;
+  int shim_pid = 0;
+  int64_t shim_start_ticks = 0;
+  std::string boot_id;
+};
+
+// NotFound where there is none; DataLoss where it cannot be read.
+StatusOr<RankRecord> ReadRankRecord(const std::string& folder);
+StatusOr<RankExit> ReadExitRecord(const std::string& folder);
+// The bytes of unsent.pb; empty where there is none. Of an unreasonably long one only the
+// beginning.
+std::string ReadUnsentFile(const std::string& folder);
+
+}  // namespace mt::agent

@@ -1,0 +1,67 @@
+#include "worker/node/ranks/rank_verdict.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "megatrain/v1/types.pb.h"
+#include "worker/node/shim/rank_exit_codes.h"
+
+namespace mt::agent {
+namespace {
+
+struct CodeMeaning {
+  int code;
+  megatrain::v1::Cause cause;
+  const char* text;
+};
+
+constexpr CodeMeaning kMeanings[] = {
+    {shim::kExitConfig, megatrain::v1::USER_ERROR, "the job cannot run as written"},
+    {shim::kExitInternal, megatrain::v1::INTERNAL, "engine or collectives"},
+    {shim::kExitDevice, megatrain::v1::HARDWARE, "device error"},
+    {shim::kExitCheckpoint, megatrain::v1::STORAGE, "checkpoint"},
+    {shim::kExitNonfinite, megatrain::v1::NUMERIC, "not finite"},
+    {shim::kExitTransient, megatrain::v1::NETWORK, "lost its peers"},
+    {127, megatrain::v1::INTERNAL, "not started"},
+};
+
+CodeMeaning MeaningOf(int code) {
+  for (const CodeMeaning& meaning : kMeanings) {
+    if (meaning.code == code) return meaning;
+  }
+  return {code, megatrain::v1::INTERNAL, "unexpected"};
+}
+
+}  // namespace
+
+RankVerdict JudgeExit(const RankExit& exit, const RankFaultReport& fault) {
+  RankVerdict verdict;
+  std::string how;
+  if (!exit.known) {
+    verdict.cause = megatrain::v1::INTERNAL;
+    how = exit.error.empty() ? "its exit status is not known" : exit.error;
+  } else if (exit.signal != 0) {
+    // SIGKILL from outside is mostly the kernel's, for want of memory; it does not say.
+    verdict.cause = megatrain::v1::INTERNAL;
+    how = fmt::format("killed by signal {} ({}){}", exit.signal, ::strsignal(exit.signal),
+                      exit.core ? ", core dumped" : "");
+  } else if (exit.code == shim::kExitDone) {
+    verdict.clean = true;
+    return verdict;
+  } else {
+    const CodeMeaning meaning = MeaningOf(exit.code);
+    verdict.transient = exit.code == shim::kExitTransient;
+    verdict.cause = meaning.cause;
+    how = fmt::format("exit code {} ({})", exit.code, meaning.text);
+    if (!exit.error.empty()) how += ": " + exit.error;
+  }
+  if (fault.exit_code != 0) {
+    if (fault.cause != 0) verdict.cause = fault.cause;
+    how = fault.message.empty() ? how : fmt::format("{}; {}", fault.message, how);
+  }
+  verdict.message = how;
+  return verdict;
+}
+
+}  // namespace mt::agent

@@ -1,0 +1,149 @@
+#include "worker/parallel/groups/rank_groups.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/spec/derived.h"
+#include "megatrain/v1/job.pb.h"
+
+namespace mt::train {
+namespace {
+
+using layout::Axis;
+
+void AddStats(const comm::CommStats& stats, comm::CommStats* sum) {
+  for (size_t i = 0; i < sum->ops.size(); ++i) {
+    sum->ops[i].num_calls += stats.ops[i].num_calls;
+    sum->ops[i].payload_bytes += stats.ops[i].payload_bytes;
+    sum->ops[i].seconds += stats.ops[i].seconds;
+  }
+  sum->inflight_seconds = std::max(sum->inflight_seconds, stats.inflight_seconds);
+}
+
+}  // namespace
+
+RankGroups::RankGroups(const Args& args)
+    : mesh_(args.mesh), rank_(args.rank), at_(args.mesh.CoordinatesOf(args.rank)) {}
+
+StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Args& args) {
+  CHECK(args.factory != nullptr || args.mesh.world_size() == 1);
+  std::unique_ptr<RankGroups> groups(new RankGroups(args));
+  const Status made = groups->Make(args);
+  if (made.ok()) return groups;
+  // Peers that are in a group with this rank already must not wait for it.
+  groups->Abort("a group of this rank could not be made");
+  return made;
+}
+
+StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(const megatrain::v1::JobSpec& job,
+                                                               int rank,
+                                                               comm::GroupFactory* factory,
+                                                               kernels::Device* device) {
+  const auto& parallel = job.parallel();
+  ASSIGN_OR_RETURN(const layout::Mesh mesh, layout::Mesh::Create(spec::MeshSizesOf(job)));
+  if (rank >= mesh.world_size()) {
+    return base::FailedPrecondition("the job is laid out for {} ranks: there is no rank {}",
+                                    mesh.world_size(), rank);
+  }
+  return Create({.mesh = mesh,
+                 .rank = rank,
+                 .chunks = static_cast<int>(parallel.virtual_stages()),
+                 .tied_tables = job.model().tie_embeddings(),
+                 .overlap_links = parallel.overlap().pipeline(),
+                 .factory = factory,
+                 .device = device});
+}
+
+// Every rank makes its groups in the same order of kinds and has one of each kind, so nobody waits
+// in a circle; links have an order of their own.
+Status RankGroups::Make(const Args& args) {
+  const auto along = [&](const char* kind, layout::AxisSet axes, comm::ProcessGroup** out) {
+    const layout::Group members = mesh_.GroupOf(rank_, axes);
+    return Add(fmt::format("{}/{}", kind, members.front()), members, args.factory, out);
+  };
+  RETURN_IF_ERROR(along("world", {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp}, &world_));
+  RETURN_IF_ERROR(along("tp", {Axis::kTp}, &tp_));
+  RETURN_IF_ERROR(along("tp-control", {Axis::kTp}, &tp_control_));
+  RETURN_IF_ERROR(along("dp-reduce", {Axis::kDp}, &dp_reduce_));
+  RETURN_IF_ERROR(along("dp-gather", {Axis::kDp}, &dp_gather_));
+  const int last = pp_size() - 1;
+  if (args.tied_tables && last > 0 && (at_.pp == 0 || at_.pp == last)) {
+    const std::vector<int> ends = {RankOfStage(0), RankOfStage(last)};
+    RETURN_IF_ERROR(Add(fmt::format("tied/{}", ends[0]), ends, args.factory, &tied_));
+  }
+  if (last == 0) return OkStatus();
+  ASSIGN_OR_RETURN(links_,
+                   pipeline::CreateLinks(args.factory, mesh_, rank_, args.chunks,
+                                         {.device = args.device, .overlap = args.overlap_links}));
+  base::MutexLock lock(&mu_);
+  links_open_ = true;
+  return OkStatus();
+}
+
+Status RankGroups::Add(const std::string& name, std::vector<int> members,
+                       comm::GroupFactory* factory, comm::ProcessGroup** out) {
+  if (members.size() == 1) return OkStatus();
+  const auto me = std::find(members.begin(), members.end(), rank_);
+  CHECK(me != members.end()) << "rank " << rank_ << " is no member of " << name;
+  const int my_index = static_cast<int>(me - members.begin());
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<comm::ProcessGroup> group,
+      factory->Create({.name = name, .members = std::move(members), .my_index = my_index}));
+  *out = group.get();
+  groups_.push_back(std::move(group));
+  return OkStatus();
+}
+
+int RankGroups::RankOfStage(int stage) const {
+  return mesh_.WorldRankOf({.tp = at_.tp, .cp = at_.cp, .dp = at_.dp, .pp = stage});
+}
+
+std::vector<pipeline::LinkEnd*> RankGroups::Ends() const {
+  std::vector<pipeline::LinkEnd*> ends;
+  if (!links_open_) return ends;
+  for (pipeline::LinkEnd* end : std::initializer_list<pipeline::LinkEnd*>{
+           links_.activation_in.get(), links_.activation_out.get(), links_.gradient_in.get(),
+           links_.gradient_out.get()}) {
+    if (end != nullptr) ends.push_back(end);
+  }
+  return ends;
+}
+
+void RankGroups::CloseLinks() {
+  {
+    base::MutexLock lock(&mu_);
+    links_open_ = false;
+  }
+  links_ = {};
+}
+
+void RankGroups::Abort(std::string_view reason) {
+  for (const auto& group : groups_) group->Abort(reason);
+  base::MutexLock lock(&mu_);
+  for (pipeline::LinkEnd* end : Ends()) end->Abort(reason);
+}
+
+Status RankGroups::status() const {
+  for (const auto& group : groups_) RETURN_IF_ERROR(group->status());
+  base::MutexLock lock(&mu_);
+  for (const pipeline::LinkEnd* end : Ends()) RETURN_IF_ERROR(end->status());
+  return OkStatus();
+}
+
+GroupStats RankGroups::Stats() const {
+  GroupStats stats;
+  const auto add = [](const comm::ProcessGroup* group, comm::CommStats* sum) {
+    if (group != nullptr) AddStats(group->Stats(), sum);
+  };
+  add(world_, &stats.world);
+  for (const comm::ProcessGroup* group : {tp_, tp_control_}) add(group, &stats.tp);
+  for (const comm::ProcessGroup* group : {dp_reduce_, dp_gather_}) add(group, &stats.dp);
+  add(tied_, &stats.pp);
+  base::MutexLock lock(&mu_);
+  for (const pipeline::LinkEnd* end : Ends()) AddStats(end->Stats(), &stats.pp);
+  return stats;
+}
+
+}  // namespace mt::train
