@@ -79,7 +79,7 @@ GpuOpBenches::AttentionRates GpuOpBenches::AttentionPair(const AttentionBench& z
                                .v = view(qkv, 2, 3),
                                .o = view(o, 0, 1),
                                .lse = lse};
-  forward.workspace = Scratch(backend_.attention().WorkspaceBytes(forward));
+  forward.workspace = Scratch(backend_.attention().Plan(forward));
   AttentionGradArgs grad{.shape = forward.shape,
                          .q = forward.q,
                          .k = forward.k,
@@ -91,7 +91,7 @@ GpuOpBenches::AttentionRates GpuOpBenches::AttentionPair(const AttentionBench& z
                          .dk = view(dqkv, 1, 3),
                          .dv = view(dqkv, 2, 3),
                          .deterministic = false};
-  grad.workspace = Scratch(backend_.attention().WorkspaceBytes(grad));
+  grad.workspace = Scratch(backend_.attention().Plan(grad));
   // Two matrix products over the causal half of [s, s]; five in backward.
   const double flops = 2.0 * RealOf(z.b * z.a * z.s) * RealOf(z.s * z.d);
   const std::string shape = fmt::format(" {} b {} s {} a {} d {}{}", Name(dtype), z.b, z.s, z.a,

@@ -102,11 +102,11 @@ void GpuOpBenches::Products(int64_t tokens, int64_t h) {
   const Tensor x = Make({tokens, h}), w1 = Make({f, h}), w2 = Make({h, f}), bias = Make({f});
   const Tensor pre = Make({tokens, f}), y = Make({tokens, f}), dx = Make({tokens, h});
   const Tensor dw = Make({f, h}, DType::kF32), dbias = Make({f}, DType::kF32);
-  const LinearOps& linear = backend_.linear();
+  LinearOps& linear = backend_.linear();
   const auto bench = [&](const std::string& name, int64_t in, int64_t out, auto args, auto entry) {
     const std::string line = fmt::format("{} T {} {} x {}", name, tokens, in, out);
     if (!Wanted(line)) return;
-    args.workspace = Scratch(linear.WorkspaceBytes(args));
+    args.workspace = Scratch(linear.Plan(args));
     Flops(line, 2.0 * Count(tokens) * Count(in) * Count(out), product_rate_,
           [&] { (linear.*entry)(*stream_, args); });
   };
@@ -152,14 +152,14 @@ void GpuOpBenches::GatedProducts(int64_t tokens, int64_t h) {
   const int64_t f = 11 * h / 4;
   const Tensor x = Make({tokens, h}), w1 = Make({2 * f, h}), w2 = Make({h, f});
   const Tensor pre = Make({tokens, 2 * f}), dpre = Make({tokens, 2 * f}), y = Make({tokens, f});
-  const LinearOps& linear = backend_.linear();
+  LinearOps& linear = backend_.linear();
   LinearForwardActArgs forward{.x = x, .w = w1, .act = ActKind::kSwiglu, .pre = pre, .y = y};
-  forward.workspace = Scratch(linear.WorkspaceBytes(forward));
+  forward.workspace = Scratch(linear.Plan(forward));
   Flops(fmt::format("ForwardAct fc1 + swiglu T {} {} x 2 x {}", tokens, h, f),
         4.0 * Count(tokens) * Count(h) * Count(f), product_rate_,
         [&] { linear.ForwardAct(*stream_, forward); });
   LinearInputGradActArgs grad{.dy = x, .w = w2, .pre = pre, .act = ActKind::kSwiglu, .dpre = dpre};
-  grad.workspace = Scratch(linear.WorkspaceBytes(grad));
+  grad.workspace = Scratch(linear.Plan(grad));
   Flops(fmt::format("InputGradAct fc2 + swiglu' T {} {} x {}", tokens, f, h),
         2.0 * Count(tokens) * Count(h) * Count(f), product_rate_,
         [&] { linear.InputGradAct(*stream_, grad); });

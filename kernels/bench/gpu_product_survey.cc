@@ -86,7 +86,7 @@ void GpuProductSurvey::Head(const std::string& model, int64_t tokens, int64_t h)
 
 template <class Args>
 void GpuProductSurvey::Op(const std::string& name, double flops, const Args& args) {
-  linear_.WorkspaceBytes(args);
+  linear_.Plan(args);
   const std::vector<std::string> keys = table_.Missing();
   const Status timed = table_.Time(keys);
   CHECK(timed.ok()) << base::Message(timed);

@@ -38,7 +38,7 @@ class GpuProductSurvey {
   // Prints a line and returns the chosen alternative.
   std::string Product(const std::string& name, double flops, const std::vector<TuningTime>& times);
 
-  const LinearOps& linear_;
+  LinearOps& linear_;
   TuningTable& table_;
   std::vector<double> ratios_;  // time of the choice / time of the fastest
 };

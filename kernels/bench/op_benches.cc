@@ -78,7 +78,7 @@ void OpBenches::Attention(double dropout) {
                   .positions = positions},
       .o = view(o, 0, kH),
       .lse = lse};
-  forward.workspace = Scratch(backend_.attention().WorkspaceBytes(forward));
+  forward.workspace = Scratch(backend_.attention().Plan(forward));
   // Two matrix products over the causal half of [s, s]; five in backward.
   const double flops = 2.0 * kS * kS * kH;
   const std::string shape = fmt::format("s 1024 a 12 d 64, dropout {}", dropout);
@@ -95,7 +95,7 @@ void OpBenches::Attention(double dropout) {
                          .dq = view(dqkv, 0, 3 * kH),
                          .dk = view(dqkv, kH, 3 * kH),
                          .dv = view(dqkv, 2 * kH, 3 * kH)};
-  grad.workspace = Scratch(backend_.attention().WorkspaceBytes(grad));
+  grad.workspace = Scratch(backend_.attention().Plan(grad));
   PrintFlops("attention", "Grad    " + shape,
              FastestSeconds([&] { backend_.attention().Grad(*stream_, grad); }), 2.5 * flops);
 }

@@ -35,7 +35,7 @@ void OpBenches::AttentionOf(DType dtype, int64_t window, const std::string& what
                                .v = View(qkv, 2),
                                .o = View(o, 0),
                                .lse = lse};
-  forward.workspace = Scratch(backend_.attention().WorkspaceBytes(forward));
+  forward.workspace = Scratch(backend_.attention().Plan(forward));
   // Two matrix products over the visible keys of each query; five in backward.
   const int64_t seen = window == 0 ? kTokens / 2 : window;
   const double flops = 4.0 * static_cast<double>(kTokens * seen * kWidth);
@@ -51,7 +51,7 @@ void OpBenches::AttentionOf(DType dtype, int64_t window, const std::string& what
                          .dq = View(dqkv, 0),
                          .dk = View(dqkv, 1),
                          .dv = View(dqkv, 2)};
-  grad.workspace = Scratch(backend_.attention().WorkspaceBytes(grad));
+  grad.workspace = Scratch(backend_.attention().Plan(grad));
   PrintFlops("attention", "Grad    " + what,
              FastestSeconds([&] { backend_.attention().Grad(*stream_, grad); }), 2.5 * flops);
 }
@@ -90,12 +90,12 @@ void OpBenches::Halves(DType dtype) {
   const Tensor x = Make({kTokens, 768}, dtype), w = Make({3072, 768}, dtype),
                y = Make({kTokens, 3072}, dtype), dw = Make({3072, 768});
   LinearForwardArgs forward{.x = x, .w = w, .y = y};
-  forward.workspace = Scratch(backend_.linear().WorkspaceBytes(forward));
+  forward.workspace = Scratch(backend_.linear().Plan(forward));
   const double flops = 2.0 * 1024 * 768 * 3072;
   PrintFlops("linear", "Forward    T 1024 n 3072 k 768 " + type,
              FastestSeconds([&] { backend_.linear().Forward(*stream_, forward); }), flops);
   LinearWeightGradArgs grad{.dy = y, .x = x, .mode = GradMode::kAdd, .dw = dw};
-  grad.workspace = Scratch(backend_.linear().WorkspaceBytes(grad));
+  grad.workspace = Scratch(backend_.linear().Plan(grad));
   PrintFlops("linear", "WeightGrad T 1024 n 3072 k 768 " + type,
              FastestSeconds([&] { backend_.linear().WeightGrad(*stream_, grad); }), flops);
   AttentionOf(dtype, 0, "s 1024 a 12 d 64 " + type);

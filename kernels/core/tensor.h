@@ -71,8 +71,8 @@ struct Tensor {
 // add to it.
 enum class GradMode : uint8_t { kOverwrite, kAdd };
 
-// Scratch memory for one call: at least the op's WorkspaceBytes(args) bytes, aligned to 256 bytes.
-// Its contents are undefined before and after the call.
+// Scratch memory for one call: at least what the op's Plan(args) or WorkspaceBytes(args) returns,
+// aligned to 256 bytes. Its contents are undefined before and after the call.
 struct Workspace {
   void* data = nullptr;
   int64_t bytes = 0;

@@ -85,16 +85,18 @@ void ForwardBlock(const AttentionForwardArgs& a, int64_t b, int64_t head, int64_
   StoreRows(o_rows, place.rows, d, rows.o.From(q));
 }
 
+int64_t WorkspaceBytes(const ThreadPool& pool, const AttentionForwardArgs& a) {
+  return pool.num_threads() * ScratchElements(a) * SizeOf(AccumulatorOf(a.shape.dtype));
+}
+
 }  // namespace
 
-int64_t CpuAttention::WorkspaceBytes(const AttentionForwardArgs& a) const {
-  return pool_->num_threads() * ScratchElements(a) * SizeOf(AccumulatorOf(a.shape.dtype));
-}
+int64_t CpuAttention::Plan(const AttentionForwardArgs& a) { return WorkspaceBytes(*pool_, a); }
 
 void CpuAttention::Forward(Stream& /*stream*/, const AttentionForwardArgs& a) const {
   const AttentionShape& shape = a.shape;
   CheckAttention(shape, a.dropout, a.lse);
-  CHECK_GE(a.workspace.bytes, WorkspaceBytes(a));
+  CHECK_GE(a.workspace.bytes, WorkspaceBytes(*pool_, a));
   const int64_t tile = TileSize(shape), heads = shape.b * shape.a;
   const int64_t blocks = base::CeilDiv(shape.s, tile);
   ForFloatType(shape.dtype, "attention Forward", [&](auto zero) {

@@ -149,16 +149,18 @@ void GradGroup(const AttentionGradArgs& a, int64_t b, int64_t group, Compute<S>*
   StoreRows(head.dv, s, d, dv);
 }
 
+int64_t WorkspaceBytes(const ThreadPool& pool, const AttentionGradArgs& a) {
+  return pool.num_threads() * ScratchElements(a) * SizeOf(AccumulatorOf(a.shape.dtype));
+}
+
 }  // namespace
 
-int64_t CpuAttention::WorkspaceBytes(const AttentionGradArgs& a) const {
-  return pool_->num_threads() * ScratchElements(a) * SizeOf(AccumulatorOf(a.shape.dtype));
-}
+int64_t CpuAttention::Plan(const AttentionGradArgs& a) { return WorkspaceBytes(*pool_, a); }
 
 void CpuAttention::Grad(Stream& /*stream*/, const AttentionGradArgs& a) const {
   const AttentionShape& shape = a.shape;
   CheckAttention(shape, a.dropout, a.lse);
-  CHECK_GE(a.workspace.bytes, WorkspaceBytes(a));
+  CHECK_GE(a.workspace.bytes, WorkspaceBytes(*pool_, a));
   ForFloatType(shape.dtype, "attention Grad", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;

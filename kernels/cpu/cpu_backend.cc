@@ -43,10 +43,10 @@ class CpuBackend final : public Backend {
   Device& device() override { return device_; }
   const EmbeddingOps& embedding() const override { return embedding_; }
   const AddNormOps& add_norm() const override { return add_norm_; }
-  const LinearOps& linear() const override { return linear_; }
+  LinearOps& linear() override { return linear_; }
   const ActOps& act() const override { return act_; }
   const RopeOps& rope() const override { return rope_; }
-  const AttentionOps& attention() const override { return attention_; }
+  AttentionOps& attention() override { return attention_; }
   const LossOps& loss() const override { return loss_; }
   const UpdateOps& update() const override { return update_; }
   const VectorOps& vector() const override { return vector_; }
@@ -59,9 +59,9 @@ class CpuBackend final : public Backend {
   const CpuAddNorm add_norm_{&pool_};
   const CpuAct act_{&pool_};
   const CpuVector vector_{&pool_};
-  const CpuLinear linear_{&pool_, &act_, &vector_};
+  CpuLinear linear_{&pool_, &act_, &vector_};
   const CpuRope rope_{&pool_};
-  const CpuAttention attention_{&pool_};
+  CpuAttention attention_{&pool_};
   const CpuLoss loss_{&pool_};
   const CpuUpdate update_{&pool_};
   const CpuRandom random_{&pool_};

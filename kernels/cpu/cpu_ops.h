@@ -36,10 +36,10 @@ class CpuLinear final : public LinearOps {
  public:
   CpuLinear(ThreadPool* pool, const ActOps* act, const VectorOps* vector)
       : LinearOps(act, vector), pool_(pool) {}
-  using LinearOps::WorkspaceBytes;  // the fused entries' overloads
-  int64_t WorkspaceBytes(const LinearForwardArgs& args) const override;
-  int64_t WorkspaceBytes(const LinearInputGradArgs& args) const override;
-  int64_t WorkspaceBytes(const LinearWeightGradArgs& args) const override;
+  using LinearOps::Plan;  // the fused entries' overloads
+  int64_t Plan(const LinearForwardArgs& args) override;
+  int64_t Plan(const LinearInputGradArgs& args) override;
+  int64_t Plan(const LinearWeightGradArgs& args) override;
   void Forward(Stream& stream, const LinearForwardArgs& args) const override;
   void InputGrad(Stream& stream, const LinearInputGradArgs& args) const override;
   void WeightGrad(Stream& stream, const LinearWeightGradArgs& args) const override;
@@ -72,9 +72,9 @@ class CpuRope final : public RopeOps {
 class CpuAttention final : public AttentionOps {
  public:
   explicit CpuAttention(ThreadPool* pool) : pool_(pool) {}
-  int64_t WorkspaceBytes(const AttentionForwardArgs& args) const override;
+  int64_t Plan(const AttentionForwardArgs& args) override;
   void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
-  int64_t WorkspaceBytes(const AttentionGradArgs& args) const override;
+  int64_t Plan(const AttentionGradArgs& args) override;
   void Grad(Stream& stream, const AttentionGradArgs& args) const override;
 
  private:

@@ -166,15 +166,15 @@ void HalfWeightGrad(ThreadPool& pool, const LinearWeightGradArgs& a, const Sizes
 
 }  // namespace
 
-int64_t CpuLinear::WorkspaceBytes(const LinearForwardArgs& a) const {
+int64_t CpuLinear::Plan(const LinearForwardArgs& a) {
   return StagedBytes(a.x.dtype, SizesOf(a.y, a.x), true);
 }
 
-int64_t CpuLinear::WorkspaceBytes(const LinearInputGradArgs& a) const {
+int64_t CpuLinear::Plan(const LinearInputGradArgs& a) {
   return StagedBytes(a.dy.dtype, SizesOf(a.dy, a.dx), true);
 }
 
-int64_t CpuLinear::WorkspaceBytes(const LinearWeightGradArgs& a) const {
+int64_t CpuLinear::Plan(const LinearWeightGradArgs& a) {
   return StagedBytes(a.dy.dtype, SizesOf(a.dy, a.x), false);
 }
 

@@ -37,10 +37,10 @@ class CudaBackend final : public Backend {
   std::string AttentionKernels() const override { return attention_.Kernels(); }
   const EmbeddingOps& embedding() const override { return embedding_; }
   const AddNormOps& add_norm() const override { return add_norm_; }
-  const LinearOps& linear() const override { return linear_; }
+  LinearOps& linear() override { return linear_; }
   const ActOps& act() const override { return act_; }
   const RopeOps& rope() const override { return rope_; }
-  const AttentionOps& attention() const override { return attention_; }
+  AttentionOps& attention() override { return attention_; }
   const LossOps& loss() const override { return loss_; }
   const UpdateOps& update() const override { return update_; }
   const VectorOps& vector() const override { return vector_; }
@@ -58,8 +58,8 @@ class CudaBackend final : public Backend {
   const CudaVector vector_;
   const CudaRandom random_;
   CudaTuningTable tuning_;
-  const CudaLinear linear_;
-  const CudaAttention attention_;
+  CudaLinear linear_;
+  CudaAttention attention_;
 };
 
 int CountDevices() {

@@ -89,15 +89,17 @@ struct AttentionGradArgs {
 };
 
 // Forward and Grad enqueue work on `stream` and return; they abort (CHECK) on inconsistent shapes.
-// WorkspaceBytes reads shapes, strides and dtypes only. On a GPU it builds cuDNN's execution plan
-// on the first call for a shape (about half a second) and throws DeviceError where no
-// implementation takes the shape.
+// Plan announces a call that will be made and returns the bytes of workspace that it needs. It
+// reads shapes, strides and dtypes only. On a GPU it registers which implementation computes the
+// call, builds cuDNN's execution plan on the first call for a shape (about half a second), and
+// throws DeviceError where no implementation takes the shape. Planning the same call again changes
+// nothing.
 class AttentionOps {
  public:
   virtual ~AttentionOps() = default;
-  virtual int64_t WorkspaceBytes(const AttentionForwardArgs& args) const = 0;
+  virtual int64_t Plan(const AttentionForwardArgs& args) = 0;
   virtual void Forward(Stream& stream, const AttentionForwardArgs& args) const = 0;
-  virtual int64_t WorkspaceBytes(const AttentionGradArgs& args) const = 0;
+  virtual int64_t Plan(const AttentionGradArgs& args) = 0;
   virtual void Grad(Stream& stream, const AttentionGradArgs& args) const = 0;
 };
 

@@ -1,6 +1,7 @@
 // All op families of one device behind one interface. The engine makes one Backend per rank and
 // calls nothing else of a device.
 // Threading: ops are thread-safe as long as each call's buffers and stream are the caller's own.
+// Families with a Plan (linear, attention) are not const: it registers choices.
 // Lifetime: references returned here are valid as long as the Backend.
 #pragma once
 
@@ -28,20 +29,20 @@ class Backend {
   virtual Device& device() = 0;
   virtual const EmbeddingOps& embedding() const = 0;
   virtual const AddNormOps& add_norm() const = 0;
-  virtual const LinearOps& linear() const = 0;
+  virtual LinearOps& linear() = 0;
   virtual const ActOps& act() const = 0;
   virtual const RopeOps& rope() const = 0;
-  virtual const AttentionOps& attention() const = 0;
+  virtual AttentionOps& attention() = 0;
   virtual const LossOps& loss() const = 0;
   virtual const UpdateOps& update() const = 0;
   virtual const VectorOps& vector() const = 0;
   virtual const RandomOps& random() const = 0;
   // The table of choices that this backend makes by timing; nullptr if it times nothing (the CPU).
   virtual TuningTable* tuning() { return nullptr; }
-  // Number of execution plans requested from a library (cuDNN) so far. AttentionOps::WorkspaceBytes
-  // requests them; so does a call with a shape that was never planned, which costs time and memory
-  // in the middle of a step. Once a run is planned, this number and the number of tuning entries
-  // must not grow.
+  // Number of execution plans requested from a library (cuDNN) so far. AttentionOps::Plan requests
+  // them; so does a call with a shape that was never planned, which costs time and memory in the
+  // middle of a step. Once a run is planned, this number and the number of tuning entries must not
+  // grow.
   virtual int64_t NumPlans() const { return 0; }
   // Names the implementations of the attention calls planned so far, for logs: "forward cuDNN,
   // backward cuDNN"; empty if the backend has only one implementation.

@@ -47,12 +47,10 @@ LinearInputGradArgs Primitive(const LinearInputGradActArgs& a) {
 
 }  // namespace
 
-int64_t LinearOps::WorkspaceBytes(const LinearForwardActArgs& args) const {
-  return WorkspaceBytes(Primitive(args));
-}
+int64_t LinearOps::Plan(const LinearForwardActArgs& args) { return Plan(Primitive(args)); }
 
-int64_t LinearOps::WorkspaceBytes(const LinearInputGradActArgs& args) const {
-  return ActOutputGradBytes(args) + WorkspaceBytes(Primitive(args));
+int64_t LinearOps::Plan(const LinearInputGradActArgs& args) {
+  return ActOutputGradBytes(args) + Plan(Primitive(args));
 }
 
 void LinearOps::ForwardAct(Stream& stream, const LinearForwardActArgs& args) const {

@@ -8,7 +8,7 @@
 // default bodies over the primitives, and backends override what they fuse. Callers always call the
 // fused entry.
 //
-// `workspace` must have at least WorkspaceBytes(args) bytes. `sm_budget` is the number of SMs that
+// `workspace` must have at least Plan(args) bytes. `sm_budget` is the number of SMs that
 // a GEMM may assume to be free while a communication kernel occupies the others (cuBLASLt's
 // SM_COUNT_TARGET); 0 means all. The CPU ignores it.
 #pragma once
@@ -79,21 +79,23 @@ struct LinearWeightGradArgs {
   int sm_budget = 0;
 };
 
-// Every call enqueues work on `stream` and returns; it aborts (CHECK) on inconsistent shapes.
-// WorkspaceBytes reads shapes, dtypes and pointer alignment, never contents. On a GPU it also
-// registers the GEMM in the tuning table, so it must be asked for every call of a step while the
-// run is planned; a GEMM that was never registered is timed on its first call and cannot be
-// recorded into a CUDA graph.
+// Every entry enqueues work on `stream` and returns; it aborts (CHECK) on inconsistent shapes.
+// Plan announces a call that will be made and returns the bytes of workspace that it needs. It
+// reads shapes, dtypes and pointer alignment, never contents. On a GPU it registers the GEMM in the
+// tuning table, so it must be called for every call of a step while the run is planned; a GEMM that
+// was never registered is timed on its first call and cannot be recorded into a CUDA graph. The
+// bytes do not depend on what the tuning table chooses later. Planning the same call again changes
+// nothing.
 class LinearOps {
  public:
   // Neither is owned; both must outlive this object.
   LinearOps(const ActOps* act, const VectorOps* vector) : act_(act), vector_(vector) {}
   virtual ~LinearOps() = default;
-  virtual int64_t WorkspaceBytes(const LinearForwardArgs&) const { return 0; }
-  virtual int64_t WorkspaceBytes(const LinearForwardActArgs& args) const;
-  virtual int64_t WorkspaceBytes(const LinearInputGradArgs&) const { return 0; }
-  virtual int64_t WorkspaceBytes(const LinearInputGradActArgs& args) const;
-  virtual int64_t WorkspaceBytes(const LinearWeightGradArgs&) const { return 0; }
+  virtual int64_t Plan(const LinearForwardArgs&) { return 0; }
+  virtual int64_t Plan(const LinearForwardActArgs& args);
+  virtual int64_t Plan(const LinearInputGradArgs&) { return 0; }
+  virtual int64_t Plan(const LinearInputGradActArgs& args);
+  virtual int64_t Plan(const LinearWeightGradArgs&) { return 0; }
 
   virtual void Forward(Stream& stream, const LinearForwardArgs& args) const = 0;
   // Default: Forward into pre, then Act.

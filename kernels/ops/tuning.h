@@ -1,8 +1,9 @@
 // The choices that a backend makes by timing: the algorithm of each GEMM, and fused against
-// separate epilogues. Ops register what they will need while a run is planned (WorkspaceBytes); the
-// table is completed once, before the first step: entries are imported (from a checkpoint, another
-// rank or the disk), and what is still missing is timed. The algorithm decides the bits of a GEMM's
-// result, so equal tables on equal devices give equal bits, in a later process and on every rank.
+// separate epilogues. Ops register what they will need while a run is planned (LinearOps::Plan);
+// the table is completed once, before the first step: entries are imported (from a checkpoint,
+// another rank or the disk), and what is still missing is timed. The algorithm decides the bits of
+// a GEMM's result, so equal tables on equal devices give equal bits, in a later process and on
+// every rank.
 #pragma once
 
 #include <string>

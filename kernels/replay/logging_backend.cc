@@ -60,11 +60,11 @@ class LoggedLinear final : public LinearOps, private Logged {
  public:
   LoggedLinear(Backend* backend, CallLog* log)
       : LinearOps(&backend->act(), &backend->vector()), Logged(backend, log) {}
-  int64_t WorkspaceBytes(const LinearForwardArgs& args) const override { return Bytes(args); }
-  int64_t WorkspaceBytes(const LinearForwardActArgs& args) const override { return Bytes(args); }
-  int64_t WorkspaceBytes(const LinearInputGradArgs& args) const override { return Bytes(args); }
-  int64_t WorkspaceBytes(const LinearInputGradActArgs& args) const override { return Bytes(args); }
-  int64_t WorkspaceBytes(const LinearWeightGradArgs& args) const override { return Bytes(args); }
+  int64_t Plan(const LinearForwardArgs& args) override { return PlanWrapped(args); }
+  int64_t Plan(const LinearForwardActArgs& args) override { return PlanWrapped(args); }
+  int64_t Plan(const LinearInputGradArgs& args) override { return PlanWrapped(args); }
+  int64_t Plan(const LinearInputGradActArgs& args) override { return PlanWrapped(args); }
+  int64_t Plan(const LinearWeightGradArgs& args) override { return PlanWrapped(args); }
   void Forward(Stream& stream, const LinearForwardArgs& args) const override {
     Do<&Backend::linear, &LinearOps::Forward>(stream, "linear.Forward", args);
   }
@@ -83,8 +83,8 @@ class LoggedLinear final : public LinearOps, private Logged {
 
  private:
   template <class Args>
-  int64_t Bytes(const Args& args) const {
-    return backend_.linear().WorkspaceBytes(args);
+  int64_t PlanWrapped(const Args& args) {
+    return backend_.linear().Plan(args);
   }
 };
 
@@ -116,15 +116,13 @@ class LoggedRope final : public RopeOps, private Logged {
 class LoggedAttention final : public AttentionOps, private Logged {
  public:
   using Logged::Logged;
-  int64_t WorkspaceBytes(const AttentionForwardArgs& args) const override {
-    return backend_.attention().WorkspaceBytes(args);
+  int64_t Plan(const AttentionForwardArgs& args) override {
+    return backend_.attention().Plan(args);
   }
   void Forward(Stream& stream, const AttentionForwardArgs& args) const override {
     Do<&Backend::attention, &AttentionOps::Forward>(stream, "attention.Forward", args);
   }
-  int64_t WorkspaceBytes(const AttentionGradArgs& args) const override {
-    return backend_.attention().WorkspaceBytes(args);
-  }
+  int64_t Plan(const AttentionGradArgs& args) override { return backend_.attention().Plan(args); }
   void Grad(Stream& stream, const AttentionGradArgs& args) const override {
     Do<&Backend::attention, &AttentionOps::Grad>(stream, "attention.Grad", args);
   }
@@ -227,10 +225,10 @@ class LoggingBackend final : public Backend {
   Device& device() override { return backend_.device(); }
   const EmbeddingOps& embedding() const override { return embedding_; }
   const AddNormOps& add_norm() const override { return add_norm_; }
-  const LinearOps& linear() const override { return linear_; }
+  LinearOps& linear() override { return linear_; }
   const ActOps& act() const override { return act_; }
   const RopeOps& rope() const override { return rope_; }
-  const AttentionOps& attention() const override { return attention_; }
+  AttentionOps& attention() override { return attention_; }
   const LossOps& loss() const override { return loss_; }
   const UpdateOps& update() const override { return update_; }
   const VectorOps& vector() const override { return vector_; }
@@ -243,10 +241,10 @@ class LoggingBackend final : public Backend {
   Backend& backend_;
   const LoggedEmbedding embedding_;
   const LoggedAddNorm add_norm_;
-  const LoggedLinear linear_;
+  LoggedLinear linear_;
   const LoggedAct act_;
   const LoggedRope rope_;
-  const LoggedAttention attention_;
+  LoggedAttention attention_;
   const LoggedLoss loss_;
   const LoggedUpdate update_;
   const LoggedVector vector_;

@@ -52,7 +52,7 @@ StatusOr<double> ProductSeconds(kernels::Backend& backend, int64_t size, DType d
   kernels::LinearForwardArgs args{.x = matrices.Random(size, dtype),
                                   .w = matrices.Random(size, dtype),
                                   .y = matrices.Random(size, dtype)};
-  const int64_t workspace = backend.linear().WorkspaceBytes(args);
+  const int64_t workspace = backend.linear().Plan(args);
   args.workspace = {matrices.Take(workspace), workspace};
   kernels::TuningTable* const table = backend.tuning();
   if (table != nullptr) RETURN_IF_ERROR(table->Time(table->Missing()));

@@ -101,12 +101,12 @@ void AttentionBlock::TakeScratch(ScratchPlan* plan) {
   const Pass& pass = *plan->pass;
   const Kept& kept = kept_.front();
   kernels::AttentionForwardArgs forward = ForwardArgs(pass, kept);
-  plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(forward));
+  plan->NeedWorkspace(pass.backend->attention().Plan(forward));
   if (forward.dropout.rate.active()) {
     forward.dropout = {};  // evaluation has no dropout
-    plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(forward));
+    plan->NeedWorkspace(pass.backend->attention().Plan(forward));
   }
-  plan->NeedWorkspace(pass.backend->attention().WorkspaceBytes(GradArgs(pass, kept)));
+  plan->NeedWorkspace(pass.backend->attention().Plan(GradArgs(pass, kept)));
   if (!rotates()) return;
   kernels::RotateGradArgs rotation = RotationGradArgs(pass, kept);
   if (config_.qk_norm) {

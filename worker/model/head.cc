@@ -59,18 +59,18 @@ void Head::PlanWorkspace(ScratchPlan* plan) const {
 }
 
 void Head::PlanChunk(ScratchPlan* plan, int64_t rows, bool first) const {
-  const kernels::LinearOps& ops = plan->pass->backend->linear();
+  kernels::LinearOps& ops = plan->pass->backend->linear();
   const Tensor w = Placeholder(config_.dtype, {config_.local_vocab(), config_.hidden});
   const Tensor x = Placeholder(config_.dtype, {rows, config_.hidden});
   const Tensor y = Placeholder(config_.dtype, {rows, config_.local_vocab()});
-  plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearForwardArgs{.x = x, .w = w, .y = y}));
-  plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
+  plan->NeedWorkspace(ops.Plan(kernels::LinearForwardArgs{.x = x, .w = w, .y = y}));
+  plan->NeedWorkspace(ops.Plan(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
   kernels::LinearWeightGradArgs weight_grad = {
       .dy = y, .x = x, .dw = Placeholder(kernels::AccumulatorOf(config_.dtype), w.shape)};
-  if (first) plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
+  if (first) plan->NeedWorkspace(ops.Plan(weight_grad));
   if (first && !plan->accumulates) return;
   weight_grad.mode = kernels::GradMode::kAdd;
-  plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
+  plan->NeedWorkspace(ops.Plan(weight_grad));
 }
 
 void Head::Forward(const Pass& pass, size_t slot, const Pending& in, const LossArgs& loss,

@@ -92,7 +92,7 @@ void Linear::PlanWorkspace(ScratchPlan* plan) const {
   const Tensor x = Placeholder(dtype_, {tokens_, inputs_});
   const Tensor y = Placeholder(dtype_, {tokens_, outputs_});
   const Tensor w = Placeholder(dtype_, {outputs_, inputs_});
-  const kernels::LinearOps& ops = plan->pass->backend->linear();
+  kernels::LinearOps& ops = plan->pass->backend->linear();
   kernels::LinearForwardArgs forward = {.x = x, .w = w, .y = y};
   kernels::LinearWeightGradArgs weight_grad = {
       .dy = y, .x = x, .dw = Placeholder(accumulator, w.shape)};
@@ -100,22 +100,22 @@ void Linear::PlanWorkspace(ScratchPlan* plan) const {
     forward.bias = Placeholder(dtype_, {outputs_});
     if (!args_.act_behind) weight_grad.dbias = Placeholder(accumulator, {outputs_});
   }
-  plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
+  plan->NeedWorkspace(ops.Plan(weight_grad));
   if (plan->accumulates) {
     weight_grad.mode = kernels::GradMode::kAdd;
-    plan->NeedWorkspace(ops.WorkspaceBytes(weight_grad));
+    plan->NeedWorkspace(ops.Plan(weight_grad));
   }
   if (args_.act_behind && !separate_act_) {
     const int64_t columns = outputs_ / kernels::PreColumns(*args_.act_behind, 1);
-    plan->NeedWorkspace(ops.WorkspaceBytes(
-        kernels::LinearForwardActArgs{.x = x,
-                                      .w = w,
-                                      .bias = forward.bias,
-                                      .act = *args_.act_behind,
-                                      .pre = y,
-                                      .y = Placeholder(dtype_, {tokens_, columns})}));
+    plan->NeedWorkspace(
+        ops.Plan(kernels::LinearForwardActArgs{.x = x,
+                                               .w = w,
+                                               .bias = forward.bias,
+                                               .act = *args_.act_behind,
+                                               .pre = y,
+                                               .y = Placeholder(dtype_, {tokens_, columns})}));
   } else {
-    plan->NeedWorkspace(ops.WorkspaceBytes(forward));
+    plan->NeedWorkspace(ops.Plan(forward));
   }
   if (args_.act_before) {
     const Tensor pre =
@@ -123,9 +123,9 @@ void Linear::PlanWorkspace(ScratchPlan* plan) const {
     kernels::LinearInputGradActArgs input_grad = {
         .dy = y, .w = w, .pre = pre, .act = *args_.act_before, .dpre = pre};
     if (args_.bias) input_grad.dbias = Placeholder(accumulator, {pre.shape[1]});
-    plan->NeedWorkspace(ops.WorkspaceBytes(input_grad));
+    plan->NeedWorkspace(ops.Plan(input_grad));
   } else {
-    plan->NeedWorkspace(ops.WorkspaceBytes(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
+    plan->NeedWorkspace(ops.Plan(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
   }
 }
 

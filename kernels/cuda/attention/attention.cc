@@ -23,8 +23,8 @@ void CheckAttention(const AttentionShape& z, const AttentionDropout& dropout, co
 }  // namespace
 
 std::string CudaAttention::Who::Text() const {
-  if (cudnn && own) return "cuDNN and own";
-  return cudnn ? "cuDNN" : own ? "own" : "none";
+  if (cudnn && custom) return "cuDNN and own";
+  return cudnn ? "cuDNN" : custom ? "own" : "none";
 }
 
 std::string CudaAttention::Kernels() const {
@@ -45,9 +45,9 @@ void CudaAttention::CheckFits(const AttentionShape& z) const {
       limits_.shared_bytes));
 }
 
-int64_t CudaAttention::WorkspaceBytes(const AttentionForwardArgs& a) const {
+int64_t CudaAttention::Plan(const AttentionForwardArgs& a) {
   const bool by_cudnn = cudnn_->Has(a);
-  (by_cudnn ? forward_.cudnn : forward_.own) = true;
+  (by_cudnn ? forward_.cudnn : forward_.custom) = true;
   if (by_cudnn) return cudnn_->WorkspaceBytes(a);
   CheckFits(a.shape);
   return 0;
@@ -59,18 +59,23 @@ void CudaAttention::Forward(Stream& stream, const AttentionForwardArgs& a) const
   FlashForward(stream, a);
 }
 
-int64_t CudaAttention::WorkspaceBytes(const AttentionGradArgs& a) const {
+int64_t CudaAttention::GradBytes(const AttentionGradArgs& a) const {
+  return cudnn_->Has(a) ? cudnn_->WorkspaceBytes(a) : FlashGradBytes(a.shape);
+}
+
+int64_t CudaAttention::Plan(const AttentionGradArgs& a) {
   const bool by_cudnn = cudnn_->Has(a);
-  (by_cudnn ? backward_.cudnn : backward_.own) = true;
-  if (by_cudnn) return cudnn_->WorkspaceBytes(a);
-  CheckFits(a.shape);
-  return FlashGradBytes(a.shape);
+  (by_cudnn ? backward_.cudnn : backward_.custom) = true;
+  if (!by_cudnn) CheckFits(a.shape);
+  return GradBytes(a);
 }
 
 void CudaAttention::Grad(Stream& stream, const AttentionGradArgs& a) const {
   CheckAttention(a.shape, a.dropout, a.lse);
-  CHECK_GE(a.workspace.bytes, WorkspaceBytes(a));
-  if (cudnn_->Has(a)) return cudnn_->Grad(stream, a);
+  const bool by_cudnn = cudnn_->Has(a);
+  if (!by_cudnn) CheckFits(a.shape);
+  CHECK_GE(a.workspace.bytes, GradBytes(a));
+  if (by_cudnn) return cudnn_->Grad(stream, a);
   FlashGrad(stream, a);
 }
 

@@ -12,17 +12,17 @@
 
 namespace mt::kernels::cuda {
 
-// WorkspaceBytes builds cuDNN's plan; Forward and Grad of a shape that was never planned build it,
-// too, which takes half a second. WorkspaceBytes throws DeviceError if neither cuDNN nor the custom
-// kernels, within this GPU's shared memory, support the shape.
+// Plan builds cuDNN's plan; Forward and Grad of a shape that was never planned build it, too, which
+// takes half a second. Plan throws DeviceError if neither cuDNN nor the custom kernels, within this
+// GPU's shared memory, support the shape.
 class CudaAttention final : public AttentionOps {
  public:
   explicit CudaAttention(const DeviceLimits& limits)
       : limits_(limits), cudnn_(std::make_unique<CudnnAttention>(limits)) {}
 
-  int64_t WorkspaceBytes(const AttentionForwardArgs& args) const override;
+  int64_t Plan(const AttentionForwardArgs& args) override;
   void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
-  int64_t WorkspaceBytes(const AttentionGradArgs& args) const override;
+  int64_t Plan(const AttentionGradArgs& args) override;
   void Grad(Stream& stream, const AttentionGradArgs& args) const override;
   // See Backend::NumPlans.
   int64_t NumPlans() const { return cudnn_->NumPlans(); }
@@ -31,16 +31,18 @@ class CudaAttention final : public AttentionOps {
 
  private:
   void CheckFits(const AttentionShape& shape) const;
+  // Bytes of workspace of a gradient call, by the implementation that computes it.
+  int64_t GradBytes(const AttentionGradArgs& args) const;
 
   // The implementations that compute the calls planned so far.
   struct Who {
-    std::atomic<bool> cudnn = false, own = false;
+    std::atomic<bool> cudnn = false, custom = false;
     std::string Text() const;
   };
 
   const DeviceLimits limits_;
   const std::unique_ptr<CudnnAttention> cudnn_;
-  mutable Who forward_, backward_;
+  Who forward_, backward_;
 };
 
 }  // namespace mt::kernels::cuda

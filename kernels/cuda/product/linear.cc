@@ -120,30 +120,30 @@ bool MayFuse(const LinearWeightGradArgs& a) { return a.dbias && MayFuse(FusedKey
 
 }  // namespace
 
-int64_t CudaLinear::WorkspaceBytes(const LinearForwardArgs& a) const {
+int64_t CudaLinear::Plan(const LinearForwardArgs& a) {
   table_->Plan(KeyOf(a));
   return kProductWorkspaceBytes;
 }
 
-int64_t CudaLinear::WorkspaceBytes(const LinearForwardActArgs& a) const {
-  if (!MayFuse(a)) return LinearOps::WorkspaceBytes(a);
+int64_t CudaLinear::Plan(const LinearForwardActArgs& a) {
+  if (!MayFuse(a)) return LinearOps::Plan(a);
   table_->Plan(FusedKeyOf(a));
   return kProductWorkspaceBytes;
 }
 
-int64_t CudaLinear::WorkspaceBytes(const LinearInputGradArgs& a) const {
+int64_t CudaLinear::Plan(const LinearInputGradArgs& a) {
   table_->Plan(KeyOf(a));
   return kProductWorkspaceBytes;
 }
 
-int64_t CudaLinear::WorkspaceBytes(const LinearInputGradActArgs& a) const {
-  if (!MayFuse(a)) return LinearOps::WorkspaceBytes(a);
+int64_t CudaLinear::Plan(const LinearInputGradActArgs& a) {
+  if (!MayFuse(a)) return LinearOps::Plan(a);
   const ProductKey key = FusedKeyOf(a);
   table_->Plan(key);
   return std::max(kProductWorkspaceBytes + SeparateScratchBytes(key), OwnProductScratchBytes(key));
 }
 
-int64_t CudaLinear::WorkspaceBytes(const LinearWeightGradArgs& a) const {
+int64_t CudaLinear::Plan(const LinearWeightGradArgs& a) {
   LinearWeightGradArgs planned = a;
   for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
     planned.mode = mode;

@@ -9,19 +9,19 @@
 
 namespace mt::kernels::cuda {
 
-// WorkspaceBytes registers the GEMM in the table and times nothing; its result does not depend on
-// any choice. Weight gradients are registered in both modes.
+// Plan registers the GEMM in the table and times nothing; its result does not depend on any choice.
+// Weight gradients are registered in both modes.
 class CudaLinear final : public LinearOps {
  public:
   // None is owned; all must outlive this object.
   CudaLinear(const ActOps* act, const VectorOps* vector, CudaTuningTable* table)
       : LinearOps(act, vector), table_(table) {}
 
-  int64_t WorkspaceBytes(const LinearForwardArgs& args) const override;
-  int64_t WorkspaceBytes(const LinearForwardActArgs& args) const override;
-  int64_t WorkspaceBytes(const LinearInputGradArgs& args) const override;
-  int64_t WorkspaceBytes(const LinearInputGradActArgs& args) const override;
-  int64_t WorkspaceBytes(const LinearWeightGradArgs& args) const override;
+  int64_t Plan(const LinearForwardArgs& args) override;
+  int64_t Plan(const LinearForwardActArgs& args) override;
+  int64_t Plan(const LinearInputGradArgs& args) override;
+  int64_t Plan(const LinearInputGradActArgs& args) override;
+  int64_t Plan(const LinearWeightGradArgs& args) override;
   void Forward(Stream& stream, const LinearForwardArgs& args) const override;
   void ForwardAct(Stream& stream, const LinearForwardActArgs& args) const override;
   void InputGrad(Stream& stream, const LinearInputGradArgs& args) const override;

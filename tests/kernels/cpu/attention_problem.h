@@ -95,8 +95,8 @@ struct AttentionProblem {
                            .dropout = MakeDropout(),
                            .o = View(o, 0, config.a * config.d),
                            .lse = lse.tensor()};
-    const AttentionOps& attention = Cpu(threads).attention();
-    Scratch256 scratch(attention.WorkspaceBytes(a));
+    AttentionOps& attention = Cpu(threads).attention();
+    Scratch256 scratch(attention.Plan(a));
     a.workspace = scratch.workspace();
     attention.Forward(AnyStream(), a);
   }
@@ -112,8 +112,8 @@ struct AttentionProblem {
                         .dq = Packed(dqkv, 0),
                         .dk = Packed(dqkv, 1),
                         .dv = Packed(dqkv, 2)};
-    const AttentionOps& attention = Cpu(threads).attention();
-    Scratch256 scratch(attention.WorkspaceBytes(a));
+    AttentionOps& attention = Cpu(threads).attention();
+    Scratch256 scratch(attention.Plan(a));
     a.workspace = scratch.workspace();
     attention.Grad(AnyStream(), a);
   }

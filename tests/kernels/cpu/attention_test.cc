@@ -110,7 +110,7 @@ TEST(AttentionLayoutTest, HeadsAndSamplesDoNotDependOnTheirCompany) {
                             .o = one.View(one.o, 0, 8),
                             .lse = one.lse.tensor()};
   args.dropout.first_head = kFirstHead + 1;
-  Scratch256 scratch(Cpu(1).attention().WorkspaceBytes(args));
+  Scratch256 scratch(Cpu(1).attention().Plan(args));
   args.workspace = scratch.workspace();
   Cpu(1).attention().Forward(AnyStream(), args);
   for (int64_t s = 0; s < 40; ++s) {

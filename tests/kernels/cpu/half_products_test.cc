@@ -15,7 +15,7 @@ TYPED_TEST_SUITE(HalfProductsTest, HalfTypes);
 // Calls op(args) with the workspace it asks for.
 template <class Args, class Call>
 void WithWorkspace(Args args, const Call& call) {
-  Scratch256 scratch(Cpu(2).linear().WorkspaceBytes(args));
+  Scratch256 scratch(Cpu(2).linear().Plan(args));
   args.workspace = scratch.workspace();
   call(args);
 }
@@ -100,7 +100,7 @@ TYPED_TEST(HalfProductsTest, ManyOutputsGoPanelByPanel) {
   ExpectSame(dw, wide_dw, "dw");
   // The workspace holds a panel of the weights, not all of them.
   EXPECT_LT(
-      Cpu(1).linear().WorkspaceBytes(LinearForwardArgs{
+      Cpu(1).linear().Plan(LinearForwardArgs{
           .x = layer.x.half.tensor(), .w = layer.w.half.tensor(), .y = layer.y.half.tensor()}),
       5000 * (kTokens + kK) * 4);
 }

@@ -29,7 +29,7 @@ class LinearTest : public testing::TestWithParam<std::tuple<Sizes, int>> {
   void Run(double tolerance) {
     const auto [sizes, threads] = GetParam();
     const auto [tokens, n, k] = sizes;
-    const LinearOps& linear = Cpu(threads).linear();
+    LinearOps& linear = Cpu(threads).linear();
     Uniform random(7);
     Array<T> x = random.Make<T>({tokens, k}), w = random.Make<T>({n, k}),
              bias = random.Make<T>({n});
@@ -91,7 +91,7 @@ TEST_P(FeedForwardTest, GradientsOfForwardActAndInputGradAct) {
   constexpr int64_t kTokens = 5, kH = 3, kN = 7;
   const ActKind act = GetParam();
   const int64_t wide = PreColumns(act, kN);
-  const LinearOps& linear = Cpu(2).linear();
+  LinearOps& linear = Cpu(2).linear();
   Uniform random(8);
   Array<double> x = random.Make<double>({kTokens, kH}), w1 = random.Make<double>({wide, kH}),
                 b1 = random.Make<double>({wide}), w2 = random.Make<double>({kH, kN});
@@ -117,7 +117,7 @@ TEST_P(FeedForwardTest, GradientsOfForwardActAndInputGradAct) {
                                     .act = act,
                                     .dpre = dpre.tensor(),
                                     .dbias = db1.tensor()};
-  Scratch256 scratch(linear.WorkspaceBytes(input_grad));
+  Scratch256 scratch(linear.Plan(input_grad));
   input_grad.workspace = scratch.workspace();
   linear.InputGradAct(AnyStream(), input_grad);
   linear.WeightGrad(AnyStream(), {.dy = dpre.tensor(), .x = x.tensor(), .dw = dw1.tensor()});
@@ -144,7 +144,7 @@ TEST(LinearRowsTest, ARangeOfRowsIsTheProductOfThoseRows) {
   Array<float> x({kTokens, kK}), w({kN, kK}), y({kTokens, kN}), chunked({kTokens, kN});
   for (int64_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7 - 3);
   for (int64_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 5 - 2);
-  const LinearOps& linear = Cpu(1).linear();
+  LinearOps& linear = Cpu(1).linear();
   linear.Forward(AnyStream(), {.x = x.tensor(), .w = w.tensor(), .y = y.tensor()});
   Array<float> dw({kN, kK}), dw_chunked({kN, kK}, NAN);
   linear.WeightGrad(AnyStream(), {.dy = y.tensor(), .x = x.tensor(), .dw = dw.tensor()});

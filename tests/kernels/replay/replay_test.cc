@@ -80,6 +80,31 @@ TEST_F(ReplayTest, AFusedEntryIsOneCallAndDoesWhatItDidBefore) {
   EXPECT_EQ(calls[0].call->entry(), "linear.ForwardAct");
 }
 
+// In bf16 the CPU needs a workspace for every entry. A fused entry needs its primitive's and, for a
+// gated activation, the gradient of the activation's output behind 256-byte alignment.
+TEST_F(ReplayTest, PlansAreThoseOfTheWrappedBackend) {
+  static char byte = 0;  // planning reads shapes, never contents
+  const auto of = [](int64_t rows, int64_t columns, DType dtype = DType::kBf16) {
+    return Tensor{&byte, dtype, {rows, columns}};
+  };
+  const Tensor x = of(4, 8), w = of(48, 8), y = of(4, 48), pre = of(4, 16);
+  const LinearForwardArgs forward{.x = x, .w = w, .y = y};
+  const LinearInputGradArgs input_grad{.dy = y, .w = w, .dx = x};
+  const LinearWeightGradArgs weight_grad{.dy = y, .x = x, .dw = of(48, 8, DType::kF32)};
+  LinearOps& plain = Cpu(1).linear();
+  LinearOps& logged = logging_->linear();
+  EXPECT_GT(plain.Plan(weight_grad), 0);
+  EXPECT_GT(plain.Plan(input_grad), plain.Plan(weight_grad));
+  EXPECT_EQ(logged.Plan(forward), plain.Plan(forward));
+  EXPECT_EQ(logged.Plan(LinearForwardActArgs{.x = x, .w = w, .pre = y, .y = y}),
+            plain.Plan(forward));
+  EXPECT_EQ(logged.Plan(input_grad), plain.Plan(input_grad));
+  EXPECT_EQ(logged.Plan(LinearInputGradActArgs{
+                .dy = y, .w = w, .pre = pre, .act = ActKind::kSwiglu, .dpre = pre}),
+            plain.Plan(input_grad) + 256);
+  EXPECT_EQ(logged.Plan(weight_grad), plain.Plan(weight_grad));
+}
+
 TEST_F(ReplayTest, ViewsOfOneProjectionAreOneExtentAndIndicesAreOthers) {
   constexpr int64_t kS = 4, kB = 2, kA = 2, kD = 8, kWidth = kA * kD;
   Array<float> qkv({kS * kB, 3 * kWidth}), o({kS * kB, kWidth}), lse({kB, kA, kS});
@@ -99,7 +124,7 @@ TEST_F(ReplayTest, ViewsOfOneProjectionAreOneExtentAndIndicesAreOthers) {
                                         .positions = positions.tensor()},
                             .o = view(o, 0, 1),
                             .lse = lse.tensor()};
-  std::vector<char> scratch(static_cast<size_t>(logging_->attention().WorkspaceBytes(args)));
+  std::vector<char> scratch(static_cast<size_t>(logging_->attention().Plan(args)));
   args.workspace = {scratch.data(), static_cast<int64_t>(scratch.size())};
   log_.Start();
   logging_->attention().Forward(AnyStream(), args);

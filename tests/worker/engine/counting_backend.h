@@ -28,10 +28,10 @@ class CountingBackend final : public kernels::Backend {
   kernels::Device& device() override { return device_; }
   const kernels::EmbeddingOps& embedding() const override { return real_->embedding(); }
   const kernels::AddNormOps& add_norm() const override { return real_->add_norm(); }
-  const kernels::LinearOps& linear() const override { return real_->linear(); }
+  kernels::LinearOps& linear() override { return real_->linear(); }
   const kernels::ActOps& act() const override { return real_->act(); }
   const kernels::RopeOps& rope() const override { return real_->rope(); }
-  const kernels::AttentionOps& attention() const override { return real_->attention(); }
+  kernels::AttentionOps& attention() override { return real_->attention(); }
   const kernels::LossOps& loss() const override { return real_->loss(); }
   const kernels::UpdateOps& update() const override { return real_->update(); }
   const kernels::VectorOps& vector() const override { return real_->vector(); }

@@ -153,7 +153,7 @@ class LinearGradients {
     Fill(dy_, 2 * microbatch + 1);
     kernels::LinearWeightGradArgs args{.dy = dy_, .x = x_, .mode = mode, .dw = dw, .dbias = dbias};
     const Tensor workspace =
-        Make(DType::kU8, {std::max<int64_t>(backend_->linear().WorkspaceBytes(args), 1)});
+        Make(DType::kU8, {std::max<int64_t>(backend_->linear().Plan(args), 1)});
     args.workspace = {workspace.data, workspace.Bytes()};
     backend_->linear().WeightGrad(*stream_, args);
   }

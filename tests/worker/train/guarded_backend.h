@@ -105,10 +105,10 @@ class GuardedBackend final : public kernels::Backend {
   GuardedDevice& device() override { return device_; }
   const kernels::EmbeddingOps& embedding() const override { return cpu_->embedding(); }
   const kernels::AddNormOps& add_norm() const override { return cpu_->add_norm(); }
-  const kernels::LinearOps& linear() const override { return cpu_->linear(); }
+  kernels::LinearOps& linear() override { return cpu_->linear(); }
   const kernels::ActOps& act() const override { return cpu_->act(); }
   const kernels::RopeOps& rope() const override { return cpu_->rope(); }
-  const kernels::AttentionOps& attention() const override { return cpu_->attention(); }
+  kernels::AttentionOps& attention() override { return cpu_->attention(); }
   const kernels::LossOps& loss() const override { return cpu_->loss(); }
   const kernels::UpdateOps& update() const override { return cpu_->update(); }
   const kernels::VectorOps& vector() const override { return cpu_->vector(); }

@@ -77,10 +77,10 @@ class TunedBackend final : public kernels::Backend {
   kernels::Device& device() override { return plain_.device(); }
   const kernels::EmbeddingOps& embedding() const override { return plain_.embedding(); }
   const kernels::AddNormOps& add_norm() const override { return plain_.add_norm(); }
-  const kernels::LinearOps& linear() const override { return plain_.linear(); }
+  kernels::LinearOps& linear() override { return plain_.linear(); }
   const kernels::ActOps& act() const override { return plain_.act(); }
   const kernels::RopeOps& rope() const override { return plain_.rope(); }
-  const kernels::AttentionOps& attention() const override { return plain_.attention(); }
+  kernels::AttentionOps& attention() override { return plain_.attention(); }
   const kernels::LossOps& loss() const override { return plain_.loss(); }
   const kernels::UpdateOps& update() const override { return plain_.update(); }
   const kernels::VectorOps& vector() const override { return plain_.vector(); }

@@ -126,8 +126,8 @@ struct Problem {
   }
   void Forward(Side side) const {
     AttentionForwardArgs a = ForwardArgs(side);
-    const AttentionOps& attention = BackendOf(side).attention();
-    SideScratch scratch(side, attention.WorkspaceBytes(a));
+    AttentionOps& attention = BackendOf(side).attention();
+    SideScratch scratch(side, attention.Plan(a));
     a.workspace = scratch.workspace();
     attention.Forward(StreamOf(side), a);
     StreamOf(side).Synchronize();
@@ -147,13 +147,11 @@ struct Problem {
             .deterministic = config.deterministic};
   }
   // Workspace of the gradient on the GPU.
-  int64_t GradBytes() const {
-    return BackendOf(Side::kGpu).attention().WorkspaceBytes(GradArgs(Side::kGpu));
-  }
+  int64_t GradBytes() const { return BackendOf(Side::kGpu).attention().Plan(GradArgs(Side::kGpu)); }
   void Grad(Side side) const {
     AttentionGradArgs a = GradArgs(side);
-    const AttentionOps& attention = BackendOf(side).attention();
-    SideScratch scratch(side, attention.WorkspaceBytes(a));
+    AttentionOps& attention = BackendOf(side).attention();
+    SideScratch scratch(side, attention.Plan(a));
     a.workspace = scratch.workspace();
     attention.Grad(StreamOf(side), a);
     StreamOf(side).Synchronize();
@@ -236,8 +234,8 @@ TEST_P(CudaAttentionTest, WhatCudnnHasIsCudnns) {
   const auto kernels_of = [](const Case& c) {
     const auto gpu = LoadCudaBackend(TestConfig()).value();
     const Problem p(c, GetParam());
-    gpu->attention().WorkspaceBytes(p.ForwardArgs(Side::kGpu));
-    gpu->attention().WorkspaceBytes(p.GradArgs(Side::kGpu));
+    gpu->attention().Plan(p.ForwardArgs(Side::kGpu));
+    gpu->attention().Plan(p.GradArgs(Side::kGpu));
     return gpu->AttentionKernels();
   };
   for (const bool deterministic : {true, false}) {
@@ -267,7 +265,7 @@ TEST_P(CudaAttentionTest, DeterministicGradientsInPartsOfTheBatchAreTheCpus) {
 TEST_P(CudaAttentionTest, TooLittleSharedMemoryIsToldWhenPlanned) {
   const auto small = LoadCudaBackend({.shared_bytes = 101376}).value();
   const auto plan = [&small](const Case& c) {
-    small->attention().WorkspaceBytes(Problem(c, GetParam()).GradArgs(Side::kGpu));
+    small->attention().Plan(Problem(c, GetParam()).GradArgs(Side::kGpu));
   };
   plan({.d = 64, .dropout = 0.1});
   if (SizeOf(GetParam()) == 2) plan({.d = 128});

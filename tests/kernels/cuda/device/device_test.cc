@@ -36,7 +36,7 @@ TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsRefused) {
     return Tensor{static_cast<char*>(buffer->data()) + i * kN * kN * 2, DType::kBf16, {kN, kN}};
   };
   LinearForwardArgs args{.x = matrix(0), .w = matrix(1), .y = matrix(2)};
-  SideScratch scratch(Side::kGpu, gpu.linear().WorkspaceBytes(args));
+  SideScratch scratch(Side::kGpu, gpu.linear().Plan(args));
   args.workspace = scratch.workspace();
   gpu.linear().Forward(stream, args);
   stream.Synchronize();

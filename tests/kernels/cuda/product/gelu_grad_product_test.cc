@@ -37,7 +37,7 @@ struct Call {
                                 .dbias = dbias[side],
                                 .workspace = {},
                                 .sm_budget = sm_budget};
-    SideScratch scratch(side, backend.linear().WorkspaceBytes(args));
+    SideScratch scratch(side, backend.linear().Plan(args));
     args.workspace = scratch.workspace();
     backend.linear().InputGradAct(StreamOf(side), args);
     StreamOf(side).Synchronize();

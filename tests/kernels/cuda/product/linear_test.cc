@@ -21,8 +21,8 @@ std::string Text(const Mnk& z) {
 // Runs `entry` with a workspace of what it asks for.
 template <class Args, class Entry>
 void RunWith(Side side, Args args, const Entry& entry) {
-  const LinearOps& linear = BackendOf(side).linear();
-  SideScratch scratch(side, linear.WorkspaceBytes(args));
+  LinearOps& linear = BackendOf(side).linear();
+  SideScratch scratch(side, linear.Plan(args));
   args.workspace = scratch.workspace();
   (linear.*entry)(StreamOf(side), args);
   StreamOf(side).Synchronize();

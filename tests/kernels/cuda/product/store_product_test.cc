@@ -17,8 +17,8 @@ class CudaStoreProductTest : public OwnProductTest {
   }
   template <class Args>
   void Run(Side side, void (LinearOps::*op)(Stream&, const Args&) const, Args args) const {
-    const LinearOps& ops = At(side).linear();
-    SideScratch scratch(side, ops.WorkspaceBytes(args));
+    LinearOps& ops = At(side).linear();
+    SideScratch scratch(side, ops.Plan(args));
     args.workspace = scratch.workspace();
     (ops.*op)(StreamOf(side), args);
     StreamOf(side).Synchronize();

@@ -53,7 +53,7 @@ struct Call {
                               .y = y[side],
                               .workspace = {},
                               .sm_budget = sms};
-    SideScratch scratch(side, backend.linear().WorkspaceBytes(args));
+    SideScratch scratch(side, backend.linear().Plan(args));
     args.workspace = scratch.workspace();
     backend.linear().ForwardAct(StreamOf(side), args);
     StreamOf(side).Synchronize();
@@ -67,7 +67,7 @@ struct Call {
                                 .dbias = with_bias ? dbias[side] : Tensor{},
                                 .workspace = {},
                                 .sm_budget = sms};
-    SideScratch scratch(side, backend.linear().WorkspaceBytes(args));
+    SideScratch scratch(side, backend.linear().Plan(args));
     args.workspace = scratch.workspace();
     backend.linear().InputGradAct(StreamOf(side), args);
     StreamOf(side).Synchronize();

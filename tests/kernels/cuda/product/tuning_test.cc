@@ -134,17 +134,16 @@ struct Layer {
             .sm_budget = budget};
   }
   // What a run would ask while its memory is planned.
-  int64_t Plan(const LinearOps& ops) const {
-    return std::max({ops.WorkspaceBytes(ForwardAct(Side::kGpu)),
-                     ops.WorkspaceBytes(InputGradAct(Side::kGpu)),
-                     ops.WorkspaceBytes(InputGrad(Side::kGpu)),
-                     ops.WorkspaceBytes(WeightGrad(Side::kGpu, GradMode::kOverwrite))});
+  int64_t Plan(LinearOps* ops) const {
+    return std::max({ops->Plan(ForwardAct(Side::kGpu)), ops->Plan(InputGradAct(Side::kGpu)),
+                     ops->Plan(InputGrad(Side::kGpu)),
+                     ops->Plan(WeightGrad(Side::kGpu, GradMode::kOverwrite))});
   }
   // Forward and backward on one side; the weight gradient is written, then added to once.
   void Run(Side side, Backend& backend) const {
     for (const Operand* out : {&pre, &y, &dpre, &dx, &dw, &dbias, &dpre_sums}) out->Poison();
-    const LinearOps& ops = backend.linear();
-    SideScratch scratch(side, Plan(ops));
+    LinearOps& ops = backend.linear();
+    SideScratch scratch(side, Plan(&ops));
     Stream& stream = StreamOf(side);
     const auto run = [&](auto args, auto entry) {
       args.workspace = scratch.workspace();
@@ -199,7 +198,7 @@ TEST_P(CudaTuningTest, PlanningNotesWhatIsTimedOnceForAll) {
   TuningTable& table = *gpu->tuning();
   EXPECT_TRUE(table.Missing().empty());
   const Layer layer(GetParam());
-  layer.Plan(gpu->linear());
+  layer.Plan(&gpu->linear());
   const std::vector<std::string> missing = table.Missing();
   // Product and form of: GELU, what is plainer, GELU's gradient; the form of that with sums, and
   // what is plainer; product, plainer product and form of the bias gradient written and added; the
@@ -223,7 +222,7 @@ TEST_P(CudaTuningTest, AnImportedTableGivesTheSameBits) {
       second->tuning()->Import(first->tuning()->Identity(), first->tuning()->Entries());
   ASSERT_TRUE(refused.ok()) << refused.status();
   EXPECT_TRUE(refused->empty()) << refused->front();
-  layer.Plan(second->linear());
+  layer.Plan(&second->linear());
   EXPECT_TRUE(second->tuning()->Missing().empty());
   layer.Run(Side::kGpu, *second);
   EXPECT_EQ(layer.Bits(), bits);
@@ -247,7 +246,7 @@ TEST_P(CudaTuningTest, ImportRefusesAnotherIdentityWhole) {
 TEST_P(CudaTuningTest, WhatTheLibraryDoesNotAcceptIsLeftOutAndTimedAnew) {
   const auto first = NewBackend(), second = NewBackend();
   const Layer layer(GetParam());
-  layer.Plan(first->linear());
+  layer.Plan(&first->linear());
   ASSERT_TRUE(first->tuning()->Time(first->tuning()->Missing()).ok());
   std::vector<TuningEntry> entries = first->tuning()->Entries();
   std::vector<std::string> spoiled;
@@ -303,7 +302,7 @@ bool Has(Form form, const ProductKey& key) {
 TEST_P(CudaTuningTest, EveryFormIsTheCpus) {
   const auto timed = NewBackend();
   const Layer layer(GetParam());
-  layer.Plan(timed->linear());
+  layer.Plan(&timed->linear());
   ASSERT_TRUE(timed->tuning()->Time(timed->tuning()->Missing()).ok());
   struct Expected {
     Form form;
@@ -332,9 +331,9 @@ TEST_P(CudaTuningTest, EveryFormIsTheCpus) {
 TEST_P(CudaTuningTest, AnSmBudgetHasItsOwnEntriesAndTheSameNumbers) {
   const auto gpu = NewBackend();
   const Layer all(GetParam()), told(GetParam(), 100);
-  all.Plan(gpu->linear());
+  all.Plan(&gpu->linear());
   const std::vector<std::string> without = gpu->tuning()->Missing();
-  told.Plan(gpu->linear());
+  told.Plan(&gpu->linear());
   std::vector<std::string> both = gpu->tuning()->Missing();
   EXPECT_EQ(both.size(), 2 * without.size());
   const auto budgeted = std::count_if(
