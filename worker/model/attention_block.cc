@@ -22,7 +22,7 @@ Linear::Args QkvArgs(const GptConfig& c, int layer) {
           .stored_unit = c.stored_head(),
           .std = c.init_std,
           .bias = c.qkv_bias,
-          .bias_place = Linear::BiasPlace::kProduct,
+          .bias_place = Linear::BiasPlace::kGemm,
           .layer = layer};
 }
 
@@ -33,7 +33,7 @@ Linear::Args OutArgs(const GptConfig& c, int layer) {
           .stored_unit = c.stored_head(),
           .std = c.output_init_std(),
           .bias = c.bias,
-          .bias_place = Linear::BiasPlace::kBorder,
+          .bias_place = Linear::BiasPlace::kResidualNorm,
           .layer = layer};
 }
 
@@ -147,7 +147,9 @@ void AttentionBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, co
   qkv_.InputGrad(pass, dqkv_, dx);
 }
 
-BranchEnd AttentionBlock::end() const { return {.bias = out_.border_bias(), .dropout = output_}; }
+BranchEnd AttentionBlock::end() const {
+  return {.bias = out_.residual_norm_bias(), .dropout = output_};
+}
 
 kernels::AttentionShape AttentionBlock::Shape(const Pass& pass) const {
   return {.dtype = config_.dtype,

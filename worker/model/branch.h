@@ -1,6 +1,6 @@
 // The interface between sub-layers. A branch (embedding, attention, feed-forward) leaves its output
-// open: the next Border adds residual, partial outputs and bias and applies dropout, in the same
-// pass over memory as the norm that follows. Legend: R rows in [s, b] order, h hidden.
+// open: the next ResidualNorm adds residual, partial outputs and bias and applies dropout, in the
+// same pass over memory as the norm that follows. Legend: R rows in [s, b] order, h hidden.
 #pragma once
 
 #include "kernels/core/tensor.h"

@@ -6,10 +6,10 @@ namespace mt::model {
 
 using kernels::Tensor;
 
-Embedding::Embedding(const GptConfig& config, const VocabMatrix* words, bool zero_words)
+Embedding::Embedding(const GptConfig& config, const VocabMatrix* word_embedding, bool zero_gradient)
     : config_(config),
-      words_(words),
-      zero_words_(zero_words),
+      word_embedding_(word_embedding),
+      zero_gradient_(zero_gradient),
       dropout_(MakeDropoutSite(config.hidden_dropout, 0, Site::kEmbedding, config.seed)) {}
 
 void Embedding::Register(params::Registry* registry) {
@@ -30,8 +30,8 @@ void Embedding::Bind(const params::ParamStore& store) {
 
 Tensor Embedding::Forward(const Pass& pass, const Tensor& whole) const {
   pass.backend->embedding().Gather(*pass.stream, {.tokens = pass.batch->tokens,
-                                                  .table = words_->weight(),
-                                                  .first_row = words_->first_row(),
+                                                  .table = word_embedding_->weight(),
+                                                  .first_row = word_embedding_->first_row(),
                                                   .out = whole});
   return pass.Reduce(whole);
 }
@@ -41,7 +41,9 @@ void Embedding::Backward(const Pass& pass, const Tensor& dbranch, const Tensor& 
     // Only gradients that are scattered into need to be cleared.
     kernels::Device& device = pass.backend->device();
     if (dpositions_) device.Zero(*pass.stream, dpositions_.data, dpositions_.Bytes());
-    if (zero_words_) device.Zero(*pass.stream, words_->grad().data, words_->grad().Bytes());
+    if (zero_gradient_) {
+      device.Zero(*pass.stream, word_embedding_->grad().data, word_embedding_->grad().Bytes());
+    }
   }
   kernels::EmbeddingScatterArgs args = {.dy = pass.Gather(dbranch, whole),
                                         .order = pass.batch->order,
@@ -49,13 +51,13 @@ void Embedding::Backward(const Pass& pass, const Tensor& dbranch, const Tensor& 
                                         .segment_start = pass.batch->segment_start,
                                         .num_segments = pass.batch->segment_token.NumElements(),
                                         .count = pass.batch->segment_count,
-                                        .first_row = words_->first_row(),
-                                        .dtable = words_->grad(),
+                                        .first_row = word_embedding_->first_row(),
+                                        .dtable = word_embedding_->grad(),
                                         .batch = pass.batch->b,
                                         .dposition = dpositions_};
   if (dpositions_) args.positions = pass.batch->positions;
   pass.backend->embedding().ScatterGrad(*pass.stream, args);
-  pass.Done(words_->id());
+  pass.Done(word_embedding_->id());
   pass.Done(position_id_);
 }
 

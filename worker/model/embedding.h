@@ -1,6 +1,6 @@
 // The first layer of the network: gathers rows of the word table. Position rows and dropout are
-// left to the first Border. Every tensor rank gathers the rows that it holds, so the output is a
-// partial sum. Legend: T tokens, R rows between matrix products, h hidden, S positions.
+// left to the first ResidualNorm. Every tensor rank gathers the rows that it holds, so the output
+// is a partial sum. Legend: T tokens, R rows between matrix products, h hidden, S positions.
 #pragma once
 
 #include "worker/model/branch.h"
@@ -13,10 +13,10 @@ namespace mt::model {
 
 class Embedding {
  public:
-  // `words` must outlive this. `zero_words`: nobody writes the word table's gradient before
-  // Backward (the head is on another stage, or has a matrix of its own), so the first microbatch
-  // must clear it.
-  Embedding(const GptConfig& config, const VocabMatrix* words, bool zero_words);
+  // `word_embedding` must outlive this. `zero_gradient`: nobody writes the word table's gradient
+  // before Backward (the head is on another stage, or has a matrix of its own), so the first
+  // microbatch must clear it.
+  Embedding(const GptConfig& config, const VocabMatrix* word_embedding, bool zero_gradient);
 
   // Adds the position table "embedding.position.weight" [S, h] if positions are learned.
   void Register(params::Registry* registry);
@@ -34,8 +34,8 @@ class Embedding {
 
  private:
   const GptConfig config_;
-  const VocabMatrix* words_;
-  const bool zero_words_;
+  const VocabMatrix* word_embedding_;
+  const bool zero_gradient_;
   const DropoutSite dropout_;
   params::ParamId position_id_ = params::ParamId::kNone;
   kernels::Tensor dpositions_;  // accumulator type [S, h]; empty without learned positions

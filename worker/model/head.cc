@@ -18,12 +18,12 @@ Tensor Slice(const Tensor& vector, int64_t begin, int64_t count) {
 
 }  // namespace
 
-Head::Head(const GptConfig& config, const VocabMatrix* words, int64_t chunk_tokens,
-           bool reports_words)
+Head::Head(const GptConfig& config, const VocabMatrix* vocab_matrix, int64_t chunk_tokens,
+           bool reports_gradient)
     : config_(config),
-      words_(words),
+      vocab_matrix_(vocab_matrix),
       chunk_(std::min(chunk_tokens, config.tokens())),
-      reports_words_(reports_words),
+      reports_gradient_(reports_gradient),
       norm_(config, "final_norm", -1) {
   CHECK_GT(chunk_, 0);
 }
@@ -87,24 +87,25 @@ void Head::Forward(const Pass& pass, size_t slot, const Pending& in, const LossA
           loss);
   }
   if (!pass.training) return;
-  if (reports_words_) pass.Done(words_->id());
+  if (reports_gradient_) pass.Done(vocab_matrix_->id());
   norm_.BackwardNorm(pass, 0, pass.Reduce(buffers.dx), dresidual_[slot]);
 }
 
 void Head::Chunk(const Pass& pass, const Rows& rows, const LossArgs& loss) const {
   const kernels::LinearOps& linear = pass.backend->linear();
   const Tensor logits = logits_.Rows(0, rows.count);
-  linear.Forward(*pass.stream,
-                 {.x = rows.x, .w = words_->weight(), .y = logits, .workspace = pass.workspace});
+  linear.Forward(
+      *pass.stream,
+      {.x = rows.x, .w = vocab_matrix_->weight(), .y = logits, .workspace = pass.workspace});
   Loss(pass, rows, loss, logits);
   if (!pass.training) return;
   linear.InputGrad(
       *pass.stream,
-      {.dy = logits, .w = words_->weight(), .dx = rows.dx, .workspace = pass.workspace});
+      {.dy = logits, .w = vocab_matrix_->weight(), .dx = rows.dx, .workspace = pass.workspace});
   linear.WeightGrad(*pass.stream, {.dy = logits,
                                    .x = rows.x,
                                    .mode = rows.begin == 0 ? pass.mode : kernels::GradMode::kAdd,
-                                   .dw = words_->grad(),
+                                   .dw = vocab_matrix_->grad(),
                                    .workspace = pass.workspace});
 }
 
@@ -116,7 +117,7 @@ void Head::Loss(const Pass& pass, const Rows& rows, const LossArgs& loss,
   const kernels::LossFinishArgs args = {
       .logits = logits,
       .labels = Slice(pass.batch->labels, rows.begin, rows.count),
-      .first_column = words_->first_row(),
+      .first_column = vocab_matrix_->first_row(),
       .real_columns = config_.vocab,
       .stats = stats.Reshaped({shards, rows.count, 3}),
       .weight = Slice(pass.batch->weights, rows.begin, rows.count),

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "kernels/ops/loss.h"
-#include "worker/model/border.h"
 #include "worker/model/gpt_config.h"
 #include "worker/model/pass.h"
+#include "worker/model/residual_norm.h"
 #include "worker/model/vocab_matrix.h"
 
 namespace mt::model {
@@ -32,10 +32,11 @@ class Head {
     kernels::Tensor dx;  // [T, h]; on entry it may hold the open branch
   };
 
-  // `words` must outlive this. `chunk_tokens`: C (> 0, CHECK); the last chunk may be shorter.
-  // `reports_words`: nobody writes the matrix' gradient after the head, so the head reports it as
-  // done.
-  Head(const GptConfig& config, const VocabMatrix* words, int64_t chunk_tokens, bool reports_words);
+  // `vocab_matrix` must outlive this. `chunk_tokens`: C (> 0, CHECK); the last chunk may be
+  // shorter. `reports_gradient`: nobody writes the matrix' gradient after the head, so the head
+  // reports it as done.
+  Head(const GptConfig& config, const VocabMatrix* vocab_matrix, int64_t chunk_tokens,
+       bool reports_gradient);
 
   // Adds the final norm. `incoming`: the last layer's branch.
   void Register(params::Registry* registry, const BranchEnd& incoming);
@@ -69,10 +70,10 @@ class Head {
   void PlanChunk(ScratchPlan* plan, int64_t rows, bool first) const;
 
   const GptConfig config_;
-  const VocabMatrix* words_;
+  const VocabMatrix* vocab_matrix_;
   const int64_t chunk_;  // C
-  const bool reports_words_;
-  Border norm_;
+  const bool reports_gradient_;
+  ResidualNorm norm_;
   std::vector<kernels::Tensor> dresidual_;  // [slot]
   kernels::Tensor y_;                       // scratch [R, h]
   kernels::Tensor logits_;                  // scratch [C, v]

@@ -182,7 +182,7 @@ void Linear::WeightGrad(const Pass& pass, const Tensor& dy, const Tensor& x) con
   for (const params::ParamId id : bias_ids_) pass.Done(id);
 }
 
-params::ParamId Linear::border_bias() const {
+params::ParamId Linear::residual_norm_bias() const {
   CHECK(!by_outputs() && args_.parts.size() == 1);
   return args_.bias ? bias_ids_.front() : params::ParamId::kNone;
 }

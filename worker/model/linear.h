@@ -1,8 +1,8 @@
 // A linear layer: its parameters and the matrix products over them. Several logical matrices (q, k,
 // v; gate, up) may lie side by side as one. A layer that adds its own bias is column-parallel
-// (outputs are sharded over tensor ranks); one whose bias is added by a Border is row-parallel
-// (inputs are sharded; Shoeybi et al. 2019, section 3). Legend: T tokens, k inputs, n outputs of
-// all parts together, both of this rank and as stored.
+// (outputs are sharded over tensor ranks); one whose bias is added by a ResidualNorm is
+// row-parallel (inputs are sharded; Shoeybi et al. 2019, section 3). Legend: T tokens, k inputs, n
+// outputs of all parts together, both of this rank and as stored.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ namespace mt::model {
 class Linear {
  public:
   // Who adds the bias and sums its gradient: the product itself or, if the output is one of several
-  // partial sums of a branch, the Border that closes the branch.
-  enum class BiasPlace : uint8_t { kProduct, kBorder };
+  // partial sums of a branch, the ResidualNorm that closes the branch.
+  enum class BiasPlace : uint8_t { kGemm, kResidualNorm };
 
   // One logical matrix [outputs, inputs].
   struct Part {
@@ -35,7 +35,7 @@ class Linear {
     int64_t unit = 1, stored_unit = 1;
     double std = 0;  // of the initial weights
     bool bias = true;
-    BiasPlace bias_place = BiasPlace::kProduct;
+    BiasPlace bias_place = BiasPlace::kGemm;
     // act_behind: the activation that follows this product (use ForwardAct instead of Forward).
     // act_before: the activation whose output is this product's input (use InputGradAct instead of
     // InputGrad, which also computes the bias gradient of the product in front of the activation;
@@ -62,18 +62,18 @@ class Linear {
   // activation, [T, 2k]. `dbias`: bias_grad() of the layer in front, empty without a bias (CHECK).
   void InputGradAct(const Pass& pass, const kernels::Tensor& dy, const kernels::Tensor& pre,
                     const kernels::Tensor& dpre, const kernels::Tensor& dbias) const;
-  // dy [T, n], x [T, k] -> gradients of the weights and, with kProduct, of the biases, and reports
+  // dy [T, n], x [T, k] -> gradients of the weights and, with kGemm, of the biases, and reports
   // both as done. With act_behind the bias gradient was already computed by InputGradAct.
   void WeightGrad(const Pass& pass, const kernels::Tensor& dy, const kernels::Tensor& x) const;
 
   // The gradient of the bias, for InputGradAct of the layer behind; empty without a bias.
   const kernels::Tensor& bias_grad() const { return dbias_; }
-  // The bias that a Border adds; kNone without a bias. Only for a layer with one part and kBorder
-  // (CHECK).
-  params::ParamId border_bias() const;
+  // The bias that a ResidualNorm adds; kNone without a bias. Only for a layer with one part and
+  // kResidualNorm (CHECK).
+  params::ParamId residual_norm_bias() const;
 
  private:
-  bool by_outputs() const { return args_.bias_place == BiasPlace::kProduct; }
+  bool by_outputs() const { return args_.bias_place == BiasPlace::kGemm; }
   bool adds_bias() const { return args_.bias && by_outputs(); }
 
   const kernels::DType dtype_;
@@ -86,8 +86,8 @@ class Linear {
   const int64_t inputs_, outputs_;                      // k, n, as stored
   std::vector<params::ParamId> weight_ids_, bias_ids_;  // [part]
   kernels::Tensor w_;                                   // [n, k]
-  kernels::Tensor bias_;                                // [n]; empty with kBorder or without bias
-  kernels::Tensor dw_, dbias_;                          // accumulator type, as w_ and bias_
+  kernels::Tensor bias_;        // [n]; empty with kResidualNorm or without bias
+  kernels::Tensor dw_, dbias_;  // accumulator type, as w_ and bias_
 };
 
 }  // namespace mt::model

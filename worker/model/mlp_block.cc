@@ -14,7 +14,7 @@ Linear::Args UpArgs(const GptConfig& c, int layer) {
   Linear::Args args = {.inputs = c.hidden,
                        .std = c.init_std,
                        .bias = c.bias,
-                       .bias_place = Linear::BiasPlace::kProduct,
+                       .bias_place = Linear::BiasPlace::kGemm,
                        .act_behind = c.activation,
                        .layer = layer};
   if (kernels::IsGated(c.activation)) {
@@ -29,7 +29,7 @@ Linear::Args DownArgs(const GptConfig& c, int layer) {
           .inputs = c.ffn,
           .std = c.output_init_std(),
           .bias = c.bias,
-          .bias_place = Linear::BiasPlace::kBorder,
+          .bias_place = Linear::BiasPlace::kResidualNorm,
           .act_before = c.activation,
           .layer = layer};
 }
@@ -88,6 +88,6 @@ void MlpBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, const Te
   up_.InputGrad(pass, dpre_, dx);
 }
 
-BranchEnd MlpBlock::end() const { return {.bias = down_.border_bias(), .dropout = output_}; }
+BranchEnd MlpBlock::end() const { return {.bias = down_.residual_norm_bias(), .dropout = output_}; }
 
 }  // namespace mt::model

@@ -11,30 +11,32 @@ using kernels::Tensor;
 Stage::Stage(const GptConfig& config, const Args& args)
     : config_(config),
       args_(args),
-      words_(config, {.name = "embedding.word.weight", .copy = args.head && !args.embedding}),
+      word_embedding_(config,
+                      {.name = "embedding.word.weight", .copy = args.head && !args.embedding}),
       // As if behind the last layer, because its gradient is complete before those of the layers.
-      head_words_(config, {.name = "head.weight",
-                           .region = params::Region::kMatrix,
-                           .layer = static_cast<int>(config.layers)}),
+      head_matrix_(config, {.name = "head.weight",
+                            .region = params::Region::kMatrix,
+                            .layer = static_cast<int>(config.layers)}),
       tail_(config, "", -1) {
   CHECK(args.first_layer >= 0 && args.num_layers >= 0 &&
         args.first_layer + args.num_layers <= config.layers)
       << "layers " << args.first_layer << " + " << args.num_layers << " of " << config.layers;
   CHECK_GT(args.slots, size_t{0});
   const bool tied_here = args.head && config.tie_embeddings;
-  if (args.embedding) embedding_.emplace(config, &words_, /*zero_words=*/!tied_here);
+  if (args.embedding) embedding_.emplace(config, &word_embedding_, /*zero_gradient=*/!tied_here);
   for (const LayerGroup::Args& group :
        GroupsOf(config.recompute, args.first_layer, args.num_layers)) {
     groups_.push_back(std::make_unique<LayerGroup>(config, group));
   }
   if (args.head) {
-    head_.emplace(config, config.tie_embeddings ? &words_ : &head_words_, args.head_chunk_tokens,
-                  /*reports_words=*/!config.tie_embeddings || !args.embedding);
+    head_.emplace(config, config.tie_embeddings ? &word_embedding_ : &head_matrix_,
+                  args.head_chunk_tokens,
+                  /*reports_gradient=*/!config.tie_embeddings || !args.embedding);
   }
 }
 
 void Stage::Register(params::Registry* registry) {
-  if (has_words()) words_.Register(registry);
+  if (has_word_embedding()) word_embedding_.Register(registry);
   BranchEnd end;
   if (embedding_) {
     embedding_->Register(registry);
@@ -46,34 +48,34 @@ void Stage::Register(params::Registry* registry) {
   }
   if (head_) {
     head_->Register(registry, end);
-    if (!config_.tie_embeddings) head_words_.Register(registry);
+    if (!config_.tie_embeddings) head_matrix_.Register(registry);
   }
   tail_.SetIncoming(end);
 }
 
 void Stage::Bind(const params::ParamStore& store) {
-  if (has_words()) words_.Bind(store);
+  if (has_word_embedding()) word_embedding_.Bind(store);
   if (embedding_) embedding_->Bind(store);
   for (const auto& group : groups_) group->Bind(store);
   if (head_) {
     head_->Bind(store);
-    if (!config_.tie_embeddings) head_words_.Bind(store);
+    if (!config_.tie_embeddings) head_matrix_.Bind(store);
   }
   tail_.Bind(store);
 }
 
 void Stage::TakeKept(memory::StackArena* arena) {
-  borders_.resize(args_.slots);
+  boundaries_.resize(args_.slots);
   for (size_t slot = 0; slot < args_.slots; ++slot) {
     for (const auto& group : groups_) group->TakeKept(slot, arena);
     if (head_) head_->TakeKept(slot, arena);
-    TakeBorders(slot, arena);
+    TakeBoundary(slot, arena);
   }
 }
 
-void Stage::TakeBorders(size_t slot, memory::StackArena* arena) {
+void Stage::TakeBoundary(size_t slot, memory::StackArena* arena) {
   const auto take = [&] { return arena->Take(config_.dtype, {config_.rows(), config_.hidden}); };
-  Borders& at = borders_[slot];
+  ChunkBoundary& at = boundaries_[slot];
   if (starts_inside()) {
     at.input = has_layers() ? groups_.front()->input(slot) : take();
     // A head without layers writes the gradient that it has to send back there.
@@ -99,8 +101,8 @@ void Stage::TakeScratch(ScratchPlan* plan) {
   if (kernels::MakeDropoutRate(config_.hidden_dropout).active()) {
     grad_.branch = arena->Take(config_.dtype, rows);
   }
-  // Border reads an open branch before anything writes the gradient of a norm's output, so both
-  // share a buffer.
+  // ResidualNorm reads an open branch before anything writes the gradient of a norm's output, so
+  // both share a buffer.
   buffers_.partial = buffers_.dnorm = arena->Take(config_.dtype, whole);
   if (config_.parallel_residual) buffers_.second = arena->Take(config_.dtype, whole);
   if (config_.recompute.mode == RecomputeMode::kSelective) {

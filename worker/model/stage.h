@@ -11,12 +11,12 @@
 #include <optional>
 #include <vector>
 
-#include "worker/model/border.h"
 #include "worker/model/embedding.h"
 #include "worker/model/gpt_config.h"
 #include "worker/model/head.h"
 #include "worker/model/layer_group.h"
 #include "worker/model/pass.h"
+#include "worker/model/residual_norm.h"
 #include "worker/model/vocab_matrix.h"
 
 namespace mt::model {
@@ -56,13 +56,13 @@ class Stage {
   // The tensors at boundaries inside the network, [R, h] at fixed addresses; empty at the network's
   // ends. A link writes input and output_grad and reads output and input_grad. A stage that passes
   // its input on uses one tensor for input and output, and one for their gradients.
-  const kernels::Tensor& input(size_t slot) const { return borders_[slot].input; }
-  const kernels::Tensor& output(size_t slot) const { return borders_[slot].output; }
-  const kernels::Tensor& output_grad(size_t slot) const { return borders_[slot].output_grad; }
-  const kernels::Tensor& input_grad(size_t slot) const { return borders_[slot].input_grad; }
+  const kernels::Tensor& input(size_t slot) const { return boundaries_[slot].input; }
+  const kernels::Tensor& output(size_t slot) const { return boundaries_[slot].output; }
+  const kernels::Tensor& output_grad(size_t slot) const { return boundaries_[slot].output_grad; }
+  const kernels::Tensor& input_grad(size_t slot) const { return boundaries_[slot].input_grad; }
 
  private:
-  struct Borders {
+  struct ChunkBoundary {
     kernels::Tensor input, output, output_grad, input_grad;
   };
 
@@ -70,22 +70,22 @@ class Stage {
   bool starts_inside() const { return !args_.embedding; }
   bool has_layers() const { return args_.num_layers > 0; }
   bool passes_on() const { return !has_layers() && starts_inside() && ends_inside(); }
-  bool has_words() const { return embedding_ || (head_ && config_.tie_embeddings); }
-  void TakeBorders(size_t slot, memory::StackArena* arena);
+  bool has_word_embedding() const { return embedding_ || (head_ && config_.tie_embeddings); }
+  void TakeBoundary(size_t slot, memory::StackArena* arena);
   // The tensors in which the slot's backward leaves its gradients.
   BranchGrad GradOf(size_t slot) const;
 
   const GptConfig config_;
   const Args args_;
-  VocabMatrix words_;
-  VocabMatrix head_words_;  // of an untied head
+  VocabMatrix word_embedding_;
+  VocabMatrix head_matrix_;  // of an untied head
   std::optional<Embedding> embedding_;
   std::vector<std::unique_ptr<LayerGroup>> groups_;
   std::optional<Head> head_;
   // Closes the last branch: in forward if the stage ends inside the network (the head closes it
   // with its own norm), in backward always.
-  Border tail_;
-  std::vector<Borders> borders_;  // [slot]
+  ResidualNorm tail_;
+  std::vector<ChunkBoundary> boundaries_;  // [slot]
   TransformerLayer::Buffers buffers_;
   BranchGrad grad_;  // scratch; residual only with the embedding, branch only with dropout
 };

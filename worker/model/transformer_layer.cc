@@ -132,7 +132,7 @@ void TransformerLayer::BackwardParallel(const Pass& pass, size_t slot, const Buf
   norm1_.Backward(pass, slot, Sum(pass, buffers.dnorm, buffers.second), grad);
 }
 
-Tensor TransformerLayer::InputAgain(const Pass& pass, const Border& norm, size_t slot,
+Tensor TransformerLayer::InputAgain(const Pass& pass, const ResidualNorm& norm, size_t slot,
                                     const Buffers& buffers) const {
   const Kept& kept = kept_[slot];
   Tensor y = &norm == &norm1_ ? kept.y1 : kept.y2;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "worker/model/attention_block.h"
-#include "worker/model/border.h"
 #include "worker/model/mlp_block.h"
+#include "worker/model/residual_norm.h"
 
 namespace mt::model {
 
@@ -67,15 +67,15 @@ class TransformerLayer {
   kernels::Tensor ForwardAttention(const Pass& pass, size_t slot, const Pending& in,
                                    const Buffers& buffers, bool attention_out) const;
   // A norm's gathered output [T, h] for backward, kept or recomputed.
-  kernels::Tensor InputAgain(const Pass& pass, const Border& norm, size_t slot,
+  kernels::Tensor InputAgain(const Pass& pass, const ResidualNorm& norm, size_t slot,
                              const Buffers& buffers) const;
   void BackwardParallel(const Pass& pass, size_t slot, const Buffers& buffers,
                         BranchGrad* grad) const;
 
   const GptConfig config_;
-  Border norm1_;
+  ResidualNorm norm1_;
   AttentionBlock attention_;
-  Border norm2_;  // unused with a parallel residual
+  ResidualNorm norm2_;  // unused with a parallel residual
   MlpBlock mlp_;
   std::vector<Kept> kept_;  // [slot]
 };

@@ -15,7 +15,7 @@ class VocabMatrix {
  public:
   struct Args {
     std::string name;  // "embedding.word.weight"
-    params::Region region = params::Region::kWordTable;
+    params::Region region = params::Region::kWordEmbedding;
     int layer = -1;     // as in ParamSpec
     bool copy = false;  // another stage owns the parameter
   };

@@ -51,7 +51,7 @@ bool FlatLayout::Fits(const ParamSpec& spec) const {
   switch (spec.region) {
     case Region::kMatrix:
       return num_elements_ - open.begin < min_bucket_elements_;
-    case Region::kWordTable:
+    case Region::kWordEmbedding:
       return false;  // each table alone, so that both ends of a tied pair cut it alike
     case Region::kShardedVector:
     case Region::kReplicatedVector:

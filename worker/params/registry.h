@@ -22,7 +22,7 @@ namespace mt::params {
 // an element.
 enum class Region : uint8_t {
   kMatrix,            // divided into buckets between matrices, last layer first
-  kWordTable,         // a bucket of its own
+  kWordEmbedding,     // a bucket of its own
   kShardedVector,     // vectors sharded over tensor ranks (biases of column-parallel layers)
   kReplicatedVector,  // vectors that every tensor rank holds whole (norms, row-parallel biases)
   kPositionTable,

@@ -178,7 +178,7 @@ TEST(GptModel, BucketsAreReadyOnceCompleteAndInTheSameOrder) {
   const auto region = [&](size_t from_end) {
     return rig.layout().bucket(order[order.size() - from_end]).region;
   };
-  EXPECT_EQ(region(2), params::Region::kWordTable);
+  EXPECT_EQ(region(2), params::Region::kWordEmbedding);
   EXPECT_EQ(region(1), params::Region::kPositionTable);
   const std::vector<int> first_order = std::exchange(order, {});
   rig.Run(RandomBatch(config, 10, 4));

@@ -35,7 +35,7 @@ struct KeptFormula {
   explicit KeptFormula(const GptConfig& config);
   int64_t Layer() const;
   int64_t SelectiveLayer() const;
-  int64_t Residual() const;  // a border's tensor, or a recomputed group
+  int64_t Residual() const;  // a boundary's tensor, or a recomputed group
   // Most that alignment adds to this many layers and residuals.
   static int64_t Slack(int64_t count) { return 13 * count * memory::kAlignBytes; }
 

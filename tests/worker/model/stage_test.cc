@@ -55,15 +55,16 @@ TEST(Stage, AnUntiedHeadHasItsOwnMatrix) {
 }
 
 // Layers of every slot, and of output, its gradient, the input's and the head's what a stage has.
-TEST(Stage, KeepsLayersAndBordersOfEverySlot) {
+TEST(Stage, KeepsLayersAndBoundariesOfEverySlot) {
   const GptConfig config = FourLayers();
   const KeptFormula bytes(config);
   const MeshResult result =
       RunMesh(config, {.layers = {1, 2, 1}, .stages = 3}, RandomBatches(config, 3));
-  const auto expect = [&](size_t stage, int64_t layers, int64_t borders) {
-    const int64_t want = 3 * (layers * bytes.Layer() + borders * bytes.Residual());
+  const auto expect = [&](size_t stage, int64_t layers, int64_t boundaries) {
+    const int64_t want = 3 * (layers * bytes.Layer() + boundaries * bytes.Residual());
     EXPECT_GE(result.kept_bytes[stage], want) << stage;
-    EXPECT_LE(result.kept_bytes[stage], want + 3 * KeptFormula::Slack(layers + borders)) << stage;
+    EXPECT_LE(result.kept_bytes[stage], want + 3 * KeptFormula::Slack(layers + boundaries))
+        << stage;
   };
   expect(0, 1, 2);
   expect(1, 2, 3);

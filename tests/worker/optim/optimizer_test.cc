@@ -26,7 +26,7 @@ class OptimizerTest : public ::testing::Test {
                      .region = region,
                      .decay = DecaysByMegatronRule(name, shape)});
     };
-    add("embedding.word.weight", {16, 8}, Region::kWordTable);
+    add("embedding.word.weight", {16, 8}, Region::kWordEmbedding);
     add("embedding.position.weight", {4, 8}, Region::kPositionTable);
     add("layers.0.ffn.up.weight", {32, 8}, Region::kMatrix);
     add("layers.0.ffn.up.bias", {32}, Region::kShardedVector);

@@ -29,7 +29,7 @@ constexpr int64_t kInner = 64;
 constexpr int64_t kVocab = 50;
 constexpr int64_t kPaddedVocab = 64;
 constexpr int kLayers = 4;
-constexpr const char* kWordTable = "embedding.word.weight";
+constexpr const char* kWordEmbedding = "embedding.word.weight";
 
 bool IsPartial(const std::string& name) { return name.ends_with("norm.weight"); }
 
@@ -76,11 +76,11 @@ class PartBuilder {
 
   void AddWordTable(int chunk, bool copy) {
     const int64_t rows = kPaddedVocab / mesh_.tp;
-    registry_->Add({.name = kWordTable,
+    registry_->Add({.name = kWordEmbedding,
                     .shape = {kVocab, kHidden},
                     .stored = {rows, kHidden},
                     .begin = {rows * at_.tp, 0},
-                    .region = Region::kWordTable,
+                    .region = Region::kWordEmbedding,
                     .init = InitKind::kNormal,
                     .std = 0.02,
                     .decay = true,
@@ -222,15 +222,16 @@ void RigRank::Build(comm::ThreadsHub* hub) {
       .tied = MakeGroup("tied", {Axis::kPp}, hub),
       .world = MakeGroup("world", {Axis::kTp, Axis::kDp, Axis::kPp}, hub),
   };
-  sync_.emplace(GradientSync::Args{
-      .device = &backend_->device(),
-      .update = &backend_->update(),
-      .vector = &backend_->vector(),
-      .store = &*store_,
-      .groups = groups,
-      .tied_table = groups.tied == nullptr ? ParamId::kNone : registry_.Find(kWordTable).value(),
-      .overlap_reduce = layout_.overlap,
-      .overlap_gather = layout_.overlap});
+  sync_.emplace(GradientSync::Args{.device = &backend_->device(),
+                                   .update = &backend_->update(),
+                                   .vector = &backend_->vector(),
+                                   .store = &*store_,
+                                   .groups = groups,
+                                   .tied_table = groups.tied == nullptr
+                                                     ? ParamId::kNone
+                                                     : registry_.Find(kWordEmbedding).value(),
+                                   .overlap_reduce = layout_.overlap,
+                                   .overlap_gather = layout_.overlap});
   memory::MemoryPlan plan;
   store_->Plan(&plan);
   sync_->Plan(&plan);
@@ -252,7 +253,7 @@ std::vector<Term> RigRank::TermsOf(const ParamSpec& spec, int64_t step) const {
   auto tensors = range(layout_.mesh.tp, at_.tp, whole.tp);
   if (!IsPartial(spec.name)) tensors = {0, 1};
   auto stages = range(layout_.mesh.pp, at_.pp, whole.pp);
-  if (spec.name != kWordTable) stages = {0, 1};
+  if (spec.name != kWordEmbedding) stages = {0, 1};
   std::vector<Term> terms;
   for (int r = replicas.first; r < replicas.second; ++r) {
     for (int t = tensors.first; t < tensors.second; ++t) {

@@ -23,7 +23,7 @@ class FlatLayoutTest : public ::testing::Test {
 
   // Two layers of a GPT with h = 8 and odd sizes, in the order a model declares them.
   void AddGpt() {
-    word_ = Add("embedding.word.weight", {128, 8}, Region::kWordTable, -1);
+    word_ = Add("embedding.word.weight", {128, 8}, Region::kWordEmbedding, -1);
     position_ = Add("embedding.position.weight", {16, 8}, Region::kPositionTable, -1);
     for (int i = 0; i < 2; ++i) {
       const std::string layer = "layers." + std::to_string(i) + ".";
@@ -65,7 +65,7 @@ TEST_F(FlatLayoutTest, OrderOffsetsAndPadding) {
   EXPECT_EQ(layout.OffsetOf(position_), 8192);
   EXPECT_EQ(layout.num_elements(), 10240);
 
-  const Region regions[] = {Region::kMatrix, Region::kWordTable, Region::kShardedVector,
+  const Region regions[] = {Region::kMatrix, Region::kWordEmbedding, Region::kShardedVector,
                             Region::kReplicatedVector, Region::kPositionTable};
   const bool decay[] = {true, true, false, false, true};
   for (int b = 0; b < 5; ++b) {
@@ -172,8 +172,8 @@ TEST_F(FlatLayoutTest, PartialGradientsAndCopiesHaveBucketsOfTheirOwn) {
   const ParamId gain = add("gain", Region::kReplicatedVector, true, false);
   const ParamId bias = add("bias", Region::kReplicatedVector, false, false);
   const ParamId shift = add("shift", Region::kReplicatedVector, true, false);
-  const ParamId copied = add("table", Region::kWordTable, false, true);
-  const ParamId output = add("output", Region::kWordTable, false, false);
+  const ParamId copied = add("table", Region::kWordEmbedding, false, true);
+  const ParamId output = add("output", Region::kWordEmbedding, false, false);
   const FlatLayout layout({.registry = &registry_, .dp_size = 1, .min_bucket_elements = 1 << 20});
   ASSERT_EQ(layout.num_buckets(), 4);
   EXPECT_EQ(layout.bucket(layout.BucketOf(gain)).params, (std::vector<ParamId>{gain, shift}));
@@ -191,7 +191,7 @@ TEST_F(FlatLayoutTest, BothEndsOfATiedPairCutTheTableAlike) {
     registry->Add({.name = "embedding.word.weight",
                    .shape = {257, 24},
                    .stored = {384, 24},
-                   .region = Region::kWordTable,
+                   .region = Region::kWordEmbedding,
                    .decay = true,
                    .copy = registry == &last});
   }

@@ -25,13 +25,13 @@ Registry MakeRegistry() {
                   .init = init,
                   .std = 0.02,
                   .decay = DecaysByMegatronRule(name, shape),
-                  .layer = region == Region::kWordTable ? -1 : 0,
+                  .layer = region == Region::kWordEmbedding ? -1 : 0,
                   .joined = joined});
   };
   registry.Add({.name = "embedding.word.weight",
                 .shape = {257, 16},
                 .stored = {384, 16},
-                .region = Region::kWordTable,
+                .region = Region::kWordEmbedding,
                 .init = InitKind::kNormal,
                 .std = 0.02,
                 .decay = true});

@@ -28,7 +28,7 @@ TEST(RegistryTest, FindsByNameAndCountsLogicalElements) {
   Registry registry;
   const ParamId a = registry.Add(Matrix("a", {3, 4}));
   const ParamId table = registry.Add(
-      {.name = "table", .shape = {257, 4}, .stored = {384, 4}, .region = Region::kWordTable});
+      {.name = "table", .shape = {257, 4}, .stored = {384, 4}, .region = Region::kWordEmbedding});
   EXPECT_EQ(registry.Find("a"), a);
   EXPECT_EQ(registry.Find("table"), table);
   EXPECT_EQ(registry.Find("b"), std::nullopt);

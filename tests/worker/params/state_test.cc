@@ -33,7 +33,7 @@ struct Rank {
                   .shape = {67, 40},  // odd first indices where rows are cut
                   .stored = {rows, 40},
                   .begin = {rows * tp_rank, 0},
-                  .region = Region::kWordTable,
+                  .region = Region::kWordEmbedding,
                   .init = InitKind::kNormal,
                   .std = 0.02});
     const PaddedUnits of_rows{.dim = 0, .size = 4, .stored = units.rows};

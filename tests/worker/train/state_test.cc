@@ -58,7 +58,7 @@ std::vector<Logical> RandomModel(std::mt19937* random, int tp, int stages) {
 
 ParamSpec SpecOf(const Logical& p, int tp_rank, int tp_size, bool copy) {
   ParamSpec spec{.name = p.name, .shape = p.shape, .stored = p.shape, .copy = copy};
-  spec.region = p.copied_to_last_stage  ? params::Region::kWordTable
+  spec.region = p.copied_to_last_stage  ? params::Region::kWordEmbedding
                 : p.cut == Cut::kVector ? params::Region::kShardedVector
                                         : params::Region::kMatrix;
   switch (p.cut) {

@@ -17,11 +17,11 @@
 
 namespace mt::model {
 
-class Border {
+class ResidualNorm {
  public:
   // `norm_name`: "layers.0.norm1", or empty to close a branch without a norm. `layer` as in
   // ParamSpec.
-  Border(const GptConfig& config, std::string norm_name, int layer);
+  ResidualNorm(const GptConfig& config, std::string norm_name, int layer);
 
   // Adds the gain and, for LayerNorm, the shift.
   void Register(params::Registry* registry);

@@ -1,6 +1,6 @@
 // Assembles the operands of kernels/ops/add_norm.h from parameters, dropout sites and kept tensors.
 // Operands that a variant does not have stay empty, which selects the op's form.
-#include "worker/model/border.h"
+#include "worker/model/residual_norm.h"
 
 #include <utility>
 
@@ -14,10 +14,10 @@ using kernels::Partials;
 using kernels::Tensor;
 using params::ParamId;
 
-Border::Border(const GptConfig& config, std::string norm_name, int layer)
+ResidualNorm::ResidualNorm(const GptConfig& config, std::string norm_name, int layer)
     : config_(config), norm_name_(std::move(norm_name)), layer_(layer) {}
 
-void Border::Register(params::Registry* registry) {
+void ResidualNorm::Register(params::Registry* registry) {
   if (!has_norm()) return;
   const kernels::Shape shape = {config_.hidden};
   params::ParamSpec spec = {
@@ -35,7 +35,7 @@ void Border::Register(params::Registry* registry) {
   shift_id_ = registry->Add(spec);
 }
 
-void Border::Bind(const params::ParamStore& store) {
+void ResidualNorm::Bind(const params::ParamStore& store) {
   if (has_norm()) {
     gain_ = store.Weight(gain_id_);
     dgain_ = store.Grad(gain_id_);
@@ -55,7 +55,7 @@ void Border::Bind(const params::ParamStore& store) {
   if (incoming_.positions != ParamId::kNone) positions_ = store.Weight(incoming_.positions);
 }
 
-void Border::TakeKept(size_t slot, memory::StackArena* arena, const Tensor& residual) {
+void ResidualNorm::TakeKept(size_t slot, memory::StackArena* arena, const Tensor& residual) {
   if (kept_.size() <= slot) kept_.resize(slot + 1);
   Kept& kept = kept_[slot];
   kept.residual = residual;
@@ -65,12 +65,12 @@ void Border::TakeKept(size_t slot, memory::StackArena* arena, const Tensor& resi
   kept.rstd = arena->Take(accumulator, {config_.rows()});
 }
 
-void Border::SetResidual(size_t slot, const Tensor& residual) {
+void ResidualNorm::SetResidual(size_t slot, const Tensor& residual) {
   CHECK(residual.shape == kept_[slot].residual.shape);
   kept_[slot].residual = residual;
 }
 
-void Border::TakeScratch(ScratchPlan* plan) {
+void ResidualNorm::TakeScratch(ScratchPlan* plan) {
   if (incoming_.other_bias != ParamId::kNone) {
     bias_sum_ = plan->arena->Take(config_.dtype, {config_.hidden});
   }
@@ -104,7 +104,8 @@ void Border::TakeScratch(ScratchPlan* plan) {
   plan->NeedWorkspace(ops.WorkspaceBytes(args));
 }
 
-void Border::Forward(const Pass& pass, size_t slot, const Pending& in, const Tensor& y) const {
+void ResidualNorm::Forward(const Pass& pass, size_t slot, const Pending& in,
+                           const Tensor& y) const {
   const Kept& kept = kept_[slot];
   AddNormArgs args = {.residual = in.residual,
                       .partials = in.partials,
@@ -127,7 +128,8 @@ void Border::Forward(const Pass& pass, size_t slot, const Pending& in, const Ten
   pass.backend->add_norm().AddNorm(*pass.stream, args);
 }
 
-void Border::Backward(const Pass& pass, size_t slot, const Partials& dy, BranchGrad* grad) const {
+void ResidualNorm::Backward(const Pass& pass, size_t slot, const Partials& dy,
+                            BranchGrad* grad) const {
   AddNormGradArgs args = NormGradArgs(pass, slot);
   args.dy = dy;
   args.dresidual_in = grad->residual;
@@ -139,8 +141,8 @@ void Border::Backward(const Pass& pass, size_t slot, const Partials& dy, BranchG
   FinishBiases(pass);
 }
 
-void Border::BackwardNorm(const Pass& pass, size_t slot, const Tensor& dy,
-                          const Tensor& dresidual) const {
+void ResidualNorm::BackwardNorm(const Pass& pass, size_t slot, const Tensor& dy,
+                                const Tensor& dresidual) const {
   AddNormGradArgs args = NormGradArgs(pass, slot);
   args.dy = Partials(dy);
   args.dresidual = dresidual;
@@ -150,7 +152,7 @@ void Border::BackwardNorm(const Pass& pass, size_t slot, const Tensor& dy,
   pass.Done(shift_id_);
 }
 
-void Border::BackwardBranch(const Pass& pass, const Tensor& dout, BranchGrad* grad) const {
+void ResidualNorm::BackwardBranch(const Pass& pass, const Tensor& dout, BranchGrad* grad) const {
   AddNormGradArgs args = {.batch = pass.batch->b, .mode = pass.mode, .workspace = pass.workspace};
   args.dresidual_in = dout;
   args.dresidual = grad->residual;
@@ -159,14 +161,14 @@ void Border::BackwardBranch(const Pass& pass, const Tensor& dout, BranchGrad* gr
   FinishBiases(pass);
 }
 
-Tensor Border::BiasSum(const Pass& pass) const {
+Tensor ResidualNorm::BiasSum(const Pass& pass) const {
   if (!other_bias_) return bias_;
   pass.backend->device().Copy(*pass.stream, bias_sum_.data, bias_.data, bias_.Bytes());
   pass.backend->vector().AddTo(*pass.stream, bias_sum_, other_bias_);
   return bias_sum_;
 }
 
-void Border::FinishBiases(const Pass& pass) const {
+void ResidualNorm::FinishBiases(const Pass& pass) const {
   if (other_bias_) {
     pass.backend->device().Copy(*pass.stream, dother_bias_.data, dbias_.data, dbias_.Bytes());
   }
@@ -174,7 +176,7 @@ void Border::FinishBiases(const Pass& pass) const {
   pass.Done(incoming_.other_bias);
 }
 
-kernels::Dropout Border::MakeDropout(const Pass& pass) const {
+kernels::Dropout ResidualNorm::MakeDropout(const Pass& pass) const {
   if (!pass.training || !incoming_.dropout.rate.active()) return {};
   return {.rate = incoming_.dropout.rate,
           .key = incoming_.dropout.key,
@@ -182,7 +184,7 @@ kernels::Dropout Border::MakeDropout(const Pass& pass) const {
           .positions = pass.batch->row_positions};
 }
 
-AddNormGradArgs Border::NormGradArgs(const Pass& pass, size_t slot) const {
+AddNormGradArgs ResidualNorm::NormGradArgs(const Pass& pass, size_t slot) const {
   CHECK(has_norm());
   const Kept& kept = kept_[slot];
   return {.residual_out = kept.residual,
@@ -198,7 +200,8 @@ AddNormGradArgs Border::NormGradArgs(const Pass& pass, size_t slot) const {
           .workspace = pass.workspace};
 }
 
-void Border::AddBranch(const Pass& pass, const BranchGrad& grad, AddNormGradArgs* args) const {
+void ResidualNorm::AddBranch(const Pass& pass, const BranchGrad& grad,
+                             AddNormGradArgs* args) const {
   args->dropout = MakeDropout(pass);
   // Without dropout both gradients are one buffer, as the op requires.
   args->dbranch = args->dropout.rate.active() ? grad.branch : args->dresidual;
