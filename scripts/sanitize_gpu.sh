@@ -12,8 +12,8 @@ tools=("$@")
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 program=${MT_BIN:-$root/build/cuda-release/bin}/mt_gpu_tests
 command -v compute-sanitizer > /dev/null || { echo "sanitize_gpu: compute-sanitizer is not in PATH (it comes with CUDA)" >&2; exit 2; }
-own='*Act*:*AddNorm*:*Embedding*:*GeluGradProduct*:*Loss*:*Rope*:*StoreProduct*:*SwigluProduct*:*Update*:*Vector*:*Mark*:*OwnKernelsOnFewHeads*'
-filter=${FILTER:-$own-*ActivationForms*:*ThePriceOfAMark*:*CannotBeRecorded*:*CannotBeWaitedFor*:*SwigluProductTest.SeparateForms*:*SwigluProductTest.ABias*}
+own='*Act*:*AddNorm*:*Embedding*:*GeluGradGemm*:*Loss*:*Rope*:*BiasGeluGemm*:*SwigluGemm*:*Update*:*Vector*:*Mark*:*CustomKernelsOnFewHeads*'
+filter=${FILTER:-$own-*ActivationForms*:*ThePriceOfAMark*:*CannotBeRecorded*:*CannotBeWaitedFor*:*SwigluGemmTest.SeparateForms*:*SwigluGemmTest.ABias*}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 

@@ -19,7 +19,7 @@ void Timed(Phases* phases, const std::string& name, const Call& call) {
   (*phases)[name] += Now() - start;
 }
 
-constexpr char kProducts[] = "linear";
+constexpr char kGemms[] = "linear";
 constexpr char kAttention[] = "attention";
 constexpr char kNorm[] = "add_norm";
 constexpr char kAct[] = "act";
@@ -123,7 +123,7 @@ void GptLayer::Forward(Phases* phases) {
     return HeadView{x.Data<float>() + first, shape_.b * width, width, d};
   };
   Timed(phases, kNorm, [&] { Norm(fc2_, bfc2_, x_, out1_, y1_); });
-  Timed(phases, kProducts,
+  Timed(phases, kGemms,
         [&] { linear.Forward(*stream_, {.x = y1_, .w = wqkv_, .bias = bqkv_, .y = qkv_}); });
   Timed(phases, kAttention, [&] {
     backend_->attention().Forward(*stream_,
@@ -140,13 +140,13 @@ void GptLayer::Forward(Phases* phases) {
                                    .lse = lse_,
                                    .workspace = scratch_});
   });
-  Timed(phases, kProducts, [&] { linear.Forward(*stream_, {.x = o_, .w = wproj_, .y = proj_}); });
+  Timed(phases, kGemms, [&] { linear.Forward(*stream_, {.x = o_, .w = wproj_, .y = proj_}); });
   Timed(phases, kNorm, [&] { Norm(proj_, bproj_, out1_, out2_, y2_); });
   // ForwardAct is Forward and Act; they are called separately here to time each.
-  Timed(phases, kProducts,
+  Timed(phases, kGemms,
         [&] { linear.Forward(*stream_, {.x = y2_, .w = wfc1_, .bias = bfc1_, .y = pre_}); });
   Timed(phases, kAct, [&] { backend_->act().Act(*stream_, {.pre = pre_, .y = act_}); });
-  Timed(phases, kProducts, [&] { linear.Forward(*stream_, {.x = act_, .w = wfc2_, .y = fc2_}); });
+  Timed(phases, kGemms, [&] { linear.Forward(*stream_, {.x = act_, .w = wfc2_, .y = fc2_}); });
 }
 
 void GptLayer::Backward(Phases* phases) {
@@ -155,18 +155,18 @@ void GptLayer::Backward(Phases* phases) {
   const auto head = [&](const Tensor& x, int64_t first, int64_t width) {
     return HeadView{x.Data<float>() + first, shape_.b * width, width, d};
   };
-  Timed(phases, kProducts, [&] {
+  Timed(phases, kGemms, [&] {
     linear.WeightGrad(*stream_, {.dy = dx_, .x = act_, .dw = dwfc2_});
     linear.InputGrad(*stream_, {.dy = dx_, .w = wfc2_, .dx = dact_});
   });
   Timed(phases, kAct,
         [&] { backend_->act().ActGrad(*stream_, {.dy = dact_, .pre = pre_, .dpre = dpre_}); });
-  Timed(phases, kProducts, [&] {
+  Timed(phases, kGemms, [&] {
     linear.WeightGrad(*stream_, {.dy = dpre_, .x = y2_, .dw = dwfc1_, .dbias = dbfc1_});
     linear.InputGrad(*stream_, {.dy = dpre_, .w = wfc1_, .dx = do_});
   });
   Timed(phases, kNorm, [&] { NormGrad(do_, out2_, dx_); });
-  Timed(phases, kProducts, [&] {
+  Timed(phases, kGemms, [&] {
     linear.WeightGrad(*stream_, {.dy = dx_, .x = o_, .dw = dwproj_});
     linear.InputGrad(*stream_, {.dy = dx_, .w = wproj_, .dx = do_});
   });
@@ -188,7 +188,7 @@ void GptLayer::Backward(Phases* phases) {
                                           .dv = head(dqkv_, 2 * h, 3 * h),
                                           .workspace = scratch_});
   });
-  Timed(phases, kProducts, [&] {
+  Timed(phases, kGemms, [&] {
     linear.WeightGrad(*stream_, {.dy = dqkv_, .x = y1_, .dw = dwqkv_, .dbias = dbqkv_});
     linear.InputGrad(*stream_, {.dy = dqkv_, .w = wqkv_, .dx = do_});
   });
@@ -227,8 +227,7 @@ Phases GptLayer::RunHead() {
   Phases phases;
   const LinearOps& linear = backend_->linear();
   Timed(&phases, kNorm, [&] { Norm(proj_, bproj_, out1_, out2_, y2_); });
-  Timed(&phases, kProducts,
-        [&] { linear.Forward(*stream_, {.x = y2_, .w = table_, .y = logits_}); });
+  Timed(&phases, kGemms, [&] { linear.Forward(*stream_, {.x = y2_, .w = table_, .y = logits_}); });
   Timed(&phases, kLoss, [&] {
     backend_->loss().StatsFinish(*stream_, {.logits = logits_,
                                             .labels = labels_,
@@ -238,7 +237,7 @@ Phases GptLayer::RunHead() {
                                             .seed = 1e-3,
                                             .sums = sums_});
   });
-  Timed(&phases, kProducts, [&] {
+  Timed(&phases, kGemms, [&] {
     linear.InputGrad(*stream_, {.dy = logits_, .w = table_, .dx = do_});
     linear.WeightGrad(*stream_, {.dy = logits_, .x = y2_, .dw = dtable_});
   });

@@ -13,9 +13,9 @@ namespace {
 
 double RealOf(int64_t n) { return static_cast<double>(n); }
 
-constexpr double kPlanBar = 0.97;     // fraction of the rate of cuDNN's bare plan
-constexpr double kOwnHalfBar = 0.25;  // fraction of cuDNN's rate
-constexpr double kOwnFp32Bar = 8e12;  // FLOP/s
+constexpr double kPlanBar = 0.97;        // fraction of the rate of cuDNN's bare plan
+constexpr double kCustomHalfBar = 0.25;  // fraction of cuDNN's rate
+constexpr double kCustomFp32Bar = 8e12;  // FLOP/s
 
 }  // namespace
 
@@ -53,10 +53,10 @@ void GpuOpBenches::AgainstItsPlan(const std::string& name, const Work& work) {
   Judge(ratio, kPlanBar, fmt::format("{}", kPlanBar));
 }
 
-// Prints one forward and one backward line. `own`: zero ALiBi slopes, which only the custom kernels
-// accept.
+// Prints one forward and one backward line. `custom`: zero ALiBi slopes, which only the custom
+// kernels accept.
 GpuOpBenches::AttentionRates GpuOpBenches::AttentionPair(const AttentionBench& z, DType dtype,
-                                                         bool own, const AttentionRates& bars) {
+                                                         bool custom, const AttentionRates& bars) {
   const int64_t width = z.a * z.d, rows = z.s * z.b;
   const Tensor qkv = Make({rows, 3 * width}, dtype), o = Make({rows, width}, dtype);
   const Tensor dqkv = Make({rows, 3 * width}, dtype), dout = Make({rows, width}, dtype);
@@ -73,7 +73,7 @@ GpuOpBenches::AttentionRates GpuOpBenches::AttentionPair(const AttentionBench& z
                                          .g = z.a,
                                          .d = z.d,
                                          .scale = 1 / std::sqrt(RealOf(z.d)),
-                                         .slopes = own ? slopes : Tensor{}},
+                                         .slopes = custom ? slopes : Tensor{}},
                                .q = view(qkv, 0, 3),
                                .k = view(qkv, 1, 3),
                                .v = view(qkv, 2, 3),
@@ -95,13 +95,13 @@ GpuOpBenches::AttentionRates GpuOpBenches::AttentionPair(const AttentionBench& z
   // Two matrix products over the causal half of [s, s]; five in backward.
   const double flops = 2.0 * RealOf(z.b * z.a * z.s) * RealOf(z.s * z.d);
   const std::string shape = fmt::format(" {} b {} s {} a {} d {}{}", Name(dtype), z.b, z.s, z.a,
-                                        z.d, own ? ", own kernels" : ", cuDNN");
+                                        z.d, custom ? ", own kernels" : ", cuDNN");
   const Work run_forward = [&] { backend_.attention().Forward(*stream_, forward); };
   const Work run_grad = [&] { backend_.attention().Grad(*stream_, grad); };
   const AttentionRates rates{
       .forward = Flops("attention Forward" + shape, flops, 0, run_forward, bars.forward),
       .backward = Flops("attention Grad" + shape, 2.5 * flops, 0, run_grad, bars.backward)};
-  if (!own) {
+  if (!custom) {
     AgainstItsPlan("attention Forward" + shape, run_forward);
     AgainstItsPlan("attention Grad" + shape, run_grad);
   }
@@ -111,14 +111,14 @@ GpuOpBenches::AttentionRates GpuOpBenches::AttentionPair(const AttentionBench& z
 
 void GpuOpBenches::Attention(const AttentionBench& z) {
   const AttentionRates cudnn = AttentionPair(z, DType::kBf16, false, {});
-  const AttentionRates own = AttentionPair(
+  const AttentionRates custom = AttentionPair(
       z, DType::kBf16, true,
-      {.forward = kOwnHalfBar * cudnn.forward, .backward = kOwnHalfBar * cudnn.backward});
+      {.forward = kCustomHalfBar * cudnn.forward, .backward = kCustomHalfBar * cudnn.backward});
   if (cudnn.forward > 0 && cudnn.backward > 0) {
-    fmt::print("  own over cuDNN: forward {:.2f}, backward {:.2f}\n", own.forward / cudnn.forward,
-               own.backward / cudnn.backward);
+    fmt::print("  own over cuDNN: forward {:.2f}, backward {:.2f}\n",
+               custom.forward / cudnn.forward, custom.backward / cudnn.backward);
   }
-  AttentionPair(z, DType::kF32, true, {.forward = kOwnFp32Bar, .backward = kOwnFp32Bar});
+  AttentionPair(z, DType::kF32, true, {.forward = kCustomFp32Bar, .backward = kCustomFp32Bar});
 }
 
 }  // namespace mt::kernels::bench

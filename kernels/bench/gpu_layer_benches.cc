@@ -97,7 +97,7 @@ void GpuOpBenches::Elementwise(int64_t rows, int64_t h) {
   Free();
 }
 
-void GpuOpBenches::Products(int64_t tokens, int64_t h) {
+void GpuOpBenches::Gemms(int64_t tokens, int64_t h) {
   const int64_t f = 4 * h;
   const Tensor x = Make({tokens, h}), w1 = Make({f, h}), w2 = Make({h, f}), bias = Make({f});
   const Tensor pre = Make({tokens, f}), y = Make({tokens, f}), dx = Make({tokens, h});
@@ -107,7 +107,7 @@ void GpuOpBenches::Products(int64_t tokens, int64_t h) {
     const std::string line = fmt::format("{} T {} {} x {}", name, tokens, in, out);
     if (!Wanted(line)) return;
     args.workspace = Scratch(linear.Plan(args));
-    Flops(line, 2.0 * Count(tokens) * Count(in) * Count(out), product_rate_,
+    Flops(line, 2.0 * Count(tokens) * Count(in) * Count(out), gemm_rate_,
           [&] { (linear.*entry)(*stream_, args); });
   };
   // Forward with bias, and both gradients, of a layer [out, in].
@@ -148,7 +148,7 @@ void GpuOpBenches::Products(int64_t tokens, int64_t h) {
 }
 
 // The feed-forward block of a Llama-like layer, of width 11/4 h.
-void GpuOpBenches::GatedProducts(int64_t tokens, int64_t h) {
+void GpuOpBenches::GatedGemms(int64_t tokens, int64_t h) {
   const int64_t f = 11 * h / 4;
   const Tensor x = Make({tokens, h}), w1 = Make({2 * f, h}), w2 = Make({h, f});
   const Tensor pre = Make({tokens, 2 * f}), dpre = Make({tokens, 2 * f}), y = Make({tokens, f});
@@ -156,12 +156,12 @@ void GpuOpBenches::GatedProducts(int64_t tokens, int64_t h) {
   LinearForwardActArgs forward{.x = x, .w = w1, .act = ActKind::kSwiglu, .pre = pre, .y = y};
   forward.workspace = Scratch(linear.Plan(forward));
   Flops(fmt::format("ForwardAct fc1 + swiglu T {} {} x 2 x {}", tokens, h, f),
-        4.0 * Count(tokens) * Count(h) * Count(f), product_rate_,
+        4.0 * Count(tokens) * Count(h) * Count(f), gemm_rate_,
         [&] { linear.ForwardAct(*stream_, forward); });
   LinearInputGradActArgs grad{.dy = x, .w = w2, .pre = pre, .act = ActKind::kSwiglu, .dpre = dpre};
   grad.workspace = Scratch(linear.Plan(grad));
   Flops(fmt::format("InputGradAct fc2 + swiglu' T {} {} x {}", tokens, f, h),
-        2.0 * Count(tokens) * Count(h) * Count(f), product_rate_,
+        2.0 * Count(tokens) * Count(h) * Count(f), gemm_rate_,
         [&] { linear.InputGradAct(*stream_, grad); });
   Free();
 }

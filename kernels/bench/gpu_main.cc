@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/bench/gpu_gemm_survey.h"
 #include "kernels/bench/gpu_op_benches.h"
-#include "kernels/bench/gpu_product_survey.h"
 #include "kernels/cuda/module.h"
 
 namespace mt::kernels::bench {
@@ -19,9 +19,9 @@ constexpr int kBelowBar = 3;  // exit code if a line was below its bar, or a cho
 
 // Surveys the models with which speed is measured, one microbatch of tokens each; returns the
 // number of choices that are too slow.
-int SurveyProducts(Backend* backend) {
+int SurveyGemms(Backend* backend) {
   fmt::print("{}\n{}\n", backend->device().Describe(), backend->tuning()->Identity());
-  GpuProductSurvey survey(backend);
+  GpuGemmSurvey survey(backend);
   constexpr int64_t kHeadTokens = 8192;
   for (const auto& [model, tokens, h] :
        {std::tuple<const char*, int64_t, int64_t>{"124M", 32768, 768},
@@ -46,15 +46,15 @@ int Main(int argc, char** argv) {
     return 1;
   }
   if (argc == 2 && std::string_view(argv[1]) == "--products") {
-    return SurveyProducts(backend->get()) == 0 ? 0 : kBelowBar;
+    return SurveyGemms(backend->get()) == 0 ? 0 : kBelowBar;
   }
   GpuOpBenches ops(backend->get(), argc == 2 ? argv[1] : "");
   ops.Ceilings();
   for (const auto& [rows, h] : {std::pair<int64_t, int64_t>{32768, 768}, {16384, 2048}}) {
     for (const double dropout : {0.0, 0.1}) ops.Norms(rows, h, dropout);
     ops.Elementwise(rows, h);
-    ops.Products(rows, h);
-    ops.GatedProducts(rows, h);
+    ops.Gemms(rows, h);
+    ops.GatedGemms(rows, h);
   }
   ops.Rope();
   ops.Embedding();

@@ -133,10 +133,10 @@ void GpuOpBenches::Ceilings() {
   const Tensor x = Make({kN, kN}), w = Make({kN, kN}), y = Make({kN, kN});
   LinearForwardArgs args{.x = x, .w = w, .y = y};
   args.workspace = Scratch(backend_.linear().Plan(args));
-  product_rate_ =
+  gemm_rate_ =
       2.0 * kN * kN * kN / MedianSeconds([&] { backend_.linear().Forward(*stream_, args); });
   fmt::print("copy {:.2f} TB/s (read and written), G {:.0f} TFLOP/s\n", copy_rate_ * 1e-12,
-             product_rate_ * 1e-12);
+             gemm_rate_ * 1e-12);
   Free();
 }
 

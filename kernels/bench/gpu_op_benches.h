@@ -28,8 +28,8 @@ class GpuOpBenches {
   void Ceilings();
   void Norms(int64_t rows, int64_t h, double dropout);
   void Elementwise(int64_t rows, int64_t h);
-  void Products(int64_t tokens, int64_t h);
-  void GatedProducts(int64_t tokens, int64_t h);
+  void Gemms(int64_t tokens, int64_t h);
+  void GatedGemms(int64_t tokens, int64_t h);
   void Rope();
   void Embedding();
   void Loss();
@@ -61,7 +61,7 @@ class GpuOpBenches {
   struct AttentionRates {
     double forward = 0, backward = 0;
   };
-  AttentionRates AttentionPair(const AttentionBench& z, DType dtype, bool own,
+  AttentionRates AttentionPair(const AttentionBench& z, DType dtype, bool custom,
                                const AttentionRates& bars);
   // Prints a line: the op as it is called against the kernels of cuDNN's plan alone, in the same
   // process.
@@ -71,8 +71,8 @@ class GpuOpBenches {
   const std::string filter_;
   const std::unique_ptr<Stream> stream_;
   std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
-  double copy_rate_ = 0;     // bytes per second, read and written
-  double product_rate_ = 0;  // G
+  double copy_rate_ = 0;  // bytes per second, read and written
+  double gemm_rate_ = 0;  // G
   int bars_ = 0, below_ = 0;
 };
 

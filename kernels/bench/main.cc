@@ -74,7 +74,7 @@ int Main(int argc, char** argv) {
   PrintHeader();
   {
     OpBenches ops(backend->get());
-    ops.Products(threads);
+    ops.Gemms(threads);
     for (const double dropout : {0.0, 0.1}) ops.Attention(dropout);
     for (const double dropout : {0.0, 0.1}) ops.Norms(dropout);
     ops.Elementwise();

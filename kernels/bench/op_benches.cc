@@ -36,7 +36,7 @@ Workspace OpBenches::Scratch(int64_t bytes) {
   return {buffers_.back()->data(), bytes};
 }
 
-void OpBenches::Products(int threads) {
+void OpBenches::Gemms(int threads) {
   for (const auto [m, n, k] : {Mnk{1024, 2304, 768}, Mnk{1024, 3072, 768}, Mnk{1024, 768, 3072},
                                Mnk{1024, 50304, 768}, Mnk{1024, 384, 128}}) {
     const Tensor x = Make({m, k}), w = Make({n, k}), y = Make({m, n});

@@ -17,7 +17,7 @@ class OpBenches {
   explicit OpBenches(Backend* backend);
 
   // GEMMs, each next to bare OpenBLAS on `threads` threads.
-  void Products(int threads);
+  void Gemms(int threads);
   void Attention(double dropout);
   void Norms(double dropout);
   void Elementwise();

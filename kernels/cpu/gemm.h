@@ -1,5 +1,5 @@
 // GEMM on row-major matrices through OpenBLAS. OpenBLAS itself always runs on one thread
-// (README.md, decision 1); a large product is cut into blocks of C over the backend's threads, and
+// (README.md, decision 1); a large GEMM is cut into blocks of C over the backend's threads, and
 // the inner dimension is never cut, so each element of C is summed by one thread. T is float or
 // double. Sizes and strides must fit OpenBLAS's int (checked).
 #pragma once

@@ -61,9 +61,9 @@ struct Operands {
 
 // y = x w^T, added to what y holds (the bias) if `add`. OpenBLAS applies beta to C in a separate
 // pass even for beta 0, so rows that are filled with the bias first and multiplied with beta 1 cost
-// no more than a product without bias.
+// no more than a GEMM without bias.
 template <class T>
-void ForwardProduct(ThreadPool& pool, const Operands<T>& o) {
+void ForwardGemm(ThreadPool& pool, const Operands<T>& o) {
   ParallelGemm<T>(pool, {.transpose_b = true,
                          .m = o.sizes.tokens,
                          .n = o.sizes.n,
@@ -79,7 +79,7 @@ void ForwardProduct(ThreadPool& pool, const Operands<T>& o) {
 
 // dx = (add: dx +) dy w.
 template <class T>
-void InputGradProduct(ThreadPool& pool, const Operands<T>& o) {
+void InputGradGemm(ThreadPool& pool, const Operands<T>& o) {
   ParallelGemm<T>(pool, {.m = o.sizes.tokens,
                          .n = o.sizes.k,
                          .k = o.sizes.n,
@@ -94,7 +94,7 @@ void InputGradProduct(ThreadPool& pool, const Operands<T>& o) {
 
 // dw = (add: dw +) dy^T x.
 template <class T>
-void WeightGradProduct(ThreadPool& pool, const Operands<T>& o) {
+void WeightGradGemm(ThreadPool& pool, const Operands<T>& o) {
   ParallelGemm<T>(pool, {.transpose_a = true,
                          .m = o.sizes.n,
                          .n = o.sizes.k,
@@ -127,7 +127,7 @@ void HalfForward(ThreadPool& pool, const LinearForwardArgs& a, const Sizes& z) {
     const Sizes part{z.tokens, std::min(kPanel, z.n - first), z.k};
     ConvertRows(pool, Whole(w, part.n, z.k), Whole(a.w.Data<S>() + first * z.k, part.n, z.k));
     if (bias != nullptr) FillBias(pool, bias + first, z.tokens, part.n, y);
-    ForwardProduct<float>(pool, {.x = x, .w = w, .out = y, .sizes = part, .add = bias != nullptr});
+    ForwardGemm<float>(pool, {.x = x, .w = w, .out = y, .sizes = part, .add = bias != nullptr});
     ConvertRows(pool, ColumnsOf(a.y.Data<S>(), z, first, part.n), Whole(y, z.tokens, part.n));
   }
 }
@@ -142,7 +142,7 @@ void HalfInputGrad(ThreadPool& pool, const LinearInputGradArgs& a, const Sizes& 
     const Sizes part{z.tokens, std::min(kPanel, z.n - first), z.k};
     ConvertRows(pool, Whole(w, part.n, z.k), Whole(a.w.Data<S>() + first * z.k, part.n, z.k));
     ConvertRows(pool, Whole(dy, z.tokens, part.n), ColumnsOf(a.dy.Data<S>(), z, first, part.n));
-    InputGradProduct<float>(pool, {.w = w, .dy = dy, .out = dx, .sizes = part, .add = first > 0});
+    InputGradGemm<float>(pool, {.w = w, .dy = dy, .out = dx, .sizes = part, .add = first > 0});
   }
   ConvertRows(pool, Whole(a.dx.Data<S>(), z.tokens, z.k), Whole(dx, z.tokens, z.k));
 }
@@ -156,11 +156,11 @@ void HalfWeightGrad(ThreadPool& pool, const LinearWeightGradArgs& a, const Sizes
   for (int64_t first = 0; first < z.n; first += kPanel) {
     const Sizes part{z.tokens, std::min(kPanel, z.n - first), z.k};
     ConvertRows(pool, Whole(dy, z.tokens, part.n), ColumnsOf(a.dy.Data<S>(), z, first, part.n));
-    WeightGradProduct<float>(pool, {.x = x,
-                                    .dy = dy,
-                                    .out = a.dw.Data<float>() + first * z.k,
-                                    .sizes = part,
-                                    .add = a.mode == GradMode::kAdd});
+    WeightGradGemm<float>(pool, {.x = x,
+                                 .dy = dy,
+                                 .out = a.dw.Data<float>() + first * z.k,
+                                 .sizes = part,
+                                 .add = a.mode == GradMode::kAdd});
   }
 }
 
@@ -188,11 +188,11 @@ void CpuLinear::Forward(Stream& /*stream*/, const LinearForwardArgs& a) const {
       HalfForward<S>(*pool_, a, z);
     } else {
       if (a.bias) FillBias(*pool_, a.bias.Data<S>(), z.tokens, z.n, a.y.Data<S>());
-      ForwardProduct<S>(*pool_, {.x = a.x.Data<S>(),
-                                 .w = a.w.Data<S>(),
-                                 .out = a.y.Data<S>(),
-                                 .sizes = z,
-                                 .add = static_cast<bool>(a.bias)});
+      ForwardGemm<S>(*pool_, {.x = a.x.Data<S>(),
+                              .w = a.w.Data<S>(),
+                              .out = a.y.Data<S>(),
+                              .sizes = z,
+                              .add = static_cast<bool>(a.bias)});
     }
   });
 }
@@ -205,7 +205,7 @@ void CpuLinear::InputGrad(Stream& /*stream*/, const LinearInputGradArgs& a) cons
     if constexpr (IsHalf(DTypeOf<S>())) {
       HalfInputGrad<S>(*pool_, a, z);
     } else {
-      InputGradProduct<S>(
+      InputGradGemm<S>(
           *pool_, {.w = a.w.Data<S>(), .dy = a.dy.Data<S>(), .out = a.dx.Data<S>(), .sizes = z});
     }
   });
@@ -222,7 +222,7 @@ void CpuLinear::WeightGrad(Stream& /*stream*/, const LinearWeightGradArgs& a) co
     if constexpr (IsHalf(DTypeOf<S>())) {
       HalfWeightGrad<S>(*pool_, a, z);
     } else {
-      WeightGradProduct<S>(
+      WeightGradGemm<S>(
           *pool_, {.x = a.x.Data<S>(), .dy = dy, .out = a.dw.Data<S>(), .sizes = z, .add = add});
     }
     if (!a.dbias) return;

@@ -1,5 +1,5 @@
 // Operands of 16-bit GEMMs as f32 matrices in the call's workspace. OpenBLAS multiplies f32 and f64
-// only, so a product of bf16 or f16 matrices widens its operands and rounds its result once. f32
+// only, so a GEMM of bf16 or f16 matrices widens its operands and rounds its result once. f32
 // and f64 operands are multiplied in place and need no staging.
 #pragma once
 

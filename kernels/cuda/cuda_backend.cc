@@ -13,8 +13,8 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/device/cuda_ops.h"
 #include "kernels/cuda/device/library_check.h"
+#include "kernels/cuda/gemm/linear.h"
 #include "kernels/cuda/module.h"
-#include "kernels/cuda/product/linear.h"
 
 namespace mt::kernels::cuda {
 namespace {

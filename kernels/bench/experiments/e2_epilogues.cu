@@ -13,7 +13,7 @@ struct Lt {
   cudaStream_t stream;
 };
 
-double Time(const Lt& lt, const Product& p) {
+double Time(const Lt& lt, const GemmArgs& p) {
   Gemm gemm(lt.handle, lt.workspace, lt.bytes, p);
   if (!gemm.possible()) return -1;
   gemm.Tune(lt.stream);
@@ -74,7 +74,7 @@ void WeightGradients(const Lt& lt) {
       float* dbias = Allocate<float>(s.n);
       CUDA_OK(cudaMemset(dw, 0, static_cast<size_t>(s.n * s.k) * 4));
       // Column-major: D [k, n] = X [k, T] . dY [n, T]^T.
-      Product p{.transpose_b = true, .m = s.k, .n = s.n, .k = tokens, .a = x, .b = dy, .d = dw};
+      GemmArgs p{.transpose_b = true, .m = s.k, .n = s.n, .k = tokens, .a = x, .b = dy, .d = dw};
       const double flops = 2.0 * static_cast<double>(s.n * s.k) * static_cast<double>(tokens);
       const auto tf = [&](double us) { return flops / us / 1e6; };
       const double half = Time(lt, p);
@@ -112,16 +112,16 @@ void Activations(const Lt& lt) {
     bf16* y = RandomBf16(tokens * f, 5);
     bf16* w2 = RandomBf16(h * f, 6, 0.02F);
     // y^T [f, T] = w1 [f, h] x^T: column-major A = w1 as [h, f] transposed.
-    Product fwd{.transpose_a = true,
-                .m = f,
-                .n = tokens,
-                .k = h,
-                .a = w1,
-                .b = x,
-                .d = pre,
-                .epilogue = CUBLASLT_EPILOGUE_BIAS,
-                .bias = bias};
-    const double product = Time(lt, fwd);
+    GemmArgs fwd{.transpose_a = true,
+                 .m = f,
+                 .n = tokens,
+                 .k = h,
+                 .a = w1,
+                 .b = x,
+                 .d = pre,
+                 .epilogue = CUBLASLT_EPILOGUE_BIAS,
+                 .bias = bias};
+    const double gemm = Time(lt, fwd);
     const int64_t groups = tokens * f / 8;
     const double act =
         MedianMicros(lt.stream, [&] { BiasGelu<<<1056, 256, 0, lt.stream>>>(pre, y, groups); });
@@ -130,7 +130,7 @@ void Activations(const Lt& lt) {
     fwd.aux = pre;
     const double fused = Time(lt, fwd);
     // dpre^T [f, T] = w2^T [f, h] dy^T: w2 row-major [h, f] is column-major [f, h].
-    Product bwd{.m = f, .n = tokens, .k = h, .a = w2, .b = x, .d = y};
+    GemmArgs bwd{.m = f, .n = tokens, .k = h, .a = w2, .b = x, .d = y};
     const double dgrad = Time(lt, bwd);
     const double dact =
         MedianMicros(lt.stream, [&] { GeluGrad<<<1056, 256, 0, lt.stream>>>(y, pre, groups); });
@@ -140,7 +140,7 @@ void Activations(const Lt& lt) {
     std::printf(
         "K %4ld: %7.1f | %6.1f | %7.1f | %7.1f | %+5.1f %% || %7.1f | %6.1f | %7.1f | %7.1f | "
         "%+5.1f %%\n",
-        h, product, act, product + act, fused, 100 * (fused / (product + act) - 1), dgrad, dact,
+        h, gemm, act, gemm + act, fused, 100 * (fused / (gemm + act) - 1), dgrad, dact,
         dgrad + dact, dfused, 100 * (dfused / (dgrad + dact) - 1));
     for (void* q : {x, w1, bias, pre, y, w2}) CUDA_OK(cudaFree(q));
   }

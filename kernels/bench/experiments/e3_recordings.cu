@@ -14,7 +14,7 @@ namespace {
 constexpr int kLayers = 24;
 constexpr int kRing = 1 << 16;
 
-__global__ void Border(const bf16* a, const bf16* b, bf16* out, int64_t groups) {
+__global__ void AddNormTraffic(const bf16* a, const bf16* b, bf16* out, int64_t groups) {
   for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < groups;
        i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     const uint4 x = reinterpret_cast<const uint4*>(a)[i], y = reinterpret_cast<const uint4*>(b)[i];
@@ -70,7 +70,7 @@ class Layers {
         gemms_[i]->Run(stream_);
         Mark(markers, Markers::kPerCall);
         if (i % 6 == 5) continue;
-        Border<<<1056, 256, 0, stream_>>>(x_, y_, out_, tokens_ * h_ / 8);
+        AddNormTraffic<<<1056, 256, 0, stream_>>>(x_, y_, out_, tokens_ * h_ / 8);
         Mark(markers, Markers::kPerCall);
       }
       Mark(markers, Markers::kPerLayer);
@@ -91,14 +91,15 @@ class Layers {
     us +=
         10 * MedianMicros(
                  stream_,
-                 [&] { Border<<<1056, 256, 0, stream_>>>(x_, y_, out_, tokens_ * h_ / 8); }, 7, 8);
+                 [&] { AddNormTraffic<<<1056, 256, 0, stream_>>>(x_, y_, out_, tokens_ * h_ / 8); },
+                 7, 8);
     return us * kLayers;
   }
 
  private:
   static constexpr size_t kWorkspace = size_t{64} << 20;
 
-  void Add(const Product& p) {
+  void Add(const GemmArgs& p) {
     gemms_.push_back(std::make_unique<Gemm>(handle_, workspace_, kWorkspace, p));
     gemms_.back()->Tune(stream_);
   }

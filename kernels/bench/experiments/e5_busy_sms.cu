@@ -69,22 +69,22 @@ void Main() {
     bf16* b = RandomBf16(c.n * c.k, 2);
     void* d = Allocate<float>(c.m * c.n);
     CUDA_OK(cudaDeviceSynchronize());
-    const Product base{.transpose_a = c.ta,
-                       .transpose_b = c.tb,
-                       .m = c.m,
-                       .n = c.n,
-                       .k = c.k,
-                       .a = a,
-                       .b = b,
-                       .d = d,
-                       .d_type = c.type};
+    const GemmArgs base{.transpose_a = c.ta,
+                        .transpose_b = c.tb,
+                        .m = c.m,
+                        .n = c.n,
+                        .k = c.k,
+                        .a = a,
+                        .b = b,
+                        .d = d,
+                        .d_type = c.type};
     Gemm untold(handle, workspace, bytes, base);
     untold.Tune(stream);
     const double alone = MedianMicros(stream, [&] { untold.Run(stream); });
     std::printf("%-15s alone %7.1f us, %3.0f TFLOP/s\n", c.name, alone, untold.Teraflops(alone));
     for (const int k : {1, 2, 4, 8, 16, 32}) {
       const double fair = alone * kSms / (kSms - k);
-      Product p = base;
+      GemmArgs p = base;
       p.sm_target = kSms - k;
       Gemm told(handle, workspace, bytes, p);
       // Every candidate is loaded before the spinning kernel starts: loading a module waits for the

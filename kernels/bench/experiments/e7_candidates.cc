@@ -1,7 +1,7 @@
 // E7: how many algorithms cuBLASLt's heuristic returns when asked in several ways, and whether
 // others of the same families (other tiles, cluster shapes and swizzles, as far as the library's
 // check accepts them) are faster. Host code alone; GEMMs of GPT-2 124M and GPT-3 1.3B. It decides
-// what Products::Candidates asks for, and that it searches no further.
+// what CublasGemm::Candidates asks for, and that it searches no further.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -41,11 +41,11 @@ struct Device {
 
 // The descriptors of one GEMM.
 struct Op {
-  cublasLtMatmulDescOpaque_t product;
+  cublasLtMatmulDescOpaque_t matmul;
   cublasLtMatrixLayoutOpaque_t a, b, d;
 
   Op(const Device& device, const Shape& z, int sms = 0) {
-    OK(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    OK(cublasLtMatmulDescInit(&matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     Set(CUBLASLT_MATMUL_DESC_TRANSA, z.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_TRANSB, z.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, z.epilogue);
@@ -65,7 +65,7 @@ struct Op {
   }
   template <class T>
   void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    OK(cublasLtMatmulDescSetAttribute(&product, attribute, &value, sizeof(value)));
+    OK(cublasLtMatmulDescSetAttribute(&matmul, attribute, &value, sizeof(value)));
   }
   static void SetLayout(cublasLtMatrixLayoutOpaque_t* layout, cudaDataType_t type, bool transposed,
                         int64_t rows, int64_t columns) {
@@ -104,7 +104,7 @@ int Ask(const Device& device, const Shape& z, int request, size_t workspace_byte
                                           &reductions, sizeof(reductions)));
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(request));
   int count = 0;
-  OK(cublasLtMatmulAlgoGetHeuristic(device.handle, &op.product, &op.a, &op.b, &op.d, &op.d,
+  OK(cublasLtMatmulAlgoGetHeuristic(device.handle, &op.matmul, &op.a, &op.b, &op.d, &op.d,
                                     &preference, request, results.data(), &count));
   for (int i = 0; i < count; ++i) {
     const auto& result = results[static_cast<size_t>(i)];
@@ -138,7 +138,7 @@ void AddRelatives(const Device& device, const Shape& z, Candidates* all) {
       if (set(CUBLASLT_ALGO_CONFIG_TILE_ID, tiles[i / 14]) &&
           set(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, kClusters[i / 2 % 7]) &&
           set(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, swizzle) &&
-          cublasLtMatmulAlgoCheck(device.handle, &op.product, &op.a, &op.b, &op.d, &op.d,
+          cublasLtMatmulAlgoCheck(device.handle, &op.matmul, &op.a, &op.b, &op.d, &op.d,
                                   &candidate.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
           checked.workspaceSize <= kWorkspaceBytes) {
         Add(candidate, all);
@@ -149,9 +149,9 @@ void AddRelatives(const Device& device, const Shape& z, Candidates* all) {
 
 bool Run(const Device& device, Op* op, const Candidate& candidate) {
   const float one = 1, zero = 0;
-  return cublasLtMatmul(device.handle, &op->product, &one, device.a, &op->a, device.b, &op->b,
-                        &zero, device.d, &op->d, device.d, &op->d, &candidate.algorithm,
-                        device.workspace, kWorkspaceBytes, device.stream) == CUBLAS_STATUS_SUCCESS;
+  return cublasLtMatmul(device.handle, &op->matmul, &one, device.a, &op->a, device.b, &op->b, &zero,
+                        device.d, &op->d, device.d, &op->d, &candidate.algorithm, device.workspace,
+                        kWorkspaceBytes, device.stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 double Burst(const Device& device, Op* op, const Candidate& candidate, int calls) {

@@ -14,7 +14,7 @@ struct Lt {
 };
 
 // Returns the better time of two tunings; negative: cuBLASLt has no algorithm.
-double Time(const Lt& lt, const Product& p) {
+double Time(const Lt& lt, const GemmArgs& p) {
   double best = -1;
   for (int turn = 0; turn < 2; ++turn) {
     Gemm gemm(lt.handle, lt.workspace, lt.bytes, p);
@@ -43,7 +43,7 @@ void Main() {
     bf16* w2 = RandomBf16(s.h * f, 6, 0.02F);
     float* dbias = Allocate<float>(f);
     // dpre^T [f, T] = w2^T [f, h] dy^T: w2 row-major [h, f] is column-major [f, h].
-    Product p{.m = f, .n = s.tokens, .k = s.h, .a = w2, .b = dy, .d = dpre, .aux = pre};
+    GemmArgs p{.m = f, .n = s.tokens, .k = s.h, .a = w2, .b = dy, .d = dpre, .aux = pre};
     p.epilogue = CUBLASLT_EPILOGUE_DGELU;
     const double plain = Time(lt, p);
     p.epilogue = CUBLASLT_EPILOGUE_DGELU_BGRAD;

@@ -90,10 +90,10 @@ double Median(std::vector<Step> steps, Member member) {
 }
 
 // Reports one run, whose steps begin at these spans.
-void ReportRun(int run, const size_t* borders, size_t count) {
+void ReportRun(int run, const size_t* step_begins, size_t count) {
   std::vector<Step> steps;
   for (size_t i = kWarmUpSteps; i + 1 < count; ++i) {
-    steps.push_back(StepOf(spans, borders[i], borders[i + 1]));
+    steps.push_back(StepOf(spans, step_begins[i], step_begins[i + 1]));
   }
   if (steps.empty()) return;
   std::fprintf(
@@ -111,16 +111,16 @@ void Report() {
   if (wanted == nullptr || spans.empty()) return;
   std::sort(spans.begin(), spans.end(),
             [](const Span& a, const Span& b) { return a.start < b.start; });
-  std::vector<size_t> borders;
+  std::vector<size_t> step_begins;
   for (size_t i = 0; i < spans.size(); ++i) {
     if (std::string_view(spans[i].name).find(wanted) != std::string_view::npos)
-      borders.push_back(i);
+      step_begins.push_back(i);
   }
   const char* runs_text = std::getenv("GAP_TRACE_RUNS");
   const size_t runs = runs_text == nullptr ? 1 : static_cast<size_t>(std::atoi(runs_text));
-  const size_t each = borders.size() / runs;
+  const size_t each = step_begins.size() / runs;
   for (size_t run = 0; run < runs; ++run) {
-    ReportRun(static_cast<int>(run), borders.data() + run * each, each);
+    ReportRun(static_cast<int>(run), step_begins.data() + run * each, each);
   }
 }
 

@@ -109,7 +109,7 @@ inline double HotMicros(cudaStream_t stream, double seconds, const std::function
 }
 
 // D = op(A) op(B) + beta C in column-major terms, bf16 inputs, fp32 accumulation.
-struct Product {
+struct GemmArgs {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
   const bf16* a = nullptr;
@@ -126,7 +126,7 @@ struct Product {
 
 class Gemm {
  public:
-  Gemm(cublasLtHandle_t handle, void* workspace, size_t workspace_bytes, const Product& p)
+  Gemm(cublasLtHandle_t handle, void* workspace, size_t workspace_bytes, const GemmArgs& p)
       : handle_(handle), workspace_(workspace), workspace_bytes_(workspace_bytes), p_(p) {
     BLAS_OK(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasOperation_t ta = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -211,7 +211,7 @@ class Gemm {
   cublasLtHandle_t handle_;
   void* workspace_;
   size_t workspace_bytes_;
-  Product p_;
+  GemmArgs p_;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
   // (A vector of this typedef'd struct crashes nvcc 13.0 under C++20.)

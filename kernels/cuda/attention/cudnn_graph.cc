@@ -71,14 +71,14 @@ CudnnTensor CudnnGraph::Constant(int64_t uid, cudnnDataType_t type) {
 }
 
 void CudnnGraph::Matmul(CudnnTensor a, CudnnTensor b, CudnnTensor c) {
-  CudnnDescriptor& product = Make(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-  product.Set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  product.Finalize();
+  CudnnDescriptor& matmul = Make(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  matmul.Set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  matmul.Finalize();
   CudnnDescriptor& op = Make(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
   op.SetDescriptor(CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
   op.SetDescriptor(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
   op.SetDescriptor(CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
-  op.SetDescriptor(CUDNN_ATTR_OPERATION_MATMUL_DESC, product.raw());
+  op.SetDescriptor(CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul.raw());
   op.Finalize();
   operations_.push_back(op.raw());
 }

@@ -93,7 +93,7 @@ TEST(ThreadPoolTest, SeveralCallersShareIt) {
   EXPECT_EQ(total, 3 * 500 * 10);
 }
 
-TEST(GemmTest, EveryThreadCountCoversTheWholeProduct) {
+TEST(GemmTest, EveryThreadCountCoversTheWholeResult) {
   // Integers below 2^24: exact in fp32 in any order, so every grid must give the same numbers.
   constexpr int64_t kM = 203, kN = 149, kK = 101;
   Array<float> a({kM, kK}), b({kK, kN}), c({kM, kN}), expected({kM, kN});
@@ -119,7 +119,7 @@ TEST(GemmTest, EveryThreadCountCoversTheWholeProduct) {
   }
 }
 
-// A feed-forward block, forward and backward, with products large enough to be split.
+// A feed-forward block, forward and backward, with GEMMs large enough to be split.
 Array<float> Block(int threads) {
   constexpr int64_t kTokens = 200, kH = 96, kN = 384;
   const LinearOps& linear = Cpu(threads).linear();

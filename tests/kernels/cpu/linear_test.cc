@@ -12,8 +12,8 @@ struct Sizes {
 };
 
 // c[i, j] = sum over l of a(i, l) b(l, j).
-Array<double> Product(Shape shape, int64_t inner, const std::function<double(int64_t, int64_t)>& a,
-                      const std::function<double(int64_t, int64_t)>& b) {
+Array<double> MatMul(Shape shape, int64_t inner, const std::function<double(int64_t, int64_t)>& a,
+                     const std::function<double(int64_t, int64_t)>& b) {
   Array<double> c(shape);
   for (int64_t i = 0; i < shape[0]; ++i) {
     for (int64_t j = 0; j < shape[1]; ++j) {
@@ -37,7 +37,7 @@ class LinearTest : public testing::TestWithParam<std::tuple<Sizes, int>> {
 
     Array<T> y({tokens, n}, static_cast<T>(kNan));
     linear.Forward(AnyStream(), {.x = x.tensor(), .w = w.tensor(), .y = y.tensor()});
-    Array<double> expected = Product(
+    Array<double> expected = MatMul(
         {tokens, n}, k, [&, k = k](int64_t i, int64_t l) { return double{x[i * k + l]}; },
         [&, k = k](int64_t l, int64_t j) { return double{w[j * k + l]}; });
     ExpectNear(y, expected, tolerance, "y");
@@ -50,7 +50,7 @@ class LinearTest : public testing::TestWithParam<std::tuple<Sizes, int>> {
     linear.InputGrad(AnyStream(), {.dy = dy.tensor(), .w = w.tensor(), .dx = dx.tensor()});
     ExpectNear(
         dx,
-        Product(
+        MatMul(
             {tokens, k}, n, [&, n = n](int64_t i, int64_t l) { return double{dy[i * n + l]}; },
             [&, k = k](int64_t l, int64_t j) { return double{w[l * k + j]}; }),
         tolerance, "dx");
@@ -59,7 +59,7 @@ class LinearTest : public testing::TestWithParam<std::tuple<Sizes, int>> {
     LinearWeightGradArgs grad{
         .dy = dy.tensor(), .x = x.tensor(), .dw = dw.tensor(), .dbias = dbias.tensor()};
     linear.WeightGrad(AnyStream(), grad);
-    Array<double> expected_dw = Product(
+    Array<double> expected_dw = MatMul(
         {n, k}, tokens, [&, n = n](int64_t i, int64_t l) { return double{dy[l * n + i]}; },
         [&, k = k](int64_t l, int64_t j) { return double{x[l * k + j]}; });
     Array<double> expected_dbias({n});

@@ -182,7 +182,7 @@ class SideScratch {
 };
 
 // What kind of arithmetic made an output.
-enum class Kind : uint8_t { kElement, kSum, kProduct, kFused, kAttention };
+enum class Kind : uint8_t { kElement, kSum, kGemm, kFused, kAttention };
 
 // The one table: how far |a - b| / |b| (2-norms) may go, by kind and type of the operands. f32
 // differs by the order of sums and by libm; 16-bit outputs by elements that fall on the other side
@@ -192,7 +192,7 @@ inline double NormTolerance(Kind kind, DType dtype) {
   const int type = dtype == DType::kBf16 ? 1 : dtype == DType::kF16 ? 2 : 0;
   constexpr double kTable[5][3] = {{1e-6, 5e-4, 1e-4},   // kElement
                                    {3e-6, 1e-3, 2e-4},   // kSum
-                                   {3e-6, 1e-3, 2e-4},   // kProduct
+                                   {3e-6, 1e-3, 2e-4},   // kGemm
                                    {3e-6, 4e-3, 5e-4},   // kFused
                                    {1e-5, 6e-3, 1e-3}};  // kAttention
   return kTable[static_cast<int>(kind)][type];

@@ -35,7 +35,7 @@ const Case kCases[] = {
     {.s = 300, .a = 4, .g = 2, .d = 128, .window = 77, .deterministic = false},
     {.s = 150, .b = 1, .a = 2, .g = 1, .d = 160},
     {.s = 150, .d = 112},
-    // What only the own kernels do.
+    // What only the custom kernels do.
     {.s = 150, .d = 100},
     {.s = 150, .a = 4, .g = 2, .d = 119},
     {.s = 131, .d = 20, .causal = false},
@@ -189,7 +189,7 @@ TEST_P(CudaAttentionTest, ForwardAndGradientAreTheCpus) {
 
 // Each tile size with as few heads as show two tiles: for the sanitizers, which take minutes over
 // the cases above.
-TEST_P(CudaAttentionTest, OwnKernelsOnFewHeads) {
+TEST_P(CudaAttentionTest, CustomKernelsOnFewHeads) {
   for (const int64_t d : {20, 100, 132}) {
     ExpectTheCpus({.s = 130, .b = 1, .a = 1, .g = 1, .d = d, .dropout = 0.1}, GetParam());
   }
@@ -218,14 +218,14 @@ TEST_P(CudaAttentionTest, PaddedHeadsAreCudnns) {
         }
       }
     }
-    // The own gradient needs a sum per row; cuDNN's at least fp32 sums of all dQ.
+    // The custom gradient needs a sum per row; cuDNN's at least fp32 sums of all dQ.
     const Case c{.s = 300, .a = 4, .g = 2, .d = stored, .deterministic = false};
     const int64_t per_row = c.b * c.a * c.s * int64_t{sizeof(float)};
     const bool half = SizeOf(GetParam()) == 2;
     EXPECT_EQ(Problem(c, GetParam()).GradBytes() >= per_row * stored, half) << stored;
-    Case own = c;
-    own.d = logical;
-    EXPECT_EQ(Problem(own, GetParam()).GradBytes(), per_row) << logical;
+    Case custom = c;
+    custom.d = logical;
+    EXPECT_EQ(Problem(custom, GetParam()).GradBytes(), per_row) << logical;
   }
 }
 
@@ -254,13 +254,13 @@ TEST_P(CudaAttentionTest, WhatCudnnHasIsCudnns) {
 // samples at a time.
 TEST_P(CudaAttentionTest, DeterministicGradientsInPartsOfTheBatchAreTheCpus) {
   if (SizeOf(GetParam()) != 2)
-    GTEST_SKIP() << "gradients in fp32 are the own kernels', never in parts";
+    GTEST_SKIP() << "gradients in fp32 are the custom kernels', never in parts";
   const Case c{.s = 2048, .b = 9, .a = 16, .g = 16};
   EXPECT_LT(Problem(c, GetParam()).GradBytes(), c.b * c.a * c.s * c.s * 2);
   ExpectTheCpus(c, GetParam());
 }
 
-// Where a block gets too little shared memory for the own kernels' tiles, planning says so; what
+// Where a block gets too little shared memory for the custom kernels' tiles, planning says so; what
 // cuDNN computes and what small tiles do goes on.
 TEST_P(CudaAttentionTest, TooLittleSharedMemoryIsToldWhenPlanned) {
   const auto small = LoadCudaBackend({.shared_bytes = 101376}).value();

@@ -25,9 +25,9 @@ TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsRefused) {
   EXPECT_NE(backend.status().ToString().find("no GPU 99"), std::string::npos);
 }
 
-// A kernel writes where no memory is, which ends the context, and a product is the next to run:
+// A kernel writes where no memory is, which ends the context, and a GEMM is the next to run:
 // whoever sees it first, the error names the device and CUDA's own cause. Ends the process.
-[[noreturn]] void ProductAfterAFault() {
+[[noreturn]] void GemmAfterAFault() {
   Backend& gpu = BackendOf(Side::kGpu);
   Stream& stream = StreamOf(Side::kGpu);
   constexpr int64_t kN = 64;
@@ -53,9 +53,9 @@ TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsRefused) {
   std::_Exit(1);
 }
 
-TEST_F(CudaDeviceTest, AFaultThatAProductIsTheFirstToSeeIsNamed) {
+TEST_F(CudaDeviceTest, AFaultThatAGemmIsTheFirstToSeeIsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(ProductAfterAFault(), testing::ExitedWithCode(3),
+  EXPECT_EXIT(GemmAfterAFault(), testing::ExitedWithCode(3),
               "cuda device 0: .*illegal memory access");
 }
 

@@ -1,0 +1,138 @@
+// Custom GEMMs that store their sums with a bias, or with GELU and an optional bias. Results leave
+// through the quarters: a consumer warpgroup writes them, the producer warpgroup stores them by
+// TMA, and then they are free again.
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/gemm/hopper_gemm.cuh"
+
+namespace mt::kernels::cuda {
+namespace {
+
+// x = gelu(x) = x / (1 + e^(-z)), as in kernels/cuda/act.cu. Written in stages over all eight
+// elements; otherwise the compiler emits eight dependency chains one after the other.
+__device__ __forceinline__ void ApplyGelu(Float8* x) {
+  constexpr float kScale = -1.5957691216057307F * kLog2E, kCubic = 0.044715F;  // -2 sqrt(2 / pi)
+  float e[kGroup];
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) {
+    e[i] = x->v[i] * fmaf(kScale * kCubic, x->v[i] * x->v[i], kScale);
+  }
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(e[i]));
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) e[i] += 1.0F;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) asm volatile("rcp.approx.ftz.f32 %0, %0;" : "+f"(e[i]));
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) x->v[i] *= e[i];
+}
+
+template <class S, bool kGelu>
+class BiasGeluEpilogue {
+ public:
+  using Element = S;
+  static constexpr bool kTransposedA = false, kGated = false;
+  struct Args {
+    CUtensorMap sum, act;
+    const S* bias;  // [features], or null
+  };
+  // A quarter with GELU occupies two of the buffers, which are then used twice per tile.
+  static constexpr int kResults = kGelu ? 2 : 1, kSlots = kTileQuarters / kResults;
+  static constexpr int kBarriers = 2 * kSlots;
+
+  static __device__ __forceinline__ void Init(uint32_t barriers) {
+    for (int i = 0; i < kSlots; ++i) {
+      InitBarrier(barriers + 8 * i, kWarpgroupWarps);
+      InitBarrier(barriers + 8 * (kSlots + i), 1);
+    }
+  }
+
+  static __device__ __forceinline__ void Copy(const GemmBlock& block, const Args& args,
+                                              const TileCut& cut) {
+    int parity = 0;  // parity of the block's tiles
+    for (int tile = block.first; tile < block.tiles; tile += block.stride, parity ^= 1) {
+      const TilePlace at = TileAt(cut, tile, block.rank);
+      for (int quarter = 0; quarter < kTileQuarters; ++quarter) {
+        const int slot = quarter % kSlots, x = FeatureOf(at, quarter), y = TokenOf(at, quarter);
+        const uint32_t from = block.quarters + slot * kResults * kQuarterBytes;
+        WaitPhase(Written(block, slot), kGelu ? quarter / kSlots : parity);
+        StoreTile(&args.sum, x, y, from);
+        if (kGelu) StoreTile(&args.act, x, y, from + kQuarterBytes);
+        WaitStoresRead();
+        Arrive(Free(block, slot));
+      }
+    }
+    WaitStores();
+  }
+
+  __device__ __forceinline__ BiasGeluEpilogue(const Args& args, const TilePlace& at, int features) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int feature = at.feature + i / 2 * kBoxFeatures + FeatureInHalf() + i % 2 * 8;
+      bias_[i] = args.bias != nullptr && feature < features ? Widen(args.bias[feature]) : 0.0F;
+    }
+  }
+
+  __device__ __forceinline__ void Finish(const GemmBlock& block, int group,
+                                         const float (&sums)[2][kGemmSums]) const {
+    const uint32_t place = block.quarters + PlaceInQuarter();
+#pragma unroll
+    for (int quarter = 0; quarter < kTileQuarters; ++quarter) {
+      const int slot = quarter % kSlots, half = quarter / 2, part = quarter % 2;
+      BeginPart(block, group, quarter == kTileQuarters - 1, Free(block, slot),
+                1 - (kGelu ? quarter / kSlots : group));  // the other warpgroup has the odd tiles
+      const uint32_t to = place + slot * kResults * kQuarterBytes;
+#pragma unroll
+      for (int j = 0; j < kHalfTileTokens / 16; ++j) {
+        Float8 v;
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) {
+          v.v[i] =
+              sums[half][part * kHalfTileTokens / 2 + j * kGroup + i] + bias_[2 * half + i / 2 % 2];
+        }
+        const Stored8<S> stored = Narrow<S>(v);
+        StoreTransposed(to + j * 16 * kBoxRowBytes, stored.word);
+        if constexpr (kGelu) {
+          v = Widen(stored);  // rounded, as the gradient will read it
+          ApplyGelu(&v);
+          StoreTransposed(to + kQuarterBytes + j * 16 * kBoxRowBytes, Narrow<S>(v).word);
+        }
+      }
+      EndPart(Written(block, slot));
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t Written(const GemmBlock& block, int slot) {
+    return block.epilogue + 8 * slot;
+  }
+  static __device__ __forceinline__ uint32_t Free(const GemmBlock& block, int slot) {
+    return block.epilogue + 8 * (kSlots + slot);
+  }
+  float bias_[4];  // indexed by half of the features and by pair of accumulators
+};
+
+}  // namespace
+
+void LaunchBiasGeluGemm(const Stream& stream, const DeviceLimits& limits, const GemmKey& key,
+                        const GemmOperands& operands) {
+  const HopperGemm call = HopperGemmOf(limits, key, operands);
+  const bool gelu = key.epilogue == Epilogue::kGeluAux || key.epilogue == Epilogue::kGeluAuxBias;
+  const bool bias = key.epilogue == Epilogue::kBias || key.epilogue == Epilogue::kGeluAuxBias;
+  ForGpuType(key.in, "custom GEMM", [&](auto zero) {
+    using S = decltype(zero);
+    if constexpr (sizeof(S) == kElementBytes) {
+      const auto launch = [&](auto epilogue) {
+        using E = typename decltype(epilogue)::type;
+        typename E::Args args{.sum = ResultMapOf(key, gelu ? operands.aux : operands.d, key.m),
+                              .act = {},
+                              .bias = bias ? static_cast<const S*>(operands.bias) : nullptr};
+        if (gelu) args.act = ResultMapOf(key, operands.d, key.m);
+        LaunchGemm<E>(stream, call, args, "custom GEMM");
+      };
+      if (gelu) return launch(std::type_identity<BiasGeluEpilogue<S, true>>());
+      launch(std::type_identity<BiasGeluEpilogue<S, false>>());
+    }
+  });
+}
+
+}  // namespace mt::kernels::cuda

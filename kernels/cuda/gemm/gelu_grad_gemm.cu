@@ -1,0 +1,178 @@
+// A custom GEMM times GELU's slope, with the sums of its features over tokens: the input gradient
+// of fc2 with the bias gradient of fc1. TMA loads the slope's inputs into the quarters; each
+// quarter is read, overwritten with the results and stored from there, then loaded for the block's
+// next tile.
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/gemm/hopper_gemm.cuh"
+
+namespace mt::kernels::cuda {
+namespace {
+
+// Clamps both values of a word to [-8, 8], outside of which GELU's slope is 0 or 1 to the last bit;
+// NaN stays NaN.
+template <class S>
+__device__ __forceinline__ uint32_t CutTo8(uint32_t pair) {
+  if constexpr (DTypeOf<S>() == DType::kBf16) {
+    asm("min.NaN.bf16x2 %0, %0, %1;\nmax.NaN.bf16x2 %0, %0, %2;"
+        : "+r"(pair)
+        : "r"(0x41004100U), "r"(0xC100C100U));
+  } else {
+    asm("min.NaN.f16x2 %0, %0, %1;\nmax.NaN.f16x2 %0, %0, %2;"
+        : "+r"(pair)
+        : "r"(0x48004800U), "r"(0xC800C800U));
+  }
+  return pair;
+}
+
+// v[i] *= gelu'(x[i]): with s = (1 + tanh u) / 2, gelu(x) = x s and gelu'(x) = s + x u' 2 s (1 -
+// s). Written in stages over all eight elements; otherwise the compiler emits eight dependency
+// chains one after the other.
+template <class S>
+__device__ __forceinline__ void TimesGeluSlope(const uint32_t (&words)[4], Float8* v) {
+  constexpr float kRootTwoOverPi = 0.7978845608028654F, kCubic = kRootTwoOverPi * 0.044715F;
+  Stored8<S> cut;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) cut.word[i] = CutTo8<S>(words[i]);
+  Float8 s = Widen(cut), w;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) {
+    const float x = s.v[i], square = x * x;
+    s.v[i] = x * fmaf(kCubic, square, kRootTwoOverPi);
+    w.v[i] = x * fmaf(6 * kCubic, square, 2 * kRootTwoOverPi);
+  }
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) asm volatile("tanh.approx.f32 %0, %0;" : "+f"(s.v[i]));
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) s.v[i] = fmaf(0.5F, s.v[i], 0.5F);
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) w.v[i] = fmaf(w.v[i], fmaf(-s.v[i], s.v[i], s.v[i]), s.v[i]);
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) v->v[i] *= w.v[i];
+}
+
+template <class S>
+class GeluGradEpilogue {
+ public:
+  using Element = S;
+  static constexpr bool kTransposedA = true, kGated = false;
+  struct Args {
+    CUtensorMap pre, dpre;
+    float* partials;  // [token tiles, features]
+  };
+  // Per quarter one barrier for loaded inputs and one for written results.
+  static constexpr int kBarriers = 2 * kTileQuarters;
+
+  static __device__ __forceinline__ void Init(uint32_t barriers) {
+    for (int i = 0; i < kTileQuarters; ++i) {
+      InitBarrier(barriers + 8 * i, 1);
+      InitBarrier(barriers + 8 * (kTileQuarters + i), kWarpgroupWarps);
+    }
+  }
+
+  static __device__ __forceinline__ void Copy(const GemmBlock& block, const Args& args,
+                                              const TileCut& cut) {
+    const auto load = [&](int tile, int quarter) {
+      if (tile >= block.tiles) return;
+      const TilePlace at = TileAt(cut, tile, block.rank);
+      ArriveAndExpect(Loaded(block, quarter), kQuarterBytes);
+      CopyTile(block.quarters + quarter * kQuarterBytes, &args.pre, FeatureOf(at, quarter),
+               TokenOf(at, quarter), Loaded(block, quarter));
+    };
+    for (int quarter = 0; quarter < kTileQuarters; ++quarter) load(block.first, quarter);
+    int parity = 0;
+    for (int tile = block.first; tile < block.tiles; tile += block.stride, parity ^= 1) {
+      const TilePlace at = TileAt(cut, tile, block.rank);
+      for (int quarter = 0; quarter < kTileQuarters; ++quarter) {
+        WaitPhase(Written(block, quarter), parity);
+        StoreTile(&args.dpre, FeatureOf(at, quarter), TokenOf(at, quarter),
+                  block.quarters + quarter * kQuarterBytes);
+        WaitStoresRead();
+        load(tile + block.stride, quarter);
+      }
+    }
+    WaitStores();
+  }
+
+  __device__ __forceinline__ GeluGradEpilogue(const Args& args, const TilePlace& at, int features)
+      : out_(args.partials + static_cast<int64_t>(at.token_tile) * features + at.feature),
+        left_(features - at.feature) {}
+
+  __device__ __forceinline__ void Finish(const GemmBlock& block, int group,
+                                         const float (&sums)[2][kGemmSums]) const {
+    const uint32_t place = block.quarters + PlaceInQuarter();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float low = 0, high = 0;
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        const int quarter = 2 * half + part;
+        const uint32_t at = place + quarter * kQuarterBytes;
+        uint32_t words[2][4];
+        // The other warpgroup has the odd tiles.
+        BeginPart(block, group, quarter == kTileQuarters - 1, Loaded(block, quarter), group);
+        LoadTransposed(at, words[0]);
+#pragma unroll
+        for (int j = 0; j < kHalfTileTokens / 16; ++j) {
+          uint32_t(&now)[4] = words[j % 2];
+          if (j + 1 < kHalfTileTokens / 16) {
+            LoadTransposed(at + (j + 1) * 16 * kBoxRowBytes, words[(j + 1) % 2]);
+          }
+          Float8 v;
+#pragma unroll
+          for (int i = 0; i < kGroup; ++i) {
+            v.v[i] = sums[half][part * kHalfTileTokens / 2 + j * kGroup + i];
+          }
+          TimesGeluSlope<S>(now, &v);
+          low += (v.v[0] + v.v[1]) + (v.v[4] + v.v[5]);
+          high += (v.v[2] + v.v[3]) + (v.v[6] + v.v[7]);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) now[i] = NarrowPair<S>(v.v[2 * i], v.v[2 * i + 1]);
+          StoreTransposed(at + j * 16 * kBoxRowBytes, now);
+        }
+        EndPart(Written(block, quarter));
+      }
+      PutSums(half * kBoxFeatures + FeatureInHalf(), low, high);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t Loaded(const GemmBlock& block, int quarter) {
+    return block.epilogue + 8 * quarter;
+  }
+  static __device__ __forceinline__ uint32_t Written(const GemmBlock& block, int quarter) {
+    return block.epilogue + 8 * (kTileQuarters + quarter);
+  }
+  // Adds up four lanes' sums of one feature and of the feature 8 higher, and writes them out.
+  __device__ __forceinline__ void PutSums(int feature, float low, float high) const {
+#pragma unroll
+    for (int i = 1; i < 4; i *= 2) {
+      low += __shfl_xor_sync(~0U, low, i);
+      high += __shfl_xor_sync(~0U, high, i);
+    }
+    if (LaneOfWarp() % 4 != 0) return;
+    if (feature < left_) out_[feature] = low;
+    if (feature + 8 < left_) out_[feature + 8] = high;
+  }
+
+  float* out_;
+  int left_;  // number of features from the tile's first one on
+};
+
+}  // namespace
+
+void LaunchGeluGradGemm(const Stream& stream, const DeviceLimits& limits, const GemmKey& key,
+                        const GemmOperands& operands, float* partials) {
+  const HopperGemm call = HopperGemmOf(limits, key, operands);
+  ForGpuType(key.in, "InputGradAct", [&](auto zero) {
+    using S = decltype(zero);
+    if constexpr (sizeof(S) == kElementBytes) {
+      LaunchGemm<GeluGradEpilogue<S>>(stream, call,
+                                      {.pre = ResultMapOf(key, operands.aux, key.m),
+                                       .dpre = ResultMapOf(key, operands.d, key.m),
+                                       .partials = partials},
+                                      "InputGradAct");
+    }
+  });
+}
+
+}  // namespace mt::kernels::cuda

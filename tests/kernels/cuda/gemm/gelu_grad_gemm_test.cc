@@ -1,0 +1,101 @@
+// The custom GEMM with GELU's slope and column sums (custom_gemm.h) against the CPU backend.
+#include <limits>
+
+#include "tests/kernels/cuda/gemm/custom_gemm.h"
+
+namespace mt::kernels::cuda {
+namespace {
+
+class CudaGeluGradGemmTest : public CustomGemmTest {
+ protected:
+  bool Choose(const Shape3& z, int sms = 0) const {
+    return CustomGemmTest::Choose({.m = z.features,
+                                   .n = z.tokens,
+                                   .k = z.inner,
+                                   .epilogue = Epilogue::kGeluGradBias,
+                                   .sms = sms});
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, CudaGeluGradGemmTest, testing::Values(DType::kBf16, DType::kF16),
+                         TypeName);
+
+// Operands of one call, on both sides.
+struct Call {
+  Call(const Shape3& z, DType dtype)
+      : dy(twins.Random(dtype, {z.tokens, z.inner})),
+        w(twins.Random(dtype, {z.inner, z.features}, 0.2)),
+        pre(twins.Random(dtype, {z.tokens, z.features}, 4)),
+        dpre(Twins::Output(dtype, {z.tokens, z.features})),
+        dbias(twins.Random(DType::kF32, {z.features})) {}
+
+  void Run(Side side, Backend& backend, GradMode mode, int sm_budget = 0) const {
+    LinearInputGradActArgs args{.dy = dy[side],
+                                .w = w[side],
+                                .pre = pre[side],
+                                .dpre = dpre[side],
+                                .mode = mode,
+                                .dbias = dbias[side],
+                                .workspace = {},
+                                .sm_budget = sm_budget};
+    SideScratch scratch(side, backend.linear().Plan(args));
+    args.workspace = scratch.workspace();
+    backend.linear().InputGradAct(StreamOf(side), args);
+    StreamOf(side).Synchronize();
+  }
+
+  Twins twins;
+  Operand dy, w, pre, dpre, dbias;
+};
+
+TEST_P(CudaGeluGradGemmTest, GradientAndSumsAreTheCpus) {
+  for (const Shape3& z : kCustomGemmShapes) {
+    ASSERT_TRUE(Choose(z));
+    for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
+      const Call call(z, GetParam());
+      for (const Side side : kSides) call.Run(side, At(side), mode);
+      ExpectClose(call.dpre, Kind::kFused, GetParam(), z.Text());
+      ExpectClose(call.dbias, Kind::kFused, GetParam(), z.Text() + " sums");
+    }
+  }
+  EXPECT_EQ(Entries(), std::size(kCustomGemmShapes)) << "nothing was timed";
+}
+
+TEST_P(CudaGeluGradGemmTest, SameBitsInEveryRunAndOnFewerSms) {
+  const Shape3 z{2000, 1032, 136};
+  const Call call(z, GetParam());
+  std::vector<std::vector<std::byte>> first;
+  for (const int sms : {0, 0, 2, 101}) {
+    ASSERT_TRUE(Choose(z, sms));
+    call.dpre.Poison();
+    call.Run(Side::kGpu, *gpu_, GradMode::kOverwrite, sms);
+    const std::vector<std::vector<std::byte>> bits = {call.dpre.Bytes(Side::kGpu),
+                                                      call.dbias.Bytes(Side::kGpu)};
+    if (first.empty()) first = bits;
+    EXPECT_EQ(bits, first) << sms << " SMs";
+  }
+}
+
+// Where the slope is 0 or 1; and not a number stays one.
+TEST_P(CudaGeluGradGemmTest, HugeInputsGiveLimits) {
+  const Shape3 z{16, 16, 16};
+  ASSERT_TRUE(Choose(z));
+  const Call call(z, GetParam());
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double x : {-inf, -60000.0, 60000.0, inf, inf - inf}) {
+    Backend& gpu = *gpu_;
+    gpu.vector().Fill(StreamOf(Side::kGpu), call.pre[Side::kGpu], x);
+    gpu.vector().Fill(StreamOf(Side::kGpu), call.dy[Side::kGpu], 1);
+    gpu.vector().Fill(StreamOf(Side::kGpu), call.w[Side::kGpu], 0.5);
+    call.Run(Side::kGpu, gpu, GradMode::kOverwrite);
+    const double dpre = call.dpre.Values(Side::kGpu)[7], sum = call.dbias.Values(Side::kGpu)[7];
+    if (std::isnan(x)) {
+      EXPECT_TRUE(std::isnan(dpre) && std::isnan(sum)) << dpre << " " << sum;
+    } else {
+      EXPECT_EQ(dpre, x < 0 ? 0.0 : 8.0) << x;
+      EXPECT_EQ(sum, x < 0 ? 0.0 : 128.0) << x;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mt::kernels::cuda
