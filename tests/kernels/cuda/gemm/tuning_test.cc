@@ -75,6 +75,17 @@ TEST(TableKeyTest, OtherTextsAreNoKeys) {
   EXPECT_FALSE(ParseTableKey("product " + custom).has_value()) << "has no algorithm";
 }
 
+// Tables in checkpoints and caches hold these texts, whatever the code calls the forms.
+TEST(TableKeyTest, FormsHaveTheTextsOfOlderTables) {
+  const std::pair<Form, const char*> texts[] = {
+      {Form::kCustom, "own"}, {Form::kFused, "fused"}, {Form::kSeparate, "separate"}};
+  for (const auto& [form, text] : texts) {
+    EXPECT_STREQ(Name(form), text);
+    EXPECT_EQ(ParseForm(text), form);
+  }
+  EXPECT_EQ(ParseForm("custom"), std::nullopt);
+}
+
 // Each test has backends of its own, whose tables are empty.
 class CudaTuningTest : public GpuTest {
  protected:
