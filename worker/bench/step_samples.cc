@@ -58,16 +58,16 @@ void StepSamples::FillTimes(v1::BenchReport* report) const {
 
 void StepSamples::FillMeans(v1::BenchReport* report) const {
   const auto count = static_cast<double>(records_.size());
-  train::PhaseSeconds phases{};
+  engine::PhaseSeconds phases{};
   double bubble = 0;
   for (const train::StepRecord& record : records_) {
-    train::Add(record.phase_seconds, &phases);
+    engine::Add(record.phase_seconds, &phases);
     bubble += record.bubble;
     report->set_host_memory_bytes(std::max(report->host_memory_bytes(), record.host_memory_bytes));
   }
   report->set_bubble(bubble / count);
   for (size_t i = 0; i < phases.size(); ++i) {
-    const std::string name(train::Name(static_cast<train::StepPhase>(i)));
+    const std::string name(report::Name(static_cast<report::StepPhase>(i)));
     (*report->mutable_phase_seconds())[name] = phases[i] / count;
   }
   const memory::BytesByKind& bytes = records_.back().memory_bytes;

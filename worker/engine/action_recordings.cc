@@ -2,7 +2,7 @@
 
 #include "common/base/log.h"
 
-namespace mt::train {
+namespace mt::engine {
 
 void ActionRecordings::Disable(const std::string& why) {
   if (!on_) return;
@@ -31,4 +31,4 @@ bool ActionRecordings::Record(const std::function<void()>& calls, Entry* entry) 
   return true;
 }
 
-}  // namespace mt::train
+}  // namespace mt::engine

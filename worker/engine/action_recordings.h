@@ -17,7 +17,7 @@
 #include "kernels/core/tensor.h"
 #include "worker/engine/phase_clock.h"
 
-namespace mt::train {
+namespace mt::engine {
 
 // What addresses and constants of an action depend on.
 struct ActionKey {
@@ -71,4 +71,4 @@ class ActionRecordings {
   std::map<ActionKey, Entry> entries_;
 };
 
-}  // namespace mt::train
+}  // namespace mt::engine

@@ -10,7 +10,7 @@
 #include "worker/failure/failure.h"
 #include "worker/params/init.h"
 
-namespace mt::train {
+namespace mt::engine {
 namespace {
 
 using kernels::DType;
@@ -80,10 +80,10 @@ data::Microbatch Engine::NextMicrobatch(data::Loader* loader, int64_t step) {
   if (fault_.ok()) {
     StatusOr<data::Microbatch> batch = loader->Next();
     if (batch.ok()) return std::move(batch).value();
-    fault_ = WithCause(base::Annotate(batch.status(), fmt::format("step {}", step)),
-                       batch.status().code() == absl::StatusCode::kDeadlineExceeded
-                           ? Cause::kStorage
-                           : CauseOf(batch.status()));
+    fault_ = failure::WithCause(base::Annotate(batch.status(), fmt::format("step {}", step)),
+                                batch.status().code() == absl::StatusCode::kDeadlineExceeded
+                                    ? failure::Cause::kStorage
+                                    : failure::CauseOf(batch.status()));
   }
   return EmptyMicrobatch();
 }
@@ -218,4 +218,4 @@ Status Engine::RebuildWeights() {
   return OkStatus();
 }
 
-}  // namespace mt::train
+}  // namespace mt::engine

@@ -27,7 +27,7 @@
 #include "worker/parallel/tensor_parallel.h"
 #include "worker/params/param_store.h"
 
-namespace mt::train {
+namespace mt::engine {
 
 // One thread. The pointers of Args must outlive the engine.
 class Engine {
@@ -35,7 +35,7 @@ class Engine {
   struct Args {
     EngineConfig config;
     kernels::Backend* backend = nullptr;
-    RankGroups* groups = nullptr;
+    parallel::RankGroups* groups = nullptr;
     const base::Clock* clock = nullptr;
     int64_t memory_limit_bytes = 0;  // 0: memory::AvailableBytes once all choices are made
     std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;  // test seam
@@ -164,4 +164,4 @@ class Engine {
   kernels::Tensor uncounted_;                // f64 [2], device: losses that do not count
 };
 
-}  // namespace mt::train
+}  // namespace mt::engine

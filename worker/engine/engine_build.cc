@@ -7,7 +7,7 @@
 #include "worker/failure/failure.h"
 #include "worker/tuning/tuning.h"
 
-namespace mt::train {
+namespace mt::engine {
 namespace {
 
 using kernels::DType;
@@ -68,7 +68,7 @@ Status Engine::Plan() {
   try {
     model_->PlanActivations(&plan_);
   } catch (const kernels::DeviceMemoryError& error) {
-    return NoMemoryForChoices(error);
+    return tuning::NoMemoryForChoices(error);
   }
   sync_->Plan(&plan_);
   scalars_block_ = plan_.Reserve(memory::Kind::kWorkspace, sizeof(kernels::StepScalars));
@@ -81,14 +81,14 @@ Status Engine::Plan() {
 }
 
 Status Engine::TakeMemory() {
-  RETURN_IF_ERROR(TimeMissing(args_.backend->tuning()));
+  RETURN_IF_ERROR(tuning::TimeMissing(args_.backend->tuning()));
   // Only now: choices have loaded kernels, which take device memory.
   int64_t limit_bytes = args_.memory_limit_bytes;
   if (limit_bytes == 0) {
     ASSIGN_OR_RETURN(limit_bytes, memory::AvailableBytes(device()));
   }
   auto memory = memory::Memory::Allocate(device(), plan_, limit_bytes);
-  RETURN_IF_ERROR(WithCause(memory.status(), Cause::kOutOfMemory));
+  RETURN_IF_ERROR(failure::WithCause(memory.status(), failure::Cause::kOutOfMemory));
   memory_ = std::move(memory).value();
   Bind();
   MakeParts();
@@ -192,7 +192,7 @@ void Engine::MakeParts() {
 }
 
 parallel::SyncGroups Engine::SyncGroupsOfRank() const {
-  const RankGroups& groups = *args_.groups;
+  const parallel::RankGroups& groups = *args_.groups;
   return {.dp_reduce = groups.dp_reduce(),
           .dp_gather = groups.dp_gather(),
           .tensor = groups.tp_control(),
@@ -234,4 +234,4 @@ void Engine::SetHooks() {
   });
 }
 
-}  // namespace mt::train
+}  // namespace mt::engine

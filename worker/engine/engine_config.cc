@@ -8,7 +8,7 @@
 #include "worker/parallel/schedule/job_request.h"
 #include "worker/params/flat_layout.h"
 
-namespace mt::train {
+namespace mt::engine {
 namespace {
 
 using megatrain::v1::JobSpec;
@@ -46,4 +46,4 @@ EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::Coordinates& 
   return config;
 }
 
-}  // namespace mt::train
+}  // namespace mt::engine

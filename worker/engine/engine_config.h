@@ -17,7 +17,7 @@ namespace megatrain::v1 {
 class JobSpec;
 }
 
-namespace mt::train {
+namespace mt::engine {
 
 struct EngineConfig {
   model::GptConfig model;                  // with this rank's shard
@@ -38,4 +38,4 @@ struct EngineConfig {
 // Of a completed job (spec::CompleteJob, ResolveForSlots).
 EngineConfig EngineConfigFromJob(const megatrain::v1::JobSpec& job, const layout::Coordinates& at);
 
-}  // namespace mt::train
+}  // namespace mt::engine

@@ -8,7 +8,7 @@
 
 #include "common/base/check.h"
 
-namespace mt::train {
+namespace mt::engine {
 namespace {
 
 // Three steps of 1,024 microbatches and their collectives.
@@ -191,4 +191,4 @@ void PhaseClock::Replay(const std::vector<StepPhase>& labels) {
   for (const StepPhase opens : labels) Push(opens, Border::kNone);
 }
 
-}  // namespace mt::train
+}  // namespace mt::engine

@@ -18,7 +18,7 @@
 #include "common/report/step_phase.h"
 #include "kernels/core/device.h"
 
-namespace mt::train {
+namespace mt::engine {
 
 using report::Name;
 using report::StepPhase;
@@ -124,4 +124,4 @@ class PhaseClock {
   std::array<StepTime, kSteps> times_;
 };
 
-}  // namespace mt::train
+}  // namespace mt::engine

@@ -5,7 +5,7 @@
 
 #include "common/base/check.h"
 
-namespace mt::train {
+namespace mt::engine {
 
 using kernels::GradMode;
 using model::GptModel;
@@ -102,4 +102,4 @@ Status StageWork::status() const {
   return args_.sync->status();
 }
 
-}  // namespace mt::train
+}  // namespace mt::engine

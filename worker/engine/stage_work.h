@@ -16,7 +16,7 @@
 #include "worker/parallel/pipeline/chunk_work.h"
 #include "worker/parallel/schedule/schedule.h"
 
-namespace mt::train {
+namespace mt::engine {
 
 // How many microbatches of a pass are between their first and their last action on this stage, at
 // most: so many must be kept at once, microbatch i in place i modulo that number.
@@ -73,4 +73,4 @@ class StageWork final : public pipeline::ChunkWork {
   bool recorded_ = false;  // this pass: buckets are reported behind the last backward
 };
 
-}  // namespace mt::train
+}  // namespace mt::engine

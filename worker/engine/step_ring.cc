@@ -4,7 +4,7 @@
 
 #include "common/base/check.h"
 
-namespace mt::train {
+namespace mt::engine {
 
 StepRing::StepRing(kernels::Device* device) : device_(device) {
   for (Slot& slot : slots_) {
@@ -47,4 +47,4 @@ bool StepRing::IsDone(int64_t step) {
   return s.done->IsDone();
 }
 
-}  // namespace mt::train
+}  // namespace mt::engine

@@ -11,7 +11,7 @@
 #include "kernels/core/device.h"
 #include "kernels/ops/step_scalars.h"
 
-namespace mt::train {
+namespace mt::engine {
 
 struct StepOutcome {
   kernels::EndOfStep vector;
@@ -62,4 +62,4 @@ class StepRing {
   std::array<Slot, kSteps> slots_;
 };
 
-}  // namespace mt::train
+}  // namespace mt::engine

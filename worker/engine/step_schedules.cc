@@ -5,7 +5,7 @@
 #include "common/base/check.h"
 #include "worker/parallel/schedule/check.h"
 
-namespace mt::train {
+namespace mt::engine {
 namespace {
 
 StatusOr<schedule::Schedule> Checked(const schedule::Request& request) {
@@ -41,4 +41,4 @@ const schedule::Schedule& StepSchedules::OfEvaluation(int microbatches) {
   return evaluation_;
 }
 
-}  // namespace mt::train
+}  // namespace mt::engine

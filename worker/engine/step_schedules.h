@@ -6,7 +6,7 @@
 #include "worker/parallel/schedule/generate.h"
 #include "worker/parallel/schedule/schedule.h"
 
-namespace mt::train {
+namespace mt::engine {
 
 // One thread.
 class StepSchedules {
@@ -29,4 +29,4 @@ class StepSchedules {
   schedule::Schedule largest_, current_, evaluation_;
 };
 
-}  // namespace mt::train
+}  // namespace mt::engine

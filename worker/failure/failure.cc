@@ -7,7 +7,7 @@
 
 #include "kernels/core/device.h"
 
-namespace mt::train {
+namespace mt::failure {
 namespace {
 
 constexpr std::string_view kPayloadUrl = "megatrain/cause";
@@ -113,4 +113,4 @@ int ExitCodeOf(const Status& status) {
   }
 }
 
-}  // namespace mt::train
+}  // namespace mt::failure

@@ -8,7 +8,7 @@
 
 #include "common/base/status.h"
 
-namespace mt::train {
+namespace mt::failure {
 
 // Values of megatrain.v1.Cause.
 enum class Cause : uint8_t {
@@ -39,4 +39,4 @@ Status StatusOfException();
 // transient (a peer or its network), 1 all else.
 int ExitCodeOf(const Status& status);
 
-}  // namespace mt::train
+}  // namespace mt::failure

@@ -38,8 +38,8 @@ void Fill(const train::StepRecord& record, megatrain::v1::StepRecord* out) {
   out->set_consumed_samples(record.consumed_samples);
   out->set_skipped(record.skipped);
   out->set_step_seconds(record.step_seconds);
-  for (size_t phase = 0; phase < train::kNumStepPhases; ++phase) {
-    const std::string name(train::Name(static_cast<train::StepPhase>(phase)));
+  for (size_t phase = 0; phase < engine::kNumStepPhases; ++phase) {
+    const std::string name(report::Name(static_cast<report::StepPhase>(phase)));
     (*out->mutable_phase_seconds())[name] = record.phase_seconds[phase];
   }
   out->set_model_flops(record.model_flops);

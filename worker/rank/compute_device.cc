@@ -43,9 +43,9 @@ StatusOr<std::unique_ptr<kernels::Backend>> MakeGpuBackend(const JobSpec& job,
   // What the host lacks is the slot's fault. A module that is not installed is the job's, which
   // asks for a GPU; memory held by another process is neither's.
   if (backend.ok() || absl::IsNotFound(backend.status())) return backend;
-  return train::WithCause(backend.status(), absl::IsResourceExhausted(backend.status())
-                                                ? train::Cause::kOutOfMemory
-                                                : train::Cause::kHardware);
+  return failure::WithCause(backend.status(), absl::IsResourceExhausted(backend.status())
+                                                  ? failure::Cause::kOutOfMemory
+                                                  : failure::Cause::kHardware);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ LeaveSwitch::~LeaveSwitch() {
   thread_.join();
 }
 
-void LeaveSwitch::SetGroups(train::RankGroups* groups) {
+void LeaveSwitch::SetGroups(parallel::RankGroups* groups) {
   base::MutexLock lock(&mu_);
   groups_ = groups;
   if (leaving_ && groups_ != nullptr) groups_->Abort(reason_);

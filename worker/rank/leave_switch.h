@@ -25,7 +25,7 @@ class LeaveSwitch {
 
   // Sets the groups to abort; nullptr once they are about to be destroyed. Aborts them at once if
   // Leave was already called.
-  void SetGroups(train::RankGroups* groups);
+  void SetGroups(parallel::RankGroups* groups);
   // Aborts the groups and starts the limit. Returns at once; any thread. Only the first call
   // counts.
   void Leave(const std::string& reason);
@@ -37,7 +37,7 @@ class LeaveSwitch {
   const std::function<void()> exit_;
   base::Mutex mu_;
   base::CondVar changed_;
-  train::RankGroups* groups_ GUARDED_BY(mu_) = nullptr;
+  parallel::RankGroups* groups_ GUARDED_BY(mu_) = nullptr;
   bool leaving_ GUARDED_BY(mu_) = false;
   bool over_ GUARDED_BY(mu_) = false;
   std::string reason_ GUARDED_BY(mu_);

@@ -40,11 +40,11 @@ std::string Bytes(const memory::BytesByKind& bytes) {
   return out + "}";
 }
 
-std::string Phases(const train::PhaseSeconds& seconds) {
+std::string Phases(const engine::PhaseSeconds& seconds) {
   std::string out;
   for (size_t i = 0; i < seconds.size(); ++i) {
     out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ",
-                       Quoted(train::Name(static_cast<train::StepPhase>(i))), Number(seconds[i]));
+                       Quoted(report::Name(static_cast<report::StepPhase>(i))), Number(seconds[i]));
   }
   return out + "}";
 }

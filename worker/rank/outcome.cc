@@ -7,27 +7,27 @@
 namespace mt::rank {
 
 int ExitCodeOf(const Status& status) {
-  switch (train::CauseOf(status)) {
-    case train::Cause::kNone:
+  switch (failure::CauseOf(status)) {
+    case failure::Cause::kNone:
       return shim::kExitDone;
-    case train::Cause::kUserError:
-    case train::Cause::kOutOfMemory:
+    case failure::Cause::kUserError:
+    case failure::Cause::kOutOfMemory:
       return shim::kExitConfig;
-    case train::Cause::kStorage:
+    case failure::Cause::kStorage:
       return shim::kExitCheckpoint;
-    case train::Cause::kNumeric:
+    case failure::Cause::kNumeric:
       return shim::kExitNonfinite;
-    case train::Cause::kNetwork:
+    case failure::Cause::kNetwork:
       return shim::kExitTransient;
-    case train::Cause::kHardware:
+    case failure::Cause::kHardware:
       return shim::kExitDevice;
-    case train::Cause::kHang:
-    case train::Cause::kInternal:
+    case failure::Cause::kHang:
+    case failure::Cause::kInternal:
       return shim::kExitInternal;
   }
   return shim::kExitInternal;
 }
 
-int CauseNumberOf(const Status& status) { return static_cast<int>(train::CauseOf(status)); }
+int CauseNumberOf(const Status& status) { return static_cast<int>(failure::CauseOf(status)); }
 
 }  // namespace mt::rank

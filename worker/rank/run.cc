@@ -38,7 +38,7 @@ class Lease {
 };
 
 StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* backend,
-                                       train::RankGroups* groups) {
+                                       parallel::RankGroups* groups) {
   train::TrainArgs train_args;
   train_args.job = args.job;
   train_args.job_uid = args.job_uid;
@@ -88,7 +88,7 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   }
   if (args.world_size == 1) {
     ASSIGN_OR_RETURN(const auto alone,
-                     train::RankGroups::CreateForJob(*args.job, 0, nullptr, nullptr));
+                     parallel::RankGroups::CreateForJob(*args.job, 0, nullptr, nullptr));
     return TrainWith(args, backend.get(), alone.get());
   }
   const base::MonotonicTime begin = base::Clock::Real()->Now();
@@ -97,12 +97,12 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   ASSIGN_OR_RETURN(const std::unique_ptr<comm::GroupFactory> factory,
                    comm::MakeGlooFactory(args.store, config));
   ASSIGN_OR_RETURN(
-      const std::unique_ptr<train::RankGroups> groups,
-      train::RankGroups::CreateForJob(*args.job, args.rank, factory.get(), &backend->device()));
+      const std::unique_ptr<parallel::RankGroups> groups,
+      parallel::RankGroups::CreateForJob(*args.job, args.rank, factory.get(), &backend->device()));
   if (args.on_comm_init) {
     args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
   }
-  const Lease<train::RankGroups> lease(args.on_groups, groups.get());
+  const Lease<parallel::RankGroups> lease(args.on_groups, groups.get());
   return TrainWith(args, backend.get(), groups.get());
 }
 
@@ -119,7 +119,7 @@ train::TrainResult Run(RunArgs args) {
     auto result = RunGuarded(args);
     return result.ok() ? std::move(result).value() : Failed(result.status());
   } catch (...) {
-    return Failed(train::StatusOfException());
+    return Failed(failure::StatusOfException());
   }
 }
 

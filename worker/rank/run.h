@@ -40,7 +40,7 @@ struct RunArgs {
   std::function<void(double seconds)> on_comm_init;
   // Called with the groups once they exist and with nullptr before they are destroyed; may be
   // empty.
-  std::function<void(train::RankGroups*)> on_groups;
+  std::function<void(parallel::RankGroups*)> on_groups;
   // The same for the trainer, from which the device's position can be read; may be empty.
   std::function<void(const train::Trainer*)> on_trainer;
 };

@@ -20,7 +20,7 @@ void TelemetryBoard::Post(const train::RankCounters& counters) {
   tokens_ = counters.tokens;
   for (size_t i = 0; i < phase_seconds_.size(); ++i) phase_seconds_[i] = counters.phase_seconds[i];
   for (size_t i = 0; i < memory_bytes_.size(); ++i) memory_bytes_[i] = counters.memory_bytes[i];
-  const train::GroupStats& comm = counters.comm;
+  const parallel::GroupStats& comm = counters.comm;
   const std::array<const comm::CommStats*, kNumAxes> axes = {&comm.tp, &comm.pp, &comm.dp,
                                                              &comm.world};
   for (size_t axis = 0; axis < kNumAxes; ++axis) {
@@ -41,7 +41,7 @@ void TelemetryBoard::Fill(megatrain::v1::RankTelemetry* out) {
   out->set_tokens(tokens_);
   out->set_comm_init_seconds(comm_init_seconds_);
   for (size_t i = 0; i < phase_seconds_.size(); ++i) {
-    const std::string name(train::Name(static_cast<train::StepPhase>(i)));
+    const std::string name(report::Name(static_cast<report::StepPhase>(i)));
     (*out->mutable_phase_seconds())[name] = phase_seconds_[i];
   }
   for (size_t i = 0; i < memory_bytes_.size(); ++i) {

@@ -37,7 +37,7 @@ class TelemetryBoard {
 
   std::atomic<int64_t> tokens_ = 0;
   std::atomic<double> comm_init_seconds_ = 0;
-  std::array<std::atomic<double>, train::kNumStepPhases> phase_seconds_{};
+  std::array<std::atomic<double>, engine::kNumStepPhases> phase_seconds_{};
   std::array<std::atomic<int64_t>, memory::kNumKinds> memory_bytes_{};
   // Indexed by axis (tp, pp, dp, world) and operation.
   static constexpr size_t kNumAxes = 4;

@@ -148,7 +148,7 @@ class AgentRank {
          .commands = options_.rank == 0 ? &words_ : nullptr,
          .hold = assignment.hold(),
          .on_comm_init = [this](double seconds) { board_.SetCommInit(seconds); },
-         .on_groups = [this](train::RankGroups* groups) { leave_.SetGroups(groups); },
+         .on_groups = [this](parallel::RankGroups* groups) { leave_.SetGroups(groups); },
          .on_trainer = [this](const train::Trainer* trainer) { marks_.SetTrainer(trainer); }});
   }
 

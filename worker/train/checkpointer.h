@@ -29,7 +29,7 @@ class Checkpointer {
     std::optional<CheckpointRecord> loaded;  // that the run goes on from; on rank 0
     // What every save of this run has in common: job, spec, facts, parent.
     checkpoint::Manifest manifest;
-    Engine* engine = nullptr;
+    engine::Engine* engine = nullptr;
     comm::ProcessGroup* group = nullptr;  // all ranks; nullptr: one
     const base::Clock* clock = nullptr;
     TrainObserver* observer = nullptr;

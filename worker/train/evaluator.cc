@@ -53,7 +53,7 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
   RETURN_IF_ERROR(SumSamples(loader.get(), step, &read));
   // A rank that could not read has met the others all the same, and spoils their sum.
   if (!read.ok()) args_.engine->SpoilEvaluation();
-  ASSIGN_OR_RETURN(const Engine::EvalSums sums, args_.engine->FinishEvaluation());
+  ASSIGN_OR_RETURN(const engine::Engine::EvalSums sums, args_.engine->FinishEvaluation());
   RETURN_IF_ERROR(base::Annotate(read, "evaluation"));
   if (sums.tokens < 0) {
     return base::Unavailable("evaluation after step {}: another rank could not read its data",

@@ -21,7 +21,7 @@ namespace mt::train {
 class Evaluator {
  public:
   struct Args {
-    Engine* engine = nullptr;
+    engine::Engine* engine = nullptr;
     const RunData* data = nullptr;
     const base::Clock* clock = nullptr;
     TrainObserver* observer = nullptr;  // told of progress

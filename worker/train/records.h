@@ -26,7 +26,7 @@ struct StepRecord {
   int64_t skipped_steps = 0;  // so far
   double step_seconds = 0;    // without evaluation and checkpoints between steps
   // This rank's; kCheckpoint: spent on saves since the step before.
-  PhaseSeconds phase_seconds{};
+  engine::PhaseSeconds phase_seconds{};
   double launch_seconds = 0;  // the host's, to enqueue the step; where calls run at once its length
   double model_flops = 0;     // of this step
   double tflops_per_slot = 0;
@@ -67,9 +67,9 @@ struct CheckpointRecord {
 // What this rank has done since its start; rises with every step.
 struct RankCounters {
   int64_t tokens = 0;  // of its microbatches
-  PhaseSeconds phase_seconds{};
+  engine::PhaseSeconds phase_seconds{};
   memory::BytesByKind memory_bytes{};
-  GroupStats comm;
+  parallel::GroupStats comm;
   double step_seconds = 0;  // of the newest step
 };
 

@@ -53,7 +53,7 @@ struct LoadStateArgs {
   std::string directory;  // that holds the checkpoint
   checkpoint::CheckpointId id;
   const data::IndexRecord* train_data = nullptr;  // of the data set that is open now
-  Engine* engine = nullptr;
+  engine::Engine* engine = nullptr;
   std::function<void(int64_t bytes)> progress;  // may be empty
 };
 

@@ -19,8 +19,8 @@ int64_t ResidentBytes() {
   return pages * ::sysconf(_SC_PAGESIZE);
 }
 
-StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step, const StepOutcome& outcome,
-                          const StepTimes& times) {
+StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
+                          const engine::StepOutcome& outcome, const StepTimes& times) {
   const kernels::StepScalars& scalars = outcome.scalars;
   const double tokens = outcome.vector.tokens;
   const auto batch = static_cast<double>(times.batch);
@@ -56,13 +56,13 @@ bool IsFinite(const kernels::EndOfStep& vector) {
 }
 
 Status NonfiniteError(int64_t step, const kernels::EndOfStep& vector) {
-  return WithCause(
+  return failure::WithCause(
       base::Internal("step {}: the loss is {} and {:.0f} gradient elements are NaN or Inf; the "
                      "step's update was not taken. Lower optimizer.lr, lengthen "
                      "optimizer.warmup, or set training.nonfinite to skip to go on past such steps",
                      step, vector.tokens > 0 ? vector.loss / vector.tokens : vector.loss,
                      vector.nonfinite),
-      Cause::kNumeric);
+      failure::Cause::kNumeric);
 }
 
 }  // namespace mt::train

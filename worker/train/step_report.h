@@ -23,11 +23,11 @@ struct StepTimes {
   int64_t batch = 0;          // samples
   double launch_seconds = 0;  // the host's, from the step's first call to its last
   double step_seconds = 0;
-  PhaseSeconds phase_seconds{};
+  engine::PhaseSeconds phase_seconds{};
 };
 
-StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step, const StepOutcome& outcome,
-                          const StepTimes& times);
+StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
+                          const engine::StepOutcome& outcome, const StepTimes& times);
 
 // Whether the sums of a step are numbers: what AdvanceStepScalars judged, but for steps that merely
 // had no token.

@@ -31,7 +31,7 @@ Status Caught(const Body& body) {
   try {
     return body();
   } catch (...) {
-    return StatusOfException();
+    return failure::StatusOfException();
   }
 }
 
@@ -39,7 +39,7 @@ Status Caught(const Body& body) {
 // groups as they are. What this rank alone knows of, a broken group or an exception, ends its part
 // in every group: peers that wait for it in another one learn of it and do the same.
 template <class Body>
-Status Guarded(RankGroups& groups, const Body& body) {
+Status Guarded(parallel::RankGroups& groups, const Body& body) {
   bool returned = false;
   Status status = Caught([&] {
     Status mine = body();
@@ -94,7 +94,7 @@ Trainer::Impl::~Impl() = default;
 
 Status Trainer::Impl::Agree(checkpoint::Exchange* exchange, const Status& mine) {
   const Status all = exchange->Agree(mine);
-  return mine.ok() ? WithCause(all, Cause::kNetwork) : mine;
+  return mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
 }
 
 Status Trainer::Impl::SetUp() {
@@ -122,44 +122,45 @@ Status Trainer::Impl::OpenDataAndEngine() {
   auto data =
       OpenRunData({.job = &job, .data_root = args_.data_root, .cache_root = args_.cache_root});
   // A damaged data set is the user's to replace: no checkpoint and no other attempt cures it.
-  if (absl::IsDataLoss(data.status())) return WithCause(data.status(), Cause::kUserError);
+  if (absl::IsDataLoss(data.status()))
+    return failure::WithCause(data.status(), failure::Cause::kUserError);
   ASSIGN_OR_RETURN(data_, std::move(data));
-  ASSIGN_OR_RETURN(engine_,
-                   Engine::CreatePlanned({.config = EngineConfigFromJob(job, groups().at()),
-                                          .backend = args_.backend,
-                                          .groups = args_.groups,
-                                          .clock = args_.clock,
-                                          .memory_limit_bytes = args_.memory_limit_bytes,
-                                          .end_of_step = args_.end_of_step}));
+  ASSIGN_OR_RETURN(engine_, engine::Engine::CreatePlanned(
+                                {.config = engine::EngineConfigFromJob(job, groups().at()),
+                                 .backend = args_.backend,
+                                 .groups = args_.groups,
+                                 .clock = args_.clock,
+                                 .memory_limit_bytes = args_.memory_limit_bytes,
+                                 .end_of_step = args_.end_of_step}));
   return OkStatus();
 }
 
-StatusOr<TuningTables> Trainer::Impl::StoredChoices() const {
-  if (!start_.load) return TuningTables{};
+StatusOr<tuning::TuningTables> Trainer::Impl::StoredChoices() const {
+  if (!start_.load) return tuning::TuningTables{};
   ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
                    checkpoint::ReadManifest(start_.load_directory, *start_.load));
-  const auto fact = manifest.facts.find(kTuningFact);
-  if (fact == manifest.facts.end()) return TuningTables{};
-  StatusOr<TuningTables> tables = ParseTuningTables(fact->second);
+  const auto fact = manifest.facts.find(tuning::kTuningFact);
+  if (fact == manifest.facts.end()) return tuning::TuningTables{};
+  StatusOr<tuning::TuningTables> tables = tuning::ParseTuningTables(fact->second);
   if (tables.ok()) return tables;
   log::Warn("the checkpoint's tuning cannot be read: timed anew, equal to rounding, not to the bit",
             {{"why", base::Message(tables.status())}});
-  return TuningTables{};
+  return tuning::TuningTables{};
 }
 
 Status Trainer::Impl::SettleChoices(checkpoint::Exchange* exchange) {
   kernels::TuningTable* const table = args_.backend->tuning();
   if (table == nullptr) return OkStatus();
-  StatusOr<TuningTables> stored = TuningTables{};
+  StatusOr<tuning::TuningTables> stored = tuning::TuningTables{};
   if (exchange->rank() == 0) stored = StoredChoices();
   RETURN_IF_ERROR(Agree(exchange, stored.status()));
-  ASSIGN_OR_RETURN(SettledTuning settled,
-                   SettleTuning({.table = table,
-                                 .exchange = exchange,
-                                 .cache_root = args_.cache_root,
-                                 .stored = *std::move(stored),
-                                 .clock = args_.clock,
-                                 .progress = [this] { args_.observer->OnProgress(0); }}));
+  ASSIGN_OR_RETURN(tuning::SettledTuning settled,
+                   tuning::SettleTuning({.table = table,
+                                         .exchange = exchange,
+                                         .cache_root = args_.cache_root,
+                                         .stored = *std::move(stored),
+                                         .clock = args_.clock,
+                                         .progress = [this] { args_.observer->OnProgress(0); }}));
   tuning_ = std::move(settled.tables);
   return OkStatus();
 }
@@ -212,7 +213,7 @@ checkpoint::Manifest Trainer::Impl::ManifestTemplate() const {
   }
   manifest.spec_json = spec::ToJson(*args_.job);
   manifest.facts["device"] = args_.backend->device().Describe();
-  if (!tuning_.empty()) manifest.facts[kTuningFact] = ToJson(tuning_);
+  if (!tuning_.empty()) manifest.facts[tuning::kTuningFact] = tuning::ToJson(tuning_);
   manifest.facts["threads_per_rank"] = std::to_string(args_.job->placement().threads_per_rank());
   for (const data::IndexRecord& record : data_.Records()) PutIndexRecord(record, &manifest);
   return manifest;
@@ -258,9 +259,10 @@ void Trainer::Impl::MeasureMemory() {
 }
 
 Status Trainer::Impl::WithStep(const Status& thrown) const {
-  return WithCause(base::Error(thrown.code(), "in step {} (results are known up to step {}): {}",
-                               last_step_ + 1, read_step_, base::Message(thrown)),
-                   CauseOf(thrown));
+  return failure::WithCause(
+      base::Error(thrown.code(), "in step {} (results are known up to step {}): {}", last_step_ + 1,
+                  read_step_, base::Message(thrown)),
+      failure::CauseOf(thrown));
 }
 
 void Trainer::Impl::AnnounceReady() const {

@@ -39,7 +39,7 @@ struct TrainArgs {
   std::string cache_root;
   // This rank's, of the job's mesh (RankGroups::CreateForJob), for this trainer alone, which they
   // outlive: it aborts them all where one breaks, and its end closes the links.
-  RankGroups* groups = nullptr;
+  parallel::RankGroups* groups = nullptr;
   kernels::Backend* backend = nullptr;
   TrainObserver* observer = nullptr;
   CommandSource* commands = nullptr;  // world rank 0; may be nullptr

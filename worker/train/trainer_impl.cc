@@ -15,8 +15,8 @@ namespace mt::train {
 namespace {
 
 // A directory that another epoch holds is no fault of the disk.
-Cause CauseOfSave(const Status& saved) {
-  return absl::IsFailedPrecondition(saved) ? Cause::kUserError : Cause::kStorage;
+failure::Cause CauseOfSave(const Status& saved) {
+  return absl::IsFailedPrecondition(saved) ? failure::Cause::kUserError : failure::Cause::kStorage;
 }
 
 }  // namespace
@@ -71,17 +71,17 @@ Status Trainer::Impl::RunStep(int64_t step) {
 
 void Trainer::Impl::CountEnded() {
   // Evaluations and saves lie between the steps: only the time of saves is kept, for the record.
-  constexpr auto kSave = static_cast<size_t>(StepPhase::kCheckpoint);
+  constexpr auto kSave = static_cast<size_t>(report::StepPhase::kCheckpoint);
   while (counted_step_ < last_step_) {
-    const std::optional<StepTime> time = engine_->phases().Of(counted_step_ + 1);
+    const std::optional<engine::StepTime> time = engine_->phases().Of(counted_step_ + 1);
     if (!time) return;
     StepTimes& times = times_[RingIndex(++counted_step_)];
     times.step_seconds = time->seconds;
     times.phase_seconds = time->phases;
     times.phase_seconds[kSave] = time->between[kSave];
     counters_.tokens += times.batch / engine_->dp_size() * job_->model().seq_length();
-    Add(time->between, &counters_.phase_seconds);
-    Add(time->phases, &counters_.phase_seconds);
+    engine::Add(time->between, &counters_.phase_seconds);
+    engine::Add(time->phases, &counters_.phase_seconds);
     counters_.comm = args_.groups->Stats();
     counters_.step_seconds = time->seconds;
     args_.observer->OnCounters(counters_);
@@ -100,7 +100,7 @@ Status Trainer::Impl::RunDue(int64_t step) {
 Status Trainer::Impl::ReadUpTo(int64_t step) {
   while (read_step_ < step) {
     const int64_t k = ++read_step_;
-    const StepOutcome outcome = engine_->ring().Read(k);
+    const engine::StepOutcome outcome = engine_->ring().Read(k);
     CountEnded();
     CHECK_GE(counted_step_, k);
     // Libraries take what they take on first use.
@@ -141,14 +141,14 @@ Status Trainer::Impl::Evaluate(int64_t step, bool final) {
 }
 
 Status Trainer::Impl::SaveAndGoOn(int64_t step) {
-  PhaseClock& phases = engine_->phases();
-  phases.Switch(StepPhase::kCheckpoint);
+  engine::PhaseClock& phases = engine_->phases();
+  phases.Switch(report::StepPhase::kCheckpoint);
   save_status_ = checkpointer_->Save(step);
   save_tried_step_ = step;
-  phases.Switch(StepPhase::kOther);
+  phases.Switch(report::StepPhase::kOther);
   if (!held_) phases.EndBetween();
   if (!checkpointer_->EndsRun(save_status_)) return OkStatus();
-  return WithCause(save_status_, CauseOfSave(save_status_));
+  return failure::WithCause(save_status_, CauseOfSave(save_status_));
 }
 
 // Saves that a word asked for too late to act on its own are part of the last one.
@@ -177,7 +177,7 @@ void Trainer::Impl::SaveAtEnd(TrainResult* result) {
   result->final_save_failed = true;
   result->message = "the last checkpoint could not be saved: " + base::Message(save_status_);
   if (checkpointer_->EndsRun(save_status_)) {
-    result->status = WithCause(save_status_, CauseOfSave(save_status_));
+    result->status = failure::WithCause(save_status_, CauseOfSave(save_status_));
   }
 }
 

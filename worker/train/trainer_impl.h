@@ -30,7 +30,7 @@ class Trainer::Impl {
 
   Status SetUp();
   TrainResult Run();
-  RankGroups& groups() const { return *args_.groups; }
+  parallel::RankGroups& groups() const { return *args_.groups; }
   std::string LastMark() const { return std::as_const(*engine_).phases().LastMark(); }
   std::string_view LastPhase() const { return Name(std::as_const(*engine_).phases().LastPhase()); }
   // What Run threw, with the step in which it was noticed: a GPU runs up to two steps behind.
@@ -47,7 +47,7 @@ class Trainer::Impl {
   // Collective: the choices that backends make by timing, for all ranks.
   Status SettleChoices(checkpoint::Exchange* exchange);
   // Those of the checkpoint to go on from; for rank 0.
-  StatusOr<TuningTables> StoredChoices() const;
+  StatusOr<tuning::TuningTables> StoredChoices() const;
   Status LoadOrInitialize();
   void MakeParts();
   checkpoint::Manifest ManifestTemplate() const;
@@ -97,16 +97,18 @@ class Trainer::Impl {
   void ReportAtEnd();
 
   // Of a step's entry in times_ and words_.
-  static size_t RingIndex(int64_t step) { return static_cast<size_t>(step % StepRing::kSteps); }
+  static size_t RingIndex(int64_t step) {
+    return static_cast<size_t>(step % engine::StepRing::kSteps);
+  }
   bool is_reporter() const { return args_.groups->rank() == 0; }
 
   const TrainArgs args_;
   const std::unique_ptr<megatrain::v1::JobSpec> job_;  // args_.job with what updates changed
   const int64_t total_steps_;
   RunData data_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<engine::Engine> engine_;
   StartPoint start_;
-  TuningTables tuning_;  // for checkpoints; empty where nothing is chosen by timing
+  tuning::TuningTables tuning_;  // for checkpoints; empty where nothing is chosen by timing
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<data::Loader> loader_;
@@ -125,13 +127,14 @@ class Trainer::Impl {
   bool held_ = false;
   base::MonotonicTime held_since_;
   std::optional<base::MonotonicTime> training_since_;
-  std::array<StepTimes, StepRing::kSteps> times_;
-  std::array<CommandWord, StepRing::kSteps> words_;
+  std::array<StepTimes, engine::StepRing::kSteps> times_;
+  std::array<CommandWord, engine::StepRing::kSteps> words_;
   CommandsUnderWay under_way_;
   Status save_status_;  // of the newest save
   int64_t save_tried_step_ = -1;
-  Status update_status_;                         // of the newest update
-  int64_t timed_word_step_ = -StepRing::kSteps;  // rank 0: carried the last save asked for by time
+  Status update_status_;  // of the newest update
+  int64_t timed_word_step_ =
+      -engine::StepRing::kSteps;  // rank 0: carried the last save asked for by time
 };
 
 }  // namespace mt::train

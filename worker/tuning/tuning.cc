@@ -13,7 +13,7 @@
 #include "worker/failure/failure.h"
 #include "worker/tuning/tuning_cache.h"
 
-namespace mt::train {
+namespace mt::tuning {
 namespace {
 
 using kernels::TuningEntry;
@@ -298,11 +298,12 @@ StatusOr<TuningTables> ParseTuningTables(const std::string& text) {
 }
 
 Status NoMemoryForChoices(const kernels::DeviceMemoryError& error) {
-  return WithCause(base::Error(absl::StatusCode::kResourceExhausted,
-                               "out of memory while algorithms are chosen, before anything else "
-                               "was taken: {}; is the device another process' too?",
-                               error.what()),
-                   Cause::kOutOfMemory);
+  return failure::WithCause(
+      base::Error(absl::StatusCode::kResourceExhausted,
+                  "out of memory while algorithms are chosen, before anything else "
+                  "was taken: {}; is the device another process' too?",
+                  error.what()),
+      failure::Cause::kOutOfMemory);
 }
 
 Status TimeMissing(kernels::TuningTable* table) {
@@ -320,4 +321,4 @@ StatusOr<SettledTuning> SettleTuning(const SettleArgs& args) {
   return settled;
 }
 
-}  // namespace mt::train
+}  // namespace mt::tuning

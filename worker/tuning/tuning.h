@@ -15,7 +15,7 @@
 #include "kernels/ops/tuning.h"
 #include "worker/checkpoint/exchange.h"
 
-namespace mt::train {
+namespace mt::tuning {
 
 // Choices by key, by the identity of the tables that made them: a job's ranks need not have the
 // same kind of device.
@@ -54,4 +54,4 @@ Status TimeMissing(kernels::TuningTable* table);
 // What a device without room while algorithms are chosen becomes: kResourceExhausted, cause OOM.
 Status NoMemoryForChoices(const kernels::DeviceMemoryError& error);
 
-}  // namespace mt::train
+}  // namespace mt::tuning

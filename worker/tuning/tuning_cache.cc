@@ -6,7 +6,7 @@
 #include "common/base/ids.h"
 #include "common/base/log.h"
 
-namespace mt::train {
+namespace mt::tuning {
 namespace {
 
 using nlohmann::json;
@@ -71,4 +71,4 @@ Status TuningCache::Keep(const kernels::TuningEntry& entry) const {
   return base::WriteFileAtomic(PathOf(entry.key), out.dump(1) + "\n");
 }
 
-}  // namespace mt::train
+}  // namespace mt::tuning

@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "kernels/ops/tuning.h"
 
-namespace mt::train {
+namespace mt::tuning {
 
 // Blocking; any thread.
 class TuningCache {
@@ -30,4 +30,4 @@ class TuningCache {
   const std::string directory_;  // empty: no cache
 };
 
-}  // namespace mt::train
+}  // namespace mt::tuning

@@ -66,7 +66,7 @@ struct Seen final : public train::TrainObserver {
 // Runs the job alone, as a rank does.
 void RunBench(const v1::JobSpec& job, Seen* seen, bool stopped = false) {
   const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
-  const auto groups = train::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
+  const auto groups = parallel::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
   BenchRun bench({.job = &job,
                   .backend = backend.get(),
                   .next = seen,
@@ -94,7 +94,7 @@ TEST(BenchRun, ReportsTheTrainersOwnSteps) {
   for (const train::StepRecord& record : seen.steps) {
     if (record.step <= 3) continue;
     seconds.push_back(record.step_seconds);
-    forward += record.phase_seconds[static_cast<size_t>(train::StepPhase::kForward)];
+    forward += record.phase_seconds[static_cast<size_t>(report::StepPhase::kForward)];
   }
   EXPECT_EQ(report.steps(), 8);
   EXPECT_EQ(report.warmup_steps(), 3);

@@ -69,11 +69,11 @@ class GpuEngineTest : public GpuTrainTest {
  protected:
   void Build(const megatrain::v1::JobSpec& job) {
     data_ = OpenRunData({.job = &job, .data_root = dir_.path() + "/data"}).value();
-    groups_ = RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
-    engine_ = Engine::Create({.config = EngineConfigFromJob(job, groups_->at()),
-                              .backend = &gpu(),
-                              .groups = groups_.get(),
-                              .clock = base::Clock::Real()})
+    groups_ = parallel::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
+    engine_ = engine::Engine::Create({.config = engine::EngineConfigFromJob(job, groups_->at()),
+                                      .backend = &gpu(),
+                                      .groups = groups_.get(),
+                                      .clock = base::Clock::Real()})
                   .value();
     engine_->Initialize(job.training().seed());
     loader_ = data::Loader::Create({.dataset = data_.train,
@@ -84,8 +84,8 @@ class GpuEngineTest : public GpuTrainTest {
   }
 
   RunData data_;
-  std::unique_ptr<RankGroups> groups_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<parallel::RankGroups> groups_;
+  std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<data::Loader> loader_;
 };
 
@@ -96,7 +96,7 @@ TEST_F(GpuEngineTest, AStepIsEnqueuedWithoutWaitingForTheDevice) {
                {"model.hidden_size=1024", "model.seq_length=1024", "training.micro_batch_size=16",
                 "training.global_batch_size=32", "training.precision=fp16",
                 "training.loss_scale.initial=4294967296", "training.train_iters=8"}));
-  StepRing& ring = engine_->ring();
+  engine::StepRing& ring = engine_->ring();
   for (int64_t step = 1; step <= 2; ++step) {
     ASSERT_TRUE(engine_->RunStep(step, loader_.get(), 0).ok());
   }
@@ -129,7 +129,7 @@ class GpuChoicesTest : public GpuTrainTest {
                 "training.micro_batch_size=17", "model.seq_length=1000", "training.train_iters=3",
                 "training.eval.every_iters=1", "training.eval.iters=1"},
                more));
-    const auto groups = RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
+    const auto groups = parallel::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
     Observed seen;
     auto trainer = Trainer::Create({.job = &job,
                                     .data_root = dir_.path() + "/data",

@@ -14,7 +14,7 @@
 namespace mt::train {
 namespace {
 
-double Of(const PhaseSeconds& seconds, StepPhase phase) {
+double Of(const engine::PhaseSeconds& seconds, report::StepPhase phase) {
   return seconds[static_cast<size_t>(phase)];
 }
 
@@ -27,9 +27,9 @@ class PhaseClockTest : public ::testing::Test {
   void OneStep(int64_t step, int forward_ms, int backward_ms) {
     phases_.SetStep(step);
     phases_.SetAction(0, 0);
-    phases_.Switch(StepPhase::kForward);
+    phases_.Switch(report::StepPhase::kForward);
     Work(forward_ms);
-    phases_.Switch(StepPhase::kBackward);
+    phases_.Switch(report::StepPhase::kBackward);
     Work(backward_ms);
     phases_.EndStep(step);
   }
@@ -37,24 +37,24 @@ class PhaseClockTest : public ::testing::Test {
   base::ManualClock clock_;
   ScriptedDevice device_;
   std::unique_ptr<kernels::Stream> stream_ = device_.CreateStream(kernels::StreamPriority::kLow);
-  PhaseClock phases_{&device_, stream_.get(), &clock_};
+  engine::PhaseClock phases_{&device_, stream_.get(), &clock_};
 };
 
 TEST_F(PhaseClockTest, EachMomentBelongsToOnePhase) {
-  phases_.Switch(StepPhase::kBackward);
+  phases_.Switch(report::StepPhase::kBackward);
   Work(10);
-  const StepPhase interrupted = phases_.Switch(StepPhase::kDpComm);
-  EXPECT_EQ(interrupted, StepPhase::kBackward);
+  const report::StepPhase interrupted = phases_.Switch(report::StepPhase::kDpComm);
+  EXPECT_EQ(interrupted, report::StepPhase::kBackward);
   Work(3);
   phases_.Switch(interrupted);
   Work(5);
   phases_.EndStep(1);
   device_.RunAll();
-  const std::optional<StepTime> time = phases_.Of(1);
+  const std::optional<engine::StepTime> time = phases_.Of(1);
   ASSERT_TRUE(time.has_value());
-  EXPECT_DOUBLE_EQ(Of(time->phases, StepPhase::kBackward), 0.015);
-  EXPECT_DOUBLE_EQ(Of(time->phases, StepPhase::kDpComm), 0.003);
-  EXPECT_EQ(Of(time->phases, StepPhase::kForward), 0);
+  EXPECT_DOUBLE_EQ(Of(time->phases, report::StepPhase::kBackward), 0.015);
+  EXPECT_DOUBLE_EQ(Of(time->phases, report::StepPhase::kDpComm), 0.003);
+  EXPECT_EQ(Of(time->phases, report::StepPhase::kForward), 0);
   EXPECT_DOUBLE_EQ(time->seconds, 0.018);
 }
 
@@ -71,8 +71,8 @@ TEST_F(PhaseClockTest, TimesAreThereOnceTheDeviceHasEndedTheStep) {
   device_.RunAll();
   EXPECT_DOUBLE_EQ(phases_.Of(1)->seconds, 0.006);
   EXPECT_DOUBLE_EQ(phases_.Of(2)->seconds, 0.060);
-  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, StepPhase::kForward), 0.020);
-  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, StepPhase::kBackward), 0.040);
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, report::StepPhase::kForward), 0.020);
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, report::StepPhase::kBackward), 0.040);
 }
 
 TEST_F(PhaseClockTest, ADeviceThatWaitsForTheHostBetweenStepsWaitsInTheNextOne) {
@@ -82,75 +82,76 @@ TEST_F(PhaseClockTest, ADeviceThatWaitsForTheHostBetweenStepsWaitsInTheNextOne) 
   OneStep(2, 2, 4);
   device_.RunAll();
   EXPECT_DOUBLE_EQ(phases_.Of(2)->seconds, 0.056);
-  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, StepPhase::kOther), 0.050);
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, report::StepPhase::kOther), 0.050);
 }
 
 TEST_F(PhaseClockTest, WhatLiesBetweenStepsIsNoPartOfThem) {
   OneStep(1, 2, 4);
-  phases_.Switch(StepPhase::kCheckpoint);
+  phases_.Switch(report::StepPhase::kCheckpoint);
   Work(100);
-  phases_.Switch(StepPhase::kOther);
+  phases_.Switch(report::StepPhase::kOther);
   Work(10);
   phases_.EndBetween();
   Work(3'000);
-  phases_.Switch(StepPhase::kCheckpoint);
+  phases_.Switch(report::StepPhase::kCheckpoint);
   Work(200);
-  phases_.Switch(StepPhase::kOther);
+  phases_.Switch(report::StepPhase::kOther);
   phases_.EndPause();
   OneStep(2, 2, 4);
   OneStep(3, 2, 4);
   device_.RunAll();
   EXPECT_DOUBLE_EQ(phases_.Of(2)->seconds, 0.006);
-  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->between, StepPhase::kCheckpoint), 0.300);
-  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->between, StepPhase::kOther), 0.010) << "without the pause";
-  EXPECT_EQ(phases_.Of(3)->between, PhaseSeconds{});
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->between, report::StepPhase::kCheckpoint), 0.300);
+  EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->between, report::StepPhase::kOther), 0.010)
+      << "without the pause";
+  EXPECT_EQ(phases_.Of(3)->between, engine::PhaseSeconds{});
 }
 
 TEST_F(PhaseClockTest, OldStepsAreForgotten) {
-  for (int64_t step = 1; step <= PhaseClock::kSteps + 1; ++step) OneStep(step, 1, 1);
+  for (int64_t step = 1; step <= engine::PhaseClock::kSteps + 1; ++step) OneStep(step, 1, 1);
   device_.RunAll();
   EXPECT_FALSE(phases_.Of(1).has_value());
   EXPECT_TRUE(phases_.Of(2).has_value());
-  EXPECT_TRUE(phases_.Of(PhaseClock::kSteps + 1).has_value());
+  EXPECT_TRUE(phases_.Of(engine::PhaseClock::kSteps + 1).has_value());
 }
 
 TEST_F(PhaseClockTest, AHostARingAheadWaitsAndLosesNothing) {
   phases_.SetStep(1);
   constexpr int kRounds = 50'000;  // marks: more than three rings
   for (int i = 0; i < kRounds; ++i) {
-    phases_.Switch(StepPhase::kForward);
+    phases_.Switch(report::StepPhase::kForward);
     device_.Enqueue([this] { clock_.Advance(std::chrono::nanoseconds(3)); });
-    phases_.Switch(StepPhase::kBackward);
+    phases_.Switch(report::StepPhase::kBackward);
     device_.Enqueue([this] { clock_.Advance(std::chrono::nanoseconds(5)); });
   }
   phases_.EndStep(1);
   EXPECT_LT(device_.num_waiting(), size_t{2 * kRounds});
   device_.RunAll();
-  const std::optional<StepTime> time = phases_.Of(1);
+  const std::optional<engine::StepTime> time = phases_.Of(1);
   ASSERT_TRUE(time.has_value());
-  EXPECT_DOUBLE_EQ(Of(time->phases, StepPhase::kForward), 3e-9 * kRounds);
-  EXPECT_DOUBLE_EQ(Of(time->phases, StepPhase::kBackward), 5e-9 * kRounds);
+  EXPECT_DOUBLE_EQ(Of(time->phases, report::StepPhase::kForward), 3e-9 * kRounds);
+  EXPECT_DOUBLE_EQ(Of(time->phases, report::StepPhase::kBackward), 5e-9 * kRounds);
 }
 
 TEST_F(PhaseClockTest, TheLastMarkTellsWhereTheDeviceStands) {
   EXPECT_EQ(phases_.LastMark(), "none of 1 marks");
-  EXPECT_EQ(phases_.LastPhase(), StepPhase::kOther);
+  EXPECT_EQ(phases_.LastPhase(), report::StepPhase::kOther);
   phases_.SetStep(12);
   phases_.SetAction(3, 1);
-  phases_.Switch(StepPhase::kBackward);
+  phases_.Switch(report::StepPhase::kBackward);
   Work(1);
-  phases_.Switch(StepPhase::kTpComm);
+  phases_.Switch(report::StepPhase::kTpComm);
   phases_.EndStep(12);
   device_.Run(3);
   EXPECT_EQ(phases_.LastMark(),
             "step 12, microbatch 3, chunk 1: backward; 2 marks enqueued behind it");
-  EXPECT_EQ(phases_.LastPhase(), StepPhase::kBackward);
+  EXPECT_EQ(phases_.LastPhase(), report::StepPhase::kBackward);
   device_.Run(1);
   EXPECT_EQ(phases_.LastMark(),
             "step 12, microbatch 3, chunk 1: tp_comm; 1 marks enqueued behind it");
-  EXPECT_EQ(phases_.LastPhase(), StepPhase::kTpComm) << "the device's, not the host's";
+  EXPECT_EQ(phases_.LastPhase(), report::StepPhase::kTpComm) << "the device's, not the host's";
   device_.RunAll();
-  EXPECT_EQ(phases_.LastPhase(), StepPhase::kOther);
+  EXPECT_EQ(phases_.LastPhase(), report::StepPhase::kOther);
   EXPECT_EQ(phases_.LastMark(), "end of step 12; 0 marks enqueued behind it");
 }
 
@@ -163,17 +164,17 @@ class ActionRecordingsTest : public PhaseClockTest {
     for (int i = 0; i < microbatches; ++i) {
       recordings_.Run({.place = i}, [&] {
         ++eager_or_recorded_;
-        phases_.Switch(StepPhase::kForward);
+        phases_.Switch(report::StepPhase::kForward);
         Work(5);
         device_.Enqueue([this] { ++runs_; });
-        phases_.Switch(StepPhase::kOther);
+        phases_.Switch(report::StepPhase::kOther);
       });
     }
     phases_.EndStep(step);
     device_.RunAll();
   }
 
-  ActionRecordings recordings_{
+  engine::ActionRecordings recordings_{
       {.device = &device_, .stream = stream_.get(), .phases = &phases_, .enabled = true}};
   int eager_or_recorded_ = 0;  // times that the host went through the calls
   int runs_ = 0;               // times that the device did
@@ -198,7 +199,7 @@ TEST_F(ActionRecordingsTest, MarksInsideCountInEveryLaunch) {
   for (int64_t step = 1; step <= 6; ++step) Step(step, 4);
   for (int64_t step = 3; step <= 6; ++step) {
     EXPECT_DOUBLE_EQ(phases_.Of(step)->seconds, 0.020) << step;
-    EXPECT_DOUBLE_EQ(Of(phases_.Of(step)->phases, StepPhase::kForward), 0.020) << step;
+    EXPECT_DOUBLE_EQ(Of(phases_.Of(step)->phases, report::StepPhase::kForward), 0.020) << step;
   }
   EXPECT_EQ(phases_.LastMark(), "end of step 6; 0 marks enqueued behind it");
 }
@@ -213,12 +214,12 @@ TEST_F(ActionRecordingsTest, WhatCannotBeRecordedGoesOnEagerly) {
 }
 
 TEST_F(ActionRecordingsTest, KeysThatDifferInAnythingAreRecordedApart) {
-  const std::vector<ActionKey> keys = {
+  const std::vector<engine::ActionKey> keys = {
       {},           {.chunk = 1},       {.slot = 1},
       {.place = 1}, {.backward = true}, {.mode = kernels::GradMode::kAdd}};
   for (int64_t step = 1; step <= 3; ++step) {
     recordings_.BeginStep();
-    for (const ActionKey& key : keys) recordings_.Run(key, [] {});
+    for (const engine::ActionKey& key : keys) recordings_.Run(key, [] {});
   }
   EXPECT_EQ(recordings_.num_recordings(), static_cast<int64_t>(keys.size()));
   EXPECT_EQ(device_.num_launches(), static_cast<int>(2 * keys.size()));

@@ -95,12 +95,12 @@ TEST_F(RecordingsTest, PhasesAreTheDevicesInsideRecordingsToo) {
     double sum = 0;
     for (const double seconds : step.phase_seconds) sum += seconds;
     EXPECT_NEAR(sum, step.step_seconds, 1e-9);
-    for (const StepPhase phase :
-         {StepPhase::kForward, StepPhase::kBackward, StepPhase::kOptimizer}) {
+    for (const report::StepPhase phase : {report::StepPhase::kForward, report::StepPhase::kBackward,
+                                          report::StepPhase::kOptimizer}) {
       EXPECT_GT(step.phase_seconds[static_cast<size_t>(phase)], 0) << Name(phase);
     }
-    EXPECT_GT(step.phase_seconds[static_cast<size_t>(StepPhase::kBackward)] +
-                  step.phase_seconds[static_cast<size_t>(StepPhase::kForward)],
+    EXPECT_GT(step.phase_seconds[static_cast<size_t>(report::StepPhase::kBackward)] +
+                  step.phase_seconds[static_cast<size_t>(report::StepPhase::kForward)],
               0.1 * step.step_seconds);
   }
 }

@@ -51,7 +51,7 @@ class StepWatch final : public TrainObserver, public CommandSource {
   }
   void OnStep(const StepRecord& record) override { steps.push_back(record); }
   double MedianHostMs() const { return Median({host_ms_.begin() + kWarmUp, host_ms_.end()}); }
-  double MedianMs(StepPhase phase) const {
+  double MedianMs(report::StepPhase phase) const {
     std::vector<double> ms;
     for (size_t i = kWarmUp; i < steps.size(); ++i) {
       ms.push_back(1e3 * steps[i].phase_seconds[static_cast<size_t>(phase)]);
@@ -113,8 +113,9 @@ class StepsTest : public TrainTest, public ::testing::WithParamInterface<Size> {
   static void Print(const char* how, const StepWatch& watch, double host_ms) {
     std::printf("%-22s %-8s step %8.3f ms, host %7.3f ms |", GetParam().name, how,
                 watch.MedianStepMs(), host_ms);
-    for (const StepPhase phase : {StepPhase::kData, StepPhase::kForward, StepPhase::kBackward,
-                                  StepPhase::kDpComm, StepPhase::kOptimizer, StepPhase::kOther}) {
+    for (const report::StepPhase phase :
+         {report::StepPhase::kData, report::StepPhase::kForward, report::StepPhase::kBackward,
+          report::StepPhase::kDpComm, report::StepPhase::kOptimizer, report::StepPhase::kOther}) {
       std::printf(" %s %.3f", std::string(Name(phase)).c_str(), watch.MedianMs(phase));
     }
     std::printf("\n");

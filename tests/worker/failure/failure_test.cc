@@ -8,7 +8,7 @@
 
 #include "kernels/core/device.h"
 
-namespace mt::train {
+namespace mt::failure {
 namespace {
 
 template <class Exception>
@@ -36,4 +36,4 @@ TEST(Failure, ExceptionsBecomeCausesWithTheirTexts) {
 TEST(Failure, WhatIsNoExceptionGoesOn) { EXPECT_THROW(static_cast<void>(StatusOf(5)), int); }
 
 }  // namespace
-}  // namespace mt::train
+}  // namespace mt::failure

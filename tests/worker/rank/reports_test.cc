@@ -98,7 +98,7 @@ train::RankCounters AfterSteps(int64_t steps) {
   const auto n = static_cast<double>(steps);
   train::RankCounters counters;
   counters.tokens = 100 * steps;
-  counters.phase_seconds[static_cast<size_t>(train::StepPhase::kForward)] = 0.25 * n;
+  counters.phase_seconds[static_cast<size_t>(report::StepPhase::kForward)] = 0.25 * n;
   counters.memory_bytes[static_cast<size_t>(memory::Kind::kWeights)] = 4096;
   counters.comm.dp.ops[static_cast<size_t>(comm::CommOp::kAllReduce)] = {
       .num_calls = 3 * steps, .payload_bytes = 1000 * steps, .seconds = 0.5 * n};

@@ -38,8 +38,8 @@ TEST(OutcomeTest, ExitCodes) {
   EXPECT_EQ(ExitCodeOf(base::Unavailable("x")), 75);
   EXPECT_EQ(ExitCodeOf(absl::AbortedError("x")), 75);
   EXPECT_EQ(ExitCodeOf(base::Internal("x")), 70);
-  EXPECT_EQ(ExitCodeOf(train::WithCause(base::Internal("x"), train::Cause::kHardware)), 71);
-  EXPECT_EQ(ExitCodeOf(train::WithCause(base::Internal("x"), train::Cause::kNumeric)), 74);
+  EXPECT_EQ(ExitCodeOf(failure::WithCause(base::Internal("x"), failure::Cause::kHardware)), 71);
+  EXPECT_EQ(ExitCodeOf(failure::WithCause(base::Internal("x"), failure::Cause::kNumeric)), 74);
   EXPECT_EQ(CauseNumberOf(base::Unavailable("x")), megatrain::v1::NETWORK);
 }
 
@@ -125,10 +125,10 @@ TEST(LeaveSwitchTest, BreaksEveryGroupOfTheRank) {
   const auto rank = [&](int world_rank) {
     const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
     const auto groups =
-        train::RankGroups::Create({.mesh = layout::Mesh::Create({.tp = 1, .dp = 2}).value(),
-                                   .rank = world_rank,
-                                   .factory = &hub,
-                                   .device = &backend->device()})
+        parallel::RankGroups::Create({.mesh = layout::Mesh::Create({.tp = 1, .dp = 2}).value(),
+                                      .rank = world_rank,
+                                      .factory = &hub,
+                                      .device = &backend->device()})
             .value();
     const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
     if (world_rank == 0) leave.SetGroups(groups.get());

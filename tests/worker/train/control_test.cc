@@ -70,8 +70,8 @@ TEST_F(ControlTest, NonfiniteStopEndsEveryRankWithItsExitCode) {
   adjust_ = [](int rank, TrainArgs* args) { SpoilStep(6, rank, args); };
   const auto outcomes = Run({kTwoReplicas, "checkpoint.at_end=true"});
   for (const RankOutcome& rank : outcomes) {
-    EXPECT_EQ(CauseOf(rank.result.status), Cause::kNumeric);
-    EXPECT_EQ(ExitCodeOf(rank.result.status), 74);
+    EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kNumeric);
+    EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 74);
     EXPECT_FALSE(rank.result.completed);
     EXPECT_EQ(rank.result.last_step, 7) << "found before step 8";
     EXPECT_NE(rank.result.message.find("step 6"), std::string::npos) << rank.result.message;
@@ -116,7 +116,7 @@ TEST_F(ControlTest, ADynamicLossScaleAnswersToOverflowsUntilItCannot) {
   low.emplace_back("training.loss_scale.initial=1");
   low.emplace_back("checkpoint.directory=none");
   for (const RankOutcome& rank : Run(low)) {
-    EXPECT_EQ(ExitCodeOf(rank.result.status), 74) << "the scale is at its minimum";
+    EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 74) << "the scale is at its minimum";
     EXPECT_EQ(rank.result.last_step, 7);
   }
 }
@@ -127,8 +127,9 @@ TEST_F(ControlTest, AnOverflowOfTheModelItselfStopsTheRun) {
       Run({"training.precision=fp32", "optimizer.lr=1000", "optimizer.min_lr=1000",
            "optimizer.decay=constant", "optimizer.eps=1e-30", "model.init_std=10",
            "optimizer.weight_decay=1000"});
-  EXPECT_EQ(CauseOf(outcomes[0].result.status), Cause::kNumeric) << outcomes[0].result.status;
-  EXPECT_EQ(ExitCodeOf(outcomes[0].result.status), 74);
+  EXPECT_EQ(failure::CauseOf(outcomes[0].result.status), failure::Cause::kNumeric)
+      << outcomes[0].result.status;
+  EXPECT_EQ(failure::ExitCodeOf(outcomes[0].result.status), 74);
 }
 
 TEST_F(ControlTest, AFaultOfOneRankStopsAllAtTheSameStep) {
@@ -143,7 +144,7 @@ TEST_F(ControlTest, AFaultOfOneRankStopsAllAtTheSameStep) {
     const bool own = rank.result.message.find("999") != std::string::npos;
     at_fault += own ? 1 : 0;
     if (!own) {
-      EXPECT_EQ(ExitCodeOf(rank.result.status), 75) << rank.result.message;
+      EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 75) << rank.result.message;
       EXPECT_NE(rank.result.message.find("reported a fault"), std::string::npos);
     }
   }
@@ -159,8 +160,8 @@ TEST_F(ControlTest, ABrokenGroupStopsWithinTheStep) {
   };
   for (const RankOutcome& rank : Run({kTwoReplicas})) {
     EXPECT_FALSE(rank.result.status.ok());
-    EXPECT_EQ(CauseOf(rank.result.status), Cause::kNetwork);
-    EXPECT_EQ(ExitCodeOf(rank.result.status), 75);
+    EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kNetwork);
+    EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 75);
     EXPECT_EQ(rank.result.last_step, 2);
   }
 }
@@ -173,21 +174,22 @@ TEST_F(ControlTest, TooLittleMemoryIsSaidBeforeTheFirstStep) {
   const auto outcomes = RunJob(TinyJob({kTwoReplicas}), options);
   EXPECT_FALSE(outcomes[0].created);
   EXPECT_FALSE(outcomes[1].created);
-  EXPECT_EQ(CauseOf(outcomes[1].result.status), Cause::kOutOfMemory);
-  EXPECT_EQ(CauseOf(outcomes[0].result.status), Cause::kNetwork) << "not this rank's fault";
+  EXPECT_EQ(failure::CauseOf(outcomes[1].result.status), failure::Cause::kOutOfMemory);
+  EXPECT_EQ(failure::CauseOf(outcomes[0].result.status), failure::Cause::kNetwork)
+      << "not this rank's fault";
   EXPECT_NE(base::Message(outcomes[0].result.status).find("rank 1"), std::string::npos);
 }
 
 TEST_F(ControlTest, MissingDataNamesTheFile) {
   const RankOutcome outcome = Run({"data.path=[nowhere]"})[0];
   EXPECT_FALSE(outcome.created);
-  EXPECT_EQ(CauseOf(outcome.result.status), Cause::kUserError);
+  EXPECT_EQ(failure::CauseOf(outcome.result.status), failure::Cause::kUserError);
   EXPECT_NE(base::Message(outcome.result.status).find("nowhere.idx"), std::string::npos)
       << outcome.result.status;
 }
 
 TEST_F(ControlTest, WrongNumberOfRanksIsRefused) {
-  const auto one = RankGroups::CreateForJob(TinyJob({}), 0, nullptr, nullptr).value();
+  const auto one = parallel::RankGroups::CreateForJob(TinyJob({}), 0, nullptr, nullptr).value();
   RunOptions options{.root = dir_.path()};
   options.adjust = [&](int, TrainArgs* args) { args->groups = one.get(); };
   const auto outcomes = RunJob(TinyJob({kTwoReplicas}), options);

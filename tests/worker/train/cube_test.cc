@@ -126,7 +126,7 @@ TEST_F(CubeTest, AnotherLayoutIsRefusedWithBothNamed) {
   for (const RankOutcome& rank : refused) {
     EXPECT_FALSE(rank.created);
     EXPECT_EQ(rank.result.status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_EQ(CauseOf(rank.result.status), Cause::kUserError);
+    EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kUserError);
     EXPECT_NE(
         base::Message(rank.result.status).find("parallel.pipeline: checkpoint has 2, job has 1"),
         std::string::npos)
@@ -155,7 +155,7 @@ TEST_F(CubeTest, AFaultOfOneRankStopsAllAtTheSameStep) {
     EXPECT_EQ(result.last_step, last) << r;
     const bool own = result.message.find("999") != std::string::npos;
     EXPECT_EQ(own, r == 6) << result.message;
-    EXPECT_EQ(ExitCodeOf(result.status) == 75, r != 6) << result.message;
+    EXPECT_EQ(failure::ExitCodeOf(result.status) == 75, r != 6) << result.message;
   }
 }
 
@@ -167,7 +167,7 @@ TEST_F(CubeTest, NonfiniteGradientsOfOneRankStopAll) {
     };
   };
   for (const RankOutcome& rank : Run({"checkpoint.directory=none"})) {
-    EXPECT_EQ(ExitCodeOf(rank.result.status), 74) << rank.result.status;
+    EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 74) << rank.result.status;
     EXPECT_EQ(rank.result.last_step, 7);
   }
 }
@@ -189,7 +189,7 @@ TEST_P(BrokenGroupTest, EndsEveryRank) {
   };
   for (const RankOutcome& rank : Run({"checkpoint.directory=none"})) {
     EXPECT_FALSE(rank.result.status.ok());
-    EXPECT_EQ(CauseOf(rank.result.status), Cause::kNetwork) << rank.result.status;
+    EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kNetwork) << rank.result.status;
     EXPECT_LE(rank.result.last_step, 3);
   }
 }
@@ -206,7 +206,7 @@ TEST_F(CubeTest, EvaluationThatOneRankCannotReadEndsAll) {
     EXPECT_EQ(result.last_step, 5) << r;
     EXPECT_EQ(result.message.find("999") != std::string::npos, r == 2) << result.message;
     if (r != 2) {
-      EXPECT_EQ(ExitCodeOf(result.status), 75) << result.status;
+      EXPECT_EQ(failure::ExitCodeOf(result.status), 75) << result.status;
       EXPECT_NE(result.message.find("another rank"), std::string::npos) << result.message;
     }
   }
@@ -217,8 +217,8 @@ TEST_F(CubeTest, PhasesAndCountersKnowTheAxes) {
   ExpectClean(outcomes, 20);
   for (const RankOutcome& rank : outcomes) {
     const RankCounters& last = rank.seen.counters.back();
-    EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kTpComm)], 0);
-    EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kPpWait)], 0);
+    EXPECT_GT(last.phase_seconds[static_cast<size_t>(report::StepPhase::kTpComm)], 0);
+    EXPECT_GT(last.phase_seconds[static_cast<size_t>(report::StepPhase::kPpWait)], 0);
     EXPECT_GT(last.comm.tp.of(comm::CommOp::kReduceScatter).num_calls, 0);
     EXPECT_GT(last.comm.pp.of(comm::CommOp::kSend).num_calls, 0);
     EXPECT_EQ(last.comm.pp.of(comm::CommOp::kSend).num_calls,

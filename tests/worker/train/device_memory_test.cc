@@ -71,7 +71,7 @@ TEST_F(DeviceMemoryTest, APlanIsHeldAgainstWhatTheDeviceHasFree) {
   GuardedBackend short_of_it(needed + memory::kLibraryReserveBytes - 256);
   const RankOutcome refused = RunOn(&short_of_it, fields);
   EXPECT_FALSE(refused.created);
-  EXPECT_EQ(CauseOf(refused.result.status), Cause::kOutOfMemory);
+  EXPECT_EQ(failure::CauseOf(refused.result.status), failure::Cause::kOutOfMemory);
   const std::string message = base::Message(refused.result.status);
   for (const std::string& part :
        {fmt::format("256 bytes = 0.000 GiB more than the {} bytes", needed - 256),

@@ -27,7 +27,7 @@ class GpuFaultTest : public GpuTrainTest {
     const RankOutcome outcome =
         Run(GpuJob(Where::kGpu, kGptLike, {"training.precision=bf16"}), /*ends_well=*/false);
     std::fprintf(stderr, "%s\n", base::Message(outcome.result.status).c_str());
-    std::_Exit(CauseOf(outcome.result.status) == Cause::kHardware ? 71 : 1);
+    std::_Exit(failure::CauseOf(outcome.result.status) == failure::Cause::kHardware ? 71 : 1);
   }
 };
 
@@ -57,13 +57,13 @@ TEST_F(GpuFaultTest, WhatKernelsCannotDoIsRefusedWhenPlanned) {
                                       {"training.precision=bf16", "model.hidden_size=256"});
   RankOutcome outcome = Run(job, /*ends_well=*/false);
   EXPECT_FALSE(outcome.created);
-  EXPECT_EQ(CauseOf(outcome.result.status), Cause::kUserError);
+  EXPECT_EQ(failure::CauseOf(outcome.result.status), failure::Cause::kUserError);
   EXPECT_NE(base::Message(outcome.result.status).find("model.head_dim: 264, on a GPU at most 256"),
             std::string::npos)
       << outcome.result.status;
   job.mutable_training()->set_precision(megatrain::v1::Training::PRECISION_FP64);
   outcome = Run(job, /*ends_well=*/false);
-  EXPECT_EQ(CauseOf(outcome.result.status), Cause::kUserError);
+  EXPECT_EQ(failure::CauseOf(outcome.result.status), failure::Cause::kUserError);
   EXPECT_NE(base::Message(outcome.result.status).find("fp64"), std::string::npos);
 }
 

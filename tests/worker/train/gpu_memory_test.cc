@@ -59,7 +59,7 @@ TEST_F(GpuMemoryTest, APlanOf97PercentOfWhatIsFreeRunsAndOneOf101IsRefused) {
     const RankOutcome refused = Run(BigJob(10), /*ends_well=*/false);
     EXPECT_FALSE(refused.created);
     EXPECT_TRUE(refused.seen.steps.empty());
-    EXPECT_EQ(CauseOf(refused.result.status), Cause::kOutOfMemory);
+    EXPECT_EQ(failure::CauseOf(refused.result.status), failure::Cause::kOutOfMemory);
     const std::string message = base::Message(refused.result.status);
     const int64_t total = memory::Total(planned) - Of(planned, Kind::kLibraries);
     for (const std::string& part :

@@ -221,7 +221,7 @@ TEST_F(HoldTest, AFaultOfOneRankEndsTheHeldOnes) {
     };
   };
   for (const RankOutcome& rank : Run({}, {{4, kHoldNow}})) {
-    EXPECT_EQ(ExitCodeOf(rank.result.status), 75) << rank.result.status;
+    EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 75) << rank.result.status;
     EXPECT_EQ(rank.result.last_step, 5);
     EXPECT_EQ(rank.seen.states.back(), TrainState::kExiting);
   }
@@ -235,7 +235,7 @@ TEST_F(HoldTest, AnAbortOfTheGroupEndsTheHeldOnes) {
     };
   };
   for (const RankOutcome& rank : Run({}, {{4, kHoldNow}})) {
-    EXPECT_EQ(CauseOf(rank.result.status), Cause::kNetwork) << rank.result.status;
+    EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kNetwork) << rank.result.status;
     EXPECT_EQ(rank.result.last_step, 5);
   }
 }

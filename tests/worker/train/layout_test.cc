@@ -144,9 +144,9 @@ TEST_F(LayoutTest, RecordsSayWhatTheStepWas) {
   double phases = 0;
   for (const double seconds : last.phase_seconds) phases += seconds;
   EXPECT_LE(phases, last.step_seconds * 1.01);
-  EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kForward)], 0);
-  EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kBackward)], 0);
-  EXPECT_GT(last.phase_seconds[static_cast<size_t>(StepPhase::kDpComm)], 0);
+  EXPECT_GT(last.phase_seconds[static_cast<size_t>(report::StepPhase::kForward)], 0);
+  EXPECT_GT(last.phase_seconds[static_cast<size_t>(report::StepPhase::kBackward)], 0);
+  EXPECT_GT(last.phase_seconds[static_cast<size_t>(report::StepPhase::kDpComm)], 0);
   EXPECT_GT(last.memory_bytes[static_cast<size_t>(memory::Kind::kActivations)], 0);
   EXPECT_EQ(run.states, (std::vector<TrainState>{TrainState::kLoading, TrainState::kReady,
                                                  TrainState::kTraining, TrainState::kExiting}));

@@ -64,17 +64,19 @@ TEST(CommandsUnderWayTest, ActedInTheOrderSent) {
 }
 
 TEST(FailureTest, CausesAndExitCodes) {
-  EXPECT_EQ(ExitCodeOf(OkStatus()), 0);
-  EXPECT_EQ(CauseOf(OkStatus()), Cause::kNone);
-  EXPECT_EQ(ExitCodeOf(base::InvalidArgument("x")), 64);
-  EXPECT_EQ(ExitCodeOf(base::NotFound("x")), 64);
-  EXPECT_EQ(ExitCodeOf(base::DataLoss("x")), 73);
-  EXPECT_EQ(ExitCodeOf(base::Unavailable("x")), 75);
-  EXPECT_EQ(ExitCodeOf(base::Internal("x")), 1);
-  const Status numeric = WithCause(base::Internal("x"), Cause::kNumeric);
-  EXPECT_EQ(ExitCodeOf(numeric), 74);
-  EXPECT_EQ(CauseOf(WithCause(numeric, Cause::kUserError)), Cause::kNumeric) << "the first stays";
-  EXPECT_TRUE(WithCause(OkStatus(), Cause::kNumeric).ok());
+  EXPECT_EQ(failure::ExitCodeOf(OkStatus()), 0);
+  EXPECT_EQ(failure::CauseOf(OkStatus()), failure::Cause::kNone);
+  EXPECT_EQ(failure::ExitCodeOf(base::InvalidArgument("x")), 64);
+  EXPECT_EQ(failure::ExitCodeOf(base::NotFound("x")), 64);
+  EXPECT_EQ(failure::ExitCodeOf(base::DataLoss("x")), 73);
+  EXPECT_EQ(failure::ExitCodeOf(base::Unavailable("x")), 75);
+  EXPECT_EQ(failure::ExitCodeOf(base::Internal("x")), 1);
+  const Status numeric = failure::WithCause(base::Internal("x"), failure::Cause::kNumeric);
+  EXPECT_EQ(failure::ExitCodeOf(numeric), 74);
+  EXPECT_EQ(failure::CauseOf(failure::WithCause(numeric, failure::Cause::kUserError)),
+            failure::Cause::kNumeric)
+      << "the first stays";
+  EXPECT_TRUE(failure::WithCause(OkStatus(), failure::Cause::kNumeric).ok());
 }
 
 TEST(RunStateTest, ScalarsComeBackBitForBitThroughTheManifestsText) {
@@ -145,7 +147,7 @@ TEST(StepReportTest, JudgesSumsAndNotMissingTokens) {
   v.loss = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(IsFinite(v));
   const Status error = NonfiniteError(12, v);
-  EXPECT_EQ(CauseOf(error), Cause::kNumeric);
+  EXPECT_EQ(failure::CauseOf(error), failure::Cause::kNumeric);
   EXPECT_NE(base::Message(error).find("step 12"), std::string::npos);
 }
 

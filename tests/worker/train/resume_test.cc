@@ -19,8 +19,8 @@ namespace {
 class ResumeTest : public TrainTest {
  protected:
   // Of the ranks of a run whose backends choose by timing.
-  std::vector<std::unique_ptr<FakeTuning>> tables_;
-  std::vector<std::unique_ptr<TunedBackend>> tuned_;
+  std::vector<std::unique_ptr<tuning::FakeTuning>> tables_;
+  std::vector<std::unique_ptr<tuning::TunedBackend>> tuned_;
 };
 
 constexpr char kHundred[] = "training.train_iters=100";
@@ -78,8 +78,8 @@ TEST_F(ResumeTest, WhatMayNotChangeIsRefusedWithBothValues) {
     const RankOutcome refused = Run({override})[0];
     EXPECT_FALSE(refused.created) << override;
     EXPECT_EQ(refused.result.status.code(), absl::StatusCode::kFailedPrecondition) << override;
-    EXPECT_EQ(CauseOf(refused.result.status), Cause::kUserError);
-    EXPECT_EQ(ExitCodeOf(refused.result.status), 64);
+    EXPECT_EQ(failure::CauseOf(refused.result.status), failure::Cause::kUserError);
+    EXPECT_EQ(failure::ExitCodeOf(refused.result.status), 64);
     const std::string message = base::Message(refused.result.status);
     for (const char* part : parts) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
@@ -117,13 +117,14 @@ TEST_F(ResumeTest, TimedChoicesGoOnWithTheRun) {
     tables_.clear();
     tuned_.clear();
     for (int rank = 0; rank < 2; ++rank) {
-      tables_.push_back(std::make_unique<FakeTuning>(name + std::to_string(rank), identity));
+      tables_.push_back(
+          std::make_unique<tuning::FakeTuning>(name + std::to_string(rank), identity));
       tables_.back()->planned = {"body", rank == 0 ? "first" : "last"};
     }
     tuned_.resize(2);
     adjust_ = [this](int rank, TrainArgs* args) {
       const auto r = static_cast<size_t>(rank);
-      tuned_[r] = std::make_unique<TunedBackend>(args->backend, tables_[r].get());
+      tuned_[r] = std::make_unique<tuning::TunedBackend>(args->backend, tables_[r].get());
       args->backend = tuned_[r].get();
     };
     std::filesystem::remove_all(dir_.path() + "/cache/tuning");
@@ -132,23 +133,23 @@ TEST_F(ResumeTest, TimedChoicesGoOnWithTheRun) {
   };
   const auto stored = [this](const checkpoint::CheckpointId& id) {
     const auto manifest = checkpoint::ReadManifest(dir_.path() + "/checkpoints/tiny", id).value();
-    return ParseTuningTables(manifest.facts.at(kTuningFact)).value();
+    return tuning::ParseTuningTables(manifest.facts.at(tuning::kTuningFact)).value();
   };
   using Choices = std::map<std::string, std::string>;
   const Choices chosen = {{"body", "a0 1"}, {"first", "a0 2"}, {"last", "a1 1"}};
   run("a", "lib 1");
   for (const auto& table : tables_) EXPECT_EQ(table->entries, chosen);
-  EXPECT_EQ(stored({4, 1}), (TuningTables{{"lib 1", chosen}}));
+  EXPECT_EQ(stored({4, 1}), (tuning::TuningTables{{"lib 1", chosen}}));
   run("b", "lib 1");
   for (const auto& table : tables_) {
     EXPECT_TRUE(table->timed.empty());
     EXPECT_EQ(table->entries, chosen);
   }
-  EXPECT_EQ(stored({8, 2}), (TuningTables{{"lib 1", chosen}}));
+  EXPECT_EQ(stored({8, 2}), (tuning::TuningTables{{"lib 1", chosen}}));
   run("c", "lib 2");
   const Choices anew = {{"body", "c0 1"}, {"first", "c0 2"}, {"last", "c1 1"}};
   EXPECT_EQ(tables_[1]->entries, anew);
-  EXPECT_EQ(stored({12, 3}), (TuningTables{{"lib 1", chosen}, {"lib 2", anew}}));
+  EXPECT_EQ(stored({12, 3}), (tuning::TuningTables{{"lib 1", chosen}, {"lib 2", anew}}));
 }
 
 TEST_F(ResumeTest, PlacementsOfAJobFollowEachOther) {
@@ -294,13 +295,13 @@ TEST_F(ResumeTest, FailedSaveUnderStrictFailsTheJob) {
   adjust_ = FullDiskAfter(0, 1);
   for (const RankOutcome& rank :
        Run({kTwoReplicas, "checkpoint.every_iters=5", "checkpoint.strict=true"})) {
-    EXPECT_EQ(CauseOf(rank.result.status), Cause::kStorage);
+    EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kStorage);
     EXPECT_EQ(rank.result.last_step, 5);
     EXPECT_FALSE(rank.result.completed);
   }
   for (const RankOutcome& rank :
        Run({kTwoReplicas, "checkpoint.at_end=true", "checkpoint.strict=true"})) {
-    EXPECT_EQ(CauseOf(rank.result.status), Cause::kStorage);
+    EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kStorage);
     EXPECT_TRUE(rank.result.final_save_failed);
     EXPECT_EQ(rank.result.last_step, 20);
   }
@@ -325,7 +326,7 @@ TEST_F(ResumeTest, DamagedCheckpointIsNotLoaded) {
   ASSERT_TRUE(base::WriteFileAtomic(file, bytes).ok());
   const RankOutcome damaged = Run({})[0];
   EXPECT_EQ(damaged.result.status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(ExitCodeOf(damaged.result.status), 73);
+  EXPECT_EQ(failure::ExitCodeOf(damaged.result.status), 73);
 }
 
 }  // namespace

@@ -215,7 +215,7 @@ TEST(StateNamesTest, SixteenBitWeightsAreSavedAsTheirMasters) {
 TEST(MicrobatchWindowTest, IsWhatAStageHasUnderWay) {
   using schedule::Kind;
   const auto window = [](schedule::Request request, int stage) {
-    return MicrobatchWindow(schedule::Generate(request).value(), stage);
+    return engine::MicrobatchWindow(schedule::Generate(request).value(), stage);
   };
   EXPECT_EQ(window({.stages = 1, .microbatches = 9}, 0), 1);
   EXPECT_EQ(window({.stages = 4, .microbatches = 9}, 0), 4);
@@ -231,7 +231,7 @@ TEST(MicrobatchWindowTest, IsWhatAStageHasUnderWay) {
 TEST(StepSchedulesTest, OnePerNumberOfMicrobatches) {
   const schedule::Request request{
       .kind = schedule::Kind::kInterleaved, .stages = 2, .microbatches = 8, .chunks = 2};
-  StepSchedules schedules = StepSchedules::Create(request).value();
+  engine::StepSchedules schedules = engine::StepSchedules::Create(request).value();
   EXPECT_EQ(schedules.largest().microbatches, 8);
   for (const int microbatches : {2, 2, 4, 8, 6}) {
     const auto schedule = schedules.OfStep(microbatches);

@@ -89,7 +89,7 @@ namespace {
 // What a rank computes and communicates with.
 struct RankParts {
   std::unique_ptr<kernels::Backend> backend;  // unless all share one
-  std::unique_ptr<RankGroups> groups;
+  std::unique_ptr<parallel::RankGroups> groups;
 };
 
 void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hub, int rank,
@@ -99,7 +99,7 @@ void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hu
   }
   kernels::Backend* const backend =
       options.backend == nullptr ? parts->backend.get() : options.backend;
-  parts->groups = RankGroups::CreateForJob(job, rank, hub, &backend->device()).value();
+  parts->groups = parallel::RankGroups::CreateForJob(job, rank, hub, &backend->device()).value();
   TrainArgs args{.job = &job,
                  .data_root = base::JoinPath(options.root, "data"),
                  .checkpoint_root = base::JoinPath(options.root, "checkpoints"),

@@ -134,7 +134,7 @@ TEST_F(WordsTest, ASaveByCommandOnAFullDiskEndsAStrictRun) {
   const auto outcomes =
       Run({"checkpoint.strict=true"}, {{3, {CommandKind::kCheckpointNow, "now"}}});
   for (const RankOutcome& rank : outcomes) {
-    EXPECT_EQ(CauseOf(rank.result.status), Cause::kStorage);
+    EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kStorage);
     EXPECT_EQ(rank.result.last_step, 4);
   }
   ASSERT_EQ(outcomes[0].seen.commands_done.size(), 1U) << "told, though the run ends";

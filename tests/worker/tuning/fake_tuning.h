@@ -14,7 +14,7 @@
 #include "kernels/ops/backend.h"
 #include "kernels/ops/tuning.h"
 
-namespace mt::train {
+namespace mt::tuning {
 
 class FakeTuning final : public kernels::TuningTable {
  public:
@@ -92,4 +92,4 @@ class TunedBackend final : public kernels::Backend {
   FakeTuning* const tuning_;
 };
 
-}  // namespace mt::train
+}  // namespace mt::tuning

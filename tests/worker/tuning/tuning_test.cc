@@ -17,7 +17,7 @@
 #include "worker/failure/failure.h"
 #include "worker/tuning/tuning_cache.h"
 
-namespace mt::train {
+namespace mt::tuning {
 namespace {
 
 using Choices = std::map<std::string, std::string>;
@@ -217,7 +217,7 @@ TEST_F(TuningTest, NoMemoryForTimingEndsEveryRank) {
   for (const auto& one : settled) {
     EXPECT_EQ(one.status().code(), absl::StatusCode::kResourceExhausted);
   }
-  EXPECT_EQ(CauseOf(settled[1].status()), Cause::kOutOfMemory);
+  EXPECT_EQ(failure::CauseOf(settled[1].status()), failure::Cause::kOutOfMemory);
   EXPECT_NE(base::Message(settled[0].status()).find("rank 1"), std::string::npos);
 }
 
@@ -235,4 +235,4 @@ TEST(TuningTablesTest, TextsComeBackAndDamageIsTold) {
 }
 
 }  // namespace
-}  // namespace mt::train
+}  // namespace mt::tuning

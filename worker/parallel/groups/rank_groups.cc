@@ -8,7 +8,7 @@
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 
-namespace mt::train {
+namespace mt::parallel {
 namespace {
 
 using layout::Axis;
@@ -146,4 +146,4 @@ GroupStats RankGroups::Stats() const {
   return stats;
 }
 
-}  // namespace mt::train
+}  // namespace mt::parallel

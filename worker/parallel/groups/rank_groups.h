@@ -20,7 +20,7 @@ namespace megatrain::v1 {
 class JobSpec;
 }
 
-namespace mt::train {
+namespace mt::parallel {
 
 // Counters of the groups of one axis, added up; seconds of groups that run side by side too.
 struct GroupStats {
@@ -105,4 +105,4 @@ class RankGroups {
   bool links_open_ GUARDED_BY(mu_) = false;  // others than the training thread may use them
 };
 
-}  // namespace mt::train
+}  // namespace mt::parallel

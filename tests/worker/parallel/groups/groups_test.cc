@@ -10,7 +10,7 @@
 #include "worker/comm/threads/hub.h"
 #include "worker/parallel/groups/rank_groups.h"
 
-namespace mt::train {
+namespace mt::parallel {
 namespace {
 
 using layout::Mesh;
@@ -130,4 +130,4 @@ TEST_F(GroupsTest, CountByAxis) {
 }
 
 }  // namespace
-}  // namespace mt::train
+}  // namespace mt::parallel
