@@ -36,20 +36,15 @@ struct StepScalars {
   int64_t skipped_steps = 0;
 };
 
-// The values that every rank contributes at the end of a step; they are summed over all ranks. The
-// layout is that of the all-reduce's buffer.
+// What ops add up over a step on one rank, and what AdvanceStepScalars reads once it is summed over
+// all ranks. It lies at the head of the engine's end-of-step vector, which is one all-reduce.
 struct EndOfStep {
   double sum_squares = 0;  // of the (loss-scaled) gradient shards that this rank owns
   double nonfinite = 0;    // number of NaN or infinite elements in them
   double loss = 0;         // sum of weight * loss, in nats
   double tokens = 0;       // sum of loss weights
-  double command = 0;      // command bits as an integer, written by world rank 0 alone (others: 0)
-  double fault = 0;        // 1 on a rank that reports a fault
-  double pipeline_wait =
-      0;  // fraction of forward and backward that this rank waited for the pipeline
-  double reserved = 0;
 };
-static_assert(sizeof(EndOfStep) == 8 * sizeof(double));
+static_assert(sizeof(EndOfStep) == 4 * sizeof(double));
 
 // Shape of the learning rate's decay after the warmup (Megatron: --lr-decay-style).
 enum class DecayKind : uint8_t { kConstant, kLinear, kCosine, kInverseSqrt, kWsd };

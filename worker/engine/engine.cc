@@ -14,15 +14,13 @@ namespace mt::engine {
 namespace {
 
 using kernels::DType;
-using kernels::EndOfStep;
 using kernels::Tensor;
 
-// The pairs of doubles that ops add to lie side by side in the vector.
-static_assert(offsetof(EndOfStep, nonfinite) == offsetof(EndOfStep, sum_squares) + sizeof(double));
-static_assert(offsetof(EndOfStep, tokens) == offsetof(EndOfStep, loss) + sizeof(double));
-// So do the words of StepRing::Words.
-static_assert(offsetof(EndOfStep, fault) == offsetof(EndOfStep, command) + sizeof(double));
-static_assert(offsetof(EndOfStep, pipeline_wait) == offsetof(EndOfStep, fault) + sizeof(double));
+// One copy takes the three values of the host into the vector.
+static_assert(offsetof(StepVector, fault) == offsetof(StepVector, command_bits) + sizeof(double));
+static_assert(offsetof(StepVector, pipeline_wait) == offsetof(StepVector, fault) + sizeof(double));
+static_assert(offsetof(StepRing::HostValues, fault) == sizeof(double));
+static_assert(offsetof(StepRing::HostValues, pipeline_wait) == 2 * sizeof(double));
 
 // Loss and tokens of a rank without a result: far below what all other ranks' tokens can add up to.
 constexpr double kSpoiledTokens = -1e18;
@@ -109,27 +107,27 @@ Status Engine::RunMicrobatches(int64_t step, data::Loader* loader,
                 .training = true,
                 .step = {.seed = 1.0 / now.nominal_tokens,
                          .scalars = scalars_,
-                         .sums = counts_losses() ? PairAt(&vector_->loss) : uncounted_}});
+                         .sums = counts_losses() ? PairAt(&vector_->sums.loss) : uncounted_}});
   return executor_->Run(*schedule);
 }
 
 Status Engine::FinishStep(int64_t step, double command, const kernels::StepConstants& now) {
   phases_.Switch(StepPhase::kDpComm);
-  RETURN_IF_ERROR(sync_->FinishGradients(*stream_, PairAt(&vector_->sum_squares)));
-  StepRing::Words* words = ring_.words();
-  words->command = command;
-  words->fault = fault_.ok() ? 0 : 1;
+  RETURN_IF_ERROR(sync_->FinishGradients(*stream_, PairAt(&vector_->sums.sum_squares)));
+  StepRing::HostValues* mine = ring_.host_values();
+  mine->command_bits = command;
+  mine->fault = fault_.ok() ? 0 : 1;
   const pipeline::PassTimes& times = executor_->times();
-  words->pipeline_wait = times.total > 0 ? times.wait() / times.total : 0;
-  device().Copy(*stream_, &vector_->command, &words->command, 3 * sizeof(double));
+  mine->pipeline_wait = times.total > 0 ? times.wait() / times.total : 0;
+  device().Copy(*stream_, &vector_->command_bits, &mine->command_bits, 3 * sizeof(double));
   if (!fault_.ok()) {
-    words->spoiled_loss = std::numeric_limits<double>::quiet_NaN();
-    device().Copy(*stream_, &vector_->loss, &words->spoiled_loss, sizeof(double));
+    mine->spoiled_loss = std::numeric_limits<double>::quiet_NaN();
+    device().Copy(*stream_, &vector_->sums.loss, &mine->spoiled_loss, sizeof(double));
   }
   if (args_.end_of_step) ChangeVector(step);
-  RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, vector_));
+  RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, AsTensor(vector_)));
   phases_.Switch(StepPhase::kOptimizer);
-  args_.backend->update().Advance(*stream_, scalars_, vector_, now);
+  args_.backend->update().Advance(*stream_, scalars_, &vector_->sums, now);
   optimizer_->Update(*stream_, scalars_, sync_.get());
   phases_.EndStep(step);
   ring_.End(*stream_, vector_, scalars_);
@@ -137,20 +135,20 @@ Status Engine::FinishStep(int64_t step, double command, const kernels::StepConst
 }
 
 void Engine::ChangeVector(int64_t step) {
-  EndOfStep* const mine = &host_->vector;
+  StepVector* const mine = &host_->vector;
   device().Copy(*stream_, mine, vector_, sizeof(*mine));
   stream_->Synchronize();
   args_.end_of_step(step, mine);
   device().Copy(*stream_, vector_, mine, sizeof(*mine));
 }
 
-StatusOr<EndOfStep> Engine::RunIdle(double command) {
-  EndOfStep* const sum = &host_->vector;
+StatusOr<StepVector> Engine::RunIdle(double command) {
+  StepVector* const sum = &host_->vector;
   stream_->Synchronize();
-  *sum = {.command = command, .fault = fault_.ok() ? 0.0 : 1.0};
+  *sum = {.command_bits = command, .fault = fault_.ok() ? 0.0 : 1.0};
   if (args_.end_of_step) args_.end_of_step(0, sum);
   device().Copy(*stream_, vector_, sum, sizeof(*sum));
-  RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, vector_));
+  RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, AsTensor(vector_)));
   device().Copy(*stream_, sum, vector_, sizeof(*sum));
   stream_->Synchronize();
   return *sum;

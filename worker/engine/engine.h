@@ -17,6 +17,7 @@
 #include "worker/engine/stage_work.h"
 #include "worker/engine/step_ring.h"
 #include "worker/engine/step_schedules.h"
+#include "worker/engine/step_vector.h"
 #include "worker/memory/memory.h"
 #include "worker/memory/staging.h"
 #include "worker/model/gpt_model.h"
@@ -38,7 +39,7 @@ class Engine {
     parallel::RankGroups* groups = nullptr;
     const base::Clock* clock = nullptr;
     int64_t memory_limit_bytes = 0;  // 0: memory::AvailableBytes once all choices are made
-    std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;  // test seam
+    std::function<void(int64_t step, StepVector* mine)> end_of_step;  // test seam
   };
   // kResourceExhausted (cause OOM) where memory does not suffice; kFailedPrecondition where the
   // device cannot do what the model asks for.
@@ -63,7 +64,7 @@ class Engine {
   Status RunStep(int64_t step, data::Loader* loader, double command);
   // What held ranks do: sums a vector of nothing but the word and the faults. No compute, no state
   // moves. Returns the sum; blocks.
-  StatusOr<kernels::EndOfStep> RunIdle(double command);
+  StatusOr<StepVector> RunIdle(double command);
   // What the loader failed with on this rank; from then on its steps contribute nothing.
   const Status& fault() const { return fault_; }
   // Results of the newest steps; wait for the one that is read.
@@ -130,7 +131,7 @@ class Engine {
   // What the host and the device hand each other outside of steps.
   struct HostBlock {
     kernels::StepScalars scalars;
-    kernels::EndOfStep vector;
+    StepVector vector;
     double sums[2] = {0, 0};
     double spoiled[2] = {0, 0};
   };
@@ -159,7 +160,7 @@ class Engine {
   Status fault_;
   memory::Block scalars_block_, vector_block_, eval_block_, uncounted_block_, staging_block_;
   kernels::StepScalars* scalars_ = nullptr;  // device
-  kernels::EndOfStep* vector_ = nullptr;     // device
+  StepVector* vector_ = nullptr;             // device
   kernels::Tensor eval_sums_;                // f64 [2], device
   kernels::Tensor uncounted_;                // f64 [2], device: losses that do not count
 };

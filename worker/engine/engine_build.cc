@@ -11,7 +11,6 @@ namespace mt::engine {
 namespace {
 
 using kernels::DType;
-using kernels::EndOfStep;
 
 // Microbatches on their way to a GPU: those of the steps that the host may have enqueued, or as
 // many as keep it busy in any case.
@@ -72,7 +71,7 @@ Status Engine::Plan() {
   }
   sync_->Plan(&plan_);
   scalars_block_ = plan_.Reserve(memory::Kind::kWorkspace, sizeof(kernels::StepScalars));
-  vector_block_ = plan_.Reserve(memory::Kind::kWorkspace, sizeof(EndOfStep));
+  vector_block_ = plan_.Reserve(memory::Kind::kWorkspace, sizeof(StepVector));
   eval_block_ = plan_.Reserve(memory::Kind::kWorkspace, 2 * sizeof(double));
   uncounted_block_ = plan_.Reserve(memory::Kind::kWorkspace, 2 * sizeof(double));
   if (device().kind() != kernels::DeviceKind::kCpu)
@@ -101,7 +100,7 @@ void Engine::Bind() {
   model_->Bind(*memory_, *store_);
   sync_->Bind(*memory_);
   scalars_ = static_cast<kernels::StepScalars*>(memory_->Data(scalars_block_));
-  vector_ = static_cast<EndOfStep*>(memory_->Data(vector_block_));
+  vector_ = static_cast<StepVector*>(memory_->Data(vector_block_));
   eval_sums_ = PairIn(*memory_, eval_block_);
   uncounted_ = PairIn(*memory_, uncounted_block_);
   if (staging_block_.bytes > 0) {

@@ -23,9 +23,9 @@ void StepRing::Begin(int64_t step) {
   open_step_ = step;
 }
 
-StepRing::Words* StepRing::words() { return &Pinned(slot(open_step_))->words; }
+StepRing::HostValues* StepRing::host_values() { return &Pinned(slot(open_step_))->host_values; }
 
-void StepRing::End(kernels::Stream& stream, const kernels::EndOfStep* vector,
+void StepRing::End(kernels::Stream& stream, const StepVector* vector,
                    const kernels::StepScalars* scalars) {
   Slot& s = slot(open_step_);
   StepOutcome* outcome = &Pinned(s)->outcome;

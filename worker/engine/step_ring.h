@@ -1,7 +1,7 @@
 // The last steps as the host sees them: for each, the summed vector and the scalars after it,
-// copied out behind the step, an event, and the host's words to it. A ring of
-// three, so that the host runs at most two steps ahead and never waits for more than the step two
-// before.
+// copied out behind the step, a CUDA event at its end, and the values that the host adds to the
+// vector. A ring of three, so that the host runs at most two steps ahead and never waits for more
+// than the step two before.
 #pragma once
 
 #include <array>
@@ -10,11 +10,12 @@
 
 #include "kernels/core/device.h"
 #include "kernels/ops/step_scalars.h"
+#include "worker/engine/step_vector.h"
 
 namespace mt::engine {
 
 struct StepOutcome {
-  kernels::EndOfStep vector;
+  StepVector vector;
   kernels::StepScalars scalars;
 };
 
@@ -27,18 +28,18 @@ class StepRing {
 
   // Opens the slot of this step, once that of kSteps steps before is over.
   void Begin(int64_t step);
-  // Host words that the open step copies into its vector: the first three in EndOfStep's order, and
-  // a loss that spoils the step.
-  struct Words {
-    double command = 0;
+  // Values of the host that the open step copies into its vector: the first three in StepVector's
+  // order, and a loss that spoils the step.
+  struct HostValues {
+    double command_bits = 0;
     double fault = 0;
     double pipeline_wait = 0;
     double spoiled_loss = 0;
   };
-  Words* words();
+  // Of the open step, in pinned memory; they must be set before the copies are enqueued.
+  HostValues* host_values();
   // Copies both blocks out in stream order and marks the end of the open step.
-  void End(kernels::Stream& stream, const kernels::EndOfStep* vector,
-           const kernels::StepScalars* scalars);
+  void End(kernels::Stream& stream, const StepVector* vector, const kernels::StepScalars* scalars);
   // Waits for the end of `step`, one of the last kSteps, and returns what it left.
   StepOutcome Read(int64_t step);
   // Whether Read would return at once.
@@ -52,7 +53,7 @@ class StepRing {
   };
   struct PinnedBlock {
     StepOutcome outcome;
-    Words words;
+    HostValues host_values;
   };
   Slot& slot(int64_t step) { return slots_[static_cast<size_t>(step % kSteps)]; }
   static PinnedBlock* Pinned(Slot& slot) { return static_cast<PinnedBlock*>(slot.pinned->data()); }

@@ -204,9 +204,8 @@ void GradientSync::SquareSum(Stream& stream, int bucket) {
   args_.update->SquareSum(stream, {.gradient = own, .out = pair});
 }
 
-Status GradientSync::ReduceEndOfStep(Stream& stream, kernels::EndOfStep* vector) {
-  constexpr int64_t kDoubles = sizeof(kernels::EndOfStep) / sizeof(double);
-  return SumDoubles(stream, {vector, kernels::DType::kF64, {kDoubles}});
+Status GradientSync::ReduceEndOfStep(Stream& stream, const Tensor& vector) {
+  return SumDoubles(stream, vector);
 }
 
 Status GradientSync::SumDoubles(Stream& stream, const Tensor& values) {

@@ -15,7 +15,6 @@
 
 #include "common/base/status.h"
 #include "kernels/core/device.h"
-#include "kernels/ops/step_scalars.h"
 #include "kernels/ops/update.h"
 #include "kernels/ops/vector.h"
 #include "worker/comm/process_group.h"
@@ -89,7 +88,7 @@ class GradientSync {
   Status FinishGradients(kernels::Stream& stream, const kernels::Tensor& out);
   // All-reduce sums over the world, in place and in device memory: of the end-of-step vector, and
   // of f64 [n].
-  Status ReduceEndOfStep(kernels::Stream& stream, kernels::EndOfStep* vector);
+  Status ReduceEndOfStep(kernels::Stream& stream, const kernels::Tensor& vector);
   Status SumDoubles(kernels::Stream& stream, const kernels::Tensor& values);
 
   // Starts the all-gather of a bucket's weights after its update on `stream`. Does nothing at stage

@@ -22,10 +22,10 @@ int64_t ResidentBytes() {
 StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
                           const engine::StepOutcome& outcome, const StepTimes& times) {
   const kernels::StepScalars& scalars = outcome.scalars;
-  const double tokens = outcome.vector.tokens;
+  const double tokens = outcome.vector.sums.tokens;
   const auto batch = static_cast<double>(times.batch);
   StepRecord record{.step = step,
-                    .loss = tokens > 0 ? outcome.vector.loss / tokens : 0,
+                    .loss = tokens > 0 ? outcome.vector.sums.loss / tokens : 0,
                     .grad_norm = scalars.grad_norm,
                     .learning_rate = scalars.lr,
                     .loss_scale = scalars.loss_scale,
@@ -51,17 +51,19 @@ StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
   return record;
 }
 
-bool IsFinite(const kernels::EndOfStep& vector) {
-  return vector.nonfinite == 0 && std::isfinite(vector.sum_squares) && std::isfinite(vector.loss);
+bool IsFinite(const engine::StepVector& vector) {
+  return vector.sums.nonfinite == 0 && std::isfinite(vector.sums.sum_squares) &&
+         std::isfinite(vector.sums.loss);
 }
 
-Status NonfiniteError(int64_t step, const kernels::EndOfStep& vector) {
+Status NonfiniteError(int64_t step, const engine::StepVector& vector) {
   return failure::WithCause(
-      base::Internal("step {}: the loss is {} and {:.0f} gradient elements are NaN or Inf; the "
-                     "step's update was not taken. Lower optimizer.lr, lengthen "
-                     "optimizer.warmup, or set training.nonfinite to skip to go on past such steps",
-                     step, vector.tokens > 0 ? vector.loss / vector.tokens : vector.loss,
-                     vector.nonfinite),
+      base::Internal(
+          "step {}: the loss is {} and {:.0f} gradient elements are NaN or Inf; the "
+          "step's update was not taken. Lower optimizer.lr, lengthen "
+          "optimizer.warmup, or set training.nonfinite to skip to go on past such steps",
+          step, vector.sums.tokens > 0 ? vector.sums.loss / vector.sums.tokens : vector.sums.loss,
+          vector.sums.nonfinite),
       failure::Cause::kNumeric);
 }
 

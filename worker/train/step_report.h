@@ -31,9 +31,9 @@ StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
 
 // Whether the sums of a step are numbers: what AdvanceStepScalars judged, but for steps that merely
 // had no token.
-bool IsFinite(const kernels::EndOfStep& vector);
+bool IsFinite(const engine::StepVector& vector);
 // The error that ends a run whose policy is to stop at such a step: cause NUMERIC.
-Status NonfiniteError(int64_t step, const kernels::EndOfStep& vector);
+Status NonfiniteError(int64_t step, const engine::StepVector& vector);
 
 // Resident bytes of this process; 0 where /proc does not say.
 int64_t ResidentBytes();

@@ -14,6 +14,7 @@
 #include "common/base/status.h"
 #include "common/rpc/control_numbers.h"
 #include "kernels/ops/backend.h"
+#include "worker/engine/step_vector.h"
 #include "worker/parallel/groups/rank_groups.h"
 #include "worker/params/param_store.h"
 #include "worker/train/command.h"
@@ -59,7 +60,7 @@ struct TrainArgs {
   // sees the parameters once a step's update is over; on a GPU
   // in device memory.
   std::function<Status(std::string_view point)> checkpoint_failpoint;
-  std::function<void(int64_t step, kernels::EndOfStep* mine)> end_of_step;
+  std::function<void(int64_t step, engine::StepVector* mine)> end_of_step;
   std::function<void(int64_t step, const params::ParamStore& store)> after_step;
 };
 

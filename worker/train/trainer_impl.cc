@@ -105,7 +105,7 @@ Status Trainer::Impl::ReadUpTo(int64_t step) {
     CHECK_GE(counted_step_, k);
     // Libraries take what they take on first use.
     if (k == start_step_ + 1) MeasureMemory();
-    words_[RingIndex(k)] = CommandWord::Decode(outcome.vector.command);
+    words_[RingIndex(k)] = CommandWord::Decode(outcome.vector.command_bits);
     if (is_reporter()) {
       StepRecord record = MakeStepRecord(report_, k, outcome, times_[RingIndex(k)]);
       record.time_us = base::ToUnixMicros(args_.clock->WallNow());
@@ -117,7 +117,7 @@ Status Trainer::Impl::ReadUpTo(int64_t step) {
   return OkStatus();
 }
 
-Status Trainer::Impl::Judge(int64_t step, const kernels::EndOfStep& vector) {
+Status Trainer::Impl::Judge(int64_t step, const engine::StepVector& vector) {
   if (vector.fault > 0) {
     if (!engine_->fault().ok()) return engine_->fault();
     return base::Unavailable("step {}: {:.0f} other rank(s) reported a fault; all ranks stop", step,
@@ -127,9 +127,9 @@ Status Trainer::Impl::Judge(int64_t step, const kernels::EndOfStep& vector) {
   return NonfiniteError(step, vector);
 }
 
-bool Trainer::Impl::IsForTheLossScale(const kernels::EndOfStep& vector) const {
+bool Trainer::Impl::IsForTheLossScale(const engine::StepVector& vector) const {
   return loss_scale_constants_.kind == kernels::LossScaleKind::kDynamic &&
-         std::isfinite(vector.loss) && loss_scale_ > loss_scale_constants_.min;
+         std::isfinite(vector.sums.loss) && loss_scale_ > loss_scale_constants_.min;
 }
 
 Status Trainer::Impl::Evaluate(int64_t step, bool final) {

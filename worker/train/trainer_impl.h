@@ -64,9 +64,9 @@ class Trainer::Impl {
   Status RunDue(int64_t step);
   // Reads, reports and judges every outcome up to this step that was not read yet.
   Status ReadUpTo(int64_t step);
-  Status Judge(int64_t step, const kernels::EndOfStep& vector);
+  Status Judge(int64_t step, const engine::StepVector& vector);
   // Whether a dynamic loss scale answers to this overflow: it can still fall.
-  bool IsForTheLossScale(const kernels::EndOfStep& vector) const;
+  bool IsForTheLossScale(const engine::StepVector& vector) const;
   Status Evaluate(int64_t step, bool final);
   // A save during training; remembers its outcome. An error only where it ends the run.
   Status SaveAndGoOn(int64_t step);

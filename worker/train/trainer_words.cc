@@ -80,11 +80,11 @@ StatusOr<std::optional<Trainer::Impl::Ending>> Trainer::Impl::WaitHeld() {
       continue;
     }
     std::this_thread::sleep_for(args_.idle_interval);
-    ASSIGN_OR_RETURN(const kernels::EndOfStep sum, engine_->RunIdle(TakeWord(/*step=*/0)));
+    ASSIGN_OR_RETURN(const engine::StepVector sum, engine_->RunIdle(TakeWord(/*step=*/0)));
     RETURN_IF_ERROR(Judge(last_step_, sum));
     args_.observer->OnProgress(last_step_);
     ASSIGN_OR_RETURN(const std::optional<Ending> ending,
-                     Act(CommandWord::Decode(sum.command), /*word_step=*/0));
+                     Act(CommandWord::Decode(sum.command_bits), /*word_step=*/0));
     if (ending) return ending;
   }
   return std::optional<Ending>();

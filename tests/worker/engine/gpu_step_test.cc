@@ -23,8 +23,8 @@ TEST_F(GpuOverflowTest, FollowsMegatronsScaleSequence) {
                                               32768, 32768, 32768, 16384, 16384, 16384, 16384,
                                               32768, 32768, 32768, 32768, 65536};
   adjust_ = [&](TrainArgs* args) {
-    args->end_of_step = [&](int64_t step, kernels::EndOfStep* mine) {
-      if (step > 0 && kOverflows[static_cast<size_t>(step - 1)] != 0) mine->nonfinite += 1;
+    args->end_of_step = [&](int64_t step, engine::StepVector* mine) {
+      if (step > 0 && kOverflows[static_cast<size_t>(step - 1)] != 0) mine->sums.nonfinite += 1;
     };
   };
   const RankOutcome run = Run(

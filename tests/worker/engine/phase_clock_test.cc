@@ -239,7 +239,7 @@ TEST_F(LastMarkTest, AfterARunItIsTheEndOfTheLastStep) {
 TEST_F(LastMarkTest, ARankWhosePeerLeftStandsInTheCollective) {
   adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 1) return;
-    args->end_of_step = [groups = args->groups](int64_t step, kernels::EndOfStep*) {
+    args->end_of_step = [groups = args->groups](int64_t step, engine::StepVector*) {
       if (step == 6) groups->Abort("told to leave");
     };
   };

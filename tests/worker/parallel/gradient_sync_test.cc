@@ -114,19 +114,21 @@ TEST(GradientSyncTest, TheEndOfStepVectorIsSummedOverTheWorld) {
   RigMesh many({.mesh = mesh}, RigConstants(mesh));
   many.Run([&](RigRank& rank) {
     const int me = rank.at().tp + 2 * (rank.at().dp + 2 * rank.at().pp);
-    kernels::EndOfStep v{.sum_squares = 1.5 + me,
-                         .nonfinite = me == 3 ? 2.0 : 0.0,
-                         .loss = 10.0 * me,
-                         .tokens = 8,
-                         .command = me == 0 ? 5.0 : 0.0,
-                         .fault = me % 2 == 0 ? 1.0 : 0.0};
-    ASSERT_TRUE(rank.sync().ReduceEndOfStep(rank.stream(), &v).ok());
-    EXPECT_EQ(v.sum_squares, 12.0 + 28.0);
-    EXPECT_EQ(v.nonfinite, 2.0);
-    EXPECT_EQ(v.loss, 280.0);
-    EXPECT_EQ(v.tokens, 64.0);
-    EXPECT_EQ(v.command, 5.0);
-    EXPECT_EQ(v.fault, 4.0);
+    struct {
+      kernels::EndOfStep sums;
+      double more[2];  // of the engine, behind what the update reads
+    } v{.sums = {.sum_squares = 1.5 + me,
+                 .nonfinite = me == 3 ? 2.0 : 0.0,
+                 .loss = 10.0 * me,
+                 .tokens = 8},
+        .more = {me == 0 ? 5.0 : 0.0, me % 2 == 0 ? 1.0 : 0.0}};
+    ASSERT_TRUE(rank.sync().ReduceEndOfStep(rank.stream(), {&v, DType::kF64, {6}}).ok());
+    EXPECT_EQ(v.sums.sum_squares, 12.0 + 28.0);
+    EXPECT_EQ(v.sums.nonfinite, 2.0);
+    EXPECT_EQ(v.sums.loss, 280.0);
+    EXPECT_EQ(v.sums.tokens, 64.0);
+    EXPECT_EQ(v.more[0], 5.0);
+    EXPECT_EQ(v.more[1], 4.0);
   });
 }
 
@@ -193,8 +195,8 @@ TEST(GradientSyncTest, TheFirstErrorSticks) {
       if (rank.at().dp == 1) rank.dp_group()->Abort("pulled the plug");
       const Status first = rank.Step(0, RandomGradient, false);
       EXPECT_FALSE(first.ok());
-      kernels::EndOfStep vector;
-      EXPECT_EQ(rank.sync().ReduceEndOfStep(rank.stream(), &vector), first);
+      double vector[4] = {};
+      EXPECT_EQ(rank.sync().ReduceEndOfStep(rank.stream(), {vector, DType::kF64, {4}}), first);
       EXPECT_EQ(rank.sync().WaitAllWeights(rank.stream()), first);
       EXPECT_EQ(rank.sync().status(), first);
     });

@@ -294,7 +294,7 @@ Status RigRank::FinishStep(double poison) {
   vector_.tokens = has_loss ? kTokens * replicas : 0;
   for (int b = 0; b < flat_->num_buckets(); ++b) sync_->BucketReady(*stream_, b);
   RETURN_IF_ERROR(sync_->FinishGradients(*stream_, {&vector_.sum_squares, DType::kF64, {2}}));
-  RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, &vector_));
+  RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, {&vector_, DType::kF64, {4}}));
   backend_->update().Advance(*stream_, &scalars_, &vector_, constants_);
   optimizer_->Update(*stream_, &scalars_, &*sync_);
   return sync_->status();

@@ -113,9 +113,9 @@ class OverflowTest : public testing::Test {
     return RunJob(Runner::JobOf(layout.family, fields),
                   {.root = runner_.root(), .adjust = [=](int rank, TrainArgs* args) {
                      if (rank != rank_that_overflows) return;
-                     args->end_of_step = [](int64_t step, kernels::EndOfStep* mine) {
+                     args->end_of_step = [](int64_t step, engine::StepVector* mine) {
                        if (step > 0 && kOverflows[static_cast<size_t>(step - 1)] != 0) {
-                         mine->nonfinite += 1;
+                         mine->sums.nonfinite += 1;
                        }
                      };
                    }});

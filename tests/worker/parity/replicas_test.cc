@@ -80,7 +80,7 @@ class Digests {
 class ReplicasTest : public testing::Test {
  protected:
   void Run(const Layout& layout, std::vector<std::string> more,
-           const std::function<void(int64_t step, kernels::EndOfStep* mine)>& on_rank_5 = {}) {
+           const std::function<void(int64_t step, engine::StepVector* mine)>& on_rank_5 = {}) {
     std::vector<std::string> fields = OverridesOf(layout);
     fields.insert(fields.end(), more.begin(), more.end());
     const std::vector<RankOutcome> ranks =
@@ -119,8 +119,8 @@ TEST_F(ReplicasTest, TiedTablesGainsAndDataCopiesAreEqualUnderZero) {
 TEST_F(ReplicasTest, SkippedStepsMoveNoRankInHalfPrecision) {
   Run({.family = Family::kGpt2, .tp = 2, .pp = 2, .dp = 2, .recompute = Recompute::kFull},
       {"training.precision=fp16", "training.train_iters=8", "training.loss_scale.initial=65536"},
-      [](int64_t step, kernels::EndOfStep* mine) {
-        if (step == 3 || step == 6) mine->nonfinite += 1;
+      [](int64_t step, engine::StepVector* mine) {
+        if (step == 3 || step == 6) mine->sums.nonfinite += 1;
       });
   EXPECT_EQ(digests_.Check(2, 2), (std::set<std::string>{"tensor", "data", "pipeline"}));
   for (int64_t step = 2; step <= 8; ++step) {

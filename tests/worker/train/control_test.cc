@@ -61,8 +61,8 @@ TEST_F(ControlTest, ACommandOfTheLastStepsEndsWithTheRun) {
 // One NaN in rank 1's gradients of this step.
 void SpoilStep(int64_t bad_step, int rank, TrainArgs* args) {
   if (rank != 1) return;
-  args->end_of_step = [=](int64_t step, kernels::EndOfStep* mine) {
-    if (step == bad_step) mine->nonfinite += 1;
+  args->end_of_step = [=](int64_t step, engine::StepVector* mine) {
+    if (step == bad_step) mine->sums.nonfinite += 1;
   };
 }
 
@@ -154,7 +154,7 @@ TEST_F(ControlTest, AFaultOfOneRankStopsAllAtTheSameStep) {
 TEST_F(ControlTest, ABrokenGroupStopsWithinTheStep) {
   adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 1) return;
-    args->end_of_step = [groups = args->groups](int64_t step, kernels::EndOfStep*) {
+    args->end_of_step = [groups = args->groups](int64_t step, engine::StepVector*) {
       if (step == 3) groups->Abort("test");
     };
   };

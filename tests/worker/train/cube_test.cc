@@ -162,8 +162,8 @@ TEST_F(CubeTest, AFaultOfOneRankStopsAllAtTheSameStep) {
 TEST_F(CubeTest, NonfiniteGradientsOfOneRankStopAll) {
   adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 5) return;
-    args->end_of_step = [](int64_t step, kernels::EndOfStep* mine) {
-      if (step == 6) mine->nonfinite += 1;
+    args->end_of_step = [](int64_t step, engine::StepVector* mine) {
+      if (step == 6) mine->sums.nonfinite += 1;
     };
   };
   for (const RankOutcome& rank : Run({"checkpoint.directory=none"})) {
@@ -179,7 +179,7 @@ TEST_P(BrokenGroupTest, EndsEveryRank) {
   const std::string which = GetParam();
   adjust_ = [which](int rank, TrainArgs* args) {
     if (rank != 3) return;  // stage 0, replica 1, tensor rank 1
-    args->end_of_step = [which, groups = args->groups](int64_t step, kernels::EndOfStep*) {
+    args->end_of_step = [which, groups = args->groups](int64_t step, engine::StepVector*) {
       if (step != 3) return;
       if (which == "Tensor") groups->tp()->Abort("test");
       if (which == "Data") groups->dp_reduce()->Abort("test");

@@ -15,7 +15,7 @@ class GpuFaultTest : public GpuTrainTest {
   // process with the rank's code, since nothing on this GPU can run in it any more.
   [[noreturn]] void RunIntoAFault() {
     adjust_ = [this](TrainArgs* args) {
-      args->end_of_step = [this](int64_t step, kernels::EndOfStep* /*mine*/) {
+      args->end_of_step = [this](int64_t step, engine::StepVector* /*mine*/) {
         if (step != 3) return;
         static const auto stream =
             gpu().device().CreateStream(kernels::StreamPriority::kLow).release();

@@ -73,13 +73,13 @@ TEST_F(HoldTest, NothingMovesWhileHeld) {
   std::map<int, int64_t> idle;
   std::mutex mu;
   adjust_ = [&](int rank, TrainArgs* args) {
-    args->end_of_step = [&, rank](int64_t step, kernels::EndOfStep* mine) {
+    args->end_of_step = [&, rank](int64_t step, engine::StepVector* mine) {
       if (step != 0) return;
       const std::lock_guard<std::mutex> lock(mu);
       ++idle[rank];
-      EXPECT_EQ(mine->loss, 0);
-      EXPECT_EQ(mine->tokens, 0);
-      EXPECT_EQ(mine->sum_squares, 0);
+      EXPECT_EQ(mine->sums.loss, 0);
+      EXPECT_EQ(mine->sums.tokens, 0);
+      EXPECT_EQ(mine->sums.sum_squares, 0);
     };
   };
   const auto outcomes = Run({"checkpoint.keep_last=5"}, {{3, kHoldNow},
@@ -216,7 +216,7 @@ TEST_F(HoldTest, AFaultOfOneRankEndsTheHeldOnes) {
   adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 1) return;
     auto idle = std::make_shared<int>(0);
-    args->end_of_step = [idle](int64_t step, kernels::EndOfStep* mine) {
+    args->end_of_step = [idle](int64_t step, engine::StepVector* mine) {
       if (step == 0 && ++*idle == 5) mine->fault = 1;
     };
   };
@@ -230,7 +230,7 @@ TEST_F(HoldTest, AFaultOfOneRankEndsTheHeldOnes) {
 TEST_F(HoldTest, AnAbortOfTheGroupEndsTheHeldOnes) {
   adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 1) return;
-    args->end_of_step = [groups = args->groups](int64_t step, kernels::EndOfStep*) {
+    args->end_of_step = [groups = args->groups](int64_t step, engine::StepVector*) {
       if (step == 0) groups->Abort("told to leave");
     };
   };

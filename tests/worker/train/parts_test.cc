@@ -139,12 +139,12 @@ TEST(RunStateTest, IndexRecordComesBack) {
 }
 
 TEST(StepReportTest, JudgesSumsAndNotMissingTokens) {
-  kernels::EndOfStep v{.sum_squares = 1, .loss = 2, .tokens = 0};
+  engine::StepVector v{.sums = {.sum_squares = 1, .loss = 2, .tokens = 0}};
   EXPECT_TRUE(IsFinite(v)) << "a step without tokens is skipped, not spoiled";
-  v.nonfinite = 1;
+  v.sums.nonfinite = 1;
   EXPECT_FALSE(IsFinite(v));
-  v.nonfinite = 0;
-  v.loss = std::numeric_limits<double>::infinity();
+  v.sums.nonfinite = 0;
+  v.sums.loss = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(IsFinite(v));
   const Status error = NonfiniteError(12, v);
   EXPECT_EQ(failure::CauseOf(error), failure::Cause::kNumeric);

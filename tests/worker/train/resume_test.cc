@@ -197,7 +197,7 @@ TEST_F(ResumeTest, AFencedRunStopsAtItsNextSave) {
     args->job_uid = "job";
     args->epoch = 1;
     if (rank != 0) return;
-    args->end_of_step = [this](int64_t step, kernels::EndOfStep*) {
+    args->end_of_step = [this](int64_t step, engine::StepVector*) {
       if (step != 8) return;
       const auto raised = checkpoint::RaiseFence(
           {.directory = dir_.path() + "/checkpoints/tiny", .job_uid = "job", .epoch = 2});

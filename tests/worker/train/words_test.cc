@@ -85,7 +85,7 @@ TEST_F(WordsTest, AnUpdateThatOneRankCannotFollowChangesNothing) {
   adjust_ = [this](int rank, TrainArgs* args) {
     if (rank != 1) return;
     args->cache_root = "";  // so that this rank opens its files anew
-    args->end_of_step = [this](int64_t step, kernels::EndOfStep*) {
+    args->end_of_step = [this](int64_t step, engine::StepVector*) {
       if (step != 4) return;
       std::filesystem::rename(dir_.path() + "/data/text.idx", dir_.path() + "/data/away.idx");
     };
