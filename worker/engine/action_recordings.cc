@@ -1,3 +1,5 @@
+// Capture at the second step in which a key comes, launch from then on. The labels of marks inside
+// a recording are kept with it and replayed before each launch.
 #include "worker/engine/action_recordings.h"
 
 #include "common/base/log.h"

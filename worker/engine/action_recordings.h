@@ -1,7 +1,7 @@
-// A stage's actions as recordings (CUDA graphs): the same calls as the eager path makes, captured
+// A stage's actions as recordings, which are CUDA graphs: the calls of the eager path, captured
 // once per (chunk, slot, microbatch's place, direction, overwrite|add) and launched from then on,
-// so that the host enqueues one call in place of hundreds. A switch: nothing works only in a
-// recording, and an action that cannot be recorded goes on eagerly. Source:
+// so that the host enqueues one call in place of hundreds. Recording is an option: nothing works
+// in a recording only, and an action that cannot be captured stays eager. Source:
 // docs/design/gpu-engine.md#recordings.
 #pragma once
 
@@ -19,18 +19,18 @@
 
 namespace mt::engine {
 
-// What addresses and constants of an action depend on.
+// The addresses and constants of an action are a function of these.
 struct ActionKey {
   int chunk = 0;
   int slot = 0;
-  int place = 0;  // where its microbatch lies
+  int place = 0;  // of its microbatch
   bool backward = false;
   kernels::GradMode mode = kernels::GradMode::kOverwrite;
   friend auto operator<=>(const ActionKey&, const ActionKey&) = default;
 };
 
-// One thread. What Args points to must outlive it; the device must have passed the last launch when
-// it is destroyed.
+// One thread. Everything that Args points to must outlive the object; it may be destroyed once the
+// device has finished the last launch.
 class ActionRecordings {
  public:
   struct Args {
@@ -41,27 +41,27 @@ class ActionRecordings {
   };
   explicit ActionRecordings(const Args& args) : args_(args), on_(args.enabled) {}
 
-  // Before each step. The first is eager altogether.
+  // Call before each step. The first step is eager.
   void BeginStep() { ++steps_; }
-  // Whether the actions of this step go through Run.
+  // True if Run records or launches in this step.
   bool on() const { return on_ && steps_ > 1; }
-  // No recording from here on, for this reason, which the log tells.
+  // Ends recording for good; the reason is logged.
   void Disable(const std::string& why);
 
-  // Enqueues what `calls` enqueues: by itself the first time that a key comes, since whatever is
-  // chosen or planned at first use cannot be recorded; in a later step as a recording.
+  // Enqueues the work of `calls`: eagerly when a key comes for the first time, because choices and
+  // plans made at first use cannot be captured; as a recording in later steps.
   void Run(const ActionKey& key, const std::function<void()>& calls);
 
   int64_t num_recordings() const { return num_recordings_; }
 
  private:
   struct Entry {
-    int64_t first_step = 0;  // ran eagerly in it
+    int64_t first_step = 0;  // in which it ran eagerly
     std::unique_ptr<kernels::Recording> recording;
     std::vector<StepPhase> marks;
   };
 
-  // Whether it was recorded.
+  // Returns false where the calls could not be captured.
   bool Record(const std::function<void()>& calls, Entry* entry);
 
   const Args args_;

@@ -1,51 +1,130 @@
+// An engine's making from its plan, its evaluations, and what is read and written between steps.
 #include "worker/engine/engine.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <limits>
 #include <new>
 #include <utility>
 
-#include "common/base/math.h"
+#include "worker/engine/phase_scope.h"
 #include "worker/failure/failure.h"
 #include "worker/params/init.h"
+#include "worker/tuning/tuning.h"
 
 namespace mt::engine {
 namespace {
 
 using kernels::DType;
-using kernels::Tensor;
-
-// One copy takes the three values of the host into the vector.
-static_assert(offsetof(StepVector, fault) == offsetof(StepVector, command_bits) + sizeof(double));
-static_assert(offsetof(StepVector, pipeline_wait) == offsetof(StepVector, fault) + sizeof(double));
-static_assert(offsetof(StepRing::HostValues, fault) == sizeof(double));
-static_assert(offsetof(StepRing::HostValues, pipeline_wait) == 2 * sizeof(double));
 
 // Loss and tokens of a rank without a result: far below what all other ranks' tokens can add up to.
 constexpr double kSpoiledTokens = -1e18;
 
-Tensor PairAt(double* first) { return {first, DType::kF64, {2}}; }
-
-int64_t FreeBytes(kernels::Device& device) {
-  const auto memory = device.Memory();
-  return memory ? memory->free_bytes : 0;
+kernels::Tensor PairIn(const memory::Memory& memory, const memory::Block& block) {
+  return {memory.Data(block), DType::kF64, {2}};
 }
 
 }  // namespace
 
-Engine::Engine(const Args& args)
-    : args_(args),
-      free_at_start_(FreeBytes(args.backend->device())),
-      stream_(args.backend->device().CreateStream(kernels::StreamPriority::kLow)),
-      phases_(&args.backend->device(), stream_.get(), args.clock),
-      ring_(&args.backend->device()),
-      pinned_(args.backend->device().Allocate(sizeof(HostBlock), kernels::MemoryKind::kPinnedHost)),
-      host_(new(pinned_->data()) HostBlock()) {
+StatusOr<std::unique_ptr<Engine>> Engine::Create(EnginePlan plan) {
+  kernels::Device& device = plan.device();
+  RETURN_IF_ERROR(tuning::TimeMissing(plan.args_.backend->tuning()));
+  // Only now: choices have loaded kernels, which take device memory.
+  int64_t limit_bytes = plan.args_.memory_limit_bytes;
+  if (limit_bytes == 0) {
+    ASSIGN_OR_RETURN(limit_bytes, memory::AvailableBytes(device));
+  }
+  auto memory = memory::Memory::Allocate(device, plan.memory_plan_, limit_bytes);
+  RETURN_IF_ERROR(failure::WithCause(memory.status(), failure::Cause::kOutOfMemory));
+  return std::unique_ptr<Engine>(new Engine(std::move(plan), std::move(memory).value()));
+}
+
+Engine::Engine(EnginePlan plan, std::unique_ptr<memory::Memory> memory)
+    : args_(std::move(plan.args_)),
+      free_at_start_(plan.free_at_start_),
+      stream_(std::move(plan.stream_)),
+      phases_(std::move(plan.phases_)),
+      tensor_(std::move(plan.tensor_)),
+      schedules_(std::move(plan.schedules_)),
+      registry_(std::move(plan.registry_)),
+      layout_(std::move(plan.layout_)),
+      store_(std::move(plan.store_)),
+      model_(std::move(plan.model_)),
+      memory_(std::move(memory)),
+      sync_(std::move(plan.sync_)),
+      ring_(&args_.backend->device()),
+      pinned_(device().Allocate(sizeof(HostBlock), kernels::MemoryKind::kPinnedHost)),
+      host_(new(pinned_->data()) HostBlock()),
+      scalars_(static_cast<kernels::StepScalars*>(memory_->Data(plan.blocks_.scalars))),
+      vector_(static_cast<StepVector*>(memory_->Data(plan.blocks_.vector))),
+      eval_sums_(PairIn(*memory_, plan.blocks_.eval_sums)),
+      uncounted_(PairIn(*memory_, plan.blocks_.uncounted)) {
   host_->spoiled[1] = kSpoiledTokens;
+  store_->Bind(*memory_);
+  model_->Bind(*memory_, *store_);
+  sync_->Bind(*memory_);
+  if (const memory::Block& block = plan.blocks_.staging; block.bytes > 0) {
+    staging_ = std::make_unique<memory::Staging>(&device(), stream_.get(), memory_->Data(block));
+  }
+  MakeParts();
+  SetHooks();
 }
 
 Engine::~Engine() { args_.groups->CloseLinks(); }
+
+void Engine::MakeParts() {
+  optimizer_ = std::make_unique<optim::Optimizer>(&args_.backend->update(), store_.get(),
+                                                  args_.config.optimizer);
+  recordings_ = std::make_unique<ActionRecordings>(
+      ActionRecordings::Args{.device = &device(),
+                             .stream = stream_.get(),
+                             .phases = phases_.get(),
+                             .enabled = args_.config.recordings});
+  if (tensor_ != nullptr) {
+    recordings_->Disable("the collectives of tensor ranks cannot be recorded");
+  }
+  work_ = std::make_unique<StageWork>(
+      StageWork::Args{.model = model_.get(),
+                      .tensor = tensor_.get(),
+                      .sync = sync_.get(),
+                      .stream = stream_.get(),
+                      .phases = phases_.get(),
+                      .recordings = recordings_.get(),
+                      .window = MicrobatchWindow(schedules_->largest(), args_.config.stage)});
+  const bool piped = args_.groups->pp_size() > 1;
+  executor_ = std::make_unique<pipeline::Executor>(
+      pipeline::Executor::Args{.stage = args_.config.stage,
+                               .work = work_.get(),
+                               .links = piped ? args_.groups->links() : nullptr,
+                               .clock = args_.clock,
+                               .on_wait = PhaseOfWaits(phases_.get(), StepPhase::kPpWait)});
+}
+
+void Engine::SetHooks() {
+  model::GptHooks hooks;
+  hooks.on_phase = [this](model::Phase phase) {
+    switch (phase) {
+      case model::Phase::kForwardBegin:
+        phases_->Switch(StepPhase::kForward);
+        break;
+      case model::Phase::kBackwardBegin:
+        phases_->Switch(StepPhase::kBackward);
+        break;
+      case model::Phase::kForwardEnd:
+      case model::Phase::kBackwardEnd:
+        phases_->Switch(StepPhase::kOther);
+        break;
+    }
+  };
+  hooks.on_bucket_ready = [this](int bucket) {
+    // An error sticks in sync_ and ends the step behind this action.
+    if (sync_->dp_size() == 1) return sync_->BucketReady(*stream_, bucket);
+    const PhaseScope waiting(phases_.get(), StepPhase::kDpComm);
+    sync_->BucketReady(*stream_, bucket);
+  };
+  model_->SetHooks(std::move(hooks));
+  if (tensor_ != nullptr) {
+    tensor_->SetOnCollective(PhaseOfWaits(phases_.get(), StepPhase::kTpComm));
+  }
+}
 
 void Engine::Initialize(int64_t seed) {
   params::InitializeParams(
@@ -55,97 +134,10 @@ void Engine::Initialize(int64_t seed) {
   RestoreScalars(kernels::InitialStepScalars(args_.config.constants));
 }
 
-int64_t Engine::BatchOf(int64_t step) const {
-  return args_.config.ramp.BatchOf(args_.config.ramp.SamplesAfter(step - 1));
-}
-
-// Tokens of weight zero: forward and backward run, loss and gradients are zero.
-data::Microbatch Engine::EmptyMicrobatch() const {
-  const model::GptConfig& config = args_.config.model;
-  data::Microbatch batch;
-  batch.s = config.seq;
-  batch.b = config.micro_batch;
-  const auto tokens = static_cast<size_t>(config.tokens());
-  batch.tokens.assign(tokens, 0);
-  batch.labels.assign(tokens, 0);
-  batch.weights.assign(tokens, 0.0F);
-  batch.samples.assign(static_cast<size_t>(config.micro_batch), -1);
-  data::SortTokens(&batch);
-  return batch;
-}
-
-data::Microbatch Engine::NextMicrobatch(data::Loader* loader, int64_t step) {
-  if (fault_.ok()) {
-    StatusOr<data::Microbatch> batch = loader->Next();
-    if (batch.ok()) return std::move(batch).value();
-    fault_ = failure::WithCause(base::Annotate(batch.status(), fmt::format("step {}", step)),
-                                batch.status().code() == absl::StatusCode::kDeadlineExceeded
-                                    ? failure::Cause::kStorage
-                                    : failure::CauseOf(batch.status()));
-  }
-  return EmptyMicrobatch();
-}
-
-Status Engine::RunStep(int64_t step, data::Loader* loader, double command) {
-  kernels::StepConstants now = args_.config.constants;
-  now.batch_samples = BatchOf(step);
-  ring_.Begin(step);
-  phases_.SetStep(step);
-  recordings_->BeginStep();
-  device().Zero(*stream_, vector_, sizeof(*vector_));
-  RETURN_IF_ERROR(RunMicrobatches(step, loader, now));
-  return FinishStep(step, command, now);
-}
-
-Status Engine::RunMicrobatches(int64_t step, data::Loader* loader,
-                               const kernels::StepConstants& now) {
-  const int microbatches =
-      base::CheckedCast<int>(base::DivExact(now.batch_samples, args_.config.samples_per_round));
-  ASSIGN_OR_RETURN(const schedule::Schedule* schedule, schedules_->OfStep(microbatches));
-  work_->Begin({.microbatches = microbatches,
-                .next = [&] { return NextMicrobatch(loader, step); },
-                .training = true,
-                .step = {.seed = 1.0 / now.nominal_tokens,
-                         .scalars = scalars_,
-                         .sums = counts_losses() ? PairAt(&vector_->sums.loss) : uncounted_}});
-  return executor_->Run(*schedule);
-}
-
-Status Engine::FinishStep(int64_t step, double command, const kernels::StepConstants& now) {
-  phases_.Switch(StepPhase::kDpComm);
-  RETURN_IF_ERROR(sync_->FinishGradients(*stream_, PairAt(&vector_->sums.sum_squares)));
-  StepRing::HostValues* mine = ring_.host_values();
-  mine->command_bits = command;
-  mine->fault = fault_.ok() ? 0 : 1;
-  const pipeline::PassTimes& times = executor_->times();
-  mine->pipeline_wait = times.total > 0 ? times.wait() / times.total : 0;
-  device().Copy(*stream_, &vector_->command_bits, &mine->command_bits, 3 * sizeof(double));
-  if (!fault_.ok()) {
-    mine->spoiled_loss = std::numeric_limits<double>::quiet_NaN();
-    device().Copy(*stream_, &vector_->sums.loss, &mine->spoiled_loss, sizeof(double));
-  }
-  if (args_.end_of_step) ChangeVector(step);
-  RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, AsTensor(vector_)));
-  phases_.Switch(StepPhase::kOptimizer);
-  args_.backend->update().Advance(*stream_, scalars_, &vector_->sums, now);
-  optimizer_->Update(*stream_, scalars_, sync_.get());
-  phases_.EndStep(step);
-  ring_.End(*stream_, vector_, scalars_);
-  return sync_->status();
-}
-
-void Engine::ChangeVector(int64_t step) {
-  StepVector* const mine = &host_->vector;
-  device().Copy(*stream_, mine, vector_, sizeof(*mine));
-  stream_->Synchronize();
-  args_.end_of_step(step, mine);
-  device().Copy(*stream_, vector_, mine, sizeof(*mine));
-}
-
-StatusOr<StepVector> Engine::RunIdle(double command) {
+StatusOr<StepVector> Engine::RunIdle(double command_bits) {
   StepVector* const sum = &host_->vector;
   stream_->Synchronize();
-  *sum = {.command_bits = command, .fault = fault_.ok() ? 0.0 : 1.0};
+  *sum = {.command_bits = command_bits, .fault = fault_.ok() ? 0.0 : 1.0};
   if (args_.end_of_step) args_.end_of_step(0, sum);
   device().Copy(*stream_, vector_, sum, sizeof(*sum));
   RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, AsTensor(vector_)));

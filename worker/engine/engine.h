@@ -1,6 +1,6 @@
 // What one rank computes with: its chunks of the model, their parameters, the optimizer, the
 // exchange with other ranks and the block of scalars, in memory planned once. It runs single steps
-// and evaluations; when and why is the trainer's. Source of the step:
+// (training_step.cc) and evaluations; the trainer decides when and why. Source of the step:
 // docs/design/gpu-engine.md#one-step.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "kernels/ops/backend.h"
 #include "worker/data/loader.h"
 #include "worker/engine/action_recordings.h"
-#include "worker/engine/engine_config.h"
+#include "worker/engine/engine_plan.h"
 #include "worker/engine/phase_clock.h"
 #include "worker/engine/stage_work.h"
 #include "worker/engine/step_ring.h"
@@ -30,44 +30,31 @@
 
 namespace mt::engine {
 
-// One thread. The pointers of Args must outlive the engine.
+// One thread.
 class Engine {
  public:
-  struct Args {
-    EngineConfig config;
-    kernels::Backend* backend = nullptr;
-    parallel::RankGroups* groups = nullptr;
-    const base::Clock* clock = nullptr;
-    int64_t memory_limit_bytes = 0;  // 0: memory::AvailableBytes once all choices are made
-    std::function<void(int64_t step, StepVector* mine)> end_of_step;  // test seam
-  };
-  // kResourceExhausted (cause OOM) where memory does not suffice; kFailedPrecondition where the
-  // device cannot do what the model asks for.
-  static StatusOr<std::unique_ptr<Engine>> Create(const Args& args);
-  // The same in two steps: sizes of everything and what must be chosen by timing; then, once the
-  // ranks have settled their choices (tuning.h), the memory. Choices that are still missing are
-  // timed first. Nothing else may be called in between.
-  static StatusOr<std::unique_ptr<Engine>> CreatePlanned(const Args& args);
-  Status TakeMemory();
+  // Times the choices that are still missing, takes the memory and makes the parts.
+  // kResourceExhausted (cause OOM) where memory does not suffice.
+  static StatusOr<std::unique_ptr<Engine>> Create(EnginePlan plan);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  // Closes the links of args.groups.
+  // Closes the links of the plan's groups, whose threads read and write activations.
   ~Engine();
 
-  // A cold start: initial values of this seed, scalars of step 0.
+  // A cold start: the initial values of this seed and the scalars of step 0.
   void Initialize(int64_t seed);
 
-  // One step: all microbatches through the pipeline, the sums over ranks, the update. `command` is
-  // the word that this rank's vector carries. Results come through ring(). The status is the
-  // groups'; an error of the loader is kept (fault()) and told to all ranks by the vector, whose
-  // step is then skipped.
-  Status RunStep(int64_t step, data::Loader* loader, double command);
-  // What held ranks do: sums a vector of nothing but the word and the faults. No compute, no state
-  // moves. Returns the sum; blocks.
-  StatusOr<StepVector> RunIdle(double command);
-  // What the loader failed with on this rank; from then on its steps contribute nothing.
+  // One step: all microbatches through the pipeline, the sums over ranks, the update. Enqueues only
+  // and waits for the end of step - 3. `command_bits` is this rank's part of the vector. Results
+  // come through ring(). The status is the groups'; an error of the loader is kept (fault()) and
+  // reported to all ranks in the vector, whose step is then skipped.
+  Status RunStep(int64_t step, data::Loader* loader, double command_bits);
+  // An idle reduction, as held ranks run it: sums a vector that carries command bits and faults
+  // only. Computes nothing, changes no state. Returns the sum; blocks.
+  StatusOr<StepVector> RunIdle(double command_bits);
+  // The loader's error on this rank, OK if there was none; its later steps contribute nothing.
   const Status& fault() const { return fault_; }
-  // Results of the newest steps; wait for the one that is read.
+  // Results of the newest steps. Read waits for the step that it returns.
   StepRing& ring() { return ring_; }
   // The global batch of a step, in samples.
   int64_t BatchOf(int64_t step) const;
@@ -76,7 +63,7 @@ class Engine {
   // every rank passes as many. `next` gives them in order. The status is the groups'.
   Status BeginEvaluation();
   Status EvaluatePass(int microbatches, const std::function<data::Microbatch()>& next);
-  // A microbatch without any token: what a rank goes on with whose data cannot be read.
+  // A microbatch without any token, with which a rank goes on when its data cannot be read.
   data::Microbatch EmptyMicrobatch() const;
   // Marks the sums as those of a rank that could not read its part: the total number of tokens
   // comes out negative on every rank.
@@ -95,40 +82,39 @@ class Engine {
   // Collective, once every rank has loaded its state: the weights follow from the masters.
   Status RebuildWeights();
 
-  // Its tensors lie in device memory.
+  // Parameters and the optimizer's state; the tensors lie in device memory.
   const params::ParamStore& store() const { return *store_; }
-  // What was planned, and on a GPU what its libraries were seen to take since the engine's start.
+  // Bytes that were planned and, on a GPU, those that libraries have taken since the plan was made.
   memory::BytesByKind MeasureMemory();
   // Brings bytes of the store to the host and back, on stream(); nothing else may be under way.
   memory::Staging* staging() { return staging_.get(); }
   kernels::Stream& stream() { return *stream_; }
-  // Of stream(): marks at both ends of every action and collective.
-  PhaseClock& phases() { return phases_; }
-  const PhaseClock& phases() const { return phases_; }
+  // The clock of stream(), with marks at both ends of every action and collective.
+  PhaseClock& phases() { return *phases_; }
+  const PhaseClock& phases() const { return *phases_; }
   kernels::Device& device() { return args_.backend->device(); }
   int dp_rank() const { return sync_->dp_rank(); }
   int dp_size() const { return sync_->dp_size(); }
   int tp_rank() const { return args_.groups->at().tp; }
 
  private:
-  explicit Engine(const Args& args);
-  Status Plan();
-  void Bind();
-  void MakeModel();
+  // Binds the parts of the plan to their memory and makes those that need it.
+  Engine(EnginePlan plan, std::unique_ptr<memory::Memory> memory);
   void MakeParts();
   void SetHooks();
-  parallel::SyncGroups SyncGroupsOfRank() const;
   // The loader's next microbatch, or after a fault an empty one: the same work, gradients of zero.
   data::Microbatch NextMicrobatch(data::Loader* loader, int64_t step);
-  Status RunMicrobatches(int64_t step, data::Loader* loader, const kernels::StepConstants& now);
-  Status FinishStep(int64_t step, double command, const kernels::StepConstants& now);
+  Status RunMicrobatches(int64_t step, data::Loader* loader,
+                         const kernels::StepConstants& constants);
+  // Adds to this rank's vector what the host knows: command bits, fault, wait for the pipeline.
+  void AddHostValues(int64_t step, double command_bits);
   // The test seam on this rank's vector, which must come to the host for it.
   void ChangeVector(int64_t step);
 
-  // Whether losses count here: ranks that share the head's matrix compute the same ones.
+  // Ranks that share the head's matrix compute the same losses: those of the first one count.
   bool counts_losses() const { return tp_rank() == 0; }
 
-  // What the host and the device hand each other outside of steps.
+  // Pinned memory for what the host and the device exchange outside of steps.
   struct HostBlock {
     kernels::StepScalars scalars;
     StepVector vector;
@@ -136,17 +122,16 @@ class Engine {
     double spoiled[2] = {0, 0};
   };
 
-  const Args args_;
+  const EngineArgs args_;
   const int64_t free_at_start_;  // bytes of a GPU
   std::unique_ptr<kernels::Stream> stream_;
-  PhaseClock phases_;
+  std::unique_ptr<PhaseClock> phases_;
   std::unique_ptr<parallel::TensorParallel> tensor_;  // nullptr: alone
   std::unique_ptr<StepSchedules> schedules_;
-  params::Registry registry_;
+  std::unique_ptr<params::Registry> registry_;
   std::unique_ptr<params::FlatLayout> layout_;
   std::unique_ptr<params::ParamStore> store_;
   std::unique_ptr<model::GptModel> model_;
-  memory::MemoryPlan plan_;
   std::unique_ptr<memory::Memory> memory_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::GradientSync> sync_;
@@ -156,9 +141,8 @@ class Engine {
   StepRing ring_;
   std::unique_ptr<kernels::DeviceBuffer> pinned_;  // HostBlock
   HostBlock* host_ = nullptr;
-  std::unique_ptr<memory::Staging> staging_;  // null on the CPU
+  std::unique_ptr<memory::Staging> staging_;  // nullptr on the CPU
   Status fault_;
-  memory::Block scalars_block_, vector_block_, eval_block_, uncounted_block_, staging_block_;
   kernels::StepScalars* scalars_ = nullptr;  // device
   StepVector* vector_ = nullptr;             // device
   kernels::Tensor eval_sums_;                // f64 [2], device

@@ -1,3 +1,4 @@
+// Reads the job's protobuf, so that no other file of the engine needs its generated header.
 #include "worker/engine/engine_config.h"
 
 #include <algorithm>

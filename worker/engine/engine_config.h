@@ -1,4 +1,5 @@
-// What one rank's engine is made of, from its job and its place in the mesh. Plain values.
+// The configuration of one rank's engine, from its job and its coordinates in the mesh. Plain
+// values.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct EngineConfig {
   model::GptConfig model;                  // with this rank's shard
   std::vector<layout::ModelChunk> chunks;  // of this rank's stage
   int stage = 0;
-  schedule::Request schedule;        // of a step with the most microbatches
+  schedule::Request schedule;        // of the step with the most microbatches
   int64_t samples_per_round = 0;     // one microbatch of every replica
   kernels::StepConstants constants;  // of a step of the last batch size
   spec::BatchRamp ramp = spec::BatchRamp::Constant(1);
@@ -35,7 +36,7 @@ struct EngineConfig {
   bool recordings = false;  // training.recordings; auto: off
 };
 
-// Of a completed job (spec::CompleteJob, ResolveForSlots).
+// For a completed job (spec::CompleteJob, ResolveForSlots).
 EngineConfig EngineConfigFromJob(const megatrain::v1::JobSpec& job, const layout::Coordinates& at);
 
 }  // namespace mt::engine

@@ -1,3 +1,5 @@
+// Labels lie in a ring beside the device's marks: the host stores a label before it enqueues the
+// mark, and Follow adds up the times of the marks that the device has reached since.
 #include "worker/engine/phase_clock.h"
 
 #include <algorithm>
@@ -15,48 +17,48 @@ namespace {
 constexpr int64_t kCapacity = int64_t{1} << 15;
 
 // Bits of a packed label, from the lowest.
-constexpr int kPhaseBits = 4, kBorderBits = 4, kChunkBits = 8, kMicrobatchBits = 16;
+constexpr int kPhaseBits = 4, kBoundaryBits = 4, kChunkBits = 8, kMicrobatchBits = 16;
 
 // `value`, or the largest that fits.
 uint64_t Field(int64_t value, int bits) {
   return std::min(static_cast<uint64_t>(value), (uint64_t{1} << bits) - 1);
 }
 
-uint64_t Take(uint64_t* word, int bits) {
-  const uint64_t field = *word & ((uint64_t{1} << bits) - 1);
-  *word >>= bits;
+uint64_t Take(uint64_t* packed, int bits) {
+  const uint64_t field = *packed & ((uint64_t{1} << bits) - 1);
+  *packed >>= bits;
   return field;
 }
 
 }  // namespace
 
 uint64_t PhaseClock::Label::Pack() const {
-  uint64_t word = static_cast<uint64_t>(step);  // the rest of the bits
-  word = word << kMicrobatchBits | Field(microbatch, kMicrobatchBits);
-  word = word << kChunkBits | Field(chunk, kChunkBits);
-  word = word << kBorderBits | static_cast<uint64_t>(ends);
-  return word << kPhaseBits | static_cast<uint64_t>(opens);
+  uint64_t packed = static_cast<uint64_t>(step);  // the rest of the bits
+  packed = packed << kMicrobatchBits | Field(microbatch, kMicrobatchBits);
+  packed = packed << kChunkBits | Field(chunk, kChunkBits);
+  packed = packed << kBoundaryBits | static_cast<uint64_t>(ends);
+  return packed << kPhaseBits | static_cast<uint64_t>(opens);
 }
 
-PhaseClock::Label PhaseClock::Label::Unpack(uint64_t word) {
+PhaseClock::Label PhaseClock::Label::Unpack(uint64_t packed) {
   Label label;
-  label.opens = static_cast<StepPhase>(Take(&word, kPhaseBits));
-  label.ends = static_cast<Border>(Take(&word, kBorderBits));
-  label.chunk = static_cast<int>(Take(&word, kChunkBits));
-  label.microbatch = static_cast<int>(Take(&word, kMicrobatchBits));
-  label.step = static_cast<int64_t>(word);
+  label.opens = static_cast<StepPhase>(Take(&packed, kPhaseBits));
+  label.ends = static_cast<Boundary>(Take(&packed, kBoundaryBits));
+  label.chunk = static_cast<int>(Take(&packed, kChunkBits));
+  label.microbatch = static_cast<int>(Take(&packed, kMicrobatchBits));
+  label.step = static_cast<int64_t>(packed);
   return label;
 }
 
 std::string PhaseClock::Label::Text() const {
   switch (ends) {
-    case Border::kStep:
+    case Boundary::kStep:
       return fmt::format("end of step {}", step);
-    case Border::kBetween:
+    case Boundary::kBetween:
       return fmt::format("end of work between steps, after step {}", step);
-    case Border::kPause:
+    case Boundary::kPause:
       return fmt::format("end of a pause after step {}", step);
-    case Border::kNone:
+    case Boundary::kNone:
       return fmt::format("step {}, microbatch {}, chunk {}: {}", step, microbatch, chunk,
                          Name(opens));
   }
@@ -67,7 +69,7 @@ PhaseClock::PhaseClock(kernels::Device* device, kernels::Stream* stream, const b
     : stream_(stream),
       ring_(device->CreateMarkRing(kCapacity, clock)),
       labels_(new std::atomic<uint64_t>[static_cast<size_t>(ring_->capacity())]()) {
-  Mark(StepPhase::kOther, Border::kNone);
+  Mark(StepPhase::kOther, Boundary::kNone);
 }
 
 void PhaseClock::SetAction(int microbatch, int chunk) {
@@ -77,18 +79,18 @@ void PhaseClock::SetAction(int microbatch, int chunk) {
 
 StepPhase PhaseClock::Switch(StepPhase phase) {
   const StepPhase was = open_;
-  Mark(phase, Border::kNone);
+  Mark(phase, Boundary::kNone);
   return was;
 }
 
 void PhaseClock::EndStep(int64_t step) {
   place_ = {.step = step};
-  Mark(StepPhase::kOther, Border::kStep);
+  Mark(StepPhase::kOther, Boundary::kStep);
 }
 
-void PhaseClock::Mark(StepPhase opens, Border ends) {
+void PhaseClock::Mark(StepPhase opens, Boundary ends) {
   if (recording_) {
-    CHECK(ends == Border::kNone) << "a recording lies within a step";
+    CHECK(ends == Boundary::kNone) << "a recording lies within a step";
     ring_->Mark(*stream_);
     recorded_.push_back(opens);
     open_ = opens;
@@ -100,7 +102,7 @@ void PhaseClock::Mark(StepPhase opens, Border ends) {
 }
 
 // The label is there before the device can reach its mark.
-void PhaseClock::Push(StepPhase opens, Border ends) {
+void PhaseClock::Push(StepPhase opens, Boundary ends) {
   Label label = place_;
   label.opens = opens;
   label.ends = ends;
@@ -135,9 +137,9 @@ void PhaseClock::Account(const Label& label, int64_t nanos) {
   if (followed_ > 1) nanos_[static_cast<size_t>(running_)] += nanos - last_nanos_;
   last_nanos_ = nanos;
   running_ = label.opens;
-  if (label.ends == Border::kNone) return;
+  if (label.ends == Boundary::kNone) return;
   const auto seconds = [](int64_t n) { return static_cast<double>(n) / 1e9; };
-  if (label.ends == Border::kStep) {
+  if (label.ends == Boundary::kStep) {
     const auto at = static_cast<size_t>(label.step % kSteps);
     StepTime& time = times_[at];
     step_of_[at] = label.step;
@@ -148,7 +150,7 @@ void PhaseClock::Account(const Label& label, int64_t nanos) {
     }
     between_nanos_ = {};
   } else {
-    if (label.ends == Border::kPause) nanos_[static_cast<size_t>(StepPhase::kOther)] = 0;
+    if (label.ends == Boundary::kPause) nanos_[static_cast<size_t>(StepPhase::kOther)] = 0;
     for (size_t i = 0; i < nanos_.size(); ++i) between_nanos_[i] += nanos_[i];
   }
   nanos_ = {};
@@ -188,7 +190,7 @@ std::vector<StepPhase> PhaseClock::EndRecording() {
 
 void PhaseClock::Replay(const std::vector<StepPhase>& labels) {
   Reserve(static_cast<int64_t>(labels.size()));
-  for (const StepPhase opens : labels) Push(opens, Border::kNone);
+  for (const StepPhase opens : labels) Push(opens, Boundary::kNone);
 }
 
 }  // namespace mt::engine

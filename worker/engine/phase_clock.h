@@ -1,8 +1,9 @@
-// Where the time of a step goes, by marks on the compute stream: at any moment of the device one
-// phase is open, and a mark closes it and opens the next. The host puts a label on each mark as it
-// enqueues it; when the device has reached it, the time between two marks is its label's. So the
-// times are the device's, not those of a host that runs ahead, inside recordings too; where a
-// stream runs each call at once they are the host's. Source: docs/design/gpu-engine.md#marks.
+// Where the time of a step goes, by marks on the compute stream. At any moment of the device one
+// phase is open; a mark closes it and opens the next. The host labels each mark as it enqueues it,
+// and once the device has reached it, the time between two marks belongs to the first one's label.
+// So the times are the device's, inside CUDA graphs too, and not those of a host that runs ahead.
+// Where a stream runs each call at once they are the host's. Source:
+// docs/design/gpu-engine.md#marks.
 #pragma once
 
 #include <array>
@@ -39,29 +40,32 @@ struct StepTime {
   PhaseSeconds between{};  // what lay between, pauses apart
 };
 
-// One thread, but for LastMark and LastPhase.
+// One thread, except that LastMark and LastPhase may be called from any.
 class PhaseClock {
  public:
-  // What is made or awaited on `stream` is timed; `clock` where the device has none. All three must
-  // outlive the object. At first kOther is open.
+  // Times the work of `stream`, with `clock` where the device has none of its own. All three must
+  // outlive the object. kOther is open at first.
   PhaseClock(kernels::Device* device, kernels::Stream* stream, const base::Clock* clock);
   PhaseClock(const PhaseClock&) = delete;
   PhaseClock& operator=(const PhaseClock&) = delete;
 
-  // What the marks that follow belong to.
+  // The step, and the action within it, that the marks to come belong to.
   void SetStep(int64_t step) { place_ = {.step = step}; }
   void SetAction(int microbatch, int chunk);
 
-  // Closes the open phase and opens this one; returns the phase that was open, to go back to.
+  // Closes the open phase and opens this one; returns the phase that was open. Blocks of calls use
+  // a PhaseScope (phase_scope.h), which goes back to that phase.
   StepPhase Switch(StepPhase phase);
+  // The phase that is open in the host's order of calls.
+  StepPhase open() const { return open_; }
   // Marks the end of the step.
   void EndStep(int64_t step);
-  // What lay here since the step's end was no part of a step: it is counted as `between`; of a
-  // pause all but kOther.
-  void EndBetween() { Mark(StepPhase::kOther, Border::kBetween); }
-  void EndPause() { Mark(StepPhase::kOther, Border::kPause); }
+  // Ends work that belongs to no step, such as an evaluation: its time since the last boundary
+  // counts as `between`. At the end of a pause all of it but kOther does.
+  void EndBetween() { Mark(StepPhase::kOther, Boundary::kBetween); }
+  void EndPause() { Mark(StepPhase::kOther, Boundary::kPause); }
 
-  // Of one of the last kSteps steps; nullopt until the device has reached its end.
+  // The times of one of the last kSteps steps; nullopt until the device has reached its end.
   std::optional<StepTime> Of(int64_t step);
   static constexpr int64_t kSteps = 4;
 
@@ -69,7 +73,7 @@ class PhaseClock {
   // "step 12, microbatch 3, chunk 0: backward; 14 marks enqueued behind it". For the diagnosis of a
   // hang; any thread, at any time.
   std::string LastMark() const;
-  // The phase that it is in; kOther before the first mark. As LastMark.
+  // The phase that the device is in; kOther before the first mark. Any thread, at any time.
   StepPhase LastPhase() const;
 
   // Between these two, marks are recorded with the calls around them (Device::Record) and their
@@ -79,24 +83,24 @@ class PhaseClock {
   void Replay(const std::vector<StepPhase>& labels);
 
  private:
-  // What a mark ends, beside a phase.
-  enum class Border : uint8_t { kNone, kStep, kBetween, kPause };
-  // Packed into one word, which a reader of another thread sees whole.
+  // What a mark ends beside a phase.
+  enum class Boundary : uint8_t { kNone, kStep, kBetween, kPause };
+  // Packed into one integer, so that another thread reads it in one atomic load.
   struct Label {
     StepPhase opens = StepPhase::kOther;
-    Border ends = Border::kNone;
+    Boundary ends = Boundary::kNone;
     int64_t step = 0;
     int microbatch = 0;
     int chunk = 0;
     uint64_t Pack() const;
-    static Label Unpack(uint64_t word);
+    static Label Unpack(uint64_t packed);
     std::string Text() const;
   };
   using PhaseNanos = std::array<int64_t, kNumStepPhases>;
 
-  void Mark(StepPhase opens, Border ends);
-  // Labels the mark that is enqueued next.
-  void Push(StepPhase opens, Border ends);
+  void Mark(StepPhase opens, Boundary ends);
+  // Stores the label of the mark that is enqueued next.
+  void Push(StepPhase opens, Boundary ends);
   // Makes room in the ring for `count` more marks: waits where the device is a whole ring behind.
   void Reserve(int64_t count);
   // Accounts for all marks that the device has reached.
@@ -115,11 +119,11 @@ class PhaseClock {
   bool recording_ = false;
   std::vector<StepPhase> recorded_;
 
-  // As far as the device is known to have come.
+  // How far the device is known to have come.
   int64_t followed_ = 0;  // marks
   int64_t last_nanos_ = 0;
   StepPhase running_ = StepPhase::kOther;
-  PhaseNanos nanos_{}, between_nanos_{};                    // since the last border, and before it
+  PhaseNanos nanos_{}, between_nanos_{};                    // since the last boundary; before it
   std::array<int64_t, kSteps> step_of_ = {-1, -1, -1, -1};  // of times_
   std::array<StepTime, kSteps> times_;
 };

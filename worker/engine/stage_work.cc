@@ -1,9 +1,11 @@
+// How an action runs: what is eager, what is recorded, and when buckets of gradients are reported.
 #include "worker/engine/stage_work.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
+#include "worker/engine/phase_scope.h"
 
 namespace mt::engine {
 
@@ -36,18 +38,15 @@ int StageWork::Place(int microbatch) {
   if (microbatch < num_loaded_) return place;
   CHECK_EQ(microbatch, num_loaded_) << "microbatches begin in their order";
   ++num_loaded_;
-  const StepPhase interrupted = args_.phases->Switch(StepPhase::kData);
+  const PhaseScope loading(args_.phases, StepPhase::kData);
   args_.model->LoadBatch(place, pass_.next());
-  args_.phases->Switch(interrupted);
   return place;
 }
 
 Status StageWork::WaitWeights(int chunk) {
   if (args_.sync->dp_size() == 1) return args_.sync->WaitWeights(*args_.stream, chunk);
-  const StepPhase interrupted = args_.phases->Switch(StepPhase::kDpComm);
-  Status weights = args_.sync->WaitWeights(*args_.stream, chunk);
-  args_.phases->Switch(interrupted);
-  return weights;
+  const PhaseScope waiting(args_.phases, StepPhase::kDpComm);
+  return args_.sync->WaitWeights(*args_.stream, chunk);
 }
 
 void StageWork::Train(const Action& action, bool backward) {

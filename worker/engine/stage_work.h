@@ -1,6 +1,6 @@
-// A pipeline stage's chunks as the executor drives them: microbatches from the loader, the model's
-// actions, what must be there before them (gathered weights) and what follows (a tensor group's
-// error). One object serves training and evaluation passes. Legend: m microbatches of a pass.
+// A pipeline stage's chunks as the executor drives them. For each action it fetches the microbatch,
+// waits for gathered weights, runs the model, eagerly or as a CUDA graph, and reports the errors of
+// the groups. One object serves training and evaluation passes.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace mt::engine {
 
-// How many microbatches of a pass are between their first and their last action on this stage, at
-// most: so many must be kept at once, microbatch i in place i modulo that number.
+// The largest number of microbatches that are between their first and their last action on this
+// stage at once. So many places are kept; microbatch i lies in place i modulo that number.
 int MicrobatchWindow(const schedule::Schedule& schedule, int stage);
 
 // One thread.
@@ -34,18 +34,19 @@ class StageWork final : public pipeline::ChunkWork {
     ActionRecordings* recordings = nullptr;
     int window = 1;  // the model's max_microbatches
   };
-  // What Args points to must outlive it.
+  // Everything that Args points to must outlive the object.
   explicit StageWork(const Args& args) : args_(args) {}
 
-  // Before each pass. `next` gives the microbatches in their order, each when its first action
-  // comes. `step.mode` and `step.last` are set here.
+  // One pass through the pipeline. `next` is called for the microbatches in their order, for each
+  // when its first action comes. `step.mode` and `step.last` are set by StageWork.
   struct PassArgs {
     int microbatches = 0;
     std::function<data::Microbatch()> next;
     bool training = true;
-    model::GptModel::StepArgs step;  // of training
-    kernels::Tensor sums;            // of evaluation, f64 [2], added to
+    model::GptModel::StepArgs step;  // used in training only
+    kernels::Tensor sums;            // f64 [2], evaluation adds loss and tokens to it
   };
+  // Call before each pass.
   void Begin(PassArgs pass);
 
   Status Forward(const schedule::Action& action) override;
@@ -60,17 +61,18 @@ class StageWork final : public pipeline::ChunkWork {
   }
 
  private:
-  // Loads the microbatch where this is its first action; its place.
+  // The place of this microbatch, which is loaded if this is its first action.
   int Place(int microbatch);
-  // One action of training, as it comes or as a recording.
+  // One action of training, eager or recorded.
   void Train(const schedule::Action& action, bool backward);
   Status WaitWeights(int chunk);
   Status status() const;
 
   const Args args_;
   PassArgs pass_;
-  int num_loaded_ = 0;     // of this pass
-  bool recorded_ = false;  // this pass: buckets are reported behind the last backward
+  int num_loaded_ = 0;  // microbatches of this pass
+  bool recorded_ =
+      false;  // this pass runs CUDA graphs: buckets are reported after a chunk's last backward
 };
 
 }  // namespace mt::engine

@@ -1,3 +1,4 @@
+// Slots are pinned host memory, so that the copies at the end of a step do not wait.
 #include "worker/engine/step_ring.h"
 
 #include <new>

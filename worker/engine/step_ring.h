@@ -1,5 +1,5 @@
-// The last steps as the host sees them: for each, the summed vector and the scalars after it,
-// copied out behind the step, a CUDA event at its end, and the values that the host adds to the
+// The last steps as the host sees them. Each slot holds the summed vector and the scalars after the
+// step, copied out behind it, a CUDA event at its end, and the values that the host adds to the
 // vector. A ring of three, so that the host runs at most two steps ahead and never waits for more
 // than the step two before.
 #pragma once
@@ -26,7 +26,7 @@ class StepRing {
 
   explicit StepRing(kernels::Device* device);
 
-  // Opens the slot of this step, once that of kSteps steps before is over.
+  // Opens the slot of this step; waits for the end of the step kSteps before.
   void Begin(int64_t step);
   // Values of the host that the open step copies into its vector: the first three in StepVector's
   // order, and a loss that spoils the step.
@@ -40,9 +40,9 @@ class StepRing {
   HostValues* host_values();
   // Copies both blocks out in stream order and marks the end of the open step.
   void End(kernels::Stream& stream, const StepVector* vector, const kernels::StepScalars* scalars);
-  // Waits for the end of `step`, one of the last kSteps, and returns what it left.
+  // Waits for the end of `step`, one of the last kSteps, and returns its outcome.
   StepOutcome Read(int64_t step);
-  // Whether Read would return at once.
+  // True if Read would return at once.
   bool IsDone(int64_t step);
 
  private:

@@ -1,3 +1,4 @@
+// Only the schedule of the current step is kept beside the largest one: ramps change it rarely.
 #include "worker/engine/step_schedules.h"
 
 #include <utility>

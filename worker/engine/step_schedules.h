@@ -1,5 +1,5 @@
-// The schedules of a run's steps: one per number of microbatches, which a batch ramp changes.
-// Generated and checked when a step needs one that the step before did not.
+// The pipeline schedules of a run's steps, one for each number of microbatches, which a batch ramp
+// changes. A schedule is generated and checked when a step needs another one than the step before.
 #pragma once
 
 #include "common/base/status.h"
@@ -11,14 +11,14 @@ namespace mt::engine {
 // One thread.
 class StepSchedules {
  public:
-  // `largest.microbatches` is the most that a step has. Slots that are enough for it are enough for
-  // every step and for evaluation.
+  // `largest.microbatches` is the largest number in any step. Slots that suffice for it suffice for
+  // every step and for evaluation. Errors are those of schedule::Generate and Check.
   static StatusOr<StepSchedules> Create(const schedule::Request& largest);
 
   const schedule::Schedule& largest() const { return largest_; }
-  // Of a training step. Valid until the next call.
+  // The schedule of a training step; valid until the next call.
   StatusOr<const schedule::Schedule*> OfStep(int microbatches);
-  // Of a pass of forwards alone. Valid until the next call.
+  // The schedule of a pass of forwards only; valid until the next call.
   const schedule::Schedule& OfEvaluation(int microbatches);
 
  private:

@@ -109,7 +109,7 @@ Status Trainer::Impl::SetUp() {
                                       .ended_job_uids = args_.ended_job_uids},
                                      &exchange));
   RETURN_IF_ERROR(SettleChoices(&exchange));
-  RETURN_IF_ERROR(Agree(&exchange, engine_->TakeMemory()));
+  RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
   RETURN_IF_ERROR(Agree(&exchange, LoadOrInitialize()));
   if (start_.load) RETURN_IF_ERROR(engine_->RebuildWeights());
   MakeParts();
@@ -125,13 +125,20 @@ Status Trainer::Impl::OpenDataAndEngine() {
   if (absl::IsDataLoss(data.status()))
     return failure::WithCause(data.status(), failure::Cause::kUserError);
   ASSIGN_OR_RETURN(data_, std::move(data));
-  ASSIGN_OR_RETURN(engine_, engine::Engine::CreatePlanned(
-                                {.config = engine::EngineConfigFromJob(job, groups().at()),
-                                 .backend = args_.backend,
-                                 .groups = args_.groups,
-                                 .clock = args_.clock,
-                                 .memory_limit_bytes = args_.memory_limit_bytes,
-                                 .end_of_step = args_.end_of_step}));
+  ASSIGN_OR_RETURN(
+      engine::EnginePlan plan,
+      engine::EnginePlan::Create({.config = engine::EngineConfigFromJob(job, groups().at()),
+                                  .backend = args_.backend,
+                                  .groups = args_.groups,
+                                  .clock = args_.clock,
+                                  .memory_limit_bytes = args_.memory_limit_bytes,
+                                  .end_of_step = args_.end_of_step}));
+  plan_.emplace(std::move(plan));
+  return OkStatus();
+}
+
+Status Trainer::Impl::MakeEngine() {
+  ASSIGN_OR_RETURN(engine_, engine::Engine::Create(*std::move(plan_)));
   return OkStatus();
 }
 

@@ -44,6 +44,7 @@ class Trainer::Impl {
   // This rank's verdict or, where it has none, the first other rank's.
   Status Agree(checkpoint::Exchange* exchange, const Status& mine);
   Status OpenDataAndEngine();
+  Status MakeEngine();
   // Collective: the choices that backends make by timing, for all ranks.
   Status SettleChoices(checkpoint::Exchange* exchange);
   // Those of the checkpoint to go on from; for rank 0.
@@ -106,6 +107,7 @@ class Trainer::Impl {
   const std::unique_ptr<megatrain::v1::JobSpec> job_;  // args_.job with what updates changed
   const int64_t total_steps_;
   RunData data_;
+  std::optional<engine::EnginePlan> plan_;  // until engine_ is made of it
   std::unique_ptr<engine::Engine> engine_;
   StartPoint start_;
   tuning::TuningTables tuning_;  // for checkpoints; empty where nothing is chosen by timing

@@ -70,11 +70,12 @@ class GpuEngineTest : public GpuTrainTest {
   void Build(const megatrain::v1::JobSpec& job) {
     data_ = OpenRunData({.job = &job, .data_root = dir_.path() + "/data"}).value();
     groups_ = parallel::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
-    engine_ = engine::Engine::Create({.config = engine::EngineConfigFromJob(job, groups_->at()),
-                                      .backend = &gpu(),
-                                      .groups = groups_.get(),
-                                      .clock = base::Clock::Real()})
-                  .value();
+    auto plan =
+        engine::EnginePlan::Create({.config = engine::EngineConfigFromJob(job, groups_->at()),
+                                    .backend = &gpu(),
+                                    .groups = groups_.get(),
+                                    .clock = base::Clock::Real()});
+    engine_ = engine::Engine::Create(std::move(plan).value()).value();
     engine_->Initialize(job.training().seed());
     loader_ = data::Loader::Create({.dataset = data_.train,
                                     .micro_batch_size = job.training().micro_batch_size(),

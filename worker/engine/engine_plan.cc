@@ -1,0 +1,154 @@
+// What an engine is made of, in the order in which sizes become known: schedules say how many
+// microbatches are in flight, the model registers parameters, their layout gives the buckets, and
+// each part then reserves its memory.
+#include "worker/engine/engine_plan.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/base/math.h"
+#include "worker/engine/stage_work.h"
+#include "worker/engine/step_ring.h"
+#include "worker/memory/staging.h"
+#include "worker/tuning/tuning.h"
+
+namespace mt::engine {
+namespace {
+
+using kernels::DType;
+
+// Microbatches on their way to a GPU: those of the steps that the host may have enqueued, but no
+// more than keep the device busy in any case.
+constexpr int kMostStaged = 64;
+// What the kernels of a GPU can do (kernels/cuda/README.md).
+constexpr int64_t kLargestGpuHidden = 16384, kLargestGpuHead = 256;
+
+Status CheckForGpu(const model::GptConfig& config) {
+  if (config.dtype == DType::kF64) {
+    return base::FailedPrecondition(
+        "training.precision: fp64 runs on CPU slots only; use fp32 or bf16, or device cpu");
+  }
+  if (config.hidden > kLargestGpuHidden) {
+    return base::FailedPrecondition("model.hidden_size: {}, on a GPU at most {}", config.hidden,
+                                    kLargestGpuHidden);
+  }
+  if (config.head_dim > kLargestGpuHead) {
+    return base::FailedPrecondition("model.head_dim: {}, on a GPU at most {}", config.head_dim,
+                                    kLargestGpuHead);
+  }
+  return OkStatus();
+}
+
+parallel::SyncGroups SyncGroupsOf(const parallel::RankGroups& groups) {
+  return {.dp_reduce = groups.dp_reduce(),
+          .dp_gather = groups.dp_gather(),
+          .tensor = groups.tp_control(),
+          .tied = groups.tied(),
+          .world = groups.world()};
+}
+
+}  // namespace
+
+int64_t FreeBytes(kernels::Device& device) {
+  const auto memory = device.Memory();
+  return memory ? memory->free_bytes : 0;
+}
+
+StatusOr<EnginePlan> EnginePlan::Create(const EngineArgs& args) {
+  const EngineConfig& config = args.config;
+  if (args.backend->device().kind() == kernels::DeviceKind::kCuda) {
+    RETURN_IF_ERROR(CheckForGpu(config.model));
+  }
+  ASSIGN_OR_RETURN(StepSchedules schedules, StepSchedules::Create(config.schedule));
+  EnginePlan plan(args, std::move(schedules));
+  RETURN_IF_ERROR(plan.PlanMemory());
+  return plan;
+}
+
+EnginePlan::EnginePlan(const EngineArgs& args, StepSchedules schedules)
+    : args_(args),
+      free_at_start_(FreeBytes(device())),
+      stream_(device().CreateStream(kernels::StreamPriority::kLow)),
+      phases_(std::make_unique<PhaseClock>(&device(), stream_.get(), args.clock)),
+      schedules_(std::make_unique<StepSchedules>(std::move(schedules))),
+      registry_(std::make_unique<params::Registry>()) {
+  if (args_.groups->tp() != nullptr) {
+    tensor_ = std::make_unique<parallel::TensorParallel>(
+        args_.groups->tp(), args_.config.model.shard.sequence_parallel);
+  }
+  MakeModel();
+  MakeSync();
+}
+
+void EnginePlan::MakeModel() {
+  const EngineConfig& config = args_.config;
+  const schedule::Schedule& largest = schedules_->largest();
+  std::vector<model::GptModel::Chunk> chunks;
+  chunks.reserve(config.chunks.size());
+  for (const layout::ModelChunk& place : config.chunks) {
+    chunks.push_back(
+        {.place = place,
+         .slots =
+             largest.slots[static_cast<size_t>(config.stage)][static_cast<size_t>(place.chunk)]});
+  }
+  model_ = std::make_unique<model::GptModel>(model::GptModel::Args{
+      .config = config.model,
+      .chunks = chunks,
+      .max_microbatches = MicrobatchWindow(largest, config.stage),
+      .staged_microbatches =
+          static_cast<int>(std::min<int64_t>(kMostStaged, StepRing::kSteps * largest.microbatches)),
+      .accumulates = largest.microbatches > 1,
+      .tensor = tensor_.get(),
+      .backend = args_.backend,
+      .stream = stream_.get()});
+  model_->RegisterParams(registry_.get());
+  const DType accumulator = kernels::AccumulatorOf(config.model.dtype);
+  layout_ = std::make_unique<params::FlatLayout>(params::FlatLayout::Args{
+      .registry = registry_.get(),
+      .dp_size = args_.groups->dp_size(),
+      .min_bucket_elements = base::CeilDiv(config.bucket_bytes, kernels::SizeOf(accumulator))});
+  store_ = std::make_unique<params::ParamStore>(registry_.get(), layout_.get(), config.model.dtype,
+                                                config.share);
+}
+
+void EnginePlan::MakeSync() {
+  // The first and the last stage share the word embeddings; elsewhere nothing is exchanged.
+  params::ParamId tied_table = params::ParamId::kNone;
+  if (args_.groups->tied() != nullptr) {
+    tied_table = registry_->Find("embedding.word.weight").value_or(params::ParamId::kNone);
+    CHECK(tied_table != params::ParamId::kNone) << "an end of the model without word embeddings";
+  }
+  sync_ = std::make_unique<parallel::GradientSync>(
+      parallel::GradientSync::Args{.device = &device(),
+                                   .update = &args_.backend->update(),
+                                   .vector = &args_.backend->vector(),
+                                   .store = store_.get(),
+                                   .groups = SyncGroupsOf(*args_.groups),
+                                   .tied_table = tied_table,
+                                   .overlap_reduce = args_.config.overlap_reduce,
+                                   .overlap_gather = args_.config.overlap_gather});
+}
+
+Status EnginePlan::PlanMemory() {
+  store_->Plan(&memory_plan_);
+  try {
+    model_->PlanActivations(&memory_plan_);
+  } catch (const kernels::DeviceMemoryError& error) {
+    return tuning::NoMemoryForChoices(error);
+  }
+  sync_->Plan(&memory_plan_);
+  const auto reserve = [this](int64_t bytes) {
+    return memory_plan_.Reserve(memory::Kind::kWorkspace, bytes);
+  };
+  blocks_.scalars = reserve(sizeof(kernels::StepScalars));
+  blocks_.vector = reserve(sizeof(StepVector));
+  blocks_.eval_sums = reserve(2 * sizeof(double));
+  blocks_.uncounted = reserve(2 * sizeof(double));
+  if (device().kind() != kernels::DeviceKind::kCpu) {
+    blocks_.staging = memory_plan_.Reserve(memory::Kind::kPinned, memory::Staging::kBytes);
+  }
+  return OkStatus();
+}
+
+}  // namespace mt::engine
