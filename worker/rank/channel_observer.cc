@@ -139,7 +139,7 @@ void ChannelObserver::OnCommandDone(const train::CommandResult& result) {
   RankMessage message;
   auto& out = *message.mutable_command_done();
   out.set_command_id(result.id);
-  out.set_word_step(result.word_step);
+  out.set_word_step(result.carrier_step);
   out.set_step(result.step);
   if (result.checkpoint) Fill(*result.checkpoint, out.mutable_checkpoint());
   if (!result.error.ok()) out.set_error(base::Message(result.error));

@@ -20,7 +20,7 @@ void StepLog::OnCounters(const train::RankCounters& counters) {
 
 void StepLog::OnCommandDone(const train::CommandResult& result) {
   log::Info("command done", {{"id", result.id},
-                             {"word_step", result.word_step},
+                             {"word_step", result.carrier_step},
                              {"after_step", result.step},
                              {"error", base::Message(result.error)}});
   if (next_ != nullptr) next_->OnCommandDone(result);

@@ -1,3 +1,4 @@
+// One save: the state as slices, the manifest of this step, the collective write, the report.
 #include "worker/train/checkpointer.h"
 
 #include <chrono>
@@ -30,6 +31,10 @@ static_assert(checkpoint::kLargestPieceBytes <= memory::Staging::kPieceBytes);
 
 }  // namespace
 
+failure::Cause CauseOfFailedSave(const Status& saved) {
+  return absl::IsFailedPrecondition(saved) ? failure::Cause::kUserError : failure::Cause::kStorage;
+}
+
 Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock->Now()) {
   // A run that goes on from its own directory has that step on disk already.
   if (args_.start.load && args_.start.load_directory == args_.start.directory) {
@@ -54,6 +59,25 @@ bool Checkpointer::DueByTime() const {
 }
 
 Status Checkpointer::Save(int64_t step) {
+  tried_status_ = SaveState(step);
+  tried_step_ = step;
+  return tried_status_;
+}
+
+StatusOr<CheckpointRecord> Checkpointer::CheckpointOf(int64_t step) const {
+  if (!enabled()) {
+    return base::FailedPrecondition(
+        "the job saves no checkpoints: checkpoint.directory is \"none\"");
+  }
+  if (last_saved_step_ == step) {
+    CHECK(last_saved_.has_value()) << "asked on another rank than 0";
+    return *last_saved_;
+  }
+  if (tried_step_ == step) return tried_status_;
+  return base::FailedPrecondition("the run ended after step {}, before the save", step);
+}
+
+Status Checkpointer::SaveState(int64_t step) {
   last_try_ = args_.clock->Now();
   if (!enabled() || step == last_saved_step_) return OkStatus();
   const base::MonotonicTime begin = args_.clock->Now();

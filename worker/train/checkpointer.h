@@ -1,5 +1,5 @@
-// When a run saves and what becomes of it: due steps and times, the collective save, pruning, and
-// the policy for saves that fail.
+// When a run saves and what follows: due steps and times, the collective save, pruning, and the
+// policy for saves that fail.
 #pragma once
 
 #include <algorithm>
@@ -15,19 +15,23 @@
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/writer.h"
 #include "worker/engine/engine.h"
+#include "worker/failure/failure.h"
 #include "worker/train/observer.h"
 #include "worker/train/resume.h"
 
 namespace mt::train {
 
-// One thread. What Args points to must outlive it.
+// The cause of a failed save: a directory that another epoch holds is no fault of the disk.
+failure::Cause CauseOfFailedSave(const Status& saved);
+
+// One thread. Everything that Args points to must outlive the object.
 class Checkpointer {
  public:
   struct Args {
-    const megatrain::v1::JobSpec* job = nullptr;  // as it is now: an update changes it
+    const megatrain::v1::JobSpec* job = nullptr;  // its current state; updates change it
     StartPoint start;
-    std::optional<CheckpointRecord> loaded;  // that the run goes on from; on rank 0
-    // What every save of this run has in common: job, spec, facts, parent.
+    std::optional<CheckpointRecord> loaded;  // the one that the run goes on from; on rank 0
+    // The part of the manifest that all saves of this run share: job, spec, facts, parent.
     checkpoint::Manifest manifest;
     engine::Engine* engine = nullptr;
     comm::ProcessGroup* group = nullptr;  // all ranks; nullptr: one
@@ -37,42 +41,46 @@ class Checkpointer {
   };
   explicit Checkpointer(const Args& args);
 
-  // Whether the run has a directory to save to.
+  // True if the run has a directory to save to.
   bool enabled() const { return !args_.start.directory.empty(); }
-  // Whether the iteration count asks for a save after this step; the same on every rank.
+  // True if checkpoint.every_iters asks for a save after this step; the same on every rank.
   bool DueAfter(int64_t step) const;
-  // Whether the time between saves is over, by this rank's clock; for rank 0, which tells all.
+  // True if checkpoint.every has passed since the last save, by this rank's clock. Rank 0 alone
+  // asks; its answer reaches all ranks as a command bit.
   bool DueByTime() const;
-  // The ranks were held from then until now: what of it lies behind the last save does not count.
+  // The ranks were held from `since` to `now`: the part of it after the last save does not count
+  // towards checkpoint.every.
   void SkipPause(base::MonotonicTime since, base::MonotonicTime now) {
     last_try_ += now - std::max(since, last_try_);
   }
-  // What the next manifests say of the job.
+  // The job's spec for the manifests to come.
   void SetSpec(std::string spec_json) { args_.manifest.spec_json = std::move(spec_json); }
-  // Collective; all ranks return the same status, and rank 0 tells the observer. The engine is at
-  // the end of `step`. Without a directory, or if this step is saved already: OK.
+  // Collective and blocking; all ranks return the same status, and rank 0 reports to the observer.
+  // The engine is at the end of `step`. OK without a directory, and if this step is saved already.
   Status Save(int64_t step);
-  // Whether a save that failed so ends the run: policy `strict`, or another epoch holds the
+  // True if this failed save ends the run: the policy is `strict`, or another epoch holds the
   // directory.
   bool EndsRun(const Status& saved) const;
-  // The newest step that is on disk; -1: none.
-  int64_t last_saved_step() const { return last_saved_step_; }
-  // That checkpoint, on rank 0.
-  const std::optional<CheckpointRecord>& last_saved() const { return last_saved_; }
+  // Rank 0: the checkpoint of this step, the last one done, or why it was not saved.
+  // kFailedPrecondition where no save was tried.
+  StatusOr<CheckpointRecord> CheckpointOf(int64_t step) const;
 
  private:
+  Status SaveState(int64_t step);
   void Report(const checkpoint::SaveResult& saved, const kernels::StepScalars& scalars,
               base::MonotonicTime begin);
   void Prune() const;
-  // What rank 0 holds of the directory; nullptr elsewhere.
+  // Rank 0's hold on the directory; nullptr elsewhere.
   const checkpoint::Fence* fence() const {
     return args_.start.fence ? &*args_.start.fence : nullptr;
   }
 
   Args args_;
-  int64_t last_saved_step_ = -1;
-  std::optional<CheckpointRecord> last_saved_;
+  int64_t last_saved_step_ = -1;                // the newest one on disk; -1: none
+  std::optional<CheckpointRecord> last_saved_;  // that checkpoint, on rank 0
   base::MonotonicTime last_try_;
+  int64_t tried_step_ = -1;  // of the newest call of Save
+  Status tried_status_;
 };
 
 }  // namespace mt::train

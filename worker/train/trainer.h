@@ -1,5 +1,6 @@
-// One rank's training run: set up from a completed job, then the step loop (shared rules in
-// worker/train/README.md). Every rank of the job makes one and runs it.
+// One rank's training run: set up from a completed job (run_setup.h), then the step loop
+// (step_loop.h). Every rank of the job creates a trainer and runs it; the rules that keep ranks
+// together are in worker/train/README.md.
 #pragma once
 
 #include <chrono>
@@ -26,77 +27,77 @@ class JobSpec;
 
 namespace mt::train {
 
+class StepLoop;
+
 struct TrainArgs {
   // Completed and resolved for its slots (common/spec/validate.h); the same on every rank.
   const megatrain::v1::JobSpec* job = nullptr;
   std::string job_uid;  // empty: a standalone run
   int64_t epoch = 0;    // the control plane's, of this placement
-  // Jobs of the same checkpoint directory that have ended: it may be taken over from them.
+  // Jobs that wrote to the same checkpoint directory and have ended; it may be taken over from
+  // them.
   std::vector<std::string> ended_job_uids;
   // Absolute; a job's paths lie below them (common/spec/roots.h). An empty cache_root keeps indices
   // in memory; the checkpoint root is made if missing.
   std::string data_root;
   std::string checkpoint_root;
   std::string cache_root;
-  // This rank's, of the job's mesh (RankGroups::CreateForJob), for this trainer alone, which they
-  // outlive: it aborts them all where one breaks, and its end closes the links.
+  // This rank's groups in the job's mesh (RankGroups::CreateForJob), used by this trainer only and
+  // outliving it. The trainer aborts all of them where one breaks; its end closes the links.
   parallel::RankGroups* groups = nullptr;
   kernels::Backend* backend = nullptr;
   TrainObserver* observer = nullptr;
-  CommandSource* commands = nullptr;  // world rank 0; may be nullptr
-  // Ranks are to wait once they are ready, before the first step.
-  bool hold = false;
+  CommandSource* commands = nullptr;  // on world rank 0; may be nullptr
+  bool hold = false;                  // ranks wait before the first step until they are resumed
   // Pause of held ranks between two idle reductions.
   std::chrono::milliseconds idle_interval = rpc::kIdleReductionInterval;
   const base::Clock* clock = base::Clock::Real();
-  // What this rank may take of its device; 0: what the device (a GPU less a reserve for libraries)
-  // or the host has free.
+  // Memory that this rank may take of its device; 0: all that the device (a GPU less a reserve for
+  // libraries) or the host has free.
   int64_t memory_limit_bytes = 0;
-  // The host sleeps for this long before it enqueues each step: for benchmarks and tests of how far
+  // The host sleeps for this long before it enqueues each step, in benchmarks and tests of how far
   // it runs ahead of a GPU.
   std::chrono::milliseconds host_delay{0};
   // Test seams. checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's
-  // vector before it is summed, with the step it belongs to, 0 for an idle reduction. after_step:
-  // sees the parameters once a step's update is over; on a GPU
-  // in device memory.
+  // vector of a step (0: an idle reduction) before it is summed. after_step: is given the
+  // parameters once the step's update is over; on a GPU they lie in device memory.
   std::function<Status(std::string_view point)> checkpoint_failpoint;
   std::function<void(int64_t step, engine::StepVector* mine)> end_of_step;
   std::function<void(int64_t step, const params::ParamStore& store)> after_step;
 };
 
-// How a run ended. What went wrong is in `status` (train/failure.h: cause and exit code).
+// How a run ended. An error is in `status`, with its cause and exit code (worker/failure).
 struct TrainResult {
   Status status;
-  int64_t last_step = 0;   // updates tried
+  int64_t last_step = 0;   // updates tried, skipped ones included
   bool completed = false;  // the run length was reached
   bool final_save_failed = false;
-  std::string exit_condition;  // "training.exit_at_iter 500": that ended the run before its length
+  std::string exit_condition;  // that ended the run before its length: "training.exit_at_iter 500"
   std::string message;         // one line for people
 };
 
 // One thread. No exception leaves it.
 class Trainer {
  public:
-  // Opens the data, plans and takes the memory, initialises or loads the state. Collective: every
-  // rank gets an error if one does.
+  // Opens the data, plans and takes the memory, initialises or loads the state. Collective and
+  // blocking: every rank gets an error if one does.
   static StatusOr<std::unique_ptr<Trainer>> Create(const TrainArgs& args);
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
   ~Trainer();
 
-  // Trains to the end of the run, or until a command or an error. Once.
+  // Trains to the end of the run, or until a command or an error ends it. Collective; call once.
   TrainResult Run();
 
   // Where the device stands, and the key of the phase that it is in (PhaseClock::LastMark,
-  // LastPhase): for the diagnosis of a hang, from any thread.
+  // LastPhase), for the diagnosis of a hang. Any thread.
   std::string LastMark() const;
   std::string_view LastPhase() const;
 
  private:
-  class Impl;
-  explicit Trainer(std::unique_ptr<Impl> impl);
+  explicit Trainer(std::unique_ptr<StepLoop> loop);
 
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<StepLoop> loop_;
 };
 
 }  // namespace mt::train

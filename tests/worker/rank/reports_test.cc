@@ -53,7 +53,7 @@ void ExpectSaved(const megatrain::v1::CheckpointInfo& info) {
 TEST_F(ReportsTest, CommandsWithTheirResult) {
   observer_.OnCommandDone({.id = "save",
                            .kind = train::CommandKind::kCheckpointNow,
-                           .word_step = 6,
+                           .carrier_step = 6,
                            .step = 7,
                            .checkpoint = Saved()});
   observer_.OnCommandDone({.id = "full", .step = 9, .error = base::Internal("disk full")});

@@ -1,4 +1,4 @@
-// What ends or interrupts a run: command words that act on the same step everywhere, values that
+// What ends or interrupts a run: command bits that act on the same step everywhere, values that
 // are not finite, faults of one rank, a broken group, too little memory, bad data.
 #include <cmath>
 
@@ -15,7 +15,7 @@ using ControlTest = TrainTest;
 constexpr char kFourReplicas[] = "parallel.data=4";
 constexpr char kTwoReplicas[] = "parallel.data=2";
 
-TEST_F(ControlTest, AWordOfStepKActsBeforeStepKPlusTwoOnEveryRank) {
+TEST_F(ControlTest, BitsOfStepKActBeforeStepKPlusTwoOnEveryRank) {
   const auto outcomes = Run({kFourReplicas}, {{3, {CommandKind::kCheckpointNow, "save-1"}},
                                               {8, {CommandKind::kStopWithoutSave, "stop-1"}}});
   for (const RankOutcome& rank : outcomes) {
@@ -28,12 +28,12 @@ TEST_F(ControlTest, AWordOfStepKActsBeforeStepKPlusTwoOnEveryRank) {
   EXPECT_EQ(seen.saves[0].step, 4);
   ASSERT_EQ(seen.commands_done.size(), 2U);
   EXPECT_EQ(seen.commands_done[0].id, "save-1");
-  EXPECT_EQ(seen.commands_done[0].word_step, 3);
+  EXPECT_EQ(seen.commands_done[0].carrier_step, 3);
   EXPECT_EQ(seen.commands_done[0].step, 4);
   ASSERT_TRUE(seen.commands_done[0].checkpoint.has_value());
   EXPECT_EQ(seen.commands_done[0].checkpoint->path, seen.saves[0].path);
   EXPECT_EQ(seen.commands_done[1].id, "stop-1");
-  EXPECT_EQ(seen.commands_done[1].word_step, 8);
+  EXPECT_EQ(seen.commands_done[1].carrier_step, 8);
   EXPECT_EQ(seen.commands_done[1].step, 9);
   ASSERT_EQ(seen.steps.size(), 9U) << "every step that was run is reported";
   EXPECT_TRUE(outcomes[1].seen.steps.empty()) << "only rank 0 reports";
@@ -52,7 +52,7 @@ TEST_F(ControlTest, ACommandOfTheLastStepsEndsWithTheRun) {
   const auto& done = outcomes[0].seen.commands_done;
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].id, "late");
-  EXPECT_EQ(done[0].word_step, 20);
+  EXPECT_EQ(done[0].carrier_step, 20);
   EXPECT_EQ(done[0].step, 20);
   ASSERT_TRUE(done[0].checkpoint.has_value()) << "it asked for a save: the last one";
   EXPECT_EQ(done[0].checkpoint->step, 20);

@@ -1,4 +1,4 @@
-// Everything that a run must follow, in a job that uses all three axes at once: words, faults,
+// Everything that a run must follow, in a job that uses all three axes at once: commands, faults,
 // broken groups, checkpoints.
 #include <algorithm>
 
@@ -26,7 +26,7 @@ class CubeTest : public TrainTest {
   }
 };
 
-TEST_F(CubeTest, WordsActAtTheSameStepOnEveryRank) {
+TEST_F(CubeTest, CommandsActAtTheSameStepOnEveryRank) {
   const auto update = Command{
       .kind = CommandKind::kUpdate,
       .id = "update",
@@ -37,7 +37,7 @@ TEST_F(CubeTest, WordsActAtTheSameStepOnEveryRank) {
                                  {11, {CommandKind::kResume, "resume"}},
                                  {15, {CommandKind::kStopWithSave, "stop"}}});
   ASSERT_EQ(outcomes.size(), 8U);
-  // Polls 8 to 11 are of idle reductions, so poll 15 is step 11's: its word acts before step 13.
+  // Polls 8 to 11 are of idle reductions, so poll 15 is step 11's: its bits act before step 13.
   ExpectClean(outcomes, 12);
   for (const RankOutcome& rank : outcomes) {
     EXPECT_EQ(rank.seen.state_steps, (std::vector<int64_t>{0, 0, 0, 7, 7, 12}));

@@ -9,8 +9,8 @@ namespace {
 class DeviceMemoryTest : public TrainTest {
  protected:
   RankOutcome RunOn(GuardedBackend* backend, const std::vector<std::string>& overrides,
-                    Words words = {}) {
-    Script commands(std::move(words));
+                    Commands scripted = {}) {
+    Script commands(std::move(scripted));
     return std::move(RunJob(TinyJob(overrides), {.root = dir_.path(),
                                                  .commands = &commands,
                                                  .backend = backend,

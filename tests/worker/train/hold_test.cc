@@ -1,6 +1,6 @@
 // Ranks that wait and go on: hold, resume, and what may happen to held ranks. Commands are scripted
 // by poll: one per step, then one per idle reduction, so that each test knows which vector carries
-// which word.
+// which command.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -31,7 +31,7 @@ TEST_P(HoldLayoutTest, AHeldRunGoesOnAsIfNothingHadBeen) {
     const std::vector<std::string> job = {precision, "checkpoint.directory=none",
                                           "training.eval.every_iters=5"};
     const auto calm = Run(job);
-    // Held by the word of step 4 after step 5, for ten idle reductions; then a second time.
+    // Held by the bits of step 4 after step 5, for ten idle reductions; then a second time.
     const auto held = Run(job, {{4, kHoldNow},
                                 {15, kResumeNow},
                                 {20, {CommandKind::kHold, "again"}},
@@ -50,16 +50,16 @@ TEST_P(HoldLayoutTest, AHeldRunGoesOnAsIfNothingHadBeen) {
                                    TrainState::kHeld, TrainState::kTraining, TrainState::kHeld,
                                    TrainState::kTraining, TrainState::kExiting}));
       EXPECT_EQ(rank.seen.state_steps, (std::vector<int64_t>{0, 0, 0, 5, 5, 11, 11, 20}))
-          << "every rank stops at the same step, the one after the word's";
+          << "every rank stops at the same step, the one after the carrier";
     }
     const auto& done = held[0].seen.commands_done;
     ASSERT_EQ(done.size(), 4U);
-    EXPECT_EQ(done[0].word_step, 4);
+    EXPECT_EQ(done[0].carrier_step, 4);
     EXPECT_EQ(done[0].step, 5);
     EXPECT_EQ(done[1].id, "resume");
-    EXPECT_EQ(done[1].word_step, 0) << "an idle reduction carried it";
+    EXPECT_EQ(done[1].carrier_step, 0) << "an idle reduction carried it";
     EXPECT_EQ(done[1].step, 5);
-    EXPECT_EQ(done[2].word_step, 10);
+    EXPECT_EQ(done[2].carrier_step, 10);
     EXPECT_EQ(done[2].step, 11);
   }
 }
@@ -101,7 +101,7 @@ TEST_F(HoldTest, NothingMovesWhileHeld) {
     ASSERT_TRUE(seen.commands_done[i].checkpoint.has_value());
     EXPECT_EQ(seen.commands_done[i].checkpoint->digest, seen.saves[0].digest);
     EXPECT_EQ(seen.commands_done[i].step, 4);
-    EXPECT_EQ(seen.commands_done[i].word_step, 0);
+    EXPECT_EQ(seen.commands_done[i].carrier_step, 0);
   }
   EXPECT_GT(seen.progress_calls, 37) << "idle reductions are progress";
 }
@@ -165,7 +165,7 @@ TEST_F(HoldTest, ASavedStepOfAnEarlierPlacementIsNotSavedAgain) {
 }
 
 TEST_F(HoldTest, TwoCommandsInFlight) {
-  // Both words are under way before the first one acts.
+  // Both commands are under way before the first one acts.
   const auto outcomes = Run({}, {{4, kHoldNow},
                                  {5, kResumeNow},
                                  {8, {CommandKind::kCheckpointNow, "save"}},
@@ -177,13 +177,13 @@ TEST_F(HoldTest, TwoCommandsInFlight) {
   EXPECT_EQ(done[0].id, "hold");
   EXPECT_EQ(done[0].step, 5);
   EXPECT_EQ(done[1].id, "resume");
-  EXPECT_EQ(done[1].word_step, 5);
+  EXPECT_EQ(done[1].carrier_step, 5);
   EXPECT_EQ(done[1].step, 5) << "held, and let go at once";
   EXPECT_EQ(done[2].checkpoint->step, 9);
   EXPECT_EQ(done[3].id, "hold-2");
-  EXPECT_EQ(done[3].word_step, 9);
+  EXPECT_EQ(done[3].carrier_step, 9);
   EXPECT_EQ(done[3].step, 10);
-  EXPECT_EQ(done[4].word_step, 0);
+  EXPECT_EQ(done[4].carrier_step, 0);
 }
 
 TEST_F(HoldTest, AHoldThatComesTooLateEndsWithTheRun) {
@@ -195,7 +195,7 @@ TEST_F(HoldTest, AHoldThatComesTooLateEndsWithTheRun) {
     EXPECT_EQ(outcomes[0].seen.commands_done[0].step, 20);
     for (const TrainState state : outcomes[1].seen.states) EXPECT_NE(state, TrainState::kHeld);
   }
-  // The last word that still finds a step to act before.
+  // The last bits that still find a step to act before.
   const auto outcomes = Run({"checkpoint.directory=none"}, {{18, kHoldNow}, {25, kResumeNow}});
   ExpectClean(outcomes, 20);
   EXPECT_EQ(outcomes[0].seen.commands_done[0].step, 19);
@@ -243,7 +243,8 @@ TEST_F(HoldTest, AnAbortOfTheGroupEndsTheHeldOnes) {
 // A clock that stands still but for what each poll adds.
 class TickingScript final : public CommandSource {
  public:
-  TickingScript(base::ManualClock* clock, Words words) : clock_(clock), script_(std::move(words)) {}
+  TickingScript(base::ManualClock* clock, Commands scripted)
+      : clock_(clock), script_(std::move(scripted)) {}
   std::optional<Command> Poll() override {
     clock_->Advance(std::chrono::seconds(4));
     return script_.Poll();
@@ -256,9 +257,9 @@ class TickingScript final : public CommandSource {
 
 class HoldTimeTest : public HoldTest {
  protected:
-  std::vector<RankOutcome> RunTicking(Words words) {
+  std::vector<RankOutcome> RunTicking(Commands scripted) {
     base::ManualClock clock;
-    TickingScript ticking(&clock, std::move(words));
+    TickingScript ticking(&clock, std::move(scripted));
     return RunJob(TinyJob({"parallel.data=2", "checkpoint.every=10s"}),
                   {.root = dir_.path(),
                    .commands = &ticking,

@@ -1,83 +1,18 @@
-// The small parts of the trainer by themselves: words, causes, phases, state in a manifest.
+// The small parts of the trainer by themselves: state in a manifest, the report and the verdict of
+// a step.
+#include <cmath>
 #include <limits>
 
 #include <gtest/gtest.h>
 
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/failure/failure.h"
-#include "worker/train/command.h"
 #include "worker/train/run_state.h"
+#include "worker/train/step_judge.h"
 #include "worker/train/step_report.h"
 
 namespace mt::train {
 namespace {
-
-TEST(CommandWordTest, EveryCombinationComesBack) {
-  for (int bits = 0; bits < 256; ++bits) {
-    const CommandWord word{.stop_with_save = (bits & 1) != 0,
-                           .stop_without_save = (bits & 2) != 0,
-                           .checkpoint_now = (bits & 4) != 0,
-                           .hold = (bits & 8) != 0,
-                           .resume = (bits & 16) != 0,
-                           .update = (bits & 32) != 0,
-                           .save_due = (bits & 64) != 0,
-                           .time_over = (bits & 128) != 0};
-    EXPECT_EQ(word.Encode(), bits);
-    EXPECT_EQ(CommandWord::Decode(bits), word);
-    EXPECT_EQ(word.empty(), bits == 0);
-  }
-  EXPECT_DEATH(CommandWord::Decode(2.5), "command word");
-  EXPECT_DEATH(CommandWord::Decode(256), "command word");
-}
-
-TEST(CommandWordTest, EachKindHasItsOwnBit) {
-  const std::pair<CommandKind, CommandWord> kinds[] = {
-      {CommandKind::kStopWithSave, {.stop_with_save = true}},
-      {CommandKind::kStopWithoutSave, {.stop_without_save = true}},
-      {CommandKind::kCheckpointNow, {.checkpoint_now = true}},
-      {CommandKind::kHold, {.hold = true}},
-      {CommandKind::kResume, {.resume = true}},
-      {CommandKind::kUpdate, {.update = true}}};
-  for (const auto& [kind, expected] : kinds) {
-    CommandWord word;
-    word.Add(kind);
-    EXPECT_EQ(word, expected);
-  }
-}
-
-TEST(CommandsUnderWayTest, ActedInTheOrderSent) {
-  CommandsUnderWay commands;
-  commands.Sent(3, {.kind = CommandKind::kHold, .id = "a"});
-  commands.Sent(4, {.kind = CommandKind::kUpdate, .id = "b", .settings = RunSettings{}});
-  commands.Sent(9, {.kind = CommandKind::kResume, .id = "c"});
-  EXPECT_TRUE(commands.TakeActed(2).empty());
-  EXPECT_FALSE(commands.UpdateOf(3).has_value());
-  EXPECT_EQ(commands.UpdateOf(4), RunSettings{});
-  const std::vector<SentCommand> acted = commands.TakeActed(4);
-  ASSERT_EQ(acted.size(), 2U);
-  EXPECT_EQ(acted[0].command.id, "a");
-  EXPECT_EQ(acted[0].step, 3);
-  EXPECT_EQ(acted[1].command.id, "b");
-  EXPECT_EQ(acted[1].step, 4);
-  EXPECT_TRUE(commands.TakeActed(8).empty());
-  EXPECT_EQ(commands.TakeActed(9).at(0).command.id, "c");
-}
-
-TEST(FailureTest, CausesAndExitCodes) {
-  EXPECT_EQ(failure::ExitCodeOf(OkStatus()), 0);
-  EXPECT_EQ(failure::CauseOf(OkStatus()), failure::Cause::kNone);
-  EXPECT_EQ(failure::ExitCodeOf(base::InvalidArgument("x")), 64);
-  EXPECT_EQ(failure::ExitCodeOf(base::NotFound("x")), 64);
-  EXPECT_EQ(failure::ExitCodeOf(base::DataLoss("x")), 73);
-  EXPECT_EQ(failure::ExitCodeOf(base::Unavailable("x")), 75);
-  EXPECT_EQ(failure::ExitCodeOf(base::Internal("x")), 1);
-  const Status numeric = failure::WithCause(base::Internal("x"), failure::Cause::kNumeric);
-  EXPECT_EQ(failure::ExitCodeOf(numeric), 74);
-  EXPECT_EQ(failure::CauseOf(failure::WithCause(numeric, failure::Cause::kUserError)),
-            failure::Cause::kNumeric)
-      << "the first stays";
-  EXPECT_TRUE(failure::WithCause(OkStatus(), failure::Cause::kNumeric).ok());
-}
 
 TEST(RunStateTest, ScalarsComeBackBitForBitThroughTheManifestsText) {
   kernels::StepScalars s;
@@ -149,6 +84,33 @@ TEST(StepReportTest, JudgesSumsAndNotMissingTokens) {
   const Status error = NonfiniteError(12, v);
   EXPECT_EQ(failure::CauseOf(error), failure::Cause::kNumeric);
   EXPECT_NE(base::Message(error).find("step 12"), std::string::npos);
+}
+
+TEST(StepJudgeTest, AFaultStopsEveryRankAndNamesItsOwn) {
+  const StepJudge judge(/*stop_at_nonfinite=*/false, {}, 1);
+  engine::StepVector v{.sums = {.loss = std::nan(""), .tokens = 8}, .fault = 2};
+  const Status mine = base::DataLoss("shard 3");
+  EXPECT_EQ(judge.Judge(7, v, mine), mine);
+  const Status other = judge.Judge(7, v, OkStatus());
+  EXPECT_EQ(other.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(base::Message(other), "step 7: 2 other rank(s) reported a fault; all ranks stop");
+  v.fault = 0;
+  EXPECT_TRUE(judge.Judge(7, v, OkStatus()).ok()) << "training goes on past such steps";
+}
+
+TEST(StepJudgeTest, OverflowIsForTheLossScaleUntilItIsAtItsMinimum) {
+  const kernels::LossScaleConstants dynamic{.kind = kernels::LossScaleKind::kDynamic, .min = 4};
+  StepJudge judge(/*stop_at_nonfinite=*/true, dynamic, 8);
+  engine::StepVector overflow{.sums = {.nonfinite = 1, .loss = 2, .tokens = 8}};
+  EXPECT_TRUE(judge.Judge(1, overflow, OkStatus()).ok());
+  judge.SetLossScale(4);
+  EXPECT_EQ(failure::CauseOf(judge.Judge(2, overflow, OkStatus())), failure::Cause::kNumeric);
+  judge.SetLossScale(8);
+  overflow.sums.loss = std::numeric_limits<double>::infinity();
+  EXPECT_FALSE(judge.Judge(3, overflow, OkStatus()).ok()) << "no scale of gradients cures a loss";
+  const StepJudge fixed(/*stop_at_nonfinite=*/true, {}, 8);
+  overflow.sums.loss = 2;
+  EXPECT_FALSE(fixed.Judge(1, overflow, OkStatus()).ok());
 }
 
 TEST(StepReportTest, ResidentMemoryIsThisProcess) { EXPECT_GT(ResidentBytes(), int64_t{1} << 20); }

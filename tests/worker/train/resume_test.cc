@@ -31,7 +31,7 @@ TEST_F(ResumeTest, HundredStepsStraightAndFiftyPlusFiftyAreBitEqual) {
   const auto straight = Run({kHundred, kTwoReplicas, kSingle, "checkpoint.directory=none"})[0].seen;
   ASSERT_EQ(straight.steps.size(), 100U);
 
-  // The word of step 49 acts before step 51.
+  // The bits of step 49 act before step 51.
   const std::vector<std::string> job = {kHundred, kTwoReplicas, kSingle};
   const auto first = Run(job, {{49, {CommandKind::kStopWithSave, "stop"}}});
   for (const RankOutcome& rank : first) {
@@ -257,7 +257,7 @@ TEST_F(ResumeTest, SavesByTheClock) {
                                {.root = dir_.path(), .commands = &ticking, .clock = &clock});
   std::vector<int64_t> saved;
   for (const CheckpointRecord& save : outcomes[0].seen.saves) saved.push_back(save.step);
-  // 12 s have passed when step 3 is built; its word acts before step 5. From there 12 s more are
+  // 12 s have passed when step 3 is built; its bits act before step 5. From there 12 s more are
   // over with step 7, and so on.
   EXPECT_EQ(saved, (std::vector<int64_t>{4, 8, 12, 16}));
 }

@@ -143,9 +143,9 @@ void TrainTest::SetUp() {
   WriteTokens(base::JoinPath(dir_.path(), "data/text"), 200);
 }
 
-std::vector<RankOutcome> TrainTest::Run(std::vector<std::string> overrides, Words words) {
+std::vector<RankOutcome> TrainTest::Run(std::vector<std::string> overrides, Commands scripted) {
   overrides.insert(overrides.begin(), layout_.begin(), layout_.end());
-  Script commands(std::move(words));
+  Script commands(std::move(scripted));
   return RunJob(TinyJob(overrides), {.root = dir_.path(),
                                      .commands = &commands,
                                      .clock = clock_,

@@ -116,7 +116,7 @@ std::vector<RankOutcome> RunJob(const megatrain::v1::JobSpec& job, const RunOpti
 std::vector<std::string> CubeLayout();
 
 // What the polls of a run return.
-using Words = std::vector<std::pair<int64_t, Command>>;
+using Commands = std::vector<std::pair<int64_t, Command>>;
 
 // Token files in a folder of their own, and runs of TinyJob over them; idle reductions without a
 // pause.
@@ -124,7 +124,7 @@ class TrainTest : public ::testing::Test {
  protected:
   void SetUp() override;
   // TinyJob with layout_ and these overrides; outcomes by rank.
-  std::vector<RankOutcome> Run(std::vector<std::string> overrides, Words words = {});
+  std::vector<RankOutcome> Run(std::vector<std::string> overrides, Commands scripted = {});
   // Every rank has ended well, after this step.
   static void ExpectClean(const std::vector<RankOutcome>& outcomes, int64_t last_step);
   // Complete checkpoints below the checkpoint root.

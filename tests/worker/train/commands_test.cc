@@ -1,4 +1,4 @@
-// Words beside hold and stop: updates of a running job, checkpoints on demand with their result,
+// Commands beside hold and stop: updates of a running job, checkpoints on demand with their result,
 // the two conditions that end a run before its length.
 #include <algorithm>
 #include <cerrno>
@@ -14,9 +14,9 @@
 namespace mt::train {
 namespace {
 
-class WordsTest : public TrainTest {
+class CommandsTest : public TrainTest {
  protected:
-  WordsTest() { layout_ = {"parallel.data=2"}; }
+  CommandsTest() { layout_ = {"parallel.data=2"}; }
   static std::vector<int64_t> StepsOf(const std::vector<EvalRecord>& evals) {
     std::vector<int64_t> steps;
     for (const EvalRecord& eval : evals) steps.push_back(eval.step);
@@ -29,7 +29,7 @@ Command UpdateTo(const std::vector<std::string>& overrides, const std::string& i
   return {.kind = CommandKind::kUpdate, .id = id, .settings = SettingsOf(TinyJob(overrides))};
 }
 
-TEST_F(WordsTest, AnUpdateActsAtOneBoundaryOnEveryRank) {
+TEST_F(CommandsTest, AnUpdateActsAtOneBoundaryOnEveryRank) {
   const std::vector<std::string> before = {"checkpoint.every_iters=2", "training.log_every=1"};
   const std::vector<std::string> after = {"checkpoint.every_iters=5", "checkpoint.keep_last=4",
                                           "training.log_every=7", "training.eval.every_iters=4",
@@ -41,7 +41,7 @@ TEST_F(WordsTest, AnUpdateActsAtOneBoundaryOnEveryRank) {
     EXPECT_EQ(rank.seen.settings[0], SettingsOf(TinyJob(after)));
   }
   const Observed& seen = outcomes[0].seen;
-  // Every second step up to 6; the word of step 5 acts before step 7.
+  // Every second step up to 6; the bits of step 5 act before step 7.
   std::vector<int64_t> saved;
   for (const CheckpointRecord& save : seen.saves) saved.push_back(save.step);
   EXPECT_EQ(saved, (std::vector<int64_t>{2, 4, 6, 10, 15, 20}));
@@ -68,7 +68,7 @@ TEST_F(WordsTest, AnUpdateActsAtOneBoundaryOnEveryRank) {
   EXPECT_NE(manifest->spec_json.find("\"every_iters\":5"), std::string::npos);
 }
 
-TEST_F(WordsTest, AnUpdateReachesHeldRanks) {
+TEST_F(CommandsTest, AnUpdateReachesHeldRanks) {
   const auto outcomes =
       Run({"checkpoint.directory=none"}, {{3, {CommandKind::kHold, "h"}},
                                           {6, UpdateTo({"training.eval.every_iters=10"}, "u")},
@@ -81,7 +81,7 @@ TEST_F(WordsTest, AnUpdateReachesHeldRanks) {
   EXPECT_TRUE(outcomes[0].seen.evals.empty()) << "the second update switched it off again";
 }
 
-TEST_F(WordsTest, AnUpdateThatOneRankCannotFollowChangesNothing) {
+TEST_F(CommandsTest, AnUpdateThatOneRankCannotFollowChangesNothing) {
   adjust_ = [this](int rank, TrainArgs* args) {
     if (rank != 1) return;
     args->cache_root = "";  // so that this rank opens its files anew
@@ -103,7 +103,7 @@ TEST_F(WordsTest, AnUpdateThatOneRankCannotFollowChangesNothing) {
   EXPECT_NE(base::Message(done[0].error).find("text.idx"), std::string::npos);
 }
 
-TEST_F(WordsTest, ASaveByCommandOnAFullDiskIsAResult) {
+TEST_F(CommandsTest, ASaveByCommandOnAFullDiskIsAResult) {
   adjust_ = [](int rank, TrainArgs* args) {
     if (rank != 1) return;
     auto saves = std::make_shared<int>(0);
@@ -112,9 +112,9 @@ TEST_F(WordsTest, ASaveByCommandOnAFullDiskIsAResult) {
       return base::ErrnoError(ENOSPC, "write shard");
     };
   };
-  const Words words = {{3, {CommandKind::kCheckpointNow, "full"}},
+  const Commands scripted = {{3, {CommandKind::kCheckpointNow, "full"}},
                        {8, {CommandKind::kCheckpointNow, "room"}}};
-  const auto outcomes = Run({}, words);
+  const auto outcomes = Run({}, scripted);
   for (const RankOutcome& rank : outcomes) EXPECT_TRUE(rank.result.completed);
   const Observed& seen = outcomes[0].seen;
   ASSERT_EQ(seen.commands_done.size(), 2U);
@@ -127,7 +127,7 @@ TEST_F(WordsTest, ASaveByCommandOnAFullDiskIsAResult) {
   ASSERT_EQ(seen.failed_saves.size(), 1U);
 }
 
-TEST_F(WordsTest, ASaveByCommandOnAFullDiskEndsAStrictRun) {
+TEST_F(CommandsTest, ASaveByCommandOnAFullDiskEndsAStrictRun) {
   adjust_ = [](int, TrainArgs* args) {
     args->checkpoint_failpoint = [](std::string_view) { return base::ErrnoError(ENOSPC, "full"); };
   };
@@ -141,7 +141,7 @@ TEST_F(WordsTest, ASaveByCommandOnAFullDiskEndsAStrictRun) {
   EXPECT_FALSE(outcomes[0].seen.commands_done[0].error.ok());
 }
 
-TEST_F(WordsTest, WithoutADirectoryThereIsNothingToSaveTo) {
+TEST_F(CommandsTest, WithoutADirectoryThereIsNothingToSaveTo) {
   const auto outcomes =
       Run({"checkpoint.directory=none"}, {{3, {CommandKind::kCheckpointNow, "now"}}});
   EXPECT_TRUE(outcomes[0].result.completed);
@@ -150,8 +150,8 @@ TEST_F(WordsTest, WithoutADirectoryThereIsNothingToSaveTo) {
   EXPECT_NE(base::Message(done.error).find("checkpoint.directory"), std::string::npos);
 }
 
-TEST_F(WordsTest, CommandsThatNoStepCarriesAreToldAtTheEnd) {
-  // Step 5's word stops after step 6; what follows was sent with step 6, or never.
+TEST_F(CommandsTest, CommandsThatNoStepCarriesAreToldAtTheEnd) {
+  // Step 5's bits stop after step 6; what follows was sent with step 6, or never.
   const auto outcomes = Run({}, {{5, {CommandKind::kStopWithoutSave, "stop"}},
                                  {6, {CommandKind::kUpdate, "late", RunSettings{}}},
                                  {7, {CommandKind::kCheckpointNow, "never"}}});
@@ -159,9 +159,9 @@ TEST_F(WordsTest, CommandsThatNoStepCarriesAreToldAtTheEnd) {
   const auto& done = outcomes[0].seen.commands_done;
   ASSERT_EQ(done.size(), 3U);
   EXPECT_EQ(done[0].id, "stop");
-  EXPECT_EQ(done[1].word_step, 6);
+  EXPECT_EQ(done[1].carrier_step, 6);
   EXPECT_TRUE(done[1].error.ok());
-  EXPECT_EQ(done[2].word_step, 0);
+  EXPECT_EQ(done[2].carrier_step, 0);
   EXPECT_NE(base::Message(done[2].error).find("before the save"), std::string::npos);
   // A checkpoint that did travel is part of the end.
   const auto saved = Run({}, {{5, {CommandKind::kStopWithoutSave, "stop"}},
@@ -170,7 +170,7 @@ TEST_F(WordsTest, CommandsThatNoStepCarriesAreToldAtTheEnd) {
   EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{6}));
 }
 
-TEST_F(WordsTest, ExitAtIterStopsCleanlyWithACheckpoint) {
+TEST_F(CommandsTest, ExitAtIterStopsCleanlyWithACheckpoint) {
   const auto outcomes = Run({"training.exit_at_iter=7", "training.eval.every_iters=5"});
   for (const RankOutcome& rank : outcomes) {
     EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
@@ -201,7 +201,7 @@ TEST_F(WordsTest, ExitAtIterStopsCleanlyWithACheckpoint) {
 // Rank 0's clock moves 4 s with every poll; the others' clock is the same object.
 class Ticking final : public CommandSource {
  public:
-  Ticking(base::ManualClock* clock, Words words) : clock_(clock), script_(std::move(words)) {}
+  Ticking(base::ManualClock* clock, Commands scripted) : clock_(clock), script_(std::move(scripted)) {}
   std::optional<Command> Poll() override {
     clock_->Advance(std::chrono::seconds(4));
     return script_.Poll();
@@ -212,10 +212,10 @@ class Ticking final : public CommandSource {
   Script script_;
 };
 
-TEST_F(WordsTest, ExitAfterCountsTheClockOfThisPlacement) {
-  const auto run = [this](Words words) {
+TEST_F(CommandsTest, ExitAfterCountsTheClockOfThisPlacement) {
+  const auto run = [this](Commands scripted) {
     base::ManualClock clock;
-    Ticking ticking(&clock, std::move(words));
+    Ticking ticking(&clock, std::move(scripted));
     return RunJob(TinyJob({"parallel.data=2", "training.exit_after=30s"}),
                   {.root = dir_.path(),
                    .commands = &ticking,
@@ -227,7 +227,7 @@ TEST_F(WordsTest, ExitAfterCountsTheClockOfThisPlacement) {
   const auto outcomes = run({});
   for (const RankOutcome& rank : outcomes) {
     EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
-    // 32 s have passed when step 8 is built; its word acts before step 10.
+    // 32 s have passed when step 8 is built; its bits act before step 10.
     EXPECT_EQ(rank.result.last_step, 9);
     EXPECT_FALSE(rank.result.completed);
     EXPECT_EQ(rank.result.exit_condition, "training.exit_after 30s");

@@ -1,0 +1,334 @@
+// Commands by themselves: their bits, those that are pending, and the relay with a fake run behind
+// it, so that each test sees which call comes before which step.
+#include "worker/train/command_relay.h"
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace mt::train {
+namespace {
+
+TEST(CommandBitsTest, EveryCombinationComesBack) {
+  for (int i = 0; i < 256; ++i) {
+    const CommandBits bits{.stop_with_save = (i & 1) != 0,
+                           .stop_without_save = (i & 2) != 0,
+                           .checkpoint_now = (i & 4) != 0,
+                           .hold = (i & 8) != 0,
+                           .resume = (i & 16) != 0,
+                           .update = (i & 32) != 0,
+                           .save_due = (i & 64) != 0,
+                           .time_over = (i & 128) != 0};
+    EXPECT_EQ(bits.Encode(), i);
+    EXPECT_EQ(CommandBits::Decode(i), bits);
+    EXPECT_EQ(bits.empty(), i == 0);
+  }
+  EXPECT_DEATH(CommandBits::Decode(2.5), "command bits");
+  EXPECT_DEATH(CommandBits::Decode(256), "command bits");
+}
+
+TEST(CommandBitsTest, EachKindHasItsOwnBit) {
+  const std::pair<CommandKind, CommandBits> kinds[] = {
+      {CommandKind::kStopWithSave, {.stop_with_save = true}},
+      {CommandKind::kStopWithoutSave, {.stop_without_save = true}},
+      {CommandKind::kCheckpointNow, {.checkpoint_now = true}},
+      {CommandKind::kHold, {.hold = true}},
+      {CommandKind::kResume, {.resume = true}},
+      {CommandKind::kUpdate, {.update = true}}};
+  for (const auto& [kind, expected] : kinds) {
+    CommandBits bits;
+    bits.Add(kind);
+    EXPECT_EQ(bits, expected);
+  }
+}
+
+TEST(PendingCommandsTest, ActedInTheOrderSent) {
+  PendingCommands commands;
+  commands.Sent(3, {.kind = CommandKind::kHold, .id = "a"});
+  commands.Sent(4, {.kind = CommandKind::kUpdate, .id = "b", .settings = RunSettings{}});
+  commands.Sent(9, {.kind = CommandKind::kResume, .id = "c"});
+  EXPECT_TRUE(commands.TakeActed(2).empty());
+  EXPECT_FALSE(commands.UpdateOf(3).has_value());
+  EXPECT_EQ(commands.UpdateOf(4), RunSettings{});
+  const std::vector<SentCommand> acted = commands.TakeActed(4);
+  ASSERT_EQ(acted.size(), 2U);
+  EXPECT_EQ(acted[0].command.id, "a");
+  EXPECT_EQ(acted[0].step, 3);
+  EXPECT_EQ(acted[1].command.id, "b");
+  EXPECT_EQ(acted[1].step, 4);
+  EXPECT_TRUE(commands.TakeActed(8).empty());
+  EXPECT_EQ(commands.TakeActed(9).at(0).command.id, "c");
+}
+
+using std::chrono::seconds;
+
+// A run without an engine: writes down what it is made to do, and hands each step's bits back as if
+// they were the sum over all ranks.
+class FakeRun final : public CommandTarget, public CommandSource, public TrainObserver {
+ public:
+  explicit FakeRun(bool is_rank_0 = true) : is_rank_0_(is_rank_0) {}
+
+  void Build(seconds exit_after = seconds(0)) {
+    relay_.emplace(CommandRelay::Args{.source = this,
+                                      .target = this,
+                                      .observer = this,
+                                      .cursor = &cursor,
+                                      .clock = &clock,
+                                      .is_rank_0 = is_rank_0_,
+                                      .exit_after = exit_after});
+  }
+  CommandRelay& relay() { return *relay_; }
+
+  // Runs steps up to this one, each taking a second, or to an ending.
+  StatusOr<std::optional<Ending>> RunTo(int64_t last) {
+    while (cursor.last() < last) {
+      const int64_t step = cursor.next();
+      auto ending = relay_->ActBefore(step);
+      if (!ending.ok() || *ending) return ending;
+      carried[step] = relay_->Take(step);
+      if (from_rank_0.contains(step)) carried[step] = from_rank_0[step];
+      cursor.Enqueue();
+      clock.Advance(seconds(1));
+    }
+    return std::optional<Ending>();
+  }
+
+  // CommandTarget.
+  Status ReadUpTo(int64_t step) override {
+    while (cursor.read() < step) {
+      cursor.Count();
+      const int64_t k = cursor.Read();
+      relay_->Received(k, carried[k]);
+    }
+    return OkStatus();
+  }
+  Status Save() override {
+    Note("save");
+    EXPECT_EQ(cursor.read(), cursor.last()) << "every outcome is known before a save";
+    return save_ends_run;
+  }
+  Status Update(const std::optional<RunSettings>& asked, Status* refused) override {
+    Note(asked ? "update to " + std::to_string(asked->log_every) : "update");
+    *refused = update_refused;
+    return OkStatus();
+  }
+  StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) override {
+    Note("idle");
+    if (from_rank_0_idle.empty()) return mine;
+    const CommandBits bits = from_rank_0_idle.front();
+    from_rank_0_idle.pop_front();
+    return bits;
+  }
+  void OnHeld() override { Note("held"); }
+  void OnResumed(base::MonotonicTime since, base::MonotonicTime now) override {
+    Note("resumed after " + std::to_string((now - since) / seconds(1)) + " s");
+  }
+  bool IsSaveDueByTime() const override { return save_due; }
+  StatusOr<CheckpointRecord> SavedCheckpoint() const override {
+    if (!saved.ok()) return saved;
+    return CheckpointRecord{.step = cursor.last()};
+  }
+
+  // CommandSource: the command of this poll, which are counted from 1; a second passes with each.
+  std::optional<Command> Poll() override {
+    ++polls;
+    if (relay_->held()) clock.Advance(seconds(1));
+    const auto found = script.find(polls);
+    return found == script.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  // TrainObserver.
+  void OnCommandDone(const CommandResult& result) override { done.push_back(result); }
+  void OnState(TrainState state, int64_t step) override { states.emplace_back(state, step); }
+
+  base::ManualClock clock;
+  StepCursor cursor;
+  std::map<int64_t, Command> script;
+  std::map<int64_t, CommandBits> carried;      // by step
+  std::map<int64_t, CommandBits> from_rank_0;  // by step: what another rank's relay has sent
+  std::deque<CommandBits> from_rank_0_idle;    // the same, by idle reduction
+  Status save_ends_run, update_refused, saved;
+  bool save_due = false;
+  int64_t polls = 0;
+  std::vector<std::string> calls;  // "<last step done>: <call>"
+  std::vector<CommandResult> done;
+  std::vector<std::pair<TrainState, int64_t>> states;
+
+ private:
+  void Note(const std::string& call) {
+    calls.push_back(std::to_string(cursor.last()) + ": " + call);
+  }
+
+  const bool is_rank_0_;
+  std::optional<CommandRelay> relay_;
+};
+
+using Calls = std::vector<std::string>;
+
+TEST(CommandRelayTest, TheBitsOfStepKActBeforeStepKPlusTwo) {
+  FakeRun run;
+  run.Build();
+  run.script[3] = {.kind = CommandKind::kCheckpointNow, .id = "save"};
+  run.script[5] = {.kind = CommandKind::kStopWithoutSave, .id = "stop"};
+  const auto ending = run.RunTo(20);
+  ASSERT_TRUE(ending.ok());
+  EXPECT_EQ(*ending, Ending::kStopWithoutSave);
+  EXPECT_EQ(run.cursor.last(), 6);
+  EXPECT_EQ(run.calls, Calls{"4: save"});
+  ASSERT_EQ(run.done.size(), 1U) << "the stop is reported when the run is over";
+  EXPECT_EQ(run.done[0].id, "save");
+  EXPECT_EQ(run.done[0].carrier_step, 3);
+  EXPECT_EQ(run.done[0].step, 4);
+  EXPECT_EQ(run.done[0].checkpoint->step, 4);
+}
+
+TEST(CommandRelayTest, OtherRanksFollowButNeverAsk) {
+  FakeRun run(/*is_rank_0=*/false);
+  run.Build(seconds(1));
+  run.relay().BeginTraining();
+  run.save_due = true;
+  run.script[1] = {.kind = CommandKind::kStopWithSave, .id = "nobody"};
+  run.from_rank_0[2] = {.update = true};
+  run.from_rank_0[4] = {.hold = true};
+  run.from_rank_0_idle = {{}, {.checkpoint_now = true}, {.resume = true}};
+  run.from_rank_0[8] = {.stop_with_save = true};
+  const auto ending = run.RunTo(20);
+  EXPECT_EQ(*ending, Ending::kStopWithSave);
+  EXPECT_EQ(run.cursor.last(), 9);
+  EXPECT_EQ(run.calls, (Calls{"3: update", "5: held", "5: idle", "5: idle", "5: save", "5: idle",
+                              "5: resumed after 0 s"}));
+  run.relay().ReportAtEnd();
+  EXPECT_TRUE(run.done.empty()) << "rank 0 reports";
+  EXPECT_EQ(run.polls, 0);
+}
+
+TEST(CommandRelayTest, HeldRanksActOnWhatIsUnderWayAndThenOnEachIdleReduction) {
+  FakeRun run;
+  run.Build();
+  run.script[4] = {.kind = CommandKind::kHold, .id = "hold"};
+  run.script[5] = {.kind = CommandKind::kCheckpointNow, .id = "save"};
+  run.script[8] = {.kind = CommandKind::kResume, .id = "resume"};
+  ASSERT_TRUE(run.RunTo(7).ok());
+  EXPECT_EQ(run.calls,
+            (Calls{"5: held", "5: save", "5: idle", "5: idle", "5: idle", "5: resumed after 3 s"}));
+  ASSERT_EQ(run.done.size(), 3U);
+  EXPECT_EQ(run.done[0].carrier_step, 4);
+  EXPECT_EQ(run.done[1].carrier_step, 5) << "enqueued before the hold acted";
+  EXPECT_EQ(run.done[1].step, 5);
+  EXPECT_EQ(run.done[2].carrier_step, 0) << "an idle reduction carried it";
+  using State = std::pair<TrainState, int64_t>;
+  EXPECT_EQ(run.states, (std::vector<State>{{TrainState::kHeld, 5}, {TrainState::kTraining, 5}}));
+}
+
+TEST(CommandRelayTest, ASaveByTheClockIsAskedForOnceUntilItHasActed) {
+  FakeRun run;
+  run.Build();
+  run.save_due = true;
+  ASSERT_TRUE(run.RunTo(4).ok());
+  EXPECT_TRUE(run.carried[1].save_due);
+  EXPECT_FALSE(run.carried[2].save_due) << "step 1's has not acted";
+  EXPECT_TRUE(run.carried[3].save_due);
+  EXPECT_EQ(run.calls, Calls{"2: save"}) << "with step 2 done, before step 3";
+  EXPECT_FALSE(run.relay().IsSavePending()) << "a periodic save is no part of the end";
+}
+
+TEST(CommandRelayTest, ExitAfterCountsFromTheBeginOfTraining) {
+  FakeRun run;
+  run.Build(seconds(3));
+  run.clock.Advance(seconds(60));
+  run.relay().BeginTraining();
+  EXPECT_EQ(*run.RunTo(20), Ending::kExitAfter);
+  // Three seconds have passed when step 4 is built; its bits act before step 6.
+  EXPECT_EQ(run.cursor.last(), 5);
+  // A run that is held first begins to train when it is let go.
+  FakeRun held;
+  held.Build(seconds(3));
+  held.script[10] = {.kind = CommandKind::kResume};
+  held.relay().Hold();
+  EXPECT_EQ(*held.RunTo(20), Ending::kExitAfter);
+  EXPECT_EQ(held.cursor.last(), 5);
+}
+
+TEST(CommandRelayTest, OfSeveralWaysToStopTheOneThatSavesIsTaken) {
+  FakeRun run(/*is_rank_0=*/false);
+  run.Build();
+  run.from_rank_0[1] = {.stop_with_save = true, .stop_without_save = true, .time_over = true};
+  EXPECT_EQ(*run.RunTo(9), Ending::kStopWithSave);
+  FakeRun other(/*is_rank_0=*/false);
+  other.Build();
+  other.from_rank_0[1] = {.stop_without_save = true, .time_over = true};
+  EXPECT_EQ(*other.RunTo(9), Ending::kStopWithoutSave);
+}
+
+TEST(CommandRelayTest, AFailedSaveThatEndsTheRunIsReportedFirst) {
+  FakeRun run;
+  run.Build();
+  run.script[1] = {.kind = CommandKind::kCheckpointNow, .id = "save"};
+  run.save_ends_run = base::Internal("disk full");
+  run.saved = run.save_ends_run;
+  EXPECT_EQ(run.RunTo(9).status(), run.save_ends_run);
+  ASSERT_EQ(run.done.size(), 1U);
+  EXPECT_EQ(run.done[0].error, run.save_ends_run);
+  EXPECT_FALSE(run.done[0].checkpoint.has_value());
+}
+
+TEST(CommandRelayTest, AnUpdateTakesItsSettingsAndItsRefusalIsItsResult) {
+  FakeRun run;
+  run.Build();
+  run.script[1] = {
+      .kind = CommandKind::kUpdate, .id = "a", .settings = RunSettings{.log_every = 7}};
+  run.script[2] = {
+      .kind = CommandKind::kUpdate, .id = "b", .settings = RunSettings{.log_every = 8}};
+  ASSERT_TRUE(run.RunTo(3).ok());
+  run.update_refused = base::NotFound("text.idx");
+  ASSERT_TRUE(run.RunTo(4).ok());
+  EXPECT_EQ(run.calls, (Calls{"2: update to 7", "3: update to 8"}));
+  ASSERT_EQ(run.done.size(), 2U);
+  EXPECT_TRUE(run.done[0].error.ok());
+  EXPECT_EQ(run.done[1].error, run.update_refused);
+}
+
+TEST(CommandRelayTest, TheEndReportsWhatFoundNoStepToActBefore) {
+  FakeRun run;
+  run.Build();
+  run.script[1] = {
+      .kind = CommandKind::kUpdate, .id = "refused", .settings = RunSettings{.log_every = 7}};
+  run.update_refused = base::NotFound("text.idx");
+  run.script[3] = {.kind = CommandKind::kStopWithoutSave, .id = "stop"};
+  run.script[4] = {
+      .kind = CommandKind::kUpdate, .id = "late", .settings = RunSettings{.log_every = 8}};
+  run.script[5] = {.kind = CommandKind::kCheckpointNow, .id = "never"};
+  EXPECT_EQ(*run.RunTo(9), Ending::kStopWithoutSave);
+  EXPECT_FALSE(run.relay().IsSavePending()) << "no step carried the checkpoint";
+  run.saved = base::FailedPrecondition("before the save");
+  run.relay().ReportAtEnd();
+  ASSERT_EQ(run.done.size(), 4U);
+  EXPECT_EQ(run.done[1].id, "stop");
+  EXPECT_EQ(run.done[2].id, "late");
+  EXPECT_EQ(run.done[2].carrier_step, 4);
+  EXPECT_TRUE(run.done[2].error.ok()) << "it is for the next placement";
+  EXPECT_EQ(run.done[3].id, "never");
+  EXPECT_EQ(run.done[3].carrier_step, 0);
+  EXPECT_EQ(run.done[3].error, run.saved);
+}
+
+TEST(CommandRelayTest, ASaveThatCameTooLateIsPending) {
+  for (const CommandKind kind : {CommandKind::kCheckpointNow, CommandKind::kStopWithSave}) {
+    for (const int64_t poll : {4, 5}) {
+      FakeRun run;
+      run.Build();
+      run.script[poll] = {.kind = kind, .id = "late"};
+      ASSERT_TRUE(run.RunTo(5).ok());
+      ASSERT_TRUE(run.ReadUpTo(5).ok());
+      EXPECT_TRUE(run.relay().IsSavePending());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mt::train

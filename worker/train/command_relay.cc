@@ -1,0 +1,156 @@
+// The rules by which ranks stay together: bits act in the order of the steps that carried them, and
+// everything that ends, holds or saves follows from bits that all ranks have read.
+#include "worker/train/command_relay.h"
+
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+
+namespace mt::train {
+namespace {
+
+bool Saves(CommandKind kind) {
+  return kind == CommandKind::kCheckpointNow || kind == CommandKind::kStopWithSave;
+}
+
+}  // namespace
+
+CommandBits CommandRelay::Take(int64_t step) {
+  CommandBits bits;
+  if (!args_.is_rank_0) return bits;
+  if (args_.source != nullptr) {
+    if (std::optional<Command> command = args_.source->Poll()) {
+      CHECK(command->kind != CommandKind::kUpdate || command->settings.has_value());
+      bits.Add(command->kind);
+      pending_.Sent(step, std::move(*command));
+    }
+  }
+  // Until the last save_due has acted, the time of the next save is not known. Held ranks have
+  // nothing new.
+  if (!held_ && step >= save_due_step_ + StepCursor::kLag && args_.target->IsSaveDueByTime()) {
+    bits.save_due = true;
+    save_due_step_ = step;
+  }
+  bits.time_over = args_.exit_after.count() > 0 && training_since_ &&
+                   args_.clock->Now() - *training_since_ >= args_.exit_after;
+  return bits;
+}
+
+StatusOr<std::optional<Ending>> CommandRelay::ActBefore(int64_t step) {
+  while (args_.cursor->MustActBefore(step)) {
+    RETURN_IF_ERROR(args_.target->ReadUpTo(args_.cursor->acted() + 1));
+    const int64_t carrier = args_.cursor->Act();
+    ASSIGN_OR_RETURN(const std::optional<Ending> ending, Act(bits_[carrier], carrier));
+    if (ending) return ending;
+  }
+  return held_ ? WaitHeld() : std::optional<Ending>();
+}
+
+StatusOr<std::optional<Ending>> CommandRelay::Act(const CommandBits& bits, int64_t carrier) {
+  if (bits.empty()) return std::optional<Ending>();
+  RETURN_IF_ERROR(args_.target->ReadUpTo(args_.cursor->last()));
+  const Status saved = bits.checkpoint_now || bits.save_due ? args_.target->Save() : OkStatus();
+  if (bits.update) RETURN_IF_ERROR(Update(carrier));
+  // Of several ways to stop at once, the one that keeps the work. Commands that stop are reported
+  // when their save is over.
+  if (saved.ok() && bits.stop_with_save) return std::optional<Ending>(Ending::kStopWithSave);
+  if (saved.ok() && bits.stop_without_save) return std::optional<Ending>(Ending::kStopWithoutSave);
+  if (saved.ok() && bits.time_over) return std::optional<Ending>(Ending::kExitAfter);
+  if (bits.hold) Hold();
+  if (bits.resume) Resume();
+  ReportActed(carrier);
+  RETURN_IF_ERROR(saved);
+  return std::optional<Ending>();
+}
+
+Status CommandRelay::Update(int64_t carrier) {
+  std::optional<RunSettings> asked;
+  if (args_.is_rank_0) {
+    asked = pending_.UpdateOf(carrier);
+    CHECK(asked.has_value()) << "the bit of an update without one, step " << carrier;
+  }
+  return args_.target->Update(asked, &update_refused_);
+}
+
+StatusOr<std::optional<Ending>> CommandRelay::WaitHeld() {
+  while (held_) {
+    if (args_.cursor->HasUnacted()) {
+      const int64_t carrier = args_.cursor->Act();
+      ASSIGN_OR_RETURN(const std::optional<Ending> ending, Act(bits_[carrier], carrier));
+      if (ending) return ending;
+      continue;
+    }
+    std::this_thread::sleep_for(args_.idle_interval);
+    ASSIGN_OR_RETURN(const CommandBits bits, args_.target->ReduceIdle(Take(/*step=*/0)));
+    args_.observer->OnProgress(args_.cursor->last());
+    ASSIGN_OR_RETURN(const std::optional<Ending> ending, Act(bits, /*carrier=*/0));
+    if (ending) return ending;
+  }
+  return std::optional<Ending>();
+}
+
+void CommandRelay::Hold() {
+  if (held_) return;
+  held_ = true;
+  args_.target->OnHeld();
+  held_since_ = args_.clock->Now();
+  log::Info("held", {{"after_step", args_.cursor->last()}});
+  args_.observer->OnState(TrainState::kHeld, args_.cursor->last());
+}
+
+void CommandRelay::Resume() {
+  if (!held_) return;
+  held_ = false;
+  const base::MonotonicTime now = args_.clock->Now();
+  args_.target->OnResumed(held_since_, now);
+  if (!training_since_) training_since_ = now;
+  log::Info("resumed", {{"after_step", args_.cursor->last()}});
+  args_.observer->OnState(TrainState::kTraining, args_.cursor->last());
+}
+
+void CommandRelay::ReportActed(int64_t carrier) {
+  for (const SentCommand& sent : pending_.TakeActed(carrier)) {
+    args_.observer->OnCommandDone(ResultOf(sent));
+  }
+}
+
+CommandResult CommandRelay::ResultOf(const SentCommand& sent) const {
+  CommandResult result{.id = sent.command.id,
+                       .kind = sent.command.kind,
+                       .carrier_step = sent.step,
+                       .step = args_.cursor->last(),
+                       .checkpoint = std::nullopt,
+                       .error = OkStatus()};
+  if (sent.command.kind == CommandKind::kUpdate) result.error = update_refused_;
+  if (!Saves(sent.command.kind)) return result;
+  StatusOr<CheckpointRecord> saved = args_.target->SavedCheckpoint();
+  if (saved.ok()) {
+    result.checkpoint = *std::move(saved);
+  } else {
+    result.error = saved.status();
+  }
+  return result;
+}
+
+bool CommandRelay::IsSavePending() const {
+  for (int64_t step = args_.cursor->acted() + 1; step <= args_.cursor->last(); ++step) {
+    if (bits_[step].checkpoint_now || bits_[step].stop_with_save) return true;
+  }
+  return false;
+}
+
+void CommandRelay::ReportAtEnd() {
+  if (!args_.is_rank_0) return;
+  update_refused_ = OkStatus();  // a late one is for the next placement
+  ReportActed(std::numeric_limits<int64_t>::max());
+  while (args_.source != nullptr) {
+    std::optional<Command> command = args_.source->Poll();
+    if (!command) return;
+    args_.observer->OnCommandDone(ResultOf({.step = 0, .command = std::move(*command)}));
+  }
+}
+
+}  // namespace mt::train

@@ -1,0 +1,106 @@
+// How commands reach every rank and when they act. Rank 0 takes them from its source and sends them
+// as bits with a step's vector; every rank acts on the bits of step k before step k + 2, and on
+// those of an idle reduction at once. While ranks are held the relay runs the idle reductions. What
+// a command does is the CommandTarget's part.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/train/command.h"
+#include "worker/train/command_bits.h"
+#include "worker/train/ending.h"
+#include "worker/train/observer.h"
+#include "worker/train/pending_commands.h"
+#include "worker/train/step_cursor.h"
+
+namespace mt::train {
+
+// What commands make a run do. The calls come on every rank in the same order, so they may be
+// collective; an error ends the run.
+class CommandTarget {
+ public:
+  virtual ~CommandTarget() = default;
+  // Reads, reports and judges the outcome of every step up to this one, each once.
+  virtual Status ReadUpTo(int64_t step) = 0;
+  // Collective: saves the state after the last step. A failed save is an error only where it ends
+  // the run.
+  virtual Status Save() = 0;
+  // Collective: makes rank 0's `asked` (nullopt elsewhere) the settings of every rank. *refused
+  // says why no rank has taken them over, OK if all have.
+  virtual Status Update(const std::optional<RunSettings>& asked, Status* refused) = 0;
+  // Collective: an idle reduction that carries this rank's bits; the bits of all, after its
+  // verdict.
+  virtual StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) = 0;
+  // The ranks begin to wait; they go on after a pause from `since` to `now`.
+  virtual void OnHeld() = 0;
+  virtual void OnResumed(base::MonotonicTime since, base::MonotonicTime now) = 0;
+  // Rank 0: true if the time between periodic saves is over.
+  virtual bool IsSaveDueByTime() const = 0;
+  // Rank 0: the checkpoint of the last step, or why there is none.
+  virtual StatusOr<CheckpointRecord> SavedCheckpoint() const = 0;
+};
+
+// One thread.
+class CommandRelay {
+ public:
+  // The pointers must outlive the relay.
+  struct Args {
+    CommandSource* source = nullptr;  // nullptr: nobody commands
+    CommandTarget* target = nullptr;
+    TrainObserver* observer = nullptr;
+    StepCursor* cursor = nullptr;
+    const base::Clock* clock = nullptr;
+    bool is_rank_0 = true;                       // of the world
+    std::chrono::milliseconds exit_after{0};     // training.exit_after; 0: off
+    std::chrono::milliseconds idle_interval{0};  // pause between two idle reductions
+  };
+  explicit CommandRelay(const Args& args) : args_(args) {}
+
+  // Starts the time that training.exit_after counts; a run that is held first starts it when it is
+  // let go.
+  void BeginTraining() { training_since_ = args_.clock->Now(); }
+  // This rank's bits for the vector of `step` (0: an idle reduction). Those of other ranks than 0
+  // are empty.
+  CommandBits Take(int64_t step);
+  // The summed bits of a step, once its outcome was read.
+  void Received(int64_t step, const CommandBits& bits) { bits_[step] = bits; }
+  // Call before `step`: acts on the bits of the step two before and, if ranks are held, returns
+  // when they are let go or the run ends. nullopt: the step may run.
+  StatusOr<std::optional<Ending>> ActBefore(int64_t step);
+  // Makes the ranks wait from the next ActBefore on.
+  void Hold();
+  bool held() const { return held_; }
+
+  // True if bits that found no step to act before asked for a save: it is part of the end.
+  bool IsSavePending() const;
+  // Rank 0, when the run is over: reports the commands that were not reported yet, those that no
+  // step carried included.
+  void ReportAtEnd();
+
+ private:
+  // Follows the bits that `carrier` carried (0: an idle reduction) and reports their commands.
+  StatusOr<std::optional<Ending>> Act(const CommandBits& bits, int64_t carrier);
+  Status Update(int64_t carrier);
+  // From held to training or to the end. The bits of steps that were enqueued already act first.
+  StatusOr<std::optional<Ending>> WaitHeld();
+  void Resume();
+  // Rank 0: reports the commands that this step or an earlier one carried.
+  void ReportActed(int64_t carrier);
+  CommandResult ResultOf(const SentCommand& sent) const;
+
+  const Args args_;
+  PendingCommands pending_;        // rank 0
+  RecentSteps<CommandBits> bits_;  // of steps that were read
+  // Rank 0: the step that carried the last save_due.
+  int64_t save_due_step_ = -StepCursor::kLag;
+  bool held_ = false;
+  base::MonotonicTime held_since_;
+  std::optional<base::MonotonicTime> training_since_;
+  Status update_refused_;  // of the newest update
+};
+
+}  // namespace mt::train

@@ -1,0 +1,72 @@
+// What follows each ending: which of them save, which complete the run, and their texts.
+#include "worker/train/run_end.h"
+
+#include <string>
+
+#include "common/spec/number.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/failure/failure.h"
+
+namespace mt::train {
+
+TrainResult RunEnd::Finish(const StatusOr<Ending>& ending) {
+  TrainResult result{.last_step = args_.cursor->last()};
+  if (!ending.ok()) {
+    result.status = ending.status();
+    // A verdict that all ranks share: a peer may still gather weights with this one.
+    if (args_.groups->status().ok()) (void)args_.engine->Synchronize();
+    return result;
+  }
+  result.status = args_.engine->Synchronize();
+  if (!result.status.ok()) return result;
+  Describe(*ending, &result);
+  if (Saves(*ending)) Save(&result);
+  if (result.completed && args_.last_evaluation && result.status.ok()) {
+    result.status = args_.last_evaluation();
+  }
+  args_.commands->ReportAtEnd();
+  return result;
+}
+
+bool RunEnd::Saves(Ending ending) const {
+  // A save that a command asked for too late to act on its own is part of the end.
+  if (args_.commands->IsSavePending()) return true;
+  switch (ending) {
+    case Ending::kCompleted:
+      return args_.job->checkpoint().at_end() || args_.checkpointer->DueAfter(args_.cursor->last());
+    case Ending::kStopWithSave:
+    case Ending::kExitAtIter:
+    case Ending::kExitAfter:
+      return true;
+    case Ending::kStopWithoutSave:
+      return false;
+  }
+  return false;
+}
+
+void RunEnd::Save(TrainResult* result) {
+  const Status saved = args_.checkpointer->Save(args_.cursor->last());
+  if (saved.ok()) return;
+  result->final_save_failed = true;
+  result->message = "the last checkpoint could not be saved: " + base::Message(saved);
+  if (args_.checkpointer->EndsRun(saved)) {
+    result->status = failure::WithCause(saved, CauseOfFailedSave(saved));
+  }
+}
+
+void RunEnd::Describe(Ending ending, TrainResult* result) const {
+  std::string how = "stopped as asked";
+  const auto& training = args_.job->training();
+  if (ending == Ending::kExitAtIter) {
+    result->exit_condition = fmt::format("training.exit_at_iter {}", training.exit_at_iter());
+  } else if (ending == Ending::kExitAfter) {
+    result->exit_condition = "training.exit_after " + spec::FormatDuration(training.exit_after());
+  }
+  if (!result->exit_condition.empty()) how = result->exit_condition + " reached: stopped";
+  result->completed = ending == Ending::kCompleted;
+  if (result->completed) how = "completed";
+  result->message =
+      fmt::format("{} after step {} of {}", how, args_.cursor->last(), args_.total_steps);
+}
+
+}  // namespace mt::train

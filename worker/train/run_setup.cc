@@ -1,0 +1,222 @@
+// The order of setting up. Every stage that one rank can fail in ends with an agreement, so that no
+// rank waits in the next collective for one that has given up.
+#include "worker/train/run_setup.h"
+
+#include <string>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/spec/derived.h"
+#include "common/spec/print.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/failure/failure.h"
+#include "worker/train/run_state.h"
+
+namespace mt::train {
+
+RunParts::RunParts() = default;
+RunParts::RunParts(RunParts&& other) noexcept = default;
+RunParts::~RunParts() = default;
+
+RunSetup::RunSetup(const TrainArgs& args) : args_(args) {
+  parts_.job = std::make_unique<megatrain::v1::JobSpec>(*args.job);
+  parts_.total_steps = spec::TotalIterations(*args.job);
+}
+
+RunSetup::~RunSetup() = default;
+
+Status RunSetup::Run() {
+  args_.observer->OnState(TrainState::kLoading, 0);
+  const auto stream = args_.backend->device().CreateStream(kernels::StreamPriority::kLow);
+  checkpoint::Exchange exchange(args_.groups->world(), stream.get());
+  RETURN_IF_ERROR(Agree(&exchange, OpenDataAndPlan()));
+  ASSIGN_OR_RETURN(start_, FindStart({.job = args_.job,
+                                      .checkpoint_root = args_.checkpoint_root,
+                                      .job_uid = args_.job_uid,
+                                      .epoch = args_.epoch,
+                                      .ended_job_uids = args_.ended_job_uids},
+                                     &exchange));
+  RETURN_IF_ERROR(SettleChoices(&exchange));
+  RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
+  RETURN_IF_ERROR(Agree(&exchange, LoadOrInitialize()));
+  if (start_.load) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
+  MakeParts();
+  AnnounceReady();
+  return OkStatus();
+}
+
+Status RunSetup::Agree(checkpoint::Exchange* exchange, const Status& mine) {
+  const Status all = exchange->Agree(mine);
+  return mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
+}
+
+Status RunSetup::OpenDataAndPlan() {
+  const megatrain::v1::JobSpec& job = *args_.job;
+  auto data =
+      OpenRunData({.job = &job, .data_root = args_.data_root, .cache_root = args_.cache_root});
+  // A damaged data set is the user's to replace: no checkpoint and no other attempt cures it.
+  if (absl::IsDataLoss(data.status())) {
+    return failure::WithCause(data.status(), failure::Cause::kUserError);
+  }
+  RETURN_IF_ERROR(data.status());
+  parts_.data = std::make_unique<RunData>(*std::move(data));
+  ASSIGN_OR_RETURN(
+      engine::EnginePlan plan,
+      engine::EnginePlan::Create({.config = engine::EngineConfigFromJob(job, args_.groups->at()),
+                                  .backend = args_.backend,
+                                  .groups = args_.groups,
+                                  .clock = args_.clock,
+                                  .memory_limit_bytes = args_.memory_limit_bytes,
+                                  .end_of_step = args_.end_of_step}));
+  plan_.emplace(std::move(plan));
+  return OkStatus();
+}
+
+StatusOr<tuning::TuningTables> RunSetup::StoredChoices() const {
+  if (!start_.load) return tuning::TuningTables{};
+  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                   checkpoint::ReadManifest(start_.load_directory, *start_.load));
+  const auto fact = manifest.facts.find(tuning::kTuningFact);
+  if (fact == manifest.facts.end()) return tuning::TuningTables{};
+  StatusOr<tuning::TuningTables> tables = tuning::ParseTuningTables(fact->second);
+  if (tables.ok()) return tables;
+  log::Warn("the checkpoint's tuning cannot be read: timed anew, equal to rounding, not to the bit",
+            {{"why", base::Message(tables.status())}});
+  return tuning::TuningTables{};
+}
+
+Status RunSetup::SettleChoices(checkpoint::Exchange* exchange) {
+  kernels::TuningTable* const table = args_.backend->tuning();
+  if (table == nullptr) return OkStatus();
+  StatusOr<tuning::TuningTables> stored = tuning::TuningTables{};
+  if (exchange->rank() == 0) stored = StoredChoices();
+  RETURN_IF_ERROR(Agree(exchange, stored.status()));
+  ASSIGN_OR_RETURN(tuning::SettledTuning settled,
+                   tuning::SettleTuning({.table = table,
+                                         .exchange = exchange,
+                                         .cache_root = args_.cache_root,
+                                         .stored = *std::move(stored),
+                                         .clock = args_.clock,
+                                         .progress = [this] { args_.observer->OnProgress(0); }}));
+  tuning_ = std::move(settled.tables);
+  return OkStatus();
+}
+
+Status RunSetup::MakeEngine() {
+  ASSIGN_OR_RETURN(parts_.engine, engine::Engine::Create(*std::move(plan_)));
+  return OkStatus();
+}
+
+Status RunSetup::LoadOrInitialize() {
+  if (start_.load) {
+    RETURN_IF_ERROR(Load());
+  } else {
+    parts_.engine->Initialize(args_.job->training().seed());
+  }
+  parts_.loss_scale = parts_.engine->ReadScalars().loss_scale;
+  return OpenLoader();
+}
+
+Status RunSetup::Load() {
+  const data::IndexRecord record = parts_.data->train->record();
+  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                   LoadState({.job = args_.job,
+                              .directory = start_.load_directory,
+                              .id = *start_.load,
+                              .train_data = &record,
+                              .engine = parts_.engine.get(),
+                              .progress = [this](int64_t) { args_.observer->OnProgress(0); }}));
+  parts_.cursor = StepCursor(manifest.step);
+  if (!is_rank_0()) return OkStatus();
+  ASSIGN_OR_RETURN(loaded_,
+                   RecordOf(start_.load_directory, manifest, args_.job->model().seq_length()));
+  return OkStatus();
+}
+
+Status RunSetup::OpenLoader() {
+  const megatrain::v1::JobSpec& job = *args_.job;
+  ASSIGN_OR_RETURN(
+      parts_.loader,
+      data::Loader::Create({.dataset = parts_.data->train,
+                            .first_sample = spec::RampOf(job).SamplesAfter(parts_.cursor.start()),
+                            .end_sample = spec::TotalSamples(job),
+                            .micro_batch_size = job.training().micro_batch_size(),
+                            .dp_rank = parts_.engine->dp_rank(),
+                            .dp_size = parts_.engine->dp_size(),
+                            .prefetch = static_cast<int>(job.data().prefetch()),
+                            .threads = static_cast<int>(job.data().loader_threads())}));
+  return OkStatus();
+}
+
+checkpoint::Manifest RunSetup::ManifestTemplate() const {
+  checkpoint::Manifest manifest;
+  manifest.job_uid = args_.job_uid;
+  manifest.job_epoch = args_.epoch;
+  manifest.job_name = args_.job->name();
+  if (start_.load) {
+    manifest.parent_step = start_.load->step;
+    manifest.parent_epoch = start_.load->epoch;
+  }
+  manifest.spec_json = spec::ToJson(*args_.job);
+  manifest.facts["device"] = args_.backend->device().Describe();
+  if (!tuning_.empty()) manifest.facts[tuning::kTuningFact] = tuning::ToJson(tuning_);
+  manifest.facts["threads_per_rank"] = std::to_string(args_.job->placement().threads_per_rank());
+  for (const data::IndexRecord& record : parts_.data->Records()) PutIndexRecord(record, &manifest);
+  return manifest;
+}
+
+void RunSetup::MakeParts() {
+  const megatrain::v1::JobSpec& job = *args_.job;
+  const auto& eval = job.training().eval();
+  parts_.checkpointer =
+      std::make_unique<Checkpointer>(Checkpointer::Args{.job = parts_.job.get(),
+                                                        .start = start_,
+                                                        .loaded = loaded_,
+                                                        .manifest = ManifestTemplate(),
+                                                        .engine = parts_.engine.get(),
+                                                        .group = args_.groups->world(),
+                                                        .clock = args_.clock,
+                                                        .observer = args_.observer,
+                                                        .failpoint = args_.checkpoint_failpoint});
+  parts_.evaluator = std::make_unique<Evaluator>(
+      Evaluator::Args{.engine = parts_.engine.get(),
+                      .data = parts_.data.get(),
+                      .clock = args_.clock,
+                      .observer = args_.observer,
+                      .every_iters = eval.every_iters(),
+                      .samples_per_eval = eval.iters() * job.training().global_batch_size(),
+                      .micro_batch_size = job.training().micro_batch_size(),
+                      .loader_threads = static_cast<int>(job.data().loader_threads()),
+                      .prefetch = static_cast<int>(job.data().prefetch())});
+  const auto batch = static_cast<double>(job.training().global_batch_size());
+  parts_.reporter = std::make_unique<StepReporter>(StepReporter::Args{
+      .engine = parts_.engine.get(),
+      .groups = args_.groups,
+      .observer = args_.observer,
+      .clock = args_.clock,
+      .config = {.model_flops_per_sample = spec::ModelFlopsPerStep(job) / batch,
+                 .model_flops_full_per_sample = spec::FullFlopsPerStep(job) / batch,
+                 .world_size = spec::WorldSize(job),
+                 .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch},
+      .seq_length = job.model().seq_length()});
+}
+
+void RunSetup::AnnounceReady() const {
+  log::Info("ready", {{"epoch", start_.epoch},
+                      {"resumed_from_step", parts_.cursor.start()},
+                      {"total_steps", parts_.total_steps},
+                      {"parameters", spec::ParameterCount(args_.job->model())},
+                      {"memory_bytes", memory::Total(parts_.reporter->memory_bytes())}});
+  const std::string attention = args_.backend->AttentionKernels();
+  if (!attention.empty()) log::Info("attention", {{"kernels", attention}});
+  if (is_rank_0()) {
+    args_.observer->OnRunInfo({.total_steps = parts_.total_steps,
+                               .resumed_from_step = parts_.cursor.start(),
+                               .checkpoint_path = start_.directory,
+                               .parameters = spec::ParameterCount(args_.job->model()),
+                               .epoch = start_.epoch});
+  }
+  args_.observer->OnState(TrainState::kReady, parts_.cursor.start());
+}
+
+}  // namespace mt::train

@@ -1,0 +1,83 @@
+// Setting up a run: opens the data, plans the engine, finds where to start, settles the choices
+// that are made by timing, takes the memory, loads or initialises the state. Its result is one
+// value that the step loop works with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "common/base/status.h"
+#include "worker/checkpoint/exchange.h"
+#include "worker/engine/engine.h"
+#include "worker/train/checkpointer.h"
+#include "worker/train/evaluator.h"
+#include "worker/train/resume.h"
+#include "worker/train/run_data.h"
+#include "worker/train/step_cursor.h"
+#include "worker/train/step_reporter.h"
+#include "worker/train/trainer.h"
+#include "worker/tuning/tuning.h"
+
+namespace mt::train {
+
+// All that a run consists of. Members point to each other and to the values behind the pointers, so
+// the struct can be moved.
+struct RunParts {
+  RunParts();
+  RunParts(RunParts&& other) noexcept;
+  RunParts& operator=(RunParts&&) = delete;
+  ~RunParts();
+
+  std::unique_ptr<megatrain::v1::JobSpec> job;  // TrainArgs::job with what updates have changed
+  int64_t total_steps = 0;
+  StepCursor cursor;  // at the step that the run goes on from
+  std::unique_ptr<RunData> data;
+  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<Checkpointer> checkpointer;
+  std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<data::Loader> loader;
+  std::unique_ptr<StepReporter> reporter;
+  double loss_scale = 0;  // of the gradients of the first step
+};
+
+// One thread; used once. What was made lives as long as the object until it is taken.
+class RunSetup {
+ public:
+  explicit RunSetup(const TrainArgs& args);
+  ~RunSetup();
+
+  // Collective and blocking: every rank gets an error if one does. Reports the states LOADING and
+  // READY. Throws what the backend throws.
+  Status Run();
+  // After Run has returned OK.
+  RunParts Take() && { return std::move(parts_); }
+
+ private:
+  // This rank's error or, where it has none, that of another rank.
+  Status Agree(checkpoint::Exchange* exchange, const Status& mine);
+  Status OpenDataAndPlan();
+  // Collective: the choices that backends make by timing, for all ranks.
+  Status SettleChoices(checkpoint::Exchange* exchange);
+  // Rank 0: the choices of the checkpoint to go on from.
+  StatusOr<tuning::TuningTables> StoredChoices() const;
+  Status MakeEngine();
+  // This rank's weights and its loader.
+  Status LoadOrInitialize();
+  Status Load();
+  Status OpenLoader();
+  // What all checkpoints of this run have in common.
+  checkpoint::Manifest ManifestTemplate() const;
+  void MakeParts();
+  void AnnounceReady() const;
+  bool is_rank_0() const { return args_.groups->rank() == 0; }
+
+  const TrainArgs& args_;
+  RunParts parts_;
+  std::optional<engine::EnginePlan> plan_;  // until the engine is made of it
+  StartPoint start_;
+  tuning::TuningTables tuning_;             // empty where nothing is chosen by timing
+  std::optional<CheckpointRecord> loaded_;  // rank 0: the checkpoint that the run goes on from
+};
+
+}  // namespace mt::train

@@ -1,0 +1,188 @@
+// The loop itself is Loop; the rest is what a turn of it consists of.
+#include "worker/train/step_loop.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "common/base/log.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/engine/phase_scope.h"
+#include "worker/failure/failure.h"
+#include "worker/optim/schedule.h"
+#include "worker/train/run_end.h"
+#include "worker/train/run_update.h"
+
+namespace mt::train {
+
+using megatrain::v1::Training;
+
+StepLoop::StepLoop(const TrainArgs& args, RunParts parts)
+    : args_(args),
+      run_(std::move(parts)),
+      judge_(run_.job->training().nonfinite() != Training::NONFINITE_SKIP,
+             optim::LossScaleFromJob(*run_.job), run_.loss_scale),
+      commands_({.source = args.commands,
+                 .target = this,
+                 .observer = args.observer,
+                 .cursor = &run_.cursor,
+                 .clock = args.clock,
+                 .is_rank_0 = is_rank_0(),
+                 .exit_after = std::chrono::milliseconds(run_.job->training().exit_after()),
+                 .idle_interval = args.idle_interval}) {}
+
+StepLoop::~StepLoop() = default;
+
+TrainResult StepLoop::Run() {
+  run_.engine->phases().EndBetween();  // what it took to get ready
+  if (!args_.hold) {
+    commands_.BeginTraining();
+    args_.observer->OnState(TrainState::kTraining, run_.cursor.last());
+  }
+  const StatusOr<Ending> ending = Loop();
+  RunEnd end({.job = run_.job.get(),
+              .total_steps = run_.total_steps,
+              .cursor = &run_.cursor,
+              .groups = args_.groups,
+              .engine = run_.engine.get(),
+              .checkpointer = run_.checkpointer.get(),
+              .commands = &commands_,
+              .last_evaluation = [this]() -> Status {
+                if (!run_.evaluator->enabled()) return OkStatus();
+                return Evaluate(run_.cursor.last(), /*final=*/true);
+              }});
+  TrainResult result = end.Finish(ending);
+  args_.observer->OnState(TrainState::kExiting, run_.cursor.last());
+  return result;
+}
+
+StatusOr<Ending> StepLoop::Loop() {
+  StepCursor& cursor = run_.cursor;
+  bool hold_first = args_.hold;
+  while (cursor.last() < run_.total_steps) {
+    const int64_t exit_at = run_.job->training().exit_at_iter();
+    if (exit_at > 0 && cursor.last() >= exit_at) {
+      RETURN_IF_ERROR(ReadUpTo(cursor.last()));
+      return Ending::kExitAtIter;
+    }
+    const int64_t step = cursor.next();
+    log::SetStep(step);
+    if (std::exchange(hold_first, false)) commands_.Hold();
+    ASSIGN_OR_RETURN(const std::optional<Ending> ending, commands_.ActBefore(step));
+    if (ending) return *ending;
+    RETURN_IF_ERROR(RunStep(step));
+    cursor.Enqueue();
+    run_.reporter->CountEnded(&cursor);
+    args_.observer->OnProgress(step);
+    if (step < run_.total_steps) RETURN_IF_ERROR(RunDue(step));
+  }
+  RETURN_IF_ERROR(ReadUpTo(cursor.last()));
+  return Ending::kCompleted;
+}
+
+Status StepLoop::RunStep(int64_t step) {
+  if (args_.host_delay.count() > 0) std::this_thread::sleep_for(args_.host_delay);
+  const base::MonotonicTime begin = args_.clock->Now();
+  const double bits = commands_.Take(step).Encode();
+  RETURN_IF_ERROR(run_.engine->RunStep(step, run_.loader.get(), bits));
+  const std::chrono::duration<double> launch = args_.clock->Now() - begin;
+  if (args_.after_step) {
+    RETURN_IF_ERROR(run_.engine->Synchronize());
+    args_.after_step(step, run_.engine->store());
+    run_.engine->phases().EndBetween();
+  }
+  run_.reporter->Enqueued(step, launch.count());
+  return OkStatus();
+}
+
+Status StepLoop::RunDue(int64_t step) {
+  const bool save = run_.checkpointer->DueAfter(step);
+  const bool evaluate = run_.evaluator->DueAfter(step, run_.total_steps);
+  if (!save && !evaluate) return OkStatus();
+  RETURN_IF_ERROR(ReadUpTo(step));
+  if (save) RETURN_IF_ERROR(Save());
+  return evaluate ? Evaluate(step, /*final=*/false) : OkStatus();
+}
+
+Status StepLoop::ReadUpTo(int64_t step) {
+  StepCursor& cursor = run_.cursor;
+  while (cursor.read() < step) {
+    const engine::StepOutcome outcome = run_.engine->ring().Read(cursor.read() + 1);
+    run_.reporter->CountEnded(&cursor);
+    const int64_t k = cursor.Read();
+    // Libraries take what they take on first use.
+    if (k == cursor.start() + 1) run_.reporter->MeasureMemory();
+    commands_.Received(k, CommandBits::Decode(outcome.vector.command_bits));
+    if (is_rank_0()) run_.reporter->Report(k, outcome);
+    RETURN_IF_ERROR(judge_.Judge(k, outcome.vector, run_.engine->fault()));
+    judge_.SetLossScale(outcome.scalars.loss_scale);
+  }
+  return OkStatus();
+}
+
+Status StepLoop::Evaluate(int64_t step, bool final) {
+  ASSIGN_OR_RETURN(const EvalRecord record, run_.evaluator->Run(step, final));
+  run_.reporter->MeasureMemory();
+  run_.engine->phases().EndBetween();
+  if (is_rank_0()) args_.observer->OnEval(record);
+  return OkStatus();
+}
+
+Status StepLoop::Save() {
+  engine::PhaseClock& phases = run_.engine->phases();
+  Status saved;
+  {
+    const engine::PhaseScope saving(&phases, report::StepPhase::kCheckpoint);
+    saved = run_.checkpointer->Save(run_.cursor.last());
+  }
+  if (!commands_.held()) phases.EndBetween();
+  if (!run_.checkpointer->EndsRun(saved)) return OkStatus();
+  return failure::WithCause(saved, CauseOfFailedSave(saved));
+}
+
+Status StepLoop::Update(const std::optional<RunSettings>& asked, Status* refused) {
+  return UpdateRun({.world = args_.groups->world(),
+                    .engine = run_.engine.get(),
+                    .data_root = args_.data_root,
+                    .cache_root = args_.cache_root,
+                    .job = run_.job.get(),
+                    .data = run_.data.get(),
+                    .evaluator = run_.evaluator.get(),
+                    .checkpointer = run_.checkpointer.get(),
+                    .observer = args_.observer},
+                   asked, refused);
+}
+
+StatusOr<CommandBits> StepLoop::ReduceIdle(const CommandBits& mine) {
+  ASSIGN_OR_RETURN(const engine::StepVector sum, run_.engine->RunIdle(mine.Encode()));
+  RETURN_IF_ERROR(judge_.Judge(run_.cursor.last(), sum, run_.engine->fault()));
+  return CommandBits::Decode(sum.command_bits);
+}
+
+void StepLoop::OnHeld() { run_.engine->phases().EndBetween(); }
+
+void StepLoop::OnResumed(base::MonotonicTime since, base::MonotonicTime now) {
+  run_.engine->phases().EndPause();
+  run_.checkpointer->SkipPause(since, now);
+}
+
+bool StepLoop::IsSaveDueByTime() const { return run_.checkpointer->DueByTime(); }
+
+StatusOr<CheckpointRecord> StepLoop::SavedCheckpoint() const {
+  return run_.checkpointer->CheckpointOf(run_.cursor.last());
+}
+
+std::string StepLoop::LastMark() const { return std::as_const(*run_.engine).phases().LastMark(); }
+
+std::string_view StepLoop::LastPhase() const {
+  return Name(std::as_const(*run_.engine).phases().LastPhase());
+}
+
+Status StepLoop::WithStep(const Status& thrown) const {
+  return failure::WithCause(
+      base::Error(thrown.code(), "in step {} (results are known up to step {}): {}",
+                  run_.cursor.next(), run_.cursor.read(), base::Message(thrown)),
+      failure::CauseOf(thrown));
+}
+
+}  // namespace mt::train

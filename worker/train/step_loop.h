@@ -1,0 +1,67 @@
+// The step loop of a run: what runs, reads, evaluates, saves and ends, and in which order.
+//
+// Rules that keep ranks together: everything that ends, holds, saves or evaluates is decided from
+// what all ranks hold alike only (the step number, summed vectors), and vectors are judged at fixed
+// points: that of step k before step k + 2, or earlier where a save, an evaluation, a hold or the
+// end waits for it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "worker/train/command_relay.h"
+#include "worker/train/ending.h"
+#include "worker/train/run_setup.h"
+#include "worker/train/step_judge.h"
+#include "worker/train/trainer.h"
+
+namespace mt::train {
+
+// One thread, except that LastMark and LastPhase may be called from any.
+class StepLoop final : private CommandTarget {
+ public:
+  StepLoop(const TrainArgs& args, RunParts parts);
+  ~StepLoop() override;
+  StepLoop(const StepLoop&) = delete;
+  StepLoop& operator=(const StepLoop&) = delete;
+
+  // To the end of the run, or until a command or an error. Collective; once. Throws what the
+  // backend throws.
+  TrainResult Run();
+
+  parallel::RankGroups& groups() const { return *args_.groups; }
+  // As Trainer's.
+  std::string LastMark() const;
+  std::string_view LastPhase() const;
+  // What Run has thrown, with the step in which it was noticed: a GPU runs up to two steps behind.
+  Status WithStep(const Status& thrown) const;
+
+ private:
+  StatusOr<Ending> Loop();
+  Status RunStep(int64_t step);
+  // After a step: save and evaluation, where they are due.
+  Status RunDue(int64_t step);
+  Status Evaluate(int64_t step, bool final);
+
+  // What commands make the run do.
+  Status ReadUpTo(int64_t step) override;
+  Status Save() override;
+  Status Update(const std::optional<RunSettings>& asked, Status* refused) override;
+  StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) override;
+  void OnHeld() override;
+  void OnResumed(base::MonotonicTime since, base::MonotonicTime now) override;
+  bool IsSaveDueByTime() const override;
+  StatusOr<CheckpointRecord> SavedCheckpoint() const override;
+
+  bool is_rank_0() const { return args_.groups->rank() == 0; }
+
+  const TrainArgs args_;
+  RunParts run_;
+  StepJudge judge_;
+  CommandRelay commands_;
+};
+
+}  // namespace mt::train
