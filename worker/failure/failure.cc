@@ -1,3 +1,4 @@
+// The cause is a payload of one byte; a status without it takes the cause of its code.
 #include "worker/failure/failure.h"
 
 #include <exception>

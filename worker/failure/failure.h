@@ -1,6 +1,6 @@
-// Why a run failed, in the words of the control plane, and the exit code of its rank (table in
-// worker/rank/README.md). The cause travels with the Status as a payload; without one it follows
-// from the code.
+// Why a run failed, in the terms of the control plane, and the exit code of its rank (table in
+// worker/rank/README.md). The cause travels with the Status as a payload; a status without a
+// payload has the cause of its code.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ enum class Cause : uint8_t {
 // "USER_ERROR", "OOM", ...: megatrain.v1.Cause's names.
 std::string_view Name(Cause cause);
 
-// The same status with this cause attached; OK stays OK. A cause that is there already stays.
+// The status with this cause attached. OK stays OK, and a cause that is attached already stays.
 Status WithCause(const Status& status, Cause cause);
 // kNone for OK.
 Cause CauseOf(const Status& status);
 
-// In a handler of exceptions: what was thrown, as a status with its cause. Only what derives from
-// std::exception; all else goes on.
+// Called in an exception handler: the exception as a status with its cause. Rethrows anything that
+// does not derive from std::exception.
 Status StatusOfException();
 
 // 0 done, 64 the job cannot run as it is, 73 a checkpoint could not be loaded, 74 NaN stop, 75

@@ -1,3 +1,4 @@
+// An evaluation is a series of forward-only passes over this replica's share of the samples.
 #include "worker/train/evaluator.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Loss on the validation split, over all replicas, each token counted once. During training the
-// samples follow Megatron's rule: evaluation number j reads samples [j n, (j + 1) n) of a
-// validation index that is long enough for the whole run, n = eval.iters * global batch; so which
-// samples an evaluation reads does not depend on restarts.
+// samples follow Megatron's rule: evaluation j reads samples [j n, (j + 1) n) of a validation index
+// that is long enough for the whole run, with n = eval.iters * global batch. So the samples of an
+// evaluation do not depend on restarts.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@
 
 namespace mt::train {
 
-// One thread. Collective: all ranks evaluate at the same steps. What Args points to must outlive
-// it.
+// One thread. Collective: all ranks evaluate at the same steps. Everything that Args points to must
+// outlive the object.
 class Evaluator {
  public:
   struct Args {
     engine::Engine* engine = nullptr;
     const RunData* data = nullptr;
     const base::Clock* clock = nullptr;
-    TrainObserver* observer = nullptr;  // told of progress
+    TrainObserver* observer = nullptr;  // gets OnProgress for every microbatch
     int64_t every_iters = 0;            // 0: never
     int64_t samples_per_eval = 0;       // 0: the whole split each time
     int64_t micro_batch_size = 0;
@@ -33,20 +33,23 @@ class Evaluator {
   };
   explicit Evaluator(const Args& args) : args_(args) {}
 
-  // Another cadence from here on; args.data holds samples for it already.
+  // Changes the cadence; Args::data must hold the samples for it.
   void SetCadence(int64_t every_iters, int64_t samples_per_eval) {
     args_.every_iters = every_iters;
     args_.samples_per_eval = samples_per_eval;
   }
   bool enabled() const { return args_.every_iters > 0; }
-  // Whether one is due after this step of a run of total_steps (the last step's is Final's).
+  // True if an evaluation is due after this step. The one after the last step is the final one,
+  // which the end of the run asks for.
   bool DueAfter(int64_t step, int64_t total_steps) const;
-  // Of the step just done; over the whole split if `final`.
+  // Evaluates after `step`, the last one done; over the whole split if `final`. Blocks.
+  // kUnavailable where another rank could not read its data.
   StatusOr<EvalRecord> Run(int64_t step, bool final);
 
  private:
-  // Sums over this replica's microbatches, all of them whatever happens to the loader: its own
-  // error is kept in *read. The status is the groups'.
+  // Sums over all of this replica's microbatches. An error of the loader is kept in *read and empty
+  // microbatches take the place of the rest, so that peers are not left waiting. The status is the
+  // groups'.
   Status SumSamples(data::Loader* loader, int64_t step, Status* read);
 
   Args args_;

@@ -1,3 +1,4 @@
+// Rank 0 decides and hands its decision to all as JSON; every rank then loads its own slices.
 #include "worker/train/resume.h"
 
 #include <ctime>
@@ -43,7 +44,7 @@ bool IsStepOrFolderName(const std::string& load) {
          checkpoint::ParseFolderName(load).has_value();
 }
 
-// What `checkpoint.load` asks for, else the newest one of the run's own directory.
+// Finds the checkpoint that `checkpoint.load` asks for, else the newest one of the run's directory.
 Status FindCheckpoint(const StartArgs& args, StartPoint* start) {
   const auto& options = args.job->checkpoint();
   if (options.has_load() && !options.load().empty()) {

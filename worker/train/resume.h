@@ -1,5 +1,5 @@
-// Where a run starts: which epoch it is and which checkpoint it goes on from, decided by rank 0 for
-// all, and the loading of that checkpoint.
+// Where a run starts: the epoch of its directory and the checkpoint that it goes on from, both
+// decided by rank 0 for all; and the loading of that checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ class JobSpec;
 namespace mt::train {
 
 struct StartPoint {
-  std::string directory;  // where this run saves, absolute; empty: nowhere
-  int64_t epoch = 1;      // of the directory: eEEEE of the folders that this run saves
+  std::string directory;  // to which this run saves, absolute; empty: none
+  int64_t epoch = 1;      // of the directory: eEEEE in the names of the folders that this run saves
   std::optional<checkpoint::Fence> fence;  // on rank 0
-  // The checkpoint to go on from: in `load_directory`, usually the same folder. None: a cold start.
+  // The checkpoint to go on from and its directory, usually the same one. nullopt: a cold start.
   std::string load_directory;
   std::optional<checkpoint::CheckpointId> load;
 };
@@ -37,22 +37,22 @@ struct StartArgs {
   std::string checkpoint_root;                  // absolute; made if missing
   std::string job_uid;                          // empty: a standalone run
   int64_t epoch = 0;                            // the control plane's, of this placement
-  std::vector<std::string> ended_job_uids;      // that the directory may be taken over from
+  std::vector<std::string> ended_job_uids;      // jobs that the directory may be taken over from
 };
 
-// Collective. Rank 0 raises the fence of the run's directory first (checkpoint/format/fence.h), so
-// that nothing changes there any more, then decides. `checkpoint.load` names a step, a folder of
-// the job's directory, or a path below the root; unset, the newest complete checkpoint of the
-// directory is taken, so that a job never starts cold over its own checkpoints unless
-// `checkpoint.fresh`. kFailedPrecondition where another holds the directory, kNotFound where `load`
-// finds nothing.
+// Collective and blocking. Rank 0 first raises the fence of the run's directory
+// (checkpoint/format/fence.h), so that no other placement changes it, then decides.
+// `checkpoint.load` names a step, a folder of the job's directory, or a path below the root; unset,
+// the newest complete checkpoint of the directory is taken, so that a job never starts cold over
+// its own checkpoints unless `checkpoint.fresh`. kFailedPrecondition where another holds the
+// directory, kNotFound where `load` finds nothing.
 StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exchange);
 
 struct LoadStateArgs {
   const megatrain::v1::JobSpec* job = nullptr;
-  std::string directory;  // that holds the checkpoint
+  std::string directory;  // of the checkpoint
   checkpoint::CheckpointId id;
-  const data::IndexRecord* train_data = nullptr;  // of the data set that is open now
+  const data::IndexRecord* train_data = nullptr;  // of the data set that is open
   engine::Engine* engine = nullptr;
   std::function<void(int64_t bytes)> progress;  // may be empty
 };
@@ -62,7 +62,8 @@ struct LoadStateArgs {
 // another model, layout, sample order, batch, seed or run length. Returns the manifest.
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args);
 
-// A checkpoint of `directory` as its manifest tells of it; its save's times are not known any more.
+// The record of a checkpoint that an earlier placement has saved, from its manifest and its files.
+// The times of its save are not known and stay 0.
 StatusOr<CheckpointRecord> RecordOf(const std::string& directory,
                                     const checkpoint::Manifest& manifest, int64_t seq_length);
 

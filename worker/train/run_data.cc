@@ -1,3 +1,4 @@
+// From the job's data section to the arguments of worker/data, one call for each kind of split.
 #include "worker/train/run_data.h"
 
 #include <utility>

@@ -22,17 +22,17 @@ struct RunDataArgs {
   std::string cache_root;                       // absolute; empty: no index cache
 };
 
-// Null where evaluation is off.
+// The validation sets are nullptr where evaluation is off.
 struct RunData {
   std::shared_ptr<const data::Dataset> train;
-  std::shared_ptr<const data::Dataset> valid;        // null too where eval.iters is 0: always whole
+  std::shared_ptr<const data::Dataset> valid;  // nullptr also where eval.iters is 0: always whole
   std::shared_ptr<const data::Dataset> whole_valid;  // every token once
   // Records of train and valid, for the manifest.
   std::vector<data::IndexRecord> Records() const;
 };
 
-// Opens and, where the cache has none, builds the indices; blocking. Errors name the file or the
-// field.
+// Opens the data sets; builds the indices that the cache does not have. Blocks. Errors name the
+// file or the field; kDataLoss where a file is damaged.
 StatusOr<RunData> OpenRunData(const RunDataArgs& args);
 
 }  // namespace mt::train

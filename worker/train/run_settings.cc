@@ -1,3 +1,4 @@
+// The fields of the job that the settings stand for, in both directions.
 #include "worker/train/run_settings.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What of a job may change while it runs: a small struct of fixed size, so that rank 0 can hand it
-// to all ranks in one broadcast. Nothing else of the job changes without a new placement.
+// The settings of a job that an update may change while it runs: a small struct of fixed size, so
+// that rank 0 can hand it to all ranks in one broadcast. Everything else needs a new placement.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@ struct RunSettings {
   friend bool operator==(const RunSettings&, const RunSettings&) = default;
 };
 
-// As the job, which must be completed, has them.
+// The settings in a job, which must be completed (spec::CompleteJob); and their way back into it.
 RunSettings SettingsOf(const megatrain::v1::JobSpec& job);
 void ApplySettings(const RunSettings& settings, megatrain::v1::JobSpec* job);
 
-// For the broadcast.
+// The form in which they are broadcast, one integer each.
 inline constexpr int kNumRunSettings = 6;
 using PackedSettings = std::array<int64_t, kNumRunSettings>;
 PackedSettings Pack(const RunSettings& settings);

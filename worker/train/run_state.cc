@@ -1,3 +1,5 @@
+// The persistent names: of tensors, of the scalars, and of the fields of an index record. A name
+// that changes here makes older checkpoints unreadable.
 #include "worker/train/run_state.h"
 
 #include <charconv>

@@ -1,4 +1,4 @@
-// A run's state as a checkpoint keeps it: which tensor slices this rank saves and loads, and the
+// The state of a run in a checkpoint: the tensor slices that this rank saves and loads, and the
 // numbers and facts of the manifest. Names are persistent (worker/checkpoint/FORMAT.md).
 #pragma once
 
@@ -15,10 +15,11 @@
 namespace mt::train {
 
 // Weights (the master copy) and the optimizer's moments of this rank's parameters, as boxes of the
-// logical tensors. Over the job's ranks what is saved covers every element exactly once: a replica
-// saves its slice of every bucket, whatever the ZeRO stage; of what tensor ranks hold whole and
-// alike the first one saves; copies of another stage's parameter are not saved. A rank loads what
-// it keeps, copies too. Slices lie where the store's tensors do: in device memory.
+// logical tensors. Over the job's ranks the saved slices cover every element exactly once: a
+// replica saves its slice of every bucket, whatever the ZeRO stage; parameters that tensor ranks
+// hold whole and alike are saved by the first of them; copies of another stage's parameter are not
+// saved. A rank loads all that it keeps, copies included. Slices point into the store: device
+// memory.
 std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int tp_rank);
 std::vector<checkpoint::SliceToLoad> SlicesToLoad(const params::ParamStore& store);
 

@@ -1,3 +1,4 @@
+// The arithmetic of a record: means over tokens, rates over the time of the step.
 #include "worker/train/step_report.h"
 
 #include <charconv>

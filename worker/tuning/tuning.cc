@@ -1,3 +1,5 @@
+// One settling: ranks form classes by a digest of what they miss, the first rank of each class
+// broadcasts what it knows, times its share, and broadcasts the times.
 #include "worker/tuning/tuning.h"
 
 #include <chrono>
@@ -43,13 +45,13 @@ Status Timed(kernels::TuningTable* table, const std::vector<std::string>& keys) 
   }
 }
 
-// What the first rank of a class says of it.
+// A class of ranks as its first rank describes it to all.
 struct ClassView {
   int leader = 0;
   std::string identity;
   std::set<std::string> planned;  // keys without an entry in its table
-  Choices own, cached;            // what its table holds already, what its disk does
-  TuningTables stored;            // rank 0's
+  Choices own, cached;            // those of its table, those of its cache on disk
+  TuningTables stored;            // rank 0: those of the checkpoint
 
   std::string ToText() const {
     return json{{"identity", identity},
@@ -70,7 +72,7 @@ struct ClassView {
   }
 };
 
-// The course of one settling on one rank.
+// One settling on one rank.
 class Settling {
  public:
   explicit Settling(const SettleArgs& args)
@@ -83,15 +85,15 @@ class Settling {
   Status HearLeaders();
   // Adds choices of `from` that `known_` lacks.
   void Learn(const std::string& identity, const Choices& from);
-  // Gives the table what is known for it.
+  // Imports the known choices of this rank's device into its table.
   Status Import();
-  // What this rank times: of all that its kind of device has no choice for, what no class led by a
-  // lower rank plans.
+  // The keys that this rank times: those without a choice for its kind of device, except what a
+  // class with a lower first rank has planned too.
   std::vector<std::string> MyShare() const;
   Status TimeShare();
   Status HearTimes();
   void Count();
-  // Of the first rank of a class as it was read at the start.
+  // The choice in the cache on disk; the first rank of a class has read its own at the start.
   std::optional<std::string> OnDisk(const std::string& key) const;
   void KeepInCache() const;
   bool leads() const { return leaders_.contains(args_.exchange->rank()); }
@@ -102,7 +104,7 @@ class Settling {
   std::set<int> leaders_;
   std::vector<ClassView> classes_;
   TuningTables known_;
-  std::set<std::string> refused_;  // by the library, of what is known for this rank's device
+  std::set<std::string> refused_;  // keys of known choices that this rank's library does not accept
   Choices timed_;
   SettledTuning out_;
 };

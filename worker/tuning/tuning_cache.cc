@@ -1,3 +1,4 @@
+// A file is trusted only if format, identity, key and digest match; all else counts as damaged.
 #include "worker/tuning/tuning_cache.h"
 
 #include <nlohmann/json.hpp>

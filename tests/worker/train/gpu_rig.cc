@@ -1,3 +1,4 @@
+// Jobs and runs on the GPU of this machine, and the reason to skip where there is none.
 #include "tests/worker/train/gpu_rig.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// Each rank of a job is a thread with a CPU backend of one thread; they meet in a ThreadsHub.
 #include "tests/worker/train/train_rig.h"
 
 #include <cmath>

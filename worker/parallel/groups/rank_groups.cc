@@ -1,3 +1,4 @@
+// Which groups a rank is in follows from its coordinates in the mesh; a group of one is not made.
 #include "worker/parallel/groups/rank_groups.h"
 
 #include <algorithm>

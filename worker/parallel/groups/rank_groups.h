@@ -1,6 +1,6 @@
 // Every process group of one rank, made from the job's mesh, and its links to the neighbours in the
-// pipeline. One group per use, since a group is used by one thread at a time and its calls run in
-// order: what may overlap has its own. Source: docs/design/gpu-engine.md#process-groups.
+// pipeline. A group is used by one thread at a time and runs its calls in order, so communication
+// that may overlap has a group of its own. Source: docs/design/gpu-engine.md#process-groups.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class JobSpec;
 
 namespace mt::parallel {
 
-// Counters of the groups of one axis, added up; seconds of groups that run side by side too.
+// Counters added up over the groups of each axis; the seconds of groups that overlap are added too.
 struct GroupStats {
   comm::CommStats tp;
   comm::CommStats pp;     // links, and the exchange between the ends of a tied table
@@ -30,8 +30,8 @@ struct GroupStats {
   comm::CommStats world;  // end-of-step vectors, evaluation sums, checkpoints
 };
 
-// Creation is collective over the job's ranks. The groups may be used by different threads, one
-// each; Abort, Stats and status by any thread.
+// Creation is collective over the job's ranks. Each group may be used by a thread of its own;
+// Abort, Stats and status may be called from any thread.
 class RankGroups {
  public:
   struct Args {
@@ -45,7 +45,7 @@ class RankGroups {
   };
   // Blocks for each group until its members are there; errors are the factory's.
   static StatusOr<std::unique_ptr<RankGroups>> Create(const Args& args);
-  // What a completed job needs.
+  // The groups of a completed job. kFailedPrecondition where the job has no such rank.
   static StatusOr<std::unique_ptr<RankGroups>> CreateForJob(const megatrain::v1::JobSpec& job,
                                                             int rank, comm::GroupFactory* factory,
                                                             kernels::Device* device);
@@ -59,24 +59,24 @@ class RankGroups {
   int dp_size() const { return mesh_.size(layout::Axis::kDp); }
   int pp_size() const { return mesh_.size(layout::Axis::kPp); }
 
-  // nullptr wherever this rank would be alone.
+  // Each is nullptr where this rank would be its only member.
   comm::ProcessGroup* world() const { return world_; }
   comm::ProcessGroup* tp() const { return tp_; }                  // inside layers
   comm::ProcessGroup* tp_control() const { return tp_control_; }  // gradients of replicated parts
   comm::ProcessGroup* dp_reduce() const { return dp_reduce_; }
   comm::ProcessGroup* dp_gather() const { return dp_gather_; }
-  // With the rank of the same coordinates on the model's other end; only on the two ends.
+  // The first and the last stage, ranks of the same other coordinates; nullptr on stages between.
   comm::ProcessGroup* tied() const { return tied_; }
-  // All null with one stage. For the training thread, until CloseLinks.
+  // All nullptr with one stage. Used by the training thread, until CloseLinks.
   pipeline::StageLinks* links() { return &links_; }
-  // Ends the links and their threads, which read and write activations: whoever gives those their
-  // memory calls it first.
+  // Ends the links and their threads, which read and write activations. Call before the memory of
+  // the activations is freed.
   void CloseLinks() LOCKS_EXCLUDED(mu_);
 
-  // Ends this rank's calls in all groups; peers get kUnavailable and, by doing the same, tell
-  // theirs. Returns at once.
+  // Ends this rank's calls in all groups. Peers get kUnavailable and abort their groups in turn, so
+  // that all ranks learn of it. Returns at once.
   void Abort(std::string_view reason) LOCKS_EXCLUDED(mu_);
-  // What broke the first broken group, OK where none is.
+  // The error of the first broken group; OK if none is broken.
   Status status() const LOCKS_EXCLUDED(mu_);
   GroupStats Stats() const LOCKS_EXCLUDED(mu_);
 
