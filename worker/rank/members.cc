@@ -54,7 +54,7 @@ class Members {
       if (number == SIGTERM || number == SIGINT) OnStop();
       if (failed_ && base::Clock::Real()->Now() > kill_at_) SignalAll(SIGKILL);
     }
-    return culprit_ < 0 ? shim::kExitDone : Explain();
+    return culprit_ < 0 ? node::kExitDone : Explain();
   }
 
  private:
@@ -110,7 +110,7 @@ class Members {
   void OnFailed(int rank, int status) {
     const bool killed_here = failed_ && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
                              base::Clock::Real()->Now() > kill_at_;
-    const bool transient = WIFEXITED(status) && WEXITSTATUS(status) == shim::kExitTransient;
+    const bool transient = WIFEXITED(status) && WEXITSTATUS(status) == node::kExitTransient;
     const bool better = culprit_ < 0 || (culprit_transient_ && !transient);
     if (better && !killed_here) {
       culprit_ = rank;
@@ -157,11 +157,11 @@ int RunMembers(int world, const std::vector<std::string>& arguments) {
   std::string folder = (std::filesystem::temp_directory_path() / "mt-rank-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) {
     std::fprintf(stderr, "mt-rank: %s: %s\n", folder.c_str(), std::strerror(errno));
-    return shim::kExitConfig;
+    return node::kExitConfig;
   }
   Members members(world, arguments, folder);
   const Status started = members.StartAll();
-  int code = shim::kExitInternal;
+  int code = node::kExitInternal;
   if (started.ok()) {
     code = members.Wait();
   } else {
@@ -175,7 +175,7 @@ int RunMembers(int world, const std::vector<std::string>& arguments) {
 void DieWithParent() {
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent || parent == 1) std::_Exit(shim::kExitTransient);
+  if (::getppid() != parent || parent == 1) std::_Exit(node::kExitTransient);
 }
 
 }  // namespace mt::rank

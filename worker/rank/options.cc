@@ -76,7 +76,7 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    *exit_code = app.exit(error) == 0 ? 0 : shim::kExitConfig;
+    *exit_code = app.exit(error) == 0 ? 0 : node::kExitConfig;
     return false;
   }
   if (options->data_root.empty()) options->data_root = ".";

@@ -9,23 +9,23 @@ namespace mt::rank {
 int ExitCodeOf(const Status& status) {
   switch (failure::CauseOf(status)) {
     case failure::Cause::kNone:
-      return shim::kExitDone;
+      return node::kExitDone;
     case failure::Cause::kUserError:
     case failure::Cause::kOutOfMemory:
-      return shim::kExitConfig;
+      return node::kExitConfig;
     case failure::Cause::kStorage:
-      return shim::kExitCheckpoint;
+      return node::kExitCheckpoint;
     case failure::Cause::kNumeric:
-      return shim::kExitNonfinite;
+      return node::kExitNonfinite;
     case failure::Cause::kNetwork:
-      return shim::kExitTransient;
+      return node::kExitTransient;
     case failure::Cause::kHardware:
-      return shim::kExitDevice;
+      return node::kExitDevice;
     case failure::Cause::kHang:
     case failure::Cause::kInternal:
-      return shim::kExitInternal;
+      return node::kExitInternal;
   }
-  return shim::kExitInternal;
+  return node::kExitInternal;
 }
 
 int CauseNumberOf(const Status& status) { return static_cast<int>(failure::CauseOf(status)); }

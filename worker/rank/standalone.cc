@@ -92,7 +92,7 @@ Status InitLog(const Options& options, const JobSpec& job, int64_t world) {
 void OnStopSignal(int count, int rank, WordQueue* words) {
   if (count > 1) {
     log::Flush();
-    std::_Exit(shim::kExitTransient);
+    std::_Exit(node::kExitTransient);
   }
   if (rank != 0) return;
   log::Info("asked to stop: saving after this step");

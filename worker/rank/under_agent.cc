@@ -105,7 +105,7 @@ class AgentRank {
   [[noreturn]] void ExitNow(const char* why) const {
     log::Warn("ends at once", {{"why", why}, {"device", marks_.Text()}});
     log::Flush();
-    std::_Exit(shim::kExitTransient);
+    std::_Exit(node::kExitTransient);
   }
 
  private:

@@ -163,7 +163,7 @@ TEST_F(AgentModeTest, TrainsToTheEndWithoutItsAgentAndLeavesItsReports) {
   std::vector<int64_t> seqs;
   int64_t steps = 0;
   RankMessage last;
-  EXPECT_TRUE(agent::ReadUnsent(data::ReadText(UnsentPath()), [&](const RankMessage& message) {
+  EXPECT_TRUE(node::ReadUnsent(data::ReadText(UnsentPath()), [&](const RankMessage& message) {
     seqs.push_back(message.seq());
     if (message.has_step()) {
       EXPECT_EQ(message.step().step(), ++steps);

@@ -106,7 +106,7 @@ RankMessage State(megatrain::v1::RankState state, int64_t step) {
 
 std::vector<RankMessage> Parse(const std::string& bytes) {
   std::vector<RankMessage> messages;
-  EXPECT_TRUE(agent::ReadUnsent(
+  EXPECT_TRUE(node::ReadUnsent(
       bytes, [&messages](const RankMessage& message) { messages.push_back(message); }));
   return messages;
 }

@@ -41,7 +41,7 @@ std::vector<int64_t> WriteAll(SendQueue* queue) {
 }
 std::vector<int64_t> StepsIn(const SendQueue& queue) {
   std::vector<int64_t> steps;
-  EXPECT_TRUE(agent::ReadUnsent(queue.Serialize(), [&steps](const RankMessage& message) {
+  EXPECT_TRUE(node::ReadUnsent(queue.Serialize(), [&steps](const RankMessage& message) {
     if (message.has_step()) steps.push_back(message.step().step());
   }));
   return steps;

@@ -20,7 +20,7 @@
 namespace mt::rank {
 
 // Threads: its loop's, and any that calls its methods, which wait for what they ask for.
-class TestAgent final : private agent::RankLinks::Listener {
+class TestAgent final : private node::RankLinks::Listener {
  public:
   using RankMessage = megatrain::v1::RankMessage;
   using AgentMessage = megatrain::v1::AgentMessage;
@@ -34,7 +34,7 @@ class TestAgent final : private agent::RankLinks::Listener {
 
   explicit TestAgent(const std::string& socket) : TestAgent(socket, Options()) {}
   TestAgent(const std::string& socket, Options options)
-      : options_(std::move(options)), server_(std::make_unique<agent::GrpcRankServer>(&loop_)) {
+      : options_(std::move(options)), server_(std::make_unique<node::GrpcRankServer>(&loop_)) {
     server_->SetListener(this);
     const Status listening = server_->Listen(socket);
     EXPECT_TRUE(listening.ok()) << listening;
@@ -90,7 +90,7 @@ class TestAgent final : private agent::RankLinks::Listener {
   }
 
  private:
-  void OnRankMessage(agent::LinkId link, const RankMessage& message) override {
+  void OnRankMessage(node::LinkId link, const RankMessage& message) override {
     if (message.has_hello() && options_.refuse) return server_->Refuse(link, "unknown job");
     if (message.has_hello()) {
       link_ = link;
@@ -114,17 +114,17 @@ class TestAgent final : private agent::RankLinks::Listener {
     }
     changed_.NotifyAll();
   }
-  void OnRankClosed(agent::LinkId) override {
+  void OnRankClosed(node::LinkId) override {
     base::MutexLock lock(&mu_);
     closed_ = true;
     changed_.NotifyAll();
   }
 
   const Options options_;
-  agent::AsioEventLoop loop_;
-  std::unique_ptr<agent::GrpcRankServer> server_;
+  node::AsioEventLoop loop_;
+  std::unique_ptr<node::GrpcRankServer> server_;
   std::thread thread_;
-  agent::LinkId link_ = agent::kNoLink;  // loop thread
+  node::LinkId link_ = node::kNoLink;  // loop thread
   base::Mutex mu_;
   base::CondVar changed_;
   std::deque<RankMessage> heard_ GUARDED_BY(mu_);

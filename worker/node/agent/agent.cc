@@ -8,7 +8,7 @@
 #include "worker/node/ranks/allocation_record.h"
 #include "worker/node/ranks/job_names.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::AllocationRecord;
 using megatrain::v1::Assign;
@@ -388,4 +388,4 @@ void Agent::FinishShutdown() {
   shutdown_done_();
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

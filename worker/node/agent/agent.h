@@ -32,7 +32,7 @@ class Command;
 class Slot;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 class Agent final : private CoordinatorSession::Listener,
                     private RankLinks::Listener,
@@ -153,4 +153,4 @@ class Agent final : private CoordinatorSession::Listener,
   base::MonotonicTime shutdown_deadline_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

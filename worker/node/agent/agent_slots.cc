@@ -3,7 +3,7 @@
 #include "megatrain/v1/worker.pb.h"
 #include "worker/node/agent/agent.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::Assign;
 using megatrain::v1::Placement;
@@ -75,4 +75,4 @@ std::string Agent::GpuProblem() const {
   return fmt::format("{}; {}", config_.gpus.problem, news);
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -12,7 +12,7 @@ class CoordinatorMessage;
 class WorkerMessage;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 class CoordinatorLink {
  public:
@@ -36,4 +36,4 @@ class CoordinatorLink {
   virtual void Close() = 0;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -7,7 +7,7 @@
 #include "common/base/log.h"
 #include "megatrain/v1/worker.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::CoordinatorMessage;
 using megatrain::v1::StepRecord;
@@ -161,4 +161,4 @@ void CoordinatorSession::SendNow(const WorkerMessage& message) {
   if (registered_) link_->Send(message);
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

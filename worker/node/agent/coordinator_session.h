@@ -19,7 +19,7 @@ class Register;
 class StepRecord;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 // From the one table of numbers (common/rpc/control_numbers.h); tests replace them.
 struct SessionLimits {
@@ -106,4 +106,4 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   std::minstd_rand random_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -13,7 +13,7 @@
 #include "common/rpc/grpc_status.h"
 #include "megatrain/v1/worker.grpc.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::CoordinatorMessage;
 using megatrain::v1::Worker;
@@ -143,4 +143,4 @@ void GrpcCoordinatorLink::Close() {
   if (stream_) stream_->Cancel();
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

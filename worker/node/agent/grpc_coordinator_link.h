@@ -8,7 +8,7 @@
 #include "worker/node/agent/coordinator_link.h"
 #include "worker/node/loop/event_loop.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class GrpcCoordinatorLink final : public CoordinatorLink {
  public:
@@ -32,4 +32,4 @@ class GrpcCoordinatorLink final : public CoordinatorLink {
   std::shared_ptr<Stream> stream_;  // null: none open
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

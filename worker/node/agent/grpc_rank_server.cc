@@ -12,7 +12,7 @@
 #include "common/rpc/server.h"
 #include "megatrain/v1/rank.grpc.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::AgentMessage;
 using megatrain::v1::RankChannel;
@@ -149,4 +149,4 @@ void GrpcRankServer::Refuse(LinkId link, const std::string& reason) {
   service_->Refuse(link, reason);
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -9,7 +9,7 @@
 #include "worker/node/loop/event_loop.h"
 #include "worker/node/ranks/rank_links.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class GrpcRankServer final : public RankLinks {
  public:
@@ -28,4 +28,4 @@ class GrpcRankServer final : public RankLinks {
   std::unique_ptr<Service> service_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace mt::agent {
+namespace mt::node {
 
 http::Response Health::Live() const {
   const auto silent =
@@ -19,4 +19,4 @@ http::Response Health::Ready() const {
   return {.status = 503, .body = "not registered with the coordinator\n"};
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

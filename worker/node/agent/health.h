@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/http/server.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class Health {
  public:
@@ -31,4 +31,4 @@ class Health {
   std::atomic<bool> registered_ = false;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -7,7 +7,7 @@
 #include "worker/node/process/log_file.h"
 #include "worker/node/ranks/job_names.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::LogRequest;
 using megatrain::v1::WorkerMessage;
@@ -84,4 +84,4 @@ bool LogService::Advance(int64_t request_id, Tail* tail) {
   return false;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

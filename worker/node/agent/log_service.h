@@ -17,7 +17,7 @@ class LogRequest;
 class WorkerMessage;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 struct LogLimits {
   std::chrono::milliseconds log_poll{200};  // how often a followed file is read
@@ -56,4 +56,4 @@ class LogService {
   bool polling_ = false;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -35,7 +35,7 @@
 #include "worker/node/ranks/state_dir.h"
 #include "worker/node/ranks/stop_ranks.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 int64_t MemoryBytes() {
@@ -44,7 +44,7 @@ int64_t MemoryBytes() {
 
 // Whether this node's ranks find the CUDA module: they look beside the file that mt-rank is, links
 // followed.
-Status FindModule(const Options& options) {
+Status FindModule(const AgentOptions& options) {
   std::error_code ignored;
   const auto rank = std::filesystem::weakly_canonical(options.rank_binary, ignored);
   return gpu::FindCudaModule(rank.parent_path().string()).status();
@@ -52,8 +52,8 @@ Status FindModule(const Options& options) {
 
 // The GPUs of this node, by a process that asks the driver for us: one that hangs costs the
 // deadline and the GPUs, not the worker.
-GpuOffer FindGpus(const Options& options) {
-  StatusOr<probe::Inventory> found = base::NotFound("not looked for");
+GpuOffer FindGpus(const AgentOptions& options) {
+  StatusOr<GpuInventory> found = base::NotFound("not looked for");
   if (options.gpus != kNoGpus) {
     found = NeedModule(ProbeNow(options.probe_binary, rpc::kDeviceProbeLimit), FindModule(options));
   }
@@ -75,7 +75,7 @@ GpuOffer FindGpus(const Options& options) {
   return offer;
 }
 
-Agent::Config MakeConfig(const Options& options, const StateDir& state,
+Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
                          const std::string& http_endpoint, GpuOffer gpus) {
   const int cpu_slots = options.cpu_slots.value_or(DefaultCpuSlots(gpus, options.cores));
   Agent::Limits limits;
@@ -101,7 +101,7 @@ Agent::Config MakeConfig(const Options& options, const StateDir& state,
           .limits = limits};
 }
 
-Status StopLeftRanks(const Options& options) {
+Status StopLeftRanks(const AgentOptions& options) {
   ASSIGN_OR_RETURN(const StateDir state, StateDir::Open(options.state));
   ASSIGN_OR_RETURN(const std::vector<StoppedRank> stopped,
                    StopRanks(state.allocations(), rpc::kKillGrace));
@@ -114,7 +114,7 @@ Status StopLeftRanks(const Options& options) {
 }
 
 // Null where there is to be none.
-StatusOr<std::unique_ptr<http::Server>> ServeHttp(const Options& options,
+StatusOr<std::unique_ptr<http::Server>> ServeHttp(const AgentOptions& options,
                                                   const metrics::Registry* registry,
                                                   const Health* health) {
   if (!options.http_listen) return nullptr;
@@ -132,7 +132,7 @@ StatusOr<std::unique_ptr<http::Server>> ServeHttp(const Options& options,
 }
 
 // As others reach it.
-std::string HttpEndpoint(const Options& options, const http::Server* server) {
+std::string HttpEndpoint(const AgentOptions& options, const http::Server* server) {
   if (server == nullptr) return "";
   rpc::Endpoint endpoint = server->endpoint();
   if (endpoint.host == "0.0.0.0" || endpoint.host == "::") endpoint.host = options.address;
@@ -146,7 +146,7 @@ base::Notifier::Environment NotifyEnvironment() {
           .pid = ::getpid()};
 }
 
-void LogStart(const Options& options, const Agent& agent, const std::string& http) {
+void LogStart(const AgentOptions& options, const Agent& agent, const std::string& http) {
   const int gpu_slots = agent.num_gpu_slots();
   log::Info("mt-worker has started", {{"node", options.node},
                                       {"gpu_slots", gpu_slots},
@@ -162,14 +162,14 @@ void LogStart(const Options& options, const Agent& agent, const std::string& htt
   }
 }
 
-Status MakeRoots(const Options& options) {
+Status MakeRoots(const AgentOptions& options) {
   for (const std::string& root : {options.checkpoint_root, options.log_root, options.cache_root}) {
     RETURN_IF_ERROR(base::MakeDirs(root));
   }
   return OkStatus();
 }
 
-Status RunAgent(const Options& options) {
+Status RunAgent(const AgentOptions& options) {
   base::Notifier notifier(NotifyEnvironment());
   ASSIGN_OR_RETURN(StateDir state, StateDir::Open(options.state));
   RETURN_IF_ERROR(MakeRoots(options));
@@ -232,17 +232,17 @@ Status RunAgent(const Options& options) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node
 
 // NOLINTNEXTLINE(bugprone-exception-escape): only out of memory throws here, and ends the program.
 int main(int argc, char** argv) {
-  mt::agent::Options options;
-  mt::agent::ExitNow exit_now;
-  if (!mt::agent::ParseOptions(argc, argv, &options, &exit_now)) return exit_now.code;
+  mt::node::AgentOptions options;
+  mt::node::ExitNow exit_now;
+  if (!mt::node::ParseAgentOptions(argc, argv, &options, &exit_now)) return exit_now.code;
   mt::log::Init({.binary = "mt-worker", .level = options.log_level});
   ::signal(SIGPIPE, SIG_IGN);
   const mt::Status status =
-      options.stop_ranks ? mt::agent::StopLeftRanks(options) : mt::agent::RunAgent(options);
+      options.stop_ranks ? mt::node::StopLeftRanks(options) : mt::node::RunAgent(options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "mt-worker: %s\n", mt::base::Message(status).c_str());
   return 1;

@@ -16,7 +16,7 @@
 #include "worker/node/gpus/gpu_offer.h"
 #include "worker/node/shim/rank_exit_codes.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 constexpr uint16_t kDefaultHttpPort = 7072;
@@ -54,7 +54,7 @@ std::string DefaultState() {
   return base::JoinPath(FromEnvironment("HOME"), ".local/state/megatrain/worker");
 }
 
-void AddOptions(CLI::App* app, RawOptions* raw, Options* options) {
+void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
   app->add_subcommand("stop-ranks",
                       "End all ranks that the agent of --state has left running, then exit")
       ->fallthrough()
@@ -137,7 +137,7 @@ StatusOr<std::vector<std::string>> ReadConfig(const CLI::App& app, const std::st
   return args;
 }
 
-Status CheckLoopback(const char* flag, const rpc::Endpoint& endpoint, const Options& options) {
+Status CheckLoopback(const char* flag, const rpc::Endpoint& endpoint, const AgentOptions& options) {
   if (options.insecure || rpc::IsLoopback(endpoint)) return OkStatus();
   return base::InvalidArgument(
       "{} {} can be reached from other machines, in plain text and by anyone; give --insecure if "
@@ -145,7 +145,7 @@ Status CheckLoopback(const char* flag, const rpc::Endpoint& endpoint, const Opti
       flag, endpoint.host);
 }
 
-Status CompleteNetwork(const RawOptions& raw, Options* options) {
+Status CompleteNetwork(const RawOptions& raw, AgentOptions* options) {
   ASSIGN_OR_RETURN(options->coordinator, rpc::ParseEndpoint(raw.coordinator));
   RETURN_IF_ERROR(CheckLoopback("--address", {.host = options->address}, *options));
   options->http_asked = raw.http_option->count() > 0;
@@ -160,7 +160,7 @@ Status CompleteNetwork(const RawOptions& raw, Options* options) {
   return OkStatus();
 }
 
-Status Complete(const RawOptions& raw, Options* options) {
+Status Complete(const RawOptions& raw, AgentOptions* options) {
   RETURN_IF_ERROR(CompleteNetwork(raw, options));
   for (const std::string& text : raw.labels) {
     ASSIGN_OR_RETURN(const auto label, ParseLabel(text));
@@ -214,7 +214,7 @@ StatusOr<std::pair<std::string, std::string>> ParseLabel(std::string_view text) 
   return std::pair(std::string(name), std::string(value));
 }
 
-bool ParseOptions(int argc, char** argv, Options* options, ExitNow* exit_now) {
+bool ParseAgentOptions(int argc, char** argv, AgentOptions* options, ExitNow* exit_now) {
   CLI::App app("mt-worker: offers this node's slots to a coordinator and runs ranks on them.");
   RawOptions raw;
   AddOptions(&app, &raw, options);
@@ -231,13 +231,13 @@ bool ParseOptions(int argc, char** argv, Options* options, ExitNow* exit_now) {
       }
     }
   } catch (const CLI::ParseError& error) {
-    exit_now->code = app.exit(error) == 0 ? 0 : shim::kExitConfig;
+    exit_now->code = app.exit(error) == 0 ? 0 : kExitConfig;
     return false;
   }
   if (status.ok()) status = Complete(raw, options);
   if (!status.ok()) {
     std::fprintf(stderr, "mt-worker: %s\n", base::Message(status).c_str());
-    exit_now->code = shim::kExitConfig;
+    exit_now->code = kExitConfig;
     return false;
   }
   log::ParseLevel(raw.log_level, &options->log_level);
@@ -245,4 +245,4 @@ bool ParseOptions(int argc, char** argv, Options* options, ExitNow* exit_now) {
   return !raw.check_config;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -1,5 +1,5 @@
-// Options of mt-worker: flags, and a YAML file (--config) with the same names in snake_case; flags
-// win. `mt-worker stop-ranks` is the one other verb.
+// AgentOptions of mt-worker: flags, and a YAML file (--config) with the same names in snake_case;
+// flags win. `mt-worker stop-ranks` is the one other verb.
 #pragma once
 
 #include <map>
@@ -13,9 +13,9 @@
 #include "common/rpc/control_numbers.h"
 #include "common/rpc/endpoint.h"
 
-namespace mt::agent {
+namespace mt::node {
 
-struct Options {
+struct AgentOptions {
   bool stop_ranks = false;  // end what an agent has left, instead of being one; only `state` counts
   rpc::Endpoint coordinator;
   std::optional<int> cpu_slots;  // nullopt: as the GPUs that are found suggest
@@ -52,6 +52,6 @@ struct ExitNow {
 StatusOr<std::pair<std::string, std::string>> ParseLabel(std::string_view text);
 
 // True where `options` is filled in; else `exit_now` is.
-bool ParseOptions(int argc, char** argv, Options* options, ExitNow* exit_now);
+bool ParseAgentOptions(int argc, char** argv, AgentOptions* options, ExitNow* exit_now);
 
-}  // namespace mt::agent
+}  // namespace mt::node

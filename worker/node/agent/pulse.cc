@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{1000};
@@ -61,4 +61,4 @@ std::string Pulse::StatusLine() const {
                      agent.num_used_slots(), agent.num_slots());
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -12,7 +12,7 @@
 #include "worker/node/agent/worker_metrics.h"
 #include "worker/node/loop/event_loop.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class Pulse {
  public:
@@ -40,4 +40,4 @@ class Pulse {
   EventLoop::TimerId timer_ = EventLoop::kNoTimer;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

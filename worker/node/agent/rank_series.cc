@@ -7,7 +7,7 @@
 #include "common/report/step_phase.h"
 #include "megatrain/v1/rank.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::RankTelemetry;
 using metrics::Labels;
@@ -135,4 +135,4 @@ void RankSeries::SetMemory(const RankTelemetry& telemetry) {
   for (const auto& [name, bytes] : sums) memory_.at(name).Set(bytes);
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

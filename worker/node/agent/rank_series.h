@@ -13,7 +13,7 @@ namespace megatrain::v1 {
 class RankTelemetry;
 }
 
-namespace mt::agent {
+namespace mt::node {
 
 // Declared once per registry.
 struct RankFamilies {
@@ -69,4 +69,4 @@ class RankSeries {
   std::map<std::string, metrics::Gauge> memory_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -3,7 +3,7 @@
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::AgentMessage;
 using megatrain::v1::WorkerMessage;
@@ -63,4 +63,4 @@ void RendezvousRelay::OnRegistered() {
   }
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

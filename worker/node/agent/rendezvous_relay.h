@@ -17,7 +17,7 @@ namespace megatrain::v1 {
 class WorkerMessage;
 }
 
-namespace mt::agent {
+namespace mt::node {
 
 class RendezvousRelay {
  public:
@@ -51,4 +51,4 @@ class RendezvousRelay {
   std::map<JobEpoch, Job> jobs_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -10,7 +10,7 @@
 #include "common/base/log.h"
 #include "common/base/mutex.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 struct StorageWatch::State {
   struct Root {
@@ -74,4 +74,4 @@ StorageWatch::~StorageWatch() {
   state_->thread.join();
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -9,7 +9,7 @@
 
 #include "common/metrics/registry.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class StorageWatch {
  public:
@@ -27,4 +27,4 @@ class StorageWatch {
   const std::unique_ptr<State> state_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -9,7 +9,7 @@
 #include "megatrain/v1/worker.pb.h"
 #include "worker/node/agent/rank_series.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::AllocationRecord;
 using megatrain::v1::Assign;
@@ -202,4 +202,4 @@ void WorkerMetrics::Set(const Now& now) {
   own_->resident_memory.Set(static_cast<double>(now.resident_bytes));
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

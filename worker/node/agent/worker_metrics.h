@@ -19,7 +19,7 @@ class AllocationRecord;
 class RankTelemetry;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 class RankSeries;
 
@@ -78,4 +78,4 @@ class WorkerMetrics {
   std::map<JobEpoch, std::unique_ptr<Job>> jobs_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -6,7 +6,7 @@
 
 #include "common/base/log.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 // What a GPU may hold beyond its idle share: other users' small changes, but no context of ours.
@@ -16,8 +16,8 @@ constexpr int64_t kAssumedIdleBytes = int64_t{1} << 30;
 
 double GiB(int64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(1 << 30); }
 
-const probe::GpuDevice* FindDevice(const probe::Inventory& inventory, const std::string& uuid) {
-  const auto found = std::ranges::find(inventory.devices, uuid, &probe::GpuDevice::uuid);
+const GpuDevice* FindDevice(const GpuInventory& inventory, const std::string& uuid) {
+  const auto found = std::ranges::find(inventory.devices, uuid, &GpuDevice::uuid);
   return found == inventory.devices.end() ? nullptr : &*found;
 }
 
@@ -67,13 +67,13 @@ void GpuGuard::Look() {
   if (looking_ || finished_) return;
   looking_ = true;
   deps_.loop->Cancel(std::exchange(timer_, EventLoop::kNoTimer));
-  deps_.probe->Probe([this](const StatusOr<probe::Inventory>& found) { OnProbed(found); });
+  deps_.probe->Probe([this](const StatusOr<GpuInventory>& found) { OnProbed(found); });
 }
 
 std::string GpuGuard::WhyNotFree(const std::string& uuid,
-                                 const StatusOr<probe::Inventory>& found) const {
+                                 const StatusOr<GpuInventory>& found) const {
   if (!found.ok()) return base::Message(found.status());
-  const probe::GpuDevice* device = FindDevice(*found, uuid);
+  const GpuDevice* device = FindDevice(*found, uuid);
   if (device == nullptr) return "the driver does not show it any more";
   if (!device->error.empty()) return device->error;
   const int64_t held = device->memory_bytes - device->free_bytes - gpus_.at(uuid).idle_bytes;
@@ -82,7 +82,7 @@ std::string GpuGuard::WhyNotFree(const std::string& uuid,
                      GiB(held));
 }
 
-void GpuGuard::OnProbed(const StatusOr<probe::Inventory>& found) {
+void GpuGuard::OnProbed(const StatusOr<GpuInventory>& found) {
   looking_ = false;
   if (finished_) return;
   SettleWaiters(found);
@@ -97,7 +97,7 @@ void GpuGuard::OnProbed(const StatusOr<probe::Inventory>& found) {
   Schedule();
 }
 
-void GpuGuard::SettleWaiters(const StatusOr<probe::Inventory>& found) {
+void GpuGuard::SettleWaiters(const StatusOr<GpuInventory>& found) {
   bool worse = false;
   for (Waiter& waiter : waiters_) {
     std::erase_if(waiter.uuids,
@@ -132,4 +132,4 @@ void GpuGuard::Schedule() {
   });
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

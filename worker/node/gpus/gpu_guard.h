@@ -18,7 +18,7 @@
 #include "worker/node/gpus/gpu_probe.h"
 #include "worker/node/loop/event_loop.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 // From the one table of numbers (common/rpc/control_numbers.h); tests replace them.
 struct GpuLimits {
@@ -68,10 +68,10 @@ class GpuGuard {
   };
 
   void Look();
-  void OnProbed(const StatusOr<probe::Inventory>& found);
+  void OnProbed(const StatusOr<GpuInventory>& found);
   // Why its memory cannot be called free; empty: it is.
-  std::string WhyNotFree(const std::string& uuid, const StatusOr<probe::Inventory>& found) const;
-  void SettleWaiters(const StatusOr<probe::Inventory>& found);
+  std::string WhyNotFree(const std::string& uuid, const StatusOr<GpuInventory>& found) const;
+  void SettleWaiters(const StatusOr<GpuInventory>& found);
   void Schedule();
 
   const Deps deps_;
@@ -82,4 +82,4 @@ class GpuGuard {
   EventLoop::TimerId timer_ = EventLoop::kNoTimer;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

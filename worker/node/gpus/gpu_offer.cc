@@ -5,7 +5,7 @@
 #include <set>
 #include <string_view>
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 std::vector<std::string> Split(std::string_view text) {
@@ -31,7 +31,7 @@ void AddProblem(const std::string& text, std::string* problem) {
 
 }  // namespace
 
-StatusOr<probe::Inventory> NeedModule(StatusOr<probe::Inventory> found, const Status& module) {
+StatusOr<GpuInventory> NeedModule(StatusOr<GpuInventory> found, const Status& module) {
   if (!found.ok() || found->devices.empty() || module.ok()) return found;
   return base::FailedPrecondition(
       "{} GPU{} found, but ranks could not use {}: {}; or start the worker with --gpus none",
@@ -53,7 +53,7 @@ Status CheckGpusOption(const std::string& wanted) {
   return OkStatus();
 }
 
-GpuOffer OfferGpus(const std::string& wanted, const StatusOr<probe::Inventory>& found,
+GpuOffer OfferGpus(const std::string& wanted, const StatusOr<GpuInventory>& found,
                    const std::function<std::string(int numa_node)>& cpus_of) {
   GpuOffer offer;
   if (wanted == kNoGpus) return offer;
@@ -69,7 +69,7 @@ GpuOffer OfferGpus(const std::string& wanted, const StatusOr<probe::Inventory>& 
     const std::vector<std::string> uuids = Split(wanted);
     missing.insert(uuids.begin(), uuids.end());
   }
-  for (const probe::GpuDevice& gpu : found->devices) {
+  for (const GpuDevice& gpu : found->devices) {
     if (by_uuid && missing.erase(gpu.uuid) == 0) continue;
     if (!gpu.error.empty()) {
       AddProblem(gpu.error, &offer.problem);
@@ -87,4 +87,4 @@ int DefaultCpuSlots(const GpuOffer& offer, int cores) {
   return offer.gpus.empty() && offer.problem.empty() ? cores : 0;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

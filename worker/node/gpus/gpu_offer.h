@@ -9,13 +9,13 @@
 #include "common/base/status.h"
 #include "worker/node/probe/inventory.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 inline constexpr char kAllGpus[] = "all";
 inline constexpr char kNoGpus[] = "none";
 
 struct GpuSlot {
-  probe::GpuDevice device;
+  GpuDevice device;
   std::string cpus;  // where its rank runs, as "0-31,64-95"; empty: anywhere
 };
 
@@ -29,18 +29,18 @@ struct GpuOffer {
 
 // GPUs are of use only where ranks find the CUDA module (`module`: gpu::FindCudaModule): found ones
 // without it become FailedPrecondition, with what to do.
-StatusOr<probe::Inventory> NeedModule(StatusOr<probe::Inventory> found, const Status& module);
+StatusOr<GpuInventory> NeedModule(StatusOr<GpuInventory> found, const Status& module);
 
 // --gpus: "all", "none", or UUIDs separated by commas. InvalidArgument: neither.
 Status CheckGpusOption(const std::string& wanted);
 
 // `found`: of the probe (GpuProbe); not looked at with "none". `cpus_of` tells the cores of a NUMA
 // node. `wanted` is checked.
-GpuOffer OfferGpus(const std::string& wanted, const StatusOr<probe::Inventory>& found,
+GpuOffer OfferGpus(const std::string& wanted, const StatusOr<GpuInventory>& found,
                    const std::function<std::string(int numa_node)>& cpus_of);
 
 // CPU slots of a worker that was not told how many: none beside GPUs, or where GPUs should be but
 // do not work; else one per core.
 int DefaultCpuSlots(const GpuOffer& offer, int cores);
 
-}  // namespace mt::agent
+}  // namespace mt::node

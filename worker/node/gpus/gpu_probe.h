@@ -7,11 +7,11 @@
 #include "common/base/status.h"
 #include "worker/node/probe/inventory.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class GpuProbe {
  public:
-  using Done = std::function<void(const StatusOr<probe::Inventory>&)>;
+  using Done = std::function<void(const StatusOr<GpuInventory>&)>;
 
   virtual ~GpuProbe() = default;
   // `done` follows exactly once, within a deadline, never from inside. kNotFound: no driver here;
@@ -19,4 +19,4 @@ class GpuProbe {
   virtual void Probe(Done done) = 0;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -5,7 +5,7 @@
 #include "common/base/log.h"
 #include "worker/node/gpus/gpu_offer.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 GpuSurvey::GpuSurvey(Deps deps) : deps_(std::move(deps)) {}
 
@@ -23,14 +23,13 @@ void GpuSurvey::Finish() {
 
 void GpuSurvey::Look() {
   timer_ = EventLoop::kNoTimer;
-  deps_.probe->Probe([this](const StatusOr<probe::Inventory>& found) { OnProbed(found); });
+  deps_.probe->Probe([this](const StatusOr<GpuInventory>& found) { OnProbed(found); });
 }
 
-void GpuSurvey::OnProbed(const StatusOr<probe::Inventory>& found) {
+void GpuSurvey::OnProbed(const StatusOr<GpuInventory>& found) {
   if (finished_) return;
   timer_ = deps_.loop->After(deps_.interval, [this] { Look(); });
-  const StatusOr<probe::Inventory> usable =
-      deps_.module ? NeedModule(found, deps_.module()) : found;
+  const StatusOr<GpuInventory> usable = deps_.module ? NeedModule(found, deps_.module()) : found;
   if (!usable.ok()) return;  // what was said stays; a sick driver shows where ranks run
   const GpuOffer now = OfferGpus(deps_.wanted, usable, [](int /*numa_node*/) { return ""; });
   std::string uuids;
@@ -50,4 +49,4 @@ void GpuSurvey::OnProbed(const StatusOr<probe::Inventory>& found) {
   deps_.changed();
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -13,7 +13,7 @@
 #include "worker/node/gpus/gpu_probe.h"
 #include "worker/node/loop/event_loop.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class GpuSurvey {
  public:
@@ -40,7 +40,7 @@ class GpuSurvey {
 
  private:
   void Look();
-  void OnProbed(const StatusOr<probe::Inventory>& found);
+  void OnProbed(const StatusOr<GpuInventory>& found);
 
   const Deps deps_;
   bool finished_ = false;
@@ -48,4 +48,4 @@ class GpuSurvey {
   EventLoop::TimerId timer_ = EventLoop::kNoTimer;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -6,7 +6,7 @@
 
 #include "common/base/files.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 // Takes a number off the front of the text; -1: there is none that names a core.
@@ -75,4 +75,4 @@ cpu_set_t OwnCpus() {
   return cpus;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace mt::agent {
+namespace mt::node {
 
 // Empty where the text is no list of cores.
 cpu_set_t ParseCpuList(std::string_view text);
@@ -19,4 +19,4 @@ std::string CpusOfNode(int numa_node, const cpu_set_t& usable,
 // Of this process; all zero where that is not told.
 cpu_set_t OwnCpus();
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -12,7 +12,7 @@
 #include "worker/node/process/process.h"
 #include "worker/node/process/spawn_plan.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 // One mt-gpu-probe that was started.
 struct ProbeChild {
@@ -59,20 +59,20 @@ std::string ReadOutput(const base::Fd& output) {
 }
 
 // Of a child that has ended.
-StatusOr<probe::Inventory> Collect(const ProbeChild& child) {
+StatusOr<GpuInventory> Collect(const ProbeChild& child) {
   int status = 0;
   if (::waitpid(child.pid, &status, WNOHANG) != child.pid)
     return base::Internal("mt-gpu-probe: its exit cannot be collected");
   if (WIFSIGNALED(status))
     return base::Unavailable("mt-gpu-probe was ended by signal {}", WTERMSIG(status));
   const int code = WEXITSTATUS(status);
-  auto inventory = probe::FromJson(ReadOutput(child.output));
+  auto inventory = GpuInventoryFromJson(ReadOutput(child.output));
   if (!inventory.ok()) {
     return base::Internal("mt-gpu-probe, exit code {}: {}", code,
                           base::Message(inventory.status()));
   }
-  if (code == probe::kProbeOk) return inventory;
-  if (code == probe::kProbeNoDriver) return base::NotFound("{}", inventory->error);
+  if (code == kProbeOk) return inventory;
+  if (code == kProbeNoDriver) return base::NotFound("{}", inventory->error);
   return base::Unavailable("{}", inventory->error);
 }
 
@@ -91,7 +91,7 @@ bool EndsWithin(const ProbeChild& child, milliseconds time) {
 
 }  // namespace
 
-StatusOr<probe::Inventory> ProbeNow(const std::string& binary, milliseconds deadline) {
+StatusOr<GpuInventory> ProbeNow(const std::string& binary, milliseconds deadline) {
   ASSIGN_OR_RETURN(const ProbeChild child, StartProbe(binary));
   if (EndsWithin(child, deadline)) return Collect(child);
   SignalProcess(child.process, SIGKILL);
@@ -145,4 +145,4 @@ void ProbeProcess::OnDeadline(const std::shared_ptr<Run>& run) {
   if (const Done done = std::exchange(run->done, {})) done(NoAnswer(deadline_));
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -11,11 +11,11 @@
 #include "worker/node/gpus/gpu_probe.h"
 #include "worker/node/loop/asio_event_loop.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 // Statuses as of GpuProbe, and kInternal where the program does not run. Blocking, at most
 // `deadline` and a second.
-StatusOr<probe::Inventory> ProbeNow(const std::string& binary, std::chrono::milliseconds deadline);
+StatusOr<GpuInventory> ProbeNow(const std::string& binary, std::chrono::milliseconds deadline);
 
 class ProbeProcess final : public GpuProbe {
  public:
@@ -36,4 +36,4 @@ class ProbeProcess final : public GpuProbe {
   std::shared_ptr<Run> running_;  // also one that was given up but has not ended
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -2,7 +2,7 @@
 
 #include "megatrain/v1/types.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 std::string SlotTable::GpuOf(int slot) const {
   return IsGpu(slot) ? offer_.gpus[static_cast<size_t>(slot)].device.uuid : "";
@@ -16,7 +16,7 @@ void SlotTable::Describe(int slot, megatrain::v1::Slot* out) const {
   out->set_index(slot);
   out->set_device(IsGpu(slot) ? megatrain::v1::GPU : megatrain::v1::CPU_SLOT);
   if (!IsGpu(slot)) return;
-  const probe::GpuDevice& device = offer_.gpus[static_cast<size_t>(slot)].device;
+  const GpuDevice& device = offer_.gpus[static_cast<size_t>(slot)].device;
   auto& gpu = *out->mutable_gpu();
   gpu.set_uuid(device.uuid);
   gpu.set_name(device.name);
@@ -29,4 +29,4 @@ void SlotTable::Describe(int slot, megatrain::v1::Slot* out) const {
   gpu.set_power_limit_watts(device.power_limit_watts);
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

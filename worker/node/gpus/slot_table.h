@@ -10,7 +10,7 @@ namespace megatrain::v1 {
 class Slot;
 }
 
-namespace mt::agent {
+namespace mt::node {
 
 class SlotTable {
  public:
@@ -33,4 +33,4 @@ class SlotTable {
   const int cpu_slots_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -10,7 +10,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-namespace mt::agent {
+namespace mt::node {
 
 namespace asio = boost::asio;
 
@@ -75,4 +75,4 @@ void AsioEventLoop::OnReadable(base::Fd fd, std::function<void()> task) {
 void AsioEventLoop::Run() { state_->io.run(); }
 void AsioEventLoop::Stop() { state_->io.stop(); }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -7,7 +7,7 @@
 #include "common/base/files.h"
 #include "worker/node/loop/event_loop.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class AsioEventLoop final : public EventLoop {
  public:
@@ -33,4 +33,4 @@ class AsioEventLoop final : public EventLoop {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace mt::agent {
+namespace mt::node {
 
 class EventLoop {
  public:
@@ -25,4 +25,4 @@ class EventLoop {
   virtual void Cancel(TimerId timer) = 0;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -5,7 +5,7 @@
 
 #include "megatrain/v1/worker.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::StepsReport;
 using megatrain::v1::WorkerMessage;
@@ -62,4 +62,4 @@ void Outbox::ThinSteps() {
   reports_ = std::move(kept);
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -12,7 +12,7 @@ namespace megatrain::v1 {
 class WorkerMessage;
 }
 
-namespace mt::agent {
+namespace mt::node {
 
 class Outbox {
  public:
@@ -51,4 +51,4 @@ class Outbox {
   std::deque<Entry> reports_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

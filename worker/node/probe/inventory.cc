@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace mt::probe {
+namespace mt::node {
 namespace {
 
 using nlohmann::ordered_json;
@@ -39,7 +39,7 @@ GpuDevice ParseDevice(const ordered_json& in) {
 
 }  // namespace
 
-std::string ToJson(const Inventory& inventory) {
+std::string ToJson(const GpuInventory& inventory) {
   ordered_json devices = ordered_json::array();
   for (const GpuDevice& gpu : inventory.devices) devices.push_back(DeviceJson(gpu));
   const ordered_json out = {{"driver_version", inventory.driver_version},
@@ -49,12 +49,12 @@ std::string ToJson(const Inventory& inventory) {
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-StatusOr<Inventory> FromJson(std::string_view text) {
+StatusOr<GpuInventory> GpuInventoryFromJson(std::string_view text) {
   try {
     const ordered_json in = ordered_json::parse(text);
-    Inventory inventory{.driver_version = in.at("driver_version").get<std::string>(),
-                        .error = in.at("error").get<std::string>(),
-                        .devices = {}};
+    GpuInventory inventory{.driver_version = in.at("driver_version").get<std::string>(),
+                           .error = in.at("error").get<std::string>(),
+                           .devices = {}};
     for (const ordered_json& device : in.at("devices"))
       inventory.devices.push_back(ParseDevice(device));
     return inventory;
@@ -63,4 +63,4 @@ StatusOr<Inventory> FromJson(std::string_view text) {
   }
 }
 
-}  // namespace mt::probe
+}  // namespace mt::node

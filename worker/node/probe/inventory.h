@@ -10,7 +10,7 @@
 
 #include "common/base/status.h"
 
-namespace mt::probe {
+namespace mt::node {
 
 // One GPU. Numbers that the driver does not report are 0.
 struct GpuDevice {
@@ -28,7 +28,7 @@ struct GpuDevice {
 };
 
 // The whole document.
-struct Inventory {
+struct GpuInventory {
   std::string driver_version;      // "580.82.07"
   std::string error;               // why there are no devices; empty with exit code 0
   std::vector<GpuDevice> devices;  // those visible under CUDA_VISIBLE_DEVICES
@@ -43,8 +43,8 @@ enum ProbeExit : int {
 };
 
 // The document as indented JSON text.
-std::string ToJson(const Inventory& inventory);
+std::string ToJson(const GpuInventory& inventory);
 // Parses the document. kDataLoss: anything else.
-StatusOr<Inventory> FromJson(std::string_view text);
+StatusOr<GpuInventory> GpuInventoryFromJson(std::string_view text);
 
-}  // namespace mt::probe
+}  // namespace mt::node

@@ -8,10 +8,10 @@
 #include "worker/node/probe/inventory.h"
 #include "worker/node/probe/survey.h"
 
-namespace mt::probe {
+namespace mt::node {
 namespace {
 
-int Print(const Inventory& inventory, int code) {
+int Print(const GpuInventory& inventory, int code) {
   std::fputs(ToJson(inventory).c_str(), stdout);
   if (!inventory.error.empty()) std::fprintf(stderr, "mt-gpu-probe: %s\n", inventory.error.c_str());
   return std::fflush(stdout) == 0 ? code : kProbeDriverError;
@@ -25,17 +25,17 @@ int Run() {
                  absent ? kProbeNoDriver : kProbeDriverError);
   }
   // NOLINTNEXTLINE(concurrency-mt-unsafe): one thread
-  return Print(Survey(**library, std::getenv("CUDA_VISIBLE_DEVICES")), kProbeOk);
+  return Print(SurveyGpus(**library, std::getenv("CUDA_VISIBLE_DEVICES")), kProbeOk);
 }
 
 }  // namespace
-}  // namespace mt::probe
+}  // namespace mt::node
 
 // NOLINTNEXTLINE(bugprone-exception-escape): only out of memory throws here, and ends the program.
 int main(int argc, char** /*argv*/) {
-  if (argc == 1) return mt::probe::Run();
+  if (argc == 1) return mt::node::Run();
   std::fprintf(stderr,
                "mt-gpu-probe takes no arguments: it prints this host's GPUs as JSON.\n"
                "Exit codes: 0 the driver answered, 3 no driver, 4 the driver does not work.\n");
-  return mt::probe::kProbeBadArguments;
+  return mt::node::kProbeBadArguments;
 }

@@ -11,7 +11,7 @@
 #include "common/gpu/cuda_module.h"
 #include "common/nvml/nvml.h"
 
-namespace mt::probe {
+namespace mt::node {
 namespace {
 
 std::string_view Trimmed(std::string_view text) {
@@ -114,9 +114,9 @@ int NumaNodeOf(const std::string& sysfs_bus_id, const std::string& sysfs_root) {
   return std::max(node, -1);
 }
 
-Inventory Survey(const nvml::Library& library, const char* visible_devices,
-                 const std::string& sysfs_root) {
-  Inventory out{.driver_version = library.driver_version(), .error = {}, .devices = {}};
+GpuInventory SurveyGpus(const nvml::Library& library, const char* visible_devices,
+                        const std::string& sysfs_root) {
+  GpuInventory out{.driver_version = library.driver_version(), .error = {}, .devices = {}};
   std::vector<StatusOr<nvml::Gpu>> all;
   std::vector<std::string> uuids;
   for (int gpu = 0; gpu < library.num_gpus(); ++gpu) {
@@ -141,4 +141,4 @@ Inventory Survey(const nvml::Library& library, const char* visible_devices,
   return out;
 }
 
-}  // namespace mt::probe
+}  // namespace mt::node

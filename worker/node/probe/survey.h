@@ -11,7 +11,7 @@ namespace mt::nvml {
 class Library;
 }
 
-namespace mt::probe {
+namespace mt::node {
 
 // The indices of the GPUs that a value of CUDA_VISIBLE_DEVICES makes visible, ascending. `uuids`
 // are those of the host's GPUs in the order of their PCI bus ids; empty: unknown. The value is
@@ -27,7 +27,7 @@ int NumaNodeOf(const std::string& sysfs_bus_id, const std::string& sysfs_root = 
 
 // Surveys all visible GPUs. A GPU that does not answer is listed with its error and without the
 // missing values.
-Inventory Survey(const nvml::Library& library, const char* visible_devices,
-                 const std::string& sysfs_root = "/sys");
+GpuInventory SurveyGpus(const nvml::Library& library, const char* visible_devices,
+                        const std::string& sysfs_root = "/sys");
 
-}  // namespace mt::probe
+}  // namespace mt::node

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 StatusOr<std::string> ReadAt(int fd, int64_t offset, int64_t size, const std::string& path) {
@@ -85,4 +85,4 @@ std::vector<std::string> LastLines(const std::string& path, int count) {
   return lines;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

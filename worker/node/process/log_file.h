@@ -9,7 +9,7 @@
 #include "common/base/files.h"
 #include "common/base/status.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 // At most `count` last whole lines (and the unfinished last one), oldest first; none where there is
 // no file. Of a longer tail than kMaxTailBytes only the end.
@@ -36,4 +36,4 @@ class LogReader {
   std::string path_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 // glibc 2.36 declares neither for C++.
@@ -77,4 +77,4 @@ std::vector<int> FindByArgument(std::string_view flag, std::string_view value) {
   return found;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

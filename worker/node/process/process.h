@@ -8,7 +8,7 @@
 
 #include "common/base/files.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 // Field 22 of /proc/PID/stat: clock ticks from boot to the start; -1 where there is no such process
 // or only a zombie is left.
@@ -27,4 +27,4 @@ bool SignalProcess(const base::Fd& process, int signal_number);
 // arguments.
 std::vector<int> FindByArgument(std::string_view flag, std::string_view value);
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <unistd.h>
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 std::vector<char*> Pointers(std::vector<std::string>* texts) {
@@ -67,4 +67,4 @@ std::vector<std::string> ChildEnvironment() {
   return environment;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -9,7 +9,7 @@
 
 #include "common/base/status.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 // posix_spawn's attributes and actions, released together. Not thread-safe.
 class SpawnPlan {
@@ -34,4 +34,4 @@ class SpawnPlan {
 // This process' environment for a child.
 std::vector<std::string> ChildEnvironment();
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -10,7 +10,7 @@
 #include "worker/node/ranks/job_names.h"
 #include "worker/node/ranks/unsent_messages.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::AgentMessage;
 using megatrain::v1::AllocationRecord;
@@ -319,4 +319,4 @@ void Allocation::Describe(megatrain::v1::HeldAllocation* out) const {
   for (const auto& rank : ranks_) FillStatus(*rank, out->add_ranks());
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -48,7 +48,7 @@ class StepRecord;
 class WorkerMessage;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 // From the one table of numbers (common/rpc/control_numbers.h); tests replace them.
 struct RankLimits {
@@ -177,4 +177,4 @@ class Allocation {
   EventLoop::TimerId look_timer_ = EventLoop::kNoTimer;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -13,7 +13,7 @@
 #include "megatrain/v1/agent_state.pb.h"
 #include "worker/node/ranks/job_names.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::AllocationRecord;
 
@@ -138,4 +138,4 @@ std::vector<AllocationDir::Found> AllocationDir::LoadAll() const {
   return all;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -10,7 +10,7 @@
 
 #include "worker/node/ranks/allocation_store.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 struct RankPlace {
   std::string job_uid;
@@ -47,4 +47,4 @@ class AllocationDir final : public AllocationStore {
   std::string path_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

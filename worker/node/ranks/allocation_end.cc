@@ -10,7 +10,7 @@
 #include "worker/node/ranks/allocation_rank.h"
 #include "worker/node/shim/rank_exit_codes.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::AgentMessage;
 using megatrain::v1::RankMessage;
@@ -26,13 +26,13 @@ void Allocation::NoteFault(Rank* rank, const RankMessage& message) {
                                        {"rank", rank->rank},
                                        {"exit_code", rank->fault.exit_code},
                                        {"why", rank->fault.message}});
-  const bool own = rank->fault.exit_code != shim::kExitTransient;
+  const bool own = rank->fault.exit_code != kExitTransient;
   if (own && culprit_ < 0 && !ending_) culprit_ = rank->rank;
 }
 
 void Allocation::OnFault(Rank* rank, const RankMessage& message) {
   NoteFault(rank, message);
-  const bool own = rank->fault.exit_code != shim::kExitTransient;
+  const bool own = rank->fault.exit_code != kExitTransient;
   BeginAbort(
       fmt::format("rank {} {}: {}", rank->rank, own ? "failed" : "left", rank->fault.message));
 }
@@ -160,4 +160,4 @@ void Allocation::ReportGone(Rank* rank, bool at_fault, const std::string& text) 
   deps_.report(std::move(message), {});
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -12,7 +12,7 @@ namespace megatrain::v1 {
 enum RankState : int;
 }
 
-namespace mt::agent {
+namespace mt::node {
 
 struct Allocation::Rank {
   int rank = 0;
@@ -38,4 +38,4 @@ struct Allocation::Rank {
   std::string final_message;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

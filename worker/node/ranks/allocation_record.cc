@@ -4,7 +4,7 @@
 #include "megatrain/v1/agent_state.pb.h"
 #include "worker/node/ranks/job_names.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::AllocationRecord;
 using megatrain::v1::Assign;
@@ -26,4 +26,4 @@ std::unique_ptr<AllocationRecord> NewRecord(const Assign& assign, const std::str
   return record;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

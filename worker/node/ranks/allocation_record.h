@@ -11,11 +11,11 @@ class AllocationRecord;
 class Assign;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 // With a new secret token for every rank, and the GPU of its slot.
 std::unique_ptr<megatrain::v1::AllocationRecord> NewRecord(const megatrain::v1::Assign& assign,
                                                            const std::string& log_root,
                                                            const SlotTable& slots);
 
-}  // namespace mt::agent
+}  // namespace mt::node

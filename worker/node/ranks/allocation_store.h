@@ -11,7 +11,7 @@ namespace megatrain::v1 {
 class AllocationRecord;
 }
 
-namespace mt::agent {
+namespace mt::node {
 
 class AllocationStore {
  public:
@@ -22,4 +22,4 @@ class AllocationStore {
   virtual void Remove(const std::string& job_uid, int64_t epoch) = 0;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -9,7 +9,7 @@
 #include "worker/node/ranks/allocation.h"
 #include "worker/node/ranks/allocation_rank.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::RankStall;
@@ -80,4 +80,4 @@ std::string Allocation::WhereItStood(const Rank& rank) const {
   return rank.exit.signal == 0 || mark.empty() ? "" : "; device last at " + mark;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

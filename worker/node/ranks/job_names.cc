@@ -4,7 +4,7 @@
 #include <charconv>
 #include <string_view>
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 bool IsName(const std::string& text, size_t longest, bool upper) {
@@ -62,4 +62,4 @@ std::optional<int> ParseRankName(const std::string& name) {
   return ParseDigits<int>(std::string_view(name).substr(kPrefix.size()));
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 // OK for a name of [a-z0-9-]{1,63} and a uid of [a-zA-Z0-9-]{1,64}.
 Status CheckJobNames(const std::string& job_name, const std::string& job_uid);
@@ -30,4 +30,4 @@ struct AllocationName {
 std::optional<AllocationName> ParseAllocationName(const std::string& name);
 std::optional<int> ParseRankName(const std::string& name);
 
-}  // namespace mt::agent
+}  // namespace mt::node

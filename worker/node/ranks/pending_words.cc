@@ -6,7 +6,7 @@
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::AgentMessage;
 using megatrain::v1::AllocationRecord;
@@ -67,4 +67,4 @@ std::vector<AgentMessage> PendingWords::Messages() const {
   return messages;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -16,7 +16,7 @@ class AllocationRecord;
 class Command;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 class PendingWords {
  public:
@@ -40,4 +40,4 @@ class PendingWords {
   std::deque<std::string> done_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

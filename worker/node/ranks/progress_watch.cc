@@ -6,7 +6,7 @@
 #include "common/report/step_phase.h"
 #include "megatrain/v1/rank.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::RankState;
@@ -78,4 +78,4 @@ std::optional<ProgressWatch::Stall> ProgressWatch::Look(base::MonotonicTime now)
   return stall;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

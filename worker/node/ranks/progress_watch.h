@@ -17,7 +17,7 @@ enum RankState : int;
 class RankBeat;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 struct ProgressLimits {
   std::chrono::milliseconds comm_init{600'000};  // until the group is up; the job's own
@@ -63,4 +63,4 @@ class ProgressWatch {
   std::vector<double> step_seconds_;  // of the newest kKeptSteps, a ring
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

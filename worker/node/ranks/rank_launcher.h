@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using LaunchId = int64_t;
 
@@ -58,4 +58,4 @@ class RankLauncher {
   virtual void Kill(LaunchId launch) = 0;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

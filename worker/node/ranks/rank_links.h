@@ -10,7 +10,7 @@ class AgentMessage;
 class RankMessage;
 }  // namespace megatrain::v1
 
-namespace mt::agent {
+namespace mt::node {
 
 using LinkId = int64_t;
 inline constexpr LinkId kNoLink = 0;
@@ -32,4 +32,4 @@ class RankLinks {
   virtual void Refuse(LinkId link, const std::string& reason) = 0;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -6,7 +6,7 @@
 
 #include "common/base/files.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using nlohmann::json;
@@ -66,4 +66,4 @@ std::string ReadUnsentFile(const std::string& folder) {
   return bytes;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

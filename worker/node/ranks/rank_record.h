@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "worker/node/ranks/rank_launcher.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 struct RankRecord {
   int pid = 0;
@@ -24,4 +24,4 @@ StatusOr<RankExit> ReadExitRecord(const std::string& folder);
 // beginning.
 std::string ReadUnsentFile(const std::string& folder);
 
-}  // namespace mt::agent
+}  // namespace mt::node

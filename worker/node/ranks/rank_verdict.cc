@@ -7,7 +7,7 @@
 #include "megatrain/v1/types.pb.h"
 #include "worker/node/shim/rank_exit_codes.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 struct CodeMeaning {
@@ -17,12 +17,12 @@ struct CodeMeaning {
 };
 
 constexpr CodeMeaning kMeanings[] = {
-    {shim::kExitConfig, megatrain::v1::USER_ERROR, "the job cannot run as written"},
-    {shim::kExitInternal, megatrain::v1::INTERNAL, "engine or collectives"},
-    {shim::kExitDevice, megatrain::v1::HARDWARE, "device error"},
-    {shim::kExitCheckpoint, megatrain::v1::STORAGE, "checkpoint"},
-    {shim::kExitNonfinite, megatrain::v1::NUMERIC, "not finite"},
-    {shim::kExitTransient, megatrain::v1::NETWORK, "lost its peers"},
+    {kExitConfig, megatrain::v1::USER_ERROR, "the job cannot run as written"},
+    {kExitInternal, megatrain::v1::INTERNAL, "engine or collectives"},
+    {kExitDevice, megatrain::v1::HARDWARE, "device error"},
+    {kExitCheckpoint, megatrain::v1::STORAGE, "checkpoint"},
+    {kExitNonfinite, megatrain::v1::NUMERIC, "not finite"},
+    {kExitTransient, megatrain::v1::NETWORK, "lost its peers"},
     {127, megatrain::v1::INTERNAL, "not started"},
 };
 
@@ -46,12 +46,12 @@ RankVerdict JudgeExit(const RankExit& exit, const RankFaultReport& fault) {
     verdict.cause = megatrain::v1::INTERNAL;
     how = fmt::format("killed by signal {} ({}){}", exit.signal, ::strsignal(exit.signal),
                       exit.core ? ", core dumped" : "");
-  } else if (exit.code == shim::kExitDone) {
+  } else if (exit.code == kExitDone) {
     verdict.clean = true;
     return verdict;
   } else {
     const CodeMeaning meaning = MeaningOf(exit.code);
-    verdict.transient = exit.code == shim::kExitTransient;
+    verdict.transient = exit.code == kExitTransient;
     verdict.cause = meaning.cause;
     how = fmt::format("exit code {} ({})", exit.code, meaning.text);
     if (!exit.error.empty()) how += ": " + exit.error;
@@ -64,4 +64,4 @@ RankVerdict JudgeExit(const RankExit& exit, const RankFaultReport& fault) {
   return verdict;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

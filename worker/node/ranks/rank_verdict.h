@@ -5,7 +5,7 @@
 
 #include "worker/node/ranks/rank_launcher.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 // The rank's own report; exit_code 0: it made none.
 struct RankFaultReport {
@@ -24,4 +24,4 @@ struct RankVerdict {
 
 RankVerdict JudgeExit(const RankExit& exit, const RankFaultReport& fault);
 
-}  // namespace mt::agent
+}  // namespace mt::node

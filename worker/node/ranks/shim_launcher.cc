@@ -13,7 +13,7 @@
 #include "worker/node/process/process.h"
 #include "worker/node/process/spawn_plan.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 constexpr int kStopFd = 3;  // of the pipe, in the shim
@@ -220,4 +220,4 @@ void ShimLauncher::Kill(LaunchId launch) {
   if (found->second.rank) ::kill(-found->second.rank_pid, SIGKILL);
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

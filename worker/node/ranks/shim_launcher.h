@@ -14,7 +14,7 @@
 #include "worker/node/ranks/rank_launcher.h"
 #include "worker/node/ranks/rank_record.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class ShimLauncher final : public RankLauncher {
  public:
@@ -62,4 +62,4 @@ class ShimLauncher final : public RankLauncher {
   std::map<LaunchId, Child> children_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

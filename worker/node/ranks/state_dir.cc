@@ -11,7 +11,7 @@
 
 #include "common/base/ids.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
@@ -64,4 +64,4 @@ StatusOr<std::string> StateDir::SocketPath() const {
   return path;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

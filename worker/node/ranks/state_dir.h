@@ -7,7 +7,7 @@
 #include "common/base/files.h"
 #include "common/base/status.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class StateDir {
  public:
@@ -28,4 +28,4 @@ class StateDir {
   base::Fd lock_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -12,7 +12,7 @@
 #include "worker/node/ranks/allocation_dir.h"
 #include "worker/node/ranks/rank_record.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using std::chrono::milliseconds;
@@ -105,4 +105,4 @@ StatusOr<std::vector<StoppedRank>> StopRanks(const std::string& allocations, mil
   return stopped;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -8,7 +8,7 @@
 
 #include "common/base/status.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 struct StoppedRank {
   std::string job_uid;
@@ -24,4 +24,4 @@ struct StoppedRank {
 StatusOr<std::vector<StoppedRank>> StopRanks(const std::string& allocations,
                                              std::chrono::milliseconds grace);
 
-}  // namespace mt::agent
+}  // namespace mt::node

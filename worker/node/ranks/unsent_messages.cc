@@ -6,7 +6,7 @@
 
 #include "megatrain/v1/rank.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 using google::protobuf::io::CodedInputStream;
 using megatrain::v1::RankMessage;
@@ -28,4 +28,4 @@ bool ReadUnsent(std::string_view bytes, const std::function<void(const RankMessa
   return true;
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

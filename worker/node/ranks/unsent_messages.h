@@ -9,11 +9,11 @@ namespace megatrain::v1 {
 class RankMessage;
 }
 
-namespace mt::agent {
+namespace mt::node {
 
 // Calls `visit` for each whole message. False where the end is torn or makes no sense; what comes
 // before it counts.
 bool ReadUnsent(std::string_view bytes,
                 const std::function<void(const megatrain::v1::RankMessage&)>& visit);
 
-}  // namespace mt::agent
+}  // namespace mt::node

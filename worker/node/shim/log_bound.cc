@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-namespace mt::shim {
+namespace mt::node {
 
 LogBound::LogBound(int fd, int max_mib)
     : fd_(fd), part_bytes_((static_cast<long long>(max_mib) << 20) / kLogParts) {}
@@ -28,4 +28,4 @@ void LogBound::Apply() {
   }
 }
 
-}  // namespace mt::shim
+}  // namespace mt::node

@@ -4,7 +4,7 @@
 // head of a long log reads as zeros and takes no space.
 #pragma once
 
-namespace mt::shim {
+namespace mt::node {
 
 // Default size of a log, the number of parts it is divided into, and the interval at which Apply is
 // called.
@@ -29,4 +29,4 @@ class LogBound {
   bool gave_up_ = false;
 };
 
-}  // namespace mt::shim
+}  // namespace mt::node

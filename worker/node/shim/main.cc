@@ -4,7 +4,7 @@
 #include "worker/node/shim/supervisor.h"
 
 int main(int argc, char** argv) {
-  mt::shim::Options options;
-  if (!mt::shim::ParseOptions(argc, argv, &options)) return mt::shim::kBadArguments;
-  return mt::shim::Supervise(options);
+  mt::node::ShimOptions options;
+  if (!mt::node::ParseShimOptions(argc, argv, &options)) return mt::node::kBadArguments;
+  return mt::node::Supervise(options);
 }

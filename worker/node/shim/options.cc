@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace mt::shim {
+namespace mt::node {
 namespace {
 
 bool ParseNumber(const char* text, long min, long max, long* out) {
@@ -27,7 +27,7 @@ bool ParseInt(const char* text, int min, int* out) {
 }
 
 // Parses a core list such as "0-31,64-95", the kernel's notation.
-bool ParseCpus(const char* text, Options* options) {
+bool ParseCpus(const char* text, ShimOptions* options) {
   options->has_cpus = true;
   for (const char* at = text;; ++at) {
     char* end = nullptr;
@@ -49,7 +49,7 @@ bool ParseCpus(const char* text, Options* options) {
   }
 }
 
-bool Apply(const char* name, const char* value, Options* options) {
+bool Apply(const char* name, const char* value, ShimOptions* options) {
   if (std::strcmp(name, "--dir") == 0) {
     options->dir = value;
   } else if (std::strcmp(name, "--log") == 0) {
@@ -78,7 +78,7 @@ bool Apply(const char* name, const char* value, Options* options) {
 
 }  // namespace
 
-bool ParseOptions(int argc, char** argv, Options* options) {
+bool ParseShimOptions(int argc, char** argv, ShimOptions* options) {
   int i = 1;
   for (; i < argc && std::strcmp(argv[i], "--") != 0; i += 2) {
     if (i + 1 >= argc || !Apply(argv[i], argv[i + 1], options)) {
@@ -100,4 +100,4 @@ bool ParseOptions(int argc, char** argv, Options* options) {
   return true;
 }
 
-}  // namespace mt::shim
+}  // namespace mt::node

@@ -7,10 +7,10 @@
 
 #include "worker/node/shim/log_bound.h"
 
-namespace mt::shim {
+namespace mt::node {
 
 // The parsed command line. See the comments for units and defaults.
-struct Options {
+struct ShimOptions {
   const char* dir = nullptr;  // where rank.json and exit.json are written; must exist
   const char* log = nullptr;  // the rank's stdout and stderr are appended here
   const char* job_uid = nullptr;
@@ -31,6 +31,6 @@ struct Options {
 
 // Parses argv. False, after a message on stderr, if an argument is missing, unknown or out of
 // range.
-bool ParseOptions(int argc, char** argv, Options* options);
+bool ParseShimOptions(int argc, char** argv, ShimOptions* options);
 
-}  // namespace mt::shim
+}  // namespace mt::node

@@ -3,7 +3,7 @@
 // operators' scripts).
 #pragma once
 
-namespace mt::shim {
+namespace mt::node {
 
 enum RankExitCode : int {
   kExitDone = 0,
@@ -15,4 +15,4 @@ enum RankExitCode : int {
   kExitTransient = 75,   // a peer or its connection was lost, or the rank was told to leave
 };
 
-}  // namespace mt::shim
+}  // namespace mt::node

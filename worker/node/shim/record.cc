@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace mt::shim {
+namespace mt::node {
 namespace {
 
 constexpr size_t kMaxRecord = 4096;
@@ -129,7 +129,7 @@ const char* Name(StopReason reason) {
 
 }  // namespace
 
-long long StartTicks(pid_t pid) {
+long long ReadStartTicks(pid_t pid) {
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/%d/stat", static_cast<int>(pid));
   char stat[2048];
@@ -142,7 +142,7 @@ long long StartTicks(pid_t pid) {
   return ticks;
 }
 
-bool WriteRankRecord(const Options& options, pid_t rank_pid) {
+bool WriteRankRecord(const ShimOptions& options, pid_t rank_pid) {
   char boot_id[64];
   ReadSmall("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id));
   boot_id[std::strcspn(boot_id, "\n")] = '\0';
@@ -152,16 +152,16 @@ bool WriteRankRecord(const Options& options, pid_t rank_pid) {
   text.Add(", \"epoch\": %ld, \"rank\": %d, \"slot\": %d", options.epoch, options.rank,
            options.slot);
   text.Add(", \"pid\": %d, \"start_ticks\": %lld", static_cast<int>(rank_pid),
-           StartTicks(rank_pid));
+           ReadStartTicks(rank_pid));
   text.Add(", \"shim_pid\": %d, \"shim_start_ticks\": %lld", static_cast<int>(::getpid()),
-           StartTicks(::getpid()));
+           ReadStartTicks(::getpid()));
   text.Add(", \"boot_id\": ");
   text.AddQuoted(boot_id);
   text.Add(", \"time_us\": %lld}\n", NowMicros());
   return WriteAtomic(options.dir, "rank.json", text);
 }
 
-bool WriteExitRecord(const Options& options, const ExitRecord& record) {
+bool WriteExitRecord(const ShimOptions& options, const ExitRecord& record) {
   const int status = record.wait_status;
   const bool signaled = WIFSIGNALED(status);
   Text text;
@@ -182,4 +182,4 @@ bool WriteExitRecord(const Options& options, const ExitRecord& record) {
   return WriteAtomic(options.dir, "exit.json", text);
 }
 
-}  // namespace mt::shim
+}  // namespace mt::node

@@ -8,7 +8,7 @@
 
 #include "worker/node/shim/options.h"
 
-namespace mt::shim {
+namespace mt::node {
 
 // Why the shim stopped the rank; kNone: the rank ended by itself.
 enum class StopReason { kNone, kAgentGone, kSignal };
@@ -24,10 +24,10 @@ struct ExitRecord {
 
 // Clock ticks between boot and the start of the process (/proc/PID/stat, field 22), which
 // distinguish it from a later process with the same pid; -1 if there is no such process.
-long long StartTicks(pid_t pid);
+long long ReadStartTicks(pid_t pid);
 
 // Write rank.json and exit.json. False, after a message on stderr, if the file cannot be written.
-bool WriteRankRecord(const Options& options, pid_t rank_pid);
-bool WriteExitRecord(const Options& options, const ExitRecord& record);
+bool WriteRankRecord(const ShimOptions& options, pid_t rank_pid);
+bool WriteExitRecord(const ShimOptions& options, const ExitRecord& record);
 
-}  // namespace mt::shim
+}  // namespace mt::node

@@ -23,7 +23,7 @@
 #include "worker/node/shim/log_bound.h"
 #include "worker/node/shim/record.h"
 
-namespace mt::shim {
+namespace mt::node {
 namespace {
 
 long long MonotonicMs() {
@@ -77,7 +77,7 @@ void SetOomScore(const char* score) {
   ::close(fd);
 }
 
-[[noreturn]] void ExecRank(const Options& options, int error_fd) {
+[[noreturn]] void ExecRank(const ShimOptions& options, int error_fd) {
   ::setpgid(0, 0);
   SetOomScore(kRankOomScore);
   // Best effort: cores may have been taken offline since they were listed.
@@ -96,7 +96,7 @@ void SetOomScore(const char* score) {
 
 // Starts the rank and returns its pid, or -1 with errno if it could not be started, in which case
 // no process is left.
-pid_t StartRank(const Options& options) {
+pid_t StartRank(const ShimOptions& options) {
   int error_pipe[2];  // closed by a successful exec, else carries errno
   if (::pipe2(error_pipe, O_CLOEXEC) != 0) return -1;
   const pid_t pid = ::fork();
@@ -157,7 +157,7 @@ void Sweep() {
 
 class Supervisor {
  public:
-  Supervisor(const Options& options, int signal_fd, pid_t rank)
+  Supervisor(const ShimOptions& options, int signal_fd, pid_t rank)
       : options_(options),
         signal_fd_(signal_fd),
         rank_(rank),
@@ -238,7 +238,7 @@ class Supervisor {
     }
   }
 
-  const Options& options_;
+  const ShimOptions& options_;
   const int signal_fd_;
   const pid_t rank_;
   LogBound log_;
@@ -249,7 +249,7 @@ class Supervisor {
   long long kill_at_ms_ = 0;
 };
 
-int RecordStartFailure(const Options& options, const char* what) {
+int RecordStartFailure(const ShimOptions& options, const char* what) {
   ExitRecord record;
   record.wait_status = 127 << 8;  // exit code 127, as a shell uses for "not started"
   record.error = what;
@@ -260,7 +260,7 @@ int RecordStartFailure(const Options& options, const char* what) {
 
 }  // namespace
 
-int Supervise(const Options& options) {
+int Supervise(const ShimOptions& options) {
   SetOomScore(kShimOomScore);
   ::setsid();  // fails only if the shim already leads a session
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -283,4 +283,4 @@ int Supervise(const Options& options) {
   return WriteExitRecord(options, record) ? kRecorded : kNotRecorded;
 }
 
-}  // namespace mt::shim
+}  // namespace mt::node

@@ -4,7 +4,7 @@
 
 #include "worker/node/shim/options.h"
 
-namespace mt::shim {
+namespace mt::node {
 
 // Exit codes of mt-shim itself; the rank's are in exit.json.
 inline constexpr int kRecorded = 0;  // the rank is gone and exit.json was written
@@ -12,6 +12,6 @@ inline constexpr int kBadArguments = 2;
 inline constexpr int kNotRecorded = 3;  // the rank is gone, but exit.json could not be written
 
 // Runs the rank. Blocks until it and all of its descendants are gone; returns the shim's exit code.
-int Supervise(const Options& options);
+int Supervise(const ShimOptions& options);
 
-}  // namespace mt::shim
+}  // namespace mt::node

@@ -5,7 +5,7 @@
 #include "tests/worker/node/agent/attachment_rig.h"
 #include "worker/node/ranks/unsent_messages.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::AgentMessage;
@@ -136,4 +136,4 @@ TEST_F(AttachmentTest, WordsSurviveTheAgent) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -5,7 +5,7 @@
 
 #include "tests/worker/node/agent/attachment_rig.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::AgentMessage;
@@ -236,4 +236,4 @@ TEST_F(AttachmentTest, ShutdownLeavesRanksThatAreToGoOn) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

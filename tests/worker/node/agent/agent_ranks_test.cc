@@ -8,7 +8,7 @@
 #include "tests/worker/node/agent/agent_rig.h"
 #include "worker/node/ranks/job_names.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::AgentMessage;
@@ -224,4 +224,4 @@ TEST_F(AgentTest, ShutdownEndsRanksThatAreToStopFirstAndSaysSo) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

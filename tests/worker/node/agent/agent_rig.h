@@ -13,7 +13,7 @@
 #include "tests/worker/node/agent/fakes.h"
 #include "worker/node/agent/agent.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 inline constexpr char kRigJob[] = "job-uid-1";
 
@@ -176,4 +176,4 @@ class AgentTest : public testing::Test {
   std::unique_ptr<Agent> agent_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -7,7 +7,7 @@
 #include "tests/worker/node/agent/agent_rig.h"
 #include "worker/node/ranks/job_names.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::CoordinatorMessage;
@@ -216,4 +216,4 @@ TEST_F(AgentTest, ShutdownDoesNotWaitForAnAbsentCoordinator) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -5,7 +5,7 @@
 
 #include "tests/worker/node/agent/agent_rig.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::RankMessage;
@@ -177,4 +177,4 @@ TEST_F(StallTest, TheNextAgentWatchesOn) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

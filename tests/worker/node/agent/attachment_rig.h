@@ -10,7 +10,7 @@
 
 #include "tests/worker/node/agent/agent_rig.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class AttachmentTest : public AgentTest {
  protected:
@@ -85,4 +85,4 @@ class AttachmentTest : public AgentTest {
   }
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mt::agent {
+namespace mt::node {
 
 using megatrain::v1::CoordinatorMessage;
 using megatrain::v1::WorkerMessage;
@@ -90,4 +90,4 @@ void FakeStore::Remove(const std::string& job_uid, int64_t epoch) {
   EXPECT_EQ(records.erase({job_uid, epoch}), 1u);
 }
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -20,7 +20,7 @@
 #include "worker/node/ranks/rank_launcher.h"
 #include "worker/node/ranks/rank_links.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class ManualLoop final : public EventLoop {
  public:
@@ -131,7 +131,7 @@ class FakeGpuProbe final : public GpuProbe {
  public:
   void Probe(Done done) override { asked.push_back(std::move(done)); }
   // To the oldest question.
-  void Answer(const StatusOr<probe::Inventory>& found) {
+  void Answer(const StatusOr<GpuInventory>& found) {
     const Done done = std::move(asked.front());
     asked.pop_front();
     done(found);
@@ -150,4 +150,4 @@ class FakeStore final : public AllocationStore {
   std::map<std::pair<std::string, int64_t>, megatrain::v1::AllocationRecord> records;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -3,7 +3,7 @@
 
 #include "tests/worker/node/agent/agent_rig.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::CoordinatorMessage;
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 constexpr int64_t kGpuBytes = int64_t{140} << 30;
 constexpr int64_t kIdleBytes = int64_t{500} << 20;
 
-probe::GpuDevice Device(const std::string& uuid, int64_t used_bytes = kIdleBytes) {
+GpuDevice Device(const std::string& uuid, int64_t used_bytes = kIdleBytes) {
   return {.uuid = uuid,
           .name = "NVIDIA H200",
           .memory_bytes = kGpuBytes,
@@ -57,7 +57,7 @@ class GpuAgentTest : public AgentTest {
   // The probe's answer: GPU-a holds so much, GPU-b is idle.
   void AnswerUsed(int64_t used_bytes) {
     ASSERT_FALSE(gpu_probe_.asked.empty());
-    probe::Inventory found{.driver_version = "580.1", .error = {}, .devices = {}};
+    GpuInventory found{.driver_version = "580.1", .error = {}, .devices = {}};
     found.devices = {Device("GPU-a", used_bytes), Device("GPU-b")};
     gpu_probe_.Answer(found);
     loop_.RunPosted();
@@ -247,4 +247,4 @@ TEST_F(GpuAgentTest, AStoppingAgentDoesNotWaitForMemory) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 class OptionsTest : public testing::Test {
@@ -20,17 +20,18 @@ class OptionsTest : public testing::Test {
     all.insert(all.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& text : all) argv.push_back(text.data());
-    options_ = Options();
+    options_ = AgentOptions();
     ExitNow exit_now{.code = -1};
     testing::internal::CaptureStderr();
     testing::internal::CaptureStdout();
-    const bool ok = ParseOptions(static_cast<int>(argv.size()), argv.data(), &options_, &exit_now);
+    const bool ok =
+        ParseAgentOptions(static_cast<int>(argv.size()), argv.data(), &options_, &exit_now);
     error_ = testing::internal::GetCapturedStderr();
     output_ = testing::internal::GetCapturedStdout();
     return ok ? -1 : exit_now.code;
   }
 
-  Options options_;
+  AgentOptions options_;
   std::string error_;
   std::string output_;
 };
@@ -130,4 +131,4 @@ TEST_F(OptionsTest, TheFileHasTheSameNamesAndFlagsWin) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -10,7 +10,7 @@
 #include "common/base/files.h"
 #include "tests/worker/node/agent/agent_rig.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using std::chrono::milliseconds;
@@ -91,4 +91,4 @@ TEST_F(PulseTest, ShowsItself) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

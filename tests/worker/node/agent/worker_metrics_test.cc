@@ -14,7 +14,7 @@
 #include "worker/node/agent/storage_watch.h"
 #include "worker/node/ranks/allocation_record.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::RankMessage;
@@ -233,4 +233,4 @@ TEST_F(WorkerMetricsTest, ThePageTellsAllNames) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

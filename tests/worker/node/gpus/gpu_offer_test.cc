@@ -8,11 +8,11 @@
 
 #include "worker/node/gpus/numa.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
-probe::Inventory TwoGpus() {
-  probe::Inventory found{.driver_version = "580", .error = {}, .devices = {}};
+GpuInventory TwoGpus() {
+  GpuInventory found{.driver_version = "580", .error = {}, .devices = {}};
   found.devices.push_back({.index = 0, .uuid = "GPU-a", .numa_node = 1});
   found.devices.push_back({.index = 1, .uuid = "GPU-b"});
   return found;
@@ -46,7 +46,7 @@ TEST(GpuOffer, ThoseThatAreWanted) {
 }
 
 TEST(GpuOffer, ASickGpuIsNamedAndNotOffered) {
-  probe::Inventory found = TwoGpus();
+  GpuInventory found = TwoGpus();
   found.devices[0].error = "GPU 0: GPU is lost";
   const GpuOffer offer = OfferGpus("all", found, NodeCores);
   ASSERT_EQ(offer.gpus.size(), 1U);
@@ -78,7 +78,7 @@ TEST(GpuOffer, WithoutTheModuleNoneAndWhy) {
   EXPECT_EQ(OfferGpus("GPU-b", NeedModule(TwoGpus(), missing), NodeCores).problem, offer.problem);
   EXPECT_EQ(OfferGpus("all", NeedModule(TwoGpus(), OkStatus()), NodeCores).gpus.size(), 2U);
   // A host without GPUs needs no module.
-  const probe::Inventory none{.driver_version = "580", .error = {}, .devices = {}};
+  const GpuInventory none{.driver_version = "580", .error = {}, .devices = {}};
   EXPECT_EQ(OfferGpus("all", NeedModule(none, missing), NodeCores).problem, "");
   EXPECT_EQ(
       OfferGpus("all", NeedModule(base::NotFound("no NVIDIA driver"), missing), NodeCores).problem,
@@ -108,4 +108,4 @@ TEST(CpuList, ThoseOfANodeThatMayBeUsed) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -6,7 +6,7 @@
 
 #include "tests/worker/node/agent/agent_rig.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::SlotsChanged;
@@ -29,14 +29,14 @@ class GpuSurveyTest : public AgentTest {
     AckAll();
   }
   // Of the look that is due every five minutes.
-  void AnswerNext(const StatusOr<probe::Inventory>& found) {
+  void AnswerNext(const StatusOr<GpuInventory>& found) {
     loop_.Advance(minutes(5));
     ASSERT_EQ(gpu_probe_.asked.size(), 1U);
     gpu_probe_.Answer(found);
     loop_.RunPosted();
   }
-  static probe::Inventory Gpus(const std::vector<std::string>& uuids) {
-    probe::Inventory found;
+  static GpuInventory Gpus(const std::vector<std::string>& uuids) {
+    GpuInventory found;
     for (const std::string& uuid : uuids) found.devices.push_back({.uuid = uuid});
     return found;
   }
@@ -81,7 +81,7 @@ TEST_F(GpuSurveyTest, ADriverThatComesLateIsFound) {
 
 TEST_F(GpuSurveyTest, ASickOneIsNoNewsUntilItIsWell) {
   StartWith("all", {"GPU-a"}, "GPU 1 (GPU-c) is in MIG mode: not offered");
-  probe::Inventory found = Gpus({"GPU-a", "GPU-c"});
+  GpuInventory found = Gpus({"GPU-a", "GPU-c"});
   found.devices[1].error = "GPU 1 (GPU-c) is in MIG mode: not offered";
   AnswerNext(found);
   EXPECT_TRUE(Told().empty());
@@ -119,4 +119,4 @@ TEST_F(GpuSurveyTest, AWorkerWithoutGpusByChoiceDoesNotLook) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

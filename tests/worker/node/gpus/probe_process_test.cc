@@ -10,7 +10,7 @@
 #include "tests/worker/node/ranks/node_rig.h"
 #include "worker/node/gpus/gpu_offer.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using std::chrono::milliseconds;
@@ -24,15 +24,15 @@ class ProbeProcessTest : public NodeTest {
     for (const char* name : {"LD_LIBRARY_PATH", "MT_FAKE_NVML", "CUDA_VISIBLE_DEVICES"})
       ::unsetenv(name);
   }
-  static StatusOr<probe::Inventory> Now(const char* how, milliseconds deadline = seconds(30)) {
+  static StatusOr<GpuInventory> Now(const char* how, milliseconds deadline = seconds(30)) {
     ::setenv("MT_FAKE_NVML", how, 1);
     return ProbeNow(MT_PROBE_BINARY, deadline);
   }
   // Asks on the loop and waits for the answer.
-  static StatusOr<probe::Inventory> Ask(AsioEventLoop* loop, ProbeProcess* probe) {
-    std::optional<StatusOr<probe::Inventory>> answer;
+  static StatusOr<GpuInventory> Ask(AsioEventLoop* loop, ProbeProcess* probe) {
+    std::optional<StatusOr<GpuInventory>> answer;
     loop->Post([&] {
-      probe->Probe([&](const StatusOr<probe::Inventory>& found) {
+      probe->Probe([&](const StatusOr<GpuInventory>& found) {
         answer = found;
         loop->Stop();
       });
@@ -111,4 +111,4 @@ TEST_F(ProbeProcessTest, OtherProgramsAreNoProbe) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

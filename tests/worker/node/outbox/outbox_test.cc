@@ -8,7 +8,7 @@
 #include "megatrain/v1/worker.pb.h"
 #include "worker/node/ranks/rank_verdict.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::WorkerMessage;
@@ -96,4 +96,4 @@ TEST(RankVerdictTest, SaysHowARankEnded) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

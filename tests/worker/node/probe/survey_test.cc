@@ -10,7 +10,7 @@
 
 #include "common/nvml/nvml.h"
 
-namespace mt::probe {
+namespace mt::node {
 namespace {
 
 using testing::ElementsAre;
@@ -61,7 +61,7 @@ TEST(Survey, TellsEachGpu) {
   std::ofstream(sysfs + "/bus/pci/devices/0000:2a:00.0/numa_node") << "1\n";
   const auto library = nvml::Library::Open(MT_FAKE_DRIVER);
   ASSERT_TRUE(library.ok()) << library.status();
-  const Inventory found = Survey(**library, nullptr, sysfs);
+  const GpuInventory found = SurveyGpus(**library, nullptr, sysfs);
   std::filesystem::remove_all(sysfs);
   EXPECT_EQ(found.driver_version, "580.1.2");
   ASSERT_EQ(found.devices.size(), 2U);
@@ -83,24 +83,24 @@ TEST(Survey, TellsEachGpu) {
 TEST(Survey, LeavesOutWhatIsNotVisible) {
   const auto library = nvml::Library::Open(MT_FAKE_DRIVER);
   ASSERT_TRUE(library.ok());
-  const Inventory found = Survey(**library, "GPU-bb");
+  const GpuInventory found = SurveyGpus(**library, "GPU-bb");
   ASSERT_EQ(found.devices.size(), 1U);
   EXPECT_EQ(found.devices[0].index, 1);
   EXPECT_THAT(found.devices[0].nvlink_peers, IsEmpty());
-  EXPECT_THAT(Survey(**library, "").devices, IsEmpty());
+  EXPECT_THAT(SurveyGpus(**library, "").devices, IsEmpty());
 }
 
 // All GPUs of the driver in this state.
-Inventory SurveyOf(const char* state) {
+GpuInventory SurveyOf(const char* state) {
   const auto library = nvml::Library::Open(MT_FAKE_DRIVER);
   ::setenv("MT_FAKE_NVML", state, 1);
-  Inventory found = Survey(*library.value(), nullptr);
+  GpuInventory found = SurveyGpus(*library.value(), nullptr);
   ::unsetenv("MT_FAKE_NVML");
   return found;
 }
 
 TEST(Survey, ASickGpuIsListedWithItsError) {
-  const Inventory found = SurveyOf("sick");
+  const GpuInventory found = SurveyOf("sick");
   ASSERT_EQ(found.devices.size(), 2U);
   EXPECT_EQ(found.devices[0].error, "");
   EXPECT_THAT(found.devices[0].nvlink_peers, IsEmpty());
@@ -109,7 +109,7 @@ TEST(Survey, ASickGpuIsListedWithItsError) {
 }
 
 TEST(Survey, AGpuInMigModeIsListedWithWhatToDo) {
-  const Inventory found = SurveyOf("mig");
+  const GpuInventory found = SurveyOf("mig");
   ASSERT_EQ(found.devices.size(), 2U);
   EXPECT_EQ(found.devices[0].uuid, "GPU-aaaa");
   EXPECT_EQ(found.devices[0].error,
@@ -119,7 +119,7 @@ TEST(Survey, AGpuInMigModeIsListedWithWhatToDo) {
 }
 
 TEST(Survey, AGpuThatTheBackendIsNotBuiltForIsListedWithWhatToDo) {
-  const Inventory found = SurveyOf("unfit");
+  const GpuInventory found = SurveyOf("unfit");
   ASSERT_EQ(found.devices.size(), 2U);
   EXPECT_EQ(found.devices[0].compute_capability, "7.5");
   EXPECT_EQ(found.devices[0].error,
@@ -129,7 +129,7 @@ TEST(Survey, AGpuThatTheBackendIsNotBuiltForIsListedWithWhatToDo) {
 }
 
 TEST(Document, SaysTheSameAtBothEnds) {
-  Inventory inventory{.driver_version = "580.1", .error = "", .devices = {}};
+  GpuInventory inventory{.driver_version = "580.1", .error = "", .devices = {}};
   inventory.devices.push_back({.index = 3,
                                .uuid = "GPU-1",
                                .name = "a \"quoted\" name",
@@ -141,16 +141,16 @@ TEST(Document, SaysTheSameAtBothEnds) {
                                .nvlink_peers = {"GPU-2", "GPU-3"},
                                .power_limit_watts = 699.5,
                                .error = "lost"});
-  const auto read = FromJson(ToJson(inventory));
+  const auto read = GpuInventoryFromJson(ToJson(inventory));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(ToJson(*read), ToJson(inventory));
   EXPECT_EQ(read->devices[0].nvlink_peers, inventory.devices[0].nvlink_peers);
   EXPECT_EQ(read->devices[0].memory_bytes, int64_t{1} << 37);
   for (const char* bad : {"", "[]", "{}", "{\"driver_version\": 1}", "{\"driver_version\": \"1\"",
                           "{\"driver_version\": \"1\", \"error\": \"\", \"devices\": [1]}"}) {
-    EXPECT_TRUE(absl::IsDataLoss(FromJson(bad).status())) << bad;
+    EXPECT_TRUE(absl::IsDataLoss(GpuInventoryFromJson(bad).status())) << bad;
   }
 }
 
 }  // namespace
-}  // namespace mt::probe
+}  // namespace mt::node

@@ -12,7 +12,7 @@
 #include "megatrain/v1/agent_state.pb.h"
 #include "worker/node/ranks/allocation_record.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 class AllocationDirTest : public testing::Test {
@@ -111,4 +111,4 @@ TEST_F(AllocationDirTest, FoldersOfOthersAreLeftAlone) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

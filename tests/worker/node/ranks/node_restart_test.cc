@@ -12,7 +12,7 @@
 #include "worker/node/ranks/rank_record.h"
 #include "worker/node/ranks/stop_ranks.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 // Ends by itself with 7 when it is asked to.
@@ -227,4 +227,4 @@ TEST_F(RestartTest, StopRanksEndsARankWithoutShim) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

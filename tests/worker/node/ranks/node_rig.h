@@ -13,7 +13,7 @@
 #include "worker/node/loop/asio_event_loop.h"
 #include "worker/node/ranks/shim_launcher.h"
 
-namespace mt::agent {
+namespace mt::node {
 
 class NodeTest : public testing::Test {
  protected:
@@ -72,4 +72,4 @@ class ExitCatcher final : public RankLauncher::Listener {
   AsioEventLoop* loop_;
 };
 
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -17,7 +17,7 @@
 #include "worker/node/ranks/rank_record.h"
 #include "worker/node/ranks/state_dir.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 TEST_F(NodeTest, LaunchesARankAndHearsOfItsEnd) {
@@ -164,4 +164,4 @@ TEST_F(NodeTest, ReadsLastLines) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -7,7 +7,7 @@
 
 #include "megatrain/v1/rank.pb.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using megatrain::v1::RankBeat;
@@ -141,4 +141,4 @@ TEST_F(ProgressWatchTest, WhatARankInventsMakesNoLimit) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node

@@ -20,7 +20,7 @@
 #include "common/base/files.h"
 #include "common/base/ids.h"
 
-namespace mt::shim {
+namespace mt::node {
 namespace {
 
 using nlohmann::json;
@@ -294,4 +294,4 @@ TEST_F(ShimTest, BadArgumentsStartNothing) {
 }
 
 }  // namespace
-}  // namespace mt::shim
+}  // namespace mt::node
