@@ -1,6 +1,7 @@
 // Both follow from the cause that worker/failure/failure.h attaches to a status.
 #include "worker/rank/outcome.h"
 
+#include "megatrain/v1/types.pb.h"
 #include "worker/failure/failure.h"
 #include "worker/node/shim/rank_exit_codes.h"
 
@@ -28,6 +29,9 @@ int ExitCodeOf(const Status& status) {
   return node::kExitInternal;
 }
 
-int CauseNumberOf(const Status& status) { return static_cast<int>(failure::CauseOf(status)); }
+// Both enums have the same numbers.
+megatrain::v1::Cause ProtoCauseOf(const Status& status) {
+  return static_cast<megatrain::v1::Cause>(failure::CauseOf(status));
+}
 
 }  // namespace mt::rank

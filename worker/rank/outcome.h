@@ -6,11 +6,15 @@
 
 #include "common/base/status.h"
 
+namespace megatrain::v1 {
+enum Cause : int;
+}
+
 namespace mt::rank {
 
 // The exit code, 0 for OK (worker/node/shim/rank_exit_codes.h).
 int ExitCodeOf(const Status& status);
-// The number of the megatrain.v1.Cause; 0 for OK.
-int CauseNumberOf(const Status& status);
+// The cause as it is reported to the agent; CAUSE_UNSPECIFIED for OK.
+megatrain::v1::Cause ProtoCauseOf(const Status& status);
 
 }  // namespace mt::rank

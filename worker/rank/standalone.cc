@@ -22,6 +22,7 @@
 #include "megatrain/v1/types.pb.h"
 #include "worker/comm/file_store.h"
 #include "worker/node/shim/rank_exit_codes.h"
+#include "worker/rank/command_queue.h"
 #include "worker/rank/compute_device.h"
 #include "worker/rank/members.h"
 #include "worker/rank/metrics_file.h"
@@ -29,7 +30,6 @@
 #include "worker/rank/run.h"
 #include "worker/rank/step_log.h"
 #include "worker/rank/stop_signals.h"
-#include "worker/rank/word_queue.h"
 
 namespace mt::rank {
 
@@ -89,14 +89,14 @@ Status InitLog(const Options& options, const JobSpec& job, int64_t world) {
 
 // The first signal asks rank 0 to save and stop, in which all ranks take part; the second one ends
 // the process at once.
-void OnStopSignal(int count, int rank, WordQueue* words) {
+void OnStopSignal(int count, int rank, CommandQueue* commands) {
   if (count > 1) {
     log::Flush();
     std::_Exit(node::kExitTransient);
   }
   if (rank != 0) return;
   log::Info("asked to stop: saving after this step");
-  words->Push({.kind = train::CommandKind::kStopWithSave});
+  commands->Push({.kind = train::CommandKind::kStopWithSave});
 }
 
 // The report of a benchmark is the program's output, so it goes to stdout.
@@ -121,10 +121,10 @@ Status TrainHere(const Options& options, JobSpec job) {
     ASSIGN_OR_RETURN(metrics, MetricsFile::Open(options.metrics_file));
   }
   StandaloneLog observer(std::max<int64_t>(1, job.training().log_every()), metrics.get());
-  WordQueue words;
+  CommandQueue commands;
   comm::FileStore store(options.rendezvous);
   const StopSignals signals(
-      [rank = options.rank, &words](int count) { OnStopSignal(count, rank, &words); });
+      [rank = options.rank, &commands](int count) { OnStopSignal(count, rank, &commands); });
   const train::TrainResult result =
       Run({.job = &job,
            .rank = options.rank,
@@ -137,7 +137,7 @@ Status TrainHere(const Options& options, JobSpec job) {
            .address = kAddress,
            .store = &store,
            .observer = &observer,
-           .commands = options.rank == 0 ? &words : nullptr,
+           .commands = options.rank == 0 ? &commands : nullptr,
            .host_delay = std::chrono::milliseconds(options.host_delay_ms)});
   if (result.status.ok()) {
     log::Info("training has ended", {{"last_step", result.last_step},

@@ -18,6 +18,7 @@
 #include "worker/rank/agent_channel.h"
 #include "worker/rank/channel_observer.h"
 #include "worker/rank/channel_store.h"
+#include "worker/rank/command_queue.h"
 #include "worker/rank/leave_switch.h"
 #include "worker/rank/mark_board.h"
 #include "worker/rank/outcome.h"
@@ -25,7 +26,6 @@
 #include "worker/rank/step_log.h"
 #include "worker/rank/stop_signals.h"
 #include "worker/rank/telemetry_board.h"
-#include "worker/rank/word_queue.h"
 
 namespace mt::rank {
 
@@ -40,7 +40,7 @@ using megatrain::v1::RankWord;
 
 namespace {
 
-constexpr std::chrono::seconds kLastWords{2};  // for the last reports to be acknowledged
+constexpr std::chrono::seconds kLastReportsLimit{2};  // for the last reports to be acknowledged
 constexpr char kUnsentName[] = "unsent.pb";
 
 std::string TakeToken() {
@@ -96,7 +96,7 @@ class AgentRank {
   int Run() {
     const train::TrainResult result = RunAssigned();
     Report(result);
-    channel_.Close(kLastWords);
+    channel_.Close(kLastReportsLimit);
     KeepUnsent();
     return ExitCodeOf(result.status);
   }
@@ -145,7 +145,7 @@ class AgentRank {
          .address = assignment.address(),
          .store = &store_,
          .observer = &observer,
-         .commands = options_.rank == 0 ? &words_ : nullptr,
+         .commands = options_.rank == 0 ? &commands_ : nullptr,
          .hold = assignment.hold(),
          .on_comm_init = [this](double seconds) { board_.SetCommInit(seconds); },
          .on_groups = [this](parallel::RankGroups* groups) { leave_.SetGroups(groups); },
@@ -181,7 +181,7 @@ class AgentRank {
                                        {"message", result.message}});
     } else {
       auto& fault = *message.mutable_fault();
-      fault.set_cause(static_cast<megatrain::v1::Cause>(CauseNumberOf(result.status)));
+      fault.set_cause(ProtoCauseOf(result.status));
       fault.set_message(base::Message(result.status));
       fault.set_exit_code(ExitCodeOf(result.status));
       log::Error("the rank has failed",
@@ -203,7 +203,7 @@ class AgentRank {
   void OnMessage(const AgentMessage& message) {
     switch (message.body_case()) {
       case AgentMessage::kWord:
-        OnWord(message.word());
+        OnCommand(message.word());
         break;
       case AgentMessage::kRendezvousValue:
         store_.OnValue(message.rendezvous_value().key(), message.rendezvous_value().value());
@@ -218,7 +218,8 @@ class AgentRank {
     }
   }
 
-  void OnWord(const RankWord& word) {
+  // A command travels to the rank as a RankWord.
+  void OnCommand(const RankWord& word) {
     const std::optional<train::CommandKind> kind = KindOf(word.verb());
     if (!kind) {
       Refuse(word, base::InvalidArgument("a rank knows no verb {}", static_cast<int>(word.verb())));
@@ -231,7 +232,7 @@ class AgentRank {
       if (!completed.ok()) return Refuse(word, completed);
       command.settings = train::SettingsOf(job);
     }
-    words_.Push(std::move(command));
+    commands_.Push(std::move(command));
   }
 
   void Refuse(const RankWord& word, const Status& why) {
@@ -244,7 +245,7 @@ class AgentRank {
 
   const Options options_;
   std::atomic<int> threads_ = 0;  // CPU threads, from the assignment
-  WordQueue words_;
+  CommandQueue commands_;
   TelemetryBoard board_;
   MarkBoard marks_;
   LeaveSwitch leave_;

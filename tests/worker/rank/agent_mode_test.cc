@@ -88,20 +88,20 @@ class AgentModeTest : public testing::Test {
     pid_ = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  static AgentMessage Word(const std::string& id, Command::Verb verb) {
+  static AgentMessage Order(const std::string& id, Command::Verb verb) {
     AgentMessage message;
     message.mutable_word()->set_command_id(id);
     message.mutable_word()->set_verb(verb);
     return message;
   }
-  // Sends the word and waits until it is done; notes the steps heard meanwhile.
-  CommandDone Do(TestAgent* agent, const AgentMessage& word) {
-    agent->Say(word);
+  // Sends the command and waits until it is done; notes the steps heard meanwhile.
+  CommandDone Do(TestAgent* agent, const AgentMessage& command) {
+    agent->Say(command);
     return agent
-        ->Await([this, &word](const RankMessage& message) {
+        ->Await([this, &command](const RankMessage& message) {
           if (message.has_step()) last_step_ = message.step().step();
           return message.has_command_done() &&
-                 message.command_done().command_id() == word.word().command_id();
+                 message.command_done().command_id() == command.word().command_id();
         })
         .command_done();
   }
@@ -118,22 +118,22 @@ bool IsState(const RankMessage& message, megatrain::v1::RankState state) {
   return message.has_state() && message.state().state() == state;
 }
 
-TEST_F(AgentModeTest, WordsGoAllTheWay) {
+TEST_F(AgentModeTest, CommandsGoAllTheWay) {
   TestAgent agent(socket_, Assign(Job({"training.train_iters=1000000"}), /*hold=*/true));
   Start();
   const RankMessage held =
       agent.Await([](const RankMessage& m) { return IsState(m, megatrain::v1::HELD); });
   EXPECT_EQ(held.state().step(), 0);
-  const CommandDone zero = Do(&agent, Word("zero", Command::CHECKPOINT_NOW));
+  const CommandDone zero = Do(&agent, Order("zero", Command::CHECKPOINT_NOW));
   EXPECT_EQ(zero.checkpoint().step(), 0);
   EXPECT_TRUE(base::Exists(base::JoinPath(zero.checkpoint().path(), "manifest.json")));
-  EXPECT_EQ(Do(&agent, Word("on", Command::RESUME)).step(), 0);
+  EXPECT_EQ(Do(&agent, Order("on", Command::RESUME)).step(), 0);
 
-  const CommandDone hold = Do(&agent, Word("hold", Command::HOLD));
+  const CommandDone hold = Do(&agent, Order("hold", Command::HOLD));
   EXPECT_GT(hold.word_step(), 0);
   EXPECT_EQ(hold.step(), hold.word_step() + 1);
   EXPECT_EQ(last_step_, hold.step()) << "every step is reported, and no other follows";
-  AgentMessage update = Word("update", Command::UPDATE);
+  AgentMessage update = Order("update", Command::UPDATE);
   *update.mutable_word()->mutable_spec() =
       Job({"training.train_iters=1000000", "training.log_every=5"});
   EXPECT_EQ(Do(&agent, update).error(), "");
@@ -142,10 +142,10 @@ TEST_F(AgentModeTest, WordsGoAllTheWay) {
   update.mutable_word()->set_command_id("broken");
   update.mutable_word()->mutable_spec()->mutable_model()->set_heads(5);
   EXPECT_NE(Do(&agent, update).error(), "");
-  EXPECT_NE(Do(&agent, Word("odd", Command::KILL)).error(), "");
+  EXPECT_NE(Do(&agent, Order("odd", Command::KILL)).error(), "");
   EXPECT_EQ(last_step_, hold.step());
 
-  const CommandDone stop = Do(&agent, Word("stop", Command::STOP_WITH_SAVE));
+  const CommandDone stop = Do(&agent, Order("stop", Command::STOP_WITH_SAVE));
   EXPECT_EQ(stop.checkpoint().step(), hold.step());
   const RankMessage ended = agent.Await([](const RankMessage& m) { return m.has_job_report(); });
   EXPECT_EQ(ended.job_report().training_ended().last_step(), hold.step());
@@ -200,7 +200,7 @@ TEST_F(AgentModeTest, TheNextAgentMissesNothing) {
     EXPECT_EQ(hello.hello().state(), megatrain::v1::TRAINING);
     EXPECT_GE(hello.hello().step(), until);
   }
-  agent->Say(Word("stop", Command::STOP_WITHOUT_SAVE));
+  agent->Say(Order("stop", Command::STOP_WITHOUT_SAVE));
   const RankMessage ended =
       agent->Await([](const RankMessage& m) { return m.job_report().has_training_ended(); });
   EXPECT_EQ(Wait(), 0);
@@ -218,7 +218,7 @@ TEST_F(AgentModeTest, BeatsTellWhereTheDeviceStandsAndSoDoesTheLogOfOneThatIsEnd
            beat.mark().text().find("step ") != std::string::npos && !beat.mark().phase().empty();
   });
   // Held, it stands at a place that can be told exactly.
-  const CommandDone hold = Do(&agent, Word("hold", Command::HOLD));
+  const CommandDone hold = Do(&agent, Order("hold", Command::HOLD));
   const megatrain::v1::RankBeat held = agent.AwaitBeatWith([&](const megatrain::v1::RankBeat& b) {
     return b.step() == hold.step() && b.mark().phase() == "other";
   });

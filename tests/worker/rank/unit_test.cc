@@ -1,4 +1,4 @@
-// The parts of a rank that need no trainer: exit codes, commands, rendezvous, leaving, the metrics
+// The pieces of a rank that need no trainer: exit codes, commands, rendezvous, leaving, the metrics
 // file, the environment.
 #include <atomic>
 #include <cmath>
@@ -18,11 +18,11 @@
 #include "worker/failure/failure.h"
 #include "worker/parallel/groups/rank_groups.h"
 #include "worker/rank/channel_store.h"
+#include "worker/rank/command_queue.h"
 #include "worker/rank/environment.h"
 #include "worker/rank/leave_switch.h"
 #include "worker/rank/metrics_file.h"
 #include "worker/rank/outcome.h"
-#include "worker/rank/word_queue.h"
 
 namespace mt::rank {
 namespace {
@@ -40,19 +40,19 @@ TEST(OutcomeTest, ExitCodes) {
   EXPECT_EQ(ExitCodeOf(base::Internal("x")), 70);
   EXPECT_EQ(ExitCodeOf(failure::WithCause(base::Internal("x"), failure::Cause::kHardware)), 71);
   EXPECT_EQ(ExitCodeOf(failure::WithCause(base::Internal("x"), failure::Cause::kNumeric)), 74);
-  EXPECT_EQ(CauseNumberOf(base::Unavailable("x")), megatrain::v1::NETWORK);
+  EXPECT_EQ(ProtoCauseOf(base::Unavailable("x")), megatrain::v1::NETWORK);
 }
 
-TEST(WordQueueTest, KeepsOrderAndIgnoresRepetitions) {
-  WordQueue words;
-  EXPECT_FALSE(words.Poll().has_value());
-  words.Push({.kind = train::CommandKind::kCheckpointNow, .id = "a"});
-  words.Push({.kind = train::CommandKind::kStopWithSave, .id = "b"});
-  words.Push({.kind = train::CommandKind::kCheckpointNow, .id = "a"});
-  EXPECT_EQ(words.Poll()->id, "a");
-  EXPECT_EQ(words.Poll()->id, "b");
-  words.Push({.kind = train::CommandKind::kStopWithSave, .id = "b"});
-  EXPECT_FALSE(words.Poll().has_value());
+TEST(CommandQueueTest, KeepsOrderAndIgnoresRepetitions) {
+  CommandQueue commands;
+  EXPECT_FALSE(commands.Poll().has_value());
+  commands.Push({.kind = train::CommandKind::kCheckpointNow, .id = "a"});
+  commands.Push({.kind = train::CommandKind::kStopWithSave, .id = "b"});
+  commands.Push({.kind = train::CommandKind::kCheckpointNow, .id = "a"});
+  EXPECT_EQ(commands.Poll()->id, "a");
+  EXPECT_EQ(commands.Poll()->id, "b");
+  commands.Push({.kind = train::CommandKind::kStopWithSave, .id = "b"});
+  EXPECT_FALSE(commands.Poll().has_value());
 }
 
 TEST(ChannelStoreTest, WaitsForTheValue) {

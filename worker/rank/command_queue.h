@@ -13,7 +13,7 @@
 
 namespace mt::rank {
 
-class WordQueue final : public train::CommandSource {
+class CommandQueue final : public train::CommandSource {
  public:
   // Appends a command. One whose id was seen before is ignored, because an agent repeats commands
   // that may have been lost.
