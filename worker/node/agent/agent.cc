@@ -1,6 +1,9 @@
+// Dispatch: what concerns one job goes to its Allocation, what concerns slots to NodeSlots, and
+// what comes back is reported through the session.
 #include "worker/node/agent/agent.h"
 
 #include <algorithm>
+#include <set>
 
 #include "common/base/log.h"
 #include "megatrain/v1/agent_state.pb.h"
@@ -21,15 +24,20 @@ using megatrain::v1::WorkerMessage;
 
 namespace {
 
-std::set<std::string> UuidsOf(const GpuOffer& offer) {
-  std::set<std::string> uuids;
-  for (const GpuSlot& gpu : offer.gpus) uuids.insert(gpu.device.uuid);
-  return uuids;
-}
-
 // How long a stopping agent waits for its last reports to be acknowledged.
 constexpr std::chrono::milliseconds kLastReports{2000};
 constexpr std::chrono::milliseconds kLastReportsPoll{50};
+
+// What a rank's message tells of its speed and memory.
+void Measure(WorkerMetrics* metrics, const std::pair<std::string, int64_t>& job, int rank,
+             const RankMessage& message) {
+  const int64_t step =
+      std::max({message.beat().step(), message.state().step(), message.step().step()});
+  if (step > 0) metrics->OnStep(job, rank, step);
+  if (message.beat().has_telemetry()) {
+    metrics->OnTelemetry(job, rank, message.beat().telemetry());
+  }
+}
 
 }  // namespace
 
@@ -43,28 +51,21 @@ Agent::Agent(Config config, Seams seams)
       logs_({.loop = seams.loop,
              .limits = config_.limits.logs,
              .log_root = config_.node.log_root,
-             .is_live =
-                 [this](const std::string& job_uid) {
-                   return std::any_of(allocations_.begin(), allocations_.end(), [&](const auto& a) {
-                     return a.first.first == job_uid && !a.second->gone();
-                   });
-                 },
+             .is_live = [this](const std::string& job_uid) { return allocations_.IsLive(job_uid); },
              .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); },
              .queued_bytes = [this] { return session_.QueuedBytes(); }}),
-      slots_(config_.gpus, config_.cpu_slots),
-      guard_({.loop = seams.loop,
+      slots_({.loop = seams.loop,
               .clock = seams.clock,
               .probe = seams.gpu_probe,
               .limits = config_.limits.gpus,
-              .changed = [this] { ReportSlots(); }},
-             config_.gpus.gpus),
-      survey_({.loop = seams.loop,
-               .probe = seams.gpu_probe,
-               .wanted = config_.gpus_wanted,
-               .module = config_.cuda_module,
-               .offered = UuidsOf(config_.gpus),
-               .interval = config_.limits.gpu_survey,
-               .changed = [this] { ReportSlots(); }}) {
+              .survey_interval = config_.limits.gpu_survey,
+              .offer = config_.gpus,
+              .cpu_slots = config_.cpu_slots,
+              .gpus_wanted = config_.gpus_wanted,
+              .cuda_module = config_.cuda_module,
+              .user_of = [this](int slot,
+                                const std::string& gpu) { return allocations_.UserOf(slot, gpu); },
+              .changed = [this] { ReportSlots(); }}) {
   seams_.ranks->SetListener(this);
   seams_.launcher->SetListener(this);
 }
@@ -73,16 +74,11 @@ Agent::~Agent() = default;
 
 void Agent::Start() {
   session_.Start();
-  survey_.Start();
-}
-
-int Agent::num_allocations() const {
-  return static_cast<int>(std::count_if(allocations_.begin(), allocations_.end(),
-                                        [](const auto& a) { return !a.second->gone(); }));
+  slots_.Start();
 }
 
 void Agent::Report(WorkerMessage message, Outbox::Acked acked) {
-  session_.FlushSteps();  // a job's steps come before what is said of them
+  session_.FlushSteps();  // the steps gathered so far must arrive before this report
   session_.Report(std::move(message), std::move(acked));
 }
 
@@ -96,11 +92,11 @@ void Agent::FillRegister(Register* message) {
   message->set_memory_bytes(config_.memory_bytes);
   message->mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   message->set_http_endpoint(config_.http_endpoint);
-  message->set_gpu_problem(GpuProblem());
-  for (int slot = 0; slot < slots_.size(); ++slot) DescribeSlot(slot, message->add_slots());
-  // Those that have ended are told of by reports that are sent again; but a coordinator that does
-  // not know this agent yet would take silence for their loss.
-  for (const auto& [job, allocation] : allocations_) {
+  message->set_gpu_problem(slots_.GpuProblem());
+  for (int slot = 0; slot < slots_.size(); ++slot) slots_.Describe(slot, message->add_slots());
+  // Reports about ended allocations are sent again after a reconnect, so they need not be listed;
+  // but a coordinator that does not know this agent yet would take an unlisted one for lost.
+  for (const auto& [job, allocation] : allocations_.all()) {
     if (was_registered_ && allocation->gone()) continue;
     allocation->Describe(message->add_allocations());
   }
@@ -130,7 +126,7 @@ void Agent::OnCoordinatorMessage(const CoordinatorMessage& message) {
     case CoordinatorMessage::kRendezvousValue: {
       const auto& value = message.rendezvous_value();
       const JobEpoch job(value.job_uid(), value.epoch());
-      if (allocations_.contains(job)) rendezvous_.OnValue(job, value.key(), value.value());
+      if (allocations_.Find(job) != nullptr) rendezvous_.OnValue(job, value.key(), value.value());
       break;
     }
     case CoordinatorMessage::kLogRequest:
@@ -149,37 +145,38 @@ Status Agent::CheckAssign(const Assign& assign) {
   RETURN_IF_ERROR(CheckJobNames(assign.spec().name(), assign.job_uid()));
   if (shutdown_done_) return base::FailedPrecondition("this worker is stopping");
   if (assign.ranks().empty()) return base::InvalidArgument("no rank was assigned");
-  const auto newest = newest_epoch_.find(assign.job_uid());
-  if (newest != newest_epoch_.end() && assign.epoch() < newest->second) {
+  const auto newest = allocations_.NewestEpoch(assign.job_uid());
+  if (newest && assign.epoch() < *newest) {
     return base::FailedPrecondition("epoch {} of job {} is closed: {} was here", assign.epoch(),
-                                    assign.job_uid(), newest->second);
+                                    assign.job_uid(), *newest);
   }
   std::set<int> slots;
   for (const auto& placement : assign.ranks()) {
     const int slot = placement.slot();
-    if (!slots_.Has(slot) || !slots.insert(slot).second) {
+    if (!slots_.table().Has(slot) || !slots.insert(slot).second) {
       return base::InvalidArgument("slot {} does not exist or was given twice", slot);
     }
     if (placement.rank() < 0 || placement.rank() >= assign.world_size()) {
       return base::InvalidArgument("rank {} of {}", placement.rank(), assign.world_size());
     }
-    RETURN_IF_ERROR(CheckSlot(slot, assign));
+    const auto device = assign.spec().placement().device();
+    RETURN_IF_ERROR(slots_.Check(slot, device == megatrain::v1::Placement::DEVICE_GPU));
   }
   return OkStatus();
 }
 
 void Agent::OnAssign(const Assign& assign) {
   const JobEpoch job(assign.job_uid(), assign.epoch());
-  const auto newest = newest_epoch_.find(assign.job_uid());
-  const bool repeated = newest != newest_epoch_.end() && newest->second == assign.epoch();
-  for (const auto& [held, allocation] : allocations_) {
+  const bool repeated = allocations_.NewestEpoch(assign.job_uid()) == assign.epoch();
+  for (const auto& [held, allocation] : allocations_.all()) {
     if (held.first == job.first && held.second < job.second && !allocation->gone()) {
       allocation->End(fmt::format("epoch {} has begun", job.second), /*asked=*/true);
     }
   }
   Status status = repeated ? OkStatus() : CheckAssign(assign);
-  const std::unique_ptr<AllocationRecord> record = NewRecord(assign, config_.node.log_root, slots_);
-  // On disk before anything starts, so that a later agent finds all that may run.
+  const std::unique_ptr<AllocationRecord> record =
+      NewRecord(assign, config_.node.log_root, slots_.table());
+  // On disk before anything starts, so that a later agent finds every rank that may run.
   if (status.ok() && !repeated) status = seams_.store->Save(*record);
   WorkerMessage reply;
   reply.mutable_assignment_reply()->set_job_uid(assign.job_uid());
@@ -197,8 +194,6 @@ void Agent::OnAssign(const Assign& assign) {
 
 Allocation* Agent::AddAllocation(const AllocationRecord& record) {
   const JobEpoch job(record.assign().job_uid(), record.assign().epoch());
-  int64_t& newest = newest_epoch_[job.first];
-  newest = std::max(newest, job.second);
   auto allocation = std::make_unique<Allocation>(
       Allocation::Deps{
           .loop = seams_.loop,
@@ -207,7 +202,7 @@ Allocation* Agent::AddAllocation(const AllocationRecord& record) {
           .links = seams_.ranks,
           .store = seams_.store,
           .node = &config_.node,
-          .slots = &slots_,
+          .slots = &slots_.table(),
           .limits = config_.limits.ranks,
           .next_launch = [this] { return next_launch_++; },
           .report = [this](WorkerMessage message,
@@ -218,16 +213,14 @@ Allocation* Agent::AddAllocation(const AllocationRecord& record) {
               },
           .await_free =
               [this](const std::vector<std::string>& gpus, std::function<void()> done) {
-                guard_.AwaitFree(gpus, std::move(done));
+                slots_.AwaitFree(gpus, std::move(done));
               },
           .on_gone = [this, job] { OnGone(job); },
           .on_settled = [this, job] { OnSettled(job); }},
       record);
-  // A damaged record has no name to show.
+  // A damaged record has no job name for the metrics' labels.
   if (!record.assign().spec().name().empty()) seams_.metrics->OnJob(record);
-  Allocation* added = allocation.get();
-  allocations_[job] = std::move(allocation);
-  return added;
+  return allocations_.Add(std::move(allocation));
 }
 
 void Agent::Adopt(const AllocationRecord& record, const std::string& damage) {
@@ -241,12 +234,12 @@ void Agent::Adopt(const AllocationRecord& record, const std::string& damage) {
     log::Error("ranks of an earlier agent cannot be gone on with: ending them",
                {{"job", assign.job_uid()}, {"epoch", assign.epoch()}, {"why", damage}});
   }
-  for (const auto& rank : record.ranks()) guard_.Occupied(rank.gpu());
+  for (const auto& rank : record.ranks()) slots_.Occupied(rank.gpu());
   AddAllocation(record)->AdoptRanks(damage);
 }
 
 void Agent::OnCommand(const Command& command) {
-  const Status status = Obey(command);
+  const Status status = Execute(command);
   WorkerMessage ack;
   ack.mutable_command_ack()->set_command_id(command.command_id());
   ack.mutable_command_ack()->set_accepted(status.ok());
@@ -254,16 +247,16 @@ void Agent::OnCommand(const Command& command) {
   Report(std::move(ack));
 }
 
-Status Agent::Obey(const Command& command) {
-  const auto found = allocations_.find({command.job_uid(), command.epoch()});
-  if (found == allocations_.end() || found->second->gone()) {
+Status Agent::Execute(const Command& command) {
+  Allocation* const allocation = allocations_.Find({command.job_uid(), command.epoch()});
+  if (allocation == nullptr || allocation->gone()) {
     return base::NotFound("job {} epoch {} is not on this node", command.job_uid(),
                           command.epoch());
   }
   switch (command.verb()) {
     case Command::KILL:
-      found->second->End(command.reason().empty() ? "killed on request" : command.reason(),
-                         /*asked=*/true);
+      allocation->End(command.reason().empty() ? "killed on request" : command.reason(),
+                      /*asked=*/true);
       return OkStatus();
     case Command::STOP_WITH_SAVE:
     case Command::STOP_WITHOUT_SAVE:
@@ -271,7 +264,7 @@ Status Agent::Obey(const Command& command) {
     case Command::RESUME:
     case Command::CHECKPOINT_NOW:
     case Command::UPDATE:
-      return found->second->PassWord(command);
+      return allocation->PassCommand(command);
     default:
       return base::InvalidArgument("unknown verb {}", static_cast<int>(command.verb()));
   }
@@ -280,11 +273,11 @@ Status Agent::Obey(const Command& command) {
 Status Agent::Attach(LinkId link, const RankMessage& message) {
   if (!message.has_hello()) return base::FailedPrecondition("the first message must be hello");
   const JobEpoch job(message.hello().job_uid(), message.hello().epoch());
-  const auto found = allocations_.find(job);
-  if (found == allocations_.end()) {
+  Allocation* const allocation = allocations_.Find(job);
+  if (allocation == nullptr) {
     return base::FailedPrecondition("job {} epoch {} is not on this node", job.first, job.second);
   }
-  RETURN_IF_ERROR(found->second->Attach(link, message.hello()));
+  RETURN_IF_ERROR(allocation->Attach(link, message.hello()));
   links_[link] = job;
   return OkStatus();
 }
@@ -299,9 +292,10 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
     return;
   }
   const JobEpoch& job = attached->second;
-  const auto found = allocations_.find(job);
-  if (found == allocations_.end() || !found->second->HasLink(link)) return;  // it has called again
-  Measure(job, found->second->RankOf(link), message);
+  Allocation* const allocation = allocations_.Find(job);
+  // The rank may have called again since, on another link.
+  if (allocation == nullptr || !allocation->HasLink(link)) return;
+  Measure(seams_.metrics, job, allocation->RankOf(link), message);
   switch (message.body_case()) {
     case RankMessage::kRendezvousSet:
       rendezvous_.Set(job, message.rendezvous_set().key(), message.rendezvous_set().value());
@@ -310,30 +304,20 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
       rendezvous_.Get(job, message.rendezvous_get().key(), link);
       break;
     default:
-      found->second->OnRankMessage(link, message);
-  }
-}
-
-void Agent::Measure(const JobEpoch& job, int rank, const RankMessage& message) {
-  const int64_t step =
-      std::max({message.beat().step(), message.state().step(), message.step().step()});
-  if (step > 0) seams_.metrics->OnStep(job, rank, step);
-  if (message.beat().has_telemetry()) {
-    seams_.metrics->OnTelemetry(job, rank, message.beat().telemetry());
+      allocation->OnRankMessage(link, message);
   }
 }
 
 void Agent::OnRankClosed(LinkId link) {
   const auto attached = links_.find(link);
   if (attached == links_.end()) return;
-  const auto found = allocations_.find(attached->second);
-  if (found != allocations_.end()) found->second->OnLinkClosed(link);
+  if (Allocation* allocation = allocations_.Find(attached->second)) allocation->OnLinkClosed(link);
   links_.erase(attached);
 }
 
 void Agent::OnRankGone(LaunchId launch, const RankExit& exit) {
-  for (const auto& [job, allocation] : allocations_) {
-    if (allocation->HasLaunch(launch)) return allocation->OnRankGone(launch, exit);
+  if (Allocation* allocation = allocations_.FindByLaunch(launch)) {
+    allocation->OnRankGone(launch, exit);
   }
 }
 
@@ -341,28 +325,29 @@ void Agent::OnGone(const JobEpoch& job) {
   rendezvous_.Forget(job);
   seams_.metrics->OnJobGone(job);
   log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", job.second}});
-  if (shutdown_done_ && MayStop()) FinishShutdown();
+  if (shutdown_done_ && allocations_.OnlyLeftRunning()) FinishShutdown();
 }
 
-// The coordinator knows how it ended: nothing of it is needed any more.
+// The coordinator has the allocation's end on disk: nothing of it is needed any more.
 void Agent::OnSettled(const JobEpoch& job) {
   seams_.store->Remove(job.first, job.second);
-  allocations_.erase(job);
+  allocations_.Remove(job);
 }
 
-bool Agent::MayStop() const {
-  return std::all_of(allocations_.begin(), allocations_.end(), [](const auto& a) {
-    return a.second->gone() || !a.second->stops_with_agent();
-  });
+void Agent::ReportSlots() {
+  WorkerMessage message;
+  auto& changed = *message.mutable_slots_changed();
+  for (int slot = 0; slot < slots_.size(); ++slot) slots_.Describe(slot, changed.add_slots());
+  changed.set_gpu_problem(slots_.GpuProblem());
+  Report(std::move(message));
 }
 
 void Agent::Shutdown(std::function<void()> done) {
   if (shutdown_done_) return;
   shutdown_done_ = std::move(done);
-  guard_.Finish();
-  survey_.Finish();
+  slots_.Finish();
   shutdown_deadline_ = base::MonotonicTime::max();
-  for (const auto& [job, allocation] : allocations_) {
+  for (const auto& [job, allocation] : allocations_.all()) {
     if (allocation->gone()) continue;
     if (allocation->stops_with_agent()) {
       allocation->End("the worker agent was stopped", /*asked=*/false);
@@ -371,7 +356,7 @@ void Agent::Shutdown(std::function<void()> done) {
                 {{"job", job.first}, {"epoch", job.second}});
     }
   }
-  if (MayStop()) FinishShutdown();
+  if (allocations_.OnlyLeftRunning()) FinishShutdown();
 }
 
 void Agent::FinishShutdown() {

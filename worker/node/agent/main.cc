@@ -147,10 +147,10 @@ base::Notifier::Environment NotifyEnvironment() {
 }
 
 void LogStart(const AgentOptions& options, const Agent& agent, const std::string& http) {
-  const int gpu_slots = agent.num_gpu_slots();
+  const int gpu_slots = agent.slots().table().num_gpus();
   log::Info("mt-worker has started", {{"node", options.node},
                                       {"gpu_slots", gpu_slots},
-                                      {"cpu_slots", agent.num_slots() - gpu_slots},
+                                      {"cpu_slots", agent.slots().size() - gpu_slots},
                                       {"coordinator", options.coordinator.ToString()},
                                       {"state", options.state},
                                       {"http", http},

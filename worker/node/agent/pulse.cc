@@ -21,7 +21,7 @@ int64_t ResidentBytes() {
 }
 
 WorkerMetrics::Slots SlotsOf(const Agent& agent, bool gpus) {
-  const Agent::SlotCount count = agent.CountSlots(gpus);
+  const NodeSlots::Count count = agent.slots().CountOf(gpus);
   return {.used = count.used, .free = count.free, .out_of_order = count.out_of_order};
 }
 
@@ -58,7 +58,7 @@ std::string Pulse::StatusLine() const {
   const Agent& agent = *parts_.agent;
   return fmt::format("{}; {} of {} slots in use",
                      agent.session().registered() ? "registered" : "looking for the coordinator",
-                     agent.num_used_slots(), agent.num_slots());
+                     agent.slots().num_used(), agent.slots().size());
 }
 
 }  // namespace mt::node

@@ -1,3 +1,5 @@
+// Every event of a rank ends here in the calls to the parts that concern it, in an order that the
+// coordinator sees: the rank's own reports, how it ended, the end of the others, AllocationGone.
 #include "worker/node/ranks/allocation.h"
 
 #include <algorithm>
@@ -6,9 +8,9 @@
 #include "common/base/log.h"
 #include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
-#include "worker/node/ranks/allocation_rank.h"
-#include "worker/node/ranks/job_names.h"
+#include "worker/node/process/log_file.h"
 #include "worker/node/ranks/unsent_messages.h"
+#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::node {
 
@@ -21,25 +23,59 @@ using megatrain::v1::RankMessage;
 using megatrain::v1::RankState;
 using megatrain::v1::WorkerMessage;
 
-Allocation::Allocation(Deps deps, const AllocationRecord& record)
-    : deps_(std::move(deps)), record_(std::make_unique<AllocationRecord>(record)), words_(record) {
-  for (const auto& known : record.ranks()) {
-    auto rank =
-        std::make_unique<Rank>(Rank{.watch = ProgressWatch(LimitsOfJob(), deps_.clock->Now())});
-    rank->rank = known.rank();
-    rank->slot = known.slot();
-    rank->gpu = known.gpu();
-    rank->state = RankState::SPAWNED;
-    rank->token = known.token();
-    rank->log_file = known.log_file();
-    ranks_.push_back(std::move(rank));
-  }
+namespace {
+
+// The job's own time-outs replace the agent's.
+ProgressLimits LimitsOf(const Assign& assign, ProgressLimits limits) {
+  const auto& timeouts = assign.spec().resilience().timeouts();
+  if (timeouts.has_comm_init()) limits.comm_init = std::chrono::milliseconds(timeouts.comm_init());
+  if (timeouts.has_load()) limits.load = std::chrono::milliseconds(timeouts.load());
+  return limits;
 }
 
-Allocation::~Allocation() {
-  deps_.loop->Cancel(kill_timer_);
-  deps_.loop->Cancel(look_timer_);
+AgentMessage AssignmentMessage(const Assign& assign, const NodeFacts& node) {
+  AgentMessage message;
+  auto& assignment = *message.mutable_assignment();
+  *assignment.mutable_spec() = assign.spec();
+  assignment.set_world_size(assign.world_size());
+  assignment.set_threads(std::max(1, assign.threads_per_rank()));
+  assignment.set_data_root(node.data_root);
+  assignment.set_checkpoint_root(node.checkpoint_root);
+  assignment.set_cache_root(node.cache_root);
+  assignment.set_address(node.address);
+  assignment.set_first_placement(assign.epoch() <= 1);
+  *assignment.mutable_ended_job_uids() = assign.ended_job_uids();
+  assignment.set_hold(assign.hold());
+  return message;
 }
+
+}  // namespace
+
+Allocation::Allocation(Deps deps, const AllocationRecord& record)
+    : deps_(std::move(deps)),
+      record_(std::make_unique<AllocationRecord>(record)),
+      ranks_(record, deps_.node->rank_state),
+      stalls_({.loop = deps_.loop,
+               .clock = deps_.clock,
+               .interval = deps_.limits.progress_look,
+               .limits = LimitsOf(record.assign(), deps_.limits.progress),
+               .job_uid = job_uid(),
+               .epoch = epoch(),
+               .changed = [this](const LocalRank& rank) { ReportState(rank); }},
+              &ranks_),
+      relay_({.links = deps_.links,
+              .job_uid = job_uid(),
+              .epoch = epoch(),
+              .report = deps_.report,
+              .report_step = deps_.report_step}),
+      teardown_({.loop = deps_.loop,
+                 .launcher = deps_.launcher,
+                 .links = deps_.links,
+                 .abort_kill = deps_.limits.abort_kill},
+                &ranks_),
+      commands_(record) {}
+
+Allocation::~Allocation() = default;
 
 const Assign& Allocation::assign() const { return record_->assign(); }
 const std::string& Allocation::job_uid() const { return assign().job_uid(); }
@@ -50,44 +86,14 @@ bool Allocation::stops_with_agent() const {
          megatrain::v1::Resilience::ON_AGENT_EXIT_STOP;
 }
 
-bool Allocation::UsesSlot(int slot) const {
-  return !gone_ && std::any_of(ranks_.begin(), ranks_.end(),
-                               [slot](const auto& rank) { return rank->slot == slot; });
-}
-
-bool Allocation::UsesGpu(const std::string& uuid) const {
-  return !gone_ && std::any_of(ranks_.begin(), ranks_.end(),
-                               [&uuid](const auto& rank) { return rank->gpu == uuid; });
-}
-
-std::string Allocation::FolderOf(const Rank& rank) const {
-  return RankFolder(deps_.node->rank_state, job_uid(), epoch(), rank.rank);
-}
-
-Allocation::Rank* Allocation::FindByLink(LinkId link) const {
-  for (const auto& rank : ranks_) {
-    if (rank->link == link && link != kNoLink) return rank.get();
-  }
-  return nullptr;
-}
-
-Allocation::Rank* Allocation::FindByLaunch(LaunchId launch) const {
-  for (const auto& rank : ranks_) {
-    if (rank->launch == launch) return rank.get();
-  }
-  return nullptr;
-}
-
-bool Allocation::HasLaunch(LaunchId launch) const { return FindByLaunch(launch) != nullptr; }
-bool Allocation::HasLink(LinkId link) const { return FindByLink(link) != nullptr; }
-int Allocation::RankOf(LinkId link) const {
-  const Rank* rank = FindByLink(link);
+int Allocation::RankOf(LinkId link) {
+  const LocalRank* rank = ranks_.FindByLink(link);
   return rank == nullptr ? -1 : rank->rank;
 }
 
-// Without it ranks run all the same; only a later agent would do without what is new in it.
+// The ranks run whether or not this succeeds; only a later agent would lack what is new in it.
 void Allocation::Save() {
-  words_.FillRecord(record_.get());
+  commands_.FillRecord(record_.get());
   const Status saved = deps_.store->Save(*record_);
   if (!saved.ok()) {
     log::Warn("the record of a job's ranks cannot be written",
@@ -96,42 +102,42 @@ void Allocation::Save() {
 }
 
 void Allocation::StartRanks() {
-  LookAtProgress();
-  for (const auto& rank : ranks_) {
-    rank->launch = deps_.next_launch();
+  stalls_.Start();
+  for (LocalRank& rank : ranks_.all()) {
+    rank.launch = deps_.next_launch();
     const RankLaunch launch{.job_uid = job_uid(),
                             .epoch = epoch(),
-                            .rank = rank->rank,
-                            .slot = rank->slot,
+                            .rank = rank.rank,
+                            .slot = rank.slot,
                             .threads = std::max(1, assign().threads_per_rank()),
-                            .folder = FolderOf(*rank),
-                            .log_file = rank->log_file,
-                            .token = rank->token,
+                            .folder = rank.folder,
+                            .log_file = rank.log_file,
+                            .token = rank.token,
                             .stop_with_agent = stops_with_agent(),
-                            .gpu = rank->gpu,
-                            .cpus = deps_.slots->CpusOf(rank->slot)};
-    const Status started = deps_.launcher->Start(rank->launch, launch);
+                            .gpu = rank.gpu,
+                            .cpus = deps_.slots->CpusOf(rank.slot)};
+    const Status started = deps_.launcher->Start(rank.launch, launch);
     if (started.ok()) {
-      ReportState(*rank);
+      ReportState(rank);
       continue;
     }
-    // Told on the loop, like every other end: the caller is in the middle of its own work.
-    deps_.loop->Post([this, launch_id = rank->launch, error = base::Message(started)] {
+    // Posted, because every other end comes from the loop, too: the caller has not finished yet.
+    deps_.loop->Post([this, launch_id = rank.launch, error = base::Message(started)] {
       OnRankGone(launch_id, RankExit{.known = false, .error = error});
     });
   }
 }
 
 void Allocation::AdoptRanks(const std::string& damage) {
-  for (const auto& rank : ranks_) {
-    rank->state = RankState::UNKNOWN;  // until it calls
-    rank->launch = deps_.next_launch();
-    rank->pid = deps_.launcher->Adopt(rank->launch, FolderOf(*rank));
-    rank->watch.OnState(rank->state, deps_.clock->Now());
+  for (LocalRank& rank : ranks_.all()) {
+    rank.state = RankState::UNKNOWN;  // until it calls
+    rank.launch = deps_.next_launch();
+    rank.pid = deps_.launcher->Adopt(rank.launch, rank.folder);
+    stalls_.OnState(rank);
   }
-  LookAtProgress();
-  // A record that names no ranks: there is nothing to wait for.
-  if (ranks_.empty()) deps_.loop->Post([this] { BecomeGoneIfAllAre(); });
+  stalls_.Start();
+  // A damaged record may name no ranks; then nothing would ever report an end.
+  if (ranks_.all().empty()) deps_.loop->Post([this] { BecomeGoneIfAllAre(); });
   if (!damage.empty()) {
     End(damage, /*asked=*/false);
   } else if (record_->ending()) {
@@ -141,82 +147,44 @@ void Allocation::AdoptRanks(const std::string& damage) {
   }
 }
 
-AgentMessage Allocation::AssignmentMessage() const {
-  AgentMessage message;
-  auto& assignment = *message.mutable_assignment();
-  *assignment.mutable_spec() = assign().spec();
-  assignment.set_world_size(assign().world_size());
-  assignment.set_threads(std::max(1, assign().threads_per_rank()));
-  assignment.set_data_root(deps_.node->data_root);
-  assignment.set_checkpoint_root(deps_.node->checkpoint_root);
-  assignment.set_cache_root(deps_.node->cache_root);
-  assignment.set_address(deps_.node->address);
-  assignment.set_first_placement(epoch() <= 1);
-  *assignment.mutable_ended_job_uids() = assign().ended_job_uids();
-  assignment.set_hold(assign().hold());
-  return message;
-}
-
 Status Allocation::Attach(LinkId link, const RankHello& hello) {
-  const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&hello](const auto& rank) {
-    return rank->rank == hello.rank();
-  });
-  if (found == ranks_.end() || (*found)->gone) {
-    return base::FailedPrecondition("rank {} of job {} epoch {} does not run on this node",
-                                    hello.rank(), job_uid(), epoch());
+  ASSIGN_OR_RETURN(LocalRank* const rank, ranks_.Attach(link, hello));
+  stalls_.OnState(*rank);
+  deps_.links->Send(link, AssignmentMessage(assign(), *deps_.node));
+  relay_.RepeatAck(*rank);
+  teardown_.OnAttach(*rank);
+  if (rank->rank == 0) {
+    for (const AgentMessage& command : commands_.Messages()) deps_.links->Send(link, command);
   }
-  Rank& rank = **found;
-  // An empty token is one that nobody knows any more.
-  if (rank.token.empty() || rank.token != hello.token()) {
-    return base::FailedPrecondition("wrong token for rank {} of job {}", hello.rank(), job_uid());
-  }
-  rank.link = link;
-  rank.pid = hello.pid();
-  rank.step = std::max(rank.step, hello.step());
-  if (hello.state() != RankState::RANK_STATE_UNSPECIFIED) {
-    rank.state = hello.state();
-  } else if (rank.state == RankState::SPAWNED || rank.state == RankState::UNKNOWN) {
-    rank.state = RankState::CONNECTED;
-  }
-  rank.watch.OnState(rank.state, deps_.clock->Now());
-  rank.stall.reset();
-  deps_.links->Send(link, AssignmentMessage());
-  if (rank.acked_seq > 0) OnAcknowledged(&rank, rank.acked_seq);  // the news may have been lost
-  if (aborting_) {
-    AgentMessage message;
-    message.mutable_exit()->set_reason(end_reason_);
-    deps_.links->Send(link, message);
-  }
-  if (rank.rank == 0) {
-    for (const AgentMessage& word : words_.Messages()) deps_.links->Send(link, word);
-  }
-  ReportState(rank);
+  ReportState(*rank);
   return OkStatus();
 }
 
 void Allocation::OnLinkClosed(LinkId link) {
-  if (Rank* rank = FindByLink(link)) rank->link = kNoLink;
+  if (LocalRank* rank = ranks_.FindByLink(link)) rank->link = kNoLink;
 }
 
 void Allocation::OnRankMessage(LinkId link, const RankMessage& message) {
-  Rank* rank = FindByLink(link);
+  LocalRank* rank = ranks_.FindByLink(link);
   if (rank == nullptr) return;
   switch (message.body_case()) {
     case RankMessage::kState:
       rank->state = message.state().state();
       rank->step = std::max(rank->step, message.state().step());
-      rank->watch.OnState(rank->state, deps_.clock->Now());
-      rank->stall.reset();
+      stalls_.OnState(*rank);
       ReportState(*rank);
       break;
     case RankMessage::kBeat:
       rank->step = std::max(rank->step, message.beat().step());
-      rank->watch.OnBeat(message.beat(), deps_.clock->Now());
-      if (rank->stall) LookAtProgressOf(rank);
+      stalls_.OnBeat(*rank, message.beat());
       break;
-    case RankMessage::kFault:
-      OnFault(rank, message);
+    case RankMessage::kFault: {
+      NoteFault(rank, message);
+      const bool own = rank->fault.exit_code != kExitTransient;
+      Abort(
+          fmt::format("rank {} {}: {}", rank->rank, own ? "failed" : "left", rank->fault.message));
       break;
+    }
     case RankMessage::kStep:
     case RankMessage::kJobReport:
     case RankMessage::kCommandDone:
@@ -227,41 +195,15 @@ void Allocation::OnRankMessage(LinkId link, const RankMessage& message) {
   }
 }
 
-void Allocation::Forward(Rank* rank, const RankMessage& message) {
-  const int64_t seq = message.seq();
-  if (seq > 0 && seq <= rank->forwarded_seq) return;  // it is on its way, or there
-  rank->forwarded_seq = std::max(rank->forwarded_seq, seq);
-  rank->step = std::max(rank->step, message.step().step());
-  // This outlives its reports: it goes when its last one, AllocationGone, is acknowledged.
-  ForwardBody(message, [this, rank, seq] { OnAcknowledged(rank, seq); });
-  if (message.has_command_done() && words_.Done(message.command_done().command_id())) Save();
+// The relay may outlive none of its reports: this object goes only when AllocationGone, its last
+// report, is acknowledged.
+void Allocation::Forward(LocalRank* rank, const RankMessage& message) {
+  if (!relay_.Forward(rank, message)) return;
+  if (message.has_command_done() && commands_.Done(message.command_done().command_id())) Save();
 }
 
-void Allocation::ForwardBody(const RankMessage& message, Outbox::Acked acked) {
-  if (message.has_step()) return deps_.report_step(message.step(), std::move(acked));
-  WorkerMessage report;
-  auto& job_report = *report.mutable_job_report();
-  if (message.has_job_report()) {
-    job_report = message.job_report();
-  } else {
-    *job_report.mutable_command_done() = message.command_done();
-  }
-  job_report.set_job_uid(job_uid());
-  job_report.set_epoch(epoch());
-  job_report.set_rank_seq(message.seq());
-  deps_.report(std::move(report), std::move(acked));
-}
-
-void Allocation::OnAcknowledged(Rank* rank, int64_t seq) {
-  rank->acked_seq = std::max(rank->acked_seq, seq);
-  if (rank->link == kNoLink || rank->acked_seq == 0) return;
-  AgentMessage message;
-  message.mutable_ack()->set_seq(rank->acked_seq);
-  deps_.links->Send(rank->link, message);
-}
-
-// As if the rank had sent them; that it faulted is judged together with its exit.
-void Allocation::TakeUnsent(Rank* rank, const std::string& bytes) {
+// Handled as if the rank had sent it, but for a fault, which is judged together with the exit.
+void Allocation::TakeUnsent(LocalRank* rank, const std::string& bytes) {
   const bool whole = ReadUnsent(bytes, [this, rank](const RankMessage& message) {
     if (message.has_step() || message.has_job_report() || message.has_command_done()) {
       Forward(rank, message);
@@ -275,21 +217,105 @@ void Allocation::TakeUnsent(Rank* rank, const std::string& bytes) {
   }
 }
 
-Status Allocation::PassWord(const Command& command) {
-  const auto zero =
-      std::find_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->rank == 0; });
-  if (zero == ranks_.end()) {
+void Allocation::NoteFault(LocalRank* rank, const RankMessage& message) {
+  rank->fault = {.cause = message.fault().cause(),
+                 .message = message.fault().message(),
+                 .exit_code = message.fault().exit_code()};
+  log::Warn("a rank reports a fault", {{"job", job_uid()},
+                                       {"rank", rank->rank},
+                                       {"exit_code", rank->fault.exit_code},
+                                       {"why", rank->fault.message}});
+  faults_.OnFault(*rank);
+}
+
+void Allocation::OnRankGone(LaunchId launch, const RankExit& exit) {
+  LocalRank* rank = ranks_.FindByLaunch(launch);
+  if (rank == nullptr || rank->gone) return;
+  TakeUnsent(rank, exit.unsent);
+  rank->gone = true;
+  rank->link = kNoLink;
+  rank->exit = exit;
+  rank->exit.unsent.clear();
+  rank->killed_by_agent = rank->killed_by_agent || exit.stopped;
+  const FaultAttribution::Outcome outcome = faults_.OnExit(*rank, stalls_.WhereItStood(*rank));
+  for (const RankConclusion& conclusion : outcome.conclusions) ReportConclusion(conclusion);
+  if (!outcome.abort_reason.empty()) Abort(outcome.abort_reason);
+  BecomeGoneIfAllAre();
+}
+
+Status Allocation::PassCommand(const Command& command) {
+  const LocalRank* zero = ranks_.Find(0);
+  if (zero == nullptr) {
     return base::FailedPrecondition("rank 0 of job {} is not on this node", job_uid());
   }
-  if ((*zero)->gone) return base::FailedPrecondition("rank 0 of job {} has ended", job_uid());
-  const auto message = words_.Add(command);
+  if (zero->gone) return base::FailedPrecondition("rank 0 of job {} has ended", job_uid());
+  const auto message = commands_.Add(command);
   if (message == nullptr) return OkStatus();
   Save();
-  if ((*zero)->link != kNoLink) deps_.links->Send((*zero)->link, *message);
+  if (zero->link != kNoLink) deps_.links->Send(zero->link, *message);
   return OkStatus();
 }
 
-void Allocation::ReportState(const Rank& rank) {
+void Allocation::Abort(const std::string& reason) {
+  stalls_.Stop();
+  teardown_.Abort(reason);
+}
+
+void Allocation::End(const std::string& reason, bool asked) {
+  if (!faults_.ending()) {
+    record_->set_ending(true);
+    record_->set_end_asked(asked);
+    record_->set_end_reason(reason);
+    Save();
+    faults_.OnEnd(reason, asked);
+    stalls_.Stop();
+  }
+  teardown_.End(reason);
+}
+
+void Allocation::BecomeGoneIfAllAre() {
+  if (!ranks_.AllGone()) return;
+  for (const RankConclusion& conclusion : faults_.OnAllGone()) ReportConclusion(conclusion);
+  teardown_.Finish();
+  stalls_.Stop();
+  const std::vector<std::string> gpus = ranks_.Gpus();
+  if (gpus.empty()) return BecomeGone();
+  // `this` stays valid: the allocation goes only when AllocationGone, sent from there, is
+  // acknowledged.
+  deps_.await_free(gpus, [this] { BecomeGone(); });
+}
+
+void Allocation::BecomeGone() {
+  gone_ = true;
+  WorkerMessage message;
+  message.mutable_allocation_gone()->set_job_uid(job_uid());
+  message.mutable_allocation_gone()->set_epoch(epoch());
+  deps_.report(std::move(message), [this] { deps_.loop->Post(deps_.on_settled); });
+  deps_.loop->Post(deps_.on_gone);
+}
+
+void Allocation::ReportConclusion(const RankConclusion& conclusion) {
+  LocalRank& rank = *ranks_.Find(conclusion.rank);
+  rank.state = conclusion.at_fault ? RankState::FAULTED : RankState::DONE;
+  rank.final_message = conclusion.message;
+  WorkerMessage message;
+  auto& report = *message.mutable_rank_report();
+  report.set_job_uid(job_uid());
+  report.set_epoch(epoch());
+  FillStatus(rank, report.mutable_status());
+  if (conclusion.at_fault) {
+    report.set_cause(conclusion.cause);
+    for (std::string& line : LastLines(rank.log_file, deps_.limits.fault_log_lines)) {
+      report.add_last_log_lines(std::move(line));
+    }
+    log::Warn(
+        "a rank has failed",
+        {{"job", job_uid()}, {"epoch", epoch()}, {"rank", rank.rank}, {"why", conclusion.message}});
+  }
+  deps_.report(std::move(message), {});
+}
+
+void Allocation::ReportState(const LocalRank& rank) {
   WorkerMessage message;
   message.mutable_rank_report()->set_job_uid(job_uid());
   message.mutable_rank_report()->set_epoch(epoch());
@@ -297,26 +323,15 @@ void Allocation::ReportState(const Rank& rank) {
   deps_.report(std::move(message), {});
 }
 
-void Allocation::FillStatus(const Rank& rank, megatrain::v1::RankStatus* status) const {
-  status->set_rank(rank.rank);
-  status->set_slot(rank.slot);
-  status->set_gpu(rank.gpu);
-  status->set_state(rank.state);
-  status->set_pid(rank.pid);
-  status->set_exited(rank.gone);
-  status->set_exit_code(rank.exit.code);
-  status->set_exit_signal(rank.exit.signal);
-  status->set_message(rank.final_message);
-  status->set_step(rank.step);
-  if (rank.stall && !rank.gone) {
-    FillStall(*rank.stall, rank.watch.mark(), status->mutable_stall());
-  }
+void Allocation::FillStatus(const LocalRank& rank, megatrain::v1::RankStatus* status) const {
+  RankSet::Describe(rank, status);
+  stalls_.Describe(rank, status);
 }
 
 void Allocation::Describe(megatrain::v1::HeldAllocation* out) const {
   out->set_job_uid(job_uid());
   out->set_epoch(epoch());
-  for (const auto& rank : ranks_) FillStatus(*rank, out->add_ranks());
+  for (const LocalRank& rank : ranks_.all()) FillStatus(rank, out->add_ranks());
 }
 
 }  // namespace mt::node

@@ -1,3 +1,4 @@
+// The meanings of the exit codes are those of the table in worker/rank/README.md.
 #include "worker/node/ranks/rank_verdict.h"
 
 #include <cstring>
@@ -42,7 +43,7 @@ RankVerdict JudgeExit(const RankExit& exit, const RankFaultReport& fault) {
     verdict.cause = megatrain::v1::INTERNAL;
     how = exit.error.empty() ? "its exit status is not known" : exit.error;
   } else if (exit.signal != 0) {
-    // SIGKILL from outside is mostly the kernel's, for want of memory; it does not say.
+    // A SIGKILL from outside mostly comes from the kernel's OOM killer, but nothing says so.
     verdict.cause = megatrain::v1::INTERNAL;
     how = fmt::format("killed by signal {} ({}){}", exit.signal, ::strsignal(exit.signal),
                       exit.core ? ", core dumped" : "");
@@ -57,7 +58,7 @@ RankVerdict JudgeExit(const RankExit& exit, const RankFaultReport& fault) {
     if (!exit.error.empty()) how += ": " + exit.error;
   }
   if (fault.exit_code != 0) {
-    if (fault.cause != 0) verdict.cause = fault.cause;
+    if (fault.cause != megatrain::v1::CAUSE_UNSPECIFIED) verdict.cause = fault.cause;
     how = fault.message.empty() ? how : fmt::format("{}; {}", fault.message, how);
   }
   verdict.message = how;

@@ -1,27 +1,32 @@
-// What the end of a rank means: its exit, together with what it said of itself before. Pure.
+// What the end of a rank means: its exit, together with the fault that it reported before. Pure.
 #pragma once
 
 #include <string>
 
 #include "worker/node/ranks/rank_launcher.h"
 
+namespace megatrain::v1 {
+enum Cause : int;
+}
+
 namespace mt::node {
 
-// The rank's own report; exit_code 0: it made none.
+// The rank's own report of why it fails; exit_code 0: it made none.
 struct RankFaultReport {
-  int cause = 0;  // megatrain.v1.Cause
+  megatrain::v1::Cause cause{};  // CAUSE_UNSPECIFIED: the exit tells
   std::string message;
-  int exit_code = 0;
+  int exit_code = 0;  // rank_exit_codes.h
 };
 
 struct RankVerdict {
-  bool clean = false;      // exit 0
-  bool transient = false;  // exit 75: a consequence of something elsewhere, as far as it knows
-  int cause = 0;           // megatrain.v1.Cause, 0 where clean
-  std::string
-      message;  // "killed by signal 9 (Killed)", "exit code 74 (...): loss is nan at step 12"
+  bool clean = false;            // exit code 0
+  bool transient = false;        // exit code 75: the rank knows only that it lost a peer
+  megatrain::v1::Cause cause{};  // CAUSE_UNSPECIFIED if clean
+  // "killed by signal 9 (Killed)", "loss is nan at step 12; exit code 74 (...)". Empty if clean.
+  std::string message;
 };
 
+// The rank's own report decides the cause and opens the message; the exit fills in what it lacks.
 RankVerdict JudgeExit(const RankExit& exit, const RankFaultReport& fault);
 
 }  // namespace mt::node

@@ -1,5 +1,5 @@
 // What of a rank's news arrives, once and in order, although connections, agents and coordinators
-// come and go; and the words in the other direction.
+// come and go; and the commands in the other direction.
 #include <gtest/gtest.h>
 
 #include "tests/worker/node/agent/attachment_rig.h"
@@ -116,7 +116,7 @@ TEST_F(AttachmentTest, ATornFileCountsUpToTheTear) {
       ReadUnsent(std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), [](auto&) {}));
 }
 
-TEST_F(AttachmentTest, WordsSurviveTheAgent) {
+TEST_F(AttachmentTest, CommandsSurviveTheAgent) {
   StartJob(1);
   coordinator_.Say(CommandMessage(Command::HOLD, "c1"));
   coordinator_.Say(CommandMessage(Command::CHECKPOINT_NOW, "c2"));
@@ -124,11 +124,11 @@ TEST_F(AttachmentTest, WordsSurviveTheAgent) {
   RestartAgent();
   coordinator_.Say(CommandMessage(Command::RESUME, "c3"));
   AttachAgain(0, RankState::HELD, 9);
-  std::vector<std::string> words;
+  std::vector<std::string> commands;
   for (const AgentMessage& message : ranks_.heard[100]) {
-    if (message.has_word()) words.push_back(message.word().command_id());
+    if (message.has_word()) commands.push_back(message.word().command_id());
   }
-  EXPECT_EQ(words, (std::vector<std::string>{"c2", "c3"}));
+  EXPECT_EQ(commands, (std::vector<std::string>{"c2", "c3"}));
   // c1 is repeated by a coordinator that has not heard its outcome: done all the same.
   coordinator_.Say(CommandMessage(Command::HOLD, "c1"));
   EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());

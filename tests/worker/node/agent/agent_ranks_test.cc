@@ -1,4 +1,4 @@
-// The agent's core towards its ranks: assignments, words, who is at fault, ending.
+// The agent's core towards its ranks: assignments, commands, who is at fault, ending.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -144,7 +144,7 @@ TEST_F(AgentTest, WhereNobodyHereIsAtFaultTheCauseLiesElsewhere) {
   EXPECT_EQ(reports[0].cause(), megatrain::v1::NETWORK);
 }
 
-TEST_F(AgentTest, ARanksOwnWordsGoWithItsFault) {
+TEST_F(AgentTest, ARanksOwnMessageGoesWithItsFault) {
   StartJob(1);
   SayFault(0, 74, "loss is nan at step 12");
   EndRank(0, {.code = 74});
@@ -165,7 +165,7 @@ TEST_F(AgentTest, ARankThatCannotBeStartedIsAFault) {
   EXPECT_TRUE(Gone());
 }
 
-TEST_F(AgentTest, WordsReachRankZeroAlsoWhenItComesLate) {
+TEST_F(AgentTest, CommandsReachRankZeroAlsoWhenItComesLate) {
   Assign(2);
   coordinator_.Say(CommandMessage(Command::STOP_WITH_SAVE, "c1"));
   EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());

@@ -114,9 +114,9 @@ TEST_F(GpuAgentTest, ARankGetsItsGpuAndTheCoresBesideIt) {
   const megatrain::v1::RankStatus status =
       coordinator_.Heard(WorkerMessage::kRankReport).back().rank_report().status();
   EXPECT_EQ(status.gpu(), "GPU-a");
-  EXPECT_EQ(agent_->CountSlots(/*gpus=*/true).used, 1);
-  EXPECT_EQ(agent_->CountSlots(/*gpus=*/true).free, 1);
-  EXPECT_EQ(agent_->CountSlots(/*gpus=*/false).free, 3);
+  EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/true).used, 1);
+  EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/true).free, 1);
+  EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/false).free, 3);
   EXPECT_THAT(registry_->Text(), HasSubstr("gpu_uuid=\"GPU-a\""));
 }
 
@@ -148,13 +148,13 @@ TEST_F(GpuAgentTest, ItsAllocationIsGoneWhenItsMemoryIs) {
   ASSERT_EQ(gpu_probe_.asked.size(), 1U);
   AnswerUsed(kGpuBytes / 2);
   EXPECT_FALSE(Gone());
-  EXPECT_EQ(agent_->CountSlots(/*gpus=*/true).used, 1);
+  EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/true).used, 1);
   loop_.Advance(milliseconds(1900));
   EXPECT_TRUE(gpu_probe_.asked.empty());
   loop_.Advance(milliseconds(200));
   AnswerUsed(kIdleBytes + (int64_t{100} << 20));  // others' small changes
   EXPECT_TRUE(Gone());
-  EXPECT_EQ(agent_->CountSlots(/*gpus=*/true).free, 2);
+  EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/true).free, 2);
   loop_.Advance(seconds(60));
   EXPECT_TRUE(gpu_probe_.asked.empty());
   EXPECT_TRUE(coordinator_.Heard(WorkerMessage::kSlotsChanged).empty());
@@ -173,7 +173,7 @@ TEST_F(GpuAgentTest, MemoryThatStaysPutsTheSlotOutOfOrder) {
   EXPECT_EQ(changes[0].slots_changed().slots(0).out_of_order(),
             "69.5 GiB of its memory are still held after its ranks have ended");
   EXPECT_EQ(changes[0].slots_changed().slots(1).out_of_order(), "");
-  EXPECT_EQ(agent_->CountSlots(/*gpus=*/true).out_of_order, 1);
+  EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/true).out_of_order, 1);
   // Nothing is placed there; a new session says so, too.
   coordinator_.Say(AssignGpu(0, /*epoch=*/2));
   EXPECT_THAT(LastReply(), HasSubstr("slot 0 is out of order: 69.5 GiB"));
@@ -183,9 +183,9 @@ TEST_F(GpuAgentTest, MemoryThatStaysPutsTheSlotOutOfOrder) {
   EXPECT_NE(Registered().slots(0).out_of_order(), "");
   // One look in ten seconds, until the memory is free.
   PassHolding(seconds(21), kGpuBytes / 2);
-  EXPECT_EQ(agent_->CountSlots(/*gpus=*/true).out_of_order, 1);
+  EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/true).out_of_order, 1);
   PassHolding(seconds(11), kIdleBytes);
-  EXPECT_EQ(agent_->CountSlots(/*gpus=*/true).free, 2);
+  EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/true).free, 2);
   const auto back = coordinator_.Heard(WorkerMessage::kSlotsChanged).back();
   EXPECT_EQ(back.slots_changed().slots(0).out_of_order(), "");
   loop_.Advance(seconds(60));

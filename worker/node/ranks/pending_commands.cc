@@ -1,4 +1,5 @@
-#include "worker/node/ranks/pending_words.h"
+// RankWord and `words` are the names of a command on the wire and on disk.
+#include "worker/node/ranks/pending_commands.h"
 
 #include <algorithm>
 
@@ -26,44 +27,46 @@ AgentMessage ToMessage(const Command& command) {
 
 }  // namespace
 
-PendingWords::PendingWords() = default;
-PendingWords::PendingWords(const AllocationRecord& record)
+PendingCommands::PendingCommands() = default;
+PendingCommands::PendingCommands(const AllocationRecord& record)
     : done_(record.done_command_ids().begin(), record.done_command_ids().end()) {
-  for (const Command& word : record.words()) words_.push_back(std::make_unique<Command>(word));
+  for (const Command& pending : record.words())
+    commands_.push_back(std::make_unique<Command>(pending));
 }
-PendingWords::~PendingWords() = default;
+PendingCommands::~PendingCommands() = default;
 
-std::unique_ptr<AgentMessage> PendingWords::Add(const Command& command) {
-  const bool known = std::any_of(words_.begin(), words_.end(), [&command](const auto& word) {
-    return word->command_id() == command.command_id();
-  });
+std::unique_ptr<AgentMessage> PendingCommands::Add(const Command& command) {
+  const bool known = std::any_of(
+      commands_.begin(), commands_.end(),
+      [&command](const auto& pending) { return pending->command_id() == command.command_id(); });
   if (known || std::find(done_.begin(), done_.end(), command.command_id()) != done_.end()) {
     return nullptr;
   }
-  words_.push_back(std::make_unique<Command>(command));
+  commands_.push_back(std::make_unique<Command>(command));
   return std::make_unique<AgentMessage>(ToMessage(command));
 }
 
-bool PendingWords::Done(const std::string& command_id) {
-  const auto removed = std::erase_if(
-      words_, [&command_id](const auto& word) { return word->command_id() == command_id; });
+bool PendingCommands::Done(const std::string& command_id) {
+  const auto removed = std::erase_if(commands_, [&command_id](const auto& pending) {
+    return pending->command_id() == command_id;
+  });
   if (removed == 0) return false;
   done_.push_back(command_id);
   if (done_.size() > kDoneKept) done_.pop_front();
   return true;
 }
 
-void PendingWords::FillRecord(AllocationRecord* record) const {
+void PendingCommands::FillRecord(AllocationRecord* record) const {
   record->clear_words();
-  for (const auto& word : words_) *record->add_words() = *word;
+  for (const auto& pending : commands_) *record->add_words() = *pending;
   record->clear_done_command_ids();
   for (const std::string& id : done_) record->add_done_command_ids(id);
 }
 
-std::vector<AgentMessage> PendingWords::Messages() const {
+std::vector<AgentMessage> PendingCommands::Messages() const {
   std::vector<AgentMessage> messages;
-  messages.reserve(words_.size());
-  for (const auto& word : words_) messages.push_back(ToMessage(*word));
+  messages.reserve(commands_.size());
+  for (const auto& pending : commands_) messages.push_back(ToMessage(*pending));
   return messages;
 }
 

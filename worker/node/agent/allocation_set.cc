@@ -1,0 +1,61 @@
+// A node holds few allocations: all but the search by job and epoch are passes over them.
+#include "worker/node/agent/allocation_set.h"
+
+#include <algorithm>
+
+namespace mt::node {
+
+Allocation* AllocationSet::Add(std::unique_ptr<Allocation> allocation) {
+  const JobEpoch job(allocation->job_uid(), allocation->epoch());
+  int64_t& newest = newest_[job.first];
+  newest = std::max(newest, job.second);
+  Allocation* added = allocation.get();
+  all_[job] = std::move(allocation);
+  return added;
+}
+
+Allocation* AllocationSet::Find(const JobEpoch& job) const {
+  const auto found = all_.find(job);
+  return found == all_.end() ? nullptr : found->second.get();
+}
+
+Allocation* AllocationSet::FindByLaunch(LaunchId launch) const {
+  for (const auto& [job, allocation] : all_) {
+    if (allocation->HasLaunch(launch)) return allocation.get();
+  }
+  return nullptr;
+}
+
+std::optional<int64_t> AllocationSet::NewestEpoch(const std::string& job_uid) const {
+  const auto found = newest_.find(job_uid);
+  if (found == newest_.end()) return std::nullopt;
+  return found->second;
+}
+
+bool AllocationSet::IsLive(const std::string& job_uid) const {
+  return std::ranges::any_of(
+      all_, [&](const auto& a) { return a.first.first == job_uid && !a.second->gone(); });
+}
+
+int AllocationSet::num_live() const {
+  return static_cast<int>(
+      std::ranges::count_if(all_, [](const auto& a) { return !a.second->gone(); }));
+}
+
+bool AllocationSet::OnlyLeftRunning() const {
+  return std::ranges::all_of(
+      all_, [](const auto& a) { return a.second->gone() || !a.second->stops_with_agent(); });
+}
+
+// A rank of an earlier agent, which may have offered other slots, keeps both the slot's number, by
+// which the coordinator knows it, and its GPU.
+std::optional<NodeSlots::User> AllocationSet::UserOf(int slot, const std::string& gpu) const {
+  for (const auto& [job, allocation] : all_) {
+    if (allocation->UsesSlot(slot) || (!gpu.empty() && allocation->UsesGpu(gpu))) {
+      return NodeSlots::User{.job_uid = job.first, .epoch = job.second};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace mt::node
