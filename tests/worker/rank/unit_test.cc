@@ -1,4 +1,4 @@
-// The pieces of a rank that need no trainer: exit codes, commands, rendezvous, leaving, the metrics
+// The parts of a rank that need no trainer: exit codes, commands, rendezvous, leaving, the metrics
 // file, the environment.
 #include <atomic>
 #include <cmath>

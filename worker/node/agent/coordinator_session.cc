@@ -1,3 +1,5 @@
+// States: connecting (attempt_timer_ limits it), registered (beat_timer_ beats), waiting for the
+// next attempt (attempt_timer_ starts it), stopped.
 #include "worker/node/agent/coordinator_session.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// The worker's standing with the coordinator: registers, beats (L1), reconnects (L3), keeps reports
-// until they are acknowledged and sends them again after a reconnect. Loop thread only.
+// The worker's session with the coordinator: registers, sends heartbeats (control-plane L1),
+// reconnects with backoff (L3), keeps reports until the coordinator has acknowledged them and sends
+// them again after a reconnect. Loop thread only; no call blocks.
 #pragma once
 
 #include <chrono>
@@ -21,21 +22,22 @@ class StepRecord;
 
 namespace mt::node {
 
-// From the one table of numbers (common/rpc/control_numbers.h); tests replace them.
+// Defaults come from the one table of numbers (common/rpc/control_numbers.h); tests replace them.
 struct SessionLimits {
-  // L1; without an acknowledgement for heartbeat_lost the session is opened anew.
+  // L1. A session without an acknowledgement for heartbeat_lost is closed and opened again.
   std::chrono::milliseconds heartbeat_interval = rpc::kHeartbeatInterval;
   std::chrono::milliseconds heartbeat_lost = rpc::kWorkerLostAfter;
-  // L3: the n-th attempt waits first * growth^n, at most cap, +- jitter; attempt_timeout: until the
-  // coordinator's answer.
+  // L3: the n-th attempt waits first * growth^n, at most cap, +- jitter (a share). attempt_timeout
+  // limits the time until the coordinator answers the registration.
   std::chrono::milliseconds backoff_first = rpc::kReconnectFirst;
   double backoff_growth = rpc::kReconnectGrowth;
   double backoff_jitter = rpc::kReconnectJitter;
   std::chrono::milliseconds backoff_cap = rpc::kReconnectCap;
   std::chrono::milliseconds attempt_timeout = rpc::kConnectAttempt;
-  // T1: steps travel at most this often.
+  // T1: step reports are sent at most this often.
   std::chrono::milliseconds steps_interval = rpc::kLiveMetricsInterval;
-  // Steps kept unacknowledged; beyond it every second one of the older half is dropped.
+  // Bound on steps kept for an acknowledgement; beyond it every second one of the older half is
+  // dropped.
   int64_t max_unacked_steps = 65536;
 };
 
@@ -44,12 +46,15 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   class Listener {
    public:
     virtual ~Listener() = default;
+    // Fills in the registration; called on every attempt to connect.
     virtual void FillRegister(megatrain::v1::Register* message) = 0;
-    // The coordinator answered; unacknowledged reports are on their way again.
+    // The coordinator has answered; unacknowledged reports were sent again.
     virtual void OnRegistered() = 0;
+    // A registered session has ended; the next attempt is scheduled.
     virtual void OnDisconnected() = 0;
+    // The newest heartbeat was answered after this time.
     virtual void OnHeartbeatAnswered(std::chrono::nanoseconds round_trip) = 0;
-    // All but registered, heartbeat_ack and report_ack.
+    // Receives every message but registered, heartbeat_ack and report_ack.
     virtual void OnCoordinatorMessage(const megatrain::v1::CoordinatorMessage& message) = 0;
   };
 
@@ -57,19 +62,21 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
                      CoordinatorLink* link, Listener* listener);
   ~CoordinatorSession() override;
 
+  // Connects, and reconnects until Stop.
   void Start();
-  // Closes for good.
+  // Reports the gathered steps and closes the session for good.
   void Stop();
 
-  // A report that must arrive; `acked` runs once it is on the coordinator's disk.
+  // Sends a report that must arrive: it is kept, and sent again after a reconnect, until the
+  // coordinator has it on disk; then `acked` runs.
   void Report(megatrain::v1::WorkerMessage message, Outbox::Acked acked = {});
-  // A step of a job: gathered, then reported at most every steps_interval. Of the steps of one
-  // report only the last one's `acked` runs: it speaks for those before it.
+  // Gathers a step of a job; the steps of one job and epoch are reported together, at most every
+  // steps_interval. Only the `acked` of the last step of a report runs; it covers those before it.
   void ReportStep(const std::string& job_uid, int64_t epoch, const megatrain::v1::StepRecord& step,
                   Outbox::Acked acked = {});
-  // Reports the steps gathered so far, so that what is reported next comes after them.
+  // Reports the steps gathered so far, so that the next report arrives after them.
   void FlushSteps();
-  // A message of this connection only; dropped where there is none.
+  // Sends a message that matters to this connection only; drops it if there is none.
   void SendNow(const megatrain::v1::WorkerMessage& message);
 
   bool registered() const { return registered_; }
@@ -90,17 +97,16 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   CoordinatorLink* link_;
   Listener* listener_;
   Outbox outbox_;
-  std::unique_ptr<megatrain::v1::WorkerMessage>
-      pending_steps_;  // of one job and epoch; may be null
+  std::unique_ptr<megatrain::v1::WorkerMessage> pending_steps_;  // of one job; null: none
   Outbox::Acked pending_steps_acked_;
   bool stopped_ = false;
   bool registered_ = false;
-  int failures_ = 0;  // attempts since the last registration
+  int failures_ = 0;  // failed attempts since the last registration
   int64_t beat_ = 0;
   base::MonotonicTime beat_sent_;
   base::MonotonicTime last_ack_;
   std::chrono::milliseconds heartbeat_interval_;
-  EventLoop::TimerId attempt_timer_ = EventLoop::kNoTimer;  // attempt timeout, or the next attempt
+  EventLoop::TimerId attempt_timer_ = EventLoop::kNoTimer;  // limits or starts an attempt
   EventLoop::TimerId beat_timer_ = EventLoop::kNoTimer;
   EventLoop::TimerId steps_timer_ = EventLoop::kNoTimer;
   std::minstd_rand random_;

@@ -1,3 +1,4 @@
+// gRPC's callback API: Stream is the reactor of one call, shared by gRPC and the link.
 #include "worker/node/agent/grpc_coordinator_link.h"
 
 #include <atomic>
@@ -24,9 +25,9 @@ struct GrpcCoordinatorLink::Channel {
   std::unique_ptr<Worker::Stub> stub;
 };
 
-// One call. A read is always under way until the stream ends; writes go one by one from a queue. A
-// hold lets writes start outside of gRPC's reactions; it ends with the last read, after which
-// nothing more is written.
+// One call. A read is pending until the stream ends; writes are taken from a queue one at a time. A
+// hold (grpc::ClientBidiReactor::AddHold) permits writes to start outside of gRPC's callbacks; it
+// is removed after the last read, and nothing is written from then on.
 class GrpcCoordinatorLink::Stream final
     : public grpc::ClientBidiReactor<WorkerMessage, CoordinatorMessage> {
  public:
@@ -79,14 +80,14 @@ class GrpcCoordinatorLink::Stream final
     base::MutexLock lock(&mu_);
     queued_bytes_ -= static_cast<int64_t>(queue_.front().ByteSizeLong());
     queue_.pop_front();
-    if (!ok) closed_ = true;  // the read that is under way ends the stream
+    if (!ok) closed_ = true;  // the pending read will fail and end the stream
     if (!closed_ && !queue_.empty()) StartWrite(&queue_.front());
   }
 
   void OnDone(const grpc::Status& status) override {
     on_closed_(status.ok() ? base::Unavailable("the coordinator ended the session")
                            : rpc::FromGrpc(status, context_));
-    const std::shared_ptr<Stream> self = std::move(self_);  // until after the lock
+    const std::shared_ptr<Stream> self = std::move(self_);  // alive until the lock is released
     base::MutexLock lock(&mu_);
     done_ = true;
     done_changed_.NotifyAll();
@@ -96,7 +97,7 @@ class GrpcCoordinatorLink::Stream final
   const ClosedTask on_closed_;
   grpc::ClientContext context_;
   std::shared_ptr<CoordinatorMessage> incoming_;
-  std::shared_ptr<Stream> self_;  // gRPC's reference
+  std::shared_ptr<Stream> self_;  // reference on behalf of gRPC
   std::atomic<int64_t> queued_bytes_ = 0;
   base::Mutex mu_;
   base::CondVar done_changed_;
@@ -124,7 +125,7 @@ void GrpcCoordinatorLink::Open() {
       },
       [this](const Status& why) {
         loop_->Post([this, why] {
-          // OnDone may still be at its end; the destructor of the stream waits for nobody.
+          // OnDone may still be running its last lines: wait, since ~Stream does not.
           const std::shared_ptr<Stream> closed = std::move(stream_);
           closed->WaitDone();
           listener_->OnClosed(why);

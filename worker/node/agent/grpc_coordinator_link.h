@@ -1,5 +1,5 @@
-// CoordinatorLink over gRPC: one Worker.Session stream at a time on one channel. gRPC's threads
-// only post to the loop.
+// CoordinatorLink over gRPC: one Worker.Session call at a time on one channel. gRPC's threads only
+// post to the loop.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace mt::node {
 class GrpcCoordinatorLink final : public CoordinatorLink {
  public:
   GrpcCoordinatorLink(EventLoop* loop, const rpc::Endpoint& coordinator);
-  // Cancels the stream and waits until gRPC has let go of it. The loop no longer runs.
+  // Cancels the call and blocks until gRPC has released it. The loop must not run any more.
   ~GrpcCoordinatorLink() override;
 
   void SetListener(Listener* listener) override { listener_ = listener; }
@@ -29,7 +29,7 @@ class GrpcCoordinatorLink final : public CoordinatorLink {
   EventLoop* loop_;
   Listener* listener_ = nullptr;
   std::unique_ptr<Channel> channel_;
-  std::shared_ptr<Stream> stream_;  // null: none open
+  std::shared_ptr<Stream> stream_;  // null if none is open
 };
 
 }  // namespace mt::node

@@ -1,3 +1,4 @@
+// gRPC's callback API: a reactor per call; the service finds it by its link under a lock.
 #include "worker/node/agent/grpc_rank_server.h"
 
 #include <chrono>
@@ -46,12 +47,13 @@ class GrpcRankServer::Service final : public RankChannel::CallbackService {
   Listener* listener_ = nullptr;
   base::Mutex mu_;
   LinkId next_link_ GUARDED_BY(mu_) = 1;
-  std::map<LinkId, Call*> calls_ GUARDED_BY(mu_);  // until OnDone, which deletes them
+  std::map<LinkId, Call*> calls_ GUARDED_BY(mu_);  // OnDone deletes the call
   std::unique_ptr<rpc::Server> server_;
 };
 
-// One rank's call. gRPC owns it until OnDone. A read is under way until the rank is gone; writes go
-// one by one from a queue; Finish comes once, after which nothing is written.
+// The reactor of one rank's call, owned by gRPC until OnDone. A read is pending until the rank has
+// ended the call; writes are taken from a queue one at a time; Finish is called once, and nothing
+// is written from then on.
 class GrpcRankServer::Service::Call final
     : public grpc::ServerBidiReactor<RankMessage, AgentMessage> {
  public:
@@ -118,7 +120,7 @@ grpc::ServerBidiReactor<RankMessage, AgentMessage>* GrpcRankServer::Service::Att
   const LinkId link = next_link_++;
   auto call = std::make_unique<Call>(this, link);
   calls_[link] = call.get();
-  return call.release();  // gRPC's until OnDone
+  return call.release();  // owned by gRPC until OnDone
 }
 
 void GrpcRankServer::Service::Send(LinkId link, const AgentMessage& message) {

@@ -1,5 +1,5 @@
-// RankLinks over gRPC: the RankChannel service on the agent's Unix socket. gRPC's threads only post
-// to the loop.
+// RankLinks over gRPC: serves RankChannel on the agent's Unix socket, one link per call. gRPC's
+// threads only post to the loop.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace mt::node {
 class GrpcRankServer final : public RankLinks {
  public:
   explicit GrpcRankServer(EventLoop* loop);
-  // Ends all calls and waits for their handlers. The loop no longer runs.
+  // Ends all calls and blocks until gRPC has released them. The loop must not run any more.
   ~GrpcRankServer() override;
 
   Status Listen(const std::string& socket_path);

@@ -1,3 +1,4 @@
+// Two atomic values, so that a probe never waits for the loop.
 #include "worker/node/agent/health.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// What the probes say: /livez that the event loop turns (nothing else: a coordinator that is away
-// is no reason to restart an agent), /readyz that the coordinator has accepted this worker. Set by
-// the loop, read by the HTTP server. Thread-safe.
+// The answers to Kubernetes' probes: /livez is OK while the event loop turns (and asks for nothing
+// else, because restarting an agent does not bring an absent coordinator back), /readyz while the
+// coordinator has this worker registered. Set by the loop, read by the HTTP server. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace mt::node {
 
 class Health {
  public:
-  // The loop is taken for stuck after this.
+  // The loop counts as stuck if it has not turned for this long.
   static constexpr std::chrono::seconds kStuckAfter{10};
 
   explicit Health(const base::Clock* clock) : clock_(clock), last_turn_(clock->Now()) {}

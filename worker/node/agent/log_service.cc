@@ -1,3 +1,4 @@
+// A Tail per request, advanced by one timer for all.
 #include "worker/node/agent/log_service.h"
 
 #include <optional>
@@ -15,7 +16,7 @@ using megatrain::v1::WorkerMessage;
 struct LogService::Tail {
   LogRequest request;
   std::string path;
-  std::optional<LogReader> reader;  // empty until the file is there
+  std::optional<LogReader> reader;  // nullopt until the file exists
 };
 
 LogService::LogService(Deps deps) : deps_(std::move(deps)) {}
@@ -46,7 +47,7 @@ void LogService::Poll() {
 }
 
 bool LogService::Advance(int64_t request_id, Tail* tail) {
-  // Asked before reading: what is written until the ranks are gone is then in the file.
+  // Determined before reading: if the ranks are gone here, the file is complete when it is read.
   const bool live = tail->request.follow() && deps_.is_live(tail->request.job_uid());
   WorkerMessage message;
   message.mutable_log_reply()->set_request_id(request_id);
@@ -57,7 +58,7 @@ bool LogService::Advance(int64_t request_id, Tail* tail) {
     if (opened.ok()) {
       tail->reader = std::move(opened).value();
     } else if (live) {
-      return true;  // not started yet
+      return true;  // the rank has not started yet
     } else {
       chunk.set_error(base::Message(opened.status()));
     }
@@ -78,7 +79,7 @@ bool LogService::Advance(int64_t request_id, Tail* tail) {
       tail->reader.reset();
     }
   }
-  if (tail->reader) return true;  // the coordinator is slow
+  if (tail->reader) return true;  // paused: the coordinator is slow
   chunk.set_end(true);
   deps_.send_now(message);
   return false;

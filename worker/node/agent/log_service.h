@@ -1,6 +1,7 @@
-// Answers log requests: the last lines of a rank's log, then, where asked, what is appended until
-// the job's ranks on this node are gone. Looks at files by timer (they are local and few), and
-// waits while the coordinator is slow to take what was sent. Loop thread only.
+// Answers requests for rank logs: sends the last lines of a log and, if asked to follow, what is
+// appended until the job's ranks on this node are gone. Polls the files by timer, because they are
+// local and few, and pauses while the coordinator is slow to take what was sent. Loop thread only;
+// blocks on the local disk only.
 #pragma once
 
 #include <chrono>
@@ -20,8 +21,8 @@ class WorkerMessage;
 namespace mt::node {
 
 struct LogLimits {
-  std::chrono::milliseconds log_poll{200};  // how often a followed file is read
-  int64_t max_queued_log_bytes = 1 << 20;   // beyond it a slow coordinator pauses the tails
+  std::chrono::milliseconds log_poll{200};  // between two reads of a followed file
+  int64_t max_queued_log_bytes = 1 << 20;   // unsent bytes beyond which reading pauses
 };
 
 class LogService {
@@ -30,7 +31,7 @@ class LogService {
     EventLoop* loop;
     LogLimits limits;
     std::string log_root;
-    std::function<bool(const std::string& job_uid)> is_live;  // has ranks on this node
+    std::function<bool(const std::string& job_uid)> is_live;  // true if it has ranks on this node
     std::function<void(const megatrain::v1::WorkerMessage&)> send_now;
     std::function<int64_t()> queued_bytes;
   };
@@ -40,14 +41,15 @@ class LogService {
 
   void OnRequest(const megatrain::v1::LogRequest& request);
   void OnCancel(int64_t request_id);
-  // Requests belong to a connection: the coordinator asks again on the next.
+  // Forgets all requests: they belong to a connection, and the coordinator repeats them on the
+  // next.
   void OnDisconnected();
 
  private:
   struct Tail;
 
   void Poll();
-  // Sends what there is. False once the tail has ended.
+  // Sends what can be read now. False once everything was sent.
   bool Advance(int64_t request_id, Tail* tail);
 
   Deps deps_;

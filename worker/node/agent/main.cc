@@ -1,5 +1,5 @@
-// mt-worker: the agent of a node. Puts the core (agent.h) on its real seams: Boost.Asio, gRPC to
-// the coordinator, a Unix socket for ranks, mt-shim for processes.
+// mt-worker: the agent of a node. Connects the core (agent.h) to the real implementations of its
+// seams: Boost.Asio, gRPC to the coordinator, a Unix socket for ranks, mt-shim for processes.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -42,16 +42,16 @@ int64_t MemoryBytes() {
   return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
 }
 
-// Whether this node's ranks find the CUDA module: they look beside the file that mt-rank is, links
-// followed.
+// OK if this node's ranks find the CUDA module: they look beside the file of mt-rank, with symbolic
+// links resolved.
 Status FindModule(const AgentOptions& options) {
   std::error_code ignored;
   const auto rank = std::filesystem::weakly_canonical(options.rank_binary, ignored);
   return gpu::FindCudaModule(rank.parent_path().string()).status();
 }
 
-// The GPUs of this node, by a process that asks the driver for us: one that hangs costs the
-// deadline and the GPUs, not the worker.
+// Surveys the GPUs of this node through mt-gpu-probe: a driver that hangs costs the deadline and
+// the GPUs, not the worker.
 GpuOffer FindGpus(const AgentOptions& options) {
   StatusOr<GpuInventory> found = base::NotFound("not looked for");
   if (options.gpus != kNoGpus) {
@@ -113,7 +113,7 @@ Status StopLeftRanks(const AgentOptions& options) {
   return OkStatus();
 }
 
-// Null where there is to be none.
+// The server of /metrics and probes; nullptr if there is none to be.
 StatusOr<std::unique_ptr<http::Server>> ServeHttp(const AgentOptions& options,
                                                   const metrics::Registry* registry,
                                                   const Health* health) {
@@ -131,7 +131,7 @@ StatusOr<std::unique_ptr<http::Server>> ServeHttp(const AgentOptions& options,
   return nullptr;
 }
 
-// As others reach it.
+// The server's address as other hosts reach it; empty if there is no server.
 std::string HttpEndpoint(const AgentOptions& options, const http::Server* server) {
   if (server == nullptr) return "";
   rpc::Endpoint endpoint = server->endpoint();
@@ -221,7 +221,8 @@ Status RunAgent(const AgentOptions& options) {
   for (const AllocationDir::Found& found : store.LoadAll()) {
     agent.Adopt(*found.record, found.damage);
   }
-  // After what adopting has posted: ranks that have ended are known as such when it registers.
+  // Posted behind the tasks of Adopt, so that ranks that have ended meanwhile are registered as
+  // ended.
   loop.Post([&agent, &pulse] {
     agent.Start();
     pulse.Start();

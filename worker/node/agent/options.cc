@@ -1,3 +1,5 @@
+// CLI11 parses flags; entries of the YAML file become flags before them, so both share names,
+// checks and messages.
 #include "worker/node/agent/options.h"
 
 #include <algorithm>
@@ -21,7 +23,7 @@ namespace {
 
 constexpr uint16_t kDefaultHttpPort = 7072;
 
-// As text, before folders are made absolute and defaults are filled in.
+// The options as text, before paths are made absolute and defaults are filled in.
 struct RawOptions {
   std::string config;
   std::string coordinator = rpc::Endpoint{}.ToString();
@@ -102,7 +104,7 @@ void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
   app->set_version_flag("--version", std::string(rpc::Version()));
 }
 
-// The file's entries as flags, to be read before those of the command line.
+// Converts the file's entries to flags, which are parsed before those of the command line.
 StatusOr<std::vector<std::string>> ReadConfig(const CLI::App& app, const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
   std::vector<std::string> args;
@@ -198,8 +200,8 @@ Status Complete(const RawOptions& raw, AgentOptions* options) {
 }  // namespace
 
 StatusOr<std::pair<std::string, std::string>> ParseLabel(std::string_view text) {
-  const auto is_word = [](std::string_view word) {
-    return word.size() <= 63 && std::all_of(word.begin(), word.end(), [](char c) {
+  const auto is_label = [](std::string_view part) {
+    return part.size() <= 63 && std::all_of(part.begin(), part.end(), [](char c) {
              return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                     c == '.' || c == '_' || c == '/' || c == '-';
            });
@@ -207,7 +209,7 @@ StatusOr<std::pair<std::string, std::string>> ParseLabel(std::string_view text) 
   const size_t equals = text.find('=');
   const std::string_view name = text.substr(0, equals);
   const std::string_view value = equals == std::string_view::npos ? "" : text.substr(equals + 1);
-  if (equals == std::string_view::npos || name.empty() || !is_word(name) || !is_word(value)) {
+  if (equals == std::string_view::npos || name.empty() || !is_label(name) || !is_label(value)) {
     return base::InvalidArgument(
         "--label {}: must be NAME=VALUE of letters, digits and . _ / -, at most 63 each", text);
   }

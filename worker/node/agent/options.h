@@ -1,5 +1,5 @@
-// AgentOptions of mt-worker: flags, and a YAML file (--config) with the same names in snake_case;
-// flags win. `mt-worker stop-ranks` is the one other verb.
+// Options of mt-worker: flags, and a YAML file (--config) with the same names in snake_case; flags
+// override the file. `mt-worker stop-ranks` is the only other verb.
 #pragma once
 
 #include <map>
@@ -16,20 +16,20 @@
 namespace mt::node {
 
 struct AgentOptions {
-  bool stop_ranks = false;  // end what an agent has left, instead of being one; only `state` counts
+  bool stop_ranks = false;  // the verb stop-ranks; only `state` is used
   rpc::Endpoint coordinator;
-  std::optional<int> cpu_slots;  // nullopt: as the GPUs that are found suggest
-  std::string gpus = "all";      // which to offer: "all", "none", or UUIDs with commas
-  int cores = 1;                 // that this process may use
+  std::optional<int> cpu_slots;  // nullopt: DefaultCpuSlots (gpu_offer.h)
+  std::string gpus = "all";      // GPUs to offer: "all", "none", or UUIDs separated by commas
+  int cores = 1;                 // cores that this process may use
   std::string node;
   std::string address = "127.0.0.1";
-  std::map<std::string, std::string> labels;  // of this node
-  // Of /metrics and probes; nullopt: none. Where it was not asked for, a port that is taken is no
-  // reason not to start.
+  std::map<std::string, std::string> labels;  // node labels
+  // Where /metrics and the probes are served; nullopt: nowhere. If the address was not asked for, a
+  // taken port does not prevent the start.
   std::optional<rpc::Endpoint> http_listen;
   bool http_asked = false;
-  bool insecure = false;  // plain text beyond this machine is wanted
-  // Folders, absolute.
+  bool insecure = false;  // permits plain text beyond this machine
+  // Absolute paths.
   std::string state;
   std::string data_root;
   std::string checkpoint_root;
@@ -42,16 +42,17 @@ struct AgentOptions {
   log::Level log_level = log::Level::kInfo;
 };
 
-// Where the program ends before it begins: --help, --version, --check-config (0) and bad options
-// (64). The text was printed.
+// The exit code of a program that ends after parsing its options: 0 after --help, --version and
+// --check-config, 64 for bad options. The text was printed.
 struct ExitNow {
   int code = 0;
 };
 
-// "zone=a": the name [a-zA-Z0-9._/-]{1,63}, the value the same or empty.
+// Parses a node label such as "zone=a": the name matches [a-zA-Z0-9._/-]{1,63}, the value too or is
+// empty. kInvalidArgument.
 StatusOr<std::pair<std::string, std::string>> ParseLabel(std::string_view text);
 
-// True where `options` is filled in; else `exit_now` is.
+// Parses command line and file. True if `options` is filled in; otherwise `exit_now` is.
 bool ParseAgentOptions(int argc, char** argv, AgentOptions* options, ExitNow* exit_now);
 
 }  // namespace mt::node

@@ -1,3 +1,4 @@
+// Reads the agent's counters; keeps nothing but the last status line, which is sent on change only.
 #include "worker/node/agent/pulse.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kInterval{1000};
 
-// Resident set of this process; 0 where /proc does not tell.
+// Resident set of this process; 0 if /proc/self/statm cannot be read.
 int64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t total_pages = 0;
@@ -47,7 +48,7 @@ void Pulse::Turn() {
     parts_.notifier->Status(status);
     last_status_ = std::move(status);
   }
-  // The manager expects a ping within the watchdog's time; it gets at least two.
+  // The service manager expects one ping within the watchdog's time; it gets at least two.
   const auto half =
       std::chrono::duration_cast<std::chrono::milliseconds>(parts_.notifier->watchdog() / 2);
   const auto next = half.count() > 0 ? std::min(kInterval, half) : kInterval;

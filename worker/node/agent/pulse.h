@@ -1,6 +1,6 @@
-// Turns once a second on the event loop, and shows by it that the loop works: sets the agent's own
-// metrics, the probes' state, and what the service manager sees (watchdog, status line). Loop
-// thread only.
+// Runs once a second on the event loop: updates the agent's own metrics and the state of the
+// probes, and notifies the service manager (watchdog, status line), which shows that the loop
+// turns. Loop thread only.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ class Pulse {
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
 
-  // The first turn, with which the service is ready; then by timer.
+  // Tells the service manager that the service is ready and runs for the first time; then by timer.
   void Start();
 
  private:

@@ -1,3 +1,4 @@
+// Children of the families are created on first use and removed with the rank.
 #include "worker/node/agent/rank_series.h"
 
 #include <cmath>
@@ -14,10 +15,10 @@ using metrics::Labels;
 
 namespace {
 
-constexpr const char* kOther = "other";  // also of operations and memory
+constexpr const char* kOther = "other";  // label of operations and memory kinds beyond the bound
 static_assert(report::Name(report::StepPhase::kOther) == kOther);
 
-// What a rank says is not believed: no total falls below 0 or is not a number.
+// Values of a rank are not trusted: a total that is negative or not a number counts as 0.
 double Total(double value) { return std::isfinite(value) && value > 0 ? value : 0; }
 double Total(int64_t value) { return value > 0 ? static_cast<double>(value) : 0; }
 

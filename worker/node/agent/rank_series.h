@@ -1,5 +1,6 @@
-// The series of one rank: made at its start, set from what its beats tell. A rank's counters are
-// totals since its start; names that it invents are folded into "other" beyond a bound.
+// The Prometheus series of one rank: created when the rank starts, updated from its beats. Counters
+// are totals since the rank's start. The number of series is bounded: operations and memory kinds
+// beyond a limit are counted as "other". Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ class RankTelemetry;
 
 namespace mt::node {
 
-// Declared once per registry.
+// The families that all ranks share; created once per registry.
 struct RankFamilies {
   explicit RankFamilies(metrics::Registry* registry);
 
@@ -34,10 +35,11 @@ struct RankFamilies {
 
 class RankSeries {
  public:
-  static constexpr int kMaxCollectives = 24;  // pairs of operation and group, "other" included
-  static constexpr int kMaxMemoryKinds = 12;  // "other" included
+  static constexpr int kMaxCollectives = 24;  // pairs of operation and group, including "other"
+  static constexpr int kMaxMemoryKinds = 12;  // including "other"
 
-  // `labels` of every series; `info` are those of mt_rank_info besides. `families` outlives this.
+  // `labels` are on every series, `info` additionally on mt_rank_info. `families` must outlive
+  // this.
   RankSeries(const RankFamilies* families, const metrics::Labels& labels,
              const metrics::Labels& info);
 

@@ -1,3 +1,4 @@
+// Per job and epoch: the values that are known and the links that wait for others.
 #include "worker/node/agent/rendezvous_relay.h"
 
 #include "megatrain/v1/rank.pb.h"

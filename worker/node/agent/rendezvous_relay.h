@@ -1,6 +1,7 @@
-// Rendezvous between ranks and coordinator: what ranks set travels as a report; what they ask for
-// is asked once per key, again after a reconnect, and kept, since values are written once. What a
-// rank of this node has set is answered without the coordinator. Loop thread only.
+// Relays the rendezvous of ranks to the coordinator. A value that a rank sets is sent as a report,
+// which must arrive; a value that ranks wait for is requested once per key, and again after a
+// reconnect. Values are written once, so they are cached: what a rank of this node has set is
+// answered without the coordinator. Loop thread only; no call blocks.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ class RendezvousRelay {
  public:
   struct Deps {
     RankLinks* links;
-    std::function<void(megatrain::v1::WorkerMessage)> report;           // must arrive
-    std::function<void(const megatrain::v1::WorkerMessage&)> send_now;  // dropped when disconnected
+    std::function<void(megatrain::v1::WorkerMessage)> report;           // kept until acknowledged
+    std::function<void(const megatrain::v1::WorkerMessage&)> send_now;  // dropped if disconnected
   };
   using JobEpoch = std::pair<std::string, int64_t>;
 
@@ -32,16 +33,16 @@ class RendezvousRelay {
 
   void Set(const JobEpoch& job, const std::string& key, const std::string& value);
   void Get(const JobEpoch& job, const std::string& key, LinkId link);
-  // From the coordinator.
+  // The coordinator has sent a value: answers the ranks that wait for it.
   void OnValue(const JobEpoch& job, const std::string& key, const std::string& value);
-  // Asks again for everything that is waited for.
+  // Requests again every key that ranks wait for.
   void OnRegistered();
   void Forget(const JobEpoch& job) { jobs_.erase(job); }
 
  private:
   struct Job {
     std::map<std::string, std::string> values;
-    std::map<std::string, std::set<LinkId>> waiting;  // by key
+    std::map<std::string, std::set<LinkId>> waiting;  // links by key
   };
 
   void Ask(const JobEpoch& job, const std::string& key);

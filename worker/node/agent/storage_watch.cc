@@ -1,3 +1,4 @@
+// A folder that cannot be measured keeps its last value and is logged once, until it can be again.
 #include "worker/node/agent/storage_watch.h"
 
 #include <pthread.h>
@@ -42,7 +43,7 @@ struct StorageWatch::State {
     }
   }
 
-  std::vector<Root> roots;  // the thread's
+  std::vector<Root> roots;  // used by the thread only
   std::chrono::milliseconds interval{};
   base::Mutex mu;
   base::CondVar changed;

@@ -1,5 +1,6 @@
-// Measures the free space of the agent's folders from time to time, on a thread of its own: a file
-// server that hangs must hang nothing else. mt_storage_free_bytes{root}.
+// Measures the free space of the agent's folders at an interval and exports it as
+// mt_storage_free_bytes{root}. Has a thread of its own, because statvfs on a file server that hangs
+// blocks.
 #pragma once
 
 #include <chrono>
@@ -13,11 +14,11 @@ namespace mt::node {
 
 class StorageWatch {
  public:
-  // `roots`: folders by the name that the series carries.
+  // `roots`: paths by the value of their label `root`. Starts the thread.
   StorageWatch(const std::map<std::string, std::string>& roots, const metrics::Labels& labels,
                metrics::Registry* registry,
                std::chrono::milliseconds interval = std::chrono::seconds(10));
-  // Waits for a measurement that is under way.
+  // Joins the thread; blocks while a measurement is running.
   ~StorageWatch();
   StorageWatch(const StorageWatch&) = delete;
   StorageWatch& operator=(const StorageWatch&) = delete;

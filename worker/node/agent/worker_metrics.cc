@@ -1,3 +1,4 @@
+// One RankSeries per rank, by job and epoch; a timer per ended job removes them.
 #include "worker/node/agent/worker_metrics.h"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ struct WorkerMetrics::Own {
             registry->AddGauge("mt_start_timestamp_seconds", "When this process began to serve.")
                 .With()) {}
 
-  // Of one kind of slot.
+  // Gauges of one kind of slot.
   struct SlotGauges {
     SlotGauges(const metrics::Family<metrics::Gauge>& family, const Labels& node,
                const std::string& device)
@@ -97,7 +98,8 @@ struct WorkerMetrics::Job {
 
 namespace {
 
-// Its place in the mesh, as far as the job's numbers fit the world.
+// The rank's coordinates in the mesh. If the job's parallel sizes do not divide its world size,
+// those of a mesh with data parallelism only.
 Labels Place(const Assign& assign, int rank) {
   const auto& parallel = assign.spec().parallel();
   const auto size = [](int64_t value) {

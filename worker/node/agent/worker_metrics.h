@@ -1,6 +1,7 @@
-// What this node shows to Prometheus (METRICS.md): of every rank what its beats tell, and the agent
-// itself. A rank's series appear with its start and go five minutes after its job's end (T2); a
-// rank has at most kMaxSeriesPerRank whatever it sends. Loop thread only, but for the registry.
+// The Prometheus series of this node (METRICS.md): those of every rank, from its beats, and those
+// of the agent itself. A rank's series appear when it starts and are removed five minutes after its
+// job has ended (control-plane T2); a rank has at most kMaxSeriesPerRank whatever it sends. Loop
+// thread only, but for the registry.
 #pragma once
 
 #include <chrono>
@@ -38,17 +39,17 @@ class WorkerMetrics {
   WorkerMetrics(const WorkerMetrics&) = delete;
   WorkerMetrics& operator=(const WorkerMetrics&) = delete;
 
-  // The ranks of this record run here. Takes the place of an earlier epoch, or of an earlier job of
-  // that name.
+  // The ranks of this record run here: creates their series in place of those of an earlier epoch,
+  // or of an earlier job of that name.
   void OnJob(const megatrain::v1::AllocationRecord& record);
   void OnStep(const JobEpoch& job, int rank, int64_t step);
   void OnTelemetry(const JobEpoch& job, int rank, const megatrain::v1::RankTelemetry& telemetry);
-  // All of its ranks are gone.
+  // All ranks of the job are gone: its series are removed after kept_after_end.
   void OnJobGone(const JobEpoch& job);
 
   void OnHeartbeatAnswered(std::chrono::nanoseconds round_trip);
   void OnDisconnected();
-  // The agent's own state now.
+  // The agent's own state, set once a second (pulse.h).
   struct Slots {
     int used = 0;
     int free = 0;

@@ -1,3 +1,4 @@
+// One probe at a time serves all waiters; each waiter has its own deadline.
 #include "worker/node/gpus/gpu_guard.h"
 
 #include <algorithm>
@@ -9,9 +10,10 @@
 namespace mt::node {
 namespace {
 
-// What a GPU may hold beyond its idle share: other users' small changes, but no context of ours.
+// What a GPU may hold beyond its idle share and still be free: small changes by other users, but
+// less than a CUDA context.
 constexpr int64_t kSlackBytes = int64_t{128} << 20;
-// The idle share of a GPU that was never seen idle.
+// The idle share of a GPU that was never seen without a rank.
 constexpr int64_t kAssumedIdleBytes = int64_t{1} << 30;
 
 double GiB(int64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(1 << 30); }
@@ -110,7 +112,8 @@ void GpuGuard::SettleWaiters(const StatusOr<GpuInventory>& found) {
       log::Error("a GPU is out of order", {{"gpu", uuid}, {"why", out_of_order}});
     }
   }
-  // What is told first: that a slot cannot be used, then that its ranks are gone.
+  // The coordinator must learn that a slot is out of order before it learns that its ranks are
+  // gone.
   if (worse) deps_.changed();
   std::vector<Waiter> settled;
   const auto rest = std::stable_partition(waiters_.begin(), waiters_.end(),

@@ -1,7 +1,8 @@
-// Whether the memory of a GPU is free once its ranks are gone (P4): a driver can keep a dead
-// process' memory for seconds, and a sick one for ever. Until then its allocation is not reported
-// gone; after a minute it is, and the slot is out of order until a look finds the memory free.
-// Looks through GpuProbe, at nothing while nothing is waited for. Loop thread only.
+// Waits until the memory of a GPU is free after its ranks have ended (control-plane P4), because a
+// driver can keep the memory of a dead process for seconds, and a broken one for ever. Until then
+// the allocation is not reported gone; after a minute it is, and the slot is out of order until a
+// probe finds the memory free. Probes only while something is waited for or out of order. Loop
+// thread only; no call blocks.
 #pragma once
 
 #include <chrono>
@@ -20,10 +21,10 @@
 
 namespace mt::node {
 
-// From the one table of numbers (common/rpc/control_numbers.h); tests replace them.
+// Defaults come from the one table of numbers (common/rpc/control_numbers.h); tests replace them.
 struct GpuLimits {
-  // P4: a GPU whose memory is not free this long after its ranks' end is out of order. It is probed
-  // at the first interval until then, and at the second from then on.
+  // P4: a GPU whose memory is not free this long after its ranks have ended is out of order. It is
+  // probed at the first interval until then, and at the second from then on.
   std::chrono::milliseconds device_free = rpc::kDeviceFreeAfterExit;
   std::chrono::milliseconds device_probe = rpc::kDeviceProbeInterval;
   std::chrono::milliseconds device_probe_out_of_order{10'000};
@@ -34,31 +35,32 @@ class GpuGuard {
   struct Deps {
     EventLoop* loop;
     const base::Clock* clock;
-    GpuProbe* probe;  // may be null where there are no GPUs
+    GpuProbe* probe;  // may be null if no GPU is offered
     GpuLimits limits;
-    std::function<void()> changed;  // OutOfOrder says something else of some GPU now
+    std::function<void()> changed;  // OutOfOrder has changed for some GPU
   };
-  // What a GPU that no rank of ours uses holds now counts as idle: the driver's own share, and
-  // other users' on a shared host.
+  // What a GPU holds now counts as its idle share: the driver's own memory, and that of other users
+  // on a shared host.
   GpuGuard(Deps deps, const std::vector<GpuSlot>& gpus);
   ~GpuGuard();
   GpuGuard(const GpuGuard&) = delete;
   GpuGuard& operator=(const GpuGuard&) = delete;
 
-  // A rank of an earlier agent runs on it: what it holds now is not idle. Before the loop runs.
+  // A rank of an earlier agent runs on this GPU, so what it holds now is not its idle share; 1 GiB
+  // is assumed instead. Call before the loop runs.
   void Occupied(const std::string& uuid);
-  // Calls `done` once, on the loop, when these GPUs' memory is free or their time is over (then
-  // they are out of order). GPUs that this agent does not offer are not waited for.
+  // Calls `done` once, on the loop, when the memory of these GPUs is free or the time is over, in
+  // which case they are out of order. GPUs that this agent does not offer are ignored.
   void AwaitFree(const std::vector<std::string>& uuids, std::function<void()> done);
-  // The agent stops: from now on nothing is waited for.
+  // The agent stops: nothing is probed or waited for any more.
   void Finish();
 
-  // Why nothing is to be placed on it; empty: it is in order, or not known here.
+  // Why no rank may be placed on this GPU; empty: it is in order, or not offered.
   std::string OutOfOrder(const std::string& uuid) const;
 
  private:
   struct Gpu {
-    int64_t idle_bytes = 0;  // held by others than our ranks
+    int64_t idle_bytes = 0;  // held by others than this agent's ranks
     std::string out_of_order;
   };
   struct Waiter {
@@ -69,7 +71,7 @@ class GpuGuard {
 
   void Look();
   void OnProbed(const StatusOr<GpuInventory>& found);
-  // Why its memory cannot be called free; empty: it is.
+  // Why the memory of this GPU does not count as free; empty: it does.
   std::string WhyNotFree(const std::string& uuid, const StatusOr<GpuInventory>& found) const;
   void SettleWaiters(const StatusOr<GpuInventory>& found);
   void Schedule();

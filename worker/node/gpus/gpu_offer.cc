@@ -1,3 +1,4 @@
+// Each reason tells the operator which GPU it is about and what to do.
 #include "worker/node/gpus/gpu_offer.h"
 
 #include <algorithm>

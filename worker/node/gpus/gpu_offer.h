@@ -1,5 +1,5 @@
-// Which GPUs a worker offers: those that its probe has found and its operator wants, and why others
-// are not. Pure.
+// Decides which GPUs a worker offers, namely those that its probe has found, that work and that the
+// operator wants (--gpus), and says why others are not offered. Pure.
 #pragma once
 
 #include <functional>
@@ -16,31 +16,31 @@ inline constexpr char kNoGpus[] = "none";
 
 struct GpuSlot {
   GpuDevice device;
-  std::string cpus;  // where its rank runs, as "0-31,64-95"; empty: anywhere
+  std::string cpus;  // cores for its rank, as "0-31,64-95"; empty: any
 };
 
 struct GpuOffer {
-  std::vector<GpuSlot> gpus;  // in the order of their PCI bus
+  std::vector<GpuSlot> gpus;  // in the order of PCI bus ids
   std::string driver_version;
-  // Why there are fewer than there might be: a driver or a GPU that does not work, a wanted one
-  // that is not here. Empty: nothing is wrong; a host without a driver is in order.
+  // Why GPUs are missing: the driver or a GPU does not work, a wanted GPU is not here. Empty:
+  // nothing is wrong; a host without a driver is in order.
   std::string problem;
 };
 
-// GPUs are of use only where ranks find the CUDA module (`module`: gpu::FindCudaModule): found ones
-// without it become FailedPrecondition, with what to do.
+// Returns `found`, or kFailedPrecondition with what to do if GPUs were found but ranks cannot load
+// the CUDA module (`module`: the status of gpu::FindCudaModule).
 StatusOr<GpuInventory> NeedModule(StatusOr<GpuInventory> found, const Status& module);
 
-// --gpus: "all", "none", or UUIDs separated by commas. InvalidArgument: neither.
+// Checks --gpus: "all", "none", or UUIDs separated by commas. kInvalidArgument otherwise.
 Status CheckGpusOption(const std::string& wanted);
 
-// `found`: of the probe (GpuProbe); not looked at with "none". `cpus_of` tells the cores of a NUMA
-// node. `wanted` is checked.
+// `wanted`: --gpus, checked. `found`: the result of the probe (GpuProbe), ignored for "none".
+// `cpus_of`: the cores of a NUMA node, see CpusOfNode.
 GpuOffer OfferGpus(const std::string& wanted, const StatusOr<GpuInventory>& found,
                    const std::function<std::string(int numa_node)>& cpus_of);
 
-// CPU slots of a worker that was not told how many: none beside GPUs, or where GPUs should be but
-// do not work; else one per core.
+// The number of CPU slots without --cpu-slots: none if the worker offers GPUs or has a problem with
+// them, otherwise one per core.
 int DefaultCpuSlots(const GpuOffer& offer, int cores);
 
 }  // namespace mt::node

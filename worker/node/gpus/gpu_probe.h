@@ -1,5 +1,5 @@
-// Looks at the node's GPUs, without touching them: probe_process.h does it through mt-gpu-probe,
-// tests by hand. Loop thread only.
+// Surveys the node's GPUs through the driver, without creating a context. Implemented by
+// probe_process.h, through mt-gpu-probe, and by a fake in tests. Loop thread only; never blocks.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,9 @@ class GpuProbe {
   using Done = std::function<void(const StatusOr<GpuInventory>&)>;
 
   virtual ~GpuProbe() = default;
-  // `done` follows exactly once, within a deadline, never from inside. kNotFound: no driver here;
-  // kUnavailable: a driver that does not work; kDeadlineExceeded: one that does not answer.
+  // Calls `done` exactly once, within a deadline, on the loop and never from inside. kNotFound:
+  // there is no driver; kUnavailable: the driver does not work; kDeadlineExceeded: it does not
+  // answer.
   virtual void Probe(Done done) = 0;
 };
 

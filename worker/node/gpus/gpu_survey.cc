@@ -1,3 +1,4 @@
+// Applies the rules of gpu_offer.h to every probe and compares with what is offered.
 #include "worker/node/gpus/gpu_survey.h"
 
 #include <utility>
@@ -30,7 +31,7 @@ void GpuSurvey::OnProbed(const StatusOr<GpuInventory>& found) {
   if (finished_) return;
   timer_ = deps_.loop->After(deps_.interval, [this] { Look(); });
   const StatusOr<GpuInventory> usable = deps_.module ? NeedModule(found, deps_.module()) : found;
-  if (!usable.ok()) return;  // what was said stays; a sick driver shows where ranks run
+  if (!usable.ok()) return;  // keep the news: a broken driver shows in the ranks
   const GpuOffer now = OfferGpus(deps_.wanted, usable, [](int /*numa_node*/) { return ""; });
   std::string uuids;
   for (const GpuSlot& gpu : now.gpus) {

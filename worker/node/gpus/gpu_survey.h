@@ -1,7 +1,7 @@
-// Looks at the node's GPUs now and then, for those that this worker could offer but does not: one
-// that came after its start (a driver that was loaded late, hot plug), or one that was sick or in
-// MIG mode and is in order now. Slots are fixed for an agent's life, so all it does is say that a
-// restart would offer them. Loop thread only.
+// Probes the node's GPUs at an interval for those that this worker could offer but does not: one
+// that appeared after its start (a driver that was loaded late, hot plug), or one that was broken
+// or in MIG mode and is in order again. Slots are fixed for an agent's life, so it only says that a
+// restart would offer them. Loop thread only; no call blocks.
 #pragma once
 
 #include <chrono>
@@ -19,21 +19,21 @@ class GpuSurvey {
  public:
   struct Deps {
     EventLoop* loop;
-    GpuProbe* probe;                 // null: nothing is looked at
+    GpuProbe* probe;                 // null: nothing is probed
     std::string wanted;              // --gpus
-    std::function<Status()> module;  // the CUDA module; null: it is there
-    std::set<std::string> offered;   // UUIDs
+    std::function<Status()> module;  // OK if ranks find the CUDA module; null: they do
+    std::set<std::string> offered;   // UUIDs of the GPUs that are slots
     std::chrono::milliseconds interval;
-    std::function<void()> changed;  // news() says something else now
+    std::function<void()> changed;  // news() has changed
   };
   explicit GpuSurvey(Deps deps);
   ~GpuSurvey();
   GpuSurvey(const GpuSurvey&) = delete;
   GpuSurvey& operator=(const GpuSurvey&) = delete;
 
-  // The first look follows after an interval: the worker has just looked.
+  // Probes for the first time after one interval, because the worker has just done so itself.
   void Start();
-  // No look from now on; of one that is under way nothing is heard.
+  // Probes no more; the result of a running probe is ignored.
   void Finish();
   // "GPU-1, GPU-2 can be used now, but not when ..."; empty: there are none.
   const std::string& news() const { return news_; }

@@ -74,7 +74,7 @@ class NodeSlots {
     int free = 0;
     int out_of_order = 0;
   };
-  // Of GPU slots, or of CPU slots.
+  // Counts the GPU slots, or the CPU slots.
   Count CountOf(bool gpus) const;
   int num_used() const { return CountOf(true).used + CountOf(false).used; }
 

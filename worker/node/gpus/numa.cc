@@ -1,3 +1,4 @@
+// The notation is that of cpulist files in sysfs (Linux' cputopology documentation).
 #include "worker/node/gpus/numa.h"
 
 #include <charconv>
@@ -9,7 +10,8 @@
 namespace mt::node {
 namespace {
 
-// Takes a number off the front of the text; -1: there is none that names a core.
+// Removes a number from the front of the text and returns it; -1 if there is none below
+// CPU_SETSIZE.
 int TakeCore(std::string_view* text) {
   int core = -1;
   const auto parsed = std::from_chars(text->data(), text->data() + text->size(), core);

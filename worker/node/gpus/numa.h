@@ -1,5 +1,5 @@
-// Cores of this node as the kernel names them ("0-31,64-95"): those of a NUMA node that this
-// process may use. Pure but for sysfs and the own affinity.
+// The cores of a NUMA node that this process may use, in the kernel's notation ("0-31,64-95"). Pure
+// but for reading sysfs and the affinity of this process.
 #pragma once
 
 #include <sched.h>
@@ -8,15 +8,15 @@
 
 namespace mt::node {
 
-// Empty where the text is no list of cores.
+// Parses a list of cores; the empty set if the text is not one.
 cpu_set_t ParseCpuList(std::string_view text);
 std::string FormatCpuList(const cpu_set_t& cpus);
 
-// The cores of a NUMA node that are also in `usable`; "" where the node is not known (below 0) or
-// none of its cores is usable.
+// The cores of a NUMA node that are also in `usable`; "" if the node is unknown (below 0) or none
+// of its cores is usable.
 std::string CpusOfNode(int numa_node, const cpu_set_t& usable,
                        const std::string& sysfs_root = "/sys");
-// Of this process; all zero where that is not told.
+// The affinity of this process; the empty set if it cannot be read.
 cpu_set_t OwnCpus();
 
 }  // namespace mt::node

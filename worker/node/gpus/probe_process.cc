@@ -1,3 +1,4 @@
+// Exit codes and document are those of worker/node/probe/inventory.h.
 #include "worker/node/gpus/probe_process.h"
 
 #include <cerrno>
@@ -14,7 +15,7 @@
 
 namespace mt::node {
 
-// One mt-gpu-probe that was started.
+// A running mt-gpu-probe.
 struct ProbeChild {
   pid_t pid = 0;
   base::Fd process;  // pidfd
@@ -34,7 +35,7 @@ StatusOr<ProbeChild> StartProbe(const std::string& binary) {
   if (!child.output) return base::ErrnoError(errno, "memfd_create");
   SpawnPlan plan;
   RETURN_IF_ERROR(plan.Give(child.output.get(), STDOUT_FILENO));
-  // What it says there it says in the document, too.
+  // The document on stdout holds what is printed there.
   RETURN_IF_ERROR(plan.Silence(STDERR_FILENO));
   const auto pid = plan.Spawn({binary}, ChildEnvironment());
   if (!pid.ok()) return base::Internal("{}", base::Message(pid.status()));
@@ -101,7 +102,7 @@ StatusOr<GpuInventory> ProbeNow(const std::string& binary, milliseconds deadline
 
 struct ProbeProcess::Run {
   ProbeChild child;
-  Done done;  // empty: told
+  Done done;  // empty once called
   EventLoop::TimerId timer = EventLoop::kNoTimer;
 };
 

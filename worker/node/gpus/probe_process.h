@@ -1,6 +1,6 @@
-// GpuProbe by mt-gpu-probe: a process per look, whose output is a file in memory and whose end is
-// seen by a pidfd, so that a driver that hangs it hangs nothing here. One that cannot be ended
-// (it sleeps in the driver) is left alone, and no other is started beside it.
+// GpuProbe through mt-gpu-probe: one process per probe, which writes to a memfd and is watched by a
+// pidfd, so that a driver that hangs blocks only that process. A process that cannot be killed (it
+// sleeps in the driver) is left alone, and no other is started beside it.
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,14 @@
 
 namespace mt::node {
 
-// Statuses as of GpuProbe, and kInternal where the program does not run. Blocking, at most
-// `deadline` and a second.
+// Probes once. Errors are those of GpuProbe, and kInternal if the program cannot be run. Blocks, at
+// most for `deadline` and a second.
 StatusOr<GpuInventory> ProbeNow(const std::string& binary, std::chrono::milliseconds deadline);
 
 class ProbeProcess final : public GpuProbe {
  public:
   ProbeProcess(AsioEventLoop* loop, std::string binary, std::chrono::milliseconds deadline);
-  ~ProbeProcess() override;  // the loop no longer runs
+  ~ProbeProcess() override;  // the loop must not run any more
 
   void Probe(Done done) override;
 
@@ -33,7 +33,7 @@ class ProbeProcess final : public GpuProbe {
   AsioEventLoop* loop_;
   const std::string binary_;
   const std::chrono::milliseconds deadline_;
-  std::shared_ptr<Run> running_;  // also one that was given up but has not ended
+  std::shared_ptr<Run> running_;  // until its process has ended, even past the deadline
 };
 
 }  // namespace mt::node

@@ -1,3 +1,4 @@
+// What the coordinator learns of a GPU is what the probe found at the start.
 #include "worker/node/gpus/slot_table.h"
 
 #include "megatrain/v1/types.pb.h"

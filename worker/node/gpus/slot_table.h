@@ -1,4 +1,5 @@
-// The slots of this node: GPUs first, then CPU slots; fixed for the agent's life. Pure.
+// The slots of this node, numbered from 0: GPUs in the order of the offer, then CPU slots. Fixed
+// for the agent's life. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -21,11 +22,11 @@ class SlotTable {
   const GpuOffer& offer() const { return offer_; }
   bool Has(int slot) const { return slot >= 0 && slot < size(); }
   bool IsGpu(int slot) const { return slot >= 0 && slot < num_gpus(); }
-  // "" of a CPU slot.
+  // UUID of the slot's GPU, and the cores beside it ("0-31,64-95"; "": any). "" for a CPU slot.
   std::string GpuOf(int slot) const;
   std::string CpusOf(int slot) const;
 
-  // Index, device and the GPU's facts.
+  // Fills in index, device and the facts of the GPU.
   void Describe(int slot, megatrain::v1::Slot* out) const;
 
  private:

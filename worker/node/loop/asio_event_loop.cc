@@ -1,3 +1,4 @@
+// Timers are kept in a map by id, so that Cancel also stops one whose handler is queued already.
 #include "worker/node/loop/asio_event_loop.h"
 
 #include <list>
@@ -45,7 +46,7 @@ EventLoop::TimerId AsioEventLoop::After(std::chrono::milliseconds delay, Task ta
   const TimerId id = state_->next_timer++;
   auto timer = std::make_unique<asio::steady_timer>(state_->io, delay);
   timer->async_wait([this, id, task = std::move(task)](const boost::system::error_code& error) {
-    // A timer that was cancelled after it expired is no longer in the map.
+    // A timer that was cancelled after it had expired is not in the map any more.
     if (error || state_->timers.erase(id) == 0) return;
     task();
   });

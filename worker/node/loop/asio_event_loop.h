@@ -1,4 +1,5 @@
-// EventLoop on a Boost.Asio io_context, with signals and descriptors. Run() is the loop thread.
+// EventLoop on a Boost.Asio io_context, with signals and descriptors as further events. The thread
+// that calls Run is the loop thread.
 #pragma once
 
 #include <functional>
@@ -20,12 +21,12 @@ class AsioEventLoop final : public EventLoop {
 
   // Calls `task` on the loop each time the process gets the signal. Before Run or on the loop.
   void OnSignal(int signal_number, std::function<void()> task);
-  // Calls `task` on the loop once, when the descriptor can be read, and closes it. Before Run or on
-  // the loop.
+  // Calls `task` on the loop once, when the descriptor becomes readable, and closes it. Before Run
+  // or on the loop.
   void OnReadable(base::Fd fd, std::function<void()> task);
-  // Until Stop(); tasks left over are dropped.
+  // Runs the loop until Stop; tasks left over are dropped.
   void Run();
-  // Any thread.
+  // Makes Run return. Any thread.
   void Stop();
 
  private:

@@ -1,6 +1,6 @@
-// The agent's one thread: tasks and timers. Everything in the agent's core runs on it, so the core
-// has no locks; other threads (gRPC) only Post. Boost.Asio behind it (asio_event_loop.h), turned by
-// hand in tests.
+// The event loop of the agent: tasks and timers on one thread. The whole core of the agent runs on
+// it, so the core has no locks; other threads (gRPC) only Post. Implemented on Boost.Asio
+// (asio_event_loop.h), and by a loop that tests turn by hand.
 #pragma once
 
 #include <chrono>
@@ -16,12 +16,12 @@ class EventLoop {
   static constexpr TimerId kNoTimer = 0;
 
   virtual ~EventLoop() = default;
-  // Runs the task on the loop, after what was posted before. Any thread.
+  // Runs the task on the loop, after those posted before. Any thread.
   virtual void Post(Task task) = 0;
-  // Runs the task once, `delay` from now. Loop thread only.
+  // Runs the task once, after `delay`. Loop thread only.
   virtual TimerId After(std::chrono::milliseconds delay, Task task) = 0;
-  // After it returns the task does not run. A fired timer and kNoTimer are ignored. Loop thread
-  // only.
+  // The task does not run any more once this returns. Ignores kNoTimer and timers that have fired.
+  // Loop thread only.
   virtual void Cancel(TimerId timer) = 0;
 };
 

@@ -1,3 +1,4 @@
+// A deque in the order of the numbers: acknowledgements remove from its front.
 #include "worker/node/outbox/outbox.h"
 
 #include <utility>
@@ -35,8 +36,8 @@ void Outbox::ForEach(const std::function<void(const WorkerMessage&)>& visit) con
   for (const Entry& entry : reports_) visit(*entry.message);
 }
 
-// Of the older half of all step records every second one goes; reports that are left without any go
-// with them (numbers may have gaps). The newest report is never touched.
+// Drops every second one of the older half of all step records, and reports that are left without
+// any, so numbers may have gaps. The newest report is never touched: Add returns a reference to it.
 void Outbox::ThinSteps() {
   const int64_t half = num_steps_ / 2;
   int64_t seen = 0;

@@ -1,6 +1,6 @@
-// Reports to the coordinator that must not be lost: numbered from 1, kept until acknowledged, sent
-// again after a reconnect. Bounded in the only thing that grows without end, steps: beyond the
-// bound every second record of the older half goes, and is counted. Loop thread only.
+// The reports to the coordinator that must not be lost: numbered from 1, kept until acknowledged
+// and sent again after a reconnect. Only step records grow without end, so only they are bounded:
+// beyond the bound every second record of the older half is dropped and counted. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,23 @@ namespace mt::node {
 
 class Outbox {
  public:
-  // Called when the coordinator has the report on disk; may be empty. Not called for a report that
-  // was thinned away: those after it speak for it.
+  // Called when the coordinator has the report on disk; may be empty. Not called for a report all
+  // of whose steps were dropped: the `acked` of a later report covers it.
   using Acked = std::function<void()>;
 
   explicit Outbox(int64_t max_steps);
   ~Outbox();
 
-  // Gives the message its number and keeps it. The reference is valid until the next call.
+  // Numbers the message and keeps it. The reference is valid until the next call.
   const megatrain::v1::WorkerMessage& Add(megatrain::v1::WorkerMessage message, Acked acked = {});
-  // Drops every report with a number at or below this one, then tells those who asked, oldest
-  // first.
+  // Drops every report whose number is at most `seq`, then runs their `acked`, oldest first.
   void Acknowledge(int64_t seq);
-  // Oldest first.
+  // Visits the kept reports, oldest first.
   void ForEach(const std::function<void(const megatrain::v1::WorkerMessage&)>& visit) const;
 
   int64_t num_reports() const { return static_cast<int64_t>(reports_.size()); }
   int64_t num_steps() const { return num_steps_; }
-  // Step records given up since the start.
+  // Step records dropped since the start.
   int64_t thinned_steps() const { return thinned_steps_; }
 
  private:

@@ -1,3 +1,4 @@
+// Tails are searched from the end of the file in growing blocks.
 #include "worker/node/process/log_file.h"
 
 #include <algorithm>
@@ -24,11 +25,11 @@ StatusOr<std::string> ReadAt(int fd, int64_t offset, int64_t size, const std::st
   return data;
 }
 
-// Where the last `lines` lines of `data` begin.
+// The offset at which the last `lines` lines of `data` begin.
 size_t TailStart(const std::string& data, int lines) {
   if (lines <= 0) return data.size();
   size_t at = data.size();
-  if (at > 0 && data[at - 1] == '\n') --at;  // ends the last line
+  if (at > 0 && data[at - 1] == '\n') --at;  // the end of the last line
   for (int found = 0; at > 0; --at) {
     if (data[at - 1] == '\n' && ++found == lines) return at;
   }
@@ -42,7 +43,7 @@ StatusOr<LogReader> LogReader::OpenTail(const std::string& path, int lines) {
   if (!fd) return base::ErrnoError(errno, "open " + path);
   const int64_t size = ::lseek(fd.get(), 0, SEEK_END);
   if (size < 0) return base::ErrnoError(errno, "seek " + path);
-  // Blocks from the end until they hold enough lines.
+  // Reads growing blocks from the end until they hold enough lines.
   int64_t window = std::min<int64_t>(size, 16 << 10);
   for (;;) {
     ASSIGN_OR_RETURN(const std::string data, ReadAt(fd.get(), size - window, window, path));

@@ -1,5 +1,5 @@
-// Reads rank logs: the last lines of one, and what was appended since. Lines end in '\n'; a line
-// that is still being written is not shown until it is whole. Blocking on the local disk only.
+// Reads rank logs: the last lines of a log, and what was appended since. Lines end in '\n'; a line
+// that is still being written is returned only once it is complete. Blocks on the local disk only.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace mt::node {
 
-// At most `count` last whole lines (and the unfinished last one), oldest first; none where there is
-// no file. Of a longer tail than kMaxTailBytes only the end.
+// The last `count` complete lines, and an unfinished last one, oldest first; none if there is no
+// such file. Lines that begin more than kMaxTailBytes before the end are left out.
 std::vector<std::string> LastLines(const std::string& path, int count);
 
 class LogReader {
@@ -20,11 +20,13 @@ class LogReader {
   static constexpr int64_t kMaxTailBytes = 1 << 20;
   static constexpr int64_t kMaxChunkBytes = 256 << 10;
 
-  // Positioned so that the first Read begins with the last `lines` lines.
+  // Opens the file so that the first Read begins with its last `lines` lines. Errors: those of
+  // opening and reading a file.
   static StatusOr<LogReader> OpenTail(const std::string& path, int lines);
 
-  // Whole lines appended since, at most kMaxChunkBytes; empty where there are none. With `rest`, an
-  // unfinished last line counts as whole. A line longer than a chunk comes in pieces.
+  // Returns the complete lines that follow, at most kMaxChunkBytes; empty if there are none. With
+  // `rest`, an unfinished last line counts as complete. A longer line than a chunk is returned in
+  // pieces.
   StatusOr<std::string> Read(bool rest);
 
  private:

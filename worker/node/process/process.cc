@@ -1,3 +1,4 @@
+// pidfd_open and pidfd_send_signal, called through syscall(2), and /proc.
 #include "worker/node/process/process.h"
 
 #include <charconv>
@@ -18,9 +19,9 @@ bool HasArgument(const std::string& command_line, std::string_view flag, std::st
   bool after_flag = false;
   for (size_t begin = 0; begin < command_line.size();) {
     const size_t end = std::min(command_line.find('\0', begin), command_line.size());
-    const std::string_view word = std::string_view(command_line).substr(begin, end - begin);
-    if (after_flag && word == value) return true;
-    after_flag = word == flag;
+    const std::string_view argument = std::string_view(command_line).substr(begin, end - begin);
+    if (after_flag && argument == value) return true;
+    after_flag = argument == flag;
     begin = end + 1;
   }
   return false;
@@ -51,7 +52,7 @@ base::Fd OpenChild(int pid) { return base::Fd(PidfdOpen(pid)); }
 base::Fd OpenProcess(int pid, int64_t start_ticks) {
   if (pid <= 0) return {};
   base::Fd process = OpenChild(pid);
-  // Compared after it was opened: from here on the descriptor means what was compared.
+  // Compared after opening: the descriptor cannot come to refer to another process.
   if (!process || !IsAlive(pid, start_ticks)) return {};
   return process;
 }
@@ -64,7 +65,7 @@ std::vector<int> FindByArgument(std::string_view flag, std::string_view value) {
   std::vector<int> found;
   const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
   if (!proc) return found;
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of this call's own.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is local to this call.
   while (const struct dirent* entry = ::readdir(proc.get())) {
     const std::string_view name = entry->d_name;
     int pid = 0;

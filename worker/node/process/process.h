@@ -1,5 +1,5 @@
-// Processes that this one has not started: held by a pidfd, so that their number cannot come to
-// mean another one, and found by their command line. Thread-safe.
+// Finds and signals processes that this one has not started. They are held by a pidfd, because a
+// pid can be reused, and found by their command line. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace mt::node {
 
-// Field 22 of /proc/PID/stat: clock ticks from boot to the start; -1 where there is no such process
-// or only a zombie is left.
+// Clock ticks from boot to the start of the process (field 22 of /proc/PID/stat); -1 if there is no
+// such process or it is a zombie.
 int64_t StartTicks(int pid);
-// The process with this pid started at these ticks of this boot and is not a zombie.
+// True if the process with this pid was started at these ticks of this boot and is not a zombie.
 bool IsAlive(int pid, int64_t start_ticks);
 
-// A descriptor of the process, readable once it has ended; empty where it is not alive.
+// A pidfd of the process, readable once it has ended; empty if it is not alive.
 base::Fd OpenProcess(int pid, int64_t start_ticks);
-// By number, for a child of this process that was not waited for.
+// The pidfd of a child of this process that was not waited for; empty on error.
 base::Fd OpenChild(int pid);
-// False where it has ended.
+// False if the process has ended.
 bool SignalProcess(const base::Fd& process, int signal_number);
 
-// Processes (of any user, this one excepted) with `flag` directly before `value` among their
-// arguments.
+// Pids of the processes, of any user and without this one, that have `flag` directly before `value`
+// among their arguments.
 std::vector<int> FindByArgument(std::string_view flag, std::string_view value);
 
 }  // namespace mt::node

@@ -1,3 +1,4 @@
+// The agent ignores SIGPIPE and handles others; a child must not inherit that.
 #include "worker/node/process/spawn_plan.h"
 
 #include <csignal>
@@ -24,7 +25,7 @@ Status SpawnStatus(int error) {
 SpawnPlan::SpawnPlan() {
   posix_spawn_file_actions_init(&actions_);
   posix_spawnattr_init(&attributes_);
-  // Default signals, nothing blocked.
+  // Every signal has its default action, and none is blocked.
   sigset_t all;
   sigset_t none;
   sigfillset(&all);

@@ -1,5 +1,5 @@
-// How this process starts others: posix_spawn with default signals, descriptors that are given by
-// number, and an environment without what the service manager says to the agent alone.
+// Starts child processes by posix_spawn, with default signal handling, chosen descriptors, and an
+// environment without the variables that the service manager sets for the agent alone.
 #pragma once
 
 #include <spawn.h>
@@ -11,7 +11,7 @@
 
 namespace mt::node {
 
-// posix_spawn's attributes and actions, released together. Not thread-safe.
+// Owns posix_spawn's attributes and file actions. Not thread-safe.
 class SpawnPlan {
  public:
   SpawnPlan();
@@ -19,11 +19,11 @@ class SpawnPlan {
   SpawnPlan(const SpawnPlan&) = delete;
   SpawnPlan& operator=(const SpawnPlan&) = delete;
 
-  // The child's descriptor `to` is this process' `from`.
+  // Makes this process' descriptor `from` the child's `to`.
   Status Give(int from, int to);
-  // The child's descriptor `to` is /dev/null, for writing.
+  // Opens /dev/null for writing as the child's descriptor `to`.
   Status Silence(int to);
-  // The child's pid; arguments[0] is the program's path.
+  // Starts arguments[0], a path, and returns the child's pid. Errors: those of posix_spawn.
   StatusOr<pid_t> Spawn(std::vector<std::string> arguments, std::vector<std::string> environment);
 
  private:
@@ -31,7 +31,7 @@ class SpawnPlan {
   posix_spawnattr_t attributes_;
 };
 
-// This process' environment for a child.
+// This process' environment without the service manager's variables.
 std::vector<std::string> ChildEnvironment();
 
 }  // namespace mt::node

@@ -1,3 +1,5 @@
+// A record is written beside, synced and renamed (base::WriteFileAtomic), so a reader finds the old
+// one or the new one.
 #include "worker/node/ranks/allocation_dir.h"
 
 #include <algorithm>
@@ -21,9 +23,9 @@ namespace {
 
 constexpr char kFile[] = "/allocation.bin";
 constexpr std::string_view kMagic = "MTALLOC1";
-constexpr size_t kHeaderBytes = 16;  // magic, then the checksum of what follows
+constexpr size_t kHeaderBytes = 16;  // magic, then the checksum of the rest
 
-// Of the entries of a folder, in order; none where it cannot be read.
+// The names in a folder, sorted; none if it cannot be read.
 std::vector<std::string> Names(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -61,7 +63,7 @@ StatusOr<AllocationRecord> ReadRecord(const std::string& folder, const Allocatio
   return record;
 }
 
-// What the names of the folders tell, for a record that cannot be read.
+// Rebuilds what folder names tell of a record that cannot be read: job, epoch and ranks.
 AllocationRecord GuessRecord(const std::string& folder, const AllocationName& name) {
   AllocationRecord record;
   record.mutable_assign()->set_job_uid(name.job_uid);

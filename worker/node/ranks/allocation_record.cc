@@ -1,3 +1,4 @@
+// Tokens are 128 random bits in hexadecimal.
 #include "worker/node/ranks/allocation_record.h"
 
 #include "common/base/ids.h"

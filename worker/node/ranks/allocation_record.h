@@ -1,4 +1,4 @@
-// The record of a new allocation: what the agent, and the next one, must know of its ranks.
+// Makes the record of a new allocation: the assignment, and what each rank is given.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@ class Assign;
 
 namespace mt::node {
 
-// With a new secret token for every rank, and the GPU of its slot.
+// Gives every rank a new secret token, the GPU of its slot and its log file. The job's names must
+// be checked (job_names.h).
 std::unique_ptr<megatrain::v1::AllocationRecord> NewRecord(const megatrain::v1::Assign& assign,
                                                            const std::string& log_root,
                                                            const SlotTable& slots);

@@ -1,5 +1,6 @@
-// Where the agent keeps what the next agent needs to know of the ranks that run: one record per job
-// and epoch. allocation_dir.h keeps it on disk, tests in memory. Loop thread only; blocking.
+// Stores what the next agent must know about the running ranks: one record per job and epoch.
+// Implemented by allocation_dir.h, on disk, and by a fake in tests. Loop thread only; blocks on the
+// local disk.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,9 @@ namespace mt::node {
 class AllocationStore {
  public:
   virtual ~AllocationStore() = default;
-  // In place of the one before.
+  // Replaces the record of its job and epoch, durably. Errors: those of writing a file.
   virtual Status Save(const megatrain::v1::AllocationRecord& record) = 0;
-  // With everything that its ranks have left. A failure is logged.
+  // Removes the record and everything that its ranks have left. A failure is logged.
   virtual void Remove(const std::string& job_uid, int64_t epoch) = 0;
 };
 

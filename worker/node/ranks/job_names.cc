@@ -1,3 +1,4 @@
+// Folder names are UID-eEPOCH and rank-RRRRR; numbers may have more digits than are padded to.
 #include "worker/node/ranks/job_names.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ bool IsName(const std::string& text, size_t longest, bool upper) {
          });
 }
 
-// Digits only, no sign.
+// Parses a non-negative number that fills the whole text.
 template <class Number>
 std::optional<Number> ParseDigits(std::string_view text) {
   Number value = 0;

@@ -1,4 +1,5 @@
-// Names of jobs as they become parts of paths on this node: checked, since they come over the wire.
+// Names of jobs as parts of paths on this node. They come over the wire, so they are checked before
+// they become part of a path. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +10,21 @@
 
 namespace mt::node {
 
-// OK for a name of [a-z0-9-]{1,63} and a uid of [a-zA-Z0-9-]{1,64}.
+// OK if the name matches [a-z0-9-]{1,63} and the uid [a-zA-Z0-9-]{1,64}; kInvalidArgument
+// otherwise.
 Status CheckJobNames(const std::string& job_name, const std::string& job_uid);
 
-// Of a rank's log below the log root, whichever agent started it.
+// The path of a rank's log below the log root; the same for every epoch and agent.
 std::string RankLogFile(const std::string& log_root, const std::string& job_name,
                         const std::string& job_uid, int rank);
 
-// Of the folder of one job and epoch below `parent`, and of a rank's own in it (rank.json,
-// exit.json).
+// The path of the folder of a job and epoch below `parent`, and of a rank's folder in it, which
+// holds rank.json and exit.json.
 std::string AllocationFolder(const std::string& parent, const std::string& job_uid, int64_t epoch);
 std::string RankFolder(const std::string& parent, const std::string& job_uid, int64_t epoch,
                        int rank);
 
-// Their names read back; nullopt for any other name.
+// Parse the names of these folders; nullopt for any other name.
 struct AllocationName {
   std::string job_uid;
   int64_t epoch = 0;

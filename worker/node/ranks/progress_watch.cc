@@ -1,3 +1,5 @@
+// The limit of a training rank follows the p99 of its newest steps, so that slow jobs are not
+// reported.
 #include "worker/node/ranks/progress_watch.h"
 
 #include <algorithm>
@@ -30,7 +32,7 @@ void ProgressWatch::OnBeat(const megatrain::v1::RankBeat& beat, base::MonotonicT
   mark_ = beat.mark().text();
   saving_ = beat.mark().phase() == report::Name(report::StepPhase::kCheckpoint);
   for (const double seconds : beat.telemetry().recent_step_seconds()) {
-    if (!std::isfinite(seconds) || seconds < 0) continue;  // a rank's word is not believed
+    if (!std::isfinite(seconds) || seconds < 0) continue;  // values of a rank are not trusted
     if (step_seconds_.size() < kKeptSteps) {
       step_seconds_.push_back(seconds);
     } else {
@@ -56,10 +58,10 @@ std::optional<std::chrono::milliseconds> ProgressWatch::Limit() const {
     case RankState::COMM_INIT:
       return limits_.comm_init;
     case RankState::LOADING:
-    case RankState::READY:  // the others may still load
+    case RankState::READY:  // other ranks may still load
       return limits_.load;
     case RankState::TRAINING: {
-      const double p99 = std::min(StepSecondsP99(), 1e9);  // of which the product still fits
+      const double p99 = std::min(StepSecondsP99(), 1e9);  // keeps the product in range of int64_t
       const milliseconds by_steps(static_cast<int64_t>(rpc::kStepLimitFactor * p99 * 1e3));
       milliseconds limit = std::max(limits_.step, by_steps);
       if (num_steps_ < rpc::kFirstSteps) limit = std::max(limit, limits_.first_steps);

@@ -1,6 +1,6 @@
-// Whether a rank moves, by what it tells its agent (P1, P2): a new state, a step, a batch or a byte
-// (RankBeat.progress), a new mark of its device. How long it may stand still depends on its state;
-// a held rank may for ever. Pure: it is told the time; loop thread only.
+// Decides from a rank's reports whether it makes progress (control-plane P1, P2). Progress is a new
+// state, a step, a batch or a byte (RankBeat.progress), or a new mark of its device. The time limit
+// depends on the rank's state; a held rank has none. Pure: the time is passed in. Loop thread only.
 #pragma once
 
 #include <chrono>
@@ -20,35 +20,36 @@ class RankBeat;
 namespace mt::node {
 
 struct ProgressLimits {
-  std::chrono::milliseconds comm_init{600'000};  // until the group is up; the job's own
-  std::chrono::milliseconds load{900'000};       // until training starts; the job's own
+  std::chrono::milliseconds comm_init{600'000};  // until the groups are up; a job may set it
+  std::chrono::milliseconds load{900'000};       // until training starts; a job may set it
   std::chrono::milliseconds first_steps = rpc::kFirstStepLimit;
-  std::chrono::milliseconds step = rpc::kStepLimit;  // at least
+  // Lower bound for a step; a multiple of the p99 of the steps if that is longer.
+  std::chrono::milliseconds step = rpc::kStepLimit;
   std::chrono::milliseconds save = rpc::kSaveLimit;
 };
 
 class ProgressWatch {
  public:
   struct Stall {
-    base::MonotonicTime since;        // the last sign of progress
-    std::chrono::milliseconds limit;  // that was passed
-    // Set where its beats have stopped too (L9): the process is frozen or starved.
+    base::MonotonicTime since;        // time of the last progress
+    std::chrono::milliseconds limit;  // that was exceeded
+    // Set if its beats have stopped as well (L9): the process is frozen or starved.
     std::optional<base::MonotonicTime> last_beat;
   };
 
   ProgressWatch(const ProgressLimits& limits, base::MonotonicTime now);
 
-  // The rank called, or changed its state.
+  // The rank has called, or changed its state.
   void OnState(megatrain::v1::RankState state, base::MonotonicTime now);
   void OnBeat(const megatrain::v1::RankBeat& beat, base::MonotonicTime now);
 
-  // nullopt: it moves, or need not.
+  // nullopt: it makes progress, or its state has no limit.
   std::optional<Stall> Look(base::MonotonicTime now) const;
-  // Where its device stands, as of the newest beat; empty: not known.
+  // The position of its device in the newest beat; empty: not known.
   const std::string& mark() const { return mark_; }
 
  private:
-  // What the state allows; nullopt: anything.
+  // The time limit of the current state; nullopt: none.
   std::optional<std::chrono::milliseconds> Limit() const;
   double StepSecondsP99() const;
 
@@ -59,8 +60,8 @@ class ProgressWatch {
   int64_t progress_ = 0;
   std::string mark_;
   bool saving_ = false;
-  int64_t num_steps_ = 0;             // whose times were heard
-  std::vector<double> step_seconds_;  // of the newest kKeptSteps, a ring
+  int64_t num_steps_ = 0;             // whose times were reported
+  std::vector<double> step_seconds_;  // ring of the newest kKeptSteps, in seconds
 };
 
 }  // namespace mt::node

@@ -1,5 +1,6 @@
-// The calls of this node's ranks: each is a link, told apart by a number. grpc_rank_server.h is the
-// real one. Loop thread only; listeners are called on the loop, never from inside a call.
+// The calls of this node's ranks to the agent. Each call is a link with a number of its own.
+// Implemented by agent/grpc_rank_server.h, and by a fake in tests. Loop thread only; nothing
+// blocks; listeners are called on the loop, never from inside a call.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,9 @@ class RankLinks {
 
   virtual ~RankLinks() = default;
   virtual void SetListener(Listener* listener) = 0;
-  // In order; dropped where the link is closed.
+  // Sends in order; drops the message if the link is closed.
   virtual void Send(LinkId link, const megatrain::v1::AgentMessage& message) = 0;
-  // Refuses a call: the rank sees PERMISSION_DENIED with this reason. OnRankClosed follows.
+  // Ends a call with PERMISSION_DENIED and this reason. OnRankClosed follows.
   virtual void Refuse(LinkId link, const std::string& reason) = 0;
 };
 

@@ -1,3 +1,4 @@
+// Both files are JSON objects written by the shim, which links no JSON library.
 #include "worker/node/ranks/rank_record.h"
 
 #include <fstream>

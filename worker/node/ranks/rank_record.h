@@ -1,4 +1,5 @@
-// Reads what mt-shim and the rank leave in the rank's folder (worker/node/shim/FORMAT.md).
+// Reads what mt-shim and the rank leave in the rank's folder (worker/node/shim/FORMAT.md). Blocks
+// on the local disk.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,10 @@ struct RankRecord {
   std::string boot_id;
 };
 
-// NotFound where there is none; DataLoss where it cannot be read.
+// rank.json and exit.json. kNotFound if the file does not exist, kDataLoss if it is damaged.
 StatusOr<RankRecord> ReadRankRecord(const std::string& folder);
 StatusOr<RankExit> ReadExitRecord(const std::string& folder);
-// The bytes of unsent.pb; empty where there is none. Of an unreasonably long one only the
-// beginning.
+// The bytes of unsent.pb; empty if it does not exist. An unreasonably long file is cut off.
 std::string ReadUnsentFile(const std::string& folder);
 
 }  // namespace mt::node

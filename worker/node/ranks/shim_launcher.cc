@@ -1,3 +1,6 @@
+// A launch goes through: its shim is watched (WatchShim), the shim ends (OnShimEnded, Conclude),
+// and either exit.json tells how the rank ended or the rank is watched by itself (Watch), then
+// Finish.
 #include "worker/node/ranks/shim_launcher.h"
 
 #include <cerrno>
@@ -16,9 +19,9 @@
 namespace mt::node {
 namespace {
 
-constexpr int kStopFd = 3;  // of the pipe, in the shim
+constexpr int kStopFd = 3;  // read end of the pipe, in the shim
 
-// With the rank's secret.
+// The environment of a rank, with its secret token.
 std::vector<std::string> RankEnvironment(const std::string& token) {
   std::vector<std::string> environment = ChildEnvironment();
   environment.push_back("MT_RANK_TOKEN=" + token);
@@ -34,31 +37,31 @@ ShimLauncher::~ShimLauncher() = default;
 std::vector<std::string> ShimLauncher::Arguments(const RankLaunch& args) const {
   const std::string rank = std::to_string(args.rank);
   const std::string epoch = std::to_string(args.epoch);
-  std::vector<std::string> words = {config_.shim_binary,
-                                    "--dir",
-                                    args.folder,
-                                    "--log",
-                                    args.log_file,
-                                    "--job",
-                                    args.job_uid,
-                                    "--epoch",
-                                    epoch,
-                                    "--rank",
-                                    rank,
-                                    "--slot",
-                                    std::to_string(args.slot),
-                                    "--grace-ms",
-                                    std::to_string(config_.grace_ms)};
+  std::vector<std::string> arguments = {config_.shim_binary,
+                                        "--dir",
+                                        args.folder,
+                                        "--log",
+                                        args.log_file,
+                                        "--job",
+                                        args.job_uid,
+                                        "--epoch",
+                                        epoch,
+                                        "--rank",
+                                        rank,
+                                        "--slot",
+                                        std::to_string(args.slot),
+                                        "--grace-ms",
+                                        std::to_string(config_.grace_ms)};
   if (args.stop_with_agent) {
-    words.insert(words.end(), {"--stop-fd", std::to_string(kStopFd)});
+    arguments.insert(arguments.end(), {"--stop-fd", std::to_string(kStopFd)});
   }
-  if (!args.cpus.empty()) words.insert(words.end(), {"--cpus", args.cpus});
-  words.insert(words.end(),
-               {"--", config_.rank_binary, "--agent-socket", config_.socket, "--job-uid",
-                args.job_uid, "--epoch", epoch, "--rank", rank, "--threads",
-                std::to_string(args.threads), "--state-dir", args.folder});
-  if (!args.gpu.empty()) words.insert(words.end(), {"--gpu", args.gpu});
-  return words;
+  if (!args.cpus.empty()) arguments.insert(arguments.end(), {"--cpus", args.cpus});
+  arguments.insert(arguments.end(),
+                   {"--", config_.rank_binary, "--agent-socket", config_.socket, "--job-uid",
+                    args.job_uid, "--epoch", epoch, "--rank", rank, "--threads",
+                    std::to_string(args.threads), "--state-dir", args.folder});
+  if (!args.gpu.empty()) arguments.insert(arguments.end(), {"--gpu", args.gpu});
+  return arguments;
 }
 
 Status ShimLauncher::Start(LaunchId launch, const RankLaunch& args) {
@@ -72,7 +75,7 @@ Status ShimLauncher::Start(LaunchId launch, const RankLaunch& args) {
     if (::pipe2(ends, O_CLOEXEC) != 0) return base::ErrnoError(errno, "pipe");
     read_end.Reset(ends[0]);
     write_end.Reset(ends[1]);
-    // dup2 onto itself would keep the close-on-exec flag.
+    // A dup2 of a descriptor to itself would keep its close-on-exec flag.
     if (read_end.get() == kStopFd) {
       read_end.Reset(::fcntl(read_end.get(), F_DUPFD_CLOEXEC, kStopFd + 1));
       if (!read_end) return base::ErrnoError(errno, "dup");
@@ -98,7 +101,7 @@ Status ShimLauncher::WatchShim(LaunchId launch, base::Fd shim) {
     children_[launch].shim = std::move(shim);
     return OkStatus();
   }
-  // Out of descriptors: a rank that nobody watches must not run.
+  // There are no descriptors left; a rank that nobody watches must not run.
   const Child& child = children_[launch];
   if (child.child_pid > 0) ::kill(child.child_pid, SIGQUIT);
   children_.erase(launch);
@@ -130,9 +133,9 @@ int ShimLauncher::Adopt(LaunchId launch, const std::string& folder) {
   return pid;
 }
 
-// The agent before ended while it started this one: its shim may be about to write rank.json.
-// Renaming the folder decides: what is not recorded by now cannot be any more, and a shim that
-// cannot record its rank ends it.
+// The earlier agent has ended while it started this rank, whose shim may be about to write
+// rank.json. Renaming the folder decides the race: what is not recorded by then cannot be recorded
+// any more, and a shim that cannot record its rank ends it.
 void ShimLauncher::AdoptUnrecorded(LaunchId launch, const std::string& folder) {
   const std::string aside = folder + ".void";
   const bool moved = ::rename(folder.c_str(), aside.c_str()) == 0;
@@ -194,7 +197,7 @@ void ShimLauncher::Conclude(LaunchId launch, const std::string& why_unknown) {
 void ShimLauncher::Finish(LaunchId launch, RankExit exit) {
   const auto found = children_.find(launch);
   if (found == children_.end()) return;
-  // Without a shim nobody else ends what the rank has left in its group.
+  // Without a shim nobody else kills what the rank has left in its process group.
   if (found->second.rank) ::kill(-found->second.rank_pid, SIGKILL);
   exit.unsent = ReadUnsentFile(found->second.folder);
   children_.erase(found);

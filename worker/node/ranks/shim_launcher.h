@@ -1,7 +1,7 @@
-// RankLauncher by mt-shim: each rank is started under its own shim, which collects its exit and
-// outlives this process. For a job that is to stop with its agent the shim holds the read end of a
-// pipe of this process, whose end, however it comes, ends the rank. Shims and ranks are watched by
-// pidfds, whoever has started them.
+// RankLauncher through mt-shim: each rank runs under its own shim, which collects its exit status
+// and outlives this process. For a job that stops with its agent the shim holds the read end of a
+// pipe whose write end is in this process; when the pipe is closed, for whatever reason, the shim
+// ends the rank. Shims and ranks are watched by pidfds, whoever has started them.
 #pragma once
 
 #include <map>
@@ -21,12 +21,12 @@ class ShimLauncher final : public RankLauncher {
   struct Config {
     std::string shim_binary;
     std::string rank_binary;
-    std::string socket;   // that ranks call
+    std::string socket;   // the address that ranks call, "unix:/..."
     int grace_ms = 5000;  // SIGTERM to SIGKILL (P5)
   };
 
   ShimLauncher(AsioEventLoop* loop, Config config);
-  ~ShimLauncher() override;  // closes the pipes; the loop no longer runs
+  ~ShimLauncher() override;  // closes the pipes; the loop must not run any more
 
   void SetListener(Listener* listener) override { listener_ = listener; }
   Status Start(LaunchId launch, const RankLaunch& args) override;
@@ -38,19 +38,19 @@ class ShimLauncher final : public RankLauncher {
   struct Child {
     std::string folder;
     base::Fd stop_pipe;  // write end
-    base::Fd shim;       // pidfd; empty: it is gone
-    int child_pid = 0;   // of a shim that this process has started
-    base::Fd rank;       // pidfd, where the shim is gone and the rank is not
+    base::Fd shim;       // pidfd; empty once it has ended
+    int child_pid = 0;   // the shim, if this process has started it
+    base::Fd rank;       // pidfd, if the shim has ended and the rank has not
     int rank_pid = 0;
     bool ending = false;
-    std::string damage;  // why its exit will not be told as recorded
+    std::string damage;  // why exit.json is not to be trusted; empty: it is
   };
 
   std::vector<std::string> Arguments(const RankLaunch& args) const;
   Status Watch(const base::Fd& process, std::function<void()> ended);
   Status WatchShim(LaunchId launch, base::Fd shim);
   void OnShimEnded(LaunchId launch);
-  // Where the shim is gone: tells how the rank ended, or watches the rank itself.
+  // The shim has ended: reports how the rank ended, or watches the rank itself.
   void Conclude(LaunchId launch, const std::string& why_unknown);
   void AdoptUnrecorded(LaunchId launch, const std::string& folder);
   void AdoptUnreadable(LaunchId launch, const std::string& folder, const Status& why);

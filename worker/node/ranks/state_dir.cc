@@ -1,3 +1,4 @@
+// The lock is flock(2), which the kernel releases when the process ends, however it ends.
 #include "worker/node/ranks/state_dir.h"
 
 #include <cerrno>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un{}.sun_path) - 1;
 
-// A folder that only this user can enter: an existing one of somebody else is not taken.
+// Creates a folder that only this user can enter, or accepts an existing one of this kind.
 Status MakePrivateDir(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) == 0) return OkStatus();
   if (errno != EEXIST) return base::ErrnoError(errno, "create folder " + path);

@@ -1,5 +1,5 @@
-// The agent's folder: one agent at a time (a lock), where its records lie, and its socket.
-// Blocking; used before the loop runs.
+// The agent's state folder (--state): a lock that admits one agent at a time, the folder of its
+// records, and the path of its socket. Used before the loop runs; blocks on the local disk.
 #pragma once
 
 #include <string>
@@ -11,14 +11,15 @@ namespace mt::node {
 
 class StateDir {
  public:
-  // Makes the folder and takes its lock until destruction. FailedPrecondition where another agent
-  // has it.
+  // Creates the folder and holds its lock until destruction. kFailedPrecondition if another agent
+  // holds it; otherwise errors of the file system.
   static StatusOr<StateDir> Open(const std::string& path);
 
-  // Below it: what runs, by job and epoch (allocation_dir.h).
+  // The folder of the records, by job and epoch (allocation_dir.h).
   std::string allocations() const { return path_ + "/allocations"; }
-  // Where ranks call: in the folder itself, or, since a Unix socket's path must be shorter than 108
-  // bytes, in a private folder of $XDG_RUNTIME_DIR or /tmp whose name follows from the folder's.
+  // The path of the socket that ranks call: in the folder itself or, because the path of a Unix
+  // socket must be shorter than 108 bytes, in a private folder below $XDG_RUNTIME_DIR or /tmp,
+  // under a name derived from the state folder's. kFailedPrecondition if neither will do.
   StatusOr<std::string> SocketPath() const;
 
  private:

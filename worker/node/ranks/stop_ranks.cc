@@ -1,3 +1,5 @@
+// Ranks are found by their folders: through rank.json, or, if that cannot be read, by the command
+// line of their shim.
 #include "worker/node/ranks/stop_ranks.h"
 
 #include <algorithm>
@@ -18,19 +20,19 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// A shim ends its rank by itself after its own grace; this much longer it may take to tell.
+// A shim kills its rank after its own grace; this is the additional time to record the exit.
 constexpr milliseconds kShimsOwnTime{2000};
 constexpr milliseconds kAfterKill{5000};
 
 struct Running {
   StoppedRank rank;
   std::string folder;
-  base::Fd process;  // of the rank; where only the shim is known or left, of the shim
-  base::Fd shim;     // empty: it is gone
+  base::Fd process;  // the rank; the shim if only that is known or left
+  base::Fd shim;     // empty if it has ended
 };
 
-// By number, since a descriptor cannot signal a group; the number is not another's while the
-// process is there.
+// Signals by pid, because a pidfd cannot signal a process group; the pid is not reused while the
+// process exists.
 void SignalGroup(const Running& running, int signal_number) {
   if (running.rank.pid > 0) ::kill(-running.rank.pid, signal_number);
 }

@@ -1,5 +1,5 @@
-// Ends every rank that an agent of this node has left running: `mt-worker stop-ranks`, before a
-// node is taken away. For a state folder that no agent uses. Blocking.
+// Ends every rank that an agent of this node has left running: `mt-worker stop-ranks`, for use
+// before a node is taken away. No agent may use the state folder meanwhile. Blocks.
 #pragma once
 
 #include <chrono>
@@ -14,13 +14,13 @@ struct StoppedRank {
   std::string job_uid;
   int64_t epoch = 0;
   int rank = 0;
-  int pid = 0;          // 0: not known
-  bool killed = false;  // it did not end by itself after SIGTERM
+  int pid = 0;          // 0 if not known
+  bool killed = false;  // it did not end by itself after SIGTERM and got SIGKILL
 };
 
-// SIGTERM to all, SIGKILL after the grace (P5) to what is left. The records stay: an agent that is
-// started again tells the coordinator how the ranks ended. DeadlineExceeded names a process that
-// does not end.
+// Sends SIGTERM to all ranks, and SIGKILL after the grace (P5) to those that are left. The records
+// stay, so that an agent that is started again reports how the ranks ended. kDeadlineExceeded names
+// a process that does not end.
 StatusOr<std::vector<StoppedRank>> StopRanks(const std::string& allocations,
                                              std::chrono::milliseconds grace);
 

@@ -1,3 +1,4 @@
+// CodedInputStream, with a limit per message.
 #include "worker/node/ranks/unsent_messages.h"
 
 #include <climits>

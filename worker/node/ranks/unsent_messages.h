@@ -1,5 +1,5 @@
-// Reads what a rank has left of messages that nobody acknowledged (unsent.pb): RankMessages, each
-// after its length as a varint. Pure.
+// Reads the messages that a rank has left because nobody had acknowledged them (unsent.pb):
+// RankMessages, each preceded by its length as a varint. Pure.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@ class RankMessage;
 
 namespace mt::node {
 
-// Calls `visit` for each whole message. False where the end is torn or makes no sense; what comes
-// before it counts.
+// Calls `visit` for each complete message, in order. False if the end is torn or cannot be parsed;
+// the messages before it count.
 bool ReadUnsent(std::string_view bytes,
                 const std::function<void(const megatrain::v1::RankMessage&)>& visit);
 

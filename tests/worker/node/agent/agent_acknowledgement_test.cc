@@ -1,5 +1,5 @@
-// What of a rank's news arrives, once and in order, although connections, agents and coordinators
-// come and go; and the commands in the other direction.
+// A rank's reports arrive once and in order although connections, agents and coordinators come and
+// go, and so do the commands in the other direction.
 #include <gtest/gtest.h>
 
 #include "tests/worker/node/agent/attachment_rig.h"
@@ -27,7 +27,7 @@ TEST_F(AttachmentTest, ARankIsToldOnlyWhatTheCoordinatorHas) {
   ASSERT_EQ(steps.size(), 2u);
   ASSERT_EQ(saved.size(), 1u);
   EXPECT_EQ(saved[0].job_report().rank_seq(), 3);
-  ASSERT_LT(steps[0].seq(), saved[0].seq());  // the rank's order is kept
+  ASSERT_LT(steps[0].seq(), saved[0].seq());  // in the order in which the rank sent them
   ASSERT_LT(saved[0].seq(), steps[1].seq());
   EXPECT_EQ(Told(), 0);
   Ack(steps[0].seq());
@@ -43,7 +43,7 @@ TEST_F(AttachmentTest, WhatARankSendsAgainIsForwardedOnce) {
   SayStep(1, 1);
   ranks_.Say(100, Saved(1, 2));
   Ack(coordinator_.heard.back().seq());
-  ranks_.Hang(100);  // and with it, perhaps, the acknowledgement
+  ranks_.Hang(100);  // the acknowledgement may be lost with the call
   Attach(0, 200);
   EXPECT_EQ(Told(200), 2);
   ranks_.Say(200, Step(1, 1));
@@ -73,7 +73,7 @@ TEST_F(AttachmentTest, ACommandsOutcomeIsAReport) {
   EXPECT_EQ(report.rank_seq(), 1);
   EXPECT_EQ(report.command_done().command_id(), "c1");
   EXPECT_EQ(report.command_done().step(), 9);
-  // The coordinator has not heard that yet and says it again: the rank is not bothered.
+  // The coordinator does not know that yet and repeats the command, which does not reach the rank.
   const size_t told = ranks_.heard[100].size();
   coordinator_.Say(command);
   EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());
@@ -129,7 +129,7 @@ TEST_F(AttachmentTest, CommandsSurviveTheAgent) {
     if (message.has_word()) commands.push_back(message.word().command_id());
   }
   EXPECT_EQ(commands, (std::vector<std::string>{"c2", "c3"}));
-  // c1 is repeated by a coordinator that has not heard its outcome: done all the same.
+  // A coordinator that does not know the outcome of c1 repeats it; it is not executed again.
   coordinator_.Say(CommandMessage(Command::HOLD, "c1"));
   EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());
   EXPECT_EQ(NumTold(0, AgentMessage::kWord), 2);

@@ -1,4 +1,4 @@
-// What an agent makes of the ranks that the one before it has left, and what it leaves itself.
+// How an agent takes over the ranks of its predecessor, and what it leaves to its successor.
 #include <csignal>
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST_F(AttachmentTest, TheNextAgentTakesOver) {
   EXPECT_EQ(report.status().state(), RankState::TRAINING);
   EXPECT_EQ(report.status().step(), 77);
   EXPECT_EQ(report.status().pid(), 4001);
-  // The assignment that the coordinator may send again starts nothing.
+  // The coordinator may repeat the assignment, which starts nothing.
   Assign(2);
   EXPECT_TRUE(coordinator_.heard.back().assignment_reply().accepted());
   EXPECT_TRUE(launcher_.started.empty());
@@ -77,7 +77,7 @@ TEST_F(AttachmentTest, TheEndWhileNobodyWatchedIsReportedWithWhatWasUnsent) {
   EXPECT_EQ(reports[0].status().exit_code(), 74);
   EXPECT_EQ(reports[0].status().step(), 12);
   EXPECT_EQ(reports[1].status().state(), RankState::DONE);
-  // First what it had to say, then its end, then the end of all.
+  // The unsent messages come first, then the rank's exit, then the end of the allocation.
   size_t last_step = 0;
   size_t end = 0;
   for (size_t i = 0; i < coordinator_.heard.size(); ++i) {
@@ -94,7 +94,7 @@ TEST_F(AttachmentTest, TheRecordStaysUntilTheCoordinatorKnowsTheEnd) {
   EndRank(0, {.signal = SIGSEGV});
   EXPECT_TRUE(Gone());
   EXPECT_EQ(store_.records.size(), 1u);
-  // Killed before the acknowledgement: the next agent says it all again.
+  // Killed before the acknowledgement: the next agent reports everything again.
   ReplaceAgent();
   EndRank(0, {.signal = SIGSEGV});
   StartAgain();
@@ -114,7 +114,7 @@ TEST_F(AttachmentTest, AnAgentThatIsKnownRegistersOnlyWhatRuns) {
   loop_.Advance(std::chrono::seconds(6));
   EXPECT_EQ(coordinator_.heard.front().register_().allocations_size(), 0);
   coordinator_.Register();
-  EXPECT_TRUE(Gone());  // among what is sent again
+  EXPECT_TRUE(Gone());  // among the reports that are sent again
 }
 
 TEST_F(AttachmentTest, PolicyStopEndsWhatTheDeadAgentLeft) {
@@ -182,7 +182,7 @@ TEST_F(AttachmentTest, ADamagedRecordEndsTheRanksAndFailsTheJob) {
   agent_->Adopt(guess, "allocation.bin: damaged");
   StartAgain();
   EXPECT_EQ(launcher_.terminated.size(), 2u);
-  RankMessage hello;  // nobody knows the token: an empty one opens nothing
+  RankMessage hello;  // the token is not known any more; an empty one is refused
   hello.mutable_hello()->set_job_uid(kRigJob);
   hello.mutable_hello()->set_epoch(1);
   ranks_.Say(100, hello);
@@ -220,7 +220,8 @@ TEST_F(AttachmentTest, NothingStartsThatTheNextAgentCouldNotFind) {
   StartJob(1);
   EXPECT_EQ(launcher_.started.size(), 1u);
   store_.save_status = base::Error(absl::StatusCode::kResourceExhausted, "no space left");
-  coordinator_.Say(CommandMessage(Command::STOP_WITH_SAVE, "c1"));  // not for want of disk
+  coordinator_.Say(
+      CommandMessage(Command::STOP_WITH_SAVE, "c1"));  // works although the disk is full
   EXPECT_EQ(NumTold(0, AgentMessage::kWord), 1);
 }
 

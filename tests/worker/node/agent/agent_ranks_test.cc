@@ -1,4 +1,4 @@
-// The agent's core towards its ranks: assignments, commands, who is at fault, ending.
+// The agent's core and its ranks: assignments, commands, which rank is at fault, and teardown.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -28,7 +28,7 @@ TEST_F(AgentTest, StartsRanksOnceHoweverOftenAssigned) {
   ASSERT_EQ(replies.size(), 2u);
   EXPECT_TRUE(replies[0].assignment_reply().accepted());
   EXPECT_TRUE(replies[1].assignment_reply().accepted());
-  // Nor does a repetition start it again once it is over.
+  // A repetition does not start it again after its end either.
   EndRank(0, {.code = 0});
   EndRank(1, {.code = 0});
   ASSERT_TRUE(Gone());
@@ -120,7 +120,7 @@ TEST_F(AgentTest, ADeadRankStopsTheOthersAndIsNamed) {
 
 TEST_F(AgentTest, ARankThatLostItsPeerIsNotTheCulprit) {
   StartJob(2);
-  // The survivor notices first and reports before the kernel's news of the dead one arrives.
+  // The survivor reports the lost peer before the agent learns that the other process has ended.
   SayFault(0, 75, "rank 1 is gone");
   EndRank(0, {.code = 75});
   EXPECT_TRUE(ExitReports().empty());
@@ -175,7 +175,7 @@ TEST_F(AgentTest, CommandsReachRankZeroAlsoWhenItComesLate) {
   EXPECT_EQ(NumTold(1, AgentMessage::kWord), 0);
   coordinator_.Say(CommandMessage(Command::STOP_WITH_SAVE, "c1"));  // a repetition
   EXPECT_EQ(NumTold(0, AgentMessage::kWord), 1);
-  ranks_.Hang(100);  // perhaps the word was lost with the stream
+  ranks_.Hang(100);  // the command may have been lost with the stream
   Attach(0, 200);
   EXPECT_TRUE(ranks_.heard[200].back().has_word());
   RankMessage done;

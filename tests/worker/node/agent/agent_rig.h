@@ -1,4 +1,4 @@
-// An Agent with all its ends in the test's hands, and a job on it.
+// A fixture with an Agent whose seams are all fakes, and helpers to run a job on it.
 #pragma once
 
 #include <cstdlib>
@@ -53,8 +53,8 @@ class AgentTest : public testing::Test {
                                                          .metrics = metrics_.get(),
                                                          .gpu_probe = &gpu_probe_});
   }
-  // The agent is gone from one instruction to the next; another one reads what it has left. Not yet
-  // started.
+  // Destroys the agent without notice and makes another one that adopts what it has recorded; that
+  // one is not started yet.
   void ReplaceAgent() {
     agent_.reset();
     loop_.Clear();
@@ -75,7 +75,7 @@ class AgentTest : public testing::Test {
     ReplaceAgent();
     StartAgain();
   }
-  // The coordinator has everything on disk.
+  // The coordinator acknowledges everything.
   void AckAll() {
     megatrain::v1::CoordinatorMessage ack;
     ack.mutable_report_ack()->set_seq(1'000'000);
@@ -102,7 +102,7 @@ class AgentTest : public testing::Test {
     coordinator_.Say(AssignMessage(num_ranks, epoch));
     loop_.RunPosted();
   }
-  // The rank calls, on link 100 + rank where nothing else is said.
+  // The rank calls; on link 100 + rank unless another one is given.
   void Attach(int rank, LinkId link = kNoLink) {
     megatrain::v1::RankMessage message;
     message.mutable_hello()->set_job_uid(kRigJob);
@@ -146,7 +146,7 @@ class AgentTest : public testing::Test {
     message.mutable_command()->set_verb(verb);
     return message;
   }
-  // Reports of ranks that have ended, in order.
+  // The reports of ranks that have ended, in order.
   std::vector<megatrain::v1::RankReport> ExitReports() {
     std::vector<megatrain::v1::RankReport> reports;
     for (const auto& message : coordinator_.Heard(megatrain::v1::WorkerMessage::kRankReport)) {

@@ -1,4 +1,4 @@
-// The agent's core towards the coordinator: registration, reconnects, reports, rendezvous, logs.
+// The agent's core and the coordinator: registration, reconnects, reports, rendezvous, logs.
 #include <filesystem>
 #include <fstream>
 
@@ -49,10 +49,10 @@ TEST_F(AgentTest, SendsUnacknowledgedReportsAgain) {
   coordinator_.Break("cut");
   RankMessage saved;
   saved.mutable_job_report()->mutable_checkpoint_saved()->set_step(12);
-  ranks_.Say(100, saved);  // while nobody listens
+  ranks_.Say(100, saved);  // while there is no connection
   loop_.Advance(seconds(6));
   ASSERT_EQ(coordinator_.num_opened, 2);
-  // Before the coordinator has answered, nothing but the registration, which says what runs here.
+  // Until the coordinator answers, only the registration is sent, which lists what runs here.
   ASSERT_EQ(coordinator_.heard.size(), 1u);
   const auto& again = coordinator_.heard[0].register_();
   ASSERT_EQ(again.allocations_size(), 1);
@@ -117,7 +117,7 @@ TEST_F(AgentTest, GathersSteps) {
   EXPECT_TRUE(coordinator_.Heard(WorkerMessage::kSteps).empty());
   loop_.Advance(milliseconds(100));
   SayStep(6);
-  // What is said after a step arrives after it.
+  // A report that follows a step arrives after it.
   RankMessage ended;
   ended.mutable_job_report()->mutable_training_ended()->set_last_step(6);
   ranks_.Say(100, ended);
@@ -136,7 +136,7 @@ TEST_F(AgentTest, RelaysRendezvous) {
   ranks_.Say(100, get);
   ASSERT_EQ(coordinator_.heard.back().rendezvous_get().key(), "dp/0/1");
   EXPECT_EQ(coordinator_.heard.back().rendezvous_get().job_uid(), kRigJob);
-  // The question survives a cut.
+  // The request is repeated after a reconnect.
   coordinator_.Break("cut");
   loop_.Advance(seconds(1));
   coordinator_.Register();
@@ -148,7 +148,7 @@ TEST_F(AgentTest, RelaysRendezvous) {
   value.mutable_rendezvous_value()->set_value("address");
   coordinator_.Say(value);
   EXPECT_EQ(ranks_.heard[100].back().rendezvous_value().value(), "address");
-  // What a rank of this node has set is known here.
+  // A value that a rank of this node has set is answered by the agent.
   RankMessage set;
   set.mutable_rendezvous_set()->set_key("dp/0/0");
   set.mutable_rendezvous_set()->set_value("mine");
@@ -185,7 +185,7 @@ TEST_F(AgentTest, TailsLogsUntilTheJobIsGone) {
   file << "ine\n" << std::flush;
   loop_.Advance(milliseconds(200));
   EXPECT_EQ(text(), "two\nthree\nhalf a line\n");
-  coordinator_.queued_bytes = 1 << 20;  // a slow reader holds the tail up
+  coordinator_.queued_bytes = 1 << 20;  // a slow coordinator pauses the tail
   file << "four\n" << std::flush;
   loop_.Advance(seconds(1));
   EXPECT_EQ(text(), "two\nthree\nhalf a line\n");

@@ -1,4 +1,4 @@
-// Ranks that show no progress: what the agent tells the coordinator, and when it takes it back.
+// Ranks without progress: what the agent reports to the coordinator, and when it takes it back.
 #include <csignal>
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ constexpr char kMark[] = "step 41, microbatch 2, chunk 0: dp_comm; 0 marks enque
 
 class StallTest : public AgentTest {
  protected:
-  // Two ranks that train, with a few steps behind them.
+  // Starts two ranks, which train and have done a few steps.
   void StartTraining() {
     StartJob(2);
     for (int rank = 0; rank < 2; ++rank) SayState(rank, RankState::TRAINING);
@@ -42,7 +42,7 @@ class StallTest : public AgentTest {
     if (!mark.empty()) message.mutable_beat()->mutable_mark()->set_text(mark);
     return message;
   }
-  // The ranks in `beating` say every second that they stand at kMark.
+  // Passes time in which the ranks in `beating` send a beat with kMark every second.
   void PassBeating(seconds time, const std::vector<int>& beating) {
     for (seconds passed{0}; passed < time; passed += seconds(1)) {
       loop_.Advance(seconds(1));
@@ -79,7 +79,7 @@ TEST_F(StallTest, EachIsReportedOnceWithWhereItsDeviceStands) {
   EXPECT_EQ(reports[1].stall().last_beat_us(), 0);
   EXPECT_TRUE(launcher_.killed.empty());
   EXPECT_TRUE(launcher_.terminated.empty());
-  // It goes on: that is news at once, and for this rank alone.
+  // One goes on: that is reported at once, for this rank alone.
   ranks_.Say(101, Beat(11, kMark));
   EXPECT_EQ(LastReport().rank(), 1);
   EXPECT_FALSE(LastReport().has_stall());

@@ -1,4 +1,4 @@
-// An Agent on the test rig, with words for what ranks number and what they leave.
+// AgentTest with helpers for the numbered messages of ranks and for what they leave unsent.
 #pragma once
 
 #include <sstream>
@@ -20,7 +20,7 @@ class AttachmentTest : public AgentTest {
     coordinator_.Say(message);
     loop_.RunPosted();
   }
-  // What rank 0 was last told of its messages; 0: nothing.
+  // The number last acknowledged to rank 0; 0 if none was.
   int64_t Told(LinkId link = 100) {
     int64_t seq = 0;
     for (const megatrain::v1::AgentMessage& message : ranks_.heard[link]) {
@@ -47,7 +47,7 @@ class AttachmentTest : public AgentTest {
     message.set_seq(seq);
     return message;
   }
-  // The file that a rank leaves.
+  // The bytes of unsent.pb.
   static std::string Unsent(const std::vector<megatrain::v1::RankMessage>& messages) {
     std::ostringstream out;
     for (const megatrain::v1::RankMessage& message : messages) {
@@ -63,7 +63,7 @@ class AttachmentTest : public AgentTest {
     }
     return steps;
   }
-  // The rank calls a new agent and says where it stands.
+  // The rank calls a new agent and reports its state and step.
   void AttachAgain(int rank, megatrain::v1::RankState state, int64_t step) {
     megatrain::v1::RankMessage message;
     auto& hello = *message.mutable_hello();

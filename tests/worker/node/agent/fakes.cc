@@ -1,3 +1,4 @@
+// Timers fire in the order of their times, those of one time in the order in which they were set.
 #include "tests/worker/node/agent/fakes.h"
 
 #include <algorithm>

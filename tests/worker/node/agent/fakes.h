@@ -1,5 +1,5 @@
-// The agent's seams, held by a test: a loop and a clock turned by hand, a coordinator, ranks and
-// processes that do what the test says.
+// Fakes of the agent's seams: a loop and a clock that the test turns by hand, and a coordinator,
+// ranks, processes, GPU probe and store that do what the test tells them.
 #pragma once
 
 #include <deque>
@@ -30,12 +30,12 @@ class ManualLoop final : public EventLoop {
   TimerId After(std::chrono::milliseconds delay, Task task) override;
   void Cancel(TimerId timer) override { timers_.erase(timer); }
 
-  // Runs what is posted, and what that posts.
+  // Runs the posted tasks, and those that they post.
   void RunPosted();
-  // Moves the clock, firing timers in order on the way.
+  // Advances the clock and fires the timers that become due, in order.
   void Advance(std::chrono::milliseconds by);
   size_t num_timers() const { return timers_.size(); }
-  // Drops everything, as the end of a process does.
+  // Drops all tasks and timers, as the end of a process does.
   void Clear() {
     posted_.clear();
     timers_.clear();
@@ -63,7 +63,7 @@ class FakeCoordinator final : public CoordinatorLink {
   void Say(const megatrain::v1::CoordinatorMessage& message) { listener_->OnMessage(message); }
   void Register();
   void Break(const std::string& why);
-  // Messages of this connection of one kind, oldest first.
+  // The messages of one kind sent on this connection, oldest first.
   std::vector<megatrain::v1::WorkerMessage> Heard(
       megatrain::v1::WorkerMessage::BodyCase kind) const;
 
@@ -126,11 +126,11 @@ class FakeLauncher final : public RankLauncher {
   Listener* listener_ = nullptr;
 };
 
-// Answers when the test says so.
+// Keeps the requests until the test answers them.
 class FakeGpuProbe final : public GpuProbe {
  public:
   void Probe(Done done) override { asked.push_back(std::move(done)); }
-  // To the oldest question.
+  // Answers the oldest request.
   void Answer(const StatusOr<GpuInventory>& found) {
     const Done done = std::move(asked.front());
     asked.pop_front();
@@ -140,7 +140,7 @@ class FakeGpuProbe final : public GpuProbe {
   std::deque<Done> asked;
 };
 
-// Outlives agents, as a disk does.
+// Kept by the test across agents, as a disk is.
 class FakeStore final : public AllocationStore {
  public:
   Status Save(const megatrain::v1::AllocationRecord& record) override;

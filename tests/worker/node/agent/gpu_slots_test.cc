@@ -1,4 +1,5 @@
-// GPU slots: what is offered, what a rank gets, and a GPU's memory after the end of its rank (P4).
+// GPU slots: which are offered, what their ranks are given, and how a slot is freed after the end
+// of its rank (P4).
 #include <gmock/gmock.h>
 
 #include "tests/worker/node/agent/agent_rig.h"
@@ -54,7 +55,7 @@ class GpuAgentTest : public AgentTest {
     loop_.RunPosted();
     Attach(0);
   }
-  // The probe's answer: GPU-a holds so much, GPU-b is idle.
+  // Answers the probe: this much memory of GPU-a is used, GPU-b is idle.
   void AnswerUsed(int64_t used_bytes) {
     ASSERT_FALSE(gpu_probe_.asked.empty());
     GpuInventory found{.driver_version = "580.1", .error = {}, .devices = {}};
@@ -62,7 +63,7 @@ class GpuAgentTest : public AgentTest {
     gpu_probe_.Answer(found);
     loop_.RunPosted();
   }
-  // Looks until `time` has passed; the GPU stays as full.
+  // Passes `time` and answers each probe with the same use of memory.
   void PassHolding(seconds time, int64_t used_bytes) {
     for (seconds passed{0}; passed < time; passed += seconds(1)) {
       loop_.Advance(seconds(1));
@@ -143,7 +144,7 @@ TEST_F(GpuAgentTest, RefusesTheOtherKindOfSlot) {
 TEST_F(GpuAgentTest, ItsAllocationIsGoneWhenItsMemoryIs) {
   StartOnGpu(0);
   EndRank(0, {.code = 0});
-  EXPECT_EQ(ExitReports().size(), 1U);  // that it ended is known at once
+  EXPECT_EQ(ExitReports().size(), 1U);  // the exit itself is reported at once
   EXPECT_FALSE(Gone());
   ASSERT_EQ(gpu_probe_.asked.size(), 1U);
   AnswerUsed(kGpuBytes / 2);
@@ -152,7 +153,7 @@ TEST_F(GpuAgentTest, ItsAllocationIsGoneWhenItsMemoryIs) {
   loop_.Advance(milliseconds(1900));
   EXPECT_TRUE(gpu_probe_.asked.empty());
   loop_.Advance(milliseconds(200));
-  AnswerUsed(kIdleBytes + (int64_t{100} << 20));  // others' small changes
+  AnswerUsed(kIdleBytes + (int64_t{100} << 20));  // small changes by other users
   EXPECT_TRUE(Gone());
   EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/true).free, 2);
   loop_.Advance(seconds(60));
@@ -181,7 +182,7 @@ TEST_F(GpuAgentTest, MemoryThatStaysPutsTheSlotOutOfOrder) {
   loop_.Advance(seconds(1));
   coordinator_.Register();
   EXPECT_NE(Registered().slots(0).out_of_order(), "");
-  // One look in ten seconds, until the memory is free.
+  // One probe in ten seconds, until the memory is free.
   PassHolding(seconds(21), kGpuBytes / 2);
   EXPECT_EQ(agent_->slots().CountOf(/*gpus=*/true).out_of_order, 1);
   PassHolding(seconds(11), kIdleBytes);
@@ -213,7 +214,7 @@ TEST_F(GpuAgentTest, ADriverThatDoesNotAnswerPutsTheSlotOutOfOrder) {
 
 TEST_F(GpuAgentTest, ALaterAgentKeepsTheGpuWhateverItOffers) {
   StartOnGpu(0);
-  // The first GPU is offered no more, the other is slot 0 now.
+  // The first GPU is not offered any more, and the other one becomes slot 0.
   config_.gpus.gpus = {{.device = Device("GPU-b"), .cpus = ""},
                        {.device = Device("GPU-a", kGpuBytes / 2), .cpus = ""}};
   RestartAgent();

@@ -1,4 +1,4 @@
-// mt-worker's command line: labels, what plain text beyond this machine needs, and the file.
+// The options of mt-worker: labels, addresses that need --insecure, and the configuration file.
 #include "worker/node/agent/options.h"
 
 #include <cstdlib>
@@ -13,7 +13,7 @@ namespace {
 
 class OptionsTest : public testing::Test {
  protected:
-  // With programs that exist; the exit code, or -1 where the program goes on.
+  // Parses with programs that exist. Returns the exit code, or -1 if the program would run.
   int Parse(std::vector<std::string> arguments) {
     std::vector<std::string> all = {"mt-worker", "--rank-binary=/bin/true",
                                     "--shim-binary=/bin/true"};

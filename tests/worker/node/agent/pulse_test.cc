@@ -1,4 +1,4 @@
-// What shows that the agent works: probes, the service manager's messages, its own metrics.
+// What Pulse makes visible: probes, notifications of the service manager, the agent's own metrics.
 #include "worker/node/agent/pulse.h"
 
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ class PulseTest : public AgentTest {
                                                   .health = &health_,
                                                   .notifier = notifier_.get()});
   }
-  // The next datagram; "" where none waits.
+  // The next datagram; "" if there is none.
   std::string Heard() {
     char bytes[4096];
     const ssize_t size = ::recv(manager_.get(), bytes, sizeof(bytes), 0);

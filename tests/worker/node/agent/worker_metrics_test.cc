@@ -1,5 +1,5 @@
-// What a worker shows to Prometheus: values of ranks, the bound on their number, when they come and
-// go, and that METRICS.md tells all of it.
+// The worker's Prometheus series: values of ranks, the bound on their number, when they appear and
+// disappear, and that METRICS.md lists all of them.
 #include "worker/node/agent/worker_metrics.h"
 
 #include <regex>
@@ -24,7 +24,7 @@ using megatrain::v1::RankTelemetry;
 class WorkerMetricsTest : public AgentTest {
  protected:
   std::string Text() const { return registry_->Text(); }
-  // The value of the one series that begins with `name` and has all of `parts`; "" where none.
+  // The value of the one series that begins with `name` and has all of `parts`; "" if none.
   std::string Value(const std::string& name, const std::vector<std::string>& parts = {}) const {
     std::istringstream lines(Text());
     std::string found;
@@ -105,7 +105,7 @@ TEST_F(WorkerMetricsTest, ShowsWhatBeatsTell) {
   EXPECT_EQ(Value("mt_collective_seconds_total"), "2.5");
   EXPECT_EQ(Value("mt_step_duration_seconds_count"), "2");
   EXPECT_EQ(Value("mt_step_duration_seconds_bucket", {"le=\"0.5\""}), "1");
-  Beat(0, 11, SomeTelemetry());  // nothing goes back; the same total adds nothing
+  Beat(0, 11, SomeTelemetry());  // counters never decrease; the same total adds nothing
   EXPECT_EQ(Value("mt_step"), "12");
   EXPECT_EQ(Value("mt_tokens_total"), "4096");
   RankMessage held;  // the step of a held rank is known with its state, before the next beat
@@ -159,7 +159,8 @@ TEST_F(WorkerMetricsTest, ANewEpochTakesThePlaceOfTheOld) {
   coordinator_.Say(AssignMessage(2, 2));
   EXPECT_EQ(Value("mt_tokens_total", {"rank=\"0\""}), "0");
   EXPECT_EQ(Value("mt_tokens_total", {"rank=\"1\""}), "0");
-  loop_.Advance(std::chrono::minutes(6));  // the old epoch's end takes nothing with it
+  loop_.Advance(
+      std::chrono::minutes(6));  // the end of the old epoch removes no series of the new one
   EXPECT_EQ(Value("mt_tokens_total", {"rank=\"0\""}), "0");
 }
 
@@ -179,12 +180,12 @@ TEST_F(WorkerMetricsTest, PlacesRanksInTheMesh) {
   EXPECT_EQ(Value("mt_rank_info", {"rank=\"7\"", "tp=\"1\"", "dp=\"1\"", "pp=\"1\"", "cp=\"0\""}),
             "1");
   EXPECT_EQ(Value("mt_rank_info", {"rank=\"2\"", "tp=\"0\"", "dp=\"1\"", "pp=\"0\""}), "1");
-  // Each series says where its rank stands.
+  // Each series carries the rank's coordinates.
   EXPECT_EQ(Value("mt_tokens_total", {"rank=\"7\"", "tp=\"1\"", "dp=\"1\"", "pp=\"1\""}), "0");
   EXPECT_EQ(Value("mt_step_phase_seconds_total",
                   {"rank=\"2\"", "phase=\"pp_wait\"", "tp=\"0\"", "dp=\"1\"", "pp=\"0\""}),
             "0");
-  // Numbers that do not fit are no reason to fail.
+  // Parallel sizes that do not divide the world size are accepted.
   message.mutable_assign()->set_job_uid("job-uid-2");
   message.mutable_assign()->mutable_spec()->set_name("other");
   message.mutable_assign()->mutable_spec()->mutable_parallel()->set_tensor(1'000'000'000);
@@ -212,7 +213,7 @@ TEST_F(WorkerMetricsTest, MeasuresFreeSpace) {
   EXPECT_EQ(Value("mt_storage_free_bytes", {"root=\"data\""}), "0");
 }
 
-// METRICS.md has one row per name, with its type; the program shows no other.
+// METRICS.md has one row per family, with its type; the program exports no other.
 TEST_F(WorkerMetricsTest, ThePageTellsAllNames) {
   StartJob(1);
   Beat(0, 1, SomeTelemetry());

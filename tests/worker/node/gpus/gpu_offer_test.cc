@@ -1,4 +1,4 @@
-// Which GPUs a worker offers, how many CPU slots beside them, and on which cores their ranks run.
+// The GPUs that a worker offers, the number of CPU slots beside them, and the cores of their ranks.
 #include "worker/node/gpus/gpu_offer.h"
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// GPUs that can be used only since after the worker's start: the node says that a restart offers
+// GPUs that became usable after the worker's start: the node reports that a restart would offer
 // them.
 #include "worker/node/gpus/gpu_survey.h"
 
@@ -28,7 +28,7 @@ class GpuSurveyTest : public AgentTest {
     RestartAgent();
     AckAll();
   }
-  // Of the look that is due every five minutes.
+  // Advances to the survey that is due every five minutes and answers it.
   void AnswerNext(const StatusOr<GpuInventory>& found) {
     loop_.Advance(minutes(5));
     ASSERT_EQ(gpu_probe_.asked.size(), 1U);
@@ -56,7 +56,7 @@ TEST_F(GpuSurveyTest, OneThatCameIsToldOnceAndItsSlotsStayAsTheyWere) {
   ASSERT_EQ(Told().size(), 1U);
   EXPECT_EQ(Told()[0].gpu_problem(), kNews);
   EXPECT_EQ(Told()[0].slots_size(), 2 + config_.cpu_slots);
-  // It is gone again.
+  // The GPU disappears again.
   AnswerNext(Gpus({"GPU-a", "GPU-b"}));
   ASSERT_EQ(Told().size(), 2U);
   EXPECT_TRUE(Told()[1].has_gpu_problem());
@@ -73,7 +73,7 @@ TEST_F(GpuSurveyTest, ADriverThatComesLateIsFound) {
   ASSERT_EQ(Told().size(), 1U);
   AnswerNext(base::Unavailable("nvmlInit: mismatch"));
   EXPECT_EQ(Told().size(), 1U) << "what was said stays";
-  // Whoever registers anew says it too.
+  // A new registration carries it, too.
   coordinator_.Break("restart");
   loop_.Advance(std::chrono::seconds(1));
   EXPECT_EQ(coordinator_.Heard(WorkerMessage::kRegister).back().register_().gpu_problem(), kNews);

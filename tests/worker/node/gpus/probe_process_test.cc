@@ -1,5 +1,5 @@
-// The probe as a process: the real mt-gpu-probe on a library that stands in for the driver's, and
-// programs that misbehave.
+// Runs the real mt-gpu-probe on a library that replaces the driver's, and programs that misbehave
+// in its place.
 #include "worker/node/gpus/probe_process.h"
 
 #include <cstdlib>
@@ -28,7 +28,7 @@ class ProbeProcessTest : public NodeTest {
     ::setenv("MT_FAKE_NVML", how, 1);
     return ProbeNow(MT_PROBE_BINARY, deadline);
   }
-  // Asks on the loop and waits for the answer.
+  // Probes on the loop and waits for the answer.
   static StatusOr<GpuInventory> Ask(AsioEventLoop* loop, ProbeProcess* probe) {
     std::optional<StatusOr<GpuInventory>> answer;
     loop->Post([&] {

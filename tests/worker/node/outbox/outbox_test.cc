@@ -1,4 +1,4 @@
-// Reports that wait for their acknowledgement, and the bound on steps.
+// Numbering and acknowledgement of reports, and the bound on step records.
 #include "worker/node/outbox/outbox.h"
 
 #include <vector>
@@ -67,11 +67,11 @@ TEST(OutboxTest, ThinsTheOlderHalfOfTheSteps) {
   outbox.Add(Steps(5, 4));
   EXPECT_EQ(outbox.thinned_steps(), 0);
   outbox.Add(Steps(9, 2));
-  // 10 steps: of the first report's four every second went.
+  // 10 steps: every second one of the first report's four was dropped.
   EXPECT_EQ(KeptSteps(outbox), (std::vector<int64_t>{1, 3, 5, 7, 9, 10}));
   EXPECT_EQ(outbox.thinned_steps(), 4);
   EXPECT_EQ(outbox.num_steps(), 6);
-  EXPECT_EQ(outbox.num_reports(), 4);  // other reports are never given up
+  EXPECT_EQ(outbox.num_reports(), 4);  // other reports are never dropped
 }
 
 TEST(OutboxTest, ReportsLeftWithoutStepsGo) {

@@ -26,7 +26,7 @@ TEST(VisibleGpus, AreReadAsTheRuntimeReadsThem) {
   EXPECT_THAT(visible("2, 0"), ElementsAre(0, 2));
   EXPECT_THAT(visible("-1"), IsEmpty());
   EXPECT_THAT(visible("NoDevFiles"), IsEmpty());
-  // From the first entry that is none on, nothing counts.
+  // Entries from the first invalid one on are ignored.
   EXPECT_THAT(visible("0,3,1"), ElementsAre(0));
   EXPECT_THAT(visible("0,0,1"), ElementsAre(0));
   EXPECT_THAT(visible("2,x"), ElementsAre(2));
@@ -35,7 +35,7 @@ TEST(VisibleGpus, AreReadAsTheRuntimeReadsThem) {
   EXPECT_THAT(visible("GPU-aab"), ElementsAre(1));
   EXPECT_THAT(visible("GPU-aa"), IsEmpty()) << "ambiguous";
   EXPECT_THAT(visible("MIG-aaaa"), IsEmpty());
-  // A GPU that does not tell its UUID has its ordinal still.
+  // A GPU without a UUID still has its ordinal.
   EXPECT_THAT(VisibleGpus("1", {"GPU-a", "", "GPU-c"}), ElementsAre(1));
 }
 
@@ -90,7 +90,7 @@ TEST(Survey, LeavesOutWhatIsNotVisible) {
   EXPECT_THAT(SurveyGpus(**library, "").devices, IsEmpty());
 }
 
-// All GPUs of the driver in this state.
+// Surveys the replaced driver in this state.
 GpuInventory SurveyOf(const char* state) {
   const auto library = nvml::Library::Open(MT_FAKE_DRIVER);
   ::setenv("MT_FAKE_NVML", state, 1);

@@ -1,5 +1,5 @@
-// The records that one agent leaves to the next, on disk: whole, private, and never believed when
-// they are damaged.
+// The records on disk that one agent leaves to the next: complete, private, and reported as damaged
+// if anything in them is.
 #include "worker/node/ranks/allocation_dir.h"
 
 #include <cstdlib>

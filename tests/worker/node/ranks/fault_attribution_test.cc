@@ -1,4 +1,4 @@
-// Which rank is to blame, in each order in which faults and exits can come.
+// The rank that is to blame, for each order in which faults and exits can come.
 #include "worker/node/ranks/fault_attribution.h"
 
 #include <gtest/gtest.h>

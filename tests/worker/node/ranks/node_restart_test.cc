@@ -15,7 +15,7 @@
 namespace mt::node {
 namespace {
 
-// Ends by itself with 7 when it is asked to.
+// A script that exits with 7 on SIGTERM.
 constexpr char kPolite[] = "trap 'exit 7' TERM; : > up; while true; do sleep 0.01; done";
 
 class RestartTest : public NodeTest {
@@ -48,7 +48,7 @@ class RestartTest : public NodeTest {
     });
     record_ = ReadRankRecord(Folder(1)).value_or(RankRecord{});
   }
-  // Takes the rank over, does `act`, and waits for its end.
+  // Takes the rank over, runs `act`, and waits for its end.
   RankExit AdoptAndAwait(const std::function<void(ShimLauncher*)>& act = {}) {
     AsioEventLoop loop;
     ShimLauncher launcher(&loop, Config("exit 99"));
@@ -124,7 +124,7 @@ TEST_F(RestartTest, WithoutShimTheRankItselfIsWatched) {
 
 TEST_F(RestartTest, LeftoversOfAnotherBootAreGone) {
   ASSERT_TRUE(base::MakeDirs(Folder(1)).ok());
-  // This test's own number: it would not survive a mistake.
+  // The pid of this test itself, so that a mistake kills it.
   const std::string json = fmt::format(
       R"({{"pid": {0}, "start_ticks": {1}, "shim_pid": {0}, "shim_start_ticks": {1}, "boot_id": "x"}})",
       ::getpid(), StartTicks(::getpid()));
@@ -166,13 +166,13 @@ TEST_F(RestartTest, AnExitThatCannotBeReadIsNotKnown) {
 }
 
 TEST_F(RestartTest, ARankThatWasNeverStartedIsSaidSoAndCannotStartLater) {
-  RankExit exit = AdoptAndAwait();  // not even a folder
+  RankExit exit = AdoptAndAwait();  // there is not even a folder
   EXPECT_EQ(exit.error, "its worker agent ended before it was started");
   ASSERT_TRUE(base::MakeDirs(Folder(1)).ok());
   ASSERT_TRUE(base::MakeDirs(dir_ + "/logs/demo").ok());
   exit = AdoptAndAwait();
   EXPECT_EQ(exit.error, "its worker agent ended before it was started");
-  // A shim of the dead agent that comes to itself only now cannot record a rank, so none may run.
+  // A shim of the dead agent that goes on only now cannot record a rank, so it must not run one.
   const std::string program = Script(": > ran.$$; exec sleep 600");
   const pid_t shim = ::fork();
   if (shim == 0) {

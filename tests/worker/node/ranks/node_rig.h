@@ -1,4 +1,4 @@
-// A folder and small shell programs that stand in for mt-rank, started under the real mt-shim.
+// A fixture with a folder, and small shell programs in place of mt-rank under the real mt-shim.
 #pragma once
 
 #include <cstdlib>
@@ -23,7 +23,7 @@ class NodeTest : public testing::Test {
   }
   ~NodeTest() override { std::filesystem::remove_all(dir_); }
 
-  // A program that stands in for mt-rank; runs in the test's folder.
+  // Writes a program that replaces mt-rank; it runs in the test's folder.
   std::string Script(const std::string& body) {
     const std::string path = dir_ + "/rank.sh";
     std::ofstream(path) << "#!/bin/sh\ncd " << dir_ << "\n" << body << "\n";

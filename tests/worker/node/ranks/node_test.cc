@@ -1,5 +1,5 @@
-// What the agent does on a real node: starts ranks under the real mt-shim, guards its folder, reads
-// logs.
+// The agent's parts on a real node: starting ranks under the real mt-shim, the lock of the state
+// folder, reading logs.
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -143,7 +143,7 @@ TEST_F(NodeTest, SocketPathFitsTheKernel) {
   ASSERT_TRUE(path.ok()) << path.status();
   EXPECT_LT(path->size(), 108u);
   EXPECT_EQ(path->rfind(dir_ + "/megatrain/", 0), 0u);
-  // A folder that others can enter is not used.
+  // A folder that others can enter is refused.
   ::chmod((dir_ + "/megatrain").c_str(), 0777);
   EXPECT_FALSE(deep.SocketPath().ok());
 }

@@ -1,4 +1,4 @@
-// What counts as progress of a rank, and how long each state may go without.
+// What counts as progress of a rank, and the time limit of each state.
 #include "worker/node/ranks/progress_watch.h"
 
 #include <limits>
@@ -17,7 +17,7 @@ using std::chrono::seconds;
 
 class ProgressWatchTest : public testing::Test {
  protected:
-  // Beats every second for so long; nothing moves.
+  // Sends beats without progress every second for this long.
   void BeatFor(seconds time) {
     for (seconds passed{0}; passed < time; passed += seconds(1)) {
       now_ += seconds(1);
@@ -81,7 +81,7 @@ TEST_F(ProgressWatchTest, SlowStepsAndTheFirstOnesHaveMore) {
   EXPECT_FALSE(Stalled());
   BeatFor(seconds(1));
   EXPECT_EQ(watch_.Look(now_)->limit, seconds(100)) << "5 times the p99";
-  // One step of a thousand is no measure, many are.
+  // One slow step of a thousand does not change the limit, many do.
   Steps(1, 1'000);
   EXPECT_EQ(watch_.Look(now_)->limit, seconds(100));
   Steps(600, 1);

@@ -1,4 +1,4 @@
-// The ranks of one allocation: which are found by what, who may attach, and what is told of them.
+// The ranks of one allocation: how they are found, and which calls may attach to them.
 #include "worker/node/ranks/rank_set.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ TEST(RankSet, FindsARankByEachOfItsNames) {
   ranks.Find(1)->link = 8;
   EXPECT_EQ(ranks.FindByLaunch(7), ranks.Find(1));
   EXPECT_EQ(ranks.FindByLink(8), ranks.Find(1));
-  EXPECT_EQ(ranks.FindByLink(kNoLink), nullptr);  // rank 0 has no link, but is not called by none
+  EXPECT_EQ(ranks.FindByLink(kNoLink), nullptr);  // although rank 0 has no link
 }
 
 TEST(RankSet, KnowsSlotsAndGpus) {

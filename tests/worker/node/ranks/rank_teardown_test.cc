@@ -1,4 +1,4 @@
-// How ranks are ended: who is told, who is killed, and when.
+// How ranks are ended: which are told to exit, which are killed, and when.
 #include "worker/node/ranks/rank_teardown.h"
 
 #include <gmock/gmock.h>

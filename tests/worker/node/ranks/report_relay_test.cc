@@ -1,4 +1,4 @@
-// What ranks report with a number: forwarded once, acknowledged once it has arrived.
+// Numbered messages of ranks are forwarded once and acknowledged when they have arrived.
 #include "worker/node/ranks/report_relay.h"
 
 #include "tests/worker/node/ranks/rank_parts_rig.h"

@@ -1,4 +1,4 @@
-// When a rank is reported to stall and to go on, and that nothing is said of ranks that are ended.
+// When a rank is reported to stall and to go on, and that ranks which are being ended are not.
 #include "worker/node/ranks/stall_watch.h"
 
 #include "tests/worker/node/ranks/rank_parts_rig.h"
@@ -48,7 +48,7 @@ TEST_F(StallWatchTest, ReportsOnceWhenARankStallsAndOnceWhenItGoesOn) {
   EXPECT_TRUE(changed_.empty());
   EXPECT_EQ(watch_.WhereItStood(Rank(1)), "");
   loop_.Advance(seconds(8));
-  EXPECT_EQ(changed_, std::vector<int>{1});  // its beats have stopped, too, from the first look on
+  EXPECT_EQ(changed_, std::vector<int>{1});  // once, although it also sends no beats
   EXPECT_TRUE(Stalled(1));
   EXPECT_FALSE(Stalled(0));
   EXPECT_EQ(watch_.WhereItStood(Rank(1)),
