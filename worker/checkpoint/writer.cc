@@ -122,13 +122,9 @@ class Save {
                            .data = slice.data,
                            .places = slice.places});
       }
-      const auto report = [](void* context, int64_t bytes) {
-        const auto* self = static_cast<const Save*>(context);
-        if (self->args_.progress) self->args_.progress(bytes);
-      };
       ASSIGN_OR_RETURN(const std::vector<std::string> digests,
-                       WriteSafetensors(base::JoinPath(temporary_, file), tensors, report,
-                                        const_cast<Save*>(this), args_.reader));
+                       WriteSafetensors(base::JoinPath(temporary_, file), tensors, args_.progress,
+                                        args_.reader));
       for (size_t i = 0; i < tensors.size(); ++i) {
         const SliceToSave& slice = args_.slices[i];
         out.push_back({{"key", slice.key},

@@ -182,7 +182,7 @@ int64_t TensorBytes(std::string_view dtype, std::span<const int64_t> shape) {
 
 StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
                                                     std::span<const TensorToWrite> tensors,
-                                                    ProgressFn progress, void* context,
+                                                    const ProgressFn& progress,
                                                     PieceReader* reader) {
   const base::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) return base::ErrnoError(errno, "create " + path);
@@ -200,7 +200,7 @@ StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
     const std::string_view bytes = Packed(pieces[i], reader->Read(), &packed);
     digest.Add(bytes);
     RETURN_IF_ERROR(WriteBytes(fd.get(), bytes, path));
-    if (progress != nullptr) progress(context, pieces[i].FileBytes());
+    if (progress) progress(pieces[i].FileBytes());
     if (pieces[i].ends_tensor) digests.push_back(digest.Take());
   }
   if (::fsync(fd.get()) != 0) return base::ErrnoError(errno, "fsync " + path);

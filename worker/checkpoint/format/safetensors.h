@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -45,8 +46,9 @@ class PieceReader {
 };
 inline constexpr int64_t kLargestPieceBytes = int64_t{8} << 20;
 
-// Called after each piece has been written, with its number of bytes: progress for watchdogs.
-using ProgressFn = void (*)(void* context, int64_t bytes);
+// Called after each piece has been written, with its number of bytes: progress for watchdogs. May
+// be empty.
+using ProgressFn = std::function<void(int64_t bytes)>;
 
 // Writes and fsyncs a new file. Tensors are stored in the given order, the data area beginning at a
 // multiple of 256 bytes. Returns the XXH3-128 digest of each tensor's bytes, in order. After an
@@ -54,7 +56,7 @@ using ProgressFn = void (*)(void* context, int64_t bytes);
 // host memory. kAlreadyExists if the file exists.
 StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
                                                     std::span<const TensorToWrite> tensors,
-                                                    ProgressFn progress, void* context,
+                                                    const ProgressFn& progress,
                                                     PieceReader* reader = nullptr);
 
 // An open file whose header was validated: every tensor lies inside the file and has as many bytes
