@@ -161,6 +161,24 @@ TEST_F(StallTest, ASignalOutOfTheBlueTellsWhereTheDeviceWas) {
       HasSubstr(std::string("killed by signal 11 (Segmentation fault); device last at ") + kMark));
 }
 
+TEST_F(StallTest, RanksThatAreAbortedAreNotReported) {
+  StartTraining();
+  PassBeating(seconds(62), {0, 1});  // the limit has passed, the next look is due at 65 s
+  SayFault(1, 74, "loss is nan");
+  PassBeating(seconds(4), {0, 1});  // P3 has not
+  EXPECT_TRUE(launcher_.killed.empty());
+  EXPECT_TRUE(StallReports().empty());
+}
+
+TEST_F(StallTest, RanksThatAreEndedAreNotReported) {
+  StartTraining();
+  PassBeating(seconds(58), {0, 1});
+  coordinator_.Say(CommandMessage(megatrain::v1::Command::KILL, "k"));
+  PassBeating(seconds(60), {0, 1});
+  EXPECT_EQ(launcher_.terminated.size(), 2U);
+  EXPECT_TRUE(StallReports().empty());
+}
+
 TEST_F(StallTest, TheNextAgentWatchesOn) {
   StartTraining();
   PassBeating(seconds(70), {0, 1});

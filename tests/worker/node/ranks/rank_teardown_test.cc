@@ -62,6 +62,14 @@ TEST_F(RankTeardownTest, EndTerminatesEachTimeAndNoAbortFollows) {
   EXPECT_EQ(loop_.num_timers(), 0U);
 }
 
+TEST_F(RankTeardownTest, AnEndGivesItsReasonToThoseThatCallDuringAnAbort) {
+  teardown_.Abort("rank 0 failed");
+  teardown_.End("killed on request");
+  teardown_.End("again");
+  teardown_.OnAttach(Rank(1));
+  EXPECT_EQ(links_.heard[101].back().exit().reason(), "killed on request");
+}
+
 TEST_F(RankTeardownTest, NothingIsKilledOnceAllHaveEnded) {
   teardown_.Abort("rank 0 failed");
   teardown_.Finish();
