@@ -109,8 +109,8 @@ ALLOWED = {
                     "megatrain", "worker/bench", "worker/comm", "worker/comm/gloo", "worker/failure", "worker/node/shim",
                     "worker/parallel/groups", "worker/train"],
     "worker/train": ["common/base", "common/rpc", "common/spec", "kernels/ops", "megatrain", "worker/checkpoint",
-                     "worker/checkpoint/format", "worker/data", "worker/engine", "worker/failure", "worker/memory",
-                     "worker/parallel/groups", "worker/params", "worker/tuning"],
+                     "worker/checkpoint/format", "worker/comm", "worker/data", "worker/engine", "worker/failure", "worker/memory",
+                     "worker/optim", "worker/parallel/groups", "worker/params", "worker/tuning"],
     "worker/tuning": ["common/base", "kernels/core", "kernels/ops", "worker/checkpoint", "worker/failure"],
 }
 

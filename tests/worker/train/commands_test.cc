@@ -113,7 +113,7 @@ TEST_F(CommandsTest, ASaveByCommandOnAFullDiskIsAResult) {
     };
   };
   const Commands scripted = {{3, {CommandKind::kCheckpointNow, "full"}},
-                       {8, {CommandKind::kCheckpointNow, "room"}}};
+                             {8, {CommandKind::kCheckpointNow, "room"}}};
   const auto outcomes = Run({}, scripted);
   for (const RankOutcome& rank : outcomes) EXPECT_TRUE(rank.result.completed);
   const Observed& seen = outcomes[0].seen;
@@ -201,7 +201,8 @@ TEST_F(CommandsTest, ExitAtIterStopsCleanlyWithACheckpoint) {
 // Rank 0's clock moves 4 s with every poll; the others' clock is the same object.
 class Ticking final : public CommandSource {
  public:
-  Ticking(base::ManualClock* clock, Commands scripted) : clock_(clock), script_(std::move(scripted)) {}
+  Ticking(base::ManualClock* clock, Commands scripted)
+      : clock_(clock), script_(std::move(scripted)) {}
   std::optional<Command> Poll() override {
     clock_->Advance(std::chrono::seconds(4));
     return script_.Poll();
