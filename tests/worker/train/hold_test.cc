@@ -288,6 +288,29 @@ TEST_F(HoldTimeTest, ThePauseIsNoTrainingTime) {
   EXPECT_EQ(Saved(outcomes), (std::vector<int64_t>{4, 8, 12, 16}));
 }
 
+TEST_F(HoldTimeTest, ASaveBetweenStepsIsNoStepTime) {
+  base::ManualClock clock;
+  TickingScript ticking(&clock, {});
+  const auto outcomes = RunJob(TinyJob({"checkpoint.every_iters=8"}),
+                               {.root = dir_.path(),
+                                .commands = &ticking,
+                                .clock = &clock,
+                                .adjust = [&clock](int, TrainArgs* args) {
+                                  args->checkpoint_failpoint = [&clock](std::string_view point) {
+                                    if (point == "shard") clock.Advance(std::chrono::seconds(100));
+                                    return OkStatus();
+                                  };
+                                }});
+  ExpectClean(outcomes, 20);
+  for (const StepRecord& step : outcomes[0].seen.steps) {
+    EXPECT_DOUBLE_EQ(step.step_seconds, 4) << step.step;
+    const bool after_save = step.step == 9 || step.step == 17;
+    EXPECT_DOUBLE_EQ(step.phase_seconds[static_cast<size_t>(report::StepPhase::kCheckpoint)],
+                     after_save ? 100 : 0)
+        << step.step;
+  }
+}
+
 TEST_F(HoldTimeTest, ASaveWhileHeldBeginsTheIntervalAnew) {
   const auto outcomes =
       RunTicking({{4, kHoldNow}, {28, {CommandKind::kCheckpointNow, "now"}}, {30, kResumeNow}});
