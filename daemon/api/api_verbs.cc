@@ -67,35 +67,35 @@ Status Api::Pause(const v1::PauseRequest& request, std::string_view actor,
         reason::kInvalidRequest);
   }
   return Operate(request, "pause", actor, response, [&](v1::StoredJob& job, const Order& order) {
-    return request.mode() == v1::PauseRequest::RELEASE ? parts_.keeper->Release(job, order)
-                                                       : parts_.keeper->Hold(job, order);
+    return request.mode() == v1::PauseRequest::RELEASE ? parts_.keeper->verbs().Release(job, order)
+                                                       : parts_.keeper->verbs().Hold(job, order);
   });
 }
 
 Status Api::Resume(const v1::ResumeRequest& request, std::string_view actor,
                    v1::Operation* response) {
   return Operate(request, "resume", actor, response, [&](v1::StoredJob& job, const Order& order) {
-    return parts_.keeper->Resume(job, order);
+    return parts_.keeper->verbs().Resume(job, order);
   });
 }
 
 Status Api::Cancel(const v1::CancelRequest& request, std::string_view actor,
                    v1::Operation* response) {
   return Operate(request, "cancel", actor, response, [&](v1::StoredJob& job, const Order& order) {
-    return parts_.keeper->Cancel(job, request.checkpoint_first(), order);
+    return parts_.keeper->verbs().Cancel(job, request.checkpoint_first(), order);
   });
 }
 
 Status Api::Kill(const v1::KillRequest& request, std::string_view actor, v1::Operation* response) {
   return Operate(request, "kill", actor, response, [&](v1::StoredJob& job, const Order& order) {
-    return parts_.keeper->Kill(job, order);
+    return parts_.keeper->verbs().Kill(job, order);
   });
 }
 
 Status Api::Delete(const v1::DeleteJobRequest& request, std::string_view actor,
                    v1::Operation* response) {
   return Operate(request, "delete", actor, response, [&](v1::StoredJob& job, const Order& order) {
-    return parts_.keeper->Delete(job, order);
+    return parts_.keeper->verbs().Delete(job, order);
   });
 }
 
@@ -103,7 +103,7 @@ Status Api::TriggerCheckpoint(const v1::TriggerCheckpointRequest& request, std::
                               v1::Operation* response) {
   return Operate(request, "checkpoint", actor, response,
                  [&](v1::StoredJob& job, const Order& order) {
-                   return parts_.keeper->Checkpoint(job, order);
+                   return parts_.keeper->verbs().Checkpoint(job, order);
                  });
 }
 
@@ -182,7 +182,7 @@ void Api::TakeUpdate(v1::StoredJob& stored, const std::vector<spec::FieldChange>
                            .job_uid = job->uid(),
                            .actor = order.actor,
                            .reason = order.reason});
-  if (for_ranks) parts_.keeper->SpecChanged(stored, order);
+  if (for_ranks) parts_.keeper->verbs().SpecChanged(stored, order);
   parts_.placer->Run();
 }
 

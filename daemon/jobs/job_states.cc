@@ -1,5 +1,5 @@
-// The table in three parts (progress, recovery, verbs), completed by rows that hold for every
-// active state.
+// The table itself: what leads from where to where with what actions, in sections (progress,
+// faults, verbs, reserved), and small predicates over states.
 #include "daemon/jobs/job_states.h"
 
 #include <algorithm>
@@ -30,103 +30,136 @@ constexpr JobPosition kToSuccess = Stopping(v1::SUCCEEDED);
 constexpr JobPosition kToFailure = Stopping(v1::FAILED);
 constexpr JobPosition kToCancel = Stopping(v1::CANCELLED);
 using enum JobEvent;
+using enum JobAction;
 
+// A placement that failed: its slots become free, and the job goes back to its place in the queue.
+constexpr JobActions kPlaceAgain = {kFreeSlots, kCloseEpoch, kForgetRanks, kRetryLater};
+
+// Where the job's ranks are placed, start, train and end.
 constexpr std::array kProgress = {
-    JobTransition{kQueued, kPlaced, kAdmitted},
-    JobTransition{kAdmitted, kAllAccepted, kStarting},
-    JobTransition{kAdmitted, kPreflightDue, kPreflight},
-    JobTransition{kAdmitted, kPlacementFailed, kQueued},
-    JobTransition{kPreflight, kPlacementFailed, kQueued},
-    JobTransition{kPreflight, kPreflightPassed, kStarting},
-    JobTransition{kPreflight, kPreflightExhausted, kToFailure},
-    JobTransition{kStarting, kAllReady, kRunning},
-    JobTransition{kStarting, kAllHeld, kHeld},
-    JobTransition{kPausing, kAllHeld, kHeld},
-    JobTransition{kReleasing, kReleased, kFreed},
-    JobTransition{kReleasing, kRequeued, kQueued},
-    JobTransition{kRunning, kTrainingEnded, kToSuccess},
-    JobTransition{kPausing, kTrainingEnded, kToSuccess},
-    JobTransition{kToSuccess, kRanksGone, At(v1::SUCCEEDED)},
-    JobTransition{kToFailure, kRanksGone, At(v1::FAILED)},
-    JobTransition{kToCancel, kRanksGone, At(v1::CANCELLED)},
+    JobTransition{kQueued, kPlaced, kAdmitted, {kClearWaiting, kCloseEpoch, kAwaitAcceptance}},
+    JobTransition{kAdmitted, kAllAccepted, kStarting, {kForgetFailures}},
+    JobTransition{kAdmitted, kPlacementFailed, kQueued, kPlaceAgain},
+    JobTransition{kPreflight, kPlacementFailed, kQueued, kPlaceAgain},
+    JobTransition{kStarting, kAllReady, kRunning, {kSettleOperations}},
+    JobTransition{kStarting, kAllHeld, kHeld, {kSettleOperations}},
+    JobTransition{kPausing, kAllHeld, kHeld, {kSettleOperations}},
+    JobTransition{kReleasing, kReleased, kFreed, {kCloseEpoch, kSettleOperations}},
+    JobTransition{kRunning, kTrainingEnded, kToSuccess, {kAwaitExit}},
+    JobTransition{kPausing, kTrainingEnded, kToSuccess, {kAwaitExit}},
+    JobTransition{kToSuccess, kRanksGone, At(v1::SUCCEEDED), {kFinish}},
+    JobTransition{kToFailure, kRanksGone, At(v1::FAILED), {kFinish}},
+    JobTransition{kToCancel, kRanksGone, At(v1::CANCELLED), {kFinish}},
 };
 
-constexpr std::array kRecovery = {
-    JobTransition{kStarting, kRecover, kRecovering},
-    JobTransition{kRunning, kRecover, kRecovering},
-    JobTransition{kPausing, kRecover, kRecovering},
-    JobTransition{kHeld, kRecover, kRecovering},
-    JobTransition{kToSuccess, kRecover, kRecovering},
-    JobTransition{kRecovering, kFenced, kStarting},
-    JobTransition{kRecovering, kFencedNewNode, kPreflight},
-    JobTransition{kRecovering, kNoRoom, kQueued},
-    JobTransition{kRecovering, kNotRetried, kToFailure},
-    // Without a restart budget a fault ends the job.
-    JobTransition{kQueued, kFault, At(v1::FAILED)},
-    JobTransition{kAdmitted, kFault, kToFailure},
-    JobTransition{kPreflight, kFault, kToFailure},
-    JobTransition{kStarting, kFault, kToFailure},
-    JobTransition{kRunning, kFault, kToFailure},
-    JobTransition{kPausing, kFault, kToFailure},
-    JobTransition{kHeld, kFault, kToFailure},
+// Without a restart budget a fault is the end.
+constexpr std::array kFaults = {
+    JobTransition{kQueued, kFault, At(v1::FAILED), {kFinish, kRecordVerdict, kKillRanks}},
+    JobTransition{kAdmitted, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
+    JobTransition{kPreflight, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
+    JobTransition{kStarting, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
+    JobTransition{kRunning, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
+    JobTransition{kPausing, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
+    JobTransition{kHeld, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
 };
 
+// What users ask for where it differs from state to state, and the deadline.
 constexpr std::array kVerbs = {
-    JobTransition{kQueued, kHold, kFreed},
-    JobTransition{kQueued, kRelease, kFreed},
-    JobTransition{kQueued, kResume, kQueued},
-    JobTransition{kQueued, kCancel, At(v1::CANCELLED)},
-    JobTransition{kQueued, kKill, At(v1::CANCELLED)},
-    JobTransition{kQueued, kDeadline, At(v1::FAILED)},
-    JobTransition{kFreed, kResume, kQueued},
-    JobTransition{kFreed, kCancel, At(v1::CANCELLED)},
-    JobTransition{kFreed, kKill, At(v1::CANCELLED)},
-    JobTransition{kFreed, kDeadline, At(v1::FAILED)},
-    JobTransition{kRunning, kHold, kPausing},
-    JobTransition{kPausing, kResume, kRunning},
-    JobTransition{kHeld, kResume, kRunning},
-    JobTransition{kReleasing, kCancel, kToCancel},
-    JobTransition{kReleasing, kKill, kToCancel},
-    JobTransition{kReleasing, kDeadline, kToFailure},
-    JobTransition{kToSuccess, kKill, kToSuccess},
-    JobTransition{kToFailure, kKill, kToFailure},
-    JobTransition{kToCancel, kKill, kToCancel},
+    JobTransition{kQueued, kHold, kFreed, {kClearWaiting, kSettleOperations}},
+    JobTransition{kQueued, kRelease, kFreed, {kClearWaiting, kSettleOperations}},
+    JobTransition{kQueued, kResume, kQueued, {kAwaitSlots}},
+    JobTransition{kQueued, kCancel, At(v1::CANCELLED), {kFinish}},
+    JobTransition{kQueued, kKill, At(v1::CANCELLED), {kFinish}},
+    JobTransition{kQueued, kDeadline, At(v1::FAILED), {kFinish, kRecordVerdict}},
+    JobTransition{kFreed, kResume, kQueued, {kAwaitSlots}},
+    JobTransition{kFreed, kCancel, At(v1::CANCELLED), {kFinish}},
+    JobTransition{kFreed, kKill, At(v1::CANCELLED), {kFinish}},
+    JobTransition{kFreed, kDeadline, At(v1::FAILED), {kFinish, kRecordVerdict}},
+    JobTransition{kRunning, kHold, kPausing, {kCommandHold}},
+    JobTransition{kPausing, kResume, kRunning, {kCommandResume, kSettleOperations}},
+    JobTransition{kHeld, kResume, kRunning, {kCommandResume, kSettleOperations}},
+    JobTransition{kReleasing, kCancel, kToCancel, {kKillUnlessStopping}},
+    JobTransition{kReleasing, kKill, kToCancel, {kKillRanks}},
+    JobTransition{
+        kReleasing, kDeadline, kToFailure, {kRecordVerdict, kAimAtStop, kKillUnlessStopping}},
+    JobTransition{kToSuccess, kKill, kToSuccess, {kKillRanks}},
+    JobTransition{kToFailure, kKill, kToFailure, {kKillRanks}},
+    JobTransition{kToCancel, kKill, kToCancel, {kKillRanks}},
+};
+
+// The events that nothing raises yet: what they will be for, and their rows. Their actions come
+// with the features. ("preemption" leads from every active state to RELEASING: see MakeTable.)
+constexpr std::string_view kChecksOfNodes = "checks of nodes before a start";
+constexpr std::string_view kRestart = "new epochs by themselves: automatic restart after a fault";
+constexpr std::string_view kDraining = "preemption and draining of nodes";
+constexpr std::array kReservedEvents = {
+    ReservedEvent{kPreflightDue, kChecksOfNodes},
+    ReservedEvent{kPreflightPassed, kChecksOfNodes},
+    ReservedEvent{kPreflightExhausted, kChecksOfNodes},
+    ReservedEvent{kRecover, kRestart},
+    ReservedEvent{kFenced, kRestart},
+    ReservedEvent{kFencedNewNode, kRestart},
+    ReservedEvent{kNoRoom, kRestart},
+    ReservedEvent{kNotRetried, kRestart},
+    ReservedEvent{kPreempt, kDraining},
+    ReservedEvent{kRequeued, kDraining},
+};
+constexpr std::array kReserved = {
+    JobTransition{kAdmitted, kPreflightDue, kPreflight, {}},
+    JobTransition{kPreflight, kPreflightPassed, kStarting, {}},
+    JobTransition{kPreflight, kPreflightExhausted, kToFailure, {}},
+    JobTransition{kStarting, kRecover, kRecovering, {}},
+    JobTransition{kRunning, kRecover, kRecovering, {}},
+    JobTransition{kPausing, kRecover, kRecovering, {}},
+    JobTransition{kHeld, kRecover, kRecovering, {}},
+    JobTransition{kToSuccess, kRecover, kRecovering, {}},
+    JobTransition{kRecovering, kFenced, kStarting, {}},
+    JobTransition{kRecovering, kFencedNewNode, kPreflight, {}},
+    JobTransition{kRecovering, kNoRoom, kQueued, {}},
+    JobTransition{kRecovering, kNotRetried, kToFailure, {}},
+    JobTransition{kReleasing, kRequeued, kQueued, {}},
 };
 
 constexpr std::array kActive = {kAdmitted, kPreflight, kStarting,  kRunning,
                                 kPausing,  kHeld,      kRecovering};
-// States in which no rank can be told yet: only the goal changes.
+// States whose ranks take no commands yet: pause --hold and resume change the goal alone.
 constexpr std::array kGoalOnly = {kAdmitted, kPreflight, kStarting, kRecovering};
 
-std::vector<JobTransition> MakeTransitions() {
+std::vector<JobTransition> MakeTable() {
   std::vector<JobTransition> table;
   for (const auto rows :
-       {std::span<const JobTransition>(kProgress), std::span<const JobTransition>(kRecovery),
-        std::span<const JobTransition>(kVerbs)}) {
+       {std::span<const JobTransition>(kProgress), std::span<const JobTransition>(kFaults),
+        std::span<const JobTransition>(kVerbs), std::span<const JobTransition>(kReserved)}) {
     table.insert(table.end(), rows.begin(), rows.end());
   }
   for (const JobPosition from : kActive) {
-    table.push_back({from, kRelease, kReleasing});
-    table.push_back({from, kPreempt, kReleasing});
-    table.push_back({from, kCancel, kToCancel});
-    table.push_back({from, kKill, kToCancel});
-    table.push_back({from, kDeadline, kToFailure});
+    // Ranks that take no commands have made no step that could be saved.
+    const JobAction stop = TakesCommands(from.state) ? kCommandStop : kKillUnlessStopping;
+    table.push_back({from, kRelease, kReleasing, {stop}});
+    table.push_back({from, kPreempt, kReleasing, {}});
+    table.push_back({from, kCancel, kToCancel, {stop}});
+    table.push_back({from, kKill, kToCancel, {kKillRanks}});
+    table.push_back({from, kDeadline, kToFailure, {kRecordVerdict, kAimAtStop, stop}});
   }
   for (const JobPosition from : kGoalOnly) {
-    table.push_back({from, kHold, from});
-    table.push_back({from, kResume, from});
+    table.push_back({from, kHold, from, {kHoldAtStart, kCheckRanks}});
+    table.push_back({from, kResume, from, {kRunAtStart, kCheckRanks}});
   }
-  return table;
-}
-
-const std::vector<JobTransition>& AllTransitions() {
-  static const std::vector<JobTransition> table = MakeTransitions();
   return table;
 }
 
 }  // namespace
 
-std::span<const JobTransition> JobTransitions() { return AllTransitions(); }
+std::span<const JobTransition> JobTable() {
+  static const std::vector<JobTransition> table = MakeTable();
+  return table;
+}
+
+std::span<const ReservedEvent> ReservedEvents() { return kReservedEvents; }
+
+bool IsReserved(JobEvent event) {
+  return std::ranges::find(kReservedEvents, event, &ReservedEvent::event) != kReservedEvents.end();
+}
 
 std::string_view EventName(JobEvent event) {
   static constexpr std::array<std::string_view, kNumJobEvents> kNames = {
@@ -174,7 +207,7 @@ bool IsActive(v1::JobState state) {
   return std::ranges::find(kActive, state, &JobPosition::state) != kActive.end();
 }
 
-bool TakesWords(v1::JobState state) {
+bool TakesCommands(v1::JobState state) {
   return state == v1::RUNNING || state == v1::PAUSING || state == v1::PAUSED_HELD;
 }
 
@@ -188,7 +221,7 @@ std::string AllowedVerbs(JobPosition position, v1::Goal goal) {
   else if (allows(kRelease))
     verbs.push_back("pause --release");
   if (allows(kResume) && goal != v1::GOAL_RUN) verbs.push_back("resume");
-  if (TakesWords(position.state)) verbs.push_back("checkpoint");
+  if (TakesCommands(position.state)) verbs.push_back("checkpoint");
   if (!IsFinal(position.state)) verbs.push_back("update");
   if (allows(kCancel)) verbs.push_back("cancel");
   if (allows(kKill)) verbs.push_back("kill");
@@ -200,16 +233,15 @@ std::string AllowedVerbs(JobPosition position, v1::Goal goal) {
 }
 
 bool JobStateMachine::Allows(JobPosition from, JobEvent event) {
-  return std::ranges::any_of(AllTransitions(), [&](const JobTransition& row) {
-    return row.from == from && row.event == event;
-  });
+  return std::ranges::any_of(
+      JobTable(), [&](const JobTransition& row) { return row.from == from && row.event == event; });
 }
 
-StatusOr<JobPosition> JobStateMachine::Next(JobPosition from, JobEvent event) {
+StatusOr<JobTransition> JobStateMachine::Next(JobPosition from, JobEvent event) {
   std::string allowed;
-  for (const JobTransition& row : AllTransitions()) {
+  for (const JobTransition& row : JobTable()) {
     if (row.from != from) continue;
-    if (row.event == event) return row.to;
+    if (row.event == event) return row;
     allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", EventName(row.event));
   }
   ++num_refused_;

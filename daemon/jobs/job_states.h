@@ -1,7 +1,8 @@
-// The states of a job as one table: which event leads from where to where. A pair that is not
-// listed is refused and counted. Source of truth for every change of a job's state. Not thread-safe
-// (the core's thread); pure. docs/design/control-plane.md#job-states and #reserved say what the
-// states mean and which events nothing raises yet.
+// The states of a job as one table: which event leads from where to where, and what is to be done
+// then. A pair that is not listed is refused and counted. This is the source of truth for every
+// change of a job's state. Everything here is pure; JobStateMachine counts, so it belongs to one
+// thread (the core's). docs/design/control-plane.md#job-states and #reserved say what the states
+// mean and which events nothing raises yet.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <string_view>
 
 #include "common/base/status.h"
+#include "daemon/jobs/job_actions.h"
 
 namespace megatrain::v1 {
 enum Goal : int;
@@ -26,24 +28,24 @@ enum class JobEvent {
   kPlacementFailed,     // an agent refused, did not answer within P6, failed, or was lost
   kPreflightPassed,     // all nodes passed
   kPreflightExhausted,  // the third preflight failed
-  kAllReady,            // every rank is ready or trains, and the goal is to run
+  kAllReady,            // every rank is ready, or trains; the goal is to run
   kAllHeld,             // every rank waits for a command
-  kHold,                // user command: pause, keep the slots
-  kRelease,             // user command: pause, free the slots
-  kResume,              // user command
-  kPreempt,             // command of the scheduler: for another job, or to drain a node
-  kReleased,            // after kRelease: no process is left, whether it saved or not
+  kHold,                // a user pauses the job; it keeps its slots
+  kRelease,             // a user pauses the job; its slots become free
+  kResume,              // a user lets the job go on
+  kPreempt,             // the scheduler takes the slots for another job, or drains a node
+  kReleased,            // after kRelease: saved or not, no process is left
   kRequeued,            // after kPreempt: likewise
   kRecover,             // a new epoch is needed
   kFenced,              // the old epoch is fenced, and all slots are available
   kFencedNewNode,       // likewise, with a node that has not been checked
   kNoRoom,              // the old epoch is fenced, and slots are missing
   kNotRetried,          // the restart budget is spent, or the cause is never retried
-  kTrainingEnded,       // rank 0 reached the run length or an exit condition
-  kFault,               // of a rank, its agent or its node, where no restart is possible
-  kDeadline,            // resilience.deadline has passed
-  kCancel,              // user command
-  kKill,                // user command
+  kTrainingEnded,       // rank 0: the run length, or a condition to exit, was reached
+  kFault,               // a rank, its agent or its node failed, and no restart is possible
+  kDeadline,            // resilience.deadline is over
+  kCancel,              // a user ends the job
+  kKill,                // a user ends the job's processes at once
   kRanksGone,           // in STOPPING: no process of the job is left
 };
 inline constexpr int kNumJobEvents = 25;
@@ -59,36 +61,45 @@ struct JobPosition {
 // The job's current state and, in STOPPING, the final state that it leads to.
 JobPosition PositionOf(const megatrain::v1::Job& job);
 
-// A row of the table.
+// One row of the table. The actions follow once the job is at `to`; a row of a reserved event gets
+// them with the feature that will raise it.
 struct JobTransition {
   JobPosition from;
   JobEvent event;
   JobPosition to;
+  JobActions actions;
 };
 
-// All rows. A (from, event) pair occurs at most once.
-std::span<const JobTransition> JobTransitions();
-// The event's name in messages.
+std::span<const JobTransition> JobTable();
+
+// An event that nothing raises yet, and the feature that will. States that only such events lead to
+// (PREFLIGHT, RECOVERING) are not met before.
+struct ReservedEvent {
+  JobEvent event;
+  std::string_view feature;
+};
+std::span<const ReservedEvent> ReservedEvents();
+bool IsReserved(JobEvent event);
+
 std::string_view EventName(JobEvent event);
 // The state's name: "STOPPING(FAILED)", "RUNNING".
 std::string PositionName(JobPosition position);
 // SUCCEEDED, FAILED or CANCELLED.
 bool IsFinal(megatrain::v1::JobState state);
-// True while the job has ranks, or is getting them, and has not been told to give them up.
+// True where the job has, or is getting, ranks, and was not told to give them up.
 bool IsActive(megatrain::v1::JobState state);
-// RUNNING, PAUSING or PAUSED_HELD: rank 0 accepts commands, so a save is possible.
-bool TakesWords(megatrain::v1::JobState state);
-// The commands that a user may give in this state with this goal, for messages: "pause, cancel,
-// kill".
+// True in RUNNING, PAUSING and PAUSED_HELD: rank 0 takes commands, and a save is possible.
+bool TakesCommands(megatrain::v1::JobState state);
+// What a user may do with a job there: "pause, cancel, kill".
 std::string AllowedVerbs(JobPosition position, megatrain::v1::Goal goal);
 
-// Applies the table and counts refusals.
+// Looks rows up and counts the pairs that the table does not list.
 class JobStateMachine {
  public:
-  // The state that follows. FailedPrecondition, naming the state and the events that it allows, for
-  // a pair that is not in the table.
-  StatusOr<JobPosition> Next(JobPosition from, JobEvent event);
-  // True where the table lists the pair. Counts nothing.
+  // The row of the pair. FailedPrecondition, with the state and the events that it allows, for a
+  // pair that is not in the table.
+  StatusOr<JobTransition> Next(JobPosition from, JobEvent event);
+  // Whether the table lists the pair; counts nothing.
   static bool Allows(JobPosition from, JobEvent event);
   // Number of refused pairs, for /metrics.
   int64_t num_refused() const { return num_refused_; }

@@ -1,3 +1,4 @@
+// Reports of saves, taken over into the job.
 #include "daemon/keeper/checkpoints.h"
 
 #include <algorithm>

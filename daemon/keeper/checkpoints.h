@@ -1,6 +1,6 @@
-// What a job has on disk, as its ranks report it: Job.checkpoints, the newest one, and what follows
-// from a save that succeeded or failed. A save may be reported twice (by itself, and as the answer
-// to a word): it counts once. Not thread-safe (the core's thread).
+// The checkpoints that a job has on disk, as its ranks report them: Job.checkpoints, the newest
+// one, and what follows from a save that succeeded or failed. A save may be reported twice (by
+// itself, and as the answer to a command): it counts once. Not thread-safe (the core's thread).
 #pragma once
 
 #include <string>
@@ -15,8 +15,11 @@ class CheckpointsDeleted;
 
 namespace mt::daemon {
 
+// A save is complete: an event CheckpointSaved, and the condition CheckpointStale goes.
 void RecordCheckpoint(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointInfo& saved);
+// A save failed: an event CheckpointFailed.
 void RecordFailedSave(Ledger* ledger, v1::StoredJob& job, const std::string& why);
+// The ranks have deleted old checkpoints.
 void ForgetCheckpoints(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointsDeleted& deleted);
 // Whether the job saves at all: checkpoint.directory is not "none".
 bool HasCheckpoints(const v1::Job& job);

@@ -1,3 +1,4 @@
+// A job has few conditions: they are looked for in a list.
 #include "daemon/keeper/conditions.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Conditions of a job: standing facts beside its state ("Saving", "NodeUnreachable"). Pure; not
-// thread-safe.
+// Conditions of a job: standing facts beside its state ("Saving", "NodeUnreachable"). Pure
+// functions on a job that the caller owns.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace v1 = megatrain::v1;
 
 // Sets the condition, or its message; the time stays that of the first.
 void SetCondition(v1::Job* job, std::string_view type, std::string_view message, int64_t now_us);
-// True where it was there.
+// True where the condition was there.
 bool ClearCondition(v1::Job* job, std::string_view type);
 bool HasCondition(const v1::Job& job, std::string_view type);
 

@@ -1,3 +1,4 @@
+// Operations as the ledger keeps them, and their events.
 #include "daemon/keeper/operations.h"
 
 #include "common/base/ids.h"
@@ -104,6 +105,16 @@ void OperationBook::EndAll(const v1::Job& job) {
     Fail(*operation,
          rpc::WithReason(base::FailedPrecondition("the job is {}: {}", state, job.message()),
                          reason::kJobEnded));
+  }
+}
+
+void OperationBook::FailSaves(const v1::Job& job) {
+  for (v1::Operation* operation : ledger_->OpenOperations(job.uid())) {
+    if (operation->verb() != "checkpoint") continue;
+    Fail(*operation,
+         rpc::WithReason(
+             base::FailedPrecondition("its ranks ended before they had saved: {}", job.message()),
+             reason::kJobEnded));
   }
 }
 

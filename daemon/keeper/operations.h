@@ -1,6 +1,6 @@
 // Operations: what a user asked for and is told of until it is done. Each begins and ends with an
-// event; both are on disk with what they changed. Knows no transition: JobKeeper says when one is
-// done. Not thread-safe (the core's thread).
+// event; both are on disk with what they changed. The book knows no transition: JobVerbs and
+// CommandAnswers say when one is done. Not thread-safe (the core's thread).
 #pragma once
 
 #include <string>
@@ -11,15 +11,16 @@
 
 namespace mt::daemon {
 
-// What a user wants, and who he is.
+// Who asks for something, why, and under which request id.
 struct Order {
   std::string actor;
-  std::string reason;      // as he gave it
-  std::string request_id;  // his own
+  std::string reason;      // as the user gave it; may be empty
+  std::string request_id;  // chosen by the user; empty where there is none
 };
 
 class OperationBook {
  public:
+  // The ledger outlives the book and owns the operations.
   explicit OperationBook(Ledger* ledger) : ledger_(ledger) {}
 
   struct Opening {
@@ -28,9 +29,10 @@ class OperationBook {
     std::string progress = {};
   };
   v1::Operation* Open(const v1::Job& job, const Opening& opening, const Order& order);
-  // The open one of that verb and mode ("" for any); nullptr: none.
+  // The open operation of that verb and mode ("" for any); nullptr: none.
   v1::Operation* FindOpen(const v1::Job& job, std::string_view verb, std::string_view mode = {});
 
+  // Shows what the operation waits for; silent where that is shown already.
   void Progress(v1::Operation& operation, std::string_view progress);
   void Succeed(v1::Operation& operation, std::string_view result);
   // The status carries code, reason and message.
@@ -39,6 +41,9 @@ class OperationBook {
   void Supersede(const v1::Job& job, const v1::Operation& newer);
   // The job is in its final state: cancel and kill have succeeded, whatever is left has not.
   void EndAll(const v1::Job& job);
+  // The job's ranks are gone: saves that they owe have failed, with the job's message as the
+  // reason.
+  void FailSaves(const v1::Job& job);
 
  private:
   void End(v1::Operation& operation, std::string_view event, std::string_view message);

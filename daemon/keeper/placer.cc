@@ -1,3 +1,4 @@
+// One look at the queue and the fleet per round; which slots fit is decided in daemon/scheduler.
 #include "daemon/keeper/placer.h"
 
 #include <algorithm>
@@ -16,19 +17,19 @@
 namespace mt::daemon {
 namespace {
 
-// DEVICE_TYPE_UNSPECIFIED: auto.
+// DEVICE_TYPE_UNSPECIFIED stands for auto.
 v1::DeviceType DeviceOf(const v1::JobSpec& spec) {
   if (!spec.placement().has_device()) return v1::DEVICE_TYPE_UNSPECIFIED;
   return spec.placement().device() == v1::Placement::DEVICE_GPU ? v1::GPU : v1::CPU_SLOT;
 }
 
-// UUID; "" of a CPU slot.
+// The UUID of the slot's GPU; "" for a CPU slot.
 std::string GpuOf(const v1::Node& node, int slot) {
   const auto found = std::ranges::find(node.slots(), slot, &v1::Slot::index);
   return found == node.slots().end() ? "" : found->gpu().uuid();
 }
 
-// What cannot run on GPUs although they are taken: said before anything is waited for.
+// The faults of a job that takes GPUs and cannot run on them; said before anything is waited for.
 spec::Faults FaultsOnGpus(v1::JobSpec job) { return spec::ResolveForSlots({.gpu = true}, &job); }
 
 }  // namespace
@@ -105,7 +106,7 @@ void Placer::Run() {
       continue;
     }
     // Its last placement failed a moment ago; it keeps its place, the others may go on.
-    if (parts_.clock->Now() < parts_.keeper->RetryAt(waiting.uid)) continue;
+    if (parts_.clock->Now() < parts_.keeper->runtimes().RetryAt(waiting.uid)) continue;
     const std::vector<PlacedRank> placed =
         Place(offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
     if (!placed.empty()) {
@@ -184,7 +185,7 @@ void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed,
     allocation->add_ranks(rank.rank);
     allocation->add_slots(rank.slot);
   }
-  parts_.keeper->Placed(stored);
+  parts_.keeper->placement().Placed(stored);
   for (auto& [node, allocation] : by_node) {
     SendAssign(stored, *parts_.ledger->AddAllocation(std::move(allocation)));
   }

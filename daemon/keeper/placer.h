@@ -1,7 +1,7 @@
 // Serves the queue: finds slots for waiting jobs, opens an epoch for each that fits, tells the
-// agents; says of the others why they wait. Higher priority first, then older; a job that fits the
-// cluster but not now holds back those behind it, one that is larger than the cluster does not. Not
-// thread-safe (the core's thread).
+// agents, and says of the others why they wait. Jobs of higher priority come first, then older
+// ones; a job that fits the cluster but not now holds back those behind it, one that is larger than
+// the cluster does not. Not thread-safe (the core's thread).
 #pragma once
 
 #include <map>
@@ -32,21 +32,23 @@ class Placer {
     const LeaseTable* leases;
     const base::Clock* clock;
   };
+  // All parts outlive it.
   explicit Placer(const Parts& parts) : parts_(parts) {}
 
+  // Places what can be placed now; called whenever slots or the queue may have changed.
   void Run();
   // Sends the assignment of this node's ranks (again).
   void SendAssign(const v1::StoredJob& job, const v1::StoredAllocation& allocation);
-  // What a job of device auto is refused for at once, with the nodes as they are now.
+  // The faults for which a job of device auto is refused at once, with the nodes as they are now.
   spec::Faults FaultsNow(const v1::JobSpec& spec);
-  // What is taken of each node's slots: node -> slot -> job uid.
+  // The slots of each node that are taken: node -> slot -> job uid.
   std::map<std::string, std::map<int, std::string>> TakenSlots();
 
  private:
   std::vector<WaitingJob> Queue();
   std::vector<FleetNode> Fleet();
-  // Fills what auto becomes with the fleet as it is. False: the job failed, since GPUs cannot run
-  // it.
+  // Decides what device auto becomes with the fleet as it is. False: the job failed, since GPUs
+  // cannot run it.
   bool ChooseDevice(v1::StoredJob& job, const std::vector<FleetNode>& fleet, WaitingJob* waiting);
   void FailFor(v1::StoredJob& job, const spec::Faults& faults, const char* prefix);
   void Start(v1::StoredJob& job, const std::vector<PlacedRank>& placed, bool on_gpus);

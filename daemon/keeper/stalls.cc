@@ -1,3 +1,4 @@
+// When a stall is news, and what the condition says of all ranks.
 #include "daemon/keeper/stalls.h"
 
 #include <algorithm>

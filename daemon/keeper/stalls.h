@@ -1,5 +1,5 @@
-// Ranks that show no progress: their events, and the job's condition "NoProgress". Nothing ends for
-// it; which rank the others wait for is the operator's to see. Core thread.
+// Ranks that show no progress: their events, and the job's condition "NoProgress". No job is ended
+// for it; the operator sees which rank the others wait for. Not thread-safe (the core's thread).
 #pragma once
 
 #include <string>
@@ -12,10 +12,11 @@ class RankStatus;
 
 namespace mt::daemon {
 
-// What its worker says of this rank has just been taken over; `before`: what was known until then.
+// To be called once a worker's report on this rank was taken over; `before` is what was known until
+// then.
 void NoteStall(Ledger* ledger, v1::StoredJob& stored, int rank, const v1::RankStatus& before);
 
-// The ranks of this node are not heard any more: what was said of them is no news.
+// The ranks of this node are not heard any more, so what was said of their progress goes.
 void ForgetStalls(Ledger* ledger, v1::StoredJob& stored, const std::string& node);
 
 }  // namespace mt::daemon

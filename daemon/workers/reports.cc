@@ -8,6 +8,7 @@
 #include "daemon/jobs/job_states.h"
 #include "daemon/jobs/rank_states.h"
 #include "daemon/jobs/verdict.h"
+#include "daemon/keeper/allocations.h"
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/stalls.h"
@@ -29,7 +30,7 @@ v1::StoredJob* Reports::Fence(WorkerSession& from, const JobEpoch& key) {
   if (from.told_off.insert(key).second) {
     log::Warn("message of a closed epoch",
               {{"node", from.node}, {"job_uid", key.job_uid}, {"epoch", key.epoch}});
-    parts_.keeper->SendKill(key, from.node, "this epoch is closed");
+    parts_.keeper->commands().SendKill(key, from.node, "this epoch is closed");
   }
   return nullptr;
 }
@@ -52,9 +53,9 @@ void Reports::OnAssignmentReply(WorkerSession& from, const v1::AssignmentReply& 
   const AllocationKey key{reply.job_uid(), reply.epoch(), from.node};
   v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
   if (reply.accepted()) {
-    parts_.keeper->AllocationAccepted(*job, *allocation);
+    parts_.keeper->placement().AllocationAccepted(*job, *allocation);
   } else if (allocation->state() == v1::RESERVED || allocation->state() == v1::FREEING) {
-    parts_.keeper->AllocationRefused(*job, key, reply.reason());
+    parts_.keeper->placement().AllocationRefused(*job, key, reply.reason());
   }
 }
 
@@ -74,7 +75,7 @@ void Reports::TakeRankStatus(v1::StoredJob& stored, const std::string& node,
   v1::StoredAllocation* allocation =
       parts_.ledger->FindAllocation({job->uid(), job->epoch(), node});
   if (allocation != nullptr && allocation->state() == v1::ACCEPTED) {
-    parts_.keeper->MoveAllocation(*allocation, v1::ACTIVE);
+    MoveAllocation(parts_.ledger, *allocation, v1::ACTIVE);
   }
   parts_.ledger->MarkJob(stored, Change::kRanks);
   NoteStall(parts_.ledger, stored, status.rank(), before);
@@ -101,19 +102,19 @@ void Reports::OnRank(WorkerSession& from, const v1::RankReport& report) {
   if (IsFailure(report)) {
     v1::RankReport named = report;
     named.mutable_status()->set_node(from.node);
-    parts_.keeper->RankFailed(*stored, from.node, JudgeRank(named));
+    parts_.keeper->verdicts().RankFailed(*stored, from.node, JudgeRank(named));
     return;
   }
-  parts_.keeper->RanksMoved(*stored, /*training=*/false);
+  parts_.keeper->placement().RanksMoved(*stored, /*training=*/false);
   if (status.rank() == 0 && !RankIsReady(before) && RankIsReady(status.state()))
-    parts_.keeper->RankZeroReady(*stored);
+    parts_.keeper->commands().Send(*stored);
 }
 
 void Reports::OnSteps(WorkerSession& from, const v1::StepsReport& report) {
   v1::StoredJob* stored = Fence(from, {report.job_uid(), report.epoch()});
   if (stored == nullptr || !HostsRankZero(from, *stored, "steps")) return;
   if (report.steps().empty()) return;
-  parts_.keeper->RanksMoved(*stored, /*training=*/true);
+  parts_.keeper->placement().RanksMoved(*stored, /*training=*/true);
   v1::Job* job = stored->mutable_job();
   bool first = false;
   for (v1::StepRecord step : report.steps()) {
@@ -165,9 +166,9 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
       *job->mutable_bench() = report.bench();
       break;
     case v1::JobReport::kTrainingEnded:
-      return parts_.keeper->TrainingEnded(*stored, report.training_ended());
+      return parts_.keeper->verdicts().TrainingEnded(*stored, report.training_ended());
     case v1::JobReport::kCommandDone:
-      if (!parts_.keeper->WordActed(*stored, report.command_done()))
+      if (!parts_.keeper->answers().Acted(*stored, report.command_done()))
         Malformed(from, "the answer to an unknown command");
       return;
     case v1::JobReport::BODY_NOT_SET:
@@ -177,7 +178,8 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
 }
 
 void Reports::OnCommandAck(WorkerSession& from, const v1::CommandAck& ack) {
-  if (!parts_.keeper->CommandAnswered(ack.command_id(), from.node, ack.accepted(), ack.message()))
+  if (!parts_.keeper->answers().Acknowledged(ack.command_id(), from.node, ack.accepted(),
+                                             ack.message()))
     Malformed(from, "the acknowledgement of an unknown command");
 }
 
@@ -214,8 +216,8 @@ void Reports::OnRendezvousGet(WorkerSession& from, const v1::RendezvousGet& get)
 void Reports::OnAllocationGone(WorkerSession& from, const v1::AllocationGone& gone) {
   // Of any epoch: slots of a closed one are freed this way.
   from.told_off.erase({gone.job_uid(), gone.epoch()});
-  parts_.keeper->AllocationGone({gone.job_uid(), gone.epoch(), from.node},
-                                "they ended without a report");
+  parts_.keeper->teardown().AllocationGone({gone.job_uid(), gone.epoch(), from.node},
+                                           "they ended without a report");
 }
 
 }  // namespace mt::daemon

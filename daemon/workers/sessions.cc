@@ -9,6 +9,7 @@
 #include "common/rpc/reason.h"
 #include "common/rpc/version.h"
 #include "daemon/feeds/feeds.h"
+#include "daemon/keeper/allocations.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
 #include "daemon/membership/lease_table.h"
@@ -199,7 +200,7 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
   for (const v1::HeldAllocation& held : hello.allocations())
     SettleHeld(*parts_.hub->Find(id), held);
   SettleMissing(hello, former);
-  parts_.keeper->NodeSilent(hello.node(), false);
+  parts_.keeper->nodes().Silent(hello.node(), false);
 }
 
 void Sessions::OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed) {
@@ -246,22 +247,22 @@ void Sessions::SettleHeld(WorkerSession& session, const v1::HeldAllocation& held
     }
     allocation = parts_.ledger->AddAllocation(std::move(stray));
   }
-  if (allocation->state() == v1::FREEING || !parts_.keeper->IsOpen(*allocation)) {
-    parts_.keeper->MoveAllocation(*allocation, v1::FREEING);
-    parts_.keeper->SendKill({key.job_uid, key.epoch}, key.node, "this epoch is closed");
+  if (allocation->state() == v1::FREEING || !IsOpen(parts_.ledger, *allocation)) {
+    MoveAllocation(parts_.ledger, *allocation, v1::FREEING);
+    parts_.keeper->commands().SendKill({key.job_uid, key.epoch}, key.node, "this epoch is closed");
     return;
   }
   v1::StoredJob& job = *parts_.ledger->FindJob(held.job_uid());
   allocation->set_worker_uid(parts_.ledger->FindWorker(session.node)->node().uid());
   parts_.ledger->MarkAllocation(*allocation);
-  parts_.keeper->AllocationHeld(job, *allocation);
+  parts_.keeper->nodes().AllocationHeld(job, *allocation);
   for (const v1::RankStatus& rank : held.ranks()) {
     // A rank's end comes as a report of its own, with cause and log lines.
     if (!rank.exited() && rank.state() != v1::FAULTED)
       parts_.reports->TakeRankStatus(job, session.node, rank);
   }
-  parts_.keeper->RanksMoved(job, /*training=*/false);
-  parts_.keeper->RemindNode(job, *allocation);
+  parts_.keeper->placement().RanksMoved(job, /*training=*/false);
+  parts_.keeper->nodes().Remind(job, *allocation);
 }
 
 void Sessions::SettleMissing(const v1::Register& hello, const Former& former) {
@@ -278,22 +279,22 @@ void Sessions::SettleMissing(const v1::Register& hello, const Former& former) {
     v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
     v1::StoredJob* job = parts_.ledger->FindJob(key.job_uid);
     if (allocation == nullptr) continue;
-    const bool open = parts_.keeper->IsOpen(*allocation);
+    const bool open = IsOpen(parts_.ledger, *allocation);
     if (!former.same_worker && allocation->state() == v1::RESERVED && job != nullptr) {
-      parts_.keeper->AllocationRefused(*job, key, "its agent was restarted");
+      parts_.keeper->placement().AllocationRefused(*job, key, "its agent was restarted");
     } else if (!former.same_worker) {
-      parts_.keeper->AllocationGone(key, former.same_boot
-                                             ? "its agent was restarted and did not find them"
-                                             : "the node was booted again");
+      parts_.keeper->teardown().AllocationGone(
+          key, former.same_boot ? "its agent was restarted and did not find them"
+                                : "the node was booted again");
     } else if (allocation->state() == v1::RESERVED && job != nullptr) {
       parts_.hub->FindByNode(key.node)->unanswered.insert({key.job_uid, key.epoch});
     } else if (allocation->state() == v1::UNREACHABLE && !open) {
-      parts_.keeper->AllocationGone(key, "the node is back without them");
+      parts_.keeper->teardown().AllocationGone(key, "the node is back without them");
     } else if (job != nullptr) {
       // An allocation that the agent had: its end is among the reports that it sends again. One
       // being freed is ordered again.
-      if (open) parts_.keeper->AllocationHeld(*job, *allocation);
-      parts_.keeper->RemindNode(*job, *allocation);
+      if (open) parts_.keeper->nodes().AllocationHeld(*job, *allocation);
+      parts_.keeper->nodes().Remind(*job, *allocation);
     }
   }
 }
@@ -359,7 +360,7 @@ Status Sessions::DeclareDead(const std::string& node, const Order& order) {
   parts_.leases->DeclareDead(node);
   worker->mutable_node()->set_state(v1::NODE_DEAD);
   parts_.ledger->MarkWorker(*worker, /*urgent=*/true);
-  parts_.keeper->NodeDead(node, order);
+  parts_.keeper->nodes().Dead(node, order);
   return OkStatus();
 }
 
@@ -370,14 +371,14 @@ void Sessions::Tick() {
                                 {"to", v1::NodeState_Name(change.to)}});
     if (change.to == v1::NODE_LOST) {
       const WorkerSession* session = parts_.hub->FindByNode(change.node);
-      parts_.keeper->NodeLost(change.node);
+      parts_.keeper->nodes().Lost(change.node);
       if (session == nullptr) continue;
       parts_.hub->CloseNode(change.node,
                             base::Unavailable("no heartbeat from node {}", change.node));
       parts_.rendezvous->DropWaiter(change.node);
       parts_.feeds->OnNodeGone(change.node);
     } else {
-      parts_.keeper->NodeSilent(change.node, change.to != v1::NODE_READY);
+      parts_.keeper->nodes().Silent(change.node, change.to != v1::NODE_READY);
     }
   }
 }

@@ -255,7 +255,7 @@ class Model {
       if (event.type() != "StateChanged") continue;
       EXPECT_EQ(event.from(), last[event.job_uid()]);
       last[event.job_uid()] = event.to();
-      EXPECT_TRUE(std::ranges::any_of(JobTransitions(), [&event](const JobTransition& row) {
+      EXPECT_TRUE(std::ranges::any_of(JobTable(), [&event](const JobTransition& row) {
         return row.from.state == event.from() && row.to.state == event.to();
       }));
     }

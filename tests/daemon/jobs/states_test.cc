@@ -36,110 +36,123 @@ struct Row {
   const char* from;
   JobEvent event;
   const char* to;
+  const char* actions;  // in order; none where the event is reserved
 };
 constexpr Row kExpected[] = {
-    {"QUEUED", kPlaced, "ADMITTED"},
-    {"QUEUED", kHold, "PAUSED_RELEASED"},
-    {"QUEUED", kRelease, "PAUSED_RELEASED"},
-    {"QUEUED", kResume, "QUEUED"},
-    {"QUEUED", kCancel, "CANCELLED"},
-    {"QUEUED", kKill, "CANCELLED"},
-    {"QUEUED", kDeadline, "FAILED"},
-    {"QUEUED", kFault, "FAILED"},
-    {"ADMITTED", kAllAccepted, "STARTING"},
-    {"ADMITTED", kPreflightDue, "PREFLIGHT"},
-    {"ADMITTED", kPlacementFailed, "QUEUED"},
-    {"ADMITTED", kHold, "ADMITTED"},
-    {"ADMITTED", kResume, "ADMITTED"},
-    {"ADMITTED", kRelease, "RELEASING"},
-    {"ADMITTED", kPreempt, "RELEASING"},
-    {"ADMITTED", kCancel, "STOPPING(CANCELLED)"},
-    {"ADMITTED", kKill, "STOPPING(CANCELLED)"},
-    {"ADMITTED", kDeadline, "STOPPING(FAILED)"},
-    {"ADMITTED", kFault, "STOPPING(FAILED)"},
-    {"PREFLIGHT", kPlacementFailed, "QUEUED"},
-    {"PREFLIGHT", kPreflightPassed, "STARTING"},
-    {"PREFLIGHT", kPreflightExhausted, "STOPPING(FAILED)"},
-    {"PREFLIGHT", kHold, "PREFLIGHT"},
-    {"PREFLIGHT", kResume, "PREFLIGHT"},
-    {"PREFLIGHT", kRelease, "RELEASING"},
-    {"PREFLIGHT", kPreempt, "RELEASING"},
-    {"PREFLIGHT", kCancel, "STOPPING(CANCELLED)"},
-    {"PREFLIGHT", kKill, "STOPPING(CANCELLED)"},
-    {"PREFLIGHT", kDeadline, "STOPPING(FAILED)"},
-    {"PREFLIGHT", kFault, "STOPPING(FAILED)"},
-    {"STARTING", kAllReady, "RUNNING"},
-    {"STARTING", kAllHeld, "PAUSED_HELD"},
-    {"STARTING", kHold, "STARTING"},
-    {"STARTING", kResume, "STARTING"},
-    {"STARTING", kRelease, "RELEASING"},
-    {"STARTING", kPreempt, "RELEASING"},
-    {"STARTING", kRecover, "RECOVERING"},
-    {"STARTING", kCancel, "STOPPING(CANCELLED)"},
-    {"STARTING", kKill, "STOPPING(CANCELLED)"},
-    {"STARTING", kDeadline, "STOPPING(FAILED)"},
-    {"STARTING", kFault, "STOPPING(FAILED)"},
-    {"RUNNING", kHold, "PAUSING"},
-    {"RUNNING", kRelease, "RELEASING"},
-    {"RUNNING", kPreempt, "RELEASING"},
-    {"RUNNING", kRecover, "RECOVERING"},
-    {"RUNNING", kTrainingEnded, "STOPPING(SUCCEEDED)"},
-    {"RUNNING", kCancel, "STOPPING(CANCELLED)"},
-    {"RUNNING", kKill, "STOPPING(CANCELLED)"},
-    {"RUNNING", kDeadline, "STOPPING(FAILED)"},
-    {"RUNNING", kFault, "STOPPING(FAILED)"},
-    {"PAUSING", kAllHeld, "PAUSED_HELD"},
-    {"PAUSING", kResume, "RUNNING"},
-    {"PAUSING", kRelease, "RELEASING"},
-    {"PAUSING", kPreempt, "RELEASING"},
-    {"PAUSING", kRecover, "RECOVERING"},
-    {"PAUSING", kTrainingEnded, "STOPPING(SUCCEEDED)"},
-    {"PAUSING", kCancel, "STOPPING(CANCELLED)"},
-    {"PAUSING", kKill, "STOPPING(CANCELLED)"},
-    {"PAUSING", kDeadline, "STOPPING(FAILED)"},
-    {"PAUSING", kFault, "STOPPING(FAILED)"},
-    {"PAUSED_HELD", kResume, "RUNNING"},
-    {"PAUSED_HELD", kRelease, "RELEASING"},
-    {"PAUSED_HELD", kPreempt, "RELEASING"},
-    {"PAUSED_HELD", kRecover, "RECOVERING"},
-    {"PAUSED_HELD", kCancel, "STOPPING(CANCELLED)"},
-    {"PAUSED_HELD", kKill, "STOPPING(CANCELLED)"},
-    {"PAUSED_HELD", kDeadline, "STOPPING(FAILED)"},
-    {"PAUSED_HELD", kFault, "STOPPING(FAILED)"},
-    {"RELEASING", kReleased, "PAUSED_RELEASED"},
-    {"RELEASING", kRequeued, "QUEUED"},
-    {"RELEASING", kCancel, "STOPPING(CANCELLED)"},
-    {"RELEASING", kKill, "STOPPING(CANCELLED)"},
-    {"RELEASING", kDeadline, "STOPPING(FAILED)"},
-    {"PAUSED_RELEASED", kResume, "QUEUED"},
-    {"PAUSED_RELEASED", kCancel, "CANCELLED"},
-    {"PAUSED_RELEASED", kKill, "CANCELLED"},
-    {"PAUSED_RELEASED", kDeadline, "FAILED"},
-    {"RECOVERING", kFenced, "STARTING"},
-    {"RECOVERING", kFencedNewNode, "PREFLIGHT"},
-    {"RECOVERING", kNoRoom, "QUEUED"},
-    {"RECOVERING", kNotRetried, "STOPPING(FAILED)"},
-    {"RECOVERING", kHold, "RECOVERING"},
-    {"RECOVERING", kResume, "RECOVERING"},
-    {"RECOVERING", kRelease, "RELEASING"},
-    {"RECOVERING", kPreempt, "RELEASING"},
-    {"RECOVERING", kCancel, "STOPPING(CANCELLED)"},
-    {"RECOVERING", kKill, "STOPPING(CANCELLED)"},
-    {"RECOVERING", kDeadline, "STOPPING(FAILED)"},
-    {"STOPPING(SUCCEEDED)", kRecover, "RECOVERING"},
-    {"STOPPING(SUCCEEDED)", kKill, "STOPPING(SUCCEEDED)"},
-    {"STOPPING(SUCCEEDED)", kRanksGone, "SUCCEEDED"},
-    {"STOPPING(FAILED)", kKill, "STOPPING(FAILED)"},
-    {"STOPPING(FAILED)", kRanksGone, "FAILED"},
-    {"STOPPING(CANCELLED)", kKill, "STOPPING(CANCELLED)"},
-    {"STOPPING(CANCELLED)", kRanksGone, "CANCELLED"},
+    {"QUEUED", kPlaced, "ADMITTED", "clear Waiting, close epoch, await acceptance"},
+    {"QUEUED", kHold, "PAUSED_RELEASED", "clear Waiting, settle operations"},
+    {"QUEUED", kRelease, "PAUSED_RELEASED", "clear Waiting, settle operations"},
+    {"QUEUED", kResume, "QUEUED", "await slots"},
+    {"QUEUED", kCancel, "CANCELLED", "finish"},
+    {"QUEUED", kKill, "CANCELLED", "finish"},
+    {"QUEUED", kDeadline, "FAILED", "finish, record verdict"},
+    {"QUEUED", kFault, "FAILED", "finish, record verdict, kill ranks"},
+    {"ADMITTED", kAllAccepted, "STARTING", "forget failures"},
+    {"ADMITTED", kPreflightDue, "PREFLIGHT", ""},
+    {"ADMITTED", kPlacementFailed, "QUEUED", "free slots, close epoch, forget ranks, retry later"},
+    {"ADMITTED", kHold, "ADMITTED", "hold at start, check ranks"},
+    {"ADMITTED", kResume, "ADMITTED", "run at start, check ranks"},
+    {"ADMITTED", kRelease, "RELEASING", "kill unless stopping"},
+    {"ADMITTED", kPreempt, "RELEASING", ""},
+    {"ADMITTED", kCancel, "STOPPING(CANCELLED)", "kill unless stopping"},
+    {"ADMITTED", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"ADMITTED", kDeadline, "STOPPING(FAILED)",
+     "record verdict, aim at stop, kill unless stopping"},
+    {"ADMITTED", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
+    {"PREFLIGHT", kPlacementFailed, "QUEUED", "free slots, close epoch, forget ranks, retry later"},
+    {"PREFLIGHT", kPreflightPassed, "STARTING", ""},
+    {"PREFLIGHT", kPreflightExhausted, "STOPPING(FAILED)", ""},
+    {"PREFLIGHT", kHold, "PREFLIGHT", "hold at start, check ranks"},
+    {"PREFLIGHT", kResume, "PREFLIGHT", "run at start, check ranks"},
+    {"PREFLIGHT", kRelease, "RELEASING", "kill unless stopping"},
+    {"PREFLIGHT", kPreempt, "RELEASING", ""},
+    {"PREFLIGHT", kCancel, "STOPPING(CANCELLED)", "kill unless stopping"},
+    {"PREFLIGHT", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"PREFLIGHT", kDeadline, "STOPPING(FAILED)",
+     "record verdict, aim at stop, kill unless stopping"},
+    {"PREFLIGHT", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
+    {"STARTING", kAllReady, "RUNNING", "settle operations"},
+    {"STARTING", kAllHeld, "PAUSED_HELD", "settle operations"},
+    {"STARTING", kHold, "STARTING", "hold at start, check ranks"},
+    {"STARTING", kResume, "STARTING", "run at start, check ranks"},
+    {"STARTING", kRelease, "RELEASING", "kill unless stopping"},
+    {"STARTING", kPreempt, "RELEASING", ""},
+    {"STARTING", kRecover, "RECOVERING", ""},
+    {"STARTING", kCancel, "STOPPING(CANCELLED)", "kill unless stopping"},
+    {"STARTING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"STARTING", kDeadline, "STOPPING(FAILED)",
+     "record verdict, aim at stop, kill unless stopping"},
+    {"STARTING", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
+    {"RUNNING", kHold, "PAUSING", "command hold"},
+    {"RUNNING", kRelease, "RELEASING", "command stop"},
+    {"RUNNING", kPreempt, "RELEASING", ""},
+    {"RUNNING", kRecover, "RECOVERING", ""},
+    {"RUNNING", kTrainingEnded, "STOPPING(SUCCEEDED)", "await exit"},
+    {"RUNNING", kCancel, "STOPPING(CANCELLED)", "command stop"},
+    {"RUNNING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"RUNNING", kDeadline, "STOPPING(FAILED)", "record verdict, aim at stop, command stop"},
+    {"RUNNING", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
+    {"PAUSING", kAllHeld, "PAUSED_HELD", "settle operations"},
+    {"PAUSING", kResume, "RUNNING", "command resume, settle operations"},
+    {"PAUSING", kRelease, "RELEASING", "command stop"},
+    {"PAUSING", kPreempt, "RELEASING", ""},
+    {"PAUSING", kRecover, "RECOVERING", ""},
+    {"PAUSING", kTrainingEnded, "STOPPING(SUCCEEDED)", "await exit"},
+    {"PAUSING", kCancel, "STOPPING(CANCELLED)", "command stop"},
+    {"PAUSING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"PAUSING", kDeadline, "STOPPING(FAILED)", "record verdict, aim at stop, command stop"},
+    {"PAUSING", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
+    {"PAUSED_HELD", kResume, "RUNNING", "command resume, settle operations"},
+    {"PAUSED_HELD", kRelease, "RELEASING", "command stop"},
+    {"PAUSED_HELD", kPreempt, "RELEASING", ""},
+    {"PAUSED_HELD", kRecover, "RECOVERING", ""},
+    {"PAUSED_HELD", kCancel, "STOPPING(CANCELLED)", "command stop"},
+    {"PAUSED_HELD", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"PAUSED_HELD", kDeadline, "STOPPING(FAILED)", "record verdict, aim at stop, command stop"},
+    {"PAUSED_HELD", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
+    {"RELEASING", kReleased, "PAUSED_RELEASED", "close epoch, settle operations"},
+    {"RELEASING", kRequeued, "QUEUED", ""},
+    {"RELEASING", kCancel, "STOPPING(CANCELLED)", "kill unless stopping"},
+    {"RELEASING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"RELEASING", kDeadline, "STOPPING(FAILED)",
+     "record verdict, aim at stop, kill unless stopping"},
+    {"PAUSED_RELEASED", kResume, "QUEUED", "await slots"},
+    {"PAUSED_RELEASED", kCancel, "CANCELLED", "finish"},
+    {"PAUSED_RELEASED", kKill, "CANCELLED", "finish"},
+    {"PAUSED_RELEASED", kDeadline, "FAILED", "finish, record verdict"},
+    {"RECOVERING", kFenced, "STARTING", ""},
+    {"RECOVERING", kFencedNewNode, "PREFLIGHT", ""},
+    {"RECOVERING", kNoRoom, "QUEUED", ""},
+    {"RECOVERING", kNotRetried, "STOPPING(FAILED)", ""},
+    {"RECOVERING", kHold, "RECOVERING", "hold at start, check ranks"},
+    {"RECOVERING", kResume, "RECOVERING", "run at start, check ranks"},
+    {"RECOVERING", kRelease, "RELEASING", "kill unless stopping"},
+    {"RECOVERING", kPreempt, "RELEASING", ""},
+    {"RECOVERING", kCancel, "STOPPING(CANCELLED)", "kill unless stopping"},
+    {"RECOVERING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"RECOVERING", kDeadline, "STOPPING(FAILED)",
+     "record verdict, aim at stop, kill unless stopping"},
+    {"STOPPING(SUCCEEDED)", kRecover, "RECOVERING", ""},
+    {"STOPPING(SUCCEEDED)", kKill, "STOPPING(SUCCEEDED)", "kill ranks"},
+    {"STOPPING(SUCCEEDED)", kRanksGone, "SUCCEEDED", "finish"},
+    {"STOPPING(FAILED)", kKill, "STOPPING(FAILED)", "kill ranks"},
+    {"STOPPING(FAILED)", kRanksGone, "FAILED", "finish"},
+    {"STOPPING(CANCELLED)", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"STOPPING(CANCELLED)", kRanksGone, "CANCELLED", "finish"},
 };
 
-const char* Expected(const std::string& from, JobEvent event) {
+const Row* Expected(const std::string& from, JobEvent event) {
   for (const Row& row : kExpected) {
-    if (row.from == from && row.event == event) return row.to;
+    if (row.from == from && row.event == event) return &row;
   }
   return nullptr;
+}
+
+std::string ActionsText(const JobActions& actions) {
+  std::string text;
+  for (const JobAction action : actions)
+    text += (text.empty() ? "" : ", ") + std::string(ActionName(action));
+  return text;
 }
 
 TEST(JobStates, EveryPair) {
@@ -151,11 +164,12 @@ TEST(JobStates, EveryPair) {
       const auto event = static_cast<JobEvent>(i);
       const std::string name = PositionName(from);
       const auto next = machine.Next(from, event);
-      const char* expected = Expected(name, event);
+      const Row* expected = Expected(name, event);
       EXPECT_EQ(JobStateMachine::Allows(from, event), expected != nullptr);
       if (expected != nullptr) {
         ASSERT_TRUE(next.ok()) << name << " " << EventName(event);
-        EXPECT_EQ(PositionName(*next), expected);
+        EXPECT_EQ(PositionName(next->to), expected->to);
+        EXPECT_EQ(ActionsText(next->actions), expected->actions) << name << " " << EventName(event);
         ++allowed;
       } else {
         EXPECT_EQ(next.status().code(), absl::StatusCode::kFailedPrecondition)
@@ -167,23 +181,53 @@ TEST(JobStates, EveryPair) {
     }
   }
   EXPECT_EQ(allowed, std::size(kExpected));
-  EXPECT_EQ(JobTransitions().size(), std::size(kExpected));
+  EXPECT_EQ(JobTable().size(), std::size(kExpected));
   EXPECT_EQ(refused, 16 * kNumJobEvents - static_cast<int64_t>(std::size(kExpected)));
 }
 
 TEST(JobStates, FinalStatesHaveNoWayOut) {
-  for (const JobTransition& row : JobTransitions()) EXPECT_FALSE(IsFinal(row.from.state));
+  for (const JobTransition& row : JobTable()) EXPECT_FALSE(IsFinal(row.from.state));
 }
 
 TEST(JobStates, EveryStateIsReachedFromTheQueue) {
   std::set<std::string> reached = {"QUEUED"};
   for (size_t before = 0; before != reached.size();) {
     before = reached.size();
-    for (const JobTransition& row : JobTransitions()) {
+    for (const JobTransition& row : JobTable()) {
       if (reached.contains(PositionName(row.from))) reached.insert(PositionName(row.to));
     }
   }
   EXPECT_EQ(reached.size(), AllPositions().size());
+}
+
+// What is reserved is not met today, and nothing else is out of reach.
+TEST(JobStates, OnlyReservedEventsLeadToPreflightAndRecovery) {
+  std::set<std::string> reached = {"QUEUED"};
+  std::set<JobEvent> raised;
+  for (size_t before = 0; before != reached.size();) {
+    before = reached.size();
+    for (const JobTransition& row : JobTable()) {
+      if (IsReserved(row.event) || !reached.contains(PositionName(row.from))) continue;
+      reached.insert(PositionName(row.to));
+      raised.insert(row.event);
+    }
+  }
+  std::set<std::string> missing;
+  for (const JobPosition position : AllPositions()) {
+    if (!reached.contains(PositionName(position))) missing.insert(PositionName(position));
+  }
+  EXPECT_EQ(missing, (std::set<std::string>{"PREFLIGHT", "RECOVERING"}));
+  for (int i = 0; i < kNumJobEvents; ++i) {
+    const auto event = static_cast<JobEvent>(i);
+    EXPECT_NE(raised.contains(event), IsReserved(event)) << EventName(event);
+  }
+}
+
+TEST(JobStates, EveryReservedEventNamesItsFeatureAndHasNoActions) {
+  for (const ReservedEvent& reserved : ReservedEvents()) EXPECT_FALSE(reserved.feature.empty());
+  EXPECT_EQ(ReservedEvents().size(), 10u);
+  for (const JobTransition& row : JobTable())
+    EXPECT_EQ(row.actions.empty(), IsReserved(row.event)) << PositionName(row.from);
 }
 
 TEST(JobStates, AllowedVerbs) {

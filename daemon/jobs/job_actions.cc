@@ -1,0 +1,16 @@
+// The names of actions, in the order of the enum.
+#include "daemon/jobs/job_actions.h"
+
+namespace mt::daemon {
+
+std::string_view ActionName(JobAction action) {
+  static constexpr std::array<std::string_view, kNumJobActions> kNames = {
+      "clear Waiting",        "await slots",  "await acceptance", "forget failures", "free slots",
+      "forget ranks",         "retry later",  "command hold",     "command resume",  "command stop",
+      "hold at start",        "run at start", "check ranks",      "record verdict",  "aim at stop",
+      "kill unless stopping", "kill ranks",   "await exit",       "close epoch",     "finish",
+      "settle operations"};
+  return kNames[static_cast<size_t>(action)];
+}
+
+}  // namespace mt::daemon

@@ -1,0 +1,49 @@
+// What users ask of a job, each as an Operation. A verb that the job's state does not allow is
+// FailedPrecondition (WRONG_STATE) and names the state and the verbs that it allows. Not
+// thread-safe (the core's thread).
+#pragma once
+
+#include <string_view>
+
+#include "daemon/keeper/keeper_tools.h"
+#include "daemon/ledger/ledger.h"
+
+namespace mt::daemon {
+
+class JobVerbs {
+ public:
+  explicit JobVerbs(const KeeperTools& tools) : tools_(tools) {}
+
+  // The operation, which the ledger owns; it may have ended already.
+  using Operated = StatusOr<const v1::Operation*>;
+  // Pauses: ranks keep their slots and wait.
+  Operated Hold(v1::StoredJob& job, const Order& order);
+  // Pauses: ranks save and free their slots.
+  Operated Release(v1::StoredJob& job, const Order& order);
+  Operated Resume(v1::StoredJob& job, const Order& order);
+  Operated Checkpoint(v1::StoredJob& job, const Order& order);
+  Operated Cancel(v1::StoredJob& job, bool with_save, const Order& order);
+  Operated Kill(v1::StoredJob& job, const Order& order);
+  // Forgets an ended job; the reference is invalid afterwards.
+  Operated Delete(v1::StoredJob& job, const Order& order);
+  // The job's spec was changed; the ranks are told where they run.
+  void SpecChanged(v1::StoredJob& job, const Order& order);
+
+  // --- Actions of rows (daemon/jobs/job_actions.h).
+  void CommandHold(v1::StoredJob& job, const Why& why);
+  void CommandResume(v1::StoredJob& job, const Why& why);
+  void HoldAtStart(v1::StoredJob& job, const Why& why);
+  void RunAtStart(v1::StoredJob& job, const Why& why);
+  void AwaitSlots(const Why& why);
+  void SettleOperations(v1::StoredJob& job);
+
+ private:
+  Status CheckVerb(const v1::StoredJob& job, JobEvent event, std::string_view verb) const;
+  Status WrongState(const v1::StoredJob& job, std::string_view verb, std::string_view why) const;
+  static Status NoCheckpoints(const v1::Job& job, std::string_view consequence);
+  void DropUnheardPauses(v1::StoredJob& job);
+
+  KeeperTools tools_;
+};
+
+}  // namespace mt::daemon
