@@ -1,3 +1,4 @@
+// The parts of the coordinator in the order of their construction, and one round of the core.
 #include "daemon/core/core.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 namespace mt::daemon {
 namespace {
 
-// How long what is not urgent (steps, rank states) may wait for its commit.
+// What is not urgent (steps, rank states) waits for its commit at most so long.
 constexpr std::chrono::milliseconds kFlushInterval{200};
 constexpr std::chrono::hours kPurgeInterval{1};
 
@@ -56,7 +57,6 @@ struct Core::Parts {
                   .clock = clock,
                   .coordinator_uid = uid}),
         api({.ledger = &ledger,
-             .hub = &hub,
              .leases = &leases,
              .keeper = &keeper,
              .placer = &placer,
@@ -100,7 +100,7 @@ void Core::Parts::RecoverHistory() {
 void Core::Parts::FlushHistory() {
   const bool was_ok = history->ok();
   if (!history->Flush().ok() || was_ok) return;
-  // The acknowledgements that were held back.
+  // The acknowledgements that were held back go out with the next commit.
   for (const v1::StoredWorker* worker : ledger.Workers()) {
     ledger.MarkWorker(*worker, /*urgent=*/false);
   }
@@ -160,7 +160,7 @@ void Core::Tick() {
 
 Status Core::Commit() {
   parts_->placer.Run();
-  parts_->api.AnswerWaiters();
+  parts_->api.operations().AnswerWaiters();
   const bool flush = flush_;
   flush_ = false;
   // Steps are on disk before the store says that their reports were taken.
@@ -172,7 +172,7 @@ Status Core::Commit() {
 
 void Core::Shutdown(const Status& status) {
   flush_ = true;
-  parts_->api.CloseWaiters(status);
+  parts_->api.operations().CloseWaiters(status);
   parts_->feeds.CloseAll(status);
   parts_->events.CloseAll(status);
   parts_->hub.CloseAll(status);

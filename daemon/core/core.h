@@ -30,11 +30,11 @@ class Core {
   Core& operator=(const Core&) = delete;
   ~Core();
 
-  // Reads the store. Once, before anything else. Jobs that run stay as they are; every lease and
-  // deadline starts anew.
+  // Reads the store; to be called once, before anything else. Jobs that run stay as they are; every
+  // lease and deadline starts anew.
   Status Recover();
 
-  // New at every start.
+  // A new one at every start.
   const std::string& uid() const;
   Api& api();
   Feeds& feeds();
@@ -44,6 +44,7 @@ class Core {
   const Reports& reports() const;
   const JobKeeper& keeper() const;
 
+  // Leases, deadlines, retention.
   void Tick();
   // Ends a round of calls: places waiting jobs, writes, then sends. An error means that the store
   // failed: the coordinator must end.

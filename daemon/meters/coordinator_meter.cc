@@ -1,5 +1,4 @@
-// Every value is read from the core's components in Update and set as it is; only queueing times
-// come from events, since a job may pass through QUEUED between two updates.
+// The coordinator's own series, the set of jobs that are shown, and the update from the core.
 #include "daemon/meters/coordinator_meter.h"
 
 #include <algorithm>
@@ -187,7 +186,7 @@ void CoordinatorMeter::UpdateJobs(Core& core, const JobMeter::Moment& moment) {
 
 void CoordinatorMeter::UpdateNodes(Core& core) {
   v1::ListNodesResponse nodes;
-  core.api().ListNodes(&nodes);
+  core.api().nodes().List(&nodes);
   std::map<int, int> by_state;
   std::map<SlotKind, int> slots;
   std::set<std::string> known;

@@ -32,7 +32,7 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
         });
     return RunStream(
         loop_, writer,
-        [request = *request](Core& core) { return core.api().WatchMetrics(request); },
+        [request = *request](Core& core) { return core.api().streams().WatchMetrics(request); },
         [](Core& core, const std::string& uid, const MetricsSubscription* gone) {
           core.feeds().UnwatchMetrics(uid, gone);
         });
@@ -42,7 +42,7 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
                                          v1::History* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     loop_->Post([reader = reader_, reactor, context, request, response](Core& core) {
-      auto answer = core.api().QueryHistory(*request);
+      auto answer = core.api().streams().QueryHistory(*request);
       if (!answer.ok()) {
         reactor->Finish(rpc::ToGrpc(answer.status(), context));
         return;
@@ -66,7 +66,8 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
         },
         kEventsPerMessage);
     return RunStream(
-        loop_, writer, [request = *request](Core& core) { return core.api().WatchEvents(request); },
+        loop_, writer,
+        [request = *request](Core& core) { return core.api().streams().WatchEvents(request); },
         [](Core& core, const std::string&, const EventSubscription* gone) {
           core.events().Unwatch(gone);
         });
@@ -79,7 +80,8 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
       out->set_dropped(dropped);
     });
     return RunStream(
-        loop_, writer, [request = *request](Core& core) { return core.api().TailLogs(request); },
+        loop_, writer,
+        [request = *request](Core& core) { return core.api().streams().TailLogs(request); },
         [](Core& core, const std::string&, const LogSubscription* gone) {
           core.feeds().UntailLogs(gone);
         });

@@ -24,59 +24,59 @@ class JobsService final : public v1::Jobs::CallbackService {
   Unary* Submit(Context* context, const v1::SubmitRequest* request,
                 v1::SubmitResponse* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
-      return core.api().Submit(*request, ActorOf(*context), response);
+      return core.api().jobs().Submit(*request, ActorOf(*context), response);
     });
   }
   Unary* Validate(Context* context, const v1::ValidateRequest* request,
                   v1::ValidateResponse* response) override {
-    Api::Validate(*request, response);
+    JobsApi::Validate(*request, response);
     Unary* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
   Unary* Get(Context* context, const v1::GetJobRequest* request, v1::Job* response) override {
     return RunUnary(loop_, context, [request, response](Core& core) {
-      return core.api().GetJob(*request, response);
+      return core.api().jobs().Get(*request, response);
     });
   }
   Unary* List(Context* context, const v1::ListJobsRequest* request,
               v1::ListJobsResponse* response) override {
     return RunUnary(loop_, context, [request, response](Core& core) {
-      return core.api().ListJobs(*request, response);
+      return core.api().jobs().List(*request, response);
     });
   }
   Unary* Update(Context* context, const v1::UpdateJobRequest* request, v1::Job* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
-      return core.api().Update(*request, ActorOf(*context), response);
+      return core.api().jobs().Update(*request, ActorOf(*context), response);
     });
   }
   Unary* Pause(Context* context, const v1::PauseRequest* request,
                v1::Operation* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
-      return core.api().Pause(*request, ActorOf(*context), response);
+      return core.api().verbs().Pause(*request, ActorOf(*context), response);
     });
   }
   Unary* Resume(Context* context, const v1::ResumeRequest* request,
                 v1::Operation* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
-      return core.api().Resume(*request, ActorOf(*context), response);
+      return core.api().verbs().Resume(*request, ActorOf(*context), response);
     });
   }
   Unary* Cancel(Context* context, const v1::CancelRequest* request,
                 v1::Operation* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
-      return core.api().Cancel(*request, ActorOf(*context), response);
+      return core.api().verbs().Cancel(*request, ActorOf(*context), response);
     });
   }
   Unary* Kill(Context* context, const v1::KillRequest* request, v1::Operation* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
-      return core.api().Kill(*request, ActorOf(*context), response);
+      return core.api().verbs().Kill(*request, ActorOf(*context), response);
     });
   }
   Unary* Delete(Context* context, const v1::DeleteJobRequest* request,
                 v1::Operation* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
-      return core.api().Delete(*request, ActorOf(*context), response);
+      return core.api().verbs().Delete(*request, ActorOf(*context), response);
     });
   }
   grpc::ServerWriteReactor<v1::Job>* Watch(Context* context,
@@ -84,7 +84,8 @@ class JobsService final : public v1::Jobs::CallbackService {
     using Writer = StreamWriter<v1::Job, std::shared_ptr<const v1::Job>>;
     auto* writer = new Writer(context, [](v1::Job* out, const auto& job, int64_t) { *out = *job; });
     return RunStream(
-        loop_, writer, [request = *request](Core& core) { return core.api().WatchJob(request); },
+        loop_, writer,
+        [request = *request](Core& core) { return core.api().streams().WatchJob(request); },
         [](Core& core, const std::string& uid, const JobSubscription* gone) {
           core.feeds().UnwatchJob(uid, gone);
         });
@@ -101,13 +102,13 @@ class CheckpointsService final : public v1::Checkpoints::CallbackService {
   Unary* Trigger(Context* context, const v1::TriggerCheckpointRequest* request,
                  v1::Operation* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
-      return core.api().TriggerCheckpoint(*request, ActorOf(*context), response);
+      return core.api().verbs().TriggerCheckpoint(*request, ActorOf(*context), response);
     });
   }
   Unary* List(Context* context, const v1::ListCheckpointsRequest* request,
               v1::ListCheckpointsResponse* response) override {
     return RunUnary(loop_, context, [request, response](Core& core) {
-      return core.api().ListCheckpoints(*request, response);
+      return core.api().jobs().ListCheckpoints(*request, response);
     });
   }
 
@@ -122,7 +123,7 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
               v1::Operation* response)
       : loop_(loop), id_(std::make_shared<int64_t>(0)) {
     loop_->Post([this, id = id_, context, request, response](Core& core) {
-      *id = core.api().WaitOperation(
+      *id = core.api().operations().Wait(
           *request,
           [this, context, response](const Status& status, const v1::Operation* operation) {
             if (operation != nullptr) *response = *operation;
@@ -131,7 +132,7 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
     });
   }
   void OnCancel() override {
-    loop_->Post([id = id_](Core& core) { core.api().CancelWait(*id); });
+    loop_->Post([id = id_](Core& core) { core.api().operations().CancelWait(*id); });
   }
   void OnDone() override {
     delete this;  // NOLINT(cppcoreguidelines-owning-memory): gRPC's reactors own themselves
@@ -149,13 +150,13 @@ class OperationsService final : public v1::Operations::CallbackService {
   Unary* Get(Context* context, const v1::GetOperationRequest* request,
              v1::Operation* response) override {
     return RunUnary(loop_, context, [request, response](Core& core) {
-      return core.api().GetOperation(*request, response);
+      return core.api().operations().Get(*request, response);
     });
   }
   Unary* List(Context* context, const v1::ListOperationsRequest* request,
               v1::ListOperationsResponse* response) override {
     return RunUnary(loop_, context, [request, response](Core& core) {
-      return core.api().ListOperations(*request, response);
+      return core.api().operations().List(*request, response);
     });
   }
   Unary* Wait(Context* context, const v1::WaitOperationRequest* request,
@@ -174,14 +175,14 @@ class NodesService final : public v1::Nodes::CallbackService {
   Unary* List(Context* context, const v1::ListNodesRequest*,
               v1::ListNodesResponse* response) override {
     return RunUnary(loop_, context, [response](Core& core) {
-      core.api().ListNodes(response);
+      core.api().nodes().List(response);
       return OkStatus();
     });
   }
   Unary* DeclareDead(Context* context, const v1::DeclareDeadRequest* request,
                      v1::Node* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
-      return core.api().DeclareDead(*request, ActorOf(*context), response);
+      return core.api().nodes().DeclareDead(*request, ActorOf(*context), response);
     });
   }
 

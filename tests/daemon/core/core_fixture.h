@@ -201,7 +201,7 @@ class CoreTest : public ::testing::Test {
     *request.mutable_spec() = spec;
     request.set_request_id(id);
     v1::SubmitResponse response;
-    const Status status = core_->api().Submit(request, "tester", &response);
+    const Status status = core_->api().jobs().Submit(request, "tester", &response);
     Settle();
     if (!status.ok()) return status;
     return response;
@@ -215,7 +215,7 @@ class CoreTest : public ::testing::Test {
     v1::GetJobRequest request;
     request.mutable_job()->set_uid(uid);
     v1::Job job;
-    EXPECT_TRUE(core_->api().GetJob(request, &job).ok());
+    EXPECT_TRUE(core_->api().jobs().Get(request, &job).ok());
     return job;
   }
   StatusOr<v1::Operation> Cancel(const std::string& uid, bool save,
@@ -225,7 +225,7 @@ class CoreTest : public ::testing::Test {
     request.set_checkpoint_first(save);
     request.set_request_id(id);
     v1::Operation operation;
-    const Status status = core_->api().Cancel(request, "tester", &operation);
+    const Status status = core_->api().verbs().Cancel(request, "tester", &operation);
     Settle();
     if (!status.ok()) return status;
     return operation;
@@ -233,13 +233,14 @@ class CoreTest : public ::testing::Test {
 
   // A verb on a job, by uid; Request is the API's.
   template <class Request>
-  StatusOr<v1::Operation> Do(Status (Api::*verb)(const Request&, std::string_view, v1::Operation*),
+  StatusOr<v1::Operation> Do(Status (VerbsApi::*verb)(const Request&, std::string_view,
+                                                      v1::Operation*),
                              Request request, const std::string& uid,
                              const std::string& id = base::NewUid()) {
     request.mutable_job()->set_uid(uid);
     request.set_request_id(id);
     v1::Operation operation;
-    const Status status = (core_->api().*verb)(request, "tester", &operation);
+    const Status status = (core_->api().verbs().*verb)(request, "tester", &operation);
     Settle();
     if (!status.ok()) return status;
     return operation;
@@ -248,26 +249,26 @@ class CoreTest : public ::testing::Test {
                                 const std::string& id = base::NewUid()) {
     v1::PauseRequest request;
     request.set_mode(mode);
-    return Do(&Api::Pause, request, uid, id);
+    return Do(&VerbsApi::Pause, request, uid, id);
   }
   StatusOr<v1::Operation> Resume(const std::string& uid, const std::string& id = base::NewUid()) {
-    return Do(&Api::Resume, v1::ResumeRequest(), uid, id);
+    return Do(&VerbsApi::Resume, v1::ResumeRequest(), uid, id);
   }
   StatusOr<v1::Operation> Checkpoint(const std::string& uid,
                                      const std::string& id = base::NewUid()) {
-    return Do(&Api::TriggerCheckpoint, v1::TriggerCheckpointRequest(), uid, id);
+    return Do(&VerbsApi::TriggerCheckpoint, v1::TriggerCheckpointRequest(), uid, id);
   }
   StatusOr<v1::Operation> Kill(const std::string& uid, const std::string& id = base::NewUid()) {
-    return Do(&Api::Kill, v1::KillRequest(), uid, id);
+    return Do(&VerbsApi::Kill, v1::KillRequest(), uid, id);
   }
   StatusOr<v1::Operation> Delete(const std::string& uid, const std::string& id = base::NewUid()) {
-    return Do(&Api::Delete, v1::DeleteJobRequest(), uid, id);
+    return Do(&VerbsApi::Delete, v1::DeleteJobRequest(), uid, id);
   }
   v1::Operation Op(const std::string& name) {
     v1::GetOperationRequest request;
     request.set_name(name);
     v1::Operation operation;
-    EXPECT_TRUE(core_->api().GetOperation(request, &operation).ok()) << name;
+    EXPECT_TRUE(core_->api().operations().Get(request, &operation).ok()) << name;
     return operation;
   }
   // The newest command of that verb that the worker got; empty: none.
@@ -327,7 +328,7 @@ class CoreTest : public ::testing::Test {
     request.set_since_seq(1);
     request.set_limit(100'000);
     if (!type.empty()) request.add_types(type);
-    const auto followed = core_->api().WatchEvents(request);
+    const auto followed = core_->api().streams().WatchEvents(request);
     EXPECT_TRUE(followed.ok()) << followed.status();
     std::vector<v1::Event> events;
     for (auto taken = followed->subscription->Take(nullptr); taken.item.has_value();

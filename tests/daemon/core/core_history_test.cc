@@ -129,7 +129,7 @@ TEST_F(HistoryCoreTest, AnEndedJobIsStillStreamedAndADeletedOneIsNot) {
   request.mutable_job()->set_uid(job.uid());
   request.set_request_id(base::NewUid());
   v1::Operation operation;
-  ASSERT_TRUE(core_->api().Delete(request, "tester", &operation).ok());
+  ASSERT_TRUE(core_->api().verbs().Delete(request, "tester", &operation).ok());
   Settle();
   EXPECT_FALSE(fs::exists(folder_ + "/history/" + job.uid() + ".steps"));
 }
@@ -143,7 +143,7 @@ TEST_F(HistoryCoreTest, QueriesAreCheckedAndAnswered) {
   request.set_from_step(10);
   request.set_to_step(19);
   request.add_names("loss");
-  auto answer = core_->api().QueryHistory(request);
+  auto answer = core_->api().streams().QueryHistory(request);
   ASSERT_TRUE(answer.ok()) << answer.status();
   v1::History history;
   (*answer)(&history);
@@ -152,12 +152,15 @@ TEST_F(HistoryCoreTest, QueriesAreCheckedAndAnswered) {
   EXPECT_EQ(history.columns(0).last_size(), 10);
   EXPECT_EQ(history.last_step(), 1'000);
   request.set_to_step(5);
-  EXPECT_EQ(rpc::ReasonOf(core_->api().QueryHistory(request).status()), "INVALID_REQUEST");
+  EXPECT_EQ(rpc::ReasonOf(core_->api().streams().QueryHistory(request).status()),
+            "INVALID_REQUEST");
   request.clear_to_step();
   request.set_points(-1);
-  EXPECT_EQ(rpc::ReasonOf(core_->api().QueryHistory(request).status()), "INVALID_REQUEST");
+  EXPECT_EQ(rpc::ReasonOf(core_->api().streams().QueryHistory(request).status()),
+            "INVALID_REQUEST");
   request.mutable_job()->set_name("nobody");
-  EXPECT_EQ(core_->api().QueryHistory(request).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(core_->api().streams().QueryHistory(request).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 }  // namespace

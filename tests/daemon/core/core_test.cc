@@ -113,7 +113,7 @@ TEST_F(CoreTest, UnknownJobNamesTheNearest) {
   v1::GetJobRequest request;
   request.mutable_job()->set_name("fortune");
   v1::Job job;
-  const Status status = core_->api().GetJob(request, &job);
+  const Status status = core_->api().jobs().Get(request, &job);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(rpc::ReasonOf(status), "UNKNOWN_JOB");
   EXPECT_NE(base::Message(status).find("did you mean 'fortunes'"), std::string::npos);
@@ -130,7 +130,7 @@ TEST_F(CoreTest, ListPagesNewestFirst) {
   int pages = 0;
   do {
     v1::ListJobsResponse response;
-    ASSERT_TRUE(core_->api().ListJobs(request, &response).ok());
+    ASSERT_TRUE(core_->api().jobs().List(request, &response).ok());
     for (const v1::Job& job : response.jobs()) names += job.name() + " ";
     request.set_page_token(response.next_page_token());
     ++pages;
@@ -139,7 +139,7 @@ TEST_F(CoreTest, ListPagesNewestFirst) {
   EXPECT_EQ(pages, 3);
   request.set_page_token("nonsense");
   v1::ListJobsResponse response;
-  EXPECT_EQ(rpc::ReasonOf(core_->api().ListJobs(request, &response)), "INVALID_REQUEST");
+  EXPECT_EQ(rpc::ReasonOf(core_->api().jobs().List(request, &response)), "INVALID_REQUEST");
 }
 
 TEST_F(CoreTest, ARanksDeathFailsTheJobWithItsCause) {
@@ -249,7 +249,7 @@ TEST_F(CoreTest, CancelWithSaveIsADurableOperation) {
   v1::WaitOperationRequest wait;
   wait.set_name(operation->name());
   wait.set_timeout_ms(60'000);
-  core_->api().WaitOperation(wait, [&](const Status& status, const v1::Operation* done) {
+  core_->api().operations().Wait(wait, [&](const Status& status, const v1::Operation* done) {
     answered = status.ok() && done->done();
   });
   Report(worker, EndedMessage(job, 5, false));

@@ -36,7 +36,7 @@ class HistoryCoreTest : public CoreTest {
     v1::StreamMetricsRequest request;
     request.mutable_job()->set_uid(uid);
     request.set_since_step(since_step);
-    const auto followed = core_->api().WatchMetrics(request);
+    const auto followed = core_->api().streams().WatchMetrics(request);
     EXPECT_TRUE(followed.ok());
     std::vector<int64_t> out;
     for (;;) {

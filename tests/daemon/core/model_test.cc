@@ -47,7 +47,7 @@ class Model {
       v1::DeclareDeadRequest request;
       request.set_node(node);
       v1::Node response;
-      deaths_ += core_->api().DeclareDead(request, "model", &response).ok() ? 1 : 0;
+      deaths_ += core_->api().nodes().DeclareDead(request, "model", &response).ok() ? 1 : 0;
     } else if (dice < 970) {
       if (!cluster_.IsConnected(node)) cluster_.Connect(core_.get(), node);
     } else {
@@ -129,7 +129,7 @@ class Model {
     request.mutable_spec()->mutable_placement()->set_exclusive(Pick(8) == 0);
     request.set_request_id(name);
     v1::SubmitResponse response;
-    ASSERT_TRUE(core_->api().Submit(request, "model", &response).ok());
+    ASSERT_TRUE(core_->api().jobs().Submit(request, "model", &response).ok());
     Settle();
     jobs_.push_back(response.job().uid());
   }
@@ -138,7 +138,7 @@ class Model {
     v1::GetJobRequest request;
     request.mutable_job()->set_uid(uid);
     v1::Job job;
-    EXPECT_TRUE(core_->api().GetJob(request, &job).ok());
+    EXPECT_TRUE(core_->api().jobs().Get(request, &job).ok());
     seen_.insert(job.state());
     return job;
   }
@@ -178,12 +178,12 @@ class Model {
     EXPECT_EQ(operation.name(), it->second.name);
   }
   template <class Request>
-  Status Send(Status (Api::*verb)(const Request&, std::string_view, v1::Operation*),
+  Status Send(Status (VerbsApi::*verb)(const Request&, std::string_view, v1::Operation*),
               Request request, const std::string& uid, const std::string& id,
               v1::Operation* operation) {
     request.mutable_job()->set_uid(uid);
     request.set_request_id(id);
-    return (core_->api().*verb)(request, "model", operation);
+    return (core_->api().verbs().*verb)(request, "model", operation);
   }
   Status Call(const std::string& uid, size_t verb, const std::string& id,
               v1::Operation* operation) {
@@ -191,19 +191,20 @@ class Model {
     v1::CancelRequest cancel;
     switch (verb) {
       case 0:
-        return Send(&Api::Pause, pause, uid, id, operation);
+        return Send(&VerbsApi::Pause, pause, uid, id, operation);
       case 1:
         pause.set_mode(v1::PauseRequest::RELEASE);
-        return Send(&Api::Pause, pause, uid, id, operation);
+        return Send(&VerbsApi::Pause, pause, uid, id, operation);
       case 2:
-        return Send(&Api::Resume, v1::ResumeRequest(), uid, id, operation);
+        return Send(&VerbsApi::Resume, v1::ResumeRequest(), uid, id, operation);
       case 3:
-        return Send(&Api::TriggerCheckpoint, v1::TriggerCheckpointRequest(), uid, id, operation);
+        return Send(&VerbsApi::TriggerCheckpoint, v1::TriggerCheckpointRequest(), uid, id,
+                    operation);
       case 4:
         cancel.set_checkpoint_first(true);
-        return Send(&Api::Cancel, cancel, uid, id, operation);
+        return Send(&VerbsApi::Cancel, cancel, uid, id, operation);
       default:
-        return Send(&Api::Kill, v1::KillRequest(), uid, id, operation);
+        return Send(&VerbsApi::Kill, v1::KillRequest(), uid, id, operation);
     }
   }
 
@@ -239,7 +240,7 @@ class Model {
       v1::GetOperationRequest request;
       request.set_name(asked.name);
       v1::Operation operation;
-      ASSERT_TRUE(core_->api().GetOperation(request, &operation).ok()) << "lost";
+      ASSERT_TRUE(core_->api().operations().Get(request, &operation).ok()) << "lost";
       EXPECT_TRUE(operation.done()) << operation.ShortDebugString();
       EXPECT_EQ(operation.has_error(), !operation.error().message().empty());
       EXPECT_EQ(started[asked.name], 1);
@@ -266,7 +267,7 @@ class Model {
     request.set_since_seq(1);
     request.set_limit(100'000);
     std::vector<v1::Event> events;
-    const auto followed = core_->api().WatchEvents(request);
+    const auto followed = core_->api().streams().WatchEvents(request);
     EXPECT_TRUE(followed.ok()) << followed.status();
     for (auto taken = followed->subscription->Take(nullptr); taken.item.has_value();
          taken = followed->subscription->Take(nullptr)) {

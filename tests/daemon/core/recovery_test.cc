@@ -157,7 +157,7 @@ TEST(StoreFailure, NothingIsAnsweredThatIsNotOnDisk) {
   *request.mutable_spec() = TinyJob("demo", 1);
   request.set_request_id("r");
   v1::SubmitResponse response;
-  ASSERT_TRUE(core.api().Submit(request, "tester", &response).ok());
+  ASSERT_TRUE(core.api().jobs().Submit(request, "tester", &response).ok());
   Status seen;
   core.ledger().AfterCommit([&](const Status& commit) { seen = commit; });
   EXPECT_EQ(core.Commit().code(), absl::StatusCode::kResourceExhausted);
@@ -181,7 +181,7 @@ TEST_F(CoreTest, SubmittedJobSurvivesKillNineRightAfterTheReply) {
     *request.mutable_spec() = TinyJob("demo", 1);
     request.set_request_id("r");
     v1::SubmitResponse response;
-    bool ok = core_->api().Submit(request, "tester", &response).ok();
+    bool ok = core_->api().jobs().Submit(request, "tester", &response).ok();
     core_->ledger().AfterCommit([&](const Status& commit) {
       // The reply, then nothing more.
       ok = ok && commit.ok() && write(pipe_fds[1], response.job().uid().data(), 36) == 36;
@@ -215,7 +215,7 @@ TEST_F(CoreTest, RunningJobsStayAndStepsAreSeenOnce) {
   EXPECT_EQ(Get(job.uid()).last_step().step(), 5);
   v1::StreamMetricsRequest request;
   request.mutable_job()->set_uid(job.uid());
-  const auto stream = core_->api().WatchMetrics(request);
+  const auto stream = core_->api().streams().WatchMetrics(request);
   ASSERT_TRUE(stream.ok());
   v1::HeldAllocation held;
   held.set_job_uid(job.uid());
@@ -276,7 +276,7 @@ TEST_F(CoreTest, ACancelGoesOnAfterARestart) {
   v1::GetOperationRequest request;
   request.set_name(operation->name());
   v1::Operation done;
-  ASSERT_TRUE(core_->api().GetOperation(request, &done).ok());
+  ASSERT_TRUE(core_->api().operations().Get(request, &done).ok());
   EXPECT_TRUE(done.done());
   EXPECT_EQ(Get(job.uid()).state(), v1::CANCELLED);
 }
@@ -305,7 +305,7 @@ TEST(ClockJumps, DecideNothing) {
     *request.mutable_spec() = TinyJob(name, 1, "resilience: {deadline: 1h}\n");
     request.set_request_id(name);
     v1::SubmitResponse response;
-    EXPECT_TRUE(core.api().Submit(request, "tester", &response).ok());
+    EXPECT_TRUE(core.api().jobs().Submit(request, "tester", &response).ok());
     round();
     return response;
   };
@@ -364,9 +364,9 @@ TEST_F(CoreTest, RequestsAndOperationsAreKeptSevenDays) {
   v1::GetOperationRequest request;
   request.set_name(operation->name());
   v1::Operation out;
-  EXPECT_TRUE(core_->api().GetOperation(request, &out).ok());
+  EXPECT_TRUE(core_->api().operations().Get(request, &out).ok());
   Pass(std::chrono::hours(4));
-  EXPECT_EQ(rpc::ReasonOf(core_->api().GetOperation(request, &out)), "UNKNOWN_OPERATION");
+  EXPECT_EQ(rpc::ReasonOf(core_->api().operations().Get(request, &out)), "UNKNOWN_OPERATION");
   EXPECT_EQ(Get(job.uid()).state(), v1::CANCELLED) << "jobs stay";
 }
 

@@ -1,5 +1,5 @@
 // A cluster played by the test: agents that keep reports until they are acknowledged, and ranks
-// that follow words. A job's ranks act together, as the end-of-step vector makes them do. Every
+// that follow commands. A job's ranks act together, as the end-of-step vector makes them do. Every
 // message may be late, lost with its session, or come twice; nothing here looks into the
 // coordinator.
 #pragma once
@@ -265,7 +265,7 @@ class SimCluster {
       Act(key, command);
     }
   }
-  // The ranks follow a word, all of them, once.
+  // The ranks follow a command, all of them, once.
   void Act(const SimKey& key, const v1::Command& command) {
     SimRun& run = runs_[key];
     if (static_cast<int>(run.nodes.size()) < run.world_size)

@@ -35,7 +35,7 @@ class GpuJobsTest : public CoreTest {
   }
   v1::Node Node() {
     v1::ListNodesResponse nodes;
-    core_->api().ListNodes(&nodes);
+    core_->api().nodes().List(&nodes);
     return nodes.nodes(0);
   }
 };

@@ -24,14 +24,14 @@ class NodesTest : public CoreTest {
     request.set_node(node);
     request.set_reason("burnt");
     v1::Node response;
-    const Status status = core_->api().DeclareDead(request, "operator", &response);
+    const Status status = core_->api().nodes().DeclareDead(request, "operator", &response);
     Settle();
     EXPECT_EQ(response.state(), status.ok() ? v1::NODE_DEAD : v1::NODE_STATE_UNSPECIFIED);
     return status;
   }
   v1::NodeState StateOf(const std::string& name) {
     v1::ListNodesResponse nodes;
-    core_->api().ListNodes(&nodes);
+    core_->api().nodes().List(&nodes);
     for (const v1::Node& node : nodes.nodes()) {
       if (node.name() == name) return node.state();
     }

@@ -1,4 +1,4 @@
-// Pause, resume, checkpoint: the words, their answers, and the operations that wait for them.
+// Pause, resume, checkpoint: the commands, their answers, and the operations that wait for them.
 #include "tests/daemon/core/core_fixture.h"
 
 namespace mt::daemon {
@@ -39,7 +39,7 @@ TEST_F(PauseTest, HoldIsDoneWhenEveryRankIsHeld) {
   EXPECT_EQ(Pause(job.uid(), v1::PauseRequest::MODE_UNSPECIFIED, "p1")->name(), pause->name());
   EXPECT_EQ(CountCommands(worker, v1::Command::HOLD), 1) << "repeated, it acts once";
   HoldAll(worker, job, 12);
-  EXPECT_EQ(Get(job.uid()).state(), v1::PAUSING) << "the word itself is not answered yet";
+  EXPECT_EQ(Get(job.uid()).state(), v1::PAUSING) << "the command itself is not answered yet";
   Report(worker, DoneMessage(LastCommand(worker, v1::Command::HOLD), 11, 12));
   EXPECT_EQ(Get(job.uid()).state(), v1::PAUSED_HELD);
   const v1::Operation done = Op(pause->name());
@@ -74,7 +74,7 @@ TEST_F(PauseTest, ResumeGoesOnAndAHeldLeftOverFromBeforeDoesNotCount) {
   EXPECT_NE(Op(resume->name()).error().message().find(pause->name()), std::string::npos);
   EXPECT_EQ(Get(job.uid()).state(), v1::PAUSING);
   Report(worker, DoneMessage(LastCommand(worker, v1::Command::RESUME), 0, 12));
-  EXPECT_EQ(Get(job.uid()).state(), v1::PAUSING) << "the newer word is not answered";
+  EXPECT_EQ(Get(job.uid()).state(), v1::PAUSING) << "the newer command is not answered";
   Report(worker, RankMessage(job, 0, v1::TRAINING));
   Report(worker, DoneMessage(LastCommand(worker, v1::Command::HOLD), 13, 14));
   EXPECT_EQ(Get(job.uid()).state(), v1::PAUSING);
@@ -95,7 +95,7 @@ TEST_F(PauseTest, AResumeTakesThePlaceOfAPendingHold) {
   ASSERT_TRUE(resume.ok());
   EXPECT_EQ(Op(pause->name()).error().reason(), "SUPERSEDED");
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
-  // Both words act, in order.
+  // Both commands act, in order.
   Report(worker, DoneMessage(hold, 3, 4));
   Report(worker, RankMessage(job, 0, v1::HELD));
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
@@ -252,9 +252,9 @@ TEST_F(PauseTest, CheckpointNowIsCountedOnceThoughToldTwice) {
   EXPECT_EQ(rpc::ReasonOf(second.status()), "WRONG_STATE");
   EXPECT_NE(base::Message(second.status()).find(checkpoint->name()), std::string::npos);
   EXPECT_EQ(Checkpoint(job.uid(), "c1")->name(), checkpoint->name());
-  const v1::Command word = LastCommand(worker, v1::Command::CHECKPOINT_NOW);
+  const v1::Command command = LastCommand(worker, v1::Command::CHECKPOINT_NOW);
   Report(worker, SavedMessage(job, 6));
-  v1::WorkerMessage done = DoneMessage(word, 5, 6);
+  v1::WorkerMessage done = DoneMessage(command, 5, 6);
   *done.mutable_job_report()->mutable_command_done()->mutable_checkpoint() = Saved(6);
   Report(worker, done);
   Report(worker, done);
@@ -271,7 +271,7 @@ TEST_F(PauseTest, CheckpointNowIsCountedOnceThoughToldTwice) {
   v1::ListCheckpointsRequest list;
   list.mutable_job()->set_uid(job.uid());
   v1::ListCheckpointsResponse listed;
-  ASSERT_TRUE(core_->api().ListCheckpoints(list, &listed).ok());
+  ASSERT_TRUE(core_->api().jobs().ListCheckpoints(list, &listed).ok());
   ASSERT_EQ(listed.checkpoints_size(), 1);
   EXPECT_EQ(listed.checkpoints(0).step(), 9);
 }
@@ -289,7 +289,7 @@ TEST_F(PauseTest, AFailedSaveFailsItsOperationAndTrainingGoesOn) {
   EXPECT_EQ(ConditionsOf(Get(job.uid())), "");
 }
 
-TEST_F(PauseTest, WordsSurviveBothSidesAndActOnce) {
+TEST_F(PauseTest, CommandsSurviveBothSidesAndActOnce) {
   Worker worker = NewWorker("n1", 1);
   const v1::Job job = StartRunning(worker, "demo", 1);
   const auto checkpoint = Checkpoint(job.uid());

@@ -12,7 +12,7 @@ class VerbsTest : public CoreTest {
   StatusOr<v1::Job> Update(const std::string& uid, v1::UpdateJobRequest request) {
     request.mutable_job()->set_uid(uid);
     v1::Job job;
-    const Status status = core_->api().Update(request, "tester", &job);
+    const Status status = core_->api().jobs().Update(request, "tester", &job);
     Settle();
     if (!status.ok()) return status;
     return job;
@@ -95,9 +95,9 @@ TEST_F(VerbsTest, ADeletedJobIsForgottenButForItsCheckpointDirectory) {
   v1::GetJobRequest request;
   request.mutable_job()->set_name("demo");
   v1::Job gone;
-  EXPECT_EQ(rpc::ReasonOf(core_->api().GetJob(request, &gone)), "UNKNOWN_JOB");
+  EXPECT_EQ(rpc::ReasonOf(core_->api().jobs().Get(request, &gone)), "UNKNOWN_JOB");
   v1::ListJobsResponse list;
-  ASSERT_TRUE(core_->api().ListJobs({}, &list).ok());
+  ASSERT_TRUE(core_->api().jobs().List({}, &list).ok());
   EXPECT_EQ(list.jobs_size(), 0);
   Connect(&worker, 1);
   const v1::Job second = Submit(TinyJob("demo", 1));
@@ -123,9 +123,9 @@ TEST_F(VerbsTest, UpdateTellsTheRanksAndTheNewestWins) {
   StartCore();
   Connect(&worker, 1, {Held(job, v1::TRAINING)});
   EXPECT_EQ(CountCommands(worker, v1::Command::UPDATE), 1) << "the older is void";
-  const v1::Command word = LastCommand(worker, v1::Command::UPDATE);
-  EXPECT_EQ(word.spec().training().log_every(), 9);
-  Report(worker, DoneMessage(word, 4, 5));
+  const v1::Command command = LastCommand(worker, v1::Command::UPDATE);
+  EXPECT_EQ(command.spec().training().log_every(), 9);
+  Report(worker, DoneMessage(command, 4, 5));
   EXPECT_EQ(Events("UpdateActed").back().step(), 5);
   Connect(&worker, 1, {Held(job, v1::TRAINING)});
   EXPECT_EQ(CountCommands(worker, v1::Command::UPDATE), 0);
@@ -171,9 +171,9 @@ TEST_F(VerbsTest, TwoUpdatesInOneRoundCannotBothCompareEqual) {
   request.set_etag(job.etag());
   request.mutable_changes()->set_priority(1);
   v1::Job out;
-  EXPECT_TRUE(core_->api().Update(request, "a", &out).ok());
+  EXPECT_TRUE(core_->api().jobs().Update(request, "a", &out).ok());
   request.mutable_changes()->set_priority(2);
-  EXPECT_EQ(core_->api().Update(request, "b", &out).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(core_->api().jobs().Update(request, "b", &out).code(), absl::StatusCode::kAborted);
 }
 
 TEST_F(VerbsTest, ADeadlineSavesThenFails) {
@@ -257,7 +257,7 @@ TEST_F(VerbsTest, EventsComeOnceInOrderFromThePastAndLive) {
   v1::WatchEventsRequest request;
   request.set_since_seq(5);
   request.set_follow(true);
-  const auto stream = core_->api().WatchEvents(request);
+  const auto stream = core_->api().streams().WatchEvents(request);
   ASSERT_TRUE(stream.ok());
   Submit(TinyJob("late", 1));
   std::vector<int64_t> seqs;
@@ -279,7 +279,7 @@ TEST_F(VerbsTest, EventsComeOnceInOrderFromThePastAndLive) {
   core_->events().Unwatch(stream->subscription.get());
   EXPECT_EQ(core_->events().num_readers(), 0u);
   request.set_limit(-1);
-  EXPECT_EQ(rpc::ReasonOf(core_->api().WatchEvents(request).status()), "INVALID_REQUEST");
+  EXPECT_EQ(rpc::ReasonOf(core_->api().streams().WatchEvents(request).status()), "INVALID_REQUEST");
 }
 
 TEST_F(VerbsTest, TenThousandEventsOfBacklogAndAReaderThatDoesNotRead) {
@@ -292,7 +292,7 @@ TEST_F(VerbsTest, TenThousandEventsOfBacklogAndAReaderThatDoesNotRead) {
   request.set_since_seq(1);
   request.set_limit(20'000);
   request.set_follow(true);
-  const auto stream = core_->api().WatchEvents(request);
+  const auto stream = core_->api().streams().WatchEvents(request);
   ASSERT_TRUE(stream.ok());
   EXPECT_GT(stream->subscription->num_queued(), 10'000u);
   const size_t past = stream->subscription->num_queued();
@@ -304,7 +304,7 @@ TEST_F(VerbsTest, TenThousandEventsOfBacklogAndAReaderThatDoesNotRead) {
   EXPECT_EQ(stream->subscription->Take(nullptr).dropped, 5'000 - 1'024);
   // The default is the newest hundred; a limit keeps the newest.
   EXPECT_EQ(Events("Submitted").size(), 1u);
-  const auto newest = core_->api().WatchEvents(v1::WatchEventsRequest());
+  const auto newest = core_->api().streams().WatchEvents(v1::WatchEventsRequest());
   EXPECT_EQ((*newest).subscription->num_queued(), 101u);
 }
 

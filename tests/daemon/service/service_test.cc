@@ -175,7 +175,8 @@ TEST_F(ServiceTest, AWaitEndsWithItsClient) {
   const auto waiting = [&](size_t count) {
     for (int i = 0; i < 600; ++i) {
       std::promise<size_t> seen;
-      coordinator_->Post([&](Core& core) { seen.set_value(core.api().num_waiters()); });
+      coordinator_->Post(
+          [&](Core& core) { seen.set_value(core.api().operations().num_waiters()); });
       if (seen.get_future().get() == count) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }

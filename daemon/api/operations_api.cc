@@ -1,0 +1,87 @@
+// Operations as the ledger has them, and who waits for them.
+#include "daemon/api/operations_api.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "common/rpc/control_numbers.h"
+#include "common/rpc/reason.h"
+#include "daemon/api/job_ref.h"
+#include "megatrain/v1/api.pb.h"
+#include "megatrain/v1/store.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+namespace reason = rpc::reason;
+
+}  // namespace
+
+Status OperationsApi::Get(const v1::GetOperationRequest& request, v1::Operation* response) {
+  const v1::Operation* operation = ledger_->FindOperation(request.name());
+  if (operation == nullptr) {
+    return rpc::WithReason(base::NotFound("no operation '{}'", request.name()),
+                           reason::kUnknownOperation);
+  }
+  *response = *operation;
+  return OkStatus();
+}
+
+Status OperationsApi::List(const v1::ListOperationsRequest& request,
+                           v1::ListOperationsResponse* response) {
+  std::string uid;
+  if (request.has_job()) {
+    ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(ledger_, request.job()));
+    uid = job->job().uid();
+  }
+  for (const v1::Operation* operation : ledger_->Operations()) {
+    if (uid.empty() || operation->target() == uid) *response->add_operations() = *operation;
+  }
+  return OkStatus();
+}
+
+int64_t OperationsApi::Wait(const v1::WaitOperationRequest& request, Answer answer) {
+  if (ledger_->FindOperation(request.name()) == nullptr) {
+    answer(rpc::WithReason(base::NotFound("no operation '{}'", request.name()),
+                           reason::kUnknownOperation),
+           nullptr);
+    return 0;
+  }
+  const auto limit = std::chrono::milliseconds(std::clamp<int64_t>(
+      request.timeout_ms(), 0, std::chrono::milliseconds(rpc::kWaitLimit).count()));
+  waiters_.push_back({next_waiter_, request.name(), clock_->Now() + limit, std::move(answer)});
+  return next_waiter_++;
+}
+
+void OperationsApi::CancelWait(int64_t id) {
+  const auto it = std::ranges::find(waiters_, id, &Waiter::id);
+  if (it == waiters_.end()) return;
+  const Answer answer = std::move(it->answer);
+  waiters_.erase(it);
+  answer(base::Error(absl::StatusCode::kCancelled, "the client has left"), nullptr);
+}
+
+void OperationsApi::AnswerWaiters() {
+  const base::MonotonicTime now = clock_->Now();
+  for (auto it = waiters_.begin(); it != waiters_.end();) {
+    const v1::Operation* operation = ledger_->FindOperation(it->operation);
+    if (operation != nullptr && !operation->done() && now < it->deadline) {
+      ++it;
+      continue;
+    }
+    auto result = operation == nullptr ? nullptr : std::make_shared<v1::Operation>(*operation);
+    ledger_->AfterCommit([answer = std::move(it->answer), result](const Status& commit) {
+      const bool found = result != nullptr;
+      answer(commit.ok() && !found ? base::NotFound("the operation is not kept any more") : commit,
+             result.get());
+    });
+    it = waiters_.erase(it);
+  }
+}
+
+void OperationsApi::CloseWaiters(const Status& status) {
+  for (const Waiter& waiter : std::exchange(waiters_, {})) waiter.answer(status, nullptr);
+}
+
+}  // namespace mt::daemon

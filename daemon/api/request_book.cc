@@ -1,0 +1,54 @@
+// Checks of ids and reasons, and the stored form of a request.
+#include "daemon/api/request_book.h"
+
+#include <memory>
+#include <utility>
+
+#include "common/rpc/reason.h"
+#include "megatrain/v1/store.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kMaxReasonBytes = 1'024;
+
+}  // namespace
+
+Status RequestBook::CheckId(const std::string& id) {
+  if (!id.empty() && id.size() <= kMaxRequestIdBytes) return OkStatus();
+  return rpc::WithReason(
+      base::InvalidArgument("request_id must have 1 to {} bytes (a UUID)", kMaxRequestIdBytes),
+      rpc::reason::kInvalidRequest);
+}
+
+Status RequestBook::CheckReason(const std::string& text) {
+  if (text.size() <= kMaxReasonBytes) return OkStatus();
+  return rpc::WithReason(base::InvalidArgument("a reason has at most {} bytes", kMaxReasonBytes),
+                         rpc::reason::kInvalidRequest);
+}
+
+Status RequestBook::CheckRepeated(const v1::StoredRequest& before, std::string_view kind,
+                                  std::string_view digest) const {
+  if (before.kind() == kind && before.digest() == digest) return OkStatus();
+  return rpc::WithReason(
+      base::InvalidArgument(
+          "request_id '{}' was used for another {}; a new request needs a new one",
+          before.request_id(), before.kind()),
+      rpc::reason::kRequestIdReused);
+}
+
+void RequestBook::Remember(const Entry& entry) {
+  auto request = std::make_unique<v1::StoredRequest>();
+  request->set_request_id(std::string(entry.id));
+  request->set_kind(std::string(entry.kind));
+  request->set_target(std::string(entry.target));
+  request->set_digest(std::string(entry.digest));
+  ledger_->AddRequest(std::move(request));
+}
+
+Order OrderOf(std::string_view actor, const std::string& why, const std::string& request_id) {
+  return {.actor = std::string(actor), .reason = why, .request_id = request_id};
+}
+
+}  // namespace mt::daemon

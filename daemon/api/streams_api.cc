@@ -1,0 +1,133 @@
+// Checks what is asked for and opens the subscription; bounds are those of the tables below.
+#include "daemon/api/streams_api.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "common/rpc/reason.h"
+#include "daemon/api/job_ref.h"
+#include "daemon/telemetry/history.h"
+#include "megatrain/v1/api.pb.h"
+#include "megatrain/v1/store.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+namespace reason = rpc::reason;
+
+constexpr int kDefaultLogLines = 100;
+constexpr int kMaxLogLines = 100'000;
+constexpr int kDefaultEvents = 1'000;
+constexpr int kMaxEvents = 100'000;
+constexpr int kMaxNames = 256;
+
+void FillHistory(HistoryView view, v1::History* out) {
+  const HistoryTable& rows = view.rows;
+  out->set_level(rows.level);
+  out->mutable_steps()->Assign(rows.steps.begin(), rows.steps.end());
+  out->mutable_times_us()->Assign(rows.times_us.begin(), rows.times_us.end());
+  out->mutable_epochs()->Assign(rows.epochs.begin(), rows.epochs.end());
+  for (const HistoryColumn& column : rows.columns) {
+    v1::History::Column* to = out->add_columns();
+    to->set_name(column.name);
+    to->mutable_last()->Assign(column.last.begin(), column.last.end());
+    to->mutable_min()->Assign(column.min.begin(), column.min.end());
+    to->mutable_max()->Assign(column.max.begin(), column.max.end());
+  }
+  out->set_first_step(view.first_step);
+  out->set_last_step(view.last_step);
+  for (v1::EvalRecord& eval : view.evals) *out->add_evals() = std::move(eval);
+}
+
+}  // namespace
+
+StatusOr<Followed<JobSubscription>> StreamsApi::WatchJob(const v1::GetJobRequest& request) {
+  ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(ledger_, request.job()));
+  return Followed<JobSubscription>{job->job().uid(), feeds_->WatchJob(job->job())};
+}
+
+StatusOr<Followed<MetricsSubscription>> StreamsApi::WatchMetrics(
+    const v1::StreamMetricsRequest& request) {
+  ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(ledger_, request.job()));
+  const auto interval =
+      std::chrono::milliseconds(std::clamp<int64_t>(request.min_interval_ms(), 0, 3'600'000));
+  return Followed<MetricsSubscription>{
+      job->job().uid(), feeds_->WatchMetrics(job->job(), request.since_step(), interval)};
+}
+
+StatusOr<Followed<LogSubscription>> StreamsApi::TailLogs(const v1::TailLogsRequest& request) {
+  ASSIGN_OR_RETURN(const v1::StoredJob* stored, FindJob(ledger_, request.job()));
+  const v1::Job& job = stored->job();
+  if (job.ranks().empty()) {
+    return rpc::WithReason(
+        base::FailedPrecondition("job '{}' is {} and has no logs: {}", job.name(),
+                                 v1::JobState_Name(job.state()), job.message()),
+        reason::kWrongState);
+  }
+  const std::set<int> asked(request.ranks().begin(), request.ranks().end());
+  std::vector<int> ranks(asked.begin(), asked.end());
+  if (asked.empty()) ranks.assign(1, 0);
+  if (ranks.front() < 0 || ranks.back() >= job.ranks_size()) {
+    return rpc::WithReason(base::InvalidArgument("job '{}' has ranks 0 to {}, no rank {}",
+                                                 job.name(), job.ranks_size() - 1,
+                                                 ranks.front() < 0 ? ranks.front() : ranks.back()),
+                           reason::kUnknownRank);
+  }
+  const int lines =
+      request.lines() <= 0 ? kDefaultLogLines : std::min(request.lines(), kMaxLogLines);
+  return Followed<LogSubscription>{
+      job.uid(),
+      feeds_->TailLogs({.job = job, .ranks = ranks, .lines = lines, .follow = request.follow()})};
+}
+
+StatusOr<Followed<EventSubscription>> StreamsApi::WatchEvents(
+    const v1::WatchEventsRequest& request) {
+  std::string uid;
+  if (request.has_job()) {
+    ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(ledger_, request.job()));
+    uid = job->job().uid();
+  }
+  if (request.since_seq() < 0 || request.limit() < 0) {
+    return rpc::WithReason(base::InvalidArgument("since_seq and limit cannot be negative"),
+                           reason::kInvalidRequest);
+  }
+  ASSIGN_OR_RETURN(
+      auto subscription,
+      events_->Watch(
+          {.job_uid = uid,
+           .since_seq = request.since_seq(),
+           .limit = request.limit() == 0 ? kDefaultEvents : std::min(request.limit(), kMaxEvents),
+           .follow = request.follow(),
+           .types = {request.types().begin(), request.types().end()}}));
+  return Followed<EventSubscription>{uid, std::move(subscription)};
+}
+
+StatusOr<StreamsApi::HistoryAnswer> StreamsApi::QueryHistory(
+    const v1::QueryHistoryRequest& request) {
+  ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(ledger_, request.job()));
+  const bool backwards = request.to_step() != 0 && request.from_step() > request.to_step();
+  if (request.from_step() < 0 || request.to_step() < 0 || request.since_us() < 0 ||
+      request.points() < 0 || request.names_size() > kMaxNames || backwards) {
+    return rpc::WithReason(
+        base::InvalidArgument(
+            "steps {} to {}, since {}, {} points, {} names: none may be negative, "
+            "the range not backwards, the names at most {}",
+            request.from_step(), request.to_step(), request.since_us(), request.points(),
+            request.names_size(), kMaxNames),
+        reason::kInvalidRequest);
+  }
+  const History* history = feeds_->history();
+  return HistoryAnswer([history, uid = job->job().uid(), request](v1::History* out) {
+    if (history == nullptr) return;
+    FillHistory(history->Query(uid, {.from_step = request.from_step(),
+                                     .to_step = request.to_step(),
+                                     .since_us = request.since_us(),
+                                     .points = request.points(),
+                                     .names = {request.names().begin(), request.names().end()}}),
+                out);
+  });
+}
+
+}  // namespace mt::daemon

@@ -1,0 +1,97 @@
+// One way for every verb: checks, the answer to a repeated request, the keeper's verb, the request
+// book.
+#include "daemon/api/verbs_api.h"
+
+#include <absl/strings/escaping.h>
+
+#include "common/rpc/reason.h"
+#include "daemon/api/job_ref.h"
+#include "daemon/api/operations_api.h"
+#include "daemon/keeper/job_keeper.h"
+#include "daemon/keeper/placer.h"
+#include "megatrain/v1/api.pb.h"
+#include "megatrain/v1/store.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+namespace reason = rpc::reason;
+
+}  // namespace
+
+template <class Request, class Call>
+Status VerbsApi::Operate(const Request& request, std::string_view verb, std::string_view actor,
+                         v1::Operation* response, const Call& call) {
+  RETURN_IF_ERROR(RequestBook::CheckId(request.request_id()));
+  RETURN_IF_ERROR(RequestBook::CheckReason(request.reason()));
+  // Everything but the id and the job's name, which may mean another job by now.
+  Request content = request;
+  content.clear_request_id();
+  const std::string digest = absl::BytesToHexString(content.SerializeAsString());
+  if (const v1::StoredRequest* before = parts_.requests->Find(request.request_id());
+      before != nullptr) {
+    RETURN_IF_ERROR(parts_.requests->CheckRepeated(*before, verb, digest));
+    v1::GetOperationRequest get;
+    get.set_name(before->target());
+    return parts_.operations->Get(get, response);
+  }
+  ASSIGN_OR_RETURN(v1::StoredJob* const job, FindJob(parts_.ledger, request.job()));
+  ASSIGN_OR_RETURN(const v1::Operation* const operation,
+                   call(*job, OrderOf(actor, request.reason(), request.request_id())));
+  parts_.requests->Remember(
+      {.id = request.request_id(), .kind = verb, .target = operation->name(), .digest = digest});
+  parts_.placer->Run();
+  *response = *operation;
+  return OkStatus();
+}
+
+Status VerbsApi::Pause(const v1::PauseRequest& request, std::string_view actor,
+                       v1::Operation* response) {
+  if (!v1::PauseRequest::Mode_IsValid(request.mode())) {
+    return rpc::WithReason(
+        base::InvalidArgument("mode {} of pause is unknown", static_cast<int>(request.mode())),
+        reason::kInvalidRequest);
+  }
+  return Operate(request, "pause", actor, response, [&](v1::StoredJob& job, const Order& order) {
+    return request.mode() == v1::PauseRequest::RELEASE ? parts_.keeper->verbs().Release(job, order)
+                                                       : parts_.keeper->verbs().Hold(job, order);
+  });
+}
+
+Status VerbsApi::Resume(const v1::ResumeRequest& request, std::string_view actor,
+                        v1::Operation* response) {
+  return Operate(request, "resume", actor, response, [&](v1::StoredJob& job, const Order& order) {
+    return parts_.keeper->verbs().Resume(job, order);
+  });
+}
+
+Status VerbsApi::Cancel(const v1::CancelRequest& request, std::string_view actor,
+                        v1::Operation* response) {
+  return Operate(request, "cancel", actor, response, [&](v1::StoredJob& job, const Order& order) {
+    return parts_.keeper->verbs().Cancel(job, request.checkpoint_first(), order);
+  });
+}
+
+Status VerbsApi::Kill(const v1::KillRequest& request, std::string_view actor,
+                      v1::Operation* response) {
+  return Operate(request, "kill", actor, response, [&](v1::StoredJob& job, const Order& order) {
+    return parts_.keeper->verbs().Kill(job, order);
+  });
+}
+
+Status VerbsApi::Delete(const v1::DeleteJobRequest& request, std::string_view actor,
+                        v1::Operation* response) {
+  return Operate(request, "delete", actor, response, [&](v1::StoredJob& job, const Order& order) {
+    return parts_.keeper->verbs().Delete(job, order);
+  });
+}
+
+Status VerbsApi::TriggerCheckpoint(const v1::TriggerCheckpointRequest& request,
+                                   std::string_view actor, v1::Operation* response) {
+  return Operate(request, "checkpoint", actor, response,
+                 [&](v1::StoredJob& job, const Order& order) {
+                   return parts_.keeper->verbs().Checkpoint(job, order);
+                 });
+}
+
+}  // namespace mt::daemon
