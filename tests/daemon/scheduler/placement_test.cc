@@ -1,66 +1,21 @@
-// Leases, placement, rendezvous, feeds: pure logic under a clock that tests move.
+// Gang placement, the order of the queue, and why a job waits.
+#include "daemon/scheduler/placement.h"
+
 #include <map>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
-#include "common/base/clock.h"
-#include "daemon/membership/lease_table.h"
-#include "daemon/rendezvous/key_values.h"
-#include "daemon/scheduler/placement.h"
-#include "daemon/telemetry/step_feed.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::daemon {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 namespace v1 = megatrain::v1;
-
-TEST(LeaseTable, ADeadNodeStaysDeadUntilItRegisters) {
-  base::ManualClock clock;
-  LeaseTable leases;
-  leases.Start("a", clock.Now());
-  leases.DeclareDead("a");
-  EXPECT_EQ(leases.StateOf("a"), v1::NODE_DEAD);
-  EXPECT_FALSE(leases.Renew("a", clock.Now()));
-  clock.Advance(seconds(60));
-  EXPECT_TRUE(leases.Tick(clock.Now()).empty());
-  leases.Start("a", clock.Now());
-  const auto changes = leases.Tick(clock.Now());
-  ASSERT_EQ(changes.size(), 1u);
-  EXPECT_EQ(changes[0].from, v1::NODE_DEAD);
-  EXPECT_EQ(changes[0].to, v1::NODE_READY);
-}
-
-TEST(LeaseTable, SuspectAtTenSecondsLostAtThirty) {
-  base::ManualClock clock;
-  LeaseTable leases;
-  leases.Start("a", clock.Now());
-  clock.Advance(milliseconds(9'999));
-  EXPECT_TRUE(leases.Tick(clock.Now()).empty());
-  clock.Advance(milliseconds(1));
-  auto changes = leases.Tick(clock.Now());
-  ASSERT_EQ(changes.size(), 1u);
-  EXPECT_EQ(changes[0].to, v1::NODE_SUSPECT);
-  EXPECT_TRUE(leases.Renew("a", clock.Now()));
-  changes = leases.Tick(clock.Now());
-  ASSERT_EQ(changes.size(), 1u);
-  EXPECT_EQ(changes[0].to, v1::NODE_READY);
-  clock.Advance(seconds(30));
-  changes = leases.Tick(clock.Now());
-  ASSERT_EQ(changes.size(), 1u);
-  EXPECT_EQ(changes[0].from, v1::NODE_READY);
-  EXPECT_EQ(changes[0].to, v1::NODE_LOST);
-  EXPECT_FALSE(leases.Renew("a", clock.Now())) << "a lost lease needs a registration";
-  EXPECT_TRUE(leases.Tick(clock.Now()).empty()) << "told once";
-  leases.Start("a", clock.Now());
-  EXPECT_EQ(leases.StateOf("a"), v1::NODE_READY);
-  EXPECT_FALSE(leases.Renew("never", clock.Now()));
-}
 
 NodeOffer Offer(const std::string& node, int num_free) {
   NodeOffer offer{.node = node, .num_slots = num_free, .free_slots = {}};
@@ -270,121 +225,6 @@ TEST(Placement, LabelsAndWholeNodes) {
   FleetNode held = MakeNode("c", 4, 1);
   held.exclusively_taken = true;
   EXPECT_EQ(OfferTo({.num_slots = 1, .device = v1::CPU_SLOT}, {held}).free, 0);
-}
-
-TEST(KeyValues, GetWaitsForSet) {
-  KeyValues values;
-  const JobEpoch job{"j", 1};
-  EXPECT_EQ(values.Get(job, "addr/0", "n1"), nullptr);
-  EXPECT_EQ(values.Get(job, "addr/0", "n2"), nullptr);
-  EXPECT_EQ(values.Get(job, "addr/0", "n1"), nullptr);
-  EXPECT_EQ(*values.Set(job, "addr/0", "10.0.0.1:5"), (std::vector<std::string>{"n1", "n2"}));
-  ASSERT_NE(values.Get(job, "addr/0", "n3"), nullptr);
-  EXPECT_EQ(*values.Get(job, "addr/0", "n3"), "10.0.0.1:5");
-  EXPECT_EQ(values.Get({"j", 2}, "addr/0", "n1"), nullptr) << "epochs share nothing";
-}
-
-TEST(KeyValues, ForgetsWaitersAndJobs) {
-  KeyValues values;
-  EXPECT_EQ(values.Get({"j", 1}, "k", "n1"), nullptr);
-  values.DropWaiter("n1");
-  EXPECT_TRUE(values.Set({"j", 1}, "k", "v")->empty());
-  ASSERT_TRUE(values.Set({"j", 2}, "k", "v").ok());
-  ASSERT_TRUE(values.Set({"jj", 1}, "k", "v").ok());
-  EXPECT_EQ(values.Erase("j").size(), 2u);
-  EXPECT_EQ(values.num_jobs(), 1u);
-}
-
-TEST(KeyValues, IsBounded) {
-  KeyValues values;
-  const std::string big(kMaxRendezvousValueBytes, 'x');
-  EXPECT_FALSE(values.Set({"j", 1}, "k", big + "x").ok());
-  EXPECT_FALSE(values.Set({"j", 1}, "", "v").ok());
-  EXPECT_FALSE(values.Set({"j", 1}, std::string(kMaxRendezvousKeyBytes + 1, 'k'), "v").ok());
-  int stored = 0;
-  while (values.Set({"j", 1}, std::to_string(stored), big).ok()) ++stored;
-  EXPECT_EQ(stored, 63);
-  EXPECT_TRUE(values.Set({"j", 1}, "0", big).ok()) << "replacing needs no room";
-}
-
-v1::StepRecord Step(int64_t epoch, int64_t step) {
-  v1::StepRecord record;
-  record.set_epoch(epoch);
-  record.set_step(step);
-  return record;
-}
-
-TEST(StepFeed, EachStepOnce) {
-  StepFeed feed;
-  base::ManualClock clock;
-  EXPECT_TRUE(feed.AddStep(Step(1, 1), clock.Now()));
-  EXPECT_TRUE(feed.AddStep(Step(1, 2), clock.Now()));
-  EXPECT_FALSE(feed.AddStep(Step(1, 2), clock.Now()));
-  EXPECT_FALSE(feed.AddStep(Step(1, 1), clock.Now()));
-  EXPECT_TRUE(feed.AddStep(Step(2, 1), clock.Now())) << "a new epoch goes back";
-  EXPECT_FALSE(feed.AddStep(Step(1, 3), clock.Now()));
-  feed.ResumeAfter(3, 10);
-  EXPECT_FALSE(feed.AddStep(Step(3, 10), clock.Now()));
-  EXPECT_TRUE(feed.AddStep(Step(3, 11), clock.Now()));
-}
-
-TEST(StepFeed, HistoryThenLive) {
-  StepFeed feed;
-  base::ManualClock clock;
-  for (int i = 1; i <= 5; ++i) feed.AddStep(Step(1, i), clock.Now());
-  const auto stream = feed.Subscribe(3, seconds(0));
-  feed.AddStep(Step(1, 6), clock.Now());
-  feed.Close(OkStatus());
-  std::vector<int64_t> seen;
-  for (;;) {
-    const auto taken = stream->Take(nullptr);
-    if (!taken.item.has_value()) {
-      EXPECT_TRUE(taken.ended);
-      break;
-    }
-    seen.push_back(taken.item->step->step());
-  }
-  EXPECT_EQ(seen, (std::vector<int64_t>{4, 5, 6}));
-}
-
-TEST(StepFeed, SlowReaderLosesTheOldestAndIsTold) {
-  StepFeed feed;
-  base::ManualClock clock;
-  const auto stream = feed.Subscribe(0, seconds(0));
-  for (int i = 1; i <= 5'000; ++i) feed.AddStep(Step(1, i), clock.Now());
-  EXPECT_EQ(stream->num_queued(), 1'024u);
-  EXPECT_EQ(feed.num_steps(), kStepsKept);
-  const auto taken = stream->Take(nullptr);
-  EXPECT_EQ(taken.dropped, 5'000 - 1'024);
-  EXPECT_EQ(taken.item->step->step(), 5'000 - 1'023);
-  EXPECT_EQ(stream->Take(nullptr).dropped, 0);
-}
-
-TEST(StepFeed, ThinsLiveSteps) {
-  StepFeed feed;
-  base::ManualClock clock;
-  const auto stream = feed.Subscribe(0, milliseconds(100));
-  for (int i = 1; i <= 100; ++i) {
-    feed.AddStep(Step(1, i), clock.Now());
-    clock.Advance(milliseconds(10));
-  }
-  EXPECT_EQ(stream->num_queued(), 10u);
-}
-
-TEST(Subscription, WakesOnceWhenThereIsSomething) {
-  Subscription<int> queue(4);
-  int woken = 0;
-  EXPECT_FALSE(queue.Take([&] { ++woken; }).item.has_value());
-  queue.Push(1);
-  queue.Push(2);
-  EXPECT_EQ(woken, 1);
-  EXPECT_EQ(queue.Take(nullptr).item, 1);
-  queue.Close(base::Unavailable("stopping"));
-  queue.Push(3);
-  EXPECT_EQ(queue.Take(nullptr).item, 2);
-  const auto end = queue.Take(nullptr);
-  EXPECT_TRUE(end.ended);
-  EXPECT_EQ(end.status.code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace
