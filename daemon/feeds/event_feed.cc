@@ -1,3 +1,4 @@
+// The past of the store, newest first up to a bound, and the live part behind it.
 #include "daemon/feeds/event_feed.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace mt::daemon {
 namespace {
 
 constexpr int64_t kNewestByDefault = 100;
-// How many rows one question may read: it is answered on the core's thread.
+// One question may read so many rows, since it is answered on the core's thread.
 constexpr int64_t kMaxScanned = 200'000;
 
 }  // namespace

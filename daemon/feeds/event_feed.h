@@ -14,28 +14,30 @@
 
 namespace mt::daemon {
 
-// An event, or (nullptr) the word that the past is over: sent once, and first where there is none.
+// An event, or nullptr as the mark that the past is over, which is sent once, and first where there
+// is no past.
 struct EventItem {
   std::shared_ptr<const v1::Event> event;
-  int64_t oldest_seq = 0;  // that is still kept; 0: none is
+  int64_t oldest_seq = 0;  // the oldest event that is still kept; 0: none is
 };
 using EventSubscription = Subscription<EventItem>;
 
 class EventFeed {
  public:
+  // The store outlives the feed.
   explicit EventFeed(Store* store) : store_(store) {}
 
   struct Query {
     std::string job_uid;  // empty: all jobs and nodes
     int64_t since_seq;    // 0: the newest 100
-    int64_t limit;        // of past ones: the newest are kept
+    int64_t limit;        // at most so many past events, the newest ones
     bool follow;
     std::set<std::string> types;  // empty: all
   };
-  // As of the last commit. An error of the store.
+  // What is kept as of the last commit, then what comes. Errors are those of the store.
   StatusOr<std::shared_ptr<EventSubscription>> Watch(const Query& query);
   void Unwatch(const EventSubscription* subscription);
-  // What a commit has written, in order.
+  // Takes what a commit has written, in order.
   void Publish(const Ledger::Events& events);
   void CloseAll(const Status& status);
   size_t num_readers() const { return readers_.size(); }

@@ -1,3 +1,4 @@
+// Watchers of jobs, readers of steps with the history before them, and requests for logs.
 #include "daemon/feeds/feeds.h"
 
 #include <algorithm>
@@ -14,9 +15,9 @@
 namespace mt::daemon {
 namespace {
 
-// T2: how long a job's metrics stay after its end.
+// A job's metrics stay so long after its end (T2).
 constexpr std::chrono::minutes kKeptAfterEnd{5};
-// Steps of the history that a stream reads at a time.
+// A stream reads so many steps of the history at a time.
 constexpr size_t kPastSteps = 4'096;
 
 std::shared_ptr<const v1::LogChunk> EndChunk(int rank, const std::string& error) {
@@ -128,8 +129,8 @@ size_t Feeds::num_metrics_readers() const {
   return count;
 }
 
-// Steps and evaluations of the history after `since_step` and before `before`, as of now: what
-// comes later, comes live.
+// Gives steps and evaluations of the history after `since_step` and before `before`, as of now:
+// what comes later, comes live.
 MetricsSubscription::Backlog Feeds::Past(const v1::Job& job, int64_t since_step,
                                          int64_t before) const {
   const History::Newest newest = history_->NewestOf(job.uid());

@@ -37,33 +37,37 @@ class Feeds {
   Feeds(WorkerHub* hub, const base::Clock* clock, History* history)
       : hub_(hub), clock_(clock), history_(history) {}
 
-  // --- Jobs. The job now, then every published change; ends after a final state.
+  // --- Jobs. A watcher gets the job as it is now, then every published change; the stream ends
+  // after a final state.
   std::shared_ptr<JobSubscription> WatchJob(const v1::Job& job);
   void UnwatchJob(const std::string& uid, const JobSubscription* subscription);
-  // The job as it is on disk now. A final one ends its streams.
+  // Takes the job as it is on disk now. A final state ends its streams.
   void PublishJob(const v1::Job& job);
 
   // --- Metrics.
+  // The job's newest steps in memory; begun where there were none.
   StepFeed& StepsOf(const v1::Job& job);
   // nullptr: no step has come, or the job ended long ago.
   const StepFeed* FindSteps(const std::string& uid) const;
-  // A step as rank 0 reports it: into the history and to those who follow. True where it is newer
-  // than the last one that the job knows.
+  // Takes a step as rank 0 reports it into the history and to those who follow. True where it is
+  // newer than the last one that the job knows.
   bool AddStep(const v1::Job& job, const v1::StepRecord& step);
   void AddEval(const v1::Job& job, const v1::EvalRecord& eval);
-  // Steps of a report that was taken before: the history drops what it has.
+  // Offers the steps of a report that was taken before to the history, which drops what it has.
   void KeepSteps(const v1::Job& job, const v1::StepsReport& report);
   const History* history() const { return history_; }
   // Whether all steps so far are on disk, so that workers may be told so.
   bool StepsAreSafe() const;
   // The job was deleted.
   void ForgetJob(const std::string& uid);
-  // First what the history has after `since_step`, then what is in memory, then what comes.
+  // Gives first what the history has after `since_step`, then what is in memory, then what comes.
+  // Steps closer together than `min_interval` are thinned.
   std::shared_ptr<MetricsSubscription> WatchMetrics(const v1::Job& job, int64_t since_step,
                                                     base::MonotonicTime::duration min_interval);
   void UnwatchMetrics(const std::string& uid, const MetricsSubscription* subscription);
 
-  // --- Logs, read from the nodes where the ranks run or ran. The ranks exist.
+  // --- Logs, which are read from the nodes where the ranks run or ran. The query names ranks that
+  // exist.
   struct LogQuery {
     const v1::Job& job;
     std::span<const int> ranks;
@@ -75,11 +79,11 @@ class Feeds {
   void OnLogReply(const std::string& node, const v1::LogReply& reply);
   void OnNodeGone(const std::string& node);
 
-  // Metrics of ended jobs are dropped after a while (T2).
+  // Drops the metrics of jobs that ended a while ago (T2).
   void Tick();
   void CloseAll(const Status& status);
   size_t num_log_requests() const { return log_requests_.size(); }
-  // Open streams, and items that their readers were too slow for.
+  // The numbers of open streams, and of items that their readers were too slow for.
   size_t num_job_watchers() const;
   size_t num_metrics_readers() const;
   int64_t num_dropped() const { return dropped_; }

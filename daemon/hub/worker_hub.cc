@@ -1,3 +1,4 @@
+// Sessions by id and by node; at most one session per node is bound.
 #include "daemon/hub/worker_hub.h"
 
 #include <utility>

@@ -21,7 +21,7 @@ namespace mt::daemon {
 namespace v1 = megatrain::v1;
 class Ledger;
 
-// One worker's stream, towards the worker.
+// The stream towards one worker; implementations are thread-safe.
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
@@ -36,17 +36,18 @@ struct WorkerSession {
   std::shared_ptr<WorkerLink> link;
   std::string node;             // empty until registered
   std::set<JobEpoch> told_off;  // closed epochs that were answered with a kill already
-  // Placements that it may have had, and ended, before this session: they are sent again only once
-  // the reports that it keeps have come.
+  // Placements that the worker may have had, and ended, before this session: they are sent again
+  // only once the reports that it keeps have come.
   std::set<JobEpoch> unanswered;
 };
 
 class WorkerHub {
  public:
+  // The ledger outlives the hub.
   explicit WorkerHub(Ledger* ledger) : ledger_(ledger) {}
 
   SessionId Open(std::shared_ptr<WorkerLink> link);
-  // nullptr: closed.
+  // nullptr: the session is closed.
   WorkerSession* Find(SessionId id);
   WorkerSession* FindByNode(std::string_view node);
   bool IsConnected(std::string_view node) { return FindByNode(node) != nullptr; }
@@ -58,7 +59,8 @@ class WorkerHub {
   void CloseNode(const std::string& node, const Status& status);
   void CloseAll(const Status& status);
 
-  // False where the node is not connected: whoever must be heard tries again when it registers.
+  // Sends after the next commit. False where the node is not connected: whoever must be heard tries
+  // again when it registers.
   bool Send(std::string_view node, v1::CoordinatorMessage message);
 
  private:

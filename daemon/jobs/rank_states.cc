@@ -1,5 +1,4 @@
-// Two tables of single moves. For ranks the transitive closure is computed at compile time, because
-// an agent that reconnects reports only the newest state.
+// The moves of ranks and allocations; reports may skip moves, so ranks go by the closure.
 #include "daemon/jobs/rank_states.h"
 
 #include <array>
@@ -23,19 +22,19 @@ constexpr std::array kRankTable = {
     RankMove{v1::CONNECTED, v1::COMM_INIT},  // process group ids received
     RankMove{v1::COMM_INIT, v1::LOADING},    // communicators created, memory planned
     RankMove{v1::LOADING, v1::READY},        // weights initialised or loaded
-    RankMove{v1::READY, v1::TRAINING},       // command: run
-    RankMove{v1::READY, v1::HELD},           // command: hold
-    RankMove{v1::TRAINING, v1::HELD},        // command: hold
-    RankMove{v1::HELD, v1::TRAINING},        // command: run
-    RankMove{v1::READY, v1::EXITING},        // command: stop
-    RankMove{v1::TRAINING, v1::EXITING},     // command: stop
-    RankMove{v1::HELD, v1::EXITING},         // command: stop
+    RankMove{v1::READY, v1::TRAINING},       // it is to run
+    RankMove{v1::READY, v1::HELD},           // it is to hold
+    RankMove{v1::TRAINING, v1::HELD},        // command to hold
+    RankMove{v1::HELD, v1::TRAINING},        // command to resume
+    RankMove{v1::READY, v1::EXITING},        // command to stop
+    RankMove{v1::TRAINING, v1::EXITING},     // command to stop
+    RankMove{v1::HELD, v1::EXITING},         // command to stop
 };
 
 constexpr int kNumRankStates = v1::RankState_ARRAYSIZE;
 using Reach = std::array<std::array<bool, kNumRankStates>, kNumRankStates>;
 
-// The states that can be reached from each state by one or more moves.
+// Which states follow which, in one move or several.
 constexpr Reach Closure() {
   Reach reach{};
   for (const RankMove& move : kRankTable) reach[move.from][move.to] = true;
@@ -55,7 +54,8 @@ struct AllocationMove {
   v1::AllocationState to;
 };
 
-// docs/design/control-plane.md#allocation-states
+// The moves of docs/design/control-plane.md#allocation-states. DIRTY is reserved: nothing moves an
+// allocation there yet.
 constexpr std::array kAllocationTable = {
     AllocationMove{v1::RESERVED, v1::ACCEPTED},     // agent accepted
     AllocationMove{v1::RESERVED, v1::RELEASED},     // agent refused, or never received it

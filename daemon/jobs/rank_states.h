@@ -13,13 +13,13 @@ namespace mt::daemon {
 // state, so intermediate states may be skipped; repeating a state is allowed. UNKNOWN (the rank's
 // node is lost) may be followed by any state, FENCED (killed without an answer) by DONE only.
 bool RankMayMove(megatrain::v1::RankState from, megatrain::v1::RankState to);
-// READY, TRAINING or HELD: the rank has loaded, belongs to the job's process group and accepts
+// True in READY, TRAINING and HELD: the rank is loaded and part of the job's groups, and takes
 // commands.
 bool RankIsReady(megatrain::v1::RankState state);
-// DONE or FAULTED: no further report is expected.
+// True in DONE and FAULTED.
 bool RankHasEnded(megatrain::v1::RankState state);
 
-// True where the table of allocations lists the move; a repeated state is not a move.
+// Whether the table has that move.
 bool AllocationMayMove(megatrain::v1::AllocationState from, megatrain::v1::AllocationState to);
 
 }  // namespace mt::daemon

@@ -1,4 +1,4 @@
-// The table of exit codes, and the wording of a rank's end.
+// Exit codes and signals to causes, and the sentence that names the culprit.
 #include "daemon/jobs/verdict.h"
 
 #include <csignal>

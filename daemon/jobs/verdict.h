@@ -1,4 +1,4 @@
-// The cause of a job's failure, derived from the end of a rank. Pure; thread-safe.
+// Says why a job failed: what a rank's end means. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -17,18 +17,17 @@ struct Verdict {
   int rank = -1;  // -1: no particular rank
   std::string message;
   std::vector<std::string> last_log_lines;
-  // A consequence of another rank's end (exit code 75, a broken connection): a verdict that is not
-  // secondary may replace it.
+  // True for a mere consequence of another rank's end (exit code 75, a broken connection): a better
+  // verdict may replace it.
   bool secondary = false;
 };
 
 // True where the report says that the rank failed: state FAULTED, a signal, or an exit code other
 // than 0.
 bool IsFailure(const megatrain::v1::RankReport& report);
-// The verdict on a failed rank; the message names rank, node, and signal or exit code.
+// The verdict on a failed rank; its message names rank, node, signal or exit code.
 Verdict JudgeRank(const megatrain::v1::RankReport& report);
-// The cause for a rank that reported none, from its exit code or signal
-// (docs/design/control-plane.md#exit-codes).
+// The cause for a rank that gave none (docs/design/control-plane.md#exit-codes).
 megatrain::v1::Cause CauseOfExit(int exit_code, int exit_signal);
 
 }  // namespace mt::daemon

@@ -1,3 +1,4 @@
+// The rows in memory: loading, looking up, changing and marking them.
 #include "daemon/ledger/ledger.h"
 
 #include <algorithm>
@@ -205,7 +206,8 @@ void Ledger::MarkJob(const v1::StoredJob& job, Change change) {
   const std::string& uid = job.job().uid();
   if (IsFinal(job.job().state())) tables_->live.erase(uid);
   if (change != Change::kProgress) {
-    // At once, not with the commit: of two updates in one round the second must see the first.
+    // The etag changes at once, not with the commit: of two updates in one round the second must
+    // see the first.
     v1::Job* shown = FindJob(uid)->mutable_job();
     shown->set_etag(std::to_string(std::strtoll(shown->etag().c_str(), nullptr, 10) + 1));
     published_.insert(uid);

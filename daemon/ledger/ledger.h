@@ -50,6 +50,7 @@ struct AllocationKey {
 
 class Ledger {
  public:
+  // Both outlive the ledger.
   Ledger(Store* store, const base::Clock* clock);
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
@@ -61,17 +62,17 @@ class Ledger {
 
   // --- Jobs. Pointers stay valid for the ledger's life; after a change call MarkJob.
   v1::StoredJob* FindJob(std::string_view uid);
-  // The newest job of that name.
+  // The newest job of that name; nullptr: there is none.
   v1::StoredJob* FindJobByName(std::string_view job_namespace, std::string_view name);
   v1::StoredJob* AddJob(std::unique_ptr<v1::StoredJob> job);
   void MarkJob(const v1::StoredJob& job, Change change);
   std::vector<v1::StoredJob*> Jobs();  // by uid
   std::vector<v1::StoredJob*> LiveJobs();
-  // Of an ended job only its name, its end and its checkpoint directory stay, as a trace for
+  // Forgets an ended job; only its name, its end and its checkpoint directory stay, as a trace for
   // EndedInDirectory. The pointer is invalid afterwards; OnJobErased is told once it is on disk.
   void EraseJob(std::string_view uid);
-  // Uids of ended jobs, deleted ones too, with that checkpoint directory: the newest 1,000, oldest
-  // first.
+  // The uids of ended jobs, deleted ones too, with that checkpoint directory: the newest 1,000,
+  // oldest first.
   std::vector<std::string> EndedInDirectory(std::string_view directory) const;
 
   // --- Operations and request ids.
@@ -79,7 +80,7 @@ class Ledger {
   v1::Operation* AddOperation(std::unique_ptr<v1::Operation> operation);
   void MarkOperation(const v1::Operation& operation);
   std::vector<v1::Operation*> Operations();  // oldest first
-  // Those of a job that are not done, oldest first.
+  // The operations of a job that are not done, oldest first.
   std::vector<v1::Operation*> OpenOperations(std::string_view job_uid);
   const v1::StoredRequest* FindRequest(std::string_view request_id) const;
   void AddRequest(std::unique_ptr<v1::StoredRequest> request);
@@ -135,8 +136,8 @@ class Ledger {
   void OnJobErased(std::function<void(const std::string& uid)> hook) {
     erased_hook_ = std::move(hook);
   }
-  // Writes if something urgent is marked, or anything is and `flush` is set; then runs the actions.
-  // After an error the ledger refuses every later commit.
+  // Blocks on the disk. Writes if something urgent is marked, or anything is and `flush` is set;
+  // then runs the actions. After an error the ledger refuses every later commit.
   Status Commit(bool flush);
   bool has_unwritten() const { return !marks_.empty() || !extra_.empty(); }
   // Whether Commit(flush) would write.
@@ -144,8 +145,9 @@ class Ledger {
 
   Status PurgeOlderThan(base::WallTime now);
   int64_t NowMicros() const;
-  // When a job that is submitted now was created: later than every other job, so that the queue's
-  // order is the order of submission even within a microsecond or after the clock went back.
+  // The time of creation for a job that is submitted now: later than that of every other job, so
+  // that the queue's order is the order of submission even within a microsecond or after the clock
+  // went back.
   int64_t NextCreatedMicros() const;
 
  private:
@@ -155,7 +157,7 @@ class Ledger {
   using MarkKey = std::pair<Table, std::string>;
   void Mark(Table table, std::string key, bool urgent);
   Write MakeWrite(Table table, const std::string& key);
-  // Of the traces of deleted jobs, those that EndedInDirectory cannot name any more go.
+  // Drops those traces of deleted jobs that EndedInDirectory cannot name any more.
   void PruneTraces();
   struct Round;
   void RunHooks(const Round& round);

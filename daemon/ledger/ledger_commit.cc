@@ -146,7 +146,7 @@ Status Ledger::PurgeOlderThan(base::WallTime now) {
   std::erase_if(tables_->operations, [&](const auto& entry) {
     return entry.second->done() && entry.second->finished_us() < requests_us;
   });
-  // The store went by the time of writing, which no request outlives in memory for long: read it
+  // The store purges by the time of writing, which memory does not keep: what it has left is read
   // back.
   std::set<std::string> kept;
   RETURN_IF_ERROR(

@@ -26,7 +26,7 @@ struct Ledger::Tables {
   std::set<std::string> live;
   ByText<v1::StoredJob> deleted;  // traces of jobs that a user deleted
   ByText<v1::Operation> operations;
-  // Names of those that are not done, by target.
+  // The names of operations that are not done, by target.
   std::map<std::string, std::set<std::string>, std::less<>> open_operations;
   ByText<v1::StoredRequest> requests;
   ByText<v1::StoredWorker> workers;

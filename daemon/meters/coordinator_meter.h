@@ -46,7 +46,7 @@ class CoordinatorMeter {
   // Records the duration of a commit to the store, and of a flush of the history. Thread-safe.
   void OnCommit(double seconds) { commit_seconds_.Observe(seconds); }
   void OnHistoryFlush(double seconds) { history_seconds_.Observe(seconds); }
-  // Reads what only a scrape needs: resident memory and free space. Called on the scraping thread.
+  // Sets what only a scrape needs: memory of the process, free space. On the scraping thread.
   void UpdateProcess();
 
  private:

@@ -1,5 +1,4 @@
-// Series that exist for every job are created in the constructor; others appear with their first
-// value, so that a dashboard shows a gap instead of a zero.
+// One job's gauges and counters, from its state, its newest step and its events.
 #include "daemon/meters/job_meter.h"
 
 #include <algorithm>
@@ -21,8 +20,7 @@ namespace v1 = megatrain::v1;
 
 // T2: how long the series of an ended job remain.
 constexpr std::chrono::minutes kShownAfterEnd{5};
-// P1: step limit in seconds while a checkpoint is being saved, as this page knows no more than
-// steps.
+// P1 for a job that saves, by what its steps alone tell.
 constexpr double kSaveLimit = 1'800;
 constexpr double kMicros = 1e6;
 

@@ -1,4 +1,5 @@
-// Decorates a store: reports the duration of each commit and forwards every other call.
+// A store that tells how long its commits take; every other call goes straight through to the store
+// behind it. Threads and errors are those of that store.
 #pragma once
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// One function per kind of report, behind the message fence.
 #include "daemon/workers/reports.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ v1::StoredJob* Reports::Fence(WorkerSession& from, const JobEpoch& key) {
     return job;
   }
   ++num_fenced_;
-  // Once per session: a rank that trains on would else be answered at every step.
+  // It is answered once per session: a rank that trains on would else be answered at every step.
   if (from.told_off.insert(key).second) {
     log::Warn("message of a closed epoch",
               {{"node", from.node}, {"job_uid", key.job_uid}, {"epoch", key.epoch}});
@@ -214,7 +215,7 @@ void Reports::OnRendezvousGet(WorkerSession& from, const v1::RendezvousGet& get)
 }
 
 void Reports::OnAllocationGone(WorkerSession& from, const v1::AllocationGone& gone) {
-  // Of any epoch: slots of a closed one are freed this way.
+  // This is taken of any epoch: slots of a closed one are freed this way.
   from.told_off.erase({gone.job_uid(), gone.epoch()});
   parts_.keeper->teardown().AllocationGone({gone.job_uid(), gone.epoch(), from.node},
                                            "they ended without a report");

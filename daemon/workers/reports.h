@@ -1,5 +1,5 @@
-// What workers report of running jobs: takes each report to where it belongs, after checking that
-// it speaks of the epoch that is open on that node. Anything else is refused, counted, and its
+// Takes each report of a worker on running jobs to where it belongs, after checking that it speaks
+// of the epoch that is open on that node. Anything else is refused, counted, and its
 // ranks are ordered to stop (the message fence). Not thread-safe (the core's thread).
 #pragma once
 
@@ -38,6 +38,7 @@ class Reports {
     Feeds* feeds;
     const base::Clock* clock;
   };
+  // All parts outlive it.
   explicit Reports(const Parts& parts) : parts_(parts) {}
 
   void OnAssignmentReply(WorkerSession& from, const v1::AssignmentReply& reply);
@@ -51,13 +52,13 @@ class Reports {
   // Takes over what a registering worker says of a rank that it holds.
   void TakeRankStatus(v1::StoredJob& job, const std::string& node, const v1::RankStatus& status);
 
-  // Messages of closed epochs, and of ranks that the sender does not hold.
+  // The numbers of messages of closed epochs, and of messages that make no sense.
   int64_t num_fenced() const { return num_fenced_; }
   int64_t num_malformed() const { return num_malformed_; }
 
  private:
-  // The job, where (uid, epoch) is open and held by the sender's node; else nullptr, refused and
-  // answered.
+  // The message fence: the job, where (uid, epoch) is open and held by the sender's node; else
+  // nullptr, with the message counted and answered by a kill.
   v1::StoredJob* Fence(WorkerSession& from, const JobEpoch& key);
   void Malformed(const WorkerSession& from, std::string_view what);
   bool HostsRankZero(const WorkerSession& from, const v1::StoredJob& job, std::string_view what);

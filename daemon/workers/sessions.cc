@@ -1,3 +1,4 @@
+// Registration and what it settles, message dispatch, leases and heartbeats.
 #include "daemon/workers/sessions.h"
 
 #include <algorithm>
@@ -101,10 +102,12 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
   }
   if (message.seq() > 0) {
     v1::StoredWorker* worker = parts_.ledger->FindWorker(session->node);
-    // Written again in any case: its acknowledgement may have been lost.
+    // The worker is marked in any case, so that it is acknowledged (again) after the commit: the
+    // acknowledgement before may have been lost.
     parts_.ledger->MarkWorker(*worker, /*urgent=*/false);
     if (message.seq() <= worker->acked_seq()) {
-      // Taken before; where the history could not keep its steps the acknowledgement was held back.
+      // The report was taken before; where the history could not keep its steps, the
+      // acknowledgement was held back.
       const v1::StoredJob* job = parts_.ledger->FindJob(message.steps().job_uid());
       if (job != nullptr) parts_.feeds->KeepSteps(job->job(), message.steps());
       return;
@@ -142,7 +145,8 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
     case v1::WorkerMessage::kHeartbeat:
       return;
     case v1::WorkerMessage::BODY_NOT_SET:
-      // A newer agent's message, unknown here: acknowledged, so that it does not block the others.
+      // A newer agent's message that is unknown here is acknowledged, so that it does not block the
+      // others.
       log::Warn("message of unknown content", {{"node", session.node}});
       return;
   }
@@ -235,7 +239,8 @@ void Sessions::SettleHeld(WorkerSession& session, const v1::HeldAllocation& held
   const AllocationKey key{held.job_uid(), held.epoch(), session.node};
   v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
   if (allocation == nullptr) {
-    // Ranks that this coordinator closed, or never knew: their slots are taken until they are gone.
+    // These are ranks that this coordinator closed, or never knew: their slots are taken until they
+    // are gone.
     auto stray = std::make_unique<v1::StoredAllocation>();
     stray->set_job_uid(key.job_uid);
     stray->set_epoch(key.epoch);
@@ -291,8 +296,8 @@ void Sessions::SettleMissing(const v1::Register& hello, const Former& former) {
     } else if (allocation->state() == v1::UNREACHABLE && !open) {
       parts_.keeper->teardown().AllocationGone(key, "the node is back without them");
     } else if (job != nullptr) {
-      // An allocation that the agent had: its end is among the reports that it sends again. One
-      // being freed is ordered again.
+      // The agent had this allocation, so its end is among the reports that it sends again. The
+      // kill of one that is being freed is ordered again.
       if (open) parts_.keeper->nodes().AllocationHeld(*job, *allocation);
       parts_.keeper->nodes().Remind(*job, *allocation);
     }

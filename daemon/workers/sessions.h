@@ -1,6 +1,7 @@
-// The workers' sessions: registration, heartbeats, acknowledgements, and the way of every message
-// to who handles it. A worker's reports carry a rising seq; what was seen before is dropped, and
-// after each commit the worker hears what is on disk. Not thread-safe (the core's thread).
+// The workers' sessions: registration, heartbeats, acknowledgements, and the dispatch of every
+// message to whoever handles it. A worker's reports carry a rising seq; what was seen before is
+// dropped, and after each commit the worker hears what is on disk. Not thread-safe (the core's
+// thread).
 #pragma once
 
 #include <memory>
@@ -40,19 +41,20 @@ class Sessions {
     const base::Clock* clock;
     std::string coordinator_uid;
   };
+  // All parts outlive it.
   explicit Sessions(Parts parts) : parts_(std::move(parts)) {}
 
   SessionId Open(std::shared_ptr<WorkerLink> link) { return parts_.hub->Open(std::move(link)); }
   void OnMessage(SessionId id, const v1::WorkerMessage& message);
   void OnClosed(SessionId id);
-  // An operator's word that nothing runs on a node that is lost. FailedPrecondition while it is
-  // heard.
+  // An operator says that nothing runs on a node that is lost. NotFound (UNKNOWN_NODE);
+  // FailedPrecondition (NODE_ALIVE) while it is heard.
   Status DeclareDead(const std::string& node, const Order& order);
-  // Leases: suspect, lost.
+  // Moves leases on: nodes become suspect, then lost (L1).
   void Tick();
   // After a restart every lease starts anew.
   void Recover();
-  // Tells the worker what is on disk.
+  // Tells the worker which of its reports are on disk.
   void Acknowledge(const v1::StoredWorker& worker);
 
  private:
