@@ -19,8 +19,6 @@ bool IsEnding(const v1::Job& job) {
 }
 
 void JobTeardown::CommandStop(v1::StoredJob& stored, const Why& why) {
-  // A stop that is under way is followed; a kill that is under way, too.
-  if (stored.has_stop() || stored.killing()) return;
   v1::Job* job = stored.mutable_job();
   // Where the coordinator has judged by itself, it is who stops the job.
   const bool judged = why.verdict != nullptr;
@@ -38,6 +36,7 @@ void JobTeardown::CommandStop(v1::StoredJob& stored, const Why& why) {
 }
 
 void JobTeardown::KillUnlessStopping(v1::StoredJob& stored, std::string_view reason) {
+  // A stop that is under way is followed; a kill that is under way, too.
   if (!stored.has_stop() && !stored.killing()) KillRanks(stored, reason);
 }
 
