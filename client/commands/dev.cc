@@ -30,7 +30,7 @@ ExitCode RunUp(const DevUpArgs& args) {
 std::string CoordinatorHttp(const std::string& endpoint) {
   const auto address = rpc::ParseEndpoint(endpoint);
   if (!address.ok()) return "";
-  const auto api = Api::Connect(*address, rpc::kClientRequest);
+  const auto api = Api::Connect(*address, control::kClientRequest);
   if (!api.ok()) return "";
   const auto info = (*api)->GetInfo();
   return info.ok() ? info->http_endpoint() : "";

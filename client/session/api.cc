@@ -10,8 +10,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "common/control/numbers.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/control_numbers.h"
 #include "common/rpc/grpc_status.h"
 #include "megatrain/v1/api.grpc.pb.h"
 
@@ -69,7 +69,7 @@ void StreamStopper::Detach() {
 StatusOr<std::unique_ptr<Api>> Api::Connect(const rpc::Endpoint& endpoint,
                                             std::chrono::milliseconds request_timeout) {
   auto channel = rpc::MakeChannel(endpoint);
-  RETURN_IF_ERROR(rpc::WaitConnected(*channel, endpoint, "coordinator", rpc::kClientDial));
+  RETURN_IF_ERROR(rpc::WaitConnected(*channel, endpoint, "coordinator", control::kClientDial));
   return std::unique_ptr<Api>(new Api(std::move(channel), request_timeout));
 }
 

@@ -11,7 +11,7 @@
 #include "client/session/api.h"
 #include "client/session/exit_code.h"
 #include "common/base/status.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 
 namespace mt::client {
 
@@ -27,7 +27,7 @@ struct GlobalOptions {
   OutputFormat output = OutputFormat::kTable;
   ColorMode color = ColorMode::kAuto;
   TimeFormat time = TimeFormat::kRelative;
-  double request_timeout_s = std::chrono::duration<double>(rpc::kClientRequest).count();
+  double request_timeout_s = std::chrono::duration<double>(control::kClientRequest).count();
 };
 
 // $XDG_STATE_HOME/megatrain, or ~/.local/state/megatrain.

@@ -1,4 +1,4 @@
-// Client channels with this project's numbers (common/rpc/control_numbers.h): keepalive L2,
+// Client channels with this project's numbers (common/control/numbers.h): keepalive L2,
 // reconnect L3, message limit A2. Plain text, and no proxy from the environment. Thread-safe.
 #pragma once
 

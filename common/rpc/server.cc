@@ -18,7 +18,7 @@
 #include "common/base/check.h"
 #include "common/base/files.h"
 #include "common/base/mutex.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 
 namespace mt::rpc {
 namespace {
@@ -76,18 +76,18 @@ Status ProbeUnix(const Endpoint& endpoint) {
 }
 
 void SetArguments(grpc::ServerBuilder* builder) {
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ToMs(kKeepaliveInterval));
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ToMs(kKeepaliveTimeout));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ToMs(control::kKeepaliveInterval));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ToMs(control::kKeepaliveTimeout));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_SENT_PING_INTERVAL_WITHOUT_DATA_MS,
-                              ToMs(kKeepaliveShortest));
+                              ToMs(control::kKeepaliveShortest));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              ToMs(kKeepaliveShortest));
+                              ToMs(control::kKeepaliveShortest));
   // Without this two servers could share a port, and each would get half of the calls.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder->SetMaxSendMessageSize(kMaxMessageBytes);
+  builder->SetMaxReceiveMessageSize(control::kMaxMessageBytes);
+  builder->SetMaxSendMessageSize(control::kMaxMessageBytes);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <absl/strings/escaping.h>
 
 #include "common/base/ids.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "common/spec/print.h"
 #include "common/spec/update.h"
@@ -78,9 +78,9 @@ Status JobsApi::CheckNameIsFree(const v1::JobSpec& spec) {
 Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
                        v1::SubmitResponse* response) {
   RETURN_IF_ERROR(RequestBook::CheckId(request.request_id()));
-  if (static_cast<int64_t>(request.spec().ByteSizeLong()) > rpc::kMaxSpecBytes) {
+  if (static_cast<int64_t>(request.spec().ByteSizeLong()) > control::kMaxSpecBytes) {
     return rpc::WithReason(
-        base::InvalidArgument("the job has more than {} bytes", rpc::kMaxSpecBytes),
+        base::InvalidArgument("the job has more than {} bytes", control::kMaxSpecBytes),
         reason::kInvalidSpec);
   }
   v1::JobSpec spec = request.spec();

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "daemon/api/job_ref.h"
 #include "megatrain/v1/api.pb.h"
@@ -49,7 +49,7 @@ int64_t OperationsApi::Wait(const v1::WaitOperationRequest& request, Answer answ
     return 0;
   }
   const auto limit = std::chrono::milliseconds(std::clamp<int64_t>(
-      request.timeout_ms(), 0, std::chrono::milliseconds(rpc::kWaitLimit).count()));
+      request.timeout_ms(), 0, std::chrono::milliseconds(control::kWaitLimit).count()));
   waiters_.push_back({next_waiter_, request.name(), clock_->Now() + limit, std::move(answer)});
   return next_waiter_++;
 }

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <utility>
 
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "daemon/store/store.h"
 #include "megatrain/v1/types.pb.h"
 
@@ -45,7 +45,7 @@ StatusOr<std::shared_ptr<EventSubscription>> EventFeed::Watch(const Query& query
       Table::kEvents, fmt::format("{:020}", std::max<int64_t>(0, query.since_seq)), take));
   RETURN_IF_ERROR(damaged);
   // The past comes whole, however slowly it is read; the bound is for what comes live.
-  auto subscription = std::make_shared<EventSubscription>(past.size() + 1 + rpc::kStreamQueue);
+  auto subscription = std::make_shared<EventSubscription>(past.size() + 1 + control::kStreamQueue);
   for (auto it = past.rbegin(); it != past.rend(); ++it) subscription->Push({*it, oldest});
   subscription->Push({nullptr, oldest});
   if (query.follow) {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "daemon/hub/worker_hub.h"
 #include "daemon/jobs/job_states.h"
 #include "daemon/telemetry/history.h"
@@ -31,7 +31,7 @@ std::shared_ptr<const v1::LogChunk> EndChunk(int rank, const std::string& error)
 }  // namespace
 
 std::shared_ptr<JobSubscription> Feeds::WatchJob(const v1::Job& job) {
-  auto subscription = std::make_shared<JobSubscription>(rpc::kStreamQueue, &dropped_);
+  auto subscription = std::make_shared<JobSubscription>(control::kStreamQueue, &dropped_);
   subscription->Push(std::make_shared<const v1::Job>(job));
   if (IsFinal(job.state())) {
     subscription->Close(OkStatus());
@@ -184,7 +184,7 @@ void Feeds::UnwatchMetrics(const std::string& uid, const MetricsSubscription* su
 }
 
 std::shared_ptr<LogSubscription> Feeds::TailLogs(const LogQuery& query) {
-  auto subscription = std::make_shared<LogSubscription>(rpc::kStreamQueue, &dropped_);
+  auto subscription = std::make_shared<LogSubscription>(control::kStreamQueue, &dropped_);
   for (const int rank : query.ranks) {
     const std::string& node = query.job.ranks(rank).node();
     const int64_t id = next_log_request_++;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "daemon/jobs/rank_states.h"
 #include "daemon/keeper/allocations.h"
 #include "daemon/keeper/job_runtimes.h"
@@ -19,7 +19,7 @@ namespace {
 std::chrono::seconds RetryDelay(int failures) {
   if (failures < 2) return std::chrono::seconds(0);
   const int doublings = std::min(failures - 2, 10);
-  return std::min(rpc::kRetryBase * (1 << doublings), rpc::kRetryCap);
+  return std::min(control::kRetryBase * (1 << doublings), control::kRetryCap);
 }
 
 bool HoldsRanks(v1::AllocationState state) {
@@ -40,7 +40,7 @@ void JobPlacement::Placed(v1::StoredJob& stored) {
 void JobPlacement::AwaitAcceptance(v1::StoredJob& stored) {
   stored.set_assigned_hold(stored.job().goal() == v1::GOAL_HOLD);
   tools_.runtimes->Of(stored.job()).placement_deadline =
-      tools_.clock->Now() + rpc::kPlacementAnswer;
+      tools_.clock->Now() + control::kPlacementAnswer;
 }
 
 void JobPlacement::AllocationAccepted(v1::StoredJob& stored, v1::StoredAllocation& allocation) {
@@ -89,7 +89,8 @@ bool JobPlacement::IsOverdue(const v1::Job& job) const {
 }
 
 void JobPlacement::Overdue(v1::StoredJob& stored) {
-  Failed(stored, fmt::format("an agent did not answer within {} s", rpc::kPlacementAnswer.count()));
+  Failed(stored,
+         fmt::format("an agent did not answer within {} s", control::kPlacementAnswer.count()));
 }
 
 void JobPlacement::StartedTraining(v1::StoredJob& stored) {

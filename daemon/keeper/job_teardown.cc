@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "daemon/keeper/allocations.h"
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/conditions.h"
@@ -30,7 +30,7 @@ void JobTeardown::CommandStop(v1::StoredJob& stored, const Why& why) {
   if (stop->with_save()) SetCondition(job, "Saving", why.text, tools_.ledger->NowMicros());
   // A stop without a save takes effect at the end of a step (P1); one with a save has P5.
   tools_.runtimes->Of(*job).stop_deadline =
-      tools_.clock->Now() + (stop->with_save() ? rpc::kStopGrace : rpc::kStepLimit);
+      tools_.clock->Now() + (stop->with_save() ? control::kStopGrace : control::kStepLimit);
   tools_.ledger->MarkJob(stored, Change::kState);
   tools_.commands->SendStop(stored);
 }
@@ -46,7 +46,7 @@ void JobTeardown::KillRanks(v1::StoredJob& stored, std::string_view reason) {
 }
 
 void JobTeardown::AwaitExit(v1::StoredJob& stored) {
-  tools_.runtimes->Of(stored.job()).stop_deadline = tools_.clock->Now() + rpc::kStepLimit;
+  tools_.runtimes->Of(stored.job()).stop_deadline = tools_.clock->Now() + control::kStepLimit;
   FinishIfGone(stored);
 }
 
@@ -56,7 +56,7 @@ void JobTeardown::KillAll(v1::StoredJob& stored, std::string_view reason) {
     stored.set_killing(true);
     tools_.ledger->MarkJob(stored, Change::kState);
   }
-  tools_.runtimes->Of(stored.job()).kill_again = tools_.clock->Now() + rpc::kAbortAllGone;
+  tools_.runtimes->Of(stored.job()).kill_again = tools_.clock->Now() + control::kAbortAllGone;
   for (v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(current.job_uid)) {
     if (allocation->epoch() != current.epoch) continue;
     if (allocation->state() == v1::UNREACHABLE) {
@@ -168,9 +168,10 @@ void JobTeardown::Tick(v1::StoredJob& stored) {
 void JobTeardown::Recover(v1::StoredJob& stored) {
   const base::MonotonicTime now = tools_.clock->Now();
   JobRuntime& runtime = tools_.runtimes->Of(stored.job());
-  runtime.placement_deadline = now + rpc::kPlacementAnswer;
-  runtime.stop_deadline = now + (stored.stop().with_save() ? rpc::kStopGrace : rpc::kStepLimit);
-  runtime.kill_again = now + rpc::kAbortAllGone;
+  runtime.placement_deadline = now + control::kPlacementAnswer;
+  runtime.stop_deadline =
+      now + (stored.stop().with_save() ? control::kStopGrace : control::kStepLimit);
+  runtime.kill_again = now + control::kAbortAllGone;
 }
 
 }  // namespace mt::daemon

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "common/base/check.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/ledger/ledger_tables.h"
 #include "megatrain/v1/store.pb.h"
@@ -139,10 +139,10 @@ void Ledger::RunHooks(const Round& round) {
 
 Status Ledger::PurgeOlderThan(base::WallTime now) {
   PruneTraces();
-  const int64_t requests_us = base::ToUnixMicros(now - rpc::kRequestIdsKept);
+  const int64_t requests_us = base::ToUnixMicros(now - control::kRequestIdsKept);
   RETURN_IF_ERROR(store_->Purge(Table::kRequests, requests_us));
   RETURN_IF_ERROR(store_->Purge(Table::kOperations, requests_us));
-  RETURN_IF_ERROR(store_->Purge(Table::kEvents, base::ToUnixMicros(now - rpc::kEventsKept)));
+  RETURN_IF_ERROR(store_->Purge(Table::kEvents, base::ToUnixMicros(now - control::kEventsKept)));
   std::erase_if(tables_->operations, [&](const auto& entry) {
     return entry.second->done() && entry.second->finished_us() < requests_us;
   });

@@ -7,7 +7,7 @@
 
 #include <google/protobuf/descriptor.h>
 
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "daemon/jobs/job_states.h"
 #include "daemon/telemetry/step_feed.h"
 #include "megatrain/v1/job.pb.h"
@@ -220,9 +220,11 @@ void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) 
   const auto seconds = [](rpc::seconds time) {
     return std::chrono::duration<double>(time).count();
   };
-  double limit = seconds(rpc::kFirstStepLimit);
-  if (feed != nullptr && last.epoch() == job.epoch() && feed->totals().steps >= rpc::kFirstSteps) {
-    limit = std::max(rpc::kStepLimitFactor * feed->StepSecondsP99(), seconds(rpc::kStepLimit));
+  double limit = seconds(control::kFirstStepLimit);
+  if (feed != nullptr && last.epoch() == job.epoch() &&
+      feed->totals().steps >= control::kFirstSteps) {
+    limit =
+        std::max(control::kStepLimitFactor * feed->StepSecondsP99(), seconds(control::kStepLimit));
   }
   step_limit_.Set(saving ? std::max(limit, kSaveLimit) : limit);
   if (job.has_last_eval()) {

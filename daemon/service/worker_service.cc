@@ -9,7 +9,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include "common/base/mutex.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "common/rpc/grpc_status.h"
 #include "daemon/service/core_loop.h"
 #include "daemon/service/user_services.h"
@@ -98,7 +98,7 @@ class SessionReactor final
 void SessionLink::Send(const v1::CoordinatorMessage& message) {
   const base::MutexLock lock(&mu_);
   if (ending_) return;
-  if (queue_.size() >= rpc::kStreamQueue) {
+  if (queue_.size() >= control::kStreamQueue) {
     End(rpc::WithReason(base::Error(absl::StatusCode::kResourceExhausted,
                                     "the worker reads too slowly; connect again"),
                         rpc::reason::kTooSlow));

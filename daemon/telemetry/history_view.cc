@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 
 namespace mt::daemon {
 namespace {
@@ -79,7 +79,7 @@ int64_t HistoryPointLimit(size_t num_columns) {
   // most ten per varint.
   constexpr int64_t kReserve = 1 << 19;  // for evaluations and names
   const auto bytes_per_point = static_cast<int64_t>(30 + num_columns * 24);
-  return (rpc::kMaxMessageBytes - kReserve) / bytes_per_point;
+  return (control::kMaxMessageBytes - kReserve) / bytes_per_point;
 }
 
 }  // namespace mt::daemon

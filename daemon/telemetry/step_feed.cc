@@ -6,7 +6,7 @@
 #include <limits>
 #include <tuple>
 
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::daemon {
@@ -72,7 +72,7 @@ std::shared_ptr<MetricsSubscription> StepFeed::Subscribe(int64_t since_step,
                                                          int64_t evals_from) {
   // The queue has room for everything held, so that the start of a stream is never truncated.
   auto subscription = std::make_shared<MetricsSubscription>(
-      steps_.size() + evals_.size() + rpc::kStreamQueue, dropped_total_);
+      steps_.size() + evals_.size() + control::kStreamQueue, dropped_total_);
   auto eval = evals_.begin();
   const auto push_evals_before = [&](int64_t step) {
     for (; eval != evals_.end() && (*eval)->step() < step; ++eval) {

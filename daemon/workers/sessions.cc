@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/version.h"
 #include "daemon/feeds/feeds.h"
@@ -198,8 +198,8 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
   v1::Registered* registered = message.mutable_registered();
   registered->set_coordinator_uid(parts_.coordinator_uid);
   registered->set_version(std::string(rpc::Version()));
-  registered->set_heartbeat_interval_ms(rpc::kHeartbeatInterval.count());
-  registered->set_lease_ms(rpc::kWorkerLostAfter.count());
+  registered->set_heartbeat_interval_ms(control::kHeartbeatInterval.count());
+  registered->set_lease_ms(control::kWorkerLostAfter.count());
   parts_.hub->Send(hello.node(), std::move(message));
   for (const v1::HeldAllocation& held : hello.allocations())
     SettleHeld(*parts_.hub->Find(id), held);
@@ -359,7 +359,7 @@ Status Sessions::DeclareDead(const std::string& node, const Order& order) {
             "node {} is {}: it was heard less than {} s ago, so what runs there can be stopped "
             "(mtctl kill)",
             node, v1::NodeState_Name(state),
-            std::chrono::duration_cast<rpc::seconds>(rpc::kWorkerLostAfter).count()),
+            std::chrono::duration_cast<rpc::seconds>(control::kWorkerLostAfter).count()),
         rpc::reason::kNodeAlive);
   }
   parts_.leases->DeclareDead(node);

@@ -10,7 +10,7 @@ CODE = {".h", ".cc", ".cu", ".cuh", ".proto", ".py", ".sh", ".yaml", ".yml", ".t
 FOLDERS = ("client", "common", "daemon", "dashboards", "deploy", "docs", "kernels", "proto", "scripts", "tests", "worker")
 WIDEST = 140
 GENERATED = {"docs/job-reference.md"}  # mtctl explain --markdown
-NUMBERS = SOURCE / "common/rpc/control_numbers.h"
+NUMBERS = SOURCE / "common/control/numbers.h"
 
 
 def files(suffixes):
@@ -183,7 +183,7 @@ class DesignSelfTest(unittest.TestCase):
     """Each check sees an offence of its kind."""
 
     def test_citations(self):
-        here = SOURCE / "common/rpc/control_numbers.h"
+        here = SOURCE / "common/control/numbers.h"
         self.assertEqual(missing_citations("// docs/design/gpu-engine.md#marks, README.md", here), [])
         self.assertEqual(missing_citations('// docs/design/numerics.md, "What is\n// promised"', here), [])
         self.assertEqual(missing_citations("// docs/design/nothing.md", here), ["docs/design/nothing.md"])

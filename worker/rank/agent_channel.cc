@@ -15,8 +15,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mutex.h"
+#include "common/control/numbers.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/control_numbers.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "megatrain/v1/rank.grpc.pb.h"
@@ -114,7 +114,7 @@ void AgentChannel::WriteLoop() {
   while (!state.closing) {
     const bool beat = state.beat_due || Now() >= next_beat;
     if (!state.connected || (!beat && state.queue.nothing_to_write())) {
-      const auto wake = state.connected ? next_beat : Now() + rpc::kRankBeatInterval;
+      const auto wake = state.connected ? next_beat : Now() + control::kRankBeatInterval;
       state.changed.WaitUntil(&state.mu, wake);
       continue;
     }
@@ -130,7 +130,7 @@ void AgentChannel::WriteLoop() {
     state.writing = false;
     if (!ok) state.connected = false;
     if (beat) {
-      next_beat = Now() + rpc::kRankBeatInterval;
+      next_beat = Now() + control::kRankBeatInterval;
     } else if (ok) {
       state.queue.Written();
     }
@@ -215,7 +215,7 @@ void AgentChannel::ReadLoop() {
   for (bool wanted = true; wanted;) {
     wanted = ReadOneStream();
     base::MutexLock lock(&state.mu);
-    const base::MonotonicTime retry_at = Now() + rpc::kReconnectFirst;
+    const base::MonotonicTime retry_at = Now() + control::kReconnectFirst;
     while (wanted && !state.closing && Now() < retry_at) {
       state.changed.WaitUntil(&state.mu, retry_at);
     }

@@ -16,7 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::rank {
@@ -119,7 +119,7 @@ class Members {
     }
     if (failed_) return;
     failed_ = true;
-    kill_at_ = base::Clock::Real()->Now() + rpc::kAbortKill;
+    kill_at_ = base::Clock::Real()->Now() + control::kAbortKill;
   }
 
   int Explain() const {

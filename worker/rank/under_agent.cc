@@ -10,7 +10,7 @@
 
 #include "common/base/files.h"
 #include "common/base/log.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/rank.pb.h"
@@ -83,7 +83,7 @@ class AgentRank {
  public:
   explicit AgentRank(const Options& options)
       : options_(options),
-        leave_(rpc::kAbortSelfExit, [this] { ExitNow("it has not left by itself"); }),
+        leave_(control::kAbortSelfExit, [this] { ExitNow("it has not left by itself"); }),
         store_([this](RankMessage message) { channel_.Send(std::move(message)); }),
         channel_({.socket = options.agent_socket,
                   .job_uid = options.job_uid,
@@ -119,7 +119,7 @@ class AgentRank {
     train::TrainResult result;
     RankAssignment assignment;
     JobSpec job;
-    result.status = channel_.WaitAssigned(rpc::kPlacementAnswer, &assignment);
+    result.status = channel_.WaitAssigned(control::kPlacementAnswer, &assignment);
     job = assignment.spec();
     threads_ = assignment.threads();
     if (result.status.ok()) result.status = CompleteAndResolve(threads_, &job);

@@ -13,7 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "kernels/ops/backend.h"
 #include "worker/engine/step_vector.h"
 #include "worker/parallel/groups/rank_groups.h"
@@ -50,7 +50,7 @@ struct TrainArgs {
   CommandSource* commands = nullptr;  // on world rank 0; may be nullptr
   bool hold = false;                  // ranks wait before the first step until they are resumed
   // Pause of held ranks between two idle reductions.
-  std::chrono::milliseconds idle_interval = rpc::kIdleReductionInterval;
+  std::chrono::milliseconds idle_interval = control::kIdleReductionInterval;
   const base::Clock* clock = base::Clock::Real();
   // Memory that this rank may take of its device; 0: all that the device (a GPU less a reserve for
   // libraries) or the host has free.

@@ -18,8 +18,8 @@
 
 #include "common/base/files.h"
 #include "common/base/ids.h"
+#include "common/control/numbers.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/control_numbers.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/version.h"
 #include "daemon/service/coordinator.h"

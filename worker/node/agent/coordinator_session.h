@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "worker/node/agent/coordinator_link.h"
 #include "worker/node/loop/event_loop.h"
 #include "worker/node/outbox/outbox.h"
@@ -22,20 +22,20 @@ class StepRecord;
 
 namespace mt::node {
 
-// Defaults come from the one table of numbers (common/rpc/control_numbers.h); tests replace them.
+// Defaults come from the one table of numbers (common/control/numbers.h); tests replace them.
 struct SessionLimits {
   // L1. A session without an acknowledgement for heartbeat_lost is closed and opened again.
-  std::chrono::milliseconds heartbeat_interval = rpc::kHeartbeatInterval;
-  std::chrono::milliseconds heartbeat_lost = rpc::kWorkerLostAfter;
+  std::chrono::milliseconds heartbeat_interval = control::kHeartbeatInterval;
+  std::chrono::milliseconds heartbeat_lost = control::kWorkerLostAfter;
   // L3: the n-th attempt waits first * growth^n, at most cap, +- jitter (a share). attempt_timeout
   // limits the time until the coordinator answers the registration.
-  std::chrono::milliseconds backoff_first = rpc::kReconnectFirst;
-  double backoff_growth = rpc::kReconnectGrowth;
-  double backoff_jitter = rpc::kReconnectJitter;
-  std::chrono::milliseconds backoff_cap = rpc::kReconnectCap;
-  std::chrono::milliseconds attempt_timeout = rpc::kConnectAttempt;
+  std::chrono::milliseconds backoff_first = control::kReconnectFirst;
+  double backoff_growth = control::kReconnectGrowth;
+  double backoff_jitter = control::kReconnectJitter;
+  std::chrono::milliseconds backoff_cap = control::kReconnectCap;
+  std::chrono::milliseconds attempt_timeout = control::kConnectAttempt;
   // T1: step reports are sent at most this often.
-  std::chrono::milliseconds steps_interval = rpc::kLiveMetricsInterval;
+  std::chrono::milliseconds steps_interval = control::kLiveMetricsInterval;
   // Bound on steps kept for an acknowledgement; beyond it every second one of the older half is
   // dropped.
   int64_t max_unacked_steps = 65536;

@@ -12,10 +12,10 @@
 #include "common/base/ids.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
+#include "common/control/numbers.h"
 #include "common/gpu/cuda_module.h"
 #include "common/http/server.h"
 #include "common/metrics/registry.h"
-#include "common/rpc/control_numbers.h"
 #include "common/rpc/version.h"
 #include "megatrain/v1/agent_state.pb.h"
 #include "worker/node/agent/agent.h"
@@ -55,7 +55,8 @@ Status FindModule(const AgentOptions& options) {
 GpuOffer FindGpus(const AgentOptions& options) {
   StatusOr<GpuInventory> found = base::NotFound("not looked for");
   if (options.gpus != kNoGpus) {
-    found = NeedModule(ProbeNow(options.probe_binary, rpc::kDeviceProbeLimit), FindModule(options));
+    found =
+        NeedModule(ProbeNow(options.probe_binary, control::kDeviceProbeLimit), FindModule(options));
   }
   const cpu_set_t usable = OwnCpus();
   GpuOffer offer = OfferGpus(options.gpus, found,
@@ -104,7 +105,7 @@ Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
 Status StopLeftRanks(const AgentOptions& options) {
   ASSIGN_OR_RETURN(const StateDir state, StateDir::Open(options.state));
   ASSIGN_OR_RETURN(const std::vector<StoppedRank> stopped,
-                   StopRanks(state.allocations(), rpc::kKillGrace));
+                   StopRanks(state.allocations(), control::kKillGrace));
   for (const StoppedRank& rank : stopped) {
     fmt::print("ended rank {} of job {} epoch {} (pid {}{})\n", rank.rank, rank.job_uid, rank.epoch,
                rank.pid, rank.killed ? ", killed" : "");
@@ -194,7 +195,7 @@ Status RunAgent(const AgentOptions& options) {
                                 .socket = "unix:" + socket});
   AllocationDir store(state.allocations());
   GrpcCoordinatorLink coordinator(&loop, options.coordinator);
-  ProbeProcess gpu_probe(&loop, options.probe_binary, rpc::kDeviceProbeLimit);
+  ProbeProcess gpu_probe(&loop, options.probe_binary, control::kDeviceProbeLimit);
   Agent agent(MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options)),
               {.loop = &loop,
                .clock = base::Clock::Real(),

@@ -10,7 +10,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "common/rpc/endpoint.h"
 
 namespace mt::node {
@@ -38,7 +38,8 @@ struct AgentOptions {
   std::string rank_binary;
   std::string shim_binary;
   std::string probe_binary;
-  int stall_after = static_cast<int>(rpc::kStepLimit.count());  // seconds (ProgressLimits::step)
+  int stall_after =
+      static_cast<int>(control::kStepLimit.count());  // seconds (ProgressLimits::step)
   log::Level log_level = log::Level::kInfo;
 };
 

@@ -14,19 +14,19 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "worker/node/gpus/gpu_offer.h"
 #include "worker/node/gpus/gpu_probe.h"
 #include "worker/node/loop/event_loop.h"
 
 namespace mt::node {
 
-// Defaults come from the one table of numbers (common/rpc/control_numbers.h); tests replace them.
+// Defaults come from the one table of numbers (common/control/numbers.h); tests replace them.
 struct GpuLimits {
   // P4: a GPU whose memory is not free this long after its ranks have ended is out of order. It is
   // probed at the first interval until then, and at the second from then on.
-  std::chrono::milliseconds device_free = rpc::kDeviceFreeAfterExit;
-  std::chrono::milliseconds device_probe = rpc::kDeviceProbeInterval;
+  std::chrono::milliseconds device_free = control::kDeviceFreeAfterExit;
+  std::chrono::milliseconds device_probe = control::kDeviceProbeInterval;
   std::chrono::milliseconds device_probe_out_of_order{10'000};
 };
 

@@ -15,7 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 #include "worker/node/gpus/slot_table.h"
 #include "worker/node/loop/event_loop.h"
 #include "worker/node/outbox/outbox.h"
@@ -43,13 +43,13 @@ class WorkerMessage;
 
 namespace mt::node {
 
-// Defaults come from the one table of numbers (common/rpc/control_numbers.h); tests replace them.
+// Defaults come from the one table of numbers (common/control/numbers.h); tests replace them.
 struct RankLimits {
   // P1, P2: how long ranks may make no progress, and how often that is checked.
   ProgressLimits progress;
-  std::chrono::milliseconds progress_look = rpc::kProgressLook;
+  std::chrono::milliseconds progress_look = control::kProgressLook;
   // P3: ranks that were told to exit are killed after this.
-  std::chrono::milliseconds abort_kill = rpc::kAbortKill;
+  std::chrono::milliseconds abort_kill = control::kAbortKill;
   int fault_log_lines = 20;  // sent with the report of a faulted rank
 };
 

@@ -62,9 +62,9 @@ std::optional<std::chrono::milliseconds> ProgressWatch::Limit() const {
       return limits_.load;
     case RankState::TRAINING: {
       const double p99 = std::min(StepSecondsP99(), 1e9);  // keeps the product in range of int64_t
-      const milliseconds by_steps(static_cast<int64_t>(rpc::kStepLimitFactor * p99 * 1e3));
+      const milliseconds by_steps(static_cast<int64_t>(control::kStepLimitFactor * p99 * 1e3));
       milliseconds limit = std::max(limits_.step, by_steps);
-      if (num_steps_ < rpc::kFirstSteps) limit = std::max(limit, limits_.first_steps);
+      if (num_steps_ < control::kFirstSteps) limit = std::max(limit, limits_.first_steps);
       return saving_ ? std::max(limit, limits_.save) : limit;
     }
     default:
@@ -76,7 +76,8 @@ std::optional<ProgressWatch::Stall> ProgressWatch::Look(base::MonotonicTime now)
   const auto limit = Limit();
   if (!limit || now - moved_ < *limit) return std::nullopt;
   Stall stall{.since = moved_, .limit = *limit, .last_beat = std::nullopt};
-  if (last_beat_ && now - *last_beat_ >= rpc::kRankBeatFrozenAfter) stall.last_beat = last_beat_;
+  if (last_beat_ && now - *last_beat_ >= control::kRankBeatFrozenAfter)
+    stall.last_beat = last_beat_;
   return stall;
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/rpc/control_numbers.h"
+#include "common/control/numbers.h"
 
 namespace megatrain::v1 {
 enum RankState : int;
@@ -22,10 +22,10 @@ namespace mt::node {
 struct ProgressLimits {
   std::chrono::milliseconds comm_init{600'000};  // until the groups are up; a job may set it
   std::chrono::milliseconds load{900'000};       // until training starts; a job may set it
-  std::chrono::milliseconds first_steps = rpc::kFirstStepLimit;
+  std::chrono::milliseconds first_steps = control::kFirstStepLimit;
   // Lower bound for a step; a multiple of the p99 of the steps if that is longer.
-  std::chrono::milliseconds step = rpc::kStepLimit;
-  std::chrono::milliseconds save = rpc::kSaveLimit;
+  std::chrono::milliseconds step = control::kStepLimit;
+  std::chrono::milliseconds save = control::kSaveLimit;
 };
 
 class ProgressWatch {

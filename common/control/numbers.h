@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace mt::rpc {
+namespace mt::control {
 
 using std::chrono::days;
 using std::chrono::hours;
@@ -93,4 +93,4 @@ inline constexpr size_t kStreamQueue = 1'024;
 // T1: shortest interval between live metrics.
 inline constexpr milliseconds kLiveMetricsInterval{100};
 
-}  // namespace mt::rpc
+}  // namespace mt::control
