@@ -27,6 +27,7 @@
 #include "megatrain/v1/api.pb.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
+#include "tests/daemon/core/worker_messages.h"
 
 namespace mt::daemon {
 
@@ -60,6 +61,45 @@ class FakeLink final : public WorkerLink {
   Status end;
 };
 
+// A worker process: registers, sends reports with rising numbers.
+struct Worker {
+  std::string node;
+  std::string uid;
+  std::shared_ptr<FakeLink> link;
+  SessionId session = 0;
+  int64_t seq = 0;
+};
+
+// The newest command of that verb that the worker got; empty: none.
+inline v1::Command LastCommand(const Worker& worker, v1::Command::Verb verb) {
+  v1::Command last;
+  for (const auto& message : worker.link->received) {
+    if (message.has_command() && message.command().verb() == verb) last = message.command();
+  }
+  return last;
+}
+
+inline int CountCommands(const Worker& worker, v1::Command::Verb verb) {
+  int count = 0;
+  for (const auto& message : worker.link->received)
+    count += message.has_command() && message.command().verb() == verb;
+  return count;
+}
+
+inline int CountAssigns(const Worker& worker) {
+  int count = 0;
+  for (const auto& message : worker.link->received) count += message.has_assign();
+  return count;
+}
+
+inline int64_t LastAck(const Worker& worker) {
+  int64_t ack = 0;
+  for (const auto& message : worker.link->received) {
+    if (message.has_report_ack()) ack = message.report_ack().seq();
+  }
+  return ack;
+}
+
 class CoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -82,15 +122,6 @@ class CoreTest : public ::testing::Test {
     ASSERT_TRUE(core_->Recover().ok());
     Settle();
   }
-
-  // A worker process: registers, sends reports with rising numbers.
-  struct Worker {
-    std::string node;
-    std::string uid;
-    std::shared_ptr<FakeLink> link;
-    SessionId session = 0;
-    int64_t seq = 0;
-  };
 
   void Connect(Worker* worker, int slots, const std::vector<v1::HeldAllocation>& held = {},
                const std::string& boot = "b") {
@@ -136,35 +167,6 @@ class CoreTest : public ::testing::Test {
     message.mutable_assignment_reply()->set_accepted(accepted);
     message.mutable_assignment_reply()->set_reason(accepted ? "" : "no room");
     Report(worker, message);
-  }
-  v1::WorkerMessage RankMessage(const v1::Job& job, int rank, v1::RankState state) {
-    v1::WorkerMessage message;
-    v1::RankReport* report = message.mutable_rank_report();
-    report->set_job_uid(job.uid());
-    report->set_epoch(job.epoch());
-    report->mutable_status()->set_rank(rank);
-    report->mutable_status()->set_state(state);
-    return message;
-  }
-  v1::WorkerMessage StepsMessage(const v1::Job& job, int64_t first, int64_t last) {
-    v1::WorkerMessage message;
-    message.mutable_steps()->set_job_uid(job.uid());
-    message.mutable_steps()->set_epoch(job.epoch());
-    for (int64_t step = first; step <= last; ++step)
-      message.mutable_steps()->add_steps()->set_step(step);
-    return message;
-  }
-  v1::WorkerMessage EndedMessage(const v1::Job& job, int64_t step, bool completed,
-                                 bool save_failed = false) {
-    v1::WorkerMessage message;
-    message.mutable_job_report()->set_job_uid(job.uid());
-    message.mutable_job_report()->set_epoch(job.epoch());
-    v1::TrainingEnded* ended = message.mutable_job_report()->mutable_training_ended();
-    ended->set_last_step(step);
-    ended->set_completed(completed);
-    ended->set_final_save_failed(save_failed);
-    if (save_failed) ended->set_message("No space left on device");
-    return message;
   }
   void Gone(Worker& worker, const v1::Job& job) {
     v1::WorkerMessage message;
@@ -271,57 +273,6 @@ class CoreTest : public ::testing::Test {
     EXPECT_TRUE(core_->api().operations().Get(request, &operation).ok()) << name;
     return operation;
   }
-  // The newest command of that verb that the worker got; empty: none.
-  static v1::Command LastCommand(const Worker& worker, v1::Command::Verb verb) {
-    v1::Command last;
-    for (const auto& message : worker.link->received) {
-      if (message.has_command() && message.command().verb() == verb) last = message.command();
-    }
-    return last;
-  }
-  // Rank 0's answer to it.
-  v1::WorkerMessage DoneMessage(const v1::Command& command, int64_t word_step, int64_t step) {
-    v1::WorkerMessage message;
-    message.mutable_job_report()->set_job_uid(command.job_uid());
-    message.mutable_job_report()->set_epoch(command.epoch());
-    v1::CommandDone* done = message.mutable_job_report()->mutable_command_done();
-    done->set_command_id(command.command_id());
-    done->set_word_step(word_step);
-    done->set_step(step);
-    return message;
-  }
-  v1::CheckpointInfo Saved(int64_t step) {
-    v1::CheckpointInfo info;
-    info.set_step(step);
-    info.set_epoch(1);
-    info.set_path("/ckpt/step-" + std::to_string(step));
-    return info;
-  }
-  v1::WorkerMessage SavedMessage(const v1::Job& job, int64_t step) {
-    v1::WorkerMessage message;
-    message.mutable_job_report()->set_job_uid(job.uid());
-    message.mutable_job_report()->set_epoch(job.epoch());
-    *message.mutable_job_report()->mutable_checkpoint_saved() = Saved(step);
-    return message;
-  }
-  static v1::HeldAllocation Held(const v1::Job& job, v1::RankState state,
-                                 const std::vector<int>& ranks = {0}) {
-    v1::HeldAllocation held;
-    held.set_job_uid(job.uid());
-    held.set_epoch(job.epoch());
-    for (const int rank : ranks) {
-      v1::RankStatus* status = held.add_ranks();
-      status->set_rank(rank);
-      status->set_state(state);
-    }
-    return held;
-  }
-  static std::string ConditionsOf(const v1::Job& job) {
-    std::string types;
-    for (const v1::Condition& condition : job.conditions())
-      types += (types.empty() ? "" : " ") + condition.type();
-    return types;
-  }
   // All events that are kept, oldest first.
   std::vector<v1::Event> Events(const std::string& type = "") {
     v1::WatchEventsRequest request;
@@ -347,24 +298,6 @@ class CoreTest : public ::testing::Test {
     job = Get(job.uid());
     EXPECT_EQ(job.state(), v1::RUNNING) << job.message();
     return job;
-  }
-  static int CountCommands(const Worker& worker, v1::Command::Verb verb) {
-    int count = 0;
-    for (const auto& message : worker.link->received)
-      count += message.has_command() && message.command().verb() == verb;
-    return count;
-  }
-  static int CountAssigns(const Worker& worker) {
-    int count = 0;
-    for (const auto& message : worker.link->received) count += message.has_assign();
-    return count;
-  }
-  static int64_t LastAck(const Worker& worker) {
-    int64_t ack = 0;
-    for (const auto& message : worker.link->received) {
-      if (message.has_report_ack()) ack = message.report_ack().seq();
-    }
-    return ack;
   }
 
   std::map<std::string, std::string> labels_;  // of workers that connect

@@ -294,8 +294,10 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
   const JobEpoch& job = attached->second;
   Allocation* const allocation = allocations_.Find(job);
   // The rank may have called again since, on another link.
-  if (allocation == nullptr || !allocation->HasLink(link)) return;
-  Measure(seams_.metrics, job, allocation->RankOf(link), message);
+  if (allocation == nullptr) return;
+  const LocalRank* const rank = allocation->ranks().FindByLink(link);
+  if (rank == nullptr) return;
+  Measure(seams_.metrics, job, rank->rank, message);
   switch (message.body_case()) {
     case RankMessage::kRendezvousSet:
       rendezvous_.Set(job, message.rendezvous_set().key(), message.rendezvous_set().value());

@@ -21,7 +21,7 @@ Allocation* AllocationSet::Find(const JobEpoch& job) const {
 
 Allocation* AllocationSet::FindByLaunch(LaunchId launch) const {
   for (const auto& [job, allocation] : all_) {
-    if (allocation->HasLaunch(launch)) return allocation.get();
+    if (allocation->ranks().FindByLaunch(launch) != nullptr) return allocation.get();
   }
   return nullptr;
 }

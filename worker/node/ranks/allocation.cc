@@ -86,11 +86,6 @@ bool Allocation::stops_with_agent() const {
          megatrain::v1::Resilience::ON_AGENT_EXIT_STOP;
 }
 
-int Allocation::RankOf(LinkId link) {
-  const LocalRank* rank = ranks_.FindByLink(link);
-  return rank == nullptr ? -1 : rank->rank;
-}
-
 // The ranks run whether or not this succeeds; only a later agent would lack what is new in it.
 void Allocation::Save() {
   commands_.FillRecord(record_.get());

@@ -95,7 +95,7 @@ class Allocation {
   // True until gone(): while ranks run, and until the memory of their GPUs is free.
   bool UsesSlot(int slot) const { return !gone_ && ranks_.UsesSlot(slot); }
   bool UsesGpu(const std::string& uuid) const { return !gone_ && ranks_.UsesGpu(uuid); }
-  bool HasLaunch(LaunchId launch) { return ranks_.FindByLaunch(launch) != nullptr; }
+  const RankSet& ranks() const { return ranks_; }
   // Every rank has ended and was reported, and the memory of their GPUs is free (P4).
   bool gone() const { return gone_; }
   // The job's resilience.on_agent_exit is `stop`.
@@ -109,9 +109,6 @@ class Allocation {
 
   // A rank calls. Errors are those of RankSet::Attach; the link should then be refused.
   Status Attach(LinkId link, const megatrain::v1::RankHello& hello);
-  bool HasLink(LinkId link) { return ranks_.FindByLink(link) != nullptr; }
-  // World rank of an attached link; -1: none.
-  int RankOf(LinkId link);
   // A message of an attached link, other than rendezvous, which the agent relays.
   void OnRankMessage(LinkId link, const megatrain::v1::RankMessage& message);
   void OnLinkClosed(LinkId link);

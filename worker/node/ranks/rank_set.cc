@@ -14,6 +14,18 @@ using megatrain::v1::AllocationRecord;
 using megatrain::v1::RankHello;
 using megatrain::v1::RankState;
 
+namespace {
+
+// Pointer to the rank with this value of the member; nullptr if there is none. Ranks is a vector of
+// LocalRank, const or not.
+template <class Ranks, class Value>
+auto FindBy(Ranks& ranks, Value LocalRank::*member, Value value) -> decltype(ranks.data()) {
+  const auto found = std::ranges::find(ranks, value, member);
+  return found == ranks.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
 RankSet::RankSet(const AllocationRecord& record, const std::string& rank_state)
     : job_uid_(record.assign().job_uid()), epoch_(record.assign().epoch()) {
   for (const auto& known : record.ranks()) {
@@ -29,20 +41,22 @@ RankSet::RankSet(const AllocationRecord& record, const std::string& rank_state)
   }
 }
 
-LocalRank* RankSet::Find(int rank) {
-  const auto found = std::ranges::find(ranks_, rank, &LocalRank::rank);
-  return found == ranks_.end() ? nullptr : &*found;
-}
+LocalRank* RankSet::Find(int rank) { return FindBy(ranks_, &LocalRank::rank, rank); }
 
 LocalRank* RankSet::FindByLink(LinkId link) {
-  if (link == kNoLink) return nullptr;
-  const auto found = std::ranges::find(ranks_, link, &LocalRank::link);
-  return found == ranks_.end() ? nullptr : &*found;
+  return link == kNoLink ? nullptr : FindBy(ranks_, &LocalRank::link, link);
+}
+
+const LocalRank* RankSet::FindByLink(LinkId link) const {
+  return link == kNoLink ? nullptr : FindBy(ranks_, &LocalRank::link, link);
 }
 
 LocalRank* RankSet::FindByLaunch(LaunchId launch) {
-  const auto found = std::ranges::find(ranks_, launch, &LocalRank::launch);
-  return found == ranks_.end() ? nullptr : &*found;
+  return FindBy(ranks_, &LocalRank::launch, launch);
+}
+
+const LocalRank* RankSet::FindByLaunch(LaunchId launch) const {
+  return FindBy(ranks_, &LocalRank::launch, launch);
 }
 
 bool RankSet::UsesSlot(int slot) const {

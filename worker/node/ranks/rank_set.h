@@ -34,7 +34,9 @@ class RankSet {
   // nullptr if there is none.
   LocalRank* Find(int rank);
   LocalRank* FindByLink(LinkId link);
+  const LocalRank* FindByLink(LinkId link) const;
   LocalRank* FindByLaunch(LaunchId launch);
+  const LocalRank* FindByLaunch(LaunchId launch) const;
 
   bool UsesSlot(int slot) const;
   bool UsesGpu(const std::string& uuid) const;
