@@ -1,4 +1,4 @@
-// Wires the calls.
+// Makes the five parts of the API, in an order in which each finds those that it calls.
 #include "daemon/api/api.h"
 
 namespace mt::daemon {

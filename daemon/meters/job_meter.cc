@@ -217,7 +217,7 @@ void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) 
   step_.Set(static_cast<double>(last.step()));
   total_steps_.Set(static_cast<double>(job.total_steps()));
   last_step_time_.Set(static_cast<double>(std::max(last.time_us(), running_since_us_)) / kMicros);
-  const auto seconds = [](rpc::seconds time) {
+  const auto seconds = [](control::seconds time) {
     return std::chrono::duration<double>(time).count();
   };
   double limit = seconds(control::kFirstStepLimit);

@@ -359,7 +359,7 @@ Status Sessions::DeclareDead(const std::string& node, const Order& order) {
             "node {} is {}: it was heard less than {} s ago, so what runs there can be stopped "
             "(mtctl kill)",
             node, v1::NodeState_Name(state),
-            std::chrono::duration_cast<rpc::seconds>(control::kWorkerLostAfter).count()),
+            std::chrono::duration_cast<control::seconds>(control::kWorkerLostAfter).count()),
         rpc::reason::kNodeAlive);
   }
   parts_.leases->DeclareDead(node);

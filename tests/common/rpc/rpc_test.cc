@@ -20,6 +20,9 @@
 namespace mt::rpc {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
 TEST(Endpoint, FillsWhatIsMissing) {
   const struct {
     const char* text;
