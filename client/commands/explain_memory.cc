@@ -20,7 +20,7 @@ namespace {
 using spec::RankMemory;
 
 // Planned memory of a rank of each pipeline stage.
-std::vector<RankMemory> ByStage(const v1::JobSpec& job, const schedule::Schedule& schedule) {
+std::vector<RankMemory> ByStage(const v1::JobSpec& job, const parallel::Schedule& schedule) {
   std::vector<RankMemory> stages;
   stages.reserve(schedule.slots.size());
   for (int stage = 0; stage < schedule.stages; ++stage) {
@@ -76,7 +76,8 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options)
   const bool on_gpu = job.placement().device() == v1::Placement::DEVICE_GPU;
   const spec::Faults faults = spec::ResolveForSlots({.gpu = on_gpu}, &job);
   if (!faults.empty()) return Complain(spec::ToStatus(faults));
-  const auto schedule = schedule::Generate(schedule::RequestOf(job, MostMicrobatches(job)));
+  const auto schedule =
+      parallel::GenerateSchedule(parallel::ScheduleRequestOf(job, MostMicrobatches(job)));
   if (!schedule.ok()) return Complain(schedule.status());
   const std::vector<RankMemory> stages = ByStage(job, *schedule);
   return PrintText(MemoryTable(job, stages) +

@@ -20,8 +20,8 @@
 namespace mt::client {
 namespace {
 
-using schedule::Schedule;
-using schedule::Timeline;
+using parallel::Schedule;
+using parallel::Timeline;
 
 constexpr int kDrawingWidth = 100;
 
@@ -62,7 +62,7 @@ std::string StageTable(const Schedule& schedule, const Timeline& timeline,
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const auto s = static_cast<size_t>(stage);
     int64_t idle = timeline.end;
-    for (const schedule::Span& span : timeline.actions[s]) idle -= span.end - span.begin;
+    for (const parallel::ScheduleSpan& span : timeline.actions[s]) idle -= span.end - span.begin;
     rows.push_back({fmt::format("{}", stage),
                     fmt::format("{}", fmt::join(schedule.slots[s], " + ")),
                     fmt::format("{:.1f} %", 100.0 * static_cast<double>(idle) /
@@ -78,7 +78,7 @@ std::string Count(int64_t number, std::string_view what, std::string_view plural
 }
 
 std::string Headline(const v1::JobSpec& job, const Schedule& schedule,
-                     const schedule::Costs& costs) {
+                     const parallel::ScheduleCosts& costs) {
   return fmt::format(
       "{}: {} of {}, {} of {} per step and replica; a chunk's forward takes 1 tick, its backward "
       "{}, a transfer none\n",
@@ -96,16 +96,17 @@ ExitCode RunExplainSchedule(const ScheduleFlags& flags, const GlobalOptions& opt
   if (code != kExitOk) return code;
   const int64_t microbatches =
       flags.microbatches > 0 ? flags.microbatches : spec::MicrobatchesPerStep(job);
-  const auto schedule = schedule::Generate(schedule::RequestOf(job, microbatches));
+  const auto schedule = parallel::GenerateSchedule(parallel::ScheduleRequestOf(job, microbatches));
   if (!schedule.ok()) return Complain(schedule.status());
   // A backward pass costs two forward passes, and a third one where it recomputes its layers.
   const bool again = job.training().recompute().mode() == v1::Training::Recompute::MODE_FULL;
-  const schedule::Costs costs{.forward = 1, .backward = again ? 3 : 2, .transfer = 0};
-  const auto timeline = schedule::Simulate(*schedule, costs);
+  const parallel::ScheduleCosts costs{.forward = 1, .backward = again ? 3 : 2, .transfer = 0};
+  const auto timeline = parallel::SimulateSchedule(*schedule, costs);
   if (!timeline.ok()) return Complain(timeline.status());
-  return PrintText(Headline(job, *schedule, costs) +
-                   Print(*schedule, *timeline, static_cast<size_t>(WidthOf(flags))) + "\n" +
-                   StageTable(*schedule, *timeline, spec::LayerSplitOf(job)));
+  return PrintText(
+      Headline(job, *schedule, costs) +
+      parallel::PrintSchedule(*schedule, *timeline, static_cast<size_t>(WidthOf(flags))) + "\n" +
+      StageTable(*schedule, *timeline, spec::LayerSplitOf(job)));
 }
 
 }  // namespace

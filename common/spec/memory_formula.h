@@ -31,7 +31,7 @@ struct RankMemory {
 
 // The memory of every rank of pipeline stage `stage`; tensor ranks and replicas are alike. slots[c]
 // is the largest number of microbatches that the stage's chunk c keeps at once
-// (schedule::Schedule::slots). The job is completed (CompleteJob) and resolved for its device. The
+// (parallel::Schedule::slots). The job is completed (CompleteJob) and resolved for its device. The
 // result is within 2 % of what the engine plans.
 RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots);
 

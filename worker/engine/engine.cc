@@ -90,8 +90,8 @@ void Engine::MakeParts() {
                       .recordings = recordings_.get(),
                       .window = MicrobatchWindow(schedules_->largest(), args_.config.stage)});
   const bool piped = args_.groups->pp_size() > 1;
-  executor_ = std::make_unique<pipeline::Executor>(
-      pipeline::Executor::Args{.stage = args_.config.stage,
+  executor_ = std::make_unique<parallel::Executor>(
+      parallel::Executor::Args{.stage = args_.config.stage,
                                .work = work_.get(),
                                .links = piped ? args_.groups->links() : nullptr,
                                .clock = args_.clock,
@@ -152,7 +152,7 @@ Status Engine::BeginEvaluation() {
 }
 
 Status Engine::EvaluatePass(int microbatches, const std::function<data::Microbatch()>& next) {
-  const schedule::Schedule& schedule = schedules_->OfEvaluation(microbatches);
+  const parallel::Schedule& schedule = schedules_->OfEvaluation(microbatches);
   CHECK_LE(MicrobatchWindow(schedule, args_.config.stage),
            MicrobatchWindow(schedules_->largest(), args_.config.stage));
   work_->Begin({.microbatches = microbatches,

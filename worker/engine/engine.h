@@ -137,7 +137,7 @@ class Engine {
   std::unique_ptr<parallel::GradientSync> sync_;
   std::unique_ptr<ActionRecordings> recordings_;
   std::unique_ptr<StageWork> work_;
-  std::unique_ptr<pipeline::Executor> executor_;
+  std::unique_ptr<parallel::Executor> executor_;
   StepRing ring_;
   std::unique_ptr<kernels::DeviceBuffer> pinned_;  // HostBlock
   HostBlock* host_ = nullptr;

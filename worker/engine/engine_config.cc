@@ -32,7 +32,8 @@ EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::Coordinates& 
   config.chunks = spec::LayerSplitOf(job).OfStage(at.pp);
   config.stage = at.pp;
   config.ramp = spec::RampOf(job);
-  config.schedule = schedule::RequestOf(job, spec::Microbatches(job, LargestBatch(config.ramp)));
+  config.schedule =
+      parallel::ScheduleRequestOf(job, spec::Microbatches(job, LargestBatch(config.ramp)));
   config.samples_per_round = job.training().micro_batch_size() * parallel.data();
   config.constants = optim::ConstantsFromJob(job);
   config.optimizer = optim::OptimizerFromJob(job);

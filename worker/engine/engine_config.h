@@ -24,9 +24,9 @@ struct EngineConfig {
   model::GptConfig model;                  // with this rank's shard
   std::vector<layout::ModelChunk> chunks;  // of this rank's stage
   int stage = 0;
-  schedule::Request schedule;        // of the step with the most microbatches
-  int64_t samples_per_round = 0;     // one microbatch of every replica
-  kernels::StepConstants constants;  // of a step of the last batch size
+  parallel::ScheduleRequest schedule;  // of the step with the most microbatches
+  int64_t samples_per_round = 0;       // one microbatch of every replica
+  kernels::StepConstants constants;    // of a step of the last batch size
   spec::BatchRamp ramp = spec::BatchRamp::Constant(1);
   optim::OptimizerConfig optimizer;
   params::StateShare share;

@@ -83,7 +83,7 @@ EnginePlan::EnginePlan(const EngineArgs& args, StepSchedules schedules)
 
 void EnginePlan::MakeModel() {
   const EngineConfig& config = args_.config;
-  const schedule::Schedule& largest = schedules_->largest();
+  const parallel::Schedule& largest = schedules_->largest();
   std::vector<model::GptModel::Chunk> chunks;
   chunks.reserve(config.chunks.size());
   for (const layout::ModelChunk& place : config.chunks) {

@@ -11,9 +11,9 @@ namespace mt::engine {
 
 using kernels::GradMode;
 using model::GptModel;
-using schedule::Action;
+using parallel::Action;
 
-int MicrobatchWindow(const schedule::Schedule& schedule, int stage) {
+int MicrobatchWindow(const parallel::Schedule& schedule, int stage) {
   // Actions left of each microbatch, and the first one that is not over.
   const int per_microbatch = schedule.chunks * (schedule.forward_only ? 1 : 2);
   std::vector<int> left(static_cast<size_t>(schedule.microbatches), per_microbatch);

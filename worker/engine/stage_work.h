@@ -20,10 +20,10 @@ namespace mt::engine {
 
 // The largest number of microbatches that are between their first and their last action on this
 // stage at once. So many places are kept; microbatch i lies in place i modulo that number.
-int MicrobatchWindow(const schedule::Schedule& schedule, int stage);
+int MicrobatchWindow(const parallel::Schedule& schedule, int stage);
 
 // One thread.
-class StageWork final : public pipeline::ChunkWork {
+class StageWork final : public parallel::ChunkWork {
  public:
   struct Args {
     model::GptModel* model = nullptr;
@@ -49,8 +49,8 @@ class StageWork final : public pipeline::ChunkWork {
   // Call before each pass.
   void Begin(PassArgs pass);
 
-  Status Forward(const schedule::Action& action) override;
-  Status Backward(const schedule::Action& action) override;
+  Status Forward(const parallel::Action& action) override;
+  Status Backward(const parallel::Action& action) override;
   kernels::Tensor Input(int chunk, int slot) override { return args_.model->input(chunk, slot); }
   kernels::Tensor Output(int chunk, int slot) override { return args_.model->output(chunk, slot); }
   kernels::Tensor OutputGrad(int chunk, int slot) override {
@@ -64,7 +64,7 @@ class StageWork final : public pipeline::ChunkWork {
   // The place of this microbatch, which is loaded if this is its first action.
   int Place(int microbatch);
   // One action of training, eager or recorded.
-  void Train(const schedule::Action& action, bool backward);
+  void Train(const parallel::Action& action, bool backward);
   Status WaitWeights(int chunk);
   Status status() const;
 

@@ -9,20 +9,20 @@
 namespace mt::engine {
 namespace {
 
-StatusOr<schedule::Schedule> Checked(const schedule::Request& request) {
-  ASSIGN_OR_RETURN(schedule::Schedule schedule, schedule::Generate(request));
-  RETURN_IF_ERROR(schedule::Check(schedule));
+StatusOr<parallel::Schedule> Checked(const parallel::ScheduleRequest& request) {
+  ASSIGN_OR_RETURN(parallel::Schedule schedule, parallel::GenerateSchedule(request));
+  RETURN_IF_ERROR(parallel::CheckSchedule(schedule));
   return schedule;
 }
 
 }  // namespace
 
-StatusOr<StepSchedules> StepSchedules::Create(const schedule::Request& largest) {
-  ASSIGN_OR_RETURN(schedule::Schedule schedule, Checked(largest));
+StatusOr<StepSchedules> StepSchedules::Create(const parallel::ScheduleRequest& largest) {
+  ASSIGN_OR_RETURN(parallel::Schedule schedule, Checked(largest));
   return StepSchedules(largest, std::move(schedule));
 }
 
-StatusOr<const schedule::Schedule*> StepSchedules::OfStep(int microbatches) {
+StatusOr<const parallel::Schedule*> StepSchedules::OfStep(int microbatches) {
   if (current_.microbatches == microbatches) return &current_;
   CHECK_LE(microbatches, largest_.microbatches);
   request_.microbatches = microbatches;
@@ -35,9 +35,9 @@ StatusOr<const schedule::Schedule*> StepSchedules::OfStep(int microbatches) {
   return &current_;
 }
 
-const schedule::Schedule& StepSchedules::OfEvaluation(int microbatches) {
+const parallel::Schedule& StepSchedules::OfEvaluation(int microbatches) {
   if (!evaluation_.forward_only || evaluation_.microbatches != microbatches) {
-    evaluation_ = schedule::ForwardOnly(largest_, microbatches);
+    evaluation_ = parallel::ForwardOnly(largest_, microbatches);
   }
   return evaluation_;
 }

@@ -12,21 +12,21 @@ namespace mt::engine {
 class StepSchedules {
  public:
   // `largest.microbatches` is the largest number in any step. Slots that suffice for it suffice for
-  // every step and for evaluation. Errors are those of schedule::Generate and Check.
-  static StatusOr<StepSchedules> Create(const schedule::Request& largest);
+  // every step and for evaluation. Errors are those of parallel::GenerateSchedule and Check.
+  static StatusOr<StepSchedules> Create(const parallel::ScheduleRequest& largest);
 
-  const schedule::Schedule& largest() const { return largest_; }
+  const parallel::Schedule& largest() const { return largest_; }
   // The schedule of a training step; valid until the next call.
-  StatusOr<const schedule::Schedule*> OfStep(int microbatches);
+  StatusOr<const parallel::Schedule*> OfStep(int microbatches);
   // The schedule of a pass of forwards only; valid until the next call.
-  const schedule::Schedule& OfEvaluation(int microbatches);
+  const parallel::Schedule& OfEvaluation(int microbatches);
 
  private:
-  StepSchedules(const schedule::Request& request, schedule::Schedule largest)
+  StepSchedules(const parallel::ScheduleRequest& request, parallel::Schedule largest)
       : request_(request), largest_(std::move(largest)), current_(largest_) {}
 
-  schedule::Request request_;
-  schedule::Schedule largest_, current_, evaluation_;
+  parallel::ScheduleRequest request_;
+  parallel::Schedule largest_, current_, evaluation_;
 };
 
 }  // namespace mt::engine

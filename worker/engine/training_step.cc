@@ -67,7 +67,7 @@ Status Engine::RunMicrobatches(int64_t step, data::Loader* loader,
                                const kernels::StepConstants& constants) {
   const int microbatches = base::CheckedCast<int>(
       base::DivExact(constants.batch_samples, args_.config.samples_per_round));
-  ASSIGN_OR_RETURN(const schedule::Schedule* schedule, schedules_->OfStep(microbatches));
+  ASSIGN_OR_RETURN(const parallel::Schedule* schedule, schedules_->OfStep(microbatches));
   work_->Begin({.microbatches = microbatches,
                 .next = [&] { return NextMicrobatch(loader, step); },
                 .training = true,
@@ -108,7 +108,7 @@ void Engine::AddHostValues(int64_t step, double command_bits) {
   StepRing::HostValues* const mine = ring_.host_values();
   mine->command_bits = command_bits;
   mine->fault = fault_.ok() ? 0 : 1;
-  const pipeline::PassTimes& times = executor_->times();
+  const parallel::PassTimes& times = executor_->times();
   mine->pipeline_wait = times.total > 0 ? times.wait() / times.total : 0;
   device().Copy(*stream_, &vector_->command_bits, &mine->command_bits, 3 * sizeof(double));
   if (!fault_.ok()) {

@@ -48,7 +48,7 @@ struct Place {
   int dp_rank = 0;
 };
 
-memory::BytesByKind Planned(const v1::JobSpec& job, const schedule::Schedule& schedule,
+memory::BytesByKind Planned(const v1::JobSpec& job, const parallel::Schedule& schedule,
                             const Place& place, kernels::Backend* backend) {
   const v1::Parallel& parallel = job.parallel();
   model::GptConfig config = model::ConfigFromJob(job);
@@ -162,8 +162,9 @@ TEST_P(PlannedBytes, AreTheFormulas) {
     ASSERT_NE(HeadDim(job.model()) % 16, 0);
     job.mutable_placement()->set_device(v1::Placement::DEVICE_GPU);
   }
-  const schedule::Schedule schedule =
-      schedule::Generate(schedule::RequestOf(job, MicrobatchesPerStep(job))).value();
+  const parallel::Schedule schedule =
+      parallel::GenerateSchedule(parallel::ScheduleRequestOf(job, MicrobatchesPerStep(job)))
+          .value();
   const auto backend = kernels::cpu::MakeCpuBackend({}).value();
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const RankMemory formula = MemoryOf(job, stage, schedule.slots[static_cast<size_t>(stage)]);

@@ -213,35 +213,37 @@ TEST(StateNamesTest, SixteenBitWeightsAreSavedAsTheirMasters) {
 }
 
 TEST(MicrobatchWindowTest, IsWhatAStageHasUnderWay) {
-  using schedule::Kind;
-  const auto window = [](schedule::Request request, int stage) {
-    return engine::MicrobatchWindow(schedule::Generate(request).value(), stage);
+  using parallel::ScheduleKind;
+  const auto window = [](parallel::ScheduleRequest request, int stage) {
+    return engine::MicrobatchWindow(parallel::GenerateSchedule(request).value(), stage);
   };
   EXPECT_EQ(window({.stages = 1, .microbatches = 9}, 0), 1);
   EXPECT_EQ(window({.stages = 4, .microbatches = 9}, 0), 4);
   EXPECT_EQ(window({.stages = 4, .microbatches = 9}, 3), 1);
-  EXPECT_EQ(window({.kind = Kind::kGPipe, .stages = 4, .microbatches = 9}, 3), 9);
+  EXPECT_EQ(window({.kind = ScheduleKind::kGPipe, .stages = 4, .microbatches = 9}, 3), 9);
   // More than a group of microbatches, since chunk 1 begins late.
-  EXPECT_GE(window({.kind = Kind::kInterleaved, .stages = 2, .microbatches = 8, .chunks = 2}, 0),
-            2);
-  EXPECT_LE(window({.kind = Kind::kInterleaved, .stages = 2, .microbatches = 8, .chunks = 2}, 0),
-            8);
+  EXPECT_GE(
+      window({.kind = ScheduleKind::kInterleaved, .stages = 2, .microbatches = 8, .chunks = 2}, 0),
+      2);
+  EXPECT_LE(
+      window({.kind = ScheduleKind::kInterleaved, .stages = 2, .microbatches = 8, .chunks = 2}, 0),
+      8);
 }
 
 TEST(StepSchedulesTest, OnePerNumberOfMicrobatches) {
-  const schedule::Request request{
-      .kind = schedule::Kind::kInterleaved, .stages = 2, .microbatches = 8, .chunks = 2};
+  const parallel::ScheduleRequest request{
+      .kind = parallel::ScheduleKind::kInterleaved, .stages = 2, .microbatches = 8, .chunks = 2};
   engine::StepSchedules schedules = engine::StepSchedules::Create(request).value();
   EXPECT_EQ(schedules.largest().microbatches, 8);
   for (const int microbatches : {2, 2, 4, 8, 6}) {
     const auto schedule = schedules.OfStep(microbatches);
     ASSERT_TRUE(schedule.ok()) << schedule.status();
-    schedule::Request direct = request;
+    parallel::ScheduleRequest direct = request;
     direct.microbatches = microbatches;
-    EXPECT_EQ((*schedule)->actions, schedule::Generate(direct).value().actions);
+    EXPECT_EQ((*schedule)->actions, parallel::GenerateSchedule(direct).value().actions);
   }
   EXPECT_EQ(schedules.OfStep(3).status().code(), absl::StatusCode::kInvalidArgument);
-  const schedule::Schedule& evaluation = schedules.OfEvaluation(5);
+  const parallel::Schedule& evaluation = schedules.OfEvaluation(5);
   EXPECT_TRUE(evaluation.forward_only);
   EXPECT_EQ(evaluation.microbatches, 5);
   EXPECT_EQ(evaluation.slots, schedules.largest().slots);

@@ -75,9 +75,8 @@ Status RankGroups::Make(const Args& args) {
     RETURN_IF_ERROR(Add(fmt::format("tied/{}", ends[0]), ends, args.factory, &tied_));
   }
   if (last == 0) return OkStatus();
-  ASSIGN_OR_RETURN(links_,
-                   pipeline::CreateLinks(args.factory, mesh_, rank_, args.chunks,
-                                         {.device = args.device, .overlap = args.overlap_links}));
+  ASSIGN_OR_RETURN(links_, CreateLinks(args.factory, mesh_, rank_, args.chunks,
+                                       {.device = args.device, .overlap = args.overlap_links}));
   base::MutexLock lock(&mu_);
   links_open_ = true;
   return OkStatus();
@@ -101,12 +100,12 @@ int RankGroups::RankOfStage(int stage) const {
   return mesh_.WorldRankOf({.tp = at_.tp, .cp = at_.cp, .dp = at_.dp, .pp = stage});
 }
 
-std::vector<pipeline::LinkEnd*> RankGroups::Ends() const {
-  std::vector<pipeline::LinkEnd*> ends;
+std::vector<LinkEnd*> RankGroups::Ends() const {
+  std::vector<LinkEnd*> ends;
   if (!links_open_) return ends;
-  for (pipeline::LinkEnd* end : std::initializer_list<pipeline::LinkEnd*>{
-           links_.activation_in.get(), links_.activation_out.get(), links_.gradient_in.get(),
-           links_.gradient_out.get()}) {
+  for (LinkEnd* end :
+       std::initializer_list<LinkEnd*>{links_.activation_in.get(), links_.activation_out.get(),
+                                       links_.gradient_in.get(), links_.gradient_out.get()}) {
     if (end != nullptr) ends.push_back(end);
   }
   return ends;
@@ -123,13 +122,13 @@ void RankGroups::CloseLinks() {
 void RankGroups::Abort(std::string_view reason) {
   for (const auto& group : groups_) group->Abort(reason);
   base::MutexLock lock(&mu_);
-  for (pipeline::LinkEnd* end : Ends()) end->Abort(reason);
+  for (LinkEnd* end : Ends()) end->Abort(reason);
 }
 
 Status RankGroups::status() const {
   for (const auto& group : groups_) RETURN_IF_ERROR(group->status());
   base::MutexLock lock(&mu_);
-  for (const pipeline::LinkEnd* end : Ends()) RETURN_IF_ERROR(end->status());
+  for (const LinkEnd* end : Ends()) RETURN_IF_ERROR(end->status());
   return OkStatus();
 }
 
@@ -143,7 +142,7 @@ GroupStats RankGroups::Stats() const {
   for (const comm::ProcessGroup* group : {dp_reduce_, dp_gather_}) add(group, &stats.dp);
   add(tied_, &stats.pp);
   base::MutexLock lock(&mu_);
-  for (const pipeline::LinkEnd* end : Ends()) AddStats(end->Stats(), &stats.pp);
+  for (const LinkEnd* end : Ends()) AddStats(end->Stats(), &stats.pp);
   return stats;
 }
 

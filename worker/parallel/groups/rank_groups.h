@@ -68,7 +68,7 @@ class RankGroups {
   // The first and the last stage, ranks of the same other coordinates; nullptr on stages between.
   comm::ProcessGroup* tied() const { return tied_; }
   // All nullptr with one stage. Used by the training thread, until CloseLinks.
-  pipeline::StageLinks* links() { return &links_; }
+  StageLinks* links() { return &links_; }
   // Ends the links and their threads, which read and write activations. Call before the memory of
   // the activations is freed.
   void CloseLinks() LOCKS_EXCLUDED(mu_);
@@ -88,7 +88,7 @@ class RankGroups {
              comm::ProcessGroup** out);
   // The rank of this one's coordinates on another stage.
   int RankOfStage(int stage) const;
-  std::vector<pipeline::LinkEnd*> Ends() const EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<LinkEnd*> Ends() const EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const layout::Mesh mesh_;
   const int rank_;
@@ -100,7 +100,7 @@ class RankGroups {
   comm::ProcessGroup* dp_reduce_ = nullptr;
   comm::ProcessGroup* dp_gather_ = nullptr;
   comm::ProcessGroup* tied_ = nullptr;
-  pipeline::StageLinks links_;
+  StageLinks links_;
   mutable base::Mutex mu_;
   bool links_open_ GUARDED_BY(mu_) = false;  // others than the training thread may use them
 };

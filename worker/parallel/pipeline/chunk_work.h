@@ -6,7 +6,7 @@
 #include "kernels/core/tensor.h"
 #include "worker/parallel/schedule/schedule.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 
 // Called by the executor's thread only. An error ends the pass on every stage. Address and shape of
 // a tensor must not change between the executor's first pass and its last.
@@ -16,11 +16,11 @@ class ChunkWork {
 
   // Runs one forward. Input(chunk, slot) holds the microbatch's activation (if action.receives),
   // and Output(chunk, slot) may be written. On return the output is ready to be sent.
-  virtual Status Forward(const schedule::Action& action) = 0;
+  virtual Status Forward(const Action& action) = 0;
   // Runs one backward. OutputGrad(chunk, slot) has arrived (if action.receives), and
   // InputGrad(chunk, slot) may be written. On return the input's gradient is ready to be sent, and
   // the slot is free for another microbatch.
-  virtual Status Backward(const schedule::Action& action) = 0;
+  virtual Status Backward(const Action& action) = 0;
 
   // True if Forward of the model's last chunk, the only one this is asked for, may already write
   // InputGrad(chunk, slot). A head without layers does, because it runs its backward within its
@@ -41,4 +41,4 @@ class ChunkWork {
   virtual kernels::Tensor InputGrad(int chunk, int slot) = 0;
 };
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

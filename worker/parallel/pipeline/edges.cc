@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace mt::pipeline {
+namespace mt::parallel {
 namespace {
 
 using layout::Axis;
@@ -76,4 +76,4 @@ void StageLinks::Abort(std::string_view reason) {
   }
 }
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

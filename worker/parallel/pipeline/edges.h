@@ -15,7 +15,7 @@
 #include "worker/comm/group_factory.h"
 #include "worker/parallel/pipeline/link.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 
 enum class EdgeKind : uint8_t { kActivation, kGradient };
 
@@ -53,4 +53,4 @@ struct LinkOptions {
 StatusOr<StageLinks> CreateLinks(comm::GroupFactory* factory, const layout::Mesh& mesh,
                                  int world_rank, int chunks, const LinkOptions& options);
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

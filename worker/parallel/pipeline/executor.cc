@@ -10,12 +10,8 @@
 
 #include "common/base/math.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 namespace {
-
-using schedule::Action;
-using schedule::ActionKind;
-using schedule::Schedule;
 
 // True for a chunk without layers, whose input and output are one buffer.
 bool SameBuffer(const kernels::Tensor& left, const kernels::Tensor& right) {
@@ -115,7 +111,7 @@ Status Executor::RunActions(const Schedule& schedule) {
     }
     if (status.ok()) continue;
     return base::Annotate(status,
-                          fmt::format("stage {}, {}", args_.stage, Label(schedule, action)));
+                          fmt::format("stage {}, {}", args_.stage, ActionLabel(schedule, action)));
   }
   if (links_->activation_out != nullptr) {
     RETURN_IF_ERROR(
@@ -202,4 +198,4 @@ Status Executor::failure() const {
   return failure_;
 }
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

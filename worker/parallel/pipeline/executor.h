@@ -1,6 +1,6 @@
 // Runs one stage's actions of a pipeline schedule: waits for inputs, lets the chunks compute, sends
 // outputs. The same code runs every schedule, a single stage without links, and forward-only passes
-// (schedule::ForwardOnly), which evaluation uses. All stages of a pipeline run the same schedule at
+// (ForwardOnly), which evaluation uses. All stages of a pipeline run the same schedule at
 // the same time.
 #pragma once
 
@@ -15,7 +15,7 @@
 #include "worker/parallel/pipeline/edges.h"
 #include "worker/parallel/schedule/schedule.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 
 // How a pass spent its time on this stage, in seconds of the host's clock (on a CPU slot the work
 // is done when a call returns).
@@ -40,7 +40,7 @@ struct PassTimes {
 // An activation that is not yet received occupies a slot of its sender, a gradient one of its
 // receiver; in a forward-only pass with several chunks a stage is at most 2 p actions ahead of the
 // next.
-int LanesOf(const schedule::Schedule& schedule, int sender_stage, schedule::ActionKind kind);
+int LanesOf(const Schedule& schedule, int sender_stage, ActionKind kind);
 
 // Used by one thread, except for Abort.
 class Executor {
@@ -58,22 +58,22 @@ class Executor {
   explicit Executor(Args args);
 
   // Runs one pass, that is all actions of this stage; blocks. The schedule must satisfy
-  // schedule::Check and use no more slots than the work has. If it returns OK, everything has been
+  // CheckSchedule and use no more slots than the work has. If it returns OK, everything has been
   // sent. An error (of the work, of a link, or kAborted) names stage and action, aborts all links,
   // so that every other stage's pass ends with kUnavailable, and is returned by all later passes.
-  Status Run(const schedule::Schedule& schedule);
+  Status Run(const Schedule& schedule);
   // Ends the pass in progress and all later ones with kAborted. Any thread.
   void Abort(std::string_view reason);
   // Times of the last pass.
   const PassTimes& times() const { return times_; }
 
  private:
-  void Begin(const schedule::Schedule& schedule);
+  void Begin(const Schedule& schedule);
   void Fail(const Status& why) LOCKS_EXCLUDED(mu_);
   Status failure() const LOCKS_EXCLUDED(mu_);
-  Status RunActions(const schedule::Schedule& schedule);
-  Status RunForward(const schedule::Action& action, bool forward_only);
-  Status RunBackward(const schedule::Action& action);
+  Status RunActions(const Schedule& schedule);
+  Status RunForward(const Action& action, bool forward_only);
+  Status RunBackward(const Action& action);
   // Runs a call that may wait, counts its time and reports it to on_wait.
   template <class Call>
   Status Wait(double* seconds, const Call& call);
@@ -88,4 +88,4 @@ class Executor {
   Status failure_ GUARDED_BY(mu_);
 };
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <string>
 
-namespace mt::pipeline {
+namespace mt::parallel {
 namespace {
 
 int LaneOf(int64_t number, int lanes) { return static_cast<int>(number % lanes); }
@@ -253,4 +253,4 @@ void Receiver::Release(int chunk, int slot) {
   changed_.NotifyAll();
 }
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

@@ -27,7 +27,7 @@
 #include "kernels/core/tensor.h"
 #include "worker/comm/process_group.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 
 inline constexpr int kSenderIndex = 0;  // index in a link's group
 inline constexpr int kReceiverIndex = 1;
@@ -128,4 +128,4 @@ class Receiver final : public LinkEnd {
   std::thread thread_;                                        // last: it uses all of the above
 };
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

@@ -8,11 +8,11 @@
 
 #include "worker/parallel/schedule/simulate.h"
 
-namespace mt::schedule {
+namespace mt::parallel {
 namespace {
 
 Status Fault(const Schedule& schedule, int stage, const Action& action, std::string_view what) {
-  return base::FailedPrecondition("stage {}, {}: {}", stage, Label(schedule, action), what);
+  return base::FailedPrecondition("stage {}, {}: {}", stage, ActionLabel(schedule, action), what);
 }
 
 // Replays one stage's list and tracks the microbatches in each chunk's slots.
@@ -98,7 +98,7 @@ Status CheckLink(const Schedule& schedule, int stage, ActionKind kind) {
 
 }  // namespace
 
-Status Check(const Schedule& schedule) {
+Status CheckSchedule(const Schedule& schedule) {
   for (int stage = 0; stage < schedule.stages; ++stage) {
     RETURN_IF_ERROR(StageCheck(schedule, stage).Run());
   }
@@ -106,8 +106,8 @@ Status Check(const Schedule& schedule) {
     RETURN_IF_ERROR(CheckLink(schedule, stage, ActionKind::kForward));
     RETURN_IF_ERROR(CheckLink(schedule, stage, ActionKind::kBackward));
   }
-  RETURN_IF_ERROR(Simulate(schedule, {}).status());
-  return Simulate(schedule, {.forward = 1, .backward = 2, .transfer = 7}).status();
+  RETURN_IF_ERROR(SimulateSchedule(schedule, {}).status());
+  return SimulateSchedule(schedule, {.forward = 1, .backward = 2, .transfer = 7}).status();
 }
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

@@ -6,7 +6,7 @@
 #include "common/base/status.h"
 #include "worker/parallel/schedule/schedule.h"
 
-namespace mt::schedule {
+namespace mt::parallel {
 
 // OK, or kFailedPrecondition with the stage and the action at fault. It is checked that
 //   1. each (microbatch, chunk) has one forward and then one backward on its stage (none in a
@@ -14,6 +14,6 @@ namespace mt::schedule {
 //   2. a slot holds one microbatch at a time and lies within Schedule::slots;
 //   3. both ends of a link agree on the order of transfers and on the receiving slots;
 //   4. there is no deadlock, neither with instantaneous transfers nor with slow ones (simulate.h).
-Status Check(const Schedule& schedule);
+Status CheckSchedule(const Schedule& schedule);
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <utility>
 
-namespace mt::schedule {
+namespace mt::parallel {
 namespace {
 
-Status CheckInterleaved(const Request& request, int group) {
+Status CheckInterleaved(const ScheduleRequest& request, int group) {
   if (request.stages < 2) {
     return base::InvalidArgument("the interleaved schedule needs 2 or more pipeline stages, not {}",
                                  request.stages);
@@ -25,13 +25,13 @@ Status CheckInterleaved(const Request& request, int group) {
       request.microbatches, group, below > 0 ? fmt::format("{} or ", below) : "", below + group);
 }
 
-Status CheckRequest(const Request& request, int group) {
+Status CheckRequest(const ScheduleRequest& request, int group) {
   if (request.stages < 1 || request.microbatches < 1 || request.chunks < 1 || group < 1) {
     return base::InvalidArgument(
         "{} stages, {} microbatches, {} chunks, group {}: all must be at least 1", request.stages,
         request.microbatches, request.chunks, group);
   }
-  if (request.kind == Kind::kInterleaved) return CheckInterleaved(request, group);
+  if (request.kind == ScheduleKind::kInterleaved) return CheckInterleaved(request, group);
   if (request.chunks == 1) return OkStatus();
   return base::InvalidArgument("{} chunks per stage need the interleaved schedule, not {}",
                                request.chunks, Name(request.kind));
@@ -39,26 +39,26 @@ Status CheckRequest(const Request& request, int group) {
 
 // The order of all forwards, and how many of them run before the first backward.
 struct StagePlan {
-  std::vector<Turn> turns;
+  std::vector<InterleavedTurn> turns;
   int warmup = 0;
 };
 
-int Warmup(const Request& request, int stage, int group) {
+int Warmup(const ScheduleRequest& request, int stage, int group) {
   const int total = request.microbatches * request.chunks;
   switch (request.kind) {
-    case Kind::kGPipe:
+    case ScheduleKind::kGPipe:
       return total;
-    case Kind::kOneFOneB:
+    case ScheduleKind::kOneFOneB:
       return std::min(request.stages - stage - 1, total);
-    case Kind::kInterleaved:
+    case ScheduleKind::kInterleaved:
       return std::min(2 * (request.stages - stage - 1) + (request.chunks - 1) * group, total);
   }
   return total;
 }
 
 // Warm-up forwards, then one forward and one backward alternately, then the remaining backwards.
-std::vector<Action> OrderActions(const Request& request, const std::vector<Turn>& turns,
-                                 int warmup) {
+std::vector<Action> OrderActions(const ScheduleRequest& request,
+                                 const std::vector<InterleavedTurn>& turns, int warmup) {
   const auto total = turns.size();
   const auto backward = [&](size_t n) {
     return Action{.kind = ActionKind::kBackward,
@@ -108,8 +108,8 @@ void Connect(Schedule* schedule, int stage, Action* action) {
 
 }  // namespace
 
-std::vector<Turn> InterleavedOrder(int microbatches, int chunks, int group) {
-  std::vector<Turn> turns;
+std::vector<InterleavedTurn> InterleavedOrder(int microbatches, int chunks, int group) {
+  std::vector<InterleavedTurn> turns;
   for (int first = 0; first < microbatches; first += group) {
     const int end = std::min(first + group, microbatches);
     for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -121,12 +121,12 @@ std::vector<Turn> InterleavedOrder(int microbatches, int chunks, int group) {
   return turns;
 }
 
-StatusOr<Schedule> Generate(const Request& request) {
+StatusOr<Schedule> GenerateSchedule(const ScheduleRequest& request) {
   const int group = request.group == 0 ? request.stages : request.group;
   RETURN_IF_ERROR(CheckRequest(request, group));
-  const bool interleaved = request.kind == Kind::kInterleaved;
-  const std::vector<Turn> turns = InterleavedOrder(request.microbatches, request.chunks,
-                                                   interleaved ? group : request.microbatches);
+  const bool interleaved = request.kind == ScheduleKind::kInterleaved;
+  const std::vector<InterleavedTurn> turns = InterleavedOrder(
+      request.microbatches, request.chunks, interleaved ? group : request.microbatches);
   Schedule schedule{.kind = request.kind,
                     .stages = request.stages,
                     .microbatches = request.microbatches,
@@ -148,11 +148,12 @@ Schedule ForwardOnly(const Schedule& training, int microbatches) {
   Schedule schedule = training;
   schedule.microbatches = microbatches;
   schedule.forward_only = true;
-  const std::vector<Turn> turns = InterleavedOrder(microbatches, training.chunks, training.stages);
+  const std::vector<InterleavedTurn> turns =
+      InterleavedOrder(microbatches, training.chunks, training.stages);
   for (int stage = 0; stage < schedule.stages; ++stage) {
     auto& actions = schedule.actions[static_cast<size_t>(stage)];
     actions.clear();
-    for (const Turn& turn : turns) {
+    for (const InterleavedTurn& turn : turns) {
       actions.push_back({.microbatch = turn.microbatch, .chunk = turn.chunk});
       Connect(&schedule, stage, &actions.back());
     }
@@ -160,22 +161,22 @@ Schedule ForwardOnly(const Schedule& training, int microbatches) {
   return schedule;
 }
 
-std::string_view Name(Kind kind) {
+std::string_view Name(ScheduleKind kind) {
   switch (kind) {
-    case Kind::kGPipe:
+    case ScheduleKind::kGPipe:
       return "gpipe";
-    case Kind::kOneFOneB:
+    case ScheduleKind::kOneFOneB:
       return "1f1b";
-    case Kind::kInterleaved:
+    case ScheduleKind::kInterleaved:
       return "interleaved";
   }
   return "";
 }
 
-std::string Label(const Schedule& schedule, const Action& action) {
+std::string ActionLabel(const Schedule& schedule, const Action& action) {
   const char letter = action.kind == ActionKind::kForward ? 'F' : 'B';
   if (schedule.chunks == 1) return fmt::format("{}{}", letter, action.microbatch);
   return fmt::format("{}{}.{}", letter, action.microbatch, action.chunk);
 }
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

@@ -5,11 +5,11 @@
 #include "common/base/status.h"
 #include "worker/parallel/schedule/schedule.h"
 
-namespace mt::schedule {
+namespace mt::parallel {
 
 // The parameters of a schedule.
-struct Request {
-  Kind kind = Kind::kOneFOneB;
+struct ScheduleRequest {
+  ScheduleKind kind = ScheduleKind::kOneFOneB;
   int stages = 1;
   int microbatches = 1;
   int chunks = 1;  // v, model chunks per stage; above 1 for kInterleaved only
@@ -22,7 +22,7 @@ struct Request {
 // Generates the schedule. kInvalidArgument if a number is below 1, chunks do not fit the kind, the
 // group is smaller than `stages`, or the microbatches are no multiple of the group (the nearest
 // valid numbers are named).
-StatusOr<Schedule> Generate(const Request& request);
+StatusOr<Schedule> GenerateSchedule(const ScheduleRequest& request);
 
 // The forward passes of any number of microbatches, for evaluation: each passes all chunks, in the
 // slots of the `training` schedule. Chunks take turns after p microbatches, so that an output is
@@ -32,11 +32,11 @@ Schedule ForwardOnly(const Schedule& training, int microbatches);
 // InterleavedOrder gives (microbatch, chunk) of the n-th forward on every stage of an interleaved
 // schedule. Any number of microbatches is allowed; the last group may be shorter. Backwards have
 // the same order with the chunks mirrored.
-struct Turn {
+struct InterleavedTurn {
   int microbatch = 0;
   int chunk = 0;
-  bool operator==(const Turn&) const = default;
+  bool operator==(const InterleavedTurn&) const = default;
 };
-std::vector<Turn> InterleavedOrder(int microbatches, int chunks, int group);
+std::vector<InterleavedTurn> InterleavedOrder(int microbatches, int chunks, int group);
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

@@ -4,38 +4,38 @@
 #include "common/base/math.h"
 #include "megatrain/v1/job.pb.h"
 
-namespace mt::schedule {
+namespace mt::parallel {
 namespace {
 
 using megatrain::v1::Parallel;
 
-Kind KindOf(Parallel::Schedule schedule) {
+ScheduleKind KindOf(Parallel::Schedule schedule) {
   switch (schedule) {
     case Parallel::SCHEDULE_GPIPE:
-      return Kind::kGPipe;
+      return ScheduleKind::kGPipe;
     case Parallel::SCHEDULE_1F1B:
-      return Kind::kOneFOneB;
+      return ScheduleKind::kOneFOneB;
     case Parallel::SCHEDULE_INTERLEAVED:
-      return Kind::kInterleaved;
+      return ScheduleKind::kInterleaved;
     default:
       CHECK(false) << "schedule " << static_cast<int>(schedule) << " is not resolved";
-      return Kind::kOneFOneB;
+      return ScheduleKind::kOneFOneB;
   }
 }
 
 }  // namespace
 
-Request RequestOf(const megatrain::v1::JobSpec& job, int64_t microbatches) {
+ScheduleRequest ScheduleRequestOf(const megatrain::v1::JobSpec& job, int64_t microbatches) {
   const Parallel& parallel = job.parallel();
-  const Kind kind = KindOf(parallel.schedule());
-  Request request{.kind = parallel.pipeline() == 1 ? Kind::kOneFOneB : kind,
-                  .stages = base::CheckedCast<int>(parallel.pipeline()),
-                  .microbatches = base::CheckedCast<int>(microbatches),
-                  .chunks = base::CheckedCast<int>(parallel.virtual_stages())};
-  if (kind == Kind::kInterleaved) {
+  const ScheduleKind kind = KindOf(parallel.schedule());
+  ScheduleRequest request{.kind = parallel.pipeline() == 1 ? ScheduleKind::kOneFOneB : kind,
+                          .stages = base::CheckedCast<int>(parallel.pipeline()),
+                          .microbatches = base::CheckedCast<int>(microbatches),
+                          .chunks = base::CheckedCast<int>(parallel.virtual_stages())};
+  if (kind == ScheduleKind::kInterleaved) {
     request.group = base::CheckedCast<int>(parallel.microbatch_group());
   }
   return request;
 }
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

@@ -11,11 +11,11 @@ namespace megatrain::v1 {
 class JobSpec;
 }
 
-namespace mt::schedule {
+namespace mt::parallel {
 
 // The request of a completed job (spec::CompleteJob) for steps of this many microbatches per
 // replica. A single stage always runs 1F1B, which is then one forward and one backward alternately.
 // CHECKs that the schedule is resolved.
-Request RequestOf(const megatrain::v1::JobSpec& job, int64_t microbatches);
+ScheduleRequest ScheduleRequestOf(const megatrain::v1::JobSpec& job, int64_t microbatches);
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

@@ -6,13 +6,14 @@
 
 #include <fmt/format.h>
 
-namespace mt::schedule {
+namespace mt::parallel {
 namespace {
 
 size_t CellWidth(const Schedule& schedule) {
   size_t width = 1;
   for (const auto& actions : schedule.actions) {
-    for (const Action& action : actions) width = std::max(width, Label(schedule, action).size());
+    for (const Action& action : actions)
+      width = std::max(width, ActionLabel(schedule, action).size());
   }
   return width;
 }
@@ -24,9 +25,9 @@ std::vector<std::string> Cells(const Schedule& schedule, const Timeline& timelin
   const size_t width = CellWidth(schedule);
   std::vector<std::string> cells(static_cast<size_t>(timeline.end), std::string(width, '.'));
   for (size_t i = 0; i < schedule.actions[stage].size(); ++i) {
-    const Span& span = timeline.actions[stage][i];
+    const ScheduleSpan& span = timeline.actions[stage][i];
     const std::string label =
-        fmt::format("{:<{}}", Label(schedule, schedule.actions[stage][i]), width);
+        fmt::format("{:<{}}", ActionLabel(schedule, schedule.actions[stage][i]), width);
     for (int64_t tick = span.begin; tick < span.end; ++tick) {
       cells[static_cast<size_t>(tick)] = label;
     }
@@ -43,7 +44,7 @@ size_t TicksPerLine(const Schedule& schedule, size_t width, size_t ticks) {
 
 }  // namespace
 
-std::string Print(const Schedule& schedule, const Timeline& timeline, size_t width) {
+std::string PrintSchedule(const Schedule& schedule, const Timeline& timeline, size_t width) {
   std::vector<std::vector<std::string>> cells;
   for (size_t stage = 0; stage < schedule.actions.size(); ++stage) {
     cells.push_back(Cells(schedule, timeline, stage));
@@ -72,4 +73,4 @@ std::string Print(const Schedule& schedule, const Timeline& timeline, size_t wid
   return text + "\n";
 }
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-namespace mt::schedule {
+namespace mt::parallel {
 
-enum class Kind : uint8_t { kGPipe, kOneFOneB, kInterleaved };
+enum class ScheduleKind : uint8_t { kGPipe, kOneFOneB, kInterleaved };
 // "gpipe", "1f1b" or "interleaved".
-std::string_view Name(Kind kind);
+std::string_view Name(ScheduleKind kind);
 
 enum class ActionKind : uint8_t { kForward, kBackward };
 
@@ -38,7 +38,7 @@ struct Action {
 
 // A complete schedule of one step or one evaluation pass.
 struct Schedule {
-  Kind kind = Kind::kOneFOneB;
+  ScheduleKind kind = ScheduleKind::kOneFOneB;
   int stages = 1;
   int microbatches = 1;
   int chunks = 1;                            // per stage
@@ -53,6 +53,6 @@ struct Schedule {
 };
 
 // "F3", or with more than one chunk "F3.1" (microbatch 3, chunk 1).
-std::string Label(const Schedule& schedule, const Action& action);
+std::string ActionLabel(const Schedule& schedule, const Action& action);
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

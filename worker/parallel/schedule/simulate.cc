@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-namespace mt::schedule {
+namespace mt::parallel {
 namespace {
 
 constexpr int64_t kNever = -1;
@@ -41,7 +41,8 @@ struct Link {
 
 class Simulation {
  public:
-  Simulation(const Schedule& schedule, const Costs& costs) : schedule_(schedule), costs_(costs) {
+  Simulation(const Schedule& schedule, const ScheduleCosts& costs)
+      : schedule_(schedule), costs_(costs) {
     const auto stages = static_cast<size_t>(schedule.stages);
     next_.resize(stages, 0);
     free_at_.resize(stages, 0);
@@ -68,11 +69,11 @@ class Simulation {
     }
     RETURN_IF_ERROR(CheckFinished());
     for (const auto& spans : timeline_.actions) {
-      for (const Span& span : spans) timeline_.end = std::max(timeline_.end, span.end);
+      for (const ScheduleSpan& span : spans) timeline_.end = std::max(timeline_.end, span.end);
     }
     for (const auto& spans : timeline_.actions) {
       int64_t busy = 0;
-      for (const Span& span : spans) busy += span.end - span.begin;
+      for (const ScheduleSpan& span : spans) busy += span.end - span.begin;
       timeline_.bubble = std::max(timeline_.bubble, timeline_.end - busy);
     }
     return std::move(timeline_);
@@ -152,14 +153,14 @@ class Simulation {
     for (size_t stage = 0; stage < next_.size(); ++stage) {
       if (next_[stage] == schedule_.actions[stage].size()) continue;
       stuck += fmt::format("{}stage {} at {}", stuck.empty() ? "" : ", ", stage,
-                           Label(schedule_, schedule_.actions[stage][next_[stage]]));
+                           ActionLabel(schedule_, schedule_.actions[stage][next_[stage]]));
     }
     if (stuck.empty()) return OkStatus();
     return base::FailedPrecondition("the schedule deadlocks: {} wait for each other", stuck);
   }
 
   const Schedule& schedule_;
-  const Costs costs_;
+  const ScheduleCosts costs_;
   std::vector<size_t> next_;      // [stage] index of its next action
   std::vector<int64_t> free_at_;  // [stage] end of its last action
   std::vector<Link> activation_out_;
@@ -170,8 +171,8 @@ class Simulation {
 
 }  // namespace
 
-StatusOr<Timeline> Simulate(const Schedule& schedule, const Costs& costs) {
+StatusOr<Timeline> SimulateSchedule(const Schedule& schedule, const ScheduleCosts& costs) {
   return Simulation(schedule, costs).Run();
 }
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

@@ -11,25 +11,25 @@
 #include "common/base/status.h"
 #include "worker/parallel/schedule/schedule.h"
 
-namespace mt::schedule {
+namespace mt::parallel {
 
 // Durations in ticks.
-struct Costs {
+struct ScheduleCosts {
   int64_t forward = 1;   // of one chunk
   int64_t backward = 2;  // of one chunk
   int64_t transfer = 0;  // of one tensor
 };
 
 // A half-open interval of ticks.
-struct Span {
+struct ScheduleSpan {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
 // The result of a simulation.
 struct Timeline {
-  std::vector<std::vector<Span>> actions;  // [stage], parallel to Schedule::actions
-  int64_t end = 0;                         // end of the last action
+  std::vector<std::vector<ScheduleSpan>> actions;  // [stage], parallel to Schedule::actions
+  int64_t end = 0;                                 // end of the last action
   // The bubble: idle ticks of the stage that idles longest. Relative to the work it is bubble /
   // (end - bubble).
   int64_t bubble = 0;
@@ -37,6 +37,6 @@ struct Timeline {
 
 // kFailedPrecondition if stages wait for each other; the message names each stage that is stuck and
 // its next action.
-StatusOr<Timeline> Simulate(const Schedule& schedule, const Costs& costs);
+StatusOr<Timeline> SimulateSchedule(const Schedule& schedule, const ScheduleCosts& costs);
 
-}  // namespace mt::schedule
+}  // namespace mt::parallel

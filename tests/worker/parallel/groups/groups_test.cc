@@ -67,7 +67,7 @@ TEST_F(GroupsTest, FollowTheMesh) {
     EXPECT_EQ(MembersOf(groups->dp_reduce()), (std::vector<int>{rank - 2 * dp, rank - 2 * dp + 2}));
     EXPECT_EQ(MembersOf(groups->dp_gather()), MembersOf(groups->dp_reduce()));
     EXPECT_EQ(MembersOf(groups->tied()), (std::vector<int>{rank - 4 * pp, rank - 4 * pp + 4}));
-    const pipeline::StageLinks& links = *groups->links();
+    const StageLinks& links = *groups->links();
     EXPECT_EQ(links.activation_out != nullptr, pp == 0);
     EXPECT_EQ(links.gradient_in != nullptr, pp == 0);
     EXPECT_EQ(links.activation_in != nullptr, pp == 1);

@@ -16,29 +16,25 @@
 #include "worker/comm/threads/hub.h"
 #include "worker/parallel/schedule/generate.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 namespace {
 
-using schedule::Action;
-using schedule::ActionKind;
-using schedule::Kind;
-using schedule::Request;
-using schedule::Schedule;
 using testing::HasSubstr;
 
-Schedule Make(const Request& request) { return schedule::Generate(request).value(); }
+Schedule Make(const ScheduleRequest& request) { return GenerateSchedule(request).value(); }
 
 struct Layout {
-  Request request;
+  ScheduleRequest request;
   const char* name;
 };
 
 const Layout kLayouts[] = {
-    {{.kind = Kind::kOneFOneB, .stages = 4, .microbatches = 7}, "OneFOneB"},
-    {{.kind = Kind::kGPipe, .stages = 3, .microbatches = 5}, "GPipe"},
-    {{.kind = Kind::kInterleaved, .stages = 3, .microbatches = 8, .chunks = 3, .group = 4},
+    {{.kind = ScheduleKind::kOneFOneB, .stages = 4, .microbatches = 7}, "OneFOneB"},
+    {{.kind = ScheduleKind::kGPipe, .stages = 3, .microbatches = 5}, "GPipe"},
+    {{.kind = ScheduleKind::kInterleaved, .stages = 3, .microbatches = 8, .chunks = 3, .group = 4},
      "Interleaved"},
-    {{.kind = Kind::kInterleaved, .stages = 2, .microbatches = 4, .chunks = 2}, "TwoStageRing"},
+    {{.kind = ScheduleKind::kInterleaved, .stages = 2, .microbatches = 4, .chunks = 2},
+     "TwoStageRing"},
 };
 
 class Layouts : public testing::TestWithParam<std::tuple<Layout, bool, comm::Kind>> {};
@@ -47,7 +43,7 @@ class Layouts : public testing::TestWithParam<std::tuple<Layout, bool, comm::Kin
 TEST_P(Layouts, PassesFollowEachOther) {
   const auto& [layout, overlap, kind] = GetParam();
   const Schedule training = Make(layout.request);
-  const Schedule evaluation = schedule::ForwardOnly(training, 11);
+  const Schedule evaluation = ForwardOnly(training, 11);
   comm::Ranks ranks(kind, training.stages);
   const std::vector<Status> results =
       RunStages({.training = &training,
@@ -71,7 +67,7 @@ TEST_P(Layouts, AFailedActionEndsEveryStage) {
   const int failing_stage = training.stages / 2;
   const auto& actions = training.actions[static_cast<size_t>(failing_stage)];
   for (size_t at = 0; at < actions.size(); at += kind == comm::Kind::kGloo ? 5 : 1) {
-    SCOPED_TRACE(Label(training, actions[at]));
+    SCOPED_TRACE(ActionLabel(training, actions[at]));
     comm::Ranks ranks(kind, training.stages);
     const std::vector<Status> results =
         RunStages({.training = &training,
@@ -95,7 +91,7 @@ TEST_P(Layouts, AFailedActionEndsEveryStage) {
         EXPECT_EQ(result.code(), absl::StatusCode::kDataLoss) << result;
         EXPECT_THAT(base::Message(result),
                     HasSubstr(fmt::format("stage {}, {}: the chunk has failed", stage,
-                                          Label(training, actions[at]))));
+                                          ActionLabel(training, actions[at]))));
       } else {
         EXPECT_EQ(result.code(), absl::StatusCode::kUnavailable) << stage << ": " << result;
       }
@@ -234,4 +230,4 @@ TEST(Executor, WaitingAndComputingMakeUpThePass) {
 }
 
 }  // namespace
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

@@ -6,10 +6,7 @@
 #include <chrono>
 #include <thread>
 
-namespace mt::pipeline {
-
-using schedule::Action;
-using schedule::ActionKind;
+namespace mt::parallel {
 
 namespace {
 
@@ -31,7 +28,7 @@ FakeWork::FakeWork(Args args) : args_(std::move(args)), random_(args_.seed) {
   }
 }
 
-void FakeWork::BeginPass(const schedule::Schedule& schedule) {
+void FakeWork::BeginPass(const Schedule& schedule) {
   pass_ = schedule;
   ++pass_number_;
   done_.assign(slots_.size(), {0, 0});
@@ -87,7 +84,7 @@ Status FakeWork::Expect(const Buffer& got, const Buffer& want, const Action& act
                         const char* what) const {
   if (got == want) return OkStatus();
   return base::DataLoss("stage {}, {} of pass {}: its {} is not what was made for it", args_.stage,
-                        Label(pass_, action), pass_number_, what);
+                        ActionLabel(pass_, action), pass_number_, what);
 }
 
 Status FakeWork::Forward(const Action& action) {
@@ -148,4 +145,4 @@ kernels::Tensor FakeWork::InputGrad(int chunk, int slot) {
   return View(Empty(chunk) ? At(chunk, slot).output_grad : At(chunk, slot).input_grad);
 }
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

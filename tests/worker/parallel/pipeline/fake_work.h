@@ -13,12 +13,12 @@
 #include "worker/parallel/pipeline/chunk_work.h"
 #include "worker/parallel/schedule/schedule.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 
 class FakeWork final : public ChunkWork {
  public:
   struct Args {
-    const schedule::Schedule* schedule = nullptr;  // gives the chunks and slots
+    const Schedule* schedule = nullptr;  // gives the chunks and slots
     int stage = 0;
     uint64_t seed = 0;       // of the delays
     int max_delay_us = 100;  // before and after an action's reads
@@ -28,14 +28,14 @@ class FakeWork final : public ChunkWork {
     // The last chunk makes its InputGrad in its Forward, as a head without layers does.
     bool early_gradient = false;
     // Called in each action; its error is the action's.
-    std::function<Status(const schedule::Action&)> inject;
+    std::function<Status(const Action&)> inject;
   };
   explicit FakeWork(Args args);
 
   // Passes are numbered, so that a message of an earlier one is seen.
-  void BeginPass(const schedule::Schedule& schedule);
-  Status Forward(const schedule::Action& action) override;
-  Status Backward(const schedule::Action& action) override;
+  void BeginPass(const Schedule& schedule);
+  Status Forward(const Action& action) override;
+  Status Backward(const Action& action) override;
   bool ForwardWritesInputGrad(int chunk) override;
   kernels::Tensor Input(int chunk, int slot) override;
   kernels::Tensor Output(int chunk, int slot) override;
@@ -59,16 +59,16 @@ class FakeWork final : public ChunkWork {
   void Delay();
   // What position `from` makes of microbatch i; from -1: the tokens, from the number of positions:
   // the loss.
-  Buffer Made(schedule::ActionKind kind, int microbatch, int from) const;
-  Status Expect(const Buffer& got, const Buffer& want, const schedule::Action& action,
+  Buffer Made(ActionKind kind, int microbatch, int from) const;
+  Status Expect(const Buffer& got, const Buffer& want, const Action& action,
                 const char* what) const;
 
   const Args args_;
   std::mt19937_64 random_;
   std::vector<std::vector<Slot>> slots_;  // [chunk][slot]
-  schedule::Schedule pass_;
+  Schedule pass_;
   int64_t pass_number_ = 0;
   std::vector<std::array<int, 2>> done_;
 };
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

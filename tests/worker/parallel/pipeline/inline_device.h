@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "kernels/core/device.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 
 class InlineDevice final : public kernels::Device {
  public:
@@ -47,4 +47,4 @@ class InlineDevice final : public kernels::Device {
   };
 };
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

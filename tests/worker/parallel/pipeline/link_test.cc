@@ -16,15 +16,10 @@
 #include "worker/parallel/pipeline/edges.h"
 #include "worker/parallel/schedule/generate.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 namespace {
 
 using layout::Mesh;
-using schedule::Action;
-using schedule::ActionKind;
-using schedule::Kind;
-using schedule::Request;
-using schedule::Schedule;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -264,23 +259,23 @@ void ExpectLanesSuffice(const Schedule& schedule) {
 TEST(LanesOf, SendsThatBlockNeverWait) {
   for (const int stages : {2, 3, 4, 8, 20}) {
     for (const int microbatches : {1, 7, 24, 60}) {
-      for (const Kind kind : {Kind::kGPipe, Kind::kOneFOneB}) {
+      for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::kOneFOneB}) {
         ExpectLanesSuffice(
-            schedule::Generate({.kind = kind, .stages = stages, .microbatches = microbatches})
+            GenerateSchedule({.kind = kind, .stages = stages, .microbatches = microbatches})
                 .value());
       }
     }
     for (const int chunks : {1, 2, 5}) {
       for (const int group : {stages, stages + 3, 40}) {
-        const Schedule training = schedule::Generate({.kind = Kind::kInterleaved,
-                                                      .stages = stages,
-                                                      .microbatches = 2 * group,
-                                                      .chunks = chunks,
-                                                      .group = group})
+        const Schedule training = GenerateSchedule({.kind = ScheduleKind::kInterleaved,
+                                                    .stages = stages,
+                                                    .microbatches = 2 * group,
+                                                    .chunks = chunks,
+                                                    .group = group})
                                       .value();
         ExpectLanesSuffice(training);
         for (const int microbatches : {1, 16, 61}) {
-          ExpectLanesSuffice(schedule::ForwardOnly(training, microbatches));
+          ExpectLanesSuffice(ForwardOnly(training, microbatches));
         }
       }
     }
@@ -289,10 +284,12 @@ TEST(LanesOf, SendsThatBlockNeverWait) {
 
 // 40 microbatches go through a chunk before the next chunk's turn: the ring's outputs pile up.
 TEST(LanesOf, AreNeededByLargeGroups) {
-  const Schedule training =
-      schedule::Generate(
-          {.kind = Kind::kInterleaved, .stages = 2, .microbatches = 40, .chunks = 2, .group = 40})
-          .value();
+  const Schedule training = GenerateSchedule({.kind = ScheduleKind::kInterleaved,
+                                              .stages = 2,
+                                              .microbatches = 40,
+                                              .chunks = 2,
+                                              .group = 40})
+                                .value();
   EXPECT_GT(Lead(training).Largest(1, ActionKind::kForward), comm::ProcessGroup::kSendWindow);
   EXPECT_GT(LanesOf(training, 1, ActionKind::kForward), 1);
   comm::ThreadsHub hub({.op_timeout = std::chrono::seconds(30)});
@@ -311,4 +308,4 @@ TEST(LanesOf, AreNeededByLargeGroups) {
 }
 
 }  // namespace
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

@@ -10,7 +10,7 @@
 
 #include "worker/comm/group_factory.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 
 class SlowGroup final : public comm::ProcessGroup {
  public:
@@ -63,4 +63,4 @@ class SlowFactory final : public comm::GroupFactory {
   const uint64_t seed_;
 };
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

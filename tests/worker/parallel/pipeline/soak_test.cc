@@ -15,12 +15,8 @@
 #include "worker/parallel/schedule/check.h"
 #include "worker/parallel/schedule/generate.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 namespace {
-
-using schedule::Kind;
-using schedule::Request;
-using schedule::Schedule;
 
 constexpr int kSchedules = kSanitized ? 200 : 1000;
 
@@ -36,11 +32,11 @@ class Dice {
   std::mt19937_64 engine_;
 };
 
-Request RandomRequest(Dice* dice) {
-  Request request{.kind = static_cast<Kind>(dice->Between(0, 2)),
-                  .stages = dice->Between(1, 8),
-                  .microbatches = dice->Between(1, 16)};
-  if (request.kind != Kind::kInterleaved) return request;
+ScheduleRequest RandomRequest(Dice* dice) {
+  ScheduleRequest request{.kind = static_cast<ScheduleKind>(dice->Between(0, 2)),
+                          .stages = dice->Between(1, 8),
+                          .microbatches = dice->Between(1, 16)};
+  if (request.kind != ScheduleKind::kInterleaved) return request;
   request.stages = dice->Between(2, 8);
   request.chunks = dice->Between(1, 4);
   request.group = dice->Between(request.stages, 16);
@@ -48,7 +44,7 @@ Request RandomRequest(Dice* dice) {
   return request;
 }
 
-std::string Describe(uint64_t seed, const Request& request, bool overlap) {
+std::string Describe(uint64_t seed, const ScheduleRequest& request, bool overlap) {
   return fmt::format("seed {}: {}, {} stages, {} microbatches, {} chunks, group {}, overlap {}",
                      seed, Name(request.kind), request.stages, request.microbatches, request.chunks,
                      request.group, overlap ? "on" : "off");
@@ -56,12 +52,12 @@ std::string Describe(uint64_t seed, const Request& request, bool overlap) {
 
 void RunCase(uint64_t seed) {
   Dice dice(seed);
-  const Request request = RandomRequest(&dice);
+  const ScheduleRequest request = RandomRequest(&dice);
   const bool overlap = dice.Between(0, 3) > 0;
   SCOPED_TRACE(Describe(seed, request, overlap));
-  const Schedule training = schedule::Generate(request).value();
-  const Schedule evaluation = schedule::ForwardOnly(training, dice.Between(1, 16));
-  ASSERT_TRUE(schedule::Check(evaluation).ok()) << schedule::Check(evaluation);
+  const Schedule training = GenerateSchedule(request).value();
+  const Schedule evaluation = ForwardOnly(training, dice.Between(1, 16));
+  ASSERT_TRUE(CheckSchedule(evaluation).ok()) << CheckSchedule(evaluation);
   const int empty = dice.Between(-training.num_positions(), training.num_positions() - 1);
   comm::ThreadsHub hub({.op_timeout = std::chrono::minutes(1)});
   SlowFactory slow(&hub, dice.Between(0, 2) * 100, seed);
@@ -91,4 +87,4 @@ TEST_P(Soak, EveryMessageArrivesInItsSlot) {
 INSTANTIATE_TEST_SUITE_P(Parts, Soak, testing::Range(0, 10));
 
 }  // namespace
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

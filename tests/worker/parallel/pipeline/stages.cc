@@ -9,10 +9,8 @@
 #include "tests/worker/parallel/pipeline/fake_work.h"
 #include "tests/worker/parallel/pipeline/inline_device.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 namespace {
-
-using schedule::Schedule;
 
 Status CheckDone(const FakeWork& work, const Schedule& pass) {
   for (const auto& [forwards, backwards] : work.done()) {
@@ -46,7 +44,7 @@ Status LiveStage(const StagesArgs& args, int stage, const std::function<void()>&
                  .max_delay_us = args.max_delay_us,
                  .is_empty = args.is_empty,
                  .early_gradient = args.early_gradient,
-                 .inject = [&](const schedule::Action& action) {
+                 .inject = [&](const Action& action) {
                    return args.inject ? args.inject(stage, action, *running) : OkStatus();
                  }});
   const layout::Mesh mesh = layout::Mesh::Create({.pp = args.training->stages}).value();
@@ -83,4 +81,4 @@ std::vector<Status> RunStages(const StagesArgs& args) {
   return results;
 }
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

@@ -11,19 +11,19 @@
 #include "worker/parallel/pipeline/executor.h"
 #include "worker/parallel/schedule/schedule.h"
 
-namespace mt::pipeline {
+namespace mt::parallel {
 
 struct StagesArgs {
   // Its slots are the work's; passes run in this order, each of the same stages and chunks.
-  const schedule::Schedule* training = nullptr;
-  std::vector<const schedule::Schedule*> passes;
+  const Schedule* training = nullptr;
+  std::vector<const Schedule*> passes;
   bool overlap = true;
   uint64_t seed = 0;  // of the delays
   int max_delay_us = 100;
   std::function<bool(int position)> is_empty;
   bool early_gradient = false;
   // Called by `stage`'s thread in each action: its error is the action's. May abort the executor.
-  std::function<Status(int stage, const schedule::Action&, Executor&)> inject;
+  std::function<Status(int stage, const Action&, Executor&)> inject;
   std::function<void(int stage, Executor&)> after_pass;
   // The factory of a stage; many may share one.
   std::function<comm::GroupFactory&(int stage)> factory;
@@ -33,4 +33,4 @@ struct StagesArgs {
 // Returns when every stage's executor has ended.
 std::vector<Status> RunStages(const StagesArgs& args);
 
-}  // namespace mt::pipeline
+}  // namespace mt::parallel

@@ -9,11 +9,11 @@
 #include "worker/parallel/schedule/print.h"
 #include "worker/parallel/schedule/simulate.h"
 
-namespace mt::schedule {
+namespace mt::parallel {
 namespace {
 
-Schedule Make(const Request& request) {
-  auto schedule = Generate(request);
+Schedule Make(const ScheduleRequest& request) {
+  auto schedule = GenerateSchedule(request);
   EXPECT_TRUE(schedule.ok()) << schedule.status();
   return std::move(schedule).value();
 }
@@ -22,7 +22,7 @@ std::string Text(const Schedule& schedule, int stage) {
   std::string text;
   for (const Action& action : schedule.actions[static_cast<size_t>(stage)]) {
     if (!text.empty()) text += ' ';
-    text += Label(schedule, action);
+    text += ActionLabel(schedule, action);
   }
   return text;
 }
@@ -30,13 +30,14 @@ std::string Text(const Schedule& schedule, int stage) {
 // Printed by Megatron-LM's schedule table.
 TEST(InterleavedOrder, IsMegatrons) {
   EXPECT_EQ(InterleavedOrder(4, 2, 2),
-            (std::vector<Turn>{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {3, 0}, {2, 1}, {3, 1}}));
+            (std::vector<InterleavedTurn>{
+                {0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {3, 0}, {2, 1}, {3, 1}}));
   EXPECT_EQ(InterleavedOrder(5, 2, 3),
-            (std::vector<Turn>{
+            (std::vector<InterleavedTurn>{
                 {0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}, {3, 0}, {4, 0}, {3, 1}, {4, 1}}));
 }
 
-TEST(Generate, OneFOneBWarmsUpByItsDistanceFromTheEnd) {
+TEST(GenerateSchedule, OneFOneBWarmsUpByItsDistanceFromTheEnd) {
   const Schedule schedule = Make({.stages = 3, .microbatches = 4});
   EXPECT_EQ(Text(schedule, 0), "F0 F1 F2 B0 F3 B1 B2 B3");
   EXPECT_EQ(Text(schedule, 1), "F0 F1 B0 F2 B1 F3 B2 B3");
@@ -44,32 +45,32 @@ TEST(Generate, OneFOneBWarmsUpByItsDistanceFromTheEnd) {
   EXPECT_EQ(schedule.slots, (std::vector<std::vector<int>>{{3}, {2}, {1}}));
 }
 
-TEST(Generate, FewMicrobatchesWarmUpNoFurtherThanTheyGo) {
+TEST(GenerateSchedule, FewMicrobatchesWarmUpNoFurtherThanTheyGo) {
   const Schedule schedule = Make({.stages = 4, .microbatches = 2});
   EXPECT_EQ(Text(schedule, 0), "F0 F1 B0 B1");
   EXPECT_EQ(Text(schedule, 3), "F0 B0 F1 B1");
 }
 
-TEST(Generate, GPipeRunsAllForwardsFirst) {
-  const Schedule schedule = Make({.kind = Kind::kGPipe, .stages = 2, .microbatches = 3});
+TEST(GenerateSchedule, GPipeRunsAllForwardsFirst) {
+  const Schedule schedule = Make({.kind = ScheduleKind::kGPipe, .stages = 2, .microbatches = 3});
   EXPECT_EQ(Text(schedule, 0), "F0 F1 F2 B0 B1 B2");
   EXPECT_EQ(Text(schedule, 1), "F0 F1 F2 B0 B1 B2");
   EXPECT_EQ(schedule.slots, (std::vector<std::vector<int>>{{3}, {3}}));
 }
 
 // Megatron-LM: warm-up = 2 (PP - rank - 1) + (v - 1) N; backward mirrors the chunks.
-TEST(Generate, InterleavedOfTwoStages) {
+TEST(GenerateSchedule, InterleavedOfTwoStages) {
   const Schedule schedule =
-      Make({.kind = Kind::kInterleaved, .stages = 2, .microbatches = 4, .chunks = 2});
+      Make({.kind = ScheduleKind::kInterleaved, .stages = 2, .microbatches = 4, .chunks = 2});
   EXPECT_EQ(Text(schedule, 0),
             "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0");
   EXPECT_EQ(Text(schedule, 1),
             "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0");
 }
 
-TEST(Generate, ActionsNameSlotsAndLinks) {
+TEST(GenerateSchedule, ActionsNameSlotsAndLinks) {
   const Schedule schedule =
-      Make({.kind = Kind::kInterleaved, .stages = 2, .microbatches = 4, .chunks = 2});
+      Make({.kind = ScheduleKind::kInterleaved, .stages = 2, .microbatches = 4, .chunks = 2});
   const auto& first = schedule.actions[0];
   EXPECT_FALSE(first[0].receives);  // the embedding
   EXPECT_TRUE(first[0].sends);
@@ -83,53 +84,57 @@ TEST(Generate, ActionsNameSlotsAndLinks) {
 }
 
 // The published window of 8 stages with 3 chunks: 16, 15 and 8 on the first stage.
-TEST(Generate, SlotsOfAWideInterleavedPipeline) {
+TEST(GenerateSchedule, SlotsOfAWideInterleavedPipeline) {
   const Schedule schedule =
-      Make({.kind = Kind::kInterleaved, .stages = 8, .microbatches = 32, .chunks = 3});
+      Make({.kind = ScheduleKind::kInterleaved, .stages = 8, .microbatches = 32, .chunks = 3});
   EXPECT_EQ(schedule.slots[0], (std::vector<int>{16, 15, 8}));
 }
 
-TEST(Generate, RefusesWhatCannotRun) {
-  const auto error = [](const Request& request) {
-    const auto schedule = Generate(request);
+TEST(GenerateSchedule, RefusesWhatCannotRun) {
+  const auto error = [](const ScheduleRequest& request) {
+    const auto schedule = GenerateSchedule(request);
     EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);
     return base::Message(schedule.status());
   };
   error({.stages = 0});
   error({.microbatches = 0});
   EXPECT_NE(error({.stages = 2, .chunks = 2}).find("interleaved"), std::string::npos);
-  EXPECT_NE(error({.kind = Kind::kInterleaved, .stages = 4, .microbatches = 10, .chunks = 2})
-                .find("8 or 12"),
-            std::string::npos);
-  EXPECT_NE(error({.kind = Kind::kInterleaved, .stages = 1, .microbatches = 4, .chunks = 2})
+  EXPECT_NE(
+      error({.kind = ScheduleKind::kInterleaved, .stages = 4, .microbatches = 10, .chunks = 2})
+          .find("8 or 12"),
+      std::string::npos);
+  EXPECT_NE(error({.kind = ScheduleKind::kInterleaved, .stages = 1, .microbatches = 4, .chunks = 2})
                 .find("2 or more"),
             std::string::npos);
-  EXPECT_NE(
-      error({.kind = Kind::kInterleaved, .stages = 4, .microbatches = 6, .chunks = 2, .group = 3})
-          .find("below"),
-      std::string::npos);
+  EXPECT_NE(error({.kind = ScheduleKind::kInterleaved,
+                   .stages = 4,
+                   .microbatches = 6,
+                   .chunks = 2,
+                   .group = 3})
+                .find("below"),
+            std::string::npos);
 }
 
 struct Case {
-  Kind kind;
+  ScheduleKind kind;
   int chunks;
 };
 
 // PP 2-16, m 1-64, v 1-4: sound, and with equal stage times the bubble is (p-1)/m, or (p-1)/(v m).
 TEST(Grid, EveryScheduleIsSoundAndItsBubbleExact) {
   int64_t checked = 0;
-  for (const Case& c :
-       {Case{Kind::kGPipe, 1}, Case{Kind::kOneFOneB, 1}, Case{Kind::kInterleaved, 1},
-        Case{Kind::kInterleaved, 2}, Case{Kind::kInterleaved, 3}, Case{Kind::kInterleaved, 4}}) {
+  for (const Case& c : {Case{ScheduleKind::kGPipe, 1}, Case{ScheduleKind::kOneFOneB, 1},
+                        Case{ScheduleKind::kInterleaved, 1}, Case{ScheduleKind::kInterleaved, 2},
+                        Case{ScheduleKind::kInterleaved, 3}, Case{ScheduleKind::kInterleaved, 4}}) {
     for (int stages = 2; stages <= 16; ++stages) {
       for (int m = 1; m <= 64; ++m) {
-        if (c.kind == Kind::kInterleaved && m % stages != 0) continue;
+        if (c.kind == ScheduleKind::kInterleaved && m % stages != 0) continue;
         const Schedule schedule =
             Make({.kind = c.kind, .stages = stages, .microbatches = m, .chunks = c.chunks});
         SCOPED_TRACE(fmt::format("{} p {} m {} v {}", Name(c.kind), stages, m, c.chunks));
-        const Status sound = Check(schedule);
+        const Status sound = CheckSchedule(schedule);
         ASSERT_TRUE(sound.ok()) << sound;
-        const auto timeline = Simulate(schedule, {.forward = 1, .backward = 2});
+        const auto timeline = SimulateSchedule(schedule, {.forward = 1, .backward = 2});
         ASSERT_TRUE(timeline.ok());
         const int64_t work = int64_t{3} * m * c.chunks;
         // bubble / work = (p - 1) / (v m), in whole numbers.
@@ -146,12 +151,12 @@ TEST(Grid, LargerGroupsAreSound) {
   for (int stages = 2; stages <= 5; ++stages) {
     for (int group = stages; group <= 2 * stages; ++group) {
       for (int rounds = 1; rounds <= 3; ++rounds) {
-        const Schedule schedule = Make({.kind = Kind::kInterleaved,
+        const Schedule schedule = Make({.kind = ScheduleKind::kInterleaved,
                                         .stages = stages,
                                         .microbatches = group * rounds,
                                         .chunks = 3,
                                         .group = group});
-        EXPECT_TRUE(Check(schedule).ok()) << Check(schedule);
+        EXPECT_TRUE(CheckSchedule(schedule).ok()) << CheckSchedule(schedule);
       }
     }
   }
@@ -160,14 +165,14 @@ TEST(Grid, LargerGroupsAreSound) {
 TEST(Grid, OneStageNeedsNoLink) {
   const Schedule schedule = Make({.stages = 1, .microbatches = 3});
   EXPECT_EQ(Text(schedule, 0), "F0 B0 F1 B1 F2 B2");
-  EXPECT_TRUE(Check(schedule).ok());
+  EXPECT_TRUE(CheckSchedule(schedule).ok());
   for (const Action& action : schedule.actions[0]) EXPECT_FALSE(action.sends || action.receives);
 }
 
 class Broken : public testing::Test {
  protected:
   std::string ErrorOf() const {
-    const Status status = Check(schedule_);
+    const Status status = CheckSchedule(schedule_);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     return base::Message(status);
   }
@@ -204,7 +209,7 @@ TEST_F(Broken, AGradientThatNobodySendsIsFound) {
 // Two microbatches at a time on stage 0, but stage 1 wants three forwards first: each waits for
 // the other, although every list by itself is complete and ordered.
 TEST(Deadlock, ACircleOfWaitsIsFoundWithItsMembers) {
-  Schedule schedule = Make({.kind = Kind::kGPipe, .stages = 2, .microbatches = 4});
+  Schedule schedule = Make({.kind = ScheduleKind::kGPipe, .stages = 2, .microbatches = 4});
   const Schedule tight = Make({.stages = 3, .microbatches = 4});
   schedule.actions[0] = tight.actions[1];  // F0 F1 B0 F2 B1 F3 B2 B3
   schedule.slots[0] = {2};
@@ -218,14 +223,14 @@ TEST(Deadlock, ACircleOfWaitsIsFoundWithItsMembers) {
   for (Action& action : schedule.actions[1]) {
     if (action.sends) action.peer_slot = action.microbatch % 2;
   }
-  const std::string error = base::Message(Check(schedule));
+  const std::string error = base::Message(CheckSchedule(schedule));
   EXPECT_NE(error.find("deadlocks: stage 0 at B0, stage 1 at F2"), std::string::npos) << error;
 }
 
-TEST(Simulate, TransfersTakeTimeButOverlapWithWork) {
+TEST(SimulateSchedule, TransfersTakeTimeButOverlapWithWork) {
   const Schedule schedule = Make({.stages = 2, .microbatches = 8});
-  const auto fast = Simulate(schedule, {.forward = 10, .backward = 20, .transfer = 0});
-  const auto slow = Simulate(schedule, {.forward = 10, .backward = 20, .transfer = 5});
+  const auto fast = SimulateSchedule(schedule, {.forward = 10, .backward = 20, .transfer = 0});
+  const auto slow = SimulateSchedule(schedule, {.forward = 10, .backward = 20, .transfer = 5});
   ASSERT_TRUE(fast.ok() && slow.ok());
   EXPECT_EQ(fast->end, 8 * 30 + 30);
   EXPECT_GT(slow->end, fast->end);
@@ -233,20 +238,20 @@ TEST(Simulate, TransfersTakeTimeButOverlapWithWork) {
   EXPECT_LT(slow->end, fast->end + 16 * 5);
 }
 
-TEST(Print, DrawsOneLinePerStage) {
+TEST(PrintSchedule, DrawsOneLinePerStage) {
   const Schedule schedule = Make({.stages = 2, .microbatches = 2});
-  const auto timeline = Simulate(schedule, {});
+  const auto timeline = SimulateSchedule(schedule, {});
   ASSERT_TRUE(timeline.ok());
-  EXPECT_EQ(Print(schedule, *timeline),
+  EXPECT_EQ(PrintSchedule(schedule, *timeline),
             "stage 0  |F0|F1|..|..|B0|B0|..|B1|B1|\n"
             "stage 1  |..|F0|B0|B0|F1|B1|B1|..|..|\n"
             "bubble 3 of 9 ticks (50.0 % over the work)\n"
             "slots 0: 2, 1: 1\n");
 }
 
-TEST(Print, CutsATimelineThatIsTooWide) {
+TEST(PrintSchedule, CutsATimelineThatIsTooWide) {
   const Schedule schedule = Make({.stages = 2, .microbatches = 2});
-  const auto timeline = Simulate(schedule, {});
+  const auto timeline = SimulateSchedule(schedule, {});
   ASSERT_TRUE(timeline.ok());
   const std::string head =
       "ticks 0 to 4\n"
@@ -255,39 +260,43 @@ TEST(Print, CutsATimelineThatIsTooWide) {
       "ticks 5 to 8\n"
       "stage 0  |B0|..|B1|B1|\n"
       "stage 1  |B1|B1|..|..|\n";
-  EXPECT_EQ(Print(schedule, *timeline, 25).substr(0, head.size()), head);
-  EXPECT_EQ(Print(schedule, *timeline, 27).substr(0, head.size()), head);
-  EXPECT_EQ(Print(schedule, *timeline, 1).find("ticks 8 to 8"), 8 * 41);
+  EXPECT_EQ(PrintSchedule(schedule, *timeline, 25).substr(0, head.size()), head);
+  EXPECT_EQ(PrintSchedule(schedule, *timeline, 27).substr(0, head.size()), head);
+  EXPECT_EQ(PrintSchedule(schedule, *timeline, 1).find("ticks 8 to 8"), 8 * 41);
   // All of it fits.
-  EXPECT_EQ(Print(schedule, *timeline, 37), Print(schedule, *timeline));
+  EXPECT_EQ(PrintSchedule(schedule, *timeline, 37), PrintSchedule(schedule, *timeline));
 }
 
 // Evaluation: every chunk of every microbatch once, slots free after their forward.
 TEST(ForwardOnly, RunsAnyNumberOfMicrobatchesInTheTrainingSlots) {
-  const Schedule training =
-      Make({.kind = Kind::kInterleaved, .stages = 2, .microbatches = 8, .chunks = 2, .group = 4});
+  const Schedule training = Make({.kind = ScheduleKind::kInterleaved,
+                                  .stages = 2,
+                                  .microbatches = 8,
+                                  .chunks = 2,
+                                  .group = 4});
   const Schedule evaluation = ForwardOnly(training, 3);
   EXPECT_EQ(Text(evaluation, 0), "F0.0 F1.0 F0.1 F1.1 F2.0 F2.1");
   EXPECT_EQ(evaluation.slots, training.slots);
   EXPECT_TRUE(evaluation.forward_only);
-  EXPECT_TRUE(Check(evaluation).ok()) << Check(evaluation);
+  EXPECT_TRUE(CheckSchedule(evaluation).ok()) << CheckSchedule(evaluation);
 }
 
 TEST(ForwardOnly, IsSoundOverAGrid) {
   for (const int stages : {1, 2, 3, 5, 8}) {
     for (const int chunks : {1, 2, 4}) {
       if (stages == 1 && chunks > 1) continue;
-      const Schedule training = Make({.kind = chunks > 1 ? Kind::kInterleaved : Kind::kOneFOneB,
-                                      .stages = stages,
-                                      .microbatches = stages,
-                                      .chunks = chunks});
+      const Schedule training =
+          Make({.kind = chunks > 1 ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB,
+                .stages = stages,
+                .microbatches = stages,
+                .chunks = chunks});
       for (const int microbatches : {1, 2, 7, 16, 33}) {
         const Schedule evaluation = ForwardOnly(training, microbatches);
-        EXPECT_TRUE(Check(evaluation).ok())
-            << stages << " stages, " << chunks << " chunks: " << Check(evaluation);
+        EXPECT_TRUE(CheckSchedule(evaluation).ok())
+            << stages << " stages, " << chunks << " chunks: " << CheckSchedule(evaluation);
         // Nothing waits but for the first microbatch to come through and, after the last whole
         // group, for the ring.
-        const auto timeline = Simulate(evaluation, {});
+        const auto timeline = SimulateSchedule(evaluation, {});
         ASSERT_TRUE(timeline.ok());
         if (microbatches % stages == 0) {
           EXPECT_EQ(timeline->end, microbatches * chunks + stages - 1);
@@ -300,12 +309,12 @@ TEST(ForwardOnly, IsSoundOverAGrid) {
 TEST(ForwardOnly, CheckFindsABackwardAndAStolenSlot) {
   Schedule schedule = ForwardOnly(Make({.stages = 2, .microbatches = 4}), 4);
   schedule.actions[0].push_back({.kind = ActionKind::kBackward, .microbatch = 0});
-  EXPECT_FALSE(Check(schedule).ok());
+  EXPECT_FALSE(CheckSchedule(schedule).ok());
   schedule.actions[0].pop_back();
-  ASSERT_TRUE(Check(schedule).ok());
+  ASSERT_TRUE(CheckSchedule(schedule).ok());
   schedule.actions[0][2].peer_slot = 1;
-  EXPECT_FALSE(Check(schedule).ok());
+  EXPECT_FALSE(CheckSchedule(schedule).ok());
 }
 
 }  // namespace
-}  // namespace mt::schedule
+}  // namespace mt::parallel
