@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes job.json, fleet.json and coordinator.json beside this file. Usage: generate.py [--check]
 
---check writes nothing and fails if a file differs. Metric names are rows of the METRICS.md files; tests hold every panel to
+--check writes nothing and fails if a file differs. Graphs of a step's metrics come from what StepRecord declares, by protoc and
+Debian's python3-protobuf (step_metrics.py). Metric names are rows of the METRICS.md files; tests hold every panel to
 the rules of README.md and run every expression against a live Prometheus.
 """
 import json

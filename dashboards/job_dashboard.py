@@ -1,5 +1,6 @@
 """One job: where it is, its curves, its speed, its ranks, its saves."""
 from panels import ORANGE, RED, annotation, dashboard, graph, panel, query, stat, variable
+from step_metrics import StepPanels
 
 JOB = 'mt_namespace=~"$mt_namespace", mt_job="$mt_job"'
 RANK = f'{JOB}, rank=~"$rank", node=~"$node"'
@@ -27,35 +28,31 @@ def overview():
     ]
 
 
-def training():
+def training(steps):
     return [
-        graph("Loss", [(f"mt_train_loss{{{JOB}}}", "training"), (f"mt_validation_loss{{{JOB}}}", "validation")], "none",
-              width=12, height=10, description="Nats per token. Validation after each evaluation."),
-        graph("Gradient norm", [(f"mt_grad_norm{{{JOB}}}", "norm"),
-              (f"10 * quantile_over_time(0.5, mt_grad_norm{{{JOB}}}[1h])", "alert above")], "none", height=10, log=True,
-              width=12, description="Before clipping."),
-        graph("Learning rate", [(f"mt_learning_rate{{{JOB}}}", "lr")], "none"),
-        graph("Loss scale", [(f"mt_loss_scale{{{JOB}}}", "scale")], "none", log=True,
-              description="1 unless the job trains in fp16."),
+        steps.graph("Loss", (f"mt_validation_loss{{{JOB}}}", "validation"), width=12, height=10),
+        steps.graph("Gradient norm", (f"10 * quantile_over_time(0.5, mt_grad_norm{{{JOB}}}[1h])", "alert above"), width=12,
+                    height=10),
+        steps.graph("Learning rate"),
+        steps.graph("Loss scale"),
         graph("Skipped steps", [(f"increase(mt_skipped_steps_total{{{JOB}}}[$__rate_interval])", "{{reason}}")], "short",
               steps=[(1, ORANGE)], description="Updates left out because a gradient was not finite."),
+        *steps.rest("Training"),
     ]
 
 
-def speed():
+def speed(steps):
     return [
-        graph("Step time", [(f"mt_job_step_seconds{{{JOB}}}", "last step"),
-              (f"""histogram_quantile(0.5, sum by (le)
-               (rate(mt_step_duration_seconds_bucket{{{RANK}}}[$__rate_interval])))""", "p50 over ranks"),
-              (f"""histogram_quantile(0.99, sum by (le)
-               (rate(mt_step_duration_seconds_bucket{{{RANK}}}[$__rate_interval])))""", "p99 over ranks")], "s"),
+        steps.graph("Step time",
+                    (f"""histogram_quantile(0.5, sum by (le)
+                     (rate(mt_step_duration_seconds_bucket{{{RANK}}}[$__rate_interval])))""", "p50 over ranks"),
+                    (f"""histogram_quantile(0.99, sum by (le)
+                     (rate(mt_step_duration_seconds_bucket{{{RANK}}}[$__rate_interval])))""", "p99 over ranks")),
         graph("Where the time goes", [(f"""avg by (phase) (rate(mt_step_phase_seconds_total{{{RANK}}}[$__rate_interval]))""",
               "{{phase}}")], "percentunit", stacked=True, description="Share of the wall time by phase, mean over ranks."),
-        graph("Pipeline bubble", [(f"mt_pipeline_bubble_ratio{{{JOB}}}", "last step"),
-              (f"""avg by (pp) (rate(mt_step_phase_seconds_total{{{RANK}, phase="pp_wait"}}[$__rate_interval]))""",
-               "waiting, stage {{pp}}")], "percentunit",
-              description="Share of the pass through the pipeline that stages waited for their neighbours; of the wall "
-              "time by stage. 0 with one stage."),
+        steps.graph("Pipeline bubble",
+                    (f"""avg by (pp) (rate(mt_step_phase_seconds_total{{{RANK}, phase="pp_wait"}}[$__rate_interval]))""",
+                     "waiting, stage {{pp}}")),
         graph("Tensor-parallel communication",
               [(f"""avg by (tp) (rate(mt_step_phase_seconds_total{{{RANK}, phase="tp_comm"}}[$__rate_interval]))""",
                "tp {{tp}}")], "percentunit",
@@ -63,12 +60,9 @@ def speed():
         graph("Slowest rank", [(f"""max(sum by (rank) ({COMPUTE})) / quantile(0.5, sum by (rank) ({COMPUTE}))""",
               "slowest / median")], "none", steps=[(1.15, ORANGE)],
               description="Time in forward and backward; above 1.15 for ten minutes alerts."),
-        graph("Tokens per second", [(f"mt_job_tokens_per_second{{{JOB}}}", "last step"),
-              (f"rate(mt_job_tokens_total{{{JOB}}}[$__rate_interval])", "with pauses and saves")], "suffix: tok/s"),
-        graph("FLOP/s", [(f"mt_model_flops_per_second{{{JOB}}}", "causal"),
-              (f"mt_model_flops_full_per_second{{{JOB}}}", "attention in full"),
-              (f"rate(mt_model_flops_total{{{JOB}}}[$__rate_interval])", "causal, with pauses and saves")], "flops",
-              description="Whole job, by both conventions."),
+        steps.graph("Tokens per second", (f"rate(mt_job_tokens_total{{{JOB}}}[$__rate_interval])", "with pauses and saves")),
+        steps.graph("FLOP/s",
+                    (f"rate(mt_model_flops_total{{{JOB}}}[$__rate_interval])", "causal, with pauses and saves")),
         graph("Forward and backward by rank", [(f"sum by (rank, node) ({COMPUTE})", "{{rank}} {{node}}")], "percentunit",
               description="Share of the wall time. The rank that waits least is the slow one."),
         graph("Time in collectives",
@@ -80,6 +74,7 @@ def speed():
         graph("Collectives",
               [(f"sum by (op, group) (rate(mt_collective_calls_total{{{RANK}}}[$__rate_interval]))", "{{op}} {{group}}")],
               "ops"),
+        *steps.rest("Speed"),
     ]
 
 
@@ -120,14 +115,17 @@ def reliability():
 
 
 def build():
+    steps = StepPanels(JOB)
+    rows = [("Overview", overview()), ("Training", training(steps)), ("Speed", speed(steps)), ("Ranks", ranks()),
+            ("Reliability", reliability())]
+    steps.complete()
     return dashboard(
         "megatrain-job", "Megatrain / Job", "One training job.",
         [variable("mt_namespace", "Namespace", "label_values(mt_job_state, mt_namespace)"),
          variable("mt_job", "Job", "label_values(mt_job_state, mt_job)", multi=False),
          variable("rank", "Rank", 'label_values(mt_step{mt_job="$mt_job"}, rank)'),
          variable("node", "Node", 'label_values(mt_step{mt_job="$mt_job"}, node)')],
-        [("Overview", overview()), ("Training", training()), ("Speed", speed()), ("Ranks", ranks()),
-         ("Reliability", reliability())],
+        rows,
         [annotation("Restart", "red", f"increase(mt_job_restarts_total{{{JOB}}}[$__rate_interval]) > 0", "{{cause}}"),
          annotation("Checkpoint", "blue", f"mt_checkpoint_last_success_timestamp_seconds{{{JOB}}} * 1000",
                     "checkpoint complete", value_is_time=True)])

@@ -8,6 +8,7 @@
 
 #include "client/output/description.h"
 #include "client/output/format.h"
+#include "client/output/metric_text.h"
 #include "common/base/clock.h"
 #include "common/layout/mesh.h"
 #include "common/report/bench_text.h"
@@ -15,6 +16,7 @@
 #include "common/spec/derived.h"
 #include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
+#include "megatrain/v1/metric.pb.h"
 
 namespace mt::client {
 namespace {
@@ -70,39 +72,33 @@ std::string StallLines(const v1::Job& job, int64_t now_us) {
   return Indent(lines);
 }
 
-// The phases of rank 0's last step, the longest first.
-void AddPhases(const v1::StepRecord& step, Description* out) {
-  std::vector<std::pair<double, std::string>> phases;
-  for (const auto& [name, seconds] : step.phase_seconds()) {
-    if (seconds > 0) phases.emplace_back(-seconds, name);
+// The metrics of the last step, those with the same label on one line.
+void AddMetrics(const v1::Job& job, Description* out) {
+  std::string label, line;
+  for (const report::StepMetric* metric : MetricsShown(MetricPlace::kDescribe)) {
+    std::string text = MetricText(*metric, MetricPlace::kDescribe, job.last_step());
+    if (text.empty()) continue;
+    if (metric->declared().describe().with_first()) {
+      const double first = metric->Value(job.first_step());
+      text += fmt::format(" (first {})", MetricText(*metric, MetricPlace::kDescribe, first));
+    }
+    const std::string its_label = MetricLabel(*metric, MetricPlace::kDescribe);
+    if (its_label == label) {
+      line += ", " + text;
+      continue;
+    }
+    if (!line.empty()) out->Add(label, line);
+    label = its_label;
+    line = text;
   }
-  std::sort(phases.begin(), phases.end());
-  std::string text;
-  for (const auto& [negative, name] : phases)
-    text += fmt::format("{}{} {:.3f} s", text.empty() ? "" : ", ", name, -negative);
-  if (!text.empty()) out->Add("Phases, rank 0", text);
-  if (step.bubble() > 0) {
-    out->Add("Bubble",
-             fmt::format("{:.1f} % of the pipeline's time, mean over ranks", 100 * step.bubble()));
-  }
+  if (!line.empty()) out->Add(label, line);
 }
 
 void AddProgress(const v1::Job& job, Description* out) {
   const v1::StepRecord& step = job.last_step();
   if (step.step() > 0) {
     out->Add("Step", fmt::format("{} of {}", step.step(), job.total_steps()));
-    out->Add("Loss", fmt::format("{:.6f} (first {:.6f})", step.loss(), job.first_step().loss()));
-    out->Add("Learning rate", fmt::format("{:.4e}", step.learning_rate()));
-    out->Add("Grad norm", fmt::format("{:.4f}", step.grad_norm()));
-    out->Add("Speed", fmt::format("{} tokens/s, {:.4g} TFLOP/s per slot, {:.3f} s per step",
-                                  FormatRate(step.tokens_per_second()), step.tflops_per_slot(),
-                                  step.step_seconds()));
-    AddPhases(step, out);
-    std::string memory;
-    for (const auto& [kind, bytes] : step.memory_bytes())
-      memory += kind + " " + FormatBytes(bytes) + ", ";
-    out->Add("Memory, rank 0", memory + "process " + FormatBytes(step.host_memory_bytes()));
-    if (step.skipped_steps() > 0) out->Add("Skipped steps", std::to_string(step.skipped_steps()));
+    AddMetrics(job, out);
   }
   if (job.has_bench()) out->Add("Benchmark", report::BenchLine(job.bench()));
   if (job.has_last_eval()) {

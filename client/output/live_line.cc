@@ -7,11 +7,15 @@
 #include <fmt/format.h>
 
 #include "client/output/format.h"
+#include "client/output/metric_text.h"
 #include "common/spec/derived.h"
+#include "megatrain/v1/metric.pb.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::client {
 namespace {
+
+namespace v1 = megatrain::v1;
 
 constexpr int kBarWidth = 20;
 
@@ -22,10 +26,21 @@ std::string Bar(double fraction) {
   return fmt::format("[{:<{}}]", bar, kBarWidth);
 }
 
+// The metric behind two spaces, or nothing. The line is of the whole job: what is reported for a
+// slot is multiplied by their number.
+std::string Part(const report::StepMetric& metric, const v1::Job& job, const v1::StepRecord& step) {
+  if (metric.declared().scope() == v1::Metric::SLOT && metric.IsReported(step)) {
+    const double value = metric.Value(step) * std::max(1, job.slots());
+    return "  " + MetricText(metric, MetricPlace::kLiveLine, value);
+  }
+  const std::string text = MetricText(metric, MetricPlace::kLiveLine, step);
+  return text.empty() ? "" : "  " + text;
+}
+
 }  // namespace
 
-std::string LiveLine(const megatrain::v1::Job& job, const megatrain::v1::StepRecord& step,
-                     double seconds_per_step, int width) {
+std::string LiveLine(const v1::Job& job, const v1::StepRecord& step, double seconds_per_step,
+                     int width) {
   std::string line;
   const int64_t total = job.total_steps();
   if (total > 0) {
@@ -36,15 +51,14 @@ std::string LiveLine(const megatrain::v1::Job& job, const megatrain::v1::StepRec
   } else {
     line = fmt::format("{:>6}", step.step());
   }
-  line +=
-      fmt::format("  loss {:.4f}  lr {:.2e}  gnorm {:.2f}  {} tok/s  {:.3g} TFLOP/s", step.loss(),
-                  step.learning_rate(), step.grad_norm(), FormatRate(step.tokens_per_second()),
-                  step.tflops_per_slot() * std::max(1, job.slots()));
-  line += "  " + FormatBytes(step.host_memory_bytes());
+  for (const report::StepMetric* metric : MetricsShown(MetricPlace::kLiveLine)) {
+    if (!metric->declared().live().hide_zero()) line += Part(*metric, job, step);
+  }
   const std::string mesh = spec::MeshText(job.spec());
   if (!mesh.empty()) line += "  " + mesh;
-  if (step.bubble() > 0) line += fmt::format("  bubble {:.0f}%", 100 * step.bubble());
-  if (step.skipped_steps() > 0) line += fmt::format("  skipped {}", step.skipped_steps());
+  for (const report::StepMetric* metric : MetricsShown(MetricPlace::kLiveLine)) {
+    if (metric->declared().live().hide_zero()) line += Part(*metric, job, step);
+  }
   if (!job.last_checkpoint_error().empty()) line += "  SAVE FAILED";
   if (width > 0 && line.size() > static_cast<size_t>(width))
     line.resize(static_cast<size_t>(width));

@@ -1,5 +1,5 @@
-// The live line of a training job: step and total, bar, ETA, loss, learning rate, gradient norm,
-// tokens/s, TFLOP/s, memory; for jobs of several ranks also the mesh and the pipeline bubble. Pure.
+// The live line of a training job: step and total, bar, ETA, the metrics that StepRecord declares
+// for it, for jobs of several ranks the mesh, and what is shown unless it is zero. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,31 +1,28 @@
-// Records become points by reflection over StepRecord, and points become text in three forms.
+// Records become points by the metrics that StepRecord declares, and points become text in three
+// forms.
 #include "client/output/metrics.h"
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <fmt/format.h>
-#include <google/protobuf/descriptor.h>
 #include <nlohmann/json.hpp>
 
 #include "client/output/format.h"
+#include "client/output/metric_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
 namespace {
 
 namespace v1 = megatrain::v1;
-using google::protobuf::FieldDescriptor;
 using nlohmann::ordered_json;
 
-// True where the field of StepRecord that the name begins with is an integer.
-bool IsInteger(const std::string& name) {
-  const FieldDescriptor* field =
-      v1::StepRecord::descriptor()->FindFieldByName(name.substr(0, name.find('/')));
-  if (field == nullptr) return false;
-  if (field->is_map()) field = field->message_type()->map_value();
-  return field->cpp_type() == FieldDescriptor::CPPTYPE_INT64 ||
-         field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
+// True where the metric that the name begins with is a whole number.
+bool IsInteger(std::string_view name) {
+  const report::StepMetric* metric = report::FindStepMetric(name.substr(0, name.find('/')));
+  return metric != nullptr && metric->is_integer();
 }
 
 ordered_json JsonNumber(double value, bool integer) {
@@ -44,29 +41,6 @@ bool AnyRange(const Metrics& metrics) {
 
 // The shortest text that reads back as the same double; "" for NaN and infinities.
 std::string CsvNumber(double value) { return std::isfinite(value) ? fmt::format("{}", value) : ""; }
-
-double ScalarOf(const v1::StepRecord& step, const FieldDescriptor& field) {
-  const auto& reflection = *v1::StepRecord::GetReflection();
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT64:
-      return static_cast<double>(reflection.GetInt64(step, &field));
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return reflection.GetBool(step, &field) ? 1 : 0;
-    default:
-      return reflection.GetDouble(step, &field);
-  }
-}
-
-template <class Map>
-void AddMap(const char* name, const Map& map, Metrics* out) {
-  std::vector<std::pair<std::string, double>> sorted;
-  for (const auto& [key, value] : map) sorted.emplace_back(key, static_cast<double>(value));
-  std::sort(sorted.begin(), sorted.end());
-  for (const auto& [key, value] : sorted) {
-    out->names.push_back(fmt::format("{}/{}", name, key));
-    out->points[0].values.push_back({.last = value, .min = {}, .max = {}});
-  }
-}
 
 void JoinEvaluations(const v1::History& history, Metrics* out) {
   for (const v1::EvalRecord& eval : history.evals()) {
@@ -103,16 +77,18 @@ Metrics FromHistory(const v1::History& history) {
 Metrics FromStep(const v1::StepRecord& step) {
   Metrics out;
   out.points.push_back({.step = step.step(), .time_us = step.time_us(), .epoch = step.epoch()});
-  const auto& descriptor = *v1::StepRecord::descriptor();
-  for (int i = 0; i < descriptor.field_count(); ++i) {
-    const FieldDescriptor& field = *descriptor.field(i);
-    const std::string& name = field.name();
-    if (field.is_repeated() || name == "step" || name == "time_us" || name == "epoch") continue;
-    out.names.push_back(name);
-    out.points[0].values.push_back({.last = ScalarOf(step, field), .min = {}, .max = {}});
+  const auto add = [&](std::string name, double value) {
+    out.names.push_back(std::move(name));
+    out.points[0].values.push_back({.last = value, .min = {}, .max = {}});
+  };
+  for (const report::StepMetric& metric : report::StepMetrics()) {
+    if (!metric.is_map()) add(metric.name(), metric.Value(step));
   }
-  AddMap("phase_seconds", step.phase_seconds(), &out);
-  AddMap("memory_bytes", step.memory_bytes(), &out);
+  for (const report::StepMetric& metric : report::StepMetrics()) {
+    if (!metric.is_map()) continue;
+    for (const auto& [key, value] : metric.Entries(step))
+      add(fmt::format("{}/{}", metric.name(), key), value);
+  }
   return out;
 }
 
@@ -171,33 +147,23 @@ std::string MetricsCsv(const Metrics& metrics, bool header) {
 }
 
 Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide) {
-  struct Column {
-    const char* header;
-    const char* name;
-    std::string (*format)(double);
-  };
   const auto fixed = [](double v) { return fmt::format("{:.4f}", v); };
-  const std::vector<Column> columns = {
-      {"LOSS", "loss", fixed},
-      {"LR", "learning_rate", [](double v) { return fmt::format("{:.3e}", v); }},
-      {"GRAD NORM", "grad_norm", fixed},
-      {"TOK/S", "tokens_per_second", FormatRate},
-      {"STEP S", "step_seconds", fixed},
-      {"TFLOP/S", "tflops_per_slot", [](double v) { return fmt::format("{:.4g}", v); }}};
   Rows rows = {{"STEP", TimeHeader(style, "AGE", "TIME")}};
-  std::vector<std::pair<size_t, std::string (*)(double)>> shown;
-  const auto add = [&](const std::string& header, const std::string& name, auto format) {
-    const auto at = std::find(metrics.names.begin(), metrics.names.end(), name);
-    if (at == metrics.names.end()) return;
-    rows[0].push_back(header);
-    shown.emplace_back(static_cast<size_t>(at - metrics.names.begin()), format);
-  };
+  std::vector<std::pair<size_t, std::function<std::string(double)>>> shown;
   if (wide) {
-    for (const std::string& name : metrics.names)
-      add(
-          name, name, +[](double v) { return fmt::format("{:.6g}", v); });
+    for (size_t i = 0; i < metrics.names.size(); ++i) {
+      rows[0].push_back(metrics.names[i]);
+      shown.emplace_back(i, [](double v) { return fmt::format("{:.6g}", v); });
+    }
   } else {
-    for (const Column& column : columns) add(column.header, column.name, column.format);
+    for (const report::StepMetric* metric : MetricsShown(MetricPlace::kColumn)) {
+      const auto at = std::find(metrics.names.begin(), metrics.names.end(), metric->name());
+      if (at == metrics.names.end()) continue;
+      rows[0].push_back(MetricLabel(*metric, MetricPlace::kColumn));
+      shown.emplace_back(static_cast<size_t>(at - metrics.names.begin()), [metric](double v) {
+        return MetricText(*metric, MetricPlace::kColumn, v);
+      });
+    }
   }
   rows[0].push_back("VALID");
   for (const MetricPoint& point : metrics.points) {

@@ -1,6 +1,6 @@
 // Step records and stored history in one form: points with named values, printed as rows of a
-// table, JSON lines or CSV. Names are the fields of StepRecord; members of its maps follow a slash:
-// "phase_seconds/forward". Pure.
+// table, JSON lines or CSV. Names are the metrics of StepRecord; members of its maps follow a
+// slash: "phase_seconds/forward". Pure.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,8 @@ struct Metrics {
 // Points of a stored history. An evaluation of the validation split is attached to the point in
 // which its step lies.
 Metrics FromHistory(const megatrain::v1::History& history);
-// A single point of a live step, with every scalar of the record and every member of its maps.
+// A single point of a live step, with every metric that the record declares (NaN: not reported) and
+// every member of its maps.
 Metrics FromStep(const megatrain::v1::StepRecord& step);
 // Restricts to these names, in this order; names that do not occur are skipped.
 Metrics Select(const Metrics& metrics, const std::vector<std::string>& names);
@@ -53,7 +54,7 @@ std::string MetricsJsonl(const Metrics& metrics);
 // CSV after RFC 4180: a header (if `header`) and one line per point; missing values are empty. A
 // metric has columns for minimum and maximum where any point is aggregated.
 std::string MetricsCsv(const Metrics& metrics, bool header);
-// The most important figures, or with `wide` all metrics.
+// The metrics that declare a column for it, or with `wide` all.
 Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide);
 
 }  // namespace mt::client

@@ -8,9 +8,11 @@
 #include <google/protobuf/descriptor.h>
 
 #include "common/control/numbers.h"
+#include "common/report/step_metrics.h"
 #include "daemon/jobs/job_states.h"
 #include "daemon/telemetry/step_feed.h"
 #include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/metric.pb.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::daemon {
@@ -95,19 +97,12 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
   gauge(&total_steps, "mt_job_total_steps", "Run length in steps.");
   gauge(&last_step_time, "mt_job_last_step_timestamp_seconds", "Last sign of progress.");
   gauge(&step_limit, "mt_job_step_limit_seconds", "Longest time without a step that is in order.");
-  gauge(&step_seconds, "mt_job_step_seconds", "Duration of the last step.");
-  gauge(&train_loss, "mt_train_loss", "Loss of the last step, in nats.");
+  for (const report::StepMetric& metric : report::StepMetrics()) {
+    if (!metric.declared().has_gauge()) continue;
+    const v1::Metric::Gauge& declared = metric.declared().gauge();
+    last_step.emplace_back(&metric, registry->AddGauge(declared.name(), declared.help()));
+  }
   gauge(&validation_loss, "mt_validation_loss", "Loss of the last evaluation, in nats.");
-  gauge(&grad_norm, "mt_grad_norm", "Norm of the gradient before clipping.");
-  gauge(&learning_rate, "mt_learning_rate", "Learning rate of the last step.");
-  gauge(&loss_scale, "mt_loss_scale", "Loss scale of the last step.");
-  gauge(&bubble, "mt_pipeline_bubble_ratio",
-        "Share of the last step's pass through the pipeline that stages waited, mean over ranks.");
-  gauge(&tokens_per_second, "mt_job_tokens_per_second", "Tokens per second in the last step.");
-  gauge(&flops_per_second, "mt_model_flops_per_second",
-        "Model FLOP per second in the last step, attention counted as causal.");
-  gauge(&flops_full_per_second, "mt_model_flops_full_per_second",
-        "Model FLOP per second in the last step, attention counted as if not causal.");
   gauge(&save_seconds, "mt_checkpoint_duration_seconds", "Duration of the last complete save.");
   gauge(&save_bytes, "mt_checkpoint_bytes", "Size of the last complete checkpoint.");
   gauge(&save_step, "mt_checkpoint_last_success_step", "Step of the last complete checkpoint.");
@@ -238,18 +233,16 @@ void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) 
     goodput_.RaiseTo(totals.forward_seconds);
     badput_.find("rollback")->second.RaiseTo(totals.again_seconds);
   }
-  if (!job.has_last_step()) return;
-  Show("train_loss", families_->train_loss, last.loss());
-  Show("grad_norm", families_->grad_norm, last.grad_norm());
-  Show("learning_rate", families_->learning_rate, last.learning_rate());
-  Show("loss_scale", families_->loss_scale, last.loss_scale());
-  Show("bubble", families_->bubble, last.bubble());
-  Show("step_seconds", families_->step_seconds, last.step_seconds());
-  Show("tokens_per_second", families_->tokens_per_second, last.tokens_per_second());
-  if (last.step_seconds() <= 0) return;
-  Show("flops", families_->flops_per_second, last.model_flops() / last.step_seconds());
-  Show("flops_full", families_->flops_full_per_second,
-       last.model_flops_full() / last.step_seconds());
+  if (job.has_last_step()) ShowLastStep(last);
+}
+
+void JobMeter::ShowLastStep(const v1::StepRecord& step) {
+  for (const auto& [metric, family] : families_->last_step) {
+    const v1::Metric::Gauge& declared = metric->declared().gauge();
+    if (!metric->IsReported(step) || (declared.per_second() && step.step_seconds() <= 0)) continue;
+    const double value = metric->Value(step);
+    Show(declared.name(), family, declared.per_second() ? value / step.step_seconds() : value);
+  }
 }
 
 void JobMeter::ShowSaves(const v1::Job& job, bool saving) {

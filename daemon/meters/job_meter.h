@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/metrics/registry.h"
@@ -14,7 +16,12 @@ namespace megatrain::v1 {
 enum JobState : int;
 class Event;
 class Job;
+class StepRecord;
 }  // namespace megatrain::v1
+
+namespace mt::report {
+class StepMetric;
+}
 
 namespace mt::daemon {
 
@@ -25,12 +32,12 @@ struct JobFamilies {
   explicit JobFamilies(metrics::Registry* registry);
 
   metrics::Family<metrics::Gauge> state, info, ranks, slots, epoch, step, total_steps,
-      last_step_time, step_limit, step_seconds, train_loss, validation_loss, grad_norm,
-      learning_rate, loss_scale, bubble, tokens_per_second, flops_per_second, flops_full_per_second,
-      save_seconds, save_bytes, save_step, save_time, saving, save_interval_steps,
-      save_interval_seconds;
+      last_step_time, step_limit, validation_loss, save_seconds, save_bytes, save_step, save_time,
+      saving, save_interval_steps, save_interval_seconds;
   metrics::Family<metrics::Counter> skipped, tokens, flops, restarts, goodput, badput, save_stall,
       save_failures;
+  // Gauges of the last step, which StepRecord declares.
+  std::vector<std::pair<const report::StepMetric*, metrics::Family<metrics::Gauge>>> last_step;
 };
 
 // The series of one job; they exist as long as this object.
@@ -61,6 +68,7 @@ class JobMeter {
   void ShowInfo(const megatrain::v1::Job& job);
   void ShowState(const megatrain::v1::Job& job, const Moment& moment);
   void ShowSteps(const megatrain::v1::Job& job, const StepFeed* feed, bool saving);
+  void ShowLastStep(const megatrain::v1::StepRecord& step);
   void ShowSaves(const megatrain::v1::Job& job, bool saving);
   void CountTime(const Moment& moment);
 

@@ -1,15 +1,16 @@
-// The one table of StepRecord's scalars, and the operations on columns. Columns that a row does not
-// report are padded with NaN, so all columns have the length of `steps`.
+// Steps become rows by the metrics that StepRecord declares; and the operations on columns. Columns
+// that a row does not report are padded with NaN, so all columns have the length of `steps`.
 #include "daemon/telemetry/history_table.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <type_traits>
+#include <optional>
 
 #include "common/base/check.h"
-#include "megatrain/v1/types.pb.h"
+#include "common/report/step_metrics.h"
+#include "megatrain/v1/metric.pb.h"
+#include "megatrain/v1/step.pb.h"
 
 namespace mt::daemon {
 namespace {
@@ -20,48 +21,15 @@ constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 constexpr std::string_view kPhase = "phase_seconds/";
 constexpr std::string_view kMemory = "memory_bytes/";
 
-struct Scalar {
-  std::string_view name;
-  double (*get)(const v1::StepRecord&);
-  void (*set)(v1::StepRecord*, double);
-};
-
-// Integers are exact up to 2^53; a missing one becomes 0.
-template <class T>
-T FromDouble(double value) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return value;
-  } else {
-    return std::isnan(value) ? T{} : static_cast<T>(value);
-  }
+// The scalars of a step, in the order of their columns; the list is made once.
+const std::vector<const report::StepMetric*>& Scalars() {
+  static const std::vector<const report::StepMetric*> scalars =
+      report::StepMetricsInOrder([](const report::StepMetric& metric) {
+        return metric.is_map() ? std::nullopt
+                               : std::optional<int>(metric.declared().history_order());
+      });
+  return scalars;
 }
-
-#define MT_SCALAR(field)                                                                  \
-  Scalar {                                                                                \
-    #field, [](const v1::StepRecord& step) { return static_cast<double>(step.field()); }, \
-        [](v1::StepRecord* step, double value) {                                          \
-          step->set_##field(FromDouble<decltype(step->field())>(value));                  \
-        }                                                                                 \
-  }
-constexpr std::array<Scalar, 16> kScalars = {{
-    MT_SCALAR(loss),
-    MT_SCALAR(grad_norm),
-    MT_SCALAR(learning_rate),
-    MT_SCALAR(loss_scale),
-    MT_SCALAR(tokens),
-    MT_SCALAR(consumed_samples),
-    MT_SCALAR(skipped),
-    MT_SCALAR(skipped_steps),
-    MT_SCALAR(step_seconds),
-    MT_SCALAR(model_flops),
-    MT_SCALAR(model_flops_full),
-    MT_SCALAR(tflops_per_slot),
-    MT_SCALAR(tflops_per_slot_full),
-    MT_SCALAR(tokens_per_second),
-    MT_SCALAR(host_memory_bytes),
-    MT_SCALAR(bubble),
-}};
-#undef MT_SCALAR
 
 double Smaller(double a, double b) { return std::isnan(a) || b < a ? b : a; }
 double Larger(double a, double b) { return std::isnan(a) || b > a ? b : a; }
@@ -70,8 +38,8 @@ double Larger(double a, double b) { return std::isnan(a) || b > a ? b : a; }
 
 std::vector<std::string_view> HistoryScalarNames() {
   std::vector<std::string_view> names;
-  names.reserve(std::size(kScalars));
-  for (const Scalar& scalar : kScalars) names.push_back(scalar.name);
+  names.reserve(Scalars().size());
+  for (const report::StepMetric* scalar : Scalars()) names.push_back(scalar->name());
   return names;
 }
 
@@ -107,7 +75,9 @@ void HistoryTable::AppendStep(const v1::StepRecord& step) {
     HistoryColumn* column = Column(name, hint++, rows);
     if (column != nullptr) column->last.resize(rows + 1, value);
   };
-  for (const Scalar& scalar : kScalars) put(scalar.name, scalar.get(step));
+  for (const report::StepMetric* scalar : Scalars()) {
+    if (scalar->IsReported(step)) put(scalar->name(), scalar->Value(step));
+  }
   for (const auto& [phase, seconds] : step.phase_seconds()) {
     put(std::string(kPhase) + phase, seconds);
   }
@@ -163,11 +133,11 @@ v1::StepRecord HistoryTable::ToStep(size_t row) const {
   step.set_step(steps[row]);
   step.set_time_us(times_us[row]);
   step.set_epoch(epochs[row]);
-  for (size_t i = 0; i < kScalars.size(); ++i) {
-    const HistoryColumn* column = i < columns.size() && columns[i].name == kScalars[i].name
-                                      ? &columns[i]
-                                      : Find(kScalars[i].name);
-    if (column != nullptr) kScalars[i].set(&step, column->last[row]);
+  for (size_t i = 0; i < Scalars().size(); ++i) {
+    const report::StepMetric& scalar = *Scalars()[i];
+    const HistoryColumn* column =
+        i < columns.size() && columns[i].name == scalar.name() ? &columns[i] : Find(scalar.name());
+    if (column != nullptr) scalar.SetValue(&step, column->last[row]);
   }
   for (const HistoryColumn& column : columns) {
     const std::string_view name = column.name;

@@ -77,7 +77,8 @@ struct HistoryTable {
   void PadTo(size_t num_rows);
 };
 
-// Names of the columns that every step has, in order.
+// Names of the columns of a step's scalars, in order: those that StepRecord declares. A step that
+// does not report an `optional` one has no value there.
 std::vector<std::string_view> HistoryScalarNames();
 
 }  // namespace mt::daemon

@@ -10,6 +10,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "client/output/format.h"
+#include "client/output/metric_text.h"
 #include "client/output/metrics.h"
 #include "client/output/plot.h"
 #include "client/output/style.h"
@@ -17,6 +18,7 @@
 #include "client/session/contexts.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
+#include "megatrain/v1/metric.pb.h"
 
 namespace mt::client {
 namespace {
@@ -211,6 +213,66 @@ TEST(MetricsTest, ALiveStepHasTheNamesOfTheHistory) {
   EXPECT_EQ(line.at("skipped"), 1.0);
   EXPECT_EQ(line.at("phase_seconds/forward"), 0.25);
   EXPECT_TRUE(line.at("memory_bytes/weights").is_number_integer());
+}
+
+// A value for each metric: its field's number.
+v1::StepRecord FullStep() {
+  v1::StepRecord step;
+  step.set_step(3);
+  for (const report::StepMetric& metric : report::StepMetrics()) {
+    if (!metric.is_map()) metric.SetValue(&step, metric.number());
+  }
+  (*step.mutable_phase_seconds())["forward"] = 0.25;
+  (*step.mutable_phase_seconds())["backward"] = 0.5;
+  (*step.mutable_phase_seconds())["ckpt"] = 0;
+  (*step.mutable_memory_bytes())["weights"] = 1 << 20;
+  (*step.mutable_memory_bytes())["comm"] = 0;
+  return step;
+}
+
+TEST(MetricsTest, ColumnsHaveAnOrder) {
+  const Metrics metrics = FromStep(FullStep());
+  EXPECT_THAT(
+      MetricsCsv(metrics, true),
+      testing::StartsWith("step,time_us,epoch,loss,grad_norm,learning_rate,loss_scale,tokens,"
+                          "consumed_samples,skipped,step_seconds,model_flops,tflops_per_slot,"
+                          "tokens_per_second,host_memory_bytes,skipped_steps,model_flops_full,"
+                          "tflops_per_slot_full,bubble,"));
+  EXPECT_THAT(MetricsCsv(metrics, false),
+              testing::StartsWith("3,0,0,3,4,5,6,7,8,1,10,12,13,14,16,18,19,20,21,"));
+  EXPECT_THAT(MetricsCsv(metrics, true),
+              testing::HasSubstr(",phase_seconds/backward,phase_seconds/ckpt,phase_seconds/forward,"
+                                 "memory_bytes/comm,memory_bytes/weights,validation_loss\r\n"));
+  EXPECT_EQ(Table(MetricsRows(metrics, {}, false)),
+            "STEP  AGE  LOSS    LR         GRAD NORM  TOK/S  STEP S   TFLOP/S  VALID\n"
+            "3     -    3.0000  5.000e+00  4.0000     14     10.0000  13       -\n");
+}
+
+TEST(MetricsTest, TextsSayWhatTheyAreOf) {
+  std::string described;
+  for (const report::StepMetric* metric : MetricsShown(MetricPlace::kDescribe)) {
+    described += MetricLabel(*metric, MetricPlace::kDescribe) + ": " +
+                 MetricText(*metric, MetricPlace::kDescribe, FullStep()) + "\n";
+  }
+  EXPECT_THAT(described,
+              testing::StartsWith("Loss: 3.000000\n"
+                                  "Learning rate: 5.0000e+00\n"
+                                  "Grad norm: 4.0000\n"
+                                  "Speed: 14 tokens/s\n"
+                                  "Speed: 13 TFLOP/s per slot\n"
+                                  "Speed: 10.000 s per step\n"
+                                  "Phases, rank 0: backward 0.500 s, forward 0.250 s\n"
+                                  "Bubble: 2100.0 % of the pipeline's time, mean over ranks\n"
+                                  "Memory, rank 0: comm 0 B, weights 1.0 MiB\n"
+                                  "Memory, rank 0: process 16 B\n"
+                                  "Skipped steps: 18\n"));
+  // A step that reports nothing: what is hidden where it is zero.
+  for (const report::StepMetric* metric : MetricsShown(MetricPlace::kDescribe)) {
+    if (metric->declared().describe().hide_zero()) {
+      EXPECT_EQ(MetricText(*metric, MetricPlace::kDescribe, v1::StepRecord()), "")
+          << metric->name();
+    }
+  }
 }
 
 class ContextsTest : public testing::Test {

@@ -174,12 +174,22 @@ TEST_F(ViewsTest, TheLayoutOfAJobIsShown) {
   (*job.mutable_last_step()->mutable_phase_seconds())["pp_wait"] = 0.5;
   (*job.mutable_last_step()->mutable_phase_seconds())["forward"] = 1;
   (*job.mutable_last_step()->mutable_phase_seconds())["ckpt"] = 0;
+  job.mutable_last_step()->set_tflops_per_slot(0.5);
+  job.mutable_last_step()->set_tokens_per_second(8100);
+  job.mutable_last_step()->set_step_seconds(0.25);
+  job.mutable_first_step()->set_loss(10.5);
+  (*job.mutable_last_step()->mutable_memory_bytes())["weights"] = 3 << 20;
   server_.state().jobs = {job};
   const std::string text = Mtctl(&server_, {"describe", "tiny"}).out;
   EXPECT_THAT(text, HasSubstr("Layout:           tp 2 x pp 2 x dp 1, sequence parallel, 1f1b\n"));
   EXPECT_THAT(text, HasSubstr("Phases, rank 0:   forward 1.000 s, pp_wait 0.500 s\n"));
   EXPECT_THAT(text,
               HasSubstr("Bubble:           25.0 % of the pipeline's time, mean over ranks\n"));
+  EXPECT_THAT(text, ContainsRegex("Loss:             [0-9.]+ \\(first 10.500000\\)\n"));
+  EXPECT_THAT(text, HasSubstr("Speed:            8.1k tokens/s, 0.5 TFLOP/s per slot, 0.250 s per "
+                              "step\n"));
+  EXPECT_THAT(text, HasSubstr("Memory, rank 0:   weights 3.0 MiB, process 0 B\n"));
+  EXPECT_THAT(text, Not(HasSubstr("Skipped steps")));
   EXPECT_THAT(text, HasSubstr("  RANK  TP  PP  DP  NODE  SLOT  GPU  STATE     PID  EXIT\n"
                               "  0     0   0   0   n1    0     -    TRAINING  0    -\n"
                               "  1     1   0   0   n1    1     -    TRAINING  0    -\n"

@@ -7,11 +7,15 @@
 #include <set>
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/files.h"
 #include "common/metrics/registry.h"
+#include "common/report/step_metrics.h"
 #include "daemon/meters/coordinator_meter.h"
+#include "megatrain/v1/metric.pb.h"
 #include "tests/common/metrics/exposition.h"
 #include "tests/daemon/core/history_core_fixture.h"
 
@@ -73,6 +77,9 @@ class MeterTest : public HistoryCoreTest {
       step.set_model_flops_full(1.2e9);
       step.set_tokens_per_second(50);
       step.set_skipped(step.step() == 2);
+      for (const report::StepMetric& metric : report::StepMetrics()) {
+        if (!metric.is_map() && !metric.IsReported(step)) metric.SetValue(&step, 1);
+      }
     }
     return message;
   }
@@ -103,6 +110,16 @@ TEST_F(MeterTest, ShowsWhatTheTableSaysAndNothingElse) {
     if (std::regex_match(line, match, row)) table[match[1]] = match[2];
   }
   EXPECT_GT(table.size(), 50U);
+  // Gauges of a step's metrics with their unit, as StepRecord declares them.
+  const std::string page_text = base::ReadFile(MT_SOURCE_DIR "/daemon/meters/METRICS.md").value();
+  for (const report::StepMetric& metric : report::StepMetrics()) {
+    if (!metric.declared().has_gauge()) continue;
+    const v1::Metric::Gauge& gauge = metric.declared().gauge();
+    const std::string unit = metric.declared().unit() + (gauge.per_second() ? "/s" : "");
+    EXPECT_NE(page_text.find(fmt::format("| `{}` * | gauge | {} | | ", gauge.name(), unit)),
+              std::string::npos)
+        << gauge.name();
+  }
   // Those of gRPC are the server's (coordinator_test.cc).
   std::erase_if(table, [](const auto& entry) { return entry.first.starts_with("grpc_"); });
   EXPECT_EQ(shown.types(), table);
@@ -143,6 +160,25 @@ TEST_F(MeterTest, AJobsValues) {
   EXPECT_EQ(Value(shown, "mt_checkpoint_failures_total", ""), 2) << "the same error twice";
   EXPECT_EQ(Value(shown, "mt_job_step_limit_seconds", ""), 60) << "5 x p99 is less";
   EXPECT_EQ(Value(shown, "mt_job_ranks", "state=\"live\""), 1);
+}
+
+// Without a duration there is no rate.
+TEST_F(MeterTest, WhatAStepDoesNotReportHasNoSeries) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  v1::WorkerMessage message = StepsMessage(job, 1, 1);
+  v1::StepRecord& step = *message.mutable_steps()->mutable_steps(0);
+  step.set_step_seconds(0);
+  step.set_model_flops(1e9);
+  Report(worker, message);
+  const Exposition shown = Scrape();
+  for (const report::StepMetric& metric : report::StepMetrics()) {
+    if (!metric.declared().has_gauge()) continue;
+    const v1::Metric::Gauge& gauge = metric.declared().gauge();
+    const bool expected = metric.IsReported(step) && !gauge.per_second();
+    EXPECT_EQ(shown.Count(gauge.name() + "{"), expected ? 1 : 0) << gauge.name();
+  }
+  EXPECT_EQ(shown.Count("mt_job_step_seconds{"), 1);
 }
 
 TEST_F(MeterTest, TimeIsLostByCause) {

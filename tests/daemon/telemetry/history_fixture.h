@@ -11,6 +11,7 @@
 
 #include "common/base/files.h"
 #include "common/base/ids.h"
+#include "common/report/step_metrics.h"
 #include "daemon/telemetry/history.h"
 #include "megatrain/v1/types.pb.h"
 
@@ -49,6 +50,9 @@ inline v1::StepRecord MakeStep(int64_t step, int64_t epoch = 1) {
     (*out.mutable_memory_bytes())[kind] = 1'000'000'000 + step % 3;
   }
   out.set_host_memory_bytes(2'000'000'000 + step % 1'000 * 4'096);
+  for (const report::StepMetric& metric : report::StepMetrics()) {
+    if (!metric.is_map() && !metric.IsReported(out)) metric.SetValue(&out, 0.25 * (x + 1.0));
+  }
   return out;
 }
 

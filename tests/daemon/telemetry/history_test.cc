@@ -13,8 +13,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/report/step_metrics.h"
 #include "daemon/telemetry/history_frame.h"
 #include "daemon/telemetry/history_view.h"
+#include "megatrain/v1/metric.pb.h"
 #include "tests/daemon/telemetry/history_fixture.h"
 
 namespace mt::daemon {
@@ -34,6 +36,24 @@ TEST_F(HistoryTest, KeepsEveryValueOfEveryStep) {
     EXPECT_EQ(got.DebugString(), MakeStep(step).DebugString());
   }
   ExpectWhole(2'500);
+}
+
+// FORMAT.md's table is what StepRecord declares, in the order of the columns of a written step.
+TEST_F(HistoryTest, TheTableOfColumnsIsThatOfTheFormat) {
+  const char* const kScopes[] = {"job", "mean over ranks", "rank 0", "slot"};
+  std::string declared;
+  for (const std::string_view name : HistoryScalarNames()) {
+    const v1::Metric& metric = report::FindStepMetric(name)->declared();
+    declared += fmt::format("| `{}` | {} | {} |\n", name, metric.unit(), kScopes[metric.scope()]);
+  }
+  const std::string page = base::ReadFile(MT_SOURCE_DIR "/daemon/telemetry/FORMAT.md").value();
+  EXPECT_NE(page.find("| column | unit | of |\n|---|---|---|\n" + declared + "\n"),
+            std::string::npos)
+      << declared;
+  HistoryTable table;
+  table.AppendStep(MakeStep(1));
+  for (size_t i = 0; i < HistoryScalarNames().size(); ++i)
+    EXPECT_EQ(table.columns[i].name, HistoryScalarNames()[i]);
 }
 
 TEST_F(HistoryTest, WhatIsFlushedSurvivesAKillAtAnyStep) {
