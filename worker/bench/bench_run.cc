@@ -70,8 +70,8 @@ void BenchRun::OnProgress(int64_t step) {
   args_.next->OnProgress(step);
 }
 
-void BenchRun::OnStep(const train::StepRecord& record) {
-  samples_.Add(record, /*measured=*/record.step > args_.job->bench().warmup());
+void BenchRun::OnStep(const v1::StepRecord& record) {
+  samples_.Add(record, /*measured=*/record.step() > args_.job->bench().warmup());
   args_.next->OnStep(record);
 }
 

@@ -48,7 +48,7 @@ class BenchRun final : public train::TrainObserver {
     args_.next->OnCounters(counters);
   }
   void OnRunInfo(const train::RunInfo& info) override { args_.next->OnRunInfo(info); }
-  void OnStep(const train::StepRecord& record) override;
+  void OnStep(const megatrain::v1::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override { args_.next->OnEval(record); }
   void OnCheckpointSaved(const train::CheckpointRecord& record) override {
     args_.next->OnCheckpointSaved(record);

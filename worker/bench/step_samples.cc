@@ -32,19 +32,24 @@ double Median(std::vector<double> samples) {
   return (samples[middle - 1] + samples[middle]) / 2;
 }
 
-void StepSamples::Add(const train::StepRecord& record, bool measured) {
+StepSamples::StepSamples() = default;
+StepSamples::~StepSamples() = default;
+
+bool StepSamples::empty() const { return records_.empty(); }
+
+void StepSamples::Add(const v1::StepRecord& record, bool measured) {
   if (measured) records_.push_back(record);
-  if (record.step < 2) return;
-  if (least_launch_seconds_ == 0 || record.launch_seconds < least_launch_seconds_)
-    least_launch_seconds_ = record.launch_seconds;
+  if (record.step() < 2) return;
+  if (least_launch_seconds_ == 0 || record.launch_seconds() < least_launch_seconds_)
+    least_launch_seconds_ = record.launch_seconds();
 }
 
 void StepSamples::FillTimes(v1::BenchReport* report) const {
   std::vector<double> seconds;
   double sum = 0;
-  for (const train::StepRecord& record : records_) {
-    seconds.push_back(record.step_seconds);
-    sum += record.step_seconds;
+  for (const v1::StepRecord& record : records_) {
+    seconds.push_back(record.step_seconds());
+    sum += record.step_seconds();
   }
   report->set_steps(static_cast<int64_t>(seconds.size()));
   report->set_median_step_seconds(Median(seconds));
@@ -58,22 +63,17 @@ void StepSamples::FillTimes(v1::BenchReport* report) const {
 
 void StepSamples::FillMeans(v1::BenchReport* report) const {
   const auto count = static_cast<double>(records_.size());
-  engine::PhaseSeconds phases{};
   double bubble = 0;
-  for (const train::StepRecord& record : records_) {
-    engine::Add(record.phase_seconds, &phases);
-    bubble += record.bubble;
-    report->set_host_memory_bytes(std::max(report->host_memory_bytes(), record.host_memory_bytes));
+  for (const v1::StepRecord& record : records_) {
+    for (const auto& [phase, seconds] : record.phase_seconds())
+      (*report->mutable_phase_seconds())[phase] += seconds;
+    bubble += record.bubble();
+    report->set_host_memory_bytes(
+        std::max(report->host_memory_bytes(), record.host_memory_bytes()));
   }
   report->set_bubble(bubble / count);
-  for (size_t i = 0; i < phases.size(); ++i) {
-    const std::string name(report::Name(static_cast<report::StepPhase>(i)));
-    (*report->mutable_phase_seconds())[name] = phases[i] / count;
-  }
-  const memory::BytesByKind& bytes = records_.back().memory_bytes;
-  for (size_t i = 0; i < bytes.size(); ++i)
-    (*report->mutable_memory_bytes())[std::string(memory::Name(static_cast<memory::Kind>(i)))] =
-        bytes[i];
+  for (auto& [phase, seconds] : *report->mutable_phase_seconds()) seconds /= count;
+  *report->mutable_memory_bytes() = records_.back().memory_bytes();
 }
 
 void StepSamples::Fill(const v1::JobSpec& job, v1::BenchReport* report) const {
@@ -95,8 +95,8 @@ void StepSamples::Fill(const v1::JobSpec& job, v1::BenchReport* report) const {
   report->set_tflops_per_slot(report->model_flops() * per_slot);
   report->set_tflops_per_slot_full(report->model_flops_full() * per_slot);
   report->set_megatron_tflops_per_slot(report->megatron_flops() * per_slot);
-  report->set_first_loss(records_.front().loss);
-  report->set_last_loss(records_.back().loss);
+  report->set_first_loss(records_.front().loss());
+  report->set_last_loss(records_.back().loss());
 }
 
 }  // namespace mt::bench

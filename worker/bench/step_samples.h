@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "worker/train/records.h"
-
 namespace megatrain::v1 {
 class BenchReport;
 class JobSpec;
+class StepRecord;
 }  // namespace megatrain::v1
 
 namespace mt::bench {
@@ -22,11 +21,13 @@ double Median(std::vector<double> samples);
 // Not thread-safe; does no measurement of its own.
 class StepSamples {
  public:
+  StepSamples();
+  ~StepSamples();
   // Adds a step. Warm-up steps are not measured, but count for the launch time, which is the least
   // of all steps: on a device slower than the host the launches of later steps wait for room in the
   // device's queue.
-  void Add(const train::StepRecord& record, bool measured);
-  bool empty() const { return records_.empty(); }
+  void Add(const megatrain::v1::StepRecord& record, bool measured);
+  bool empty() const;
   // Fills in everything that follows from the job and the steps: times, rates, phases, memory by
   // kind. CHECKs that a step was measured.
   void Fill(const megatrain::v1::JobSpec& job, megatrain::v1::BenchReport* report) const;
@@ -35,7 +36,7 @@ class StepSamples {
   void FillTimes(megatrain::v1::BenchReport* report) const;
   void FillMeans(megatrain::v1::BenchReport* report) const;
 
-  std::vector<train::StepRecord> records_;  // of measured steps
+  std::vector<megatrain::v1::StepRecord> records_;  // of measured steps
   double least_launch_seconds_ = 0;  // host time to enqueue a step; of all steps but the first
 };
 

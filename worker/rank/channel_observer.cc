@@ -1,5 +1,5 @@
-// One RankMessage per report, filled field by field. Progress and counters are not sent from here:
-// beats carry them.
+// One RankMessage per report: a step's record as it is, others field by field. Progress and
+// counters are not sent from here: beats carry them.
 #include "worker/rank/channel_observer.h"
 
 #include "megatrain/v1/rank.pb.h"
@@ -25,36 +25,6 @@ megatrain::v1::RankState ToProto(train::TrainState state) {
       return megatrain::v1::EXITING;
   }
   return megatrain::v1::RANK_STATE_UNSPECIFIED;
-}
-
-void Fill(const train::StepRecord& record, megatrain::v1::StepRecord* out) {
-  out->set_step(record.step);
-  out->set_time_us(record.time_us);
-  out->set_loss(record.loss);
-  out->set_grad_norm(record.grad_norm);
-  out->set_learning_rate(record.learning_rate);
-  out->set_loss_scale(record.loss_scale);
-  out->set_tokens(record.tokens);
-  out->set_consumed_samples(record.consumed_samples);
-  out->set_skipped(record.skipped);
-  out->set_step_seconds(record.step_seconds);
-  for (size_t phase = 0; phase < engine::kNumStepPhases; ++phase) {
-    const std::string name(report::Name(static_cast<report::StepPhase>(phase)));
-    (*out->mutable_phase_seconds())[name] = record.phase_seconds[phase];
-  }
-  out->set_model_flops(record.model_flops);
-  out->set_tflops_per_slot(record.tflops_per_slot);
-  out->set_model_flops_full(record.model_flops_full);
-  out->set_tflops_per_slot_full(record.tflops_per_slot_full);
-  out->set_tokens_per_second(record.tokens_per_second);
-  for (int kind = 0; kind < memory::kNumKinds; ++kind) {
-    const std::string name(memory::Name(static_cast<memory::Kind>(kind)));
-    (*out->mutable_memory_bytes())[name] = record.memory_bytes[static_cast<size_t>(kind)];
-  }
-  out->set_host_memory_bytes(record.host_memory_bytes);
-  out->set_epoch(record.epoch);
-  out->set_skipped_steps(record.skipped_steps);
-  out->set_bubble(record.bubble);
 }
 
 void Fill(const train::CheckpointRecord& record, megatrain::v1::CheckpointInfo* out) {
@@ -89,9 +59,10 @@ void ChannelObserver::OnRunInfo(const train::RunInfo& info) {
   deps_.send(std::move(message));
 }
 
-void ChannelObserver::OnStep(const train::StepRecord& record) {
+void ChannelObserver::OnStep(const megatrain::v1::StepRecord& record) {
   RankMessage message;
-  Fill(record, message.mutable_step());
+  *message.mutable_step() = record;
+  message.mutable_step()->clear_launch_seconds();  // a benchmark's alone
   deps_.send(std::move(message));
 }
 

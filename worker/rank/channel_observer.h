@@ -26,7 +26,7 @@ class ChannelObserver final : public train::TrainObserver {
   void OnProgress(int64_t step) override { deps_.note_progress(step); }
   void OnCounters(const train::RankCounters& counters) override { deps_.post_counters(counters); }
   void OnRunInfo(const train::RunInfo& info) override;
-  void OnStep(const train::StepRecord& record) override;
+  void OnStep(const megatrain::v1::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;
   void OnBench(const megatrain::v1::BenchReport& report) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;

@@ -1,14 +1,21 @@
-// One fmt format per kind of line. A write that fails is logged and does not stop training.
+// One fmt format per kind of line, but for steps, whose metrics are declared. A write that fails is
+// logged and does not stop training.
 #include "worker/rank/metrics_file.h"
 
 #include <cerrno>
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "common/base/log.h"
+#include "common/report/step_metrics.h"
+#include "megatrain/v1/metric.pb.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::rank {
 namespace {
+
+namespace v1 = megatrain::v1;
 
 // JSON has no NaN and no infinity; they are written as strings.
 std::string Number(double value) {
@@ -30,21 +37,42 @@ std::string Quoted(std::string_view text) {
   return out + "\"";
 }
 
-// Bytes by kind as a JSON object.
-std::string Bytes(const memory::BytesByKind& bytes) {
+// A scalar of the step: whole numbers without a point, bools by name.
+std::string Value(const report::StepMetric& metric, const v1::StepRecord& step) {
+  const double value = metric.Value(step);
+  if (metric.is_bool()) return value != 0 ? "true" : "false";
+  return metric.is_integer() ? fmt::format("{}", static_cast<int64_t>(value)) : Number(value);
+}
+
+// The scalars that declare a place in this file, in the order of these places.
+const std::vector<const report::StepMetric*>& Scalars() {
+  static const std::vector<const report::StepMetric*> scalars =
+      report::StepMetricsInOrder([](const report::StepMetric& metric) {
+        const int place = metric.declared().file_order();
+        return place == 0 ? std::nullopt : std::optional<int>(place);
+      });
+  return scalars;
+}
+
+// Bytes by kind and seconds by phase as JSON objects, in the order of their enumerations.
+std::string Bytes(const v1::StepRecord& step) {
   std::string out;
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ",
-                       Quoted(memory::Name(static_cast<memory::Kind>(i))), bytes[i]);
+  for (int i = 0; i < memory::kNumKinds; ++i) {
+    const std::string kind(memory::Name(static_cast<memory::Kind>(i)));
+    const auto found = step.memory_bytes().find(kind);
+    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ", Quoted(kind),
+                       found == step.memory_bytes().end() ? 0 : found->second);
   }
   return out + "}";
 }
 
-std::string Phases(const engine::PhaseSeconds& seconds) {
+std::string Phases(const v1::StepRecord& step) {
   std::string out;
-  for (size_t i = 0; i < seconds.size(); ++i) {
-    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ",
-                       Quoted(report::Name(static_cast<report::StepPhase>(i))), Number(seconds[i]));
+  for (size_t i = 0; i < engine::kNumStepPhases; ++i) {
+    const std::string phase(report::Name(static_cast<report::StepPhase>(i)));
+    const auto found = step.phase_seconds().find(phase);
+    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ", Quoted(phase),
+                       Number(found == step.phase_seconds().end() ? 0 : found->second));
   }
   return out + "}";
 }
@@ -72,18 +100,14 @@ void MetricsFile::OnRunInfo(const train::RunInfo& info) {
       info.total_steps, info.resumed_from_step, info.epoch, info.parameters));
 }
 
-void MetricsFile::OnStep(const train::StepRecord& record) {
-  WriteLine(fmt::format(
-      "{{\"kind\": \"step\", \"step\": {}, \"loss\": {}, \"grad_norm\": {}, \"learning_rate\": {}, "
-      "\"tokens\": {}, \"consumed_samples\": {}, \"skipped\": {}, \"skipped_steps\": {}, "
-      "\"loss_scale\": {}, \"step_seconds\": {}, "
-      "\"tokens_per_second\": {}, \"tflops_per_slot\": {}, \"model_flops\": {}, \"bubble\": {}, "
-      "\"phase_seconds\": {}, \"memory_bytes\": {}}}\n",
-      record.step, Number(record.loss), Number(record.grad_norm), Number(record.learning_rate),
-      record.tokens, record.consumed_samples, record.skipped, record.skipped_steps,
-      Number(record.loss_scale), Number(record.step_seconds), Number(record.tokens_per_second),
-      Number(record.tflops_per_slot), Number(record.model_flops), Number(record.bubble),
-      Phases(record.phase_seconds), Bytes(record.memory_bytes)));
+void MetricsFile::OnStep(const v1::StepRecord& record) {
+  std::string line = fmt::format("{{\"kind\": \"step\", \"step\": {}", record.step());
+  for (const report::StepMetric* scalar : Scalars()) {
+    if (!scalar->IsReported(record)) continue;
+    line += fmt::format(", {}: {}", Quoted(scalar->name()), Value(*scalar, record));
+  }
+  WriteLine(fmt::format("{}, \"phase_seconds\": {}, \"memory_bytes\": {}}}\n", line, Phases(record),
+                        Bytes(record)));
 }
 
 void MetricsFile::OnEval(const train::EvalRecord& record) {

@@ -20,7 +20,7 @@ class MetricsFile final : public train::TrainObserver {
   ~MetricsFile() override;
 
   void OnRunInfo(const train::RunInfo& info) override;
-  void OnStep(const train::StepRecord& record) override;
+  void OnStep(const megatrain::v1::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;
   void OnBench(const megatrain::v1::BenchReport& report) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;

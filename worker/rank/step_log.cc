@@ -52,16 +52,17 @@ void StepLog::OnRunInfo(const train::RunInfo& info) {
   if (next_ != nullptr) next_->OnRunInfo(info);
 }
 
-void StepLog::OnStep(const train::StepRecord& record) {
-  log::SetStep(record.step);
-  if (record.step % log_every_ == 0 || record.step == total_steps_ || record.skipped) {
-    log::Info("step done", {{"loss", fmt::format("{:.6f}", record.loss)},
-                            {"grad_norm", fmt::format("{:.6f}", record.grad_norm)},
-                            {"lr", fmt::format("{:.4e}", record.learning_rate)},
-                            {"tokens_per_second", fmt::format("{:.0f}", record.tokens_per_second)},
-                            {"step_seconds", fmt::format("{:.4f}", record.step_seconds)},
-                            {"samples", record.consumed_samples},
-                            {"skipped", record.skipped}});
+void StepLog::OnStep(const megatrain::v1::StepRecord& record) {
+  log::SetStep(record.step());
+  if (record.step() % log_every_ == 0 || record.step() == total_steps_ || record.skipped()) {
+    log::Info("step done",
+              {{"loss", fmt::format("{:.6f}", record.loss())},
+               {"grad_norm", fmt::format("{:.6f}", record.grad_norm())},
+               {"lr", fmt::format("{:.4e}", record.learning_rate())},
+               {"tokens_per_second", fmt::format("{:.0f}", record.tokens_per_second())},
+               {"step_seconds", fmt::format("{:.4f}", record.step_seconds())},
+               {"samples", record.consumed_samples()},
+               {"skipped", record.skipped()}});
   }
   if (next_ != nullptr) next_->OnStep(record);
 }

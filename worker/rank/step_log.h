@@ -15,7 +15,7 @@ class StepLog : public train::TrainObserver {
   void OnProgress(int64_t step) override;
   void OnCounters(const train::RankCounters& counters) override;
   void OnRunInfo(const train::RunInfo& info) override;
-  void OnStep(const train::StepRecord& record) override;
+  void OnStep(const megatrain::v1::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override;
   void OnBench(const megatrain::v1::BenchReport& report) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;

@@ -12,7 +12,8 @@
 
 namespace megatrain::v1 {
 class BenchReport;
-}
+class StepRecord;
+}  // namespace megatrain::v1
 
 namespace mt::train {
 
@@ -38,7 +39,7 @@ class TrainObserver {
   virtual void OnCounters(const RankCounters& /*counters*/) {}
   virtual void OnRunInfo(const RunInfo& /*info*/) {}
   // In rising order of steps, one step late.
-  virtual void OnStep(const StepRecord& /*record*/) {}
+  virtual void OnStep(const megatrain::v1::StepRecord& /*record*/) {}
   virtual void OnEval(const EvalRecord& /*record*/) {}
   // Of kind bench (worker/bench), after the last step.
   virtual void OnBench(const megatrain::v1::BenchReport& /*report*/) {}

@@ -1,5 +1,6 @@
 // What a training run reports, as plain values; worker/rank turns them into the messages of the
-// same names. Losses are means over tokens in nats, times are seconds, values are of the whole job
+// same names. A step's record is the message itself (proto/megatrain/v1/step.proto), which declares
+// its metrics. Losses are means over tokens in nats, times are seconds, values are of the whole job
 // unless said otherwise.
 #pragma once
 
@@ -12,34 +13,6 @@
 #include "worker/parallel/groups/rank_groups.h"
 
 namespace mt::train {
-
-struct StepRecord {
-  int64_t step = 0;     // 1-based: the number of updates tried so far
-  int64_t time_us = 0;  // Unix, when the step's results were read
-  double loss = 0;      // over the loss-masked tokens of the global batch
-  double grad_norm = 0;
-  double learning_rate = 0;
-  double loss_scale = 1;
-  int64_t tokens = 0;            // of this step
-  int64_t consumed_samples = 0;  // after this step
-  bool skipped = false;
-  int64_t skipped_steps = 0;  // so far
-  double step_seconds = 0;    // without evaluation and checkpoints between steps
-  // This rank's; kCheckpoint: spent on saves since the step before.
-  engine::PhaseSeconds phase_seconds{};
-  double launch_seconds = 0;  // the host's, to enqueue the step; where calls run at once its length
-  double model_flops = 0;     // of this step
-  double tflops_per_slot = 0;
-  double model_flops_full = 0;  // as if attention were not causal: Megatron's convention
-  double tflops_per_slot_full = 0;
-  double tokens_per_second = 0;
-  // Share of the pass through the pipeline that a stage waited for its neighbours, the mean over
-  // all ranks: the measured bubble. 0 with one stage.
-  double bubble = 0;
-  memory::BytesByKind memory_bytes{};  // this rank's
-  int64_t host_memory_bytes = 0;       // this process' resident set
-  int64_t epoch = 0;
-};
 
 struct EvalRecord {
   int64_t step = 0;

@@ -1,14 +1,36 @@
-// The arithmetic of a record: means over tokens, rates over the time of the step.
+// The one place where a step's record is filled: a new metric gets its value here.
 #include "worker/train/step_report.h"
 
 #include <charconv>
 #include <cmath>
+#include <string>
 #include <unistd.h>
 
 #include "common/base/files.h"
+#include "megatrain/v1/step.pb.h"
 #include "worker/failure/failure.h"
 
 namespace mt::train {
+
+namespace v1 = megatrain::v1;
+
+namespace {
+
+void AddPhases(const engine::PhaseSeconds& seconds, v1::StepRecord* record) {
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const std::string name(report::Name(static_cast<report::StepPhase>(i)));
+    (*record->mutable_phase_seconds())[name] = seconds[i];
+  }
+}
+
+void AddMemory(const memory::BytesByKind& bytes, v1::StepRecord* record) {
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const std::string name(memory::Name(static_cast<memory::Kind>(i)));
+    (*record->mutable_memory_bytes())[name] = bytes[i];
+  }
+}
+
+}  // namespace
 
 int64_t ResidentBytes() {
   const auto statm = base::ReadFile("/proc/self/statm");  // pages: size resident shared ...
@@ -20,34 +42,36 @@ int64_t ResidentBytes() {
   return pages * ::sysconf(_SC_PAGESIZE);
 }
 
-StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
-                          const engine::StepOutcome& outcome, const StepTimes& times) {
+v1::StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
+                              const engine::StepOutcome& outcome, const StepTimes& times) {
   const kernels::StepScalars& scalars = outcome.scalars;
   const double tokens = outcome.vector.sums.tokens;
   const auto batch = static_cast<double>(times.batch);
-  StepRecord record{.step = step,
-                    .loss = tokens > 0 ? outcome.vector.sums.loss / tokens : 0,
-                    .grad_norm = scalars.grad_norm,
-                    .learning_rate = scalars.lr,
-                    .loss_scale = scalars.loss_scale,
-                    .tokens = static_cast<int64_t>(tokens),
-                    .consumed_samples = scalars.consumed_samples,
-                    .skipped = scalars.skip != 0,
-                    .skipped_steps = scalars.skipped_steps,
-                    .step_seconds = times.step_seconds,
-                    .phase_seconds = times.phase_seconds,
-                    .launch_seconds = times.launch_seconds,
-                    .model_flops = config.model_flops_per_sample * batch,
-                    .model_flops_full = config.model_flops_full_per_sample * batch,
-                    .bubble = outcome.vector.pipeline_wait / static_cast<double>(config.world_size),
-                    .memory_bytes = config.memory_bytes,
-                    .host_memory_bytes = ResidentBytes(),
-                    .epoch = config.epoch};
+  const auto world_size = static_cast<double>(config.world_size);
+  v1::StepRecord record;
+  record.set_step(step);
+  record.set_loss(tokens > 0 ? outcome.vector.sums.loss / tokens : 0);
+  record.set_grad_norm(scalars.grad_norm);
+  record.set_learning_rate(scalars.lr);
+  record.set_loss_scale(scalars.loss_scale);
+  record.set_tokens(static_cast<int64_t>(tokens));
+  record.set_consumed_samples(scalars.consumed_samples);
+  record.set_skipped(scalars.skip != 0);
+  record.set_skipped_steps(scalars.skipped_steps);
+  record.set_step_seconds(times.step_seconds);
+  record.set_launch_seconds(times.launch_seconds);
+  record.set_model_flops(config.model_flops_per_sample * batch);
+  record.set_model_flops_full(config.model_flops_full_per_sample * batch);
+  record.set_bubble(outcome.vector.pipeline_wait / world_size);
+  record.set_host_memory_bytes(ResidentBytes());
+  record.set_epoch(config.epoch);
+  AddPhases(times.phase_seconds, &record);
+  AddMemory(config.memory_bytes, &record);
   if (times.step_seconds > 0) {
-    record.tokens_per_second = tokens / times.step_seconds;
-    const double per_slot = 1 / times.step_seconds / 1e12 / static_cast<double>(config.world_size);
-    record.tflops_per_slot = record.model_flops * per_slot;
-    record.tflops_per_slot_full = record.model_flops_full * per_slot;
+    record.set_tokens_per_second(tokens / times.step_seconds);
+    const double per_slot = 1 / times.step_seconds / 1e12 / world_size;
+    record.set_tflops_per_slot(record.model_flops() * per_slot);
+    record.set_tflops_per_slot_full(record.model_flops_full() * per_slot);
   }
   return record;
 }

@@ -7,6 +7,10 @@
 #include "worker/engine/step_ring.h"
 #include "worker/train/records.h"
 
+namespace megatrain::v1 {
+class StepRecord;
+}
+
 namespace mt::train {
 
 // Constants of a run's records.
@@ -26,8 +30,10 @@ struct StepTimes {
   engine::PhaseSeconds phase_seconds{};
 };
 
-StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
-                          const engine::StepOutcome& outcome, const StepTimes& times);
+// The record of a step, without the time at which its results were read.
+megatrain::v1::StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
+                                         const engine::StepOutcome& outcome,
+                                         const StepTimes& times);
 
 // Whether the sums of a step are numbers: what AdvanceStepScalars judged, but for steps that merely
 // had no token.

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <optional>
 
+#include "megatrain/v1/step.pb.h"
+
 namespace mt::train {
 
 StepReporter::StepReporter(const Args& args) : args_(args), config_(args.config) {
@@ -36,8 +38,8 @@ void StepReporter::CountEnded(StepCursor* cursor) {
 }
 
 void StepReporter::Report(int64_t step, const engine::StepOutcome& outcome) {
-  StepRecord record = MakeStepRecord(config_, step, outcome, times_[step]);
-  record.time_us = base::ToUnixMicros(args_.clock->WallNow());
+  megatrain::v1::StepRecord record = MakeStepRecord(config_, step, outcome, times_[step]);
+  record.set_time_us(base::ToUnixMicros(args_.clock->WallNow()));
   args_.observer->OnStep(record);
 }
 

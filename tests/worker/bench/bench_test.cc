@@ -50,12 +50,12 @@ placement: {device: cpu, threads_per_rank: 1}
 }
 
 struct Seen final : public train::TrainObserver {
-  std::vector<train::StepRecord> steps;
+  std::vector<v1::StepRecord> steps;
   std::vector<v1::BenchReport> reports;
   std::vector<train::TrainState> states;
   bool left_before_report = false;
 
-  void OnStep(const train::StepRecord& record) override { steps.push_back(record); }
+  void OnStep(const v1::StepRecord& record) override { steps.push_back(record); }
   void OnState(train::TrainState state, int64_t) override { states.push_back(state); }
   void OnBench(const v1::BenchReport& report) override {
     left_before_report = states.back() == train::TrainState::kExiting;
@@ -91,26 +91,26 @@ TEST(BenchRun, ReportsTheTrainersOwnSteps) {
   const v1::BenchReport& report = seen.reports[0];
   std::vector<double> seconds;
   double forward = 0;
-  for (const train::StepRecord& record : seen.steps) {
-    if (record.step <= 3) continue;
-    seconds.push_back(record.step_seconds);
-    forward += record.phase_seconds[static_cast<size_t>(report::StepPhase::kForward)];
+  for (const v1::StepRecord& record : seen.steps) {
+    if (record.step() <= 3) continue;
+    seconds.push_back(record.step_seconds());
+    forward += record.phase_seconds().at("forward");
   }
   EXPECT_EQ(report.steps(), 8);
   EXPECT_EQ(report.warmup_steps(), 3);
   EXPECT_EQ(report.median_step_seconds(), Median(seconds));
   EXPECT_EQ(report.p95_step_seconds(), *std::max_element(seconds.begin(), seconds.end()));
-  EXPECT_EQ(report.tokens_per_step(), seen.steps[0].tokens);
+  EXPECT_EQ(report.tokens_per_step(), seen.steps[0].tokens());
   EXPECT_EQ(report.tokens_per_second(),
-            static_cast<double>(seen.steps[0].tokens) / report.median_step_seconds());
-  EXPECT_EQ(report.model_flops(), seen.steps[0].model_flops);
-  EXPECT_EQ(report.model_flops_full(), seen.steps[0].model_flops_full);
+            static_cast<double>(seen.steps[0].tokens()) / report.median_step_seconds());
+  EXPECT_EQ(report.model_flops(), seen.steps[0].model_flops());
+  EXPECT_EQ(report.model_flops_full(), seen.steps[0].model_flops_full());
   EXPECT_DOUBLE_EQ(report.tflops_per_slot(),
                    report.model_flops() / report.median_step_seconds() * 1e-12);
   EXPECT_DOUBLE_EQ(report.phase_seconds().at("forward"), forward / 8);
-  EXPECT_EQ(report.first_loss(), seen.steps[3].loss);
-  EXPECT_EQ(report.last_loss(), seen.steps.back().loss);
-  EXPECT_EQ(report.memory_bytes().at("weights"), seen.steps[0].memory_bytes[0]);
+  EXPECT_EQ(report.first_loss(), seen.steps[3].loss());
+  EXPECT_EQ(report.last_loss(), seen.steps.back().loss());
+  EXPECT_EQ(report.memory_bytes().at("weights"), seen.steps[0].memory_bytes().at("weights"));
   EXPECT_EQ(report.product().size(), 1024);
   EXPECT_GT(report.product().tflops(), 0);
   EXPECT_DOUBLE_EQ(report.ratio_to_product() * report.product().tflops(), report.tflops_per_slot());
@@ -170,7 +170,11 @@ TEST(StepSamples, TheHostsTimeIsTheLeastAfterTheFirstStep) {
   int64_t step = 0;
   for (const double launch : {0.001, 0.3, 0.004, 0.2, 0.25}) {
     ++step;
-    samples.Add({.step = step, .step_seconds = 0.25, .launch_seconds = launch}, step > 3);
+    v1::StepRecord record;
+    record.set_step(step);
+    record.set_step_seconds(0.25);
+    record.set_launch_seconds(launch);
+    samples.Add(record, step > 3);
   }
   v1::BenchReport report;
   samples.Fill(job, &report);
@@ -178,8 +182,12 @@ TEST(StepSamples, TheHostsTimeIsTheLeastAfterTheFirstStep) {
   EXPECT_EQ(report.steps(), 2);
 }
 
-train::StepRecord Step(double seconds) {
-  return {.step = 1, .tokens = 8 * 1024, .step_seconds = seconds};
+v1::StepRecord Step(double seconds) {
+  v1::StepRecord record;
+  record.set_step(1);
+  record.set_tokens(8 * 1024);
+  record.set_step_seconds(seconds);
+  return record;
 }
 
 TEST(StepSamples, CountsOfGpt2AgreeWithTheGoldens) {

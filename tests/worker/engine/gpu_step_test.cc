@@ -33,8 +33,8 @@ TEST_F(GpuOverflowTest, FollowsMegatronsScaleSequence) {
        "training.loss_scale.window=4", "training.loss_scale.hysteresis=2"});
   ASSERT_EQ(run.seen.steps.size(), 19U);
   for (size_t i = 0; i < 19; ++i) {
-    EXPECT_EQ(run.seen.steps[i].loss_scale, kScales[i]) << "step " << i + 1;
-    EXPECT_EQ(run.seen.steps[i].skipped, kOverflows[i] != 0) << "step " << i + 1;
+    EXPECT_EQ(run.seen.steps[i].loss_scale(), kScales[i]) << "step " << i + 1;
+    EXPECT_EQ(run.seen.steps[i].skipped(), kOverflows[i] != 0) << "step " << i + 1;
   }
 }
 
@@ -48,7 +48,7 @@ TEST_F(GpuOverflowTest, AScaleThatIsTooLargeFallsByItself) {
   double scale = 4294967296;
   int hysteresis = 2, clean = 0, skipped = 0;
   for (const StepRecord& step : run.seen.steps) {
-    if (step.skipped) {
+    if (step.skipped()) {
       ++skipped;
       clean = 0;
       if (--hysteresis <= 0) scale /= 2;
@@ -57,11 +57,11 @@ TEST_F(GpuOverflowTest, AScaleThatIsTooLargeFallsByItself) {
       hysteresis = 2;
       scale *= 2;
     }
-    EXPECT_EQ(step.loss_scale, scale) << "step " << step.step;
+    EXPECT_EQ(step.loss_scale(), scale) << "step " << step.step();
   }
   EXPECT_GT(skipped, 5);
   EXPECT_LT(skipped, 40);
-  EXPECT_LT(run.seen.steps.back().loss, 0.9 * run.seen.steps.front().loss) << "it learns";
+  EXPECT_LT(run.seen.steps.back().loss(), 0.9 * run.seen.steps.front().loss()) << "it learns";
 }
 
 // An engine and its data, without a trainer.

@@ -42,8 +42,8 @@ class RecordingsTest : public TrainTest {
     EXPECT_EQ(counted_->counts().launched, launches);
     ASSERT_EQ(eager.size(), 20U);
     ExpectEqualCurve(recorded, eager);
-    EXPECT_LT(eager.back().loss, eager.front().loss);
-    EXPECT_NE(eager.back().grad_norm, eager.front().grad_norm);
+    EXPECT_LT(eager.back().loss(), eager.front().loss());
+    EXPECT_NE(eager.back().grad_norm(), eager.front().grad_norm());
   }
 
   std::unique_ptr<kernels::Backend> gpu_;
@@ -93,15 +93,15 @@ TEST_F(RecordingsTest, PhasesAreTheDevicesInsideRecordingsToo) {
   for (size_t i = 2; i < steps.size(); ++i) {
     const StepRecord& step = steps[i];
     double sum = 0;
-    for (const double seconds : step.phase_seconds) sum += seconds;
-    EXPECT_NEAR(sum, step.step_seconds, 1e-9);
+    for (const auto& [phase, seconds] : step.phase_seconds()) sum += seconds;
+    EXPECT_NEAR(sum, step.step_seconds(), 1e-9);
     for (const report::StepPhase phase : {report::StepPhase::kForward, report::StepPhase::kBackward,
                                           report::StepPhase::kOptimizer}) {
-      EXPECT_GT(step.phase_seconds[static_cast<size_t>(phase)], 0) << Name(phase);
+      EXPECT_GT(SecondsIn(step, phase), 0) << Name(phase);
     }
-    EXPECT_GT(step.phase_seconds[static_cast<size_t>(report::StepPhase::kBackward)] +
-                  step.phase_seconds[static_cast<size_t>(report::StepPhase::kForward)],
-              0.1 * step.step_seconds);
+    EXPECT_GT(SecondsIn(step, report::StepPhase::kBackward) +
+                  SecondsIn(step, report::StepPhase::kForward),
+              0.1 * step.step_seconds());
   }
 }
 

@@ -54,13 +54,13 @@ class StepWatch final : public TrainObserver, public CommandSource {
   double MedianMs(report::StepPhase phase) const {
     std::vector<double> ms;
     for (size_t i = kWarmUp; i < steps.size(); ++i) {
-      ms.push_back(1e3 * steps[i].phase_seconds[static_cast<size_t>(phase)]);
+      ms.push_back(1e3 * SecondsIn(steps[i], phase));
     }
     return Median(ms);
   }
   double MedianStepMs() const {
     std::vector<double> ms;
-    for (size_t i = kWarmUp; i < steps.size(); ++i) ms.push_back(1e3 * steps[i].step_seconds);
+    for (size_t i = kWarmUp; i < steps.size(); ++i) ms.push_back(1e3 * steps[i].step_seconds());
     return Median(ms);
   }
 
@@ -130,9 +130,9 @@ TEST_P(StepsTest, EagerAndRecordedLearnAlike) {
   ASSERT_EQ(recorded.size(), eager.size());
   for (size_t i = 0; i < eager.size(); ++i) {
     // cuDNN's backward adds up dq in any order.
-    EXPECT_NEAR(recorded[i].loss, eager[i].loss, 0.02) << "step " << i + 1;
+    EXPECT_NEAR(recorded[i].loss(), eager[i].loss(), 0.02) << "step " << i + 1;
   }
-  EXPECT_LT(eager.back().loss, eager.front().loss);
+  EXPECT_LT(eager.back().loss(), eager.front().loss());
 }
 
 INSTANTIATE_TEST_SUITE_P(

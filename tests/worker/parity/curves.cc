@@ -71,14 +71,14 @@ void CheckComplete(const Curve& curve, size_t num_steps) {
 
 Curve CurveOf(const train::Observed& seen) {
   Curve curve;
-  for (const train::StepRecord& step : seen.steps) {
-    curve.steps.push_back({.step = step.step,
-                           .loss = step.loss,
-                           .grad_norm = step.grad_norm,
-                           .learning_rate = step.learning_rate,
-                           .tokens = step.tokens,
-                           .consumed_samples = step.consumed_samples,
-                           .model_flops = step.model_flops});
+  for (const megatrain::v1::StepRecord& step : seen.steps) {
+    curve.steps.push_back({.step = step.step(),
+                           .loss = step.loss(),
+                           .grad_norm = step.grad_norm(),
+                           .learning_rate = step.learning_rate(),
+                           .tokens = step.tokens(),
+                           .consumed_samples = step.consumed_samples(),
+                           .model_flops = step.model_flops()});
   }
   for (const train::EvalRecord& eval : seen.evals) {
     curve.evals.push_back({.step = eval.step, .loss = eval.loss, .tokens = eval.tokens});

@@ -19,9 +19,9 @@ namespace mt::parity {
 namespace {
 
 using megatrain::v1::JobSpec;
+using megatrain::v1::StepRecord;
 using train::RankOutcome;
 using train::RunJob;
-using train::StepRecord;
 using train::TrainArgs;
 
 // Tensor, pipeline and data parallel at once: rank 5 is none of the first of any axis but data's.
@@ -68,13 +68,13 @@ TEST(Precision, SixteenBitsEndWithinOnePercentOfSingle) {
   for (std::thread& thread : threads) thread.join();
   const train::Observed& single = runs["fp32"];
   ASSERT_EQ(single.steps.size(), 200U);
-  EXPECT_LT(single.steps.back().loss, single.steps.front().loss / 2) << "it learns";
+  EXPECT_LT(single.steps.back().loss(), single.steps.front().loss() / 2) << "it learns";
   for (const char* precision : {"bf16", "fp16"}) {
     const train::Observed& half = runs[precision];
     ASSERT_EQ(half.steps.size(), 200U) << precision;
-    EXPECT_NE(half.steps[1].loss, single.steps[1].loss) << "really another precision";
-    const double want = single.steps.back().loss;
-    EXPECT_NEAR(half.steps.back().loss, want, 0.01 * want) << precision;
+    EXPECT_NE(half.steps[1].loss(), single.steps[1].loss()) << "really another precision";
+    const double want = single.steps.back().loss();
+    EXPECT_NEAR(half.steps.back().loss(), want, 0.01 * want) << precision;
     EXPECT_NEAR(half.evals.back().loss, single.evals.back().loss, 0.01 * single.evals.back().loss)
         << precision;
   }
@@ -135,22 +135,22 @@ TEST_F(OverflowTest, SkipsTheStepOnAllRanksAndFollowsTheScaleSequence) {
   ASSERT_EQ(steps.size(), 19U);
   int64_t skipped = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
-    SCOPED_TRACE(steps[i].step);
-    EXPECT_EQ(steps[i].skipped, kOverflows[i] != 0);
-    EXPECT_EQ(steps[i].loss_scale, kScales[i]);
+    SCOPED_TRACE(steps[i].step());
+    EXPECT_EQ(steps[i].skipped(), kOverflows[i] != 0);
+    EXPECT_EQ(steps[i].loss_scale(), kScales[i]);
     skipped += kOverflows[i];
-    EXPECT_EQ(steps[i].skipped_steps, skipped);
-    EXPECT_EQ(steps[i].consumed_samples, static_cast<int64_t>(i + 1) * 16) << "samples move on";
+    EXPECT_EQ(steps[i].skipped_steps(), skipped);
+    EXPECT_EQ(steps[i].consumed_samples(), static_cast<int64_t>(i + 1) * 16) << "samples move on";
     // The n-th update taken has the n-th learning rate, however many were skipped between.
-    if (!steps[i].skipped) {
+    if (!steps[i].skipped()) {
       const size_t taken = i - static_cast<size_t>(skipped);
-      EXPECT_EQ(steps[i].learning_rate, calm[0].seen.steps[taken].learning_rate);
+      EXPECT_EQ(steps[i].learning_rate(), calm[0].seen.steps[taken].learning_rate());
     } else if (i > 0) {
-      EXPECT_EQ(steps[i].learning_rate, steps[i - 1].learning_rate) << "it does not move";
+      EXPECT_EQ(steps[i].learning_rate(), steps[i - 1].learning_rate()) << "it does not move";
     }
   }
   EXPECT_EQ(skipped, 5);
-  EXPECT_LT(steps.back().loss, steps.front().loss);
+  EXPECT_LT(steps.back().loss(), steps.front().loss());
 }
 
 TEST_F(OverflowTest, WhereTheOverflowIsFoundChangesNothing) {
@@ -168,12 +168,12 @@ TEST_F(OverflowTest, ARealOverflowHalvesTheScaleUntilStepsAreTaken) {
   const std::vector<RankOutcome> ranks = RunJob(job, {.root = runner_.root()});
   const std::vector<StepRecord>& steps = ranks[0].seen.steps;
   ASSERT_EQ(steps.size(), 40U);
-  EXPECT_TRUE(steps.front().skipped);
-  EXPECT_FALSE(steps.back().skipped);
-  EXPECT_GT(steps.back().skipped_steps, 5);
-  EXPECT_EQ(steps.back().loss_scale,
-            std::ldexp(1.0, 40 - static_cast<int>(steps.back().skipped_steps)));
-  EXPECT_LT(steps.back().loss, steps.front().loss);
+  EXPECT_TRUE(steps.front().skipped());
+  EXPECT_FALSE(steps.back().skipped());
+  EXPECT_GT(steps.back().skipped_steps(), 5);
+  EXPECT_EQ(steps.back().loss_scale(),
+            std::ldexp(1.0, 40 - static_cast<int>(steps.back().skipped_steps())));
+  EXPECT_LT(steps.back().loss(), steps.front().loss());
 }
 
 }  // namespace

@@ -174,10 +174,15 @@ TEST(EnvironmentTest, FixesWhatCudaReadsWhereAGpuMayBeUsed) {
 
 TEST(MetricsFileTest, NumbersComeBackBitForBit) {
   const data::TempDir dir;
-  train::StepRecord record;
-  record.step = 3;
-  record.loss = 0.1 + 0.2;
-  record.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  megatrain::v1::StepRecord record;
+  record.set_step(3);
+  record.set_loss(0.1 + 0.2);
+  record.set_grad_norm(std::numeric_limits<double>::quiet_NaN());
+  record.set_tokens(int64_t{1} << 40);
+  record.set_skipped(true);
+  record.set_bubble(0.5);
+  (*record.mutable_phase_seconds())["forward"] = 0.25;
+  (*record.mutable_memory_bytes())["weights"] = 4096;
   {
     auto file = MetricsFile::Open(dir.Path("m.jsonl"));
     ASSERT_TRUE(file.ok()) << file.status();
@@ -187,6 +192,16 @@ TEST(MetricsFileTest, NumbersComeBackBitForBit) {
   std::istringstream lines(data::ReadText(dir.Path("m.jsonl")));
   std::string line;
   std::getline(lines, line);
+  EXPECT_EQ(line,
+            "{\"kind\": \"step\", \"step\": 3, \"loss\": 0.30000000000000004, \"grad_norm\": "
+            "\"nan\", \"learning_rate\": 0, \"tokens\": 1099511627776, \"consumed_samples\": 0, "
+            "\"skipped\": true, \"skipped_steps\": 0, \"loss_scale\": 0, \"step_seconds\": 0, "
+            "\"tokens_per_second\": 0, \"tflops_per_slot\": 0, \"model_flops\": 0, \"bubble\": "
+            "0.5, \"phase_seconds\": {\"data\": 0, \"forward\": 0.25, \"backward\": 0, "
+            "\"tp_comm\": 0, \"pp_wait\": 0, \"dp_comm\": 0, \"optimizer\": 0, \"ckpt\": 0, "
+            "\"other\": 0}, \"memory_bytes\": {\"weights\": 4096, \"gradients\": 0, "
+            "\"optimizer\": 0, \"activations\": 0, \"workspace\": 0, \"comm\": 0, \"pinned\": 0, "
+            "\"libraries\": 0}}");
   const auto step = nlohmann::json::parse(line);
   EXPECT_EQ(step["loss"].get<double>(), 0.1 + 0.2);
   EXPECT_EQ(step["grad_norm"], "nan");

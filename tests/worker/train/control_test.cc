@@ -76,7 +76,7 @@ TEST_F(ControlTest, NonfiniteStopEndsEveryRankWithItsExitCode) {
     EXPECT_EQ(rank.result.last_step, 7) << "found before step 8";
     EXPECT_NE(rank.result.message.find("step 6"), std::string::npos) << rank.result.message;
   }
-  EXPECT_TRUE(outcomes[0].seen.steps[5].skipped);
+  EXPECT_TRUE(outcomes[0].seen.steps[5].skipped());
   EXPECT_TRUE(outcomes[0].seen.saves.empty()) << "a spoiled run saves nothing";
 }
 
@@ -89,13 +89,13 @@ TEST_F(ControlTest, NonfiniteSkipGoesOnAndCounts) {
   }
   const auto& steps = outcomes[0].seen.steps;
   ASSERT_EQ(steps.size(), 20U);
-  for (const StepRecord& step : steps) EXPECT_EQ(step.skipped, step.step == 6);
-  EXPECT_EQ(steps.back().skipped_steps, 1);
-  EXPECT_EQ(steps.back().consumed_samples, 160) << "the skipped step's samples are spent";
+  for (const StepRecord& step : steps) EXPECT_EQ(step.skipped(), step.step() == 6);
+  EXPECT_EQ(steps.back().skipped_steps(), 1);
+  EXPECT_EQ(steps.back().consumed_samples(), 160) << "the skipped step's samples are spent";
   // The schedule did not move over the skipped step.
   adjust_ = nullptr;
   const auto clean = Run({kTwoReplicas, "checkpoint.directory=none"});
-  EXPECT_EQ(steps[6].learning_rate, clean[0].seen.steps[5].learning_rate);
+  EXPECT_EQ(steps[6].learning_rate(), clean[0].seen.steps[5].learning_rate());
 }
 
 TEST_F(ControlTest, ADynamicLossScaleAnswersToOverflowsUntilItCannot) {
@@ -109,8 +109,8 @@ TEST_F(ControlTest, ADynamicLossScaleAnswersToOverflowsUntilItCannot) {
   ExpectClean(lowered, 20);
   const auto& steps = lowered[0].seen.steps;
   for (const StepRecord& step : steps) {
-    EXPECT_EQ(step.skipped, step.step == 6);
-    EXPECT_EQ(step.loss_scale, step.step < 6 ? 1024 : 512);
+    EXPECT_EQ(step.skipped(), step.step() == 6);
+    EXPECT_EQ(step.loss_scale(), step.step() < 6 ? 1024 : 512);
   }
   std::vector<std::string> low = half;
   low.emplace_back("training.loss_scale.initial=1");

@@ -78,9 +78,9 @@ TEST_P(CubeResumeTest, StoppingAndGoingOnChangesNoBit) {
   joined.insert(joined.end(), rest[0].seen.steps.begin(), rest[0].seen.steps.end());
   ExpectEqualCurve(joined, straight[0].seen.steps);
   for (size_t i = 0; i < joined.size(); ++i) {
-    EXPECT_EQ(joined[i].loss_scale, straight[0].seen.steps[i].loss_scale) << joined[i].step;
+    EXPECT_EQ(joined[i].loss_scale(), straight[0].seen.steps[i].loss_scale()) << joined[i].step();
   }
-  EXPECT_LT(joined.back().loss, joined.front().loss);
+  EXPECT_LT(joined.back().loss(), joined.front().loss());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -109,10 +109,10 @@ TEST_F(CubeTest, ABatchRampChangesEachStepsBatch) {
     const int64_t batch = std::min<int64_t>(16, 4 + 4 * (consumed / 32));
     consumed += batch;
     tokens += batch * 16;
-    EXPECT_EQ(step.tokens, batch * 16) << step.step;
-    EXPECT_EQ(step.consumed_samples, consumed) << step.step;
-    EXPECT_DOUBLE_EQ(step.model_flops / static_cast<double>(batch),
-                     outcomes[0].seen.steps[0].model_flops / 4);
+    EXPECT_EQ(step.tokens(), batch * 16) << step.step();
+    EXPECT_EQ(step.consumed_samples(), consumed) << step.step();
+    EXPECT_DOUBLE_EQ(step.model_flops() / static_cast<double>(batch),
+                     outcomes[0].seen.steps[0].model_flops() / 4);
   }
   EXPECT_EQ(outcomes[7].seen.counters.back().tokens, tokens / 2);
   layout_ = {};
@@ -229,8 +229,8 @@ TEST_F(CubeTest, PhasesAndCountersKnowTheAxes) {
     EXPECT_EQ(last.tokens, 20 * 8 * 16 / 2) << "of this rank's replica";
   }
   for (const StepRecord& step : outcomes[0].seen.steps) {
-    EXPECT_GT(step.bubble, 0);
-    EXPECT_LT(step.bubble, 1);
+    EXPECT_GT(step.bubble(), 0);
+    EXPECT_LT(step.bubble(), 1);
   }
 }
 

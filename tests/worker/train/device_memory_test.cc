@@ -59,7 +59,7 @@ TEST_F(DeviceMemoryTest, APlanIsHeldAgainstWhatTheDeviceHasFree) {
   GuardedBackend roomy(int64_t{1} << 30);
   const RankOutcome ran = RunOn(&roomy, fields);
   ASSERT_EQ(ran.seen.steps.size(), 2U);
-  const memory::BytesByKind bytes = ran.seen.steps[0].memory_bytes;
+  const memory::BytesByKind bytes = MemoryOf(ran.seen.steps[0]);
   const int64_t pinned = bytes[static_cast<size_t>(memory::Kind::kPinned)];
   EXPECT_GT(pinned, 0);
   EXPECT_EQ(bytes[static_cast<size_t>(memory::Kind::kLibraries)], 0);

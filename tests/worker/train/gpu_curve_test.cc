@@ -34,15 +34,15 @@ TEST_P(CpuCurveTest, IsTheGpus) {
   const RankOutcome cpu = Run(Where::kCpu, c.model, fields);
   const RankOutcome gpu = Run(Where::kGpu, c.model, fields);
   ASSERT_EQ(gpu.seen.steps.size(), 20U);
-  EXPECT_LT(gpu.seen.steps.back().loss, 0.9 * gpu.seen.steps.front().loss) << "it learns";
+  EXPECT_LT(gpu.seen.steps.back().loss(), 0.9 * gpu.seen.steps.front().loss()) << "it learns";
   ExpectSameCurve(gpu.seen.steps, cpu.seen.steps, LossTolerance(c.precision),
                   NormTolerance(c.precision));
   double worst = 0;
   for (size_t i = 0; i < 20; ++i) {
-    worst = std::max(worst, std::abs(gpu.seen.steps[i].loss / cpu.seen.steps[i].loss - 1));
-    EXPECT_EQ(gpu.seen.steps[i].skipped, cpu.seen.steps[i].skipped);
+    worst = std::max(worst, std::abs(gpu.seen.steps[i].loss() / cpu.seen.steps[i].loss() - 1));
+    EXPECT_EQ(gpu.seen.steps[i].skipped(), cpu.seen.steps[i].skipped());
     // By the same function; a GPU's cosine may differ in its last bit.
-    EXPECT_NEAR(gpu.seen.steps[i].learning_rate, cpu.seen.steps[i].learning_rate, 1e-15);
+    EXPECT_NEAR(gpu.seen.steps[i].learning_rate(), cpu.seen.steps[i].learning_rate(), 1e-15);
   }
   std::printf("%s: largest relative difference of the loss %.2e\n", c.name, worst);
 }
@@ -120,7 +120,7 @@ TEST_F(GpuCurveTest, RecomputedActivationsHaveTheSameBits) {
   for (const std::string_view model : {kGptLike, kLlamaLike}) {
     const RankOutcome kept = Run(Where::kGpu, model, fields);
     const auto bytes = [](const RankOutcome& run) {
-      return run.seen.steps.back().memory_bytes[static_cast<size_t>(memory::Kind::kActivations)];
+      return MemoryOf(run.seen.steps.back())[static_cast<size_t>(memory::Kind::kActivations)];
     };
     int64_t before = bytes(kept);
     for (const char* mode : {"training.recompute.mode=selective", "training.recompute.mode=full"}) {

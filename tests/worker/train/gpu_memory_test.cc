@@ -39,7 +39,7 @@ class GpuMemoryTest : public GpuTrainTest {
 TEST_F(GpuMemoryTest, APlanOf97PercentOfWhatIsFreeRunsAndOneOf101IsRefused) {
   const RankOutcome alone = Run(BigJob(1));
   ASSERT_EQ(alone.seen.steps.size(), 1U);
-  const memory::BytesByKind planned = alone.seen.steps[0].memory_bytes;
+  const memory::BytesByKind planned = MemoryOf(alone.seen.steps[0]);
   const auto on_device = static_cast<double>(OnDevice(planned));
   ASSERT_GT(0.03 / 0.97 * on_device, static_cast<double>(memory::kLibraryReserveBytes))
       << "the reserve must fit into the 3 %";
@@ -48,7 +48,7 @@ TEST_F(GpuMemoryTest, APlanOf97PercentOfWhatIsFreeRunsAndOneOf101IsRefused) {
     const RankOutcome tight = Run(BigJob(100));
     EXPECT_EQ(tight.seen.steps.size(), 100U);
     EXPECT_EQ(tight.seen.evals.size(), 25U);
-    const memory::BytesByKind taken = tight.seen.steps.back().memory_bytes;
+    const memory::BytesByKind taken = MemoryOf(tight.seen.steps.back());
     EXPECT_EQ(OnDevice(taken), OnDevice(planned));
     EXPECT_LT(Of(taken, Kind::kLibraries), memory::kLibraryReserveBytes);
     std::printf("planned %.3f GiB, libraries took %.1f MiB more\n", on_device / 0x1p30,
@@ -108,7 +108,7 @@ TEST_F(GpuMemoryTest, PeaksAreReportedByKind) {
   };
   const RankOutcome run = Run(BigJob(3));
   ASSERT_EQ(run.seen.steps.size(), 3U);
-  const memory::BytesByKind bytes = run.seen.steps.back().memory_bytes;
+  const memory::BytesByKind bytes = MemoryOf(run.seen.steps.back());
   for (const Kind kind : {Kind::kWeights, Kind::kGradients, Kind::kOptimizer, Kind::kActivations,
                           Kind::kWorkspace, Kind::kPinned}) {
     EXPECT_GT(Of(bytes, kind), 0) << memory::Name(kind);

@@ -279,7 +279,7 @@ TEST_F(HoldTimeTest, ThePauseIsNoTrainingTime) {
   const auto outcomes = RunTicking({{4, kHoldNow}, {30, kResumeNow}});
   ExpectClean(outcomes, 20);
   for (const StepRecord& step : outcomes[0].seen.steps) {
-    EXPECT_DOUBLE_EQ(step.step_seconds, 4) << step.step;
+    EXPECT_DOUBLE_EQ(step.step_seconds(), 4) << step.step();
   }
   double phases = 0;
   for (const double seconds : outcomes[0].seen.counters.back().phase_seconds) phases += seconds;
@@ -303,11 +303,10 @@ TEST_F(HoldTimeTest, ASaveBetweenStepsIsNoStepTime) {
                                 }});
   ExpectClean(outcomes, 20);
   for (const StepRecord& step : outcomes[0].seen.steps) {
-    EXPECT_DOUBLE_EQ(step.step_seconds, 4) << step.step;
-    const bool after_save = step.step == 9 || step.step == 17;
-    EXPECT_DOUBLE_EQ(step.phase_seconds[static_cast<size_t>(report::StepPhase::kCheckpoint)],
-                     after_save ? 100 : 0)
-        << step.step;
+    EXPECT_DOUBLE_EQ(step.step_seconds(), 4) << step.step();
+    const bool after_save = step.step() == 9 || step.step() == 17;
+    EXPECT_DOUBLE_EQ(SecondsIn(step, report::StepPhase::kCheckpoint), after_save ? 100 : 0)
+        << step.step();
   }
 }
 

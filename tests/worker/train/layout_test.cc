@@ -27,8 +27,8 @@ class LayoutTest : public TrainTest {
 TEST_F(LayoutTest, ReplicasGiveTheSameCurveInDouble) {
   const Observed one = RunWhole({"parallel.data=1"});
   // An untrained model knows nothing: the mean loss is near ln 257.
-  EXPECT_NEAR(one.steps.front().loss, std::log(257.0), 0.05);
-  EXPECT_LT(one.steps.back().loss, one.steps.front().loss - 0.2) << "it learns";
+  EXPECT_NEAR(one.steps.front().loss(), std::log(257.0), 0.05);
+  EXPECT_LT(one.steps.back().loss(), one.steps.front().loss() - 0.2) << "it learns";
   ExpectSameCurve(RunWhole({"parallel.data=2"}).steps, one.steps, 1e-12, 1e-12);
   ExpectSameCurve(RunWhole({"parallel.data=4"}).steps, one.steps, 1e-12, 1e-12);
 }
@@ -57,7 +57,7 @@ TEST_P(EveryAxisTest, GivesTheCurveOfOneRank) {
     EXPECT_LE(std::abs(got.evals[i].loss - one.evals[i].loss), 1e-12 * one.evals[i].loss);
   }
   EXPECT_EQ(got.infos[0].parameters, one.infos[0].parameters);
-  EXPECT_EQ(got.steps[3].model_flops, one.steps[3].model_flops);
+  EXPECT_EQ(got.steps[3].model_flops(), one.steps[3].model_flops());
   const Observed again = RunWhole(FourLayers(GetParam().overrides));
   ExpectEqualCurve(again.steps, got.steps);
 }
@@ -129,25 +129,25 @@ TEST_F(LayoutTest, EvaluationCountsEachTokenOnceInEveryLayout) {
 TEST_F(LayoutTest, RecordsSayWhatTheStepWas) {
   const Observed run = RunWhole({"parallel.data=2", "optimizer.warmup=10"});
   const StepRecord& last = run.steps.back();
-  EXPECT_EQ(run.steps.front().learning_rate, 0.0) << "warm-up starts at 0";
-  EXPECT_DOUBLE_EQ(run.steps[5].learning_rate, 0.5e-3);
-  EXPECT_EQ(last.tokens, 8 * 16);
-  EXPECT_EQ(last.consumed_samples, 160);
-  EXPECT_GT(last.step_seconds, 0);
-  EXPECT_NEAR(last.tokens_per_second, 128 / last.step_seconds, 1e-6 * last.tokens_per_second);
-  EXPECT_GT(last.model_flops, 0);
+  EXPECT_EQ(run.steps.front().learning_rate(), 0.0) << "warm-up starts at 0";
+  EXPECT_DOUBLE_EQ(run.steps[5].learning_rate(), 0.5e-3);
+  EXPECT_EQ(last.tokens(), 8 * 16);
+  EXPECT_EQ(last.consumed_samples(), 160);
+  EXPECT_GT(last.step_seconds(), 0);
+  EXPECT_NEAR(last.tokens_per_second(), 128 / last.step_seconds(), 1e-6 * last.tokens_per_second());
+  EXPECT_GT(last.model_flops(), 0);
   // 6 L q S^2 per sample more: 2 layers x 16, sequence 16, 8 samples.
-  EXPECT_EQ(last.model_flops_full - last.model_flops, 6.0 * 2 * 16 * 16 * 16 * 8);
-  EXPECT_NEAR(last.tflops_per_slot_full, last.model_flops_full / last.step_seconds / 1e12 / 2,
-              1e-9 * last.tflops_per_slot_full);
-  EXPECT_GT(last.host_memory_bytes, 0);
+  EXPECT_EQ(last.model_flops_full() - last.model_flops(), 6.0 * 2 * 16 * 16 * 16 * 8);
+  EXPECT_NEAR(last.tflops_per_slot_full(), last.model_flops_full() / last.step_seconds() / 1e12 / 2,
+              1e-9 * last.tflops_per_slot_full());
+  EXPECT_GT(last.host_memory_bytes(), 0);
   double phases = 0;
-  for (const double seconds : last.phase_seconds) phases += seconds;
-  EXPECT_LE(phases, last.step_seconds * 1.01);
-  EXPECT_GT(last.phase_seconds[static_cast<size_t>(report::StepPhase::kForward)], 0);
-  EXPECT_GT(last.phase_seconds[static_cast<size_t>(report::StepPhase::kBackward)], 0);
-  EXPECT_GT(last.phase_seconds[static_cast<size_t>(report::StepPhase::kDpComm)], 0);
-  EXPECT_GT(last.memory_bytes[static_cast<size_t>(memory::Kind::kActivations)], 0);
+  for (const auto& [phase, seconds] : last.phase_seconds()) phases += seconds;
+  EXPECT_LE(phases, last.step_seconds() * 1.01);
+  EXPECT_GT(SecondsIn(last, report::StepPhase::kForward), 0);
+  EXPECT_GT(SecondsIn(last, report::StepPhase::kBackward), 0);
+  EXPECT_GT(SecondsIn(last, report::StepPhase::kDpComm), 0);
+  EXPECT_GT(MemoryOf(last)[static_cast<size_t>(memory::Kind::kActivations)], 0);
   EXPECT_EQ(run.states, (std::vector<TrainState>{TrainState::kLoading, TrainState::kReady,
                                                  TrainState::kTraining, TrainState::kExiting}));
 }

@@ -84,15 +84,15 @@ TEST_F(PaddedHeadsTest, CurvesAreThoseOfUnpaddedHeads) {
     const std::vector<std::string> fields = Joined(model, {"checkpoint.directory=none"});
     const Observed plain = RunWith(Heads::kPlain, fields)[0].seen;
     ASSERT_EQ(plain.steps.size(), 20U);
-    EXPECT_LT(plain.steps.back().loss, plain.steps.front().loss) << "it learns";
+    EXPECT_LT(plain.steps.back().loss(), plain.steps.front().loss()) << "it learns";
     for (const auto& layout : {std::vector<std::string>{}, kPlane, CubeLayout()}) {
       const Observed padded = RunWith(Heads::kPadded, Joined(fields, layout))[0].seen;
       ExpectSameCurve(padded.steps, plain.steps, 1e-12, 1e-12);
       EXPECT_EQ(padded.infos.at(0).parameters, plain.infos.at(0).parameters);
-      EXPECT_EQ(padded.steps.back().model_flops, plain.steps.back().model_flops);
+      EXPECT_EQ(padded.steps.back().model_flops(), plain.steps.back().model_flops());
       if (!layout.empty()) continue;
       const auto weights = static_cast<size_t>(memory::Kind::kWeights);
-      EXPECT_GT(padded.steps[0].memory_bytes[weights], plain.steps[0].memory_bytes[weights]);
+      EXPECT_GT(MemoryOf(padded.steps[0])[weights], MemoryOf(plain.steps[0])[weights]);
     }
   }
 }

@@ -97,14 +97,14 @@ TEST_F(ResumeTest, NeverColdOverItsOwnCheckpointsUnlessFresh) {
   EXPECT_EQ(OnDisk(), (std::vector<checkpoint::CheckpointId>{{5, 1}, {10, 1}}));
   const Observed again = Run({})[0].seen;
   EXPECT_EQ(again.infos[0].resumed_from_step, 10);
-  EXPECT_EQ(again.steps.front().step, 11);
+  EXPECT_EQ(again.steps.front().step(), 11);
   const Observed older = Run({"checkpoint.load=5"})[0].seen;
   EXPECT_EQ(older.infos[0].resumed_from_step, 5);
   const Observed elsewhere = Run({"checkpoint.load=tiny", "checkpoint.directory=branch"})[0].seen;
   EXPECT_EQ(elsewhere.infos[0].resumed_from_step, 10);
   const Observed fresh = Run({"checkpoint.fresh=true", "checkpoint.every_iters=5"})[0].seen;
   EXPECT_EQ(fresh.infos[0].resumed_from_step, 0);
-  EXPECT_EQ(fresh.steps.front().step, 1);
+  EXPECT_EQ(fresh.steps.front().step(), 1);
   EXPECT_EQ(fresh.infos[0].epoch, 4) << "above every run in the directory";
   const RankOutcome missing = Run({"checkpoint.load=7"})[0];
   EXPECT_EQ(missing.result.status.code(), absl::StatusCode::kNotFound);
@@ -165,7 +165,7 @@ TEST_F(ResumeTest, PlacementsOfAJobFollowEachOther) {
   const auto first = place("job-a", 3);
   EXPECT_EQ(first[0].result.last_step, 4);
   EXPECT_EQ(first[0].seen.infos[0].epoch, 1) << "the directory's";
-  EXPECT_EQ(first[0].seen.steps[0].epoch, 3) << "the job's";
+  EXPECT_EQ(first[0].seen.steps[0].epoch(), 3) << "the job's";
   for (const int64_t epoch : {2, 3}) {
     for (const RankOutcome& stale : place("job-a", epoch)) {
       EXPECT_EQ(stale.result.status.code(), absl::StatusCode::kFailedPrecondition);

@@ -174,27 +174,43 @@ std::vector<int64_t> TrainTest::StepsOnDisk() const {
   return steps;
 }
 
+double SecondsIn(const StepRecord& step, report::StepPhase phase) {
+  const auto found = step.phase_seconds().find(std::string(Name(phase)));
+  return found == step.phase_seconds().end() ? 0 : found->second;
+}
+
+memory::BytesByKind MemoryOf(const StepRecord& step) {
+  memory::BytesByKind bytes{};
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const auto found =
+        step.memory_bytes().find(std::string(memory::Name(static_cast<memory::Kind>(i))));
+    if (found != step.memory_bytes().end()) bytes[i] = found->second;
+  }
+  return bytes;
+}
+
 void ExpectSameCurve(const std::vector<StepRecord>& got, const std::vector<StepRecord>& want,
                      double loss_tolerance, double norm_tolerance) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].step, want[i].step);
-    EXPECT_EQ(got[i].tokens, want[i].tokens);
-    EXPECT_LE(std::abs(got[i].loss - want[i].loss), loss_tolerance * want[i].loss)
-        << "step " << want[i].step;
-    EXPECT_LE(std::abs(got[i].grad_norm - want[i].grad_norm), norm_tolerance * want[i].grad_norm)
-        << "step " << want[i].step;
+    EXPECT_EQ(got[i].step(), want[i].step());
+    EXPECT_EQ(got[i].tokens(), want[i].tokens());
+    EXPECT_LE(std::abs(got[i].loss() - want[i].loss()), loss_tolerance * want[i].loss())
+        << "step " << want[i].step();
+    EXPECT_LE(std::abs(got[i].grad_norm() - want[i].grad_norm()),
+              norm_tolerance * want[i].grad_norm())
+        << "step " << want[i].step();
   }
 }
 
 void ExpectEqualCurve(const std::vector<StepRecord>& got, const std::vector<StepRecord>& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].step, want[i].step);
-    EXPECT_EQ(got[i].loss, want[i].loss) << "step " << want[i].step;
-    EXPECT_EQ(got[i].grad_norm, want[i].grad_norm) << "step " << want[i].step;
-    EXPECT_EQ(got[i].learning_rate, want[i].learning_rate) << "step " << want[i].step;
-    EXPECT_EQ(got[i].consumed_samples, want[i].consumed_samples) << "step " << want[i].step;
+    EXPECT_EQ(got[i].step(), want[i].step());
+    EXPECT_EQ(got[i].loss(), want[i].loss()) << "step " << want[i].step();
+    EXPECT_EQ(got[i].grad_norm(), want[i].grad_norm()) << "step " << want[i].step();
+    EXPECT_EQ(got[i].learning_rate(), want[i].learning_rate()) << "step " << want[i].step();
+    EXPECT_EQ(got[i].consumed_samples(), want[i].consumed_samples()) << "step " << want[i].step();
   }
 }
 

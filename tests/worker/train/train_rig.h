@@ -12,11 +12,14 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/step.pb.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/failure/failure.h"
 #include "worker/train/trainer.h"
 
 namespace mt::train {
+
+using megatrain::v1::StepRecord;
 
 // Removed with all it holds when destroyed.
 class TempDir {
@@ -42,6 +45,10 @@ megatrain::v1::JobSpec JobFromText(std::string_view text,
 // 2 layers x 16, sequence 16, G = 8, fp64, 20 steps, Adam at 1e-3, dropout, clipping; `overrides`
 // are "training.seed=7" and the like. Completed and resolved.
 megatrain::v1::JobSpec TinyJob(const std::vector<std::string>& overrides);
+
+// A phase's time, and memory by kind, of a step's record; 0 where it has no such entry.
+double SecondsIn(const StepRecord& step, report::StepPhase phase);
+memory::BytesByKind MemoryOf(const StepRecord& step);
 
 // Everything one rank's observer was told.
 struct Observed final : public TrainObserver {
