@@ -265,7 +265,8 @@ TEST(MetricsTest, TextsSayWhatTheyAreOf) {
                                   "Bubble: 2100.0 % of the pipeline's time, mean over ranks\n"
                                   "Memory, rank 0: comm 0 B, weights 1.0 MiB\n"
                                   "Memory, rank 0: process 16 B\n"
-                                  "Skipped steps: 18\n"));
+                                  "Skipped steps: 18\n"
+                                  "Launch, rank 0: 22.000 s to enqueue the step\n"));
   // A step that reports nothing: what is hidden where it is zero.
   for (const report::StepMetric* metric : MetricsShown(MetricPlace::kDescribe)) {
     if (metric->declared().describe().hide_zero()) {

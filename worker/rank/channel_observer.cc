@@ -62,7 +62,6 @@ void ChannelObserver::OnRunInfo(const train::RunInfo& info) {
 void ChannelObserver::OnStep(const megatrain::v1::StepRecord& record) {
   RankMessage message;
   *message.mutable_step() = record;
-  message.mutable_step()->clear_launch_seconds();  // a benchmark's alone
   deps_.send(std::move(message));
 }
 

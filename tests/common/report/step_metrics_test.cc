@@ -62,6 +62,10 @@ TEST(StepMetrics, NaNIsNotReported) {
     metric.SetValue(&step, std::numeric_limits<double>::quiet_NaN());
     EXPECT_EQ(metric.Value(step) == 0, metric.is_integer()) << metric.name();
   }
+  EXPECT_FALSE(step.has_launch_seconds());
+  EXPECT_FALSE(FindStepMetric("launch_seconds")->IsReported(step));
+  step.set_launch_seconds(0);
+  EXPECT_TRUE(FindStepMetric("launch_seconds")->IsReported(step)) << "a zero that was measured";
   EXPECT_TRUE(std::isnan(step.loss()));
   EXPECT_EQ(step.tokens(), 0);
   EXPECT_FALSE(step.skipped());

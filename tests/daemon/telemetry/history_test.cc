@@ -56,6 +56,18 @@ TEST_F(HistoryTest, TheTableOfColumnsIsThatOfTheFormat) {
     EXPECT_EQ(table.columns[i].name, HistoryScalarNames()[i]);
 }
 
+// A worker of before `launch_seconds`, then one of now, in one table.
+TEST_F(HistoryTest, AMetricThatIsNotReportedHasNoColumnUntilItIs) {
+  HistoryTable table;
+  v1::StepRecord before = MakeStep(1);
+  before.clear_launch_seconds();
+  table.AppendStep(before);
+  EXPECT_EQ(table.Find("launch_seconds"), nullptr);
+  table.AppendStep(MakeStep(2));
+  EXPECT_EQ(table.ToStep(0).DebugString(), before.DebugString());
+  EXPECT_EQ(table.ToStep(1).DebugString(), MakeStep(2).DebugString());
+}
+
 TEST_F(HistoryTest, WhatIsFlushedSurvivesAKillAtAnyStep) {
   for (int64_t step = 1; step <= 3'000; step += 37) {
     AppendRange(step, std::min<int64_t>(step + 36, 3'000));

@@ -75,6 +75,7 @@ TEST_F(ReportsTest, StatesCheckpointsAndSteps) {
   megatrain::v1::StepRecord step;
   step.set_step(3);
   step.set_bubble(0.5);
+  step.set_launch_seconds(0.125);
   (*step.mutable_phase_seconds())["data"] = 0.25;
   observer_.OnStep(step);
   ASSERT_EQ(sent_.size(), 4U);

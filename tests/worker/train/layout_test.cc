@@ -134,6 +134,7 @@ TEST_F(LayoutTest, RecordsSayWhatTheStepWas) {
   EXPECT_EQ(last.tokens(), 8 * 16);
   EXPECT_EQ(last.consumed_samples(), 160);
   EXPECT_GT(last.step_seconds(), 0);
+  EXPECT_GT(last.launch_seconds(), 0);
   EXPECT_NEAR(last.tokens_per_second(), 128 / last.step_seconds(), 1e-6 * last.tokens_per_second());
   EXPECT_GT(last.model_flops(), 0);
   // 6 L q S^2 per sample more: 2 layers x 16, sequence 16, 8 samples.
