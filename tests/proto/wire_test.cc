@@ -19,8 +19,10 @@
 #include "megatrain/v1/api.pb.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/job_training.pb.h"
+#include "megatrain/v1/metric.pb.h"
 #include "megatrain/v1/options.pb.h"
 #include "megatrain/v1/rank.pb.h"
+#include "megatrain/v1/step.pb.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/types.pb.h"
 #include "megatrain/v1/worker.pb.h"
@@ -43,6 +45,8 @@ std::vector<const pb::FileDescriptor*> Files() {
           v1::RankMessage::descriptor()->file(),
           v1::StoredJob::descriptor()->file(),
           v1::Job::descriptor()->file(),
+          v1::StepRecord::descriptor()->file(),
+          v1::Metric::descriptor()->file(),
           v1::Assign::descriptor()->file()};
 }
 

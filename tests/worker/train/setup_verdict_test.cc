@@ -28,7 +28,7 @@ class SetUpVerdictTest : public TrainTest {
   // `culprit` has the error itself; the others have it with the rank's name, and as the network's
   // fault, so that a summary finds the culprit.
   static void ExpectAllEnd(const std::vector<RankOutcome>& outcomes, int culprit,
-                           absl::StatusCode code, Cause cause, const std::string& part) {
+                           absl::StatusCode code, failure::Cause cause, const std::string& part) {
     ASSERT_EQ(outcomes.size(), 2U);
     for (int rank = 0; rank < 2; ++rank) {
       SCOPED_TRACE("rank " + std::to_string(rank));
@@ -41,7 +41,8 @@ class SetUpVerdictTest : public TrainTest {
       EXPECT_NE(base::Message(status).find(part), std::string::npos) << status;
       const bool named = base::Message(status).starts_with("rank " + std::to_string(culprit) + ":");
       EXPECT_EQ(named, rank != culprit) << status;
-      EXPECT_EQ(CauseOf(status), rank == culprit ? cause : Cause::kNetwork) << status;
+      EXPECT_EQ(failure::CauseOf(status), rank == culprit ? cause : failure::Cause::kNetwork)
+          << status;
     }
   }
 };
@@ -53,20 +54,21 @@ TEST_F(SetUpVerdictTest, AShardThatOneRankReadsIsDamaged) {
     std::string damaged = whole;
     damaged[damaged.size() - 5] = static_cast<char>(damaged[damaged.size() - 5] ^ 1);
     ASSERT_TRUE(base::WriteFileAtomic(Shard(culprit), damaged).ok());
-    ExpectAllEnd(Run({}), culprit, absl::StatusCode::kDataLoss, Cause::kStorage, Shard(culprit));
+    ExpectAllEnd(Run({}), culprit, absl::StatusCode::kDataLoss, failure::Cause::kStorage,
+                 Shard(culprit));
     ASSERT_TRUE(base::WriteFileAtomic(Shard(culprit), whole).ok());
   }
   // It was nothing else: with the shard as it was the run goes on.
   const auto resumed = Run({});
   ExpectClean(resumed, 20);
-  EXPECT_EQ(resumed[0].seen.steps.front().step, 6);
+  EXPECT_EQ(resumed[0].seen.steps.front().step(), 6);
 }
 
 TEST_F(SetUpVerdictTest, AShardThatOneRankReadsIsCutShort) {
   SaveStep5();
   const std::string whole = base::ReadFile(Shard(1)).value();
   ASSERT_TRUE(base::WriteFileAtomic(Shard(1), whole.substr(0, whole.size() / 2)).ok());
-  ExpectAllEnd(Run({}), 1, absl::StatusCode::kDataLoss, Cause::kStorage, Shard(1));
+  ExpectAllEnd(Run({}), 1, absl::StatusCode::kDataLoss, failure::Cause::kStorage, Shard(1));
 }
 
 TEST_F(SetUpVerdictTest, OneRankHasNoData) {
@@ -76,8 +78,8 @@ TEST_F(SetUpVerdictTest, OneRankHasNoData) {
       args->data_root = dir_.path() + "/elsewhere";
       args->cache_root = "";
     };
-    ExpectAllEnd(Run({}), culprit, absl::StatusCode::kFailedPrecondition, Cause::kUserError,
-                 "elsewhere");
+    ExpectAllEnd(Run({}), culprit, absl::StatusCode::kFailedPrecondition,
+                 failure::Cause::kUserError, "elsewhere");
   }
 }
 
@@ -93,7 +95,7 @@ TEST_F(SetUpVerdictTest, AnExceptionWhileOneRankLoadsEndsTheOtherInItsNextCall) 
     if (rank == 1) args->observer = &throwing;
   };
   const auto outcomes = Run({});
-  EXPECT_EQ(CauseOf(outcomes[1].result.status), Cause::kInternal);
+  EXPECT_EQ(failure::CauseOf(outcomes[1].result.status), failure::Cause::kInternal);
   EXPECT_EQ(base::Message(outcomes[1].result.status), "out of order");
   EXPECT_EQ(outcomes[0].result.status.code(), absl::StatusCode::kUnavailable)
       << outcomes[0].result.status;

@@ -12,7 +12,7 @@
 #include "worker/node/ranks/allocation_record.h"
 #include "worker/node/ranks/state_dir.h"
 
-namespace mt::agent {
+namespace mt::node {
 namespace {
 
 using crash::CrashLog;
@@ -79,4 +79,4 @@ TEST_F(AgentDurabilityTest, ARecordIsOldOrNewAndSurelyThereOnceItIsSaved) {
 }
 
 }  // namespace
-}  // namespace mt::agent
+}  // namespace mt::node
