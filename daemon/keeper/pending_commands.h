@@ -12,7 +12,7 @@
 #include "daemon/ledger/ledger.h"
 
 namespace megatrain::v1 {
-enum Command_Verb : int;
+enum Command_Verb : int;  // NOLINT(readability-identifier-naming): protoc's name
 class GivenWord;
 }  // namespace megatrain::v1
 

@@ -164,8 +164,8 @@ class DesignTest(unittest.TestCase):
             self.assertGreaterEqual(len(names), least)
             for name in names:
                 self.assertRegex(control, rf"\b{name}\b", enum)
-        scalars = (SOURCE / "kernels/ops/step_scalars.h").read_text()
-        for struct, least in (("StepScalars", 14), ("EndOfStep", 7)):
+        scalars = "".join((SOURCE / path).read_text() for path in ("kernels/ops/step_scalars.h", "worker/engine/step_vector.h"))
+        for struct, least in (("StepScalars", 14), ("EndOfStep", 4), ("StepVector", 3)):
             body = re.sub(r"//.*", "", re.search(rf"(?s)struct {struct} {{(.*?)\n}};", scalars)[1])
             names = [name for name in re.findall(r"(?:int64_t|double) (\w+)", body) if name != "reserved"]
             self.assertGreaterEqual(len(names), least)

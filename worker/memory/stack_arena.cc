@@ -29,6 +29,7 @@ void* StackArena::TakeBytes(int64_t bytes) {
   CHECK_LE(used_, capacity_) << "the plan reserved less than the step takes";
   peak_ = std::max(peak_, used_);
   // Not null, so that ops see the operand as present when they compute their workspace size.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address to compare, never to dereference
   if (measuring_) return reinterpret_cast<void*>(static_cast<uintptr_t>(kAlignBytes + begin));
   return data_ + begin;
 }

@@ -222,8 +222,7 @@ Status RunAgent(const AgentOptions& options) {
   for (const AllocationDir::Found& found : store.LoadAll()) {
     agent.Adopt(*found.record, found.damage);
   }
-  // Posted behind the tasks of Adopt, so that ranks that have ended meanwhile are registered as
-  // ended.
+  // Behind the tasks of Adopt, so that ranks that have ended meanwhile are registered as ended.
   loop.Post([&agent, &pulse] {
     agent.Start();
     pulse.Start();

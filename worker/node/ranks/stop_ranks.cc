@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 // A shim kills its rank after its own grace; this is the additional time to record the exit.
 constexpr milliseconds kShimsOwnTime{2000};
-constexpr milliseconds kAfterKill{5000};
+constexpr milliseconds kGoneAfterKill{5000};
 
 struct Running {
   StoppedRank rank;
@@ -92,7 +92,7 @@ StatusOr<std::vector<StoppedRank>> StopRanks(const std::string& allocations, mil
     if (running.shim) SignalProcess(running.shim, SIGQUIT);
     SignalGroup(running, SIGKILL);
   }
-  const auto give_up_at = std::max(kill_at, Clock::now()) + kAfterKill;
+  const auto give_up_at = std::max(kill_at, Clock::now()) + kGoneAfterKill;
   std::vector<StoppedRank> stopped;
   for (Running& running : all) {
     if (!Ended(running.process, give_up_at) || !Ended(running.shim, give_up_at)) {
