@@ -103,13 +103,14 @@ Status RunSetup::SettleChoices(checkpoint::Exchange* exchange) {
 }
 
 Status RunSetup::MakeEngine() {
+  if (!plan_.has_value()) return base::Internal("no engine was planned");
   ASSIGN_OR_RETURN(parts_.engine, engine::Engine::Create(*std::move(plan_)));
   return OkStatus();
 }
 
 Status RunSetup::LoadOrInitialize() {
   if (start_.load) {
-    RETURN_IF_ERROR(Load());
+    RETURN_IF_ERROR(Load(*start_.load));
   } else {
     parts_.engine->Initialize(args_.job->training().seed());
   }
@@ -117,12 +118,12 @@ Status RunSetup::LoadOrInitialize() {
   return OpenLoader();
 }
 
-Status RunSetup::Load() {
+Status RunSetup::Load(const checkpoint::CheckpointId& id) {
   const data::IndexRecord record = parts_.data->train->record();
   ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
                    LoadState({.job = args_.job,
                               .directory = start_.load_directory,
-                              .id = *start_.load,
+                              .id = id,
                               .train_data = &record,
                               .engine = parts_.engine.get(),
                               .progress = [this](int64_t) { args_.observer->OnProgress(0); }}));

@@ -64,7 +64,7 @@ class RunSetup {
   Status MakeEngine();
   // This rank's weights and its loader.
   Status LoadOrInitialize();
-  Status Load();
+  Status Load(const checkpoint::CheckpointId& id);
   Status OpenLoader();
   // What all checkpoints of this run have in common.
   checkpoint::Manifest ManifestTemplate() const;
