@@ -6,6 +6,7 @@
 #include "common/base/ids.h"
 #include "common/base/log.h"
 #include "daemon/api/api.h"
+#include "daemon/authority/authority.h"
 #include "daemon/feeds/event_feed.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/hub/worker_hub.h"
@@ -73,6 +74,7 @@ struct Core::Parts {
   const base::Clock* clock;
   History* history;  // nullptr: none
   std::string uid;
+  Authority authority;
   Ledger ledger;
   KeyValues rendezvous;
   LeaseTable leases;
@@ -124,6 +126,7 @@ Feeds& Core::feeds() { return parts_->feeds; }
 EventFeed& Core::events() { return parts_->events; }
 Sessions& Core::sessions() { return parts_->sessions; }
 Ledger& Core::ledger() { return parts_->ledger; }
+Authority& Core::authority() { return parts_->authority; }
 const Reports& Core::reports() const { return parts_->reports; }
 const JobKeeper& Core::keeper() const { return parts_->keeper; }
 

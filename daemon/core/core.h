@@ -13,6 +13,7 @@
 namespace mt::daemon {
 
 class Api;
+class Authority;
 class EventFeed;
 class Feeds;
 class History;
@@ -41,6 +42,7 @@ class Core {
   EventFeed& events();
   Sessions& sessions();
   Ledger& ledger();
+  Authority& authority();
   const Reports& reports() const;
   const JobKeeper& keeper() const;
 

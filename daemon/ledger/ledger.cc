@@ -114,6 +114,7 @@ Status Ledger::Load(KeyValues* rendezvous) {
   RETURN_IF_ERROR(load(Table::kRequests, &t.requests));
   RETURN_IF_ERROR(load(Table::kWorkers, &t.workers));
   RETURN_IF_ERROR(load(Table::kAllocations, &t.allocations));
+  RETURN_IF_ERROR(load(Table::kCluster, &t.cluster));
   RETURN_IF_ERROR(store_->ForEach(Table::kRendezvous, load_value));
   ASSIGN_OR_RETURN(const std::string last_event, store_->LastKey(Table::kEvents));
   if (!last_event.empty()) {
@@ -122,6 +123,14 @@ Status Ledger::Load(KeyValues* rendezvous) {
   }
   return OkStatus();
 }
+
+v1::StoredCluster& Ledger::Cluster() {
+  auto& row = tables_->cluster[kSelf];
+  if (row == nullptr) row = std::make_unique<v1::StoredCluster>();
+  return *row;
+}
+
+void Ledger::MarkCluster() { Mark(Table::kCluster, kSelf, /*urgent=*/true); }
 
 v1::StoredJob* Ledger::FindJob(std::string_view uid) { return FindIn(tables_->jobs, uid); }
 

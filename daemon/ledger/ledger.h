@@ -25,6 +25,7 @@ class Event;
 class Job;
 class Operation;
 class StoredAllocation;
+class StoredCluster;
 class StoredJob;
 class StoredRequest;
 class StoredWorker;
@@ -100,6 +101,11 @@ class Ledger {
   // `urgent` false: with the next commit.
   void MarkWorker(const v1::StoredWorker& worker, bool urgent);
   std::vector<v1::StoredWorker*> Workers();
+
+  // --- What this store is: cluster, term. Empty where nothing was recorded yet; after a change
+  // call MarkCluster.
+  v1::StoredCluster& Cluster();
+  void MarkCluster();
 
   void PutRendezvous(const JobEpoch& job, std::string_view key, std::string_view value);
   void EraseRendezvous(const JobEpoch& job, std::string_view key);

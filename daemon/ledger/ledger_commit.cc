@@ -83,6 +83,9 @@ Write Ledger::MakeWrite(Table table, const std::string& key) {
     case Table::kAllocations:
       put(FindIn(tables_->allocations, key));
       break;
+    case Table::kCluster:
+      put(&Cluster());
+      break;
     case Table::kWorkers:
       put(FindWorker(key));
       break;

@@ -10,6 +10,9 @@
 
 namespace mt::daemon {
 
+// Key of the only row of the cluster table.
+inline constexpr char kSelf[] = "self";
+
 // nullptr: no such entry.
 template <class Map, class Key>
 auto FindIn(Map& map, const Key& key) -> decltype(map.begin()->second.get()) {
@@ -31,6 +34,7 @@ struct Ledger::Tables {
   ByText<v1::StoredRequest> requests;
   ByText<v1::StoredWorker> workers;
   ByText<v1::StoredAllocation> allocations;  // by KeyText
+  ByText<v1::StoredCluster> cluster;         // one row, kSelf
 };
 
 }  // namespace mt::daemon

@@ -14,10 +14,10 @@
 namespace mt::daemon {
 namespace {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 constexpr int kApplicationId = 0x4d544350;  // "MTCP"
 constexpr std::array<const char*, kNumTables> kTableNames = {
-    "jobs", "operations", "requests", "events", "allocations", "workers", "rendezvous"};
+    "jobs", "operations", "requests", "events", "allocations", "workers", "rendezvous", "cluster"};
 
 const char* NameOf(Table table) { return kTableNames[static_cast<size_t>(table)]; }
 
@@ -167,6 +167,8 @@ Status SqliteStore::Migrate() {
   if (version == kSchemaVersion) return OkStatus();
   std::string sql = "BEGIN IMMEDIATE;";
   for (const char* table : kTableNames) {
+    // Version 1 had all tables but the last.
+    if (version == 1 && table != NameOf(Table::kCluster)) continue;
     sql += fmt::format(
         "CREATE TABLE {} (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_us INTEGER NOT NULL) "
         "WITHOUT ROWID;",

@@ -1,8 +1,7 @@
-// Registration and what it settles, message dispatch, leases and heartbeats.
+// Registration, message dispatch, leases and heartbeats.
 #include "daemon/workers/sessions.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "common/base/log.h"
@@ -10,69 +9,15 @@
 #include "common/rpc/reason.h"
 #include "common/rpc/version.h"
 #include "daemon/feeds/feeds.h"
-#include "daemon/keeper/allocations.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
 #include "daemon/membership/lease_table.h"
+#include "daemon/workers/node_facts.h"
 #include "daemon/workers/reports.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
 namespace mt::daemon {
-namespace {
-
-constexpr size_t kMaxNameBytes = 253;
-constexpr int kMaxSlots = 1'024;
-
-Status CheckSlots(const std::string& node,
-                  const google::protobuf::RepeatedPtrField<v1::Slot>& given) {
-  std::set<int> slots;
-  for (const v1::Slot& slot : given) {
-    if (slot.index() < 0 || !slots.insert(slot.index()).second) {
-      return base::InvalidArgument("node {}: slot {} is negative or given twice", node,
-                                   slot.index());
-    }
-  }
-  if (slots.size() > kMaxSlots) {
-    return base::InvalidArgument("node {}: {} slots ({} are possible)", node, slots.size(),
-                                 kMaxSlots);
-  }
-  return OkStatus();
-}
-
-Status CheckRegister(const v1::Register& hello) {
-  if (hello.node().empty() || hello.node().size() > kMaxNameBytes ||
-      hello.node().find_first_of("/ \t\n") != std::string::npos) {
-    return base::InvalidArgument("a node's name has 1 to {} bytes without '/' and blanks, not '{}'",
-                                 kMaxNameBytes, hello.node().substr(0, kMaxNameBytes));
-  }
-  if (hello.worker_uid().empty())
-    return base::InvalidArgument("node {}: worker_uid is missing", hello.node());
-  // A node whose GPUs do not work is shown with the reason, although it has nothing to offer.
-  if (hello.slots().empty() && hello.gpu_problem().empty()) {
-    return base::InvalidArgument("node {}: 0 slots (1 to {} are possible)", hello.node(),
-                                 kMaxSlots);
-  }
-  return CheckSlots(hello.node(), hello.slots());
-}
-
-void FillNode(const v1::Register& hello, int64_t now_us, v1::Node* node) {
-  node->set_name(hello.node());
-  node->set_uid(hello.worker_uid());
-  *node->mutable_slots() = hello.slots();
-  for (v1::Slot& slot : *node->mutable_slots()) slot.clear_job_uid();
-  node->set_cores(hello.cores());
-  node->set_memory_bytes(hello.memory_bytes());
-  node->set_version(hello.version());
-  node->set_address(hello.address());
-  node->set_boot_id(hello.boot_id());
-  *node->mutable_labels() = hello.labels();
-  node->set_gpu_problem(hello.gpu_problem());
-  node->set_last_heartbeat_us(now_us);
-  node->set_registered_us(now_us);
-}
-
-}  // namespace
 
 void Sessions::Drop(SessionId id, const Status& status) {
   const std::string node = parts_.hub->Close(id, status);
@@ -141,6 +86,8 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
       return reports.OnAllocationGone(session, message.allocation_gone());
     case v1::WorkerMessage::kSlotsChanged:
       return OnSlotsChanged(session, message.slots_changed());
+    case v1::WorkerMessage::kHeldReport:
+    case v1::WorkerMessage::kEpochQuery:
     case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::kHeartbeat:
       return;
@@ -177,8 +124,9 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
     return;
   }
   const v1::StoredWorker* known = parts_.ledger->FindWorker(hello.node());
-  const Former former{.same_worker = known != nullptr && known->node().uid() == hello.worker_uid(),
-                      .same_boot = known != nullptr && known->node().boot_id() == hello.boot_id()};
+  const HeldSettlement::Former former{
+      .same_worker = known != nullptr && known->node().uid() == hello.worker_uid(),
+      .same_boot = known != nullptr && known->node().boot_id() == hello.boot_id()};
   auto worker = std::make_unique<v1::StoredWorker>();
   worker->set_acked_seq(former.same_worker ? known->acked_seq() : 0);
   FillNode(hello, parts_.ledger->NowMicros(), worker->mutable_node());
@@ -202,8 +150,8 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
   registered->set_lease_ms(control::kWorkerLostAfter.count());
   parts_.hub->Send(hello.node(), std::move(message));
   for (const v1::HeldAllocation& held : hello.allocations())
-    SettleHeld(*parts_.hub->Find(id), held);
-  SettleMissing(hello, former);
+    settlement_.SettleHeld(*parts_.hub->Find(id), held);
+  settlement_.SettleMissing(hello, former);
   parts_.keeper->nodes().Silent(hello.node(), false);
 }
 
@@ -233,75 +181,6 @@ void Sessions::OnSlotsChanged(const WorkerSession& session, const v1::SlotsChang
   if (changed.has_gpu_problem()) node->set_gpu_problem(changed.gpu_problem());
   parts_.ledger->MarkWorker(worker, /*urgent=*/true);
   parts_.placer->Run();
-}
-
-void Sessions::SettleHeld(WorkerSession& session, const v1::HeldAllocation& held) {
-  const AllocationKey key{held.job_uid(), held.epoch(), session.node};
-  v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
-  if (allocation == nullptr) {
-    // These are ranks that this coordinator closed, or never knew: their slots are taken until they
-    // are gone.
-    auto stray = std::make_unique<v1::StoredAllocation>();
-    stray->set_job_uid(key.job_uid);
-    stray->set_epoch(key.epoch);
-    stray->set_node(key.node);
-    stray->set_state(v1::FREEING);
-    for (const v1::RankStatus& rank : held.ranks()) {
-      stray->add_ranks(rank.rank());
-      stray->add_slots(rank.slot());
-    }
-    allocation = parts_.ledger->AddAllocation(std::move(stray));
-  }
-  if (allocation->state() == v1::FREEING || !IsOpen(parts_.ledger, *allocation)) {
-    MoveAllocation(parts_.ledger, *allocation, v1::FREEING);
-    parts_.keeper->commands().SendKill({key.job_uid, key.epoch}, key.node, "this epoch is closed");
-    return;
-  }
-  v1::StoredJob& job = *parts_.ledger->FindJob(held.job_uid());
-  allocation->set_worker_uid(parts_.ledger->FindWorker(session.node)->node().uid());
-  parts_.ledger->MarkAllocation(*allocation);
-  parts_.keeper->nodes().AllocationHeld(job, *allocation);
-  for (const v1::RankStatus& rank : held.ranks()) {
-    // A rank's end comes as a report of its own, with cause and log lines.
-    if (!rank.exited() && rank.state() != v1::FAULTED)
-      parts_.reports->TakeRankStatus(job, session.node, rank);
-  }
-  parts_.keeper->placement().RanksMoved(job, /*training=*/false);
-  parts_.keeper->nodes().Remind(job, *allocation);
-}
-
-void Sessions::SettleMissing(const v1::Register& hello, const Former& former) {
-  std::set<JobEpoch> held;
-  for (const v1::HeldAllocation& allocation : hello.allocations())
-    held.insert({allocation.job_uid(), allocation.epoch()});
-  std::vector<AllocationKey> missing;
-  for (const v1::StoredAllocation* allocation : parts_.ledger->AllocationsOnNode(hello.node())) {
-    if (!held.contains({allocation->job_uid(), allocation->epoch()})) {
-      missing.push_back({allocation->job_uid(), allocation->epoch(), allocation->node()});
-    }
-  }
-  for (const AllocationKey& key : missing) {
-    v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
-    v1::StoredJob* job = parts_.ledger->FindJob(key.job_uid);
-    if (allocation == nullptr) continue;
-    const bool open = IsOpen(parts_.ledger, *allocation);
-    if (!former.same_worker && allocation->state() == v1::RESERVED && job != nullptr) {
-      parts_.keeper->placement().AllocationRefused(*job, key, "its agent was restarted");
-    } else if (!former.same_worker) {
-      parts_.keeper->teardown().AllocationGone(
-          key, former.same_boot ? "its agent was restarted and did not find them"
-                                : "the node was booted again");
-    } else if (allocation->state() == v1::RESERVED && job != nullptr) {
-      parts_.hub->FindByNode(key.node)->unanswered.insert({key.job_uid, key.epoch});
-    } else if (allocation->state() == v1::UNREACHABLE && !open) {
-      parts_.keeper->teardown().AllocationGone(key, "the node is back without them");
-    } else if (job != nullptr) {
-      // The agent had this allocation, so its end is among the reports that it sends again. The
-      // kill of one that is being freed is ordered again.
-      if (open) parts_.keeper->nodes().AllocationHeld(*job, *allocation);
-      parts_.keeper->nodes().Remind(*job, *allocation);
-    }
-  }
 }
 
 void Sessions::Heartbeat(SessionId id, int64_t beat) {

@@ -11,9 +11,9 @@
 #include "daemon/hub/worker_hub.h"
 #include "daemon/keeper/operations.h"
 #include "daemon/ledger/ledger.h"
+#include "daemon/workers/held_settlement.h"
 
 namespace megatrain::v1 {
-class HeldAllocation;
 class Register;
 class SlotsChanged;
 class WorkerMessage;
@@ -42,7 +42,12 @@ class Sessions {
     std::string coordinator_uid;
   };
   // All parts outlive it.
-  explicit Sessions(Parts parts) : parts_(std::move(parts)) {}
+  explicit Sessions(Parts parts)
+      : parts_(std::move(parts)),
+        settlement_({.ledger = parts_.ledger,
+                     .hub = parts_.hub,
+                     .keeper = parts_.keeper,
+                     .reports = parts_.reports}) {}
 
   SessionId Open(std::shared_ptr<WorkerLink> link) { return parts_.hub->Open(std::move(link)); }
   void OnMessage(SessionId id, const v1::WorkerMessage& message);
@@ -61,19 +66,13 @@ class Sessions {
   void Register(SessionId id, const v1::Register& hello);
   // OK where the node's name is free, or its former holder is certainly gone.
   Status CheckName(SessionId id, const v1::Register& hello);
-  void SettleHeld(WorkerSession& session, const v1::HeldAllocation& held);
-  // What the registering agent has in common with the one that was there before.
-  struct Former {
-    bool same_worker;  // the same process
-    bool same_boot;
-  };
-  void SettleMissing(const v1::Register& hello, const Former& former);
   void OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed);
   void Heartbeat(SessionId id, int64_t beat);
   void Dispatch(SessionId id, const v1::WorkerMessage& message);
   void Drop(SessionId id, const Status& status);
 
   Parts parts_;
+  HeldSettlement settlement_;
 };
 
 }  // namespace mt::daemon
