@@ -1,12 +1,13 @@
 // mt-coordinator: the cluster's one daemon. This file holds flags, signals and exit codes;
 // everything else is started by daemon/service/coordinator.h.
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <pthread.h>
 #include <string>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -17,7 +18,9 @@
 #include "common/base/notify.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/version.h"
+#include "daemon/offline.h"
 #include "daemon/service/coordinator.h"
+#include "daemon/store/store_folder.h"
 
 namespace mt::daemon {
 namespace {
@@ -78,9 +81,8 @@ StatusOr<Coordinator::Config> Configure(const Flags& flags) {
 // --check-config: reports what a start would refuse, as far as that is known without listening and
 // without taking the store's lock.
 int CheckConfig(const Flags& flags) {
-  if (base::Exists(flags.state) && access(flags.state.c_str(), R_OK | W_OK | X_OK) != 0) {
-    return Fail(kExitStore, base::ErrnoError(errno, fmt::format("--state {}", flags.state)));
-  }
+  const Status store = CheckStoreFolder(flags.state);
+  if (!store.ok()) return Fail(kExitStore, store);
   fmt::print("the configuration is valid\n");
   return kExitOk;
 }
@@ -156,8 +158,7 @@ void AddOptions(CLI::App* app, Flags* flags) {
   app->add_option("--health-listen", flags->health_listen,
                   "Address of grpc.health.v1 alone, for probes; without it there is none");
   app->add_option("--state", flags->state,
-                  "Folder of the durable state; one coordinator per folder")
-      ->required();
+                  "Folder of the durable state; one coordinator per folder");
   app->add_option("--port-file", flags->port_file, "File that receives the API's address as bound");
   app->add_option("--http-port-file", flags->http_port_file,
                   "File that receives the HTTP address as bound");
@@ -170,9 +171,13 @@ void AddOptions(CLI::App* app, Flags* flags) {
 }
 
 int Main(int argc, char** argv) {
+  // What it writes holds the cluster's key and what users submit.
+  umask(0077);
   Flags flags;
+  std::function<Status()> offline;
   CLI::App app{"The coordinator of a Megatrain cluster: queue, placement, metrics, API."};
   AddOptions(&app, &flags);
+  AddOfflineCommands(&app, &offline);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -184,6 +189,13 @@ int Main(int argc, char** argv) {
                                                    flags.log_level));
   }
   log::Init(config);
+  if (offline) {
+    const Status done = offline();
+    return done.ok() ? kExitOk : Fail(CodeOf(done), done);
+  }
+  if (flags.state.empty())
+    return Fail(kExitConfig,
+                base::InvalidArgument("--state is required: the coordinator's folder"));
   auto coordinator = Configure(flags);
   if (!coordinator.ok()) return Fail(kExitConfig, coordinator.status());
   if (flags.check_config) return CheckConfig(flags);

@@ -34,7 +34,7 @@ ALLOWED = {
     "common/report": ["common/base", "megatrain"],
     "common/rpc": ["common/base", "common/control"],
     "common/spec": ["common/base", "common/layout", "megatrain"],
-    "daemon": ["common/base", "common/rpc", "daemon/service"],
+    "daemon": ["common/base", "common/rpc", "daemon/service", "daemon/store"],
     "daemon/api": ["common/base", "common/control", "common/rpc", "common/spec", "daemon/feeds", "daemon/jobs", "daemon/keeper",
                    "daemon/ledger", "daemon/membership", "daemon/telemetry", "daemon/workers", "megatrain"],
     "daemon/authority": ["common/base", "common/rpc"],

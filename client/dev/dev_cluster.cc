@@ -159,8 +159,9 @@ Status DevCluster::Start(const DevUpArgs& args, DevState* state) {
   if (!std::filesystem::is_directory(state->data_root)) {
     return base::NotFound("--data-root {} is not a folder", state->data_root);
   }
-  for (const std::string& folder :
-       {state->checkpoint_root, state->log_root, Path("coordinator"), Path("worker")}) {
+  // A folder that is there but empty has lost its store: the coordinator then says what to do.
+  if (!base::Exists(Path("coordinator"))) RETURN_IF_ERROR(MakeStore(coordinator));
+  for (const std::string& folder : {state->checkpoint_root, state->log_root, Path("worker")}) {
     RETURN_IF_ERROR(base::MakeDirs(folder));
   }
   const std::string port_file = Path("coordinator.port");
@@ -218,22 +219,32 @@ Status DevCluster::WaitForWorker(const DevState& state) const {
                         Path("worker.log"), LogTail(Path("worker.log")));
 }
 
-// Ranks of jobs with on_agent_exit: continue outlive the worker, so they are stopped separately.
-Status DevCluster::StopRanks() const {
-  ASSIGN_OR_RETURN(const std::string worker, ProgramBesideThis("mt-worker"));
-  const std::string log = Path("worker.log");
-  ASSIGN_OR_RETURN(const ProcessId stopper,
-                   StartDetached({worker, "stop-ranks", "--state", Path("worker")}, log));
+Status DevCluster::RunToEnd(const std::vector<std::string>& argv, const std::string& name,
+                            const std::string& log) const {
+  ASSIGN_OR_RETURN(const ProcessId process, StartDetached(argv, log));
   const auto until = steady_clock::now() + kStopGrace;
-  while (IsAlive(stopper)) {
+  while (IsAlive(process)) {
     if (steady_clock::now() >= until) {
-      RETURN_IF_ERROR(StopProcess(stopper, seconds(1)));
-      return base::Internal("`mt-worker stop-ranks` did not end; its log ({}) ends with:\n{}", log,
+      RETURN_IF_ERROR(StopProcess(process, seconds(1)));
+      return base::Internal("`{}` did not end; its log ({}) ends with:\n{}", name, log,
                             LogTail(log));
     }
     std::this_thread::sleep_for(kDevTick);
   }
   return OkStatus();
+}
+
+Status DevCluster::MakeStore(const std::string& coordinator) const {
+  RETURN_IF_ERROR(base::MakeDirs(folder_));
+  return RunToEnd({coordinator, "init", "--state", Path("coordinator")}, "mt-coordinator init",
+                  Path("coordinator.log"));
+}
+
+// Ranks of jobs with on_agent_exit: continue outlive the worker, so they are stopped separately.
+Status DevCluster::StopRanks() const {
+  ASSIGN_OR_RETURN(const std::string worker, ProgramBesideThis("mt-worker"));
+  return RunToEnd({worker, "stop-ranks", "--state", Path("worker")}, "mt-worker stop-ranks",
+                  Path("worker.log"));
 }
 
 Status DevCluster::Down() {

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "client/dev/process.h"
 #include "common/base/status.h"
@@ -45,6 +46,11 @@ class DevCluster {
   Status WaitForPort(const ProcessId& coordinator, const std::string& port_file,
                      std::string* endpoint) const;
   Status WaitForWorker(const DevState& state) const;
+  // Runs a program to its end, at most kStopGrace. How it ended is not looked at: what needs its
+  // work says what is missing, and the log says why.
+  Status RunToEnd(const std::vector<std::string>& argv, const std::string& name,
+                  const std::string& log) const;
+  Status MakeStore(const std::string& coordinator) const;
   Status StopRanks() const;
   Status Write(const DevState& state) const;
   std::string Path(const std::string& name) const;

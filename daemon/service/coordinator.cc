@@ -26,6 +26,7 @@
 #include "daemon/service/history_reader.h"
 #include "daemon/service/user_services.h"
 #include "daemon/store/sqlite_store.h"
+#include "daemon/store/store_folder.h"
 #include "daemon/telemetry/history.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -121,6 +122,9 @@ bool Coordinator::Parts::Alive() const {
 
 Status Coordinator::Parts::StartCore(const Config& config) {
   notifier = config.notifier;
+  if (config.create_store && CheckNoStore(config.state_dir).ok()) {
+    RETURN_IF_ERROR(SqliteStore::Create(config.state_dir));
+  }
   ASSIGN_OR_RETURN(store, SqliteStore::Open(config.state_dir));
   history = std::make_unique<History>(base::JoinPath(config.state_dir, "history"));
   meter = std::make_unique<CoordinatorMeter>(

@@ -33,6 +33,9 @@ class Coordinator {
     // Confirms that an address beyond this machine is intended: there is no TLS and no
     // authentication.
     bool insecure = false;
+    // Makes the store first where the folder has none. For tests: the program never does
+    // (`mt-coordinator init`).
+    bool create_store = false;
     base::Notifier* notifier =
         nullptr;  // pinged while the loop turns; may be null; outlives the coordinator
   };

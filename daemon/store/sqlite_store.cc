@@ -1,70 +1,18 @@
-// SQLite with prepared statements for writes; SQLite's error codes become Status codes that say
-// what an operator can do.
+// Prepared statements for writes; every row is written with its checksum and read against it.
 #include "daemon/store/sqlite_store.h"
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <fcntl.h>
 #include <sqlite3.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/check.h"
+#include "daemon/store/store_folder.h"
+#include "daemon/store/store_schema.h"
 
 namespace mt::daemon {
-namespace {
-
-constexpr int kSchemaVersion = 2;
-constexpr int kApplicationId = 0x4d544350;  // "MTCP"
-constexpr std::array<const char*, kNumTables> kTableNames = {
-    "jobs", "operations", "requests", "events", "allocations", "workers", "rendezvous", "cluster"};
-
-const char* NameOf(Table table) { return kTableNames[static_cast<size_t>(table)]; }
-
-struct FinalizeStatement {
-  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
-};
-using Statement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
-
-void BindText(sqlite3_stmt* statement, int index, std::string_view text) {
-  sqlite3_bind_text64(statement, index, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
-}
-
-void BindBlob(sqlite3_stmt* statement, int index, std::string_view bytes) {
-  sqlite3_bind_blob64(statement, index, bytes.data(), bytes.size(), SQLITE_STATIC);
-}
-
-std::string_view Column(sqlite3_stmt* statement, int index) {
-  const void* data = sqlite3_column_blob(statement, index);
-  const int bytes = sqlite3_column_bytes(statement, index);
-  return bytes == 0 ? std::string_view()
-                    : std::string_view(static_cast<const char*>(data), static_cast<size_t>(bytes));
-}
-
-// Locks the folder for this process; the kernel releases the lock however the process ends. The
-// file holds the process id for the message to a second coordinator.
-StatusOr<base::Fd> LockFolder(const std::string& state_dir) {
-  const std::string path = base::JoinPath(state_dir, "coordinator.lock");
-  base::Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return base::ErrnoError(errno, fmt::format("open {}", path));
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return base::ErrnoError(errno, fmt::format("lock {}", path));
-    std::array<char, 32> holder{};
-    const ssize_t bytes = pread(fd.get(), holder.data(), holder.size() - 1, 0);
-    return base::FailedPrecondition(
-        "state folder {} is in use by another coordinator (process {}); stop that one or give this "
-        "one its own --state",
-        state_dir, bytes > 0 ? holder.data() : "unknown");
-  }
-  const std::string pid = std::to_string(getpid());
-  if (ftruncate(fd.get(), 0) != 0 ||
-      pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return base::ErrnoError(errno, fmt::format("write {}", path));
-  }
-  return fd;
-}
-
-}  // namespace
 
 struct SqliteStore::Statements {
   Statement begin;
@@ -76,131 +24,69 @@ struct SqliteStore::Statements {
 SqliteStore::SqliteStore(base::Fd lock, std::string path)
     : lock_(std::move(lock)), path_(std::move(path)) {}
 
-SqliteStore::~SqliteStore() {
-  statements_.reset();
-  sqlite3_close_v2(db_);
-}
+SqliteStore::~SqliteStore() = default;
 
-Status SqliteStore::FileError(std::string_view what) const {
-  const int code = db_ == nullptr ? SQLITE_NOMEM : sqlite3_errcode(db_);
-  const char* why = db_ == nullptr ? "out of memory" : sqlite3_errmsg(db_);
-  switch (code) {
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return base::DataLoss(
-          "{}: the store is damaged ({}); restore it from a backup, or start with an empty --state",
-          path_, why);
-    case SQLITE_READONLY:
-    case SQLITE_PERM:
-    case SQLITE_CANTOPEN:
-    case SQLITE_AUTH:
-      return base::Error(absl::StatusCode::kPermissionDenied,
-                         "{}: {} ({}); check the owner and mode of file and folder", path_, what,
-                         why);
-    case SQLITE_FULL:
-      return base::Error(absl::StatusCode::kResourceExhausted,
-                         "{}: {} ({}); free space on this file system", path_, what, why);
-    case SQLITE_BUSY:
-      return base::FailedPrecondition("{}: another process has this file open ({})", path_, why);
-    default:
-      return base::Error(absl::StatusCode::kInternal, "{}: {} ({})", path_, what, why);
+Status SqliteStore::Create(const std::string& state_dir) {
+  RETURN_IF_ERROR(CheckNoStore(state_dir));
+  const bool made = !base::Exists(state_dir);
+  RETURN_IF_ERROR(base::MakeDirs(state_dir));
+  if (made && chmod(state_dir.c_str(), 0700) != 0)
+    return base::ErrnoError(errno, "chmod " + state_dir);
+  ASSIGN_OR_RETURN(base::Fd lock, LockStoreFolder(state_dir));
+  RETURN_IF_ERROR(CheckNoStore(state_dir));
+  const std::string path = base::JoinPath(state_dir, kDatabaseFile);
+  // Of an init that was interrupted.
+  const std::string fresh = path + ".new";
+  unlink(fresh.c_str());
+  const base::Fd file(open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return base::ErrnoError(errno, "create " + fresh);
+  {
+    ASSIGN_OR_RETURN(const Database db, OpenDatabase(fresh, SQLITE_OPEN_READWRITE));
+    RETURN_IF_ERROR(MakeTables(db.get(), fresh));
   }
-}
-
-Status SqliteStore::Run(const char* sql) {
-  if (sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) == SQLITE_OK) return OkStatus();
-  return FileError(sql);
+  if (fsync(file.get()) != 0) return base::ErrnoError(errno, "fsync " + fresh);
+  if (rename(fresh.c_str(), path.c_str()) != 0) return base::ErrnoError(errno, "rename " + fresh);
+  return base::SyncDir(state_dir);
 }
 
 StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& state_dir) {
-  RETURN_IF_ERROR(base::MakeDirs(state_dir));
-  ASSIGN_OR_RETURN(base::Fd lock, LockFolder(state_dir));
+  RETURN_IF_ERROR(CheckStoreFolder(state_dir));
+  ASSIGN_OR_RETURN(base::Fd lock, LockStoreFolder(state_dir));
+  CloseToOthers(state_dir);
   std::unique_ptr<SqliteStore> store(
-      new SqliteStore(std::move(lock), base::JoinPath(state_dir, "coordinator.db")));
-  RETURN_IF_ERROR(store->OpenFile());
-  RETURN_IF_ERROR(store->Migrate());
-  RETURN_IF_ERROR(store->Prepare());
+      new SqliteStore(std::move(lock), base::JoinPath(state_dir, kDatabaseFile)));
+  ASSIGN_OR_RETURN(store->db_, OpenDatabase(store->path_, SQLITE_OPEN_READWRITE));
+  for (const char* pragma :
+       {"PRAGMA locking_mode=EXCLUSIVE", "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL"}) {
+    RETURN_IF_ERROR(RunSql(store->db_.get(), store->path_, pragma));
+  }
+  RETURN_IF_ERROR(MigrateTables(store->db_.get(), store->path_));
+  RETURN_IF_ERROR(store->PrepareWrites());
   RETURN_IF_ERROR(base::SyncDir(state_dir));
   return store;
 }
 
-Status SqliteStore::OpenFile() {
-  if (sqlite3_open_v2(path_.c_str(), &db_,
-                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                      nullptr) != SQLITE_OK) {
-    return FileError("open");
-  }
-  sqlite3_extended_result_codes(db_, 0);
-  RETURN_IF_ERROR(Run("PRAGMA locking_mode=EXCLUSIVE"));
-  RETURN_IF_ERROR(Run("PRAGMA journal_mode=WAL"));
-  RETURN_IF_ERROR(Run("PRAGMA synchronous=FULL"));
-  Statement check;
-  sqlite3_stmt* raw = nullptr;
-  if (sqlite3_prepare_v2(db_, "PRAGMA quick_check(1)", -1, &raw, nullptr) != SQLITE_OK) {
-    return FileError("check");
-  }
-  check.reset(raw);
-  if (sqlite3_step(raw) != SQLITE_ROW) return FileError("check");
-  if (Column(raw, 0) != "ok") {
-    return base::DataLoss(
-        "{}: the store is damaged ({}); restore it from a backup, or start with an empty --state",
-        path_, Column(raw, 0));
-  }
-  return OkStatus();
+std::unique_ptr<StoreCopy> SqliteStore::StartCopy(const std::string& path) {
+  return std::make_unique<StoreCopy>(db_.get(), path_, path);
 }
 
-Status SqliteStore::Migrate() {
-  sqlite3_stmt* raw = nullptr;
-  if (sqlite3_prepare_v2(db_, "PRAGMA user_version", -1, &raw, nullptr) != SQLITE_OK) {
-    return FileError("read the version");
-  }
-  Statement query(raw);
-  if (sqlite3_step(raw) != SQLITE_ROW) return FileError("read the version");
-  const int version = sqlite3_column_int(raw, 0);
-  query.reset();
-  if (version > kSchemaVersion) {
-    return base::FailedPrecondition(
-        "{} was written by a newer version (its schema is {}, this program knows {}); run the "
-        "newer coordinator",
-        path_, version, kSchemaVersion);
-  }
-  if (version == kSchemaVersion) return OkStatus();
-  std::string sql = "BEGIN IMMEDIATE;";
-  for (const char* table : kTableNames) {
-    // Version 1 had all tables but the last.
-    if (version == 1 && table != NameOf(Table::kCluster)) continue;
-    sql += fmt::format(
-        "CREATE TABLE {} (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_us INTEGER NOT NULL) "
-        "WITHOUT ROWID;",
-        table);
-  }
-  sql += fmt::format("PRAGMA application_id={}; PRAGMA user_version={}; COMMIT;", kApplicationId,
-                     kSchemaVersion);
-  return Run(sql.c_str());
-}
-
-Status SqliteStore::Prepare() {
+Status SqliteStore::PrepareWrites() {
   statements_ = std::make_unique<Statements>();
-  const auto prepare = [this](const std::string& sql, Statement* out) {
-    sqlite3_stmt* raw = nullptr;
-    if (sqlite3_prepare_v3(db_, sql.c_str(), -1, SQLITE_PREPARE_PERSISTENT, &raw, nullptr) !=
-        SQLITE_OK) {
-      return FileError(sql);
-    }
-    out->reset(raw);
-    return OkStatus();
+  const auto prepare = [this](const std::string& sql) {
+    return PrepareSql(db_.get(), path_, sql, /*persistent=*/true);
   };
-  RETURN_IF_ERROR(prepare("BEGIN IMMEDIATE", &statements_->begin));
-  RETURN_IF_ERROR(prepare("COMMIT", &statements_->commit));
+  ASSIGN_OR_RETURN(statements_->begin, prepare("BEGIN IMMEDIATE"));
+  ASSIGN_OR_RETURN(statements_->commit, prepare("COMMIT"));
   for (size_t i = 0; i < kNumTables; ++i) {
-    RETURN_IF_ERROR(prepare(
-        fmt::format(
-            "INSERT INTO {} (key, value, time_us) VALUES (?1, ?2, ?3) ON CONFLICT (key) DO UPDATE "
-            "SET value = excluded.value, time_us = excluded.time_us",
-            kTableNames[i]),
-        &statements_->put[i]));
-    RETURN_IF_ERROR(prepare(fmt::format("DELETE FROM {} WHERE key = ?1", kTableNames[i]),
-                            &statements_->erase[i]));
+    const char* table = TableName(static_cast<Table>(i));
+    ASSIGN_OR_RETURN(statements_->put[i],
+                     prepare(fmt::format(
+                         "INSERT INTO {} ({}) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO UPDATE "
+                         "SET value = excluded.value, time_us = excluded.time_us, sum = "
+                         "excluded.sum",
+                         table, kRowColumns)));
+    ASSIGN_OR_RETURN(statements_->erase[i],
+                     prepare(fmt::format("DELETE FROM {} WHERE key = ?1", table)));
   }
   return OkStatus();
 }
@@ -213,9 +99,12 @@ Status SqliteStore::Apply(const Write& write) {
   if (write.value.has_value()) {
     BindBlob(statement, 2, *write.value);
     sqlite3_bind_int64(statement, 3, write.time_us);
+    sqlite3_bind_int64(
+        statement, 4,
+        RowSum(write.table, {.key = write.key, .value = *write.value, .time_us = write.time_us}));
   }
   const int code = sqlite3_step(statement);
-  Status status = code == SQLITE_DONE ? OkStatus() : FileError("write");
+  Status status = code == SQLITE_DONE ? OkStatus() : Error("write");
   sqlite3_reset(statement);
   sqlite3_clear_bindings(statement);
   return status;
@@ -223,7 +112,7 @@ Status SqliteStore::Apply(const Write& write) {
 
 Status SqliteStore::Commit(const std::vector<Write>& batch) {
   const auto step = [this](sqlite3_stmt* statement) {
-    Status status = sqlite3_step(statement) == SQLITE_DONE ? OkStatus() : FileError("commit");
+    Status status = sqlite3_step(statement) == SQLITE_DONE ? OkStatus() : Error("commit");
     sqlite3_reset(statement);
     return status;
   };
@@ -231,64 +120,64 @@ Status SqliteStore::Commit(const std::vector<Write>& batch) {
   for (const Write& write : batch) {
     Status status = Apply(write);
     if (status.ok()) continue;
-    sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+    sqlite3_exec(db_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
     return status;
   }
   Status status = step(statements_->commit.get());
-  if (!status.ok()) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+  if (!status.ok()) sqlite3_exec(db_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
   return status;
 }
 
-Status SqliteStore::ForEach(Table table, const Visitor& visit) {
-  sqlite3_stmt* raw = nullptr;
-  const std::string sql = fmt::format("SELECT key, value FROM {} ORDER BY key", NameOf(table));
-  if (sqlite3_prepare_v2(db_, sql.c_str(), -1, &raw, nullptr) != SQLITE_OK)
-    return FileError("read");
-  const Statement statement(raw);
+Status SqliteStore::Read(Table table, const std::string& clause, const std::string& from,
+                         const Visitor& visit) {
+  ASSIGN_OR_RETURN(
+      const Statement statement,
+      PrepareSql(db_.get(), path_,
+                 fmt::format("SELECT {} FROM {} {}", kRowColumns, TableName(table), clause)));
+  if (!from.empty()) BindText(statement.get(), 1, from);
   int code = SQLITE_ROW;
-  while ((code = sqlite3_step(raw)) == SQLITE_ROW) {
-    const Status status = visit(Column(raw, 0), Column(raw, 1));
-    if (!status.ok()) {
-      return base::Annotate(
-          status, fmt::format("{}: table {}, key '{}'", path_, NameOf(table), Column(raw, 0)));
-    }
+  while ((code = sqlite3_step(statement.get())) == SQLITE_ROW) {
+    ASSIGN_OR_RETURN(const StoredRow row, ReadRow(table, statement.get(), path_));
+    RETURN_IF_ERROR(visit(row.key, row.value));
   }
-  return code == SQLITE_DONE ? OkStatus() : FileError("read");
+  return code == SQLITE_DONE ? OkStatus() : Error("read");
+}
+
+Status SqliteStore::ForEach(Table table, const Visitor& visit) {
+  return Read(table, "ORDER BY key", "", [&](std::string_view key, std::string_view value) {
+    const Status status = visit(key, value);
+    return status.ok() ? status
+                       : base::Annotate(status, fmt::format("{}: table {}, key '{}'", path_,
+                                                            TableName(table), key));
+  });
 }
 
 Status SqliteStore::ForEachNewest(Table table, const std::string& from, const Taker& visit) {
-  sqlite3_stmt* raw = nullptr;
-  const std::string sql =
-      fmt::format("SELECT key, value FROM {} WHERE key >= ?1 ORDER BY key DESC", NameOf(table));
-  if (sqlite3_prepare_v2(db_, sql.c_str(), -1, &raw, nullptr) != SQLITE_OK)
-    return FileError("read");
-  const Statement statement(raw);
-  BindText(raw, 1, from);
-  int code = SQLITE_ROW;
-  while ((code = sqlite3_step(raw)) == SQLITE_ROW) {
-    if (!visit(Column(raw, 0), Column(raw, 1))) return OkStatus();
-  }
-  return code == SQLITE_DONE ? OkStatus() : FileError("read");
+  bool stopped = false;
+  const Status status =
+      Read(table, from.empty() ? "ORDER BY key DESC" : "WHERE key >= ?1 ORDER BY key DESC", from,
+           [&](std::string_view key, std::string_view value) {
+             stopped = !visit(key, value);
+             return stopped ? base::Error(absl::StatusCode::kCancelled, "enough") : OkStatus();
+           });
+  return stopped ? OkStatus() : status;
 }
 
 Status SqliteStore::Purge(Table table, int64_t before_us) {
-  std::string sql = fmt::format("DELETE FROM {} WHERE time_us < {}", NameOf(table), before_us);
+  std::string sql = fmt::format("DELETE FROM {} WHERE time_us < {}", TableName(table), before_us);
   if (table == Table::kEvents)
-    sql += fmt::format(" AND key < (SELECT max(key) FROM {})", NameOf(table));
-  return Run(sql.c_str());
+    sql += fmt::format(" AND key < (SELECT max(key) FROM {})", TableName(table));
+  return RunSql(db_.get(), path_, sql);
 }
 
 StatusOr<std::string> SqliteStore::EdgeKey(Table table, const char* order) {
-  sqlite3_stmt* raw = nullptr;
-  const std::string sql =
-      fmt::format("SELECT key FROM {} ORDER BY key {} LIMIT 1", NameOf(table), order);
-  if (sqlite3_prepare_v2(db_, sql.c_str(), -1, &raw, nullptr) != SQLITE_OK)
-    return FileError("read");
-  const Statement statement(raw);
-  const int code = sqlite3_step(raw);
-  if (code == SQLITE_ROW) return std::string(Column(raw, 0));
-  if (code == SQLITE_DONE) return std::string();
-  return FileError("read");
+  std::string edge;
+  RETURN_IF_ERROR(Read(table, fmt::format("ORDER BY key {} LIMIT 1", order), "",
+                       [&edge](std::string_view key, std::string_view) {
+                         edge = key;
+                         return OkStatus();
+                       }));
+  return edge;
 }
 
 StatusOr<std::string> SqliteStore::LastKey(Table table) { return EdgeKey(table, "DESC"); }

@@ -7,22 +7,30 @@
 #include <string>
 
 #include "common/base/files.h"
+#include "daemon/store/sqlite_statement.h"
 #include "daemon/store/store.h"
-
-struct sqlite3;
+#include "daemon/store/store_copy.h"
 
 namespace mt::daemon {
 
 class SqliteStore final : public Store {
  public:
-  // Creates folder and file where they are missing, checks the file and creates the tables.
-  // FailedPrecondition: another coordinator uses the folder, or a newer version wrote the file.
-  // DataLoss: the file is damaged. PermissionDenied, ResourceExhausted or Internal where it cannot
-  // be read or written.
+  // Makes a store without rows, and its folder (0700) where that is missing. FailedPrecondition
+  // where there is one already, or a trace of one; nothing is changed then. A store is there as a
+  // whole or not at all, whatever ends the process.
+  static Status Create(const std::string& state_dir);
+  // Opens the store that is there, and never makes one: a folder without a store is a missing mount
+  // more often than a new cluster. FailedPrecondition: no store, another coordinator uses the
+  // folder, or a newer version wrote the file. DataLoss: the file is damaged. PermissionDenied,
+  // ResourceExhausted or Internal where it cannot be read or written.
   static StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& state_dir);
   ~SqliteStore() override;
 
-  // See store.h. An error leaves the file at the last commit.
+  // A copy of the database to a new file at `path`, to be made step by step between commits.
+  std::unique_ptr<StoreCopy> StartCopy(const std::string& path);
+
+  // See store.h. An error leaves the file at the last commit. Reading a row whose checksum does not
+  // match is DataLoss, with its table and key.
   Status Commit(const std::vector<Write>& batch) override;
   Status ForEach(Table table, const Visitor& visit) override;
   Status ForEachNewest(Table table, const std::string& from, const Taker& visit) override;
@@ -33,17 +41,17 @@ class SqliteStore final : public Store {
  private:
   struct Statements;
   SqliteStore(base::Fd lock, std::string path);
-  Status OpenFile();
-  Status Migrate();
-  Status Prepare();
-  Status Run(const char* sql);
+  Status PrepareWrites();
   Status Apply(const Write& write);
+  // Visits the rows that `clause` selects; `from` is its ?1 where it is not empty.
+  Status Read(Table table, const std::string& clause, const std::string& from,
+              const Visitor& visit);
   StatusOr<std::string> EdgeKey(Table table, const char* order);
-  Status FileError(std::string_view what) const;
+  Status Error(std::string_view what) const { return SqliteError(db_.get(), path_, what); }
 
   base::Fd lock_;  // flock on <state_dir>/coordinator.lock
   std::string path_;
-  sqlite3* db_ = nullptr;
+  Database db_;
   std::unique_ptr<Statements> statements_;
 };
 

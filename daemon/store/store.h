@@ -15,7 +15,16 @@
 namespace mt::daemon {
 
 // Tables of the file (FORMAT.md). Their order and names are persistent.
-enum class Table { kJobs, kOperations, kRequests, kEvents, kAllocations, kWorkers, kRendezvous, kCluster };
+enum class Table {
+  kJobs,
+  kOperations,
+  kRequests,
+  kEvents,
+  kAllocations,
+  kWorkers,
+  kRendezvous,
+  kCluster
+};
 inline constexpr int kNumTables = 8;
 
 // A change of one row.

@@ -22,7 +22,7 @@ Status WriteDurably(int fd, int64_t offset, std::string_view bytes, const std::s
 }
 
 Status AppendFile::Open() {
-  const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+  const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return base::ErrnoError(errno, fmt::format("open {}", path_));
   base::Fd opened(fd);
   RETURN_IF_ERROR(base::SyncDir(path_.substr(0, path_.rfind('/'))));
@@ -40,7 +40,7 @@ Status AppendFile::Append(std::string_view bytes) {
 }
 
 Status AppendFile::Replace(std::string_view bytes) {
-  RETURN_IF_ERROR(base::WriteFileAtomic(path_, bytes));
+  RETURN_IF_ERROR(base::WriteFileAtomic(path_, bytes, 0600));
   fd_.Reset(open(path_.c_str(), O_WRONLY | O_CLOEXEC));  // if this fails, the next Append opens it
   end_ = static_cast<int64_t>(bytes.size());
   return OkStatus();

@@ -59,7 +59,7 @@ Status HistoryFile::Load(bool repair) {
 
 Status HistoryFile::OpenForWriting() {
   if (writable_) return OkStatus();
-  const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
+  const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return base::ErrnoError(errno, fmt::format("open {}", path_));
   fd_ = std::make_shared<base::Fd>(fd);
   // The new name must survive a power loss, as the frames do.

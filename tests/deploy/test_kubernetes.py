@@ -48,6 +48,7 @@ class KubernetesTest(unittest.TestCase):
         cls.base = render("base")
         cls.monitoring = render("overlays/monitoring")
         cls.gpu = render("overlays/gpu")
+        cls.init = render("init")
 
     def find(self, kind, name, documents=None):
         found = [d for d in documents or self.base if d["kind"] == kind and d["metadata"]["name"] == name]
@@ -71,6 +72,7 @@ class KubernetesTest(unittest.TestCase):
         self.assertEqual(schema_faults(self.base), [])
         self.assertEqual(schema_faults([d for d in self.monitoring if d["kind"] not in CUSTOM]), [])
         self.assertEqual(schema_faults(self.gpu), [])
+        self.assertEqual(schema_faults(self.init), [])
 
     def test_the_schema_check_sees_faults(self):
         pod = json.loads(json.dumps(self.find("StatefulSet", "mt-worker")))
@@ -80,6 +82,25 @@ class KubernetesTest(unittest.TestCase):
         text = "\n".join(schema_faults([pod, {"apiVersion": "apps/v9", "kind": "StatefulSet", "metadata": {"name": "x"}}]))
         for words in ("replicas", "unknown field of V1Container", "selector", "no schema of apps/v9"):
             self.assertIn(words, text)
+
+    def test_only_the_job_that_is_run_once_makes_a_store(self):
+        for documents in (self.base, self.gpu, self.monitoring):
+            self.assertNotIn("Job", {d["kind"] for d in documents})
+            self.assertNotIn("init", [arg for d in documents if d["kind"] == "StatefulSet"
+                                      for key in ("containers", "initContainers") for c in d["spec"]["template"]["spec"].get(key, [])
+                                      for arg in c.get("command", []) + c.get("args", [])])
+        job = self.find("Job", "mt-coordinator-init", self.init)["spec"]["template"]["spec"]
+        coordinator = self.find("StatefulSet", "mt-coordinator")
+        pod = coordinator["spec"]["template"]["spec"]
+        (template,) = coordinator["spec"]["volumeClaimTemplates"]
+        claim = self.find("PersistentVolumeClaim", f"{template['metadata']['name']}-mt-coordinator-0", self.init)
+        self.assertEqual(claim["spec"], template["spec"])
+        self.assertEqual(job["volumes"], [{"name": "state", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}])
+        state = next(arg for arg in pod["containers"][0]["args"] if arg.startswith("--state="))
+        self.assertEqual(job["containers"][0]["args"], ["init", state])
+        self.assertEqual(job["containers"][0]["volumeMounts"], [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "state"])
+        self.assertEqual(job["securityContext"], pod["securityContext"])
+        self.assertEqual(job["containers"][0]["image"], pod["containers"][0]["image"])
 
     def test_services_find_pods_and_ports(self):
         pods = self.pods()

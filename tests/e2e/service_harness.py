@@ -19,6 +19,12 @@ def free_port():
         return s.getsockname()[1]
 
 
+def make_store(state):
+    """As an operator does once for a new cluster; a folder that is there is left alone, whatever is in it."""
+    if not state.exists():
+        subprocess.run([str(BIN / "mt-coordinator"), "init", "--state", str(state)], check=True, capture_output=True, timeout=30)
+
+
 class ServiceTest(ClusterTest):
     """Default: a coordinator and one worker "node-a" with two CPU slots."""
 
@@ -55,6 +61,7 @@ class ServiceTest(ClusterTest):
 
     # --- Processes.
     def start_coordinator(self, *flags):
+        make_store(self.dir / "coordinator")
         log = open(self.dir / "coordinator.log", "ab")
         self.coordinator = subprocess.Popen(
             [str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{self.port}", "--state", str(self.dir / "coordinator"),

@@ -6,6 +6,7 @@ import time
 import unittest
 
 from harness import BIN, ClusterTest, alive_with
+from service_harness import make_store
 
 
 class FaultTest(ClusterTest):
@@ -92,6 +93,7 @@ class FaultTest(ClusterTest):
 
     def test_port_in_use_is_one_clear_message(self):
         self.up()
+        make_store(self.dir / "other")
         done = subprocess.run([str(BIN / "mt-coordinator"), "--listen", self.endpoint(), "--state",
                                str(self.dir / "other")], capture_output=True, text=True, timeout=20)
         self.assertNotEqual(done.returncode, 0)

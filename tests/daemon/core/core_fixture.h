@@ -28,6 +28,7 @@
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
 #include "tests/daemon/core/worker_messages.h"
+#include "tests/daemon/store/new_store.h"
 
 namespace mt::daemon {
 
@@ -115,7 +116,7 @@ class CoreTest : public ::testing::Test {
   void StartCore() {
     core_.reset();
     store_.reset();
-    auto store = SqliteStore::Open(folder_);
+    auto store = OpenOrMakeStore(folder_);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = std::move(store).value();
     core_ = std::make_unique<Core>(store_.get(), &clock_);

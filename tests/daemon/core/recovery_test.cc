@@ -22,7 +22,7 @@ class StoreTest : public ::testing::Test {
 
 TEST_F(StoreTest, KeepsDeletesAndPurges) {
   {
-    auto store = SqliteStore::Open(folder_);
+    auto store = OpenOrMakeStore(folder_);
     ASSERT_TRUE(store.ok()) << store.status();
     ASSERT_TRUE((*store)
                     ->Commit({{Table::kJobs, "b", std::string("2\0x", 3), 10},
@@ -49,7 +49,7 @@ TEST_F(StoreTest, KeepsDeletesAndPurges) {
 }
 
 TEST_F(StoreTest, OneCoordinatorPerFolder) {
-  auto first = SqliteStore::Open(folder_);
+  auto first = OpenOrMakeStore(folder_);
   ASSERT_TRUE(first.ok());
   const auto second = SqliteStore::Open(folder_);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -68,7 +68,7 @@ TEST_F(StoreTest, DamageIsAClearError) {
 
 TEST_F(StoreTest, DamageInTheMiddleIsFound) {
   {
-    auto store = SqliteStore::Open(folder_);
+    auto store = OpenOrMakeStore(folder_);
     std::vector<Write> rows;
     for (int i = 0; i < 200; ++i)
       rows.push_back({Table::kJobs, std::to_string(i), std::string(1'000, 'v'), i});
@@ -78,9 +78,13 @@ TEST_F(StoreTest, DamageInTheMiddleIsFound) {
   file.seekp(64 * 1'024);
   file << std::string(16 * 1'024, '\xa5');
   file.close();
-  const auto damaged = SqliteStore::Open(folder_);
-  EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_NE(base::Message(damaged.status()).find("restore it from a backup"), std::string::npos);
+  // Found by whoever reads it: the start does not check the whole file.
+  auto store = SqliteStore::Open(folder_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const Status damaged = (*store)->ForEach(
+      Table::kJobs, [](std::string_view, std::string_view) { return OkStatus(); });
+  EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(base::Message(damaged).find("restore a backup"), std::string::npos);
 }
 
 TEST_F(StoreTest, AFileThatCannotBeOpenedIsNamed) {
@@ -91,7 +95,7 @@ TEST_F(StoreTest, AFileThatCannotBeOpenedIsNamed) {
 }
 
 TEST_F(StoreTest, NewestFirstAndTheLastEventIsNeverPurged) {
-  auto store = SqliteStore::Open(folder_);
+  auto store = OpenOrMakeStore(folder_);
   ASSERT_TRUE((*store)
                   ->Commit({{Table::kEvents, "1", "a", 5},
                             {Table::kEvents, "2", "b", 6},
@@ -112,7 +116,7 @@ TEST_F(StoreTest, NewestFirstAndTheLastEventIsNeverPurged) {
 }
 
 TEST_F(StoreTest, ANewerFileIsRefused) {
-  { ASSERT_TRUE(SqliteStore::Open(folder_).ok()); }
+  { ASSERT_TRUE(OpenOrMakeStore(folder_).ok()); }
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open((folder_ + "/coordinator.db").c_str(), &db), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(db, "PRAGMA user_version=99", nullptr, nullptr, nullptr), SQLITE_OK);
@@ -121,7 +125,7 @@ TEST_F(StoreTest, ANewerFileIsRefused) {
 }
 
 TEST_F(StoreTest, ARowThatCannotBeReadIsNamed) {
-  auto store = SqliteStore::Open(folder_);
+  auto store = OpenOrMakeStore(folder_);
   ASSERT_TRUE(
       (*store)->Commit({{Table::kJobs, "some-uid", std::string("\xff\xff\xff", 3), 1}}).ok());
   base::ManualClock clock;

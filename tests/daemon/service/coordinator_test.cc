@@ -73,7 +73,8 @@ class CoordinatorPagesTest : public ::testing::Test {
     folder_ = ::testing::TempDir() + "mt-pages-" + base::RandomHex(6);
     config_ = {.listen = *rpc::ParseEndpoint("127.0.0.1:0"),
                .state_dir = folder_,
-               .on_store_failure = nullptr};
+               .on_store_failure = nullptr,
+               .create_store = true};
   }
   void TearDown() override {
     coordinator_.reset();

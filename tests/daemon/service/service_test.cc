@@ -26,6 +26,7 @@
 #include "megatrain/v1/api.grpc.pb.h"
 #include "megatrain/v1/worker.grpc.pb.h"
 #include "tests/daemon/core/core_fixture.h"
+#include "tests/daemon/store/new_store.h"
 
 extern char** environ;
 
@@ -51,7 +52,8 @@ class ServiceTest : public ::testing::Test {
   void Start() {
     auto started = Coordinator::Start({.listen = *rpc::ParseEndpoint("127.0.0.1:0"),
                                        .state_dir = folder_,
-                                       .on_store_failure = nullptr});
+                                       .on_store_failure = nullptr,
+                                       .create_store = true});
     ASSERT_TRUE(started.ok()) << started.status();
     coordinator_ = std::move(started).value();
     Dial(coordinator_->endpoint());
@@ -306,6 +308,7 @@ class Program {
     std::filesystem::remove(port_file_);
     const std::string state = folder + "/state";
     const std::string log = folder + "/log";
+    EXPECT_TRUE(OpenOrMakeStore(state).ok());
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);

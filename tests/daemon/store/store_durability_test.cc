@@ -8,6 +8,7 @@
 #include "common/base/ids.h"
 #include "daemon/store/sqlite_store.h"
 #include "tests/common/base/crash_log.h"
+#include "tests/daemon/store/new_store.h"
 
 namespace mt::daemon {
 namespace {
@@ -36,7 +37,7 @@ TEST(StoreDurabilityTest, ABatchIsWholeOrNotThereAndSurelyThereOnceItIsCommitted
   // Before each commit, and after the last.
   std::vector<Rows> states{{}};
   {
-    auto store = SqliteStore::Open(top + "/disk/state");
+    auto store = OpenOrMakeStore(top + "/disk/state");
     ASSERT_TRUE(store.ok()) << store.status();
     log.Mark("0");
     for (int i = 1; i <= 3; ++i) {
