@@ -1,4 +1,4 @@
-// The work is done in daemon/store; here are flags and words.
+// The work is done in daemon/store and daemon/backup; here are flags and words.
 #include "daemon/offline.h"
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/base/files.h"
+#include "daemon/backup/restore.h"
 #include "daemon/store/sqlite_store.h"
 #include "daemon/store/store_check.h"
 #include "daemon/store/store_folder.h"
@@ -42,12 +43,24 @@ Status Check(const std::string& state) {
   return OkStatus();
 }
 
+Status Restore(const std::string& state, const std::string& archive) {
+  ASSIGN_OR_RETURN(const Restored restored, RestoreBackup(archive, state));
+  fmt::print(
+      "restored {} into {}: cluster {}, {} rows, {} files of history, term {}\nstart the "
+      "coordinator: mt-coordinator --state {}; nothing new is placed until every node has "
+      "answered\n",
+      archive, state, restored.cluster_id.empty() ? "without an id" : restored.cluster_id,
+      restored.rows, restored.history_files, restored.term, state);
+  return OkStatus();
+}
+
 }  // namespace
 
 void AddOfflineCommands(CLI::App* app, std::function<Status()>* run) {
   CLI::App* init =
       app->add_subcommand("init", "Makes the store of a new cluster; once, before its first start");
   auto state = std::make_shared<std::string>();
+  auto archive = std::make_shared<std::string>();
   init->add_option("--state", *state, "Folder to make it in; one that has a store is refused")
       ->required();
   init->callback([run, state] { *run = [state] { return Init(*state); }; });
@@ -56,6 +69,13 @@ void AddOfflineCommands(CLI::App* app, std::function<Status()>* run) {
       "Reads a store whole and says what of it is damaged; its coordinator must be stopped");
   check->add_option("--state", *state, "The coordinator's folder")->required();
   check->callback([run, state] { *run = [state] { return Check(*state); }; });
+  CLI::App* restore = app->add_subcommand(
+      "restore", "Puts a backup back that `mtctl admin backup` wrote, and declares the restore");
+  restore->add_option("--state", *state, "Folder to restore into: a new or an empty one")
+      ->required();
+  restore->add_option("--from", *archive, "The backup's file")->required();
+  restore->callback(
+      [run, state, archive] { *run = [state, archive] { return Restore(*state, *archive); }; });
 }
 
 }  // namespace mt::daemon

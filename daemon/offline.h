@@ -1,4 +1,4 @@
-// What mt-coordinator does to a state folder that no coordinator uses: `init`, `check`.
+// What mt-coordinator does to a state folder that no coordinator uses: `init`, `check`, `restore`.
 // Each is a subcommand with its own --state.
 #pragma once
 

@@ -66,6 +66,7 @@ class StreamStopper {
   bool stopped() const;
 
  private:
+  friend class AdminApi;
   friend class Api;
   void Attach(grpc::ClientContext* context);
   void Detach();

@@ -16,6 +16,7 @@
 #include "common/rpc/reason.h"
 #include "common/rpc/server.h"
 #include "common/rpc/version.h"
+#include "daemon/backup/backup_runner.h"
 #include "daemon/core/core.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/meters/coordinator_meter.h"
@@ -90,6 +91,7 @@ struct Coordinator::Parts {
   std::unique_ptr<Core> core;
   std::unique_ptr<CoreLoop> loop;
   std::unique_ptr<HistoryReader> reader;
+  std::unique_ptr<BackupRunner> backups;
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<http::Server> http;
@@ -143,13 +145,14 @@ Status Coordinator::Parts::StartCore(const Config& config) {
   loop = std::make_unique<CoreLoop>(core.get(), config.on_store_failure,
                                     [this](Core& the_core) { OnTurn(the_core); });
   reader = std::make_unique<HistoryReader>();
+  backups = std::make_unique<BackupRunner>(store.get(), config.state_dir);
   return OkStatus();
 }
 
 Status Coordinator::Parts::StartServers(const Config& config) {
   info->coordinator_uid = core->uid();
   info->started_us = base::ToUnixMicros(base::Clock::Real()->WallNow());
-  services = MakeUserServices(loop.get(), reader.get(),
+  services = MakeUserServices(loop.get(), reader.get(), backups.get(),
                               [info = info](v1::ServerInfo* out) { info->Fill(out); });
   services.push_back(MakeWorkerService(loop.get()));
   rpc::Server::Config grpc_config{
@@ -225,6 +228,7 @@ void Coordinator::Stop() {
     // Until the server has shut down, handlers may still post to the loop and the reader.
     parts.server->Shutdown(kShutdownGrace);
   }
+  parts.backups->Stop();
   parts.reader->Stop();
   parts.loop->Stop();
   // The probes are answered until this point.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/api/api.h"
+#include "daemon/service/backup_stream.h"
 #include "daemon/service/run_stream.h"
 #include "daemon/service/stream_writer.h"
 #include "daemon/service/unary.h"
@@ -192,7 +193,8 @@ class NodesService final : public v1::Nodes::CallbackService {
 
 class AdminService final : public v1::Admin::CallbackService {
  public:
-  explicit AdminService(ServerInfoSource info) : info_(std::move(info)) {}
+  AdminService(CoreLoop* loop, BackupRunner* backups, ServerInfoSource info)
+      : loop_(loop), backups_(backups), info_(std::move(info)) {}
 
   Unary* GetInfo(Context* context, const v1::GetInfoRequest*, v1::ServerInfo* response) override {
     info_(response);
@@ -201,20 +203,28 @@ class AdminService final : public v1::Admin::CallbackService {
     return reactor;
   }
 
+  grpc::ServerWriteReactor<v1::BackupChunk>* Backup(Context* context,
+                                                    const v1::BackupRequest*) override {
+    return StreamBackup(loop_, backups_, context);
+  }
+
  private:
+  CoreLoop* loop_;
+  BackupRunner* backups_;
   ServerInfoSource info_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop, HistoryReader* reader,
+                                                             BackupRunner* backups,
                                                              ServerInfoSource info) {
   std::vector<std::unique_ptr<grpc::Service>> services;
   services.push_back(std::make_unique<JobsService>(loop));
   services.push_back(std::make_unique<CheckpointsService>(loop));
   services.push_back(std::make_unique<OperationsService>(loop));
   services.push_back(std::make_unique<NodesService>(loop));
-  services.push_back(std::make_unique<AdminService>(std::move(info)));
+  services.push_back(std::make_unique<AdminService>(loop, backups, std::move(info)));
   services.push_back(MakeTelemetryService(loop, reader));
   return services;
 }

@@ -16,15 +16,17 @@ class ServerInfo;
 
 namespace mt::daemon {
 
+class BackupRunner;
 class CoreLoop;
 class HistoryReader;
 
 // Fills the answer of Admin.GetInfo; called on gRPC's threads.
 using ServerInfoSource = std::function<void(megatrain::v1::ServerInfo*)>;
 
-// The services Jobs, Checkpoints, Operations, Nodes, Admin and JobTelemetry. They borrow loop and
-// reader, which must outlive the server.
+// The services Jobs, Checkpoints, Operations, Nodes, Admin and JobTelemetry. They borrow loop,
+// reader and runner, which must outlive the server.
 std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop, HistoryReader* reader,
+                                                             BackupRunner* backups,
                                                              ServerInfoSource info);
 // The service JobTelemetry alone; MakeUserServices includes it.
 std::unique_ptr<grpc::Service> MakeTelemetryService(CoreLoop* loop, HistoryReader* reader);

@@ -218,6 +218,16 @@ class FakeAdmin final : public v1::Admin::Service {
     *info = state_->info;
     return Status::OK;
   }
+  Status Backup(ServerContext*, const v1::BackupRequest*,
+                grpc::ServerWriter<v1::BackupChunk>* writer) override {
+    base::MutexLock lock(&state_->mu);
+    for (const std::string& bytes : state_->backup) {
+      v1::BackupChunk chunk;
+      chunk.set_data(bytes);
+      writer->Write(chunk);
+    }
+    return state_->refuse;
+  }
 
  private:
   FakeState* const state_;

@@ -34,6 +34,7 @@ struct FakeState {
   v1::PauseRequest paused;
   v1::UpdateJobRequest updated;
   v1::ServerInfo info;
+  std::vector<std::string> backup;        // pieces that Backup sends before it ends with `refuse`
   std::vector<v1::Job> watch;             // sent by Watch, which then waits for its end
   std::vector<v1::MetricsChunk> metrics;  // sent by StreamMetrics
   bool metrics_stall = false;             // the stream then sends nothing more and does not end
