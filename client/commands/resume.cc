@@ -1,4 +1,5 @@
-// `mtctl resume`: continues a job that is held or released.
+// `mtctl resume`: continues a job that is held or released, or one that waits for a checkpoint
+// which is gone (--allow-older, --fresh).
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -10,12 +11,25 @@ namespace mt::client {
 
 void AddResume(const CommandContext& context) {
   CLI::App* command = context.app->add_subcommand("resume", "Let a paused job go on");
-  auto args = std::make_shared<VerbArgs>();
-  AddVerbFlags(command, {.waits = false, .destructive = false}, args.get());
+  struct Args {
+    VerbArgs verb;
+    bool allow_older = false;
+    bool fresh = false;
+  };
+  auto args = std::make_shared<Args>();
+  AddVerbFlags(command, {.waits = false, .destructive = false}, &args->verb);
+  auto* older = command->add_flag(
+      "--allow-older", args->allow_older,
+      "Where its newest checkpoint is gone, go on from an older one: what came after is lost");
+  command->add_flag("--fresh", args->fresh, "Start at step 0, whatever checkpoints there are; once")
+      ->excludes(older);
   command->callback([=, options = context.options, run = context.run] {
     *run = [=] {
-      return RunVerb(*args, *options, [&](const Api& api, const VerbArgs& verb) {
-        return api.Resume(MakeVerbRequest<v1::ResumeRequest>(verb, *options));
+      return RunVerb(args->verb, *options, [&](const Api& api, const VerbArgs& verb) {
+        auto request = MakeVerbRequest<v1::ResumeRequest>(verb, *options);
+        request.set_allow_older(args->allow_older);
+        request.set_fresh(args->fresh);
+        return api.Resume(request);
       });
     };
   });

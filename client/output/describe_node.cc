@@ -75,6 +75,9 @@ std::string DescribeNode(const v1::Node& node, const TableArgs& args) {
   out.Add("Memory", FormatBytes(node.memory_bytes()));
   out.Add("Registered", TimeText(args.style, node.registered_us()));
   out.Add("Heartbeat", TimeText(args.style, node.last_heartbeat_us()));
+  out.Add("Checkpoint root", node.checkpoint_root_id().empty()
+                                 ? "without identity: missing, or not writable"
+                                 : node.checkpoint_root_id());
   std::map<std::string, std::string> labels(node.labels().begin(), node.labels().end());
   for (const auto& [name, value] : labels) out.Add("Label", fmt::format("{}={}", name, value));
   if (!node.gpu_problem().empty())

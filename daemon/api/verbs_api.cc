@@ -61,7 +61,8 @@ Status VerbsApi::Pause(const v1::PauseRequest& request, std::string_view actor,
 Status VerbsApi::Resume(const v1::ResumeRequest& request, std::string_view actor,
                         v1::Operation* response) {
   return Operate(request, "resume", actor, response, [&](v1::StoredJob& job, const Order& order) {
-    return parts_.keeper->verbs().Resume(job, order);
+    return parts_.keeper->verbs().Resume(
+        job, {.allow_older = request.allow_older(), .fresh = request.fresh()}, order);
   });
 }
 

@@ -18,6 +18,8 @@ enum class JobAction {
   kFreeSlots,        // kills what the agents may have started of a placement that failed
   kForgetRanks,      // the job has no ranks until it is placed again
   kRetryLater,       // it is placed again after R2
+  kAwaitBase,        // the condition "Waiting" names the missing checkpoint; placed again after R2
+  kSettleBase,       // the start has found its checkpoint: what a user accepted instead is over
   // Commands to ranks that take them.
   kCommandHold,    // rank 0 is told to hold
   kCommandResume,  // rank 0 is told to go on
@@ -28,6 +30,7 @@ enum class JobAction {
   kCheckRanks,   // the ranks may be where the goal wants them already
   // The end.
   kRecordVerdict,       // cause, failed rank and its last log lines, with an event
+  kForgetVerdict,       // they go: what they told was the consequence of something else
   kAimAtStop,           // the goal is to stop
   kKillUnlessStopping,  // nothing is there to be saved: kills, unless a stop or a kill is under way
   kKillRanks,           // kills; the epoch ends at once where no rank is left
@@ -37,7 +40,7 @@ enum class JobAction {
   // Operations.
   kSettleOperations,  // those that the new state fulfils have succeeded
 };
-inline constexpr int kNumJobActions = 21;
+inline constexpr int kNumJobActions = 24;
 
 // "close the epoch"; for tests and documents.
 std::string_view ActionName(JobAction action);

@@ -29,6 +29,7 @@ constexpr JobPosition kRecovering = At(v1::RECOVERING);
 constexpr JobPosition kToSuccess = Stopping(v1::SUCCEEDED);
 constexpr JobPosition kToFailure = Stopping(v1::FAILED);
 constexpr JobPosition kToCancel = Stopping(v1::CANCELLED);
+constexpr JobPosition kToQueue = Stopping(v1::QUEUED);
 using enum JobEvent;
 using enum JobAction;
 
@@ -41,8 +42,13 @@ constexpr std::array kProgress = {
     JobTransition{kAdmitted, kAllAccepted, kStarting, {kForgetFailures}},
     JobTransition{kAdmitted, kPlacementFailed, kQueued, kPlaceAgain},
     JobTransition{kPreflight, kPlacementFailed, kQueued, kPlaceAgain},
-    JobTransition{kStarting, kAllReady, kRunning, {kSettleOperations}},
-    JobTransition{kStarting, kAllHeld, kHeld, {kSettleOperations}},
+    JobTransition{kStarting, kAllReady, kRunning, {kSettleBase, kSettleOperations}},
+    JobTransition{kStarting, kAllHeld, kHeld, {kSettleBase, kSettleOperations}},
+    // An agent's answer may be later than what the ranks of another one say.
+    JobTransition{kAdmitted, kBaseMissing, kToQueue, {kKillRanks}},
+    JobTransition{kStarting, kBaseMissing, kToQueue, {kKillRanks}},
+    JobTransition{kToFailure, kBaseMissing, kToQueue, {kForgetVerdict}},
+    JobTransition{kToQueue, kRanksGone, kQueued, {kCloseEpoch, kForgetRanks, kAwaitBase}},
     JobTransition{kPausing, kAllHeld, kHeld, {kSettleOperations}},
     JobTransition{kReleasing, kReleased, kFreed, {kCloseEpoch, kSettleOperations}},
     JobTransition{kRunning, kTrainingEnded, kToSuccess, {kAwaitExit}},
@@ -82,6 +88,12 @@ constexpr std::array kVerbs = {
     JobTransition{kReleasing, kKill, kToCancel, {kKillRanks}},
     JobTransition{
         kReleasing, kDeadline, kToFailure, {kRecordVerdict, kAimAtStop, kKillUnlessStopping}},
+    JobTransition{kToQueue, kResume, kToQueue, {kAwaitSlots}},
+    JobTransition{kToQueue, kRelease, kReleasing, {kKillUnlessStopping}},
+    JobTransition{kToQueue, kCancel, kToCancel, {kKillUnlessStopping}},
+    JobTransition{kToQueue, kKill, kToCancel, {kKillRanks}},
+    JobTransition{
+        kToQueue, kDeadline, kToFailure, {kRecordVerdict, kAimAtStop, kKillUnlessStopping}},
     JobTransition{kToSuccess, kKill, kToSuccess, {kKillRanks}},
     JobTransition{kToFailure, kKill, kToFailure, {kKillRanks}},
     JobTransition{kToCancel, kKill, kToCancel, {kKillRanks}},
@@ -175,6 +187,7 @@ std::string_view EventName(JobEvent event) {
       "pause --release",
       "resume",
       "preemption",
+      "checkpoint missing",
       "released",
       "requeued",
       "recovery",

@@ -34,6 +34,7 @@ enum class JobEvent {
   kRelease,             // a user pauses the job; its slots become free
   kResume,              // a user lets the job go on
   kPreempt,             // the scheduler takes the slots for another job, or drains a node
+  kBaseMissing,         // the ranks did not find the checkpoint that the job is to go on from
   kReleased,            // after kRelease: saved or not, no process is left
   kRequeued,            // after kPreempt: likewise
   kRecover,             // a new epoch is needed
@@ -48,10 +49,10 @@ enum class JobEvent {
   kKill,                // a user ends the job's processes at once
   kRanksGone,           // in STOPPING: no process of the job is left
 };
-inline constexpr int kNumJobEvents = 25;
+inline constexpr int kNumJobEvents = 26;
 
-// A state of the table. `stopping_to` is the final state that follows while `state` is STOPPING,
-// else JOB_STATE_UNSPECIFIED.
+// A state of the table. `stopping_to` is the state that follows while `state` is STOPPING: a final
+// one or, where its ranks end before it is placed again, QUEUED; else JOB_STATE_UNSPECIFIED.
 struct JobPosition {
   megatrain::v1::JobState state;
   megatrain::v1::JobState stopping_to;

@@ -22,6 +22,7 @@ void RecordCheckpoint(Ledger* ledger, v1::StoredJob& stored, const v1::Checkpoin
   *job->add_checkpoints() = saved;
   *job->mutable_last_checkpoint() = saved;
   job->clear_last_checkpoint_error();
+  stored.clear_base_step();
   ClearCondition(job, "CheckpointStale");
   ledger->AddEvent({.type = "CheckpointSaved",
                     .message = fmt::format("step {} to {}", saved.step(), saved.path()),

@@ -22,10 +22,11 @@ JobKeeper::JobKeeper(const Parts& parts)
              .runtimes = &runtimes_,
              .transitions = &transitions_,
              .raiser = this},
+      bases_(tools_),
       teardown_(tools_),
       placement_(tools_, &teardown_),
       verdicts_(tools_, &placement_, &teardown_),
-      verbs_(tools_),
+      verbs_(tools_, &bases_),
       nodes_(tools_, &placement_, &teardown_),
       answers_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}) {}
 
@@ -53,6 +54,12 @@ void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why
       return placement_.FreeSlots(stored);
     case JobAction::kRetryLater:
       return placement_.RetryLater(stored);
+    case JobAction::kAwaitBase:
+      return bases_.Await(stored);
+    case JobAction::kSettleBase:
+      return bases_.Settle(stored);
+    case JobAction::kForgetVerdict:
+      return bases_.ForgetVerdict(stored);
     case JobAction::kCheckRanks:
       return placement_.RanksMoved(stored, /*training=*/false);
     case JobAction::kAwaitSlots:

@@ -1,13 +1,15 @@
 // The only one that moves jobs through their states. JobTransitions applies the row of an event;
 // JobVerbs (what users ask), JobPlacement (the way into an epoch), JobTeardown (the way out),
-// JobVerdicts (why a job fails), JobNodes (silence) and CommandAnswers (what ranks answer) raise
-// events and carry out the actions of the rows. JobKeeper wires them and keeps time. Everyone else
-// reports facts to them. Not thread-safe (the core's thread).
+// JobVerdicts (why a job fails), JobBases (what a start must find), JobNodes (silence) and
+// CommandAnswers (what ranks answer) raise events and carry out the actions of the rows. JobKeeper
+// wires them and keeps time. Everyone else reports facts to them. Not thread-safe (the core's
+// thread).
 #pragma once
 
 #include <cstdint>
 
 #include "daemon/keeper/command_answers.h"
+#include "daemon/keeper/job_bases.h"
 #include "daemon/keeper/job_nodes.h"
 #include "daemon/keeper/job_placement.h"
 #include "daemon/keeper/job_runtimes.h"
@@ -36,6 +38,7 @@ class JobKeeper final : public JobRaiser {
   JobKeeper(const JobKeeper&) = delete;
   JobKeeper& operator=(const JobKeeper&) = delete;
 
+  JobBases& bases() { return bases_; }
   JobVerbs& verbs() { return verbs_; }
   JobPlacement& placement() { return placement_; }
   JobTeardown& teardown() { return teardown_; }
@@ -62,6 +65,7 @@ class JobKeeper final : public JobRaiser {
   JobRuntimes runtimes_;
   JobTransitions transitions_;
   KeeperTools tools_;  // of the ones above; those below hold copies
+  JobBases bases_;
   JobTeardown teardown_;
   JobPlacement placement_;
   JobVerdicts verdicts_;

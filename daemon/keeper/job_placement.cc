@@ -15,13 +15,6 @@
 namespace mt::daemon {
 namespace {
 
-// R2: none before the first, then base * 2^(n - 2).
-std::chrono::seconds RetryDelay(int failures) {
-  if (failures < 2) return std::chrono::seconds(0);
-  const int doublings = std::min(failures - 2, 10);
-  return std::min(control::kRetryBase * (1 << doublings), control::kRetryCap);
-}
-
 bool HoldsRanks(v1::AllocationState state) {
   return state == v1::RESERVED || state == v1::ACCEPTED || state == v1::ACTIVE;
 }
@@ -32,6 +25,13 @@ bool AllRanks(const v1::Job& job, bool (*is)(v1::RankState)) {
 }
 
 }  // namespace
+
+// None before the first, then base * 2^(n - 2).
+std::chrono::seconds RetryDelay(int failures) {
+  if (failures < 2) return std::chrono::seconds(0);
+  const int doublings = std::min(failures - 2, 10);
+  return std::min(control::kRetryBase * (1 << doublings), control::kRetryCap);
+}
 
 void JobPlacement::Placed(v1::StoredJob& stored) {
   tools_.raiser->Raise(stored, JobEvent::kPlaced, {.text = "slots are reserved"});

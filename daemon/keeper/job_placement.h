@@ -2,6 +2,7 @@
 // Which slots a job gets is decided by Placer. Not thread-safe (the core's thread).
 #pragma once
 
+#include <chrono>
 #include <string_view>
 
 #include "daemon/keeper/keeper_tools.h"
@@ -10,6 +11,9 @@
 namespace mt::daemon {
 
 class JobTeardown;
+
+// How long to wait before the retry that follows so many failures in a row (R2).
+std::chrono::seconds RetryDelay(int failures);
 
 class JobPlacement {
  public:

@@ -77,13 +77,22 @@ JobVerbs::Operated JobVerbs::Release(v1::StoredJob& stored, const Order& order) 
   return operation;
 }
 
-JobVerbs::Operated JobVerbs::Resume(v1::StoredJob& stored, const Order& order) {
+JobVerbs::Operated JobVerbs::Resume(v1::StoredJob& stored, const ResumeFrom& from,
+                                    const Order& order) {
   const v1::Job& job = stored.job();
   RETURN_IF_ERROR(CheckVerb(stored, JobEvent::kResume, "resume"));
-  if (job.goal() == v1::GOAL_RUN) return WrongState(stored, "resume", "it is to run already");
-  v1::Operation* operation =
-      tools_.operations->Open(job, {.verb = "resume", .progress = "waiting for the ranks"}, order);
+  RETURN_IF_ERROR(bases_->Check(stored, from));
+  if (job.goal() == v1::GOAL_RUN && !from.any())
+    return WrongState(stored, "resume", "it is to run already");
+  v1::Operation* operation = tools_.operations->Open(job,
+                                                     {.verb = "resume",
+                                                      .mode = from.fresh         ? "fresh"
+                                                              : from.allow_older ? "allow-older"
+                                                                                 : "",
+                                                      .progress = "waiting for the ranks"},
+                                                     order);
   tools_.operations->Supersede(job, *operation);
+  bases_->Accept(stored, from);
   const Why why{.text = Because("resumed", order), .order = order, .operation = operation->name()};
   tools_.transitions->SetGoal(stored, v1::GOAL_RUN, why);
   tools_.raiser->Raise(stored, JobEvent::kResume, why);

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "daemon/keeper/job_bases.h"
 #include "daemon/keeper/keeper_tools.h"
 #include "daemon/ledger/ledger.h"
 
@@ -12,7 +13,8 @@ namespace mt::daemon {
 
 class JobVerbs {
  public:
-  explicit JobVerbs(const KeeperTools& tools) : tools_(tools) {}
+  // The bases outlive it.
+  JobVerbs(const KeeperTools& tools, JobBases* bases) : tools_(tools), bases_(bases) {}
 
   // The operation, which the ledger owns; it may have ended already.
   using Operated = StatusOr<const v1::Operation*>;
@@ -20,7 +22,7 @@ class JobVerbs {
   Operated Hold(v1::StoredJob& job, const Order& order);
   // Pauses: ranks save and free their slots.
   Operated Release(v1::StoredJob& job, const Order& order);
-  Operated Resume(v1::StoredJob& job, const Order& order);
+  Operated Resume(v1::StoredJob& job, const ResumeFrom& from, const Order& order);
   Operated Checkpoint(v1::StoredJob& job, const Order& order);
   Operated Cancel(v1::StoredJob& job, bool with_save, const Order& order);
   Operated Kill(v1::StoredJob& job, const Order& order);
@@ -44,6 +46,7 @@ class JobVerbs {
   void DropUnheardPauses(v1::StoredJob& job);
 
   KeeperTools tools_;
+  JobBases* bases_;
 };
 
 }  // namespace mt::daemon

@@ -36,6 +36,7 @@ void JobVerdicts::RankFailed(v1::StoredJob& stored, const std::string& node,
   }
   if (!IsEnding(job)) return;
   if (tools_.runtimes->Of(job).kill_acked.contains(node)) return;  // the kill's doing
+  if (job.stopping_to() == v1::QUEUED) return;  // all leave, since the first one did
   if (job.stopping_to() == v1::FAILED && stored.killing()) {
     if (stored.secondary_verdict() && !verdict.secondary) Record(stored, verdict);
     return;

@@ -9,6 +9,7 @@
 #include "daemon/jobs/job_states.h"
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/conditions.h"
+#include "daemon/keeper/job_bases.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/membership/lease_table.h"
 #include "megatrain/v1/store.pb.h"
@@ -58,7 +59,8 @@ std::vector<WaitingJob> Placer::Queue() {
          .group = std::max<int64_t>(1, job.spec().parallel().tensor()),
          .device = DeviceOf(job.spec()),
          .selector = {placement.node_selector().begin(), placement.node_selector().end()},
-         .exclusive = placement.exclusive()});
+         .exclusive = placement.exclusive(),
+         .stands_back = AwaitsBase(*stored)});
   }
   SortQueue(&queue);
   return queue;
@@ -102,7 +104,7 @@ void Placer::Run() {
     const Offered offered = OfferTo(waiting, fleet);
     const bool fits = FitsCluster(waiting, offered);
     if (fits && !ahead.empty()) {
-      Wait(stored, fmt::format("job '{}' is ahead in the queue", ahead));
+      if (!waiting.stands_back) Wait(stored, fmt::format("job '{}' is ahead in the queue", ahead));
       continue;
     }
     // Its last placement failed a moment ago; it keeps its place, the others may go on.
@@ -114,6 +116,8 @@ void Placer::Run() {
       fleet = Fleet();
       continue;
     }
+    // What it waits for is not slots, and nobody waits behind it.
+    if (waiting.stands_back) continue;
     Wait(stored, WaitReason(waiting, offered));
     if (fits) ahead = waiting.name;
   }
@@ -204,6 +208,7 @@ void Placer::SendAssign(const v1::StoredJob& stored, const v1::StoredAllocation&
     checkpoint->clear_load();
     checkpoint->set_fresh(false);
   }
+  FillBase(stored, assign);
   assign->set_hold(stored.assigned_hold());
   if (HasCheckpoints(job)) {
     for (std::string& uid : parts_.ledger->EndedInDirectory(job.spec().checkpoint().directory())) {

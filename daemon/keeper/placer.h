@@ -1,7 +1,8 @@
 // Serves the queue: finds slots for waiting jobs, opens an epoch for each that fits, tells the
 // agents, and says of the others why they wait. Jobs of higher priority come first, then older
 // ones; a job that fits the cluster but not now holds back those behind it, one that is larger than
-// the cluster does not. Not thread-safe (the core's thread).
+// the cluster does not. One that waits for its checkpoint stands back behind all others. Not
+// thread-safe (the core's thread).
 #pragma once
 
 #include <map>

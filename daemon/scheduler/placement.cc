@@ -93,7 +93,8 @@ std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, const Gang& gang) {
 
 void SortQueue(std::vector<WaitingJob>* jobs) {
   std::ranges::sort(*jobs, [](const WaitingJob& a, const WaitingJob& b) {
-    return std::tie(b.priority, a.created_us, a.uid) < std::tie(a.priority, b.created_us, b.uid);
+    return std::tie(a.stands_back, b.priority, a.created_us, a.uid) <
+           std::tie(b.stands_back, a.priority, b.created_us, b.uid);
   });
 }
 

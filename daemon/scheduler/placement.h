@@ -52,6 +52,7 @@ struct WaitingJob {
   const char* slot_kind = "";                   // "CPU" or "GPU"
   std::map<std::string, std::string> selector;  // labels that a node must have
   bool exclusive = false;                       // only nodes without another job
+  bool stands_back = false;                     // it comes after all others, whatever its priority
 };
 
 // A slot and a node that accepts work, in their current state.
@@ -87,7 +88,8 @@ Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet);
 // in order or not, else CPU slots. `gpu_device` is DeviceType's GPU.
 bool TakesGpus(const WaitingJob& job, const std::vector<FleetNode>& fleet, int gpu_device);
 
-// Sorts by priority (higher first), then by creation time, then by uid.
+// Sorts those that stand back behind the others, each by priority (higher first), then by creation
+// time, then by uid.
 void SortQueue(std::vector<WaitingJob>* jobs);
 
 // True where the matching nodes could hold the job if nothing else ran on them.

@@ -59,6 +59,7 @@ void FillNode(const v1::Register& hello, int64_t now_us, v1::Node* node) {
   node->set_boot_id(hello.boot_id());
   *node->mutable_labels() = hello.labels();
   node->set_gpu_problem(hello.gpu_problem());
+  node->set_checkpoint_root_id(hello.checkpoint_root_id());
   node->set_last_heartbeat_us(now_us);
   node->set_registered_us(now_us);
 }

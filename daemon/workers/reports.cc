@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/rpc/reason.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/jobs/job_states.h"
 #include "daemon/jobs/rank_states.h"
@@ -101,6 +102,10 @@ void Reports::OnRank(WorkerSession& from, const v1::RankReport& report) {
   }
   TakeRankStatus(*stored, from.node, status);
   if (IsFailure(report)) {
+    if (report.reason() == rpc::reason::kExpectedCheckpointMissing &&
+        parts_.keeper->bases().Missing(*stored, report)) {
+      return;
+    }
     v1::RankReport named = report;
     named.mutable_status()->set_node(from.node);
     parts_.keeper->verdicts().RankFailed(*stored, from.node, JudgeRank(named));
@@ -162,6 +167,7 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
       return ForgetCheckpoints(parts_.ledger, *stored, report.checkpoints_deleted());
     case v1::JobReport::kRunInfo:
       TakeRunInfo(job, report.run_info());
+      parts_.keeper->bases().Started(*stored, report.run_info());
       break;
     case v1::JobReport::kBench:
       *job->mutable_bench() = report.bench();

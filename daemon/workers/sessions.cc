@@ -179,6 +179,9 @@ void Sessions::OnSlotsChanged(const WorkerSession& session, const v1::SlotsChang
     slot->set_out_of_order(why);
   }
   if (changed.has_gpu_problem()) node->set_gpu_problem(changed.gpu_problem());
+  if (changed.has_checkpoint_root_id()) {
+    node->set_checkpoint_root_id(changed.checkpoint_root_id());
+  }
   parts_.ledger->MarkWorker(worker, /*urgent=*/true);
   parts_.placer->Run();
 }

@@ -53,6 +53,7 @@ class ClusterTest(unittest.TestCase):
         self.env = dict(os.environ, XDG_STATE_HOME=str(self.dir / "s"), HOME=str(self.dir))
         self.env.pop("MTCTL_COORDINATOR", None)
         (self.dir / "data").mkdir()
+        (self.dir / "ckpt").mkdir()  # no agent makes it
         self.job_file = self.dir / "job.yaml"
         self.job_file.write_text(TINY_JOB)
         self.make_data()

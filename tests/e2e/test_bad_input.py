@@ -110,7 +110,7 @@ class ClusterBadInputTest(ClusterTest):
 class FullDiskTest(ClusterTest):
     def setUp(self):
         super().setUp()
-        (self.dir / "ckpt").mkdir()
+        (self.dir / "ckpt").mkdir(exist_ok=True)
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(self.dir / "ckpt")],
                               capture_output=True, text=True)
         self.mounted = done.returncode == 0

@@ -38,6 +38,7 @@ void Fill(const train::CheckpointRecord& record, megatrain::v1::CheckpointInfo* 
   out->set_stall_seconds(record.stall_seconds);
   out->set_tokens(record.tokens);
   out->set_digest(record.digest);
+  out->set_root_id(record.root_id);
 }
 
 }  // namespace
@@ -56,6 +57,9 @@ void ChannelObserver::OnRunInfo(const train::RunInfo& info) {
   out.set_resumed_from_step(info.resumed_from_step);
   out.set_checkpoint_path(info.checkpoint_path);
   out.set_parameters(info.parameters);
+  for (const std::string& damaged : info.damaged_checkpoints) {
+    out.add_damaged_checkpoints(damaged);
+  }
   deps_.send(std::move(message));
 }
 

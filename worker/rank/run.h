@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,9 @@ namespace mt::rank {
 struct RunArgs {
   const megatrain::v1::JobSpec* job = nullptr;  // completed and resolved
   std::string job_uid;
-  int64_t epoch = 0;                        // of the job's placement
-  std::vector<std::string> ended_job_uids;  // jobs whose directory may be taken over
+  int64_t epoch = 0;                           // of the job's placement
+  std::vector<std::string> ended_job_uids;     // jobs whose directory may be taken over
+  std::optional<checkpoint::ResumeBase> base;  // TrainArgs::base
   int rank = 0;
   int world_size = 1;
   std::string gpu;  // UUID of the assigned GPU; empty: the first
@@ -29,6 +31,7 @@ struct RunArgs {
   std::unique_ptr<kernels::Backend> backend;
   std::string data_root;
   std::string checkpoint_root;
+  bool make_checkpoint_root = false;
   std::string cache_root;
   std::string address;                     // where the rank listens for its peers
   comm::RendezvousStore* store = nullptr;  // required for more than one rank

@@ -133,6 +133,7 @@ Status TrainHere(const Options& options, JobSpec job) {
            .backend = std::move(backend),
            .data_root = options.data_root,
            .checkpoint_root = options.checkpoint_root,
+           .make_checkpoint_root = true,
            .cache_root = options.cache_root,
            .address = kAddress,
            .store = &store,

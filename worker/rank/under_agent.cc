@@ -11,6 +11,7 @@
 #include "common/base/files.h"
 #include "common/base/log.h"
 #include "common/control/numbers.h"
+#include "common/rpc/reason.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/rank.pb.h"
@@ -79,6 +80,17 @@ std::optional<train::CommandKind> KindOf(Command::Verb verb) {
   }
 }
 
+std::optional<checkpoint::ResumeBase> BaseOf(const RankAssignment& assignment) {
+  if (!assignment.has_base()) return std::nullopt;
+  const auto& base = assignment.base();
+  return checkpoint::ResumeBase{.job_uid = base.job_uid(),
+                                .step = base.step(),
+                                .epoch = base.epoch(),
+                                .digest = base.digest(),
+                                .root_id = base.root_id(),
+                                .allow_older = base.allow_older()};
+}
+
 class AgentRank {
  public:
   explicit AgentRank(const Options& options)
@@ -136,6 +148,7 @@ class AgentRank {
          .job_uid = options_.job_uid,
          .epoch = options_.epoch,
          .ended_job_uids = {assignment.ended_job_uids().begin(), assignment.ended_job_uids().end()},
+         .base = BaseOf(assignment),
          .rank = options_.rank,
          .world_size = assignment.world_size(),
          .gpu = options_.gpu,
@@ -184,6 +197,7 @@ class AgentRank {
       fault.set_cause(ProtoCauseOf(result.status));
       fault.set_message(base::Message(result.status));
       fault.set_exit_code(ExitCodeOf(result.status));
+      fault.set_reason(rpc::ReasonOf(result.status));
       log::Error("the rank has failed",
                  {{"exit_code", fault.exit_code()}, {"why", base::Message(result.status)}});
     }

@@ -125,7 +125,8 @@ void Checkpointer::Report(const checkpoint::SaveResult& saved, const kernels::St
                  .time_us = base::ToUnixMicros(args_.clock->WallNow()),
                  .stall_seconds = stall.count(),
                  .tokens = scalars.consumed_samples * args_.job->model().seq_length(),
-                 .digest = saved.digest};
+                 .digest = saved.digest,
+                 .root_id = args_.start.root_id};
   args_.observer->OnCheckpointSaved(*last_saved_);
   Prune();
 }

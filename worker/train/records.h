@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "worker/engine/phase_clock.h"
 #include "worker/memory/memory.h"
@@ -35,6 +36,7 @@ struct CheckpointRecord {
   double stall_seconds = 0;  // that training stood still for it
   int64_t tokens = 0;        // trained so far
   std::string digest;        // of the manifest: "xxh3:<32 hex digits>"
+  std::string root_id;       // in the marker of the checkpoint root; empty: not known
 };
 
 // What this rank has done since its start; rises with every step.
@@ -53,6 +55,7 @@ struct RunInfo {
   std::string checkpoint_path;    // the job's directory; empty: none
   int64_t parameters = 0;         // unpadded
   int64_t epoch = 0;
+  std::vector<std::string> damaged_checkpoints;  // StartPoint::damaged
 };
 
 }  // namespace mt::train

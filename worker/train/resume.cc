@@ -9,11 +9,14 @@
 
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/rpc/reason.h"
 #include "common/spec/derived.h"
 #include "common/spec/print.h"
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/root_marker.h"
 #include "worker/checkpoint/loader.h"
+#include "worker/failure/failure.h"
 #include "worker/train/run_state.h"
 
 namespace mt::train {
@@ -55,33 +58,114 @@ Status FindCheckpoint(const StartArgs& args, StartPoint* start) {
     }
     return FindByPath(args.checkpoint_root, options.load(), start);
   }
-  if (start->directory.empty() || options.fresh()) return OkStatus();
+  if (start->directory.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(const auto newest, checkpoint::FindNewest(start->directory));
+  if (options.fresh()) {
+    if (newest) log::Warn("starts at step 0 over checkpoints", {{"newest", newest->step}});
+    return OkStatus();
+  }
   start->load_directory = start->directory;
-  ASSIGN_OR_RETURN(start->load, checkpoint::FindNewest(start->directory));
+  start->load = newest;
   return OkStatus();
+}
+
+// Whether the base says what the run goes on from.
+bool IsBound(const StartArgs& args) {
+  const auto& options = args.job->checkpoint();
+  return args.base != nullptr && !options.fresh() && options.load().empty();
+}
+
+// What is said of a start whose base is not there. The job waits for it: it is no fault of the job.
+Status BaseMissing(const Status& status) {
+  return rpc::WithReason(failure::WithCause(status, failure::Cause::kStorage),
+                         rpc::reason::kExpectedCheckpointMissing);
+}
+
+// The id in the root's marker; empty where it has none or it cannot be read.
+std::string RootId(const std::string& root) {
+  const auto marker = checkpoint::ReadRootMarker(root);
+  return marker.ok() && *marker ? (*marker)->id : "";
+}
+
+Status CheckRoot(const StartArgs& args) {
+  if (args.make_root) return base::MakeDirs(args.checkpoint_root);
+  if (base::Exists(args.checkpoint_root)) return OkStatus();
+  return failure::WithCause(
+      base::NotFound("the checkpoint root {} is missing on this node: mount it or, where it is to "
+                     "be a new one, make the folder; no rank makes it",
+                     args.checkpoint_root),
+      failure::Cause::kStorage);
+}
+
+Status ChooseBound(const StartArgs& args, StartPoint* start) {
+  const auto choice = checkpoint::ChooseByBase({.root = args.checkpoint_root,
+                                                .root_id = start->root_id,
+                                                .directory = start->directory,
+                                                .base = *args.base,
+                                                .damaged = args.damaged});
+  if (!choice.ok()) return BaseMissing(choice.status());
+  start->load_directory = start->directory;
+  start->load = choice->load;
+  start->damaged = choice->damaged;
+  return OkStatus();
+}
+
+// Where the directory is: below the root, which is there unless the run is bound.
+Status FindDirectory(const StartArgs& args, const std::string& relative, StartPoint* start) {
+  const Status root = CheckRoot(args);
+  if (!root.ok() && start->bound) {
+    // ChooseBound says what is expected and what is missing.
+    start->directory = base::JoinPath(args.checkpoint_root, relative);
+    return ChooseBound(args, start);
+  }
+  RETURN_IF_ERROR(root);
+  const StatusOr<std::string> directory = spec::ResolveBelow(args.checkpoint_root, relative);
+  // A link to a volume that is not mounted leads nowhere.
+  if (!directory.ok() && start->bound) {
+    return BaseMissing(base::FailedPrecondition("the checkpoint of step {} is expected, but {}",
+                                                args.base->step,
+                                                base::Message(directory.status())));
+  }
+  RETURN_IF_ERROR(directory.status());
+  start->directory = *directory;
+  start->root_id = RootId(args.checkpoint_root);
+  return OkStatus();
+}
+
+// What a run with a directory of its own takes, once nobody else can change it.
+Status Choose(const StartArgs& args, StartPoint* start) {
+  return start->bound ? ChooseBound(args, start) : FindCheckpoint(args, start);
 }
 
 StatusOr<StartPoint> Decide(const StartArgs& args) {
   StartPoint start;
   const std::string relative = spec::CheckpointDirectory(*args.job);
-  if (!relative.empty()) {
-    RETURN_IF_ERROR(base::MakeDirs(args.checkpoint_root));
-    ASSIGN_OR_RETURN(start.directory, spec::ResolveBelow(args.checkpoint_root, relative));
-    RETURN_IF_ERROR(base::MakeDirs(start.directory));
-    ASSIGN_OR_RETURN(start.fence, checkpoint::RaiseFence({.directory = start.directory,
-                                                          .job_uid = args.job_uid,
-                                                          .epoch = args.epoch,
-                                                          .ended_job_uids = args.ended_job_uids,
-                                                          .failpoint = nullptr}));
-    start.epoch = start.fence->directory_epoch;
+  if (relative.empty()) {
+    RETURN_IF_ERROR(FindCheckpoint(args, &start));
+    return start;
   }
-  RETURN_IF_ERROR(FindCheckpoint(args, &start));
+  start.bound = IsBound(args);
+  RETURN_IF_ERROR(FindDirectory(args, relative, &start));
+  // What is refused here leaves no trace.
+  if (start.bound) RETURN_IF_ERROR(ChooseBound(args, &start));
+  RETURN_IF_ERROR(base::MakeDirs(start.directory));
+  ASSIGN_OR_RETURN(start.fence, checkpoint::RaiseFence({.directory = start.directory,
+                                                        .job_uid = args.job_uid,
+                                                        .epoch = args.epoch,
+                                                        .ended_job_uids = args.ended_job_uids,
+                                                        .failpoint = nullptr}));
+  start.epoch = start.fence->directory_epoch;
+  RETURN_IF_ERROR(Choose(args, &start));
+  for (const std::string& damaged : start.damaged)
+    log::Warn("a damaged checkpoint is passed over", {{"what", damaged}});
   return start;
 }
 
 std::string ToText(const StartPoint& start) {
   json out = {{"directory", start.directory},
               {"epoch", start.epoch},
+              {"root_id", start.root_id},
+              {"bound", start.bound},
               {"load_directory", start.load_directory}};
   if (start.load) out["load"] = {start.load->step, start.load->epoch};
   return out.dump();
@@ -91,9 +175,19 @@ StartPoint FromText(const std::string& text) {
   const json in = json::parse(text);
   StartPoint start{.directory = in.at("directory"),
                    .epoch = in.at("epoch"),
+                   .root_id = in.at("root_id"),
                    .load_directory = in.at("load_directory")};
+  start.bound = in.at("bound");
   if (in.contains("load")) start.load = CheckpointId{in.at("load")[0], in.at("load")[1]};
   return start;
+}
+
+StatusOr<StartPoint> Spread(StatusOr<StartPoint> mine, checkpoint::Exchange* exchange) {
+  const Status all = exchange->Agree(mine.status());
+  // Rank 0 knows why; the others leave because it does.
+  if (!all.ok()) return mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts, exchange->AllGather(ToText(*mine)));
+  return exchange->rank() == 0 ? *mine : FromText(texts[0]);
 }
 
 }  // namespace
@@ -101,9 +195,25 @@ StartPoint FromText(const std::string& text) {
 StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exchange) {
   StatusOr<StartPoint> mine = StartPoint{};
   if (exchange->rank() == 0) mine = Decide(args);
-  RETURN_IF_ERROR(exchange->Agree(mine.status()));
-  ASSIGN_OR_RETURN(const std::vector<std::string> texts, exchange->AllGather(ToText(*mine)));
-  return exchange->rank() == 0 ? *mine : FromText(texts[0]);
+  return Spread(std::move(mine), exchange);
+}
+
+StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
+                                     const std::string& damage, checkpoint::Exchange* exchange) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> found, exchange->AllGather(damage));
+  StatusOr<StartPoint> mine = start;
+  if (exchange->rank() == 0) {
+    for (const std::string& what : found) {
+      if (!what.empty()) args->damaged.emplace(*start.load, what);
+    }
+    const Status chosen = ChooseBound(*args, &*mine);
+    if (chosen.ok()) {
+      log::Warn("a damaged checkpoint is passed over", {{"what", mine->damaged.front()}});
+    } else {
+      mine = chosen;
+    }
+  }
+  return Spread(std::move(mine), exchange);
 }
 
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {

@@ -13,6 +13,7 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/format/resume_base.h"
 #include "worker/data/index_record.h"
 #include "worker/engine/engine.h"
 #include "worker/train/records.h"
@@ -27,26 +28,43 @@ struct StartPoint {
   std::string directory;  // to which this run saves, absolute; empty: none
   int64_t epoch = 1;      // of the directory: eEEEE in the names of the folders that this run saves
   std::optional<checkpoint::Fence> fence;  // on rank 0
+  std::string root_id;  // in the marker of the checkpoint root; empty: it has none
   // The checkpoint to go on from and its directory, usually the same one. nullopt: a cold start.
   std::string load_directory;
   std::optional<checkpoint::CheckpointId> load;
+  bool bound = false;  // chosen by StartArgs::base; then another one may be chosen if it is damaged
+  std::vector<std::string> damaged;  // on rank 0: checkpoints that were passed over, and why
 };
 
 struct StartArgs {
   const megatrain::v1::JobSpec* job = nullptr;  // completed
-  std::string checkpoint_root;                  // absolute; made if missing
+  std::string checkpoint_root;                  // absolute
+  bool make_root = false;                       // where it is missing
   std::string job_uid;                          // empty: a standalone run
   int64_t epoch = 0;                            // the control plane's, of this placement
   std::vector<std::string> ended_job_uids;      // jobs that the directory may be taken over from
+  // What the job is known to have saved; nullptr: nothing. `checkpoint.load` and `fresh` go before.
+  const checkpoint::ResumeBase* base = nullptr;
+  checkpoint::DamagedCheckpoints damaged = {};  // that loading has found
 };
 
 // Collective and blocking. Rank 0 first raises the fence of the run's directory
 // (checkpoint/format/fence.h), so that no other placement changes it, then decides.
 // `checkpoint.load` names a step, a folder of the job's directory, or a path below the root; unset,
 // the newest complete checkpoint of the directory is taken, so that a job never starts cold over
-// its own checkpoints unless `checkpoint.fresh`. kFailedPrecondition where another holds the
-// directory, kNotFound where `load` finds nothing.
+// its own checkpoints unless `checkpoint.fresh`. With a base the choice is ChooseByBase's; it is
+// made before the fence is raised, so that nothing is written where it is refused, and again after
+// it, when nobody else can change the directory any more. kFailedPrecondition where another holds
+// the directory, and, with the reason EXPECTED_CHECKPOINT_MISSING (common/rpc/reason.h), where the
+// base is not there; kNotFound where `load` finds nothing; the cause STORAGE where the root is
+// missing.
 StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exchange);
+
+// Collective and blocking: chooses again under the fence of `start`, which is bound, after loading
+// has found its checkpoint damaged; adds that to args->damaged. `damage`: what this rank found;
+// empty: nothing.
+StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
+                                     const std::string& damage, checkpoint::Exchange* exchange);
 
 struct LoadStateArgs {
   const megatrain::v1::JobSpec* job = nullptr;

@@ -30,15 +30,10 @@ Status RunSetup::Run() {
   const auto stream = args_.backend->device().CreateStream(kernels::StreamPriority::kLow);
   checkpoint::Exchange exchange(args_.groups->world(), stream.get());
   RETURN_IF_ERROR(Agree(&exchange, OpenDataAndPlan()));
-  ASSIGN_OR_RETURN(start_, FindStart({.job = args_.job,
-                                      .checkpoint_root = args_.checkpoint_root,
-                                      .job_uid = args_.job_uid,
-                                      .epoch = args_.epoch,
-                                      .ended_job_uids = args_.ended_job_uids},
-                                     &exchange));
+  ASSIGN_OR_RETURN(start_, FindStart(ArgsOfStart(), &exchange));
   RETURN_IF_ERROR(SettleChoices(&exchange));
   RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
-  RETURN_IF_ERROR(Agree(&exchange, LoadOrInitialize()));
+  RETURN_IF_ERROR(LoadIntact(&exchange));
   if (start_.load) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
   MakeParts();
   AnnounceReady();
@@ -108,6 +103,29 @@ Status RunSetup::MakeEngine() {
   return OkStatus();
 }
 
+StartArgs RunSetup::ArgsOfStart() const {
+  return {.job = args_.job,
+          .checkpoint_root = args_.checkpoint_root,
+          .make_root = args_.make_checkpoint_root,
+          .job_uid = args_.job_uid,
+          .epoch = args_.epoch,
+          .ended_job_uids = args_.ended_job_uids,
+          .base = args_.base ? &*args_.base : nullptr};
+}
+
+Status RunSetup::LoadIntact(checkpoint::Exchange* exchange) {
+  StartArgs args = ArgsOfStart();
+  for (;;) {
+    const Status mine = LoadOrInitialize();
+    const Status all = exchange->Agree(mine);
+    if (all.ok()) return OkStatus();
+    if (!absl::IsDataLoss(all) || !start_.bound)
+      return mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
+    const std::string damage = absl::IsDataLoss(mine) ? base::Message(mine) : "";
+    ASSIGN_OR_RETURN(start_, FindIntactStart(&args, start_, damage, exchange));
+  }
+}
+
 Status RunSetup::LoadOrInitialize() {
   if (start_.load) {
     RETURN_IF_ERROR(Load(*start_.load));
@@ -129,8 +147,14 @@ Status RunSetup::Load(const checkpoint::CheckpointId& id) {
                               .progress = [this](int64_t) { args_.observer->OnProgress(0); }}));
   parts_.cursor = StepCursor(manifest.step);
   if (!is_rank_0()) return OkStatus();
+  if (!args_.job_uid.empty() && manifest.job_uid != args_.job_uid) {
+    log::Info("goes on from a checkpoint of another job",
+              {{"step", manifest.step}, {"job", manifest.job_name}, {"uid", manifest.job_uid}});
+  }
   ASSIGN_OR_RETURN(loaded_,
                    RecordOf(start_.load_directory, manifest, args_.job->model().seq_length()));
+  // Of a run that loads from elsewhere the record is not used.
+  loaded_->root_id = start_.root_id;
   return OkStatus();
 }
 
@@ -215,7 +239,8 @@ void RunSetup::AnnounceReady() const {
                                .resumed_from_step = parts_.cursor.start(),
                                .checkpoint_path = start_.directory,
                                .parameters = spec::ParameterCount(args_.job->model()),
-                               .epoch = start_.epoch});
+                               .epoch = start_.epoch,
+                               .damaged_checkpoints = start_.damaged});
   }
   args_.observer->OnState(TrainState::kReady, parts_.cursor.start());
 }

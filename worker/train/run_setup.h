@@ -62,6 +62,11 @@ class RunSetup {
   // Rank 0: the choices of the checkpoint to go on from.
   StatusOr<tuning::TuningTables> StoredChoices() const;
   Status MakeEngine();
+  // What says where the run starts.
+  StartArgs ArgsOfStart() const;
+  // Collective: every rank's state. A checkpoint that proves damaged is passed over where the run
+  // is bound to a base (StartPoint::bound).
+  Status LoadIntact(checkpoint::Exchange* exchange);
   // This rank's weights and its loader.
   Status LoadOrInitialize();
   Status Load(const checkpoint::CheckpointId& id);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "common/base/status.h"
 #include "common/control/numbers.h"
 #include "kernels/ops/backend.h"
+#include "worker/checkpoint/format/resume_base.h"
 #include "worker/engine/step_vector.h"
 #include "worker/parallel/groups/rank_groups.h"
 #include "worker/params/param_store.h"
@@ -37,10 +39,13 @@ struct TrainArgs {
   // Jobs that wrote to the same checkpoint directory and have ended; it may be taken over from
   // them.
   std::vector<std::string> ended_job_uids;
+  // The checkpoint that the job must find, or a newer one; nullopt: it begins, or nothing is known.
+  std::optional<checkpoint::ResumeBase> base;
   // Absolute; a job's paths lie below them (common/spec/roots.h). An empty cache_root keeps indices
-  // in memory; the checkpoint root is made if missing.
+  // in memory.
   std::string data_root;
   std::string checkpoint_root;
+  bool make_checkpoint_root = false;  // where it is missing
   std::string cache_root;
   // This rank's groups in the job's mesh (RankGroups::CreateForJob), used by this trainer only and
   // outliving it. The trainer aborts all of them where one breaks; its end closes the links.

@@ -33,7 +33,7 @@ class Model {
     } else if (dice < 600) {
       cluster_.Say(core_.get(), node);
     } else if (dice < 900) {
-      if (!runs.empty()) cluster_.Advance(runs[Pick(runs.size())]);
+      if (!runs.empty()) Advance(runs[Pick(runs.size())]);
     } else if (dice < 903) {
       if (!runs.empty()) cluster_.Crash(runs[Pick(runs.size())]);
     } else if (dice < 910) {
@@ -48,6 +48,11 @@ class Model {
       request.set_node(node);
       v1::Node response;
       deaths_ += core_->api().nodes().DeclareDead(request, "model", &response).ok() ? 1 : 0;
+    } else if (dice < 928) {
+      const auto live = core_->ledger().LiveJobs();
+      if (!live.empty()) cluster_.LoseStorage(live[Pick(live.size())]->job().uid());
+    } else if (dice < 930) {
+      cluster_.BringStorageBack();
     } else if (dice < 970) {
       if (!cluster_.IsConnected(node)) cluster_.Connect(core_.get(), node);
     } else {
@@ -60,6 +65,7 @@ class Model {
 
   // The network heals, everyone hears everyone, and every job is ended.
   void End() {
+    cluster_.BringStorageBack();
     for (int round = 0; round < 60; ++round) {
       Heal();
       if (round != 5) continue;
@@ -80,6 +86,8 @@ class Model {
   int num_acknowledged() const { return static_cast<int>(operations_.size()); }
   int num_refused_verbs() const { return refused_verbs_; }
   int num_deaths() const { return deaths_; }
+  int num_missed() const { return missed_; }
+  int num_accepted() const { return accepted_; }
   const std::set<v1::JobState>& seen() const { return seen_; }
 
  private:
@@ -114,10 +122,33 @@ class Model {
       Settle();
     }
     for (const SimKey& key : cluster_.Runs()) {
-      if (cluster_.Find(key) != nullptr) cluster_.Advance(key);
+      if (cluster_.Find(key) != nullptr) Advance(key);
     }
     Pass(seconds(2));
     Settle();
+  }
+
+  // A run goes a step further. One that begins does so where the job is known to have saved, or
+  // where a user allowed less, for this once.
+  void Advance(const SimKey& key) {
+    const SimRun* run = cluster_.Find(key);
+    const v1::StoredJob* stored = core_->ledger().FindJob(key.first);
+    const bool begins = run->state == v1::SPAWNED && stored != nullptr &&
+                        stored->job().epoch() == key.second &&
+                        static_cast<int>(run->nodes.size()) >= run->world_size;
+    int64_t known = 0;
+    if (begins) {
+      known =
+          stored->has_base_step() ? stored->base_step() : stored->job().last_checkpoint().step();
+    }
+    cluster_.Advance(key);
+    if (!begins) return;
+    run = cluster_.Find(key);
+    const bool allowed = allowed_.erase(key.first) > 0;
+    missed_ += run == nullptr ? 1 : 0;
+    if (run == nullptr || run->start >= known) return;
+    EXPECT_TRUE(allowed) << "started from step " << run->start << ", " << known << " was known";
+    ++accepted_;
   }
 
   void Submit() {
@@ -151,7 +182,7 @@ class Model {
                                                           : live[Pick(live.size())]->job().uid();
     // Kills and cancels are rarer, else few jobs live long.
     const size_t verb =
-        std::array<size_t, 16>{0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5}[Pick(16)];
+        std::array<size_t, 18>{0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5, 6, 7}[Pick(18)];
     Job(uid);
     Ask(uid, verb, base::NewUid());
     // Sometimes a client that did not hear the answer asks again.
@@ -162,6 +193,7 @@ class Model {
     const Status status = Call(uid, verb, id, &operation);
     Settle();
     if (status.ok()) {
+      if (verb == kResumeFresh || verb == kResumeOlder) allowed_.insert(uid);
       operations_[id] = {uid, verb, operation.name()};
       return;
     }
@@ -189,6 +221,7 @@ class Model {
               v1::Operation* operation) {
     v1::PauseRequest pause;
     v1::CancelRequest cancel;
+    v1::ResumeRequest resume;
     switch (verb) {
       case 0:
         return Send(&VerbsApi::Pause, pause, uid, id, operation);
@@ -196,7 +229,11 @@ class Model {
         pause.set_mode(v1::PauseRequest::RELEASE);
         return Send(&VerbsApi::Pause, pause, uid, id, operation);
       case 2:
-        return Send(&VerbsApi::Resume, v1::ResumeRequest(), uid, id, operation);
+      case kResumeFresh:
+      case kResumeOlder:
+        resume.set_fresh(verb == kResumeFresh);
+        resume.set_allow_older(verb == kResumeOlder);
+        return Send(&VerbsApi::Resume, resume, uid, id, operation);
       case 3:
         return Send(&VerbsApi::TriggerCheckpoint, v1::TriggerCheckpointRequest(), uid, id,
                     operation);
@@ -276,6 +313,8 @@ class Model {
     return events;
   }
 
+  static constexpr size_t kResumeFresh = 6;
+  static constexpr size_t kResumeOlder = 7;
   struct Asked {
     std::string uid;
     size_t verb;
@@ -291,6 +330,9 @@ class Model {
   std::set<v1::JobState> seen_;
   int refused_verbs_ = 0;
   int deaths_ = 0;
+  std::set<std::string> allowed_;  // jobs whose next start may find less than is known
+  int missed_ = 0;                 // starts that did not find what they must
+  int accepted_ = 0;               // starts from less, as a user allowed
 };
 
 TEST(CoordinatorModel, RandomHistories) {
@@ -298,6 +340,8 @@ TEST(CoordinatorModel, RandomHistories) {
   int acknowledged = 0;
   int refused = 0;
   int deaths = 0;
+  int missed = 0;
+  int accepted = 0;
   for (unsigned seed = 1; seed <= 16; ++seed) {
     SCOPED_TRACE(seed);
     Model model(seed);
@@ -307,6 +351,8 @@ TEST(CoordinatorModel, RandomHistories) {
     acknowledged += model.num_acknowledged();
     refused += model.num_refused_verbs();
     deaths += model.num_deaths();
+    missed += model.num_missed();
+    accepted += model.num_accepted();
     seen.insert(model.seen().begin(), model.seen().end());
   }
   // The histories were worth the name: every state that exists now was met, by many operations.
@@ -318,6 +364,8 @@ TEST(CoordinatorModel, RandomHistories) {
   EXPECT_GT(acknowledged, 1'000);
   EXPECT_GT(refused, 500);
   EXPECT_GT(deaths, 0);
+  EXPECT_GT(missed, 10);
+  EXPECT_GT(accepted, 2);
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ struct SimRun {
   v1::RankState state = v1::SPAWNED;
   bool hold = false;  // Assign.hold, not lifted yet
   int64_t step = 0;
+  int64_t start = 0;        // the step that it went on from
+  v1::CheckpointBase base;  // that it must find; step 0: none
+  bool fresh = false;       // it starts at step 0
   int64_t rank_seq = 0;
   std::set<std::string> acted;  // command ids
 };
@@ -125,7 +128,7 @@ class SimCluster {
     SimRun& run = runs_[key];
     if (static_cast<int>(run.nodes.size()) < run.world_size) return;
     if (run.state == v1::SPAWNED) {
-      MoveAll(key, v1::READY);
+      Load(key);
     } else if (run.state == v1::READY) {
       MoveAll(key, run.hold ? v1::HELD : v1::TRAINING);
     } else if (run.state == v1::TRAINING) {
@@ -148,6 +151,10 @@ class SimCluster {
     Report(agents_[node], std::move(message));
     DropFrom(key, node);
   }
+
+  // --- The storage of a job's checkpoints goes away, or is back.
+  void LoseStorage(const std::string& uid) { lost_.insert(uid); }
+  void BringStorageBack() { lost_.clear(); }
 
   int num_double_booked() const { return num_double_booked_; }
   const SimRun* Find(const SimKey& key) const {
@@ -193,6 +200,33 @@ class SimCluster {
     SimRun& run = runs_[key];
     run.state = state;
     for (const auto& [rank, node] : run.nodes) Report(agents_[node], RankMessage(key, rank, state));
+  }
+  // The ranks look for their checkpoint, as worker/train does.
+  void Load(const SimKey& key) {
+    SimRun& run = runs_[key];
+    const int64_t there = lost_.contains(key.first) ? 0 : saved_[key.first];
+    const bool enough = there >= run.base.step() || (run.base.allow_older() && there > 0);
+    if (!run.fresh && !enough) return MissBase(key);
+    run.start = run.fresh ? 0 : there;
+    run.step = run.start;
+    v1::WorkerMessage message = JobMessage(key);
+    message.mutable_job_report()->mutable_run_info()->set_resumed_from_step(run.start);
+    Report(agents_[run.nodes[0]], std::move(message));
+    MoveAll(key, v1::READY);
+  }
+  // Rank 0 says why, the others only that it left.
+  void MissBase(const SimKey& key) {
+    const std::map<int, std::string> nodes = runs_[key].nodes;
+    for (const auto& [rank, node] : nodes) {
+      v1::WorkerMessage message = RankMessage(key, rank, v1::FAULTED);
+      v1::RankReport* report = message.mutable_rank_report();
+      report->set_cause(rank == 0 ? v1::STORAGE : v1::NETWORK);
+      if (rank == 0) report->set_reason("EXPECTED_CHECKPOINT_MISSING");
+      report->mutable_status()->set_exited(true);
+      report->mutable_status()->set_exit_code(rank == 0 ? 73 : 75);
+      Report(agents_[node], std::move(message));
+    }
+    for (const auto& [rank, node] : nodes) DropFrom(key, node);
   }
   // The ranks of one node are gone.
   void DropFrom(const SimKey& key, const std::string& node) {
@@ -242,6 +276,8 @@ class SimCluster {
     if (run.nodes.empty()) {
       run.world_size = assign.world_size();
       run.hold = assign.hold();
+      run.base = assign.base();
+      run.fresh = assign.spec().checkpoint().fresh();
     }
     for (const v1::RankPlacement& placed : assign.ranks()) {
       agent.held[key][placed.rank()] = placed.slot();
@@ -279,6 +315,8 @@ class SimCluster {
     if (run.state == v1::TRAINING) ++run.step;
     done->set_step(run.step);
     if (saves) {
+      saved_[key.first] = run.step;
+      lost_.erase(key.first);
       done->mutable_checkpoint()->set_step(run.step);
       done->mutable_checkpoint()->set_epoch(key.second);
       done->mutable_checkpoint()->set_path(std::to_string(run.step));
@@ -299,6 +337,8 @@ class SimCluster {
   const int slots_;
   std::map<std::string, Agent> agents_;
   std::map<SimKey, SimRun> runs_;
+  std::map<std::string, int64_t> saved_;  // newest step on disk, by job uid
+  std::set<std::string> lost_;            // jobs whose storage is away
   int num_double_booked_ = 0;
 };
 

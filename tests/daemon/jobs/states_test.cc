@@ -24,7 +24,7 @@ std::vector<JobPosition> AllPositions() {
     if (state != v1::STOPPING)
       all.push_back({static_cast<v1::JobState>(state), v1::JOB_STATE_UNSPECIFIED});
   }
-  for (const auto to : {v1::SUCCEEDED, v1::FAILED, v1::CANCELLED})
+  for (const auto to : {v1::SUCCEEDED, v1::FAILED, v1::CANCELLED, v1::QUEUED})
     all.push_back({v1::STOPPING, to});
   return all;
 }
@@ -50,6 +50,7 @@ constexpr Row kExpected[] = {
     {"ADMITTED", kAllAccepted, "STARTING", "forget failures"},
     {"ADMITTED", kPreflightDue, "PREFLIGHT", ""},
     {"ADMITTED", kPlacementFailed, "QUEUED", "free slots, close epoch, forget ranks, retry later"},
+    {"ADMITTED", kBaseMissing, "STOPPING(QUEUED)", "kill ranks"},
     {"ADMITTED", kHold, "ADMITTED", "hold at start, check ranks"},
     {"ADMITTED", kResume, "ADMITTED", "run at start, check ranks"},
     {"ADMITTED", kRelease, "RELEASING", "kill unless stopping"},
@@ -71,8 +72,9 @@ constexpr Row kExpected[] = {
     {"PREFLIGHT", kDeadline, "STOPPING(FAILED)",
      "record verdict, aim at stop, kill unless stopping"},
     {"PREFLIGHT", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
-    {"STARTING", kAllReady, "RUNNING", "settle operations"},
-    {"STARTING", kAllHeld, "PAUSED_HELD", "settle operations"},
+    {"STARTING", kAllReady, "RUNNING", "settle base, settle operations"},
+    {"STARTING", kAllHeld, "PAUSED_HELD", "settle base, settle operations"},
+    {"STARTING", kBaseMissing, "STOPPING(QUEUED)", "kill ranks"},
     {"STARTING", kHold, "STARTING", "hold at start, check ranks"},
     {"STARTING", kResume, "STARTING", "run at start, check ranks"},
     {"STARTING", kRelease, "RELEASING", "kill unless stopping"},
@@ -137,6 +139,14 @@ constexpr Row kExpected[] = {
     {"STOPPING(SUCCEEDED)", kRanksGone, "SUCCEEDED", "finish"},
     {"STOPPING(FAILED)", kKill, "STOPPING(FAILED)", "kill ranks"},
     {"STOPPING(FAILED)", kRanksGone, "FAILED", "finish"},
+    {"STOPPING(FAILED)", kBaseMissing, "STOPPING(QUEUED)", "forget verdict"},
+    {"STOPPING(QUEUED)", kRanksGone, "QUEUED", "close epoch, forget ranks, await base"},
+    {"STOPPING(QUEUED)", kResume, "STOPPING(QUEUED)", "await slots"},
+    {"STOPPING(QUEUED)", kRelease, "RELEASING", "kill unless stopping"},
+    {"STOPPING(QUEUED)", kCancel, "STOPPING(CANCELLED)", "kill unless stopping"},
+    {"STOPPING(QUEUED)", kKill, "STOPPING(CANCELLED)", "kill ranks"},
+    {"STOPPING(QUEUED)", kDeadline, "STOPPING(FAILED)",
+     "record verdict, aim at stop, kill unless stopping"},
     {"STOPPING(CANCELLED)", kKill, "STOPPING(CANCELLED)", "kill ranks"},
     {"STOPPING(CANCELLED)", kRanksGone, "CANCELLED", "finish"},
 };
@@ -182,7 +192,7 @@ TEST(JobStates, EveryPair) {
   }
   EXPECT_EQ(allowed, std::size(kExpected));
   EXPECT_EQ(JobTable().size(), std::size(kExpected));
-  EXPECT_EQ(refused, 16 * kNumJobEvents - static_cast<int64_t>(std::size(kExpected)));
+  EXPECT_EQ(refused, 17 * kNumJobEvents - static_cast<int64_t>(std::size(kExpected)));
 }
 
 TEST(JobStates, FinalStatesHaveNoWayOut) {

@@ -12,6 +12,7 @@
 #include "tests/common/base/crash_log.h"
 #include "tests/worker/checkpoint/temp_dir.h"
 #include "tests/worker/comm/group_harness.h"
+#include "worker/checkpoint/format/root_marker.h"
 #include "worker/checkpoint/loader.h"
 #include "worker/checkpoint/writer.h"
 #include "worker/comm/threads/hub.h"
@@ -306,6 +307,26 @@ TEST_F(FenceDurabilityTest, ASyncThatFailsRaisesNoFence) {
     failed = !Raise(directory_, nth).ok();
   }
   EXPECT_EQ(nth, 5);  // two writings, each of a file and its folder: one beyond
+}
+
+using RootMarkerDurabilityTest = DurabilityTest;
+
+TEST_F(RootMarkerDurabilityTest, AMarkerIsWholeOrNotThereAndStaysOnceItWasReturned) {
+  CrashLog log(disk_);
+  const auto made = EnsureRootMarker(disk_, "node");
+  ASSERT_TRUE(made.ok()) << made.status();
+  log.Stop();
+  ASSERT_EQ(log.Check(), "");
+  const size_t all = log.operations().size();
+  ExpectAfterCrashes(log, 0, all, [](const std::string& left) -> std::string {
+    const auto marker = ReadRootMarker(left);
+    if (!marker.ok()) return base::Message(marker.status());
+    return EnsureRootMarker(left, "next").ok() ? "" : "it cannot be made again";
+  });
+  ExpectAfterCrashes(log, all, all, [&](const std::string& left) -> std::string {
+    const auto marker = ReadRootMarker(left);
+    return marker.ok() && *marker && (*marker)->id == made->id ? "" : "the marker is gone";
+  });
 }
 
 }  // namespace

@@ -135,6 +135,7 @@ class GpuChoicesTest : public GpuTrainTest {
     auto trainer = Trainer::Create({.job = &job,
                                     .data_root = dir_.path() + "/data",
                                     .checkpoint_root = dir_.path() + "/checkpoints",
+                                    .make_checkpoint_root = true,
                                     .groups = groups.get(),
                                     .backend = backend.get(),
                                     .observer = &seen});

@@ -47,7 +47,10 @@ placement: {device: cpu, threads_per_rank: 1}
 
 class AgentModeTest : public testing::Test {
  protected:
-  AgentModeTest() { std::filesystem::create_directories(state_dir_); }
+  AgentModeTest() {
+    std::filesystem::create_directories(state_dir_);
+    std::filesystem::create_directories(dir_.Path("checkpoints"));  // no rank makes it
+  }
   ~AgentModeTest() override {
     if (pid_ > 0) {
       ::kill(pid_, SIGKILL);
@@ -242,6 +245,23 @@ TEST_F(AgentModeTest, AnOldEpochIsRefusedByTheFence) {
   const RankMessage fault = agent.Await([](const RankMessage& m) { return m.has_fault(); });
   EXPECT_NE(fault.fault().message().find("is not above"), std::string::npos);
   EXPECT_EQ(Wait(), 64);
+}
+
+TEST_F(AgentModeTest, ABaseThatIsNotThereIsReportedWithItsReason) {
+  TestAgent::Options options = Assign(Job({"training.train_iters=2"}));
+  megatrain::v1::CheckpointBase& base = *options.assignment.mutable_base();
+  base.set_job_uid("job-1");
+  base.set_step(20);
+  base.set_digest("xxh3:20");
+  base.set_root_id("root-a");
+  TestAgent agent(socket_, options);
+  Start(/*epoch=*/2);
+  const RankMessage fault = agent.Await([](const RankMessage& m) { return m.has_fault(); });
+  EXPECT_EQ(fault.fault().reason(), "EXPECTED_CHECKPOINT_MISSING");
+  for (const char* part : {"step 20", "xxh3:20", "this is another root", "root-a"})
+    EXPECT_NE(fault.fault().message().find(part), std::string::npos) << fault.fault().message();
+  EXPECT_EQ(Wait(), 73);
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.Path("checkpoints")));
 }
 
 }  // namespace

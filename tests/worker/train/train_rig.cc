@@ -104,6 +104,7 @@ void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hu
   TrainArgs args{.job = &job,
                  .data_root = base::JoinPath(options.root, "data"),
                  .checkpoint_root = base::JoinPath(options.root, "checkpoints"),
+                 .make_checkpoint_root = true,
                  .cache_root = base::JoinPath(options.root, "cache"),
                  .groups = parts->groups.get(),
                  .backend = backend,

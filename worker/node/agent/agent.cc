@@ -93,6 +93,9 @@ void Agent::FillRegister(Register* message) {
   message->mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   message->set_http_endpoint(config_.http_endpoint);
   message->set_gpu_problem(slots_.GpuProblem());
+  if (config_.node.checkpoint_root_id) {
+    message->set_checkpoint_root_id(config_.node.checkpoint_root_id());
+  }
   for (int slot = 0; slot < slots_.size(); ++slot) slots_.Describe(slot, message->add_slots());
   // Reports about ended allocations are sent again after a reconnect, so they need not be listed;
   // but a coordinator that does not know this agent yet would take an unlisted one for lost.
@@ -341,6 +344,9 @@ void Agent::ReportSlots() {
   auto& changed = *message.mutable_slots_changed();
   for (int slot = 0; slot < slots_.size(); ++slot) slots_.Describe(slot, changed.add_slots());
   changed.set_gpu_problem(slots_.GpuProblem());
+  if (config_.node.checkpoint_root_id) {
+    changed.set_checkpoint_root_id(config_.node.checkpoint_root_id());
+  }
   Report(std::move(message));
 }
 

@@ -84,6 +84,9 @@ class Agent final : private CoordinatorSession::Listener,
   // `done` on the loop.
   void Shutdown(std::function<void()> done);
 
+  // The checkpoint root has another identity than at the registration (NodeFacts).
+  void RootChanged() { ReportSlots(); }
+
   // Allocations that are not gone.
   int num_allocations() const { return allocations_.num_live(); }
   const NodeSlots& slots() const { return slots_; }

@@ -24,6 +24,7 @@
 #include "worker/node/agent/health.h"
 #include "worker/node/agent/options.h"
 #include "worker/node/agent/pulse.h"
+#include "worker/node/agent/root_watch.h"
 #include "worker/node/agent/storage_watch.h"
 #include "worker/node/agent/worker_metrics.h"
 #include "worker/node/gpus/gpu_offer.h"
@@ -77,7 +78,7 @@ GpuOffer FindGpus(const AgentOptions& options) {
 }
 
 Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
-                         const std::string& http_endpoint, GpuOffer gpus) {
+                         const std::string& http_endpoint, GpuOffer gpus, const RootWatch* root) {
   const int cpu_slots = options.cpu_slots.value_or(DefaultCpuSlots(gpus, options.cores));
   Agent::Limits limits;
   limits.ranks.progress.step = std::chrono::seconds(options.stall_after);
@@ -98,7 +99,8 @@ Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
                    .log_root = options.log_root,
                    .cache_root = options.cache_root,
                    .address = options.address,
-                   .rank_state = state.allocations()},
+                   .rank_state = state.allocations(),
+                   .checkpoint_root_id = [root] { return root->id(); }},
           .limits = limits};
 }
 
@@ -163,11 +165,12 @@ void LogStart(const AgentOptions& options, const Agent& agent, const std::string
   }
 }
 
+// A checkpoint root that was named is never made: where it is missing, it is a mount that did not
+// come up.
 Status MakeRoots(const AgentOptions& options) {
-  for (const std::string& root : {options.checkpoint_root, options.log_root, options.cache_root}) {
-    RETURN_IF_ERROR(base::MakeDirs(root));
-  }
-  return OkStatus();
+  RETURN_IF_ERROR(base::MakeDirs(options.log_root));
+  RETURN_IF_ERROR(base::MakeDirs(options.cache_root));
+  return options.own_checkpoint_root ? base::MakeDirs(options.checkpoint_root) : OkStatus();
 }
 
 Status RunAgent(const AgentOptions& options) {
@@ -196,15 +199,24 @@ Status RunAgent(const AgentOptions& options) {
   AllocationDir store(state.allocations());
   GrpcCoordinatorLink coordinator(&loop, options.coordinator);
   ProbeProcess gpu_probe(&loop, options.probe_binary, control::kDeviceProbeLimit);
-  Agent agent(MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options)),
-              {.loop = &loop,
-               .clock = base::Clock::Real(),
-               .coordinator = &coordinator,
-               .ranks = &ranks,
-               .launcher = &launcher,
-               .store = &store,
-               .metrics = &metrics,
-               .gpu_probe = &gpu_probe});
+  std::function<void()> root_changed;  // set before the agent starts
+  const RootWatch root(
+      {.root = options.checkpoint_root, .node = options.node, .changed = [&loop, &root_changed] {
+         loop.Post([&root_changed] {
+           if (root_changed) root_changed();
+         });
+       }});
+  Agent agent(
+      MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options), &root),
+      {.loop = &loop,
+       .clock = base::Clock::Real(),
+       .coordinator = &coordinator,
+       .ranks = &ranks,
+       .launcher = &launcher,
+       .store = &store,
+       .metrics = &metrics,
+       .gpu_probe = &gpu_probe});
+  root_changed = [&agent] { agent.RootChanged(); };
   Pulse pulse({.loop = &loop,
                .agent = &agent,
                .metrics = &metrics,

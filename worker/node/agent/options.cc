@@ -77,7 +77,7 @@ void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
                   "Folder of the agent [$XDG_STATE_HOME/megatrain/worker]");
   app->add_option("--data-root", options->data_root, "Token files lie below it [.]");
   app->add_option("--checkpoint-root", options->checkpoint_root,
-                  "Checkpoints lie below it [STATE/checkpoints]");
+                  "Checkpoints lie below it; it must be there [STATE/checkpoints]");
   app->add_option("--log-root", options->log_root, "Rank logs lie below it [STATE/logs]");
   app->add_option("--cache-root", options->cache_root, "Index caches lie below it [STATE/cache]");
   app->add_option("--rank-binary", options->rank_binary, "mt-rank [beside this program]");
@@ -178,6 +178,7 @@ Status Complete(const RawOptions& raw, AgentOptions* options) {
     if (path->empty()) *path = base::JoinPath(options->state, below_state);
   };
   if (options->data_root.empty()) options->data_root = ".";
+  options->own_checkpoint_root = options->checkpoint_root.empty();
   fill(&options->checkpoint_root, "checkpoints");
   fill(&options->log_root, "logs");
   fill(&options->cache_root, "cache");

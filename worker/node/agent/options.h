@@ -33,6 +33,8 @@ struct AgentOptions {
   std::string state;
   std::string data_root;
   std::string checkpoint_root;
+  bool own_checkpoint_root =
+      false;  // it was not given and lies in `state`: a folder of the agent's
   std::string log_root;
   std::string cache_root;
   std::string rank_binary;

@@ -46,6 +46,8 @@ AgentMessage AssignmentMessage(const Assign& assign, const NodeFacts& node) {
   assignment.set_first_placement(assign.epoch() <= 1);
   *assignment.mutable_ended_job_uids() = assign.ended_job_uids();
   assignment.set_hold(assign.hold());
+  if (assign.has_base()) *assignment.mutable_base() = assign.base();
+  if (node.checkpoint_root_id) assignment.set_checkpoint_root_id(node.checkpoint_root_id());
   return message;
 }
 
@@ -215,7 +217,8 @@ void Allocation::TakeUnsent(LocalRank* rank, const std::string& bytes) {
 void Allocation::NoteFault(LocalRank* rank, const RankMessage& message) {
   rank->fault = {.cause = message.fault().cause(),
                  .message = message.fault().message(),
-                 .exit_code = message.fault().exit_code()};
+                 .exit_code = message.fault().exit_code(),
+                 .reason = message.fault().reason()};
   log::Warn("a rank reports a fault", {{"job", job_uid()},
                                        {"rank", rank->rank},
                                        {"exit_code", rank->fault.exit_code},
@@ -300,6 +303,7 @@ void Allocation::ReportConclusion(const RankConclusion& conclusion) {
   FillStatus(rank, report.mutable_status());
   if (conclusion.at_fault) {
     report.set_cause(conclusion.cause);
+    report.set_reason(rank.fault.reason);
     for (std::string& line : LastLines(rank.log_file, deps_.limits.fault_log_lines)) {
       report.add_last_log_lines(std::move(line));
     }

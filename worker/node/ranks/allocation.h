@@ -61,6 +61,8 @@ struct NodeFacts {
   std::string cache_root;
   std::string address;     // where ranks listen for collectives
   std::string rank_state;  // each allocation has its folder below it
+  // The id in the marker file of the checkpoint root, as it is now; empty: not known. May be null.
+  std::function<std::string()> checkpoint_root_id;
 };
 
 class Allocation {

@@ -15,7 +15,8 @@ namespace mt::node {
 struct RankFaultReport {
   megatrain::v1::Cause cause{};  // CAUSE_UNSPECIFIED: the exit tells
   std::string message;
-  int exit_code = 0;  // rank_exit_codes.h
+  int exit_code = 0;   // rank_exit_codes.h
+  std::string reason;  // stable reason (common/rpc/reason.h); empty: none
 };
 
 struct RankVerdict {

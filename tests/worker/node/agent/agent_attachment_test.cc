@@ -61,6 +61,7 @@ TEST_F(AttachmentTest, TheEndWhileNobodyWatchedIsReportedWithWhatWasUnsent) {
   fault.mutable_fault()->set_exit_code(74);
   fault.mutable_fault()->set_cause(megatrain::v1::NUMERIC);
   fault.mutable_fault()->set_message("loss is nan at step 12");
+  fault.mutable_fault()->set_reason("A_REASON");
   const std::string unsent = Unsent({Step(11, 5), Saved(11, 6), Step(12, 7), fault});
   EndRank(1, {.code = 75});
   EndRank(0, {.code = 74, .unsent = unsent});
@@ -74,6 +75,7 @@ TEST_F(AttachmentTest, TheEndWhileNobodyWatchedIsReportedWithWhatWasUnsent) {
   EXPECT_EQ(reports[0].status().rank(), 0);
   EXPECT_EQ(reports[0].status().state(), RankState::FAULTED);
   EXPECT_EQ(reports[0].cause(), megatrain::v1::NUMERIC);
+  EXPECT_EQ(reports[0].reason(), "A_REASON");
   EXPECT_EQ(reports[0].status().exit_code(), 74);
   EXPECT_EQ(reports[0].status().step(), 12);
   EXPECT_EQ(reports[1].status().state(), RankState::DONE);

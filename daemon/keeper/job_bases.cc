@@ -1,0 +1,166 @@
+// The base as the ledger has it, and the way of a job that waits for it: STARTING, STOPPING(QUEUED)
+// until its ranks are gone, QUEUED.
+#include "daemon/keeper/job_bases.h"
+
+#include "common/rpc/reason.h"
+#include "daemon/keeper/checkpoints.h"
+#include "daemon/keeper/conditions.h"
+#include "daemon/keeper/job_placement.h"
+#include "daemon/keeper/job_runtimes.h"
+#include "daemon/keeper/operations.h"
+#include "megatrain/v1/store.pb.h"
+#include "megatrain/v1/worker.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+namespace reason = rpc::reason;
+
+constexpr char kMissing[] = "ExpectedCheckpointMissing";
+
+// Whether the next start of the job is a placement.
+bool IsPlacedNext(const v1::Job& job) {
+  return job.state() == v1::QUEUED || job.state() == v1::PAUSED_RELEASED ||
+         (job.state() == v1::STOPPING && job.stopping_to() == v1::QUEUED);
+}
+
+// The newest known checkpoint of this step; nullptr: none.
+const v1::CheckpointInfo* FindStep(const v1::Job& job, int64_t step) {
+  if (job.last_checkpoint().step() == step) return &job.last_checkpoint();
+  for (int i = job.checkpoints_size() - 1; i >= 0; --i) {
+    if (job.checkpoints(i).step() == step) return &job.checkpoints(i);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool AwaitsBase(const v1::StoredJob& stored) {
+  return stored.base_tries() > 0 && stored.job().state() == v1::QUEUED;
+}
+
+void FillBase(const v1::StoredJob& stored, v1::Assign* assign) {
+  const v1::Job& job = stored.job();
+  if (!HasCheckpoints(job)) return;
+  if (stored.fresh()) {
+    assign->mutable_spec()->mutable_checkpoint()->clear_load();
+    assign->mutable_spec()->mutable_checkpoint()->set_fresh(true);
+    return;
+  }
+  const int64_t step = stored.has_base_step() ? stored.base_step() : job.last_checkpoint().step();
+  if (step == 0) return;
+  v1::CheckpointBase* base = assign->mutable_base();
+  base->set_job_uid(job.uid());
+  base->set_step(step);
+  base->set_allow_older(stored.allow_older());
+  const v1::CheckpointInfo* known = FindStep(job, step);
+  if (known == nullptr) return;
+  base->set_digest(known->digest());
+  base->set_epoch(known->epoch());
+  base->set_root_id(known->root_id());
+}
+
+Status JobBases::Check(const v1::StoredJob& stored, const ResumeFrom& from) const {
+  if (!from.any()) return OkStatus();
+  const v1::Job& job = stored.job();
+  if (from.allow_older && from.fresh) {
+    return rpc::WithReason(
+        base::InvalidArgument("--allow-older and --fresh: one of them, or neither"),
+        reason::kInvalidRequest);
+  }
+  if (!IsPlacedNext(job)) {
+    return rpc::WithReason(
+        base::FailedPrecondition("job '{}' is {} and keeps what it has trained: --allow-older and "
+                                 "--fresh are for a job that holds no ranks (possible: {})",
+                                 job.name(), PositionName(PositionOf(job)),
+                                 AllowedVerbs(PositionOf(job), job.goal())),
+        reason::kWrongState);
+  }
+  if (HasCheckpoints(job)) return OkStatus();
+  return rpc::WithReason(
+      base::FailedPrecondition("job '{}' saves no checkpoints: it starts at step 0 anyhow",
+                               job.name()),
+      reason::kNoCheckpoints);
+}
+
+void JobBases::Accept(v1::StoredJob& stored, const ResumeFrom& from) {
+  if (!IsPlacedNext(stored.job())) return;
+  stored.set_allow_older(from.allow_older);
+  stored.set_fresh(from.fresh);
+  if (stored.base_tries() > 0) ClearCondition(stored.mutable_job(), "Waiting");
+  stored.set_base_tries(0);
+  tools_.runtimes->Of(stored.job()).retry_at = {};
+  tools_.ledger->MarkJob(stored, Change::kState);
+}
+
+bool JobBases::Missing(v1::StoredJob& stored, const v1::RankReport& report) {
+  const v1::Job& job = stored.job();
+  const JobPosition at = PositionOf(job);
+  if (!JobStateMachine::Allows(at, JobEvent::kBaseMissing)) return false;
+  // What the ranks of another node made of rank 0's leaving may have come first.
+  if (at.state == v1::STOPPING && !stored.secondary_verdict()) return false;
+  const std::string why = fmt::format("{}: {} (node {})", kMissing, report.status().message(),
+                                      job.ranks(report.status().rank()).node());
+  // Each placement that fails so is told as a change of state; that the waiting begins, by this.
+  if (stored.base_tries() == 0) {
+    tools_.ledger->AddEvent({.type = kMissing,
+                             .message = why,
+                             .job_uid = job.uid(),
+                             .node = job.ranks(report.status().rank()).node(),
+                             .cause = v1::STORAGE,
+                             .step = job.last_checkpoint().step()});
+  }
+  stored.set_base_tries(stored.base_tries() + 1);
+  // What was accepted was accepted for this placement.
+  stored.clear_allow_older();
+  stored.clear_fresh();
+  if (v1::Operation* resume = tools_.operations->FindOpen(job, "resume"); resume != nullptr) {
+    tools_.operations->Fail(*resume, rpc::WithReason(base::FailedPrecondition("{}", why),
+                                                     reason::kExpectedCheckpointMissing));
+  }
+  tools_.raiser->Raise(stored, JobEvent::kBaseMissing, {.text = why, .cause = v1::STORAGE});
+  return true;
+}
+
+void JobBases::Started(v1::StoredJob& stored, const v1::RunInfo& info) {
+  const v1::Job& job = stored.job();
+  for (const std::string& damaged : info.damaged_checkpoints()) {
+    tools_.ledger->AddEvent({.type = "CheckpointDamaged",
+                             .message = fmt::format("passed over: {}", damaged),
+                             .job_uid = job.uid(),
+                             .cause = v1::STORAGE,
+                             .step = info.resumed_from_step()});
+  }
+  stored.clear_base_step();
+  if (info.resumed_from_step() < job.last_checkpoint().step())
+    stored.set_base_step(info.resumed_from_step());
+  tools_.ledger->MarkJob(stored, Change::kState);
+}
+
+void JobBases::Await(v1::StoredJob& stored) {
+  // A resume that came while the ranks ended says what is accepted: nothing is waited for.
+  if (stored.base_tries() == 0) return;
+  v1::Job* job = stored.mutable_job();
+  SetCondition(job, "Waiting", job->message(), tools_.ledger->NowMicros());
+  // A storage that is missing is seldom back at once: the first retry waits, too.
+  tools_.runtimes->Of(*job).retry_at = tools_.clock->Now() + RetryDelay(stored.base_tries() + 1);
+  tools_.ledger->MarkJob(stored, Change::kState);
+}
+
+void JobBases::Settle(v1::StoredJob& stored) {
+  stored.clear_allow_older();
+  stored.clear_fresh();
+  stored.clear_base_tries();
+  tools_.ledger->MarkJob(stored, Change::kState);
+}
+
+void JobBases::ForgetVerdict(v1::StoredJob& stored) {
+  v1::Job* job = stored.mutable_job();
+  job->clear_cause();
+  job->set_failed_rank(-1);
+  job->clear_last_log_lines();
+  stored.clear_secondary_verdict();
+  tools_.ledger->MarkJob(stored, Change::kState);
+}
+
+}  // namespace mt::daemon

@@ -1,0 +1,60 @@
+// What a job's next start must find: its base, the newest checkpoint that is known of it. The base
+// goes to the ranks with their assignment; where they do not find it, the job waits in the queue
+// until it is back, behind all others, or until a user says that it may go on from less
+// (docs/design/control-plane.md#resume-base). Not thread-safe (the core's thread).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "daemon/keeper/keeper_tools.h"
+#include "daemon/ledger/ledger.h"
+
+namespace megatrain::v1 {
+class Assign;
+class RankReport;
+class RunInfo;
+}  // namespace megatrain::v1
+
+namespace mt::daemon {
+
+// What a resume accepts instead of the base, for the next placement alone.
+struct ResumeFrom {
+  bool allow_older = false;  // an older checkpoint of the job
+  bool fresh = false;        // step 0
+  bool any() const { return allow_older || fresh; }
+};
+
+// Whether the job waits in the queue for its base.
+bool AwaitsBase(const v1::StoredJob& job);
+// Fills in what the ranks must find, and a start at step 0 that a user has asked for.
+void FillBase(const v1::StoredJob& job, v1::Assign* assign);
+
+class JobBases {
+ public:
+  explicit JobBases(const KeeperTools& tools) : tools_(tools) {}
+
+  // --- The resume that says what is accepted.
+  // kInvalidArgument for both at once, kFailedPrecondition (WRONG_STATE) where the job keeps its
+  // ranks or cannot save.
+  Status Check(const v1::StoredJob& job, const ResumeFrom& from) const;
+  // Takes it over; without effect where the job keeps its ranks.
+  void Accept(v1::StoredJob& job, const ResumeFrom& from);
+
+  // --- Facts.
+  // A rank that fails says that the base is not there. False: that explains nothing in this state.
+  bool Missing(v1::StoredJob& job, const v1::RankReport& report);
+  // The ranks say where they start.
+  void Started(v1::StoredJob& job, const v1::RunInfo& info);
+
+  // --- Actions of rows (daemon/jobs/job_actions.h).
+  void Await(v1::StoredJob& job);
+  void Settle(v1::StoredJob& job);
+  void ForgetVerdict(v1::StoredJob& job);
+
+ private:
+  KeeperTools tools_;
+};
+
+}  // namespace mt::daemon
