@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Builds and tests. Usage: test.sh [--checks | --full]
+# Builds and tests. Usage: test.sh [--checks | --full | --full=PART]
 #   (nothing)   build cuda-release where nvcc is found, else cpu-release; run every test
 #   --checks    format, clang-tidy, checks of the sources, asan-ubsan on all unit tests, tsan on the pure folders
 #   --full      everything above, with the long forms of the fault tests; each file compiled by itself (cpu-debug)
+#   --full=PART one part of that, at most 80 minutes on 2 cores: tests (all but what follows, in their long forms), fault (the fault
+#               trials alone), kills (the random kills alone), checks, debug
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
@@ -37,10 +39,28 @@ build_tsan() {
   cmake --build --preset tsan -j "$jobs" --target mt_tsan_tests
 }
 
+# The long forms of the tests with a label, or of all but those with it.
+run_long() { # -L | -LE, regular expression
+  export MT_LONG_TESTS=1
+  run_tests "$@"
+}
+
+run_part() { # name
+  case "$1" in
+    tests) run_long -LE '^(fault|kills)$' ;;
+    fault) run_long -L '^fault$' ;;
+    kills) run_long -L '^kills$' ;;
+    checks) run_checks --full ;;
+    debug) build cpu-debug ;;
+    *) echo "$0: --full=$1: no such part (tests, fault, kills, checks, debug)" >&2; exit 2 ;;
+  esac
+}
+
 mkdir -p build
 case "${1:-}" in
   "") run_tests ;;
   --checks) run_checks ;;
-  --full) MT_LONG_TESTS=1 run_tests; run_checks --full; build cpu-debug ;;
-  *) echo "usage: $0 [--checks | --full]" >&2; exit 2 ;;
+  --full) for part in tests fault kills checks debug; do run_part "$part"; done ;;
+  --full=*) run_part "${1#--full=}" ;;
+  *) echo "usage: $0 [--checks | --full | --full=PART]" >&2; exit 2 ;;
 esac

@@ -75,7 +75,7 @@ class UnitTest(unittest.TestCase):
                 self.assertLessEqual(float(found.group(1)), limit, text)
 
     def test_user_groups_and_folders_are_created(self):
-        if os.geteuid() != 0:
+        if os.geteuid() != 0 and not os.environ.get("MT_REQUIRE_ROOT"):
             self.skipTest("needs root: systemd-tmpfiles sets owners")
         for folder in ("sysusers.d", "tmpfiles.d"):
             (self.root / "usr/lib" / folder).mkdir(parents=True)

@@ -28,6 +28,11 @@ placement: {device: cpu}
 """
 
 
+def needs_root(why):
+    """Skips a test class without root; with MT_REQUIRE_ROOT=1, as in CI, it runs and fails there instead."""
+    return unittest.skipUnless(os.geteuid() == 0 or os.environ.get("MT_REQUIRE_ROOT"), f"{why}, which needs root")
+
+
 def alive_with(text):
     """Pids of living processes whose command line contains `text`."""
     found = []

@@ -1,10 +1,9 @@
 """Bad input: one clear message each, a non-zero exit code, nothing lost or left running."""
-import os
 import shutil
 import subprocess
 import unittest
 
-from harness import BIN, ClusterTest
+from harness import BIN, ClusterTest, needs_root
 
 
 class OfflineBadInputTest(ClusterTest):
@@ -106,7 +105,7 @@ class ClusterBadInputTest(ClusterTest):
         self.submit("--follow")
 
 
-@unittest.skipUnless(os.geteuid() == 0, "mounts a small file system, which needs root")
+@needs_root("mounts a small file system")
 class FullDiskTest(ClusterTest):
     def setUp(self):
         super().setUp()
