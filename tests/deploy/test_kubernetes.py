@@ -149,15 +149,25 @@ class KubernetesTest(unittest.TestCase):
         config = next(d for d in documents if d["kind"] == "ConfigMap" and "worker.yaml" in d["data"])["data"]["worker.yaml"]
         with tempfile.TemporaryDirectory(prefix="mtpod-") as folder:
             (pathlib.Path(folder) / "worker.yaml").write_text(config)
+            self.check_init(folder)
             for pod in (d["spec"]["template"] for d in documents if d["kind"] == "StatefulSet"):
                 container = pod["spec"]["containers"][0]
                 program = BIN / pathlib.Path(container["command"][0]).name
                 args = [re.sub(r"\$\((\w+)\)", lambda m: variables[m.group(1)], a).replace("/etc/megatrain", folder)
+                        .replace("--state=/var/lib/megatrain", f"--state={folder}/state")
                         for a in container["args"]]
                 for extra, code in (([], 0), (["--no-such-flag"], 64)):
                     done = subprocess.run([program, "--check-config", *args, *extra], capture_output=True, text=True,
                                           timeout=30, check=False)
                     self.assertEqual(done.returncode, code, f"{program.name} {args}: {done.stderr}")
+
+    def check_init(self, folder):
+        """The Job that is run once, with the volume's folder in `folder`."""
+        container = self.find("Job", "mt-coordinator-init", self.init)["spec"]["template"]["spec"]["containers"][0]
+        command = [BIN / pathlib.Path(container["command"][0]).name,
+                   *(a.replace("/var/lib/megatrain", f"{folder}/state") for a in container["args"])]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_pods_are_confined(self):
         for name, pod in self.pods().items():

@@ -308,7 +308,10 @@ class Program {
     std::filesystem::remove(port_file_);
     const std::string state = folder + "/state";
     const std::string log = folder + "/log";
-    EXPECT_TRUE(OpenOrMakeStore(state).ok());
+    // Not opened: a program may be running there.
+    if (CheckNoStore(state).ok()) {
+      EXPECT_TRUE(SqliteStore::Create(state).ok());
+    }
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
