@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/file.h>
+#include <system_error>
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/log.h"
 
 namespace mt::daemon {
 namespace {
@@ -41,6 +43,8 @@ std::string_view Column(sqlite3_stmt* statement, int index) {
                     : std::string_view(static_cast<const char*>(data), static_cast<size_t>(bytes));
 }
 
+bool IsNoSpace(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
+
 // Locks the folder for this process; the kernel releases the lock however the process ends. The
 // file holds the process id for the message to a second coordinator.
 StatusOr<base::Fd> LockFolder(const std::string& state_dir) {
@@ -56,10 +60,12 @@ StatusOr<base::Fd> LockFolder(const std::string& state_dir) {
         "one its own --state",
         state_dir, bytes > 0 ? holder.data() : "unknown");
   }
+  // The lock is what counts. On a full disk the number may stay that of an earlier holder.
   const std::string pid = std::to_string(getpid());
-  if (ftruncate(fd.get(), 0) != 0 ||
-      pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return base::ErrnoError(errno, fmt::format("write {}", path));
+  const auto bytes = static_cast<ssize_t>(pid.size());
+  if (pwrite(fd.get(), pid.data(), pid.size(), 0) != bytes || ftruncate(fd.get(), bytes) != 0) {
+    log::Warn("the lock file does not name this process",
+              {{"path", path}, {"error", std::generic_category().message(errno)}});
   }
   return fd;
 }
@@ -82,7 +88,9 @@ SqliteStore::~SqliteStore() {
 }
 
 Status SqliteStore::FileError(std::string_view what) const {
-  const int code = db_ == nullptr ? SQLITE_NOMEM : sqlite3_errcode(db_);
+  int code = db_ == nullptr ? SQLITE_NOMEM : sqlite3_errcode(db_);
+  // A quota, and file systems that tell of a full disk only when data is synced.
+  if (code == SQLITE_IOERR && IsNoSpace(sqlite3_system_errno(db_))) code = SQLITE_FULL;
   const char* why = db_ == nullptr ? "out of memory" : sqlite3_errmsg(db_);
   switch (code) {
     case SQLITE_CORRUPT:

@@ -22,7 +22,8 @@ class SqliteStore final : public Store {
   static StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& state_dir);
   ~SqliteStore() override;
 
-  // See store.h. An error leaves the file at the last commit.
+  // See store.h. An error leaves the file at the last commit; after ResourceExhausted (no space, a
+  // quota) the same batch may be tried again.
   Status Commit(const std::vector<Write>& batch) override;
   Status ForEach(Table table, const Visitor& visit) override;
   Status ForEachNewest(Table table, const std::string& from, const Taker& visit) override;

@@ -15,7 +15,16 @@
 namespace mt::daemon {
 
 // Tables of the file (FORMAT.md). Their order and names are persistent.
-enum class Table { kJobs, kOperations, kRequests, kEvents, kAllocations, kWorkers, kRendezvous, kCluster };
+enum class Table {
+  kJobs,
+  kOperations,
+  kRequests,
+  kEvents,
+  kAllocations,
+  kWorkers,
+  kRendezvous,
+  kCluster
+};
 inline constexpr int kNumTables = 8;
 
 // A change of one row.
@@ -30,7 +39,8 @@ struct Write {
 class Store {
  public:
   virtual ~Store() = default;
-  // Applies all writes or none, and syncs before it returns OK. After an error the caller's memory
+  // Applies all writes or none, and syncs before it returns OK. ResourceExhausted: there is no
+  // space for it now; the same batch may be tried again. After any other error the caller's memory
   // and the disk differ, so the caller must stop.
   virtual Status Commit(const std::vector<Write>& batch) = 0;
   // Calls visit(key, value) for every row in ascending order of keys; stops at and returns visit's
