@@ -55,9 +55,14 @@ int Fail(ExitCode code, const Status& status) {
   return code;
 }
 
+// A store that is damaged, newer or held by another coordinator stays so; what a disk or a file
+// system refuses may work at the next start.
 ExitCode CodeOf(const Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument) return kExitConfig;
-  return base::ToStd(status.message()).starts_with("cannot listen") ? kExitListen : kExitStore;
+  if (base::ToStd(status.message()).starts_with("cannot listen")) return kExitListen;
+  const bool stays = status.code() == absl::StatusCode::kDataLoss ||
+                     status.code() == absl::StatusCode::kFailedPrecondition;
+  return stays ? kExitStore : kExitIo;
 }
 
 // The addresses from the flags; Serve fills the other members.

@@ -1,5 +1,5 @@
 // `mtctl node declare-dead`: an operator asserts that nothing runs on a lost node any more, so that
-// its jobs can end.
+// its jobs can end. `mtctl node delete`: a node that is gone for good is forgotten.
 #include <cstdio>
 #include <memory>
 
@@ -7,6 +7,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/verb.h"
+#include "client/session/operator_api.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -37,20 +38,45 @@ ExitCode DeclareDead(const NodeArgs& args, const GlobalOptions& options) {
   return Print({.message = &*node, .names = {node->name()}}, options);
 }
 
+ExitCode Delete(const NodeArgs& args, const GlobalOptions& options) {
+  ExitCode code = kExitOk;
+  if (!Confirmed(args.yes, fmt::format("Forget node {}?", args.node), &code)) return code;
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  v1::DeleteNodeRequest request;
+  request.set_node(args.node);
+  request.set_reason(args.reason);
+  const Status deleted = OperatorApi(api->get()).DeleteNode(request);
+  if (!deleted.ok()) return Complain(deleted);
+  if (options.output == OutputFormat::kName) return PrintText(args.node + "\n");
+  return IsTable(options.output) ? PrintText(fmt::format("node {} deleted\n", args.node)) : kExitOk;
+}
+
+using NodeVerb = ExitCode (*)(const NodeArgs&, const GlobalOptions&);
+
+void AddNodeVerb(const CommandContext& context, CLI::App* verb, NodeVerb run_verb) {
+  auto args = std::make_shared<NodeArgs>();
+  verb->add_option("node", args->node, "Its name")->required();
+  verb->add_option("--reason", args->reason, "Kept with the event");
+  AddYesFlag(verb, &args->yes);
+  verb->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return run_verb(*args, *options); };
+  });
+}
+
 }  // namespace
 
 void AddNode(const CommandContext& context) {
   CLI::App* command =
       context.app->add_subcommand("node", "What operators do to nodes")->require_subcommand(1);
-  CLI::App* dead = command->add_subcommand(
-      "declare-dead", "Say that nothing runs on a lost node: ends its ranks' jobs");
-  auto args = std::make_shared<NodeArgs>();
-  dead->add_option("node", args->node, "Its name")->required();
-  dead->add_option("--reason", args->reason, "Kept with the event");
-  AddYesFlag(dead, &args->yes);
-  dead->callback([=, options = context.options, run = context.run] {
-    *run = [=] { return DeclareDead(*args, *options); };
-  });
+  AddNodeVerb(context,
+              command->add_subcommand("declare-dead",
+                                      "Say that nothing runs on a lost node: ends its ranks' jobs"),
+              DeclareDead);
+  AddNodeVerb(
+      context,
+      command->add_subcommand("delete", "Forget a node that is lost or dead and holds nothing"),
+      Delete);
 }
 
 }  // namespace mt::client

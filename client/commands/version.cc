@@ -25,6 +25,7 @@ std::string VersionText(const v1::ServerInfo& server, const std::string& asked,
                      server.coordinator_uid());
   if (!server.http_endpoint().empty())
     out += fmt::format("metrics      http://{}/metrics\n", server.http_endpoint());
+  if (!server.no_orders().empty()) out += fmt::format("no orders    {}\n", server.no_orders());
   return out;
 }
 

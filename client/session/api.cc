@@ -10,6 +10,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "client/session/operator_api.h"
 #include "common/control/numbers.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
@@ -217,6 +218,14 @@ StatusOr<v1::Node> Api::DeclareDead(const v1::DeclareDeadRequest& request) const
   const auto stub = v1::Nodes::NewStub(channel_);
   return Unary<v1::Node>(timeout_, nullptr,
                          [&](auto* c, auto* r) { return stub->DeclareDead(c, request, r); });
+}
+
+Status OperatorApi::DeleteNode(const v1::DeleteNodeRequest& request) const {
+  const auto stub = v1::Nodes::NewStub(api_->channel_);
+  return api_
+      ->Unary<v1::DeleteNodeResponse>(api_->timeout_, nullptr,
+                                      [&](auto* c, auto* r) { return stub->Delete(c, request, r); })
+      .status();
 }
 
 StatusOr<v1::ServerInfo> Api::GetInfo() const {

@@ -2,6 +2,9 @@
 // plus 50 years: a plausible date that does not depend on the host.
 #include "common/base/clock.h"
 
+#include <ctime>
+#include <fstream>
+
 #include <fmt/chrono.h>
 
 namespace mt::base {
@@ -11,6 +14,22 @@ class RealClock final : public Clock {
  public:
   MonotonicTime Now() const override { return std::chrono::steady_clock::now(); }
   WallTime WallNow() const override { return std::chrono::system_clock::now(); }
+  BootTime Boot() const override {
+    static const std::string id = ReadBootId();
+    timespec since{};
+    if (id.empty() || clock_gettime(CLOCK_BOOTTIME, &since) != 0) return {};
+    return {.id = id,
+            .since = std::chrono::seconds(since.tv_sec) +
+                     std::chrono::microseconds(since.tv_nsec / 1'000)};
+  }
+
+ private:
+  static std::string ReadBootId() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    file >> id;
+    return id;
+  }
 };
 
 }  // namespace
@@ -29,6 +48,11 @@ WallTime ManualClock::WallNow() const {
   MutexLock lock(&mu_);
   return WallTime(
       std::chrono::duration_cast<WallTime::duration>(elapsed_ + std::chrono::hours(24 * 365 * 50)));
+}
+
+BootTime ManualClock::Boot() const {
+  MutexLock lock(&mu_);
+  return {.id = "manual", .since = std::chrono::duration_cast<std::chrono::microseconds>(elapsed_)};
 }
 
 void ManualClock::Advance(std::chrono::nanoseconds by) {

@@ -13,12 +13,20 @@ namespace mt::base {
 using MonotonicTime = std::chrono::steady_clock::time_point;
 using WallTime = std::chrono::system_clock::time_point;
 
+// Time since the machine's boot, its sleep included: it tells how long a process was away.
+struct BootTime {
+  std::string id;  // of this boot; empty: not known
+  std::chrono::microseconds since{0};
+};
+
 // Source of both times. Implementations are thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual MonotonicTime Now() const = 0;
   virtual WallTime WallNow() const = 0;
+  // Not known, unless a clock says otherwise.
+  virtual BootTime Boot() const { return {}; }
   // The process-wide real clock; it lives as long as the process.
   static Clock* Real();
 };
@@ -29,6 +37,7 @@ class ManualClock final : public Clock {
  public:
   MonotonicTime Now() const override;
   WallTime WallNow() const override;
+  BootTime Boot() const override;
   void Advance(std::chrono::nanoseconds by);
 
  private:

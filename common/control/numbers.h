@@ -40,6 +40,9 @@ inline constexpr milliseconds kIdleReductionInterval{100};
 inline constexpr milliseconds kRankBeatInterval{1'000};
 inline constexpr milliseconds kRankBeatFrozenAfter{10'000};
 
+// L10: a turn of the coordinator's loop that lasts longer counts as so long (its own freeze).
+inline constexpr milliseconds kOwnFreeze{2'000};
+
 // P1: limit of a step: this factor times the p99 of the steps so far, at least kStepLimit, and
 // kFirstStepLimit during the first kFirstSteps of a run; limit of a save that writes no byte;
 // interval at which P2 checks progress.
@@ -83,12 +86,24 @@ inline constexpr seconds kClientRequest{5};
 inline constexpr int kMaxMessageBytes = 4 << 20;
 inline constexpr int64_t kMaxSpecBytes = int64_t{1} << 20;
 
-// A3: retention of request ids and finished operations, and of events.
+// A3: retention of request ids and finished operations, of events, of ended jobs, and of nodes that
+// are lost or dead and hold nothing.
 inline constexpr hours kRequestIdsKept = days{7};
 inline constexpr hours kEventsKept = days{30};
+inline constexpr hours kJobsKept = days{90};
+inline constexpr hours kGhostNodesKept = days{30};
 
 // A4: messages queued for one stream; beyond it they are dropped and a `dropped` marker is sent.
 inline constexpr size_t kStreamQueue = 1'024;
+
+// A5: interval at which a commit is tried again while the state disk is full.
+inline constexpr seconds kStoreRetry{1};
+
+// T4: how far the wall clock at a start may be from what the store recorded last; for how long one
+// that is farther off is doubted; how often the time is recorded.
+inline constexpr hours kWallJump{6};
+inline constexpr hours kWallDoubt{1};
+inline constexpr seconds kWallNoted{60};
 
 // T1: shortest interval between live metrics.
 inline constexpr milliseconds kLiveMetricsInterval{100};

@@ -41,6 +41,7 @@ inline constexpr std::string_view kExpectedCheckpointMissing = "EXPECTED_CHECKPO
 inline constexpr std::string_view kWordRefused = "WORD_REFUSED";
 inline constexpr std::string_view kUnknownNode = "UNKNOWN_NODE";
 inline constexpr std::string_view kNodeAlive = "NODE_ALIVE";
+inline constexpr std::string_view kNodeInUse = "NODE_IN_USE";
 inline constexpr std::string_view kCoordinatorSuperseded = "COORDINATOR_SUPERSEDED";
 inline constexpr std::string_view kStoreReadOnly = "STORE_READ_ONLY";
 }  // namespace reason

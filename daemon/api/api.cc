@@ -6,19 +6,23 @@ namespace mt::daemon {
 Api::Api(const Parts& parts)
     : requests_(parts.ledger),
       operations_(parts.ledger, parts.clock),
-      jobs_({.ledger = parts.ledger,
+      jobs_({.authority = parts.authority,
+             .ledger = parts.ledger,
              .keeper = parts.keeper,
              .placer = parts.placer,
              .requests = &requests_}),
-      verbs_({.ledger = parts.ledger,
+      verbs_({.authority = parts.authority,
+              .ledger = parts.ledger,
               .keeper = parts.keeper,
               .placer = parts.placer,
               .requests = &requests_,
               .operations = &operations_}),
       streams_(parts.ledger, parts.feeds, parts.events),
-      nodes_({.ledger = parts.ledger,
+      nodes_({.authority = parts.authority,
+              .ledger = parts.ledger,
               .leases = parts.leases,
               .placer = parts.placer,
-              .sessions = parts.sessions}) {}
+              .sessions = parts.sessions,
+              .removal = parts.removal}) {}
 
 }  // namespace mt::daemon

@@ -11,9 +11,13 @@
 
 namespace mt::daemon {
 
+class Authority;
+
 class Api {
  public:
   struct Parts {
+    // Asked by every call that changes something, first of all.
+    const Authority* authority;
     Ledger* ledger;
     LeaseTable* leases;
     JobKeeper* keeper;
@@ -21,6 +25,7 @@ class Api {
     Feeds* feeds;
     EventFeed* events;
     Sessions* sessions;
+    NodeRemoval* removal;
     const base::Clock* clock;
   };
   // All parts outlive it.

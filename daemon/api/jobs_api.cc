@@ -16,6 +16,7 @@
 #include "common/spec/update.h"
 #include "common/spec/validate.h"
 #include "daemon/api/job_ref.h"
+#include "daemon/authority/authority.h"
 #include "daemon/jobs/job_states.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
@@ -77,6 +78,7 @@ Status JobsApi::CheckNameIsFree(const v1::JobSpec& spec) {
 
 Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
                        v1::SubmitResponse* response) {
+  RETURN_IF_ERROR(parts_.authority->CheckOrders());
   RETURN_IF_ERROR(RequestBook::CheckId(request.request_id()));
   if (static_cast<int64_t>(request.spec().ByteSizeLong()) > control::kMaxSpecBytes) {
     return rpc::WithReason(
@@ -109,7 +111,7 @@ Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
   *job->mutable_spec() = std::move(spec);
   SetDeadline(job);
   parts_.requests->Remember(
-      {.id = request.request_id(), .kind = "submit", .target = job->uid(), .digest = digest});
+      {.id = request.request_id(), .kind = "submit", .target = job->uid(), .content = digest});
   const v1::StoredJob* kept = parts_.ledger->AddJob(std::move(stored));
   parts_.ledger->AddEvent({.type = "Submitted",
                            .message = kept->job().name(),
@@ -185,17 +187,18 @@ Status JobsApi::CheckUpdate(const v1::UpdateJobRequest& request, const v1::Job& 
 
 Status JobsApi::Update(const v1::UpdateJobRequest& request, std::string_view actor,
                        v1::Job* response) {
+  RETURN_IF_ERROR(parts_.authority->CheckOrders());
   // Setting a value twice is setting it once: the id may be left out.
   if (!request.request_id().empty()) RETURN_IF_ERROR(RequestBook::CheckId(request.request_id()));
   RETURN_IF_ERROR(RequestBook::CheckReason(request.reason()));
   v1::UpdateJobRequest content = request;
   content.clear_request_id();
   content.clear_changes();  // has labels, whose order in bytes is any
-  const std::string digest = fmt::format("{}/{}", spec::Digest(request.changes()),
-                                         absl::BytesToHexString(content.SerializeAsString()));
+  const std::string asked = fmt::format("{}/{}", spec::Digest(request.changes()),
+                                        absl::BytesToHexString(content.SerializeAsString()));
   if (const v1::StoredRequest* before = parts_.requests->Find(request.request_id());
       before != nullptr && !request.request_id().empty()) {
-    RETURN_IF_ERROR(parts_.requests->CheckRepeated(*before, "update", digest));
+    RETURN_IF_ERROR(parts_.requests->CheckRepeated(*before, "update", asked));
     v1::GetJobRequest get;
     get.mutable_job()->set_uid(before->target());
     return Get(get, response);
@@ -212,7 +215,7 @@ Status JobsApi::Update(const v1::UpdateJobRequest& request, std::string_view act
   if (!faults.empty()) return rpc::WithReason(spec::ToStatus(faults), reason::kInvalidSpec);
   if (!request.request_id().empty())
     parts_.requests->Remember(
-        {.id = request.request_id(), .kind = "update", .target = job->uid(), .digest = digest});
+        {.id = request.request_id(), .kind = "update", .target = job->uid(), .content = asked});
   TakeUpdate(*stored, changes, OrderOf(actor, request.reason(), request.request_id()));
   *response = *job;
   return OkStatus();

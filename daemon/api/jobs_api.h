@@ -29,12 +29,14 @@ class ValidateResponse;
 
 namespace mt::daemon {
 
+class Authority;
 class JobKeeper;
 class Placer;
 
 class JobsApi {
  public:
   struct Parts {
+    const Authority* authority;
     Ledger* ledger;
     JobKeeper* keeper;
     Placer* placer;

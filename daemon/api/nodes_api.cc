@@ -2,8 +2,10 @@
 #include "daemon/api/nodes_api.h"
 
 #include "daemon/api/request_book.h"
+#include "daemon/authority/authority.h"
 #include "daemon/keeper/placer.h"
 #include "daemon/membership/lease_table.h"
+#include "daemon/workers/node_removal.h"
 #include "daemon/workers/sessions.h"
 #include "megatrain/v1/api.pb.h"
 #include "megatrain/v1/store.pb.h"
@@ -30,11 +32,18 @@ void NodesApi::List(v1::ListNodesResponse* response) {
 
 Status NodesApi::DeclareDead(const v1::DeclareDeadRequest& request, std::string_view actor,
                              v1::Node* response) {
+  RETURN_IF_ERROR(parts_.authority->CheckOrders());
   RETURN_IF_ERROR(RequestBook::CheckReason(request.reason()));
   RETURN_IF_ERROR(
       parts_.sessions->DeclareDead(request.node(), OrderOf(actor, request.reason(), "")));
   ShowNode(*parts_.ledger->FindWorker(request.node()), response);
   return OkStatus();
+}
+
+Status NodesApi::Delete(const v1::DeleteNodeRequest& request, std::string_view actor) {
+  RETURN_IF_ERROR(parts_.authority->CheckOrders());
+  RETURN_IF_ERROR(RequestBook::CheckReason(request.reason()));
+  return parts_.removal->Delete(request.node(), OrderOf(actor, request.reason(), ""));
 }
 
 }  // namespace mt::daemon

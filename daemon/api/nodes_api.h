@@ -7,23 +7,28 @@
 
 namespace megatrain::v1 {
 class DeclareDeadRequest;
+class DeleteNodeRequest;
 class ListNodesResponse;
 class Node;
 }  // namespace megatrain::v1
 
 namespace mt::daemon {
 
+class Authority;
 class LeaseTable;
+class NodeRemoval;
 class Placer;
 class Sessions;
 
 class NodesApi {
  public:
   struct Parts {
+    const Authority* authority;
     Ledger* ledger;
     LeaseTable* leases;
     Placer* placer;
     Sessions* sessions;
+    NodeRemoval* removal;
   };
   // All parts outlive it.
   explicit NodesApi(const Parts& parts) : parts_(parts) {}
@@ -33,6 +38,8 @@ class NodesApi {
   // An operator says that nothing runs there. Errors are those of Sessions::DeclareDead.
   Status DeclareDead(const v1::DeclareDeadRequest& request, std::string_view actor,
                      v1::Node* response);
+  // Forgets a node. Errors are those of NodeRemoval::Delete.
+  Status Delete(const v1::DeleteNodeRequest& request, std::string_view actor);
 
  private:
   void ShowNode(const v1::StoredWorker& worker, v1::Node* node);

@@ -71,11 +71,17 @@ void OperationsApi::AnswerWaiters() {
       continue;
     }
     auto result = operation == nullptr ? nullptr : std::make_shared<v1::Operation>(*operation);
-    ledger_->AfterCommit([answer = std::move(it->answer), result](const Status& commit) {
+    auto tell = [answer = std::move(it->answer), result](const Status& commit) {
       const bool found = result != nullptr;
       answer(commit.ok() && !found ? base::NotFound("the operation is not kept any more") : commit,
              result.get());
-    });
+    };
+    // That an operation is done is told once it is on disk.
+    if (operation != nullptr && operation->done()) {
+      ledger_->AfterCommit(std::move(tell));
+    } else {
+      ledger_->AfterRound(std::move(tell));
+    }
     it = waiters_.erase(it);
   }
 }

@@ -1,9 +1,14 @@
 // Checks of ids and reasons, and the stored form of a request.
 #include "daemon/api/request_book.h"
 
+#include <array>
 #include <memory>
 #include <utility>
 
+#include <absl/strings/escaping.h>
+#include <openssl/evp.h>
+
+#include "common/base/check.h"
 #include "common/rpc/reason.h"
 #include "megatrain/v1/store.pb.h"
 
@@ -12,6 +17,18 @@ namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxReasonBytes = 1'024;
+constexpr size_t kSha256Bytes = 32;
+
+// "sha256:" and 64 hexadecimal digits.
+std::string DigestOf(std::string_view content) {
+  std::array<unsigned char, kSha256Bytes> hash{};
+  unsigned bytes = 0;
+  const int done =
+      EVP_Digest(content.data(), content.size(), hash.data(), &bytes, EVP_sha256(), nullptr);
+  CHECK(done == 1 && bytes == hash.size()) << "SHA-256 is always there";
+  const std::string binary(hash.begin(), hash.end());
+  return "sha256:" + absl::BytesToHexString(binary);
+}
 
 }  // namespace
 
@@ -29,8 +46,10 @@ Status RequestBook::CheckReason(const std::string& text) {
 }
 
 Status RequestBook::CheckRepeated(const v1::StoredRequest& before, std::string_view kind,
-                                  std::string_view digest) const {
-  if (before.kind() == kind && before.digest() == digest) return OkStatus();
+                                  std::string_view content) const {
+  // Older versions kept the content itself.
+  const bool same = before.digest() == DigestOf(content) || before.digest() == content;
+  if (before.kind() == kind && same) return OkStatus();
   return rpc::WithReason(
       base::InvalidArgument(
           "request_id '{}' was used for another {}; a new request needs a new one",
@@ -43,7 +62,7 @@ void RequestBook::Remember(const Entry& entry) {
   request->set_request_id(std::string(entry.id));
   request->set_kind(std::string(entry.kind));
   request->set_target(std::string(entry.target));
-  request->set_digest(std::string(entry.digest));
+  request->set_digest(DigestOf(entry.content));
   ledger_->AddRequest(std::move(request));
 }
 

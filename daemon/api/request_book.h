@@ -24,15 +24,16 @@ class RequestBook {
 
   // The request of that id; nullptr: it is new.
   const v1::StoredRequest* Find(std::string_view id) const { return ledger_->FindRequest(id); }
-  // Whether `before` asked for the same: its kind ("submit", a verb) and what it asked for.
+  // Whether `before` asked for the same: its kind ("submit", a verb) and what it asked for, as any
+  // text or bytes that are the same for the same request.
   Status CheckRepeated(const v1::StoredRequest& before, std::string_view kind,
-                       std::string_view digest) const;
+                       std::string_view content) const;
   // What is remembered of a new request.
   struct Entry {
     std::string_view id;
     std::string_view kind;
-    std::string_view target;  // the job's uid, or the operation's name
-    std::string_view digest;
+    std::string_view target;   // the job's uid, or the operation's name
+    std::string_view content;  // as for CheckRepeated; its digest is kept, of a fixed size
   };
   void Remember(const Entry& entry);
 

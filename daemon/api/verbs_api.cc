@@ -7,6 +7,7 @@
 #include "common/rpc/reason.h"
 #include "daemon/api/job_ref.h"
 #include "daemon/api/operations_api.h"
+#include "daemon/authority/authority.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
 #include "megatrain/v1/api.pb.h"
@@ -22,15 +23,16 @@ namespace reason = rpc::reason;
 template <class Request, class Call>
 Status VerbsApi::Operate(const Request& request, std::string_view verb, std::string_view actor,
                          v1::Operation* response, const Call& call) {
+  RETURN_IF_ERROR(parts_.authority->CheckOrders());
   RETURN_IF_ERROR(RequestBook::CheckId(request.request_id()));
   RETURN_IF_ERROR(RequestBook::CheckReason(request.reason()));
   // Everything but the id and the job's name, which may mean another job by now.
   Request content = request;
   content.clear_request_id();
-  const std::string digest = absl::BytesToHexString(content.SerializeAsString());
+  const std::string asked = absl::BytesToHexString(content.SerializeAsString());
   if (const v1::StoredRequest* before = parts_.requests->Find(request.request_id());
       before != nullptr) {
-    RETURN_IF_ERROR(parts_.requests->CheckRepeated(*before, verb, digest));
+    RETURN_IF_ERROR(parts_.requests->CheckRepeated(*before, verb, asked));
     v1::GetOperationRequest get;
     get.set_name(before->target());
     return parts_.operations->Get(get, response);
@@ -39,7 +41,7 @@ Status VerbsApi::Operate(const Request& request, std::string_view verb, std::str
   ASSIGN_OR_RETURN(const v1::Operation* const operation,
                    call(*job, OrderOf(actor, request.reason(), request.request_id())));
   parts_.requests->Remember(
-      {.id = request.request_id(), .kind = verb, .target = operation->name(), .digest = digest});
+      {.id = request.request_id(), .kind = verb, .target = operation->name(), .content = asked});
   parts_.placer->Run();
   *response = *operation;
   return OkStatus();

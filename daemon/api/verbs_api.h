@@ -19,6 +19,7 @@ class TriggerCheckpointRequest;
 
 namespace mt::daemon {
 
+class Authority;
 class JobKeeper;
 class OperationsApi;
 class Placer;
@@ -26,6 +27,7 @@ class Placer;
 class VerbsApi {
  public:
   struct Parts {
+    const Authority* authority;
     Ledger* ledger;
     JobKeeper* keeper;
     Placer* placer;

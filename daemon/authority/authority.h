@@ -25,6 +25,7 @@ class Authority {
   void Reinstate() { superseded_.clear(); }
   // Why the store cannot be written; empty: it can.
   void StoreRefuses(std::string why) { store_ = std::move(why); }
+  const std::string& StoreRefusal() const { return store_; }
 
   // OK, or what whoever asks for a change is answered: FailedPrecondition (COORDINATOR_SUPERSEDED),
   // Unavailable (STORE_READ_ONLY).

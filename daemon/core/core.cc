@@ -5,8 +5,10 @@
 
 #include "common/base/ids.h"
 #include "common/base/log.h"
+#include "common/rpc/reason.h"
 #include "daemon/api/api.h"
 #include "daemon/authority/authority.h"
+#include "daemon/core/retention.h"
 #include "daemon/feeds/event_feed.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/hub/worker_hub.h"
@@ -14,8 +16,10 @@
 #include "daemon/keeper/placer.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/membership/lease_table.h"
+#include "daemon/membership/own_time.h"
 #include "daemon/rendezvous/key_values.h"
 #include "daemon/telemetry/history.h"
+#include "daemon/workers/node_removal.h"
 #include "daemon/workers/reports.h"
 #include "daemon/workers/sessions.h"
 #include "megatrain/v1/store.pb.h"
@@ -25,28 +29,31 @@ namespace {
 
 // What is not urgent (steps, rank states) waits for its commit at most so long.
 constexpr std::chrono::milliseconds kFlushInterval{200};
-constexpr std::chrono::hours kPurgeInterval{1};
 
 }  // namespace
 
 struct Core::Parts {
   Parts(Store* store, const base::Clock* the_clock, History* the_history)
       : clock(the_clock),
+        own_time(the_clock),
         history(the_history),
         uid(base::NewUid()),
         ledger(store, clock),
         hub(&ledger),
         feeds(&hub, clock, history),
         events(store),
-        keeper({.ledger = &ledger, .hub = &hub, .rendezvous = &rendezvous, .clock = clock}),
-        placer(
-            {.ledger = &ledger, .hub = &hub, .keeper = &keeper, .leases = &leases, .clock = clock}),
+        keeper({.ledger = &ledger, .hub = &hub, .rendezvous = &rendezvous, .clock = &own_time}),
+        placer({.ledger = &ledger,
+                .hub = &hub,
+                .keeper = &keeper,
+                .leases = &leases,
+                .clock = &own_time}),
         reports({.ledger = &ledger,
                  .hub = &hub,
                  .keeper = &keeper,
                  .rendezvous = &rendezvous,
                  .feeds = &feeds,
-                 .clock = clock}),
+                 .clock = &own_time}),
         sessions({.ledger = &ledger,
                   .hub = &hub,
                   .leases = &leases,
@@ -55,23 +62,28 @@ struct Core::Parts {
                   .reports = &reports,
                   .feeds = &feeds,
                   .rendezvous = &rendezvous,
-                  .clock = clock,
+                  .authority = &authority,
+                  .clock = &own_time,
                   .coordinator_uid = uid}),
-        api({.ledger = &ledger,
+        removal({.ledger = &ledger, .leases = &leases, .hub = &hub, .keeper = &keeper}),
+        retention({.ledger = &ledger, .leases = &leases, .removal = &removal, .time = &own_time}),
+        api({.authority = &authority,
+             .ledger = &ledger,
              .leases = &leases,
              .keeper = &keeper,
              .placer = &placer,
              .feeds = &feeds,
              .events = &events,
              .sessions = &sessions,
-             .clock = clock}),
-        started(clock->Now()),
-        wall_started(clock->WallNow()) {}
+             .removal = &removal,
+             .clock = clock}) {}
 
   void RecoverHistory();
   void FlushHistory();
+  void FollowStore();
 
   const base::Clock* clock;
+  OwnTime own_time;
   History* history;  // nullptr: none
   std::string uid;
   Authority authority;
@@ -85,11 +97,10 @@ struct Core::Parts {
   Placer placer;
   Reports reports;
   Sessions sessions;
+  NodeRemoval removal;
+  Retention retention;
   Api api;
-  base::MonotonicTime started;
-  base::WallTime wall_started;
   base::MonotonicTime next_flush{};
-  base::MonotonicTime next_purge{};
 };
 
 void Core::Parts::RecoverHistory() {
@@ -106,6 +117,25 @@ void Core::Parts::FlushHistory() {
   for (const v1::StoredWorker* worker : ledger.Workers()) {
     ledger.MarkWorker(*worker, /*urgent=*/false);
   }
+}
+
+// What the last commit says of the store: no order is given while the disk is full.
+void Core::Parts::FollowStore() {
+  const Status& refusal = ledger.refusal();
+  const bool was_full = !authority.StoreRefusal().empty();
+  authority.StoreRefuses(
+      refusal.ok() ? "" : fmt::format("the state disk is full: {}", base::Message(refusal)));
+  own_time.Hold(!authority.GivesOrders());
+  if (was_full == !refusal.ok()) return;
+  if (!was_full) {
+    log::Error("the state disk is full: reads are answered, nothing else, until there is space",
+               {{"error", base::Message(refusal)}});
+    return;
+  }
+  log::Info("the state is written again");
+  // What workers have reported meanwhile was not taken: they send it again in their next session.
+  sessions.CloseAll(rpc::WithReason(base::Unavailable("the state disk was full; register again"),
+                                    rpc::reason::kStoreReadOnly));
 }
 
 Core::Core(Store* store, const base::Clock* clock, History* history)
@@ -132,6 +162,7 @@ const JobKeeper& Core::keeper() const { return parts_->keeper; }
 
 Status Core::Recover() {
   RETURN_IF_ERROR(parts_->ledger.Load(&parts_->rendezvous));
+  parts_->retention.Start();
   parts_->RecoverHistory();
   parts_->sessions.Recover();
   parts_->keeper.Recover();
@@ -140,29 +171,29 @@ Status Core::Recover() {
   return Commit();
 }
 
+void Core::Turn() {
+  const auto left_out = parts_->own_time.Turn();
+  if (left_out.count() == 0) return;
+  log::Warn("the coordinator stood still; leases and limits do not count it",
+            {{"s", std::chrono::duration<double>(left_out).count()}});
+}
+
 void Core::Tick() {
   const base::MonotonicTime now = parts_->clock->Now();
-  parts_->sessions.Tick();
-  parts_->keeper.Tick();
+  if (parts_->authority.GivesOrders()) {
+    parts_->sessions.Tick();
+    parts_->keeper.Tick();
+    parts_->retention.Tick();
+  }
   parts_->feeds.Tick();
   if (now >= parts_->next_flush) {
     flush_ = true;
     parts_->next_flush = now + kFlushInterval;
   }
-  if (now >= parts_->next_purge) {
-    parts_->next_purge = now + kPurgeInterval;
-    // A wall clock that jumps ahead must not make what was acknowledged a moment ago look old.
-    const base::WallTime wall =
-        std::min(parts_->clock->WallNow(),
-                 parts_->wall_started +
-                     std::chrono::duration_cast<base::WallTime::duration>(now - parts_->started));
-    const Status purged = parts_->ledger.PurgeOlderThan(wall);
-    if (!purged.ok()) log::Warn("purge failed", {{"error", base::Message(purged)}});
-  }
 }
 
 Status Core::Commit() {
-  parts_->placer.Run();
+  if (parts_->authority.GivesOrders()) parts_->placer.Run();
   parts_->api.operations().AnswerWaiters();
   const bool flush = flush_;
   flush_ = false;
@@ -170,11 +201,14 @@ Status Core::Commit() {
   if (parts_->history != nullptr && (flush || parts_->ledger.WillWrite(flush))) {
     parts_->FlushHistory();
   }
-  return parts_->ledger.Commit(flush);
+  const Status status = parts_->ledger.Commit(flush);
+  parts_->FollowStore();
+  return status;
 }
 
 void Core::Shutdown(const Status& status) {
   flush_ = true;
+  parts_->ledger.EndPatience();
   parts_->api.operations().CloseWaiters(status);
   parts_->feeds.CloseAll(status);
   parts_->events.CloseAll(status);

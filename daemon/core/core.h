@@ -46,10 +46,14 @@ class Core {
   const Reports& reports() const;
   const JobKeeper& keeper() const;
 
-  // Leases, deadlines, retention.
+  // A turn of the loop begins: before any call of it. Time in which the loop stood still counts for
+  // no lease and no limit. Without any call all time counts.
+  void Turn();
+  // Leases, deadlines, retention. Nothing of it while no order is given (authority()).
   void Tick();
-  // Ends a round of calls: places waiting jobs, writes, then sends. An error means that the store
-  // failed: the coordinator must end.
+  // Ends a round of calls: places waiting jobs, writes, then sends. While the disk is full it
+  // returns OK, keeps what is to be written, and gives no order until it is. An error means that
+  // the store failed: the coordinator must end.
   Status Commit();
   // Ends every stream and session with `status`. Nothing may be called afterwards but Commit.
   void Shutdown(const Status& status);

@@ -196,7 +196,7 @@ std::shared_ptr<LogSubscription> Feeds::TailLogs(const LogQuery& query) {
     request->set_rank(rank);
     request->set_lines(query.lines);
     request->set_follow(query.follow && !IsFinal(query.job.state()));
-    if (hub_->Send(node, std::move(message))) {
+    if (hub_->SendAtOnce(node, message)) {
       log_requests_.emplace(id, LogRequest{subscription, node, rank});
     } else {
       subscription->Push(
@@ -215,7 +215,7 @@ void Feeds::UntailLogs(const LogSubscription* subscription) {
     }
     v1::CoordinatorMessage message;
     message.mutable_log_cancel()->set_request_id(it->first);
-    hub_->Send(it->second.node, std::move(message));
+    hub_->SendAtOnce(it->second.node, message);
     it = log_requests_.erase(it);
   }
 }

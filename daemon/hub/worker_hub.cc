@@ -59,6 +59,13 @@ void WorkerHub::CloseAll(const Status& status) {
   by_node_.clear();
 }
 
+bool WorkerHub::SendAtOnce(std::string_view node, const v1::CoordinatorMessage& message) {
+  const WorkerSession* session = FindByNode(node);
+  if (session == nullptr) return false;
+  session->link->Send(message);
+  return true;
+}
+
 bool WorkerHub::Send(std::string_view node, v1::CoordinatorMessage message) {
   const WorkerSession* session = FindByNode(node);
   if (session == nullptr) return false;

@@ -62,6 +62,8 @@ class WorkerHub {
   // Sends after the next commit. False where the node is not connected: whoever must be heard tries
   // again when it registers.
   bool Send(std::string_view node, v1::CoordinatorMessage message);
+  // Sends now: what neither tells nor orders anything that has to be on disk. False as above.
+  bool SendAtOnce(std::string_view node, const v1::CoordinatorMessage& message);
 
  private:
   Ledger* ledger_;

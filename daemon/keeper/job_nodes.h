@@ -25,6 +25,8 @@ class JobNodes {
   void Silent(const std::string& node, bool silent);
   // An operator says that nothing runs there any more.
   void Dead(const std::string& node, const Order& order);
+  // The node, which holds nothing, is not known any more.
+  void Forgotten(const std::string& node) { silent_.erase(node); }
   // The node's agent is back and holds this allocation of the job's open epoch.
   void AllocationHeld(v1::StoredJob& job, v1::StoredAllocation& allocation);
   // Sends again what the job owes this node: commands, or a kill.

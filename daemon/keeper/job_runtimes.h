@@ -22,8 +22,8 @@ struct JobRuntime {
 
 class JobRuntimes {
  public:
-  // Both outlive it.
-  JobRuntimes(const Ledger* ledger, const base::Clock* clock) : ledger_(ledger), clock_(clock) {}
+  // Both outlive it. The clock's wall time is the one that is believed.
+  JobRuntimes(Ledger* ledger, const base::Clock* clock) : ledger_(ledger), clock_(clock) {}
 
   // Begins one for a job that has none. The reference is valid until Forget.
   JobRuntime& Of(const v1::Job& job);
@@ -33,7 +33,7 @@ class JobRuntimes {
   base::MonotonicTime RetryAt(const std::string& uid) const;
 
  private:
-  const Ledger* ledger_;
+  Ledger* ledger_;
   const base::Clock* clock_;
   std::map<std::string, JobRuntime> runtimes_;  // by job uid
 };

@@ -121,7 +121,12 @@ Status Ledger::Load(KeyValues* rendezvous) {
     std::from_chars(last_event.data(), last_event.data() + last_event.size(), next_event_);
     ++next_event_;
   }
-  return OkStatus();
+  return store_->ForEachNewest(Table::kEvents, last_event,
+                               [this](std::string_view, std::string_view value) {
+                                 v1::Event event;
+                                 if (Parse(value, &event).ok()) newest_event_us_ = event.time_us();
+                                 return false;
+                               });
 }
 
 v1::StoredCluster& Ledger::Cluster() {
@@ -130,7 +135,7 @@ v1::StoredCluster& Ledger::Cluster() {
   return *row;
 }
 
-void Ledger::MarkCluster() { Mark(Table::kCluster, kSelf, /*urgent=*/true); }
+void Ledger::MarkCluster(bool urgent) { Mark(Table::kCluster, kSelf, urgent); }
 
 v1::StoredJob* Ledger::FindJob(std::string_view uid) { return FindIn(tables_->jobs, uid); }
 
@@ -155,17 +160,18 @@ void Ledger::EraseJob(std::string_view uid) {
   tables_->jobs.erase(it);
   tables_->live.erase(key);
   published_.erase(key);
-  auto trace = std::make_unique<v1::StoredJob>();
-  trace->set_deleted(true);
-  v1::Job* kept = trace->mutable_job();
+  auto tombstone = std::make_unique<v1::StoredJob>();
+  tombstone->set_deleted(true);
+  v1::Job* kept = tombstone->mutable_job();
   kept->set_uid(key);
   kept->set_name(job->job().name());
   kept->set_namespace_(job->job().namespace_());
   kept->set_state(job->job().state());
+  kept->set_epoch(job->job().epoch());
   kept->set_finished_us(job->job().finished_us());
   kept->mutable_spec()->mutable_checkpoint()->set_directory(
       job->job().spec().checkpoint().directory());
-  tables_->deleted.emplace(key, std::move(trace));
+  tables_->deleted.emplace(key, std::move(tombstone));
   // The name may now mean an older job.
   tables_->newest_by_name.erase(fmt::format("{}/{}", kept->namespace_(), kept->name()));
   for (const auto& [other, stored] : tables_->jobs) {
@@ -194,21 +200,6 @@ std::vector<std::string> Ledger::EndedInDirectory(std::string_view directory) co
   uids.reserve(ended.size());
   for (auto& [time, uid] : ended) uids.push_back(std::move(uid));
   return uids;
-}
-
-void Ledger::PruneTraces() {
-  std::map<std::string_view, std::vector<const v1::Job*>> by_directory;
-  for (const auto& [uid, trace] : tables_->deleted)
-    by_directory[trace->job().spec().checkpoint().directory()].push_back(&trace->job());
-  std::vector<std::string> old;
-  for (auto& [directory, jobs] : by_directory) {
-    std::ranges::sort(jobs, std::greater<>(), &v1::Job::finished_us);
-    for (size_t i = kMaxEndedJobs; i < jobs.size(); ++i) old.push_back(jobs[i]->uid());
-  }
-  for (const std::string& uid : old) {
-    tables_->deleted.erase(uid);
-    Mark(Table::kJobs, uid, /*urgent=*/false);
-  }
 }
 
 void Ledger::MarkJob(const v1::StoredJob& job, Change change) {
@@ -341,6 +332,14 @@ v1::StoredWorker* Ledger::PutWorker(std::unique_ptr<v1::StoredWorker> worker) {
 
 void Ledger::MarkWorker(const v1::StoredWorker& worker, bool urgent) {
   Mark(Table::kWorkers, worker.node().name(), urgent);
+}
+
+void Ledger::EraseWorker(std::string_view node) {
+  const auto it = tables_->workers.find(node);
+  if (it == tables_->workers.end()) return;
+  const std::string key = it->first;
+  tables_->workers.erase(it);
+  Mark(Table::kWorkers, key, /*urgent=*/true);
 }
 
 std::vector<v1::StoredWorker*> Ledger::Workers() { return Pointers(tables_->workers); }

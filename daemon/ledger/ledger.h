@@ -69,8 +69,9 @@ class Ledger {
   void MarkJob(const v1::StoredJob& job, Change change);
   std::vector<v1::StoredJob*> Jobs();  // by uid
   std::vector<v1::StoredJob*> LiveJobs();
-  // Forgets an ended job; only its name, its end and its checkpoint directory stay, as a trace for
-  // EndedInDirectory. The pointer is invalid afterwards; OnJobErased is told once it is on disk.
+  // Forgets an ended job; only its names, its newest epoch, its end and its checkpoint directory
+  // stay, for ever, as a tombstone: by it ranks and fences of the job are known to be over
+  // (EndedInDirectory). The pointer is invalid afterwards; OnJobErased is told once it is on disk.
   void EraseJob(std::string_view uid);
   // The uids of ended jobs, deleted ones too, with that checkpoint directory: the newest 1,000,
   // oldest first.
@@ -100,12 +101,13 @@ class Ledger {
   v1::StoredWorker* PutWorker(std::unique_ptr<v1::StoredWorker> worker);
   // `urgent` false: with the next commit.
   void MarkWorker(const v1::StoredWorker& worker, bool urgent);
+  void EraseWorker(std::string_view node);
   std::vector<v1::StoredWorker*> Workers();
 
   // --- What this store is: cluster, term. Empty where nothing was recorded yet; after a change
-  // call MarkCluster.
+  // call MarkCluster; `urgent` false: with the next commit.
   v1::StoredCluster& Cluster();
-  void MarkCluster();
+  void MarkCluster(bool urgent = true);
 
   void PutRendezvous(const JobEpoch& job, std::string_view key, std::string_view value);
   void EraseRendezvous(const JobEpoch& job, std::string_view key);
@@ -128,8 +130,12 @@ class Ledger {
   void AddEvent(const EventText& event);
 
   // --- Commit.
-  // Runs after the next Commit with its status; if that failed nothing else goes out.
+  // Runs once everything that was changed until now is on disk, after the next Commit as a rule;
+  // with an error where that failed: then nothing else goes out.
   void AfterCommit(std::function<void(const Status&)> action);
+  // Runs after the next Commit even while the disk is full: answers to reads, which may show what
+  // is not on disk yet in that time.
+  void AfterRound(std::function<void(const Status&)> action);
   // Called for each job that was written and whose watchers are to hear of it, and for each written
   // worker.
   void OnJobWritten(std::function<void(const v1::Job&)> hook) { job_hook_ = std::move(hook); }
@@ -143,13 +149,22 @@ class Ledger {
     erased_hook_ = std::move(hook);
   }
   // Blocks on the disk. Writes if something urgent is marked, or anything is and `flush` is set;
-  // then runs the actions. After an error the ledger refuses every later commit.
+  // then runs the actions. Where the disk is full it returns OK, keeps what is to be written and
+  // who waits for it, and tries again, once in kStoreRetry. After any other error the ledger
+  // refuses every later commit.
   Status Commit(bool flush);
+  // Why the last commit was refused and is to be tried again; OK: it was not.
+  const Status& refusal() const { return refusal_; }
+  // The coordinator ends: the next commit that a full disk refuses is an error like any other.
+  void EndPatience() { patient_ = false; }
   bool has_unwritten() const { return !marks_.empty() || !extra_.empty(); }
   // Whether Commit(flush) would write.
   bool WillWrite(bool flush) const { return has_unwritten() && (urgent_ || flush); }
 
+  // Deletes request ids, finished operations and events whose time is over (A3) at this moment.
   Status PurgeOlderThan(base::WallTime now);
+  // Unix time of the newest event that was there when the store was read; 0: none.
+  int64_t newest_event_us() const { return newest_event_us_; }
   int64_t NowMicros() const;
   // The time of creation for a job that is submitted now: later than that of every other job, so
   // that the queue's order is the order of submission even within a microsecond or after the clock
@@ -163,9 +178,11 @@ class Ledger {
   using MarkKey = std::pair<Table, std::string>;
   void Mark(Table table, std::string key, bool urgent);
   Write MakeWrite(Table table, const std::string& key);
-  // Drops those traces of deleted jobs that EndedInDirectory cannot name any more.
-  void PruneTraces();
   struct Round;
+  Round TakeRound();
+  void PutBack(Round round);
+  // Writes the round; OK where a full disk has refused it.
+  Status WriteRound();
   void RunHooks(const Round& round);
   void NoteOpen(const v1::Operation& operation);
 
@@ -180,8 +197,13 @@ class Ledger {
   std::vector<std::string> erased_;  // uids of jobs
   bool urgent_ = false;
   Status broken_;
+  Status refusal_;
+  bool patient_ = true;
+  base::MonotonicTime next_try_{};  // with a refusal
   int64_t next_event_ = 1;
+  int64_t newest_event_us_ = 0;
   std::vector<std::function<void(const Status&)>> actions_;
+  std::vector<std::function<void(const Status&)>> round_actions_;
   std::function<void(const v1::Job&)> job_hook_;
   std::function<void(const v1::StoredWorker&)> worker_hook_;
   std::function<void(const Events&)> event_hook_;

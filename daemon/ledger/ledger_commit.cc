@@ -53,6 +53,10 @@ void Ledger::AfterCommit(std::function<void(const Status&)> action) {
   actions_.push_back(std::move(action));
 }
 
+void Ledger::AfterRound(std::function<void(const Status&)> action) {
+  round_actions_.push_back(std::move(action));
+}
+
 void Ledger::Mark(Table table, std::string key, bool urgent) {
   marks_.emplace(table, std::move(key));
   urgent_ |= urgent;
@@ -96,32 +100,61 @@ Write Ledger::MakeWrite(Table table, const std::string& key) {
   return write;
 }
 
-// What one commit wrote, for the hooks.
+// What one commit writes.
 struct Ledger::Round {
   std::set<MarkKey> written;
+  std::vector<Write> extra;
   std::set<std::string> published;
   Events events;
   std::vector<std::string> erased;
 };
 
+Ledger::Round Ledger::TakeRound() {
+  urgent_ = false;
+  return {.written = std::exchange(marks_, {}),
+          .extra = std::exchange(extra_, {}),
+          .published = std::exchange(published_, {}),
+          .events = std::exchange(new_events_, {}),
+          .erased = std::exchange(erased_, {})};
+}
+
+void Ledger::PutBack(Round round) {
+  // Nothing was marked since it was taken.
+  urgent_ = true;
+  marks_ = std::move(round.written);
+  extra_ = std::move(round.extra);
+  published_ = std::move(round.published);
+  new_events_ = std::move(round.events);
+  erased_ = std::move(round.erased);
+}
+
+Status Ledger::WriteRound() {
+  Round round = TakeRound();
+  std::vector<Write> batch = round.extra;
+  for (const auto& [table, key] : round.written) batch.push_back(MakeWrite(table, key));
+  Status status = store_->Commit(batch);
+  if (absl::IsResourceExhausted(status) && patient_) {
+    PutBack(std::move(round));
+    refusal_ = std::move(status);
+    next_try_ = clock_->Now() + control::kStoreRetry;
+    return OkStatus();
+  }
+  refusal_ = OkStatus();
+  broken_ = status;
+  if (status.ok()) RunHooks(round);
+  return status;
+}
+
 Status Ledger::Commit(bool flush) {
   Status status = broken_;
-  Round round;
-  if (status.ok() && (urgent_ || flush) && !(marks_.empty() && extra_.empty())) {
-    std::vector<Write> batch = std::exchange(extra_, {});
-    round = {.written = std::exchange(marks_, {}),
-             .published = std::exchange(published_, {}),
-             .events = std::exchange(new_events_, {}),
-             .erased = std::exchange(erased_, {})};
-    urgent_ = false;
-    for (const auto& [table, key] : round.written) batch.push_back(MakeWrite(table, key));
-    status = store_->Commit(batch);
-    if (!status.ok()) broken_ = status;
-  }
-  if (status.ok()) RunHooks(round);
+  const bool may_try = refusal_.ok() || !patient_ || clock_->Now() >= next_try_;
+  if (status.ok() && WillWrite(flush) && may_try) status = WriteRound();
   // An action may add others; those belong to the next commit.
-  const auto actions = std::exchange(actions_, {});
-  for (const auto& action : actions) action(status);
+  const auto run = [&status](const auto& actions) {
+    for (const auto& action : actions) action(status);
+  };
+  if (refusal_.ok()) run(std::exchange(actions_, {}));
+  run(std::exchange(round_actions_, {}));
   return status;
 }
 
@@ -136,12 +169,12 @@ void Ledger::RunHooks(const Round& round) {
   }
   if (!worker_hook_) return;
   for (const auto& [table, key] : round.written) {
-    if (table == Table::kWorkers) worker_hook_(*FindWorker(key));
+    const v1::StoredWorker* worker = table == Table::kWorkers ? FindWorker(key) : nullptr;
+    if (worker != nullptr) worker_hook_(*worker);
   }
 }
 
 Status Ledger::PurgeOlderThan(base::WallTime now) {
-  PruneTraces();
   const int64_t requests_us = base::ToUnixMicros(now - control::kRequestIdsKept);
   RETURN_IF_ERROR(store_->Purge(Table::kRequests, requests_us));
   RETURN_IF_ERROR(store_->Purge(Table::kOperations, requests_us));

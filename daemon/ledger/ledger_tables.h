@@ -27,7 +27,7 @@ struct Ledger::Tables {
   ByText<v1::StoredJob> jobs;
   std::map<std::string, std::string, std::less<>> newest_by_name;  // "namespace/name" -> uid
   std::set<std::string> live;
-  ByText<v1::StoredJob> deleted;  // traces of jobs that a user deleted
+  ByText<v1::StoredJob> deleted;  // tombstones
   ByText<v1::Operation> operations;
   // The names of operations that are not done, by target.
   std::map<std::string, std::set<std::string>, std::less<>> open_operations;

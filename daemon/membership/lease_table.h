@@ -33,6 +33,8 @@ class LeaseTable {
   bool Renew(const std::string& node, base::MonotonicTime now);
   // Makes the node DEAD until the next Start. Tick does not report this change.
   void DeclareDead(const std::string& node);
+  // The node is not known any more.
+  void Forget(const std::string& node) { leases_.erase(node); }
   // Returns the leases whose state changed since the last call, by node name.
   std::vector<LeaseChange> Tick(base::MonotonicTime now);
   // The state as of the last Start, Renew, DeclareDead or Tick; NODE_STATE_UNSPECIFIED for an

@@ -60,6 +60,11 @@ void CoordinatorMeter::DeclareOwn(metrics::Registry* registry) {
   queue_depth_ = registry->AddGauge("mt_queue_depth", "Jobs in QUEUED.").With();
   storage_free_ = registry->AddGauge("mt_storage_free_bytes", "Free on the file system of a root.")
                       .With({{"root", "state"}});
+  store_read_only_ =
+      registry
+          ->AddGauge("mt_store_read_only",
+                     "1 while the state disk is full: reads are answered, nothing is changed.")
+          .With();
   last_heartbeat_ = registry->AddGauge("mt_worker_last_heartbeat_timestamp_seconds",
                                        "Last heartbeat of each registered worker.");
   const auto slots = registry->AddGauge("mt_slots", "Slots of all workers.");
@@ -216,6 +221,7 @@ void CoordinatorMeter::UpdateNodes(Core& core) {
 
 void CoordinatorMeter::UpdateCounts(Core& core) {
   const Feeds& feeds = core.feeds();
+  store_read_only_.Set(core.ledger().refusal().ok() ? 0 : 1);
   fenced_.RaiseTo(static_cast<double>(core.reports().num_fenced()));
   malformed_.RaiseTo(static_cast<double>(core.reports().num_malformed()));
   invalid_.RaiseTo(static_cast<double>(core.keeper().num_refused()));

@@ -17,6 +17,7 @@
 #include "common/rpc/server.h"
 #include "common/rpc/version.h"
 #include "daemon/backup/backup_runner.h"
+#include "daemon/authority/authority.h"
 #include "daemon/core/core.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/meters/coordinator_meter.h"
@@ -60,6 +61,7 @@ struct Info {
   base::Mutex mu;
   rpc::Endpoint endpoint GUARDED_BY(mu);
   rpc::Endpoint http_endpoint GUARDED_BY(mu);
+  std::string no_orders GUARDED_BY(mu);
   std::string coordinator_uid;
   int64_t started_us = 0;
 
@@ -71,6 +73,11 @@ struct Info {
     out->set_insecure(!rpc::IsLoopback(endpoint) || !rpc::IsLoopback(http_endpoint));
     out->set_http_endpoint(http_endpoint.ToString());
     out->set_started_us(started_us);
+    out->set_no_orders(no_orders);
+  }
+  void SetNoOrders(const std::string& why) {
+    const base::MutexLock lock(&mu);
+    no_orders = why;
   }
 };
 
@@ -108,12 +115,15 @@ void Coordinator::Parts::OnTurn(Core& the_core) {
   const auto now = std::chrono::steady_clock::now();
   last_turn = now.time_since_epoch().count();
   meter->Update(the_core);
+  info->SetNoOrders(the_core.authority().Why());
   if (notifier == nullptr) return;
   notifier->Ping();
   if (!serving || now < next_status) return;
   next_status = now + kStatusInterval;
-  notifier->Status(fmt::format("{} live jobs, {} workers", the_core.ledger().LiveJobs().size(),
-                               the_core.ledger().Workers().size()));
+  const std::string& why = the_core.authority().Why();
+  notifier->Status(fmt::format(
+      "{}{} live jobs, {} workers", why.empty() ? "" : fmt::format("GIVES NO ORDERS ({}); ", why),
+      the_core.ledger().LiveJobs().size(), the_core.ledger().Workers().size()));
 }
 
 bool Coordinator::Parts::Alive() const {

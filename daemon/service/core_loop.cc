@@ -56,6 +56,7 @@ void CoreLoop::Run() {
   auto next_tick = std::chrono::steady_clock::now();
   std::vector<Task> tasks;
   while (WaitForTasks(&tasks)) {
+    core_->Turn();
     for (const Task& task : tasks) task(*core_);
     const auto now = std::chrono::steady_clock::now();
     if (now >= next_tick) {

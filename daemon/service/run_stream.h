@@ -17,15 +17,15 @@
 namespace mt::daemon {
 
 // `open(core)` returns the subscription with its job, or the error of the call; the stream starts
-// after the commit that follows. `close(core, job uid, subscription)` removes the subscription when
-// the client has left or everything was sent. Both run on the core's thread. Returns `writer`,
-// which deletes itself.
+// after the round, even while the disk is full. `close(core, job uid, subscription)` removes the
+// subscription when the client has left or everything was sent. Both run on the core's thread.
+// Returns `writer`, which deletes itself.
 template <class Message, class Item, class Open, class Close>
 grpc::ServerWriteReactor<Message>* RunStream(CoreLoop* loop, StreamWriter<Message, Item>* writer,
                                              Open open, Close close) {
   loop->Post([loop, handle = writer->handle(), open = std::move(open), close](Core& core) {
     auto followed = open(core);
-    core.ledger().AfterCommit(
+    core.ledger().AfterRound(
         [loop, handle, close, followed = std::move(followed)](const Status& commit) mutable {
           if (!commit.ok() || !followed.ok()) {
             handle.Fail(commit.ok() ? followed.status() : StoreFailed(commit));

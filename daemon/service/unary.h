@@ -30,20 +30,34 @@ inline Status StoreFailed(const Status& commit) {
                          rpc::reason::kStoreFailed);
 }
 
+// Whether a call changes something.
+enum class CallKind { kRead, kChange };
+
 // `call(core)` runs on the core's thread, fills the response and returns the status. The client
-// gets it only after the commit that makes the change durable. `context` and the response live
-// until the reactor has finished.
+// gets it only after the commit that makes the change durable; what was refused, and a read, is
+// answered even while the disk is full. `context` and the response live until the reactor has
+// finished.
 template <class Call>
-grpc::ServerUnaryReactor* RunUnary(CoreLoop* loop, grpc::CallbackServerContext* context,
-                                   Call call) {
+grpc::ServerUnaryReactor* RunUnary(CoreLoop* loop, grpc::CallbackServerContext* context, Call call,
+                                   CallKind kind = CallKind::kChange) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop->Post([reactor, context, call = std::move(call)](Core& core) {
+  loop->Post([reactor, context, kind, call = std::move(call)](Core& core) {
     const Status status = call(core);
-    core.ledger().AfterCommit([reactor, context, status](const Status& commit) {
+    auto answer = [reactor, context, status](const Status& commit) {
       reactor->Finish(rpc::ToGrpc(commit.ok() ? status : StoreFailed(commit), context));
-    });
+    };
+    if (kind == CallKind::kChange && status.ok()) {
+      core.ledger().AfterCommit(std::move(answer));
+    } else {
+      core.ledger().AfterRound(std::move(answer));
+    }
   });
   return reactor;
+}
+
+template <class Call>
+grpc::ServerUnaryReactor* RunRead(CoreLoop* loop, grpc::CallbackServerContext* context, Call call) {
+  return RunUnary(loop, context, std::move(call), CallKind::kRead);
 }
 
 }  // namespace mt::daemon

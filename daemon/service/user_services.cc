@@ -36,13 +36,13 @@ class JobsService final : public v1::Jobs::CallbackService {
     return reactor;
   }
   Unary* Get(Context* context, const v1::GetJobRequest* request, v1::Job* response) override {
-    return RunUnary(loop_, context, [request, response](Core& core) {
+    return RunRead(loop_, context, [request, response](Core& core) {
       return core.api().jobs().Get(*request, response);
     });
   }
   Unary* List(Context* context, const v1::ListJobsRequest* request,
               v1::ListJobsResponse* response) override {
-    return RunUnary(loop_, context, [request, response](Core& core) {
+    return RunRead(loop_, context, [request, response](Core& core) {
       return core.api().jobs().List(*request, response);
     });
   }
@@ -108,7 +108,7 @@ class CheckpointsService final : public v1::Checkpoints::CallbackService {
   }
   Unary* List(Context* context, const v1::ListCheckpointsRequest* request,
               v1::ListCheckpointsResponse* response) override {
-    return RunUnary(loop_, context, [request, response](Core& core) {
+    return RunRead(loop_, context, [request, response](Core& core) {
       return core.api().jobs().ListCheckpoints(*request, response);
     });
   }
@@ -150,13 +150,13 @@ class OperationsService final : public v1::Operations::CallbackService {
 
   Unary* Get(Context* context, const v1::GetOperationRequest* request,
              v1::Operation* response) override {
-    return RunUnary(loop_, context, [request, response](Core& core) {
+    return RunRead(loop_, context, [request, response](Core& core) {
       return core.api().operations().Get(*request, response);
     });
   }
   Unary* List(Context* context, const v1::ListOperationsRequest* request,
               v1::ListOperationsResponse* response) override {
-    return RunUnary(loop_, context, [request, response](Core& core) {
+    return RunRead(loop_, context, [request, response](Core& core) {
       return core.api().operations().List(*request, response);
     });
   }
@@ -175,7 +175,7 @@ class NodesService final : public v1::Nodes::CallbackService {
 
   Unary* List(Context* context, const v1::ListNodesRequest*,
               v1::ListNodesResponse* response) override {
-    return RunUnary(loop_, context, [response](Core& core) {
+    return RunRead(loop_, context, [response](Core& core) {
       core.api().nodes().List(response);
       return OkStatus();
     });
@@ -184,6 +184,12 @@ class NodesService final : public v1::Nodes::CallbackService {
                      v1::Node* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
       return core.api().nodes().DeclareDead(*request, ActorOf(*context), response);
+    });
+  }
+  Unary* Delete(Context* context, const v1::DeleteNodeRequest* request,
+                v1::DeleteNodeResponse*) override {
+    return RunUnary(loop_, context, [context, request](Core& core) {
+      return core.api().nodes().Delete(*request, ActorOf(*context));
     });
   }
 

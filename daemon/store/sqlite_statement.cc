@@ -1,16 +1,24 @@
 // Thin calls; the table of codes is SqliteError's.
 #include "daemon/store/sqlite_statement.h"
 
+#include <cerrno>
 #include <sqlite3.h>
 
 namespace mt::daemon {
+namespace {
+
+bool IsNoSpace(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
+
+}  // namespace
 
 void CloseDatabase::operator()(sqlite3* db) const { sqlite3_close_v2(db); }
 
 void FinalizeStatement::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 
 Status SqliteError(sqlite3* db, const std::string& path, std::string_view what) {
-  const int code = db == nullptr ? SQLITE_NOMEM : sqlite3_errcode(db);
+  int code = db == nullptr ? SQLITE_NOMEM : sqlite3_errcode(db);
+  // A quota, and file systems that tell of a full disk only when data is synced.
+  if (code == SQLITE_IOERR && IsNoSpace(sqlite3_system_errno(db))) code = SQLITE_FULL;
   const char* why = db == nullptr ? "out of memory" : sqlite3_errmsg(db);
   switch (code) {
     case SQLITE_CORRUPT:

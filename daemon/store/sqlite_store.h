@@ -29,8 +29,9 @@ class SqliteStore final : public Store {
   // A copy of the database to a new file at `path`, to be made step by step between commits.
   std::unique_ptr<StoreCopy> StartCopy(const std::string& path);
 
-  // See store.h. An error leaves the file at the last commit. Reading a row whose checksum does not
-  // match is DataLoss, with its table and key.
+  // See store.h. An error leaves the file at the last commit; after ResourceExhausted (no space, a
+  // quota) the same batch may be tried again. Reading a row whose checksum does not match is
+  // DataLoss, with its table and key.
   Status Commit(const std::vector<Write>& batch) override;
   Status ForEach(Table table, const Visitor& visit) override;
   Status ForEachNewest(Table table, const std::string& from, const Taker& visit) override;

@@ -39,7 +39,8 @@ struct Write {
 class Store {
  public:
   virtual ~Store() = default;
-  // Applies all writes or none, and syncs before it returns OK. After an error the caller's memory
+  // Applies all writes or none, and syncs before it returns OK. ResourceExhausted: there is no
+  // space for it now; the same batch may be tried again. After any other error the caller's memory
   // and the disk differ, so the caller must stop.
   virtual Status Commit(const std::vector<Write>& batch) = 0;
   // Calls visit(key, value) for every row in ascending order of keys; stops at and returns visit's

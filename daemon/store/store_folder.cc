@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 
 #include "common/base/log.h"
@@ -95,10 +96,12 @@ StatusOr<base::Fd> LockStoreFolder(const std::string& state_dir) {
         "one its own --state",
         state_dir, bytes > 0 ? holder.data() : "unknown");
   }
+  // The lock is what counts. On a full disk the number may stay that of an earlier holder.
   const std::string pid = std::to_string(getpid());
-  if (ftruncate(fd.get(), 0) != 0 ||
-      pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return base::ErrnoError(errno, fmt::format("write {}", path));
+  const auto size = static_cast<ssize_t>(pid.size());
+  if (pwrite(fd.get(), pid.data(), pid.size(), 0) != size || ftruncate(fd.get(), size) != 0) {
+    log::Warn("the lock file does not name this process",
+              {{"path", path}, {"error", std::generic_category().message(errno)}});
   }
   return fd;
 }

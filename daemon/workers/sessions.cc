@@ -8,6 +8,7 @@
 #include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/version.h"
+#include "daemon/authority/authority.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
@@ -18,6 +19,14 @@
 #include "megatrain/v1/worker.pb.h"
 
 namespace mt::daemon {
+namespace {
+
+// What is taken although no order is given: it changes nothing.
+bool ChangesNothing(const v1::WorkerMessage& message) {
+  return message.has_heartbeat() || message.has_log_reply();
+}
+
+}  // namespace
 
 void Sessions::Drop(SessionId id, const Status& status) {
   const std::string node = parts_.hub->Close(id, status);
@@ -31,6 +40,11 @@ void Sessions::OnClosed(SessionId id) { Drop(id, OkStatus()); }
 void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
   const WorkerSession* session = parts_.hub->Find(id);
   if (session == nullptr) return;
+  if (!parts_.authority->GivesOrders() && !ChangesNothing(message)) {
+    // A report that is not taken is not acknowledged, so it comes again with the next session.
+    if (message.has_register_()) Drop(id, parts_.authority->CheckOrders());
+    return;
+  }
   if (message.has_register_()) {
     Register(id, message.register_());
     return;
@@ -196,6 +210,10 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
   }
   parts_.ledger->FindWorker(node)->mutable_node()->set_last_heartbeat_us(
       parts_.ledger->NowMicros());
+  v1::CoordinatorMessage message;
+  message.mutable_heartbeat_ack()->set_beat(beat);
+  parts_.hub->SendAtOnce(node, message);
+  if (!parts_.authority->GivesOrders()) return;
   // A worker beats after it has sent again what it keeps.
   for (const JobEpoch& key : std::exchange(parts_.hub->Find(id)->unanswered, {})) {
     const v1::StoredJob* job = parts_.ledger->FindJob(key.job_uid);
@@ -204,9 +222,6 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
     if (job != nullptr && allocation != nullptr && allocation->state() == v1::RESERVED)
       parts_.placer->SendAssign(*job, *allocation);
   }
-  v1::CoordinatorMessage message;
-  message.mutable_heartbeat_ack()->set_beat(beat);
-  parts_.hub->Send(node, std::move(message));
 }
 
 void Sessions::Acknowledge(const v1::StoredWorker& worker) {
@@ -251,19 +266,26 @@ Status Sessions::DeclareDead(const std::string& node, const Order& order) {
   return OkStatus();
 }
 
+void Sessions::CloseNode(const std::string& node, const Status& status) {
+  if (!parts_.hub->IsConnected(node)) return;
+  parts_.hub->CloseNode(node, status);
+  parts_.rendezvous->DropWaiter(node);
+  parts_.feeds->OnNodeGone(node);
+}
+
+void Sessions::CloseAll(const Status& status) {
+  for (const v1::StoredWorker* worker : parts_.ledger->Workers())
+    CloseNode(worker->node().name(), status);
+}
+
 void Sessions::Tick() {
   for (const LeaseChange& change : parts_.leases->Tick(parts_.clock->Now())) {
     log::Warn("lease changed", {{"node", change.node},
                                 {"from", v1::NodeState_Name(change.from)},
                                 {"to", v1::NodeState_Name(change.to)}});
     if (change.to == v1::NODE_LOST) {
-      const WorkerSession* session = parts_.hub->FindByNode(change.node);
       parts_.keeper->nodes().Lost(change.node);
-      if (session == nullptr) continue;
-      parts_.hub->CloseNode(change.node,
-                            base::Unavailable("no heartbeat from node {}", change.node));
-      parts_.rendezvous->DropWaiter(change.node);
-      parts_.feeds->OnNodeGone(change.node);
+      CloseNode(change.node, base::Unavailable("no heartbeat from node {}", change.node));
     } else {
       parts_.keeper->nodes().Silent(change.node, change.to != v1::NODE_READY);
     }

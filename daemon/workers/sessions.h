@@ -21,6 +21,7 @@ class WorkerMessage;
 
 namespace mt::daemon {
 
+class Authority;
 class Feeds;
 class JobKeeper;
 class LeaseTable;
@@ -38,6 +39,7 @@ class Sessions {
     Reports* reports;
     Feeds* feeds;
     KeyValues* rendezvous;
+    const Authority* authority;
     const base::Clock* clock;
     std::string coordinator_uid;
   };
@@ -59,6 +61,8 @@ class Sessions {
   void Tick();
   // After a restart every lease starts anew.
   void Recover();
+  // Ends the session of every node, so that each registers and sends again what was not taken.
+  void CloseAll(const Status& status);
   // Tells the worker which of its reports are on disk.
   void Acknowledge(const v1::StoredWorker& worker);
 
@@ -70,6 +74,7 @@ class Sessions {
   void Heartbeat(SessionId id, int64_t beat);
   void Dispatch(SessionId id, const v1::WorkerMessage& message);
   void Drop(SessionId id, const Status& status);
+  void CloseNode(const std::string& node, const Status& status);
 
   Parts parts_;
   HeldSettlement settlement_;

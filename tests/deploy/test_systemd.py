@@ -74,6 +74,13 @@ class UnitTest(unittest.TestCase):
                 self.assertEqual(code, 0)
                 self.assertLessEqual(float(found.group(1)), limit, text)
 
+    def test_a_disk_that_fails_keeps_no_unit_down(self):
+        """Exit code 74 is tried again for ever; only what no new start mends ends the unit."""
+        unit = dict(settings("mt-coordinator"))
+        self.assertEqual(unit["Restart"], "always")
+        self.assertEqual(unit["StartLimitIntervalSec"], "0")
+        self.assertEqual(unit["RestartPreventExitStatus"].split(), ["64", "65"])
+
     def test_user_groups_and_folders_are_created(self):
         if os.geteuid() != 0 and not os.environ.get("MT_REQUIRE_ROOT"):
             self.skipTest("needs root: systemd-tmpfiles sets owners")

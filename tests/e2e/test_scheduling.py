@@ -112,9 +112,12 @@ class LostNodeTest(ServiceTest):
         self.workers[lost].send_signal(signal.SIGSTOP)
         self.wait_for("the lost lease", lambda: any(
             n["name"] == lost and n["state"] == "NODE_LOST" for n in self.nodes()), limit=60)
+        self.assert_one_message(self.mtctl("node", "delete", lost, "--yes", check=False), 3, "holds ranks", "declare-dead")
         self.mtctl("node", "declare-dead", lost, "--yes", "--reason", "on fire")
         job = self.wait_state("FAILED")
         self.assertIn(lost, job["message"])
+        self.mtctl("node", "delete", lost, "--yes", "--reason", "sold")
+        self.assertNotIn(lost, [n["name"] for n in self.nodes()])
         self.workers[lost].send_signal(signal.SIGCONT)  # its rank is told to stop: a closed epoch
         self.wait_for("the last rank's end", lambda: not self.rank_processes(), limit=60)
         self.mtctl("wait", "other", timeout=120)

@@ -10,7 +10,7 @@
 
 namespace mt::daemon {
 
-class MemoryStore final : public Store {
+class MemoryStore : public Store {
  public:
   Status Commit(const std::vector<Write>& batch) override {
     for (const Write& write : batch) {
