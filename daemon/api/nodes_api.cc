@@ -37,4 +37,13 @@ Status NodesApi::DeclareDead(const v1::DeclareDeadRequest& request, std::string_
   return OkStatus();
 }
 
+Status NodesApi::Readmit(const v1::ReadmitRequest& request, std::string_view actor,
+                         v1::Node* response) {
+  RETURN_IF_ERROR(RequestBook::CheckReason(request.reason()));
+  RETURN_IF_ERROR(
+      parts_.sessions->claims().Readmit(request.node(), OrderOf(actor, request.reason(), "")));
+  ShowNode(*parts_.ledger->FindWorker(request.node()), response);
+  return OkStatus();
+}
+
 }  // namespace mt::daemon

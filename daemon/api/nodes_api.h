@@ -9,6 +9,7 @@ namespace megatrain::v1 {
 class DeclareDeadRequest;
 class ListNodesResponse;
 class Node;
+class ReadmitRequest;
 }  // namespace megatrain::v1
 
 namespace mt::daemon {
@@ -33,6 +34,9 @@ class NodesApi {
   // An operator says that nothing runs there. Errors are those of Sessions::DeclareDead.
   Status DeclareDead(const v1::DeclareDeadRequest& request, std::string_view actor,
                      v1::Node* response);
+  // Lets a host that lost its node's secret have the name again. Errors are those of
+  // NodeClaims::Readmit.
+  Status Readmit(const v1::ReadmitRequest& request, std::string_view actor, v1::Node* response);
 
  private:
   void ShowNode(const v1::StoredWorker& worker, v1::Node* node);

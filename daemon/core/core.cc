@@ -132,6 +132,7 @@ const JobKeeper& Core::keeper() const { return parts_->keeper; }
 
 Status Core::Recover() {
   RETURN_IF_ERROR(parts_->ledger.Load(&parts_->rendezvous));
+  EnsureClusterKey(&parts_->ledger);
   parts_->RecoverHistory();
   parts_->sessions.Recover();
   parts_->keeper.Recover();
