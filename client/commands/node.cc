@@ -1,5 +1,6 @@
 // `mtctl node declare-dead`: an operator asserts that nothing runs on a lost node any more, so that
-// its jobs can end. `mtctl node delete`: a node that is gone for good is forgotten.
+// its jobs can end. `mtctl node delete`: a node that is gone for good is forgotten. `mtctl node
+// readmit`: an operator lets a host that was installed anew have its node's name again.
 #include <cstdio>
 #include <memory>
 
@@ -8,6 +9,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/verb.h"
 #include "client/session/operator_api.h"
+#include "common/control/numbers.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -32,7 +34,7 @@ ExitCode DeclareDead(const NodeArgs& args, const GlobalOptions& options) {
   v1::DeclareDeadRequest request;
   request.set_node(args.node);
   request.set_reason(args.reason);
-  const auto node = (*api)->DeclareDead(request);
+  const auto node = (*api)->nodes().DeclareDead(request);
   if (!node.ok()) return Complain(node.status());
   if (IsTable(options.output)) return PrintText(fmt::format("node {} declared dead\n", args.node));
   return Print({.message = &*node, .names = {node->name()}}, options);
@@ -64,6 +66,35 @@ void AddNodeVerb(const CommandContext& context, CLI::App* verb, NodeVerb run_ver
   });
 }
 
+ExitCode Readmit(const NodeArgs& args, const GlobalOptions& options) {
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  v1::ReadmitRequest request;
+  request.set_node(args.node);
+  request.set_reason(args.reason);
+  const auto node = (*api)->nodes().Readmit(request);
+  if (!node.ok()) return Complain(node.status());
+  if (IsTable(options.output)) {
+    return PrintText(fmt::format(
+        "node {}: the next worker of this name is let in without its secret, once its "
+        "former holder was silent for {} s\n",
+        args.node,
+        std::chrono::duration_cast<control::seconds>(control::kWorkerSuspectAfter).count()));
+  }
+  return Print({.message = &*node, .names = {node->name()}}, options);
+}
+
+void AddReadmit(CLI::App* parent, const CommandContext& context) {
+  CLI::App* readmit = parent->add_subcommand(
+      "readmit", "Let a host that was installed anew have the node's name again");
+  auto args = std::make_shared<NodeArgs>();
+  readmit->add_option("node", args->node, "Its name")->required();
+  readmit->add_option("--reason", args->reason, "Kept with the event");
+  readmit->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return Readmit(*args, *options); };
+  });
+}
+
 }  // namespace
 
 void AddNode(const CommandContext& context) {
@@ -77,6 +108,7 @@ void AddNode(const CommandContext& context) {
       context,
       command->add_subcommand("delete", "Forget a node that is lost or dead and holds nothing"),
       Delete);
+  AddReadmit(command, context);
 }
 
 }  // namespace mt::client

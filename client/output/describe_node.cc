@@ -68,6 +68,8 @@ std::string DescribeNode(const v1::Node& node, const TableArgs& args) {
   const std::string state = v1::NodeState_Name(node.state()).substr(5);
   out.Add("Name", node.name());
   out.Add("State", Paint(args.style, ToneOfState(state), state));
+  if (!node.refused_claim().empty())
+    out.Add("Refused claim", Paint(args.style, Tone::kBad, node.refused_claim()));
   out.Add("UID", node.uid());
   out.Add("Address", node.address());
   out.Add("Version", node.version());

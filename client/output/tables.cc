@@ -63,6 +63,13 @@ std::string GpuNames(const v1::Node& node, const Style& style) {
   return Paint(style, Tone::kBad, text.empty() ? "does not work" : text + " (not all work)");
 }
 
+// "READY"; a refused claim on the node's name is told of behind it.
+std::string NodeStateText(const v1::Node& node, const Style& style) {
+  const std::string state = v1::NodeState_Name(node.state()).substr(5);
+  const std::string text = Paint(style, ToneOfState(state), state);
+  return node.refused_claim().empty() ? text : text + Paint(style, Tone::kBad, ", claim refused");
+}
+
 }  // namespace
 
 Row JobHeader(const TableArgs& args) {
@@ -97,20 +104,18 @@ Row NodeHeader(const TableArgs& args) {
 }
 
 Row NodeRow(const v1::Node& node, const TableArgs& args) {
-  const std::string state = v1::NodeState_Name(node.state()).substr(5);
   std::string uuids;
   for (const v1::Slot& slot : node.slots()) {
     if (slot.device() != v1::GPU) continue;
     uuids += (uuids.empty() ? "" : ",") + ShortUuid(slot.gpu().uuid());
   }
-  return With(
-      {node.name(), Paint(args.style, ToneOfState(state), state), FreeText(node, /*gpus=*/true),
-       FreeText(node, /*gpus=*/false), GpuNames(node, args.style), std::to_string(node.cores()),
-       FormatBytes(node.memory_bytes()), TimeCell(args.style, node.last_heartbeat_us()),
-       node.version()},
-      args.wide,
-      {OrDash(node.address()), node.uid(), TimeCell(args.style, node.registered_us()),
-       Labels(node.labels()), OrDash(uuids), OrDash(OneLine(node.gpu_problem()))});
+  return With({node.name(), NodeStateText(node, args.style), FreeText(node, /*gpus=*/true),
+               FreeText(node, /*gpus=*/false), GpuNames(node, args.style),
+               std::to_string(node.cores()), FormatBytes(node.memory_bytes()),
+               TimeCell(args.style, node.last_heartbeat_us()), node.version()},
+              args.wide,
+              {OrDash(node.address()), node.uid(), TimeCell(args.style, node.registered_us()),
+               Labels(node.labels()), OrDash(uuids), OrDash(OneLine(node.gpu_problem()))});
 }
 
 Row CheckpointHeader(const TableArgs& args) {

@@ -214,10 +214,16 @@ StatusOr<v1::ListNodesResponse> Api::ListNodes() const {
   });
 }
 
-StatusOr<v1::Node> Api::DeclareDead(const v1::DeclareDeadRequest& request) const {
-  const auto stub = v1::Nodes::NewStub(channel_);
-  return Unary<v1::Node>(timeout_, nullptr,
-                         [&](auto* c, auto* r) { return stub->DeclareDead(c, request, r); });
+StatusOr<v1::Node> NodeCalls::DeclareDead(const v1::DeclareDeadRequest& request) const {
+  const auto stub = v1::Nodes::NewStub(api_->channel_);
+  return api_->Unary<v1::Node>(api_->timeout_, nullptr,
+                               [&](auto* c, auto* r) { return stub->DeclareDead(c, request, r); });
+}
+
+StatusOr<v1::Node> NodeCalls::Readmit(const v1::ReadmitRequest& request) const {
+  const auto stub = v1::Nodes::NewStub(api_->channel_);
+  return api_->Unary<v1::Node>(api_->timeout_, nullptr,
+                               [&](auto* c, auto* r) { return stub->Readmit(c, request, r); });
 }
 
 Status OperatorApi::DeleteNode(const v1::DeleteNodeRequest& request) const {

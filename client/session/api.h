@@ -42,6 +42,7 @@ class Node;
 class Operation;
 class PauseRequest;
 class QueryHistoryRequest;
+class ReadmitRequest;
 class ResumeRequest;
 class ServerInfo;
 class StreamMetricsRequest;
@@ -57,6 +58,8 @@ class WatchEventsRequest;
 namespace mt::client {
 
 namespace v1 = megatrain::v1;
+
+class Api;
 
 // Ends a stream or a WaitOperation from another thread. Thread-safe; serves one call at a time.
 class StreamStopper {
@@ -74,6 +77,19 @@ class StreamStopper {
   mutable base::Mutex mu_;
   grpc::ClientContext* context_ GUARDED_BY(mu_) = nullptr;
   bool stopped_ GUARDED_BY(mu_) = false;
+};
+
+// The calls of operators on nodes, over a connection that outlives it.
+class NodeCalls {
+ public:
+  StatusOr<v1::Node> DeclareDead(const v1::DeclareDeadRequest& request) const;
+  StatusOr<v1::Node> Readmit(const v1::ReadmitRequest& request) const;
+
+ private:
+  friend class Api;
+  explicit NodeCalls(const Api* api) : api_(api) {}
+
+  const Api* api_;
 };
 
 // A connection to one coordinator. It reconnects by itself; calls fail with kUnavailable meanwhile.
@@ -109,9 +125,11 @@ class Api {
   StatusOr<v1::Operation> WaitOperation(const v1::WaitOperationRequest& request,
                                         StreamStopper* stopper) const;
 
+  // What operators do to nodes.
+  NodeCalls nodes() const { return NodeCalls(this); }
+
   // Nodes, the server's version and flags, and the stored history of a job's steps.
   StatusOr<v1::ListNodesResponse> ListNodes() const;
-  StatusOr<v1::Node> DeclareDead(const v1::DeclareDeadRequest& request) const;
   StatusOr<v1::ServerInfo> GetInfo() const;
   StatusOr<v1::History> QueryHistory(const v1::QueryHistoryRequest& request) const;
 
@@ -128,6 +146,7 @@ class Api {
 
  private:
   friend class OperatorApi;
+  friend class NodeCalls;
   Api(std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout)
       : channel_(std::move(channel)), timeout_(timeout) {}
   template <class Response, class Call>

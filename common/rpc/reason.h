@@ -42,6 +42,9 @@ inline constexpr std::string_view kWordRefused = "WORD_REFUSED";
 inline constexpr std::string_view kUnknownNode = "UNKNOWN_NODE";
 inline constexpr std::string_view kNodeAlive = "NODE_ALIVE";
 inline constexpr std::string_view kNodeInUse = "NODE_IN_USE";
+inline constexpr std::string_view kNodeSecretWrong = "NODE_SECRET_WRONG";
+inline constexpr std::string_view kNodeHoldsRanks = "NODE_HOLDS_RANKS";
+inline constexpr std::string_view kReportOutOfOrder = "REPORT_OUT_OF_ORDER";
 inline constexpr std::string_view kCoordinatorSuperseded = "COORDINATOR_SUPERSEDED";
 inline constexpr std::string_view kStoreReadOnly = "STORE_READ_ONLY";
 }  // namespace reason

@@ -46,4 +46,14 @@ Status NodesApi::Delete(const v1::DeleteNodeRequest& request, std::string_view a
   return parts_.removal->Delete(request.node(), OrderOf(actor, request.reason(), ""));
 }
 
+Status NodesApi::Readmit(const v1::ReadmitRequest& request, std::string_view actor,
+                         v1::Node* response) {
+  RETURN_IF_ERROR(parts_.authority->CheckOrders());
+  RETURN_IF_ERROR(RequestBook::CheckReason(request.reason()));
+  RETURN_IF_ERROR(
+      parts_.sessions->claims().Readmit(request.node(), OrderOf(actor, request.reason(), "")));
+  ShowNode(*parts_.ledger->FindWorker(request.node()), response);
+  return OkStatus();
+}
+
 }  // namespace mt::daemon

@@ -10,6 +10,7 @@ class DeclareDeadRequest;
 class DeleteNodeRequest;
 class ListNodesResponse;
 class Node;
+class ReadmitRequest;
 }  // namespace megatrain::v1
 
 namespace mt::daemon {
@@ -40,6 +41,9 @@ class NodesApi {
                      v1::Node* response);
   // Forgets a node. Errors are those of NodeRemoval::Delete.
   Status Delete(const v1::DeleteNodeRequest& request, std::string_view actor);
+  // Lets a host that lost its node's secret have the name again. Errors are those of
+  // NodeClaims::Readmit.
+  Status Readmit(const v1::ReadmitRequest& request, std::string_view actor, v1::Node* response);
 
  private:
   void ShowNode(const v1::StoredWorker& worker, v1::Node* node);

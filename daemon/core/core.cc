@@ -163,6 +163,7 @@ const JobKeeper& Core::keeper() const { return parts_->keeper; }
 Status Core::Recover() {
   RETURN_IF_ERROR(parts_->ledger.Load(&parts_->rendezvous));
   parts_->retention.Start();
+  EnsureClusterKey(&parts_->ledger);
   parts_->RecoverHistory();
   parts_->sessions.Recover();
   parts_->keeper.Recover();

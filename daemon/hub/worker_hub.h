@@ -39,6 +39,7 @@ struct WorkerSession {
   // Placements that the worker may have had, and ended, before this session: they are sent again
   // only once the reports that it keeps have come.
   std::set<JobEpoch> unanswered;
+  int64_t given_generation = 0;  // of the node secret that was given in this session; 0: none was
 };
 
 class WorkerHub {

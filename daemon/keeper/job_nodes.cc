@@ -67,11 +67,36 @@ void JobNodes::Lost(const std::string& node) {
   tools_.ledger->AddEvent({.type = "NodeLost", .message = "no heartbeat", .node = node});
   silent_.insert(node);
   for (v1::StoredAllocation* allocation : tools_.ledger->AllocationsOnNode(node)) {
-    const JobEpoch key{allocation->job_uid(), allocation->epoch()};
-    MoveAllocation(tools_.ledger, *allocation, v1::UNREACHABLE);
-    v1::StoredJob* stored = tools_.ledger->FindJob(key.job_uid);
-    if (stored != nullptr && stored->job().epoch() == key.epoch) ReactToLoss(*stored, node);
+    Unreachable(*allocation);
   }
+}
+
+void JobNodes::Unreachable(v1::StoredAllocation& allocation) {
+  const JobEpoch key{allocation.job_uid(), allocation.epoch()};
+  const std::string node = allocation.node();
+  MoveAllocation(tools_.ledger, allocation, v1::UNREACHABLE);
+  v1::StoredJob* stored = tools_.ledger->FindJob(key.job_uid);
+  if (stored != nullptr && stored->job().epoch() == key.epoch) ReactToLoss(*stored, node);
+}
+
+void JobNodes::LeaveBehind(v1::StoredAllocation& allocation) {
+  if (!HasLeftBehind(allocation.node())) {
+    tools_.ledger->AddEvent(
+        {.type = "NodeChangedMachine",
+         .message =
+             fmt::format("another machine has this name; what the one before ran stays as it "
+                         "is until that one is heard, or mtctl node declare-dead {}",
+                         allocation.node()),
+         .node = allocation.node()});
+  }
+  allocation.set_left_behind(true);
+  tools_.ledger->MarkAllocation(allocation);
+  Unreachable(allocation);
+}
+
+bool JobNodes::HasLeftBehind(const std::string& node) {
+  return std::ranges::any_of(tools_.ledger->AllocationsOnNode(node),
+                             [](const v1::StoredAllocation* one) { return one->left_behind(); });
 }
 
 void JobNodes::AllocationHeld(v1::StoredJob& stored, v1::StoredAllocation& allocation) {
@@ -98,16 +123,18 @@ void JobNodes::ReactToDeath(v1::StoredJob& stored, const std::string& node, cons
   tools_.ledger->MarkJob(stored, Change::kState);
 }
 
-void JobNodes::Dead(const std::string& node, const Order& order) {
+void JobNodes::Dead(const std::string& node, const Order& order, Which which) {
   tools_.ledger->AddEvent({.type = "NodeDeclaredDead",
                            .message = "nothing runs there any more, says its operator",
                            .node = node,
                            .actor = order.actor,
                            .reason = order.reason});
-  silent_.erase(node);
+  if (which == Which::kAll) silent_.erase(node);
   std::vector<JobEpoch> ended;
-  for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOnNode(node))
-    ended.push_back({allocation->job_uid(), allocation->epoch()});
+  for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOnNode(node)) {
+    if (which == Which::kAll || allocation->left_behind())
+      ended.push_back({allocation->job_uid(), allocation->epoch()});
+  }
   for (const JobEpoch& key : ended) tools_.ledger->EraseAllocation({key.job_uid, key.epoch, node});
   for (const JobEpoch& key : ended) {
     v1::StoredJob* stored = tools_.ledger->FindJob(key.job_uid);

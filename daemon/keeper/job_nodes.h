@@ -23,8 +23,14 @@ class JobNodes {
   void Lost(const std::string& node);
   // There was no heartbeat for a while (`silent`), or there is one again.
   void Silent(const std::string& node, bool silent);
-  // An operator says that nothing runs there any more.
-  void Dead(const std::string& node, const Order& order);
+  // Another machine has the node's name; whether this allocation's ranks run on the one before
+  // nobody knows. As if the node were lost, until that machine is heard or declared dead.
+  void LeaveBehind(v1::StoredAllocation& allocation);
+  bool HasLeftBehind(const std::string& node);
+  // An operator says that nothing runs there any more: on the node, or only of what was left
+  // behind.
+  enum class Which { kAll, kLeftBehind };
+  void Dead(const std::string& node, const Order& order, Which which);
   // The node, which holds nothing, is not known any more.
   void Forgotten(const std::string& node) { silent_.erase(node); }
   // The node's agent is back and holds this allocation of the job's open epoch.
@@ -35,6 +41,8 @@ class JobNodes {
   void ShowReachability(v1::StoredJob& job);
 
  private:
+  // The ranks of the allocation may run or not.
+  void Unreachable(v1::StoredAllocation& allocation);
   void ReactToLoss(v1::StoredJob& job, const std::string& node);
   void ReactToDeath(v1::StoredJob& job, const std::string& node, const Order& order);
 

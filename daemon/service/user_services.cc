@@ -192,6 +192,11 @@ class NodesService final : public v1::Nodes::CallbackService {
       return core.api().nodes().Delete(*request, ActorOf(*context));
     });
   }
+  Unary* Readmit(Context* context, const v1::ReadmitRequest* request, v1::Node* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().nodes().Readmit(*request, ActorOf(*context), response);
+    });
+  }
 
  private:
   CoreLoop* loop_;

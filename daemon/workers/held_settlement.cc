@@ -30,6 +30,10 @@ void HeldSettlement::SettleHeld(WorkerSession& session, const v1::HeldAllocation
     }
     allocation = parts_.ledger->AddAllocation(std::move(stray));
   }
+  if (allocation->left_behind()) {
+    allocation->clear_left_behind();
+    parts_.ledger->MarkAllocation(*allocation);
+  }
   if (allocation->state() == v1::FREEING || !IsOpen(parts_.ledger, *allocation)) {
     MoveAllocation(parts_.ledger, *allocation, v1::FREEING);
     parts_.keeper->commands().SendKill({key.job_uid, key.epoch}, key.node, "this epoch is closed");
@@ -61,7 +65,11 @@ void HeldSettlement::SettleMissing(const v1::Register& hello, const Former& form
   for (const AllocationKey& key : missing) {
     v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
     v1::StoredJob* job = parts_.ledger->FindJob(key.job_uid);
-    if (allocation == nullptr) continue;
+    if (allocation == nullptr || allocation->left_behind()) continue;
+    if (!former.accounted) {
+      parts_.keeper->nodes().LeaveBehind(*allocation);
+      continue;
+    }
     const bool open = IsOpen(parts_.ledger, *allocation);
     if (!former.same_worker && allocation->state() == v1::RESERVED && job != nullptr) {
       parts_.keeper->placement().AllocationRefused(*job, key, "its agent was restarted");

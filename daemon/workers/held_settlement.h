@@ -31,6 +31,8 @@ class HeldSettlement {
   struct Former {
     bool same_worker;  // the same process
     bool same_boot;
+    // What the agent does not hold does not run: the same boot, or another one of the same machine.
+    bool accounted;
   };
   // An allocation that the worker holds.
   void SettleHeld(WorkerSession& session, const v1::HeldAllocation& held);

@@ -37,7 +37,7 @@ v1::StoredJob* Reports::Fence(WorkerSession& from, const JobEpoch& key) {
   return nullptr;
 }
 
-void Reports::Malformed(const WorkerSession& from, std::string_view what) {
+void Reports::CountMalformed(const WorkerSession& from, std::string_view what) {
   ++num_malformed_;
   log::Warn("malformed report", {{"node", from.node}, {"what", what}});
 }
@@ -45,7 +45,7 @@ void Reports::Malformed(const WorkerSession& from, std::string_view what) {
 bool Reports::HostsRankZero(const WorkerSession& from, const v1::StoredJob& job,
                             std::string_view what) {
   if (!job.job().ranks().empty() && job.job().ranks(0).node() == from.node) return true;
-  Malformed(from, what);
+  CountMalformed(from, what);
   return false;
 }
 
@@ -89,15 +89,16 @@ void Reports::OnRank(WorkerSession& from, const v1::RankReport& report) {
   const v1::RankStatus& status = report.status();
   if (status.rank() < 0 || status.rank() >= stored->job().ranks_size() ||
       stored->job().ranks(status.rank()).node() != from.node) {
-    Malformed(from, "rank that is not of this node");
+    CountMalformed(from, "rank that is not of this node");
     return;
   }
   const v1::RankState before = stored->job().ranks(status.rank()).state();
   // UNKNOWN and FENCED are what the coordinator thinks of a rank that it does not hear.
   if (status.state() == v1::UNKNOWN || status.state() == v1::FENCED ||
       !RankMayMove(before, status.state())) {
-    Malformed(from, fmt::format("rank {} from {} to {}", status.rank(), v1::RankState_Name(before),
-                                v1::RankState_Name(status.state())));
+    CountMalformed(from,
+                   fmt::format("rank {} from {} to {}", status.rank(), v1::RankState_Name(before),
+                               v1::RankState_Name(status.state())));
     return;
   }
   TakeRankStatus(*stored, from.node, status);
@@ -176,10 +177,10 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
       return parts_.keeper->verdicts().TrainingEnded(*stored, report.training_ended());
     case v1::JobReport::kCommandDone:
       if (!parts_.keeper->answers().Acted(*stored, report.command_done()))
-        Malformed(from, "the answer to an unknown command");
+        CountMalformed(from, "the answer to an unknown command");
       return;
     case v1::JobReport::BODY_NOT_SET:
-      return Malformed(from, "job report without content");
+      return CountMalformed(from, "job report without content");
   }
   parts_.ledger->MarkJob(*stored, Change::kState);
 }
@@ -187,7 +188,7 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
 void Reports::OnCommandAck(WorkerSession& from, const v1::CommandAck& ack) {
   if (!parts_.keeper->answers().Acknowledged(ack.command_id(), from.node, ack.accepted(),
                                              ack.message()))
-    Malformed(from, "the acknowledgement of an unknown command");
+    CountMalformed(from, "the acknowledgement of an unknown command");
 }
 
 void Reports::SendValue(const std::string& node, const JobEpoch& job, const std::string& key,
@@ -206,7 +207,7 @@ void Reports::OnRendezvousSet(WorkerSession& from, const v1::RendezvousSet& set)
   if (Fence(from, key) == nullptr) return;
   const auto waiting = parts_.rendezvous->Set(key, set.key(), set.value());
   if (!waiting.ok()) {
-    Malformed(from, base::ToStd(waiting.status().message()));
+    CountMalformed(from, base::ToStd(waiting.status().message()));
     return;
   }
   parts_.ledger->PutRendezvous(key, set.key(), set.value());

@@ -52,6 +52,9 @@ class Reports {
   // Takes over what a registering worker says of a rank that it holds.
   void TakeRankStatus(v1::StoredJob& job, const std::string& node, const v1::RankStatus& status);
 
+  // Counts and logs a message that makes no sense.
+  void CountMalformed(const WorkerSession& from, std::string_view what);
+
   // The numbers of messages of closed epochs, and of messages that make no sense.
   int64_t num_fenced() const { return num_fenced_; }
   int64_t num_malformed() const { return num_malformed_; }
@@ -60,7 +63,6 @@ class Reports {
   // The message fence: the job, where (uid, epoch) is open and held by the sender's node; else
   // nullptr, with the message counted and answered by a kill.
   v1::StoredJob* Fence(WorkerSession& from, const JobEpoch& key);
-  void Malformed(const WorkerSession& from, std::string_view what);
   bool HostsRankZero(const WorkerSession& from, const v1::StoredJob& job, std::string_view what);
   void TakeRunInfo(v1::Job* job, const v1::RunInfo& info);
   void SendValue(const std::string& node, const JobEpoch& job, const std::string& key,

@@ -14,6 +14,7 @@
 #include "daemon/keeper/placer.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/workers/node_facts.h"
+#include "daemon/workers/report_numbers.h"
 #include "daemon/workers/reports.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
@@ -59,21 +60,32 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
     Heartbeat(id, message.heartbeat().beat());
     return;
   }
-  if (message.seq() > 0) {
-    v1::StoredWorker* worker = parts_.ledger->FindWorker(session->node);
-    // The worker is marked in any case, so that it is acknowledged (again) after the commit: the
-    // acknowledgement before may have been lost.
-    parts_.ledger->MarkWorker(*worker, /*urgent=*/false);
-    if (message.seq() <= worker->acked_seq()) {
-      // The report was taken before; where the history could not keep its steps, the
-      // acknowledgement was held back.
-      const v1::StoredJob* job = parts_.ledger->FindJob(message.steps().job_uid());
-      if (job != nullptr) parts_.feeds->KeepSteps(job->job(), message.steps());
-      return;
-    }
-    worker->set_acked_seq(message.seq());
+  if (message.seq() == 0 || TakeNumber(id, message)) Dispatch(id, message);
+}
+
+bool Sessions::TakeNumber(SessionId id, const v1::WorkerMessage& message) {
+  const std::string& node = parts_.hub->Find(id)->node;
+  v1::StoredWorker* worker = parts_.ledger->FindWorker(node);
+  const ReportOrder order = OrderOfReport(message, worker);
+  if (order == ReportOrder::kRefused) {
+    parts_.reports->CountMalformed(*parts_.hub->Find(id), "a report out of order");
+    Drop(id, rpc::WithReason(
+                 base::FailedPrecondition(
+                     "report {} of node {} does not follow upon {}, the last one taken: register "
+                     "again (an agent that is refused again and again is to be restarted)",
+                     message.seq(), node, worker->acked_seq()),
+                 rpc::reason::kReportOutOfOrder));
+    return false;
   }
-  Dispatch(id, message);
+  // The worker is marked in any case, so that it is acknowledged (again) after the commit: the
+  // acknowledgement before may have been lost.
+  parts_.ledger->MarkWorker(*worker, /*urgent=*/false);
+  if (order == ReportOrder::kNext) return true;
+  // The report was taken before; where the history could not keep its steps, the acknowledgement
+  // was held back.
+  const v1::StoredJob* job = parts_.ledger->FindJob(message.steps().job_uid());
+  if (job != nullptr) parts_.feeds->KeepSteps(job->job(), message.steps());
+  return false;
 }
 
 void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
@@ -100,6 +112,8 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
       return reports.OnAllocationGone(session, message.allocation_gone());
     case v1::WorkerMessage::kSlotsChanged:
       return OnSlotsChanged(session, message.slots_changed());
+    case v1::WorkerMessage::kSecretKept:
+      return claims_.OnSecretKept(session, message.secret_kept().generation());
     case v1::WorkerMessage::kHeldReport:
     case v1::WorkerMessage::kEpochQuery:
     case v1::WorkerMessage::kRegister:
@@ -113,36 +127,39 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
   }
 }
 
-Status Sessions::CheckName(SessionId id, const v1::Register& hello) {
-  const v1::StoredWorker* known = parts_.ledger->FindWorker(hello.node());
-  const WorkerSession* holder = parts_.hub->FindByNode(hello.node());
-  if (known == nullptr || holder == nullptr || holder == parts_.hub->Find(id)) return OkStatus();
-  const bool same = known->node().uid() == hello.worker_uid();
-  const bool rebooted = known->node().boot_id() != hello.boot_id();
-  if (same || rebooted || parts_.leases->StateOf(hello.node()) != v1::NODE_READY) return OkStatus();
-  return rpc::WithReason(base::Error(absl::StatusCode::kAlreadyExists,
-                                     "node name '{}' belongs to a worker that is connected (from "
-                                     "{}); give this one another --node",
-                                     hello.node(), known->node().address()),
-                         rpc::reason::kNodeNameInUse);
+// What the worker was told to forget by a store that knew more than this one: its reports are lost
+// to this store, and what runs is asked for.
+void Sessions::RecordLost(const v1::Register& hello, int64_t lost) {
+  if (lost == 0) return;
+  parts_.ledger->AddEvent(
+      {.type = "ReportsLost",
+       .message =
+           fmt::format("{} reports before number {}, which its worker does not keep any more", lost,
+                       hello.lowest_seq()),
+       .node = hello.node()});
+  log::Warn("reports of a worker are lost to this store",
+            {{"node", hello.node()}, {"reports", lost}});
+  v1::CoordinatorMessage message;
+  message.mutable_held_request();
+  parts_.hub->Send(hello.node(), std::move(message));
 }
 
 void Sessions::Register(SessionId id, const v1::Register& hello) {
   Status status = CheckRegister(hello);
-  if (status.ok()) status = CheckName(id, hello);
   if (status.ok() && !parts_.hub->Find(id)->node.empty())
     status = base::InvalidArgument("Register came twice");
+  if (status.ok()) status = claims_.Check(id, hello);
   if (!status.ok()) {
     log::Warn("registration refused", {{"node", hello.node()}, {"error", base::Message(status)}});
     Drop(id, status);
     return;
   }
-  const v1::StoredWorker* known = parts_.ledger->FindWorker(hello.node());
-  const HeldSettlement::Former former{
-      .same_worker = known != nullptr && known->node().uid() == hello.worker_uid(),
-      .same_boot = known != nullptr && known->node().boot_id() == hello.boot_id()};
+  const HeldSettlement::Former former = claims_.FormerOf(hello);
   auto worker = std::make_unique<v1::StoredWorker>();
-  worker->set_acked_seq(former.same_worker ? known->acked_seq() : 0);
+  if (former.same_worker)
+    worker->set_acked_seq(parts_.ledger->FindWorker(hello.node())->acked_seq());
+  const int64_t lost = BeginReports(hello, worker.get());
+  claims_.Take(hello, worker.get());
   FillNode(hello, parts_.ledger->NowMicros(), worker->mutable_node());
   parts_.ledger->PutWorker(std::move(worker));
   parts_.rendezvous->DropWaiter(hello.node());
@@ -162,7 +179,9 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
   registered->set_version(std::string(rpc::Version()));
   registered->set_heartbeat_interval_ms(control::kHeartbeatInterval.count());
   registered->set_lease_ms(control::kWorkerLostAfter.count());
+  claims_.GiveSecret(hello, parts_.hub->Find(id), registered);
   parts_.hub->Send(hello.node(), std::move(message));
+  RecordLost(hello, lost);
   for (const v1::HeldAllocation& held : hello.allocations())
     settlement_.SettleHeld(*parts_.hub->Find(id), held);
   settlement_.SettleMissing(hello, former);
@@ -214,6 +233,7 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
   message.mutable_heartbeat_ack()->set_beat(beat);
   parts_.hub->SendAtOnce(node, message);
   if (!parts_.authority->GivesOrders()) return;
+  TellThinned(node);
   // A worker beats after it has sent again what it keeps.
   for (const JobEpoch& key : std::exchange(parts_.hub->Find(id)->unanswered, {})) {
     const v1::StoredJob* job = parts_.ledger->FindJob(key.job_uid);
@@ -222,6 +242,19 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
     if (job != nullptr && allocation != nullptr && allocation->state() == v1::RESERVED)
       parts_.placer->SendAssign(*job, *allocation);
   }
+}
+
+// One event for all markers that came since the last beat.
+void Sessions::TellThinned(const std::string& node) {
+  v1::StoredWorker* worker = parts_.ledger->FindWorker(node);
+  if (worker->dropped_steps() == 0) return;
+  parts_.ledger->AddEvent(
+      {.type = "StepsThinned",
+       .message = fmt::format("{} step records, given up while the coordinator was away",
+                              worker->dropped_steps()),
+       .node = node});
+  worker->set_dropped_steps(0);
+  parts_.ledger->MarkWorker(*worker, /*urgent=*/false);
 }
 
 void Sessions::Acknowledge(const v1::StoredWorker& worker) {
@@ -250,6 +283,10 @@ Status Sessions::DeclareDead(const std::string& node, const Order& order) {
   }
   const v1::NodeState state = parts_.leases->StateOf(node);
   if (state == v1::NODE_DEAD) return OkStatus();
+  if (state != v1::NODE_LOST && parts_.keeper->nodes().HasLeftBehind(node)) {
+    parts_.keeper->nodes().Dead(node, order, JobNodes::Which::kLeftBehind);
+    return OkStatus();
+  }
   if (state != v1::NODE_LOST) {
     return rpc::WithReason(
         base::FailedPrecondition(
@@ -262,7 +299,7 @@ Status Sessions::DeclareDead(const std::string& node, const Order& order) {
   parts_.leases->DeclareDead(node);
   worker->mutable_node()->set_state(v1::NODE_DEAD);
   parts_.ledger->MarkWorker(*worker, /*urgent=*/true);
-  parts_.keeper->nodes().Dead(node, order);
+  parts_.keeper->nodes().Dead(node, order, JobNodes::Which::kAll);
   return OkStatus();
 }
 

@@ -1,7 +1,7 @@
 // The workers' sessions: registration, heartbeats, acknowledgements, and the dispatch of every
-// message to whoever handles it. A worker's reports carry a rising seq; what was seen before is
-// dropped, and after each commit the worker hears what is on disk. Not thread-safe (the core's
-// thread).
+// message to whoever handles it. A worker's reports carry a rising seq; what was taken before is
+// dropped, what does not follow upon it ends the session, and after each commit the worker hears
+// what is on disk. Not thread-safe (the core's thread).
 #pragma once
 
 #include <memory>
@@ -12,6 +12,7 @@
 #include "daemon/keeper/operations.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/workers/held_settlement.h"
+#include "daemon/workers/node_claims.h"
 
 namespace megatrain::v1 {
 class Register;
@@ -49,14 +50,18 @@ class Sessions {
         settlement_({.ledger = parts_.ledger,
                      .hub = parts_.hub,
                      .keeper = parts_.keeper,
-                     .reports = parts_.reports}) {}
+                     .reports = parts_.reports}),
+        claims_({.ledger = parts_.ledger, .hub = parts_.hub, .leases = parts_.leases}) {}
 
   SessionId Open(std::shared_ptr<WorkerLink> link) { return parts_.hub->Open(std::move(link)); }
   void OnMessage(SessionId id, const v1::WorkerMessage& message);
   void OnClosed(SessionId id);
-  // An operator says that nothing runs on a node that is lost. NotFound (UNKNOWN_NODE);
-  // FailedPrecondition (NODE_ALIVE) while it is heard.
+  // An operator says that nothing runs on a node that is lost; where another machine has its name
+  // by now, on the one before. NotFound (UNKNOWN_NODE); FailedPrecondition (NODE_ALIVE) while it is
+  // heard.
   Status DeclareDead(const std::string& node, const Order& order);
+  // Who may have which node's name.
+  NodeClaims& claims() { return claims_; }
   // Moves leases on: nodes become suspect, then lost (L1).
   void Tick();
   // After a restart every lease starts anew.
@@ -68,8 +73,10 @@ class Sessions {
 
  private:
   void Register(SessionId id, const v1::Register& hello);
-  // OK where the node's name is free, or its former holder is certainly gone.
-  Status CheckName(SessionId id, const v1::Register& hello);
+  // Whether the report is to be dispatched; ends the session of one that is out of order.
+  bool TakeNumber(SessionId id, const v1::WorkerMessage& message);
+  void RecordLost(const v1::Register& hello, int64_t lost);
+  void TellThinned(const std::string& node);
   void OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed);
   void Heartbeat(SessionId id, int64_t beat);
   void Dispatch(SessionId id, const v1::WorkerMessage& message);
@@ -78,6 +85,7 @@ class Sessions {
 
   Parts parts_;
   HeldSettlement settlement_;
+  NodeClaims claims_;
 };
 
 }  // namespace mt::daemon

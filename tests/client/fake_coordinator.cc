@@ -205,6 +205,12 @@ class FakeNodes final : public v1::Nodes::Service {
     node->set_state(v1::NODE_DEAD);
     return Status::OK;
   }
+  Status Readmit(ServerContext*, const v1::ReadmitRequest* request, v1::Node* node) override {
+    if (request->reason() != "new disk")
+      return {grpc::StatusCode::FAILED_PRECONDITION, "node " + request->node() + " holds ranks"};
+    node->set_name(request->node());
+    return Status::OK;
+  }
 
  private:
   FakeState* const state_;

@@ -63,6 +63,14 @@ TEST_F(NodesTest, TheTableHasBothKindsOfSlots) {
   EXPECT_THAT(Out({"get", "nodes"}), HasSubstr("gpu-1  READY  0 of 2     1 of 2"));
 }
 
+TEST_F(NodesTest, ARefusedClaimIsShown) {
+  EXPECT_THAT(Out({"describe", "node", "gpu-1"}), Not(HasSubstr("claim")));
+  node().set_refused_claim("10.0.0.9 (boot b): the name belongs to a worker that is heard");
+  EXPECT_THAT(Out({"get", "nodes"}), HasSubstr("gpu-1  READY, claim refused  1 of 2"));
+  EXPECT_THAT(Out({"describe", "node", "gpu-1"}),
+              HasSubstr("Refused claim:    10.0.0.9 (boot b): the name belongs to a worker"));
+}
+
 TEST_F(NodesTest, JsonHasEverything) {
   const json nodes = json::parse(Out({"get", "nodes", "-o", "json"})).at("nodes");
   const json& slot = nodes.at(0).at("slots").at(1);

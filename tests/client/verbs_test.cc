@@ -216,6 +216,16 @@ TEST_F(VerbsTest, DeclareDead) {
   EXPECT_EQ(heard.err, "mtctl: node n1 is heard\n");
 }
 
+TEST_F(VerbsTest, Readmit) {
+  const Ran done = Mtctl(&server_, {"node", "readmit", "n1", "--reason", "new disk"});
+  EXPECT_EQ(done.code, kExitOk);
+  EXPECT_THAT(done.out, HasSubstr("node n1: the next worker of this name is let in"));
+  EXPECT_THAT(done.out, HasSubstr("10 s"));
+  const Ran busy = Mtctl(&server_, {"node", "readmit", "n1"});
+  EXPECT_EQ(busy.code, kExitInvalidInput);
+  EXPECT_EQ(busy.err, "mtctl: node n1 holds ranks\n");
+}
+
 TEST_F(VerbsTest, VersionWarnsOfSkewAndShowsInsecure) {
   server_.state().info.set_version("9.9.9");
   server_.state().info.set_insecure(true);

@@ -138,6 +138,10 @@ class KubernetesTest(unittest.TestCase):
         mounts = {m["mountPath"] for m in worker["volumeMounts"]}
         for root in ("state", "data_root", "checkpoint_root"):
             self.assertIn(config[root], mounts)
+        # The node's secret outlives the pod.
+        claims = {c["metadata"]["name"] for c in self.find("StatefulSet", "mt-worker")["spec"]["volumeClaimTemplates"]}
+        where = {m["mountPath"]: m["name"] for m in worker["volumeMounts"]}
+        self.assertIn(where[config["state"] + "/identity"], claims)
 
     def test_programs_take_their_flags(self):
         """--check-config with what the pods pass, $(VARIABLES) and files as the kubelet would give them."""

@@ -51,6 +51,8 @@ class SimCluster {
     hello->set_worker_uid(agent.uid);
     hello->set_boot_id("boot");
     hello->set_cores(slots_);
+    hello->set_newest_seq(agent.seq);
+    hello->set_lowest_seq(agent.unacked.empty() ? agent.seq + 1 : agent.unacked.front().seq());
     for (int i = 0; i < slots_; ++i) {
       hello->add_slots()->set_index(i);
       hello->mutable_slots(i)->set_device(v1::CPU_SLOT);

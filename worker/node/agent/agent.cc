@@ -86,6 +86,11 @@ void Agent::FillRegister(Register* message) {
   message->set_node(config_.node_name);
   message->set_worker_uid(config_.worker_uid);
   message->set_boot_id(config_.boot_id);
+  message->set_machine_id(config_.machine_id);
+  if (seams_.secret != nullptr) {
+    message->set_node_secret(seams_.secret->secret());
+    message->set_generation(seams_.secret->generation());
+  }
   message->set_version(config_.version);
   message->set_address(config_.node.address);
   message->set_cores(config_.cores);
@@ -109,6 +114,21 @@ void Agent::OnRegistered() {
   was_registered_ = true;
   rendezvous_.OnRegistered();
 }
+
+void Agent::OnSecretGiven(const std::string& secret, int64_t generation) {
+  if (seams_.secret == nullptr) return;
+  const Status kept = seams_.secret->Keep(secret, generation);
+  if (!kept.ok()) {
+    // The coordinator gives it again at the next registration, as it has not heard that it is kept.
+    log::Error("this node's secret cannot be written down: its name is not protected yet",
+               {{"why", base::Message(kept)}});
+    return;
+  }
+  WorkerMessage message;
+  message.mutable_secret_kept()->set_generation(generation);
+  session_.SendNow(message);
+}
+
 void Agent::OnDisconnected() {
   logs_.OnDisconnected();
   seams_.metrics->OnDisconnected();

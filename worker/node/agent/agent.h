@@ -15,6 +15,7 @@
 #include "worker/node/agent/coordinator_session.h"
 #include "worker/node/agent/log_service.h"
 #include "worker/node/agent/rendezvous_relay.h"
+#include "worker/node/agent/secret_file.h"
 #include "worker/node/agent/worker_metrics.h"
 #include "worker/node/gpus/gpu_guard.h"
 #include "worker/node/gpus/gpu_probe.h"
@@ -47,6 +48,7 @@ class Agent final : private CoordinatorSession::Listener,
     std::string node_name;
     std::string worker_uid;  // a new one at every start
     std::string boot_id;
+    std::string machine_id;  // base::MachineId
     std::string version;
     int cores = 1;
     int64_t memory_bytes = 0;
@@ -69,6 +71,7 @@ class Agent final : private CoordinatorSession::Listener,
     AllocationStore* store;
     WorkerMetrics* metrics;
     GpuProbe* gpu_probe = nullptr;  // may be null if no GPU is offered
+    SecretFile* secret = nullptr;   // null: a secret that is given is not kept
   };
 
   Agent(Config config, Seams seams);
@@ -98,6 +101,7 @@ class Agent final : private CoordinatorSession::Listener,
   // CoordinatorSession::Listener
   void FillRegister(megatrain::v1::Register* message) override;
   void OnRegistered() override;
+  void OnSecretGiven(const std::string& secret, int64_t generation) override;
   void OnDisconnected() override;
   void OnHeartbeatAnswered(std::chrono::nanoseconds round_trip) override;
   void OnCoordinatorMessage(const megatrain::v1::CoordinatorMessage& message) override;

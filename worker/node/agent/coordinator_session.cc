@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/rpc/reason.h"
 #include "megatrain/v1/worker.pb.h"
 
 namespace mt::node {
@@ -47,6 +48,8 @@ void CoordinatorSession::Connect() {
   link_->Open();
   WorkerMessage message;
   listener_->FillRegister(message.mutable_register_());
+  message.mutable_register_()->set_lowest_seq(outbox_.lowest_seq());
+  message.mutable_register_()->set_newest_seq(outbox_.newest_seq());
   link_->Send(message);
   attempt_timer_ = loop_->After(limits_.attempt_timeout, [this] {
     log::Debug("no answer to the registration");
@@ -61,6 +64,10 @@ void CoordinatorSession::OnMessage(const CoordinatorMessage& message) {
                 {{"coordinator", message.registered().coordinator_uid()},
                  {"version", message.registered().version()}});
       BeRegistered(milliseconds(message.registered().heartbeat_interval_ms()));
+      if (!message.registered().node_secret().empty()) {
+        listener_->OnSecretGiven(message.registered().node_secret(),
+                                 message.registered().generation());
+      }
       break;
     case CoordinatorMessage::kHeartbeatAck:
       last_ack_ = clock_->Now();
@@ -83,6 +90,7 @@ void CoordinatorSession::BeRegistered(milliseconds heartbeat_interval) {
   if (heartbeat_interval.count() > 0) heartbeat_interval_ = heartbeat_interval;
   registered_ = true;
   failures_ = 0;
+  refusal_.clear();
   last_ack_ = clock_->Now();
   outbox_.ForEach([this](const WorkerMessage& report) { link_->Send(report); });
   Beat();
@@ -107,13 +115,25 @@ void CoordinatorSession::OnClosed(const Status& why) {
   loop_->Cancel(beat_timer_);
   const bool was_registered = std::exchange(registered_, false);
   if (stopped_) return;
-  if (was_registered || failures_ == 0) {
-    log::Warn("no connection to the coordinator, trying again", {{"why", base::Message(why)}});
-  } else {
-    log::Debug("coordinator cannot be reached", {{"why", base::Message(why)}});
-  }
+  LogClosed(why, was_registered);
   attempt_timer_ = loop_->After(NextBackoff(), [this] { Connect(); });
   if (was_registered) listener_->OnDisconnected();
+}
+
+// A coordinator that refuses the registration says why with a stable reason; each such answer is
+// logged once, since the next attempts have the same one.
+void CoordinatorSession::LogClosed(const Status& why, bool was_registered) {
+  const std::string text = base::Message(why);
+  const bool refused = !was_registered && !rpc::ReasonOf(why).empty();
+  if (refused && refusal_ != text) {
+    refusal_ = text;
+    log::Error("the coordinator refuses this worker; trying again",
+               {{"reason", rpc::ReasonOf(why)}, {"why", text}});
+  } else if (was_registered || failures_ == 0) {
+    log::Warn("no connection to the coordinator, trying again", {{"why", text}});
+  } else {
+    log::Debug("coordinator cannot be reached", {{"why", text}});
+  }
 }
 
 milliseconds CoordinatorSession::NextBackoff() {

@@ -50,6 +50,8 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
     virtual void FillRegister(megatrain::v1::Register* message) = 0;
     // The coordinator has answered; unacknowledged reports were sent again.
     virtual void OnRegistered() = 0;
+    // The coordinator has given this node a secret (Registered.node_secret); after OnRegistered.
+    virtual void OnSecretGiven(const std::string& secret, int64_t generation) = 0;
     // A registered session has ended; the next attempt is scheduled.
     virtual void OnDisconnected() = 0;
     // The newest heartbeat was answered after this time.
@@ -87,6 +89,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   void OnMessage(const megatrain::v1::CoordinatorMessage& message) override;
   void OnClosed(const Status& why) override;
   void Connect();
+  void LogClosed(const Status& why, bool was_registered);
   void BeRegistered(std::chrono::milliseconds heartbeat_interval);
   void Beat();
   std::chrono::milliseconds NextBackoff();
@@ -102,6 +105,8 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   bool stopped_ = false;
   bool registered_ = false;
   int failures_ = 0;  // failed attempts since the last registration
+  std::string
+      refusal_;  // why the coordinator has refused this worker, as logged; empty: it has not
   int64_t beat_ = 0;
   base::MonotonicTime beat_sent_;
   base::MonotonicTime last_ack_;

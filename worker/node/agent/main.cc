@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/log.h"
+#include "common/base/machine_id.h"
 #include "common/base/notify.h"
 #include "common/control/numbers.h"
 #include "common/gpu/cuda_module.h"
@@ -25,6 +26,7 @@
 #include "worker/node/agent/options.h"
 #include "worker/node/agent/pulse.h"
 #include "worker/node/agent/root_watch.h"
+#include "worker/node/agent/secret_file.h"
 #include "worker/node/agent/storage_watch.h"
 #include "worker/node/agent/worker_metrics.h"
 #include "worker/node/gpus/gpu_offer.h"
@@ -85,6 +87,7 @@ Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
   return {.node_name = options.node,
           .worker_uid = base::NewUid(),
           .boot_id = base::BootId(),
+          .machine_id = base::MachineId(),
           .version = std::string(rpc::Version()),
           .cores = options.cores,
           .memory_bytes = MemoryBytes(),
@@ -197,6 +200,7 @@ Status RunAgent(const AgentOptions& options) {
                                 .rank_binary = options.rank_binary,
                                 .socket = "unix:" + socket});
   AllocationDir store(state.allocations());
+  ASSIGN_OR_RETURN(SecretFile secret, SecretFile::Open(state.identity(), options.node));
   GrpcCoordinatorLink coordinator(&loop, options.coordinator);
   ProbeProcess gpu_probe(&loop, options.probe_binary, control::kDeviceProbeLimit);
   std::function<void()> root_changed;  // set before the agent starts
@@ -215,7 +219,8 @@ Status RunAgent(const AgentOptions& options) {
        .launcher = &launcher,
        .store = &store,
        .metrics = &metrics,
-       .gpu_probe = &gpu_probe});
+       .gpu_probe = &gpu_probe,
+       .secret = &secret});
   root_changed = [&agent] { agent.RootChanged(); };
   Pulse pulse({.loop = &loop,
                .agent = &agent,

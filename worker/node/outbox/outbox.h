@@ -1,6 +1,8 @@
 // The reports to the coordinator that must not be lost: numbered from 1, kept until acknowledged
 // and sent again after a reconnect. Only step records grow without end, so only they are bounded:
-// beyond the bound every second record of the older half is dropped and counted. Loop thread only.
+// beyond the bound every second record of the older half is dropped and counted. A report that is
+// left without any goes, and the next one covers its number (`first_seq`, `dropped_steps`), so that
+// the coordinator never sees a number missing that it is not told of. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +34,9 @@ class Outbox {
 
   int64_t num_reports() const { return static_cast<int64_t>(reports_.size()); }
   int64_t num_steps() const { return num_steps_; }
+  // The lowest number that a kept report covers, or the next one's; and the highest given so far.
+  int64_t lowest_seq() const;
+  int64_t newest_seq() const { return next_seq_ - 1; }
   // Step records dropped since the start.
   int64_t thinned_steps() const { return thinned_steps_; }
 
@@ -42,6 +47,7 @@ class Outbox {
   };
 
   void ThinSteps();
+  void ThinReport(megatrain::v1::WorkerMessage* message, int64_t* seen);
 
   const int64_t max_steps_;
   int64_t next_seq_ = 1;

@@ -17,6 +17,9 @@ class StateDir {
 
   // The folder of the records, by job and epoch (allocation_dir.h).
   std::string allocations() const { return path_ + "/allocations"; }
+  // The folder of what makes this node itself (worker/node/agent/secret_file.h): it may lie on a
+  // volume of its own, which outlives the rest of the state.
+  std::string identity() const { return path_ + "/identity"; }
   // The path of the socket that ranks call: in the folder itself or, because the path of a Unix
   // socket must be shorter than 108 bytes, in a private folder below $XDG_RUNTIME_DIR or /tmp,
   // under a name derived from the state folder's. kFailedPrecondition if neither will do.

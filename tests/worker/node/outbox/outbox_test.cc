@@ -81,6 +81,45 @@ TEST(OutboxTest, ReportsLeftWithoutStepsGo) {
   EXPECT_EQ(outbox.num_reports(), 4);
 }
 
+TEST(OutboxTest, TheNextReportCoversThoseThatWent) {
+  Outbox outbox(4);
+  EXPECT_EQ(outbox.lowest_seq(), 1);
+  EXPECT_EQ(outbox.newest_seq(), 0);
+  for (int64_t step = 1; step <= 11; ++step) outbox.Add(Steps(step, 1));
+  // Every number from the first kept one on is covered, each by one report.
+  int64_t next = 1;
+  int64_t dropped = 0;
+  outbox.ForEach([&](const WorkerMessage& message) {
+    EXPECT_EQ(message.first_seq() != 0 ? message.first_seq() : message.seq(), next);
+    EXPECT_EQ(message.dropped_steps(), message.seq() - next) << "one step each";
+    next = message.seq() + 1;
+    dropped += message.dropped_steps();
+  });
+  EXPECT_EQ(next, 12);
+  EXPECT_EQ(dropped, outbox.thinned_steps());
+  EXPECT_GT(dropped, 5);
+  // An acknowledgement within a range leaves the report that covers it.
+  const int64_t lowest = outbox.lowest_seq();
+  outbox.Acknowledge(lowest);
+  outbox.Acknowledge(10);
+  EXPECT_EQ(outbox.newest_seq(), 11);
+  EXPECT_LE(outbox.lowest_seq(), 11);
+  outbox.Acknowledge(11);
+  EXPECT_EQ(outbox.lowest_seq(), 12);
+}
+
+TEST(OutboxTest, AReportThatLosesSomeOfItsStepsSaysSo) {
+  Outbox outbox(8);
+  outbox.Add(Steps(1, 4));
+  outbox.Add(Steps(5, 5));
+  std::vector<int64_t> dropped;
+  outbox.ForEach([&](const WorkerMessage& message) {
+    dropped.push_back(message.dropped_steps());
+    EXPECT_EQ(message.first_seq(), 0);
+  });
+  EXPECT_EQ(dropped, (std::vector<int64_t>{2, 0}));
+}
+
 TEST(RankVerdictTest, SaysHowARankEnded) {
   const auto signaled = JudgeExit({.known = true, .signal = 9}, {});
   EXPECT_EQ(signaled.message, "killed by signal 9 (Killed)");
