@@ -10,6 +10,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "client/session/operator_api.h"
 #include "common/control/numbers.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
@@ -223,6 +224,14 @@ StatusOr<v1::ServerInfo> Api::GetInfo() const {
   const auto stub = v1::Admin::NewStub(channel_);
   return Unary<v1::ServerInfo>(timeout_, nullptr, [&](auto* c, auto* r) {
     return stub->GetInfo(c, v1::GetInfoRequest(), r);
+  });
+}
+
+StatusOr<v1::ServerInfo> OperatorApi::DeclareRestore(
+    const v1::DeclareRestoreRequest& request) const {
+  const auto stub = v1::Admin::NewStub(api_->channel_);
+  return api_->Unary<v1::ServerInfo>(api_->timeout_, nullptr, [&](auto* c, auto* r) {
+    return stub->DeclareRestore(c, request, r);
   });
 }
 

@@ -126,6 +126,7 @@ class Api {
                   const std::function<bool(const v1::LogChunk&)>& on_message) const;
 
  private:
+  friend class OperatorApi;
   Api(std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout)
       : channel_(std::move(channel)), timeout_(timeout) {}
   template <class Response, class Call>

@@ -42,6 +42,8 @@ inline constexpr std::string_view kUnknownNode = "UNKNOWN_NODE";
 inline constexpr std::string_view kNodeAlive = "NODE_ALIVE";
 inline constexpr std::string_view kCoordinatorSuperseded = "COORDINATOR_SUPERSEDED";
 inline constexpr std::string_view kStoreReadOnly = "STORE_READ_ONLY";
+inline constexpr std::string_view kWrongCluster = "WRONG_CLUSTER";
+inline constexpr std::string_view kTermSuperseded = "TERM_SUPERSEDED";
 }  // namespace reason
 
 // The same status with `reason` attached; OK stays OK.

@@ -2,6 +2,7 @@
 // thread).
 #pragma once
 
+#include "daemon/api/admin_api.h"
 #include "daemon/api/jobs_api.h"
 #include "daemon/api/nodes_api.h"
 #include "daemon/api/operations_api.h"
@@ -21,6 +22,9 @@ class Api {
     Feeds* feeds;
     EventFeed* events;
     Sessions* sessions;
+    const Authority* authority;
+    RestoreGate* restore_gate;
+    std::function<Status()> begin_restore;
     const base::Clock* clock;
   };
   // All parts outlive it.
@@ -33,6 +37,7 @@ class Api {
   OperationsApi& operations() { return operations_; }
   StreamsApi& streams() { return streams_; }
   NodesApi& nodes() { return nodes_; }
+  AdminApi& admin() { return admin_; }
 
  private:
   RequestBook requests_;
@@ -41,6 +46,7 @@ class Api {
   VerbsApi verbs_;
   StreamsApi streams_;
   NodesApi nodes_;
+  AdminApi admin_;
 };
 
 }  // namespace mt::daemon

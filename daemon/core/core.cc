@@ -7,11 +7,13 @@
 #include "common/base/log.h"
 #include "daemon/api/api.h"
 #include "daemon/authority/authority.h"
+#include "daemon/core/begin_term.h"
 #include "daemon/feeds/event_feed.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/hub/worker_hub.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
+#include "daemon/keeper/restore_gate.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/rendezvous/key_values.h"
@@ -35,12 +37,18 @@ struct Core::Parts {
         history(the_history),
         uid(base::NewUid()),
         ledger(store, clock),
-        hub(&ledger),
+        hub(&ledger, &authority),
         feeds(&hub, clock, history),
         events(store),
         keeper({.ledger = &ledger, .hub = &hub, .rendezvous = &rendezvous, .clock = clock}),
-        placer(
-            {.ledger = &ledger, .hub = &hub, .keeper = &keeper, .leases = &leases, .clock = clock}),
+        restore_gate({.ledger = &ledger, .leases = &leases, .clock = clock}),
+        placer({.ledger = &ledger,
+                .hub = &hub,
+                .keeper = &keeper,
+                .leases = &leases,
+                .authority = &authority,
+                .restore_gate = &restore_gate,
+                .clock = clock}),
         reports({.ledger = &ledger,
                  .hub = &hub,
                  .keeper = &keeper,
@@ -55,6 +63,8 @@ struct Core::Parts {
                   .reports = &reports,
                   .feeds = &feeds,
                   .rendezvous = &rendezvous,
+                  .authority = &authority,
+                  .restore_gate = &restore_gate,
                   .clock = clock,
                   .coordinator_uid = uid}),
         api({.ledger = &ledger,
@@ -64,6 +74,9 @@ struct Core::Parts {
              .feeds = &feeds,
              .events = &events,
              .sessions = &sessions,
+             .authority = &authority,
+             .restore_gate = &restore_gate,
+             .begin_restore = [this] { return BeginRestore(&ledger, &authority); },
              .clock = clock}),
         started(clock->Now()),
         wall_started(clock->WallNow()) {}
@@ -82,6 +95,7 @@ struct Core::Parts {
   Feeds feeds;
   EventFeed events;
   JobKeeper keeper;
+  RestoreGate restore_gate;
   Placer placer;
   Reports reports;
   Sessions sessions;
@@ -132,8 +146,10 @@ const JobKeeper& Core::keeper() const { return parts_->keeper; }
 
 Status Core::Recover() {
   RETURN_IF_ERROR(parts_->ledger.Load(&parts_->rendezvous));
+  RETURN_IF_ERROR(BeginTerm(&parts_->ledger, &parts_->authority));
   parts_->RecoverHistory();
   parts_->sessions.Recover();
+  parts_->restore_gate.Close();
   parts_->keeper.Recover();
   log::Info("store loaded",
             {{"jobs", parts_->ledger.Jobs().size()}, {"live", parts_->ledger.LiveJobs().size()}});
@@ -142,8 +158,11 @@ Status Core::Recover() {
 
 void Core::Tick() {
   const base::MonotonicTime now = parts_->clock->Now();
-  parts_->sessions.Tick();
-  parts_->keeper.Tick();
+  if (parts_->authority.GivesOrders()) {
+    parts_->restore_gate.Tick();
+    parts_->sessions.Tick();
+    parts_->keeper.Tick(/*placements=*/parts_->restore_gate.IsOpen());
+  }
   parts_->feeds.Tick();
   if (now >= parts_->next_flush) {
     flush_ = true;

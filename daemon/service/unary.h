@@ -10,6 +10,7 @@
 
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/reason.h"
+#include "daemon/authority/authority.h"
 #include "daemon/core/core.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/service/core_loop.h"
@@ -44,6 +45,17 @@ grpc::ServerUnaryReactor* RunUnary(CoreLoop* loop, grpc::CallbackServerContext* 
     });
   });
   return reactor;
+}
+
+// The same for a call that changes something: refused while this coordinator gives no orders. Every
+// such call comes through here, but for the one that makes it give orders again (DeclareRestore).
+template <class Call>
+grpc::ServerUnaryReactor* RunChange(CoreLoop* loop, grpc::CallbackServerContext* context,
+                                    Call call) {
+  return RunUnary(loop, context, [call = std::move(call)](Core& core) {
+    const Status orders = core.authority().CheckOrders();
+    return orders.ok() ? call(core) : orders;
+  });
 }
 
 }  // namespace mt::daemon

@@ -23,7 +23,7 @@ class JobsService final : public v1::Jobs::CallbackService {
 
   Unary* Submit(Context* context, const v1::SubmitRequest* request,
                 v1::SubmitResponse* response) override {
-    return RunUnary(loop_, context, [context, request, response](Core& core) {
+    return RunChange(loop_, context, [context, request, response](Core& core) {
       return core.api().jobs().Submit(*request, ActorOf(*context), response);
     });
   }
@@ -46,36 +46,36 @@ class JobsService final : public v1::Jobs::CallbackService {
     });
   }
   Unary* Update(Context* context, const v1::UpdateJobRequest* request, v1::Job* response) override {
-    return RunUnary(loop_, context, [context, request, response](Core& core) {
+    return RunChange(loop_, context, [context, request, response](Core& core) {
       return core.api().jobs().Update(*request, ActorOf(*context), response);
     });
   }
   Unary* Pause(Context* context, const v1::PauseRequest* request,
                v1::Operation* response) override {
-    return RunUnary(loop_, context, [context, request, response](Core& core) {
+    return RunChange(loop_, context, [context, request, response](Core& core) {
       return core.api().verbs().Pause(*request, ActorOf(*context), response);
     });
   }
   Unary* Resume(Context* context, const v1::ResumeRequest* request,
                 v1::Operation* response) override {
-    return RunUnary(loop_, context, [context, request, response](Core& core) {
+    return RunChange(loop_, context, [context, request, response](Core& core) {
       return core.api().verbs().Resume(*request, ActorOf(*context), response);
     });
   }
   Unary* Cancel(Context* context, const v1::CancelRequest* request,
                 v1::Operation* response) override {
-    return RunUnary(loop_, context, [context, request, response](Core& core) {
+    return RunChange(loop_, context, [context, request, response](Core& core) {
       return core.api().verbs().Cancel(*request, ActorOf(*context), response);
     });
   }
   Unary* Kill(Context* context, const v1::KillRequest* request, v1::Operation* response) override {
-    return RunUnary(loop_, context, [context, request, response](Core& core) {
+    return RunChange(loop_, context, [context, request, response](Core& core) {
       return core.api().verbs().Kill(*request, ActorOf(*context), response);
     });
   }
   Unary* Delete(Context* context, const v1::DeleteJobRequest* request,
                 v1::Operation* response) override {
-    return RunUnary(loop_, context, [context, request, response](Core& core) {
+    return RunChange(loop_, context, [context, request, response](Core& core) {
       return core.api().verbs().Delete(*request, ActorOf(*context), response);
     });
   }
@@ -101,7 +101,7 @@ class CheckpointsService final : public v1::Checkpoints::CallbackService {
 
   Unary* Trigger(Context* context, const v1::TriggerCheckpointRequest* request,
                  v1::Operation* response) override {
-    return RunUnary(loop_, context, [context, request, response](Core& core) {
+    return RunChange(loop_, context, [context, request, response](Core& core) {
       return core.api().verbs().TriggerCheckpoint(*request, ActorOf(*context), response);
     });
   }
@@ -181,7 +181,7 @@ class NodesService final : public v1::Nodes::CallbackService {
   }
   Unary* DeclareDead(Context* context, const v1::DeclareDeadRequest* request,
                      v1::Node* response) override {
-    return RunUnary(loop_, context, [context, request, response](Core& core) {
+    return RunChange(loop_, context, [context, request, response](Core& core) {
       return core.api().nodes().DeclareDead(*request, ActorOf(*context), response);
     });
   }
@@ -192,7 +192,7 @@ class NodesService final : public v1::Nodes::CallbackService {
 
 class AdminService final : public v1::Admin::CallbackService {
  public:
-  explicit AdminService(ServerInfoSource info) : info_(std::move(info)) {}
+  AdminService(CoreLoop* loop, ServerInfoSource info) : loop_(loop), info_(std::move(info)) {}
 
   Unary* GetInfo(Context* context, const v1::GetInfoRequest*, v1::ServerInfo* response) override {
     info_(response);
@@ -200,8 +200,18 @@ class AdminService final : public v1::Admin::CallbackService {
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
+  Unary* DeclareRestore(Context* context, const v1::DeclareRestoreRequest* request,
+                        v1::ServerInfo* response) override {
+    return RunUnary(loop_, context, [this, context, request, response](Core& core) {
+      RETURN_IF_ERROR(core.api().admin().DeclareRestore(*request, ActorOf(*context)));
+      info_(response);
+      core.api().admin().Describe(response);
+      return OkStatus();
+    });
+  }
 
  private:
+  CoreLoop* loop_;
   ServerInfoSource info_;
 };
 
@@ -214,7 +224,7 @@ std::vector<std::unique_ptr<grpc::Service>> MakeUserServices(CoreLoop* loop, His
   services.push_back(std::make_unique<CheckpointsService>(loop));
   services.push_back(std::make_unique<OperationsService>(loop));
   services.push_back(std::make_unique<NodesService>(loop));
-  services.push_back(std::make_unique<AdminService>(std::move(info)));
+  services.push_back(std::make_unique<AdminService>(loop, std::move(info)));
   services.push_back(MakeTelemetryService(loop, reader));
   return services;
 }

@@ -8,9 +8,11 @@
 #include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/version.h"
+#include "daemon/authority/authority.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
+#include "daemon/keeper/restore_gate.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/workers/node_facts.h"
 #include "daemon/workers/reports.h"
@@ -45,6 +47,7 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
     Heartbeat(id, message.heartbeat().beat());
     return;
   }
+  if (!TakesReports(*session, message)) return;
   if (message.seq() > 0) {
     v1::StoredWorker* worker = parts_.ledger->FindWorker(session->node);
     // The worker is marked in any case, so that it is acknowledged (again) after the commit: the
@@ -60,6 +63,12 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
     worker->set_acked_seq(message.seq());
   }
   Dispatch(id, message);
+}
+
+bool Sessions::TakesReports(const WorkerSession& session, const v1::WorkerMessage& message) {
+  if (message.rank_report().fence_epoch() > 0)
+    guard_.NoteFence(message.rank_report(), session.node);
+  return parts_.authority->GivesOrders();
 }
 
 void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
@@ -113,11 +122,16 @@ Status Sessions::CheckName(SessionId id, const v1::Register& hello) {
                          rpc::reason::kNodeNameInUse);
 }
 
+Status Sessions::CheckMayRegister(SessionId id, const v1::Register& hello) {
+  RETURN_IF_ERROR(CheckRegister(hello));
+  RETURN_IF_ERROR(guard_.CheckRegister(hello));
+  RETURN_IF_ERROR(CheckName(id, hello));
+  if (!parts_.hub->Find(id)->node.empty()) return base::InvalidArgument("Register came twice");
+  return OkStatus();
+}
+
 void Sessions::Register(SessionId id, const v1::Register& hello) {
-  Status status = CheckRegister(hello);
-  if (status.ok()) status = CheckName(id, hello);
-  if (status.ok() && !parts_.hub->Find(id)->node.empty())
-    status = base::InvalidArgument("Register came twice");
+  const Status status = CheckMayRegister(id, hello);
   if (!status.ok()) {
     log::Warn("registration refused", {{"node", hello.node()}, {"error", base::Message(status)}});
     Drop(id, status);
@@ -142,17 +156,24 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
     log::Warn("worker of another version",
               {{"node", hello.node()}, {"worker", hello.version()}, {"own", rpc::Version()}});
   }
+  Welcome(hello);
+  for (const v1::HeldAllocation& held : hello.allocations())
+    settlement_.SettleHeld(*parts_.hub->Find(id), held);
+  settlement_.SettleMissing(hello, former);
+  parts_.keeper->nodes().Silent(hello.node(), false);
+  parts_.restore_gate->Answered(hello.node());
+}
+
+void Sessions::Welcome(const v1::Register& hello) {
   v1::CoordinatorMessage message;
   v1::Registered* registered = message.mutable_registered();
   registered->set_coordinator_uid(parts_.coordinator_uid);
   registered->set_version(std::string(rpc::Version()));
   registered->set_heartbeat_interval_ms(control::kHeartbeatInterval.count());
   registered->set_lease_ms(control::kWorkerLostAfter.count());
+  registered->set_cluster_id(parts_.ledger->Cluster().cluster_id());
+  registered->set_term(parts_.ledger->Cluster().term());
   parts_.hub->Send(hello.node(), std::move(message));
-  for (const v1::HeldAllocation& held : hello.allocations())
-    settlement_.SettleHeld(*parts_.hub->Find(id), held);
-  settlement_.SettleMissing(hello, former);
-  parts_.keeper->nodes().Silent(hello.node(), false);
 }
 
 void Sessions::OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed) {
@@ -194,7 +215,9 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
   parts_.ledger->FindWorker(node)->mutable_node()->set_last_heartbeat_us(
       parts_.ledger->NowMicros());
   // A worker beats after it has sent again what it keeps.
-  for (const JobEpoch& key : std::exchange(parts_.hub->Find(id)->unanswered, {})) {
+  const bool orders = parts_.authority->GivesOrders();
+  for (const JobEpoch& key :
+       orders ? std::exchange(parts_.hub->Find(id)->unanswered, {}) : std::set<JobEpoch>()) {
     const v1::StoredJob* job = parts_.ledger->FindJob(key.job_uid);
     const v1::StoredAllocation* allocation =
         parts_.ledger->FindAllocation({key.job_uid, key.epoch, node});
@@ -209,6 +232,8 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
 void Sessions::Acknowledge(const v1::StoredWorker& worker) {
   const WorkerSession* session = parts_.hub->FindByNode(worker.node().name());
   if (session == nullptr || worker.acked_seq() == 0 || !parts_.feeds->StepsAreSafe()) return;
+  // What is acknowledged here, the coordinator that is obeyed instead would never hear of.
+  if (!parts_.authority->GivesOrders()) return;
   v1::CoordinatorMessage message;
   message.mutable_report_ack()->set_seq(worker.acked_seq());
   session->link->Send(message);
@@ -222,6 +247,17 @@ void Sessions::Recover() {
       parts_.leases->Start(worker->node().name(), parts_.clock->Now());
     }
   }
+}
+
+void Sessions::RegisterAgain(const Status& why) {
+  for (const v1::StoredWorker* worker : parts_.ledger->Workers()) {
+    const std::string& node = worker->node().name();
+    if (parts_.hub->FindByNode(node) == nullptr) continue;
+    parts_.hub->CloseNode(node, why);
+    parts_.rendezvous->DropWaiter(node);
+    parts_.feeds->OnNodeGone(node);
+  }
+  Recover();
 }
 
 Status Sessions::DeclareDead(const std::string& node, const Order& order) {
@@ -255,7 +291,7 @@ void Sessions::Tick() {
                                 {"to", v1::NodeState_Name(change.to)}});
     if (change.to == v1::NODE_LOST) {
       const WorkerSession* session = parts_.hub->FindByNode(change.node);
-      parts_.keeper->nodes().Lost(change.node);
+      parts_.keeper->nodes().Lost(change.node, parts_.restore_gate->IsOpen());
       if (session == nullptr) continue;
       parts_.hub->CloseNode(change.node,
                             base::Unavailable("no heartbeat from node {}", change.node));

@@ -12,6 +12,7 @@
 #include "daemon/keeper/operations.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/workers/held_settlement.h"
+#include "daemon/workers/term_guard.h"
 
 namespace megatrain::v1 {
 class Register;
@@ -21,11 +22,13 @@ class WorkerMessage;
 
 namespace mt::daemon {
 
+class Authority;
 class Feeds;
 class JobKeeper;
 class LeaseTable;
 class Placer;
 class Reports;
+class RestoreGate;
 
 class Sessions {
  public:
@@ -38,6 +41,8 @@ class Sessions {
     Reports* reports;
     Feeds* feeds;
     KeyValues* rendezvous;
+    Authority* authority;
+    RestoreGate* restore_gate;
     const base::Clock* clock;
     std::string coordinator_uid;
   };
@@ -47,7 +52,9 @@ class Sessions {
         settlement_({.ledger = parts_.ledger,
                      .hub = parts_.hub,
                      .keeper = parts_.keeper,
-                     .reports = parts_.reports}) {}
+                     .reports = parts_.reports,
+                     .restore_gate = parts_.restore_gate}),
+        guard_(parts_.ledger, parts_.authority, parts_.coordinator_uid) {}
 
   SessionId Open(std::shared_ptr<WorkerLink> link) { return parts_.hub->Open(std::move(link)); }
   void OnMessage(SessionId id, const v1::WorkerMessage& message);
@@ -59,11 +66,17 @@ class Sessions {
   void Tick();
   // After a restart every lease starts anew.
   void Recover();
+  // Closes every session, and gives the workers a lease of full length to register again.
+  void RegisterAgain(const Status& why);
   // Tells the worker which of its reports are on disk.
   void Acknowledge(const v1::StoredWorker& worker);
 
  private:
   void Register(SessionId id, const v1::Register& hello);
+  Status CheckMayRegister(SessionId id, const v1::Register& hello);
+  void Welcome(const v1::Register& hello);
+  // False where the reports of this worker are not taken, nor acknowledged: no orders are given.
+  bool TakesReports(const WorkerSession& session, const v1::WorkerMessage& message);
   // OK where the node's name is free, or its former holder is certainly gone.
   Status CheckName(SessionId id, const v1::Register& hello);
   void OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed);
@@ -73,6 +86,7 @@ class Sessions {
 
   Parts parts_;
   HeldSettlement settlement_;
+  TermGuard guard_;
 };
 
 }  // namespace mt::daemon

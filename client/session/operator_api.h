@@ -1,0 +1,24 @@
+// The calls that operators make on the coordinator itself, beside those of Api, whose connection
+// and rules (deadline, repeats) they share.
+#pragma once
+
+#include "client/session/api.h"
+
+namespace megatrain::v1 {
+class DeclareRestoreRequest;
+}
+
+namespace mt::client {
+
+class OperatorApi {
+ public:
+  // `api` outlives it.
+  explicit OperatorApi(const Api* api) : api_(api) {}
+
+  StatusOr<v1::ServerInfo> DeclareRestore(const v1::DeclareRestoreRequest& request) const;
+
+ private:
+  const Api* api_;
+};
+
+}  // namespace mt::client
