@@ -1,5 +1,6 @@
 // `mtctl admin`: what operators ask of the coordinator itself. `admin backup` saves its state while
-// it runs, into a file that is there as a whole or not at all.
+// it runs, into a file that is there as a whole or not at all; `admin restore` declares that its store
+// was restored and is the one to obey.
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -11,10 +12,13 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
+#include "client/commands/verb.h"
 #include "client/output/format.h"
 #include "client/session/admin_api.h"
 #include "client/session/interrupt.h"
+#include "client/session/operator_api.h"
 #include "common/base/files.h"
+#include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
 namespace {
@@ -116,12 +120,51 @@ void AddBackup(CLI::App* admin, const CommandContext& context) {
   });
 }
 
+struct RestoreArgs {
+  std::string reason;
+  bool yes = false;
+};
+
+ExitCode DeclareRestore(const RestoreArgs& args, const GlobalOptions& options) {
+  ExitCode code = kExitOk;
+  if (!Confirmed(args.yes,
+                 "Declare that this coordinator's store is the one to go on with? Every other "
+                 "coordinator of the cluster is disobeyed from then on.",
+                 &code))
+    return code;
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  v1::DeclareRestoreRequest request;
+  request.set_reason(args.reason);
+  const auto server = OperatorApi(api->get()).DeclareRestore(request);
+  if (!server.ok()) return Complain(server.status());
+  if (IsTable(options.output)) {
+    return PrintText(fmt::format(
+        "restore declared: term {} of cluster {} begins; jobs are placed once every node has "
+        "registered or is declared dead (mtctl get nodes, mtctl describe JOB)\n",
+        server->term(), server->cluster_id()));
+  }
+  return Print({.message = &*server, .names = {server->cluster_id()}}, options);
+}
+
+void AddRestore(CLI::App* command, const CommandContext& context) {
+  CLI::App* restore = command->add_subcommand(
+      "restore", "Say that the coordinator's store was restored, and is the one to obey");
+  auto args = std::make_shared<RestoreArgs>();
+  restore->add_option("--reason", args->reason, "Kept with the event");
+  AddYesFlag(restore, &args->yes);
+  restore->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return DeclareRestore(*args, *options); };
+  });
+}
+
 }  // namespace
 
 void AddAdmin(const CommandContext& context) {
   CLI::App* admin = context.app->add_subcommand("admin", "What operators do to the coordinator")
                         ->require_subcommand(1);
   AddBackup(admin, context);
+  AddRestore(admin, context);
 }
 
 }  // namespace mt::client

@@ -1,5 +1,6 @@
 // `mtctl get jobs|nodes|checkpoints|operations|events`: lists, with -w refreshed until Ctrl-C.
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -59,8 +60,19 @@ StatusOr<Listing> FetchJobs(const Api& api, const GetArgs& args, const GlobalOpt
                  .empty = "no jobs; submit one: mtctl submit -f job.yaml --follow"};
 }
 
+// Once, where it is looked at again and again.
+void WarnOfNoOrders(const Api& api) {
+  static std::string said;
+  const auto server = api.GetInfo();
+  if (!server.ok() || server->no_orders() == said) return;
+  said = server->no_orders();
+  if (!said.empty())
+    fmt::print(stderr, "mtctl: warning: the coordinator gives no orders: {}\n", said);
+}
+
 StatusOr<Listing> FetchNodes(const Api& api) {
   ASSIGN_OR_RETURN(v1::ListNodesResponse answer, api.ListNodes());
+  WarnOfNoOrders(api);
   auto nodes = std::make_shared<v1::ListNodesResponse>(std::move(answer));
   std::vector<std::string> names;
   for (const v1::Node& node : nodes->nodes()) names.push_back(node.name());

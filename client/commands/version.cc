@@ -23,6 +23,9 @@ std::string VersionText(const v1::ServerInfo& server, const std::string& asked,
                   server.insecure() ? " (insecure: listens beyond this machine without TLS)" : "");
   out += fmt::format("started      {}\nuid          {}\n", TimeText(style, server.started_us()),
                      server.coordinator_uid());
+  if (!server.cluster_id().empty())
+    out += fmt::format("cluster      {}\nterm         {}\n", server.cluster_id(), server.term());
+  if (!server.no_orders().empty()) out += fmt::format("gives no orders: {}\n", server.no_orders());
   if (!server.http_endpoint().empty())
     out += fmt::format("metrics      http://{}/metrics\n", server.http_endpoint());
   if (!server.no_orders().empty()) out += fmt::format("no orders    {}\n", server.no_orders());

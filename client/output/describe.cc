@@ -10,6 +10,7 @@
 #include "client/output/format.h"
 #include "client/output/metric_text.h"
 #include "common/base/clock.h"
+#include "common/control/epoch.h"
 #include "common/layout/mesh.h"
 #include "common/report/bench_text.h"
 #include "common/report/stall_text.h"
@@ -130,7 +131,7 @@ void AddIdentity(const v1::Job& job, const Style& style, Description* out) {
   for (const v1::Condition& c : job.conditions())
     out->Add("Condition",
              fmt::format("{}: {}, since {}", c.type(), c.message(), TimeText(style, c.since_us())));
-  out->Add("Epoch", std::to_string(job.epoch()));
+  out->Add("Epoch", control::EpochText(job.epoch()));
   if (job.goal() != v1::GOAL_UNSPECIFIED) out->Add("Goal", v1::Goal_Name(job.goal()).substr(5));
   const std::pair<const char*, int64_t> times[] = {{"Created", job.created_us()},
                                                    {"Started", job.started_us()},

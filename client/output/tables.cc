@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "client/output/format.h"
+#include "common/control/epoch.h"
 #include "common/spec/derived.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -90,7 +91,7 @@ Row JobRow(const v1::Job& job, const TableArgs& args) {
        step > 0 ? FormatRate(job.last_step().tokens_per_second()) : "-",
        std::to_string(job.slots()), TimeCell(args.style, job.created_us()), OneLine(job.message())},
       args.wide,
-      {job.uid(), job.namespace_(), std::to_string(job.epoch()),
+      {job.uid(), job.namespace_(), control::EpochText(job.epoch()),
        std::to_string(job.spec().priority()),
        job.last_checkpoint().step() > 0 ? std::to_string(job.last_checkpoint().step()) : "-",
        step > 0 ? fmt::format("{:.3g}", job.last_step().tflops_per_slot() * job.slots()) : "-",

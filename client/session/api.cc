@@ -241,6 +241,14 @@ StatusOr<v1::ServerInfo> Api::GetInfo() const {
   });
 }
 
+StatusOr<v1::ServerInfo> OperatorApi::DeclareRestore(
+    const v1::DeclareRestoreRequest& request) const {
+  const auto stub = v1::Admin::NewStub(api_->channel_);
+  return api_->Unary<v1::ServerInfo>(api_->timeout_, nullptr, [&](auto* c, auto* r) {
+    return stub->DeclareRestore(c, request, r);
+  });
+}
+
 StatusOr<v1::History> Api::QueryHistory(const v1::QueryHistoryRequest& request) const {
   const auto stub = v1::JobTelemetry::NewStub(channel_);
   return Unary<v1::History>(timeout_, nullptr,

@@ -6,6 +6,7 @@
 
 namespace megatrain::v1 {
 class DeleteNodeRequest;
+class DeclareRestoreRequest;
 }
 
 namespace mt::client {
@@ -16,6 +17,7 @@ class OperatorApi {
   explicit OperatorApi(const Api* api) : api_(api) {}
 
   Status DeleteNode(const v1::DeleteNodeRequest& request) const;
+  StatusOr<v1::ServerInfo> DeclareRestore(const v1::DeclareRestoreRequest& request) const;
 
  private:
   const Api* api_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -21,7 +22,12 @@ inline constexpr int64_t kRestoreTerms = int64_t{1} << 20;
 constexpr int64_t TermOfEpoch(int64_t epoch) { return epoch >> kEpochCountBits; }
 constexpr int64_t CountOfEpoch(int64_t epoch) { return epoch & (kEpochCounts - 1); }
 
-// The epoch that follows `last` (0: none yet) under this term; 0 where the term has no more.
+// Programs that take an epoch for a double (the history of steps, readers of JSON) know it exactly
+// below 2^53: that is so many terms, 8,191 declared restores.
+inline constexpr int64_t kMaxTerm = (int64_t{1} << (53 - kEpochCountBits)) - 1;
+
+// The epoch that follows `last` (0: none yet) under this term; 0 where the term has no more. A job
+// that was adopted from another cluster may have an epoch of a later term, and goes on in that one.
 constexpr int64_t NextEpoch(int64_t last, int64_t term) {
   const int64_t next = std::max(last, term << kEpochCountBits) + 1;
   return TermOfEpoch(next) == std::max(term, TermOfEpoch(last)) ? next : 0;

@@ -72,6 +72,11 @@ inline constexpr seconds kKillGrace{5};
 // P6: time within which an agent answers a placement.
 inline constexpr seconds kPlacementAnswer{30};
 
+// L7: after a declared restore nothing is placed until every node of the store has answered or was
+// given up, at most for a rank's time without a coordinator (G) and this margin.
+inline constexpr seconds kOrphanGrace{1'800};
+inline constexpr seconds kRestoreMargin{900};
+
 // R2: backoff before the n-th retry: none before the first, then base * 2^(n - 2) up to the cap.
 inline constexpr seconds kRetryBase{5};
 inline constexpr seconds kRetryCap{300};

@@ -47,6 +47,8 @@ inline constexpr std::string_view kNodeHoldsRanks = "NODE_HOLDS_RANKS";
 inline constexpr std::string_view kReportOutOfOrder = "REPORT_OUT_OF_ORDER";
 inline constexpr std::string_view kCoordinatorSuperseded = "COORDINATOR_SUPERSEDED";
 inline constexpr std::string_view kStoreReadOnly = "STORE_READ_ONLY";
+inline constexpr std::string_view kWrongCluster = "WRONG_CLUSTER";
+inline constexpr std::string_view kTermSuperseded = "TERM_SUPERSEDED";
 }  // namespace reason
 
 // The same status with `reason` attached; OK stays OK.

@@ -1,4 +1,4 @@
-// Makes the five parts of the API, in an order in which each finds those that it calls.
+// Makes the parts of the API, in an order in which each finds those that it calls.
 #include "daemon/api/api.h"
 
 namespace mt::daemon {
@@ -23,6 +23,11 @@ Api::Api(const Parts& parts)
               .leases = parts.leases,
               .placer = parts.placer,
               .sessions = parts.sessions,
-              .removal = parts.removal}) {}
+              .removal = parts.removal}),
+      admin_({.ledger = parts.ledger,
+              .authority = parts.authority,
+              .restore_gate = parts.restore_gate,
+              .sessions = parts.sessions,
+              .begin_restore = parts.begin_restore}) {}
 
 }  // namespace mt::daemon

@@ -2,6 +2,7 @@
 // thread).
 #pragma once
 
+#include "daemon/api/admin_api.h"
 #include "daemon/api/jobs_api.h"
 #include "daemon/api/nodes_api.h"
 #include "daemon/api/operations_api.h"
@@ -26,6 +27,8 @@ class Api {
     EventFeed* events;
     Sessions* sessions;
     NodeRemoval* removal;
+    RestoreGate* restore_gate;
+    std::function<Status()> begin_restore;
     const base::Clock* clock;
   };
   // All parts outlive it.
@@ -38,6 +41,7 @@ class Api {
   OperationsApi& operations() { return operations_; }
   StreamsApi& streams() { return streams_; }
   NodesApi& nodes() { return nodes_; }
+  AdminApi& admin() { return admin_; }
 
  private:
   RequestBook requests_;
@@ -46,6 +50,7 @@ class Api {
   VerbsApi verbs_;
   StreamsApi streams_;
   NodesApi nodes_;
+  AdminApi admin_;
 };
 
 }  // namespace mt::daemon

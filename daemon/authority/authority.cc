@@ -11,6 +11,10 @@ Status Authority::CheckOrders() const {
         base::FailedPrecondition("this coordinator gives no orders any more: {}", superseded_),
         rpc::reason::kCoordinatorSuperseded);
   }
+  return CheckStore();
+}
+
+Status Authority::CheckStore() const {
   if (!store_.empty()) {
     return rpc::WithReason(base::Unavailable("nothing can be changed at present: {}", store_),
                            rpc::reason::kStoreReadOnly);

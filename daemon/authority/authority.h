@@ -1,7 +1,6 @@
 // Whether this coordinator may give orders. It may not once it knows of another with a higher term
-// (superseded, for as long as it runs or until a restore is declared), nor while its store cannot
-// be written. Reads are answered all the same (docs/design/control-plane.md#terms). Not thread-safe
-// (the core's thread).
+// (superseded, until a restore is declared), nor while its store cannot be written. Reads are
+// answered all the same (docs/design/control-plane.md#terms). Not thread-safe (the core's thread).
 #pragma once
 
 #include <string>
@@ -30,6 +29,8 @@ class Authority {
   // OK, or what whoever asks for a change is answered: FailedPrecondition (COORDINATOR_SUPERSEDED),
   // Unavailable (STORE_READ_ONLY).
   Status CheckOrders() const;
+  // The second of them: what makes this coordinator the newest again needs the store, too.
+  Status CheckStore() const;
 
  private:
   std::string superseded_;

@@ -8,12 +8,14 @@
 #include "common/rpc/reason.h"
 #include "daemon/api/api.h"
 #include "daemon/authority/authority.h"
+#include "daemon/core/begin_term.h"
 #include "daemon/core/retention.h"
 #include "daemon/feeds/event_feed.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/hub/worker_hub.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
+#include "daemon/keeper/restore_gate.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/membership/own_time.h"
@@ -39,14 +41,17 @@ struct Core::Parts {
         history(the_history),
         uid(base::NewUid()),
         ledger(store, clock),
-        hub(&ledger),
+        hub(&ledger, &authority),
         feeds(&hub, clock, history),
         events(store),
         keeper({.ledger = &ledger, .hub = &hub, .rendezvous = &rendezvous, .clock = &own_time}),
+        restore_gate({.ledger = &ledger, .leases = &leases, .clock = &own_time}),
         placer({.ledger = &ledger,
                 .hub = &hub,
                 .keeper = &keeper,
                 .leases = &leases,
+                .authority = &authority,
+                .restore_gate = &restore_gate,
                 .clock = &own_time}),
         reports({.ledger = &ledger,
                  .hub = &hub,
@@ -63,6 +68,7 @@ struct Core::Parts {
                   .feeds = &feeds,
                   .rendezvous = &rendezvous,
                   .authority = &authority,
+                  .restore_gate = &restore_gate,
                   .clock = &own_time,
                   .coordinator_uid = uid}),
         removal({.ledger = &ledger, .leases = &leases, .hub = &hub, .keeper = &keeper}),
@@ -76,6 +82,8 @@ struct Core::Parts {
              .events = &events,
              .sessions = &sessions,
              .removal = &removal,
+             .restore_gate = &restore_gate,
+             .begin_restore = [this] { return BeginRestore(&ledger, &authority); },
              .clock = clock}) {}
 
   void RecoverHistory();
@@ -94,6 +102,7 @@ struct Core::Parts {
   Feeds feeds;
   EventFeed events;
   JobKeeper keeper;
+  RestoreGate restore_gate;
   Placer placer;
   Reports reports;
   Sessions sessions;
@@ -163,9 +172,10 @@ const JobKeeper& Core::keeper() const { return parts_->keeper; }
 Status Core::Recover() {
   RETURN_IF_ERROR(parts_->ledger.Load(&parts_->rendezvous));
   parts_->retention.Start();
-  EnsureClusterKey(&parts_->ledger);
+  RETURN_IF_ERROR(BeginTerm(&parts_->ledger, &parts_->authority));
   parts_->RecoverHistory();
   parts_->sessions.Recover();
+  parts_->restore_gate.Close();
   parts_->keeper.Recover();
   log::Info("store loaded",
             {{"jobs", parts_->ledger.Jobs().size()}, {"live", parts_->ledger.LiveJobs().size()}});
@@ -182,8 +192,9 @@ void Core::Turn() {
 void Core::Tick() {
   const base::MonotonicTime now = parts_->clock->Now();
   if (parts_->authority.GivesOrders()) {
+    parts_->restore_gate.Tick();
     parts_->sessions.Tick();
-    parts_->keeper.Tick();
+    parts_->keeper.Tick(/*placements=*/parts_->restore_gate.IsOpen());
     parts_->retention.Tick();
   }
   parts_->feeds.Tick();

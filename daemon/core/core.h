@@ -31,8 +31,8 @@ class Core {
   Core& operator=(const Core&) = delete;
   ~Core();
 
-  // Reads the store; to be called once, before anything else. Jobs that run stay as they are; every
-  // lease and deadline starts anew.
+  // Reads the store and begins the next term; to be called once, before anything else. Jobs that
+  // run stay as they are; every lease and deadline starts anew.
   Status Recover();
 
   // A new one at every start.

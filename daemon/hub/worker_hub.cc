@@ -3,7 +3,9 @@
 
 #include <utility>
 
+#include "common/base/log.h"
 #include "common/rpc/reason.h"
+#include "daemon/authority/authority.h"
 #include "daemon/ledger/ledger.h"
 #include "megatrain/v1/worker.pb.h"
 
@@ -69,8 +71,14 @@ bool WorkerHub::SendAtOnce(std::string_view node, const v1::CoordinatorMessage& 
 bool WorkerHub::Send(std::string_view node, v1::CoordinatorMessage message) {
   const WorkerSession* session = FindByNode(node);
   if (session == nullptr) return false;
-  ledger_->AfterCommit([link = session->link, message = std::move(message)](const Status& commit) {
-    if (commit.ok()) link->Send(message);
+  ledger_->AfterCommit([authority = authority_, node = session->node, link = session->link,
+                        message = std::move(message)](const Status& commit) {
+    if (!commit.ok()) return;
+    if ((message.has_assign() || message.has_command()) && !authority->GivesOrders()) {
+      log::Warn("an order is not given", {{"node", node}, {"why", authority->Why()}});
+      return;
+    }
+    link->Send(message);
   });
   return true;
 }

@@ -19,6 +19,7 @@ class CoordinatorMessage;
 namespace mt::daemon {
 
 namespace v1 = megatrain::v1;
+class Authority;
 class Ledger;
 
 // The stream towards one worker; implementations are thread-safe.
@@ -44,8 +45,8 @@ struct WorkerSession {
 
 class WorkerHub {
  public:
-  // The ledger outlives the hub.
-  explicit WorkerHub(Ledger* ledger) : ledger_(ledger) {}
+  // Both outlive the hub.
+  WorkerHub(Ledger* ledger, const Authority* authority) : ledger_(ledger), authority_(authority) {}
 
   SessionId Open(std::shared_ptr<WorkerLink> link);
   // nullptr: the session is closed.
@@ -60,14 +61,16 @@ class WorkerHub {
   void CloseNode(const std::string& node, const Status& status);
   void CloseAll(const Status& status);
 
-  // Sends after the next commit. False where the node is not connected: whoever must be heard tries
-  // again when it registers.
+  // Sends after the next commit; an order (Assign, Command) goes nowhere where the coordinator then
+  // gives none, which is the last line: whoever orders asks Authority before. False where the node
+  // is not connected: whoever must be heard tries again when it registers.
   bool Send(std::string_view node, v1::CoordinatorMessage message);
   // Sends now: what neither tells nor orders anything that has to be on disk. False as above.
   bool SendAtOnce(std::string_view node, const v1::CoordinatorMessage& message);
 
  private:
   Ledger* ledger_;
+  const Authority* authority_;
   SessionId next_id_ = 1;
   std::map<SessionId, WorkerSession> sessions_;
   std::map<std::string, SessionId, std::less<>> by_node_;

@@ -103,12 +103,12 @@ void JobKeeper::Recover() {
   }
 }
 
-void JobKeeper::Tick() {
+void JobKeeper::Tick(bool placements) {
   for (v1::StoredJob* stored : ledger_->LiveJobs()) {
     const v1::Job& job = stored->job();
     if (verdicts_.IsOverdue(job)) {
       verdicts_.DeadlineOver(*stored);
-    } else if (placement_.IsOverdue(job)) {
+    } else if (placements && placement_.IsOverdue(job)) {
       placement_.Overdue(*stored);
     } else {
       teardown_.Tick(*stored);

@@ -54,7 +54,8 @@ class JobKeeper final : public JobRaiser {
   // After a restart: deadlines of stops start anew, those of jobs go on.
   void Recover();
   // Deadlines: jobs, placement answers (P6), stop grace (P5), ranks that should be gone (P3).
-  void Tick();
+  // `placements` false: an agent that does not answer a placement is waited for.
+  void Tick(bool placements = true);
 
  private:
   void CarryOut(JobAction action, v1::StoredJob& job, const Why& why);

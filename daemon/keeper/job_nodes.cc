@@ -63,10 +63,11 @@ void JobNodes::ReactToLoss(v1::StoredJob& stored, const std::string& node) {
   ShowReachability(stored);
 }
 
-void JobNodes::Lost(const std::string& node) {
+void JobNodes::Lost(const std::string& node, bool placements) {
   tools_.ledger->AddEvent({.type = "NodeLost", .message = "no heartbeat", .node = node});
   silent_.insert(node);
   for (v1::StoredAllocation* allocation : tools_.ledger->AllocationsOnNode(node)) {
+    if (!placements && allocation->state() == v1::RESERVED) continue;
     Unreachable(*allocation);
   }
 }
@@ -110,7 +111,9 @@ void JobNodes::ReactToDeath(v1::StoredJob& stored, const std::string& node, cons
   MoveRanksOf(tools_.ledger, stored, node, v1::FENCED);
   const std::string why = fmt::format("node {} was declared dead by {}{}{}", node, order.actor,
                                       order.reason.empty() ? "" : ": ", order.reason);
-  if (IsActive(job.state())) {
+  if (job.state() == v1::ADMITTED) {
+    placement_->Failed(stored, why);
+  } else if (IsActive(job.state())) {
     tools_.raiser->Fail(stored,
                         {.cause = v1::HARDWARE, .rank = -1, .message = why, .last_log_lines = {}});
   } else if (IsEnding(job)) {

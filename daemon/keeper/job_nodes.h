@@ -19,8 +19,9 @@ class JobNodes {
   JobNodes(const KeeperTools& tools, JobPlacement* placement, JobTeardown* teardown)
       : tools_(tools), placement_(placement), teardown_(teardown) {}
 
-  // The lease of the node is over (L1).
-  void Lost(const std::string& node);
+  // The lease of the node is over (L1). `placements` false: what it was placed and has not answered
+  // is waited for (restore_gate.h).
+  void Lost(const std::string& node, bool placements);
   // There was no heartbeat for a while (`silent`), or there is one again.
   void Silent(const std::string& node, bool silent);
   // Another machine has the node's name; whether this allocation's ranks run on the one before

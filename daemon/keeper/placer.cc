@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/control/epoch.h"
 #include "common/spec/validate.h"
+#include "daemon/authority/authority.h"
 #include "daemon/hub/worker_hub.h"
 #include "daemon/jobs/job_states.h"
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/conditions.h"
 #include "daemon/keeper/job_bases.h"
 #include "daemon/keeper/job_keeper.h"
+#include "daemon/keeper/restore_gate.h"
 #include "daemon/membership/lease_table.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
@@ -94,8 +97,14 @@ std::vector<FleetNode> Placer::Fleet() {
 }
 
 void Placer::Run() {
+  if (!parts_.authority->GivesOrders()) return;
   std::vector<WaitingJob> queue = Queue();
   if (queue.empty()) return;
+  if (!parts_.restore_gate->IsOpen()) {
+    for (const WaitingJob& waiting : queue)
+      Wait(*parts_.ledger->FindJob(waiting.uid), parts_.restore_gate->Why());
+    return;
+  }
   std::vector<FleetNode> fleet = Fleet();
   std::string ahead;  // a job that fits the cluster, but not now
   for (WaitingJob& waiting : queue) {
@@ -157,6 +166,8 @@ void Placer::Wait(v1::StoredJob& stored, const std::string& why) {
 }
 
 void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed, bool on_gpus) {
+  const int64_t epoch = EpochFor(stored);
+  if (epoch == 0) return;
   v1::Job* job = stored.mutable_job();
   spec::SlotFacts facts{
       .gpu = on_gpus, .cores_per_node = std::numeric_limits<int64_t>::max(), .slots_per_node = 1};
@@ -168,7 +179,7 @@ void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed,
   }
   const spec::Faults faults = spec::ResolveForSlots(facts, job->mutable_spec());
   if (!faults.empty()) return FailFor(stored, faults, "");
-  job->set_epoch(job->epoch() + 1);
+  job->set_epoch(epoch);
   job->clear_ranks();
   std::map<std::string, std::unique_ptr<v1::StoredAllocation>> by_node;
   for (const PlacedRank& rank : placed) {
@@ -193,6 +204,18 @@ void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed,
   for (auto& [node, allocation] : by_node) {
     SendAssign(stored, *parts_.ledger->AddAllocation(std::move(allocation)));
   }
+}
+
+int64_t Placer::EpochFor(v1::StoredJob& stored) {
+  const int64_t last = stored.job().epoch();
+  const int64_t next = control::NextEpoch(last, parts_.ledger->Cluster().term());
+  if (next == 0) {
+    Wait(stored,
+         fmt::format("epoch {} was the last one of its term: restart the coordinator, which "
+                     "begins another term",
+                     control::EpochText(last)));
+  }
+  return next;
 }
 
 void Placer::SendAssign(const v1::StoredJob& stored, const v1::StoredAllocation& allocation) {

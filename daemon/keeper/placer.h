@@ -20,8 +20,10 @@ class JobSpec;
 
 namespace mt::daemon {
 
+class Authority;
 class JobKeeper;
 class LeaseTable;
+class RestoreGate;
 class WorkerHub;
 
 class Placer {
@@ -31,12 +33,16 @@ class Placer {
     WorkerHub* hub;
     JobKeeper* keeper;
     const LeaseTable* leases;
+    const Authority* authority;
+    const RestoreGate* restore_gate;
     const base::Clock* clock;
   };
   // All parts outlive it.
   explicit Placer(const Parts& parts) : parts_(parts) {}
 
-  // Places what can be placed now; called whenever slots or the queue may have changed.
+  // Places what can be placed now; called whenever slots or the queue may have changed. Nothing
+  // while no orders are given; nothing while a restore is not settled, which the jobs' reason for
+  // waiting says.
   void Run();
   // Sends the assignment of this node's ranks (again).
   void SendAssign(const v1::StoredJob& job, const v1::StoredAllocation& allocation);
@@ -53,6 +59,8 @@ class Placer {
   bool ChooseDevice(v1::StoredJob& job, const std::vector<FleetNode>& fleet, WaitingJob* waiting);
   void FailFor(v1::StoredJob& job, const spec::Faults& faults, const char* prefix);
   void Start(v1::StoredJob& job, const std::vector<PlacedRank>& placed, bool on_gpus);
+  // The job's next epoch; 0, with the reason why it waits, where the term has none left for it.
+  int64_t EpochFor(v1::StoredJob& job);
   void Wait(v1::StoredJob& job, const std::string& why);
 
   Parts parts_;

@@ -12,6 +12,7 @@
 #include "common/base/files.h"
 #include "common/base/log.h"
 #include "daemon/api/api.h"
+#include "daemon/authority/authority.h"
 #include "daemon/core/core.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/jobs/job_states.h"
@@ -57,6 +58,10 @@ void CoordinatorMeter::DeclareOwn(metrics::Registry* registry) {
       .With()
       .Set(static_cast<double>(base::ToUnixMicros(config_.clock->WallNow())) / kMicrosPerSecond);
   resident_ = registry->AddGauge("mt_resident_memory_bytes", "Memory of this process.").With();
+  superseded_ =
+      registry->AddGauge("mt_superseded", "1 while another coordinator of this cluster is obeyed.")
+          .With();
+  term_ = registry->AddGauge("mt_term", "Raised at every start and declared restore.").With();
   queue_depth_ = registry->AddGauge("mt_queue_depth", "Jobs in QUEUED.").With();
   storage_free_ = registry->AddGauge("mt_storage_free_bytes", "Free on the file system of a root.")
                       .With({{"root", "state"}});
@@ -224,6 +229,8 @@ void CoordinatorMeter::UpdateCounts(Core& core) {
   store_read_only_.Set(core.ledger().refusal().ok() ? 0 : 1);
   fenced_.RaiseTo(static_cast<double>(core.reports().num_fenced()));
   malformed_.RaiseTo(static_cast<double>(core.reports().num_malformed()));
+  superseded_.Set(core.authority().IsSuperseded() ? 1 : 0);
+  term_.Set(static_cast<double>(core.ledger().Cluster().term()));
   invalid_.RaiseTo(static_cast<double>(core.keeper().num_refused()));
   dropped_.RaiseTo(static_cast<double>(feeds.num_dropped()));
   if (config_.history != nullptr) {

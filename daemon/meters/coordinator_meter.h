@@ -61,7 +61,7 @@ class CoordinatorMeter {
   const Config config_;
   JobFamilies families_;
   metrics::Family<metrics::Gauge> last_heartbeat_;
-  metrics::Gauge resident_, queue_depth_, storage_free_, store_read_only_;
+  metrics::Gauge resident_, queue_depth_, storage_free_, store_read_only_, superseded_, term_;
   using SlotKind = std::pair<std::string, std::string>;  // device, state
   std::map<SlotKind, metrics::Gauge> slots_;
   std::map<std::string, metrics::Gauge> watchers_;

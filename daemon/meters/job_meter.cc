@@ -92,7 +92,8 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
   gauge(&info, "mt_job_info", "What the job is; always 1.");
   gauge(&ranks, "mt_job_ranks", "Ranks of the current epoch.");
   gauge(&slots, "mt_job_slots", "Slots that the job asks for.");
-  gauge(&epoch, "mt_job_epoch", "Placements so far.");
+  gauge(&epoch, "mt_job_epoch",
+        "Epoch: its term times 2^20, plus the count of the placement in the term.");
   gauge(&step, "mt_job_step", "Last step done.");
   gauge(&total_steps, "mt_job_total_steps", "Run length in steps.");
   gauge(&last_step_time, "mt_job_last_step_timestamp_seconds", "Last sign of progress.");

@@ -16,8 +16,9 @@
 #include "common/rpc/reason.h"
 #include "common/rpc/server.h"
 #include "common/rpc/version.h"
-#include "daemon/backup/backup_runner.h"
+#include "daemon/api/api.h"
 #include "daemon/authority/authority.h"
+#include "daemon/backup/backup_runner.h"
 #include "daemon/core/core.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/meters/coordinator_meter.h"
@@ -61,23 +62,23 @@ struct Info {
   base::Mutex mu;
   rpc::Endpoint endpoint GUARDED_BY(mu);
   rpc::Endpoint http_endpoint GUARDED_BY(mu);
-  std::string no_orders GUARDED_BY(mu);
+  v1::ServerInfo standing GUARDED_BY(mu);  // cluster, term, orders: as of the core's last turn
   std::string coordinator_uid;
   int64_t started_us = 0;
 
   void Fill(v1::ServerInfo* out) {
     const base::MutexLock lock(&mu);
+    *out = standing;
     out->set_version(std::string(rpc::Version()));
     out->set_coordinator_uid(coordinator_uid);
     out->set_endpoint(endpoint.ToString());
     out->set_insecure(!rpc::IsLoopback(endpoint) || !rpc::IsLoopback(http_endpoint));
     out->set_http_endpoint(http_endpoint.ToString());
     out->set_started_us(started_us);
-    out->set_no_orders(no_orders);
   }
-  void SetNoOrders(const std::string& why) {
+  void Stand(Core& core) {
     const base::MutexLock lock(&mu);
-    no_orders = why;
+    core.api().admin().Describe(&standing);
   }
 };
 
@@ -114,8 +115,8 @@ struct Coordinator::Parts {
 void Coordinator::Parts::OnTurn(Core& the_core) {
   const auto now = std::chrono::steady_clock::now();
   last_turn = now.time_since_epoch().count();
+  info->Stand(the_core);
   meter->Update(the_core);
-  info->SetNoOrders(the_core.authority().Why());
   if (notifier == nullptr) return;
   notifier->Ping();
   if (!serving || now < next_status) return;
@@ -151,6 +152,7 @@ Status Coordinator::Parts::StartCore(const Config& config) {
                                              [this](double seconds) { meter->OnCommit(seconds); });
   core = std::make_unique<Core>(timed_store.get(), base::Clock::Real(), history.get());
   RETURN_IF_ERROR(core->Recover());
+  info->Stand(*core);
   last_turn = std::chrono::steady_clock::now().time_since_epoch().count();
   loop = std::make_unique<CoreLoop>(core.get(), config.on_store_failure,
                                     [this](Core& the_core) { OnTurn(the_core); });

@@ -10,6 +10,7 @@
 
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/reason.h"
+#include "daemon/authority/authority.h"
 #include "daemon/core/core.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/service/core_loop.h"

@@ -213,6 +213,15 @@ class AdminService final : public v1::Admin::CallbackService {
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
+  Unary* DeclareRestore(Context* context, const v1::DeclareRestoreRequest* request,
+                        v1::ServerInfo* response) override {
+    return RunUnary(loop_, context, [this, context, request, response](Core& core) {
+      RETURN_IF_ERROR(core.api().admin().DeclareRestore(*request, ActorOf(*context)));
+      info_(response);
+      core.api().admin().Describe(response);
+      return OkStatus();
+    });
+  }
 
   grpc::ServerWriteReactor<v1::BackupChunk>* Backup(Context* context,
                                                     const v1::BackupRequest*) override {

@@ -7,6 +7,7 @@
 
 #include "daemon/keeper/allocations.h"
 #include "daemon/keeper/job_keeper.h"
+#include "daemon/keeper/restore_gate.h"
 #include "daemon/workers/reports.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
@@ -77,6 +78,10 @@ void HeldSettlement::SettleMissing(const v1::Register& hello, const Former& form
       parts_.keeper->teardown().AllocationGone(
           key, former.same_boot ? "its agent was restarted and did not find them"
                                 : "the node was booted again");
+    } else if (allocation->state() == v1::RESERVED && job != nullptr &&
+               !parts_.restore_gate->IsOpen()) {
+      // The placement may have come to its end since the backup, and another one after it.
+      parts_.keeper->placement().AllocationRefused(*job, key, "the store was restored");
     } else if (allocation->state() == v1::RESERVED && job != nullptr) {
       parts_.hub->FindByNode(key.node)->unanswered.insert({key.job_uid, key.epoch});
     } else if (allocation->state() == v1::UNREACHABLE && !open) {

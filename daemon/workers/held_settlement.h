@@ -15,6 +15,7 @@ namespace mt::daemon {
 
 class JobKeeper;
 class Reports;
+class RestoreGate;
 
 class HeldSettlement {
  public:
@@ -23,6 +24,7 @@ class HeldSettlement {
     WorkerHub* hub;
     JobKeeper* keeper;
     Reports* reports;
+    const RestoreGate* restore_gate;
   };
   // All parts outlive it.
   explicit HeldSettlement(const Parts& parts) : parts_(parts) {}

@@ -26,13 +26,6 @@ bool SameKnown(const std::string& a, const std::string& b) { return !a.empty() &
 
 }  // namespace
 
-void EnsureClusterKey(Ledger* ledger) {
-  v1::StoredCluster& cluster = ledger->Cluster();
-  if (!cluster.cluster_key().empty()) return;
-  cluster.set_cluster_key(crypto::RandomBytes(kClusterKeyBytes));
-  ledger->MarkCluster();
-}
-
 std::string NodeClaims::SecretOf(const std::string& node, int64_t generation) {
   return crypto::HmacSha256(parts_.ledger->Cluster().cluster_key(),
                             fmt::format("megatrain node secret {} {}", generation, node));

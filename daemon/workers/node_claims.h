@@ -22,9 +22,6 @@ namespace mt::daemon {
 
 class LeaseTable;
 
-// Makes the key that all secrets of this cluster come from, where the store has none.
-void EnsureClusterKey(Ledger* ledger);
-
 class NodeClaims {
  public:
   struct Parts {

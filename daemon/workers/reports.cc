@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/control/epoch.h"
 #include "common/rpc/reason.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/jobs/job_states.h"
@@ -30,8 +31,9 @@ v1::StoredJob* Reports::Fence(WorkerSession& from, const JobEpoch& key) {
   ++num_fenced_;
   // It is answered once per session: a rank that trains on would else be answered at every step.
   if (from.told_off.insert(key).second) {
-    log::Warn("message of a closed epoch",
-              {{"node", from.node}, {"job_uid", key.job_uid}, {"epoch", key.epoch}});
+    log::Warn(
+        "message of a closed epoch",
+        {{"node", from.node}, {"job_uid", key.job_uid}, {"epoch", control::EpochText(key.epoch)}});
     parts_.keeper->commands().SendKill(key, from.node, "this epoch is closed");
   }
   return nullptr;

@@ -12,6 +12,7 @@
 #include "daemon/feeds/feeds.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
+#include "daemon/keeper/restore_gate.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/workers/node_facts.h"
 #include "daemon/workers/report_numbers.h"
@@ -41,9 +42,10 @@ void Sessions::OnClosed(SessionId id) { Drop(id, OkStatus()); }
 void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
   const WorkerSession* session = parts_.hub->Find(id);
   if (session == nullptr) return;
-  if (!parts_.authority->GivesOrders() && !ChangesNothing(message)) {
+  const Status store = parts_.authority->CheckStore();
+  if (!store.ok() && !ChangesNothing(message)) {
     // A report that is not taken is not acknowledged, so it comes again with the next session.
-    if (message.has_register_()) Drop(id, parts_.authority->CheckOrders());
+    if (message.has_register_()) Drop(id, store);
     return;
   }
   if (message.has_register_()) {
@@ -60,6 +62,7 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
     Heartbeat(id, message.heartbeat().beat());
     return;
   }
+  if (!TakesReports(*session, message)) return;
   if (message.seq() == 0 || TakeNumber(id, message)) Dispatch(id, message);
 }
 
@@ -86,6 +89,12 @@ bool Sessions::TakeNumber(SessionId id, const v1::WorkerMessage& message) {
   const v1::StoredJob* job = parts_.ledger->FindJob(message.steps().job_uid());
   if (job != nullptr) parts_.feeds->KeepSteps(job->job(), message.steps());
   return false;
+}
+
+bool Sessions::TakesReports(const WorkerSession& session, const v1::WorkerMessage& message) {
+  if (message.rank_report().fence_epoch() > 0)
+    guard_.NoteFence(message.rank_report(), session.node);
+  return parts_.authority->GivesOrders();
 }
 
 void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
@@ -144,11 +153,15 @@ void Sessions::RecordLost(const v1::Register& hello, int64_t lost) {
   parts_.hub->Send(hello.node(), std::move(message));
 }
 
+Status Sessions::CheckMayRegister(SessionId id, const v1::Register& hello) {
+  RETURN_IF_ERROR(CheckRegister(hello));
+  RETURN_IF_ERROR(guard_.CheckRegister(hello));
+  if (!parts_.hub->Find(id)->node.empty()) return base::InvalidArgument("Register came twice");
+  return claims_.Check(id, hello);
+}
+
 void Sessions::Register(SessionId id, const v1::Register& hello) {
-  Status status = CheckRegister(hello);
-  if (status.ok() && !parts_.hub->Find(id)->node.empty())
-    status = base::InvalidArgument("Register came twice");
-  if (status.ok()) status = claims_.Check(id, hello);
+  const Status status = CheckMayRegister(id, hello);
   if (!status.ok()) {
     log::Warn("registration refused", {{"node", hello.node()}, {"error", base::Message(status)}});
     Drop(id, status);
@@ -173,19 +186,26 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
     log::Warn("worker of another version",
               {{"node", hello.node()}, {"worker", hello.version()}, {"own", rpc::Version()}});
   }
+  Welcome(id, hello);
+  RecordLost(hello, lost);
+  for (const v1::HeldAllocation& held : hello.allocations())
+    settlement_.SettleHeld(*parts_.hub->Find(id), held);
+  settlement_.SettleMissing(hello, former);
+  parts_.keeper->nodes().Silent(hello.node(), false);
+  parts_.restore_gate->Answered(hello.node());
+}
+
+void Sessions::Welcome(SessionId id, const v1::Register& hello) {
   v1::CoordinatorMessage message;
   v1::Registered* registered = message.mutable_registered();
   registered->set_coordinator_uid(parts_.coordinator_uid);
   registered->set_version(std::string(rpc::Version()));
   registered->set_heartbeat_interval_ms(control::kHeartbeatInterval.count());
   registered->set_lease_ms(control::kWorkerLostAfter.count());
+  registered->set_cluster_id(parts_.ledger->Cluster().cluster_id());
+  registered->set_term(parts_.ledger->Cluster().term());
   claims_.GiveSecret(hello, parts_.hub->Find(id), registered);
   parts_.hub->Send(hello.node(), std::move(message));
-  RecordLost(hello, lost);
-  for (const v1::HeldAllocation& held : hello.allocations())
-    settlement_.SettleHeld(*parts_.hub->Find(id), held);
-  settlement_.SettleMissing(hello, former);
-  parts_.keeper->nodes().Silent(hello.node(), false);
 }
 
 void Sessions::OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed) {
@@ -260,6 +280,8 @@ void Sessions::TellThinned(const std::string& node) {
 void Sessions::Acknowledge(const v1::StoredWorker& worker) {
   const WorkerSession* session = parts_.hub->FindByNode(worker.node().name());
   if (session == nullptr || worker.acked_seq() == 0 || !parts_.feeds->StepsAreSafe()) return;
+  // What is acknowledged here, the coordinator that is obeyed instead would never hear of.
+  if (!parts_.authority->GivesOrders()) return;
   v1::CoordinatorMessage message;
   message.mutable_report_ack()->set_seq(worker.acked_seq());
   session->link->Send(message);
@@ -273,6 +295,11 @@ void Sessions::Recover() {
       parts_.leases->Start(worker->node().name(), parts_.clock->Now());
     }
   }
+}
+
+void Sessions::RegisterAgain(const Status& why) {
+  CloseAll(why);
+  Recover();
 }
 
 Status Sessions::DeclareDead(const std::string& node, const Order& order) {
@@ -321,7 +348,7 @@ void Sessions::Tick() {
                                 {"from", v1::NodeState_Name(change.from)},
                                 {"to", v1::NodeState_Name(change.to)}});
     if (change.to == v1::NODE_LOST) {
-      parts_.keeper->nodes().Lost(change.node);
+      parts_.keeper->nodes().Lost(change.node, parts_.restore_gate->IsOpen());
       CloseNode(change.node, base::Unavailable("no heartbeat from node {}", change.node));
     } else {
       parts_.keeper->nodes().Silent(change.node, change.to != v1::NODE_READY);

@@ -13,6 +13,7 @@
 #include "daemon/ledger/ledger.h"
 #include "daemon/workers/held_settlement.h"
 #include "daemon/workers/node_claims.h"
+#include "daemon/workers/term_guard.h"
 
 namespace megatrain::v1 {
 class Register;
@@ -28,6 +29,7 @@ class JobKeeper;
 class LeaseTable;
 class Placer;
 class Reports;
+class RestoreGate;
 
 class Sessions {
  public:
@@ -40,7 +42,8 @@ class Sessions {
     Reports* reports;
     Feeds* feeds;
     KeyValues* rendezvous;
-    const Authority* authority;
+    Authority* authority;
+    RestoreGate* restore_gate;
     const base::Clock* clock;
     std::string coordinator_uid;
   };
@@ -50,8 +53,10 @@ class Sessions {
         settlement_({.ledger = parts_.ledger,
                      .hub = parts_.hub,
                      .keeper = parts_.keeper,
-                     .reports = parts_.reports}),
-        claims_({.ledger = parts_.ledger, .hub = parts_.hub, .leases = parts_.leases}) {}
+                     .reports = parts_.reports,
+                     .restore_gate = parts_.restore_gate}),
+        claims_({.ledger = parts_.ledger, .hub = parts_.hub, .leases = parts_.leases}),
+        guard_(parts_.ledger, parts_.authority, parts_.coordinator_uid) {}
 
   SessionId Open(std::shared_ptr<WorkerLink> link) { return parts_.hub->Open(std::move(link)); }
   void OnMessage(SessionId id, const v1::WorkerMessage& message);
@@ -68,15 +73,21 @@ class Sessions {
   void Recover();
   // Ends the session of every node, so that each registers and sends again what was not taken.
   void CloseAll(const Status& status);
+  // Closes every session, and gives the workers a lease of full length to register again.
+  void RegisterAgain(const Status& why);
   // Tells the worker which of its reports are on disk.
   void Acknowledge(const v1::StoredWorker& worker);
 
  private:
   void Register(SessionId id, const v1::Register& hello);
+  void Welcome(SessionId id, const v1::Register& hello);
   // Whether the report is to be dispatched; ends the session of one that is out of order.
   bool TakeNumber(SessionId id, const v1::WorkerMessage& message);
   void RecordLost(const v1::Register& hello, int64_t lost);
   void TellThinned(const std::string& node);
+  Status CheckMayRegister(SessionId id, const v1::Register& hello);
+  // False where the reports of this worker are not taken, nor acknowledged: no orders are given.
+  bool TakesReports(const WorkerSession& session, const v1::WorkerMessage& message);
   void OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed);
   void Heartbeat(SessionId id, int64_t beat);
   void Dispatch(SessionId id, const v1::WorkerMessage& message);
@@ -86,6 +97,7 @@ class Sessions {
   Parts parts_;
   HeldSettlement settlement_;
   NodeClaims claims_;
+  TermGuard guard_;
 };
 
 }  // namespace mt::daemon

@@ -62,7 +62,7 @@ class PauseTest(ServiceTest):
         self.mtctl("resume", "tiny", "--wait")
         self.mtctl("wait", "tiny", timeout=240)
         self.assertEqual(self.losses(), expected)
-        self.assertEqual(self.job()["epoch"], 2)
+        self.assertEqual(self.job()["epoch"] % 2**20, 2)  # the second of its term
 
     def test_held_job_releases_and_cancels_with_its_steps(self):
         self.submit(*LONG)

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "common/base/log.h"
+#include "common/control/epoch.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::rank {
@@ -47,7 +48,7 @@ void StepLog::OnRunInfo(const train::RunInfo& info) {
   log::Info("training", {{"parameters", info.parameters},
                          {"steps", info.total_steps},
                          {"resumed_from", info.resumed_from_step},
-                         {"epoch", info.epoch},
+                         {"epoch", control::EpochText(info.epoch)},
                          {"checkpoints", info.checkpoint_path}});
   if (next_ != nullptr) next_->OnRunInfo(info);
 }

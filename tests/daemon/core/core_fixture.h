@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/control/epoch.h"
 #include "common/rpc/reason.h"
 #include "common/spec/parse.h"
 #include "daemon/api/api.h"

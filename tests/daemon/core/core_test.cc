@@ -11,7 +11,7 @@ TEST_F(CoreTest, AJobFromQueueToSuccess) {
   Worker worker = NewWorker("n1", 2);
   v1::Job job = Submit(TinyJob("demo", 2));
   EXPECT_EQ(job.state(), v1::ADMITTED);
-  EXPECT_EQ(job.epoch(), 1);
+  EXPECT_EQ(control::CountOfEpoch(job.epoch()), 1);
   ASSERT_EQ(CountAssigns(worker), 1);
   const v1::Assign assign = worker.link->received.back().assign();
   EXPECT_EQ(assign.world_size(), 2);
@@ -202,13 +202,13 @@ TEST_F(CoreTest, RefusalAndSilenceSendTheJobBackToTheQueue) {
   Accept(a, job, /*accepted=*/false);
   job = Get(job.uid());
   EXPECT_EQ(job.state(), v1::ADMITTED) << "the first retry comes at once";
-  EXPECT_EQ(job.epoch(), 2);
+  EXPECT_EQ(control::CountOfEpoch(job.epoch()), 2);
   Accept(a, job, /*accepted=*/false);
   EXPECT_EQ(Get(job.uid()).state(), v1::QUEUED);
   PassBeating(seconds(6), {&a});
   job = Get(job.uid());
   EXPECT_EQ(job.state(), v1::ADMITTED);
-  EXPECT_EQ(job.epoch(), 3);
+  EXPECT_EQ(control::CountOfEpoch(job.epoch()), 3);
   // P6: no answer at all. The slot is not offered again before the agent says that it is free.
   PassBeating(seconds(32), {&a});
   EXPECT_EQ(Get(job.uid()).state(), v1::QUEUED);
@@ -218,14 +218,14 @@ TEST_F(CoreTest, RefusalAndSilenceSendTheJobBackToTheQueue) {
   EXPECT_EQ(core_->reports().num_fenced(), 0) << "epoch 3 is still the newest";
   Gone(a, job);
   PassBeating(seconds(12), {&a});
-  EXPECT_EQ(Get(job.uid()).epoch(), 4);
+  EXPECT_EQ(control::CountOfEpoch(Get(job.uid()).epoch()), 4);
 }
 
 TEST_F(CoreTest, MessagesOfAClosedEpochAreRefusedAndAnswered) {
   Worker worker = NewWorker("n1", 1);
   v1::Job old = Submit(TinyJob("demo", 1));
   Accept(worker, old, /*accepted=*/false);
-  ASSERT_EQ(Get(old.uid()).epoch(), 2);
+  ASSERT_EQ(control::CountOfEpoch(Get(old.uid()).epoch()), 2);
   Report(worker, StepsMessage(old, 1, 3));
   Report(worker, StepsMessage(old, 4, 6));
   EXPECT_EQ(core_->reports().num_fenced(), 2);

@@ -22,22 +22,22 @@ TEST_F(ActionsTest, APlacementThatSucceededEndsTheRowOfFailures) {
   v1::Job job = Submit(TinyJob("job", 1));
   Accept(worker, job, /*accepted=*/false);
   job = Get(job.uid());
-  ASSERT_EQ(job.epoch(), 2) << "placed again at once";
+  ASSERT_EQ(control::CountOfEpoch(job.epoch()), 2) << "placed again at once";
   Accept(worker, job, /*accepted=*/false);
   job = Get(job.uid());
   EXPECT_EQ(job.state(), v1::QUEUED) << "the second time it waits (R2)";
   EXPECT_TRUE(job.ranks().empty()) << "it has no ranks while it waits";
   PassBeating(seconds(6), {&worker});
   job = Get(job.uid());
-  ASSERT_EQ(job.epoch(), 3);
+  ASSERT_EQ(control::CountOfEpoch(job.epoch()), 3);
   Accept(worker, job);
   ASSERT_TRUE(Pause(job.uid(), v1::PauseRequest::RELEASE).ok());
   Gone(worker, job);
   ASSERT_TRUE(Resume(job.uid()).ok());
   job = Get(job.uid());
-  ASSERT_EQ(job.epoch(), 4);
+  ASSERT_EQ(control::CountOfEpoch(job.epoch()), 4);
   Accept(worker, job, /*accepted=*/false);
-  EXPECT_EQ(Get(job.uid()).epoch(), 5) << "this is the first failure again";
+  EXPECT_EQ(control::CountOfEpoch(Get(job.uid()).epoch()), 5) << "this is the first failure again";
 }
 
 TEST_F(ActionsTest, TheDeadlineIsTheCoordinatorsOwnStop) {

@@ -85,7 +85,7 @@ TEST_F(NodesTest, APlacementOnALostNodeGoesBackToTheQueue) {
   Connect(&a, 1);
   PassBeating(seconds(2), {&a});
   EXPECT_EQ(Get(job.uid()).state(), v1::ADMITTED);
-  EXPECT_EQ(Get(job.uid()).epoch(), 2);
+  EXPECT_EQ(control::CountOfEpoch(Get(job.uid()).epoch()), 2);
 }
 
 TEST_F(NodesTest, WhatWasAskedMeanwhileIsToldWhenTheNodeIsBack) {

@@ -173,7 +173,7 @@ TEST_F(PauseTest, ReleaseSavesAndFreesTheSlotsAndResumePlacesAgain) {
   Gone(worker, Get(other.uid()));
   job = Get(job.uid());
   EXPECT_EQ(job.state(), v1::ADMITTED);
-  EXPECT_EQ(job.epoch(), 2);
+  EXPECT_EQ(control::CountOfEpoch(job.epoch()), 2);
   const v1::Assign assign = worker.link->received.back().assign();
   EXPECT_FALSE(assign.spec().checkpoint().fresh()) << "it goes on from what it saved";
   EXPECT_EQ(assign.ended_job_uids_size(), 0) << "the killed one has another directory";

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/base/log.h"
+#include "common/control/epoch.h"
 #include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
 #include "worker/node/ranks/allocation_record.h"
@@ -13,12 +14,14 @@
 
 namespace mt::node {
 
+using control::EpochText;
 using megatrain::v1::AllocationRecord;
 using megatrain::v1::Assign;
 using megatrain::v1::Command;
 using megatrain::v1::CoordinatorMessage;
 using megatrain::v1::RankMessage;
 using megatrain::v1::Register;
+using megatrain::v1::Registered;
 using megatrain::v1::StepRecord;
 using megatrain::v1::WorkerMessage;
 
@@ -44,6 +47,7 @@ void Measure(WorkerMetrics* metrics, const std::pair<std::string, int64_t>& job,
 Agent::Agent(Config config, Seams seams)
     : config_(std::move(config)),
       seams_(seams),
+      obedience_(config_.cluster, seams.cluster_store),
       session_(seams.loop, seams.clock, config_.limits.session, seams.coordinator, this),
       rendezvous_({.links = seams.ranks,
                    .report = [this](WorkerMessage message) { Report(std::move(message)); },
@@ -97,6 +101,7 @@ void Agent::FillRegister(Register* message) {
   message->set_memory_bytes(config_.memory_bytes);
   message->mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   message->set_http_endpoint(config_.http_endpoint);
+  obedience_.FillRegister(message);
   message->set_gpu_problem(slots_.GpuProblem());
   if (config_.node.checkpoint_root_id) {
     message->set_checkpoint_root_id(config_.node.checkpoint_root_id());
@@ -109,6 +114,10 @@ void Agent::FillRegister(Register* message) {
     allocation->Describe(message->add_allocations());
   }
 }
+
+Status Agent::CheckRegistered(const Registered& registered) { return obedience_.Check(registered); }
+
+void Agent::OnSessionClosed(const Status& why) { obedience_.OnClosed(why); }
 
 void Agent::OnRegistered() {
   was_registered_ = true;
@@ -169,9 +178,14 @@ Status Agent::CheckAssign(const Assign& assign) {
   if (shutdown_done_) return base::FailedPrecondition("this worker is stopping");
   if (assign.ranks().empty()) return base::InvalidArgument("no rank was assigned");
   const auto newest = allocations_.NewestEpoch(assign.job_uid());
+  if (newest && assign.epoch() == *newest) {
+    return base::FailedPrecondition("epoch {} of job {} is over: its ranks have ended",
+                                    EpochText(assign.epoch()), assign.job_uid());
+  }
   if (newest && assign.epoch() < *newest) {
-    return base::FailedPrecondition("epoch {} of job {} is closed: {} was here", assign.epoch(),
-                                    assign.job_uid(), *newest);
+    return base::FailedPrecondition("epoch {} of job {} is closed: {} was here",
+                                    EpochText(assign.epoch()), assign.job_uid(),
+                                    EpochText(*newest));
   }
   std::set<int> slots;
   for (const auto& placement : assign.ranks()) {
@@ -190,10 +204,12 @@ Status Agent::CheckAssign(const Assign& assign) {
 
 void Agent::OnAssign(const Assign& assign) {
   const JobEpoch job(assign.job_uid(), assign.epoch());
-  const bool repeated = allocations_.NewestEpoch(assign.job_uid()) == assign.epoch();
+  // One that has ended, and whose end the coordinator has acknowledged, is not followed again.
+  const bool repeated = allocations_.Find(job) != nullptr &&
+                        allocations_.NewestEpoch(assign.job_uid()) == assign.epoch();
   for (const auto& [held, allocation] : allocations_.all()) {
     if (held.first == job.first && held.second < job.second && !allocation->gone()) {
-      allocation->End(fmt::format("epoch {} has begun", job.second), /*asked=*/true);
+      allocation->End(fmt::format("epoch {} has begun", EpochText(job.second)), /*asked=*/true);
     }
   }
   Status status = repeated ? OkStatus() : CheckAssign(assign);
@@ -210,7 +226,7 @@ void Agent::OnAssign(const Assign& assign) {
   if (repeated || !status.ok()) return;
   log::Info("ranks assigned", {{"job", assign.job_uid()},
                                {"name", assign.spec().name()},
-                               {"epoch", assign.epoch()},
+                               {"epoch", EpochText(assign.epoch())},
                                {"ranks", assign.ranks_size()}});
   AddAllocation(*record)->StartRanks();
 }
@@ -251,11 +267,11 @@ void Agent::Adopt(const AllocationRecord& record, const std::string& damage) {
   if (damage.empty()) {
     log::Info("ranks of an earlier agent are taken over", {{"job", assign.job_uid()},
                                                            {"name", assign.spec().name()},
-                                                           {"epoch", assign.epoch()},
+                                                           {"epoch", EpochText(assign.epoch())},
                                                            {"ranks", record.ranks_size()}});
   } else {
     log::Error("ranks of an earlier agent cannot be gone on with: ending them",
-               {{"job", assign.job_uid()}, {"epoch", assign.epoch()}, {"why", damage}});
+               {{"job", assign.job_uid()}, {"epoch", EpochText(assign.epoch())}, {"why", damage}});
   }
   for (const auto& rank : record.ranks()) slots_.Occupied(rank.gpu());
   AddAllocation(record)->AdoptRanks(damage);
@@ -274,7 +290,7 @@ Status Agent::Execute(const Command& command) {
   Allocation* const allocation = allocations_.Find({command.job_uid(), command.epoch()});
   if (allocation == nullptr || allocation->gone()) {
     return base::NotFound("job {} epoch {} is not on this node", command.job_uid(),
-                          command.epoch());
+                          EpochText(command.epoch()));
   }
   switch (command.verb()) {
     case Command::KILL:
@@ -298,7 +314,8 @@ Status Agent::Attach(LinkId link, const RankMessage& message) {
   const JobEpoch job(message.hello().job_uid(), message.hello().epoch());
   Allocation* const allocation = allocations_.Find(job);
   if (allocation == nullptr) {
-    return base::FailedPrecondition("job {} epoch {} is not on this node", job.first, job.second);
+    return base::FailedPrecondition("job {} epoch {} is not on this node", job.first,
+                                    EpochText(job.second));
   }
   RETURN_IF_ERROR(allocation->Attach(link, message.hello()));
   links_[link] = job;
@@ -349,7 +366,7 @@ void Agent::OnRankGone(LaunchId launch, const RankExit& exit) {
 void Agent::OnGone(const JobEpoch& job) {
   rendezvous_.Forget(job);
   seams_.metrics->OnJobGone(job);
-  log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", job.second}});
+  log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", EpochText(job.second)}});
   if (shutdown_done_ && allocations_.OnlyLeftRunning()) FinishShutdown();
 }
 
@@ -381,7 +398,7 @@ void Agent::Shutdown(std::function<void()> done) {
       allocation->End("the worker agent was stopped", /*asked=*/false);
     } else {
       log::Info("ranks go on without their agent (on_agent_exit: continue)",
-                {{"job", job.first}, {"epoch", job.second}});
+                {{"job", job.first}, {"epoch", EpochText(job.second)}});
     }
   }
   if (allocations_.OnlyLeftRunning()) FinishShutdown();

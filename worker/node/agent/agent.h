@@ -14,6 +14,7 @@
 #include "worker/node/agent/allocation_set.h"
 #include "worker/node/agent/coordinator_session.h"
 #include "worker/node/agent/log_service.h"
+#include "worker/node/agent/obedience.h"
 #include "worker/node/agent/rendezvous_relay.h"
 #include "worker/node/agent/secret_file.h"
 #include "worker/node/agent/worker_metrics.h"
@@ -59,6 +60,7 @@ class Agent final : private CoordinatorSession::Listener,
     std::map<std::string, std::string> labels;
     std::string http_endpoint;  // of /metrics; empty: none
     NodeFacts node;
+    ClusterState cluster;  // as cluster_store has it
     Limits limits;
   };
   // Not owned; must outlive the agent.
@@ -69,6 +71,7 @@ class Agent final : private CoordinatorSession::Listener,
     RankLinks* ranks;
     RankLauncher* launcher;
     AllocationStore* store;
+    ClusterStore* cluster_store = nullptr;  // may be null in tests: kept in memory
     WorkerMetrics* metrics;
     GpuProbe* gpu_probe = nullptr;  // may be null if no GPU is offered
     SecretFile* secret = nullptr;   // null: a secret that is given is not kept
@@ -94,12 +97,15 @@ class Agent final : private CoordinatorSession::Listener,
   int num_allocations() const { return allocations_.num_live(); }
   const NodeSlots& slots() const { return slots_; }
   const CoordinatorSession& session() const { return session_; }
+  const Obedience& obedience() const { return obedience_; }
 
  private:
   using JobEpoch = AllocationSet::JobEpoch;
 
   // CoordinatorSession::Listener
   void FillRegister(megatrain::v1::Register* message) override;
+  Status CheckRegistered(const megatrain::v1::Registered& registered) override;
+  void OnSessionClosed(const Status& why) override;
   void OnRegistered() override;
   void OnSecretGiven(const std::string& secret, int64_t generation) override;
   void OnDisconnected() override;
@@ -128,6 +134,7 @@ class Agent final : private CoordinatorSession::Listener,
 
   const Config config_;
   const Seams seams_;
+  Obedience obedience_;
   CoordinatorSession session_;
   RendezvousRelay rendezvous_;
   LogService logs_;

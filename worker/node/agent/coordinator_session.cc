@@ -13,6 +13,7 @@
 namespace mt::node {
 
 using megatrain::v1::CoordinatorMessage;
+using megatrain::v1::Registered;
 using megatrain::v1::StepRecord;
 using megatrain::v1::WorkerMessage;
 using std::chrono::milliseconds;
@@ -45,6 +46,7 @@ void CoordinatorSession::Stop() {
 }
 
 void CoordinatorSession::Connect() {
+  disobeyed_ = false;
   link_->Open();
   WorkerMessage message;
   listener_->FillRegister(message.mutable_register_());
@@ -57,17 +59,25 @@ void CoordinatorSession::Connect() {
   });
 }
 
+void CoordinatorSession::OnRegistered(const Registered& registered) {
+  if (!listener_->CheckRegistered(registered).ok()) {
+    disobeyed_ = true;
+    link_->Close();
+    return;
+  }
+  log::Info("registered with the coordinator",
+            {{"coordinator", registered.coordinator_uid()}, {"version", registered.version()}});
+  BeRegistered(milliseconds(registered.heartbeat_interval_ms()));
+  if (!registered.node_secret().empty())
+    listener_->OnSecretGiven(registered.node_secret(), registered.generation());
+}
+
 void CoordinatorSession::OnMessage(const CoordinatorMessage& message) {
+  // What came before the registration's answer, or after it was refused, is nobody's order.
+  if (disobeyed_ || (!registered_ && !message.has_registered())) return;
   switch (message.body_case()) {
     case CoordinatorMessage::kRegistered:
-      log::Info("registered with the coordinator",
-                {{"coordinator", message.registered().coordinator_uid()},
-                 {"version", message.registered().version()}});
-      BeRegistered(milliseconds(message.registered().heartbeat_interval_ms()));
-      if (!message.registered().node_secret().empty()) {
-        listener_->OnSecretGiven(message.registered().node_secret(),
-                                 message.registered().generation());
-      }
+      OnRegistered(message.registered());
       break;
     case CoordinatorMessage::kHeartbeatAck:
       last_ack_ = clock_->Now();
@@ -116,6 +126,7 @@ void CoordinatorSession::OnClosed(const Status& why) {
   const bool was_registered = std::exchange(registered_, false);
   if (stopped_) return;
   LogClosed(why, was_registered);
+  listener_->OnSessionClosed(why);
   attempt_timer_ = loop_->After(NextBackoff(), [this] { Connect(); });
   if (was_registered) listener_->OnDisconnected();
 }

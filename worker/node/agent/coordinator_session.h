@@ -17,6 +17,7 @@
 
 namespace megatrain::v1 {
 class Register;
+class Registered;
 class StepRecord;
 }  // namespace megatrain::v1
 
@@ -48,6 +49,11 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
     virtual ~Listener() = default;
     // Fills in the registration; called on every attempt to connect.
     virtual void FillRegister(megatrain::v1::Register* message) = 0;
+    // The coordinator answers the registration. Unless OK the session is closed before anything
+    // else of it is heard, and tried again later.
+    virtual Status CheckRegistered(const megatrain::v1::Registered& registered) = 0;
+    // An attempt or a session was ended with this.
+    virtual void OnSessionClosed(const Status& why) = 0;
     // The coordinator has answered; unacknowledged reports were sent again.
     virtual void OnRegistered() = 0;
     // The coordinator has given this node a secret (Registered.node_secret); after OnRegistered.
@@ -90,6 +96,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   void OnClosed(const Status& why) override;
   void Connect();
   void LogClosed(const Status& why, bool was_registered);
+  void OnRegistered(const megatrain::v1::Registered& registered);
   void BeRegistered(std::chrono::milliseconds heartbeat_interval);
   void Beat();
   std::chrono::milliseconds NextBackoff();
@@ -104,6 +111,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   Outbox::Acked pending_steps_acked_;
   bool stopped_ = false;
   bool registered_ = false;
+  bool disobeyed_ = false;  // this session is being closed unheard
   int failures_ = 0;  // failed attempts since the last registration
   std::string
       refusal_;  // why the coordinator has refused this worker, as logged; empty: it has not

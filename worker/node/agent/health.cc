@@ -1,9 +1,16 @@
-// Two atomic values, so that a probe never waits for the loop.
+// Atomic values and a text, so that a probe never waits for the loop.
 #include "worker/node/agent/health.h"
 
 #include <fmt/format.h>
 
 namespace mt::node {
+
+void Health::Turn(bool registered, const std::string& refusal) {
+  last_turn_ = clock_->Now();
+  registered_ = registered;
+  const base::MutexLock lock(&mu_);
+  refusal_ = refusal;
+}
 
 http::Response Health::Live() const {
   const auto silent =
@@ -17,7 +24,10 @@ http::Response Health::Ready() const {
   http::Response live = Live();
   if (live.status != 200) return live;
   if (registered_) return {.body = "ok\n"};
-  return {.status = 503, .body = "not registered with the coordinator\n"};
+  const base::MutexLock lock(&mu_);
+  return {.status = 503,
+          .body = fmt::format("not registered with the coordinator{}{}\n",
+                              refusal_.empty() ? "" : ": ", refusal_)};
 }
 
 }  // namespace mt::node

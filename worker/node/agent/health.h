@@ -1,12 +1,15 @@
 // The answers to Kubernetes' probes: /livez is OK while the event loop turns (and asks for nothing
 // else, because restarting an agent does not bring an absent coordinator back), /readyz while the
-// coordinator has this worker registered. Set by the loop, read by the HTTP server. Thread-safe.
+// coordinator has this worker registered; the answer says why not where it is known. Set by the
+// loop, read by the HTTP server. Thread-safe.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <string>
 
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/http/server.h"
 
 namespace mt::node {
@@ -18,10 +21,8 @@ class Health {
 
   explicit Health(const base::Clock* clock) : clock_(clock), last_turn_(clock->Now()) {}
 
-  void Turn(bool registered) {
-    last_turn_ = clock_->Now();
-    registered_ = registered;
-  }
+  // `refusal`: why the coordinator that answers is not obeyed (obedience.h).
+  void Turn(bool registered, const std::string& refusal);
   http::Response Live() const;
   http::Response Ready() const;
 
@@ -29,6 +30,8 @@ class Health {
   const base::Clock* clock_;
   std::atomic<base::MonotonicTime> last_turn_;
   std::atomic<bool> registered_ = false;
+  mutable base::Mutex mu_;
+  std::string refusal_ GUARDED_BY(mu_);
 };
 
 }  // namespace mt::node

@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/machine_id.h"
 #include "common/base/notify.h"
+#include "common/control/epoch.h"
 #include "common/control/numbers.h"
 #include "common/gpu/cuda_module.h"
 #include "common/http/server.h"
@@ -20,6 +21,7 @@
 #include "common/rpc/version.h"
 #include "megatrain/v1/agent_state.pb.h"
 #include "worker/node/agent/agent.h"
+#include "worker/node/agent/cluster_file.h"
 #include "worker/node/agent/grpc_coordinator_link.h"
 #include "worker/node/agent/grpc_rank_server.h"
 #include "worker/node/agent/health.h"
@@ -80,7 +82,8 @@ GpuOffer FindGpus(const AgentOptions& options) {
 }
 
 Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
-                         const std::string& http_endpoint, GpuOffer gpus, const RootWatch* root) {
+                         const std::string& http_endpoint, GpuOffer gpus, const RootWatch* root,
+                         ClusterState cluster) {
   const int cpu_slots = options.cpu_slots.value_or(DefaultCpuSlots(gpus, options.cores));
   Agent::Limits limits;
   limits.ranks.progress.step = std::chrono::seconds(options.stall_after);
@@ -104,6 +107,7 @@ Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
                    .address = options.address,
                    .rank_state = state.allocations(),
                    .checkpoint_root_id = [root] { return root->id(); }},
+          .cluster = std::move(cluster),
           .limits = limits};
 }
 
@@ -112,10 +116,18 @@ Status StopLeftRanks(const AgentOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<StoppedRank> stopped,
                    StopRanks(state.allocations(), control::kKillGrace));
   for (const StoppedRank& rank : stopped) {
-    fmt::print("ended rank {} of job {} epoch {} (pid {}{})\n", rank.rank, rank.job_uid, rank.epoch,
-               rank.pid, rank.killed ? ", killed" : "");
+    fmt::print("ended rank {} of job {} epoch {} (pid {}{})\n", rank.rank, rank.job_uid,
+               control::EpochText(rank.epoch), rank.pid, rank.killed ? ", killed" : "");
   }
   if (stopped.empty()) fmt::print("no ranks are running\n");
+  return OkStatus();
+}
+
+Status Join(const AgentOptions& options) {
+  ASSIGN_OR_RETURN(const StateDir state, StateDir::Open(options.state));
+  RETURN_IF_ERROR(JoinCluster(options.state, options.join));
+  fmt::print("the agent of {} belongs to cluster {} from its next start on\n", options.state,
+             options.join);
   return OkStatus();
 }
 
@@ -179,6 +191,8 @@ Status MakeRoots(const AgentOptions& options) {
 Status RunAgent(const AgentOptions& options) {
   base::Notifier notifier(NotifyEnvironment());
   ASSIGN_OR_RETURN(StateDir state, StateDir::Open(options.state));
+  ClusterFile cluster_file(options.state);
+  ASSIGN_OR_RETURN(ClusterState cluster, cluster_file.Load());
   RETURN_IF_ERROR(MakeRoots(options));
   ASSIGN_OR_RETURN(const std::string socket, state.SocketPath());
 
@@ -211,13 +225,15 @@ Status RunAgent(const AgentOptions& options) {
          });
        }});
   Agent agent(
-      MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options), &root),
+      MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options), &root,
+                 std::move(cluster)),
       {.loop = &loop,
        .clock = base::Clock::Real(),
        .coordinator = &coordinator,
        .ranks = &ranks,
        .launcher = &launcher,
        .store = &store,
+       .cluster_store = &cluster_file,
        .metrics = &metrics,
        .gpu_probe = &gpu_probe,
        .secret = &secret});
@@ -259,8 +275,9 @@ int main(int argc, char** argv) {
   if (!mt::node::ParseAgentOptions(argc, argv, &options, &exit_now)) return exit_now.code;
   mt::log::Init({.binary = "mt-worker", .level = options.log_level});
   ::signal(SIGPIPE, SIG_IGN);
-  const mt::Status status =
-      options.stop_ranks ? mt::node::StopLeftRanks(options) : mt::node::RunAgent(options);
+  const mt::Status status = options.stop_ranks      ? mt::node::StopLeftRanks(options)
+                            : !options.join.empty() ? mt::node::Join(options)
+                                                    : mt::node::RunAgent(options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "mt-worker: %s\n", mt::base::Message(status).c_str());
   return 1;

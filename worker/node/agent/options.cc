@@ -61,6 +61,11 @@ void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
                       "End all ranks that the agent of --state has left running, then exit")
       ->fallthrough()
       ->callback([options] { options->stop_ranks = true; });
+  app->add_subcommand("join",
+                      "Have the agent of --state belong to another cluster from its next start on")
+      ->fallthrough()
+      ->add_option("cluster", options->join, "Its id, as `mtctl version` shows it")
+      ->required();
   const auto take_last = CLI::MultiOptionPolicy::TakeLast;
   app->option_defaults()->multi_option_policy(take_last);
   app->add_option("--config", raw->config, "YAML file with these options (cpu_slots: 2)");
@@ -192,7 +197,7 @@ Status Complete(const RawOptions& raw, AgentOptions* options) {
     *path = std::filesystem::absolute(*path).lexically_normal().string();
   }
   for (const std::string& binary : {options->rank_binary, options->shim_binary}) {
-    if (options->stop_ranks) break;
+    if (options->stop_ranks || !options->join.empty()) break;
     if (::access(binary.c_str(), X_OK) != 0) return base::ErrnoError(errno, binary);
   }
   return OkStatus();

@@ -1,5 +1,5 @@
 // Options of mt-worker: flags, and a YAML file (--config) with the same names in snake_case; flags
-// override the file. `mt-worker stop-ranks` is the only other verb.
+// override the file. `mt-worker stop-ranks` and `mt-worker join` are the only other verbs.
 #pragma once
 
 #include <map>
@@ -17,6 +17,7 @@ namespace mt::node {
 
 struct AgentOptions {
   bool stop_ranks = false;  // the verb stop-ranks; only `state` is used
+  std::string join;         // the verb join: the cluster's id; only `state` is used
   rpc::Endpoint coordinator;
   std::optional<int> cpu_slots;  // nullopt: DefaultCpuSlots (gpu_offer.h)
   std::string gpus = "all";      // GPUs to offer: "all", "none", or UUIDs separated by commas

@@ -36,8 +36,10 @@ void Pulse::Start() {
 
 void Pulse::Turn() {
   const Agent& agent = *parts_.agent;
-  parts_.health->Turn(agent.session().registered());
+  parts_.health->Turn(agent.session().registered(), agent.obedience().refusal());
   parts_.metrics->Set({.registered = agent.session().registered(),
+                       .disobeys = !agent.obedience().refusal().empty(),
+                       .term = agent.obedience().known().term,
                        .gpus = SlotsOf(agent, /*gpus=*/true),
                        .cpu_slots = SlotsOf(agent, /*gpus=*/false),
                        .reports_queued = agent.session().outbox().num_reports(),
@@ -57,9 +59,11 @@ void Pulse::Turn() {
 
 std::string Pulse::StatusLine() const {
   const Agent& agent = *parts_.agent;
-  return fmt::format("{}; {} of {} slots in use",
-                     agent.session().registered() ? "registered" : "looking for the coordinator",
-                     agent.slots().num_used(), agent.slots().size());
+  const char* standing = agent.session().registered()          ? "registered"
+                         : agent.obedience().refusal().empty() ? "looking for the coordinator"
+                                                               : "the coordinator is not obeyed";
+  return fmt::format("{}; {} of {} slots in use", standing, agent.slots().num_used(),
+                     agent.slots().size());
 }
 
 }  // namespace mt::node

@@ -23,7 +23,13 @@ struct WorkerMetrics::Families : RankFamilies {
 
 struct WorkerMetrics::Own {
   Own(metrics::Registry* registry, const Labels& node)
-      : registered(registry
+      : disobeys(registry
+                     ->AddGauge("mt_worker_disobeys",
+                                "1 while the coordinator that answers is not the one to obey.")
+                     .With(node)),
+        term(registry->AddGauge("mt_worker_term", "Newest term of a coordinator that was obeyed.")
+                 .With(node)),
+        registered(registry
                        ->AddGauge("mt_worker_registered",
                                   "Whether the coordinator has accepted this worker's session.")
                        .With(node)),
@@ -77,6 +83,8 @@ struct WorkerMetrics::Own {
     metrics::Gauge out_of_order;
   };
 
+  metrics::Gauge disobeys;
+  metrics::Gauge term;
   metrics::Gauge registered;
   metrics::Family<metrics::Gauge> slots;
   SlotGauges gpus;
@@ -197,6 +205,8 @@ void WorkerMetrics::OnDisconnected() { own_->disconnects.Add(); }
 
 void WorkerMetrics::Set(const Now& now) {
   own_->registered.Set(now.registered ? 1 : 0);
+  own_->disobeys.Set(now.disobeys ? 1 : 0);
+  own_->term.Set(static_cast<double>(now.term));
   own_->gpus.Set(now.gpus);
   own_->cpu_slots.Set(now.cpu_slots);
   own_->reports_queued.Set(static_cast<double>(now.reports_queued));

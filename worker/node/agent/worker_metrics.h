@@ -57,6 +57,8 @@ class WorkerMetrics {
   };
   struct Now {
     bool registered = false;
+    bool disobeys = false;
+    int64_t term = 0;
     Slots gpus;
     Slots cpu_slots;
     int64_t reports_queued = 0;

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "common/control/epoch.h"
 #include "megatrain/v1/worker.pb.h"
 
 namespace mt::node {
@@ -50,7 +51,7 @@ Status NodeSlots::Check(int slot, bool wants_gpu) const {
   }
   if (const auto user = UserOf(slot)) {
     return base::FailedPrecondition("slot {} is used by job {} epoch {}", slot, user->job_uid,
-                                    user->epoch);
+                                    control::EpochText(user->epoch));
   }
   const std::string why = guard_.OutOfOrder(table_.GpuOf(slot));
   if (!why.empty()) return base::FailedPrecondition("slot {} is out of order: {}", slot, why);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/control/epoch.h"
 #include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
 #include "worker/node/process/log_file.h"
@@ -43,7 +44,6 @@ AgentMessage AssignmentMessage(const Assign& assign, const NodeFacts& node) {
   assignment.set_checkpoint_root(node.checkpoint_root);
   assignment.set_cache_root(node.cache_root);
   assignment.set_address(node.address);
-  assignment.set_first_placement(assign.epoch() <= 1);
   *assignment.mutable_ended_job_uids() = assign.ended_job_uids();
   assignment.set_hold(assign.hold());
   if (assign.has_base()) *assignment.mutable_base() = assign.base();
@@ -307,9 +307,10 @@ void Allocation::ReportConclusion(const RankConclusion& conclusion) {
     for (std::string& line : LastLines(rank.log_file, deps_.limits.fault_log_lines)) {
       report.add_last_log_lines(std::move(line));
     }
-    log::Warn(
-        "a rank has failed",
-        {{"job", job_uid()}, {"epoch", epoch()}, {"rank", rank.rank}, {"why", conclusion.message}});
+    log::Warn("a rank has failed", {{"job", job_uid()},
+                                    {"epoch", control::EpochText(epoch())},
+                                    {"rank", rank.rank},
+                                    {"why", conclusion.message}});
   }
   deps_.report(std::move(message), {});
 }

@@ -10,9 +10,10 @@
 #include <tuple>
 
 #include "common/base/files.h"
-#include "common/base/ids.h"
 #include "common/base/log.h"
+#include "common/control/epoch.h"
 #include "megatrain/v1/agent_state.pb.h"
+#include "worker/node/ranks/checked_file.h"
 #include "worker/node/ranks/job_names.h"
 
 namespace mt::node {
@@ -23,7 +24,6 @@ namespace {
 
 constexpr char kFile[] = "/allocation.bin";
 constexpr std::string_view kMagic = "MTALLOC1";
-constexpr size_t kHeaderBytes = 16;  // magic, then the checksum of the rest
 
 // The names in a folder, sorted; none if it cannot be read.
 std::vector<std::string> Names(const std::string& folder) {
@@ -37,28 +37,15 @@ std::vector<std::string> Names(const std::string& folder) {
   return names;
 }
 
-std::string Checksum(std::string_view body) {
-  uint64_t sum = base::Hash64(body);
-  std::string bytes;
-  for (int i = 0; i < 8; ++i, sum >>= 8) bytes.push_back(static_cast<char>(sum & 0xff));
-  return bytes;
-}
-
 StatusOr<AllocationRecord> ReadRecord(const std::string& folder, const AllocationName& name) {
-  ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(folder + kFile));
-  const std::string_view view = bytes;
-  const std::string_view body = view.substr(std::min(kHeaderBytes, view.size()));
-  if (view.substr(0, kMagic.size()) != kMagic ||
-      view.substr(kMagic.size(), kHeaderBytes - kMagic.size()) != Checksum(body)) {
-    return base::DataLoss("{}{}: damaged (no header, or the checksum is wrong)", folder, kFile);
-  }
+  ASSIGN_OR_RETURN(const std::string body, ReadCheckedFile(folder + kFile, kMagic));
   AllocationRecord record;
   if (!record.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
     return base::DataLoss("{}{}: cannot be parsed", folder, kFile);
   }
   if (record.assign().job_uid() != name.job_uid || record.assign().epoch() != name.epoch) {
     return base::DataLoss("{}{}: is of job {} epoch {}", folder, kFile, record.assign().job_uid(),
-                          record.assign().epoch());
+                          control::EpochText(record.assign().epoch()));
   }
   return record;
 }
@@ -107,8 +94,7 @@ Status AllocationDir::Save(const AllocationRecord& record) {
   } else if (errno != EEXIST) {
     return base::ErrnoError(errno, "create folder " + folder);
   }
-  const std::string body = record.SerializeAsString();
-  return base::WriteFileAtomic(folder + kFile, std::string(kMagic) + Checksum(body) + body, 0600);
+  return WriteCheckedFile(folder + kFile, kMagic, record.SerializeAsString());
 }
 
 void AllocationDir::Remove(const std::string& job_uid, int64_t epoch) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/control/epoch.h"
 #include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/types.pb.h"
@@ -81,7 +82,7 @@ StatusOr<LocalRank*> RankSet::Attach(LinkId link, const RankHello& hello) {
   LocalRank* rank = Find(hello.rank());
   if (rank == nullptr || rank->gone) {
     return base::FailedPrecondition("rank {} of job {} epoch {} does not run on this node",
-                                    hello.rank(), job_uid_, epoch_);
+                                    hello.rank(), job_uid_, control::EpochText(epoch_));
   }
   // An empty token matches nothing: the record that held it was damaged.
   if (rank->token.empty() || rank->token != hello.token()) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/control/epoch.h"
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/types.pb.h"
 
@@ -64,7 +65,7 @@ void StallWatch::LookAt(const LocalRank& rank) {
   if (stall.has_value() == was_stalled && is_silent == was_silent) return;
   if (stall) {
     log::Warn("a rank shows no progress", {{"job", deps_.job_uid},
-                                           {"epoch", deps_.epoch},
+                                           {"epoch", control::EpochText(deps_.epoch)},
                                            {"rank", rank.rank},
                                            {"step", rank.step},
                                            {"seconds", Seconds(stall->since, now)},

@@ -109,6 +109,14 @@ TEST_F(OptionsTest, StopRanksNeedsNoPrograms) {
   EXPECT_FALSE(options_.stop_ranks);
 }
 
+TEST_F(OptionsTest, JoinTakesAClusterAndNeedsNoPrograms) {
+  ASSERT_EQ(Parse({"join", "a-cluster", "--state", "/x/y", "--rank-binary=/no/such"}), -1)
+      << error_;
+  EXPECT_EQ(options_.join, "a-cluster");
+  EXPECT_EQ(options_.state, "/x/y");
+  EXPECT_EQ(Parse({"join", "--state", "/x/y"}), 64);
+}
+
 TEST_F(OptionsTest, TheFileHasTheSameNamesAndFlagsWin) {
   char pattern[] = "/tmp/mt-options-XXXXXX";
   const std::string dir = mkdtemp(pattern);
