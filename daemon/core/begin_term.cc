@@ -12,7 +12,7 @@
 namespace mt::daemon {
 namespace {
 
-constexpr size_t kKeyBytes = 32;
+constexpr int kKeyBytes = 32;
 
 Status Raise(Ledger* ledger, int64_t by) {
   v1::StoredCluster& cluster = ledger->Cluster();
