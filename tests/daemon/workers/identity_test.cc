@@ -435,6 +435,9 @@ TEST_F(IdentityTest, AHolderThatProvesItselfEndsTheReadmission) {
   ASSERT_TRUE(core_->api().nodes().Readmit(request, "operator", &node).ok());
   Worker anew = NewProcess("n1");
   EXPECT_FALSE(Register(&anew, {})) << "the holder is heard";
+  Worker forger = NewProcess("n1");
+  forger.uid = holder.uid;
+  EXPECT_FALSE(Register(&forger, {})) << "a uid is shown to everybody";
   core_->sessions().OnClosed(holder.session);
   ASSERT_TRUE(Register(&holder, host));
   PassBeating(seconds(40), {});
