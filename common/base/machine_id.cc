@@ -27,9 +27,10 @@ bool InContainer() {
 
 }  // namespace
 
-std::string MachineId() {
-  if (InContainer()) return "";
-  auto text = ReadFile("/etc/machine-id");
+std::string MachineId() { return InContainer() ? "" : ReadMachineId("/etc/machine-id"); }
+
+std::string ReadMachineId(const std::string& path) {
+  auto text = ReadFile(path);
   if (!text.ok()) return "";
   std::string id = std::move(text).value();
   while (!id.empty() && id.back() == '\n') id.pop_back();

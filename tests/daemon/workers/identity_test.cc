@@ -193,6 +193,30 @@ TEST_F(IdentityTest, AMachineThatTakesItsNameBackHasItsRanks) {
   EXPECT_EQ(Get(job.uid()).ranks(0).state(), v1::TRAINING);
   EXPECT_EQ(ConditionsOf(Get(job.uid())), "");
   EXPECT_EQ(CountCommands(holder, v1::Command::KILL), 0);
+  // Nothing is left behind any more that an operator could declare dead.
+  v1::DeclareDeadRequest request;
+  request.set_node("n1");
+  v1::Node node;
+  EXPECT_EQ(rpc::ReasonOf(core_->api().nodes().DeclareDead(request, "operator", &node)),
+            "NODE_ALIVE");
+  EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
+}
+
+TEST_F(IdentityTest, APodThatIsReplacedIsNoTwin) {
+  Worker holder = NewProcess("n1");
+  Host host{.machine = ""};
+  ASSERT_TRUE(Register(&holder, host));
+  KeepSecret(holder, &host);
+  core_->sessions().OnClosed(holder.session);
+  Worker replaced = NewProcess("n1");
+  host.boot = "boot-2";
+  host.address = "10.0.0.2";
+  EXPECT_FALSE(Register(&replaced, host)) << "it waits until the one before was silent for 10 s";
+  EXPECT_EQ(Events("NodeClaimRefused").size(), 0u);
+  EXPECT_EQ(Node("n1").refused_claim(), "");
+  Pass(seconds(11));
+  EXPECT_TRUE(Register(&replaced, host));
+  EXPECT_EQ(Events("NodeChangedMachine").size(), 0u) << "it left nothing behind";
 }
 
 TEST_F(IdentityTest, OnlyABootOfTheSameMachineProvesThatItsRanksAreGone) {
@@ -411,6 +435,9 @@ TEST_F(IdentityTest, AHolderThatProvesItselfEndsTheReadmission) {
   ASSERT_TRUE(core_->api().nodes().Readmit(request, "operator", &node).ok());
   Worker anew = NewProcess("n1");
   EXPECT_FALSE(Register(&anew, {})) << "the holder is heard";
+  Worker forger = NewProcess("n1");
+  forger.uid = holder.uid;
+  EXPECT_FALSE(Register(&forger, {})) << "a uid is shown to everybody";
   core_->sessions().OnClosed(holder.session);
   ASSERT_TRUE(Register(&holder, host));
   PassBeating(seconds(40), {});
