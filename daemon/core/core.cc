@@ -209,8 +209,10 @@ Status Core::Commit() {
   parts_->api.operations().AnswerWaiters();
   const bool flush = flush_;
   flush_ = false;
-  // Steps are on disk before the store says that their reports were taken.
-  if (parts_->history != nullptr && (flush || parts_->ledger.WillWrite(flush))) {
+  // Steps are on disk before the store says that their reports were taken. On a full disk both are
+  // tried at once, and seldom.
+  const bool steps_too = flush && parts_->ledger.refusal().ok();
+  if (parts_->history != nullptr && (steps_too || parts_->ledger.WillWrite(flush))) {
     parts_->FlushHistory();
   }
   const Status status = parts_->ledger.Commit(flush);

@@ -62,7 +62,8 @@ bool Retention::DeleteOldJobs(base::WallTime before) {
   for (const v1::StoredJob* stored : parts_.ledger->Jobs()) {
     const v1::Job& job = stored->job();
     // Where a node still holds ranks of it, what it was is of use.
-    const bool is_over = IsFinal(job.state()) && job.finished_us() < before_us &&
+    const bool is_over = IsFinal(job.state()) && job.finished_us() > 0 &&
+                         job.finished_us() < before_us &&
                          parts_.ledger->AllocationsOfJob(job.uid()).empty();
     if (!is_over) continue;
     old.push_back(job.uid());

@@ -158,8 +158,8 @@ class Ledger {
   // The coordinator ends: the next commit that a full disk refuses is an error like any other.
   void EndPatience() { patient_ = false; }
   bool has_unwritten() const { return !marks_.empty() || !extra_.empty(); }
-  // Whether Commit(flush) would write.
-  bool WillWrite(bool flush) const { return has_unwritten() && (urgent_ || flush); }
+  // Whether Commit(flush) would write; with a refusal, whether it is time to try again.
+  bool WillWrite(bool flush) const;
 
   // Deletes request ids, finished operations and events whose time is over (A3) at this moment.
   Status PurgeOlderThan(base::WallTime now);

@@ -145,10 +145,14 @@ Status Ledger::WriteRound() {
   return status;
 }
 
+bool Ledger::WillWrite(bool flush) const {
+  if (!has_unwritten() || !(urgent_ || flush)) return false;
+  return refusal_.ok() || !patient_ || clock_->Now() >= next_try_;
+}
+
 Status Ledger::Commit(bool flush) {
   Status status = broken_;
-  const bool may_try = refusal_.ok() || !patient_ || clock_->Now() >= next_try_;
-  if (status.ok() && WillWrite(flush) && may_try) status = WriteRound();
+  if (status.ok() && WillWrite(flush)) status = WriteRound();
   // An action may add others; those belong to the next commit.
   const auto run = [&status](const auto& actions) {
     for (const auto& action : actions) action(status);

@@ -7,6 +7,7 @@ root it is skipped, except in CI (variable CI), where it fails.
 import errno
 import json
 import os
+import signal
 import pathlib
 import subprocess
 import threading
@@ -69,21 +70,21 @@ class StateDiskFullTest(ServiceTest):
         for command in (["get", "jobs"], ["get", "nodes"], ["describe", "tiny"], ["get", "operations", "tiny"],
                         ["get", "events", "tiny"], ["metrics", "tiny", "--steps", "1:5"], ["logs", "tiny"]):
             self.mtctl(*command, timeout=30)
-        self.assertIn("mt_store_read_only 1", self.http(self.http_port).splitlines())
+        self.wait_read_only(1)
         self.assertEqual(self.http(self.http_port, "/readyz"), "ok\n")
 
     def heal(self):
         (self.state / "filler").unlink()
         freed = time.monotonic()
-        self.wait_for("orders again", lambda: self.submit("--set", "name=after", "--set", "placement.slots=1", check=False)
+        self.wait_for("orders again", lambda: self.submit("--set", "name=after", "--set", "parallel.data=1", check=False)
                       .returncode == 0, 10)
         print(f"\nhealed {time.monotonic() - freed:.1f} s after there was space")
         self.wait_for("the agent's session", lambda: any(n["state"] == "NODE_READY" for n in self.nodes_or_none()), 30)
-        self.assertIn("mt_store_read_only 0", self.wait_for("a fresh scrape", self.scrape_healed, 10))
+        self.wait_read_only(0)
 
-    def scrape_healed(self):
-        lines = self.http(self.http_port).splitlines()
-        return lines if "mt_store_read_only 0" in lines else None
+    def wait_read_only(self, value):
+        line = f"mt_store_read_only {value}"
+        self.wait_for(line, lambda: line in self.http(self.http_port).splitlines(), 10)
 
     def check_training(self):
         """The rank is the same, and every step of its life is there exactly once."""
@@ -131,8 +132,9 @@ class StateDiskFullTest(ServiceTest):
 
     def test_killed_and_started_on_the_full_disk(self):
         self.fill()
-        for _ in range(2):
-            self.kill_coordinator()
+        for how in (signal.SIGKILL, signal.SIGTERM):
+            self.coordinator.send_signal(how)
+            self.coordinator.wait(timeout=30)
             self.start_coordinator()
             self.wait_api()
         self.wait_refusing()

@@ -198,13 +198,13 @@ TEST_F(GhostNodesTest, GoAfterThirtyDays) {
 
 TEST_F(GhostNodesTest, AnIdleNodeIsNoGhostAfterARestart) {
   Worker worker = NewWorker("n1", 1);
-  for (int hour = 0; hour < 24 * 31; ++hour) {
-    v1::WorkerMessage beat;
-    beat.mutable_heartbeat()->set_beat(hour);
-    core_->sessions().OnMessage(worker.session, beat);
-    Pass(hours(1));
-    if (worker.link->closed) Connect(&worker, 1);
-  }
+  // As if it had beaten all the time: the lease is renewed before anybody looks at it.
+  clock_.Advance(hours(24 * 31));
+  v1::WorkerMessage beat;
+  beat.mutable_heartbeat()->set_beat(1);
+  core_->sessions().OnMessage(worker.session, beat);
+  Pass(std::chrono::milliseconds(300));
+  ASSERT_FALSE(worker.link->closed);
   Restart();
   Pass(seconds(31));
   Pass(hours(2));

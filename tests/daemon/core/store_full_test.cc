@@ -63,6 +63,7 @@ TEST_F(StoreFullTest, WhatWasAskedIsAnsweredWhenItIsOnDisk) {
   EXPECT_TRUE(answer->ok()) << *answer;
   EXPECT_TRUE(core_->authority().GivesOrders());
   const std::string uid = response_.job().uid();
+  EXPECT_EQ(Events("Submitted").size(), 1u) << "with its event";
   Restart();
   EXPECT_EQ(Get(uid).name(), "demo") << "and it is on disk";
 }
