@@ -176,17 +176,23 @@ TEST_F(TermsTest, AnEqualTermOfAnotherStartSupersedesAndTheOwnOneDoesNot) {
 
 TEST_F(TermsTest, ASupersededCoordinatorTakesNoReportsAndGivesNoOrders) {
   Worker worker = NewWorker("node-a", 2);
+  Worker idle = NewWorker("node-b", 2);
   const v1::Job job = StartRunning(worker, "one", 2);
-  const v1::Job waits = Submit(TinyJob("two", 2));
   Pass(std::chrono::milliseconds(300));
   const size_t heard = worker.link->received.size();
+  // Taken in the very round in which it learns of the other one.
+  v1::WorkerMessage steps = StepsMessage(job, 1, 3);
+  steps.set_seq(++worker.seq);
+  core_->sessions().OnMessage(worker.session, steps);
   core_->authority().Supersede("superseded: a test says so");
-  // The job would end by this report, and its slots go to the one that waits.
+  Pass(std::chrono::milliseconds(300));
+  // The job would end by these.
   Report(worker, EndedMessage(job, 10, /*completed=*/true));
   Gone(worker, job);
+  const v1::Job waits = Submit(TinyJob("two", 2));
   Pass(std::chrono::milliseconds(300));
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
-  EXPECT_EQ(Get(waits.uid()).state(), v1::QUEUED);
+  EXPECT_EQ(Get(waits.uid()).state(), v1::QUEUED) << "although slots are free";
   EXPECT_EQ(worker.link->received.size(), heard) << "no order, and no acknowledgement";
   v1::WorkerMessage beat;
   beat.mutable_heartbeat()->set_beat(5);
@@ -194,9 +200,21 @@ TEST_F(TermsTest, ASupersededCoordinatorTakesNoReportsAndGivesNoOrders) {
   Pass(std::chrono::seconds(120));
   EXPECT_EQ(worker.link->received.back().heartbeat_ack().beat(), 5) << "heartbeats are answered";
   EXPECT_TRUE(Events("NodeLost").empty()) << "and no verdict is given";
-  Worker late = MakeWorker("node-b");
+  Worker late = MakeWorker("node-c");
   EXPECT_FALSE(Register(&late, {}));
   EXPECT_EQ(Reason(late), rpc::reason::kCoordinatorSuperseded);
+  ASSERT_TRUE(DeclareRestore().ok());
+  Pass(std::chrono::seconds(1));
+  EXPECT_TRUE(Events("NodeLost").empty()) << "what nobody counted is not counted afterwards";
+}
+
+TEST_F(TermsTest, ASupersededCoordinatorLetsNoLimitRunOut) {
+  Worker worker = NewWorker("node-a", 2);
+  const v1::Job asked = Submit(TinyJob("one", 2));
+  ASSERT_EQ(asked.state(), v1::ADMITTED);
+  core_->authority().Supersede("superseded: a test says so");
+  Pass(2 * control::kPlacementAnswer);
+  EXPECT_EQ(Get(asked.uid()).state(), v1::ADMITTED);
 }
 
 TEST_F(TermsTest, AnOrderThatSomePartGivesAllTheSameStopsAtTheHub) {
@@ -346,6 +364,24 @@ TEST_F(TermsTest, APlacementOfTheRestoredStoreIsNotOrderedAgain) {
   const v1::Job placed = Get(job.uid());
   EXPECT_EQ(placed.state(), v1::ADMITTED);
   EXPECT_EQ(TermOfEpoch(placed.epoch()), 1 + control::kRestoreTerms);
+}
+
+TEST_F(TermsTest, APlacementOnANodeThatIsGivenUpIsMadeAnew) {
+  Worker a = NewWorker("node-a", 2);
+  Worker b = NewWorker("node-b", 2);
+  const v1::Job job = Submit(TinyJob("one", 2));
+  Worker& host = CountAssigns(a) > 0 ? a : b;
+  Worker& other = CountAssigns(a) > 0 ? b : a;
+  ASSERT_TRUE(DeclareRestore().ok());
+  ASSERT_TRUE(Register(&other, {}));
+  PassBeating(std::chrono::seconds(40), {&other});
+  ASSERT_EQ(Get(job.uid()).state(), v1::ADMITTED);
+  ASSERT_TRUE(core_->sessions().DeclareDead(host.node, {}).ok());
+  Settle();
+  const v1::Job placed = Get(job.uid());
+  EXPECT_EQ(placed.state(), v1::ADMITTED) << placed.message();
+  EXPECT_GT(placed.epoch(), job.epoch());
+  EXPECT_EQ(CountAssigns(other), 1);
 }
 
 }  // namespace

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -23,6 +25,9 @@
 #include "common/base/ids.h"
 #include "common/base/notify.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/reason.h"
+#include "daemon/authority/authority.h"
+#include "daemon/core/core.h"
 #include "megatrain/v1/api.grpc.pb.h"
 #include "tests/common/metrics/exposition.h"
 
@@ -155,6 +160,72 @@ int Health(const rpc::Endpoint& endpoint, const std::string& service) {
   stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &response,
                  [&done](grpc::Status status) { done.set_value(std::move(status)); });
   return done.get_future().get().ok() ? response.code() : -1;
+}
+
+// The reason with which a unary call with an empty request is refused; "" where it is not, "none"
+// where it is refused without one.
+std::string RefusalOf(const rpc::Endpoint& endpoint,
+                      const google::protobuf::MethodDescriptor& rpc) {
+  grpc::TemplatedGenericStub<v1::GetInfoRequest, v1::Error> stub(rpc::MakeChannel(endpoint));
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  v1::GetInfoRequest request;
+  v1::Error response;
+  std::promise<grpc::Status> done;
+  stub.UnaryCall(&context, fmt::format("/{}/{}", rpc.service()->full_name(), rpc.name()), {},
+                 &request, &response,
+                 [&done](grpc::Status status) { done.set_value(std::move(status)); });
+  const grpc::Status status = done.get_future().get();
+  if (status.ok() || status.error_code() == grpc::StatusCode::UNIMPLEMENTED) return "";
+  const auto found = context.GetServerTrailingMetadata().find(rpc::kReasonKey);
+  if (found == context.GetServerTrailingMetadata().end()) return "none";
+  return {found->second.data(), found->second.size()};
+}
+
+// Whatever is not named here as a read changes something, and is refused: new calls, too.
+TEST_F(CoordinatorPagesTest, EveryCallThatChangesSomethingIsRefusedWhileSuperseded) {
+  const std::set<std::string> reads = {"Jobs.Validate",
+                                       "Jobs.Get",
+                                       "Jobs.List",
+                                       "Checkpoints.List",
+                                       "Operations.Get",
+                                       "Operations.List",
+                                       "Operations.Wait",
+                                       "Nodes.List",
+                                       "Nodes.ListOrphans",
+                                       "Admin.GetInfo",
+                                       "JobTelemetry.QueryHistory"};
+  Start();
+  std::promise<void> told;
+  coordinator_->Post([&told](Core& core) {
+    core.authority().Supersede("superseded: a test says so");
+    told.set_value();
+  });
+  told.get_future().get();
+  const google::protobuf::FileDescriptor* file = v1::GetInfoRequest::descriptor()->file();
+  int refused = 0;
+  for (int s = 0; s < file->service_count(); ++s) {
+    for (int m = 0; m < file->service(s)->method_count(); ++m) {
+      const google::protobuf::MethodDescriptor& method = *file->service(s)->method(m);
+      const std::string name = fmt::format("{}.{}", method.service()->name(), method.name());
+      if (method.server_streaming() || name == "Admin.DeclareRestore") continue;
+      const std::string reason = RefusalOf(coordinator_->endpoint(), method);
+      if (reads.contains(name)) {
+        EXPECT_NE(reason, rpc::reason::kCoordinatorSuperseded) << name;
+      } else if (!reason.empty()) {
+        EXPECT_EQ(reason, rpc::reason::kCoordinatorSuperseded) << name;
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GE(refused, 9);
+  // Gauges follow once a second.
+  double shown = 0;
+  for (int i = 0; i < 100 && shown == 0; ++i) {
+    shown = Metrics(*coordinator_).samples().at("mt_superseded");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_EQ(shown, 1);
 }
 
 TEST_F(CoordinatorPagesTest, TheHealthPortSaysAliveAndReadyAndServesNothingElse) {

@@ -164,7 +164,9 @@ TEST_F(ObedientAgentTest, AnOrderBeforeTheAnswerToTheRegistrationIsNobodys) {
   OpenAgain();
   coordinator_.Say(CommandMessage(megatrain::v1::Command::KILL, "kill/1"));
   EXPECT_EQ(NumTold(0, megatrain::v1::AgentMessage::kExit), 0);
-  EXPECT_TRUE(coordinator_.Heard(WorkerMessage::kCommandAck).empty());
+  EXPECT_TRUE(launcher_.terminated.empty());
+  Answer(From(kCluster, 4, "one"));
+  EXPECT_TRUE(coordinator_.Heard(WorkerMessage::kCommandAck).empty()) << "nor is it answered later";
 }
 
 TEST_F(ObedientAgentTest, AnEpochWhoseEndIsAcknowledgedIsRefusedAndNotCalledAccepted) {
