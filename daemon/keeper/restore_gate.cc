@@ -13,7 +13,7 @@
 namespace mt::daemon {
 namespace {
 
-constexpr size_t kMostNamed = 5;
+constexpr size_t kMostNodesNamed = 5;
 
 }  // namespace
 
@@ -52,7 +52,7 @@ void RestoreGate::Settle(const std::string& why) {
 
 std::string RestoreGate::Why() const {
   std::vector<std::string> named(awaited_.begin(), awaited_.end());
-  const size_t more = named.size() - std::min(named.size(), kMostNamed);
+  const size_t more = named.size() - std::min(named.size(), kMostNodesNamed);
   named.resize(named.size() - more);
   return fmt::format(
       "the store was restored: nothing is placed before node {}{} has said what runs there (mtctl "
