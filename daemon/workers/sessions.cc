@@ -62,7 +62,7 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
     Heartbeat(id, message.heartbeat().beat());
     return;
   }
-  if (!TakesReports(*session, message)) return;
+  if (!ChangesNothing(message) && !TakesReports(*session, message)) return;
   if (message.seq() == 0 || TakeNumber(id, message)) Dispatch(id, message);
 }
 

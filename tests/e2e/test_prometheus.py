@@ -44,6 +44,7 @@ EXCEPTIONS = {
     "alert MegatrainStateStorageLow": NOT_INJECTED,
     "alert MegatrainHistoryErrors": NOT_INJECTED,
     "alert MegatrainStoreReadOnly": NOT_INJECTED,
+    "alert MegatrainCoordinatorSuperseded": NOT_INJECTED,
     "alert MegatrainStepsDropped": NOT_INJECTED,
     "alert MegatrainGrpcErrors": NOT_INJECTED,
     "alert MegatrainGrpcSlow": NOT_INJECTED,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "common/control/numbers.h"
+#include "daemon/hub/worker_hub.h"
 #include "daemon/authority/authority.h"
 #include "tests/daemon/core/core_fixture.h"
 
@@ -178,6 +179,11 @@ TEST_F(TermsTest, ASupersededCoordinatorTakesNoReportsAndGivesNoOrders) {
   Worker worker = NewWorker("node-a", 2);
   Worker idle = NewWorker("node-b", 2);
   const v1::Job job = StartRunning(worker, "one", 2);
+  // It waits for a retry, whose time comes.
+  const v1::Job waits = Submit(TinyJob("two", 2));
+  Accept(idle, Get(waits.uid()), /*accepted=*/false);
+  Accept(idle, Get(waits.uid()), /*accepted=*/false);
+  ASSERT_EQ(Get(waits.uid()).state(), v1::QUEUED);
   Pass(std::chrono::milliseconds(300));
   const size_t heard = worker.link->received.size();
   // Taken in the very round in which it learns of the other one.
@@ -189,15 +195,14 @@ TEST_F(TermsTest, ASupersededCoordinatorTakesNoReportsAndGivesNoOrders) {
   // The job would end by these.
   Report(worker, EndedMessage(job, 10, /*completed=*/true));
   Gone(worker, job);
-  const v1::Job waits = Submit(TinyJob("two", 2));
   Pass(std::chrono::milliseconds(300));
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
-  EXPECT_EQ(Get(waits.uid()).state(), v1::QUEUED) << "although slots are free";
   EXPECT_EQ(worker.link->received.size(), heard) << "no order, and no acknowledgement";
   v1::WorkerMessage beat;
   beat.mutable_heartbeat()->set_beat(5);
   core_->sessions().OnMessage(worker.session, beat);
   Pass(std::chrono::seconds(120));
+  EXPECT_EQ(Get(waits.uid()).state(), v1::QUEUED) << "although slots are free";
   EXPECT_EQ(worker.link->received.back().heartbeat_ack().beat(), 5) << "heartbeats are answered";
   EXPECT_TRUE(Events("NodeLost").empty()) << "and no verdict is given";
   Worker late = MakeWorker("node-c");
@@ -219,11 +224,20 @@ TEST_F(TermsTest, ASupersededCoordinatorLetsNoLimitRunOut) {
 
 TEST_F(TermsTest, AnOrderThatSomePartGivesAllTheSameStopsAtTheHub) {
   Worker worker = NewWorker("node-a", 2);
-  const v1::Job job = StartRunning(worker, "one", 2);
-  const int before = Orders(worker);
+  WorkerHub hub(&core_->ledger(), &core_->authority());
+  const auto link = std::make_shared<FakeLink>();
+  hub.Bind(hub.Open(link), "node-a");
+  v1::CoordinatorMessage order;
+  order.mutable_command()->set_verb(v1::Command::KILL);
+  ASSERT_TRUE(hub.Send("node-a", order));
+  Settle();
+  ASSERT_EQ(link->received.size(), 1U);
   core_->authority().Supersede("superseded: a test says so");
-  ASSERT_TRUE(Kill(job.uid()).ok());
-  EXPECT_EQ(Orders(worker), before);
+  hub.Send("node-a", order);
+  order.mutable_assign()->set_epoch(1);
+  hub.Send("node-a", order);
+  Settle();
+  EXPECT_EQ(link->received.size(), 1U);
 }
 
 TEST_F(TermsTest, AFenceThatAnotherCoordinatorRaisedSupersedes) {
@@ -235,6 +249,7 @@ TEST_F(TermsTest, AFenceThatAnotherCoordinatorRaisedSupersedes) {
   fenced.mutable_rank_report()->set_fence_epoch(job.epoch());
   Report(worker, fenced);
   EXPECT_FALSE(core_->authority().IsSuperseded());
+  Pass(std::chrono::milliseconds(300));  // until the report is acknowledged
   StartCore();
   Connect(&worker, 2, {Held(job, v1::TRAINING, {0, 1})});
   fenced.mutable_rank_report()->set_fence_epoch(job.epoch() + 1);

@@ -243,6 +243,7 @@ TEST_F(BasesTest, WhatWasAcceptedOutlivesPlacementsThatFailAndRestarts) {
   Accept(worker, Get(job.uid()), /*accepted=*/false);
   StartCore();
   Connect(&worker, 1);
+  PassBeating(seconds(2), {&worker});
   ASSERT_EQ(Get(job.uid()).state(), v1::ADMITTED);
   EXPECT_TRUE(LastAssign(worker).spec().checkpoint().fresh());
   EXPECT_FALSE(Get(job.uid()).spec().checkpoint().fresh()) << "the job itself does not say so";

@@ -90,8 +90,8 @@ class Agent final : private CoordinatorSession::Listener,
   // `done` on the loop.
   void Shutdown(std::function<void()> done);
 
-  // The checkpoint root has another identity than at the registration (NodeFacts).
-  void RootChanged() { ReportSlots(); }
+  // Tells the coordinator of the slots, and of the checkpoint root's identity, as they are now.
+  void ReportSlots();
 
   // Allocations that are not gone.
   int num_allocations() const { return allocations_.num_live(); }
@@ -124,7 +124,6 @@ class Agent final : private CoordinatorSession::Listener,
   // Carries out the command, or passes it to rank 0.
   Status Execute(const megatrain::v1::Command& command);
   Status Attach(LinkId link, const megatrain::v1::RankMessage& message);
-  void ReportSlots();
   // Registers the allocation under its job and epoch, without starting it.
   Allocation* AddAllocation(const megatrain::v1::AllocationRecord& record);
   void Report(megatrain::v1::WorkerMessage message, Outbox::Acked acked = {});

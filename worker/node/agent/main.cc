@@ -237,7 +237,7 @@ Status RunAgent(const AgentOptions& options) {
        .metrics = &metrics,
        .gpu_probe = &gpu_probe,
        .secret = &secret});
-  root_changed = [&agent] { agent.RootChanged(); };
+  root_changed = [&agent] { agent.ReportSlots(); };
   Pulse pulse({.loop = &loop,
                .agent = &agent,
                .metrics = &metrics,

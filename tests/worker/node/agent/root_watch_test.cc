@@ -94,7 +94,7 @@ TEST_F(RootIdentityTest, TheCoordinatorAndTheRanksAreToldTheIdentityAsItIs) {
   EXPECT_EQ(coordinator_.Heard(WorkerMessage::kRegister).back().register_().checkpoint_root_id(),
             "root-1");
   id = "root-2";
-  agent_->RootChanged();
+  agent_->ReportSlots();
   const auto changed = coordinator_.Heard(WorkerMessage::kSlotsChanged);
   ASSERT_EQ(changed.size(), 1U);
   EXPECT_EQ(changed[0].slots_changed().checkpoint_root_id(), "root-2");
