@@ -46,7 +46,7 @@ void SqlRowSum(sqlite3_context* context, int /*count*/, sqlite3_value** values) 
 
 // From version 1, which had neither checksums nor the table `cluster`.
 Status AddSums(sqlite3* db, const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string intact, FirstValue(db, path, "PRAGMA quick_check(1)"));
+  ASSIGN_OR_RETURN(const std::string intact, FirstValue(db, path, "PRAGMA integrity_check(1)"));
   if (intact != "ok")
     return base::DataLoss("{}: the store is damaged ({}); {}", path, intact, kRestoreAdvice);
   if (sqlite3_create_function_v2(db, "row_sum", 4, SQLITE_UTF8 | SQLITE_DETERMINISTIC, nullptr,

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tarfile
 import threading
@@ -146,6 +147,39 @@ class BackupTest(ServiceTest):
             names = archive.getnames()
         self.assertEqual((names[0], names[-1]), ("coordinator.db", "backup.sums"))
         self.assertIn("history/journal", names)
+        self.assertFalse((self.state_dir / "backup.tmp").exists())
+
+    def begin_a_large_backup(self):
+        """Of a state that takes a while to send; returns mtctl, at work."""
+        with open(self.state_dir / "history/large.steps", "wb") as file:
+            file.truncate(400 << 20)
+        process = subprocess.Popen([str(BIN / "mtctl"), "admin", "backup", str(self.dir / "large.tar")], env=self.env,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        part = self.dir / "large.tar.part"
+        self.wait_for("the first bytes", lambda: part.exists() and part.stat().st_size > 0)
+        self.assertIsNone(process.poll(), "it has ended already")
+        return process
+
+    def test_a_reader_that_leaves_ends_the_backup(self):
+        (self.state_dir / "history").mkdir(exist_ok=True)
+        process = self.begin_a_large_backup()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertEqual(list(self.dir.glob("large*")), [])
+        (self.state_dir / "history/large.steps").unlink()
+        self.wait_for("the next one", lambda: self.mtctl("admin", "backup", str(self.dir / "next.tar"), check=False).returncode == 0)
+        self.assertFalse((self.state_dir / "backup.tmp").exists())
+
+    def test_a_coordinator_stops_though_a_backup_is_under_way(self):
+        (self.state_dir / "history").mkdir(exist_ok=True)
+        process = self.begin_a_large_backup()
+        process.send_signal(signal.SIGSTOP)  # a reader that takes nothing
+        self.run_page("systemctl stop mt-coordinator")
+        process.send_signal(signal.SIGCONT)
+        _, said = process.communicate(timeout=60)
+        self.assertNotEqual(process.returncode, 0, said)
+        self.assertEqual(list(self.dir.glob("large*")), [])
         self.assertFalse((self.state_dir / "backup.tmp").exists())
 
     def test_what_is_there_is_not_overwritten(self):

@@ -202,6 +202,27 @@ TEST_F(StoreFolderTest, ARowWrittenAgainHasItsNewChecksum) {
   }
 }
 
+// Its rows would get checksums of what they are by now.
+TEST_F(StoreFolderTest, ADamagedStoreOfVersion1IsRefusedBeforeItIsGivenChecksums) {
+  fs::create_directories(folder_);
+  std::string sql;
+  for (int i = 0; i < kNumTables - 1; ++i) {
+    sql += fmt::format(
+        "CREATE TABLE {} (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_us INTEGER NOT NULL) "
+        "WITHOUT ROWID;",
+        TableName(static_cast<Table>(i)));
+  }
+  // An order of keys that reading in order, as the migration does, would not notice.
+  Sql(sql +
+      "INSERT INTO jobs VALUES ('key-1', x'01', 1), ('key-2', x'02', 2);"
+      "PRAGMA user_version=1;");
+  const std::string path = folder_ + "/coordinator.db";
+  std::string bytes = *base::ReadFile(path);
+  bytes[bytes.find("key-1") + 4] = '3';
+  std::ofstream(path, std::ios::binary) << bytes;
+  EXPECT_EQ(SqliteStore::Open(folder_).status().code(), absl::StatusCode::kDataLoss);
+}
+
 // As version 1 left it: no checksums, no table `cluster`.
 TEST_F(StoreFolderTest, AStoreOfVersion1IsGivenChecksums) {
   fs::create_directories(folder_);
