@@ -1,6 +1,6 @@
 // `mtctl admin`: what operators ask of the coordinator itself. `admin backup` saves its state while
-// it runs, into a file that is there as a whole or not at all; `admin restore` declares that its store
-// was restored and is the one to obey.
+// it runs, into a file that is there as a whole or not at all; `admin restore` declares that its
+// store was restored and is the one to obey.
 #include <cerrno>
 #include <chrono>
 #include <cstdio>

@@ -7,7 +7,7 @@
 namespace megatrain::v1 {
 class DeleteNodeRequest;
 class DeclareRestoreRequest;
-}
+}  // namespace megatrain::v1
 
 namespace mt::client {
 

@@ -32,8 +32,7 @@ Status Raise(Ledger* ledger, int64_t by) {
 Status BeginTerm(Ledger* ledger, Authority* authority) {
   v1::StoredCluster& cluster = ledger->Cluster();
   if (cluster.cluster_id().empty()) cluster.set_cluster_id(base::NewUid());
-  if (cluster.cluster_key().empty())
-    cluster.set_cluster_key(crypto::RandomBytes(kKeyBytes));
+  if (cluster.cluster_key().empty()) cluster.set_cluster_key(crypto::RandomBytes(kKeyBytes));
   RETURN_IF_ERROR(Raise(ledger, 1));
   log::Info("a new term begins", {{"cluster", cluster.cluster_id()}, {"term", cluster.term()}});
   if (cluster.superseded().empty()) return OkStatus();

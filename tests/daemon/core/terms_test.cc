@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "common/control/numbers.h"
-#include "daemon/hub/worker_hub.h"
 #include "daemon/authority/authority.h"
+#include "daemon/hub/worker_hub.h"
 #include "tests/daemon/core/core_fixture.h"
 
 namespace mt::daemon {

@@ -112,7 +112,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   bool stopped_ = false;
   bool registered_ = false;
   bool disobeyed_ = false;  // this session is being closed unheard
-  int failures_ = 0;  // failed attempts since the last registration
+  int failures_ = 0;        // failed attempts since the last registration
   std::string
       refusal_;  // why the coordinator has refused this worker, as logged; empty: it has not
   int64_t beat_ = 0;

@@ -224,19 +224,18 @@ Status RunAgent(const AgentOptions& options) {
            if (root_changed) root_changed();
          });
        }});
-  Agent agent(
-      MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options), &root,
-                 std::move(cluster)),
-      {.loop = &loop,
-       .clock = base::Clock::Real(),
-       .coordinator = &coordinator,
-       .ranks = &ranks,
-       .launcher = &launcher,
-       .store = &store,
-       .cluster_store = &cluster_file,
-       .metrics = &metrics,
-       .gpu_probe = &gpu_probe,
-       .secret = &secret});
+  Agent agent(MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options),
+                         &root, std::move(cluster)),
+              {.loop = &loop,
+               .clock = base::Clock::Real(),
+               .coordinator = &coordinator,
+               .ranks = &ranks,
+               .launcher = &launcher,
+               .store = &store,
+               .cluster_store = &cluster_file,
+               .metrics = &metrics,
+               .gpu_probe = &gpu_probe,
+               .secret = &secret});
   root_changed = [&agent] { agent.ReportSlots(); };
   Pulse pulse({.loop = &loop,
                .agent = &agent,
