@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,11 +36,11 @@ constexpr int64_t kMostSums = 64 << 20;
 
 // What may lie in a folder that counts as empty: an earlier attempt's and the file system's own.
 Status CheckEmpty(const std::string& state_dir) {
-  static const std::set<std::string> kAllowed = {kUnpacked, "coordinator.lock", "lost+found"};
+  static const std::set<std::string> allowed = {kUnpacked, "coordinator.lock", "lost+found"};
   RETURN_IF_ERROR(CheckNoStore(state_dir));
   std::error_code error;
   for (fs::directory_iterator it(state_dir, error), end; !error && it != end; it.increment(error)) {
-    if (kAllowed.contains(it->path().filename().string())) continue;
+    if (allowed.contains(it->path().filename().string())) continue;
     return base::FailedPrecondition(
         "{} is not empty ({} is in it); move the folder aside, then restore into a new one",
         state_dir, it->path().filename().string());
@@ -118,11 +119,12 @@ StatusOr<int64_t> Unpack(ArchiveReader* reader, const std::string& folder) {
   bool database = false;
   for (;;) {
     ASSIGN_OR_RETURN(const std::string block, reader->Read(kTarBlock));
-    const auto entry = ParseTarHeader(block);
-    if (!entry.ok()) return base::Annotate(entry.status(), reader->path());
-    if (!entry->has_value())
+    const auto header = ParseTarHeader(block);
+    if (!header.ok()) return base::Annotate(header.status(), reader->path());
+    const std::optional<TarEntry>& entry = *header;
+    if (!entry)
       return base::DataLoss("{} has no {}: it is not a whole backup", reader->path(), kSumsEntry);
-    const TarEntry& file = **entry;
+    const TarEntry& file = *entry;
     if (file.name == kSumsEntry) {
       if (file.size > kMostSums || file.size != static_cast<int64_t>(found.size()))
         return base::DataLoss("{}: {} does not list what is in it", reader->path(), kSumsEntry);

@@ -215,7 +215,7 @@ Status Core::Commit() {
   if (parts_->history != nullptr && (steps_too || parts_->ledger.WillWrite(flush))) {
     parts_->FlushHistory();
   }
-  const Status status = parts_->ledger.Commit(flush);
+  Status status = parts_->ledger.Commit(flush);
   parts_->FollowStore();
   return status;
 }

@@ -16,7 +16,7 @@ namespace {
 
 namespace reason = rpc::reason;
 
-constexpr char kMissing[] = "ExpectedCheckpointMissing";
+constexpr char kBaseMissing[] = "ExpectedCheckpointMissing";
 
 // Whether the next start of the job is a placement.
 bool IsPlacedNext(const v1::Job& job) {
@@ -99,11 +99,11 @@ bool JobBases::Missing(v1::StoredJob& stored, const v1::RankReport& report) {
   if (!JobStateMachine::Allows(at, JobEvent::kBaseMissing)) return false;
   // What the ranks of another node made of rank 0's leaving may have come first.
   if (at.state == v1::STOPPING && !stored.secondary_verdict()) return false;
-  const std::string why = fmt::format("{}: {} (node {})", kMissing, report.status().message(),
+  const std::string why = fmt::format("{}: {} (node {})", kBaseMissing, report.status().message(),
                                       job.ranks(report.status().rank()).node());
   // Each placement that fails so is told as a change of state; that the waiting begins, by this.
   if (stored.base_tries() == 0) {
-    tools_.ledger->AddEvent({.type = kMissing,
+    tools_.ledger->AddEvent({.type = kBaseMissing,
                              .message = why,
                              .job_uid = job.uid(),
                              .node = job.ranks(report.status().rank()).node(),

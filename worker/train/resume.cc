@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -84,7 +85,9 @@ Status BaseMissing(const Status& status) {
 // The id in the root's marker; empty where it has none or it cannot be read.
 std::string RootId(const std::string& root) {
   const auto marker = checkpoint::ReadRootMarker(root);
-  return marker.ok() && *marker ? (*marker)->id : "";
+  if (!marker.ok()) return "";
+  const std::optional<checkpoint::RootMarker>& found = *marker;
+  return found ? found->id : "";
 }
 
 Status CheckRoot(const StartArgs& args) {
@@ -204,7 +207,7 @@ StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
   StatusOr<StartPoint> mine = start;
   if (exchange->rank() == 0) {
     for (const std::string& what : found) {
-      if (!what.empty()) args->damaged.emplace(*start.load, what);
+      if (!what.empty() && start.load) args->damaged.emplace(*start.load, what);
     }
     const Status chosen = ChooseBound(*args, &*mine);
     if (chosen.ok()) {

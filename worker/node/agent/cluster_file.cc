@@ -10,7 +10,7 @@
 namespace mt::node {
 namespace {
 
-constexpr std::string_view kMagic = "MTCLUST1";
+constexpr std::string_view kClusterMagic = "MTCLUST1";
 constexpr size_t kIdBytes = 36;  // of a UUID as text
 
 std::string HowToMend(const std::string& path) {
@@ -26,7 +26,7 @@ ClusterFile::ClusterFile(const std::string& state_dir)
     : path_(base::JoinPath(state_dir, "cluster.bin")) {}
 
 StatusOr<ClusterState> ClusterFile::Load() const {
-  const auto body = ReadCheckedFile(path_, kMagic);
+  const auto body = ReadCheckedFile(path_, kClusterMagic);
   if (body.status().code() == absl::StatusCode::kNotFound) return ClusterState{};
   if (!body.ok()) {
     return Status(body.status().code(),
@@ -46,7 +46,7 @@ Status ClusterFile::Save(const ClusterState& state) {
   record.set_cluster_id(state.cluster_id);
   record.set_term(state.term);
   record.set_coordinator_uid(state.coordinator_uid);
-  return WriteCheckedFile(path_, kMagic, record.SerializeAsString());
+  return WriteCheckedFile(path_, kClusterMagic, record.SerializeAsString());
 }
 
 Status JoinCluster(const std::string& state_dir, const std::string& cluster_id) {

@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
 #include <unistd.h>
 #include <vector>
 
@@ -188,6 +190,36 @@ Status MakeRoots(const AgentOptions& options) {
   return options.own_checkpoint_root ? base::MakeDirs(options.checkpoint_root) : OkStatus();
 }
 
+std::map<std::string, std::string> WatchedFolders(const AgentOptions& options) {
+  return {{"data", options.data_root},
+          {"checkpoint", options.checkpoint_root},
+          {"log", options.log_root},
+          {"cache", options.cache_root},
+          {"state", options.state}};
+}
+
+// Both happen once the loop runs.
+void AdoptAndStart(AsioEventLoop* loop, Agent* agent, Pulse* pulse, AllocationDir* store) {
+  for (const AllocationDir::Found& found : store->LoadAll()) {
+    agent->Adopt(*found.record, found.damage);
+  }
+  // Behind the tasks of Adopt, so that ranks that have ended meanwhile are registered as ended.
+  loop->Post([agent, pulse] {
+    agent->Start();
+    pulse->Start();
+  });
+}
+
+void StopOnSignals(AsioEventLoop* loop, Agent* agent, base::Notifier* notifier) {
+  for (const int signal_number : {SIGTERM, SIGINT}) {
+    loop->OnSignal(signal_number, [agent, loop, notifier] {
+      log::Info("stopping");
+      notifier->Stopping("stopping");
+      agent->Shutdown([loop] { loop->Stop(); });
+    });
+  }
+}
+
 Status RunAgent(const AgentOptions& options) {
   base::Notifier notifier(NotifyEnvironment());
   ASSIGN_OR_RETURN(StateDir state, StateDir::Open(options.state));
@@ -200,12 +232,7 @@ Status RunAgent(const AgentOptions& options) {
   Health health(base::Clock::Real());
   ASSIGN_OR_RETURN(const std::unique_ptr<http::Server> http,
                    ServeHttp(options, &registry, &health));
-  const StorageWatch storage({{"data", options.data_root},
-                              {"checkpoint", options.checkpoint_root},
-                              {"log", options.log_root},
-                              {"cache", options.cache_root},
-                              {"state", options.state}},
-                             {{"node", options.node}}, &registry);
+  const StorageWatch storage(WatchedFolders(options), {{"node", options.node}}, &registry);
   AsioEventLoop loop;
   WorkerMetrics metrics({.node = options.node, .version = std::string(rpc::Version())}, &loop,
                         &registry);
@@ -243,22 +270,9 @@ Status RunAgent(const AgentOptions& options) {
                .health = &health,
                .notifier = &notifier});
   RETURN_IF_ERROR(ranks.Listen(socket));
-  for (const int signal_number : {SIGTERM, SIGINT}) {
-    loop.OnSignal(signal_number, [&agent, &loop, &notifier] {
-      log::Info("stopping");
-      notifier.Stopping("stopping");
-      agent.Shutdown([&loop] { loop.Stop(); });
-    });
-  }
+  StopOnSignals(&loop, &agent, &notifier);
   LogStart(options, agent, HttpEndpoint(options, http.get()));
-  for (const AllocationDir::Found& found : store.LoadAll()) {
-    agent.Adopt(*found.record, found.damage);
-  }
-  // Behind the tasks of Adopt, so that ranks that have ended meanwhile are registered as ended.
-  loop.Post([&agent, &pulse] {
-    agent.Start();
-    pulse.Start();
-  });
+  AdoptAndStart(&loop, &agent, &pulse, &store);
   loop.Run();
   ::unlink(socket.c_str());
   return OkStatus();
