@@ -27,6 +27,8 @@ namespace {
 // How long a stopping agent waits for its last reports to be acknowledged.
 constexpr std::chrono::milliseconds kLastReports{2000};
 constexpr std::chrono::milliseconds kLastReportsPoll{50};
+// Assignments in one report of what is held: the rest of a message (A2) is for everything else.
+constexpr size_t kMaxAssignBytes = 3 << 20;
 
 // What a rank's message tells of its speed and memory.
 void Measure(WorkerMetrics* metrics, const std::pair<std::string, int64_t>& job, int rank,
@@ -129,6 +131,9 @@ void Agent::OnCoordinatorMessage(const CoordinatorMessage& message) {
       if (allocations_.Find(job) != nullptr) rendezvous_.OnValue(job, value.key(), value.value());
       break;
     }
+    case CoordinatorMessage::kHeldRequest:
+      ReportHeld(message.held_request().with_assign());
+      break;
     case CoordinatorMessage::kLogRequest:
       logs_.OnRequest(message.log_request());
       break;
@@ -146,8 +151,8 @@ Status Agent::CheckAssign(const Assign& assign) {
   if (shutdown_done_) return base::FailedPrecondition("this worker is stopping");
   if (assign.ranks().empty()) return base::InvalidArgument("no rank was assigned");
   const auto newest = allocations_.NewestEpoch(assign.job_uid());
-  if (newest && assign.epoch() < *newest) {
-    return base::FailedPrecondition("epoch {} of job {} is closed: {} was here", assign.epoch(),
+  if (newest && assign.epoch() <= *newest) {
+    return base::FailedPrecondition("epoch {} of job {} is over: {} was here", assign.epoch(),
                                     assign.job_uid(), *newest);
   }
   std::set<int> slots;
@@ -167,7 +172,7 @@ Status Agent::CheckAssign(const Assign& assign) {
 
 void Agent::OnAssign(const Assign& assign) {
   const JobEpoch job(assign.job_uid(), assign.epoch());
-  const bool repeated = allocations_.NewestEpoch(assign.job_uid()) == assign.epoch();
+  const bool repeated = allocations_.Find(job) != nullptr;
   for (const auto& [held, allocation] : allocations_.all()) {
     if (held.first == job.first && held.second < job.second && !allocation->gone()) {
       allocation->End(fmt::format("epoch {} has begun", job.second), /*asked=*/true);
@@ -341,6 +346,22 @@ void Agent::ReportSlots() {
   auto& changed = *message.mutable_slots_changed();
   for (int slot = 0; slot < slots_.size(); ++slot) slots_.Describe(slot, changed.add_slots());
   changed.set_gpu_problem(slots_.GpuProblem());
+  Report(std::move(message));
+}
+
+void Agent::ReportHeld(bool with_assign) {
+  WorkerMessage message;
+  auto& report = *message.mutable_held_report();
+  size_t assign_bytes = 0;
+  for (const auto& [job, allocation] : allocations_.all()) {
+    if (allocation->gone()) continue;
+    auto& held = *report.add_allocations();
+    allocation->Describe(&held);
+    assign_bytes += allocation->assign().ByteSizeLong();
+    // Beyond a message's size the others are asked for again, once these are adopted or gone.
+    if (with_assign && assign_bytes <= kMaxAssignBytes)
+      *held.mutable_assign() = allocation->assign();
+  }
   Report(std::move(message));
 }
 

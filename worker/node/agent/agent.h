@@ -94,6 +94,7 @@ class Agent final : private CoordinatorSession::Listener,
 
   // CoordinatorSession::Listener
   void FillRegister(megatrain::v1::Register* message) override;
+  uint64_t HeldDigest() const override { return allocations_.HeldDigest(); }
   void OnRegistered() override;
   void OnDisconnected() override;
   void OnHeartbeatAnswered(std::chrono::nanoseconds round_trip) override;
@@ -112,6 +113,7 @@ class Agent final : private CoordinatorSession::Listener,
   Status Execute(const megatrain::v1::Command& command);
   Status Attach(LinkId link, const megatrain::v1::RankMessage& message);
   void ReportSlots();
+  void ReportHeld(bool with_assign);
   // Registers the allocation under its job and epoch, without starting it.
   Allocation* AddAllocation(const megatrain::v1::AllocationRecord& record);
   void Report(megatrain::v1::WorkerMessage message, Outbox::Acked acked = {});

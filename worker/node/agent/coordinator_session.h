@@ -48,6 +48,8 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
     virtual ~Listener() = default;
     // Fills in the registration; called on every attempt to connect.
     virtual void FillRegister(megatrain::v1::Register* message) = 0;
+    // What this node holds now; sent with every heartbeat.
+    virtual uint64_t HeldDigest() const = 0;
     // The coordinator has answered; unacknowledged reports were sent again.
     virtual void OnRegistered() = 0;
     // A registered session has ended; the next attempt is scheduled.
@@ -103,6 +105,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   bool registered_ = false;
   int failures_ = 0;  // failed attempts since the last registration
   int64_t beat_ = 0;
+  std::string newest_command_;  // id of the newest command of this connection
   base::MonotonicTime beat_sent_;
   base::MonotonicTime last_ack_;
   std::chrono::milliseconds heartbeat_interval_;
