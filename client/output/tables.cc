@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "client/output/format.h"
+#include "common/control/epoch.h"
 #include "common/spec/derived.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -111,6 +112,19 @@ Row NodeRow(const v1::Node& node, const TableArgs& args) {
       args.wide,
       {OrDash(node.address()), node.uid(), TimeCell(args.style, node.registered_us()),
        Labels(node.labels()), OrDash(uuids), OrDash(OneLine(node.gpu_problem()))});
+}
+
+Row OrphanHeader(const TableArgs& args) {
+  return With({"JOB", "UID", "EPOCH", "RANKS", "NODES", "WHY NOT ADOPTED"}, args.wide, {});
+}
+
+Row OrphanRow(const v1::Orphan& orphan, const TableArgs& args) {
+  std::string nodes;
+  for (const std::string& node : orphan.nodes()) nodes += (nodes.empty() ? "" : ",") + node;
+  return With({OrDash(orphan.job_name()), orphan.job_uid(), control::EpochText(orphan.epoch()),
+               fmt::format("{} of {}", orphan.ranks(), orphan.world_size()), nodes,
+               OrDash(OneLine(orphan.why()))},
+              args.wide, {});
 }
 
 Row CheckpointHeader(const TableArgs& args) {
