@@ -69,6 +69,9 @@ inline constexpr seconds kKillGrace{5};
 // P6: time within which an agent answers a placement.
 inline constexpr seconds kPlacementAnswer{30};
 
+// P7: so long may no node hold a rank of a job that should have some; then it is a phantom.
+inline constexpr seconds kPhantomAfter{30};
+
 // R2: backoff before the n-th retry: none before the first, then base * 2^(n - 2) up to the cap.
 inline constexpr seconds kRetryBase{5};
 inline constexpr seconds kRetryCap{300};

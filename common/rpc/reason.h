@@ -40,6 +40,7 @@ inline constexpr std::string_view kSaveFailed = "SAVE_FAILED";
 inline constexpr std::string_view kWordRefused = "WORD_REFUSED";
 inline constexpr std::string_view kUnknownNode = "UNKNOWN_NODE";
 inline constexpr std::string_view kNodeAlive = "NODE_ALIVE";
+inline constexpr std::string_view kRanksLost = "RANKS_LOST";
 inline constexpr std::string_view kCoordinatorSuperseded = "COORDINATOR_SUPERSEDED";
 inline constexpr std::string_view kStoreReadOnly = "STORE_READ_ONLY";
 }  // namespace reason

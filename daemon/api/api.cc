@@ -1,4 +1,4 @@
-// Makes the five parts of the API, in an order in which each finds those that it calls.
+// Makes the six parts of the API, in an order in which each finds those that it calls.
 #include "daemon/api/api.h"
 
 namespace mt::daemon {
@@ -19,6 +19,7 @@ Api::Api(const Parts& parts)
       nodes_({.ledger = parts.ledger,
               .leases = parts.leases,
               .placer = parts.placer,
-              .sessions = parts.sessions}) {}
+              .sessions = parts.sessions}),
+      orphans_(parts.orphans) {}
 
 }  // namespace mt::daemon

@@ -5,6 +5,7 @@
 #include "daemon/api/jobs_api.h"
 #include "daemon/api/nodes_api.h"
 #include "daemon/api/operations_api.h"
+#include "daemon/api/orphans_api.h"
 #include "daemon/api/request_book.h"
 #include "daemon/api/streams_api.h"
 #include "daemon/api/verbs_api.h"
@@ -21,6 +22,7 @@ class Api {
     Feeds* feeds;
     EventFeed* events;
     Sessions* sessions;
+    Orphans* orphans;
     const base::Clock* clock;
   };
   // All parts outlive it.
@@ -33,6 +35,7 @@ class Api {
   OperationsApi& operations() { return operations_; }
   StreamsApi& streams() { return streams_; }
   NodesApi& nodes() { return nodes_; }
+  OrphansApi& orphans() { return orphans_; }
 
  private:
   RequestBook requests_;
@@ -41,6 +44,7 @@ class Api {
   VerbsApi verbs_;
   StreamsApi streams_;
   NodesApi nodes_;
+  OrphansApi orphans_;
 };
 
 }  // namespace mt::daemon

@@ -16,6 +16,7 @@
 #include "daemon/membership/lease_table.h"
 #include "daemon/rendezvous/key_values.h"
 #include "daemon/telemetry/history.h"
+#include "daemon/workers/orphans.h"
 #include "daemon/workers/reports.h"
 #include "daemon/workers/sessions.h"
 #include "megatrain/v1/store.pb.h"
@@ -41,9 +42,11 @@ struct Core::Parts {
         keeper({.ledger = &ledger, .hub = &hub, .rendezvous = &rendezvous, .clock = clock}),
         placer(
             {.ledger = &ledger, .hub = &hub, .keeper = &keeper, .leases = &leases, .clock = clock}),
+        orphans({.ledger = &ledger, .hub = &hub, .keeper = &keeper}),
         reports({.ledger = &ledger,
                  .hub = &hub,
                  .keeper = &keeper,
+                 .orphans = &orphans,
                  .rendezvous = &rendezvous,
                  .feeds = &feeds,
                  .clock = clock}),
@@ -53,6 +56,7 @@ struct Core::Parts {
                   .keeper = &keeper,
                   .placer = &placer,
                   .reports = &reports,
+                  .orphans = &orphans,
                   .feeds = &feeds,
                   .rendezvous = &rendezvous,
                   .clock = clock,
@@ -64,6 +68,7 @@ struct Core::Parts {
              .feeds = &feeds,
              .events = &events,
              .sessions = &sessions,
+             .orphans = &orphans,
              .clock = clock}),
         started(clock->Now()),
         wall_started(clock->WallNow()) {}
@@ -83,6 +88,7 @@ struct Core::Parts {
   EventFeed events;
   JobKeeper keeper;
   Placer placer;
+  Orphans orphans;
   Reports reports;
   Sessions sessions;
   Api api;
@@ -96,7 +102,10 @@ void Core::Parts::RecoverHistory() {
   if (history == nullptr) return;
   std::set<std::string, std::less<>> uids;
   for (const v1::StoredJob* job : ledger.Jobs()) uids.insert(job->job().uid());
-  history->Recover(uids);
+  for (const v1::StoredAllocation* allocation : ledger.Allocations())
+    uids.insert(allocation->job_uid());
+  const std::vector<std::string> deleted = ledger.DeletedJobs();
+  history->Recover(uids, {deleted.begin(), deleted.end()});
 }
 
 void Core::Parts::FlushHistory() {

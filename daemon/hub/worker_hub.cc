@@ -60,8 +60,9 @@ void WorkerHub::CloseAll(const Status& status) {
 }
 
 bool WorkerHub::Send(std::string_view node, v1::CoordinatorMessage message) {
-  const WorkerSession* session = FindByNode(node);
+  WorkerSession* session = FindByNode(node);
   if (session == nullptr) return false;
+  session->orders.Sent(message);
   ledger_->AfterCommit([link = session->link, message = std::move(message)](const Status& commit) {
     if (commit.ok()) link->Send(message);
   });

@@ -68,9 +68,11 @@ void JobNodes::Lost(const std::string& node) {
   silent_.insert(node);
   for (v1::StoredAllocation* allocation : tools_.ledger->AllocationsOnNode(node)) {
     const JobEpoch key{allocation->job_uid(), allocation->epoch()};
-    MoveAllocation(tools_.ledger, *allocation, v1::UNREACHABLE);
     v1::StoredJob* stored = tools_.ledger->FindJob(key.job_uid);
-    if (stored != nullptr && stored->job().epoch() == key.epoch) ReactToLoss(*stored, node);
+    // Orphans stay orphans, and the kill of one that was ordered stays ordered.
+    if (allocation->state() == v1::ORPHANED || stored == nullptr) continue;
+    MoveAllocation(tools_.ledger, *allocation, v1::UNREACHABLE);
+    if (stored->job().epoch() == key.epoch) ReactToLoss(*stored, node);
   }
 }
 

@@ -204,6 +204,8 @@ void Placer::SendAssign(const v1::StoredJob& stored, const v1::StoredAllocation&
     checkpoint->clear_load();
     checkpoint->set_fresh(false);
   }
+  assign->set_namespace_(job.namespace_());
+  assign->set_created_us(job.created_us());
   assign->set_hold(stored.assigned_hold());
   if (HasCheckpoints(job)) {
     for (std::string& uid : parts_.ledger->EndedInDirectory(job.spec().checkpoint().directory())) {

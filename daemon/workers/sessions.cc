@@ -13,6 +13,7 @@
 #include "daemon/keeper/placer.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/workers/node_facts.h"
+#include "daemon/workers/orphans.h"
 #include "daemon/workers/reports.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
@@ -42,7 +43,7 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
     return;
   }
   if (message.has_heartbeat()) {
-    Heartbeat(id, message.heartbeat().beat());
+    Heartbeat(id, message.heartbeat());
     return;
   }
   if (message.seq() > 0) {
@@ -65,6 +66,7 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
 void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
   WorkerSession& session = *parts_.hub->Find(id);
   Reports& reports = *parts_.reports;
+  session.orders.Answered(message);
   switch (message.body_case()) {
     case v1::WorkerMessage::kAssignmentReply:
       return reports.OnAssignmentReply(session, message.assignment_reply());
@@ -87,6 +89,7 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
     case v1::WorkerMessage::kSlotsChanged:
       return OnSlotsChanged(session, message.slots_changed());
     case v1::WorkerMessage::kHeldReport:
+      return settlement_.SettleReport(session, message.held_report());
     case v1::WorkerMessage::kEpochQuery:
     case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::kHeartbeat:
@@ -183,7 +186,7 @@ void Sessions::OnSlotsChanged(const WorkerSession& session, const v1::SlotsChang
   parts_.placer->Run();
 }
 
-void Sessions::Heartbeat(SessionId id, int64_t beat) {
+void Sessions::Heartbeat(SessionId id, const v1::Heartbeat& beat) {
   const std::string node = parts_.hub->Find(id)->node;
   if (!parts_.leases->Renew(node, parts_.clock->Now())) {
     Drop(id, rpc::WithReason(
@@ -201,8 +204,9 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
     if (job != nullptr && allocation != nullptr && allocation->state() == v1::RESERVED)
       parts_.placer->SendAssign(*job, *allocation);
   }
+  held_check_.OnBeat(*parts_.hub->Find(id), beat);
   v1::CoordinatorMessage message;
-  message.mutable_heartbeat_ack()->set_beat(beat);
+  message.mutable_heartbeat_ack()->set_beat(beat.beat());
   parts_.hub->Send(node, std::move(message));
 }
 
@@ -249,6 +253,7 @@ Status Sessions::DeclareDead(const std::string& node, const Order& order) {
 }
 
 void Sessions::Tick() {
+  parts_.orphans->Tick();
   for (const LeaseChange& change : parts_.leases->Tick(parts_.clock->Now())) {
     log::Warn("lease changed", {{"node", change.node},
                                 {"from", v1::NodeState_Name(change.from)},

@@ -11,9 +11,11 @@
 #include "daemon/hub/worker_hub.h"
 #include "daemon/keeper/operations.h"
 #include "daemon/ledger/ledger.h"
+#include "daemon/workers/held_check.h"
 #include "daemon/workers/held_settlement.h"
 
 namespace megatrain::v1 {
+class Heartbeat;
 class Register;
 class SlotsChanged;
 class WorkerMessage;
@@ -24,6 +26,7 @@ namespace mt::daemon {
 class Feeds;
 class JobKeeper;
 class LeaseTable;
+class Orphans;
 class Placer;
 class Reports;
 
@@ -36,6 +39,7 @@ class Sessions {
     JobKeeper* keeper;
     Placer* placer;
     Reports* reports;
+    Orphans* orphans;
     Feeds* feeds;
     KeyValues* rendezvous;
     const base::Clock* clock;
@@ -47,7 +51,9 @@ class Sessions {
         settlement_({.ledger = parts_.ledger,
                      .hub = parts_.hub,
                      .keeper = parts_.keeper,
-                     .reports = parts_.reports}) {}
+                     .reports = parts_.reports,
+                     .orphans = parts_.orphans}),
+        held_check_(parts_.ledger, parts_.hub) {}
 
   SessionId Open(std::shared_ptr<WorkerLink> link) { return parts_.hub->Open(std::move(link)); }
   void OnMessage(SessionId id, const v1::WorkerMessage& message);
@@ -61,18 +67,21 @@ class Sessions {
   void Recover();
   // Tells the worker which of its reports are on disk.
   void Acknowledge(const v1::StoredWorker& worker);
+  // How often a node held other ranks than the ledger said.
+  int64_t num_held_mismatches() const { return held_check_.num_mismatches(); }
 
  private:
   void Register(SessionId id, const v1::Register& hello);
   // OK where the node's name is free, or its former holder is certainly gone.
   Status CheckName(SessionId id, const v1::Register& hello);
   void OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed);
-  void Heartbeat(SessionId id, int64_t beat);
+  void Heartbeat(SessionId id, const v1::Heartbeat& beat);
   void Dispatch(SessionId id, const v1::WorkerMessage& message);
   void Drop(SessionId id, const Status& status);
 
   Parts parts_;
   HeldSettlement settlement_;
+  HeldCheck held_check_;
 };
 
 }  // namespace mt::daemon
