@@ -172,7 +172,8 @@ Status Agent::CheckAssign(const Assign& assign) {
 
 void Agent::OnAssign(const Assign& assign) {
   const JobEpoch job(assign.job_uid(), assign.epoch());
-  const bool repeated = allocations_.Find(job) != nullptr;
+  const bool repeated =
+      allocations_.Find(job) != nullptr && allocations_.NewestEpoch(job.first) == job.second;
   for (const auto& [held, allocation] : allocations_.all()) {
     if (held.first == job.first && held.second < job.second && !allocation->gone()) {
       allocation->End(fmt::format("epoch {} has begun", job.second), /*asked=*/true);
