@@ -47,7 +47,7 @@ class Model {
       cluster_.RestartAgent(core_.get(), node);
     } else if (dice < 919) {
       StartCore();
-    } else if (dice < 921) {
+    } else if (dice < 929) {
       // Refused unless it is lost. It may live all the same: then its ranks are fenced.
       v1::DeclareDeadRequest request;
       request.set_node(node);
