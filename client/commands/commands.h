@@ -40,6 +40,7 @@ void AddUpdate(const CommandContext& context);
 void AddCancel(const CommandContext& context);
 void AddKill(const CommandContext& context);
 void AddDelete(const CommandContext& context);
+void AddAdopt(const CommandContext& context);
 void AddNode(const CommandContext& context);
 void AddAdmin(const CommandContext& context);
 void AddData(const CommandContext& context);
@@ -50,9 +51,9 @@ void AddVersion(const CommandContext& context);
 
 // All verbs in the order of `mtctl --help`.
 inline constexpr std::array kCommands = {
-    AddSubmit, AddBench,   AddValidate,   AddExplain, AddGet,   AddDescribe, AddEvents,
-    AddLogs,   AddMetrics, AddPlot,       AddWait,    AddPause, AddResume,   AddCheckpoint,
-    AddUpdate, AddCancel,  AddKill,       AddDelete,  AddNode,  AddAdmin,    AddData,
-    AddDev,    AddContext, AddCompletion, AddVersion};
+    AddSubmit, AddBench,   AddValidate, AddExplain,    AddGet,    AddDescribe, AddEvents,
+    AddLogs,   AddMetrics, AddPlot,     AddWait,       AddPause,  AddResume,   AddCheckpoint,
+    AddUpdate, AddCancel,  AddKill,     AddDelete,     AddAdopt,  AddNode,     AddAdmin,
+    AddData,   AddDev,     AddContext,  AddCompletion, AddVersion};
 
 }  // namespace mt::client

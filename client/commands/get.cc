@@ -1,4 +1,5 @@
-// `mtctl get jobs|nodes|checkpoints|operations|events`: lists, with -w refreshed until Ctrl-C.
+// `mtctl get jobs|nodes|orphans|checkpoints|operations|events`: lists, with -w refreshed until
+// Ctrl-C.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -83,6 +84,18 @@ StatusOr<Listing> FetchNodes(const Api& api) {
                  .empty = "no nodes; start a worker: mt-worker --coordinator HOST:PORT"};
 }
 
+StatusOr<Listing> FetchOrphans(const Api& api) {
+  ASSIGN_OR_RETURN(v1::ListOrphansResponse answer, OrphansApi(api).List());
+  auto list = std::make_shared<v1::ListOrphansResponse>(std::move(answer));
+  std::vector<std::string> names;
+  for (const v1::Orphan& orphan : list->orphans()) names.push_back(orphan.job_uid());
+  return Listing{.message = list,
+                 .items = "orphans",
+                 .names = std::move(names),
+                 .rows = RowsOf(list->orphans(), OrphanHeader, OrphanRow),
+                 .empty = "no orphans: every rank on the nodes belongs to a job that is known"};
+}
+
 StatusOr<Listing> FetchCheckpoints(const Api& api, const GetArgs& args,
                                    const GlobalOptions& options) {
   v1::ListCheckpointsRequest request;
@@ -137,7 +150,8 @@ void AddList(CLI::App* list, const std::shared_ptr<GetArgs>& args, const Command
 
 void AddGet(const CommandContext& context) {
   CLI::App* command =
-      context.app->add_subcommand("get", "List jobs, nodes, checkpoints, operations or events")
+      context.app
+          ->add_subcommand("get", "List jobs, nodes, orphans, checkpoints, operations or events")
           ->require_subcommand(1);
   const auto args = std::make_shared<GetArgs>();
   CLI::App* jobs = command->add_subcommand("jobs", "Jobs, newest first");
@@ -148,6 +162,9 @@ void AddGet(const CommandContext& context) {
   AddList(jobs, args, context, FetchJobs);
   AddList(command->add_subcommand("nodes", "Workers and their slots"), args, context,
           [](const Api& api, const GetArgs&, const GlobalOptions&) { return FetchNodes(api); });
+  AddList(command->add_subcommand("orphans", "Ranks on nodes that belong to no job known here"),
+          args, context,
+          [](const Api& api, const GetArgs&, const GlobalOptions&) { return FetchOrphans(api); });
   CLI::App* checkpoints =
       command->add_subcommand("checkpoints", "What is on disk of a job, oldest first");
   checkpoints->add_option("job", args->job, "Name or uid")->required();

@@ -1,6 +1,7 @@
-// `mtctl node declare-dead`: an operator asserts that nothing runs on a lost node any more, so that
-// its jobs can end. `mtctl node delete`: a node that is gone for good is forgotten. `mtctl node
-// readmit`: an operator lets a host that was installed anew have its node's name again.
+// `mtctl node`: what operators do to nodes. `declare-dead` asserts that nothing runs on a lost one
+// any more, so that its jobs can end; `delete` forgets one that is gone for good; `readmit` lets a
+// host that was installed anew have its node's name again; `kill-orphan` ends ranks that no job
+// known here owns.
 #include <cstdio>
 #include <memory>
 
@@ -17,6 +18,7 @@ namespace {
 
 struct NodeArgs {
   std::string node;
+  std::string job;  // uid, of kill-orphan
   std::string reason;
   bool yes = false;
 };
@@ -95,6 +97,26 @@ void AddReadmit(CLI::App* parent, const CommandContext& context) {
   });
 }
 
+ExitCode KillOrphan(const NodeArgs& args, const GlobalOptions& options) {
+  ExitCode code = kExitOk;
+  const std::string question = fmt::format(
+      "End the orphaned ranks of job {} on node {}? What they trained since their last checkpoint "
+      "is lost.",
+      args.job, args.node);
+  if (!Confirmed(args.yes, question, &code)) return code;
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  v1::KillOrphanRequest request;
+  request.set_node(args.node);
+  request.set_job_uid(args.job);
+  request.set_reason(args.reason);
+  const auto killed = OrphansApi(**api).Kill(request);
+  if (!killed.ok()) return Complain(killed.status());
+  if (IsTable(options.output))
+    return PrintText(fmt::format("{} orphaned ranks are being ended\n", killed->ranks()));
+  return Print({.message = &*killed, .names = {args.job}}, options);
+}
+
 }  // namespace
 
 void AddNode(const CommandContext& context) {
@@ -109,6 +131,16 @@ void AddNode(const CommandContext& context) {
       command->add_subcommand("delete", "Forget a node that is lost or dead and holds nothing"),
       Delete);
   AddReadmit(command, context);
+  CLI::App* orphan = command->add_subcommand(
+      "kill-orphan", "End ranks of a job that the coordinator does not know (get orphans)");
+  auto args = std::make_shared<NodeArgs>();
+  orphan->add_option("node", args->node, "Its name")->required();
+  orphan->add_option("job", args->job, "Uid of the job")->required();
+  orphan->add_option("--reason", args->reason, "Kept with the event");
+  AddYesFlag(orphan, &args->yes);
+  orphan->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return KillOrphan(*args, *options); };
+  });
 }
 
 }  // namespace mt::client

@@ -119,6 +119,19 @@ Row NodeRow(const v1::Node& node, const TableArgs& args) {
                Labels(node.labels()), OrDash(uuids), OrDash(OneLine(node.gpu_problem()))});
 }
 
+Row OrphanHeader(const TableArgs& args) {
+  return With({"JOB", "UID", "EPOCH", "RANKS", "NODES", "WHY NOT ADOPTED"}, args.wide, {});
+}
+
+Row OrphanRow(const v1::Orphan& orphan, const TableArgs& args) {
+  std::string nodes;
+  for (const std::string& node : orphan.nodes()) nodes += (nodes.empty() ? "" : ",") + node;
+  return With({OrDash(orphan.job_name()), orphan.job_uid(), control::EpochText(orphan.epoch()),
+               fmt::format("{} of {}", orphan.ranks(), orphan.world_size()), nodes,
+               OrDash(OneLine(orphan.why()))},
+              args.wide, {});
+}
+
 Row CheckpointHeader(const TableArgs& args) {
   return With({"STEP", "EPOCH", "BYTES", "SECONDS", TimeHeader(args.style, "AGE", "SAVED"), "PATH"},
               args.wide, {"TOKENS", "SAMPLES", "STALL", "DIGEST"});

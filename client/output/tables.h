@@ -17,6 +17,7 @@ class ListNodesResponse;
 class ListOperationsResponse;
 class Node;
 class Operation;
+class Orphan;
 }  // namespace megatrain::v1
 
 namespace mt::client {
@@ -34,6 +35,8 @@ std::vector<std::string> JobHeader(const TableArgs& args);
 std::vector<std::string> JobRow(const v1::Job& job, const TableArgs& args);
 std::vector<std::string> NodeHeader(const TableArgs& args);
 std::vector<std::string> NodeRow(const v1::Node& node, const TableArgs& args);
+std::vector<std::string> OrphanHeader(const TableArgs& args);
+std::vector<std::string> OrphanRow(const v1::Orphan& orphan, const TableArgs& args);
 std::vector<std::string> CheckpointHeader(const TableArgs& args);
 std::vector<std::string> CheckpointRow(const v1::CheckpointInfo& checkpoint, const TableArgs& args);
 std::vector<std::string> OperationHeader(const TableArgs& args);

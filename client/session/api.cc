@@ -282,4 +282,23 @@ Status Api::TailLogs(const v1::TailLogsRequest& request, StreamStopper* stopper,
                               [&](auto* c) { return stub->TailLogs(c, request); });
 }
 
+StatusOr<v1::ListOrphansResponse> OrphansApi::List() const {
+  const auto stub = v1::Nodes::NewStub(api_.channel_);
+  return api_.Unary<v1::ListOrphansResponse>(api_.timeout_, nullptr, [&](auto* c, auto* r) {
+    return stub->ListOrphans(c, v1::ListOrphansRequest(), r);
+  });
+}
+
+StatusOr<v1::KillOrphanResponse> OrphansApi::Kill(const v1::KillOrphanRequest& request) const {
+  const auto stub = v1::Nodes::NewStub(api_.channel_);
+  return api_.Unary<v1::KillOrphanResponse>(
+      api_.timeout_, nullptr, [&](auto* c, auto* r) { return stub->KillOrphan(c, request, r); });
+}
+
+StatusOr<v1::Job> OrphansApi::Adopt(const v1::AdoptRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(api_.channel_);
+  return api_.Unary<v1::Job>(api_.timeout_, nullptr,
+                             [&](auto* c, auto* r) { return stub->Adopt(c, request, r); });
+}
+
 }  // namespace mt::client

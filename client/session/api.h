@@ -20,6 +20,7 @@ class ClientContext;
 }  // namespace grpc
 
 namespace megatrain::v1 {
+class AdoptRequest;
 class CancelRequest;
 class DeclareDeadRequest;
 class DeleteJobRequest;
@@ -28,6 +29,8 @@ class GetJobRequest;
 class GetOperationRequest;
 class History;
 class Job;
+class KillOrphanRequest;
+class KillOrphanResponse;
 class KillRequest;
 class ListCheckpointsRequest;
 class ListCheckpointsResponse;
@@ -36,6 +39,7 @@ class ListJobsResponse;
 class ListNodesResponse;
 class ListOperationsRequest;
 class ListOperationsResponse;
+class ListOrphansResponse;
 class LogChunk;
 class MetricsChunk;
 class Node;
@@ -147,6 +151,7 @@ class Api {
  private:
   friend class OperatorApi;
   friend class NodeCalls;
+  friend class OrphansApi;
   Api(std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout)
       : channel_(std::move(channel)), timeout_(timeout) {}
   template <class Response, class Call>
@@ -158,6 +163,20 @@ class Api {
 
   std::shared_ptr<grpc::Channel> channel_;
   std::chrono::milliseconds timeout_;
+};
+
+// The calls on ranks that the coordinator does not know to be closed; a view of a connection, which
+// outlives it.
+class OrphansApi {
+ public:
+  explicit OrphansApi(const Api& api) : api_(api) {}
+
+  StatusOr<v1::ListOrphansResponse> List() const;
+  StatusOr<v1::KillOrphanResponse> Kill(const v1::KillOrphanRequest& request) const;
+  StatusOr<v1::Job> Adopt(const v1::AdoptRequest& request) const;
+
+ private:
+  const Api& api_;
 };
 
 }  // namespace mt::client

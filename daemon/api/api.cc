@@ -28,6 +28,7 @@ Api::Api(const Parts& parts)
               .authority = parts.authority,
               .restore_gate = parts.restore_gate,
               .sessions = parts.sessions,
-              .begin_restore = parts.begin_restore}) {}
+              .begin_restore = parts.begin_restore}),
+      orphans_(parts.orphans, parts.authority) {}
 
 }  // namespace mt::daemon

@@ -6,6 +6,7 @@
 #include "daemon/api/jobs_api.h"
 #include "daemon/api/nodes_api.h"
 #include "daemon/api/operations_api.h"
+#include "daemon/api/orphans_api.h"
 #include "daemon/api/request_book.h"
 #include "daemon/api/streams_api.h"
 #include "daemon/api/verbs_api.h"
@@ -29,6 +30,7 @@ class Api {
     NodeRemoval* removal;
     RestoreGate* restore_gate;
     std::function<Status()> begin_restore;
+    Orphans* orphans;
     const base::Clock* clock;
   };
   // All parts outlive it.
@@ -42,6 +44,7 @@ class Api {
   StreamsApi& streams() { return streams_; }
   NodesApi& nodes() { return nodes_; }
   AdminApi& admin() { return admin_; }
+  OrphansApi& orphans() { return orphans_; }
 
  private:
   RequestBook requests_;
@@ -51,6 +54,7 @@ class Api {
   StreamsApi streams_;
   NodesApi nodes_;
   AdminApi admin_;
+  OrphansApi orphans_;
 };
 
 }  // namespace mt::daemon

@@ -22,6 +22,7 @@
 #include "daemon/rendezvous/key_values.h"
 #include "daemon/telemetry/history.h"
 #include "daemon/workers/node_removal.h"
+#include "daemon/workers/orphans.h"
 #include "daemon/workers/reports.h"
 #include "daemon/workers/sessions.h"
 #include "megatrain/v1/store.pb.h"
@@ -53,9 +54,11 @@ struct Core::Parts {
                 .authority = &authority,
                 .restore_gate = &restore_gate,
                 .clock = &own_time}),
+        orphans({.ledger = &ledger, .hub = &hub, .keeper = &keeper}),
         reports({.ledger = &ledger,
                  .hub = &hub,
                  .keeper = &keeper,
+                 .orphans = &orphans,
                  .rendezvous = &rendezvous,
                  .feeds = &feeds,
                  .clock = &own_time}),
@@ -65,6 +68,7 @@ struct Core::Parts {
                   .keeper = &keeper,
                   .placer = &placer,
                   .reports = &reports,
+                  .orphans = &orphans,
                   .feeds = &feeds,
                   .rendezvous = &rendezvous,
                   .authority = &authority,
@@ -84,6 +88,7 @@ struct Core::Parts {
              .removal = &removal,
              .restore_gate = &restore_gate,
              .begin_restore = [this] { return BeginRestore(&ledger, &authority); },
+             .orphans = &orphans,
              .clock = clock}) {}
 
   void RecoverHistory();
@@ -104,6 +109,7 @@ struct Core::Parts {
   JobKeeper keeper;
   RestoreGate restore_gate;
   Placer placer;
+  Orphans orphans;
   Reports reports;
   Sessions sessions;
   NodeRemoval removal;
@@ -116,7 +122,10 @@ void Core::Parts::RecoverHistory() {
   if (history == nullptr) return;
   std::set<std::string, std::less<>> uids;
   for (const v1::StoredJob* job : ledger.Jobs()) uids.insert(job->job().uid());
-  history->Recover(uids);
+  for (const v1::StoredAllocation* allocation : ledger.Allocations())
+    uids.insert(allocation->job_uid());
+  const std::vector<std::string> deleted = ledger.DeletedJobs();
+  history->Recover(uids, {deleted.begin(), deleted.end()});
 }
 
 void Core::Parts::FlushHistory() {

@@ -110,6 +110,15 @@ void Feeds::KeepSteps(const v1::Job& job, const v1::StepsReport& report) {
   if (IsFinal(job.state())) history_->Close(job.uid());
 }
 
+void Feeds::KeepOrphanSteps(const v1::StepsReport& report) {
+  if (history_ == nullptr) return;
+  history_->BringBack(report.job_uid());
+  for (v1::StepRecord step : report.steps()) {
+    step.set_epoch(report.epoch());
+    history_->Append(report.job_uid(), step);
+  }
+}
+
 bool Feeds::StepsAreSafe() const { return history_ == nullptr || history_->ok(); }
 
 void Feeds::ForgetJob(const std::string& uid) {

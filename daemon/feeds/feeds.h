@@ -55,6 +55,8 @@ class Feeds {
   void AddEval(const v1::Job& job, const v1::EvalRecord& eval);
   // Offers the steps of a report that was taken before to the history, which drops what it has.
   void KeepSteps(const v1::Job& job, const v1::StepsReport& report);
+  // Keeps the steps of an orphaned job, for the time when it is adopted.
+  void KeepOrphanSteps(const v1::StepsReport& report);
   const History* history() const { return history_; }
   // Whether all steps so far are on disk, so that workers may be told so.
   bool StepsAreSafe() const;

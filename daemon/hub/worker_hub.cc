@@ -69,8 +69,9 @@ bool WorkerHub::SendAtOnce(std::string_view node, const v1::CoordinatorMessage& 
 }
 
 bool WorkerHub::Send(std::string_view node, v1::CoordinatorMessage message) {
-  const WorkerSession* session = FindByNode(node);
+  WorkerSession* session = FindByNode(node);
   if (session == nullptr) return false;
+  session->orders.Sent(message);
   ledger_->AfterCommit([authority = authority_, node = session->node, link = session->link,
                         message = std::move(message)](const Status& commit) {
     if (!commit.ok()) return;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "common/base/status.h"
+#include "daemon/hub/open_orders.h"
 #include "daemon/rendezvous/key_values.h"
 
 namespace megatrain::v1 {
@@ -41,6 +42,11 @@ struct WorkerSession {
   // only once the reports that it keeps have come.
   std::set<JobEpoch> unanswered;
   int64_t given_generation = 0;  // of the node secret that was given in this session; 0: none was
+  OpenOrders orders;
+  // The Assign of an orphan was asked for, in this session.
+  bool asked_for_assign = false;
+  // The worker's heartbeats carry a digest.
+  bool says_what_it_holds = false;
 };
 
 class WorkerHub {

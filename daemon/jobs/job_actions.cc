@@ -12,7 +12,9 @@ std::string_view ActionName(JobAction action) {
       "hold at start",        "run at start",   "check ranks",
       "record verdict",       "forget verdict", "aim at stop",
       "kill unless stopping", "kill ranks",     "await exit",
-      "close epoch",          "finish",         "settle operations"};
+      "close epoch",          "finish",         "free older epochs",
+      "follow goal",          "stop again",     "settle operations",
+      "fail operations"};
   return kNames[static_cast<size_t>(action)];
 }
 

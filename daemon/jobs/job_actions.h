@@ -37,10 +37,15 @@ enum class JobAction {
   kAwaitExit,           // the ranks exit by themselves, within P1
   kCloseEpoch,          // commands, rendezvous and conditions of the epoch go
   kFinish,              // the job has ended, with all of its operations, and its epoch is closed
+  // Ranks that were found, or are nowhere.
+  kFreeOlder,   // kills what is left of the job's earlier epochs
+  kFollowGoal,  // tells the ranks what the goal wants, where they do otherwise
+  kStopAgain,   // the stop or kill that is under way is sent to them
   // Operations.
   kSettleOperations,  // those that the new state fulfils have succeeded
+  kFailOperations,    // those that are open have failed: the ranks that they need are lost
 };
-inline constexpr int kNumJobActions = 24;
+inline constexpr int kNumJobActions = 28;
 
 // "close the epoch"; for tests and documents.
 std::string_view ActionName(JobAction action);

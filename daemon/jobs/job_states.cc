@@ -1,5 +1,5 @@
 // The table itself: what leads from where to where with what actions, in sections (progress,
-// faults, verbs, reserved), and small predicates over states.
+// faults, verbs, what is found, reserved), and small predicates over states.
 #include "daemon/jobs/job_states.h"
 
 #include <algorithm>
@@ -99,6 +99,25 @@ constexpr std::array kVerbs = {
     JobTransition{kToCancel, kKill, kToCancel, {kKillRanks}},
 };
 
+// What should run is compared with what runs: ranks that were found and are taken over, and ranks
+// that are nowhere. What was lost of a job that stops anyway is its end.
+constexpr JobActions kTakeOver = {kClearWaiting, kCloseEpoch, kFreeOlder, kFollowGoal};
+constexpr JobActions kGiveUp = {kCloseEpoch, kForgetRanks, kFailOperations};
+constexpr std::array kFound = {
+    JobTransition{kQueued, kAdopted, kStarting, kTakeOver},
+    JobTransition{kReleasing, kAdopted, kStarting, kTakeOver},
+    JobTransition{kFreed, kAdopted, kStarting, kTakeOver},
+    JobTransition{kToSuccess, kAdopted, kToSuccess, {kFreeOlder, kStopAgain}},
+    JobTransition{kToFailure, kAdopted, kToFailure, {kFreeOlder, kStopAgain}},
+    JobTransition{kToCancel, kAdopted, kToCancel, {kFreeOlder, kStopAgain}},
+    JobTransition{kToQueue, kAdopted, kStarting, kTakeOver},
+    JobTransition{kReleasing, kPhantom, kFreed, kGiveUp},
+    JobTransition{kToQueue, kPhantom, kQueued, {kCloseEpoch, kForgetRanks, kAwaitBase}},
+    JobTransition{kToSuccess, kPhantom, At(v1::SUCCEEDED), {kFinish}},
+    JobTransition{kToFailure, kPhantom, At(v1::FAILED), {kFinish}},
+    JobTransition{kToCancel, kPhantom, At(v1::CANCELLED), {kFinish}},
+};
+
 // The events that nothing raises yet: what they will be for, and their rows. Their actions come
 // with the features. ("preemption" leads from every active state to RELEASING: see MakeTable.)
 constexpr std::string_view kChecksOfNodes = "checks of nodes before a start";
@@ -141,7 +160,8 @@ std::vector<JobTransition> MakeTable() {
   std::vector<JobTransition> table;
   for (const auto rows :
        {std::span<const JobTransition>(kProgress), std::span<const JobTransition>(kFaults),
-        std::span<const JobTransition>(kVerbs), std::span<const JobTransition>(kReserved)}) {
+        std::span<const JobTransition>(kVerbs), std::span<const JobTransition>(kFound),
+        std::span<const JobTransition>(kReserved)}) {
     table.insert(table.end(), rows.begin(), rows.end());
   }
   for (const JobPosition from : kActive) {
@@ -152,6 +172,8 @@ std::vector<JobTransition> MakeTable() {
     table.push_back({from, kCancel, kToCancel, {stop}});
     table.push_back({from, kKill, kToCancel, {kKillRanks}});
     table.push_back({from, kDeadline, kToFailure, {kRecordVerdict, kAimAtStop, stop}});
+    table.push_back({from, kAdopted, kStarting, kTakeOver});
+    table.push_back({from, kPhantom, kFreed, kGiveUp});
   }
   for (const JobPosition from : kGoalOnly) {
     table.push_back({from, kHold, from, {kHoldAtStart, kCheckRanks}});
@@ -200,7 +222,9 @@ std::string_view EventName(JobEvent event) {
       "deadline",
       "cancel",
       "kill",
-      "ranks gone"};
+      "ranks gone",
+      "adopted",
+      "phantom"};
   return kNames[static_cast<size_t>(event)];
 }
 

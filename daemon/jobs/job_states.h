@@ -48,8 +48,10 @@ enum class JobEvent {
   kCancel,              // a user ends the job
   kKill,                // a user ends the job's processes at once
   kRanksGone,           // in STOPPING: no process of the job is left
+  kAdopted,             // an epoch that another store may have given was found whole on its nodes
+  kPhantom,             // no node holds a rank of the job, although it is said to have some
 };
-inline constexpr int kNumJobEvents = 26;
+inline constexpr int kNumJobEvents = 28;
 
 // A state of the table. `stopping_to` is the state that follows while `state` is STOPPING: a final
 // one or, where its ranks end before it is placed again, QUEUED; else JOB_STATE_UNSPECIFIED.

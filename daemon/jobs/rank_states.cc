@@ -75,6 +75,12 @@ constexpr std::array kAllocationTable = {
     AllocationMove{v1::UNREACHABLE, v1::FREEING},   // node is back, epoch was fenced
     AllocationMove{v1::UNREACHABLE, v1::RELEASED},  // node is back without it, or declared dead
     AllocationMove{v1::FREEING, v1::DIRTY},         // P4 passed, device memory not free
+    AllocationMove{v1::ACCEPTED, v1::ORPHANED},     // its job is not known any more
+    AllocationMove{v1::ACTIVE, v1::ORPHANED},       // likewise
+    AllocationMove{v1::UNREACHABLE, v1::ORPHANED},  // node is back, nobody has closed the epoch
+    AllocationMove{v1::ORPHANED, v1::ACTIVE},       // adopted
+    AllocationMove{v1::ORPHANED, v1::FREEING},      // its epoch was closed, or an operator says so
+    AllocationMove{v1::ORPHANED, v1::RELEASED},     // processes gone
     AllocationMove{v1::DIRTY, v1::RELEASED},        // probe passes, or operator intervenes
 };
 

@@ -24,6 +24,7 @@ bool MoveAllocation(Ledger* ledger, v1::StoredAllocation& allocation, v1::Alloca
 }
 
 bool IsOpen(Ledger* ledger, const v1::StoredAllocation& allocation) {
+  if (allocation.state() == v1::ORPHANED) return false;
   const v1::StoredJob* stored = ledger->FindJob(allocation.job_uid());
   if (stored == nullptr || stored->job().epoch() != allocation.epoch() || stored->killing())
     return false;

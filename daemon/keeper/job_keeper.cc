@@ -28,7 +28,9 @@ JobKeeper::JobKeeper(const Parts& parts)
       verdicts_(tools_, &placement_, &teardown_),
       verbs_(tools_, &bases_),
       nodes_(tools_, &placement_, &teardown_),
-      answers_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}) {}
+      answers_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}),
+      adoption_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}),
+      phases_(tools_) {}
 
 void JobKeeper::Raise(v1::StoredJob& stored, JobEvent event, const Why& why) {
   const auto actions = transitions_.Apply(stored, event, why);
@@ -86,6 +88,14 @@ void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why
       return teardown_.CloseEpoch(stored);
     case JobAction::kFinish:
       return teardown_.Finish(stored);
+    case JobAction::kFreeOlder:
+      return adoption_.FreeOlder(stored);
+    case JobAction::kFollowGoal:
+      return adoption_.FollowGoal(stored, why);
+    case JobAction::kStopAgain:
+      return teardown_.StopAgain(stored);
+    case JobAction::kFailOperations:
+      return phases_.FailOperations(stored);
     case JobAction::kRecordVerdict:
       CHECK(why.verdict != nullptr) << "an event that fails a job comes with its verdict";
       return verdicts_.Record(stored, *why.verdict);
@@ -110,7 +120,7 @@ void JobKeeper::Tick(bool placements) {
       verdicts_.DeadlineOver(*stored);
     } else if (placements && placement_.IsOverdue(job)) {
       placement_.Overdue(*stored);
-    } else {
+    } else if (!phases_.Tick(*stored)) {
       teardown_.Tick(*stored);
     }
   }

@@ -9,8 +9,10 @@
 #include <cstdint>
 
 #include "daemon/keeper/command_answers.h"
+#include "daemon/keeper/job_adoption.h"
 #include "daemon/keeper/job_bases.h"
 #include "daemon/keeper/job_nodes.h"
+#include "daemon/keeper/job_phases.h"
 #include "daemon/keeper/job_placement.h"
 #include "daemon/keeper/job_runtimes.h"
 #include "daemon/keeper/job_teardown.h"
@@ -45,6 +47,7 @@ class JobKeeper final : public JobRaiser {
   JobVerdicts& verdicts() { return verdicts_; }
   JobNodes& nodes() { return nodes_; }
   CommandAnswers& answers() { return answers_; }
+  JobAdoption& adoption() { return adoption_; }
   PendingCommands& commands() { return commands_; }
   const JobRuntimes& runtimes() const { return runtimes_; }
   int64_t num_refused() const { return transitions_.num_refused(); }
@@ -53,8 +56,9 @@ class JobKeeper final : public JobRaiser {
 
   // After a restart: deadlines of stops start anew, those of jobs go on.
   void Recover();
-  // Deadlines: jobs, placement answers (P6), stop grace (P5), ranks that should be gone (P3).
-  // `placements` false: an agent that does not answer a placement is waited for.
+  // Deadlines: jobs, placement answers (P6), starts, stop grace (P5), ranks that should be gone
+  // (P3), phantoms (P7). `placements` false: an agent that does not answer a placement is waited
+  // for.
   void Tick(bool placements = true);
 
  private:
@@ -73,6 +77,8 @@ class JobKeeper final : public JobRaiser {
   JobVerbs verbs_;
   JobNodes nodes_;
   CommandAnswers answers_;
+  JobAdoption adoption_;
+  JobPhases phases_;
 };
 
 }  // namespace mt::daemon

@@ -67,6 +67,10 @@ void JobNodes::Lost(const std::string& node, bool placements) {
   tools_.ledger->AddEvent({.type = "NodeLost", .message = "no heartbeat", .node = node});
   silent_.insert(node);
   for (v1::StoredAllocation* allocation : tools_.ledger->AllocationsOnNode(node)) {
+    // Orphans stay orphans, and the kill of one that was ordered stays ordered.
+    if (allocation->state() == v1::ORPHANED ||
+        tools_.ledger->FindJob(allocation->job_uid()) == nullptr)
+      continue;
     if (!placements && allocation->state() == v1::RESERVED) continue;
     Unreachable(*allocation);
   }

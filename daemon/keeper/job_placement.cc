@@ -70,6 +70,7 @@ void JobPlacement::Failed(v1::StoredJob& stored, std::string_view why) {
 
 void JobPlacement::FreeSlots(v1::StoredJob& stored) {
   const JobEpoch closed{stored.job().uid(), stored.job().epoch()};
+  stored.set_closed_epoch(closed.epoch);
   for (v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(closed.job_uid)) {
     if (!HoldsRanks(allocation->state())) continue;
     MoveAllocation(tools_.ledger, *allocation, v1::FREEING);

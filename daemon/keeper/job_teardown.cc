@@ -50,6 +50,17 @@ void JobTeardown::AwaitExit(v1::StoredJob& stored) {
   FinishIfGone(stored);
 }
 
+void JobTeardown::StopAgain(v1::StoredJob& stored) {
+  if (stored.killing()) return KillAll(stored, stored.job().message());
+  if (stored.has_stop()) {
+    stored.mutable_stop()->set_command_id(PendingCommands::StopId(stored.job()));
+    tools_.ledger->MarkJob(stored, Change::kState);
+    tools_.commands->SendStop(stored);
+  }
+  tools_.runtimes->Of(stored.job()).stop_deadline =
+      tools_.clock->Now() + (stored.stop().with_save() ? control::kStopGrace : control::kStepLimit);
+}
+
 void JobTeardown::KillAll(v1::StoredJob& stored, std::string_view reason) {
   const JobEpoch current{stored.job().uid(), stored.job().epoch()};
   if (!stored.killing()) {
@@ -101,12 +112,18 @@ void JobTeardown::AllocationGone(const AllocationKey& key, std::string_view why)
   FinishIfGone(*stored);
 }
 
+void JobTeardown::AllocationForgotten(const AllocationKey& key) {
+  tools_.ledger->EraseAllocation(key);
+  v1::StoredJob* stored = tools_.ledger->FindJob(key.job_uid);
+  if (stored != nullptr && stored->job().epoch() == key.epoch) FinishIfGone(*stored);
+}
+
 void JobTeardown::FinishIfGone(v1::StoredJob& stored) {
   v1::Job* job = stored.mutable_job();
   if (!IsEnding(*job)) return;
   // One on an unreachable node counts: only its agent, or an operator, knows that it is gone.
   for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job->uid())) {
-    if (allocation->epoch() == job->epoch()) return;
+    if (allocation->epoch() == job->epoch() && allocation->state() != v1::ORPHANED) return;
   }
   if (job->state() == v1::STOPPING) {
     tools_.raiser->Raise(stored, JobEvent::kRanksGone, {.text = std::string(job->message())});
@@ -119,6 +136,7 @@ void JobTeardown::FinishIfGone(v1::StoredJob& stored) {
                  tools_.ledger->NowMicros());
   }
   tools_.operations->FailSaves(*job);
+  stored.set_closed_epoch(job->epoch());
   tools_.raiser->Raise(
       stored, JobEvent::kReleased,
       {.text = saved == 0 ? "released; nothing was saved, it starts over"

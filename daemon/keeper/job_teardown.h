@@ -19,6 +19,7 @@ class JobTeardown {
   void KillUnlessStopping(v1::StoredJob& job, std::string_view reason);
   void KillRanks(v1::StoredJob& job, std::string_view reason);
   void AwaitExit(v1::StoredJob& job);
+  void StopAgain(v1::StoredJob& job);
   void CloseEpoch(v1::StoredJob& job);
   void Finish(v1::StoredJob& job);
 
@@ -29,6 +30,8 @@ class JobTeardown {
   // Nothing of the allocation is left on its node. `why` says how that came where nobody had asked
   // for it.
   void AllocationGone(const AllocationKey& key, std::string_view why);
+  // Nothing of the allocation is on its node, which says nothing of the job: the ledger is behind.
+  void AllocationForgotten(const AllocationKey& key);
   // Kills where the time to stop is over (P1, P5), and again where ranks are still there (P3).
   void Tick(v1::StoredJob& job);
   // After a restart: deadlines start anew.

@@ -232,6 +232,8 @@ void Placer::SendAssign(const v1::StoredJob& stored, const v1::StoredAllocation&
     checkpoint->set_fresh(false);
   }
   FillBase(stored, assign);
+  assign->set_namespace_(job.namespace_());
+  assign->set_created_us(job.created_us());
   assign->set_hold(stored.assigned_hold());
   if (HasCheckpoints(job)) {
     for (std::string& uid : parts_.ledger->EndedInDirectory(job.spec().checkpoint().directory())) {

@@ -114,6 +114,7 @@ Status Ledger::Load(KeyValues* rendezvous) {
   RETURN_IF_ERROR(load(Table::kRequests, &t.requests));
   RETURN_IF_ERROR(load(Table::kWorkers, &t.workers));
   RETURN_IF_ERROR(load(Table::kAllocations, &t.allocations));
+  for (const auto& [key, allocation] : t.allocations) t.held.Set(key, *allocation);
   RETURN_IF_ERROR(load(Table::kCluster, &t.cluster));
   RETURN_IF_ERROR(store_->ForEach(Table::kRendezvous, load_value));
   ASSIGN_OR_RETURN(const std::string last_event, store_->LastKey(Table::kEvents));
@@ -180,6 +181,16 @@ void Ledger::EraseJob(std::string_view uid) {
   }
   erased_.push_back(key);
   Mark(Table::kJobs, key, /*urgent=*/true);
+}
+
+const v1::StoredJob* Ledger::FindDeleted(std::string_view uid) const {
+  return FindIn(tables_->deleted, uid);
+}
+
+std::vector<std::string> Ledger::DeletedJobs() const {
+  std::vector<std::string> uids;
+  for (const auto& [uid, trace] : tables_->deleted) uids.push_back(uid);
+  return uids;
 }
 
 std::vector<std::string> Ledger::EndedInDirectory(std::string_view directory) const {
@@ -289,12 +300,15 @@ v1::StoredAllocation* Ledger::AddAllocation(std::unique_ptr<v1::StoredAllocation
 }
 
 void Ledger::MarkAllocation(const v1::StoredAllocation& allocation) {
-  Mark(Table::kAllocations, KeyText(KeyOf(allocation)), /*urgent=*/true);
+  const std::string key = KeyText(KeyOf(allocation));
+  tables_->held.Set(key, allocation);
+  Mark(Table::kAllocations, key, /*urgent=*/true);
 }
 
 void Ledger::EraseAllocation(const AllocationKey& key) {
   const std::string text = KeyText(key);
   tables_->allocations.erase(text);
+  tables_->held.Erase(text);
   Mark(Table::kAllocations, text, /*urgent=*/true);
 }
 
@@ -315,6 +329,8 @@ std::vector<v1::StoredAllocation*> Ledger::AllocationsOnNode(std::string_view no
   }
   return out;
 }
+
+uint64_t Ledger::HeldDigest(std::string_view node) const { return tables_->held.Of(node); }
 
 std::vector<v1::StoredAllocation*> Ledger::Allocations() { return Pointers(tables_->allocations); }
 

@@ -73,6 +73,9 @@ class Ledger {
   // stay, for ever, as a tombstone: by it ranks and fences of the job are known to be over
   // (EndedInDirectory). The pointer is invalid afterwards; OnJobErased is told once it is on disk.
   void EraseJob(std::string_view uid);
+  // The trace of a deleted job: name, end, newest epoch; nullptr: none.
+  const v1::StoredJob* FindDeleted(std::string_view uid) const;
+  std::vector<std::string> DeletedJobs() const;  // uids
   // The uids of ended jobs, deleted ones too, with that checkpoint directory: the newest 1,000,
   // oldest first.
   std::vector<std::string> EndedInDirectory(std::string_view directory) const;
@@ -95,6 +98,8 @@ class Ledger {
   std::vector<v1::StoredAllocation*> AllocationsOfJob(std::string_view job_uid);
   std::vector<v1::StoredAllocation*> AllocationsOnNode(std::string_view node);
   std::vector<v1::StoredAllocation*> Allocations();
+  // What the node's heartbeats say if its agent holds what the ledger says (held_digests.h).
+  uint64_t HeldDigest(std::string_view node) const;
 
   // --- Workers, by node name.
   v1::StoredWorker* FindWorker(std::string_view node);

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "daemon/ledger/held_digests.h"
 #include "daemon/ledger/ledger.h"
 
 namespace mt::daemon {
@@ -34,6 +35,7 @@ struct Ledger::Tables {
   ByText<v1::StoredRequest> requests;
   ByText<v1::StoredWorker> workers;
   ByText<v1::StoredAllocation> allocations;  // by KeyText
+  HeldDigests held;                          // over `allocations`
   ByText<v1::StoredCluster> cluster;         // one row, kSelf
 };
 

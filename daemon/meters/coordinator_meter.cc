@@ -20,6 +20,7 @@
 #include "daemon/ledger/ledger.h"
 #include "daemon/telemetry/history.h"
 #include "daemon/workers/reports.h"
+#include "daemon/workers/sessions.h"
 #include "megatrain/v1/api.pb.h"
 #include "megatrain/v1/store.pb.h"
 
@@ -104,6 +105,8 @@ void CoordinatorMeter::DeclareOwn(metrics::Registry* registry) {
   };
   leases_ = counter("mt_lease_expirations_total", "Workers that became lost.");
   fenced_ = counter("mt_fenced_messages_total", "Messages of closed epochs, refused.");
+  held_mismatches_ =
+      counter("mt_held_mismatches_total", "Heartbeats that held other ranks than the ledger says.");
   malformed_ = counter("mt_malformed_messages_total", "Messages of workers, refused.");
   invalid_ = counter("mt_state_transitions_invalid_total", "Transitions that no table allows.");
   history_errors_ = counter("mt_history_errors_total", "Writes of the history that failed.");
@@ -228,6 +231,7 @@ void CoordinatorMeter::UpdateCounts(Core& core) {
   const Feeds& feeds = core.feeds();
   store_read_only_.Set(core.ledger().refusal().ok() ? 0 : 1);
   fenced_.RaiseTo(static_cast<double>(core.reports().num_fenced()));
+  held_mismatches_.RaiseTo(static_cast<double>(core.sessions().num_held_mismatches()));
   malformed_.RaiseTo(static_cast<double>(core.reports().num_malformed()));
   superseded_.Set(core.authority().IsSuperseded() ? 1 : 0);
   term_.Set(static_cast<double>(core.ledger().Cluster().term()));

@@ -67,7 +67,8 @@ class CoordinatorMeter {
   std::map<std::string, metrics::Gauge> watchers_;
   std::map<int, metrics::Gauge> workers_;
   metrics::Histogram queue_wait_, commit_seconds_, history_seconds_;
-  metrics::Counter leases_, fenced_, malformed_, invalid_, history_errors_, dropped_;
+  metrics::Counter leases_, fenced_, held_mismatches_, malformed_, invalid_, history_errors_,
+      dropped_;
 
   // A job whose series exist.
   struct Shown {

@@ -80,6 +80,11 @@ class JobsService final : public v1::Jobs::CallbackService {
       return core.api().verbs().Delete(*request, ActorOf(*context), response);
     });
   }
+  Unary* Adopt(Context* context, const v1::AdoptRequest* request, v1::Job* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().orphans().Adopt(*request, ActorOf(*context), response);
+    });
+  }
   grpc::ServerWriteReactor<v1::Job>* Watch(Context* context,
                                            const v1::GetJobRequest* request) override {
     using Writer = StreamWriter<v1::Job, std::shared_ptr<const v1::Job>>;
@@ -195,6 +200,19 @@ class NodesService final : public v1::Nodes::CallbackService {
   Unary* Readmit(Context* context, const v1::ReadmitRequest* request, v1::Node* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
       return core.api().nodes().Readmit(*request, ActorOf(*context), response);
+    });
+  }
+  Unary* ListOrphans(Context* context, const v1::ListOrphansRequest*,
+                     v1::ListOrphansResponse* response) override {
+    return RunUnary(loop_, context, [response](Core& core) {
+      core.api().orphans().List(response);
+      return OkStatus();
+    });
+  }
+  Unary* KillOrphan(Context* context, const v1::KillOrphanRequest* request,
+                    v1::KillOrphanResponse* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().orphans().Kill(*request, ActorOf(*context), response);
     });
   }
 

@@ -22,7 +22,12 @@ namespace fs = std::filesystem;
 // The journal is rewritten when it exceeds this size, or this factor times its needed content.
 constexpr int64_t kJournalBytes = 16 << 20;
 constexpr int64_t kJournalFactor = 4;
+// Folder for the files of jobs that the store does not know.
+constexpr char kUnknown[] = "unknown";
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+
+// Under this name a job that was set aside is like any other.
+std::string HiddenName(std::string_view uid) { return fmt::format("{}/{}", kUnknown, uid); }
 
 }  // namespace
 
@@ -37,27 +42,86 @@ std::string History::PathOf(std::string_view job_uid) const {
   return base::JoinPath(folder_, job_uid);
 }
 
-void History::Recover(const std::set<std::string, std::less<>>& known_uids) {
+void History::SetFileAside(const std::string& name) {
+  const fs::path target = fs::path(base::JoinPath(folder_, kUnknown)) / name;
+  set_aside_.insert(target.stem().string());
+  std::error_code error;
+  // Never over what was set aside before.
+  if (fs::exists(target, error)) return;
+  fs::rename(base::JoinPath(folder_, name), target, error);
+  if (error) {
+    log::Error("history: files of an unknown job stay where they are",
+               {{"file", name}, {"error", error.message()}});
+  }
+}
+
+void History::TakeJournaled(const std::string& uid, const HistoryTable& rows, bool known) {
+  Job& job = Open(known ? uid : HiddenName(uid));
+  for (size_t row = 0; row < rows.num_rows(); ++row) job.steps.AppendRow(rows, row);
+  job.steps.MarkJournaled();
+  if (known) return;
+  // The next flush moves them to a file of their own: nobody else asks for them.
+  job.closing = true;
+  dirty_.insert(HiddenName(uid));
+  set_aside_.insert(uid);
+}
+
+void History::Recover(const Uids& known_uids, const Uids& deleted_uids) {
+  const base::MutexLock lock(&mu_);
+  std::vector<std::string> unknown;
   std::error_code error;
   for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
     const std::string extension = it->path().extension();
-    if (extension != ".steps" && extension != ".evals") continue;
-    if (known_uids.contains(it->path().stem().string())) continue;
+    const std::string uid = it->path().stem();
+    if ((extension != ".steps" && extension != ".evals") || known_uids.contains(uid)) continue;
+    if (!deleted_uids.contains(uid)) {
+      unknown.push_back(it->path().filename());
+      continue;
+    }
     std::error_code ignored;
     fs::remove(it->path(), ignored);
   }
-  const base::MutexLock lock(&mu_);
-  const Status replayed = journal_.Replay([&](const std::string& uid, const HistoryTable& rows)
-                                              NO_THREAD_SAFETY_ANALYSIS {
-                                                if (!known_uids.contains(uid)) return;
-                                                Job& job = Open(uid);
-                                                for (size_t row = 0; row < rows.num_rows(); ++row)
-                                                  job.steps.AppendRow(rows, row);
-                                                job.steps.MarkJournaled();
-                                              });
+  const std::string aside = base::JoinPath(folder_, kUnknown);
+  if (fs::exists(folder_, error)) {
+    const Status made = base::MakeDirs(aside);
+    if (!made.ok()) log::Error("history: no folder", {{"error", base::Message(made)}});
+  }
+  for (fs::directory_iterator it(aside, error), end; !error && it != end; it.increment(error))
+    set_aside_.insert(it->path().stem().string());
+  for (const std::string& name : unknown) SetFileAside(name);
+  const Status replayed = journal_.Replay(
+      [&](const std::string& name, const HistoryTable& rows) NO_THREAD_SAFETY_ANALYSIS {
+        const std::string prefix = std::string(kUnknown) + "/";
+        const std::string uid = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+        if (!deleted_uids.contains(uid)) TakeJournaled(uid, rows, known_uids.contains(uid));
+      });
   if (!replayed.ok()) {
     log::Error("history: the journal cannot be read", {{"error", base::Message(replayed)}});
   }
+}
+
+void History::BringBack(std::string_view job_uid) {
+  const base::MutexLock lock(&mu_);
+  const auto aside = set_aside_.find(job_uid);
+  if (aside == set_aside_.end()) return;
+  const std::string uid = *aside;
+  const std::string hidden = HiddenName(uid);
+  if (const auto waiting = jobs_.find(hidden); waiting != jobs_.end()) {
+    // Its rows from the journal are not in its file yet.
+    const Status written = waiting->second->steps.WriteFrames(/*all=*/true);
+    if (!written.ok()) return;  // tried again with the next steps
+    jobs_.erase(waiting);
+    dirty_.erase(hidden);
+  }
+  set_aside_.erase(aside);
+  if (jobs_.contains(uid)) return;
+  for (const std::string_view extension : {".steps", ".evals"}) {
+    const std::string target = PathOf(uid).append(extension);
+    std::error_code error;
+    if (fs::exists(target, error)) continue;
+    fs::rename(PathOf(hidden).append(extension), target, error);
+  }
+  log::Info("history: what was set aside is the job's again", {{"job_uid", uid}});
 }
 
 History::Job& History::Open(std::string_view job_uid) {

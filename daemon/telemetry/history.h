@@ -56,10 +56,14 @@ class History {
   History& operator=(const History&) = delete;
   ~History();
 
-  // Restores the rows that the journal holds, and removes the files of jobs that are not in
-  // `known_uids`. Call it once, before anything else. What cannot be read is logged and skipped;
-  // there is no error.
-  void Recover(const std::set<std::string, std::less<>>& known_uids);
+  using Uids = std::set<std::string, std::less<>>;
+  // Restores the rows that the journal holds. The files of jobs in `deleted_uids` are removed;
+  // those of jobs that are in neither set, with their rows in the journal, are set aside in the
+  // folder `unknown`: this store may be an older one. Call it once, before anything else. What
+  // cannot be read is logged and skipped; there is no error.
+  void Recover(const Uids& known_uids, const Uids& deleted_uids = {});
+  // Makes what was set aside of the job its history again; nothing where it has one.
+  void BringBack(std::string_view job_uid);
 
   // Adds a step in memory. Returns false where the step is already held (a repeat), or where there
   // is no room because the disk has refused writes.
@@ -110,6 +114,9 @@ class History {
     bool closing = false;
   };
   std::string PathOf(std::string_view job_uid) const;
+  void SetFileAside(const std::string& name) EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeJournaled(const std::string& uid, const HistoryTable& rows, bool known)
+      EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Job& Open(std::string_view job_uid) EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status FlushLocked() EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status FlushJob(const std::string& uid, Job* job) EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -123,6 +130,7 @@ class History {
   // Jobs that receive steps; the others are read from their files.
   std::map<std::string, std::unique_ptr<Job>, std::less<>> jobs_ GUARDED_BY(mu_);
   std::set<std::string, std::less<>> dirty_ GUARDED_BY(mu_);
+  Uids set_aside_ GUARDED_BY(mu_);  // jobs with files in the folder `unknown`
   HistoryJournal journal_ GUARDED_BY(mu_);
   int64_t journal_limit_ GUARDED_BY(mu_);
   bool ok_ GUARDED_BY(mu_) = true;

@@ -1,25 +1,62 @@
 // One allocation at a time, by its state in the ledger.
 #include "daemon/workers/held_settlement.h"
 
+#include <algorithm>
 #include <memory>
-#include <set>
-#include <vector>
 
+#include "common/base/log.h"
+#include "common/control/epoch.h"
+#include "daemon/jobs/job_states.h"
 #include "daemon/keeper/allocations.h"
+#include "daemon/keeper/closed.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/restore_gate.h"
+#include "daemon/workers/orphans.h"
 #include "daemon/workers/reports.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
 namespace mt::daemon {
 
+void HeldSettlement::NoteEnds(v1::StoredAllocation& allocation, const v1::HeldAllocation& held) {
+  allocation.clear_ended();
+  for (const int rank : allocation.ranks()) {
+    const auto status = std::ranges::find(held.ranks(), rank, &v1::RankStatus::rank);
+    allocation.add_ended(status != held.ranks().end() && status->exited());
+  }
+  parts_.ledger->MarkAllocation(allocation);
+}
+
+v1::StoredAllocation* HeldSettlement::TakeBack(const AllocationKey& key,
+                                               const v1::HeldAllocation& held) {
+  const v1::StoredJob* stored = parts_.ledger->FindJob(key.job_uid);
+  if (stored == nullptr || stored->job().epoch() != key.epoch) return nullptr;
+  const v1::Job& job = stored->job();
+  const bool mine = std::ranges::all_of(held.ranks(), [&](const v1::RankStatus& rank) {
+    return rank.rank() >= 0 && rank.rank() < job.ranks_size() &&
+           job.ranks(rank.rank()).node() == key.node;
+  });
+  if (!mine || held.ranks().empty() || !(IsActive(job.state()) || IsEnding(job))) return nullptr;
+  log::Warn("ranks that the ledger had lost are back",
+            {{"job", job.name()}, {"epoch", control::EpochText(key.epoch)}, {"node", key.node}});
+  auto row = std::make_unique<v1::StoredAllocation>();
+  row->set_job_uid(key.job_uid);
+  row->set_epoch(key.epoch);
+  row->set_node(key.node);
+  row->set_state(v1::ACTIVE);
+  for (const v1::RankStatus& rank : held.ranks()) {
+    row->add_ranks(rank.rank());
+    row->add_slots(rank.slot());
+  }
+  return parts_.ledger->AddAllocation(std::move(row));
+}
+
 void HeldSettlement::SettleHeld(WorkerSession& session, const v1::HeldAllocation& held) {
   const AllocationKey key{held.job_uid(), held.epoch(), session.node};
   v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
-  if (allocation == nullptr) {
-    // These are ranks that this coordinator closed, or never knew: their slots are taken until they
-    // are gone.
+  const bool closed = IsClosed(parts_.ledger, key);
+  if (allocation == nullptr && closed) {
+    // Their slots are taken until they are gone.
     auto stray = std::make_unique<v1::StoredAllocation>();
     stray->set_job_uid(key.job_uid);
     stray->set_epoch(key.epoch);
@@ -30,16 +67,24 @@ void HeldSettlement::SettleHeld(WorkerSession& session, const v1::HeldAllocation
       stray->add_slots(rank.slot());
     }
     allocation = parts_.ledger->AddAllocation(std::move(stray));
+  } else if (allocation == nullptr) {
+    allocation = TakeBack(key, held);
   }
-  if (allocation->left_behind()) {
+  if (allocation != nullptr && allocation->left_behind()) {
     allocation->clear_left_behind();
     parts_.ledger->MarkAllocation(*allocation);
   }
-  if (allocation->state() == v1::FREEING || !IsOpen(parts_.ledger, *allocation)) {
+  if (closed) {
+    NoteEnds(*allocation, held);
     MoveAllocation(parts_.ledger, *allocation, v1::FREEING);
     parts_.keeper->commands().SendKill({key.job_uid, key.epoch}, key.node, "this epoch is closed");
     return;
   }
+  if (allocation == nullptr || !IsOpen(parts_.ledger, *allocation)) {
+    parts_.orphans->Found(session, held);
+    return;
+  }
+  NoteEnds(*allocation, held);
   v1::StoredJob& job = *parts_.ledger->FindJob(held.job_uid());
   allocation->set_worker_uid(parts_.ledger->FindWorker(session.node)->node().uid());
   parts_.ledger->MarkAllocation(*allocation);
@@ -57,13 +102,7 @@ void HeldSettlement::SettleMissing(const v1::Register& hello, const Former& form
   std::set<JobEpoch> held;
   for (const v1::HeldAllocation& allocation : hello.allocations())
     held.insert({allocation.job_uid(), allocation.epoch()});
-  std::vector<AllocationKey> missing;
-  for (const v1::StoredAllocation* allocation : parts_.ledger->AllocationsOnNode(hello.node())) {
-    if (!held.contains({allocation->job_uid(), allocation->epoch()})) {
-      missing.push_back({allocation->job_uid(), allocation->epoch(), allocation->node()});
-    }
-  }
-  for (const AllocationKey& key : missing) {
+  for (const AllocationKey& key : MissingOf(hello.node(), held)) {
     v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
     v1::StoredJob* job = parts_.ledger->FindJob(key.job_uid);
     if (allocation == nullptr || allocation->left_behind()) continue;
@@ -72,7 +111,9 @@ void HeldSettlement::SettleMissing(const v1::Register& hello, const Former& form
       continue;
     }
     const bool open = IsOpen(parts_.ledger, *allocation);
-    if (!former.same_worker && allocation->state() == v1::RESERVED && job != nullptr) {
+    if (!former.same_worker && IsBehind(key, held)) {
+      parts_.keeper->teardown().AllocationForgotten(key);
+    } else if (!former.same_worker && allocation->state() == v1::RESERVED && job != nullptr) {
       parts_.keeper->placement().AllocationRefused(*job, key, "its agent was restarted");
     } else if (!former.same_worker) {
       parts_.keeper->teardown().AllocationGone(
@@ -86,11 +127,61 @@ void HeldSettlement::SettleMissing(const v1::Register& hello, const Former& form
       parts_.hub->FindByNode(key.node)->unanswered.insert({key.job_uid, key.epoch});
     } else if (allocation->state() == v1::UNREACHABLE && !open) {
       parts_.keeper->teardown().AllocationGone(key, "the node is back without them");
-    } else if (job != nullptr) {
+    } else if (job != nullptr && allocation->state() != v1::ORPHANED) {
       // The agent had this allocation, so its end is among the reports that it sends again. The
       // kill of one that is being freed is ordered again.
       if (open) parts_.keeper->nodes().AllocationHeld(*job, *allocation);
       parts_.keeper->nodes().Remind(*job, *allocation);
+    }
+  }
+}
+
+std::vector<AllocationKey> HeldSettlement::MissingOf(const std::string& node,
+                                                     const std::set<JobEpoch>& held) {
+  std::vector<AllocationKey> missing;
+  for (const v1::StoredAllocation* allocation : parts_.ledger->AllocationsOnNode(node)) {
+    if (!held.contains({allocation->job_uid(), allocation->epoch()}))
+      missing.push_back({allocation->job_uid(), allocation->epoch(), allocation->node()});
+  }
+  return missing;
+}
+
+bool HeldSettlement::IsBehind(const AllocationKey& key, const std::set<JobEpoch>& held) {
+  // A declared restore is not settled: what the ledger says is of the past.
+  if (!parts_.restore_gate->IsOpen()) return true;
+  // A later epoch of the job was found, here or elsewhere.
+  const auto later = held.upper_bound({key.job_uid, key.epoch});
+  if (later != held.end() && later->job_uid == key.job_uid) return true;
+  return std::ranges::any_of(parts_.ledger->AllocationsOfJob(key.job_uid),
+                             [&](const v1::StoredAllocation* other) {
+                               return other->state() == v1::ORPHANED && other->epoch() > key.epoch;
+                             });
+}
+
+bool HeldSettlement::IsBeforeRestore(const AllocationKey& key) {
+  return control::TermOfEpoch(key.epoch) < parts_.ledger->Cluster().restored_term();
+}
+
+void HeldSettlement::SettleReport(WorkerSession& session, const v1::HeldReport& report) {
+  std::set<JobEpoch> held;
+  for (const v1::HeldAllocation& allocation : report.allocations()) {
+    held.insert({allocation.job_uid(), allocation.epoch()});
+    SettleHeld(session, allocation);
+  }
+  for (const AllocationKey& key : MissingOf(session.node, held)) {
+    const v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
+    // An order that is under way may be ahead of the report.
+    if (allocation == nullptr || allocation->state() == v1::RESERVED ||
+        session.orders.Concerns(key.job_uid, key.epoch)) {
+      continue;
+    }
+    log::Warn(
+        "ranks of the ledger are not on their node",
+        {{"job_uid", key.job_uid}, {"epoch", control::EpochText(key.epoch)}, {"node", key.node}});
+    if (IsBehind(key, held) || IsBeforeRestore(key)) {
+      parts_.keeper->teardown().AllocationForgotten(key);
+    } else {
+      parts_.keeper->teardown().AllocationGone(key, "their agent does not hold them any more");
     }
   }
 }

@@ -1,19 +1,25 @@
 // Settles what a worker holds against what the ledger says that it holds: what it has and should
-// have goes on, what it should not have is ordered to stop, what it lacks is gone. Not thread-safe
-// (the core's thread).
+// have goes on, what is closed is ordered to stop, what nobody has closed is an orphan, what it
+// lacks is gone. Not thread-safe (the core's thread).
 #pragma once
+
+#include <set>
+#include <string>
+#include <vector>
 
 #include "daemon/hub/worker_hub.h"
 #include "daemon/ledger/ledger.h"
 
 namespace megatrain::v1 {
 class HeldAllocation;
+class HeldReport;
 class Register;
 }  // namespace megatrain::v1
 
 namespace mt::daemon {
 
 class JobKeeper;
+class Orphans;
 class Reports;
 class RestoreGate;
 
@@ -25,6 +31,7 @@ class HeldSettlement {
     JobKeeper* keeper;
     Reports* reports;
     const RestoreGate* restore_gate;
+    Orphans* orphans;
   };
   // All parts outlive it.
   explicit HeldSettlement(const Parts& parts) : parts_(parts) {}
@@ -40,8 +47,21 @@ class HeldSettlement {
   void SettleHeld(WorkerSession& session, const v1::HeldAllocation& held);
   // The allocations that the ledger has on this node and the registering worker does not hold.
   void SettleMissing(const v1::Register& hello, const Former& former);
+  // Everything that a registered worker holds, as of this report: what is not in it, and not on its
+  // way there, is gone.
+  void SettleReport(WorkerSession& session, const v1::HeldReport& report);
 
  private:
+  void NoteEnds(v1::StoredAllocation& allocation, const v1::HeldAllocation& held);
+  // The row of ranks of the job's open epoch that the ledger has lost; nullptr: they are not that.
+  v1::StoredAllocation* TakeBack(const AllocationKey& key, const v1::HeldAllocation& held);
+  // Whether the allocation's end says nothing of its job: the ledger is behind.
+  bool IsBehind(const AllocationKey& key, const std::set<JobEpoch>& held);
+  // Whether its epoch was given before the newest declared restore: its end may have been reported
+  // to a store that is lost.
+  bool IsBeforeRestore(const AllocationKey& key);
+  std::vector<AllocationKey> MissingOf(const std::string& node, const std::set<JobEpoch>& held);
+
   Parts parts_;
 };
 

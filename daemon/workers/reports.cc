@@ -13,8 +13,11 @@
 #include "daemon/jobs/verdict.h"
 #include "daemon/keeper/allocations.h"
 #include "daemon/keeper/checkpoints.h"
+#include "daemon/keeper/closed.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/stalls.h"
+#include "daemon/workers/held_check.h"
+#include "daemon/workers/orphans.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
@@ -25,18 +28,33 @@ v1::StoredJob* Reports::Fence(WorkerSession& from, const JobEpoch& key) {
   const v1::StoredAllocation* allocation =
       parts_.ledger->FindAllocation({key.job_uid, key.epoch, from.node});
   if (job != nullptr && job->job().epoch() == key.epoch && !IsFinal(job->job().state()) &&
-      allocation != nullptr) {
+      allocation != nullptr && allocation->state() != v1::ORPHANED) {
     return job;
   }
   ++num_fenced_;
   // It is answered once per session: a rank that trains on would else be answered at every step.
-  if (from.told_off.insert(key).second) {
-    log::Warn(
-        "message of a closed epoch",
-        {{"node", from.node}, {"job_uid", key.job_uid}, {"epoch", control::EpochText(key.epoch)}});
+  if (!from.told_off.insert(key).second) return nullptr;
+  const std::string epoch = control::EpochText(key.epoch);
+  if (IsClosed(parts_.ledger, {key.job_uid, key.epoch, from.node})) {
+    log::Warn("message of a closed epoch",
+              {{"node", from.node}, {"job_uid", key.job_uid}, {"epoch", epoch}});
     parts_.keeper->commands().SendKill(key, from.node, "this epoch is closed");
+  } else if (allocation == nullptr) {
+    log::Warn("message of an epoch that is not known",
+              {{"node", from.node}, {"job_uid", key.job_uid}, {"epoch", epoch}});
+    AskForHeld(parts_.hub, from.node, /*with_assign=*/true);
   }
   return nullptr;
+}
+
+void Reports::NoteEnd(const AllocationKey& key, const v1::RankStatus& status) {
+  v1::StoredAllocation* allocation = parts_.ledger->FindAllocation(key);
+  if (allocation == nullptr || !status.exited()) return;
+  while (allocation->ended_size() < allocation->ranks_size()) allocation->add_ended(false);
+  for (int i = 0; i < allocation->ranks_size(); ++i) {
+    if (allocation->ranks(i) == status.rank()) allocation->set_ended(i, true);
+  }
+  parts_.ledger->MarkAllocation(*allocation);
 }
 
 void Reports::CountMalformed(const WorkerSession& from, std::string_view what) {
@@ -86,9 +104,11 @@ void Reports::TakeRankStatus(v1::StoredJob& stored, const std::string& node,
 }
 
 void Reports::OnRank(WorkerSession& from, const v1::RankReport& report) {
-  v1::StoredJob* stored = Fence(from, {report.job_uid(), report.epoch()});
-  if (stored == nullptr) return;
   const v1::RankStatus& status = report.status();
+  const AllocationKey key{report.job_uid(), report.epoch(), from.node};
+  NoteEnd(key, status);
+  v1::StoredJob* stored = Fence(from, {key.job_uid, key.epoch});
+  if (stored == nullptr) return parts_.orphans->TakeStatus(key, status);
   if (status.rank() < 0 || status.rank() >= stored->job().ranks_size() ||
       stored->job().ranks(status.rank()).node() != from.node) {
     CountMalformed(from, "rank that is not of this node");
@@ -121,7 +141,12 @@ void Reports::OnRank(WorkerSession& from, const v1::RankReport& report) {
 
 void Reports::OnSteps(WorkerSession& from, const v1::StepsReport& report) {
   v1::StoredJob* stored = Fence(from, {report.job_uid(), report.epoch()});
-  if (stored == nullptr || !HostsRankZero(from, *stored, "steps")) return;
+  if (stored == nullptr) {
+    if (parts_.orphans->Contains({report.job_uid(), report.epoch(), from.node}))
+      parts_.feeds->KeepOrphanSteps(report);
+    return;
+  }
+  if (!HostsRankZero(from, *stored, "steps")) return;
   if (report.steps().empty()) return;
   parts_.keeper->placement().RanksMoved(*stored, /*training=*/true);
   v1::Job* job = stored->mutable_job();

@@ -1,6 +1,7 @@
 // Takes each report of a worker on running jobs to where it belongs, after checking that it speaks
-// of the epoch that is open on that node. Anything else is refused, counted, and its
-// ranks are ordered to stop (the message fence). Not thread-safe (the core's thread).
+// of the epoch that is open on that node (the message fence). Anything else is refused and counted;
+// ranks of a closed epoch are ordered to stop, of any other the agent is asked what it holds. Not
+// thread-safe (the core's thread).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ namespace mt::daemon {
 
 class Feeds;
 class JobKeeper;
+class Orphans;
 
 class Reports {
  public:
@@ -34,6 +36,7 @@ class Reports {
     Ledger* ledger;
     WorkerHub* hub;
     JobKeeper* keeper;
+    Orphans* orphans;
     KeyValues* rendezvous;
     Feeds* feeds;
     const base::Clock* clock;
@@ -61,8 +64,11 @@ class Reports {
 
  private:
   // The message fence: the job, where (uid, epoch) is open and held by the sender's node; else
-  // nullptr, with the message counted and answered by a kill.
+  // nullptr, with the message counted and, once per session, answered: by a kill where the epoch is
+  // closed, else by asking for what the node holds.
   v1::StoredJob* Fence(WorkerSession& from, const JobEpoch& key);
+  // Notes the end of a rank's process, of whatever epoch it is.
+  void NoteEnd(const AllocationKey& key, const v1::RankStatus& status);
   bool HostsRankZero(const WorkerSession& from, const v1::StoredJob& job, std::string_view what);
   void TakeRunInfo(v1::Job* job, const v1::RunInfo& info);
   void SendValue(const std::string& node, const JobEpoch& job, const std::string& key,

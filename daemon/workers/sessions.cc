@@ -15,6 +15,7 @@
 #include "daemon/keeper/restore_gate.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/workers/node_facts.h"
+#include "daemon/workers/orphans.h"
 #include "daemon/workers/report_numbers.h"
 #include "daemon/workers/reports.h"
 #include "megatrain/v1/store.pb.h"
@@ -59,7 +60,7 @@ void Sessions::OnMessage(SessionId id, const v1::WorkerMessage& message) {
     return;
   }
   if (message.has_heartbeat()) {
-    Heartbeat(id, message.heartbeat().beat());
+    Heartbeat(id, message.heartbeat());
     return;
   }
   if (!ChangesNothing(message) && !TakesReports(*session, message)) return;
@@ -100,6 +101,7 @@ bool Sessions::TakesReports(const WorkerSession& session, const v1::WorkerMessag
 void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
   WorkerSession& session = *parts_.hub->Find(id);
   Reports& reports = *parts_.reports;
+  session.orders.Answered(message);
   switch (message.body_case()) {
     case v1::WorkerMessage::kAssignmentReply:
       return reports.OnAssignmentReply(session, message.assignment_reply());
@@ -124,6 +126,7 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
     case v1::WorkerMessage::kSecretKept:
       return claims_.OnSecretKept(session, message.secret_kept().generation());
     case v1::WorkerMessage::kHeldReport:
+      return settlement_.SettleReport(session, message.held_report());
     case v1::WorkerMessage::kEpochQuery:
     case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::kHeartbeat:
@@ -239,7 +242,7 @@ void Sessions::OnSlotsChanged(const WorkerSession& session, const v1::SlotsChang
   parts_.placer->Run();
 }
 
-void Sessions::Heartbeat(SessionId id, int64_t beat) {
+void Sessions::Heartbeat(SessionId id, const v1::Heartbeat& beat) {
   const std::string node = parts_.hub->Find(id)->node;
   if (!parts_.leases->Renew(node, parts_.clock->Now())) {
     Drop(id, rpc::WithReason(
@@ -250,7 +253,7 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
   parts_.ledger->FindWorker(node)->mutable_node()->set_last_heartbeat_us(
       parts_.ledger->NowMicros());
   v1::CoordinatorMessage message;
-  message.mutable_heartbeat_ack()->set_beat(beat);
+  message.mutable_heartbeat_ack()->set_beat(beat.beat());
   parts_.hub->SendAtOnce(node, message);
   if (!parts_.authority->GivesOrders()) return;
   TellThinned(node);
@@ -262,6 +265,7 @@ void Sessions::Heartbeat(SessionId id, int64_t beat) {
     if (job != nullptr && allocation != nullptr && allocation->state() == v1::RESERVED)
       parts_.placer->SendAssign(*job, *allocation);
   }
+  held_check_.OnBeat(*parts_.hub->Find(id), beat);
 }
 
 // One event for all markers that came since the last beat.
@@ -343,6 +347,7 @@ void Sessions::CloseAll(const Status& status) {
 }
 
 void Sessions::Tick() {
+  parts_.orphans->Tick();
   for (const LeaseChange& change : parts_.leases->Tick(parts_.clock->Now())) {
     log::Warn("lease changed", {{"node", change.node},
                                 {"from", v1::NodeState_Name(change.from)},

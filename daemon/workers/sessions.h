@@ -11,11 +11,13 @@
 #include "daemon/hub/worker_hub.h"
 #include "daemon/keeper/operations.h"
 #include "daemon/ledger/ledger.h"
+#include "daemon/workers/held_check.h"
 #include "daemon/workers/held_settlement.h"
 #include "daemon/workers/node_claims.h"
 #include "daemon/workers/term_guard.h"
 
 namespace megatrain::v1 {
+class Heartbeat;
 class Register;
 class SlotsChanged;
 class WorkerMessage;
@@ -27,6 +29,7 @@ class Authority;
 class Feeds;
 class JobKeeper;
 class LeaseTable;
+class Orphans;
 class Placer;
 class Reports;
 class RestoreGate;
@@ -40,6 +43,7 @@ class Sessions {
     JobKeeper* keeper;
     Placer* placer;
     Reports* reports;
+    Orphans* orphans;
     Feeds* feeds;
     KeyValues* rendezvous;
     Authority* authority;
@@ -54,7 +58,9 @@ class Sessions {
                      .hub = parts_.hub,
                      .keeper = parts_.keeper,
                      .reports = parts_.reports,
+                     .orphans = parts_.orphans,
                      .restore_gate = parts_.restore_gate}),
+        held_check_(parts_.ledger, parts_.hub),
         claims_({.ledger = parts_.ledger, .hub = parts_.hub, .leases = parts_.leases}),
         guard_(parts_.ledger, parts_.authority, parts_.coordinator_uid) {}
 
@@ -77,6 +83,8 @@ class Sessions {
   void RegisterAgain(const Status& why);
   // Tells the worker which of its reports are on disk.
   void Acknowledge(const v1::StoredWorker& worker);
+  // How often a node held other ranks than the ledger said.
+  int64_t num_held_mismatches() const { return held_check_.num_mismatches(); }
 
  private:
   void Register(SessionId id, const v1::Register& hello);
@@ -89,13 +97,14 @@ class Sessions {
   // False where the reports of this worker are not taken, nor acknowledged: no orders are given.
   bool TakesReports(const WorkerSession& session, const v1::WorkerMessage& message);
   void OnSlotsChanged(const WorkerSession& session, const v1::SlotsChanged& changed);
-  void Heartbeat(SessionId id, int64_t beat);
+  void Heartbeat(SessionId id, const v1::Heartbeat& beat);
   void Dispatch(SessionId id, const v1::WorkerMessage& message);
   void Drop(SessionId id, const Status& status);
   void CloseNode(const std::string& node, const Status& status);
 
   Parts parts_;
   HeldSettlement settlement_;
+  HeldCheck held_check_;
   NodeClaims claims_;
   TermGuard guard_;
 };

@@ -129,6 +129,15 @@ class FakeJobs final : public v1::Jobs::Service {
                 v1::Operation* out) override {
     return DoVerb(state_, *context, "delete", request->request_id(), out);
   }
+  Status Adopt(ServerContext*, const v1::AdoptRequest* request, v1::Job* out) override {
+    base::MutexLock lock(&state_->mu);
+    if (!state_->refuse.ok()) return state_->refuse;
+    state_->adopted = *request;
+    out->set_name("tiny");
+    out->set_uid("uid-1");
+    out->add_ranks();
+    return Status::OK;
+  }
 
  private:
   FakeState* const state_;
@@ -209,6 +218,19 @@ class FakeNodes final : public v1::Nodes::Service {
     if (request->reason() != "new disk")
       return {grpc::StatusCode::FAILED_PRECONDITION, "node " + request->node() + " holds ranks"};
     node->set_name(request->node());
+    return Status::OK;
+  }
+  Status ListOrphans(ServerContext*, const v1::ListOrphansRequest*,
+                     v1::ListOrphansResponse* response) override {
+    base::MutexLock lock(&state_->mu);
+    *response = state_->orphans;
+    return Status::OK;
+  }
+  Status KillOrphan(ServerContext*, const v1::KillOrphanRequest* request,
+                    v1::KillOrphanResponse* response) override {
+    base::MutexLock lock(&state_->mu);
+    state_->killed = *request;
+    response->set_ranks(2);
     return Status::OK;
   }
 

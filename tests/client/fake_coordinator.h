@@ -29,6 +29,9 @@ struct FakeState {
   std::vector<v1::Event> events;
   v1::ListCheckpointsResponse checkpoints;
   v1::ListNodesResponse nodes;
+  v1::ListOrphansResponse orphans;
+  v1::KillOrphanRequest killed;
+  v1::AdoptRequest adopted;
   v1::History history;
   v1::QueryHistoryRequest asked;
   v1::PauseRequest paused;

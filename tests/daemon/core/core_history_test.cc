@@ -134,6 +134,33 @@ TEST_F(HistoryCoreTest, AnEndedJobIsStillStreamedAndADeletedOneIsNot) {
   EXPECT_FALSE(fs::exists(folder_ + "/history/" + job.uid() + ".steps"));
 }
 
+TEST_F(HistoryCoreTest, TheHistoryOfAJobThatTheStoreForgotReturnsWithItsRanks) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  Report(worker, StepsMessage(job, 1, 50));
+  Flush();
+  // An empty store over the same history.
+  core_.reset();
+  store_.reset();
+  for (const char* name : {"coordinator.db", "coordinator.db-wal", "coordinator.db-shm"})
+    fs::remove(folder_ + "/" + name);
+  StartCore();
+  Restart();
+  v1::HeldAllocation held = Held(job, v1::TRAINING);
+  held.set_world_size(1);
+  held.set_job_name("demo");
+  worker.uid = base::NewUid();
+  worker.seq = 0;
+  Connect(&worker, 1, {held});
+  EXPECT_TRUE(fs::exists(folder_ + "/history/unknown"));
+  Report(worker, StepsMessage(job, 51, 60));
+  Flush();
+  EXPECT_EQ(LastAck(worker), worker.seq);
+  Restart();
+  EXPECT_EQ(Kept(job.uid()).steps, Range(1, 60)) << "of an orphan, too";
+  EXPECT_EQ(CountCommands(worker, v1::Command::KILL), 0);
+}
+
 TEST_F(HistoryCoreTest, QueriesAreCheckedAndAnswered) {
   Worker worker = NewWorker("n1", 1);
   const v1::Job job = StartRunning(worker, "demo", 1);

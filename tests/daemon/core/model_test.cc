@@ -16,7 +16,12 @@ const std::vector<std::string> kNodes = {"n1", "n2", "n3"};
 
 class Model {
  public:
-  explicit Model(unsigned seed) : random_(seed), cluster_(kNodes, kSlots) { StartCore(); }
+  // With mistakes, ledger and agents now and then lose an allocation without a word.
+  explicit Model(unsigned seed, bool mistakes = false)
+      : random_(seed), mistakes_(mistakes), cluster_(kNodes, kSlots) {
+    cluster_.refuses_used_slots = mistakes;
+    StartCore();
+  }
 
   void Step() {
     const size_t dice = Pick(1'000);
@@ -42,7 +47,7 @@ class Model {
       cluster_.RestartAgent(core_.get(), node);
     } else if (dice < 919) {
       StartCore();
-    } else if (dice < 921) {
+    } else if (dice < 929) {
       // Refused unless it is lost. It may live all the same: then its ranks are fenced.
       v1::DeclareDeadRequest request;
       request.set_node(node);
@@ -58,7 +63,10 @@ class Model {
     } else {
       Pass(seconds(Pick(Pick(10) == 0 ? 40 : 8)));
     }
+    if (Pick(20) == 0) cluster_.FreeSlots();
+    if (mistakes_ && Pick(100) == 0) MakeMistake(node);
     Settle();
+    if (mistakes_) return;
     CheckSlots();
     CheckHeld();
   }
@@ -81,8 +89,11 @@ class Model {
     EXPECT_EQ(cluster_.num_held(), 0u);
     CheckOperations();
     CheckEvents();
+    mismatches_ += core_->sessions().num_held_mismatches();
   }
 
+  int num_mistakes() const { return num_mistakes_; }
+  int64_t num_mismatches() const { return mismatches_; }
   int num_acknowledged() const { return static_cast<int>(operations_.size()); }
   int num_refused_verbs() const { return refused_verbs_; }
   int num_deaths() const { return deaths_; }
@@ -94,7 +105,18 @@ class Model {
   size_t Pick(size_t below) { return std::uniform_int_distribution<size_t>(0, below - 1)(random_); }
   std::string AnyNode() { return kNodes[Pick(kNodes.size())]; }
 
+  void MakeMistake(const std::string& node) {
+    const auto rows = core_->ledger().AllocationsOnNode(node);
+    if (Pick(2) == 0) {
+      num_mistakes_ += cluster_.Forget(node) ? 1 : 0;
+    } else if (!rows.empty()) {
+      const v1::StoredAllocation& row = *rows[Pick(rows.size())];
+      core_->ledger().EraseAllocation({row.job_uid(), row.epoch(), row.node()});
+      ++num_mistakes_;
+    }
+  }
   void StartCore() {
+    if (core_ != nullptr) mismatches_ += core_->sessions().num_held_mismatches();
     for (const std::string& node : kNodes) cluster_.Disconnect(core_.get(), node);
     core_ = std::make_unique<Core>(&store_, &clock_);
     ASSERT_TRUE(core_->Recover().ok());
@@ -105,6 +127,9 @@ class Model {
     ASSERT_TRUE(core_->Commit().ok());
     ASSERT_TRUE(core_->Commit().ok());
     EXPECT_EQ(core_->keeper().num_refused(), 0);
+    if (!mistakes_) {
+      EXPECT_EQ(core_->sessions().num_held_mismatches(), 0);
+    }
   }
   void Pass(seconds time) {
     for (const std::string& node : kNodes) {
@@ -124,6 +149,7 @@ class Model {
     for (const SimKey& key : cluster_.Runs()) {
       if (cluster_.Find(key) != nullptr) Advance(key);
     }
+    cluster_.FreeSlots();
     Pass(seconds(2));
     Settle();
   }
@@ -321,6 +347,7 @@ class Model {
     std::string name;
   };
   std::mt19937 random_;
+  bool mistakes_;
   base::ManualClock clock_;
   MemoryStore store_;
   SimCluster cluster_;
@@ -333,6 +360,8 @@ class Model {
   std::set<std::string> allowed_;  // jobs whose next start may find less than is known
   int missed_ = 0;                 // starts that did not find what they must
   int accepted_ = 0;               // starts from less, as a user allowed
+  int num_mistakes_ = 0;
+  int64_t mismatches_ = 0;
 };
 
 TEST(CoordinatorModel, RandomHistories) {
@@ -366,6 +395,24 @@ TEST(CoordinatorModel, RandomHistories) {
   EXPECT_GT(deaths, 0);
   EXPECT_GT(missed, 10);
   EXPECT_GT(accepted, 2);
+}
+
+// Whatever ledger and agents lose of each other's knowledge is found and mended: every job comes to
+// its end, no slot stays used, no rank is left behind.
+TEST(CoordinatorModel, LostAllocationsAreFoundAndMended) {
+  int mistakes = 0;
+  int64_t mismatches = 0;
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    Model model(seed, /*mistakes=*/true);
+    for (int i = 0; i < 3'000 && !::testing::Test::HasFailure(); ++i) model.Step();
+    model.End();
+    if (::testing::Test::HasFailure()) return;
+    mistakes += model.num_mistakes();
+    mismatches += model.num_mismatches();
+  }
+  EXPECT_GT(mistakes, 100);
+  EXPECT_GT(mismatches, 20) << "the others ended before a heartbeat could show them";
 }
 
 }  // namespace

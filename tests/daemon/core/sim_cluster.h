@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/control/held_digest.h"
 #include "daemon/core/core.h"
 #include "daemon/workers/sessions.h"
 #include "tests/daemon/core/core_fixture.h"
@@ -33,6 +34,27 @@ struct SimRun {
   int64_t rank_seq = 0;
   std::set<std::string> acted;  // command ids
 };
+
+// A rank of a run says in which state it is.
+inline v1::WorkerMessage SimRankMessage(const SimKey& key, int rank, v1::RankState state) {
+  v1::WorkerMessage message;
+  message.mutable_rank_report()->set_job_uid(key.first);
+  message.mutable_rank_report()->set_epoch(key.second);
+  message.mutable_rank_report()->mutable_status()->set_rank(rank);
+  message.mutable_rank_report()->mutable_status()->set_state(state);
+  return message;
+}
+
+// How many of the assigned slots are used by ranks that are held.
+inline int UsedSlots(const std::map<SimKey, std::map<int, int>>& held, const v1::Assign& assign) {
+  int used = 0;
+  for (const auto& [other, ranks] : held) {
+    for (const auto& [rank, slot] : ranks) {
+      for (const v1::RankPlacement& placed : assign.ranks()) used += placed.slot() == slot;
+    }
+  }
+  return used;
+}
 
 class SimCluster {
  public:
@@ -59,14 +81,7 @@ class SimCluster {
     }
     for (const auto& [key, ranks] : agent.held) {
       v1::HeldAllocation* held = hello->add_allocations();
-      held->set_job_uid(key.first);
-      held->set_epoch(key.second);
-      for (const auto& [rank, slot] : ranks) {
-        v1::RankStatus* status = held->add_ranks();
-        status->set_rank(rank);
-        status->set_slot(slot);
-        status->set_state(runs_[key].state);
-      }
+      DescribeHeld(agent, key, held);
     }
     core->sessions().OnMessage(agent.session, message);
     // What is not acknowledged goes again.
@@ -92,10 +107,43 @@ class SimCluster {
     return agent.link != nullptr && !agent.link->closed;
   }
   void Beat(Core* core, const std::string& node) {
+    const Agent& agent = agents_[node];
+    uint64_t digest = 0;
+    for (const auto& [key, ranks] : agent.held) {
+      for (const auto& [rank, slot] : ranks) {
+        digest +=
+            control::HeldRankHash(key.first, key.second, rank, agent.ended.contains({key, rank}));
+      }
+    }
     v1::WorkerMessage beat;
     beat.mutable_heartbeat()->set_beat(1);
-    core->sessions().OnMessage(agents_[node].session, beat);
+    beat.mutable_heartbeat()->set_held_digest(digest);
+    beat.mutable_heartbeat()->set_newest_seq(agent.seq);
+    core->sessions().OnMessage(agent.session, beat);
   }
+  // The memory of GPUs whose ranks have ended is free.
+  void FreeSlots() {
+    for (auto& [node, agent] : agents_) {
+      const auto held = agent.held;
+      for (const auto& [key, ranks] : held) {
+        const bool over = std::ranges::all_of(ranks, [&](const auto& rank) {
+          return agent.ended.contains({key, rank.first});
+        });
+        if (over) Free(key, node);
+      }
+    }
+  }
+  // A mistake: the agent forgets ranks, and nobody hears of their end. False: there are none.
+  bool Forget(const std::string& node) {
+    Agent& agent = agents_[node];
+    if (agent.held.empty()) return false;
+    const SimKey key = agent.held.begin()->first;
+    LeaveRun(key, node);
+    agent.held.erase(key);
+    return true;
+  }
+  // Agents refuse slots that are used, as real ones do; otherwise they are counted.
+  bool refuses_used_slots = false;
 
   // --- One message each way; false: there was none.
   bool Hear(const std::string& node) {
@@ -110,6 +158,12 @@ class SimCluster {
       TakeAssign(node, message.assign());
     } else if (message.has_command()) {
       TakeCommand(node, message.command());
+    } else if (message.has_held_request()) {
+      v1::WorkerMessage report;
+      report.mutable_held_report();
+      for (const auto& [key, ranks] : agent.held)
+        DescribeHeld(agent, key, report.mutable_held_report()->add_allocations());
+      Report(agent, std::move(report));
     }
     return true;
   }
@@ -147,11 +201,19 @@ class SimCluster {
     SimRun& run = runs_[key];
     if (run.nodes.empty()) return;
     const auto [rank, node] = *run.nodes.begin();
-    v1::WorkerMessage message = RankMessage(key, rank, v1::FAULTED);
+    v1::WorkerMessage message = SimRankMessage(key, rank, v1::FAULTED);
     message.mutable_rank_report()->mutable_status()->set_exited(true);
     message.mutable_rank_report()->mutable_status()->set_exit_signal(9);
     Report(agents_[node], std::move(message));
-    DropFrom(key, node);
+    // The agent ends the others of this node with it.
+    for (const auto& [other, slot] : agents_[node].held[key]) {
+      agents_[node].ended.insert({key, other});
+      if (other == rank) continue;
+      v1::WorkerMessage done = SimRankMessage(key, other, v1::DONE);
+      done.mutable_rank_report()->mutable_status()->set_exited(true);
+      Report(agents_[node], std::move(done));
+    }
+    LeaveRun(key, node);
   }
 
   // --- The storage of a job's checkpoints goes away, or is back.
@@ -177,19 +239,26 @@ class SimCluster {
     int64_t seq = 0;
     std::deque<v1::WorkerMessage> unacked;
     std::map<SimKey, std::map<int, int>> held;  // rank -> slot
+    std::set<std::pair<SimKey, int>> ended;     // of those, ranks whose end was reported
   };
+
+  void DescribeHeld(const Agent& agent, const SimKey& key, v1::HeldAllocation* held) {
+    const SimRun* run = Find(key);
+    held->set_job_uid(key.first);
+    held->set_epoch(key.second);
+    for (const auto& [rank, slot] : agent.held.at(key)) {
+      v1::RankStatus* status = held->add_ranks();
+      status->set_rank(rank);
+      status->set_slot(slot);
+      const bool ended = agent.ended.contains({key, rank});
+      status->set_exited(ended);
+      status->set_state(ended || run == nullptr ? v1::DONE : run->state);
+    }
+  }
 
   void Report(Agent& agent, v1::WorkerMessage message) {
     message.set_seq(++agent.seq);
     agent.unacked.push_back(std::move(message));
-  }
-  static v1::WorkerMessage RankMessage(const SimKey& key, int rank, v1::RankState state) {
-    v1::WorkerMessage message;
-    message.mutable_rank_report()->set_job_uid(key.first);
-    message.mutable_rank_report()->set_epoch(key.second);
-    message.mutable_rank_report()->mutable_status()->set_rank(rank);
-    message.mutable_rank_report()->mutable_status()->set_state(state);
-    return message;
   }
   v1::WorkerMessage JobMessage(const SimKey& key) {
     v1::WorkerMessage message;
@@ -201,7 +270,8 @@ class SimCluster {
   void MoveAll(const SimKey& key, v1::RankState state) {
     SimRun& run = runs_[key];
     run.state = state;
-    for (const auto& [rank, node] : run.nodes) Report(agents_[node], RankMessage(key, rank, state));
+    for (const auto& [rank, node] : run.nodes)
+      Report(agents_[node], SimRankMessage(key, rank, state));
   }
   // The ranks look for their checkpoint, as worker/train does.
   void Load(const SimKey& key) {
@@ -232,16 +302,26 @@ class SimCluster {
   }
   // The ranks of one node are gone.
   void DropFrom(const SimKey& key, const std::string& node) {
+    if (!agents_[node].held.contains(key)) return;
+    LeaveRun(key, node);
+    Free(key, node);
+  }
+  void LeaveRun(const SimKey& key, const std::string& node) {
+    const auto found = runs_.find(key);
+    if (found == runs_.end()) return;
+    SimRun& run = found->second;
+    std::erase_if(run.nodes, [&](const auto& entry) { return entry.second == node; });
+    run.world_size = 1 << 20;  // the others wait for it for ever
+    if (run.nodes.empty()) runs_.erase(found);
+  }
+  void Free(const SimKey& key, const std::string& node) {
     Agent& agent = agents_[node];
-    if (agent.held.erase(key) == 0) return;
+    agent.held.erase(key);
+    std::erase_if(agent.ended, [&](const auto& rank) { return rank.first == key; });
     v1::WorkerMessage message;
     message.mutable_allocation_gone()->set_job_uid(key.first);
     message.mutable_allocation_gone()->set_epoch(key.second);
     Report(agent, std::move(message));
-    SimRun& run = runs_[key];
-    std::erase_if(run.nodes, [&](const auto& entry) { return entry.second == node; });
-    run.world_size = 1 << 20;  // the others wait for it for ever
-    if (run.nodes.empty()) runs_.erase(key);
   }
   void EndRun(const SimKey& key, bool completed) {
     SimRun& run = runs_[key];
@@ -250,13 +330,12 @@ class SimCluster {
     message.mutable_job_report()->mutable_training_ended()->set_completed(completed);
     Report(agents_[run.nodes[0]], std::move(message));
     for (const auto& [rank, node] : std::map(run.nodes)) {
-      v1::WorkerMessage done = RankMessage(key, rank, v1::DONE);
+      v1::WorkerMessage done = SimRankMessage(key, rank, v1::DONE);
       done.mutable_rank_report()->mutable_status()->set_exited(true);
       Report(agents_[node], std::move(done));
+      agents_[node].ended.insert({key, rank});
     }
-    std::set<std::string> nodes;
-    for (const auto& [rank, node] : run.nodes) nodes.insert(node);
-    for (const std::string& node : nodes) DropFrom(key, node);
+    runs_.erase(key);
   }
 
   void TakeAssign(const std::string& node, const v1::Assign& assign) {
@@ -265,15 +344,13 @@ class SimCluster {
     v1::WorkerMessage reply;
     reply.mutable_assignment_reply()->set_job_uid(key.first);
     reply.mutable_assignment_reply()->set_epoch(key.second);
-    reply.mutable_assignment_reply()->set_accepted(true);
+    const bool again = agent.held.contains(key);
+    const int used = again ? 0 : UsedSlots(agent.held, assign);
+    const bool accepted = used == 0 || !refuses_used_slots;
+    if (accepted) num_double_booked_ += used;
+    reply.mutable_assignment_reply()->set_accepted(accepted);
     Report(agent, std::move(reply));
-    if (agent.held.contains(key)) return;
-    for (const auto& [other, ranks] : agent.held) {
-      for (const auto& [rank, slot] : ranks) {
-        for (const v1::RankPlacement& placed : assign.ranks())
-          num_double_booked_ += placed.slot() == slot ? 1 : 0;
-      }
-    }
+    if (again || !accepted) return;
     SimRun& run = runs_[key];
     if (run.nodes.empty()) {
       run.world_size = assign.world_size();
@@ -284,7 +361,7 @@ class SimCluster {
     for (const v1::RankPlacement& placed : assign.ranks()) {
       agent.held[key][placed.rank()] = placed.slot();
       run.nodes[placed.rank()] = node;
-      Report(agent, RankMessage(key, placed.rank(), v1::SPAWNED));
+      Report(agent, SimRankMessage(key, placed.rank(), v1::SPAWNED));
     }
   }
 
@@ -299,7 +376,7 @@ class SimCluster {
     if (!known) return;
     if (command.verb() == v1::Command::KILL) {
       DropFrom(key, node);
-    } else if (runs_[key].acted.insert(command.command_id()).second) {
+    } else if (runs_.contains(key) && runs_[key].acted.insert(command.command_id()).second) {
       Act(key, command);
     }
   }

@@ -149,6 +149,37 @@ constexpr Row kExpected[] = {
      "record verdict, aim at stop, kill unless stopping"},
     {"STOPPING(CANCELLED)", kKill, "STOPPING(CANCELLED)", "kill ranks"},
     {"STOPPING(CANCELLED)", kRanksGone, "CANCELLED", "finish"},
+    {"QUEUED", kAdopted, "STARTING", "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"ADMITTED", kAdopted, "STARTING",
+     "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"ADMITTED", kPhantom, "PAUSED_RELEASED", "close epoch, forget ranks, fail operations"},
+    {"PREFLIGHT", kAdopted, "STARTING",
+     "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"PREFLIGHT", kPhantom, "PAUSED_RELEASED", "close epoch, forget ranks, fail operations"},
+    {"STARTING", kAdopted, "STARTING",
+     "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"STARTING", kPhantom, "PAUSED_RELEASED", "close epoch, forget ranks, fail operations"},
+    {"RUNNING", kAdopted, "STARTING", "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"RUNNING", kPhantom, "PAUSED_RELEASED", "close epoch, forget ranks, fail operations"},
+    {"PAUSING", kAdopted, "STARTING", "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"PAUSING", kPhantom, "PAUSED_RELEASED", "close epoch, forget ranks, fail operations"},
+    {"PAUSED_HELD", kAdopted, "STARTING",
+     "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"PAUSED_HELD", kPhantom, "PAUSED_RELEASED", "close epoch, forget ranks, fail operations"},
+    {"RELEASING", kAdopted, "STARTING",
+     "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"RELEASING", kPhantom, "PAUSED_RELEASED", "close epoch, forget ranks, fail operations"},
+    {"PAUSED_RELEASED", kAdopted, "STARTING",
+     "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"RECOVERING", kAdopted, "STARTING",
+     "clear Waiting, close epoch, free older epochs, follow goal"},
+    {"RECOVERING", kPhantom, "PAUSED_RELEASED", "close epoch, forget ranks, fail operations"},
+    {"STOPPING(SUCCEEDED)", kAdopted, "STOPPING(SUCCEEDED)", "free older epochs, stop again"},
+    {"STOPPING(SUCCEEDED)", kPhantom, "SUCCEEDED", "finish"},
+    {"STOPPING(FAILED)", kAdopted, "STOPPING(FAILED)", "free older epochs, stop again"},
+    {"STOPPING(FAILED)", kPhantom, "FAILED", "finish"},
+    {"STOPPING(CANCELLED)", kAdopted, "STOPPING(CANCELLED)", "free older epochs, stop again"},
+    {"STOPPING(CANCELLED)", kPhantom, "CANCELLED", "finish"},
 };
 
 const Row* Expected(const std::string& from, JobEvent event) {
@@ -193,6 +224,17 @@ TEST(JobStates, EveryPair) {
   EXPECT_EQ(allowed, std::size(kExpected));
   EXPECT_EQ(JobTable().size(), std::size(kExpected));
   EXPECT_EQ(refused, 17 * kNumJobEvents - static_cast<int64_t>(std::size(kExpected)));
+}
+
+// What is found on the nodes may be taken over from wherever the job is, and only there.
+TEST(JobStates, EveryStateThatIsNotFinalAdopts) {
+  for (const JobPosition from : AllPositions()) {
+    EXPECT_EQ(JobStateMachine::Allows(from, kAdopted), !IsFinal(from.state)) << PositionName(from);
+    // What has, or frees, slots may turn out to have none.
+    const bool has_slots =
+        IsActive(from.state) || from.state == v1::RELEASING || from.state == v1::STOPPING;
+    EXPECT_EQ(JobStateMachine::Allows(from, kPhantom), has_slots) << PositionName(from);
+  }
 }
 
 TEST(JobStates, FinalStatesHaveNoWayOut) {
@@ -305,7 +347,10 @@ TEST(AllocationStates, EveryPair) {
       {v1::FREEING, v1::UNREACHABLE},  {v1::FREEING, v1::DIRTY},
       {v1::UNREACHABLE, v1::ACCEPTED}, {v1::UNREACHABLE, v1::ACTIVE},
       {v1::UNREACHABLE, v1::FREEING},  {v1::UNREACHABLE, v1::RELEASED},
-      {v1::DIRTY, v1::RELEASED}};
+      {v1::DIRTY, v1::RELEASED},       {v1::ACCEPTED, v1::ORPHANED},
+      {v1::ACTIVE, v1::ORPHANED},      {v1::UNREACHABLE, v1::ORPHANED},
+      {v1::ORPHANED, v1::ACTIVE},      {v1::ORPHANED, v1::FREEING},
+      {v1::ORPHANED, v1::RELEASED}};
   for (int from = 1; from <= v1::AllocationState_MAX; ++from) {
     for (int to = 1; to <= v1::AllocationState_MAX; ++to) {
       const auto a = static_cast<v1::AllocationState>(from);

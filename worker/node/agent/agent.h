@@ -106,6 +106,7 @@ class Agent final : private CoordinatorSession::Listener,
   void FillRegister(megatrain::v1::Register* message) override;
   Status CheckRegistered(const megatrain::v1::Registered& registered) override;
   void OnSessionClosed(const Status& why) override;
+  uint64_t HeldDigest() const override { return allocations_.HeldDigest(); }
   void OnRegistered() override;
   void OnSecretGiven(const std::string& secret, int64_t generation) override;
   void OnDisconnected() override;
@@ -124,6 +125,7 @@ class Agent final : private CoordinatorSession::Listener,
   // Carries out the command, or passes it to rank 0.
   Status Execute(const megatrain::v1::Command& command);
   Status Attach(LinkId link, const megatrain::v1::RankMessage& message);
+  void ReportHeld(bool with_assign);
   // Registers the allocation under its job and epoch, without starting it.
   Allocation* AddAllocation(const megatrain::v1::AllocationRecord& record);
   void Report(megatrain::v1::WorkerMessage message, Outbox::Acked acked = {});

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "common/control/held_digest.h"
+
 namespace mt::node {
 
 Allocation* AllocationSet::Add(std::unique_ptr<Allocation> allocation) {
@@ -40,6 +42,16 @@ bool AllocationSet::IsLive(const std::string& job_uid) const {
 int AllocationSet::num_live() const {
   return static_cast<int>(
       std::ranges::count_if(all_, [](const auto& a) { return !a.second->gone(); }));
+}
+
+uint64_t AllocationSet::HeldDigest() const {
+  uint64_t sum = 0;
+  for (const auto& [job, allocation] : all_) {
+    if (allocation->gone()) continue;
+    for (const LocalRank& rank : allocation->ranks().all())
+      sum += control::HeldRankHash(job.first, job.second, rank.rank, rank.end_reported);
+  }
+  return sum;
 }
 
 bool AllocationSet::OnlyLeftRunning() const {

@@ -35,6 +35,9 @@ class AllocationSet {
   // True if an allocation of this job is not gone.
   bool IsLive(const std::string& job_uid) const;
   int num_live() const;
+  // What this node holds, as heartbeats carry it (common/control/held_digest.h): the ranks of all
+  // allocations that are not gone.
+  uint64_t HeldDigest() const;
   // True if every allocation is gone but those whose ranks outlive the agent.
   bool OnlyLeftRunning() const;
   // Who uses a slot (NodeSlots::Deps::user_of).

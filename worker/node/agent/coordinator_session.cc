@@ -48,6 +48,7 @@ void CoordinatorSession::Stop() {
 void CoordinatorSession::Connect() {
   disobeyed_ = false;
   link_->Open();
+  newest_command_.clear();
   WorkerMessage message;
   listener_->FillRegister(message.mutable_register_());
   message.mutable_register_()->set_lowest_seq(outbox_.lowest_seq());
@@ -91,6 +92,7 @@ void CoordinatorSession::OnMessage(const CoordinatorMessage& message) {
     case CoordinatorMessage::BODY_NOT_SET:
       break;
     default:
+      if (message.has_command()) newest_command_ = message.command().command_id();
       listener_->OnCoordinatorMessage(message);
   }
 }
@@ -115,6 +117,9 @@ void CoordinatorSession::Beat() {
   }
   WorkerMessage message;
   message.mutable_heartbeat()->set_beat(++beat_);
+  message.mutable_heartbeat()->set_held_digest(listener_->HeldDigest());
+  message.mutable_heartbeat()->set_newest_seq(outbox_.newest_seq());
+  message.mutable_heartbeat()->set_newest_command(newest_command_);
   beat_sent_ = clock_->Now();
   link_->Send(message);
   beat_timer_ = loop_->After(heartbeat_interval_, [this] { Beat(); });

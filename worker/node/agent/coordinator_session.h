@@ -54,6 +54,8 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
     virtual Status CheckRegistered(const megatrain::v1::Registered& registered) = 0;
     // An attempt or a session was ended with this.
     virtual void OnSessionClosed(const Status& why) = 0;
+    // What this node holds now; sent with every heartbeat.
+    virtual uint64_t HeldDigest() const = 0;
     // The coordinator has answered; unacknowledged reports were sent again.
     virtual void OnRegistered() = 0;
     // The coordinator has given this node a secret (Registered.node_secret); after OnRegistered.
@@ -116,6 +118,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   std::string
       refusal_;  // why the coordinator has refused this worker, as logged; empty: it has not
   int64_t beat_ = 0;
+  std::string newest_command_;  // id of the newest command of this connection
   base::MonotonicTime beat_sent_;
   base::MonotonicTime last_ack_;
   std::chrono::milliseconds heartbeat_interval_;

@@ -300,6 +300,7 @@ void Allocation::ReportConclusion(const RankConclusion& conclusion) {
   auto& report = *message.mutable_rank_report();
   report.set_job_uid(job_uid());
   report.set_epoch(epoch());
+  rank.end_reported = rank.gone;
   FillStatus(rank, report.mutable_status());
   if (conclusion.at_fault) {
     report.set_cause(conclusion.cause);
@@ -331,6 +332,8 @@ void Allocation::FillStatus(const LocalRank& rank, megatrain::v1::RankStatus* st
 void Allocation::Describe(megatrain::v1::HeldAllocation* out) const {
   out->set_job_uid(job_uid());
   out->set_epoch(epoch());
+  out->set_world_size(assign().world_size());
+  out->set_job_name(assign().spec().name());
   for (const LocalRank& rank : ranks_.all()) FillStatus(rank, out->add_ranks());
 }
 

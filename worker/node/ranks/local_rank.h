@@ -37,6 +37,7 @@ struct LocalRank {
 
   // Its end.
   bool gone = false;          // the process has ended
+  bool end_reported = false;  // and the coordinator was told
   RankExit exit;              // once gone
   std::string final_message;  // why it ended, as the coordinator was told
 };

@@ -105,7 +105,7 @@ void RankSet::Describe(const LocalRank& rank, megatrain::v1::RankStatus* out) {
   out->set_gpu(rank.gpu);
   out->set_state(rank.state);
   out->set_pid(rank.pid);
-  out->set_exited(rank.gone);
+  out->set_exited(rank.end_reported);
   out->set_exit_code(rank.exit.code);
   out->set_exit_signal(rank.exit.signal);
   out->set_message(rank.final_message);

@@ -36,6 +36,18 @@ TEST_F(AgentTest, StartsRanksOnceHoweverOftenAssigned) {
   EXPECT_EQ(launcher_.started.size(), 2u);
 }
 
+// A coordinator with an old store may give an epoch again that was here and is over.
+TEST_F(AgentTest, AnEpochThatIsOverIsNotAcceptedAgain) {
+  StartJob(1);
+  EndRank(0, {.code = 0});
+  AckAll();
+  Assign(1);
+  const auto reply = coordinator_.Heard(WorkerMessage::kAssignmentReply).back().assignment_reply();
+  EXPECT_FALSE(reply.accepted());
+  EXPECT_EQ(reply.reason(), "epoch 1 of job job-uid-1 is over: 1 was here");
+  EXPECT_EQ(launcher_.started.size(), 1u);
+}
+
 TEST_F(AgentTest, TellsARankWhatToRun) {
   StartJob(2);
   const RankLaunch launch = launcher_.started[launcher_.LaunchOf(1)];

@@ -1,0 +1,132 @@
+// Both are counted from the first look that finds the job so, by the monotonic clock.
+#include "daemon/keeper/job_phases.h"
+
+#include <algorithm>
+
+#include "common/control/epoch.h"
+#include "common/control/numbers.h"
+#include "common/rpc/reason.h"
+#include "daemon/jobs/rank_states.h"
+#include "daemon/keeper/conditions.h"
+#include "daemon/keeper/job_runtimes.h"
+#include "daemon/keeper/job_teardown.h"
+#include "daemon/keeper/operations.h"
+#include "megatrain/v1/store.pb.h"
+
+namespace mt::daemon {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The job's own time-outs, which its spec has with their defaults filled in, and P6.
+milliseconds StartLimit(const v1::JobSpec& spec) {
+  const auto& timeouts = spec.resilience().timeouts();
+  return milliseconds(timeouts.comm_init()) + milliseconds(timeouts.load()) +
+         control::kPlacementAnswer;
+}
+
+// What the slowest rank was at says what failed.
+v1::Cause CauseOf(v1::RankState slowest) {
+  if (slowest == v1::LOADING) return v1::STORAGE;
+  return slowest == v1::COMM_INIT ? v1::NETWORK : v1::INTERNAL;
+}
+
+}  // namespace
+
+bool JobPhases::Tick(v1::StoredJob& stored) {
+  if (IsPhantom(stored)) {
+    EndPhantom(stored);
+    return true;
+  }
+  if (StartIsOver(stored)) {
+    FailStart(stored);
+    return true;
+  }
+  return false;
+}
+
+bool JobPhases::IsPhantom(const v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  base::MonotonicTime& since = tools_.runtimes->Of(job).without_ranks_since;
+  if (!IsActive(job.state()) && !IsEnding(job)) {
+    since = {};
+    return false;
+  }
+  const auto allocations = tools_.ledger->AllocationsOfJob(job.uid());
+  const bool has_ranks = std::ranges::any_of(allocations, [&](const v1::StoredAllocation* a) {
+    return a->epoch() == job.epoch() && a->state() != v1::ORPHANED;
+  });
+  if (has_ranks) {
+    since = {};
+    return false;
+  }
+  const base::MonotonicTime now = tools_.clock->Now();
+  if (since == base::MonotonicTime{}) since = now;
+  return now - since >= control::kPhantomAfter;
+}
+
+void JobPhases::EndPhantom(v1::StoredJob& stored) {
+  v1::Job* job = stored.mutable_job();
+  tools_.runtimes->Of(*job).without_ranks_since = {};
+  const Why why{.text = job->state() == v1::STOPPING
+                            ? std::string(job->message())
+                            : fmt::format("no node holds a rank of its epoch {}; resume it, and it "
+                                          "goes on from its last checkpoint",
+                                          control::EpochText(job->epoch()))};
+  tools_.ledger->AddEvent(
+      {.type = "PhantomFound",
+       .message = fmt::format("{}: no node holds a rank of epoch {}",
+                              PositionName(PositionOf(*job)), control::EpochText(job->epoch())),
+       .job_uid = job->uid()});
+  if (job->state() != v1::STOPPING) {
+    tools_.transitions->SetGoal(stored, v1::GOAL_RELEASE, why);
+    if (job->last_step().step() > job->last_checkpoint().step()) {
+      SetCondition(job, "CheckpointStale",
+                   fmt::format("it had trained to step {}", job->last_step().step()),
+                   tools_.ledger->NowMicros());
+    }
+  }
+  tools_.raiser->Raise(stored, JobEvent::kPhantom, why);
+}
+
+bool JobPhases::StartIsOver(const v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  base::MonotonicTime& since = tools_.runtimes->Of(job).starting_since;
+  // Ranks wait for those of a node that is not heard, whose own start is not known.
+  if (job.state() != v1::STARTING || HasCondition(job, "NodeUnreachable")) {
+    since = {};
+    return false;
+  }
+  const base::MonotonicTime now = tools_.clock->Now();
+  if (since == base::MonotonicTime{}) since = now;
+  return now - since >= StartLimit(job.spec());
+}
+
+void JobPhases::FailStart(v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  const auto slowest = std::ranges::find_if(
+      job.ranks(), [](const v1::RankStatus& rank) { return !RankIsReady(rank.state()); });
+  Verdict verdict{
+      .cause = v1::INTERNAL,
+      .rank = -1,
+      .message = fmt::format(
+          "its start did not come to an end within {} s "
+          "(resilience.timeouts.comm_init + load + P6)",
+          std::chrono::duration_cast<std::chrono::seconds>(StartLimit(job.spec())).count())};
+  if (slowest != job.ranks().end()) {
+    verdict.cause = CauseOf(slowest->state());
+    verdict.message += fmt::format(": rank {} on node {} is {}", slowest->rank(), slowest->node(),
+                                   v1::RankState_Name(slowest->state()));
+  }
+  tools_.raiser->Fail(stored, verdict);
+}
+
+void JobPhases::FailOperations(v1::StoredJob& stored) {
+  for (v1::Operation* operation : tools_.ledger->OpenOperations(stored.job().uid())) {
+    tools_.operations->Fail(*operation,
+                            rpc::WithReason(base::FailedPrecondition("{}", stored.job().message()),
+                                            rpc::reason::kRanksLost));
+  }
+}
+
+}  // namespace mt::daemon
