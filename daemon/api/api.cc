@@ -5,7 +5,7 @@ namespace mt::daemon {
 
 Api::Api(const Parts& parts)
     : requests_(parts.ledger),
-      operations_(parts.ledger, parts.clock),
+      operations_(parts.ledger, parts.leases, parts.clock),
       jobs_({.ledger = parts.ledger,
              .keeper = parts.keeper,
              .placer = parts.placer,

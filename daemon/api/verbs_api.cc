@@ -41,7 +41,7 @@ Status VerbsApi::Operate(const Request& request, std::string_view verb, std::str
   parts_.requests->Remember(
       {.id = request.request_id(), .kind = verb, .target = operation->name(), .digest = digest});
   parts_.placer->Run();
-  *response = *operation;
+  *response = parts_.operations->Shown(*operation);
   return OkStatus();
 }
 
