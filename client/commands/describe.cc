@@ -10,6 +10,7 @@
 #include "client/commands/commands.h"
 #include "client/output/describe_node.h"
 #include "client/output/json.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -19,7 +20,9 @@ constexpr int kEventsShown = 20;
 
 // Reports a part of the description that could not be fetched; the job itself is shown regardless.
 void SayMissing(const char* what, const Status& status) {
-  if (!status.ok()) std::fprintf(stderr, "mtctl: no %s: %s\n", what, base::Message(status).c_str());
+  if (!status.ok())
+    std::fprintf(stderr, "mtctl: no %s: %s\n", what,
+                 base::CleanText(base::Message(status)).c_str());
 }
 
 v1::ListOperationsResponse FetchOperations(const Api& api, const v1::Job& job) {

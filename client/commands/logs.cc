@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
 #include "client/session/interrupt.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -17,11 +19,13 @@ struct LogsArgs {
   std::vector<int> ranks;
   int lines = 100;
   bool follow = false;
+  bool raw = false;
 };
 
-// Prefixes each line with "[rank] " where several ranks are shown.
-void Print(const v1::LogChunk& chunk, bool prefix) {
-  const std::string& data = chunk.data();
+// Prefixes each line with "[rank] " where several ranks are shown. A terminal gets cleaned text:
+// what a rank has printed, a data set or a library may have chosen.
+void Print(const v1::LogChunk& chunk, bool prefix, bool raw) {
+  const std::string data = raw ? chunk.data() : base::CleanText(chunk.data());
   if (!prefix) {
     std::fwrite(data.data(), 1, data.size(), stdout);
   } else {
@@ -43,6 +47,7 @@ ExitCode RunLogs(const LogsArgs& args, const GlobalOptions& options) {
   for (const int rank : args.ranks) request.add_ranks(rank);
   request.set_lines(args.lines);
   request.set_follow(args.follow);
+  const bool raw = args.raw || ::isatty(STDOUT_FILENO) != 1;
   std::string error;
   StreamStopper stopper;
   const InterruptScope scope(&stopper);
@@ -51,14 +56,14 @@ ExitCode RunLogs(const LogsArgs& args, const GlobalOptions& options) {
       std::fprintf(stderr, "mtctl: rank %d: %lld chunks left out, this program read too slowly\n",
                    chunk.rank(), static_cast<long long>(chunk.dropped()));
     }
-    Print(chunk, args.ranks.size() > 1);
+    Print(chunk, args.ranks.size() > 1, raw);
     if (!chunk.error().empty()) error = fmt::format("rank {}: {}", chunk.rank(), chunk.error());
     return true;
   });
   if (InterruptScope::Interrupted()) return kExitInterrupted;
   if (!status.ok()) return Complain(status);
   if (error.empty()) return kExitOk;
-  std::fprintf(stderr, "mtctl: %s\n", error.c_str());
+  std::fprintf(stderr, "mtctl: %s\n", base::CleanText(error).c_str());
   return kExitIo;
 }
 
@@ -74,6 +79,9 @@ void AddLogs(const CommandContext& context) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_flag("-f,--follow", args->follow, "Go on with new lines until the job ends");
+  command->add_flag("--raw", args->raw,
+                    "On a terminal too, as the ranks wrote them: with colours, and with whatever "
+                    "else controls it");
   command->callback([=] { *context.run = [=] { return RunLogs(*args, *context.options); }; });
 }
 

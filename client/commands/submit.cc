@@ -10,6 +10,7 @@
 #include "client/commands/job_file.h"
 #include "client/session/follow.h"
 #include "common/base/ids.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -68,7 +69,7 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   std::printf("job %s %s (%s)\n", job.name().c_str(),
               response->existed() ? "exists already" : "submitted", job.uid().c_str());
   if (job.state() == v1::QUEUED && !job.message().empty())
-    std::printf("waiting: %s\n", job.message().c_str());
+    std::printf("waiting: %s\n", base::CleanLine(job.message()).c_str());
   std::fprintf(stderr, "follow it: mtctl wait %s; logs: mtctl logs -f %s\n", job.name().c_str(),
                job.name().c_str());
   return kExitOk;

@@ -12,6 +12,7 @@
 #include "client/output/operation_text.h"
 #include "client/session/operations.h"
 #include "common/base/ids.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -77,14 +78,15 @@ ExitCode RunVerb(VerbArgs args, const GlobalOptions& options,
   }
   const bool human = IsTable(options.output);
   if (human && operation->has_error()) {
-    std::fprintf(stderr, "mtctl: %s of %s failed: %s\n", operation->verb().c_str(),
-                 args.job.c_str(), operation->error().message().c_str());
+    std::fprintf(stderr, "mtctl: %s of %s failed: %s\n", base::CleanLine(operation->verb()).c_str(),
+                 args.job.c_str(), base::CleanLine(operation->error().message()).c_str());
   } else if (human && code == kExitOk) {
     const ExitCode printed =
         PrintText(OperationText(*operation, args.job, options.output == OutputFormat::kWide));
     if (printed != kExitOk) return printed;
     if (!operation->done())
-      std::fprintf(stderr, "look at it: mtctl get operations %s\n", operation->name().c_str());
+      std::fprintf(stderr, "look at it: mtctl get operations %s\n",
+                   base::CleanLine(operation->name()).c_str());
   } else if (!human) {
     const ExitCode printed = Print({.message = &*operation, .names = {operation->name()}}, options);
     if (printed != kExitOk) return printed;

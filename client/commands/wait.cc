@@ -11,6 +11,7 @@
 #include "client/commands/commands.h"
 #include "client/session/follow.h"
 #include "client/session/operations.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -59,8 +60,8 @@ ExitCode WaitForOperation(const WaitArgs& args, const GlobalOptions& options,
   const ExitCode code = WaitDone(**api, limit, &*operation);
   if (code != kExitOk) return code;
   if (operation->has_error()) {
-    std::fprintf(stderr, "mtctl: %s failed: %s\n", operation->verb().c_str(),
-                 operation->error().message().c_str());
+    std::fprintf(stderr, "mtctl: %s failed: %s\n", base::CleanLine(operation->verb()).c_str(),
+                 base::CleanLine(operation->error().message()).c_str());
   }
   return ExitCodeOf(*operation);
 }

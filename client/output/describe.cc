@@ -10,6 +10,7 @@
 #include "client/output/format.h"
 #include "client/output/metric_text.h"
 #include "common/base/clock.h"
+#include "common/base/plain_text.h"
 #include "common/control/epoch.h"
 #include "common/layout/mesh.h"
 #include "common/report/bench_text.h"
@@ -48,8 +49,9 @@ std::string RankTable(const v1::Job& job) {
   for (const v1::RankStatus& rank : job.ranks()) {
     std::string exit = "-";
     if (rank.exited()) {
-      exit = rank.exit_signal() != 0 ? fmt::format("signal {}", rank.exit_signal())
-                                     : fmt::format("code {}", rank.exit_code());
+      exit = rank.exit_unknown()       ? "unknown"
+             : rank.exit_signal() != 0 ? fmt::format("signal {}", rank.exit_signal())
+                                       : fmt::format("code {}", rank.exit_code());
     }
     const auto axis = [&](int layout::Coordinates::*member) {
       return AxisText(mesh, rank.rank(), member);
@@ -169,7 +171,8 @@ std::string DescribeJob(const JobFacts& facts, const TableArgs& args) {
   if (!stalled.empty()) out.Raw("Without progress:\n" + stalled);
   if (!job.last_log_lines().empty()) {
     out.Raw("Last log lines of the failed rank:\n");
-    for (const std::string& line : job.last_log_lines()) out.Raw("  | " + line + "\n");
+    for (const std::string& line : job.last_log_lines())
+      out.Raw("  | " + base::CleanLine(line) + "\n");
   }
   AddTable("Checkpoints", job.checkpoints(), CheckpointHeader, CheckpointRow, args, &out);
   AddTable("Operations", facts.operations->operations(), OperationHeader, OperationRow, args, &out);

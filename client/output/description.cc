@@ -4,9 +4,18 @@
 #include <fmt/format.h>
 
 namespace mt::client {
+namespace {
+
+constexpr size_t kKeyWidth = 18;
+
+}  // namespace
 
 void Description::Add(const std::string& key, const std::string& value) {
-  text_ += fmt::format("{:<18}{}\n", key + ":", value);
+  std::string shown = value;  // what follows a line feed must not look like another key
+  for (size_t at = 0; (at = shown.find('\n', at)) != std::string::npos; at += 1 + kKeyWidth) {
+    shown.insert(at + 1, kKeyWidth, ' ');
+  }
+  text_ += fmt::format("{:<{}}{}\n", key + ":", kKeyWidth, shown);
 }
 
 std::string Indent(const std::string& text) {

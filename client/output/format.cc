@@ -82,7 +82,10 @@ std::string Table(const std::vector<std::vector<std::string>>& rows, std::vector
   for (const auto& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
+      line += row[i];  // a row stays one line
+      std::replace_if(
+          line.end() - static_cast<std::ptrdiff_t>(row[i].size()), line.end(),
+          [](char c) { return c == '\n' || c == '\t'; }, ' ');
       line.append(widths[i] + 2 - DisplayWidth(row[i]), ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);

@@ -8,6 +8,7 @@
 #include <google/protobuf/message.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/plain_text.h"
 #include "common/spec/print.h"
 #include "megatrain/v1/job.pb.h"
 
@@ -64,6 +65,20 @@ ordered_json MapValue(const Message& m, const FieldDescriptor& f) {
   return out;
 }
 
+// JSON text in which nothing is left that a terminal would obey: CleanText's "\\u..." is JSON's
+// too.
+std::string EscapeRest(const std::string& dumped) {
+  std::string out;
+  for (const char c : dumped) {
+    if (c == '\x7f') {
+      out += "\\u007f";
+    } else {
+      out += c;
+    }
+  }
+  return base::CleanText(out);
+}
+
 }  // namespace
 
 ordered_json MessageToJson(const Message& message) {
@@ -89,9 +104,10 @@ ordered_json MessageToJson(const Message& message) {
   return out;
 }
 
-std::string JsonText(const Message& message) {
-  return MessageToJson(message).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-         "\n";
+std::string JsonText(const ordered_json& tree, int indent) {
+  return EscapeRest(tree.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace));
 }
+
+std::string JsonText(const Message& message) { return JsonText(MessageToJson(message), 2) + "\n"; }
 
 }  // namespace mt::client

@@ -16,7 +16,10 @@ namespace mt::client {
 // Every field, with its default where unset; members of a oneof and optional messages only where
 // set. NaN and infinities, which JSON lacks, become null.
 nlohmann::ordered_json MessageToJson(const google::protobuf::Message& message);
-// The same as text, indented by 2, with a final newline.
+// A tree as JSON text, on one line where `indent` is negative. What a terminal would obey and JSON
+// need not escape (U+007F to U+009F, marks of direction) is escaped too.
+std::string JsonText(const nlohmann::ordered_json& tree, int indent);
+// The message's tree as text, indented by 2, with a final newline.
 std::string JsonText(const google::protobuf::Message& message);
 
 }  // namespace mt::client

@@ -6,15 +6,14 @@
 #include "client/output/format.h"
 #include "client/output/json.h"
 #include "client/output/yaml.h"
+#include "common/base/plain_text.h"
 
 namespace mt::client {
 namespace {
 
 using nlohmann::ordered_json;
 
-std::string Dump(const ordered_json& tree, int indent) {
-  return tree.dump(indent, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
+std::string Dump(const ordered_json& tree, int indent) { return JsonText(tree, indent) + "\n"; }
 
 }  // namespace
 
@@ -41,7 +40,7 @@ std::string Render(const View& view, OutputFormat format) {
   if (IsStructured(format)) return RenderTree(MessageToJson(*view.message), format, view.items);
   std::string out;
   if (format == OutputFormat::kName) {
-    for (const std::string& name : view.names) out += name + "\n";
+    for (const std::string& name : view.names) out += base::CleanLine(name) + "\n";
   } else if (format != OutputFormat::kNone && view.table.size() > 1) {
     out = Table(view.table);
   }

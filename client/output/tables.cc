@@ -198,7 +198,7 @@ std::string EventLine(const v1::Event& event, const TableArgs& args) {
   if (args.style.time == TimeFormat::kRelative)
     row[1] = TimeCell({.time = TimeFormat::kIso}, event.time_us());
   std::string line;
-  for (const std::string& cell : row) line += (line.empty() ? "" : "  ") + cell;
+  for (const std::string& cell : row) line += (line.empty() ? "" : "  ") + OneLine(cell);
   if (!args.wide && !event.actor().empty()) line += "  (by " + event.actor() + ")";
   return line;
 }

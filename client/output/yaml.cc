@@ -9,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "client/output/json.h"
+
 namespace mt::client {
 namespace {
 
@@ -38,7 +40,7 @@ bool IsPlain(const std::string& text) {
 std::string Scalar(const ordered_json& value) {
   if (value.is_string() && IsPlain(value.get_ref<const std::string&>()))
     return value.get<std::string>();
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return JsonText(value, -1);
 }
 
 void Write(const ordered_json& value, size_t indent, std::string* out) {

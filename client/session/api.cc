@@ -10,6 +10,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "client/output/clean_message.h"
 #include "client/session/operator_api.h"
 #include "common/control/numbers.h"
 #include "common/rpc/channel.h"
@@ -68,10 +69,11 @@ void StreamStopper::Detach() {
 }
 
 StatusOr<std::unique_ptr<Api>> Api::Connect(const rpc::Endpoint& endpoint,
-                                            std::chrono::milliseconds request_timeout) {
+                                            std::chrono::milliseconds request_timeout,
+                                            Texts texts) {
   auto channel = rpc::MakeChannel(endpoint);
   RETURN_IF_ERROR(rpc::WaitConnected(*channel, endpoint, "coordinator", control::kClientDial));
-  return std::unique_ptr<Api>(new Api(std::move(channel), request_timeout));
+  return std::unique_ptr<Api>(new Api(std::move(channel), request_timeout, texts));
 }
 
 template <class Response, class Call>
@@ -88,7 +90,10 @@ StatusOr<Response> Api::Unary(milliseconds timeout, StreamStopper* stopper, Call
     Response response;
     const grpc::Status answer = call(&context, &response);
     if (stopper != nullptr) stopper->Detach();
-    if (answer.ok()) return response;
+    if (answer.ok()) {
+      if (texts_ == Texts::kCleaned) CleanMessage(&response);
+      return response;
+    }
     const Status failed = rpc::FromGrpc(answer, context);
     if (absl::IsDeadlineExceeded(failed)) {
       if (!broken.ok()) return broken;
@@ -112,7 +117,10 @@ Status Api::Stream(StreamStopper* stopper, const std::function<bool(const Messag
   auto reader = open(&context);
   Message message;
   bool wanted = true;
-  while (wanted && reader->Read(&message)) wanted = on_message(message);
+  while (wanted && reader->Read(&message)) {
+    if (texts_ == Texts::kCleaned) CleanMessage(&message);
+    wanted = on_message(message);
+  }
   if (!wanted) context.TryCancel();
   const grpc::Status status = reader->Finish();
   stopper->Detach();

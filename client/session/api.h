@@ -95,6 +95,9 @@ class NodeCalls {
 
   const Api* api_;
 };
+// What becomes of the texts of answers: cleaned for a terminal (client/output/clean_message.h), or
+// left as they came, for programs.
+enum class Texts { kCleaned, kAsTheyCame };
 
 // A connection to one coordinator. It reconnects by itself; calls fail with kUnavailable meanwhile.
 class Api {
@@ -102,7 +105,8 @@ class Api {
   // Blocks until connected, at most kClientDial; kUnavailable names the address that did not
   // answer. `request_timeout` is the deadline of each unary call: kDeadlineExceeded after it.
   static StatusOr<std::unique_ptr<Api>> Connect(const rpc::Endpoint& endpoint,
-                                                std::chrono::milliseconds request_timeout);
+                                                std::chrono::milliseconds request_timeout,
+                                                Texts texts = Texts::kCleaned);
 
   // Verbs on jobs. Those that take time return an Operation, which WaitOperation follows.
   StatusOr<v1::SubmitResponse> Submit(const v1::SubmitRequest& request) const;
@@ -152,8 +156,8 @@ class Api {
   friend class OperatorApi;
   friend class NodeCalls;
   friend class OrphansApi;
-  Api(std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout)
-      : channel_(std::move(channel)), timeout_(timeout) {}
+  Api(std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout, Texts texts)
+      : channel_(std::move(channel)), timeout_(timeout), texts_(texts) {}
   template <class Response, class Call>
   StatusOr<Response> Unary(std::chrono::milliseconds timeout, StreamStopper* stopper,
                            Call call) const;
@@ -163,6 +167,7 @@ class Api {
 
   std::shared_ptr<grpc::Channel> channel_;
   std::chrono::milliseconds timeout_;
+  Texts texts_;
 };
 
 // The calls on ranks that the coordinator does not know to be closed; a view of a connection, which

@@ -16,6 +16,7 @@
 #include "client/output/live_line.h"
 #include "client/session/interrupt.h"
 #include "common/base/mutex.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -99,9 +100,11 @@ class Feed {
 
  private:
   void Run(StreamStopper* stopper, const std::function<Status(const Api&)>& stream) {
+    GlobalOptions shown = args_.options;
+    shown.output = OutputFormat::kTable;  // whatever the verb prints, this goes to people
     while (!stopper->stopped()) {
       Status status = OkStatus();
-      auto api = ConnectApi(args_.options);
+      auto api = ConnectApi(shown);
       status = api.ok() ? stream(**api) : api.status();
       if (status.ok() || stopper->stopped()) return;
       base::MutexLock lock(&mu_);
@@ -175,7 +178,7 @@ class Display {
   void Line(const std::string& text) {
     if (live_) std::printf("\r\033[K");
     live_ = false;
-    std::printf("%s\n", text.c_str());
+    std::printf("%s\n", base::CleanLine(text).c_str());
     std::fflush(stdout);
   }
 
@@ -263,9 +266,9 @@ void PrintEnd(const v1::Job& job) {
     line += fmt::format(" (cause {}{})", v1::Cause_Name(job.cause()),
                         job.failed_rank() >= 0 ? fmt::format(", rank {}", job.failed_rank()) : "");
   }
-  std::fprintf(stderr, "%s\n", line.c_str());
+  std::fprintf(stderr, "%s\n", base::CleanLine(line).c_str());
   for (const std::string& log_line : job.last_log_lines())
-    std::fprintf(stderr, "  | %s\n", log_line.c_str());
+    std::fprintf(stderr, "  | %s\n", base::CleanLine(log_line).c_str());
 }
 
 bool HasTarget(const WaitTarget& until) { return until.state != 0 || until.checkpoint_step > 0; }

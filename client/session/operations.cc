@@ -9,6 +9,7 @@
 
 #include "client/output/format.h"
 #include "client/session/interrupt.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -25,15 +26,18 @@ constexpr std::chrono::minutes kOperationPatience{5};
 
 void SayHowToLook(const v1::Operation& operation, const char* why) {
   std::fprintf(stderr, "mtctl: %s; the operation goes on. Look at it: mtctl get operations %s\n",
-               why, operation.name().c_str());
+               why, base::CleanLine(operation.name()).c_str());
 }
 
-// On a terminal only: prints the operation's progress text when it has changed.
+// Prints the operation's progress text when it has changed: on a terminal, and elsewhere where it
+// waits for a node that is not heard, which may be for ever.
 void ShowOperation(const v1::Operation& operation, std::string* shown) {
   if (operation.done() || operation.progress().empty() || operation.progress() == *shown) return;
   *shown = operation.progress();
-  if (::isatty(STDERR_FILENO) == 1)
-    std::fprintf(stderr, "%s: %s\n", operation.verb().c_str(), shown->c_str());
+  if (::isatty(STDERR_FILENO) == 1 || operation.lost_nodes_size() > 0) {
+    std::fprintf(stderr, "%s: %s\n", base::CleanLine(operation.verb()).c_str(),
+                 base::CleanLine(*shown).c_str());
+  }
 }
 
 milliseconds Left(std::optional<milliseconds> limit, steady_clock::time_point start) {

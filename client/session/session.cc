@@ -13,6 +13,7 @@
 #include "client/session/contexts.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -98,7 +99,8 @@ StatusOr<std::unique_ptr<Api>> ConnectApi(const GlobalOptions& options) {
   RETURN_IF_ERROR(options.namespace_error);
   ASSIGN_OR_RETURN(const rpc::Endpoint endpoint, ResolveEndpoint(options));
   const auto timeout = std::chrono::milliseconds(std::llround(options.request_timeout_s * 1000));
-  return Api::Connect(endpoint, timeout);
+  return Api::Connect(endpoint, timeout,
+                      IsStructured(options.output) ? Texts::kAsTheyCame : Texts::kCleaned);
 }
 
 int64_t NowMicros() { return base::ToUnixMicros(base::Clock::Real()->WallNow()); }
@@ -125,7 +127,7 @@ ExitCode Print(const View& view, const GlobalOptions& options) {
 }
 
 ExitCode Complain(const Status& status, ExitCode code) {
-  std::fprintf(stderr, "mtctl: %s\n", base::Message(status).c_str());
+  std::fprintf(stderr, "mtctl: %s\n", base::CleanText(base::Message(status)).c_str());
   return code;
 }
 

@@ -37,9 +37,15 @@ void Fd::Reset(int fd) {
   fd_ = fd;
 }
 
-StatusOr<std::string> ReadFile(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+StatusOr<Fd> OpenToRead(const std::string& path, const FileOpener& open) {
+  if (open) return open(path);
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return ErrnoError(errno, "open " + path);
+  return fd;
+}
+
+StatusOr<std::string> ReadFile(const std::string& path, const FileOpener& open) {
+  ASSIGN_OR_RETURN(const Fd fd, OpenToRead(path, open));
   std::string out;
   struct stat info {};
   if (::fstat(fd.get(), &info) == 0 && info.st_size > 0)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,8 +37,13 @@ class Fd {
   int fd_ = -1;
 };
 
+// Opens a file to be read; errors name the path. Empty: open(2), which follows every link. Readers
+// of files that a job names are given spec::BelowRoot (common/spec/roots.h).
+using FileOpener = std::function<StatusOr<Fd>(const std::string& path)>;
+StatusOr<Fd> OpenToRead(const std::string& path, const FileOpener& open);
+
 // The whole content. The file may grow while it is read, and may lie in /proc (size 0).
-StatusOr<std::string> ReadFile(const std::string& path);
+StatusOr<std::string> ReadFile(const std::string& path, const FileOpener& open = {});
 
 // Writes a temporary file beside `path`, then fsync, rename, and fsync of the folder: after OK the
 // content survives a power loss. On error no temporary remains and the old file is untouched,

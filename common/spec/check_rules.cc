@@ -5,6 +5,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include "common/base/plain_text.h"
 #include "common/spec/complete.h"
 #include "common/spec/roots.h"
 #include "common/spec/values.h"
@@ -123,6 +124,18 @@ void CheckSources(const pb::Message& message, const Field& field, const std::str
   }
 }
 
+void CheckLabels(const pb::Message& message, const Field& field, const std::string& path,
+                 FaultList* faults) {
+  const pb::Reflection& reflection = *message.GetReflection();
+  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+    const pb::Message& entry = reflection.GetRepeatedMessage(message, &field, i);
+    const Status status =
+        base::CheckLabel("not a map of words", TextOf(entry, *field.message_type()->map_key()),
+                         TextOf(entry, *field.message_type()->map_value()));
+    if (!status.ok()) faults->Add(path, base::Message(status));
+  }
+}
+
 }  // namespace
 
 void CheckRules(const CheckArgs& args) {
@@ -130,6 +143,7 @@ void CheckRules(const CheckArgs& args) {
                   [&](const std::string& path, const pb::Message& message, const Field& field) {
                     if (!args.faults->Clean({path})) return;
                     if (IsSourceList(field)) return CheckSources(message, field, path, args.faults);
+                    if (field.is_map()) CheckLabels(message, field, path, args.faults);
                     std::string complaint;
                     if (!field.is_repeated()) complaint = CheckValue(message, field, args.context);
                     if (complaint.empty()) complaint = CheckFeature(message, field, args.context);

@@ -24,13 +24,19 @@ struct Roots {
 
 // The absolute path of `relative` below `root`. The part of it that exists is resolved with its
 // symbolic links and must lie below root (a link that stays inside is fine); the remainder need not
-// exist yet. InvalidArgument for absolute paths and "..", PermissionDenied for a path that leaves
-// the root, FailedPrecondition where the root is unset or missing.
+// exist yet. InvalidArgument for absolute paths and "..", PermissionDenied for a link that leaves
+// the root or leads nowhere (both are named, with what to do), FailedPrecondition where the root is
+// unset or missing.
 StatusOr<std::string> ResolveBelow(const std::string& root, std::string_view relative);
 
 // Opens an existing file or folder below root by openat2(RESOLVE_BENEATH), so that a link that is
-// swapped in meanwhile cannot lead outside; on kernels without it, by ResolveBelow and open.
-// `flags` are those of open(2), without O_CREAT. Errors as ResolveBelow and ErrnoError.
+// swapped in meanwhile cannot lead outside; where the kernel or a container's filter of system
+// calls does not have it, folder by folder without following links. `flags` are those of open(2),
+// without O_CREAT. Errors as ResolveBelow and ErrnoError.
 StatusOr<base::Fd> OpenBelow(const std::string& root, std::string_view relative, int flags);
+
+// Opens files to be read that a job names, by OpenBelow: the opener for readers of whole paths. It
+// refuses paths that do not begin with `root`, written as here or with its links resolved.
+base::FileOpener BelowRoot(const std::string& root);
 
 }  // namespace mt::spec

@@ -9,6 +9,7 @@
 #include <google/protobuf/message.h>
 
 #include "common/base/check.h"
+#include "common/base/plain_text.h"
 #include "common/spec/fault.h"
 #include "common/spec/number.h"
 #include "common/spec/presets.h"
@@ -162,11 +163,10 @@ std::string DefaultText(const Field& field) {
 
 std::string CheckStringUnit(const Field& field, const std::string& text) {
   if (text.size() > kMaxString) return fmt::format("longer than {} bytes", kMaxString);
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') return "has a control character";
-  }
+  if (!base::IsPlainText(text)) return "has a control character, or is no UTF-8";
   switch (RuleOf(field).unit()) {
     case v1::UNIT_NAME:
+      if (text.starts_with('-')) return Expected("a name that does not begin with -", text);
       return IsName(text) ? "" : Expected("1 to 63 of a-z, 0-9 and -", text);
     case v1::UNIT_LENGTH:
       return ParseLength(text) ? ""

@@ -5,7 +5,7 @@ namespace mt::daemon {
 
 Api::Api(const Parts& parts)
     : requests_(parts.ledger),
-      operations_(parts.ledger, parts.clock),
+      operations_(parts.ledger, parts.leases, parts.clock),
       jobs_({.authority = parts.authority,
              .ledger = parts.ledger,
              .keeper = parts.keeper,

@@ -8,6 +8,7 @@
 #include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "daemon/api/job_ref.h"
+#include "daemon/api/lost_nodes.h"
 #include "megatrain/v1/api.pb.h"
 #include "megatrain/v1/store.pb.h"
 
@@ -18,13 +19,19 @@ namespace reason = rpc::reason;
 
 }  // namespace
 
+v1::Operation OperationsApi::Shown(const v1::Operation& operation) const {
+  v1::Operation shown = operation;
+  NameLostNodes(ledger_, *leases_, &shown);
+  return shown;
+}
+
 Status OperationsApi::Get(const v1::GetOperationRequest& request, v1::Operation* response) {
   const v1::Operation* operation = ledger_->FindOperation(request.name());
   if (operation == nullptr) {
     return rpc::WithReason(base::NotFound("no operation '{}'", request.name()),
                            reason::kUnknownOperation);
   }
-  *response = *operation;
+  *response = Shown(*operation);
   return OkStatus();
 }
 
@@ -36,7 +43,7 @@ Status OperationsApi::List(const v1::ListOperationsRequest& request,
     uid = job->job().uid();
   }
   for (const v1::Operation* operation : ledger_->Operations()) {
-    if (uid.empty() || operation->target() == uid) *response->add_operations() = *operation;
+    if (uid.empty() || operation->target() == uid) *response->add_operations() = Shown(*operation);
   }
   return OkStatus();
 }
@@ -70,7 +77,8 @@ void OperationsApi::AnswerWaiters() {
       ++it;
       continue;
     }
-    auto result = operation == nullptr ? nullptr : std::make_shared<v1::Operation>(*operation);
+    auto result =
+        operation == nullptr ? nullptr : std::make_shared<v1::Operation>(Shown(*operation));
     auto tell = [answer = std::move(it->answer), result](const Status& commit) {
       const bool found = result != nullptr;
       answer(commit.ok() && !found ? base::NotFound("the operation is not kept any more") : commit,

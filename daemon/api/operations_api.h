@@ -18,11 +18,16 @@ class WaitOperationRequest;
 
 namespace mt::daemon {
 
+class LeaseTable;
+
 class OperationsApi {
  public:
-  // Both outlive it.
-  OperationsApi(Ledger* ledger, const base::Clock* clock) : ledger_(ledger), clock_(clock) {}
+  // All outlive it.
+  OperationsApi(Ledger* ledger, const LeaseTable* leases, const base::Clock* clock)
+      : ledger_(ledger), leases_(leases), clock_(clock) {}
 
+  // The operation as its user sees it: with the nodes that it waits for (lost_nodes.h).
+  v1::Operation Shown(const v1::Operation& operation) const;
   // NotFound (UNKNOWN_OPERATION) where it is not kept (any more).
   Status Get(const v1::GetOperationRequest& request, v1::Operation* response);
   // The oldest first; of one job, or of all.
@@ -50,6 +55,7 @@ class OperationsApi {
   };
 
   Ledger* ledger_;
+  const LeaseTable* leases_;
   const base::Clock* clock_;
   std::list<Waiter> waiters_;
   int64_t next_waiter_ = 1;

@@ -9,6 +9,7 @@
 #include <openssl/evp.h>
 
 #include "common/base/check.h"
+#include "common/base/plain_text.h"
 #include "common/rpc/reason.h"
 #include "megatrain/v1/store.pb.h"
 
@@ -33,16 +34,19 @@ std::string DigestOf(std::string_view content) {
 }  // namespace
 
 Status RequestBook::CheckId(const std::string& id) {
-  if (!id.empty() && id.size() <= kMaxRequestIdBytes) return OkStatus();
+  if (!id.empty() && id.size() <= kMaxRequestIdBytes && base::IsPlainText(id)) return OkStatus();
   return rpc::WithReason(
-      base::InvalidArgument("request_id must have 1 to {} bytes (a UUID)", kMaxRequestIdBytes),
+      base::InvalidArgument("request_id must have 1 to {} bytes of readable text (a UUID)",
+                            kMaxRequestIdBytes),
       rpc::reason::kInvalidRequest);
 }
 
 Status RequestBook::CheckReason(const std::string& text) {
-  if (text.size() <= kMaxReasonBytes) return OkStatus();
-  return rpc::WithReason(base::InvalidArgument("a reason has at most {} bytes", kMaxReasonBytes),
-                         rpc::reason::kInvalidRequest);
+  if (text.size() <= kMaxReasonBytes && base::IsPlainText(text)) return OkStatus();
+  return rpc::WithReason(
+      base::InvalidArgument("a reason is one line of at most {} bytes without control characters",
+                            kMaxReasonBytes),
+      rpc::reason::kInvalidRequest);
 }
 
 Status RequestBook::CheckRepeated(const v1::StoredRequest& before, std::string_view kind,

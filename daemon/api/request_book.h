@@ -17,9 +17,10 @@ class RequestBook {
   // The ledger outlives it and keeps the requests.
   explicit RequestBook(Ledger* ledger) : ledger_(ledger) {}
 
-  // An id has 1 to 128 bytes. InvalidArgument (INVALID_REQUEST).
+  // An id has 1 to 128 bytes of plain text (common/base/plain_text.h). InvalidArgument
+  // (INVALID_REQUEST).
   static Status CheckId(const std::string& id);
-  // A user's reason has at most 1,024 bytes. InvalidArgument (INVALID_REQUEST).
+  // A user's reason has at most 1,024 bytes of plain text. InvalidArgument (INVALID_REQUEST).
   static Status CheckReason(const std::string& text);
 
   // The request of that id; nullptr: it is new.

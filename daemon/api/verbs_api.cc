@@ -43,7 +43,7 @@ Status VerbsApi::Operate(const Request& request, std::string_view verb, std::str
   parts_.requests->Remember(
       {.id = request.request_id(), .kind = verb, .target = operation->name(), .content = asked});
   parts_.placer->Run();
-  *response = *operation;
+  *response = parts_.operations->Shown(*operation);
   return OkStatus();
 }
 

@@ -21,13 +21,26 @@ std::string SignalName(int signal) {
   return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name);
 }
 
+// An agent of before exit_unknown was there says so by a fault without code and signal.
+bool ExitIsUnknown(const v1::RankStatus& status) {
+  return status.exited() &&
+         (status.exit_unknown() ||
+          (status.state() == v1::FAULTED && status.exit_code() == 0 && status.exit_signal() == 0));
+}
+
+// What follows "rank 1 on node n".
 std::string HowItEnded(const v1::RankStatus& status) {
-  if (!status.exited()) return "reported a fault";
+  if (!status.exited()) return " reported a fault";
+  if (ExitIsUnknown(status)) {
+    // The agent's message says why: its shim ended before it, most often.
+    return status.message().empty() ? ": how it ended is not known (its shim was gone)"
+                                    : ": how it ended is not known";
+  }
   if (status.exit_signal() != 0) {
-    return fmt::format("was ended by {} (signal {})", SignalName(status.exit_signal()),
+    return fmt::format(" was ended by {} (signal {})", SignalName(status.exit_signal()),
                        status.exit_signal());
   }
-  return fmt::format("exited with code {}", status.exit_code());
+  return fmt::format(" exited with code {}", status.exit_code());
 }
 
 }  // namespace
@@ -58,7 +71,8 @@ v1::Cause CauseOfExit(int exit_code, int exit_signal) {
 bool IsFailure(const v1::RankReport& report) {
   const v1::RankStatus& status = report.status();
   return status.state() == v1::FAULTED ||
-         (status.exited() && (status.exit_code() != 0 || status.exit_signal() != 0));
+         (status.exited() &&
+          (status.exit_unknown() || status.exit_code() != 0 || status.exit_signal() != 0));
 }
 
 Verdict JudgeRank(const v1::RankReport& report) {
@@ -68,7 +82,7 @@ Verdict JudgeRank(const v1::RankReport& report) {
                                : CauseOfExit(status.exit_code(), status.exit_signal())};
   verdict.rank = status.rank();
   verdict.message =
-      fmt::format("rank {} on node {} {}", status.rank(), status.node(), HowItEnded(status));
+      fmt::format("rank {} on node {}{}", status.rank(), status.node(), HowItEnded(status));
   if (!status.message().empty()) verdict.message += fmt::format(": {}", status.message());
   verdict.last_log_lines.assign(report.last_log_lines().begin(), report.last_log_lines().end());
   verdict.secondary =

@@ -4,13 +4,13 @@
 #include <set>
 #include <string>
 
+#include "common/base/plain_text.h"
 #include "megatrain/v1/types.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
 namespace mt::daemon {
 namespace {
 
-constexpr size_t kMaxNameBytes = 253;
 constexpr int kMaxSlots = 1'024;
 
 Status CheckSlots(const std::string& node,
@@ -32,10 +32,9 @@ Status CheckSlots(const std::string& node,
 }  // namespace
 
 Status CheckRegister(const v1::Register& hello) {
-  if (hello.node().empty() || hello.node().size() > kMaxNameBytes ||
-      hello.node().find_first_of("/ \t\n") != std::string::npos) {
-    return base::InvalidArgument("a node's name has 1 to {} bytes without '/' and blanks, not '{}'",
-                                 kMaxNameBytes, hello.node().substr(0, kMaxNameBytes));
+  RETURN_IF_ERROR(base::CheckName("a node's name", hello.node(), base::kMaxNodeNameBytes));
+  for (const auto& [name, value] : hello.labels()) {
+    RETURN_IF_ERROR(base::CheckLabel("node " + hello.node(), name, value));
   }
   if (hello.worker_uid().empty())
     return base::InvalidArgument("node {}: worker_uid is missing", hello.node());

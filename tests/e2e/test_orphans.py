@@ -8,6 +8,7 @@ import subprocess
 import time
 import unittest
 
+from harness import BIN
 from service_harness import ServiceTest
 
 

@@ -12,10 +12,10 @@ MARK = r"step \d+"  # "step 41, microbatch 0, chunk 0: dp_comm; 0 marks enqueued
 class StallTest(ServiceTest):
     autostart = False
 
-    def start_training(self):
+    def start_training(self, limit="12"):
         """Until the worker has heard of five steps of each rank: the first ones of a run may take ten minutes."""
         self.start_coordinator()
-        self.start_worker("node-a", 2, "--stall-after", "12")
+        self.start_worker("node-a", 2, "--stall-after", limit)
         self.wait_nodes(1)
         self.submit("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
         self.wait_for("steps of both ranks", lambda: sum(
@@ -53,6 +53,24 @@ class StallTest(ServiceTest):
         self.wait_step(step + 5)
         self.wait_for("nothing stands still", lambda: not self.job().get("conditions"))
         self.assertIn("ProgressResumed", [e["type"] for e in self.events()])
+
+    def test_a_rank_without_a_beat_is_named_before_the_limit_of_a_step(self):
+        victim = self.start_training("600")
+        os.kill(victim, signal.SIGSTOP)
+        try:
+            job = self.wait_for("the silent rank reported", lambda: self.stalled(1), limit=60)
+        finally:
+            os.kill(victim, signal.SIGCONT)
+        self.assertEqual(next(c["message"] for c in job["conditions"] if c["type"] == "NoProgress"),
+                         "1 of 2 ranks stand still; without a beat: rank 1 (dp 1) on node-a")
+        stall = job["ranks"][1]["stall"]
+        self.assertGreater(int(stall["last_beat_us"]), 0)
+        self.assertEqual(int(stall["limit_ms"]), 10_000)
+        stalled = [e["message"] for e in self.events() if e["type"] == "RankStalled"]
+        self.assertEqual(len(stalled), 1)
+        self.assertRegex(stalled[0], r"rank 1 \(dp 1\) on node-a: no progress for 1\d s, no beat for 1\d s: its process is frozen")
+        self.wait_for("nothing stands still", lambda: not self.job().get("conditions"))
+        self.assertEqual(self.job()["state"], "RUNNING")
 
     def test_describe_shows_it_and_its_end_tells_where_it_stood(self):
         victim = self.start_training()

@@ -140,7 +140,7 @@ class Loading {
     auto it = files_.find(file);
     if (it == files_.end()) {
       ASSIGN_OR_RETURN(SafetensorsReader reader,
-                       SafetensorsReader::Open(base::JoinPath(folder_, file)));
+                       SafetensorsReader::Open(base::JoinPath(folder_, file), args_.open));
       it = files_.emplace(file, std::move(reader)).first;
     }
     return &it->second;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/files.h"
 #include "common/base/runs.h"
 #include "common/base/status.h"
 #include "kernels/core/dtype.h"
@@ -39,6 +40,7 @@ struct LoadArgs {
   // host memory.
   std::function<void(void* to, const void* from, int64_t bytes)> put;
   std::function<void(int64_t bytes)> progress;  // called per stored slice; may be empty
+  base::FileOpener open{};                      // of the files of the checkpoint
 };
 
 // Loads all slices. kNotFound: no such tensor; kFailedPrecondition: its shape or type differs (both

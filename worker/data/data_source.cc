@@ -46,7 +46,7 @@ IndexRequest MakeRequest(const DataSourceArgs& args, SequenceRange range, int64_
 // One indexed data set, divided by args.split.
 StatusOr<Opened> OpenSplitPath(const DataSourceArgs& args, const std::array<int64_t, 3>& samples) {
   ASSIGN_OR_RETURN(const auto shares, ParseSplit(args.split));
-  ASSIGN_OR_RETURN(const auto data, IndexedDataset::Open(args.path));
+  ASSIGN_OR_RETURN(const auto data, IndexedDataset::Open(args.path, args.open));
   const auto ranges = SplitRanges(shares, data->num_sequences());
   Opened opened;
   for (size_t i = 0; i < kSplits.size(); ++i) {
@@ -81,7 +81,7 @@ StatusOr<Opened> OpenSeparatePaths(const DataSourceArgs& args,
           "or switch evaluation off",
           Name(kSplits[i]), Name(kSplits[i]));
     }
-    ASSIGN_OR_RETURN(const auto data, IndexedDataset::Open(*paths[i]));
+    ASSIGN_OR_RETURN(const auto data, IndexedDataset::Open(*paths[i], args.open));
     ASSIGN_OR_RETURN(
         opened[i],
         GptDataset::Create({.data = data,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/files.h"
 #include "common/base/status.h"
 #include "worker/data/dataset.h"
 
@@ -21,6 +22,7 @@ struct DataSourceArgs {
   std::string train{};
   std::string valid{};
   std::string test{};
+  base::FileOpener open{};  // of the files of these paths
   bool mock = false;
   int64_t seq_length = 0;
   int64_t vocab_size = 0;     // unpadded

@@ -135,6 +135,13 @@ StatusOr<MappedFile> BuildFile(const std::string& path, const Header& header,
   return file;
 }
 
+// The cache writes no links: one in it is refused, and replaced by the index that is built anew.
+StatusOr<base::Fd> OpenNoLink(const std::string& path) {
+  base::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  if (!fd) return base::ErrnoError(errno, "open " + path);
+  return fd;
+}
+
 }  // namespace
 
 StatusOr<std::string> IndexCachePath(const IndexedDataset& data, const IndexRequest& request,
@@ -155,7 +162,7 @@ StatusOr<std::unique_ptr<SampleIndex>> LoadOrBuildIndex(const IndexedDataset& da
   const std::string path = PathOf(cache_dir, key);
   const Header header = MakeHeader(layout, key);
   if (base::Exists(path)) {
-    StatusOr<MappedFile> file = MappedFile::Open(path);
+    StatusOr<MappedFile> file = MappedFile::Open(path, OpenNoLink);
     const Status usable = file.ok() ? Verify(*file, header) : file.status();
     if (usable.ok()) {
       return std::make_unique<SampleIndex>(plan, layout, std::move(file).value(), kHeaderBytes);

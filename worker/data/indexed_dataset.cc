@@ -36,8 +36,9 @@ int64_t TokenAt(const std::byte* source, size_t i) {
 }
 
 // Maps one of the two files; a missing one gets a message that explains the pair.
-StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix) {
-  StatusOr<MappedFile> file = MappedFile::Open(path);
+StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix,
+                              const base::FileOpener& open) {
+  StatusOr<MappedFile> file = MappedFile::Open(path, open);
   if (file.ok() || file.status().code() != absl::StatusCode::kNotFound) return file;
   return base::NotFound(
       "{}: no such file; a data set is a pair {}.bin and {}.idx: check the path (without the "
@@ -47,13 +48,14 @@ StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix) 
 
 }  // namespace
 
-StatusOr<std::shared_ptr<const IndexedDataset>> IndexedDataset::Open(const std::string& prefix) {
+StatusOr<std::shared_ptr<const IndexedDataset>> IndexedDataset::Open(const std::string& prefix,
+                                                                     const base::FileOpener& open) {
   std::shared_ptr<IndexedDataset> data(new IndexedDataset);
   data->prefix_ = prefix;
   data->idx_path_ = prefix + ".idx";
   data->bin_path_ = prefix + ".bin";
-  ASSIGN_OR_RETURN(data->idx_, OpenPart(data->idx_path_, prefix));
-  ASSIGN_OR_RETURN(data->bin_, OpenPart(data->bin_path_, prefix));
+  ASSIGN_OR_RETURN(data->idx_, OpenPart(data->idx_path_, prefix, open));
+  ASSIGN_OR_RETURN(data->bin_, OpenPart(data->bin_path_, prefix, open));
   RETURN_IF_ERROR(data->ParseHeader());
   RETURN_IF_ERROR(data->CheckSequences());
   RETURN_IF_ERROR(data->CheckDocuments());

@@ -23,7 +23,8 @@ class IndexedDataset {
   // ".bin" or ".idx". Errors name the file, what is wrong and what to do: kNotFound (missing),
   // kDataLoss (truncated or inconsistent), kInvalidArgument (not an .idx, float or multimodal
   // data).
-  static StatusOr<std::shared_ptr<const IndexedDataset>> Open(const std::string& prefix);
+  static StatusOr<std::shared_ptr<const IndexedDataset>> Open(const std::string& prefix,
+                                                              const base::FileOpener& open = {});
 
   const std::string& prefix() const { return prefix_; }
   TokenType token_type() const { return token_type_; }

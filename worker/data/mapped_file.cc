@@ -6,13 +6,18 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "common/base/files.h"
-
 namespace mt::data {
 namespace {
 
 void Unmap(const std::byte* data, size_t size) {
   if (data != nullptr) ::munmap(const_cast<std::byte*>(data), size);
+}
+
+// O_NONBLOCK, so that opening a named pipe returns and the pipe is refused.
+StatusOr<base::Fd> OpenPlain(const std::string& path) {
+  base::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return base::ErrnoError(errno, "open " + path);
+  return fd;
 }
 
 }  // namespace
@@ -28,10 +33,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() { Unmap(data_, size_); }
 
-StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  // O_NONBLOCK, so that opening a named pipe returns and the pipe is refused below.
-  const base::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) return base::ErrnoError(errno, "open " + path);
+StatusOr<MappedFile> MappedFile::Open(const std::string& path, const base::FileOpener& open) {
+  ASSIGN_OR_RETURN(const base::Fd fd, open ? open(path) : OpenPlain(path));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return base::ErrnoError(errno, "stat " + path);
   if (!S_ISREG(info.st_mode)) {

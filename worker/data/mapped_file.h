@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/files.h"
 #include "common/base/status.h"
 
 namespace mt::data {
@@ -22,9 +23,9 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  // Maps the file. Errors: the errno of open or mmap with the path; kInvalidArgument for anything
-  // but a regular file. An empty file has size 0 and no mapping.
-  static StatusOr<MappedFile> Open(const std::string& path);
+  // Maps the file. Errors: those of `open`, the errno of mmap with the path; kInvalidArgument for
+  // anything but a regular file. An empty file has size 0 and no mapping.
+  static StatusOr<MappedFile> Open(const std::string& path, const base::FileOpener& open = {});
 
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }

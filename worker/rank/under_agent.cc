@@ -209,7 +209,7 @@ class AgentRank {
     const std::string unsent = channel_.Unacknowledged();
     if (unsent.empty() || options_.state_dir.empty()) return;
     const std::string path = base::JoinPath(options_.state_dir, kUnsentName);
-    const Status written = base::WriteFileAtomic(path, unsent);
+    const Status written = base::WriteFileAtomic(path, unsent, 0600);
     if (!written.ok()) log::Error("reports are lost", {{"why", base::Message(written)}});
   }
 

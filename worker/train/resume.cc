@@ -2,9 +2,11 @@
 #include "worker/train/resume.h"
 
 #include <ctime>
+#include <fcntl.h>
 #include <functional>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -28,6 +30,12 @@ using checkpoint::Manifest;
 using megatrain::v1::JobSpec;
 using nlohmann::json;
 
+// What a directory's fence is read from, or locked by, is no link that leaves the root.
+Status CheckFenceFile(const std::string& root, const std::string& directory,
+                      std::string_view name) {
+  return spec::ResolveBelow(root, base::JoinPath(directory, name)).status();
+}
+
 // `load` is a path below the root: of a checkpoint's folder, or of a directory of checkpoints.
 Status FindByPath(const std::string& root, const std::string& load, StartPoint* start) {
   ASSIGN_OR_RETURN(const std::string path, spec::ResolveBelow(root, load));
@@ -35,9 +43,10 @@ Status FindByPath(const std::string& root, const std::string& load, StartPoint* 
   if (const auto id = checkpoint::ParseFolderName(path.substr(slash + 1))) {
     start->load_directory = path.substr(0, slash);
     start->load = id;
-    return checkpoint::ReadManifest(start->load_directory, *id).status();
+    return checkpoint::ReadManifest(start->load_directory, *id, spec::BelowRoot(root)).status();
   }
   start->load_directory = path;
+  RETURN_IF_ERROR(CheckFenceFile(root, load, checkpoint::kFenceName));
   ASSIGN_OR_RETURN(start->load, checkpoint::FindNewest(path));
   if (start->load) return OkStatus();
   return base::NotFound("checkpoint.load: there is no checkpoint in {}", path);
@@ -140,6 +149,13 @@ Status Choose(const StartArgs& args, StartPoint* start) {
   return start->bound ? ChooseBound(args, start) : FindCheckpoint(args, start);
 }
 
+// The job's directory lies below the root, and so does what its fence is read from and locked by.
+Status CheckDirectory(const std::string& root, const std::string& relative) {
+  RETURN_IF_ERROR(spec::OpenBelow(root, relative, O_RDONLY | O_DIRECTORY).status());
+  RETURN_IF_ERROR(CheckFenceFile(root, relative, checkpoint::kFenceName));
+  return CheckFenceFile(root, relative, checkpoint::kFenceLockName);
+}
+
 StatusOr<StartPoint> Decide(const StartArgs& args) {
   StartPoint start;
   const std::string relative = spec::CheckpointDirectory(*args.job);
@@ -152,6 +168,7 @@ StatusOr<StartPoint> Decide(const StartArgs& args) {
   // What is refused here leaves no trace.
   if (start.bound) RETURN_IF_ERROR(ChooseBound(args, &start));
   RETURN_IF_ERROR(base::MakeDirs(start.directory));
+  RETURN_IF_ERROR(CheckDirectory(args.checkpoint_root, relative));
   ASSIGN_OR_RETURN(start.fence, checkpoint::RaiseFence({.directory = start.directory,
                                                         .job_uid = args.job_uid,
                                                         .epoch = args.epoch,
@@ -221,7 +238,7 @@ StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
 
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
   ASSIGN_OR_RETURN(checkpoint::Manifest manifest,
-                   checkpoint::ReadManifest(args.directory, args.id));
+                   checkpoint::ReadManifest(args.directory, args.id, args.open));
   RETURN_IF_ERROR(checkpoint::CheckSameRun(manifest, spec::ToJson(*args.job)));
   ASSIGN_OR_RETURN(const data::IndexRecord saved,
                    GetIndexRecord(manifest, args.train_data->split_name));
@@ -243,7 +260,8 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
                                            .manifest = &manifest,
                                            .slices = SlicesToLoad(args.engine->store()),
                                            .put = put,
-                                           .progress = args.progress}));
+                                           .progress = args.progress,
+                                           .open = args.open}));
   args.engine->RestoreScalars(scalars);
   const std::string device = args.engine->device().Describe();
   const auto saved_device = manifest.facts.find("device");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/files.h"
 #include "common/base/status.h"
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/format/directory.h"
@@ -73,6 +74,7 @@ struct LoadStateArgs {
   const data::IndexRecord* train_data = nullptr;  // of the data set that is open
   engine::Engine* engine = nullptr;
   std::function<void(int64_t bytes)> progress;  // may be empty
+  base::FileOpener open{};  // of the checkpoint's files (spec::BelowRoot of the checkpoint root)
 };
 
 // Loads masters, moments and scalars into the engine, each rank on its own;

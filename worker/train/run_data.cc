@@ -22,7 +22,12 @@ StatusOr<std::string> PrefixOf(const RunDataArgs& args, spec::Split split) {
     return base::InvalidArgument("data: a blend of {} data sets is not supported yet",
                                  sources.size());
   }
-  return spec::ResolveBelow(args.data_root, sources[0].prefix);
+  RETURN_IF_ERROR(spec::CheckRelative(sources[0].prefix));
+  if (args.data_root.empty()) {
+    return base::FailedPrecondition("the worker has no --data-root, below which {} would lie",
+                                    sources[0].prefix);
+  }
+  return base::JoinPath(args.data_root, sources[0].prefix);
 }
 
 StatusOr<std::string> CacheFolder(const RunDataArgs& args) {
@@ -35,6 +40,7 @@ StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args) {
   const JobSpec& job = *args.job;
   data::DataSourceArgs out;
   out.mock = job.data().mock();
+  out.open = spec::BelowRoot(args.data_root);
   if (job.data().path_size() > 0) {
     ASSIGN_OR_RETURN(out.path, PrefixOf(args, spec::Split::kTrain));
     out.split = job.data().split();

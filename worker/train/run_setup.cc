@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/spec/derived.h"
 #include "common/spec/print.h"
+#include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/failure/failure.h"
 #include "worker/train/run_state.h"
@@ -70,7 +71,8 @@ Status RunSetup::OpenDataAndPlan() {
 StatusOr<tuning::TuningTables> RunSetup::StoredChoices() const {
   if (!start_.load) return tuning::TuningTables{};
   ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
-                   checkpoint::ReadManifest(start_.load_directory, *start_.load));
+                   checkpoint::ReadManifest(start_.load_directory, *start_.load,
+                                            spec::BelowRoot(args_.checkpoint_root)));
   const auto fact = manifest.facts.find(tuning::kTuningFact);
   if (fact == manifest.facts.end()) return tuning::TuningTables{};
   StatusOr<tuning::TuningTables> tables = tuning::ParseTuningTables(fact->second);
@@ -144,7 +146,8 @@ Status RunSetup::Load(const checkpoint::CheckpointId& id) {
                               .id = id,
                               .train_data = &record,
                               .engine = parts_.engine.get(),
-                              .progress = [this](int64_t) { args_.observer->OnProgress(0); }}));
+                              .progress = [this](int64_t) { args_.observer->OnProgress(0); },
+                              .open = spec::BelowRoot(args_.checkpoint_root)}));
   parts_.cursor = StepCursor(manifest.step);
   if (!is_rank_0()) return OkStatus();
   if (!args_.job_uid.empty() && manifest.job_uid != args_.job_uid) {

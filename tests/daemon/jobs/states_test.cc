@@ -382,6 +382,23 @@ TEST(Verdict, NamesRankNodeAndSignal) {
   EXPECT_FALSE(verdict.secondary);
 }
 
+TEST(Verdict, AnExitThatNobodySawIsAFailureWithoutACode) {
+  v1::RankReport report = Ended(0, 0);
+  report.mutable_status()->set_exit_unknown(true);
+  ASSERT_TRUE(IsFailure(report));
+  EXPECT_EQ(JudgeRank(report).message,
+            "rank 3 on node n1: how it ended is not known (its shim was gone)");
+  EXPECT_EQ(JudgeRank(report).cause, v1::INTERNAL);
+  EXPECT_FALSE(JudgeRank(report).secondary);
+  // Agents of before say FAULTED, and no more.
+  report = Ended(0, 0);
+  report.mutable_status()->set_state(v1::FAULTED);
+  report.mutable_status()->set_message("its mt-shim ended (signal 9)");
+  ASSERT_TRUE(IsFailure(report));
+  EXPECT_EQ(JudgeRank(report).message,
+            "rank 3 on node n1: how it ended is not known: its mt-shim ended (signal 9)");
+}
+
 TEST(Verdict, CausesOfExitCodes) {
   const struct {
     int code;

@@ -1,4 +1,6 @@
 // Silence: workers that are lost, come back, start anew, or are declared dead.
+#include <algorithm>
+
 #include "tests/daemon/core/core_fixture.h"
 
 namespace mt::daemon {
@@ -262,6 +264,90 @@ TEST_F(NodesTest, TensorGroupsStayTogether) {
   ASSERT_EQ(placed.ranks_size(), 4);
   for (int first : {0, 2}) EXPECT_EQ(placed.ranks(first).node(), placed.ranks(first + 1).node());
   EXPECT_NE(placed.ranks(0).node(), placed.ranks(2).node());
+}
+
+TEST_F(NodesTest, AVerbNamesTheNodesThatItWaitsFor) {
+  Worker a = NewWorker("a", 1);
+  Worker b = NewWorker("b", 1);
+  const v1::Job job = StartOnTwo(a, b);
+  const std::string since = base::FormatUtc(base::ToUnixMicros(clock_.WallNow()));
+  PassBeating(seconds(12), {&a});
+  const auto hold = Pause(job.uid(), v1::PauseRequest::HOLD);
+  ASSERT_TRUE(hold.ok());
+  EXPECT_EQ(hold->progress(), "waiting for every rank to hold; b is silent since " + since);
+  PassBeating(seconds(20), {&a});
+  const std::string lost = "b is lost since " + since + ": its ranks cannot ";
+  const std::string advice = " until it is back; mtctl node declare-dead b if it is off";
+  EXPECT_EQ(Op(hold->name()).progress(),
+            "waiting for every rank to hold; " + lost + "be held" + advice);
+  const auto cancel = Cancel(job.uid(), false);
+  EXPECT_EQ(cancel->progress(), "stopping; " + lost + "be stopped" + advice);
+  const auto kill = Kill(job.uid());
+  EXPECT_EQ(kill->progress(), "ending the processes; " + lost + "be killed" + advice);
+  ASSERT_EQ(kill->lost_nodes_size(), 1);
+  EXPECT_EQ(kill->lost_nodes(0), "b");
+  Gone(a, job);
+  // Waiting for it, and in a list, it is the same; the store keeps none of it.
+  v1::WaitOperationRequest wait;
+  wait.set_name(kill->name());
+  v1::Operation heard;
+  core_->api().operations().Wait(wait,
+                                 [&](const Status&, const v1::Operation* now) { heard = *now; });
+  Settle();
+  EXPECT_EQ(heard.progress(), kill->progress());
+  v1::ListOperationsResponse all;
+  EXPECT_TRUE(core_->api().operations().List({}, &all).ok());
+  const auto listed = std::ranges::find(all.operations(), kill->name(), &v1::Operation::name);
+  ASSERT_NE(listed, all.operations().end());
+  EXPECT_EQ(listed->progress(), kill->progress());
+  EXPECT_EQ(core_->ledger().FindOperation(kill->name())->progress(), "ending the processes");
+  // Back: nothing is in its way.
+  Connect(&b, 1, {Held(job, v1::TRAINING, {1})});
+  EXPECT_EQ(Op(kill->name()).progress(), "ending the processes");
+  EXPECT_EQ(Op(kill->name()).lost_nodes_size(), 0);
+  Gone(b, job);
+  EXPECT_TRUE(Op(kill->name()).done());
+  EXPECT_EQ(Op(kill->name()).progress(), "");
+}
+
+TEST_F(NodesTest, ANodeWithAnUnreadableNameOrLabelIsRefused) {
+  for (const char* name :
+       {"", "-x", ".", "..", "a/b", "a b", "a\x1b[2J", "\xff", "a\xE2\x80\xAE"}) {
+    const Worker worker = NewWorker(name, 1);
+    EXPECT_TRUE(worker.link->closed) << name;
+    EXPECT_EQ(worker.link->end.code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  labels_ = {{"zone", "a\x1b[2J"}};
+  EXPECT_EQ(NewWorker("n1", 1).link->end.code(), absl::StatusCode::kInvalidArgument);
+  labels_ = {{"-zone", "a"}};
+  EXPECT_EQ(NewWorker("n1", 1).link->end.code(), absl::StatusCode::kInvalidArgument);
+  labels_ = {{"zone", "a"}};
+  EXPECT_FALSE(NewWorker("n1", 1).link->closed);
+}
+
+TEST_F(NodesTest, AReasonThatATerminalWouldObeyIsRefused) {
+  Worker a = NewWorker("a", 1);
+  const v1::Job job = StartRunning(a, "demo", 1);
+  for (const char* reason : {"\x1b[2J", "two\nlines", "a\xC2\x9B", "a\xE2\x80\xAE"}) {
+    v1::KillRequest kill;
+    kill.set_reason(reason);
+    const auto killed = Do(&VerbsApi::Kill, kill, job.uid());
+    EXPECT_EQ(rpc::ReasonOf(killed.status()), rpc::reason::kInvalidRequest) << reason;
+    v1::UpdateJobRequest update;
+    update.mutable_job()->set_uid(job.uid());
+    update.set_reason(reason);
+    v1::Job updated;
+    EXPECT_EQ(rpc::ReasonOf(core_->api().jobs().Update(update, "tester", &updated)),
+              rpc::reason::kInvalidRequest);
+    v1::DeclareDeadRequest dead;
+    dead.set_node("a");
+    dead.set_reason(reason);
+    v1::Node node;
+    EXPECT_EQ(rpc::ReasonOf(core_->api().nodes().DeclareDead(dead, "tester", &node)),
+              rpc::reason::kInvalidRequest);
+  }
+  EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
+  EXPECT_FALSE(Cancel(job.uid(), false, "id\x1b[2J").ok());
 }
 
 }  // namespace

@@ -87,9 +87,10 @@ StatusOr<std::optional<CheckpointId>> FindNewest(const std::string& directory) {
   return all.empty() ? std::nullopt : std::optional<CheckpointId>(all.back());
 }
 
-StatusOr<Manifest> ReadManifest(const std::string& directory, const CheckpointId& id) {
+StatusOr<Manifest> ReadManifest(const std::string& directory, const CheckpointId& id,
+                                const base::FileOpener& open) {
   const std::string path = base::JoinPath(base::JoinPath(directory, FolderName(id)), kManifestName);
-  ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path, open));
   auto manifest = ParseManifest(text);
   if (!manifest.ok()) return base::Annotate(manifest.status(), path);
   if (manifest->step != id.step || manifest->epoch != id.epoch) {

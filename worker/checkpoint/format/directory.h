@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/files.h"
 #include "common/base/status.h"
 #include "worker/checkpoint/format/checkpoint_id.h"
 #include "worker/checkpoint/format/manifest.h"
@@ -30,7 +31,8 @@ StatusOr<int64_t> HighestEpoch(const std::string& directory);
 // The newest complete checkpoint, or nullopt.
 StatusOr<std::optional<CheckpointId>> FindNewest(const std::string& directory);
 // Reads a checkpoint's manifest. kDataLoss if it is damaged or belongs to another step or epoch.
-StatusOr<Manifest> ReadManifest(const std::string& directory, const CheckpointId& id);
+StatusOr<Manifest> ReadManifest(const std::string& directory, const CheckpointId& id,
+                                const base::FileOpener& open = {});
 // Resolves the job's checkpoint.load: a step number (in the newest epoch that has it) or a folder
 // name. kNotFound, with the names that exist.
 StatusOr<CheckpointId> FindByName(const std::string& directory, std::string_view text);

@@ -26,7 +26,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kLockName[] = "FENCE.lock";
 // A contender holds the lock for a few file operations only.
 constexpr std::chrono::seconds kLockLimit{10};
 constexpr std::chrono::milliseconds kLockRetry{10};
@@ -54,7 +53,7 @@ std::string Describe(const Fence& fence) {
 
 // Takes the lock that serialises raises. Returns at once on a file system without locks.
 StatusOr<base::Fd> LockFence(const std::string& directory) {
-  const std::string path = base::JoinPath(directory, kLockName);
+  const std::string path = base::JoinPath(directory, kFenceLockName);
   base::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd) return base::ErrnoError(errno, "open " + path);
   const base::MonotonicTime deadline = base::Clock::Real()->Now() + kLockLimit;

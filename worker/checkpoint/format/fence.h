@@ -39,6 +39,7 @@ struct Fence {
 };
 
 inline constexpr std::string_view kFenceName = "FENCE";
+inline constexpr std::string_view kFenceLockName = "FENCE.lock";  // raises are one at a time
 inline constexpr int kFenceVersion = 1;
 
 // The fence as JSON text (FORMAT.md).

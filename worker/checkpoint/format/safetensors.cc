@@ -9,6 +9,7 @@
 #include <deque>
 #include <fcntl.h>
 #include <limits>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -207,12 +208,14 @@ StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
   return digests;
 }
 
-StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path) {
+StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path,
+                                                    const base::FileOpener& open) {
   SafetensorsReader reader;
   reader.path_ = path;
-  reader.fd_.Reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!reader.fd_) return base::ErrnoError(errno, "open " + path);
-  ASSIGN_OR_RETURN(const int64_t file_bytes, base::FileSize(path));
+  ASSIGN_OR_RETURN(reader.fd_, base::OpenToRead(path, open));
+  struct stat info {};
+  if (::fstat(reader.fd_.get(), &info) != 0) return base::ErrnoError(errno, "stat " + path);
+  const int64_t file_bytes = info.st_size;
   int64_t length = 0;
   if (file_bytes < 8) return BadHeader(path, "shorter than its header length");
   RETURN_IF_ERROR(ReadAt(reader.fd_.get(), 0, std::as_writable_bytes(std::span(&length, 1)), path));

@@ -71,7 +71,8 @@ class SafetensorsReader {
   };
 
   // Opens a file and validates its header; kDataLoss if it is damaged.
-  static StatusOr<SafetensorsReader> Open(const std::string& path);
+  static StatusOr<SafetensorsReader> Open(const std::string& path,
+                                          const base::FileOpener& open = {});
   const std::map<std::string, Entry>& entries() const { return entries_; }
   // Reads a whole tensor into `out`, whose size must be entry.bytes (CHECK). Does not verify a
   // digest.

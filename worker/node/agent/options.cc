@@ -14,6 +14,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "common/base/files.h"
+#include "common/base/plain_text.h"
 #include "common/rpc/version.h"
 #include "worker/node/gpus/gpu_offer.h"
 #include "worker/node/shim/rank_exit_codes.h"
@@ -178,6 +179,7 @@ Status Complete(const RawOptions& raw, AgentOptions* options) {
   if (options->cpu_slots == 0 && options->gpus == "none")
     return base::InvalidArgument("--cpu-slots 0 --gpus none: nothing would be offered");
   if (options->node.empty()) options->node = HostName();
+  RETURN_IF_ERROR(base::CheckName("--node: a node's name", options->node, base::kMaxNodeNameBytes));
   if (options->state.empty()) options->state = DefaultState();
   const auto fill = [options](std::string* path, const char* below_state) {
     if (path->empty()) *path = base::JoinPath(options->state, below_state);

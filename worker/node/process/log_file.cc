@@ -7,6 +7,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "worker/node/process/log_access.h"
+
 namespace mt::node {
 namespace {
 
@@ -39,6 +41,7 @@ size_t TailStart(const std::string& data, int lines) {
 }  // namespace
 
 StatusOr<LogReader> LogReader::OpenTail(const std::string& path, int lines) {
+  CloseLogToOthers(path);
   base::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return base::ErrnoError(errno, "open " + path);
   const int64_t size = ::lseek(fd.get(), 0, SEEK_END);

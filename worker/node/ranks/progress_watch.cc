@@ -74,11 +74,26 @@ std::optional<std::chrono::milliseconds> ProgressWatch::Limit() const {
 
 std::optional<ProgressWatch::Stall> ProgressWatch::Look(base::MonotonicTime now) const {
   const auto limit = Limit();
-  if (!limit || now - moved_ < *limit) return std::nullopt;
-  Stall stall{.since = moved_, .limit = *limit, .last_beat = std::nullopt};
-  if (last_beat_ && now - *last_beat_ >= control::kRankBeatFrozenAfter)
-    stall.last_beat = last_beat_;
+  const auto silent_from = SilentFrom();
+  const bool silent = silent_from && now >= *silent_from;
+  const bool stands_still = limit && now - moved_ >= *limit;
+  if (!silent && !stands_still) return std::nullopt;
+  Stall stall{.since = moved_,
+              .limit = stands_still ? *limit : control::kRankBeatFrozenAfter,
+              .last_beat = std::nullopt};
+  if (silent) stall.last_beat = last_beat_;
   return stall;
+}
+
+std::optional<base::MonotonicTime> ProgressWatch::SilentFrom() const {
+  // A held rank has no progress to make, but it beats.
+  if (!last_beat_ || (!Limit() && state_ != RankState::HELD)) return std::nullopt;
+  return *last_beat_ + control::kRankBeatFrozenAfter;
+}
+
+void ProgressWatch::Forgive(base::MonotonicTime::duration stood_still) {
+  moved_ += stood_still;
+  if (last_beat_) *last_beat_ += stood_still;
 }
 
 }  // namespace mt::node

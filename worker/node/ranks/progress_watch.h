@@ -33,7 +33,8 @@ class ProgressWatch {
   struct Stall {
     base::MonotonicTime since;        // time of the last progress
     std::chrono::milliseconds limit;  // that was exceeded
-    // Set if its beats have stopped as well (L9): the process is frozen or starved.
+    // Set if its beats have stopped (L9): the process is frozen or starved. That counts from 10 s
+    // on, before any limit of progress is over, and for a held rank too.
     std::optional<base::MonotonicTime> last_beat;
   };
 
@@ -43,8 +44,15 @@ class ProgressWatch {
   void OnState(megatrain::v1::RankState state, base::MonotonicTime now);
   void OnBeat(const megatrain::v1::RankBeat& beat, base::MonotonicTime now);
 
-  // nullopt: it makes progress, or its state has no limit.
+  // The watching process itself stood still for so long: what it did not hear in that time is no
+  // silence of the rank.
+  void Forgive(base::MonotonicTime::duration stood_still);
+
+  // nullopt: it makes progress, or its state has no limit, and it beats.
   std::optional<Stall> Look(base::MonotonicTime now) const;
+  // When the rank will have been without a beat for too long (L9); nullopt: it has not beaten yet,
+  // or its state has no beats.
+  std::optional<base::MonotonicTime> SilentFrom() const;
   // The position of its device in the newest beat; empty: not known.
   const std::string& mark() const { return mark_; }
 

@@ -108,6 +108,7 @@ void RankSet::Describe(const LocalRank& rank, megatrain::v1::RankStatus* out) {
   out->set_exited(rank.end_reported);
   out->set_exit_code(rank.exit.code);
   out->set_exit_signal(rank.exit.signal);
+  out->set_exit_unknown(rank.gone && !rank.exit.known);
   out->set_message(rank.final_message);
   out->set_step(rank.step);
 }

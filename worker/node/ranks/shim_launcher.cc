@@ -5,14 +5,17 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 
 #include "common/base/ids.h"
 #include "common/base/log.h"
+#include "worker/node/process/log_access.h"
 #include "worker/node/process/process.h"
 #include "worker/node/process/spawn_plan.h"
 
@@ -26,6 +29,15 @@ std::vector<std::string> RankEnvironment(const std::string& token) {
   std::vector<std::string> environment = ChildEnvironment();
   environment.push_back("MT_RANK_TOKEN=" + token);
   return environment;
+}
+
+// Records and unsent messages of a rank are this user's alone, those of an older agent too. It lies
+// in a folder that is closed already, so a failure opens nothing.
+void CloseFolder(const std::string& folder) {
+  if (::chmod(folder.c_str(), 0700) != 0 && errno != ENOENT) {
+    log::Warn("a rank's folder keeps its permissions",
+              {{"folder", folder}, {"why", std::strerror(errno)}});
+  }
 }
 
 }  // namespace
@@ -66,7 +78,9 @@ std::vector<std::string> ShimLauncher::Arguments(const RankLaunch& args) const {
 
 Status ShimLauncher::Start(LaunchId launch, const RankLaunch& args) {
   RETURN_IF_ERROR(base::MakeDirs(args.folder));
+  CloseFolder(args.folder);
   RETURN_IF_ERROR(base::MakeDirs(std::filesystem::path(args.log_file).parent_path().string()));
+  CloseLogToOthers(args.log_file);
   SpawnPlan plan;
   base::Fd read_end;
   base::Fd write_end;
@@ -109,6 +123,7 @@ Status ShimLauncher::WatchShim(LaunchId launch, base::Fd shim) {
 }
 
 int ShimLauncher::Adopt(LaunchId launch, const std::string& folder) {
+  CloseFolder(folder);
   Child& child = children_[launch] = Child{.folder = folder};
   const auto record = ReadRankRecord(folder);
   const int pid = record.ok() ? record->pid : 0;

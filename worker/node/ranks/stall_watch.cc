@@ -1,6 +1,7 @@
 // A ProgressWatch per rank says what stalls; here is when it is asked and what is made known.
 #include "worker/node/ranks/stall_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/log.h"
@@ -10,6 +11,8 @@
 
 namespace mt::node {
 namespace {
+
+constexpr std::chrono::seconds kOwnFreeze{2};
 
 int64_t Seconds(base::MonotonicTime from, base::MonotonicTime to) {
   return std::chrono::duration_cast<std::chrono::seconds>(to - from).count();
@@ -37,8 +40,26 @@ void StallWatch::Stop() {
 }
 
 void StallWatch::Look() {
-  timer_ = deps_.loop->After(deps_.interval, [this] { Look(); });
+  const base::MonotonicTime now = deps_.clock->Now();
+  // A late look means that this process stood still, and could hear no beat.
+  if (due_ && now - *due_ >= kOwnFreeze) {
+    for (auto& [rank, watched] : watched_) watched.progress.Forgive(now - *due_);
+  }
   for (const LocalRank& rank : ranks_->all()) LookAt(rank);
+  const auto next = NextLook(now);
+  due_ = now + next;
+  timer_ = deps_.loop->After(next, [this] { Look(); });
+}
+
+// At the interval, or sooner where a rank will have been silent for too long before.
+std::chrono::milliseconds StallWatch::NextLook(base::MonotonicTime now) const {
+  std::chrono::milliseconds next = deps_.interval;
+  for (const LocalRank& rank : ranks_->all()) {
+    const auto silent_from = watched_.at(rank.rank).progress.SilentFrom();
+    if (rank.gone || !silent_from || *silent_from <= now) continue;
+    next = std::min(next, std::chrono::ceil<std::chrono::milliseconds>(*silent_from - now));
+  }
+  return next;
 }
 
 void StallWatch::OnState(const LocalRank& rank) {
@@ -101,7 +122,8 @@ std::string StallWatch::WhereItStood(const LocalRank& rank) const {
                        mark.empty() ? "" : ", its device at " + mark);
   }
   // A rank that was not killed has said itself where it failed.
-  return rank.exit.signal == 0 || mark.empty() ? "" : "; device last at " + mark;
+  const bool unseen = rank.gone && !rank.exit.known;
+  return (rank.exit.signal == 0 && !unseen) || mark.empty() ? "" : "; device last at " + mark;
 }
 
 }  // namespace mt::node

@@ -1,5 +1,6 @@
-// Finds the ranks of one job and epoch that make no progress (control-plane P1, P2): looks at each
-// of them at an interval, and reports once when a rank stalls and once when it goes on. Nothing is
+// Finds the ranks of one job and epoch that make no progress (control-plane P1, P2) or do not beat
+// (L9): looks at each of them at an interval, and when a rank has been silent for too long, and
+// reports once when a rank stalls, once when its beats stop, and once when it goes on. Nothing is
 // ended for it; that is left to the operator and the coordinator. Loop thread only; no I/O.
 #pragma once
 
@@ -63,12 +64,14 @@ class StallWatch {
   };
 
   void Look();
+  std::chrono::milliseconds NextLook(base::MonotonicTime now) const;
   void LookAt(const LocalRank& rank);
 
   const Deps deps_;
   RankSet* const ranks_;
   std::map<int, Watched> watched_;  // by world rank
   bool stopped_ = false;
+  std::optional<base::MonotonicTime> due_;  // when the next look was to be
   EventLoop::TimerId timer_ = EventLoop::kNoTimer;
 };
 

@@ -46,6 +46,8 @@ StatusOr<StateDir> StateDir::Open(const std::string& path) {
   }
   StateDir state(absolute, std::move(lock));
   RETURN_IF_ERROR(base::MakeDirs(state.allocations()));
+  if (::chmod(state.allocations().c_str(), 0700) != 0)
+    return base::ErrnoError(errno, "chmod " + state.allocations());
   return state;
 }
 

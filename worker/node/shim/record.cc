@@ -80,7 +80,7 @@ bool WriteAtomic(const char* dir, const char* name, const Text& text) {
     errno = ENAMETOOLONG;
     return Complain("write", name);
   }
-  const int fd = ::open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = ::open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Complain("create", temporary);
   const bool written = WriteAll(fd, text.data(), text.size()) && ::fsync(fd) == 0;
   if (!written) Complain("write", temporary);

@@ -46,7 +46,7 @@ void CloseInherited(int stop_fd) {
 
 bool RedirectOutput(const char* log) {
   const int null_fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  const int log_fd = ::open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int log_fd = ::open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
   const bool ok = null_fd >= 0 && log_fd >= 0 && ::dup2(null_fd, 0) >= 0 &&
                   ::dup2(log_fd, 1) >= 0 && ::dup2(log_fd, 2) >= 0;
   const int error = errno;

@@ -123,6 +123,47 @@ TEST_F(NodeTest, TheEndOfTheLauncherEndsARankThatIsToStopWithIt) {
   EXPECT_TRUE(ReadExitRecord(Folder(1)).value().stopped);
 }
 
+TEST_F(NodeTest, LogsAreForTheOwnerAndTheGroupAndMended) {
+  const auto mode = [](const std::string& path) {
+    struct stat info {};
+    EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+    return info.st_mode & 07777U;
+  };
+  const std::string log = Launch().log_file;
+  const std::string folder = std::filesystem::path(log).parent_path().string();
+  // As an older agent left them.
+  std::filesystem::create_directories(folder);
+  std::ofstream(log) << "earlier\n";
+  ASSERT_EQ(::chmod(log.c_str(), 0666), 0);
+  ASSERT_EQ(::chmod(folder.c_str(), 0777), 0);
+  AsioEventLoop loop;
+  ShimLauncher launcher(&loop, Config("echo later"));
+  ExitCatcher catcher(&loop);
+  launcher.SetListener(&catcher);
+  ASSERT_TRUE(launcher.Start(1, Launch()).ok());
+  loop.Run();
+  EXPECT_EQ(mode(log), 0640U);
+  EXPECT_EQ(mode(folder), 0750U);
+  EXPECT_EQ(mode(Folder(1)), 0700U);
+  // Reading mends, too, and gives nothing back that the owner has taken.
+  ASSERT_EQ(::chmod(log.c_str(), 0644), 0);
+  ASSERT_EQ(::chmod(folder.c_str(), 0700), 0);
+  EXPECT_EQ(LastLines(log, 5), (std::vector<std::string>{"earlier", "later"}));
+  EXPECT_EQ(mode(log), 0640U);
+  EXPECT_EQ(mode(folder), 0700U);
+}
+
+TEST_F(NodeTest, AnAllocationFolderThatWasOpenIsClosed) {
+  std::filesystem::create_directories(dir_ + "/state/allocations");
+  ASSERT_EQ(::chmod((dir_ + "/state/allocations").c_str(), 0755), 0);
+  ASSERT_TRUE(StateDir::Open(dir_ + "/state").ok());
+  for (const char* folder : {"/state", "/state/allocations"}) {
+    EXPECT_EQ(std::filesystem::status(dir_ + folder).permissions(),
+              std::filesystem::perms::owner_all)
+        << folder;
+  }
+}
+
 TEST_F(NodeTest, OneAgentPerStateFolder) {
   auto first = StateDir::Open(dir_ + "/state");
   ASSERT_TRUE(first.ok()) << first.status();

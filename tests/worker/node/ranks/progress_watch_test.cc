@@ -128,6 +128,46 @@ TEST_F(ProgressWatchTest, AFrozenProcessIsTold) {
   EXPECT_FALSE(watch_.Look(now_)->last_beat.has_value());
 }
 
+TEST_F(ProgressWatchTest, ASilentRankIsToldAfterTenSecondsWhateverItsLimitIs) {
+  EXPECT_FALSE(watch_.SilentFrom().has_value()) << "it has not called yet";
+  now_ += seconds(100);
+  EXPECT_FALSE(Stalled());
+  for (const RankState state :
+       {RankState::CONNECTED, RankState::LOADING, RankState::TRAINING, RankState::HELD}) {
+    Enter(state);
+    BeatFor(seconds(1));
+    EXPECT_EQ(watch_.SilentFrom(), now_ + seconds(10)) << state;
+    const base::MonotonicTime last = now_;
+    now_ += milliseconds(9'999);
+    EXPECT_FALSE(Stalled()) << state;
+    now_ += milliseconds(1);
+    const auto stall = watch_.Look(now_);
+    ASSERT_TRUE(stall.has_value()) << state;
+    EXPECT_EQ(stall->last_beat, last);
+    EXPECT_EQ(stall->limit, seconds(10));
+    BeatFor(seconds(1));
+    EXPECT_FALSE(Stalled()) << state;
+  }
+  // One that leaves says no more.
+  Enter(RankState::EXITING);
+  EXPECT_FALSE(watch_.SilentFrom().has_value());
+  now_ += seconds(100);
+  EXPECT_FALSE(Stalled());
+}
+
+TEST_F(ProgressWatchTest, WhatTheWatchingProcessSleptThroughDoesNotCount) {
+  Enter(RankState::TRAINING);
+  Steps(5, 0.1);
+  now_ += seconds(3'600);
+  watch_.Forgive(seconds(3'595));
+  EXPECT_FALSE(Stalled());
+  now_ += seconds(5);
+  const auto stall = watch_.Look(now_);
+  ASSERT_TRUE(stall.has_value()) << "ten seconds of its own";
+  EXPECT_EQ(now_ - stall->since, seconds(10));
+  EXPECT_EQ(now_ - *stall->last_beat, seconds(10));
+}
+
 TEST_F(ProgressWatchTest, WhatARankInventsMakesNoLimit) {
   Enter(RankState::TRAINING);
   Steps(5, std::numeric_limits<double>::quiet_NaN());

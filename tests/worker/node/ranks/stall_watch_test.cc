@@ -7,6 +7,7 @@ namespace mt::node {
 namespace {
 
 using megatrain::v1::RankState;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 class StallWatchTest : public RankPartsTest {
@@ -44,11 +45,17 @@ TEST_F(StallWatchTest, ReportsOnceWhenARankStallsAndOnceWhenItGoesOn) {
   watch_.Start();
   SetState(1, RankState::LOADING);
   Beat(1, 1, "step 0");
-  loop_.Advance(seconds(29));
+  for (int i = 0; i < 29; ++i) {
+    loop_.Advance(seconds(1));
+    Beat(1, 1, "step 0");
+  }
   EXPECT_TRUE(changed_.empty());
   EXPECT_EQ(watch_.WhereItStood(Rank(1)), "");
-  loop_.Advance(seconds(8));
-  EXPECT_EQ(changed_, std::vector<int>{1});  // once, although it also sends no beats
+  for (int i = 0; i < 8; ++i) {
+    loop_.Advance(seconds(1));
+    Beat(1, 1, "step 0");
+  }
+  EXPECT_EQ(changed_, std::vector<int>{1});
   EXPECT_TRUE(Stalled(1));
   EXPECT_FALSE(Stalled(0));
   EXPECT_EQ(watch_.WhereItStood(Rank(1)),
@@ -56,6 +63,45 @@ TEST_F(StallWatchTest, ReportsOnceWhenARankStallsAndOnceWhenItGoesOn) {
   Beat(1, 2, "step 1");
   EXPECT_EQ(changed_, (std::vector<int>{1, 1}));
   EXPECT_FALSE(Stalled(1));
+}
+
+TEST_F(StallWatchTest, ARankWithoutABeatIsReportedAtTenSecondsAndOnce) {
+  // A look every 60 s would come too late.
+  StallWatch watch({.loop = &loop_,
+                    .clock = &clock_,
+                    .interval = seconds(60),
+                    .limits = {.comm_init = seconds(3'600)},
+                    .job_uid = "job-1",
+                    .epoch = 3,
+                    .changed = [this](const LocalRank& rank) { changed_.push_back(rank.rank); }},
+                   &ranks_);
+  Rank(1).state = RankState::TRAINING;
+  watch.OnState(Rank(1));
+  watch.OnBeat(Rank(1), {});
+  watch.Start();
+  loop_.Advance(milliseconds(9'999));
+  EXPECT_TRUE(changed_.empty());
+  loop_.Advance(milliseconds(1));
+  EXPECT_EQ(changed_, std::vector<int>{1});
+  megatrain::v1::RankStatus status;
+  watch.Describe(Rank(1), &status);
+  EXPECT_NE(status.stall().last_beat_us(), 0);
+  loop_.Advance(seconds(900));  // its limit of progress is over, too: no news
+  EXPECT_EQ(changed_, std::vector<int>{1});
+  watch.OnBeat(Rank(1), {});
+  EXPECT_EQ(changed_, (std::vector<int>{1, 1})) << "it beats, and has not moved";
+}
+
+TEST_F(StallWatchTest, AnAgentThatStoodStillBlamesNoRank) {
+  watch_.Start();
+  SetState(1, RankState::TRAINING);
+  Beat(1, 1, "step 0");
+  loop_.Advance(seconds(3));
+  clock_.Advance(seconds(3'600));  // no timer ran, no beat was read
+  loop_.Advance(seconds(1));
+  EXPECT_TRUE(changed_.empty());
+  loop_.Advance(seconds(8));
+  EXPECT_EQ(changed_, std::vector<int>{1}) << "of its own silence";
 }
 
 TEST_F(StallWatchTest, ANewStateEndsAStallWithoutAReportOfItsOwn) {
@@ -93,6 +139,10 @@ TEST_F(StallWatchTest, AStallThatWasReportedStaysWhileTheRankIsEnded) {
 
 TEST_F(StallWatchTest, OnlyAKilledRankNeedsItsDevicesPlace) {
   Beat(2, 1, "step 12");
+  EXPECT_EQ(watch_.WhereItStood(Rank(2)), "");
+  Rank(2).gone = true;
+  EXPECT_EQ(watch_.WhereItStood(Rank(2)), "; device last at step 12") << "nobody saw its end";
+  Rank(2).exit.known = true;
   EXPECT_EQ(watch_.WhereItStood(Rank(2)), "");
   Rank(2).exit.signal = 9;
   EXPECT_EQ(watch_.WhereItStood(Rank(2)), "; device last at step 12");

@@ -219,6 +219,21 @@ TEST_F(ShimTest, WhenMemoryRunsOutTheRankGoesFirst) {
   EXPECT_EQ(ReadText("rank.log"), "500\n");
 }
 
+TEST_F(ShimTest, WhatItWritesIsClosedToOthers) {
+  const mode_t before = ::umask(0);
+  StartScript("true");
+  EXPECT_EQ(Wait(), 0);
+  ::umask(before);
+  const auto mode = [this](const std::string& name) {
+    struct stat info {};
+    EXPECT_EQ(::stat(Path(name).c_str(), &info), 0) << name;
+    return info.st_mode & 07777U;
+  };
+  EXPECT_EQ(mode("rank.log"), 0640U);
+  EXPECT_EQ(mode("rank.json"), 0600U);
+  EXPECT_EQ(mode("exit.json"), 0600U);
+}
+
 TEST_F(ShimTest, OutputIsAppended) {
   std::ofstream(Path("rank.log")) << "earlier\n";
   StartScript("echo later");

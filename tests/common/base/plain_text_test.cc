@@ -1,0 +1,70 @@
+// What a terminal would obey is written out, and names that could be taken for something else are
+// refused.
+#include "common/base/plain_text.h"
+
+#include <gtest/gtest.h>
+
+namespace mt::base {
+namespace {
+
+TEST(PlainTextTest, ReadableTextStays) {
+  for (const char* text : {"", "plain", "two\nlines\tand a tab", "caf\xC3\xA9 \xE2\x9C\x93",
+                           "\xF0\x9F\x98\x80", "\\x1b is written already"}) {
+    EXPECT_EQ(CleanText(text), text);
+  }
+  EXPECT_EQ(CleanLine("two\nlines\tand a tab"), "two lines and a tab");
+}
+
+TEST(PlainTextTest, WhatATerminalObeysIsWrittenOut) {
+  EXPECT_EQ(CleanText("\x1b[2J\x1b]0;title\x07"), "\\x1b[2J\\x1b]0;title\\x07");
+  EXPECT_EQ(CleanText("over\rwritten\b\x7f"), "over\\x0dwritten\\x08\\x7f");
+  EXPECT_EQ(CleanText(std::string_view("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(CleanText("\xC2\x9B"
+                      "31m"),
+            "\\u009b31m");  // CSI in one character
+  EXPECT_EQ(CleanText("a\xE2\x80\xAE"
+                      "b"),
+            "a\\u202eb");  // right to left
+  EXPECT_EQ(CleanText("a\xE2\x80\x8B"
+                      "b\xEF\xBB\xBF"),
+            "a\\u200bb\\ufeff");  // invisible
+  const std::string once = CleanText("\x1b[1m\xC2\x9B\xFF");
+  EXPECT_EQ(CleanText(once), once);
+}
+
+TEST(PlainTextTest, WhatIsNoUtf8IsWrittenOutByteByByte) {
+  EXPECT_EQ(CleanText("\xFF\x9B"), "\\xff\\x9b");
+  EXPECT_EQ(CleanText("\xC0\x9B"), "\\xc0\\x9b");           // overlong
+  EXPECT_EQ(CleanText("\xE0\x82\x9B"), "\\xe0\\x82\\x9b");  // overlong
+  EXPECT_EQ(CleanText("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // half of a surrogate pair
+  EXPECT_EQ(CleanText("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(CleanText("\xE2\x80"), "\\xe2\\x80");  // cut off
+}
+
+TEST(PlainTextTest, NamesThatMeanSomethingElseAreRefused) {
+  for (const char* name : {"a", "node-1.rack_2", ".hidden", "a-", "caf\xC3\xA9", "..."}) {
+    EXPECT_TRUE(CheckName("a name", name, 8 * 32).ok()) << name;
+  }
+  for (const char* name : {"", "-x", "-", ".", "..", "a b", "a/b", "a\nb", "a\tb", "\x1b[1m",
+                           "\xFF", "a\xE2\x80\xAE"}) {
+    EXPECT_FALSE(CheckName("a name", name, 256).ok()) << name;
+  }
+  EXPECT_TRUE(CheckName("a name", "four", 4).ok());
+  EXPECT_FALSE(CheckName("a name", "fives", 4).ok());
+  EXPECT_EQ(
+      Message(CheckName("a node's name", "-\x1b", 4)),
+      "a node's name has 1 to 4 bytes of readable text without '/' and blanks, does not begin "
+      "with '-', and is neither . nor ..; not '-\\x1b'");
+}
+
+TEST(PlainTextTest, LabelsAreReadableAndHaveAName) {
+  EXPECT_TRUE(CheckLabel("x", "team/nlp", "").ok());
+  EXPECT_TRUE(CheckLabel("x", "we: ird", "a b").ok());
+  for (const char* name : {"", "-x", ".", "..", "a\x1b"}) {
+    EXPECT_FALSE(CheckLabel("x", name, "v").ok()) << name;
+  }
+  EXPECT_FALSE(CheckLabel("x", "a", "v\x1b[1m").ok());
+}
+
+}  // namespace
+}  // namespace mt::base
