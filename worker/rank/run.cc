@@ -47,6 +47,8 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.data_root = args.data_root;
   train_args.checkpoint_root = args.checkpoint_root;
   train_args.cache_root = args.cache_root;
+  train_args.checkpoint_root_id = args.checkpoint_root_id;
+  train_args.epoch_open = args.epoch_open;
   train_args.groups = groups;
   train_args.backend = backend;
   train_args.observer = args.observer;

@@ -14,6 +14,7 @@
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/loader.h"
+#include "worker/failure/failure.h"
 #include "worker/train/run_state.h"
 
 namespace mt::train {
@@ -79,6 +80,13 @@ StatusOr<StartPoint> Decide(const StartArgs& args) {
   return start;
 }
 
+// What cannot be read is a fault of the storage; a tensor that is missing or another one is the
+// job's.
+Status OfStorage(const Status& loaded) {
+  if (absl::IsNotFound(loaded) || absl::IsFailedPrecondition(loaded)) return loaded;
+  return failure::WithCause(loaded, failure::Cause::kStorage);
+}
+
 std::string ToText(const StartPoint& start) {
   json out = {{"directory", start.directory},
               {"epoch", start.epoch},
@@ -101,14 +109,19 @@ StartPoint FromText(const std::string& text) {
 StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exchange) {
   StatusOr<StartPoint> mine = StartPoint{};
   if (exchange->rank() == 0) mine = Decide(args);
-  RETURN_IF_ERROR(exchange->Agree(mine.status()));
+  const Status all = exchange->Agree(mine.status());
+  if (!all.ok()) return mine.ok() ? all : mine.status();  // this rank's own tells more than text
   ASSIGN_OR_RETURN(const std::vector<std::string> texts, exchange->AllGather(ToText(*mine)));
   return exchange->rank() == 0 ? *mine : FromText(texts[0]);
 }
 
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
-  ASSIGN_OR_RETURN(checkpoint::Manifest manifest,
-                   checkpoint::ReadManifest(args.directory, args.id));
+  StatusOr<checkpoint::Manifest> read = checkpoint::ReadManifest(args.directory, args.id);
+  // It was there when the run looked for it.
+  if (!read.ok() && !absl::IsFailedPrecondition(read.status()))
+    return failure::WithCause(read.status(), failure::Cause::kStorage);
+  RETURN_IF_ERROR(read.status());
+  checkpoint::Manifest manifest = *std::move(read);
   RETURN_IF_ERROR(checkpoint::CheckSameRun(manifest, spec::ToJson(*args.job)));
   ASSIGN_OR_RETURN(const data::IndexRecord saved,
                    GetIndexRecord(manifest, args.train_data->split_name));
@@ -125,12 +138,12 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
       staging->Write(to, from, bytes);
     };
   }
-  RETURN_IF_ERROR(checkpoint::LoadTensors({.directory = args.directory,
-                                           .id = args.id,
-                                           .manifest = &manifest,
-                                           .slices = SlicesToLoad(args.engine->store()),
-                                           .put = put,
-                                           .progress = args.progress}));
+  RETURN_IF_ERROR(OfStorage(checkpoint::LoadTensors({.directory = args.directory,
+                                                     .id = args.id,
+                                                     .manifest = &manifest,
+                                                     .slices = SlicesToLoad(args.engine->store()),
+                                                     .put = put,
+                                                     .progress = args.progress})));
   args.engine->RestoreScalars(scalars);
   const std::string device = args.engine->device().Describe();
   const auto saved_device = manifest.facts.find("device");

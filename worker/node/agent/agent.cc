@@ -48,6 +48,8 @@ Agent::Agent(Config config, Seams seams)
       rendezvous_({.links = seams.ranks,
                    .report = [this](WorkerMessage message) { Report(std::move(message)); },
                    .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
+      epochs_({.links = seams.ranks,
+               .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
       logs_({.loop = seams.loop,
              .limits = config_.limits.logs,
              .log_root = config_.node.log_root,
@@ -129,6 +131,9 @@ void Agent::OnCoordinatorMessage(const CoordinatorMessage& message) {
       if (allocations_.Find(job) != nullptr) rendezvous_.OnValue(job, value.key(), value.value());
       break;
     }
+    case CoordinatorMessage::kEpochAnswer:
+      epochs_.OnAnswer(message.epoch_answer());
+      break;
     case CoordinatorMessage::kLogRequest:
       logs_.OnRequest(message.log_request());
       break;
@@ -264,6 +269,7 @@ Status Agent::Execute(const Command& command) {
     case Command::RESUME:
     case Command::CHECKPOINT_NOW:
     case Command::UPDATE:
+    case Command::RELEASE:
       return allocation->PassCommand(command);
     default:
       return base::InvalidArgument("unknown verb {}", static_cast<int>(command.verb()));
@@ -305,6 +311,9 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
     case RankMessage::kRendezvousGet:
       rendezvous_.Get(job, message.rendezvous_get().key(), link);
       break;
+    case RankMessage::kEpochQuery:
+      epochs_.Ask(job, message.epoch_query().query_id(), link);
+      break;
     default:
       allocation->OnRankMessage(link, message);
   }
@@ -325,6 +334,7 @@ void Agent::OnRankGone(LaunchId launch, const RankExit& exit) {
 
 void Agent::OnGone(const JobEpoch& job) {
   rendezvous_.Forget(job);
+  epochs_.Forget(job);
   seams_.metrics->OnJobGone(job);
   log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", job.second}});
   if (shutdown_done_ && allocations_.OnlyLeftRunning()) FinishShutdown();

@@ -215,7 +215,8 @@ void Allocation::TakeUnsent(LocalRank* rank, const std::string& bytes) {
 void Allocation::NoteFault(LocalRank* rank, const RankMessage& message) {
   rank->fault = {.cause = message.fault().cause(),
                  .message = message.fault().message(),
-                 .exit_code = message.fault().exit_code()};
+                 .exit_code = message.fault().exit_code(),
+                 .fence_epoch = message.fault().fence_epoch()};
   log::Warn("a rank reports a fault", {{"job", job_uid()},
                                        {"rank", rank->rank},
                                        {"exit_code", rank->fault.exit_code},
@@ -298,6 +299,7 @@ void Allocation::ReportConclusion(const RankConclusion& conclusion) {
   report.set_job_uid(job_uid());
   report.set_epoch(epoch());
   FillStatus(rank, report.mutable_status());
+  report.set_fence_epoch(conclusion.fence_epoch);
   if (conclusion.at_fault) {
     report.set_cause(conclusion.cause);
     for (std::string& line : LastLines(rank.log_file, deps_.limits.fault_log_lines)) {
