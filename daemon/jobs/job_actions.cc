@@ -5,11 +5,11 @@ namespace mt::daemon {
 
 std::string_view ActionName(JobAction action) {
   static constexpr std::array<std::string_view, kNumJobActions> kNames = {
-      "clear Waiting",        "await slots",  "await acceptance", "forget failures", "free slots",
-      "forget ranks",         "retry later",  "command hold",     "command resume",  "command stop",
-      "hold at start",        "run at start", "check ranks",      "record verdict",  "aim at stop",
-      "kill unless stopping", "kill ranks",   "await exit",       "close epoch",     "finish",
-      "settle operations"};
+      "clear Waiting", "await slots",    "await release", "await acceptance",     "forget failures",
+      "free slots",    "forget ranks",   "retry later",   "command hold",         "command resume",
+      "command stop",  "forget stop",    "amend stop",    "hold at start",        "run at start",
+      "check ranks",   "record verdict", "aim at stop",   "kill unless stopping", "kill ranks",
+      "await exit",    "close epoch",    "finish",        "settle operations",    "follow goal"};
   return kNames[static_cast<size_t>(action)];
 }
 

@@ -13,6 +13,7 @@ enum class JobAction {
   // The queue and the placement.
   kClearWaiting,     // the condition "Waiting" goes
   kAwaitSlots,       // the operation says that it waits for slots
+  kAwaitRelease,     // the operation says that it waits for the release that is under way
   kAwaitAcceptance,  // the agents have P6 to answer; whether ranks start held is decided here
   kForgetFailures,   // the placements that failed in a row do not count any more
   kFreeSlots,        // kills what the agents may have started of a placement that failed
@@ -22,6 +23,8 @@ enum class JobAction {
   kCommandHold,    // rank 0 is told to hold
   kCommandResume,  // rank 0 is told to go on
   kCommandStop,  // rank 0 is told to stop, with a save where one is asked for (P5), else within P1
+  kForgetStop,   // the stop has been answered: its ranks wait instead of ending
+  kAmendStop,  // the newest pause says whether a stop that is under way may lose what is not saved
   // Goals of ranks that take no commands yet.
   kHoldAtStart,  // they hold as soon as they are ready
   kRunAtStart,   // what would make them hold is taken back
@@ -36,8 +39,9 @@ enum class JobAction {
   kFinish,              // the job has ended, with all of its operations, and its epoch is closed
   // Operations.
   kSettleOperations,  // those that the new state fulfils have succeeded
+  kFollowGoal,        // a resume that came meanwhile takes effect
 };
-inline constexpr int kNumJobActions = 21;
+inline constexpr int kNumJobActions = 25;
 
 // "close the epoch"; for tests and documents.
 std::string_view ActionName(JobAction action);

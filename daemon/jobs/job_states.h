@@ -35,6 +35,7 @@ enum class JobEvent {
   kResume,              // a user lets the job go on
   kPreempt,             // the scheduler takes the slots for another job, or drains a node
   kReleased,            // after kRelease: saved or not, no process is left
+  kSaveFailed,          // after kRelease: the save failed, and every rank waits
   kRequeued,            // after kPreempt: likewise
   kRecover,             // a new epoch is needed
   kFenced,              // the old epoch is fenced, and all slots are available
@@ -48,7 +49,7 @@ enum class JobEvent {
   kKill,                // a user ends the job's processes at once
   kRanksGone,           // in STOPPING: no process of the job is left
 };
-inline constexpr int kNumJobEvents = 25;
+inline constexpr int kNumJobEvents = 26;
 
 // A state of the table. `stopping_to` is the final state that follows while `state` is STOPPING,
 // else JOB_STATE_UNSPECIFIED.

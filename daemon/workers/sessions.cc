@@ -86,8 +86,9 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
       return reports.OnAllocationGone(session, message.allocation_gone());
     case v1::WorkerMessage::kSlotsChanged:
       return OnSlotsChanged(session, message.slots_changed());
-    case v1::WorkerMessage::kHeldReport:
     case v1::WorkerMessage::kEpochQuery:
+      return reports.OnEpochQuery(session, message.epoch_query());
+    case v1::WorkerMessage::kHeldReport:
     case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::kHeartbeat:
       return;

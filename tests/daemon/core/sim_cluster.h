@@ -149,6 +149,9 @@ class SimCluster {
     DropFrom(key, node);
   }
 
+  // Every save fails while the disk is full.
+  void SetDiskFull(bool full) { disk_full_ = full; }
+  int num_held_by_failed_saves() const { return num_held_by_failed_saves_; }
   int num_double_booked() const { return num_double_booked_; }
   const SimRun* Find(const SimKey& key) const {
     const auto it = runs_.find(key);
@@ -274,23 +277,28 @@ class SimCluster {
     v1::CommandDone* done = message.mutable_job_report()->mutable_command_done();
     done->set_command_id(command.command_id());
     done->set_word_step(run.state == v1::TRAINING ? run.step : 0);
-    const bool saves = command.verb() == v1::Command::CHECKPOINT_NOW ||
+    const bool releases = command.verb() == v1::Command::RELEASE;
+    const bool saves = releases || command.verb() == v1::Command::CHECKPOINT_NOW ||
                        command.verb() == v1::Command::STOP_WITH_SAVE;
     if (run.state == v1::TRAINING) ++run.step;
     done->set_step(run.step);
-    if (saves) {
+    if (saves && disk_full_) {
+      done->set_error("No space left on device");
+      done->set_held(releases);
+    } else if (saves) {
       done->mutable_checkpoint()->set_step(run.step);
       done->mutable_checkpoint()->set_epoch(key.second);
       done->mutable_checkpoint()->set_path(std::to_string(run.step));
     }
     Report(agents_[run.nodes[0]], std::move(message));
-    if (command.verb() == v1::Command::HOLD) {
+    if (command.verb() == v1::Command::HOLD || (releases && disk_full_)) {
+      num_held_by_failed_saves_ += releases ? 1 : 0;
       run.hold = true;
       if (run.state != v1::HELD) MoveAll(key, v1::HELD);
     } else if (command.verb() == v1::Command::RESUME) {
       run.hold = false;
       if (run.state == v1::HELD) MoveAll(key, v1::TRAINING);
-    } else if (command.verb() == v1::Command::STOP_WITH_SAVE ||
+    } else if (releases || command.verb() == v1::Command::STOP_WITH_SAVE ||
                command.verb() == v1::Command::STOP_WITHOUT_SAVE) {
       EndRun(key, /*completed=*/false);
     }
@@ -300,6 +308,8 @@ class SimCluster {
   std::map<std::string, Agent> agents_;
   std::map<SimKey, SimRun> runs_;
   int num_double_booked_ = 0;
+  bool disk_full_ = false;
+  int num_held_by_failed_saves_ = 0;
 };
 
 }  // namespace mt::daemon
