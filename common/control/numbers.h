@@ -42,6 +42,9 @@ inline constexpr milliseconds kRankBeatFrozenAfter{10'000};
 
 // L10: a turn of the coordinator's loop that lasts longer counts as so long (its own freeze).
 inline constexpr milliseconds kOwnFreeze{2'000};
+// L10: time within which the coordinator tells a rank whether its epoch is open; without an answer
+// the save that asked fails.
+inline constexpr seconds kEpochAnswer{5};
 
 // P1: limit of a step: this factor times the p99 of the steps so far, at least kStepLimit, and
 // kFirstStepLimit during the first kFirstSteps of a run; limit of a save that writes no byte;

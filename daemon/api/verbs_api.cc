@@ -54,9 +54,15 @@ Status VerbsApi::Pause(const v1::PauseRequest& request, std::string_view actor,
         base::InvalidArgument("mode {} of pause is unknown", static_cast<int>(request.mode())),
         reason::kInvalidRequest);
   }
+  const bool release = request.mode() == v1::PauseRequest::RELEASE;
+  if (request.discard() && !release) {
+    return rpc::WithReason(
+        base::InvalidArgument("discard is of a pause that releases: held ranks lose nothing"),
+        reason::kInvalidRequest);
+  }
   return Operate(request, "pause", actor, response, [&](v1::StoredJob& job, const Order& order) {
-    return request.mode() == v1::PauseRequest::RELEASE ? parts_.keeper->verbs().Release(job, order)
-                                                       : parts_.keeper->verbs().Hold(job, order);
+    return release ? parts_.keeper->verbs().Release(job, request.discard(), order)
+                   : parts_.keeper->verbs().Hold(job, order);
   });
 }
 

@@ -13,6 +13,7 @@ enum class JobAction {
   // The queue and the placement.
   kClearWaiting,     // the condition "Waiting" goes
   kAwaitSlots,       // the operation says that it waits for slots
+  kAwaitRelease,     // the operation says that it waits for the release that is under way
   kAwaitAcceptance,  // the agents have P6 to answer; whether ranks start held is decided here
   kForgetFailures,   // the placements that failed in a row do not count any more
   kFreeSlots,        // kills what the agents may have started of a placement that failed
@@ -24,6 +25,8 @@ enum class JobAction {
   kCommandHold,    // rank 0 is told to hold
   kCommandResume,  // rank 0 is told to go on
   kCommandStop,  // rank 0 is told to stop, with a save where one is asked for (P5), else within P1
+  kForgetStop,   // the stop has been answered: its ranks wait instead of ending
+  kAmendStop,  // the newest pause says whether a stop that is under way may lose what is not saved
   // Goals of ranks that take no commands yet.
   kHoldAtStart,  // they hold as soon as they are ready
   kRunAtStart,   // what would make them hold is taken back
@@ -43,9 +46,10 @@ enum class JobAction {
   kStopAgain,   // the stop or kill that is under way is sent to them
   // Operations.
   kSettleOperations,  // those that the new state fulfils have succeeded
+  kFollowResume,      // a resume that came meanwhile takes effect
   kFailOperations,    // those that are open have failed: the ranks that they need are lost
 };
-inline constexpr int kNumJobActions = 28;
+inline constexpr int kNumJobActions = 32;
 
 // "close the epoch"; for tests and documents.
 std::string_view ActionName(JobAction action);

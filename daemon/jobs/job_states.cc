@@ -50,7 +50,8 @@ constexpr std::array kProgress = {
     JobTransition{kToFailure, kBaseMissing, kToQueue, {kForgetVerdict}},
     JobTransition{kToQueue, kRanksGone, kQueued, {kCloseEpoch, kForgetRanks, kAwaitBase}},
     JobTransition{kPausing, kAllHeld, kHeld, {kSettleOperations}},
-    JobTransition{kReleasing, kReleased, kFreed, {kCloseEpoch, kSettleOperations}},
+    JobTransition{kReleasing, kReleased, kFreed, {kCloseEpoch, kSettleOperations, kFollowResume}},
+    JobTransition{kReleasing, kSaveFailed, kHeld, {kForgetStop, kFollowResume}},
     JobTransition{kRunning, kTrainingEnded, kToSuccess, {kAwaitExit}},
     JobTransition{kPausing, kTrainingEnded, kToSuccess, {kAwaitExit}},
     JobTransition{kToSuccess, kRanksGone, At(v1::SUCCEEDED), {kFinish}},
@@ -84,6 +85,8 @@ constexpr std::array kVerbs = {
     JobTransition{kRunning, kHold, kPausing, {kCommandHold}},
     JobTransition{kPausing, kResume, kRunning, {kCommandResume, kSettleOperations}},
     JobTransition{kHeld, kResume, kRunning, {kCommandResume, kSettleOperations}},
+    JobTransition{kReleasing, kRelease, kReleasing, {kAmendStop}},
+    JobTransition{kReleasing, kResume, kReleasing, {kAwaitRelease}},
     JobTransition{kReleasing, kCancel, kToCancel, {kKillUnlessStopping}},
     JobTransition{kReleasing, kKill, kToCancel, {kKillRanks}},
     JobTransition{
@@ -211,6 +214,7 @@ std::string_view EventName(JobEvent event) {
       "preemption",
       "checkpoint missing",
       "released",
+      "save failed",
       "requeued",
       "recovery",
       "fenced",
@@ -255,7 +259,7 @@ std::string AllowedVerbs(JobPosition position, v1::Goal goal) {
   std::vector<std::string_view> verbs;
   if (allows(kHold) && (goal != v1::GOAL_HOLD || position == kQueued))
     verbs.push_back("pause");
-  else if (allows(kRelease))
+  else if (allows(kRelease) && goal != v1::GOAL_RELEASE)
     verbs.push_back("pause --release");
   if (allows(kResume) && goal != v1::GOAL_RUN) verbs.push_back("resume");
   if (TakesCommands(position.state)) verbs.push_back("checkpoint");

@@ -36,6 +36,7 @@ enum class JobEvent {
   kPreempt,             // the scheduler takes the slots for another job, or drains a node
   kBaseMissing,         // the ranks did not find the checkpoint that the job is to go on from
   kReleased,            // after kRelease: saved or not, no process is left
+  kSaveFailed,          // after kRelease: the save failed, and every rank waits
   kRequeued,            // after kPreempt: likewise
   kRecover,             // a new epoch is needed
   kFenced,              // the old epoch is fenced, and all slots are available
@@ -51,7 +52,7 @@ enum class JobEvent {
   kAdopted,             // an epoch that another store may have given was found whole on its nodes
   kPhantom,             // no node holds a rank of the job, although it is said to have some
 };
-inline constexpr int kNumJobEvents = 28;
+inline constexpr int kNumJobEvents = 29;
 
 // A state of the table. `stopping_to` is the state that follows while `state` is STOPPING: a final
 // one or, where its ranks end before it is placed again, QUEUED; else JOB_STATE_UNSPECIFIED.

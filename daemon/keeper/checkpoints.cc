@@ -11,6 +11,12 @@ namespace mt::daemon {
 
 bool HasCheckpoints(const v1::Job& job) { return job.spec().checkpoint().directory() != "none"; }
 
+bool HasUnsavedSteps(const v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  return stored.stop().with_save() && !stored.stop().discard() &&
+         job.last_step().step() > job.last_checkpoint().step();
+}
+
 void RecordCheckpoint(Ledger* ledger, v1::StoredJob& stored, const v1::CheckpointInfo& saved) {
   v1::Job* job = stored.mutable_job();
   const bool known =
@@ -33,6 +39,8 @@ void RecordCheckpoint(Ledger* ledger, v1::StoredJob& stored, const v1::Checkpoin
 
 void RecordFailedSave(Ledger* ledger, v1::StoredJob& stored, const std::string& why) {
   stored.mutable_job()->set_last_checkpoint_error(why);
+  SetCondition(stored.mutable_job(), "CheckpointStale", fmt::format("a save failed: {}", why),
+               ledger->NowMicros());
   ledger->AddEvent({.type = "CheckpointFailed",
                     .message = why,
                     .job_uid = stored.job().uid(),

@@ -17,11 +17,13 @@ namespace mt::daemon {
 
 // A save is complete: an event CheckpointSaved, and the condition CheckpointStale goes.
 void RecordCheckpoint(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointInfo& saved);
-// A save failed: an event CheckpointFailed.
+// A save failed: an event CheckpointFailed, and the condition CheckpointStale until one succeeds.
 void RecordFailedSave(Ledger* ledger, v1::StoredJob& job, const std::string& why);
 // The ranks have deleted old checkpoints.
 void ForgetCheckpoints(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointsDeleted& deleted);
 // Whether the job saves at all: checkpoint.directory is not "none".
 bool HasCheckpoints(const v1::Job& job);
+// Whether the job was told to save before its ranks end, and has trained beyond what is saved.
+bool HasUnsavedSteps(const v1::StoredJob& job);
 
 }  // namespace mt::daemon

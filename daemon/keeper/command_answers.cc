@@ -39,7 +39,13 @@ bool CommandAnswers::Acknowledged(const std::string& command_id, const std::stri
       Refused(*stored, command, base::FailedPrecondition("node {}: {}", node, message));
     return true;
   }
-  if (!IsEnding(stored->job()) || stored->killing()) return true;
+  if (!IsEnding(stored->job()) || stored->killing() || stored->stop().command_id() != command_id)
+    return true;
+  if (stored->stop().keeps_ranks()) {
+    // An older agent does not know the verb.
+    parts_.teardown->StopAnyway(*stored);
+    return true;
+  }
   tools_.ledger->AddEvent(
       {.type = "StopRefused", .message = message, .job_uid = stored->job().uid(), .node = node});
   parts_.teardown->KillAll(*stored, "the word to stop could not be given");
@@ -112,6 +118,7 @@ void CommandAnswers::SaveDone(v1::StoredJob& stored, const v1::GivenWord& comman
 }
 
 void CommandAnswers::StopDone(v1::StoredJob& stored, const v1::CommandDone& done) {
+  if (stored.stop().command_id() != done.command_id()) return;  // answered before
   v1::Job* job = stored.mutable_job();
   ClearCondition(job, "Saving");
   if (done.has_checkpoint() && done.error().empty())
@@ -129,6 +136,38 @@ void CommandAnswers::StopDone(v1::StoredJob& stored, const v1::CommandDone& done
       *operation->mutable_checkpoint() = done.checkpoint();
     tools_.ledger->MarkOperation(*operation);
   }
+  // Where the ranks are being killed already, for a fault or because P5 was over, they end.
+  if (stored.killing()) return;
+  if (done.held()) {
+    NotReleased(stored, done);
+  } else if (stored.stop().keeps_ranks() && !done.error().empty() && done.step() == 0) {
+    // An older rank does not know the verb; it trains, or holds, as before.
+    parts_.teardown->StopAnyway(stored);
+  }
+}
+
+void CommandAnswers::NotReleased(v1::StoredJob& stored, const v1::CommandDone& done) {
+  const v1::Job& job = stored.job();
+  if (job.state() != v1::RELEASING || stored.stop().discard()) {
+    // A cancel, a deadline or a pause that gives the work up came meanwhile.
+    parts_.teardown->KillRanks(stored, fmt::format("the last save failed: {}", done.error()));
+    return;
+  }
+  Why why{.text = fmt::format("not released, every rank is held after step {}: the save failed: {}",
+                              done.step(), done.error()),
+          .cause = v1::STORAGE,
+          .step = done.step(),
+          .word_step = done.word_step()};
+  for (v1::Operation* operation : tools_.ledger->OpenOperations(job.uid())) {
+    if (operation->mode() != "release") continue;
+    why.order = {operation->actor(), operation->reason(), operation->request_id()};
+    why.operation = operation->name();
+    tools_.operations->Fail(
+        *operation, rpc::WithReason(base::Error(absl::StatusCode::kInternal, "{}", why.text),
+                                    reason::kSaveFailed));
+  }
+  if (job.goal() == v1::GOAL_RELEASE) tools_.transitions->SetGoal(stored, v1::GOAL_HOLD, why);
+  tools_.raiser->Raise(stored, JobEvent::kSaveFailed, why);
 }
 
 void CommandAnswers::Refused(v1::StoredJob& stored, const v1::GivenWord& command,
@@ -150,7 +189,8 @@ void CommandAnswers::Refused(v1::StoredJob& stored, const v1::GivenWord& command
   if (VerbOf(command) == v1::Command::HOLD && job.goal() == v1::GOAL_HOLD) {
     tools_.transitions->SetGoal(stored, v1::GOAL_RUN, reverted);
     if (job.state() == v1::PAUSING) tools_.transitions->Apply(stored, JobEvent::kResume, reverted);
-  } else if (VerbOf(command) == v1::Command::RESUME && job.goal() == v1::GOAL_RUN) {
+  } else if (VerbOf(command) == v1::Command::RESUME && job.goal() == v1::GOAL_RUN &&
+             job.state() != v1::RELEASING) {
     tools_.transitions->SetGoal(stored, v1::GOAL_HOLD, reverted);
     if (job.state() == v1::RUNNING) tools_.transitions->Apply(stored, JobEvent::kHold, reverted);
   } else if (VerbOf(command) == v1::Command::CHECKPOINT_NOW) {

@@ -65,7 +65,9 @@ void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why
     case JobAction::kCheckRanks:
       return placement_.RanksMoved(stored, /*training=*/false);
     case JobAction::kAwaitSlots:
-      return verbs_.AwaitSlots(why);
+      return verbs_.Await(why, "waiting for slots");
+    case JobAction::kAwaitRelease:
+      return verbs_.Await(why, "waiting for the release that is under way");
     case JobAction::kCommandHold:
       return verbs_.CommandHold(stored, why);
     case JobAction::kCommandResume:
@@ -76,8 +78,14 @@ void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why
       return verbs_.RunAtStart(stored, why);
     case JobAction::kSettleOperations:
       return verbs_.SettleOperations(stored);
+    case JobAction::kFollowResume:
+      return verbs_.FollowResume(stored);
     case JobAction::kCommandStop:
       return teardown_.CommandStop(stored, why);
+    case JobAction::kForgetStop:
+      return teardown_.ForgetStop(stored);
+    case JobAction::kAmendStop:
+      return teardown_.AmendStop(stored, why);
     case JobAction::kKillUnlessStopping:
       return teardown_.KillUnlessStopping(stored, kill_reason);
     case JobAction::kKillRanks:

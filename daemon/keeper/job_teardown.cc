@@ -23,14 +23,35 @@ void JobTeardown::CommandStop(v1::StoredJob& stored, const Why& why) {
   // Where the coordinator has judged by itself, it is who stops the job.
   const bool judged = why.verdict != nullptr;
   v1::StopOrder* stop = stored.mutable_stop();
-  stop->set_command_id(PendingCommands::StopId(*job));
   stop->set_with_save(why.with_save && HasCheckpoints(*job));
+  stop->set_keeps_ranks(stop->with_save() && why.keeps_ranks);
+  stop->set_discard(job->state() == v1::RELEASING && !why.keeps_ranks);
+  stop->set_command_id(PendingCommands::NewStopId(*job));
   stop->set_reason(judged ? why.text : why.order.reason);
   stop->set_actor(judged ? "coordinator" : why.order.actor);
   if (stop->with_save()) SetCondition(job, "Saving", why.text, tools_.ledger->NowMicros());
   // A stop without a save takes effect at the end of a step (P1); one with a save has P5.
   tools_.runtimes->Of(*job).stop_deadline =
       tools_.clock->Now() + (stop->with_save() ? control::kStopGrace : control::kStepLimit);
+  tools_.ledger->MarkJob(stored, Change::kState);
+  tools_.commands->SendStop(stored);
+}
+
+void JobTeardown::ForgetStop(v1::StoredJob& stored) {
+  stored.clear_stop();
+  tools_.ledger->MarkJob(stored, Change::kState);
+}
+
+void JobTeardown::AmendStop(v1::StoredJob& stored, const Why& why) {
+  if (!stored.has_stop()) return;
+  stored.mutable_stop()->set_discard(!why.keeps_ranks);
+  tools_.ledger->MarkJob(stored, Change::kState);
+}
+
+void JobTeardown::StopAnyway(v1::StoredJob& stored) {
+  v1::StopOrder* stop = stored.mutable_stop();
+  stop->set_keeps_ranks(false);
+  stop->set_command_id(PendingCommands::NewStopId(stored.job()));
   tools_.ledger->MarkJob(stored, Change::kState);
   tools_.commands->SendStop(stored);
 }
@@ -53,7 +74,7 @@ void JobTeardown::AwaitExit(v1::StoredJob& stored) {
 void JobTeardown::StopAgain(v1::StoredJob& stored) {
   if (stored.killing()) return KillAll(stored, stored.job().message());
   if (stored.has_stop()) {
-    stored.mutable_stop()->set_command_id(PendingCommands::StopId(stored.job()));
+    stored.mutable_stop()->set_command_id(PendingCommands::NewStopId(stored.job()));
     tools_.ledger->MarkJob(stored, Change::kState);
     tools_.commands->SendStop(stored);
   }
@@ -125,6 +146,7 @@ void JobTeardown::FinishIfGone(v1::StoredJob& stored) {
   for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job->uid())) {
     if (allocation->epoch() == job->epoch() && allocation->state() != v1::ORPHANED) return;
   }
+  if (HasUnsavedSteps(stored)) tools_.operations->FailUnsaved(*job);
   if (job->state() == v1::STOPPING) {
     tools_.raiser->Raise(stored, JobEvent::kRanksGone, {.text = std::string(job->message())});
     return;

@@ -16,6 +16,8 @@ class JobTeardown {
 
   // --- Actions of rows (daemon/jobs/job_actions.h).
   void CommandStop(v1::StoredJob& job, const Why& why);
+  void ForgetStop(v1::StoredJob& job);
+  void AmendStop(v1::StoredJob& job, const Why& why);
   void KillUnlessStopping(v1::StoredJob& job, std::string_view reason);
   void KillRanks(v1::StoredJob& job, std::string_view reason);
   void AwaitExit(v1::StoredJob& job);
@@ -23,6 +25,8 @@ class JobTeardown {
   void CloseEpoch(v1::StoredJob& job);
   void Finish(v1::StoredJob& job);
 
+  // The ranks do not know a stop that keeps them where the save fails: they get one that does not.
+  void StopAnyway(v1::StoredJob& job);
   // Orders every agent of the epoch to kill its ranks, until all of them are gone.
   void KillAll(v1::StoredJob& job, std::string_view reason);
   // Ends STOPPING or RELEASING where no allocation of the epoch is left.

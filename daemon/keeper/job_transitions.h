@@ -24,6 +24,7 @@ struct Why {
   int64_t word_step = 0;
   // --- For the actions.
   bool with_save = true;             // a stop is to save first, where the job saves at all
+  bool keeps_ranks = false;          // with_save: where the save fails the ranks wait
   const Verdict* verdict = nullptr;  // of events that fail the job; outlives the call
   std::string kill_reason = {};      // that the agents are told; empty: `text`
 };

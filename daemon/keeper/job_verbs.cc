@@ -62,16 +62,30 @@ JobVerbs::Operated JobVerbs::Hold(v1::StoredJob& stored, const Order& order) {
   return operation;
 }
 
-JobVerbs::Operated JobVerbs::Release(v1::StoredJob& stored, const Order& order) {
+JobVerbs::Operated JobVerbs::Release(v1::StoredJob& stored, bool discard, const Order& order) {
   const v1::Job& job = stored.job();
   RETURN_IF_ERROR(CheckVerb(stored, JobEvent::kRelease, "pause --release"));
-  if (!HasCheckpoints(job) && (TakesCommands(job.state()) || job.has_last_step()))
-    return NoCheckpoints(job, ": its steps would be lost; hold it instead (pause --hold)");
+  if (job.state() == v1::RELEASING && job.goal() == v1::GOAL_RELEASE &&
+      !(discard && stored.has_stop() && !stored.stop().discard())) {
+    return WrongState(stored, "pause --release", "it is being released already");
+  }
+  if (!discard && !HasCheckpoints(job) && (TakesCommands(job.state()) || job.has_last_step())) {
+    return NoCheckpoints(job,
+                         ": its steps would be lost; hold it instead (pause --hold), or give them "
+                         "up (pause --release --discard)");
+  }
   v1::Operation* operation = tools_.operations->Open(
-      job, {.verb = "pause", .mode = "release", .progress = "saving, then freeing the slots"},
+      job,
+      {.verb = "pause",
+       .mode = "release",
+       .progress = discard ? "saving if that is possible, and freeing the slots"
+                           : "saving, then freeing the slots"},
       order);
   tools_.operations->Supersede(job, *operation);
-  const Why why{.text = Because("paused", order), .order = order, .operation = operation->name()};
+  const Why why{.text = Because("paused", order),
+                .order = order,
+                .operation = operation->name(),
+                .keeps_ranks = !discard};
   tools_.transitions->SetGoal(stored, v1::GOAL_RELEASE, why);
   tools_.raiser->Raise(stored, JobEvent::kRelease, why);
   return operation;
@@ -91,7 +105,8 @@ JobVerbs::Operated JobVerbs::Resume(v1::StoredJob& stored, const ResumeFrom& fro
                                                                                  : "",
                                                       .progress = "waiting for the ranks"},
                                                      order);
-  tools_.operations->Supersede(job, *operation);
+  // A release that is under way ends first, and the resume follows (FollowResume).
+  if (job.state() != v1::RELEASING) tools_.operations->Supersede(job, *operation);
   bases_->Accept(stored, from);
   const Why why{.text = Because("resumed", order), .order = order, .operation = operation->name()};
   tools_.transitions->SetGoal(stored, v1::GOAL_RUN, why);
@@ -200,9 +215,21 @@ void JobVerbs::RunAtStart(v1::StoredJob& stored, const Why& why) {
     CommandResume(stored, why);
 }
 
-void JobVerbs::AwaitSlots(const Why& why) {
+void JobVerbs::Await(const Why& why, std::string_view what) {
   v1::Operation* operation = tools_.ledger->FindOperation(why.operation);
-  if (operation != nullptr) tools_.operations->Progress(*operation, "waiting for slots");
+  if (operation != nullptr) tools_.operations->Progress(*operation, what);
+}
+
+void JobVerbs::FollowResume(v1::StoredJob& stored) {
+  if (stored.job().goal() != v1::GOAL_RUN) return;
+  const v1::Operation* resume = tools_.operations->FindOpen(stored.job(), "resume");
+  Why why{.text = "resumed"};
+  if (resume != nullptr) {
+    why.order = {resume->actor(), resume->reason(), resume->request_id()};
+    why.operation = resume->name();
+    why.text = Because("resumed", why.order);
+  }
+  tools_.raiser->Raise(stored, JobEvent::kResume, why);
 }
 
 void JobVerbs::SettleOperations(v1::StoredJob& stored) {

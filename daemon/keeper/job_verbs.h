@@ -20,8 +20,8 @@ class JobVerbs {
   using Operated = StatusOr<const v1::Operation*>;
   // Pauses: ranks keep their slots and wait.
   Operated Hold(v1::StoredJob& job, const Order& order);
-  // Pauses: ranks save and free their slots.
-  Operated Release(v1::StoredJob& job, const Order& order);
+  // Pauses: ranks save and free their slots. `discard`: they free them even if the save fails.
+  Operated Release(v1::StoredJob& job, bool discard, const Order& order);
   Operated Resume(v1::StoredJob& job, const ResumeFrom& from, const Order& order);
   Operated Checkpoint(v1::StoredJob& job, const Order& order);
   Operated Cancel(v1::StoredJob& job, bool with_save, const Order& order);
@@ -36,8 +36,9 @@ class JobVerbs {
   void CommandResume(v1::StoredJob& job, const Why& why);
   void HoldAtStart(v1::StoredJob& job, const Why& why);
   void RunAtStart(v1::StoredJob& job, const Why& why);
-  void AwaitSlots(const Why& why);
+  void Await(const Why& why, std::string_view what);
   void SettleOperations(v1::StoredJob& job);
+  void FollowResume(v1::StoredJob& job);
 
  private:
   Status CheckVerb(const v1::StoredJob& job, JobEvent event, std::string_view verb) const;

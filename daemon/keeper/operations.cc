@@ -108,6 +108,28 @@ void OperationBook::EndAll(const v1::Job& job) {
   }
 }
 
+void OperationBook::FailUnsaved(const v1::Job& job) {
+  std::string why;
+  for (const v1::Condition& condition : job.conditions()) {
+    if (condition.type() == "CheckpointStale") why = fmt::format(" ({})", condition.message());
+  }
+  for (v1::Operation* operation : ledger_->OpenOperations(job.uid())) {
+    const bool saves = operation->mode() == "release" || operation->mode() == "checkpoint";
+    if (!saves || operation->has_checkpoint()) continue;
+    if (job.has_last_checkpoint()) *operation->mutable_checkpoint() = job.last_checkpoint();
+    Fail(*operation,
+         rpc::WithReason(
+             base::Error(
+                 absl::StatusCode::kInternal,
+                 "the ranks ended without their last save: trained to step {}, saved is {}{}",
+                 job.last_step().step(),
+                 job.has_last_checkpoint() ? fmt::format("step {}", job.last_checkpoint().step())
+                                           : "nothing",
+                 why),
+             reason::kSaveFailed));
+  }
+}
+
 void OperationBook::FailSaves(const v1::Job& job) {
   for (v1::Operation* operation : ledger_->OpenOperations(job.uid())) {
     if (operation->verb() != "checkpoint") continue;

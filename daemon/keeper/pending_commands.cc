@@ -17,10 +17,14 @@ namespace {
 // The first part of an id, by CommandIdKind; on the wire.
 constexpr std::array<std::string_view, 3> kKinds = {"kill", "stop", "word"};
 
-// "stop/<job uid>/<epoch>": the same order has the same id, so sending it twice does it once.
+// "kill/<job uid>/<epoch>": the same order has the same id, so sending it twice does it once.
 // Commands of which there may be many add "/<16 hex digits>".
 std::string IdOf(CommandIdKind kind, const JobEpoch& job) {
   return fmt::format("{}/{}/{}", kKinds[static_cast<size_t>(kind)], job.job_uid, job.epoch);
+}
+
+std::string NewId(CommandIdKind kind, const JobEpoch& job) {
+  return fmt::format("{}/{}", IdOf(kind, job), base::RandomHex(8));
 }
 
 bool RankZeroTakesCommands(const v1::Job& job) {
@@ -35,6 +39,11 @@ v1::CoordinatorMessage MakeCommand(std::string id, const JobEpoch& job, v1::Comm
   command->set_epoch(job.epoch);
   command->set_verb(verb);
   return message;
+}
+
+v1::Command::Verb VerbOf(const v1::StopOrder& stop) {
+  if (!stop.with_save()) return v1::Command::STOP_WITHOUT_SAVE;
+  return stop.keeps_ranks() ? v1::Command::RELEASE : v1::Command::STOP_WITH_SAVE;
 }
 
 }  // namespace
@@ -58,20 +67,20 @@ bool PendingCommands::Parse(std::string_view text, CommandId* id) {
   const char* const end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data() + second + 1, end, id->job.epoch);
   if (!known || parsed.ec != std::errc()) return false;
-  return id->kind == CommandIdKind::kQueued ? parsed.ptr != end && *parsed.ptr == '/'
-                                            : parsed.ptr == end;
+  const bool more = parsed.ptr != end && *parsed.ptr == '/';
+  if (id->kind == CommandIdKind::kQueued) return more;
+  return parsed.ptr == end || (more && id->kind == CommandIdKind::kStop);
 }
 
-std::string PendingCommands::StopId(const v1::Job& job) {
-  return IdOf(CommandIdKind::kStop, {job.uid(), job.epoch()});
+std::string PendingCommands::NewStopId(const v1::Job& job) {
+  return NewId(CommandIdKind::kStop, {job.uid(), job.epoch()});
 }
 
 void PendingCommands::Give(v1::StoredJob& stored, v1::Command_Verb verb,
                            const std::string& operation, const Order& order) {
   const v1::Job& job = stored.job();
   v1::GivenWord* command = stored.add_words();
-  command->set_command_id(fmt::format(
-      "{}/{}", IdOf(CommandIdKind::kQueued, {job.uid(), job.epoch()}), base::RandomHex(8)));
+  command->set_command_id(NewId(CommandIdKind::kQueued, {job.uid(), job.epoch()}));
   command->set_verb(verb);
   command->set_operation(operation);
   command->set_reason(order.reason);
@@ -143,9 +152,8 @@ bool PendingCommands::WaitsFor(const v1::StoredJob& job, const std::string& oper
 void PendingCommands::SendStop(const v1::StoredJob& stored) {
   const v1::Job& job = stored.job();
   if (job.ranks().empty()) return;
-  v1::CoordinatorMessage message = MakeCommand(
-      StopId(job), {job.uid(), job.epoch()},
-      stored.stop().with_save() ? v1::Command::STOP_WITH_SAVE : v1::Command::STOP_WITHOUT_SAVE);
+  v1::CoordinatorMessage message =
+      MakeCommand(stored.stop().command_id(), {job.uid(), job.epoch()}, VerbOf(stored.stop()));
   message.mutable_command()->set_reason(stored.stop().reason());
   message.mutable_command()->set_actor(stored.stop().actor());
   hub_->Send(job.ranks(0).node(), std::move(message));

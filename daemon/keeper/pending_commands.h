@@ -22,8 +22,8 @@ class WorkerHub;
 
 // What the first part of a command's id says.
 enum class CommandIdKind {
-  kKill,    // "kill/<job uid>/<epoch>", to every agent
-  kStop,    // "stop/<job uid>/<epoch>", to rank 0
+  kKill,  // "kill/<job uid>/<epoch>", to every agent
+  kStop,  // "stop/<job uid>/<epoch>/<16 hex digits>", to rank 0, in older stores without the digits
   kQueued,  // "word/<job uid>/<epoch>/<16 hex digits>", any other to rank 0: there may be many
 };
 
@@ -62,7 +62,9 @@ class PendingCommands {
 
   // Sends the command to stop, as StoredJob.stop has it.
   void SendStop(const v1::StoredJob& job);
-  static std::string StopId(const v1::Job& job);
+  // An id for the next stop of the job's epoch, of which there may be several: one that keeps its
+  // ranks where the save fails may be tried again.
+  static std::string NewStopId(const v1::Job& job);
   // Tells the agent to end the processes of that epoch now.
   void SendKill(const JobEpoch& job, const std::string& node, std::string_view reason);
 

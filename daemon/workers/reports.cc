@@ -255,4 +255,20 @@ void Reports::OnAllocationGone(WorkerSession& from, const v1::AllocationGone& go
                                            "they ended without a report");
 }
 
+// An epoch that is about to end is open: its last save is what the fence is needed for. Where the
+// answer is no, nothing else follows from the question: who closes an epoch ends its ranks.
+void Reports::OnEpochQuery(const WorkerSession& from, const v1::EpochQuery& query) {
+  const JobEpoch key{query.job_uid(), query.epoch()};
+  v1::StoredAllocation* allocation =
+      parts_.ledger->FindAllocation({key.job_uid, key.epoch, from.node});
+  v1::CoordinatorMessage message;
+  v1::EpochAnswer* answer = message.mutable_epoch_answer();
+  answer->set_query_id(query.query_id());
+  answer->set_job_uid(key.job_uid);
+  answer->set_epoch(key.epoch);
+  answer->set_open(allocation != nullptr && allocation->state() != v1::FREEING &&
+                   IsOpen(parts_.ledger, *allocation));
+  parts_.hub->Send(from.node, std::move(message));
+}
+
 }  // namespace mt::daemon

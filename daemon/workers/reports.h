@@ -15,6 +15,7 @@ namespace megatrain::v1 {
 class AllocationGone;
 class AssignmentReply;
 class CommandAck;
+class EpochQuery;
 class JobReport;
 class RankReport;
 class RankStatus;
@@ -52,6 +53,8 @@ class Reports {
   void OnRendezvousGet(WorkerSession& from, const v1::RendezvousGet& get);
   void OnCommandAck(WorkerSession& from, const v1::CommandAck& ack);
   void OnAllocationGone(WorkerSession& from, const v1::AllocationGone& gone);
+  // Says whether the epoch is open, which lets rank 0 raise its fence again.
+  void OnEpochQuery(const WorkerSession& from, const v1::EpochQuery& query);
   // Takes over what a registering worker says of a rank that it holds.
   void TakeRankStatus(v1::StoredJob& job, const std::string& node, const v1::RankStatus& status);
 

@@ -128,6 +128,7 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
     case v1::WorkerMessage::kHeldReport:
       return settlement_.SettleReport(session, message.held_report());
     case v1::WorkerMessage::kEpochQuery:
+      return reports.OnEpochQuery(session, message.epoch_query());
     case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::kHeartbeat:
       return;

@@ -134,6 +134,7 @@ printf '%s\n' "${COMPREPLY[@]}"
   EXPECT_EQ(complete("mtctl pause gpt-d"), "gpt-demo\n");
   EXPECT_EQ(complete("mtctl pause --hold ''"), "gpt-demo\ngpt-other\n");
   EXPECT_EQ(complete("mtctl pause --rel"), "--release\n");
+  EXPECT_EQ(complete("mtctl pause --disc"), "--discard\n");
   EXPECT_EQ(complete("mtctl get jobs -o j"), "json\njsonl\n");
   EXPECT_EQ(complete("mtctl -o json get ch"),
             "checkpoints\n");                            // the value of a flag is not a command

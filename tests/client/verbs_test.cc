@@ -34,6 +34,10 @@ TEST_F(VerbsTest, PauseSendsModeReasonAndANewRequestId) {
   EXPECT_EQ(server_.state().request_ids[0].size(), 36U);
   EXPECT_NE(server_.state().request_ids[0], server_.state().request_ids[1]);
   EXPECT_EQ(Mtctl(&server_, {"pause", "tiny", "--hold", "--release"}).code, kExitUsage);
+  EXPECT_FALSE(server_.state().paused.discard());
+  EXPECT_EQ(Mtctl(&server_, {"pause", "tiny", "--release", "--discard"}).code, 0);
+  EXPECT_TRUE(server_.state().paused.discard());
+  EXPECT_EQ(Mtctl(&server_, {"pause", "tiny", "--discard"}).code, kExitUsage);
 }
 
 // Each verb does its work and then loses its answer twice: it is done once and requested three

@@ -139,9 +139,14 @@ class Loading {
   StatusOr<const SafetensorsReader*> Open(const std::string& file) {
     auto it = files_.find(file);
     if (it == files_.end()) {
-      ASSIGN_OR_RETURN(SafetensorsReader reader,
-                       SafetensorsReader::Open(base::JoinPath(folder_, file), args_.open));
-      it = files_.emplace(file, std::move(reader)).first;
+      StatusOr<SafetensorsReader> reader =
+          SafetensorsReader::Open(base::JoinPath(folder_, file), args_.open);
+      if (absl::IsNotFound(reader.status())) {
+        return base::DataLoss("{} is missing, and the manifest names it; use another checkpoint",
+                              base::JoinPath(folder_, file));
+      }
+      RETURN_IF_ERROR(reader.status());
+      it = files_.emplace(file, *std::move(reader)).first;
     }
     return &it->second;
   }

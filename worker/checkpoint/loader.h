@@ -44,8 +44,8 @@ struct LoadArgs {
 };
 
 // Loads all slices. kNotFound: no such tensor; kFailedPrecondition: its shape or type differs (both
-// are named); kDataLoss: damaged bytes (file and tensor are named); else I/O errors. Destinations
-// are undefined after an error.
+// are named); kDataLoss: damaged bytes or a missing file (file and tensor are named); else I/O
+// errors. Destinations are undefined after an error.
 Status LoadTensors(const LoadArgs& args);
 
 // Checks that a run of the job `current_json` may resume from this manifest. Model, data order,

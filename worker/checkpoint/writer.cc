@@ -64,9 +64,7 @@ class Save {
     if (!status.ok()) {
       // Best effort: a folder that remains is ignored by readers and removed by a later epoch's
       // prune.
-      if (exchange_.rank() == 0 && !absl::IsFailedPrecondition(status)) {
-        (void)RemoveTree(temporary_);
-      }
+      if (exchange_.rank() == 0 && StillOurs().ok()) (void)RemoveTree(temporary_);
       return status;
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -81,23 +79,42 @@ class Save {
     return args_.failpoint(point);
   }
 
+  // The status of all, with what this rank's own tells besides code and text.
+  Status Agree(const Status& mine) {
+    Status all = exchange_.Agree(mine);
+    if (all.code() != mine.code()) return all;
+    mine.ForEachPayload(
+        [&all](absl::string_view key, const absl::Cord& payload) { all.SetPayload(key, payload); });
+    return all;
+  }
+
   Status StillOurs() const {
     return args_.fence == nullptr ? OkStatus() : CheckFence(args_.directory, *args_.fence);
   }
 
   Status MakeFolder() const {
-    RETURN_IF_ERROR(base::MakeDirs(args_.directory));
-    RETURN_IF_ERROR(StillOurs());
-    if (base::Exists(folder_)) {
-      return absl::AlreadyExistsError(folder_ + " exists already");
-    }
+    // A directory with a fence was there when that was raised: one that is gone is not made anew,
+    // since that is what a file system looks like that is not mounted.
+    if (args_.fence == nullptr) RETURN_IF_ERROR(base::MakeDirs(args_.directory));
+    Status ours = StillOurs();
+    if (absl::IsNotFound(ours) && args_.restore_fence) ours = args_.restore_fence(ours);
+    RETURN_IF_ERROR(ours);
     RETURN_IF_ERROR(RemoveTree(temporary_));
-    return base::MakeDirs(temporary_);
+    std::error_code error;
+    if (base::Exists(folder_)) {
+      if (args_.fence == nullptr) return absl::AlreadyExistsError(folder_ + " exists already");
+      // The directory epoch is this run's alone, and a step that is saved is not saved again: an
+      // earlier save got as far as the rename and failed after it.
+      std::filesystem::rename(folder_, temporary_, error);
+      if (error) return base::ErrnoError(error.value(), "move " + folder_ + " aside");
+      RETURN_IF_ERROR(RemoveTree(temporary_));
+    }
+    std::filesystem::create_directory(temporary_, error);
+    return error ? base::ErrnoError(error.value(), "create folder " + temporary_) : OkStatus();
   }
 
   Status WriteAndCommit() {
-    RETURN_IF_ERROR(
-        exchange_.Agree(At("begin", exchange_.rank() == 0 ? MakeFolder() : OkStatus())));
+    RETURN_IF_ERROR(Agree(At("begin", exchange_.rank() == 0 ? MakeFolder() : OkStatus())));
     RETURN_IF_ERROR(exchange_.Agree(At("folder", OkStatus())));
     std::string record;
     const Status written = At("shard", WriteShard(&record));
@@ -105,7 +122,7 @@ class Save {
     ASSIGN_OR_RETURN(const std::vector<std::string> records, exchange_.AllGather(record));
     Manifest manifest = args_.manifest;
     RETURN_IF_ERROR(exchange_.Agree(At("gathered", Collect(records, &manifest))));
-    return exchange_.Agree(exchange_.rank() == 0 ? Commit(manifest) : OkStatus());
+    return Agree(exchange_.rank() == 0 ? Commit(manifest) : OkStatus());
   }
 
   // Writes this rank's file and describes it in *record for the manifest.

@@ -36,7 +36,7 @@ struct SliceToSave {
 
 // The state to save and its destination.
 struct SaveArgs {
-  std::string directory;  // of the job's checkpoints; created if missing
+  std::string directory;  // of the job's checkpoints; created if missing, unless it has a fence
   // Step, epoch, job, spec, numbers and facts, set by the caller on every rank; `tensors` must be
   // empty.
   Manifest manifest;
@@ -48,6 +48,9 @@ struct SaveArgs {
   // The fence that this run has raised. Rank 0 checks it before the folder is created and before it
   // gets its final name. nullptr: the directory is not fenced.
   const Fence* fence = nullptr;
+  // Called on rank 0 where the fence is gone (CheckFence, kNotFound) before the folder is created;
+  // OK: it is there again. Empty: that fails the save.
+  std::function<Status(const Status& gone)> restore_fence;
   // For tests: called at each named point ("begin", "folder", "shard", "gathered", "manifest",
   // "checked", "renamed"); an error is treated as a failure at that point. May be empty.
   std::function<Status(std::string_view point)> failpoint;
@@ -61,10 +64,12 @@ struct SaveResult {
 };
 
 // Saves a checkpoint. Errors are the same on all ranks and name the rank where they occurred:
-// kResourceExhausted (disk full), kAlreadyExists (this step and epoch are saved already),
-// kFailedPrecondition (another run holds the directory; this one must not write there any more),
-// I/O errors, and the group's. The unfinished folder is removed if that is possible and the
-// directory is still this run's.
+// kResourceExhausted (disk full), kAlreadyExists (this step and epoch are saved already; in a
+// directory with a fence that is a save of this run that failed after its rename, and is replaced),
+// kFailedPrecondition (another run holds the directory; this one must not write there any more; on
+// rank 0 with FenceEpochOf), kNotFound (the directory or its fence is gone: a fault of the
+// storage), I/O errors, and the group's. The unfinished folder is removed if that is possible and
+// the directory is still this run's.
 StatusOr<SaveResult> SaveCheckpoint(const SaveArgs& args);
 
 // Removes all complete checkpoints but the `keep_last` newest (at least two are kept), and every

@@ -117,6 +117,7 @@ void ChannelObserver::OnCommandDone(const train::CommandResult& result) {
   out.set_step(result.step);
   if (result.checkpoint) Fill(*result.checkpoint, out.mutable_checkpoint());
   if (!result.error.ok()) out.set_error(base::Message(result.error));
+  out.set_held(result.held);
   deps_.send(std::move(message));
 }
 

@@ -49,6 +49,8 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.checkpoint_root = args.checkpoint_root;
   train_args.make_checkpoint_root = args.make_checkpoint_root;
   train_args.cache_root = args.cache_root;
+  train_args.checkpoint_root_id = args.checkpoint_root_id;
+  train_args.epoch_open = args.epoch_open;
   train_args.groups = groups;
   train_args.backend = backend;
   train_args.observer = args.observer;

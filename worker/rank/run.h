@@ -33,8 +33,10 @@ struct RunArgs {
   std::string checkpoint_root;
   bool make_checkpoint_root = false;
   std::string cache_root;
-  std::string address;                     // where the rank listens for its peers
-  comm::RendezvousStore* store = nullptr;  // required for more than one rank
+  std::string checkpoint_root_id = {};              // TrainArgs::checkpoint_root_id
+  std::function<StatusOr<bool>()> epoch_open = {};  // TrainArgs::epoch_open, on rank 0
+  std::string address;                              // where the rank listens for its peers
+  comm::RendezvousStore* store = nullptr;           // required for more than one rank
   train::TrainObserver* observer = nullptr;
   train::CommandSource* commands = nullptr;  // rank 0 only
   bool hold = false;                         // wait in the held state once ready

@@ -15,11 +15,13 @@
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/rank.pb.h"
+#include "worker/checkpoint/format/fence.h"
 #include "worker/node/shim/rank_exit_codes.h"
 #include "worker/rank/agent_channel.h"
 #include "worker/rank/channel_observer.h"
 #include "worker/rank/channel_store.h"
 #include "worker/rank/command_queue.h"
+#include "worker/rank/epoch_queries.h"
 #include "worker/rank/leave_switch.h"
 #include "worker/rank/mark_board.h"
 #include "worker/rank/outcome.h"
@@ -75,6 +77,8 @@ std::optional<train::CommandKind> KindOf(Command::Verb verb) {
       return train::CommandKind::kCheckpointNow;
     case Command::UPDATE:
       return train::CommandKind::kUpdate;
+    case Command::RELEASE:
+      return train::CommandKind::kRelease;
     default:
       return std::nullopt;
   }
@@ -97,6 +101,7 @@ class AgentRank {
       : options_(options),
         leave_(control::kAbortSelfExit, [this] { ExitNow("it has not left by itself"); }),
         store_([this](RankMessage message) { channel_.Send(std::move(message)); }),
+        epoch_queries_([this](RankMessage message) { channel_.Send(std::move(message)); }),
         channel_({.socket = options.agent_socket,
                   .job_uid = options.job_uid,
                   .epoch = options.epoch,
@@ -155,6 +160,8 @@ class AgentRank {
          .data_root = assignment.data_root(),
          .checkpoint_root = assignment.checkpoint_root(),
          .cache_root = assignment.cache_root(),
+         .checkpoint_root_id = assignment.checkpoint_root_id(),
+         .epoch_open = [this] { return epoch_queries_.IsOpen(control::kEpochAnswer); },
          .address = assignment.address(),
          .store = &store_,
          .observer = &observer,
@@ -198,6 +205,7 @@ class AgentRank {
       fault.set_message(base::Message(result.status));
       fault.set_exit_code(ExitCodeOf(result.status));
       fault.set_reason(rpc::ReasonOf(result.status));
+      fault.set_fence_epoch(checkpoint::FenceEpochOf(result.status));
       log::Error("the rank has failed",
                  {{"exit_code", fault.exit_code()}, {"why", base::Message(result.status)}});
     }
@@ -222,9 +230,13 @@ class AgentRank {
       case AgentMessage::kRendezvousValue:
         store_.OnValue(message.rendezvous_value().key(), message.rendezvous_value().value());
         break;
+      case AgentMessage::kEpochAnswer:
+        epoch_queries_.OnAnswer(message.epoch_answer().query_id(), message.epoch_answer().open());
+        break;
       case AgentMessage::kExit:
         log::Warn("asked to leave", {{"why", message.exit().reason()}, {"device", marks_.Text()}});
         store_.Abort(message.exit().reason());
+        epoch_queries_.Abort();
         leave_.Leave(message.exit().reason());
         break;
       default:
@@ -264,6 +276,7 @@ class AgentRank {
   MarkBoard marks_;
   LeaveSwitch leave_;
   ChannelStore store_;
+  EpochQueries epoch_queries_;
   AgentChannel channel_;  // last: its threads use all of the above
 };
 

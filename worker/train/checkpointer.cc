@@ -95,7 +95,13 @@ Status Checkpointer::SaveState(int64_t step) {
                             .stream = &args_.engine->stream(),
                             .progress = [this, step](int64_t) { args_.observer->OnProgress(step); },
                             .fence = fence(),
+                            .restore_fence = nullptr,
                             .failpoint = args_.failpoint};
+  if (fence() != nullptr) {
+    save.restore_fence = [this](const Status& gone) {
+      return args_.fence_repair.Restore(args_.start.directory, *fence(), gone);
+    };
+  }
   save.manifest.step = step;
   save.manifest.epoch = args_.start.epoch;
   PutScalars(scalars, &save.manifest);

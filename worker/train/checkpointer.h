@@ -16,12 +16,13 @@
 #include "worker/checkpoint/writer.h"
 #include "worker/engine/engine.h"
 #include "worker/failure/failure.h"
+#include "worker/train/fence_repair.h"
 #include "worker/train/observer.h"
 #include "worker/train/resume.h"
 
 namespace mt::train {
 
-// The cause of a failed save: a directory that another epoch holds is no fault of the disk.
+// The cause of a failed save: a fault of the storage, unless another run holds the directory.
 failure::Cause CauseOfFailedSave(const Status& saved);
 
 // One thread. Everything that Args points to must outlive the object.
@@ -37,6 +38,7 @@ class Checkpointer {
     comm::ProcessGroup* group = nullptr;  // all ranks; nullptr: one
     const base::Clock* clock = nullptr;
     TrainObserver* observer = nullptr;
+    FenceRepair fence_repair;                                 // on rank 0
     std::function<Status(std::string_view point)> failpoint;  // test seam
   };
   explicit Checkpointer(const Args& args);
@@ -58,8 +60,10 @@ class Checkpointer {
   // Collective and blocking; all ranks return the same status, and rank 0 reports to the observer.
   // The engine is at the end of `step`. OK without a directory, and if this step is saved already.
   Status Save(int64_t step);
-  // True if this failed save ends the run: the policy is `strict`, or another epoch holds the
-  // directory.
+  // True if the checkpoint of this step is on disk; the same on every rank.
+  bool IsSaved(int64_t step) const { return enabled() && last_saved_step_ == step; }
+  // True if this failed save ends the run: the policy is `strict`, or another run holds the
+  // directory. A directory that is gone is no such case.
   bool EndsRun(const Status& saved) const;
   // Rank 0: the checkpoint of this step, the last one done, or why it was not saved.
   // kFailedPrecondition where no save was tried.

@@ -17,9 +17,10 @@ enum class CommandKind : uint8_t {
   kStopWithSave,
   kStopWithoutSave,
   kCheckpointNow,
-  kHold,    // all ranks wait after the step and keep what they have
-  kResume,  // held ranks go on
-  kUpdate,  // `settings` become the run's
+  kHold,     // all ranks wait after the step and keep what they have
+  kResume,   // held ranks go on
+  kUpdate,   // `settings` become the run's
+  kRelease,  // saves and stops; where the save fails, all ranks wait as after kHold
 };
 
 struct Command {
@@ -36,6 +37,7 @@ struct CommandResult {
   int64_t step = 0;          // the last one done when it acted
   std::optional<CheckpointRecord> checkpoint;  // of a save: what is on disk
   Status error;                                // of a save or an update that failed
+  bool held = false;  // of a release whose save failed: the ranks wait, nothing is given up
 };
 
 // Polled once per step and, while ranks are held, once per idle reduction, on the training thread

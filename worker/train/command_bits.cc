@@ -11,11 +11,12 @@ namespace {
 
 using Flag = bool CommandBits::*;
 // Bit i is kFlags[i]; first the kinds of commands, in the order of CommandKind, then the clock's.
-constexpr std::array<Flag, 8> kFlags = {
+constexpr std::array<Flag, 9> kFlags = {
     &CommandBits::stop_with_save, &CommandBits::stop_without_save,
     &CommandBits::checkpoint_now, &CommandBits::hold,
     &CommandBits::resume,         &CommandBits::update,
-    &CommandBits::save_due,       &CommandBits::time_over};
+    &CommandBits::release,        &CommandBits::save_due,
+    &CommandBits::time_over};
 constexpr int kAllBits = (1 << kFlags.size()) - 1;
 
 }  // namespace

@@ -14,6 +14,7 @@ struct CommandBits {
   bool hold = false;
   bool resume = false;
   bool update = false;
+  bool release = false;
   bool save_due = false;   // checkpoint.every has passed on rank 0's clock
   bool time_over = false;  // training.exit_after has passed on rank 0's clock
 

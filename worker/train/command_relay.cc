@@ -2,6 +2,7 @@
 // everything that ends, holds or saves follows from bits that all ranks have read.
 #include "worker/train/command_relay.h"
 
+#include <functional>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -13,7 +14,8 @@ namespace mt::train {
 namespace {
 
 bool Saves(CommandKind kind) {
-  return kind == CommandKind::kCheckpointNow || kind == CommandKind::kStopWithSave;
+  return kind == CommandKind::kCheckpointNow || kind == CommandKind::kStopWithSave ||
+         kind == CommandKind::kRelease;
 }
 
 }  // namespace
@@ -49,18 +51,33 @@ StatusOr<std::optional<Ending>> CommandRelay::ActBefore(int64_t step) {
   return held_ ? WaitHeld() : std::optional<Ending>();
 }
 
+StatusOr<std::optional<Ending>> CommandRelay::ActBeforeEnd() {
+  const bool release = IsPending([](const CommandBits& bits) { return bits.release; });
+  while (release && args_.cursor->HasUnacted()) {
+    const int64_t carrier = args_.cursor->Act();
+    ASSIGN_OR_RETURN(const std::optional<Ending> ending, Act(bits_[carrier], carrier));
+    if (ending) return ending;
+  }
+  return held_ ? WaitHeld() : std::optional<Ending>();
+}
+
 StatusOr<std::optional<Ending>> CommandRelay::Act(const CommandBits& bits, int64_t carrier) {
   if (bits.empty()) return std::optional<Ending>();
   RETURN_IF_ERROR(args_.target->ReadUpTo(args_.cursor->last()));
-  const Status saved = bits.checkpoint_now || bits.save_due ? args_.target->Save() : OkStatus();
+  const bool saves = bits.checkpoint_now || bits.save_due || bits.release;
+  const Status saved = saves ? args_.target->Save() : OkStatus();
+  // Every rank knows alike whether the save succeeded, so all of them end or none does.
+  kept_ = bits.release && saved.ok() && !args_.target->IsSaved();
   if (bits.update) RETURN_IF_ERROR(Update(carrier));
   // Of several ways to stop at once, the one that keeps the work. Commands that stop are reported
   // when their save is over.
   if (saved.ok() && bits.stop_with_save) return std::optional<Ending>(Ending::kStopWithSave);
   if (saved.ok() && bits.stop_without_save) return std::optional<Ending>(Ending::kStopWithoutSave);
-  if (saved.ok() && bits.time_over) return std::optional<Ending>(Ending::kExitAfter);
+  if (saved.ok() && bits.release && !kept_) return std::optional<Ending>(Ending::kStopWithSave);
+  if (saved.ok() && bits.time_over && !kept_) return std::optional<Ending>(Ending::kExitAfter);
   if (bits.hold) Hold();
   if (bits.resume) Resume();
+  if (kept_) Hold();
   ReportActed(carrier);
   RETURN_IF_ERROR(saved);
   return std::optional<Ending>();
@@ -123,7 +140,8 @@ CommandResult CommandRelay::ResultOf(const SentCommand& sent) const {
                        .carrier_step = sent.step,
                        .step = args_.cursor->last(),
                        .checkpoint = std::nullopt,
-                       .error = OkStatus()};
+                       .error = OkStatus(),
+                       .held = sent.command.kind == CommandKind::kRelease && kept_};
   if (sent.command.kind == CommandKind::kUpdate) result.error = update_refused_;
   if (!Saves(sent.command.kind)) return result;
   StatusOr<CheckpointRecord> saved = args_.target->SavedCheckpoint();
@@ -135,16 +153,23 @@ CommandResult CommandRelay::ResultOf(const SentCommand& sent) const {
   return result;
 }
 
-bool CommandRelay::IsSavePending() const {
+bool CommandRelay::IsPending(const std::function<bool(const CommandBits&)>& wanted) const {
   for (int64_t step = args_.cursor->acted() + 1; step <= args_.cursor->last(); ++step) {
-    if (bits_[step].checkpoint_now || bits_[step].stop_with_save) return true;
+    if (wanted(bits_[step])) return true;
   }
   return false;
+}
+
+bool CommandRelay::IsSavePending() const {
+  return IsPending([](const CommandBits& bits) {
+    return bits.checkpoint_now || bits.stop_with_save || bits.release;
+  });
 }
 
 void CommandRelay::ReportAtEnd() {
   if (!args_.is_rank_0) return;
   update_refused_ = OkStatus();  // a late one is for the next placement
+  kept_ = false;                 // nobody waits any more
   ReportActed(std::numeric_limits<int64_t>::max());
   while (args_.source != nullptr) {
     std::optional<Command> command = args_.source->Poll();

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "common/base/clock.h"
@@ -29,6 +30,8 @@ class CommandTarget {
   // Collective: saves the state after the last step. A failed save is an error only where it ends
   // the run.
   virtual Status Save() = 0;
+  // True if the state after the last step is on disk; the same on every rank.
+  virtual bool IsSaved() const = 0;
   // Collective: makes rank 0's `asked` (nullopt elsewhere) the settings of every rank. *refused
   // says why no rank has taken them over, OK if all have.
   virtual Status Update(const std::optional<RunSettings>& asked, Status* refused) = 0;
@@ -71,6 +74,10 @@ class CommandRelay {
   // Call before `step`: acts on the bits of the step two before and, if ranks are held, returns
   // when they are let go or the run ends. nullopt: the step may run.
   StatusOr<std::optional<Ending>> ActBefore(int64_t step);
+  // Call where the run is to end by itself, with every outcome read: a release among the bits that
+  // found no step to act before acts now, as do the bits before it. Returns when the ranks do not
+  // wait for its sake any more: with its ending, or nullopt: the run ends as it was to.
+  StatusOr<std::optional<Ending>> ActBeforeEnd();
   // Makes the ranks wait from the next ActBefore on.
   void Hold();
   bool held() const { return held_; }
@@ -85,6 +92,8 @@ class CommandRelay {
   // Follows the bits that `carrier` carried (0: an idle reduction) and reports their commands.
   StatusOr<std::optional<Ending>> Act(const CommandBits& bits, int64_t carrier);
   Status Update(int64_t carrier);
+  // True if bits of steps that have not acted are like this.
+  bool IsPending(const std::function<bool(const CommandBits&)>& wanted) const;
   // From held to training or to the end. The bits of steps that were enqueued already act first.
   StatusOr<std::optional<Ending>> WaitHeld();
   void Resume();
@@ -98,6 +107,7 @@ class CommandRelay {
   // Rank 0: the step that carried the last save_due.
   int64_t save_due_step_ = -StepCursor::kLag;
   bool held_ = false;
+  bool kept_ = false;  // the newest bits that acted: a release whose save failed
   base::MonotonicTime held_since_;
   std::optional<base::MonotonicTime> training_since_;
   Status update_refused_;  // of the newest update

@@ -181,6 +181,13 @@ StatusOr<StartPoint> Decide(const StartArgs& args) {
   return start;
 }
 
+// What cannot be read is a fault of the storage; a tensor that is missing or another one is the
+// job's.
+Status OfStorage(const Status& loaded) {
+  if (absl::IsNotFound(loaded) || absl::IsFailedPrecondition(loaded)) return loaded;
+  return failure::WithCause(loaded, failure::Cause::kStorage);
+}
+
 std::string ToText(const StartPoint& start) {
   json out = {{"directory", start.directory},
               {"epoch", start.epoch},
@@ -237,8 +244,13 @@ StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
 }
 
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
-  ASSIGN_OR_RETURN(checkpoint::Manifest manifest,
-                   checkpoint::ReadManifest(args.directory, args.id, args.open));
+  StatusOr<checkpoint::Manifest> read =
+      checkpoint::ReadManifest(args.directory, args.id, args.open);
+  // It was there when the run looked for it.
+  if (!read.ok() && !absl::IsFailedPrecondition(read.status()))
+    return failure::WithCause(read.status(), failure::Cause::kStorage);
+  RETURN_IF_ERROR(read.status());
+  checkpoint::Manifest manifest = *std::move(read);
   RETURN_IF_ERROR(checkpoint::CheckSameRun(manifest, spec::ToJson(*args.job)));
   ASSIGN_OR_RETURN(const data::IndexRecord saved,
                    GetIndexRecord(manifest, args.train_data->split_name));
@@ -255,13 +267,13 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
       staging->Write(to, from, bytes);
     };
   }
-  RETURN_IF_ERROR(checkpoint::LoadTensors({.directory = args.directory,
-                                           .id = args.id,
-                                           .manifest = &manifest,
-                                           .slices = SlicesToLoad(args.engine->store()),
-                                           .put = put,
-                                           .progress = args.progress,
-                                           .open = args.open}));
+  RETURN_IF_ERROR(OfStorage(checkpoint::LoadTensors({.directory = args.directory,
+                                                     .id = args.id,
+                                                     .manifest = &manifest,
+                                                     .slices = SlicesToLoad(args.engine->store()),
+                                                     .put = put,
+                                                     .progress = args.progress,
+                                                     .open = args.open})));
   args.engine->RestoreScalars(scalars);
   const std::string device = args.engine->device().Describe();
   const auto saved_device = manifest.facts.find("device");

@@ -196,16 +196,17 @@ checkpoint::Manifest RunSetup::ManifestTemplate() const {
 void RunSetup::MakeParts() {
   const megatrain::v1::JobSpec& job = *args_.job;
   const auto& eval = job.training().eval();
-  parts_.checkpointer =
-      std::make_unique<Checkpointer>(Checkpointer::Args{.job = parts_.job.get(),
-                                                        .start = start_,
-                                                        .loaded = loaded_,
-                                                        .manifest = ManifestTemplate(),
-                                                        .engine = parts_.engine.get(),
-                                                        .group = args_.groups->world(),
-                                                        .clock = args_.clock,
-                                                        .observer = args_.observer,
-                                                        .failpoint = args_.checkpoint_failpoint});
+  parts_.checkpointer = std::make_unique<Checkpointer>(Checkpointer::Args{
+      .job = parts_.job.get(),
+      .start = start_,
+      .loaded = loaded_,
+      .manifest = ManifestTemplate(),
+      .engine = parts_.engine.get(),
+      .group = args_.groups->world(),
+      .clock = args_.clock,
+      .observer = args_.observer,
+      .fence_repair = {args_.checkpoint_root, args_.checkpoint_root_id, args_.epoch_open},
+      .failpoint = args_.checkpoint_failpoint});
   parts_.evaluator = std::make_unique<Evaluator>(
       Evaluator::Args{.engine = parts_.engine.get(),
                       .data = parts_.data.get(),

@@ -61,10 +61,7 @@ StatusOr<Ending> StepLoop::Loop() {
   bool hold_first = args_.hold;
   while (cursor.last() < run_.total_steps) {
     const int64_t exit_at = run_.job->training().exit_at_iter();
-    if (exit_at > 0 && cursor.last() >= exit_at) {
-      RETURN_IF_ERROR(ReadUpTo(cursor.last()));
-      return Ending::kExitAtIter;
-    }
+    if (exit_at > 0 && cursor.last() >= exit_at) return End(Ending::kExitAtIter);
     const int64_t step = cursor.next();
     log::SetStep(step);
     if (std::exchange(hold_first, false)) commands_.Hold();
@@ -76,8 +73,13 @@ StatusOr<Ending> StepLoop::Loop() {
     args_.observer->OnProgress(step);
     if (step < run_.total_steps) RETURN_IF_ERROR(RunDue(step));
   }
-  RETURN_IF_ERROR(ReadUpTo(cursor.last()));
-  return Ending::kCompleted;
+  return End(Ending::kCompleted);
+}
+
+StatusOr<Ending> StepLoop::End(Ending ending) {
+  RETURN_IF_ERROR(ReadUpTo(run_.cursor.last()));
+  ASSIGN_OR_RETURN(const std::optional<Ending> released, commands_.ActBeforeEnd());
+  return released.value_or(ending);
 }
 
 Status StepLoop::RunStep(int64_t step) {
@@ -165,6 +167,8 @@ void StepLoop::OnResumed(base::MonotonicTime since, base::MonotonicTime now) {
   run_.engine->phases().EndPause();
   run_.checkpointer->SkipPause(since, now);
 }
+
+bool StepLoop::IsSaved() const { return run_.checkpointer->IsSaved(run_.cursor.last()); }
 
 bool StepLoop::IsSaveDueByTime() const { return run_.checkpointer->DueByTime(); }
 

@@ -41,6 +41,8 @@ class StepLoop final : private CommandTarget {
 
  private:
   StatusOr<Ending> Loop();
+  // The run ends by itself, unless a release that came with its last steps ends or holds it.
+  StatusOr<Ending> End(Ending ending);
   Status RunStep(int64_t step);
   // After a step: save and evaluation, where they are due.
   Status RunDue(int64_t step);
@@ -49,6 +51,7 @@ class StepLoop final : private CommandTarget {
   // What commands make the run do.
   Status ReadUpTo(int64_t step) override;
   Status Save() override;
+  bool IsSaved() const override;
   Status Update(const std::optional<RunSettings>& asked, Status* refused) override;
   StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) override;
   void OnHeld() override;

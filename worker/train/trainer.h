@@ -47,6 +47,10 @@ struct TrainArgs {
   std::string checkpoint_root;
   bool make_checkpoint_root = false;  // where it is missing
   std::string cache_root;
+  // Id in the checkpoint root's marker when the job was placed, and the question whether this
+  // run's epoch is open (FenceRepair). Empty: a fence that is gone is not raised again.
+  std::string checkpoint_root_id = {};
+  std::function<StatusOr<bool>()> epoch_open = {};
   // This rank's groups in the job's mesh (RankGroups::CreateForJob), used by this trainer only and
   // outliving it. The trainer aborts all of them where one breaks; its end closes the links.
   parallel::RankGroups* groups = nullptr;

@@ -350,7 +350,7 @@ TEST_F(CoreTest, MalformedReportsChangeNothing) {
   // States that no worker can know, or that nobody knows; commands that nobody gave.
   for (const int state : {static_cast<int>(v1::UNKNOWN), static_cast<int>(v1::FENCED), 99, -7})
     Report(worker, RankMessage(job, 0, static_cast<v1::RankState>(state)));
-  for (const std::string id : {"", "nonsense", "word/x", "dance/a/1", "kill/a/b", "stop/a/1/2"}) {
+  for (const std::string id : {"", "nonsense", "word/x", "dance/a/1", "kill/a/b", "kill/a/1/2"}) {
     v1::WorkerMessage ack;
     ack.mutable_command_ack()->set_command_id(id);
     Report(worker, ack);

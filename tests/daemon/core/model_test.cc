@@ -53,11 +53,13 @@ class Model {
       request.set_node(node);
       v1::Node response;
       deaths_ += core_->api().nodes().DeclareDead(request, "model", &response).ok() ? 1 : 0;
-    } else if (dice < 928) {
+    } else if (dice < 925) {
       const auto live = core_->ledger().LiveJobs();
       if (!live.empty()) cluster_.LoseStorage(live[Pick(live.size())]->job().uid());
-    } else if (dice < 930) {
+    } else if (dice < 927) {
       cluster_.BringStorageBack();
+    } else if (dice < 930) {
+      cluster_.SetDiskFull(Pick(2) == 0);
     } else if (dice < 970) {
       if (!cluster_.IsConnected(node)) cluster_.Connect(core_.get(), node);
     } else {
@@ -69,6 +71,8 @@ class Model {
     if (mistakes_) return;
     CheckSlots();
     CheckHeld();
+    CheckGoals();
+    CheckReleases();
   }
 
   // The network heals, everyone hears everyone, and every job is ended.
@@ -99,6 +103,8 @@ class Model {
   int num_deaths() const { return deaths_; }
   int num_missed() const { return missed_; }
   int num_accepted() const { return accepted_; }
+  int num_held_by_failed_saves() const { return cluster_.num_held_by_failed_saves(); }
+  int num_followed_resumes() const { return followed_resumes_; }
   const std::set<v1::JobState>& seen() const { return seen_; }
 
  private:
@@ -208,8 +214,8 @@ class Model {
                                                           : live[Pick(live.size())]->job().uid();
     // Kills and cancels are rarer, else few jobs live long.
     const size_t verb =
-        std::array<size_t, 18>{0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4, 5, 6, 7}[Pick(18)];
-    Job(uid);
+        std::array<size_t, 18>{0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 5, 6, 7}[Pick(18)];
+    behind_release_ = Job(uid).state() == v1::RELEASING && verb == 2;
     Ask(uid, verb, base::NewUid());
     // Sometimes a client that did not hear the answer asks again.
     if (!operations_.empty() && Pick(4) == 0) Repeat();
@@ -220,6 +226,7 @@ class Model {
     Settle();
     if (status.ok()) {
       if (verb == kResumeFresh || verb == kResumeOlder) allowed_.insert(uid);
+      followed_resumes_ += std::exchange(behind_release_, false) ? 1 : 0;
       operations_[id] = {uid, verb, operation.name()};
       return;
     }
@@ -266,6 +273,10 @@ class Model {
       case 4:
         cancel.set_checkpoint_first(true);
         return Send(&VerbsApi::Cancel, cancel, uid, id, operation);
+      case 6:
+        pause.set_mode(v1::PauseRequest::RELEASE);
+        pause.set_discard(true);
+        return Send(&VerbsApi::Pause, pause, uid, id, operation);
       default:
         return Send(&VerbsApi::Kill, v1::KillRequest(), uid, id, operation);
     }
@@ -280,6 +291,31 @@ class Model {
       }
     }
     EXPECT_EQ(cluster_.num_double_booked(), 0);
+  }
+  // Nothing stands still that is to run: a resume that was queued behind a pause took effect.
+  void CheckGoals() {
+    for (const v1::StoredJob* stored : core_->ledger().LiveJobs()) {
+      const v1::Job& job = stored->job();
+      const bool stands = job.state() == v1::PAUSED_HELD || job.state() == v1::PAUSED_RELEASED;
+      EXPECT_FALSE(stands && job.goal() == v1::GOAL_RUN) << job.message();
+      EXPECT_FALSE(job.state() == v1::RUNNING && job.goal() != v1::GOAL_RUN) << job.message();
+    }
+  }
+  // What a release that succeeded says to be saved is all that was trained.
+  void CheckReleases() {
+    for (const auto& [id, asked] : operations_) {
+      if (asked.verb != 1 || checked_.contains(asked.name)) continue;
+      v1::GetOperationRequest request;
+      request.set_name(asked.name);
+      v1::Operation operation;
+      ASSERT_TRUE(core_->api().operations().Get(request, &operation).ok());
+      if (!operation.done()) continue;
+      checked_.insert(asked.name);
+      if (operation.has_error()) continue;
+      const v1::Job job = Job(asked.uid);
+      if (operation.word_step() == 0 && operation.step() == 0) continue;  // no rank was asked
+      EXPECT_EQ(operation.checkpoint().step(), operation.step()) << operation.ShortDebugString();
+    }
   }
   // A job that is said to be held is: its ranks wait, wherever they are.
   void CheckHeld() {
@@ -355,6 +391,8 @@ class Model {
   std::vector<std::string> jobs_;
   std::map<std::string, Asked> operations_;  // by request id
   std::set<v1::JobState> seen_;
+  std::set<std::string> checked_;  // releases that have ended
+  bool behind_release_ = false;  // the verb that is asked next: a resume of a job that is RELEASING
   int refused_verbs_ = 0;
   int deaths_ = 0;
   std::set<std::string> allowed_;  // jobs whose next start may find less than is known
@@ -362,6 +400,7 @@ class Model {
   int accepted_ = 0;               // starts from less, as a user allowed
   int num_mistakes_ = 0;
   int64_t mismatches_ = 0;
+  int followed_resumes_ = 0;
 };
 
 TEST(CoordinatorModel, RandomHistories) {
@@ -371,6 +410,8 @@ TEST(CoordinatorModel, RandomHistories) {
   int deaths = 0;
   int missed = 0;
   int accepted = 0;
+  int held_by_failed_saves = 0;
+  int followed_resumes = 0;
   for (unsigned seed = 1; seed <= 16; ++seed) {
     SCOPED_TRACE(seed);
     Model model(seed);
@@ -382,6 +423,8 @@ TEST(CoordinatorModel, RandomHistories) {
     deaths += model.num_deaths();
     missed += model.num_missed();
     accepted += model.num_accepted();
+    held_by_failed_saves += model.num_held_by_failed_saves();
+    followed_resumes += model.num_followed_resumes();
     seen.insert(model.seen().begin(), model.seen().end());
   }
   // The histories were worth the name: every state that exists now was met, by many operations.
@@ -395,6 +438,8 @@ TEST(CoordinatorModel, RandomHistories) {
   EXPECT_GT(deaths, 0);
   EXPECT_GT(missed, 10);
   EXPECT_GT(accepted, 2);
+  EXPECT_GT(held_by_failed_saves, 20);
+  EXPECT_GT(followed_resumes, 20);
 }
 
 // Whatever ledger and agents lose of each other's knowledge is found and mended: every job comes to

@@ -216,9 +216,12 @@ class SimCluster {
     LeaveRun(key, node);
   }
 
-  // --- The storage of a job's checkpoints goes away, or is back.
+  // --- The storage of a job's checkpoints goes away, or is back; or every save fails, for its disk
+  // is full.
   void LoseStorage(const std::string& uid) { lost_.insert(uid); }
   void BringStorageBack() { lost_.clear(); }
+  void SetDiskFull(bool full) { disk_full_ = full; }
+  int num_held_by_failed_saves() const { return num_held_by_failed_saves_; }
 
   int num_double_booked() const { return num_double_booked_; }
   const SimRun* Find(const SimKey& key) const {
@@ -290,7 +293,7 @@ class SimCluster {
   void MissBase(const SimKey& key) {
     const std::map<int, std::string> nodes = runs_[key].nodes;
     for (const auto& [rank, node] : nodes) {
-      v1::WorkerMessage message = RankMessage(key, rank, v1::FAULTED);
+      v1::WorkerMessage message = SimRankMessage(key, rank, v1::FAULTED);
       v1::RankReport* report = message.mutable_rank_report();
       report->set_cause(rank == 0 ? v1::STORAGE : v1::NETWORK);
       if (rank == 0) report->set_reason("EXPECTED_CHECKPOINT_MISSING");
@@ -389,11 +392,15 @@ class SimCluster {
     v1::CommandDone* done = message.mutable_job_report()->mutable_command_done();
     done->set_command_id(command.command_id());
     done->set_word_step(run.state == v1::TRAINING ? run.step : 0);
-    const bool saves = command.verb() == v1::Command::CHECKPOINT_NOW ||
+    const bool releases = command.verb() == v1::Command::RELEASE;
+    const bool saves = releases || command.verb() == v1::Command::CHECKPOINT_NOW ||
                        command.verb() == v1::Command::STOP_WITH_SAVE;
     if (run.state == v1::TRAINING) ++run.step;
     done->set_step(run.step);
-    if (saves) {
+    if (saves && disk_full_) {
+      done->set_error("No space left on device");
+      done->set_held(releases);
+    } else if (saves) {
       saved_[key.first] = run.step;
       lost_.erase(key.first);
       done->mutable_checkpoint()->set_step(run.step);
@@ -401,13 +408,14 @@ class SimCluster {
       done->mutable_checkpoint()->set_path(std::to_string(run.step));
     }
     Report(agents_[run.nodes[0]], std::move(message));
-    if (command.verb() == v1::Command::HOLD) {
+    if (command.verb() == v1::Command::HOLD || (releases && disk_full_)) {
+      num_held_by_failed_saves_ += releases ? 1 : 0;
       run.hold = true;
       if (run.state != v1::HELD) MoveAll(key, v1::HELD);
     } else if (command.verb() == v1::Command::RESUME) {
       run.hold = false;
       if (run.state == v1::HELD) MoveAll(key, v1::TRAINING);
-    } else if (command.verb() == v1::Command::STOP_WITH_SAVE ||
+    } else if (releases || command.verb() == v1::Command::STOP_WITH_SAVE ||
                command.verb() == v1::Command::STOP_WITHOUT_SAVE) {
       EndRun(key, /*completed=*/false);
     }
@@ -419,6 +427,8 @@ class SimCluster {
   std::map<std::string, int64_t> saved_;  // newest step on disk, by job uid
   std::set<std::string> lost_;            // jobs whose storage is away
   int num_double_booked_ = 0;
+  bool disk_full_ = false;
+  int num_held_by_failed_saves_ = 0;
 };
 
 }  // namespace mt::daemon

@@ -57,6 +57,15 @@ inline v1::WorkerMessage DoneMessage(const v1::Command& command, int64_t word_st
   return message;
 }
 
+// Rank 0's answer to a release whose save failed: every rank waits.
+inline v1::WorkerMessage HeldMessage(const v1::Command& command, int64_t word_step, int64_t step) {
+  v1::WorkerMessage message = DoneMessage(command, word_step, step);
+  v1::CommandDone* done = message.mutable_job_report()->mutable_command_done();
+  done->set_error("No space left on device");
+  done->set_held(true);
+  return message;
+}
+
 inline v1::CheckpointInfo Saved(int64_t step) {
   v1::CheckpointInfo info;
   info.set_step(step);

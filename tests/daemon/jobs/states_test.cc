@@ -112,7 +112,10 @@ constexpr Row kExpected[] = {
     {"PAUSED_HELD", kKill, "STOPPING(CANCELLED)", "kill ranks"},
     {"PAUSED_HELD", kDeadline, "STOPPING(FAILED)", "record verdict, aim at stop, command stop"},
     {"PAUSED_HELD", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
-    {"RELEASING", kReleased, "PAUSED_RELEASED", "close epoch, settle operations"},
+    {"RELEASING", kReleased, "PAUSED_RELEASED", "close epoch, settle operations, follow goal"},
+    {"RELEASING", kSaveFailed, "PAUSED_HELD", "forget stop, follow goal"},
+    {"RELEASING", kRelease, "RELEASING", "amend stop"},
+    {"RELEASING", kResume, "RELEASING", "await release"},
     {"RELEASING", kRequeued, "QUEUED", ""},
     {"RELEASING", kCancel, "STOPPING(CANCELLED)", "kill unless stopping"},
     {"RELEASING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
@@ -292,7 +295,8 @@ TEST(JobStates, AllowedVerbs) {
   EXPECT_EQ(verbs(v1::RUNNING, v1::GOAL_RUN), "pause, checkpoint, update, cancel, kill");
   EXPECT_EQ(verbs(v1::PAUSED_HELD, v1::GOAL_HOLD),
             "pause --release, resume, checkpoint, update, cancel, kill");
-  EXPECT_EQ(verbs(v1::RELEASING, v1::GOAL_RELEASE), "update, cancel, kill");
+  EXPECT_EQ(verbs(v1::RELEASING, v1::GOAL_RELEASE), "resume, update, cancel, kill");
+  EXPECT_EQ(verbs(v1::RELEASING, v1::GOAL_RUN), "pause --release, update, cancel, kill");
   EXPECT_EQ(verbs(v1::PAUSED_RELEASED, v1::GOAL_RELEASE), "resume, update, cancel, kill");
   EXPECT_EQ(AllowedVerbs({v1::STOPPING, v1::FAILED}, v1::GOAL_STOP), "update, kill");
   EXPECT_EQ(verbs(v1::SUCCEEDED, v1::GOAL_STOP), "delete");

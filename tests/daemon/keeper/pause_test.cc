@@ -151,7 +151,7 @@ TEST_F(PauseTest, ReleaseSavesAndFreesTheSlotsAndResumePlacesAgain) {
   ASSERT_TRUE(pause.ok()) << pause.status();
   EXPECT_EQ(Get(job.uid()).state(), v1::RELEASING);
   EXPECT_EQ(ConditionsOf(Get(job.uid())), "Saving");
-  const v1::Command stop = LastCommand(worker, v1::Command::STOP_WITH_SAVE);
+  const v1::Command stop = LastCommand(worker, v1::Command::RELEASE);
   ASSERT_FALSE(stop.command_id().empty());
   const v1::Job other = Submit(TinyJob("other", 1));
   EXPECT_EQ(other.state(), v1::QUEUED);
@@ -198,7 +198,7 @@ TEST_F(PauseTest, ReleaseWithoutACheckpointDirectoryIsRefused) {
   EXPECT_EQ(Get(starting.uid()).state(), v1::PAUSED_RELEASED);
 }
 
-TEST_F(PauseTest, AReleaseWhoseSaveFailsLeavesTheLastCheckpoint) {
+TEST_F(PauseTest, AReleaseWhoseRankDiesLeavesTheLastCheckpointAndSaysSo) {
   Worker worker = NewWorker("n1", 1);
   const v1::Job job = StartRunning(worker, "demo", 1);
   Report(worker, StepsMessage(job, 1, 20));
@@ -212,21 +212,25 @@ TEST_F(PauseTest, AReleaseWhoseSaveFailsLeavesTheLastCheckpoint) {
   Gone(worker, job);
   EXPECT_EQ(Get(job.uid()).state(), v1::PAUSED_RELEASED);
   EXPECT_EQ(ConditionsOf(Get(job.uid())), "CheckpointStale");
-  EXPECT_FALSE(Op(pause->name()).has_error());
+  EXPECT_EQ(Op(pause->name()).error().reason(), "SAVE_FAILED");
   EXPECT_EQ(Op(pause->name()).checkpoint().step(), 10);
-  EXPECT_NE(Op(pause->name()).result().find("from step 10"), std::string::npos);
+  EXPECT_NE(Op(pause->name()).error().message().find("trained to step 20, saved is step 10"),
+            std::string::npos)
+      << Op(pause->name()).error().message();
+  EXPECT_NE(Get(job.uid()).message().find("from step 10"), std::string::npos);
 }
 
 TEST_F(PauseTest, AReleaseThatTakesTooLongIsKilled) {
   Worker worker = NewWorker("n1", 1);
   const v1::Job job = StartRunning(worker, "demo", 1);
   Report(worker, StepsMessage(job, 1, 3));
-  ASSERT_TRUE(Pause(job.uid(), v1::PauseRequest::RELEASE).ok());
+  const auto pause = Pause(job.uid(), v1::PauseRequest::RELEASE);
   PassBeating(seconds(602), {&worker});
   EXPECT_EQ(CountCommands(worker, v1::Command::KILL), 1);
   Gone(worker, job);
   EXPECT_EQ(Get(job.uid()).state(), v1::PAUSED_RELEASED);
   EXPECT_EQ(ConditionsOf(Get(job.uid())), "CheckpointStale");
+  EXPECT_EQ(Op(pause->name()).error().reason(), "SAVE_FAILED");
 }
 
 TEST_F(PauseTest, AQueuedJobIsReleasedAtOnce) {

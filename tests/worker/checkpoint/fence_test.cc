@@ -225,11 +225,107 @@ TEST_F(FenceTest, AFencedRunNeitherCommitsNorDeletes) {
   EXPECT_FALSE(base::Exists(directory_ + "/step-00000050-e0001.tmp")) << "left by the fenced run";
 }
 
-// The fence is gone: nobody can tell whose the directory is.
-TEST_F(FenceTest, ARemovedFenceStopsItsHolder) {
+void ExpectGone(const Status& status, const std::string& part) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_NE(base::Message(status).find(part), std::string::npos) << status;
+}
+
+// The fence is gone: nobody can tell whose the directory is, and nothing is written.
+TEST_F(FenceTest, ARemovedFenceFailsTheSave) {
   const Fence fence = Raise("job", 1).value();
+  for (const int64_t step : {1, 2, 3}) ASSERT_TRUE(Save(step, fence).ok());
   std::filesystem::remove(directory_ + "/FENCE");
-  ExpectRefused(Save(10, fence), {"FENCE is gone"});
+  ExpectGone(Save(10, fence), "FENCE is gone");
+  EXPECT_FALSE(base::Exists(directory_ + "/step-00000010-e0001.tmp"));
+  ExpectGone(PruneCheckpoints(directory_, 2, 1, &fence).status(), "FENCE is gone");
+  // Gone in the middle of a save: what was written so far is not looked for.
+  ASSERT_TRUE(RestoreFence(directory_, fence).ok());
+  ExpectGone(Save(20, fence,
+                  [&](std::string_view point) {
+                    if (point == "gathered") std::filesystem::remove(directory_ + "/FENCE");
+                    return OkStatus();
+                  }),
+             "FENCE is gone");
+  EXPECT_EQ(List().size(), 3U);
+  ASSERT_TRUE(RestoreFence(directory_, fence).ok());
+  ASSERT_TRUE(Save(20, fence).ok());
+}
+
+TEST_F(FenceTest, AFolderThatIsGoneIsNotMadeAnew) {
+  const Fence fence = Raise("job", 1).value();
+  ASSERT_TRUE(Save(10, fence).ok());
+  const std::string aside = directory_ + "-aside";
+  std::filesystem::rename(directory_, aside);
+  ExpectGone(Save(20, fence), "FENCE is gone");
+  ExpectGone(RestoreFence(directory_, fence), "FENCE.lock");
+  EXPECT_FALSE(base::Exists(directory_));
+  std::filesystem::rename(aside, directory_);
+  ASSERT_TRUE(Save(30, fence).ok());
+  EXPECT_EQ(List(), (std::vector<CheckpointId>{{10, 1}, {30, 1}}));
+}
+
+TEST_F(FenceTest, ARestoredFenceIsTheOneThatWas) {
+  ASSERT_TRUE(Save(10, Raise("job", 1).value()).ok());
+  const Fence fence = Raise("job", 2).value();
+  const std::string before = base::ReadFile(directory_ + "/FENCE").value();
+  ASSERT_TRUE(RestoreFence(directory_, fence).ok()) << "it is there";
+  std::filesystem::remove(directory_ + "/FENCE");
+  ASSERT_TRUE(RestoreFence(directory_, fence).ok());
+  EXPECT_EQ(base::ReadFile(directory_ + "/FENCE").value(), before);
+  EXPECT_TRUE(CheckFence(directory_, fence).ok());
+  // An older copy of the folder is back, with the fence of an earlier epoch.
+  Fence old = fence;
+  old.epoch = 1;
+  old.token = "0123";
+  std::ofstream(directory_ + "/FENCE") << ToJson(old);
+  ExpectGone(CheckFence(directory_, fence), "of epoch 1 again");
+  ASSERT_TRUE(RestoreFence(directory_, fence).ok());
+  EXPECT_EQ(base::ReadFile(directory_ + "/FENCE").value(), before);
+}
+
+TEST_F(FenceTest, NoFenceIsRestoredOverAnothers) {
+  const Fence mine = Raise("job", 2).value();
+  std::filesystem::remove(directory_ + "/FENCE");
+  ASSERT_TRUE(Raise("other", 1).ok());
+  const Fence other = Raise("other", 2).value();
+  const std::string text = base::ReadFile(directory_ + "/FENCE").value();
+  ExpectRefused(RestoreFence(directory_, mine), {"fenced", "job other"});
+  EXPECT_EQ(FenceEpochOf(RestoreFence(directory_, mine)), 0) << "another job's epoch tells nothing";
+  EXPECT_EQ(base::ReadFile(directory_ + "/FENCE").value(), text);
+  // Its fence is gone too, but what it has saved is there.
+  ASSERT_TRUE(Save(10, other).ok());
+  std::filesystem::remove(directory_ + "/FENCE");
+  EXPECT_EQ(RestoreFence(directory_, mine).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_FALSE(base::Exists(directory_ + "/FENCE"));
+}
+
+TEST_F(FenceTest, AHigherEpochOfTheSameJobIsTold) {
+  const Fence first = Raise("job", 5).value();
+  EXPECT_EQ(FenceEpochOf(OkStatus()), 0);
+  EXPECT_EQ(FenceEpochOf(Raise("job", 5).status()), 0) << "no higher one";
+  const int64_t later = (int64_t{3} << 20) | 7;
+  ASSERT_TRUE(Raise("job", later).ok());
+  EXPECT_EQ(FenceEpochOf(Raise("job", 6).status()), later);
+  EXPECT_EQ(FenceEpochOf(CheckFence(directory_, first)), later);
+  EXPECT_EQ(FenceEpochOf(RestoreFence(directory_, first)), later);
+  EXPECT_EQ(FenceEpochOf(Save(10, first)), later) << "on rank 0";
+  EXPECT_EQ(FenceEpochOf(Raise("other", 1).status()), 0);
+}
+
+// A save that fails after its rename leaves its folder; the same step can be saved all the same.
+TEST_F(FenceTest, AStepWhoseSaveFailedAfterTheRenameIsSavedAgain) {
+  const Fence fence = Raise("job", 1).value();
+  const auto fail_at = [](std::string_view wanted) {
+    return [wanted](std::string_view point) {
+      return point == wanted ? base::Internal("I/O error") : OkStatus();
+    };
+  };
+  EXPECT_FALSE(Save(10, fence, fail_at("renamed")).ok());
+  ASSERT_TRUE(OnDisk({10, 1}));
+  EXPECT_FALSE(Save(10, fence, fail_at("shard")).ok());
+  EXPECT_FALSE(OnDisk({10, 1})) << "said to have failed, so nobody counts on it";
+  ASSERT_TRUE(Save(10, fence).ok());
+  EXPECT_EQ(List(), (std::vector<CheckpointId>{{10, 1}}));
 }
 
 TEST_F(FenceTest, KilledAtAnyPointOfATakeover) {

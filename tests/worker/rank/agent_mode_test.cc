@@ -1,6 +1,7 @@
 // The real mt-rank under an agent: commands over the socket, and agents that die.
 #include <csignal>
 #include <fcntl.h>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <spawn.h>
@@ -17,6 +18,7 @@
 #include "megatrain/v1/job.pb.h"
 #include "tests/worker/data/temp_data.h"
 #include "tests/worker/rank/test_agent.h"
+#include "worker/checkpoint/format/root_marker.h"
 #include "worker/node/ranks/unsent_messages.h"
 
 namespace mt::rank {
@@ -234,16 +236,60 @@ TEST_F(AgentModeTest, BeatsTellWhereTheDeviceStandsAndSoDoesTheLogOfOneThatIsEnd
   EXPECT_NE(log.find(fmt::format("step {}", hold.step())), std::string::npos) << log;
 }
 
+// A release whose save fails holds the rank; a fence that is gone is raised again once the agent
+// hands on that the epoch is open.
+TEST_F(AgentModeTest, AReleaseWithoutTheFolderHoldsAndAFenceIsRaisedAgain) {
+  const std::string root = dir_.Path("checkpoints");
+  ASSERT_TRUE(base::MakeDirs(root).ok());
+  TestAgent::Options options = Assign(Job({"training.train_iters=1000000"}));
+  options.assignment.set_checkpoint_root_id(checkpoint::EnsureRootMarker(root, "n1").value().id);
+  TestAgent agent(socket_, options);
+  Start(/*epoch=*/3);
+  ASSERT_FALSE(Do(&agent, Order("save", Command::CHECKPOINT_NOW)).checkpoint().path().empty());
+  const std::string folder = base::JoinPath(root, "tiny");
+  std::filesystem::rename(folder, folder + "-aside");
+  const CommandDone held = Do(&agent, Order("release", Command::RELEASE));
+  EXPECT_TRUE(held.held());
+  EXPECT_NE(held.error().find("FENCE is gone"), std::string::npos) << held.error();
+  std::filesystem::rename(folder + "-aside", folder);
+  std::filesystem::remove(folder + "/FENCE");
+  // Closed, as far as anybody says; then open.
+  for (const bool open : {false, true}) {
+    agent.Say(Order(open ? "again" : "closed", Command::RELEASE));
+    const RankMessage query = agent.Await([](const RankMessage& m) { return m.has_epoch_query(); });
+    EXPECT_EQ(query.seq(), 0) << "it may be lost";
+    AgentMessage answer;
+    answer.mutable_epoch_answer()->set_query_id(query.epoch_query().query_id());
+    answer.mutable_epoch_answer()->set_open(open);
+    agent.Say(answer);
+    const CommandDone done =
+        agent.Await([](const RankMessage& m) { return m.has_command_done(); }).command_done();
+    EXPECT_EQ(done.held(), !open) << done.error();
+    EXPECT_EQ(done.step(), held.step()) << "nothing moved meanwhile";
+    EXPECT_EQ(done.checkpoint().step(), open ? held.step() : 0);
+  }
+  EXPECT_EQ(Wait(), 0) << data::ReadText(dir_.Path("err"));
+  EXPECT_TRUE(base::Exists(folder + "/FENCE"));
+}
+
 TEST_F(AgentModeTest, AnOldEpochIsRefusedByTheFence) {
   {
     TestAgent agent(socket_, Assign(Job({"training.train_iters=2"})));
     Start(/*epoch=*/3);
     EXPECT_EQ(Wait(), 0);
   }
+  {
+    TestAgent agent(socket_, Assign(Job({"training.train_iters=2"})));
+    Start(/*epoch=*/2);
+    const RankMessage fault = agent.Await([](const RankMessage& m) { return m.has_fault(); });
+    EXPECT_EQ(fault.fault().fence_epoch(), 3);
+    EXPECT_EQ(Wait(), 64);
+  }
   TestAgent agent(socket_, Assign(Job({"training.train_iters=2"})));
   Start(/*epoch=*/3);
   const RankMessage fault = agent.Await([](const RankMessage& m) { return m.has_fault(); });
   EXPECT_NE(fault.fault().message().find("is not above"), std::string::npos);
+  EXPECT_EQ(fault.fault().fence_epoch(), 0) << "that is its own";
   EXPECT_EQ(Wait(), 64);
 }
 

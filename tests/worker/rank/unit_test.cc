@@ -20,6 +20,7 @@
 #include "worker/rank/channel_store.h"
 #include "worker/rank/command_queue.h"
 #include "worker/rank/environment.h"
+#include "worker/rank/epoch_queries.h"
 #include "worker/rank/leave_switch.h"
 #include "worker/rank/metrics_file.h"
 #include "worker/rank/outcome.h"
@@ -100,6 +101,33 @@ TEST(ChannelStoreTest, EndsItsWaits) {
   const auto value = store.Get("k", base::Clock::Real()->Now() + seconds(60));
   EXPECT_TRUE(absl::IsAborted(value.status()));
   EXPECT_NE(base::Message(value.status()).find("rank 1 failed"), std::string::npos);
+}
+
+TEST(EpochQueriesTest, TakesTheAnswerToItsOwnQuestionOnly) {
+  std::atomic<int64_t> asked = 0;
+  EpochQueries queries([&asked](const RankMessage& message) {
+    EXPECT_TRUE(message.has_epoch_query());
+    asked = message.epoch_query().query_id();
+  });
+  EXPECT_TRUE(absl::IsDeadlineExceeded(queries.IsOpen(seconds(0)).status()));
+  const int64_t lost = asked;
+  std::thread agent([&] {
+    while (asked == lost) std::this_thread::yield();
+    queries.OnAnswer(lost, true);  // late
+    queries.OnAnswer(asked, false);
+  });
+  const auto open = queries.IsOpen(seconds(60));
+  agent.join();
+  ASSERT_TRUE(open.ok()) << open.status();
+  EXPECT_FALSE(*open);
+  std::thread next([&, before = asked.load()] {
+    while (asked == before) std::this_thread::yield();
+    queries.OnAnswer(asked, true);
+  });
+  EXPECT_TRUE(*queries.IsOpen(seconds(60)));
+  next.join();
+  queries.Abort();
+  EXPECT_TRUE(absl::IsAborted(queries.IsOpen(seconds(60)).status()));
 }
 
 TEST(LeaveSwitchTest, EndsTheProcessOnlyWhereTheRankDoesNotLeave) {

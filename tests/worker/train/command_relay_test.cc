@@ -15,21 +15,22 @@ namespace mt::train {
 namespace {
 
 TEST(CommandBitsTest, EveryCombinationComesBack) {
-  for (int i = 0; i < 256; ++i) {
+  for (int i = 0; i < 512; ++i) {
     const CommandBits bits{.stop_with_save = (i & 1) != 0,
                            .stop_without_save = (i & 2) != 0,
                            .checkpoint_now = (i & 4) != 0,
                            .hold = (i & 8) != 0,
                            .resume = (i & 16) != 0,
                            .update = (i & 32) != 0,
-                           .save_due = (i & 64) != 0,
-                           .time_over = (i & 128) != 0};
+                           .release = (i & 64) != 0,
+                           .save_due = (i & 128) != 0,
+                           .time_over = (i & 256) != 0};
     EXPECT_EQ(bits.Encode(), i);
     EXPECT_EQ(CommandBits::Decode(i), bits);
     EXPECT_EQ(bits.empty(), i == 0);
   }
   EXPECT_DEATH(CommandBits::Decode(2.5), "command bits");
-  EXPECT_DEATH(CommandBits::Decode(256), "command bits");
+  EXPECT_DEATH(CommandBits::Decode(512), "command bits");
 }
 
 TEST(CommandBitsTest, EachKindHasItsOwnBit) {
@@ -39,7 +40,8 @@ TEST(CommandBitsTest, EachKindHasItsOwnBit) {
       {CommandKind::kCheckpointNow, {.checkpoint_now = true}},
       {CommandKind::kHold, {.hold = true}},
       {CommandKind::kResume, {.resume = true}},
-      {CommandKind::kUpdate, {.update = true}}};
+      {CommandKind::kUpdate, {.update = true}},
+      {CommandKind::kRelease, {.release = true}}};
   for (const auto& [kind, expected] : kinds) {
     CommandBits bits;
     bits.Add(kind);
@@ -110,8 +112,10 @@ class FakeRun final : public CommandTarget, public CommandSource, public TrainOb
   Status Save() override {
     Note("save");
     EXPECT_EQ(cursor.read(), cursor.last()) << "every outcome is known before a save";
+    is_saved = save_ends_run.ok() && !save_fails;
     return save_ends_run;
   }
+  bool IsSaved() const override { return is_saved; }
   Status Update(const std::optional<RunSettings>& asked, Status* refused) override {
     Note(asked ? "update to " + std::to_string(asked->log_every) : "update");
     *refused = update_refused;
@@ -131,6 +135,7 @@ class FakeRun final : public CommandTarget, public CommandSource, public TrainOb
   bool IsSaveDueByTime() const override { return save_due; }
   StatusOr<CheckpointRecord> SavedCheckpoint() const override {
     if (!saved.ok()) return saved;
+    if (save_fails) return base::Internal("disk full");
     return CheckpointRecord{.step = cursor.last()};
   }
 
@@ -154,6 +159,8 @@ class FakeRun final : public CommandTarget, public CommandSource, public TrainOb
   std::deque<CommandBits> from_rank_0_idle;    // the same, by idle reduction
   Status save_ends_run, update_refused, saved;
   bool save_due = false;
+  bool save_fails = false;  // without ending the run
+  bool is_saved = false;
   int64_t polls = 0;
   std::vector<std::string> calls;  // "<last step done>: <call>"
   std::vector<CommandResult> done;
@@ -275,6 +282,110 @@ TEST(CommandRelayTest, AFailedSaveThatEndsTheRunIsReportedFirst) {
   ASSERT_EQ(run.done.size(), 1U);
   EXPECT_EQ(run.done[0].error, run.save_ends_run);
   EXPECT_FALSE(run.done[0].checkpoint.has_value());
+}
+
+TEST(CommandRelayTest, AReleaseEndsTheRunOnceItIsSaved) {
+  FakeRun run;
+  run.Build();
+  run.script[3] = {.kind = CommandKind::kRelease, .id = "release"};
+  EXPECT_EQ(*run.RunTo(20), Ending::kStopWithSave);
+  EXPECT_EQ(run.calls, Calls{"4: save"});
+  run.relay().ReportAtEnd();
+  ASSERT_EQ(run.done.size(), 1U);
+  EXPECT_EQ(run.done[0].checkpoint->step, 4);
+  EXPECT_FALSE(run.done[0].held);
+}
+
+TEST(CommandRelayTest, AReleaseWhoseSaveFailsHoldsAndMayComeAgain) {
+  FakeRun run;
+  run.Build(seconds(5));  // training.exit_after, which is over when the release acts
+  run.relay().BeginTraining();
+  run.save_fails = true;
+  run.script[5] = {.kind = CommandKind::kRelease, .id = "first"};
+  run.from_rank_0[5] = {.release = true, .time_over = true};
+  run.from_rank_0_idle = {{}, {.release = true}, {.resume = true}};
+  run.script[8] = {.kind = CommandKind::kRelease, .id = "second"};
+  run.script[9] = {.kind = CommandKind::kResume, .id = "resume"};
+  run.from_rank_0[6] = {};
+  run.from_rank_0[7] = {};
+  run.from_rank_0[8] = {};
+  ASSERT_TRUE(run.RunTo(8).ok());
+  EXPECT_EQ(run.calls, (Calls{"6: save", "6: held", "6: idle", "6: idle", "6: save", "6: idle",
+                              "6: resumed after 3 s"}));
+  ASSERT_EQ(run.done.size(), 3U);
+  for (const size_t i : {0, 1}) {
+    EXPECT_TRUE(run.done[i].held) << run.done[i].id;
+    EXPECT_FALSE(run.done[i].error.ok());
+    EXPECT_FALSE(run.done[i].checkpoint.has_value());
+    EXPECT_EQ(run.done[i].step, 6);
+  }
+  EXPECT_EQ(run.done[0].carrier_step, 5);
+  EXPECT_EQ(run.done[1].carrier_step, 0);
+  EXPECT_EQ(run.done[2].id, "resume");
+  EXPECT_FALSE(run.done[2].held);
+}
+
+TEST(CommandRelayTest, AReleaseWhoseSaveEndsTheRunHoldsNobody) {
+  FakeRun run;
+  run.Build();
+  run.script[1] = {.kind = CommandKind::kRelease, .id = "release"};
+  run.save_ends_run = base::Internal("disk full, strict");
+  run.saved = run.save_ends_run;
+  EXPECT_EQ(run.RunTo(9).status(), run.save_ends_run);
+  ASSERT_EQ(run.done.size(), 1U);
+  EXPECT_FALSE(run.done[0].held);
+  EXPECT_TRUE(run.states.empty());
+}
+
+// The run would end by itself before the bits of its last steps act.
+TEST(CommandRelayTest, AReleaseWithTheLastStepsSavesOrHolds) {
+  for (const int64_t poll : {4, 5}) {
+    for (const bool fails : {false, true}) {
+      FakeRun run;
+      run.Build();
+      run.save_fails = fails;
+      run.script[poll] = {.kind = CommandKind::kRelease, .id = "release"};
+      run.script[8] = {.kind = CommandKind::kResume, .id = "resume"};
+      ASSERT_TRUE(run.RunTo(5).ok());
+      ASSERT_TRUE(run.ReadUpTo(5).ok());
+      EXPECT_TRUE(run.relay().IsSavePending());
+      const auto ending = run.relay().ActBeforeEnd();
+      ASSERT_TRUE(ending.ok());
+      if (!fails) {
+        EXPECT_EQ(*ending, Ending::kStopWithSave);
+        continue;
+      }
+      EXPECT_FALSE(ending->has_value()) << "resumed, it ends as it was to";
+      EXPECT_EQ(run.calls.front(), "5: save");
+      EXPECT_EQ(run.calls.back(), "5: resumed after 3 s");
+      EXPECT_TRUE(run.done.at(0).held);
+      run.relay().ReportAtEnd();
+      EXPECT_EQ(run.done.size(), 2U);
+    }
+  }
+  // Without a release nothing is held up.
+  FakeRun run;
+  run.Build();
+  run.script[5] = {.kind = CommandKind::kHold, .id = "hold"};
+  ASSERT_TRUE(run.RunTo(5).ok());
+  ASSERT_TRUE(run.ReadUpTo(5).ok());
+  EXPECT_FALSE(run.relay().ActBeforeEnd()->has_value());
+  EXPECT_TRUE(run.calls.empty());
+}
+
+TEST(CommandRelayTest, ALateReleaseHoldsNobody) {
+  FakeRun run;
+  run.Build();
+  run.save_fails = true;
+  run.script[1] = {.kind = CommandKind::kRelease, .id = "first"};
+  run.script[4] = {.kind = CommandKind::kStopWithoutSave, .id = "stop"};
+  run.script[5] = {.kind = CommandKind::kRelease, .id = "late"};
+  EXPECT_EQ(*run.RunTo(9), Ending::kStopWithoutSave);
+  run.relay().ReportAtEnd();
+  ASSERT_EQ(run.done.size(), 3U);
+  EXPECT_TRUE(run.done[0].held);
+  EXPECT_EQ(run.done[2].id, "late");
+  EXPECT_FALSE(run.done[2].held);
 }
 
 TEST(CommandRelayTest, AnUpdateTakesItsSettingsAndItsRefusalIsItsResult) {

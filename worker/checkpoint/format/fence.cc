@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <thread>
@@ -32,6 +33,7 @@ constexpr std::chrono::milliseconds kLockRetry{10};
 // Number of epochs whose base is kept; far more than there are folders.
 constexpr size_t kBasesKept = 1024;
 constexpr int kTokenBytes = 16;
+constexpr std::string_view kEpochPayload = "megatrain/fence-epoch";
 
 std::string FencePath(const std::string& directory) {
   return base::JoinPath(directory, kFenceName);
@@ -49,6 +51,19 @@ std::string Describe(const Fence& fence) {
                               ? "a standalone run"
                               : fmt::format("job {} (epoch {})", fence.job_uid, fence.epoch);
   return fmt::format("{}, rank 0 on host {}, pid {}", who, fence.holder.host, fence.holder.pid);
+}
+
+// The refusal of a run of this job and epoch by the fence `now`, which tells a higher epoch.
+Status RefusedBy(const Fence& now, const std::string& job_uid, int64_t epoch, Status refusal) {
+  if (job_uid.empty() || now.job_uid != job_uid || now.epoch <= epoch) return refusal;
+  refusal.SetPayload(base::ToAbsl(kEpochPayload), absl::Cord(std::to_string(now.epoch)));
+  return refusal;
+}
+
+// True for the fence of an earlier epoch of the same job: only an older copy of it can bring that
+// back, since epochs rise.
+bool IsOlderOf(const Fence& now, const Fence& mine) {
+  return !mine.job_uid.empty() && now.job_uid == mine.job_uid && now.epoch < mine.epoch;
 }
 
 // Takes the lock that serialises raises. Returns at once on a file system without locks.
@@ -75,8 +90,10 @@ Status CheckMayRaise(const RaiseArgs& args, const Fence& now) {
   const std::string path = FencePath(args.directory);
   if (now.job_uid == args.job_uid) {
     if (now.epoch < args.epoch) return OkStatus();
-    return base::FailedPrecondition("epoch {} of job {} is not above the one that holds {}: {}",
-                                    args.epoch, args.job_uid, args.directory, Describe(now));
+    return RefusedBy(
+        now, args.job_uid, args.epoch,
+        base::FailedPrecondition("epoch {} of job {} is not above the one that holds {}: {}",
+                                 args.epoch, args.job_uid, args.directory, Describe(now)));
   }
   const auto& ended = args.ended_job_uids;
   if (std::find(ended.begin(), ended.end(), now.job_uid) != ended.end()) return OkStatus();
@@ -200,11 +217,35 @@ Status CheckFence(const std::string& directory, const Fence& mine) {
   const std::string us =
       mine.job_uid.empty() ? "this run" : fmt::format("epoch {} of this job", mine.epoch);
   if (!now) {
-    return base::FailedPrecondition("fenced: {} is gone, {} writes there no more",
-                                    FencePath(directory), us);
+    return base::NotFound("{} is gone: was the folder moved, or is its file system not there?",
+                          FencePath(directory));
   }
-  return base::FailedPrecondition("fenced: {} now belongs to {}; {} writes there no more",
-                                  directory, Describe(*now), us);
+  if (IsOlderOf(*now, mine)) {
+    return base::NotFound("{} is of epoch {} again: was an older copy of the folder put there?",
+                          FencePath(directory), now->epoch);
+  }
+  return RefusedBy(*now, mine.job_uid, mine.epoch,
+                   base::FailedPrecondition("fenced: {} now belongs to {}; {} writes there no more",
+                                            directory, Describe(*now), us));
+}
+
+Status RestoreFence(const std::string& directory, const Fence& mine) {
+  ASSIGN_OR_RETURN(const base::Fd lock, LockFence(directory));
+  const Status now = CheckFence(directory, mine);
+  if (!absl::IsNotFound(now)) return now;
+  ASSIGN_OR_RETURN(const int64_t highest, HighestEpoch(directory));
+  if (highest > mine.directory_epoch) {
+    return absl::AlreadyExistsError(
+        fmt::format("{} has no fence of this run and folders of directory epoch {}, above its {}: "
+                    "another run has written there",
+                    directory, highest, mine.directory_epoch));
+  }
+  return base::WriteFileAtomic(FencePath(directory), ToJson(mine));
+}
+
+int64_t FenceEpochOf(const Status& status) {
+  const auto payload = status.GetPayload(base::ToAbsl(kEpochPayload));
+  return payload ? std::strtoll(std::string(*payload).c_str(), nullptr, 10) : 0;
 }
 
 }  // namespace mt::checkpoint

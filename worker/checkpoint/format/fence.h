@@ -74,7 +74,19 @@ struct RaiseArgs {
 // does not release the lock within 10 s.
 StatusOr<Fence> RaiseFence(const RaiseArgs& args);
 
-// OK if `mine` still holds the directory, else kFailedPrecondition with the current holder.
+// OK if `mine` still holds the directory. kFailedPrecondition, with the current holder: it is
+// another's, and this run writes there no more. kNotFound: the directory, or its fence, is gone, or
+// an older fence of this job is back, which is a fault of the storage and no takeover; nothing may
+// be written until the fence is there again. Else the errors of ReadFence.
 Status CheckFence(const std::string& directory, const Fence& mine);
+
+// Raises `mine` again, as it was, in a directory from which it is gone. The caller knows that the
+// storage is the same and that the epoch of `mine` is still open. The directory is not made.
+// kFailedPrecondition: another's fence is there; kAlreadyExists: no fence is there, but folders of
+// a later directory epoch; kUnavailable: as in RaiseFence.
+Status RestoreFence(const std::string& directory, const Fence& mine);
+
+// The higher epoch of the same job whose fence refused this raise or check; 0: none did.
+int64_t FenceEpochOf(const Status& status);
 
 }  // namespace mt::checkpoint

@@ -54,6 +54,8 @@ Agent::Agent(Config config, Seams seams)
       rendezvous_({.links = seams.ranks,
                    .report = [this](WorkerMessage message) { Report(std::move(message)); },
                    .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
+      epochs_({.links = seams.ranks,
+               .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
       logs_({.loop = seams.loop,
              .limits = config_.limits.logs,
              .log_root = config_.node.log_root,
@@ -165,6 +167,9 @@ void Agent::OnCoordinatorMessage(const CoordinatorMessage& message) {
     }
     case CoordinatorMessage::kHeldRequest:
       ReportHeld(message.held_request().with_assign());
+      break;
+    case CoordinatorMessage::kEpochAnswer:
+      epochs_.OnAnswer(message.epoch_answer());
       break;
     case CoordinatorMessage::kLogRequest:
       logs_.OnRequest(message.log_request());
@@ -308,6 +313,7 @@ Status Agent::Execute(const Command& command) {
     case Command::RESUME:
     case Command::CHECKPOINT_NOW:
     case Command::UPDATE:
+    case Command::RELEASE:
       return allocation->PassCommand(command);
     default:
       return base::InvalidArgument("unknown verb {}", static_cast<int>(command.verb()));
@@ -350,6 +356,9 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
     case RankMessage::kRendezvousGet:
       rendezvous_.Get(job, message.rendezvous_get().key(), link);
       break;
+    case RankMessage::kEpochQuery:
+      epochs_.Ask(job, message.epoch_query().query_id(), link);
+      break;
     default:
       allocation->OnRankMessage(link, message);
   }
@@ -370,6 +379,7 @@ void Agent::OnRankGone(LaunchId launch, const RankExit& exit) {
 
 void Agent::OnGone(const JobEpoch& job) {
   rendezvous_.Forget(job);
+  epochs_.Forget(job);
   seams_.metrics->OnJobGone(job);
   log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", EpochText(job.second)}});
   if (shutdown_done_ && allocations_.OnlyLeftRunning()) FinishShutdown();

@@ -13,6 +13,7 @@
 
 #include "worker/node/agent/allocation_set.h"
 #include "worker/node/agent/coordinator_session.h"
+#include "worker/node/agent/epoch_relay.h"
 #include "worker/node/agent/log_service.h"
 #include "worker/node/agent/obedience.h"
 #include "worker/node/agent/rendezvous_relay.h"
@@ -138,6 +139,7 @@ class Agent final : private CoordinatorSession::Listener,
   Obedience obedience_;
   CoordinatorSession session_;
   RendezvousRelay rendezvous_;
+  EpochRelay epochs_;
   LogService logs_;
   NodeSlots slots_;
   bool was_registered_ = false;

@@ -218,7 +218,8 @@ void Allocation::NoteFault(LocalRank* rank, const RankMessage& message) {
   rank->fault = {.cause = message.fault().cause(),
                  .message = message.fault().message(),
                  .exit_code = message.fault().exit_code(),
-                 .reason = message.fault().reason()};
+                 .reason = message.fault().reason(),
+                 .fence_epoch = message.fault().fence_epoch()};
   log::Warn("a rank reports a fault", {{"job", job_uid()},
                                        {"rank", rank->rank},
                                        {"exit_code", rank->fault.exit_code},
@@ -302,6 +303,7 @@ void Allocation::ReportConclusion(const RankConclusion& conclusion) {
   report.set_epoch(epoch());
   rank.end_reported = rank.gone;
   FillStatus(rank, report.mutable_status());
+  report.set_fence_epoch(conclusion.fence_epoch);
   if (conclusion.at_fault) {
     report.set_cause(conclusion.cause);
     report.set_reason(rank.fault.reason);

@@ -27,7 +27,8 @@ RankConclusion FaultAttribution::Conclude(int rank, bool at_fault, const RankVer
   return {.rank = rank,
           .at_fault = at_fault,
           .cause = ended_here ? megatrain::v1::INTERNAL : verdict.cause,
-          .message = std::move(message)};
+          .message = std::move(message),
+          .fence_epoch = verdict.fence_epoch};
 }
 
 FaultAttribution::Outcome FaultAttribution::OnExit(const LocalRank& rank,

@@ -9,6 +9,7 @@
 // that end because they were told to are not at fault if the coordinator asked for it.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct RankConclusion {
   bool at_fault = false;         // FAULTED; otherwise DONE
   megatrain::v1::Cause cause{};  // meaningful if at fault
   std::string message;
+  int64_t fence_epoch = 0;  // RankReport.fence_epoch
 };
 
 class FaultAttribution {

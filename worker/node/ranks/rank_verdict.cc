@@ -58,6 +58,7 @@ RankVerdict JudgeExit(const RankExit& exit, const RankFaultReport& fault) {
     if (!exit.error.empty()) how += ": " + exit.error;
   }
   if (fault.exit_code != 0) {
+    verdict.fence_epoch = fault.fence_epoch;
     if (fault.cause != megatrain::v1::CAUSE_UNSPECIFIED) verdict.cause = fault.cause;
     how = fault.message.empty() ? how : fmt::format("{}; {}", fault.message, how);
   }

@@ -167,6 +167,52 @@ TEST_F(AgentTest, ARanksOwnMessageGoesWithItsFault) {
   EXPECT_EQ(reports[0].status().exit_code(), 74);
 }
 
+TEST_F(AgentTest, TheEpochOfTheFenceGoesWithItsFault) {
+  StartJob(1);
+  RankMessage message;
+  message.mutable_fault()->set_exit_code(64);
+  message.mutable_fault()->set_message("epoch 1 is not above");
+  message.mutable_fault()->set_fence_epoch(7);
+  ranks_.Say(100, message);
+  EndRank(0, {.code = 64});
+  ASSERT_EQ(ExitReports().size(), 1u);
+  EXPECT_EQ(ExitReports()[0].fence_epoch(), 7);
+}
+
+TEST_F(AgentTest, AsksForRankZeroWhetherItsEpochIsOpen) {
+  StartJob(2);
+  RankMessage query;
+  query.mutable_epoch_query()->set_query_id(5);
+  ranks_.Say(100, query);
+  const WorkerMessage asked = coordinator_.heard.back();
+  ASSERT_TRUE(asked.has_epoch_query());
+  EXPECT_EQ(asked.seq(), 0);
+  EXPECT_EQ(asked.epoch_query().job_uid(), kRigJob);
+  EXPECT_EQ(asked.epoch_query().epoch(), 1);
+  EXPECT_EQ(asked.epoch_query().query_id(), 5);
+  CoordinatorMessage answer;
+  answer.mutable_epoch_answer()->set_job_uid(kRigJob);
+  answer.mutable_epoch_answer()->set_epoch(1);
+  answer.mutable_epoch_answer()->set_query_id(5);
+  answer.mutable_epoch_answer()->set_open(true);
+  coordinator_.Say(answer);
+  EXPECT_EQ(NumTold(1, AgentMessage::kEpochAnswer), 0);
+  ASSERT_EQ(NumTold(0, AgentMessage::kEpochAnswer), 1);
+  EXPECT_EQ(ranks_.heard[100].back().epoch_answer().query_id(), 5);
+  EXPECT_TRUE(ranks_.heard[100].back().epoch_answer().open());
+  answer.mutable_epoch_answer()->set_epoch(2);  // nobody is there
+  coordinator_.Say(answer);
+  EXPECT_EQ(NumTold(0, AgentMessage::kEpochAnswer), 1);
+}
+
+TEST_F(AgentTest, ReleaseIsACommandForRankZero) {
+  StartJob(2);
+  coordinator_.Say(CommandMessage(Command::RELEASE, "c1"));
+  EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());
+  ASSERT_EQ(NumTold(0, AgentMessage::kWord), 1);
+  EXPECT_EQ(ranks_.heard[100].back().word().verb(), Command::RELEASE);
+}
+
 TEST_F(AgentTest, ARankThatCannotBeStartedIsAFault) {
   launcher_.start_status = base::NotFound("start /x/mt-shim: No such file or directory");
   Assign(2);
