@@ -32,6 +32,7 @@ struct FakeState {
   v1::History history;
   v1::QueryHistoryRequest asked;
   v1::PauseRequest paused;
+  v1::ResumeRequest resumed;
   v1::UpdateJobRequest updated;
   v1::ServerInfo info;
   std::vector<v1::Job> watch;             // sent by Watch, which then waits for its end
