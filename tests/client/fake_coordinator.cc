@@ -116,6 +116,10 @@ class FakeJobs final : public v1::Jobs::Service {
   }
   Status Resume(ServerContext* context, const v1::ResumeRequest* request,
                 v1::Operation* out) override {
+    {
+      base::MutexLock lock(&state_->mu);
+      state_->resumed = *request;
+    }
     return DoVerb(state_, *context, "resume", request->request_id(), out);
   }
   Status Cancel(ServerContext* context, const v1::CancelRequest* request,

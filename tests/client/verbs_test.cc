@@ -40,6 +40,16 @@ TEST_F(VerbsTest, PauseSendsModeReasonAndANewRequestId) {
   EXPECT_EQ(Mtctl(&server_, {"pause", "tiny", "--discard"}).code, kExitUsage);
 }
 
+TEST_F(VerbsTest, ResumeSaysWhatItAccepts) {
+  EXPECT_EQ(Mtctl(&server_, {"resume", "tiny"}).code, 0);
+  EXPECT_FALSE(server_.state().resumed.allow_older() || server_.state().resumed.fresh());
+  EXPECT_EQ(Mtctl(&server_, {"resume", "tiny", "--allow-older"}).code, 0);
+  EXPECT_TRUE(server_.state().resumed.allow_older() && !server_.state().resumed.fresh());
+  EXPECT_EQ(Mtctl(&server_, {"resume", "tiny", "--fresh"}).code, 0);
+  EXPECT_TRUE(server_.state().resumed.fresh() && !server_.state().resumed.allow_older());
+  EXPECT_EQ(Mtctl(&server_, {"resume", "tiny", "--fresh", "--allow-older"}).code, kExitUsage);
+}
+
 // Each verb does its work and then loses its answer twice: it is done once and requested three
 // times with one id.
 TEST_F(VerbsTest, EveryVerbRepeatsWithItsRequestIdWhenTheConnectionBreaks) {

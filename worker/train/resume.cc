@@ -173,7 +173,7 @@ StatusOr<StartPoint> Decide(const StartArgs& args) {
                                                         .job_uid = args.job_uid,
                                                         .epoch = args.epoch,
                                                         .ended_job_uids = args.ended_job_uids,
-                                                        .failpoint = nullptr}));
+                                                        .failpoint = args.fence_failpoint}));
   start.epoch = start.fence->directory_epoch;
   RETURN_IF_ERROR(Choose(args, &start));
   for (const std::string& damaged : start.damaged)

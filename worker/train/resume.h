@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/files.h"
@@ -47,6 +48,8 @@ struct StartArgs {
   // What the job is known to have saved; nullptr: nothing. `checkpoint.load` and `fresh` go before.
   const checkpoint::ResumeBase* base = nullptr;
   checkpoint::DamagedCheckpoints damaged = {};  // that loading has found
+  // Test seam: RaiseArgs::failpoint.
+  std::function<Status(std::string_view point)> fence_failpoint = {};
 };
 
 // Collective and blocking. Rank 0 first raises the fence of the run's directory

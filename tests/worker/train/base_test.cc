@@ -10,6 +10,8 @@
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/root_marker.h"
+#include "worker/checkpoint/writer.h"
+#include "worker/train/resume.h"
 
 namespace mt::train {
 namespace {
@@ -132,6 +134,51 @@ TEST_F(BaseTest, WhatADamagedCheckpointHadLoadedIsForgotten) {
     EXPECT_EQ(outcomes[0].seen.steps[i].loss(), expected[0].seen.steps[i].loss()) << i;
 }
 
+// What counts is what lies there once nobody else can change it: an earlier placement may save
+// until the fence is raised.
+TEST_F(BaseTest, TheChoiceIsMadeUnderTheFence) {
+  TrainOnce();
+  const megatrain::v1::JobSpec job = TinyJob({"checkpoint.directory=tiny"});
+  const checkpoint::ResumeBase base = Base(15);
+  checkpoint::Exchange alone(nullptr, nullptr);
+  StartArgs args{.job = &job,
+                 .checkpoint_root = Root(),
+                 .job_uid = "job",
+                 .epoch = 2,
+                 .ended_job_uids = {},
+                 .base = &base};
+  args.fence_failpoint = [this](std::string_view point) {
+    if (point != "checked") return OkStatus();
+    checkpoint::SaveArgs save;
+    save.directory = Root() + "/tiny";
+    save.manifest.step = 25;
+    save.manifest.epoch = 1;
+    save.manifest.job_uid = "job";
+    save.manifest.spec_json = "{}";
+    const double value = 1;
+    save.slices = {{.key = "weights/w",
+                    .dtype = kernels::DType::kF64,
+                    .global_shape = {1},
+                    .offset = {0},
+                    .shape = {1},
+                    .data = &value}};
+    return checkpoint::SaveCheckpoint(save).status();
+  };
+  const auto start = FindStart(args, &alone);
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(start->load, (checkpoint::CheckpointId{25, 1}));
+  // And what was removed meanwhile is missed, though the fence is raised by then.
+  args.epoch = 3;
+  args.fence_failpoint = [this](std::string_view point) {
+    if (point == "checked") std::filesystem::remove_all(Root() + "/tiny/step-00000025-e0001");
+    return OkStatus();
+  };
+  const checkpoint::ResumeBase newest = Base(25);
+  args.base = &newest;
+  EXPECT_EQ(rpc::ReasonOf(FindStart(args, &alone).status()),
+            rpc::reason::kExpectedCheckpointMissing);
+}
+
 TEST_F(BaseTest, WhereAllAreDamagedNothingStartsCold) {
   TrainOnce();
   for (const int64_t step : {5, 10, 15, 20}) Damage(step, 1);
@@ -144,9 +191,9 @@ TEST_F(BaseTest, WhatTheJobSaysItselfGoesBeforeTheBase) {
   const auto fresh = Place(2, Base(20), {"checkpoint.fresh=true"});
   ExpectClean(fresh, 20);
   EXPECT_EQ(fresh[0].seen.infos[0].resumed_from_step, 0);
-  const auto load = Place(3, Base(99), {"checkpoint.load=5"});
+  const auto load = Place(3, Base(99), {"checkpoint.load=15"});
   ExpectClean(load, 20);
-  EXPECT_EQ(load[0].seen.infos[0].resumed_from_step, 5);
+  EXPECT_EQ(load[0].seen.infos[0].resumed_from_step, 15);
 }
 
 TEST_F(BaseTest, UnderAnAgentNoRankMakesTheRoot) {
