@@ -58,8 +58,8 @@ class Sessions {
                      .hub = parts_.hub,
                      .keeper = parts_.keeper,
                      .reports = parts_.reports,
-                     .orphans = parts_.orphans,
-                     .restore_gate = parts_.restore_gate}),
+                     .restore_gate = parts_.restore_gate,
+                     .orphans = parts_.orphans}),
         held_check_(parts_.ledger, parts_.hub),
         claims_({.ledger = parts_.ledger, .hub = parts_.hub, .leases = parts_.leases}),
         guard_(parts_.ledger, parts_.authority, parts_.coordinator_uid) {}

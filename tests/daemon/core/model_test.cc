@@ -55,11 +55,11 @@ class Model {
       deaths_ += core_->api().nodes().DeclareDead(request, "model", &response).ok() ? 1 : 0;
     } else if (dice < 925) {
       const auto live = core_->ledger().LiveJobs();
-      if (!live.empty()) cluster_.LoseStorage(live[Pick(live.size())]->job().uid());
+      if (!live.empty()) cluster_.storage.lost.insert(live[Pick(live.size())]->job().uid());
     } else if (dice < 927) {
-      cluster_.BringStorageBack();
+      cluster_.storage.lost.clear();
     } else if (dice < 930) {
-      cluster_.SetDiskFull(Pick(2) == 0);
+      cluster_.storage.full = Pick(2) == 0;
     } else if (dice < 970) {
       if (!cluster_.IsConnected(node)) cluster_.Connect(core_.get(), node);
     } else {
@@ -77,7 +77,7 @@ class Model {
 
   // The network heals, everyone hears everyone, and every job is ended.
   void End() {
-    cluster_.BringStorageBack();
+    cluster_.storage.lost.clear();
     for (int round = 0; round < 60; ++round) {
       Heal();
       if (round != 5) continue;
@@ -214,7 +214,7 @@ class Model {
                                                           : live[Pick(live.size())]->job().uid();
     // Kills and cancels are rarer, else few jobs live long.
     const size_t verb =
-        std::array<size_t, 18>{0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 5, 6, 7}[Pick(18)];
+        std::array<size_t, 19>{0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 5, 6, 7, 8}[Pick(19)];
     behind_release_ = Job(uid).state() == v1::RELEASING && verb == 2;
     Ask(uid, verb, base::NewUid());
     // Sometimes a client that did not hear the answer asks again.
@@ -273,7 +273,7 @@ class Model {
       case 4:
         cancel.set_checkpoint_first(true);
         return Send(&VerbsApi::Cancel, cancel, uid, id, operation);
-      case 6:
+      case kReleaseDiscard:
         pause.set_mode(v1::PauseRequest::RELEASE);
         pause.set_discard(true);
         return Send(&VerbsApi::Pause, pause, uid, id, operation);
@@ -377,6 +377,7 @@ class Model {
 
   static constexpr size_t kResumeFresh = 6;
   static constexpr size_t kResumeOlder = 7;
+  static constexpr size_t kReleaseDiscard = 8;
   struct Asked {
     std::string uid;
     size_t verb;

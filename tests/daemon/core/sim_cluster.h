@@ -4,22 +4,15 @@
 // coordinator.
 #pragma once
 
-#include <deque>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/control/held_digest.h"
-#include "daemon/core/core.h"
-#include "daemon/workers/sessions.h"
-#include "tests/daemon/core/core_fixture.h"
+#include "tests/daemon/core/sim_agent.h"
 
 namespace mt::daemon {
-
-using SimKey = std::pair<std::string, int64_t>;  // job uid, epoch
 
 // One epoch of a job, over all of its nodes.
 struct SimRun {
@@ -35,16 +28,6 @@ struct SimRun {
   std::set<std::string> acted;  // command ids
 };
 
-// A rank of a run says in which state it is.
-inline v1::WorkerMessage SimRankMessage(const SimKey& key, int rank, v1::RankState state) {
-  v1::WorkerMessage message;
-  message.mutable_rank_report()->set_job_uid(key.first);
-  message.mutable_rank_report()->set_epoch(key.second);
-  message.mutable_rank_report()->mutable_status()->set_rank(rank);
-  message.mutable_rank_report()->mutable_status()->set_state(state);
-  return message;
-}
-
 // How many of the assigned slots are used by ranks that are held.
 inline int UsedSlots(const std::map<SimKey, std::map<int, int>>& held, const v1::Assign& assign) {
   int used = 0;
@@ -56,6 +39,19 @@ inline int UsedSlots(const std::map<SimKey, std::map<int, int>>& held, const v1:
   return used;
 }
 
+// Where checkpoints are. It may go away for some jobs and come back, and its disk may be full.
+struct SimStorage {
+  std::map<std::string, int64_t> saved;  // newest step on disk, by job uid
+  std::set<std::string> lost;            // jobs whose storage is away
+  bool full = false;
+
+  int64_t NewestOf(const std::string& uid) { return lost.contains(uid) ? 0 : saved[uid]; }
+  void Save(const std::string& uid, int64_t step) {
+    saved[uid] = step;
+    lost.erase(uid);
+  }
+};
+
 class SimCluster {
  public:
   explicit SimCluster(const std::vector<std::string>& nodes, int slots) : slots_(slots) {
@@ -64,7 +60,7 @@ class SimCluster {
 
   // --- What may happen to an agent.
   void Connect(Core* core, const std::string& node) {
-    Agent& agent = agents_[node];
+    SimAgent& agent = agents_[node];
     agent.link = std::make_shared<FakeLink>();
     agent.session = core->sessions().Open(agent.link);
     v1::WorkerMessage message;
@@ -81,61 +77,42 @@ class SimCluster {
     }
     for (const auto& [key, ranks] : agent.held) {
       v1::HeldAllocation* held = hello->add_allocations();
-      DescribeHeld(agent, key, held);
+      agent.Describe(key, StateOf(key), held);
     }
     core->sessions().OnMessage(agent.session, message);
-    // What is not acknowledged goes again.
-    for (const v1::WorkerMessage& report : agent.unacked)
-      core->sessions().OnMessage(agent.session, report);
+    agent.SendAgain(core);
   }
   void Disconnect(Core* core, const std::string& node) {
-    Agent& agent = agents_[node];
+    SimAgent& agent = agents_[node];
     if (agent.link != nullptr && core != nullptr) core->sessions().OnClosed(agent.session);
     agent.link = nullptr;
   }
   // The agent's process starts anew and finds its ranks; what it had not passed on the ranks keep.
   void RestartAgent(Core* core, const std::string& node) {
     Disconnect(core, node);
-    Agent& agent = agents_[node];
+    SimAgent& agent = agents_[node];
     agent.uid = base::NewUid();
     agent.seq = 0;
     std::deque<v1::WorkerMessage> kept = std::exchange(agent.unacked, {});
-    for (v1::WorkerMessage& report : kept) Report(agent, std::move(report));
+    for (v1::WorkerMessage& report : kept) agent.Report(std::move(report));
   }
-  bool IsConnected(const std::string& node) {
-    Agent& agent = agents_[node];
-    return agent.link != nullptr && !agent.link->closed;
-  }
+  bool IsConnected(const std::string& node) { return agents_[node].IsConnected(); }
   void Beat(Core* core, const std::string& node) {
-    const Agent& agent = agents_[node];
-    uint64_t digest = 0;
-    for (const auto& [key, ranks] : agent.held) {
-      for (const auto& [rank, slot] : ranks) {
-        digest +=
-            control::HeldRankHash(key.first, key.second, rank, agent.ended.contains({key, rank}));
-      }
-    }
-    v1::WorkerMessage beat;
-    beat.mutable_heartbeat()->set_beat(1);
-    beat.mutable_heartbeat()->set_held_digest(digest);
-    beat.mutable_heartbeat()->set_newest_seq(agent.seq);
-    core->sessions().OnMessage(agent.session, beat);
+    const SimAgent& agent = agents_[node];
+    core->sessions().OnMessage(agent.session, agent.HeartbeatMessage());
   }
   // The memory of GPUs whose ranks have ended is free.
   void FreeSlots() {
     for (auto& [node, agent] : agents_) {
       const auto held = agent.held;
       for (const auto& [key, ranks] : held) {
-        const bool over = std::ranges::all_of(ranks, [&](const auto& rank) {
-          return agent.ended.contains({key, rank.first});
-        });
-        if (over) Free(key, node);
+        if (agent.HasEnded(key)) agent.Free(key);
       }
     }
   }
   // A mistake: the agent forgets ranks, and nobody hears of their end. False: there are none.
   bool Forget(const std::string& node) {
-    Agent& agent = agents_[node];
+    SimAgent& agent = agents_[node];
     if (agent.held.empty()) return false;
     const SimKey key = agent.held.begin()->first;
     LeaveRun(key, node);
@@ -147,7 +124,7 @@ class SimCluster {
 
   // --- One message each way; false: there was none.
   bool Hear(const std::string& node) {
-    Agent& agent = agents_[node];
+    SimAgent& agent = agents_[node];
     if (agent.link == nullptr || agent.link->received.empty()) return false;
     const v1::CoordinatorMessage message = std::move(agent.link->received.front());
     agent.link->received.pop_front();
@@ -162,16 +139,13 @@ class SimCluster {
       v1::WorkerMessage report;
       report.mutable_held_report();
       for (const auto& [key, ranks] : agent.held)
-        DescribeHeld(agent, key, report.mutable_held_report()->add_allocations());
-      Report(agent, std::move(report));
+        agent.Describe(key, StateOf(key), report.mutable_held_report()->add_allocations());
+      agent.Report(std::move(report));
     }
     return true;
   }
   void Say(Core* core, const std::string& node) {
-    Agent& agent = agents_[node];
-    if (agent.link == nullptr) return;
-    for (const v1::WorkerMessage& report : agent.unacked)
-      core->sessions().OnMessage(agent.session, report);
+    if (agents_[node].link != nullptr) agents_[node].SendAgain(core);
   }
 
   // --- One of the runs goes a step further, or dies.
@@ -193,7 +167,7 @@ class SimCluster {
       message.mutable_steps()->set_job_uid(key.first);
       message.mutable_steps()->set_epoch(key.second);
       message.mutable_steps()->add_steps()->set_step(run.step);
-      Report(agents_[run.nodes[0]], std::move(message));
+      agents_[run.nodes[0]].Report(std::move(message));
       if (run.step >= 30) EndRun(key, /*completed=*/true);
     }
   }
@@ -204,23 +178,21 @@ class SimCluster {
     v1::WorkerMessage message = SimRankMessage(key, rank, v1::FAULTED);
     message.mutable_rank_report()->mutable_status()->set_exited(true);
     message.mutable_rank_report()->mutable_status()->set_exit_signal(9);
-    Report(agents_[node], std::move(message));
+    agents_[node].Report(std::move(message));
     // The agent ends the others of this node with it.
     for (const auto& [other, slot] : agents_[node].held[key]) {
       agents_[node].ended.insert({key, other});
       if (other == rank) continue;
       v1::WorkerMessage done = SimRankMessage(key, other, v1::DONE);
       done.mutable_rank_report()->mutable_status()->set_exited(true);
-      Report(agents_[node], std::move(done));
+      agents_[node].Report(std::move(done));
     }
     LeaveRun(key, node);
   }
 
   // --- The storage of a job's checkpoints goes away, or is back; or every save fails, for its disk
   // is full.
-  void LoseStorage(const std::string& uid) { lost_.insert(uid); }
-  void BringStorageBack() { lost_.clear(); }
-  void SetDiskFull(bool full) { disk_full_ = full; }
+  SimStorage storage;
   int num_held_by_failed_saves() const { return num_held_by_failed_saves_; }
 
   int num_double_booked() const { return num_double_booked_; }
@@ -235,33 +207,9 @@ class SimCluster {
   }
 
  private:
-  struct Agent {
-    std::string uid;
-    std::shared_ptr<FakeLink> link;
-    SessionId session = 0;
-    int64_t seq = 0;
-    std::deque<v1::WorkerMessage> unacked;
-    std::map<SimKey, std::map<int, int>> held;  // rank -> slot
-    std::set<std::pair<SimKey, int>> ended;     // of those, ranks whose end was reported
-  };
-
-  void DescribeHeld(const Agent& agent, const SimKey& key, v1::HeldAllocation* held) {
+  v1::RankState StateOf(const SimKey& key) const {
     const SimRun* run = Find(key);
-    held->set_job_uid(key.first);
-    held->set_epoch(key.second);
-    for (const auto& [rank, slot] : agent.held.at(key)) {
-      v1::RankStatus* status = held->add_ranks();
-      status->set_rank(rank);
-      status->set_slot(slot);
-      const bool ended = agent.ended.contains({key, rank});
-      status->set_exited(ended);
-      status->set_state(ended || run == nullptr ? v1::DONE : run->state);
-    }
-  }
-
-  void Report(Agent& agent, v1::WorkerMessage message) {
-    message.set_seq(++agent.seq);
-    agent.unacked.push_back(std::move(message));
+    return run == nullptr ? v1::DONE : run->state;
   }
   v1::WorkerMessage JobMessage(const SimKey& key) {
     v1::WorkerMessage message;
@@ -274,19 +222,19 @@ class SimCluster {
     SimRun& run = runs_[key];
     run.state = state;
     for (const auto& [rank, node] : run.nodes)
-      Report(agents_[node], SimRankMessage(key, rank, state));
+      agents_[node].Report(SimRankMessage(key, rank, state));
   }
   // The ranks look for their checkpoint, as worker/train does.
   void Load(const SimKey& key) {
     SimRun& run = runs_[key];
-    const int64_t there = lost_.contains(key.first) ? 0 : saved_[key.first];
+    const int64_t there = storage.NewestOf(key.first);
     const bool enough = there >= run.base.step() || (run.base.allow_older() && there > 0);
     if (!run.fresh && !enough) return MissBase(key);
     run.start = run.fresh ? 0 : there;
     run.step = run.start;
     v1::WorkerMessage message = JobMessage(key);
     message.mutable_job_report()->mutable_run_info()->set_resumed_from_step(run.start);
-    Report(agents_[run.nodes[0]], std::move(message));
+    agents_[run.nodes[0]].Report(std::move(message));
     MoveAll(key, v1::READY);
   }
   // Rank 0 says why, the others only that it left.
@@ -299,7 +247,7 @@ class SimCluster {
       if (rank == 0) report->set_reason("EXPECTED_CHECKPOINT_MISSING");
       report->mutable_status()->set_exited(true);
       report->mutable_status()->set_exit_code(rank == 0 ? 73 : 75);
-      Report(agents_[node], std::move(message));
+      agents_[node].Report(std::move(message));
     }
     for (const auto& [rank, node] : nodes) DropFrom(key, node);
   }
@@ -307,7 +255,7 @@ class SimCluster {
   void DropFrom(const SimKey& key, const std::string& node) {
     if (!agents_[node].held.contains(key)) return;
     LeaveRun(key, node);
-    Free(key, node);
+    agents_[node].Free(key);
   }
   void LeaveRun(const SimKey& key, const std::string& node) {
     const auto found = runs_.find(key);
@@ -317,32 +265,23 @@ class SimCluster {
     run.world_size = 1 << 20;  // the others wait for it for ever
     if (run.nodes.empty()) runs_.erase(found);
   }
-  void Free(const SimKey& key, const std::string& node) {
-    Agent& agent = agents_[node];
-    agent.held.erase(key);
-    std::erase_if(agent.ended, [&](const auto& rank) { return rank.first == key; });
-    v1::WorkerMessage message;
-    message.mutable_allocation_gone()->set_job_uid(key.first);
-    message.mutable_allocation_gone()->set_epoch(key.second);
-    Report(agent, std::move(message));
-  }
   void EndRun(const SimKey& key, bool completed) {
     SimRun& run = runs_[key];
     v1::WorkerMessage message = JobMessage(key);
     message.mutable_job_report()->mutable_training_ended()->set_last_step(run.step);
     message.mutable_job_report()->mutable_training_ended()->set_completed(completed);
-    Report(agents_[run.nodes[0]], std::move(message));
+    agents_[run.nodes[0]].Report(std::move(message));
     for (const auto& [rank, node] : std::map(run.nodes)) {
       v1::WorkerMessage done = SimRankMessage(key, rank, v1::DONE);
       done.mutable_rank_report()->mutable_status()->set_exited(true);
-      Report(agents_[node], std::move(done));
+      agents_[node].Report(std::move(done));
       agents_[node].ended.insert({key, rank});
     }
     runs_.erase(key);
   }
 
   void TakeAssign(const std::string& node, const v1::Assign& assign) {
-    Agent& agent = agents_[node];
+    SimAgent& agent = agents_[node];
     const SimKey key{assign.job_uid(), assign.epoch()};
     v1::WorkerMessage reply;
     reply.mutable_assignment_reply()->set_job_uid(key.first);
@@ -352,7 +291,7 @@ class SimCluster {
     const bool accepted = used == 0 || !refuses_used_slots;
     if (accepted) num_double_booked_ += used;
     reply.mutable_assignment_reply()->set_accepted(accepted);
-    Report(agent, std::move(reply));
+    agent.Report(std::move(reply));
     if (again || !accepted) return;
     SimRun& run = runs_[key];
     if (run.nodes.empty()) {
@@ -364,18 +303,18 @@ class SimCluster {
     for (const v1::RankPlacement& placed : assign.ranks()) {
       agent.held[key][placed.rank()] = placed.slot();
       run.nodes[placed.rank()] = node;
-      Report(agent, SimRankMessage(key, placed.rank(), v1::SPAWNED));
+      agent.Report(SimRankMessage(key, placed.rank(), v1::SPAWNED));
     }
   }
 
   void TakeCommand(const std::string& node, const v1::Command& command) {
-    Agent& agent = agents_[node];
+    SimAgent& agent = agents_[node];
     const SimKey key{command.job_uid(), command.epoch()};
     const bool known = agent.held.contains(key);
     v1::WorkerMessage ack;
     ack.mutable_command_ack()->set_command_id(command.command_id());
     ack.mutable_command_ack()->set_accepted(known);
-    Report(agent, std::move(ack));
+    agent.Report(std::move(ack));
     if (!known) return;
     if (command.verb() == v1::Command::KILL) {
       DropFrom(key, node);
@@ -397,18 +336,17 @@ class SimCluster {
                        command.verb() == v1::Command::STOP_WITH_SAVE;
     if (run.state == v1::TRAINING) ++run.step;
     done->set_step(run.step);
-    if (saves && disk_full_) {
+    if (saves && storage.full) {
       done->set_error("No space left on device");
       done->set_held(releases);
     } else if (saves) {
-      saved_[key.first] = run.step;
-      lost_.erase(key.first);
+      storage.Save(key.first, run.step);
       done->mutable_checkpoint()->set_step(run.step);
       done->mutable_checkpoint()->set_epoch(key.second);
       done->mutable_checkpoint()->set_path(std::to_string(run.step));
     }
-    Report(agents_[run.nodes[0]], std::move(message));
-    if (command.verb() == v1::Command::HOLD || (releases && disk_full_)) {
+    agents_[run.nodes[0]].Report(std::move(message));
+    if (command.verb() == v1::Command::HOLD || (releases && storage.full)) {
       num_held_by_failed_saves_ += releases ? 1 : 0;
       run.hold = true;
       if (run.state != v1::HELD) MoveAll(key, v1::HELD);
@@ -422,12 +360,9 @@ class SimCluster {
   }
 
   const int slots_;
-  std::map<std::string, Agent> agents_;
+  std::map<std::string, SimAgent> agents_;
   std::map<SimKey, SimRun> runs_;
-  std::map<std::string, int64_t> saved_;  // newest step on disk, by job uid
-  std::set<std::string> lost_;            // jobs whose storage is away
   int num_double_booked_ = 0;
-  bool disk_full_ = false;
   int num_held_by_failed_saves_ = 0;
 };
 

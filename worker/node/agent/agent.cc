@@ -30,8 +30,6 @@ namespace {
 // How long a stopping agent waits for its last reports to be acknowledged.
 constexpr std::chrono::milliseconds kLastReports{2000};
 constexpr std::chrono::milliseconds kLastReportsPoll{50};
-// Assignments in one report of what is held: the rest of a message (A2) is for everything else.
-constexpr size_t kMaxAssignBytes = 3 << 20;
 
 // What a rank's message tells of its speed and memory.
 void Measure(WorkerMetrics* metrics, const std::pair<std::string, int64_t>& job, int rank,
@@ -165,9 +163,12 @@ void Agent::OnCoordinatorMessage(const CoordinatorMessage& message) {
       if (allocations_.Find(job) != nullptr) rendezvous_.OnValue(job, value.key(), value.value());
       break;
     }
-    case CoordinatorMessage::kHeldRequest:
-      ReportHeld(message.held_request().with_assign());
+    case CoordinatorMessage::kHeldRequest: {
+      WorkerMessage report;
+      allocations_.Describe(message.held_request().with_assign(), report.mutable_held_report());
+      Report(std::move(report));
       break;
+    }
     case CoordinatorMessage::kEpochAnswer:
       epochs_.OnAnswer(message.epoch_answer());
       break;
@@ -398,22 +399,6 @@ void Agent::ReportSlots() {
   changed.set_gpu_problem(slots_.GpuProblem());
   if (config_.node.checkpoint_root_id) {
     changed.set_checkpoint_root_id(config_.node.checkpoint_root_id());
-  }
-  Report(std::move(message));
-}
-
-void Agent::ReportHeld(bool with_assign) {
-  WorkerMessage message;
-  auto& report = *message.mutable_held_report();
-  size_t assign_bytes = 0;
-  for (const auto& [job, allocation] : allocations_.all()) {
-    if (allocation->gone()) continue;
-    auto& held = *report.add_allocations();
-    allocation->Describe(&held);
-    assign_bytes += allocation->assign().ByteSizeLong();
-    // Beyond a message's size the others are asked for again, once these are adopted or gone.
-    if (with_assign && assign_bytes <= kMaxAssignBytes)
-      *held.mutable_assign() = allocation->assign();
   }
   Report(std::move(message));
 }

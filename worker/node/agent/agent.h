@@ -126,7 +126,6 @@ class Agent final : private CoordinatorSession::Listener,
   // Carries out the command, or passes it to rank 0.
   Status Execute(const megatrain::v1::Command& command);
   Status Attach(LinkId link, const megatrain::v1::RankMessage& message);
-  void ReportHeld(bool with_assign);
   // Registers the allocation under its job and epoch, without starting it.
   Allocation* AddAllocation(const megatrain::v1::AllocationRecord& record);
   void Report(megatrain::v1::WorkerMessage message, Outbox::Acked acked = {});

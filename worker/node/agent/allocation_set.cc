@@ -4,8 +4,15 @@
 #include <algorithm>
 
 #include "common/control/held_digest.h"
+#include "megatrain/v1/worker.pb.h"
 
 namespace mt::node {
+namespace {
+
+// Assignments in one report of what is held: the rest of a message (A2) is for everything else.
+constexpr size_t kMaxAssignBytes = 3 << 20;
+
+}  // namespace
 
 Allocation* AllocationSet::Add(std::unique_ptr<Allocation> allocation) {
   const JobEpoch job(allocation->job_uid(), allocation->epoch());
@@ -52,6 +59,19 @@ uint64_t AllocationSet::HeldDigest() const {
       sum += control::HeldRankHash(job.first, job.second, rank.rank, rank.end_reported);
   }
   return sum;
+}
+
+void AllocationSet::Describe(bool with_assign, megatrain::v1::HeldReport* report) const {
+  size_t assign_bytes = 0;
+  for (const auto& [job, allocation] : all_) {
+    if (allocation->gone()) continue;
+    auto& held = *report->add_allocations();
+    allocation->Describe(&held);
+    assign_bytes += allocation->assign().ByteSizeLong();
+    // Beyond a message's size the others are asked for again, once these are adopted or gone.
+    if (with_assign && assign_bytes <= kMaxAssignBytes)
+      *held.mutable_assign() = allocation->assign();
+  }
 }
 
 bool AllocationSet::OnlyLeftRunning() const {

@@ -13,6 +13,10 @@
 #include "worker/node/gpus/node_slots.h"
 #include "worker/node/ranks/allocation.h"
 
+namespace megatrain::v1 {
+class HeldReport;
+}
+
 namespace mt::node {
 
 class AllocationSet {
@@ -38,6 +42,8 @@ class AllocationSet {
   // What this node holds, as heartbeats carry it (common/control/held_digest.h): the ranks of all
   // allocations that are not gone.
   uint64_t HeldDigest() const;
+  // The same in full, with as many of their assignments as a message has room for.
+  void Describe(bool with_assign, megatrain::v1::HeldReport* report) const;
   // True if every allocation is gone but those whose ranks outlive the agent.
   bool OnlyLeftRunning() const;
   // Who uses a slot (NodeSlots::Deps::user_of).

@@ -11,7 +11,7 @@ import unittest
 from harness import BIN
 from service_harness import ServiceTest, make_store
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/operations.md"
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs/operations.md"
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
 
 # What the page's commands find besides mtctl and mt-coordinator: this machine has no systemd to ask.

@@ -1,0 +1,160 @@
+"""The coordinator's store is lost, mixed up, taken from a backup, or there twice, while jobs are in all states of their life: no
+rank is killed, no job is left without its ranks, and no epoch is given twice.
+
+Two trials of each kind; with MT_LONG_TESTS=1 twenty. Trials run side by side.
+"""
+import concurrent.futures
+import os
+import shutil
+import signal
+import time
+import unittest
+
+from trial import NODES, Trial, TrialError, send
+
+from harness import ClusterTest
+from service_harness import free_port
+
+LONG = bool(os.environ.get("MT_LONG_TESTS"))
+TRIALS = 20 if LONG else 2
+SIDE_BY_SIDE = 4 if LONG else 2
+# Longer than the loss of a node and the limit of a phantom (30 s each) take: what follows from silence has followed.
+QUIET_SECONDS = 75 if LONG else 35
+
+
+class StoreTrials(ClusterTest):
+    """What the trials below share; no test itself."""
+
+    def trials(self, kind):
+        def one(number):
+            with Trial(self.dir / f"{kind.__name__}-{number}", self.dir / "data") as trial:
+                trial.start_all()
+                kind(trial)
+        with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            results = [pool.submit(one, i) for i in range(TRIALS)]
+            for result in results:
+                result.result()
+
+    def back_to_the_right_store(self, trial):
+        trial.check_undisturbed()
+        trial.start_coordinator("coordinator")
+        trial.wait_ready()
+        trial.check_undisturbed()
+        trial.check_all_go_on()
+        trial.check_epochs()
+
+
+class WrongStoreTrials(StoreTrials):
+    def test_an_empty_store_is_refused(self):
+        def empty(trial):
+            trial.stop_coordinator()
+            (trial.dir / "nothing").mkdir()
+            trial.start_coordinator("nothing")
+            code = trial.coordinators["nothing"].wait(timeout=30)
+            if code != 65:
+                raise TrialError(f"a coordinator without a store ended with {code}")
+            if "init --state" not in (trial.dir / "nothing.log").read_text():
+                raise TrialError("the message does not name `mt-coordinator init`")
+            self.back_to_the_right_store(trial)
+        self.trials(empty)
+
+    def test_the_store_of_another_cluster_gives_no_orders(self):
+        def foreign(trial):
+            trial.stop_coordinator()
+            trial.init_store("foreign")
+            trial.start_coordinator("foreign")
+            trial.wait_for("the workers say that this is another cluster", lambda: all(
+                "WRONG_CLUSTER" in (trial.dir / f"{n}.log").read_text() or "another cluster" in
+                (trial.dir / f"{n}.log").read_text() for n in NODES))
+            time.sleep(3)
+            trial.stop_coordinator("foreign")
+            self.back_to_the_right_store(trial)
+        self.trials(foreign)
+
+
+class OlderStoreTrials(StoreTrials):
+    def older_copy(self, trial):
+        """A copy of the store, and after it a release, a resume and a submit that the copy does not know."""
+        trial.stop_coordinator()
+        shutil.copytree(trial.dir / "coordinator", trial.dir / "older")
+        trial.start_coordinator()
+        trial.wait_ready()
+        send(trial.ranks["held"], signal.SIGCONT)
+        trial.mtctl("pause", "held", "--release", "--wait")
+        trial.mtctl("resume", "held", "--wait")
+        trial.mtctl("pause", "held", "--hold", "--wait")
+        trial.ranks["held"] = trial.rank_pids("held")
+        trial.submit("later")
+        trial.wait_trains("later")
+        trial.ranks["later"] = trial.rank_pids("later")
+        send(trial.ranks["later"], signal.SIGSTOP)
+        trial.stop_coordinator()
+
+    def test_an_older_copy_gives_no_orders(self):
+        def older(trial):
+            self.older_copy(trial)
+            trial.start_coordinator("older")
+            trial.wait_for("the older copy says that it is superseded",
+                           lambda: "superseded" in (trial.mtctl("version", check=False).stdout).lower())
+            trial.check_undisturbed()
+            refused = trial.mtctl("pause", "running", check=False)
+            if refused.returncode == 0:
+                raise TrialError("a superseded coordinator took an order")
+            if not trial.json("get", "jobs"):
+                raise TrialError("a superseded coordinator does not answer reads")
+            trial.stop_coordinator("older")
+            self.back_to_the_right_store(trial)
+        self.trials(older)
+
+    def test_a_declared_restore_takes_the_ranks_back(self):
+        def restored(trial):
+            self.older_copy(trial)
+            trial.start_coordinator("older")
+            trial.wait_for("the older copy answers", lambda: trial.json("get", "jobs"))
+            trial.mtctl("admin", "restore", "--reason", "the newer store is lost")
+            trial.wait_ready()
+            trial.wait_for("held is adopted", lambda: trial.state("held") == "PAUSED_HELD")
+            trial.check_undisturbed()
+            time.sleep(QUIET_SECONDS)
+            trial.check_undisturbed()
+            uid = trial.uids.pop("later")
+            trial.check_no_phantoms()
+            orphans = trial.json("get", "orphans")["orphans"]
+            if [o["job_uid"] for o in orphans] != [uid]:
+                raise TrialError(f"orphans: {orphans}")
+            trial.mtctl("adopt", uid)
+            trial.uids["later"] = uid
+            send(trial.ranks["later"], signal.SIGCONT)
+            trial.wait_for("later trains again", lambda: trial.state("later") == "RUNNING")
+            trial.check_all_go_on()
+            trial.check_epochs()
+        self.trials(restored)
+
+
+class TwinStoreTrials(StoreTrials):
+    def test_two_copies_at_once(self):
+        def twice(trial):
+            trial.stop_coordinator()
+            shutil.copytree(trial.dir / "coordinator", trial.dir / "second")
+            trial.start_coordinator()
+            trial.wait_ready()
+            other = free_port()
+            trial.start_coordinator("second", port=other)
+            trial.wait_for("the second copy answers", lambda: trial.json("get", "jobs", port=other))
+            trial.stop_worker("node-b")
+            trial.start_worker("node-b", port=other)
+            trial.wait_for("the second copy says that it is superseded",
+                           lambda: "superseded" in trial.mtctl("version", check=False, port=other).stdout.lower())
+            trial.check_undisturbed()
+            trial.stop_coordinator("second")
+            trial.stop_worker("node-b")
+            trial.start_worker("node-b")
+            trial.wait_ready()
+            trial.check_undisturbed()
+            trial.check_all_go_on()
+            trial.check_epochs()
+        self.trials(twice)
+
+
+if __name__ == "__main__":
+    unittest.main()

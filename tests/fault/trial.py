@@ -1,0 +1,233 @@
+"""One trial: a coordinator and two workers in a folder of their own, with a job in each of the states of a job's life.
+
+The ranks of most jobs are stopped (SIGSTOP), which holds a job in its state and costs no processor time, so that many trials run
+side by side. `check_undisturbed` says what no trial may do: kill a rank, lose a job's ranks, or give an epoch twice.
+"""
+import collections
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+
+from harness import BIN, TINY_JOB  # noqa: E402  (found by the path above)
+from service_harness import free_port  # noqa: E402
+
+NODES = ["node-a", "node-b"]
+SLOTS = 4
+
+
+class TrialError(AssertionError):
+    pass
+
+
+def processes():
+    """pid -> command line, as a list of words, of all living processes."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if words[0] and state not in "ZX":
+            found[int(entry.name)] = words
+    return found
+
+
+def send(pids, signum):
+    for pid in pids:
+        try:
+            os.kill(pid, signum)
+        except ProcessLookupError:
+            pass
+
+
+class Trial:
+    def __init__(self, folder, data_root):
+        self.dir = pathlib.Path(folder)
+        self.data_root = data_root
+        self.port = free_port()
+        self.coordinators = {}  # name -> process; the name is that of its state folder
+        self.workers = {}
+        self.uids = {}  # job name -> uid
+        self.ranks = {}  # job name -> pids, once it is where it should be
+        self.dir.mkdir(parents=True)
+        (self.dir / "ckpt").mkdir()
+        (self.dir / "job.yaml").write_text(TINY_JOB)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for process in [*self.coordinators.values(), *self.workers.values()]:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+                process.wait()
+        mine = [p for p, words in processes().items() if any(str(self.dir) in word for word in words)]
+        send(mine, signal.SIGKILL)
+        if error[0] is None and not os.environ.get("MT_KEEP_TRIALS"):
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+    # --- Processes.
+    def init_store(self, name):
+        subprocess.run([str(BIN / "mt-coordinator"), "init", "--state", str(self.dir / name)], check=True, timeout=30,
+                       capture_output=True)
+
+    def start_coordinator(self, name="coordinator", port=None):
+        log = open(self.dir / f"{name}.log", "ab")
+        self.coordinators[name] = subprocess.Popen(
+            [str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{port or self.port}", "--state", str(self.dir / name),
+             "--http-listen", f"127.0.0.1:{free_port()}"], stderr=log, stdout=log, stdin=subprocess.DEVNULL)
+        log.close()
+
+    def stop_coordinator(self, name="coordinator"):
+        self.coordinators[name].kill()
+        self.coordinators[name].wait()
+
+    def start_worker(self, node, port=None):
+        log = open(self.dir / f"{node}.log", "ab")
+        self.workers[node] = subprocess.Popen(
+            [str(BIN / "mt-worker"), "--coordinator", f"127.0.0.1:{port or self.port}", "--node", node, "--cpu-slots", str(SLOTS),
+             "--gpus", "none", "--state", str(self.dir / node), "--data-root", str(self.data_root),
+             "--checkpoint-root", str(self.dir / "ckpt"), "--log-root", str(self.dir / "logs"), "--http-listen", "none"],
+            stderr=log, stdout=log, stdin=subprocess.DEVNULL)
+        log.close()
+
+    def stop_worker(self, node):
+        self.workers[node].kill()
+        self.workers[node].wait()
+
+    def mtctl(self, *args, check=True, port=None):
+        env = dict(os.environ, HOME=str(self.dir), XDG_STATE_HOME=str(self.dir / "s"),
+                   MTCTL_COORDINATOR=f"127.0.0.1:{port or self.port}")
+        done = subprocess.run([str(BIN / "mtctl"), *args], env=env, capture_output=True, text=True, timeout=120,
+                              stdin=subprocess.DEVNULL, cwd=self.dir)
+        if check and done.returncode != 0:
+            raise TrialError(f"mtctl {' '.join(args)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def json(self, *args, port=None):
+        done = self.mtctl("-o", "json", *args, check=False, port=port)
+        return json.loads(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
+
+    def wait_for(self, what, condition, limit=60):
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.1)
+        raise TrialError(f"{self.dir.name}: {what}: not within {limit} s")
+
+    def wait_ready(self, nodes=len(NODES), port=None, limit=60):
+        def ready():
+            reply = self.json("get", "nodes", port=port)
+            return reply and sum(n["state"] == "NODE_READY" for n in reply.get("nodes", [])) == nodes
+        self.wait_for(f"{nodes} ready nodes", ready, limit)
+
+    # --- Jobs.
+    def job(self, name, port=None):
+        return self.json("describe", name, port=port)
+
+    def state(self, name, port=None):
+        job = self.job(name, port)
+        return job["state"] if job else None
+
+    def submit(self, name, *flags):
+        done = self.mtctl("-o", "json", "submit", "-f", str(self.dir / "job.yaml"), "--set", f"name={name}",
+                          "--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0",
+                          "--set", "parallel.data=1", "--set", "checkpoint.keep_last=1000", *flags)
+        reply = json.loads(done.stdout)
+        self.uids[name] = reply.get("job", reply)["uid"]
+
+    def rank_pids(self, name):
+        uid = self.uids[name]
+        return sorted(p for p, words in processes().items() if words[0].endswith("mt-rank") and uid in words)
+
+    def wait_trains(self, name):
+        self.wait_for(f"{name} trains", lambda: int((self.job(name) or {}).get("last_step", {}).get("step", 0)) >= 3)
+
+    def start_all(self):
+        """A job in each state, its ranks stopped where that holds it there."""
+        self.init_store("coordinator")
+        self.start_coordinator()
+        for node in NODES:
+            self.start_worker(node)
+        self.wait_ready()
+        for name in ["running", "held", "releasing", "saving"]:
+            self.submit(name)
+            self.wait_trains(name)
+            if name == "held":
+                self.mtctl("pause", name, "--hold", "--wait")
+            self.ranks[name] = self.rank_pids(name)
+            send(self.ranks[name], signal.SIGSTOP)
+        self.mtctl("checkpoint", "saving")
+        self.mtctl("pause", "releasing", "--release")
+        self.submit("starting", "--set", "parallel.data=2")
+        self.ranks["starting"] = self.wait_for("both ranks of starting",
+                                               lambda: len(p := self.rank_pids("starting")) == 2 and p, 30)
+        send(self.ranks["starting"], signal.SIGSTOP)
+        self.submit("queued", "--set", "parallel.data=8", "--set", "training.global_batch_size=16")
+        self.ranks["queued"] = []
+        for name, state in [("queued", "QUEUED"), ("starting", "STARTING"), ("running", "RUNNING"), ("held", "PAUSED_HELD"),
+                            ("releasing", "RELEASING"), ("saving", "RUNNING")]:
+            self.wait_for(f"{name} {state}", lambda: self.state(name) == state)
+
+    def go_on(self):
+        """Lets every stopped rank go on, but those that would only use the processor."""
+        for name in ["releasing", "saving", "starting", "held", "running"]:
+            send(self.ranks[name], signal.SIGCONT)
+
+    # --- What no trial may do.
+    def check_undisturbed(self):
+        for name, pids in self.ranks.items():
+            left = set(self.rank_pids(name))
+            if not set(pids) <= left:
+                raise TrialError(f"{self.dir.name}: {name}: ranks {pids} were killed (left: {sorted(left)})")
+
+    def check_epochs(self):
+        """Every agent started each epoch of a job at most once, and no epoch was begun by two coordinators."""
+        starts = collections.Counter()
+        for node in NODES:
+            text = (self.dir / f"{node}.log").read_text(errors="replace")
+            for line in text.splitlines():
+                if "ranks assigned" in line:
+                    uid = re.search(r"job=(\S+)", line).group(1)
+                    starts[node, uid, re.search(r"epoch=(\S+)", line).group(1)] += 1
+        twice = [key for key, count in starts.items() if count > 1]
+        if twice:
+            raise TrialError(f"{self.dir.name}: epochs that were given twice: {twice}")
+
+    def check_no_phantoms(self, port=None):
+        """Every job that a coordinator shows with ranks has them."""
+        for name in self.uids:
+            job = self.job(name, port)
+            if job is None:
+                raise TrialError(f"{self.dir.name}: {name} is unknown")
+            if job["state"] in ("ADMITTED", "STARTING", "RUNNING", "PAUSING", "PAUSED_HELD", "RELEASING", "STOPPING") \
+                    and not self.rank_pids(name):
+                raise TrialError(f"{self.dir.name}: {name} is {job['state']} without a rank")
+
+    def check_all_go_on(self):
+        """After the trial: what was under way ends as it would have."""
+        self.go_on()
+        self.wait_for("the save of saving", lambda: all(
+            o.get("done") and not o.get("error") for o in self.json("get", "operations", "saving").get("operations", [])))
+        self.wait_for("releasing is released", lambda: self.state("releasing") == "PAUSED_RELEASED")
+        self.wait_for("starting trains", lambda: self.state("starting") == "RUNNING")
+        self.wait_for("running runs", lambda: self.state("running") == "RUNNING")
+        self.wait_for("held is held", lambda: self.state("held") == "PAUSED_HELD")
+        self.mtctl("resume", "held", "--wait")
+        self.ranks.pop("releasing")
+        self.check_undisturbed()
+        self.check_no_phantoms()
