@@ -98,6 +98,7 @@ void BackupRunner::Stop() {
 
 Status BackupRunner::Run(const Post& post, const Reader& reader) {
   RETURN_IF_ERROR(CheckSpace(state_dir_));
+  if (reader.flush) reader.flush();
   const CopyFolder folder(base::JoinPath(state_dir_, "backup.tmp"));
   RETURN_IF_ERROR(folder.Make());
   RETURN_IF_ERROR(Copy(post, folder.File()));

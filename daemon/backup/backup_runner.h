@@ -1,6 +1,6 @@
 // Makes a backup of the coordinator's state while it runs: copies the database step by step on the
-// core's thread, checks the copy and sends it with the history on a thread of its own. One at a
-// time. Thread-safe.
+// core's thread, checks the copy and sends it with the history on a thread of its own. What readers
+// were shown before is in it. One at a time. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -24,6 +24,9 @@ class BackupRunner {
   BackupRunner& operator=(const BackupRunner&) = delete;
 
   struct Reader {
+    // Called first, where it is set: returns in the round of the core, or after it, whose commit
+    // writes everything that readers were shown. The copy begins in a later one.
+    std::function<void()> flush = nullptr;
     // Takes the next bytes of the archive; false: the reader has left. Blocks while it is slow.
     std::function<bool(std::string bytes)> take;
     // Called once, at the end; nothing is called afterwards.

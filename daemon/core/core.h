@@ -55,6 +55,8 @@ class Core {
   // returns OK, keeps what is to be written, and gives no order until it is. An error means that
   // the store failed: the coordinator must end.
   Status Commit();
+  // The next Commit writes what is not urgent, too: all that readers were shown is on disk then.
+  void FlushSoon() { flush_ = true; }
   // Ends every stream and session with `status`. Nothing may be called afterwards but Commit.
   void Shutdown(const Status& status);
 

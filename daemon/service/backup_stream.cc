@@ -2,6 +2,7 @@
 // memory.
 #include "daemon/service/backup_stream.h"
 
+#include <future>
 #include <string>
 #include <utility>
 
@@ -65,6 +66,16 @@ class BackupStream final : public grpc::ServerWriteReactor<megatrain::v1::Backup
   bool left_ GUARDED_BY(mu_) = false;
 };
 
+// Steps are shown before they are on disk. Returns in the round whose commit writes them.
+void FlushSoon(CoreLoop* loop) {
+  std::promise<void> asked;
+  loop->Post([&asked](Core& core) {
+    core.FlushSoon();
+    asked.set_value();
+  });
+  asked.get_future().wait();
+}
+
 }  // namespace
 
 grpc::ServerWriteReactor<megatrain::v1::BackupChunk>* StreamBackup(
@@ -74,7 +85,8 @@ grpc::ServerWriteReactor<megatrain::v1::BackupChunk>* StreamBackup(
       [loop](std::function<void()> task) {
         loop->Post([task = std::move(task)](Core&) { task(); });
       },
-      {.take = [stream](std::string bytes) { return stream->Take(std::move(bytes)); },
+      {.flush = [loop] { FlushSoon(loop); },
+       .take = [stream](std::string bytes) { return stream->Take(std::move(bytes)); },
        .end = [stream](const Status& status) { stream->End(status); }});
   return stream;
 }
