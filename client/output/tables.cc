@@ -199,7 +199,7 @@ std::string EventLine(const v1::Event& event, const TableArgs& args) {
     row[1] = TimeCell({.time = TimeFormat::kIso}, event.time_us());
   std::string line;
   for (const std::string& cell : row) line += (line.empty() ? "" : "  ") + OneLine(cell);
-  if (!args.wide && !event.actor().empty()) line += "  (by " + event.actor() + ")";
+  if (!args.wide && !event.actor().empty()) line += "  (by " + OneLine(event.actor()) + ")";
   return line;
 }
 

@@ -59,6 +59,7 @@ class TerminalTest : public testing::Test {
     (*job.mutable_spec()->mutable_labels())[kPoison] = "b";
     Poison(&job);
     server_.state().jobs = {job};
+    server_.state().watch = {job};
     v1::Node* node = server_.state().nodes.add_nodes();
     node->set_name("n1");
     v1::Slot* gpu = node->add_slots();

@@ -47,18 +47,18 @@ class Model {
       cluster_.RestartAgent(core_.get(), node);
     } else if (dice < 919) {
       StartCore();
-    } else if (dice < 929) {
+    } else if (dice < 921) {
       // Refused unless it is lost. It may live all the same: then its ranks are fenced.
       v1::DeclareDeadRequest request;
       request.set_node(node);
       v1::Node response;
       deaths_ += core_->api().nodes().DeclareDead(request, "model", &response).ok() ? 1 : 0;
-    } else if (dice < 925) {
+    } else if (dice < 928) {
       const auto live = core_->ledger().LiveJobs();
       if (!live.empty()) cluster_.storage.lost.insert(live[Pick(live.size())]->job().uid());
-    } else if (dice < 927) {
-      cluster_.storage.lost.clear();
     } else if (dice < 930) {
+      cluster_.storage.lost.clear();
+    } else if (dice < 936) {
       cluster_.storage.full = Pick(2) == 0;
     } else if (dice < 970) {
       if (!cluster_.IsConnected(node)) cluster_.Connect(core_.get(), node);

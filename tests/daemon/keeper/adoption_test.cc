@@ -54,12 +54,12 @@ TEST_F(OrphansTest, OnlyTheNewestEpochIsAdopted) {
   const v1::Job job = StartRunning(a, "demo", 1);
   core_->sessions().OnClosed(a.session);
   // Rank 1 of the newest epoch is not heard yet: the one between is whole, and over.
-  Worker b = Return("b", 2, {HeldElsewhere(job.uid(), 9, 2, {0})});
-  Worker c = Return("c", 2, {HeldElsewhere(job.uid(), 5, 1, {0})});
+  Worker b = Return("b", 2, {HeldElsewhere(job.uid(), FirstTerm(9), 2, {0})});
+  Worker c = Return("c", 2, {HeldElsewhere(job.uid(), FirstTerm(5), 1, {0})});
   EXPECT_EQ(Get(job.uid()).epoch(), job.epoch());
   EXPECT_EQ(CountCommands(c, v1::Command::KILL), 0);
-  Worker d = Return("d", 2, {HeldElsewhere(job.uid(), 9, 2, {1})});
-  EXPECT_EQ(Get(job.uid()).epoch(), 9);
+  Worker d = Return("d", 2, {HeldElsewhere(job.uid(), FirstTerm(9), 2, {1})});
+  EXPECT_EQ(Get(job.uid()).epoch(), FirstTerm(9));
   EXPECT_EQ(CountCommands(c, v1::Command::KILL), 1) << "closed now";
   EXPECT_EQ(CountCommands(b, v1::Command::KILL), 0);
 }
@@ -68,20 +68,20 @@ TEST_F(OrphansTest, ANodeWithoutTheEarlierRanksFailsNoJobThatWasFoundElsewhere) 
   Worker a = NewWorker("a", 1);
   const v1::Job job = StartRunning(a, "demo", 1);
   core_->sessions().OnClosed(a.session);
-  Return("b", 1, {HeldElsewhere(job.uid(), 5, 2, {0})});
+  Return("b", 1, {HeldElsewhere(job.uid(), FirstTerm(5), 2, {0})});
   Return("a", 1, {});
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
-  EXPECT_EQ(Row(job.uid(), 1, "a"), nullptr);
-  Return("c", 1, {HeldElsewhere(job.uid(), 5, 2, {1})});
+  EXPECT_EQ(Row(job.uid(), FirstTerm(1), "a"), nullptr);
+  Return("c", 1, {HeldElsewhere(job.uid(), FirstTerm(5), 2, {1})});
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
-  EXPECT_EQ(Get(job.uid()).epoch(), 5);
+  EXPECT_EQ(Get(job.uid()).epoch(), FirstTerm(5));
 }
 
 TEST_F(OrphansTest, HeldRanksStayHeldAndAJobThatIsToHoldHolds) {
   Worker a = NewWorker("a", 1);
   const v1::Job held = StartRunning(a, "held", 1);
   core_->sessions().OnClosed(a.session);
-  Return("a", 1, {HeldElsewhere(held.uid(), 5, 1, {0}, v1::HELD)});
+  Return("a", 1, {HeldElsewhere(held.uid(), FirstTerm(5), 1, {0}, v1::HELD)});
   EXPECT_EQ(Get(held.uid()).state(), v1::PAUSED_HELD) << "nobody knows who paused it";
   EXPECT_EQ(Get(held.uid()).goal(), v1::GOAL_HOLD);
 
@@ -89,10 +89,10 @@ TEST_F(OrphansTest, HeldRanksStayHeldAndAJobThatIsToHoldHolds) {
   const v1::Job hold = StartRunning(b, "hold", 1);
   const auto pause = Pause(hold.uid(), v1::PauseRequest::HOLD);
   core_->sessions().OnClosed(b.session);
-  Worker b2 = Return("b", 1, {HeldElsewhere(hold.uid(), 5, 1, {0}, v1::TRAINING)});
+  Worker b2 = Return("b", 1, {HeldElsewhere(hold.uid(), FirstTerm(5), 1, {0}, v1::TRAINING)});
   EXPECT_EQ(Get(hold.uid()).goal(), v1::GOAL_HOLD);
   const v1::Command told = LastCommand(b2, v1::Command::HOLD);
-  ASSERT_EQ(told.epoch(), 5);
+  ASSERT_EQ(told.epoch(), FirstTerm(5));
   Report(b2, RankMessage(Get(hold.uid()), 0, v1::HELD));
   Report(b2, DoneMessage(told, 3, 3));
   EXPECT_EQ(Get(hold.uid()).state(), v1::PAUSED_HELD);
@@ -104,10 +104,10 @@ TEST_F(OrphansTest, AJobThatStopsGoesOnStopping) {
   const v1::Job job = StartRunning(a, "demo", 1);
   ASSERT_TRUE(Cancel(job.uid(), /*save=*/true).ok());
   core_->sessions().OnClosed(a.session);
-  Worker again = Return("a", 1, {HeldElsewhere(job.uid(), 5, 1, {0})});
+  Worker again = Return("a", 1, {HeldElsewhere(job.uid(), FirstTerm(5), 1, {0})});
   EXPECT_EQ(Get(job.uid()).state(), v1::STOPPING);
-  EXPECT_EQ(Get(job.uid()).epoch(), 5);
-  EXPECT_EQ(LastCommand(again, v1::Command::STOP_WITH_SAVE).epoch(), 5);
+  EXPECT_EQ(Get(job.uid()).epoch(), FirstTerm(5));
+  EXPECT_EQ(LastCommand(again, v1::Command::STOP_WITH_SAVE).epoch(), FirstTerm(5));
   Gone(again, Get(job.uid()));
   EXPECT_EQ(Get(job.uid()).state(), v1::CANCELLED);
 }
@@ -124,13 +124,13 @@ TEST_F(OrphansTest, AReleasedOrQueuedJobGoesOnWhereItIsFoundAtWork) {
   EXPECT_EQ(CountCommands(same, v1::Command::KILL), 1);
   Gone(same, job);
   core_->sessions().OnClosed(same.session);
-  Worker higher = Return("a", 1, {HeldElsewhere(job.uid(), 5, 1, {0})});
+  Worker higher = Return("a", 1, {HeldElsewhere(job.uid(), FirstTerm(5), 1, {0})});
   EXPECT_EQ(CountCommands(higher, v1::Command::KILL), 0);
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
   EXPECT_EQ(Get(job.uid()).goal(), v1::GOAL_RUN);
   const v1::Job queued = Submit(TinyJob("queued", 1));
   ASSERT_EQ(queued.state(), v1::QUEUED);
-  Return("b", 1, {HeldElsewhere(queued.uid(), 3, 1, {0}, v1::SPAWNED)});
+  Return("b", 1, {HeldElsewhere(queued.uid(), FirstTerm(3), 1, {0}, v1::SPAWNED)});
   EXPECT_EQ(Get(queued.uid()).state(), v1::STARTING);
   EXPECT_EQ(ConditionsOf(Get(queued.uid())), "");
 }
@@ -190,7 +190,7 @@ TEST_F(OrphansTest, AnAdoptionIsRefusedWhereTheNameIsTakenOrTheJobIsClosed) {
   ASSERT_TRUE(Kill(ended.uid()).ok());
   Gone(b, ended);
   core_->sessions().OnClosed(b.session);
-  Return("b", 1, {HeldElsewhere(ended.uid(), 5, 1, {0})});
+  Return("b", 1, {HeldElsewhere(ended.uid(), FirstTerm(5), 1, {0})});
   EXPECT_EQ(rpc::ReasonOf(Adopt(ended.uid()).status()), "WRONG_STATE");
   EXPECT_NE(base::Message(Adopt(ended.uid()).status()).find("CANCELLED"), std::string::npos);
   ASSERT_TRUE(Delete(ended.uid()).ok());
@@ -221,9 +221,9 @@ TEST_F(OrphansTest, WhileARestoreIsNotSettledAMissingAllocationFailsNoJob) {
   core_->sessions().OnClosed(a.session);
   Worker again = Return("a", 1, {});
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
-  Return("b", 1, {HeldElsewhere(job.uid(), 5, 1, {0})});
+  Return("b", 1, {HeldElsewhere(job.uid(), FirstTerm(5), 1, {0})});
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
-  EXPECT_EQ(Get(job.uid()).epoch(), 5);
+  EXPECT_EQ(Get(job.uid()).epoch(), FirstTerm(5));
 }
 
 }  // namespace

@@ -4,10 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "common/control/epoch.h"
 #include "daemon/api/orphans_api.h"
 #include "tests/daemon/core/core_fixture.h"
 
 namespace mt::daemon {
+
+// An epoch of the first term, which is the one of a coordinator that has started once.
+constexpr int64_t FirstTerm(int count) { return control::kEpochCounts + count; }
 
 // What another coordinator once placed: `ranks` of `world` of a job that may be unknown here.
 inline v1::HeldAllocation HeldElsewhere(const std::string& uid, int64_t epoch, int world,

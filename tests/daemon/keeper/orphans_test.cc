@@ -77,20 +77,21 @@ TEST_F(OrphansTest, OrphansEndWhenALaterEpochIsGiven) {
   const v1::Job job = Submit(TinyJob("demo", 2));
   Accept(a, job);
   Accept(b, job);
-  for (const char* node : {"a", "b"}) core_->ledger().EraseAllocation({job.uid(), 1, node});
+  for (const char* node : {"a", "b"})
+    core_->ledger().EraseAllocation({job.uid(), FirstTerm(1), node});
   PassBeating(seconds(60), {&a, &b});
   ASSERT_EQ(Get(job.uid()).state(), v1::PAUSED_RELEASED);
   // One of its ranks is there after all: not enough to go on with.
   core_->sessions().OnClosed(a.session);
-  Worker again = Return("a", 1, {HeldElsewhere(job.uid(), 1, 2, {0})});
+  Worker again = Return("a", 1, {HeldElsewhere(job.uid(), FirstTerm(1), 2, {0})});
   EXPECT_EQ(CountCommands(again, v1::Command::KILL), 0);
-  ASSERT_TRUE(IsOrphan(job.uid(), 1, "a"));
+  ASSERT_TRUE(IsOrphan(job.uid(), FirstTerm(1), "a"));
   Worker c = NewWorker("c", 1);
   ASSERT_TRUE(Resume(job.uid()).ok());
-  ASSERT_EQ(Get(job.uid()).epoch(), 2);
+  ASSERT_EQ(Get(job.uid()).epoch(), FirstTerm(2));
   Settle();
   EXPECT_EQ(CountCommands(again, v1::Command::KILL), 1);
-  EXPECT_EQ(LastCommand(again, v1::Command::KILL).epoch(), 1);
+  EXPECT_EQ(LastCommand(again, v1::Command::KILL).epoch(), FirstTerm(1));
   EXPECT_TRUE(Orphans().empty());
 }
 

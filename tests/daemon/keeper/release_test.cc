@@ -1,5 +1,6 @@
 // Releases whose save fails, and resumes that come while a release is under way: nothing is given
 // up unasked, and every operation ends with what is true.
+#include "common/control/epoch.h"
 #include "tests/daemon/core/core_fixture.h"
 
 namespace mt::daemon {
@@ -62,7 +63,7 @@ TEST_F(ReleaseTest, AFailedSaveHoldsTheRanksAndTheReleaseMayComeAgain) {
     const v1::Job held = Get(job.uid());
     EXPECT_EQ(held.state(), v1::PAUSED_HELD);
     EXPECT_EQ(held.goal(), v1::GOAL_HOLD);
-    EXPECT_EQ(held.epoch(), 1);
+    EXPECT_EQ(control::CountOfEpoch(held.epoch()), 1);
     EXPECT_EQ(ConditionsOf(held), "CheckpointStale");
     EXPECT_NE(held.message().find("No space left"), std::string::npos) << held.message();
     const v1::Operation ended = Op(pause->name());
@@ -292,7 +293,7 @@ TEST_F(ReleaseTest, AResumeBehindAReleaseTakesEffectAfterIt) {
   EXPECT_EQ(ErrorOf(pause->name()), "");
   EXPECT_EQ(Op(pause->name()).checkpoint().step(), 13);
   EXPECT_FALSE(Op(resume->name()).done());
-  EXPECT_EQ(Get(job.uid()).epoch(), 2) << "placed at once";
+  EXPECT_EQ(control::EpochText(Get(job.uid()).epoch()), "2.1") << "placed at once";
   BeginAgain(worker, job.uid());
   EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
   EXPECT_TRUE(Op(resume->name()).done());
@@ -315,7 +316,7 @@ TEST_F(ReleaseTest, AResumeBehindAReleaseWhoseSaveFailsLetsTheRanksGoOn) {
   Report(worker, DoneMessage(LastCommand(worker, v1::Command::RESUME), 0, 13));
   EXPECT_TRUE(Op(resume->name()).done());
   EXPECT_EQ(ErrorOf(resume->name()), "");
-  EXPECT_EQ(Get(job.uid()).epoch(), 1);
+  EXPECT_EQ(control::CountOfEpoch(Get(job.uid()).epoch()), 1);
 }
 
 TEST_F(ReleaseTest, AnotherReleaseTakesAQueuedResumeBack) {
@@ -371,7 +372,7 @@ TEST_F(ReleaseTest, AResumeBehindAReleaseOfAStartingJob) {
   Gone(worker, job);
   EXPECT_EQ(ErrorOf(pause->name()), "");
   EXPECT_EQ(Get(job.uid()).state(), v1::ADMITTED);
-  EXPECT_EQ(Get(job.uid()).epoch(), 2);
+  EXPECT_EQ(control::CountOfEpoch(Get(job.uid()).epoch()), 2);
 }
 
 TEST_F(ReleaseTest, ACancelTakesAQueuedResumeBack) {
@@ -428,22 +429,22 @@ TEST_F(EpochQueryTest, OnlyTheEpochThatThisNodeHoldsIsOpen) {
   Worker worker = NewWorker("n1", 1);
   Worker other = NewWorker("n2", 1);
   const v1::Job job = StartTrained(worker);
-  EXPECT_EQ(Ask(worker, job.uid(), 1), "open");
-  EXPECT_EQ(Ask(worker, job.uid(), 2), "closed");
-  EXPECT_EQ(Ask(worker, "nobody", 1), "closed");
-  EXPECT_EQ(Ask(other, job.uid(), 1), "closed") << "nothing of it is there";
+  EXPECT_EQ(Ask(worker, job.uid(), job.epoch()), "open");
+  EXPECT_EQ(Ask(worker, job.uid(), job.epoch() + 1), "closed");
+  EXPECT_EQ(Ask(worker, "nobody", job.epoch()), "closed");
+  EXPECT_EQ(Ask(other, job.uid(), job.epoch()), "closed") << "nothing of it is there";
   EXPECT_EQ(CountCommands(worker, v1::Command::KILL), 0) << "a question ends nobody";
   ASSERT_TRUE(Pause(job.uid(), v1::PauseRequest::RELEASE).ok());
-  EXPECT_EQ(Ask(worker, job.uid(), 1), "open") << "it saves";
+  EXPECT_EQ(Ask(worker, job.uid(), job.epoch()), "open") << "it saves";
   FinishRelease(worker, job, 13);
-  EXPECT_EQ(Ask(worker, job.uid(), 1), "closed");
+  EXPECT_EQ(Ask(worker, job.uid(), job.epoch()), "closed");
   ASSERT_TRUE(Resume(job.uid()).ok());
-  EXPECT_EQ(Ask(worker, job.uid(), 1), "closed");
+  EXPECT_EQ(Ask(worker, job.uid(), job.epoch()), "closed");
   BeginAgain(worker, job.uid());
-  EXPECT_EQ(Ask(worker, job.uid(), 1), "closed");
-  EXPECT_EQ(Ask(worker, job.uid(), 2), "open");
+  EXPECT_EQ(Ask(worker, job.uid(), job.epoch()), "closed");
+  EXPECT_EQ(Ask(worker, job.uid(), job.epoch() + 1), "open");
   ASSERT_TRUE(Kill(job.uid()).ok());
-  EXPECT_EQ(Ask(worker, job.uid(), 2), "closed") << "it is being killed";
+  EXPECT_EQ(Ask(worker, job.uid(), job.epoch() + 1), "closed") << "it is being killed";
 }
 
 }  // namespace
