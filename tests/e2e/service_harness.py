@@ -25,6 +25,11 @@ def make_store(state):
         subprocess.run([str(BIN / "mt-coordinator"), "init", "--state", str(state)], check=True, capture_output=True, timeout=30)
 
 
+def shown_epoch(job):
+    """The epoch of a described job as programs show it: term and count within the term."""
+    return "{}.{}".format(*divmod(job["epoch"], 2**20))
+
+
 class ServiceTest(ClusterTest):
     """Default: a coordinator and one worker "node-a" with two CPU slots."""
 
