@@ -119,8 +119,11 @@ class Reader {
         continue;
       }
       pb::Message* entry = message->GetReflection()->AddMessage(message, &field);
-      Complain(entry_path, SetFromText(key_field, key, entry));
-      Complain(entry_path, SetFromText(value_field, value.scalar, entry));
+      std::string complaint = SetFromText(key_field, key, entry);
+      if (complaint.empty()) complaint = SetFromText(value_field, value.scalar, entry);
+      // An entry that was not read is told of once: half of one would be a fault of its own later.
+      if (!complaint.empty()) message->GetReflection()->RemoveLast(message, &field);
+      Complain(entry_path, std::move(complaint));
     }
   }
 

@@ -155,6 +155,10 @@ TEST(Parse, IllTypedValuesSayWhatIsExpected) {
   EXPECT_EQ(ParseFaults("name: Bad_Name"),
             "name: expected 1 to 63 of a-z, 0-9 and -, got \"Bad_Name\"");
   EXPECT_EQ(ParseFaults("labels: [a]"), "labels: expected a map of words to words");
+  EXPECT_EQ(ParseFaults(R"(labels: {a: "\e[2J"})"),
+            "labels.a: has a control character, or is no UTF-8");
+  EXPECT_EQ(ParseFaults(R"(labels: {"a\e": "\e", b: c})"),
+            "labels.a?: has a control character, or is no UTF-8");
   EXPECT_EQ(ParseFaults("data: {path: [[a]]}"), "data.path: expected a list of single values");
   EXPECT_EQ(ParseFaults("model: {preset: gpt2-125m}").substr(0, 30),
             "model.preset: expected one of ");

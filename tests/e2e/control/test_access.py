@@ -78,8 +78,12 @@ class TerminalTest(ServiceTest):
         self.mtctl("kill", "tiny", "--yes")
         for field in ("name", "namespace"):
             self.assert_one_message(self.submit("--dry-run", "--set", f"{field}=-x", check=False), 3, "begin with -")
-        for labels in ('{"-x": a}', '{"": a}', '{"..": a}', '{a: "\\e[2J"}', '{"a\\e": b}'):
-            self.assert_one_message(self.submit("--dry-run", "--set", f"labels={labels}", check=False), 3, "labels: .*label")
+        for labels, said in (('{"-x": a}', "labels: .*label"), ('{"": a}', "labels: .*label"), ('{"..": a}', "labels: .*label"),
+                             ('{a: "\\e[2J"}', r"labels\.a: .*control character"),
+                             ('{"a\\e": b}', r"labels\.a\?: .*control character")):
+            refused = self.submit("--dry-run", "--set", f"labels={labels}", check=False)
+            self.assert_one_message(refused, 3, "1 fault\n", said)
+            self.assertNotIn(ESCAPE, refused.stderr)
         for name in ("-x", ".", "..", f"a{ESCAPE}[2J", b"a\xff", "a\u202e", "a b"):
             name = os.fsencode(name) if isinstance(name, str) else name
             done = subprocess.run([os.fsencode(BIN / "mt-worker"), b"--node=" + name, b"--state",
