@@ -71,5 +71,8 @@ class StoreFaultTest(ServiceTest):
         done = self.mtctl("-o", "json", "get", "events", check=False)
         return json.loads(done.stdout).get("events", []) if done.returncode == 0 and done.stdout.strip() else []
 
+    def orphans(self):
+        return json.loads(self.mtctl("-o", "json", "get", "orphans").stdout).get("orphans", [])
+
     def server(self):
         return json.loads(self.mtctl("-o", "json", "version").stdout)["server"]

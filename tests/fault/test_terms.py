@@ -74,7 +74,7 @@ class OlderCopyTest(StoreFaultTest):
         self.train("filler")
         self.submit(*LONG, "--set", "name=waiting")
         self.copy_stopped("backup")
-        self.start_worker("node-b", 2)
+        self.start_worker("node-b", 3)
         self.wait_step(3, "waiting")
         self.mtctl("pause", "tiny", "--release", "--wait")
         self.mtctl("resume", "tiny", "--wait")
@@ -107,8 +107,11 @@ class OlderCopyTest(StoreFaultTest):
         self.wait_step(self.step() + 1)
         self.assert_ranks_go_on(pids)
 
-    def test_a_declared_restore_gives_no_epoch_twice(self):
-        pids, before = self.backup_then_go_on()
+    def test_a_declared_restore_ends_no_rank_and_gives_no_epoch_twice(self):
+        _, before = self.backup_then_go_on()
+        self.train("unknown", "--set", "parallel.data=1")
+        uid = self.job("unknown")["uid"]
+        pids = self.rank_processes()
         self.swap_in("backup", away="newest")
         self.wait_refused("TERM_SUPERSEDED", pids)
         term = self.server()["term"]
@@ -116,13 +119,23 @@ class OlderCopyTest(StoreFaultTest):
         self.assertGreaterEqual(self.server()["term"], term + 2**20)
         self.assertFalse(self.server().get("no_orders"))
         self.wait_nodes(2)
-        waiting = self.wait_for("waiting trains", lambda: (j := self.job("waiting"))["state"] == "RUNNING" and
-                                j.get("last_step", {}).get("step", 0) >= 3 and j)
-        # Its ranks were taken back, or it was placed anew under an epoch that nobody gave before.
-        if set(self.rank_processes()) != set(pids):
-            self.assertGreater(waiting["epoch"], before["waiting"])
-        self.assertGreaterEqual(waiting["epoch"], before["waiting"])
-        self.assertIn("RestoreDeclared", [e["type"] for e in self.all_events()])
+        # What the backup knows of is adopted in the epochs that were given since.
+        for name, epoch in before.items():
+            self.wait_for(f"{name} is adopted", lambda: (job := self.job(name))["state"] == "RUNNING" and job["epoch"] == epoch)
+        self.wait_step(self.step("waiting") + 1, "waiting")
+        self.assertEqual(self.state("filler"), "RUNNING")
+        self.assert_ranks_go_on(pids)
+        # What it does not know of is kept, and taken when somebody says so.
+        found = self.wait_for("the orphans", self.orphans)
+        self.assertEqual([(o["job_uid"], o["job_name"], o["nodes"], o["ranks"], o["world_size"]) for o in found],
+                         [(uid, "unknown", ["node-b"], 1, 1)])
+        self.assertNotEqual(self.mtctl("describe", "unknown", check=False).returncode, 0)
+        self.mtctl("adopt", uid)
+        self.wait_state("RUNNING", "unknown")
+        self.wait_step(self.step("unknown") + 1, "unknown")
+        self.assertEqual(self.orphans(), [])
+        self.assert_ranks_go_on(pids)
+        self.assertLessEqual({"RestoreDeclared", "RestoreSettled"}, {e["type"] for e in self.all_events()})
 
 
 class TwoCopiesTest(StoreFaultTest):
