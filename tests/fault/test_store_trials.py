@@ -74,7 +74,8 @@ class WrongStoreTrials(StoreTrials):
 
 class OlderStoreTrials(StoreTrials):
     def older_copy(self, trial):
-        """A copy of the store, and after it a release, a resume and a submit that the copy does not know."""
+        """A copy of the store, and after it a release, a resume and a submit that the copy does not know. Returns the
+        epoch that `held` has since."""
         trial.stop_coordinator()
         shutil.copytree(trial.dir / "coordinator", trial.dir / "older")
         trial.start_coordinator()
@@ -84,11 +85,13 @@ class OlderStoreTrials(StoreTrials):
         trial.mtctl("resume", "held", "--wait")
         trial.mtctl("pause", "held", "--hold", "--wait")
         trial.ranks["held"] = trial.rank_pids("held")
-        trial.submit("later")
+        trial.submit("later", "--set", "priority=1")  # else it waits behind `queued`
         trial.wait_trains("later")
         trial.ranks["later"] = trial.rank_pids("later")
         send(trial.ranks["later"], signal.SIGSTOP)
+        epoch = trial.job("held")["epoch"]
         trial.stop_coordinator()
+        return epoch
 
     def test_an_older_copy_gives_no_orders(self):
         def older(trial):
@@ -108,12 +111,13 @@ class OlderStoreTrials(StoreTrials):
 
     def test_a_declared_restore_takes_the_ranks_back(self):
         def restored(trial):
-            self.older_copy(trial)
+            epoch = self.older_copy(trial)
             trial.start_coordinator("older")
             trial.wait_for("the older copy answers", lambda: trial.json("get", "jobs"))
-            trial.mtctl("admin", "restore", "--reason", "the newer store is lost")
+            trial.mtctl("admin", "restore", "--reason", "the newer store is lost", "--yes")
             trial.wait_ready()
-            trial.wait_for("held is adopted", lambda: trial.state("held") == "PAUSED_HELD")
+            trial.wait_for("held is adopted", lambda: (trial.job("held") or {}).get("epoch") == epoch)
+            trial.wait_state("held", "PAUSED_HELD")
             trial.check_undisturbed()
             time.sleep(QUIET_SECONDS)
             trial.check_undisturbed()
@@ -124,8 +128,9 @@ class OlderStoreTrials(StoreTrials):
                 raise TrialError(f"orphans: {orphans}")
             trial.mtctl("adopt", uid)
             trial.uids["later"] = uid
-            send(trial.ranks["later"], signal.SIGCONT)
-            trial.wait_for("later trains again", lambda: trial.state("later") == "RUNNING")
+            with trial.going_on("later"):
+                trial.wait_state("later", "RUNNING")
+                trial.wait_step_beyond("later")
             trial.check_all_go_on()
             trial.check_epochs()
         self.trials(restored)

@@ -4,6 +4,7 @@ The ranks of most jobs are stopped (SIGSTOP), which holds a job in its state and
 side by side. `check_undisturbed` says what no trial may do: kill a rank, lose a job's ranks, or give an epoch twice.
 """
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -109,7 +110,7 @@ class Trial:
 
     def mtctl(self, *args, check=True, port=None):
         env = dict(os.environ, HOME=str(self.dir), XDG_STATE_HOME=str(self.dir / "s"),
-                   MTCTL_COORDINATOR=f"127.0.0.1:{port or self.port}")
+                   MTCTL_COORDINATOR=f"127.0.0.1:{port or self.port}", MTCTL_REQUEST_TIMEOUT="30")
         done = subprocess.run([str(BIN / "mtctl"), *args], env=env, capture_output=True, text=True, timeout=120,
                               stdin=subprocess.DEVNULL, cwd=self.dir)
         if check and done.returncode != 0:
@@ -143,6 +144,17 @@ class Trial:
         job = self.job(name, port)
         return job["state"] if job else None
 
+    def wait_state(self, name, state, limit=60):
+        seen = {}
+
+        def reached():
+            seen.update(self.job(name) or {"state": "no answer"})
+            return seen["state"] == state
+        try:
+            self.wait_for(f"{name} {state}", reached, limit)
+        except TrialError as late:
+            raise TrialError(f"{late}; it is {seen['state']}: {seen.get('message')}") from late
+
     def submit(self, name, *flags):
         done = self.mtctl("-o", "json", "submit", "-f", str(self.dir / "job.yaml"), "--set", f"name={name}",
                           "--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0",
@@ -154,8 +166,18 @@ class Trial:
         uid = self.uids[name]
         return sorted(p for p, words in processes().items() if words[0].endswith("mt-rank") and uid in words)
 
+    def step(self, name):
+        return int((self.job(name) or {}).get("last_step", {}).get("step", 0))
+
     def wait_trains(self, name):
-        self.wait_for(f"{name} trains", lambda: int((self.job(name) or {}).get("last_step", {}).get("step", 0)) >= 3)
+        self.wait_for(f"{name} trains", lambda: self.step(name) >= 3)
+
+    def wait_step_beyond(self, name):
+        before = self.step(name)
+        self.wait_for(f"{name} trains beyond step {before}", lambda: self.step(name) > before)
+
+    def operations(self, name):
+        return (self.json("get", "operations", name) or {}).get("operations", [])
 
     def start_all(self):
         """A job in each state, its ranks stopped where that holds it there."""
@@ -181,12 +203,14 @@ class Trial:
         self.ranks["queued"] = []
         for name, state in [("queued", "QUEUED"), ("starting", "STARTING"), ("running", "RUNNING"), ("held", "PAUSED_HELD"),
                             ("releasing", "RELEASING"), ("saving", "RUNNING")]:
-            self.wait_for(f"{name} {state}", lambda: self.state(name) == state)
+            self.wait_state(name, state)
 
-    def go_on(self):
-        """Lets every stopped rank go on, but those that would only use the processor."""
-        for name in ["releasing", "saving", "starting", "held", "running"]:
-            send(self.ranks[name], signal.SIGCONT)
+    @contextlib.contextmanager
+    def going_on(self, name):
+        """The job's stopped ranks go on meanwhile; afterwards they stop again, as those of several jobs would fill the processor."""
+        send(self.ranks[name], signal.SIGCONT)
+        yield
+        send(self.ranks[name], signal.SIGSTOP)
 
     # --- What no trial may do.
     def check_undisturbed(self):
@@ -220,14 +244,18 @@ class Trial:
 
     def check_all_go_on(self):
         """After the trial: what was under way ends as it would have."""
-        self.go_on()
-        self.wait_for("the save of saving", lambda: all(
-            o.get("done") and not o.get("error") for o in self.json("get", "operations", "saving").get("operations", [])))
-        self.wait_for("releasing is released", lambda: self.state("releasing") == "PAUSED_RELEASED")
-        self.wait_for("starting trains", lambda: self.state("starting") == "RUNNING")
-        self.wait_for("running runs", lambda: self.state("running") == "RUNNING")
-        self.wait_for("held is held", lambda: self.state("held") == "PAUSED_HELD")
-        self.mtctl("resume", "held", "--wait")
+        with self.going_on("saving"):
+            self.wait_for("the save of saving", lambda: (found := self.operations("saving")) and all(
+                o.get("done") and not o.get("error") for o in found))
+        send(self.ranks["releasing"], signal.SIGCONT)
+        self.wait_state("releasing", "PAUSED_RELEASED")
+        for name in ["starting", "running"]:
+            with self.going_on(name):
+                self.wait_state(name, "RUNNING")
+                self.wait_step_beyond(name)
+        with self.going_on("held"):
+            self.wait_state("held", "PAUSED_HELD")
+            self.mtctl("resume", "held", "--wait")
         self.ranks.pop("releasing")
         self.check_undisturbed()
         self.check_no_phantoms()
