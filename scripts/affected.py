@@ -114,20 +114,22 @@ def script_of(test):
     command = test.get("command", [])
     folder = next((p["value"] for p in test.get("properties", ()) if p["name"] == "WORKING_DIRECTORY"), "")
     if "unittest" in command:
-        return os.path.join(folder, command[-1].split(".")[0] + ".py")
+        module = command[-1].rsplit(".", 1)[0]  # without the class
+        return os.path.join(folder, *module.split(".")) + ".py"
     return next((word for word in command if word.endswith(".py")), None)
 
 
 def imports_of(script):
-    """A Python file and the files beside it that it imports."""
+    """A Python file and the files that it imports, of its folder and the one above."""
     seen, queue = {script}, [script]
     while queue:
         path = queue.pop()
         for name in re.findall(r"^\s*(?:from|import) (\w+)", Path(path).read_text(), re.MULTILINE):
-            other = os.path.join(os.path.dirname(path), f"{name}.py")
-            if other not in seen and os.path.exists(other):
-                seen.add(other)
-                queue.append(other)
+            folder = os.path.dirname(path)
+            for other in (os.path.join(at, f"{name}.py") for at in (folder, os.path.dirname(folder))):
+                if other not in seen and os.path.exists(other):
+                    seen.add(other)
+                    queue.append(other)
     return seen
 
 

@@ -181,10 +181,10 @@ StatusOr<StartPoint> Decide(const StartArgs& args) {
   return start;
 }
 
-// What cannot be read is a fault of the storage; a tensor that is missing or another one is the
-// job's.
-Status OfStorage(const Status& loaded) {
-  if (absl::IsNotFound(loaded) || absl::IsFailedPrecondition(loaded)) return loaded;
+// What cannot be read is a fault of the storage, unless it is the job's: `of_job`, or a link that
+// leaves the root.
+Status OfStorage(const Status& loaded, bool of_job) {
+  if (of_job || absl::IsPermissionDenied(loaded)) return loaded;
   return failure::WithCause(loaded, failure::Cause::kStorage);
 }
 
@@ -247,9 +247,7 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
   StatusOr<checkpoint::Manifest> read =
       checkpoint::ReadManifest(args.directory, args.id, args.open);
   // It was there when the run looked for it.
-  if (!read.ok() && !absl::IsFailedPrecondition(read.status()))
-    return failure::WithCause(read.status(), failure::Cause::kStorage);
-  RETURN_IF_ERROR(read.status());
+  RETURN_IF_ERROR(OfStorage(read.status(), absl::IsFailedPrecondition(read.status())));
   checkpoint::Manifest manifest = *std::move(read);
   RETURN_IF_ERROR(checkpoint::CheckSameRun(manifest, spec::ToJson(*args.job)));
   ASSIGN_OR_RETURN(const data::IndexRecord saved,
@@ -267,13 +265,16 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
       staging->Write(to, from, bytes);
     };
   }
-  RETURN_IF_ERROR(OfStorage(checkpoint::LoadTensors({.directory = args.directory,
-                                                     .id = args.id,
-                                                     .manifest = &manifest,
-                                                     .slices = SlicesToLoad(args.engine->store()),
-                                                     .put = put,
-                                                     .progress = args.progress,
-                                                     .open = args.open})));
+  const Status tensors = checkpoint::LoadTensors({.directory = args.directory,
+                                                  .id = args.id,
+                                                  .manifest = &manifest,
+                                                  .slices = SlicesToLoad(args.engine->store()),
+                                                  .put = put,
+                                                  .progress = args.progress,
+                                                  .open = args.open});
+  // A tensor that is missing, or another one.
+  const bool other = absl::IsNotFound(tensors) || absl::IsFailedPrecondition(tensors);
+  RETURN_IF_ERROR(OfStorage(tensors, other));
   args.engine->RestoreScalars(scalars);
   const std::string device = args.engine->device().Describe();
   const auto saved_device = manifest.facts.find("device");

@@ -209,8 +209,9 @@ TEST_F(CheckpointDurabilityTest, ASyncThatFailsFailsTheSaveOnAllRanks) {
     }
     EXPECT_EQ(Complaint(directory_, {10}, {20}), "");
   }
-  // The new folder's, two shards with theirs, the manifest with its, the directory's: one beyond.
-  EXPECT_EQ(nth, 9);
+  // Two shards with their folder, the manifest with it, the directory: one beyond. The folder is not
+  // in the directory for good before it has its final name.
+  EXPECT_EQ(nth, 8);
 }
 
 TEST_F(CheckpointDurabilityTest, ARemovalLeavesNoCheckpointInParts) {

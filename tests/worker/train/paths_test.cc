@@ -65,12 +65,9 @@ TEST_F(PathsTest, TokenFilesStayBelowTheDataRoot) {
 
 TEST_F(PathsTest, EvaluationDataStaysBelowTheDataRoot) {
   WriteTokens(Data("valid"), 40);
-  const std::vector<std::string> job = {"data.path=none",
-                                        "data.split=none",
-                                        "data.train=[text]",
-                                        "data.valid=[valid]",
-                                        "training.eval.every_iters=2",
-                                        "training.train_iters=2"};
+  const std::vector<std::string> job = {
+      "data={train: [text], valid: [valid], tokenizer: {type: byte}}",
+      "training.eval.every_iters=2", "training.train_iters=2"};
   ExpectRuns(job);
   MoveOut(Data("valid.bin"));
   ExpectRefused(job, Data("valid.bin"));

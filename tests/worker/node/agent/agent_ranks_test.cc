@@ -44,7 +44,7 @@ TEST_F(AgentTest, AnEpochThatIsOverIsNotAcceptedAgain) {
   Assign(1);
   const auto reply = coordinator_.Heard(WorkerMessage::kAssignmentReply).back().assignment_reply();
   EXPECT_FALSE(reply.accepted());
-  EXPECT_EQ(reply.reason(), "epoch 1 of job job-uid-1 is over: 1 was here");
+  EXPECT_EQ(reply.reason(), "epoch 1 of job job-uid-1 is over: its ranks have ended");
   EXPECT_EQ(launcher_.started.size(), 1u);
 }
 
