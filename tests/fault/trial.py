@@ -23,6 +23,12 @@ from service_harness import free_port  # noqa: E402
 NODES = ["node-a", "node-b"]
 SLOTS = 4
 
+# Becomes mt-rank; of ranks that begin while the file `gate` is there, one passes and the others wait.
+RANK = """#!/bin/sh
+while [ -e '{folder}/gate' ] && ! mkdir '{folder}/passed' 2> /dev/null; do sleep 0.05; done
+exec '{rank}' "$@"
+"""
+
 
 class TrialError(AssertionError):
     pass
@@ -64,6 +70,8 @@ class Trial:
         self.dir.mkdir(parents=True)
         (self.dir / "ckpt").mkdir()
         (self.dir / "job.yaml").write_text(TINY_JOB)
+        (self.dir / "rank").write_text(RANK.format(folder=self.dir, rank=BIN / "mt-rank"))
+        (self.dir / "rank").chmod(0o755)
 
     def __enter__(self):
         return self
@@ -100,7 +108,8 @@ class Trial:
         self.workers[node] = subprocess.Popen(
             [str(BIN / "mt-worker"), "--coordinator", f"127.0.0.1:{port or self.port}", "--node", node, "--cpu-slots", str(SLOTS),
              "--gpus", "none", "--state", str(self.dir / node), "--data-root", str(self.data_root),
-             "--checkpoint-root", str(self.dir / "ckpt"), "--log-root", str(self.dir / "logs"), "--http-listen", "none"],
+             "--checkpoint-root", str(self.dir / "ckpt"), "--log-root", str(self.dir / "logs"), "--http-listen", "none",
+             "--rank-binary", str(self.dir / "rank")],
             stderr=log, stdout=log, stdin=subprocess.DEVNULL)
         log.close()
 
@@ -179,6 +188,17 @@ class Trial:
     def operations(self, name):
         return (self.json("get", "operations", name) or {}).get("operations", [])
 
+    def submit_and_stop_at_start(self, name):
+        """A job of two ranks that wait for each other. Both have their assignment, so that no limit of theirs is over later."""
+        (self.dir / "gate").touch()
+        self.submit(name, "--set", "parallel.data=2")
+        for count in (1, 2):
+            self.wait_for(f"rank {count} of {name} has called its agent", lambda: len(self.rank_pids(name)) == count and sum(
+                r.get("state") in ("CONNECTED", "COMM_INIT") for r in (self.job(name) or {}).get("ranks", [])) == count)
+            self.ranks[name] = self.rank_pids(name)
+            send(self.ranks[name], signal.SIGSTOP)
+            (self.dir / "gate").unlink(missing_ok=True)
+
     def start_all(self):
         """A job in each state, its ranks stopped where that holds it there."""
         self.init_store("coordinator")
@@ -195,10 +215,7 @@ class Trial:
             send(self.ranks[name], signal.SIGSTOP)
         self.mtctl("checkpoint", "saving")
         self.mtctl("pause", "releasing", "--release")
-        self.submit("starting", "--set", "parallel.data=2")
-        self.ranks["starting"] = self.wait_for("both ranks of starting",
-                                               lambda: len(p := self.rank_pids("starting")) == 2 and p, 30)
-        send(self.ranks["starting"], signal.SIGSTOP)
+        self.submit_and_stop_at_start("starting")
         self.submit("queued", "--set", "parallel.data=8", "--set", "training.global_batch_size=16")
         self.ranks["queued"] = []
         for name, state in [("queued", "QUEUED"), ("starting", "STARTING"), ("running", "RUNNING"), ("held", "PAUSED_HELD"),
