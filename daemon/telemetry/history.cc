@@ -104,7 +104,7 @@ void History::BringBack(std::string_view job_uid) {
   const base::MutexLock lock(&mu_);
   const auto aside = set_aside_.find(job_uid);
   if (aside == set_aside_.end()) return;
-  const std::string uid = *aside;
+  const std::string uid(job_uid);
   const std::string hidden = HiddenName(uid);
   if (const auto waiting = jobs_.find(hidden); waiting != jobs_.end()) {
     // Its rows from the journal are not in its file yet.

@@ -7,6 +7,7 @@
 #include "common/control/epoch.h"
 #include "common/rpc/reason.h"
 #include "daemon/authority/authority.h"
+#include "daemon/keeper/closed.h"
 #include "daemon/ledger/ledger.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
@@ -43,8 +44,38 @@ Status TermGuard::CheckRegister(const v1::Register& hello) {
                               base::FailedPrecondition("this coordinator is {}", authority_->Why()),
                               rpc::reason::kTermSuperseded));
   }
+  if (const std::string what = Forgotten(hello); !what.empty()) {
+    Supersede(own.term(),
+              fmt::format("superseded: this store is an older copy: node {} {}. If another "
+                          "coordinator of this cluster runs, stop this one; if this store is the "
+                          "one to go on with, declare so: mtctl admin restore",
+                          hello.node(), what));
+  }
   const Status orders = authority_->CheckOrders();
   return orders.ok() ? orders : Refused(hello, orders);
+}
+
+std::string TermGuard::Forgotten(const v1::Register& hello) {
+  const int64_t restored = ledger_->Cluster().restored_term();
+  // What it did before it obeyed this cluster, or before the restore, this store need not know.
+  if (hello.term() == 0 || hello.term() < restored) return "";
+  const v1::StoredWorker* worker = ledger_->FindWorker(hello.node());
+  const bool same = worker != nullptr && worker->node().uid() == hello.worker_uid();
+  if (same && hello.lowest_seq() > worker->acked_seq() + 1) {
+    return fmt::format("had its reports acknowledged up to number {}, and the store has {}",
+                       hello.lowest_seq() - 1, worker->acked_seq());
+  }
+  for (const v1::HeldAllocation& held : hello.allocations()) {
+    const AllocationKey key{held.job_uid(), held.epoch(), hello.node()};
+    const int64_t term = control::TermOfEpoch(held.epoch());
+    if (term == 0 || term < restored || term > hello.term()) continue;
+    const v1::StoredJob* job = ledger_->FindJob(key.job_uid);
+    const bool given = job != nullptr && job->job().epoch() >= key.epoch;
+    if (given || ledger_->FindAllocation(key) != nullptr || IsClosed(ledger_, key)) continue;
+    return fmt::format("holds ranks of job {}, epoch {}, which the store does not know",
+                       key.job_uid, control::EpochText(key.epoch));
+  }
+  return "";
 }
 
 Status TermGuard::Refused(const v1::Register& hello, Status why) {

@@ -36,6 +36,9 @@ class TermGuard {
 
  private:
   Status Refused(const v1::Register& hello, Status why);
+  // What this store, which was not declared to be restored, has forgotten of a worker that has
+  // obeyed it: it is an older copy. Empty: nothing.
+  std::string Forgotten(const v1::Register& hello);
   // Gives no orders from now on, nor after the next start.
   void Supersede(int64_t term, const std::string& why);
 

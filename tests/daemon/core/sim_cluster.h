@@ -28,6 +28,9 @@ struct SimRun {
   std::set<std::string> acted;  // command ids
 };
 
+// Of a run that is over where there is none.
+inline v1::RankState StateOf(const SimRun* run) { return run == nullptr ? v1::DONE : run->state; }
+
 // How many of the assigned slots are used by ranks that are held.
 inline int UsedSlots(const std::map<SimKey, std::map<int, int>>& held, const v1::Assign& assign) {
   int used = 0;
@@ -77,7 +80,7 @@ class SimCluster {
     }
     for (const auto& [key, ranks] : agent.held) {
       v1::HeldAllocation* held = hello->add_allocations();
-      agent.Describe(key, StateOf(key), held);
+      agent.Describe(key, StateOf(Find(key)), held);
     }
     core->sessions().OnMessage(agent.session, message);
     agent.SendAgain(core);
@@ -139,7 +142,7 @@ class SimCluster {
       v1::WorkerMessage report;
       report.mutable_held_report();
       for (const auto& [key, ranks] : agent.held)
-        agent.Describe(key, StateOf(key), report.mutable_held_report()->add_allocations());
+        agent.Describe(key, StateOf(Find(key)), report.mutable_held_report()->add_allocations());
       agent.Report(std::move(report));
     }
     return true;
@@ -162,12 +165,7 @@ class SimCluster {
     } else if (run.state == v1::READY) {
       MoveAll(key, run.hold ? v1::HELD : v1::TRAINING);
     } else if (run.state == v1::TRAINING) {
-      ++run.step;
-      v1::WorkerMessage message;
-      message.mutable_steps()->set_job_uid(key.first);
-      message.mutable_steps()->set_epoch(key.second);
-      message.mutable_steps()->add_steps()->set_step(run.step);
-      agents_[run.nodes[0]].Report(std::move(message));
+      TakeStep(key);
       if (run.step >= 30) EndRun(key, /*completed=*/true);
     }
   }
@@ -207,10 +205,6 @@ class SimCluster {
   }
 
  private:
-  v1::RankState StateOf(const SimKey& key) const {
-    const SimRun* run = Find(key);
-    return run == nullptr ? v1::DONE : run->state;
-  }
   v1::WorkerMessage JobMessage(const SimKey& key) {
     v1::WorkerMessage message;
     message.mutable_job_report()->set_job_uid(key.first);
@@ -223,6 +217,15 @@ class SimCluster {
     run.state = state;
     for (const auto& [rank, node] : run.nodes)
       agents_[node].Report(SimRankMessage(key, rank, state));
+  }
+  void TakeStep(const SimKey& key) {
+    SimRun& run = runs_[key];
+    ++run.step;
+    v1::WorkerMessage message;
+    message.mutable_steps()->set_job_uid(key.first);
+    message.mutable_steps()->set_epoch(key.second);
+    message.mutable_steps()->add_steps()->set_step(run.step);
+    agents_[run.nodes[0]].Report(std::move(message));
   }
   // The ranks look for their checkpoint, as worker/train does.
   void Load(const SimKey& key) {
@@ -334,7 +337,7 @@ class SimCluster {
     const bool releases = command.verb() == v1::Command::RELEASE;
     const bool saves = releases || command.verb() == v1::Command::CHECKPOINT_NOW ||
                        command.verb() == v1::Command::STOP_WITH_SAVE;
-    if (run.state == v1::TRAINING) ++run.step;
+    if (run.state == v1::TRAINING) TakeStep(key);
     done->set_step(run.step);
     if (saves && storage.full) {
       done->set_error("No space left on device");

@@ -209,8 +209,8 @@ TEST_F(CheckpointDurabilityTest, ASyncThatFailsFailsTheSaveOnAllRanks) {
     }
     EXPECT_EQ(Complaint(directory_, {10}, {20}), "");
   }
-  // Two shards with their folder, the manifest with it, the directory: one beyond. The folder is not
-  // in the directory for good before it has its final name.
+  // Two shards with their folder, the manifest with it, the directory: one beyond. The folder is
+  // not in the directory for good before it has its final name.
   EXPECT_EQ(nth, 8);
 }
 

@@ -34,7 +34,8 @@ class Outbox {
 
   int64_t num_reports() const { return static_cast<int64_t>(reports_.size()); }
   int64_t num_steps() const { return num_steps_; }
-  // The lowest number that a kept report covers, or the next one's; and the highest given so far (0: none).
+  // The lowest number that a kept report covers, or the next one's; and the highest given so far
+  // (0: none).
   int64_t lowest_seq() const;
   int64_t newest_seq() const { return next_seq_ - 1; }
   // Step records dropped since the start.
