@@ -38,8 +38,7 @@ void JobKeeper::Raise(v1::StoredJob& stored, JobEvent event, const Why& why) {
   for (const JobAction action : *actions) CarryOut(action, stored, why);
 }
 
-// NOLINTNEXTLINE(readability-function-size): a case an action, and the compiler sees that none
-// lacks.
+// NOLINTNEXTLINE(readability-function-size): a case an action, and the compiler sees them all.
 void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why) {
   const std::string& kill_reason = why.kill_reason.empty() ? why.text : why.kill_reason;
   switch (action) {
