@@ -51,16 +51,17 @@ class NetworkTest(StoreFaultTest):
         self.assertEqual(done.returncode, 0, f"ip {' '.join(args)}: {done.stderr}")
 
     def add_machine(self, name):
-        made = subprocess.run(["ip", "netns", "add", self.tag + name], capture_output=True, text=True, timeout=30, check=False)
+        made = subprocess.run(["sh", "-c", f"ip netns add {self.tag}{name} && ip -n {self.tag}{name} link add probe type veth"],
+                              capture_output=True, text=True, timeout=30, check=False)
+        self.machines.append(name)
         if made.returncode != 0 and not os.environ.get("MT_REQUIRE_ROOT"):
             self.skipTest(f"no network namespace can be made here: {made.stderr.strip()}")
         self.assertEqual(made.returncode, 0, made.stderr)
-        self.machines.append(name)
         self.ip("-n", self.tag + name, "link", "set", "lo", "up")
 
     def remove_machines(self):
         for name in self.machines:
-            subprocess.run(["ip", "netns", "delete", self.tag + name], check=False, timeout=30)
+            subprocess.run(["sh", "-c", f"ip netns delete {self.tag}{name}"], check=False, timeout=30, stderr=subprocess.DEVNULL)
 
     def wire(self, coordinator, worker, number):
         """A cable between the two, and a route to the coordinator over it."""
@@ -70,6 +71,7 @@ class NetworkTest(StoreFaultTest):
             self.ip("-n", space, "address", "add", address, "dev", end)
             self.ip("-n", space, "link", "set", end, "up")
         self.ip("-n", top, "address", "replace", f"{COORDINATOR}/32", "dev", "lo")
+        self.answer_all(coordinator, number)
         self.route(worker, number)
 
     def route(self, worker, number):
@@ -80,6 +82,11 @@ class NetworkTest(StoreFaultTest):
 
     def mend(self, coordinator, number):
         self.ip("-n", self.tag + coordinator, "link", "set", f"c{number}", "up")
+        self.answer_all(coordinator, number)
+
+    def answer_all(self, coordinator, number):
+        """Connections of the worker's other cable are refused at once, not after the ping's limit (L2)."""
+        self.ip("-n", self.tag + coordinator, "route", "replace", "default", "via", f"10.0.{number}.2")
 
     def on(self, machine, *command):
         return ["ip", "netns", "exec", self.tag + machine, *command]
