@@ -16,6 +16,7 @@
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
 #include "daemon/keeper/restore_gate.h"
+#include "daemon/keeper/roll_call.h"
 #include "daemon/ledger/ledger.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/membership/own_time.h"
@@ -47,12 +48,14 @@ struct Core::Parts {
         events(store),
         keeper({.ledger = &ledger, .hub = &hub, .rendezvous = &rendezvous, .clock = &own_time}),
         restore_gate({.ledger = &ledger, .leases = &leases, .clock = &own_time}),
+        roll_call(&ledger, &leases),
         placer({.ledger = &ledger,
                 .hub = &hub,
                 .keeper = &keeper,
                 .leases = &leases,
                 .authority = &authority,
                 .restore_gate = &restore_gate,
+                .roll_call = &roll_call,
                 .clock = &own_time}),
         orphans({.ledger = &ledger, .hub = &hub, .keeper = &keeper}),
         reports({.ledger = &ledger,
@@ -73,6 +76,7 @@ struct Core::Parts {
                   .rendezvous = &rendezvous,
                   .authority = &authority,
                   .restore_gate = &restore_gate,
+                  .roll_call = &roll_call,
                   .clock = &own_time,
                   .coordinator_uid = uid}),
         removal({.ledger = &ledger, .leases = &leases, .hub = &hub, .keeper = &keeper}),
@@ -108,6 +112,7 @@ struct Core::Parts {
   EventFeed events;
   JobKeeper keeper;
   RestoreGate restore_gate;
+  RollCall roll_call;
   Placer placer;
   Orphans orphans;
   Reports reports;
@@ -185,6 +190,7 @@ Status Core::Recover() {
   parts_->RecoverHistory();
   parts_->sessions.Recover();
   parts_->restore_gate.Close();
+  parts_->roll_call.Begin();
   parts_->keeper.Recover();
   log::Info("store loaded",
             {{"jobs", parts_->ledger.Jobs().size()}, {"live", parts_->ledger.LiveJobs().size()}});
@@ -202,6 +208,7 @@ void Core::Tick() {
   const base::MonotonicTime now = parts_->clock->Now();
   if (parts_->authority.GivesOrders()) {
     parts_->restore_gate.Tick();
+    parts_->roll_call.Tick();
     parts_->sessions.Tick();
     parts_->keeper.Tick(/*placements=*/parts_->restore_gate.IsOpen());
     parts_->retention.Tick();

@@ -14,6 +14,7 @@
 #include "daemon/keeper/job_bases.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/restore_gate.h"
+#include "daemon/keeper/roll_call.h"
 #include "daemon/membership/lease_table.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
@@ -100,9 +101,14 @@ void Placer::Run() {
   if (!parts_.authority->GivesOrders()) return;
   std::vector<WaitingJob> queue = Queue();
   if (queue.empty()) return;
-  if (!parts_.restore_gate->IsOpen()) {
-    for (const WaitingJob& waiting : queue)
-      Wait(*parts_.ledger->FindJob(waiting.uid), parts_.restore_gate->Why());
+  const bool restored = !parts_.restore_gate->IsOpen();
+  if (restored || !parts_.roll_call->IsOver()) {
+    const std::string why = restored ? parts_.restore_gate->Why() : std::string(RollCall::kWhy);
+    for (const WaitingJob& waiting : queue) {
+      v1::StoredJob& stored = *parts_.ledger->FindJob(waiting.uid);
+      // What it has waited for before the start says more.
+      if (restored || !HasCondition(stored.job(), "Waiting")) Wait(stored, why);
+    }
     return;
   }
   std::vector<FleetNode> fleet = Fleet();

@@ -24,6 +24,7 @@ class Authority;
 class JobKeeper;
 class LeaseTable;
 class RestoreGate;
+class RollCall;
 class WorkerHub;
 
 class Placer {
@@ -35,6 +36,7 @@ class Placer {
     const LeaseTable* leases;
     const Authority* authority;
     const RestoreGate* restore_gate;
+    const RollCall* roll_call;
     const base::Clock* clock;
   };
   // All parts outlive it.

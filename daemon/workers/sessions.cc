@@ -13,6 +13,7 @@
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
 #include "daemon/keeper/restore_gate.h"
+#include "daemon/keeper/roll_call.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/workers/node_facts.h"
 #include "daemon/workers/orphans.h"
@@ -197,6 +198,7 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
   settlement_.SettleMissing(hello, former);
   parts_.keeper->nodes().Silent(hello.node(), false);
   parts_.restore_gate->Answered(hello.node());
+  parts_.roll_call->Answered(hello.node());
 }
 
 void Sessions::Welcome(SessionId id, const v1::Register& hello) {

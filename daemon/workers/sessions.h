@@ -33,6 +33,7 @@ class Orphans;
 class Placer;
 class Reports;
 class RestoreGate;
+class RollCall;
 
 class Sessions {
  public:
@@ -48,6 +49,7 @@ class Sessions {
     KeyValues* rendezvous;
     Authority* authority;
     RestoreGate* restore_gate;
+    RollCall* roll_call;
     const base::Clock* clock;
     std::string coordinator_uid;
   };

@@ -455,7 +455,7 @@ TEST(CoordinatorModel, RandomHistories) {
 TEST(CoordinatorModel, LostAllocationsAreFoundAndMended) {
   int mistakes = 0;
   int64_t mismatches = 0;
-  for (unsigned seed = 1; seed <= 8; ++seed) {
+  for (unsigned seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
     Model model(seed, /*mistakes=*/true);
     for (int i = 0; i < 3'000 && !::testing::Test::HasFailure(); ++i) model.Step();

@@ -343,6 +343,8 @@ TEST_F(TermsTest, NothingIsPlacedUntilEveryNodeOfTheRestoredStoreHasAnswered) {
   EXPECT_EQ(Get(job.uid()).state(), v1::ADMITTED);
   EXPECT_EQ(Events("RestoreSettled").size(), 1u);
   StartCore();
+  ASSERT_TRUE(Register(&a, {}));
+  ASSERT_TRUE(Register(&b, {}));
   Worker d = NewWorker("node-d", 2);
   const v1::Job next = Submit(TinyJob("two", 2));
   EXPECT_EQ(Get(next.uid()).state(), v1::ADMITTED) << "it is settled for good";

@@ -214,6 +214,7 @@ TEST_F(NodesTest, DeclareDeadEndsTheJobsOfItsRanks) {
   EXPECT_EQ(Events("NodeDeclaredDead")[0].reason(), "burnt");
   // A restart forgets it not; and it is no death to be told twice.
   StartCore();
+  PassBeating(seconds(32), {});
   EXPECT_EQ(StateOf("b"), v1::NODE_DEAD);
   EXPECT_TRUE(DeclareDead("b").ok());
   EXPECT_EQ(Events("NodeDeclaredDead").size(), 1u);

@@ -80,6 +80,29 @@ TEST_F(OlderStoreTest, AfterADeclaredRestoreBothAreExpected) {
   EXPECT_EQ(Get(job.uid()).epoch(), later.epoch()) << "adopted";
 }
 
+// What waits in the store may run, so all nodes that it knows are heard first.
+TEST_F(OlderStoreTest, NothingIsPlacedBeforeEveryNodeHasAnsweredAfterAStart) {
+  Worker a = NewWorker("n1", 1);
+  Worker b = NewWorker("n2", 1);
+  StartCore();
+  const v1::Job job = Submit(TinyJob("demo", 1));
+  Connect(&a, 1);
+  EXPECT_EQ(Get(job.uid()).state(), v1::QUEUED);
+  EXPECT_NE(Get(job.uid()).message().find("has just started"), std::string::npos)
+      << Get(job.uid()).message();
+  Connect(&b, 1);
+  EXPECT_EQ(Get(job.uid()).state(), v1::ADMITTED);
+  // One that stays silent is waited for as long as its lease lasts.
+  StartCore();
+  const v1::Job next = Submit(TinyJob("next", 1));
+  Connect(&a, 1, {Held(Get(job.uid()), v1::SPAWNED)});
+  Worker c = NewWorker("n3", 1);
+  PassBeating(std::chrono::seconds(28), {&a, &c});
+  EXPECT_EQ(Get(next.uid()).state(), v1::QUEUED);
+  PassBeating(std::chrono::seconds(4), {&a, &c});
+  EXPECT_EQ(Get(next.uid()).state(), v1::ADMITTED);
+}
+
 // Another cluster's ranks were there before the node joined this one.
 TEST_F(OlderStoreTest, WhatANodeBringsAlongFromAnotherClusterIsNoEvidence) {
   Worker worker{.node = "n1", .uid = base::NewUid(), .link = nullptr};
