@@ -9,6 +9,10 @@
 
 namespace mt::daemon {
 
+bool IsBeforeRestore(Ledger* ledger, int64_t epoch) {
+  return control::TermOfEpoch(epoch) < ledger->Cluster().restored_term();
+}
+
 bool IsClosed(Ledger* ledger, const AllocationKey& key) {
   const v1::StoredAllocation* allocation = ledger->FindAllocation(key);
   if (allocation != nullptr && allocation->state() == v1::FREEING) return true;

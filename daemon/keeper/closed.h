@@ -12,4 +12,8 @@ namespace mt::daemon {
 // store knows nothing of the job or of so high an epoch: another store may have given it.
 bool IsClosed(Ledger* ledger, const AllocationKey& key);
 
+// Whether the epoch was given before the newest declared restore: what its ranks have reported may
+// have been acknowledged by a store that is lost.
+bool IsBeforeRestore(Ledger* ledger, int64_t epoch);
+
 }  // namespace mt::daemon

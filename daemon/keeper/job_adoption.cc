@@ -73,6 +73,23 @@ void JobAdoption::Adopt(v1::StoredJob& stored, int64_t epoch,
   tools_.raiser->Raise(stored, JobEvent::kAdopted, why);
 }
 
+bool JobAdoption::FoundAgain(v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  if (!IsActive(job.state()) || job.ranks().empty()) return false;
+  int heard = 0;
+  for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job.uid())) {
+    if (allocation->epoch() != job.epoch()) continue;
+    if (allocation->state() != v1::ACCEPTED && allocation->state() != v1::ACTIVE) return false;
+    const auto ended = std::ranges::count(allocation->ended(), true);
+    heard += allocation->ranks_size() - static_cast<int>(ended);
+  }
+  const bool known = std::ranges::none_of(
+      job.ranks(), [](const v1::RankStatus& rank) { return rank.state() == v1::UNKNOWN; });
+  if (heard != job.ranks_size() || !known) return false;
+  Adopt(stored, job.epoch(), {job.ranks().begin(), job.ranks().end()}, {.actor = "coordinator"});
+  return true;
+}
+
 void JobAdoption::FreeOlder(v1::StoredJob& stored) {
   const v1::Job& job = stored.job();
   for (v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job.uid())) {

@@ -94,6 +94,9 @@ void HeldSettlement::SettleHeld(WorkerSession& session, const v1::HeldAllocation
     if (!rank.exited() && rank.state() != v1::FAULTED)
       parts_.reports->TakeRankStatus(job, session.node, rank);
   }
+  // After a restore the ranks may have been told, and have done, what this store never heard of.
+  const bool restored = !parts_.restore_gate->IsOpen() && IsBeforeRestore(parts_.ledger, key.epoch);
+  if (restored && parts_.keeper->adoption().FoundAgain(job)) return;
   parts_.keeper->placement().RanksMoved(job, /*training=*/false);
   parts_.keeper->nodes().Remind(job, *allocation);
 }
@@ -158,10 +161,6 @@ bool HeldSettlement::IsBehind(const AllocationKey& key, const std::set<JobEpoch>
                              });
 }
 
-bool HeldSettlement::IsBeforeRestore(const AllocationKey& key) {
-  return control::TermOfEpoch(key.epoch) < parts_.ledger->Cluster().restored_term();
-}
-
 void HeldSettlement::SettleReport(WorkerSession& session, const v1::HeldReport& report) {
   std::set<JobEpoch> held;
   for (const v1::HeldAllocation& allocation : report.allocations()) {
@@ -178,7 +177,7 @@ void HeldSettlement::SettleReport(WorkerSession& session, const v1::HeldReport& 
     log::Warn(
         "ranks of the ledger are not on their node",
         {{"job_uid", key.job_uid}, {"epoch", control::EpochText(key.epoch)}, {"node", key.node}});
-    if (IsBehind(key, held) || IsBeforeRestore(key)) {
+    if (IsBehind(key, held) || IsBeforeRestore(parts_.ledger, key.epoch)) {
       parts_.keeper->teardown().AllocationForgotten(key);
     } else {
       parts_.keeper->teardown().AllocationGone(key, "their agent does not hold them any more");

@@ -57,9 +57,6 @@ class HeldSettlement {
   v1::StoredAllocation* TakeBack(const AllocationKey& key, const v1::HeldAllocation& held);
   // Whether the allocation's end says nothing of its job: the ledger is behind.
   bool IsBehind(const AllocationKey& key, const std::set<JobEpoch>& held);
-  // Whether its epoch was given before the newest declared restore: its end may have been reported
-  // to a store that is lost.
-  bool IsBeforeRestore(const AllocationKey& key);
   std::vector<AllocationKey> MissingOf(const std::string& node, const std::set<JobEpoch>& held);
 
   Parts parts_;

@@ -251,8 +251,14 @@ void Reports::OnRendezvousGet(WorkerSession& from, const v1::RendezvousGet& get)
 void Reports::OnAllocationGone(WorkerSession& from, const v1::AllocationGone& gone) {
   // This is taken of any epoch: slots of a closed one are freed this way.
   from.told_off.erase({gone.job_uid(), gone.epoch()});
-  parts_.keeper->teardown().AllocationGone({gone.job_uid(), gone.epoch(), from.node},
-                                           "they ended without a report");
+  const AllocationKey key{gone.job_uid(), gone.epoch(), from.node};
+  const v1::StoredJob* stored = parts_.ledger->FindJob(key.job_uid);
+  const bool active =
+      stored != nullptr && stored->job().epoch() == key.epoch && IsActive(stored->job().state());
+  // Their end was reported to a store that is lost; the job is a phantom once all are gone.
+  if (active && IsBeforeRestore(parts_.ledger, key.epoch))
+    return parts_.keeper->teardown().AllocationForgotten(key);
+  parts_.keeper->teardown().AllocationGone(key, "they ended without a report");
 }
 
 // An epoch that is about to end is open: its last save is what the fence is needed for. Where the

@@ -3,6 +3,7 @@
 #include "worker/rank/agent_channel.h"
 
 #include <algorithm>
+#include <chrono>
 #include <pthread.h>
 #include <thread>
 #include <unistd.h>
@@ -30,6 +31,9 @@ using megatrain::v1::RankMessage;
 using Stream = grpc::ClientReaderWriter<RankMessage, AgentMessage>;
 
 namespace {
+
+// How long a wait is at a time: of one in which the process stood still, this much counts.
+constexpr std::chrono::milliseconds kLook{250};
 
 base::MonotonicTime Now() { return base::Clock::Real()->Now(); }
 
@@ -71,12 +75,16 @@ AgentChannel::AgentChannel(Config config, Handler handler)
 AgentChannel::~AgentChannel() { Close(std::chrono::milliseconds(0)); }
 
 Status AgentChannel::WaitAssigned(std::chrono::milliseconds limit, RankAssignment* out) {
-  const base::MonotonicTime deadline = Now() + limit;
+  // Time in which this process stood still is no silence of its agent.
+  std::chrono::nanoseconds waited{0};
   base::MutexLock lock(&state_->mu);
   while (!state_->assignment && state_->refusal.ok()) {
-    if (!state_->changed.WaitUntil(&state_->mu, deadline) && Now() >= deadline) {
+    if (waited >= limit)
       return base::Unavailable("the agent at {} does not answer", config_.socket);
-    }
+    const base::MonotonicTime begin = Now();
+    const std::chrono::nanoseconds look = std::min<std::chrono::nanoseconds>(limit - waited, kLook);
+    (void)state_->changed.WaitUntil(&state_->mu, begin + look);
+    waited += std::min<std::chrono::nanoseconds>(Now() - begin, look);
   }
   RETURN_IF_ERROR(state_->refusal);
   *out = *state_->assignment;

@@ -37,7 +37,7 @@ class Model {
       Verb();
     } else if (dice < 400) {
       for (const std::string& each : kNodes) {
-        for (size_t i = Pick(4); i > 0; --i) cluster_.Hear(each);
+        for (size_t i = Pick(4); i > 0; --i) cluster_.Hear(core_.get(), each);
       }
     } else if (dice < 600) {
       cluster_.Say(core_.get(), node);
@@ -153,7 +153,7 @@ class Model {
     for (const std::string& node : kNodes) {
       if (!cluster_.IsConnected(node)) cluster_.Connect(core_.get(), node);
       Settle();
-      while (cluster_.Hear(node)) {
+      while (cluster_.Hear(core_.get(), node)) {
       }
       cluster_.Say(core_.get(), node);
       Settle();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -38,6 +39,30 @@ struct SimAgent {
   std::map<SimKey, std::map<int, int>> held;  // rank -> slot
   std::set<std::pair<SimKey, int>> ended;     // of those, ranks whose end was reported
 
+  std::map<SimKey, v1::Assign> assigned;
+
+  // Whom it obeys.
+  std::string cluster;
+  int64_t term = 0;
+  std::string coordinator;
+
+  // As the agent's Obedience has it (worker/node/agent/obedience.h).
+  bool Obeys(const v1::Registered& registered) {
+    const bool other_cluster = !cluster.empty() && registered.cluster_id() != cluster;
+    const bool other_start =
+        registered.term() == term && registered.coordinator_uid() != coordinator;
+    if (other_cluster || registered.term() < term || other_start) return false;
+    cluster = registered.cluster_id();
+    term = registered.term();
+    coordinator = registered.coordinator_uid();
+    return true;
+  }
+  // Of what was ever assigned; 0: nothing.
+  int64_t NewestEpoch(const std::string& job) const {
+    const auto after = assigned.upper_bound({job, std::numeric_limits<int64_t>::max()});
+    if (after == assigned.begin() || std::prev(after)->first.first != job) return 0;
+    return std::prev(after)->first.second;
+  }
   bool IsConnected() const { return link != nullptr && !link->closed; }
   // Whether the end of every rank that it holds of the run was reported.
   bool HasEnded(const SimKey& key) const {
@@ -66,9 +91,14 @@ struct SimAgent {
     return message;
   }
   // What it says of a run whose ranks are in this state, or have ended.
-  void Describe(const SimKey& key, v1::RankState state, v1::HeldAllocation* allocation) const {
+  void Describe(const SimKey& key, v1::RankState state, v1::HeldAllocation* allocation,
+                bool with_assign = false) const {
+    const v1::Assign& assign = assigned.at(key);
     allocation->set_job_uid(key.first);
     allocation->set_epoch(key.second);
+    allocation->set_world_size(assign.world_size());
+    allocation->set_job_name(assign.spec().name());
+    if (with_assign) *allocation->mutable_assign() = assign;
     for (const auto& [rank, slot] : held.at(key)) {
       const bool over = ended.contains({key, rank});
       v1::RankStatus* status = allocation->add_ranks();

@@ -31,6 +31,12 @@ struct SimRun {
 // Of a run that is over where there is none.
 inline v1::RankState StateOf(const SimRun* run) { return run == nullptr ? v1::DONE : run->state; }
 
+// Whether all of its ranks are there, and train or hold.
+inline bool IsAtWork(const SimRun* run) {
+  return run != nullptr && (run->state == v1::TRAINING || run->state == v1::HELD) &&
+         static_cast<int>(run->nodes.size()) >= run->world_size;
+}
+
 // How many of the assigned slots are used by ranks that are held.
 inline int UsedSlots(const std::map<SimKey, std::map<int, int>>& held, const v1::Assign& assign) {
   int used = 0;
@@ -71,6 +77,9 @@ class SimCluster {
     hello->set_node(node);
     hello->set_worker_uid(agent.uid);
     hello->set_boot_id("boot");
+    hello->set_cluster_id(agent.cluster);
+    hello->set_term(agent.term);
+    hello->set_coordinator_uid(agent.coordinator);
     hello->set_cores(slots_);
     hello->set_newest_seq(agent.seq);
     hello->set_lowest_seq(agent.unacked.empty() ? agent.seq + 1 : agent.unacked.front().seq());
@@ -122,16 +131,22 @@ class SimCluster {
     agent.held.erase(key);
     return true;
   }
+  // Epochs that a user was shown at work: their ranks are not to be killed.
+  std::set<SimKey> at_work;
+  int num_killed_at_work() const { return num_killed_at_work_; }
+  int num_given_twice() const { return num_given_twice_; }
   // Agents refuse slots that are used, as real ones do; otherwise they are counted.
   bool refuses_used_slots = false;
 
   // --- One message each way; false: there was none.
-  bool Hear(const std::string& node) {
+  bool Hear(Core* core, const std::string& node) {
     SimAgent& agent = agents_[node];
     if (agent.link == nullptr || agent.link->received.empty()) return false;
     const v1::CoordinatorMessage message = std::move(agent.link->received.front());
     agent.link->received.pop_front();
-    if (message.has_report_ack()) {
+    if (message.has_registered() && !agent.Obeys(message.registered())) {
+      Disconnect(core, node);
+    } else if (message.has_report_ack()) {
       while (!agent.unacked.empty() && agent.unacked.front().seq() <= message.report_ack().seq())
         agent.unacked.pop_front();
     } else if (message.has_assign()) {
@@ -142,7 +157,8 @@ class SimCluster {
       v1::WorkerMessage report;
       report.mutable_held_report();
       for (const auto& [key, ranks] : agent.held)
-        agent.Describe(key, StateOf(Find(key)), report.mutable_held_report()->add_allocations());
+        agent.Describe(key, StateOf(Find(key)), report.mutable_held_report()->add_allocations(),
+                       message.held_request().with_assign());
       agent.Report(std::move(report));
     }
     return true;
@@ -286,16 +302,23 @@ class SimCluster {
   void TakeAssign(const std::string& node, const v1::Assign& assign) {
     SimAgent& agent = agents_[node];
     const SimKey key{assign.job_uid(), assign.epoch()};
+    std::string ranks;
+    for (const v1::RankPlacement& placed : assign.ranks())
+      ranks += fmt::format("{}/{} ", placed.rank(), placed.slot());
+    const std::string& first = given_.try_emplace({key, node}, ranks).first->second;
+    num_given_twice_ += first != ranks ? 1 : 0;
     v1::WorkerMessage reply;
     reply.mutable_assignment_reply()->set_job_uid(key.first);
     reply.mutable_assignment_reply()->set_epoch(key.second);
     const bool again = agent.held.contains(key);
     const int used = again ? 0 : UsedSlots(agent.held, assign);
-    const bool accepted = used == 0 || !refuses_used_slots;
+    const bool over = !again && agent.NewestEpoch(key.first) >= key.second;
+    const bool accepted = !over && (used == 0 || !refuses_used_slots);
     if (accepted) num_double_booked_ += used;
     reply.mutable_assignment_reply()->set_accepted(accepted);
     agent.Report(std::move(reply));
     if (again || !accepted) return;
+    agent.assigned[key] = assign;
     SimRun& run = runs_[key];
     if (run.nodes.empty()) {
       run.world_size = assign.world_size();
@@ -320,6 +343,7 @@ class SimCluster {
     agent.Report(std::move(ack));
     if (!known) return;
     if (command.verb() == v1::Command::KILL) {
+      num_killed_at_work_ += at_work.contains(key) && IsAtWork(Find(key)) ? 1 : 0;
       DropFrom(key, node);
     } else if (runs_.contains(key) && runs_[key].acted.insert(command.command_id()).second) {
       Act(key, command);
@@ -364,6 +388,9 @@ class SimCluster {
 
   const int slots_;
   std::map<std::string, SimAgent> agents_;
+  std::map<std::pair<SimKey, std::string>, std::string> given_;  // ranks and slots, by node
+  int num_given_twice_ = 0;
+  int num_killed_at_work_ = 0;
   std::map<SimKey, SimRun> runs_;
   int num_double_booked_ = 0;
   int num_held_by_failed_saves_ = 0;

@@ -1,10 +1,13 @@
 // A rank's connection to its agent over a real Unix socket: the rank's end against the agent's.
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -44,6 +47,30 @@ class ChannelTest : public testing::Test {
   data::TempDir dir_;
   const std::string socket_ = dir_.Path("s");
 };
+
+// The process stands still for longer than it would wait, and its agent answers soon after.
+TEST_F(ChannelTest, TimeInWhichTheProcessStandsStillIsNoSilence) {
+  const pid_t self = ::getpid();
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::usleep(300'000);
+    ::kill(self, SIGSTOP);
+    ::usleep(2'500'000);
+    ::kill(self, SIGCONT);
+    ::_exit(0);
+  }
+  AgentChannel channel(Config(), [](const AgentMessage&) {});
+  std::optional<TestAgent> agent;
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3'200));
+    agent.emplace(socket_, Agent());
+  });
+  RankAssignment assignment;
+  const Status status = channel.WaitAssigned(seconds(2), &assignment);
+  EXPECT_TRUE(status.ok()) << status;
+  late.join();
+  EXPECT_EQ(::waitpid(other, nullptr, 0), other);
+}
 
 TEST_F(ChannelTest, SaysWhoItIsAndHearsWhatToRun) {
   TestAgent agent(socket_, Agent());
