@@ -79,7 +79,8 @@ inline constexpr seconds kPlacementAnswer{30};
 // given up, at most for a rank's time without a coordinator (G) and this margin.
 inline constexpr seconds kOrphanGrace{1'800};
 inline constexpr seconds kRestoreMargin{900};
-// P7: so long may no node hold a rank of a job that should have some; then it is a phantom.
+// P7: so long may a rank of a job that should have it be on no node; then it is a phantom. So long,
+// too, may ranks hold where the job is to run, or train where it is to hold.
 inline constexpr seconds kPhantomAfter{30};
 
 // R2: backoff before the n-th retry: none before the first, then base * 2^(n - 2) up to the cap.

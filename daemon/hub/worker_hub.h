@@ -43,6 +43,8 @@ struct WorkerSession {
   std::set<JobEpoch> unanswered;
   int64_t given_generation = 0;  // of the node secret that was given in this session; 0: none was
   OpenOrders orders;
+  // Register.newest_seq: a report up to that number was made before the worker registered.
+  int64_t newest_before = 0;
   // The Assign of an orphan was asked for, in this session.
   bool asked_for_assign = false;
   // The worker's heartbeats carry a digest.

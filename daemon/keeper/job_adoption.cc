@@ -19,6 +19,16 @@ namespace {
 
 bool IsHeld(const v1::RankStatus& rank) { return rank.state() == v1::HELD; }
 
+// The job is at rest, and its ranks are where they are said to be.
+bool IsAsKnown(const v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  if (!stored.words().empty()) return false;
+  if (job.state() == v1::RUNNING && job.goal() == v1::GOAL_RUN)
+    return std::ranges::none_of(job.ranks(), IsHeld);
+  return job.state() == v1::PAUSED_HELD && job.goal() == v1::GOAL_HOLD &&
+         std::ranges::all_of(job.ranks(), IsHeld);
+}
+
 }  // namespace
 
 void JobAdoption::EndReleases(v1::StoredJob& stored) {
@@ -75,7 +85,7 @@ void JobAdoption::Adopt(v1::StoredJob& stored, int64_t epoch,
 
 bool JobAdoption::FoundAgain(v1::StoredJob& stored) {
   const v1::Job& job = stored.job();
-  if (!IsActive(job.state()) || job.ranks().empty()) return false;
+  if (!IsActive(job.state()) || job.ranks().empty() || IsAsKnown(stored)) return false;
   int heard = 0;
   for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job.uid())) {
     if (allocation->epoch() != job.epoch()) continue;

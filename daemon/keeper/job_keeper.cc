@@ -30,7 +30,7 @@ JobKeeper::JobKeeper(const Parts& parts)
       nodes_(tools_, &placement_, &teardown_),
       answers_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}),
       adoption_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}),
-      phases_(tools_) {}
+      phases_(tools_, &adoption_) {}
 
 void JobKeeper::Raise(v1::StoredJob& stored, JobEvent event, const Why& why) {
   const auto actions = transitions_.Apply(stored, event, why);
@@ -88,7 +88,7 @@ void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why
     case JobAction::kAmendStop:
       return teardown_.AmendStop(stored, why);
     case JobAction::kKillUnlessStopping:
-      return teardown_.KillUnlessStopping(stored, kill_reason);
+      return teardown_.KillUnlessStopping(stored, why, kill_reason);
     case JobAction::kKillRanks:
       return teardown_.KillRanks(stored, kill_reason);
     case JobAction::kAwaitExit:

@@ -7,11 +7,15 @@
 #include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "daemon/jobs/rank_states.h"
+#include "daemon/keeper/allocations.h"
 #include "daemon/keeper/conditions.h"
+#include "daemon/keeper/job_adoption.h"
 #include "daemon/keeper/job_runtimes.h"
 #include "daemon/keeper/job_teardown.h"
 #include "daemon/keeper/operations.h"
+#include "daemon/keeper/pending_commands.h"
 #include "megatrain/v1/store.pb.h"
+#include "megatrain/v1/worker.pb.h"
 
 namespace mt::daemon {
 namespace {
@@ -42,6 +46,13 @@ bool JobPhases::Tick(v1::StoredJob& stored) {
     FailStart(stored);
     return true;
   }
+  if (IsAgainstGoal(stored)) {
+    // One that its ranks have followed before, as only a newer store knew, is not answered again.
+    PendingCommands::Drop(stored, v1::Command::HOLD);
+    PendingCommands::Drop(stored, v1::Command::RESUME);
+    adoption_->FollowGoal(stored, {.text = std::string(stored.job().message())});
+    return true;
+  }
   return false;
 }
 
@@ -52,11 +63,14 @@ bool JobPhases::IsPhantom(const v1::StoredJob& stored) {
     since = {};
     return false;
   }
-  const auto allocations = tools_.ledger->AllocationsOfJob(job.uid());
-  const bool has_ranks = std::ranges::any_of(allocations, [&](const v1::StoredAllocation* a) {
-    return a->epoch() == job.epoch() && a->state() != v1::ORPHANED;
-  });
-  if (has_ranks) {
+  int held = 0;
+  for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job.uid())) {
+    if (allocation->epoch() == job.epoch() && allocation->state() != v1::ORPHANED)
+      held += allocation->ranks_size();
+  }
+  // Ranks of a job that ends go one by one.
+  const bool in_parts = IsActive(job.state()) && held < job.ranks_size();
+  if (held > 0 && !in_parts) {
     since = {};
     return false;
   }
@@ -68,14 +82,16 @@ bool JobPhases::IsPhantom(const v1::StoredJob& stored) {
 void JobPhases::EndPhantom(v1::StoredJob& stored) {
   v1::Job* job = stored.mutable_job();
   tools_.runtimes->Of(*job).without_ranks_since = {};
-  const Why why{.text = job->state() == v1::STOPPING
-                            ? std::string(job->message())
-                            : fmt::format("no node holds a rank of its epoch {}; resume it, and it "
-                                          "goes on from its last checkpoint",
-                                          control::EpochText(job->epoch()))};
+  EndRest(stored);
+  const Why why{
+      .text = job->state() == v1::STOPPING
+                  ? std::string(job->message())
+                  : fmt::format("not all ranks of its epoch {} are on a node; resume it, and it "
+                                "goes on from its last checkpoint",
+                                control::EpochText(job->epoch()))};
   tools_.ledger->AddEvent(
       {.type = "PhantomFound",
-       .message = fmt::format("{}: no node holds a rank of epoch {}",
+       .message = fmt::format("{}: not all ranks of epoch {} are on a node",
                               PositionName(PositionOf(*job)), control::EpochText(job->epoch())),
        .job_uid = job->uid()});
   if (job->state() != v1::STOPPING) {
@@ -87,6 +103,36 @@ void JobPhases::EndPhantom(v1::StoredJob& stored) {
     }
   }
   tools_.raiser->Raise(stored, JobEvent::kPhantom, why);
+}
+
+void JobPhases::EndRest(v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  for (v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job.uid())) {
+    if (allocation->epoch() != job.epoch() || allocation->state() == v1::ORPHANED) continue;
+    stored.set_closed_epoch(job.epoch());
+    // Those of an unreachable node are ended when it is back.
+    if (allocation->state() == v1::UNREACHABLE) continue;
+    MoveAllocation(tools_.ledger, *allocation, v1::FREEING);
+    tools_.commands->SendKill({job.uid(), job.epoch()}, allocation->node(),
+                              "other ranks of the job are on no node");
+  }
+}
+
+// An older store may not know what its ranks were told last.
+bool JobPhases::IsAgainstGoal(const v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  const auto held = std::ranges::count(job.ranks(), v1::HELD, &v1::RankStatus::state);
+  const bool holds = job.state() == v1::RUNNING && job.goal() == v1::GOAL_RUN && held > 0;
+  const bool trains =
+      job.state() == v1::PAUSED_HELD && job.goal() == v1::GOAL_HOLD && held < job.ranks_size();
+  base::MonotonicTime& since = tools_.runtimes->Of(job).against_goal_since;
+  if ((!holds && !trains) || HasCondition(job, "NodeUnreachable")) {
+    since = {};
+    return false;
+  }
+  const base::MonotonicTime now = tools_.clock->Now();
+  if (since == base::MonotonicTime{}) since = now;
+  return now - since >= control::kPhantomAfter;
 }
 
 bool JobPhases::StartIsOver(const v1::StoredJob& stored) {

@@ -1,7 +1,7 @@
 // How long a job may stay in a phase before the coordinator decides: a start that does not come to
-// an end, and a phantom, a job that is said to have ranks and has none on any node. (Placements
-// and stops have their deadlines in job_placement.h and job_teardown.h.) Not thread-safe (the
-// core's thread).
+// an end; a phantom, a job that is said to have ranks and has none, or not all, on any node; and
+// ranks that hold where the job is to run, or train where it is to hold. (Placements and stops have
+// their deadlines in job_placement.h and job_teardown.h.) Not thread-safe (the core's thread).
 #pragma once
 
 #include "daemon/keeper/keeper_tools.h"
@@ -9,9 +9,12 @@
 
 namespace mt::daemon {
 
+class JobAdoption;
+
 class JobPhases {
  public:
-  explicit JobPhases(const KeeperTools& tools) : tools_(tools) {}
+  // The adoption outlives it.
+  JobPhases(const KeeperTools& tools, JobAdoption* adoption) : tools_(tools), adoption_(adoption) {}
 
   // Looks at one job. True where it was moved.
   bool Tick(v1::StoredJob& job);
@@ -21,10 +24,14 @@ class JobPhases {
  private:
   bool IsPhantom(const v1::StoredJob& job);
   void EndPhantom(v1::StoredJob& job);
+  // Kills what is left of the job's epoch.
+  void EndRest(v1::StoredJob& job);
+  bool IsAgainstGoal(const v1::StoredJob& job);
   bool StartIsOver(const v1::StoredJob& job);
   void FailStart(v1::StoredJob& job);
 
   KeeperTools tools_;
+  JobAdoption* adoption_;
 };
 
 }  // namespace mt::daemon

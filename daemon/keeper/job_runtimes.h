@@ -17,7 +17,8 @@ struct JobRuntime {
   base::MonotonicTime stop_deadline{};       // STOPPING, RELEASING without a kill: then one is sent
   base::MonotonicTime kill_again{};          // with a kill: then it is sent again (P3)
   base::MonotonicTime retry_at{};            // QUEUED: not placed before
-  base::MonotonicTime without_ranks_since{};  // no node holds a rank of it (P7)
+  base::MonotonicTime without_ranks_since{};  // no node holds a rank of it, or not all (P7)
+  base::MonotonicTime against_goal_since{};   // at rest, and its ranks do otherwise (P7)
   base::MonotonicTime starting_since{};       // STARTING, with all of its nodes heard
   std::set<std::string> kill_acked;  // nodes: what they report from now on is the kill's doing
 };

@@ -6,6 +6,7 @@
 #include "common/control/numbers.h"
 #include "daemon/keeper/allocations.h"
 #include "daemon/keeper/checkpoints.h"
+#include "daemon/keeper/closed.h"
 #include "daemon/keeper/conditions.h"
 #include "daemon/keeper/job_runtimes.h"
 #include "daemon/keeper/pending_commands.h"
@@ -56,9 +57,15 @@ void JobTeardown::StopAnyway(v1::StoredJob& stored) {
   tools_.commands->SendStop(stored);
 }
 
-void JobTeardown::KillUnlessStopping(v1::StoredJob& stored, std::string_view reason) {
+void JobTeardown::KillUnlessStopping(v1::StoredJob& stored, const Why& why,
+                                     std::string_view reason) {
   // A stop that is under way is followed; a kill that is under way, too.
-  if (!stored.has_stop() && !stored.killing()) KillRanks(stored, reason);
+  if (stored.has_stop() || stored.killing()) return;
+  // What a restored store says to start may train.
+  const bool may_train = IsBeforeRestore(tools_.ledger, stored.job().epoch()) &&
+                         !tools_.ledger->AllocationsOfJob(stored.job().uid()).empty();
+  if (may_train) return CommandStop(stored, why);
+  KillRanks(stored, reason);
 }
 
 void JobTeardown::KillRanks(v1::StoredJob& stored, std::string_view reason) {

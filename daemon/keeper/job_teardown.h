@@ -18,7 +18,7 @@ class JobTeardown {
   void CommandStop(v1::StoredJob& job, const Why& why);
   void ForgetStop(v1::StoredJob& job);
   void AmendStop(v1::StoredJob& job, const Why& why);
-  void KillUnlessStopping(v1::StoredJob& job, std::string_view reason);
+  void KillUnlessStopping(v1::StoredJob& job, const Why& why, std::string_view reason);
   void KillRanks(v1::StoredJob& job, std::string_view reason);
   void AwaitExit(v1::StoredJob& job);
   void StopAgain(v1::StoredJob& job);

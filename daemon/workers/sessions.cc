@@ -127,6 +127,8 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
     case v1::WorkerMessage::kSecretKept:
       return claims_.OnSecretKept(session, message.secret_kept().generation());
     case v1::WorkerMessage::kHeldReport:
+      // What it held before it registered is not what it holds.
+      if (message.seq() <= session.newest_before) return;
       return settlement_.SettleReport(session, message.held_report());
     case v1::WorkerMessage::kEpochQuery:
       return reports.OnEpochQuery(session, message.epoch_query());
@@ -183,6 +185,7 @@ void Sessions::Register(SessionId id, const v1::Register& hello) {
   parts_.rendezvous->DropWaiter(hello.node());
   parts_.feeds->OnNodeGone(hello.node());
   parts_.hub->Bind(id, hello.node());
+  parts_.hub->Find(id)->newest_before = hello.newest_seq();
   parts_.leases->Start(hello.node(), parts_.clock->Now());
   parts_.ledger->AddEvent(
       {.type = "NodeRegistered", .message = hello.version(), .node = hello.node()});

@@ -14,9 +14,7 @@ using std::chrono::seconds;
 constexpr int kSlots = 2;
 const std::vector<std::string> kNodes = {"n1", "n2", "n3"};
 
-bool HasStarted(v1::JobState state) {
-  return state == v1::RUNNING || state == v1::PAUSED_HELD || IsFinal(state);
-}
+bool HasStarted(v1::JobState state) { return state == v1::RUNNING || state == v1::PAUSED_HELD; }
 
 class Model {
  public:
@@ -58,8 +56,9 @@ class Model {
       v1::Node response;
       deaths_ += core_->api().nodes().DeclareDead(request, "model", &response).ok() ? 1 : 0;
     } else if (dice < 936) {
-      const auto live = core_->ledger().LiveJobs();
-      if (!live.empty()) cluster_.storage.lost.insert(live[Pick(live.size())]->job().uid());
+      // The root goes away, for all.
+      for (const v1::StoredJob* stored : core_->ledger().LiveJobs())
+        cluster_.storage.lost.insert(stored->job().uid());
     } else if (dice < 937) {
       cluster_.storage.lost.clear();
     } else if (dice < 943) {

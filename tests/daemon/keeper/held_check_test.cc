@@ -48,6 +48,31 @@ class HeldCheckTest : public CoreTest {
   int64_t beat_ = 0;
 };
 
+// It was made before the ranks were there, and comes after a registration that named them.
+TEST_F(HeldCheckTest, AReportFromBeforeTheRegistrationEndsNothing) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  core_->sessions().OnClosed(worker.session);
+  worker.link = std::make_shared<FakeLink>();
+  worker.session = core_->sessions().Open(worker.link);
+  v1::WorkerMessage message;
+  v1::Register* hello = message.mutable_register_();
+  hello->set_node("n1");
+  hello->set_worker_uid(worker.uid);
+  hello->set_boot_id("b");
+  hello->add_slots()->set_device(v1::CPU_SLOT);
+  hello->set_lowest_seq(worker.seq + 1);
+  hello->set_newest_seq(worker.seq + 1);
+  *hello->add_allocations() = Held(job, v1::TRAINING);
+  core_->sessions().OnMessage(worker.session, message);
+  Settle();
+  ReportHeld(worker, {});
+  EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
+  EXPECT_EQ(CountCommands(worker, v1::Command::KILL), 0);
+  ReportHeld(worker, {});
+  EXPECT_EQ(Get(job.uid()).state(), v1::FAILED) << "this one is of now";
+}
+
 TEST_F(HeldCheckTest, AnUndisturbedLifeHasNoMismatch) {
   Worker worker = NewWorker("n1", 2);
   Beat(worker, 0);

@@ -26,7 +26,7 @@ TEST_F(PhasesTest, APhantomIsReleasedWithTheReason) {
   const v1::Job now = Get(job.uid());
   EXPECT_EQ(now.state(), v1::PAUSED_RELEASED);
   EXPECT_EQ(now.goal(), v1::GOAL_RELEASE);
-  EXPECT_NE(now.message().find("no node holds a rank"), std::string::npos);
+  EXPECT_NE(now.message().find("not all ranks of its epoch"), std::string::npos);
   EXPECT_EQ(ConditionsOf(now), "CheckpointStale");
   EXPECT_EQ(now.ranks_size(), 0);
   EXPECT_EQ(Op(pause->name()).error().reason(), "RANKS_LOST");
