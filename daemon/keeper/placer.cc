@@ -115,6 +115,12 @@ void Placer::Run() {
   std::string ahead;  // a job that fits the cluster, but not now
   for (WaitingJob& waiting : queue) {
     v1::StoredJob& stored = *parts_.ledger->FindJob(waiting.uid);
+    if (const std::string node = LaterOrphan(waiting.uid); !node.empty()) {
+      Wait(stored, fmt::format("ranks of a later epoch are on node {}, and are taken over once all "
+                               "of them are heard (mtctl get orphans)",
+                               node));
+      continue;
+    }
     if (!ChooseDevice(stored, fleet, &waiting)) continue;
     const Offered offered = OfferTo(waiting, fleet);
     const bool fits = FitsCluster(waiting, offered);
@@ -136,6 +142,15 @@ void Placer::Run() {
     Wait(stored, WaitReason(waiting, offered));
     if (fits) ahead = waiting.name;
   }
+}
+
+std::string Placer::LaterOrphan(const std::string& uid) const {
+  const int64_t epoch = parts_.ledger->FindJob(uid)->job().epoch();
+  for (const v1::StoredAllocation* allocation : parts_.ledger->AllocationsOfJob(uid)) {
+    if (allocation->state() == v1::ORPHANED && allocation->epoch() > epoch)
+      return allocation->node();
+  }
+  return "";
 }
 
 bool Placer::ChooseDevice(v1::StoredJob& stored, const std::vector<FleetNode>& fleet,

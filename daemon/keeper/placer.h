@@ -56,6 +56,8 @@ class Placer {
  private:
   std::vector<WaitingJob> Queue();
   std::vector<FleetNode> Fleet();
+  // A node with orphaned ranks of a later epoch of the job; empty: there is none.
+  std::string LaterOrphan(const std::string& uid) const;
   // Decides what device auto becomes with the fleet as it is. False: the job failed, since GPUs
   // cannot run it.
   bool ChooseDevice(v1::StoredJob& job, const std::vector<FleetNode>& fleet, WaitingJob* waiting);

@@ -95,6 +95,24 @@ TEST_F(OrphansTest, OrphansEndWhenALaterEpochIsGiven) {
   EXPECT_TRUE(Orphans().empty());
 }
 
+// It runs, as a newer store knew; where the others of its ranks are is not known yet.
+TEST_F(OrphansTest, AJobWithOrphansOfALaterEpochIsNotPlaced) {
+  const v1::Job job = Submit(TinyJob("demo", 2));
+  Worker a = Return("a", 2, {HeldElsewhere(job.uid(), FirstTerm(5), 2, {0})});
+  Worker b = NewWorker("b", 2);
+  EXPECT_EQ(Get(job.uid()).state(), v1::QUEUED);
+  EXPECT_NE(Get(job.uid()).message().find("a later epoch are on node a"), std::string::npos)
+      << Get(job.uid()).message();
+  EXPECT_EQ(CountCommands(a, v1::Command::KILL), 0);
+  // Others are not held up.
+  EXPECT_EQ(Submit(TinyJob("other", 1)).state(), v1::ADMITTED);
+  ASSERT_TRUE(KillOrphan("a", job.uid()).ok());
+  v1::Job gone = job;
+  gone.set_epoch(FirstTerm(5));
+  Gone(a, gone);
+  EXPECT_EQ(Get(job.uid()).state(), v1::ADMITTED);
+}
+
 TEST_F(OrphansTest, AnOperatorKillsOrphans) {
   Worker a = Return("a", 1, {HeldElsewhere("unknown-uid", 3, 1, {0})});
   EXPECT_EQ(rpc::ReasonOf(KillOrphan("a", "other")), "UNKNOWN_JOB");
