@@ -54,7 +54,10 @@ class Model {
       v1::DeclareDeadRequest request;
       request.set_node(node);
       v1::Node response;
-      deaths_ += core_->api().nodes().DeclareDead(request, "model", &response).ok() ? 1 : 0;
+      if (core_->api().nodes().DeclareDead(request, "model", &response).ok()) {
+        ++deaths_;
+        DeleteEnded();
+      }
     } else if (dice < 936) {
       // The root goes away, for all.
       for (const v1::StoredJob* stored : core_->ledger().LiveJobs())
@@ -75,7 +78,6 @@ class Model {
                   [this](const std::string& uid) { return HasStarted(Job(uid).state()); });
     if (mistakes_) return;
     CheckSlots();
-    CheckHeld();
     CheckGoals();
     CheckReleases();
   }
@@ -192,7 +194,7 @@ class Model {
   void Submit() {
     if (core_->ledger().LiveJobs().size() >= 6) return;
     v1::SubmitRequest request;
-    const std::string name = fmt::format("job{}", jobs_.size());
+    const std::string name = fmt::format("job{}", num_jobs_++);
     *request.mutable_spec() = TinyJob(name, 1 + static_cast<int>(Pick(3)));
     request.mutable_spec()->set_priority(static_cast<int64_t>(Pick(3)));
     request.mutable_spec()->mutable_placement()->set_exclusive(Pick(8) == 0);
@@ -210,6 +212,22 @@ class Model {
     EXPECT_TRUE(core_->api().jobs().Get(request, &job).ok());
     seen_.insert(job.state());
     return job;
+  }
+
+  // Forgets jobs that have ended; what is left of their ranks may come back.
+  void DeleteEnded() {
+    Settle();
+    std::erase_if(jobs_, [this](const std::string& uid) {
+      if (!IsFinal(Job(uid).state())) return false;
+      v1::DeleteJobRequest request;
+      request.mutable_job()->set_uid(uid);
+      request.set_request_id(base::NewUid());
+      v1::Operation operation;
+      EXPECT_TRUE(core_->api().verbs().Delete(request, "model", &operation).ok());
+      std::erase_if(operations_, [&](const auto& asked) { return asked.second.uid == uid; });
+      allowed_.erase(uid);
+      return true;
+    });
   }
 
   void Verb() {
@@ -305,6 +323,11 @@ class Model {
       const bool stands = job.state() == v1::PAUSED_HELD || job.state() == v1::PAUSED_RELEASED;
       EXPECT_FALSE(stands && job.goal() == v1::GOAL_RUN) << job.message();
       EXPECT_FALSE(job.state() == v1::RUNNING && job.goal() != v1::GOAL_RUN) << job.message();
+      // One that is said to be held is: its ranks wait, wherever they are.
+      const SimRun* run = cluster_.Find({job.uid(), job.epoch()});
+      if (job.state() != v1::PAUSED_HELD || run == nullptr) continue;
+      EXPECT_TRUE(run->state == v1::HELD || (run->state == v1::READY && run->hold))
+          << v1::RankState_Name(run->state);
     }
   }
   // What a release that succeeded says to be saved is all that was trained.
@@ -321,16 +344,6 @@ class Model {
       const v1::Job job = Job(asked.uid);
       if (operation.word_step() == 0 && operation.step() == 0) continue;  // no rank was asked
       EXPECT_EQ(operation.checkpoint().step(), operation.step()) << operation.ShortDebugString();
-    }
-  }
-  // A job that is said to be held is: its ranks wait, wherever they are.
-  void CheckHeld() {
-    for (const v1::StoredJob* stored : core_->ledger().LiveJobs()) {
-      const v1::Job& job = stored->job();
-      const SimRun* run = cluster_.Find({job.uid(), job.epoch()});
-      if (job.state() != v1::PAUSED_HELD || run == nullptr) continue;
-      EXPECT_TRUE(run->state == v1::HELD || (run->state == v1::READY && run->hold))
-          << v1::RankState_Name(run->state);
     }
   }
   void CheckOperations() {
@@ -396,6 +409,7 @@ class Model {
   SimCluster cluster_;
   std::unique_ptr<Core> core_;
   std::vector<std::string> jobs_;
+  int num_jobs_ = 0;                         // deleted ones too
   std::map<std::string, Asked> operations_;  // by request id
   std::set<v1::JobState> seen_;
   std::set<std::string> checked_;  // releases that have ended
