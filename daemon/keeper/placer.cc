@@ -101,14 +101,9 @@ void Placer::Run() {
   if (!parts_.authority->GivesOrders()) return;
   std::vector<WaitingJob> queue = Queue();
   if (queue.empty()) return;
-  const bool restored = !parts_.restore_gate->IsOpen();
-  if (restored || !parts_.roll_call->IsOver()) {
-    const std::string why = restored ? parts_.restore_gate->Why() : std::string(RollCall::kWhy);
-    for (const WaitingJob& waiting : queue) {
-      v1::StoredJob& stored = *parts_.ledger->FindJob(waiting.uid);
-      // What it has waited for before the start says more.
-      if (restored || !HasCondition(stored.job(), "Waiting")) Wait(stored, why);
-    }
+  if (!parts_.restore_gate->IsOpen()) {
+    for (const WaitingJob& waiting : queue)
+      Wait(*parts_.ledger->FindJob(waiting.uid), parts_.restore_gate->Why());
     return;
   }
   std::vector<FleetNode> fleet = Fleet();
@@ -132,6 +127,10 @@ void Placer::Run() {
     if (parts_.clock->Now() < parts_.keeper->runtimes().RetryAt(waiting.uid)) continue;
     const std::vector<PlacedRank> placed =
         Place(offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
+    if (!placed.empty() && !parts_.roll_call->IsOver()) {
+      if (!waiting.stands_back) Wait(stored, std::string(RollCall::kWhy));
+      continue;
+    }
     if (!placed.empty()) {
       Start(stored, placed, waiting.device == v1::GPU);
       fleet = Fleet();
