@@ -19,16 +19,6 @@ namespace {
 
 bool IsHeld(const v1::RankStatus& rank) { return rank.state() == v1::HELD; }
 
-// The job is at rest, and its ranks are where they are said to be.
-bool IsAsKnown(const v1::StoredJob& stored) {
-  const v1::Job& job = stored.job();
-  if (!stored.words().empty()) return false;
-  if (job.state() == v1::RUNNING && job.goal() == v1::GOAL_RUN)
-    return std::ranges::none_of(job.ranks(), IsHeld);
-  return job.state() == v1::PAUSED_HELD && job.goal() == v1::GOAL_HOLD &&
-         std::ranges::all_of(job.ranks(), IsHeld);
-}
-
 }  // namespace
 
 void JobAdoption::EndReleases(v1::StoredJob& stored) {
@@ -81,23 +71,6 @@ void JobAdoption::Adopt(v1::StoredJob& stored, int64_t epoch,
        .reason = order.reason});
   if (!stops) tools_.transitions->SetGoal(stored, holds ? v1::GOAL_HOLD : v1::GOAL_RUN, why);
   tools_.raiser->Raise(stored, JobEvent::kAdopted, why);
-}
-
-bool JobAdoption::FoundAgain(v1::StoredJob& stored) {
-  const v1::Job& job = stored.job();
-  if (!IsActive(job.state()) || job.ranks().empty() || IsAsKnown(stored)) return false;
-  int heard = 0;
-  for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job.uid())) {
-    if (allocation->epoch() != job.epoch()) continue;
-    if (allocation->state() != v1::ACCEPTED && allocation->state() != v1::ACTIVE) return false;
-    const auto ended = std::ranges::count(allocation->ended(), true);
-    heard += allocation->ranks_size() - static_cast<int>(ended);
-  }
-  const bool known = std::ranges::none_of(
-      job.ranks(), [](const v1::RankStatus& rank) { return rank.state() == v1::UNKNOWN; });
-  if (heard != job.ranks_size() || !known) return false;
-  Adopt(stored, job.epoch(), {job.ranks().begin(), job.ranks().end()}, {.actor = "coordinator"});
-  return true;
 }
 
 void JobAdoption::FreeOlder(v1::StoredJob& stored) {

@@ -36,11 +36,6 @@ class JobAdoption {
   void Adopt(v1::StoredJob& job, int64_t epoch, const std::vector<v1::RankStatus>& ranks,
              const Order& order);
 
-  // After a declared restore: the ranks of the job's own epoch are taken over as they were found,
-  // like those of a later one, once all of them are. False where some are not heard yet, or the job
-  // ends.
-  bool FoundAgain(v1::StoredJob& job);
-
   // --- Actions of rows (daemon/jobs/job_actions.h).
   void FreeOlder(v1::StoredJob& job);
   void FollowGoal(v1::StoredJob& job, const Why& why);

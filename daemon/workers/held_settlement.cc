@@ -94,9 +94,6 @@ void HeldSettlement::SettleHeld(WorkerSession& session, const v1::HeldAllocation
     if (!rank.exited() && rank.state() != v1::FAULTED)
       parts_.reports->TakeRankStatus(job, session.node, rank);
   }
-  // After a restore the ranks may have been told, and have done, what this store never heard of.
-  const bool restored = !parts_.restore_gate->IsOpen() && IsBeforeRestore(parts_.ledger, key.epoch);
-  if (restored && parts_.keeper->adoption().FoundAgain(job)) return;
   parts_.keeper->placement().RanksMoved(job, /*training=*/false);
   parts_.keeper->nodes().Remind(job, *allocation);
 }
