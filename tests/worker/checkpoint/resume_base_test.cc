@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -254,6 +255,27 @@ TEST_F(ResumeBaseTest, BelowTheBaseItIsRefusedAHundredTimesOfAHundred) {
     query.base.step = 100 + step;
     if (step > 1) Save(step);
     ExpectRefused(query, {fmt::format("step {}", query.base.step)});
+  }
+}
+
+// Whatever lies in the directory, as long as it is less than the base: 100 of 100 are refused.
+TEST_F(ResumeBaseTest, NothingBelowTheBaseIsEverTaken) {
+  std::mt19937 random(7);
+  const auto pick = [&random](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  for (int i = 0; i < 100; ++i) {
+    std::filesystem::remove_all(directory_);
+    for (int64_t n = pick(0, 3); n > 0; --n) {
+      const CheckpointId id{pick(1, 99), 1};  // a later directory epoch would be newer
+      if (!base::Exists(base::JoinPath(directory_, FolderName(id)))) Save(id.step, id.epoch);
+    }
+    // Another job's checkpoints are not this one's, however new.
+    if (pick(0, 1) == 0) Save(pick(100, 300), 4, "job-2");
+    // What was not finished is none.
+    if (pick(0, 1) == 0)
+      std::filesystem::create_directories(base::JoinPath(directory_, FolderName({200, 1})));
+    ExpectRefused(Query(), {"step 100"});
   }
 }
 
