@@ -42,8 +42,8 @@ void StallWatch::Stop() {
 void StallWatch::Look() {
   const base::MonotonicTime now = deps_.clock->Now();
   // A late look means that this process stood still, and could hear no beat.
-  if (due_ && now - *due_ >= kOwnFreeze) {
-    for (auto& [rank, watched] : watched_) watched.progress.Forgive(now - *due_);
+  if (due_ != base::MonotonicTime{} && now - due_ >= kOwnFreeze) {
+    for (auto& [rank, watched] : watched_) watched.progress.Forgive(now - due_);
   }
   for (const LocalRank& rank : ranks_->all()) LookAt(rank);
   const auto next = NextLook(now);

@@ -71,7 +71,7 @@ class StallWatch {
   RankSet* const ranks_;
   std::map<int, Watched> watched_;  // by world rank
   bool stopped_ = false;
-  std::optional<base::MonotonicTime> due_;  // when the next look was to be
+  base::MonotonicTime due_{};  // when the next look was to be; zero: there was none
   EventLoop::TimerId timer_ = EventLoop::kNoTimer;
 };
 
