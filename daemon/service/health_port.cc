@@ -8,7 +8,7 @@
 namespace mt::daemon {
 namespace {
 
-constexpr std::chrono::seconds kInterval{1};
+constexpr std::chrono::seconds kLookInterval{1};
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void HealthPort::Show() {
 
 void HealthPort::Run() {
   for (;;) {
-    const auto until = std::chrono::steady_clock::now() + kInterval;
+    const auto until = std::chrono::steady_clock::now() + kLookInterval;
     {
       const base::MutexLock lock(&mu_);
       while (!stopping_ && wake_.WaitUntil(&mu_, until)) {

@@ -231,7 +231,7 @@ Status CheckFence(const std::string& directory, const Fence& mine) {
 
 Status RestoreFence(const std::string& directory, const Fence& mine) {
   ASSIGN_OR_RETURN(const base::Fd lock, LockFence(directory));
-  const Status now = CheckFence(directory, mine);
+  Status now = CheckFence(directory, mine);
   if (!absl::IsNotFound(now)) return now;
   ASSIGN_OR_RETURN(const int64_t highest, HighestEpoch(directory));
   if (highest > mine.directory_epoch) {

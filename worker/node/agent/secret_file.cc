@@ -11,8 +11,8 @@
 namespace mt::node {
 namespace {
 
-constexpr std::string_view kMagic = "MTNODE01";
-constexpr size_t kHeaderBytes = 16;  // magic, then the checksum of the rest
+constexpr std::string_view kSecretMagic = "MTNODE01";
+constexpr size_t kSecretHeaderBytes = 16;  // magic, then the checksum of the rest
 
 std::string Checksum(std::string_view body) {
   uint64_t sum = base::Hash64(body);
@@ -25,9 +25,9 @@ StatusOr<megatrain::v1::NodeSecret> Parse(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(path));
   const std::string_view view = bytes;
   megatrain::v1::NodeSecret kept;
-  if (view.size() < kHeaderBytes || view.substr(0, kMagic.size()) != kMagic ||
-      view.substr(kMagic.size(), 8) != Checksum(view.substr(kHeaderBytes)) ||
-      !kept.ParseFromString(bytes.substr(kHeaderBytes))) {
+  if (view.size() < kSecretHeaderBytes || view.substr(0, kSecretMagic.size()) != kSecretMagic ||
+      view.substr(kSecretMagic.size(), 8) != Checksum(view.substr(kSecretHeaderBytes)) ||
+      !kept.ParseFromString(bytes.substr(kSecretHeaderBytes))) {
     return base::DataLoss("{}: damaged (no header, or the checksum is wrong)", path);
   }
   return kept;
@@ -62,7 +62,7 @@ Status SecretFile::Keep(const std::string& secret, int64_t generation) {
   kept.set_secret(secret);
   kept.set_generation(generation);
   const std::string body = kept.SerializeAsString();
-  const std::string content = std::string(kMagic) + Checksum(body) + body;
+  const std::string content = std::string(kSecretMagic) + Checksum(body) + body;
   RETURN_IF_ERROR(base::WriteFileAtomic(path_, content, 0600));
   secret_ = secret;
   generation_ = generation;

@@ -72,12 +72,12 @@ class StageCheck {
 };
 
 // The identity of a transfer: (microbatch, receiver's chunk, receiver's slot).
-using Parcel = std::tuple<int, int, int>;
+using SentPart = std::tuple<int, int, int>;
 
 Status CheckLink(const Schedule& schedule, int stage, ActionKind kind) {
   const int peer =
       kind == ActionKind::kForward ? schedule.next_stage(stage) : schedule.previous_stage(stage);
-  std::vector<Parcel> sent;
+  std::vector<SentPart> sent;
   for (const Action& action : schedule.actions[static_cast<size_t>(stage)]) {
     if (action.kind != kind || !action.sends) continue;
     sent.emplace_back(action.microbatch, action.peer_chunk, action.peer_slot);
@@ -86,7 +86,7 @@ Status CheckLink(const Schedule& schedule, int stage, ActionKind kind) {
   for (const Action& action : schedule.actions[static_cast<size_t>(peer)]) {
     if (action.kind != kind || !action.receives) continue;
     if (next == sent.size()) return Fault(schedule, peer, action, "nobody sends its input");
-    if (sent[next++] != Parcel(action.microbatch, action.chunk, action.slot)) {
+    if (sent[next++] != SentPart(action.microbatch, action.chunk, action.slot)) {
       return Fault(schedule, peer, action,
                    fmt::format("stage {} sends something else at this point", stage));
     }
