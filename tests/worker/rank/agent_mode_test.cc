@@ -245,6 +245,7 @@ TEST_F(AgentModeTest, AReleaseWithoutTheFolderHoldsAndAFenceIsRaisedAgain) {
   options.assignment.set_checkpoint_root_id(checkpoint::EnsureRootMarker(root, "n1").value().id);
   TestAgent agent(socket_, options);
   Start(/*epoch=*/3);
+  agent.AwaitBeat(1);
   ASSERT_FALSE(Do(&agent, Order("save", Command::CHECKPOINT_NOW)).checkpoint().path().empty());
   const std::string folder = base::JoinPath(root, "tiny");
   std::filesystem::rename(folder, folder + "-aside");
