@@ -50,7 +50,7 @@ enum class JobEvent {
   kKill,                // a user ends the job's processes at once
   kRanksGone,           // in STOPPING: no process of the job is left
   kAdopted,             // an epoch that another store may have given was found whole on its nodes
-  kPhantom,             // no node holds a rank of the job, although it is said to have some
+  kPhantom,             // of the ranks that the job is said to have none, or not all, are on a node
 };
 inline constexpr int kNumJobEvents = 29;
 

@@ -1,4 +1,4 @@
-// Both are counted from the first look that finds the job so, by the monotonic clock.
+// Each time is counted from the first look that finds the job so, by the monotonic clock.
 #include "daemon/keeper/job_phases.h"
 
 #include <algorithm>

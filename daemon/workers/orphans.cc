@@ -178,8 +178,9 @@ int64_t Orphans::NewestEpoch(const std::string& job_uid) {
 }
 
 void Orphans::Adopt(v1::StoredJob& job, int64_t epoch, const World& world, const Order& order) {
-  log::Info("orphaned ranks are adopted",
-            {{"job", job.job().name()}, {"epoch", epoch}, {"ranks", world.size}});
+  log::Info(
+      "orphaned ranks are adopted",
+      {{"job", job.job().name()}, {"epoch", control::EpochText(epoch)}, {"ranks", world.size}});
   parts_.keeper->adoption().Adopt(job, epoch, world.ranks, order);
   parts_.keeper->nodes().ShowReachability(job);
   for (const v1::StoredAllocation* row : parts_.ledger->AllocationsOfJob(job.job().uid()))
@@ -292,7 +293,13 @@ StatusOr<std::unique_ptr<v1::StoredJob>> Orphans::Rebuild(const std::string& job
     known = assign.ParseFromString(row->assign());
     if (known) break;
   }
-  if (!known) return Refused("its assignment has not come from its agents yet; try again");
+  if (!known) {
+    // A report holds as many assignments as a message has room for.
+    for (const v1::StoredAllocation* row : parts_.ledger->AllocationsOfJob(job_uid)) {
+      if (row->state() == v1::ORPHANED) AskForHeld(parts_.hub, row->node(), /*with_assign=*/true);
+    }
+    return Refused("its assignment has not come from its agents yet; try again");
+  }
   const std::string job_namespace =
       assign.namespace_().empty() ? assign.spec().namespace_() : assign.namespace_();
   const v1::StoredJob* same_name =
