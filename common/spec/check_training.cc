@@ -1,6 +1,7 @@
 // Length of the run, log interval and checkpoints, as far as fields depend on each other.
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "common/spec/complete.h"
 #include "common/spec/derived.h"
@@ -73,7 +74,31 @@ bool CheckTotal(const CheckArgs& args) {
   return true;
 }
 
-void CompleteCheckpoint(const CheckArgs& args) {
+// keep_best chooses among steps that are both saved and evaluated, of which there must be one
+// before the last step.
+void CheckKeepBest(const CheckArgs& args) {
+  const int64_t saves = args.job->checkpoint().every_iters();
+  const int64_t evaluations = args.job->training().eval().every_iters();
+  if (args.job->checkpoint().keep_best() == 0 ||
+      !args.faults->Clean({"checkpoint.directory", "checkpoint.every_iters", "checkpoint.keep_best",
+                           "training.eval.every_iters"})) {
+    return;
+  }
+  const auto refuse = [&](std::string_view why) {
+    args.faults->Add("checkpoint.keep_best",
+                     fmt::format("chooses among steps that are saved and evaluated, but {}", why));
+  };
+  if (evaluations == 0) return refuse("none is evaluated; give training.eval.every_iters");
+  if (saves == 0) return refuse("none is sure to be saved; give checkpoint.every_iters");
+  const int64_t both = SaturatingProduct(saves / std::gcd(saves, evaluations), evaluations);
+  if (both < TotalIterations(*args.job)) return;
+  refuse(fmt::format(
+      "checkpoint.every_iters {} and training.eval.every_iters {} first meet at step {}, and the "
+      "run has {}; let one be a multiple of the other",
+      saves, evaluations, both, TotalIterations(*args.job)));
+}
+
+void CompleteCheckpoint(const CheckArgs& args, bool length) {
   v1::Checkpoint& checkpoint = *args.job->mutable_checkpoint();
   FaultList& faults = *args.faults;
   if (!faults.Clean({"checkpoint.directory", "checkpoint.every_iters", "checkpoint.every",
@@ -92,6 +117,7 @@ void CompleteCheckpoint(const CheckArgs& args) {
   if (checkpoint.fresh() && checkpoint.has_load()) {
     faults.Add("checkpoint.fresh", "starts over, but checkpoint.load names what to load; keep one");
   }
+  if (length) CheckKeepBest(args);
 }
 
 }  // namespace
@@ -102,9 +128,9 @@ void CompleteTraining(const CheckArgs& args) {
   if (!training.has_log_every() && args.faults->Clean({"training.log_every", "placement.slots"})) {
     training.set_log_every(job.placement().slots() <= kSmallJobSlots ? 1 : kLargeJobLogEvery);
   }
-  const bool length = CheckLengthGivenOnce(args);
-  CompleteOptimizer(args, length && BatchIsSound(args) && CheckTotal(args));
-  CompleteCheckpoint(args);
+  const bool length = CheckLengthGivenOnce(args) && BatchIsSound(args) && CheckTotal(args);
+  CompleteOptimizer(args, length);
+  CompleteCheckpoint(args, length);
 }
 
 }  // namespace mt::spec

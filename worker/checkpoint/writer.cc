@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -213,39 +212,5 @@ class Save {
 }  // namespace
 
 StatusOr<SaveResult> SaveCheckpoint(const SaveArgs& args) { return Save(args).Run(); }
-
-StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory, int64_t keep_last,
-                                                    int64_t epoch, const Fence* fence) {
-  constexpr int64_t kNeverTouched = 2;
-  keep_last = std::max(keep_last, kNeverTouched);
-  std::vector<std::string> removed;
-  ASSIGN_OR_RETURN(const std::vector<CheckpointId> all, ListCheckpoints(directory));
-  const std::set<CheckpointId> complete(all.begin(), all.end());
-  std::vector<std::string> doomed;
-  const auto surplus = std::max<int64_t>(0, static_cast<int64_t>(all.size()) - keep_last);
-  for (int64_t i = 0; i < surplus; ++i) doomed.push_back(FolderName(all[static_cast<size_t>(i)]));
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
-       it.increment(error)) {
-    std::string name = it->path().filename().string();
-    const bool temporary = name.ends_with(".tmp");
-    const auto id =
-        ParseFolderName(std::string_view(name).substr(0, name.size() - (temporary ? 4 : 0)));
-    if (id && (temporary || !complete.contains(*id)) && id->epoch < epoch)
-      doomed.push_back(std::move(name));
-  }
-  if (error) return base::ErrnoError(error.value(), "list " + directory);
-  for (const std::string& name : doomed) {
-    if (fence != nullptr) RETURN_IF_ERROR(CheckFence(directory, *fence));
-    // The manifest is removed durably first, so that a half-removed folder is not a checkpoint.
-    const std::string path = base::JoinPath(directory, name);
-    const bool had_manifest = std::filesystem::remove(base::JoinPath(path, kManifestName), error);
-    if (error) return base::ErrnoError(error.value(), "remove the manifest of " + path);
-    if (had_manifest) RETURN_IF_ERROR(base::SyncDir(path));
-    RETURN_IF_ERROR(RemoveTree(path));
-    removed.push_back(name);
-  }
-  return removed;
-}
 
 }  // namespace mt::checkpoint

@@ -72,11 +72,4 @@ struct SaveResult {
 // the directory is still this run's.
 StatusOr<SaveResult> SaveCheckpoint(const SaveArgs& args);
 
-// Removes all complete checkpoints but the `keep_last` newest (at least two are kept), and every
-// unfinished or invalid folder of an epoch below `epoch`. The fence, if there is one, is checked
-// before each removal: kFailedPrecondition if it is another run's. Called by one rank. Returns the
-// names of the removed folders.
-StatusOr<std::vector<std::string>> PruneCheckpoints(const std::string& directory, int64_t keep_last,
-                                                    int64_t epoch, const Fence* fence = nullptr);
-
 }  // namespace mt::checkpoint

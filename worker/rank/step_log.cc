@@ -33,6 +33,8 @@ void StepLog::OnSettings(const train::RunSettings& settings) {
                                  {"checkpoint_every_iters", settings.checkpoint_every_iters},
                                  {"checkpoint_every_ms", settings.checkpoint_every_ms},
                                  {"keep_last", settings.keep_last},
+                                 {"keep_every", settings.keep_every},
+                                 {"keep_best", settings.keep_best},
                                  {"eval_every_iters", settings.eval_every_iters},
                                  {"eval_iters", settings.eval_iters}});
   if (next_ != nullptr) next_->OnSettings(settings);

@@ -10,6 +10,8 @@
 #include "common/base/files.h"
 #include "common/base/log.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/evaluation.h"
+#include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/writer.h"
 #include "worker/train/run_state.h"
 
@@ -133,14 +135,45 @@ void Checkpointer::Report(const checkpoint::SaveResult& saved, const kernels::St
                  .tokens = scalars.consumed_samples * args_.job->model().seq_length(),
                  .digest = saved.digest,
                  .root_id = args_.start.root_id};
+  ++num_saved_;
   args_.observer->OnCheckpointSaved(*last_saved_);
+  WriteEvaluation();
   Prune();
+}
+
+void Checkpointer::TakeEvaluation(const EvalRecord& record) {
+  last_eval_ = record;
+  WriteEvaluation();
+}
+
+// A checkpoint without its loss is only never one of the best.
+void Checkpointer::WriteEvaluation() const {
+  if (!enabled() || !last_eval_ || !last_saved_ || last_eval_->step != last_saved_->step) return;
+  if (last_saved_->epoch != args_.start.epoch) return;  // another run's, or the one loaded
+  Status written = fence() == nullptr ? OkStatus() : CheckFence(args_.start.directory, *fence());
+  if (written.ok()) {
+    written = checkpoint::WriteEvaluation(last_saved_->path, {.split = last_eval_->split,
+                                                              .step = last_eval_->step,
+                                                              .loss = last_eval_->loss,
+                                                              .tokens = last_eval_->tokens});
+  }
+  if (!written.ok())
+    log::Warn("the loss of a checkpoint was not written", {{"why", base::Message(written)}});
 }
 
 // A checkpoint too many harms nothing: a failure is only logged.
 void Checkpointer::Prune() const {
-  const auto removed = checkpoint::PruneCheckpoints(
-      args_.start.directory, args_.job->checkpoint().keep_last(), args_.start.epoch, fence());
+  const auto& wanted = args_.job->checkpoint();
+  checkpoint::RetentionRules rules{.keep_last = wanted.keep_last(),
+                                   .keep_every = wanted.keep_every(),
+                                   .keep_best = wanted.keep_best()};
+  // Until this run has two of its own, what it went on from is what a next start falls back to.
+  if (num_saved_ < 2 && args_.start.load_directory == args_.start.directory)
+    rules.base = args_.start.load;
+  const auto removed = checkpoint::PruneCheckpoints({.directory = args_.start.directory,
+                                                     .rules = rules,
+                                                     .epoch = args_.start.epoch,
+                                                     .fence = fence()});
   if (!removed.ok()) {
     log::Warn("old checkpoints were not removed", {{"why", base::Message(removed.status())}});
     return;

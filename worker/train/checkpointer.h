@@ -60,6 +60,9 @@ class Checkpointer {
   // Collective and blocking; all ranks return the same status, and rank 0 reports to the observer.
   // The engine is at the end of `step`. OK without a directory, and if this step is saved already.
   Status Save(int64_t step);
+  // Rank 0: the validation loss of a step, which is kept with the step's checkpoint where there is
+  // one, now or later. Best effort.
+  void TakeEvaluation(const EvalRecord& record);
   // True if the checkpoint of this step is on disk; the same on every rank.
   bool IsSaved(int64_t step) const { return enabled() && last_saved_step_ == step; }
   // True if this failed save ends the run: the policy is `strict`, or another run holds the
@@ -74,6 +77,7 @@ class Checkpointer {
   void Report(const checkpoint::SaveResult& saved, const kernels::StepScalars& scalars,
               base::MonotonicTime begin);
   void Prune() const;
+  void WriteEvaluation() const;
   // Rank 0's hold on the directory; nullptr elsewhere.
   const checkpoint::Fence* fence() const {
     return args_.start.fence ? &*args_.start.fence : nullptr;
@@ -82,6 +86,8 @@ class Checkpointer {
   Args args_;
   int64_t last_saved_step_ = -1;                // the newest one on disk; -1: none
   std::optional<CheckpointRecord> last_saved_;  // that checkpoint, on rank 0
+  std::optional<EvalRecord> last_eval_;         // on rank 0
+  int64_t num_saved_ = 0;                       // checkpoints of this run, on rank 0
   base::MonotonicTime last_try_;
   int64_t tried_step_ = -1;  // of the newest call of Save
   Status tried_status_;

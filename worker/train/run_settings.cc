@@ -12,6 +12,8 @@ RunSettings SettingsOf(const megatrain::v1::JobSpec& job) {
           .checkpoint_every_iters = job.checkpoint().every_iters(),
           .checkpoint_every_ms = job.checkpoint().every(),
           .keep_last = job.checkpoint().keep_last(),
+          .keep_every = job.checkpoint().keep_every(),
+          .keep_best = job.checkpoint().keep_best(),
           .eval_every_iters = job.training().eval().every_iters(),
           .eval_iters = job.training().eval().iters()};
 }
@@ -23,14 +25,16 @@ void ApplySettings(const RunSettings& settings, megatrain::v1::JobSpec* job) {
   checkpoint->clear_every();
   if (settings.checkpoint_every_ms > 0) checkpoint->set_every(settings.checkpoint_every_ms);
   checkpoint->set_keep_last(settings.keep_last);
+  checkpoint->set_keep_every(settings.keep_every);
+  checkpoint->set_keep_best(settings.keep_best);
   auto* eval = job->mutable_training()->mutable_eval();
   eval->set_every_iters(settings.eval_every_iters);
   eval->set_iters(settings.eval_iters);
 }
 
 PackedSettings Pack(const RunSettings& s) {
-  return {s.log_every, s.checkpoint_every_iters, s.checkpoint_every_ms,
-          s.keep_last, s.eval_every_iters,       s.eval_iters};
+  return {s.log_every, s.checkpoint_every_iters, s.checkpoint_every_ms, s.keep_last, s.keep_every,
+          s.keep_best, s.eval_every_iters,       s.eval_iters};
 }
 
 RunSettings Unpack(const PackedSettings& packed) {
@@ -38,8 +42,10 @@ RunSettings Unpack(const PackedSettings& packed) {
           .checkpoint_every_iters = packed[1],
           .checkpoint_every_ms = packed[2],
           .keep_last = packed[3],
-          .eval_every_iters = packed[4],
-          .eval_iters = packed[5]};
+          .keep_every = packed[4],
+          .keep_best = packed[5],
+          .eval_every_iters = packed[6],
+          .eval_iters = packed[7]};
 }
 
 }  // namespace mt::train

@@ -16,6 +16,8 @@ struct RunSettings {
   int64_t checkpoint_every_iters = 0;  // 0: off
   int64_t checkpoint_every_ms = 0;     // 0: off
   int64_t keep_last = 2;
+  int64_t keep_every = 0;        // 0: off
+  int64_t keep_best = 0;         // 0: off
   int64_t eval_every_iters = 0;  // 0: off
   int64_t eval_iters = 0;        // 0: the whole validation split
 
@@ -27,7 +29,7 @@ RunSettings SettingsOf(const megatrain::v1::JobSpec& job);
 void ApplySettings(const RunSettings& settings, megatrain::v1::JobSpec* job);
 
 // The form in which they are broadcast, one integer each.
-inline constexpr int kNumRunSettings = 6;
+inline constexpr int kNumRunSettings = 8;
 using PackedSettings = std::array<int64_t, kNumRunSettings>;
 PackedSettings Pack(const RunSettings& settings);
 RunSettings Unpack(const PackedSettings& packed);

@@ -126,7 +126,10 @@ Status StepLoop::Evaluate(int64_t step, bool final) {
   ASSIGN_OR_RETURN(const EvalRecord record, run_.evaluator->Run(step, final));
   run_.reporter->MeasureMemory();
   run_.engine->phases().EndBetween();
-  if (is_rank_0()) args_.observer->OnEval(record);
+  if (is_rank_0()) {
+    args_.observer->OnEval(record);
+    run_.checkpointer->TakeEvaluation(record);
+  }
   return OkStatus();
 }
 

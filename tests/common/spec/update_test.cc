@@ -29,6 +29,7 @@ TEST(Update, LiveFieldsAndLabels) {
   changes.mutable_labels()->insert({"c", "new"});
   changes.mutable_training()->set_log_every(50);
   changes.mutable_checkpoint()->set_keep_last(7);
+  changes.mutable_checkpoint()->set_keep_every(500);
   changes.mutable_checkpoint()->set_every_iters(20);
   changes.mutable_resilience()->set_deadline(7'200'000);
   std::vector<FieldChange> seen;
@@ -36,7 +37,8 @@ TEST(Update, LiveFieldsAndLabels) {
       .changes = changes, .clear = {"checkpoint.every"}, .remove_labels = {"b", "nobody"}};
   ASSERT_EQ(FormatFaults(ApplyUpdate({}, update, &job, &seen)), "");
   EXPECT_EQ(Shown(seen),
-            "checkpoint.every:90s-> checkpoint.every_iters:0->20 checkpoint.keep_last:3->7 "
+            "checkpoint.every:90s-> checkpoint.every_iters:0->20 checkpoint.keep_every:0->500 "
+            "checkpoint.keep_last:3->7 "
             "labels.a:x->z labels.b:y-> labels.c:->new priority:0->5 "
             "resilience.deadline:->2h training.log_every:1->50 ");
   EXPECT_EQ(job.training().log_every(), 50);

@@ -277,6 +277,29 @@ TEST(Complete, Checkpoints) {
       "");
 }
 
+TEST(Complete, TheBestCheckpointIsChosenAmongStepsThatAreSavedAndEvaluated) {
+  const auto faults = [](const std::string& saves, const std::string& evaluations) {
+    return FaultsOf({"training.train_iters=1000", "checkpoint.keep_best=2",
+                     "checkpoint.every_iters=" + saves,
+                     "training.eval.every_iters=" + evaluations});
+  };
+  const std::string begin =
+      "checkpoint.keep_best: chooses among steps that are saved and evaluated, but ";
+  EXPECT_EQ(faults("100", "50"), "");
+  EXPECT_EQ(faults("60", "40"), "");
+  EXPECT_EQ(faults("100", "0"), begin + "none is evaluated; give training.eval.every_iters");
+  EXPECT_EQ(faults("0", "100"), begin + "none is sure to be saved; give checkpoint.every_iters");
+  EXPECT_EQ(faults("125", "80"),
+            begin +
+                "checkpoint.every_iters 125 and training.eval.every_iters 80 first meet at step "
+                "2000, and the run has 1000; let one be a multiple of the other");
+  EXPECT_EQ(faults("1000", "500").substr(0, begin.size()), begin);
+  EXPECT_EQ(faults("4294967291", "4294967296").substr(0, begin.size()), begin);
+  EXPECT_EQ(FaultsOf({"checkpoint.keep_best=-1"}),
+            "checkpoint.keep_best: must be at least 0, is -1");
+  EXPECT_EQ(FaultsOf({"checkpoint.keep_every=500"}), "");
+}
+
 TEST(Complete, AJobFromTheWireIsCheckedLikeText) {
   v1::JobSpec job = Load().job;
   job.set_kind(static_cast<v1::JobSpec::Kind>(77));

@@ -14,6 +14,7 @@
 #include "tests/worker/comm/group_harness.h"
 #include "worker/checkpoint/format/root_marker.h"
 #include "worker/checkpoint/loader.h"
+#include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/writer.h"
 #include "worker/comm/threads/hub.h"
 
@@ -219,7 +220,9 @@ TEST_F(CheckpointDurabilityTest, ARemovalLeavesNoCheckpointInParts) {
     for (const Status& status : Save(directory_, step)) ASSERT_TRUE(status.ok()) << status;
   }
   CrashLog log(disk_);
-  ASSERT_EQ(PruneCheckpoints(directory_, 2, 1)->size(), 2U);
+  ASSERT_EQ(
+      PruneCheckpoints({.directory = directory_, .rules = {.keep_last = 2}, .epoch = 1})->size(),
+      2U);
   log.Stop();
   ASSERT_EQ(log.Check(), "");
   ExpectAfterCrashes(log, 0, log.operations().size(), [&](const std::string& left) {

@@ -14,6 +14,7 @@
 
 #include "common/base/files.h"
 #include "tests/worker/checkpoint/temp_dir.h"
+#include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/writer.h"
 
 namespace mt::checkpoint {
@@ -176,7 +177,9 @@ TEST_F(FenceTest, ALateCommitIsHarmless) {
   // The new epoch saves the same step under its own name; its prune removes the stray folder.
   ASSERT_TRUE(Save(20, *next).ok());
   EXPECT_EQ(FindNewest(directory_)->value(), (CheckpointId{20, 2}));
-  ASSERT_TRUE(PruneCheckpoints(directory_, 5, 2, &*next).ok());
+  ASSERT_TRUE(PruneCheckpoints(
+                  {.directory = directory_, .rules = {.keep_last = 5}, .epoch = 2, .fence = &*next})
+                  .ok());
   EXPECT_FALSE(OnDisk({20, 1}));
   EXPECT_EQ(List(), (std::vector<CheckpointId>{{10, 1}, {20, 2}}));
   // The third epoch still ignores what the first one might bring.
@@ -218,9 +221,14 @@ TEST_F(FenceTest, AFencedRunNeitherCommitsNorDeletes) {
   // And before one: not even a folder.
   ExpectRefused(Save(60, old), {"fenced"});
   EXPECT_FALSE(base::Exists(directory_ + "/step-00000060-e0001.tmp"));
-  ExpectRefused(PruneCheckpoints(directory_, 2, 1, &old).status(), {"fenced"});
+  ExpectRefused(PruneCheckpoints(
+                    {.directory = directory_, .rules = {.keep_last = 2}, .epoch = 1, .fence = &old})
+                    .status(),
+                {"fenced"});
   EXPECT_EQ(List().size(), 4U);
-  ASSERT_TRUE(PruneCheckpoints(directory_, 2, 2, &*next).ok());
+  ASSERT_TRUE(PruneCheckpoints(
+                  {.directory = directory_, .rules = {.keep_last = 2}, .epoch = 2, .fence = &*next})
+                  .ok());
   EXPECT_EQ(List(), (std::vector<CheckpointId>{{30, 1}, {40, 1}}));
   EXPECT_FALSE(base::Exists(directory_ + "/step-00000050-e0001.tmp")) << "left by the fenced run";
 }
@@ -237,7 +245,10 @@ TEST_F(FenceTest, ARemovedFenceFailsTheSave) {
   std::filesystem::remove(directory_ + "/FENCE");
   ExpectGone(Save(10, fence), "FENCE is gone");
   EXPECT_FALSE(base::Exists(directory_ + "/step-00000010-e0001.tmp"));
-  ExpectGone(PruneCheckpoints(directory_, 2, 1, &fence).status(), "FENCE is gone");
+  ExpectGone(PruneCheckpoints(
+                 {.directory = directory_, .rules = {.keep_last = 2}, .epoch = 1, .fence = &fence})
+                 .status(),
+             "FENCE is gone");
   // Gone in the middle of a save: what was written so far is not looked for.
   ASSERT_TRUE(RestoreFence(directory_, fence).ok());
   ExpectGone(Save(20, fence,

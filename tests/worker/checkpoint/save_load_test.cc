@@ -14,6 +14,7 @@
 #include "common/base/files.h"
 #include "tests/worker/checkpoint/temp_dir.h"
 #include "worker/checkpoint/loader.h"
+#include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/writer.h"
 
 namespace mt::checkpoint {
@@ -325,14 +326,17 @@ TEST(PruneTest, KeepsTheNewestAndRemovesUnfinishedOnesOfOldEpochs) {
     ASSERT_TRUE(SaveCheckpoint(OneTensor(dir, step, values)).ok());
   std::filesystem::create_directories(dir.File("ckpt/step-00000009-e0001.tmp"));
   std::filesystem::create_directories(dir.File("ckpt/step-00000009-e0002.tmp"));
-  const auto removed = PruneCheckpoints(dir.File("ckpt"), 3, 2);
+  const auto removed =
+      PruneCheckpoints({.directory = dir.File("ckpt"), .rules = {.keep_last = 3}, .epoch = 2});
   ASSERT_TRUE(removed.ok()) << removed.status();
   EXPECT_EQ(*ListCheckpoints(dir.File("ckpt")),
             (std::vector<CheckpointId>{{3, 1}, {4, 1}, {5, 1}}));
   EXPECT_FALSE(base::Exists(dir.File("ckpt/step-00000009-e0001.tmp")));
   EXPECT_TRUE(base::Exists(dir.File("ckpt/step-00000009-e0002.tmp")));
   // Never fewer than two, whatever is asked.
-  ASSERT_TRUE(PruneCheckpoints(dir.File("ckpt"), 0, 2).ok());
+  ASSERT_TRUE(
+      PruneCheckpoints({.directory = dir.File("ckpt"), .rules = {.keep_last = 0}, .epoch = 2})
+          .ok());
   EXPECT_EQ(ListCheckpoints(dir.File("ckpt"))->size(), 2U);
 }
 

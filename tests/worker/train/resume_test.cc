@@ -1,8 +1,10 @@
 // A run that stops and goes on is the run that never stopped, to the bit; what may not change is
 // refused with both values; failed saves follow the policy.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -10,6 +12,7 @@
 #include "tests/worker/train/train_rig.h"
 #include "tests/worker/tuning/fake_tuning.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/tuning/tuning.h"
 
@@ -227,6 +230,32 @@ TEST_F(ResumeTest, KeepsTheNewestCheckpoints) {
   ASSERT_EQ(run.deleted.size(), 3U) << "and says what is gone";
   EXPECT_EQ(run.deleted[0], run.saves[0].path);
   EXPECT_EQ(run.deleted[2], run.saves[2].path);
+}
+
+// Every second save is evaluated; the loss falls, so the best of the old ones is the last
+// evaluated.
+TEST_F(ResumeTest, KeepsTheBestAndEveryEighthBesides) {
+  const Observed run = Run({kTwoReplicas, "checkpoint.every_iters=2", "checkpoint.keep_last=2",
+                            "checkpoint.keep_every=8", "checkpoint.keep_best=2",
+                            "training.eval.every_iters=4", "training.eval.iters=1"})[0]
+                           .seen;
+  std::map<int64_t, double> losses;
+  for (const EvalRecord& eval : run.evals) {
+    if (!eval.final) losses[eval.step] = eval.loss;
+  }
+  ASSERT_EQ(losses.size(), 4U) << "4, 8, 12, 16";
+  std::vector<std::pair<double, int64_t>> judged;
+  for (const auto& [step, loss] : losses) judged.emplace_back(loss, -step);
+  std::sort(judged.begin(), judged.end());
+  std::set<int64_t> kept = {8, 16, 18, 20, -judged[0].second, -judged[1].second};
+  std::vector<int64_t> steps;
+  for (const auto& id : OnDisk()) steps.push_back(id.step);
+  EXPECT_EQ(steps, std::vector<int64_t>(kept.begin(), kept.end()));
+  const std::string folder = run.saves.back().path;
+  const auto last = checkpoint::ReadEvaluation(folder);
+  ASSERT_TRUE(last.ok() && *last) << "the evaluation after the last save: " << last.status();
+  EXPECT_EQ((*last)->loss, run.evals.back().loss);
+  EXPECT_EQ((*last)->step, 20);
 }
 
 TEST_F(ResumeTest, ACompletedRunHasNothingLeftToTrain) {

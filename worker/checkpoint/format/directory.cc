@@ -114,4 +114,13 @@ StatusOr<CheckpointId> FindByName(const std::string& directory, std::string_view
                         have.empty() ? "are none" : "are: " + have);
 }
 
+Status RemoveCheckpoint(const std::string& folder) {
+  std::error_code error;
+  const bool had_manifest = std::filesystem::remove(base::JoinPath(folder, kManifestName), error);
+  if (error) return base::ErrnoError(error.value(), "remove the manifest of " + folder);
+  if (had_manifest) RETURN_IF_ERROR(base::SyncDir(folder));
+  std::filesystem::remove_all(folder, error);
+  return error ? base::ErrnoError(error.value(), "remove " + folder) : OkStatus();
+}
+
 }  // namespace mt::checkpoint

@@ -37,4 +37,8 @@ StatusOr<Manifest> ReadManifest(const std::string& directory, const CheckpointId
 // name. kNotFound, with the names that exist.
 StatusOr<CheckpointId> FindByName(const std::string& directory, std::string_view text);
 
+// Removes the folder of a checkpoint, complete or not: first the manifest, durably, so that what is
+// left by a crash is no checkpoint.
+Status RemoveCheckpoint(const std::string& folder);
+
 }  // namespace mt::checkpoint

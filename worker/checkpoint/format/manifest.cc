@@ -3,8 +3,6 @@
 #include "worker/checkpoint/format/manifest.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -41,21 +39,6 @@ TensorEntry ParseTensor(const json& in) {
                              .digest = slice.at("xxh3_128").get<std::string>()});
   }
   return tensor;
-}
-
-// JSON has no NaN and no infinity, which the block may contain after a skipped step; they are
-// written as strings.
-json RealToJson(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
-
-double ParseReal(const json& in) {
-  if (in.is_number()) return in.get<double>();
-  const auto text = in.get<std::string>();
-  constexpr double kInf = std::numeric_limits<double>::infinity();
-  if (text == "inf") return kInf;
-  return text == "-inf" ? -kInf : std::numeric_limits<double>::quiet_NaN();
 }
 
 Manifest ParseFields(const json& in) {

@@ -1,0 +1,56 @@
+// One small JSON object.
+#include "worker/checkpoint/format/evaluation.h"
+
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "worker/checkpoint/format/json_numbers.h"
+
+namespace mt::checkpoint {
+
+std::string ToJson(const Evaluation& evaluation) {
+  const nlohmann::json out = {
+      {"format", "megatrain-eval"},          {"version", kEvaluationVersion},
+      {"split", evaluation.split},           {"step", evaluation.step},
+      {"loss", RealToJson(evaluation.loss)}, {"tokens", evaluation.tokens}};
+  return out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+StatusOr<Evaluation> ParseEvaluation(std::string_view text) {
+  const nlohmann::json in = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!in.is_object() || in.value("format", nlohmann::json()) != "megatrain-eval")
+    return base::DataLoss("not an evaluation: no JSON object with format \"megatrain-eval\"");
+  try {
+    const int64_t version = Integer(in.at("version"));
+    if (version > kEvaluationVersion) {
+      return base::FailedPrecondition(
+          "the evaluation has format version {}, this program reads up to {}: use a newer "
+          "Megatrain",
+          version, kEvaluationVersion);
+    }
+    return Evaluation{.split = in.at("split").get<std::string>(),
+                      .step = Integer(in.at("step")),
+                      .loss = ParseReal(in.at("loss")),
+                      .tokens = Integer(in.at("tokens"))};
+  } catch (const nlohmann::json::exception& error) {
+    return base::DataLoss("damaged evaluation: {}", error.what());
+  }
+}
+
+Status WriteEvaluation(const std::string& folder, const Evaluation& evaluation) {
+  return base::WriteFileAtomic(base::JoinPath(folder, kEvaluationName), ToJson(evaluation));
+}
+
+StatusOr<std::optional<Evaluation>> ReadEvaluation(const std::string& folder) {
+  const std::string path = base::JoinPath(folder, kEvaluationName);
+  const auto text = base::ReadFile(path);
+  if (absl::IsNotFound(text.status())) return std::optional<Evaluation>();
+  RETURN_IF_ERROR(text.status());
+  auto evaluation = ParseEvaluation(*text);
+  if (!evaluation.ok()) return base::Annotate(evaluation.status(), path);
+  return std::optional<Evaluation>(*std::move(evaluation));
+}
+
+}  // namespace mt::checkpoint

@@ -1,0 +1,113 @@
+// The choice is by sets: every rule adds what it keeps. Losses are read from the disk where a rule
+// asks for them.
+#include "worker/checkpoint/retention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "common/base/files.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/evaluation.h"
+#include "worker/checkpoint/format/pin.h"
+
+namespace mt::checkpoint {
+namespace {
+
+// A run that finds the newest one damaged goes on from the one before.
+constexpr int64_t kNeverTouched = 2;
+
+// Those of the lowest loss; `all` is sorted, newest first.
+std::vector<CheckpointId> BestOf(const std::vector<StoredCheckpoint>& all, int64_t count) {
+  std::vector<const StoredCheckpoint*> judged;
+  for (const StoredCheckpoint& one : all) {
+    if (one.valid_loss && !std::isnan(*one.valid_loss)) judged.push_back(&one);
+  }
+  std::ranges::stable_sort(judged, {},
+                           [](const StoredCheckpoint* one) { return *one->valid_loss; });
+  std::vector<CheckpointId> best;
+  for (const StoredCheckpoint* one : judged) {
+    if (static_cast<int64_t>(best.size()) >= count) break;
+    best.push_back(one->id);
+  }
+  return best;
+}
+
+// The complete checkpoints with what the rules ask of each.
+std::vector<StoredCheckpoint> Look(const PruneArgs& args, const std::vector<CheckpointId>& all) {
+  std::vector<StoredCheckpoint> stored;
+  for (const CheckpointId& id : all) {
+    const std::string folder = base::JoinPath(args.directory, FolderName(id));
+    StoredCheckpoint one{.id = id, .pinned = IsPinned(folder)};
+    if (args.rules.keep_best > 0) {
+      const auto evaluation = ReadEvaluation(folder);
+      if (evaluation.ok() && *evaluation) one.valid_loss = (*evaluation)->loss;
+    }
+    stored.push_back(one);
+  }
+  return stored;
+}
+
+// Folders of earlier epochs that are no checkpoints.
+StatusOr<std::vector<std::string>> LeftOver(const PruneArgs& args,
+                                            const std::vector<CheckpointId>& all) {
+  const std::set<CheckpointId> complete(all.begin(), all.end());
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(args.directory, error), end; !error && it != end;
+       it.increment(error)) {
+    std::string name = it->path().filename().string();
+    const bool temporary = name.ends_with(".tmp");
+    const auto id =
+        ParseFolderName(std::string_view(name).substr(0, name.size() - (temporary ? 4 : 0)));
+    if (!id || id->epoch >= args.epoch) continue;
+    if (!temporary && (complete.contains(*id) || IsPinned(it->path().string()))) continue;
+    names.push_back(std::move(name));
+  }
+  if (error) return base::ErrnoError(error.value(), "list " + args.directory);
+  return names;
+}
+
+}  // namespace
+
+std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
+                                       std::vector<StoredCheckpoint> all) {
+  std::ranges::sort(all, [](const StoredCheckpoint& a, const StoredCheckpoint& b) {
+    return IsNewer(a.id, b.id);
+  });
+  const std::vector<CheckpointId> best = BestOf(all, rules.keep_best);
+  std::set<CheckpointId> kept(best.begin(), best.end());
+  if (rules.base) kept.insert(*rules.base);
+  const int64_t last = std::max(rules.keep_last, kNeverTouched);
+  for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i) {
+    const StoredCheckpoint& one = all[static_cast<size_t>(i)];
+    const bool divided = rules.keep_every > 0 && one.id.step % rules.keep_every == 0;
+    if (i < last || divided || one.pinned) kept.insert(one.id);
+  }
+  std::vector<CheckpointId> doomed;
+  for (auto one = all.rbegin(); one != all.rend(); ++one) {
+    if (!kept.contains(one->id)) doomed.push_back(one->id);
+  }
+  return doomed;
+}
+
+StatusOr<std::vector<std::string>> PruneCheckpoints(const PruneArgs& args) {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointId> all, ListCheckpoints(args.directory));
+  std::vector<std::string> doomed;
+  for (const CheckpointId& id : ChooseDoomed(args.rules, Look(args, all)))
+    doomed.push_back(FolderName(id));
+  ASSIGN_OR_RETURN(const std::vector<std::string> left_over, LeftOver(args, all));
+  doomed.insert(doomed.end(), left_over.begin(), left_over.end());
+  std::vector<std::string> removed;
+  for (const std::string& name : doomed) {
+    if (args.fence != nullptr) RETURN_IF_ERROR(CheckFence(args.directory, *args.fence));
+    RETURN_IF_ERROR(RemoveCheckpoint(base::JoinPath(args.directory, name)));
+    removed.push_back(name);
+  }
+  return removed;
+}
+
+}  // namespace mt::checkpoint
