@@ -47,13 +47,14 @@ inline constexpr milliseconds kOwnFreeze{2'000};
 inline constexpr seconds kEpochAnswer{5};
 
 // P1: limit of a step: this factor times the p99 of the steps so far, at least kStepLimit, and
-// kFirstStepLimit during the first kFirstSteps of a run; limit of a save that writes no byte;
-// interval at which P2 checks progress.
+// kFirstStepLimit during the first kFirstSteps of a run; limit of a save that writes no byte; of
+// a pause that is to hold and makes no step; interval at which P2 checks progress.
 inline constexpr double kStepLimitFactor = 5;
 inline constexpr seconds kStepLimit{60};
 inline constexpr int kFirstSteps = 5;
 inline constexpr seconds kFirstStepLimit{600};
 inline constexpr seconds kSaveLimit{900};
+inline constexpr seconds kHoldLimit{1800};
 inline constexpr seconds kProgressLook{5};
 
 // P3: time after a fault until a rank exits by itself, until its agent kills the process group, and

@@ -45,6 +45,7 @@ inline constexpr std::string_view kNodeInUse = "NODE_IN_USE";
 inline constexpr std::string_view kNodeSecretWrong = "NODE_SECRET_WRONG";
 inline constexpr std::string_view kNodeHoldsRanks = "NODE_HOLDS_RANKS";
 inline constexpr std::string_view kReportOutOfOrder = "REPORT_OUT_OF_ORDER";
+inline constexpr std::string_view kHoldTimedOut = "HOLD_TIMED_OUT";
 inline constexpr std::string_view kRanksLost = "RANKS_LOST";
 inline constexpr std::string_view kCoordinatorSuperseded = "COORDINATOR_SUPERSEDED";
 inline constexpr std::string_view kStoreReadOnly = "STORE_READ_ONLY";

@@ -88,6 +88,8 @@ Verdict JudgeRank(const v1::RankReport& report) {
   verdict.secondary =
       status.exit_signal() == 0 &&
       (status.exit_code() == kExitTransient || (!status.exited() && verdict.cause == v1::NETWORK));
+  verdict.own_fault =
+      status.state() == v1::FAULTED && status.exit_signal() == 0 && !verdict.secondary;
   return verdict;
 }
 

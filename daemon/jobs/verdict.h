@@ -20,6 +20,9 @@ struct Verdict {
   // True for a mere consequence of another rank's end (exit code 75, a broken connection): a better
   // verdict may replace it.
   bool secondary = false;
+  // True where the rank itself says why it left, and it was not another one's end: no kill explains
+  // that.
+  bool own_fault = false;
 };
 
 // True where the report says that the rank failed: state FAULTED, a signal, or an exit code other

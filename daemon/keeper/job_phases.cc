@@ -46,6 +46,10 @@ bool JobPhases::Tick(v1::StoredJob& stored) {
     FailStart(stored);
     return true;
   }
+  if (HoldIsOver(stored)) {
+    WithdrawHold(stored);
+    return true;
+  }
   if (IsAgainstGoal(stored)) {
     // One that its ranks have followed before, as only a newer store knew, is not answered again.
     PendingCommands::Drop(stored, v1::Command::HOLD);
@@ -165,6 +169,44 @@ void JobPhases::FailStart(v1::StoredJob& stored) {
                                    v1::RankState_Name(slowest->state()));
   }
   tools_.raiser->Fail(stored, verdict);
+}
+
+bool JobPhases::HoldIsOver(const v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  JobRuntime& runtime = tools_.runtimes->Of(job);
+  if (job.state() != v1::PAUSING || HasCondition(job, "NodeUnreachable")) {
+    runtime.pausing_since = {};
+    return false;
+  }
+  const base::MonotonicTime now = tools_.clock->Now();
+  // The word acts after the step, evaluation or save that is under way.
+  if (runtime.pausing_since == base::MonotonicTime{} ||
+      runtime.pausing_step != job.last_step().step()) {
+    runtime.pausing_since = now;
+    runtime.pausing_step = job.last_step().step();
+  }
+  return now - runtime.pausing_since >= control::kHoldLimit;
+}
+
+void JobPhases::WithdrawHold(v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  const auto late = std::ranges::find_if(
+      job.ranks(), [](const v1::RankStatus& rank) { return rank.state() != v1::HELD; });
+  std::string text =
+      fmt::format("its ranks do not hold, {} s after their last step", control::kHoldLimit.count());
+  if (late != job.ranks().end()) {
+    text += fmt::format(": rank {} on node {} is {}", late->rank(), late->node(),
+                        v1::RankState_Name(late->state()));
+  }
+  v1::Operation* pause = tools_.operations->FindOpen(job, "pause", "hold");
+  if (pause != nullptr) {
+    tools_.operations->Fail(
+        *pause, rpc::WithReason(base::Error(absl::StatusCode::kDeadlineExceeded, "{}", text),
+                                rpc::reason::kHoldTimedOut));
+  }
+  const Why why{.text = fmt::format("the pause has failed: {}", text)};
+  tools_.transitions->SetGoal(stored, v1::GOAL_RUN, why);
+  tools_.raiser->Raise(stored, JobEvent::kResume, why);
 }
 
 void JobPhases::FailOperations(v1::StoredJob& stored) {

@@ -1,7 +1,8 @@
 // How long a job may stay in a phase before the coordinator decides: a start that does not come to
-// an end; a phantom, a job that is said to have ranks and has none, or not all, on any node; and
-// ranks that hold where the job is to run, or train where it is to hold. (Placements and stops have
-// their deadlines in job_placement.h and job_teardown.h.) Not thread-safe (the core's thread).
+// an end; a pause whose ranks do not hold; a phantom, a job that is said to have ranks and has
+// none, or not all, on any node; and ranks that hold where the job is to run, or train where it is
+// to hold. (Placements and stops have their deadlines in job_placement.h and job_teardown.h.) Not
+// thread-safe (the core's thread).
 #pragma once
 
 #include "daemon/keeper/keeper_tools.h"
@@ -29,6 +30,9 @@ class JobPhases {
   bool IsAgainstGoal(const v1::StoredJob& job);
   bool StartIsOver(const v1::StoredJob& job);
   void FailStart(v1::StoredJob& job);
+  bool HoldIsOver(const v1::StoredJob& job);
+  // The pause has failed: the job is to run again.
+  void WithdrawHold(v1::StoredJob& job);
 
   KeeperTools tools_;
   JobAdoption* adoption_;

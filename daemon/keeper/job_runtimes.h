@@ -20,6 +20,8 @@ struct JobRuntime {
   base::MonotonicTime without_ranks_since{};  // no node holds a rank of it, or not all (P7)
   base::MonotonicTime against_goal_since{};   // at rest, and its ranks do otherwise (P7)
   base::MonotonicTime starting_since{};       // STARTING, with all of its nodes heard
+  base::MonotonicTime pausing_since{};        // PAUSING, all nodes heard, since its last step
+  int64_t pausing_step = 0;                   // that step
   std::set<std::string> kill_acked;  // nodes: what they report from now on is the kill's doing
 };
 

@@ -35,7 +35,10 @@ void JobVerdicts::RankFailed(v1::StoredJob& stored, const std::string& node,
     return;
   }
   if (!IsEnding(job)) return;
-  if (tools_.runtimes->Of(job).kill_acked.contains(node)) return;  // the kill's doing
+  // A fault of a rank's own is the cause of what others made of it, even where it is heard after
+  // the kill that those have brought about.
+  const bool better = stored.secondary_verdict() && verdict.own_fault;
+  if (tools_.runtimes->Of(job).kill_acked.contains(node) && !better) return;  // the kill's doing
   if (job.stopping_to() == v1::QUEUED) return;  // all leave, since the first one did
   if (job.stopping_to() == v1::FAILED && stored.killing()) {
     if (stored.secondary_verdict() && !verdict.secondary) Record(stored, verdict);

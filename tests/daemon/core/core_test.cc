@@ -196,6 +196,27 @@ TEST_F(CoreTest, RanksEndedByOurOwnKillAreNotBlamed) {
   EXPECT_EQ(Get(job.uid()).failed_rank(), 0);
 }
 
+TEST_F(CoreTest, AFaultOfARanksOwnIsTheCauseThoughItIsHeardAfterTheKill) {
+  Worker worker = NewWorker("n1", 2);
+  v1::Job job = StartRunning(worker, "demo", 2);
+  v1::WorkerMessage consequence = RankMessage(job, 1, v1::DONE);
+  consequence.mutable_rank_report()->mutable_status()->set_exited(true);
+  consequence.mutable_rank_report()->mutable_status()->set_exit_code(75);
+  Report(worker, consequence);
+  v1::WorkerMessage ack;
+  ack.mutable_command_ack()->set_command_id(LastCommand(worker, v1::Command::KILL).command_id());
+  ack.mutable_command_ack()->set_accepted(true);
+  Report(worker, ack);
+  EXPECT_EQ(Get(job.uid()).cause(), v1::NETWORK);
+  v1::WorkerMessage fault = RankMessage(job, 0, v1::FAULTED);
+  fault.mutable_rank_report()->set_cause(v1::STORAGE);
+  fault.mutable_rank_report()->mutable_status()->set_exited(true);
+  fault.mutable_rank_report()->mutable_status()->set_exit_code(73);
+  Report(worker, fault);
+  EXPECT_EQ(Get(job.uid()).cause(), v1::STORAGE);
+  EXPECT_EQ(Get(job.uid()).failed_rank(), 0);
+}
+
 TEST_F(CoreTest, RefusalAndSilenceSendTheJobBackToTheQueue) {
   Worker a = NewWorker("a", 1);
   v1::Job job = Submit(TinyJob("demo", 1));

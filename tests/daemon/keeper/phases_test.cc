@@ -1,4 +1,4 @@
-// Phantoms, and starts that do not come to an end.
+// Phantoms, and starts and pauses that do not come to an end.
 #include "tests/daemon/core/core_fixture.h"
 
 namespace mt::daemon {
@@ -123,6 +123,40 @@ TEST_F(PhasesTest, AStartWithoutTimeoutsOfItsOwnHasTheDefaults) {
   EXPECT_EQ(Get(job.uid()).state(), v1::STARTING);
   PassBeating(seconds(20), {&worker});
   EXPECT_EQ(Get(job.uid()).state(), v1::STOPPING);
+}
+
+TEST_F(PhasesTest, APauseWhoseRanksDoNotHoldFailsAndTheJobRuns) {
+  Worker worker = NewWorker("n1", 2);
+  const v1::Job job = StartRunning(worker, "demo", 2);
+  const auto pause = Pause(job.uid(), v1::PauseRequest::HOLD);
+  PassBeating(seconds(1'700), {&worker});
+  Report(worker, StepsMessage(job, 1, 1));
+  Report(worker, RankMessage(job, 0, v1::HELD));
+  PassBeating(seconds(1'790), {&worker});
+  EXPECT_EQ(Get(job.uid()).state(), v1::PAUSING) << "a step counts as progress";
+  EXPECT_EQ(CountCommands(worker, v1::Command::RESUME), 0);
+  PassBeating(seconds(20), {&worker});
+  EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
+  EXPECT_EQ(Get(job.uid()).goal(), v1::GOAL_RUN);
+  EXPECT_EQ(Op(pause->name()).error().reason(), "HOLD_TIMED_OUT");
+  EXPECT_NE(Op(pause->name()).error().message().find("rank 1 on node n1 is READY"),
+            std::string::npos);
+  EXPECT_EQ(CountCommands(worker, v1::Command::RESUME), 1);
+  // The one that held goes on, and a later pause has its own time.
+  Report(worker, DoneMessage(LastCommand(worker, v1::Command::HOLD), 2, 2));
+  Report(worker, DoneMessage(LastCommand(worker, v1::Command::RESUME), 2, 2));
+  Report(worker, RankMessage(job, 0, v1::TRAINING));
+  ASSERT_TRUE(Pause(job.uid(), v1::PauseRequest::HOLD).ok());
+  PassBeating(seconds(60), {&worker});
+  EXPECT_EQ(Get(job.uid()).state(), v1::PAUSING);
+}
+
+TEST_F(PhasesTest, APauseWaitsForANodeThatIsNotHeard) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  ASSERT_TRUE(Pause(job.uid(), v1::PauseRequest::HOLD).ok());
+  PassBeating(seconds(4'000), {});
+  EXPECT_EQ(Get(job.uid()).state(), v1::PAUSING);
 }
 
 }  // namespace
