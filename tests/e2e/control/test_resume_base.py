@@ -169,8 +169,7 @@ class ResumeBaseTest(ServiceTest):
 
     def test_a_job_without_a_base_needs_its_root(self):
         self.root.rename(self.away)
-        # One rank: of two, the other may be heard first, and the first be ended before it says why.
-        self.submit(*LONG, "--set", "parallel.data=1")
+        self.submit(*LONG)
         job = self.wait_state("FAILED")
         self.assertEqual(job["cause"], "STORAGE")
         self.assertIn(str(self.root), job["message"])

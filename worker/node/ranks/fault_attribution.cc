@@ -38,6 +38,11 @@ FaultAttribution::Outcome FaultAttribution::OnExit(const LocalRank& rank,
     return {.conclusions = {Conclude(rank.rank, false, verdict, "")}, .abort_reason = {}};
   verdict.message += where;
   const std::string how = verdict.message;
+  if (culprit_ >= 0 && culprit_ != rank.rank && !culprit_concluded_) {
+    // The coordinator judges by what it hears first.
+    waiting_[rank.rank] = std::move(verdict);
+    return {};
+  }
   if (culprit_ >= 0 && culprit_ != rank.rank) {
     std::string message = fmt::format("ended after rank {} failed: {}", culprit_, how);
     return {.conclusions = {Conclude(rank.rank, false, verdict, std::move(message))},
@@ -52,6 +57,7 @@ FaultAttribution::Outcome FaultAttribution::OnExit(const LocalRank& rank,
     return {.conclusions = {}, .abort_reason = fmt::format("rank {} left: {}", rank.rank, how)};
   }
   culprit_ = rank.rank;
+  culprit_concluded_ = true;
   Outcome outcome{.conclusions = {Conclude(rank.rank, true, verdict, how)},
                   .abort_reason = fmt::format("rank {} failed: {}", rank.rank, how)};
   for (const auto& [other, left] : std::exchange(waiting_, {})) {

@@ -2,11 +2,12 @@
 // in which ranks report faults and end. Pure; loop thread only.
 //
 // A rank that ends by a signal, or with an exit code or report of its own, is the culprit and
-// concluded at fault (FAULTED); the first one counts. A rank that ends with 75 (transient: it lost
-// a peer), or that the agent has killed, is a consequence as long as a culprit may still show up:
-// its conclusion waits until one does ("ended after rank ...", not at fault), or until all ranks
-// of this node have ended (then the cause lies on another node, and it is at fault, NETWORK). Ranks
-// that end because they were told to are not at fault if the coordinator asked for it.
+// concluded at fault (FAULTED); the first one counts, and is concluded before all others. A rank
+// that ends with 75 (transient: it lost a peer), or that the agent has killed, is a consequence as
+// long as a culprit may still show up: its conclusion waits until the culprit's, with which it is
+// not at fault ("ended after rank ..."), or until all ranks of this node have ended (then the cause
+// lies on another node, and it is at fault, NETWORK). Ranks that end because they were told to are
+// not at fault if the coordinator asked for it.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +57,7 @@ class FaultAttribution {
                           std::string message) const;
 
   int culprit_ = -1;  // world rank; -1: none known
+  bool culprit_concluded_ = false;
   bool ending_ = false;
   bool end_asked_ = false;
   std::string end_reason_;

@@ -80,12 +80,26 @@ TEST(FaultAttribution, AReportedFaultNamesTheCulpritBeforeItsExit) {
   LocalRank other = Ended(1, kExitTransient);
   other.fault = {.cause = megatrain::v1::NETWORK, .message = "lost a peer", .exit_code = 75};
   faults.OnFault(other);
-  const auto outcome = faults.OnExit(other, "");
-  ASSERT_EQ(outcome.conclusions.size(), 1U);
-  EXPECT_EQ(outcome.conclusions[0].message,
-            "ended after rank 2 failed: lost a peer; exit code 75 (lost its peers)");
+  EXPECT_TRUE(faults.OnExit(other, "").conclusions.empty()) << "the culprit's comes first";
   culprit.killed_by_agent = true;  // too late to excuse it
-  EXPECT_TRUE(faults.OnExit(culprit, "").conclusions.at(0).at_fault);
+  const auto outcome = faults.OnExit(culprit, "");
+  ASSERT_EQ(outcome.conclusions.size(), 2U);
+  EXPECT_EQ(outcome.conclusions[0].rank, 2);
+  EXPECT_TRUE(outcome.conclusions[0].at_fault);
+  EXPECT_EQ(outcome.conclusions[1].message,
+            "ended after rank 2 failed: lost a peer; exit code 75 (lost its peers)");
+  EXPECT_EQ(faults.OnExit(Ended(0, kExitTransient), "").conclusions.size(), 1U);
+  EXPECT_TRUE(faults.OnAllGone().empty());
+}
+
+TEST(FaultAttribution, ACulpritThatIsNeverConcludedKeepsNobodyWaitingForEver) {
+  FaultAttribution faults;
+  LocalRank culprit = Ended(2, 0);
+  culprit.fault = {.cause = megatrain::v1::NUMERIC, .message = "loss is nan", .exit_code = 74};
+  faults.OnFault(culprit);
+  EXPECT_TRUE(faults.OnExit(Ended(0, kExitTransient), "").conclusions.empty());
+  EXPECT_EQ(faults.OnExit(culprit, "").conclusions.size(), 1U);
+  EXPECT_EQ(faults.OnAllGone().size(), 1U);
 }
 
 TEST(FaultAttribution, RanksThatAreToldToEndHaveTheReasonOfTheEnd) {
