@@ -83,6 +83,7 @@ ALLOWED = {
     "worker/checkpoint": ["common/base", "kernels/core", "worker/checkpoint/format", "worker/comm"],
     "worker/checkpoint/format": ["common/base"],
     "worker/comm": ["common/base", "kernels/core"],
+    "worker/checkpoint/inspect": ["common/base", "worker/checkpoint/format"],
     "worker/comm/gloo": ["common/base", "worker/comm"],
     "worker/comm/threads": ["common/base", "worker/comm"],
     "worker/data": ["common/base", "kernels/core"],

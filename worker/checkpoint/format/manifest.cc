@@ -16,6 +16,9 @@ namespace {
 
 using nlohmann::json;
 
+// So that sizes can be added without a thought of overflow.
+constexpr int64_t kMaxTensorBytes = int64_t{1} << 50;
+
 json ToJson(const TensorEntry& tensor) {
   json slices = json::array();
   for (const SliceEntry& slice : tensor.slices) {
@@ -101,9 +104,10 @@ Status CheckTensor(const std::string& key, const TensorEntry& tensor) {
       return base::DataLoss("tensor {} has an impossible shape", key);
     }
   }
-  if (ElementSize(tensor.dtype) == 0) {
-    return base::DataLoss("tensor {} has the unknown type {}", key, tensor.dtype);
-  }
+  const int64_t element = ElementSize(tensor.dtype);
+  if (element == 0) return base::DataLoss("tensor {} has the unknown type {}", key, tensor.dtype);
+  if (elements > kMaxTensorBytes / element)
+    return base::DataLoss("tensor {} has an impossible shape", key);
   int64_t covered = 0;
   for (size_t i = 0; i < tensor.slices.size(); ++i) {
     RETURN_IF_ERROR(CheckSlice(key, tensor, tensor.slices[i]));

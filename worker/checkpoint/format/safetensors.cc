@@ -244,4 +244,10 @@ Status SafetensorsReader::Read(const Entry& entry, std::span<std::byte> out) con
   return ReadAt(fd_.get(), entry.offset, out, path_);
 }
 
+Status SafetensorsReader::ReadPart(const Entry& entry, int64_t offset,
+                                   std::span<std::byte> out) const {
+  CHECK(offset >= 0 && offset + std::ssize(out) <= entry.bytes) << path_;
+  return ReadAt(fd_.get(), entry.offset + offset, out, path_);
+}
+
 }  // namespace mt::checkpoint

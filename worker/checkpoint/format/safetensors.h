@@ -77,6 +77,8 @@ class SafetensorsReader {
   // Reads a whole tensor into `out`, whose size must be entry.bytes (CHECK). Does not verify a
   // digest.
   Status Read(const Entry& entry, std::span<std::byte> out) const;
+  // Reads the bytes of a tensor from `offset` on, which must be some of its own (CHECK).
+  Status ReadPart(const Entry& entry, int64_t offset, std::span<std::byte> out) const;
   const std::string& path() const { return path_; }
 
  private:

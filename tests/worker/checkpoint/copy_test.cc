@@ -1,0 +1,91 @@
+// A copy is whole and checked, or not there.
+#include "worker/checkpoint/inspect/copy.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "tests/worker/checkpoint/saved_state.h"
+#include "tests/worker/checkpoint/temp_dir.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/evaluation.h"
+#include "worker/checkpoint/format/fence.h"
+#include "worker/checkpoint/format/pin.h"
+#include "worker/checkpoint/inspect/diff.h"
+
+namespace mt::checkpoint {
+namespace {
+
+using testing::HasSubstr;
+
+class CopyTest : public testing::Test {
+ protected:
+  void SetUp() override { folder_ = SaveState(from_, MakeState(10), Cut::kRows); }
+  StatusOr<std::string> Copy() const {
+    return CopyCheckpoint({.from = PlaceOf(from_, {10, 1}), .to = to_, .threads = 2});
+  }
+  void ExpectRefused(absl::StatusCode code, const char* why) const {
+    const Status status = Copy().status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(base::Message(status), HasSubstr(why));
+  }
+  const TempDir dir_;
+  const std::string from_ = dir_.File("from");
+  const std::string to_ = dir_.File("archive/to");
+  std::string folder_;
+};
+
+TEST_F(CopyTest, TheCopyIsTheCheckpointWithoutItsPin) {
+  ASSERT_TRUE(WritePin(folder_, "mine").ok());
+  ASSERT_TRUE(WriteEvaluation(folder_, {.split = "valid", .step = 10, .loss = 2}).ok());
+  std::ofstream(folder_ + "/stray") << "x";
+  int64_t last = 0, total = 0;
+  const auto copy = CopyCheckpoint(
+      {.from = PlaceOf(from_, {10, 1}), .to = to_, .progress = [&](int64_t done, int64_t all) {
+         EXPECT_GE(done, last);
+         last = done;
+         total = all;
+       }});
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(*copy, to_ + "/step-00000010-e0001");
+  EXPECT_GT(last, 0);
+  EXPECT_LE(last, total);
+  EXPECT_EQ(*ListCheckpoints(to_), (std::vector<CheckpointId>{{10, 1}}));
+  EXPECT_EQ(*base::ReadFile(*copy + "/manifest.json"), *base::ReadFile(folder_ + "/manifest.json"));
+  EXPECT_EQ((*ReadEvaluation(*copy))->loss, 2);
+  EXPECT_FALSE(IsPinned(*copy));
+  EXPECT_FALSE(base::Exists(*copy + "/stray"));
+  EXPECT_FALSE(base::Exists(*copy + ".tmp"));
+  EXPECT_TRUE(Diff({.a = PlaceOf(from_, {10, 1}), .b = PlaceOf(to_, {10, 1})})->same_state);
+  ExpectRefused(absl::StatusCode::kAlreadyExists, "is there already");
+}
+
+TEST_F(CopyTest, ADamagedOriginalLeavesNothing) {
+  FlipBit(folder_ + "/rank-00001.safetensors", -1);
+  ExpectRefused(absl::StatusCode::kDataLoss, "weights/norm[2:6]");
+  EXPECT_FALSE(base::Exists(to_ + "/step-00000010-e0001"));
+  EXPECT_FALSE(base::Exists(to_ + "/step-00000010-e0001.tmp"));
+  std::filesystem::remove(folder_ + "/rank-00001.safetensors");
+  ExpectRefused(absl::StatusCode::kNotFound, "rank-00001.safetensors");
+  std::ofstream(folder_ + "/manifest.json") << "{";
+  ExpectRefused(absl::StatusCode::kDataLoss, "manifest");
+  EXPECT_TRUE(std::filesystem::is_empty(to_));
+}
+
+TEST_F(CopyTest, OthersDirectoriesAreLeftAlone) {
+  std::filesystem::create_directories(to_ + "/step-00000010-e0001.tmp");
+  ExpectRefused(absl::StatusCode::kAlreadyExists, "another copy");
+  std::filesystem::remove(to_ + "/step-00000010-e0001.tmp");
+  // A standalone run's, in which an earlier epoch's checkpoint would not count.
+  ASSERT_TRUE(RaiseFence({.directory = to_}).ok());
+  ASSERT_TRUE(RaiseFence({.directory = to_}).ok());
+  ExpectRefused(absl::StatusCode::kFailedPrecondition, "would not count");
+  ASSERT_TRUE(RaiseFence({.directory = to_, .job_uid = "u", .epoch = 1}).ok());
+  ExpectRefused(absl::StatusCode::kFailedPrecondition, "held by job u (epoch 1)");
+}
+
+}  // namespace
+}  // namespace mt::checkpoint

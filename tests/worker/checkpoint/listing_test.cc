@@ -1,0 +1,146 @@
+// What a path means, what a directory lists, and what may be deleted.
+#include "worker/checkpoint/inspect/listing.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "tests/worker/checkpoint/saved_state.h"
+#include "tests/worker/checkpoint/temp_dir.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/inspect/deletion.h"
+#include "worker/checkpoint/inspect/place.h"
+
+namespace mt::checkpoint {
+namespace {
+
+using testing::HasSubstr;
+
+class ListingTest : public testing::Test {
+ protected:
+  std::string Save(int64_t step, int64_t epoch = 1, Cut cut = Cut::kWhole) const {
+    return SaveState(directory_, MakeState(step, epoch), cut);
+  }
+  const ListedFolder* Find(const Listing& listing, const std::string& name) const {
+    for (const ListedFolder& one : listing.folders)
+      if (one.name == name) return &one;
+    ADD_FAILURE() << "no " << name;
+    return nullptr;
+  }
+  const TempDir dir_;
+  const std::string directory_ = dir_.File("ckpt");
+};
+
+TEST_F(ListingTest, TellsCheckpointsFromWhatIsNone) {
+  Save(10);
+  Save(20, 1, Cut::kRows);
+  Save(5, 2);
+  const std::string damaged = Save(30, 2);
+  std::ofstream(damaged + "/manifest.json") << "{";
+  const std::string newer = Save(40, 2);
+  std::string text = base::ReadFile(newer + "/manifest.json").value();
+  text.replace(text.find("\"version\": 1"), 12, "\"version\": 9");
+  std::ofstream(newer + "/manifest.json", std::ios::trunc) << text;
+  const std::string other = Save(50, 2);
+  std::filesystem::rename(other, dir_.File("ckpt/step-00000060-e0002"));
+  std::filesystem::create_directories(dir_.File("ckpt/step-00000070-e0002"));
+  std::filesystem::create_directories(dir_.File("ckpt/step-00000001-e0009.tmp"));
+  std::filesystem::create_directories(dir_.File("ckpt/notes"));
+  ASSERT_TRUE(WritePin(dir_.File("ckpt/step-00000010-e0001"), "for the paper").ok());
+  ASSERT_TRUE(WriteEvaluation(dir_.File("ckpt/step-00000020-e0001"), {.step = 20, .loss = 3}).ok());
+
+  const auto listing = ListDirectory(directory_);
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  EXPECT_FALSE(listing->fence.has_value());
+  std::vector<std::string> names;
+  for (const ListedFolder& one : listing->folders) names.push_back(one.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"step-00000010-e0001", "step-00000020-e0001",
+                                             "step-00000005-e0002", "step-00000030-e0002",
+                                             "step-00000040-e0002", "step-00000060-e0002",
+                                             "step-00000070-e0002", "step-00000001-e0009.tmp"}));
+  const ListedFolder* ten = Find(*listing, "step-00000010-e0001");
+  EXPECT_EQ(ten->fault, "");
+  EXPECT_EQ(ten->pin->reason, "for the paper");
+  EXPECT_EQ(ten->job_name, "tiny");
+  EXPECT_EQ(ten->summary.tokens, 80 * 16);
+  EXPECT_EQ(ten->summary.parameters, 30 + 84 + 6);
+  EXPECT_EQ(LayoutText(ten->summary), "tp 1 x pp 1 x dp 1");
+  const ListedFolder* twenty = Find(*listing, "step-00000020-e0001");
+  EXPECT_EQ(twenty->world_size, 2);
+  EXPECT_EQ(twenty->evaluation->loss, 3);
+  EXPECT_TRUE(Find(*listing, "step-00000005-e0002")->newest);
+  EXPECT_THAT(Find(*listing, "step-00000030-e0002")->fault, HasSubstr("manifest"));
+  EXPECT_THAT(Find(*listing, "step-00000040-e0002")->fault, HasSubstr("format version 9"));
+  EXPECT_THAT(Find(*listing, "step-00000060-e0002")->fault, HasSubstr("is of step 50"));
+  EXPECT_THAT(Find(*listing, "step-00000070-e0002")->fault, HasSubstr("no manifest"));
+  EXPECT_THAT(Find(*listing, "step-00000001-e0009.tmp")->fault, HasSubstr("unfinished"));
+  EXPECT_EQ(*ReadableCheckpoints(directory_),
+            (std::vector<CheckpointId>{{10, 1}, {20, 1}, {5, 2}}));
+}
+
+TEST_F(ListingTest, WhatAnEarlierEpochCommittedTooLateIsFencedOff) {
+  Save(10);
+  ASSERT_TRUE(RaiseFence({.directory = directory_, .job_uid = "u", .epoch = 3}).ok());
+  Save(20);
+  const auto listing = ListDirectory(directory_);
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  EXPECT_EQ(listing->fence->job_uid, "u");
+  EXPECT_TRUE(Find(*listing, "step-00000010-e0001")->newest);
+  EXPECT_THAT(Find(*listing, "step-00000020-e0001")->fault, HasSubstr("fenced off"));
+}
+
+TEST_F(ListingTest, APathIsADirectoryOrACheckpointOrNamedClearly) {
+  const std::string folder = Save(10);
+  const std::string real = std::filesystem::canonical(directory_).string();
+  EXPECT_EQ(FindPlace(directory_)->directory, real);
+  EXPECT_FALSE(FindPlace(directory_)->id.has_value());
+  EXPECT_EQ(FindPlace(folder + "/")->id, (CheckpointId{10, 1}));
+  std::filesystem::create_directory_symlink(folder, dir_.File("newest"));
+  EXPECT_EQ(FindCheckpoint(dir_.File("newest"))->folder, real + "/step-00000010-e0001");
+  const auto fails = [&](const std::string& path, absl::StatusCode code, const char* why) {
+    const Status status = FindPlace(path).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(base::Message(status), HasSubstr(why));
+    EXPECT_THAT(base::Message(status), HasSubstr(path));
+  };
+  fails(dir_.File("nothing"), absl::StatusCode::kNotFound, "No such file");
+  fails(folder + "/manifest.json", absl::StatusCode::kInvalidArgument, "is no folder");
+  fails(dir_.path(), absl::StatusCode::kInvalidArgument, "neither a checkpoint nor a directory");
+  std::filesystem::create_directories(dir_.File("ckpt/step-00000020-e0001.tmp"));
+  fails(dir_.File("ckpt/step-00000020-e0001.tmp"), absl::StatusCode::kFailedPrecondition,
+        "being written");
+  std::filesystem::rename(folder, dir_.File("best"));
+  fails(dir_.File("best"), absl::StatusCode::kInvalidArgument, "was it renamed");
+  Save(30);
+  EXPECT_THAT(base::Message(FindCheckpoint(directory_).status()),
+              HasSubstr("the newest: " + directory_ + "/step-00000030-e0001"));
+}
+
+TEST_F(ListingTest, DeletionSparesPinnedHeldAndTheTwoNewest) {
+  for (const int64_t step : {10, 20, 30, 40}) Save(step);
+  std::ofstream(dir_.File("ckpt/step-00000040-e0001/manifest.json")) << "{";
+  const auto remove = [&](int64_t step, bool ended = false) {
+    return DeleteCheckpoint({.place = PlaceOf(directory_, {step, 1}), .ended = ended});
+  };
+  const auto refused = [&](const Status& status, const char* why) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(base::Message(status), HasSubstr(why));
+  };
+  refused(remove(30), "two newest");
+  refused(remove(20), "two newest");
+  EXPECT_TRUE(remove(40).ok()) << "it is damaged, and protects nobody";
+  ASSERT_TRUE(WritePin(dir_.File("ckpt/step-00000010-e0001"), "mine").ok());
+  refused(remove(10), "is pinned: mine");
+  ASSERT_TRUE(RemovePin(dir_.File("ckpt/step-00000010-e0001")).ok());
+  ASSERT_TRUE(RaiseFence({.directory = directory_, .job_uid = "the-job", .epoch = 3}).ok());
+  refused(remove(10), "held by job the-job (epoch 3)");
+  EXPECT_TRUE(remove(10, /*ended=*/true).ok());
+  EXPECT_EQ(*ListCheckpoints(directory_), (std::vector<CheckpointId>{{20, 1}, {30, 1}}));
+  EXPECT_FALSE(base::Exists(dir_.File("ckpt/step-00000010-e0001")));
+}
+
+}  // namespace
+}  // namespace mt::checkpoint

@@ -1,0 +1,123 @@
+// Verification finds what is damaged, names it, and finds nothing else.
+#include "worker/checkpoint/inspect/verify.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "tests/worker/checkpoint/saved_state.h"
+#include "tests/worker/checkpoint/temp_dir.h"
+
+namespace mt::checkpoint {
+namespace {
+
+using testing::HasSubstr;
+
+// Of the tensors of saved_state.h.
+constexpr int64_t kStateBytes = 30 * 8 + 84 * 8 + 6 * 4 + 30 * 4;
+
+class VerifyTest : public testing::Test {
+ protected:
+  std::string Save(int64_t step, Cut cut = Cut::kRows) const {
+    return SaveState(dir_.path(), MakeState(step), cut);
+  }
+  const TempDir dir_;
+};
+
+TEST_F(VerifyTest, IntactOnesInEveryLayout) {
+  VerifyArgs args{.threads = 3};
+  int64_t step = 0;
+  for (const Cut cut : {Cut::kWhole, Cut::kRows, Cut::kColumns, Cut::kBuckets})
+    args.folders.push_back(Save(++step, cut));
+  int64_t last = 0, total = 0;
+  args.progress = [&](int64_t done, int64_t all) {
+    EXPECT_GT(done, last);
+    last = done;
+    total = all;
+  };
+  const VerifyReport report = Verify(args);
+  EXPECT_TRUE(report.damage.empty());
+  EXPECT_EQ(report.num_checkpoints, 4);
+  EXPECT_EQ(report.num_slices, 4 + 8 + 7 + (2 * 4 + 2 + 2));
+  EXPECT_EQ(report.bytes, 4 * kStateBytes);
+  EXPECT_EQ(last, report.bytes);
+  EXPECT_EQ(total, report.bytes);
+}
+
+TEST_F(VerifyTest, NamesEachDamage) {
+  const std::string flipped = Save(1), cut = Save(2), missing = Save(3), newer = Save(4),
+                    other = Save(5), intact = Save(6);
+  FlipBit(flipped + "/rank-00001.safetensors", -1);
+  const std::string cut_file = cut + "/rank-00000.safetensors";
+  std::filesystem::resize_file(cut_file, std::filesystem::file_size(cut_file) - 8);
+  std::filesystem::remove(missing + "/rank-00001.safetensors");
+  std::string text = base::ReadFile(newer + "/manifest.json").value();
+  text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
+  std::ofstream(newer + "/manifest.json", std::ios::trunc) << text;
+  // Of another save: whole, but other slices.
+  const std::string whole = SaveState(dir_.File("other"), MakeState(5), Cut::kColumns);
+  std::filesystem::copy_file(whole + "/rank-00001.safetensors", other + "/rank-00001.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  const VerifyReport report =
+      Verify({.folders = {flipped, cut, missing, newer, other, intact}, .threads = 2});
+  EXPECT_EQ(report.num_checkpoints, 5);
+  std::vector<std::string> seen;
+  for (const Damage& damage : report.damage) {
+    seen.push_back(damage.folder.substr(dir_.path().size() + 6, 8) + " " + damage.file + " " +
+                   damage.slice);
+  }
+  EXPECT_THAT(seen,
+              testing::ElementsAre("00000001 rank-00001.safetensors weights/norm[2:6]",
+                                   "00000002 rank-00000.safetensors ",
+                                   "00000003 rank-00001.safetensors ", "00000004 manifest.json ",
+                                   "00000005 rank-00001.safetensors exp_avg/a[2:6, 0:5]",
+                                   "00000005 rank-00001.safetensors weights/a[2:6, 0:5]",
+                                   "00000005 rank-00001.safetensors weights/cube[2:7, 0:4, 0:3]",
+                                   "00000005 rank-00001.safetensors weights/norm[2:6]"));
+  ASSERT_EQ(report.damage.size(), 8U);
+  EXPECT_THAT(report.damage[0].what, HasSubstr("the manifest says"));
+  EXPECT_THAT(report.damage[1].what, HasSubstr("does not fit"));
+  EXPECT_EQ(report.damage[2].what, "missing");
+  EXPECT_THAT(report.damage[3].what, HasSubstr("format version 2"));
+  EXPECT_THAT(report.damage[4].what, HasSubstr("does not hold it as the manifest says"));
+}
+
+TEST_F(VerifyTest, EveryFlippedBitOfTheDataIsFound) {
+  const std::string folder = Save(1, Cut::kWhole);
+  const std::string file = folder + "/rank-00000.safetensors";
+  for (int64_t at = -kStateBytes; at < 0; at += 41) {
+    FlipBit(file, at);
+    EXPECT_EQ(Verify({.folders = {folder}}).damage.size(), 1U) << at;
+    FlipBit(file, at);
+  }
+  EXPECT_TRUE(Verify({.folders = {folder}}).damage.empty());
+}
+
+// Whatever stands in a manifest: a fault, no crash.
+TEST_F(VerifyTest, ADamagedManifestIsAFault) {
+  const std::string folder = Save(1);
+  const std::string path = folder + "/manifest.json";
+  const std::string whole = base::ReadFile(path).value();
+  for (size_t at = 0; at < whole.size(); at += 29) {
+    std::ofstream(path, std::ios::trunc) << whole.substr(0, at);
+    EXPECT_FALSE(Verify({.folders = {folder}}).damage.empty()) << at;
+    std::string flipped = whole;
+    flipped[at] = static_cast<char>(flipped[at] ^ 4);
+    std::ofstream(path, std::ios::trunc) << flipped;
+    (void)Verify({.folders = {folder}});
+  }
+  std::string huge = whole;
+  const std::string shape = "\"shape\": [\n    6\n   ]";
+  ASSERT_NE(huge.find(shape), std::string::npos);
+  huge.replace(huge.find(shape), shape.size(), "\"shape\": [4611686018427387904]");
+  std::ofstream(path, std::ios::trunc) << huge;
+  const VerifyReport report = Verify({.folders = {folder}});
+  ASSERT_EQ(report.damage.size(), 1U);
+  EXPECT_THAT(report.damage[0].what, HasSubstr("impossible shape"));
+}
+
+}  // namespace
+}  // namespace mt::checkpoint

@@ -1,0 +1,212 @@
+// A task is a part of a file of bounded size: tasks open the file anew, so that as many files are
+// open as there are threads, and a checkpoint of one file is read by all of them.
+#include "worker/checkpoint/inspect/verify.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "common/base/files.h"
+#include "common/base/ids.h"
+#include "common/base/mutex.h"
+#include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/format/safetensors.h"
+#include "worker/checkpoint/inspect/parallel_tasks.h"
+
+namespace mt::checkpoint {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+constexpr int64_t kTaskBytes = int64_t{256} << 20;
+
+// A slice to be read.
+struct Wanted {
+  const std::string* key = nullptr;
+  const TensorEntry* tensor = nullptr;
+  const SliceEntry* slice = nullptr;
+  int64_t bytes = 0;
+};
+
+struct ReadTask {
+  size_t folder = 0;  // of VerifyArgs::folders
+  std::string file;
+  std::vector<Wanted> slices;
+};
+
+// "weights/a[0:2, 0:3]"
+std::string SliceText(const Wanted& wanted) {
+  std::vector<std::string> ranges;
+  for (size_t d = 0; d < wanted.slice->shape.size(); ++d) {
+    const int64_t begin = wanted.slice->offset[d];
+    ranges.push_back(fmt::format("{}:{}", begin, begin + wanted.slice->shape[d]));
+  }
+  return fmt::format("{}[{}]", *wanted.key, fmt::join(ranges, ", "));
+}
+
+std::vector<ReadTask> TasksOf(size_t folder, const Manifest& manifest) {
+  std::map<std::string, std::vector<Wanted>> by_file;
+  for (const auto& [key, tensor] : manifest.tensors) {
+    for (const SliceEntry& slice : tensor.slices) {
+      by_file[slice.file].push_back({.key = &key,
+                                     .tensor = &tensor,
+                                     .slice = &slice,
+                                     .bytes = TensorBytes(tensor.dtype, slice.shape)});
+    }
+  }
+  std::vector<ReadTask> tasks;
+  for (auto& [file, slices] : by_file) {
+    int64_t bytes = kTaskBytes;
+    for (const Wanted& wanted : slices) {
+      if (bytes >= kTaskBytes) {
+        tasks.push_back({.folder = folder, .file = file, .slices = {}});
+        bytes = 0;
+      }
+      tasks.back().slices.push_back(wanted);
+      bytes += wanted.bytes;
+    }
+  }
+  return tasks;
+}
+
+class Verification {
+ public:
+  explicit Verification(const VerifyArgs& args) : args_(args), manifests_(args.folders.size()) {}
+
+  VerifyReport Run() {
+    std::vector<ReadTask> tasks;
+    for (size_t i = 0; i < args_.folders.size(); ++i) {
+      if (!ReadManifestOf(i)) continue;
+      ++report_.num_checkpoints;
+      for (ReadTask& task : TasksOf(i, *manifests_[i])) {
+        for (const Wanted& wanted : task.slices) total_bytes_ += wanted.bytes;
+        tasks.push_back(std::move(task));
+      }
+    }
+    damage_.resize(tasks.size());
+    RunTasks(static_cast<int64_t>(tasks.size()), args_.threads, [&](int64_t i) {
+      Read(tasks[static_cast<size_t>(i)], &damage_[static_cast<size_t>(i)]);
+    });
+    Collect();
+    return std::move(report_);
+  }
+
+ private:
+  bool ReadManifestOf(size_t i) {
+    const std::string& folder = args_.folders[i];
+    const auto text = base::ReadFile(base::JoinPath(folder, kManifestName));
+    auto manifest = text.ok() ? ParseManifest(*text) : text.status();
+    if (manifest.ok()) {
+      manifests_[i] = *std::move(manifest);
+      return true;
+    }
+    report_.damage.push_back({.folder = folder,
+                              .file = std::string(kManifestName),
+                              .slice = "",
+                              .what = base::Message(manifest.status())});
+    return false;
+  }
+
+  void Read(const ReadTask& task, std::vector<Damage>* damage) {
+    const std::string& folder = args_.folders[task.folder];
+    const std::string path = base::JoinPath(folder, task.file);
+    const auto reader = SafetensorsReader::Open(path);
+    if (!reader.ok()) {
+      const bool gone = absl::IsNotFound(reader.status());
+      damage->push_back({.folder = folder,
+                         .file = task.file,
+                         .slice = "",
+                         .what = gone ? "missing" : base::Message(reader.status())});
+      for (const Wanted& wanted : task.slices) Done(wanted.bytes, /*read=*/false);
+      return;
+    }
+    std::vector<std::byte> piece;
+    for (const Wanted& wanted : task.slices) {
+      const std::string fault = ReadSlice(*reader, wanted, &piece);
+      if (fault.empty()) continue;
+      damage->push_back(
+          {.folder = folder, .file = task.file, .slice = SliceText(wanted), .what = fault});
+    }
+  }
+
+  // Returns what is wrong with the slice; empty: nothing.
+  std::string ReadSlice(const SafetensorsReader& reader, const Wanted& wanted,
+                        std::vector<std::byte>* piece) {
+    const auto found = reader.entries().find(wanted.slice->tensor);
+    if (found == reader.entries().end() || found->second.shape != wanted.slice->shape ||
+        found->second.dtype != wanted.tensor->dtype) {
+      Done(wanted.bytes, /*read=*/false);
+      return "the file does not hold it as the manifest says";
+    }
+    base::Hash128 digest;
+    for (int64_t at = 0; at < wanted.bytes; at += kPieceBytes) {
+      piece->resize(static_cast<size_t>(std::min(kPieceBytes, wanted.bytes - at)));
+      const Status read = reader.ReadPart(found->second, at, *piece);
+      if (!read.ok()) {
+        Done(wanted.bytes - at, /*read=*/false);
+        return base::Message(read);
+      }
+      digest.Add({reinterpret_cast<const char*>(piece->data()), piece->size()});
+      Done(static_cast<int64_t>(piece->size()), /*read=*/true);
+    }
+    {
+      const base::MutexLock lock(&mu_);
+      ++read_slices_;
+    }
+    const std::string is = digest.Take();
+    if (is == wanted.slice->digest) return "";
+    return fmt::format("damaged: its digest is {}, the manifest says {}", is, wanted.slice->digest);
+  }
+
+  void Done(int64_t bytes, bool read) {
+    const base::MutexLock lock(&mu_);
+    done_bytes_ += bytes;
+    if (read) read_bytes_ += bytes;
+    if (args_.progress) args_.progress(done_bytes_, total_bytes_);
+  }
+
+  // Joins the damage of all tasks; what is told of a file is told once, and a checkpoint that was
+  // removed meanwhile is not damaged.
+  void Collect() {
+    {
+      const base::MutexLock lock(&mu_);
+      report_.num_slices = read_slices_;
+      report_.bytes = read_bytes_;
+    }
+    std::vector<Damage> all = std::exchange(report_.damage, {});
+    for (std::vector<Damage>& of_task : damage_)
+      std::move(of_task.begin(), of_task.end(), std::back_inserter(all));
+    std::set<std::string> files, removed;
+    for (Damage& damage : all) {
+      if (damage.file != kManifestName &&
+          !base::Exists(base::JoinPath(damage.folder, kManifestName))) {
+        removed.insert(damage.folder);
+        continue;
+      }
+      if (damage.slice.empty() && !files.insert(base::JoinPath(damage.folder, damage.file)).second)
+        continue;
+      report_.damage.push_back(std::move(damage));
+    }
+    std::ranges::stable_sort(report_.damage, {}, &Damage::folder);
+    report_.removed.assign(removed.begin(), removed.end());
+  }
+
+  const VerifyArgs& args_;
+  std::vector<std::optional<Manifest>> manifests_;
+  std::vector<std::vector<Damage>> damage_;  // of each task
+  VerifyReport report_;
+  int64_t total_bytes_ = 0;
+  base::Mutex mu_;  // calls of progress are under it, too
+  int64_t done_bytes_ GUARDED_BY(mu_) = 0;
+  int64_t read_bytes_ GUARDED_BY(mu_) = 0;
+  int64_t read_slices_ GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace
+
+VerifyReport Verify(const VerifyArgs& args) { return Verification(args).Run(); }
+
+}  // namespace mt::checkpoint
