@@ -1,0 +1,95 @@
+// `mtctl checkpoint pin`, `unpin` and `delete`: which checkpoints stay.
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "client/commands/checkpoint.h"
+#include "client/commands/verb.h"
+#include "client/output/format.h"
+#include "client/session/session.h"
+#include "common/base/files.h"
+#include "common/base/plain_text.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/pin.h"
+#include "worker/checkpoint/inspect/deletion.h"
+#include "worker/checkpoint/inspect/place.h"
+#include "worker/checkpoint/inspect/summary.h"
+
+namespace mt::client {
+namespace {
+
+struct KeepArgs {
+  std::string path;
+  std::string reason;
+  bool ended = false;
+  bool yes = false;
+};
+
+// What was done, where people read it.
+ExitCode Say(const GlobalOptions& options, const std::string& what, const std::string& folder) {
+  if (IsTable(options.output)) return PrintText(fmt::format("{} {}\n", what, folder));
+  return options.output == OutputFormat::kName ? PrintText(folder + "\n") : kExitOk;
+}
+
+ExitCode RunPin(const KeepArgs& args, const GlobalOptions& options) {
+  const auto place = checkpoint::FindCheckpoint(args.path);
+  if (!place.ok()) return Complain(place.status());
+  const auto manifest = checkpoint::ReadManifest(place->directory, place->id);
+  if (!manifest.ok())
+    return Complain(base::Annotate(manifest.status(), "only a complete checkpoint is pinned"));
+  const Status pinned = checkpoint::WritePin(place->folder, args.reason);
+  return pinned.ok() ? Say(options, "pinned", place->folder) : Complain(pinned);
+}
+
+ExitCode RunUnpin(const KeepArgs& args, const GlobalOptions& options) {
+  const auto place = checkpoint::FindCheckpoint(args.path);
+  if (!place.ok()) return Complain(place.status());
+  if (!checkpoint::IsPinned(place->folder))
+    return Complain(base::NotFound("{} is not pinned", place->folder));
+  const Status unpinned = checkpoint::RemovePin(place->folder);
+  return unpinned.ok() ? Say(options, "unpinned", place->folder) : Complain(unpinned);
+}
+
+ExitCode RunDelete(const KeepArgs& args, const GlobalOptions& options) {
+  const auto place = checkpoint::FindCheckpoint(args.path);
+  if (!place.ok()) return Complain(place.status());
+  const checkpoint::DeletionArgs deletion{.place = *place, .ended = args.ended};
+  const Status may = checkpoint::CheckMayDelete(deletion);
+  if (!may.ok()) return Complain(may);
+  ExitCode code = kExitOk;
+  const std::string question =
+      fmt::format("Remove checkpoint {} ({})? It is gone for good.", place->folder,
+                  FormatBytes(checkpoint::FolderBytes(place->folder).value_or(0)));
+  if (!Confirmed(args.yes, question, &code)) return code;
+  const Status removed = checkpoint::DeleteCheckpoint(deletion);
+  return removed.ok() ? Say(options, "removed", place->folder) : Complain(removed);
+}
+
+CLI::App* AddKeeping(CLI::App* checkpoint, const CommandContext& context,
+                     const std::shared_ptr<KeepArgs>& args, const char* name, const char* help,
+                     ExitCode (*run_verb)(const KeepArgs&, const GlobalOptions&)) {
+  CLI::App* verb = checkpoint->add_subcommand(name, help);
+  verb->add_option("checkpoint", args->path, kCheckpointHelp)->required();
+  verb->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return run_verb(*args, *options); };
+  });
+  return verb;
+}
+
+}  // namespace
+
+void AddCheckpointKeeping(CLI::App* checkpoint, const CommandContext& context) {
+  const auto pin = std::make_shared<KeepArgs>();
+  AddKeeping(checkpoint, context, pin, "pin", "Never remove a checkpoint by itself", RunPin)
+      ->add_option("--reason", pin->reason, "Shown with the checkpoint");
+  AddKeeping(checkpoint, context, std::make_shared<KeepArgs>(), "unpin",
+             "Let a pinned checkpoint go as the others do", RunUnpin);
+  const auto removal = std::make_shared<KeepArgs>();
+  CLI::App* command = AddKeeping(checkpoint, context, removal, "delete",
+                                 "Remove a checkpoint of a job that has ended", RunDelete);
+  command->add_flag("--ended", removal->ended,
+                    "Your word that the job which holds the directory trains no more");
+  AddYesFlag(command, &removal->yes);
+}
+
+}  // namespace mt::client

@@ -1,0 +1,264 @@
+// `mtctl checkpoint list` and `mtctl checkpoint inspect`: what is in a directory of checkpoints,
+// and in one of them.
+#include <algorithm>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "client/commands/checkpoint.h"
+#include "client/output/format.h"
+#include "client/session/session.h"
+#include "common/base/files.h"
+#include "common/base/plain_text.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/inspect/listing.h"
+#include "worker/checkpoint/inspect/place.h"
+
+namespace mt::client {
+namespace {
+
+using checkpoint::ListedFolder;
+using nlohmann::ordered_json;
+
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : base::CleanLine(text); }
+
+std::string PinText(const std::optional<checkpoint::Pin>& pin) {
+  if (!pin) return "-";
+  return pin->reason.empty() ? "yes" : base::CleanLine(pin->reason);
+}
+
+std::string FenceText(const checkpoint::Fence& fence) {
+  const std::string who = fence.job_uid.empty()
+                              ? "a standalone run"
+                              : fmt::format("job {} (epoch {})", fence.job_uid, fence.epoch);
+  return base::CleanLine(fmt::format("{}, rank 0 on host {}", who, fence.holder.host));
+}
+
+Rows TableOf(const std::vector<ListedFolder>& folders) {
+  Rows rows = {{"FOLDER", "JOB", "CREATED", "SIZE", "LAYOUT", "RANKS", "LOSS", "PINNED", "STATE"}};
+  for (const ListedFolder& one : folders) {
+    rows.push_back({one.name, OrDash(one.job_name), OrDash(one.created), FormatBytes(one.bytes),
+                    OrDash(checkpoint::LayoutText(one.summary)),
+                    one.world_size > 0 ? std::to_string(one.world_size) : "-",
+                    one.evaluation ? fmt::format("{:.4f}", one.evaluation->loss) : "-",
+                    PinText(one.pin),
+                    one.newest          ? "newest"
+                    : one.fault.empty() ? "complete"
+                                        : base::CleanLine("no checkpoint: " + one.fault)});
+  }
+  return rows;
+}
+
+ordered_json LayoutTree(const checkpoint::Summary& summary) {
+  return {{"tensor", summary.tensor_parallel},
+          {"pipeline", summary.pipeline_parallel},
+          {"data", summary.data_parallel}};
+}
+
+ordered_json PinTree(const std::optional<checkpoint::Pin>& pin) {
+  if (!pin) return nullptr;
+  return {{"reason", pin->reason}, {"made", pin->made}};
+}
+
+ordered_json EvaluationTree(const std::optional<checkpoint::Evaluation>& evaluation) {
+  if (!evaluation) return nullptr;
+  return {{"split", evaluation->split},
+          {"step", evaluation->step},
+          {"loss", RealTree(evaluation->loss)},
+          {"tokens", evaluation->tokens}};
+}
+
+ordered_json TreeOf(const std::string& directory, const ListedFolder& one) {
+  return {{"folder", base::JoinPath(directory, one.name)},
+          {"step", one.id.step},
+          {"epoch", one.id.epoch},
+          {"complete", one.fault.empty()},
+          {"newest", one.newest},
+          {"fault", one.fault},
+          {"job", one.job_name},
+          {"job_uid", one.job_uid},
+          {"created", one.created},
+          {"bytes", one.bytes},
+          {"world_size", one.world_size},
+          {"layout", LayoutTree(one.summary)},
+          {"evaluation", EvaluationTree(one.evaluation)},
+          {"pin", PinTree(one.pin)}};
+}
+
+ExitCode RunList(const std::string& path, const GlobalOptions& options) {
+  const auto place = checkpoint::FindPlace(path);
+  if (!place.ok()) return Complain(place.status());
+  auto listing = checkpoint::ListDirectory(place->directory);
+  if (!listing.ok()) return Complain(listing.status());
+  std::vector<ListedFolder>& folders = listing->folders;
+  if (place->id) {
+    std::erase_if(folders, [&](const ListedFolder& one) {
+      return one.id != *place->id || one.name.ends_with(".tmp");
+    });
+  }
+  // The newest first; what is unfinished stays at the end.
+  const auto unfinished = std::ranges::find_if(
+      folders, [](const ListedFolder& one) { return one.name.ends_with(".tmp"); });
+  std::reverse(folders.begin(), unfinished);
+  if (options.output == OutputFormat::kName) {
+    std::string names;
+    for (const ListedFolder& one : folders)
+      if (one.fault.empty()) names += base::JoinPath(place->directory, one.name) + "\n";
+    return PrintText(names);
+  }
+  if (!IsTable(options.output)) {
+    ordered_json tree = {{"directory", place->directory}, {"held_by", nullptr}};
+    if (listing->fence) {
+      tree["held_by"] = {{"job_uid", listing->fence->job_uid},
+                         {"epoch", listing->fence->epoch},
+                         {"host", listing->fence->holder.host}};
+    }
+    tree["checkpoints"] = ordered_json::array();
+    for (const ListedFolder& one : folders)
+      tree["checkpoints"].push_back(TreeOf(place->directory, one));
+    return PrintText(RenderTree(tree, options.output, "checkpoints"));
+  }
+  std::string text = folders.empty() ? "no checkpoints\n" : Table(TableOf(folders));
+  if (listing->fence) text += fmt::format("held by {}\n", FenceText(*listing->fence));
+  return PrintText(text);
+}
+
+// Everything that `inspect` prints.
+struct Inspection {
+  checkpoint::CheckpointPlace place;
+  checkpoint::Manifest manifest;
+  checkpoint::Summary summary;
+  int64_t bytes = 0;
+  std::optional<checkpoint::Pin> pin;
+  std::optional<checkpoint::Evaluation> evaluation;
+};
+
+ordered_json InspectionTree(const Inspection& one, bool tensors) {
+  const checkpoint::Manifest& m = one.manifest;
+  ordered_json tree = {{"folder", one.place.folder},
+                       {"step", m.step},
+                       {"epoch", m.epoch},
+                       {"created", m.created},
+                       {"job",
+                        {{"uid", m.job_uid},
+                         {"epoch", m.job_epoch},
+                         {"name", m.job_name},
+                         {"spec", nlohmann::json::parse(m.spec_json, nullptr, false)}}},
+                       {"parent", nullptr},
+                       {"world_size", m.world_size},
+                       {"layout", LayoutTree(one.summary)},
+                       {"precision", one.summary.precision},
+                       {"tokens", one.summary.tokens},
+                       {"parameters", one.summary.parameters},
+                       {"num_tensors", one.summary.num_tensors},
+                       {"num_slices", one.summary.num_slices},
+                       {"state_bytes", one.summary.state_bytes},
+                       {"bytes", one.bytes},
+                       {"integers", m.integers},
+                       {"reals", ordered_json::object()},
+                       {"facts", m.facts},
+                       {"evaluation", EvaluationTree(one.evaluation)},
+                       {"pin", PinTree(one.pin)}};
+  for (const auto& [name, value] : m.reals) tree["reals"][name] = RealTree(value);
+  if (m.parent_step >= 0) tree["parent"] = {{"step", m.parent_step}, {"epoch", m.parent_epoch}};
+  if (!tensors) return tree;
+  tree["tensors"] = ordered_json::array();
+  for (const auto& [key, tensor] : m.tensors) {
+    tree["tensors"].push_back({{"name", key},
+                               {"dtype", tensor.dtype},
+                               {"shape", tensor.shape},
+                               {"slices", tensor.slices.size()}});
+  }
+  return tree;
+}
+
+// A fact on one line; what a table of tuning choices holds is of no use there.
+std::string FactText(const std::string& fact) {
+  constexpr size_t kWidest = 80;
+  if (fact.size() > kWidest) return fmt::format("({} bytes)", fact.size());
+  return OrDash(fact);
+}
+
+std::string InspectionText(const Inspection& one, bool tensors) {
+  const checkpoint::Manifest& m = one.manifest;
+  const checkpoint::Summary& s = one.summary;
+  Rows rows = {
+      {"checkpoint", one.place.folder},
+      {"step", fmt::format("{}, directory epoch {}", m.step, m.epoch)},
+      {"created", OrDash(m.created)},
+      {"job", fmt::format("{} ({})", OrDash(m.job_name), OrDash(m.job_uid))},
+      {"went on from", m.parent_step < 0 ? "nothing: a cold start"
+                                         : checkpoint::FolderName({m.parent_step, m.parent_epoch})},
+      {"saved by", fmt::format("{} ranks, {}", m.world_size, OrDash(checkpoint::LayoutText(s)))},
+      {"precision", OrDash(s.precision)},
+      {"trained", fmt::format("{} samples, {} tokens", s.consumed_samples, s.tokens)},
+      {"parameters", std::to_string(s.parameters)},
+      {"tensors",
+       fmt::format("{} in {} slices, {}", s.num_tensors, s.num_slices, FormatBytes(s.state_bytes))},
+      {"on disk", FormatBytes(one.bytes)},
+      {"valid loss", one.evaluation ? fmt::format("{:.4f}", one.evaluation->loss) : "-"},
+      {"pinned", PinText(one.pin)}};
+  for (const auto& [name, value] : m.integers)
+    rows.push_back({base::CleanLine(name), std::to_string(value)});
+  for (const auto& [name, value] : m.reals)
+    rows.push_back({base::CleanLine(name), fmt::format("{}", value)});
+  for (const auto& [name, fact] : m.facts) rows.push_back({base::CleanLine(name), FactText(fact)});
+  std::string text = Table(rows);
+  if (!tensors) return text;
+  rows = {{"TENSOR", "TYPE", "SHAPE", "SLICES"}};
+  for (const auto& [key, tensor] : m.tensors) {
+    rows.push_back({base::CleanLine(key), tensor.dtype,
+                    fmt::format("[{}]", fmt::join(tensor.shape, ", ")),
+                    std::to_string(tensor.slices.size())});
+  }
+  return text + "\n" + Table(rows);
+}
+
+ExitCode RunInspectCheckpoint(const std::string& path, bool tensors, const GlobalOptions& options) {
+  Inspection one;
+  const auto place = checkpoint::FindCheckpoint(path);
+  if (!place.ok()) return Complain(place.status());
+  one.place = *place;
+  auto manifest = checkpoint::ReadManifest(place->directory, place->id);
+  if (!manifest.ok()) return Complain(manifest.status());
+  one.manifest = *std::move(manifest);
+  one.summary = checkpoint::Summarize(one.manifest);
+  one.bytes = checkpoint::FolderBytes(place->folder).value_or(0);
+  one.pin = checkpoint::ReadPin(place->folder);
+  const auto evaluation = checkpoint::ReadEvaluation(place->folder);
+  if (evaluation.ok()) one.evaluation = *evaluation;
+  if (IsTable(options.output)) return PrintText(InspectionText(one, tensors));
+  if (options.output == OutputFormat::kName) return PrintText(place->folder + "\n");
+  return PrintText(RenderTree(InspectionTree(one, tensors), options.output));
+}
+
+}  // namespace
+
+void AddCheckpointList(CLI::App* checkpoint, const CommandContext& context) {
+  CLI::App* list = checkpoint->add_subcommand(
+      "list", "Checkpoints in a directory on this machine, and what is none and why");
+  auto path = std::make_shared<std::string>();
+  list->add_option("dir", *path, kDirectoryHelp)->required();
+  list->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return RunList(*path, *options); };
+  });
+}
+
+void AddCheckpointInspect(CLI::App* checkpoint, const CommandContext& context) {
+  CLI::App* inspect =
+      checkpoint->add_subcommand("inspect", "What a checkpoint's manifest tells of it");
+  struct Args {
+    std::string path;
+    bool tensors = false;
+  };
+  auto args = std::make_shared<Args>();
+  inspect->add_option("checkpoint", args->path, kCheckpointHelp)->required();
+  inspect->add_flag("--tensors", args->tensors, "Its tensors, too");
+  inspect->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return RunInspectCheckpoint(args->path, args->tensors, *options); };
+  });
+}
+
+}  // namespace mt::client

@@ -1,0 +1,187 @@
+// `mtctl checkpoint` on checkpoints of the real writer: what it says and its exit codes.
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/files.h"
+#include "tests/client/fake_coordinator.h"
+#include "tests/worker/checkpoint/saved_state.h"
+#include "tests/worker/checkpoint/temp_dir.h"
+#include "worker/checkpoint/format/fence.h"
+
+namespace mt::client {
+namespace {
+
+using checkpoint::Cut;
+using checkpoint::MakeState;
+using testing::HasSubstr;
+using testing::Not;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  std::string Save(int64_t step, Cut cut = Cut::kRows) const {
+    return checkpoint::SaveState(directory_, MakeState(step), cut);
+  }
+  static Ran Run(std::vector<std::string> args) {
+    args.insert(args.begin(), "checkpoint");
+    return Mtctl(nullptr, args);
+  }
+  const checkpoint::TempDir dir_;
+  const std::string directory_ = std::filesystem::canonical(dir_.path()).string() + "/ckpt";
+};
+
+TEST_F(CheckpointTest, SaveIsTheVerbWithAndWithoutItsName) {
+  FakeCoordinator server;
+  EXPECT_EQ(Mtctl(&server, {"checkpoint", "tiny", "--reason", "before lunch"}).code, 0);
+  EXPECT_EQ(Mtctl(&server, {"checkpoint", "save", "tiny", "--wait"}).code, 0);
+  // A job may have the name of a subcommand.
+  EXPECT_EQ(Mtctl(&server, {"checkpoint", "save", "list"}).code, 0);
+  EXPECT_EQ(server.state().request_ids.size(), 3U);
+  EXPECT_EQ(Mtctl(&server, {"checkpoint"}).code, kExitUsage);
+  EXPECT_EQ(Mtctl(&server, {"checkpoint", "save"}).code, kExitUsage);
+  EXPECT_EQ(Mtctl(&server, {"checkpoint", "tiny", "other"}).code, kExitUsage);
+  EXPECT_EQ(Mtctl(&server, {"checkpoint", "verify", dir_.path(), "other"}).code, kExitUsage);
+  EXPECT_EQ(server.state().request_ids.size(), 3U);
+}
+
+TEST_F(CheckpointTest, ListNamesCheckpointsAndWhatIsNone) {
+  Save(10);
+  Save(20, Cut::kWhole);
+  std::filesystem::create_directories(directory_ + "/step-00000030-e0001.tmp");
+  ASSERT_EQ(Run({"pin", directory_ + "/step-00000010-e0001", "--reason", "a\x1b[31m b"}).code, 0);
+  ASSERT_TRUE(checkpoint::RaiseFence({.directory = directory_, .job_uid = "u", .epoch = 2}).ok());
+  const Ran table = Run({"list", directory_});
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("tp 1 x pp 1 x dp 1"));
+  EXPECT_THAT(table.out, HasSubstr("a\\x1b[31m b"));
+  EXPECT_THAT(table.out, HasSubstr("held by job u (epoch 2)"));
+  EXPECT_LT(table.out.find("newest"), table.out.find("complete"));
+  EXPECT_LT(table.out.find("complete"), table.out.find("no checkpoint: unfinished"));
+  const auto tree = nlohmann::json::parse(Run({"list", directory_, "-o", "json"}).out);
+  ASSERT_EQ(tree["checkpoints"].size(), 3U);
+  EXPECT_EQ(tree["held_by"]["job_uid"], "u");
+  EXPECT_EQ(tree["checkpoints"][0]["step"], 20);
+  EXPECT_EQ(tree["checkpoints"][0]["newest"], true);
+  EXPECT_EQ(tree["checkpoints"][1]["world_size"], 2);
+  EXPECT_EQ(tree["checkpoints"][1]["pin"]["reason"], "a\x1b[31m b");
+  EXPECT_EQ(tree["checkpoints"][2]["complete"], false);
+  EXPECT_EQ(Run({"list", directory_, "-o", "name"}).out,
+            directory_ + "/step-00000020-e0001\n" + directory_ + "/step-00000010-e0001\n");
+  const Ran one = Run({"list", directory_ + "/step-00000010-e0001"});
+  EXPECT_THAT(one.out, Not(HasSubstr("step-00000020")));
+  const Ran none = Run({"list", dir_.path()});
+  EXPECT_EQ(none.code, kExitInvalidInput);
+  EXPECT_THAT(none.err, HasSubstr("neither a checkpoint nor a directory of checkpoints"));
+  EXPECT_EQ(Run({"list", directory_ + "/nothing"}).code, kExitInvalidInput);
+}
+
+TEST_F(CheckpointTest, InspectTellsTheManifest) {
+  const std::string folder = Save(10);
+  const Ran text = Run({"inspect", folder});
+  EXPECT_EQ(text.code, 0) << text.err;
+  for (const char* part :
+       {"10, directory epoch 1", "tiny (9b1fc90f", "2 ranks", "bf16", "80 samples, 1280 tokens",
+        "nothing: a cold start", "loss_scale", "65536"}) {
+    EXPECT_THAT(text.out, HasSubstr(part));
+  }
+  EXPECT_THAT(text.out, Not(HasSubstr("weights/cube")));
+  EXPECT_THAT(Run({"inspect", folder, "--tensors"}).out, HasSubstr("[7, 4, 3]"));
+  const auto tree = nlohmann::json::parse(Run({"inspect", folder, "--tensors", "-o", "json"}).out);
+  EXPECT_EQ(tree["parameters"], 120);
+  EXPECT_EQ(tree["reals"]["lr"], 0.001);
+  EXPECT_EQ(tree["tensors"].size(), 4U);
+  EXPECT_EQ(tree["tensors"][1]["slices"], 2);
+  const Ran directory = Run({"inspect", directory_});
+  EXPECT_EQ(directory.code, kExitInvalidInput);
+  EXPECT_THAT(directory.err, HasSubstr("name one of them, such as the newest: " + folder));
+  std::ofstream(folder + "/manifest.json") << "[1, 2";
+  const Ran damaged = Run({"inspect", folder});
+  EXPECT_EQ(damaged.code, kExitIo);
+  EXPECT_THAT(damaged.err, HasSubstr("manifest.json: not a checkpoint manifest"));
+}
+
+TEST_F(CheckpointTest, VerifySaysIntactOrNamesTheDamage) {
+  const std::string folder = Save(10);
+  Save(20, Cut::kWhole);
+  const Ran intact = Run({"verify", directory_});
+  EXPECT_EQ(intact.code, 0) << intact.err;
+  EXPECT_EQ(intact.out, "2 checkpoints, 12 slices, 2.1 KiB: intact\n");
+  checkpoint::FlipBit(folder + "/rank-00000.safetensors", -1);
+  const Ran damaged = Run({"verify", directory_});
+  EXPECT_EQ(damaged.code, kExitIo);
+  EXPECT_THAT(damaged.out,
+              HasSubstr(folder + "/rank-00000.safetensors: weights/norm[0:2]: damaged"));
+  EXPECT_THAT(damaged.out, HasSubstr("1 fault, named above"));
+  const Ran json = Run({"verify", folder, "-o", "json"});
+  EXPECT_EQ(json.code, kExitIo);
+  EXPECT_EQ(nlohmann::json::parse(json.out)["damage"][0]["slice"], "weights/norm[0:2]");
+  EXPECT_EQ(Run({"verify", directory_ + "/step-00000020-e0001"}).code, 0);
+}
+
+TEST_F(CheckpointTest, DiffIsZeroForTheSameStateOnly) {
+  const std::string a = Save(10, Cut::kColumns);
+  const std::string b = checkpoint::SaveState(dir_.File("other"), MakeState(10), Cut::kBuckets);
+  const Ran same = Run({"diff", a, b});
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_EQ(same.out, "the same state: 4 tensors, 150 elements\n");
+  auto state = MakeState(10);
+  state.tensors["weights/cube"].values[50] += 0.5;
+  state.tensors["weights/norm"].values[1] += 0.5;
+  const std::string c = checkpoint::SaveState(dir_.File("third"), state, Cut::kRows);
+  const Ran different = Run({"diff", a, c});
+  EXPECT_EQ(different.code, kExitError);
+  EXPECT_THAT(different.out, HasSubstr("2 of 4 tensors differ"));
+  EXPECT_THAT(different.out, HasSubstr("[4, 0, 2]"));
+  EXPECT_THAT(different.out, HasSubstr("different: 4 tensors"));
+  const Ran limited = Run({"diff", a, c, "--limit", "1"});
+  EXPECT_THAT(limited.out, HasSubstr("... and 1 more (--limit)"));
+  EXPECT_THAT(limited.out, Not(HasSubstr("weights/norm")));
+  const auto tree = nlohmann::json::parse(Run({"diff", a, c, "-o", "json"}).out);
+  EXPECT_EQ(tree["different"][0]["tensor"], "weights/cube");
+  EXPECT_EQ(tree["different"][0]["different_elements"], 1);
+  EXPECT_EQ(tree["different"][0]["largest"], 0.5);
+  EXPECT_EQ(Run({"diff", a, directory_}).code, kExitInvalidInput);
+}
+
+TEST_F(CheckpointTest, PinUnpinAndDelete) {
+  for (const int64_t step : {10, 20, 30}) Save(step);
+  const std::string oldest = directory_ + "/step-00000010-e0001";
+  EXPECT_EQ(Run({"pin", oldest}).out, "pinned " + oldest + "\n");
+  const Ran pinned = Run({"delete", oldest, "--yes"});
+  EXPECT_EQ(pinned.code, kExitInvalidInput);
+  EXPECT_THAT(pinned.err, HasSubstr("is pinned; unpin it first"));
+  EXPECT_EQ(Run({"unpin", oldest}).out, "unpinned " + oldest + "\n");
+  EXPECT_EQ(Run({"unpin", oldest}).code, kExitInvalidInput);
+  ASSERT_TRUE(checkpoint::RaiseFence({.directory = directory_, .job_uid = "u", .epoch = 2}).ok());
+  const Ran held = Run({"delete", oldest, "--yes"});
+  EXPECT_EQ(held.code, kExitInvalidInput);
+  EXPECT_THAT(held.err, HasSubstr("held by job u (epoch 2)"));
+  const Ran unasked = Run({"delete", oldest, "--ended"});
+  EXPECT_EQ(unasked.code, kExitUsage) << "no terminal, no --yes";
+  EXPECT_THAT(unasked.err, HasSubstr("Remove checkpoint " + oldest));
+  EXPECT_TRUE(base::Exists(oldest));
+  EXPECT_EQ(Run({"delete", oldest, "--ended", "--yes"}).out, "removed " + oldest + "\n");
+  EXPECT_FALSE(base::Exists(oldest));
+  EXPECT_THAT(Run({"delete", directory_ + "/step-00000020-e0001", "--ended", "-y"}).err,
+              HasSubstr("one of the two newest"));
+  std::filesystem::create_directories(directory_ + "/step-00000005-e0001");
+  EXPECT_EQ(Run({"pin", directory_ + "/step-00000005-e0001"}).code, kExitInvalidInput);
+}
+
+TEST_F(CheckpointTest, CopySaysWhere) {
+  const std::string folder = Save(10);
+  const std::string to = dir_.File("archive");
+  const Ran copied = Run({"copy", folder, to});
+  EXPECT_EQ(copied.code, 0) << copied.err;
+  EXPECT_EQ(copied.out, "copied to " + to + "/step-00000010-e0001, every slice read back\n");
+  EXPECT_EQ(Run({"diff", folder, to + "/step-00000010-e0001"}).code, 0);
+  EXPECT_EQ(Run({"copy", folder, to}).code, kExitInvalidInput);
+  checkpoint::FlipBit(folder + "/rank-00000.safetensors", -1);
+  EXPECT_EQ(Run({"copy", folder, dir_.File("b")}).code, kExitIo);
+}
+
+}  // namespace
+}  // namespace mt::client
