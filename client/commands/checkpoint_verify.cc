@@ -1,5 +1,6 @@
 // `mtctl checkpoint verify`: reads everything and holds it against the digests.
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -57,8 +58,8 @@ ExitCode RunVerify(const std::string& path, const GlobalOptions& options) {
   const auto place = checkpoint::FindPlace(path);
   if (!place.ok()) return Complain(place.status());
   std::vector<checkpoint::CheckpointId> ids;
-  if (place->id) {
-    ids.push_back(*place->id);
+  if (const std::optional<checkpoint::CheckpointId> id = place->id) {
+    ids.push_back(*id);
   } else {
     auto all = checkpoint::ListCheckpoints(place->directory);
     if (!all.ok()) return Complain(all.status());

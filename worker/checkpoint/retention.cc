@@ -37,14 +37,15 @@ std::vector<CheckpointId> BestOf(const std::vector<StoredCheckpoint>& all, int64
 }
 
 // The complete checkpoints with what the rules ask of each.
-std::vector<StoredCheckpoint> Look(const PruneArgs& args, const std::vector<CheckpointId>& all) {
+std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args,
+                                       const std::vector<CheckpointId>& all) {
   std::vector<StoredCheckpoint> stored;
   for (const CheckpointId& id : all) {
     const std::string folder = base::JoinPath(args.directory, FolderName(id));
     StoredCheckpoint one{.id = id, .pinned = IsPinned(folder)};
     if (args.rules.keep_best > 0) {
-      const auto evaluation = ReadEvaluation(folder);
-      if (evaluation.ok() && *evaluation) one.valid_loss = (*evaluation)->loss;
+      const auto evaluation = ReadEvaluation(folder).value_or(std::nullopt);
+      if (evaluation) one.valid_loss = evaluation->loss;
     }
     stored.push_back(one);
   }
@@ -97,7 +98,7 @@ std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
 StatusOr<std::vector<std::string>> PruneCheckpoints(const PruneArgs& args) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointId> all, ListCheckpoints(args.directory));
   std::vector<std::string> doomed;
-  for (const CheckpointId& id : ChooseDoomed(args.rules, Look(args, all)))
+  for (const CheckpointId& id : ChooseDoomed(args.rules, LookedAt(args, all)))
     doomed.push_back(FolderName(id));
   ASSIGN_OR_RETURN(const std::vector<std::string> left_over, LeftOver(args, all));
   doomed.insert(doomed.end(), left_over.begin(), left_over.end());

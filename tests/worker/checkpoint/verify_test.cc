@@ -85,6 +85,26 @@ TEST_F(VerifyTest, NamesEachDamage) {
   EXPECT_THAT(report.damage[4].what, HasSubstr("does not hold it as the manifest says"));
 }
 
+TEST_F(VerifyTest, ACheckpointUnderAnothersNameIsNamed) {
+  const std::string renamed = dir_.File("step-00000007-e0001");
+  std::filesystem::rename(Save(1), renamed);
+  const VerifyReport report = Verify({.folders = {renamed}});
+  ASSERT_EQ(report.damage.size(), 1U);
+  EXPECT_EQ(report.damage[0].file, "manifest.json");
+  EXPECT_EQ(report.damage[0].what, "of step 1, epoch 1: another checkpoint's");
+}
+
+TEST_F(VerifyTest, ARemovedOneIsNotDamaged) {
+  const std::string kept = Save(1), removed = Save(2);
+  std::filesystem::remove(removed + "/rank-00000.safetensors");
+  VerifyArgs args{.folders = {kept, removed}};
+  // As a run's prune does it, while this reads.
+  args.progress = [&](int64_t, int64_t) { std::filesystem::remove_all(removed); };
+  const VerifyReport report = Verify(args);
+  EXPECT_TRUE(report.damage.empty());
+  EXPECT_EQ(report.removed, (std::vector<std::string>{removed}));
+}
+
 TEST_F(VerifyTest, EveryFlippedBitOfTheDataIsFound) {
   const std::string folder = Save(1, Cut::kWhole);
   const std::string file = folder + "/rank-00000.safetensors";

@@ -138,9 +138,9 @@ class TensorComparison {
   TensorDifference found_;
 };
 
-using Texts = std::map<std::string, std::string>;
+using FieldTexts = std::map<std::string, std::string>;
 
-void Flatten(const std::string& path, const nlohmann::json& value, Texts* out) {
+void Flatten(const std::string& path, const nlohmann::json& value, FieldTexts* out) {
   if (!value.is_object()) {
     (*out)[path] = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     return;
@@ -149,32 +149,32 @@ void Flatten(const std::string& path, const nlohmann::json& value, Texts* out) {
     Flatten(path.empty() ? key : fmt::format("{}.{}", path, key), child, out);
 }
 
-Texts NumbersOf(const Manifest& manifest) {
-  Texts texts = {{"step", std::to_string(manifest.step)}};
+FieldTexts NumbersOf(const Manifest& manifest) {
+  FieldTexts texts = {{"step", std::to_string(manifest.step)}};
   for (const auto& [name, value] : manifest.integers) texts[name] = std::to_string(value);
   for (const auto& [name, value] : manifest.reals) texts[name] = fmt::format("{}", value);
   return texts;
 }
 
-Texts SpecOf(const Manifest& manifest) {
-  Texts texts;
+FieldTexts SpecOf(const Manifest& manifest) {
+  FieldTexts texts;
   Flatten("", nlohmann::json::parse(manifest.spec_json, nullptr, false), &texts);
   return texts;
 }
 
-Texts SaveOf(const Manifest& manifest) {
+FieldTexts SaveOf(const Manifest& manifest) {
   return {{"epoch", std::to_string(manifest.epoch)},
           {"job", fmt::format("{} ({})", manifest.job_name, manifest.job_uid)},
           {"world_size", std::to_string(manifest.world_size)}};
 }
 
-void AddFields(FieldDifference::Kind kind, const Texts& a, const Texts& b,
+void AddFields(FieldDifference::Kind kind, const FieldTexts& a, const FieldTexts& b,
                std::vector<FieldDifference>* out) {
   std::set<std::string> names;
-  for (const Texts* side : {&a, &b}) {
+  for (const FieldTexts* side : {&a, &b}) {
     for (const auto& [name, text] : *side) names.insert(name);
   }
-  const auto text = [](const Texts& side, const std::string& name) {
+  const auto text = [](const FieldTexts& side, const std::string& name) {
     const auto found = side.find(name);
     return found == side.end() ? std::string() : found->second;
   };
@@ -191,6 +191,7 @@ class Comparison {
 
   StatusOr<DiffReport> Run() {
     std::vector<const std::string*> keys;
+    keys.reserve(a_.tensors.size() + b_.tensors.size());
     for (const auto& [key, tensor] : a_.tensors) keys.push_back(&key);
     for (const auto& [key, tensor] : b_.tensors) {
       if (!a_.tensors.contains(key)) keys.push_back(&key);
@@ -204,7 +205,8 @@ class Comparison {
     DiffReport report{.num_tensors = std::ssize(keys)};
     for (auto& one : found) {
       RETURN_IF_ERROR(one.status());
-      if (*one) report.tensors.push_back(**std::move(one));
+      std::optional<TensorDifference>& different = *one;
+      if (different) report.tensors.push_back(*std::move(different));
     }
     for (const auto& [key, tensor] : a_.tensors) report.num_elements += ElementsOf(tensor);
     CompareFields(&report);

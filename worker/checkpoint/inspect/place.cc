@@ -58,12 +58,10 @@ StatusOr<CheckpointPlace> FindCheckpoint(const std::string& path) {
                            .id = *place.id,
                            .folder = base::JoinPath(place.directory, FolderName(*place.id))};
   }
-  const auto newest = FindNewest(place.directory);
-  return base::InvalidArgument(
-      "{} is a directory of checkpoints; name one of them{}", path,
-      newest.ok() && *newest
-          ? fmt::format(", such as the newest: {}", base::JoinPath(path, FolderName(**newest)))
-          : "");
+  const auto newest = FindNewest(place.directory).value_or(std::nullopt);
+  const std::string hint =
+      newest ? ", such as the newest: " + base::JoinPath(path, FolderName(*newest)) : "";
+  return base::InvalidArgument("{} is a directory of checkpoints; name one of them{}", path, hint);
 }
 
 }  // namespace mt::checkpoint

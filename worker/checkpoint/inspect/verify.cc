@@ -3,8 +3,9 @@
 #include "worker/checkpoint/inspect/verify.h"
 
 #include <algorithm>
+#include <deque>
+#include <filesystem>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "common/base/files.h"
 #include "common/base/ids.h"
 #include "common/base/mutex.h"
+#include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/format/safetensors.h"
 #include "worker/checkpoint/inspect/parallel_tasks.h"
@@ -72,16 +74,25 @@ std::vector<ReadTask> TasksOf(size_t folder, const Manifest& manifest) {
   return tasks;
 }
 
+// The manifest, unless the folder's name says that it is another checkpoint's.
+StatusOr<Manifest> OfItsFolder(const std::string& folder, Manifest manifest) {
+  const auto id = ParseFolderName(std::filesystem::path(folder).filename().string());
+  if (!id || (manifest.step == id->step && manifest.epoch == id->epoch)) return manifest;
+  return base::DataLoss("of step {}, epoch {}: another checkpoint's", manifest.step,
+                        manifest.epoch);
+}
+
 class Verification {
  public:
-  explicit Verification(const VerifyArgs& args) : args_(args), manifests_(args.folders.size()) {}
+  explicit Verification(const VerifyArgs& args) : args_(args) {}
 
   VerifyReport Run() {
     std::vector<ReadTask> tasks;
     for (size_t i = 0; i < args_.folders.size(); ++i) {
-      if (!ReadManifestOf(i)) continue;
+      const Manifest* manifest = ReadManifestOf(i);
+      if (manifest == nullptr) continue;
       ++report_.num_checkpoints;
-      for (ReadTask& task : TasksOf(i, *manifests_[i])) {
+      for (ReadTask& task : TasksOf(i, *manifest)) {
         for (const Wanted& wanted : task.slices) total_bytes_ += wanted.bytes;
         tasks.push_back(std::move(task));
       }
@@ -95,19 +106,18 @@ class Verification {
   }
 
  private:
-  bool ReadManifestOf(size_t i) {
+  // nullptr: it cannot be read, which is noted.
+  const Manifest* ReadManifestOf(size_t i) {
     const std::string& folder = args_.folders[i];
     const auto text = base::ReadFile(base::JoinPath(folder, kManifestName));
     auto manifest = text.ok() ? ParseManifest(*text) : text.status();
-    if (manifest.ok()) {
-      manifests_[i] = *std::move(manifest);
-      return true;
-    }
+    if (manifest.ok()) manifest = OfItsFolder(folder, *std::move(manifest));
+    if (manifest.ok()) return &manifests_.emplace_back(*std::move(manifest));
     report_.damage.push_back({.folder = folder,
                               .file = std::string(kManifestName),
                               .slice = "",
                               .what = base::Message(manifest.status())});
-    return false;
+    return nullptr;
   }
 
   void Read(const ReadTask& task, std::vector<Damage>* damage) {
@@ -195,7 +205,7 @@ class Verification {
   }
 
   const VerifyArgs& args_;
-  std::vector<std::optional<Manifest>> manifests_;
+  std::deque<Manifest> manifests_;           // tasks point into them
   std::vector<std::vector<Damage>> damage_;  // of each task
   VerifyReport report_;
   int64_t total_bytes_ = 0;

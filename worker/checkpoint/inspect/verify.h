@@ -16,7 +16,7 @@ namespace mt::checkpoint {
 using BytesProgress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
 struct VerifyArgs {
-  std::vector<std::string> folders;  // of checkpoints, whatever their names
+  std::vector<std::string> folders;  // of checkpoints; a name that tells another one is damage
   int threads = 1;
   BytesProgress progress;  // may be empty
 };
