@@ -191,7 +191,8 @@ std::string InspectionText(const Inspection& one, bool tensors) {
       {"job", fmt::format("{} ({})", OrDash(m.job_name), OrDash(m.job_uid))},
       {"went on from", m.parent_step < 0 ? "nothing: a cold start"
                                          : checkpoint::FolderName({m.parent_step, m.parent_epoch})},
-      {"saved by", fmt::format("{} ranks, {}", m.world_size, OrDash(checkpoint::LayoutText(s)))},
+      {"saved by", fmt::format("{} rank{}, {}", m.world_size, m.world_size == 1 ? "" : "s",
+                               OrDash(checkpoint::LayoutText(s)))},
       {"precision", OrDash(s.precision)},
       {"trained", fmt::format("{} samples, {} tokens", s.consumed_samples, s.tokens)},
       {"parameters", std::to_string(s.parameters)},
