@@ -8,7 +8,7 @@
 #include "client/commands/checkpoint.h"
 #include "client/session/session.h"
 #include "worker/checkpoint/inspect/copy.h"
-#include "worker/checkpoint/inspect/parallel_tasks.h"
+#include "worker/checkpoint/format/parallel_tasks.h"
 
 namespace mt::client {
 namespace {

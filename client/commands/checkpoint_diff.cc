@@ -11,7 +11,7 @@
 #include "client/session/session.h"
 #include "common/base/plain_text.h"
 #include "worker/checkpoint/inspect/diff.h"
-#include "worker/checkpoint/inspect/parallel_tasks.h"
+#include "worker/checkpoint/format/parallel_tasks.h"
 
 namespace mt::client {
 namespace {

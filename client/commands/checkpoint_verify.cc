@@ -12,7 +12,7 @@
 #include "common/base/files.h"
 #include "common/base/plain_text.h"
 #include "worker/checkpoint/format/directory.h"
-#include "worker/checkpoint/inspect/parallel_tasks.h"
+#include "worker/checkpoint/format/parallel_tasks.h"
 #include "worker/checkpoint/inspect/place.h"
 #include "worker/checkpoint/inspect/verify.h"
 

@@ -29,32 +29,39 @@ std::vector<RankMemory> ByStage(const v1::JobSpec& job, const parallel::Schedule
   return stages;
 }
 
-std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& memory) {
-  return {name,
-          FormatRate(static_cast<double>(memory.parameters)),
-          FormatBytes(memory.weights),
-          FormatBytes(memory.gradients),
-          FormatBytes(memory.optimizer),
-          FormatBytes(memory.activations),
-          FormatBytes(memory.total())};
+std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& memory,
+                                   bool with_copy) {
+  std::vector<std::string> row = {name,
+                                  FormatRate(static_cast<double>(memory.parameters)),
+                                  FormatBytes(memory.weights),
+                                  FormatBytes(memory.gradients),
+                                  FormatBytes(memory.optimizer),
+                                  FormatBytes(memory.activations),
+                                  FormatBytes(memory.total())};
+  if (with_copy) row.push_back(FormatBytes(memory.save_copy));
+  return row;
 }
 
 std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& stages) {
   std::vector<std::vector<std::string>> rows = {
       {"RANK OF STAGE", "PARAMETERS", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "TOTAL"}};
+  const bool with_copy = job.checkpoint().async_save();
+  if (with_copy) rows[0].emplace_back("SAVE COPY");
   const int64_t ranks = spec::WorldSize(job) / static_cast<int64_t>(stages.size());
   RankMemory all;
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     const RankMemory& memory = stages[stage];
-    rows.push_back(MemoryRow(fmt::format("{}", stage), memory));
+    rows.push_back(MemoryRow(fmt::format("{}", stage), memory, with_copy));
     all.parameters += ranks * memory.parameters;
     all.weights += ranks * memory.weights;
     all.gradients += ranks * memory.gradients;
     all.optimizer += ranks * memory.optimizer;
     all.activations += ranks * memory.activations;
+    all.save_copy += ranks * memory.save_copy;
   }
   const int64_t world = spec::WorldSize(job);
-  rows.push_back(MemoryRow(fmt::format("all {} rank{}", world, world == 1 ? "" : "s"), all));
+  rows.push_back(
+      MemoryRow(fmt::format("all {} rank{}", world, world == 1 ? "" : "s"), all, with_copy));
   return Table(rows);
 }
 
@@ -80,11 +87,17 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options)
       parallel::GenerateSchedule(parallel::ScheduleRequestOf(job, MostMicrobatches(job)));
   if (!schedule.ok()) return Complain(schedule.status());
   const std::vector<RankMemory> stages = ByStage(job, *schedule);
+  const std::string copy =
+      job.checkpoint().async_save()
+          ? "The copy for saves beside training (checkpoint.async_save) is host "
+            "memory, besides the total.\n"
+          : "";
   return PrintText(MemoryTable(job, stages) +
                    "\nParameters as stored, with padding; activations kept from forward to "
                    "backward. A device of auto is counted as CPU slots.\nNot counted: scratch of a "
                    "running action, workspaces, buffers of "
-                   "collectives, data.\n");
+                   "collectives, data.\n" +
+                   copy);
 }
 
 }  // namespace

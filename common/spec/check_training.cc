@@ -98,11 +98,30 @@ void CheckKeepBest(const CheckArgs& args) {
       saves, evaluations, both, TotalIterations(*args.job)));
 }
 
+void CheckLoad(const v1::Checkpoint& checkpoint, FaultList* faults) {
+  const bool named = checkpoint.has_load() || checkpoint.has_load_tag();
+  if (checkpoint.fresh() && named) {
+    faults->Add("checkpoint.fresh",
+                fmt::format("starts over, but checkpoint.{} names what to load; keep one",
+                            checkpoint.has_load() ? "load" : "load_tag"));
+  }
+  if (checkpoint.load_kind() == v1::Checkpoint::LOAD_KIND_WEIGHTS && !named) {
+    faults->Add("checkpoint.load_kind",
+                "weights are of another run's checkpoint; name it by checkpoint.load or load_tag");
+  }
+  if (checkpoint.has_load_tag() && !checkpoint.has_load() && checkpoint.directory() == "none") {
+    faults->Add(
+        "checkpoint.load_tag",
+        "is looked for in checkpoint.directory, which is none; name one by checkpoint.load");
+  }
+}
+
 void CompleteCheckpoint(const CheckArgs& args, bool length) {
   v1::Checkpoint& checkpoint = *args.job->mutable_checkpoint();
   FaultList& faults = *args.faults;
   if (!faults.Clean({"checkpoint.directory", "checkpoint.every_iters", "checkpoint.every",
-                     "checkpoint.load", "checkpoint.fresh"})) {
+                     "checkpoint.load", "checkpoint.load_kind", "checkpoint.load_tag",
+                     "checkpoint.fresh"})) {
     return;
   }
   if (!checkpoint.has_directory()) checkpoint.set_directory(args.job->name());
@@ -114,9 +133,7 @@ void CompleteCheckpoint(const CheckArgs& args, bool length) {
   if (checkpoint.directory() == "none" && checkpoint.strict()) {
     faults.Add("checkpoint.strict", "means nothing without a directory");
   }
-  if (checkpoint.fresh() && checkpoint.has_load()) {
-    faults.Add("checkpoint.fresh", "starts over, but checkpoint.load names what to load; keep one");
-  }
+  CheckLoad(checkpoint, &faults);
   if (length) CheckKeepBest(args);
 }
 

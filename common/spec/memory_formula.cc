@@ -228,6 +228,10 @@ RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots) {
   const int64_t state = NumMoments(job.optimizer()) + (n.e < n.w ? 1 : 0);
   const int64_t share = job.parallel().zero_stage() >= 1 ? n.d : 1;
   memory.optimizer = n.w * state * memory.parameters / share;
+  if (job.checkpoint().async_save() && !CheckpointDirectory(job).empty()) {
+    // The master and the moments of the replica's own slices, whatever the ZeRO stage.
+    memory.save_copy = n.w * (1 + NumMoments(job.optimizer())) * memory.parameters / n.d;
+  }
   return memory;
 }
 

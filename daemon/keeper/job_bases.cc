@@ -43,8 +43,11 @@ void FillBase(const v1::StoredJob& stored, v1::Assign* assign) {
   const v1::Job& job = stored.job();
   if (!HasCheckpoints(job)) return;
   if (stored.fresh()) {
-    assign->mutable_spec()->mutable_checkpoint()->clear_load();
-    assign->mutable_spec()->mutable_checkpoint()->set_fresh(true);
+    v1::Checkpoint* checkpoint = assign->mutable_spec()->mutable_checkpoint();
+    checkpoint->clear_load();
+    checkpoint->clear_load_tag();
+    checkpoint->set_load_kind(v1::Checkpoint::LOAD_KIND_RESUME);
+    checkpoint->set_fresh(true);
     return;
   }
   const int64_t step = stored.has_base_step() ? stored.base_step() : job.last_checkpoint().step();

@@ -249,6 +249,8 @@ void Placer::SendAssign(const v1::StoredJob& stored, const v1::StoredAllocation&
     // It has trained before: it goes on from what it saved, wherever it once began.
     v1::Checkpoint* checkpoint = assign->mutable_spec()->mutable_checkpoint();
     checkpoint->clear_load();
+    checkpoint->clear_load_tag();
+    checkpoint->set_load_kind(v1::Checkpoint::LOAD_KIND_RESUME);
     checkpoint->set_fresh(false);
   }
   FillBase(stored, assign);

@@ -17,6 +17,7 @@ SMALL = ("--set", "model.layers=4", "--set", "model.heads=4", "--set", "model.vo
 MESH = ("--set", "parallel.tensor=2", "--set", "parallel.pipeline=2", "--set", "parallel.data=2",
         "--set", "parallel.zero_stage=1", *SMALL)
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
+BESIDE = ("--set", "checkpoint.async_save=true")
 STEPS = ("--set", "training.train_iters=120", "--set", "training.eval.every_iters=40", "--set", "training.eval.iters=2",
          "--set", "checkpoint.every_iters=0")
 
@@ -39,7 +40,7 @@ class LayoutVerbsTest(LayoutServiceTest):
         self.start(node=8)
 
     def test_pause_checkpoint_cancel(self):
-        self.submit(*LONG, *MESH)
+        self.submit(*LONG, *MESH, *BESIDE)
         self.wait_step(5)
         self.mtctl("pause", "tiny", "--hold", "--wait")
         job = self.job()
@@ -70,7 +71,7 @@ class LayoutVerbsTest(LayoutServiceTest):
         self.mtctl("wait", "tiny", timeout=240)
         self.assertEqual(self.losses(), expected)
         # kill -9 of one rank: the job ends with the cause, the next one goes on from the last checkpoint.
-        self.submit(*STEPS, *MESH, "--set", "name=killed", "--set", "checkpoint.every_iters=10")
+        self.submit(*STEPS, *MESH, *BESIDE, "--set", "name=killed", "--set", "checkpoint.every_iters=10")
         self.wait_for("a checkpoint", lambda: self.job("killed").get("last_checkpoint"))
         victim = next(r for r in self.job("killed")["ranks"] if r["rank"] == 5)
         os.kill(int(victim["pid"]), signal.SIGKILL)

@@ -72,6 +72,13 @@ void CopyBox(const Box& box, const SliceEntry& stored, const std::byte* from,
   }
 }
 
+// The types in which state is stored; nullopt for others.
+std::optional<kernels::DType> MasterType(std::string_view name) {
+  if (name == "F32") return kernels::DType::kF32;
+  if (name == "F64") return kernels::DType::kF64;
+  return std::nullopt;
+}
+
 std::string ShapeText(const Dims& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 // Reads the slices of one checkpoint and keeps its files open between tensors.
@@ -81,38 +88,60 @@ class Loading {
       : args_(args), folder_(base::JoinPath(args.directory, FolderName(args.id))) {}
 
   Status Load(const SliceToLoad& wanted) {
-    if (!args_.put && wanted.places.contiguous()) return LoadOnHost(wanted);
+    ASSIGN_OR_RETURN(const TensorEntry* tensor, Find(wanted));
     SliceToLoad image = wanted;
+    image.dtype = *MasterType(tensor->dtype);
+    const bool converts = image.dtype != wanted.dtype;
+    if (!args_.put && !converts && wanted.places.contiguous()) return LoadOnHost(*tensor, wanted);
     image.places = {};
-    const int64_t element = kernels::SizeOf(wanted.dtype);
     int64_t count = 1;
     for (const int64_t dim : wanted.shape) count *= dim;
-    image_.resize(static_cast<size_t>(count * element));
+    image_.resize(static_cast<size_t>(count * kernels::SizeOf(image.dtype)));
     image.data = image_.data();
-    RETURN_IF_ERROR(LoadOnHost(image));
+    RETURN_IF_ERROR(LoadOnHost(*tensor, image));
+    if (converts) Convert(count, wanted.dtype);
+    return Place(wanted, count, converts ? converted_.data() : image_.data());
+  }
+
+ private:
+  // Brings the contiguous elements at `from` to where they are wanted.
+  Status Place(const SliceToLoad& wanted, int64_t count, const std::byte* from) {
+    const int64_t element = kernels::SizeOf(wanted.dtype);
     if (!args_.put) {
-      base::CopyToRuns(wanted.places, count, element, image_.data(), wanted.data);
+      base::CopyToRuns(wanted.places, count, element, from, wanted.data);
     } else if (wanted.places.contiguous()) {
-      args_.put(wanted.data, image_.data(), count * element);
+      args_.put(wanted.data, from, count * element);
     } else {
       spread_.assign(static_cast<size_t>(wanted.places.Span(count) * element), std::byte{0});
-      base::CopyToRuns(wanted.places, count, element, image_.data(), spread_.data());
+      base::CopyToRuns(wanted.places, count, element, from, spread_.data());
       args_.put(wanted.data, spread_.data(), static_cast<int64_t>(spread_.size()));
     }
     return OkStatus();
   }
 
- private:
-  Status LoadOnHost(const SliceToLoad& wanted) {
-    ASSIGN_OR_RETURN(const TensorEntry* tensor, Find(wanted));
-    for (const SliceEntry& stored : tensor->slices) {
+  // image_ to converted_: single to double, which is exact, or double to single, rounded.
+  void Convert(int64_t count, kernels::DType to) {
+    converted_.resize(static_cast<size_t>(count * kernels::SizeOf(to)));
+    if (to == kernels::DType::kF64) {
+      std::copy_n(reinterpret_cast<const float*>(image_.data()), count,
+                  reinterpret_cast<double*>(converted_.data()));
+    } else {
+      std::transform(reinterpret_cast<const double*>(image_.data()),
+                     reinterpret_cast<const double*>(image_.data()) + count,
+                     reinterpret_cast<float*>(converted_.data()),
+                     [](double value) { return static_cast<float>(value); });
+    }
+  }
+
+  Status LoadOnHost(const TensorEntry& tensor, const SliceToLoad& wanted) {
+    for (const SliceEntry& stored : tensor.slices) {
       const auto box = Intersect(stored, wanted);
       if (!box) continue;
       const bool direct = stored.offset == wanted.offset && stored.shape == wanted.shape;
-      const auto bytes = static_cast<size_t>(TensorBytes(tensor->dtype, stored.shape));
+      const auto bytes = static_cast<size_t>(TensorBytes(tensor.dtype, stored.shape));
       if (!direct) buffer_.resize(bytes);
       std::byte* into = direct ? static_cast<std::byte*>(wanted.data) : buffer_.data();
-      RETURN_IF_ERROR(ReadChecked(*tensor, stored, {into, bytes}));
+      RETURN_IF_ERROR(ReadChecked(tensor, stored, {into, bytes}));
       if (!direct) CopyBox(*box, stored, into, wanted);
       if (args_.progress) args_.progress(static_cast<int64_t>(bytes));
     }
@@ -128,7 +157,7 @@ class Loading {
     const TensorEntry& tensor = it->second;
     std::string type(kernels::Name(wanted.dtype));
     for (char& c : type) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    if (tensor.shape != wanted.global_shape || tensor.dtype != type) {
+    if (tensor.shape != wanted.global_shape || !MasterType(tensor.dtype)) {
       return base::FailedPrecondition("checkpoint {}: {} is {} {}, the job's is {} {}", folder_,
                                       wanted.key, tensor.dtype, ShapeText(tensor.shape), type,
                                       ShapeText(wanted.global_shape));
@@ -174,9 +203,10 @@ class Loading {
   const LoadArgs& args_;
   const std::string folder_;
   std::map<std::string, SafetensorsReader> files_;
-  std::vector<std::byte> buffer_;  // a stored slice
-  std::vector<std::byte> image_;   // a requested slice that is not read in place
-  std::vector<std::byte> spread_;  // the same, with gaps
+  std::vector<std::byte> buffer_;     // a stored slice
+  std::vector<std::byte> image_;      // a requested slice that is not read in place
+  std::vector<std::byte> converted_;  // the same, of the type that is wanted
+  std::vector<std::byte> spread_;     // the same, with gaps
 };
 
 // The value at a path such as "a.b.c", or null.
@@ -192,6 +222,9 @@ json At(const json& root, std::string_view path) {
   return *node;
 }
 
+// Of the model: how far its tables are padded, which no checkpoint stores.
+constexpr std::string_view kMayChange = "vocab_divisible_by";
+
 // Appends a line for each leaf at which the two documents differ.
 void Compare(const std::string& path, const json& saved, const json& now,
              std::vector<std::string>* out) {
@@ -202,6 +235,7 @@ void Compare(const std::string& path, const json& saved, const json& now,
       for (const auto& [key, value] : side->items()) keys[key] = true;
     }
     for (const auto& [key, unused] : keys) {
+      if (path == "model" && key == kMayChange) continue;
       Compare(fmt::format("{}.{}", path, key), At(saved, key), At(now, key), out);
     }
     return;
@@ -232,14 +266,7 @@ Status CheckSameRun(const Manifest& manifest, const std::string& current_json) {
       "training.train_tokens",
       "training.global_batch_size",
       "training.batch_ramp",
-      "training.precision",
       "training.seed",
-      "optimizer.type",
-      // The layout must hold the same boxes of every tensor; replicas and ZeRO stages may change.
-      "parallel.tensor",
-      "parallel.pipeline",
-      "parallel.virtual_stages",
-      "parallel.layout",
   };
   const json saved = json::parse(manifest.spec_json, nullptr, false);
   const json now = json::parse(current_json, nullptr, false);
@@ -248,13 +275,10 @@ Status CheckSameRun(const Manifest& manifest, const std::string& current_json) {
     Compare(std::string(path), At(saved, path), At(now, path), &differences);
   }
   if (differences.empty()) return OkStatus();
-  const bool layout = std::ranges::any_of(
-      differences, [](const std::string& line) { return line.starts_with("parallel."); });
   return base::FailedPrecondition(
-      "this job cannot go on from checkpoint step {}, epoch {}: {}.{} Use the checkpoint's values, "
+      "this job cannot go on from checkpoint step {}, epoch {}: {}. Use the checkpoint's values, "
       "another checkpoint.directory, or checkpoint.fresh to start over",
-      manifest.step, manifest.epoch, fmt::join(differences, "; "),
-      layout ? " Loading into another layout is not supported yet." : "");
+      manifest.step, manifest.epoch, fmt::join(differences, "; "));
 }
 
 }  // namespace mt::checkpoint

@@ -19,9 +19,10 @@ namespace mt::checkpoint {
 
 // A requested part of a tensor and its destination.
 struct SliceToLoad {
-  std::string key;                              // "weights/<parameter>", as in the manifest
-  kernels::DType dtype = kernels::DType::kF32;  // must equal the stored type
-  std::vector<int64_t> global_shape;            // must equal the stored shape
+  std::string key;  // "weights/<parameter>", as in the manifest
+  // kF32 or kF64; where the stored type is the other one, elements are converted (rounded).
+  kernels::DType dtype = kernels::DType::kF32;
+  std::vector<int64_t> global_shape;  // must equal the stored shape
   std::vector<int64_t> offset;
   std::vector<int64_t> shape;
   void* data = nullptr;  // host memory, unless LoadArgs::put is set
@@ -43,14 +44,14 @@ struct LoadArgs {
   base::FileOpener open{};                      // of the files of the checkpoint
 };
 
-// Loads all slices. kNotFound: no such tensor; kFailedPrecondition: its shape or type differs (both
-// are named); kDataLoss: damaged bytes or a missing file (file and tensor are named); else I/O
-// errors. Destinations are undefined after an error.
+// Loads all slices. kNotFound: no such tensor; kFailedPrecondition: its shape differs (both are
+// named), or its type is neither F32 nor F64; kDataLoss: damaged bytes or a missing file (file and
+// tensor are named); else I/O errors. Destinations are undefined after an error.
 Status LoadTensors(const LoadArgs& args);
 
 // Checks that a run of the job `current_json` may resume from this manifest. Model, data order,
-// global batch, seeds, run length and the layout over tensor ranks and stages must be equal;
-// replicas, ZeRO stage, schedule and recomputation may differ. kFailedPrecondition lists every
+// global batch, seeds and run length must be equal; layout, precision, padding of the vocabulary,
+// optimizer and recomputation may differ. kFailedPrecondition lists every
 // difference as "field: checkpoint has A, job has B".
 Status CheckSameRun(const Manifest& manifest, const std::string& current_json);
 

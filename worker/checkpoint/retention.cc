@@ -12,6 +12,7 @@
 #include "common/base/files.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/evaluation.h"
+#include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
 
 namespace mt::checkpoint {
@@ -42,7 +43,7 @@ std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args,
   std::vector<StoredCheckpoint> stored;
   for (const CheckpointId& id : all) {
     const std::string folder = base::JoinPath(args.directory, FolderName(id));
-    StoredCheckpoint one{.id = id, .pinned = IsPinned(folder)};
+    StoredCheckpoint one{.id = id, .pinned = IsPinned(folder) || HasLabel(folder)};
     if (args.rules.keep_best > 0) {
       const auto evaluation = ReadEvaluation(folder).value_or(std::nullopt);
       if (evaluation) one.valid_loss = evaluation->loss;

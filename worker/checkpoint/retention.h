@@ -23,7 +23,7 @@ struct RetentionRules {
 // A complete checkpoint, as far as the rules ask.
 struct StoredCheckpoint {
   CheckpointId id;
-  bool pinned = false;  // kept
+  bool pinned = false;  // or it has a tag: kept
   std::optional<double>
       valid_loss{};  // of its step; nullopt or not a number: never one of the best
 };

@@ -112,8 +112,13 @@ class Save {
     return error ? base::ErrnoError(error.value(), "create folder " + temporary_) : OkStatus();
   }
 
+  Status Prepare() const {
+    RETURN_IF_ERROR(args_.ready);
+    return exchange_.rank() == 0 ? MakeFolder() : OkStatus();
+  }
+
   Status WriteAndCommit() {
-    RETURN_IF_ERROR(Agree(At("begin", exchange_.rank() == 0 ? MakeFolder() : OkStatus())));
+    RETURN_IF_ERROR(Agree(At("begin", Prepare())));
     RETURN_IF_ERROR(exchange_.Agree(At("folder", OkStatus())));
     std::string record;
     const Status written = At("shard", WriteShard(&record));
@@ -140,7 +145,7 @@ class Save {
       }
       ASSIGN_OR_RETURN(const std::vector<std::string> digests,
                        WriteSafetensors(base::JoinPath(temporary_, file), tensors, args_.progress,
-                                        args_.reader));
+                                        args_.reader, args_.threads));
       for (size_t i = 0; i < tensors.size(); ++i) {
         const SliceToSave& slice = args_.slices[i];
         out.push_back({{"key", slice.key},

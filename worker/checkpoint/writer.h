@@ -41,7 +41,9 @@ struct SaveArgs {
   // empty.
   Manifest manifest;
   std::vector<SliceToSave> slices;
+  Status ready;  // an error: this rank's slices cannot be read, and the save fails on all ranks
   PieceReader* reader = nullptr;                // reads the slices; nullptr: host memory
+  int threads = 1;                              // that write this rank's file from host memory
   comm::ProcessGroup* group = nullptr;          // all ranks of the job; nullptr: one rank
   kernels::Stream* stream = nullptr;            // for the group's collectives
   std::function<void(int64_t bytes)> progress;  // called after each write; may be empty
@@ -51,8 +53,9 @@ struct SaveArgs {
   // Called on rank 0 where the fence is gone (CheckFence, kNotFound) before the folder is created;
   // OK: it is there again. Empty: that fails the save.
   std::function<Status(const Status& gone)> restore_fence;
-  // For tests: called at each named point ("begin", "folder", "shard", "gathered", "manifest",
-  // "checked", "renamed"); an error is treated as a failure at that point. May be empty.
+  // For tests: called at each named point ("copy" and "over" of a save beside training, "begin",
+  // "folder", "shard", "gathered", "manifest", "checked", "renamed"); an error is treated as a
+  // failure at that point. May be empty.
   std::function<Status(std::string_view point)> failpoint;
 };
 

@@ -64,6 +64,8 @@ Engine::Engine(EnginePlan plan, std::unique_ptr<memory::Memory> memory)
   if (const memory::Block& block = plan.blocks_.staging; block.bytes > 0) {
     staging_ = std::make_unique<memory::Staging>(&device(), stream_.get(), memory_->Data(block));
   }
+  if (const memory::Block& block = plan.blocks_.snapshot; block.bytes > 0)
+    snapshot_ = std::make_unique<StateSnapshot>(&device(), store_.get(), memory_->Data(block));
   MakeParts();
   SetHooks();
 }

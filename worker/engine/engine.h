@@ -15,6 +15,7 @@
 #include "worker/engine/engine_plan.h"
 #include "worker/engine/phase_clock.h"
 #include "worker/engine/stage_work.h"
+#include "worker/engine/state_snapshot.h"
 #include "worker/engine/step_ring.h"
 #include "worker/engine/step_schedules.h"
 #include "worker/engine/step_vector.h"
@@ -88,6 +89,9 @@ class Engine {
   memory::BytesByKind MeasureMemory();
   // Brings bytes of the store to the host and back, on stream(); nothing else may be under way.
   memory::Staging* staging() { return staging_.get(); }
+  // Copies the state while the next step computes; nullptr where the job does not ask for it. The
+  // engine's updates wait for its copies.
+  StateSnapshot* snapshot() { return snapshot_.get(); }
   kernels::Stream& stream() { return *stream_; }
   // The clock of stream(), with marks at both ends of every action and collective.
   PhaseClock& phases() { return *phases_; }
@@ -106,6 +110,8 @@ class Engine {
   data::Microbatch NextMicrobatch(data::Loader* loader, int64_t step);
   Status RunMicrobatches(int64_t step, data::Loader* loader,
                          const kernels::StepConstants& constants);
+  // The update must not change what a snapshot has yet to copy.
+  void AwaitSnapshot();
   // Adds to this rank's vector what the host knows: command bits, fault, wait for the pipeline.
   void AddHostValues(int64_t step, double command_bits);
   // The test seam on this rank's vector, which must come to the host for it.
@@ -142,6 +148,7 @@ class Engine {
   std::unique_ptr<kernels::DeviceBuffer> pinned_;  // HostBlock
   HostBlock* host_ = nullptr;
   std::unique_ptr<memory::Staging> staging_;  // nullptr on the CPU
+  std::unique_ptr<StateSnapshot> snapshot_;   // nullptr without
   Status fault_;
   kernels::StepScalars* scalars_ = nullptr;  // device
   StepVector* vector_ = nullptr;             // device

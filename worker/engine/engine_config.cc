@@ -45,6 +45,7 @@ EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::Coordinates& 
   config.overlap_reduce = parallel.overlap().grad_reduce();
   config.overlap_gather = parallel.overlap().param_gather();
   config.recordings = job.training().recordings();
+  config.snapshot = job.checkpoint().async_save() && !spec::CheckpointDirectory(job).empty();
   return config;
 }
 

@@ -148,6 +148,9 @@ Status EnginePlan::PlanMemory() {
   if (device().kind() != kernels::DeviceKind::kCpu) {
     blocks_.staging = memory_plan_.Reserve(memory::Kind::kPinned, memory::Staging::kBytes);
   }
+  if (args_.config.snapshot) {
+    blocks_.snapshot = memory_plan_.Reserve(memory::Kind::kPinned, StateSnapshot::BytesOf(*store_));
+  }
   return OkStatus();
 }
 

@@ -52,7 +52,8 @@ class EnginePlan {
   // The engine's own pieces of the planned memory.
   struct Blocks {
     memory::Block scalars, vector, eval_sums, uncounted;
-    memory::Block staging;  // empty on the CPU
+    memory::Block staging;   // empty on the CPU
+    memory::Block snapshot;  // empty without one
   };
 
   EnginePlan(const EngineArgs& args, StepSchedules schedules);

@@ -50,6 +50,7 @@ Status Engine::RunStep(int64_t step, data::Loader* loader, double command_bits) 
   const PhaseScope update(phases_.get(), StepPhase::kOptimizer);
   args_.backend->update().Advance(*stream_, scalars_, &vector_->sums, constants);
 
+  AwaitSnapshot();
   // The update, bucket by bucket in the order of the next forward; under ZeRO-1 each bucket's
   // weights are gathered behind it.
   optimizer_->Update(*stream_, scalars_, sync_.get());
@@ -57,6 +58,12 @@ Status Engine::RunStep(int64_t step, data::Loader* loader, double command_bits) 
   phases_->EndStep(step);  // closes both phases
   ring_.End(*stream_, vector_, scalars_);
   return sync_->status();
+}
+
+void Engine::AwaitSnapshot() {
+  if (snapshot_ == nullptr || !snapshot_->pending()) return;
+  const PhaseScope copying(phases_.get(), StepPhase::kCheckpoint);
+  snapshot_->AwaitCopied(*stream_);
 }
 
 int64_t Engine::BatchOf(int64_t step) const {

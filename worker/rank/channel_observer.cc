@@ -39,6 +39,12 @@ void Fill(const train::CheckpointRecord& record, megatrain::v1::CheckpointInfo* 
   out->set_tokens(record.tokens);
   out->set_digest(record.digest);
   out->set_root_id(record.root_id);
+  out->set_skipped(record.skipped);
+  if (!record.label.empty()) {
+    out->mutable_label()->set_tag(record.label.tag);
+    out->mutable_label()->mutable_meta()->insert(record.label.meta.begin(),
+                                                 record.label.meta.end());
+  }
 }
 
 }  // namespace

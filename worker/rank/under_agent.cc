@@ -251,7 +251,11 @@ class AgentRank {
       Refuse(word, base::InvalidArgument("a rank knows no verb {}", static_cast<int>(word.verb())));
       return;
     }
-    train::Command command{.kind = *kind, .id = word.command_id()};
+    train::Command command{
+        .kind = *kind,
+        .id = word.command_id(),
+        .label = {.tag = word.label().tag(),
+                  .meta = {word.label().meta().begin(), word.label().meta().end()}}};
     if (command.kind == train::CommandKind::kUpdate) {
       JobSpec job = word.spec();
       const Status completed = CompleteAndResolve(threads_, &job);

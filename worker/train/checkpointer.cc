@@ -1,4 +1,5 @@
-// One save: the state as slices, the manifest of this step, the collective write, the report.
+// One save: the state as slices, the manifest of this step, the collective write, the report. Saves
+// of both kinds differ in who writes and in what training waits for.
 #include "worker/train/checkpointer.h"
 
 #include <chrono>
@@ -43,6 +44,9 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
     last_saved_step_ = args_.start.load->step;
     last_saved_ = args_.loaded;
   }
+  if (args_.engine->snapshot() != nullptr) {
+    background_ = std::make_unique<BackgroundSave>(&args_.engine->device(), args_.background_group);
+  }
 }
 
 bool Checkpointer::EndsRun(const Status& saved) const {
@@ -61,41 +65,74 @@ bool Checkpointer::DueByTime() const {
 }
 
 Status Checkpointer::Save(int64_t step) {
-  tried_status_ = SaveState(step);
+  const Status before = Settle();
+  if (EndsRun(before)) return before;
+  kept_ = false;  // this one is what was asked for
+  const Status saved = SaveState(step);
   tried_step_ = step;
-  return tried_status_;
+  tried_status_ = saved;
+  return saved;
 }
 
-StatusOr<CheckpointRecord> Checkpointer::CheckpointOf(int64_t step) const {
-  if (!enabled()) {
-    return base::FailedPrecondition(
-        "the job saves no checkpoints: checkpoint.directory is \"none\"");
-  }
-  if (last_saved_step_ == step) {
-    CHECK(last_saved_.has_value()) << "asked on another rank than 0";
-    return *last_saved_;
-  }
-  if (tried_step_ == step) return tried_status_;
-  return base::FailedPrecondition("the run ended after step {}, before the save", step);
-}
-
-Status Checkpointer::SaveState(int64_t step) {
-  last_try_ = args_.clock->Now();
+Status Checkpointer::Begin(int64_t step, bool requested) {
+  if (background_ == nullptr) return Save(step);
   if (!enabled() || step == last_saved_step_) return OkStatus();
-  const base::MonotonicTime begin = args_.clock->Now();
-  RETURN_IF_ERROR(args_.engine->Synchronize());
-  const kernels::StepScalars scalars = args_.engine->ReadScalars();
-  std::unique_ptr<DevicePieces> reader;
-  if (args_.engine->device().kind() != kernels::DeviceKind::kCpu) {
-    reader = std::make_unique<DevicePieces>(args_.engine->staging());
+  if (!under_way_) {
+    BeginState(step);
+  } else if (under_way_->step < step && requested) {
+    kept_ = true;
+  } else if (under_way_->step < step) {
+    ++skipped_;
+    last_try_ = args_.clock->Now();
+    log::Warn("a save was left out: the one before is not over",
+              {{"step", step}, {"under_way", under_way_->step}});
   }
+  return OkStatus();
+}
+
+Status Checkpointer::End(int64_t step) {
+  const Status ended = Settle();
+  if (std::exchange(kept_, false) && !EndsRun(ended)) RETURN_IF_ERROR(Begin(step, true));
+  return ended;
+}
+
+Status Checkpointer::Settle() {
+  if (!under_way_) return OkStatus();
+  const SaveOutcome outcome = background_->Finish();
+  const Begun begun = *std::exchange(under_way_, std::nullopt);
+  const double stall = args_.stalled ? args_.stalled() - begun.stalled : 0;
+  const Status ended = Ended(begun, outcome.saved, stall);
+  if (ended.ok() && is_reporter()) ReportPruned(outcome.pruned);
+  return ended;
+}
+
+std::optional<StatusOr<CheckpointRecord>> Checkpointer::SavedSince(int64_t step) const {
+  using Found = std::optional<StatusOr<CheckpointRecord>>;
+  if (!enabled()) {
+    return Found(
+        base::FailedPrecondition("the job saves no checkpoints: checkpoint.directory is \"none\""));
+  }
+  if (last_saved_step_ >= step) {
+    CHECK(last_saved_.has_value()) << "asked on another rank than 0";
+    return Found(*last_saved_);
+  }
+  if (tried_step_ >= step) return Found(tried_status_);
+  if (kept_ || (under_way_ && under_way_->step >= step)) return std::nullopt;
+  return Found(base::FailedPrecondition("the run ended after step {}, before the save", step));
+}
+
+Checkpointer::Begun Checkpointer::Note(int64_t step) {
+  last_try_ = args_.clock->Now();
+  return {.step = step,
+          .scalars = args_.engine->ReadScalars(),
+          .at = last_try_,
+          .stalled = args_.stalled ? args_.stalled() : 0};
+}
+
+checkpoint::SaveArgs Checkpointer::ArgsOf(const Begun& begun) {
   checkpoint::SaveArgs save{.directory = args_.start.directory,
                             .manifest = args_.manifest,
                             .slices = SlicesToSave(args_.engine->store(), args_.engine->tp_rank()),
-                            .reader = reader.get(),
-                            .group = args_.group,
-                            .stream = &args_.engine->stream(),
-                            .progress = [this, step](int64_t) { args_.observer->OnProgress(step); },
                             .fence = fence(),
                             .restore_fence = nullptr,
                             .failpoint = args_.failpoint};
@@ -104,41 +141,81 @@ Status Checkpointer::SaveState(int64_t step) {
       return args_.fence_repair.Restore(args_.start.directory, *fence(), gone);
     };
   }
-  save.manifest.step = step;
+  save.manifest.step = begun.step;
   save.manifest.epoch = args_.start.epoch;
-  PutScalars(scalars, &save.manifest);
+  PutScalars(begun.scalars, &save.manifest);
+  return save;
+}
 
-  const StatusOr<checkpoint::SaveResult> saved = checkpoint::SaveCheckpoint(save);
-  const bool reporter = args_.group == nullptr || args_.group->rank() == 0;
-  if (!saved.ok()) {
-    log::Error("checkpoint failed", {{"step", step}, {"why", base::Message(saved.status())}});
-    if (reporter) args_.observer->OnCheckpointFailed(step, saved.status());
-    return saved.status();
+void Checkpointer::BeginState(int64_t step) {
+  under_way_ = Note(step);
+  BackgroundSave::Order order{.save = ArgsOf(*under_way_),
+                              .snapshot = args_.engine->snapshot(),
+                              .computes = &args_.engine->stream(),
+                              .prune = nullptr};
+  if (is_reporter()) {
+    order.prune = [request = PruneAfterSave()] { return checkpoint::PruneCheckpoints(request); };
   }
-  last_saved_step_ = step;
-  if (reporter) Report(*saved, scalars, begin);
+  background_->Begin(std::move(order));
+}
+
+Status Checkpointer::SaveState(int64_t step) {
+  if (!enabled() || step == last_saved_step_) {
+    last_try_ = args_.clock->Now();
+    return OkStatus();
+  }
+  RETURN_IF_ERROR(args_.engine->Synchronize());
+  const Begun begun = Note(step);
+  std::unique_ptr<DevicePieces> reader;
+  if (args_.engine->device().kind() != kernels::DeviceKind::kCpu) {
+    reader = std::make_unique<DevicePieces>(args_.engine->staging());
+  }
+  checkpoint::SaveArgs save = ArgsOf(begun);
+  save.reader = reader.get();
+  save.group = args_.group;
+  save.stream = &args_.engine->stream();
+  save.progress = [this, step](int64_t) { args_.observer->OnProgress(step); };
+  const StatusOr<checkpoint::SaveResult> saved = checkpoint::SaveCheckpoint(save);
+  const std::chrono::duration<double> stall = args_.clock->Now() - begun.at;
+  RETURN_IF_ERROR(Ended(begun, saved, stall.count()));
+  if (is_reporter()) ReportPruned(checkpoint::PruneCheckpoints(PruneAfterSave()));
   return OkStatus();
 }
 
-void Checkpointer::Report(const checkpoint::SaveResult& saved, const kernels::StepScalars& scalars,
-                          base::MonotonicTime begin) {
-  // Saves are synchronous: training stands still from end to end.
-  const std::chrono::duration<double> stall = args_.clock->Now() - begin;
+Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveResult>& saved,
+                           double stall_seconds) {
+  tried_step_ = begun.step;
+  tried_status_ = saved.status();
+  if (!saved.ok()) {
+    log::Error("checkpoint failed", {{"step", begun.step}, {"why", base::Message(saved.status())}});
+    if (is_reporter()) args_.observer->OnCheckpointFailed(begun.step, saved.status());
+    return saved.status();
+  }
+  last_saved_step_ = begun.step;
+  if (!is_reporter()) return OkStatus();
   last_saved_ = {.step = last_saved_step_,
                  .epoch = args_.start.epoch,
-                 .consumed_samples = scalars.consumed_samples,
-                 .path = saved.path,
-                 .bytes = saved.bytes,
-                 .seconds = saved.seconds,
+                 .consumed_samples = begun.scalars.consumed_samples,
+                 .path = saved->path,
+                 .bytes = saved->bytes,
+                 .seconds = saved->seconds,
                  .time_us = base::ToUnixMicros(args_.clock->WallNow()),
-                 .stall_seconds = stall.count(),
-                 .tokens = scalars.consumed_samples * args_.job->model().seq_length(),
-                 .digest = saved.digest,
-                 .root_id = args_.start.root_id};
+                 .stall_seconds = stall_seconds,
+                 .tokens = begun.scalars.consumed_samples * args_.job->model().seq_length(),
+                 .digest = saved->digest,
+                 .root_id = args_.start.root_id,
+                 .skipped = std::exchange(skipped_, 0)};
   ++num_saved_;
   args_.observer->OnCheckpointSaved(*last_saved_);
   WriteEvaluation();
-  Prune();
+  return OkStatus();
+}
+
+Status Checkpointer::Label(const CheckpointRecord& saved, const checkpoint::Label& label) {
+  if (fence() != nullptr) RETURN_IF_ERROR(CheckFence(args_.start.directory, *fence()));
+  RETURN_IF_ERROR(checkpoint::WriteLabel(args_.start.directory, {saved.step, saved.epoch}, label));
+  if (last_saved_ && last_saved_->step == saved.step) last_saved_->label = label;
+  return OkStatus();
 }
 
 void Checkpointer::TakeEvaluation(const EvalRecord& record) {
@@ -161,19 +238,23 @@ void Checkpointer::WriteEvaluation() const {
     log::Warn("the loss of a checkpoint was not written", {{"why", base::Message(written)}});
 }
 
-// A checkpoint too many harms nothing: a failure is only logged.
-void Checkpointer::Prune() const {
+checkpoint::PruneArgs Checkpointer::PruneAfterSave() const {
   const auto& wanted = args_.job->checkpoint();
-  checkpoint::RetentionRules rules{.keep_last = wanted.keep_last(),
-                                   .keep_every = wanted.keep_every(),
-                                   .keep_best = wanted.keep_best()};
+  checkpoint::PruneArgs request{.directory = args_.start.directory,
+                                .rules = {.keep_last = wanted.keep_last(),
+                                          .keep_every = wanted.keep_every(),
+                                          .keep_best = wanted.keep_best()},
+                                .epoch = args_.start.epoch,
+                                .fence = fence()};
   // Until this run has two of its own, what it went on from is what a next start falls back to.
-  if (num_saved_ < 2 && args_.start.load_directory == args_.start.directory)
-    rules.base = args_.start.load;
-  const auto removed = checkpoint::PruneCheckpoints({.directory = args_.start.directory,
-                                                     .rules = rules,
-                                                     .epoch = args_.start.epoch,
-                                                     .fence = fence()});
+  const int64_t saved = num_saved_ + (under_way_ ? 1 : 0);
+  if (saved < 2 && args_.start.load_directory == args_.start.directory)
+    request.rules.base = args_.start.load;
+  return request;
+}
+
+// A checkpoint too many harms nothing: a failure is only logged.
+void Checkpointer::ReportPruned(const StatusOr<std::vector<std::string>>& removed) const {
   if (!removed.ok()) {
     log::Warn("old checkpoints were not removed", {{"why", base::Message(removed.status())}});
     return;

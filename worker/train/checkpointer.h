@@ -1,10 +1,13 @@
 // When a run saves and what follows: due steps and times, the collective save, pruning, and the
-// policy for saves that fail.
+// policy for saves that fail. A save either blocks training or goes on beside it
+// (checkpoint.async_save, background_save.h); the last one of a run and those that a release or a
+// stop waits for block.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,9 +16,11 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/writer.h"
 #include "worker/engine/engine.h"
 #include "worker/failure/failure.h"
+#include "worker/train/background_save.h"
 #include "worker/train/fence_repair.h"
 #include "worker/train/observer.h"
 #include "worker/train/resume.h"
@@ -36,6 +41,10 @@ class Checkpointer {
     checkpoint::Manifest manifest;
     engine::Engine* engine = nullptr;
     comm::ProcessGroup* group = nullptr;  // all ranks; nullptr: one
+    // The same ranks, for saves beside training, of which the engine has a snapshot; nullptr: one.
+    comm::ProcessGroup* background_group = nullptr;
+    // Seconds that training has stood still for saves so far, by the device's clock.
+    std::function<double()> stalled;
     const base::Clock* clock = nullptr;
     TrainObserver* observer = nullptr;
     FenceRepair fence_repair;                                 // on rank 0
@@ -59,7 +68,28 @@ class Checkpointer {
   void SetSpec(std::string spec_json) { args_.manifest.spec_json = std::move(spec_json); }
   // Collective and blocking; all ranks return the same status, and rank 0 reports to the observer.
   // The engine is at the end of `step`. OK without a directory, and if this step is saved already.
+  // Ends a save beside training first; an error of that one which ends the run is the status.
   Status Save(int64_t step);
+
+  // --- Saves beside training; all but IsOver are collective. Without checkpoint.async_save Begin
+  // is Save, and there is never one under way.
+  // Begins a save of the state after `step`. While another one is under way, a requested one is
+  // kept for End to begin, any other is left out and counted.
+  Status Begin(int64_t step, bool requested);
+  // Rank 0: the save beside training is over on this rank. Its answer reaches all ranks as a
+  // command bit, upon which they call End.
+  bool IsOver() const { return background_ != nullptr && background_->ended(); }
+  // Blocks until the save under way is over, reports it, and begins the one that was kept, of the
+  // state after `step`. The status is that of the save; OK where none is under way.
+  Status End(int64_t step);
+  // The same without another save.
+  Status Settle();
+  // A requested save waits for the one under way.
+  bool is_kept() const { return kept_; }
+
+  // Rank 0: labels a checkpoint of the run's directory, durably. kFailedPrecondition where another
+  // run holds the directory; else errors of the storage.
+  Status Label(const CheckpointRecord& saved, const checkpoint::Label& label);
   // Rank 0: the validation loss of a step, which is kept with the step's checkpoint where there is
   // one, now or later. Best effort.
   void TakeEvaluation(const EvalRecord& record);
@@ -68,15 +98,30 @@ class Checkpointer {
   // True if this failed save ends the run: the policy is `strict`, or another run holds the
   // directory. A directory that is gone is no such case.
   bool EndsRun(const Status& saved) const;
-  // Rank 0: the checkpoint of this step, the last one done, or why it was not saved.
-  // kFailedPrecondition where no save was tried.
-  StatusOr<CheckpointRecord> CheckpointOf(int64_t step) const;
+  // Rank 0: the newest checkpoint where it is of this step or of a later one, else why that was not
+  // saved; kFailedPrecondition where no save was tried. nullopt: its save is under way, or kept.
+  std::optional<StatusOr<CheckpointRecord>> SavedSince(int64_t step) const;
 
  private:
+  // What is known of a save when it begins.
+  struct Begun {
+    int64_t step = 0;
+    kernels::StepScalars scalars;
+    base::MonotonicTime at;
+    double stalled = 0;  // Args::stalled
+  };
+
+  Begun Note(int64_t step);
   Status SaveState(int64_t step);
-  void Report(const checkpoint::SaveResult& saved, const kernels::StepScalars& scalars,
-              base::MonotonicTime begin);
-  void Prune() const;
+  void BeginState(int64_t step);
+  // What both kinds of saves write; the rest of the arguments is the caller's.
+  checkpoint::SaveArgs ArgsOf(const Begun& begun);
+  // Takes and reports what has become of the save.
+  Status Ended(const Begun& begun, const StatusOr<checkpoint::SaveResult>& saved,
+               double stall_seconds);
+  checkpoint::PruneArgs PruneAfterSave() const;
+  void ReportPruned(const StatusOr<std::vector<std::string>>& removed) const;
+  bool is_reporter() const { return args_.group == nullptr || args_.group->rank() == 0; }
   void WriteEvaluation() const;
   // Rank 0's hold on the directory; nullptr elsewhere.
   const checkpoint::Fence* fence() const {
@@ -88,8 +133,12 @@ class Checkpointer {
   std::optional<CheckpointRecord> last_saved_;  // that checkpoint, on rank 0
   std::optional<EvalRecord> last_eval_;         // on rank 0
   int64_t num_saved_ = 0;                       // checkpoints of this run, on rank 0
+  std::unique_ptr<BackgroundSave> background_;  // nullptr: saves block
+  std::optional<Begun> under_way_;
+  bool kept_ = false;
+  int64_t skipped_ = 0;  // saves that were left out during the one under way
   base::MonotonicTime last_try_;
-  int64_t tried_step_ = -1;  // of the newest call of Save
+  int64_t tried_step_ = -1;  // of the newest save that is over
   Status tried_status_;
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "worker/checkpoint/format/label.h"
 #include "worker/train/records.h"
 #include "worker/train/run_settings.h"
 
@@ -27,6 +28,7 @@ struct Command {
   CommandKind kind = CommandKind::kCheckpointNow;
   std::string id;  // returned in its CommandResult; may be empty
   std::optional<RunSettings> settings = std::nullopt;  // of kUpdate
+  checkpoint::Label label = {};                        // of kCheckpointNow
 };
 
 // What became of a command, once it has acted on every rank and, where it saves, the save is over.

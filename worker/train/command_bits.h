@@ -17,6 +17,7 @@ struct CommandBits {
   bool release = false;
   bool save_due = false;   // checkpoint.every has passed on rank 0's clock
   bool time_over = false;  // training.exit_after has passed on rank 0's clock
+  bool save_over = false;  // rank 0's part of the save beside training has ended
 
   void Add(CommandKind kind);
   double Encode() const;

@@ -36,6 +36,11 @@ CommandBits CommandRelay::Take(int64_t step) {
     bits.save_due = true;
     save_due_step_ = step;
   }
+  // Held ranks act at once.
+  if ((held_ || step >= save_over_step_ + StepCursor::kLag) && args_.target->IsSaveOver()) {
+    bits.save_over = true;
+    save_over_step_ = step;
+  }
   bits.time_over = args_.exit_after.count() > 0 && training_since_ &&
                    args_.clock->Now() - *training_since_ >= args_.exit_after;
   return bits;
@@ -64,8 +69,12 @@ StatusOr<std::optional<Ending>> CommandRelay::ActBeforeEnd() {
 StatusOr<std::optional<Ending>> CommandRelay::Act(const CommandBits& bits, int64_t carrier) {
   if (bits.empty()) return std::optional<Ending>();
   RETURN_IF_ERROR(args_.target->ReadUpTo(args_.cursor->last()));
-  const bool saves = bits.checkpoint_now || bits.save_due || bits.release;
-  const Status saved = saves ? args_.target->Save() : OkStatus();
+  Status saved = bits.save_over ? args_.target->EndSave() : OkStatus();
+  if (saved.ok() && bits.release) {
+    saved = args_.target->Save();
+  } else if (saved.ok() && (bits.checkpoint_now || bits.save_due)) {
+    saved = args_.target->BeginSave(/*requested=*/bits.checkpoint_now);
+  }
   // Every rank knows alike whether the save succeeded, so all of them end or none does.
   kept_ = bits.release && saved.ok() && !args_.target->IsSaved();
   if (bits.update) RETURN_IF_ERROR(Update(carrier));
@@ -129,26 +138,46 @@ void CommandRelay::Resume() {
 }
 
 void CommandRelay::ReportActed(int64_t carrier) {
-  for (const SentCommand& sent : pending_.TakeActed(carrier)) {
-    args_.observer->OnCommandDone(ResultOf(sent));
+  const int64_t last = args_.cursor->last();
+  for (SentCommand& sent : pending_.TakeActed(carrier)) {
+    if (Saves(sent.command.kind) && !args_.target->SavedSince(last)) {
+      saving_.push_back({.sent = std::move(sent), .acted_after = last});
+    } else {
+      args_.observer->OnCommandDone(ResultOf(sent, last));
+    }
+  }
+  ReportSaved();
+}
+
+void CommandRelay::ReportSaved() {
+  while (!saving_.empty() && args_.target->SavedSince(saving_.front().acted_after)) {
+    args_.observer->OnCommandDone(ResultOf(saving_.front().sent, saving_.front().acted_after));
+    saving_.pop_front();
   }
 }
 
-CommandResult CommandRelay::ResultOf(const SentCommand& sent) const {
+CommandResult CommandRelay::ResultOf(const SentCommand& sent, int64_t acted_after) const {
   CommandResult result{.id = sent.command.id,
                        .kind = sent.command.kind,
                        .carrier_step = sent.step,
-                       .step = args_.cursor->last(),
+                       .step = acted_after,
                        .checkpoint = std::nullopt,
                        .error = OkStatus(),
                        .held = sent.command.kind == CommandKind::kRelease && kept_};
   if (sent.command.kind == CommandKind::kUpdate) result.error = update_refused_;
   if (!Saves(sent.command.kind)) return result;
-  StatusOr<CheckpointRecord> saved = args_.target->SavedCheckpoint();
-  if (saved.ok()) {
-    result.checkpoint = *std::move(saved);
+  const std::optional<StatusOr<CheckpointRecord>> saved = args_.target->SavedSince(acted_after);
+  if (!saved) {
+    result.error = base::FailedPrecondition("the run ended after step {}, before the save",
+                                            args_.cursor->last());
+  } else if (!saved->ok()) {
+    result.error = saved->status();
   } else {
-    result.error = saved.status();
+    result.checkpoint = **saved;
+    result.step = result.checkpoint->step;
+    if (sent.command.label.empty()) return result;
+    result.error = args_.target->Label(*result.checkpoint, sent.command.label);
+    if (result.error.ok()) result.checkpoint->label = sent.command.label;
   }
   return result;
 }
@@ -171,10 +200,13 @@ void CommandRelay::ReportAtEnd() {
   update_refused_ = OkStatus();  // a late one is for the next placement
   kept_ = false;                 // nobody waits any more
   ReportActed(std::numeric_limits<int64_t>::max());
+  for (const Saving& saving : std::exchange(saving_, {}))
+    args_.observer->OnCommandDone(ResultOf(saving.sent, saving.acted_after));
   while (args_.source != nullptr) {
     std::optional<Command> command = args_.source->Poll();
     if (!command) return;
-    args_.observer->OnCommandDone(ResultOf({.step = 0, .command = std::move(*command)}));
+    args_.observer->OnCommandDone(
+        ResultOf({.step = 0, .command = std::move(*command)}, args_.cursor->last()));
   }
 }
 

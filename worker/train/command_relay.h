@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 
@@ -27,9 +28,18 @@ class CommandTarget {
   virtual ~CommandTarget() = default;
   // Reads, reports and judges the outcome of every step up to this one, each once.
   virtual Status ReadUpTo(int64_t step) = 0;
-  // Collective: saves the state after the last step. A failed save is an error only where it ends
-  // the run.
+  // Collective: saves the state after the last step, and returns when it is saved. A failed save is
+  // an error only where it ends the run.
   virtual Status Save() = 0;
+  // Collective: the same, but where the run saves beside training it returns once the save has
+  // begun. While another one is under way, one that is `requested` begins after it, any other is
+  // left out.
+  virtual Status BeginSave(bool requested) = 0;
+  // Rank 0: true if the save beside training is over and EndSave has not been called.
+  virtual bool IsSaveOver() const = 0;
+  // Collective: takes the outcome of the save beside training, and begins one that was requested
+  // meanwhile. An error as in Save.
+  virtual Status EndSave() = 0;
   // True if the state after the last step is on disk; the same on every rank.
   virtual bool IsSaved() const = 0;
   // Collective: makes rank 0's `asked` (nullopt elsewhere) the settings of every rank. *refused
@@ -43,8 +53,11 @@ class CommandTarget {
   virtual void OnResumed(base::MonotonicTime since, base::MonotonicTime now) = 0;
   // Rank 0: true if the time between periodic saves is over.
   virtual bool IsSaveDueByTime() const = 0;
-  // Rank 0: the checkpoint of the last step, or why there is none.
-  virtual StatusOr<CheckpointRecord> SavedCheckpoint() const = 0;
+  // Rank 0: the newest checkpoint where it is of this step or of a later one, or why there is none;
+  // nullopt: its save has not ended, or not begun.
+  virtual std::optional<StatusOr<CheckpointRecord>> SavedSince(int64_t step) const = 0;
+  // Rank 0: labels a checkpoint of the run's directory.
+  virtual Status Label(const CheckpointRecord& saved, const checkpoint::Label& label) = 0;
 };
 
 // One thread.
@@ -84,6 +97,8 @@ class CommandRelay {
 
   // True if bits that found no step to act before asked for a save: it is part of the end.
   bool IsSavePending() const;
+  // Rank 0: reports the commands whose saves have ended.
+  void ReportSaved();
   // Rank 0, when the run is over: reports the commands that were not reported yet, those that no
   // step carried included.
   void ReportAtEnd();
@@ -97,15 +112,25 @@ class CommandRelay {
   // From held to training or to the end. The bits of steps that were enqueued already act first.
   StatusOr<std::optional<Ending>> WaitHeld();
   void Resume();
-  // Rank 0: reports the commands that this step or an earlier one carried.
+  // Rank 0: reports the commands that this step or an earlier one carried, but for those that wait
+  // for a save to end.
   void ReportActed(int64_t carrier);
-  CommandResult ResultOf(const SentCommand& sent) const;
+  // `acted_after`: the step whose state the command is about.
+  CommandResult ResultOf(const SentCommand& sent, int64_t acted_after) const;
+
+  // A command whose save is under way, or has yet to begin.
+  struct Saving {
+    SentCommand sent;
+    int64_t acted_after = 0;  // what is saved is the state after this step, or after a later one
+  };
 
   const Args args_;
   PendingCommands pending_;        // rank 0
+  std::deque<Saving> saving_;      // rank 0
   RecentSteps<CommandBits> bits_;  // of steps that were read
-  // Rank 0: the step that carried the last save_due.
+  // Rank 0: the steps that carried the last save_due and the last save_over.
   int64_t save_due_step_ = -StepCursor::kLag;
+  int64_t save_over_step_ = -StepCursor::kLag;
   bool held_ = false;
   bool kept_ = false;  // the newest bits that acted: a release whose save failed
   base::MonotonicTime held_since_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/checkpoint/format/label.h"
 #include "worker/engine/phase_clock.h"
 #include "worker/memory/memory.h"
 #include "worker/parallel/groups/rank_groups.h"
@@ -37,6 +38,8 @@ struct CheckpointRecord {
   int64_t tokens = 0;        // trained so far
   std::string digest;        // of the manifest: "xxh3:<32 hex digits>"
   std::string root_id;       // in the marker of the checkpoint root; empty: not known
+  checkpoint::Label label;   // what a user calls it
+  int64_t skipped = 0;       // saves that were left out while this one was under way
 };
 
 // What this rank has done since its start; rises with every step.

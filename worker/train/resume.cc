@@ -1,7 +1,6 @@
 // Rank 0 decides and hands its decision to all as JSON; every rank then loads its own slices.
 #include "worker/train/resume.h"
 
-#include <ctime>
 #include <fcntl.h>
 #include <functional>
 #include <optional>
@@ -17,10 +16,9 @@
 #include "common/spec/print.h"
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/root_marker.h"
-#include "worker/checkpoint/loader.h"
 #include "worker/failure/failure.h"
-#include "worker/train/run_state.h"
 
 namespace mt::train {
 namespace {
@@ -57,9 +55,24 @@ bool IsStepOrFolderName(const std::string& load) {
          checkpoint::ParseFolderName(load).has_value();
 }
 
-// Finds the checkpoint that `checkpoint.load` asks for, else the newest one of the run's directory.
+// The checkpoint that a tag names: in the directory that `load` is, else in the run's.
+Status FindTagged(const StartArgs& args, StartPoint* start) {
+  const auto& options = args.job->checkpoint();
+  start->load_directory = start->directory;
+  if (!options.load().empty()) {
+    ASSIGN_OR_RETURN(start->load_directory,
+                     spec::ResolveBelow(args.checkpoint_root, options.load()));
+    RETURN_IF_ERROR(CheckFenceFile(args.checkpoint_root, options.load(), checkpoint::kFenceName));
+  }
+  ASSIGN_OR_RETURN(start->load, checkpoint::FindByTag(start->load_directory, options.load_tag()));
+  return OkStatus();
+}
+
+// Finds the checkpoint that `checkpoint.load` and `load_tag` ask for, else the newest one of the
+// run's directory.
 Status FindCheckpoint(const StartArgs& args, StartPoint* start) {
   const auto& options = args.job->checkpoint();
+  if (!options.load_tag().empty()) return FindTagged(args, start);
   if (options.has_load() && !options.load().empty()) {
     if (!start->directory.empty() && IsStepOrFolderName(options.load())) {
       ASSIGN_OR_RETURN(start->load, checkpoint::FindByName(start->directory, options.load()));
@@ -82,7 +95,8 @@ Status FindCheckpoint(const StartArgs& args, StartPoint* start) {
 // Whether the base says what the run goes on from.
 bool IsBound(const StartArgs& args) {
   const auto& options = args.job->checkpoint();
-  return args.base != nullptr && !options.fresh() && options.load().empty();
+  return args.base != nullptr && !options.fresh() && options.load().empty() &&
+         options.load_tag().empty();
 }
 
 // What is said of a start whose base is not there. The job waits for it: it is no fault of the job.
@@ -181,13 +195,6 @@ StatusOr<StartPoint> Decide(const StartArgs& args) {
   return start;
 }
 
-// What cannot be read is a fault of the storage, unless it is the job's: `of_job`, or a link that
-// leaves the root.
-Status OfStorage(const Status& loaded, bool of_job) {
-  if (of_job || absl::IsPermissionDenied(loaded)) return loaded;
-  return failure::WithCause(loaded, failure::Cause::kStorage);
-}
-
 std::string ToText(const StartPoint& start) {
   json out = {{"directory", start.directory},
               {"epoch", start.epoch},
@@ -241,75 +248,6 @@ StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
     }
   }
   return Spread(std::move(mine), exchange);
-}
-
-StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
-  StatusOr<checkpoint::Manifest> read =
-      checkpoint::ReadManifest(args.directory, args.id, args.open);
-  // It was there when the run looked for it.
-  RETURN_IF_ERROR(OfStorage(read.status(), absl::IsFailedPrecondition(read.status())));
-  checkpoint::Manifest manifest = *std::move(read);
-  RETURN_IF_ERROR(checkpoint::CheckSameRun(manifest, spec::ToJson(*args.job)));
-  ASSIGN_OR_RETURN(const data::IndexRecord saved,
-                   GetIndexRecord(manifest, args.train_data->split_name));
-  RETURN_IF_ERROR(data::CheckSameOrder(saved, *args.train_data));
-  ASSIGN_OR_RETURN(const kernels::StepScalars scalars, GetScalars(manifest));
-  const int64_t consumed = spec::RampOf(*args.job).SamplesAfter(manifest.step);
-  if (scalars.consumed_samples != consumed) {
-    return base::DataLoss("the manifest of step {} has consumed {} samples, not {}", manifest.step,
-                          scalars.consumed_samples, consumed);
-  }
-  std::function<void(void*, const void*, int64_t)> put;
-  if (args.engine->device().kind() != kernels::DeviceKind::kCpu) {
-    put = [staging = args.engine->staging()](void* to, const void* from, int64_t bytes) {
-      staging->Write(to, from, bytes);
-    };
-  }
-  const Status tensors = checkpoint::LoadTensors({.directory = args.directory,
-                                                  .id = args.id,
-                                                  .manifest = &manifest,
-                                                  .slices = SlicesToLoad(args.engine->store()),
-                                                  .put = put,
-                                                  .progress = args.progress,
-                                                  .open = args.open});
-  // A tensor that is missing, or another one.
-  const bool other = absl::IsNotFound(tensors) || absl::IsFailedPrecondition(tensors);
-  RETURN_IF_ERROR(OfStorage(tensors, other));
-  args.engine->RestoreScalars(scalars);
-  const std::string device = args.engine->device().Describe();
-  const auto saved_device = manifest.facts.find("device");
-  if (saved_device != manifest.facts.end() && saved_device->second != device) {
-    log::Warn("resumed on another device: equal to rounding, not to the bit",
-              {{"checkpoint", saved_device->second}, {"now", device}});
-  }
-  return manifest;
-}
-
-StatusOr<CheckpointRecord> RecordOf(const std::string& directory, const Manifest& manifest,
-                                    int64_t seq_length) {
-  const std::string path =
-      base::JoinPath(directory, checkpoint::FolderName({manifest.step, manifest.epoch}));
-  const std::string file = base::JoinPath(path, checkpoint::kManifestName);
-  ASSIGN_OR_RETURN(const std::string text, base::ReadFile(file));
-  CheckpointRecord record{.step = manifest.step, .epoch = manifest.epoch, .path = path};
-  record.bytes = static_cast<int64_t>(text.size());
-  std::set<std::string> files;
-  for (const auto& [key, tensor] : manifest.tensors) {
-    for (const checkpoint::SliceEntry& slice : tensor.slices) files.insert(slice.file);
-  }
-  for (const std::string& name : files) {
-    ASSIGN_OR_RETURN(const int64_t bytes, base::FileSize(base::JoinPath(path, name)));
-    record.bytes += bytes;
-  }
-  ASSIGN_OR_RETURN(const kernels::StepScalars scalars, GetScalars(manifest));
-  record.consumed_samples = scalars.consumed_samples;
-  record.tokens = scalars.consumed_samples * seq_length;
-  record.digest = checkpoint::ManifestDigest(text);
-  std::tm utc{};
-  if (::strptime(manifest.created.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc) != nullptr) {
-    record.time_us = int64_t{::timegm(&utc)} * 1'000'000;
-  }
-  return record;
 }
 
 }  // namespace mt::train

@@ -70,24 +70,4 @@ StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exch
 StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
                                      const std::string& damage, checkpoint::Exchange* exchange);
 
-struct LoadStateArgs {
-  const megatrain::v1::JobSpec* job = nullptr;
-  std::string directory;  // of the checkpoint
-  checkpoint::CheckpointId id;
-  const data::IndexRecord* train_data = nullptr;  // of the data set that is open
-  engine::Engine* engine = nullptr;
-  std::function<void(int64_t bytes)> progress;  // may be empty
-  base::FileOpener open{};  // of the checkpoint's files (spec::BelowRoot of the checkpoint root)
-};
-
-// Loads masters, moments and scalars into the engine, each rank on its own;
-// Engine::RebuildWeights must follow on all. Refuses (kFailedPrecondition, both values named)
-// another model, layout, sample order, batch, seed or run length. Returns the manifest.
-StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args);
-
-// The record of a checkpoint that an earlier placement has saved, from its manifest and its files.
-// The times of its save are not known and stay 0.
-StatusOr<CheckpointRecord> RecordOf(const std::string& directory,
-                                    const checkpoint::Manifest& manifest, int64_t seq_length);
-
 }  // namespace mt::train

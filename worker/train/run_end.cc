@@ -14,13 +14,22 @@ TrainResult RunEnd::Finish(const StatusOr<Ending>& ending) {
   if (!ending.ok()) {
     result.status = ending.status();
     // A verdict that all ranks share: a peer may still gather weights with this one.
-    if (args_.groups->status().ok()) (void)args_.engine->Synchronize();
+    const Status broken = args_.groups->status();
+    if (broken.ok()) {
+      (void)args_.engine->Synchronize();
+    } else {
+      // Else a save beside training would wait for a peer that is gone.
+      args_.groups->Abort(base::Message(broken));
+    }
+    // What is being saved is a state of before the error.
+    (void)args_.checkpointer->Settle();
     return result;
   }
   result.status = args_.engine->Synchronize();
   if (!result.status.ok()) return result;
   Describe(*ending, &result);
-  if (Saves(*ending)) Save(&result);
+  Settle(&result);
+  if (Saves(*ending) && result.status.ok()) Save(&result);
   if (result.completed && args_.last_evaluation && result.status.ok()) {
     result.status = args_.last_evaluation();
   }
@@ -30,7 +39,7 @@ TrainResult RunEnd::Finish(const StatusOr<Ending>& ending) {
 
 bool RunEnd::Saves(Ending ending) const {
   // A save that a command asked for too late to act on its own is part of the end.
-  if (args_.commands->IsSavePending()) return true;
+  if (args_.commands->IsSavePending() || args_.checkpointer->is_kept()) return true;
   switch (ending) {
     case Ending::kCompleted:
       return args_.job->checkpoint().at_end() || args_.checkpointer->DueAfter(args_.cursor->last());
@@ -42,6 +51,13 @@ bool RunEnd::Saves(Ending ending) const {
       return false;
   }
   return false;
+}
+
+void RunEnd::Settle(TrainResult* result) {
+  const Status settled = args_.checkpointer->Settle();
+  args_.commands->ReportSaved();
+  if (!args_.checkpointer->EndsRun(settled)) return;
+  result->status = failure::WithCause(settled, CauseOfFailedSave(settled));
 }
 
 void RunEnd::Save(TrainResult* result) {

@@ -37,6 +37,8 @@ class RunEnd {
 
  private:
   bool Saves(Ending ending) const;
+  // Ends a save beside training.
+  void Settle(TrainResult* result);
   void Save(TrainResult* result);
   void Describe(Ending ending, TrainResult* result) const;
 

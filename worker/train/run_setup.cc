@@ -11,9 +11,19 @@
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/failure/failure.h"
+#include "worker/train/load_state.h"
 #include "worker/train/run_state.h"
 
 namespace mt::train {
+
+namespace {
+
+// Whether the run begins, with another one's weights.
+bool LoadsWeights(const megatrain::v1::JobSpec& job) {
+  return job.checkpoint().load_kind() == megatrain::v1::Checkpoint::LOAD_KIND_WEIGHTS;
+}
+
+}  // namespace
 
 RunParts::RunParts() = default;
 RunParts::RunParts(RunParts&& other) noexcept = default;
@@ -140,14 +150,15 @@ Status RunSetup::LoadOrInitialize() {
 
 Status RunSetup::Load(const checkpoint::CheckpointId& id) {
   const data::IndexRecord record = parts_.data->train->record();
-  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
-                   LoadState({.job = args_.job,
-                              .directory = start_.load_directory,
-                              .id = id,
-                              .train_data = &record,
-                              .engine = parts_.engine.get(),
-                              .progress = [this](int64_t) { args_.observer->OnProgress(0); },
-                              .open = spec::BelowRoot(args_.checkpoint_root)}));
+  const LoadStateArgs load{.job = args_.job,
+                           .directory = start_.load_directory,
+                           .id = id,
+                           .train_data = &record,
+                           .engine = parts_.engine.get(),
+                           .progress = [this](int64_t) { args_.observer->OnProgress(0); },
+                           .open = spec::BelowRoot(args_.checkpoint_root)};
+  if (LoadsWeights(*args_.job)) return LoadWeights(load).status();
+  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, LoadState(load));
   parts_.cursor = StepCursor(manifest.step);
   if (!is_rank_0()) return OkStatus();
   if (!args_.job_uid.empty() && manifest.job_uid != args_.job_uid) {
@@ -181,7 +192,7 @@ checkpoint::Manifest RunSetup::ManifestTemplate() const {
   manifest.job_uid = args_.job_uid;
   manifest.job_epoch = args_.epoch;
   manifest.job_name = args_.job->name();
-  if (start_.load) {
+  if (start_.load && !LoadsWeights(*args_.job)) {
     manifest.parent_step = start_.load->step;
     manifest.parent_epoch = start_.load->epoch;
   }
@@ -196,6 +207,17 @@ checkpoint::Manifest RunSetup::ManifestTemplate() const {
 void RunSetup::MakeParts() {
   const megatrain::v1::JobSpec& job = *args_.job;
   const auto& eval = job.training().eval();
+  const auto batch = static_cast<double>(job.training().global_batch_size());
+  parts_.reporter = std::make_unique<StepReporter>(StepReporter::Args{
+      .engine = parts_.engine.get(),
+      .groups = args_.groups,
+      .observer = args_.observer,
+      .clock = args_.clock,
+      .config = {.model_flops_per_sample = spec::ModelFlopsPerStep(job) / batch,
+                 .model_flops_full_per_sample = spec::FullFlopsPerStep(job) / batch,
+                 .world_size = spec::WorldSize(job),
+                 .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch},
+      .seq_length = job.model().seq_length()});
   parts_.checkpointer = std::make_unique<Checkpointer>(Checkpointer::Args{
       .job = parts_.job.get(),
       .start = start_,
@@ -203,6 +225,8 @@ void RunSetup::MakeParts() {
       .manifest = ManifestTemplate(),
       .engine = parts_.engine.get(),
       .group = args_.groups->world(),
+      .background_group = args_.groups->checkpoint(),
+      .stalled = [reporter = parts_.reporter.get()] { return reporter->SaveSeconds(); },
       .clock = args_.clock,
       .observer = args_.observer,
       .fence_repair = {args_.checkpoint_root, args_.checkpoint_root_id, args_.epoch_open},
@@ -217,17 +241,6 @@ void RunSetup::MakeParts() {
                       .micro_batch_size = job.training().micro_batch_size(),
                       .loader_threads = static_cast<int>(job.data().loader_threads()),
                       .prefetch = static_cast<int>(job.data().prefetch())});
-  const auto batch = static_cast<double>(job.training().global_batch_size());
-  parts_.reporter = std::make_unique<StepReporter>(StepReporter::Args{
-      .engine = parts_.engine.get(),
-      .groups = args_.groups,
-      .observer = args_.observer,
-      .clock = args_.clock,
-      .config = {.model_flops_per_sample = spec::ModelFlopsPerStep(job) / batch,
-                 .model_flops_full_per_sample = spec::FullFlopsPerStep(job) / batch,
-                 .world_size = spec::WorldSize(job),
-                 .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch},
-      .seq_length = job.model().seq_length()});
 }
 
 void RunSetup::AnnounceReady() const {

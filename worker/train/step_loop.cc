@@ -102,7 +102,7 @@ Status StepLoop::RunDue(int64_t step) {
   const bool evaluate = run_.evaluator->DueAfter(step, run_.total_steps);
   if (!save && !evaluate) return OkStatus();
   RETURN_IF_ERROR(ReadUpTo(step));
-  if (save) RETURN_IF_ERROR(Save());
+  if (save) RETURN_IF_ERROR(BeginSave(/*requested=*/false));
   return evaluate ? Evaluate(step, /*final=*/false) : OkStatus();
 }
 
@@ -133,16 +133,30 @@ Status StepLoop::Evaluate(int64_t step, bool final) {
   return OkStatus();
 }
 
-Status StepLoop::Save() {
+Status StepLoop::InSavePhase(const std::function<Status()>& part) {
   engine::PhaseClock& phases = run_.engine->phases();
   Status saved;
   {
     const engine::PhaseScope saving(&phases, report::StepPhase::kCheckpoint);
-    saved = run_.checkpointer->Save(run_.cursor.last());
+    saved = part();
   }
   if (!commands_.held()) phases.EndBetween();
   if (!run_.checkpointer->EndsRun(saved)) return OkStatus();
   return failure::WithCause(saved, CauseOfFailedSave(saved));
+}
+
+Status StepLoop::Save() {
+  return InSavePhase([this] { return run_.checkpointer->Save(run_.cursor.last()); });
+}
+
+Status StepLoop::BeginSave(bool requested) {
+  return InSavePhase([&] { return run_.checkpointer->Begin(run_.cursor.last(), requested); });
+}
+
+bool StepLoop::IsSaveOver() const { return run_.checkpointer->IsOver(); }
+
+Status StepLoop::EndSave() {
+  return InSavePhase([this] { return run_.checkpointer->End(run_.cursor.last()); });
 }
 
 Status StepLoop::Update(const std::optional<RunSettings>& asked, Status* refused) {
@@ -175,8 +189,12 @@ bool StepLoop::IsSaved() const { return run_.checkpointer->IsSaved(run_.cursor.l
 
 bool StepLoop::IsSaveDueByTime() const { return run_.checkpointer->DueByTime(); }
 
-StatusOr<CheckpointRecord> StepLoop::SavedCheckpoint() const {
-  return run_.checkpointer->CheckpointOf(run_.cursor.last());
+std::optional<StatusOr<CheckpointRecord>> StepLoop::SavedSince(int64_t step) const {
+  return run_.checkpointer->SavedSince(step);
+}
+
+Status StepLoop::Label(const CheckpointRecord& saved, const checkpoint::Label& label) {
+  return run_.checkpointer->Label(saved, label);
 }
 
 std::string StepLoop::LastMark() const { return std::as_const(*run_.engine).phases().LastMark(); }

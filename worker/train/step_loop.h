@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,13 +52,19 @@ class StepLoop final : private CommandTarget {
   // What commands make the run do.
   Status ReadUpTo(int64_t step) override;
   Status Save() override;
+  Status BeginSave(bool requested) override;
+  bool IsSaveOver() const override;
+  Status EndSave() override;
   bool IsSaved() const override;
   Status Update(const std::optional<RunSettings>& asked, Status* refused) override;
   StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) override;
   void OnHeld() override;
   void OnResumed(base::MonotonicTime since, base::MonotonicTime now) override;
   bool IsSaveDueByTime() const override;
-  StatusOr<CheckpointRecord> SavedCheckpoint() const override;
+  std::optional<StatusOr<CheckpointRecord>> SavedSince(int64_t step) const override;
+  Status Label(const CheckpointRecord& saved, const checkpoint::Label& label) override;
+  // Runs a part of a save, in the phase of saves.
+  Status InSavePhase(const std::function<Status()>& part);
 
   bool is_rank_0() const { return args_.groups->rank() == 0; }
 

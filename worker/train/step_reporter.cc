@@ -10,6 +10,10 @@
 
 namespace mt::train {
 
+namespace {
+constexpr auto kSave = static_cast<size_t>(report::StepPhase::kCheckpoint);
+}  // namespace
+
 StepReporter::StepReporter(const Args& args) : args_(args), config_(args.config) {
   MeasureMemory();
 }
@@ -20,14 +24,13 @@ void StepReporter::Enqueued(int64_t step, double launch_seconds) {
 
 void StepReporter::CountEnded(StepCursor* cursor) {
   // Evaluations and saves lie between the steps: only the time of saves is kept, for the record.
-  constexpr auto kSave = static_cast<size_t>(report::StepPhase::kCheckpoint);
   while (cursor->counted() < cursor->last()) {
     const std::optional<engine::StepTime> time = args_.engine->phases().Of(cursor->counted() + 1);
     if (!time) return;
     StepTimes& times = times_[cursor->Count()];
     times.step_seconds = time->seconds;
     times.phase_seconds = time->phases;
-    times.phase_seconds[kSave] = time->between[kSave];
+    times.phase_seconds[kSave] += time->between[kSave];
     counters_.tokens += times.batch / args_.engine->dp_size() * args_.seq_length;
     engine::Add(time->between, &counters_.phase_seconds);
     engine::Add(time->phases, &counters_.phase_seconds);
@@ -36,6 +39,8 @@ void StepReporter::CountEnded(StepCursor* cursor) {
     args_.observer->OnCounters(counters_);
   }
 }
+
+double StepReporter::SaveSeconds() const { return counters_.phase_seconds[kSave]; }
 
 void StepReporter::Report(int64_t step, const engine::StepOutcome& outcome) {
   megatrain::v1::StepRecord record = MakeStepRecord(config_, step, outcome, times_[step]);

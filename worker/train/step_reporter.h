@@ -35,6 +35,8 @@ class StepReporter {
   void Report(int64_t step, const engine::StepOutcome& outcome);
   // Raises the reported peaks to the bytes that are taken now.
   void MeasureMemory();
+  // Time of the steps that were counted for which training stood still for saves.
+  double SaveSeconds() const;
   // Peaks of this rank, by kind.
   const memory::BytesByKind& memory_bytes() const { return counters_.memory_bytes; }
 

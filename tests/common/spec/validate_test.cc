@@ -232,8 +232,7 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
   EXPECT_EQ(FaultsOf({"resilience.max_restarts.hang=2"}),
             "resilience.max_restarts.hang: 2 is not supported yet; supported: 0");
   EXPECT_EQ(FaultsOf({"resilience.orphan_grace=1h"}), "resilience.orphan_grace: not supported yet");
-  EXPECT_EQ(FaultsOf({"checkpoint.async_save=true"}),
-            "checkpoint.async_save: true is not supported yet; supported: false");
+  EXPECT_EQ(FaultsOf({"checkpoint.second=elsewhere"}), "checkpoint.second: not supported yet");
 }
 
 TEST(Complete, WithoutParallelismItsFieldsAreRefused) {

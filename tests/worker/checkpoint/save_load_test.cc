@@ -364,27 +364,19 @@ TEST(SameRunTest, ListsEveryDifferenceWithBothValues) {
       << text;
 }
 
-TEST(SameRunTest, AnotherCutIsRefusedAnotherNumberOfReplicasIsNot) {
+TEST(SameRunTest, LayoutPrecisionPaddingAndOptimizerMayChange) {
   Manifest manifest;
   manifest.step = 50;
   manifest.spec_json =
-      R"({"parallel":{"tensor":2,"pipeline":2,"data":2,"zero_stage":1,"virtual_stages":1}})";
-  EXPECT_TRUE(CheckSameRun(manifest,
-                           R"({"parallel":{"tensor":2,"pipeline":2,"data":1,"zero_stage":0,
-                               "virtual_stages":1,"schedule":"gpipe","sequence_parallel":false}})")
-                  .ok());
+      R"({"model":{"layers":2,"vocab_divisible_by":128},"training":{"precision":"bf16"},
+          "optimizer":{"type":"sgd"},
+          "parallel":{"tensor":2,"pipeline":2,"data":2,"zero_stage":1,"virtual_stages":1}})";
   const Status status = CheckSameRun(
       manifest,
-      R"({"parallel":{"tensor":1,"pipeline":4,"data":2,"virtual_stages":2,"layout":"1,2,3,4"}})");
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  const std::string text = base::Message(status);
-  for (const char* part : {"parallel.tensor: checkpoint has 2, job has 1",
-                           "parallel.pipeline: checkpoint has 2, job has 4",
-                           "parallel.virtual_stages: checkpoint has 1, job has 2",
-                           "parallel.layout: checkpoint has nothing, job has \"1,2,3,4\"",
-                           "Loading into another layout is not supported yet."}) {
-    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
-  }
+      R"({"model":{"layers":2,"vocab_divisible_by":32},"training":{"precision":"fp64"},
+          "optimizer":{"type":"adamw"},
+          "parallel":{"tensor":1,"pipeline":4,"data":1,"virtual_stages":2,"layout":"1,2,3,4"}})");
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 // A path that cannot hold a folder: the error names it, and nothing else is harmed.

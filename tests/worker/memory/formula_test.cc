@@ -11,6 +11,7 @@
 #include "common/spec/memory_formula.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/common/spec/job_text.h"
+#include "worker/engine/state_snapshot.h"
 #include "worker/memory/memory.h"
 #include "worker/model/gpt_model.h"
 #include "worker/parallel/schedule/job_request.h"
@@ -88,6 +89,8 @@ memory::BytesByKind Planned(const v1::JobSpec& job, const parallel::Schedule& sc
   memory::MemoryPlan plan;
   store.Plan(&plan);
   model.PlanActivations(&plan);
+  if (job.checkpoint().async_save())
+    plan.Reserve(Kind::kLibraries, engine::StateSnapshot::BytesOf(store));
   return plan.bytes();
 }
 
@@ -143,6 +146,12 @@ const std::vector<Case>& Cases() {
               "parallel.data=2", "parallel.zero_stage=1", "training.precision=bf16"}),
        true},
       {"uneven_groups", {"training.recompute.mode=full", "training.recompute.layers=3"}},
+      {"a_copy_for_saves", {"checkpoint.async_save=true"}},
+      {"a_copy_for_saves_sgd",
+       {"checkpoint.async_save=true", "optimizer.type=sgd", "parallel.data=4"}},
+      {"a_copy_for_saves_cube",
+       Llama({"parallel.tensor=2", "parallel.pipeline=2", "parallel.data=2",
+              "parallel.zero_stage=1", "training.precision=bf16", "checkpoint.async_save=true"})},
   };
   return cases;
 }
@@ -178,6 +187,7 @@ TEST_P(PlannedBytes, AreTheFormulas) {
       EXPECT_EQ(formula.weights, of(Kind::kWeights));
       EXPECT_EQ(formula.gradients, of(Kind::kGradients));
       EXPECT_EQ(formula.optimizer, of(Kind::kOptimizer));
+      EXPECT_EQ(formula.save_copy, of(Kind::kLibraries)) << "where Planned puts it";
       EXPECT_NEAR(static_cast<double>(formula.activations),
                   static_cast<double>(of(Kind::kActivations)),
                   0.02 * static_cast<double>(of(Kind::kActivations)));

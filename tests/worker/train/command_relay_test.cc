@@ -11,11 +11,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/worker/train/fake_run.h"
+
 namespace mt::train {
 namespace {
 
 TEST(CommandBitsTest, EveryCombinationComesBack) {
-  for (int i = 0; i < 512; ++i) {
+  for (int i = 0; i < 1024; ++i) {
     const CommandBits bits{.stop_with_save = (i & 1) != 0,
                            .stop_without_save = (i & 2) != 0,
                            .checkpoint_now = (i & 4) != 0,
@@ -24,13 +26,14 @@ TEST(CommandBitsTest, EveryCombinationComesBack) {
                            .update = (i & 32) != 0,
                            .release = (i & 64) != 0,
                            .save_due = (i & 128) != 0,
-                           .time_over = (i & 256) != 0};
+                           .time_over = (i & 256) != 0,
+                           .save_over = (i & 512) != 0};
     EXPECT_EQ(bits.Encode(), i);
     EXPECT_EQ(CommandBits::Decode(i), bits);
     EXPECT_EQ(bits.empty(), i == 0);
   }
   EXPECT_DEATH(CommandBits::Decode(2.5), "command bits");
-  EXPECT_DEATH(CommandBits::Decode(512), "command bits");
+  EXPECT_DEATH(CommandBits::Decode(1024), "command bits");
 }
 
 TEST(CommandBitsTest, EachKindHasItsOwnBit) {
@@ -66,116 +69,6 @@ TEST(PendingCommandsTest, ActedInTheOrderSent) {
   EXPECT_TRUE(commands.TakeActed(8).empty());
   EXPECT_EQ(commands.TakeActed(9).at(0).command.id, "c");
 }
-
-using std::chrono::seconds;
-
-// A run without an engine: writes down what it is made to do, and hands each step's bits back as if
-// they were the sum over all ranks.
-class FakeRun final : public CommandTarget, public CommandSource, public TrainObserver {
- public:
-  explicit FakeRun(bool is_rank_0 = true) : is_rank_0_(is_rank_0) {}
-
-  void Build(seconds exit_after = seconds(0)) {
-    relay_.emplace(CommandRelay::Args{.source = this,
-                                      .target = this,
-                                      .observer = this,
-                                      .cursor = &cursor,
-                                      .clock = &clock,
-                                      .is_rank_0 = is_rank_0_,
-                                      .exit_after = exit_after});
-  }
-  CommandRelay& relay() { return *relay_; }
-
-  // Runs steps up to this one, each taking a second, or to an ending.
-  StatusOr<std::optional<Ending>> RunTo(int64_t last) {
-    while (cursor.last() < last) {
-      const int64_t step = cursor.next();
-      auto ending = relay_->ActBefore(step);
-      if (!ending.ok() || *ending) return ending;
-      carried[step] = relay_->Take(step);
-      if (from_rank_0.contains(step)) carried[step] = from_rank_0[step];
-      cursor.Enqueue();
-      clock.Advance(seconds(1));
-    }
-    return std::optional<Ending>();
-  }
-
-  // CommandTarget.
-  Status ReadUpTo(int64_t step) override {
-    while (cursor.read() < step) {
-      cursor.Count();
-      const int64_t k = cursor.Read();
-      relay_->Received(k, carried[k]);
-    }
-    return OkStatus();
-  }
-  Status Save() override {
-    Note("save");
-    EXPECT_EQ(cursor.read(), cursor.last()) << "every outcome is known before a save";
-    is_saved = save_ends_run.ok() && !save_fails;
-    return save_ends_run;
-  }
-  bool IsSaved() const override { return is_saved; }
-  Status Update(const std::optional<RunSettings>& asked, Status* refused) override {
-    Note(asked ? "update to " + std::to_string(asked->log_every) : "update");
-    *refused = update_refused;
-    return OkStatus();
-  }
-  StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) override {
-    Note("idle");
-    if (from_rank_0_idle.empty()) return mine;
-    const CommandBits bits = from_rank_0_idle.front();
-    from_rank_0_idle.pop_front();
-    return bits;
-  }
-  void OnHeld() override { Note("held"); }
-  void OnResumed(base::MonotonicTime since, base::MonotonicTime now) override {
-    Note("resumed after " + std::to_string((now - since) / seconds(1)) + " s");
-  }
-  bool IsSaveDueByTime() const override { return save_due; }
-  StatusOr<CheckpointRecord> SavedCheckpoint() const override {
-    if (!saved.ok()) return saved;
-    if (save_fails) return base::Internal("disk full");
-    return CheckpointRecord{.step = cursor.last()};
-  }
-
-  // CommandSource: the command of this poll, which are counted from 1; a second passes with each.
-  std::optional<Command> Poll() override {
-    ++polls;
-    if (relay_->held()) clock.Advance(seconds(1));
-    const auto found = script.find(polls);
-    return found == script.end() ? std::nullopt : std::optional(found->second);
-  }
-
-  // TrainObserver.
-  void OnCommandDone(const CommandResult& result) override { done.push_back(result); }
-  void OnState(TrainState state, int64_t step) override { states.emplace_back(state, step); }
-
-  base::ManualClock clock;
-  StepCursor cursor;
-  std::map<int64_t, Command> script;
-  std::map<int64_t, CommandBits> carried;      // by step
-  std::map<int64_t, CommandBits> from_rank_0;  // by step: what another rank's relay has sent
-  std::deque<CommandBits> from_rank_0_idle;    // the same, by idle reduction
-  Status save_ends_run, update_refused, saved;
-  bool save_due = false;
-  bool save_fails = false;  // without ending the run
-  bool is_saved = false;
-  int64_t polls = 0;
-  std::vector<std::string> calls;  // "<last step done>: <call>"
-  std::vector<CommandResult> done;
-  std::vector<std::pair<TrainState, int64_t>> states;
-
- private:
-  void Note(const std::string& call) {
-    calls.push_back(std::to_string(cursor.last()) + ": " + call);
-  }
-
-  const bool is_rank_0_;
-  std::optional<CommandRelay> relay_;
-};
-
-using Calls = std::vector<std::string>;
 
 TEST(CommandRelayTest, TheBitsOfStepKActBeforeStepKPlusTwo) {
   FakeRun run;

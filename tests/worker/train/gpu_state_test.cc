@@ -1,6 +1,8 @@
 // Checkpoints of a run on a GPU: nothing is lost on the way through pinned memory and the disk, and
 // they are the CPU's too.
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "common/base/files.h"
 #include "tests/worker/train/gpu_rig.h"
@@ -61,6 +63,32 @@ TEST_F(GpuStateTest, StateCrossesFromOneDeviceToTheOtherBitForBit) {
           Joined(Joined(fields, SavesTo(name + "-copy", 5)), {"checkpoint.load=" + name}));
       EXPECT_EQ(Digests(name + "-copy", 5), Digests(name, 5)) << model;
     }
+  }
+}
+
+TEST_F(GpuStateTest, ASaveBesideTrainingStoresWhatABlockingOneDoes) {
+  for (const std::string_view model : {kGptLike, kHeads100}) {
+    const std::string suffix = model == kHeads100 ? "-padded" : "";
+    const std::vector<std::string> fields = {
+        "training.precision=bf16", "training.deterministic=true", "checkpoint.keep_last=9"};
+    const RankOutcome blocking =
+        Run(Where::kGpu, model, Joined(fields, SavesTo("blocking" + suffix, 5)));
+    // The copy begins late, and each save has ended before the next one is due.
+    adjust_ = [](TrainArgs* args) {
+      args->host_delay = std::chrono::milliseconds(50);
+      args->checkpoint_failpoint = [](std::string_view point) {
+        if (point == "copy") std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        return OkStatus();
+      };
+    };
+    const RankOutcome beside =
+        Run(Where::kGpu, model,
+            Joined(Joined(fields, SavesTo("beside" + suffix, 5)), {"checkpoint.async_save=true"}));
+    adjust_ = nullptr;
+    ExpectEqualCurve(beside.seen.steps, blocking.seen.steps);
+    ASSERT_EQ(beside.seen.saves.size(), 4U);
+    for (const int64_t step : {5, 10, 15, 20})
+      EXPECT_EQ(Digests("beside" + suffix, step), Digests("blocking" + suffix, step)) << step;
   }
 }
 

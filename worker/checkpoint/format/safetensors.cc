@@ -1,12 +1,11 @@
 // Tensors are written in pieces of at most 8 MiB. Each piece is digested and written while the
-// reader transfers the next one.
+// reader transfers the next one, or while other threads write theirs.
 #include "worker/checkpoint/format/safetensors.h"
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <fcntl.h>
 #include <limits>
 #include <sys/stat.h>
@@ -18,6 +17,7 @@
 #include "common/base/ids.h"
 #include "common/base/math.h"
 #include "worker/checkpoint/format/json_numbers.h"
+#include "worker/checkpoint/format/parallel_tasks.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -27,14 +27,15 @@ static_assert(std::endian::native == std::endian::little, "the file format is li
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kMaxHeaderBytes = 100 << 20;
 
-Status WriteBytes(int fd, std::string_view bytes, const std::string& path) {
+Status WriteBytes(int fd, int64_t offset, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (n < 0) {
       if (errno == EINTR) continue;
       return base::ErrnoError(errno, "write " + path);
     }
     bytes.remove_prefix(static_cast<size_t>(n));
+    offset += n;
   }
   return OkStatus();
 }
@@ -117,25 +118,32 @@ struct Piece {
   int64_t FileBytes() const { return count * element_bytes; }
 };
 
+// Divides a tensor into pieces.
+std::vector<Piece> PiecesOf(const TensorToWrite& tensor) {
+  std::vector<Piece> pieces;
+  const auto* data = static_cast<const char*>(tensor.data);
+  const int64_t element_bytes = ElementSize(tensor.dtype);
+  const int64_t all = TensorBytes(tensor.dtype, tensor.shape) / element_bytes;
+  int64_t done = 0;
+  do {
+    const base::Runs places = tensor.places.From(done);
+    const int64_t count = std::min(all - done, places.CountIn(kLargestPieceBytes / element_bytes));
+    pieces.push_back({.data = data + tensor.places.At(done) * element_bytes,
+                      .places = places,
+                      .count = count,
+                      .element_bytes = element_bytes,
+                      .ends_tensor = done + count == all});
+    done += count;
+  } while (done < all);
+  return pieces;
+}
+
 // Divides all tensors into pieces.
 std::vector<Piece> PiecesOf(std::span<const TensorToWrite> tensors) {
   std::vector<Piece> pieces;
   for (const TensorToWrite& tensor : tensors) {
-    const auto* data = static_cast<const char*>(tensor.data);
-    const int64_t element_bytes = ElementSize(tensor.dtype);
-    const int64_t all = TensorBytes(tensor.dtype, tensor.shape) / element_bytes;
-    int64_t done = 0;
-    do {
-      const base::Runs places = tensor.places.From(done);
-      const int64_t count =
-          std::min(all - done, places.CountIn(kLargestPieceBytes / element_bytes));
-      pieces.push_back({.data = data + tensor.places.At(done) * element_bytes,
-                        .places = places,
-                        .count = count,
-                        .element_bytes = element_bytes,
-                        .ends_tensor = done + count == all});
-      done += count;
-    } while (done < all);
+    const std::vector<Piece> more = PiecesOf(tensor);
+    pieces.insert(pieces.end(), more.begin(), more.end());
   }
   return pieces;
 }
@@ -150,18 +158,72 @@ std::string_view Packed(const Piece& piece, const void* memory, std::vector<char
   return {buffer->data(), bytes};
 }
 
-// Reads host memory in place.
-class HostReader final : public PieceReader {
+// The data of one file on its way to disk.
+class DataWriter {
  public:
-  void Start(const void* data, int64_t /*bytes*/) override { started_.push_back(data); }
-  const void* Read() override {
-    const void* data = started_.front();
-    started_.pop_front();
-    return data;
+  DataWriter(int fd, const std::string& path, std::span<const TensorToWrite> tensors,
+             const ProgressFn& progress)
+      : fd_(fd), path_(path), tensors_(tensors), progress_(progress), digests_(tensors.size()) {}
+
+  // Through the reader, in the order of the file, from its byte `offset` on.
+  Status WriteInOrder(int64_t offset, PieceReader* reader) {
+    const std::vector<Piece> pieces = PiecesOf(tensors_);
+    base::Hash128 digest;
+    std::vector<char> packed;
+    size_t tensor = 0;
+    if (!pieces.empty()) reader->Start(pieces[0].data, pieces[0].SpanBytes());
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (i + 1 < pieces.size()) reader->Start(pieces[i + 1].data, pieces[i + 1].SpanBytes());
+      const std::string_view bytes = Packed(pieces[i], reader->Read(), &packed);
+      RETURN_IF_ERROR(Write(pieces[i], bytes, offset, &digest));
+      offset += pieces[i].FileBytes();
+      if (pieces[i].ends_tensor) digests_[tensor++] = digest.Take();
+    }
+    return OkStatus();
   }
 
+  // From host memory.
+  Status WriteSideBySide(int64_t offset, int threads) {
+    std::vector<int64_t> offsets;
+    for (const TensorToWrite& tensor : tensors_) {
+      offsets.push_back(offset);
+      offset += TensorBytes(tensor.dtype, tensor.shape);
+    }
+    std::vector<Status> written(tensors_.size());
+    RunTasks(static_cast<int64_t>(tensors_.size()), threads, [&](int64_t task) {
+      const auto i = static_cast<size_t>(task);
+      written[i] = WriteTensor(i, offsets[i]);
+    });
+    for (const Status& status : written) RETURN_IF_ERROR(status);
+    return OkStatus();
+  }
+
+  std::vector<std::string> TakeDigests() { return std::move(digests_); }
+
  private:
-  std::deque<const void*> started_;
+  Status WriteTensor(size_t i, int64_t offset) {
+    base::Hash128 digest;
+    std::vector<char> packed;
+    for (const Piece& piece : PiecesOf(tensors_[i])) {
+      RETURN_IF_ERROR(Write(piece, Packed(piece, piece.data, &packed), offset, &digest));
+      offset += piece.FileBytes();
+    }
+    digests_[i] = digest.Take();
+    return OkStatus();
+  }
+
+  Status Write(const Piece& piece, std::string_view bytes, int64_t offset, base::Hash128* digest) {
+    digest->Add(bytes);
+    RETURN_IF_ERROR(WriteBytes(fd_, offset, bytes, path_));
+    if (progress_) progress_(piece.FileBytes());
+    return OkStatus();
+  }
+
+  const int fd_;
+  const std::string& path_;
+  const std::span<const TensorToWrite> tensors_;
+  const ProgressFn& progress_;
+  std::vector<std::string> digests_;
 };
 
 }  // namespace
@@ -183,29 +245,18 @@ int64_t TensorBytes(std::string_view dtype, std::span<const int64_t> shape) {
 
 StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
                                                     std::span<const TensorToWrite> tensors,
-                                                    const ProgressFn& progress,
-                                                    PieceReader* reader) {
+                                                    const ProgressFn& progress, PieceReader* reader,
+                                                    int threads) {
   const base::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) return base::ErrnoError(errno, "create " + path);
-  RETURN_IF_ERROR(WriteBytes(fd.get(), MakeHeader(tensors), path));
-  std::vector<std::string> digests;
-  digests.reserve(tensors.size());
-  HostReader host;
-  if (reader == nullptr) reader = &host;
-  base::Hash128 digest;
-  const std::vector<Piece> pieces = PiecesOf(tensors);
-  std::vector<char> packed;
-  if (!pieces.empty()) reader->Start(pieces[0].data, pieces[0].SpanBytes());
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (i + 1 < pieces.size()) reader->Start(pieces[i + 1].data, pieces[i + 1].SpanBytes());
-    const std::string_view bytes = Packed(pieces[i], reader->Read(), &packed);
-    digest.Add(bytes);
-    RETURN_IF_ERROR(WriteBytes(fd.get(), bytes, path));
-    if (progress) progress(pieces[i].FileBytes());
-    if (pieces[i].ends_tensor) digests.push_back(digest.Take());
-  }
+  const std::string header = MakeHeader(tensors);
+  RETURN_IF_ERROR(WriteBytes(fd.get(), 0, header, path));
+  const auto begin = static_cast<int64_t>(header.size());
+  DataWriter data(fd.get(), path, tensors, progress);
+  RETURN_IF_ERROR(reader == nullptr ? data.WriteSideBySide(begin, threads)
+                                    : data.WriteInOrder(begin, reader));
   if (::fsync(fd.get()) != 0) return base::ErrnoError(errno, "fsync " + path);
-  return digests;
+  return data.TakeDigests();
 }
 
 StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path,

@@ -52,12 +52,13 @@ using ProgressFn = std::function<void(int64_t bytes)>;
 
 // Writes and fsyncs a new file. Tensors are stored in the given order, the data area beginning at a
 // multiple of 256 bytes. Returns the XXH3-128 digest of each tensor's bytes, in order. After an
-// error a partial file may exist. `reader`: reads the data of all tensors; nullptr: they are in
-// host memory. kAlreadyExists if the file exists.
+// error a partial file may exist. `reader`: reads the data of all tensors, on this thread; nullptr:
+// they are in host memory, and `threads` write side by side, each a tensor at a time, and call
+// `progress`. kAlreadyExists if the file exists.
 StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
                                                     std::span<const TensorToWrite> tensors,
                                                     const ProgressFn& progress,
-                                                    PieceReader* reader = nullptr);
+                                                    PieceReader* reader = nullptr, int threads = 1);
 
 // An open file whose header was validated: every tensor lies inside the file and has as many bytes
 // as its shape requires.

@@ -16,7 +16,7 @@
 
 #include "common/base/mutex.h"
 #include "worker/checkpoint/format/directory.h"
-#include "worker/checkpoint/inspect/parallel_tasks.h"
+#include "worker/checkpoint/format/parallel_tasks.h"
 #include "worker/checkpoint/inspect/summary.h"
 #include "worker/checkpoint/inspect/tensor_rows.h"
 

@@ -17,7 +17,7 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/format/safetensors.h"
-#include "worker/checkpoint/inspect/parallel_tasks.h"
+#include "worker/checkpoint/format/parallel_tasks.h"
 
 namespace mt::checkpoint {
 namespace {

@@ -22,6 +22,7 @@ AgentMessage ToMessage(const Command& command) {
   word.set_verb(command.verb());
   word.set_reason(command.reason());
   if (command.has_spec()) *word.mutable_spec() = command.spec();
+  if (command.has_label()) *word.mutable_label() = command.label();
   return message;
 }
 

@@ -53,6 +53,7 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(const megatrain::
                  .chunks = static_cast<int>(parallel.virtual_stages()),
                  .tied_tables = job.model().tie_embeddings(),
                  .overlap_links = parallel.overlap().pipeline(),
+                 .saves_beside = job.checkpoint().async_save(),
                  .factory = factory,
                  .device = device});
 }
@@ -65,6 +66,10 @@ Status RankGroups::Make(const Args& args) {
     return Add(fmt::format("{}/{}", kind, members.front()), members, args.factory, out);
   };
   RETURN_IF_ERROR(along("world", {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp}, &world_));
+  if (args.saves_beside) {
+    RETURN_IF_ERROR(
+        along("checkpoint", {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp}, &checkpoint_));
+  }
   RETURN_IF_ERROR(along("tp", {Axis::kTp}, &tp_));
   RETURN_IF_ERROR(along("tp-control", {Axis::kTp}, &tp_control_));
   RETURN_IF_ERROR(along("dp-reduce", {Axis::kDp}, &dp_reduce_));
@@ -137,7 +142,7 @@ GroupStats RankGroups::Stats() const {
   const auto add = [](const comm::ProcessGroup* group, comm::CommStats* sum) {
     if (group != nullptr) AddStats(group->Stats(), sum);
   };
-  add(world_, &stats.world);
+  for (const comm::ProcessGroup* group : {world_, checkpoint_}) add(group, &stats.world);
   for (const comm::ProcessGroup* group : {tp_, tp_control_}) add(group, &stats.tp);
   for (const comm::ProcessGroup* group : {dp_reduce_, dp_gather_}) add(group, &stats.dp);
   add(tied_, &stats.pp);

@@ -40,6 +40,7 @@ class RankGroups {
     int chunks = 1;            // per stage; with more the last stage feeds the first
     bool tied_tables = false;  // the first and the last stage hold one table each
     bool overlap_links = true;
+    bool saves_beside = false;              // a group for saves that go on beside training
     comm::GroupFactory* factory = nullptr;  // not used by a world of one
     kernels::Device* device = nullptr;      // of the links' streams; outlives the groups
   };
@@ -61,6 +62,8 @@ class RankGroups {
 
   // Each is nullptr where this rank would be its only member.
   comm::ProcessGroup* world() const { return world_; }
+  // All ranks too, for the thread that saves; nullptr without Args::saves_beside.
+  comm::ProcessGroup* checkpoint() const { return checkpoint_; }
   comm::ProcessGroup* tp() const { return tp_; }                  // inside layers
   comm::ProcessGroup* tp_control() const { return tp_control_; }  // gradients of replicated parts
   comm::ProcessGroup* dp_reduce() const { return dp_reduce_; }
@@ -95,6 +98,7 @@ class RankGroups {
   const layout::Coordinates at_;
   std::vector<std::unique_ptr<comm::ProcessGroup>> groups_;
   comm::ProcessGroup* world_ = nullptr;
+  comm::ProcessGroup* checkpoint_ = nullptr;
   comm::ProcessGroup* tp_ = nullptr;
   comm::ProcessGroup* tp_control_ = nullptr;
   comm::ProcessGroup* dp_reduce_ = nullptr;

@@ -75,7 +75,6 @@ TEST_F(ResumeTest, WhatMayNotChangeIsRefusedWithBothValues) {
       {"training.seed=77", {"seed", "1234", "77"}},
       {"model.layers=3", {"layers", "2", "3"}},
       {"training.global_batch_size=4", {"global_batch_size", "8", "4"}},
-      {"training.precision=fp32", {"precision", "fp64", "fp32"}},
       {"data.seed=5", {"seed", "5"}}};
   for (const auto& [override, parts] : cases) {
     const RankOutcome refused = Run({override})[0];

@@ -1,5 +1,5 @@
 // A counter hands out the tasks.
-#include "worker/checkpoint/inspect/parallel_tasks.h"
+#include "worker/checkpoint/format/parallel_tasks.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,7 +17,7 @@ void RunTasks(int64_t count, int threads, const std::function<void(int64_t)>& ta
   std::vector<std::jthread> others;
   for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i) {
     others.emplace_back(work);
-    ::pthread_setname_np(others.back().native_handle(), "ckpt-read");
+    ::pthread_setname_np(others.back().native_handle(), "mt-ckpt");
   }
   work();
 }

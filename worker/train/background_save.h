@@ -1,0 +1,63 @@
+// A save beside training: the state at the end of one step is copied to host memory while the next
+// step computes, and a thread writes and commits it, with a process group of its own. The training
+// thread begins it and, some steps later, takes its outcome. One at a time.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/status.h"
+#include "worker/checkpoint/writer.h"
+#include "worker/engine/state_snapshot.h"
+
+namespace mt::train {
+
+// What has become of a save.
+struct SaveOutcome {
+  StatusOr<checkpoint::SaveResult> saved;
+  StatusOr<std::vector<std::string>> pruned;  // names of the folders; on rank 0
+};
+
+// The training thread's; ended() may be called from any.
+class BackgroundSave {
+ public:
+  // Device and group (all ranks; nullptr: one) outlive it. The group is used by nobody else.
+  BackgroundSave(kernels::Device* device, comm::ProcessGroup* group);
+  // Waits for a save that is under way; its outcome is lost.
+  ~BackgroundSave();
+  BackgroundSave(const BackgroundSave&) = delete;
+  BackgroundSave& operator=(const BackgroundSave&) = delete;
+
+  struct Order {
+    checkpoint::SaveArgs save;  // slices in the store's memory; group and stream are set here
+    engine::StateSnapshot* snapshot = nullptr;  // outlives the save
+    kernels::Stream* computes = nullptr;        // the state is there after its work so far
+    std::function<StatusOr<std::vector<std::string>>()> prune;  // after a commit; may be empty
+  };
+  // Collective: every rank begins the same save. CHECKs that none is under way.
+  void Begin(Order order);
+  // From Begin until Finish.
+  bool under_way() const { return thread_.joinable(); }
+  // The thread is done: Finish will not block.
+  bool ended() const { return ended_; }
+  // Blocks until the save that is under way has ended (CHECK: there is one). Its status is the same
+  // on all ranks, unless the group broke.
+  SaveOutcome Finish();
+
+ private:
+  void Run(Order order);
+
+  comm::ProcessGroup* const group_;
+  const int threads_;                              // that write
+  const std::unique_ptr<kernels::Stream> stream_;  // of the group's collectives
+  std::optional<SaveOutcome> outcome_;             // the thread's until it is joined
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace mt::train

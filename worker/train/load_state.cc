@@ -1,0 +1,181 @@
+// What the job says otherwise than the checkpoint is applied or refused, never silently ignored.
+#include "worker/train/load_state.h"
+
+#include <ctime>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/log.h"
+#include "common/spec/derived.h"
+#include "common/spec/print.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/loader.h"
+#include "worker/failure/failure.h"
+#include "worker/optim/schedule.h"
+#include "worker/train/run_state.h"
+
+namespace mt::train {
+namespace {
+
+using checkpoint::Manifest;
+using megatrain::v1::JobSpec;
+using nlohmann::json;
+
+// What cannot be read is a fault of the storage, unless it is the job's: `of_job`, or a link that
+// leaves the root.
+Status OfStorage(const Status& loaded, bool of_job) {
+  if (of_job || absl::IsPermissionDenied(loaded)) return loaded;
+  return failure::WithCause(loaded, failure::Cause::kStorage);
+}
+
+// The manifest, which was there when the run looked for it.
+StatusOr<Manifest> ReadFound(const LoadStateArgs& args) {
+  StatusOr<Manifest> read = checkpoint::ReadManifest(args.directory, args.id, args.open);
+  RETURN_IF_ERROR(OfStorage(read.status(), absl::IsFailedPrecondition(read.status())));
+  return read;
+}
+
+Status LoadSlices(const LoadStateArgs& args, const Manifest& manifest,
+                  std::vector<checkpoint::SliceToLoad> slices) {
+  std::function<void(void*, const void*, int64_t)> put;
+  if (args.engine->device().kind() != kernels::DeviceKind::kCpu) {
+    put = [staging = args.engine->staging()](void* to, const void* from, int64_t bytes) {
+      staging->Write(to, from, bytes);
+    };
+  }
+  const Status tensors = checkpoint::LoadTensors({.directory = args.directory,
+                                                  .id = args.id,
+                                                  .manifest = &manifest,
+                                                  .slices = std::move(slices),
+                                                  .put = put,
+                                                  .progress = args.progress,
+                                                  .open = args.open});
+  // A tensor that is missing, or another one.
+  const bool other = absl::IsNotFound(tensors) || absl::IsFailedPrecondition(tensors);
+  return OfStorage(tensors, other);
+}
+
+// Whether the checkpoint has a tensor of this kind, such as "exp_avg/".
+bool HasKind(const Manifest& manifest, const std::string& kind) {
+  const auto found = manifest.tensors.lower_bound(kind);
+  return found != manifest.tensors.end() && found->first.starts_with(kind);
+}
+
+// The slices to load, without the moments that the checkpoint has none of, because its optimizer
+// was another one: those begin at zero. *fresh names their kinds.
+std::vector<checkpoint::SliceToLoad> StoredSlices(const params::ParamStore& store,
+                                                  const Manifest& manifest,
+                                                  std::set<std::string>* fresh) {
+  std::vector<checkpoint::SliceToLoad> slices = SlicesToLoad(store);
+  std::erase_if(slices, [&](const checkpoint::SliceToLoad& slice) {
+    const std::string kind = slice.key.substr(0, slice.key.find('/') + 1);
+    if (kind == "weights/" || HasKind(manifest, kind)) return false;
+    fresh->insert(kind.substr(0, kind.size() - 1));
+    return true;
+  });
+  return slices;
+}
+
+std::string PrecisionOf(const Manifest& manifest) {
+  const json spec = json::parse(manifest.spec_json, nullptr, false);
+  const json::json_pointer where("/training/precision");
+  return spec.is_object() && spec.contains(where) && spec.at(where).is_string()
+             ? spec.at(where).get<std::string>()
+             : "";
+}
+
+// What of the scalars the job says otherwise than the checkpoint: a static loss scale is the job's,
+// and one of another precision begins anew.
+void ApplyLossScale(const Manifest& manifest, const JobSpec& job, kernels::StepScalars* scalars) {
+  const kernels::StepConstants constants = optim::ConstantsFromJob(job);
+  const json now = json::parse(spec::ToJson(job), nullptr, false);
+  const bool same = PrecisionOf(manifest) == now.at("training").at("precision");
+  if (same && constants.loss_scale.kind == kernels::LossScaleKind::kDynamic) return;
+  const kernels::StepScalars first = kernels::InitialStepScalars(constants);
+  if (scalars->loss_scale != first.loss_scale) {
+    log::Warn("the loss scale begins anew",
+              {{"checkpoint", scalars->loss_scale}, {"now", first.loss_scale}});
+  }
+  scalars->loss_scale = first.loss_scale;
+  scalars->clean_steps = first.clean_steps;
+  scalars->hysteresis = first.hysteresis;
+}
+
+}  // namespace
+
+StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
+  ASSIGN_OR_RETURN(checkpoint::Manifest manifest, ReadFound(args));
+  RETURN_IF_ERROR(checkpoint::CheckSameRun(manifest, spec::ToJson(*args.job)));
+  ASSIGN_OR_RETURN(const data::IndexRecord saved,
+                   GetIndexRecord(manifest, args.train_data->split_name));
+  RETURN_IF_ERROR(data::CheckSameOrder(saved, *args.train_data));
+  ASSIGN_OR_RETURN(kernels::StepScalars scalars, GetScalars(manifest));
+  const int64_t consumed = spec::RampOf(*args.job).SamplesAfter(manifest.step);
+  if (scalars.consumed_samples != consumed) {
+    return base::DataLoss("the manifest of step {} has consumed {} samples, not {}", manifest.step,
+                          scalars.consumed_samples, consumed);
+  }
+  std::set<std::string> fresh;
+  RETURN_IF_ERROR(LoadSlices(args, manifest, StoredSlices(args.engine->store(), manifest, &fresh)));
+  if (!fresh.empty()) {
+    scalars.adam_step = 0;
+    log::Warn("the checkpoint is another optimizer's: moments begin at zero",
+              {{"moments", fmt::format("{}", fmt::join(fresh, ", "))}});
+  }
+  ApplyLossScale(manifest, *args.job, &scalars);
+  args.engine->RestoreScalars(scalars);
+  const std::string device = args.engine->device().Describe();
+  const auto saved_device = manifest.facts.find("device");
+  if (saved_device != manifest.facts.end() && saved_device->second != device) {
+    log::Warn("resumed on another device: equal to rounding, not to the bit",
+              {{"checkpoint", saved_device->second}, {"now", device}});
+  }
+  return manifest;
+}
+
+StatusOr<checkpoint::Manifest> LoadWeights(const LoadStateArgs& args) {
+  ASSIGN_OR_RETURN(checkpoint::Manifest manifest, ReadFound(args));
+  std::vector<checkpoint::SliceToLoad> slices = SlicesToLoad(args.engine->store());
+  std::erase_if(slices, [](const checkpoint::SliceToLoad& slice) {
+    return !slice.key.starts_with("weights/");
+  });
+  RETURN_IF_ERROR(LoadSlices(args, manifest, std::move(slices)));
+  args.engine->RestoreScalars(kernels::InitialStepScalars(optim::ConstantsFromJob(*args.job)));
+  log::Info("begins with the weights of a checkpoint",
+            {{"job", manifest.job_name}, {"step", manifest.step}});
+  return manifest;
+}
+
+StatusOr<CheckpointRecord> RecordOf(const std::string& directory, const Manifest& manifest,
+                                    int64_t seq_length) {
+  const std::string path =
+      base::JoinPath(directory, checkpoint::FolderName({manifest.step, manifest.epoch}));
+  const std::string file = base::JoinPath(path, checkpoint::kManifestName);
+  ASSIGN_OR_RETURN(const std::string text, base::ReadFile(file));
+  CheckpointRecord record{.step = manifest.step, .epoch = manifest.epoch, .path = path};
+  record.bytes = static_cast<int64_t>(text.size());
+  std::set<std::string> files;
+  for (const auto& [key, tensor] : manifest.tensors) {
+    for (const checkpoint::SliceEntry& slice : tensor.slices) files.insert(slice.file);
+  }
+  for (const std::string& name : files) {
+    ASSIGN_OR_RETURN(const int64_t bytes, base::FileSize(base::JoinPath(path, name)));
+    record.bytes += bytes;
+  }
+  ASSIGN_OR_RETURN(const kernels::StepScalars scalars, GetScalars(manifest));
+  record.consumed_samples = scalars.consumed_samples;
+  record.tokens = scalars.consumed_samples * seq_length;
+  record.digest = checkpoint::ManifestDigest(text);
+  std::tm utc{};
+  if (::strptime(manifest.created.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc) != nullptr) {
+    record.time_us = int64_t{::timegm(&utc)} * 1'000'000;
+  }
+  return record;
+}
+
+}  // namespace mt::train

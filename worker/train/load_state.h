@@ -1,0 +1,49 @@
+// Brings a checkpoint's state into the engine: all of it, or its weights.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/base/files.h"
+#include "common/base/status.h"
+#include "worker/checkpoint/format/checkpoint_id.h"
+#include "worker/checkpoint/format/manifest.h"
+#include "worker/data/index_record.h"
+#include "worker/engine/engine.h"
+#include "worker/train/records.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
+
+namespace mt::train {
+
+// The pointers outlive the call.
+struct LoadStateArgs {
+  const megatrain::v1::JobSpec* job = nullptr;
+  std::string directory;  // of the checkpoint
+  checkpoint::CheckpointId id;
+  const data::IndexRecord* train_data = nullptr;  // of the data set that is open
+  engine::Engine* engine = nullptr;
+  std::function<void(int64_t bytes)> progress;  // may be empty
+  base::FileOpener open{};  // of the checkpoint's files (spec::BelowRoot of the checkpoint root)
+};
+
+// Loads masters, moments and scalars into the engine, each rank on its own, whatever layout,
+// precision or optimizer saved them; Engine::RebuildWeights must follow on all. Moments that the
+// checkpoint does not have, as another optimizer saved it, begin at zero; a static loss scale is
+// the job's, and a dynamic one begins anew in another precision. Refuses (kFailedPrecondition, both
+// values named) another model, sample order, batch, seed or run length. Returns the manifest.
+StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args);
+
+// Loads the masters alone (checkpoint.load_kind: weights): everything else is that of a run before
+// its first step. Refuses other shapes (kFailedPrecondition) and names (kNotFound) alone.
+StatusOr<checkpoint::Manifest> LoadWeights(const LoadStateArgs& args);
+
+// The record of a checkpoint that an earlier placement has saved, from its manifest and its files.
+// The times of its save are not known and stay 0.
+StatusOr<CheckpointRecord> RecordOf(const std::string& directory,
+                                    const checkpoint::Manifest& manifest, int64_t seq_length);
+
+}  // namespace mt::train
