@@ -57,6 +57,11 @@ inline constexpr seconds kSaveLimit{900};
 inline constexpr seconds kHoldLimit{1800};
 inline constexpr seconds kProgressLook{5};
 
+// P1: wait before a periodic save that failed is tried again, doubled with each failure in a row,
+// and its cap.
+inline constexpr seconds kSaveRetryFirst{30};
+inline constexpr seconds kSaveRetryCap{900};
+
 // P3: time after a fault until a rank exits by itself, until its agent kills the process group, and
 // until all ranks of the job are gone.
 inline constexpr seconds kAbortSelfExit{3};

@@ -2,6 +2,7 @@
 // of both kinds differ in who writes and in what training waits for.
 #include "worker/train/checkpointer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/control/numbers.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/retention.h"
@@ -31,6 +33,13 @@ class DevicePieces final : public checkpoint::PieceReader {
   memory::Staging* const staging_;
 };
 static_assert(checkpoint::kLargestPieceBytes <= memory::Staging::kPieceBytes);
+
+// After so many failures before.
+std::chrono::seconds RetryDelay(int failures) {
+  constexpr int kMostDoublings = 10;
+  return std::min(control::kSaveRetryFirst * (1 << std::min(failures, kMostDoublings)),
+                  control::kSaveRetryCap);
+}
 
 }  // namespace
 
@@ -60,8 +69,11 @@ bool Checkpointer::DueAfter(int64_t step) const {
 
 bool Checkpointer::DueByTime() const {
   const auto& options = args_.job->checkpoint();
-  return enabled() && options.has_every() &&
-         args_.clock->Now() - last_try_ >= std::chrono::milliseconds(options.every());
+  if (!enabled() || under_way_) return false;
+  const base::MonotonicTime now = args_.clock->Now();
+  const bool periodic = options.has_every() || options.every_iters() > 0;
+  if (failures_ > 0 && periodic && now >= retry_at_) return true;
+  return options.has_every() && now - last_try_ >= std::chrono::milliseconds(options.every());
 }
 
 Status Checkpointer::Save(int64_t step) {
@@ -188,9 +200,11 @@ Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveRe
   tried_status_ = saved.status();
   if (!saved.ok()) {
     log::Error("checkpoint failed", {{"step", begun.step}, {"why", base::Message(saved.status())}});
+    retry_at_ = args_.clock->Now() + RetryDelay(failures_++);
     if (is_reporter()) args_.observer->OnCheckpointFailed(begun.step, saved.status());
     return saved.status();
   }
+  failures_ = 0;
   last_saved_step_ = begun.step;
   if (!is_reporter()) return OkStatus();
   last_saved_ = {.step = last_saved_step_,

@@ -56,7 +56,8 @@ class Checkpointer {
   bool enabled() const { return !args_.start.directory.empty(); }
   // True if checkpoint.every_iters asks for a save after this step; the same on every rank.
   bool DueAfter(int64_t step) const;
-  // True if checkpoint.every has passed since the last save, by this rank's clock. Rank 0 alone
+  // True if checkpoint.every has passed since the last save, by this rank's clock, or where saves
+  // are periodic and the last one failed, the wait before it is tried again (P1). Rank 0 alone
   // asks; its answer reaches all ranks as a command bit.
   bool DueByTime() const;
   // The ranks were held from `since` to `now`: the part of it after the last save does not count
@@ -138,7 +139,9 @@ class Checkpointer {
   bool kept_ = false;
   int64_t skipped_ = 0;  // saves that were left out during the one under way
   base::MonotonicTime last_try_;
-  int64_t tried_step_ = -1;  // of the newest save that is over
+  int failures_ = 0;              // of saves in a row
+  base::MonotonicTime retry_at_;  // after a failure
+  int64_t tried_step_ = -1;       // of the newest save that is over
   Status tried_status_;
 };
 

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/fence.h"
@@ -54,6 +55,38 @@ class StorageTest : public TrainTest {
     return outcomes[0].seen.steps;
   }
 };
+
+TEST_F(StorageTest, APeriodicSaveThatFailedIsTriedAgainBeforeItsNextTurn) {
+  base::ManualClock clock;
+  clock_ = &clock;
+  int failures = 0;
+  adjust_ = [&](int rank, TrainArgs* args) {
+    AfterStep(rank, args, [&](int64_t) { clock.Advance(std::chrono::seconds(10)); });
+    if (rank != 0) return;
+    args->checkpoint_failpoint = [&](std::string_view point) {
+      if (point != "begin" || failures == 2) return OkStatus();
+      ++failures;
+      return Status(absl::ResourceExhaustedError("disk full"));
+    };
+  };
+  const auto outcomes = Run({"checkpoint.every_iters=18", "training.train_iters=60"});
+  ExpectClean(outcomes, 60);
+  // After 18; with the bit that step 22 carries, 30 s later; with that of step 30, 60 s later.
+  EXPECT_EQ(FailedSteps(outcomes[0]), (std::vector<int64_t>{18, 23}));
+  EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{31, 36, 54}));
+}
+
+TEST_F(StorageTest, ARequestedSaveThatFailedIsTheUsersToRepeat) {
+  base::ManualClock clock;
+  clock_ = &clock;
+  adjust_ = [&](int rank, TrainArgs* args) {
+    AfterStep(rank, args, [&](int64_t) { clock.Advance(std::chrono::seconds(10)); });
+    if (rank == 0) args->checkpoint_failpoint = FailOnce("begin", base::Internal("disk full"));
+  };
+  const auto outcomes = Run({}, {{3, {CommandKind::kCheckpointNow, "save"}}});
+  ExpectClean(outcomes, 20);
+  EXPECT_EQ(StepsOnDisk(), std::vector<int64_t>{});
+}
 
 // --- A release whose save fails.
 
