@@ -271,6 +271,17 @@ TEST(Complete, Checkpoints) {
       "checkpoint.directory: is none, but every_iters or every asks for saves; give a directory");
   EXPECT_EQ(FaultsOf({"checkpoint={fresh: true, load: other/step-00000010-e0001}"}),
             "checkpoint.fresh: starts over, but checkpoint.load names what to load; keep one");
+  EXPECT_EQ(FaultsOf({"checkpoint={fresh: true, load_tag: best}"}),
+            "checkpoint.fresh: starts over, but checkpoint.load_tag names what to load; keep one");
+  EXPECT_EQ(
+      FaultsOf({"checkpoint.load_kind=weights"}),
+      "checkpoint.load_kind: weights are of another run's checkpoint; name it by checkpoint.load "
+      "or load_tag");
+  EXPECT_EQ(FaultsOf({"checkpoint={load_kind: weights, load_tag: best}"}), "");
+  EXPECT_EQ(
+      FaultsOf({"checkpoint={directory: none, load_tag: best}"}),
+      "checkpoint.load_tag: is looked for in checkpoint.directory, which is none; name one by "
+      "checkpoint.load");
   EXPECT_EQ(
       FaultsOf({"checkpoint.keep_last=2", "checkpoint.every=15m", "checkpoint.every_iters=10"}),
       "");

@@ -25,6 +25,21 @@ TEST_F(BasesTest, AResumeExpectsTheNewestCheckpointThatIsKnown) {
   EXPECT_FALSE(base.allow_older());
 }
 
+TEST_F(BasesTest, WhatAJobBeginsWithIsForItsFirstPlacement) {
+  Worker worker = NewWorker("a", 1);
+  const v1::Job job =
+      Released(worker, {20}, "checkpoint: {load: other, load_tag: best, load_kind: weights}\n");
+  const v1::Checkpoint first = LastAssign(worker).spec().checkpoint();
+  EXPECT_EQ(first.load(), "other");
+  EXPECT_EQ(first.load_tag(), "best");
+  EXPECT_EQ(first.load_kind(), v1::Checkpoint::LOAD_KIND_WEIGHTS);
+  ASSERT_TRUE(Resume(job.uid()).ok());
+  const v1::Checkpoint second = LastAssign(worker).spec().checkpoint();
+  EXPECT_FALSE(second.has_load());
+  EXPECT_FALSE(second.has_load_tag());
+  EXPECT_EQ(second.load_kind(), v1::Checkpoint::LOAD_KIND_RESUME) << "what it has saved, all of it";
+}
+
 TEST_F(BasesTest, AnOlderOneIsAcceptedForOnePlacement) {
   Worker worker = NewWorker("a", 1);
   const v1::Job job = Released(worker, {10, 20});

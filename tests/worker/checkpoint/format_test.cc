@@ -1,5 +1,6 @@
 // The pure parts of the format: folder names, manifests, safetensors files. Damage at any place
 // must be an error and never a crash.
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -135,6 +136,34 @@ TEST(SafetensorsTest, RoundTripsWithAlignedDataAndDigests) {
   // Never over an existing file.
   EXPECT_EQ(WriteSafetensors(dir.File("x"), tensors, nullptr, nullptr).status().code(),
             absl::StatusCode::kAlreadyExists);
+}
+
+TEST(SafetensorsTest, ManyThreadsWriteTheSameFile) {
+  const TempDir dir;
+  // Some of several pieces, some padded, one without an element.
+  std::vector<float> memory((kLargestPieceBytes / 4) * 3 + 77);
+  std::iota(memory.begin(), memory.end(), 0.5F);
+  std::vector<TensorToWrite> tensors;
+  for (int64_t i = 0; i < 40; ++i) {
+    tensors.push_back({"t" + std::to_string(i), "F32", {100 + i, 3}, memory.data() + i});
+    tensors.push_back({"p" + std::to_string(i),
+                       "F32",
+                       {60, 2},
+                       memory.data() + 7 * i,
+                       {.length = 2, .stride = 3}});
+  }
+  tensors.push_back({"large", "F32", {static_cast<int64_t>(memory.size())}, memory.data()});
+  tensors.push_back({"none", "F32", {0, 4}, memory.data()});
+  int64_t bytes = 0;
+  const auto one = WriteSafetensors(dir.File("one"), tensors, [&](int64_t n) { bytes += n; });
+  ASSERT_TRUE(one.ok()) << one.status();
+  std::atomic<int64_t> others = 0;
+  const auto four = WriteSafetensors(
+      dir.File("four"), tensors, [&](int64_t n) { others += n; }, nullptr, /*threads=*/4);
+  ASSERT_TRUE(four.ok()) << four.status();
+  EXPECT_EQ(*four, *one);
+  EXPECT_EQ(others, bytes);
+  EXPECT_TRUE(*base::ReadFile(dir.File("four")) == *base::ReadFile(dir.File("one")));
 }
 
 TEST(SafetensorsTest, DamagedHeadersAreErrors) {

@@ -109,10 +109,14 @@ class BackgroundSaveTest : public TrainTest {
   Counter gate_, over_;
 };
 
-TEST_F(BackgroundSaveTest, TheStateOfOneStepIsSavedToTheBitWhateverTrainsOn) {
+// In fp32 the weights are the masters, and are gathered beside the copy.
+class BackgroundSaveBitsTest : public BackgroundSaveTest,
+                               public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(BackgroundSaveBitsTest, TheStateOfOneStepIsSavedWhateverTrainsOn) {
   layout_ = CubeLayout();
-  const std::vector<std::string> job = {"training.precision=bf16", "checkpoint.every_iters=5",
-                                        "checkpoint.keep_last=9"};
+  const std::vector<std::string> job = {std::string("training.precision=") + GetParam(),
+                                        "checkpoint.every_iters=5", "checkpoint.keep_last=9"};
   const auto with = [&job](const std::string& more, const std::string& directory) {
     std::vector<std::string> overrides = job;
     overrides.push_back(more);
@@ -147,6 +151,8 @@ TEST_F(BackgroundSaveTest, TheStateOfOneStepIsSavedToTheBitWhateverTrainsOn) {
     EXPECT_GT(files, 1);
   }
 }
+INSTANTIATE_TEST_SUITE_P(Precisions, BackgroundSaveBitsTest, ::testing::Values("bf16", "fp32"),
+                         [](const auto& test) { return std::string(test.param); });
 
 TEST_F(BackgroundSaveTest, TrainingGoesOnWhileASaveIsWritten) {
   layout_ = {"parallel.data=2"};
