@@ -3,6 +3,7 @@
 #include "worker/checkpoint/loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstring>
 #include <map>
@@ -14,6 +15,8 @@
 
 #include "common/base/files.h"
 #include "common/base/ids.h"
+#include "common/base/mutex.h"
+#include "worker/checkpoint/format/parallel_tasks.h"
 #include "worker/checkpoint/format/safetensors.h"
 
 namespace mt::checkpoint {
@@ -84,8 +87,9 @@ std::string ShapeText(const Dims& shape) { return fmt::format("[{}]", fmt::join(
 // Reads the slices of one checkpoint and keeps its files open between tensors.
 class Loading {
  public:
-  explicit Loading(const LoadArgs& args)
-      : args_(args), folder_(base::JoinPath(args.directory, FolderName(args.id))) {}
+  // `calls` is locked while the caller's functions run; it outlives the object.
+  Loading(const LoadArgs& args, base::Mutex* calls)
+      : args_(args), calls_(calls), folder_(base::JoinPath(args.directory, FolderName(args.id))) {}
 
   Status Load(const SliceToLoad& wanted) {
     ASSIGN_OR_RETURN(const TensorEntry* tensor, Find(wanted));
@@ -110,13 +114,18 @@ class Loading {
     if (!args_.put) {
       base::CopyToRuns(wanted.places, count, element, from, wanted.data);
     } else if (wanted.places.contiguous()) {
-      args_.put(wanted.data, from, count * element);
+      Put(wanted.data, from, count * element);
     } else {
       spread_.assign(static_cast<size_t>(wanted.places.Span(count) * element), std::byte{0});
       base::CopyToRuns(wanted.places, count, element, from, spread_.data());
-      args_.put(wanted.data, spread_.data(), static_cast<int64_t>(spread_.size()));
+      Put(wanted.data, spread_.data(), static_cast<int64_t>(spread_.size()));
     }
     return OkStatus();
+  }
+
+  void Put(void* to, const std::byte* from, int64_t bytes) {
+    base::MutexLock lock(calls_);
+    args_.put(to, from, bytes);
   }
 
   // image_ to converted_: single to double, which is exact, or double to single, rounded.
@@ -143,7 +152,9 @@ class Loading {
       std::byte* into = direct ? static_cast<std::byte*>(wanted.data) : buffer_.data();
       RETURN_IF_ERROR(ReadChecked(tensor, stored, {into, bytes}));
       if (!direct) CopyBox(*box, stored, into, wanted);
-      if (args_.progress) args_.progress(static_cast<int64_t>(bytes));
+      if (!args_.progress) continue;
+      base::MutexLock lock(calls_);
+      args_.progress(static_cast<int64_t>(bytes));
     }
     return OkStatus();
   }
@@ -201,6 +212,7 @@ class Loading {
   }
 
   const LoadArgs& args_;
+  base::Mutex* const calls_;
   const std::string folder_;
   std::map<std::string, SafetensorsReader> files_;
   std::vector<std::byte> buffer_;     // a stored slice
@@ -248,8 +260,19 @@ void Compare(const std::string& path, const json& saved, const json& now,
 }  // namespace
 
 Status LoadTensors(const LoadArgs& args) {
-  Loading loading(args);
-  for (const SliceToLoad& slice : args.slices) RETURN_IF_ERROR(loading.Load(slice));
+  const auto threads = static_cast<size_t>(std::max(1, args.threads));
+  base::Mutex calls;
+  std::vector<Status> loaded(args.slices.size());
+  std::atomic<bool> failed = false;
+  std::atomic<size_t> next = 0;
+  RunTasks(static_cast<int64_t>(threads), args.threads, [&](int64_t) {
+    Loading loading(args, &calls);
+    for (size_t i = next++; i < args.slices.size() && !failed; i = next++) {
+      loaded[i] = loading.Load(args.slices[i]);
+      if (!loaded[i].ok()) failed = true;
+    }
+  });
+  for (const Status& status : loaded) RETURN_IF_ERROR(status);
   return OkStatus();
 }
 

@@ -37,8 +37,9 @@ struct LoadArgs {
   CheckpointId id;
   const Manifest* manifest = nullptr;
   std::vector<SliceToLoad> slices;
+  int threads = 1;  // that read and check side by side, each a slice at a time
   // Copies host bytes to a slice's memory and blocks until they have arrived. Empty: slices are in
-  // host memory.
+  // host memory. This and `progress` are called by one thread at a time.
   std::function<void(void* to, const void* from, int64_t bytes)> put;
   std::function<void(int64_t bytes)> progress;  // called per stored slice; may be empty
   base::FileOpener open{};                      // of the files of the checkpoint

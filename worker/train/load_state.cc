@@ -33,6 +33,9 @@ Status OfStorage(const Status& loaded, bool of_job) {
   return failure::WithCause(loaded, failure::Cause::kStorage);
 }
 
+// One reads and checks about 2 GB/s.
+constexpr int kLoadThreadsOnGpu = 8;
+
 // The manifest, which was there when the run looked for it.
 StatusOr<Manifest> ReadFound(const LoadStateArgs& args) {
   StatusOr<Manifest> read = checkpoint::ReadManifest(args.directory, args.id, args.open);
@@ -43,7 +46,9 @@ StatusOr<Manifest> ReadFound(const LoadStateArgs& args) {
 Status LoadSlices(const LoadStateArgs& args, const Manifest& manifest,
                   std::vector<checkpoint::SliceToLoad> slices) {
   std::function<void(void*, const void*, int64_t)> put;
+  auto threads = static_cast<int>(args.job->placement().threads_per_rank());
   if (args.engine->device().kind() != kernels::DeviceKind::kCpu) {
+    threads = kLoadThreadsOnGpu;
     put = [staging = args.engine->staging()](void* to, const void* from, int64_t bytes) {
       staging->Write(to, from, bytes);
     };
@@ -52,6 +57,7 @@ Status LoadSlices(const LoadStateArgs& args, const Manifest& manifest,
                                                   .id = args.id,
                                                   .manifest = &manifest,
                                                   .slices = std::move(slices),
+                                                  .threads = threads,
                                                   .put = put,
                                                   .progress = args.progress,
                                                   .open = args.open});

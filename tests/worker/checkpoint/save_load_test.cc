@@ -364,6 +364,47 @@ TEST(SameRunTest, ListsEveryDifferenceWithBothValues) {
       << text;
 }
 
+// Many slices, cut otherwise than they were saved; conversions and damage on the way.
+TEST(SaveLoadTest, ManyThreadsLoadWhatOneDoes) {
+  const TempDir dir;
+  const std::vector<double> values = Values();
+  SaveArgs args = OneTensor(dir, 1, values);
+  const SliceToSave one = args.slices[0];
+  args.slices.clear();
+  for (int i = 0; i < 50; ++i) {
+    args.slices.push_back(one);
+    args.slices.back().key = "weights/" + std::to_string(i);
+  }
+  ASSERT_TRUE(SaveCheckpoint(args).ok());
+  const CheckpointId id{args.manifest.step, args.manifest.epoch};
+  const Manifest manifest = ReadManifest(args.directory, id).value();
+  const auto load = [&](int threads, std::vector<std::vector<double>>* out) {
+    LoadArgs wanted{.directory = args.directory, .id = id, .manifest = &manifest};
+    wanted.threads = threads;
+    out->assign(50, std::vector<double>(values.size()));
+    int64_t bytes = 0;  // one thread at a time: no race
+    wanted.progress = [&bytes](int64_t n) { bytes += n; };
+    for (size_t i = 0; i < 50; ++i) {
+      wanted.slices.push_back({"weights/" + std::to_string(i), one.dtype, one.global_shape,
+                               one.offset, one.shape, (*out)[i].data()});
+    }
+    const Status loaded = LoadTensors(wanted);
+    EXPECT_TRUE(!loaded.ok() || bytes == static_cast<int64_t>(50 * values.size() * 8));
+    return loaded;
+  };
+  std::vector<std::vector<double>> alone, together;
+  ASSERT_TRUE(load(1, &alone).ok());
+  ASSERT_TRUE(load(4, &together).ok());
+  EXPECT_EQ(together, alone);
+  EXPECT_EQ(together[49], values);
+  // The middle of the file is damaged.
+  const std::string path = args.directory + "/" + FolderName(id) + "/rank-00000.safetensors";
+  std::string text = *base::ReadFile(path);
+  text[text.size() / 2] = static_cast<char>(text[text.size() / 2] ^ 1);
+  ASSERT_TRUE(base::WriteFileAtomic(path, text).ok());
+  EXPECT_EQ(load(4, &together).code(), absl::StatusCode::kDataLoss);
+}
+
 TEST(SameRunTest, LayoutPrecisionPaddingAndOptimizerMayChange) {
   Manifest manifest;
   manifest.step = 50;
@@ -371,9 +412,9 @@ TEST(SameRunTest, LayoutPrecisionPaddingAndOptimizerMayChange) {
       R"({"model":{"layers":2,"vocab_divisible_by":128},"training":{"precision":"bf16"},
           "optimizer":{"type":"sgd"},
           "parallel":{"tensor":2,"pipeline":2,"data":2,"zero_stage":1,"virtual_stages":1}})";
-  const Status status = CheckSameRun(
-      manifest,
-      R"({"model":{"layers":2,"vocab_divisible_by":32},"training":{"precision":"fp64"},
+  const Status status =
+      CheckSameRun(manifest,
+                   R"({"model":{"layers":2,"vocab_divisible_by":32},"training":{"precision":"fp64"},
           "optimizer":{"type":"adamw"},
           "parallel":{"tensor":1,"pipeline":4,"data":1,"virtual_stages":2,"layout":"1,2,3,4"}})");
   EXPECT_TRUE(status.ok()) << status;
