@@ -13,6 +13,7 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/fence.h"
+#include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
 #include "worker/checkpoint/inspect/diff.h"
 
@@ -61,6 +62,24 @@ TEST_F(CopyTest, TheCopyIsTheCheckpointWithoutItsPin) {
   EXPECT_FALSE(base::Exists(*copy + ".tmp"));
   EXPECT_TRUE(Diff({.a = PlaceOf(from_, {10, 1}), .b = PlaceOf(to_, {10, 1})})->same_state);
   ExpectRefused(absl::StatusCode::kAlreadyExists, "is there already");
+}
+
+TEST_F(CopyTest, TheLabelGoesAlongAndItsTagIsTakenFromAnother) {
+  const Label label{.tag = "best", .meta = {{"loss", "3.2"}}};
+  ASSERT_TRUE(WriteLabel(from_, {10, 1}, label).ok());
+  SaveState(to_, MakeState(5), Cut::kWhole);
+  ASSERT_TRUE(WriteLabel(to_, {5, 1}, {.tag = "best", .meta = {}}).ok());
+  const auto copy = Copy();
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(*ReadLabel(*copy), label);
+  EXPECT_EQ(*ReadLabel(folder_), label);
+  EXPECT_FALSE(HasLabel(to_ + "/step-00000005-e0001"));
+  EXPECT_EQ(*FindByTag(to_, "best"), (CheckpointId{10, 1}));
+  // One that cannot be read is copied as it is.
+  std::ofstream(folder_ + "/TAG.json") << "{";
+  const auto damaged = CopyCheckpoint({.from = PlaceOf(from_, {10, 1}), .to = dir_.File("other")});
+  ASSERT_TRUE(damaged.ok()) << damaged.status();
+  EXPECT_EQ(*base::ReadFile(*damaged + "/TAG.json"), "{");
 }
 
 TEST_F(CopyTest, ADamagedOriginalLeavesNothing) {

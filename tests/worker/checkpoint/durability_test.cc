@@ -12,6 +12,7 @@
 #include "tests/common/base/crash_log.h"
 #include "tests/worker/checkpoint/temp_dir.h"
 #include "tests/worker/comm/group_harness.h"
+#include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/root_marker.h"
 #include "worker/checkpoint/loader.h"
 #include "worker/checkpoint/retention.h"
@@ -230,6 +231,33 @@ TEST_F(CheckpointDurabilityTest, ARemovalLeavesNoCheckpointInParts) {
   });
   EXPECT_TRUE(found_.contains({3, 4}));
   EXPECT_TRUE(found_.contains({1, 2, 3, 4}));
+}
+
+// The new label is written before the old one goes.
+TEST_F(CheckpointDurabilityTest, ATagThatMovesIsAlwaysOnACheckpoint) {
+  for (int64_t step = 1; step <= 2; ++step) {
+    for (const Status& status : Save(directory_, step)) ASSERT_TRUE(status.ok()) << status;
+  }
+  const Label label{.tag = "best", .meta = {{"k", "v"}}};
+  ASSERT_TRUE(WriteLabel(directory_, {1, 1}, label).ok());
+  CrashLog log(disk_);
+  ASSERT_TRUE(WriteLabel(directory_, {2, 1}, label).ok());
+  log.Stop();
+  ASSERT_EQ(log.Check(), "");
+  const size_t all = log.operations().size();
+  std::set<int64_t> found;
+  ExpectAfterCrashes(log, 0, all, [&](const std::string& left) -> std::string {
+    const auto id = FindByTag(left + "/ckpt", "best");
+    if (!id.ok()) return base::Message(id.status());
+    found.insert(id->step);
+    const auto there = ReadLabel(left + "/ckpt/" + FolderName(*id));
+    return there.ok() && *there == label ? "" : "another label";
+  });
+  EXPECT_EQ(found, (std::set<int64_t>{1, 2}));
+  ExpectAfterCrashes(log, all, all, [&](const std::string& left) -> std::string {
+    if (HasLabel(left + "/ckpt/" + FolderName({1, 1}))) return "two checkpoints have the tag";
+    return FindByTag(left + "/ckpt", "best")->step == 2 ? "" : "not moved";
+  });
 }
 
 class FenceDurabilityTest : public DurabilityTest {

@@ -51,6 +51,8 @@ TEST_F(ListingTest, TellsCheckpointsFromWhatIsNone) {
   std::filesystem::create_directories(dir_.File("ckpt/notes"));
   ASSERT_TRUE(WritePin(dir_.File("ckpt/step-00000010-e0001"), "for the paper").ok());
   ASSERT_TRUE(WriteEvaluation(dir_.File("ckpt/step-00000020-e0001"), {.step = 20, .loss = 3}).ok());
+  ASSERT_TRUE(WriteLabel(directory_, {10, 1}, {.tag = "best", .meta = {}}).ok());
+  std::ofstream(dir_.File("ckpt/step-00000005-e0002/TAG.json")) << "{";
 
   const auto listing = ListDirectory(directory_);
   ASSERT_TRUE(listing.ok()) << listing.status();
@@ -64,6 +66,7 @@ TEST_F(ListingTest, TellsCheckpointsFromWhatIsNone) {
   const ListedFolder* ten = Find(*listing, "step-00000010-e0001");
   EXPECT_EQ(ten->fault, "");
   EXPECT_EQ(ten->pin->reason, "for the paper");
+  EXPECT_EQ((*ten->label)->tag, "best");
   EXPECT_EQ(ten->job_name, "tiny");
   EXPECT_EQ(ten->summary.tokens, 80 * 16);
   EXPECT_EQ(ten->summary.parameters, 30 + 84 + 6);
@@ -71,6 +74,8 @@ TEST_F(ListingTest, TellsCheckpointsFromWhatIsNone) {
   const ListedFolder* twenty = Find(*listing, "step-00000020-e0001");
   EXPECT_EQ(twenty->world_size, 2);
   EXPECT_EQ(twenty->evaluation->loss, 3);
+  EXPECT_TRUE(twenty->label.ok() && !twenty->label->has_value());
+  EXPECT_TRUE(absl::IsDataLoss(Find(*listing, "step-00000005-e0002")->label.status()));
   EXPECT_TRUE(Find(*listing, "step-00000005-e0002")->newest);
   EXPECT_THAT(Find(*listing, "step-00000030-e0002")->fault, HasSubstr("manifest"));
   EXPECT_THAT(Find(*listing, "step-00000040-e0002")->fault, HasSubstr("format version 9"));
@@ -135,6 +140,11 @@ TEST_F(ListingTest, DeletionSparesPinnedHeldAndTheTwoNewest) {
   ASSERT_TRUE(WritePin(dir_.File("ckpt/step-00000010-e0001"), "mine").ok());
   refused(remove(10), "is pinned: mine");
   ASSERT_TRUE(RemovePin(dir_.File("ckpt/step-00000010-e0001")).ok());
+  ASSERT_TRUE(WriteLabel(directory_, {10, 1}, {.tag = "best", .meta = {}}).ok());
+  refused(remove(10), "has the tag best; untag it first");
+  std::ofstream(dir_.File("ckpt/step-00000010-e0001/TAG.json")) << "{";
+  refused(remove(10), "has the file TAG.json; untag it first");
+  ASSERT_TRUE(RemoveLabel(dir_.File("ckpt/step-00000010-e0001")).ok());
   ASSERT_TRUE(RaiseFence({.directory = directory_, .job_uid = "the-job", .epoch = 3}).ok());
   refused(remove(10), "held by job the-job (epoch 3)");
   EXPECT_TRUE(remove(10, /*ended=*/true).ok());

@@ -19,13 +19,6 @@ using nlohmann::json;
 
 std::string LabelPath(const std::string& folder) { return base::JoinPath(folder, kLabelName); }
 
-Status RemoveLabel(const std::string& folder) {
-  const std::string path = LabelPath(folder);
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
-    return base::ErrnoError(errno, "remove " + path);
-  return base::SyncDir(folder);
-}
-
 }  // namespace
 
 std::string ToJson(const Label& label) {
@@ -65,6 +58,12 @@ bool HasLabel(const std::string& folder) {
   return ::lstat(LabelPath(folder).c_str(), &info) == 0 || errno != ENOENT;
 }
 
+Status RemoveLabel(const std::string& folder) {
+  const std::string path = LabelPath(folder);
+  if (::unlink(path.c_str()) != 0) return base::ErrnoError(errno, "remove " + path);
+  return base::SyncDir(folder);
+}
+
 Status WriteLabel(const std::string& directory, const CheckpointId& id, const Label& label) {
   const std::string folder = base::JoinPath(directory, FolderName(id));
   if (!base::Exists(folder)) return base::NotFound("there is no checkpoint {}", folder);
@@ -75,7 +74,9 @@ Status WriteLabel(const std::string& directory, const CheckpointId& id, const La
     if (other == id) continue;
     const std::string path = base::JoinPath(directory, FolderName(other));
     const auto had = ReadLabel(path);
-    if (had.ok() && *had && (*had)->tag == label.tag) RETURN_IF_ERROR(RemoveLabel(path));
+    if (!had.ok() || !*had || (*had)->tag != label.tag) continue;
+    const Status removed = RemoveLabel(path);
+    if (!absl::IsNotFound(removed)) RETURN_IF_ERROR(removed);
   }
   return OkStatus();
 }

@@ -36,6 +36,8 @@ bool HasLabel(const std::string& folder);
 // Labels the checkpoint `id` of a directory, durably, in place of an earlier label; another one
 // that has the tag loses its label after that. kNotFound: there is no such checkpoint.
 Status WriteLabel(const std::string& directory, const CheckpointId& id, const Label& label);
+// Takes the label from the checkpoint in `folder`, durably. kNotFound: it has none.
+Status RemoveLabel(const std::string& folder);
 // The newest complete checkpoint with this tag. kNotFound names the tags that there are.
 StatusOr<CheckpointId> FindByTag(const std::string& directory, std::string_view tag);
 

@@ -15,6 +15,7 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/fence.h"
+#include "worker/checkpoint/format/label.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -85,8 +86,9 @@ class Copying {
       file_bytes_ += bytes;
     }
     for (const std::string& file : files) RETURN_IF_ERROR(CopyOne(file));
-    if (base::Exists(base::JoinPath(from, kEvaluationName)))
-      RETURN_IF_ERROR(CopyOne(std::string(kEvaluationName)));
+    for (const std::string_view more : {kEvaluationName, kLabelName}) {
+      if (base::Exists(base::JoinPath(from, more))) RETURN_IF_ERROR(CopyOne(std::string(more)));
+    }
     RETURN_IF_ERROR(CopyOne(std::string(kManifestName)));
     RETURN_IF_ERROR(base::SyncDir(temporary_));
     return ReadBack();
@@ -147,6 +149,8 @@ StatusOr<std::string> CopyCheckpoint(const CopyArgs& args) {
     return copied;
   }
   RETURN_IF_ERROR(base::SyncDir(args.to));
+  const auto label = ReadLabel(folder);
+  if (label.ok() && *label) RETURN_IF_ERROR(WriteLabel(args.to, args.from.id, **label));
   return folder;
 }
 

@@ -18,8 +18,9 @@ struct CopyArgs {
 
 // The copy is written beside its place under a `.tmp` name, read back and held against the digests,
 // synced, and only then gets its name: a crash leaves no checkpoint. The manifest's files, the
-// manifest and EVAL.json are copied; a pin is not. Returns the copy's folder. kAlreadyExists: it is
-// there, or its `.tmp` is; kFailedPrecondition: a job's fence, or a fence under which the copy
+// manifest, EVAL.json and TAG.json are copied; a pin is not. Another checkpoint there that has the
+// tag loses it, as where a run saves with it again. Returns the copy's folder. kAlreadyExists: it
+// is there, or its `.tmp` is; kFailedPrecondition: a job's fence, or a fence under which the copy
 // would not count, is there; kDataLoss: the original is damaged. After an error no folder is left,
 // as far as it can be removed.
 StatusOr<std::string> CopyCheckpoint(const CopyArgs& args);

@@ -5,6 +5,7 @@
 
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/fence.h"
+#include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
 #include "worker/checkpoint/inspect/listing.h"
 
@@ -24,6 +25,13 @@ Status CheckMayDelete(const DeletionArgs& args) {
   if (const auto pin = ReadPin(place.folder)) {
     return base::FailedPrecondition("{} is pinned{}; unpin it first", place.folder,
                                     pin->reason.empty() ? "" : ": " + pin->reason);
+  }
+  if (HasLabel(place.folder)) {
+    const auto label = ReadLabel(place.folder);
+    const bool named = label.ok() && *label && !(*label)->tag.empty();
+    return base::FailedPrecondition(
+        "{} {}; untag it first", place.folder,
+        named ? "has the tag " + (*label)->tag : fmt::format("has the file {}", kLabelName));
   }
   ASSIGN_OR_RETURN(const std::vector<CheckpointId> all, ReadableCheckpoints(place.directory));
   const auto first_kept = all.end() - std::min(kKept, std::ssize(all));

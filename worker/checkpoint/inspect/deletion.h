@@ -14,8 +14,8 @@ struct DeletionArgs {
 };
 
 // OK where the checkpoint may be removed. kFailedPrecondition, with the reason: the fence names a
-// job, unless `ended`; it is pinned; it is one of the two newest complete ones, which a resume may
-// need. Else the errors of reading the directory.
+// job, unless `ended`; it is pinned, or has a label; it is one of the two newest complete ones,
+// which a resume may need. Else the errors of reading the directory.
 Status CheckMayDelete(const DeletionArgs& args);
 // Checks again and removes the folder.
 Status DeleteCheckpoint(const DeletionArgs& args);

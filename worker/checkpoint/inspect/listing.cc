@@ -17,6 +17,7 @@ void Look(const std::string& directory, const std::optional<Fence>& fence, Liste
   const std::string path = base::JoinPath(directory, folder->name);
   folder->bytes = FolderBytes(path).value_or(0);
   folder->pin = ReadPin(path);
+  folder->label = ReadLabel(path);
   if (folder->name.ends_with(".tmp")) {
     folder->fault = "unfinished: being written, or left by a crash";
     return;

@@ -11,6 +11,7 @@
 #include "worker/checkpoint/format/checkpoint_id.h"
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/fence.h"
+#include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
 #include "worker/checkpoint/inspect/summary.h"
 
@@ -23,6 +24,8 @@ struct ListedFolder {
   bool newest = false;  // of the complete ones
   int64_t bytes = 0;    // of its files
   std::optional<Pin> pin;
+  // An error where it has one that cannot be read; it is kept all the same.
+  StatusOr<std::optional<Label>> label = std::optional<Label>();
   std::optional<Evaluation> evaluation;
   // Of the manifest, where that could be read.
   std::string job_name, job_uid, created;
