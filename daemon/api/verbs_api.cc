@@ -3,8 +3,11 @@
 #include "daemon/api/verbs_api.h"
 
 #include <absl/strings/escaping.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include "common/rpc/reason.h"
+#include "daemon/api/checkpoint_label.h"
 #include "daemon/api/job_ref.h"
 #include "daemon/api/operations_api.h"
 #include "daemon/authority/authority.h"
@@ -18,6 +21,19 @@ namespace {
 
 namespace reason = rpc::reason;
 
+// The same bytes for the same request: a map's entries have no order of their own.
+template <class Request>
+std::string BytesOf(const Request& request) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream out(&stream);
+    out.SetSerializationDeterministic(true);
+    request.SerializeToCodedStream(&out);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 template <class Request, class Call>
@@ -29,7 +45,7 @@ Status VerbsApi::Operate(const Request& request, std::string_view verb, std::str
   // Everything but the id and the job's name, which may mean another job by now.
   Request content = request;
   content.clear_request_id();
-  const std::string asked = absl::BytesToHexString(content.SerializeAsString());
+  const std::string asked = absl::BytesToHexString(BytesOf(content));
   if (const v1::StoredRequest* before = parts_.requests->Find(request.request_id());
       before != nullptr) {
     RETURN_IF_ERROR(parts_.requests->CheckRepeated(*before, verb, asked));
@@ -97,9 +113,10 @@ Status VerbsApi::Delete(const v1::DeleteJobRequest& request, std::string_view ac
 
 Status VerbsApi::TriggerCheckpoint(const v1::TriggerCheckpointRequest& request,
                                    std::string_view actor, v1::Operation* response) {
+  RETURN_IF_ERROR(CheckCheckpointLabel(request.label()));
   return Operate(request, "checkpoint", actor, response,
                  [&](v1::StoredJob& job, const Order& order) {
-                   return parts_.keeper->verbs().Checkpoint(job, order);
+                   return parts_.keeper->verbs().Checkpoint(job, request.label(), order);
                  });
 }
 

@@ -8,6 +8,55 @@
 #include "megatrain/v1/worker.pb.h"
 
 namespace mt::daemon {
+namespace {
+
+bool IsSameCheckpoint(const v1::CheckpointInfo& a, const v1::CheckpointInfo& b) {
+  return a.path() == b.path() && a.step() == b.step() && a.epoch() == b.epoch();
+}
+
+// "step 120 has the tag best, which step 80 had before".
+std::string TaggedText(const v1::CheckpointInfo& saved, const std::string& before) {
+  std::string text = fmt::format("step {} has ", saved.step());
+  if (saved.label().tag().empty()) return text + "meta and no tag";
+  text += "the tag " + saved.label().tag();
+  return before.empty() ? text : fmt::format("{}, which step {} had before", text, before);
+}
+
+// The label of `saved` goes to the checkpoint, and its tag from any other one.
+void TakeLabel(Ledger* ledger, v1::StoredJob& stored, const v1::CheckpointInfo& saved) {
+  v1::Job* job = stored.mutable_job();
+  const std::string& tag = saved.label().tag();
+  std::string before;
+  const auto relabel = [&](v1::CheckpointInfo* one) {
+    if (IsSameCheckpoint(*one, saved)) {
+      *one->mutable_label() = saved.label();
+    } else if (!tag.empty() && one->label().tag() == tag) {
+      before = std::to_string(one->step());
+      one->clear_label();
+    }
+  };
+  for (v1::CheckpointInfo& one : *job->mutable_checkpoints()) relabel(&one);
+  if (job->has_last_checkpoint()) relabel(job->mutable_last_checkpoint());
+  ledger->AddEvent({.type = "CheckpointTagged",
+                    .message = TaggedText(saved, before),
+                    .job_uid = job->uid(),
+                    .step = saved.step()});
+  ledger->MarkJob(stored, Change::kState);
+}
+
+bool IsSameLabel(const v1::CheckpointLabel& a, const v1::CheckpointLabel& b) {
+  return a.tag() == b.tag() && a.meta_size() == b.meta_size() &&
+         std::all_of(a.meta().begin(), a.meta().end(), [&b](const auto& entry) {
+           const auto found = b.meta().find(entry.first);
+           return found != b.meta().end() && found->second == entry.second;
+         });
+}
+
+}  // namespace
+
+bool IsEmpty(const v1::CheckpointLabel& label) {
+  return label.tag().empty() && label.meta().empty();
+}
 
 bool HasCheckpoints(const v1::Job& job) { return job.spec().checkpoint().directory() != "none"; }
 
@@ -19,12 +68,13 @@ bool HasUnsavedSteps(const v1::StoredJob& stored) {
 
 void RecordCheckpoint(Ledger* ledger, v1::StoredJob& stored, const v1::CheckpointInfo& saved) {
   v1::Job* job = stored.mutable_job();
-  const bool known =
-      std::ranges::any_of(job->checkpoints(), [&saved](const v1::CheckpointInfo& checkpoint) {
-        return checkpoint.path() == saved.path() && checkpoint.step() == saved.step() &&
-               checkpoint.epoch() == saved.epoch();
-      });
-  if (known) return;
+  const auto known = std::ranges::find_if(
+      job->checkpoints(), [&](const auto& one) { return IsSameCheckpoint(one, saved); });
+  if (known != job->checkpoints().end()) {
+    if (!IsEmpty(saved.label()) && !IsSameLabel(known->label(), saved.label()))
+      TakeLabel(ledger, stored, saved);
+    return;
+  }
   *job->add_checkpoints() = saved;
   *job->mutable_last_checkpoint() = saved;
   job->clear_last_checkpoint_error();
@@ -34,6 +84,7 @@ void RecordCheckpoint(Ledger* ledger, v1::StoredJob& stored, const v1::Checkpoin
                     .message = fmt::format("step {} to {}", saved.step(), saved.path()),
                     .job_uid = job->uid(),
                     .step = saved.step()});
+  if (!IsEmpty(saved.label())) TakeLabel(ledger, stored, saved);
   ledger->MarkJob(stored, Change::kState);
 }
 

@@ -10,12 +10,17 @@
 
 namespace megatrain::v1 {
 class CheckpointInfo;
+class CheckpointLabel;
 class CheckpointsDeleted;
 }  // namespace megatrain::v1
 
 namespace mt::daemon {
 
-// A save is complete: an event CheckpointSaved, and the condition CheckpointStale goes.
+// A label without tag and meta is none.
+bool IsEmpty(const v1::CheckpointLabel& label);
+// A save is complete: an event CheckpointSaved, and the condition CheckpointStale goes. One that is
+// known already may come again with a label. Labels it: an event CheckpointTagged, and another
+// checkpoint of the job with this tag loses its label, as it does on disk.
 void RecordCheckpoint(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointInfo& saved);
 // A save failed: an event CheckpointFailed, and the condition CheckpointStale until one succeeds.
 void RecordFailedSave(Ledger* ledger, v1::StoredJob& job, const std::string& why);

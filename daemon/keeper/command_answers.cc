@@ -112,9 +112,20 @@ void CommandAnswers::SaveDone(v1::StoredJob& stored, const v1::GivenWord& comman
     return;
   }
   *operation->mutable_checkpoint() = done.checkpoint();
-  tools_.operations->Succeed(
-      *operation,
-      fmt::format("step {} is saved to {}", done.checkpoint().step(), done.checkpoint().path()));
+  const std::string saved =
+      fmt::format("step {} is saved to {}", done.checkpoint().step(), done.checkpoint().path());
+  if (command.has_label() && !done.checkpoint().has_label()) {
+    tools_.operations->Fail(
+        *operation, rpc::WithReason(base::Error(absl::StatusCode::kInternal,
+                                                "{}, but not tagged: its ranks are of an older "
+                                                "version, which knows no tags",
+                                                saved),
+                                    reason::kSaveFailed));
+    return;
+  }
+  const std::string& tag = done.checkpoint().label().tag();
+  tools_.operations->Succeed(*operation,
+                             tag.empty() ? saved : fmt::format("{} with the tag {}", saved, tag));
 }
 
 void CommandAnswers::StopDone(v1::StoredJob& stored, const v1::CommandDone& done) {

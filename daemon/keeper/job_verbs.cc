@@ -114,7 +114,8 @@ JobVerbs::Operated JobVerbs::Resume(v1::StoredJob& stored, const ResumeFrom& fro
   return operation;
 }
 
-JobVerbs::Operated JobVerbs::Checkpoint(v1::StoredJob& stored, const Order& order) {
+JobVerbs::Operated JobVerbs::Checkpoint(v1::StoredJob& stored, const v1::CheckpointLabel& label,
+                                        const Order& order) {
   const v1::Job& job = stored.job();
   if (!TakesCommands(job.state())) return WrongState(stored, "checkpoint", "no rank could save");
   if (!HasCheckpoints(job)) return NoCheckpoints(job, "");
@@ -125,7 +126,7 @@ JobVerbs::Operated JobVerbs::Checkpoint(v1::StoredJob& stored, const Order& orde
   }
   v1::Operation* operation = tools_.operations->Open(
       job, {.verb = "checkpoint", .progress = "saving after the next step"}, order);
-  tools_.commands->Give(stored, v1::Command::CHECKPOINT_NOW, operation->name(), order);
+  tools_.commands->Give(stored, v1::Command::CHECKPOINT_NOW, operation->name(), order, &label);
   SetCondition(stored.mutable_job(), "Saving", Because("asked for", order),
                tools_.ledger->NowMicros());
   return operation;

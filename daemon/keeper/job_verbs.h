@@ -9,6 +9,10 @@
 #include "daemon/keeper/keeper_tools.h"
 #include "daemon/ledger/ledger.h"
 
+namespace megatrain::v1 {
+class CheckpointLabel;
+}
+
 namespace mt::daemon {
 
 class JobVerbs {
@@ -23,7 +27,8 @@ class JobVerbs {
   // Pauses: ranks save and free their slots. `discard`: they free them even if the save fails.
   Operated Release(v1::StoredJob& job, bool discard, const Order& order);
   Operated Resume(v1::StoredJob& job, const ResumeFrom& from, const Order& order);
-  Operated Checkpoint(v1::StoredJob& job, const Order& order);
+  // `label` (may be empty) is given to the checkpoint.
+  Operated Checkpoint(v1::StoredJob& job, const v1::CheckpointLabel& label, const Order& order);
   Operated Cancel(v1::StoredJob& job, bool with_save, const Order& order);
   Operated Kill(v1::StoredJob& job, const Order& order);
   // Forgets an ended job; the reference is invalid afterwards.

@@ -8,6 +8,7 @@
 #include "common/base/ids.h"
 #include "daemon/hub/worker_hub.h"
 #include "daemon/jobs/rank_states.h"
+#include "daemon/keeper/checkpoints.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
@@ -77,7 +78,8 @@ std::string PendingCommands::NewStopId(const v1::Job& job) {
 }
 
 void PendingCommands::Give(v1::StoredJob& stored, v1::Command_Verb verb,
-                           const std::string& operation, const Order& order) {
+                           const std::string& operation, const Order& order,
+                           const v1::CheckpointLabel* label) {
   const v1::Job& job = stored.job();
   v1::GivenWord* command = stored.add_words();
   command->set_command_id(NewId(CommandIdKind::kQueued, {job.uid(), job.epoch()}));
@@ -85,6 +87,7 @@ void PendingCommands::Give(v1::StoredJob& stored, v1::Command_Verb verb,
   command->set_operation(operation);
   command->set_reason(order.reason);
   command->set_actor(order.actor);
+  if (label != nullptr && !IsEmpty(*label)) *command->mutable_label() = *label;
   ledger_->MarkJob(stored, Change::kState);
   if (RankZeroTakesCommands(job)) SendOne(stored, *command);
 }
@@ -95,6 +98,7 @@ void PendingCommands::SendOne(const v1::StoredJob& stored, const v1::GivenWord& 
       MakeCommand(command.command_id(), {job.uid(), job.epoch()}, VerbOf(command));
   message.mutable_command()->set_reason(command.reason());
   message.mutable_command()->set_actor(command.actor());
+  if (command.has_label()) *message.mutable_command()->mutable_label() = command.label();
   if (VerbOf(command) == v1::Command::UPDATE)
     *message.mutable_command()->mutable_spec() = job.spec();
   hub_->Send(job.ranks(0).node(), std::move(message));

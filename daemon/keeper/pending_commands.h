@@ -12,6 +12,7 @@
 #include "daemon/ledger/ledger.h"
 
 namespace megatrain::v1 {
+class CheckpointLabel;
 enum Command_Verb : int;  // NOLINT(readability-identifier-naming): protoc's name
 class GivenWord;
 }  // namespace megatrain::v1
@@ -43,10 +44,10 @@ class PendingCommands {
   // False: not an id that was given out.
   static bool Parse(std::string_view text, CommandId* id);
 
-  // `operation` waits for the answer ("" for none). The command is sent now if rank 0 takes
-  // commands, else once it does (Send).
+  // `operation` waits for the answer ("" for none); a CHECKPOINT_NOW may have a label. The command
+  // is sent now if rank 0 takes commands, else once it does (Send).
   void Give(v1::StoredJob& job, v1::Command_Verb verb, const std::string& operation,
-            const Order& order);
+            const Order& order, const v1::CheckpointLabel* label = nullptr);
   // Sends what is not answered, in order, and then the command to stop where that was given.
   void Send(const v1::StoredJob& job);
   // Forgets commands of that verb that rank 0 cannot have heard yet.

@@ -80,6 +80,30 @@ TEST_F(AttachmentTest, ACommandsOutcomeIsAReport) {
   EXPECT_EQ(ranks_.heard[100].size(), told);
 }
 
+// A label reaches the rank, by an agent's record too.
+TEST_F(AttachmentTest, ACheckpointsLabelSurvivesTheAgent) {
+  StartJob(1);
+  auto command = CommandMessage(Command::CHECKPOINT_NOW, "c1");
+  command.mutable_command()->mutable_label()->set_tag("best");
+  (*command.mutable_command()->mutable_label()->mutable_meta())["loss"] = "3.2";
+  coordinator_.Say(command);
+  coordinator_.Say(CommandMessage(Command::CHECKPOINT_NOW, "c2"));
+  EXPECT_FALSE(ranks_.heard[100].back().word().has_label());
+  const auto expect_label = [](const AgentMessage& message) {
+    EXPECT_EQ(message.word().command_id(), "c1");
+    EXPECT_EQ(message.word().label().tag(), "best");
+    ASSERT_EQ(message.word().label().meta_size(), 1);
+    EXPECT_EQ(message.word().label().meta().at("loss"), "3.2");
+  };
+  expect_label(ranks_.heard[100].at(ranks_.heard[100].size() - 2));
+  RestartAgent();
+  AttachAgain(0, RankState::TRAINING, 9);
+  for (const AgentMessage& message : ranks_.heard[100]) {
+    if (message.has_word() && message.word().command_id() == "c1") return expect_label(message);
+  }
+  ADD_FAILURE() << "the command is lost";
+}
+
 TEST_F(AttachmentTest, StatesCarryTheStep) {
   StartJob(1);
   RankMessage beat;
