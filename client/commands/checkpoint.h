@@ -15,7 +15,7 @@ void AddCheckpointList(CLI::App* checkpoint, const CommandContext& context);
 void AddCheckpointInspect(CLI::App* checkpoint, const CommandContext& context);
 void AddCheckpointVerify(CLI::App* checkpoint, const CommandContext& context);
 void AddCheckpointDiff(CLI::App* checkpoint, const CommandContext& context);
-// pin, unpin, delete
+// pin, unpin, untag, delete
 void AddCheckpointKeeping(CLI::App* checkpoint, const CommandContext& context);
 void AddCheckpointCopy(CLI::App* checkpoint, const CommandContext& context);
 

@@ -1,4 +1,4 @@
-// `mtctl checkpoint pin`, `unpin` and `delete`: which checkpoints stay.
+// `mtctl checkpoint pin`, `unpin`, `untag` and `delete`: which checkpoints stay.
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +10,7 @@
 #include "common/base/files.h"
 #include "common/base/plain_text.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
 #include "worker/checkpoint/inspect/deletion.h"
 #include "worker/checkpoint/inspect/place.h"
@@ -50,6 +51,15 @@ ExitCode RunUnpin(const KeepArgs& args, const GlobalOptions& options) {
   return unpinned.ok() ? Say(options, "unpinned", place->folder) : Complain(unpinned);
 }
 
+ExitCode RunUntag(const KeepArgs& args, const GlobalOptions& options) {
+  const auto place = checkpoint::FindCheckpoint(args.path);
+  if (!place.ok()) return Complain(place.status());
+  if (!checkpoint::HasLabel(place->folder))
+    return Complain(base::NotFound("{} has no tag", place->folder));
+  const Status untagged = checkpoint::RemoveLabel(place->folder);
+  return untagged.ok() ? Say(options, "untagged", place->folder) : Complain(untagged);
+}
+
 ExitCode RunDelete(const KeepArgs& args, const GlobalOptions& options) {
   const auto place = checkpoint::FindCheckpoint(args.path);
   if (!place.ok()) return Complain(place.status());
@@ -84,6 +94,8 @@ void AddCheckpointKeeping(CLI::App* checkpoint, const CommandContext& context) {
       ->add_option("--reason", pin->reason, "Shown with the checkpoint");
   AddKeeping(checkpoint, context, std::make_shared<KeepArgs>(), "unpin",
              "Let a pinned checkpoint go as the others do", RunUnpin);
+  AddKeeping(checkpoint, context, std::make_shared<KeepArgs>(), "untag",
+             "Take its tag and meta from a checkpoint, and let it go as the others do", RunUntag);
   const auto removal = std::make_shared<KeepArgs>();
   CLI::App* command = AddKeeping(checkpoint, context, removal, "delete",
                                  "Remove a checkpoint of a job that has ended", RunDelete);

@@ -29,6 +29,20 @@ std::string PinText(const std::optional<checkpoint::Pin>& pin) {
   return pin->reason.empty() ? "yes" : base::CleanLine(pin->reason);
 }
 
+using FoundLabel = StatusOr<std::optional<checkpoint::Label>>;
+
+std::string TagText(const FoundLabel& label) {
+  if (!label.ok()) return "unreadable";
+  if (!*label) return "-";
+  return (*label)->tag.empty() ? "(meta only)" : base::CleanLine((*label)->tag);
+}
+
+ordered_json LabelTree(const FoundLabel& label) {
+  if (!label.ok()) return {{"fault", base::Message(label.status())}};
+  if (!*label) return nullptr;
+  return {{"tag", (*label)->tag}, {"meta", (*label)->meta}};
+}
+
 std::string FenceText(const checkpoint::Fence& fence) {
   const std::string who = fence.job_uid.empty()
                               ? "a standalone run"
@@ -37,13 +51,14 @@ std::string FenceText(const checkpoint::Fence& fence) {
 }
 
 Rows TableOf(const std::vector<ListedFolder>& folders) {
-  Rows rows = {{"FOLDER", "JOB", "CREATED", "SIZE", "LAYOUT", "RANKS", "LOSS", "PINNED", "STATE"}};
+  Rows rows = {
+      {"FOLDER", "JOB", "CREATED", "SIZE", "LAYOUT", "RANKS", "LOSS", "PINNED", "TAG", "STATE"}};
   for (const ListedFolder& one : folders) {
     rows.push_back({one.name, OrDash(one.job_name), OrDash(one.created), FormatBytes(one.bytes),
                     OrDash(checkpoint::LayoutText(one.summary)),
                     one.world_size > 0 ? std::to_string(one.world_size) : "-",
                     one.evaluation ? fmt::format("{:.4f}", one.evaluation->loss) : "-",
-                    PinText(one.pin),
+                    PinText(one.pin), TagText(one.label),
                     one.newest          ? "newest"
                     : one.fault.empty() ? "complete"
                                         : base::CleanLine("no checkpoint: " + one.fault)});
@@ -84,7 +99,8 @@ ordered_json TreeOf(const std::string& directory, const ListedFolder& one) {
           {"world_size", one.world_size},
           {"layout", LayoutTree(one.summary)},
           {"evaluation", EvaluationTree(one.evaluation)},
-          {"pin", PinTree(one.pin)}};
+          {"pin", PinTree(one.pin)},
+          {"label", LabelTree(one.label)}};
 }
 
 ExitCode RunList(const std::string& path, const GlobalOptions& options) {
@@ -132,6 +148,7 @@ struct Inspection {
   checkpoint::Summary summary;
   int64_t bytes = 0;
   std::optional<checkpoint::Pin> pin;
+  FoundLabel label;
   std::optional<checkpoint::Evaluation> evaluation;
 };
 
@@ -160,7 +177,8 @@ ordered_json InspectionTree(const Inspection& one, bool tensors) {
                        {"reals", ordered_json::object()},
                        {"facts", m.facts},
                        {"evaluation", EvaluationTree(one.evaluation)},
-                       {"pin", PinTree(one.pin)}};
+                       {"pin", PinTree(one.pin)},
+                       {"label", LabelTree(one.label)}};
   for (const auto& [name, value] : m.reals) tree["reals"][name] = RealTree(value);
   if (m.parent_step >= 0) tree["parent"] = {{"step", m.parent_step}, {"epoch", m.parent_epoch}};
   if (!tensors) return tree;
@@ -200,7 +218,13 @@ std::string InspectionText(const Inspection& one, bool tensors) {
        fmt::format("{} in {} slices, {}", s.num_tensors, s.num_slices, FormatBytes(s.state_bytes))},
       {"on disk", FormatBytes(one.bytes)},
       {"valid loss", one.evaluation ? fmt::format("{:.4f}", one.evaluation->loss) : "-"},
-      {"pinned", PinText(one.pin)}};
+      {"pinned", PinText(one.pin)},
+      {"tag", TagText(one.label)}};
+  if (!one.label.ok()) rows.back()[1] += ": " + base::CleanLine(base::Message(one.label.status()));
+  if (one.label.ok() && *one.label) {
+    for (const auto& [key, value] : (*one.label)->meta)
+      rows.push_back({"meta " + base::CleanLine(key), base::CleanLine(value)});
+  }
   for (const auto& [name, value] : m.integers)
     rows.push_back({base::CleanLine(name), std::to_string(value)});
   for (const auto& [name, value] : m.reals)
@@ -228,6 +252,7 @@ ExitCode RunInspectCheckpoint(const std::string& path, bool tensors, const Globa
   one.summary = checkpoint::Summarize(one.manifest);
   one.bytes = checkpoint::FolderBytes(place->folder).value_or(0);
   one.pin = checkpoint::ReadPin(place->folder);
+  one.label = checkpoint::ReadLabel(place->folder);
   const auto evaluation = checkpoint::ReadEvaluation(place->folder);
   if (evaluation.ok()) one.evaluation = *evaluation;
   if (IsTable(options.output)) return PrintText(InspectionText(one, tensors));

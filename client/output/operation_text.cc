@@ -14,6 +14,8 @@ std::string CheckpointText(const megatrain::v1::CheckpointInfo& checkpoint, bool
   std::string text = fmt::format("step {}, {}, {}, {:.2f} s", checkpoint.step(),
                                  base::CleanLine(checkpoint.path()),
                                  FormatBytes(checkpoint.bytes()), checkpoint.seconds());
+  if (!checkpoint.label().tag().empty())
+    text += ", tag " + base::CleanLine(checkpoint.label().tag());
   if (wide) {
     text += fmt::format(", {} tokens, stall {:.2f} s, {}", checkpoint.tokens(),
                         checkpoint.stall_seconds(), base::CleanLine(checkpoint.digest()));

@@ -11,6 +11,7 @@
 #include "tests/worker/checkpoint/saved_state.h"
 #include "tests/worker/checkpoint/temp_dir.h"
 #include "worker/checkpoint/format/fence.h"
+#include "worker/checkpoint/format/label.h"
 
 namespace mt::client {
 namespace {
@@ -45,6 +46,112 @@ TEST_F(CheckpointTest, SaveIsTheVerbWithAndWithoutItsName) {
   EXPECT_EQ(Mtctl(&server, {"checkpoint", "tiny", "other"}).code, kExitUsage);
   EXPECT_EQ(Mtctl(&server, {"checkpoint", "verify", dir_.path(), "other"}).code, kExitUsage);
   EXPECT_EQ(server.state().request_ids.size(), 3U);
+}
+
+TEST_F(CheckpointTest, SaveTakesATagAndMeta) {
+  FakeCoordinator server;
+  const auto label = [&server]() -> const v1::CheckpointLabel& {
+    return server.state().triggered.label();
+  };
+  ASSERT_EQ(Mtctl(&server, {"checkpoint", "save", "tiny"}).code, 0);
+  EXPECT_FALSE(server.state().triggered.has_label());
+  ASSERT_EQ(Mtctl(&server, {"checkpoint", "save", "tiny", "--tag", "best", "--meta", "loss=3.2",
+                            "--meta", "note=a = b"})
+                .code,
+            0);
+  EXPECT_EQ(server.state().triggered.job().name(), "tiny");
+  EXPECT_EQ(label().tag(), "best");
+  ASSERT_EQ(label().meta_size(), 2);
+  EXPECT_EQ(label().meta().at("loss"), "3.2");
+  EXPECT_EQ(label().meta().at("note"), "a = b");
+  // One value for each --meta: what follows is the job.
+  ASSERT_EQ(Mtctl(&server, {"checkpoint", "--meta", "k=", "--tag", "v2", "tiny"}).code, 0);
+  EXPECT_EQ(server.state().triggered.job().name(), "tiny");
+  EXPECT_EQ(label().tag(), "v2");
+  EXPECT_EQ(label().meta().at("k"), "");
+  ASSERT_EQ(Mtctl(&server, {"checkpoint", "tiny", "--meta", "k=v"}).code, 0);
+  EXPECT_EQ(label().tag(), "");
+  EXPECT_EQ(label().meta_size(), 1);
+  const size_t asked = server.state().request_ids.size();
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+           {"checkpoint", "save", "tiny", "--meta", "loss"},
+           {"checkpoint", "save", "tiny", "--meta", "=3"},
+           {"checkpoint", "save", "tiny", "--meta", "k=1", "--meta", "k=2"},
+           {"checkpoint", "save", "tiny", "--tag", ""},
+           {"checkpoint", "tiny", "--meta", "loss"},
+           {"checkpoint", "tiny", "--tag"},
+           {"checkpoint", "--tag", "best", "save", "tiny"},
+           {"checkpoint", "--meta", "k=v", "list", directory_}}) {
+    const Ran ran = Mtctl(&server, wrong);
+    EXPECT_EQ(ran.code, kExitUsage) << testing::PrintToString(wrong) << ran.err;
+    EXPECT_NE(ran.err, "");
+  }
+  EXPECT_EQ(server.state().request_ids.size(), asked);
+  // What a tag may be is the coordinator's to say.
+  server.state().refuse = {grpc::StatusCode::INVALID_ARGUMENT, "a tag has 1 to 64 letters"};
+  EXPECT_EQ(Mtctl(&server, {"checkpoint", "tiny", "--tag", "a b"}).code, kExitInvalidInput);
+}
+
+TEST_F(CheckpointTest, AJobsCheckpointsAreListedWithTagAndMeta) {
+  FakeCoordinator server;
+  v1::CheckpointInfo* plain = server.state().checkpoints.add_checkpoints();
+  plain->set_step(10);
+  plain->set_path("/ckpt/a");
+  v1::CheckpointInfo* tagged = server.state().checkpoints.add_checkpoints();
+  tagged->set_step(20);
+  tagged->set_path("/ckpt/b");
+  tagged->mutable_label()->set_tag("best");
+  (*tagged->mutable_label()->mutable_meta())["note"] = "a\x1b[31m\nb";
+  (*tagged->mutable_label()->mutable_meta())["loss"] = "3.2";
+  const Ran table = Mtctl(&server, {"get", "checkpoints", "tiny"});
+  EXPECT_THAT(table.out, testing::ContainsRegex("TAG +PATH\n.*-  +/ckpt/a\n.*best +/ckpt/b\n$"));
+  EXPECT_THAT(table.out, Not(HasSubstr("META")));
+  const Ran wide = Mtctl(&server, {"get", "checkpoints", "tiny", "-o", "wide"});
+  EXPECT_THAT(wide.out, HasSubstr("loss=3.2,note=a\\x1b[31m b\n"));
+  const auto tree =
+      nlohmann::json::parse(Mtctl(&server, {"get", "checkpoints", "tiny", "-o", "json"}).out);
+  EXPECT_EQ(tree["checkpoints"][1]["label"]["tag"], "best");
+  EXPECT_EQ(tree["checkpoints"][1]["label"]["meta"]["loss"], "3.2");
+  server.state().complete = [&](v1::Operation* operation) {
+    *operation->mutable_checkpoint() = *tagged;
+  };
+  EXPECT_THAT(Mtctl(&server, {"checkpoint", "tiny", "--wait"}).out, HasSubstr(", tag best\n"));
+}
+
+TEST_F(CheckpointTest, TagsOnDiskAreShownAndKeepACheckpoint) {
+  for (const int64_t step : {10, 20, 30}) Save(step);
+  const std::string folder = directory_ + "/step-00000010-e0001";
+  ASSERT_TRUE(checkpoint::WriteLabel(directory_, {10, 1},
+                                     {.tag = "best", .meta = {{"note", "a\x1b[31m\nb"}}})
+                  .ok());
+  ASSERT_TRUE(
+      checkpoint::WriteLabel(directory_, {20, 1}, {.tag = "", .meta = {{"loss", "3.2"}}}).ok());
+  std::ofstream(directory_ + "/step-00000030-e0001/TAG.json") << "{";
+  const Ran list = Run({"list", directory_});
+  EXPECT_THAT(list.out, HasSubstr("TAG"));
+  for (const char* cell : {"  best  ", "  (meta only)  ", "  unreadable  "})
+    EXPECT_THAT(list.out, HasSubstr(cell));
+  const auto tree = nlohmann::json::parse(Run({"list", directory_, "-o", "json"}).out);
+  EXPECT_THAT(tree["checkpoints"][0]["label"]["fault"].get<std::string>(), HasSubstr("label"));
+  EXPECT_EQ(tree["checkpoints"][1]["label"]["meta"]["loss"], "3.2");
+  EXPECT_EQ(tree["checkpoints"][2]["label"]["tag"], "best");
+  const Ran inspect = Run({"inspect", folder});
+  EXPECT_THAT(inspect.out, testing::ContainsRegex("tag +best\n"));
+  EXPECT_THAT(inspect.out, testing::ContainsRegex("meta note +a.x1b.31m b\n"));
+  EXPECT_THAT(Run({"inspect", directory_ + "/step-00000030-e0001"}).out,
+              HasSubstr("unreadable: not a checkpoint's label"));
+  EXPECT_EQ(nlohmann::json::parse(Run({"inspect", folder, "-o", "json"}).out)["label"]["tag"],
+            "best");
+  const Ran refused = Run({"delete", folder, "--yes"});
+  EXPECT_EQ(refused.code, kExitInvalidInput);
+  EXPECT_THAT(refused.err, HasSubstr("has the tag best; untag it first"));
+  EXPECT_EQ(Run({"copy", folder, dir_.File("copy")}).code, 0);
+  EXPECT_EQ((*checkpoint::FindByTag(dir_.File("copy"), "best")).step, 10);
+  EXPECT_EQ(Run({"untag", folder}).out, "untagged " + folder + "\n");
+  const Ran none = Run({"untag", folder});
+  EXPECT_EQ(none.code, kExitInvalidInput);
+  EXPECT_THAT(none.err, HasSubstr("has no tag"));
+  EXPECT_EQ(Run({"delete", folder, "--yes"}).code, 0);
 }
 
 TEST_F(CheckpointTest, ListNamesCheckpointsAndWhatIsNone) {

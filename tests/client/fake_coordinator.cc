@@ -152,6 +152,10 @@ class FakeCheckpoints final : public v1::Checkpoints::Service {
   explicit FakeCheckpoints(FakeState* state) : state_(state) {}
   Status Trigger(ServerContext* context, const v1::TriggerCheckpointRequest* request,
                  v1::Operation* out) override {
+    {
+      base::MutexLock lock(&state_->mu);
+      state_->triggered = *request;
+    }
     return DoVerb(state_, *context, "checkpoint", request->request_id(), out);
   }
   Status List(ServerContext*, const v1::ListCheckpointsRequest*,

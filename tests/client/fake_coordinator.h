@@ -35,6 +35,7 @@ struct FakeState {
   v1::History history;
   v1::QueryHistoryRequest asked;
   v1::PauseRequest paused;
+  v1::TriggerCheckpointRequest triggered;
   v1::ResumeRequest resumed;
   v1::UpdateJobRequest updated;
   v1::ServerInfo info;

@@ -89,8 +89,8 @@ TEST_F(ViewsTest, NodesCheckpointsAndOperations) {
   checkpoint->set_bytes(2048);
   checkpoint->set_path("/c/step-00000020-e0001");
   EXPECT_EQ(Mtctl(&server_, {"get", "checkpoints", "tiny"}).out,
-            "STEP  EPOCH  BYTES    SECONDS  AGE  PATH\n"
-            "20    1      2.0 KiB  0.00     -    /c/step-00000020-e0001\n");
+            "STEP  EPOCH  BYTES    SECONDS  AGE  TAG  PATH\n"
+            "20    1      2.0 KiB  0.00     -    -    /c/step-00000020-e0001\n");
   EXPECT_EQ(Mtctl(&server_, {"get", "checkpoints", "tiny", "-o", "name"}).out, "20\n");
   server_.state().complete = [](v1::Operation* operation) { operation->set_mode("hold"); };
   ASSERT_EQ(Mtctl(&server_, {"pause", "tiny"}).code, 0);
