@@ -134,6 +134,42 @@ class CheckpointTest(ServiceTest):
         self.assertEqual(len(names), 2)
         self.mtctl("cancel", "tiny", "--yes")
 
+    def test_a_tag_keeps_a_checkpoint_moves_and_is_loaded_by(self):
+        def listed():
+            answer = json.loads(self.mtctl("-o", "json", "get", "checkpoints", "tiny").stdout)["checkpoints"]
+            return {c["step"]: c.get("label", {}).get("tag", "") for c in answer}
+
+        def save(*flags):
+            done = json.loads(self.mtctl("checkpoint", "save", "tiny", "--wait", "-o", "json", *flags).stdout)
+            self.wait_step(done["checkpoint"]["step"] + 1)
+            return done
+
+        self.submit(*LONG, "--set", "checkpoint.keep_last=2")
+        self.wait_step(3)
+        self.assert_one_message(self.mtctl("checkpoint", "tiny", "--tag", "12", check=False), 3, "taken for a step")
+        first = save("--tag", "best", "--meta", "loss=3.2")["checkpoint"]
+        self.assertEqual(first["label"], {"tag": "best", "meta": {"loss": "3.2"}})
+        for _ in range(3):
+            save()
+        kept = listed()
+        self.assertEqual(len(kept), 3, kept)
+        self.assertEqual(kept[first["step"]], "best")
+        offline = json.loads(self.mtctl("-o", "json", "checkpoint", "list", first["path"]).stdout)["checkpoints"]
+        self.assertEqual(offline[0]["label"], {"tag": "best", "meta": {"loss": "3.2"}})
+        second = save("--tag", "best")
+        self.assertIn("with the tag best", second["result"])
+        step = second["checkpoint"]["step"]
+        self.assertEqual([s for s, tag in listed().items() if tag], [step])
+        for _ in range(2):
+            save()
+        self.assertNotIn(first["step"], listed())
+        self.assertIn(step, listed())
+        self.mtctl("cancel", "tiny", "--yes", "--checkpoint")
+        self.submit(*LONG, "--set", "name=other", "--set", "checkpoint.load=tiny", "--set", "checkpoint.load_tag=best")
+        job = self.wait_for("training", lambda: (j := self.job("other")).get("last_step", {}).get("step", 0) > step and j)
+        self.assertEqual(job["resumed_from_step"], step)
+        self.mtctl("cancel", "other", "--yes")
+
     def test_update_takes_effect_while_training(self):
         self.submit(*LONG)
         self.wait_step(5)
