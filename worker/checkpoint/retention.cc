@@ -66,7 +66,9 @@ StatusOr<std::vector<std::string>> LeftOver(const PruneArgs& args,
     const auto id =
         ParseFolderName(std::string_view(name).substr(0, name.size() - (temporary ? 4 : 0)));
     if (!id || id->epoch >= args.epoch) continue;
-    if (!temporary && (complete.contains(*id) || IsPinned(it->path().string()))) continue;
+    if (!temporary &&
+        (complete.contains(*id) || IsPinned(it->path().string()) || HasLabel(it->path().string())))
+      continue;
     names.push_back(std::move(name));
   }
   if (error) return base::ErrnoError(error.value(), "list " + args.directory);
