@@ -7,8 +7,8 @@
 #include "client/commands/byte_progress.h"
 #include "client/commands/checkpoint.h"
 #include "client/session/session.h"
-#include "worker/checkpoint/inspect/copy.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
+#include "worker/checkpoint/inspect/copy.h"
 
 namespace mt::client {
 namespace {

@@ -10,8 +10,8 @@
 #include "client/output/format.h"
 #include "client/session/session.h"
 #include "common/base/plain_text.h"
-#include "worker/checkpoint/inspect/diff.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
+#include "worker/checkpoint/inspect/diff.h"
 
 namespace mt::client {
 namespace {

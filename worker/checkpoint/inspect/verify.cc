@@ -16,8 +16,8 @@
 #include "common/base/mutex.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/manifest.h"
-#include "worker/checkpoint/format/safetensors.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
+#include "worker/checkpoint/format/safetensors.h"
 
 namespace mt::checkpoint {
 namespace {
