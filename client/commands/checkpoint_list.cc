@@ -22,25 +22,31 @@ namespace {
 using checkpoint::ListedFolder;
 using nlohmann::ordered_json;
 
-std::string OrDash(const std::string& text) { return text.empty() ? "-" : base::CleanLine(text); }
+std::string CleanOrDash(const std::string& text) {
+  return text.empty() ? "-" : base::CleanLine(text);
+}
 
 std::string PinText(const std::optional<checkpoint::Pin>& pin) {
   if (!pin) return "-";
   return pin->reason.empty() ? "yes" : base::CleanLine(pin->reason);
 }
 
-using FoundLabel = StatusOr<std::optional<checkpoint::Label>>;
+std::string LossText(const std::optional<checkpoint::Evaluation>& evaluation) {
+  return evaluation ? fmt::format("{:.4f}", evaluation->loss) : "-";
+}
+
+using FoundLabel = StatusOr<checkpoint::Label>;
 
 std::string TagText(const FoundLabel& label) {
+  if (absl::IsNotFound(label.status())) return "-";
   if (!label.ok()) return "unreadable";
-  if (!*label) return "-";
-  return (*label)->tag.empty() ? "(meta only)" : base::CleanLine((*label)->tag);
+  return label->tag.empty() ? "(meta only)" : base::CleanLine(label->tag);
 }
 
 ordered_json LabelTree(const FoundLabel& label) {
+  if (absl::IsNotFound(label.status())) return nullptr;
   if (!label.ok()) return {{"fault", base::Message(label.status())}};
-  if (!*label) return nullptr;
-  return {{"tag", (*label)->tag}, {"meta", (*label)->meta}};
+  return {{"tag", label->tag}, {"meta", label->meta}};
 }
 
 std::string FenceText(const checkpoint::Fence& fence) {
@@ -54,8 +60,8 @@ Rows TableOf(const std::vector<ListedFolder>& folders) {
   Rows rows = {
       {"FOLDER", "JOB", "CREATED", "SIZE", "LAYOUT", "RANKS", "LOSS", "PINNED", "TAG", "STATE"}};
   for (const ListedFolder& one : folders) {
-    rows.push_back({one.name, OrDash(one.job_name), OrDash(one.created), FormatBytes(one.bytes),
-                    OrDash(checkpoint::LayoutText(one.summary)),
+    rows.push_back({one.name, CleanOrDash(one.job_name), CleanOrDash(one.created),
+                    FormatBytes(one.bytes), CleanOrDash(checkpoint::LayoutText(one.summary)),
                     one.world_size > 0 ? std::to_string(one.world_size) : "-",
                     one.evaluation ? fmt::format("{:.4f}", one.evaluation->loss) : "-",
                     PinText(one.pin), TagText(one.label),
@@ -126,10 +132,9 @@ ExitCode RunList(const std::string& path, const GlobalOptions& options) {
   }
   if (!IsTable(options.output)) {
     ordered_json tree = {{"directory", place->directory}, {"held_by", nullptr}};
-    if (listing->fence) {
-      tree["held_by"] = {{"job_uid", listing->fence->job_uid},
-                         {"epoch", listing->fence->epoch},
-                         {"host", listing->fence->holder.host}};
+    if (const std::optional<checkpoint::Fence>& fence = listing->fence; fence.has_value()) {
+      tree["held_by"] = {
+          {"job_uid", fence->job_uid}, {"epoch", fence->epoch}, {"host", fence->holder.host}};
     }
     tree["checkpoints"] = ordered_json::array();
     for (const ListedFolder& one : folders)
@@ -137,7 +142,8 @@ ExitCode RunList(const std::string& path, const GlobalOptions& options) {
     return PrintText(RenderTree(tree, options.output, "checkpoints"));
   }
   std::string text = folders.empty() ? "no checkpoints\n" : Table(TableOf(folders));
-  if (listing->fence) text += fmt::format("held by {}\n", FenceText(*listing->fence));
+  if (const std::optional<checkpoint::Fence>& fence = listing->fence; fence.has_value())
+    text += fmt::format("held by {}\n", FenceText(*fence));
   return PrintText(text);
 }
 
@@ -147,9 +153,8 @@ struct Inspection {
   checkpoint::Manifest manifest;
   checkpoint::Summary summary;
   int64_t bytes = 0;
-  std::optional<checkpoint::Pin> pin;
-  FoundLabel label;
-  std::optional<checkpoint::Evaluation> evaluation;
+  Rows found_rows;                                                // loss, pin, tag and meta
+  std::vector<std::pair<std::string, ordered_json>> found_trees;  // evaluation, pin, label
 };
 
 ordered_json InspectionTree(const Inspection& one, bool tensors) {
@@ -175,10 +180,8 @@ ordered_json InspectionTree(const Inspection& one, bool tensors) {
                        {"bytes", one.bytes},
                        {"integers", m.integers},
                        {"reals", ordered_json::object()},
-                       {"facts", m.facts},
-                       {"evaluation", EvaluationTree(one.evaluation)},
-                       {"pin", PinTree(one.pin)},
-                       {"label", LabelTree(one.label)}};
+                       {"facts", m.facts}};
+  for (const auto& [name, found] : one.found_trees) tree[name] = found;
   for (const auto& [name, value] : m.reals) tree["reals"][name] = RealTree(value);
   if (m.parent_step >= 0) tree["parent"] = {{"step", m.parent_step}, {"epoch", m.parent_epoch}};
   if (!tensors) return tree;
@@ -196,7 +199,32 @@ ordered_json InspectionTree(const Inspection& one, bool tensors) {
 std::string FactText(const std::string& fact) {
   constexpr size_t kWidest = 80;
   if (fact.size() > kWidest) return fmt::format("({} bytes)", fact.size());
-  return OrDash(fact);
+  return CleanOrDash(fact);
+}
+
+// The tag, and a row for each entry of meta.
+void AddLabelRows(const FoundLabel& read, Rows* rows) {
+  rows->push_back({"tag", TagText(read)});
+  if (absl::IsNotFound(read.status())) return;
+  if (!read.ok()) {
+    rows->back()[1] += ": " + base::CleanLine(base::Message(read.status()));
+    return;
+  }
+  for (const auto& [key, value] : read->meta)
+    rows->push_back({"meta " + base::CleanLine(key), base::CleanLine(value)});
+}
+
+// What lies beside the manifest.
+void LookBeside(const std::string& folder, Inspection* one) {
+  std::optional<checkpoint::Evaluation> evaluation;
+  if (auto read = checkpoint::ReadEvaluation(folder); read.ok()) evaluation = *std::move(read);
+  const std::optional<checkpoint::Pin> pin = checkpoint::ReadPin(folder);
+  const FoundLabel label = checkpoint::ReadLabel(folder);
+  one->found_rows = {{"valid loss", LossText(evaluation)}, {"pinned", PinText(pin)}};
+  AddLabelRows(label, &one->found_rows);
+  one->found_trees = {{"evaluation", EvaluationTree(evaluation)},
+                      {"pin", PinTree(pin)},
+                      {"label", LabelTree(label)}};
 }
 
 std::string InspectionText(const Inspection& one, bool tensors) {
@@ -205,26 +233,19 @@ std::string InspectionText(const Inspection& one, bool tensors) {
   Rows rows = {
       {"checkpoint", one.place.folder},
       {"step", fmt::format("{}, directory epoch {}", m.step, m.epoch)},
-      {"created", OrDash(m.created)},
-      {"job", fmt::format("{} ({})", OrDash(m.job_name), OrDash(m.job_uid))},
+      {"created", CleanOrDash(m.created)},
+      {"job", fmt::format("{} ({})", CleanOrDash(m.job_name), CleanOrDash(m.job_uid))},
       {"went on from", m.parent_step < 0 ? "nothing: a cold start"
                                          : checkpoint::FolderName({m.parent_step, m.parent_epoch})},
       {"saved by", fmt::format("{} rank{}, {}", m.world_size, m.world_size == 1 ? "" : "s",
-                               OrDash(checkpoint::LayoutText(s)))},
-      {"precision", OrDash(s.precision)},
+                               CleanOrDash(checkpoint::LayoutText(s)))},
+      {"precision", CleanOrDash(s.precision)},
       {"trained", fmt::format("{} samples, {} tokens", s.consumed_samples, s.tokens)},
       {"parameters", std::to_string(s.parameters)},
       {"tensors",
        fmt::format("{} in {} slices, {}", s.num_tensors, s.num_slices, FormatBytes(s.state_bytes))},
-      {"on disk", FormatBytes(one.bytes)},
-      {"valid loss", one.evaluation ? fmt::format("{:.4f}", one.evaluation->loss) : "-"},
-      {"pinned", PinText(one.pin)},
-      {"tag", TagText(one.label)}};
-  if (!one.label.ok()) rows.back()[1] += ": " + base::CleanLine(base::Message(one.label.status()));
-  if (one.label.ok() && *one.label) {
-    for (const auto& [key, value] : (*one.label)->meta)
-      rows.push_back({"meta " + base::CleanLine(key), base::CleanLine(value)});
-  }
+      {"on disk", FormatBytes(one.bytes)}};
+  rows.insert(rows.end(), one.found_rows.begin(), one.found_rows.end());
   for (const auto& [name, value] : m.integers)
     rows.push_back({base::CleanLine(name), std::to_string(value)});
   for (const auto& [name, value] : m.reals)
@@ -251,10 +272,7 @@ ExitCode RunInspectCheckpoint(const std::string& path, bool tensors, const Globa
   one.manifest = *std::move(manifest);
   one.summary = checkpoint::Summarize(one.manifest);
   one.bytes = checkpoint::FolderBytes(place->folder).value_or(0);
-  one.pin = checkpoint::ReadPin(place->folder);
-  one.label = checkpoint::ReadLabel(place->folder);
-  const auto evaluation = checkpoint::ReadEvaluation(place->folder);
-  if (evaluation.ok()) one.evaluation = *evaluation;
+  LookBeside(place->folder, &one);
   if (IsTable(options.output)) return PrintText(InspectionText(one, tensors));
   if (options.output == OutputFormat::kName) return PrintText(place->folder + "\n");
   return PrintText(RenderTree(InspectionTree(one, tensors), options.output));

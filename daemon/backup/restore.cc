@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 namespace v1 = megatrain::v1;
 
 constexpr char kUnpacked[] = "restore.tmp";
-constexpr char kSelf[] = "self";  // key of the cluster's row
+constexpr char kClusterRow[] = "self";  // key of the cluster's row
 constexpr size_t kUnpackBytes = 256 << 10;
 constexpr int64_t kMostSums = 64 << 20;
 
@@ -154,8 +154,8 @@ Status Declare(const std::string& folder, Restored* out) {
   v1::StoredCluster cluster;
   RETURN_IF_ERROR(
       store->ForEach(Table::kCluster, [&cluster](std::string_view key, std::string_view value) {
-        const bool parsed =
-            key != kSelf || cluster.ParseFromArray(value.data(), static_cast<int>(value.size()));
+        const bool parsed = key != kClusterRow ||
+                            cluster.ParseFromArray(value.data(), static_cast<int>(value.size()));
         return parsed ? OkStatus() : base::DataLoss("the row cannot be read");
       }));
   cluster.set_term(cluster.term() + control::kRestoreTerms);
@@ -163,7 +163,7 @@ Status Declare(const std::string& folder, Restored* out) {
   cluster.set_restore_settled(false);
   out->cluster_id = cluster.cluster_id();
   out->term = cluster.term();
-  return store->Commit({{Table::kCluster, kSelf, cluster.SerializeAsString()}});
+  return store->Commit({{Table::kCluster, kClusterRow, cluster.SerializeAsString()}});
 }
 
 Status MoveUp(const std::string& from, const std::string& to) {

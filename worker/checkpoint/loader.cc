@@ -75,11 +75,10 @@ void CopyBox(const Box& box, const SliceEntry& stored, const std::byte* from,
   }
 }
 
-// The types in which state is stored; nullopt for others.
-std::optional<kernels::DType> MasterType(std::string_view name) {
-  if (name == "F32") return kernels::DType::kF32;
-  if (name == "F64") return kernels::DType::kF64;
-  return std::nullopt;
+// The types in which state is stored.
+bool IsMasterType(std::string_view name) { return name == "F32" || name == "F64"; }
+kernels::DType MasterType(std::string_view name) {
+  return name == "F64" ? kernels::DType::kF64 : kernels::DType::kF32;
 }
 
 std::string ShapeText(const Dims& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -94,7 +93,7 @@ class Loading {
   Status Load(const SliceToLoad& wanted) {
     ASSIGN_OR_RETURN(const TensorEntry* tensor, Find(wanted));
     SliceToLoad image = wanted;
-    image.dtype = *MasterType(tensor->dtype);
+    image.dtype = MasterType(tensor->dtype);
     const bool converts = image.dtype != wanted.dtype;
     if (!args_.put && !converts && wanted.places.contiguous()) return LoadOnHost(*tensor, wanted);
     image.places = {};
@@ -168,7 +167,7 @@ class Loading {
     const TensorEntry& tensor = it->second;
     std::string type(kernels::Name(wanted.dtype));
     for (char& c : type) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    if (tensor.shape != wanted.global_shape || !MasterType(tensor.dtype)) {
+    if (tensor.shape != wanted.global_shape || !IsMasterType(tensor.dtype)) {
       return base::FailedPrecondition("checkpoint {}: {} is {} {}, the job's is {} {}", folder_,
                                       wanted.key, tensor.dtype, ShapeText(tensor.shape), type,
                                       ShapeText(wanted.global_shape));

@@ -65,7 +65,9 @@ void BackgroundSave::Run(Order order) {
 SaveOutcome BackgroundSave::Finish() {
   CHECK(under_way());
   thread_.join();
-  SaveOutcome outcome = *std::exchange(outcome_, std::nullopt);
+  CHECK(outcome_.has_value());
+  SaveOutcome outcome = *std::move(outcome_);
+  outcome_.reset();
   ended_ = false;
   return outcome;
 }

@@ -77,10 +77,10 @@ bool Checkpointer::DueByTime() const {
 }
 
 Status Checkpointer::Save(int64_t step) {
-  const Status before = Settle();
+  Status before = Settle();
   if (EndsRun(before)) return before;
   kept_ = false;  // this one is what was asked for
-  const Status saved = SaveState(step);
+  Status saved = SaveState(step);
   tried_step_ = step;
   tried_status_ = saved;
   return saved;
@@ -103,7 +103,7 @@ Status Checkpointer::Begin(int64_t step, bool requested) {
 }
 
 Status Checkpointer::End(int64_t step) {
-  const Status ended = Settle();
+  Status ended = Settle();
   if (std::exchange(kept_, false) && !EndsRun(ended)) RETURN_IF_ERROR(Begin(step, true));
   return ended;
 }
@@ -111,9 +111,10 @@ Status Checkpointer::End(int64_t step) {
 Status Checkpointer::Settle() {
   if (!under_way_) return OkStatus();
   const SaveOutcome outcome = background_->Finish();
-  const Begun begun = *std::exchange(under_way_, std::nullopt);
+  const Begun begun = *under_way_;
+  under_way_.reset();
   const double stall = args_.stalled ? args_.stalled() - begun.stalled : 0;
-  const Status ended = Ended(begun, outcome.saved, stall);
+  Status ended = Ended(begun, outcome.saved, stall);
   if (ended.ok() && is_reporter()) ReportPruned(outcome.pruned);
   return ended;
 }

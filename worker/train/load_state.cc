@@ -100,7 +100,7 @@ std::string PrecisionOf(const Manifest& manifest) {
 void ApplyLossScale(const Manifest& manifest, const JobSpec& job, kernels::StepScalars* scalars) {
   const kernels::StepConstants constants = optim::ConstantsFromJob(job);
   const json now = json::parse(spec::ToJson(job), nullptr, false);
-  const bool same = PrecisionOf(manifest) == now.at("training").at("precision");
+  const bool same = PrecisionOf(manifest) == now.at("training").at("precision").get<std::string>();
   if (same && constants.loss_scale.kind == kernels::LossScaleKind::kDynamic) return;
   const kernels::StepScalars first = kernels::InitialStepScalars(constants);
   if (scalars->loss_scale != first.loss_scale) {

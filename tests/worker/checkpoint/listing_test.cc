@@ -66,7 +66,7 @@ TEST_F(ListingTest, TellsCheckpointsFromWhatIsNone) {
   const ListedFolder* ten = Find(*listing, "step-00000010-e0001");
   EXPECT_EQ(ten->fault, "");
   EXPECT_EQ(ten->pin->reason, "for the paper");
-  EXPECT_EQ((*ten->label)->tag, "best");
+  EXPECT_EQ(ten->label->tag, "best");
   EXPECT_EQ(ten->job_name, "tiny");
   EXPECT_EQ(ten->summary.tokens, 80 * 16);
   EXPECT_EQ(ten->summary.parameters, 30 + 84 + 6);
@@ -74,7 +74,7 @@ TEST_F(ListingTest, TellsCheckpointsFromWhatIsNone) {
   const ListedFolder* twenty = Find(*listing, "step-00000020-e0001");
   EXPECT_EQ(twenty->world_size, 2);
   EXPECT_EQ(twenty->evaluation->loss, 3);
-  EXPECT_TRUE(twenty->label.ok() && !twenty->label->has_value());
+  EXPECT_TRUE(absl::IsNotFound(twenty->label.status()));
   EXPECT_TRUE(absl::IsDataLoss(Find(*listing, "step-00000005-e0002")->label.status()));
   EXPECT_TRUE(Find(*listing, "step-00000005-e0002")->newest);
   EXPECT_THAT(Find(*listing, "step-00000030-e0002")->fault, HasSubstr("manifest"));

@@ -45,12 +45,9 @@ StatusOr<Label> ParseLabel(std::string_view text) {
   }
 }
 
-StatusOr<std::optional<Label>> ReadLabel(const std::string& folder) {
-  const StatusOr<std::string> text = base::ReadFile(LabelPath(folder));
-  if (absl::IsNotFound(text.status())) return std::optional<Label>();
-  RETURN_IF_ERROR(text.status());
-  ASSIGN_OR_RETURN(Label label, ParseLabel(*text));
-  return std::optional<Label>(std::move(label));
+StatusOr<Label> ReadLabel(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::string text, base::ReadFile(LabelPath(folder)));
+  return ParseLabel(text);
 }
 
 bool HasLabel(const std::string& folder) {
@@ -74,7 +71,7 @@ Status WriteLabel(const std::string& directory, const CheckpointId& id, const La
     if (other == id) continue;
     const std::string path = base::JoinPath(directory, FolderName(other));
     const auto had = ReadLabel(path);
-    if (!had.ok() || !*had || (*had)->tag != label.tag) continue;
+    if (!had.ok() || had->tag != label.tag) continue;
     const Status removed = RemoveLabel(path);
     if (!absl::IsNotFound(removed)) RETURN_IF_ERROR(removed);
   }
@@ -86,9 +83,9 @@ StatusOr<CheckpointId> FindByTag(const std::string& directory, std::string_view 
   std::vector<std::string> tags;
   for (auto id = all.rbegin(); id != all.rend(); ++id) {
     const auto label = ReadLabel(base::JoinPath(directory, FolderName(*id)));
-    if (!label.ok() || !*label || (*label)->tag.empty()) continue;
-    if ((*label)->tag == tag) return *id;
-    tags.push_back((*label)->tag);
+    if (!label.ok() || label->tag.empty()) continue;
+    if (label->tag == tag) return *id;
+    tags.push_back(label->tag);
   }
   return base::NotFound("no checkpoint in {} has the tag {}; there are: {}", directory, tag,
                         tags.empty() ? "none" : fmt::format("{}", fmt::join(tags, ", ")));

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,8 +28,8 @@ std::string ToJson(const Label& label);
 // From arbitrary bytes. kDataLoss: not a label; kFailedPrecondition: of a newer version.
 StatusOr<Label> ParseLabel(std::string_view json);
 
-// nullopt: the checkpoint in `folder` has none. Else ParseLabel's errors and those of reading.
-StatusOr<std::optional<Label>> ReadLabel(const std::string& folder);
+// kNotFound: the checkpoint in `folder` has none. Else ParseLabel's errors and those of reading.
+StatusOr<Label> ReadLabel(const std::string& folder);
 // True unless the folder certainly has no label: what cannot be looked at is not removed.
 bool HasLabel(const std::string& folder);
 // Labels the checkpoint `id` of a directory, durably, in place of an earlier label; another one

@@ -150,7 +150,7 @@ StatusOr<std::string> CopyCheckpoint(const CopyArgs& args) {
   }
   RETURN_IF_ERROR(base::SyncDir(args.to));
   const auto label = ReadLabel(folder);
-  if (label.ok() && *label) RETURN_IF_ERROR(WriteLabel(args.to, args.from.id, **label));
+  if (label.ok()) RETURN_IF_ERROR(WriteLabel(args.to, args.from.id, *label));
   return folder;
 }
 

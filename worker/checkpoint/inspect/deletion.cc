@@ -28,10 +28,10 @@ Status CheckMayDelete(const DeletionArgs& args) {
   }
   if (HasLabel(place.folder)) {
     const auto label = ReadLabel(place.folder);
-    const bool named = label.ok() && *label && !(*label)->tag.empty();
+    const bool named = label.ok() && !label->tag.empty();
     return base::FailedPrecondition(
         "{} {}; untag it first", place.folder,
-        named ? "has the tag " + (*label)->tag : fmt::format("has the file {}", kLabelName));
+        named ? "has the tag " + label->tag : fmt::format("has the file {}", kLabelName));
   }
   ASSIGN_OR_RETURN(const std::vector<CheckpointId> all, ReadableCheckpoints(place.directory));
   const auto first_kept = all.end() - std::min(kKept, std::ssize(all));

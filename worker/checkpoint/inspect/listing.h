@@ -25,7 +25,7 @@ struct ListedFolder {
   int64_t bytes = 0;    // of its files
   std::optional<Pin> pin;
   // An error where it has one that cannot be read; it is kept all the same.
-  StatusOr<std::optional<Label>> label = std::optional<Label>();
+  StatusOr<Label> label = absl::NotFoundError("no label");  // ReadLabel
   std::optional<Evaluation> evaluation;
   // Of the manifest, where that could be read.
   std::string job_name, job_uid, created;
