@@ -79,7 +79,7 @@ bool Checkpointer::DueByTime() const {
 Status Checkpointer::Save(int64_t step) {
   Status before = Settle();
   if (EndsRun(before)) return before;
-  kept_ = false;  // this one is what was asked for
+  requested_ = false;  // this one is what was asked for
   Status saved = SaveState(step);
   tried_step_ = step;
   tried_status_ = saved;
@@ -92,7 +92,7 @@ Status Checkpointer::Begin(int64_t step, bool requested) {
   if (!under_way_) {
     BeginState(step);
   } else if (under_way_->step < step && requested) {
-    kept_ = true;
+    requested_ = true;
   } else if (under_way_->step < step) {
     ++skipped_;
     last_try_ = args_.clock->Now();
@@ -104,7 +104,7 @@ Status Checkpointer::Begin(int64_t step, bool requested) {
 
 Status Checkpointer::End(int64_t step) {
   Status ended = Settle();
-  if (std::exchange(kept_, false) && !EndsRun(ended)) RETURN_IF_ERROR(Begin(step, true));
+  if (std::exchange(requested_, false) && !EndsRun(ended)) RETURN_IF_ERROR(Begin(step, true));
   return ended;
 }
 
@@ -130,7 +130,7 @@ std::optional<StatusOr<CheckpointRecord>> Checkpointer::SavedSince(int64_t step)
     return Found(*last_saved_);
   }
   if (tried_step_ >= step) return Found(tried_status_);
-  if (kept_ || (under_way_ && under_way_->step >= step)) return std::nullopt;
+  if (requested_ || (under_way_ && under_way_->step >= step)) return std::nullopt;
   return Found(base::FailedPrecondition("the run ended after step {}, before the save", step));
 }
 

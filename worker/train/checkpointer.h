@@ -86,7 +86,7 @@ class Checkpointer {
   // The same without another save.
   Status Settle();
   // A requested save waits for the one under way.
-  bool is_kept() const { return kept_; }
+  bool is_requested() const { return requested_; }
 
   // Rank 0: labels a checkpoint of the run's directory, durably. kFailedPrecondition where another
   // run holds the directory; else errors of the storage.
@@ -136,7 +136,7 @@ class Checkpointer {
   int64_t num_saved_ = 0;                       // checkpoints of this run, on rank 0
   std::unique_ptr<BackgroundSave> background_;  // nullptr: saves block
   std::optional<Begun> under_way_;
-  bool kept_ = false;
+  bool requested_ = false;
   int64_t skipped_ = 0;  // saves that were left out during the one under way
   base::MonotonicTime last_try_;
   int failures_ = 0;              // of saves in a row

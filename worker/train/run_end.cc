@@ -39,7 +39,7 @@ TrainResult RunEnd::Finish(const StatusOr<Ending>& ending) {
 
 bool RunEnd::Saves(Ending ending) const {
   // A save that a command asked for too late to act on its own is part of the end.
-  if (args_.commands->IsSavePending() || args_.checkpointer->is_kept()) return true;
+  if (args_.commands->IsSavePending() || args_.checkpointer->is_requested()) return true;
   switch (ending) {
     case Ending::kCompleted:
       return args_.job->checkpoint().at_end() || args_.checkpointer->DueAfter(args_.cursor->last());

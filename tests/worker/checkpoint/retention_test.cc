@@ -10,6 +10,7 @@
 
 #include "common/base/files.h"
 #include "tests/worker/checkpoint/temp_dir.h"
+#include "tests/worker/checkpoint/tiny_checkpoint.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/pin.h"
@@ -95,21 +96,7 @@ TEST(RetentionTest, TheChoice) {
 
 class PruneRulesTest : public testing::Test {
  protected:
-  void Save(int64_t step, int64_t epoch = 1) const {
-    const double value = 1;
-    SaveArgs args;
-    args.directory = dir_.path();
-    args.manifest.step = step;
-    args.manifest.epoch = epoch;
-    args.manifest.spec_json = "{}";
-    args.slices = {{.key = "weights/w",
-                    .dtype = kernels::DType::kF64,
-                    .global_shape = {1},
-                    .offset = {0},
-                    .shape = {1},
-                    .data = &value}};
-    ASSERT_TRUE(SaveCheckpoint(args).ok());
-  }
+  void Save(int64_t step, int64_t epoch = 1) const { SaveTiny(dir_.path(), step, epoch); }
   std::string Folder(int64_t step, int64_t epoch = 1) const {
     return dir_.File(FolderName({step, epoch}));
   }

@@ -1,0 +1,31 @@
+// The smallest checkpoint, for tests of folders and of what lies beside a manifest.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "worker/checkpoint/writer.h"
+
+namespace mt::checkpoint {
+
+// Saves one number as this step and epoch of a directory.
+inline void SaveTiny(const std::string& directory, int64_t step, int64_t epoch) {
+  const double value = 1;
+  SaveArgs args;
+  args.directory = directory;
+  args.manifest.step = step;
+  args.manifest.epoch = epoch;
+  args.manifest.spec_json = "{}";
+  args.slices = {{.key = "weights/w",
+                  .dtype = kernels::DType::kF64,
+                  .global_shape = {1},
+                  .offset = {0},
+                  .shape = {1},
+                  .data = &value}};
+  const auto saved = SaveCheckpoint(args);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+}
+
+}  // namespace mt::checkpoint
