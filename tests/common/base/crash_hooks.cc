@@ -1,9 +1,9 @@
 // The C library's file functions, replaced in the test program that links this file: each one calls
 // the library's own and, where a CrashLog records and the file lies below its root, logs what was
-// done. The dynamic linker takes a program's symbol before a library's, so calls from libstdc++
-// (streams, std::filesystem) and SQLite come here too. What the C library calls within itself does
-// not, so its functions that make or remove files (fopen, mkostemp, remove) are replaced as well;
-// stdio's own writes remain unseen.
+// done, or does what the log's faults say. The dynamic linker takes a program's symbol before a
+// library's, so calls from libstdc++ (streams, std::filesystem) and SQLite come here too. What the
+// C library calls within itself does not, so its functions that make or remove files (fopen,
+// mkostemp, remove) are replaced as well; stdio's own writes remain unseen.
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -84,7 +84,21 @@ class Call {
   void Add(Kind kind, const std::string& path, const std::string& to = "",
            Content content = nullptr) {
     if (log_ == nullptr) return;
-    log_->Add({.kind = kind, .path = path, .to = to, .content = std::move(content)});
+    log_->Add({.kind = kind,
+               .path = path,
+               .to = to,
+               .content = std::move(content),
+               .thread = ::gettid()});
+  }
+  // Of what the log covers only. Sets errno where the operation is to fail.
+  Fault FaultOf(Kind kind, const std::string& path, const std::string& to = "") {
+    const Fault fault = log_->FaultOf(
+        {.kind = kind, .path = path, .to = to, .content = nullptr, .thread = ::gettid()});
+    if (fault.error != 0) errno = fault.error;
+    return fault;
+  }
+  bool Fails(Kind kind, const std::string& path, const std::string& to = "") {
+    return FaultOf(kind, path, to).error != 0;
   }
   void AddWrite(int fd, const std::string& path) {
     std::ifstream in(OfFd(fd), std::ios::binary);
@@ -113,11 +127,14 @@ bool IsThere(int folder, const char* path) {
 
 // A call that may make a file or empty it; `body` returns its descriptor.
 template <class Body>
-int Opened(int folder, const char* path, bool truncates, const Body& body) {
+int Opened(int folder, const char* path, int flags, const Body& body) {
   Call call;
   std::string relative;
   const bool covered = call.Covers(folder, path, &relative);
   const bool was_there = covered && IsThere(folder, path);
+  const bool makes = !was_there && (flags & O_CREAT) != 0;
+  const bool truncates = (flags & O_TRUNC) != 0;
+  if (covered && call.Fails(makes ? Kind::kCreate : Kind::kOpen, relative)) return -1;
   const int fd = body();
   if (!covered || fd < 0) return fd;
   if (!was_there) call.Add(Kind::kCreate, relative);
@@ -129,8 +146,9 @@ int Opened(int folder, const char* path, bool truncates, const Body& body) {
 template <class Body>
 int OpenedNew(const char* name, const Body& body) {
   Call call;
-  const int fd = body();
   std::string relative;
+  if (call.Covers(AT_FDCWD, name, &relative) && call.Fails(Kind::kCreate, relative)) return -1;
+  const int fd = body();
   if (fd >= 0 && call.Covers(AT_FDCWD, name, &relative)) call.Add(Kind::kCreate, relative);
   return fd;
 }
@@ -138,21 +156,38 @@ int OpenedNew(const char* name, const Body& body) {
 template <class Body>
 FILE* OpenedStream(const char* path, const char* mode, const Body& body) {
   FILE* file = nullptr;
-  Opened(AT_FDCWD, path, mode[0] == 'w', [&] {
+  const int flags = mode[0] == 'w' ? O_CREAT | O_TRUNC : mode[0] == 'a' ? O_CREAT : 0;
+  Opened(AT_FDCWD, path, flags, [&] {
     file = body();
     return file == nullptr ? -1 : ::fileno(file);
   });
   return file;
 }
 
-// A call that changes a file's bytes; negative: it failed.
+// Of a read or a write that a fault shortens; one byte at least.
+size_t Half(size_t size) { return size < 2 ? size : size / 2; }
+
+// A call that changes a file's bytes; negative: it failed. `body` is given how many.
 template <class Body>
-auto Written(int fd, const Body& body) {
+auto Written(int fd, size_t size, const Body& body) -> decltype(body(size)) {
   Call call;
-  const auto result = body();
   std::string relative;
-  if (result >= 0 && call.Covers(fd, &relative)) call.AddWrite(fd, relative);
+  const bool covered = call.Covers(fd, &relative);
+  const Fault fault = covered ? call.FaultOf(Kind::kWrite, relative) : Fault{};
+  if (fault.error != 0) return -1;
+  const auto result = body(fault.shortened ? Half(size) : size);
+  if (result >= 0 && covered) call.AddWrite(fd, relative);
   return result;
+}
+
+template <class Body>
+ssize_t WasRead(int fd, size_t size, const Body& body) {
+  Call call;
+  std::string relative;
+  if (!call.Covers(fd, &relative)) return body(size);
+  const Fault fault = call.FaultOf(Kind::kRead, relative);
+  if (fault.error != 0) return -1;
+  return body(fault.shortened ? Half(size) : size);
 }
 
 template <class Body>
@@ -164,6 +199,7 @@ int Synced(int fd, const Body& body) {
     errno = EIO;
     return -1;
   }
+  if (call.Fails(Kind::kSync, relative)) return -1;
   const int result = body();
   if (result == 0) call.Add(Kind::kSync, relative);
   return result;
@@ -174,6 +210,7 @@ int Changed(Kind kind, int folder, const char* path, const Body& body) {
   Call call;
   std::string relative;
   const bool covered = call.Covers(folder, path, &relative);
+  if (covered && call.Fails(kind, relative)) return -1;
   const int result = body();
   if (covered && result == 0) call.Add(kind, relative);
   return result;
@@ -189,6 +226,7 @@ int Moved(Kind kind, Place from, Place to, const Body& body) {
   std::string from_relative, to_relative;
   const bool covered = call.Covers(from.folder, from.path, &from_relative) &&
                        call.Covers(to.folder, to.path, &to_relative);
+  if (covered && call.Fails(kind, from_relative, to_relative)) return -1;
   const int result = body();
   if (covered && result == 0) call.Add(kind, from_relative, to_relative);
   return result;
@@ -204,6 +242,7 @@ using mt::crash::Opened;
 using mt::crash::OpenedNew;
 using mt::crash::OpenedStream;
 using mt::crash::Synced;
+using mt::crash::WasRead;
 using mt::crash::Written;
 using Kind = mt::crash::Operation::Kind;
 
@@ -221,24 +260,22 @@ extern "C" {
 
 int open(const char* path, int flags, ...) {
   MODE_AFTER(flags)
-  return Opened(AT_FDCWD, path, flags & O_TRUNC, [&] { return NEXT(open)(path, flags, mode); });
+  return Opened(AT_FDCWD, path, flags, [&] { return NEXT(open)(path, flags, mode); });
 }
 int open64(const char* path, int flags, ...) {
   MODE_AFTER(flags)
-  return Opened(AT_FDCWD, path, flags & O_TRUNC, [&] { return NEXT(open64)(path, flags, mode); });
+  return Opened(AT_FDCWD, path, flags, [&] { return NEXT(open64)(path, flags, mode); });
 }
 int openat(int folder, const char* path, int flags, ...) {
   MODE_AFTER(flags)
-  return Opened(folder, path, flags & O_TRUNC,
-                [&] { return NEXT(openat)(folder, path, flags, mode); });
+  return Opened(folder, path, flags, [&] { return NEXT(openat)(folder, path, flags, mode); });
 }
 int openat64(int folder, const char* path, int flags, ...) {
   MODE_AFTER(flags)
-  return Opened(folder, path, flags & O_TRUNC,
-                [&] { return NEXT(openat64)(folder, path, flags, mode); });
+  return Opened(folder, path, flags, [&] { return NEXT(openat64)(folder, path, flags, mode); });
 }
 int creat(const char* path, mode_t mode) {
-  return Opened(AT_FDCWD, path, true, [&] { return NEXT(creat)(path, mode); });
+  return Opened(AT_FDCWD, path, O_CREAT | O_TRUNC, [&] { return NEXT(creat)(path, mode); });
 }
 int mkstemp(char* name) {
   return OpenedNew(name, [&] { return NEXT(mkstemp)(name); });
@@ -254,25 +291,35 @@ FILE* fopen64(const char* path, const char* mode) {
 }
 
 ssize_t write(int fd, const void* data, size_t size) {
-  return Written(fd, [&] { return NEXT(write)(fd, data, size); });
+  return Written(fd, size, [&](size_t n) { return NEXT(write)(fd, data, n); });
 }
 ssize_t pwrite(int fd, const void* data, size_t size, off_t at) {
-  return Written(fd, [&] { return NEXT(pwrite)(fd, data, size, at); });
+  return Written(fd, size, [&](size_t n) { return NEXT(pwrite)(fd, data, n, at); });
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off64_t at) {
-  return Written(fd, [&] { return NEXT(pwrite64)(fd, data, size, at); });
+  return Written(fd, size, [&](size_t n) { return NEXT(pwrite64)(fd, data, n, at); });
 }
 ssize_t writev(int fd, const struct iovec* parts, int count) {
-  return Written(fd, [&] { return NEXT(writev)(fd, parts, count); });
+  return Written(fd, 0, [&](size_t) { return NEXT(writev)(fd, parts, count); });
 }
 ssize_t pwritev(int fd, const struct iovec* parts, int count, off_t at) {
-  return Written(fd, [&] { return NEXT(pwritev)(fd, parts, count, at); });
+  return Written(fd, 0, [&](size_t) { return NEXT(pwritev)(fd, parts, count, at); });
 }
 int ftruncate(int fd, off_t size) noexcept {
-  return Written(fd, [&] { return NEXT(ftruncate)(fd, size); });
+  return Written(fd, 0, [&](size_t) { return NEXT(ftruncate)(fd, size); });
 }
 int ftruncate64(int fd, off64_t size) noexcept {
-  return Written(fd, [&] { return NEXT(ftruncate64)(fd, size); });
+  return Written(fd, 0, [&](size_t) { return NEXT(ftruncate64)(fd, size); });
+}
+
+ssize_t read(int fd, void* data, size_t size) {
+  return WasRead(fd, size, [&](size_t n) { return NEXT(read)(fd, data, n); });
+}
+ssize_t pread(int fd, void* data, size_t size, off_t at) {
+  return WasRead(fd, size, [&](size_t n) { return NEXT(pread)(fd, data, n, at); });
+}
+ssize_t pread64(int fd, void* data, size_t size, off64_t at) {
+  return WasRead(fd, size, [&](size_t n) { return NEXT(pread64)(fd, data, n, at); });
 }
 
 int fsync(int fd) {

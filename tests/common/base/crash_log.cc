@@ -1,5 +1,4 @@
-// The replay of a log: every node of the tree with its bytes and entries, as the running system
-// sees them and as far as they are durable, and the choices among what is neither.
+// Recording, and the questions to a log that is complete; what a crash leaves is crash_replay.cc.
 #include "tests/common/base/crash_log.h"
 
 #include <algorithm>
@@ -9,10 +8,10 @@
 #include <functional>
 #include <iterator>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "common/base/check.h"
+#include "tests/common/base/crash_replay.h"
 
 namespace mt::crash {
 namespace {
@@ -23,234 +22,7 @@ std::atomic<CrashLog*> g_recording{nullptr};
 
 Content Make(std::string bytes) { return std::make_shared<const std::string>(std::move(bytes)); }
 
-// Which entries that are uncertain are there, as described at Outcomes.
-std::vector<std::vector<bool>> Choices(size_t uncertain) {
-  constexpr size_t kAllSubsets = 4;
-  std::vector<std::vector<bool>> choices;
-  if (uncertain <= kAllSubsets) {
-    for (size_t bits = 0; bits < size_t{1} << uncertain; ++bits) {
-      choices.emplace_back();
-      for (size_t i = 0; i < uncertain; ++i) choices.back().push_back(((bits >> i) & 1) != 0);
-    }
-    return choices;
-  }
-  for (size_t n = 0; n <= uncertain; ++n) {
-    choices.emplace_back(uncertain, false);
-    std::fill_n(choices.back().begin(), n, true);
-  }
-  for (size_t i = 0; i < uncertain; ++i) {
-    for (const bool others : {false, true}) {
-      choices.emplace_back(uncertain, others);
-      choices.back()[i] = !others;
-    }
-  }
-  return choices;
-}
-
-// What may be left of bytes that were not synced.
-enum class Loss { kOld, kNew, kHalf, kZeros };
-
 }  // namespace
-
-// The state of all files and folders after the first operations of a log: as the running system
-// sees it, and as far as it is certain to survive.
-class CrashLog::Replay {
- public:
-  Replay(const Tree& before, const std::vector<Operation>& operations, size_t count) {
-    nodes_.push_back({.folder = true});
-    for (const auto& [path, content] : before) {
-      const auto [parent, name] = Split(path);
-      const size_t node = NewNode(content == nullptr, content);
-      nodes_[parent].entries[name] = nodes_[parent].durable_entries[name] = node;
-    }
-    for (size_t i = 0; i < count; ++i) Apply(operations[i]);
-  }
-
-  Tree Live() const {
-    Tree tree;
-    Walk(
-        0, "", [](const Node& node) -> const Entries& { return node.entries; },
-        [](size_t, const Node& node) { return node.data; }, &tree);
-    return tree;
-  }
-
-  std::vector<Tree> Outcomes() {
-    std::set<Tree> outcomes;
-    for (const std::vector<bool>& choice : Choices(uncertain_.size())) {
-      std::vector<Entries> folders;
-      for (const Node& node : nodes_) folders.push_back(node.durable_entries);
-      for (size_t i = 0; i < choice.size(); ++i) {
-        if (!choice[i]) continue;
-        for (const Change& change : uncertain_[i].changes) Carry(change, &folders[change.folder]);
-      }
-      for (const Loss loss : {Loss::kOld, Loss::kNew, Loss::kHalf, Loss::kZeros}) {
-        outcomes.insert(Left(folders, [&](size_t) { return loss; }));
-      }
-      for (size_t n = 0; n < nodes_.size(); ++n) {
-        if (nodes_[n].data == nodes_[n].durable) continue;
-        outcomes.insert(Left(folders, [&](size_t m) { return m == n ? Loss::kOld : Loss::kNew; }));
-      }
-    }
-    return {outcomes.begin(), outcomes.end()};
-  }
-
-  bool IsDurable(std::string_view path) {
-    const auto [parent, name] = Split(path);
-    const auto live = nodes_[parent].entries.find(name);
-    const auto durable = nodes_[parent].durable_entries.find(name);
-    return live != nodes_[parent].entries.end() &&
-           durable != nodes_[parent].durable_entries.end() && live->second == durable->second &&
-           nodes_[live->second].data == nodes_[live->second].durable;
-  }
-
- private:
-  static constexpr size_t kNone = static_cast<size_t>(-1);
-  using Entries = std::map<std::string, size_t>;
-  struct Node {
-    bool folder = false;
-    Content data = nullptr, durable = nullptr;  // of files
-    Entries entries, durable_entries;           // of folders
-  };
-  struct Change {
-    size_t folder;
-    std::string name;
-    size_t node;  // kNone: the entry goes
-  };
-  // The effect of one operation on entries: as a whole or not at all.
-  struct Uncertain {
-    std::vector<Change> changes;
-    std::set<size_t> unsynced;  // folders
-  };
-
-  static void Carry(const Change& change, Entries* entries) {
-    if (change.node == kNone) {
-      entries->erase(change.name);
-    } else {
-      (*entries)[change.name] = change.node;
-    }
-  }
-
-  size_t NewNode(bool folder, Content content) {
-    nodes_.push_back({.folder = folder, .data = content, .durable = content});
-    return nodes_.size() - 1;
-  }
-
-  // Node of a path, or kNone.
-  size_t Find(std::string_view path) const {
-    size_t node = 0;
-    while (!path.empty() && node != kNone) {
-      const size_t slash = std::min(path.find('/'), path.size());
-      const auto entry = nodes_[node].entries.find(std::string(path.substr(0, slash)));
-      node = entry == nodes_[node].entries.end() ? kNone : entry->second;
-      path.remove_prefix(std::min(slash + 1, path.size()));
-    }
-    return node;
-  }
-  std::pair<size_t, std::string> Split(std::string_view path) const {
-    const size_t slash = path.rfind('/');
-    const bool top = slash == std::string_view::npos;
-    const size_t parent = top ? 0 : Find(path.substr(0, slash));
-    CHECK(parent != kNone) << "no folder for " << path;
-    return {parent, std::string(top ? path : path.substr(slash + 1))};
-  }
-
-  void Enter(std::vector<Change> changes) {
-    Uncertain effect{.changes = std::move(changes), .unsynced = {}};
-    for (const Change& change : effect.changes) {
-      Carry(change, &nodes_[change.folder].entries);
-      effect.unsynced.insert(change.folder);
-    }
-    uncertain_.push_back(std::move(effect));
-  }
-
-  void Sync(size_t synced) {
-    nodes_[synced].durable = nodes_[synced].data;
-    if (!nodes_[synced].folder) return;
-    for (Uncertain& effect : uncertain_) {
-      effect.unsynced.erase(synced);
-      if (!effect.unsynced.empty()) continue;
-      for (const Change& change : effect.changes) {
-        Carry(change, &nodes_[change.folder].durable_entries);
-      }
-    }
-    std::erase_if(uncertain_, [](const Uncertain& effect) { return effect.unsynced.empty(); });
-  }
-
-  void Apply(const Operation& operation) {
-    const size_t node = operation.kind == Kind::kMark ? kNone : Find(operation.path);
-    switch (operation.kind) {
-      case Kind::kMark:
-        return;
-      case Kind::kWrite:
-        if (node != kNone) nodes_[node].data = operation.content;
-        return;
-      case Kind::kSync:
-        if (node != kNone) Sync(node);
-        return;
-      default:
-        break;
-    }
-    const auto [parent, name] = Split(operation.path);
-    if (operation.kind == Kind::kCreate || operation.kind == Kind::kMakeFolder) {
-      const bool folder = operation.kind == Kind::kMakeFolder;
-      Enter({{parent, name, NewNode(folder, folder ? nullptr : Make(""))}});
-      return;
-    }
-    CHECK(node != kNone) << Describe(operation) << ": not in the log";
-    std::vector<Change> changes;
-    if (operation.kind != Kind::kLink) changes.push_back({parent, name, kNone});
-    if (operation.kind != Kind::kRemove) {
-      const auto [to_parent, to_name] = Split(operation.to);
-      changes.push_back({to_parent, to_name, node});
-    }
-    Enter(std::move(changes));
-  }
-
-  template <class EntriesOf, class ContentOf>
-  void Walk(size_t folder, const std::string& prefix, const EntriesOf& entries_of,
-            const ContentOf& content_of, Tree* tree) const {
-    for (const auto& [name, node] : entries_of(nodes_[folder])) {
-      const Node& at = nodes_[node];
-      tree->emplace(prefix + name, at.folder ? nullptr : content_of(node, at));
-      if (at.folder) Walk(node, prefix + name + "/", entries_of, content_of, tree);
-    }
-  }
-
-  Tree Left(const std::vector<Entries>& folders, const std::function<Loss(size_t)>& loss) {
-    Tree tree;
-    Walk(
-        0, "",
-        [&](const Node& node) -> const Entries& {
-          return folders[static_cast<size_t>(&node - nodes_.data())];
-        },
-        [&](size_t n, const Node& node) {
-          return node.data == node.durable ? node.data : Mixed(node, loss(n));
-        },
-        &tree);
-    return tree;
-  }
-
-  // Equal mixtures are one object, so that equal trees compare equal.
-  Content Mixed(const Node& node, Loss loss) {
-    if (loss == Loss::kNew) return node.data;
-    if (loss == Loss::kOld || *node.data == *node.durable) return node.durable;
-    Content& mixed = mixed_[{node.data, node.durable, loss == Loss::kHalf}];
-    if (mixed != nullptr) return mixed;
-    const std::string& now = *node.data;
-    std::string bytes = *node.durable;
-    const auto changed = static_cast<size_t>(
-        std::mismatch(now.begin(), now.end(), bytes.begin(), bytes.end()).first - now.begin());
-    const size_t kept = loss == Loss::kHalf ? changed + (now.size() - changed + 1) / 2 : changed;
-    bytes.replace(0, std::min(kept, bytes.size()), now, 0, kept);
-    if (loss == Loss::kZeros) bytes.replace(kept, std::string::npos, now.size() - kept, '\0');
-    mixed = Make(std::move(bytes));
-    return mixed;
-  }
-
-  std::vector<Node> nodes_;  // the first is the root
-  std::vector<Uncertain> uncertain_;
-  std::map<std::tuple<Content, Content, bool>, Content> mixed_;
-};
 
 CrashLog::CrashLog(std::string root) : root_(std::move(root)), before_(ReadTree(root_)) {
   CrashLog* none = nullptr;
@@ -278,16 +50,22 @@ size_t CrashLog::Before(std::string_view mark) const {
   return static_cast<size_t>(at - operations_.begin());
 }
 
-std::vector<Tree> CrashLog::Outcomes(size_t count) const {
-  return Replay(before_, operations_, count).Outcomes();
+Replay CrashLog::ReplayOf(size_t count) const {
+  Replay replay(before_);
+  for (size_t i = 0; i < count; ++i) replay.Add(operations_[i]);
+  return replay;
 }
+
+std::vector<Tree> CrashLog::Outcomes(size_t count) const { return ReplayOf(count).Outcomes(); }
 
 std::string CrashLog::FirstComplaint(
     size_t from, size_t to, const std::string& scratch,
     const std::function<std::string(const std::string& folder)>& read) const {
   std::set<Tree> done;
+  Replay replay = ReplayOf(from);
   for (size_t count = from; count <= to; ++count) {
-    for (const Tree& tree : Outcomes(count)) {
+    if (count > from) replay.Add(operations_[count - 1]);
+    for (const Tree& tree : replay.Outcomes()) {
       if (!done.insert(tree).second) continue;
       WriteTree(tree, scratch);
       const std::string complaint = read(scratch);
@@ -300,10 +78,10 @@ std::string CrashLog::FirstComplaint(
   return "";
 }
 
-Tree CrashLog::Live(size_t count) const { return Replay(before_, operations_, count).Live(); }
+Tree CrashLog::Live(size_t count) const { return ReplayOf(count).Live(); }
 
 bool CrashLog::IsDurable(size_t count, std::string_view path) const {
-  return Replay(before_, operations_, count).IsDurable(path);
+  return ReplayOf(count).IsDurable(path);
 }
 
 std::string CrashLog::Check() const {
@@ -387,6 +165,10 @@ std::string Describe(const Operation& operation) {
       return "remove " + path;
     case Kind::kMark:
       return "-- " + path;
+    case Kind::kOpen:
+      return "open " + path;
+    case Kind::kRead:
+      return "read " + path;
   }
   return "";
 }

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mt::crash {
@@ -27,15 +28,35 @@ using Content = std::shared_ptr<const std::string>;
 using Tree = std::map<std::string, Content>;
 
 struct Operation {
-  enum class Kind { kCreate, kMakeFolder, kWrite, kSync, kRename, kLink, kRemove, kMark };
+  enum class Kind {
+    kCreate,
+    kMakeFolder,
+    kWrite,
+    kSync,
+    kRename,
+    kLink,
+    kRemove,
+    kMark,
+    kOpen,  // of what is there; this and kRead are told to faults only, and stand in no log
+    kRead,
+  };
   Kind kind;
   std::string path;  // relative to the root; a mark's name
   std::string to;    // of kRename and kLink
   Content content;   // of kWrite: the whole file after it
+  int thread = 0;    // that did it
+};
+
+// What is done to an operation instead.
+struct Fault {
+  int error = 0;           // it fails with this errno; 0: it does not
+  bool shortened = false;  // a read or a write does half of its bytes
 };
 
 // "rename a.tmp to a"
 std::string Describe(const Operation& operation);
+
+class Replay;
 
 class CrashLog {
  public:
@@ -50,10 +71,16 @@ class CrashLog {
   // The call `nth` (from 1 on) of fsync or fdatasync below the root does nothing and fails with
   // EIO.
   void FailSync(int nth) { failing_sync_ = nth; }
+  // Asked before each operation below the root, on its thread, one at a time; what it does to files
+  // itself is not seen. Set before the code under test runs.
+  using Faults = std::function<Fault(const Operation& next)>;
+  void SetFaults(Faults faults) { faults_ = std::move(faults); }
   // Ends recording; to be called before the log is read.
   void Stop();
 
   const std::vector<Operation>& operations() const { return operations_; }
+  // What lay below the root when recording began.
+  const Tree& before() const { return before_; }
   // Number of operations before the mark; the log must have it.
   size_t Before(std::string_view mark) const;
   // Every state (each once) that a crash after the first `count` operations may leave. Where more
@@ -81,9 +108,10 @@ class CrashLog {
   bool Covers(const std::string& absolute, std::string* relative) const;
   void Add(Operation operation) { operations_.push_back(std::move(operation)); }
   bool FailsNow() { return ++syncs_ == failing_sync_; }
+  Fault FaultOf(const Operation& next) const { return faults_ ? faults_(next) : Fault{}; }
 
  private:
-  class Replay;
+  Replay ReplayOf(size_t count) const;
 
   const std::string root_;
   Tree before_;  // when recording began
@@ -92,6 +120,7 @@ class CrashLog {
   bool recording_ = true;
   int syncs_ = 0;
   int failing_sync_ = 0;
+  Faults faults_;
 };
 
 // The log that records now, or nullptr.
