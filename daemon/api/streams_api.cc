@@ -38,6 +38,9 @@ void FillHistory(HistoryView view, v1::History* out) {
   }
   out->set_first_step(view.first_step);
   out->set_last_step(view.last_step);
+  out->set_next_step(view.next_step);
+  out->set_epoch(view.epoch);
+  out->set_epoch_base(view.epoch_base);
   for (v1::EvalRecord& eval : view.evals) *out->add_evals() = std::move(eval);
 }
 
@@ -109,23 +112,35 @@ StatusOr<StreamsApi::HistoryAnswer> StreamsApi::QueryHistory(
   ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(ledger_, request.job()));
   const bool backwards = request.to_step() != 0 && request.from_step() > request.to_step();
   if (request.from_step() < 0 || request.to_step() < 0 || request.since_us() < 0 ||
-      request.points() < 0 || request.names_size() > kMaxNames || backwards) {
+      request.points() < 0 || request.after_step() < 0 || request.limit() < 0 ||
+      request.names_size() > kMaxNames || backwards) {
     return rpc::WithReason(
-        base::InvalidArgument(
-            "steps {} to {}, since {}, {} points, {} names: none may be negative, "
-            "the range not backwards, the names at most {}",
-            request.from_step(), request.to_step(), request.since_us(), request.points(),
-            request.names_size(), kMaxNames),
+        base::InvalidArgument("steps {} to {}, since {}, {} points, {} names, {} after step {}: "
+                              "none may be negative, the range not backwards, the names at most {}",
+                              request.from_step(), request.to_step(), request.since_us(),
+                              request.points(), request.names_size(), request.limit(),
+                              request.after_step(), kMaxNames),
         reason::kInvalidRequest);
   }
   const History* history = feeds_->history();
   return HistoryAnswer([history, uid = job->job().uid(), request](v1::History* out) {
     if (history == nullptr) return;
+    const std::vector<std::string> names(request.names().begin(), request.names().end());
+    if (request.limit() > 0) {
+      FillHistory(history->Walk(uid, {.after_step = request.after_step(),
+                                      .from_step = request.from_step(),
+                                      .to_step = request.to_step(),
+                                      .since_us = request.since_us(),
+                                      .limit = request.limit(),
+                                      .names = names}),
+                  out);
+      return;
+    }
     FillHistory(history->Query(uid, {.from_step = request.from_step(),
                                      .to_step = request.to_step(),
                                      .since_us = request.since_us(),
                                      .points = request.points(),
-                                     .names = {request.names().begin(), request.names().end()}}),
+                                     .names = names}),
                 out);
   });
 }

@@ -26,6 +26,24 @@ constexpr int64_t kJournalFactor = 4;
 constexpr char kUnknown[] = "unknown";
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
+// What an answer says of the whole history.
+HistoryView HeadOf(const JobHistory& job) {
+  HistoryView head;
+  head.first_step = job.first_step();
+  head.last_step = job.last_step();
+  head.epoch = job.last_epoch();
+  head.epoch_base = job.epoch_base();
+  return head;
+}
+
+// How many points of these rows a message holds: of fewer than `points` steps each one by itself,
+// which takes less room than a bucket of them.
+int64_t PointsThatFit(const HistoryTable& rows, int64_t points) {
+  const bool each = rows.level == 0 && std::cmp_less_equal(rows.num_rows(), points) &&
+                    std::cmp_less_equal(rows.num_rows(), HistoryPointLimit(rows.columns.size(), 0));
+  return HistoryPointLimit(rows.columns.size(), each ? 0 : 1);
+}
+
 // Under this name a job that was set aside is like any other.
 std::string HiddenName(std::string_view uid) { return fmt::format("{}/{}", kUnknown, uid); }
 
@@ -275,14 +293,45 @@ HistoryView History::Query(std::string_view job_uid, const HistoryQuery& query) 
                        .since_us = query.since_us};
     if (query.since_us > 0) range.from_step = std::max(range.from_step, job.StepAt(query.since_us));
     const int level = ChooseHistoryLevel(range.to_step - range.from_step + 1, points);
+    const HistoryView head = HeadOf(job);
     return [=, &query, source = job.Level(level, range.from_step - 1), evals = std::move(evals)]() {
-      HistoryView view{.first_step = first, .last_step = last, .evals = {}};
+      HistoryView view = head;
       HistoryTable rows = ReadHistoryLevel(source, range, query.names, &view.bytes_read);
-      const int64_t most = std::min(points, HistoryPointLimit(rows.columns.size()));
+      const int64_t most = std::min(points, PointsThatFit(rows, points));
       view.rows = ThinHistory(std::move(rows), static_cast<size_t>(most));
       view.evals = ReadHistoryEvals(evals_path, evals,
                                     query.since_us > 0 ? range.from_step : query.from_step,
                                     query.to_step <= 0 ? kForever : query.to_step);
+      return view;
+    };
+  });
+}
+
+HistoryView History::Walk(std::string_view job_uid, const HistoryWalk& walk) const {
+  const std::string evals_path = PathOf(job_uid) + ".evals";
+  return WithJob(job_uid, [&](const JobHistory& job, std::string evals) {
+    const int64_t last = job.last_step();
+    HistoryRange range{
+        .from_step = std::max({walk.from_step, walk.after_step + 1, job.first_step()}),
+        .to_step = walk.to_step <= 0 ? last : std::min(walk.to_step, last),
+        .since_us = walk.since_us,
+        .limit = static_cast<size_t>(std::clamp(walk.limit, 1, kHistoryMaxPoints))};
+    if (walk.since_us > 0) range.from_step = std::max(range.from_step, job.StepAt(walk.since_us));
+    const HistoryView head = HeadOf(job);
+    return [=, &walk, source = job.Level(0, range.from_step - 1), evals = std::move(evals)]() {
+      HistoryView view = head;
+      view.rows = ReadHistoryLevel(source, range, walk.names, &view.bytes_read);
+      view.rows.Truncate(static_cast<size_t>(HistoryPointLimit(view.rows.columns.size(), 0)));
+      const int64_t until = view.rows.empty() ? range.to_step : view.rows.steps.back();
+      if (until < range.to_step) view.next_step = until;
+      // On the last page also those that ran behind the last step that is known.
+      const int64_t evals_to =
+          view.next_step > 0 ? until : (walk.to_step <= 0 ? kForever : walk.to_step);
+      // The first page starts where the range does; an evaluation may lie before its first step.
+      view.evals = ReadHistoryEvals(
+          evals_path, evals,
+          std::max(range.since_us > 0 ? range.from_step : walk.from_step, walk.after_step + 1),
+          evals_to);
       return view;
     };
   });
@@ -296,7 +345,9 @@ HistoryView History::Steps(std::string_view job_uid, int64_t after_step, int64_t
         .from_step = after_step + 1, .to_step = before_step - 1, .limit = limit};
     return [=, first = job.first_step(), last = job.last_step(), source = job.Level(0, after_step),
             evals = std::move(evals)]() {
-      HistoryView view{.first_step = first, .last_step = last, .evals = {}};
+      HistoryView view;
+      view.first_step = first;
+      view.last_step = last;
       view.rows = ReadHistoryLevel(source, range, {}, &view.bytes_read);
       const bool cut = view.rows.num_rows() == limit;
       view.evals = ReadHistoryEvals(evals_path, evals, range.from_step,

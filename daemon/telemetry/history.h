@@ -37,12 +37,25 @@ struct HistoryQuery {
   std::vector<std::string> names = {};  // names of columns; empty: all
 };
 
+// A page of a walk through every step of a range.
+struct HistoryWalk {
+  int64_t after_step = 0;  // the last step of the page before; 0: the first page
+  int64_t from_step = 0;   // the range, as in HistoryQuery
+  int64_t to_step = 0;
+  int64_t since_us = 0;
+  int limit = 0;                        // at most so many steps; above 0
+  std::vector<std::string> names = {};  // names of columns; empty: all
+};
+
 // The answer: rows of single steps, or of buckets with minimum, maximum and last value.
 struct HistoryView {
   HistoryTable rows{0};
   int64_t first_step = 0;  // first step of the whole history; 0: it is empty
   // Last step of the whole history.
   int64_t last_step = 0;
+  int64_t epoch = 0;       // the newest that has steps
+  int64_t epoch_base = 0;  // the last step before its first one
+  int64_t next_step = 0;   // of a walk: after_step of the next page; 0: this is the last one
   std::vector<megatrain::v1::EvalRecord> evals;
   int64_t bytes_read = 0;  // bytes of frames read from the disk
 };
@@ -96,6 +109,10 @@ class History {
   // The rows of a range, thinned to about query.points. Empty for an unknown job. Damaged frames
   // are skipped and logged, never an error.
   HistoryView Query(std::string_view job_uid, const HistoryQuery& query) const;
+  // One page: at most kHistoryMaxPoints steps, and no more than a message holds. A walk reads each
+  // step of a range once; where `epoch` has changed since the page before, steps after the base of
+  // an epoch that is newer than that were replaced. Damaged frames are skipped and logged.
+  HistoryView Walk(std::string_view job_uid, const HistoryWalk& walk) const;
   // Single steps with after_step < step < before_step, at most the first `limit` of them, and the
   // evaluations within their range.
   HistoryView Steps(std::string_view job_uid, int64_t after_step, int64_t before_step,

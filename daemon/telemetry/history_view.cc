@@ -74,11 +74,11 @@ HistoryTable ThinHistory(HistoryTable rows, size_t points) {
   return out;
 }
 
-int64_t HistoryPointLimit(size_t num_columns) {
-  // A column has three arrays, and each point three numbers of its own: eight bytes per double, at
-  // most ten per varint.
+int64_t HistoryPointLimit(size_t num_columns, int level) {
+  // A bucket's column has three arrays, and each point three numbers of its own: eight bytes per
+  // double, at most ten per varint.
   constexpr int64_t kReserve = 1 << 19;  // for evaluations and names
-  const auto bytes_per_point = static_cast<int64_t>(30 + num_columns * 24);
+  const auto bytes_per_point = static_cast<int64_t>(30 + num_columns * (level == 0 ? 8 : 24));
   return (control::kMaxMessageBytes - kReserve) / bytes_per_point;
 }
 

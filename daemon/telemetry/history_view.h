@@ -29,7 +29,8 @@ HistoryTable ReadHistoryLevel(const HistoryLevel& level, const HistoryRange& ran
 // Merges neighbouring rows until at most `points` are left; the result is of level 1 or above if
 // any were merged.
 HistoryTable ThinHistory(HistoryTable rows, size_t points);
-// Number of points with `num_columns` columns that fit into one message (A2).
-int64_t HistoryPointLimit(size_t num_columns);
+// Number of points of `level` with `num_columns` columns that fit into one message (A2): steps have
+// one number per column, buckets three.
+int64_t HistoryPointLimit(size_t num_columns, int level);
 
 }  // namespace mt::daemon

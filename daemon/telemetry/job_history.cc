@@ -37,6 +37,7 @@ Status JobHistory::Load(bool repair) {
   }
   // Drops buckets beyond the last step on disk: their steps are lost.
   file_.Cut(last_step_ + 1);
+  epoch_base_ = FindEpochBase();
   Rebuild();
   return OkStatus();
 }
@@ -67,7 +68,23 @@ JobHistory::Appended JobHistory::AppendRow(const HistoryTable& from, size_t row)
   return result;
 }
 
+int64_t JobHistory::FindEpochBase() const {
+  // One frame at most has steps of the newest epoch behind those of an earlier one.
+  static const std::vector<std::string> kNoColumns = {""};
+  const HistoryFrames frames = file_.Frames(0, 0);
+  for (const HistoryFrameRef& ref : frames.refs) {
+    if (ref.header.last_epoch != last_epoch_) continue;
+    const auto rows = ReadHistoryFrame(frames, ref, kNoColumns);
+    if (!rows.ok()) return ref.header.first_step - 1;
+    const auto first = std::ranges::find(rows->epochs, last_epoch_);
+    if (first == rows->epochs.end()) continue;
+    return rows->steps[static_cast<size_t>(first - rows->epochs.begin())] - 1;
+  }
+  return 0;
+}
+
 void JobHistory::Take(const HistoryTable& rows, size_t row) {
+  if (rows.epochs[row] != last_epoch_) epoch_base_ = rows.steps[row] - 1;
   last_step_ = rows.steps[row];
   last_epoch_ = rows.epochs[row];
   Feed(1, rows, row, /*cascade=*/true);

@@ -61,7 +61,9 @@ class JobHistory {
   // 0: the history is empty.
   int64_t first_step() const;
   int64_t last_step() const { return last_step_; }
+  // The newest epoch that has steps, and the last step before its first one.
   int64_t last_epoch() const { return last_epoch_; }
+  int64_t epoch_base() const { return epoch_base_; }
   // The first step that was reported at or after this Unix time; last_step() + 1 where there is
   // none. Rounded down to the beginning of its frame on disk.
   int64_t StepAt(int64_t time_us) const;
@@ -75,6 +77,7 @@ class JobHistory {
   void Take(const HistoryTable& rows, size_t row);
   void Feed(int level, const HistoryTable& rows, size_t row, bool cascade);
   Appended Admit(int64_t epoch, int64_t step);
+  int64_t FindEpochBase() const;
   void Cut(int64_t step);
   void Rebuild();
   std::array<Rows, kHistoryLevels> MakeLevels() const;
@@ -84,6 +87,7 @@ class JobHistory {
   size_t journaled_ = 0;  // number of levels_[0].rows that the journal has
   int64_t last_step_ = 0;
   int64_t last_epoch_ = 0;
+  int64_t epoch_base_ = 0;
 };
 
 }  // namespace mt::daemon

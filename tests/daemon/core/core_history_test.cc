@@ -185,6 +185,22 @@ TEST_F(HistoryCoreTest, QueriesAreCheckedAndAnswered) {
   request.set_points(-1);
   EXPECT_EQ(rpc::ReasonOf(core_->api().streams().QueryHistory(request).status()),
             "INVALID_REQUEST");
+  request.set_points(0);
+  request.set_limit(-1);
+  EXPECT_EQ(rpc::ReasonOf(core_->api().streams().QueryHistory(request).status()),
+            "INVALID_REQUEST");
+  // A page of a walk.
+  request.set_limit(100);
+  request.set_after_step(800);
+  answer = core_->api().streams().QueryHistory(request);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  history.Clear();
+  (*answer)(&history);
+  EXPECT_EQ(std::vector<int64_t>(history.steps().begin(), history.steps().end()), Range(801, 900));
+  EXPECT_EQ(history.columns_size(), 1);
+  EXPECT_EQ(history.next_step(), 900);
+  EXPECT_EQ(history.epoch(), job.epoch());
+  EXPECT_EQ(history.epoch_base(), 0);
   request.mutable_job()->set_name("nobody");
   EXPECT_EQ(core_->api().streams().QueryHistory(request).status().code(),
             absl::StatusCode::kNotFound);

@@ -1,5 +1,6 @@
-// Prints the cost of a history of a million steps: time and memory of appending, time of a view.
-// Not a test: run it by hand, `mt_history_bench [STEPS]`.
+// Prints the cost of a history of a million steps: time and memory of appending, time of a view and
+// of a walk through every step. Not a test: run it by hand, `mt_history_bench [STEPS [FOLDER
+// UID]]`. With FOLDER it only writes the history of the job UID there, for a coordinator to serve.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -63,6 +64,18 @@ void Run(int64_t num_steps) {
       times[10], times[20]);
   fmt::print("          memory after it {:.1f} MiB more than at 10,000 steps\n",
              ResidentMiB() - small);
+  int64_t walked = 0;
+  const double walk = Milliseconds([&] {
+    HistoryWalk page{.limit = kHistoryMaxPoints};
+    do {
+      view = history.Walk("job", page);
+      walked += std::ssize(view.rows.steps);
+      page.after_step = view.next_step;
+    } while (page.after_step > 0);
+  });
+  fmt::print("walk      {} steps in {:.0f} ms\n", walked, walk);
+  fmt::print("          memory after it {:.1f} MiB more than at 10,000 steps\n",
+             ResidentMiB() - small);
   const double start = Milliseconds([&] {
     History again(folder);
     again.Recover({"job"});
@@ -72,10 +85,25 @@ void Run(int64_t num_steps) {
   std::filesystem::remove_all(folder);
 }
 
+void Write(int64_t num_steps, const std::string& folder, const std::string& uid) {
+  History history(folder);
+  history.Recover({uid});
+  for (int64_t step = 1; step <= num_steps; ++step) {
+    history.Append(uid, MakeStep(step));
+    if (step % 10'000 == 0 && !history.Flush().ok()) std::abort();
+  }
+  history.Close(uid);
+  if (!history.Flush().ok()) std::abort();
+}
+
 }  // namespace
 }  // namespace mt::daemon
 
 int main(int argc, char** argv) {
+  if (argc == 4) {
+    mt::daemon::Write(std::atoll(argv[1]), argv[2], argv[3]);
+    return 0;
+  }
   mt::daemon::Run(argc > 1 ? std::atoll(argv[1]) : 1'000'000);
   return 0;
 }
