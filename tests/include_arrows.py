@@ -81,7 +81,7 @@ ALLOWED = {
     "kernels/replay": ["common/base", "kernels/core", "kernels/ops"],
     "tests": ["*"],
     "worker/bench": ["common/base", "common/nvml", "common/spec", "kernels/ops", "kernels/replay", "megatrain", "worker/train"],
-    "worker/checkpoint": ["common/base", "kernels/core", "worker/checkpoint/format", "worker/comm"],
+    "worker/checkpoint": ["common/base", "kernels/core", "worker/checkpoint/format", "worker/checkpoint/inspect", "worker/comm"],
     "worker/checkpoint/format": ["common/base"],
     "worker/checkpoint/inspect": ["common/base", "worker/checkpoint/format"],
     "worker/comm": ["common/base", "kernels/core"],

@@ -98,6 +98,19 @@ void CheckKeepBest(const CheckArgs& args) {
       saves, evaluations, both, TotalIterations(*args.job)));
 }
 
+// Paths are relative to one root and have no "." and "..".
+void CheckSecond(const v1::Checkpoint& checkpoint, FaultList* faults) {
+  if (!checkpoint.has_second()) return;
+  if (checkpoint.directory() == "none") {
+    faults->Add("checkpoint.second", "means nothing without a directory");
+  } else if ((checkpoint.second() + "/").starts_with(checkpoint.directory() + "/") ||
+             (checkpoint.directory() + "/").starts_with(checkpoint.second() + "/")) {
+    faults->Add("checkpoint.second",
+                fmt::format("is checkpoint.directory '{}', or one of them lies in the other",
+                            checkpoint.directory()));
+  }
+}
+
 void CheckLoad(const v1::Checkpoint& checkpoint, FaultList* faults) {
   const bool named = checkpoint.has_load() || checkpoint.has_load_tag();
   if (checkpoint.fresh() && named) {
@@ -130,6 +143,7 @@ void CompleteCheckpoint(const CheckArgs& args, bool length) {
     faults.Add("checkpoint.directory",
                "is none, but every_iters or every asks for saves; give a directory");
   }
+  CheckSecond(checkpoint, &faults);
   if (checkpoint.directory() == "none" && checkpoint.strict()) {
     faults.Add("checkpoint.strict", "means nothing without a directory");
   }

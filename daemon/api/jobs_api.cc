@@ -17,6 +17,7 @@
 #include "common/spec/validate.h"
 #include "daemon/api/job_ref.h"
 #include "daemon/authority/authority.h"
+#include "daemon/feeds/feeds.h"
 #include "daemon/jobs/job_states.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
@@ -126,6 +127,7 @@ Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
 Status JobsApi::Get(const v1::GetJobRequest& request, v1::Job* response) {
   ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(parts_.ledger, request.job()));
   *response = job->job();
+  parts_.feeds->FillActivity(response);
   return OkStatus();
 }
 
@@ -154,7 +156,11 @@ Status JobsApi::List(const v1::ListJobsRequest& request, v1::ListJobsResponse* r
   });
   const auto page = static_cast<size_t>(
       request.page_size() <= 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage));
-  for (size_t i = 0; i < std::min(page, jobs.size()); ++i) *response->add_jobs() = jobs[i]->job();
+  for (size_t i = 0; i < std::min(page, jobs.size()); ++i) {
+    v1::Job* const listed = response->add_jobs();
+    *listed = jobs[i]->job();
+    parts_.feeds->FillActivity(listed);
+  }
   if (jobs.size() > page) {
     const v1::Job& last = jobs[page - 1]->job();
     response->set_next_page_token(fmt::format("{}:{}", last.created_us(), last.uid()));

@@ -30,6 +30,7 @@ class ValidateResponse;
 namespace mt::daemon {
 
 class Authority;
+class Feeds;
 class JobKeeper;
 class Placer;
 
@@ -41,6 +42,7 @@ class JobsApi {
     JobKeeper* keeper;
     Placer* placer;
     RequestBook* requests;
+    const Feeds* feeds;
   };
   // All parts outlive it.
   explicit JobsApi(const Parts& parts) : parts_(parts) {}

@@ -16,6 +16,7 @@
 #include "daemon/telemetry/subscription.h"
 
 namespace megatrain::v1 {
+class Activity;
 class Job;
 class LogChunk;
 class LogReply;
@@ -43,6 +44,11 @@ class Feeds {
   void UnwatchJob(const std::string& uid, const JobSubscription* subscription);
   // Takes the job as it is on disk now. A final state ends its streams.
   void PublishJob(const v1::Job& job);
+  // What rank 0 of the job's open epoch is busy with; kind NONE: with nothing. Watchers get the job
+  // as they had it last, with this. It is kept while the job is active, and never on disk.
+  void NoteActivity(const v1::Job& job, const v1::Activity& activity);
+  // Sets the activity of a copy of a job, or clears it where there is none.
+  void FillActivity(v1::Job* job) const;
 
   // --- Metrics.
   // The job's newest steps in memory; begun where there were none.
@@ -97,18 +103,28 @@ class Feeds {
     std::string node;
     int rank;
   };
+  struct Watched {
+    std::shared_ptr<const v1::Job> newest;  // that the watchers have
+    std::vector<std::shared_ptr<JobSubscription>> streams;
+  };
+  struct JobActivity {
+    int64_t epoch;
+    std::unique_ptr<const v1::Activity> activity;
+  };
   struct JobSteps {
     StepFeed feed;
     base::MonotonicTime drop_at = base::MonotonicTime::max();
   };
   MetricsSubscription::Backlog Past(const v1::Job& job, int64_t since_step, int64_t before) const;
+  std::shared_ptr<const v1::Job> SnapshotOf(const v1::Job& job) const;
   void CloseIfDone(const std::shared_ptr<LogSubscription>& subscription);
 
   WorkerHub* hub_;
   const base::Clock* clock_;
   History* history_;
   std::atomic<int64_t> dropped_{0};
-  std::map<std::string, std::vector<std::shared_ptr<JobSubscription>>> watchers_;  // by job uid
+  std::map<std::string, Watched> watchers_;        // by job uid
+  std::map<std::string, JobActivity> activities_;  // likewise
   std::map<std::string, JobSteps> steps_;
   int64_t next_log_request_ = 1;
   std::map<int64_t, LogRequest> log_requests_;

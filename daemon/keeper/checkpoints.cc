@@ -100,6 +100,30 @@ void RecordFailedSave(Ledger* ledger, v1::StoredJob& stored, const std::string& 
   ledger->MarkJob(stored, Change::kState);
 }
 
+void RecordSecondCopy(Ledger* ledger, v1::StoredJob& stored, const v1::SecondCopy& copy) {
+  v1::Job* job = stored.mutable_job();
+  const std::string error_before = job->second_copy().error();
+  if (copy.error().empty()) {
+    *job->mutable_second_copy() = copy;
+    ClearCondition(job, "SecondCopyStale");
+  } else {
+    // The newest copy that succeeded stays.
+    job->mutable_second_copy()->set_error(copy.error());
+    SetCondition(job, "SecondCopyStale",
+                 fmt::format("step {} was not copied to the second directory: {}", copy.step(),
+                             copy.error()),
+                 ledger->NowMicros());
+    if (error_before != copy.error()) {
+      ledger->AddEvent({.type = "SecondCopyFailed",
+                        .message = copy.error(),
+                        .job_uid = job->uid(),
+                        .cause = v1::STORAGE,
+                        .step = copy.step()});
+    }
+  }
+  ledger->MarkJob(stored, Change::kState);
+}
+
 void ForgetCheckpoints(Ledger* ledger, v1::StoredJob& stored,
                        const v1::CheckpointsDeleted& deleted) {
   auto* checkpoints = stored.mutable_job()->mutable_checkpoints();

@@ -12,6 +12,7 @@ namespace megatrain::v1 {
 class CheckpointInfo;
 class CheckpointLabel;
 class CheckpointsDeleted;
+class SecondCopy;
 }  // namespace megatrain::v1
 
 namespace mt::daemon {
@@ -24,6 +25,10 @@ bool IsEmpty(const v1::CheckpointLabel& label);
 void RecordCheckpoint(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointInfo& saved);
 // A save failed: an event CheckpointFailed, and the condition CheckpointStale until one succeeds.
 void RecordFailedSave(Ledger* ledger, v1::StoredJob& job, const std::string& why);
+// A checkpoint was copied to the job's second directory, or was not: then an event
+// SecondCopyFailed where the copy before did not fail likewise, and the condition SecondCopyStale
+// until one succeeds.
+void RecordSecondCopy(Ledger* ledger, v1::StoredJob& job, const v1::SecondCopy& copy);
 // The ranks have deleted old checkpoints.
 void ForgetCheckpoints(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointsDeleted& deleted);
 // Whether the job saves at all: checkpoint.directory is not "none".

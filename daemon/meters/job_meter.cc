@@ -112,6 +112,8 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
   gauge(&saving, "mt_checkpoint_pending", "1 while a save that was asked for is under way.");
   gauge(&save_interval_steps, "mt_checkpoint_interval_steps", "Steps between saves.");
   gauge(&save_interval_seconds, "mt_checkpoint_interval_seconds", "Time between saves.");
+  gauge(&second_lag, "mt_checkpoint_second_lag_steps",
+        "Steps by which the second directory's newest copy is behind the last checkpoint.");
   counter(&skipped, "mt_skipped_steps_total", "Steps without an update.");
   counter(&tokens, "mt_job_tokens_total", "Tokens trained.");
   counter(&flops, "mt_model_flops_total", "Model FLOP, attention counted as causal.");
@@ -119,6 +121,8 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
   counter(&goodput, "mt_job_goodput_seconds_total", "Time in steps that moved the job forward.");
   counter(&badput, "mt_job_badput_seconds_total", "Time lost, by cause.");
   counter(&save_stall, "mt_checkpoint_stall_seconds_total", "Training stood still for saves.");
+  counter(&saves_left_out, "mt_checkpoint_skipped_total",
+          "Saves that were left out because the one before was not over.");
   counter(&save_failures, "mt_checkpoint_failures_total", "Saves that failed.");
 }
 
@@ -160,6 +164,7 @@ JobMeter::JobMeter(const JobFamilies* families, const v1::Job& job, const Moment
   flops_ = series_.Add(families->flops);
   goodput_ = series_.Add(families->goodput);
   save_stall_ = series_.Add(families->save_stall);
+  saves_left_out_ = series_.Add(families->saves_left_out);
   save_failures_ = series_.Add(families->save_failures);
 }
 
@@ -262,8 +267,13 @@ void JobMeter::ShowSaves(const v1::Job& job, bool saving) {
   Show("save_seconds", families_->save_seconds, save.seconds());
   Show("save_bytes", families_->save_bytes, static_cast<double>(save.bytes()));
   Show("save_time", families_->save_time, static_cast<double>(save.time_us()) / kMicros);
+  if (!job.spec().checkpoint().second().empty()) {
+    Show("second_lag", families_->second_lag,
+         static_cast<double>(save.step() - job.second_copy().step()));
+  }
   if (save.time_us() == last_save_us_) return;
   last_save_us_ = save.time_us();
+  saves_left_out_.Add(static_cast<double>(save.skipped()));
   save_stall_.Add(save.stall_seconds());
   badput_.find("save")->second.Add(save.stall_seconds());
 }

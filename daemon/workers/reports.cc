@@ -197,6 +197,11 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
       TakeRunInfo(job, report.run_info());
       parts_.keeper->bases().Started(*stored, report.run_info());
       break;
+    case v1::JobReport::kActivity:
+      return parts_.feeds->NoteActivity(*job, report.activity());
+    case v1::JobReport::kSecondCopy:
+      RecordSecondCopy(parts_.ledger, *stored, report.second_copy());
+      break;
     case v1::JobReport::kBench:
       *job->mutable_bench() = report.bench();
       break;

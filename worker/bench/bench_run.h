@@ -47,6 +47,8 @@ class BenchRun final : public train::TrainObserver {
   void OnCounters(const train::RankCounters& counters) override {
     args_.next->OnCounters(counters);
   }
+  void OnActivity(const train::Activity& activity) override { args_.next->OnActivity(activity); }
+  void OnActivityEnd(train::ActivityKind kind) override { args_.next->OnActivityEnd(kind); }
   void OnRunInfo(const train::RunInfo& info) override { args_.next->OnRunInfo(info); }
   void OnStep(const megatrain::v1::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override { args_.next->OnEval(record); }
@@ -55,6 +57,9 @@ class BenchRun final : public train::TrainObserver {
   }
   void OnCheckpointFailed(int64_t step, const Status& why) override {
     args_.next->OnCheckpointFailed(step, why);
+  }
+  void OnSecondCopy(const checkpoint::SecondCopyResult& result) override {
+    args_.next->OnSecondCopy(result);
   }
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override {
     args_.next->OnCheckpointsDeleted(paths);

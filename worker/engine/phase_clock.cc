@@ -178,6 +178,12 @@ StepPhase PhaseClock::LastPhase() const {
   return Label::Unpack(LabelOf(reached).load(std::memory_order_relaxed)).opens;
 }
 
+int PhaseClock::LastMicrobatch() const {
+  const int64_t reached = ring_->Newest();
+  if (reached == 0) return 0;
+  return Label::Unpack(LabelOf(reached).load(std::memory_order_relaxed)).microbatch;
+}
+
 void PhaseClock::BeginRecording() {
   CHECK(!recording_);
   recording_ = true;

@@ -40,7 +40,7 @@ struct StepTime {
   PhaseSeconds between{};  // what lay between, pauses apart
 };
 
-// One thread, except that LastMark and LastPhase may be called from any.
+// One thread, except that the methods that say so may be called from any.
 class PhaseClock {
  public:
   // Times the work of `stream`, with `clock` where the device has none of its own. All three must
@@ -75,6 +75,9 @@ class PhaseClock {
   std::string LastMark() const;
   // The phase that the device is in; kOther before the first mark. Any thread, at any time.
   StepPhase LastPhase() const;
+
+  // The microbatch of the newest mark that the device has reached, from 0. Any thread, at any time.
+  int LastMicrobatch() const;
 
   // Between these two, marks are recorded with the calls around them (Device::Record) and their
   // labels kept. Replay comes before each launch.

@@ -4,6 +4,7 @@
 
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/types.pb.h"
+#include "worker/checkpoint/second_copy.h"
 
 namespace mt::rank {
 
@@ -104,6 +105,18 @@ void ChannelObserver::OnCheckpointFailed(int64_t step, const Status& why) {
   RankMessage message;
   message.mutable_job_report()->set_checkpoint_failed(
       fmt::format("step {}: {}", step, base::Message(why)));
+  deps_.send(std::move(message));
+}
+
+void ChannelObserver::OnSecondCopy(const checkpoint::SecondCopyResult& result) {
+  RankMessage message;
+  auto& out = *message.mutable_job_report()->mutable_second_copy();
+  out.set_step(result.id.step);
+  out.set_epoch(result.id.epoch);
+  out.set_time_us(result.time_us);
+  out.set_bytes(result.bytes);
+  out.set_seconds(result.seconds);
+  if (!result.status.ok()) out.set_error(base::Message(result.status));
   deps_.send(std::move(message));
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "worker/rank/activity_board.h"
 #include "worker/train/observer.h"
 
 namespace megatrain::v1 {
@@ -14,16 +15,19 @@ namespace mt::rank {
 
 class ChannelObserver final : public train::TrainObserver {
  public:
-  // Where the reports go; all three must be set.
+  // Where the reports go; all must be set.
   struct Deps {
     std::function<void(megatrain::v1::RankMessage)> send;
     std::function<void(int64_t step)> note_progress;
     std::function<void(const train::RankCounters&)> post_counters;
+    ActivityBoard* activities = nullptr;  // outlives the observer
   };
   explicit ChannelObserver(Deps deps) : deps_(std::move(deps)) {}
 
   void OnState(train::TrainState state, int64_t step) override;
   void OnProgress(int64_t step) override { deps_.note_progress(step); }
+  void OnActivity(const train::Activity& activity) override { deps_.activities->Post(activity); }
+  void OnActivityEnd(train::ActivityKind kind) override { deps_.activities->End(kind); }
   void OnCounters(const train::RankCounters& counters) override { deps_.post_counters(counters); }
   void OnRunInfo(const train::RunInfo& info) override;
   void OnStep(const megatrain::v1::StepRecord& record) override;
@@ -31,6 +35,7 @@ class ChannelObserver final : public train::TrainObserver {
   void OnBench(const megatrain::v1::BenchReport& report) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;
   void OnCheckpointFailed(int64_t step, const Status& why) override;
+  void OnSecondCopy(const checkpoint::SecondCopyResult& result) override;
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override;
   void OnCommandDone(const train::CommandResult& result) override;
 

@@ -18,6 +18,11 @@ bool MarkBoard::Fill(megatrain::v1::DeviceMark* out) const {
   return true;
 }
 
+int MarkBoard::Microbatch() const {
+  base::MutexLock lock(&mu_);
+  return trainer_ == nullptr ? 0 : trainer_->LastMicrobatch();
+}
+
 std::string MarkBoard::Text() const {
   base::MutexLock lock(&mu_);
   return trainer_ == nullptr ? "not in a step" : trainer_->LastMark();

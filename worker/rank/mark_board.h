@@ -21,6 +21,8 @@ class MarkBoard {
   void SetTrainer(const train::Trainer* trainer);
   // Fills in the mark; false, leaving `out` unchanged, without a trainer.
   bool Fill(megatrain::v1::DeviceMark* out) const;
+  // Trainer::LastMicrobatch; 0 without a trainer.
+  int Microbatch() const;
   // Trainer::LastMark as text, or "not in a step" without a trainer.
   std::string Text() const;
 

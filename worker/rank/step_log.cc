@@ -1,4 +1,5 @@
-// Every method logs and forwards. Steps are also logged when they are the last one or were skipped.
+// Every method forwards, and most log. Steps are also logged when they are the last one or were
+// skipped.
 #include "worker/rank/step_log.h"
 
 #include <fmt/ranges.h>
@@ -6,6 +7,7 @@
 #include "common/base/log.h"
 #include "common/control/epoch.h"
 #include "megatrain/v1/types.pb.h"
+#include "worker/checkpoint/second_copy.h"
 
 namespace mt::rank {
 
@@ -14,6 +16,12 @@ void StepLog::OnState(train::TrainState state, int64_t step) {
 }
 void StepLog::OnProgress(int64_t step) {
   if (next_ != nullptr) next_->OnProgress(step);
+}
+void StepLog::OnActivity(const train::Activity& activity) {
+  if (next_ != nullptr) next_->OnActivity(activity);
+}
+void StepLog::OnActivityEnd(train::ActivityKind kind) {
+  if (next_ != nullptr) next_->OnActivityEnd(kind);
 }
 void StepLog::OnCounters(const train::RankCounters& counters) {
   if (next_ != nullptr) next_->OnCounters(counters);
@@ -43,6 +51,19 @@ void StepLog::OnSettings(const train::RunSettings& settings) {
 void StepLog::OnCheckpointsDeleted(const std::vector<std::string>& paths) {
   log::Info("old checkpoints removed", {{"paths", fmt::format("{}", fmt::join(paths, " "))}});
   if (next_ != nullptr) next_->OnCheckpointsDeleted(paths);
+}
+
+void StepLog::OnSecondCopy(const checkpoint::SecondCopyResult& result) {
+  if (!result.status.ok()) {
+    log::Error("a checkpoint was not copied to the second directory",
+               {{"at_step", result.id.step}, {"why", base::Message(result.status)}});
+  } else if (result.bytes > 0) {
+    log::Info("checkpoint copied to the second directory",
+              {{"at_step", result.id.step},
+               {"bytes", result.bytes},
+               {"seconds", fmt::format("{:.2f}", result.seconds)}});
+  }
+  if (next_ != nullptr) next_->OnSecondCopy(result);
 }
 
 void StepLog::OnRunInfo(const train::RunInfo& info) {

@@ -13,6 +13,8 @@ class StepLog : public train::TrainObserver {
 
   void OnState(train::TrainState state, int64_t step) override;
   void OnProgress(int64_t step) override;
+  void OnActivity(const train::Activity& activity) override;
+  void OnActivityEnd(train::ActivityKind kind) override;
   void OnCounters(const train::RankCounters& counters) override;
   void OnRunInfo(const train::RunInfo& info) override;
   void OnStep(const megatrain::v1::StepRecord& record) override;
@@ -20,6 +22,7 @@ class StepLog : public train::TrainObserver {
   void OnBench(const megatrain::v1::BenchReport& report) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;
   void OnCheckpointFailed(int64_t step, const Status& why) override;
+  void OnSecondCopy(const checkpoint::SecondCopyResult& result) override;
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override;
   void OnCommandDone(const train::CommandResult& result) override;
   void OnSettings(const train::RunSettings& settings) override;

@@ -48,7 +48,7 @@ void TelemetryBoard::Fill(megatrain::v1::RankTelemetry* out) {
     const std::string name(memory::Name(static_cast<memory::Kind>(i)));
     (*out->mutable_memory_bytes())[name] = memory_bytes_[i];
   }
-  out->set_host_memory_bytes(train::ResidentBytes());
+  out->set_host_memory_bytes(train::ReadResidentMemory().own_bytes);
   for (size_t axis = 0; axis < kNumAxes; ++axis) {
     for (size_t i = 0; i < ops_[axis].size(); ++i) {
       const AtomicOp& from = ops_[axis][i];

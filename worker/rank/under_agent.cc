@@ -17,6 +17,7 @@
 #include "megatrain/v1/rank.pb.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/node/shim/rank_exit_codes.h"
+#include "worker/rank/activity_board.h"
 #include "worker/rank/agent_channel.h"
 #include "worker/rank/channel_observer.h"
 #include "worker/rank/channel_store.h"
@@ -130,6 +131,10 @@ class AgentRank {
     board_.Fill(beat->mutable_telemetry());
     megatrain::v1::DeviceMark mark;
     if (marks_.Fill(&mark)) *beat->mutable_mark() = std::move(mark);
+    megatrain::v1::Activity activity;
+    if (options_.rank != 0 || !activities_.Fill(&activity)) return;
+    if (activity.kind() == megatrain::v1::Activity::STEP) activity.set_done(marks_.Microbatch());
+    *beat->mutable_activity() = std::move(activity);
   }
 
   train::TrainResult RunAssigned() {
@@ -145,7 +150,8 @@ class AgentRank {
     ChannelObserver to_agent(
         {.send = [this](RankMessage m) { channel_.Send(std::move(m)); },
          .note_progress = [this](int64_t s) { channel_.NoteProgress(s); },
-         .post_counters = [this](const train::RankCounters& counters) { board_.Post(counters); }});
+         .post_counters = [this](const train::RankCounters& counters) { board_.Post(counters); },
+         .activities = &activities_});
     StepLog observer(std::max<int64_t>(1, job.training().log_every()), &to_agent);
     SendState(megatrain::v1::COMM_INIT);
     return rank::Run(
@@ -278,6 +284,7 @@ class AgentRank {
   CommandQueue commands_;
   TelemetryBoard board_;
   MarkBoard marks_;
+  ActivityBoard activities_;
   LeaveSwitch leave_;
   ChannelStore store_;
   EpochQueries epoch_queries_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -34,6 +35,16 @@ class DevicePieces final : public checkpoint::PieceReader {
 };
 static_assert(checkpoint::kLargestPieceBytes <= memory::Staging::kPieceBytes);
 
+std::string_view NameOf(kernels::DType dtype) {
+  return dtype == kernels::DType::kF64 ? "F64" : "F32";
+}
+
+checkpoint::RetentionRules RulesOf(const megatrain::v1::Checkpoint& wanted) {
+  return {.keep_last = wanted.keep_last(),
+          .keep_every = wanted.keep_every(),
+          .keep_best = wanted.keep_best()};
+}
+
 // After so many failures before.
 std::chrono::seconds RetryDelay(int failures) {
   constexpr int kMostDoublings = 10;
@@ -52,6 +63,21 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
   if (args_.start.load && args_.start.load_directory == args_.start.directory) {
     last_saved_step_ = args_.start.load->step;
     last_saved_ = args_.loaded;
+  }
+  if (is_reporter() && enabled() && !args_.start.second.empty()) {
+    const auto& wanted = args_.job->checkpoint();
+    second_ = std::make_unique<checkpoint::SecondCopy>(checkpoint::SecondCopy::Args{
+        .from = args_.start.directory,
+        .to = args_.start.second,
+        .rules = RulesOf(wanted),
+        .epoch = args_.start.epoch,
+        .clock = args_.clock,
+        .report =
+            [observer = args_.observer](const checkpoint::SecondCopyResult& result) {
+              observer->OnSecondCopy(result);
+            },
+        .retry_first = control::kSaveRetryFirst,
+        .retry_cap = control::kSaveRetryCap});
   }
   if (args_.engine->snapshot() != nullptr) {
     background_ = std::make_unique<BackgroundSave>(&args_.engine->device(), args_.background_group);
@@ -136,10 +162,14 @@ std::optional<StatusOr<CheckpointRecord>> Checkpointer::SavedSince(int64_t step)
 
 Checkpointer::Begun Checkpointer::Note(int64_t step) {
   last_try_ = args_.clock->Now();
-  return {.step = step,
-          .scalars = args_.engine->ReadScalars(),
-          .at = last_try_,
-          .stalled = args_.stalled ? args_.stalled() : 0};
+  Begun begun{.step = step,
+              .scalars = args_.engine->ReadScalars(),
+              .at = last_try_,
+              .stalled = args_.stalled ? args_.stalled() : 0,
+              .progress = std::make_shared<SaveProgress>()};
+  begun.progress->step = step;
+  watched_bytes_ = -1;
+  return begun;
 }
 
 checkpoint::SaveArgs Checkpointer::ArgsOf(const Begun& begun) {
@@ -154,6 +184,16 @@ checkpoint::SaveArgs Checkpointer::ArgsOf(const Begun& begun) {
       return args_.fence_repair.Restore(args_.start.directory, *fence(), gone);
     };
   }
+  for (const checkpoint::SliceToSave& slice : save.slices)
+    begun.progress->total += checkpoint::TensorBytes(NameOf(slice.dtype), slice.shape);
+  save.progress = [progress = begun.progress, observer = args_.observer](int64_t bytes) {
+    const int64_t done = progress->done += bytes;
+    observer->OnActivity({.kind = ActivityKind::kSaving,
+                          .step = progress->step,
+                          .done = done,
+                          .total = progress->total});
+  };
+  save.progress(0);
   save.manifest.step = begun.step;
   save.manifest.epoch = args_.start.epoch;
   PutScalars(begun.scalars, &save.manifest);
@@ -187,7 +227,10 @@ Status Checkpointer::SaveState(int64_t step) {
   save.reader = reader.get();
   save.group = args_.group;
   save.stream = &args_.engine->stream();
-  save.progress = [this, step](int64_t) { args_.observer->OnProgress(step); };
+  save.progress = [this, step, count = save.progress](int64_t bytes) {
+    count(bytes);
+    args_.observer->OnProgress(step);
+  };
   const StatusOr<checkpoint::SaveResult> saved = checkpoint::SaveCheckpoint(save);
   const std::chrono::duration<double> stall = args_.clock->Now() - begun.at;
   RETURN_IF_ERROR(Ended(begun, saved, stall.count()));
@@ -197,6 +240,7 @@ Status Checkpointer::SaveState(int64_t step) {
 
 Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveResult>& saved,
                            double stall_seconds) {
+  args_.observer->OnActivityEnd(ActivityKind::kSaving);
   tried_step_ = begun.step;
   tried_status_ = saved.status();
   if (!saved.ok()) {
@@ -223,6 +267,7 @@ Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveRe
   ++num_saved_;
   args_.observer->OnCheckpointSaved(*last_saved_);
   WriteEvaluation();
+  CopyToSecond(saved->path);
   return OkStatus();
 }
 
@@ -230,6 +275,7 @@ Status Checkpointer::Label(const CheckpointRecord& saved, const checkpoint::Labe
   if (fence() != nullptr) RETURN_IF_ERROR(CheckFence(args_.start.directory, *fence()));
   RETURN_IF_ERROR(checkpoint::WriteLabel(args_.start.directory, {saved.step, saved.epoch}, label));
   if (last_saved_ && last_saved_->step == saved.step) last_saved_->label = label;
+  CopyToSecond(saved.path);
   return OkStatus();
 }
 
@@ -239,7 +285,7 @@ void Checkpointer::TakeEvaluation(const EvalRecord& record) {
 }
 
 // A checkpoint without its loss is only never one of the best.
-void Checkpointer::WriteEvaluation() const {
+void Checkpointer::WriteEvaluation() {
   if (!enabled() || !last_eval_ || !last_saved_ || last_eval_->step != last_saved_->step) return;
   if (last_saved_->epoch != args_.start.epoch) return;  // another run's, or the one loaded
   Status written = fence() == nullptr ? OkStatus() : CheckFence(args_.start.directory, *fence());
@@ -249,16 +295,51 @@ void Checkpointer::WriteEvaluation() const {
                                                               .loss = last_eval_->loss,
                                                               .tokens = last_eval_->tokens});
   }
-  if (!written.ok())
-    log::Warn("the loss of a checkpoint was not written", {{"why", base::Message(written)}});
+  if (written.ok()) return CopyToSecond(last_saved_->path);
+  log::Warn("the loss of a checkpoint was not written", {{"why", base::Message(written)}});
+}
+
+void Checkpointer::CopyToSecond(const std::string& path) {
+  if (second_ == nullptr) return;
+  const auto id = checkpoint::ParseFolderName(std::filesystem::path(path).filename().string());
+  if (id) second_->Add(*id);
+}
+
+void Checkpointer::Watch() {
+  if (!under_way_ || !is_reporter() || under_way_->hangs) return;
+  const base::MonotonicTime now = args_.clock->Now();
+  const int64_t done = under_way_->progress->done;
+  if (done != watched_bytes_) {
+    watched_bytes_ = done;
+    moved_at_ = now;
+  }
+  if (IsOver() || now - moved_at_ < control::kSaveLimit) return;
+  under_way_->hangs = true;
+  tried_step_ = under_way_->step;
+  tried_status_ = base::Error(
+      absl::StatusCode::kDeadlineExceeded,
+      "the save of step {} has written nothing for {} s ({} of {} bytes of rank 0 are written, or "
+      "another rank waits for its storage): training goes on, and no other save begins before this "
+      "one ends",
+      under_way_->step, std::chrono::seconds(control::kSaveLimit).count(), done,
+      under_way_->progress->total);
+  log::Error("a save hangs", {{"step", under_way_->step}, {"why", base::Message(tried_status_)}});
+  args_.observer->OnCheckpointFailed(under_way_->step, tried_status_);
+}
+
+void Checkpointer::FinishCopies() {
+  constexpr std::chrono::milliseconds kLook{200};
+  int64_t moved = -1;
+  while (second_ != nullptr && !second_->WaitIdle(kLook)) {
+    if (std::exchange(moved, second_->moved_bytes()) != second_->moved_bytes())
+      args_.observer->OnProgress(last_saved_step_);
+  }
 }
 
 checkpoint::PruneArgs Checkpointer::PruneAfterSave() const {
   const auto& wanted = args_.job->checkpoint();
   checkpoint::PruneArgs request{.directory = args_.start.directory,
-                                .rules = {.keep_last = wanted.keep_last(),
-                                          .keep_every = wanted.keep_every(),
-                                          .keep_best = wanted.keep_best()},
+                                .rules = RulesOf(wanted),
                                 .epoch = args_.start.epoch,
                                 .fence = fence()};
   // Until this run has two of its own, what it went on from is what a next start falls back to.

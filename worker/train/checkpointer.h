@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "common/base/status.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/retention.h"
+#include "worker/checkpoint/second_copy.h"
 #include "worker/checkpoint/writer.h"
 #include "worker/engine/engine.h"
 #include "worker/failure/failure.h"
@@ -85,6 +87,13 @@ class Checkpointer {
   Status End(int64_t step);
   // The same without another save.
   Status Settle();
+  // Rank 0, after each step: a save under way that has not moved a byte for P1's limit has failed,
+  // as far as those who wait for it are concerned; training goes on, and what becomes of it is
+  // reported when it ends.
+  void Watch();
+  // Rank 0, at the end of the run: waits until the last checkpoint is copied to the second
+  // directory, or has failed to be.
+  void FinishCopies();
   // A requested save waits for the one under way.
   bool is_requested() const { return requested_; }
 
@@ -104,12 +113,20 @@ class Checkpointer {
   std::optional<StatusOr<CheckpointRecord>> SavedSince(int64_t step) const;
 
  private:
+  // How far a save has come on this rank. Any thread.
+  struct SaveProgress {
+    int64_t step = 0;
+    int64_t total = 0;  // bytes
+    std::atomic<int64_t> done = 0;
+  };
   // What is known of a save when it begins.
   struct Begun {
     int64_t step = 0;
     kernels::StepScalars scalars;
     base::MonotonicTime at;
     double stalled = 0;  // Args::stalled
+    std::shared_ptr<SaveProgress> progress;
+    bool hangs = false;  // and was reported
   };
 
   Begun Note(int64_t step);
@@ -123,7 +140,9 @@ class Checkpointer {
   checkpoint::PruneArgs PruneAfterSave() const;
   void ReportPruned(const StatusOr<std::vector<std::string>>& removed) const;
   bool is_reporter() const { return args_.group == nullptr || args_.group->rank() == 0; }
-  void WriteEvaluation() const;
+  void WriteEvaluation();
+  // Rank 0: this checkpoint, or what was written beside it later, goes to the second directory.
+  void CopyToSecond(const std::string& path);
   // Rank 0's hold on the directory; nullptr elsewhere.
   const checkpoint::Fence* fence() const {
     return args_.start.fence ? &*args_.start.fence : nullptr;
@@ -136,6 +155,8 @@ class Checkpointer {
   int64_t num_saved_ = 0;                       // checkpoints of this run, on rank 0
   std::unique_ptr<BackgroundSave> background_;  // nullptr: saves block
   std::optional<Begun> under_way_;
+  int64_t watched_bytes_ = -1;  // of the save under way, when it moved last
+  base::MonotonicTime moved_at_;
   bool requested_ = false;
   int64_t skipped_ = 0;  // saves that were left out during the one under way
   base::MonotonicTime last_try_;
@@ -143,6 +164,7 @@ class Checkpointer {
   base::MonotonicTime retry_at_;  // after a failure
   int64_t tried_step_ = -1;       // of the newest save that is over
   Status tried_status_;
+  std::unique_ptr<checkpoint::SecondCopy> second_;  // on rank 0, where the job has one
 };
 
 }  // namespace mt::train

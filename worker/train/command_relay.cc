@@ -67,6 +67,7 @@ StatusOr<std::optional<Ending>> CommandRelay::ActBeforeEnd() {
 }
 
 StatusOr<std::optional<Ending>> CommandRelay::Act(const CommandBits& bits, int64_t carrier) {
+  ReportSaved();  // a save that hangs has failed meanwhile
   if (bits.empty()) return std::optional<Ending>();
   RETURN_IF_ERROR(args_.target->ReadUpTo(args_.cursor->last()));
   Status saved = bits.save_over ? args_.target->EndSave() : OkStatus();

@@ -19,8 +19,12 @@ bool Evaluator::DueAfter(int64_t step, int64_t total_steps) const {
 
 Status Evaluator::SumSamples(data::Loader* loader, int64_t step, Status* read) {
   RETURN_IF_ERROR(args_.engine->BeginEvaluation());
+  Activity activity{
+      .kind = ActivityKind::kEvaluating, .step = step, .total = loader->num_microbatches()};
   const auto next = [&] {
     args_.observer->OnProgress(step);
+    args_.observer->OnActivity(activity);
+    ++activity.done;
     if (read->ok()) {
       StatusOr<data::Microbatch> batch = loader->Next();
       if (batch.ok()) return std::move(batch).value();
@@ -51,7 +55,9 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
   }
   ASSIGN_OR_RETURN(const auto loader, data::Loader::Create(loader_args));
   Status read;
-  RETURN_IF_ERROR(SumSamples(loader.get(), step, &read));
+  const Status summed = SumSamples(loader.get(), step, &read);
+  args_.observer->OnActivityEnd(ActivityKind::kEvaluating);
+  RETURN_IF_ERROR(summed);
   // A rank that could not read has met the others all the same, and spoils their sum.
   if (!read.ok()) args_.engine->SpoilEvaluation();
   ASSIGN_OR_RETURN(const engine::Engine::EvalSums sums, args_.engine->FinishEvaluation());

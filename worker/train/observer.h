@@ -1,5 +1,6 @@
-// Where a run reports to. Called on the training thread, so implementations hand over and return at
-// once. Records and checkpoints come on world rank 0 only, states and progress on every rank.
+// Where a run reports to. Called on the training thread but for activities and second copies,
+// which any thread may report, so implementations hand over and return at once. Records and
+// checkpoints come on world rank 0 only, states and progress on every rank.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,10 @@ namespace megatrain::v1 {
 class BenchReport;
 class StepRecord;
 }  // namespace megatrain::v1
+
+namespace mt::checkpoint {
+struct SecondCopyResult;
+}
 
 namespace mt::train {
 
@@ -35,6 +40,10 @@ class TrainObserver {
   // saved or loaded. For watchdogs.
   // `step` is the last one done.
   virtual void OnProgress(int64_t /*step*/) {}
+  // What goes on beside steps, or before the first one: its begin and how far it has come, and its
+  // end. On every rank.
+  virtual void OnActivity(const Activity& /*activity*/) {}
+  virtual void OnActivityEnd(ActivityKind /*kind*/) {}
   // After every step, on every rank.
   virtual void OnCounters(const RankCounters& /*counters*/) {}
   virtual void OnRunInfo(const RunInfo& /*info*/) {}
@@ -45,6 +54,8 @@ class TrainObserver {
   virtual void OnBench(const megatrain::v1::BenchReport& /*report*/) {}
   virtual void OnCheckpointSaved(const CheckpointRecord& /*record*/) {}
   virtual void OnCheckpointFailed(int64_t /*step*/, const Status& /*why*/) {}
+  // A copy to the second directory was tried. Any thread.
+  virtual void OnSecondCopy(const checkpoint::SecondCopyResult& /*result*/) {}
   // Folders of complete checkpoints that pruning has removed.
   virtual void OnCheckpointsDeleted(const std::vector<std::string>& /*paths*/) {}
   virtual void OnCommandDone(const CommandResult& /*result*/) {}

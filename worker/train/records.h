@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,6 +41,25 @@ struct CheckpointRecord {
   std::string root_id;       // in the marker of the checkpoint root; empty: not known
   checkpoint::Label label;   // what a user calls it
   int64_t skipped = 0;       // saves that were left out while this one was under way
+};
+
+// What a run is busy with besides steps, or before the first one.
+enum class ActivityKind : uint8_t {
+  kIndexing,    // builds the order of samples
+  kLoading,     // reads a checkpoint; in bytes
+  kTuning,      // times products; in products
+  kFirstStep,   // computes the run's first step; in microbatches
+  kSaving,      // writes a checkpoint; in bytes
+  kEvaluating,  // in microbatches
+};
+inline constexpr size_t kNumActivityKinds = 6;
+
+// How far this rank has come with it.
+struct Activity {
+  ActivityKind kind = ActivityKind::kSaving;
+  int64_t step = 0;  // that is saved, evaluated or computed
+  int64_t done = 0;
+  int64_t total = 0;  // 0: not known
 };
 
 // What this rank has done since its start; rises with every step.

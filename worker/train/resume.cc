@@ -179,6 +179,10 @@ StatusOr<StartPoint> Decide(const StartArgs& args) {
   }
   start.bound = IsBound(args);
   RETURN_IF_ERROR(FindDirectory(args, relative, &start));
+  if (args.job->checkpoint().has_second()) {
+    ASSIGN_OR_RETURN(start.second,
+                     spec::ResolveBelow(args.checkpoint_root, args.job->checkpoint().second()));
+  }
   // What is refused here leaves no trace.
   if (start.bound) RETURN_IF_ERROR(ChooseBound(args, &start));
   RETURN_IF_ERROR(base::MakeDirs(start.directory));

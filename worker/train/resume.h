@@ -30,6 +30,7 @@ struct StartPoint {
   std::string directory;  // to which this run saves, absolute; empty: none
   int64_t epoch = 1;      // of the directory: eEEEE in the names of the folders that this run saves
   std::optional<checkpoint::Fence> fence;  // on rank 0
+  std::string second;                      // checkpoint.second, on rank 0, absolute; empty: none
   std::string root_id;  // in the marker of the checkpoint root; empty: it has none
   // The checkpoint to go on from and its directory, usually the same one. nullopt: a cold start.
   std::string load_directory;

@@ -34,6 +34,7 @@ TrainResult RunEnd::Finish(const StatusOr<Ending>& ending) {
     result.status = args_.last_evaluation();
   }
   args_.commands->ReportAtEnd();
+  if (result.status.ok()) args_.checkpointer->FinishCopies();
   return result;
 }
 

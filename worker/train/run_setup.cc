@@ -58,8 +58,10 @@ Status RunSetup::Agree(checkpoint::Exchange* exchange, const Status& mine) {
 
 Status RunSetup::OpenDataAndPlan() {
   const megatrain::v1::JobSpec& job = *args_.job;
+  args_.observer->OnActivity({.kind = ActivityKind::kIndexing});
   auto data =
       OpenRunData({.job = &job, .data_root = args_.data_root, .cache_root = args_.cache_root});
+  args_.observer->OnActivityEnd(ActivityKind::kIndexing);
   // A damaged data set is the user's to replace: no checkpoint and no other attempt cures it.
   if (absl::IsDataLoss(data.status())) {
     return failure::WithCause(data.status(), failure::Cause::kUserError);
@@ -104,7 +106,12 @@ Status RunSetup::SettleChoices(checkpoint::Exchange* exchange) {
                                          .cache_root = args_.cache_root,
                                          .stored = *std::move(stored),
                                          .clock = args_.clock,
-                                         .progress = [this] { args_.observer->OnProgress(0); }}));
+                                         .progress = [this, timed = int64_t{0}]() mutable {
+                                           args_.observer->OnProgress(0);
+                                           args_.observer->OnActivity(
+                                               {.kind = ActivityKind::kTuning, .done = ++timed});
+                                         }}));
+  args_.observer->OnActivityEnd(ActivityKind::kTuning);
   tuning_ = std::move(settled.tables);
   return OkStatus();
 }
@@ -140,7 +147,9 @@ Status RunSetup::LoadIntact(checkpoint::Exchange* exchange) {
 
 Status RunSetup::LoadOrInitialize() {
   if (start_.load) {
-    RETURN_IF_ERROR(Load(*start_.load));
+    const Status loaded = Load(*start_.load);
+    args_.observer->OnActivityEnd(ActivityKind::kLoading);
+    RETURN_IF_ERROR(loaded);
   } else {
     parts_.engine->Initialize(args_.job->training().seed());
   }
@@ -150,13 +159,20 @@ Status RunSetup::LoadOrInitialize() {
 
 Status RunSetup::Load(const checkpoint::CheckpointId& id) {
   const data::IndexRecord record = parts_.data->train->record();
-  const LoadStateArgs load{.job = args_.job,
-                           .directory = start_.load_directory,
-                           .id = id,
-                           .train_data = &record,
-                           .engine = parts_.engine.get(),
-                           .progress = [this](int64_t) { args_.observer->OnProgress(0); },
-                           .open = spec::BelowRoot(args_.checkpoint_root)};
+  args_.observer->OnActivity({.kind = ActivityKind::kLoading, .step = id.step});
+  const LoadStateArgs load{
+      .job = args_.job,
+      .directory = start_.load_directory,
+      .id = id,
+      .train_data = &record,
+      .engine = parts_.engine.get(),
+      .progress =
+          [this, step = id.step, done = int64_t{0}](int64_t bytes) mutable {
+            args_.observer->OnProgress(0);
+            args_.observer->OnActivity(
+                {.kind = ActivityKind::kLoading, .step = step, .done = done += bytes});
+          },
+      .open = spec::BelowRoot(args_.checkpoint_root)};
   if (LoadsWeights(*args_.job)) return LoadWeights(load).status();
   ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, LoadState(load));
   parts_.cursor = StepCursor(manifest.step);
@@ -218,9 +234,12 @@ void RunSetup::MakeParts() {
                  .world_size = spec::WorldSize(job),
                  .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch},
       .seq_length = job.model().seq_length()});
+  // A run that begins with another one's weights has saved nothing, wherever they lay.
+  StartPoint saved_before = start_;
+  if (LoadsWeights(job)) saved_before.load.reset();
   parts_.checkpointer = std::make_unique<Checkpointer>(Checkpointer::Args{
       .job = parts_.job.get(),
-      .start = start_,
+      .start = std::move(saved_before),
       .loaded = loaded_,
       .manifest = ManifestTemplate(),
       .engine = parts_.engine.get(),

@@ -84,6 +84,13 @@ StatusOr<Ending> StepLoop::End(Ending ending) {
 
 Status StepLoop::RunStep(int64_t step) {
   if (args_.host_delay.count() > 0) std::this_thread::sleep_for(args_.host_delay);
+  if (run_.cursor.last() == run_.cursor.start()) {
+    args_.observer->OnActivity({.kind = ActivityKind::kFirstStep,
+                                .step = step,
+                                .done = 0,
+                                .total = run_.engine->BatchOf(step) / run_.engine->dp_size() /
+                                         run_.job->training().micro_batch_size()});
+  }
   const base::MonotonicTime begin = args_.clock->Now();
   const double bits = commands_.Take(step).Encode();
   RETURN_IF_ERROR(run_.engine->RunStep(step, run_.loader.get(), bits));
@@ -153,7 +160,10 @@ Status StepLoop::BeginSave(bool requested) {
   return InSavePhase([&] { return run_.checkpointer->Begin(run_.cursor.last(), requested); });
 }
 
-bool StepLoop::IsSaveOver() const { return run_.checkpointer->IsOver(); }
+bool StepLoop::IsSaveOver() const {
+  run_.checkpointer->Watch();
+  return run_.checkpointer->IsOver();
+}
 
 Status StepLoop::EndSave() {
   return InSavePhase([this] { return run_.checkpointer->End(run_.cursor.last()); });
@@ -195,6 +205,10 @@ std::optional<StatusOr<CheckpointRecord>> StepLoop::SavedSince(int64_t step) con
 
 Status StepLoop::Label(const CheckpointRecord& saved, const checkpoint::Label& label) {
   return run_.checkpointer->Label(saved, label);
+}
+
+int StepLoop::LastMicrobatch() const {
+  return std::as_const(*run_.engine).phases().LastMicrobatch();
 }
 
 std::string StepLoop::LastMark() const { return std::as_const(*run_.engine).phases().LastMark(); }

@@ -21,7 +21,7 @@
 
 namespace mt::train {
 
-// One thread, except that LastMark and LastPhase may be called from any.
+// One thread, except that LastMark, LastPhase and LastMicrobatch may be called from any.
 class StepLoop final : private CommandTarget {
  public:
   StepLoop(const TrainArgs& args, RunParts parts);
@@ -37,6 +37,7 @@ class StepLoop final : private CommandTarget {
   // As Trainer's.
   std::string LastMark() const;
   std::string_view LastPhase() const;
+  int LastMicrobatch() const;
   // What Run has thrown, with the step in which it was noticed: a GPU runs up to two steps behind.
   Status WithStep(const Status& thrown) const;
 

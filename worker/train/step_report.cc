@@ -16,6 +16,8 @@ namespace v1 = megatrain::v1;
 
 namespace {
 
+constexpr std::string_view kDigits = "0123456789";
+
 void AddPhases(const engine::PhaseSeconds& seconds, v1::StepRecord* record) {
   for (size_t i = 0; i < seconds.size(); ++i) {
     const std::string name(report::Name(static_cast<report::StepPhase>(i)));
@@ -32,14 +34,19 @@ void AddMemory(const memory::BytesByKind& bytes, v1::StepRecord* record) {
 
 }  // namespace
 
-int64_t ResidentBytes() {
-  const auto statm = base::ReadFile("/proc/self/statm");  // pages: size resident shared ...
-  if (!statm.ok()) return 0;
-  const size_t space = statm->find(' ');
-  if (space == std::string::npos) return 0;
-  int64_t pages = 0;
-  std::from_chars(statm->data() + space + 1, statm->data() + statm->size(), pages);
-  return pages * ::sysconf(_SC_PAGESIZE);
+ResidentMemory ReadResidentMemory() {
+  const auto status = base::ReadFile("/proc/self/status");  // lines "RssFile:     1234 kB"
+  if (!status.ok()) return {};
+  const auto bytes_of = [&](std::string_view name) {
+    const size_t line = status->find(name);
+    const size_t digits = line == std::string::npos ? line : status->find_first_of(kDigits, line);
+    int64_t kib = 0;
+    if (digits != std::string::npos)
+      std::from_chars(status->data() + digits, status->data() + status->size(), kib);
+    return kib * 1024;
+  };
+  return {.own_bytes = bytes_of("\nRssAnon:") + bytes_of("\nRssShmem:"),
+          .mapped_file_bytes = bytes_of("\nRssFile:")};
 }
 
 v1::StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
@@ -63,7 +70,9 @@ v1::StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
   record.set_model_flops(config.model_flops_per_sample * batch);
   record.set_model_flops_full(config.model_flops_full_per_sample * batch);
   record.set_bubble(outcome.vector.pipeline_wait / world_size);
-  record.set_host_memory_bytes(ResidentBytes());
+  const ResidentMemory resident = ReadResidentMemory();
+  record.set_host_memory_bytes(resident.own_bytes);
+  record.set_mapped_file_bytes(resident.mapped_file_bytes);
   record.set_epoch(config.epoch);
   AddPhases(times.phase_seconds, &record);
   AddMemory(config.memory_bytes, &record);

@@ -41,7 +41,11 @@ bool IsFinite(const engine::StepVector& vector);
 // The error that ends a run whose policy is to stop at such a step: cause NUMERIC.
 Status NonfiniteError(int64_t step, const engine::StepVector& vector);
 
-// Resident bytes of this process; 0 where /proc does not say.
-int64_t ResidentBytes();
+// What of this process is in memory; 0 where /proc does not say.
+struct ResidentMemory {
+  int64_t own_bytes = 0;          // anonymous and shared
+  int64_t mapped_file_bytes = 0;  // pages of files, which the kernel takes back as it needs
+};
+ResidentMemory ReadResidentMemory();
 
 }  // namespace mt::train

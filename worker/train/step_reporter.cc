@@ -27,6 +27,8 @@ void StepReporter::CountEnded(StepCursor* cursor) {
   while (cursor->counted() < cursor->last()) {
     const std::optional<engine::StepTime> time = args_.engine->phases().Of(cursor->counted() + 1);
     if (!time) return;
+    if (cursor->counted() == cursor->start())
+      args_.observer->OnActivityEnd(ActivityKind::kFirstStep);
     StepTimes& times = times_[cursor->Count()];
     times.step_seconds = time->seconds;
     times.phase_seconds = time->phases;

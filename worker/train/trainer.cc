@@ -74,6 +74,8 @@ TrainResult Trainer::Run() {
   return result;
 }
 
+int Trainer::LastMicrobatch() const { return loop_->LastMicrobatch(); }
+
 std::string Trainer::LastMark() const { return loop_->LastMark(); }
 std::string_view Trainer::LastPhase() const { return loop_->LastPhase(); }
 

@@ -102,6 +102,8 @@ class Trainer {
   // LastPhase), for the diagnosis of a hang. Any thread.
   std::string LastMark() const;
   std::string_view LastPhase() const;
+  // The microbatch that it has reached, from 0 (PhaseClock::LastMicrobatch). Any thread.
+  int LastMicrobatch() const;
 
  private:
   explicit Trainer(std::unique_ptr<StepLoop> loop);

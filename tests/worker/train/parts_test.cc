@@ -1,10 +1,16 @@
 // The small parts of the trainer by themselves: state in a manifest, the report and the verdict of
 // a step.
 #include <cmath>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <limits>
+#include <string>
+#include <sys/mman.h>
 
 #include <gtest/gtest.h>
 
+#include "common/base/files.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/failure/failure.h"
 #include "worker/train/run_state.h"
@@ -113,7 +119,28 @@ TEST(StepJudgeTest, OverflowIsForTheLossScaleUntilItIsAtItsMinimum) {
   EXPECT_FALSE(fixed.Judge(1, overflow, OkStatus()).ok());
 }
 
-TEST(StepReportTest, ResidentMemoryIsThisProcess) { EXPECT_GT(ResidentBytes(), int64_t{1} << 20); }
+TEST(StepReportTest, MappedFilesAreNotMemoryOfThisProcess) {
+  constexpr int64_t kBytes = int64_t{32} << 20;
+  const std::string path = testing::TempDir() + "/mapped";
+  {
+    std::ofstream file(path);
+    file << std::string(kBytes, 'x');
+  }
+  const ResidentMemory before = ReadResidentMemory();
+  EXPECT_GT(before.own_bytes, int64_t{1} << 18);
+  const base::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(fd);
+  void* const mapped = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  const ResidentMemory with_file = ReadResidentMemory();
+  ::munmap(mapped, kBytes);
+  EXPECT_GE(with_file.mapped_file_bytes - before.mapped_file_bytes, kBytes);
+  EXPECT_LT(with_file.own_bytes - before.own_bytes, kBytes / 4);
+  const std::string own(kBytes, 'y');
+  const ResidentMemory with_own = ReadResidentMemory();
+  EXPECT_GE(with_own.own_bytes - before.own_bytes, kBytes / 2) << own.size();
+  std::filesystem::remove(path);
+}
 
 }  // namespace
 }  // namespace mt::train

@@ -54,6 +54,7 @@ Agent::Agent(Config config, Seams seams)
                    .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
       epochs_({.links = seams.ranks,
                .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
+      activities_([this](const WorkerMessage& m) { session_.SendNow(m); }),
       logs_({.loop = seams.loop,
              .limits = config_.limits.logs,
              .log_root = config_.node.log_root,
@@ -350,6 +351,7 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
   const LocalRank* const rank = allocation->ranks().FindByLink(link);
   if (rank == nullptr) return;
   Measure(seams_.metrics, job, rank->rank, message);
+  if (rank->rank == 0 && message.has_beat()) activities_.OnBeat(job, message.beat());
   switch (message.body_case()) {
     case RankMessage::kRendezvousSet:
       rendezvous_.Set(job, message.rendezvous_set().key(), message.rendezvous_set().value());
@@ -381,6 +383,7 @@ void Agent::OnRankGone(LaunchId launch, const RankExit& exit) {
 void Agent::OnGone(const JobEpoch& job) {
   rendezvous_.Forget(job);
   epochs_.Forget(job);
+  activities_.Forget(job);
   seams_.metrics->OnJobGone(job);
   log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", EpochText(job.second)}});
   if (shutdown_done_ && allocations_.OnlyLeftRunning()) FinishShutdown();

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/node/agent/activity_relay.h"
 #include "worker/node/agent/allocation_set.h"
 #include "worker/node/agent/coordinator_session.h"
 #include "worker/node/agent/epoch_relay.h"
@@ -139,6 +140,7 @@ class Agent final : private CoordinatorSession::Listener,
   CoordinatorSession session_;
   RendezvousRelay rendezvous_;
   EpochRelay epochs_;
+  ActivityRelay activities_;
   LogService logs_;
   NodeSlots slots_;
   bool was_registered_ = false;

@@ -42,8 +42,9 @@ RankFamilies::RankFamilies(metrics::Registry* registry)
                                            "How long the communicators took to come up.")),
       memory_bytes(registry->AddGauge("mt_rank_memory_bytes",
                                       "Memory of the rank's arenas on its device, by kind.")),
-      host_memory_bytes(
-          registry->AddGauge("mt_host_memory_bytes", "Resident set of the rank's process.")) {}
+      host_memory_bytes(registry->AddGauge(
+          "mt_host_memory_bytes", "Resident memory of the rank's process, without mapped files.")) {
+}
 
 RankSeries::RankSeries(const RankFamilies* families, const Labels& labels, const Labels& info)
     : families_(families),

@@ -196,6 +196,20 @@ TEST_F(AnyLayoutTest, WeightsAloneBeginARun) {
   EXPECT_EQ(failure::CauseOf(other.result.status), failure::Cause::kUserError);
 }
 
+// The run's steps are its own, though one of them has the number of the one that was loaded.
+TEST_F(AnyLayoutTest, WeightsOfTheSameDirectoryAreNoSavedStep) {
+  Run({}, {{9, {CommandKind::kStopWithSave, ""}}});
+  const auto run = Run({"checkpoint.load=10", "checkpoint.load_kind=weights",
+                        "checkpoint.every_iters=5", "training.exit_at_iter=12"},
+                       {{9, {CommandKind::kCheckpointNow, "save"}}});
+  ExpectClean(run, 12);
+  std::vector<int64_t> saved;
+  for (const CheckpointRecord& record : run[0].seen.saves) saved.push_back(record.step);
+  EXPECT_EQ(saved, (std::vector<int64_t>{5, 10, 12}));
+  ASSERT_EQ(run[0].seen.commands_done.size(), 1U);
+  EXPECT_TRUE(run[0].seen.commands_done[0].error.ok());
+}
+
 TEST_F(AnyLayoutTest, ATagNamesWhatIsLoaded) {
   Run({"checkpoint.keep_last=2"},
       {{3, {.kind = CommandKind::kCheckpointNow, .id = "a", .label = {.tag = "first"}}},

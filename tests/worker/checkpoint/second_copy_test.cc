@@ -1,0 +1,186 @@
+// Copies to a second directory: what is copied, tried again, replaced, refused and removed.
+#include "worker/checkpoint/second_copy.h"
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/base/files.h"
+#include "tests/worker/checkpoint/temp_dir.h"
+#include "tests/worker/checkpoint/tiny_checkpoint.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/evaluation.h"
+#include "worker/checkpoint/format/label.h"
+#include "worker/checkpoint/format/manifest.h"
+
+namespace mt::checkpoint {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+
+constexpr minutes kLong{1};
+
+class SecondCopyTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<SecondCopy> Make(milliseconds retry = kLong, int64_t keep_last = 2) {
+    SecondCopy::Args args{.from = from_,
+                          .to = to_,
+                          .rules = {.keep_last = keep_last},
+                          .epoch = 1,
+                          .retry_first = retry,
+                          .retry_cap = retry};
+    args.report = [this](const SecondCopyResult& result) {
+      base::MutexLock lock(&mu_);
+      results_.push_back(result);
+    };
+    return std::make_unique<SecondCopy>(args);
+  }
+  std::vector<SecondCopyResult> results() {
+    base::MutexLock lock(&mu_);
+    return results_;
+  }
+  // Waits until so many tries are over.
+  void Await(size_t tries) {
+    const auto limit = std::chrono::steady_clock::now() + kLong;
+    while (results().size() < tries && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(milliseconds(1));
+    ASSERT_GE(results().size(), tries);
+  }
+  static std::string Text(const std::string& directory, int64_t step, std::string_view file) {
+    const auto text =
+        base::ReadFile(base::JoinPath(base::JoinPath(directory, FolderName({step, 1})), file));
+    return text.ok() ? *text : "cannot be read";
+  }
+  std::vector<int64_t> Copied() const {
+    std::vector<int64_t> steps;
+    const auto found = ListCheckpoints(to_);
+    EXPECT_TRUE(found.ok()) << found.status();
+    for (const CheckpointId& id : *found) steps.push_back(id.step);
+    return steps;
+  }
+
+  TempDir dir_;
+  const std::string from_ = dir_.path() + "/from", to_ = dir_.path() + "/deep/to";
+  base::Mutex mu_;
+  std::vector<SecondCopyResult> results_ GUARDED_BY(mu_);
+};
+
+TEST_F(SecondCopyTest, EachIsCopiedAndTheOldOnesArePruned) {
+  const auto copy = Make();
+  for (const int64_t step : {1, 2, 3}) {
+    SaveTiny(from_, step, 1);
+    copy->Add({step, 1});
+    ASSERT_TRUE(copy->WaitIdle(kLong));
+  }
+  const auto tries = results();
+  ASSERT_EQ(tries.size(), 3U);
+  for (const SecondCopyResult& result : tries) {
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    EXPECT_GT(result.bytes, 8);
+  }
+  EXPECT_EQ(Copied(), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(Text(to_, 3, kManifestName), Text(from_, 3, kManifestName));
+  EXPECT_EQ(copy->moved_bytes(), 2 * (tries[0].bytes + tries[1].bytes + tries[2].bytes))
+      << "written, and read back";
+}
+
+TEST_F(SecondCopyTest, LossAndLabelFollow) {
+  const auto copy = Make();
+  SaveTiny(from_, 5, 1);
+  copy->Add({5, 1});
+  ASSERT_TRUE(copy->WaitIdle(kLong));
+  const std::string folder = base::JoinPath(from_, FolderName({5, 1}));
+  ASSERT_TRUE(WriteEvaluation(folder, {.split = "valid", .step = 5, .loss = 2, .tokens = 7}).ok());
+  ASSERT_TRUE(WriteLabel(from_, {5, 1}, {.tag = "best"}).ok());
+  copy->Add({5, 1});
+  ASSERT_TRUE(copy->WaitIdle(kLong));
+  EXPECT_EQ(Text(to_, 5, kEvaluationName), Text(from_, 5, kEvaluationName));
+  EXPECT_EQ(Text(to_, 5, kLabelName), Text(from_, 5, kLabelName));
+  ASSERT_EQ(results().size(), 2U);
+  EXPECT_EQ(results()[1].bytes, 0) << "nothing is copied twice";
+}
+
+TEST_F(SecondCopyTest, AFailureIsTriedAgainWithTheNewest) {
+  std::filesystem::create_directories(dir_.path() + "/deep");
+  ASSERT_TRUE(base::WriteFileAtomic(to_, "a file is in the way").ok());
+  const auto copy = Make(milliseconds(1));
+  SaveTiny(from_, 1, 1);
+  SaveTiny(from_, 2, 1);
+  copy->Add({1, 1});
+  EXPECT_TRUE(copy->WaitIdle(kLong)) << "it has failed once";
+  Await(2);
+  for (const SecondCopyResult& result : results()) EXPECT_FALSE(result.status.ok());
+  copy->Add({2, 1});
+  Await(results().size() + 2);
+  std::filesystem::remove(to_);
+  const size_t before = results().size();
+  Await(before + 1);
+  while (results().back().status.ok() == false) Await(results().size() + 1);
+  EXPECT_EQ(results().back().id, (CheckpointId{2, 1}));
+  ASSERT_TRUE(copy->WaitIdle(kLong));
+  EXPECT_EQ(Copied(), std::vector<int64_t>{2});
+}
+
+TEST_F(SecondCopyTest, TheWaitBeforeATryDelaysNoEnd) {
+  ASSERT_TRUE(base::MakeDirs(dir_.path() + "/deep").ok());
+  ASSERT_TRUE(base::WriteFileAtomic(to_, "a file is in the way").ok());
+  auto copy = Make(minutes(60));
+  SaveTiny(from_, 1, 1);
+  copy->Add({1, 1});
+  Await(1);
+  copy.reset();
+  EXPECT_EQ(results().size(), 1U);
+}
+
+TEST_F(SecondCopyTest, WhatACrashHasLeftIsReplaced) {
+  SaveTiny(from_, 4, 1);
+  const std::string left = base::JoinPath(to_, FolderName({4, 1}) + ".tmp");
+  ASSERT_TRUE(base::MakeDirs(left).ok());
+  ASSERT_TRUE(base::WriteFileAtomic(base::JoinPath(left, "rank-00000.safetensors"), "half").ok());
+  const auto copy = Make();
+  copy->Add({4, 1});
+  ASSERT_TRUE(copy->WaitIdle(kLong));
+  EXPECT_EQ(Copied(), std::vector<int64_t>{4});
+  EXPECT_FALSE(base::Exists(left));
+}
+
+TEST_F(SecondCopyTest, AnotherRunsCheckpointStays) {
+  SaveTiny(from_, 4, 1);
+  ASSERT_TRUE(base::MakeDirs(base::JoinPath(to_, FolderName({4, 1}))).ok());
+  const std::string manifest =
+      base::JoinPath(base::JoinPath(to_, FolderName({4, 1})), kManifestName);
+  ASSERT_TRUE(base::WriteFileAtomic(manifest, "of another run").ok());
+  const auto copy = Make();
+  copy->Add({4, 1});
+  ASSERT_TRUE(copy->WaitIdle(kLong));
+  ASSERT_EQ(results().size(), 1U);
+  EXPECT_EQ(results()[0].status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(base::Message(results()[0].status).find("another run writes to checkpoint.second"),
+            std::string::npos);
+  EXPECT_EQ(Text(to_, 4, kManifestName), "of another run");
+}
+
+// Damage of the original is found as it is read back, and no copy is left.
+TEST_F(SecondCopyTest, DamageIsNotCopied) {
+  SaveTiny(from_, 4, 1);
+  const std::string shard =
+      base::JoinPath(base::JoinPath(from_, FolderName({4, 1})), "rank-00000.safetensors");
+  std::string bytes = *base::ReadFile(shard);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  ASSERT_TRUE(base::WriteFileAtomic(shard, bytes).ok());
+  const auto copy = Make();
+  copy->Add({4, 1});
+  ASSERT_TRUE(copy->WaitIdle(kLong));
+  ASSERT_EQ(results().size(), 1U);
+  EXPECT_EQ(results()[0].status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(Copied().empty());
+}
+
+}  // namespace
+}  // namespace mt::checkpoint
