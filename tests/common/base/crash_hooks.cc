@@ -101,8 +101,10 @@ class Call {
     return FaultOf(kind, path, to).error != 0;
   }
   void AddWrite(int fd, const std::string& path) {
-    std::ifstream in(OfFd(fd), std::ios::binary);
-    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    std::error_code error;
+    const std::string file = OfFd(fd).string();
+    std::string bytes(std::filesystem::file_size(file, error), '\0');
+    std::ifstream(file, std::ios::binary).read(bytes.data(), std::ssize(bytes));
     Add(Kind::kWrite, path, "", std::make_shared<const std::string>(std::move(bytes)));
   }
 
