@@ -127,7 +127,7 @@ Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
 Status JobsApi::Get(const v1::GetJobRequest& request, v1::Job* response) {
   ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(parts_.ledger, request.job()));
   *response = job->job();
-  parts_.feeds->FillActivity(response);
+  parts_.feeds->jobs().FillActivity(response);
   return OkStatus();
 }
 
@@ -159,7 +159,7 @@ Status JobsApi::List(const v1::ListJobsRequest& request, v1::ListJobsResponse* r
   for (size_t i = 0; i < std::min(page, jobs.size()); ++i) {
     v1::Job* const listed = response->add_jobs();
     *listed = jobs[i]->job();
-    parts_.feeds->FillActivity(listed);
+    parts_.feeds->jobs().FillActivity(listed);
   }
   if (jobs.size() > page) {
     const v1::Job& last = jobs[page - 1]->job();

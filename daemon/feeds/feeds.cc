@@ -30,76 +30,14 @@ std::shared_ptr<const v1::LogChunk> EndChunk(int rank, const std::string& error)
 
 }  // namespace
 
-std::shared_ptr<JobSubscription> Feeds::WatchJob(const v1::Job& job) {
-  auto subscription = std::make_shared<JobSubscription>(control::kStreamQueue, &dropped_);
-  auto snapshot = SnapshotOf(job);
-  subscription->Push(snapshot);
-  if (IsFinal(job.state())) {
-    subscription->Close(OkStatus());
-  } else {
-    Watched& watched = watchers_[job.uid()];
-    watched.newest = std::move(snapshot);
-    watched.streams.push_back(subscription);
-  }
-  return subscription;
-}
-
-void Feeds::UnwatchJob(const std::string& uid, const JobSubscription* subscription) {
-  const auto it = watchers_.find(uid);
-  if (it == watchers_.end()) return;
-  std::erase_if(it->second.streams,
-                [&](const auto& stream) { return stream.get() == subscription; });
-  if (it->second.streams.empty()) watchers_.erase(it);
-}
-
-void Feeds::NoteActivity(const v1::Job& job, const v1::Activity& activity) {
-  if (activity.kind() == v1::Activity::NONE) {
-    if (activities_.erase(job.uid()) == 0) return;
-  } else {
-    activities_[job.uid()] = {.epoch = job.epoch(),
-                              .activity = std::make_unique<const v1::Activity>(activity)};
-  }
-  const auto watched = watchers_.find(job.uid());
-  if (watched == watchers_.end()) return;
-  auto snapshot = SnapshotOf(*watched->second.newest);
-  watched->second.newest = snapshot;
-  for (const auto& stream : watched->second.streams) stream->Push(snapshot);
-}
-
-void Feeds::FillActivity(v1::Job* job) const {
-  const auto it = activities_.find(job->uid());
-  if (it == activities_.end() || it->second.epoch != job->epoch()) {
-    job->clear_activity();
-  } else {
-    *job->mutable_activity() = *it->second.activity;
-  }
-}
-
-std::shared_ptr<const v1::Job> Feeds::SnapshotOf(const v1::Job& job) const {
-  auto snapshot = std::make_shared<v1::Job>(job);
-  FillActivity(snapshot.get());
-  return snapshot;
-}
-
 void Feeds::PublishJob(const v1::Job& job) {
-  const bool final_state = IsFinal(job.state());
-  if (!IsActive(job.state())) activities_.erase(job.uid());
-  const auto it = watchers_.find(job.uid());
-  if (it != watchers_.end()) {
-    const auto snapshot = SnapshotOf(job);
-    it->second.newest = snapshot;
-    for (const auto& stream : it->second.streams) {
-      stream->Push(snapshot);
-      if (final_state) stream->Close(OkStatus());
-    }
-    if (final_state) watchers_.erase(it);
-  }
-  if (final_state && history_ != nullptr) history_->Close(job.uid());
+  jobs_.Publish(job);
+  if (!IsFinal(job.state())) return;
+  if (history_ != nullptr) history_->Close(job.uid());
   const auto steps = steps_.find(job.uid());
-  if (final_state && steps != steps_.end()) {
-    steps->second.feed.Close(OkStatus());
-    steps->second.drop_at = clock_->Now() + kKeptAfterEnd;
-  }
+  if (steps == steps_.end()) return;
+  steps->second.feed.Close(OkStatus());
+  steps->second.drop_at = clock_->Now() + kKeptAfterEnd;
 }
 
 StepFeed& Feeds::StepsOf(const v1::Job& job) {
@@ -159,12 +97,6 @@ bool Feeds::StepsAreSafe() const { return history_ == nullptr || history_->ok();
 void Feeds::ForgetJob(const std::string& uid) {
   steps_.erase(uid);
   if (history_ != nullptr) history_->Erase(uid);
-}
-
-size_t Feeds::num_job_watchers() const {
-  size_t count = 0;
-  for (const auto& [uid, watched] : watchers_) count += watched.streams.size();
-  return count;
 }
 
 size_t Feeds::num_metrics_readers() const {
@@ -303,10 +235,7 @@ void Feeds::Tick() {
 }
 
 void Feeds::CloseAll(const Status& status) {
-  for (auto& [uid, watched] : watchers_) {
-    for (const auto& stream : watched.streams) stream->Close(status);
-  }
-  watchers_.clear();
+  jobs_.CloseAll(status);
   for (auto& [uid, steps] : steps_) steps.feed.Close(status);
   for (auto& [id, request] : log_requests_) request.subscription->Close(status);
   log_requests_.clear();

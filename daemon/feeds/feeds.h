@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "daemon/feeds/job_feed.h"
 #include "daemon/telemetry/step_feed.h"
 #include "daemon/telemetry/subscription.h"
 
 namespace megatrain::v1 {
-class Activity;
 class Job;
 class LogChunk;
 class LogReply;
@@ -29,7 +29,6 @@ namespace v1 = megatrain::v1;
 class History;
 class WorkerHub;
 
-using JobSubscription = Subscription<std::shared_ptr<const v1::Job>>;
 using LogSubscription = Subscription<std::shared_ptr<const v1::LogChunk>>;
 
 class Feeds {
@@ -38,17 +37,11 @@ class Feeds {
   Feeds(WorkerHub* hub, const base::Clock* clock, History* history)
       : hub_(hub), clock_(clock), history_(history) {}
 
-  // --- Jobs. A watcher gets the job as it is now, then every published change; the stream ends
-  // after a final state.
-  std::shared_ptr<JobSubscription> WatchJob(const v1::Job& job);
-  void UnwatchJob(const std::string& uid, const JobSubscription* subscription);
+  // Who watches jobs, and what their ranks are busy with.
+  JobFeed& jobs() { return jobs_; }
+  const JobFeed& jobs() const { return jobs_; }
   // Takes the job as it is on disk now. A final state ends its streams.
   void PublishJob(const v1::Job& job);
-  // What rank 0 of the job's open epoch is busy with; kind NONE: with nothing. Watchers get the job
-  // as they had it last, with this. It is kept while the job is active, and never on disk.
-  void NoteActivity(const v1::Job& job, const v1::Activity& activity);
-  // Sets the activity of a copy of a job, or clears it where there is none.
-  void FillActivity(v1::Job* job) const;
 
   // --- Metrics.
   // The job's newest steps in memory; begun where there were none.
@@ -92,7 +85,6 @@ class Feeds {
   void CloseAll(const Status& status);
   size_t num_log_requests() const { return log_requests_.size(); }
   // The numbers of open streams, and of items that their readers were too slow for.
-  size_t num_job_watchers() const;
   size_t num_metrics_readers() const;
   int64_t num_dropped() const { return dropped_; }
   size_t num_step_feeds() const { return steps_.size(); }
@@ -103,28 +95,18 @@ class Feeds {
     std::string node;
     int rank;
   };
-  struct Watched {
-    std::shared_ptr<const v1::Job> newest;  // that the watchers have
-    std::vector<std::shared_ptr<JobSubscription>> streams;
-  };
-  struct JobActivity {
-    int64_t epoch;
-    std::unique_ptr<const v1::Activity> activity;
-  };
   struct JobSteps {
     StepFeed feed;
     base::MonotonicTime drop_at = base::MonotonicTime::max();
   };
   MetricsSubscription::Backlog Past(const v1::Job& job, int64_t since_step, int64_t before) const;
-  std::shared_ptr<const v1::Job> SnapshotOf(const v1::Job& job) const;
   void CloseIfDone(const std::shared_ptr<LogSubscription>& subscription);
 
   WorkerHub* hub_;
   const base::Clock* clock_;
   History* history_;
   std::atomic<int64_t> dropped_{0};
-  std::map<std::string, Watched> watchers_;        // by job uid
-  std::map<std::string, JobActivity> activities_;  // likewise
+  JobFeed jobs_{&dropped_};
   std::map<std::string, JobSteps> steps_;
   int64_t next_log_request_ = 1;
   std::map<int64_t, LogRequest> log_requests_;

@@ -243,7 +243,7 @@ void CoordinatorMeter::UpdateCounts(Core& core) {
   const auto set = [this](const char* stream, size_t count) {
     watchers_[stream].Set(static_cast<double>(count));
   };
-  set("jobs", feeds.num_job_watchers());
+  set("jobs", feeds.jobs().num_watchers());
   set("metrics", feeds.num_metrics_readers());
   set("logs", feeds.num_log_requests());
   // One of the readers is this meter.

@@ -93,7 +93,7 @@ class JobsService final : public v1::Jobs::CallbackService {
         loop_, writer,
         [request = *request](Core& core) { return core.api().streams().WatchJob(request); },
         [](Core& core, const std::string& uid, const JobSubscription* gone) {
-          core.feeds().UnwatchJob(uid, gone);
+          core.feeds().jobs().Unwatch(uid, gone);
         });
   }
 

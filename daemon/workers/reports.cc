@@ -198,7 +198,7 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
       parts_.keeper->bases().Started(*stored, report.run_info());
       break;
     case v1::JobReport::kActivity:
-      return parts_.feeds->NoteActivity(*job, report.activity());
+      return parts_.feeds->jobs().NoteActivity(*job, report.activity());
     case v1::JobReport::kSecondCopy:
       RecordSecondCopy(parts_.ledger, *stored, report.second_copy());
       break;

@@ -191,7 +191,8 @@ class Trial:
     def submit_and_stop_at_start(self, name):
         """A job of two ranks that wait for each other. Both have their assignment, so that no limit of theirs is over later."""
         (self.dir / "gate").touch()
-        self.submit(name, "--set", "parallel.data=2")
+        # Stopped ranks must not run out of the time in which they meet.
+        self.submit(name, "--set", "parallel.data=2", "--set", "resilience.timeouts.comm_init=1h")
         for count in (1, 2):
             self.wait_for(f"rank {count} of {name} has called its agent", lambda: len(self.rank_pids(name)) == count and sum(
                 r.get("state") in ("CONNECTED", "COMM_INIT") for r in (self.job(name) or {}).get("ranks", [])) == count)

@@ -58,8 +58,8 @@ class BenchRun final : public train::TrainObserver {
   void OnCheckpointFailed(int64_t step, const Status& why) override {
     args_.next->OnCheckpointFailed(step, why);
   }
-  void OnSecondCopy(const checkpoint::SecondCopyResult& result) override {
-    args_.next->OnSecondCopy(result);
+  void OnSecondCopy(const train::SecondCopyRecord& record) override {
+    args_.next->OnSecondCopy(record);
   }
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override {
     args_.next->OnCheckpointsDeleted(paths);

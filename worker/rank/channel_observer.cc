@@ -4,7 +4,6 @@
 
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/types.pb.h"
-#include "worker/checkpoint/second_copy.h"
 
 namespace mt::rank {
 
@@ -108,15 +107,15 @@ void ChannelObserver::OnCheckpointFailed(int64_t step, const Status& why) {
   deps_.send(std::move(message));
 }
 
-void ChannelObserver::OnSecondCopy(const checkpoint::SecondCopyResult& result) {
+void ChannelObserver::OnSecondCopy(const train::SecondCopyRecord& record) {
   RankMessage message;
   auto& out = *message.mutable_job_report()->mutable_second_copy();
-  out.set_step(result.id.step);
-  out.set_epoch(result.id.epoch);
-  out.set_time_us(result.time_us);
-  out.set_bytes(result.bytes);
-  out.set_seconds(result.seconds);
-  if (!result.status.ok()) out.set_error(base::Message(result.status));
+  out.set_step(record.step);
+  out.set_epoch(record.epoch);
+  out.set_time_us(record.time_us);
+  out.set_bytes(record.bytes);
+  out.set_seconds(record.seconds);
+  if (!record.status.ok()) out.set_error(base::Message(record.status));
   deps_.send(std::move(message));
 }
 

@@ -7,7 +7,6 @@
 #include "common/base/log.h"
 #include "common/control/epoch.h"
 #include "megatrain/v1/types.pb.h"
-#include "worker/checkpoint/second_copy.h"
 
 namespace mt::rank {
 
@@ -53,17 +52,17 @@ void StepLog::OnCheckpointsDeleted(const std::vector<std::string>& paths) {
   if (next_ != nullptr) next_->OnCheckpointsDeleted(paths);
 }
 
-void StepLog::OnSecondCopy(const checkpoint::SecondCopyResult& result) {
-  if (!result.status.ok()) {
+void StepLog::OnSecondCopy(const train::SecondCopyRecord& record) {
+  if (!record.status.ok()) {
     log::Error("a checkpoint was not copied to the second directory",
-               {{"at_step", result.id.step}, {"why", base::Message(result.status)}});
-  } else if (result.bytes > 0) {
+               {{"at_step", record.step}, {"why", base::Message(record.status)}});
+  } else if (record.bytes > 0) {
     log::Info("checkpoint copied to the second directory",
-              {{"at_step", result.id.step},
-               {"bytes", result.bytes},
-               {"seconds", fmt::format("{:.2f}", result.seconds)}});
+              {{"at_step", record.step},
+               {"bytes", record.bytes},
+               {"seconds", fmt::format("{:.2f}", record.seconds)}});
   }
-  if (next_ != nullptr) next_->OnSecondCopy(result);
+  if (next_ != nullptr) next_->OnSecondCopy(record);
 }
 
 void StepLog::OnRunInfo(const train::RunInfo& info) {

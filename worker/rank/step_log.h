@@ -22,7 +22,7 @@ class StepLog : public train::TrainObserver {
   void OnBench(const megatrain::v1::BenchReport& report) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override;
   void OnCheckpointFailed(int64_t step, const Status& why) override;
-  void OnSecondCopy(const checkpoint::SecondCopyResult& result) override;
+  void OnSecondCopy(const train::SecondCopyRecord& record) override;
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override;
   void OnCommandDone(const train::CommandResult& result) override;
   void OnSettings(const train::RunSettings& settings) override;

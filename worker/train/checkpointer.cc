@@ -45,6 +45,28 @@ checkpoint::RetentionRules RulesOf(const megatrain::v1::Checkpoint& wanted) {
           .keep_best = wanted.keep_best()};
 }
 
+// This checkpoint, or what was written beside it later, goes to the second directory, if there is
+// one.
+void AddTo(checkpoint::SecondCopy* second, const std::string& path) {
+  if (second == nullptr) return;
+  const auto id = checkpoint::ParseFolderName(std::filesystem::path(path).filename().string());
+  if (id) second->Add(*id);
+}
+
+// A checkpoint too many harms nothing: a failure is only logged.
+void ReportPruned(const std::string& directory, const StatusOr<std::vector<std::string>>& removed,
+                  TrainObserver* observer) {
+  if (!removed.ok()) {
+    log::Warn("old checkpoints were not removed", {{"why", base::Message(removed.status())}});
+    return;
+  }
+  std::vector<std::string> paths;
+  for (const std::string& name : *removed) {
+    if (checkpoint::ParseFolderName(name)) paths.push_back(base::JoinPath(directory, name));
+  }
+  if (!paths.empty()) observer->OnCheckpointsDeleted(paths);
+}
+
 // After so many failures before.
 std::chrono::seconds RetryDelay(int failures) {
   constexpr int kMostDoublings = 10;
@@ -74,7 +96,12 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
         .clock = args_.clock,
         .report =
             [observer = args_.observer](const checkpoint::SecondCopyResult& result) {
-              observer->OnSecondCopy(result);
+              observer->OnSecondCopy({.step = result.id.step,
+                                      .epoch = result.id.epoch,
+                                      .time_us = result.time_us,
+                                      .bytes = result.bytes,
+                                      .seconds = result.seconds,
+                                      .status = result.status});
             },
         .retry_first = control::kSaveRetryFirst,
         .retry_cap = control::kSaveRetryCap});
@@ -141,7 +168,8 @@ Status Checkpointer::Settle() {
   under_way_.reset();
   const double stall = args_.stalled ? args_.stalled() - begun.stalled : 0;
   Status ended = Ended(begun, outcome.saved, stall);
-  if (ended.ok() && is_reporter()) ReportPruned(outcome.pruned);
+  if (ended.ok() && is_reporter())
+    ReportPruned(args_.start.directory, outcome.pruned, args_.observer);
   return ended;
 }
 
@@ -234,7 +262,10 @@ Status Checkpointer::SaveState(int64_t step) {
   const StatusOr<checkpoint::SaveResult> saved = checkpoint::SaveCheckpoint(save);
   const std::chrono::duration<double> stall = args_.clock->Now() - begun.at;
   RETURN_IF_ERROR(Ended(begun, saved, stall.count()));
-  if (is_reporter()) ReportPruned(checkpoint::PruneCheckpoints(PruneAfterSave()));
+  if (is_reporter()) {
+    ReportPruned(args_.start.directory, checkpoint::PruneCheckpoints(PruneAfterSave()),
+                 args_.observer);
+  }
   return OkStatus();
 }
 
@@ -267,7 +298,7 @@ Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveRe
   ++num_saved_;
   args_.observer->OnCheckpointSaved(*last_saved_);
   WriteEvaluation();
-  CopyToSecond(saved->path);
+  AddTo(second_.get(), saved->path);
   return OkStatus();
 }
 
@@ -275,7 +306,7 @@ Status Checkpointer::Label(const CheckpointRecord& saved, const checkpoint::Labe
   if (fence() != nullptr) RETURN_IF_ERROR(CheckFence(args_.start.directory, *fence()));
   RETURN_IF_ERROR(checkpoint::WriteLabel(args_.start.directory, {saved.step, saved.epoch}, label));
   if (last_saved_ && last_saved_->step == saved.step) last_saved_->label = label;
-  CopyToSecond(saved.path);
+  AddTo(second_.get(), saved.path);
   return OkStatus();
 }
 
@@ -295,14 +326,8 @@ void Checkpointer::WriteEvaluation() {
                                                               .loss = last_eval_->loss,
                                                               .tokens = last_eval_->tokens});
   }
-  if (written.ok()) return CopyToSecond(last_saved_->path);
+  if (written.ok()) return AddTo(second_.get(), last_saved_->path);
   log::Warn("the loss of a checkpoint was not written", {{"why", base::Message(written)}});
-}
-
-void Checkpointer::CopyToSecond(const std::string& path) {
-  if (second_ == nullptr) return;
-  const auto id = checkpoint::ParseFolderName(std::filesystem::path(path).filename().string());
-  if (id) second_->Add(*id);
 }
 
 void Checkpointer::Watch() {
@@ -327,15 +352,6 @@ void Checkpointer::Watch() {
   args_.observer->OnCheckpointFailed(under_way_->step, tried_status_);
 }
 
-void Checkpointer::FinishCopies() {
-  constexpr std::chrono::milliseconds kLook{200};
-  int64_t moved = -1;
-  while (second_ != nullptr && !second_->WaitIdle(kLook)) {
-    if (std::exchange(moved, second_->moved_bytes()) != second_->moved_bytes())
-      args_.observer->OnProgress(last_saved_step_);
-  }
-}
-
 checkpoint::PruneArgs Checkpointer::PruneAfterSave() const {
   const auto& wanted = args_.job->checkpoint();
   checkpoint::PruneArgs request{.directory = args_.start.directory,
@@ -347,21 +363,6 @@ checkpoint::PruneArgs Checkpointer::PruneAfterSave() const {
   if (saved < 2 && args_.start.load_directory == args_.start.directory)
     request.rules.base = args_.start.load;
   return request;
-}
-
-// A checkpoint too many harms nothing: a failure is only logged.
-void Checkpointer::ReportPruned(const StatusOr<std::vector<std::string>>& removed) const {
-  if (!removed.ok()) {
-    log::Warn("old checkpoints were not removed", {{"why", base::Message(removed.status())}});
-    return;
-  }
-  std::vector<std::string> paths;
-  for (const std::string& name : *removed) {
-    if (checkpoint::ParseFolderName(name)) {
-      paths.push_back(base::JoinPath(args_.start.directory, name));
-    }
-  }
-  if (!paths.empty()) args_.observer->OnCheckpointsDeleted(paths);
 }
 
 }  // namespace mt::train

@@ -91,9 +91,8 @@ class Checkpointer {
   // as far as those who wait for it are concerned; training goes on, and what becomes of it is
   // reported when it ends.
   void Watch();
-  // Rank 0, at the end of the run: waits until the last checkpoint is copied to the second
-  // directory, or has failed to be.
-  void FinishCopies();
+  // Rank 0's, where the job has a second directory; else nullptr.
+  checkpoint::SecondCopy* second() const { return second_.get(); }
   // A requested save waits for the one under way.
   bool is_requested() const { return requested_; }
 
@@ -138,11 +137,8 @@ class Checkpointer {
   Status Ended(const Begun& begun, const StatusOr<checkpoint::SaveResult>& saved,
                double stall_seconds);
   checkpoint::PruneArgs PruneAfterSave() const;
-  void ReportPruned(const StatusOr<std::vector<std::string>>& removed) const;
   bool is_reporter() const { return args_.group == nullptr || args_.group->rank() == 0; }
   void WriteEvaluation();
-  // Rank 0: this checkpoint, or what was written beside it later, goes to the second directory.
-  void CopyToSecond(const std::string& path);
   // Rank 0's hold on the directory; nullptr elsewhere.
   const checkpoint::Fence* fence() const {
     return args_.start.fence ? &*args_.start.fence : nullptr;

@@ -165,11 +165,7 @@ StatusOr<CheckpointRecord> RecordOf(const std::string& directory, const Manifest
   ASSIGN_OR_RETURN(const std::string text, base::ReadFile(file));
   CheckpointRecord record{.step = manifest.step, .epoch = manifest.epoch, .path = path};
   record.bytes = static_cast<int64_t>(text.size());
-  std::set<std::string> files;
-  for (const auto& [key, tensor] : manifest.tensors) {
-    for (const checkpoint::SliceEntry& slice : tensor.slices) files.insert(slice.file);
-  }
-  for (const std::string& name : files) {
+  for (const std::string& name : checkpoint::FilesOf(manifest)) {
     ASSIGN_OR_RETURN(const int64_t bytes, base::FileSize(base::JoinPath(path, name)));
     record.bytes += bytes;
   }

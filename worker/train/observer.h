@@ -16,10 +16,6 @@ class BenchReport;
 class StepRecord;
 }  // namespace megatrain::v1
 
-namespace mt::checkpoint {
-struct SecondCopyResult;
-}
-
 namespace mt::train {
 
 enum class TrainState : uint8_t {
@@ -55,7 +51,7 @@ class TrainObserver {
   virtual void OnCheckpointSaved(const CheckpointRecord& /*record*/) {}
   virtual void OnCheckpointFailed(int64_t /*step*/, const Status& /*why*/) {}
   // A copy to the second directory was tried. Any thread.
-  virtual void OnSecondCopy(const checkpoint::SecondCopyResult& /*result*/) {}
+  virtual void OnSecondCopy(const SecondCopyRecord& /*record*/) {}
   // Folders of complete checkpoints that pruning has removed.
   virtual void OnCheckpointsDeleted(const std::vector<std::string>& /*paths*/) {}
   virtual void OnCommandDone(const CommandResult& /*result*/) {}

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/status.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/engine/phase_clock.h"
 #include "worker/memory/memory.h"
@@ -41,6 +42,16 @@ struct CheckpointRecord {
   std::string root_id;       // in the marker of the checkpoint root; empty: not known
   checkpoint::Label label;   // what a user calls it
   int64_t skipped = 0;       // saves that were left out while this one was under way
+};
+
+// A copy to the second directory that was tried.
+struct SecondCopyRecord {
+  int64_t step = 0;
+  int64_t epoch = 0;
+  int64_t time_us = 0;
+  int64_t bytes = 0;  // of the files that were copied; 0: the copy was there
+  double seconds = 0;
+  Status status;
 };
 
 // What a run is busy with besides steps, or before the first one.

@@ -1,7 +1,9 @@
 // What follows each ending: which of them save, which complete the run, and their texts.
 #include "worker/train/run_end.h"
 
+#include <chrono>
 #include <string>
+#include <utility>
 
 #include "common/spec/number.h"
 #include "megatrain/v1/job.pb.h"
@@ -34,7 +36,7 @@ TrainResult RunEnd::Finish(const StatusOr<Ending>& ending) {
     result.status = args_.last_evaluation();
   }
   args_.commands->ReportAtEnd();
-  if (result.status.ok()) args_.checkpointer->FinishCopies();
+  if (result.status.ok()) FinishCopies();
   return result;
 }
 
@@ -68,6 +70,16 @@ void RunEnd::Save(TrainResult* result) {
   result->message = "the last checkpoint could not be saved: " + base::Message(saved);
   if (args_.checkpointer->EndsRun(saved)) {
     result->status = failure::WithCause(saved, CauseOfFailedSave(saved));
+  }
+}
+
+void RunEnd::FinishCopies() {
+  constexpr std::chrono::milliseconds kLook{200};
+  checkpoint::SecondCopy* const second = args_.checkpointer->second();
+  int64_t moved = -1;
+  while (second != nullptr && !second->WaitIdle(kLook)) {
+    const int64_t now = second->moved_bytes();
+    if (std::exchange(moved, now) != now) args_.observer->OnProgress(args_.cursor->last());
   }
 }
 

@@ -27,6 +27,7 @@ class RunEnd {
     engine::Engine* engine = nullptr;
     Checkpointer* checkpointer = nullptr;
     CommandRelay* commands = nullptr;
+    TrainObserver* observer = nullptr;
     std::function<Status()> last_evaluation;  // collective; empty: none
   };
   explicit RunEnd(const Args& args) : args_(args) {}
@@ -40,6 +41,8 @@ class RunEnd {
   // Ends a save beside training.
   void Settle(TrainResult* result);
   void Save(TrainResult* result);
+  // Rank 0: waits until the last checkpoint is copied to the second directory, or could not be.
+  void FinishCopies();
   void Describe(Ending ending, TrainResult* result) const;
 
   const Args args_;

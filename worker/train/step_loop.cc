@@ -47,6 +47,7 @@ TrainResult StepLoop::Run() {
               .engine = run_.engine.get(),
               .checkpointer = run_.checkpointer.get(),
               .commands = &commands_,
+              .observer = args_.observer,
               .last_evaluation = [this]() -> Status {
                 if (!run_.evaluator->enabled()) return OkStatus();
                 return Evaluate(run_.cursor.last(), /*final=*/true);

@@ -1,6 +1,7 @@
 // Defaults, derived values, and each refusal with the numbers that it names.
 #include "common/spec/validate.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "common/spec/print.h"
@@ -232,7 +233,6 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
   EXPECT_EQ(FaultsOf({"resilience.max_restarts.hang=2"}),
             "resilience.max_restarts.hang: 2 is not supported yet; supported: 0");
   EXPECT_EQ(FaultsOf({"resilience.orphan_grace=1h"}), "resilience.orphan_grace: not supported yet");
-  EXPECT_EQ(FaultsOf({"checkpoint.second=elsewhere"}), "checkpoint.second: not supported yet");
 }
 
 TEST(Complete, WithoutParallelismItsFieldsAreRefused) {
@@ -285,6 +285,18 @@ TEST(Complete, Checkpoints) {
   EXPECT_EQ(
       FaultsOf({"checkpoint.keep_last=2", "checkpoint.every=15m", "checkpoint.every_iters=10"}),
       "");
+}
+
+TEST(Complete, TheSecondDirectoryIsAnotherOne) {
+  EXPECT_EQ(FaultsOf({"checkpoint={directory: runs/a, second: copies/a}"}), "");
+  EXPECT_EQ(FaultsOf({"checkpoint={directory: runs/a, second: runs/ab}"}), "");
+  EXPECT_EQ(FaultsOf({"checkpoint={directory: none, second: copies}"}),
+            "checkpoint.second: means nothing without a directory");
+  for (const char* const second : {"runs/a", "runs", "runs/a/copies"}) {
+    EXPECT_EQ(FaultsOf({fmt::format("checkpoint={{directory: runs/a, second: {}}}", second)}),
+              "checkpoint.second: is checkpoint.directory 'runs/a', or one of them lies in the "
+              "other");
+  }
 }
 
 TEST(Complete, TheBestCheckpointIsChosenAmongStepsThatAreSavedAndEvaluated) {

@@ -14,7 +14,6 @@
 #include "common/base/mutex.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/directory.h"
-#include "worker/checkpoint/second_copy.h"
 
 namespace mt::train {
 namespace {
@@ -34,7 +33,7 @@ class ActivityRecorder final : public TrainObserver {
     base::MutexLock lock(&mu_);
     open_[kind] = false;
   }
-  void OnSecondCopy(const checkpoint::SecondCopyResult& result) override {
+  void OnSecondCopy(const SecondCopyRecord& result) override {
     base::MutexLock lock(&mu_);
     copies_.push_back(result);
   }
@@ -48,7 +47,7 @@ class ActivityRecorder final : public TrainObserver {
     for (const auto& [kind, is_open] : open_) open += is_open ? 1 : 0;
     return open;
   }
-  std::vector<checkpoint::SecondCopyResult> copies() {
+  std::vector<SecondCopyRecord> copies() {
     base::MutexLock lock(&mu_);
     return copies_;
   }
@@ -57,7 +56,7 @@ class ActivityRecorder final : public TrainObserver {
   base::Mutex mu_;
   std::map<ActivityKind, std::vector<Activity>> seen_ GUARDED_BY(mu_);
   std::map<ActivityKind, bool> open_ GUARDED_BY(mu_);
-  std::vector<checkpoint::SecondCopyResult> copies_ GUARDED_BY(mu_);
+  std::vector<SecondCopyRecord> copies_ GUARDED_BY(mu_);
 };
 
 class SaveProgressTest : public TrainTest {
@@ -169,10 +168,10 @@ TEST_F(SaveProgressTest, CheckpointsAreCopiedToTheSecondDirectory) {
                                         "training.eval.iters=1"};
   const auto ranks = Run(job);
   ASSERT_TRUE(ranks[0].result.status.ok()) << ranks[0].result.status;
-  const std::vector<checkpoint::SecondCopyResult> copies = recorder.copies();
+  const std::vector<SecondCopyRecord> copies = recorder.copies();
   ASSERT_FALSE(copies.empty());
   for (const auto& copy : copies) EXPECT_TRUE(copy.status.ok()) << copy.status;
-  EXPECT_EQ(copies.back().id.step, 20) << "the last one is waited for";
+  EXPECT_EQ(copies.back().step, 20) << "the last one is waited for";
   // It is a copy to the bit, with the loss of its step, and loads as any other.
   const std::string original = dir_.path() + "/checkpoints/tiny/step-00000020-e0001";
   int files = 0;
@@ -202,7 +201,7 @@ TEST_F(SaveProgressTest, ASecondDirectoryThatFailsStopsNothing) {
   ASSERT_TRUE(ranks[0].result.status.ok()) << ranks[0].result.status;
   EXPECT_TRUE(ranks[0].result.completed);
   EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{10, 20}));
-  const std::vector<checkpoint::SecondCopyResult> copies = recorder.copies();
+  const std::vector<SecondCopyRecord> copies = recorder.copies();
   ASSERT_FALSE(copies.empty());
   for (const auto& copy : copies) EXPECT_FALSE(copy.status.ok());
 }
