@@ -2,6 +2,7 @@
 // page.
 #include <google/protobuf/descriptor.h>
 
+#include "common/spec/known_words.h"
 #include "common/spec/print.h"
 #include "common/spec/tree.h"
 #include "common/spec/validate.h"
@@ -157,14 +158,13 @@ StatusOr<std::string> Explain(std::string_view path) {
     }
     paths.push_back(at.path);
   }
-  std::string nearest = Nearest(path, paths);
   const std::string_view last = path.substr(path.rfind('.') + 1);
-  for (const std::string& candidate : paths) {
-    if (nearest.empty() && std::string_view(candidate).ends_with(fmt::format(".{}", last)))
-      nearest = candidate;
-  }
+  std::string meant = FieldCalled(last);
+  if (meant.empty()) meant = Nearest(path, paths);
+  if (meant.empty()) meant = FieldNamed(last);
   return base::NotFound("no field {}{}", Shown(path),
-                        nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+                        meant.empty() ? "; `mtctl explain job` lists the sections"
+                                      : fmt::format("; did you mean {}?", meant));
 }
 
 std::string ReferenceTable() {

@@ -10,6 +10,7 @@
 #include "common/base/files.h"
 #include "common/spec/complete.h"
 #include "common/spec/fault_list.h"
+#include "common/spec/known_words.h"
 #include "common/spec/number.h"
 #include "common/spec/text_forms.h"
 #include "common/spec/tree.h"
@@ -47,7 +48,7 @@ class Reader {
       const Field* field = type.FindFieldByName(key);
       const std::string field_path = Under(path, Shown(key));
       if (field == nullptr) {
-        faults_->Add(field_path, UnknownField(key, type));
+        faults_->Add(field_path, UnknownField(key, path, type));
       } else {
         ReadField(value, field_path, *field, message);
       }
@@ -172,14 +173,16 @@ class Reader {
     if (!complaint.empty()) faults_->Add(path, std::move(complaint));
   }
 
-  static std::string UnknownField(std::string_view key, const pb::Descriptor& type) {
-    const std::vector<std::string> names = FieldNames(type);
-    const std::string nearest = Nearest(key, names);
-    if (!nearest.empty()) return fmt::format("unknown field; did you mean {}?", nearest);
-    for (const FieldAt& at : AllFields(*v1::JobSpec::descriptor(), true)) {
-      if (at.field->name() == key) return fmt::format("unknown field; did you mean {}?", at.path);
-    }
-    return fmt::format("unknown field; known here: {}", Join(names, ", "));
+  // With the one that was meant: by another program's word, by its spelling in this section, or in
+  // another one.
+  static std::string UnknownField(std::string_view key, const std::string& section,
+                                  const pb::Descriptor& type) {
+    std::string meant = FieldCalled(key);
+    if (meant.empty()) meant = Nearest(key, FieldNames(type));
+    if (meant.empty()) meant = FieldNamed(key);
+    if (!meant.empty()) return fmt::format("unknown field; did you mean {}?", meant);
+    return fmt::format("unknown field; `mtctl explain job{}{}` lists what there is",
+                       section.empty() ? "" : ".", section);
   }
 
   FaultList* faults_;

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/plain_text.h"
 #include "common/spec/fault.h"
+#include "common/spec/known_words.h"
 #include "common/spec/number.h"
 #include "common/spec/presets.h"
 #include "common/spec/text_forms.h"
@@ -66,9 +67,10 @@ std::string SetEnum(const Field& field, std::string_view text, pb::Message* mess
     return "";
   }
   const std::vector<std::string> texts = EnumTexts(type);
-  const std::string nearest = Nearest(text, texts);
-  return Expected("one of " + Join(texts, ", "), text) +
-         (nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+  std::string meant = ValueCalled(text);
+  if (FindEnumValue(type, meant) == nullptr) meant = Nearest(text, texts);
+  if (!meant.empty()) return fmt::format("no value \"{}\"; did you mean {}?", Shown(text), meant);
+  return Expected("one of " + Join(texts, ", "), text);
 }
 
 std::string SetString(const Field& field, std::string_view text, pb::Message* message) {
@@ -97,8 +99,8 @@ std::string CheckPreset(const std::string& text) {
   std::vector<std::string> names;
   for (const Preset& preset : Presets()) names.emplace_back(preset.name);
   const std::string nearest = Nearest(text, names);
-  return Expected("one of " + Join(names, ", "), text) +
-         (nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+  if (nearest.empty()) return Expected("a preset (`mtctl get presets` lists them)", text);
+  return fmt::format("no preset \"{}\"; did you mean {}?", Shown(text), nearest);
 }
 
 }  // namespace
