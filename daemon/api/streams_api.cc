@@ -48,7 +48,7 @@ void FillHistory(HistoryView view, v1::History* out) {
 
 StatusOr<Followed<JobSubscription>> StreamsApi::WatchJob(const v1::GetJobRequest& request) {
   ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(ledger_, request.job()));
-  return Followed<JobSubscription>{job->job().uid(), feeds_->WatchJob(job->job())};
+  return Followed<JobSubscription>{job->job().uid(), feeds_->jobs().Watch(job->job())};
 }
 
 StatusOr<Followed<MetricsSubscription>> StreamsApi::WatchMetrics(
