@@ -31,16 +31,32 @@ uint64_t Hash64(std::string_view bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-namespace {
+std::string Hash128Hex(std::string_view bytes) { return HexOf(Hash128Of(bytes)); }
 
-std::string Hex(XXH128_hash_t hash) {
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+Hash128Value Hash128Of(std::string_view bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.high64, hash.low64};
 }
 
-}  // namespace
+std::string HexOf(const Hash128Value& hash) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex(32, '0');
+  for (size_t i = 0; i < hex.size(); ++i)
+    hex[i] = kDigits[hash[i / 16] >> (60 - 4 * (i % 16)) & 15];
+  return hex;
+}
 
-std::string Hash128Hex(std::string_view bytes) {
-  return Hex(XXH3_128bits(bytes.data(), bytes.size()));
+std::optional<Hash128Value> ParseHash128(std::string_view hex) {
+  if (hex.size() != 32) return std::nullopt;
+  Hash128Value hash{};
+  for (size_t i = 0; i < hex.size(); ++i) {
+    const char c = hex[i];
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit && (c < 'a' || c > 'f')) return std::nullopt;
+    uint64_t& half = hash[i / 16];
+    half = half << 4 | static_cast<uint64_t>(digit ? c - '0' : c - 'a' + 10);
+  }
+  return hash;
 }
 
 struct Hash128::State {
@@ -58,10 +74,12 @@ void Hash128::Add(std::string_view bytes) {
   XXH3_128bits_update(state_->xxh, bytes.data(), bytes.size());
 }
 
-std::string Hash128::Take() {
-  std::string hex = Hex(XXH3_128bits_digest(state_->xxh));
+std::string Hash128::Take() { return HexOf(TakeValue()); }
+
+Hash128Value Hash128::TakeValue() {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh);
   XXH3_128bits_reset(state_->xxh);
-  return hex;
+  return {hash.high64, hash.low64};
 }
 
 std::string BootId() {

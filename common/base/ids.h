@@ -2,8 +2,10 @@
 // every host. Thread-safe, except that one Hash128 belongs to one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,6 +20,12 @@ std::string RandomHex(int bytes);
 uint64_t Hash64(std::string_view bytes, uint64_t seed = 0);
 // XXH3-128 without a seed as 32 hex digits, the high half first.
 std::string Hash128Hex(std::string_view bytes);
+// The same hash as two numbers, the high half first, where many are kept.
+using Hash128Value = std::array<uint64_t, 2>;
+Hash128Value Hash128Of(std::string_view bytes);
+// As Hash128Hex prints it; and from that text, nullopt for any other.
+std::string HexOf(const Hash128Value& hash);
+std::optional<Hash128Value> ParseHash128(std::string_view hex);
 // The same hash over bytes that arrive in pieces.
 class Hash128 {
  public:
@@ -29,6 +37,8 @@ class Hash128 {
   // The hash, as Hash128Hex prints it, of all bytes added since construction or the last Take; then
   // starts over.
   std::string Take();
+  // The same as numbers.
+  Hash128Value TakeValue();
 
  private:
   struct State;

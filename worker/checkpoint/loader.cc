@@ -1,79 +1,31 @@
-// A stored slice that equals a requested one is read directly into place; any other overlap is read
-// whole into a buffer, verified and copied row by row.
+// Where slices lie is read once for all that is wanted; then threads take a requested slice at a
+// time.
 #include "worker/checkpoint/loader.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cctype>
-#include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
-#include "common/base/ids.h"
 #include "common/base/mutex.h"
+#include "worker/checkpoint/box_runs.h"
+#include "worker/checkpoint/format/coverage.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
-#include "worker/checkpoint/format/safetensors.h"
+#include "worker/checkpoint/format/whole_manifest.h"
+#include "worker/checkpoint/stored_slice.h"
 
 namespace mt::checkpoint {
 namespace {
 
 using nlohmann::json;
 using Dims = std::vector<int64_t>;
-
-// A box of the global tensor. Intersect returns the intersection of a stored and a requested slice,
-// or nullopt if it is empty.
-struct Box {
-  Dims offset, shape;
-};
-
-std::optional<Box> Intersect(const SliceEntry& stored, const SliceToLoad& wanted) {
-  Box box;
-  for (size_t d = 0; d < wanted.shape.size(); ++d) {
-    const int64_t begin = std::max(stored.offset[d], wanted.offset[d]);
-    const int64_t end =
-        std::min(stored.offset[d] + stored.shape[d], wanted.offset[d] + wanted.shape[d]);
-    if (begin >= end) return std::nullopt;
-    box.offset.push_back(begin);
-    box.shape.push_back(end - begin);
-  }
-  return box;
-}
-
-// Index of the element `at` in a row-major box.
-int64_t LinearIndex(const Dims& at, const Dims& box_offset, const Dims& box_shape) {
-  int64_t index = 0;
-  for (size_t d = 0; d < at.size(); ++d) index = index * box_shape[d] + (at[d] - box_offset[d]);
-  return index;
-}
-
-// Copies `box` from the stored slice's bytes into the wanted slice's memory, row by row.
-void CopyBox(const Box& box, const SliceEntry& stored, const std::byte* from,
-             const SliceToLoad& wanted) {
-  const auto element = static_cast<int64_t>(kernels::SizeOf(wanted.dtype));
-  const size_t rank = box.shape.size();
-  const int64_t run = rank == 0 ? 1 : box.shape[rank - 1];
-  Dims at = box.offset;
-  for (;;) {
-    const int64_t source = LinearIndex(at, stored.offset, stored.shape) * element;
-    const int64_t target = LinearIndex(at, wanted.offset, wanted.shape) * element;
-    std::memcpy(static_cast<std::byte*>(wanted.data) + target, from + source,
-                static_cast<size_t>(run * element));
-    // Advance to the next row: an odometer over all dimensions but the last.
-    size_t d = rank == 0 ? 0 : rank - 1;
-    while (d > 0) {
-      --d;
-      if (++at[d] < box.offset[d] + box.shape[d]) break;
-      at[d] = box.offset[d];
-      if (d == 0) return;
-    }
-    if (rank <= 1) return;
-  }
-}
 
 // The types in which state is stored.
 bool IsMasterType(std::string_view name) { return name == "F32" || name == "F64"; }
@@ -83,25 +35,84 @@ kernels::DType MasterType(std::string_view name) {
 
 std::string ShapeText(const Dims& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
+std::string FolderOf(const LoadArgs& args) {
+  return base::JoinPath(args.directory, FolderName(args.id));
+}
+
+Status CheckAsked(const LoadArgs& args, const SliceToLoad& wanted) {
+  const auto it = args.manifest->tensors.find(wanted.key);
+  if (it == args.manifest->tensors.end()) {
+    return base::NotFound("checkpoint {} has no tensor {}: it was saved by another model",
+                          FolderOf(args), wanted.key);
+  }
+  const TensorEntry& tensor = it->second;
+  std::string type(kernels::Name(wanted.dtype));
+  for (char& c : type) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  if (tensor.shape != wanted.global_shape || !IsMasterType(tensor.dtype)) {
+    return base::FailedPrecondition("checkpoint {}: {} is {} {}, the job's is {} {}",
+                                    FolderOf(args), wanted.key, tensor.dtype,
+                                    ShapeText(tensor.shape), type, ShapeText(wanted.global_shape));
+  }
+  return OkStatus();
+}
+
+// Whether the slices that were found hold each wanted element once.
+Status CheckFound(const LoadArgs& args, const SliceToLoad& wanted, const TensorEntry& tensor) {
+  const Box box{.offset = wanted.offset, .shape = wanted.shape};
+  BoxList found(wanted.shape.size());
+  for (const SliceEntry& stored : tensor.slices) {
+    std::optional<Box> common = Intersect({.offset = stored.offset, .shape = stored.shape}, box);
+    if (!common) continue;
+    for (size_t d = 0; d < wanted.offset.size(); ++d) common->offset[d] -= wanted.offset[d];
+    found.Add(common->offset, common->shape);
+  }
+  const Status covered = CheckCoveredOnce(found, wanted.shape);
+  if (covered.ok()) return covered;
+  return base::DataLoss(
+      "checkpoint {}: of the part of {} from [{}] on, of shape {}, {}; use another checkpoint",
+      FolderOf(args), wanted.key, fmt::join(wanted.offset, ", "), ShapeText(wanted.shape),
+      base::Message(covered));
+}
+
+// The tensors that are asked for, with all their slices.
+StatusOr<TensorTable> FindSlices(const LoadArgs& args) {
+  std::set<std::string> keys;
+  for (const SliceToLoad& wanted : args.slices) {
+    RETURN_IF_ERROR(CheckAsked(args, wanted));
+    keys.insert(wanted.key);
+  }
+  ASSIGN_OR_RETURN(TensorTable tensors, ReadSlices({.folder = FolderOf(args),
+                                                    .manifest = args.manifest,
+                                                    .keys = &keys,
+                                                    .threads = args.threads,
+                                                    .open = args.open}));
+  for (const SliceToLoad& wanted : args.slices)
+    RETURN_IF_ERROR(CheckFound(args, wanted, tensors.at(wanted.key)));
+  return tensors;
+}
+
 // Reads the slices of one checkpoint and keeps its files open between tensors.
 class Loading {
  public:
   // `calls` is locked while the caller's functions run; it outlives the object.
   Loading(const LoadArgs& args, base::Mutex* calls)
-      : args_(args), calls_(calls), folder_(base::JoinPath(args.directory, FolderName(args.id))) {}
+      : args_(args),
+        calls_(calls),
+        files_(FolderOf(args), args.manifest->block_bytes, args.open,
+               [this](int64_t bytes) { Progress(bytes); }) {}
 
-  Status Load(const SliceToLoad& wanted) {
-    ASSIGN_OR_RETURN(const TensorEntry* tensor, Find(wanted));
+  // `tensor` with all its slices.
+  Status Load(const SliceToLoad& wanted, const TensorEntry& tensor) {
     SliceToLoad image = wanted;
-    image.dtype = MasterType(tensor->dtype);
+    image.dtype = MasterType(tensor.dtype);
     const bool converts = image.dtype != wanted.dtype;
-    if (!args_.put && !converts && wanted.places.contiguous()) return LoadOnHost(*tensor, wanted);
+    if (!args_.put && !converts && wanted.places.contiguous()) return LoadOnHost(tensor, wanted);
     image.places = {};
     int64_t count = 1;
     for (const int64_t dim : wanted.shape) count *= dim;
     image_.resize(static_cast<size_t>(count * kernels::SizeOf(image.dtype)));
     image.data = image_.data();
-    RETURN_IF_ERROR(LoadOnHost(*tensor, image));
+    RETURN_IF_ERROR(LoadOnHost(tensor, image));
     if (converts) Convert(count, wanted.dtype);
     return Place(wanted, count, converts ? converted_.data() : image_.data());
   }
@@ -142,79 +153,21 @@ class Loading {
   }
 
   Status LoadOnHost(const TensorEntry& tensor, const SliceToLoad& wanted) {
-    for (const SliceEntry& stored : tensor.slices) {
-      const auto box = Intersect(stored, wanted);
-      if (!box) continue;
-      const bool direct = stored.offset == wanted.offset && stored.shape == wanted.shape;
-      const auto bytes = static_cast<size_t>(TensorBytes(tensor.dtype, stored.shape));
-      if (!direct) buffer_.resize(bytes);
-      std::byte* into = direct ? static_cast<std::byte*>(wanted.data) : buffer_.data();
-      RETURN_IF_ERROR(ReadChecked(tensor, stored, {into, bytes}));
-      if (!direct) CopyBox(*box, stored, into, wanted);
-      if (!args_.progress) continue;
-      base::MutexLock lock(calls_);
-      args_.progress(static_cast<int64_t>(bytes));
-    }
+    const Box box{.offset = wanted.offset, .shape = wanted.shape};
+    for (const SliceEntry& stored : tensor.slices)
+      RETURN_IF_ERROR(files_.Copy(tensor, stored, box, static_cast<std::byte*>(wanted.data)));
     return OkStatus();
   }
 
-  StatusOr<const TensorEntry*> Find(const SliceToLoad& wanted) const {
-    const auto it = args_.manifest->tensors.find(wanted.key);
-    if (it == args_.manifest->tensors.end()) {
-      return base::NotFound("checkpoint {} has no tensor {}: it was saved by another model",
-                            folder_, wanted.key);
-    }
-    const TensorEntry& tensor = it->second;
-    std::string type(kernels::Name(wanted.dtype));
-    for (char& c : type) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    if (tensor.shape != wanted.global_shape || !IsMasterType(tensor.dtype)) {
-      return base::FailedPrecondition("checkpoint {}: {} is {} {}, the job's is {} {}", folder_,
-                                      wanted.key, tensor.dtype, ShapeText(tensor.shape), type,
-                                      ShapeText(wanted.global_shape));
-    }
-    return &tensor;
-  }
-
-  StatusOr<const SafetensorsReader*> Open(const std::string& file) {
-    auto it = files_.find(file);
-    if (it == files_.end()) {
-      StatusOr<SafetensorsReader> reader =
-          SafetensorsReader::Open(base::JoinPath(folder_, file), args_.open);
-      if (absl::IsNotFound(reader.status())) {
-        return base::DataLoss("{} is missing, and the manifest names it; use another checkpoint",
-                              base::JoinPath(folder_, file));
-      }
-      RETURN_IF_ERROR(reader.status());
-      it = files_.emplace(file, *std::move(reader)).first;
-    }
-    return &it->second;
-  }
-
-  Status ReadChecked(const TensorEntry& tensor, const SliceEntry& stored,
-                     std::span<std::byte> out) {
-    ASSIGN_OR_RETURN(const SafetensorsReader* reader, Open(stored.file));
-    const auto entry = reader->entries().find(stored.tensor);
-    if (entry == reader->entries().end() || entry->second.shape != stored.shape ||
-        entry->second.dtype != tensor.dtype) {
-      return base::DataLoss("{} does not hold {} as its manifest says; use another checkpoint",
-                            reader->path(), stored.tensor);
-    }
-    RETURN_IF_ERROR(reader->Read(entry->second, out));
-    const std::string digest =
-        base::Hash128Hex({reinterpret_cast<const char*>(out.data()), out.size()});
-    if (digest != stored.digest) {
-      return base::DataLoss(
-          "{}: {} is damaged (digest {}, manifest says {}); use another checkpoint", reader->path(),
-          stored.tensor, digest, stored.digest);
-    }
-    return OkStatus();
+  void Progress(int64_t bytes) {
+    if (!args_.progress) return;
+    base::MutexLock lock(calls_);
+    args_.progress(bytes);
   }
 
   const LoadArgs& args_;
   base::Mutex* const calls_;
-  const std::string folder_;
-  std::map<std::string, SafetensorsReader> files_;
-  std::vector<std::byte> buffer_;     // a stored slice
+  SliceFiles files_;
   std::vector<std::byte> image_;      // a requested slice that is not read in place
   std::vector<std::byte> converted_;  // the same, of the type that is wanted
   std::vector<std::byte> spread_;     // the same, with gaps
@@ -259,6 +212,7 @@ void Compare(const std::string& path, const json& saved, const json& now,
 }  // namespace
 
 Status LoadTensors(const LoadArgs& args) {
+  ASSIGN_OR_RETURN(const TensorTable tensors, FindSlices(args));
   const auto threads = static_cast<size_t>(std::max(1, args.threads));
   base::Mutex calls;
   std::vector<Status> loaded(args.slices.size());
@@ -267,7 +221,7 @@ Status LoadTensors(const LoadArgs& args) {
   RunTasks(static_cast<int64_t>(threads), args.threads, [&](int64_t) {
     Loading loading(args, &calls);
     for (size_t i = next++; i < args.slices.size() && !failed; i = next++) {
-      loaded[i] = loading.Load(args.slices[i]);
+      loaded[i] = loading.Load(args.slices[i], tensors.at(args.slices[i].key));
       if (!loaded[i].ok()) failed = true;
     }
   });

@@ -1,5 +1,6 @@
 // Loads slices of a checkpoint's tensors into memory, whatever layout saved them: a requested slice
-// is assembled from all stored slices that overlap it, and every stored slice that is read is
+// is assembled from all stored slices that overlap it. Of the ranks' manifests those are read whose
+// ranks have slices of the tensors, of stored slices the blocks that hold something wanted, each
 // verified against its digest. Blocking; thread-safe.
 #pragma once
 
@@ -35,13 +36,13 @@ struct SliceToLoad {
 struct LoadArgs {
   std::string directory;  // of the checkpoints
   CheckpointId id;
-  const Manifest* manifest = nullptr;
+  const Manifest* manifest = nullptr;  // as ReadManifest gives it
   std::vector<SliceToLoad> slices;
   int threads = 1;  // that read and check side by side, each a slice at a time
   // Copies host bytes to a slice's memory and blocks until they have arrived. Empty: slices are in
   // host memory. This and `progress` are called by one thread at a time.
   std::function<void(void* to, const void* from, int64_t bytes)> put;
-  std::function<void(int64_t bytes)> progress;  // called per stored slice; may be empty
+  std::function<void(int64_t bytes)> progress;  // called per block that was read; may be empty
   base::FileOpener open{};                      // of the files of the checkpoint
 };
 

@@ -1,6 +1,6 @@
 // A sequence of local steps, each followed by an agreement on one status, so that no rank waits for
-// another that has failed. The order of a commit: shards with their digests and fsync, coverage,
-// manifest, fence check, rename, fsync of the directory.
+// another that has failed. The order of a commit: shards with fsync, the ranks' manifests with
+// fsync, coverage, manifest, fence check, rename, fsync of the directory.
 #include "worker/checkpoint/writer.h"
 
 #include <algorithm>
@@ -9,17 +9,14 @@
 #include <system_error>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "worker/checkpoint/collect_ranks.h"
 #include "worker/checkpoint/exchange.h"
-#include "worker/checkpoint/format/json_numbers.h"
+#include "worker/checkpoint/format/rank_manifest.h"
 
 namespace mt::checkpoint {
 namespace {
-
-using nlohmann::json;
 
 std::string TypeName(kernels::DType dtype) {
   std::string name(kernels::Name(dtype));
@@ -120,74 +117,55 @@ class Save {
   Status WriteAndCommit() {
     RETURN_IF_ERROR(Agree(At("begin", Prepare())));
     RETURN_IF_ERROR(exchange_.Agree(At("folder", OkStatus())));
-    std::string record;
+    RankRecord record;
     const Status written = At("shard", WriteShard(&record));
     RETURN_IF_ERROR(exchange_.Agree(written));
-    ASSIGN_OR_RETURN(const std::vector<std::string> records, exchange_.AllGather(record));
+    ASSIGN_OR_RETURN(const std::vector<std::string> records, exchange_.AllGather(ToText(record)));
     Manifest manifest = args_.manifest;
     RETURN_IF_ERROR(exchange_.Agree(At("gathered", Collect(records, &manifest))));
     return Agree(exchange_.rank() == 0 ? Commit(manifest) : OkStatus());
   }
 
-  // Writes this rank's file and describes it in *record for the manifest.
-  Status WriteShard(std::string* record) const {
-    json out = json::array();
-    if (!args_.slices.empty()) {
-      const std::string file = fmt::format("rank-{:05}.safetensors", exchange_.rank());
-      std::vector<TensorToWrite> tensors;
-      for (size_t i = 0; i < args_.slices.size(); ++i) {
-        const SliceToSave& slice = args_.slices[i];
-        tensors.push_back({.name = slice.key + (IsWhole(slice) ? "" : fmt::format("#{}", i)),
-                           .dtype = TypeName(slice.dtype),
-                           .shape = slice.shape,
-                           .data = slice.data,
-                           .places = slice.places});
-      }
-      ASSIGN_OR_RETURN(const std::vector<std::string> digests,
-                       WriteSafetensors(base::JoinPath(temporary_, file), tensors, args_.progress,
-                                        args_.reader, args_.threads));
-      for (size_t i = 0; i < tensors.size(); ++i) {
-        const SliceToSave& slice = args_.slices[i];
-        out.push_back({{"key", slice.key},
-                       {"dtype", tensors[i].dtype},
-                       {"global_shape", slice.global_shape},
-                       {"file", file},
-                       {"tensor", tensors[i].name},
-                       {"offset", slice.offset},
-                       {"shape", slice.shape},
-                       {"digest", digests[i]}});
-      }
-      RETURN_IF_ERROR(base::SyncDir(temporary_));
+  // Writes this rank's file and its manifest, which *record identifies.
+  Status WriteShard(RankRecord* record) const {
+    if (args_.slices.empty()) return OkStatus();
+    const std::string file = RankFileName(exchange_.rank());
+    std::vector<TensorToWrite> tensors;
+    for (size_t i = 0; i < args_.slices.size(); ++i) {
+      const SliceToSave& slice = args_.slices[i];
+      tensors.push_back({.name = slice.key + (IsWhole(slice) ? "" : fmt::format("#{}", i)),
+                         .dtype = TypeName(slice.dtype),
+                         .shape = slice.shape,
+                         .data = slice.data,
+                         .places = slice.places});
     }
-    *record = out.dump();
-    return OkStatus();
+    ASSIGN_OR_RETURN(std::vector<BlockDigests> digests,
+                     WriteSafetensors(base::JoinPath(temporary_, file), tensors, args_.progress,
+                                      args_.reader, args_.threads, args_.manifest.block_bytes));
+    TensorTable table;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const SliceToSave& slice = args_.slices[i];
+      TensorEntry& tensor = table[slice.key];
+      tensor.dtype = tensors[i].dtype;
+      tensor.shape = slice.global_shape;
+      tensor.slices.push_back({.file = file,
+                               .tensor = tensors[i].name,
+                               .offset = slice.offset,
+                               .shape = slice.shape,
+                               .digests = std::move(digests[i])});
+    }
+    const std::string text = RankManifestText(table);
+    *record = {.bytes = std::ssize(text), .digest = base::Hash128Of(text)};
+    // Syncs the folder, too, and with it the entry of the file.
+    return base::WriteFileAtomic(base::JoinPath(temporary_, RankManifestName(exchange_.rank())),
+                                 text);
   }
 
   static bool IsWhole(const SliceToSave& slice) { return slice.shape == slice.global_shape; }
 
-  // Every rank builds the same tensor table, so that all detect a gap or an overlap.
-  Status Collect(const std::vector<std::string>& records, Manifest* manifest) {
-    for (const std::string& record : records) {
-      for (const json& slice : json::parse(record)) {
-        TensorEntry& tensor = manifest->tensors[slice.at("key").get<std::string>()];
-        const auto dtype = slice.at("dtype").get<std::string>();
-        const auto shape = Integers(slice.at("global_shape"));
-        if (tensor.slices.empty()) {
-          tensor.dtype = dtype;
-          tensor.shape = shape;
-        } else if (tensor.dtype != dtype || tensor.shape != shape) {
-          return base::Internal("ranks disagree on the shape or type of {}",
-                                slice.at("key").dump());
-        }
-        SliceEntry entry{.file = slice.at("file").get<std::string>(),
-                         .tensor = slice.at("tensor").get<std::string>(),
-                         .offset = Integers(slice.at("offset")),
-                         .shape = Integers(slice.at("shape")),
-                         .digest = slice.at("digest").get<std::string>()};
-        tensor.slices.push_back(std::move(entry));
-      }
-    }
-    return CheckCoverage(*manifest);
+  // Only rank 0 reads what the others have written; all learn whether it is whole.
+  Status Collect(const std::vector<std::string>& records, Manifest* manifest) const {
+    return exchange_.rank() == 0 ? CollectRanks(temporary_, records, manifest) : OkStatus();
   }
 
   Status Commit(Manifest& manifest) {

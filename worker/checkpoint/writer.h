@@ -1,7 +1,7 @@
-// Saves a checkpoint: every rank writes one safetensors file with the slices it owns, then rank 0
-// writes the manifest and renames the folder. Before the rename the checkpoint does not exist;
-// after it, it survives a power failure. Collective and blocking: all ranks of `group` call it with
-// the same id and get the same status.
+// Saves a checkpoint: every rank writes one safetensors file with the slices it owns, and a
+// manifest of them; then rank 0 reads those, writes the manifest and renames the folder. Before the
+// rename the checkpoint does not exist; after it, it survives a power failure. Collective and
+// blocking: all ranks of `group` call it with the same id and get the same status.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct SliceToSave {
 // The state to save and its destination.
 struct SaveArgs {
   std::string directory;  // of the job's checkpoints; created if missing, unless it has a fence
-  // Step, epoch, job, spec, numbers and facts, set by the caller on every rank; `tensors` must be
-  // empty.
+  // Step, epoch, job, spec, numbers and facts, set by the caller on every rank; `tensors` and
+  // `ranks` must be empty. Its block_bytes is that of the digests, the same on all ranks.
   Manifest manifest;
   std::vector<SliceToSave> slices;
   Status ready;  // an error: this rank's slices cannot be read, and the save fails on all ranks

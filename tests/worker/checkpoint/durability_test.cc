@@ -190,7 +190,8 @@ TEST_F(CheckpointDurabilityTest, EveryShardIsDurableBeforeTheManifestIsWritten) 
   while (!log.operations()[manifest].path.starts_with(folder + std::string(kManifestName))) {
     ASSERT_LT(++manifest, log.operations().size());
   }
-  for (const char* shard : {"rank-00000.safetensors", "rank-00001.safetensors"}) {
+  for (const char* shard :
+       {"rank-00000.safetensors", "rank-00001.safetensors", "rank-00000.json", "rank-00001.json"}) {
     EXPECT_TRUE(log.IsDurable(manifest, folder + shard)) << shard;
   }
 }
@@ -211,9 +212,9 @@ TEST_F(CheckpointDurabilityTest, ASyncThatFailsFailsTheSaveOnAllRanks) {
     }
     EXPECT_EQ(Complaint(directory_, {10}, {20}), "");
   }
-  // Two shards with their folder, the manifest with it, the directory: one beyond. The folder is
-  // not in the directory for good before it has its final name.
-  EXPECT_EQ(nth, 8);
+  // Two shards, two manifests of ranks with their folder, the manifest with it, the directory: one
+  // beyond. The folder is not in the directory for good before it has its final name.
+  EXPECT_EQ(nth, 10);
 }
 
 TEST_F(CheckpointDurabilityTest, ARemovalLeavesNoCheckpointInParts) {

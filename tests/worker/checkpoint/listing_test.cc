@@ -42,7 +42,7 @@ TEST_F(ListingTest, TellsCheckpointsFromWhatIsNone) {
   std::ofstream(damaged + "/manifest.json") << "{";
   const std::string newer = Save(40, 2);
   std::string text = base::ReadFile(newer + "/manifest.json").value();
-  text.replace(text.find("\"version\": 1"), 12, "\"version\": 9");
+  text.replace(text.find("\"version\": 2"), 12, "\"version\": 9");
   std::ofstream(newer + "/manifest.json", std::ios::trunc) << text;
   const std::string other = Save(50, 2);
   std::filesystem::rename(other, dir_.File("ckpt/step-00000060-e0002"));

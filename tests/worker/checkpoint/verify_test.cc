@@ -55,7 +55,7 @@ TEST_F(VerifyTest, NamesEachDamage) {
   std::filesystem::resize_file(cut_file, std::filesystem::file_size(cut_file) - 8);
   std::filesystem::remove(missing + "/rank-00001.safetensors");
   std::string text = base::ReadFile(newer + "/manifest.json").value();
-  text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
+  text.replace(text.find("\"version\": 2"), 12, "\"version\": 3");
   std::ofstream(newer + "/manifest.json", std::ios::trunc) << text;
   // Of another save: whole, but other slices.
   const std::string whole = SaveState(dir_.File("other"), MakeState(5), Cut::kColumns);
@@ -81,7 +81,7 @@ TEST_F(VerifyTest, NamesEachDamage) {
   EXPECT_THAT(report.damage[0].what, HasSubstr("the manifest says"));
   EXPECT_THAT(report.damage[1].what, HasSubstr("does not fit"));
   EXPECT_EQ(report.damage[2].what, "missing");
-  EXPECT_THAT(report.damage[3].what, HasSubstr("format version 2"));
+  EXPECT_THAT(report.damage[3].what, HasSubstr("format version 3"));
   EXPECT_THAT(report.damage[4].what, HasSubstr("does not hold it as the manifest says"));
 }
 
@@ -130,7 +130,7 @@ TEST_F(VerifyTest, ADamagedManifestIsAFault) {
     (void)Verify({.folders = {folder}});
   }
   std::string huge = whole;
-  const std::string shape = "\"shape\": [\n    6\n   ]";
+  const std::string shape = "\"shape\": [6]";
   ASSERT_NE(huge.find(shape), std::string::npos);
   huge.replace(huge.find(shape), shape.size(), "\"shape\": [4611686018427387904]");
   std::ofstream(path, std::ios::trunc) << huge;

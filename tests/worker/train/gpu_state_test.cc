@@ -6,7 +6,7 @@
 
 #include "common/base/files.h"
 #include "tests/worker/train/gpu_rig.h"
-#include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/format/whole_manifest.h"
 
 namespace mt::train {
 namespace {
@@ -20,9 +20,12 @@ class GpuStateTest : public GpuTrainTest {
     const auto all = checkpoint::ListCheckpoints(path).value();
     for (const checkpoint::CheckpointId& id : all) {
       if (id.step != step) continue;
-      const checkpoint::Manifest manifest = checkpoint::ReadManifest(path, id).value();
+      const checkpoint::Manifest manifest = checkpoint::ReadWholeManifest(path, id).value();
       for (const auto& [key, tensor] : manifest.tensors) {
-        for (const auto& slice : tensor.slices) digests[key + slice.tensor] = slice.digest;
+        for (const auto& slice : tensor.slices) {
+          for (const auto& digest : slice.digests)
+            digests[key + slice.tensor] += base::HexOf(digest);
+        }
       }
     }
     EXPECT_FALSE(digests.empty()) << directory << " has no step " << step;

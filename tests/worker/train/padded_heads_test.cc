@@ -10,7 +10,7 @@
 #include "common/base/files.h"
 #include "common/spec/derived.h"
 #include "tests/worker/train/train_rig.h"
-#include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/format/whole_manifest.h"
 #include "worker/params/state_parts.h"
 
 namespace mt::train {
@@ -60,11 +60,12 @@ class PaddedHeadsTest : public TrainTest {
     const std::string path = base::JoinPath(dir_.path(), "checkpoints/" + directory);
     std::map<std::string, std::string> digests;
     for (const checkpoint::CheckpointId& id : OnDisk(directory)) {
-      const checkpoint::Manifest manifest = checkpoint::ReadManifest(path, id).value();
+      const checkpoint::Manifest manifest = checkpoint::ReadWholeManifest(path, id).value();
       for (const auto& [key, tensor] : manifest.tensors) {
         for (const auto& slice : tensor.slices) {
-          digests[fmt::format("{} {}+{}", key, slice.offset[0],
-                              slice.offset.size() > 1 ? slice.offset[1] : 0)] = slice.digest;
+          std::string& text = digests[fmt::format("{} {}+{}", key, slice.offset[0],
+                                                  slice.offset.size() > 1 ? slice.offset[1] : 0)];
+          for (const auto& digest : slice.digests) text += base::HexOf(digest);
         }
       }
     }

@@ -1,33 +1,35 @@
-// The manifest of a checkpoint: what it holds, where each slice of each tensor lies, and everything
+// The manifest of a checkpoint: what it holds, which rank has stored parts of what, and everything
 // besides tensors that a resumed run needs. It is written last, as JSON (FORMAT.md); a folder
-// without a readable manifest is not a checkpoint. Plain values, pure functions.
+// without a readable manifest is not a checkpoint. Where each slice lies and its digests are in the
+// manifests of the ranks (rank_manifest.h), which it names with their digests; in format version 1
+// they were in this one. Plain values, pure functions.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "common/base/ids.h"
 #include "common/base/status.h"
+#include "worker/checkpoint/format/block_digests.h"
+#include "worker/checkpoint/format/tensor_entry.h"
 
 namespace mt::checkpoint {
 
-// One rectangular part of a tensor, stored contiguously in one file.
-struct SliceEntry {
-  std::string file;             // name within the checkpoint's folder
-  std::string tensor;           // its name in that safetensors file
-  std::vector<int64_t> offset;  // of its first element, in the global tensor
-  std::vector<int64_t> shape;
-  std::string digest;  // XXH3-128 of its bytes, 32 hex digits
-};
-
-// A logical tensor, without padding and independent of the parallel layout. Keys are
-// "weights/<parameter>", "exp_avg/<parameter>" and "exp_avg_sq/<parameter>".
-struct TensorEntry {
-  std::string dtype;  // safetensors' name: "F32", "F64"
-  std::vector<int64_t> shape;
-  std::vector<SliceEntry> slices;
+// What a rank has written.
+struct RankEntry {
+  std::string manifest;  // names within the checkpoint's folder: "rank-00000.json"
+  std::string file;      // "rank-00000.safetensors"
+  int64_t bytes = 0;     // of its manifest
+  base::Hash128Value digest{};
+  int64_t num_slices = 0;
+  // The tensors of which it has slices: first and last of each run of ordinals in the order of
+  // keys; ascending.
+  std::vector<std::pair<int64_t, int64_t>> tensors;
 };
 
 // Content of the file manifest.json.
@@ -49,22 +51,31 @@ struct Manifest {
   // Facts that a resume compares or reports, by name ("openblas_core", "threads_per_rank",
   // "data.train.idx_digest").
   std::map<std::string, std::string> facts;
-  std::map<std::string, TensorEntry> tensors;
+  // Without slices, unless the manifest is of version 1 or ReadWholeManifest has added them.
+  TensorTable tensors;
+  int64_t block_bytes = kBlockBytes;  // of slices; kWholeSliceBlock in version 1
+  std::vector<RankEntry> ranks;       // that have written slices; empty in version 1
 };
 
-// The manifest as JSON text (FORMAT.md).
+// The manifest as JSON text (FORMAT.md), of the present version. Slices are left out.
 std::string ToJson(const Manifest& manifest);
-// Parses a manifest from arbitrary bytes and checks its coverage. kDataLoss: damaged, with what is
+// Parses a manifest of any version from arbitrary bytes. Checks the coverage of one of version 1,
+// and of later ones that some rank has slices of each tensor. kDataLoss: damaged, with what is
 // wrong and where; kFailedPrecondition: written in a newer format.
 StatusOr<Manifest> ParseManifest(std::string_view json);
-// Identifies a checkpoint by its content, because the manifest contains the digests of all slices:
-// "xxh3:<32 hex digits>" over the manifest's bytes.
+// Identifies a checkpoint by its content, because the manifest contains the digests of all slices,
+// or of the ranks' manifests that contain those: "xxh3:<32 hex digits>" over the manifest's bytes.
 std::string ManifestDigest(std::string_view text);
-// Checks that the slices of every tensor have its rank, lie inside it and cover each element
-// exactly once; kDataLoss names tensor and slice.
+// Checks of a manifest with its slices that they have their tensor's rank, lie inside it and cover
+// each element exactly once; kDataLoss names tensor and slice.
 Status CheckCoverage(const Manifest& manifest);
 
+// The safetensors files of a checkpoint.
+std::set<std::string> DataFilesOf(const Manifest& manifest);
+// All files that it consists of, the manifest itself aside.
+std::set<std::string> FilesOf(const Manifest& manifest);
+
 inline constexpr std::string_view kManifestName = "manifest.json";
-inline constexpr int kFormatVersion = 1;
+inline constexpr int kFormatVersion = 2;
 
 }  // namespace mt::checkpoint

@@ -2,12 +2,12 @@
 #include "worker/checkpoint/format/resume_base.h"
 
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "common/base/files.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/format/rank_manifest.h"
 #include "worker/checkpoint/format/root_marker.h"
 #include "worker/checkpoint/format/safetensors.h"
 
@@ -34,13 +34,11 @@ Condition ConditionOf(const Status& status) {
                                                               : Condition::kUnreadable;
 }
 
-// OK if all files of the checkpoint are there, with whole headers and of their full length.
+// OK if all files of the checkpoint are there: those of tensors with whole headers and of their
+// full length, the ranks' manifests as they were written.
 Status CheckFiles(const std::string& folder, const Manifest& manifest) {
-  std::set<std::string> files;
-  for (const auto& [key, tensor] : manifest.tensors) {
-    for (const SliceEntry& slice : tensor.slices) files.insert(slice.file);
-  }
-  for (const std::string& file : files) {
+  for (const RankEntry& rank : manifest.ranks) RETURN_IF_ERROR(ReadRankText(folder, rank).status());
+  for (const std::string& file : DataFilesOf(manifest)) {
     RETURN_IF_ERROR(SafetensorsReader::Open(base::JoinPath(folder, file)).status());
   }
   return OkStatus();

@@ -45,8 +45,9 @@ struct BaseChoice {
 
 // The checkpoint to go on from: the newest intact one of the job if it is the base or newer, and an
 // older one where the base is there and damaged, or where that is allowed. Intact means: a manifest
-// that can be read, and all files with whole headers and of their full length; digests of tensors
-// are checked when they are loaded. kFailedPrecondition where the base is not there, with step and
+// that can be read, the ranks' manifests with the digests that it gives, and all files with whole
+// headers and of their full length; digests of tensors are checked when they are loaded.
+// kFailedPrecondition where the base is not there, with step and
 // digest that are expected, what is there, the root, whether it is another one, and what to do;
 // where a checkpoint that may be the base cannot be read, nothing is decided either, and the
 // message says so.

@@ -14,6 +14,7 @@
 #include "common/base/files.h"
 #include "common/base/runs.h"
 #include "common/base/status.h"
+#include "worker/checkpoint/format/block_digests.h"
 
 namespace mt::checkpoint {
 
@@ -51,14 +52,15 @@ inline constexpr int64_t kLargestPieceBytes = int64_t{8} << 20;
 using ProgressFn = std::function<void(int64_t bytes)>;
 
 // Writes and fsyncs a new file. Tensors are stored in the given order, the data area beginning at a
-// multiple of 256 bytes. Returns the XXH3-128 digest of each tensor's bytes, in order. After an
-// error a partial file may exist. `reader`: reads the data of all tensors, on this thread; nullptr:
-// they are in host memory, and `threads` write side by side, each a tensor at a time, and call
+// multiple of 256 bytes. Returns the digests of each tensor's blocks, in order. After an error a
+// partial file may exist. `reader`: reads the data of all tensors, on this thread; nullptr: they
+// are in host memory, and `threads` write side by side, each a tensor at a time, and call
 // `progress`. kAlreadyExists if the file exists.
-StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
-                                                    std::span<const TensorToWrite> tensors,
-                                                    const ProgressFn& progress,
-                                                    PieceReader* reader = nullptr, int threads = 1);
+StatusOr<std::vector<BlockDigests>> WriteSafetensors(const std::string& path,
+                                                     std::span<const TensorToWrite> tensors,
+                                                     const ProgressFn& progress,
+                                                     PieceReader* reader = nullptr, int threads = 1,
+                                                     int64_t block_bytes = kBlockBytes);
 
 // An open file whose header was validated: every tensor lies inside the file and has as many bytes
 // as its shape requires.

@@ -77,10 +77,7 @@ class Copying {
   Status Run() {
     const std::string& from = args_.from.folder;
     ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(args_.from.directory, args_.from.id));
-    std::set<std::string> files;
-    for (const auto& [key, tensor] : manifest.tensors) {
-      for (const SliceEntry& slice : tensor.slices) files.insert(slice.file);
-    }
+    const std::set<std::string> files = FilesOf(manifest);
     for (const std::string& file : files) {
       ASSIGN_OR_RETURN(const int64_t bytes, base::FileSize(base::JoinPath(from, file)));
       file_bytes_ += bytes;

@@ -15,8 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/mutex.h"
-#include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
+#include "worker/checkpoint/format/whole_manifest.h"
 #include "worker/checkpoint/inspect/summary.h"
 #include "worker/checkpoint/inspect/tensor_rows.h"
 
@@ -260,8 +260,8 @@ class Comparison {
 }  // namespace
 
 StatusOr<DiffReport> Diff(const DiffArgs& args) {
-  ASSIGN_OR_RETURN(const Manifest a, ReadManifest(args.a.directory, args.a.id));
-  ASSIGN_OR_RETURN(const Manifest b, ReadManifest(args.b.directory, args.b.id));
+  ASSIGN_OR_RETURN(const Manifest a, ReadWholeManifest(args.a.directory, args.a.id, args.threads));
+  ASSIGN_OR_RETURN(const Manifest b, ReadWholeManifest(args.b.directory, args.b.id, args.threads));
   return Comparison(args, a, b).Run();
 }
 

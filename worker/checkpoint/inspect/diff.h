@@ -1,5 +1,6 @@
 // Compares two checkpoints, whatever the layouts that saved them: tensor by tensor, bit by bit, and
-// what else their manifests tell. Blocking; several threads. Digests are not checked (verify.h).
+// what else their manifests tell. Blocking; several threads. Digests of tensors are
+// not checked (verify.h).
 #pragma once
 
 #include <cstdint>

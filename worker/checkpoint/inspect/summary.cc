@@ -34,7 +34,7 @@ int64_t SpecNumber(const nlohmann::json& spec, std::initializer_list<const char*
 
 }  // namespace
 
-int64_t ElementsOf(const TensorEntry& tensor) { return TensorBytes("U8", tensor.shape); }
+int64_t ElementsOf(const TensorEntry& tensor) { return CountElements(tensor.shape); }
 
 Summary Summarize(const Manifest& manifest) {
   const nlohmann::json spec = nlohmann::json::parse(manifest.spec_json, nullptr, false);
@@ -46,10 +46,11 @@ Summary Summarize(const Manifest& manifest) {
   if (precision.is_string()) out.precision = precision.get<std::string>();
   for (const auto& [key, tensor] : manifest.tensors) {
     ++out.num_tensors;
-    out.num_slices += static_cast<int64_t>(tensor.slices.size());
+    if (manifest.ranks.empty()) out.num_slices += std::ssize(tensor.slices);
     out.state_bytes += TensorBytes(tensor.dtype, tensor.shape);
     if (key.starts_with(kWeights)) out.parameters += ElementsOf(tensor);
   }
+  for (const RankEntry& rank : manifest.ranks) out.num_slices += rank.num_slices;
   const auto samples = manifest.integers.find("consumed_samples");
   if (samples != manifest.integers.end()) out.consumed_samples = samples->second;
   if (__builtin_mul_overflow(out.consumed_samples, SpecNumber(spec, {"model", "seq_length"}),

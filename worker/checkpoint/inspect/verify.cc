@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -17,6 +18,7 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
+#include "worker/checkpoint/format/rank_manifest.h"
 #include "worker/checkpoint/format/safetensors.h"
 
 namespace mt::checkpoint {
@@ -31,6 +33,7 @@ struct Wanted {
   const TensorEntry* tensor = nullptr;
   const SliceEntry* slice = nullptr;
   int64_t bytes = 0;
+  int64_t block_bytes = 0;
 };
 
 struct ReadTask {
@@ -56,7 +59,8 @@ std::vector<ReadTask> TasksOf(size_t folder, const Manifest& manifest) {
       by_file[slice.file].push_back({.key = &key,
                                      .tensor = &tensor,
                                      .slice = &slice,
-                                     .bytes = TensorBytes(tensor.dtype, slice.shape)});
+                                     .bytes = TensorBytes(tensor.dtype, slice.shape),
+                                     .block_bytes = manifest.block_bytes});
     }
   }
   std::vector<ReadTask> tasks;
@@ -72,6 +76,16 @@ std::vector<ReadTask> TasksOf(size_t folder, const Manifest& manifest) {
     }
   }
   return tasks;
+}
+
+// What is wrong with a slice whose blocks have these digests; empty: nothing.
+std::string Mismatch(const BlockDigests& are, const BlockDigests& said) {
+  const auto [is, other] = std::ranges::mismatch(are, said);
+  if (is == are.end()) return "";
+  const std::string of_block =
+      said.size() == 1 ? "" : fmt::format(" of block {} of {}", is - are.begin(), said.size());
+  return fmt::format("damaged: its digest{} is {}, the manifest says {}", of_block,
+                     base::HexOf(*is), base::HexOf(*other));
 }
 
 // The manifest, unless the folder's name says that it is another checkpoint's.
@@ -106,18 +120,65 @@ class Verification {
   }
 
  private:
-  // nullptr: it cannot be read, which is noted.
+  void Note(const std::string& folder, const std::string& file, const std::string& what) {
+    report_.damage.push_back({.folder = folder, .file = file, .slice = "", .what = what});
+  }
+
+  // With the slices of all ranks whose manifests can be read. nullptr: it cannot be read itself.
+  // What cannot is noted.
   const Manifest* ReadManifestOf(size_t i) {
     const std::string& folder = args_.folders[i];
     const auto text = base::ReadFile(base::JoinPath(folder, kManifestName));
     auto manifest = text.ok() ? ParseManifest(*text) : text.status();
     if (manifest.ok()) manifest = OfItsFolder(folder, *std::move(manifest));
-    if (manifest.ok()) return &manifests_.emplace_back(*std::move(manifest));
-    report_.damage.push_back({.folder = folder,
-                              .file = std::string(kManifestName),
-                              .slice = "",
-                              .what = base::Message(manifest.status())});
-    return nullptr;
+    if (!manifest.ok()) {
+      Note(folder, std::string(kManifestName), base::Message(manifest.status()));
+      return nullptr;
+    }
+    if (!manifest->ranks.empty()) AddRanks(folder, &*manifest);
+    return &manifests_.emplace_back(*std::move(manifest));
+  }
+
+  // Joins the slices of the ranks.
+  void AddRanks(const std::string& folder, Manifest* manifest) {
+    NoteWhatIsNotNamed(folder, *manifest);
+    std::vector<StatusOr<TensorTable>> of_ranks(manifest->ranks.size(), TensorTable());
+    RunTasks(std::ssize(of_ranks), args_.threads, [&](int64_t i) {
+      const auto at = static_cast<size_t>(i);
+      of_ranks[at] = ReadRankManifest(folder, *manifest, manifest->ranks[at]);
+    });
+    bool all = true;
+    for (size_t i = 0; i < of_ranks.size(); ++i) {
+      const RankEntry& rank = manifest->ranks[i];
+      const StatusOr<TensorTable>& tensors = of_ranks[i];
+      if (!tensors.ok()) {
+        all = false;
+        const bool gone = !base::Exists(base::JoinPath(folder, rank.manifest));
+        Note(folder, rank.manifest, gone ? "missing" : base::Message(tensors.status()));
+        continue;
+      }
+      for (const auto& [key, tensor] : *tensors) {
+        std::vector<SliceEntry>& slices = manifest->tensors.at(key).slices;
+        slices.insert(slices.end(), tensor.slices.begin(), tensor.slices.end());
+      }
+    }
+    // What is missing would be told as a gap in each of its tensors.
+    if (!all) return;
+    const Status covered = CheckCoverage(*manifest);
+    if (!covered.ok()) Note(folder, std::string(kManifestName), base::Message(covered));
+  }
+
+  // Files with a rank's name that are no part of the checkpoint.
+  void NoteWhatIsNotNamed(const std::string& folder, const Manifest& manifest) {
+    const std::set<std::string> named = FilesOf(manifest);
+    std::set<std::string> others;
+    std::error_code error;
+    std::filesystem::directory_iterator it(folder, error);
+    for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+      std::string name = it->path().filename().string();
+      if (name.starts_with("rank-") && !named.contains(name)) others.insert(std::move(name));
+    }
+    for (const std::string& name : others) Note(folder, name, "the manifest does not name it");
   }
 
   void Read(const ReadTask& task, std::vector<Damage>* damage) {
@@ -151,7 +212,7 @@ class Verification {
       Done(wanted.bytes, /*read=*/false);
       return "the file does not hold it as the manifest says";
     }
-    base::Hash128 digest;
+    BlockHasher digest(wanted.block_bytes);
     for (int64_t at = 0; at < wanted.bytes; at += kPieceBytes) {
       piece->resize(static_cast<size_t>(std::min(kPieceBytes, wanted.bytes - at)));
       const Status read = reader.ReadPart(found->second, at, *piece);
@@ -166,9 +227,7 @@ class Verification {
       const base::MutexLock lock(&mu_);
       ++read_slices_;
     }
-    const std::string is = digest.Take();
-    if (is == wanted.slice->digest) return "";
-    return fmt::format("damaged: its digest is {}, the manifest says {}", is, wanted.slice->digest);
+    return Mismatch(digest.Take(), wanted.slice->digests);
   }
 
   void Done(int64_t bytes, bool read) {

@@ -1,5 +1,5 @@
-// Reads whole checkpoints and holds every slice against its digest in the manifest. Blocking;
-// several threads, each with a buffer of fixed size.
+// Reads whole checkpoints and holds every rank's manifest and every block of every slice against
+// its digest. Blocking; several threads, each with a buffer of fixed size.
 #pragma once
 
 #include <cstdint>
