@@ -7,6 +7,7 @@
 
 #include "common/base/files.h"
 #include "worker/checkpoint/format/json_numbers.h"
+#include "worker/checkpoint/format/json_text.h"
 
 namespace mt::checkpoint {
 
@@ -19,7 +20,7 @@ std::string ToJson(const Evaluation& evaluation) {
 }
 
 StatusOr<Evaluation> ParseEvaluation(std::string_view text) {
-  const nlohmann::json in = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json in = ParseJson(text);
   if (!in.is_object() || in.value("format", nlohmann::json()) != "megatrain-eval")
     return base::DataLoss("not an evaluation: no JSON object with format \"megatrain-eval\"");
   try {

@@ -21,6 +21,7 @@
 #include "common/base/ids.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/json_numbers.h"
+#include "worker/checkpoint/format/json_text.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -33,6 +34,8 @@ constexpr std::chrono::milliseconds kLockRetry{10};
 // Number of epochs whose base is kept; far more than there are folders.
 constexpr size_t kBasesKept = 1024;
 constexpr int kTokenBytes = 16;
+// No directory comes to as many starts.
+constexpr int64_t kLastEpoch = int64_t{1} << 60;
 constexpr std::string_view kEpochPayload = "megatrain/fence-epoch";
 
 std::string FencePath(const std::string& directory) {
@@ -152,7 +155,7 @@ std::string ToJson(const Fence& fence) {
 }
 
 StatusOr<Fence> ParseFence(std::string_view text) {
-  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json in = ParseJson(text);
   if (!in.is_object() || in.value("format", json()) != "megatrain-fence") {
     return base::DataLoss("not a fence: no JSON object with format \"megatrain-fence\"");
   }
@@ -194,9 +197,14 @@ StatusOr<Fence> RaiseFence(const RaiseArgs& args) {
   if (now) RETURN_IF_ERROR(CheckMayRaise(args, *now));
   RETURN_IF_ERROR(At(args, "checked"));
   ASSIGN_OR_RETURN(const int64_t highest, HighestEpoch(args.directory));
+  const int64_t last = std::max(highest, now ? now->directory_epoch : 0);
+  if (last >= kLastEpoch) {
+    return base::DataLoss("{}: epoch {} of {} or of a folder there cannot be: remove what has it",
+                          args.directory, last, kFenceName);
+  }
   Fence next{.job_uid = args.job_uid,
              .epoch = args.epoch,
-             .directory_epoch = std::max(highest, now ? now->directory_epoch : 0) + 1,
+             .directory_epoch = last + 1,
              .holder = ThisProcess(),
              .token = base::RandomHex(kTokenBytes),
              .bases = now ? now->bases : decltype(Fence::bases){}};

@@ -15,7 +15,10 @@ namespace mt::checkpoint {
 
 // The value as an integer.
 inline int64_t Integer(const nlohmann::json& in) {
-  return in.get_ref<const nlohmann::json::number_integer_t&>();
+  const int64_t value = in.get_ref<const nlohmann::json::number_integer_t&>();
+  // What is above the range comes back as a negative value: refused as a text would be.
+  if (in.is_number_unsigned() && value < 0) (void)in.get_ref<const nlohmann::json::string_t&>();
+  return value;
 }
 
 // The values of an array of integers.

@@ -11,6 +11,8 @@
 
 #include "common/base/files.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/json_numbers.h"
+#include "worker/checkpoint/format/json_text.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -30,11 +32,11 @@ std::string ToJson(const Label& label) {
 }
 
 StatusOr<Label> ParseLabel(std::string_view text) {
-  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json in = ParseJson(text);
   try {
     if (in.at("format").get<std::string>() != "megatrain-tag")
       return base::DataLoss("not a checkpoint's label");
-    if (const int version = in.at("version").get<int>(); version > kLabelVersion) {
+    if (const int64_t version = Integer(in.at("version")); version > kLabelVersion) {
       return base::FailedPrecondition("a label of version {}, this program reads up to {}", version,
                                       kLabelVersion);
     }

@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "worker/checkpoint/format/json_text.h"
 
 namespace mt::checkpoint {
 
@@ -21,7 +22,7 @@ std::string ToJson(const Pin& pin) {
 }
 
 Pin ParsePin(std::string_view text) {
-  const nlohmann::json in = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json in = ParseJson(text);
   Pin pin;
   const auto take = [&in](const char* name, std::string* to) {
     if (!in.is_object()) return;

@@ -18,6 +18,7 @@
 #include "common/base/files.h"
 #include "common/base/ids.h"
 #include "worker/checkpoint/format/json_numbers.h"
+#include "worker/checkpoint/format/json_text.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -78,7 +79,7 @@ std::string ToJson(const RootMarker& marker) {
 }
 
 StatusOr<RootMarker> ParseRootMarker(std::string_view text) {
-  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json in = ParseJson(text);
   if (!in.is_object() || in.value("format", json()) != "megatrain-root") {
     return base::DataLoss(
         "not the marker of a root: no JSON object with format \"megatrain-root\"");

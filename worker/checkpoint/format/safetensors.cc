@@ -14,8 +14,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/ids.h"
 #include "common/base/math.h"
 #include "worker/checkpoint/format/json_numbers.h"
+#include "worker/checkpoint/format/json_text.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
 
 namespace mt::checkpoint {
@@ -161,18 +163,13 @@ std::string_view Packed(const Piece& piece, const void* memory, std::vector<char
 class DataWriter {
  public:
   DataWriter(int fd, const std::string& path, std::span<const TensorToWrite> tensors,
-             const ProgressFn& progress, int64_t block_bytes)
-      : fd_(fd),
-        path_(path),
-        tensors_(tensors),
-        progress_(progress),
-        block_bytes_(block_bytes),
-        digests_(tensors.size()) {}
+             const ProgressFn& progress)
+      : fd_(fd), path_(path), tensors_(tensors), progress_(progress), digests_(tensors.size()) {}
 
   // Through the reader, in the order of the file, from its byte `offset` on.
   Status WriteInOrder(int64_t offset, PieceReader* reader) {
     const std::vector<Piece> pieces = PiecesOf(tensors_);
-    BlockHasher digest(block_bytes_);
+    base::Hash128 digest;
     std::vector<char> packed;
     size_t tensor = 0;
     if (!pieces.empty()) reader->Start(pieces[0].data, pieces[0].SpanBytes());
@@ -202,11 +199,11 @@ class DataWriter {
     return OkStatus();
   }
 
-  std::vector<BlockDigests> TakeDigests() { return std::move(digests_); }
+  std::vector<std::string> TakeDigests() { return std::move(digests_); }
 
  private:
   Status WriteTensor(size_t i, int64_t offset) {
-    BlockHasher digest(block_bytes_);
+    base::Hash128 digest;
     std::vector<char> packed;
     for (const Piece& piece : PiecesOf(tensors_[i])) {
       RETURN_IF_ERROR(Write(piece, Packed(piece, piece.data, &packed), offset, &digest));
@@ -216,7 +213,7 @@ class DataWriter {
     return OkStatus();
   }
 
-  Status Write(const Piece& piece, std::string_view bytes, int64_t offset, BlockHasher* digest) {
+  Status Write(const Piece& piece, std::string_view bytes, int64_t offset, base::Hash128* digest) {
     digest->Add(bytes);
     RETURN_IF_ERROR(WriteBytes(fd_, offset, bytes, path_));
     if (progress_) progress_(piece.FileBytes());
@@ -227,8 +224,7 @@ class DataWriter {
   const std::string& path_;
   const std::span<const TensorToWrite> tensors_;
   const ProgressFn& progress_;
-  const int64_t block_bytes_;
-  std::vector<BlockDigests> digests_;
+  std::vector<std::string> digests_;
 };
 
 }  // namespace
@@ -248,17 +244,16 @@ int64_t TensorBytes(std::string_view dtype, std::span<const int64_t> shape) {
   return bytes;
 }
 
-StatusOr<std::vector<BlockDigests>> WriteSafetensors(const std::string& path,
-                                                     std::span<const TensorToWrite> tensors,
-                                                     const ProgressFn& progress,
-                                                     PieceReader* reader, int threads,
-                                                     int64_t block_bytes) {
+StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
+                                                    std::span<const TensorToWrite> tensors,
+                                                    const ProgressFn& progress, PieceReader* reader,
+                                                    int threads) {
   const base::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) return base::ErrnoError(errno, "create " + path);
   const std::string header = MakeHeader(tensors);
   RETURN_IF_ERROR(WriteBytes(fd.get(), 0, header, path));
   const auto begin = static_cast<int64_t>(header.size());
-  DataWriter data(fd.get(), path, tensors, progress, block_bytes);
+  DataWriter data(fd.get(), path, tensors, progress);
   RETURN_IF_ERROR(reader == nullptr ? data.WriteSideBySide(begin, threads)
                                     : data.WriteInOrder(begin, reader));
   if (::fsync(fd.get()) != 0) return base::ErrnoError(errno, "fsync " + path);
@@ -282,7 +277,7 @@ StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path,
   }
   std::string text(static_cast<size_t>(length), '\0');
   RETURN_IF_ERROR(ReadAt(reader.fd_.get(), 8, std::as_writable_bytes(std::span(text)), path));
-  const nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json header = ParseJson(text);
   if (!header.is_object()) return BadHeader(path, "the header is not a JSON object");
   try {
     for (const auto& [name, json] : header.items()) {
