@@ -34,7 +34,8 @@ GptDataset::GptDataset(Args args, std::unique_ptr<SampleIndex> index)
              .seq_length = args_.request.seq_length,
              .split = args_.split_text,
              .samples_built = plan.samples,
-             .idx_digest = args_.data->idx_digest()};
+             .idx_digest = args_.data->idx_digest(),
+             .bin_digest = args_.data->bin_digest()};
 }
 
 Status GptDataset::Read(int64_t sample, std::span<int32_t> tokens, std::span<float> weights) const {

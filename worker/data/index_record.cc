@@ -13,6 +13,8 @@ Status CheckSameOrder(const IndexRecord& saved, const IndexRecord& current) {
     }
   };
   compare("digest of the .idx", saved.idx_digest, current.idx_digest);
+  if (!saved.bin_digest.empty() && !current.bin_digest.empty())
+    compare("digest of a sample of the .bin", saved.bin_digest, current.bin_digest);
   compare("seq_length", saved.seq_length, current.seq_length);
   compare("data.seed", saved.seed, current.seed);
   compare("data.split", saved.split, current.split);

@@ -21,6 +21,8 @@ struct IndexRecord {
   std::string split{};  // "969,30,1"; empty if the split has its own files
   int64_t samples_built = 0;
   std::string idx_digest{};  // XXH3-128 of the .idx, or of the mock generator's constants
+  // Of a sample of the .bin (IndexedDataset::bin_digest); empty: not known.
+  std::string bin_digest{};
   friend bool operator==(const IndexRecord&, const IndexRecord&) = default;
 };
 

@@ -35,6 +35,25 @@ int64_t TokenAt(const std::byte* source, size_t i) {
   return token;  // NOLINT(bugprone-signed-char-misuse): an i8 id keeps its sign and is refused
 }
 
+std::string SampledDigest(std::string_view bytes) {
+  constexpr size_t kBlocks = 64;
+  constexpr size_t kBlockBytes = size_t{16} << 10;
+  base::Hash128 hash;
+  const uint64_t size = bytes.size();
+  hash.Add({reinterpret_cast<const char*>(&size), sizeof(size)});
+  if (size <= kBlocks * kBlockBytes) {
+    hash.Add(bytes);
+    return hash.Take();
+  }
+  const size_t last = size - kBlockBytes;
+  for (size_t i = 0; i < kBlocks; ++i) {
+    // As quotient and rest, which do not overflow.
+    const size_t begin = last / (kBlocks - 1) * i + last % (kBlocks - 1) * i / (kBlocks - 1);
+    hash.Add(bytes.substr(begin, kBlockBytes));
+  }
+  return hash.Take();
+}
+
 // Maps one of the two files; a missing one gets a message that explains the pair.
 StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix,
                               const base::FileOpener& open) {
@@ -60,6 +79,7 @@ StatusOr<std::shared_ptr<const IndexedDataset>> IndexedDataset::Open(const std::
   RETURN_IF_ERROR(data->CheckSequences());
   RETURN_IF_ERROR(data->CheckDocuments());
   data->idx_digest_ = base::Hash128Hex(data->idx_.view());
+  data->bin_digest_ = SampledDigest(data->bin_.view());
   return std::shared_ptr<const IndexedDataset>(std::move(data));
 }
 

@@ -39,6 +39,10 @@ class IndexedDataset {
   // files.
   const std::string& idx_digest() const { return idx_digest_; }
 
+  // XXH3-128, likewise, of a sample of the .bin: its size and 64 blocks of 16 KiB, evenly spread,
+  // the first and the last among them. Tells other tokens behind the same index.
+  const std::string& bin_digest() const { return bin_digest_; }
+
   // Number of tokens in a sequence, 0 <= sequence < num_sequences(); not checked.
   int32_t length(int64_t sequence) const {
     int32_t value;
@@ -70,6 +74,7 @@ class IndexedDataset {
   std::string idx_path_;
   std::string bin_path_;
   std::string idx_digest_;
+  std::string bin_digest_;
   MappedFile idx_;
   MappedFile bin_;
   TokenType token_type_ = TokenType::kU16;

@@ -100,7 +100,10 @@ void ForEachField(Record& r, const Fn& fn) {
   fn("split", r.split);
   fn("samples_built", r.samples_built);
   fn("idx_digest", r.idx_digest);
+  fn("bin_digest", r.bin_digest);
 }
+// In older checkpoints.
+constexpr std::string_view kMayBeAbsent = "bin_digest";
 
 std::string ToText(const std::string& value) { return value; }
 std::string ToText(int64_t value) { return std::to_string(value); }
@@ -193,7 +196,9 @@ StatusOr<data::IndexRecord> GetIndexRecord(const Manifest& manifest,
   std::string missing;
   ForEachField(record, [&](const char* field, auto& value) {
     const auto found = manifest.facts.find(FactName(split_name, field));
-    if (found == manifest.facts.end() || !FromText(found->second, &value)) missing = field;
+    const bool absent = found == manifest.facts.end();
+    if (absent && kMayBeAbsent == field) return;
+    if (absent || !FromText(found->second, &value)) missing = field;
   });
   if (missing.empty()) return record;
   return base::DataLoss("the manifest of step {} has no fact \"{}\"", manifest.step,

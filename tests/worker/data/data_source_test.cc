@@ -128,7 +128,8 @@ TEST(IndexRecordTest, EveryDifferenceIsNamedWithBothValues) {
                              .seq_length = 8,
                              .split = "969,30,1",
                              .samples_built = 120,
-                             .idx_digest = "aa"};
+                             .idx_digest = "aa",
+                             .bin_digest = "cc"};
   IndexRecord current = saved;
   current.source = "/elsewhere/a";  // a moved data set is the same data set
   EXPECT_TRUE(CheckSameOrder(saved, current).ok());
@@ -147,12 +148,17 @@ TEST(IndexRecordTest, EveryDifferenceIsNamedWithBothValues) {
       [](IndexRecord* r) { r->split = "1"; },
       [](IndexRecord* r) { r->samples_built = 121; },
       [](IndexRecord* r) { r->idx_digest = "bb"; },
+      [](IndexRecord* r) { r->bin_digest = "dd"; },
   };
   for (const auto& change : changes) {
     current = saved;
     change(&current);
     EXPECT_FALSE(CheckSameOrder(saved, current).ok());
   }
+  current = saved;
+  current.bin_digest = "";
+  EXPECT_TRUE(CheckSameOrder(saved, current).ok()) << "not known is no difference";
+  EXPECT_TRUE(CheckSameOrder(current, saved).ok());
 }
 
 }  // namespace

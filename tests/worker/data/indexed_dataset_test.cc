@@ -3,11 +3,14 @@
 #include "worker/data/indexed_dataset.h"
 
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <numeric>
 
 #include <gmock/gmock.h>
 
+#include "common/base/files.h"
+#include "common/base/ids.h"
 #include "tests/worker/data/temp_data.h"
 #include "worker/data/inspect.h"
 
@@ -227,6 +230,40 @@ TEST(IndexedDatasetTest, NoDamageCrashes) {
     EXPECT_EQ(opened.status().code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(base::Message(opened.status()), HasSubstr("bad.bin: "));
   }
+}
+
+// The rule of FORMAT.md, by hand: which bytes are in the sample, and which are not.
+TEST(IndexedDatasetTest, TheSampleOfTheBinIsSpreadOverIt) {
+  constexpr int kTokens = 1'000'000;  // of 4 bytes
+  const TempDir dir;
+  NumberedDataset(dir.Path("d"), {kTokens});
+  const auto digest = [&] {
+    const auto opened = IndexedDataset::Open(dir.Path("d"));
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return opened.ok() ? (*opened)->bin_digest() : "";
+  };
+  const auto flip = [&](int64_t at) {
+    std::fstream file(dir.Path("d.bin"), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const char byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(at);
+    file.put(byte);
+  };
+  const std::string bytes = *base::ReadFile(dir.Path("d.bin"));
+  const int64_t size = static_cast<int64_t>(bytes.size());
+  ASSERT_EQ(size, 4 * kTokens);
+  std::string sample(8, '\0');
+  for (int i = 0; i < 8; ++i) sample[i] = static_cast<char>(size >> (8 * i));
+  for (int64_t i = 0; i < 64; ++i) sample += bytes.substr(i * (size - 16'384) / 63, 16'384);
+  const std::string before = digest();
+  EXPECT_EQ(before, base::Hash128Hex(sample));
+  for (const int64_t at : {int64_t{0}, size - 1, 5 * (size - 16'384) / 63}) {
+    flip(at);
+    EXPECT_NE(digest(), before) << at;
+    flip(at);
+  }
+  flip(20'000);
+  EXPECT_EQ(digest(), before) << "between two blocks";
 }
 
 TEST(InspectTest, ReportsFigures) {

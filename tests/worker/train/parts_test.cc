@@ -71,11 +71,15 @@ TEST(RunStateTest, IndexRecordComesBack) {
                                  .seq_length = 16,
                                  .split = "969,30,1",
                                  .samples_built = 171,
-                                 .idx_digest = "00ff"};
+                                 .idx_digest = "00ff",
+                                 .bin_digest = "11ee"};
   checkpoint::Manifest manifest;
   PutIndexRecord(record, &manifest);
   EXPECT_EQ(manifest.facts.at("data.train.idx_digest"), "00ff");
   EXPECT_EQ(GetIndexRecord(manifest, "train").value(), record);
+  manifest.facts.erase("data.train.bin_digest");
+  ASSERT_TRUE(GetIndexRecord(manifest, "train").ok()) << "older checkpoints have none";
+  EXPECT_EQ(GetIndexRecord(manifest, "train")->bin_digest, "");
   EXPECT_EQ(GetIndexRecord(manifest, "valid").status().code(), absl::StatusCode::kDataLoss);
 }
 

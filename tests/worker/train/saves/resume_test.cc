@@ -357,5 +357,19 @@ TEST_F(ResumeTest, DamagedCheckpointIsNotLoaded) {
   EXPECT_EQ(failure::ExitCodeOf(damaged.result.status), 73);
 }
 
+// The same index over other tokens.
+TEST_F(ResumeTest, OtherTokensBehindTheSameIndexAreRefused) {
+  Run({}, {{9, {CommandKind::kStopWithSave, ""}}});
+  const std::string bin = base::JoinPath(dir_.path(), "data/text.bin");
+  std::string bytes = *base::ReadFile(bin);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  ASSERT_TRUE(base::WriteFileAtomic(bin, bytes).ok());
+  const auto refused = Run({});
+  EXPECT_EQ(refused[0].result.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(base::Message(refused[0].result.status).find("digest of a sample of the .bin"),
+            std::string::npos)
+      << refused[0].result.status;
+}
+
 }  // namespace
 }  // namespace mt::train
