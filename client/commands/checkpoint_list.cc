@@ -13,6 +13,7 @@
 #include "common/base/files.h"
 #include "common/base/plain_text.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/whole_manifest.h"
 #include "worker/checkpoint/inspect/listing.h"
 #include "worker/checkpoint/inspect/place.h"
 
@@ -267,7 +268,9 @@ ExitCode RunInspectCheckpoint(const std::string& path, bool tensors, const Globa
   const auto place = checkpoint::FindCheckpoint(path);
   if (!place.ok()) return Complain(place.status());
   one.place = *place;
-  auto manifest = checkpoint::ReadManifest(place->directory, place->id);
+  // Where slices lie is in the ranks' manifests, which are read where somebody asks.
+  auto manifest = tensors ? checkpoint::ReadWholeManifest(place->directory, place->id)
+                          : checkpoint::ReadManifest(place->directory, place->id);
   if (!manifest.ok()) return Complain(manifest.status());
   one.manifest = *std::move(manifest);
   one.summary = checkpoint::Summarize(one.manifest);
