@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "worker/checkpoint/format/json_numbers.h"
+#include "worker/checkpoint/format/json_text.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -110,7 +111,7 @@ std::string RankManifestText(const TensorTable& tensors) {
 
 StatusOr<TensorTable> ParseRankManifest(std::string_view text, const std::string& file,
                                         int64_t block_bytes) {
-  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json in = ParseJson(text);
   if (!in.is_object() || in.value("format", json()) != kRankFormat)
     return base::DataLoss("no JSON object with format \"{}\"", kRankFormat);
   try {

@@ -14,7 +14,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/base/ids.h"
 #include "common/base/math.h"
 #include "worker/checkpoint/format/json_numbers.h"
 #include "worker/checkpoint/format/json_text.h"
@@ -163,13 +162,18 @@ std::string_view Packed(const Piece& piece, const void* memory, std::vector<char
 class DataWriter {
  public:
   DataWriter(int fd, const std::string& path, std::span<const TensorToWrite> tensors,
-             const ProgressFn& progress)
-      : fd_(fd), path_(path), tensors_(tensors), progress_(progress), digests_(tensors.size()) {}
+             const ProgressFn& progress, int64_t block_bytes)
+      : fd_(fd),
+        path_(path),
+        tensors_(tensors),
+        progress_(progress),
+        block_bytes_(block_bytes),
+        digests_(tensors.size()) {}
 
   // Through the reader, in the order of the file, from its byte `offset` on.
   Status WriteInOrder(int64_t offset, PieceReader* reader) {
     const std::vector<Piece> pieces = PiecesOf(tensors_);
-    base::Hash128 digest;
+    BlockHasher digest(block_bytes_);
     std::vector<char> packed;
     size_t tensor = 0;
     if (!pieces.empty()) reader->Start(pieces[0].data, pieces[0].SpanBytes());
@@ -199,11 +203,11 @@ class DataWriter {
     return OkStatus();
   }
 
-  std::vector<std::string> TakeDigests() { return std::move(digests_); }
+  std::vector<BlockDigests> TakeDigests() { return std::move(digests_); }
 
  private:
   Status WriteTensor(size_t i, int64_t offset) {
-    base::Hash128 digest;
+    BlockHasher digest(block_bytes_);
     std::vector<char> packed;
     for (const Piece& piece : PiecesOf(tensors_[i])) {
       RETURN_IF_ERROR(Write(piece, Packed(piece, piece.data, &packed), offset, &digest));
@@ -213,7 +217,7 @@ class DataWriter {
     return OkStatus();
   }
 
-  Status Write(const Piece& piece, std::string_view bytes, int64_t offset, base::Hash128* digest) {
+  Status Write(const Piece& piece, std::string_view bytes, int64_t offset, BlockHasher* digest) {
     digest->Add(bytes);
     RETURN_IF_ERROR(WriteBytes(fd_, offset, bytes, path_));
     if (progress_) progress_(piece.FileBytes());
@@ -224,7 +228,8 @@ class DataWriter {
   const std::string& path_;
   const std::span<const TensorToWrite> tensors_;
   const ProgressFn& progress_;
-  std::vector<std::string> digests_;
+  const int64_t block_bytes_;
+  std::vector<BlockDigests> digests_;
 };
 
 }  // namespace
@@ -244,16 +249,17 @@ int64_t TensorBytes(std::string_view dtype, std::span<const int64_t> shape) {
   return bytes;
 }
 
-StatusOr<std::vector<std::string>> WriteSafetensors(const std::string& path,
-                                                    std::span<const TensorToWrite> tensors,
-                                                    const ProgressFn& progress, PieceReader* reader,
-                                                    int threads) {
+StatusOr<std::vector<BlockDigests>> WriteSafetensors(const std::string& path,
+                                                     std::span<const TensorToWrite> tensors,
+                                                     const ProgressFn& progress,
+                                                     PieceReader* reader, int threads,
+                                                     int64_t block_bytes) {
   const base::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) return base::ErrnoError(errno, "create " + path);
   const std::string header = MakeHeader(tensors);
   RETURN_IF_ERROR(WriteBytes(fd.get(), 0, header, path));
   const auto begin = static_cast<int64_t>(header.size());
-  DataWriter data(fd.get(), path, tensors, progress);
+  DataWriter data(fd.get(), path, tensors, progress, block_bytes);
   RETURN_IF_ERROR(reader == nullptr ? data.WriteSideBySide(begin, threads)
                                     : data.WriteInOrder(begin, reader));
   if (::fsync(fd.get()) != 0) return base::ErrnoError(errno, "fsync " + path);
