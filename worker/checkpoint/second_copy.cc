@@ -127,7 +127,8 @@ StatusOr<int64_t> SecondCopy::Copy(const CheckpointId& id) {
                                       [&](int64_t done, int64_t total) {
                                         moved_ += done - std::exchange(counted, done);
                                         bytes = total / 2;
-                                      }})
+                                      },
+                                  .is_cancelled = [this] { return stops_.load(); }})
                       .status());
   moved_ += 2 * bytes - counted;
   RETURN_IF_ERROR(BringUpToDate(id));

@@ -40,7 +40,8 @@ class SecondCopy {
     std::chrono::milliseconds retry_first{0}, retry_cap{0};
   };
   explicit SecondCopy(Args args);
-  // Gives up what is not copied: blocks for the piece of a file that is under way.
+  // Gives up what is not copied: blocks for the piece of a file, or the reading back, that is under
+  // way.
   ~SecondCopy();
   SecondCopy(const SecondCopy&) = delete;
   SecondCopy& operator=(const SecondCopy&) = delete;

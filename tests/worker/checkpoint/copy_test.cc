@@ -94,6 +94,16 @@ TEST_F(CopyTest, ADamagedOriginalLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(to_));
 }
 
+TEST_F(CopyTest, ACancelledCopyLeavesNothing) {
+  int asked = 0;
+  const auto copy =
+      CopyCheckpoint({.from = PlaceOf(from_, {10, 1}), .to = to_, .is_cancelled = [&asked] {
+                        return ++asked == 2;
+                      }});
+  EXPECT_EQ(copy.status().code(), absl::StatusCode::kCancelled) << copy.status();
+  EXPECT_TRUE(std::filesystem::is_empty(to_));
+}
+
 TEST_F(CopyTest, OthersDirectoriesAreLeftAlone) {
   std::filesystem::create_directories(to_ + "/step-00000010-e0001.tmp");
   ExpectRefused(absl::StatusCode::kAlreadyExists, "another copy");

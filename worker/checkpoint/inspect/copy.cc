@@ -33,9 +33,9 @@ Status WriteWhole(int fd, const char* from, size_t bytes, const std::string& pat
   return OkStatus();
 }
 
-// Copies and syncs a file; `done` is told the bytes of each piece.
+// Copies and syncs a file; `done` gets the bytes of each piece and ends the copy by an error.
 Status CopyFile(const std::string& from, const std::string& to,
-                const std::function<void(int64_t)>& done) {
+                const std::function<Status(int64_t)>& done) {
   ASSIGN_OR_RETURN(const base::Fd in, base::OpenToRead(from, {}));
   const base::Fd out(::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!out) return base::ErrnoError(errno, "create " + to);
@@ -46,7 +46,7 @@ Status CopyFile(const std::string& from, const std::string& to,
     if (got < 0) return base::ErrnoError(errno, "read " + from);
     if (got == 0) break;
     RETURN_IF_ERROR(WriteWhole(out.get(), buffer.data(), static_cast<size_t>(got), to));
-    done(got);
+    RETURN_IF_ERROR(done(got));
   }
   return ::fsync(out.get()) == 0 ? OkStatus() : base::ErrnoError(errno, "fsync " + to);
 }
@@ -94,9 +94,11 @@ class Copying {
  private:
   Status CopyOne(const std::string& file) {
     return CopyFile(base::JoinPath(args_.from.folder, file), base::JoinPath(temporary_, file),
-                    [this](int64_t bytes) {
+                    [this](int64_t bytes) -> Status {
                       copied_ = std::min(copied_ + bytes, file_bytes_);
                       if (args_.progress) args_.progress(copied_, 2 * file_bytes_);
+                      if (!args_.is_cancelled || !args_.is_cancelled()) return OkStatus();
+                      return absl::CancelledError("the copy was given up");
                     });
   }
 

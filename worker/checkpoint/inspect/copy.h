@@ -1,6 +1,7 @@
 // Copies a complete checkpoint into another directory. Blocking.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "common/base/status.h"
@@ -14,6 +15,8 @@ struct CopyArgs {
   std::string to;          // directory of checkpoints; made if it is missing
   int threads = 1;         // of the check
   BytesProgress progress;  // may be empty; each byte counts twice: written, and read back
+  // Asked between two pieces of a file; true ends the copy (kCancelled). May be empty.
+  std::function<bool()> is_cancelled;
 };
 
 // The copy is written beside its place under a `.tmp` name, read back and held against the digests,
