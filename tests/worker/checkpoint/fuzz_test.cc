@@ -32,6 +32,7 @@
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/format/pin.h"
+#include "worker/checkpoint/format/rank_manifest.h"
 #include "worker/checkpoint/format/root_marker.h"
 #include "worker/checkpoint/format/safetensors.h"
 #include "worker/checkpoint/loader.h"
@@ -85,6 +86,14 @@ Status ReadManifestText(std::string_view text) {
   ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
   const Status same = CheckSameRun(manifest, "{}");
   EXPECT_TRUE(same.ok() || absl::IsFailedPrecondition(same)) << same;
+  return OkStatus();
+}
+
+Status ReadRankManifestText(std::string_view text) {
+  ASSIGN_OR_RETURN(const TensorTable tensors,
+                   ParseRankManifest(text, RankFileName(0), kBlockBytes));
+  EXPECT_EQ(ParseRankManifest(RankManifestText(tensors), RankFileName(0), kBlockBytes)->size(),
+            tensors.size());
   return OkStatus();
 }
 
@@ -167,6 +176,14 @@ class FuzzTest : public ::testing::Test {
     return texts;
   }
 
+  // Those of ranks; the checkpoint's own is no such one.
+  std::vector<std::string> RankManifests() const {
+    std::vector<std::string> texts = Saved(".json");
+    std::erase_if(texts, [](const std::string& text) { return ParseManifest(text).ok(); });
+    EXPECT_FALSE(texts.empty());
+    return texts;
+  }
+
   // Mutations of the texts, each of which is read as it is.
   static void Fuzz(const std::vector<std::string>& texts, const ReadText& read) {
     const bool more = std::getenv("MT_LONG_TESTS") != nullptr;
@@ -186,6 +203,20 @@ class FuzzTest : public ::testing::Test {
 };
 
 TEST_F(FuzzTest, Manifests) { Fuzz(Saved("manifest.json"), ReadManifestText); }
+
+TEST_F(FuzzTest, ManifestsOfRanks) { Fuzz(RankManifests(), ReadRankManifestText); }
+
+// Of any block size, each slice has as many digests as it has blocks.
+TEST_F(FuzzTest, SizesOfBlocks) {
+  for (const std::string& text : RankManifests()) {
+    for (int64_t block = 1; block < (int64_t{1} << 40); block *= 2)
+      ReadHostile(
+          [block](std::string_view read) {
+            return ParseRankManifest(read, RankFileName(0), block).status();
+          },
+          text);
+  }
+}
 
 TEST_F(FuzzTest, ShardHeaders) {
   std::vector<std::string> headers, data;
@@ -228,6 +259,7 @@ TEST_F(FuzzTest, HostileTextsOfThePast) {
                                      "18446744073709551615", "null"};
   std::vector<std::pair<std::string, ReadText>> kinds = {
       {Saved("manifest.json").front(), ReadManifestText},
+      {RankManifests().front(), ReadRankManifestText},
       {ToJson(Fence{.job_uid = "job", .bases = {{1, CheckpointId{2, 1}}}}), ReadFenceText},
       {ToJson(Label{.tag = "best", .meta = {{"a", "b"}}}), ReadLabelText},
       {ToJson(Evaluation{.split = "valid"}), ReadEvaluationText},

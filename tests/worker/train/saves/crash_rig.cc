@@ -16,6 +16,7 @@
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/label.h"
+#include "worker/checkpoint/inspect/verify.h"
 
 namespace mt::train {
 namespace {
@@ -213,8 +214,20 @@ std::vector<RankOutcome> CrashTest::GoOn(const std::string& disk,
                nullptr, nullptr);
 }
 
+std::string CrashTest::DamageOn(const std::string& disk) {
+  const auto all = checkpoint::ListCheckpoints(DirectoryOn(disk));
+  if (!all.ok()) return base::Message(all.status());
+  checkpoint::VerifyArgs verify;
+  for (const checkpoint::CheckpointId& id : *all)
+    verify.folders.push_back(base::JoinPath(DirectoryOn(disk), checkpoint::FolderName(id)));
+  for (const checkpoint::Damage& damage : checkpoint::Verify(verify).damage)
+    return fmt::format("{}/{}: {} {}", damage.folder, damage.file, damage.slice, damage.what);
+  return "";
+}
+
 std::string CrashTest::ComplaintOfGoingOn(const std::string& disk, int64_t at_least,
                                           const std::vector<StepRecord>& straight) {
+  if (std::string damage = DamageOn(disk); !damage.empty()) return damage;
   const std::vector<RankOutcome> ranks = GoOn(disk);
   for (const RankOutcome& rank : ranks) {
     if (!rank.result.status.ok()) return "it does not go on: " + base::Message(rank.result.status);

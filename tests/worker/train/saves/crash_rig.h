@@ -51,9 +51,11 @@ class CrashTest : public TrainTest {
   // there are faults.
   std::vector<RankOutcome> GoOn(const std::string& disk,
                                 const crash::CrashLog::Faults& faults = {});
-  // What is wrong with a run that goes on from what is below `disk`; empty: it goes on from the
-  // step `at_least` or a later one, its steps are those of the run that went straight on, to the
-  // bit, and it saves and leaves nothing unfinished.
+  // The first damage in any complete checkpoint below `disk`; empty: each is whole.
+  static std::string DamageOn(const std::string& disk);
+  // Damage, or what is wrong with a run that goes on from what is below `disk`; empty: it goes on
+  // from the step `at_least` or a later one, its steps are those of the run that went straight on,
+  // to the bit, and it saves and leaves nothing unfinished.
   std::string ComplaintOfGoingOn(const std::string& disk, int64_t at_least,
                                  const std::vector<StepRecord>& straight);
 
