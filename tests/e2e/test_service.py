@@ -1,6 +1,7 @@
 """The verbs of the service on a real run: pause, resume, checkpoint, cancel, kill, update; and what they refuse."""
 import json
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -123,8 +124,8 @@ class CheckpointTest(ServiceTest):
         self.wait_step(step + 5)  # training went on
         self.mtctl("cancel", "tiny", "--yes")
 
-    def test_prune_is_seen_in_the_list(self):
-        self.submit(*LONG, "--set", "checkpoint.keep_last=2")
+    def test_prune_is_seen_in_the_list_and_copies_follow(self):
+        self.submit(*LONG, "--set", "checkpoint.keep_last=2", "--set", "checkpoint.second=copies/tiny")
         self.wait_step(3)
         for _ in range(4):
             self.mtctl("checkpoint", "tiny", "--wait")
@@ -132,6 +133,20 @@ class CheckpointTest(ServiceTest):
         names = sorted(c["path"].rsplit("/", 1)[1] for c in listed)
         self.assertEqual(names, [n for n in self.checkpoints() if n.startswith("step-")])
         self.assertEqual(len(names), 2)
+        newest = max(c["step"] for c in listed)
+        copy = self.wait_for("the newest is copied", lambda: (c := self.job("tiny").get("second_copy", {})).get("step") == newest and c)
+        self.assertGreater(copy["bytes"], 0)
+        self.assertEqual(copy["error"], "")
+        copies = self.dir / "ckpt/copies/tiny"
+        self.assertIn(names[-1], [p.name for p in copies.iterdir()])
+        self.mtctl("checkpoint", "verify", str(copies))
+        # Storage that fails is said, and stops nothing.
+        shutil.rmtree(copies)
+        copies.touch()
+        self.mtctl("checkpoint", "tiny", "--wait")
+        job = self.wait_for("the copy fails", lambda: (j := self.job("tiny")).get("second_copy", {}).get("error") and j)
+        self.assertEqual([c["type"] for c in job["conditions"]], ["SecondCopyStale"])
+        self.assertEqual(job["second_copy"]["step"], newest)
         self.mtctl("cancel", "tiny", "--yes")
 
     def test_a_tag_keeps_a_checkpoint_moves_and_is_loaded_by(self):
