@@ -211,7 +211,10 @@ std::vector<RankOutcome> CrashTest::GoOn(const std::string& disk,
   return RunOn(disk,
                {"checkpoint.every_iters=2", "training.eval.every_iters=8",
                 "training.exit_at_iter=" + std::to_string(step + 2)},
-               nullptr, nullptr);
+               nullptr, [this](int, TrainArgs* args) {
+                 args->base = base_;
+                 args->make_checkpoint_root = !base_.has_value();
+               });
 }
 
 std::string CrashTest::DamageOn(const std::string& disk) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tests/common/base/crash_log.h"
 #include "tests/common/base/crash_points.h"
 #include "tests/worker/train/train_rig.h"
+#include "worker/checkpoint/format/resume_base.h"
 
 namespace mt::train {
 
@@ -61,6 +63,8 @@ class CrashTest : public TrainTest {
 
   std::string Disk(std::string_view name) const;
 
+  // What runs that go on expect to find.
+  std::optional<checkpoint::ResumeBase> base_;
   // Called with each step that the run under the log tells as saved; may be empty.
   std::function<void(int64_t step)> told_saved_;
 
