@@ -205,6 +205,18 @@ TEST_F(ResumeBaseTest, DamageOfEveryKindIsPassedOverAndSaid) {
   expect_said("rank-00000.safetensors");
   ASSERT_TRUE(base::WriteFileAtomic(shard, whole).ok());
   ExpectTaken(Query(), {100, 1});
+  const std::string of_rank = Path(100, "rank-00000.json");
+  const std::string slices = base::ReadFile(of_rank).value();
+  std::string flipped = slices;
+  flipped[slices.size() / 2] = static_cast<char>(flipped[slices.size() / 2] ^ 1);
+  for (const std::string& damaged : {flipped, slices.substr(1), slices + " ", std::string()}) {
+    ASSERT_TRUE(base::WriteFileAtomic(of_rank, damaged).ok());
+    expect_said("rank-00000.json is damaged");
+  }
+  std::filesystem::remove(of_rank);
+  expect_said("rank-00000.json is missing");
+  ASSERT_TRUE(base::WriteFileAtomic(of_rank, slices).ok());
+  ExpectTaken(Query(), {100, 1});
   const std::string text = base::ReadFile(manifest).value();
   for (const size_t bytes : {size_t{0}, text.size() / 2, text.size() - 2}) {
     ASSERT_TRUE(base::WriteFileAtomic(manifest, text.substr(0, bytes)).ok());
@@ -239,6 +251,14 @@ TEST_F(ResumeBaseTest, WhatCannotBeReadIsNotTakenForDamage) {
   // A folder in the manifest's place: reading it fails as a sick file server does.
   std::filesystem::remove(Path(100, "manifest.json"));
   std::filesystem::create_directory(Path(100, "manifest.json"));
+  ExpectRefused(Query(), {"step-00000100-e0001 cannot be read"});
+}
+
+TEST_F(ResumeBaseTest, ARanksManifestThatCannotBeReadIsNotTakenForDamage) {
+  Save(50);
+  Save(100);
+  std::filesystem::remove(Path(100, "rank-00000.json"));
+  std::filesystem::create_directory(Path(100, "rank-00000.json"));
   ExpectRefused(Query(), {"step-00000100-e0001 cannot be read"});
 }
 

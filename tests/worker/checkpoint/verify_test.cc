@@ -10,6 +10,8 @@
 #include "common/base/files.h"
 #include "tests/worker/checkpoint/saved_state.h"
 #include "tests/worker/checkpoint/temp_dir.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/rank_manifest.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -83,6 +85,69 @@ TEST_F(VerifyTest, NamesEachDamage) {
   EXPECT_EQ(report.damage[2].what, "missing");
   EXPECT_THAT(report.damage[3].what, HasSubstr("format version 3"));
   EXPECT_THAT(report.damage[4].what, HasSubstr("does not hold it as the manifest says"));
+}
+
+TEST_F(VerifyTest, NamesEachDamageOfRanksManifests) {
+  const std::string flipped = Save(1), missing = Save(2), extra = Save(3);
+  FlipBit(flipped + "/rank-00001.json", 200);
+  FlipBit(flipped + "/rank-00000.safetensors", -1);
+  std::filesystem::remove(missing + "/rank-00000.json");
+  for (const char* name : {"/rank-00002.json", "/rank-00007.safetensors"})
+    std::filesystem::copy_file(extra + "/rank-00001.json", extra + name);
+  const VerifyReport report = Verify({.folders = {flipped, missing, extra}, .threads = 2});
+  std::vector<std::string> seen;
+  for (const Damage& damage : report.damage) {
+    seen.push_back(damage.folder.substr(dir_.path().size() + 6, 8) + " " + damage.file + " " +
+                   damage.slice);
+  }
+  EXPECT_THAT(
+      seen, testing::UnorderedElementsAre("00000001 rank-00001.json ",
+                                          "00000001 rank-00000.safetensors weights/norm[0:2]",
+                                          "00000002 rank-00000.json ", "00000003 rank-00002.json ",
+                                          "00000003 rank-00007.safetensors "));
+  for (const Damage& damage : report.damage) {
+    if (damage.file == "rank-00001.json") {
+      EXPECT_THAT(damage.what, HasSubstr("is damaged"));
+    }
+    if (damage.file == "rank-00000.json") {
+      EXPECT_EQ(damage.what, "missing");
+    }
+    if (damage.folder == extra) {
+      EXPECT_THAT(damage.what, HasSubstr("does not name it"));
+    }
+  }
+  EXPECT_EQ(report.num_checkpoints, 3);
+  EXPECT_EQ(report.num_slices, 4 + 4 + 8) << "what is known is read";
+}
+
+TEST_F(VerifyTest, TheBlockIsNamed) {
+  SavedState state = MakeState(1);
+  state.manifest.block_bytes = 64;
+  const std::string folder = SaveState(dir_.path(), state, Cut::kWhole);
+  // weights/norm is the last, weights/cube before it has 672 bytes: its last block.
+  FlipBit(folder + "/rank-00000.safetensors", -6 * 4 - 1);
+  const VerifyReport report = Verify({.folders = {folder}});
+  ASSERT_EQ(report.damage.size(), 1U);
+  EXPECT_EQ(report.damage[0].slice, "weights/cube[0:7, 0:4, 0:3]");
+  EXPECT_THAT(report.damage[0].what, HasSubstr("of block 10 of 11 is"));
+}
+
+// Of ranks' manifests that fit their digests and not each other.
+TEST_F(VerifyTest, AGapBetweenRanksIsNamed) {
+  const std::string folder = Save(1);
+  Manifest manifest = ReadManifest(dir_.path(), {1, 1}).value();
+  const auto rank = ReadRankManifest(folder, manifest, manifest.ranks[0]).value();
+  TensorTable less = rank;
+  less.at("weights/a").slices.clear();
+  const std::string text = RankManifestText(less);
+  manifest.ranks[0].bytes = std::ssize(text);
+  manifest.ranks[0].digest = base::Hash128Of(text);
+  ASSERT_TRUE(base::WriteFileAtomic(folder + "/rank-00000.json", text).ok());
+  ASSERT_TRUE(base::WriteFileAtomic(folder + "/manifest.json", ToJson(manifest)).ok());
+  const VerifyReport report = Verify({.folders = {folder}});
+  ASSERT_EQ(report.damage.size(), 1U);
+  EXPECT_EQ(report.damage[0].file, "manifest.json");
+  EXPECT_THAT(report.damage[0].what, HasSubstr("weights/a"));
 }
 
 TEST_F(VerifyTest, ACheckpointUnderAnothersNameIsNamed) {
