@@ -6,6 +6,7 @@
 
 #include "client/commands/byte_progress.h"
 #include "client/commands/checkpoint.h"
+#include "client/commands/checkpoint_place.h"
 #include "client/session/session.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
 #include "worker/checkpoint/inspect/copy.h"
@@ -18,11 +19,11 @@ struct CopyFlags {
 };
 
 ExitCode RunCopy(const CopyFlags& flags, const GlobalOptions& options) {
-  const auto place = checkpoint::FindCheckpoint(flags.from);
+  const auto place = ResolveCheckpoint(flags.from, options);
   if (!place.ok()) return Complain(place.status());
   BytesLine line("copying");
   const auto folder = checkpoint::CopyCheckpoint(
-      {.from = *place,
+      {.from = place->place,
        .to = flags.to,
        .threads = checkpoint::AllCores(),
        .progress = [&](int64_t done, int64_t total) { line.Show(done, total); }});

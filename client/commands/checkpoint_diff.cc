@@ -7,6 +7,7 @@
 
 #include "client/commands/byte_progress.h"
 #include "client/commands/checkpoint.h"
+#include "client/commands/checkpoint_place.h"
 #include "client/output/format.h"
 #include "client/session/session.h"
 #include "common/base/plain_text.h"
@@ -120,14 +121,14 @@ ordered_json DiffTree(const DiffReport& report, int64_t limit) {
 }
 
 ExitCode RunDiff(const DiffFlags& flags, const GlobalOptions& options) {
-  const auto a = checkpoint::FindCheckpoint(flags.a);
+  const auto a = ResolveCheckpoint(flags.a, options);
   if (!a.ok()) return Complain(a.status());
-  const auto b = checkpoint::FindCheckpoint(flags.b);
+  const auto b = ResolveCheckpoint(flags.b, options);
   if (!b.ok()) return Complain(b.status());
   BytesLine line("comparing");
   const auto report =
-      checkpoint::Diff({.a = *a,
-                        .b = *b,
+      checkpoint::Diff({.a = a->place,
+                        .b = b->place,
                         .threads = checkpoint::AllCores(),
                         .progress = [&](int64_t done, int64_t total) { line.Show(done, total); }});
   line.Clear();

@@ -4,16 +4,17 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/checkpoint.h"
+#include "client/commands/checkpoint_place.h"
 #include "client/commands/verb.h"
 #include "client/output/format.h"
 #include "client/session/session.h"
 #include "common/base/files.h"
 #include "common/base/plain_text.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
 #include "worker/checkpoint/inspect/deletion.h"
-#include "worker/checkpoint/inspect/place.h"
 #include "worker/checkpoint/inspect/summary.h"
 
 namespace mt::client {
@@ -32,47 +33,59 @@ ExitCode Say(const GlobalOptions& options, const std::string& what, const std::s
   return options.output == OutputFormat::kName ? PrintText(folder + "\n") : kExitOk;
 }
 
+// True if that job, which has ended, holds the directory.
+bool IsEndedHolder(const std::string& directory, const std::string& ended_job_uid) {
+  if (ended_job_uid.empty()) return false;
+  const auto fence = checkpoint::ReadFence(directory);
+  return fence.ok() && fence->has_value() && (*fence)->job_uid == ended_job_uid;
+}
+
 ExitCode RunPin(const KeepArgs& args, const GlobalOptions& options) {
-  const auto place = checkpoint::FindCheckpoint(args.path);
-  if (!place.ok()) return Complain(place.status());
-  const auto manifest = checkpoint::ReadManifest(place->directory, place->id);
+  const auto named = ResolveCheckpoint(args.path, options);
+  if (!named.ok()) return Complain(named.status());
+  const checkpoint::CheckpointPlace& place = named->place;
+  const auto manifest = checkpoint::ReadManifest(place.directory, place.id);
   if (!manifest.ok())
     return Complain(base::Annotate(manifest.status(), "only a complete checkpoint is pinned"));
-  const Status pinned = checkpoint::WritePin(place->folder, args.reason);
-  return pinned.ok() ? Say(options, "pinned", place->folder) : Complain(pinned);
+  const Status pinned = checkpoint::WritePin(place.folder, args.reason);
+  return pinned.ok() ? Say(options, "pinned", place.folder) : Complain(pinned);
 }
 
 ExitCode RunUnpin(const KeepArgs& args, const GlobalOptions& options) {
-  const auto place = checkpoint::FindCheckpoint(args.path);
-  if (!place.ok()) return Complain(place.status());
-  if (!checkpoint::IsPinned(place->folder))
-    return Complain(base::NotFound("{} is not pinned", place->folder));
-  const Status unpinned = checkpoint::RemovePin(place->folder);
-  return unpinned.ok() ? Say(options, "unpinned", place->folder) : Complain(unpinned);
+  const auto named = ResolveCheckpoint(args.path, options);
+  if (!named.ok()) return Complain(named.status());
+  const checkpoint::CheckpointPlace& place = named->place;
+  if (!checkpoint::IsPinned(place.folder))
+    return Complain(base::NotFound("{} is not pinned", place.folder));
+  const Status unpinned = checkpoint::RemovePin(place.folder);
+  return unpinned.ok() ? Say(options, "unpinned", place.folder) : Complain(unpinned);
 }
 
 ExitCode RunUntag(const KeepArgs& args, const GlobalOptions& options) {
-  const auto place = checkpoint::FindCheckpoint(args.path);
-  if (!place.ok()) return Complain(place.status());
-  if (!checkpoint::HasLabel(place->folder))
-    return Complain(base::NotFound("{} has no tag", place->folder));
-  const Status untagged = checkpoint::RemoveLabel(place->folder);
-  return untagged.ok() ? Say(options, "untagged", place->folder) : Complain(untagged);
+  const auto named = ResolveCheckpoint(args.path, options);
+  if (!named.ok()) return Complain(named.status());
+  const checkpoint::CheckpointPlace& place = named->place;
+  if (!checkpoint::HasLabel(place.folder))
+    return Complain(base::NotFound("{} has no tag", place.folder));
+  const Status untagged = checkpoint::RemoveLabel(place.folder);
+  return untagged.ok() ? Say(options, "untagged", place.folder) : Complain(untagged);
 }
 
 ExitCode RunDelete(const KeepArgs& args, const GlobalOptions& options) {
-  const auto place = checkpoint::FindCheckpoint(args.path);
-  if (!place.ok()) return Complain(place.status());
-  const checkpoint::DeletionArgs deletion{.place = *place, .ended = args.ended};
+  const auto named = ResolveCheckpoint(args.path, options);
+  if (!named.ok()) return Complain(named.status());
+  const checkpoint::CheckpointPlace& place = named->place;
+  const checkpoint::DeletionArgs deletion{
+      .place = place, .ended = args.ended || IsEndedHolder(place.directory, named->ended_job_uid)};
   const Status may = checkpoint::CheckMayDelete(deletion);
   if (!may.ok()) return Complain(may);
   ExitCode code = kExitOk;
   const std::string question =
-      fmt::format("Remove checkpoint {} ({})? It is gone for good.", place->folder,
-                  FormatBytes(checkpoint::FolderBytes(place->folder).value_or(0)));
+      fmt::format("Remove checkpoint {} ({})? It is gone for good.", place.folder,
+                  FormatBytes(checkpoint::FolderBytes(place.folder).value_or(0)));
   if (!Confirmed(args.yes, question, &code)) return code;
   const Status removed = checkpoint::DeleteCheckpoint(deletion);
-  return removed.ok() ? Say(options, "removed", place->folder) : Complain(removed);
+  return removed.ok() ? Say(options, "removed", place.folder) : Complain(removed);
 }
 
 CLI::App* AddKeeping(CLI::App* checkpoint, const CommandContext& context,

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/commands/checkpoint.h"
+#include "client/commands/checkpoint_place.h"
 #include "client/output/format.h"
 #include "client/session/session.h"
 #include "common/base/files.h"
@@ -15,7 +16,6 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/whole_manifest.h"
 #include "worker/checkpoint/inspect/listing.h"
-#include "worker/checkpoint/inspect/place.h"
 
 namespace mt::client {
 namespace {
@@ -111,7 +111,7 @@ ordered_json TreeOf(const std::string& directory, const ListedFolder& one) {
 }
 
 ExitCode RunList(const std::string& path, const GlobalOptions& options) {
-  const auto place = checkpoint::FindPlace(path);
+  const auto place = ResolvePlace(path, options);
   if (!place.ok()) return Complain(place.status());
   auto listing = checkpoint::ListDirectory(place->directory);
   if (!listing.ok()) return Complain(listing.status());
@@ -265,8 +265,9 @@ std::string InspectionText(const Inspection& one, bool tensors) {
 
 ExitCode RunInspectCheckpoint(const std::string& path, bool tensors, const GlobalOptions& options) {
   Inspection one;
-  const auto place = checkpoint::FindCheckpoint(path);
-  if (!place.ok()) return Complain(place.status());
+  const auto named = ResolveCheckpoint(path, options);
+  if (!named.ok()) return Complain(named.status());
+  const checkpoint::CheckpointPlace* const place = &named->place;
   one.place = *place;
   // Where slices lie is in the ranks' manifests, which are read where somebody asks.
   auto manifest = tensors ? checkpoint::ReadWholeManifest(place->directory, place->id)

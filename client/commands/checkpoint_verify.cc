@@ -7,13 +7,13 @@
 
 #include "client/commands/byte_progress.h"
 #include "client/commands/checkpoint.h"
+#include "client/commands/checkpoint_place.h"
 #include "client/output/format.h"
 #include "client/session/session.h"
 #include "common/base/files.h"
 #include "common/base/plain_text.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
-#include "worker/checkpoint/inspect/place.h"
 #include "worker/checkpoint/inspect/verify.h"
 
 namespace mt::client {
@@ -55,7 +55,7 @@ ordered_json ReportTree(const checkpoint::VerifyReport& report) {
 }
 
 ExitCode RunVerify(const std::string& path, const GlobalOptions& options) {
-  const auto place = checkpoint::FindPlace(path);
+  const auto place = ResolvePlace(path, options);
   if (!place.ok()) return Complain(place.status());
   std::vector<checkpoint::CheckpointId> ids;
   if (const std::optional<checkpoint::CheckpointId> id = place->id) {
