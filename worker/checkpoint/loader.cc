@@ -186,6 +186,11 @@ json At(const json& root, std::string_view path) {
   return *node;
 }
 
+// The value of an object's key, whatever that holds (nothing, dots), or null.
+json Member(const json& object, const std::string& key) {
+  return object.is_object() && object.contains(key) ? object.at(key) : json();
+}
+
 // Of the model: how far its tables are padded, which no checkpoint stores.
 constexpr std::string_view kMayChange = "vocab_divisible_by";
 
@@ -200,7 +205,7 @@ void Compare(const std::string& path, const json& saved, const json& now,
     }
     for (const auto& [key, unused] : keys) {
       if (path == "model" && key == kMayChange) continue;
-      Compare(fmt::format("{}.{}", path, key), At(saved, key), At(now, key), out);
+      Compare(fmt::format("{}.{}", path, key), Member(saved, key), Member(now, key), out);
     }
     return;
   }
