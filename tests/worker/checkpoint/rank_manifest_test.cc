@@ -3,6 +3,7 @@
 #include "worker/checkpoint/format/rank_manifest.h"
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -67,16 +68,20 @@ class RankManifestTest : public testing::Test {
 
   std::string Path(int rank) const { return base::JoinPath(folder_, RankManifestName(rank)); }
 
+  static void Overwrite(const std::string& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+  }
+
   // Changes a rank's manifest and gives the root its new length and digest.
   void Rewrite(int rank, const std::function<void(json& tensors)>& change) const {
     json content = json::parse(base::ReadFile(Path(rank)).value());
     change(content.at("tensors"));
     const std::string text = content.dump();
-    ASSERT_TRUE(base::WriteFileAtomic(Path(rank), text).ok());
+    Overwrite(Path(rank), text);
     Manifest root = Root();
     root.ranks.at(static_cast<size_t>(rank)).bytes = std::ssize(text);
     root.ranks.at(static_cast<size_t>(rank)).digest = base::Hash128Of(text);
-    ASSERT_TRUE(base::WriteFileAtomic(base::JoinPath(folder_, kManifestName), ToJson(root)).ok());
+    Overwrite(base::JoinPath(folder_, kManifestName), ToJson(root));
   }
 
   static void ExpectDamage(const Status& status, const std::string& word) {
@@ -140,16 +145,16 @@ TEST_F(RankManifestTest, EveryFlippedByteAndTruncationIsFoundAndNamed) {
   for (size_t at = 0; at < whole.size(); at += 7) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
-    ASSERT_TRUE(base::WriteFileAtomic(Path(1), damaged).ok());
+    Overwrite(Path(1), damaged);
     ExpectDamage(LoadWhole("weights/norm"), Path(1) + " is damaged");
-    ASSERT_TRUE(base::WriteFileAtomic(Path(1), whole.substr(0, at)).ok());
+    Overwrite(Path(1), whole.substr(0, at));
     ExpectDamage(LoadWhole("weights/norm"), Path(1) + " is damaged");
   }
-  ASSERT_TRUE(base::WriteFileAtomic(Path(1), whole + "\n").ok());
+  Overwrite(Path(1), whole + "\n");
   ExpectDamage(LoadWhole("weights/norm"), Path(1) + " is damaged");
-  ASSERT_TRUE(base::WriteFileAtomic(Path(1), base::ReadFile(Path(0)).value()).ok());
+  Overwrite(Path(1), base::ReadFile(Path(0)).value());
   ExpectDamage(LoadWhole("weights/norm"), Path(1) + " is damaged");
-  ASSERT_TRUE(base::WriteFileAtomic(Path(1), whole).ok());
+  Overwrite(Path(1), whole);
   EXPECT_TRUE(LoadWhole("weights/norm").ok());
 }
 
@@ -167,7 +172,7 @@ TEST_F(RankManifestTest, WhatIsWantedMustBeThereOnce) {
   };
   const auto slices = [](json& tensors) -> json& { return tensors.at("weights/a").at("slices"); };
   expect([&](json& t) { slices(t).clear(); }, "hold 10 of 30 elements");
-  expect([&](json& t) { t.erase("weights/a"); }, "hold 10 of 30 elements");
+  expect([&](json& t) { t.erase("weights/a"); }, "weights/a is not what");
   expect([&](json& t) { slices(t)[0].at("offset")[0] = 1; }, "overlap");
   expect([&](json& t) { slices(t).push_back(slices(t)[0]); }, "overlap");
   expect([&](json& t) { slices(t)[0].at("offset")[0] = 3; }, "reaches outside");
@@ -178,6 +183,23 @@ TEST_F(RankManifestTest, WhatIsWantedMustBeThereOnce) {
   expect([&](json& t) { t.at("weights/norm").at("dtype") = "F64"; }, "weights/norm is not what");
   expect([&](json& t) { slices(t)[0].at("tensor") = "weights/b"; }, "does not hold weights/b");
   expect([&](json& t) { t = 5; }, "damaged manifest of a rank");
+  expect([&](json& t) { slices(t)[0].erase("offset"); }, "a slice without a field");
+  expect([&](json& t) { t.at("weights/norm").erase("dtype"); }, "a tensor without a field");
+  expect([&](json& t) { slices(t)[0].at("shape")[0] = 1.5; }, "another type at \"shape\"");
+  expect([&](json& t) { slices(t)[0].at("shape")[0] = "4"; }, "another type at \"shape\"");
+  expect([&](json& t) { slices(t)[0].at("shape")[0] = ~0ULL; }, "another type at \"shape\"");
+  expect([&](json& t) { slices(t)[0].at("shape")[0] = json::array({4}); }, "another type");
+  expect([&](json& t) { slices(t)[0].at("xxh3_128") = "text"; }, "another type");
+  expect([&](json& t) { slices(t)[0] = json::array(); }, "another type");
+  // What a later version may add.
+  std::filesystem::remove_all(folder_);
+  Save(Cut::kRows);
+  Rewrite(1, [&](json& t) {
+    const json more = {{"shape", {1, {{"slices", 2.5}}}}, {"tensors", nullptr}};
+    t.at("weights/a")["more"] = slices(t)[0]["more"] = more;
+    slices(t)[0]["flag"] = true;
+  });
+  EXPECT_TRUE(LoadWhole("weights/a").ok());
   // Elsewhere than what is wanted: who wants less is content.
   std::filesystem::remove_all(folder_);
   Save(Cut::kRows);
@@ -192,9 +214,9 @@ TEST_F(RankManifestTest, RangesThatDoNotFitAreDamage) {
   Save(Cut::kRows);
   Manifest root = Root();
   root.ranks[1].tensors = {{0, 0}, {2, 3}};
-  ASSERT_TRUE(base::WriteFileAtomic(base::JoinPath(folder_, kManifestName), ToJson(root)).ok());
+  Overwrite(base::JoinPath(folder_, kManifestName), ToJson(root));
   ExpectDamage(LoadWhole("weights/a"), "hold 10 of 30 elements");
-  ExpectDamage(LoadWhole("weights/norm"), "weights/a is not what");
+  ExpectDamage(LoadWhole("weights/norm"), "weights/cube is not what");
 }
 
 // Ranks that save [4, 3] together, each as `change` has it.

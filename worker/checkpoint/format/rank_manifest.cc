@@ -2,7 +2,6 @@
 // has thousands of digests.
 #include "worker/checkpoint/format/rank_manifest.h"
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -10,15 +9,12 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "worker/checkpoint/format/json_numbers.h"
-#include "worker/checkpoint/format/json_text.h"
+#include "worker/checkpoint/format/rank_manifest_parser.h"
 
 namespace mt::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::string_view kRankFormat = "megatrain-checkpoint-rank";
 
 std::string QuotedName(std::string_view text) {
   return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
@@ -36,53 +32,6 @@ void AppendSlice(const SliceEntry& slice, std::string* out) {
     *out += '"';
   }
   *out += "]}";
-}
-
-StatusOr<SliceEntry> ParseSlice(const json& in, const std::string& file) {
-  SliceEntry slice{.file = file,
-                   .tensor = in.at("tensor").get<std::string>(),
-                   .offset = Integers(in.at("offset")),
-                   .shape = Integers(in.at("shape")),
-                   .digests = {}};
-  const auto& digests = in.at("xxh3_128").get_ref<const json::array_t&>();
-  slice.digests.reserve(digests.size());
-  for (const json& text : digests) {
-    const auto digest = base::ParseHash128(text.get_ref<const std::string&>());
-    if (!digest) return base::DataLoss("{}: what is no digest", slice.tensor);
-    slice.digests.push_back(*digest);
-  }
-  return slice;
-}
-
-StatusOr<TensorEntry> ParseRankTensor(const json& in, const std::string& file) {
-  TensorEntry tensor{
-      .dtype = in.at("dtype").get<std::string>(), .shape = Integers(in.at("shape")), .slices = {}};
-  for (const json& slice : in.at("slices").get_ref<const json::array_t&>()) {
-    ASSIGN_OR_RETURN(SliceEntry entry, ParseSlice(slice, file));
-    tensor.slices.push_back(std::move(entry));
-  }
-  return tensor;
-}
-
-// Whether a tensor's place in the order of keys is in one of the rank's ranges.
-bool HasOrdinal(const RankEntry& rank, int64_t ordinal) {
-  const auto after =
-      std::ranges::upper_bound(rank.tensors, ordinal, {}, &std::pair<int64_t, int64_t>::first);
-  return after != rank.tensors.begin() && ordinal <= std::prev(after)->second;
-}
-
-// Every tensor of the rank is one of the checkpoint's, in a range of the rank's.
-Status CheckAgainst(const Manifest& manifest, const RankEntry& rank, const TensorTable& tensors) {
-  auto known = manifest.tensors.begin();
-  int64_t ordinal = 0;
-  for (const auto& [key, tensor] : tensors) {
-    for (; known != manifest.tensors.end() && known->first < key; ++known) ++ordinal;
-    const bool same = known != manifest.tensors.end() && known->first == key &&
-                      known->second.dtype == tensor.dtype && known->second.shape == tensor.shape;
-    if (!same || !HasOrdinal(rank, ordinal))
-      return base::DataLoss("{} is not what the checkpoint's manifest says of this rank", key);
-  }
-  return OkStatus();
 }
 
 }  // namespace
@@ -111,20 +60,9 @@ std::string RankManifestText(const TensorTable& tensors) {
 
 StatusOr<TensorTable> ParseRankManifest(std::string_view text, const std::string& file,
                                         int64_t block_bytes) {
-  const json in = ParseJson(text);
-  if (!in.is_object() || in.value("format", json()) != kRankFormat)
-    return base::DataLoss("no JSON object with format \"{}\"", kRankFormat);
-  try {
-    TensorTable tensors;
-    for (const auto& [key, value] : in.at("tensors").items()) {
-      ASSIGN_OR_RETURN(TensorEntry tensor, ParseRankTensor(value, file));
-      RETURN_IF_ERROR(CheckTensor(key, tensor, block_bytes));
-      tensors.emplace_hint(tensors.end(), key, std::move(tensor));
-    }
-    return tensors;
-  } catch (const json::exception& error) {
-    return base::DataLoss("damaged manifest of a rank: {}", error.what());
-  }
+  ASSIGN_OR_RETURN(TensorTable tensors, ParseRankText(text, file));
+  for (const auto& [key, tensor] : tensors) RETURN_IF_ERROR(CheckTensor(key, tensor, block_bytes));
+  return tensors;
 }
 
 StatusOr<std::string> ReadRankText(const std::string& folder, const RankEntry& rank,
@@ -145,16 +83,38 @@ StatusOr<std::string> ReadRankText(const std::string& folder, const RankEntry& r
   return text;
 }
 
-StatusOr<TensorTable> ReadRankManifest(const std::string& folder, const Manifest& manifest,
-                                       const RankEntry& rank, const base::FileOpener& open) {
+RankManifests::RankManifests(const std::string& folder, const Manifest& manifest,
+                             const base::FileOpener& open)
+    : folder_(folder), manifest_(manifest), open_(open) {
+  for (auto it = manifest.tensors.begin(); it != manifest.tensors.end(); ++it) order_.push_back(it);
+}
+
+StatusOr<TensorTable> RankManifests::Read(const RankEntry& rank) const {
   StatusOr<TensorTable> tensors = TensorTable();
   {
-    ASSIGN_OR_RETURN(const std::string text, ReadRankText(folder, rank, open));
-    tensors = ParseRankManifest(text, rank.file, manifest.block_bytes);
+    ASSIGN_OR_RETURN(const std::string text, ReadRankText(folder_, rank, open_));
+    tensors = ParseRankManifest(text, rank.file, manifest_.block_bytes);
   }
-  Status fits = tensors.ok() ? CheckAgainst(manifest, rank, *tensors) : tensors.status();
-  if (!fits.ok()) return base::Annotate(fits, base::JoinPath(folder, rank.manifest));
+  const Status fits = tensors.ok() ? Check(rank, *tensors) : tensors.status();
+  if (!fits.ok()) return base::Annotate(fits, base::JoinPath(folder_, rank.manifest));
   return tensors;
+}
+
+// Both are in the order of keys.
+Status RankManifests::Check(const RankEntry& rank, const TensorTable& tensors) const {
+  auto found = tensors.begin();
+  for (const auto& [first, last] : rank.tensors) {
+    for (int64_t ordinal = first; ordinal <= last; ++ordinal) {
+      const auto& [key, tensor] = *order_[static_cast<size_t>(ordinal)];
+      if (found == tensors.end() || found->first != key || found->second.dtype != tensor.dtype ||
+          found->second.shape != tensor.shape) {
+        return base::DataLoss("{} is not what the checkpoint's manifest says of this rank", key);
+      }
+      ++found;
+    }
+  }
+  if (found == tensors.end()) return OkStatus();
+  return base::DataLoss("{} is not what the checkpoint's manifest says of this rank", found->first);
 }
 
 }  // namespace mt::checkpoint

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/files.h"
 #include "common/base/status.h"
@@ -30,8 +31,24 @@ StatusOr<TensorTable> ParseRankManifest(std::string_view text, const std::string
 // digest. kDataLoss, naming the file: it is missing or another one; else I/O errors.
 StatusOr<std::string> ReadRankText(const std::string& folder, const RankEntry& rank,
                                    const base::FileOpener& open = {});
-// The same, parsed, and held against what the checkpoint's manifest says of its tensors.
-StatusOr<TensorTable> ReadRankManifest(const std::string& folder, const Manifest& manifest,
-                                       const RankEntry& rank, const base::FileOpener& open = {});
+// Reads the manifests of a checkpoint's ranks, held against what its own manifest says of their
+// tensors. Thread-safe.
+class RankManifests {
+ public:
+  // The arguments are borrowed.
+  RankManifests(const std::string& folder, const Manifest& manifest, const base::FileOpener& open);
+
+  // The tensors of a rank, those that the manifest names and no others. kDataLoss, naming the file;
+  // else I/O errors.
+  StatusOr<TensorTable> Read(const RankEntry& rank) const;
+
+ private:
+  Status Check(const RankEntry& rank, const TensorTable& tensors) const;
+
+  const std::string& folder_;
+  const Manifest& manifest_;
+  const base::FileOpener& open_;
+  std::vector<TensorTable::const_iterator> order_;  // the manifest's tensors by ordinal
+};
 
 }  // namespace mt::checkpoint

@@ -142,10 +142,12 @@ class Verification {
   // Joins the slices of the ranks.
   void AddRanks(const std::string& folder, Manifest* manifest) {
     NoteWhatIsNotNamed(folder, *manifest);
+    const base::FileOpener open;
+    const RankManifests manifests(folder, *manifest, open);
     std::vector<StatusOr<TensorTable>> of_ranks(manifest->ranks.size(), TensorTable());
     RunTasks(std::ssize(of_ranks), args_.threads, [&](int64_t i) {
       const auto at = static_cast<size_t>(i);
-      of_ranks[at] = ReadRankManifest(folder, *manifest, manifest->ranks[at]);
+      of_ranks[at] = manifests.Read(manifest->ranks[at]);
     });
     bool all = true;
     for (size_t i = 0; i < of_ranks.size(); ++i) {
