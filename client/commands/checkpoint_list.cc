@@ -14,6 +14,7 @@
 #include "common/base/files.h"
 #include "common/base/plain_text.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/verified.h"
 #include "worker/checkpoint/format/whole_manifest.h"
 #include "worker/checkpoint/inspect/listing.h"
 
@@ -221,10 +222,16 @@ void LookBeside(const std::string& folder, Inspection* one) {
   if (auto read = checkpoint::ReadEvaluation(folder); read.ok()) evaluation = *std::move(read);
   const std::optional<checkpoint::Pin> pin = checkpoint::ReadPin(folder);
   const FoundLabel label = checkpoint::ReadLabel(folder);
-  one->found_rows = {{"valid loss", LossText(evaluation)}, {"pinned", PinText(pin)}};
+  const bool verified = checkpoint::IsVerified(folder);
+  const std::string verified_at = checkpoint::VerifiedAt(folder);
+  one->found_rows = {
+      {"valid loss", LossText(evaluation)},
+      {"pinned", PinText(pin)},
+      {"verified", verified ? base::CleanLine(verified_at.empty() ? "yes" : verified_at) : "-"}};
   AddLabelRows(label, &one->found_rows);
   one->found_trees = {{"evaluation", EvaluationTree(evaluation)},
                       {"pin", PinTree(pin)},
+                      {"verified", verified ? ordered_json(verified_at) : ordered_json(nullptr)},
                       {"label", LabelTree(label)}};
 }
 

@@ -1,6 +1,9 @@
 // `mtctl checkpoint verify`: reads everything and holds it against the digests.
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -14,6 +17,7 @@
 #include "common/base/plain_text.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
+#include "worker/checkpoint/format/verified.h"
 #include "worker/checkpoint/inspect/verify.h"
 
 namespace mt::client {
@@ -54,6 +58,17 @@ ordered_json ReportTree(const checkpoint::VerifyReport& report) {
   return tree;
 }
 
+// Notes in each folder that it was found intact, or not. A folder that cannot be written is read
+// all the same.
+void Mark(const checkpoint::VerifyReport& report, const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    if (std::ranges::find(report.removed, folder) != report.removed.end()) continue;
+    const bool intact = std::ranges::none_of(
+        report.damage, [&](const checkpoint::Damage& one) { return one.folder == folder; });
+    (void)(intact ? checkpoint::WriteVerified(folder) : checkpoint::RemoveVerified(folder));
+  }
+}
+
 ExitCode RunVerify(const std::string& path, const GlobalOptions& options) {
   const auto place = ResolvePlace(path, options);
   if (!place.ok()) return Complain(place.status());
@@ -73,6 +88,7 @@ ExitCode RunVerify(const std::string& path, const GlobalOptions& options) {
     args.folders.push_back(base::JoinPath(place->directory, checkpoint::FolderName(id)));
   const checkpoint::VerifyReport report = checkpoint::Verify(args);
   line.Clear();
+  Mark(report, args.folders);
   const ExitCode printed =
       PrintText(IsTable(options.output) ? ReportText(report)
                                         : RenderTree(ReportTree(report), options.output));

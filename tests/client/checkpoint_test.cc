@@ -12,6 +12,7 @@
 #include "tests/worker/checkpoint/temp_dir.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/label.h"
+#include "worker/checkpoint/format/verified.h"
 
 namespace mt::client {
 namespace {
@@ -216,12 +217,17 @@ TEST_F(CheckpointTest, VerifySaysIntactOrNamesTheDamage) {
   const Ran intact = Run({"verify", directory_});
   EXPECT_EQ(intact.code, 0) << intact.err;
   EXPECT_EQ(intact.out, "2 checkpoints, 12 slices, 2.1 KiB: intact\n");
+  EXPECT_TRUE(checkpoint::IsVerified(folder));
+  EXPECT_EQ(nlohmann::json::parse(Run({"inspect", folder, "-o", "json"}).out)["verified"],
+            checkpoint::VerifiedAt(folder));
   checkpoint::FlipBit(folder + "/rank-00000.safetensors", -1);
   const Ran damaged = Run({"verify", directory_});
   EXPECT_EQ(damaged.code, kExitIo);
   EXPECT_THAT(damaged.out,
               HasSubstr(folder + "/rank-00000.safetensors: weights/norm[0:2]: damaged"));
   EXPECT_THAT(damaged.out, HasSubstr("1 fault, named above"));
+  EXPECT_FALSE(checkpoint::IsVerified(folder)) << "it is not any more";
+  EXPECT_TRUE(checkpoint::IsVerified(directory_ + "/step-00000020-e0001"));
   const Ran json = Run({"verify", folder, "-o", "json"});
   EXPECT_EQ(json.code, kExitIo);
   EXPECT_EQ(nlohmann::json::parse(json.out)["damage"][0]["slice"], "weights/norm[0:2]");

@@ -14,6 +14,7 @@
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
+#include "worker/checkpoint/format/verified.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -43,7 +44,8 @@ std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args,
   std::vector<StoredCheckpoint> stored;
   for (const CheckpointId& id : all) {
     const std::string folder = base::JoinPath(args.directory, FolderName(id));
-    StoredCheckpoint one{.id = id, .pinned = IsPinned(folder) || HasLabel(folder)};
+    StoredCheckpoint one{
+        .id = id, .pinned = IsPinned(folder) || HasLabel(folder), .verified = IsVerified(folder)};
     if (args.rules.keep_best > 0) {
       const auto evaluation = ReadEvaluation(folder).value_or(std::nullopt);
       if (evaluation) one.valid_loss = evaluation->loss;
@@ -85,6 +87,8 @@ std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
   const std::vector<CheckpointId> best = BestOf(all, rules.keep_best);
   std::set<CheckpointId> kept(best.begin(), best.end());
   if (rules.base) kept.insert(*rules.base);
+  const auto verified = std::ranges::find_if(all, &StoredCheckpoint::verified);
+  if (verified != all.end()) kept.insert(verified->id);
   const int64_t last = std::max(rules.keep_last, kNeverTouched);
   for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i) {
     const StoredCheckpoint& one = all[static_cast<size_t>(i)];

@@ -14,7 +14,8 @@ namespace mt::checkpoint {
 
 // Each rule keeps checkpoints; what none of them keeps is removed.
 struct RetentionRules {
-  int64_t keep_last = 2;   // the newest ones; the two newest are kept whatever it says
+  // The newest ones. The two newest are kept whatever it says, and so is the newest verified one.
+  int64_t keep_last = 2;
   int64_t keep_every = 0;  // those of steps that it divides; 0: off
   int64_t keep_best = 0;   // those with the lowest validation loss, of equal ones the newer; 0: off
   std::optional<CheckpointId> base{};  // this one
@@ -23,7 +24,8 @@ struct RetentionRules {
 // A complete checkpoint, as far as the rules ask.
 struct StoredCheckpoint {
   CheckpointId id;
-  bool pinned = false;  // or it has a tag: kept
+  bool pinned = false;    // or it has a tag: kept
+  bool verified = false;  // somebody found it intact: the newest such one is kept
   std::optional<double>
       valid_loss{};  // of its step; nullopt or not a number: never one of the best
 };

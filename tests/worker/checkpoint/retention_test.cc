@@ -13,7 +13,9 @@
 #include "tests/worker/checkpoint/tiny_checkpoint.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/evaluation.h"
+#include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
+#include "worker/checkpoint/format/verified.h"
 #include "worker/checkpoint/writer.h"
 
 namespace mt::checkpoint {
@@ -40,6 +42,12 @@ std::vector<StoredCheckpoint> Six(const std::vector<std::optional<double>>& loss
 
 std::vector<StoredCheckpoint> Pinned(std::vector<StoredCheckpoint> all, size_t which) {
   all[which].pinned = true;
+  return all;
+}
+
+std::vector<StoredCheckpoint> Verified(std::vector<StoredCheckpoint> all,
+                                       const std::vector<size_t>& which) {
+  for (const size_t one : which) all[one].verified = true;
   return all;
 }
 
@@ -76,6 +84,11 @@ TEST(RetentionTest, TheChoice) {
       {"an infinite loss is one", {.keep_best = 1}, Six({INFINITY}), Steps({200, 300, 400})},
       {"the best of none", {.keep_best = 2}, Six(), Steps({100, 200, 300, 400})},
       {"a pin", {}, Pinned(Six(), 1), Steps({100, 300, 400})},
+      {"of the verified ones the newest", {}, Verified(Six(), {0, 1, 2}), Steps({100, 200, 400})},
+      {"a verified one among the newest keeps no other",
+       {},
+       Verified(Six(), {0, 5}),
+       Steps({100, 200, 300, 400})},
       {"a base", {.base = CheckpointId{300, 1}}, Six(), Steps({100, 200, 400})},
       {"a base that is gone", {.base = CheckpointId{77, 1}}, Six(), Steps({100, 200, 300, 400})},
       {"rules add up",
@@ -134,6 +147,21 @@ TEST_F(PruneRulesTest, PinsAndLossesAreReadFromTheDisk) {
   EXPECT_TRUE(absl::IsNotFound(RemovePin(Folder(1))));
   ASSERT_TRUE(PruneCheckpoints(args).ok());
   EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{2, 4, 7, 8}));
+}
+
+TEST_F(PruneRulesTest, TheNewestVerifiedOneAndTaggedOnesStay) {
+  for (int64_t step = 1; step <= 6; ++step) Save(step);
+  ASSERT_TRUE(WriteVerified(Folder(1)).ok());
+  ASSERT_TRUE(WriteVerified(Folder(3)).ok());
+  ASSERT_TRUE(WriteLabel(dir_.path(), {2, 1}, {.tag = "", .meta = {{"loss", "3"}}}).ok());
+  const PruneArgs args{.directory = dir_.path(), .rules = {}, .epoch = 1};
+  ASSERT_TRUE(PruneCheckpoints(args).ok());
+  EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{2, 3, 5, 6}));
+  EXPECT_FALSE(VerifiedAt(Folder(3)).empty());
+  ASSERT_TRUE(RemoveVerified(Folder(3)).ok());
+  ASSERT_TRUE(RemoveVerified(Folder(3)).ok()) << "again";
+  ASSERT_TRUE(PruneCheckpoints(args).ok());
+  EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{2, 5, 6}));
 }
 
 TEST_F(PruneRulesTest, APinnedFolderThatIsNoCheckpointStays) {
