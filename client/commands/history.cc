@@ -54,13 +54,13 @@ RangeOptions AddHistoryFlags(CLI::App* command, HistoryArgs* args) {
       },
       "Only the last while: 10m");
   since->excludes(steps);
-  command->add_option("--points", args->points, "At most about so many, by thinning")
-      ->check(CLI::Range(1, 10000));
-  return {.steps = steps, .since = since};
+  auto* points =
+      command->add_option("--points", args->points, "At most about so many, by thinning");
+  points->check(CLI::Range(1, 10000));
+  return {.steps = steps, .since = since, .points = points};
 }
 
-StatusOr<v1::History> FetchHistory(const Api& api, const HistoryArgs& args,
-                                   const GlobalOptions& options) {
+v1::QueryHistoryRequest HistoryRequest(const HistoryArgs& args, const GlobalOptions& options) {
   v1::QueryHistoryRequest request;
   *request.mutable_job() = MakeJobRequest(options, args.job).job();
   request.set_from_step(args.from_step);
@@ -68,7 +68,12 @@ StatusOr<v1::History> FetchHistory(const Api& api, const HistoryArgs& args,
   if (args.since_ms > 0) request.set_since_us(NowMicros() - args.since_ms * 1000);
   request.set_points(args.points);
   for (const std::string& name : args.names) request.add_names(name);
-  return api.QueryHistory(request);
+  return request;
+}
+
+StatusOr<v1::History> FetchHistory(const Api& api, const HistoryArgs& args,
+                                   const GlobalOptions& options) {
+  return api.QueryHistory(HistoryRequest(args, options));
 }
 
 }  // namespace mt::client

@@ -21,14 +21,17 @@ struct HistoryArgs {
   std::vector<std::string> names;      // metrics; empty: all
 };
 
-// Adds job, --steps, --since and --points to `command`; returns the two range options, so that the
-// caller can make others exclude them.
+// Adds job, --steps, --since and --points to `command`; returns those that the caller may make
+// others exclude.
 struct RangeOptions {
   CLI::Option* steps;
   CLI::Option* since;
+  CLI::Option* points;
 };
 RangeOptions AddHistoryFlags(CLI::App* command, HistoryArgs* args);
 
+// What the flags ask of the coordinator.
+v1::QueryHistoryRequest HistoryRequest(const HistoryArgs& args, const GlobalOptions& options);
 // Queries the history. `options` say whose namespace the job's name is in. Errors as
 // Api::QueryHistory.
 StatusOr<v1::History> FetchHistory(const Api& api, const HistoryArgs& args,

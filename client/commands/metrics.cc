@@ -1,17 +1,22 @@
-// `mtctl metrics`: prints a job's steps from its history or, with --watch, as they finish.
+// `mtctl metrics`: prints a job's steps from its history (thinned, or with --all every one) or,
+// with
+// --watch, as they finish.
 #include "client/output/metrics.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/history.h"
+#include "client/commands/history_walk.h"
 #include "client/output/format.h"
 #include "client/session/interrupt.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -21,6 +26,7 @@ constexpr int kTablePoints = 30;
 
 struct MetricsArgs {
   HistoryArgs history;
+  bool all = false;
   bool watch = false;
   double min_interval_s = 0;
 };
@@ -68,6 +74,90 @@ class Printer {
   std::vector<size_t> widths_;
 };
 
+// The command line that prints every step of what was asked for.
+std::string AllStepsCommand(const HistoryArgs& args, const GlobalOptions& options) {
+  std::string line = fmt::format("mtctl metrics {} --all", args.job);
+  const auto bound = [](int64_t step) { return step > 0 ? std::to_string(step) : ""; };
+  if (args.from_step > 0 || args.to_step > 0)
+    line += fmt::format(" --steps {}:{}", bound(args.from_step), bound(args.to_step));
+  if (args.since_ms > 0) line += fmt::format(" --since {}ms", args.since_ms);
+  if (!args.names.empty()) line += fmt::format(" --names {}", fmt::join(args.names, ","));
+  if (options.output != OutputFormat::kTable)
+    line += fmt::format(" -o {}", OutputFormatName(options.output));
+  return line + PlaceFlags(options);
+}
+
+// Where points stand for several steps, that is said, with the way to all of them.
+void SayThinned(const v1::History& history, const MetricsArgs& args, const GlobalOptions& options) {
+  if (history.level() == 0 || history.steps_size() == 0) return;
+  const int64_t from = std::max(args.history.from_step, history.first_step());
+  std::fprintf(stderr, "mtctl: thinned: %d points for the steps %lld to %lld; every step: %s\n",
+               history.steps_size(), static_cast<long long>(from),
+               static_cast<long long>(history.steps(history.steps_size() - 1)),
+               AllStepsCommand(args.history, options).c_str());
+}
+
+// Complains where a metric was asked for that no step has.
+ExitCode CheckNames(const Metrics& metrics, const HistoryArgs& args) {
+  for (const std::string& name : args.names) {
+    if (std::find(metrics.names.begin(), metrics.names.end(), name) == metrics.names.end())
+      return Complain(base::NotFound("job {} has no metric {}", args.job, name));
+  }
+  return kExitOk;
+}
+
+// Prints pages of steps as one output: its columns are those that the whole range has.
+class AllSteps {
+ public:
+  AllSteps(const MetricsArgs& args, const GlobalOptions& options, std::vector<std::string> names)
+      : printer_(args, options),
+        names_(std::move(names)),
+        rows_differ_(options.output == OutputFormat::kJsonl && args.history.names.empty()) {}
+
+  ExitCode Show(const v1::History& page) {
+    Metrics metrics = FromHistory(page);
+    for (const std::string& name : Align(rows_differ_, &names_, &metrics)) {
+      if (rows_differ_ || !late_.insert(name).second) continue;
+      std::fprintf(stderr, "mtctl: %s came up while the steps were read and is left out\n",
+                   base::CleanLine(name).c_str());
+    }
+    return printer_.Show(std::move(metrics));
+  }
+  static void SayReplaced(int64_t first, int64_t last) {
+    std::fprintf(stderr,
+                 "mtctl: a rollback replaced steps %lld to %lld while they were read: they follow "
+                 "again; of a step that comes twice the later row, of the higher epoch, counts\n",
+                 static_cast<long long>(first), static_cast<long long>(last));
+  }
+
+ private:
+  Printer printer_;
+  std::vector<std::string> names_;
+  std::set<std::string> late_;
+  const bool rows_differ_;  // a row names its own columns, so later ones may have more
+};
+
+ExitCode ShowAll(const MetricsArgs& args, const GlobalOptions& options) {
+  auto api = ConnectApi(options);
+  if (!api.ok()) return Complain(api.status());
+  // One thinned point has every column that any of its steps has.
+  HistoryArgs whole = args.history;
+  whole.points = 1;
+  const auto head = FetchHistory(**api, whole, options);
+  if (!head.ok()) return Complain(head.status());
+  const Metrics metrics = FromHistory(*head);
+  if (metrics.points.empty()) {
+    std::fprintf(stderr, "no steps there\n");
+    return kExitOk;
+  }
+  const ExitCode known = CheckNames(metrics, args.history);
+  if (known != kExitOk) return known;
+  AllSteps all(args, options, args.history.names.empty() ? metrics.names : args.history.names);
+  return WalkHistory(**api, args.history, options,
+                     {.page = [&](const v1::History& page) { return all.Show(page); },
+                      .replaced = AllSteps::SayReplaced});
+}
+
 ExitCode ShowHistory(MetricsArgs args, const GlobalOptions& options) {
   if (args.history.points == 0 && IsTable(options.output)) args.history.points = kTablePoints;
   auto api = ConnectApi(options);
@@ -75,16 +165,15 @@ ExitCode ShowHistory(MetricsArgs args, const GlobalOptions& options) {
   const auto history = FetchHistory(**api, args.history, options);
   if (!history.ok()) return Complain(history.status());
   const Metrics metrics = FromHistory(*history);
-  for (const std::string& name : args.history.names) {
-    if (!metrics.points.empty() &&
-        std::find(metrics.names.begin(), metrics.names.end(), name) == metrics.names.end())
-      return Complain(base::NotFound("job {} has no metric {}", args.history.job, name));
-  }
   if (metrics.points.empty()) {
     std::fprintf(stderr, "no steps there\n");
     return kExitOk;
   }
-  return Printer(args, options).Show(metrics);
+  const ExitCode known = CheckNames(metrics, args.history);
+  if (known != kExitOk) return known;
+  const ExitCode printed = Printer(args, options).Show(metrics);
+  SayThinned(*history, args, options);
+  return printed;
 }
 
 void SayDropped(int64_t dropped) {
@@ -141,6 +230,7 @@ ExitCode RunMetrics(const MetricsArgs& args, const GlobalOptions& options) {
     return Complain(base::InvalidArgument("metrics are printed line by line: use -o jsonl or csv"),
                     kExitUsage);
   }
+  if (args.all) return ShowAll(args, options);
   return args.watch ? WatchMetrics(args, options) : ShowHistory(args, options);
 }
 
@@ -151,11 +241,14 @@ void AddMetrics(const CommandContext& context) {
       "metrics", "Loss, speed and all else of a job's steps (-o table, wide, jsonl or csv)");
   auto args = std::make_shared<MetricsArgs>();
   const RangeOptions ranges = AddHistoryFlags(command, &args->history);
+  auto* all =
+      command->add_flag("--all", args->all, "Every step, none thinned away, whatever their number")
+          ->excludes(ranges.points);
   command->add_option("--names", args->history.names, "Only these: loss,grad_norm,...")
       ->delimiter(',');
   auto* watch = command->add_flag("-w,--watch", args->watch,
                                   "Steps as they are done, until the job ends or Ctrl-C");
-  watch->excludes(ranges.steps)->excludes(ranges.since);
+  watch->excludes(ranges.steps)->excludes(ranges.since)->excludes(all);
   command->add_option("--min-interval", args->min_interval_s, "Seconds between steps of --watch")
       ->check(CLI::Range(0.0, 3600.0))
       ->needs(watch);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/output/format.h"
+#include "client/output/json.h"
 #include "client/output/metric_text.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -25,12 +26,27 @@ bool IsInteger(std::string_view name) {
   return metric != nullptr && metric->is_integer();
 }
 
-ordered_json JsonNumber(double value, bool integer) {
-  if (!std::isfinite(value)) return nullptr;
+std::string JsonNumber(double value, bool integer) {
+  if (!std::isfinite(value)) return "null";
   // Above 2^53 a double does not represent every integer.
-  if (integer && std::abs(value) < 9.0e15) return std::llround(value);
-  return value;
+  if (integer && std::abs(value) < 9.0e15) return std::to_string(std::llround(value));
+  return ordered_json(value).dump();
 }
+
+// `,"loss":` and the like. A line has dozens of keys, and there may be a million lines: each key's
+// text is made once.
+struct JsonKeys {
+  explicit JsonKeys(const std::string& name)
+      : last(Key(name)),
+        min(Key(name + "_min")),
+        max(Key(name + "_max")),
+        integer(IsInteger(name)) {}
+  static std::string Key(const std::string& name) {
+    return "," + JsonText(ordered_json(name), -1) + ":";
+  }
+  std::string last, min, max;
+  bool integer;
+};
 
 bool AnyRange(const Metrics& metrics) {
   return std::any_of(metrics.points.begin(), metrics.points.end(), [](const MetricPoint& p) {
@@ -106,19 +122,47 @@ Metrics Select(const Metrics& metrics, const std::vector<std::string>& names) {
   return out;
 }
 
+std::vector<std::string> Align(bool more, std::vector<std::string>* names, Metrics* metrics) {
+  std::vector<std::string> fresh;
+  for (const std::string& name : metrics->names) {
+    if (std::find(names->begin(), names->end(), name) == names->end()) fresh.push_back(name);
+  }
+  if (more) names->insert(names->end(), fresh.begin(), fresh.end());
+  if (metrics->names == *names) return fresh;
+  std::vector<size_t> from;  // of each name; names.size(): not there
+  for (const std::string& name : *names) {
+    from.push_back(static_cast<size_t>(
+        std::find(metrics->names.begin(), metrics->names.end(), name) - metrics->names.begin()));
+  }
+  for (MetricPoint& point : metrics->points) {
+    std::vector<MetricValue> values;
+    values.reserve(from.size());
+    for (const size_t i : from) {
+      values.push_back(i < point.values.size()
+                           ? point.values[i]
+                           : MetricValue{.last = std::nan(""), .min = {}, .max = {}});
+    }
+    point.values = std::move(values);
+  }
+  metrics->names = *names;
+  return fresh;
+}
+
 std::string MetricsJsonl(const Metrics& metrics) {
+  const std::vector<JsonKeys> keys(metrics.names.begin(), metrics.names.end());
   std::string out;
   for (const MetricPoint& point : metrics.points) {
-    ordered_json line = {{"step", point.step}, {"time_us", point.time_us}, {"epoch", point.epoch}};
-    for (size_t i = 0; i < metrics.names.size(); ++i) {
-      const std::string& name = metrics.names[i];
+    out += fmt::format("{{\"step\":{},\"time_us\":{},\"epoch\":{}", point.step, point.time_us,
+                       point.epoch);
+    for (size_t i = 0; i < keys.size(); ++i) {
       const MetricValue& value = point.values[i];
-      line[name] = JsonNumber(value.last, IsInteger(name));
-      if (value.min) line[name + "_min"] = JsonNumber(*value.min, IsInteger(name));
-      if (value.max) line[name + "_max"] = JsonNumber(*value.max, IsInteger(name));
+      out += keys[i].last + JsonNumber(value.last, keys[i].integer);
+      if (value.min) out += keys[i].min + JsonNumber(*value.min, keys[i].integer);
+      if (value.max) out += keys[i].max + JsonNumber(*value.max, keys[i].integer);
     }
-    if (point.validation_loss) line["validation_loss"] = JsonNumber(*point.validation_loss, false);
-    out += RenderTree(line, OutputFormat::kJsonl);
+    if (point.validation_loss)
+      out += ",\"validation_loss\":" + JsonNumber(*point.validation_loss, false);
+    out += "}\n";
   }
   return out;
 }

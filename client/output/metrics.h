@@ -48,6 +48,10 @@ Metrics FromStep(const megatrain::v1::StepRecord& step);
 // Restricts to these names, in this order; names that do not occur are skipped.
 Metrics Select(const Metrics& metrics, const std::vector<std::string>& names);
 
+// Brings the values into the order of *names. Names that are not in *names yet are added where
+// `more`, else left out; the function returns them. A value that is not there is NaN.
+std::vector<std::string> Align(bool more, std::vector<std::string>* names, Metrics* metrics);
+
 // One object per point: step, time_us, epoch, each metric (with name_min and name_max for an
 // aggregated point), and validation_loss where there is one. NaN and infinities are null.
 std::string MetricsJsonl(const Metrics& metrics);

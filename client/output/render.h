@@ -2,6 +2,7 @@
 // for programs; names for the shell. (CSV exists for metrics only, see metrics.h.) Pure.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,13 @@ class Message;
 namespace mt::client {
 
 enum class OutputFormat { kTable, kWide, kJson, kJsonl, kYaml, kCsv, kName, kNone };
+
+// The formats as `-o` names them, in the order of the enum.
+inline constexpr std::array<std::string_view, 8> kOutputFormatNames = {
+    "table", "wide", "json", "jsonl", "yaml", "csv", "name", "none"};
+constexpr std::string_view OutputFormatName(OutputFormat format) {
+  return kOutputFormatNames[static_cast<size_t>(format)];
+}
 
 // True for json, jsonl and yaml, which print everything, for programs.
 bool IsStructured(OutputFormat format);

@@ -95,6 +95,14 @@ void ResolveNamespace(GlobalOptions* options) {
     options->job_namespace = known->job_namespace;
 }
 
+std::string PlaceFlags(const GlobalOptions& options) {
+  std::string flags;
+  if (options.namespace_given) flags += " -n " + options.job_namespace;
+  if (!options.context.empty()) flags += " --context " + options.context;
+  if (!options.coordinator.empty()) flags += " --coordinator " + options.coordinator;
+  return flags;
+}
+
 StatusOr<std::unique_ptr<Api>> ConnectApi(const GlobalOptions& options) {
   RETURN_IF_ERROR(options.namespace_error);
   ASSIGN_OR_RETURN(const rpc::Endpoint endpoint, ResolveEndpoint(options));

@@ -42,6 +42,8 @@ StatusOr<rpc::Endpoint> ResolveEndpoint(const GlobalOptions& options,
                                         std::string* source = nullptr);
 // Sets the namespace of the context in effect, if any, unless -n or $MTCTL_NAMESPACE gave one.
 void ResolveNamespace(GlobalOptions* options);
+// The flags that lead another command line to the same place: " -n team", or nothing.
+std::string PlaceFlags(const GlobalOptions& options);
 // Connects to the resolved endpoint; blocks for up to kClientDial. Texts of answers are cleaned for
 // a terminal unless the output is for programs. Errors as ResolveEndpoint and Api::Connect.
 StatusOr<std::unique_ptr<Api>> ConnectApi(const GlobalOptions& options);

@@ -278,6 +278,7 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
     bool stall = false;
     {
       base::MutexLock lock(&state_->mu);
+      state_->streamed = *request;
       chunks = state_->metrics;
       stall = state_->metrics_stall;
     }
@@ -292,7 +293,7 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
                       v1::History* history) override {
     base::MutexLock lock(&state_->mu);
     state_->asked = *request;
-    *history = state_->history;
+    *history = state_->answer_history ? state_->answer_history(*request) : state_->history;
     return Status::OK;
   }
   Status WatchEvents(ServerContext* context, const v1::WatchEventsRequest* request,

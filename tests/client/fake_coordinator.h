@@ -34,6 +34,8 @@ struct FakeState {
   v1::AdoptRequest adopted;
   v1::History history;
   v1::QueryHistoryRequest asked;
+  // Answers instead of `history`, where it is set.
+  std::function<v1::History(const v1::QueryHistoryRequest&)> answer_history;
   v1::PauseRequest paused;
   v1::TriggerCheckpointRequest triggered;
   v1::ResumeRequest resumed;
@@ -42,8 +44,9 @@ struct FakeState {
   std::vector<std::string> backup;        // pieces that Backup sends before it ends with `refuse`
   std::vector<v1::Job> watch;             // sent by Watch, which then waits for its end
   std::vector<v1::MetricsChunk> metrics;  // sent by StreamMetrics
-  bool metrics_stall = false;             // the stream then sends nothing more and does not end
-  bool operation_done = true;             // verbs return a finished operation
+  v1::StreamMetricsRequest streamed;
+  bool metrics_stall = false;  // the stream then sends nothing more and does not end
+  bool operation_done = true;  // verbs return a finished operation
   std::function<void(v1::Operation*)> complete;  // fills in an operation
   int break_next = 0;   // that many verbs do their work and then lose the answer
   bool hang = false;    // verbs do not answer until the client gives up

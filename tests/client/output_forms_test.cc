@@ -266,6 +266,7 @@ TEST(MetricsTest, TextsSayWhatTheyAreOf) {
                                   "Memory, rank 0: comm 0 B, weights 1.0 MiB\n"
                                   "Memory, rank 0: process 16 B\n"
                                   "Skipped steps: 18\n"
+                                  "Memory, rank 0: mapped files 23 B\n"
                                   "Launch, rank 0: 22.000 s to enqueue the step\n"));
   // A step that reports nothing: what is hidden where it is zero.
   for (const report::StepMetric* metric : MetricsShown(MetricPlace::kDescribe)) {
