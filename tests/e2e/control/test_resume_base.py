@@ -99,10 +99,9 @@ class ResumeBaseTest(ServiceTest):
         self.assert_goes_on_from(self.older)
 
     def test_a_damaged_checkpoint_is_passed_over_and_said(self):
-        for what in ("rank-00000.safetensors", "manifest.json"):
+        for name, what in (("data", "rank-00000.safetensors"), ("rank", "rank-00000.json"), ("root", "manifest.json")):
             with self.subTest(what):
-                self.submit(*LONG, "--set", f"name={what[:4]}")
-                name = what[:4]
+                self.submit(*LONG, "--set", f"name={name}")
                 self.wait_step(3, name)
                 self.mtctl("checkpoint", name, "--wait")
                 older = self.job(name)["last_checkpoint"]
