@@ -2,13 +2,17 @@
 // code. A verb's parsing stores what to run; it runs after parsing has succeeded.
 #include "client/app.h"
 
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
+#include "client/commands/examples.h"
+#include "client/commands/usage.h"
 #include "client/session/session.h"
 #include "common/rpc/version.h"
 
@@ -18,7 +22,17 @@ namespace {
 // A validator that maps names to values of T; `shown` is its form in the help: {a,b,c}.
 template <class T>
 CLI::Validator Choice(const std::map<std::string, T>& values, const std::string& shown) {
-  return CLI::CheckedTransformer(values, CLI::ignore_case).description("{" + shown + "}");
+  return {[values](std::string& text) {
+            std::vector<std::string> names;
+            for (const auto& [name, value] : values) {
+              names.push_back(name);
+              if (CLI::ignore_case(name) != CLI::ignore_case(text)) continue;
+              text = std::to_string(static_cast<int>(value));
+              return std::string();
+            }
+            return NoSuchValue(text, names);
+          },
+          "{" + shown + "}"};
 }
 
 void AddPlaceFlags(CLI::App* app, GlobalOptions* options) {
@@ -73,10 +87,14 @@ int RunApp(int argc, const char* const* argv) {
   std::function<ExitCode()> run;
   const CommandContext context{.app = &app, .options = &options, .run = &run};
   for (const auto add : kCommands) add(context);
+  AddExamples(&app);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // help, or the version
+    return app.exit(asked) == 0 ? kExitOk : kExitUsage;
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    std::fprintf(stderr, "%s\n", UsageProblem(app, error).c_str());
+    return kExitUsage;
   }
   if (options.output == OutputFormat::kCsv && !app.got_subcommand("metrics")) {
     return Complain(base::InvalidArgument("-o csv is for `mtctl metrics`; use -o jsonl"),

@@ -1,6 +1,7 @@
 // `mtctl bench`: runs a job file as a benchmark: submit, follow, report.
 #include "common/spec/bench.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -36,6 +37,17 @@ JobFileArgs WithOverrides(const BenchArgs& args) {
   return file;
 }
 
+// A benchmark is no run of the job that it measures: it has a name of its own, unless one is given.
+void NameBenchmark(const BenchArgs& args, v1::JobSpec* job) {
+  constexpr std::string_view kEnding = "-bench";
+  constexpr size_t kLongestName = 63;
+  const bool named = std::ranges::any_of(args.file.overrides, [](const std::string& override) {
+    return override.starts_with("name=");
+  });
+  if (named || job->name().ends_with(kEnding) || job->name().starts_with("bench-")) return;
+  job->set_name(job->name().substr(0, kLongestName - kEnding.size()).append(kEnding));
+}
+
 ExitCode PrintReport(const Api& api, const std::string& uid, const GlobalOptions& options) {
   v1::GetJobRequest request;
   request.mutable_job()->set_uid(uid);
@@ -51,6 +63,7 @@ ExitCode RunBench(const BenchArgs& args, const GlobalOptions& options) {
   v1::SubmitRequest request;
   const ExitCode read = ReadJobFile(WithOverrides(args), options, request.mutable_spec());
   if (read != kExitOk) return read;
+  NameBenchmark(args, request.mutable_spec());
   SetDevPolicy(options, request.mutable_spec());
   request.set_request_id(base::NewUid());
   auto api = ConnectApi(options);
@@ -60,11 +73,10 @@ ExitCode RunBench(const BenchArgs& args, const GlobalOptions& options) {
   const std::string& uid = response->job().uid();
   std::fprintf(stderr, "submitted benchmark %s (%s)\n", response->job().name().c_str(),
                uid.c_str());
-  const ExitCode followed = Follow({.options = options,
-                                    .job_uid = uid,
-                                    .show_progress = IsTable(options.output),
-                                    .limit = {},
-                                    .until = {}});
+  const ExitCode followed =
+      Follow({.options = options,
+              .job_uid = uid,
+              .show = IsTable(options.output) ? FollowShow::kAll : FollowShow::kNothing});
   return followed == kExitOk ? PrintReport(**api, uid, options) : followed;
 }
 

@@ -23,6 +23,7 @@ struct CommandContext {
 };
 
 void AddSubmit(const CommandContext& context);
+void AddFollow(const CommandContext& context);
 void AddBench(const CommandContext& context);
 void AddValidate(const CommandContext& context);
 void AddExplain(const CommandContext& context);
@@ -48,12 +49,13 @@ void AddDev(const CommandContext& context);
 void AddContext(const CommandContext& context);
 void AddCompletion(const CommandContext& context);
 void AddVersion(const CommandContext& context);
+void AddHelp(const CommandContext& context);
 
 // All verbs in the order of `mtctl --help`.
 inline constexpr std::array kCommands = {
-    AddSubmit, AddBench,   AddValidate, AddExplain,    AddGet,    AddDescribe, AddEvents,
-    AddLogs,   AddMetrics, AddPlot,     AddWait,       AddPause,  AddResume,   AddCheckpoint,
-    AddUpdate, AddCancel,  AddKill,     AddDelete,     AddAdopt,  AddNode,     AddAdmin,
-    AddData,   AddDev,     AddContext,  AddCompletion, AddVersion};
+    AddSubmit,     AddFollow, AddBench,   AddValidate, AddExplain,    AddGet,     AddDescribe,
+    AddEvents,     AddLogs,   AddMetrics, AddPlot,     AddWait,       AddPause,   AddResume,
+    AddCheckpoint, AddUpdate, AddCancel,  AddKill,     AddDelete,     AddAdopt,   AddNode,
+    AddAdmin,      AddData,   AddDev,     AddContext,  AddCompletion, AddVersion, AddHelp};
 
 }  // namespace mt::client

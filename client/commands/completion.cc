@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
+#include "client/commands/usage.h"
 
 namespace mt::client {
 
@@ -18,7 +19,14 @@ void AddCompletion(const CommandContext& context) {
       {"bash", Shell::kBash}, {"zsh", Shell::kZsh}, {"fish", Shell::kFish}};
   command->add_option("shell", *shell, "Which")
       ->required()
-      ->transform(CLI::CheckedTransformer(shells).description("{bash,zsh,fish}"));
+      ->transform(CLI::Validator(
+          [shells](std::string& text) {
+            const auto known = shells.find(text);
+            if (known == shells.end()) return NoSuchValue(text, {"bash", "zsh", "fish"});
+            text = std::to_string(static_cast<int>(known->second));
+            return std::string();
+          },
+          "{bash,zsh,fish}"));
   command->callback([=, app = context.app, run = context.run] {
     *run = [=] { return PrintText(CompletionScript(*app, *shell)); };
   });

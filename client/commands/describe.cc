@@ -16,7 +16,7 @@
 namespace mt::client {
 namespace {
 
-constexpr int kEventsShown = 20;
+constexpr int kEventsRead = 100;  // of which the newest are shown, the same ones as one
 
 // Reports a part of the description that could not be fetched; the job itself is shown regardless.
 void SayMissing(const char* what, const Status& status) {
@@ -36,7 +36,7 @@ v1::ListOperationsResponse FetchOperations(const Api& api, const v1::Job& job) {
 v1::EventsChunk FetchEvents(const Api& api, const v1::Job& job) {
   v1::WatchEventsRequest request;
   request.mutable_job()->set_uid(job.uid());
-  request.set_limit(kEventsShown);
+  request.set_limit(kEventsRead);
   v1::EventsChunk events;
   StreamStopper stopper;
   SayMissing("events", api.WatchEvents(request, &stopper, [&](const v1::EventsChunk& chunk) {
@@ -46,7 +46,7 @@ v1::EventsChunk FetchEvents(const Api& api, const v1::Job& job) {
   return events;
 }
 
-ExitCode RunDescribe(const std::string& name, const GlobalOptions& options) {
+ExitCode RunDescribe(const std::string& name, bool with_spec, const GlobalOptions& options) {
   auto api = ConnectApi(options);
   if (!api.ok()) return Complain(api.status());
   const auto job = (*api)->GetJob(MakeJobRequest(options, name));
@@ -56,8 +56,9 @@ ExitCode RunDescribe(const std::string& name, const GlobalOptions& options) {
   const v1::ListOperationsResponse operations = FetchOperations(**api, *job);
   const v1::EventsChunk events = FetchEvents(**api, *job);
   if (!IsStructured(options.output)) {
-    return PrintText(DescribeJob({.job = &*job, .operations = &operations, .events = &events},
-                                 MakeTableArgs(options)));
+    return PrintText(
+        DescribeJob({.job = &*job, .operations = &operations, .events = &events, .spec = with_spec},
+                    MakeTableArgs(options)));
   }
   nlohmann::ordered_json tree = MessageToJson(*job);
   tree["operations"] = MessageToJson(operations)["operations"];
@@ -85,7 +86,9 @@ void AddDescribe(const CommandContext& context) {
   auto name = std::make_shared<std::string>();
   // Not marked as required: CLI11 would then demand it beside `describe node` as well.
   auto* job = command->add_option("job", *name, "Name (the newest job of that name) or uid");
-  CLI::App* node = command->add_subcommand("node", "A node: its slots, its GPUs");
+  auto with_spec = std::make_shared<bool>(false);
+  command->add_flag("--spec", *with_spec, "With the job's whole spec, defaults included");
+  CLI::App* node = command->add_subcommand("node", "A node: its slots, its GPUs")->alias("nodes");
   auto node_name = std::make_shared<std::string>();
   node->add_option("node", *node_name, "Its name")->required();
   node->callback(
@@ -93,7 +96,7 @@ void AddDescribe(const CommandContext& context) {
   command->callback([=] {
     if (!command->get_subcommands().empty()) return;
     if (job->count() == 0) throw CLI::RequiredError("job");
-    *context.run = [=] { return RunDescribe(*name, *context.options); };
+    *context.run = [=] { return RunDescribe(*name, *with_spec, *context.options); };
   });
 }
 

@@ -1,33 +1,20 @@
 // `mtctl explain memory`: planned memory of each pipeline stage's ranks by kind, from the formulas
 // of common/spec/memory_formula.h.
-#include <algorithm>
 #include <memory>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/explain.h"
 #include "client/commands/job_file.h"
+#include "client/commands/job_memory.h"
 #include "client/output/format.h"
 #include "common/spec/derived.h"
-#include "common/spec/memory_formula.h"
-#include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
-#include "worker/parallel/schedule/job_request.h"
 
 namespace mt::client {
 namespace {
 
 using spec::RankMemory;
-
-// Planned memory of a rank of each pipeline stage.
-std::vector<RankMemory> ByStage(const v1::JobSpec& job, const parallel::Schedule& schedule) {
-  std::vector<RankMemory> stages;
-  stages.reserve(schedule.slots.size());
-  for (int stage = 0; stage < schedule.stages; ++stage) {
-    stages.push_back(spec::MemoryOf(job, stage, schedule.slots[static_cast<size_t>(stage)]));
-  }
-  return stages;
-}
 
 std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& memory,
                                    bool with_copy) {
@@ -47,30 +34,14 @@ std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& s
       {"RANK OF STAGE", "PARAMETERS", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "TOTAL"}};
   const bool with_copy = job.checkpoint().async_save();
   if (with_copy) rows[0].emplace_back("SAVE COPY");
-  const int64_t ranks = spec::WorldSize(job) / static_cast<int64_t>(stages.size());
-  RankMemory all;
   for (size_t stage = 0; stage < stages.size(); ++stage) {
-    const RankMemory& memory = stages[stage];
-    rows.push_back(MemoryRow(fmt::format("{}", stage), memory, with_copy));
-    all.parameters += ranks * memory.parameters;
-    all.weights += ranks * memory.weights;
-    all.gradients += ranks * memory.gradients;
-    all.optimizer += ranks * memory.optimizer;
-    all.activations += ranks * memory.activations;
-    all.save_copy += ranks * memory.save_copy;
+    rows.push_back(MemoryRow(fmt::format("{}", stage), stages[stage], with_copy));
   }
+  const RankMemory all = MemoryOfAll(job, stages);
   const int64_t world = spec::WorldSize(job);
   rows.push_back(
       MemoryRow(fmt::format("all {} rank{}", world, world == 1 ? "" : "s"), all, with_copy));
   return Table(rows);
-}
-
-// Microbatches of the largest step, which needs at least as many slots as any smaller one.
-int64_t MostMicrobatches(const v1::JobSpec& job) {
-  int64_t batch = 0;
-  const spec::BatchRamp ramp = spec::RampOf(job);
-  for (const spec::BatchPhase& phase : ramp.phases()) batch = std::max(batch, phase.batch);
-  return spec::Microbatches(job, batch);
 }
 
 ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options) {
@@ -80,19 +51,14 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options)
   v1::JobSpec job;
   const ExitCode code = ReadJobFile(file, options, &job);
   if (code != kExitOk) return code;
-  const bool on_gpu = job.placement().device() == v1::Placement::DEVICE_GPU;
-  const spec::Faults faults = spec::ResolveForSlots({.gpu = on_gpu}, &job);
-  if (!faults.empty()) return Complain(spec::ToStatus(faults));
-  const auto schedule =
-      parallel::GenerateSchedule(parallel::ScheduleRequestOf(job, MostMicrobatches(job)));
-  if (!schedule.ok()) return Complain(schedule.status());
-  const std::vector<RankMemory> stages = ByStage(job, *schedule);
+  const auto stages = MemoryByStage(&job);
+  if (!stages.ok()) return Complain(stages.status());
   const std::string copy =
       job.checkpoint().async_save()
           ? "The copy for saves beside training (checkpoint.async_save) is host "
             "memory, besides the total.\n"
           : "";
-  return PrintText(MemoryTable(job, stages) +
+  return PrintText(MemoryTable(job, *stages) +
                    "\nParameters as stored, with padding; activations kept from forward to "
                    "backward. A device of auto is counted as CPU slots.\nNot counted: scratch of a "
                    "running action, workspaces, buffers of "

@@ -1,5 +1,5 @@
-// `mtctl get jobs|nodes|orphans|checkpoints|operations|events`: lists, with -w refreshed until
-// Ctrl-C.
+// `mtctl get jobs|nodes|orphans|checkpoints|operations|events|presets`: lists, with -w refreshed
+// until Ctrl-C.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -42,23 +42,46 @@ std::function<Rows(const TableArgs&)> RowsOf(const Items& items, Header header, 
   };
 }
 
-StatusOr<Listing> FetchJobs(const Api& api, const GetArgs& args, const GlobalOptions& options) {
+// Every page of the jobs that are asked for, or the one.
+StatusOr<v1::ListJobsResponse> ListJobs(const Api& api, const GetArgs& args,
+                                        const GlobalOptions& options) {
+  v1::ListJobsResponse all;
+  if (!args.job.empty()) {
+    ASSIGN_OR_RETURN(*all.add_jobs(), api.GetJob(MakeJobRequest(options, args.job)));
+    return all;
+  }
   v1::ListJobsRequest request;
   if (!args.all_namespaces) request.set_namespace_(options.job_namespace);
   request.set_live_only(args.live);
-  auto all = std::make_shared<v1::ListJobsResponse>();
   do {
     ASSIGN_OR_RETURN(const v1::ListJobsResponse page, api.ListJobs(request));
     for (const v1::Job& job : page.jobs()) {
-      if (Selected(job, args.selector)) *all->add_jobs() = job;
+      if (Selected(job, args.selector)) *all.add_jobs() = job;
     }
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
+  return all;
+}
+
+// Where was looked, and what to do.
+std::string NoJobs(const GetArgs& args, const GlobalOptions& options) {
+  std::string text = "no jobs";
+  if (!args.selector.empty() || args.live) text += " of these";
+  if (args.all_namespaces) return text + "; submit one: mtctl submit -f job.yaml --follow";
+  return text + fmt::format(
+                    " in namespace {} (-A looks in all); submit one: mtctl submit -f "
+                    "job.yaml --follow",
+                    options.job_namespace);
+}
+
+StatusOr<Listing> FetchJobs(const Api& api, const GetArgs& args, const GlobalOptions& options) {
+  ASSIGN_OR_RETURN(v1::ListJobsResponse listed, ListJobs(api, args, options));
+  const auto all = std::make_shared<v1::ListJobsResponse>(std::move(listed));
   return Listing{.message = all,
                  .items = "jobs",
                  .names = JobNames(*all, options.job_namespace),
                  .rows = RowsOf(all->jobs(), JobHeader, JobRow),
-                 .empty = "no jobs; submit one: mtctl submit -f job.yaml --follow"};
+                 .empty = NoJobs(args, options)};
 }
 
 // Once, where it is looked at again and again.
@@ -151,30 +174,38 @@ void AddList(CLI::App* list, const std::shared_ptr<GetArgs>& args, const Command
 void AddGet(const CommandContext& context) {
   CLI::App* command =
       context.app
-          ->add_subcommand("get", "List jobs, nodes, orphans, checkpoints, operations or events")
+          ->add_subcommand("get",
+                           "List jobs, nodes, orphans, checkpoints, operations, events or presets")
           ->require_subcommand(1);
   const auto args = std::make_shared<GetArgs>();
-  CLI::App* jobs = command->add_subcommand("jobs", "Jobs, newest first");
+  CLI::App* jobs = command->add_subcommand("jobs", "Jobs, newest first")->alias("job");
+  jobs->add_option("job", args->job, "Only this one: its name or uid");
   jobs->add_flag("-A,--all-namespaces", args->all_namespaces, "Of every namespace");
   jobs->add_flag("--live", args->live, "Only jobs that have not ended");
   jobs->add_option("-l,--selector", args->selector, "Only jobs with these labels: KEY=VALUE or KEY")
       ->delimiter(',');
   AddList(jobs, args, context, FetchJobs);
-  AddList(command->add_subcommand("nodes", "Workers and their slots"), args, context,
+  AddList(command->add_subcommand("nodes", "Workers and their slots")->alias("node"), args, context,
           [](const Api& api, const GetArgs&, const GlobalOptions&) { return FetchNodes(api); });
-  AddList(command->add_subcommand("orphans", "Ranks on nodes that belong to no job known here"),
+  AddList(command->add_subcommand("orphans", "Ranks on nodes that belong to no job known here")
+              ->alias("orphan"),
           args, context,
           [](const Api& api, const GetArgs&, const GlobalOptions&) { return FetchOrphans(api); });
   CLI::App* checkpoints =
-      command->add_subcommand("checkpoints", "What is on disk of a job, oldest first");
+      command->add_subcommand("checkpoints", "What is on disk of a job, oldest first")
+          ->alias("checkpoint");
   checkpoints->add_option("job", args->job, "Name or uid")->required();
   AddList(checkpoints, args, context, FetchCheckpoints);
   CLI::App* operations =
-      command->add_subcommand("operations", "What was asked for, and how it went");
+      command->add_subcommand("operations", "What was asked for, and how it went")
+          ->alias("operation");
   operations->add_option("job", args->job,
                          "Name or uid of a job, or an operation's name (none: all)");
   AddList(operations, args, context, FetchOperations);
-  AddEventsTo(command->add_subcommand("events", "What happened to a job, or to all"), context);
+  AddGetPresets(command, context);
+  AddEventsTo(
+      command->add_subcommand("events", "What happened to a job, or to all")->alias("event"),
+      context);
 }
 
 }  // namespace mt::client

@@ -34,4 +34,7 @@ void AddWatchFlags(CLI::App* command, WatchArgs* args);
 ExitCode ShowListing(const WatchArgs& args, const GlobalOptions& options,
                      const std::function<StatusOr<Listing>(const Api&)>& fetch);
 
+// Adds `get presets`, a list of its own that needs no coordinator.
+void AddGetPresets(CLI::App* get, const CommandContext& context);
+
 }  // namespace mt::client

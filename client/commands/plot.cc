@@ -1,4 +1,5 @@
-// `mtctl plot`: draws a metric of a job's history in the terminal.
+// `mtctl plot`: draws a metric of a run in the terminal: one curve, however often the job was
+// submitted again.
 #include "client/output/plot.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "client/commands/attempts.h"
 #include "client/commands/history.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -24,6 +26,7 @@ constexpr int kMostHeight = 40;
 struct PlotFlags {
   HistoryArgs history;
   std::string metric = "loss";
+  int attempt = 0;  // 1 is the oldest; 0: all, as one curve
   bool ascii = false;
   int width = 0;
   int height = 0;
@@ -76,6 +79,20 @@ Series ValidationSeries(const v1::History& history) {
   return out;
 }
 
+// The curve of the whole run, or of the one attempt that was asked for.
+StatusOr<v1::History> FetchCurve(const Api& api, const PlotFlags& flags,
+                                 const GlobalOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<v1::Job> attempts,
+                   AttemptsOf(api, flags.history.job, options));
+  if (flags.attempt == 0) return FetchRun(api, attempts, flags.history, options);
+  const auto number = static_cast<size_t>(flags.attempt);
+  if (number > attempts.size()) {
+    return base::NotFound("job {} has {} attempt{}", flags.history.job, attempts.size(),
+                          attempts.size() == 1 ? "" : "s");
+  }
+  return FetchRun(api, {attempts[number - 1]}, flags.history, options);
+}
+
 ExitCode RunPlot(PlotFlags flags, const GlobalOptions& options) {
   if (!IsTable(options.output)) {
     return Complain(
@@ -90,7 +107,7 @@ ExitCode RunPlot(PlotFlags flags, const GlobalOptions& options) {
   flags.history.names = {flags.metric};
   auto api = ConnectApi(options);
   if (!api.ok()) return Complain(api.status());
-  const auto history = FetchHistory(**api, flags.history, options);
+  const auto history = FetchCurve(**api, flags, options);
   if (!history.ok()) return Complain(history.status());
   std::vector<Series> series = {TrainSeries(*history, flags.metric)};
   if (flags.metric == "loss") {
@@ -114,6 +131,10 @@ void AddPlot(const CommandContext& context) {
   (void)AddHistoryFlags(command, &flags->history);
   command->add_option("metric", flags->metric, "loss, grad_norm, tokens_per_second, ...")
       ->capture_default_str();
+  command
+      ->add_option("--attempt", flags->attempt,
+                   "Of a job that was submitted again: this attempt alone, 1 the first")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--ascii", flags->ascii, "Without Unicode (the default outside UTF-8 locales)");
   command->add_option("--width", flags->width, "Characters (default: the terminal's)")
       ->check(CLI::Range(30, 1000));

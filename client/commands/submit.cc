@@ -8,6 +8,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/job_file.h"
+#include "client/commands/submit_notes.h"
 #include "client/session/follow.h"
 #include "common/base/ids.h"
 #include "common/base/plain_text.h"
@@ -19,6 +20,7 @@ namespace {
 struct SubmitArgs {
   JobFileArgs file;
   bool follow = false;
+  bool wait = false;
   bool dry_run = false;
   std::string request_id;
 };
@@ -55,14 +57,15 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
     }
     return failed;
   }
+  SaySubmitNotes(request.spec(), **api, options);
   if (args.follow) {
     std::fprintf(stderr, "submitted job %s (%s)\n", response->job().name().c_str(),
                  response->job().uid().c_str());
-    return Follow({.options = options,
-                   .job_uid = response->job().uid(),
-                   .show_progress = true,
-                   .limit = {},
-                   .until = {}});
+    return Follow({.options = options, .job_uid = response->job().uid()});
+  }
+  if (args.wait) {
+    return Follow(
+        {.options = options, .job_uid = response->job().uid(), .show = FollowShow::kStates});
   }
   const v1::Job job = SettledJob(**api, response->job());
   if (!IsTable(options.output)) return Print({.message = &job, .names = {job.name()}}, options);
@@ -70,8 +73,9 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
               response->existed() ? "exists already" : "submitted", job.uid().c_str());
   if (job.state() == v1::QUEUED && !job.message().empty())
     std::printf("waiting: %s\n", base::CleanLine(job.message()).c_str());
-  std::fprintf(stderr, "follow it: mtctl wait %s; logs: mtctl logs -f %s\n", job.name().c_str(),
-               job.name().c_str());
+  const std::string place = PlaceFlags(options);
+  std::fprintf(stderr, "follow it: mtctl follow %s%s; logs: mtctl logs -f %s%s\n",
+               job.name().c_str(), place.c_str(), job.name().c_str(), place.c_str());
   return kExitOk;
 }
 
@@ -81,7 +85,10 @@ void AddSubmit(const CommandContext& context) {
   CLI::App* command = context.app->add_subcommand("submit", "Submit a training job");
   auto args = std::make_shared<SubmitArgs>();
   AddJobFileFlags(command, &args->file);
-  command->add_flag("--follow", args->follow, "Watch the job to its end; Ctrl-C leaves it running");
+  auto* follow = command->add_flag("--follow", args->follow,
+                                   "Watch the job to its end; Ctrl-C leaves it running");
+  command->add_flag("--wait", args->wait, "Wait for its end, without the live line")
+      ->excludes(follow);
   command->add_flag("--dry-run", args->dry_run,
                     "Check and print the job with all defaults, submit nothing");
   command->add_option("--request-id", args->request_id,

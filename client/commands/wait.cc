@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
+#include "client/commands/usage.h"
 #include "client/session/follow.h"
 #include "client/session/operations.h"
 #include "common/base/plain_text.h"
@@ -37,10 +38,12 @@ std::string ParseFor(const std::string& text, WaitTarget* target) {
       target->state = state;
       return "";
     }
-    std::string names;
+    std::vector<std::string> names;
     for (int i = 1; i < v1::JobState_descriptor()->value_count(); ++i)
-      names += (names.empty() ? "" : ", ") + v1::JobState_descriptor()->value(i)->name();
-    return "unknown state " + value + "; it is one of " + names;
+      names.push_back(v1::JobState_descriptor()->value(i)->name());
+    if (upper == "DONE" || upper == "COMPLETE" || upper == "COMPLETED")
+      return "no state '" + value + "'; did you mean SUCCEEDED?";
+    return "state: " + NoSuchValue(upper, names);
   }
   if (kind == "checkpoint" && CLI::detail::lexical_cast(value, target->checkpoint_step) &&
       target->checkpoint_step > 0) {
@@ -70,7 +73,7 @@ ExitCode RunWait(const WaitArgs& args, const GlobalOptions& options) {
   std::optional<std::chrono::milliseconds> limit;
   if (args.timeout_s > 0) limit = std::chrono::milliseconds(std::llround(args.timeout_s * 1000));
   if (IsOperationName(args.job)) return WaitForOperation(args, options, limit);
-  FollowArgs follow{.options = options, .job_uid = {}, .show_progress = false, .limit = limit};
+  FollowArgs follow{.options = options, .job_uid = {}, .show = FollowShow::kStates, .limit = limit};
   if (!args.condition.empty()) (void)ParseFor(args.condition, &follow.until);
   auto api = ConnectApi(options);
   if (!api.ok()) return Complain(api.status());

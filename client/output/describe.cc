@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "client/output/activity_text.h"
 #include "client/output/description.h"
+#include "client/output/event_digest.h"
 #include "client/output/format.h"
 #include "client/output/metric_text.h"
 #include "common/base/clock.h"
@@ -22,6 +24,9 @@
 
 namespace mt::client {
 namespace {
+
+constexpr size_t kErrorsShown = 5;
+constexpr size_t kEventsShown = 10;
 
 // The mesh of the job's ranks; nullopt where layout and number of ranks disagree.
 std::optional<layout::Mesh> MeshOf(const v1::Job& job) {
@@ -134,6 +139,8 @@ void AddIdentity(const v1::Job& job, const Style& style, Description* out) {
     out->Add("Condition",
              fmt::format("{}: {}, since {}", c.type(), c.message(), TimeText(style, c.since_us())));
   out->Add("Epoch", control::EpochText(job.epoch()));
+  const std::string doing = ActivityText(job, 0);
+  if (!doing.empty()) out->Add("Doing", doing);
   if (job.goal() != v1::GOAL_UNSPECIFIED) out->Add("Goal", v1::Goal_Name(job.goal()).substr(5));
   const std::pair<const char*, int64_t> times[] = {{"Created", job.created_us()},
                                                    {"Started", job.started_us()},
@@ -176,8 +183,12 @@ std::string DescribeJob(const JobFacts& facts, const TableArgs& args) {
   }
   AddTable("Checkpoints", job.checkpoints(), CheckpointHeader, CheckpointRow, args, &out);
   AddTable("Operations", facts.operations->operations(), OperationHeader, OperationRow, args, &out);
-  AddTable("Events", facts.events->events(), EventHeader, EventRow, args, &out);
-  out.Raw("Spec:\n" + Indent(spec::ToYaml(job.spec())));
+  const std::string errors =
+      EventDigest(*facts.events, {.errors_only = true, .lines = kErrorsShown}, args);
+  if (!errors.empty()) out.Raw("Last errors:\n" + errors);
+  const std::string events = EventDigest(*facts.events, {.lines = kEventsShown}, args);
+  if (!events.empty()) out.Raw("Events:\n" + events);
+  if (facts.spec) out.Raw("Spec:\n" + Indent(spec::ToYaml(job.spec())));
   return out.text();
 }
 

@@ -16,10 +16,11 @@ struct JobFacts {
   const v1::Job* job;
   const v1::ListOperationsResponse* operations;
   const v1::EventsChunk* events;  // the last ones, oldest first
+  bool spec = false;              // with the spec and all its defaults
 };
 
-// State and why it waits, times, progress, ranks, checkpoints, operations, events, and the spec
-// with all defaults.
+// State and why it waits, times, progress, ranks, checkpoints, operations; the last errors and the
+// newest events, each once with a count; and the spec where asked for.
 std::string DescribeJob(const JobFacts& facts, const TableArgs& args);
 
 }  // namespace mt::client

@@ -56,6 +56,11 @@ std::string StateText(const megatrain::v1::Job& job) {
   return text;
 }
 
+bool HasEnded(const megatrain::v1::Job& job) {
+  return job.state() == megatrain::v1::SUCCEEDED || job.state() == megatrain::v1::FAILED ||
+         job.state() == megatrain::v1::CANCELLED;
+}
+
 size_t DisplayWidth(std::string_view text) {
   size_t width = 0;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -22,6 +22,8 @@ std::string ShortUuid(std::string_view uuid);
 
 // The job's state: "RUNNING"; in STOPPING with the state that follows: "STOPPING(FAILED)".
 std::string StateText(const megatrain::v1::Job& job);
+// True of a job that has succeeded, failed or been cancelled.
+bool HasEnded(const megatrain::v1::Job& job);
 
 // Columns that the text takes on a terminal: code points, not counting colours.
 size_t DisplayWidth(std::string_view text);

@@ -1,8 +1,9 @@
-// Parts are appended in the order of importance; parts beyond the width are cut off.
+// Fields stand in the order of importance; those that do not fit are left out whole.
 #include "client/output/live_line.h"
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -26,6 +27,18 @@ std::string Bar(double fraction) {
   return fmt::format("[{:<{}}]", bar, kBarWidth);
 }
 
+// A field with what separates it from the one before, and when it goes where room is short: the
+// highest number first, 0 never.
+struct LiveField {
+  std::string text;
+  int goes = 0;
+};
+
+constexpr int kBarGoes = 1'000;
+constexpr int kFirstMetricGoes = 10;
+constexpr int kDoingGoes = 2;
+constexpr int kSaveFailedGoes = 1;
+
 // The metric behind two spaces, or nothing. The line is of the whole job: what is reported for a
 // slot is multiplied by their number.
 std::string Part(const report::StepMetric& metric, const v1::Job& job, const v1::StepRecord& step) {
@@ -37,32 +50,52 @@ std::string Part(const report::StepMetric& metric, const v1::Job& job, const v1:
   return text.empty() ? "" : "  " + text;
 }
 
-}  // namespace
-
-std::string LiveLine(const v1::Job& job, const v1::StepRecord& step, double seconds_per_step,
-                     int width) {
-  std::string line;
+std::vector<LiveField> LiveFields(const v1::Job& job, const v1::StepRecord& step,
+                                  double seconds_per_step, std::string_view doing) {
+  std::vector<LiveField> fields;
+  int goes = kFirstMetricGoes;
+  const auto add = [&](std::string text) { fields.push_back({std::move(text), goes++}); };
   const int64_t total = job.total_steps();
   if (total > 0) {
     const double fraction = static_cast<double>(step.step()) / static_cast<double>(total);
-    line = fmt::format("{:>6}/{} {} {:3.0f}%", step.step(), total, Bar(fraction), 100 * fraction);
+    fields.push_back({fmt::format("{:>6}/{}", step.step(), total), 0});
+    fields.push_back({" " + Bar(fraction), kBarGoes});
+    add(fmt::format(" {:3.0f}%", 100 * fraction));
     const double left = static_cast<double>(total - step.step()) * seconds_per_step;
-    line += fmt::format("  eta {}", seconds_per_step > 0 ? FormatDuration(left) : "-");
+    add(fmt::format("  eta {}", seconds_per_step > 0 ? FormatDuration(left) : "-"));
   } else {
-    line = fmt::format("{:>6}", step.step());
+    fields.push_back({fmt::format("{:>6}", step.step()), 0});
   }
   for (const report::StepMetric* metric : MetricsShown(MetricPlace::kLiveLine)) {
-    if (!metric->declared().live().hide_zero()) line += Part(*metric, job, step);
+    if (!metric->declared().live().hide_zero()) add(Part(*metric, job, step));
   }
   const std::string mesh = spec::MeshText(job.spec());
-  if (!mesh.empty()) line += "  " + mesh;
+  if (!mesh.empty()) add("  " + mesh);
   for (const report::StepMetric* metric : MetricsShown(MetricPlace::kLiveLine)) {
-    if (metric->declared().live().hide_zero()) line += Part(*metric, job, step);
+    if (metric->declared().live().hide_zero()) add(Part(*metric, job, step));
   }
-  if (!job.last_checkpoint_error().empty()) line += "  SAVE FAILED";
-  if (width > 0 && line.size() > static_cast<size_t>(width))
-    line.resize(static_cast<size_t>(width));
-  return line;
+  if (!doing.empty()) fields.push_back({fmt::format("  {}", doing), kDoingGoes});
+  if (!job.last_checkpoint_error().empty()) fields.push_back({"  SAVE FAILED", kSaveFailedGoes});
+  return fields;
+}
+
+}  // namespace
+
+std::string LiveLine(const v1::Job& job, const v1::StepRecord& step, double seconds_per_step,
+                     std::string_view doing, int width) {
+  std::vector<LiveField> fields = LiveFields(job, step, seconds_per_step, doing);
+  const auto drop = [&] {
+    const auto least = std::ranges::max_element(fields, {}, &LiveField::goes);
+    fields.erase(least);
+  };
+  if (width <= 0) std::erase_if(fields, [](const LiveField& f) { return f.goes == kBarGoes; });
+  for (;;) {
+    std::string line;
+    for (const LiveField& field : fields) line += field.text;
+    if (width <= 0 || DisplayWidth(line) <= static_cast<size_t>(width) || fields.size() == 1)
+      return line;
+    drop();
+  }
 }
 
 }  // namespace mt::client

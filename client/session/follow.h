@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "client/session/follow_display.h"
 #include "client/session/session.h"
 
 namespace mt::client {
@@ -22,15 +23,16 @@ struct WaitTarget {
 struct FollowArgs {
   GlobalOptions options;
   std::string job_uid;
-  bool show_progress = true;                       // false: print the end only, for `mtctl wait`
-  std::optional<std::chrono::milliseconds> limit;  // nullopt: no limit
-  WaitTarget until;
+  FollowShow show = FollowShow::kAll;
+  const v1::Job* told = nullptr;  // the job as it was described already; null: nothing was said
+  std::optional<std::chrono::milliseconds> limit = {};  // nullopt: no limit
+  WaitTarget until = {};
 };
 
 // Blocks, and uses two further threads. Returns 0, 6 or 9 by the job's end (exit_code.h); 5 after
-// Ctrl-C, which leaves the job running and says how to cancel it; 8 after `limit`; 2 where the
-// coordinator was unreachable for too long. With `until`: 0 as soon as the target is reached; where
-// the job ended before, 9 if it failed or was cancelled, else 1.
+// Ctrl-C, which leaves the job running and says how to follow it again; 8 after `limit`; 2 where
+// the coordinator was unreachable for too long. With `until`: 0 as soon as the target is reached;
+// where the job ended before, 9 if it failed or was cancelled, else 1.
 ExitCode Follow(const FollowArgs& args);
 
 }  // namespace mt::client

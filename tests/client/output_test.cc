@@ -80,24 +80,42 @@ TEST(LiveLineTest, ShowsProgressFiguresAndCutsToTheTerminal) {
   step.set_tokens_per_second(8100);
   step.set_tflops_per_slot(0.025);
   step.set_host_memory_bytes(64 << 20);
-  const std::string line = LiveLine(job, step, 0.5, 0);
+  // Elsewhere than on a terminal: every field, no bar.
+  const std::string line = LiveLine(job, step, 0.5, "", 0);
   EXPECT_EQ(line,
-            "    50/200 [=====>              ]  25%  eta 1m15s  loss 3.2500  lr 6.00e-04  gnorm "
-            "1.50  8.1k tok/s  "
+            "    50/200  25%  eta 1m15s  loss 3.2500  lr 6.00e-04  gnorm 1.50  8.1k tok/s  "
             "0.05 TFLOP/s  64.0 MiB");
-  EXPECT_EQ(LiveLine(job, step, 0.5, 20).size(), 20U);
+  // Whole fields, as many as there is room for.
+  EXPECT_EQ(LiveLine(job, step, 0.5, "", 124),
+            "    50/200 [=====>              ]  25%  eta 1m15s  loss 3.2500  lr 6.00e-04  gnorm "
+            "1.50  8.1k tok/s  0.05 TFLOP/s  64.0 MiB");
+  EXPECT_EQ(LiveLine(job, step, 0.5, "", 120), line);
+  EXPECT_EQ(LiveLine(job, step, 0.5, "", 80),
+            "    50/200  25%  eta 1m15s  loss 3.2500  lr 6.00e-04  gnorm 1.50  8.1k tok/s");
+  EXPECT_EQ(LiveLine(job, step, 0.5, "", 60),
+            "    50/200  25%  eta 1m15s  loss 3.2500  lr 6.00e-04");
+  for (int width = 10; width < 130; ++width) {
+    const std::string cut = LiveLine(job, step, 0.5, "", width);
+    EXPECT_LE(cut.size(), static_cast<size_t>(width));
+    EXPECT_TRUE(line.starts_with(cut) || cut.size() > line.size()) << cut;
+    EXPECT_TRUE(cut.size() >= line.size() || line.substr(cut.size(), 1) == " ") << cut;
+  }
+  // What it does besides stays longer than the figures.
+  EXPECT_EQ(LiveLine(job, step, 0.5, "saving step 50: 3.1 of 15.8 GiB", 60),
+            "    50/200  25%  eta 1m15s  saving step 50: 3.1 of 15.8 GiB");
   v1::Parallel* parallel = job.mutable_spec()->mutable_parallel();
   parallel->set_tensor(2);
   parallel->set_pipeline(2);
   parallel->set_context(1);
   parallel->set_data(1);
   step.set_bubble(0.125);
-  EXPECT_EQ(LiveLine(job, step, 0.5, 0), line + "  tp 2 x pp 2 x dp 1  bubble 12%");
+  EXPECT_EQ(LiveLine(job, step, 0.5, "", 0), line + "  tp 2 x pp 2 x dp 1  bubble 12%");
   step.set_skipped_steps(3);
   job.set_last_checkpoint_error("disk full");
-  const std::string troubled = LiveLine(job, step, 0.5, 0);
+  const std::string troubled = LiveLine(job, step, 0.5, "", 0);
   EXPECT_NE(troubled.find("skipped 3"), std::string::npos);
   EXPECT_NE(troubled.find("SAVE FAILED"), std::string::npos);
+  EXPECT_EQ(LiveLine(job, step, 0.5, "", 30), "    50/200  25%  SAVE FAILED");
 }
 
 TEST(ExitCodeTest, StatusAndJob) {

@@ -104,6 +104,7 @@ TEST_F(TerminalTest, NothingThatOthersWroteControlsIt) {
                                                           {"get", "operations"},
                                                           {"wait", "tiny"},
                                                           {"metrics", "tiny"},
+                                                          {"follow", "tiny"},
                                                           {"version"}};
   for (const auto& command : commands) {
     for (const char* format : {"table", "wide", "name"}) {

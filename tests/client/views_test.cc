@@ -148,6 +148,17 @@ TEST_F(ViewsTest, DescribeShowsWhyOperationsAndEvents) {
   EXPECT_THAT(text.out, HasSubstr("Checkpoints:\n  STEP"));
   EXPECT_THAT(text.out, HasSubstr("Operations:\n  OPERATION"));
   EXPECT_THAT(text.out, HasSubstr("message 7"));
+  // What happens again and again is one line; the spec is there where it is asked for.
+  for (const int seq : {8, 9, 10}) {
+    server_.state().events.push_back(MakeEvent(seq, "CheckpointFailed"));
+    server_.state().events.back().set_message("disk full");
+  }
+  const std::string counted = Mtctl(&server_, {"describe", "tiny"}).out;
+  EXPECT_THAT(counted, ContainsRegex("Last errors:\n +[0-9a-z]+ ago  CheckpointFailed  disk full  "
+                                     "\\(3 times\\)\nEvents:\n"));
+  EXPECT_EQ(counted.find("Spec:"), std::string::npos);
+  EXPECT_THAT(Mtctl(&server_, {"describe", "tiny", "--spec"}).out, HasSubstr("\nSpec:\n"));
+  server_.state().events.resize(1);
   const json tree = json::parse(Mtctl(&server_, {"describe", "tiny", "-o", "json"}).out);
   EXPECT_EQ(tree.at("state"), "QUEUED");
   EXPECT_EQ(tree.at("operations").at(0).at("verb"), "pause");
@@ -311,6 +322,7 @@ TEST_F(ViewsTest, MetricsWatchSaysWhatWasDropped) {
 }
 
 TEST_F(ViewsTest, PlotDrawsTrainAndValidationLoss) {
+  server_.state().jobs = {MakeJob("tiny", v1::RUNNING)};
   v1::History& history = server_.state().history;
   auto* loss = history.add_columns();
   loss->set_name("loss");

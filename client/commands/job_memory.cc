@@ -1,0 +1,55 @@
+// The schedule says how many activations a stage holds at once; the formulas say the rest.
+#include "client/commands/job_memory.h"
+
+#include <algorithm>
+
+#include "common/spec/derived.h"
+#include "common/spec/validate.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/parallel/schedule/job_request.h"
+
+namespace mt::client {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+// Microbatches of the largest step, which needs at least as many slots as any smaller one.
+int64_t MostMicrobatches(const v1::JobSpec& job) {
+  int64_t batch = 0;
+  const spec::BatchRamp ramp = spec::RampOf(job);
+  for (const spec::BatchPhase& phase : ramp.phases()) batch = std::max(batch, phase.batch);
+  return spec::Microbatches(job, batch);
+}
+
+}  // namespace
+
+StatusOr<std::vector<spec::RankMemory>> MemoryByStage(v1::JobSpec* job) {
+  const bool on_gpu = job->placement().device() == v1::Placement::DEVICE_GPU;
+  const spec::Faults faults = spec::ResolveForSlots({.gpu = on_gpu}, job);
+  if (!faults.empty()) return spec::ToStatus(faults);
+  ASSIGN_OR_RETURN(
+      const parallel::Schedule schedule,
+      parallel::GenerateSchedule(parallel::ScheduleRequestOf(*job, MostMicrobatches(*job))));
+  std::vector<spec::RankMemory> stages;
+  stages.reserve(schedule.slots.size());
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    stages.push_back(spec::MemoryOf(*job, stage, schedule.slots[static_cast<size_t>(stage)]));
+  }
+  return stages;
+}
+
+spec::RankMemory MemoryOfAll(const v1::JobSpec& job, const std::vector<spec::RankMemory>& stages) {
+  const int64_t ranks = spec::WorldSize(job) / static_cast<int64_t>(stages.size());
+  spec::RankMemory all;
+  for (const spec::RankMemory& memory : stages) {
+    all.parameters += ranks * memory.parameters;
+    all.weights += ranks * memory.weights;
+    all.gradients += ranks * memory.gradients;
+    all.optimizer += ranks * memory.optimizer;
+    all.activations += ranks * memory.activations;
+    all.save_copy += ranks * memory.save_copy;
+  }
+  return all;
+}
+
+}  // namespace mt::client

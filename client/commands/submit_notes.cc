@@ -1,0 +1,89 @@
+// One function for each note; "" where there is nothing to say.
+#include "client/commands/submit_notes.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "client/commands/job_memory.h"
+#include "client/output/format.h"
+#include "common/base/plain_text.h"
+#include "common/spec/derived.h"
+#include "common/spec/presets.h"
+#include "megatrain/v1/api.pb.h"
+
+namespace mt::client {
+namespace {
+
+std::string CheckpointNote(const v1::JobSpec& job) {
+  const v1::Checkpoint& checkpoint = job.checkpoint();
+  if (job.kind() == v1::JobSpec::KIND_BENCH) return "";
+  if (checkpoint.directory() == "none")
+    return "no checkpoints are saved (checkpoint.directory: none): what it trains is lost at its "
+           "end";
+  if (checkpoint.every_iters() > 0 || checkpoint.every() > 0) return "";
+  return "no checkpoint is saved before the end (checkpoint.every_iters: 0): a fault loses all "
+         "steps; "
+         "--set checkpoint.every_iters=N saves every N";
+}
+
+std::string VocabularyNote(const v1::JobSpec& job) {
+  const spec::Preset* preset = spec::FindPreset(job.model().preset());
+  if (preset == nullptr || preset->vocab_size == job.model().vocab_size()) return "";
+  v1::Model whole = job.model();
+  whole.set_vocab_size(preset->vocab_size);
+  const auto count = [](const v1::Model& model) {
+    return FormatRate(static_cast<double>(spec::ParameterCount(model)));
+  };
+  return fmt::format(
+      "preset {}: the tokenizer has {} tokens, not {}, so the model has {} parameters, "
+      "not {}",
+      preset->name, job.model().vocab_size(), preset->vocab_size, count(job.model()), count(whole));
+}
+
+// The most that one node has for ranks of the kind.
+int64_t LargestNode(const v1::ListNodesResponse& nodes, bool gpu) {
+  int64_t most = 0;
+  for (const v1::Node& node : nodes.nodes()) {
+    int64_t bytes = gpu ? 0 : node.memory_bytes();
+    for (const v1::Slot& slot : node.slots()) {
+      if (gpu && slot.device() == v1::GPU) bytes += slot.gpu().memory_bytes();
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+std::string MemoryNote(v1::JobSpec job, const v1::ListNodesResponse& nodes) {
+  const bool gpu =
+      job.placement().device() == v1::Placement::DEVICE_GPU ||
+      (job.placement().device() != v1::Placement::DEVICE_CPU && LargestNode(nodes, true) > 0);
+  if (gpu) job.mutable_placement()->set_device(v1::Placement::DEVICE_GPU);
+  const auto stages = MemoryByStage(&job);
+  if (!stages.ok()) return "";
+  const int64_t need = MemoryOfAll(job, *stages).total();
+  const int64_t have = LargestNode(nodes, gpu);
+  if (have == 0 || need <= have) return "";
+  return fmt::format(
+      "its {} rank{} keep {} in all, the largest node has {}: on one node it does not "
+      "fit (mtctl explain memory shows what it is)",
+      spec::WorldSize(job), spec::WorldSize(job) == 1 ? "" : "s", FormatBytes(need),
+      FormatBytes(have));
+}
+
+}  // namespace
+
+std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes) {
+  std::vector<std::string> notes = {CheckpointNote(job), VocabularyNote(job)};
+  if (nodes != nullptr) notes.push_back(MemoryNote(job, *nodes));
+  std::erase(notes, "");
+  return notes;
+}
+
+void SaySubmitNotes(const v1::JobSpec& job, const Api& api, const GlobalOptions& options) {
+  if (!IsTable(options.output)) return;
+  const auto nodes = api.ListNodes();
+  for (const std::string& note : SubmitNotes(job, nodes.ok() ? &*nodes : nullptr))
+    std::fprintf(stderr, "mtctl: note: %s\n", base::CleanLine(note).c_str());
+}
+
+}  // namespace mt::client

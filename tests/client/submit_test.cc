@@ -1,0 +1,157 @@
+// What is said when a job is submitted, how benchmarks are named, and the curve of a run that was
+// submitted again.
+#include <cstdio>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/commands/attempts.h"
+#include "client/commands/submit_notes.h"
+#include "tests/client/fake_coordinator.h"
+
+namespace mt::client {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class SubmitTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = testing::TempDir() + "/mt-submit-test.yaml";
+    std::ofstream(path_)
+        << "name: tiny\nmodel: {layers: 2, hidden_size: 32, heads: 2, seq_length: "
+           "32}\ndata: {path: [text], tokenizer: {type: byte}}\n"
+           "training: {train_iters: 4, micro_batch_size: 2, global_batch_size: 8}\n"
+           "optimizer: {lr: 1.0e-3}\n";
+  }
+  void TearDown() override { std::remove(path_.c_str()); }
+  Ran Submit(std::vector<std::string> more) {
+    std::vector<std::string> args = {"submit", "-f", path_};
+    args.insert(args.end(), more.begin(), more.end());
+    return Mtctl(&server_, args);
+  }
+  FakeCoordinator server_;
+  std::string path_;
+};
+
+TEST_F(SubmitTest, WorkThatADefaultMayLoseIsSaid) {
+  EXPECT_THAT(Submit({}).err, HasSubstr("mtctl: note: no checkpoint is saved before the end"));
+  EXPECT_THAT(Submit({"--set", "checkpoint.every_iters=2"}).err, Not(HasSubstr("note:")));
+  EXPECT_THAT(Submit({"--set", "checkpoint.every=10m"}).err, Not(HasSubstr("note:")));
+  EXPECT_THAT(Submit({"--set", "checkpoint.directory=none"}).err,
+              HasSubstr("no checkpoints are saved"));
+  EXPECT_THAT(Submit({"-o", "json"}).err, Not(HasSubstr("note:")));
+}
+
+TEST_F(SubmitTest, AVocabularyThatTheTokenizerChangesIsSaid) {
+  const Ran ran =
+      Submit({"--set", "model={preset: gpt2-124m}", "--set", "checkpoint.every_iters=2"});
+  EXPECT_THAT(ran.err, HasSubstr("note: preset gpt2-124m: the tokenizer has 257 tokens, not 50257, "
+                                 "so the model has 86.04M parameters, not 124.44M"));
+}
+
+TEST_F(SubmitTest, MoreMemoryThanTheLargestNodeHasIsSaid) {
+  v1::Node* node = server_.state().nodes.add_nodes();
+  node->set_memory_bytes(64 << 10);
+  const std::vector<std::string> saves = {"--set", "checkpoint.every_iters=2"};
+  EXPECT_THAT(Submit(saves).err, testing::ContainsRegex("note: its 1 rank keep [0-9.]+ [KM]iB in "
+                                                        "all, the largest node has 64.0 KiB"));
+  node->set_memory_bytes(int64_t{1} << 30);
+  EXPECT_THAT(Submit(saves).err, Not(HasSubstr("note:")));
+  // A node with a GPU that is large enough.
+  node->set_memory_bytes(64 << 10);
+  v1::Slot* slot = node->add_slots();
+  slot->set_device(v1::GPU);
+  slot->mutable_gpu()->set_memory_bytes(int64_t{1} << 36);
+  EXPECT_THAT(Submit(saves).err, Not(HasSubstr("note:")));
+}
+
+TEST_F(SubmitTest, ABenchmarkHasANameOfItsOwn) {
+  v1::Job done = MakeJob("tiny-bench", v1::SUCCEEDED);
+  done.mutable_bench()->set_steps(5);
+  done.set_uid("0f8fad5b-d9cb-469f-a165-70867728950e");
+  server_.state().watch = {done};
+  server_.state().jobs = {done};
+  EXPECT_THAT(Mtctl(&server_, {"bench", "-f", path_}).err, HasSubstr("benchmark tiny-bench ("));
+  EXPECT_THAT(Mtctl(&server_, {"bench", "-f", path_, "--set", "name=mine"}).err,
+              HasSubstr("benchmark mine ("));
+  EXPECT_THAT(Mtctl(&server_, {"bench", "-f", path_, "--set", "name=bench-x"}).err,
+              HasSubstr("benchmark bench-x ("));
+}
+
+// Three attempts of one run, and an earlier run of the same name in another directory.
+class AttemptsTest : public testing::Test {
+ protected:
+  static v1::Job Attempt(const char* uid, int64_t created, int64_t resumed, const char* path) {
+    v1::Job job = MakeJob("tiny", v1::SUCCEEDED);
+    job.set_uid(uid);
+    job.set_namespace_("default");
+    job.set_created_us(created);
+    job.set_resumed_from_step(resumed);
+    job.set_checkpoint_path(path);
+    return job;
+  }
+  void SetUp() override {
+    server_.state().jobs = {Attempt(kThird, 400, 6, "/c/tiny"), Attempt(kSecond, 300, 3, "/c/tiny"),
+                            Attempt(kFirst, 200, 0, "/c/tiny"), Attempt(kOther, 250, 0, "/c/x"),
+                            Attempt(kCold, 100, 0, "/c/tiny")};
+    server_.state().answer_history = [this](const v1::QueryHistoryRequest& request) {
+      const std::string uid = request.job().uid();
+      asked_.push_back(uid);
+      v1::History out;
+      auto* loss = out.add_columns();
+      loss->set_name("loss");
+      const int first = uid == kThird ? 7 : uid == kSecond ? 4 : 1;
+      for (int step = first; step < first + 5; ++step) {
+        out.add_steps(step);
+        loss->add_last(uid == kThird ? 3 : uid == kSecond ? 2 : 1);
+        out.add_evals()->set_step(step);
+      }
+      return out;
+    };
+  }
+  static constexpr char kThird[] = "33333333-d9cb-469f-a165-70867728950e";
+  static constexpr char kSecond[] = "22222222-d9cb-469f-a165-70867728950e";
+  static constexpr char kFirst[] = "11111111-d9cb-469f-a165-70867728950e";
+  static constexpr char kOther[] = "44444444-d9cb-469f-a165-70867728950e";
+  static constexpr char kCold[] = "00000000-d9cb-469f-a165-70867728950e";
+  FakeCoordinator server_;
+  std::vector<std::string> asked_;
+};
+
+TEST_F(AttemptsTest, AreOneCurveJoinedWhereTheyWentOn) {
+  GlobalOptions options;
+  options.coordinator = server_.address();
+  const auto api = ConnectApi(options);
+  ASSERT_TRUE(api.ok());
+  const auto attempts = AttemptsOf(**api, "tiny", options);
+  ASSERT_TRUE(attempts.ok()) << attempts.status();
+  ASSERT_EQ(attempts->size(), 3U);
+  EXPECT_EQ((*attempts)[0].uid(), kFirst);
+  EXPECT_EQ((*attempts)[2].uid(), kThird);
+  const auto run = FetchRun(**api, *attempts, {.job = "tiny"}, options);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_THAT(std::vector<int64_t>(run->steps().begin(), run->steps().end()),
+              testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+  EXPECT_THAT(run->columns(0).last(), testing::ElementsAre(1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3));
+  EXPECT_EQ(run->evals_size(), 11);
+  // An earlier attempt by its uid is the run up to there.
+  EXPECT_EQ(AttemptsOf(**api, kSecond, options)->size(), 2U);
+}
+
+TEST_F(AttemptsTest, OneIsPlottedAlone) {
+  const Ran second = Mtctl(&server_, {"plot", "tiny", "--attempt", "2", "--ascii"});
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(asked_, std::vector<std::string>{kSecond});
+  const Ran none = Mtctl(&server_, {"plot", "tiny", "--attempt", "4"});
+  EXPECT_EQ(none.code, kExitInvalidInput);
+  EXPECT_THAT(none.err, HasSubstr("job tiny has 3 attempts"));
+  asked_.clear();
+  EXPECT_EQ(Mtctl(&server_, {"plot", "tiny", "--ascii"}).code, 0);
+  EXPECT_EQ(asked_.size(), 3U);
+}
+
+}  // namespace
+}  // namespace mt::client
