@@ -144,7 +144,7 @@ std::vector<std::string> FlagNames(const CLI::App* app) {
 
 // The nearest of `names`, or else those that begin with the word, two at most: "a or b".
 std::string Meant(const std::string& word, const std::vector<std::string>& names) {
-  const std::string nearest = spec::Nearest(word, names);
+  std::string nearest = spec::Nearest(word, names);
   if (!nearest.empty()) return nearest;
   std::string out;
   int found = 0;
@@ -232,7 +232,7 @@ std::string RangeText(const std::string& what) {
 
 std::string Fault(const Reached& at, const CLI::App& root, const CLI::ParseError& error) {
   const std::string kind = error.get_name();
-  const std::string what = error.what();
+  std::string what = error.what();
   const std::vector<std::string> unknown = NotUnderstood(root, what);
   // The parser names this error by the command, not by its kind.
   const bool extras = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);

@@ -44,12 +44,13 @@ std::string EventDigest(const v1::EventsChunk& events, const DigestArgs& which,
     ++lines[at->second].count;
   }
   lines.resize(std::min(lines.size(), which.lines));
+  std::ranges::reverse(lines);
   std::string out;
   for (const DigestLine& line : lines) {
     std::string when = TimeCell(args.style, line.newest->time_us());
     if (args.style.time == TimeFormat::kRelative) when += " ago";
     const std::string times = line.count > 1 ? fmt::format("  ({} times)", line.count) : "";
-    out = fmt::format("  {:>11}  {}{}\n", when, line.text, times) + out;
+    out += fmt::format("  {:>11}  {}{}\n", when, line.text, times);
   }
   return out;
 }

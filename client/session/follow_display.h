@@ -11,6 +11,11 @@
 
 #include "client/session/follow_feed.h"
 
+namespace megatrain::v1 {
+class EvalRecord;
+class StepRecord;
+}  // namespace megatrain::v1
+
 namespace mt::client {
 
 // kStates: changes of the state on stderr, where that is a terminal.

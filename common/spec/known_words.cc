@@ -181,6 +181,7 @@ std::string FieldNamed(std::string_view name) {
   std::string path = named(name);
   if (!path.empty()) return path;
   std::vector<std::string> names;
+  names.reserve(fields.size());
   for (const FieldAt& field : fields) names.push_back(field.field->name());
   const std::string nearest = Nearest(name, names);
   return nearest.empty() ? "" : named(nearest);

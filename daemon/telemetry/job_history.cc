@@ -70,11 +70,11 @@ JobHistory::Appended JobHistory::AppendRow(const HistoryTable& from, size_t row)
 
 int64_t JobHistory::FindEpochBase() const {
   // One frame at most has steps of the newest epoch behind those of an earlier one.
-  static const std::vector<std::string> kNoColumns = {""};
+  const std::vector<std::string> no_columns = {""};
   const HistoryFrames frames = file_.Frames(0, 0);
   for (const HistoryFrameRef& ref : frames.refs) {
     if (ref.header.last_epoch != last_epoch_) continue;
-    const auto rows = ReadHistoryFrame(frames, ref, kNoColumns);
+    const auto rows = ReadHistoryFrame(frames, ref, no_columns);
     if (!rows.ok()) return ref.header.first_step - 1;
     const auto first = std::ranges::find(rows->epochs, last_epoch_);
     if (first == rows->epochs.end()) continue;
