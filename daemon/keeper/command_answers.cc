@@ -95,14 +95,14 @@ bool CommandAnswers::Acted(v1::StoredJob& stored, const v1::CommandDone& done) {
 void CommandAnswers::SaveDone(v1::StoredJob& stored, const v1::GivenWord& command,
                               const v1::CommandDone& done) {
   ClearCondition(stored.mutable_job(), "Saving");
-  if (done.error().empty() && done.has_checkpoint())
-    RecordCheckpoint(tools_.ledger, stored, done.checkpoint());
+  // With an error, too: then it was saved and could not be labelled.
+  if (done.has_checkpoint()) RecordCheckpoint(tools_.ledger, stored, done.checkpoint());
   tools_.ledger->MarkJob(stored, Change::kState);
   v1::Operation* operation = tools_.ledger->FindOperation(command.operation());
   if (operation == nullptr || operation->done()) return;
   operation->set_word_step(done.word_step());
   operation->set_step(done.step());
-  if (!done.error().empty() || !done.has_checkpoint()) {
+  if (!done.has_checkpoint()) {
     tools_.operations->Fail(
         *operation,
         rpc::WithReason(
@@ -114,13 +114,14 @@ void CommandAnswers::SaveDone(v1::StoredJob& stored, const v1::GivenWord& comman
   *operation->mutable_checkpoint() = done.checkpoint();
   const std::string saved =
       fmt::format("step {} is saved to {}", done.checkpoint().step(), done.checkpoint().path());
-  if (command.has_label() && !done.checkpoint().has_label()) {
-    tools_.operations->Fail(
-        *operation, rpc::WithReason(base::Error(absl::StatusCode::kInternal,
-                                                "{}, but not tagged: its ranks are of an older "
-                                                "version, which knows no tags",
-                                                saved),
-                                    reason::kSaveFailed));
+  if (!done.error().empty() || (command.has_label() && !done.checkpoint().has_label())) {
+    const std::string why = done.error().empty()
+                                ? "its ranks are of an older version, which knows no tags"
+                                : done.error();
+    tools_.operations->Fail(*operation,
+                            rpc::WithReason(base::Error(absl::StatusCode::kInternal,
+                                                        "{}, but not tagged: {}", saved, why),
+                                            reason::kSaveFailed));
     return;
   }
   const std::string& tag = done.checkpoint().label().tag();

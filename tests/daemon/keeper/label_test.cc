@@ -210,5 +210,22 @@ TEST_F(LabelTest, WhatIsNoTagIsRefusedBeforeAnythingHappens) {
   EXPECT_TRUE(Save(uid, LabelOf(std::string(63, 'a') + "-", many)).ok());
 }
 
+// The checkpoint is there, whatever became of its tag.
+TEST_F(LabelTest, ATagThatIsNotWrittenFailsTheTagAndNotTheSave) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  const auto save = Save(job.uid(), LabelOf("best"));
+  ASSERT_TRUE(save.ok()) << save.status();
+  v1::WorkerMessage done = DoneMessage(LastCommand(worker, v1::Command::CHECKPOINT_NOW), 5, 6);
+  *done.mutable_job_report()->mutable_command_done()->mutable_checkpoint() = Saved(6);
+  done.mutable_job_report()->mutable_command_done()->set_error("write TAG.json: no space left");
+  Report(worker, done);
+  EXPECT_EQ(Op(save->name()).error().message(),
+            "step 6 is saved to /ckpt/step-6, but not tagged: write TAG.json: no space left");
+  EXPECT_EQ(Op(save->name()).checkpoint().step(), 6);
+  EXPECT_EQ(Tags(job.uid()), "6: |6:");
+  EXPECT_EQ(ConditionsOf(Get(job.uid())), "");
+}
+
 }  // namespace
 }  // namespace mt::daemon
