@@ -231,32 +231,34 @@ std::string RangeText(const std::string& what) {
 }
 
 std::string Fault(const Reached& at, const CLI::App& root, const CLI::ParseError& error) {
-  const std::string kind = error.get_name();
+  const auto is = [&](CLI::ExitCodes code) {
+    return error.get_exit_code() == static_cast<int>(code);
+  };
   std::string what = error.what();
   const std::vector<std::string> unknown = NotUnderstood(root, what);
-  // The parser names this error by the command, not by its kind.
-  const bool extras = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
-  if (!unknown.empty() && (kind == "RequiredError" || extras)) {
+  if (!unknown.empty() && (is(CLI::ExitCodes::RequiredError) || is(CLI::ExitCodes::ExtrasError))) {
     const auto flag = std::ranges::find_if(
         unknown, [](const std::string& arg) { return arg.size() > 1 && arg[0] == '-'; });
     const bool command = flag != unknown.begin() && TakesCommand(*at.app);
     return command || flag == unknown.end() ? UnknownWord(at, unknown.front())
                                             : UnknownFlag(at, *flag);
   }
-  if (kind == "RequiredError") return Missing(at, what.substr(0, what.find(" is required")));
-  if (kind == "ConversionError") {
+  if (is(CLI::ExitCodes::RequiredError))
+    return Missing(at, what.substr(0, what.find(" is required")));
+  if (is(CLI::ExitCodes::ConversionError)) {
     const std::string pair = After(what, "Could not convert: ");
     const size_t equals = pair.find(" = ");
     if (equals == std::string::npos) return what;
     return fmt::format("{}: '{}' is no number", pair.substr(0, equals), pair.substr(equals + 3));
   }
-  if (kind == "ArgumentMismatch") return what.substr(0, what.find(':')) + " needs a value";
+  if (is(CLI::ExitCodes::ArgumentMismatch))
+    return what.substr(0, what.find(':')) + " needs a value";
   const size_t excludes = what.find(" excludes ");
-  if (kind == "ExcludesError" && excludes != std::string::npos)
+  if (is(CLI::ExitCodes::ExcludesError) && excludes != std::string::npos)
     return fmt::format("{} and {} do not go together", what.substr(0, excludes),
                        what.substr(excludes + 10));
   const size_t needs = what.find(" requires ");
-  if (kind == "RequiresError" && needs != std::string::npos)
+  if (is(CLI::ExitCodes::RequiresError) && needs != std::string::npos)
     return fmt::format("{} needs {}", what.substr(0, needs), what.substr(needs + 10));
   return RangeText(what);
 }
