@@ -67,7 +67,7 @@ Status CheckFound(const LoadArgs& args, const SliceToLoad& wanted, const TensorE
     found.Add(common->offset, common->shape);
   }
   const Status covered = CheckCoveredOnce(found, wanted.shape);
-  if (covered.ok()) return covered;
+  if (covered.ok()) return OkStatus();
   return base::DataLoss(
       "checkpoint {}: of the part of {} from [{}] on, of shape {}, {}; use another checkpoint",
       FolderOf(args), wanted.key, fmt::join(wanted.offset, ", "), ShapeText(wanted.shape),

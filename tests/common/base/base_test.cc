@@ -92,6 +92,14 @@ TEST(Ids, UidsAreVersion4AndDiffer) {
 TEST(Ids, HashesAreStable) {
   EXPECT_EQ(Hash64(""), 0x2d06800538d394c2u);
   EXPECT_EQ(Hash128Hex(""), "99aa06d3014798d86001c324468d497f");
+  EXPECT_EQ(Hash128Of(""), (Hash128Value{0x99aa06d3014798d8, 0x6001c324468d497f}));
+  EXPECT_EQ(ParseHash128(Hash128Hex("")), Hash128Of(""));
+  EXPECT_EQ(HexOf({0xf, 0xa000000000000000}), "000000000000000fa000000000000000");
+  for (const char* other : {"", "99aa06d3014798d86001c324468d497",
+                            "99aa06d3014798d86001c324468d497f0", "99AA06D3014798D86001C324468D497F",
+                            "99aa06d3014798d86001c324468d497g", "99aa06d3014798d86001c324468d497/",
+                            "99aa06d3014798d86001c324468d497:", "99aa06d3014798d86001c324468d497`"})
+    EXPECT_FALSE(ParseHash128(other).has_value()) << other;
   Hash128 pieces;
   EXPECT_EQ(pieces.Take(), Hash128Hex(""));
   const std::string text(1000, 'x');

@@ -63,9 +63,8 @@ TEST(CoverageTest, AgreesWithCounting) {
   std::mt19937 random(5);
   int good = 0, bad = 0;
   for (int round = 0; round < 4000; ++round) {
-    static const std::vector<Dims> kShapes = {{},     {1},       {9},         {6, 5},
-                                              {1, 7}, {4, 3, 3}, {2, 3, 2, 2}};
-    const Dims& shape = kShapes[random() % kShapes.size()];
+    static const std::vector<Dims> shapes = {{}, {1}, {9}, {6, 5}, {1, 7}, {4, 3, 3}, {2, 3, 2, 2}};
+    const Dims& shape = shapes[random() % shapes.size()];
     std::vector<TestBox> boxes = RandomCuts(shape, static_cast<int>(random() % 8), &random);
     // Nothing, one box moved or changed by one, one twice, one missing.
     TestBox& one = boxes[random() % boxes.size()];

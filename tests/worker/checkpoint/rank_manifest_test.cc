@@ -129,6 +129,45 @@ TEST_F(RankManifestTest, ATextComesBackAsItWas) {
             RankManifestText(odd));
 }
 
+// FORMAT.md, "Worked example".
+TEST_F(RankManifestTest, TextsAreThoseOfTheFormat) {
+  const base::Hash128Value digest = {0x0123456789abcdef, 0xfedcba9876543210};
+  const TensorTable tensors = {{"weights/a",
+                                {.dtype = "F32",
+                                 .shape = {4, 3},
+                                 .slices = {{"f", "weights/a#0", {0, 0}, {2, 3}, {digest}},
+                                            {"f", "weights/a#1", {2, 0}, {1, 1}, {digest}}}}}};
+  const std::string text = RankManifestText(tensors);
+  EXPECT_EQ(text, R"({
+ "format": "megatrain-checkpoint-rank",
+ "version": 2,
+ "tensors": {
+  "weights/a": {"dtype": "F32", "shape": [4, 3], "slices": [
+   {"tensor": "weights/a#0", "offset": [0, 0], "shape": [2, 3], "xxh3_128": ["0123456789abcdeffedcba9876543210"]},
+   {"tensor": "weights/a#1", "offset": [2, 0], "shape": [1, 1], "xxh3_128": ["0123456789abcdeffedcba9876543210"]}]}
+ }
+}
+)");
+  Manifest root;
+  root.spec_json = "{}";
+  root.tensors["weights/a"] = {.dtype = "F32", .shape = {4, 3}, .slices = {}};
+  for (int rank = 0; rank < 2; ++rank) {
+    root.ranks.push_back(
+        {RankManifestName(rank), RankFileName(rank), std::ssize(text), digest, 2, {{0, 0}}});
+  }
+  const std::string end = R"( "ranks": [
+  {"manifest": "rank-00000.json", "file": "rank-00000.safetensors", "bytes": 368, "xxh3_128": "0123456789abcdeffedcba9876543210", "slices": 2, "tensors": [[0, 0]]},
+  {"manifest": "rank-00001.json", "file": "rank-00001.safetensors", "bytes": 368, "xxh3_128": "0123456789abcdeffedcba9876543210", "slices": 2, "tensors": [[0, 0]]}
+ ],
+ "tensors": {
+  "weights/a": {"dtype": "F32", "shape": [4, 3]}
+ }
+}
+)";
+  EXPECT_TRUE(ToJson(root).ends_with(end)) << ToJson(root);
+  EXPECT_NE(ToJson(root).find("\n \"block_bytes\": 4194304,\n"), std::string::npos);
+}
+
 TEST_F(RankManifestTest, ALoadReadsThoseOfItsTensors) {
   Save(Cut::kColumns);
   std::filesystem::remove(Path(1));
@@ -167,7 +206,8 @@ TEST_F(RankManifestTest, WhatIsWantedMustBeThereOnce) {
     Rewrite(1, change);
     ExpectDamage(LoadWhole("weights/a"), word);
     // That reads no files of tensors.
-    EXPECT_EQ(ReadWholeManifest(dir_.path(), {10, 1}).ok(), word.starts_with("does not hold"))
+    EXPECT_EQ(ReadWholeManifest(dir_.path(), {10, 1}).ok(),
+              word.starts_with("does not hold") || word.starts_with("is damaged"))
         << word;
   };
   const auto slices = [](json& tensors) -> json& { return tensors.at("weights/a").at("slices"); };
@@ -191,6 +231,16 @@ TEST_F(RankManifestTest, WhatIsWantedMustBeThereOnce) {
   expect([&](json& t) { slices(t)[0].at("shape")[0] = json::array({4}); }, "another type");
   expect([&](json& t) { slices(t)[0].at("xxh3_128") = "text"; }, "another type");
   expect([&](json& t) { slices(t)[0] = json::array(); }, "another type");
+  // Any digit of a digest counts.
+  for (const size_t digit : {size_t{0}, size_t{15}, size_t{16}, size_t{31}}) {
+    expect(
+        [&](json& t) {
+          std::string digest = slices(t)[0].at("xxh3_128")[4];
+          digest[digit] = digest[digit] == '0' ? '1' : '0';
+          slices(t)[0].at("xxh3_128")[4] = digest;
+        },
+        "is damaged (digest");
+  }
   // What a later version may add.
   std::filesystem::remove_all(folder_);
   Save(Cut::kRows);
@@ -209,6 +259,22 @@ TEST_F(RankManifestTest, WhatIsWantedMustBeThereOnce) {
   ExpectDamage(Load("weights/a", {5, 0}, {1, 5}), "hold 0 of 5 elements");
 }
 
+TEST_F(RankManifestTest, LengthAndBothHalvesOfTheDigestCount) {
+  Save(Cut::kRows);
+  const std::function<void(RankEntry&)> changes[] = {[](RankEntry& rank) { ++rank.bytes; },
+                                                     [](RankEntry& rank) { rank.digest[0] ^= 1; },
+                                                     [](RankEntry& rank) { rank.digest[1] ^= 1; }};
+  for (const auto& change : changes) {
+    const Manifest root = Root();
+    Manifest changed = root;
+    change(changed.ranks[1]);
+    Overwrite(base::JoinPath(folder_, kManifestName), ToJson(changed));
+    ExpectDamage(LoadWhole("weights/a"), Path(1) + " is damaged");
+    Overwrite(base::JoinPath(folder_, kManifestName), ToJson(root));
+  }
+  EXPECT_TRUE(LoadWhole("weights/a").ok());
+}
+
 // The root's ranges are what decides which manifests are read.
 TEST_F(RankManifestTest, RangesThatDoNotFitAreDamage) {
   Save(Cut::kRows);
@@ -225,6 +291,7 @@ std::vector<Status> SaveTogether(const std::string& directory,
   comm::ThreadsHub hub(comm::CommConfig{});
   std::vector<Status> statuses(3);
   std::vector<std::thread> threads;
+  threads.reserve(3);
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       const auto group =
