@@ -110,20 +110,20 @@ TEST(BlockTest, AFilesDigestsAreThoseOfItsBytes) {
                                               {"exact", "F32", {kBlockBytes / 4}, memory.data()}};
   int file = 0;
   for (const bool on_device : {false, true}) {
-    for (const int threads : {1, 3}) {
+    for (const int64_t block : {kBlockBytes, int64_t{1'000'000}}) {
       const std::string path = dir.File(std::to_string(++file));
       OtherMemory other;
-      const auto digests =
-          WriteSafetensors(path, tensors, nullptr, on_device ? &other : nullptr, threads);
+      const auto digests = WriteSafetensors(path, tensors, nullptr, on_device ? &other : nullptr,
+                                            /*threads=*/file, block);
       ASSERT_TRUE(digests.ok()) << digests.status();
       ASSERT_EQ(digests->size(), tensors.size());
       for (size_t i = 0; i < tensors.size(); ++i) {
         EXPECT_EQ(TextsOf((*digests)[i]),
-                  CutAndDigested(StoredBytes(path, tensors[i].name), 4 << 20))
+                  CutAndDigested(StoredBytes(path, tensors[i].name), static_cast<size_t>(block)))
             << tensors[i].name;
       }
-      EXPECT_EQ((*digests)[1].size(), 3U);
-      EXPECT_EQ((*digests)[4].size(), 1U) << "no empty block at the end";
+      EXPECT_EQ((*digests)[1].size(), block == kBlockBytes ? 3U : 10U);
+      EXPECT_EQ((*digests)[4].size(), block == kBlockBytes ? 1U : 5U) << "no empty block";
     }
   }
 }

@@ -106,6 +106,17 @@ TEST(CoverageTest, SaysWhatIsWrong) {
   EXPECT_FALSE(Check({{{0}, {2}}, {{1}, {2}}, {{4}, {2}}}, {6}).ok());
 }
 
+// A gap and an overlap of one element, where those that overlap are no neighbours in any order.
+TEST(CoverageTest, OfThreeDimensionsMoreThanNeighboursMeet) {
+  std::vector<TestBox> boxes = {{{1, 0, 0}, {1, 4, 4}}, {{0, 0, 0}, {1, 4, 1}},
+                                {{0, 1, 3}, {1, 1, 1}}, {{0, 2, 0}, {1, 1, 1}},
+                                {{0, 0, 1}, {1, 1, 3}}, {{0, 1, 1}, {1, 1, 2}},
+                                {{0, 2, 1}, {1, 1, 3}}, {{0, 3, 1}, {1, 1, 2}}};
+  EXPECT_EQ(Check(boxes, {2, 4, 4}).message(), "slices 1 and 3 overlap");
+  boxes[3].offset = {0, 3, 3};
+  EXPECT_TRUE(Check(boxes, {2, 4, 4}).ok());
+}
+
 // Pairs of 300,000 boxes would take minutes.
 TEST(CoverageTest, ManyBoxesTakeNoPairs) {
   constexpr int64_t kRows = 1000, kBoxes = 300'000;

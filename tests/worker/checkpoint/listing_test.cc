@@ -78,6 +78,8 @@ TEST_F(ListingTest, TellsCheckpointsFromWhatIsNone) {
   EXPECT_TRUE(absl::IsDataLoss(Find(*listing, "step-00000005-e0002")->label.status()));
   EXPECT_TRUE(Find(*listing, "step-00000005-e0002")->newest);
   EXPECT_THAT(Find(*listing, "step-00000030-e0002")->fault, HasSubstr("manifest"));
+  EXPECT_EQ(Find(*listing, "step-00000010-e0001")->summary.num_slices, 4);
+  EXPECT_EQ(Find(*listing, "step-00000020-e0001")->summary.num_slices, 8) << "by two ranks";
   EXPECT_THAT(Find(*listing, "step-00000040-e0002")->fault, HasSubstr("format version 9"));
   EXPECT_THAT(Find(*listing, "step-00000060-e0002")->fault, HasSubstr("is of step 50"));
   EXPECT_THAT(Find(*listing, "step-00000070-e0002")->fault, HasSubstr("no manifest"));

@@ -115,6 +115,9 @@ TEST_F(RankManifestTest, TheRootTellsWhoHasWhat) {
 
 TEST_F(RankManifestTest, ATextComesBackAsItWas) {
   Save(Cut::kBuckets);
+  // Two boxes of each matrix, one of the others.
+  EXPECT_EQ(Root().ranks[0].num_slices, 6);
+  EXPECT_EQ(Root().ranks[1].num_slices, 6);
   for (const RankEntry& rank : Root().ranks) {
     const std::string text = base::ReadFile(base::JoinPath(folder_, rank.manifest)).value();
     const auto tensors = ParseRankManifest(text, rank.file, 32);
@@ -365,13 +368,27 @@ TEST_F(RankManifestTest, RanksThatDoNotFitTogetherSaveNothing) {
           damage, RankManifestName(broken) + (gone ? " is missing" : " is damaged"));
     }
   }
-  for (const Status& status : SaveTogether(directory, [](int, SaveArgs*) {}))
-    EXPECT_TRUE(status.ok()) << status;
+  // The last one has other tensors, too: of a, b, c, d and e all but b and d.
+  const std::vector<double> zeros(4);
+  const auto more = [&](int rank, SaveArgs* args) {
+    for (const char* key : {"weights/b", "weights/c", "weights/d", "weights/e"}) {
+      if (rank != (key[8] % 2 == 1 ? 2 : 0)) continue;
+      args->slices.push_back({.key = key,
+                              .dtype = kernels::DType::kF64,
+                              .global_shape = {4},
+                              .offset = {0},
+                              .shape = {4},
+                              .data = zeros.data()});
+    }
+  };
+  for (const Status& status : SaveTogether(directory, more)) EXPECT_TRUE(status.ok()) << status;
   const auto whole = ReadWholeManifest(directory, {1, 1});
   ASSERT_TRUE(whole.ok()) << whole.status();
   ASSERT_EQ(whole->ranks.size(), 2U);
   EXPECT_EQ(whole->ranks[1].manifest, "rank-00002.json");
   EXPECT_EQ(whole->world_size, 3);
+  EXPECT_EQ(whole->ranks[0].tensors, (Ranges{{0, 1}, {3, 3}}));
+  EXPECT_EQ(whole->ranks[1].tensors, (Ranges{{0, 0}, {2, 2}, {4, 4}}));
   EXPECT_FALSE(base::Exists(directory + "/step-00000001-e0001/rank-00001.json"));
 }
 
