@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -36,11 +35,11 @@ class SliceSearch {
     for (const auto& [key, tensor] : args_.manifest->tensors) {
       if (IsWanted(key)) all_.emplace_hint(all_.end(), key, tensor);
     }
-    found_.assign(ranks.size(), std::nullopt);
+    found_.resize(ranks.size());
     RunTasks(std::ssize(ranks), args_.threads, [&](int64_t i) {
       StatusOr<TensorTable> tensors = Read(*ranks[static_cast<size_t>(i)]);
       const base::MutexLock lock(&mu_);
-      found_[static_cast<size_t>(i)] = std::move(tensors);
+      found_[static_cast<size_t>(i)] = {.is_read = true, .tensors = std::move(tensors)};
       JoinNext();
     });
     RETURN_IF_ERROR(failed_);
@@ -48,6 +47,12 @@ class SliceSearch {
   }
 
  private:
+  // What a rank has.
+  struct Found {
+    bool is_read = false;
+    StatusOr<TensorTable> tensors = TensorTable();
+  };
+
   bool IsWanted(const std::string& key) const {
     return args_.keys == nullptr || args_.keys->contains(key);
   }
@@ -67,8 +72,8 @@ class SliceSearch {
 
   // Adds what the next ranks have, as far as they are read.
   void JoinNext() {
-    for (; joined_ < found_.size() && found_[joined_]; ++joined_) {
-      StatusOr<TensorTable> of_rank = *std::exchange(found_[joined_], std::nullopt);
+    for (; joined_ < found_.size() && found_[joined_].is_read; ++joined_) {
+      StatusOr<TensorTable> of_rank = std::exchange(found_[joined_].tensors, TensorTable());
       if (!of_rank.ok() && failed_.ok()) failed_ = of_rank.status();
       if (!failed_.ok()) continue;
       for (auto& [key, tensor] : *of_rank) {
@@ -80,8 +85,8 @@ class SliceSearch {
 
   const ReadSlicesArgs& args_;
   const RankManifests manifests_;
-  base::Mutex mu_;  // what ranks are joined in, while there are threads
-  std::vector<std::optional<StatusOr<TensorTable>>> found_;  // read and not joined yet
+  base::Mutex mu_;            // what ranks are joined in, while there are threads
+  std::vector<Found> found_;  // by rank; empty again once they are joined
   size_t joined_ = 0;
   Status failed_;
   TensorTable all_;
