@@ -123,6 +123,12 @@ void AddProgress(const v1::Job& job, Description* out) {
   }
   if (!job.last_checkpoint_error().empty())
     out->Add("Last save failed", job.last_checkpoint_error());
+  const v1::SecondCopy& copy = job.second_copy();
+  if (copy.step() > 0) {
+    out->Add("Second copy",
+             fmt::format("step {} in {}", copy.step(), job.spec().checkpoint().second()));
+  }
+  if (!copy.error().empty()) out->Add("Last copy failed", copy.error());
 }
 
 void AddIdentity(const v1::Job& job, const Style& style, Description* out) {

@@ -121,8 +121,6 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
   counter(&goodput, "mt_job_goodput_seconds_total", "Time in steps that moved the job forward.");
   counter(&badput, "mt_job_badput_seconds_total", "Time lost, by cause.");
   counter(&save_stall, "mt_checkpoint_stall_seconds_total", "Training stood still for saves.");
-  counter(&saves_left_out, "mt_checkpoint_skipped_total",
-          "Saves that were left out because the one before was not over.");
   counter(&save_failures, "mt_checkpoint_failures_total", "Saves that failed.");
 }
 
@@ -164,7 +162,6 @@ JobMeter::JobMeter(const JobFamilies* families, const v1::Job& job, const Moment
   flops_ = series_.Add(families->flops);
   goodput_ = series_.Add(families->goodput);
   save_stall_ = series_.Add(families->save_stall);
-  saves_left_out_ = series_.Add(families->saves_left_out);
   save_failures_ = series_.Add(families->save_failures);
 }
 
@@ -273,7 +270,6 @@ void JobMeter::ShowSaves(const v1::Job& job, bool saving) {
   }
   if (save.time_us() == last_save_us_) return;
   last_save_us_ = save.time_us();
-  saves_left_out_.Add(static_cast<double>(save.skipped()));
   save_stall_.Add(save.stall_seconds());
   badput_.find("save")->second.Add(save.stall_seconds());
 }

@@ -35,7 +35,7 @@ struct JobFamilies {
       last_step_time, step_limit, validation_loss, save_seconds, save_bytes, save_step, save_time,
       saving, save_interval_steps, save_interval_seconds, second_lag;
   metrics::Family<metrics::Counter> skipped, tokens, flops, restarts, goodput, badput, save_stall,
-      save_failures, saves_left_out;
+      save_failures;
   // Gauges of the last step, which StepRecord declares.
   std::vector<std::pair<const report::StepMetric*, metrics::Family<metrics::Gauge>>> last_step;
 };
@@ -82,8 +82,7 @@ class JobMeter {
   std::map<std::string, metrics::Counter, std::less<>> badput_, restarts_;
   metrics::Gauge slots_, epoch_, step_, total_steps_, last_step_time_, step_limit_, save_step_,
       saving_;
-  metrics::Counter skipped_, tokens_, flops_, goodput_, save_stall_, save_failures_,
-      saves_left_out_;
+  metrics::Counter skipped_, tokens_, flops_, goodput_, save_stall_, save_failures_;
 
   megatrain::v1::JobState last_state_{};
   bool was_released_ = false;

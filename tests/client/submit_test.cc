@@ -2,6 +2,8 @@
 // submitted again.
 #include <cstdio>
 #include <fstream>
+#include <string>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +21,7 @@ using testing::Not;
 class SubmitTest : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "/mt-submit-test.yaml";
+    path_ = testing::TempDir() + "/mt-submit-test-" + std::to_string(::getpid()) + ".yaml";
     std::ofstream(path_)
         << "name: tiny\nmodel: {layers: 2, hidden_size: 32, heads: 2, seq_length: "
            "32}\ndata: {path: [text], tokenizer: {type: byte}}\n"

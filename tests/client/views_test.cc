@@ -166,6 +166,24 @@ TEST_F(ViewsTest, DescribeShowsWhyOperationsAndEvents) {
   EXPECT_EQ(Mtctl(&server_, {"describe", "none"}).code, kExitInvalidInput);
 }
 
+TEST_F(ViewsTest, CopiesAndSavesThatWereLeftOutAreShown) {
+  v1::Job job = MakeJob("tiny", v1::RUNNING);
+  job.mutable_spec()->mutable_checkpoint()->set_second("copies/tiny");
+  job.mutable_second_copy()->set_step(20);
+  job.mutable_second_copy()->set_error("No space left on device");
+  server_.state().jobs = {job};
+  const std::string text = Mtctl(&server_, {"describe", "tiny"}).out;
+  EXPECT_THAT(text, ContainsRegex("Second copy: +step 20 in copies/tiny\n"));
+  EXPECT_THAT(text, ContainsRegex("Last copy failed: +No space left on device\n"));
+  v1::CheckpointInfo* saved = server_.state().checkpoints.add_checkpoints();
+  saved->set_step(20);
+  saved->set_stall_seconds(0.25);
+  saved->set_skipped(3);
+  const std::string wide = Mtctl(&server_, {"get", "checkpoints", "tiny", "-o", "wide"}).out;
+  EXPECT_THAT(wide, ContainsRegex("STALL +SKIPPED"));
+  EXPECT_THAT(wide, ContainsRegex("0\\.25 +3 "));
+}
+
 TEST_F(ViewsTest, TheLayoutOfAJobIsShown) {
   v1::Job job = MakeJob("tiny", v1::RUNNING);
   v1::Parallel* parallel = job.mutable_spec()->mutable_parallel();

@@ -90,7 +90,8 @@ class MeterTest : public HistoryCoreTest {
 
 TEST_F(MeterTest, ShowsWhatTheTableSaysAndNothingElse) {
   Worker worker = NewWorker("n1", 1);
-  const v1::Job job = StartRunning(worker, "demo", 1, "checkpoint: {every_iters: 5, every: 60s}\n");
+  const v1::Job job =
+      StartRunning(worker, "demo", 1, "checkpoint: {every_iters: 5, every: 60s, second: copies}\n");
   Report(worker, FullSteps(job, 1, 3));
   v1::WorkerMessage eval;
   eval.mutable_job_report()->set_job_uid(job.uid());

@@ -34,7 +34,7 @@ class Oracle:
         self.kinds = ("weights", *update.MOMENTS[self.optimizer["type"]])
         self.sizes = update.BatchSizes(self.training["global_batch_size"], update.ramp_of(self.training))
         self.total_samples = self.sizes.consumed(self.training["train_iters"])
-        sequences, self.idx_digest = sample_order.read_sequences(prefix)
+        sequences, self.idx_digest, self.bin_digest = sample_order.read_sequences(prefix)
         bounds = sample_order.split_bounds(job["data"]["split"], len(sequences))
         evaluation = self.training["eval"]
         evaluations = self.training["train_iters"] // evaluation["every_iters"] + 1

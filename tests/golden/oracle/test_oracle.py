@@ -85,7 +85,7 @@ class OracleTest:
                 "epochs": str(order.epochs), "separate_last_epoch": str(order.separate).lower(),
                 "seed": str(self.oracle.data_seed), "seq_length": str(order.seq_length),
                 "split": self.job["data"]["split"], "samples_built": str(order.samples),
-                "idx_digest": self.oracle.idx_digest}.items()}
+                "idx_digest": self.oracle.idx_digest, "bin_digest": self.oracle.bin_digest}.items()}
         facts = {name: value for name, value in self.saved[1].facts.items() if name.startswith("data.")}
         self.assertEqual(facts, want)
 

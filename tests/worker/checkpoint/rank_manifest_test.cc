@@ -132,7 +132,7 @@ TEST_F(RankManifestTest, ATextComesBackAsItWas) {
             RankManifestText(odd));
 }
 
-// FORMAT.md, "Worked example".
+// worker/checkpoint/FORMAT.md, "Worked example".
 TEST_F(RankManifestTest, TextsAreThoseOfTheFormat) {
   const base::Hash128Value digest = {0x0123456789abcdef, 0xfedcba9876543210};
   const TensorTable tensors = {{"weights/a",

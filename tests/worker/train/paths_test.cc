@@ -131,6 +131,14 @@ TEST_F(PathsTest, TheDirectoryAndWhatIsLoadedStayBelowTheCheckpointRoot) {
   ExpectRefused({"checkpoint.directory=branch", "checkpoint.load=other"}, Saved("other/FENCE"));
 }
 
+TEST_F(PathsTest, TheSecondDirectoryStaysBelowTheCheckpointRoot) {
+  fs::create_directories(Saved("copies"));
+  MoveOut(Saved("copies"));
+  ExpectRefused({"checkpoint.second=copies"}, Saved("copies"));
+  ExpectRefused({"checkpoint.second=copies/tiny"}, Saved("copies"));
+  EXPECT_TRUE(fs::is_empty(outside_ + "/copies"));
+}
+
 // A field of a job that names a path is handled by a test above, or is not built yet.
 TEST_F(PathsTest, EveryFieldThatNamesAPathIsKnown) {
   namespace v1 = megatrain::v1;
@@ -148,9 +156,10 @@ TEST_F(PathsTest, EveryFieldThatNamesAPathIsKnown) {
       if (field->message_type() != nullptr) open.push_back(field->message_type());
     }
   }
-  EXPECT_EQ(found, (std::set<std::string>{
-                       "megatrain.v1.Checkpoint.directory", "megatrain.v1.Checkpoint.load",
-                       "megatrain.v1.Data.Source.prefix", "megatrain.v1.Data.cache"}));
+  EXPECT_EQ(found,
+            (std::set<std::string>{"megatrain.v1.Checkpoint.directory",
+                                   "megatrain.v1.Checkpoint.load", "megatrain.v1.Checkpoint.second",
+                                   "megatrain.v1.Data.Source.prefix", "megatrain.v1.Data.cache"}));
 }
 
 }  // namespace
