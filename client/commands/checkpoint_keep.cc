@@ -1,5 +1,6 @@
 // `mtctl checkpoint pin`, `unpin`, `untag` and `delete`: which checkpoints stay.
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
@@ -36,8 +37,9 @@ ExitCode Say(const GlobalOptions& options, const std::string& what, const std::s
 // True if that job, which has ended, holds the directory.
 bool IsEndedHolder(const std::string& directory, const std::string& ended_job_uid) {
   if (ended_job_uid.empty()) return false;
-  const auto fence = checkpoint::ReadFence(directory);
-  return fence.ok() && fence->has_value() && (*fence)->job_uid == ended_job_uid;
+  const std::optional<checkpoint::Fence> fence =
+      checkpoint::ReadFence(directory).value_or(std::nullopt);
+  return fence.has_value() && fence->job_uid == ended_job_uid;
 }
 
 ExitCode RunPin(const KeepArgs& args, const GlobalOptions& options) {

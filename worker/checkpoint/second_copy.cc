@@ -56,25 +56,26 @@ bool SecondCopy::WaitIdle(milliseconds limit) {
 
 void SecondCopy::Run() {
   ::pthread_setname_np(::pthread_self(), "mt-second");
-  while (const std::optional<CheckpointId> id = Next()) {
+  CheckpointId id;
+  while (Next(&id)) {
     const base::MonotonicTime begin = args_.clock->Now();
-    const StatusOr<int64_t> copied = Copy(*id);
+    const StatusOr<int64_t> copied = Copy(id);
     const std::chrono::duration<double> seconds = args_.clock->Now() - begin;
     if (args_.report && !stops_) {
-      args_.report({.id = *id,
+      args_.report({.id = id,
                     .time_us = base::ToUnixMicros(args_.clock->WallNow()),
                     .bytes = copied.value_or(0),
                     .seconds = seconds.count(),
                     .status = copied.status()});
     }
-    TakeOutcome(*id, copied.ok());
+    TakeOutcome(id, copied.ok());
   }
 }
 
-std::optional<CheckpointId> SecondCopy::Next() {
+bool SecondCopy::Next(CheckpointId* id) {
   base::MutexLock lock(&mu_);
   for (;;) {
-    if (stops_) return std::nullopt;
+    if (stops_) return false;
     if (wanted_ && failures_ == 0) break;
     if (!wanted_) {
       changed_.Wait(&mu_);
@@ -83,7 +84,9 @@ std::optional<CheckpointId> SecondCopy::Next() {
     }
   }
   busy_ = true;
-  return std::exchange(wanted_, std::nullopt);
+  *id = wanted_.value_or(CheckpointId{});
+  wanted_.reset();
+  return true;
 }
 
 void SecondCopy::TakeOutcome(const CheckpointId& id, bool copied) {

@@ -56,8 +56,8 @@ class SecondCopy {
 
  private:
   void Run();
-  // Blocks until one is to be copied, or for another try; nullopt: stop.
-  std::optional<CheckpointId> Next();
+  // Blocks until one is to be copied, or for another try; false: stop.
+  bool Next(CheckpointId* id);
   void TakeOutcome(const CheckpointId& id, bool copied);
   StatusOr<int64_t> Copy(const CheckpointId& id);
   Status BringUpToDate(const CheckpointId& id) const;
