@@ -98,6 +98,9 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   const base::MonotonicTime begin = base::Clock::Real()->Now();
   comm::CommConfig config;
   config.bind_address = args.address;
+  const auto& timeouts = args.job->resilience().timeouts();
+  if (timeouts.has_comm_init())
+    config.connect_timeout = std::chrono::milliseconds(timeouts.comm_init());
   ASSIGN_OR_RETURN(const std::unique_ptr<comm::GroupFactory> factory,
                    comm::MakeGlooFactory(args.store, config));
   ASSIGN_OR_RETURN(

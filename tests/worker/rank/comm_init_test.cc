@@ -1,0 +1,65 @@
+// How long a rank waits for its peers: as long as its job says.
+#include <chrono>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "common/base/clock.h"
+#include "common/spec/parse.h"
+#include "common/spec/validate.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/rank/run.h"
+
+namespace mt::rank {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::minutes;
+
+// Gives up at once and notes until when it was to wait.
+class ImpatientStore final : public comm::RendezvousStore {
+ public:
+  Status Set(const std::string&, std::string_view) override { return OkStatus(); }
+  StatusOr<std::string> Get(const std::string& key, base::MonotonicTime deadline) override {
+    limit = deadline - base::Clock::Real()->Now();
+    return absl::DeadlineExceededError(key);
+  }
+  std::chrono::nanoseconds limit{0};
+};
+
+TEST(CommInitTest, TheJobSaysHowLongRanksWaitForEachOther) {
+  megatrain::v1::JobSpec job;
+  spec::Faults faults = spec::LoadJob(R"(
+name: tiny
+model: {layers: 2, hidden_size: 16, heads: 2, seq_length: 16, vocab_size: 64}
+data: {mock: true}
+training: {train_iters: 2, micro_batch_size: 1, global_batch_size: 2}
+optimizer: {lr: 1.0e-3}
+parallel: {data: 2}
+placement: {device: cpu, threads_per_rank: 1}
+checkpoint: {directory: none}
+resilience: {timeouts: {comm_init: 3h}}
+)",
+                                      {}, {}, &job);
+  ASSERT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  faults = spec::ResolveForSlots({}, &job);
+  ASSERT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  for (const hours limit : {hours(3), hours(1)}) {
+    job.mutable_resilience()->mutable_timeouts()->set_comm_init(
+        std::chrono::milliseconds(limit).count());
+    ImpatientStore store;
+    train::TrainObserver observer;
+    const train::TrainResult result = rank::Run({.job = &job,
+                                                 .rank = 0,
+                                                 .world_size = 2,
+                                                 .address = "127.0.0.1",
+                                                 .store = &store,
+                                                 .observer = &observer});
+    EXPECT_EQ(result.status.code(), absl::StatusCode::kDeadlineExceeded) << result.status;
+    EXPECT_LE(store.limit, limit);
+    EXPECT_GT(store.limit, limit - minutes(10));
+  }
+}
+
+}  // namespace
+}  // namespace mt::rank
