@@ -14,9 +14,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Gloo's own timeout of a wait. It is never reached, because the pulse interrupts the wait long
-// before.
-constexpr milliseconds kLongerThanPulse = std::chrono::seconds(60);
+// Gloo's own timeout of a wait, at which it closes every connection. The pulse interrupts the wait
+// long before, but not in a process that stands still: one that was stopped for longer would find
+// its time over as soon as it goes on.
+constexpr milliseconds kLongerThanPulse = std::chrono::hours(24 * 365);
 // Timeout of the final check whether an operation is complete.
 constexpr milliseconds kLastLook{1};
 // Deadline for sending goodbyes.
