@@ -199,7 +199,7 @@ TEST_F(FollowTest, WaitShowsChangesOfTheStateOnATerminal) {
   v1::Job done = MakeJob("tiny", v1::SUCCEEDED);
   server_.state().jobs = {queued};
   server_.state().watch = {queued};
-  const auto run_on = [this, done] {
+  const auto run_on = [done] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     PressCtrlC(0);
   };
