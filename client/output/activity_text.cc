@@ -29,8 +29,10 @@ std::string BytesDone(int64_t done, int64_t total) {
                      static_cast<double>(total) / scale, kUnits[unit], unit == 0 ? 0 : 1);
 }
 
-std::string CountDone(int64_t done, int64_t total) {
-  return total > 0 ? fmt::format("{} of {}", done, total) : std::to_string(done);
+// "3 of 12 batches, "; "" where nothing is counted.
+std::string CountDone(int64_t done, int64_t total, const char* units) {
+  if (total > 0) return fmt::format("{} of {} {}, ", done, total, units);
+  return done > 0 ? fmt::format("{} {}, ", done, units) : "";
 }
 
 }  // namespace
@@ -49,23 +51,23 @@ std::string ActivityText(const v1::Job& job, double more_seconds) {
     }
     return job.slots() > 1 ? text + " (rank 0)" : text;
   };
-  const auto count = [&](const std::string& what, const char* unit) {
-    return fmt::format("{}: {}{}, {}", what, unit, CountDone(now.done(), now.total()),
+  const auto count = [&](const std::string& what, const char* units) {
+    return fmt::format("{}: {}{}", what, CountDone(now.done(), now.total(), units),
                        FormatDuration(seconds));
   };
   switch (now.kind()) {
     case v1::Activity::INDEXING:
-      return count("building the order of samples", "document ");
+      return count("opening the data", "documents");
     case v1::Activity::LOADING:
       return bytes("loading a checkpoint" + (at.empty() ? "" : " of" + at));
     case v1::Activity::TUNING:
-      return count("timing matrix products", "");
+      return count("timing matrix products", "products");
     case v1::Activity::STEP:
-      return count("computing the first step", "microbatch ");
+      return count("computing the first step", "microbatches");
     case v1::Activity::SAVING:
       return bytes("saving" + at);
     case v1::Activity::EVALUATING:
-      return count("evaluating" + at, "batch ");
+      return count("evaluating" + at, "microbatches");
     default:
       return "";
   }

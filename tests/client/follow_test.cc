@@ -178,7 +178,7 @@ TEST_F(FollowTest, BeforeTheFirstStepItSaysWhatIsWaitedFor) {
   indexing.mutable_activity()->set_seconds(63);
   server_.state().jobs = {starting};
   server_.state().watch = {indexing};
-  const char kText[] = "building the order of samples: document 120 of 4000, 1m03s";
+  const char kText[] = "opening the data: 120 of 4000 documents, 1m03s";
   const Drawn drawn = MtctlOnTerminal(&server_, {"follow", "tiny"}, 80, [] { PressCtrlC(300); });
   EXPECT_THAT(LinesOf(drawn.text), Contains(kText));
   // Elsewhere a line per kind, not per tick.
@@ -186,7 +186,7 @@ TEST_F(FollowTest, BeforeTheFirstStepItSaysWhatIsWaitedFor) {
   const Ran ran = Mtctl(&server_, {"follow", "tiny"});
   key.join();
   EXPECT_THAT(ran.out, HasSubstr(std::string(kText) + "\n"));
-  EXPECT_EQ(ran.out.find("building"), ran.out.rfind("building")) << ran.out;
+  EXPECT_EQ(ran.out.find("opening"), ran.out.rfind("opening")) << ran.out;
   // Nothing is known: what is waited for, and how long.
   server_.state().watch = {starting};
   const Drawn waiting = MtctlOnTerminal(&server_, {"follow", "tiny"}, 80, [] { PressCtrlC(300); });
@@ -231,10 +231,13 @@ TEST(ActivityTextTest, EachKindSaysHowFarItIs) {
             "loading a checkpoint: 0.0 of 4.0 KiB, 3s");
   EXPECT_EQ(text(v1::Activity::LOADING, 7, 512, 0, 1),
             "loading a checkpoint of step 7: 512 B, 512 B/s");
-  EXPECT_EQ(text(v1::Activity::TUNING, 0, 12, 40, 3, 2), "timing matrix products: 12 of 40, 5s");
+  EXPECT_EQ(text(v1::Activity::TUNING, 0, 12, 40, 3, 2),
+            "timing matrix products: 12 of 40 products, 5s");
+  EXPECT_EQ(text(v1::Activity::INDEXING, 0, 0, 0, 12), "opening the data: 12s");
   EXPECT_EQ(text(v1::Activity::STEP, 0, 3, 16, 12),
-            "computing the first step: microbatch 3 of 16, 12s");
-  EXPECT_EQ(text(v1::Activity::EVALUATING, 400, 5, 0, 8), "evaluating step 400: batch 5, 8s");
+            "computing the first step: 3 of 16 microbatches, 12s");
+  EXPECT_EQ(text(v1::Activity::EVALUATING, 400, 5, 0, 8),
+            "evaluating step 400: 5 microbatches, 8s");
   EXPECT_EQ(text(v1::Activity::NONE, 0, 5, 6, 8), "");
   job.set_slots(4);
   EXPECT_EQ(text(v1::Activity::SAVING, 8, 1, 2, 1), "saving step 8: 1 of 2 B, 1 B/s (rank 0)");
