@@ -3,15 +3,20 @@
 #include "worker/checkpoint/second_copy.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <pthread.h>
 #include <system_error>
 #include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
 #include "common/base/log.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/evaluation.h"
+#include "worker/checkpoint/format/json_text.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/inspect/copy.h"
@@ -38,9 +43,9 @@ SecondCopy::~SecondCopy() {
   thread_.join();
 }
 
-void SecondCopy::Add(const CheckpointId& id) {
+void SecondCopy::Add(const CheckpointId& id, const RetentionRules& rules) {
   base::MutexLock lock(&mu_);
-  wanted_ = id;
+  wanted_ = Wanted{id, rules};
   failures_ = 0;
   changed_.NotifyAll();
 }
@@ -56,23 +61,32 @@ bool SecondCopy::WaitIdle(milliseconds limit) {
 
 void SecondCopy::Run() {
   ::pthread_setname_np(::pthread_self(), "mt-second");
-  CheckpointId id;
-  while (Next(&id)) {
+  Wanted next;
+  while (Next(&next)) {
     const base::MonotonicTime begin = args_.clock->Now();
-    const StatusOr<int64_t> copied = Copy(id);
+    const StatusOr<int64_t> copied = TryCopy(next);
     const std::chrono::duration<double> seconds = args_.clock->Now() - begin;
     if (args_.report && !stops_) {
-      args_.report({.id = id,
+      args_.report({.id = next.id,
                     .time_us = base::ToUnixMicros(args_.clock->WallNow()),
                     .bytes = copied.value_or(0),
                     .seconds = seconds.count(),
                     .status = copied.status()});
     }
-    TakeOutcome(id, copied.ok());
+    TakeOutcome(next, copied.ok());
   }
 }
 
-bool SecondCopy::Next(CheckpointId* id) {
+// An exception would end the process, and training with it.
+StatusOr<int64_t> SecondCopy::TryCopy(const Wanted& wanted) {
+  try {
+    return Copy(wanted);
+  } catch (const std::exception& error) {
+    return base::Internal("{}", error.what());
+  }
+}
+
+bool SecondCopy::Next(Wanted* next) {
   base::MutexLock lock(&mu_);
   for (;;) {
     if (stops_) return false;
@@ -84,12 +98,12 @@ bool SecondCopy::Next(CheckpointId* id) {
     }
   }
   busy_ = true;
-  *id = wanted_.value_or(CheckpointId{});
+  *next = wanted_.value_or(Wanted{});
   wanted_.reset();
   return true;
 }
 
-void SecondCopy::TakeOutcome(const CheckpointId& id, bool copied) {
+void SecondCopy::TakeOutcome(const Wanted& tried, bool copied) {
   base::MutexLock lock(&mu_);
   busy_ = false;
   changed_.NotifyAll();
@@ -97,7 +111,7 @@ void SecondCopy::TakeOutcome(const CheckpointId& id, bool copied) {
     failures_ = 0;
   } else if (!wanted_) {  // else the one that was given meanwhile goes first
     constexpr int kMostDoublings = 16;
-    wanted_ = id;
+    wanted_ = tried;
     retry_at_ =
         std::chrono::steady_clock::now() +
         std::min(args_.retry_cap, args_.retry_first * (1 << std::min(failures_, kMostDoublings)));
@@ -105,9 +119,38 @@ void SecondCopy::TakeOutcome(const CheckpointId& id, bool copied) {
   }
 }
 
-StatusOr<int64_t> SecondCopy::Copy(const CheckpointId& id) {
+Status SecondCopy::Claim() const {
+  RETURN_IF_ERROR(base::MakeDirs(args_.to));
+  // Relative, so that both may move together.
+  const std::string of = std::filesystem::path(args_.from).lexically_relative(args_.to).string();
+  const std::string marker = base::JoinPath(args_.to, kSecondMarkerName);
+  const StatusOr<std::string> text = base::ReadFile(marker);
+  if (absl::IsNotFound(text.status())) {
+    ASSIGN_OR_RETURN(const std::vector<CheckpointId> others, ListCheckpoints(args_.to));
+    if (!others.empty()) {
+      return base::FailedPrecondition(
+          "{} holds checkpoints that are no copies of this run's, such as {}: give "
+          "checkpoint.second a directory of its own",
+          args_.to, FolderName(others.back()));
+    }
+    const nlohmann::json out = {
+        {"format", "megatrain-second"}, {"version", kSecondMarkerVersion}, {"of", of}};
+    return base::WriteFileAtomic(marker, out.dump(1) + "\n");
+  }
+  RETURN_IF_ERROR(text.status());
+  const nlohmann::json in = ParseJson(*text);
+  const bool tells = in.is_object() && in.contains("of") && in["of"].is_string();
+  if (tells && in["of"].get<std::string>() == of) return OkStatus();
+  return base::FailedPrecondition(
+      "{} holds the copies of {}: give checkpoint.second a directory of its own", args_.to,
+      tells ? base::JoinPath(args_.to, in["of"].get<std::string>()) : "another directory");
+}
+
+StatusOr<int64_t> SecondCopy::Copy(const Wanted& wanted) {
+  const CheckpointId& id = wanted.id;
   const std::string source = base::JoinPath(args_.from, FolderName(id));
   const std::string target = base::JoinPath(args_.to, FolderName(id));
+  RETURN_IF_ERROR(Claim());
   ASSIGN_OR_RETURN(const std::string manifest, ManifestText(source));
   if (base::Exists(target)) {
     ASSIGN_OR_RETURN(const std::string there, ManifestText(target));
@@ -136,7 +179,7 @@ StatusOr<int64_t> SecondCopy::Copy(const CheckpointId& id) {
   moved_ += 2 * bytes - counted;
   RETURN_IF_ERROR(BringUpToDate(id));
   const auto removed =
-      PruneCheckpoints({.directory = args_.to, .rules = args_.rules, .epoch = args_.epoch});
+      PruneCheckpoints({.directory = args_.to, .rules = wanted.rules, .epoch = args_.epoch});
   if (!removed.ok()) {
     log::Warn("old copies were not removed", {{"why", base::Message(removed.status())}});
   }

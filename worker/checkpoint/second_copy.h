@@ -1,6 +1,7 @@
 // Copies a run's checkpoints to a second directory beside training (checkpoint.second), verified,
 // and prunes there by the same rules. One thread; what it is given meanwhile waits, and only the
-// newest of that is copied. The second directory has no fence: it belongs to one run by agreement.
+// newest of that is copied. A file in the second directory says of which directory it holds the
+// copies (FORMAT.md); in one that holds anything else nothing is written and nothing removed.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "common/base/clock.h"
@@ -28,11 +30,14 @@ struct SecondCopyResult {
   Status status;
 };
 
+// In the second directory: whose copies it holds.
+inline constexpr std::string_view kSecondMarkerName = ".megatrain-second";
+inline constexpr int kSecondMarkerVersion = 1;
+
 class SecondCopy {
  public:
   struct Args {
     std::string from, to;  // directories of checkpoints, absolute; `to` is made where it is missing
-    RetentionRules rules;  // in `to`
     int64_t epoch = 0;     // of the run: unfinished folders of earlier ones are removed
     const base::Clock* clock = base::Clock::Real();       // outlives the object
     std::function<void(const SecondCopyResult&)> report;  // on the thread of this object
@@ -46,9 +51,10 @@ class SecondCopy {
   SecondCopy(const SecondCopy&) = delete;
   SecondCopy& operator=(const SecondCopy&) = delete;
 
-  // A complete checkpoint, which is copied in place of what waits. One that is there already, whole
-  // and of the same content, gets the evaluation and the label that the original has by now.
-  void Add(const CheckpointId& id);
+  // A complete checkpoint, which is copied in place of what waits; then `to` is pruned by these
+  // rules. One that is there already, whole and of the same content, gets the evaluation and the
+  // label that the original has by now.
+  void Add(const CheckpointId& id, const RetentionRules& rules);
   // Waits until nothing is left to copy, or the last one has failed once; false after `limit`.
   bool WaitIdle(std::chrono::milliseconds limit);
   // Bytes written and read back so far: rises while something moves. Any thread.
@@ -56,10 +62,17 @@ class SecondCopy {
 
  private:
   void Run();
+  struct Wanted {
+    CheckpointId id;
+    RetentionRules rules;
+  };
   // Blocks until one is to be copied, or for another try; false: stop.
-  bool Next(CheckpointId* id);
-  void TakeOutcome(const CheckpointId& id, bool copied);
-  StatusOr<int64_t> Copy(const CheckpointId& id);
+  bool Next(Wanted* next);
+  void TakeOutcome(const Wanted& tried, bool copied);
+  // Copy without exceptions.
+  StatusOr<int64_t> TryCopy(const Wanted& wanted);
+  Status Claim() const;
+  StatusOr<int64_t> Copy(const Wanted& wanted);
   Status BringUpToDate(const CheckpointId& id) const;
 
   const Args args_;
@@ -67,7 +80,7 @@ class SecondCopy {
   std::atomic<bool> stops_ = false;
   base::Mutex mu_;
   base::CondVar changed_;
-  std::optional<CheckpointId> wanted_ GUARDED_BY(mu_);  // not copied yet
+  std::optional<Wanted> wanted_ GUARDED_BY(mu_);  // not copied yet
   bool busy_ GUARDED_BY(mu_) = false;
   int failures_ GUARDED_BY(mu_) = 0;  // in a row, of wanted_
   std::chrono::steady_clock::time_point retry_at_ GUARDED_BY(mu_);

@@ -47,10 +47,11 @@ checkpoint::RetentionRules RulesOf(const megatrain::v1::Checkpoint& wanted) {
 
 // This checkpoint, or what was written beside it later, goes to the second directory, if there is
 // one.
-void AddTo(checkpoint::SecondCopy* second, const std::string& path) {
+void AddTo(checkpoint::SecondCopy* second, const std::string& path,
+           const megatrain::v1::Checkpoint& wanted) {
   if (second == nullptr) return;
   const auto id = checkpoint::ParseFolderName(std::filesystem::path(path).filename().string());
-  if (id) second->Add(*id);
+  if (id) second->Add(*id, RulesOf(wanted));
 }
 
 // A checkpoint too many harms nothing: a failure is only logged.
@@ -87,11 +88,9 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
     last_saved_ = args_.loaded;
   }
   if (is_reporter() && enabled() && !args_.start.second.empty()) {
-    const auto& wanted = args_.job->checkpoint();
     second_ = std::make_unique<checkpoint::SecondCopy>(checkpoint::SecondCopy::Args{
         .from = args_.start.directory,
         .to = args_.start.second,
-        .rules = RulesOf(wanted),
         .epoch = args_.start.epoch,
         .clock = args_.clock,
         .report =
@@ -298,7 +297,7 @@ Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveRe
   ++num_saved_;
   args_.observer->OnCheckpointSaved(*last_saved_);
   WriteEvaluation();
-  AddTo(second_.get(), saved->path);
+  AddTo(second_.get(), saved->path, args_.job->checkpoint());
   return OkStatus();
 }
 
@@ -306,7 +305,7 @@ Status Checkpointer::Label(const CheckpointRecord& saved, const checkpoint::Labe
   if (fence() != nullptr) RETURN_IF_ERROR(CheckFence(args_.start.directory, *fence()));
   RETURN_IF_ERROR(checkpoint::WriteLabel(args_.start.directory, {saved.step, saved.epoch}, label));
   if (last_saved_ && last_saved_->step == saved.step) last_saved_->label = label;
-  AddTo(second_.get(), saved.path);
+  AddTo(second_.get(), saved.path, args_.job->checkpoint());
   return OkStatus();
 }
 
@@ -326,7 +325,7 @@ void Checkpointer::WriteEvaluation() {
                                                               .loss = last_eval_->loss,
                                                               .tokens = last_eval_->tokens});
   }
-  if (written.ok()) return AddTo(second_.get(), last_saved_->path);
+  if (written.ok()) return AddTo(second_.get(), last_saved_->path, args_.job->checkpoint());
   log::Warn("the loss of a checkpoint was not written", {{"why", base::Message(written)}});
 }
 

@@ -28,13 +28,9 @@ constexpr minutes kLong{1};
 
 class SecondCopyTest : public ::testing::Test {
  protected:
-  std::unique_ptr<SecondCopy> Make(milliseconds retry = kLong, int64_t keep_last = 2) {
-    SecondCopy::Args args{.from = from_,
-                          .to = to_,
-                          .rules = {.keep_last = keep_last},
-                          .epoch = 1,
-                          .retry_first = retry,
-                          .retry_cap = retry};
+  std::unique_ptr<SecondCopy> Make(milliseconds retry = kLong) {
+    SecondCopy::Args args{
+        .from = from_, .to = to_, .epoch = 1, .retry_first = retry, .retry_cap = retry};
     args.report = [this](const SecondCopyResult& result) {
       base::MutexLock lock(&mu_);
       results_.push_back(result);
@@ -75,7 +71,7 @@ TEST_F(SecondCopyTest, EachIsCopiedAndTheOldOnesArePruned) {
   const auto copy = Make();
   for (const int64_t step : {1, 2, 3}) {
     SaveTiny(from_, step, 1);
-    copy->Add({step, 1});
+    copy->Add({step, 1}, {});
     ASSERT_TRUE(copy->WaitIdle(kLong));
   }
   const auto tries = results();
@@ -93,12 +89,12 @@ TEST_F(SecondCopyTest, EachIsCopiedAndTheOldOnesArePruned) {
 TEST_F(SecondCopyTest, LossAndLabelFollow) {
   const auto copy = Make();
   SaveTiny(from_, 5, 1);
-  copy->Add({5, 1});
+  copy->Add({5, 1}, {});
   ASSERT_TRUE(copy->WaitIdle(kLong));
   const std::string folder = base::JoinPath(from_, FolderName({5, 1}));
   ASSERT_TRUE(WriteEvaluation(folder, {.split = "valid", .step = 5, .loss = 2, .tokens = 7}).ok());
   ASSERT_TRUE(WriteLabel(from_, {5, 1}, {.tag = "best"}).ok());
-  copy->Add({5, 1});
+  copy->Add({5, 1}, {});
   ASSERT_TRUE(copy->WaitIdle(kLong));
   EXPECT_EQ(Text(to_, 5, kEvaluationName), Text(from_, 5, kEvaluationName));
   EXPECT_EQ(Text(to_, 5, kLabelName), Text(from_, 5, kLabelName));
@@ -112,11 +108,11 @@ TEST_F(SecondCopyTest, AFailureIsTriedAgainWithTheNewest) {
   const auto copy = Make(milliseconds(1));
   SaveTiny(from_, 1, 1);
   SaveTiny(from_, 2, 1);
-  copy->Add({1, 1});
+  copy->Add({1, 1}, {});
   EXPECT_TRUE(copy->WaitIdle(kLong)) << "it has failed once";
   Await(2);
   for (const SecondCopyResult& result : results()) EXPECT_FALSE(result.status.ok());
-  copy->Add({2, 1});
+  copy->Add({2, 1}, {});
   Await(results().size() + 2);
   std::filesystem::remove(to_);
   const size_t before = results().size();
@@ -132,7 +128,7 @@ TEST_F(SecondCopyTest, TheWaitBeforeATryDelaysNoEnd) {
   ASSERT_TRUE(base::WriteFileAtomic(to_, "a file is in the way").ok());
   auto copy = Make(minutes(60));
   SaveTiny(from_, 1, 1);
-  copy->Add({1, 1});
+  copy->Add({1, 1}, {});
   Await(1);
   copy.reset();
   EXPECT_EQ(results().size(), 1U);
@@ -144,26 +140,67 @@ TEST_F(SecondCopyTest, WhatACrashHasLeftIsReplaced) {
   ASSERT_TRUE(base::MakeDirs(left).ok());
   ASSERT_TRUE(base::WriteFileAtomic(base::JoinPath(left, "rank-00000.safetensors"), "half").ok());
   const auto copy = Make();
-  copy->Add({4, 1});
+  copy->Add({4, 1}, {});
   ASSERT_TRUE(copy->WaitIdle(kLong));
   EXPECT_EQ(Copied(), std::vector<int64_t>{4});
   EXPECT_FALSE(base::Exists(left));
 }
 
-TEST_F(SecondCopyTest, AnotherRunsCheckpointStays) {
+// Pruning there is the run's own: what is not its copy is neither written over nor removed.
+TEST_F(SecondCopyTest, WhatIsNotOfThisRunIsLeftAlone) {
   SaveTiny(from_, 4, 1);
-  ASSERT_TRUE(base::MakeDirs(base::JoinPath(to_, FolderName({4, 1}))).ok());
-  const std::string manifest =
-      base::JoinPath(base::JoinPath(to_, FolderName({4, 1})), kManifestName);
-  ASSERT_TRUE(base::WriteFileAtomic(manifest, "of another run").ok());
-  const auto copy = Make();
-  copy->Add({4, 1});
-  ASSERT_TRUE(copy->WaitIdle(kLong));
-  ASSERT_EQ(results().size(), 1U);
-  EXPECT_EQ(results()[0].status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(base::Message(results()[0].status).find("another run writes to checkpoint.second"),
+  const auto refusal = [this] {
+    const size_t before = results().size();
+    const auto copy = Make();
+    copy->Add({4, 1}, {});
+    EXPECT_TRUE(copy->WaitIdle(kLong));
+    EXPECT_EQ(results().size(), before + 1);
+    EXPECT_EQ(results().back().status.code(), absl::StatusCode::kFailedPrecondition);
+    return base::Message(results().back().status);
+  };
+  // Checkpoints that somebody saved or copied there.
+  for (const int64_t step : {1, 2, 3}) SaveTiny(to_, step, 1);
+  EXPECT_NE(refusal().find("no copies of this run's, such as step-00000003-e0001"),
             std::string::npos);
-  EXPECT_EQ(Text(to_, 4, kManifestName), "of another run");
+  EXPECT_EQ(Copied(), (std::vector<int64_t>{1, 2, 3}));
+  // The copies of another run.
+  std::filesystem::remove_all(to_);
+  SaveTiny(dir_.File("other"), 9, 1);
+  {
+    SecondCopy other({.from = dir_.File("other"), .to = to_, .epoch = 1});
+    other.Add({9, 1}, {});
+    ASSERT_TRUE(other.WaitIdle(kLong));
+  }
+  EXPECT_NE(refusal().find("holds the copies of " + to_ + "/../../other"), std::string::npos)
+      << refusal();
+  EXPECT_EQ(Copied(), std::vector<int64_t>{9});
+  ASSERT_TRUE(base::WriteFileAtomic(base::JoinPath(to_, kSecondMarkerName), "damaged").ok());
+  EXPECT_NE(refusal().find("holds the copies of another directory"), std::string::npos);
+}
+
+TEST_F(SecondCopyTest, BothDirectoriesMayMoveTogether) {
+  SaveTiny(from_, 1, 1);
+  {
+    const auto copy = Make();
+    copy->Add({1, 1}, {});
+    ASSERT_TRUE(copy->WaitIdle(kLong));
+  }
+  const std::string moved = dir_.path() + "-moved";
+  std::filesystem::rename(dir_.path(), moved);
+  SaveTiny(moved + "/from", 2, 1);
+  std::vector<Status> tries;
+  {
+    SecondCopy copy({.from = moved + "/from",
+                     .to = moved + "/deep/to",
+                     .epoch = 1,
+                     .report = [&](const SecondCopyResult& one) { tries.push_back(one.status); }});
+    copy.Add({2, 1}, {});
+    ASSERT_TRUE(copy.WaitIdle(kLong));
+  }
+  std::filesystem::rename(moved, dir_.path());
+  ASSERT_EQ(tries.size(), 1U);
+  EXPECT_TRUE(tries[0].ok()) << tries[0];
+  EXPECT_EQ(Copied(), (std::vector<int64_t>{1, 2}));
 }
 
 // Damage of the original is found as it is read back, and no copy is left.
@@ -175,7 +212,7 @@ TEST_F(SecondCopyTest, DamageIsNotCopied) {
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   ASSERT_TRUE(base::WriteFileAtomic(shard, bytes).ok());
   const auto copy = Make();
-  copy->Add({4, 1});
+  copy->Add({4, 1}, {});
   ASSERT_TRUE(copy->WaitIdle(kLong));
   ASSERT_EQ(results().size(), 1U);
   EXPECT_EQ(results()[0].status.code(), absl::StatusCode::kDataLoss);
