@@ -17,9 +17,16 @@ build() { # preset
   cmake --build --preset "$1" -j "$jobs"
 }
 
+run_ctest() { # folder, options: a failed test's own words are printed once more at the end
+  local status=0
+  ctest --test-dir "$1" --output-on-failure "${@:2}" || status=$?
+  [[ $status == 0 ]] || python3 scripts/failed_tests.py "$1"
+  return "$status"
+}
+
 run_tests() {
   build "$preset"
-  ctest --preset "$preset" -j "$jobs" "$@"
+  run_ctest "build/$preset" -j "$jobs" "$@"
 }
 
 run_checks() { # options of lint.sh
@@ -28,9 +35,9 @@ run_checks() { # options of lint.sh
   # Leaks are reported by LeakSanitizer at exit; e2e and fault tests run daemons and are left to the release build.
   # One process more than cores, since some tests wait.
   ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    ctest --preset asan-ubsan -j $((jobs + 1)) -LE 'e2e|fault|lint'
+    run_ctest build/asan-ubsan -j $((jobs + 1)) -LE 'e2e|fault|lint'
   build_tsan
-  ctest --test-dir build/tsan -j $((jobs + 1)) -L tsan --output-on-failure
+  run_ctest build/tsan -j $((jobs + 1)) -L tsan
 }
 
 # Only the pure folders' test programs: gRPC itself is not instrumented.

@@ -4,19 +4,18 @@
 """
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 
-from harness import BIN, ClusterTest, alive_with
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from free_port import free_port  # noqa: E402  (found by the path above)
+from harness import BIN, ClusterTest, alive_with  # noqa: E402
 
 
 def make_store(state):
