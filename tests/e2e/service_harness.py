@@ -42,6 +42,7 @@ class ServiceTest(ClusterTest):
         self.coordinator = None
         self.workers = {}
         self.worker_args = {}
+        self.last_start_us = 0  # of a coordinator or a worker
         self.addCleanup(self.stop_all)
         if self.autostart:
             self.start_coordinator()
@@ -66,6 +67,7 @@ class ServiceTest(ClusterTest):
     # --- Processes.
     def start_coordinator(self, *flags):
         make_store(self.dir / "coordinator")
+        self.last_start_us = time.time_ns() // 1000
         log = open(self.dir / "coordinator.log", "ab")
         self.coordinator = subprocess.Popen(
             [str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{self.port}", "--state", str(self.dir / "coordinator"),
@@ -81,6 +83,7 @@ class ServiceTest(ClusterTest):
         if name not in self.worker_args:
             self.worker_args[name] = (slots, flags, free_port())
         slots, flags, http = self.worker_args[name]
+        self.last_start_us = time.time_ns() // 1000
         log = open(self.dir / f"{name}.log", "ab")
         self.workers[name] = subprocess.Popen(
             [str(BIN / "mt-worker"), "--coordinator", f"127.0.0.1:{self.port}", "--node", name, "--cpu-slots", str(slots),
@@ -106,8 +109,12 @@ class ServiceTest(ClusterTest):
         self.wait_for("the API", up, limit)
 
     def wait_nodes(self, count, limit=20):
-        self.wait_for(f"{count} ready nodes",
-                      lambda: sum(n["state"] == "NODE_READY" for n in self.nodes_or_none()) == count, limit)
+        """As many nodes are ready; not by the store alone, from which a coordinator that starts knows them: each has been heard since
+        the last start of a program."""
+        def ready():
+            found = [n for n in self.nodes_or_none() if n["state"] == "NODE_READY"]
+            return len(found) == count and all(int(n["last_heartbeat_us"]) >= self.last_start_us for n in found)
+        self.wait_for(f"{count} ready nodes", ready, limit)
 
     def nodes_or_none(self):
         done = self.mtctl("-o", "json", "get", "nodes", check=False)

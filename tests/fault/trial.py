@@ -65,6 +65,7 @@ class Trial:
         self.port = free_port()
         self.coordinators = {}  # name -> process; the name is that of its state folder
         self.workers = {}
+        self.last_start_us = 0  # of a coordinator or a worker
         self.uids = {}  # job name -> uid
         self.ranks = {}  # job name -> pids, once it is where it should be
         self.dir.mkdir(parents=True)
@@ -93,6 +94,7 @@ class Trial:
                        capture_output=True)
 
     def start_coordinator(self, name="coordinator", port=None):
+        self.last_start_us = time.time_ns() // 1000
         log = open(self.dir / f"{name}.log", "ab")
         self.coordinators[name] = subprocess.Popen(
             [str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{port or self.port}", "--state", str(self.dir / name),
@@ -104,6 +106,7 @@ class Trial:
         self.coordinators[name].wait()
 
     def start_worker(self, node, port=None):
+        self.last_start_us = time.time_ns() // 1000
         log = open(self.dir / f"{node}.log", "ab")
         self.workers[node] = subprocess.Popen(
             [str(BIN / "mt-worker"), "--coordinator", f"127.0.0.1:{port or self.port}", "--node", node, "--cpu-slots", str(SLOTS),
@@ -140,9 +143,10 @@ class Trial:
         raise TrialError(f"{self.dir.name}: {what}: not within {limit} s")
 
     def wait_ready(self, nodes=len(NODES), port=None, limit=60):
+        # Not by the store alone, from which a coordinator that starts knows its nodes.
         def ready():
-            reply = self.json("get", "nodes", port=port)
-            return reply and sum(n["state"] == "NODE_READY" for n in reply.get("nodes", [])) == nodes
+            found = [n for n in (self.json("get", "nodes", port=port) or {}).get("nodes", []) if n["state"] == "NODE_READY"]
+            return len(found) == nodes and all(int(n["last_heartbeat_us"]) >= self.last_start_us for n in found)
         self.wait_for(f"{nodes} ready nodes", ready, limit)
 
     # --- Jobs.
