@@ -2,11 +2,9 @@
 // violated assumption is a CHECK. FLOP counts are in flops.cc.
 #include "common/spec/derived.h"
 
-#include <cmath>
-
 #include "common/base/check.h"
 #include "common/base/math.h"
-#include "common/spec/number.h"
+#include "common/spec/course.h"
 #include "common/spec/text_forms.h"
 #include "megatrain/v1/job.pb.h"
 
@@ -14,22 +12,6 @@ namespace mt::spec {
 namespace {
 
 namespace v1 = megatrain::v1;
-
-// A length of the learning-rate schedule in samples; `text` has been validated.
-int64_t LengthInSamples(const JobSpec& job, const std::string& text) {
-  const std::optional<Length> length = ParseLength(text);
-  CHECK(length.has_value()) << "unchecked length \"" << text << "\"";
-  if (length->is_percent) {
-    const int64_t total = TotalSamples(job);
-    // The added term compensates that percentages such as 0.7 have no exact binary form.
-    const double share = length->percent * static_cast<double>(total) / 100 + 1e-6;
-    return share >= static_cast<double>(total) ? total : static_cast<int64_t>(std::floor(share));
-  }
-  const v1::Training& training = job.training();
-  if (training.has_train_iters()) return RampOf(job).SamplesAfter(length->count);
-  if (training.has_train_tokens()) return length->count / job.model().seq_length();
-  return length->count;
-}
 
 std::string AxesText(const v1::Parallel& parallel) {
   std::string text =
@@ -208,23 +190,11 @@ int64_t TotalIterations(const JobSpec& job) {
 
 int64_t TotalSamples(const JobSpec& job) { return RampOf(job).SamplesAfter(TotalIterations(job)); }
 
-int64_t WarmupSamples(const JobSpec& job) { return LengthInSamples(job, job.optimizer().warmup()); }
+int64_t WarmupSamples(const JobSpec& job) { return WarmupSamples(job, CourseOf(job)); }
 
-int64_t DecaySamples(const JobSpec& job) {
-  return LengthInSamples(job, job.optimizer().decay_over());
-}
+int64_t DecaySamples(const JobSpec& job) { return DecaySamples(job, CourseOf(job)); }
 
-int64_t WsdSamples(const JobSpec& job) {
-  const std::string& over = job.optimizer().wsd().over();
-  if (over.empty()) return 0;
-  const std::optional<Length> length = ParseLength(over);
-  CHECK(length.has_value()) << "unchecked length \"" << over << "\"";
-  if (length->is_percent || !job.training().has_train_iters()) return LengthInSamples(job, over);
-  const BatchRamp ramp = RampOf(job);
-  const int64_t decay_steps = ramp.StepsFor(DecaySamples(job));
-  if (length->count > decay_steps) return SaturatingProduct(length->count, ramp.last_batch());
-  return ramp.SamplesAfter(decay_steps) - ramp.SamplesAfter(decay_steps - length->count);
-}
+int64_t WsdSamples(const JobSpec& job) { return WsdSamples(job, CourseOf(job)); }
 
 std::vector<double> SplitShares(const JobSpec& job) {
   const auto shares = ParseSplit(job.data().split());

@@ -90,8 +90,9 @@ int64_t TotalIterations(const JobSpec& job);
 // Samples that the whole run consumes.
 int64_t TotalSamples(const JobSpec& job);
 
-// --- Learning rate. Lengths are in samples, as is the schedule's counter. A count is in the unit
-// of the run's length: iterations (converted to the samples of the first steps for warmup and
+// --- Learning rate, of a run that begins with this job (course.h has those of one that goes on
+// with other batch sizes). Lengths are in samples, as is the schedule's counter. A count is in the
+// unit of the run's length: iterations (converted to the samples of the first steps for warmup and
 // decay_over, of the last steps for wsd), samples, or tokens / S. A percentage refers to
 // TotalSamples. Both are rounded down.
 int64_t WarmupSamples(const JobSpec& job);

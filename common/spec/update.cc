@@ -23,14 +23,17 @@ using Field = pb::FieldDescriptor;
 
 constexpr std::array<std::string_view, 3> kLength = {
     "training.train_iters", "training.train_samples", "training.train_tokens"};
-constexpr std::array<std::string_view, 3> kLayout = {
-    "training.micro_batch_size", "training.global_batch_size", "placement.slots"};
+constexpr std::array<std::string_view, 4> kLayout = {"training.micro_batch_size",
+                                                     "training.global_batch_size",
+                                                     "training.batch_ramp", "placement.slots"};
 
 std::string RefusalOf(const std::string& path) {
   if (std::ranges::find(kLength, path) != kLength.end())
     return "changing the run length is not supported yet";
   if (path.starts_with("parallel.") || std::ranges::find(kLayout, path) != kLayout.end())
-    return "changing the layout is not supported yet";
+    return "cannot change while the job lives: end it with a save, and submit a job that has it "
+           "over "
+           "the same checkpoint.directory";
   return "cannot change after the start";
 }
 

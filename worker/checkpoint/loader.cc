@@ -237,17 +237,7 @@ Status LoadTensors(const LoadArgs& args) {
 Status CheckSameRun(const Manifest& manifest, const std::string& current_json) {
   // Fields that must not change on resume; all others may.
   static constexpr std::string_view kFixed[] = {
-      "model",
-      "data.seed",
-      "data.split",
-      "data.mock",
-      "data.tokenizer",
-      "training.train_iters",
-      "training.train_samples",
-      "training.train_tokens",
-      "training.global_batch_size",
-      "training.batch_ramp",
-      "training.seed",
+      "model", "data.seed", "data.split", "data.mock", "data.tokenizer", "training.seed",
   };
   const json saved = json::parse(manifest.spec_json, nullptr, false);
   const json now = json::parse(current_json, nullptr, false);

@@ -51,9 +51,9 @@ struct LoadArgs {
 // tensor are named); else I/O errors. Destinations are undefined after an error.
 Status LoadTensors(const LoadArgs& args);
 
-// Checks that a run of the job `current_json` may resume from this manifest. Model, data order,
-// global batch, seeds and run length must be equal; layout, precision, padding of the vocabulary,
-// optimizer and recomputation may differ. kFailedPrecondition lists every
+// Checks that a run of the job `current_json` may resume from this manifest. Model, data order and
+// seeds must be equal; layout, precision, padding of the vocabulary, optimizer and recomputation
+// may differ. (spec::ContinueCourse checks length and batch sizes.) kFailedPrecondition lists every
 // difference as "field: checkpoint has A, job has B".
 Status CheckSameRun(const Manifest& manifest, const std::string& current_json);
 

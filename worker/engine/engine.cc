@@ -39,6 +39,8 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(EnginePlan plan) {
 
 Engine::Engine(EnginePlan plan, std::unique_ptr<memory::Memory> memory)
     : args_(std::move(plan.args_)),
+      ramp_(args_.config.ramp),
+      constants_(args_.config.constants),
       free_at_start_(plan.free_at_start_),
       stream_(std::move(plan.stream_)),
       phases_(std::move(plan.phases_)),
@@ -133,7 +135,7 @@ void Engine::Initialize(int64_t seed) {
       *stream_,
       {.random = &args_.backend->random(), .vector = &args_.backend->vector(), .seed = seed},
       *store_);
-  RestoreScalars(kernels::InitialStepScalars(args_.config.constants));
+  RestoreScalars(kernels::InitialStepScalars(constants_));
 }
 
 StatusOr<StepVector> Engine::RunIdle(double command_bits) {

@@ -57,6 +57,9 @@ class Engine {
   const Status& fault() const { return fault_; }
   // Results of the newest steps. Read waits for the step that it returns.
   StepRing& ring() { return ring_; }
+  // The steps to come are those of this course, not the plan's: one of the same job, whose batches
+  // are at most the plan's largest. `constants` are optim::ConstantsFromJob's.
+  void SetCourse(const spec::Course& course, const kernels::StepConstants& constants);
   // The global batch of a step, in samples.
   int64_t BatchOf(int64_t step) const;
 
@@ -129,6 +132,8 @@ class Engine {
   };
 
   const EngineArgs args_;
+  spec::BatchRamp ramp_;
+  kernels::StepConstants constants_;
   const int64_t free_at_start_;  // bytes of a GPU
   std::unique_ptr<kernels::Stream> stream_;
   std::unique_ptr<PhaseClock> phases_;

@@ -24,7 +24,7 @@ kernels::Tensor PairAt(double* first) { return {first, kernels::DType::kF64, {2}
 }  // namespace
 
 Status Engine::RunStep(int64_t step, data::Loader* loader, double command_bits) {
-  kernels::StepConstants constants = args_.config.constants;
+  kernels::StepConstants constants = constants_;
   constants.batch_samples = BatchOf(step);
   ring_.Begin(step);  // waits for the end of the step three before
   phases_->SetStep(step);
@@ -66,9 +66,12 @@ void Engine::AwaitSnapshot() {
   snapshot_->AwaitCopied(*stream_);
 }
 
-int64_t Engine::BatchOf(int64_t step) const {
-  return args_.config.ramp.BatchOf(args_.config.ramp.SamplesAfter(step - 1));
+void Engine::SetCourse(const spec::Course& course, const kernels::StepConstants& constants) {
+  ramp_ = course.ramp;
+  constants_ = constants;
 }
+
+int64_t Engine::BatchOf(int64_t step) const { return ramp_.BatchOf(ramp_.SamplesAfter(step - 1)); }
 
 Status Engine::RunMicrobatches(int64_t step, data::Loader* loader,
                                const kernels::StepConstants& constants) {

@@ -81,20 +81,24 @@ kernels::LossScaleConstants LossScaleFromJob(const JobSpec& job) {
 }
 
 kernels::StepConstants ConstantsFromJob(const JobSpec& job) {
+  return ConstantsFromJob(job, spec::CourseOf(job));
+}
+
+kernels::StepConstants ConstantsFromJob(const JobSpec& job, const spec::Course& course) {
   const OptimizerSpec& optimizer = job.optimizer();
   return {.max_lr = optimizer.lr(),
           .min_lr = optimizer.min_lr(),
           .warmup_init = optimizer.warmup_init(),
           .decay = DecayOf(optimizer.decay()),
-          .warmup_samples = spec::WarmupSamples(job),
-          .decay_samples = spec::DecaySamples(job),
+          .warmup_samples = spec::WarmupSamples(job, course),
+          .decay_samples = spec::DecaySamples(job, course),
           .wsd_style = WsdStyleOf(optimizer.wsd().style()),
-          .wsd_samples = spec::WsdSamples(job),
+          .wsd_samples = spec::WsdSamples(job, course),
           .weight_decay = optimizer.weight_decay(),
           .weight_decay_end = optimizer.has_weight_decay_end() ? optimizer.weight_decay_end()
                                                                : optimizer.weight_decay(),
           .weight_decay_kind = WeightDecayOf(optimizer.weight_decay_style()),
-          .weight_decay_samples = spec::TotalSamples(job),
+          .weight_decay_samples = course.samples,
           .beta1 = optimizer.beta1(),
           .beta2 = optimizer.beta2(),
           .clip_grad = optimizer.clip_grad(),

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "common/spec/course.h"
 #include "kernels/ops/step_scalars.h"
 
 namespace megatrain::v1 {
@@ -28,6 +29,9 @@ struct OptimizerConfig {
 // supported values pass. With a batch size ramp, batch_samples is the final size; the caller sets
 // the size of each step.
 kernels::StepConstants ConstantsFromJob(const megatrain::v1::JobSpec& job);
+// The same of a run with this course: the schedule's lengths are those of its samples.
+kernels::StepConstants ConstantsFromJob(const megatrain::v1::JobSpec& job,
+                                        const spec::Course& course);
 // The job's loss scaling; where it chooses none, dynamic under fp16 and a static scale of 1
 // otherwise.
 kernels::LossScaleConstants LossScaleFromJob(const megatrain::v1::JobSpec& job);

@@ -11,10 +11,12 @@
 
 #include "common/base/log.h"
 #include "common/spec/derived.h"
+#include "common/spec/parse.h"
 #include "common/spec/print.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/loader.h"
+#include "worker/data/split.h"
 #include "worker/failure/failure.h"
 #include "worker/optim/schedule.h"
 #include "worker/train/run_state.h"
@@ -112,20 +114,52 @@ void ApplyLossScale(const Manifest& manifest, const JobSpec& job, kernels::StepS
   scalars->hysteresis = first.hysteresis;
 }
 
+// Says how the curve goes on where the batches to come are others than those before.
+void SayCourse(const spec::Course& course, const JobSpec& job, const kernels::StepScalars& scalars,
+               int64_t step) {
+  const kernels::StepConstants constants = optim::ConstantsFromJob(job, course);
+  log::Warn("goes on with other batch sizes: no sample is left out or comes twice",
+            {{"next_sample", scalars.consumed_samples},
+             {"batch_before", course.ramp.BatchOf(course.ramp.SamplesAfter(step - 1))},
+             {"batch", course.ramp.BatchOf(scalars.consumed_samples)},
+             {"samples", course.samples},
+             {"steps", course.steps},
+             {"learning_rate_before", scalars.lr},
+             {"learning_rate", kernels::LearningRate(constants, scalars.schedule_samples)}});
+}
+
+StatusOr<spec::Course> CourseFrom(const Manifest& manifest, const JobSpec& job, int64_t samples,
+                                  const kernels::StepScalars& scalars) {
+  JobSpec saved;
+  // Fields that this program does not know are none of a course.
+  (void)spec::ParseJob(manifest.spec_json, {}, &saved);
+  const auto sizes = manifest.facts.find(kSizesFact);
+  ASSIGN_OR_RETURN(
+      spec::Course course,
+      spec::ContinueCourse(job, {.job = &saved,
+                                 .sizes = sizes == manifest.facts.end() ? "" : sizes->second,
+                                 .samples = samples,
+                                 .step = manifest.step,
+                                 .consumed_samples = scalars.consumed_samples}));
+  const bool goes_on = sizes == manifest.facts.end()
+                           ? course.ramp.phases() == spec::RampOf(saved).phases()
+                           : spec::SizesText(course) == sizes->second;
+  if (!goes_on) SayCourse(course, job, scalars, manifest.step);
+  return course;
+}
+
 }  // namespace
 
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
   ASSIGN_OR_RETURN(checkpoint::Manifest manifest, ReadFound(args));
   RETURN_IF_ERROR(checkpoint::CheckSameRun(manifest, spec::ToJson(*args.job)));
   ASSIGN_OR_RETURN(const data::IndexRecord saved,
-                   GetIndexRecord(manifest, args.train_data->split_name));
-  RETURN_IF_ERROR(data::CheckSameOrder(saved, *args.train_data));
+                   GetIndexRecord(manifest, std::string(Name(data::SplitName::kTrain))));
   ASSIGN_OR_RETURN(kernels::StepScalars scalars, GetScalars(manifest));
-  const int64_t consumed = spec::RampOf(*args.job).SamplesAfter(manifest.step);
-  if (scalars.consumed_samples != consumed) {
-    return base::DataLoss("the manifest of step {} has consumed {} samples, not {}", manifest.step,
-                          scalars.consumed_samples, consumed);
-  }
+  ASSIGN_OR_RETURN(const spec::Course course,
+                   CourseFrom(manifest, *args.job, saved.samples_asked, scalars));
+  ASSIGN_OR_RETURN(const data::IndexRecord opened, args.data(course));
+  RETURN_IF_ERROR(data::CheckSameOrder(saved, opened));
   std::set<std::string> fresh;
   RETURN_IF_ERROR(LoadSlices(args, manifest, StoredSlices(args.engine->store(), manifest, &fresh)));
   if (!fresh.empty()) {
@@ -135,6 +169,7 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
   }
   ApplyLossScale(manifest, *args.job, &scalars);
   args.engine->RestoreScalars(scalars);
+  args.engine->SetCourse(course, optim::ConstantsFromJob(*args.job, course));
   const std::string device = args.engine->device().Describe();
   const auto saved_device = manifest.facts.find("device");
   if (saved_device != manifest.facts.end() && saved_device->second != device) {

@@ -7,6 +7,7 @@
 
 #include "common/base/files.h"
 #include "common/base/status.h"
+#include "common/spec/course.h"
 #include "worker/checkpoint/format/checkpoint_id.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/data/index_record.h"
@@ -24,7 +25,8 @@ struct LoadStateArgs {
   const megatrain::v1::JobSpec* job = nullptr;
   std::string directory;  // of the checkpoint
   checkpoint::CheckpointId id;
-  const data::IndexRecord* train_data = nullptr;  // of the data set that is open
+  // Opens the training data of this course, where other data are open, and returns their record.
+  std::function<StatusOr<data::IndexRecord>(const spec::Course& course)> data;
   engine::Engine* engine = nullptr;
   std::function<void(int64_t bytes)> progress;  // may be empty
   base::FileOpener open{};  // of the checkpoint's files (spec::BelowRoot of the checkpoint root)
@@ -33,8 +35,10 @@ struct LoadStateArgs {
 // Loads masters, moments and scalars into the engine, each rank on its own, whatever layout,
 // precision or optimizer saved them; Engine::RebuildWeights must follow on all. Moments that the
 // checkpoint does not have, as another optimizer saved it, begin at zero; a static loss scale is
-// the job's, and a dynamic one begins anew in another precision. Refuses (kFailedPrecondition, both
-// values named) another model, sample order, batch, seed or run length. Returns the manifest.
+// the job's, and a dynamic one begins anew in another precision. Where the job's batch sizes are
+// others the run keeps its place in the order of samples, and its length, and the engine takes over
+// its course. Refuses (kFailedPrecondition, both values named) another model, sample order, seed or
+// length in samples. Returns the manifest.
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args);
 
 // Loads the masters alone (checkpoint.load_kind: weights): everything else is that of a run before

@@ -53,7 +53,7 @@ StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args) {
   out.vocab_size = job.model().vocab_size();
   out.seed = static_cast<int64_t>(spec::DataSeed(job));
   ASSIGN_OR_RETURN(out.cache_dir, CacheFolder(args));
-  out.train_samples = spec::TotalSamples(job);
+  out.train_samples = args.course.samples;
   return out;
 }
 
@@ -69,7 +69,7 @@ StatusOr<RunData> OpenRunData(const RunDataArgs& args) {
   const JobSpec& job = *args.job;
   const auto& eval = job.training().eval();
   ASSIGN_OR_RETURN(data::DataSourceArgs source, SourceArgs(args));
-  source.valid_samples = data::ValidSamplesAsked(spec::TotalIterations(job), eval.every_iters(),
+  source.valid_samples = data::ValidSamplesAsked(args.course.steps, eval.every_iters(),
                                                  eval.iters(), job.training().global_batch_size());
   RunData out;
   ASSIGN_OR_RETURN(data::DataSource opened, data::OpenDataSource(source));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/spec/course.h"
 #include "worker/data/dataset.h"
 
 namespace megatrain::v1 {
@@ -18,8 +19,9 @@ namespace mt::train {
 
 struct RunDataArgs {
   const megatrain::v1::JobSpec* job = nullptr;  // completed
-  std::string data_root;                        // absolute
-  std::string cache_root;                       // absolute; empty: no index cache
+  spec::Course course;
+  std::string data_root;   // absolute
+  std::string cache_root;  // absolute; empty: no index cache
 };
 
 // The validation sets are nullptr where evaluation is off.

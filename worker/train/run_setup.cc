@@ -31,7 +31,7 @@ RunParts::~RunParts() = default;
 
 RunSetup::RunSetup(const TrainArgs& args) : args_(args) {
   parts_.job = std::make_unique<megatrain::v1::JobSpec>(*args.job);
-  parts_.total_steps = spec::TotalIterations(*args.job);
+  parts_.course = spec::CourseOf(*args.job);
 }
 
 RunSetup::~RunSetup() = default;
@@ -59,8 +59,10 @@ Status RunSetup::Agree(checkpoint::Exchange* exchange, const Status& mine) {
 Status RunSetup::OpenDataAndPlan() {
   const megatrain::v1::JobSpec& job = *args_.job;
   args_.observer->OnActivity({.kind = ActivityKind::kIndexing});
-  auto data =
-      OpenRunData({.job = &job, .data_root = args_.data_root, .cache_root = args_.cache_root});
+  auto data = OpenRunData({.job = &job,
+                           .course = parts_.course,
+                           .data_root = args_.data_root,
+                           .cache_root = args_.cache_root});
   args_.observer->OnActivityEnd(ActivityKind::kIndexing);
   // A damaged data set is the user's to replace: no checkpoint and no other attempt cures it.
   if (absl::IsDataLoss(data.status())) {
@@ -157,14 +159,24 @@ Status RunSetup::LoadOrInitialize() {
   return OpenLoader();
 }
 
+StatusOr<data::IndexRecord> RunSetup::TakeCourse(const spec::Course& course) {
+  if (!(course == parts_.course)) {
+    ASSIGN_OR_RETURN(*parts_.data, OpenRunData({.job = args_.job,
+                                                .course = course,
+                                                .data_root = args_.data_root,
+                                                .cache_root = args_.cache_root}));
+    parts_.course = course;
+  }
+  return parts_.data->train->record();
+}
+
 Status RunSetup::Load(const checkpoint::CheckpointId& id) {
-  const data::IndexRecord record = parts_.data->train->record();
   args_.observer->OnActivity({.kind = ActivityKind::kLoading, .step = id.step});
   const LoadStateArgs load{
       .job = args_.job,
       .directory = start_.load_directory,
       .id = id,
-      .train_data = &record,
+      .data = [this](const spec::Course& course) { return TakeCourse(course); },
       .engine = parts_.engine.get(),
       .progress =
           [this, step = id.step, done = int64_t{0}](int64_t bytes) mutable {
@@ -193,8 +205,8 @@ Status RunSetup::OpenLoader() {
   ASSIGN_OR_RETURN(
       parts_.loader,
       data::Loader::Create({.dataset = parts_.data->train,
-                            .first_sample = spec::RampOf(job).SamplesAfter(parts_.cursor.start()),
-                            .end_sample = spec::TotalSamples(job),
+                            .first_sample = parts_.course.ramp.SamplesAfter(parts_.cursor.start()),
+                            .end_sample = parts_.course.samples,
                             .micro_batch_size = job.training().micro_batch_size(),
                             .dp_rank = parts_.engine->dp_rank(),
                             .dp_size = parts_.engine->dp_size(),
@@ -217,6 +229,8 @@ checkpoint::Manifest RunSetup::ManifestTemplate() const {
   if (!tuning_.empty()) manifest.facts[tuning::kTuningFact] = tuning::ToJson(tuning_);
   manifest.facts["threads_per_rank"] = std::to_string(args_.job->placement().threads_per_rank());
   for (const data::IndexRecord& record : parts_.data->Records()) PutIndexRecord(record, &manifest);
+  const std::string sizes = spec::SizesText(parts_.course);
+  if (sizes != spec::SizesText(spec::CourseOf(*args_.job))) manifest.facts[kSizesFact] = sizes;
   return manifest;
 }
 
@@ -265,13 +279,13 @@ void RunSetup::MakeParts() {
 void RunSetup::AnnounceReady() const {
   log::Info("ready", {{"epoch", start_.epoch},
                       {"resumed_from_step", parts_.cursor.start()},
-                      {"total_steps", parts_.total_steps},
+                      {"total_steps", parts_.course.steps},
                       {"parameters", spec::ParameterCount(args_.job->model())},
                       {"memory_bytes", memory::Total(parts_.reporter->memory_bytes())}});
   const std::string attention = args_.backend->AttentionKernels();
   if (!attention.empty()) log::Info("attention", {{"kernels", attention}});
   if (is_rank_0()) {
-    args_.observer->OnRunInfo({.total_steps = parts_.total_steps,
+    args_.observer->OnRunInfo({.total_steps = parts_.course.steps,
                                .resumed_from_step = parts_.cursor.start(),
                                .checkpoint_path = start_.directory,
                                .parameters = spec::ParameterCount(args_.job->model()),

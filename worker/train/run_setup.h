@@ -30,8 +30,8 @@ struct RunParts {
   ~RunParts();
 
   std::unique_ptr<megatrain::v1::JobSpec> job;  // TrainArgs::job with what updates have changed
-  int64_t total_steps = 0;
-  StepCursor cursor;  // at the step that the run goes on from
+  spec::Course course;                          // the job's, or as it was when the run began
+  StepCursor cursor;                            // at the step that the run goes on from
   std::unique_ptr<RunData> data;
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<Checkpointer> checkpointer;
@@ -70,6 +70,8 @@ class RunSetup {
   // This rank's weights and its loader.
   Status LoadOrInitialize();
   Status Load(const checkpoint::CheckpointId& id);
+  // Opens the data anew where this course is another one than the job's.
+  StatusOr<data::IndexRecord> TakeCourse(const spec::Course& course);
   Status OpenLoader();
   // What all checkpoints of this run have in common.
   checkpoint::Manifest ManifestTemplate() const;

@@ -14,6 +14,9 @@
 
 namespace mt::train {
 
+// The fact that has a course's batch sizes (spec::SizesText) where they are not its job's own.
+inline constexpr char kSizesFact[] = "batch_sizes";
+
 // Weights (the master copy) and the optimizer's moments of this rank's parameters, as boxes of the
 // logical tensors. Over the job's ranks the saved slices cover every element exactly once: a
 // replica saves its slice of every bucket, whatever the ZeRO stage; parameters that tensor ranks

@@ -15,9 +15,10 @@ namespace {
 Status ReopenEvaluation(const UpdateArgs& args, const RunSettings& next, RunData* data) {
   megatrain::v1::JobSpec job = *args.job;
   ApplySettings(next, &job);
-  ASSIGN_OR_RETURN(
-      RunData opened,
-      OpenRunData({.job = &job, .data_root = args.data_root, .cache_root = args.cache_root}));
+  ASSIGN_OR_RETURN(RunData opened, OpenRunData({.job = &job,
+                                                .course = args.course,
+                                                .data_root = args.data_root,
+                                                .cache_root = args.cache_root}));
   data->valid = std::move(opened.valid);
   data->whole_valid = std::move(opened.whole_valid);
   return OkStatus();

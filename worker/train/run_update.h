@@ -19,6 +19,7 @@ namespace mt::train {
 struct UpdateArgs {
   comm::ProcessGroup* world = nullptr;  // nullptr: one rank
   engine::Engine* engine = nullptr;
+  spec::Course course;
   std::string data_root, cache_root;      // as TrainArgs'
   megatrain::v1::JobSpec* job = nullptr;  // the job as it is
   RunData* data = nullptr;                // another cadence may need more validation samples

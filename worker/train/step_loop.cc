@@ -41,7 +41,7 @@ TrainResult StepLoop::Run() {
   }
   const StatusOr<Ending> ending = Loop();
   RunEnd end({.job = run_.job.get(),
-              .total_steps = run_.total_steps,
+              .total_steps = run_.course.steps,
               .cursor = &run_.cursor,
               .groups = args_.groups,
               .engine = run_.engine.get(),
@@ -60,7 +60,7 @@ TrainResult StepLoop::Run() {
 StatusOr<Ending> StepLoop::Loop() {
   StepCursor& cursor = run_.cursor;
   bool hold_first = args_.hold;
-  while (cursor.last() < run_.total_steps) {
+  while (cursor.last() < run_.course.steps) {
     const int64_t exit_at = run_.job->training().exit_at_iter();
     if (exit_at > 0 && cursor.last() >= exit_at) return End(Ending::kExitAtIter);
     const int64_t step = cursor.next();
@@ -72,7 +72,7 @@ StatusOr<Ending> StepLoop::Loop() {
     cursor.Enqueue();
     run_.reporter->CountEnded(&cursor);
     args_.observer->OnProgress(step);
-    if (step < run_.total_steps) RETURN_IF_ERROR(RunDue(step));
+    if (step < run_.course.steps) RETURN_IF_ERROR(RunDue(step));
   }
   return End(Ending::kCompleted);
 }
@@ -107,7 +107,7 @@ Status StepLoop::RunStep(int64_t step) {
 
 Status StepLoop::RunDue(int64_t step) {
   const bool save = run_.checkpointer->DueAfter(step);
-  const bool evaluate = run_.evaluator->DueAfter(step, run_.total_steps);
+  const bool evaluate = run_.evaluator->DueAfter(step, run_.course.steps);
   if (!save && !evaluate) return OkStatus();
   RETURN_IF_ERROR(ReadUpTo(step));
   if (save) RETURN_IF_ERROR(BeginSave(/*requested=*/false));
@@ -173,6 +173,7 @@ Status StepLoop::EndSave() {
 Status StepLoop::Update(const std::optional<RunSettings>& asked, Status* refused) {
   return UpdateRun({.world = args_.groups->world(),
                     .engine = run_.engine.get(),
+                    .course = run_.course,
                     .data_root = args_.data_root,
                     .cache_root = args_.cache_root,
                     .job = run_.job.get(),

@@ -71,7 +71,9 @@ TEST(Update, RefusesTheRestFieldByFieldAndChangesNothing) {
   const Update update{
       .changes = changes, .clear = {"optimizer.lr", "no.field"}, .remove_labels = {}};
   EXPECT_EQ(FormatFaults(ApplyUpdate({}, update, &job, &seen)),
-            "parallel.data: changing the layout is not supported yet\n"
+            "parallel.data: cannot change while the job lives: end it with a save, and submit a "
+            "job that has it "
+            "over the same checkpoint.directory\n"
             "training.train_iters: changing the run length is not supported yet\n"
             "training.seed: cannot change after the start\n"
             "optimizer.lr: cannot change after the start\n"

@@ -68,7 +68,9 @@ TEST_F(GpuOverflowTest, AScaleThatIsTooLargeFallsByItself) {
 class GpuEngineTest : public GpuTrainTest {
  protected:
   void Build(const megatrain::v1::JobSpec& job) {
-    data_ = OpenRunData({.job = &job, .data_root = dir_.path() + "/data"}).value();
+    data_ = OpenRunData(
+                {.job = &job, .course = spec::CourseOf(job), .data_root = dir_.path() + "/data"})
+                .value();
     groups_ = parallel::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
     auto plan =
         engine::EnginePlan::Create({.config = engine::EngineConfigFromJob(job, groups_->at()),
