@@ -104,6 +104,21 @@ TEST_F(ExplainTest, MemoryByStageAndKind) {
   EXPECT_EQ(Explain("memory", {"--set", "parallel.pipeline=3"}).code, kExitInvalidInput);
 }
 
+// The rows of a rank of each stage and of all, and what is said of the column.
+TEST_F(ExplainTest, TheCopyOfSavesBesideTrainingIsAColumn) {
+  const Ran plain = Explain("memory", {"--set", "parallel.data=2"});
+  const Ran ran =
+      Explain("memory", {"--set", "parallel.data=2", "--set", "checkpoint.async_save=true"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("TOTAL      SAVE COPY\n"));
+  // Weights and two moments of half the parameters: each replica saves its part.
+  EXPECT_THAT(ran.out, HasSubstr("3.0 MiB    756.0 KiB\n"));
+  EXPECT_THAT(ran.out, HasSubstr("3.0 MiB    744.0 KiB\n"));
+  EXPECT_THAT(ran.out, HasSubstr("12.1 MiB   2.9 MiB\n"));
+  EXPECT_THAT(ran.out, HasSubstr("is host memory, besides the total.\n"));
+  EXPECT_THAT(plain.out, Not(HasSubstr("SAVE COPY")));
+}
+
 TEST_F(ExplainTest, FaultsAreNamed) {
   const Ran group =
       Explain("schedule", {"--set", "parallel.virtual_stages=2", "--microbatches", "3"});
