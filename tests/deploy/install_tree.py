@@ -24,11 +24,11 @@ def cache_value(name):
 
 
 @functools.cache
-def root():
-    """The folder that stands for / of the machine that was installed to."""
+def root(*options):
+    """The folder that stands for / of the machine that was installed to, with these options of `cmake --install`."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mtinstall-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    done = subprocess.run(["cmake", "--install", str(BUILD), "--component", "deploy"], capture_output=True, text=True,
+    done = subprocess.run(["cmake", "--install", str(BUILD), "--component", "deploy", *options], capture_output=True, text=True,
                           env=dict(os.environ, DESTDIR=str(folder)), check=False)
     if done.returncode != 0:
         raise RuntimeError(f"cmake --install: {done.stdout}{done.stderr}")

@@ -17,7 +17,9 @@ share/megatrain/dashboards/fleet.json
 share/megatrain/dashboards/coordinator.json
 share/megatrain/dashboards/provisioning/dashboards/megatrain.yaml
 share/megatrain/dashboards/provisioning/datasources/prometheus.yaml
+share/megatrain/dashboards/kustomization.yaml
 share/megatrain/kubernetes/base/kustomization.yaml
+share/megatrain/kubernetes/overlays/monitoring/prometheus-rule.yaml
 share/megatrain/docker/Dockerfile
 share/megatrain/examples/quickstart.yaml
 share/doc/megatrain/operations.md

@@ -17,8 +17,9 @@ CHECKER = pathlib.Path(__file__).resolve().parent / "npm/check_manifests.js"
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}
 
 
-def render(folder):
-    done = subprocess.run(["kubectl", "kustomize", str(prefix() / "share/megatrain/kubernetes" / folder)],
+def render(folder, where=None):
+    """As installed, or from another folder of manifests."""
+    done = subprocess.run(["kubectl", "kustomize", str((where or prefix() / "share/megatrain/kubernetes") / folder)],
                           capture_output=True, text=True, timeout=60, check=False)
     if done.returncode != 0:
         raise AssertionError(f"kubectl kustomize {folder}: {done.stderr}")
@@ -223,6 +224,11 @@ class KubernetesTest(unittest.TestCase):
             self.assertEqual(container[field], base["containers"][0][field])
         self.assertEqual(worker["securityContext"], base["securityContext"])
         self.assertEqual(self.find("StatefulSet", "mt-coordinator", self.gpu), self.find("StatefulSet", "mt-coordinator"))
+
+    def test_the_sources_render_as_what_is_installed(self):
+        for folder, installed in (("base", self.base), ("overlays/monitoring", self.monitoring), ("overlays/gpu", self.gpu),
+                                  ("init", self.init)):
+            self.assertEqual(render(folder, SOURCE / "deploy/kubernetes"), installed, folder)
 
     def test_the_overlay_carries_rules_and_dashboards(self):
         rules = next(d for d in self.monitoring if d["kind"] == "PrometheusRule")

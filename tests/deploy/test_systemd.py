@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from install_tree import BIN, SOURCE, cache_value, prefix
+from install_tree import BIN, SOURCE, cache_value, prefix, root
 
 UNITS = {"mt-coordinator": 2.0, "mt-worker": 3.0}  # and the exposure that each may have at most
 HOST_UNITS = pathlib.Path("/usr/lib/systemd/system")
@@ -54,6 +54,14 @@ class UnitTest(unittest.TestCase):
         for unit in UNITS:
             with self.subTest(unit=unit):
                 self.assertEqual(self.verify(unit), (0, ""))
+
+    def test_units_name_the_prefix_of_the_installation(self):
+        """Which `cmake --install --prefix` decides, whatever the build was configured for."""
+        for unit in UNITS:
+            text = (root("--prefix", "/opt/mt") / f"opt/mt/lib/systemd/system/{unit}.service").read_text()
+            self.assertEqual(set(re.findall(rf"=(\S+/{unit}) ", text)), {f"/opt/mt/bin/{unit}"})
+            self.assertIn("Documentation=file:///opt/mt/share/doc/", text)
+            self.assertIn("SystemCallFilter=@system-service", text)
 
     def test_verify_would_see_a_wrong_key(self):
         """An unknown key exits 0, so the output is what counts."""

@@ -52,7 +52,7 @@ class Unit:
 
     def __init__(self, name):
         self.name = name
-        text = (UNITS / f"{name}.service.in").read_text().replace("@CMAKE_INSTALL_FULL_BINDIR@", str(BIN))
+        text = (UNITS / f"{name}.service.in").read_text().replace("@MT_BINDIR@", str(BIN))
         self.settings = [tuple(line.split("=", 1)) for line in text.splitlines() if re.match(r"[A-Za-z]+=", line)]
         self.defaults = dict(value.split("=", 1) for key, value in self.settings if key == "Environment")
         self.defaults = {k: v.replace("%H", socket.gethostname()) for k, v in self.defaults.items()}
