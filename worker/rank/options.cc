@@ -41,6 +41,7 @@ void AddOptions(CLI::App* app, Options* options) {
   auto* socket = app->add_option("--agent-socket", options->agent_socket)
                      ->group(internal)
                      ->excludes(standalone);
+  app->add_flag("--tcp-only", options->tcp_only)->group(internal)->needs(standalone);
   app->add_option("--rank", options->rank)->group(internal)->check(CLI::NonNegativeNumber);
   app->add_option("--gpu", options->gpu)->group(internal);
   app->add_option("--host-delay-ms", options->host_delay_ms)

@@ -12,6 +12,7 @@
 #include "megatrain/v1/job.pb.h"
 #include "worker/bench/bench_run.h"
 #include "worker/comm/gloo/gloo_factory.h"
+#include "worker/comm/shm/shm_factory.h"
 #include "worker/failure/failure.h"
 #include "worker/rank/compute_device.h"
 
@@ -101,11 +102,14 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   const auto& timeouts = args.job->resilience().timeouts();
   if (timeouts.has_comm_init())
     config.connect_timeout = std::chrono::milliseconds(timeouts.comm_init());
-  ASSIGN_OR_RETURN(const std::unique_ptr<comm::GroupFactory> factory,
+  ASSIGN_OR_RETURN(const std::unique_ptr<comm::GroupFactory> tcp,
                    comm::MakeGlooFactory(args.store, config));
+  const std::unique_ptr<comm::GroupFactory> shared_memory =
+      comm::MakeShmFactory(args.store, config, tcp.get());
+  comm::GroupFactory* const factory = args.tcp_only ? tcp.get() : shared_memory.get();
   ASSIGN_OR_RETURN(
       const std::unique_ptr<parallel::RankGroups> groups,
-      parallel::RankGroups::CreateForJob(*args.job, args.rank, factory.get(), &backend->device()));
+      parallel::RankGroups::CreateForJob(*args.job, args.rank, factory, &backend->device()));
   if (args.on_comm_init) {
     args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
   }

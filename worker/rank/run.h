@@ -37,6 +37,7 @@ struct RunArgs {
   std::function<StatusOr<bool>()> epoch_open = {};  // TrainArgs::epoch_open, on rank 0
   std::string address;                              // where the rank listens for its peers
   comm::RendezvousStore* store = nullptr;           // required for more than one rank
+  bool tcp_only = false;                            // ranks of one host share no memory; all alike
   train::TrainObserver* observer = nullptr;
   train::CommandSource* commands = nullptr;  // rank 0 only
   bool hold = false;                         // wait in the held state once ready

@@ -137,6 +137,7 @@ Status TrainHere(const Options& options, JobSpec job) {
            .cache_root = options.cache_root,
            .address = kAddress,
            .store = &store,
+           .tcp_only = options.tcp_only,
            .observer = &observer,
            .commands = options.rank == 0 ? &commands : nullptr,
            .host_delay = std::chrono::milliseconds(options.host_delay_ms)});

@@ -77,7 +77,7 @@ TEST_P(BitsTest, AreThoseOfTheDocumentedOrder) {
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
-  for (const Kind kind : {Kind::kThreads, Kind::kGloo}) {
+  for (const Kind kind : {Kind::kThreads, Kind::kGloo, Kind::kShm}) {
     for (const int num_ranks : {2, 3, 4}) cases.push_back({kind, num_ranks});
   }
   return cases;

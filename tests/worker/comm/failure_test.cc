@@ -320,7 +320,8 @@ TEST_P(FailureTest, AbortInTheMiddleOfRunningCollectives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Implementations, FailureTest, testing::Values(Kind::kThreads, Kind::kGloo),
+INSTANTIATE_TEST_SUITE_P(Implementations, FailureTest,
+                         testing::Values(Kind::kThreads, Kind::kGloo, Kind::kShm),
                          [](const auto& param) { return Name(param.param); });
 
 }  // namespace

@@ -1,5 +1,5 @@
-// One factory per rank over a shared in-memory store for Gloo, one hub for threads; each rank's
-// body runs on its own thread.
+// One factory per rank over a shared in-memory store for Gloo and shared memory, one hub for
+// threads; each rank's body runs on its own thread.
 #include "tests/worker/comm/group_harness.h"
 
 #include <numeric>
@@ -9,15 +9,38 @@
 
 #include "worker/comm/gloo/gloo_factory.h"
 #include "worker/comm/memory_store.h"
+#include "worker/comm/shm/shm_factory.h"
 #include "worker/comm/threads/hub.h"
 
 namespace mt::comm {
 
-std::string Name(Kind kind) { return kind == Kind::kThreads ? "threads" : "gloo"; }
+namespace {
+
+// Members that fall back to it would be tested over something else.
+class NoFactory final : public GroupFactory {
+  StatusOr<std::unique_ptr<ProcessGroup>> Create(GroupSpec spec) override {
+    return base::Internal("group {}: its members share no memory", spec.name);
+  }
+};
+
+}  // namespace
+
+std::string Name(Kind kind) {
+  switch (kind) {
+    case Kind::kThreads:
+      return "threads";
+    case Kind::kGloo:
+      return "gloo";
+    case Kind::kShm:
+      return "shm";
+  }
+  return "?";
+}
 
 struct Ranks::State {
   int num_ranks = 0;
   MemoryStore store;
+  NoFactory no_factory;
   std::unique_ptr<ThreadsHub> hub;
   std::vector<std::unique_ptr<GroupFactory>> factories;
 };
@@ -29,6 +52,10 @@ Ranks::Ranks(Kind kind, int num_ranks, CommConfig config) : state_(std::make_uni
     return;
   }
   for (int rank = 0; rank < num_ranks; ++rank) {
+    if (kind == Kind::kShm) {
+      state_->factories.push_back(MakeShmFactory(&state_->store, config, &state_->no_factory));
+      continue;
+    }
     auto factory = MakeGlooFactory(&state_->store, config);
     CHECK(factory.ok()) << factory.status();
     state_->factories.push_back(std::move(*factory));

@@ -1,5 +1,6 @@
 // Runs the same test over every implementation of process groups: ranks are threads of this
-// program, and their groups are either of worker/comm/threads or of worker/comm/gloo over loopback.
+// program, and their groups are of worker/comm/threads, of worker/comm/gloo over loopback or of
+// worker/comm/shm.
 #pragma once
 
 #include <functional>
@@ -12,7 +13,7 @@
 
 namespace mt::comm {
 
-enum class Kind { kThreads, kGloo };
+enum class Kind { kThreads, kGloo, kShm };
 
 std::string Name(Kind kind);
 

@@ -350,7 +350,7 @@ TEST_P(ProcessGroupTest, SeveralGroupsOfTheSameRanksAreIndependent) {
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
-  for (const Kind kind : {Kind::kThreads, Kind::kGloo}) {
+  for (const Kind kind : {Kind::kThreads, Kind::kGloo, Kind::kShm}) {
     for (const int num_ranks : {1, 2, 3, 4}) cases.push_back({kind, num_ranks});
   }
   return cases;

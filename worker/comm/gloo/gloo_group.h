@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "worker/comm/gloo/call_header.h"
+#include "worker/comm/call_header.h"
 #include "worker/comm/gloo/mailbox.h"
 #include "worker/comm/gloo/mesh.h"
 #include "worker/comm/gloo/ring.h"

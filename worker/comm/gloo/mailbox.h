@@ -10,10 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "worker/comm/gloo/call_header.h"
+#include "worker/comm/call_header.h"
 #include "worker/comm/gloo/mesh.h"
 
 namespace mt::comm {
+
+inline constexpr int64_t kHeaderBytes = sizeof(CallHeader);
+// A message's payload up to this size travels with its header.
+inline constexpr int64_t kInlineBytes = 4096;
 
 // Used by the group's thread. Errors are those of GlooMesh's waits, and kFailedPrecondition where
 // the two ends' calls differ.

@@ -1,5 +1,5 @@
 // The executor: the same work with overlap on and off, failures that reach every stage, times, and
-// the same over Gloo.
+// the same over shared memory and Gloo.
 #include "worker/parallel/pipeline/executor.h"
 
 #include <array>
@@ -39,7 +39,7 @@ const Layout kLayouts[] = {
 
 class Layouts : public testing::TestWithParam<std::tuple<Layout, bool, comm::Kind>> {};
 
-// Real ranks are processes over Gloo; three steps, with evaluation in between.
+// Real ranks are processes over shared memory or Gloo; three steps, with evaluation in between.
 TEST_P(Layouts, PassesFollowEachOther) {
   const auto& [layout, overlap, kind] = GetParam();
   const Schedule training = Make(layout.request);
@@ -131,7 +131,8 @@ TEST_P(Layouts, AbortEndsEveryStage) {
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
                          testing::Combine(testing::ValuesIn(kLayouts), testing::Bool(),
-                                          testing::Values(comm::Kind::kThreads, comm::Kind::kGloo)),
+                                          testing::Values(comm::Kind::kThreads, comm::Kind::kGloo,
+                                                          comm::Kind::kShm)),
                          [](const auto& test) {
                            return fmt::format("{}_{}_{}", std::get<0>(test.param).name,
                                               std::get<1>(test.param) ? "overlap" : "blocking",

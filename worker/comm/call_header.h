@@ -1,6 +1,5 @@
-// The header of a collective's opening and of every message: what the sender believes the call to
-// be. The receiver compares it with its own call before it accepts bulk data. In host byte order;
-// all ranks run the same program.
+// What a member believes a call to be, as it tells its peers: they compare it with their own call
+// before they take any data. In host byte order; all ranks run the same program.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +30,5 @@ struct CallHeader {
   }
 };
 static_assert(sizeof(CallHeader) == 24);
-
-inline constexpr int64_t kHeaderBytes = sizeof(CallHeader);
-// A message's payload up to this size travels with its header.
-inline constexpr int64_t kInlineBytes = 4096;
 
 }  // namespace mt::comm
