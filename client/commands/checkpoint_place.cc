@@ -53,9 +53,9 @@ Status CheckIsHere(const v1::Job& job) {
   }
   if (base::Exists(job.checkpoint_path())) return OkStatus();
   return base::NotFound(
-      "job '{}' saves to {} on {}, which this machine does not have: run the command there, or "
-      "mount the folder",
-      job.name(), job.checkpoint_path(), NodeOf(job));
+      "job '{}' saves to {} on {}, which this machine does not have: mount the folder here, or run "
+      "the command there with the path in place of the job, as in: mtctl checkpoint verify {}",
+      job.name(), job.checkpoint_path(), NodeOf(job), job.checkpoint_path());
 }
 
 StatusOr<checkpoint::CheckpointId> IdOf(const v1::Job& job, const std::string& what) {

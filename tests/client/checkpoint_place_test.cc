@@ -77,8 +77,9 @@ TEST_F(CheckpointPlaceTest, WhatIsNotThereIsNamed) {
   server_.state().jobs[0].set_checkpoint_path("/srv/away/tiny");
   EXPECT_THAT(
       refusal({"verify", "tiny"}),
-      HasSubstr("job 'tiny' saves to /srv/away/tiny on node node-7, which this machine does "
-                "not have: run the command there, or mount the folder"));
+      HasSubstr("job 'tiny' saves to /srv/away/tiny on node node-7, which this machine does not "
+                "have: mount the folder here, or run the command there with the path in place of "
+                "the job, as in: mtctl checkpoint verify /srv/away/tiny"));
   server_.state().jobs[0].clear_checkpoint_path();
   EXPECT_THAT(refusal({"verify", "tiny"}), HasSubstr("yet: its ranks have not been ready"));
   server_.state().jobs[0].mutable_spec()->mutable_checkpoint()->set_directory("none");

@@ -110,11 +110,11 @@ TEST_F(ExplainTest, TheCopyOfSavesBesideTrainingIsAColumn) {
   const Ran ran =
       Explain("memory", {"--set", "parallel.data=2", "--set", "checkpoint.async_save=true"});
   EXPECT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("TOTAL      SAVE COPY\n"));
+  EXPECT_THAT(ran.out, HasSubstr("TOTAL     SAVE COPY\n"));
   // Weights and two moments of half the parameters: each replica saves its part.
-  EXPECT_THAT(ran.out, HasSubstr("3.0 MiB    756.0 KiB\n"));
-  EXPECT_THAT(ran.out, HasSubstr("3.0 MiB    744.0 KiB\n"));
-  EXPECT_THAT(ran.out, HasSubstr("12.1 MiB   2.9 MiB\n"));
+  EXPECT_THAT(ran.out, HasSubstr("3.0 MiB   756.0 KiB\n"));
+  EXPECT_THAT(ran.out, HasSubstr("3.0 MiB   744.0 KiB\n"));
+  EXPECT_THAT(ran.out, HasSubstr("12.1 MiB  2.9 MiB\n"));
   EXPECT_THAT(ran.out, HasSubstr("is host memory, besides the total.\n"));
   EXPECT_THAT(plain.out, Not(HasSubstr("SAVE COPY")));
 }
