@@ -1,5 +1,7 @@
 // Bit-equality of sums: all ranks, reruns, message paths and implementations give the bits of
 // reduce.h's order.
+#include <array>
+#include <bit>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "tests/worker/comm/group_harness.h"
 #include "worker/comm/process_group.h"
 #include "worker/comm/reduce.h"
+#include "worker/comm/shm/layout.h"
 
 namespace mt::comm {
 namespace {
@@ -29,10 +32,9 @@ class BitsTest : public testing::TestWithParam<Case> {
 // Values whose sums depend on the order in every type.
 Bytes RandomInput(DType dtype, int64_t count, int rank) {
   std::mt19937 generator(static_cast<uint32_t>(rank) + 100);
-  std::normal_distribution<double> normal(0, 100);
   Bytes data(static_cast<size_t>(count * kernels::SizeOf(dtype)));
   for (int64_t i = 0; i < count; ++i) {
-    const double x = normal(generator);
+    const double x = static_cast<int32_t>(generator()) / 1e7;
     std::byte* to = data.data() + i * kernels::SizeOf(dtype);
     if (dtype == DType::kF32) {
       const auto v = static_cast<float>(x);
@@ -40,8 +42,11 @@ Bytes RandomInput(DType dtype, int64_t count, int rank) {
     } else if (dtype == DType::kF16) {
       const auto v = static_cast<_Float16>(x);
       std::memcpy(to, &v, sizeof(v));
+    } else if (dtype == DType::kBf16) {
+      const auto v = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(x)) >> 16);
+      std::memcpy(to, &v, sizeof(v));
     } else {
-      std::memcpy(to, &x, sizeof(x));
+      std::memcpy(to, &x, static_cast<size_t>(kernels::SizeOf(dtype)));
     }
   }
   return data;
@@ -72,6 +77,63 @@ TEST_P(BitsTest, AreThoseOfTheDocumentedOrder) {
         });
       }
     }
+  }
+}
+
+// Everything that a rank gets from one call of every operation.
+Bytes ResultsOf(ProcessGroup& group, DType dtype, int64_t count) {
+  InlineStream stream;
+  const Bytes in = RandomInput(dtype, count * group.size(), group.rank());
+  const auto part = static_cast<size_t>(count * kernels::SizeOf(dtype));
+  std::array<Bytes, 6> out;
+  for (Bytes& bytes : out) bytes.resize(in.size());
+  out[4].assign(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(part));
+  EXPECT_EQ(group.AllReduce(stream, in.data(), out[0].data(), count, dtype, ReduceOp::kSum),
+            OkStatus());
+  EXPECT_EQ(group.AllReduce(stream, in.data(), out[1].data(), count, dtype, ReduceOp::kMax),
+            OkStatus());
+  EXPECT_EQ(group.ReduceScatter(stream, in.data(), out[2].data(), count, dtype, ReduceOp::kSum),
+            OkStatus());
+  EXPECT_EQ(group.AllGather(stream, in.data(), out[3].data(), count, dtype), OkStatus());
+  EXPECT_EQ(group.Broadcast(stream, out[4].data(), count, dtype, group.size() - 1), OkStatus());
+  EXPECT_EQ(group.AllToAll(stream, in.data(), out[5].data(), count, dtype), OkStatus());
+  Bytes all;
+  for (const Bytes& bytes : out) all.insert(all.end(), bytes.begin(), bytes.end());
+  return all;
+}
+
+TEST(Bits, AreThoseOfTcpOverSharedMemory) {
+  for (const int num_ranks : {2, 3, 5}) {
+    struct Shape {
+      DType dtype;
+      int64_t count;
+    };
+    std::vector<Shape> shapes;
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      // Where a piece ends, and where members stop to add all terms by themselves.
+      const int64_t piece = kInputBytes / num_ranks / 64 * 64 / kernels::SizeOf(dtype);
+      const int64_t small = kInputBytes / (num_ranks - 1) / kernels::SizeOf(dtype);
+      for (const int64_t count : {int64_t{3}, piece - 1, piece, piece + 1, 2 * piece + 3, small - 1,
+                                  small, small + 1, 2 * num_ranks * piece + 5}) {
+        shapes.push_back({dtype, count});
+      }
+    }
+    for (const DType dtype : {DType::kF64, DType::kF16, DType::kI32, DType::kI64, DType::kU8}) {
+      shapes.push_back({dtype, kInputBytes / num_ranks});
+    }
+    std::array<std::vector<Bytes>, 2> results;
+    for (const size_t kind : {0, 1}) {
+      results[kind].resize(static_cast<size_t>(num_ranks));
+      Ranks ranks(kind == 0 ? Kind::kGloo : Kind::kShm, num_ranks);
+      ranks.Run("same", [&](ProcessGroup& group) {
+        Bytes& mine = results[kind][static_cast<size_t>(group.rank())];
+        for (const Shape& shape : shapes) {
+          const Bytes bytes = ResultsOf(group, shape.dtype, shape.count);
+          mine.insert(mine.end(), bytes.begin(), bytes.end());
+        }
+      });
+    }
+    EXPECT_TRUE(results[0] == results[1]) << num_ranks << " ranks";
   }
 }
 

@@ -184,6 +184,27 @@ TEST_P(FailureTest, AMemberThatLeavesEndsTheOthersWaits) {
   }
 }
 
+TEST_P(FailureTest, AMemberThatLeavesEndsNoOtherWaits) {
+  Ranks ranks(GetParam(), 3);
+  ranks.Run("two stay", [&](ProcessGroup& group) {
+    InlineStream stream;
+    if (group.rank() == 2) return;
+    // Longer than it takes to notice.
+    float x = 0;
+    if (group.rank() == 0) {
+      std::this_thread::sleep_for(milliseconds(150));
+      x = 7;
+      EXPECT_EQ(group.Send(stream, &x, 1, DType::kF32, 1, 0), OkStatus());
+      const Status status = group.Send(stream, &x, 1, DType::kF32, 2, 0);
+      EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+      EXPECT_NE(Text(status).find("rank 2 (world 12)"), std::string::npos) << status;
+    } else {
+      EXPECT_EQ(group.Recv(stream, &x, 1, DType::kF32, 0, 0), OkStatus());
+      EXPECT_EQ(x, 7);
+    }
+  });
+}
+
 TEST_P(FailureTest, LeavingAfterABarrierHarmsNobody) {
   Ranks ranks(GetParam(), 4);
   for (int round = 0; round < 50; ++round) {

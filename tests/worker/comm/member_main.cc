@@ -1,5 +1,5 @@
-// A group member as a process: mt_comm_member FOLDER INDEX SIZE OP. Prints "running" after the
-// first round, then repeats the operation until it fails, prints the status and exits with 0.
+// A group member as a process: mt_comm_member FOLDER INDEX SIZE OP gloo|shm. Prints "running" after
+// the first round, then repeats the operation until it fails, prints the status and exits with 0.
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -9,6 +9,7 @@
 #include "kernels/core/device.h"
 #include "worker/comm/file_store.h"
 #include "worker/comm/gloo/gloo_factory.h"
+#include "worker/comm/shm/shm_factory.h"
 
 namespace mt::comm {
 namespace {
@@ -53,13 +54,15 @@ Status RunOnce(ProcessGroup& group, const std::string& op, std::vector<float>& i
                     (group.rank() + group.size() - 1) % group.size(), 0);
 }
 
-int Main(const std::string& folder, int index, int size, const std::string& op) {
+int Main(const std::string& folder, int index, int size, const std::string& op, bool shm) {
   FileStore store(folder);
-  auto factory = MakeGlooFactory(&store, {});
-  CHECK(factory.ok()) << factory.status();
+  auto tcp = MakeGlooFactory(&store, {});
+  CHECK(tcp.ok()) << tcp.status();
+  const auto shared_memory = MakeShmFactory(&store, {}, tcp->get());
+  GroupFactory& factory = shm ? *shared_memory : **tcp;
   std::vector<int> members(static_cast<size_t>(size));
   std::iota(members.begin(), members.end(), 0);
-  auto group = (*factory)->Create({.name = "kill", .members = members, .my_index = index});
+  auto group = factory.Create({.name = "kill", .members = members, .my_index = index});
   CHECK(group.ok()) << group.status();
   std::vector<float> in(3 << 20);
   std::vector<float> out(in.size());
@@ -75,6 +78,7 @@ int Main(const std::string& folder, int index, int size, const std::string& op) 
 }  // namespace mt::comm
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
-  return mt::comm::Main(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), argv[4]);
+  if (argc != 6) return 2;
+  return mt::comm::Main(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), argv[4],
+                        std::string(argv[5]) == "shm");
 }

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 // How long a wait looks before it sleeps: longer than peers in step are apart, short beside the
 // work that a member does between two waits.
 constexpr microseconds kSpin{50};
-constexpr milliseconds kLookAtSeats{50};
+constexpr milliseconds kLookAtSeats{25};
 
 void Pause() {
 #if defined(__x86_64__)

@@ -1,6 +1,6 @@
 // How a member waits for the others, and how every wait ends. A member that changes something rings
 // those that may wait for it; a member waits by looking for a few microseconds, giving its core to
-// others between two looks, and then by sleeping until it is rung. At least every 50 ms it looks
+// others between two looks, and then by sleeping until it is rung. At least every 25 ms it looks
 // whether all peers are still in their seats.
 #pragma once
 
