@@ -22,6 +22,7 @@ struct CommandContext {
   std::function<ExitCode()>* run = nullptr;
 };
 
+void AddInit(const CommandContext& context);
 void AddSubmit(const CommandContext& context);
 void AddFollow(const CommandContext& context);
 void AddBench(const CommandContext& context);
@@ -53,9 +54,10 @@ void AddHelp(const CommandContext& context);
 
 // All verbs in the order of `mtctl --help`.
 inline constexpr std::array kCommands = {
-    AddSubmit,     AddFollow, AddBench,   AddValidate, AddExplain,    AddGet,     AddDescribe,
-    AddEvents,     AddLogs,   AddMetrics, AddPlot,     AddWait,       AddPause,   AddResume,
-    AddCheckpoint, AddUpdate, AddCancel,  AddKill,     AddDelete,     AddAdopt,   AddNode,
-    AddAdmin,      AddData,   AddDev,     AddContext,  AddCompletion, AddVersion, AddHelp};
+    AddInit, AddSubmit,   AddFollow,     AddBench,      AddValidate, AddExplain,
+    AddGet,  AddDescribe, AddEvents,     AddLogs,       AddMetrics,  AddPlot,
+    AddWait, AddPause,    AddResume,     AddCheckpoint, AddUpdate,   AddCancel,
+    AddKill, AddDelete,   AddAdopt,      AddNode,       AddAdmin,    AddData,
+    AddDev,  AddContext,  AddCompletion, AddVersion,    AddHelp};
 
 }  // namespace mt::client

@@ -15,6 +15,7 @@ struct Examples {
 };
 
 constexpr Examples kExamples[] = {
+    {"init", {"init", "init llama -f llama.yaml", "init gpt2-124m -f gpt2.yaml --name gpt2-demo"}},
     {"submit",
      {"submit -f job.yaml --follow", "submit -f job.yaml --set name=second --set optimizer.lr=3e-4",
       "submit -f job.yaml --dry-run"}},
@@ -42,7 +43,8 @@ constexpr Examples kExamples[] = {
      {"metrics gpt-demo", "metrics gpt-demo --all -o csv",
       "metrics gpt-demo --steps 1:500 --names loss,grad_norm"}},
     {"plot",
-     {"plot gpt-demo", "plot gpt-demo tokens_per_second", "plot gpt-demo loss --steps 500:"}},
+     {"plot gpt-demo", "plot gpt-demo --vs llama-demo --smooth 20",
+      "plot gpt-demo grad_norm --steps 500: --png grad_norm.png"}},
     {"wait",
      {"wait gpt-demo", "wait gpt-demo --for state=RUNNING --timeout 60",
       "wait gpt-demo --for checkpoint=1000"}},

@@ -1,6 +1,6 @@
-// `mtctl plot`: draws a metric of a run in the terminal: one curve, however often the job was
-// submitted again.
-#include "client/output/plot.h"
+// `mtctl plot`: draws a metric of a run, or of two, in the terminal or as a picture: one curve of a
+// run, however often its job was submitted again.
+#include "client/plot/plot.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +14,8 @@
 
 #include "client/commands/attempts.h"
 #include "client/commands/history.h"
+#include "client/plot/plot_image.h"
+#include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -22,11 +24,16 @@ namespace {
 constexpr int kDefaultWidth = 80;
 constexpr int kDefaultHeight = 20;
 constexpr int kMostHeight = 40;
+constexpr int kImagePoints = 2400;    // two for each pixel of a picture's width
+constexpr int kSmoothPoints = 10000;  // the most that one answer has
 
 struct PlotFlags {
   HistoryArgs history;
   std::string metric = "loss";
-  int attempt = 0;  // 1 is the oldest; 0: all, as one curve
+  std::string vs;     // the second run; "": none
+  double smooth = 0;  // steps of the moving average; 0: none
+  std::string png;    // a file instead of the terminal
+  int attempt = 0;    // 1 is the oldest; 0: all, as one curve
   bool ascii = false;
   int width = 0;
   int height = 0;
@@ -57,21 +64,48 @@ PlotArgs MakePlotArgs(const PlotFlags& flags, const GlobalOptions& options) {
   return args;
 }
 
-Series TrainSeries(const v1::History& history, const std::string& metric) {
-  Series out{.name = metric};
-  for (const auto& column : history.columns()) {
-    if (column.name() != metric) continue;
-    for (int i = 0; i < std::min(column.last_size(), history.steps_size()); ++i) {
-      out.x.push_back(static_cast<double>(history.steps(i)));
+// A run that is drawn.
+struct Run {
+  std::string job;  // as the user calls it
+  v1::History history;
+};
+
+// Steps from one point to the next, on the average.
+int64_t StepsPerPoint(const v1::History& history) {
+  const int points = history.steps_size();
+  if (points < 2) return 1;
+  const int64_t steps = history.steps(points - 1) - history.steps(0);
+  return std::max<int64_t>(1, (steps + (points - 1) / 2) / (points - 1));
+}
+
+// "loss", of two runs "gpt-demo loss"; what was done to it behind.
+std::string SeriesName(const PlotFlags& flags, const Run& run, const std::string& what) {
+  return flags.vs.empty() ? what : run.job + " " + what;
+}
+
+// What smoothing made of the curve: " (EMA over 50 steps)".
+std::string SmoothText(const PlotFlags& flags, const Run& run) {
+  if (flags.smooth <= 0) return "";
+  const int64_t apart = StepsPerPoint(run.history);
+  return fmt::format(" (EMA over {} steps{})", flags.smooth,
+                     apart > 1 ? fmt::format(", 1 point in {}", apart) : "");
+}
+
+Series TrainSeries(const Run& run, const PlotFlags& flags) {
+  Series out{.name = SeriesName(flags, run, flags.metric) + SmoothText(flags, run)};
+  for (const auto& column : run.history.columns()) {
+    if (column.name() != flags.metric) continue;
+    for (int i = 0; i < column.last_size() && i < run.history.steps_size(); ++i) {
+      out.x.push_back(static_cast<double>(run.history.steps(i)));
       out.y.push_back(column.last(i));
     }
   }
-  return out;
+  return flags.smooth > 0 ? Smoothed(out, flags.smooth) : out;
 }
 
-Series ValidationSeries(const v1::History& history) {
-  Series out{.name = "validation loss", .marks = true};
-  for (const v1::EvalRecord& eval : history.evals()) {
+Series ValidationSeries(const Run& run, const PlotFlags& flags) {
+  Series out{.name = SeriesName(flags, run, "validation loss"), .marks = true};
+  for (const v1::EvalRecord& eval : run.history.evals()) {
     if (!eval.split().empty() && eval.split() != "valid") continue;
     out.x.push_back(static_cast<double>(eval.step()));
     out.y.push_back(eval.loss());
@@ -80,17 +114,56 @@ Series ValidationSeries(const v1::History& history) {
 }
 
 // The curve of the whole run, or of the one attempt that was asked for.
-StatusOr<v1::History> FetchCurve(const Api& api, const PlotFlags& flags,
+StatusOr<v1::History> FetchCurve(const Api& api, const PlotFlags& flags, const std::string& job,
                                  const GlobalOptions& options) {
-  ASSIGN_OR_RETURN(const std::vector<v1::Job> attempts,
-                   AttemptsOf(api, flags.history.job, options));
+  ASSIGN_OR_RETURN(const std::vector<v1::Job> attempts, AttemptsOf(api, job, options));
   if (flags.attempt == 0) return FetchRun(api, attempts, flags.history, options);
   const auto number = static_cast<size_t>(flags.attempt);
   if (number > attempts.size()) {
-    return base::NotFound("job {} has {} attempt{}", flags.history.job, attempts.size(),
+    return base::NotFound("job {} has {} attempt{}", job, attempts.size(),
                           attempts.size() == 1 ? "" : "s");
   }
   return FetchRun(api, {attempts[number - 1]}, flags.history, options);
+}
+
+StatusOr<std::vector<Run>> FetchRuns(const PlotFlags& flags, const GlobalOptions& options) {
+  ASSIGN_OR_RETURN(const auto api, ConnectApi(options));
+  std::vector<Run> runs;
+  for (const std::string& job : {flags.history.job, flags.vs}) {
+    if (job.empty()) continue;
+    ASSIGN_OR_RETURN(v1::History history, FetchCurve(*api, flags, job, options));
+    runs.push_back({.job = job, .history = std::move(history)});
+  }
+  return runs;
+}
+
+// The curves of all runs. A run that has steps without this metric is a mistake.
+StatusOr<std::vector<Series>> MakeSeries(const std::vector<Run>& runs, const PlotFlags& flags) {
+  std::vector<Series> out;
+  for (const Run& run : runs) {
+    const bool second = &run != &runs.front();
+    Series train = TrainSeries(run, flags);
+    if (run.history.steps_size() > 0 && train.x.empty())
+      return base::NotFound("job {} has no metric {}", run.job, flags.metric);
+    train.second = second;
+    out.push_back(std::move(train));
+    if (flags.metric != "loss") continue;
+    Series validation = ValidationSeries(run, flags);
+    validation.second = second;
+    if (!validation.x.empty()) out.push_back(std::move(validation));
+  }
+  return out;
+}
+
+ExitCode WritePicture(const std::vector<Series>& series, const PlotFlags& flags) {
+  const PlotImageArgs args{.y_name = flags.metric, .perplexity = flags.metric == "loss"};
+  const std::string bytes = PlotPng(series, args);
+  if (bytes.empty())
+    return Complain(base::NotFound("no steps to draw yet: {} is not written", flags.png));
+  const Status written = base::WriteFileAtomic(flags.png, bytes);
+  if (!written.ok()) return Complain(written, kExitIo);
+  std::fprintf(stderr, "wrote %s (%d x %d)\n", flags.png.c_str(), args.width, args.height);
+  return kExitOk;
 }
 
 ExitCode RunPlot(PlotFlags flags, const GlobalOptions& options) {
@@ -101,45 +174,58 @@ ExitCode RunPlot(PlotFlags flags, const GlobalOptions& options) {
                               flags.history.job),
         kExitUsage);
   }
-  const PlotArgs args = MakePlotArgs(flags, options);
-  // Braille has two dots per character horizontally; more points could not be told apart.
-  if (flags.history.points == 0) flags.history.points = 2 * args.width;
-  flags.history.names = {flags.metric};
-  auto api = ConnectApi(options);
-  if (!api.ok()) return Complain(api.status());
-  const auto history = FetchCurve(**api, flags, options);
-  if (!history.ok()) return Complain(history.status());
-  std::vector<Series> series = {TrainSeries(*history, flags.metric)};
-  if (flags.metric == "loss") {
-    Series validation = ValidationSeries(*history);
-    if (!validation.x.empty()) series.push_back(std::move(validation));
+  PlotArgs args = MakePlotArgs(flags, options);
+  args.perplexity = flags.metric == "loss";
+  if (flags.history.points == 0) {
+    // Braille has two dots per character horizontally; more points could not be told apart. An
+    // average wants every step.
+    flags.history.points = flags.smooth > 0    ? kSmoothPoints
+                           : flags.png.empty() ? 2 * args.width
+                                               : kImagePoints;
   }
-  const std::string text = Plot(series, args);
+  flags.history.names = {flags.metric};
+  const auto runs = FetchRuns(flags, options);
+  if (!runs.ok()) return Complain(runs.status());
+  const auto series = MakeSeries(*runs, flags);
+  if (!series.ok()) return Complain(series.status());
+  if (!flags.png.empty()) return WritePicture(*series, flags);
+  const std::string text = Plot(*series, args);
   if (!text.empty()) return PrintText(text);
-  if (history->steps_size() > 0 && series[0].x.empty())
-    return Complain(base::NotFound("job {} has no metric {}", flags.history.job, flags.metric));
   std::fprintf(stderr, "no steps to draw yet\n");
   return kExitOk;
+}
+
+void AddPictureFlags(CLI::App* command, PlotFlags* flags) {
+  command->add_flag("--ascii", flags->ascii, "Without Unicode (the default outside UTF-8 locales)");
+  command->add_option("--width", flags->width, "Characters (default: the terminal's)")
+      ->check(CLI::Range(30, 1000));
+  command->add_option("--height", flags->height, "Lines (default: the terminal's)")
+      ->check(CLI::Range(6, 200));
+  command->add_option("--png", flags->png, "Write a picture to this file instead");
 }
 
 }  // namespace
 
 void AddPlot(const CommandContext& context) {
   CLI::App* command = context.app->add_subcommand(
-      "plot", "Draw a curve of a job in the terminal: loss (with the validation loss) or a metric");
+      "plot",
+      "Draw a curve of a job, or of two: loss (with validation loss and perplexity) or a metric");
   auto flags = std::make_shared<PlotFlags>();
   (void)AddHistoryFlags(command, &flags->history);
   command->add_option("metric", flags->metric, "loss, grad_norm, tokens_per_second, ...")
       ->capture_default_str();
+  auto* vs = command->add_option("--vs", flags->vs, "A second job, drawn into the same plot");
   command
       ->add_option("--attempt", flags->attempt,
                    "Of a job that was submitted again: this attempt alone, 1 the first")
+      ->check(CLI::PositiveNumber)
+      ->excludes(vs);
+  command
+      ->add_option("--smooth", flags->smooth,
+                   "Exponential moving average: a step N back counts 1/e of the newest")
+      ->type_name("N")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--ascii", flags->ascii, "Without Unicode (the default outside UTF-8 locales)");
-  command->add_option("--width", flags->width, "Characters (default: the terminal's)")
-      ->check(CLI::Range(30, 1000));
-  command->add_option("--height", flags->height, "Lines (default: the terminal's)")
-      ->check(CLI::Range(6, 200));
+  AddPictureFlags(command, flags.get());
   command->callback([=] { *context.run = [=] { return RunPlot(*flags, *context.options); }; });
 }
 

@@ -27,6 +27,10 @@ constexpr WordPair kCommandWords[] = {{"apply", "submit"},
                                       {"start", "submit"},
                                       {"launch", "submit"},
                                       {"train", "submit"},
+                                      {"new", "init"},
+                                      {"template", "init"},
+                                      {"generate", "init"},
+                                      {"scaffold", "init"},
                                       {"sbatch", "submit"},
                                       {"ls", "get jobs"},
                                       {"list", "get jobs"},
@@ -87,13 +91,16 @@ constexpr WordPair kResourceWords[] = {
     {"ev", "events"},      {"ckpt", "checkpoints"}, {"ckpts", "checkpoints"},
     {"ops", "operations"}, {"models", "presets"},   {"model", "presets"}};
 
-constexpr WordPair kFlagWords[] = {
-    {"filename", "file"},        {"config", "file"},         {"override", "set"},
-    {"label", "selector"},       {"force", "yes"},           {"server", "coordinator"},
-    {"endpoint", "coordinator"}, {"address", "coordinator"}, {"host", "coordinator"},
-    {"format", "output"},        {"tail", "lines"},          {"watch", "follow"},
-    {"follow", "watch"},         {"attach", "follow"},       {"all", "all-namespaces"},
-    {"limit", "points"},         {"dryrun", "dry-run"},      {"message", "reason"}};
+constexpr WordPair kFlagWords[] = {{"filename", "file"},       {"config", "file"},
+                                   {"override", "set"},        {"label", "selector"},
+                                   {"force", "yes"},           {"force", "overwrite"},
+                                   {"server", "coordinator"},  {"endpoint", "coordinator"},
+                                   {"address", "coordinator"}, {"host", "coordinator"},
+                                   {"format", "output"},       {"tail", "lines"},
+                                   {"watch", "follow"},        {"follow", "watch"},
+                                   {"attach", "follow"},       {"all", "all-namespaces"},
+                                   {"limit", "points"},        {"dryrun", "dry-run"},
+                                   {"message", "reason"}};
 
 template <size_t N>
 std::string Looked(const WordPair (&words)[N], std::string_view word) {
@@ -167,8 +174,11 @@ std::string UnknownFlag(const Reached& at, const std::string& arg) {
   const auto has = [&](const std::string& name) {
     return std::ranges::find(names, name) != names.end();
   };
-  std::string meant = Looked(kFlagWords, word);
-  if (!has(meant)) meant = is_long || word.size() > 1 ? Meant(word, names) : "";
+  std::string meant;
+  for (const auto& [other, ours] : kFlagWords) {
+    if (meant.empty() && other == word && has(std::string(ours))) meant = ours;
+  }
+  if (meant.empty()) meant = is_long || word.size() > 1 ? Meant(word, names) : "";
   if (!meant.empty()) {
     const size_t both = meant.find(" or ");
     meant = both == std::string::npos

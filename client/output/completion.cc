@@ -1,5 +1,6 @@
-// The tables of commands and flags are generated from CLI11's description; the shell code that
-// walks them is fixed text, shared by bash and zsh.
+// The tables of commands and flags are generated from CLI11's description, those of a job file's
+// fields from their declarations; the shell code that walks them is fixed text, shared by bash and
+// zsh.
 #include "client/output/completion.h"
 
 #include <algorithm>
@@ -10,11 +11,15 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "client/output/job_template.h"
+#include "common/spec/field_words.h"
+
 namespace mt::client {
 namespace {
 
 // One command as the shells see it. Values are words, or @jobs, @nodes, @contexts (which the script
-// gets from mtctl), or @files.
+// gets from mtctl), @fields, @live, @settings, @live_settings, @templates (see WordTable), or
+// @files.
 struct CompletionEntry {
   std::string path;  // "get jobs"; "" for mtctl itself
   std::vector<std::string> commands, flags;
@@ -39,11 +44,15 @@ std::string Choices(const CLI::Option& option) {
   return out;
 }
 
-std::string ValuesOf(const CLI::Option& option) {
+std::string ValuesOf(const CLI::Option& option, const std::string& path) {
   std::string choices = Choices(option);
   if (!choices.empty()) return choices;
   const std::string& name = option.get_single_name();
-  if (name == "job") return "@jobs";
+  if (name == "set") return path == "update" ? "@live_settings" : "@settings";
+  if (name == "clear") return "@live";
+  if (name == "field") return "@fields";
+  if (name == "template") return "@templates";
+  if (name == "job" || name == "vs") return "@jobs";
   if (name == "node") return "@nodes";
   if (name == "context") return "@contexts";
   return "@files";
@@ -55,7 +64,7 @@ CompletionEntry MakeEntry(const CLI::App& app, const std::string& path) {
     entry.commands.push_back(sub->get_name());
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
-      if (entry.positional.empty()) entry.positional = ValuesOf(*option);
+      if (entry.positional.empty()) entry.positional = ValuesOf(*option, path);
       continue;
     }
     std::vector<std::string> names;
@@ -63,7 +72,8 @@ CompletionEntry MakeEntry(const CLI::App& app, const std::string& path) {
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
     for (const std::string& name : names) {
       entry.flags.push_back(name);
-      if (option->get_items_expected_max() > 0) entry.values.emplace_back(name, ValuesOf(*option));
+      if (option->get_items_expected_max() > 0)
+        entry.values.emplace_back(name, ValuesOf(*option, path));
     }
   }
   return entry;
@@ -112,6 +122,43 @@ std::string ValueTable(const std::vector<CompletionEntry>& entries, bool fish) {
   return out + global + (fish ? "  end\nend\n" : "  esac\n}\n");
 }
 
+// A shell function that prints the words of its argument.
+std::string WordsFunction(
+    const std::string& name,
+    const std::vector<std::pair<std::string, std::vector<std::string>>>& words, bool fish) {
+  std::string out = fish ? fmt::format("function {}\n  switch $argv[1]\n", name)
+                         : fmt::format("{}() {{\n  case $1 in\n", name);
+  for (const auto& [key, values] : words) {
+    out += fish ? fmt::format("    case '{}'\n      echo '{}'\n", key, Words(values))
+                : fmt::format("    {}) echo '{}' ;;\n", key, Words(values));
+  }
+  return out + (fish ? "  end\nend\n" : "  esac\n}\n");
+}
+
+// The fields of a job file that are built: by themselves and as the beginning of a setting, those
+// that may change while a job lives apart; and what a field may be.
+std::string FieldTables(bool fish) {
+  std::vector<std::string> fields, live, settings, live_settings;
+  std::vector<std::pair<std::string, std::vector<std::string>>> values;
+  for (const spec::FieldWords& field : spec::AllFieldWords()) {
+    if (!field.built) continue;
+    fields.push_back(field.path);
+    if (field.section) continue;
+    settings.push_back(field.path + "=");
+    if (field.live) live.push_back(field.path);
+    if (field.live) live_settings.push_back(field.path + "=");
+    if (!field.values.empty()) values.emplace_back(field.path, field.values);
+  }
+  return WordsFunction("__mtctl_words",
+                       {{"@fields", fields},
+                        {"@live", live},
+                        {"@settings", settings},
+                        {"@live_settings", live_settings},
+                        {"@templates", TemplateNames()}},
+                       fish) +
+         WordsFunction("__mtctl_of_field", values, fish);
+}
+
 std::string ShellTables(const CLI::App& app, bool fish) {
   std::vector<CompletionEntry> entries;
   CollectEntries(app, "", &entries);
@@ -124,7 +171,7 @@ std::string ShellTables(const CLI::App& app, bool fish) {
   });
   out += ShellTable(entries, "__mtctl_positional", fish,
                     [](const CompletionEntry& e) { return e.positional; });
-  return out + ValueTable(entries, fish);
+  return out + ValueTable(entries, fish) + FieldTables(fish);
 }
 
 // Used by bash and zsh: finds the command on the line and the words that may complete it.
@@ -136,18 +183,30 @@ __mtctl_ask() {
     @jobs) mtctl "${place[@]}" --request-timeout 2 get jobs -o name 2>/dev/null ;;
     @nodes) mtctl "${place[@]}" --request-timeout 2 get nodes -o name 2>/dev/null ;;
     @contexts) mtctl context list -o name 2>/dev/null ;;
+    @fields|@live|@templates) __mtctl_words "$1" ;;
+    @settings|@live_settings) __mtctl_setting "$1" "$2" ;;
     *) echo "$1" ;;
   esac
 }
 
-# Where the cluster is travels to the questions above.
+# A setting is FIELD=VALUE: the fields, or behind the = what this one may be.
+__mtctl_setting() {
+  local value
+  if [[ $2 != *=* ]]; then __mtctl_words "$1"; return; fi
+  for value in $(__mtctl_of_field "${2%%=*}"); do echo "${2%%=*}=$value"; done
+}
+
+# Where the cluster is travels to the questions above. bash takes model.norm=rm apart: `field` is
+# then the word before the =.
 __mtctl_walk() {
-  local word flag=
-  cmd= place=() pending=
+  local word flag= given=
+  cmd= place=() pending= field=
   for word in "${line[@]}"; do
-    if [[ $word == = ]]; then continue; fi
+    if [[ $word == = ]]; then field=$given; continue; fi
+    given= field=
     if [[ -n $pending ]]; then
       case $flag in --coordinator|--context|-n|--namespace) place+=("$flag" "$word") ;; esac
+      case $pending in @settings|@live_settings) given=$word ;; esac
       pending=
       continue
     fi
@@ -161,24 +220,26 @@ __mtctl_walk() {
 
 __mtctl_candidates() {
   local commands takes
-  if [[ -n $pending ]]; then __mtctl_ask "$pending"; return; fi
+  if [[ -n $field ]]; then __mtctl_of_field "$field"; return; fi
+  if [[ -n $pending ]]; then __mtctl_ask "$pending" "$1"; return; fi
   case $1 in
     -*) __mtctl_flags "$cmd" ;;
     *) commands=$(__mtctl_commands "$cmd") takes=$(__mtctl_positional "$cmd")
        if [[ -n $commands ]]; then echo "$commands"; fi
-       if [[ -z $commands || $takes == @jobs ]]; then __mtctl_ask "$takes"; fi ;;
+       if [[ -z $commands || $takes == @jobs || $takes == @fields ]]; then __mtctl_ask "$takes"; fi ;;
   esac
 }
 )sh";
 
 constexpr char kBash[] = R"sh(
 _mtctl() {
-  local cur=${COMP_WORDS[COMP_CWORD]} cmd place pending words
+  local cur=${COMP_WORDS[COMP_CWORD]} cmd place pending field words
   local -a line=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
-  if [[ $cur == = ]]; then cur=; fi
+  if [[ $cur == = ]]; then cur= line+=(=); fi
   __mtctl_walk
   words=$(__mtctl_candidates "$cur")
   if [[ $words == @files ]]; then COMPREPLY=($(compgen -f -- "$cur")); else COMPREPLY=($(compgen -W "$words" -- "$cur")); fi
+  if [[ ${COMPREPLY[0]-} == *= ]]; then compopt -o nospace 2>/dev/null; fi
 }
 complete -F _mtctl mtctl
 )sh";
@@ -186,12 +247,16 @@ complete -F _mtctl mtctl
 constexpr char kZsh[] = R"sh(
 _mtctl() {
   emulate -L zsh
-  local cur=${words[CURRENT]} cmd= pending= found
+  local cur=${words[CURRENT]} cmd= pending= field= found
   local -a line place
   line=("${(@)words[2,CURRENT-1]}")
   __mtctl_walk
   found=$(__mtctl_candidates "$cur")
-  if [[ $found == @files ]]; then _files; else compadd -- ${=found}; fi
+  case $found in
+    @files) _files ;;
+    *'= '*) compadd -S '' -- ${=found} ;;
+    *) compadd -- ${=found} ;;
+  esac
 }
 if [[ $funcstack[1] == _mtctl ]]; then _mtctl; else compdef _mtctl mtctl; fi
 )sh";
@@ -205,6 +270,17 @@ function __mtctl_ask
       mtctl $argv[2..] --request-timeout 2 get nodes -o name 2>/dev/null
     case @contexts
       mtctl context list -o name 2>/dev/null
+    case @fields @live @templates
+      string split -n ' ' -- (__mtctl_words $argv[1])
+    case @settings @live_settings
+      set -l parts (string split -m 1 = -- (commandline -ct))
+      if test (count $parts) -eq 2
+        for value in (string split -n ' ' -- (__mtctl_of_field $parts[1]))
+          echo $parts[1]=$value
+        end
+      else
+        string split -n ' ' -- (__mtctl_words $argv[1])
+      end
     case @files
       __fish_complete_path (commandline -ct)
     case '*'
@@ -242,7 +318,8 @@ function __mtctl_complete
     __mtctl_ask (__mtctl_flags "$path")
   else if test -n (__mtctl_commands "$path" | string collect)
     __mtctl_ask (__mtctl_commands "$path")
-    test "$(__mtctl_positional "$path")" = @jobs; and __mtctl_ask @jobs $place
+    contains -- "$(__mtctl_positional "$path")" @jobs @fields
+    and __mtctl_ask (__mtctl_positional "$path") $place
   else
     __mtctl_ask (__mtctl_positional "$path") $place
   end

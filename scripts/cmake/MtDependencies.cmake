@@ -10,6 +10,7 @@ find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(SQLite3 REQUIRED)
 find_package(OpenSSL REQUIRED)
+find_package(ZLIB REQUIRED)
 find_package(Boost 1.74 REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
 

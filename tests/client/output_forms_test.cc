@@ -1,4 +1,4 @@
-// Forms of output without a coordinator: YAML, plots, metric points, contexts, completion scripts.
+// Forms of output without a coordinator: YAML, metric points, contexts, completion scripts.
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -12,7 +12,6 @@
 #include "client/output/format.h"
 #include "client/output/metric_text.h"
 #include "client/output/metrics.h"
-#include "client/output/plot.h"
 #include "client/output/style.h"
 #include "client/output/yaml.h"
 #include "client/session/contexts.h"
@@ -109,55 +108,6 @@ TEST(StyleTest, TimesAndColours) {
   std::vector<size_t> widths;
   EXPECT_EQ(Table({{"A", "B"}, {"long", red}}, &widths), "A     B\nlong  " + red + "\n");
   EXPECT_EQ(Table({{"s", "t"}}, &widths), "s     t\n");  // aligned with the previous table
-}
-
-TEST(PlotTest, AStraightLineInAscii) {
-  const Series line{.name = "loss", .x = {0, 50, 100}, .y = {1, 0.5, 0}};
-  EXPECT_EQ(Plot({line}, {.width = 30, .height = 9, .ascii = true}),
-            "* loss\n"
-            "1.0 +****\n"
-            "    |    ******\n"
-            "    |          *****\n"
-            "0.5 +               ****\n"
-            "    |                   ****\n"
-            "0.0 +                       **\n"
-            "    ++-----------+-----------+\n"
-            "     0          50         100\n");
-}
-
-TEST(PlotTest, BrailleDotsMarksAndAxes) {
-  const Series loss{.name = "loss", .x = {1, 2, 3, 4}, .y = {4, 3, 2, 1}};
-  const Series valid{.name = "validation loss", .x = {2.5}, .y = {3.5}, .marks = true};
-  const std::string text = Plot({loss, valid}, {.width = 40, .height = 10});
-  EXPECT_THAT(text, HasSubstr("─ loss   o validation loss\n"));
-  EXPECT_THAT(text, HasSubstr("4 ┤⠉⠒⠢"));  // the first point, at the top left
-  EXPECT_THAT(text, HasSubstr("└"));
-  EXPECT_THAT(text, HasSubstr("o"));
-  size_t lines = 0;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line); ++lines)
-    EXPECT_LE(DisplayWidth(line), 40U) << line;
-  EXPECT_EQ(lines, 10U);
-  const std::string colored = Plot({loss}, {.width = 40, .height = 10, .color = true});
-  EXPECT_THAT(colored, HasSubstr("\033[36m"));
-}
-
-TEST(PlotTest, GapsSinglePointsAndNothing) {
-  const double nan = std::nan("");
-  EXPECT_EQ(Plot({}, {}), "");
-  EXPECT_EQ(Plot({{.name = "x", .x = {1}, .y = {nan}}}, {}), "");
-  EXPECT_THAT(Plot({{.name = "x", .x = {7}, .y = {0}}}, {.ascii = true}), HasSubstr("*"));
-  // The curve stops at a value that is not finite.
-  const std::string text = Plot({{.name = "x", .x = {0, 1, 2}, .y = {1, nan, 1}}},
-                                {.width = 40, .height = 8, .ascii = true});
-  EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 3) << text;  // the title's and two points
-}
-
-TEST(PlotTest, TicksAreRound) {
-  const auto near = [](double v) { return testing::DoubleNear(v, 1e-9); };
-  EXPECT_THAT(RoundTicks(0, 100, 4), ElementsAre(near(0), near(50), near(100)));
-  EXPECT_THAT(RoundTicks(2.31, 2.49, 4), ElementsAre(near(2.35), near(2.4), near(2.45)));
-  EXPECT_THAT(RoundTicks(-1, 1, 4), ElementsAre(near(-1), near(-0.5), near(0), near(0.5), near(1)));
 }
 
 v1::History TwoBuckets() {

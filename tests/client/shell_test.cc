@@ -151,11 +151,46 @@ printf '%s\n' "${COMPREPLY[@]}"
   EXPECT_THAT(lines, HasSubstr("asked: --coordinator h:1 --request-timeout 2 get jobs -o name"));
 }
 
+// bash takes FIELD=VALUE apart at the =; the words are those that it hands to the script.
+TEST_F(ShellTest, BashCompletesFieldsPresetsAndTheirValues) {
+  const std::string script = Write("mtctl.bash", Mtctl(nullptr, {"completion", "bash"}).out);
+  const std::string driver = Write("driver.bash", R"sh(
+source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+_mtctl
+printf '%s\n' "${COMPREPLY[@]}"
+)sh");
+  int code = 0;
+  const auto complete = [&](const std::string& words) {
+    return Shell("bash " + driver + " " + script + " mtctl " + words, &code);
+  };
+  EXPECT_EQ(complete("submit -f job.yaml --set optimizer.min"), "optimizer.min_lr=\n");
+  EXPECT_EQ(complete("submit --set optimizer.lr = 1e-3 --set training.see"), "training.seed=\n");
+  EXPECT_EQ(complete("validate --set model.norm ="), "layernorm\nrmsnorm\n");
+  EXPECT_EQ(complete("validate --set model.norm = rms"), "rmsnorm\n");
+  EXPECT_EQ(complete("bench --set = model.norm = rms"), "rmsnorm\n");  // --set=model.norm=rms
+  EXPECT_EQ(complete("submit --set model.preset = gpt2-1"), "gpt2-124m\ngpt2-1558m\n");
+  EXPECT_EQ(complete("submit --set model.bias = ''"), "true\nfalse\n");
+  EXPECT_EQ(complete("submit --set optimizer.lr = ''"), "\n");  // a number
+  EXPECT_EQ(complete("submit --set model.norm = rmsnorm --fol"), "--follow\n");
+  EXPECT_EQ(complete("update gpt-demo --set checkpoint.every_i"), "checkpoint.every_iters=\n");
+  EXPECT_EQ(complete("update gpt-demo --set optimizer.l"), "\n");  // not while the job lives
+  EXPECT_EQ(complete("update gpt-demo --clear resilience."), "resilience.deadline\n");
+  EXPECT_EQ(complete("explain optimizer.min"), "optimizer.min_lr\n");
+  EXPECT_EQ(complete("explain sch"), "schedule\n");
+  EXPECT_EQ(complete("explain model.moe"), "\n");  // not built
+  EXPECT_EQ(complete("init lla"),
+            "llama\nllama2-7b\nllama2-13b\nllama2-70b\nllama3-8b\nllama3-70b\n");
+  EXPECT_EQ(complete("get pres"), "presets\n");
+}
+
 TEST_F(ShellTest, ZshAndFishTakeTheirScripts) {
   for (const char* shell : {"zsh", "fish"}) {
     const std::string text = Mtctl(nullptr, {"completion", shell}).out;
     EXPECT_THAT(text, HasSubstr("declare-dead"));
     EXPECT_THAT(text, HasSubstr("--request-timeout"));
+    EXPECT_THAT(text, HasSubstr("layernorm rmsnorm"));
+    EXPECT_THAT(text, HasSubstr("optimizer.min_lr="));
     const std::string script = Write(std::string("mtctl.") + shell, text);
     int code = 0;
     (void)Shell(std::string("command -v ") + shell, &code);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -143,8 +144,11 @@ TEST(UsageTest, HelpOfAVerbIsItsHelpFlag) {
 // Each verb's three examples are understood: whatever comes of them, it is no fault of the words.
 TEST(UsageTest, EveryVerbHasThreeExamplesThatAreUnderstood) {
   const std::string folder =
-      (std::filesystem::temp_directory_path() / "mt-usage-examples").string();
-  std::filesystem::create_directories(folder);
+      (std::filesystem::temp_directory_path() / ("mt-usage-examples-" + std::to_string(::getpid())))
+          .string();
+  std::filesystem::create_directories(folder + "/here");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder + "/here");  // an example may write a file
   ::setenv("XDG_STATE_HOME", folder.c_str(), 1);
   FakeCoordinator server;
   ::setenv("XDG_CONFIG_HOME", folder.c_str(), 1);
@@ -158,7 +162,8 @@ TEST(UsageTest, EveryVerbHasThreeExamplesThatAreUnderstood) {
       std::istringstream words(example);
       std::vector<std::string> args;
       for (std::string word; words >> word;) args.push_back(word);
-      std::filesystem::remove_all(folder);  // without the context that an example made
+      std::filesystem::remove_all(folder + "/megatrain");  // the context that an example made
+      std::filesystem::remove(folder + "/here/job.yaml");
       // What follows a stream tries again until somebody answers.
       const bool follows = std::ranges::find(args, "-f") != args.end() && args[1] != "-f";
       const Ran ran = Mtctl(follows || args[0] == "logs" ? &server : nullptr, args);
@@ -167,6 +172,7 @@ TEST(UsageTest, EveryVerbHasThreeExamplesThatAreUnderstood) {
   }
   ::unsetenv("XDG_STATE_HOME");
   ::setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
+  std::filesystem::current_path(before);
   std::filesystem::remove_all(folder);
 }
 

@@ -339,28 +339,6 @@ TEST_F(ViewsTest, MetricsWatchSaysWhatWasDropped) {
   EXPECT_THAT(ran.err, HasSubstr("17 steps left out"));
 }
 
-TEST_F(ViewsTest, PlotDrawsTrainAndValidationLoss) {
-  server_.state().jobs = {MakeJob("tiny", v1::RUNNING)};
-  v1::History& history = server_.state().history;
-  auto* loss = history.add_columns();
-  loss->set_name("loss");
-  for (int step = 1; step <= 50; ++step) {
-    history.add_steps(step);
-    loss->add_last(5.0 - 0.05 * step);
-  }
-  history.add_evals()->set_step(25);
-  history.mutable_evals(0)->set_loss(4.0);
-  history.mutable_evals(0)->set_split("valid");
-  const Ran ran =
-      Mtctl(&server_, {"plot", "tiny", "loss", "--ascii", "--width", "60", "--height", "12"});
-  EXPECT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("* loss   o validation loss\n"));
-  EXPECT_EQ(Mtctl(&server_, {"plot", "tiny", "-o", "json"}).code, kExitUsage);
-  EXPECT_EQ(Mtctl(&server_, {"plot", "tiny", "grad_norm"}).code, kExitInvalidInput);
-  server_.state().history.Clear();
-  EXPECT_THAT(Mtctl(&server_, {"plot", "tiny"}).err, HasSubstr("no steps"));
-}
-
 TEST_F(ViewsTest, ExplainNeedsNoCoordinator) {
   const Ran field = Mtctl(nullptr, {"explain", "job.optimizer.lr"});
   EXPECT_EQ(field.code, 0);
