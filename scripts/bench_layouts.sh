@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # What a layout costs on this machine: tokens per second of the quick start's model and of GPT-2 124M on one rank, two tensor
 # parallel ranks, two pipeline stages and two replicas, and the share of the time that rank 0 spends in communication or waits
-# for it. Random tokens, no checkpoints, ranks as processes over Gloo.
-# Usage: bench_layouts.sh [quickstart | gpt2-124m]...   both without an argument; needs a built release, some ten minutes
-#        and a machine that does nothing else
+# for it. Random tokens, no checkpoints, ranks as processes over shared memory.
+# Usage: bench_layouts.sh [quickstart | gpt2-124m | transports]...   the first two without an argument; needs a built release,
+#        some ten minutes and a machine that does nothing else. transports: the quick start's model over shared memory and over
+#        TCP, in four alternating runs
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rank=$PWD/build/$(bash scripts/preset.sh)/bin/mt-rank
@@ -49,12 +50,14 @@ print("| %-10s | %-12s | %7s | %8.0f | %5.2f | %7.1f %% | %7.1f %% | %7.1f %% |"
 PY
 }
 
+extra=() # options of mt-rank
 run() { # model, layout, threads per rank, ranks, overrides
   local model=$1 layout=$2 threads=$3 ranks=$4; shift 4
   local args=()
   for field in "placement.threads_per_rank=$threads" "$@"; do args+=(--set "$field"); done
   local metrics="$dir/$model-$layout-$threads.jsonl"
-  "$rank" --standalone "$dir/$model.yaml" --ranks "$ranks" --metrics-file "$metrics" "${args[@]}" 2> "$dir/err" ||
+  rm -f "$metrics"
+  "$rank" --standalone "$dir/$model.yaml" --ranks "$ranks" --metrics-file "$metrics" "${args[@]}" "${extra[@]}" 2> "$dir/err" ||
     { cat "$dir/err" >&2; exit 1; }
   summary "$metrics" "$model" "$layout" "$threads" "$dir/$model.first"
 }
@@ -62,7 +65,20 @@ run() { # model, layout, threads per rank, ranks, overrides
 echo "| model      | layout       | threads | tokens/s | ratio |   tp_comm |   pp_wait |   dp_comm |"
 echo "|------------|--------------|---------|----------|-------|-----------|-----------|-----------|"
 [[ $# -gt 0 ]] || set -- quickstart gpt2-124m
+transports() {
+  for _ in 1 2 3 4; do
+    run quickstart "1 rank" 1 1
+    run quickstart "TP 2" 1 2 parallel.tensor=2
+    run quickstart "TP 2 x PP 2" 1 4 parallel.tensor=2 parallel.pipeline=2
+    extra=(--tcp-only)
+    run quickstart "TP 2, TCP" 1 2 parallel.tensor=2
+    run quickstart "TP x PP, TCP" 1 4 parallel.tensor=2 parallel.pipeline=2
+    extra=()
+  done
+}
+
 for model in "$@"; do
+  if [[ $model == transports ]]; then transports; continue; fi
   run "$model" "1 rank" 1 1
   run "$model" "1 rank" 2 1
   run "$model" "TP 2" 1 2 parallel.tensor=2

@@ -150,51 +150,70 @@ TEST(ShmSegment, ASeatIsHeldUntilItsOwnerGoes) {
   EXPECT_FALSE(ShmSegment::Open(path, (*made)->Nonce(), 3).ok()) << "of another size";
 }
 
-// Who sleeps is woken, not found at its next look, which comes after 25 ms: `once(group, stream)`
+// Who sleeps is woken, not found at its next look, which comes after 25 ms: `once(group, round)`
 // makes one of the two wait for the other, who comes 2 ms late.
-void ExpectRung(const std::function<void(ProcessGroup&, InlineStream&)>& once) {
+void ExpectRung(const std::function<void(ProcessGroup&, int round)>& once) {
   constexpr int kRounds = 40;
   Ranks ranks(Kind::kShm, 2);
   ranks.Run("bells", [&](ProcessGroup& group) {
-    InlineStream stream;
     const auto start = std::chrono::steady_clock::now();
-    for (int round = 0; round < kRounds; ++round) once(group, stream);
+    for (int round = 0; round < kRounds; ++round) once(group, round);
     EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(25) * kRounds * 3 / 4);
   });
 }
 
 void ComeLate() { std::this_thread::sleep_for(milliseconds(2)); }
+// Waits for the other rank without the group.
+void AwaitNumber(const std::atomic<int>& number, int target) {
+  while (number < target) std::this_thread::yield();
+}
+
+Status SendOne(ProcessGroup& group) {
+  InlineStream stream;
+  const int64_t x = 0;
+  return group.Send(stream, &x, 1, DType::kI64, 1 - group.rank(), 0);
+}
+Status RecvOne(ProcessGroup& group) {
+  InlineStream stream;
+  int64_t x = 0;
+  return group.Recv(stream, &x, 1, DType::kI64, 1 - group.rank(), 0);
+}
 
 TEST(ShmWaits, WhoArrivesRingsTheOthers) {
-  ExpectRung([](ProcessGroup& group, InlineStream& stream) {
+  ExpectRung([](ProcessGroup& group, int /*round*/) {
+    InlineStream stream;
     if (group.rank() == 0) ComeLate();
     ASSERT_EQ(group.Barrier(stream), OkStatus());
   });
 }
 
 TEST(ShmWaits, ASenderRingsTheReceiver) {
-  ExpectRung([](ProcessGroup& group, InlineStream& stream) {
-    int64_t x = 0;
+  std::atomic<int> num_received = 0;
+  ExpectRung([&](ProcessGroup& group, int round) {
     if (group.rank() == 0) {
-      ASSERT_EQ(group.Recv(stream, &x, 1, DType::kI64, 1, 0), OkStatus());
+      ASSERT_EQ(RecvOne(group), OkStatus());
+      ++num_received;
       return;
     }
+    AwaitNumber(num_received, round);
     ComeLate();
-    ASSERT_EQ(group.Send(stream, &x, 1, DType::kI64, 0, 0), OkStatus());
+    ASSERT_EQ(SendOne(group), OkStatus());
   });
 }
 
 TEST(ShmWaits, AReceiverRingsTheSenderOfAFullWindow) {
-  ExpectRung([](ProcessGroup& group, InlineStream& stream) {
-    for (int message = 0; message < 2; ++message) {
-      int64_t x = 0;
-      if (group.rank() == 0) {
-        ASSERT_EQ(group.Send(stream, &x, 1, DType::kI64, 1, 0), OkStatus());
-        continue;
+  std::atomic<int> num_sent = 0;
+  ExpectRung([&](ProcessGroup& group, int round) {
+    if (group.rank() == 0) {
+      for (int more = round == 0 ? ProcessGroup::kSendWindow : 0; more >= 0; --more) {
+        ASSERT_EQ(SendOne(group), OkStatus());
+        ++num_sent;
       }
-      ComeLate();
-      ASSERT_EQ(group.Recv(stream, &x, 1, DType::kI64, 0, 0), OkStatus());
+      return;
     }
+    AwaitNumber(num_sent, ProcessGroup::kSendWindow + round);
+    ComeLate();
+    ASSERT_EQ(RecvOne(group), OkStatus());
   });
 }
 

@@ -1,6 +1,7 @@
-// How long a rank waits for its peers: as long as its job says.
+// How long a rank waits for its peers: as long as its job says. And over what it meets them.
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -19,15 +20,19 @@ using std::chrono::minutes;
 // Gives up at once and notes until when it was to wait.
 class ImpatientStore final : public comm::RendezvousStore {
  public:
-  Status Set(const std::string&, std::string_view) override { return OkStatus(); }
+  Status Set(const std::string& key, std::string_view) override {
+    keys.push_back(key);
+    return OkStatus();
+  }
   StatusOr<std::string> Get(const std::string& key, base::MonotonicTime deadline) override {
     limit = deadline - base::Clock::Real()->Now();
     return absl::DeadlineExceededError(key);
   }
+  std::vector<std::string> keys;  // set by the rank
   std::chrono::nanoseconds limit{0};
 };
 
-TEST(CommInitTest, TheJobSaysHowLongRanksWaitForEachOther) {
+megatrain::v1::JobSpec TwoReplicas() {
   megatrain::v1::JobSpec job;
   spec::Faults faults = spec::LoadJob(R"(
 name: tiny
@@ -41,9 +46,14 @@ checkpoint: {directory: none}
 resilience: {timeouts: {comm_init: 3h}}
 )",
                                       {}, {}, &job);
-  ASSERT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
   faults = spec::ResolveForSlots({}, &job);
-  ASSERT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  return job;
+}
+
+TEST(CommInitTest, TheJobSaysHowLongRanksWaitForEachOther) {
+  megatrain::v1::JobSpec job = TwoReplicas();
   for (const hours limit : {hours(3), hours(1)}) {
     job.mutable_resilience()->mutable_timeouts()->set_comm_init(
         std::chrono::milliseconds(limit).count());
@@ -58,6 +68,23 @@ resilience: {timeouts: {comm_init: 3h}}
     EXPECT_EQ(result.status.code(), absl::StatusCode::kDeadlineExceeded) << result.status;
     EXPECT_LE(store.limit, limit);
     EXPECT_GT(store.limit, limit - minutes(10));
+  }
+}
+
+TEST(CommInitTest, RanksTryToShareMemoryUnlessToldNotTo) {
+  const megatrain::v1::JobSpec job = TwoReplicas();
+  for (const bool tcp_only : {false, true}) {
+    ImpatientStore store;
+    train::TrainObserver observer;
+    const train::TrainResult result = rank::Run({.job = &job,
+                                                 .rank = 0,
+                                                 .world_size = 2,
+                                                 .address = "127.0.0.1",
+                                                 .store = &store,
+                                                 .tcp_only = tcp_only,
+                                                 .observer = &observer});
+    EXPECT_FALSE(result.status.ok());
+    EXPECT_EQ(store.keys, std::vector<std::string>{tcp_only ? "comm/world/0/0" : "shm/world/0/0"});
   }
 }
 
