@@ -1,6 +1,8 @@
 // The thread copies first, so that the training thread waits for nothing else.
 #include "worker/train/background_save.h"
 
+#include <chrono>
+#include <ctime>
 #include <pthread.h>
 #include <utility>
 
@@ -12,6 +14,19 @@ namespace {
 
 // One digests and writes about 1.8 GB/s.
 constexpr int kThreadsBesideGpu = 4;
+
+// CPU time of the calling thread.
+std::chrono::nanoseconds CpuTime() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
+// A save whose thread takes its time from threads that compute rests after a turn of work so many
+// times as long: a step, which waits for the slowest of its threads, is held up by no more than
+// this share. A niceness did not do that (docs/benchmarks.md#on-cpu-slots).
+constexpr std::chrono::milliseconds kTurn{2};
+constexpr int kRests = 40;
 
 SaveOutcome CopyAndSave(BackgroundSave::Order* order) {
   SaveOutcome outcome{.saved = base::Internal("not saved"), .pruned = std::vector<std::string>()};
@@ -36,11 +51,33 @@ SaveOutcome CopyAndSave(BackgroundSave::Order* order) {
 BackgroundSave::BackgroundSave(kernels::Device* device, comm::ProcessGroup* group)
     : group_(group),
       // On CPU slots every core computes.
-      threads_(device->kind() == kernels::DeviceKind::kCpu ? 1 : kThreadsBesideGpu),
+      computes_here_(device->kind() == kernels::DeviceKind::kCpu),
       stream_(device->CreateStream(kernels::StreamPriority::kLow)) {}
 
 BackgroundSave::~BackgroundSave() {
-  if (under_way()) thread_.join();
+  if (under_way()) Join();
+}
+
+void BackgroundSave::Join() {
+  {
+    base::MutexLock lock(&mu_);
+    awaited_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+// On the thread that saves, as it has written something. *worked: CPU time at its last rest.
+void BackgroundSave::Rest(std::chrono::nanoseconds* worked) {
+  const std::chrono::nanoseconds turn = CpuTime() - *worked;
+  if (turn < kTurn) return;
+  const auto until = std::chrono::steady_clock::now() + kRests * turn;
+  {
+    base::MutexLock lock(&mu_);
+    while (!awaited_ && changed_.WaitUntil(&mu_, until)) {
+    }
+  }
+  *worked = CpuTime();
 }
 
 void BackgroundSave::Begin(Order order) {
@@ -49,9 +86,20 @@ void BackgroundSave::Begin(Order order) {
     slice.data = order.snapshot->At(slice.data);
   order.save.group = group_;
   order.save.stream = stream_.get();
-  order.save.threads = threads_;
+  order.save.threads = computes_here_ ? 1 : kThreadsBesideGpu;
+  if (computes_here_) {
+    order.save.progress = [this, told = order.save.progress,
+                           worked = std::chrono::nanoseconds(0)](int64_t bytes) mutable {
+      if (told) told(bytes);
+      Rest(&worked);
+    };
+  }
   order.snapshot->Begin(*order.computes);
   ended_ = false;
+  {
+    base::MutexLock lock(&mu_);
+    awaited_ = false;
+  }
   thread_ = std::thread([this, taken = std::move(order)]() mutable { Run(std::move(taken)); });
 }
 
@@ -64,7 +112,7 @@ void BackgroundSave::Run(Order order) {
 
 SaveOutcome BackgroundSave::Finish() {
   CHECK(under_way());
-  thread_.join();
+  Join();
   CHECK(outcome_.has_value());
   SaveOutcome outcome = *std::move(outcome_);
   outcome_.reset();

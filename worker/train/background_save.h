@@ -1,9 +1,11 @@
 // A save beside training: the state at the end of one step is copied to host memory while the next
 // step computes, and a thread writes and commits it, with a process group of its own. The training
-// thread begins it and, some steps later, takes its outcome. One at a time.
+// thread begins it and, some steps later, takes its outcome. One at a time. On CPU slots, where the
+// cores compute, the thread that writes rests most of the time, unless somebody waits for it.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "worker/checkpoint/writer.h"
 #include "worker/engine/state_snapshot.h"
@@ -51,13 +54,18 @@ class BackgroundSave {
 
  private:
   void Run(Order order);
+  void Join() LOCKS_EXCLUDED(mu_);
+  void Rest(std::chrono::nanoseconds* worked) LOCKS_EXCLUDED(mu_);
 
   comm::ProcessGroup* const group_;
-  const int threads_;                              // that write
+  const bool computes_here_;                       // on CPU slots every core computes
   const std::unique_ptr<kernels::Stream> stream_;  // of the group's collectives
   std::optional<SaveOutcome> outcome_;             // the thread's until it is joined
   std::atomic<bool> ended_ = false;
   std::thread thread_;
+  base::Mutex mu_;
+  base::CondVar changed_;
+  bool awaited_ GUARDED_BY(mu_) = false;  // somebody waits for the save: it does not rest
 };
 
 }  // namespace mt::train
