@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/commands/commands.h"
+#include "client/commands/verb.h"
 #include "client/dev/dev_cluster.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
@@ -15,14 +16,54 @@ namespace {
 
 DevCluster Cluster() { return DevCluster(base::JoinPath(StateFolder(), "dev")); }
 
+std::string SettingsText(const DevSettings& settings) {
+  return fmt::format("CPU slots {}, GPUs {}, data root {}, checkpoints {}, logs {}",
+                     settings.cpu_slots, settings.gpus, settings.data_root,
+                     settings.checkpoint_root, settings.log_root);
+}
+
+std::string SettingsLines(const DevSettings& settings) {
+  return fmt::format(
+      "CPU slots   {}\nGPUs        {}\ndata root   {}\ncheckpoints {}\nlogs        {}\n",
+      settings.cpu_slots, settings.gpus, settings.data_root, settings.checkpoint_root,
+      settings.log_root);
+}
+
 ExitCode RunUp(const DevUpArgs& args) {
-  bool already = false;
-  const auto state = Cluster().Up(args, &already);
+  DevFound found;
+  const auto state = Cluster().Up(args, &found);
   if (!state.ok()) return Complain(state.status());
-  std::printf("%s: coordinator at %s, data root %s, checkpoints %s, logs %s\n",
-              already ? "already up" : "up", state->endpoint.c_str(), state->data_root.c_str(),
-              state->checkpoint_root.c_str(), state->log_root.c_str());
+  const char* what = "up";
+  if (found.coordinator && found.worker) {
+    what = "already up";
+  } else if (found.coordinator) {
+    what = "up again (the worker was started, the coordinator ran)";
+  } else if (found.worker) {
+    what = "up again (the coordinator was started, the worker and its ranks ran)";
+  }
+  std::printf("%s: coordinator at %s, %s\n", what, state->endpoint.c_str(),
+              SettingsText(state->settings).c_str());
   std::fprintf(stderr, "mtctl finds it by itself; stop it with: mtctl dev down\n");
+  return kExitOk;
+}
+
+ExitCode RunDown(bool purge, bool yes) {
+  DevCluster cluster = Cluster();
+  ExitCode code = kExitOk;
+  if (purge && !Confirmed(yes,
+                          "Stop the cluster and remove every job's history, logs and caches? "
+                          "Checkpoints stay.",
+                          &code)) {
+    return code;
+  }
+  const Status down = cluster.Down();
+  if (!down.ok() && !(purge && absl::IsNotFound(down))) return Complain(down);
+  if (down.ok()) std::printf("down\n");
+  if (!purge) return kExitOk;
+  const auto purged = cluster.Purge();
+  if (!purged.ok()) return Complain(purged.status());
+  std::printf("removed %s; checkpoints stay: %s in %s\n", FormatBytes(purged->bytes).c_str(),
+              FormatBytes(purged->checkpoint_bytes).c_str(), purged->checkpoint_root.c_str());
   return kExitOk;
 }
 
@@ -55,15 +96,21 @@ ExitCode RunStatus(const GlobalOptions& options) {
                                         {"worker", worker},
                                         {"endpoint", endpoint},
                                         {"coordinator_http", coordinator_http},
-                                        {"worker_http", worker_http}};
+                                        {"worker_http", worker_http},
+                                        {"cpu_slots", known.settings.cpu_slots},
+                                        {"gpus", known.settings.gpus},
+                                        {"data_root", known.settings.data_root},
+                                        {"checkpoint_root", known.settings.checkpoint_root},
+                                        {"log_root", known.settings.log_root}};
     printed = PrintText(RenderTree(out, options.output));
   } else if (options.output == OutputFormat::kName) {
     printed = PrintText(endpoint + "\n");
   } else if (options.output != OutputFormat::kNone) {
-    printed = PrintText(fmt::format("coordinator {}{}\nworker      {}{}\n",
+    printed = PrintText(fmt::format("coordinator {}{}\nworker      {}{}\n{}",
                                     coordinator ? "running at " + endpoint : "not running",
                                     MetricsText(coordinator_http),
-                                    worker ? "running" : "not running", MetricsText(worker_http)));
+                                    worker ? "running" : "not running", MetricsText(worker_http),
+                                    state->has_value() ? SettingsLines(known.settings) : ""));
   }
   if (printed != kExitOk) return printed;
   return coordinator && worker ? kExitOk : kExitError;
@@ -77,25 +124,27 @@ void AddDev(const CommandContext& context) {
           ->require_subcommand(1);
   auto args = std::make_shared<DevUpArgs>();
   CLI::App* up = command->add_subcommand("up", "Start them");
-  up->add_option("--cpu-slots", args->cpu_slots, "CPU slots to offer, beside the GPUs")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  up->add_option("--gpus", args->gpus, "GPUs to offer: all, none, or UUIDs with commas")
-      ->capture_default_str();
+  up->add_option("--cpu-slots", args->cpu_slots,
+                 "CPU slots to offer, beside the GPUs (default: as the last time, at first 4)")
+      ->check(CLI::Range(0, 1024));
+  up->add_option("--gpus", args->gpus,
+                 "GPUs to offer: all, none, or UUIDs with commas (default: as the last time, at "
+                 "first all)");
   up->add_option("--data-root", args->data_root,
-                 "Folder that jobs' data paths are relative to (default: this one)");
+                 "Folder that jobs' data paths are relative to (default: as the last time, at "
+                 "first this one)");
   up->add_option("--checkpoint-root", args->checkpoint_root,
-                 "Folder for checkpoints (default: below the state folder)");
+                 "Folder for checkpoints (default: as the last time, at first below the state "
+                 "folder)");
   up->callback([=, run = context.run] { *run = [=] { return RunUp(*args); }; });
   CLI::App* down = command->add_subcommand("down", "Stop them and every job that runs there");
-  down->callback([run = context.run] {
-    *run = [] {
-      const Status status = Cluster().Down();
-      if (!status.ok()) return Complain(status);
-      std::printf("down\n");
-      return kExitOk;
-    };
-  });
+  auto purge = std::make_shared<bool>(false);
+  auto yes = std::make_shared<bool>(false);
+  down->add_flag("--purge", *purge,
+                 "Remove jobs' histories, logs and caches, and forget the settings; checkpoints "
+                 "stay");
+  AddYesFlag(down, yes.get());
+  down->callback([=, run = context.run] { *run = [=] { return RunDown(*purge, *yes); }; });
   CLI::App* status = command->add_subcommand("status", "Whether they run; exit code 1 if not");
   status->callback([run = context.run, options = context.options] {
     *run = [=] { return RunStatus(*options); };

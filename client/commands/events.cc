@@ -87,6 +87,9 @@ ExitCode FollowEvents(EventsArgs args, const GlobalOptions& options) {
   if (options.output == OutputFormat::kJson || options.output == OutputFormat::kYaml)
     return Complain(base::InvalidArgument("--follow prints line by line: use -o jsonl"),
                     kExitUsage);
+  // What is away may come back; what nobody named does not.
+  if (const auto endpoint = ResolveEndpoint(options); !endpoint.ok())
+    return Complain(endpoint.status());
   StreamStopper stopper;
   const InterruptScope scope(&stopper);
   bool away = false;

@@ -84,6 +84,9 @@ ExitCode WatchListing(const WatchArgs& args, const GlobalOptions& options,
     return Complain(base::InvalidArgument("--watch prints line by line: use -o jsonl"), kExitUsage);
   const InterruptScope scope;
   const bool redraw = ::isatty(STDOUT_FILENO) == 1 && IsTable(options.output);
+  // What is away may come back; what nobody named does not.
+  if (const auto endpoint = ResolveEndpoint(options); !endpoint.ok())
+    return Complain(endpoint.status());
   Changes changes(options);
   bool away = false;
   auto api = ConnectApi(options);

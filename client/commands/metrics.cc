@@ -189,6 +189,9 @@ ExitCode WatchMetrics(const MetricsArgs& args, const GlobalOptions& options) {
   StreamStopper stopper;
   const InterruptScope scope(&stopper);
   Printer printer(args, options);
+  // What is away may come back; what nobody named does not.
+  if (const auto endpoint = ResolveEndpoint(options); !endpoint.ok())
+    return Complain(endpoint.status());
   v1::StreamMetricsRequest request;
   request.set_min_interval_ms(static_cast<int64_t>(args.min_interval_s * 1000));
   bool away = false;

@@ -1,28 +1,24 @@
-// Starts the two daemons detached, learns the ports from the port file and from free addresses, and
-// keeps what it started in a JSON file, so that a later `dev down` finds it.
+// Starts the two daemons detached and learns the ports from the port file and from free addresses.
+// What it started is on record before it waits for it, so that a later `dev down` finds it.
 #include "client/dev/dev_cluster.h"
 
-#include <arpa/inet.h>
 #include <cerrno>
 #include <chrono>
 #include <fcntl.h>
 #include <filesystem>
-#include <netinet/in.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
+#include "client/dev/local_port.h"
 #include "client/session/api.h"
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
 namespace {
 
-using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
@@ -51,27 +47,26 @@ std::string LogTail(const std::string& path) {
   return tail;
 }
 
-json ToJson(const ProcessId& p) { return {{"pid", p.pid}, {"start_ticks", p.start_ticks}}; }
-
-ProcessId ParseProcess(const json& in) {
-  // get_ref instead of get: a fraction in the file is an error instead of being converted.
-  return {in.at("pid").get_ref<const json::number_integer_t&>(),
-          static_cast<uint64_t>(in.at("start_ticks").get_ref<const json::number_integer_t&>())};
+// The port of "127.0.0.1:41234"; 0 where the text has none.
+uint16_t PortOf(const std::string& address) {
+  if (address.find(':') == std::string::npos) return 0;
+  const auto endpoint = rpc::ParseEndpoint(address);
+  return endpoint.ok() ? static_cast<uint16_t>(endpoint->port) : 0;
 }
 
-// "127.0.0.1:PORT" with a port that was free a moment ago, so that two clusters on one machine do
-// not clash.
-StatusOr<std::string> FreeAddress() {
-  const base::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd) return base::ErrnoError(errno, "socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(fd.get(), generic, size) != 0 || ::getsockname(fd.get(), generic, &size) != 0)
-    return base::ErrnoError(errno, "find a free port on 127.0.0.1");
-  return fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
+// Of a file, or of all files below a folder; 0 where there is none.
+int64_t BytesBelow(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error))
+    return static_cast<int64_t>(std::filesystem::file_size(path, error));
+  int64_t bytes = 0;
+  auto at = std::filesystem::recursive_directory_iterator(path, error);
+  for (; !error && at != std::filesystem::recursive_directory_iterator(); at.increment(error)) {
+    std::error_code gone;
+    if (at->is_regular_file(gone) && !at->is_symlink(gone))
+      bytes += static_cast<int64_t>(at->file_size(gone));
+  }
+  return bytes;
 }
 
 // A lock on the folder, held while the state changes.
@@ -88,100 +83,116 @@ StatusOr<base::Fd> Lock(const std::string& folder) {
 
 }  // namespace
 
-DevCluster::DevCluster(std::string folder) : folder_(std::move(folder)) {}
+DevCluster::DevCluster(const std::string& folder)
+    : folder_(std::filesystem::absolute(folder).lexically_normal().string()) {}
 
 std::string DevCluster::Path(const std::string& name) const {
   return base::JoinPath(folder_, name);
 }
 
 StatusOr<std::optional<DevState>> DevCluster::Read() const {
-  const auto text = base::ReadFile(Path("dev.json"));
-  if (absl::IsNotFound(text.status())) return std::optional<DevState>();
-  if (!text.ok()) return text.status();
-  try {
-    const json in = json::parse(*text);
-    return std::optional<DevState>(
-        DevState{.coordinator = ParseProcess(in.at("coordinator")),
-                 .worker = ParseProcess(in.at("worker")),
-                 .endpoint = in.at("endpoint").get<std::string>(),
-                 .worker_http = in.value("worker_http", ""),
-                 .data_root = in.at("data_root").get<std::string>(),
-                 .checkpoint_root = in.at("checkpoint_root").get<std::string>(),
-                 .log_root = in.at("log_root").get<std::string>()});
-  } catch (const json::exception& error) {
-    return base::DataLoss("{} is damaged ({}); remove it after stopping what runs there",
-                          Path("dev.json"), error.what());
+  return ReadDevState(Path("dev.json"));
+}
+
+StatusOr<DevSettings> DevCluster::Settings(const std::optional<DevState>& old,
+                                           const DevUpArgs& args) const {
+  DevSettings known = old ? old->settings : DevSettings();
+  if (!old) {
+    std::error_code error;
+    known.data_root = std::filesystem::current_path(error).string();
+    if (error) return base::ErrnoError(error.value(), "current directory");
+    known.checkpoint_root = Path("checkpoints");
+    known.log_root = Path("logs");
   }
+  return WithFlags(known, args);
 }
 
-Status DevCluster::Write(const DevState& state) const {
-  const json out = {{"coordinator", ToJson(state.coordinator)},
-                    {"worker", ToJson(state.worker)},
-                    {"endpoint", state.endpoint},
-                    {"worker_http", state.worker_http},
-                    {"data_root", state.data_root},
-                    {"checkpoint_root", state.checkpoint_root},
-                    {"log_root", state.log_root}};
-  return base::WriteFileAtomic(Path("dev.json"), out.dump(2) + "\n");
-}
-
-StatusOr<DevState> DevCluster::Up(const DevUpArgs& args, bool* already) {
+StatusOr<DevState> DevCluster::Up(const DevUpArgs& args, DevFound* found) {
   ASSIGN_OR_RETURN(const base::Fd lock, Lock(folder_));
   ASSIGN_OR_RETURN(const std::optional<DevState> old, Read());
-  *already = old && IsAlive(old->coordinator) && IsAlive(old->worker);
-  if (*already) return *old;
-  if (old) {
-    RETURN_IF_ERROR(StopProcess(old->worker, kStopGrace));
-    RETURN_IF_ERROR(StopProcess(old->coordinator, kStopGrace));
+  ASSIGN_OR_RETURN(const DevSettings wanted, Settings(old, args));
+  DevState state = old.value_or(DevState());
+  *found = {.coordinator = IsAlive(state.coordinator), .worker = IsAlive(state.worker)};
+  if (found->coordinator || found->worker) {
+    const std::string flags = DifferingFlags(wanted, state.settings);
+    if (!flags.empty()) {
+      return base::FailedPrecondition(
+          "a development cluster runs with {}; to run it with {}: mtctl dev down && mtctl dev up "
+          "{} (jobs that run end, and go on from their checkpoints when they are submitted again)",
+          DifferingFlags(state.settings, wanted), flags, flags);
+    }
   }
-  DevState state;
-  const Status started = Start(args, &state);
+  state.settings = wanted;
+  if (!std::filesystem::is_directory(wanted.data_root)) {
+    return base::NotFound("--data-root {} is not a folder", wanted.data_root);
+  }
+  if (found->coordinator && found->worker) return state;
+  const Status started = StartMissing(*found, &state);
   if (!started.ok()) {
-    (void)StopProcess(state.worker, kStopGrace);
-    (void)StopProcess(state.coordinator, kStopGrace);
+    if (!found->worker) (void)StopProcess(state.worker, kStopGrace);
+    if (!found->coordinator) (void)StopProcess(state.coordinator, kStopGrace);
     return started;
   }
   return state;
 }
 
-Status DevCluster::Start(const DevUpArgs& args, DevState* state) {
-  ASSIGN_OR_RETURN(const std::string coordinator, ProgramBesideThis("mt-coordinator"));
-  ASSIGN_OR_RETURN(const std::string worker, ProgramBesideThis("mt-worker"));
-  std::error_code error;
-  const auto absolute = [&](const std::string& path) {
-    return std::filesystem::absolute(path, error).string();
-  };
-  state->data_root = absolute(args.data_root.empty() ? "." : args.data_root);
-  state->checkpoint_root =
-      absolute(args.checkpoint_root.empty() ? Path("checkpoints") : args.checkpoint_root);
-  state->log_root = absolute(Path("logs"));
-  if (error) return base::ErrnoError(error.value(), "current directory");
-  if (!std::filesystem::is_directory(state->data_root)) {
-    return base::NotFound("--data-root {} is not a folder", state->data_root);
+Status DevCluster::StartMissing(const DevFound& found, DevState* state) const {
+  // Each is on record before anything is waited for: the next `dev` command finds it.
+  if (!found.coordinator) {
+    RETURN_IF_ERROR(StartCoordinator(found.worker, state));
+    RETURN_IF_ERROR(WriteDevState(Path("dev.json"), *state));
   }
+  if (!found.worker) {
+    RETURN_IF_ERROR(StartWorker(state));
+    RETURN_IF_ERROR(WriteDevState(Path("dev.json"), *state));
+  }
+  RETURN_IF_ERROR(WaitForWorker(*state));
+  return base::WriteFileAtomic(Path("endpoint"), state->endpoint + "\n");
+}
+
+Status DevCluster::StartCoordinator(bool worker_lives, DevState* state) const {
+  ASSIGN_OR_RETURN(const std::string coordinator, ProgramBesideThis("mt-coordinator"));
   // A folder that is there but empty has lost its store: the coordinator then says what to do.
   if (!base::Exists(Path("coordinator"))) RETURN_IF_ERROR(MakeStore(coordinator));
-  for (const std::string& folder : {state->checkpoint_root, state->log_root, Path("worker")}) {
-    RETURN_IF_ERROR(base::MakeDirs(folder));
+  // At the address of before, where a living worker looks for it.
+  std::string listen = "127.0.0.1:0";
+  const uint16_t before = PortOf(state->endpoint);
+  if (before != 0 && CanListenAt(before)) {
+    listen = state->endpoint;
+  } else if (worker_lives) {
+    return base::FailedPrecondition(
+        "the worker looks for its coordinator at {}, but {} listens there: stop that and repeat "
+        "`mtctl dev up`, or end what the worker runs with `mtctl dev down`",
+        state->endpoint, ListenerAt(before));
   }
   const std::string port_file = Path("coordinator.port");
+  std::error_code error;
   std::filesystem::remove(port_file, error);
   ASSIGN_OR_RETURN(state->coordinator,
-                   StartDetached({coordinator, "--listen", "127.0.0.1:0", "--port-file", port_file,
+                   StartDetached({coordinator, "--listen", listen, "--port-file", port_file,
                                   "--state", Path("coordinator")},
                                  Path("coordinator.log")));
-  RETURN_IF_ERROR(WaitForPort(state->coordinator, port_file, &state->endpoint));
-  ASSIGN_OR_RETURN(state->worker_http, FreeAddress());
+  return WaitForPort(state->coordinator, port_file, &state->endpoint);
+}
+
+Status DevCluster::StartWorker(DevState* state) const {
+  ASSIGN_OR_RETURN(const std::string worker, ProgramBesideThis("mt-worker"));
+  const DevSettings& settings = state->settings;
+  for (const std::string& folder : {settings.checkpoint_root, settings.log_root, Path("worker")}) {
+    RETURN_IF_ERROR(base::MakeDirs(folder));
+  }
+  const uint16_t http = PortOf(state->worker_http);
+  if (http == 0 || !CanListenAt(http)) {
+    ASSIGN_OR_RETURN(state->worker_http, FreeLocalAddress());
+  }
   ASSIGN_OR_RETURN(state->worker,
                    StartDetached({worker, "--coordinator", state->endpoint, "--cpu-slots",
-                                  std::to_string(args.cpu_slots), "--gpus", args.gpus, "--state",
-                                  absolute(Path("worker")), "--data-root", state->data_root,
-                                  "--checkpoint-root", state->checkpoint_root, "--log-root",
-                                  state->log_root, "--http-listen", state->worker_http},
+                                  std::to_string(settings.cpu_slots), "--gpus", settings.gpus,
+                                  "--state", Path("worker"), "--data-root", settings.data_root,
+                                  "--checkpoint-root", settings.checkpoint_root, "--log-root",
+                                  settings.log_root, "--http-listen", state->worker_http},
                                  Path("worker.log")));
-  RETURN_IF_ERROR(WaitForWorker(*state));
-  RETURN_IF_ERROR(Write(*state));
-  return base::WriteFileAtomic(Path("endpoint"), state->endpoint + "\n");
+  return OkStatus();
 }
 
 Status DevCluster::WaitForPort(const ProcessId& coordinator, const std::string& port_file,
@@ -201,6 +212,8 @@ Status DevCluster::WaitForPort(const ProcessId& coordinator, const std::string& 
 }
 
 Status DevCluster::WaitForWorker(const DevState& state) const {
+  // A coordinator that starts again shows its nodes as they were before.
+  const int64_t since = base::ToUnixMicros(base::Clock::Real()->WallNow());
   const auto until = steady_clock::now() + kStartLimit;
   ASSIGN_OR_RETURN(const rpc::Endpoint endpoint, rpc::ParseEndpoint(state.endpoint));
   while (steady_clock::now() < until && IsAlive(state.worker)) {
@@ -209,7 +222,8 @@ Status DevCluster::WaitForWorker(const DevState& state) const {
       const auto nodes = (*api)->ListNodes();
       if (nodes.ok()) {
         for (const v1::Node& node : nodes->nodes()) {
-          if (node.state() == v1::NODE_READY) return OkStatus();
+          if (node.state() == v1::NODE_READY && node.last_heartbeat_us() >= since)
+            return OkStatus();
         }
       }
     }
@@ -260,6 +274,25 @@ Status DevCluster::Down() {
   std::error_code ignored;
   std::filesystem::remove(Path("endpoint"), ignored);
   return OkStatus();
+}
+
+StatusOr<DevPurged> DevCluster::Purge() {
+  ASSIGN_OR_RETURN(const base::Fd lock, Lock(folder_));
+  ASSIGN_OR_RETURN(const std::optional<DevState> old, Read());
+  if (old && (IsAlive(old->coordinator) || IsAlive(old->worker)))
+    return base::FailedPrecondition("a development cluster is running: first `mtctl dev down`");
+  DevPurged purged{.checkpoint_root = old ? old->settings.checkpoint_root : Path("checkpoints")};
+  purged.checkpoint_bytes = BytesBelow(purged.checkpoint_root);
+  // By name: what else may lie in the folder is not ours, and checkpoints are not for this.
+  for (const char* name : {"coordinator", "worker", "logs", "coordinator.log", "worker.log",
+                           "coordinator.port", "endpoint", "dev.json"}) {
+    const int64_t bytes = BytesBelow(Path(name));
+    std::error_code error;
+    std::filesystem::remove_all(Path(name), error);
+    if (error) return base::ErrnoError(error.value(), "remove " + Path(name));
+    purged.bytes += bytes;
+  }
+  return purged;
 }
 
 }  // namespace mt::client

@@ -7,42 +7,47 @@
 #include <string>
 #include <vector>
 
+#include "client/dev/dev_state.h"
 #include "client/dev/process.h"
 #include "common/base/status.h"
 
 namespace mt::client {
 
-// Flags of `dev up`.
-struct DevUpArgs {
-  int cpu_slots = 4;            // in addition to the GPUs of this machine
-  std::string gpus = "all";     // value of mt-worker's --gpus
-  std::string data_root;        // empty: current directory
-  std::string checkpoint_root;  // empty: <state>/checkpoints
+// What `dev up` found running and has left alone.
+struct DevFound {
+  bool coordinator = false, worker = false;
 };
 
-// What `dev up` started, as stored in the folder.
-struct DevState {
-  ProcessId coordinator, worker;
-  std::string endpoint;     // "127.0.0.1:41234"
-  std::string worker_http;  // HTTP address that serves /metrics, /livez, /readyz
-  std::string data_root, checkpoint_root, log_root;
+// What Purge removed and what it left.
+struct DevPurged {
+  int64_t bytes = 0;            // removed
+  std::string checkpoint_root;  // stays
+  int64_t checkpoint_bytes = 0;
 };
 
 class DevCluster {
  public:
   // `folder` holds all state; the programs are expected beside this executable.
-  explicit DevCluster(std::string folder);
+  explicit DevCluster(const std::string& folder);
 
-  // Starts the daemons that are not running and blocks until the worker's slots are offered.
-  // *already says that both were running. Errors quote the end of the daemon's log.
-  StatusOr<DevState> Up(const DevUpArgs& args, bool* already);
+  // Starts the daemons that are not running, with the settings of before where the flags give none,
+  // and blocks until the worker's slots are offered. What runs is left alone, and so are its ranks;
+  // kFailedPrecondition where it runs with other settings than the flags ask for, or where the
+  // worker lives but its coordinator's port is taken. Errors quote the end of the daemon's log.
+  StatusOr<DevState> Up(const DevUpArgs& args, DevFound* found);
   // Stops the worker, the ranks that it left, and the coordinator; kNotFound where nothing runs.
   Status Down();
+  // Removes the store with every job's history, logs, caches and settings; checkpoints stay.
+  // kFailedPrecondition while something runs.
+  StatusOr<DevPurged> Purge();
   // What was started last, whether it is alive or not; nullopt where nothing was.
   StatusOr<std::optional<DevState>> Read() const;
 
  private:
-  Status Start(const DevUpArgs& args, DevState* state);
+  Status StartMissing(const DevFound& found, DevState* state) const;
+  Status StartCoordinator(bool worker_lives, DevState* state) const;
+  Status StartWorker(DevState* state) const;
+  StatusOr<DevSettings> Settings(const std::optional<DevState>& old, const DevUpArgs& args) const;
   Status WaitForPort(const ProcessId& coordinator, const std::string& port_file,
                      std::string* endpoint) const;
   Status WaitForWorker(const DevState& state) const;
@@ -52,7 +57,6 @@ class DevCluster {
                   const std::string& log) const;
   Status MakeStore(const std::string& coordinator) const;
   Status StopRanks() const;
-  Status Write(const DevState& state) const;
   std::string Path(const std::string& name) const;
 
   const std::string folder_;

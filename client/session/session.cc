@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "client/dev/local_port.h"
 #include "client/session/contexts.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
@@ -75,8 +76,11 @@ StatusOr<rpc::Endpoint> ResolveEndpoint(const GlobalOptions& options, std::strin
   if (context) return parse(context->endpoint, "context " + context->name);
   const auto file = base::ReadFile(DevEndpointFile());
   if (!file.ok()) {
+    // Where the systemd unit's coordinator is.
+    if (IsListening(rpc::kDefaultPort)) return parse(rpc::kDefaultHost, "the default");
     return base::Unavailable(
-        "no coordinator given: pass --coordinator HOST:PORT, set MTCTL_COORDINATOR, make a context "
+        "no coordinator given, and none at 127.0.0.1:7070: pass --coordinator HOST:PORT, set "
+        "MTCTL_COORDINATOR, make a context "
         "with `mtctl context set`, or start one here with `mtctl dev up`");
   }
   std::string text = *file;

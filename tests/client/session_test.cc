@@ -1,11 +1,15 @@
 // How mtctl finds its coordinator, and how it identifies jobs.
 #include "client/session/session.h"
 
+#include <arpa/inet.h>
 #include <cstdlib>
 #include <filesystem>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <gtest/gtest.h>
 
+#include "client/dev/local_port.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -28,9 +32,11 @@ class SessionTest : public testing::Test {
 
 TEST_F(SessionTest, FlagThenEnvironmentThenDevCluster) {
   GlobalOptions options;
-  const auto none = ResolveEndpoint(options);
-  EXPECT_EQ(ExitCodeOf(none.status()), kExitConnection);
-  EXPECT_NE(base::Message(none.status()).find("mtctl dev up"), std::string::npos);
+  if (!IsListening(rpc::kDefaultPort)) {
+    const auto none = ResolveEndpoint(options);
+    EXPECT_EQ(ExitCodeOf(none.status()), kExitConnection);
+    EXPECT_NE(base::Message(none.status()).find("mtctl dev up"), std::string::npos);
+  }
   ASSERT_TRUE(base::MakeDirs(folder_ + "/megatrain/dev").ok());
   ASSERT_TRUE(base::WriteFileAtomic(DevEndpointFile(), "127.0.0.1:1111\n").ok());
   EXPECT_EQ(ResolveEndpoint(options)->port, 1111);
@@ -43,6 +49,26 @@ TEST_F(SessionTest, FlagThenEnvironmentThenDevCluster) {
   const auto bad = ResolveEndpoint(options);
   EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(base::Message(bad.status()).find("MTCTL_COORDINATOR"), std::string::npos);
+}
+
+// Where the units of systemd have it.
+TEST_F(SessionTest, ACoordinatorAtTheDefaultPortIsFound) {
+  const base::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(rpc::kDefaultPort);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    ASSERT_EQ(::listen(fd.get(), 1), 0);
+  }  // else somebody listens there already
+  GlobalOptions options;
+  std::string source;
+  const auto found = ResolveEndpoint(options, &source);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->ToString(), "127.0.0.1:7070");
+  EXPECT_EQ(source, "the default");
 }
 
 TEST_F(SessionTest, AnUnreachableCoordinatorIsExitCode2) {

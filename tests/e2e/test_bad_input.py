@@ -35,7 +35,8 @@ class OfflineBadInputTest(ClusterTest):
             self.assert_one_message(done, 3, r"data\.path")
 
     def test_no_coordinator_bad_arguments(self):
-        self.assert_one_message(self.mtctl("get", "jobs", check=False), 2, "mtctl dev up")
+        for verb in (("get", "jobs"), ("get", "jobs", "--watch"), ("events", "--follow"), ("metrics", "tiny", "--watch"), ("follow", "tiny")):
+            self.assert_one_message(self.mtctl(*verb, check=False, timeout=10), 2, "mtctl dev up")
         done = self.mtctl("--coordinator", "127.0.0.1:1", "get", "jobs", check=False)
         self.assert_one_message(done, 2, "127.0.0.1:1")
         self.assertEqual(self.mtctl("get", "--what", check=False).returncode, 128)
