@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# One command from a clean clone to a trained model: installs packages, builds, makes a data set from Debian's fortunes, starts
+# One command from a clean clone to a trained model: installs the packages that this needs, builds the programs (with the CUDA
+# backend where there is a GPU), makes a data set from Debian's fortunes, starts
 # a coordinator and a worker here, trains a small GPT through them on a GPU if there is one, else on four CPU slots (TP 2 x
 # PP 2), and stops everything again.
 # Usage: quickstart.sh [--fresh]     all state lies in .quickstart/ below the clone
@@ -8,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 state=$root/.quickstart
-preset=$(bash scripts/preset.sh)
+preset=$(bash scripts/preset.sh --run)
 bin=$root/build/$preset/bin
 
 say() { printf '\n== %s\n' "$*"; }
@@ -20,10 +21,13 @@ case "${1:-}" in
 esac
 
 say "packages"
-bash scripts/setup.sh
+bash scripts/setup.sh --programs
 say "build ($preset)"
 mkdir -p build
-cmake --preset "$preset" > "build/$preset.configure.log" 2>&1 || { cat "build/$preset.configure.log" >&2; exit 1; }
+# Tests need packages of their own; who builds them keeps them.
+options=(-DMT_TESTS=OFF)
+[ ! -e "build/$preset/CMakeCache.txt" ] || options=()
+cmake --preset "$preset" "${options[@]}" > "build/$preset.configure.log" 2>&1 || { cat "build/$preset.configure.log" >&2; exit 1; }
 cmake --build --preset "$preset" -j "$(nproc)" --target mt_programs
 
 say "data: Debian's fortunes, one document per record, as bytes"
@@ -77,12 +81,15 @@ if started and ended:
 if saved:
     print("checkpoint       ", saved["path"])
 '
+say "its curve"
+"$bin/mtctl" plot quickstart || true
 cat <<TEXT
 
-What next:
-  bash scripts/quickstart.sh           # again: goes on from the checkpoint, or only evaluates where training is complete
-  bash scripts/quickstart.sh --fresh   # again from the start
-  $bin/mtctl validate -f deploy/examples/quickstart.yaml --set model.layers=8
-  $bin/mtctl dev up --data-root $state/data && $bin/mtctl submit -f deploy/examples/quickstart.yaml ${layout[*]:+${layout[*]} }--follow
+What next (mtctl plot, follow, describe and --help are yours while the cluster is up):
+  export PATH=$bin:\$PATH XDG_STATE_HOME=$state/state
+  mtctl dev up && mtctl plot quickstart --smooth 20     # the same cluster again, with this run; mtctl dev down stops it
+  mtctl init llama -f my-job.yaml                      # a job file of your own: edit it, then
+  mtctl submit -f my-job.yaml --follow
+Once more: bash scripts/quickstart.sh evaluates, or goes on where it was interrupted; --fresh trains from the start.
 TEXT
 exit $code

@@ -1,11 +1,22 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of scripts/packages.txt that are missing. Usage: setup.sh [--check]
-#   --check   install nothing; list what is missing and exit 1 if anything is
+# Installs the Debian packages of scripts/packages.txt that are missing. Usage: setup.sh [--programs] [--check]
+#   --programs   only what the programs and the quick start need, not what tests and checks need
+#   --check      install nothing; list what is missing and exit 1 if anything is
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+programs=false
+check=false
+for option in "$@"; do
+  case "$option" in
+    --programs) programs=true ;;
+    --check) check=true ;;
+    *) echo "usage: $0 [--programs] [--check]" >&2; exit 2 ;;
+  esac
+done
 
 missing=()
 while read -r package; do
+  case "$package" in '# Tests'*) ! $programs || break ;; esac
   case "$package" in ''|'#'*) continue ;; esac
   # PACKAGE|COMMAND: another source of the command will do.
   case "$package" in *'|'*) command -v "${package#*|}" > /dev/null && continue; package=${package%|*} ;; esac
@@ -17,7 +28,7 @@ done < "$here/packages.txt"
 if [ ${#missing[@]} -eq 0 ]; then
   exit 0
 fi
-if [ "${1:-}" = "--check" ]; then
+if $check; then
   echo "setup: missing packages: ${missing[*]}" >&2
   exit 1
 fi

@@ -12,7 +12,7 @@ jobs=$(nproc)
 preset=$(bash scripts/preset.sh)
 
 build() { # preset
-  cmake --preset "$1" > "build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log" >&2; exit 1; }
+  cmake --preset "$1" -DMT_TESTS=ON > "build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log" >&2; exit 1; }
   sed -n '/^-- Megatrain/,$p' "build/$1.configure.log"
   cmake --build --preset "$1" -j "$jobs"
 }

@@ -29,9 +29,9 @@ class QuickstartTest(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         (self.root / "scripts").mkdir()
         shutil.copy(SOURCE / "scripts/quickstart.sh", self.root / "scripts")
-        self.put("scripts/setup.sh", "#!/bin/bash\n")
+        self.put("scripts/setup.sh", "#!/bin/bash\necho setup \"$*\"\n")
         self.put("scripts/preset.sh", "#!/bin/bash\necho some-preset\n")
-        self.put("path/cmake", "#!/bin/bash\n")
+        self.put("path/cmake", "#!/bin/bash\n[ \"$1\" = --build ] || echo configure \"$*\" >&2\n")
         self.put("build/some-preset/bin/mtctl", MTCTL)
         self.calls = self.root / "calls"
 
@@ -52,14 +52,15 @@ class QuickstartTest(unittest.TestCase):
         calls = self.calls.read_text().splitlines()
         submits = [call for call in calls if call.startswith("submit")]
         self.assertEqual(len(submits), 1, calls)
-        self.assertEqual(calls[-1], "dev down", "what was started is stopped")
+        self.assertEqual(calls[-2:], ["plot quickstart", "dev down"], "its curve is shown; what was started is stopped")
+        self.assertIn("setup --programs\n", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^  export PATH=.*some-preset/bin.* XDG_STATE_HOME=.*/.quickstart/state$")
         return submits[0], done.stdout
 
     def test_a_gpu_trains_the_job_alone(self):
         submit, said = self.run_with(CPU, GPU, CPU)
         self.assertEqual(submit, "submit -f deploy/examples/quickstart.yaml --set parallel.tensor=1 --set parallel.pipeline=1 --follow")
         self.assertIn("training on a GPU", said)
-        self.assertIn("quickstart.yaml --set parallel.tensor=1 --set parallel.pipeline=1 --follow", said.split("What next")[1])
 
     def test_without_one_cpu_slots_do(self):
         for slots in ((CPU,) * 4, (CPU,) * 4 + (SICK,)):
@@ -67,10 +68,47 @@ class QuickstartTest(unittest.TestCase):
             submit, said = self.run_with(*slots)
             self.assertEqual(submit, "submit -f deploy/examples/quickstart.yaml --follow")
             self.assertIn("training on CPU slots", said)
-            self.assertNotIn("--set parallel", said.split("What next")[1])
 
     def test_a_job_that_fails_is_the_scripts_exit_code(self):
         self.run_with(CPU, code=7)
+
+
+class PresetTest(unittest.TestCase):
+    """scripts/preset.sh: the CUDA backend is compiled for tests wherever that can be, and for a run where there is a GPU."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "scripts").mkdir()
+        shutil.copy(SOURCE / "scripts/preset.sh", self.root / "scripts")
+        self.put("path/nvcc", "")
+
+    def put(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/bash\n" + text)
+        path.chmod(0o755)
+
+    def preset(self, *options, **variables):
+        env = dict({k: v for k, v in os.environ.items() if k != "MT_PRESET"}, PATH=f"{self.root}/path:/usr/bin:/bin", **variables)
+        return subprocess.run(["bash", str(self.root / "scripts/preset.sh"), *options], env=env, capture_output=True, text=True,
+                              timeout=30, check=True).stdout.strip()
+
+    def test_a_run_compiles_cuda_where_there_is_a_gpu(self):
+        self.put("path/nvidia-smi", "echo 'No devices were found'; exit 6\n")
+        self.assertEqual(self.preset(), "cuda-release")
+        self.assertEqual(self.preset("--run"), "cpu-release")
+        self.put("path/nvidia-smi", "echo 'GPU 0: NVIDIA H200 (UUID: GPU-1)'\n")
+        self.assertEqual(self.preset("--run"), "cuda-release")
+        self.assertEqual(self.preset("--run", MT_PRESET="cpu-debug"), "cpu-debug")
+
+    def test_a_run_takes_what_is_built(self):
+        self.put("path/nvidia-smi", "exit 9\n")
+        self.put("build/cuda-release/bin/mt-rank", "")
+        self.assertEqual(self.preset("--run"), "cuda-release")
+        self.put("build/cpu-release/bin/mt-rank", "")
+        self.assertEqual(self.preset("--run"), "cpu-release")
 
 
 if __name__ == "__main__":
