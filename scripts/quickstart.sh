@@ -62,8 +62,12 @@ code=0
 "$bin/mtctl" submit -f deploy/examples/quickstart.yaml "${layout[@]}" --follow || code=$?
 
 say "summary"
+steps=$state/steps.jsonl
+"$bin/mtctl" metrics quickstart --all -o jsonl > "$steps" || true
 "$bin/mtctl" -o json describe quickstart | python3 -c '
 import json, sys
+steps = [json.loads(line) for line in open(sys.argv[1])]
+seconds = sum(step["step_seconds"] for step in steps)
 job = json.load(sys.stdin)
 last, first, ev = job.get("last_step", {}), job.get("first_step", {}), job.get("last_eval", {})
 saved = job.get("last_checkpoint", {})
@@ -71,7 +75,8 @@ started, ended = job["started_us"], job["finished_us"]
 print("state            ", job["state"], job["message"])
 if first.get("step"):
     print("loss             ", "%.4f at step %d -> %.4f at step %d" % (first["loss"], first["step"], last["loss"], last["step"]))
-    print("speed            ", "%.0f tokens/s" % last["tokens_per_second"])
+if seconds:
+    print("mean speed       ", "%.0f tokens/s" % (sum(step["tokens"] for step in steps) / seconds))
 if job["resumed_from_step"]:
     print("resumed from step", job["resumed_from_step"])
 if ev:
@@ -80,7 +85,7 @@ if started and ended:
     print("took             ", "%.0f s" % ((ended - started) / 1e6))
 if saved:
     print("checkpoint       ", saved["path"])
-'
+' "$steps"
 say "its curve"
 "$bin/mtctl" plot quickstart || true
 cat <<TEXT
