@@ -58,7 +58,9 @@ Status SliceFiles::Copy(const TensorEntry& tensor, const SliceEntry& stored, con
       more = at < end || next();
       continue;
     }
-    buffer_.resize(static_cast<size_t>(block.end - block.begin));
+    // It only grows: a vector clears what it gets anew.
+    const auto needed = static_cast<size_t>(block.end - block.begin);
+    if (buffer_.size() < needed) buffer_.resize(needed);
     RETURN_IF_ERROR(ReadBlock(*reader, stored, block, buffer_.data()));
     while (more && at < block.end) {
       const int64_t bytes = std::min(end, block.end) - at;

@@ -2,6 +2,7 @@
 // rank waits in the next collective for one that has given up.
 #include "worker/train/run_setup.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -137,9 +138,15 @@ StartArgs RunSetup::ArgsOfStart() const {
 Status RunSetup::LoadIntact(checkpoint::Exchange* exchange) {
   StartArgs args = ArgsOfStart();
   for (;;) {
+    const base::MonotonicTime begin = args_.clock->Now();
     const Status mine = LoadOrInitialize();
     const Status all = exchange->Agree(mine);
-    if (all.ok()) return OkStatus();
+    if (all.ok()) {
+      const std::chrono::duration<double> took = args_.clock->Now() - begin;
+      if (start_.load)
+        log::Info("read on all ranks", {{"step", start_.load->step}, {"seconds", took.count()}});
+      return OkStatus();
+    }
     if (!absl::IsDataLoss(all) || !start_.bound)
       return mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
     const std::string damage = absl::IsDataLoss(mine) ? base::Message(mine) : "";
