@@ -83,7 +83,7 @@ constexpr Examples kExamples[] = {
      {"context set lab --endpoint head:7070 --namespace team", "context use lab", "context list"}},
     {"completion", {"completion bash", "completion zsh", "completion fish"}},
     {"version", {"version", "version --client", "version -o json"}},
-    {"help", {"help submit", "help checkpoint save", "help get"}},
+    {"help", {"help submit", "help checkpoint save", "help --man man1"}},
 };
 
 const Examples* ExamplesOf(std::string_view path) {

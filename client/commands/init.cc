@@ -32,7 +32,7 @@ struct InitArgs {
 void SayWhatIsNext(const InitArgs& args, const megatrain::v1::JobSpec& job) {
   std::fprintf(stderr,
                "wrote %s: %s parameters, %lld steps of %lld tokens, %s\n"
-               "its data, of any text: mtctl data prepare --input TEXT --output "
+               "its data, of any texts: mtctl data prepare --input *.txt --output "
                "DATA_ROOT/text_document --append-eod\n"
                "next: mtctl submit -f %s --follow\n",
                args.file.c_str(),

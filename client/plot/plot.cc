@@ -117,7 +117,7 @@ void Draw(const Series& series, size_t index, const AxisRange& x, const AxisRang
   bool joined = false;
   int last_x = 0;
   int last_y = 0;
-  std::vector<std::pair<int, int>> letters;
+  std::vector<std::pair<int, int>> letters, points;
   for (size_t i = 0; i < series.x.size(); ++i) {
     if (!std::isfinite(series.y[i])) {
       joined = false;
@@ -135,12 +135,13 @@ void Draw(const Series& series, size_t index, const AxisRange& x, const AxisRang
       letters.emplace_back(at_x, at_y);
       next_letter = at_x + every;
     }
+    points.emplace_back(at_x, at_y);
     joined = true;
     last_x = at_x;
     last_y = at_y;
   }
   if (letter == 0 || series.marks) return;
-  if (letters.empty() && joined) letters.emplace_back(last_x, last_y);
+  if (letters.empty() && !points.empty()) letters.push_back(points[points.size() / 2]);
   for (const auto& [at_x, at_y] : letters) canvas->Mark(at_x, at_y, index, letter);
 }
 

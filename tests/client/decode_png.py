@@ -1,7 +1,7 @@
 """Reads a PNG file with a palette and prints, as JSON, its size, its axes, and where each colour is: decode_png.py FILE
 
 Shares nothing with the encoder: chunks, sums, zlib and rows are checked here. The axes are the longest unbroken lines of the
-darkest colour, from left to right and from top to bottom.
+darkest colour, from left to right and, of those on both sides the left one, from top to bottom.
 """
 import collections
 import json
@@ -53,19 +53,20 @@ def main(path):
     colors = [parts["PLTE"][i:i + 3].hex() for i in range(0, len(parts["PLTE"]), 3)]
     dark = min(range(len(colors)), key=lambda i: sum(bytes.fromhex(colors[i])))
     across = max((*longest(p == dark for p in row)[:], y) for y, row in enumerate(rows))
-    down = max(((*longest(row[x] == dark for row in rows), -x) for x in range(width)))
+    columns = [(*longest(row[x] == dark for row in rows), x) for x in range(width)]
+    down = next(column for column in columns if column[0] >= 0.9 * max(columns)[0])  # the one on the left
     places = collections.defaultdict(lambda: collections.defaultdict(list))
     for y, row in enumerate(rows):
         for x, pixel in enumerate(row):
             if pixel not in (0, dark):
                 places[colors[pixel]][x].append(y)
-    ink = {"left": sum(p == dark for row in rows for p in row[:-down[3]]),
+    ink = {"left": sum(p == dark for row in rows for p in row[:down[3]]),
            "right": sum(p == dark for row in rows for p in row[across[2] + 1:]),
            "below": sum(p == dark for row in rows[across[3] + 1:] for p in row),
            "above": sum(p == dark for row in rows[:down[1]] for p in row)}
     json.dump({"width": width, "height": height, "colors": places, "ink": ink,
                "x_axis": {"from": across[1], "to": across[2], "y": across[3]},
-               "y_axis": {"from": down[1], "to": down[2], "x": -down[3]}}, sys.stdout)
+               "y_axis": {"from": down[1], "to": down[2], "x": down[3]}}, sys.stdout)
 
 
 main(sys.argv[1])

@@ -116,6 +116,10 @@ TEST(PlotTest, TwoRunsDifferWithoutColour) {
   ASSERT_GE(rows_of('B').size(), 2U) << braille;
   EXPECT_LT(rows_of('A').front(), rows_of('B').front());
   EXPECT_GT(rows_of('A').back(), rows_of('B').back());
+  // A curve that is too short for the way between letters has one in its middle.
+  const std::string brief = Plot({Straight("one", 5, 4, 3), Straight("other", 200, 3, 2, true)},
+                                 {.width = 60, .height = 12, .ascii = true});
+  EXPECT_EQ(std::count(brief.begin(), brief.end(), 'A'), 2) << brief;
   // One run has no letters.
   EXPECT_THAT(Plot({two[0]}, {.width = 60, .ascii = true}), Not(HasSubstr("A")));
   const Series marks{.name = "m", .x = {50}, .y = {3.9}, .marks = true, .second = true};

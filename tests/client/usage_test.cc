@@ -141,6 +141,47 @@ TEST(UsageTest, HelpOfAVerbIsItsHelpFlag) {
   EXPECT_EQ(Mtctl(nullptr, {"help", "attach"}).out, Mtctl(nullptr, {"follow", "--help"}).out);
 }
 
+// The pages say what --help says, and groff, where it is there, has nothing to say of them.
+TEST(UsageTest, ManualPagesAreThoseOfHelp) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("mt-man-" + std::to_string(::getpid()));
+  const Ran ran = Mtctl(nullptr, {"help", "--man", folder.string()});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const bool groff = std::system("command -v groff > /dev/null") == 0;
+  if (!groff) std::printf("groff is not installed: the pages are not printed\n");
+  const auto read = [&](const std::string& name) {
+    return base::ReadFile((folder / name).string()).value_or("");
+  };
+  const std::string root = read("mtctl.1");
+  for (const std::string& verb : Verbs()) {
+    EXPECT_THAT(root, HasSubstr(".BR mtctl\\-" + verb + " (1)\n"));
+    const std::string page = read("mtctl-" + verb + ".1");
+    EXPECT_THAT(page, HasSubstr("mtctl\\-" + verb + " \\- "));
+    for (std::string example : ExamplesIn(Mtctl(nullptr, {verb, "--help"}).out)) {
+      for (size_t at = 0; (at = example.find('-', at)) != std::string::npos; at += 2)
+        example.insert(at, "\\");
+      EXPECT_THAT(page, HasSubstr("\nmtctl " + example + "\n"));
+    }
+  }
+  EXPECT_THAT(read("mtctl-plot.1"), HasSubstr(".B \\-\\-smooth \\fRN:POSITIVE\nExponential"));
+  EXPECT_THAT(read("mtctl-checkpoint.1"), HasSubstr(".SS mtctl checkpoint verify\n"));
+  const std::string readme = base::ReadFile(MT_SOURCE_DIR "/client/README.md").value();
+  for (const char* code : {"0", "1", "2", "3", "4", "5", "6", "8", "9", "128"}) {
+    EXPECT_THAT(readme, HasSubstr(std::string("\n| ") + code + " | "));
+    EXPECT_THAT(root, HasSubstr(std::string(".B ") + code + "\n"));
+  }
+  if (groff) {
+    const std::string said = (folder / "said").string();
+    const std::string command = "for page in " + folder.string() +
+                                "/*.1; do groff -man -ww -Tutf8 -z $page; done > " + said + " 2>&1";
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    EXPECT_EQ(base::ReadFile(said).value(), "");
+  }
+  EXPECT_EQ(Mtctl(nullptr, {"help", "submit", "--man", "x"}).code, kExitUsage);
+  EXPECT_EQ(Mtctl(nullptr, {"help", "--man", "/proc/none"}).code, kExitIo);
+  std::filesystem::remove_all(folder);
+}
+
 // Each verb's three examples are understood: whatever comes of them, it is no fault of the words.
 TEST(UsageTest, EveryVerbHasThreeExamplesThatAreUnderstood) {
   const std::string folder =
@@ -190,7 +231,7 @@ TEST(UsageTest, TheCommandsOfTheReadmeAreUnderstood) {
       std::vector<std::string> args;
       for (std::string word; words >> word;)
         args.push_back(word == "JOB" ? "gpt-demo" : word == "NODE" ? "n1" : word);
-      if (args.empty() || args.size() < 2 || args[1] == "dev") continue;
+      if (args.size() < 2 || args[1] == "dev" || args[1] == "init") continue;  // would start, write
       EXPECT_EQ(args[0], "mtctl") << command;
       args.erase(args.begin());
       const Ran ran = Mtctl(&server, args);

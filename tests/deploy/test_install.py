@@ -26,6 +26,11 @@ share/doc/megatrain/operations.md
 share/doc/megatrain/runbook.md
 share/doc/megatrain/api.md
 share/doc/megatrain/README.md
+share/man/man1/mtctl.1
+share/man/man1/mtctl-submit.1
+share/bash-completion/completions/mtctl
+share/zsh/site-functions/_mtctl
+share/fish/vendor_completions.d/mtctl.fish
 """.split()
 
 
