@@ -165,6 +165,8 @@ StatusOr<std::unique_ptr<SampleIndex>> LoadOrBuildIndex(const IndexedDataset& da
     StatusOr<MappedFile> file = MappedFile::Open(path, OpenNoLink);
     const Status usable = file.ok() ? Verify(*file, header) : file.status();
     if (usable.ok()) {
+      // The time of its last use, by which the agent keeps the cache within its size.
+      (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
       return std::make_unique<SampleIndex>(plan, layout, std::move(file).value(), kHeaderBytes);
     }
     log::Warn("sample index cache is damaged, building it anew",

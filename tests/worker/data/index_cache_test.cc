@@ -2,6 +2,7 @@
 // writable.
 #include "worker/data/index_cache.h"
 
+#include <sys/stat.h>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -41,9 +42,16 @@ TEST_F(IndexCacheTest, TheCachedIndexIsTheBuiltOne) {
   EXPECT_EQ(Order(kRequest, cache_.path()), built);
   ASSERT_THAT(cache_.Files(), SizeIs(1));
   const std::string path = *IndexCachePath(*data_, kRequest, cache_.path());
-  const auto written = std::filesystem::last_write_time(path);
+  struct stat written {
+  }, found{};
+  ASSERT_EQ(::stat(path.c_str(), &written), 0);
+  // A hit counts as a use, by which the agent trims the cache.
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::filesystem::last_write_time(path, now - std::chrono::hours(100));
   EXPECT_EQ(Order(kRequest, cache_.path()), built);
-  EXPECT_EQ(std::filesystem::last_write_time(path), written) << "the second call is a hit";
+  EXPECT_GT(std::filesystem::last_write_time(path), now - std::chrono::hours(1));
+  ASSERT_EQ(::stat(path.c_str(), &found), 0);
+  EXPECT_EQ(found.st_ino, written.st_ino) << "the second call is a hit";
 }
 
 TEST_F(IndexCacheTest, EveryInputOfTheOrderHasItsOwnFile) {

@@ -23,6 +23,7 @@
 #include "common/rpc/version.h"
 #include "megatrain/v1/agent_state.pb.h"
 #include "worker/node/agent/agent.h"
+#include "worker/node/agent/cache_watch.h"
 #include "worker/node/agent/cluster_file.h"
 #include "worker/node/agent/grpc_coordinator_link.h"
 #include "worker/node/agent/grpc_rank_server.h"
@@ -232,6 +233,7 @@ Status RunAgent(const AgentOptions& options) {
   Health health(base::Clock::Real());
   ASSIGN_OR_RETURN(const std::unique_ptr<http::Server> http,
                    ServeHttp(options, &registry, &health));
+  const CacheWatch cache(options.cache_root, options.cache_limit);
   const StorageWatch storage(WatchedFolders(options), {{"node", options.node}}, &registry);
   AsioEventLoop loop;
   WorkerMetrics metrics({.node = options.node, .version = std::string(rpc::Version())}, &loop,

@@ -57,6 +57,10 @@ std::string DefaultState() {
   return base::JoinPath(FromEnvironment("HOME"), ".local/state/megatrain/worker");
 }
 
+std::string RefuseMinus(std::string& text) {
+  return text.starts_with('-') ? "must not be negative" : "";
+}
+
 void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
   app->add_subcommand("stop-ranks",
                       "End all ranks that the agent of --state has left running, then exit")
@@ -86,6 +90,11 @@ void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
                   "Checkpoints lie below it; it must be there [STATE/checkpoints]");
   app->add_option("--log-root", options->log_root, "Rank logs lie below it [STATE/logs]");
   app->add_option("--cache-root", options->cache_root, "Index caches lie below it [STATE/cache]");
+  app->add_option("--cache-limit", options->cache_limit,
+                  "Bytes of caches to keep, such as 4GiB; the longest unused go first")
+      ->transform(CLI::AsSizeValue(true))
+      ->transform(CLI::Validator(RefuseMinus, ""))  // before the conversion, which wraps around
+      ->default_str("16GiB");
   app->add_option("--rank-binary", options->rank_binary, "mt-rank [beside this program]");
   app->add_option("--shim-binary", options->shim_binary, "mt-shim [beside this program]");
   app->add_option("--probe-binary", options->probe_binary, "mt-gpu-probe [beside this program]");

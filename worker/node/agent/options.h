@@ -38,6 +38,7 @@ struct AgentOptions {
       false;  // it was not given and lies in `state`: a folder of the agent's
   std::string log_root;
   std::string cache_root;
+  int64_t cache_limit = int64_t{16} << 30;  // bytes below cache_root
   std::string rank_binary;
   std::string shim_binary;
   std::string probe_binary;

@@ -49,6 +49,19 @@ TEST_F(OptionsTest, Labels) {
   EXPECT_TRUE(ParseLabel(std::string(63, 'a') + "=b").ok());
 }
 
+TEST_F(OptionsTest, CacheLimit) {
+  ASSERT_EQ(Parse({}), -1) << error_;
+  EXPECT_EQ(options_.cache_limit, int64_t{16} << 30);
+  ASSERT_EQ(Parse({"--cache-limit", "4GiB"}), -1) << error_;
+  EXPECT_EQ(options_.cache_limit, int64_t{4} << 30);
+  ASSERT_EQ(Parse({"--cache-limit=500MB"}), -1) << error_;
+  EXPECT_EQ(options_.cache_limit, 500'000'000);
+  for (const char* bad : {"much", "-1", "4 parsecs"}) {
+    EXPECT_EQ(Parse({"--cache-limit", bad}), 64) << bad;
+    EXPECT_NE(error_.find("--cache-limit"), std::string::npos) << error_;
+  }
+}
+
 TEST_F(OptionsTest, BeyondThisMachineNeedsInsecure) {
   for (const std::string flag :
        {"--address=10.0.0.7", "--address=node-1.example", "--address=0.0.0.0",
