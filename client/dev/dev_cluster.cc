@@ -10,8 +10,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "client/dev/local_port.h"
 #include "client/session/api.h"
+#include "client/session/local_port.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <utility>
 
-#include "client/dev/local_port.h"
 #include "client/session/contexts.h"
+#include "client/session/local_port.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/plain_text.h"

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/dev/local_port.h"
+#include "client/session/local_port.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
 

@@ -1,6 +1,6 @@
 // A listening socket's inode stands in /proc/net/tcp[6]; its owner has a link to it among its
 // files.
-#include "client/dev/local_port.h"
+#include "client/session/local_port.h"
 
 #include <arpa/inet.h>
 #include <cerrno>
