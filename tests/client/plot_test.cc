@@ -308,6 +308,21 @@ TEST_F(PlotCommandTest, TwoJobsAndSmoothing) {
   EXPECT_THAT(other.out, Not(HasSubstr("perplexity")));
 }
 
+TEST_F(PlotCommandTest, EachCurveIsThatOfItsJob) {
+  constexpr char kOther[] = "22222222-d9cb-469f-a165-70867728950e";
+  server_.state().jobs[1].set_uid(kOther);
+  server_.state().answer_history = [&](const v1::QueryHistoryRequest& request) {
+    v1::History out = server_.state().history;
+    for (double& loss : *out.mutable_columns(0)->mutable_last())
+      loss = request.job().uid() == kOther ? 1 : 3;
+    out.clear_evals();
+    return out;
+  };
+  const std::vector<std::string> lines = LinesOf(Run({"--vs", "other", "--height", "12"}).out);
+  EXPECT_THAT(lines[1], HasSubstr("*A*"));
+  EXPECT_THAT(lines[9], HasSubstr("+B+"));
+}
+
 TEST_F(PlotCommandTest, WritesAPicture) {
   const std::string path = TempFile("mt-plot-command-");
   const Ran ran = Run({"--vs", "other", "--png", path});
