@@ -57,9 +57,10 @@ ExitCode RunInit(const InitArgs& args, const GlobalOptions& options) {
   if (args.file == "-") return PrintText(text);
   std::error_code error;
   if (!args.overwrite && std::filesystem::exists(args.file, error)) {
-    return Complain(base::InvalidArgument("{} is there already; --overwrite replaces it, -f FILE "
-                                        "writes another",
-                                        args.file));
+    return Complain(
+        base::InvalidArgument("{} is there already; --overwrite replaces it, -f FILE "
+                              "writes another",
+                              args.file));
   }
   const Status written = base::WriteFileAtomic(args.file, text);
   if (!written.ok()) return Complain(written, kExitIo);

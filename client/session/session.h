@@ -37,7 +37,8 @@ std::string DevEndpointFile();
 
 // The first that is set of: --coordinator, the endpoint of --context, $MTCTL_COORDINATOR, the
 // endpoint of $MTCTL_CONTEXT or of the current context, the endpoint of `dev up`, 127.0.0.1:7070
-// where somebody listens. kUnavailable where none is, with advice. *source (may be null) names the one that was taken.
+// where somebody listens. kUnavailable where none is, with advice. *source (may be null) names the
+// one that was taken.
 StatusOr<rpc::Endpoint> ResolveEndpoint(const GlobalOptions& options,
                                         std::string* source = nullptr);
 // Sets the namespace of the context in effect, if any, unless -n or $MTCTL_NAMESPACE gave one.
