@@ -148,6 +148,10 @@ TEST(ShmSegment, ASeatIsHeldUntilItsOwnerGoes) {
   }
   EXPECT_FALSE((*made)->IsSeated(1));
   EXPECT_FALSE(ShmSegment::Open(path, (*made)->Nonce(), 3).ok()) << "of another size";
+  // What is no group's memory is not even opened.
+  const Status other = ShmSegment::Open("/proc/self/exe", (*made)->Nonce(), 2).status();
+  EXPECT_NE(base::Message(other).find("is not a group's shared memory"), std::string::npos)
+      << other;
 }
 
 // Who sleeps is woken, not found at its next look, which comes after 25 ms: `once(group, round)`
