@@ -34,7 +34,7 @@ struct EngineConfig {
   bool overlap_reduce = true;
   bool overlap_gather = true;
   bool recordings = false;  // training.recordings; auto: off
-  bool snapshot = false;    // checkpoint.async_save: memory for a StateSnapshot
+  bool snapshot = false;    // checkpoint.async_save: memory for a StateSnapshot, if there is room
 };
 
 // For a completed job (spec::CompleteJob, ResolveForSlots).

@@ -46,6 +46,13 @@ class EnginePlan {
   // (cause OOM) where it has no room to choose algorithms.
   static StatusOr<EnginePlan> Create(const EngineArgs& args);
 
+  // Host memory for a StateSnapshot of this rank; 0 where the config asks for none.
+  int64_t SnapshotBytes() const;
+  // Whether the host has it beside what is planned (on a CPU within memory_limit_bytes, if given).
+  StatusOr<bool> HasRoomForSnapshot() const;
+  // Plans it; the engine has no snapshot otherwise.
+  void ReserveSnapshot();
+
  private:
   friend class Engine;  // takes the plan apart
 

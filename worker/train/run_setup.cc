@@ -2,6 +2,7 @@
 // rank waits in the next collective for one that has given up.
 #include "worker/train/run_setup.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -44,6 +45,7 @@ Status RunSetup::Run() {
   RETURN_IF_ERROR(Agree(&exchange, OpenDataAndPlan()));
   ASSIGN_OR_RETURN(start_, FindStart(ArgsOfStart(), &exchange));
   RETURN_IF_ERROR(SettleChoices(&exchange));
+  RETURN_IF_ERROR(PlanSnapshot(&exchange));
   RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
   RETURN_IF_ERROR(LoadIntact(&exchange));
   if (start_.load) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
@@ -116,6 +118,22 @@ Status RunSetup::SettleChoices(checkpoint::Exchange* exchange) {
                                          }}));
   args_.observer->OnActivityEnd(ActivityKind::kTuning);
   tuning_ = std::move(settled.tables);
+  return OkStatus();
+}
+
+Status RunSetup::PlanSnapshot(checkpoint::Exchange* exchange) {
+  const megatrain::v1::JobSpec& job = *args_.job;
+  if (!job.checkpoint().async_save() || spec::CheckpointDirectory(job).empty()) return OkStatus();
+  const StatusOr<bool> room = plan_->HasRoomForSnapshot();
+  RETURN_IF_ERROR(Agree(exchange, room.status()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange->AllGather(*room ? "yes" : "no"));
+  const auto short_rank = std::ranges::find(all, "no");
+  if (short_rank == all.end()) {
+    plan_->ReserveSnapshot();
+  } else {
+    log::Warn("no room in host memory for the copy of saves: each holds up training as it writes",
+              {{"rank", short_rank - all.begin()}, {"bytes_here", plan_->SnapshotBytes()}});
+  }
   return OkStatus();
 }
 

@@ -61,6 +61,9 @@ class RunSetup {
   Status SettleChoices(checkpoint::Exchange* exchange);
   // Rank 0: the choices of the checkpoint to go on from.
   StatusOr<tuning::TuningTables> StoredChoices() const;
+  // Collective: memory for the copy of saves beside training, on all ranks or, where one has no
+  // room, on none; then saves hold up training.
+  Status PlanSnapshot(checkpoint::Exchange* exchange);
   Status MakeEngine();
   // What says where the run starts.
   StartArgs ArgsOfStart() const;

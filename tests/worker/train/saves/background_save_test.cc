@@ -110,6 +110,42 @@ class BackgroundSaveTest : public TrainTest {
   Counter gate_, over_;
 };
 
+// One of the ranks has memory for all but the copy: all save without it, the same bytes.
+TEST_F(BackgroundSaveTest, WhereMemoryIsShortSavesHoldUpTraining) {
+  const std::vector<std::string> job = {"parallel.data=2", "checkpoint.every_iters=5",
+                                        "checkpoint.keep_last=9"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), job.begin(), job.end());
+    return more;
+  };
+  const auto plain = Run(with({}));
+  ExpectClean(plain, 20);
+  const int64_t needed = memory::Total(MemoryOf(plain[0].seen.steps.back()));
+  for (const bool is_short : {true, false}) {
+    adjust_ = [&](int rank, TrainArgs* args) {
+      if (rank == 1) args->memory_limit_bytes = is_short ? needed + 1024 : 100 * needed;
+    };
+    const std::string directory = is_short ? "short" : "roomy";
+    const auto ranks = Run(with({kBeside, "checkpoint.directory=" + directory}));
+    ExpectClean(ranks, 20);
+    const bool copied = memory::Total(MemoryOf(ranks[0].seen.steps.back())) > needed;
+    EXPECT_EQ(copied, !is_short) << "on the rank that has room, too";
+    if (is_short) {
+      EXPECT_EQ(ranks[0].seen.saves.size(), plain[0].seen.saves.size());
+    }
+    for (const CheckpointRecord& save : ranks[0].seen.saves) {
+      if (is_short) {
+        EXPECT_GE(save.stall_seconds, save.seconds);
+      }
+      const std::string mine = Folder(save.step, 1, directory);
+      const std::string theirs = Folder(save.step, 1);
+      for (const char* shard : {"/rank-00000.safetensors", "/rank-00001.safetensors"})
+        EXPECT_EQ(Read(mine + shard), Read(theirs + shard)) << save.step;
+      EXPECT_EQ(ManifestOf(mine), ManifestOf(theirs));
+    }
+  }
+}
+
 // In fp32 the weights are the masters, and are gathered beside the copy.
 class BackgroundSaveBitsTest : public BackgroundSaveTest,
                                public ::testing::WithParamInterface<const char*> {};
