@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/commands/commands.h"
+#include "client/commands/prepare_checks.h"
 #include "client/output/format.h"
 #include "worker/data/inspect.h"
 #include "worker/data/prepare.h"
@@ -55,12 +56,16 @@ ExitCode RunPrepare(const PrepareFlags& flags, const GlobalOptions& options) {
     args.rule = data::DocumentRule::kJsonLines;
     args.jsonl_key = flags.jsonl_key;
   }
+  const Status fit = CheckPrepare(args, flags.tokenizer);
+  if (!fit.ok()) return Complain(fit);
   const auto tokenizer = data::MakeTokenizer({.type = flags.tokenizer});
   if (!tokenizer.ok()) return Complain(tokenizer.status());
   args.tokenizer = tokenizer->get();
   args.progress = ShowProgress;
   const auto stats = data::Prepare(args);
   if (!stats.ok()) return Complain(stats.status());
+  const std::string note = PrepareNote(*stats);
+  if (!note.empty()) std::fprintf(stderr, "mtctl: note: %s\n", note.c_str());
   if (IsStructured(options.output)) {
     const nlohmann::ordered_json out = {{"prefix", args.output_prefix},
                                         {"files", stats->files},
@@ -123,6 +128,11 @@ void AddPrepare(CLI::App* data_command, const CommandContext& context) {
       command->add_option("--separator", flags->separator,
                           "Documents are the records between lines that equal this (default: one "
                           "document per file)");
+  separator->check(CLI::Validator(
+      [](const std::string& text) {
+        return text.empty() ? "is empty; leave it out for one document per file" : std::string();
+      },
+      ""));
   command
       ->add_option("--jsonl-key", flags->jsonl_key, "Documents are this string of each JSON line")
       ->excludes(separator);
