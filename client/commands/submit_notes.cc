@@ -70,11 +70,32 @@ std::string MemoryNote(v1::JobSpec job, const v1::ListNodesResponse& nodes) {
       FormatBytes(have));
 }
 
+// On a node of CPU slots the copy lies beside all that the ranks keep.
+std::string SaveCopyNote(v1::JobSpec job, const v1::ListNodesResponse& nodes) {
+  if (!job.checkpoint().async_save() || job.checkpoint().directory() == "none") return "";
+  const auto stages = MemoryByStage(&job);
+  if (!stages.ok()) return "";
+  const spec::RankMemory all = MemoryOfAll(job, *stages);
+  const bool on_gpu = job.placement().device() != v1::Placement::DEVICE_CPU &&
+                      (job.placement().device() == v1::Placement::DEVICE_GPU ||
+                       LargestNode(nodes, /*gpu=*/true) > 0);
+  const int64_t have = LargestNode(nodes, /*gpu=*/false);
+  if (have == 0 || all.save_copy + (on_gpu ? 0 : all.total()) <= have) return "";
+  return fmt::format(
+      "the copies for checkpoint.async_save take {} of host memory in all, the largest node has "
+      "{}: where a rank finds no room for its own, saves hold up training for as long as they "
+      "write",
+      FormatBytes(all.save_copy), FormatBytes(have));
+}
+
 }  // namespace
 
 std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes) {
   std::vector<std::string> notes = {CheckpointNote(job), VocabularyNote(job)};
-  if (nodes != nullptr) notes.push_back(MemoryNote(job, *nodes));
+  if (nodes != nullptr) {
+    notes.push_back(MemoryNote(job, *nodes));
+    notes.push_back(SaveCopyNote(job, *nodes));
+  }
   std::erase(notes, "");
   return notes;
 }

@@ -70,6 +70,25 @@ TEST_F(SubmitTest, MoreMemoryThanTheLargestNodeHasIsSaid) {
   EXPECT_THAT(Submit(saves).err, Not(HasSubstr("note:")));
 }
 
+TEST_F(SubmitTest, NoRoomForTheCopyOfSavesIsSaid) {
+  v1::Node* node = server_.state().nodes.add_nodes();
+  node->set_memory_bytes(64 << 10);
+  const std::vector<std::string> saves = {"--set", "checkpoint.every_iters=2", "--set",
+                                          "checkpoint.async_save=true"};
+  constexpr char kNote[] =
+      "note: the copies for checkpoint.async_save take [0-9.]+ [KM]iB of host memory in all, the "
+      "largest node has 64.0 KiB";
+  EXPECT_THAT(Submit(saves).err, testing::ContainsRegex(kNote));
+  EXPECT_THAT(Submit({"--set", "checkpoint.every_iters=2"}).err, Not(HasSubstr("copies")));
+  // Beside a GPU it is of the host's memory all the same.
+  v1::Slot* slot = node->add_slots();
+  slot->set_device(v1::GPU);
+  slot->mutable_gpu()->set_memory_bytes(int64_t{1} << 36);
+  EXPECT_THAT(Submit(saves).err, testing::ContainsRegex(kNote));
+  node->set_memory_bytes(int64_t{1} << 30);
+  EXPECT_THAT(Submit(saves).err, Not(HasSubstr("note:")));
+}
+
 TEST_F(SubmitTest, ABenchmarkHasANameOfItsOwn) {
   v1::Job done = MakeJob("tiny-bench", v1::SUCCEEDED);
   done.mutable_bench()->set_steps(5);
