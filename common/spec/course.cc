@@ -94,6 +94,7 @@ std::vector<std::string> BatchesThatDiffer(const JobSpec& saved, const JobSpec& 
 
 std::string PhasesText(const std::vector<BatchPhase>& phases) {
   std::vector<std::string> words;
+  words.reserve(phases.size());
   for (const BatchPhase& phase : phases)
     words.push_back(fmt::format("{}:{}", phase.from_samples, phase.batch));
   return fmt::format("{}", fmt::join(words, " "));
