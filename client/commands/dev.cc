@@ -1,11 +1,13 @@
 // `mtctl dev up|down|status`: runs a coordinator and a worker on this machine.
 #include <cstdio>
 #include <memory>
+#include <set>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "client/commands/commands.h"
+#include "client/commands/purge.h"
 #include "client/commands/verb.h"
 #include "client/dev/dev_cluster.h"
 #include "common/base/files.h"
@@ -47,6 +49,15 @@ ExitCode RunUp(const DevUpArgs& args) {
   return kExitOk;
 }
 
+StatusOr<std::set<std::string>> KnownJobs(const DevCluster& cluster) {
+  ASSIGN_OR_RETURN(const auto found, cluster.Read());
+  const DevState state = found.value_or(DevState());
+  if (!IsAlive(state.coordinator)) return base::Unavailable("the coordinator does not run");
+  ASSIGN_OR_RETURN(const rpc::Endpoint address, rpc::ParseEndpoint(state.endpoint));
+  ASSIGN_OR_RETURN(const auto api, Api::Connect(address, control::kClientRequest));
+  return AllJobUids(*api);
+}
+
 ExitCode RunDown(bool purge, bool yes) {
   DevCluster cluster = Cluster();
   ExitCode code = kExitOk;
@@ -56,6 +67,9 @@ ExitCode RunDown(bool purge, bool yes) {
                           &code)) {
     return code;
   }
+  // Asked while there is somebody to ask.
+  StatusOr<std::set<std::string>> uids = base::Unavailable("not asked");
+  if (purge) uids = KnownJobs(cluster);
   const Status down = cluster.Down();
   if (!down.ok() && !(purge && absl::IsNotFound(down))) return Complain(down);
   if (down.ok()) std::printf("down\n");
@@ -64,6 +78,13 @@ ExitCode RunDown(bool purge, bool yes) {
   if (!purged.ok()) return Complain(purged.status());
   std::printf("removed %s; checkpoints stay: %s in %s\n", FormatBytes(purged->bytes).c_str(),
               FormatBytes(purged->checkpoint_bytes).c_str(), purged->checkpoint_root.c_str());
+  if (uids.ok()) {
+    ReleaseFences(purged->checkpoint_root, *uids);
+  } else if (purged->bytes > 0) {
+    std::fprintf(stderr,
+                 "the coordinator did not run, so its jobs still hold their directories there: to "
+                 "train on in one, remove its file FENCE\n");
+  }
   return kExitOk;
 }
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/file.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -237,7 +238,8 @@ Status DevCluster::RunToEnd(const std::vector<std::string>& argv, const std::str
                             const std::string& log) const {
   ASSIGN_OR_RETURN(const ProcessId process, StartDetached(argv, log));
   const auto until = steady_clock::now() + kStopGrace;
-  while (IsAlive(process)) {
+  int status = 0;
+  while (::waitpid(static_cast<pid_t>(process.pid), &status, WNOHANG) == 0) {
     if (steady_clock::now() >= until) {
       RETURN_IF_ERROR(StopProcess(process, seconds(1)));
       return base::Internal("`{}` did not end; its log ({}) ends with:\n{}", name, log,
@@ -245,7 +247,8 @@ Status DevCluster::RunToEnd(const std::vector<std::string>& argv, const std::str
     }
     std::this_thread::sleep_for(kDevTick);
   }
-  return OkStatus();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return OkStatus();
+  return base::Internal("`{}` failed; its log ({}) ends with:\n{}", name, log, LogTail(log));
 }
 
 Status DevCluster::MakeStore(const std::string& coordinator) const {
@@ -265,6 +268,8 @@ Status DevCluster::Down() {
   ASSIGN_OR_RETURN(const base::Fd lock, Lock(folder_));
   ASSIGN_OR_RETURN(const std::optional<DevState> state, Read());
   if (!state || (!IsAlive(state->coordinator) && !IsAlive(state->worker))) {
+    // Ranks may have outlived a crash of both.
+    if (base::Exists(Path("worker"))) RETURN_IF_ERROR(StopRanks());
     return base::NotFound("no development cluster is running ({})", folder_);
   }
   RETURN_IF_ERROR(StopProcess(state->worker, kStopGrace));
@@ -281,6 +286,8 @@ StatusOr<DevPurged> DevCluster::Purge() {
   ASSIGN_OR_RETURN(const std::optional<DevState> old, Read());
   if (old && (IsAlive(old->coordinator) || IsAlive(old->worker)))
     return base::FailedPrecondition("a development cluster is running: first `mtctl dev down`");
+  // What lies in `worker` is all that knows of ranks that have outlived it.
+  if (base::Exists(Path("worker"))) RETURN_IF_ERROR(StopRanks());
   DevPurged purged{.checkpoint_root = old ? old->settings.checkpoint_root : Path("checkpoints")};
   purged.checkpoint_bytes = BytesBelow(purged.checkpoint_root);
   // By name: what else may lie in the folder is not ours, and checkpoints are not for this.

@@ -35,7 +35,8 @@ class DevCluster {
   // kFailedPrecondition where it runs with other settings than the flags ask for, or where the
   // worker lives but its coordinator's port is taken. Errors quote the end of the daemon's log.
   StatusOr<DevState> Up(const DevUpArgs& args, DevFound* found);
-  // Stops the worker, the ranks that it left, and the coordinator; kNotFound where nothing runs.
+  // Stops the worker, the ranks that it left, and the coordinator; kNotFound where neither daemon
+  // runs: ranks that have outlived both are ended then, too.
   Status Down();
   // Removes the store with every job's history, logs, caches and settings; checkpoints stay.
   // kFailedPrecondition while something runs.
@@ -51,8 +52,7 @@ class DevCluster {
   Status WaitForPort(const ProcessId& coordinator, const std::string& port_file,
                      std::string* endpoint) const;
   Status WaitForWorker(const DevState& state) const;
-  // Runs a program to its end, at most kStopGrace. How it ended is not looked at: what needs its
-  // work says what is missing, and the log says why.
+  // Runs a program to its end, at most kStopGrace; kInternal with the end of its log if it fails.
   Status RunToEnd(const std::vector<std::string>& argv, const std::string& name,
                   const std::string& log) const;
   Status MakeStore(const std::string& coordinator) const;

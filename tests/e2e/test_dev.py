@@ -96,12 +96,26 @@ class DevTest(ClusterTest):
         self.assertRegex(done.stdout, rf"(?s)^down\nremoved [0-9.]+ [KM]iB; checkpoints stay: [0-9.]+ [KM]iB in {self.dir / 'ckpt'}")
         self.assertEqual(sorted(p.name for p in dev.iterdir()), ["lock", "notes"])
         self.assertEqual(self.checkpoints(), saved)
-        # Where nothing runs, what is left goes as well; then a cluster begins anew.
+        # A new cluster knows no job, and the same job goes on from where the old one's has saved.
         self.up()
         self.assertEqual(json.loads(self.mtctl("-o", "json", "get", "jobs").stdout).get("jobs", []), [])
+        self.submit("--follow")
+        self.assertEqual(self.job()["resumed_from_step"], int(saved[-1].split("-")[1]))
         self.mtctl("dev", "down")
-        self.mtctl("dev", "down", "--purge", "--yes")
+        # Where nothing runs, what is left goes as well; whose the directories are nobody can tell.
+        done = self.mtctl("dev", "down", "--purge", "--yes")
+        self.assertIn("remove its file FENCE", done.stderr)
         self.assertFalse((dev / "coordinator").exists())
+
+    def test_ranks_that_outlive_both_daemons_end_with_down(self):
+        self.up()
+        self.submit(*LONG, "--set", "resilience.on_agent_exit=continue")
+        self.wait_for("steps", lambda: self.step() > 3)
+        for pid in self.dev_pids():
+            self.kill(pid)
+        self.assertEqual(len(self.rank_processes()), 2)
+        self.assertEqual(self.mtctl("dev", "down", check=False).returncode, 3)
+        self.assertEqual(self.rank_processes(), [])
 
 
 if __name__ == "__main__":
