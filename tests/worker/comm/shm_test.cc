@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <thread>
 #include <vector>
 
@@ -110,15 +111,18 @@ TEST(ShmFactory, AllGoOverTcpWhereTheOfferIsOfAnotherPlace) {
   EXPECT_EQ(NumOverTcp(WithWord(5, "0 and more"), Everywhere("/proc")), 3);
 }
 
-// The limit of the process, which every member of this test has.
+// Limits of the process, which every member of this test has: any limit of addresses is refused.
 TEST(ShmFactory, AllGoOverTcpWhereTheMemoryIsRefused) {
-  rlimit old{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  const rlimit small{.rlim_cur = 64 << 20, .rlim_max = old.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const int num_over_tcp = NumOverTcp({}, Everywhere("/proc"));
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
-  EXPECT_EQ(num_over_tcp, 3);
+  for (const auto& [kind, bytes] :
+       {std::pair{RLIMIT_FSIZE, rlim_t{64} << 20}, std::pair{RLIMIT_AS, rlim_t{1} << 46}}) {
+    rlimit old{};
+    ASSERT_EQ(::getrlimit(kind, &old), 0);
+    const rlimit small{.rlim_cur = bytes, .rlim_max = old.rlim_max};
+    ASSERT_EQ(::setrlimit(kind, &small), 0);
+    const int num_over_tcp = NumOverTcp({}, Everywhere("/proc"));
+    ASSERT_EQ(::setrlimit(kind, &old), 0);
+    EXPECT_EQ(num_over_tcp, 3) << kind;
+  }
 }
 
 TEST(ShmFactory, AGroupOfOneAsksNobody) {
@@ -137,6 +141,10 @@ TEST(ShmSegment, ASeatIsHeldUntilItsOwnerGoes) {
   ASSERT_TRUE(made.ok()) << made.status();
   const std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), (*made)->fd());
   ASSERT_TRUE((*made)->TakeSeat(0).ok());
+  // With the seat come the pages of its slots.
+  struct stat file {};
+  ASSERT_EQ(::fstat((*made)->fd(), &file), 0);
+  EXPECT_GE(file.st_blocks * 512, 2 * kSlotBytes);
   EXPECT_FALSE((*made)->IsSeated(1));
   {
     auto opened = ShmSegment::Open(path, (*made)->Nonce(), 2);

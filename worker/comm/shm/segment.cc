@@ -37,6 +37,16 @@ Status CheckFileSizeLimit(int64_t bytes) {
                      limit.rlim_cur);
 }
 
+// Arenas are mapped as they are needed, in the middle of training: too late to find a limit.
+Status CheckAddressLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0) return base::ErrnoError(errno, "getrlimit");
+  if (limit.rlim_cur == RLIM_INFINITY) return OkStatus();
+  return base::Error(absl::StatusCode::kResourceExhausted,
+                     "the process may use {} bytes of addresses (ulimit -v): lift the limit",
+                     limit.rlim_cur);
+}
+
 struct flock SeatLock(int index) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -105,8 +115,11 @@ StatusOr<std::unique_ptr<ShmSegment>> ShmSegment::Open(const std::string& path,
 std::string ShmSegment::Nonce() const { return {header().nonce.data(), header().nonce.size()}; }
 
 Status ShmSegment::TakeSeat(int index) {
+  RETURN_IF_ERROR(CheckAddressLimit());
   struct flock lock = SeatLock(index);
   if (::fcntl(fd(), F_OFD_SETLK, &lock) != 0) return base::ErrnoError(errno, "locking a seat");
+  if (::fallocate(fd(), 0, layout_.Slot(index, 0), 2 * kSlotBytes) != 0)
+    return base::ErrnoError(errno, "taking memory for what is shared");
   return OkStatus();
 }
 

@@ -35,8 +35,9 @@ class ShmSegment {
   int fd() const { return fd_.get(); }
   std::string Nonce() const;
 
-  // Takes this member's seat, for as long as the object lives. kFailedPrecondition: it is taken, or
-  // the kernel has no such locks.
+  // Takes this member's seat, for as long as the object lives, and the memory of its slots: what is
+  // missing is missed here, not in the middle of a call. kFailedPrecondition: the seat is taken, or
+  // the kernel has no such locks; kResourceExhausted and others: no memory.
   Status TakeSeat(int index);
   // Whether another member's seat is taken: false once its process has ended.
   bool IsSeated(int index) const;

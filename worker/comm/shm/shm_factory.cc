@@ -10,6 +10,7 @@
 #include <atomic>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <unistd.h>
@@ -36,6 +37,10 @@ std::string ProcessNamespace(const std::string& proc) {
   return std::filesystem::read_symlink(proc + "/self/ns/pid", error).string();
 }
 
+Status NoBootId() {
+  return base::Unavailable("/proc/sys is hidden, so it cannot tell whether they share a host");
+}
+
 class ShmFactory final : public GroupFactory {
  public:
   ShmFactory(RendezvousStore* store, CommConfig config, GroupFactory* otherwise, std::string proc)
@@ -57,6 +62,12 @@ class ShmFactory final : public GroupFactory {
     std::unique_ptr<ShmSegment> segment;
   };
 
+  // The first answer that is not yes.
+  struct Refusal {
+    int index = 0;
+    std::string answer;
+  };
+
   static std::string KeyOf(const GroupSpec& spec, int index) {
     return fmt::format("shm/{}/{}", spec.name, index);
   }
@@ -64,6 +75,7 @@ class ShmFactory final : public GroupFactory {
   Answer Offer(const GroupSpec& spec) const {
     const std::string pids = ProcessNamespace(proc_);
     if (pids.empty()) return {.text = No(base::Unavailable("{} does not show processes", proc_))};
+    if (base::BootId().empty()) return {.text = No(NoBootId())};
     auto segment = ShmSegment::Make(static_cast<int>(spec.members.size()));
     if (!segment.ok()) return {.text = No(segment.status())};
     const Status seated = (*segment)->TakeSeat(spec.my_index);
@@ -75,6 +87,7 @@ class ShmFactory final : public GroupFactory {
 
   Answer Try(const std::string& offer, const GroupSpec& spec) const {
     if (!offer.starts_with(kYes)) return {.text = kYes};  // the offer decides
+    if (base::BootId().empty()) return {.text = No(NoBootId())};
     std::istringstream text(offer);
     const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
     if (words.size() != 6) {
@@ -115,26 +128,32 @@ class ShmFactory final : public GroupFactory {
       mine = Try(offer, spec);
     }
     RETURN_IF_ERROR(store_->Set(KeyOf(spec, spec.my_index), mine.text));
-    bool agreed = true;
+    bool elsewhere = false;
+    std::optional<Refusal> refusal;
     for (int index = 0; index < static_cast<int>(spec.members.size()); ++index) {
-      std::string answer = mine.text;
-      if (index != spec.my_index) {
-        ASSIGN_OR_RETURN(answer, AnswerOf(spec, index, deadline));
+      StatusOr<std::string> answer = mine.text;
+      if (index != spec.my_index) answer = AnswerOf(spec, index, deadline);
+      if (!answer.ok()) {
+        // The others may find that all have said yes: they wait for nobody who has gone on.
+        if (mine.segment != nullptr)
+          mine.segment->member(spec.my_index).state.store(MemberState::kBroken);
+        return answer.status();
       }
-      if (answer.starts_with(kYes)) continue;
-      if (agreed && spec.my_index == 0 && answer != kElsewhere) Warn(spec, index, answer);
-      agreed = false;
+      elsewhere |= *answer == kElsewhere;
+      if (!answer->starts_with(kYes) && !refusal) refusal = Refusal{index, *answer};
     }
-    if (!agreed) return nullptr;
-    return std::move(mine.segment);
+    if (!refusal) return std::move(mine.segment);
+    // Between hosts there is nothing to warn of.
+    if (spec.my_index == 0 && !elsewhere) Warn(spec, *refusal);
+    return nullptr;
   }
 
-  void Warn(const GroupSpec& spec, int index, const std::string& answer) {
+  void Warn(const GroupSpec& spec, const Refusal& refusal) {
     if (warned_.exchange(true)) return;
     log::Warn("ranks of one host cannot share memory and use TCP, which is slower",
               {{"group", spec.name},
-               {"rank", spec.members[static_cast<size_t>(index)]},
-               {"why", answer.substr(answer.find(' ') + 1)}});
+               {"rank", spec.members[static_cast<size_t>(refusal.index)]},
+               {"why", refusal.answer.substr(refusal.answer.find(' ') + 1)}});
   }
 
   RendezvousStore* const store_;

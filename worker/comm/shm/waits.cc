@@ -49,6 +49,8 @@ bool ShmWaits::Spin(const std::atomic<uint64_t>& counter, uint64_t target) const
 
 Status ShmWaits::Await(const std::atomic<uint64_t>& counter, uint64_t target, int peer,
                        base::MonotonicTime deadline) {
+  // However quick the others are: who aborts is answered.
+  if (broken_) return base::Error(absl::StatusCode::kAborted, "aborted");
   if (Spin(counter, target)) return OkStatus();
   base::MonotonicTime next_look = base::Clock::Real()->Now() + kLookAtSeats;
   for (;;) {
