@@ -16,6 +16,7 @@
 #include "common/base/log.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/evaluation.h"
+#include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/json_text.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/manifest.h"
@@ -31,6 +32,14 @@ StatusOr<std::string> ManifestText(const std::string& folder) {
 }
 
 }  // namespace
+
+StatusOr<std::string> CopiesIn(const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::string text,
+                   base::ReadFile(base::JoinPath(directory, kSecondMarkerName)));
+  const nlohmann::json in = ParseJson(text);
+  if (!in.is_object() || !in.contains("of") || !in["of"].is_string()) return "another directory";
+  return base::JoinPath(directory, in["of"].get<std::string>());
+}
 
 SecondCopy::SecondCopy(Args args) : args_(std::move(args)), thread_([this] { Run(); }) {}
 
@@ -119,13 +128,24 @@ void SecondCopy::TakeOutcome(const Wanted& tried, bool copied) {
   }
 }
 
+// A directory that a run saves to is that run's to prune, before its first save too.
+Status SecondCopy::CheckNotSavedTo() const {
+  ASSIGN_OR_RETURN(const std::optional<Fence> fence, ReadFence(args_.to));
+  if (!fence) return OkStatus();
+  return base::FailedPrecondition(
+      "{} is where {} saves its checkpoints, as its file {} says: give checkpoint.second a "
+      "directory of its own",
+      args_.to, fence->job_uid.empty() ? "another run" : "the job with uid " + fence->job_uid,
+      kFenceName);
+}
+
 Status SecondCopy::Claim() const {
   RETURN_IF_ERROR(base::MakeDirs(args_.to));
+  RETURN_IF_ERROR(CheckNotSavedTo());
   // Relative, so that both may move together.
   const std::string of = std::filesystem::path(args_.from).lexically_relative(args_.to).string();
-  const std::string marker = base::JoinPath(args_.to, kSecondMarkerName);
-  const StatusOr<std::string> text = base::ReadFile(marker);
-  if (absl::IsNotFound(text.status())) {
+  const StatusOr<std::string> holds = CopiesIn(args_.to);
+  if (absl::IsNotFound(holds.status())) {
     ASSIGN_OR_RETURN(const std::vector<CheckpointId> others, ListCheckpoints(args_.to));
     if (!others.empty()) {
       return base::FailedPrecondition(
@@ -135,15 +155,12 @@ Status SecondCopy::Claim() const {
     }
     const nlohmann::json out = {
         {"format", "megatrain-second"}, {"version", kSecondMarkerVersion}, {"of", of}};
-    return base::WriteFileAtomic(marker, out.dump(1) + "\n");
+    return base::WriteFileAtomic(base::JoinPath(args_.to, kSecondMarkerName), out.dump(1) + "\n");
   }
-  RETURN_IF_ERROR(text.status());
-  const nlohmann::json in = ParseJson(*text);
-  const bool tells = in.is_object() && in.contains("of") && in["of"].is_string();
-  if (tells && in["of"].get<std::string>() == of) return OkStatus();
+  RETURN_IF_ERROR(holds.status());
+  if (*holds == base::JoinPath(args_.to, of)) return OkStatus();
   return base::FailedPrecondition(
-      "{} holds the copies of {}: give checkpoint.second a directory of its own", args_.to,
-      tells ? base::JoinPath(args_.to, in["of"].get<std::string>()) : "another directory");
+      "{} holds the copies of {}: give checkpoint.second a directory of its own", args_.to, *holds);
 }
 
 StatusOr<int64_t> SecondCopy::Copy(const Wanted& wanted) {
@@ -178,6 +195,8 @@ StatusOr<int64_t> SecondCopy::Copy(const Wanted& wanted) {
                       .status());
   moved_ += 2 * bytes - counted;
   RETURN_IF_ERROR(BringUpToDate(id));
+  // The copy may have taken long.
+  RETURN_IF_ERROR(CheckNotSavedTo());
   const auto removed =
       PruneCheckpoints({.directory = args_.to, .rules = wanted.rules, .epoch = args_.epoch});
   if (!removed.ok()) {

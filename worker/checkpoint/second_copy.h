@@ -1,7 +1,8 @@
 // Copies a run's checkpoints to a second directory beside training (checkpoint.second), verified,
 // and prunes there by the same rules. One thread; what it is given meanwhile waits, and only the
 // newest of that is copied. A file in the second directory says of which directory it holds the
-// copies (FORMAT.md); in one that holds anything else nothing is written and nothing removed.
+// copies (FORMAT.md); in one that holds anything else, or that a run saves to, nothing is written
+// and nothing removed.
 #pragma once
 
 #include <atomic>
@@ -33,6 +34,9 @@ struct SecondCopyResult {
 // In the second directory: whose copies it holds.
 inline constexpr std::string_view kSecondMarkerName = ".megatrain-second";
 inline constexpr int kSecondMarkerVersion = 1;
+// The directory whose copies this one holds, for comparison and for messages ("another directory"
+// where the marker does not say it); kNotFound: it has no marker. Blocks.
+StatusOr<std::string> CopiesIn(const std::string& directory);
 
 class SecondCopy {
  public:
@@ -71,6 +75,7 @@ class SecondCopy {
   void TakeOutcome(const Wanted& tried, bool copied);
   // Copy without exceptions.
   StatusOr<int64_t> TryCopy(const Wanted& wanted);
+  Status CheckNotSavedTo() const;
   Status Claim() const;
   StatusOr<int64_t> Copy(const Wanted& wanted);
   Status BringUpToDate(const CheckpointId& id) const;

@@ -18,6 +18,7 @@
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/root_marker.h"
+#include "worker/checkpoint/second_copy.h"
 #include "worker/failure/failure.h"
 
 namespace mt::train {
@@ -163,6 +164,20 @@ Status Choose(const StartArgs& args, StartPoint* start) {
   return start->bound ? ChooseBound(args, start) : FindCheckpoint(args, start);
 }
 
+// A run that copies its checkpoints here prunes here (checkpoint.second).
+Status CheckHoldsNoCopies(const std::string& root, const std::string& relative,
+                          const std::string& directory) {
+  RETURN_IF_ERROR(CheckFenceFile(root, relative, checkpoint::kSecondMarkerName));
+  const StatusOr<std::string> of = checkpoint::CopiesIn(directory);
+  if (absl::IsNotFound(of.status())) return OkStatus();
+  RETURN_IF_ERROR(of.status());
+  return base::FailedPrecondition(
+      "checkpoint.directory: {} holds the copies of {} (its file {} says so), whose run removes "
+      "old "
+      "ones there: use another directory; to go on from a copy, checkpoint.load: {}/step-...",
+      directory, *of, checkpoint::kSecondMarkerName, relative);
+}
+
 // The job's directory lies below the root, and so does what its fence is read from and locked by.
 Status CheckDirectory(const std::string& root, const std::string& relative) {
   RETURN_IF_ERROR(spec::OpenBelow(root, relative, O_RDONLY | O_DIRECTORY).status());
@@ -187,6 +202,7 @@ StatusOr<StartPoint> Decide(const StartArgs& args) {
   if (start.bound) RETURN_IF_ERROR(ChooseBound(args, &start));
   RETURN_IF_ERROR(base::MakeDirs(start.directory));
   RETURN_IF_ERROR(CheckDirectory(args.checkpoint_root, relative));
+  RETURN_IF_ERROR(CheckHoldsNoCopies(args.checkpoint_root, relative, start.directory));
   ASSIGN_OR_RETURN(start.fence, checkpoint::RaiseFence({.directory = start.directory,
                                                         .job_uid = args.job_uid,
                                                         .epoch = args.epoch,

@@ -15,6 +15,7 @@
 #include "tests/worker/checkpoint/tiny_checkpoint.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/evaluation.h"
+#include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/manifest.h"
 
@@ -176,6 +177,40 @@ TEST_F(SecondCopyTest, WhatIsNotOfThisRunIsLeftAlone) {
   EXPECT_EQ(Copied(), std::vector<int64_t>{9});
   ASSERT_TRUE(base::WriteFileAtomic(base::JoinPath(to_, kSecondMarkerName), "damaged").ok());
   EXPECT_NE(refusal().find("holds the copies of another directory"), std::string::npos);
+}
+
+// A run's own directory before its first save, and after: without the marker and with it.
+TEST_F(SecondCopyTest, WhereARunSavesNothingIsCopiedOrRemoved) {
+  for (const char* job : {"", "job-b"}) {
+    std::filesystem::remove_all(dir_.path());
+    SaveTiny(from_, 4, 1);
+    SaveTiny(from_, 5, 1);
+    const auto refusal = [this](int64_t step) {
+      const auto copy = Make();
+      copy->Add({step, 1}, {});
+      EXPECT_TRUE(copy->WaitIdle(kLong));
+      EXPECT_EQ(results().back().status.code(), absl::StatusCode::kFailedPrecondition);
+      return base::Message(results().back().status);
+    };
+    const std::string whose = *job == '\0' ? "another run" : "the job with uid job-b";
+    const std::string expected = to_ + " is where " + whose + " saves its checkpoints";
+    ASSERT_TRUE(base::MakeDirs(to_).ok());
+    ASSERT_TRUE(RaiseFence({.directory = to_, .job_uid = job, .epoch = 1}).ok());
+    EXPECT_NE(refusal(4).find(expected), std::string::npos) << refusal(4);
+    EXPECT_FALSE(base::Exists(base::JoinPath(to_, kSecondMarkerName)));
+    // Copies were there before.
+    std::filesystem::remove_all(to_);
+    {
+      const auto copy = Make();
+      copy->Add({4, 1}, {});
+      ASSERT_TRUE(copy->WaitIdle(kLong));
+      ASSERT_TRUE(results().back().status.ok()) << results().back().status;
+    }
+    ASSERT_TRUE(RaiseFence({.directory = to_, .job_uid = job, .epoch = 1}).ok());
+    for (const int64_t step : {1, 2, 3}) SaveTiny(to_, step, 1);
+    EXPECT_NE(refusal(5).find(expected), std::string::npos) << refusal(5);
+    EXPECT_EQ(Copied(), (std::vector<int64_t>{1, 2, 3, 4}));
+  }
 }
 
 TEST_F(SecondCopyTest, BothDirectoriesMayMoveTogether) {

@@ -94,6 +94,25 @@ TEST_F(ResumeTest, WhatMayNotChangeIsRefusedWithBothValues) {
   EXPECT_FALSE(changed.created);
 }
 
+// A directory of copies is pruned by the run whose copies they are.
+TEST_F(ResumeTest, ADirectoryOfCopiesIsNoPlaceToSaveTo) {
+  ExpectClean(Run({"checkpoint.second=copies", "checkpoint.every_iters=20"}), 20);
+  const std::string copies = dir_.path() + "/checkpoints/copies";
+  ASSERT_EQ(OnDisk("copies").size(), 1U);
+  const std::string folder = checkpoint::FolderName(OnDisk("copies").front());
+  const Status status = Run({"checkpoint.directory=copies"})[0].result.status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  for (const std::string& part :
+       {"checkpoint.directory: " + copies + " holds the copies of " + copies + "/../tiny",
+        std::string("use another directory"), std::string("checkpoint.load: copies/step-...")})
+    EXPECT_NE(base::Message(status).find(part), std::string::npos) << status;
+  EXPECT_FALSE(base::Exists(copies + "/FENCE"));
+  const auto elsewhere =
+      Run({"checkpoint.directory=elsewhere", "checkpoint.load=copies/" + folder});
+  ASSERT_TRUE(elsewhere[0].result.status.ok()) << elsewhere[0].result.status;
+  EXPECT_EQ(elsewhere[0].seen.infos[0].resumed_from_step, 20);
+}
+
 TEST_F(ResumeTest, NeverColdOverItsOwnCheckpointsUnlessFresh) {
   Run({"checkpoint.every_iters=5"}, {{9, {CommandKind::kStopWithoutSave, ""}}});
   EXPECT_EQ(OnDisk(), (std::vector<checkpoint::CheckpointId>{{5, 1}, {10, 1}}));
