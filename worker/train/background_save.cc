@@ -28,8 +28,7 @@ std::chrono::nanoseconds CpuTime() {
 constexpr std::chrono::milliseconds kTurn{2};
 constexpr int kRests = 40;
 
-SaveOutcome CopyAndSave(BackgroundSave::Order* order) {
-  SaveOutcome outcome{.saved = base::Internal("not saved"), .pruned = std::vector<std::string>()};
+void CopyState(BackgroundSave::Order* order) {
   try {
     if (order->save.failpoint) order->save.ready = order->save.failpoint("copy");
     order->snapshot->Copy();
@@ -37,9 +36,13 @@ SaveOutcome CopyAndSave(BackgroundSave::Order* order) {
     // The save goes on to its first agreement, so that no rank waits for this one.
     order->save.ready = failure::StatusOfException();
   }
+}
+
+SaveOutcome Save(const BackgroundSave::Order& order) {
+  SaveOutcome outcome{.saved = base::Internal("not saved"), .pruned = std::vector<std::string>()};
   try {
-    outcome.saved = checkpoint::SaveCheckpoint(order->save);
-    if (outcome.saved.ok() && order->prune) outcome.pruned = order->prune();
+    outcome.saved = checkpoint::SaveCheckpoint(order.save);
+    if (outcome.saved.ok() && order.prune) outcome.pruned = order.prune();
   } catch (...) {
     outcome.saved = failure::StatusOfException();
   }
@@ -67,9 +70,9 @@ void BackgroundSave::Join() {
   thread_.join();
 }
 
-// On the thread that saves, as it has written something. *worked: CPU time at its last rest.
-void BackgroundSave::Rest(std::chrono::nanoseconds* worked) {
-  const std::chrono::nanoseconds turn = CpuTime() - *worked;
+// On the thread that saves, as it has written something.
+void BackgroundSave::Rest() {
+  const std::chrono::nanoseconds turn = CpuTime() - worked_;
   if (turn < kTurn) return;
   const auto until = std::chrono::steady_clock::now() + kRests * turn;
   {
@@ -77,7 +80,7 @@ void BackgroundSave::Rest(std::chrono::nanoseconds* worked) {
     while (!awaited_ && changed_.WaitUntil(&mu_, until)) {
     }
   }
-  *worked = CpuTime();
+  worked_ = CpuTime();
 }
 
 void BackgroundSave::Begin(Order order) {
@@ -88,10 +91,9 @@ void BackgroundSave::Begin(Order order) {
   order.save.stream = stream_.get();
   order.save.threads = computes_here_ ? 1 : kThreadsBesideGpu;
   if (computes_here_) {
-    order.save.progress = [this, told = order.save.progress,
-                           worked = std::chrono::nanoseconds(0)](int64_t bytes) mutable {
+    order.save.progress = [this, told = order.save.progress](int64_t bytes) {
       if (told) told(bytes);
-      Rest(&worked);
+      Rest();
     };
   }
   order.snapshot->Begin(*order.computes);
@@ -105,7 +107,10 @@ void BackgroundSave::Begin(Order order) {
 
 void BackgroundSave::Run(Order order) {
   ::pthread_setname_np(::pthread_self(), "mt-save");
-  outcome_ = CopyAndSave(&order);
+  CopyState(&order);
+  // The copy is short, and training waits for it at its next update: nothing rests for it.
+  worked_ = CpuTime();
+  outcome_ = Save(order);
   ended_ = true;
   if (order.save.failpoint) (void)order.save.failpoint("over");
 }

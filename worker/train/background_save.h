@@ -55,11 +55,12 @@ class BackgroundSave {
  private:
   void Run(Order order);
   void Join() LOCKS_EXCLUDED(mu_);
-  void Rest(std::chrono::nanoseconds* worked) LOCKS_EXCLUDED(mu_);
+  void Rest() LOCKS_EXCLUDED(mu_);
 
   comm::ProcessGroup* const group_;
   const bool computes_here_;                       // on CPU slots every core computes
   const std::unique_ptr<kernels::Stream> stream_;  // of the group's collectives
+  std::chrono::nanoseconds worked_{0};             // CPU time of the thread at its last rest
   std::optional<SaveOutcome> outcome_;             // the thread's until it is joined
   std::atomic<bool> ended_ = false;
   std::thread thread_;

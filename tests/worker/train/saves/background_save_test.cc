@@ -2,6 +2,7 @@
 // trains on; saves that are due or requested meanwhile, failures, and every way to end.
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <stdexcept>
@@ -144,6 +145,28 @@ TEST_F(BackgroundSaveTest, WhereMemoryIsShortSavesHoldUpTraining) {
       EXPECT_EQ(ManifestOf(mine), ManifestOf(theirs));
     }
   }
+}
+
+// What the copy has cost is no work of the writing thread that it rests for, 40 times as long.
+TEST_F(BackgroundSaveTest, NothingRestsForTheCopy) {
+  const auto burn = [](milliseconds time) {
+    const std::clock_t until =
+        std::clock() + static_cast<std::clock_t>(time.count() * CLOCKS_PER_SEC / 1000);
+    while (std::clock() < until) {
+    }
+  };
+  Watch(
+      [this](int64_t step) {
+        if (step == 11) over_.Await(1);
+      },
+      [burn](int, std::string_view point) {
+        if (point == "copy") burn(milliseconds(400));
+        return OkStatus();
+      });
+  const auto ranks = Run({kBeside, "checkpoint.every_iters=10"});
+  ExpectClean(ranks, 20);
+  ASSERT_FALSE(ranks[0].seen.saves.empty());
+  EXPECT_LT(ranks[0].seen.saves.front().seconds, 8) << "it would have rested for 16 s";
 }
 
 // In fp32 the weights are the masters, and are gathered beside the copy.
