@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/log.h"
+#include "common/spec/batch_ramp.h"
 #include "common/spec/derived.h"
 #include "common/spec/parse.h"
 #include "common/spec/print.h"
@@ -128,11 +130,33 @@ void SayCourse(const spec::Course& course, const JobSpec& job, const kernels::St
              {"learning_rate", kernels::LearningRate(constants, scalars.schedule_samples)}});
 }
 
+// What only somebody else writes into a manifest: a job without its batch sizes.
+Status CheckBatchSizes(const Manifest& manifest, const JobSpec& saved) {
+  constexpr std::string_view kInstead =
+      "nothing can go on from it; load_kind: weights begins anew with its weights";
+  const auto& training = saved.training();
+  if (training.has_batch_ramp()) {
+    const Status ramp = spec::BatchRamp::Parse({.text = training.batch_ramp(),
+                                                .global_batch = training.global_batch_size(),
+                                                .seq_length = saved.model().seq_length()})
+                            .status();
+    if (ramp.ok()) return OkStatus();
+    return base::FailedPrecondition(
+        "the manifest of step {}: its job's training.batch_ramp: {}: {}", manifest.step,
+        base::Message(ramp), kInstead);
+  }
+  if (training.global_batch_size() >= 1) return OkStatus();
+  return base::FailedPrecondition(
+      "the manifest of step {}: its job has no training.global_batch_size: {}", manifest.step,
+      kInstead);
+}
+
 StatusOr<spec::Course> CourseFrom(const Manifest& manifest, const JobSpec& job, int64_t samples,
                                   const kernels::StepScalars& scalars) {
   JobSpec saved;
   // Fields that this program does not know are none of a course.
   (void)spec::ParseJob(manifest.spec_json, {}, &saved);
+  RETURN_IF_ERROR(CheckBatchSizes(manifest, saved));
   const auto sizes = manifest.facts.find(kSizesFact);
   ASSIGN_OR_RETURN(
       spec::Course course,

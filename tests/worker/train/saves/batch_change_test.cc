@@ -1,11 +1,13 @@
 // A run that goes on with other batch sizes reads every sample that is left, once and in order, and
 // its curve is that of an uninterrupted run whose batches change at that sample.
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
 #include "tests/worker/train/train_rig.h"
@@ -103,6 +105,28 @@ TEST_F(BatchChangeTest, TheCurveIsThatOfARampThatChangesAtThisSample) {
     EXPECT_EQ(steps[i].learning_rate(), straight[i].learning_rate()) << "step " << i + 1;
     EXPECT_EQ(steps[i].consumed_samples(), straight[i].consumed_samples());
   }
+}
+
+// A manifest that somebody else has written may lack what a run's own has.
+TEST_F(BatchChangeTest, AManifestWithoutBatchSizesIsRefused) {
+  Steps({}, {{4, {CommandKind::kStopWithSave, ""}}});
+  const std::string path = dir_.path() + "/checkpoints/tiny/" +
+                           checkpoint::FolderName(OnDisk().front()) + "/manifest.json";
+  const auto written = nlohmann::json::parse(base::ReadFile(path).value());
+  const auto refusal = [&](const std::function<void(nlohmann::json*)>& edit) {
+    nlohmann::json manifest = written;
+    edit(&manifest.at("job").at("spec").at("training"));
+    EXPECT_TRUE(base::WriteFileAtomic(path, manifest.dump()).ok());
+    const Status status = Run({})[0].result.status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    return base::Message(status);
+  };
+  const std::string none =
+      refusal([](nlohmann::json* training) { training->erase("global_batch_size"); });
+  EXPECT_NE(none.find("has no training.global_batch_size"), std::string::npos) << none;
+  const std::string ramp =
+      refusal([](nlohmann::json* training) { (*training)["batch_ramp"] = "8 up"; });
+  EXPECT_NE(ramp.find("training.batch_ramp"), std::string::npos) << ramp;
 }
 
 // Evaluations go on with the steps that the run has now, of which there are more than the job's.
