@@ -155,14 +155,14 @@ int64_t EnginePlan::SnapshotBytes() const {
   return args_.config.snapshot ? StateSnapshot::BytesOf(*store_) : 0;
 }
 
-StatusOr<bool> EnginePlan::HasRoomForSnapshot() const {
+StatusOr<EnginePlan::HostRoom> EnginePlan::HostRoomWithSnapshot() const {
   ASSIGN_OR_RETURN(int64_t host, memory::AvailableHostBytes());
   const bool on_host = args_.backend->device().kind() == kernels::DeviceKind::kCpu;
   if (on_host && args_.memory_limit_bytes > 0) host = args_.memory_limit_bytes;
   const memory::BytesByKind& planned = memory_plan_.bytes();
   const int64_t others =
       on_host ? memory::Total(planned) : planned[static_cast<size_t>(memory::Kind::kPinned)];
-  return SnapshotBytes() <= host - others;
+  return HostRoom{.needed = others + SnapshotBytes(), .available = host};
 }
 
 void EnginePlan::ReserveSnapshot() {

@@ -48,8 +48,13 @@ class EnginePlan {
 
   // Host memory for a StateSnapshot of this rank; 0 where the config asks for none.
   int64_t SnapshotBytes() const;
-  // Whether the host has it beside what is planned (on a CPU within memory_limit_bytes, if given).
-  StatusOr<bool> HasRoomForSnapshot() const;
+  // What this rank would take of its machine's memory with the snapshot, and what that has free (on
+  // a CPU memory_limit_bytes, if given) for all the ranks there.
+  struct HostRoom {
+    int64_t needed = 0;
+    int64_t available = 0;
+  };
+  StatusOr<HostRoom> HostRoomWithSnapshot() const;
   // Plans it; the engine has no snapshot otherwise.
   void ReserveSnapshot();
 

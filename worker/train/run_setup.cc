@@ -4,9 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "common/base/ids.h"
 #include "common/base/log.h"
 #include "common/spec/derived.h"
 #include "common/spec/print.h"
@@ -23,6 +29,32 @@ namespace {
 // Whether the run begins, with another one's weights.
 bool LoadsWeights(const megatrain::v1::JobSpec& job) {
   return job.checkpoint().load_kind() == megatrain::v1::Checkpoint::LOAD_KIND_WEIGHTS;
+}
+
+// Of texts [machine, bytes needed, bytes available] by rank: the first rank on a machine that has
+// not what its ranks need together. Containers of a machine share its memory, and its boot.
+std::optional<int64_t> RankWithoutRoom(const std::vector<std::string>& ranks) {
+  struct Machine {
+    int64_t first_rank = 0;
+    int64_t needed = 0;
+    int64_t available = 0;
+  };
+  std::map<std::string, Machine> machines;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const nlohmann::json rank = nlohmann::json::parse(ranks[i]);
+    const int64_t available = rank.at(2);
+    const auto [at, is_new] = machines.try_emplace(
+        rank.at(0).get<std::string>(),
+        Machine{.first_rank = static_cast<int64_t>(i), .available = available});
+    at->second.needed += rank.at(1).get<int64_t>();
+    at->second.available = std::min(at->second.available, available);
+  }
+  std::optional<int64_t> first;
+  for (const auto& [id, machine] : machines) {
+    if (machine.needed <= machine.available) continue;
+    first = std::min(first.value_or(machine.first_rank), machine.first_rank);
+  }
+  return first;
 }
 
 }  // namespace
@@ -124,15 +156,17 @@ Status RunSetup::SettleChoices(checkpoint::Exchange* exchange) {
 Status RunSetup::PlanSnapshot(checkpoint::Exchange* exchange) {
   const megatrain::v1::JobSpec& job = *args_.job;
   if (!job.checkpoint().async_save() || spec::CheckpointDirectory(job).empty()) return OkStatus();
-  const StatusOr<bool> room = plan_->HasRoomForSnapshot();
+  if (!plan_.has_value()) return base::Internal("no engine was planned");
+  const StatusOr<engine::EnginePlan::HostRoom> room = plan_->HostRoomWithSnapshot();
   RETURN_IF_ERROR(Agree(exchange, room.status()));
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange->AllGather(*room ? "yes" : "no"));
-  const auto short_rank = std::ranges::find(all, "no");
-  if (short_rank == all.end()) {
+  const nlohmann::json mine = {base::BootId(), room->needed, room->available};
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange->AllGather(mine.dump()));
+  const std::optional<int64_t> short_rank = RankWithoutRoom(all);
+  if (!short_rank) {
     plan_->ReserveSnapshot();
   } else {
     log::Warn("no room in host memory for the copy of saves: each holds up training as it writes",
-              {{"rank", short_rank - all.begin()}, {"bytes_here", plan_->SnapshotBytes()}});
+              {{"rank", *short_rank}, {"bytes_here", plan_->SnapshotBytes()}});
   }
   return OkStatus();
 }

@@ -147,6 +147,20 @@ TEST_F(BackgroundSaveTest, WhereMemoryIsShortSavesHoldUpTraining) {
   }
 }
 
+// Each of two ranks would have room, but they share the memory of one machine.
+TEST_F(BackgroundSaveTest, RanksOfAMachineNeedRoomTogether) {
+  const auto run = [this](int64_t limit, const std::string& directory) {
+    adjust_ = [limit](int, TrainArgs* args) { args->memory_limit_bytes = limit; };
+    const auto ranks = Run({"parallel.data=2", kBeside, "checkpoint.directory=" + directory});
+    ExpectClean(ranks, 20);
+    return memory::Total(MemoryOf(ranks[0].seen.steps.back()));
+  };
+  constexpr int64_t kAmple = int64_t{1} << 32;
+  const int64_t with_copy = run(kAmple, "ample");
+  EXPECT_EQ(run(2 * with_copy + 65536, "both"), with_copy);
+  EXPECT_LT(run(2 * with_copy - 65536, "one"), with_copy) << "one alone would have room";
+}
+
 // What the copy has cost is no work of the writing thread that it rests for, 40 times as long.
 TEST_F(BackgroundSaveTest, NothingRestsForTheCopy) {
   const auto burn = [](milliseconds time) {
