@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,8 +31,9 @@ bool LoadsWeights(const megatrain::v1::JobSpec& job) {
 }
 
 // Of texts [machine, bytes needed, bytes available] by rank: the first rank on a machine that has
-// not what its ranks need together. Containers of a machine share its memory, and its boot.
-std::optional<int64_t> RankWithoutRoom(const std::vector<std::string>& ranks) {
+// not what its ranks need together; the number of ranks where all have. Containers of a machine
+// share its memory, and its boot.
+int64_t RankWithoutRoom(const std::vector<std::string>& ranks) {
   struct Machine {
     int64_t first_rank = 0;
     int64_t needed = 0;
@@ -49,10 +49,10 @@ std::optional<int64_t> RankWithoutRoom(const std::vector<std::string>& ranks) {
     at->second.needed += rank.at(1).get<int64_t>();
     at->second.available = std::min(at->second.available, available);
   }
-  std::optional<int64_t> first;
+  int64_t first = std::ssize(ranks);
   for (const auto& [id, machine] : machines) {
     if (machine.needed <= machine.available) continue;
-    first = std::min(first.value_or(machine.first_rank), machine.first_rank);
+    first = std::min(first, machine.first_rank);
   }
   return first;
 }
@@ -161,12 +161,12 @@ Status RunSetup::PlanSnapshot(checkpoint::Exchange* exchange) {
   RETURN_IF_ERROR(Agree(exchange, room.status()));
   const nlohmann::json mine = {base::BootId(), room->needed, room->available};
   ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange->AllGather(mine.dump()));
-  const std::optional<int64_t> short_rank = RankWithoutRoom(all);
-  if (!short_rank) {
+  const int64_t short_rank = RankWithoutRoom(all);
+  if (short_rank == std::ssize(all)) {
     plan_->ReserveSnapshot();
   } else {
     log::Warn("no room in host memory for the copy of saves: each holds up training as it writes",
-              {{"rank", *short_rank}, {"bytes_here", plan_->SnapshotBytes()}});
+              {{"rank", short_rank}, {"bytes_here", plan_->SnapshotBytes()}});
   }
   return OkStatus();
 }
