@@ -34,25 +34,38 @@ std::string Beginning(const std::string& path) {
   return {bytes.data(), static_cast<size_t>(file.gcount())};
 }
 
-// The first key with text of a file whose first line is a JSON object; "" for other files. The line
-// may be longer than what was read: then a brace and a quoted key are enough.
+// The key that most likely holds the text of a line: "text", "content", or else the one with the
+// longest string; "" without strings.
+std::string KeyOfText(const nlohmann::json& line) {
+  std::string longest;
+  size_t most = 0;
+  for (const auto& [key, value] : line.items()) {
+    if (!value.is_string()) continue;
+    const size_t size = value.get_ref<const std::string&>().size();
+    if (!longest.empty() && size <= most) continue;
+    longest = key;
+    most = size;
+  }
+  for (const char* usual : {"text", "content"}) {
+    if (line.contains(usual) && line.at(usual).is_string()) return usual;
+  }
+  return longest;
+}
+
+// The key with the text of a file whose first line is a JSON object; "" for other files. Of a line
+// that is longer than what was read, a brace and a quoted key are enough to tell: its longest
+// string may not have been read, so the key is "KEY".
 std::string KeyOfJsonLines(const std::string& beginning) {
   if (!beginning.starts_with('{')) return "";
   const auto line = nlohmann::json::parse(beginning.substr(0, beginning.find('\n')), nullptr,
                                           /*allow_exceptions=*/false);
-  if (line.is_object()) {
-    for (const auto& [key, value] : line.items()) {
-      if (value.is_string()) return key;
-    }
-    return "";
-  }
+  if (line.is_object()) return KeyOfText(line);
   const size_t open = beginning.find_first_not_of(" {");
   if (beginning.find('\n') != std::string::npos || open == std::string::npos ||
       beginning[open] != '"') {
     return "";
   }
-  const size_t close = beginning.find("\":", open + 1);
-  return close == std::string::npos ? "" : beginning.substr(open + 1, close - open - 1);
+  return beginning.find("\":", open + 1) == std::string::npos ? "" : "KEY";
 }
 
 Status CheckInput(const std::string& path, bool raw) {

@@ -64,7 +64,13 @@ TEST_F(PrepareTest, LinesOfJsonWithoutAKey) {
   const std::string lines = Write("a.txt", "{\"id\": 3, \"body\": \"one\"}\n{\"body\": \"two\"}\n");
   EXPECT_THAT(Refused(lines), HasSubstr("--jsonl-key body takes the text of each line\n"));
   const std::string text = "{\"text\": \"" + std::string(5000, 'x') + "\"}\n";
-  EXPECT_THAT(Refused(Write("long", text)), HasSubstr("--jsonl-key text takes"));
+  EXPECT_THAT(Refused(Write("long", text)), HasSubstr("--jsonl-key KEY takes"))
+      << "what follows the part that was read may be the text";
+  const auto advised = [&](const std::string& line) { return Refused(Write("c", line + "\n")); };
+  EXPECT_THAT(advised(R"({"text": "long", "id": "a17 and more"})"), HasSubstr("key text takes"));
+  EXPECT_THAT(advised(R"({"content": "x", "author": "someone"})"), HasSubstr("key content takes"));
+  EXPECT_THAT(advised(R"({"text": 3, "id": "a17", "story": "a long one", "title": "one"})"),
+              HasSubstr("key story takes"));
   // With a key, and text that merely begins with a brace, it goes on.
   EXPECT_EQ(Prepare(lines, {"--jsonl-key", "body"}).code, 0);
   EXPECT_EQ(Prepare(Write("b", "{braces} are text\n"), {"--overwrite"}).code, 0);
