@@ -157,7 +157,7 @@ StatusOr<Course> ContinueCourse(const JobSpec& job, const CourseSoFar& before) {
                     "checkpoint's in samples, training.train_samples: {} in place of train_iters, "
                     "and in samples too what optimizer.warmup, decay_over and wsd.over give in "
                     "iterations; or {}",
-                    before.samples, kOtherwise));
+                    SamplesAsked(*before.job), kOtherwise));
   }
   if (SamplesAsked(job) != SamplesAsked(*before.job)) {
     return RefuseCourse(before, lengths,

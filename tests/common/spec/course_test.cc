@@ -124,6 +124,19 @@ TEST(CourseTest, RefusesAnotherLengthAndIterationsOfOtherBatches) {
                    .ok());
 }
 
+// 1610 samples are 100 batches of 16 and a rest, which a run of other batches may train on.
+TEST(CourseTest, TheLengthThatIsAdvisedIsAccepted) {
+  const JobSpec saved = JobWith(InSamples(1610));
+  const CourseSoFar before = {.job = &saved, .samples = 1600, .step = 10, .consumed_samples = 160};
+  const auto refused = ContinueCourse(
+      JobWith({"training.train_iters=100", "training.global_batch_size=32"}), before);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("training.train_samples: 1610 in place of train_iters"));
+  const auto advised =
+      ContinueCourse(JobWith(InSamples(1610, {"training.global_batch_size=32"})), before);
+  EXPECT_TRUE(advised.ok()) << advised.status();
+}
+
 TEST(CourseTest, SamplesThatDoNotBelongToTheStepAreDamage) {
   const JobSpec job = JobWith({"training.train_iters=100"});
   for (const char* sizes : {"", "0:16 160:64", "what"}) {
