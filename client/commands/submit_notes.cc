@@ -70,7 +70,8 @@ std::string MemoryNote(v1::JobSpec job, const v1::ListNodesResponse& nodes) {
       FormatBytes(have));
 }
 
-// On a node of CPU slots the copy lies beside all that the ranks keep.
+// On a node of CPU slots the copy lies beside all that the ranks keep. It is said only where no
+// placement has room: the ranks may be spread over all nodes.
 std::string SaveCopyNote(v1::JobSpec job, const v1::ListNodesResponse& nodes) {
   if (!job.checkpoint().async_save() || job.checkpoint().directory() == "none") return "";
   const auto stages = MemoryByStage(&job);
@@ -79,13 +80,24 @@ std::string SaveCopyNote(v1::JobSpec job, const v1::ListNodesResponse& nodes) {
   const bool on_gpu = job.placement().device() != v1::Placement::DEVICE_CPU &&
                       (job.placement().device() == v1::Placement::DEVICE_GPU ||
                        LargestNode(nodes, /*gpu=*/true) > 0);
-  const int64_t have = LargestNode(nodes, /*gpu=*/false);
-  if (have == 0 || all.save_copy + (on_gpu ? 0 : all.total()) <= have) return "";
+  const auto need = [&](const spec::RankMemory& memory) {
+    return memory.save_copy + (on_gpu ? 0 : memory.total());
+  };
+  int64_t of_rank = 0;
+  for (const spec::RankMemory& memory : *stages) of_rank = std::max(of_rank, need(memory));
+  int64_t sum = 0;
+  for (const v1::Node& node : nodes.nodes()) {
+    if (node.memory_bytes() == 0) return "";  // not known
+    sum += node.memory_bytes();
+  }
+  const int64_t largest = LargestNode(nodes, /*gpu=*/false);
+  if (sum == 0 || (need(all) <= sum && of_rank <= largest)) return "";
+  const bool one_rank = of_rank > largest;
   return fmt::format(
-      "the copies for checkpoint.async_save take {} of host memory in all, the largest node has "
-      "{}: where a rank finds no room for its own, saves hold up training for as long as they "
-      "write",
-      FormatBytes(all.save_copy), FormatBytes(have));
+      "with the copies for checkpoint.async_save {} {} of host memory, {} {}: where a rank finds "
+      "no room for its copy, saves hold up training for as long as they write",
+      one_rank ? "a rank takes" : "the ranks take", FormatBytes(one_rank ? of_rank : need(all)),
+      one_rank ? "the largest node has" : "all nodes have", FormatBytes(one_rank ? largest : sum));
 }
 
 }  // namespace

@@ -76,8 +76,8 @@ TEST_F(SubmitTest, NoRoomForTheCopyOfSavesIsSaid) {
   const std::vector<std::string> saves = {"--set", "checkpoint.every_iters=2", "--set",
                                           "checkpoint.async_save=true"};
   constexpr char kNote[] =
-      "note: the copies for checkpoint.async_save take [0-9.]+ [KM]iB of host memory in all, the "
-      "largest node has 64.0 KiB";
+      "note: with the copies for checkpoint.async_save a rank takes [0-9.]+ [KM]iB of host memory, "
+      "the largest node has 64.0 KiB";
   EXPECT_THAT(Submit(saves).err, testing::ContainsRegex(kNote));
   EXPECT_THAT(Submit({"--set", "checkpoint.every_iters=2"}).err, Not(HasSubstr("copies")));
   // Beside a GPU it is of the host's memory all the same.
@@ -87,6 +87,30 @@ TEST_F(SubmitTest, NoRoomForTheCopyOfSavesIsSaid) {
   EXPECT_THAT(Submit(saves).err, testing::ContainsRegex(kNote));
   node->set_memory_bytes(int64_t{1} << 30);
   EXPECT_THAT(Submit(saves).err, Not(HasSubstr("note:")));
+}
+
+// Ranks may be spread over all nodes, one rank may not.
+TEST_F(SubmitTest, CopiesOfSavesFindRoomOnSeveralNodes) {
+  const auto said = [&](const char* ranks, int nodes, int64_t bytes) {
+    server_.state().nodes.clear_nodes();
+    for (int i = 0; i < nodes; ++i) server_.state().nodes.add_nodes()->set_memory_bytes(bytes);
+    const Ran ran = Submit({"--set", "checkpoint.every_iters=2", "--set",
+                            "checkpoint.async_save=true", "--set", ranks});
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    return ran.err.find("copies for checkpoint.async_save") != std::string::npos;
+  };
+  // The least power of two that is enough on one node.
+  const auto enough = [&](const char* ranks) {
+    int64_t bytes = 4 << 10;
+    while (said(ranks, 1, bytes) && bytes < int64_t{1} << 40) bytes *= 2;
+    return bytes;
+  };
+  const int64_t four = enough("parallel.data=4");
+  EXPECT_TRUE(said("parallel.data=4", 1, four / 2));
+  EXPECT_TRUE(said("parallel.data=4", 4, four / 8));
+  EXPECT_FALSE(said("parallel.data=4", 4, four / 4)) << "a rank on each";
+  const int64_t one = enough("parallel.data=1");
+  EXPECT_TRUE(said("parallel.data=1", 4, one / 2)) << "in all it would be enough";
 }
 
 TEST_F(SubmitTest, ABenchmarkHasANameOfItsOwn) {
