@@ -222,6 +222,15 @@ std::string Missing(const Reached& at, const std::string& name) {
                                  : fmt::format("; for example: {}", example));
 }
 
+// Of an option that has too few values, or too many.
+std::string WrongCount(const std::string& what) {
+  const std::string name = what.substr(0, what.find(':'));
+  const std::string received = After(what, ": At Most 1 required but received ");
+  if (received.empty()) return name + " needs a value";
+  return fmt::format("{} is given {}: it takes one value", name,
+                     received == "2" ? "twice" : received + " times");
+}
+
 // A range that is open to one side has its bound alone.
 std::string RangeText(const std::string& what) {
   const size_t value = what.find("Value ");
@@ -261,8 +270,7 @@ std::string Fault(const Reached& at, const CLI::App& root, const CLI::ParseError
     if (equals == std::string::npos) return what;
     return fmt::format("{}: '{}' is no number", pair.substr(0, equals), pair.substr(equals + 3));
   }
-  if (is(CLI::ExitCodes::ArgumentMismatch))
-    return what.substr(0, what.find(':')) + " needs a value";
+  if (is(CLI::ExitCodes::ArgumentMismatch)) return WrongCount(what);
   const size_t excludes = what.find(" excludes ");
   if (is(CLI::ExitCodes::ExcludesError) && excludes != std::string::npos)
     return fmt::format("{} and {} do not go together", what.substr(0, excludes),

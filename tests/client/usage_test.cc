@@ -68,6 +68,9 @@ TEST(UsageTest, ValuesAndWhatIsMissing) {
   EXPECT_EQ(Said("bench -f x --steps 0"), "mtctl bench: --steps: 0 is not above 0");
   EXPECT_EQ(Said("logs x --ranks a"), "mtctl logs: --ranks: 'a' is no number");
   EXPECT_EQ(Said("submit -f"), "mtctl submit: --file needs a value");
+  EXPECT_EQ(Said("submit -f a -f b"), "mtctl submit: --file is given twice: it takes one value");
+  EXPECT_EQ(Said("data prepare --input x --output a --output b --output c"),
+            "mtctl data prepare: --output is given 3 times: it takes one value");
   EXPECT_EQ(Said("submit"),
             "mtctl submit: --file is missing; for example: mtctl submit -f job.yaml --follow");
   EXPECT_EQ(Said("pause"), "mtctl pause: job is missing; for example: mtctl pause gpt-demo --wait");
