@@ -17,6 +17,7 @@ namespace {
 
 struct ProcStat {
   char state = '?';
+  int64_t num_threads = 0;
   uint64_t start_ticks = 0;
 };
 
@@ -29,9 +30,9 @@ StatusOr<ProcStat> ReadStat(int64_t pid) {
   ProcStat stat;
   std::string skip;
   fields >> stat.state;
-  constexpr int kFieldsBetweenStateAndStart = 18;
-  for (int i = 0; i < kFieldsBetweenStateAndStart; ++i) fields >> skip;
-  fields >> stat.start_ticks;
+  constexpr int kFieldsBetweenStateAndThreads = 16;
+  for (int i = 0; i < kFieldsBetweenStateAndThreads; ++i) fields >> skip;
+  fields >> stat.num_threads >> skip >> stat.start_ticks;
   return stat;
 }
 
@@ -81,8 +82,9 @@ bool IsAlive(const ProcessId& process) {
   // A child of this process remains a zombie, which looks alive, until it is waited for.
   ::waitpid(static_cast<pid_t>(process.pid), nullptr, WNOHANG);
   const auto stat = ReadStat(process.pid);
-  return stat.ok() && stat->start_ticks == process.start_ticks && stat->state != 'Z' &&
-         stat->state != 'X';
+  if (!stat.ok() || stat->start_ticks != process.start_ticks) return false;
+  // Its first thread may be a zombie while others still hold its files and locks.
+  return (stat->state != 'Z' && stat->state != 'X') || stat->num_threads > 1;
 }
 
 Status StopProcess(const ProcessId& process, std::chrono::milliseconds grace) {

@@ -15,8 +15,17 @@ class DevTest(ClusterTest):
         return sorted(pid for pid in alive_with(str(self.dir)) if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "mt-rank")
 
     def kill(self, pid):
+        """Until its last thread is gone, and with it its port and its locks."""
         os.kill(pid, signal.SIGKILL)
-        self.wait_for("its end", lambda: not os.path.exists(f"/proc/{pid}") or pid not in alive_with(""), 10)
+        self.wait_for("its end", lambda: self.threads(pid) == 0, 10)
+
+    def threads(self, pid):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+                fields = stat.read().rsplit(")", 1)[1].split()
+        except OSError:
+            return 0
+        return 0 if fields[0] in "ZX" and int(fields[17]) <= 1 else int(fields[17])
 
     def step(self):
         return self.job().get("last_step", {}).get("step", 0)
