@@ -82,7 +82,7 @@ function(mt_test name)
   # Test files keep fixtures of one name to themselves.
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   mt_own_code(${name})
-  target_compile_definitions(${name} PRIVATE MT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MT_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_include_directories(${name} SYSTEM PRIVATE ${CMAKE_BINARY_DIR}/gen)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   if(ARG_OPTIMISED)
     target_compile_options(${name} PRIVATE -O1)
@@ -96,6 +96,10 @@ function(mt_test name)
   endif()
   mt_add_tests(${name} ${ARG_TIMEOUT} "${ARG_LABELS}")
 endfunction()
+
+# Where the sources and the build are, for the tests that read files there (tests/paths.h): in one generated file, so that no
+# other object depends on it.
+configure_file(${CMAKE_SOURCE_DIR}/tests/paths.h.in ${CMAKE_BINARY_DIR}/gen/tests/paths.h @ONLY)
 
 # CTest runs each test in a process of its own; with sanitizers, whose processes take longer to begin than most
 # tests take, a quarter of a program's tests.

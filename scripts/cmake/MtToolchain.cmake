@@ -1,9 +1,21 @@
 # Compiler launcher, linker and sanitizers, for every target.
+# ccache passes over every call with precompiled headers (MtCommonHeaders) unless it is told that macros defined inside them and
+# __TIME__ do not matter, and unless the compiler keeps the header's name in what it preprocesses. With the base directory a
+# build in another folder finds what this one compiled.
 find_program(MT_CCACHE ccache)
 if(MT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${MT_CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${MT_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${MT_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${MT_CCACHE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  else()
+    add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+  endif()
 endif()
+
+# __FILE__ and debug information name files from the root of the sources, wherever that is.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)
 
 find_program(MT_MOLD mold)
 if(MT_MOLD)

@@ -19,6 +19,7 @@
 #include "client/plot/plot_image.h"
 #include "common/base/files.h"
 #include "tests/client/fake_coordinator.h"
+#include "tests/paths.h"
 
 namespace mt::client {
 namespace {

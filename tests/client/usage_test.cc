@@ -11,6 +11,7 @@
 
 #include "common/base/files.h"
 #include "tests/client/fake_coordinator.h"
+#include "tests/paths.h"
 
 namespace mt::client {
 namespace {

@@ -26,6 +26,7 @@
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/types.pb.h"
 #include "megatrain/v1/worker.pb.h"
+#include "tests/paths.h"
 
 namespace mt {
 namespace {

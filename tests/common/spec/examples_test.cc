@@ -6,6 +6,7 @@
 
 #include "common/spec/derived.h"
 #include "tests/common/spec/job_text.h"
+#include "tests/paths.h"
 
 namespace mt::spec {
 namespace {

@@ -18,6 +18,7 @@
 #include "megatrain/v1/metric.pb.h"
 #include "tests/common/metrics/exposition.h"
 #include "tests/daemon/core/history_core_fixture.h"
+#include "tests/paths.h"
 
 namespace mt::daemon {
 namespace {

@@ -18,6 +18,7 @@
 #include "daemon/telemetry/history_view.h"
 #include "megatrain/v1/metric.pb.h"
 #include "tests/daemon/telemetry/history_fixture.h"
+#include "tests/paths.h"
 
 namespace mt::daemon {
 namespace {

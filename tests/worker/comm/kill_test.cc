@@ -21,6 +21,7 @@
 #include "common/base/check.h"
 #include "common/base/files.h"
 #include "common/base/ids.h"
+#include "tests/paths.h"
 
 namespace mt::comm {
 namespace {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/check.h"
+#include "tests/paths.h"
 
 namespace mt::model {
 

@@ -12,6 +12,7 @@
 #include "common/base/files.h"
 #include "common/spec/parse.h"
 #include "common/spec/validate.h"
+#include "tests/paths.h"
 #include "tests/worker/parity/curves.h"
 #include "tests/worker/parity/layouts.h"
 

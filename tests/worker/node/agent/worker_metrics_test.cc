@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/files.h"
+#include "tests/paths.h"
 #include "tests/worker/node/agent/agent_rig.h"
 #include "worker/node/agent/rank_series.h"
 #include "worker/node/agent/storage_watch.h"
