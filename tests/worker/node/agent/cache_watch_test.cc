@@ -27,8 +27,11 @@ class CacheWatchTest : public ::testing::Test {
   void Put(const std::string& name, size_t bytes, hours age) {
     const fs::path path = fs::path(root_) / name;
     fs::create_directories(path.parent_path());
-    ASSERT_TRUE(base::WriteFileAtomic(path.string(), std::string(bytes, 'x')).ok());
-    fs::last_write_time(path, now_ - age);
+    // Complete under its name: a watch may remove it the moment it is there.
+    const fs::path aside = path.string() + ".aside";
+    ASSERT_TRUE(base::WriteFileAtomic(aside.string(), std::string(bytes, 'x')).ok());
+    fs::last_write_time(aside, now_ - age);
+    fs::rename(aside, path);
   }
   std::set<std::string> Left() const {
     std::set<std::string> names;

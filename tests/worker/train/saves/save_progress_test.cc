@@ -125,16 +125,20 @@ TEST_F(SaveProgressTest, ASaveThatHangsIsReportedAndTrainingGoesOn) {
   base::ManualClock clock;
   clock_ = &clock;
   std::atomic<bool> answers = false;
+  std::atomic<bool> written = false;
   std::atomic<bool> over = false;
   adjust_ = [&](int rank, TrainArgs* args) {
     args->checkpoint_failpoint = [&, rank](std::string_view point) {
       while (rank == 1 && point == "shard" && !answers)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (rank == 0 && point == "shard") written = true;
       if (rank == 0 && point == "over") over = true;
       return OkStatus();
     };
     if (rank != 0) return;
     args->after_step = [&](int64_t step, const params::ParamStore&) {
+      // The last progress is seen between the steps 7 and 8.
+      while (step == 7 && !written) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (step == 8) clock.Advance(seconds(899));
       if (step == 12) clock.Advance(seconds(1));
       if (step == 17) answers = true;
