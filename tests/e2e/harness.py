@@ -1,18 +1,22 @@
 """Runs the real programs: a coordinator and a worker on loopback in a folder of their own, a tiny data set, mtctl.
 
-Every test gets its own folder and cluster; tearDown stops it and checks that no process of the cluster is left.
+Every test gets its own folder and cluster, which is stopped after it; last of all, and whatever failed before, every process of the
+folder is ended, and one that was left fails the test.
 """
 import json
 import os
 import pathlib
 import random
 import re
-import shutil
-import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import processes  # noqa: E402  (found by the path above)
 
 BIN = pathlib.Path(os.environ["MT_BIN"])
 
@@ -33,28 +37,14 @@ def needs_root(why):
     return unittest.skipUnless(os.geteuid() == 0 or os.environ.get("MT_REQUIRE_ROOT"), f"{why}, which needs root")
 
 
-def alive_with(text):
-    """Pids of living processes whose command line contains `text`."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-        except OSError:
-            continue
-        if text in command and state not in "ZX":
-            found.append(int(entry.name))
-    return found
-
-
 class ClusterTest(unittest.TestCase):
     slots = 2
     gpus = "none"  # the same on every machine
 
     def setUp(self):
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="mte2e-"))
+        # The name of the folder tells whose a process is that was left.
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix=f"mte2e-{type(self).__name__}-"))
+        self.addCleanup(self.sweep)  # the first cleanup runs last, and none that fails keeps it from running
         self.env = dict(os.environ, XDG_STATE_HOME=str(self.dir / "s"), HOME=str(self.dir))
         self.env.pop("MTCTL_COORDINATOR", None)
         (self.dir / "data").mkdir()
@@ -65,11 +55,9 @@ class ClusterTest(unittest.TestCase):
 
     def tearDown(self):
         self.mtctl("dev", "down", check=False)
-        left = alive_with(str(self.dir))
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self.dir, ignore_errors=True)
-        self.assertEqual(left, [], "processes left running")
+
+    def sweep(self):
+        self.assertEqual(processes.sweep(self.dir), [], "processes left running, now killed")
 
     def make_data(self):
         """Words in a random order: something to learn."""

@@ -15,7 +15,9 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from free_port import free_port  # noqa: E402  (found by the path above)
-from harness import BIN, ClusterTest, alive_with  # noqa: E402
+import processes  # noqa: E402
+from harness import BIN, ClusterTest  # noqa: E402
+from processes import alive_with  # noqa: E402
 
 
 def make_store(state):
@@ -33,6 +35,7 @@ class ServiceTest(ClusterTest):
     """Default: a coordinator and one worker "node-a" with two CPU slots."""
 
     autostart = True
+    stop_seconds = 60  # in which a worker, and what stops its ranks, has to end
 
     def setUp(self):
         super().setUp()
@@ -58,9 +61,11 @@ class ServiceTest(ClusterTest):
 
     def tearDown(self):
         for name in list(self.worker_args):
-            self.stop_worker(name, signal.SIGTERM)
-            subprocess.run([str(BIN / "mt-worker"), "stop-ranks", "--state", str(self.dir / name)],
-                           capture_output=True, timeout=60, env=self.env)
+            with self.subTest(f"the end of {name}"):  # one that will not end keeps none of the rest from being ended
+                self.stop_worker(name, signal.SIGTERM)
+            with self.subTest(f"the end of the ranks of {name}"):
+                subprocess.run([str(BIN / "mt-worker"), "stop-ranks", "--state", str(self.dir / name)],
+                               capture_output=True, timeout=self.stop_seconds, env=self.env)
         self.stop_all()
         super().tearDown()
 
@@ -94,10 +99,7 @@ class ServiceTest(ClusterTest):
         log.close()
 
     def stop_worker(self, name, how=signal.SIGKILL):
-        process = self.workers[name]
-        if process.poll() is None:
-            process.send_signal(how)
-            process.wait(timeout=60)
+        processes.end(self.workers.get(name), how, self.stop_seconds, name)
 
     def wait_api(self, limit=10):
         def up():

@@ -5,7 +5,8 @@ import signal
 import socket
 import unittest
 
-from harness import ClusterTest, alive_with
+from harness import ClusterTest
+from processes import alive_with
 
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
 

@@ -5,7 +5,8 @@ import subprocess
 import time
 import unittest
 
-from harness import BIN, ClusterTest, alive_with
+from harness import BIN, ClusterTest
+from processes import alive_with
 from service_harness import make_store
 
 
