@@ -8,6 +8,7 @@
 // call, possibly later than the work that caused them; misuse aborts (CHECK).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/base/check.h"
 #include "kernels/core/mark_ring.h"
 
 namespace mt::base {
@@ -62,6 +64,21 @@ class Stream {
   virtual void Wait(Event& event) = 0;
   // Blocks the host until all work enqueued so far is done.
   virtual void Synchronize() = 0;
+  // Stores a word of device memory, this device's or a peer's (PeerMemory), once all work enqueued
+  // so far is done and its writes are seen by whoever sees the word.
+  virtual void WriteValue(uint32_t* at, uint32_t value) {
+    std::atomic_ref<uint32_t>(*at).store(value, std::memory_order_release);
+  }
+  // Work enqueued on this stream after this call waits until a word of this device's memory is
+  // `value` or up to 2^31 beyond, modulo 2^32. Takes nothing from the device while it waits. A
+  // stream that runs calls at once cannot wait (CHECK).
+  virtual void WaitValue(uint32_t* at, uint32_t value) {
+    const uint32_t now = std::atomic_ref<uint32_t>(*at).load(std::memory_order_acquire);
+    CHECK_GE(static_cast<int32_t>(now - value), 0) << "nobody would store the word";
+  }
+  // The stream in its device's own API (a cudaStream_t), for libraries that enqueue work by
+  // themselves; nullptr where there is none.
+  virtual void* native() { return nullptr; }
 };
 
 // A sequence of calls that the device launches as one unit (on a GPU an instantiated CUDA graph).
@@ -84,6 +101,22 @@ class DeviceBuffer {
   virtual int64_t bytes() const = 0;
 };
 
+// Memory that the device shares with those of other processes on this host: each may copy to it and
+// store words in it while the owner computes.
+// Threading: as Device.
+class PeerMemory {
+ public:
+  virtual ~PeerMemory() = default;
+  // Whether copies between this device and the one with that UUID, of this host, go straight.
+  virtual bool CanReach(const std::string& uuid) = 0;
+  // A name by which another process maps the allocation of this device that `data` lies in; "" and
+  // the reason in *why_not where the driver refuses. The allocation must outlive the mappings.
+  virtual std::string Export(void* data, std::string* why_not) = 0;
+  // Maps what another process has exported: data() is the same place, bytes() what follows it in
+  // its allocation. nullptr and the reason in *why_not where the driver refuses.
+  virtual std::unique_ptr<DeviceBuffer> Import(const std::string& name, std::string* why_not) = 0;
+};
+
 enum class MemoryKind : uint8_t {
   kDevice,      // plain device memory
   kPinnedHost,  // host memory that the device can copy from and to asynchronously
@@ -101,6 +134,14 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual std::string Describe() const = 0;  // "cpu, 2 threads, OpenBLAS Haswell"
+  // Whether calls enqueue work and return, so that only streams and events order it (a GPU), or
+  // have done it when they return (the CPU).
+  virtual bool Enqueues() const { return false; }
+  // nullptr: this device shares no memory with other processes'.
+  virtual PeerMemory* peers() { return nullptr; }
+  // Makes this device current for the calling thread, which libraries that ask the thread for it
+  // (NCCL) need.
+  virtual void BindThread() {}
   // "GPU-5ca8c5d7-...", as NVML and nvidia-smi print it; empty on the CPU.
   virtual std::string Uuid() const { return {}; }
   // Free and total memory of the device; nullopt on the CPU, whose memory is the host's.

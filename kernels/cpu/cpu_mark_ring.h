@@ -13,7 +13,7 @@
 
 namespace mt::kernels::cpu {
 
-class CpuMarkRing final : public MarkRing {
+class CpuMarkRing : public MarkRing {
  public:
   // `clock` must outlive the ring.
   CpuMarkRing(int64_t capacity, const base::Clock* clock)

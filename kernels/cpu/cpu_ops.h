@@ -41,6 +41,7 @@ class CpuLinear final : public LinearOps {
   int64_t Plan(const LinearInputGradArgs& args) override;
   int64_t Plan(const LinearWeightGradArgs& args) override;
   void Forward(Stream& stream, const LinearForwardArgs& args) const override;
+  void ForwardFewRows(Stream& stream, const LinearForwardArgs& args) const override;
   void InputGrad(Stream& stream, const LinearInputGradArgs& args) const override;
   void WeightGrad(Stream& stream, const LinearWeightGradArgs& args) const override;
 
@@ -76,6 +77,8 @@ class CpuAttention final : public AttentionOps {
   void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
   int64_t Plan(const AttentionGradArgs& args) override;
   void Grad(Stream& stream, const AttentionGradArgs& args) const override;
+  int64_t DecodeWorkspaceBytes(const AttentionDecodeArgs& args) const override;
+  void Decode(Stream& stream, const AttentionDecodeArgs& args) const override;
 
  private:
   ThreadPool* const pool_;

@@ -1,5 +1,5 @@
 // The ALiBi slopes (Press et al. 2022, get_slopes), which both backends read as a tensor: computed
-// here once, on the host, in fp64.
+// here once, on the host, in fp64. And the refusal of backends that do not decode.
 #include "kernels/ops/attention.h"
 
 #include <bit>
@@ -31,6 +31,14 @@ void FillAlibiSlopes(int64_t heads, int64_t first_head, const Tensor& slopes) {
       slopes.Data<float>()[i] = static_cast<float>(slope);
     }
   }
+}
+
+int64_t AttentionOps::DecodeWorkspaceBytes(const AttentionDecodeArgs& /*args*/) const {
+  throw DeviceError("this device does not decode: attention over a cache is built for the CPU");
+}
+
+void AttentionOps::Decode(Stream& /*stream*/, const AttentionDecodeArgs& args) const {
+  (void)DecodeWorkspaceBytes(args);
 }
 
 }  // namespace mt::kernels

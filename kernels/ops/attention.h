@@ -88,6 +88,25 @@ struct AttentionGradArgs {
   Workspace workspace;
 };
 
+// Operands of decoding: each row is one token, which attends to itself and to the earlier tokens of
+// its sequence, whose keys and values lie in caches. The rows' own keys and values are stored in
+// the caches first, so rows may be the next tokens of several sequences, or several tokens of one
+// (a prompt), in any order. No two rows have the same sequence and position (unchecked). Legend: T
+// rows, n positions that the caches have room for, c sequences that they have room for.
+struct AttentionDecodeArgs {
+  DType dtype = DType::kF32;
+  int64_t a = 0, g = 0, d = 0;
+  double scale = 1;    // as in AttentionShape, and so are window and slopes
+  int64_t window = 0;  // keys, the row's own included; 0: no limit
+  Tensor slopes;       // ALiBi: accumulator type [a], or absent
+  Tensor qkv;        // [T, (a + 2g) d]: of a row all q, all k, all v heads, as RopeOps leaves them
+  Tensor sequences;  // i32 [T], in [0, c)
+  Tensor positions;  // i32 [T], in [0, n): keys at this and lower positions are seen
+  Tensor k_cache, v_cache;  // [c, g, n, d]; written at the rows' positions
+  Tensor o;                 // [T, a d], written
+  Workspace workspace;
+};
+
 // Forward and Grad enqueue work on `stream` and return; they abort (CHECK) on inconsistent shapes.
 // Plan announces a call that will be made and returns the bytes of workspace that it needs. It
 // reads shapes, strides and dtypes only. On a GPU it registers which implementation computes the
@@ -101,6 +120,11 @@ class AttentionOps {
   virtual void Forward(Stream& stream, const AttentionForwardArgs& args) const = 0;
   virtual int64_t Plan(const AttentionGradArgs& args) = 0;
   virtual void Grad(Stream& stream, const AttentionGradArgs& args) const = 0;
+
+  // Decoding, which only the CPU backend has, in f32 and f64; the default body throws DeviceError.
+  // A row's result does not depend on the other rows of a call, to the bit.
+  virtual int64_t DecodeWorkspaceBytes(const AttentionDecodeArgs& args) const;
+  virtual void Decode(Stream& stream, const AttentionDecodeArgs& args) const;
 };
 
 }  // namespace mt::kernels

@@ -20,6 +20,9 @@
 
 namespace mt::kernels {
 
+// Rows of x that ForwardFewRows takes.
+inline constexpr int64_t kMaxFewRows = 8;
+
 // y = x w^T + bias.
 struct LinearForwardArgs {
   Tensor x;     // [T, k]
@@ -98,6 +101,12 @@ class LinearOps {
   virtual int64_t Plan(const LinearWeightGradArgs&) { return 0; }
 
   virtual void Forward(Stream& stream, const LinearForwardArgs& args) const = 0;
+  // Forward of few rows, as decoding has them: x of 1 to kMaxFewRows rows. On the CPU, in f32 and
+  // f64, w is read once at the memory's pace, and a row's result does not depend on the other rows
+  // of a call, to the bit; sums have another order than Forward's. Default: Forward.
+  virtual void ForwardFewRows(Stream& stream, const LinearForwardArgs& args) const {
+    Forward(stream, args);
+  }
   // Default: Forward into pre, then Act.
   virtual void ForwardAct(Stream& stream, const LinearForwardActArgs& args) const;
   virtual void InputGrad(Stream& stream, const LinearInputGradArgs& args) const = 0;

@@ -6,23 +6,22 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "kernels/replay/call_text.h"
 
 namespace mt::kernels::replay {
 namespace {
 
 class ExtentCollector final : public OperandVisitor {
  public:
-  void Operand(std::string_view /*name*/, Tensor* tensor) override {
+  void Operand(std::string_view /*name*/, Tensor* tensor, Access /*access*/) override {
     const bool indices = tensor->dtype == DType::kI32 || tensor->dtype == DType::kI64;
     Add(tensor->data, tensor->Bytes(), indices);
   }
-  void View(std::string_view /*name*/, HeadView* view, const AttentionShape& shape,
-            int64_t heads) override {
-    const int64_t last = (shape.s - 1) * view->s_stride + (shape.b - 1) * view->b_stride +
-                         (heads - 1) * view->head_stride + shape.d;
-    Add(view->data, last * SizeOf(shape.dtype), false);
+  void View(std::string_view /*name*/, const Heads& heads, Access /*access*/) override {
+    Add(heads.view->data, heads.Bytes(), false);
   }
-  void Block(void** /*data*/) override {}
+  void Block(std::string_view /*name*/, void** /*data*/, int64_t /*bytes*/,
+             Access /*access*/) override {}
   void Mark(std::string_view /*text*/) override {}
 
   std::vector<Extent> Merged() {

@@ -1,16 +1,17 @@
-// The visitor of each argument struct, and the texts made from it. A field that is missing here
-// would be missing from signatures and would keep its old memory in a replay.
+// The visitor of each argument struct. A field that is missing here would be missing from
+// signatures, would keep its old memory in a replay, and races for it would not be found.
 #include "kernels/replay/op_call.h"
 
-#include <vector>
+#include <type_traits>
 
 #include <fmt/format.h>
 
 namespace mt::kernels::replay {
 namespace {
 
-void See(OperandVisitor* visitor, std::string_view name, Tensor* tensor) {
-  if (*tensor) visitor->Operand(name, tensor);
+void See(OperandVisitor* visitor, std::string_view name, Tensor* tensor,
+         Access access = Access::kRead) {
+  if (*tensor) visitor->Operand(name, tensor, access);
 }
 
 void See(OperandVisitor* visitor, std::string_view name, Partials* partials) {
@@ -19,15 +20,17 @@ void See(OperandVisitor* visitor, std::string_view name, Partials* partials) {
 }
 
 void See(OperandVisitor* visitor, Workspace* workspace) {
-  if (workspace->data != nullptr) visitor->Block(&workspace->data);
+  if (workspace->data == nullptr) return;
+  visitor->Block("workspace", &workspace->data, workspace->bytes, Access::kWrite);
 }
 
 // Pointers to constants in the arguments refer to blocks that the visitor may move, hence the cast.
 template <class T>
-void SeeBlock(OperandVisitor* visitor, T** pointer) {
+void SeeBlock(OperandVisitor* visitor, std::string_view name, T** pointer) {
   if (*pointer == nullptr) return;
+  constexpr Access kAccess = std::is_const_v<T> ? Access::kRead : Access::kWrite;
   void* data = const_cast<std::remove_const_t<T>*>(*pointer);
-  visitor->Block(&data);
+  visitor->Block(name, &data, int64_t{sizeof(T)}, kAccess);
   *pointer = static_cast<T*>(data);
 }
 
@@ -69,9 +72,9 @@ void See(OperandVisitor* visitor, AttentionDropout* dropout) {
   if (dropout->rate.active()) visitor->Mark("dropout");
 }
 
-void See(OperandVisitor* visitor, std::string_view name, HeadView* view,
-         const AttentionShape& shape, int64_t heads) {
-  if (view->data != nullptr) visitor->View(name, view, shape, heads);
+void See(OperandVisitor* visitor, std::string_view name, const OperandVisitor::Heads& heads,
+         Access access = Access::kRead) {
+  if (heads.view->data != nullptr) visitor->View(name, heads, access);
 }
 
 void See(OperandVisitor* visitor, AttentionShape* shape) {
@@ -88,79 +91,25 @@ void See(OperandVisitor* visitor, RotateShape* shape) {
   visitor->Mark(fmt::format("{}+{} heads of {}", shape->a, shape->g, shape->d));
 }
 
-// Collects the parts of a signature and of a label.
-class Describer final : public OperandVisitor {
- public:
-  struct Part {
-    std::string text;   // "x[32768,768]"
-    std::string dtype;  // "bf16"
-    bool is_matrix = false;
-  };
-
-  void Operand(std::string_view name, Tensor* tensor) override {
-    std::string shape;
-    for (int i = 0; i < tensor->shape.rank(); ++i)
-      shape += fmt::format("{}{}", i == 0 ? "" : ",", tensor->shape[i]);
-    parts_.push_back({.text = fmt::format("{}[{}]", name, shape),
-                      .dtype = std::string(Name(tensor->dtype)),
-                      .is_matrix = tensor->shape.rank() >= 2});
-  }
-  void View(std::string_view name, HeadView* view, const AttentionShape& shape,
-            int64_t heads) override {
-    parts_.push_back(
-        {.text = fmt::format("{}[{},{},{},{}]", name, shape.s, shape.b, heads, shape.d),
-         .dtype = fmt::format("{} by {} {} {}", Name(shape.dtype), view->s_stride, view->b_stride,
-                              view->head_stride),
-         .is_matrix = true});
-  }
-  void Block(void** /*data*/) override {}
-  void Mark(std::string_view text) override { marks_ += fmt::format(" {}", text); }
-
-  std::string Signature() const {
-    std::string out;
-    for (const Part& part : parts_) out += fmt::format(" {} {}", part.text, part.dtype);
-    return out + marks_;
-  }
-  std::string Label() const {
-    constexpr size_t kShown = 3;
-    std::string matrices, others;
-    size_t shown = 0, rest = 0;
-    for (const Part& part : parts_) {
-      if (part.is_matrix && shown < kShown) {
-        matrices += " " + part.text;
-        ++shown;
-      } else if (!part.is_matrix && rest < kShown) {
-        others += " " + part.text;
-        ++rest;
-      }
-    }
-    return (matrices.empty() ? others : matrices) + marks_;
-  }
-
- private:
-  std::vector<Part> parts_;
-  std::string marks_;
-};
-
-Describer Described(const OpCall& call) {
-  Describer describer;
-  call.Clone()->VisitOperands(&describer);
-  return describer;
-}
-
 }  // namespace
+
+int64_t OperandVisitor::Heads::Bytes() const {
+  const int64_t last = (shape->s - 1) * view->s_stride + (shape->b - 1) * view->b_stride +
+                       (heads - 1) * view->head_stride + shape->d;
+  return last * SizeOf(shape->dtype);
+}
 
 void Visit(ActArgs* args, OperandVisitor* visitor) {
   See(visitor, args->kind);
   See(visitor, "pre", &args->pre);
-  See(visitor, "y", &args->y);
+  See(visitor, "y", &args->y, Access::kWrite);
 }
 
 void Visit(ActGradArgs* args, OperandVisitor* visitor) {
   See(visitor, args->kind);
   See(visitor, "dy", &args->dy);
   See(visitor, "pre", &args->pre);
-  See(visitor, "dpre", &args->dpre);
+  See(visitor, "dpre", &args->dpre, Access::kWrite);
 }
 
 void Visit(AddNormArgs* args, OperandVisitor* visitor) {
@@ -173,10 +122,10 @@ void Visit(AddNormArgs* args, OperandVisitor* visitor) {
   See(visitor, args->kind);
   See(visitor, "gain", &args->gain);
   See(visitor, "shift", &args->shift);
-  See(visitor, "residual_out", &args->residual_out);
-  See(visitor, "y", &args->y);
-  See(visitor, "mean", &args->mean);
-  See(visitor, "rstd", &args->rstd);
+  See(visitor, "residual_out", &args->residual_out, Access::kWrite);
+  See(visitor, "y", &args->y, Access::kWrite);
+  See(visitor, "mean", &args->mean, Access::kWrite);
+  See(visitor, "rstd", &args->rstd, Access::kWrite);
 }
 
 void Visit(AddNormGradArgs* args, OperandVisitor* visitor) {
@@ -188,40 +137,40 @@ void Visit(AddNormGradArgs* args, OperandVisitor* visitor) {
   See(visitor, "gain", &args->gain);
   See(visitor, args->kind);
   See(visitor, &args->dropout);
-  See(visitor, "dresidual", &args->dresidual);
-  See(visitor, "dbranch", &args->dbranch);
+  See(visitor, "dresidual", &args->dresidual, Access::kWrite);
+  See(visitor, "dbranch", &args->dbranch, Access::kWrite);
   See(visitor, args->mode);
-  See(visitor, "dgain", &args->dgain);
-  See(visitor, "dshift", &args->dshift);
-  See(visitor, "dbias", &args->dbias);
+  See(visitor, "dgain", &args->dgain, Access::kWrite);
+  See(visitor, "dshift", &args->dshift, Access::kWrite);
+  See(visitor, "dbias", &args->dbias, Access::kWrite);
   See(visitor, &args->workspace);
 }
 
 void Visit(AttentionForwardArgs* args, OperandVisitor* visitor) {
   AttentionShape& shape = args->shape;
   See(visitor, &shape);
-  See(visitor, "q", &args->q, shape, shape.a);
-  See(visitor, "k", &args->k, shape, shape.g);
-  See(visitor, "v", &args->v, shape, shape.g);
+  See(visitor, "q", {&args->q, &shape, shape.a});
+  See(visitor, "k", {&args->k, &shape, shape.g});
+  See(visitor, "v", {&args->v, &shape, shape.g});
   See(visitor, &args->dropout);
-  See(visitor, "o", &args->o, shape, shape.a);
-  See(visitor, "lse", &args->lse);
+  See(visitor, "o", {&args->o, &shape, shape.a}, Access::kWrite);
+  See(visitor, "lse", &args->lse, Access::kWrite);
   See(visitor, &args->workspace);
 }
 
 void Visit(AttentionGradArgs* args, OperandVisitor* visitor) {
   AttentionShape& shape = args->shape;
   See(visitor, &shape);
-  See(visitor, "q", &args->q, shape, shape.a);
-  See(visitor, "k", &args->k, shape, shape.g);
-  See(visitor, "v", &args->v, shape, shape.g);
+  See(visitor, "q", {&args->q, &shape, shape.a});
+  See(visitor, "k", {&args->k, &shape, shape.g});
+  See(visitor, "v", {&args->v, &shape, shape.g});
   See(visitor, &args->dropout);
-  See(visitor, "o", &args->o, shape, shape.a);
+  See(visitor, "o", {&args->o, &shape, shape.a});
   See(visitor, "lse", &args->lse);
-  See(visitor, "do", &args->do_, shape, shape.a);
-  See(visitor, "dq", &args->dq, shape, shape.a);
-  See(visitor, "dk", &args->dk, shape, shape.g);
-  See(visitor, "dv", &args->dv, shape, shape.g);
+  See(visitor, "do", {&args->do_, &shape, shape.a});
+  See(visitor, "dq", {&args->dq, &shape, shape.a}, Access::kWrite);
+  See(visitor, "dk", {&args->dk, &shape, shape.g}, Access::kWrite);
+  See(visitor, "dv", {&args->dv, &shape, shape.g}, Access::kWrite);
   if (args->deterministic) visitor->Mark("deterministic");
   See(visitor, &args->workspace);
 }
@@ -229,7 +178,7 @@ void Visit(AttentionGradArgs* args, OperandVisitor* visitor) {
 void Visit(EmbeddingGatherArgs* args, OperandVisitor* visitor) {
   See(visitor, "tokens", &args->tokens);
   See(visitor, "table", &args->table);
-  See(visitor, "out", &args->out);
+  See(visitor, "out", &args->out, Access::kWrite);
 }
 
 // The number of segments differs between microbatches and does not make it another call.
@@ -239,16 +188,16 @@ void Visit(EmbeddingScatterArgs* args, OperandVisitor* visitor) {
   See(visitor, "segment_token", &args->segment_token);
   See(visitor, "segment_start", &args->segment_start);
   See(visitor, "count", &args->count);
-  See(visitor, "dtable", &args->dtable);
+  See(visitor, "dtable", &args->dtable, Access::kWrite);
   See(visitor, "positions", &args->positions);
-  See(visitor, "dposition", &args->dposition);
+  See(visitor, "dposition", &args->dposition, Access::kWrite);
 }
 
 void Visit(LinearForwardArgs* args, OperandVisitor* visitor) {
   See(visitor, "x", &args->x);
   See(visitor, "w", &args->w);
   See(visitor, "bias", &args->bias);
-  See(visitor, "y", &args->y);
+  See(visitor, "y", &args->y, Access::kWrite);
   See(visitor, &args->workspace);
   See(visitor, args->sm_budget);
 }
@@ -258,8 +207,8 @@ void Visit(LinearForwardActArgs* args, OperandVisitor* visitor) {
   See(visitor, "w", &args->w);
   See(visitor, "bias", &args->bias);
   See(visitor, args->act);
-  See(visitor, "pre", &args->pre);
-  See(visitor, "y", &args->y);
+  See(visitor, "pre", &args->pre, Access::kWrite);
+  See(visitor, "y", &args->y, Access::kWrite);
   See(visitor, &args->workspace);
   See(visitor, args->sm_budget);
 }
@@ -267,7 +216,7 @@ void Visit(LinearForwardActArgs* args, OperandVisitor* visitor) {
 void Visit(LinearInputGradArgs* args, OperandVisitor* visitor) {
   See(visitor, "dy", &args->dy);
   See(visitor, "w", &args->w);
-  See(visitor, "dx", &args->dx);
+  See(visitor, "dx", &args->dx, Access::kWrite);
   See(visitor, &args->workspace);
   See(visitor, args->sm_budget);
 }
@@ -277,9 +226,9 @@ void Visit(LinearInputGradActArgs* args, OperandVisitor* visitor) {
   See(visitor, "w", &args->w);
   See(visitor, "pre", &args->pre);
   See(visitor, args->act);
-  See(visitor, "dpre", &args->dpre);
+  See(visitor, "dpre", &args->dpre, Access::kWrite);
   See(visitor, args->mode);
-  See(visitor, "dbias", &args->dbias);
+  See(visitor, "dbias", &args->dbias, Access::kWrite);
   See(visitor, &args->workspace);
   See(visitor, args->sm_budget);
 }
@@ -288,8 +237,8 @@ void Visit(LinearWeightGradArgs* args, OperandVisitor* visitor) {
   See(visitor, "dy", &args->dy);
   See(visitor, "x", &args->x);
   See(visitor, args->mode);
-  See(visitor, "dw", &args->dw);
-  See(visitor, "dbias", &args->dbias);
+  See(visitor, "dw", &args->dw, Access::kWrite);
+  See(visitor, "dbias", &args->dbias, Access::kWrite);
   See(visitor, &args->workspace);
   See(visitor, args->sm_budget);
 }
@@ -297,95 +246,91 @@ void Visit(LinearWeightGradArgs* args, OperandVisitor* visitor) {
 void Visit(LossStatsArgs* args, OperandVisitor* visitor) {
   See(visitor, "logits", &args->logits);
   See(visitor, "labels", &args->labels);
-  See(visitor, "stats", &args->stats);
+  See(visitor, "stats", &args->stats, Access::kWrite);
 }
 
 void Visit(LossFinishArgs* args, OperandVisitor* visitor) {
-  See(visitor, "logits", &args->logits);
+  See(visitor, "logits", &args->logits, args->write_gradient ? Access::kWrite : Access::kRead);
   See(visitor, "labels", &args->labels);
-  See(visitor, "stats", &args->stats);
+  See(visitor, "stats", &args->stats, Access::kWrite);  // by StatsFinish; Finish reads them
   See(visitor, "weight", &args->weight);
-  SeeBlock(visitor, &args->loss_scale);
+  SeeBlock(visitor, "loss_scale", &args->loss_scale);
   if (!args->write_gradient) visitor->Mark("loss alone");
-  See(visitor, "sums", &args->sums);
+  See(visitor, "sums", &args->sums, Access::kWrite);
 }
 
 void Visit(RotateArgs* args, OperandVisitor* visitor) {
   See(visitor, &args->shape);
-  See(visitor, "qkv", &args->qkv);
-  See(visitor, "input", &args->input);
-  See(visitor, "rstd", &args->rstd);
+  See(visitor, "qkv", &args->qkv, Access::kWrite);
+  See(visitor, "input", &args->input, Access::kWrite);
+  See(visitor, "rstd", &args->rstd, Access::kWrite);
 }
 
 void Visit(RotateGradArgs* args, OperandVisitor* visitor) {
   See(visitor, &args->shape);
-  See(visitor, "dqkv", &args->dqkv);
+  See(visitor, "dqkv", &args->dqkv, Access::kWrite);
   See(visitor, "input", &args->input);
   See(visitor, "rstd", &args->rstd);
   See(visitor, args->mode);
-  See(visitor, "dq_gain", &args->dq_gain);
-  See(visitor, "dk_gain", &args->dk_gain);
+  See(visitor, "dq_gain", &args->dq_gain, Access::kWrite);
+  See(visitor, "dk_gain", &args->dk_gain, Access::kWrite);
   See(visitor, &args->workspace);
 }
 
 void Visit(SquareSumArgs* args, OperandVisitor* visitor) {
   See(visitor, "gradient", &args->gradient);
-  See(visitor, "out", &args->out);
+  See(visitor, "out", &args->out, Access::kWrite);
 }
 
 void Visit(AdamWArgs* args, OperandVisitor* visitor) {
   See(visitor, "gradient", &args->gradient);
-  See(visitor, "master", &args->master);
-  See(visitor, "m", &args->m);
-  See(visitor, "v", &args->v);
-  See(visitor, "model_copy", &args->model_copy);
-  SeeBlock(visitor, &args->scalars);
+  See(visitor, "master", &args->master, Access::kWrite);
+  See(visitor, "m", &args->m, Access::kWrite);
+  See(visitor, "v", &args->v, Access::kWrite);
+  See(visitor, "model_copy", &args->model_copy, Access::kWrite);
+  SeeBlock(visitor, "scalars", &args->scalars);
 }
 
 void Visit(SgdArgs* args, OperandVisitor* visitor) {
   See(visitor, "gradient", &args->gradient);
-  See(visitor, "master", &args->master);
-  See(visitor, "momentum", &args->momentum);
-  See(visitor, "model_copy", &args->model_copy);
-  SeeBlock(visitor, &args->scalars);
+  See(visitor, "master", &args->master, Access::kWrite);
+  See(visitor, "momentum", &args->momentum, Access::kWrite);
+  See(visitor, "model_copy", &args->model_copy, Access::kWrite);
+  SeeBlock(visitor, "scalars", &args->scalars);
 }
 
-void Visit(FillNormalArgs* args, OperandVisitor* visitor) { See(visitor, "out", &args->out); }
+void Visit(FillNormalArgs* args, OperandVisitor* visitor) {
+  See(visitor, "out", &args->out, Access::kWrite);
+}
 
 void Visit(AddToArgs* args, OperandVisitor* visitor) {
-  See(visitor, "to", &args->to);
+  See(visitor, "to", &args->to, Access::kWrite);
   See(visitor, "from", &args->from);
 }
 
 void Visit(SumPartialsArgs* args, OperandVisitor* visitor) {
-  See(visitor, "out", &args->out);
+  See(visitor, "out", &args->out, Access::kWrite);
   See(visitor, "partial", &args->partials);
 }
 
 void Visit(CastArgs* args, OperandVisitor* visitor) {
-  See(visitor, "to", &args->to);
+  See(visitor, "to", &args->to, Access::kWrite);
   See(visitor, "from", &args->from);
 }
 
-void Visit(FillArgs* args, OperandVisitor* visitor) { See(visitor, "to", &args->to); }
+void Visit(FillArgs* args, OperandVisitor* visitor) {
+  See(visitor, "to", &args->to, Access::kWrite);
+}
 
 void Visit(RowSumArgs* args, OperandVisitor* visitor) {
   See(visitor, "x", &args->x);
   See(visitor, args->mode);
-  See(visitor, "out", &args->out);
+  See(visitor, "out", &args->out, Access::kWrite);
 }
 
 void Visit(AdvanceArgs* args, OperandVisitor* visitor) {
-  SeeBlock(visitor, &args->scalars);
-  SeeBlock(visitor, &args->vector);
-}
-
-std::string SignatureOf(const OpCall& call) {
-  return std::string(call.entry()) + Described(call).Signature();
-}
-
-std::string LabelOf(const OpCall& call) {
-  return std::string(call.entry()) + Described(call).Label();
+  SeeBlock(visitor, "scalars", &args->scalars);
+  SeeBlock(visitor, "vector", &args->vector);
 }
 
 }  // namespace mt::kernels::replay

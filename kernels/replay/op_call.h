@@ -13,16 +13,25 @@
 
 namespace mt::kernels::replay {
 
+// What a call does with a piece of memory. kWrite: writes some of it, and may read it.
+enum class Access : uint8_t { kRead, kWrite };
+
 // Visits the memory of a call and may redirect it. Absent operands are skipped.
 class OperandVisitor {
  public:
   virtual ~OperandVisitor() = default;
-  virtual void Operand(std::string_view name, Tensor* tensor) = 0;
+  virtual void Operand(std::string_view name, Tensor* tensor, Access access) = 0;
   // A strided view of s x b x heads x d elements.
-  virtual void View(std::string_view name, HeadView* view, const AttentionShape& shape,
-                    int64_t heads) = 0;
+  struct Heads {
+    HeadView* view = nullptr;
+    const AttentionShape* shape = nullptr;
+    int64_t heads = 0;
+    // From the first element to behind the last one, with what lies between.
+    int64_t Bytes() const;
+  };
+  virtual void View(std::string_view name, const Heads& heads, Access access) = 0;
   // Memory that is not an operand of the mathematics: workspaces, the scalar block.
-  virtual void Block(void** data) = 0;
+  virtual void Block(std::string_view name, void** data, int64_t bytes, Access access) = 0;
   // A property that distinguishes two calls with equal operands: "add", "swiglu".
   virtual void Mark(std::string_view text) = 0;
 };
@@ -110,13 +119,5 @@ class OpCallOf final : public OpCall {
   Args args_;
   Runner* run_;
 };
-
-// Returns a text of everything that determines how long a call takes: entry, dtypes and shapes of
-// all operands, which are absent, and marks. Two calls with the same signature differ only in
-// addresses and contents.
-std::string SignatureOf(const OpCall& call);
-// Returns a short text for people: the entry, the shapes of its first three matrices (or operands),
-// and the marks.
-std::string LabelOf(const OpCall& call);
 
 }  // namespace mt::kernels::replay

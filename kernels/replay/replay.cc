@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/base/math.h"
+#include "kernels/replay/call_text.h"
 #include "kernels/replay/steady_time.h"
 
 namespace mt::kernels::replay {
@@ -21,12 +22,14 @@ class Mover final : public OperandVisitor {
  public:
   // `to` has the first byte of each extent's new memory.
   Mover(const std::vector<Extent>& from, const std::vector<char*>& to) : from_(from), to_(to) {}
-  void Operand(std::string_view /*name*/, Tensor* tensor) override { Move(&tensor->data); }
-  void View(std::string_view /*name*/, HeadView* view, const AttentionShape& /*shape*/,
-            int64_t /*heads*/) override {
-    Move(&view->data);
+  void Operand(std::string_view /*name*/, Tensor* tensor, Access /*access*/) override {
+    Move(&tensor->data);
   }
-  void Block(void** /*data*/) override {}
+  void View(std::string_view /*name*/, const Heads& heads, Access /*access*/) override {
+    Move(&heads.view->data);
+  }
+  void Block(std::string_view /*name*/, void** /*data*/, int64_t /*bytes*/,
+             Access /*access*/) override {}
   void Mark(std::string_view /*text*/) override {}
 
  private:

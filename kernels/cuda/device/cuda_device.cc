@@ -7,7 +7,9 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_check.h"
+#include "kernels/cuda/device/driver.h"
 #include "kernels/cuda/device/mark_ring.h"
+#include "kernels/cuda/device/peer_memory.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -37,7 +39,10 @@ class CudaBuffer final : public DeviceBuffer {
 
 class CudaEvent final : public Event {
  public:
-  CudaEvent() { CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  // A host that waits gives its core away.
+  CudaEvent() {
+    CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync));
+  }
   ~CudaEvent() override { cudaEventDestroy(event_); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
@@ -84,6 +89,24 @@ void CudaStream::Wait(Event& event) {
 
 void CudaStream::Synchronize() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
+void CudaStream::WriteValue(uint32_t* at, uint32_t value) {
+  BindDevice(ordinal_);
+  const CUresult written = Driver().stream_write_value(stream_, reinterpret_cast<CUdeviceptr>(at),
+                                                       value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  if (written != CUDA_SUCCESS) {
+    throw DeviceError(fmt::format("cuStreamWriteValue32: error {}", static_cast<int>(written)));
+  }
+}
+
+void CudaStream::WaitValue(uint32_t* at, uint32_t value) {
+  BindDevice(ordinal_);
+  const CUresult waiting = Driver().stream_wait_value(stream_, reinterpret_cast<CUdeviceptr>(at),
+                                                      value, CU_STREAM_WAIT_VALUE_GEQ);
+  if (waiting != CUDA_SUCCESS) {
+    throw DeviceError(fmt::format("cuStreamWaitValue32: error {}", static_cast<int>(waiting)));
+  }
+}
+
 std::string UuidOf(int ordinal) {
   cudaDeviceProp properties{};
   CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
@@ -95,7 +118,8 @@ std::string UuidOf(int ordinal) {
   return text;
 }
 
-CudaDevice::CudaDevice(const DeviceLimits& limits) : limits_(limits) {
+CudaDevice::CudaDevice(const DeviceLimits& limits)
+    : limits_(limits), peers_(MakePeerMemory(limits.ordinal)) {
   BindDevice(limits_.ordinal);
 }
 

@@ -41,6 +41,9 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
   void Wait(Event& event) override;
   void Synchronize() override;
+  void WriteValue(uint32_t* at, uint32_t value) override;
+  void WaitValue(uint32_t* at, uint32_t value) override;
+  void* native() override { return stream_; }
   cudaStream_t raw() const { return stream_; }
   int ordinal() const { return ordinal_; }
   void* scratch() const { return scratch_; }
@@ -72,6 +75,9 @@ class CudaDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   // "cuda 0, NVIDIA H200, sm_90, 132 SMs, 139.8 GiB"
   std::string Describe() const override;
+  bool Enqueues() const override { return true; }
+  void BindThread() override { BindDevice(limits_.ordinal); }
+  PeerMemory* peers() override { return peers_.get(); }
   std::string Uuid() const override;
   std::optional<DeviceMemory> Memory() override;
   // The memory is not initialised. Throws DeviceMemoryError, with the free bytes in the message, if
@@ -90,6 +96,7 @@ class CudaDevice final : public Device {
 
  private:
   const DeviceLimits limits_;
+  const std::unique_ptr<PeerMemory> peers_;
 };
 
 }  // namespace mt::kernels::cuda

@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/math.h"
 #include "kernels/cuda/device/cuda_check.h"
+#include "kernels/cuda/device/driver.h"
 #include "kernels/cuda/device/rows.h"
 #include "kernels/cuda/gemm/hopper_gemm.h"
 
@@ -28,20 +29,12 @@ struct Matrix {
 // Encodes a tensor map in boxes of `box_rows` x 64, with 128-byte swizzle; outside the matrix TMA
 // reads zeros.
 CUtensorMap MapOf(const GemmKey& key, const Matrix& matrix, int box_rows) {
-  static const auto encode = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
-                                                cudaEnableDefault, &found));
-    CHECK(found == cudaDriverEntryPointSuccess) << "the driver has no cuTensorMapEncodeTiled";
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
-  }();
   CUtensorMap map;
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrix.columns),
                               static_cast<cuuint64_t>(matrix.rows)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.stride * kElementBytes)};
   const cuuint32_t box[] = {kBoxFeatures, static_cast<cuuint32_t>(box_rows)}, steps[] = {1, 1};
-  const CUresult status = encode(
+  const CUresult status = Driver().tensor_map_encode_tiled(
       &map,
       key.in == DType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
       2, const_cast<void*>(matrix.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,

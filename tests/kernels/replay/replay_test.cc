@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/replay/call_text.h"
 #include "kernels/replay/logging_backend.h"
 #include "tests/kernels/cpu/op_test.h"
 

@@ -1,0 +1,69 @@
+// A name is an address and what follows it in its allocation.
+#include "kernels/async/async_peer_memory.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace mt::kernels::async {
+namespace {
+
+constexpr const char* kUuidPrefix = "ASYNC-";
+
+struct Name {
+  void* data = nullptr;
+  int64_t rest = 0;
+};
+
+class Mapping final : public DeviceBuffer {
+ public:
+  explicit Mapping(const Name& name) : name_(name) {}
+  void* data() override { return name_.data; }
+  int64_t bytes() const override { return name_.rest; }
+
+ private:
+  const Name name_;
+};
+
+class AsyncPeerMemory final : public PeerMemory {
+ public:
+  AsyncPeerMemory(AsyncWorld* world, Sharing sharing) : world_(world), sharing_(sharing) {}
+
+  bool CanReach(const std::string& uuid) override {
+    return sharing_ != Sharing::kNoPath && uuid.starts_with(kUuidPrefix);
+  }
+  std::string Export(void* data, std::string* why_not) override {
+    const Name name{.data = data, .rest = world_->BytesFrom(data)};
+    if (sharing_ != Sharing::kNoExport && name.rest > 0)
+      return {reinterpret_cast<const char*>(&name), sizeof(name)};
+    *why_not = name.rest > 0 ? "this device names no memory" : "no device allocated this memory";
+    return {};
+  }
+  std::unique_ptr<DeviceBuffer> Import(const std::string& text, std::string* why_not) override {
+    Name name;
+    if (sharing_ == Sharing::kNoImport || text.size() != sizeof(name)) {
+      *why_not = "this device maps no memory";
+      return nullptr;
+    }
+    std::memcpy(&name, text.data(), sizeof(name));
+    if (world_->BytesFrom(name.data) == name.rest) return std::make_unique<Mapping>(name);
+    *why_not = "the memory is gone";
+    return nullptr;
+  }
+
+ private:
+  AsyncWorld* const world_;
+  const Sharing sharing_;
+};
+
+}  // namespace
+
+std::string AsyncUuid(int rank) { return kUuidPrefix + std::to_string(rank); }
+
+std::unique_ptr<PeerMemory> MakeAsyncPeerMemory(AsyncWorld* world, Sharing sharing) {
+  if (sharing == Sharing::kNone) return nullptr;
+  return std::make_unique<AsyncPeerMemory>(world, sharing);
+}
+
+}  // namespace mt::kernels::async
