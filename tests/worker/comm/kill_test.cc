@@ -3,87 +3,23 @@
 #include <array>
 #include <chrono>
 #include <csignal>
-#include <fcntl.h>
 #include <filesystem>
 #include <memory>
-#include <poll.h>
 #include <random>
-#include <spawn.h>
 #include <string>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "common/base/check.h"
-#include "common/base/files.h"
 #include "common/base/ids.h"
-#include "tests/paths.h"
+#include "tests/worker/comm/member_process.h"
 
 namespace mt::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-class Member {
- public:
-  Member(const std::string& folder, int index, int size, const std::string& op,
-         const std::string& kind) {
-    std::array<int, 2> ends{};
-    CHECK_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
-    out_ = base::Fd(ends[0]);
-    const base::Fd write_end(ends[1]);
-    const std::string program = std::string(MT_BINARY_DIR) + "/bin/mt_comm_member";
-    std::vector<std::string> arguments = {
-        program, folder, std::to_string(index), std::to_string(size), op, kind};
-    std::vector<char*> argv;
-    argv.reserve(arguments.size() + 1);
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDOUT_FILENO);
-    const int error = posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    CHECK_EQ(error, 0) << argv[0];
-  }
-  ~Member() {
-    Kill();
-    int status = 0;
-    waitpid(pid_, &status, 0);
-  }
-  Member(const Member&) = delete;
-  Member& operator=(const Member&) = delete;
-
-  void Kill() const { Signal(SIGKILL); }
-  void Signal(int number) const { kill(pid_, number); }
-
-  // The next line it prints; "" at its end or after the deadline.
-  std::string ReadLine(Clock::time_point deadline) {
-    while (text_.find('\n') == std::string::npos) {
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-      pollfd descriptor{.fd = out_.get(), .events = POLLIN, .revents = 0};
-      if (left.count() <= 0 || poll(&descriptor, 1, static_cast<int>(left.count())) != 1) return "";
-      std::array<char, 4096> block{};
-      const ssize_t n = read(out_.get(), block.data(), block.size());
-      if (n <= 0) return "";
-      text_.append(block.data(), static_cast<size_t>(n));
-    }
-    const size_t end = text_.find('\n');
-    std::string line = text_.substr(0, end);
-    text_.erase(0, end + 1);
-    return line;
-  }
-
- private:
-  pid_t pid_ = -1;
-  base::Fd out_;
-  std::string text_;
-};
 
 // Processes that repeat an operation, of which each has said that it runs.
 class Members {
@@ -93,7 +29,9 @@ class Members {
   Members(const std::string& op, const std::string& kind)
       : folder_(testing::TempDir() + "mt_kill_" + base::RandomHex(8)) {
     for (int index = 0; index < kSize; ++index) {
-      members_.push_back(std::make_unique<Member>(folder_, index, kSize, op, kind));
+      members_.push_back(std::make_unique<MemberProcess>(
+          "mt_comm_member", std::vector<std::string>{folder_, std::to_string(index),
+                                                     std::to_string(kSize), op, kind}));
     }
     const auto deadline = Clock::now() + std::chrono::seconds(60);
     for (const auto& member : members_) EXPECT_EQ(member->ReadLine(deadline), "running");
@@ -105,11 +43,11 @@ class Members {
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
 
-  Member& operator[](int index) { return *members_[static_cast<size_t>(index)]; }
+  MemberProcess& operator[](int index) { return *members_[static_cast<size_t>(index)]; }
 
  private:
   const std::string folder_;
-  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<MemberProcess>> members_;
 };
 
 class Kill : public testing::TestWithParam<std::string> {};

@@ -1,0 +1,46 @@
+// Looks after what NCCL does not: that enqueued calls come to an end, and errors that show after a
+// call has returned. One thread for all groups of a rank.
+#pragma once
+
+#include <thread>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "kernels/core/device.h"
+
+namespace mt::comm {
+
+// Thread-safe.
+class NcclWatch {
+ public:
+  // What is watched: Look is called about ten times a second, by the watch's thread, between Add
+  // and Remove.
+  class Watched {
+   public:
+    virtual ~Watched() = default;
+    virtual void Look(base::MonotonicTime now) = 0;
+  };
+
+  // The device must outlive the watch; it is current for the watch's thread.
+  explicit NcclWatch(kernels::Device* device);
+  ~NcclWatch();
+  NcclWatch(const NcclWatch&) = delete;
+  NcclWatch& operator=(const NcclWatch&) = delete;
+
+  void Add(Watched* watched) LOCKS_EXCLUDED(mu_);
+  // Blocks while a look at it is under way.
+  void Remove(Watched* watched) LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Run();
+
+  kernels::Device* const device_;
+  base::Mutex mu_;
+  base::CondVar changed_;
+  std::vector<Watched*> all_ GUARDED_BY(mu_);
+  bool stop_ GUARDED_BY(mu_) = false;
+  std::thread thread_;  // last: it uses the members above
+};
+
+}  // namespace mt::comm
