@@ -97,6 +97,7 @@ void Engine::MakeParts() {
   executor_ = std::make_unique<parallel::Executor>(
       parallel::Executor::Args{.stage = args_.config.stage,
                                .work = work_.get(),
+                               .stream = stream_.get(),
                                .links = piped ? args_.groups->links() : nullptr,
                                .clock = args_.clock,
                                .on_wait = PhaseOfWaits(phases_.get(), StepPhase::kPpWait)});
@@ -124,6 +125,10 @@ void Engine::SetHooks() {
     const PhaseScope waiting(phases_.get(), StepPhase::kDpComm);
     sync_->BucketReady(*stream_, bucket);
   };
+  hooks.on_layer = [this](int chunk, int layer) {
+    const PhaseScope waiting(phases_.get(), StepPhase::kDpComm);
+    (void)sync_->WaitLayer(*stream_, chunk, layer);  // an error sticks, as above
+  };
   model_->SetHooks(std::move(hooks));
   if (tensor_ != nullptr) {
     tensor_->SetOnCollective(PhaseOfWaits(phases_.get(), StepPhase::kTpComm));
@@ -146,7 +151,7 @@ StatusOr<StepVector> Engine::RunIdle(double command_bits) {
   device().Copy(*stream_, vector_, sum, sizeof(*sum));
   RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, AsTensor(vector_)));
   device().Copy(*stream_, sum, vector_, sizeof(*sum));
-  stream_->Synchronize();
+  RETURN_IF_ERROR(WaitForDevice());
   return *sum;
 }
 
@@ -173,14 +178,18 @@ void Engine::SpoilEvaluation() {
 StatusOr<Engine::EvalSums> Engine::FinishEvaluation() {
   RETURN_IF_ERROR(sync_->SumDoubles(*stream_, eval_sums_));
   device().Copy(*stream_, host_->sums, eval_sums_.data, sizeof(host_->sums));
-  stream_->Synchronize();
+  RETURN_IF_ERROR(WaitForDevice());
   return EvalSums{.loss = host_->sums[0], .tokens = host_->sums[1]};
 }
 
 Status Engine::Synchronize() {
   RETURN_IF_ERROR(sync_->WaitAllWeights(*stream_));
+  return WaitForDevice();
+}
+
+Status Engine::WaitForDevice() {
   stream_->Synchronize();
-  return OkStatus();
+  return args_.groups->device_status();
 }
 
 kernels::StepScalars Engine::ReadScalars() {
@@ -208,8 +217,7 @@ memory::BytesByKind Engine::MeasureMemory() {
 Status Engine::RebuildWeights() {
   params::RoundMaster(*stream_, args_.backend->vector(), *store_);
   RETURN_IF_ERROR(sync_->GatherAll(*stream_));
-  stream_->Synchronize();
-  return OkStatus();
+  return WaitForDevice();
 }
 
 }  // namespace mt::engine

@@ -113,6 +113,8 @@ class Engine {
   data::Microbatch NextMicrobatch(data::Loader* loader, int64_t step);
   Status RunMicrobatches(int64_t step, data::Loader* loader,
                          const kernels::StepConstants& constants);
+  // Blocks until stream() is done. The error of a group that broke before that.
+  Status WaitForDevice();
   // The update must not change what a snapshot has yet to copy.
   void AwaitSnapshot();
   // Adds to this rank's vector what the host knows: command bits, fault, wait for the pipeline.

@@ -45,7 +45,7 @@ parallel::SyncGroups SyncGroupsOf(const parallel::RankGroups& groups) {
           .dp_gather = groups.dp_gather(),
           .tensor = groups.tp_control(),
           .tied = groups.tied(),
-          .world = groups.world()};
+          .world = groups.control()};
 }
 
 }  // namespace
@@ -76,6 +76,7 @@ EnginePlan::EnginePlan(const EngineArgs& args, StepSchedules schedules)
   if (args_.groups->tp() != nullptr) {
     tensor_ = std::make_unique<parallel::TensorParallel>(
         args_.groups->tp(), args_.config.model.shard.sequence_parallel);
+    if (device().Enqueues()) tensor_->RunBeside(&device());
   }
   MakeModel();
   MakeSync();

@@ -43,10 +43,16 @@ int StageWork::Place(int microbatch) {
   return place;
 }
 
-Status StageWork::WaitWeights(int chunk) {
-  if (args_.sync->dp_size() == 1) return args_.sync->WaitWeights(*args_.stream, chunk);
+Status StageWork::WaitWeights(const Action& action) {
+  if (args_.sync->dp_size() == 1) return args_.sync->WaitWeights(*args_.stream, action.chunk);
   const PhaseScope waiting(args_.phases, StepPhase::kDpComm);
-  return args_.sync->WaitWeights(*args_.stream, chunk);
+  if (IsByLayer(action)) return args_.sync->WaitLayer(*args_.stream, action.chunk, -1);
+  return args_.sync->WaitWeights(*args_.stream, action.chunk);
+}
+
+// A recording holds no waits for what is outside of it.
+bool StageWork::IsByLayer(const Action& action) const {
+  return pass_.training && action.microbatch == 0 && !recorded_ && args_.sync->dp_size() > 1;
 }
 
 void StageWork::Train(const Action& action, bool backward) {
@@ -54,6 +60,7 @@ void StageWork::Train(const Action& action, bool backward) {
   GptModel::StepArgs step = pass_.step;
   step.mode = action.microbatch == 0 ? GradMode::kOverwrite : GradMode::kAdd;
   step.last = action.microbatch + 1 == pass_.microbatches;
+  step.by_layer = !backward && IsByLayer(action);
   // Replicas wait for each bucket while the last microbatch runs: host calls, not to be recorded.
   const bool alone = args_.sync->dp_size() == 1;
   const bool reports = step.last && !(recorded_ && alone);
@@ -81,7 +88,7 @@ void StageWork::Train(const Action& action, bool backward) {
 
 Status StageWork::Forward(const Action& action) {
   args_.phases->SetAction(action.microbatch, action.chunk);
-  RETURN_IF_ERROR(WaitWeights(action.chunk));
+  RETURN_IF_ERROR(WaitWeights(action));
   if (pass_.training) {
     Train(action, /*backward=*/false);
   } else {

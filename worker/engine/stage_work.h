@@ -65,7 +65,9 @@ class StageWork final : public parallel::ChunkWork {
   int Place(int microbatch);
   // One action of training, eager or recorded.
   void Train(const parallel::Action& action, bool backward);
-  Status WaitWeights(int chunk);
+  // Weights that the action reads first; the others come layer by layer (on_layer) if IsByLayer.
+  Status WaitWeights(const parallel::Action& action);
+  bool IsByLayer(const parallel::Action& action) const;
   Status status() const;
 
   const Args args_;

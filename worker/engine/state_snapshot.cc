@@ -1,4 +1,10 @@
 // One region per bucket and kind of state; what belongs to a rank is contiguous in each of them.
+//
+// Under ZeRO-1 without a model copy (fp32, fp64) the masters are the weights, which the step that
+// ended may still be gathering on another lane. The copy needs no wait for that: the gather is in
+// place (GradientSync::Gather), and there a group writes the other ranks' places alone. Gloo,
+// shared memory and threads pass over the own place (their CopyBytes and CopyPart); NCCL sends from
+// it, and whatever an algorithm of it might store there would be the same bytes.
 #include "worker/engine/state_snapshot.h"
 
 #include <algorithm>

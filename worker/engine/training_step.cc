@@ -21,6 +21,16 @@ static_assert(offsetof(StepRing::HostValues, pipeline_wait) == 2 * sizeof(double
 // `first` and the double behind it: f64 [2].
 kernels::Tensor PairAt(double* first) { return {first, kernels::DType::kF64, {2}}; }
 
+// The share of its time in which a stage waits for others.
+double WaitShare(const parallel::PassTimes& times) {
+  return times.total > 0 ? times.wait() / times.total : 0;
+}
+double WaitShare(PhaseClock* phases, int64_t step) {
+  const std::optional<StepTime> time = step < 0 ? std::nullopt : phases->Of(step);
+  if (!time || time->seconds <= 0) return 0;
+  return time->phases[static_cast<size_t>(StepPhase::kPpWait)] / time->seconds;
+}
+
 }  // namespace
 
 Status Engine::RunStep(int64_t step, data::Loader* loader, double command_bits) {
@@ -118,8 +128,9 @@ void Engine::AddHostValues(int64_t step, double command_bits) {
   StepRing::HostValues* const mine = ring_.host_values();
   mine->command_bits = command_bits;
   mine->fault = fault_.ok() ? 0 : 1;
-  const parallel::PassTimes& times = executor_->times();
-  mine->pipeline_wait = times.total > 0 ? times.wait() / times.total : 0;
+  // On the CPU of this step; where the device enqueues, of the newest whose end was waited for.
+  mine->pipeline_wait = device().Enqueues() ? WaitShare(phases_.get(), step - StepRing::kSteps)
+                                            : WaitShare(executor_->times());
   device().Copy(*stream_, &vector_->command_bits, &mine->command_bits, 3 * sizeof(double));
   if (!fault_.ok()) {
     mine->spoiled_loss = std::numeric_limits<double>::quiet_NaN();

@@ -133,7 +133,7 @@ void AttentionBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
 }
 
 void AttentionBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, const Tensor& dbranch,
-                              const Tensor& dx) const {
+                              const Tensor& dx, bool reduce) const {
   const Kept& kept = kept_[slot];
   out_.WeightGrad(pass, dbranch, kept.o);
   out_.InputGrad(pass, dbranch, doutput_);
@@ -143,8 +143,10 @@ void AttentionBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, co
     pass.Done(q_gain_id_);
     pass.Done(k_gain_id_);
   }
-  qkv_.WeightGrad(pass, dqkv_, x);
   qkv_.InputGrad(pass, dqkv_, dx);
+  if (reduce) pass.StartReduce(dx);
+  pass.FinishGather();
+  qkv_.WeightGrad(pass, dqkv_, x);
 }
 
 BranchEnd AttentionBlock::end() const {

@@ -34,9 +34,11 @@ class AttentionBlock {
   void Forward(const Pass& pass, size_t slot, const kernels::Tensor& x,
                const kernels::Tensor& partial) const;
   // dbranch [T, h], x as in Forward -> dx [T, h], and the gradients of all parameters except the
-  // output bias, which the residual norm behind the branch computes.
+  // output bias, which the residual norm behind the branch computes. A gather of x may be begun: it
+  // is finished here. With `reduce` a reduction of dx is begun, beside which the last weight
+  // gradient runs.
   void Backward(const Pass& pass, size_t slot, const kernels::Tensor& x,
-                const kernels::Tensor& dbranch, const kernels::Tensor& dx) const;
+                const kernels::Tensor& dbranch, const kernels::Tensor& dx, bool reduce) const;
   // What the next residual norm needs to close this branch.
   BranchEnd end() const;
 

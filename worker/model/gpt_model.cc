@@ -76,6 +76,9 @@ GptModel::GptModel(const Args& args)
     chunks_.push_back(std::make_unique<ChunkState>(args.config, chunk, head_chunk_tokens));
     ChunkState* state = chunks_.back().get();
     state->gradient_done = [this, state](params::ParamId id) { GradientDone(state, id); };
+    state->layer_begins = [this, state](int layer) {
+      if (hooks_.on_layer) hooks_.on_layer(state->place.chunk, layer);
+    };
   }
   for (int i = 0; i < args.max_microbatches; ++i) {
     batches_.emplace_back(args.config);
@@ -214,6 +217,7 @@ Pass GptModel::MakePass(ChunkState* chunk, int microbatch, const StepArgs& args)
   Pass pass = MakePass(microbatch);
   pass.mode = args.mode;
   if (args.last) pass.gradient_done = &chunk->gradient_done;
+  if (args.by_layer) pass.layer_begins = &chunk->layer_begins;
   return pass;
 }
 

@@ -39,6 +39,9 @@ struct GptHooks {
   // on every replica. The head writes gradients in its forward, so its buckets may be reported
   // within Forward.
   std::function<void(int bucket)> on_bucket_ready;
+  // Called in forward where StepArgs::by_layer is set, before the weights of a layer of the chunk
+  // are read; the head is the layer behind the last one. Those outside of layers are read before.
+  std::function<void(int chunk, int layer)> on_layer;
 };
 
 class GptModel {
@@ -63,8 +66,9 @@ class GptModel {
   struct StepArgs {
     // kOverwrite in a step's first microbatch, else kAdd.
     kernels::GradMode mode = kernels::GradMode::kOverwrite;
-    bool last = false;  // the step's last microbatch: on_bucket_ready is called
-    double seed = 0;    // gradient of the loss: 1 / (global batch * sequence)
+    bool last = false;      // the step's last microbatch: on_bucket_ready is called
+    bool by_layer = false;  // on_layer is called
+    double seed = 0;        // gradient of the loss: 1 / (global batch * sequence)
     const kernels::StepScalars* scalars = nullptr;  // in device memory; has the loss scale
     // f64 [2], accumulated: sum of weight * loss, sum of weight. Written by the head only; every
     // rank of a tensor group adds the same numbers.
@@ -128,6 +132,7 @@ class GptModel {
     Stage stage;
     std::unique_ptr<params::BucketCountdown> countdown;  // created by Bind
     std::function<void(params::ParamId)> gradient_done;
+    std::function<void(int)> layer_begins;
     // True from the last microbatch's forward to its backward, while the countdown is running.
     bool counting = false;
   };

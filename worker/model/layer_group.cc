@@ -62,7 +62,10 @@ Pending LayerGroup::Forward(const Pass& pass, size_t slot, const Pending& in,
   const size_t set = SetOf(slot);
   layers_.front()->SetInput(set, inputs_[slot]);
   Pending open = in;
-  for (const auto& layer : layers_) open = layer->Forward(pass, set, open, buffers);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    pass.BeginLayer(args_.first_layer + static_cast<int64_t>(i));
+    open = layers_[i]->Forward(pass, set, open, buffers);
+  }
   return open;
 }
 

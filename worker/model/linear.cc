@@ -50,6 +50,7 @@ void Linear::Register(params::Registry* registry) {
                               .std = args_.std,
                               .decay = true,
                               .layer = args_.layer};
+  weight.by_columns = !by_outputs();
   if (args_.stored_unit != args_.unit) {
     weight.units = {.dim = by_outputs() ? 0 : 1, .size = args_.unit, .stored = args_.stored_unit};
   }

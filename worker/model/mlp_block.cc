@@ -77,15 +77,17 @@ void MlpBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
 }
 
 void MlpBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, const Tensor& dbranch,
-                        const Tensor& dx) const {
+                        const Tensor& dx, bool reduce) const {
   const Kept& kept = kept_[slot];
   if (!keeps_act()) {
     pass.backend->act().Act(*pass.stream, {.kind = config_.activation, .pre = kept.pre, .y = act_});
   }
   down_.WeightGrad(pass, dbranch, keeps_act() ? kept.act : act_);
   down_.InputGradAct(pass, dbranch, kept.pre, dpre_, up_.bias_grad());
-  up_.WeightGrad(pass, dpre_, x);
   up_.InputGrad(pass, dpre_, dx);
+  if (reduce) pass.StartReduce(dx);
+  pass.FinishGather();
+  up_.WeightGrad(pass, dpre_, x);
 }
 
 BranchEnd MlpBlock::end() const { return {.bias = down_.residual_norm_bias(), .dropout = output_}; }

@@ -28,6 +28,13 @@ struct Pass {
   // Set in a step's last microbatch: called after the last write to each parameter's gradient.
   const std::function<void(params::ParamId)>* gradient_done = nullptr;
 
+  // Set in a step's first microbatch where weights come layer by layer: called before a layer's
+  // weights are read, with its number; the head comes behind the last layer.
+  const std::function<void(int layer)>* layer_begins = nullptr;
+
+  void BeginLayer(int64_t layer) const {
+    if (layer_begins != nullptr) (*layer_begins)(static_cast<int>(layer));
+  }
   // Reports a parameter's gradient as final; does nothing for kNone.
   void Done(params::ParamId id) const {
     if (gradient_done != nullptr && id != params::ParamId::kNone) (*gradient_done)(id);
@@ -40,6 +47,21 @@ struct Pass {
   // Sums `whole` [T, h] over tensor ranks, in place, and returns this rank's rows [R, h] of it.
   kernels::Tensor Reduce(const kernels::Tensor& whole) const {
     return tensor == nullptr ? whole : tensor->Reduce(*stream, whole, OwnRows(whole));
+  }
+  // Both in two halves, between which what runs on the stream may run beside them
+  // (parallel/tensor_parallel.h).
+  kernels::Tensor StartGather(const kernels::Tensor& part, const kernels::Tensor& whole) const {
+    return tensor == nullptr ? part : tensor->StartGather(*stream, part, whole);
+  }
+  void FinishGather() const {
+    if (tensor != nullptr) tensor->FinishGather(*stream);
+  }
+  void StartReduce(const kernels::Tensor& whole) const {
+    if (tensor != nullptr) tensor->StartReduce(*stream, whole, OwnRows(whole));
+  }
+  kernels::Tensor FinishReduce(const kernels::Tensor& whole) const {
+    if (tensor != nullptr) tensor->FinishReduce(*stream);
+    return OwnRows(whole);
   }
   // This rank's rows [R, h] of `whole` [T, h].
   kernels::Tensor OwnRows(const kernels::Tensor& whole) const {

@@ -132,6 +132,7 @@ void Stage::Forward(const Pass& pass, size_t slot, const LossArgs& loss) {
   }
   for (const auto& group : groups_) open = group->Forward(pass, slot, open, buffers_);
   if (head_) {
+    pass.BeginLayer(config_.layers);
     head_->Forward(pass, slot, open, loss, {.x = buffers_.x, .dx = buffers_.dnorm});
   } else {
     tail_.Forward(pass, slot, open, {});

@@ -115,20 +115,24 @@ void TransformerLayer::Backward(const Pass& pass, size_t slot, const Buffers& bu
     BackwardParallel(pass, slot, buffers, grad);
     return;
   }
+  // Each branch waits for its output's gradient; the gather of its input and the reduction of its
+  // input's gradient run beside products.
+  const Tensor dmlp = pass.Gather(grad->branch, buffers.dbranch);
   const Tensor x2 = InputAgain(pass, norm2_, slot, buffers);
-  mlp_.Backward(pass, slot, x2, pass.Gather(grad->branch, buffers.dbranch), buffers.dnorm);
-  norm2_.Backward(pass, slot, Partials(pass.Reduce(buffers.dnorm)), grad);
+  mlp_.Backward(pass, slot, x2, dmlp, buffers.dnorm, /*reduce=*/true);
+  norm2_.Backward(pass, slot, Partials(pass.FinishReduce(buffers.dnorm)), grad);
+  const Tensor dattention = pass.Gather(grad->branch, buffers.dbranch);
   const Tensor x1 = InputAgain(pass, norm1_, slot, buffers);
-  attention_.Backward(pass, slot, x1, pass.Gather(grad->branch, buffers.dbranch), buffers.dnorm);
-  norm1_.Backward(pass, slot, Partials(pass.Reduce(buffers.dnorm)), grad);
+  attention_.Backward(pass, slot, x1, dattention, buffers.dnorm, /*reduce=*/true);
+  norm1_.Backward(pass, slot, Partials(pass.FinishReduce(buffers.dnorm)), grad);
 }
 
 void TransformerLayer::BackwardParallel(const Pass& pass, size_t slot, const Buffers& buffers,
                                         BranchGrad* grad) const {
-  const Tensor x = InputAgain(pass, norm1_, slot, buffers);
   const Tensor dbranch = pass.Gather(grad->branch, buffers.dbranch);
-  mlp_.Backward(pass, slot, x, dbranch, buffers.second);
-  attention_.Backward(pass, slot, x, dbranch, buffers.dnorm);
+  const Tensor x = InputAgain(pass, norm1_, slot, buffers);
+  mlp_.Backward(pass, slot, x, dbranch, buffers.second, /*reduce=*/false);
+  attention_.Backward(pass, slot, x, dbranch, buffers.dnorm, /*reduce=*/false);
   norm1_.Backward(pass, slot, Sum(pass, buffers.dnorm, buffers.second), grad);
 }
 
@@ -140,7 +144,7 @@ Tensor TransformerLayer::InputAgain(const Pass& pass, const ResidualNorm& norm, 
     y = buffers.y;
     norm.Normalise(pass, slot, y);
   }
-  return pass.Gather(y, buffers.x);
+  return pass.StartGather(y, buffers.x);
 }
 
 BranchEnd TransformerLayer::end() const {

@@ -66,7 +66,7 @@ class TransformerLayer {
   // `attention_out`: the attention branch's output is needed.
   kernels::Tensor ForwardAttention(const Pass& pass, size_t slot, const Pending& in,
                                    const Buffers& buffers, bool attention_out) const;
-  // A norm's gathered output [T, h] for backward, kept or recomputed.
+  // A norm's gathered output [T, h] for backward, kept or recomputed; the gather is begun.
   kernels::Tensor InputAgain(const Pass& pass, const ResidualNorm& norm, size_t slot,
                              const Buffers& buffers) const;
   void BackwardParallel(const Pass& pass, size_t slot, const Buffers& buffers,

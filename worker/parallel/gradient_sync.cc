@@ -3,6 +3,7 @@
 // computed what when.
 #include "worker/parallel/gradient_sync.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace mt::parallel {
@@ -27,20 +28,28 @@ GradientSync::GradientSync(const Args& args)
     CHECK(groups.dp_gather != nullptr && groups.dp_gather->size() == groups.dp_reduce->size());
   }
   CHECK_EQ(groups.tied != nullptr, args_.tied_table != params::ParamId::kNone);
-  const auto start = [&](Lane* lane, const char* name) {
-    lane->stream = args_.device->CreateStream(kernels::StreamPriority::kHigh);
-    lane->thread = std::make_unique<CommThread>(name);
-  };
-  if (args_.overlap_reduce && dp_size() > 1) start(&reduce_lane_, "mt-dp-reduce");
-  if (args_.overlap_gather && store_->state_is_cut()) start(&gather_lane_, "mt-dp-gather");
+  for (int64_t i = 0; i < store_->registry().size(); ++i) {
+    const auto id = static_cast<params::ParamId>(i);
+    const params::ParamSpec& param = store_->registry()[id];
+    std::vector<int>& buckets = of_layer_[{param.chunk, param.layer}];
+    const int bucket = store_->layout().BucketOf(id);
+    if (std::ranges::find(buckets, bucket) == buckets.end()) buckets.push_back(bucket);
+  }
+  const int window = store_->layout().num_buckets();  // a step awaits all of its calls
+  if (args_.overlap_reduce && dp_size() > 1) {
+    reduce_lane_ = Lane::Create(args_.device, "mt-dp-reduce", window);
+  }
+  if (args_.overlap_gather && store_->state_is_cut()) {
+    gather_lane_ = Lane::Create(args_.device, "mt-dp-gather", window);
+  }
 }
 
 GradientSync::~GradientSync() {
-  const auto end = [](const Lane& lane, comm::ProcessGroup* group) {
-    if (lane.thread && lane.thread->busy()) group->Abort("the rank stops within a step");
+  const auto end = [](const Lane* lane, comm::ProcessGroup* group) {
+    if (lane != nullptr && lane->busy()) group->Abort("the rank stops within a step");
   };
-  end(reduce_lane_, args_.groups.dp_reduce);
-  end(gather_lane_, args_.groups.dp_gather);
+  end(reduce_lane_.get(), args_.groups.dp_reduce);
+  end(gather_lane_.get(), args_.groups.dp_gather);
 }
 
 void GradientSync::Plan(memory::MemoryPlan* plan) {
@@ -79,18 +88,14 @@ bool GradientSync::Counts(int bucket) const {
 
 // Lanes.
 
-CommThread::Ticket GradientSync::RunOn(Lane* lane, Stream& caller, Call call) {
-  if (lane->thread) {
-    return lane->thread->Post(
-        [stream = lane->stream.get(), call = std::move(call)] { return call(*stream); });
-  }
+Lane::Ticket GradientSync::RunOn(Lane* lane, Stream& caller, Lane::Call call) {
+  if (lane != nullptr) return lane->Post(caller, std::move(call));
   Keep(call(caller));
   return 0;
 }
 
-void GradientSync::Await(Lane* lane, CommThread::Ticket ticket) {
-  if (!lane->thread || ticket == 0) return;
-  Keep(lane->thread->Wait(ticket));
+void GradientSync::Await(Stream& stream, Lane* lane, Lane::Ticket ticket) {
+  if (lane != nullptr && ticket != 0) Keep(lane->Await(stream, ticket));
 }
 
 Status GradientSync::RunHere(const std::function<Status()>& collective) {
@@ -105,8 +110,8 @@ void GradientSync::Keep(const Status& status) {
 
 Status GradientSync::status() const {
   if (!status_.ok()) return status_;
-  if (reduce_lane_.thread) RETURN_IF_ERROR(reduce_lane_.thread->status());
-  if (gather_lane_.thread) RETURN_IF_ERROR(gather_lane_.thread->status());
+  if (reduce_lane_ != nullptr) RETURN_IF_ERROR(reduce_lane_->status());
+  if (gather_lane_ != nullptr) RETURN_IF_ERROR(gather_lane_->status());
   return OkStatus();
 }
 
@@ -118,7 +123,7 @@ void GradientSync::BucketReady(Stream& stream, int bucket) {
   ready_[static_cast<size_t>(bucket)] = true;
   if (num_ready_++ == 0) (void)WaitAllWeights(stream);  // both lanes may use the same group
   reduce_tickets_[static_cast<size_t>(bucket)] =
-      RunOn(&reduce_lane_, stream, [this, bucket](Stream& lane) -> Status {
+      RunOn(reduce_lane_.get(), stream, [this, bucket](Stream& lane) -> Status {
         RETURN_IF_ERROR(Reduce(lane, bucket));
         if (IsFinalAfterReduce(bucket)) SquareSum(lane, bucket);
         return OkStatus();
@@ -148,7 +153,7 @@ Status GradientSync::Reduce(Stream& stream, int bucket) {
 Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
   const int num_buckets = store_->layout().num_buckets();
   for (int b = 0; b < num_buckets; ++b) {
-    Await(&reduce_lane_, reduce_tickets_[static_cast<size_t>(b)]);
+    Await(stream, reduce_lane_.get(), reduce_tickets_[static_cast<size_t>(b)]);
   }
   if (!status_.ok()) return status_;
   CHECK_EQ(num_ready_, num_buckets) << "a bucket was not reported";
@@ -222,8 +227,8 @@ Status GradientSync::SumDoubles(Stream& stream, const Tensor& values) {
 
 void GradientSync::GatherBucket(Stream& stream, int bucket) {
   if (!store_->state_is_cut() || !status_.ok()) return;
-  gather_tickets_[static_cast<size_t>(bucket)] =
-      RunOn(&gather_lane_, stream, [this, bucket](Stream& lane) { return Gather(lane, bucket); });
+  gather_tickets_[static_cast<size_t>(bucket)] = RunOn(
+      gather_lane_.get(), stream, [this, bucket](Stream& lane) { return Gather(lane, bucket); });
 }
 
 Status GradientSync::Gather(Stream& stream, int bucket) {
@@ -233,8 +238,8 @@ Status GradientSync::Gather(Stream& stream, int bucket) {
                                            own.dtype);
 }
 
-void GradientSync::AwaitGather(int bucket) {
-  Await(&gather_lane_, std::exchange(gather_tickets_[static_cast<size_t>(bucket)], 0));
+void GradientSync::AwaitGather(Stream& stream, int bucket) {
+  Await(stream, gather_lane_.get(), std::exchange(gather_tickets_[static_cast<size_t>(bucket)], 0));
 }
 
 Status GradientSync::GatherAll(Stream& stream) {
@@ -242,16 +247,24 @@ Status GradientSync::GatherAll(Stream& stream) {
   return WaitAllWeights(stream);
 }
 
-Status GradientSync::WaitWeights(Stream& /*stream*/, int chunk) {
+Status GradientSync::WaitWeights(Stream& stream, int chunk) {
   const params::FlatLayout& layout = store_->layout();
   for (int b = 0; b < layout.num_buckets(); ++b) {
-    if (layout.bucket(b).chunk == chunk) AwaitGather(b);
+    if (layout.bucket(b).chunk == chunk) AwaitGather(stream, b);
   }
   return status_;
 }
 
-Status GradientSync::WaitAllWeights(Stream& /*stream*/) {
-  for (int b = 0; b < store_->layout().num_buckets(); ++b) AwaitGather(b);
+Status GradientSync::WaitLayer(Stream& stream, int chunk, int layer) {
+  const auto found = of_layer_.find({chunk, layer});
+  if (found != of_layer_.end()) {
+    for (const int bucket : found->second) AwaitGather(stream, bucket);
+  }
+  return status_;
+}
+
+Status GradientSync::WaitAllWeights(Stream& stream) {
+  for (int b = 0; b < store_->layout().num_buckets(); ++b) AwaitGather(stream, b);
   return status_;
 }
 

@@ -10,7 +10,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -19,7 +21,7 @@
 #include "kernels/ops/vector.h"
 #include "worker/comm/process_group.h"
 #include "worker/memory/memory.h"
-#include "worker/parallel/comm_thread.h"
+#include "worker/parallel/lane.h"
 #include "worker/params/param_store.h"
 
 namespace mt::parallel {
@@ -98,6 +100,8 @@ class GradientSync {
   Status GatherAll(kernels::Stream& stream);
   // Waits for the gathers of the chunk's weights, which must not be read before.
   Status WaitWeights(kernels::Stream& stream, int chunk);
+  // The same for the weights of one layer of the chunk alone; -1: those outside of layers.
+  Status WaitLayer(kernels::Stream& stream, int chunk, int layer);
   // Waits for the gathers of all chunks: before evaluation, checkpoints and the end of a run.
   Status WaitAllWeights(kernels::Stream& stream);
 
@@ -106,13 +110,6 @@ class GradientSync {
   Status status() const;
 
  private:
-  // A queue of communication: a thread where it overlaps with computation, else the calling thread.
-  struct Lane {
-    std::unique_ptr<CommThread> thread;       // nullptr: calls run inline
-    std::unique_ptr<kernels::Stream> stream;  // used by the thread
-  };
-  using Call = std::function<Status(kernels::Stream&)>;
-
   static bool IsAlone(const comm::ProcessGroup* group) {
     return group == nullptr || group->size() == 1;
   }
@@ -122,10 +119,11 @@ class GradientSync {
   // True if this rank counts its part of the bucket in the norm.
   bool Counts(int bucket) const;
 
-  // Runs `call` on the lane and returns the ticket to wait for; 0 if it is already done.
-  CommThread::Ticket RunOn(Lane* lane, kernels::Stream& caller, Call call);
-  // Blocks until the lane has done the ticket's task, and keeps its error.
-  void Await(Lane* lane, CommThread::Ticket ticket);
+  // Runs `call` on the lane, or on the caller's stream without one (nullptr), and returns the
+  // ticket to wait for; 0 if stream order suffices.
+  Lane::Ticket RunOn(Lane* lane, kernels::Stream& caller, Lane::Call call);
+  // What `stream` is given from now on finds the ticket's call done; keeps its error.
+  void Await(kernels::Stream& stream, Lane* lane, Lane::Ticket ticket);
   // Runs a collective on the calling thread unless an error occurred earlier.
   Status RunHere(const std::function<Status()>& collective);
   // Stores the status if it is the first error.
@@ -137,17 +135,19 @@ class GradientSync {
   Status ExchangeTied(kernels::Stream& stream, int bucket);
   void SquareSum(kernels::Stream& stream, int bucket);
   Status Gather(kernels::Stream& stream, int bucket);
-  void AwaitGather(int bucket);
+  void AwaitGather(kernels::Stream& stream, int bucket);
 
   const Args args_;
   const params::ParamStore* const store_;
   memory::Block sums_block_;
   kernels::Tensor sums_;  // f64 [buckets, 2]: square sum and non-finite count of each bucket
-  std::vector<CommThread::Ticket> reduce_tickets_, gather_tickets_;  // [bucket]; 0: done
-  std::vector<bool> ready_;  // [bucket] reported in this step
+  std::vector<Lane::Ticket> reduce_tickets_, gather_tickets_;  // [bucket]; 0: done
+  std::map<std::pair<int, int>, std::vector<int>> of_layer_;   // buckets by chunk and layer
+  std::vector<bool> ready_;                                    // [bucket] reported in this step
   int num_ready_ = 0;
   Status status_;
-  Lane reduce_lane_, gather_lane_;  // last: their threads use the members above
+  // nullptr: their calls run on the caller's stream. Last: their threads use the members above.
+  std::unique_ptr<Lane> reduce_lane_, gather_lane_;
 };
 
 }  // namespace mt::parallel

@@ -1,6 +1,8 @@
 // Each call is at most one collective; shapes are CHECKed against the group's size.
 #include "worker/parallel/tensor_parallel.h"
 
+#include <utility>
+
 #include "common/base/check.h"
 
 namespace mt::parallel {
@@ -15,6 +17,48 @@ void TensorParallel::Run(const Call& call) {
   status_ = call();
   if (on_collective_) on_collective_(false);
 }
+
+Lane::Ticket TensorParallel::Start(Stream& stream, Lane::Call call) {
+  if (!status_.ok()) return 0;
+  if (lane_ != nullptr) return lane_->Post(stream, std::move(call));
+  Run([&] { return call(stream); });
+  return 0;
+}
+
+void TensorParallel::Finish(Stream& stream, Lane::Ticket* ticket) {
+  const Lane::Ticket started = std::exchange(*ticket, 0);
+  if (started != 0) Run([&] { return lane_->Await(stream, started); });
+}
+
+Tensor TensorParallel::StartGather(Stream& stream, const Tensor& part, const Tensor& whole) {
+  if (!sequence_parallel_) return part;
+  CHECK_EQ(whole.NumElements(), part.NumElements() * size());
+  CHECK_EQ(gather_ticket_, 0) << "a gather is not finished";
+  gather_ticket_ = Start(stream, [group = group_, part, whole](Stream& lane) {
+    return group->AllGather(lane, part.data, whole.data, part.NumElements(), part.dtype);
+  });
+  return whole;
+}
+
+void TensorParallel::FinishGather(Stream& stream) { Finish(stream, &gather_ticket_); }
+
+Tensor TensorParallel::StartReduce(Stream& stream, const Tensor& whole, const Tensor& part) {
+  if (size() == 1) return whole;
+  CHECK_EQ(reduce_ticket_, 0) << "a reduction is not finished";
+  CHECK(!sequence_parallel_ || whole.NumElements() == part.NumElements() * size());
+  const bool scatters = sequence_parallel_;
+  reduce_ticket_ = Start(stream, [group = group_, scatters, whole, part](Stream& lane) {
+    if (scatters) {
+      return group->ReduceScatter(lane, whole.data, part.data, part.NumElements(), part.dtype,
+                                  comm::ReduceOp::kSum);
+    }
+    return group->AllReduce(lane, whole.data, whole.data, whole.NumElements(), whole.dtype,
+                            comm::ReduceOp::kSum);
+  });
+  return scatters ? part : whole;
+}
+
+void TensorParallel::FinishReduce(Stream& stream) { Finish(stream, &reduce_ticket_); }
 
 Tensor TensorParallel::Gather(Stream& stream, const Tensor& part, const Tensor& whole) {
   if (!sequence_parallel_) return part;

@@ -9,11 +9,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "common/base/status.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 #include "worker/comm/process_group.h"
+#include "worker/parallel/lane.h"
 
 namespace mt::parallel {
 
@@ -44,6 +46,19 @@ class TensorParallel {
   // own rows of `whole`.
   kernels::Tensor Reduce(kernels::Stream& stream, const kernels::Tensor& whole,
                          const kernels::Tensor& part);
+  // Gather and Reduce in two halves: what the stream is given between them runs beside the
+  // collective, and must neither read what it writes nor write what it reads. At most one of each
+  // is begun and not finished. Without a lane (RunBeside) the first half does it all.
+  kernels::Tensor StartGather(kernels::Stream& stream, const kernels::Tensor& part,
+                              const kernels::Tensor& whole);
+  void FinishGather(kernels::Stream& stream);
+  kernels::Tensor StartReduce(kernels::Stream& stream, const kernels::Tensor& whole,
+                              const kernels::Tensor& part);
+  void FinishReduce(kernels::Stream& stream);
+  // Gives the halves a lane of this device, which must outlive this. For devices that enqueue: on
+  // the CPU a thread would compete with what it runs beside.
+  void RunBeside(kernels::Device* device) { lane_ = Lane::Create(device, "mt-tp", kWindow); }
+
   // out [t, n...] = every rank's in [n...], in rank order; used for the statistics of the
   // vocabulary parallel loss. A single rank gathers in place (CHECK).
   void AllGather(kernels::Stream& stream, const kernels::Tensor& in, const kernels::Tensor& out);
@@ -55,13 +70,20 @@ class TensorParallel {
   const Status& status() const { return status_; }
 
  private:
+  static constexpr int kWindow = 2;  // a gather and a reduction
+
   template <class Call>
   void Run(const Call& call);
+  // Posts to the lane, or runs at once without one; returns the ticket, 0 if nothing is to await.
+  Lane::Ticket Start(kernels::Stream& stream, Lane::Call call);
+  void Finish(kernels::Stream& stream, Lane::Ticket* ticket);
 
   comm::ProcessGroup* group_ = nullptr;
   bool sequence_parallel_ = false;
   std::function<void(bool)> on_collective_;
   Status status_;
+  std::unique_ptr<Lane> lane_;                          // nullptr: none
+  Lane::Ticket gather_ticket_ = 0, reduce_ticket_ = 0;  // begun; 0: none
 };
 
 }  // namespace mt::parallel

@@ -66,6 +66,8 @@ ParamId Registry::Add(ParamSpec spec) {
   if (chunk_) spec.chunk = *chunk_;
   CHECK(spec.shape.rank() <= 2) << spec.name << ": parameters are vectors or matrices";
   CHECK(IsPart(spec)) << spec.name;
+  CHECK(spec.by_columns || spec.shape.rank() == 1 || spec.Held()[1] == spec.shape[1])
+      << spec.name << " is not sharded by columns";
   CHECK(spec.shape.NumElements() > 0) << spec.name << " has no elements";
   CHECK(spec.init != InitKind::kNormal || spec.std >= 0) << spec.name;
   CHECK(spec.init != InitKind::kOne || !spec.units) << spec.name << ": padding is zero";

@@ -53,6 +53,9 @@ struct ParamSpec {
   // tensor or the padding of `units`.
   kernels::Shape stored;
   std::array<int64_t, 2> begin = {0, 0};
+  // Tensor parallelism shards columns, however many ranks there are, so that those of another
+  // layout may each want some columns of all rows (checkpoints store such a matrix in parts).
+  bool by_columns = false;
   std::optional<PaddedUnits> units;  // set: the block consists of whole units
   Region region = Region::kMatrix;
   InitKind init = InitKind::kZero;
@@ -90,8 +93,8 @@ class Registry {
   void BeginChunk(int chunk) { chunk_ = chunk; }
   // Appends a parameter and returns its id. CHECKs what only a bug can break: a duplicate name, two
   // names with the same hash (their initial values would be equal), a stored block that exceeds the
-  // logical columns or is not made of whole units, a `joined` parameter that does not fit its
-  // predecessor.
+  // logical columns, has some of them without `by_columns`, or is not made of whole units, a
+  // `joined` parameter that does not fit its predecessor.
   ParamId Add(ParamSpec spec);
 
   const std::vector<ParamSpec>& params() const { return params_; }

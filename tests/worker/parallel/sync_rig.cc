@@ -10,7 +10,11 @@
 #include <gtest/gtest.h>
 
 #include "common/base/ids.h"
+#include "kernels/async/async_device.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/worker/async/async_group.h"
+#include "tests/worker/parallel/rig_params.h"
+#include "worker/comm/threads/hub.h"
 #include "worker/params/init.h"
 
 namespace mt::parallel {
@@ -19,96 +23,8 @@ namespace {
 using kernels::DType;
 using kernels::Tensor;
 using layout::Axis;
-using params::InitKind;
 using params::ParamId;
 using params::ParamSpec;
-using params::Region;
-
-constexpr int64_t kHidden = 32;
-constexpr int64_t kInner = 64;
-constexpr int64_t kVocab = 50;
-constexpr int64_t kPaddedVocab = 64;
-constexpr int kLayers = 4;
-constexpr const char* kWordEmbedding = "embedding.word.weight";
-
-bool IsPartial(const std::string& name) { return name.ends_with("norm.weight"); }
-
-// Adds parameters as one rank of a mesh holds them.
-class PartBuilder {
- public:
-  PartBuilder(params::Registry* registry, const layout::MeshSizes& mesh,
-              const layout::Coordinates& at)
-      : registry_(registry), mesh_(mesh), at_(at) {}
-
-  void AddAll() {
-    if (at_.pp == 0) {
-      AddWordTable(0, /*copy=*/false);
-      Add("embedding.position.weight", {16, kHidden}, Region::kPositionTable);
-    }
-    // Stages take turns, as chunks of an interleaved pipeline do.
-    for (int i = at_.pp; i < kLayers; i += mesh_.pp) AddLayer(i, i >= kLayers / 2 ? 1 : 0);
-    if (mesh_.pp > 1 && at_.pp == mesh_.pp - 1) AddWordTable(1, /*copy=*/true);
-  }
-
- private:
-  void Add(const std::string& name, kernels::Shape shape, Region region, int cut_dim = -1,
-           bool joined = false) {
-    ParamSpec spec{.name = name, .shape = shape, .stored = shape, .region = region};
-    if (cut_dim == 0) {
-      const int64_t rows = shape[0] / mesh_.tp;
-      spec.stored = shape.rank() == 2 ? kernels::Shape{rows, shape[1]} : kernels::Shape{rows};
-      spec.begin[0] = rows * at_.tp;
-    } else if (cut_dim == 1) {
-      spec.stored = {shape[0], shape[1] / mesh_.tp};
-      spec.begin[1] = spec.stored[1] * at_.tp;
-    }
-    spec.init = name.ends_with(".bias") ? InitKind::kZero
-                : shape.rank() == 1     ? InitKind::kOne
-                                        : InitKind::kNormal;
-    spec.std = 0.02;
-    spec.decay = params::DecaysByMegatronRule(name, shape);
-    spec.layer = layer_;
-    spec.chunk = chunk_;
-    spec.partial = mesh_.tp > 1 && IsPartial(name);
-    spec.joined = joined;
-    registry_->Add(spec);
-  }
-
-  void AddWordTable(int chunk, bool copy) {
-    const int64_t rows = kPaddedVocab / mesh_.tp;
-    registry_->Add({.name = kWordEmbedding,
-                    .shape = {kVocab, kHidden},
-                    .stored = {rows, kHidden},
-                    .begin = {rows * at_.tp, 0},
-                    .region = Region::kWordEmbedding,
-                    .init = InitKind::kNormal,
-                    .std = 0.02,
-                    .decay = true,
-                    .chunk = chunk,
-                    .copy = copy});
-  }
-
-  void AddLayer(int layer, int chunk) {
-    layer_ = layer;
-    chunk_ = chunk;
-    const std::string prefix = fmt::format("layers.{}.", layer);
-    Add(prefix + "norm.weight", {kHidden}, Region::kReplicatedVector);
-    // So long that tensor ranks own different parts of its sum.
-    Add(prefix + "wide_norm.weight", {600}, Region::kReplicatedVector);
-    Add(prefix + "q.weight", {kInner, kHidden}, Region::kMatrix, 0);
-    Add(prefix + "k.weight", {kInner, kHidden}, Region::kMatrix, 0, true);
-    Add(prefix + "v.weight", {kInner, kHidden}, Region::kMatrix, 0, true);
-    Add(prefix + "q.bias", {kInner}, Region::kShardedVector, 0);
-    Add(prefix + "out.weight", {kHidden, kInner}, Region::kMatrix, 1);
-    Add(prefix + "out.bias", {kHidden}, Region::kReplicatedVector);
-  }
-
-  params::Registry* registry_;
-  const layout::MeshSizes mesh_;
-  const layout::Coordinates at_;
-  int layer_ = -1;
-  int chunk_ = 0;
-};
 
 // Global row-major index of element i of what the rank holds.
 int64_t GlobalIndex(const ParamSpec& spec, int64_t i) {
@@ -184,43 +100,49 @@ kernels::StepConstants RigConstants(const layout::MeshSizes& mesh) {
 }
 
 RigRank::RigRank(const RigLayout& layout, const kernels::StepConstants& constants, int world_rank,
-                 comm::ThreadsHub* hub)
+                 comm::GroupFactory* factory)
     : layout_(layout),
       constants_(constants),
       world_rank_(world_rank),
       mesh_(layout::Mesh::Create(layout.mesh).value()),
       at_(mesh_.CoordinatesOf(world_rank)),
-      backend_(kernels::cpu::MakeCpuBackend({}).value()),
+      cpu_(kernels::cpu::MakeCpuBackend({}).value()),
+      async_(layout.world == nullptr
+                 ? nullptr
+                 : kernels::async::MakeAsyncBackend(
+                       {.cpu = cpu_.get(), .world = layout.world, .rank = world_rank})),
+      backend_(async_ == nullptr ? cpu_.get() : async_.get()),
       stream_(backend_->device().CreateStream(kernels::StreamPriority::kLow)),
       scalars_(kernels::InitialStepScalars(constants)) {
-  PartBuilder(&registry_, layout.mesh, at_).AddAll();
+  AddRigParams(&registry_, layout.mesh, at_);
   flat_.emplace(params::FlatLayout::Args{
       .registry = &registry_, .dp_size = layout.mesh.dp, .min_bucket_elements = 4096});
   store_.emplace(&registry_, &*flat_, layout.dtype,
                  params::StateShare{.zero_stage = layout.zero_stage,
                                     .dp_rank = at_.dp,
                                     .moments = layout.optimizer.moments()});
-  Build(hub);
+  Build(factory);
 }
 
 comm::ProcessGroup* RigRank::MakeGroup(const char* name, layout::AxisSet axes,
-                                       comm::ThreadsHub* hub) {
+                                       comm::GroupFactory* factory) {
   const layout::Group members = mesh_.GroupOf(world_rank_, axes);
   if (members.size() == 1) return nullptr;
-  groups_.push_back(hub->Create({.name = fmt::format("{}/{}", name, members.front()),
-                                 .members = members,
-                                 .my_index = mesh_.RankInGroup(world_rank_, axes)})
+  groups_.push_back(factory
+                        ->Create({.name = fmt::format("{}/{}", name, members.front()),
+                                  .members = members,
+                                  .my_index = mesh_.RankInGroup(world_rank_, axes)})
                         .value());
   return groups_.back().get();
 }
 
-void RigRank::Build(comm::ThreadsHub* hub) {
+void RigRank::Build(comm::GroupFactory* factory) {
   const SyncGroups groups{
-      .dp_reduce = MakeGroup("dp-reduce", {Axis::kDp}, hub),
-      .dp_gather = MakeGroup("dp-gather", {Axis::kDp}, hub),
-      .tensor = MakeGroup("tensor", {Axis::kTp}, hub),
-      .tied = MakeGroup("tied", {Axis::kPp}, hub),
-      .world = MakeGroup("world", {Axis::kTp, Axis::kDp, Axis::kPp}, hub),
+      .dp_reduce = MakeGroup("dp-reduce", {Axis::kDp}, factory),
+      .dp_gather = MakeGroup("dp-gather", {Axis::kDp}, factory),
+      .tensor = MakeGroup("tensor", {Axis::kTp}, factory),
+      .tied = MakeGroup("tied", {Axis::kPp}, factory),
+      .world = MakeGroup("world", {Axis::kTp, Axis::kDp, Axis::kPp}, factory),
   };
   sync_.emplace(GradientSync::Args{.device = &backend_->device(),
                                    .update = &backend_->update(),
@@ -285,14 +207,74 @@ void RigRank::FillGradients(int64_t step, const GradientOf& gradient_of, bool wi
   }
 }
 
-Status RigRank::FinishStep(double poison) {
-  vector_ = {};
-  if (poison != 0) SetAt(store_->grads(), 0, ValueAt(store_->grads(), 0) + poison);
+void* RigRank::Kept(std::vector<std::byte> bytes) {
+  return kept_.emplace_back(std::move(bytes)).data();
+}
+
+void RigRank::EnqueueGradient(ParamId param, int64_t step) {
+  const ParamSpec& spec = registry_[param];
+  const Tensor gradient = store_->Grad(param);
+  Tensor sums = gradient;
+  sums.data = Kept(std::vector<std::byte>(static_cast<size_t>(gradient.Bytes())));
+  std::vector<Term> terms = TermsOf(spec, step);
+  for (int64_t i = 0; i < spec.Held().NumElements(); ++i) {
+    double sum = 0;
+    for (Term& term : terms) {
+      term.index = GlobalIndex(spec, i);
+      sum += RandomGradient(term);
+    }
+    SetAt(sums, i, sum);
+  }
+  backend_->device().Copy(*stream_, gradient.data, sums.data, gradient.Bytes());
+  Tensor forward = store_->Weight(param);
+  const auto* const weights = static_cast<const char*>(store_->weights().data);
+  forward.data =
+      static_cast<char*>(forward_->data()) + (static_cast<const char*>(forward.data) - weights);
+  backend_->vector().AddTo(*stream_, gradient, forward);
+}
+
+Status RigRank::EnqueueStep(int64_t step) {
+  const Tensor weights = store_->weights();
+  kernels::Device& device = backend_->device();
+  if (forward_ == nullptr)
+    forward_ = device.Allocate(weights.Bytes(), kernels::MemoryKind::kDevice);
+  for (const int chunk : {0, 1}) {
+    RETURN_IF_ERROR(sync_->WaitWeights(*stream_, chunk));
+    for (int b = 0; b < flat_->num_buckets(); ++b) {
+      if (flat_->bucket(b).chunk != chunk) continue;
+      const Tensor read = store_->BucketWeights(b);
+      const auto offset = static_cast<char*>(read.data) - static_cast<char*>(weights.data);
+      device.Copy(*stream_, static_cast<char*>(forward_->data()) + offset, read.data, read.Bytes());
+    }
+  }
+  device.Zero(*stream_, store_->grads().data, store_->grads().Bytes());
+  for (int b = flat_->num_buckets() - 1; b >= 0; --b) {
+    for (int32_t p = 0; p < static_cast<int32_t>(registry_.size()); ++p) {
+      if (flat_->BucketOf(ParamId{p}) == b) EnqueueGradient(ParamId{p}, step);
+    }
+    sync_->BucketReady(*stream_, b);
+  }
+  const kernels::EndOfStep own = OwnSums();
+  std::vector<std::byte> bytes(sizeof(own));
+  std::memcpy(bytes.data(), &own, sizeof(own));
+  device.Copy(*stream_, &vector_, Kept(std::move(bytes)), sizeof(own));
+  return CompleteStep();
+}
+
+kernels::EndOfStep RigRank::OwnSums() const {
   const bool has_loss = at_.tp == 0 && at_.pp == layout_.mesh.pp - 1;
   const int replicas = layout_.stands_for.value_or(layout_.mesh).dp / layout_.mesh.dp;
-  vector_.loss = has_loss ? 1.5 * replicas : 0;
-  vector_.tokens = has_loss ? kTokens * replicas : 0;
+  return {.loss = has_loss ? 1.5 * replicas : 0, .tokens = has_loss ? kTokens * replicas : 0};
+}
+
+Status RigRank::FinishStep(double poison) {
+  vector_ = OwnSums();
+  if (poison != 0) SetAt(store_->grads(), 0, ValueAt(store_->grads(), 0) + poison);
   for (int b = 0; b < flat_->num_buckets(); ++b) sync_->BucketReady(*stream_, b);
+  return CompleteStep();
+}
+
+Status RigRank::CompleteStep() {
   RETURN_IF_ERROR(sync_->FinishGradients(*stream_, {&vector_.sum_squares, DType::kF64, {2}}));
   RETURN_IF_ERROR(sync_->ReduceEndOfStep(*stream_, {&vector_, DType::kF64, {4}}));
   backend_->update().Advance(*stream_, &scalars_, &vector_, constants_);
@@ -308,21 +290,30 @@ Status RigRank::Step(int64_t step, const GradientOf& gradient_of, bool with_weig
 }
 
 RigMesh::RigMesh(const RigLayout& layout, const kernels::StepConstants& constants)
-    : hub_(comm::CommConfig{.op_timeout = std::chrono::seconds(60)}) {
-  ranks_.resize(static_cast<size_t>(layout::Mesh::Create(layout.mesh).value().world_size()));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size(); ++r) {
-    threads.emplace_back([&, r] {
-      ranks_[static_cast<size_t>(r)] = std::make_unique<RigRank>(layout, constants, r, &hub_);
-    });
+    : world_(layout.world) {
+  const comm::CommConfig config{.op_timeout = std::chrono::seconds(60)};
+  if (world_ == nullptr) {
+    factory_ = std::make_unique<comm::ThreadsHub>(config);
+  } else {
+    factory_ =
+        std::make_unique<comm::AsyncHub>(comm::AsyncHub::Args{.world = world_, .config = config});
   }
+  ranks_.resize(static_cast<size_t>(layout::Mesh::Create(layout.mesh).value().world_size()));
+  OnThreads([&](int r) {
+    ranks_[static_cast<size_t>(r)] =
+        std::make_unique<RigRank>(layout, constants, r, factory_.get());
+  });
+}
+
+void RigMesh::OnThreads(const std::function<void(int)>& body) {
+  if (world_ != nullptr) return world_->Run(size(), body);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size(); ++r) threads.emplace_back(body, r);
   for (std::thread& thread : threads) thread.join();
 }
 
 void RigMesh::Run(const std::function<void(RigRank&)>& body) {
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size(); ++r) threads.emplace_back([&, r] { body(rank(r)); });
-  for (std::thread& thread : threads) thread.join();
+  OnThreads([&](int r) { body(rank(r)); });
 }
 
 void RigMesh::Train(int64_t steps, const GradientOf& gradient_of, bool with_weights) {
@@ -332,6 +323,17 @@ void RigMesh::Train(int64_t steps, const GradientOf& gradient_of, bool with_weig
       ASSERT_TRUE(status.ok()) << status;
     }
     EXPECT_TRUE(rank.sync().WaitAllWeights(rank.stream()).ok());
+  });
+}
+
+void RigMesh::TrainEnqueued(int64_t steps) {
+  Run([&](RigRank& rank) {
+    for (int64_t step = 0; step < steps; ++step) {
+      const Status status = rank.EnqueueStep(step);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    EXPECT_TRUE(rank.sync().WaitAllWeights(rank.stream()).ok());
+    rank.stream().Synchronize();
   });
 }
 

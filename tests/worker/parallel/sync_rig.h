@@ -4,7 +4,9 @@
 // single rank can represent a whole mesh and yield the reference values.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,9 +15,13 @@
 
 #include "common/layout/mesh.h"
 #include "kernels/ops/backend.h"
-#include "worker/comm/threads/hub.h"
+#include "worker/comm/group_factory.h"
 #include "worker/optim/optimizer.h"
 #include "worker/parallel/gradient_sync.h"
+
+namespace mt::kernels::async {
+class AsyncWorld;
+}
 
 namespace mt::parallel {
 
@@ -27,6 +33,9 @@ struct RigLayout {
   bool overlap = false;
   kernels::DType dtype = kernels::DType::kF64;
   optim::OptimizerConfig optimizer;
+  // Ranks have asynchronous devices of this world, which must outlive them; nullptr: the CPU.
+  // FillGradients, Step and FinishStep are for the CPU only.
+  kernels::async::AsyncWorld* world = nullptr;
 };
 
 // One term of the sum that is a parameter's gradient.
@@ -46,7 +55,7 @@ double RandomGradient(const Term& term);
 class RigRank {
  public:
   RigRank(const RigLayout& layout, const kernels::StepConstants& constants, int world_rank,
-          comm::ThreadsHub* hub);
+          comm::GroupFactory* factory);
 
   // A whole step. Gradients are (terms + 0.01 x weight per term) x loss scale, without the weight
   // where `with_weights` is false. `poison`: added to the first element of this rank's first
@@ -56,6 +65,11 @@ class RigRank {
   // Its pieces.
   void FillGradients(int64_t step, const GradientOf& gradient_of, bool with_weights);
   Status FinishStep(double poison = 0);
+
+  // A whole step by calls of streams alone: forward copies the weights chunk by chunk, backward
+  // takes the gradients to (random terms + copied weights) and reports buckets as it goes. For f32
+  // and f64, whose gradients have the type of the weights.
+  Status EnqueueStep(int64_t step);
 
   const layout::Coordinates& at() const { return at_; }
   const params::Registry& registry() const { return registry_; }
@@ -69,8 +83,15 @@ class RigRank {
   comm::ProcessGroup* dp_group() { return groups_.front().get(); }
 
  private:
-  comm::ProcessGroup* MakeGroup(const char* name, layout::AxisSet axes, comm::ThreadsHub* hub);
-  void Build(comm::ThreadsHub* hub);
+  comm::ProcessGroup* MakeGroup(const char* name, layout::AxisSet axes,
+                                comm::GroupFactory* factory);
+  void Build(comm::GroupFactory* factory);
+  // Host memory with the bytes, for copies that run later.
+  void* Kept(std::vector<std::byte> bytes);
+  void EnqueueGradient(params::ParamId param, int64_t step);
+  kernels::EndOfStep OwnSums() const;
+  // From the buckets' reductions to the update.
+  Status CompleteStep();
   std::vector<Term> TermsOf(const params::ParamSpec& spec, int64_t step) const;
 
   const RigLayout layout_;
@@ -78,7 +99,11 @@ class RigRank {
   const int world_rank_;
   const layout::Mesh mesh_;
   const layout::Coordinates at_;
-  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kernels::Backend> cpu_;
+  std::unique_ptr<kernels::Backend> async_;  // nullptr without a world
+  kernels::Backend* const backend_;
+  std::unique_ptr<kernels::DeviceBuffer> forward_;  // the weights that forward read
+  std::list<std::vector<std::byte>> kept_;
   std::unique_ptr<kernels::Stream> stream_;
   std::vector<std::unique_ptr<comm::ProcessGroup>> groups_;
   params::Registry registry_;
@@ -100,11 +125,17 @@ class RigMesh {
   // Takes steps on all ranks and waits for the weights.
   void Train(int64_t steps, const GradientOf& gradient_of, bool with_weights);
 
+  // Steps by EnqueueStep, then waits for the device.
+  void TrainEnqueued(int64_t steps);
+
   int size() const { return static_cast<int>(ranks_.size()); }
   RigRank& rank(int world_rank) { return *ranks_[static_cast<size_t>(world_rank)]; }
 
  private:
-  comm::ThreadsHub hub_;
+  void OnThreads(const std::function<void(int world_rank)>& body);
+
+  kernels::async::AsyncWorld* const world_;
+  std::unique_ptr<comm::GroupFactory> factory_;
   std::vector<std::unique_ptr<RigRank>> ranks_;
 };
 

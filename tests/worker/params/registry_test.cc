@@ -61,6 +61,7 @@ TEST(Registry, PaddedUnitsLieInRuns) {
   ParamSpec columns = Matrix("b", {3, 20});
   columns.stored = {3, 16};
   columns.begin = {0, 10};
+  columns.by_columns = true;
   columns.units = {.dim = 1, .size = 5, .stored = 8};
   EXPECT_EQ(columns.Held(), (kernels::Shape{3, 10}));
   EXPECT_EQ(columns.Places(), (base::Runs{.length = 5, .stride = 8}));
@@ -96,7 +97,11 @@ TEST(RegistryDeathTest, RefusesWhatOnlyABugCanAsk) {
   ParamSpec beyond = Matrix("b", {3, 4});
   beyond.stored = {3, 2};
   beyond.begin = {0, 3};
+  beyond.by_columns = true;
   EXPECT_DEATH(registry.Add(beyond), "b");
+  beyond.begin = {0, 0};
+  beyond.by_columns = false;
+  EXPECT_DEATH(registry.Add(beyond), "b is not sharded by columns");
   ParamSpec other_columns = Matrix("c", {3, 5});
   other_columns.joined = true;
   EXPECT_DEATH(registry.Add(other_columns), "cannot be joined");

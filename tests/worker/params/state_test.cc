@@ -52,6 +52,7 @@ struct Rank {
                   .shape = {75, 120},
                   .stored = {75, 24 / tp_size * units.columns},
                   .begin = {0, 120 / tp_size * tp_rank},
+                  .by_columns = true,
                   .units = PaddedUnits{.dim = 1, .size = 5, .stored = units.columns},
                   .init = InitKind::kNormal,
                   .std = 0.02,

@@ -26,7 +26,10 @@ void AddStats(const comm::CommStats& stats, comm::CommStats* sum) {
 }  // namespace
 
 RankGroups::RankGroups(const Args& args)
-    : mesh_(args.mesh), rank_(args.rank), at_(args.mesh.CoordinatesOf(args.rank)) {}
+    : mesh_(args.mesh),
+      rank_(args.rank),
+      at_(args.mesh.CoordinatesOf(args.rank)),
+      enqueues_(args.device_factory != nullptr) {}
 
 StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Args& args) {
   CHECK(args.factory != nullptr || args.mesh.world_size() == 1);
@@ -41,7 +44,8 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Args& args) {
 StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(const megatrain::v1::JobSpec& job,
                                                                int rank,
                                                                comm::GroupFactory* factory,
-                                                               kernels::Device* device) {
+                                                               kernels::Device* device,
+                                                               comm::GroupFactory* on_device) {
   const auto& parallel = job.parallel();
   ASSIGN_OR_RETURN(const layout::Mesh mesh, layout::Mesh::Create(spec::MeshSizesOf(job)));
   if (rank >= mesh.world_size()) {
@@ -55,36 +59,50 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(const megatrain::
                  .overlap_links = parallel.overlap().pipeline(),
                  .saves_beside = job.checkpoint().async_save(),
                  .factory = factory,
+                 .device_factory = on_device,
                  .device = device});
 }
 
 // Every rank makes its groups in the same order of kinds and has one of each kind, so nobody waits
 // in a circle; links have an order of their own.
 Status RankGroups::Make(const Args& args) {
-  const auto along = [&](const char* kind, layout::AxisSet axes, comm::ProcessGroup** out) {
-    const layout::Group members = mesh_.GroupOf(rank_, axes);
-    return Add(fmt::format("{}/{}", kind, members.front()), members, args.factory, out);
-  };
-  RETURN_IF_ERROR(along("world", {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp}, &world_));
+  constexpr layout::AxisSet kAll = {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp};
+  comm::GroupFactory* const on_device = enqueues_ ? args.device_factory : args.factory;
+  RETURN_IF_ERROR(AddAlong("world", kAll, args.factory, &world_));
   if (args.saves_beside) {
-    RETURN_IF_ERROR(
-        along("checkpoint", {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp}, &checkpoint_));
+    RETURN_IF_ERROR(AddAlong("checkpoint", kAll, args.factory, &checkpoint_));
   }
-  RETURN_IF_ERROR(along("tp", {Axis::kTp}, &tp_));
-  RETURN_IF_ERROR(along("tp-control", {Axis::kTp}, &tp_control_));
-  RETURN_IF_ERROR(along("dp-reduce", {Axis::kDp}, &dp_reduce_));
-  RETURN_IF_ERROR(along("dp-gather", {Axis::kDp}, &dp_gather_));
-  const int last = pp_size() - 1;
-  if (args.tied_tables && last > 0 && (at_.pp == 0 || at_.pp == last)) {
-    const std::vector<int> ends = {RankOfStage(0), RankOfStage(last)};
-    RETURN_IF_ERROR(Add(fmt::format("tied/{}", ends[0]), ends, args.factory, &tied_));
+  if (enqueues_) {
+    RETURN_IF_ERROR(AddAlong("control", kAll, on_device, &control_));
+  } else {
+    control_ = world_;
   }
-  if (last == 0) return OkStatus();
+  RETURN_IF_ERROR(MakeDeviceGroups(args, on_device));
+  if (pp_size() == 1) return OkStatus();
   ASSIGN_OR_RETURN(links_, CreateLinks(args.factory, mesh_, rank_, args.chunks,
-                                       {.device = args.device, .overlap = args.overlap_links}));
+                                       {.device = args.device,
+                                        .overlap = args.overlap_links,
+                                        .on_device = args.device_factory}));
   base::MutexLock lock(&mu_);
   links_open_ = true;
   return OkStatus();
+}
+
+Status RankGroups::MakeDeviceGroups(const Args& args, comm::GroupFactory* factory) {
+  RETURN_IF_ERROR(AddAlong("tp", {Axis::kTp}, factory, &tp_));
+  RETURN_IF_ERROR(AddAlong("tp-control", {Axis::kTp}, factory, &tp_control_));
+  RETURN_IF_ERROR(AddAlong("dp-reduce", {Axis::kDp}, factory, &dp_reduce_));
+  RETURN_IF_ERROR(AddAlong("dp-gather", {Axis::kDp}, factory, &dp_gather_));
+  const int last = pp_size() - 1;
+  if (!args.tied_tables || last == 0 || (at_.pp != 0 && at_.pp != last)) return OkStatus();
+  const std::vector<int> ends = {RankOfStage(0), RankOfStage(last)};
+  return Add(fmt::format("tied/{}", ends[0]), ends, factory, &tied_);
+}
+
+Status RankGroups::AddAlong(const char* kind, layout::AxisSet axes, comm::GroupFactory* factory,
+                            comm::ProcessGroup** out) {
+  const layout::Group members = mesh_.GroupOf(rank_, axes);
+  return Add(fmt::format("{}/{}", kind, members.front()), members, factory, out);
 }
 
 Status RankGroups::Add(const std::string& name, std::vector<int> members,
@@ -137,12 +155,24 @@ Status RankGroups::status() const {
   return OkStatus();
 }
 
+Status RankGroups::device_status() const {
+  if (!enqueues_) return OkStatus();
+  for (const comm::ProcessGroup* group :
+       {control_, tp_, tp_control_, dp_reduce_, dp_gather_, tied_}) {
+    if (group != nullptr) RETURN_IF_ERROR(group->status());
+  }
+  base::MutexLock lock(&mu_);
+  for (const LinkEnd* end : Ends()) RETURN_IF_ERROR(end->status());
+  return OkStatus();
+}
+
 GroupStats RankGroups::Stats() const {
   GroupStats stats;
   const auto add = [](const comm::ProcessGroup* group, comm::CommStats* sum) {
     if (group != nullptr) AddStats(group->Stats(), sum);
   };
   for (const comm::ProcessGroup* group : {world_, checkpoint_}) add(group, &stats.world);
+  if (control_ != world_) add(control_, &stats.world);
   for (const comm::ProcessGroup* group : {tp_, tp_control_}) add(group, &stats.tp);
   for (const comm::ProcessGroup* group : {dp_reduce_, dp_gather_}) add(group, &stats.dp);
   add(tied_, &stats.pp);

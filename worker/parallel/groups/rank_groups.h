@@ -27,7 +27,7 @@ struct GroupStats {
   comm::CommStats tp;
   comm::CommStats pp;     // links, and the exchange between the ends of a tied table
   comm::CommStats dp;     // gradients and weights
-  comm::CommStats world;  // end-of-step vectors, evaluation sums, checkpoints
+  comm::CommStats world;  // end-of-step vectors, evaluation sums, checkpoints, host words
 };
 
 // Creation is collective over the job's ranks. Each group may be used by a thread of its own;
@@ -40,16 +40,19 @@ class RankGroups {
     int chunks = 1;            // per stage; with more the last stage feeds the first
     bool tied_tables = false;  // the first and the last stage hold one table each
     bool overlap_links = true;
-    bool saves_beside = false;              // a group for saves that go on beside training
-    comm::GroupFactory* factory = nullptr;  // not used by a world of one
-    kernels::Device* device = nullptr;      // of the links' streams; outlives the groups
+    bool saves_beside = false;  // a group for saves that go on beside training
+    // Of groups that move what lies in host memory; not used by a world of one.
+    comm::GroupFactory* factory = nullptr;
+    // Of groups that move what lies in the device's memory; nullptr: the same.
+    comm::GroupFactory* device_factory = nullptr;
+    kernels::Device* device = nullptr;  // of the links' streams; outlives the groups
   };
   // Blocks for each group until its members are there; errors are the factory's.
   static StatusOr<std::unique_ptr<RankGroups>> Create(const Args& args);
   // The groups of a completed job. kFailedPrecondition where the job has no such rank.
-  static StatusOr<std::unique_ptr<RankGroups>> CreateForJob(const megatrain::v1::JobSpec& job,
-                                                            int rank, comm::GroupFactory* factory,
-                                                            kernels::Device* device);
+  static StatusOr<std::unique_ptr<RankGroups>> CreateForJob(
+      const megatrain::v1::JobSpec& job, int rank, comm::GroupFactory* factory,
+      kernels::Device* device, comm::GroupFactory* on_device = nullptr);
   RankGroups(const RankGroups&) = delete;
   RankGroups& operator=(const RankGroups&) = delete;
 
@@ -60,10 +63,14 @@ class RankGroups {
   int dp_size() const { return mesh_.size(layout::Axis::kDp); }
   int pp_size() const { return mesh_.size(layout::Axis::kPp); }
 
-  // Each is nullptr where this rank would be its only member.
+  // Each is nullptr where this rank would be its only member. World and checkpoint take host memory
+  // and block; the others take the device's memory, in stream order.
   comm::ProcessGroup* world() const { return world_; }
   // All ranks too, for the thread that saves; nullptr without Args::saves_beside.
   comm::ProcessGroup* checkpoint() const { return checkpoint_; }
+  // All ranks too: end-of-step vectors and sums of evaluations. The world where one factory serves
+  // both kinds of memory.
+  comm::ProcessGroup* control() const { return control_; }
   comm::ProcessGroup* tp() const { return tp_; }                  // inside layers
   comm::ProcessGroup* tp_control() const { return tp_control_; }  // gradients of replicated parts
   comm::ProcessGroup* dp_reduce() const { return dp_reduce_; }
@@ -81,11 +88,19 @@ class RankGroups {
   void Abort(std::string_view reason) LOCKS_EXCLUDED(mu_);
   // The error of the first broken group; OK if none is broken.
   Status status() const LOCKS_EXCLUDED(mu_);
+  // The same for the groups of the device's memory: where one is broken, what the device computed
+  // behind its calls is void. OK where calls block and return their own errors.
+  Status device_status() const LOCKS_EXCLUDED(mu_);
   GroupStats Stats() const LOCKS_EXCLUDED(mu_);
 
  private:
   explicit RankGroups(const Args& args);
   Status Make(const Args& args);
+  // Groups of the device's memory, but for the links'.
+  Status MakeDeviceGroups(const Args& args, comm::GroupFactory* factory);
+  // This rank's group along the axes, named by its kind and first member.
+  Status AddAlong(const char* kind, layout::AxisSet axes, comm::GroupFactory* factory,
+                  comm::ProcessGroup** out);
   // `members` by world rank, this rank among them; *out stays nullptr for one member.
   Status Add(const std::string& name, std::vector<int> members, comm::GroupFactory* factory,
              comm::ProcessGroup** out);
@@ -96,9 +111,11 @@ class RankGroups {
   const layout::Mesh mesh_;
   const int rank_;
   const layout::Coordinates at_;
+  const bool enqueues_;  // groups of the device's memory return before their calls are done
   std::vector<std::unique_ptr<comm::ProcessGroup>> groups_;
   comm::ProcessGroup* world_ = nullptr;
   comm::ProcessGroup* checkpoint_ = nullptr;
+  comm::ProcessGroup* control_ = nullptr;
   comm::ProcessGroup* tp_ = nullptr;
   comm::ProcessGroup* tp_control_ = nullptr;
   comm::ProcessGroup* dp_reduce_ = nullptr;

@@ -3,9 +3,15 @@
 #include "worker/parallel/pipeline/edges.h"
 
 #include <initializer_list>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "common/base/log.h"
+#include "worker/parallel/pipeline/host_link.h"
+#include "worker/parallel/pipeline/peer_link.h"
+#include "worker/parallel/pipeline/stream_link.h"
 
 namespace mt::parallel {
 namespace {
@@ -27,6 +33,26 @@ comm::GroupSpec SpecOf(EdgeKind kind, int sender_rank, int receiver_rank, bool o
   return {.name = fmt::format("{}/{}-{}", prefix, sender_rank, receiver_rank),
           .members = {sender_rank, receiver_rank},
           .my_index = outgoing ? kSenderIndex : kReceiverIndex};
+}
+
+// One end of an edge: where the device enqueues a peer's if both ends can write each other's
+// memory, else over the groups of the device; on CPU slots over those of the host.
+template <class End, class Host, class Peer, class OverStream>
+StatusOr<std::unique_ptr<End>> MakeEnd(comm::GroupFactory* factory, const comm::GroupSpec& spec,
+                                       const LinkOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group, factory->Create(spec));
+  if (options.on_device == nullptr) {
+    return std::make_unique<Host>(std::move(group), options.device, options.overlap);
+  }
+  std::string why_not;
+  ASSIGN_OR_RETURN(PeerEnd met, MeetPeer(std::move(group), options.device, &why_not));
+  if (met.peer_word != nullptr) return std::make_unique<Peer>(std::move(met), options.device);
+  if (!why_not.empty()) {
+    log::Warn("stages of one host send to each other by NCCL, which is slower",
+              {{"link", spec.name}, {"why", why_not}});
+  }
+  ASSIGN_OR_RETURN(auto on_device, options.on_device->Create(spec));
+  return std::make_unique<OverStream>(std::move(on_device), options.device);
 }
 
 }  // namespace
@@ -56,14 +82,15 @@ StatusOr<StageLinks> CreateLinks(comm::GroupFactory* factory, const layout::Mesh
                                  int world_rank, int chunks, const LinkOptions& options) {
   StageLinks links;
   for (const Edge& edge : EdgesOf(mesh, world_rank, chunks)) {
-    ASSIGN_OR_RETURN(auto group, factory->Create(edge.spec));
     const bool activation = edge.kind == EdgeKind::kActivation;
     if (edge.outgoing) {
-      (activation ? links.activation_out : links.gradient_out) =
-          std::make_unique<Sender>(std::move(group), options.device, options.overlap);
+      ASSIGN_OR_RETURN(
+          (activation ? links.activation_out : links.gradient_out),
+          (MakeEnd<Sender, HostSender, PeerSender, StreamSender>(factory, edge.spec, options)));
     } else {
-      (activation ? links.activation_in : links.gradient_in) =
-          std::make_unique<Receiver>(std::move(group), options.device, options.overlap);
+      ASSIGN_OR_RETURN((activation ? links.activation_in : links.gradient_in),
+                       (MakeEnd<Receiver, HostReceiver, PeerReceiver, StreamReceiver>(
+                           factory, edge.spec, options)));
     }
   }
   return links;

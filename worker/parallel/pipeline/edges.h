@@ -44,12 +44,16 @@ struct StageLinks {
 };
 
 struct LinkOptions {
-  kernels::Device* device = nullptr;  // creates each link's stream; must outlive the links
-  bool overlap = true;                // parallel.overlap.pipeline
+  kernels::Device* device = nullptr;  // creates each link's streams; must outlive the links
+  bool overlap = true;                // parallel.overlap.pipeline; of CPU slots
+  // Where the device enqueues: of groups that take its memory, for neighbours that cannot write
+  // each other's. nullptr elsewhere.
+  comm::GroupFactory* on_device = nullptr;
 };
 
 // Creates the groups and links of a rank. Blocks until all neighbours have come; every rank of the
 // job must call it at the same place among its other groups. Errors are the factory's.
+// `factory`: of groups of the host's memory.
 StatusOr<StageLinks> CreateLinks(comm::GroupFactory* factory, const layout::Mesh& mesh,
                                  int world_rank, int chunks, const LinkOptions& options);
 

@@ -52,7 +52,9 @@ int LanesOf(const Schedule& schedule, int sender_stage, ActionKind kind) {
 }
 
 Executor::Executor(Args args)
-    : args_(std::move(args)), links_(args_.links == nullptr ? &no_links_ : args_.links) {}
+    : args_(std::move(args)), links_(args_.links == nullptr ? &no_links_ : args_.links) {
+  CHECK(args_.stream != nullptr);
+}
 
 template <class Call>
 Status Executor::Timed(double* seconds, const Call& call) {
@@ -75,31 +77,38 @@ Status Executor::Run(const Schedule& schedule) {
   CHECK(schedule.stages == 1 || args_.links != nullptr) << "a stage of several without links";
   times_ = {};
   const base::MonotonicTime begin = args_.clock->Now();
-  Begin(schedule);
-  Status status = RunActions(schedule);
+  Status status = Begin(schedule);
+  if (status.ok()) status = RunActions(schedule);
   times_.total = std::chrono::duration<double>(args_.clock->Now() - begin).count();
   if (!status.ok()) Fail(status);
   return status;
 }
 
-void Executor::Begin(const Schedule& schedule) {
+Status Executor::Begin(const Schedule& schedule) {
   const int stage = args_.stage;
+  kernels::Stream& stream = *args_.stream;
+  const auto pass = [&](int sender_stage, ActionKind kind) {
+    return Pass{.lanes = LanesOf(schedule, sender_stage, kind),
+                .id = int64_t{2} * schedule.microbatches + (schedule.forward_only ? 1 : 0)};
+  };
+  // Receivers first: a sender may wait for what its receiver says of the pass.
   if (links_->activation_in != nullptr) {
-    links_->activation_in->Begin(
-        ParcelsIn(schedule, stage, ActionKind::kForward, args_.work),
-        LanesOf(schedule, schedule.previous_stage(stage), ActionKind::kForward));
+    RETURN_IF_ERROR(links_->activation_in->Begin(
+        stream, ParcelsIn(schedule, stage, ActionKind::kForward, args_.work),
+        pass(schedule.previous_stage(stage), ActionKind::kForward)));
   }
   if (links_->gradient_in != nullptr) {
-    links_->gradient_in->Begin(
-        ParcelsIn(schedule, stage, ActionKind::kBackward, args_.work),
-        LanesOf(schedule, schedule.next_stage(stage), ActionKind::kBackward));
+    RETURN_IF_ERROR(links_->gradient_in->Begin(
+        stream, ParcelsIn(schedule, stage, ActionKind::kBackward, args_.work),
+        pass(schedule.next_stage(stage), ActionKind::kBackward)));
   }
   if (links_->activation_out != nullptr) {
-    links_->activation_out->Begin(LanesOf(schedule, stage, ActionKind::kForward));
+    RETURN_IF_ERROR(links_->activation_out->Begin(stream, pass(stage, ActionKind::kForward)));
   }
   if (links_->gradient_out != nullptr) {
-    links_->gradient_out->Begin(LanesOf(schedule, stage, ActionKind::kBackward));
+    RETURN_IF_ERROR(links_->gradient_out->Begin(stream, pass(stage, ActionKind::kBackward)));
   }
+  return OkStatus();
 }
 
 Status Executor::RunActions(const Schedule& schedule) {
@@ -114,12 +123,12 @@ Status Executor::RunActions(const Schedule& schedule) {
                           fmt::format("stage {}, {}", args_.stage, ActionLabel(schedule, action)));
   }
   if (links_->activation_out != nullptr) {
-    RETURN_IF_ERROR(
-        Wait(&times_.activation_out, [&] { return links_->activation_out->WaitAllSent(); }));
+    RETURN_IF_ERROR(Wait(&times_.activation_out,
+                         [&] { return links_->activation_out->WaitAllSent(*args_.stream); }));
   }
   if (links_->gradient_out != nullptr) {
-    RETURN_IF_ERROR(
-        Wait(&times_.gradient_out, [&] { return links_->gradient_out->WaitAllSent(); }));
+    RETURN_IF_ERROR(Wait(&times_.gradient_out,
+                         [&] { return links_->gradient_out->WaitAllSent(*args_.stream); }));
   }
   return OkStatus();
 }
@@ -129,26 +138,30 @@ Status Executor::RunForward(const Action& action, bool forward_only) {
   const int slot = action.slot;
   ChunkWork* work = args_.work;
   if (action.receives) {
-    RETURN_IF_ERROR(
-        Wait(&times_.activation_in, [&] { return links_->activation_in->WaitReady(chunk, slot); }));
+    RETURN_IF_ERROR(Wait(&times_.activation_in, [&] {
+      return links_->activation_in->WaitReady(*args_.stream, chunk, slot);
+    }));
   }
-  const auto wait_sent = [&] { return links_->activation_out->WaitSent(chunk, slot); };
+  const auto wait_sent = [&] {
+    return links_->activation_out->WaitSent(*args_.stream, chunk, slot);
+  };
   if (action.sends) RETURN_IF_ERROR(Wait(&times_.activation_out, wait_sent));
   if (!action.sends && links_->gradient_out != nullptr && work->ForwardWritesInputGrad(chunk)) {
-    RETURN_IF_ERROR(
-        Wait(&times_.gradient_out, [&] { return links_->gradient_out->WaitSent(chunk, slot); }));
+    RETURN_IF_ERROR(Wait(&times_.gradient_out, [&] {
+      return links_->gradient_out->WaitSent(*args_.stream, chunk, slot);
+    }));
   }
   RETURN_IF_ERROR(Timed(&times_.forward, [&] { return work->Forward(action); }));
   if (action.sends) {
     RETURN_IF_ERROR(Wait(&times_.activation_out, [&] {
-      return links_->activation_out->Send({chunk, slot, work->Output(chunk, slot)});
+      return links_->activation_out->Send(*args_.stream, {chunk, slot, work->Output(chunk, slot)});
     }));
   }
   if (!forward_only || !action.receives) return OkStatus();
   if (action.sends && SameBuffer(work->Input(chunk, slot), work->Output(chunk, slot))) {
     RETURN_IF_ERROR(Wait(&times_.activation_out, wait_sent));
   }
-  links_->activation_in->Release(chunk, slot);
+  links_->activation_in->Release(*args_.stream, chunk, slot);
   return OkStatus();
 }
 
@@ -157,27 +170,29 @@ Status Executor::RunBackward(const Action& action) {
   const int slot = action.slot;
   ChunkWork* work = args_.work;
   if (action.receives) {
-    RETURN_IF_ERROR(
-        Wait(&times_.gradient_in, [&] { return links_->gradient_in->WaitReady(chunk, slot); }));
+    RETURN_IF_ERROR(Wait(&times_.gradient_in, [&] {
+      return links_->gradient_in->WaitReady(*args_.stream, chunk, slot);
+    }));
     // The gradient follows from this activation, so the activation has been sent; this makes
     // certain of it before the slot is released.
-    RETURN_IF_ERROR(Wait(&times_.activation_out,
-                         [&] { return links_->activation_out->WaitSent(chunk, slot); }));
+    RETURN_IF_ERROR(Wait(&times_.activation_out, [&] {
+      return links_->activation_out->WaitSent(*args_.stream, chunk, slot);
+    }));
   }
-  const auto wait_sent = [&] { return links_->gradient_out->WaitSent(chunk, slot); };
+  const auto wait_sent = [&] { return links_->gradient_out->WaitSent(*args_.stream, chunk, slot); };
   if (action.sends) RETURN_IF_ERROR(Wait(&times_.gradient_out, wait_sent));
   RETURN_IF_ERROR(Timed(&times_.backward, [&] { return work->Backward(action); }));
   if (action.sends) {
-    links_->activation_in->Release(chunk, slot);
+    links_->activation_in->Release(*args_.stream, chunk, slot);
     RETURN_IF_ERROR(Wait(&times_.gradient_out, [&] {
-      return links_->gradient_out->Send({chunk, slot, work->InputGrad(chunk, slot)});
+      return links_->gradient_out->Send(*args_.stream, {chunk, slot, work->InputGrad(chunk, slot)});
     }));
   }
   if (!action.receives) return OkStatus();
   if (action.sends && SameBuffer(work->InputGrad(chunk, slot), work->OutputGrad(chunk, slot))) {
     RETURN_IF_ERROR(Wait(&times_.gradient_out, wait_sent));
   }
-  links_->gradient_in->Release(chunk, slot);
+  links_->gradient_in->Release(*args_.stream, chunk, slot);
   return OkStatus();
 }
 

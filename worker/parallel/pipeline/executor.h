@@ -17,8 +17,9 @@
 
 namespace mt::parallel {
 
-// How a pass spent its time on this stage, in seconds of the host's clock (on a CPU slot the work
-// is done when a call returns).
+// How a pass spent its time on this stage, in seconds of the host's clock. On a CPU slot the work
+// is done when a call returns; where the device enqueues these are the times of the calls alone,
+// and the device's own are those of its marks (on_wait).
 struct PassTimes {
   double total = 0;
   double forward = 0;   // inside ChunkWork::Forward
@@ -47,7 +48,8 @@ class Executor {
  public:
   struct Args {
     int stage = 0;
-    ChunkWork* work = nullptr;  // must outlive the executor
+    ChunkWork* work = nullptr;          // must outlive the executor
+    kernels::Stream* stream = nullptr;  // that the work computes on; the same
     // Must outlive the executor; nullptr for a single stage. The work's tensors must outlive the
     // links, whose threads may still access them after a failed pass.
     StageLinks* links = nullptr;
@@ -68,7 +70,7 @@ class Executor {
   const PassTimes& times() const { return times_; }
 
  private:
-  void Begin(const Schedule& schedule);
+  Status Begin(const Schedule& schedule);
   void Fail(const Status& why) LOCKS_EXCLUDED(mu_);
   Status failure() const LOCKS_EXCLUDED(mu_);
   Status RunActions(const Schedule& schedule);

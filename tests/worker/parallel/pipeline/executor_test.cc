@@ -12,6 +12,7 @@
 
 #include "tests/worker/comm/group_harness.h"
 #include "tests/worker/parallel/pipeline/fake_work.h"
+#include "tests/worker/parallel/pipeline/inline_device.h"
 #include "tests/worker/parallel/pipeline/stages.h"
 #include "worker/comm/threads/hub.h"
 #include "worker/parallel/schedule/generate.h"
@@ -147,7 +148,10 @@ TEST(Executor, KeepsItsFirstError) {
                  .inject = [](const Action& action) {
                    return action.microbatch == 1 ? base::DataLoss("bad shard") : OkStatus();
                  }});
-  Executor executor({.work = &work, .clock = base::Clock::Real(), .on_wait = {}});
+  InlineDevice device;
+  const auto stream = device.CreateStream(kernels::StreamPriority::kLow);
+  Executor executor(
+      {.work = &work, .stream = stream.get(), .clock = base::Clock::Real(), .on_wait = {}});
   work.BeginPass(schedule);
   const Status first = executor.Run(schedule);
   EXPECT_EQ(base::Message(first), "stage 0, F1: bad shard");
@@ -166,7 +170,10 @@ TEST(Executor, AbortEndsAPassWithoutLinks) {
                    if (action.microbatch == 1) running->Abort("told to leave");
                    return OkStatus();
                  }});
-  Executor executor({.work = &work, .clock = base::Clock::Real(), .on_wait = {}});
+  InlineDevice device;
+  const auto stream = device.CreateStream(kernels::StreamPriority::kLow);
+  Executor executor(
+      {.work = &work, .stream = stream.get(), .clock = base::Clock::Real(), .on_wait = {}});
   running = &executor;
   work.BeginPass(schedule);
   EXPECT_EQ(executor.Run(schedule).code(), absl::StatusCode::kAborted);
@@ -184,7 +191,9 @@ TEST(Executor, TimesAreThoseOfTheClock) {
                    clock.Advance(std::chrono::seconds(action.kind == ActionKind::kForward ? 2 : 5));
                    return OkStatus();
                  }});
-  Executor executor({.work = &work, .clock = &clock, .on_wait = {}});
+  InlineDevice device;
+  const auto stream = device.CreateStream(kernels::StreamPriority::kLow);
+  Executor executor({.work = &work, .stream = stream.get(), .clock = &clock, .on_wait = {}});
   for (int pass = 0; pass < 2; ++pass) {
     work.BeginPass(schedule);
     ASSERT_TRUE(executor.Run(schedule).ok());

@@ -14,6 +14,7 @@
 #include "tests/worker/parallel/pipeline/stages.h"
 #include "worker/comm/threads/hub.h"
 #include "worker/parallel/pipeline/edges.h"
+#include "worker/parallel/pipeline/host_link.h"
 #include "worker/parallel/schedule/generate.h"
 
 namespace mt::parallel {
@@ -91,8 +92,8 @@ class Pair {
     });
     auto to = hub_.Create({.name = "link", .members = {0, 1}, .my_index = 1}).value();
     other.join();
-    sender = std::make_unique<Sender>(std::move(from), &device_, overlap);
-    receiver = std::make_unique<Receiver>(std::move(to), &device_, overlap);
+    sender = std::make_unique<HostSender>(std::move(from), &device_, overlap);
+    receiver = std::make_unique<HostReceiver>(std::move(to), &device_, overlap);
   }
 
  private:
@@ -100,6 +101,9 @@ class Pair {
   InlineDevice device_;
 
  public:
+  const std::unique_ptr<kernels::Stream> stream_holder =
+      device_.CreateStream(kernels::StreamPriority::kLow);
+  kernels::Stream& stream = *stream_holder;
   std::unique_ptr<Sender> sender;
   std::unique_ptr<Receiver> receiver;
 };
@@ -112,22 +116,26 @@ TEST(Link, ReceivesAheadIntoFreeSlotsOnly) {
   Pair pair(/*overlap=*/true);
   std::vector<int64_t> out{1, 2};
   std::vector<int64_t> slot0(2), slot1(2);
-  pair.sender->Begin(1);
-  pair.receiver->Begin({{0, 0, View(slot0)}, {0, 1, View(slot1)}, {0, 0, View(slot0)}}, 1);
+  ASSERT_TRUE(pair.sender->Begin(pair.stream, {.lanes = 1}).ok());
+  ASSERT_TRUE(pair.receiver
+                  ->Begin(pair.stream,
+                          {{0, 0, View(slot0)}, {0, 1, View(slot1)}, {0, 0, View(slot0)}},
+                          {.lanes = 1})
+                  .ok());
   for (int64_t i = 0; i < 3; ++i) {
-    ASSERT_TRUE(pair.sender->WaitSent(0, 0).ok());
+    ASSERT_TRUE(pair.sender->WaitSent(pair.stream, 0, 0).ok());
     out = {10 * i, 10 * i + 1};
-    ASSERT_TRUE(pair.sender->Send({0, 0, View(out)}).ok());
+    ASSERT_TRUE(pair.sender->Send(pair.stream, {0, 0, View(out)}).ok());
   }
-  ASSERT_TRUE(pair.sender->WaitAllSent().ok());
-  ASSERT_TRUE(pair.receiver->WaitReady(0, 0).ok());
-  ASSERT_TRUE(pair.receiver->WaitReady(0, 1).ok());
+  ASSERT_TRUE(pair.sender->WaitAllSent(pair.stream).ok());
+  ASSERT_TRUE(pair.receiver->WaitReady(pair.stream, 0, 0).ok());
+  ASSERT_TRUE(pair.receiver->WaitReady(pair.stream, 0, 1).ok());
   EXPECT_THAT(slot1, ElementsAre(10, 11));
   // The third parcel is on its way, but slot 0 is in use.
   EXPECT_THAT(slot0, ElementsAre(0, 1));
   EXPECT_EQ(pair.receiver->Stats().of(comm::CommOp::kRecv).num_calls, 2);
-  pair.receiver->Release(0, 0);
-  ASSERT_TRUE(pair.receiver->WaitReady(0, 0).ok());
+  pair.receiver->Release(pair.stream, 0, 0);
+  ASSERT_TRUE(pair.receiver->WaitReady(pair.stream, 0, 0).ok());
   EXPECT_THAT(slot0, ElementsAre(20, 21));
 }
 
@@ -135,29 +143,29 @@ TEST(Link, AbortWakesEitherEndAndReachesTheOther) {
   for (const bool overlap : {false, true}) {
     Pair pair(overlap);
     std::vector<int64_t> slot(2);
-    pair.receiver->Begin({{0, 0, View(slot)}}, 1);
+    ASSERT_TRUE(pair.receiver->Begin(pair.stream, {{0, 0, View(slot)}}, {.lanes = 1}).ok());
     std::thread waiting([&] {
-      const Status status = pair.receiver->WaitReady(0, 0);
+      const Status status = pair.receiver->WaitReady(pair.stream, 0, 0);
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     });
     pair.sender->Abort("told to leave");
     waiting.join();
     EXPECT_EQ(pair.sender->status().code(), absl::StatusCode::kAborted);
     EXPECT_THAT(base::Message(pair.sender->status()), HasSubstr("told to leave"));
-    EXPECT_EQ(pair.sender->Send({0, 0, View(slot)}), pair.sender->status());
-    EXPECT_EQ(pair.receiver->WaitReady(0, 0), pair.receiver->status());
+    EXPECT_EQ(pair.sender->Send(pair.stream, {0, 0, View(slot)}), pair.sender->status());
+    EXPECT_EQ(pair.receiver->WaitReady(pair.stream, 0, 0), pair.receiver->status());
   }
 }
 
 TEST(Link, DestructionEndsAReceiveThatWaits) {
   Pair pair(/*overlap=*/true);
   std::vector<int64_t> slot(2);
-  pair.receiver->Begin({{0, 0, View(slot)}}, 1);
+  ASSERT_TRUE(pair.receiver->Begin(pair.stream, {{0, 0, View(slot)}}, {.lanes = 1}).ok());
   pair.receiver.reset();
   // The other end finds out when it next needs the link.
   for (int i = 0; i < 20; ++i) {
-    if (!pair.sender->Send({0, 0, View(slot)}).ok()) break;
-    if (!pair.sender->WaitAllSent().ok()) break;
+    if (!pair.sender->Send(pair.stream, {0, 0, View(slot)}).ok()) break;
+    if (!pair.sender->WaitAllSent(pair.stream).ok()) break;
   }
   EXPECT_EQ(pair.sender->status().code(), absl::StatusCode::kUnavailable);
 }
@@ -165,8 +173,8 @@ TEST(Link, DestructionEndsAReceiveThatWaits) {
 TEST(Link, ADeadlineThatPassesEndsTheWait) {
   Pair pair(/*overlap=*/true, {.op_timeout = std::chrono::milliseconds(20)});
   std::vector<int64_t> slot(2);
-  pair.receiver->Begin({{0, 0, View(slot)}}, 1);
-  const Status status = pair.receiver->WaitReady(0, 0);
+  ASSERT_TRUE(pair.receiver->Begin(pair.stream, {{0, 0, View(slot)}}, {.lanes = 1}).ok());
+  const Status status = pair.receiver->WaitReady(pair.stream, 0, 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
 }
 

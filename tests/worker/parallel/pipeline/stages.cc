@@ -52,8 +52,10 @@ Status LiveStage(const StagesArgs& args, int stage, const std::function<void()>&
                            {.device = &device, .overlap = args.overlap});
   Status status = links.status();
   if (links.ok()) {
+    const auto stream = device.CreateStream(kernels::StreamPriority::kLow);
     Executor executor({.stage = stage,
                        .work = &work,
+                       .stream = stream.get(),
                        .links = &*links,
                        .clock = base::Clock::Real(),
                        .on_wait = {}});

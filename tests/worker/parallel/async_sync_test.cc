@@ -1,0 +1,87 @@
+// GradientSync on asynchronous devices: the bits of the CPU in every layout and every order that is
+// drawn, and no wait that could be left out unseen.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/async/async_world.h"
+#include "tests/worker/parallel/sync_rig.h"
+
+namespace mt::parallel {
+namespace {
+
+using kernels::DType;
+using kernels::async::AsyncWorld;
+using kernels::async::WaitName;
+using testing::IsEmpty;
+
+constexpr int64_t kSteps = 3;
+
+class AsyncSyncTest : public testing::TestWithParam<std::tuple<layout::MeshSizes, int, bool>> {
+ protected:
+  RigLayout LayoutOn(AsyncWorld* world) const {
+    return {.mesh = std::get<0>(GetParam()),
+            .zero_stage = std::get<1>(GetParam()),
+            .overlap = std::get<2>(GetParam()),
+            .dtype = DType::kF32,
+            .world = world};
+  }
+  std::unique_ptr<RigMesh> Train(AsyncWorld* world) const {
+    auto mesh = std::make_unique<RigMesh>(LayoutOn(world), RigConstants(std::get<0>(GetParam())));
+    mesh->TrainEnqueued(kSteps);
+    return mesh;
+  }
+};
+
+TEST_P(AsyncSyncTest, EveryOrderGivesTheBitsOfTheCpu) {
+  const auto inline_run = Train(nullptr);
+  EXPECT_EQ(inline_run->rank(0).scalars().adam_step, kSteps);
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    AsyncWorld world({.seed = seed});
+    const auto mesh = Train(&world);
+    ExpectSameBits(*inline_run, *mesh, fmt::format("seed {}", seed));
+    EXPECT_THAT(world.Races(), IsEmpty());
+  }
+}
+
+class DroppedWaitTest : public AsyncSyncTest {};
+
+TEST_P(DroppedWaitTest, NoWaitCanBeLeftOut) {
+  std::vector<WaitName> waits;
+  {
+    AsyncWorld world({});
+    Train(&world);
+    waits = world.NeededWaits();
+    EXPECT_THAT(world.EarlyFrees(), IsEmpty());
+    EXPECT_EQ(waits.empty(), !LayoutOn(nullptr).overlap);
+  }
+  for (const WaitName& wait : waits) {
+    if (wait.rank != 0) continue;  // ranks do the same
+    AsyncWorld world({.drop = wait});
+    Train(&world);
+    // The last gathers are for the host alone, which then does not know that they are done.
+    EXPECT_FALSE(world.Races().empty() && world.EarlyFrees().empty()) << wait.Text();
+  }
+}
+
+using testing::Bool;
+using testing::Values;
+
+constexpr layout::MeshSizes kTwo{.dp = 2}, kFour{.dp = 4};
+const auto kName = [](const auto& instance) {
+  return fmt::format("dp{}_zero{}_{}", std::get<0>(instance.param).dp, std::get<1>(instance.param),
+                     std::get<2>(instance.param) ? "overlap" : "inline");
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, AsyncSyncTest,
+                         testing::Combine(Values(kTwo, kFour), Values(0, 1), Bool()), kName);
+INSTANTIATE_TEST_SUITE_P(Layouts, DroppedWaitTest,
+                         testing::Combine(Values(kTwo), Values(0, 1), Bool()), kName);
+
+}  // namespace
+}  // namespace mt::parallel

@@ -1,0 +1,175 @@
+// How the waits of a link between devices end that write each other's memory: by an abort of their
+// end from another thread, whatever is still on its way.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/layout/mesh.h"
+#include "kernels/async/async_device.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/worker/async/async_group.h"
+#include "worker/parallel/pipeline/edges.h"
+
+namespace mt::parallel {
+namespace {
+
+using kernels::DType;
+using kernels::MemoryKind;
+using kernels::StreamPriority;
+using kernels::async::AsyncDevice;
+using kernels::async::AsyncWorld;
+using kernels::async::Sharing;
+using testing::HasSubstr;
+
+constexpr int kSlots = 3;
+
+// A stage of two, with a buffer of 8 bytes a slot.
+struct Stage {
+  Stage(AsyncWorld* world, kernels::Device* cpu, int rank)
+      : device({.cpu = cpu, .world = world, .rank = rank, .sharing = Sharing::kAll}),
+        stream(device.CreateStream(StreamPriority::kLow)),
+        buffer(device.Allocate(kSlots * sizeof(double), MemoryKind::kDevice)) {}
+  Parcel At(int slot) const {
+    return {0, slot, {static_cast<double*>(buffer->data()) + slot, DType::kF64, {1}}};
+  }
+
+  AsyncDevice device;
+  const std::unique_ptr<kernels::Stream> stream;
+  const std::unique_ptr<kernels::DeviceBuffer> buffer;
+  StageLinks links;
+};
+
+// Two stages whose activations go from the first to the second. Each Run is a time in which one
+// thread does something for each stage.
+class Pair {
+ public:
+  explicit Pair(uint64_t seed) : world_({.seed = seed}) {
+    Run([&](int rank) {
+      links(rank) = CreateLinks(&host_, layout::Mesh::Create({.pp = 2}).value(), rank, 1,
+                                {.device = &(rank == 0 ? a : b).device, .on_device = &device_})
+                        .value();
+    });
+  }
+  void Run(const std::function<void(int rank)>& body) { world_.Run(2, body); }
+  // Names as many parcels as the receiver is to have, in turn in the slots; the first `granted` can
+  // come before any is released.
+  void Begin(int num_parcels) {
+    std::vector<Parcel> parcels;
+    for (int i = 0; i < num_parcels; ++i) parcels.push_back(b.At(i % kSlots));
+    Run([&](int rank) {
+      const Status status =
+          rank == 0 ? sender().Begin(*a.stream, {}) : receiver().Begin(*b.stream, parcels, {});
+      EXPECT_TRUE(status.ok()) << status;
+      (rank == 0 ? a : b).stream->Synchronize();  // the first slots are granted
+    });
+  }
+  void Send(int slot) {
+    a.device.Zero(*a.stream, a.At(slot).tensor.data, sizeof(double));
+    EXPECT_TRUE(sender().Send(*a.stream, a.At(slot)).ok());
+  }
+  Sender& sender() { return *a.links.activation_out; }
+  Receiver& receiver() { return *b.links.activation_in; }
+
+ private:
+  StageLinks& links(int rank) { return (rank == 0 ? a : b).links; }
+
+  AsyncWorld world_;
+  const std::unique_ptr<kernels::Backend> cpu_ = kernels::cpu::MakeCpuBackend({}).value();
+  comm::AsyncHub host_{{.world = &world_, .on_host = true, .config = {}}};
+  comm::AsyncHub device_{{.world = &world_, .send_window = 0, .config = {}}};
+
+ public:
+  Stage a{&world_, &cpu_->device(), 0};
+  Stage b{&world_, &cpu_->device(), 1};
+};
+
+TEST(PeerAbortTest, AWaitForASenderThatNeverComesIsNamed) {
+  Pair pair(0);
+  pair.Begin(1);
+  EXPECT_TRUE(pair.receiver().WaitReady(*pair.b.stream, 0, 0).ok());
+  try {
+    pair.b.stream->Synchronize();
+    FAIL() << "no deadlock";
+  } catch (const kernels::DeviceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("waits for word 0 of rank 1 to be 1, which is 0"));
+  }
+}
+
+// The first stage's thread is the one that aborts.
+TEST(PeerAbortTest, AbortOfTheReceiverEndsItsWaits) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    Pair pair(seed);
+    pair.Begin(1);
+    EXPECT_TRUE(pair.receiver().WaitReady(*pair.b.stream, 0, 0).ok());
+    pair.Run([&](int rank) {
+      if (rank == 0) return pair.receiver().Abort("told to leave");
+      pair.b.stream->Synchronize();
+    });
+    EXPECT_EQ(pair.receiver().status().code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(pair.receiver().WaitReady(*pair.b.stream, 0, 0), pair.receiver().status());
+  }
+}
+
+// The fourth parcel waits for the slot of the first, which nobody releases.
+TEST(PeerAbortTest, AbortOfTheSenderEndsItsWaits) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    Pair pair(seed);
+    pair.Begin(kSlots + 1);
+    for (int i = 0; i < kSlots; ++i) pair.Send(i);
+    pair.Send(0);
+    pair.Run([&](int rank) {
+      if (rank == 1) return pair.sender().Abort("told to leave");
+      (void)pair.sender().WaitSent(*pair.a.stream, 0, 0);
+      pair.a.stream->Synchronize();
+    });
+    EXPECT_EQ(pair.sender().status().code(), absl::StatusCode::kAborted);
+  }
+}
+
+// What is on its way as a link breaks must not take its end back: the receiver expects three
+// parcels, of which one has been sent.
+TEST(PeerAbortTest, ParcelsOnTheirWayDoNotUndoAnAbort) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Pair pair(seed);
+    pair.Begin(kSlots);
+    pair.Send(0);
+    for (int i = 0; i < kSlots; ++i)
+      EXPECT_TRUE(pair.receiver().WaitReady(*pair.b.stream, 0, i).ok());
+    pair.Run([&](int rank) {
+      if (rank == 0) {
+        pair.sender().Abort("the peer has left");
+      } else {
+        pair.receiver().Abort("told to leave");
+        pair.b.stream->Synchronize();
+      }
+    });
+  }
+}
+
+// The same for slots: the sender has more parcels than the receiver has said to be free.
+TEST(PeerAbortTest, SlotsThatAreReleasedDoNotUndoAnAbort) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Pair pair(seed);
+    pair.Begin(kSlots + 2);
+    for (int i = 0; i < kSlots + 2; ++i) pair.Send(i % kSlots);
+    EXPECT_TRUE(pair.receiver().WaitReady(*pair.b.stream, 0, 0).ok());
+    pair.receiver().Release(*pair.b.stream, 0, 0);
+    pair.Run([&](int rank) {
+      if (rank == 1) {
+        pair.receiver().Abort("the peer has left");
+      } else {
+        pair.sender().Abort("told to leave");
+        (void)pair.sender().WaitSent(*pair.a.stream, 0, 1);
+        pair.a.stream->Synchronize();
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace mt::parallel

@@ -1,0 +1,120 @@
+// Links between GPUs of one host that write each other's memory. The sender's copy engine writes a
+// parcel straight into the receiver's slot and then stores the number of parcels that have arrived
+// in a word of the receiver's memory, for which the receiver's compute stream waits; the receiver
+// stores the number of parcels that have a free slot in a word of the sender's memory. No thread
+// block and no host waits for a parcel. Source: docs/design/gpu-engine.md#links.
+//
+// The hosts talk once per kind of pass: the receiver names the places of its parcels.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "worker/parallel/pipeline/link.h"
+
+namespace mt::parallel {
+
+// What the two ends of a link have, and how they come to it.
+struct PeerEnd {
+  // Host words between the ends; members [sender, receiver].
+  std::unique_ptr<comm::ProcessGroup> host;
+  std::unique_ptr<kernels::DeviceBuffer> word;       // of this end, which the peer stores
+  std::unique_ptr<kernels::DeviceBuffer> peer_word;  // the peer's, mapped
+};
+
+// Makes a link's end if both ends have a path to each other; else peer_word stays empty, on both,
+// and *why_not says what is missing ("" where they are on different hosts). Blocks until the peer
+// has answered; errors are the group's.
+StatusOr<PeerEnd> MeetPeer(std::unique_ptr<comm::ProcessGroup> host, kernels::Device* device,
+                           std::string* why_not);
+
+// The common part: the stream on which a link's words and copies go, and the end of all waits. What
+// the peer had enqueued by then may store its word once more, so that waits of this end are sure to
+// be over only once the peer has broken its end as well.
+class PeerLinkEnd {
+ protected:
+  PeerLinkEnd(PeerEnd end, kernels::Device* device);
+  // Stores the peer's word in the order of `stream`; nothing once the end is broken.
+  void Store(kernels::Stream& stream, uint32_t value) LOCKS_EXCLUDED(mu_);
+  void Break(std::string_view reason) LOCKS_EXCLUDED(mu_);
+  // `latest`, `value`: of the latest store of the peer's word.
+  void EndWaits(size_t latest, uint32_t value);
+  uint32_t* word() const { return static_cast<uint32_t*>(end_.word->data()); }
+  uint32_t* peer_word() const { return static_cast<uint32_t*>(end_.peer_word->data()); }
+  // Notes parcels for Stats.
+  void Count(comm::CommOp op, int64_t bytes) LOCKS_EXCLUDED(mu_);
+  comm::CommStats Counted() const LOCKS_EXCLUDED(mu_);
+  // Texts between the hosts.
+  Status Tell(const std::string& text);
+  StatusOr<std::string> Hear();
+
+  PeerEnd end_;
+  kernels::Device* const device_;
+  const std::unique_ptr<kernels::Stream> stream_;
+  const std::unique_ptr<kernels::Stream> rescue_;  // used by Break alone
+  mutable base::Mutex mu_;
+  bool broken_ GUARDED_BY(mu_) = false;
+  // Behind the latest store of the peer's word and the one before it, in turn.
+  const std::array<std::unique_ptr<kernels::Event>, 2> stored_;
+  size_t latest_ GUARDED_BY(mu_) = 0;
+  uint32_t latest_value_ GUARDED_BY(mu_) = 0;
+  comm::CommStats stats_ GUARDED_BY(mu_);
+};
+
+class PeerSender final : public Sender, private PeerLinkEnd {
+ public:
+  PeerSender(PeerEnd end, kernels::Device* device);
+
+  void Abort(std::string_view reason) override { Break(reason); }
+  Status status() const override { return end_.host->status(); }
+  comm::CommStats Stats() const override { return Counted(); }
+  Status Begin(kernels::Stream& stream, const Pass& pass) override;
+  Status Send(kernels::Stream& stream, const Parcel& parcel) override;
+  Status WaitSent(kernels::Stream& stream, int chunk, int slot) override;
+  Status WaitAllSent(kernels::Stream& stream) override;
+
+ private:
+  using Places = std::vector<void*>;  // by number in the pass
+  StatusOr<Places> LearnPlaces();
+
+  const std::unique_ptr<kernels::Event> ready_;
+  std::map<std::pair<int, int>, std::unique_ptr<kernels::Event>> sent_;     // by chunk and slot
+  std::map<std::string, std::unique_ptr<kernels::DeviceBuffer>> mappings_;  // by exported name
+  std::map<int64_t, Places> places_;                                        // by Pass::id
+  const Places* pass_ = nullptr;
+  size_t num_sent_ = 0;  // of this pass
+  uint32_t total_ = 0;   // of all passes
+};
+
+class PeerReceiver final : public Receiver, private PeerLinkEnd {
+ public:
+  PeerReceiver(PeerEnd end, kernels::Device* device);
+
+  void Abort(std::string_view reason) override { Break(reason); }
+  Status status() const override { return end_.host->status(); }
+  comm::CommStats Stats() const override { return Counted(); }
+  Status Begin(kernels::Stream& stream, std::vector<Parcel> parcels, const Pass& pass) override;
+  Status WaitReady(kernels::Stream& stream, int chunk, int slot) override;
+  void Release(kernels::Stream& stream, int chunk, int slot) override;
+
+ private:
+  Status NamePlaces();
+  // Lets the sender go on up to the first parcel whose slot is in use.
+  void Grant(kernels::Stream& stream);
+
+  std::map<int64_t, bool> named_;             // by Pass::id
+  std::vector<Parcel> parcels_;               // of this pass
+  std::map<std::pair<int, int>, bool> held_;  // by chunk and slot
+  size_t num_granted_ = 0, num_taken_ = 0;    // of this pass
+  uint32_t before_ = 0;                       // parcels of the passes before
+};
+
+}  // namespace mt::parallel

@@ -1,0 +1,56 @@
+// Links between GPUs over a group whose calls enqueue (NCCL), for neighbours that cannot write each
+// other's memory: of two hosts, or without a path between the GPUs. Sends and receives lie on a
+// stream of the link. A receive is begun when the receiver's compute stream comes to its WaitReady,
+// so that none waits on the device, with the thread blocks it takes, while the stage computes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "worker/parallel/pipeline/link.h"
+
+namespace mt::parallel {
+
+class StreamSender final : public Sender {
+ public:
+  StreamSender(std::unique_ptr<comm::ProcessGroup> group, kernels::Device* device);
+
+  void Abort(std::string_view reason) override { group_->Abort(reason); }
+  Status status() const override { return group_->status(); }
+  comm::CommStats Stats() const override { return group_->Stats(); }
+  Status Begin(kernels::Stream& stream, const Pass& pass) override;
+  Status Send(kernels::Stream& stream, const Parcel& parcel) override;
+  Status WaitSent(kernels::Stream& stream, int chunk, int slot) override;
+  Status WaitAllSent(kernels::Stream& stream) override;
+
+ private:
+  const std::unique_ptr<comm::ProcessGroup> group_;
+  kernels::Device* const device_;
+  const std::unique_ptr<kernels::Stream> stream_;
+  const std::unique_ptr<kernels::Event> ready_;
+  std::map<std::pair<int, int>, std::unique_ptr<kernels::Event>> sent_;  // by chunk and slot
+};
+
+class StreamReceiver final : public Receiver {
+ public:
+  StreamReceiver(std::unique_ptr<comm::ProcessGroup> group, kernels::Device* device);
+
+  void Abort(std::string_view reason) override { group_->Abort(reason); }
+  Status status() const override { return group_->status(); }
+  comm::CommStats Stats() const override { return group_->Stats(); }
+  Status Begin(kernels::Stream& stream, std::vector<Parcel> parcels, const Pass& pass) override;
+  Status WaitReady(kernels::Stream& stream, int chunk, int slot) override;
+  void Release(kernels::Stream& stream, int chunk, int slot) override;
+
+ private:
+  const std::unique_ptr<comm::ProcessGroup> group_;
+  const std::unique_ptr<kernels::Stream> stream_;
+  const std::unique_ptr<kernels::Event> begin_, received_;
+  std::vector<Parcel> parcels_;  // of this pass
+  size_t num_taken_ = 0;
+};
+
+}  // namespace mt::parallel
