@@ -1,19 +1,23 @@
-// Three ways to a split's data set: a share of one indexed data set, an indexed data set of its
-// own, or random tokens.
+// Ways to a split's data set: a share of an indexed data set, an indexed data set of its own, a
+// blend of several of either, or random tokens.
 #include "worker/data/data_source.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
+#include <sstream>
+#include <system_error>
 #include <utility>
 
+#include "worker/data/blended_dataset.h"
 #include "worker/data/gpt_dataset.h"
 #include "worker/data/mock_dataset.h"
 
 namespace mt::data {
 namespace {
-
-constexpr std::array<SplitName, 3> kSplits = {SplitName::kTrain, SplitName::kValid,
-                                              SplitName::kTest};
-using Opened = std::array<std::shared_ptr<const Dataset>, 3>;
 
 Status CheckArgs(const DataSourceArgs& args) {
   const int given = (args.mock ? 1 : 0) + (args.path.empty() ? 0 : 1) +
@@ -35,77 +39,160 @@ Status CheckArgs(const DataSourceArgs& args) {
   return OkStatus();
 }
 
-IndexRequest MakeRequest(const DataSourceArgs& args, SequenceRange range, int64_t samples) {
-  return {.range = range,
-          .seq_length = args.seq_length,
-          .samples_asked = samples == kWholeSplit ? 0 : samples,
-          .seed = static_cast<uint32_t>(args.seed),
-          .keep_partial = samples == kWholeSplit};
+using DatasetPtr = std::shared_ptr<const Dataset>;
+
+// What is opened of one split.
+struct Wanted {
+  SplitName split = SplitName::kTrain;
+  int64_t samples = 0;
+};
+
+// The open indexed data sets of a job, each once, however many splits and blends read it.
+class Opener {
+ public:
+  explicit Opener(const DataSourceArgs& args) : args_(args) {}
+
+  // Null where no samples are wanted.
+  StatusOr<DatasetPtr> Open(const Wanted& wanted);
+
+ private:
+  const DataPath& PathOf(SplitName split) const {
+    if (!args_.path.empty()) return args_.path;
+    if (split == SplitName::kTrain) return args_.train;
+    return split == SplitName::kValid ? args_.valid : args_.test;
+  }
+  DatasetPtr Mock(const Wanted& wanted) const;
+  // `samples` of one data set, or one epoch of it: whole with its last, shorter sample, or not.
+  enum class Epoch { kNo, kFullSamples, kWhole };
+  StatusOr<DatasetPtr> Member(const std::string& prefix, SplitName split, int64_t samples,
+                              Epoch epoch = Epoch::kNo);
+  StatusOr<DatasetPtr> Blend(const DataPath& path, const Wanted& wanted);
+  StatusOr<DatasetPtr> WeightedBlend(const DataPath& path, const Wanted& wanted,
+                                     std::vector<double> weights);
+  StatusOr<DatasetPtr> UnweightedBlend(std::vector<DatasetPtr> members, int64_t samples) const;
+
+  const DataSourceArgs& args_;
+  std::map<std::string, std::shared_ptr<const IndexedDataset>> files_;
+};
+
+StatusOr<DatasetPtr> Opener::Open(const Wanted& wanted) {
+  if (wanted.samples == 0) return DatasetPtr();
+  if (args_.mock) return Mock(wanted);
+  const DataPath& path = PathOf(wanted.split);
+  if (path.empty()) {
+    return base::InvalidArgument(
+        "data.{}: missing, but {} samples are asked for; give a prefix, or switch evaluation off",
+        Name(wanted.split), Name(wanted.split));
+  }
+  if (path.size() > 1) return Blend(path, wanted);
+  const bool whole = wanted.samples == kWholeSplit;
+  return Member(path[0].prefix, wanted.split, wanted.samples, whole ? Epoch::kWhole : Epoch::kNo);
 }
 
-// One indexed data set, divided by args.split.
-StatusOr<Opened> OpenSplitPath(const DataSourceArgs& args, const std::array<int64_t, 3>& samples) {
-  ASSIGN_OR_RETURN(const auto shares, ParseSplit(args.split));
-  ASSIGN_OR_RETURN(const auto data, IndexedDataset::Open(args.path, args.open));
-  const auto ranges = SplitRanges(shares, data->num_sequences());
-  Opened opened;
-  for (size_t i = 0; i < kSplits.size(); ++i) {
-    if (samples[i] == 0) continue;
-    if (ranges[i].begin == ranges[i].end) {
+DatasetPtr Opener::Mock(const Wanted& wanted) const {
+  return std::make_shared<MockDataset>(MockDataset::Args{
+      .num_samples = wanted.samples == kWholeSplit ? kMockWholeSplitSamples : wanted.samples,
+      .seq_length = args_.seq_length,
+      .vocab_size = args_.vocab_size,
+      .seed = static_cast<uint32_t>(args_.seed),
+      .split_name = wanted.split});
+}
+
+StatusOr<DatasetPtr> Opener::Member(const std::string& prefix, SplitName split, int64_t samples,
+                                    Epoch epoch) {
+  std::shared_ptr<const IndexedDataset>& data = files_[prefix];
+  if (data == nullptr) {
+    ASSIGN_OR_RETURN(data, IndexedDataset::Open(prefix, args_.open));
+  }
+  SequenceRange range{.begin = 0, .end = data->num_sequences()};
+  const bool divided = !args_.path.empty();
+  if (divided) {
+    ASSIGN_OR_RETURN(const auto shares, ParseSplit(args_.split));
+    range = SplitRanges(shares, data->num_sequences())[static_cast<size_t>(split)];
+    if (range.begin == range.end) {
       return base::InvalidArgument(
           "data.split: '{}' of the {} sequences of {} leaves none for {}; change the split, use "
           "more data, or switch evaluation off",
-          args.split, data->num_sequences(), args.path, Name(kSplits[i]));
+          args_.split, data->num_sequences(), prefix, Name(split));
     }
-    ASSIGN_OR_RETURN(opened[i],
-                     GptDataset::Create({.data = data,
-                                         .request = MakeRequest(args, ranges[i], samples[i]),
-                                         .split_name = kSplits[i],
-                                         .split_text = args.split,
-                                         .vocab_size = args.vocab_size,
-                                         .cache_dir = args.cache_dir}));
   }
-  return opened;
+  const IndexRequest request{.range = range,
+                             .seq_length = args_.seq_length,
+                             .samples_asked = epoch == Epoch::kNo ? samples : 0,
+                             .seed = static_cast<uint32_t>(args_.seed),
+                             .keep_partial = epoch == Epoch::kWhole};
+  return GptDataset::Create({.data = data,
+                             .request = request,
+                             .split_name = split,
+                             .split_text = divided ? args_.split : "",
+                             .vocab_size = args_.vocab_size,
+                             .cache_dir = args_.cache_dir,
+                             .no_loss_behind = args_.no_loss_behind});
 }
 
-// One indexed data set per split.
-StatusOr<Opened> OpenSeparatePaths(const DataSourceArgs& args,
-                                   const std::array<int64_t, 3>& samples) {
-  const std::array<const std::string*, 3> paths = {&args.train, &args.valid, &args.test};
-  Opened opened;
-  for (size_t i = 0; i < kSplits.size(); ++i) {
-    if (samples[i] == 0) continue;
-    if (paths[i]->empty()) {
-      return base::InvalidArgument(
-          "data.{}: missing, but {} samples are asked for; give a prefix, "
-          "or switch evaluation off",
-          Name(kSplits[i]), Name(kSplits[i]));
-    }
-    ASSIGN_OR_RETURN(const auto data, IndexedDataset::Open(*paths[i], args.open));
-    ASSIGN_OR_RETURN(
-        opened[i],
-        GptDataset::Create({.data = data,
-                            .request = MakeRequest(args, {0, data->num_sequences()}, samples[i]),
-                            .split_name = kSplits[i],
-                            .split_text = "",
-                            .vocab_size = args.vocab_size,
-                            .cache_dir = args.cache_dir}));
+StatusOr<DatasetPtr> Opener::Blend(const DataPath& path, const Wanted& wanted) {
+  if (static_cast<int64_t>(path.size()) > kMaxBlendMembers) {
+    return base::InvalidArgument("a blend of {} data sets; at most {} are supported", path.size(),
+                                 kMaxBlendMembers);
   }
-  return opened;
+  std::vector<double> weights;
+  for (const DataMember& member : path) {
+    if (member.weight) weights.push_back(*member.weight);
+  }
+  if (!weights.empty() && weights.size() != path.size()) {
+    return base::InvalidArgument(
+        "a blend of {} data sets of which {} have a weight; give all or none", path.size(),
+        weights.size());
+  }
+  if (!weights.empty() && wanted.samples != kWholeSplit)
+    return WeightedBlend(path, wanted, std::move(weights));
+  const bool whole = wanted.samples == kWholeSplit;
+  std::vector<DatasetPtr> members;
+  for (const DataMember& member : path) {
+    ASSIGN_OR_RETURN(members.emplace_back(), Member(member.prefix, wanted.split, 0,
+                                                    whole ? Epoch::kWhole : Epoch::kFullSamples));
+  }
+  if (whole) return std::make_shared<JoinedDataset>(std::move(members));
+  return UnweightedBlend(std::move(members), wanted.samples);
 }
 
-Opened OpenMock(const DataSourceArgs& args, const std::array<int64_t, 3>& samples) {
-  Opened opened;
-  for (size_t i = 0; i < kSplits.size(); ++i) {
-    if (samples[i] == 0) continue;
-    opened[i] = std::make_shared<MockDataset>(MockDataset::Args{
-        .num_samples = samples[i] == kWholeSplit ? kMockWholeSplitSamples : samples[i],
-        .seq_length = args.seq_length,
-        .vocab_size = args.vocab_size,
-        .seed = static_cast<uint32_t>(args.seed),
-        .split_name = kSplits[i]});
+StatusOr<DatasetPtr> Opener::WeightedBlend(const DataPath& path, const Wanted& wanted,
+                                           std::vector<double> weights) {
+  const std::vector<double> shares = NormalizeWeights(weights);
+  const std::vector<int64_t> asked = AskedOfMembers(shares, wanted.samples);
+  BlendDraw draw = BlendDraw::ByWeights(shares, wanted.samples);
+  const std::vector<int64_t> taken = draw.Taken(wanted.samples);
+  std::vector<DatasetPtr> members;
+  for (size_t i = 0; i < path.size(); ++i) {
+    // Few samples of many members may be more than half a percent above the shares.
+    const int64_t samples = std::max({asked[i], taken[i], int64_t{1}});
+    ASSIGN_OR_RETURN(members.emplace_back(), Member(path[i].prefix, wanted.split, samples));
   }
-  return opened;
+  return std::make_shared<BlendedDataset>(std::move(members), std::move(draw), std::move(weights),
+                                          wanted.samples);
+}
+
+StatusOr<DatasetPtr> Opener::UnweightedBlend(std::vector<DatasetPtr> members,
+                                             int64_t samples) const {
+  std::vector<int64_t> sizes;
+  int64_t total = 0;
+  for (const DatasetPtr& member : members) {
+    sizes.push_back(member->num_samples());
+    total += sizes.back();
+  }
+  if (samples > total) {
+    return base::InvalidArgument(
+        "the {} data sets of the blend have {} {} samples, each once, but {} are asked for: give "
+        "weights, which let data sets repeat, or a shorter run",
+        members.size(), total, members[0]->record().split_name, samples);
+  }
+  BlendDraw draw = BlendDraw::ByWeights(std::vector<double>(sizes.begin(), sizes.end()), samples);
+  const std::vector<int64_t> taken = draw.Taken(samples);
+  // The proportion's rounding may ask for one more than a data set has, where Megatron fails.
+  if (!std::equal(taken.begin(), taken.end(), sizes.begin(), std::less_equal<>()))
+    draw = BlendDraw::Exhaustive(sizes);
+  return std::make_shared<BlendedDataset>(std::move(members), std::move(draw),
+                                          std::vector<double>(), samples);
 }
 
 }  // namespace
@@ -120,18 +207,40 @@ std::vector<IndexRecord> DataSource::Records() const {
 
 StatusOr<DataSource> OpenDataSource(const DataSourceArgs& args) {
   RETURN_IF_ERROR(CheckArgs(args));
-  const std::array<int64_t, 3> samples = {args.train_samples, args.valid_samples,
-                                          args.test_samples};
-  Opened opened;
-  if (args.mock) {
-    opened = OpenMock(args, samples);
-  } else if (!args.path.empty()) {
-    ASSIGN_OR_RETURN(opened, OpenSplitPath(args, samples));
-  } else {
-    ASSIGN_OR_RETURN(opened, OpenSeparatePaths(args, samples));
+  Opener opener(args);
+  DataSource source;
+  ASSIGN_OR_RETURN(source.train, opener.Open({SplitName::kTrain, args.train_samples}));
+  ASSIGN_OR_RETURN(source.valid, opener.Open({SplitName::kValid, args.valid_samples}));
+  ASSIGN_OR_RETURN(source.test, opener.Open({SplitName::kTest, args.test_samples}));
+  const int64_t whole = args.whole_valid ? kWholeSplit : 0;
+  ASSIGN_OR_RETURN(source.whole_valid, opener.Open({SplitName::kValid, whole}));
+  return source;
+}
+
+StatusOr<DataPath> ParseDataPath(std::string_view text) {
+  std::vector<std::string> words;
+  std::istringstream in{std::string(text)};
+  for (std::string word; in >> word;) words.push_back(std::move(word));
+  if (words.empty()) return base::InvalidArgument("names no data set");
+  const auto weight_of = [](const std::string& word) -> std::optional<double> {
+    double value = 0;
+    const auto end = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (end.ec != std::errc() || end.ptr != word.data() + word.size()) return std::nullopt;
+    return value;
+  };
+  bool pairs = words.size() % 2 == 0;
+  for (size_t i = 0; pairs && i < words.size(); i += 2) pairs = weight_of(words[i]).has_value();
+  DataPath path;
+  for (size_t i = 0; i < words.size(); i += pairs ? 2 : 1) {
+    DataMember member{.prefix = words[i + (pairs ? 1 : 0)]};
+    if (pairs) {
+      member.weight = weight_of(words[i]);
+      if (!(*member.weight > 0) || !std::isfinite(*member.weight))
+        return base::InvalidArgument("the weight {} of {} is not above 0", words[i], member.prefix);
+    }
+    path.push_back(std::move(member));
   }
-  return DataSource{
-      .train = std::move(opened[0]), .valid = std::move(opened[1]), .test = std::move(opened[2])};
+  return path;
 }
 
 int64_t ValidSamplesAsked(int64_t train_iters, int64_t eval_interval, int64_t eval_iters,

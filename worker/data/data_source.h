@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/files.h"
@@ -14,14 +16,26 @@
 
 namespace mt::data {
 
-// Exactly one source: `path` with `split`, or `train` (with `valid` and `test`), or `mock`. Paths
-// are absolute and have no ".bin" or ".idx".
+// One data set of a list: an absolute path without ".bin" or ".idx".
+struct DataMember {
+  std::string prefix{};
+  std::optional<double> weight{};  // above 0; all members of a blend have one, or none has
+};
+// A data set, or a blend of several: by weight; without weights in proportion of their sizes, each
+// sample once.
+using DataPath = std::vector<DataMember>;
+
+// Reads a list of Megatron's form, "weight prefix weight prefix ..." or "prefix prefix ...",
+// divided by white space. kInvalidArgument if it is empty or has a weight that is not above 0.
+StatusOr<DataPath> ParseDataPath(std::string_view text);
+
+// Exactly one source: `path` with `split`, or `train` (with `valid` and `test`), or `mock`.
 struct DataSourceArgs {
-  std::string path{};
-  std::string split = "969,30,1";
-  std::string train{};
-  std::string valid{};
-  std::string test{};
+  DataPath path{};
+  std::string split = "969,30,1";  // of each member of `path`
+  DataPath train{};
+  DataPath valid{};
+  DataPath test{};
   base::FileOpener open{};  // of the files of these paths
   bool mock = false;
   int64_t seq_length = 0;
@@ -33,6 +47,9 @@ struct DataSourceArgs {
   // partial sample included.
   int64_t valid_samples = 0;
   int64_t test_samples = 0;
+  bool whole_valid = false;  // the whole validation split besides
+  // Labels behind an input of this id have weight 0; empty: none (data.eod_mask_loss).
+  std::optional<int32_t> no_loss_behind{};
 };
 // A number of samples that means one whole epoch of the split.
 inline constexpr int64_t kWholeSplit = -1;
@@ -44,13 +61,15 @@ struct DataSource {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> valid;
   std::shared_ptr<const Dataset> test;
-  // The IndexRecord of every open split, train first.
+  std::shared_ptr<const Dataset> whole_valid;
+  // The IndexRecord of every open split, train first, but for whole_valid.
   std::vector<IndexRecord> Records() const;
 };
 
 // Opens every split of which samples are asked. Blocks: checks the files and loads or builds the
-// sample indices. kInvalidArgument if the arguments contradict each other or a split that is asked
-// for is empty; else the errors of IndexedDataset::Open and PlanIndex.
+// sample indices, each file once. kInvalidArgument if the arguments contradict each other, a split
+// that is asked for is empty or a blend without weights has too few samples; else the errors of
+// IndexedDataset::Open and PlanIndex.
 StatusOr<DataSource> OpenDataSource(const DataSourceArgs& args);
 
 // The number of validation samples Megatron asks for: (train_iters / eval_interval + 1) x

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/data/index_record.h"
@@ -23,6 +24,10 @@ class Dataset {
                       std::span<float> weights) const = 0;
   // Everything that determines the order of the samples; saved in checkpoints.
   virtual const IndexRecord& record() const = 0;
+  // How many samples of each member of a blend are among the first `samples`; empty: no blend.
+  virtual std::vector<int64_t> ConsumedByMember(int64_t samples) const;
 };
+
+inline std::vector<int64_t> Dataset::ConsumedByMember(int64_t /*samples*/) const { return {}; }
 
 }  // namespace mt::data

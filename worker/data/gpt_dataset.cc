@@ -63,6 +63,10 @@ Status GptDataset::Read(int64_t sample, std::span<int32_t> tokens, std::span<flo
   const int64_t labels = std::max<int64_t>(filled - 1, 0);
   std::fill(weights.begin(), weights.begin() + labels, 1.0F);
   std::fill(weights.begin() + labels, weights.end(), 0.0F);
+  if (!args_.no_loss_behind) return OkStatus();
+  for (size_t t = 0; t < static_cast<size_t>(labels); ++t) {
+    if (tokens[t] == *args_.no_loss_behind) weights[t] = 0;
+  }
   return OkStatus();
 }
 

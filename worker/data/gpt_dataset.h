@@ -3,7 +3,9 @@
 // the last label of one and the first input of the next.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/status.h"
@@ -23,6 +25,8 @@ class GptDataset final : public Dataset {
     std::string split_text{};  // for the record; empty if the split has its own files
     int64_t vocab_size = 0;    // unpadded; Read refuses ids at or above it
     std::string cache_dir{};   // empty: the index stays in memory
+    // Labels behind an input of this id have weight 0; empty: none.
+    std::optional<int32_t> no_loss_behind{};
   };
   // Loads or builds the sample index; blocks meanwhile. Errors are those of PlanIndex, with the
   // split and the data set named.

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <functional>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -142,6 +143,36 @@ StatusOr<base::Fd> OpenNoLink(const std::string& path) {
   return fd;
 }
 
+// Held while an index is built, so that one rank of a node builds it and the others map what it
+// wrote: the folder's own lock, which a builder that dies gives back. Empty where there is none:
+// then several build the same bytes.
+base::Fd LockFolder(const std::string& folder) {
+  base::Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+  log::Info("another process builds a sample index, waiting for it", {{"folder", folder}});
+  while (::flock(fd.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return {};
+  }
+  return fd;
+}
+
+// The file of the cache, mapped; kNotFound where there is none or it is damaged.
+StatusOr<MappedFile> OpenCached(const std::string& path, const Header& header, bool log_damage) {
+  if (!base::Exists(path)) return base::NotFound("no {}", path);
+  StatusOr<MappedFile> file = MappedFile::Open(path, OpenNoLink);
+  const Status usable = file.ok() ? Verify(*file, header) : file.status();
+  if (!usable.ok()) {
+    if (log_damage) {
+      log::Warn("sample index cache is damaged, building it anew",
+                {{"path", path}, {"why", base::Message(usable)}});
+    }
+    return base::NotFound("{} is damaged", path);
+  }
+  // The time of its last use, by which the agent keeps the cache within its size.
+  (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+  return file;
+}
+
 }  // namespace
 
 StatusOr<std::string> IndexCachePath(const IndexedDataset& data, const IndexRequest& request,
@@ -161,22 +192,18 @@ StatusOr<std::unique_ptr<SampleIndex>> LoadOrBuildIndex(const IndexedDataset& da
   const std::string key = CacheKey(data, request, plan);
   const std::string path = PathOf(cache_dir, key);
   const Header header = MakeHeader(layout, key);
-  if (base::Exists(path)) {
-    StatusOr<MappedFile> file = MappedFile::Open(path, OpenNoLink);
-    const Status usable = file.ok() ? Verify(*file, header) : file.status();
-    if (usable.ok()) {
-      // The time of its last use, by which the agent keeps the cache within its size.
-      (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
-      return std::make_unique<SampleIndex>(plan, layout, std::move(file).value(), kHeaderBytes);
-    }
-    log::Warn("sample index cache is damaged, building it anew",
-              {{"path", path}, {"why", base::Message(usable)}});
-  }
-  StatusOr<MappedFile> file = BuildFile(
-      path, header, [&](IndexSink* sink) { return BuildIndex(data, request, plan, sink); });
-  if (file.ok()) {
+  const auto share = [&](StatusOr<MappedFile> file) {
     return std::make_unique<SampleIndex>(plan, layout, std::move(file).value(), kHeaderBytes);
-  }
+  };
+  StatusOr<MappedFile> file = OpenCached(path, header, /*log_damage=*/true);
+  if (file.ok()) return share(std::move(file));
+  (void)base::MakeDirs(cache_dir);  // else BuildFile says why
+  const base::Fd lock = LockFolder(cache_dir);
+  file = OpenCached(path, header, /*log_damage=*/false);  // by who held the lock before
+  if (file.ok()) return share(std::move(file));
+  file = BuildFile(path, header,
+                   [&](IndexSink* sink) { return BuildIndex(data, request, plan, sink); });
+  if (file.ok()) return share(std::move(file));
   log::Warn("sample index cache cannot be written, keeping the index in memory",
             {{"path", path}, {"why", base::Message(file.status())}});
   return BuildIndexInMemory(data, request);

@@ -1,7 +1,8 @@
 // Sample indices on disk, so that the ranks of a node build an index once and share it through the
 // page cache. Files are named after what determines their content, carry a digest and appear by
-// rename. Concurrent builders are therefore harmless (the bytes are equal, the last rename wins),
-// and a damaged file is rebuilt. Layout: FORMAT.md.
+// rename. One process builds at a time, where the folder can be locked; concurrent builders are
+// harmless (the bytes are equal, the last rename wins), and a damaged file is rebuilt. Layout:
+// FORMAT.md.
 #pragma once
 
 #include <memory>

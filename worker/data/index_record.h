@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -23,6 +24,9 @@ struct IndexRecord {
   std::string idx_digest{};  // XXH3-128 of the .idx, or of the mock generator's constants
   // Of a sample of the .bin (IndexedDataset::bin_digest); empty: not known.
   std::string bin_digest{};
+  // Of a blend: the weights as given, "0.7,0.3" ("": none were), and each data set's own record.
+  std::string weights{};
+  std::vector<IndexRecord> members{};
   friend bool operator==(const IndexRecord&, const IndexRecord&) = default;
 };
 

@@ -191,6 +191,11 @@ int64_t IndexedDataset::byte_offset(int64_t sequence) const {
   return LoadAt<int64_t>(offsets_, sequence);
 }
 
+std::string_view IndexedDataset::SequenceBytes(int64_t sequence) const {
+  return bin_.view().substr(static_cast<size_t>(byte_offset(sequence)),
+                            static_cast<size_t>(length(sequence) * SizeOf(token_type_)));
+}
+
 int64_t IndexedDataset::CountTokens(int64_t begin, int64_t end) const {
   int64_t sum = 0;
   for (int64_t i = begin; i < end; ++i) sum += length(i);

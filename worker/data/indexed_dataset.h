@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/base/status.h"
 #include "worker/data/mapped_file.h"
@@ -51,6 +52,8 @@ class IndexedDataset {
   }
   // First sequence of a document; document == num_documents() gives num_sequences().
   int64_t document_begin(int64_t document) const;
+  // The tokens of a sequence as they are in the .bin; not checked as length() is not.
+  std::string_view SequenceBytes(int64_t sequence) const;
   // Number of tokens in sequences [begin, end). Takes O(end - begin).
   int64_t CountTokens(int64_t begin, int64_t end) const;
 

@@ -5,12 +5,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
 #include <limits>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "worker/data/idx_writer.h"
 
 namespace mt::data {
 namespace {
@@ -35,11 +35,6 @@ StatusOr<base::Fd> CreateTemporary(std::string* path) {
   if (!fd) return base::ErrnoError(errno, "create " + *path);
   if (::fchmod(fd.get(), 0644) != 0) return base::ErrnoError(errno, "chmod " + *path);
   return fd;
-}
-
-template <class T>
-void Put(std::string* out, T value) {
-  out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
 }  // namespace
@@ -127,33 +122,14 @@ Status IndexedDatasetWriter::FlushBin() {
   return OkStatus();
 }
 
-Status IndexedDatasetWriter::WriteIdx() {
-  std::string out("MMIDIDX\0\0", 9);
-  Put<uint64_t>(&out, 1);  // version
-  Put<uint8_t>(&out, static_cast<uint8_t>(type_));
-  Put<uint64_t>(&out, lengths_.size());
-  Put<uint64_t>(&out, documents_.size());
-  const auto flush = [&](size_t limit) {
-    if (out.size() < limit) return OkStatus();
-    Status status = WriteAll(idx_, out, idx_temporary_);
-    out.clear();
-    return status;
-  };
-  for (const int32_t length : lengths_) {
-    Put<int32_t>(&out, length);
-    RETURN_IF_ERROR(flush(kFlushBytes));
-  }
-  int64_t offset = 0;
-  for (const int32_t length : lengths_) {
-    Put<int64_t>(&out, offset);
-    offset += length * SizeOf(type_);
-    RETURN_IF_ERROR(flush(kFlushBytes));
-  }
-  for (const int64_t document : documents_) {
-    Put<int64_t>(&out, document);
-    RETURN_IF_ERROR(flush(kFlushBytes));
-  }
-  return flush(0);
+Status IndexedDatasetWriter::WriteIdx() const {
+  ASSIGN_OR_RETURN(IdxWriter writer,
+                   IdxWriter::Create(idx_temporary_, {.type = type_,
+                                                      .sequences = num_sequences(),
+                                                      .document_entries = num_documents() + 1}));
+  for (const int32_t length : lengths_) RETURN_IF_ERROR(writer.AddSequence(length));
+  for (const int64_t document : documents_) RETURN_IF_ERROR(writer.AddDocumentEntry(document));
+  return writer.Finish();
 }
 
 Status IndexedDatasetWriter::Finish() {
@@ -162,28 +138,12 @@ Status IndexedDatasetWriter::Finish() {
   RETURN_IF_ERROR(FlushBin());
   RETURN_IF_ERROR(WriteIdx());
   if (::fsync(bin_.get()) != 0) return base::ErrnoError(errno, "fsync " + bin_temporary_);
-  if (::fsync(idx_.get()) != 0) return base::ErrnoError(errno, "fsync " + idx_temporary_);
   bin_.Reset();
   idx_.Reset();
-  const std::string bin = prefix_ + ".bin";
-  const std::string idx = prefix_ + ".idx";
-  const std::string folder = std::filesystem::path(bin).parent_path().string();
-  const std::string parent = folder.empty() ? "." : folder;
-  // An old .idx must never be found beside a new .bin, so it is removed first.
-  if (::unlink(idx.c_str()) == 0) {
-    RETURN_IF_ERROR(base::SyncDir(parent));
-  } else if (errno != ENOENT) {
-    return base::ErrnoError(errno, "remove " + idx);
-  }
-  if (::rename(bin_temporary_.c_str(), bin.c_str()) != 0) {
-    return base::ErrnoError(errno, "rename " + bin_temporary_ + " to " + bin);
-  }
+  RETURN_IF_ERROR(PublishPair(bin_temporary_, idx_temporary_, prefix_));
   bin_temporary_.clear();
-  if (::rename(idx_temporary_.c_str(), idx.c_str()) != 0) {
-    return base::ErrnoError(errno, "rename " + idx_temporary_ + " to " + idx);
-  }
   idx_temporary_.clear();
-  return base::SyncDir(parent);
+  return OkStatus();
 }
 
 }  // namespace mt::data

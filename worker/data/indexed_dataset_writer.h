@@ -46,7 +46,7 @@ class IndexedDatasetWriter {
   Status Append(std::span<const int32_t> tokens);
   // FlushBin writes the buffered tokens; WriteIdx writes the whole index.
   Status FlushBin();
-  Status WriteIdx();
+  Status WriteIdx() const;
 
   const std::string prefix_;
   const TokenType type_;

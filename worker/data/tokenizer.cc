@@ -1,110 +1,137 @@
-// The byte tokenizer, which needs no vocabulary file, and the null tokenizer for data that was
-// tokenized elsewhere.
+// From a type and its files to a tokenizer. The digest of a tokenizer with files is that of their
+// bytes, GPT-2's two with their sizes between them.
 #include "worker/data/tokenizer.h"
 
-#include <charconv>
+#include <algorithm>
+#include <array>
 #include <limits>
+
+#include "common/base/ids.h"
+#include "worker/data/tokenizer/bpe_tokenizer.h"
+#include "worker/data/tokenizer/gpt2_files.h"
+#include "worker/data/tokenizer/hf_file.h"
+#include "worker/data/tokenizer/plain_tokenizers.h"
+#include "worker/data/tokenizer/sentencepiece.h"
 
 namespace mt::data {
 namespace {
 
-constexpr std::string_view kEodText = "<eod>";
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::array<std::string_view, 5> kTypes = {"byte", "null", "gpt2_bpe", "hf",
+                                                    "sentencepiece"};
 
-Status OutOfVocabulary(int64_t id, int64_t vocab_size) {
-  return base::InvalidArgument("token id {} is outside the vocabulary of {}", id, vocab_size);
+// The files that the type is made of, and what is said where one is missing or of no use.
+Status CheckFiles(const TokenizerConfig& config) {
+  const std::string_view type = config.type;
+  const bool one = type == "hf" || type == "sentencepiece";
+  const bool two = type == "gpt2_bpe";
+  struct Field {
+    std::string_view name;
+    const std::string* path;
+    bool wanted;
+  };
+  for (const Field& field : {Field{"file", &config.file, one},
+                             {"vocab", &config.vocab, two},
+                             {"merges", &config.merges, two}}) {
+    if (field.wanted == !field.path->empty()) continue;
+    if (field.wanted)
+      return base::InvalidArgument("tokenizer {}: its {} is missing", type, field.name);
+    return base::InvalidArgument("tokenizer {}: it takes no {} ({})", type, field.name,
+                                 *field.path);
+  }
+  return OkStatus();
 }
 
-// One token per byte; the EOD token is 256.
-class ByteTokenizer final : public Tokenizer {
- public:
-  std::string_view name() const override { return "byte"; }
-  int64_t vocab_size() const override { return 257; }
-  int32_t eod() const override { return 256; }
-
-  Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
-    ids->reserve(ids->size() + text.size());
-    for (const char c : text) ids->push_back(static_cast<unsigned char>(c));
-    return OkStatus();
+// Type checked, "ids" by its other name.
+StatusOr<TokenizerConfig> Checked(TokenizerConfig config) {
+  config.type = TypeOfName(config.type);
+  if (std::ranges::find(kTypes, config.type) == kTypes.end()) {
+    return base::InvalidArgument(
+        "tokenizer type '{}': unknown; byte, null (or ids), gpt2_bpe, hf and sentencepiece are "
+        "supported",
+        config.type);
   }
-
-  StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
-    std::string text;
-    text.reserve(ids.size());
-    for (const int32_t id : ids) {
-      if (id < 0 || id >= vocab_size()) return OutOfVocabulary(id, vocab_size());
-      if (id == eod()) {
-        text.append(kEodText);
-      } else {
-        text.push_back(static_cast<char>(id));
-      }
-    }
-    return text;
+  RETURN_IF_ERROR(CheckFiles(config));
+  if (!config.eod.empty() && config.type != "hf" && config.type != "gpt2_bpe") {
+    return base::InvalidArgument(
+        "tokenizer {}: its end-of-document token is the type's own and cannot be named ({})",
+        config.type, config.eod);
   }
+  if (config.type == "null" &&
+      (config.vocab_size < 2 || config.vocab_size > int64_t{std::numeric_limits<int32_t>::max()})) {
+    return base::InvalidArgument(
+        "the null tokenizer needs a vocabulary of 2 ... 2^31 - 1 ids, the last of them EOD; got {}",
+        config.vocab_size);
+  }
+  return config;
+}
+
+struct Files {
+  std::vector<std::string> texts;  // as the type has them
+  std::string digest;
 };
 
-// The text consists of decimal ids separated by white space. EOD is the last id of the vocabulary,
-// as with Megatron's NullTokenizer, whose --vocab-size is one less than ours.
-class NullTokenizer final : public Tokenizer {
- public:
-  explicit NullTokenizer(int64_t vocab_size) : vocab_size_(vocab_size) {}
-  std::string_view name() const override { return "null"; }
-  int64_t vocab_size() const override { return vocab_size_; }
-  int32_t eod() const override { return static_cast<int32_t>(vocab_size_ - 1); }
-
-  Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
-    for (;;) {
-      const size_t begin = text.find_first_not_of(kSpace);
-      if (begin == std::string_view::npos) return OkStatus();
-      text.remove_prefix(begin);
-      const std::string_view word = text.substr(0, text.find_first_of(kSpace));
-      text.remove_prefix(word.size());
-      int64_t id = 0;
-      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-      if (error != std::errc() || end != word.data() + word.size()) {
-        return base::InvalidArgument("'{}' is no token id: the null tokenizer reads decimal ids",
-                                     word.substr(0, 32));
-      }
-      if (id < 0 || id >= vocab_size_) return OutOfVocabulary(id, vocab_size_);
-      ids->push_back(static_cast<int32_t>(id));
-    }
+StatusOr<Files> ReadFiles(const TokenizerConfig& config) {
+  Files files;
+  base::Hash128 hash;
+  for (const std::string* path : {&config.file, &config.vocab, &config.merges}) {
+    if (path->empty()) continue;
+    ASSIGN_OR_RETURN(std::string text, base::ReadFile(*path, config.open));
+    if (!files.texts.empty()) hash.Add(fmt::format("\n{}\n", files.texts.back().size()));
+    hash.Add(text);
+    files.texts.push_back(std::move(text));
   }
+  files.digest = hash.Take();
+  return files;
+}
 
-  StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
-    std::string text;
-    for (const int32_t id : ids) {
-      if (id < 0 || id >= vocab_size_) return OutOfVocabulary(id, vocab_size_);
-      if (!text.empty()) text.push_back(' ');
-      text.append(id == eod() ? std::string(kEodText) : std::to_string(id));
-    }
-    return text;
-  }
+StatusOr<std::unique_ptr<Tokenizer>> MakeOf(const TokenizerConfig& config, Files files) {
+  if (config.type == "sentencepiece")
+    return MakeSentencePiece(files.texts[0], std::move(files.digest));
+  StatusOr<BpeParts> parts = config.type == "hf" ? ParseHfFile(files.texts[0])
+                                                 : ParseGpt2Files(files.texts[0], files.texts[1]);
+  RETURN_IF_ERROR(parts.status());
+  files.texts.clear();
+  parts->digest = std::move(files.digest);
+  parts->eod = config.eod;
+  return MakeBpeTokenizer(*std::move(parts));
+}
 
- private:
-  const int64_t vocab_size_;
-};
+StatusOr<std::unique_ptr<Tokenizer>> MakeFromFiles(const TokenizerConfig& config, Files files) {
+  auto made = MakeOf(config, std::move(files));
+  if (made.ok()) return made;
+  const std::string paths =
+      config.file.empty() ? fmt::format("{} and {}", config.vocab, config.merges) : config.file;
+  return base::Annotate(made.status(), paths);
+}
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(const TokenizerConfig& config) {
-  if (config.type == "byte") return std::make_unique<ByteTokenizer>();
-  if (config.type == "null") {
-    if (config.vocab_size < 2 || config.vocab_size > int64_t{std::numeric_limits<int32_t>::max()}) {
-      return base::InvalidArgument(
-          "the null tokenizer needs a vocabulary of 2 ... 2^31 - 1 ids, the last of them EOD; got "
-          "{}",
-          config.vocab_size);
+std::string_view TypeOfName(std::string_view type) { return type == "ids" ? "null" : type; }
+
+StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(const TokenizerConfig& given) {
+  ASSIGN_OR_RETURN(const TokenizerConfig config, Checked(given));
+  if (config.type == "byte") return MakeByteTokenizer();
+  if (config.type == "null") return MakeNullTokenizer(config.vocab_size);
+  ASSIGN_OR_RETURN(Files files, ReadFiles(config));
+  return MakeFromFiles(config, std::move(files));
+}
+
+StatusOr<TokenizerRecord> RecordOf(const TokenizerConfig& given, const TokenizerRecord* known) {
+  ASSIGN_OR_RETURN(const TokenizerConfig config, Checked(given));
+  std::unique_ptr<Tokenizer> made;
+  if (config.type == "byte") {
+    made = MakeByteTokenizer();
+  } else if (config.type == "null") {
+    made = MakeNullTokenizer(config.vocab_size);
+  } else {
+    ASSIGN_OR_RETURN(Files files, ReadFiles(config));
+    if (known != nullptr && known->type == config.type && known->digest == files.digest &&
+        config.eod.empty()) {
+      return *known;
     }
-    return std::make_unique<NullTokenizer>(config.vocab_size);
+    ASSIGN_OR_RETURN(made, MakeFromFiles(config, std::move(files)));
   }
-  for (const std::string_view later : {"gpt2_bpe", "hf", "sentencepiece"}) {
-    if (config.type == later) {
-      return base::Error(absl::StatusCode::kUnimplemented,
-                         "tokenizer type '{}': not supported yet; byte and null are", later);
-    }
-  }
-  return base::InvalidArgument("tokenizer type '{}': unknown; byte and null are supported",
-                               config.type);
+  return RecordOfTokenizer(*made);
 }
 
 }  // namespace mt::data

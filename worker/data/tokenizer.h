@@ -1,37 +1,41 @@
-// Interface between text and token ids. Implementations are immutable and thread-safe.
+// Which tokenizer a job or command means, and how it is made. The interface is
+// worker/data/tokenizer/tokenizer.h.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "common/base/files.h"
 #include "common/base/status.h"
+#include "worker/data/tokenizer/record.h"
+#include "worker/data/tokenizer/tokenizer.h"
 
 namespace mt::data {
 
-class Tokenizer {
- public:
-  virtual ~Tokenizer() = default;
-  virtual std::string_view name() const = 0;
-  virtual int64_t vocab_size() const = 0;  // unpadded; every id is below it
-  virtual int32_t eod() const = 0;         // id of the end-of-document token
-  // Appends the ids of `text` to `ids`. kInvalidArgument for text that has none (null tokenizer).
-  virtual Status Encode(std::string_view text, std::vector<int32_t>* ids) const = 0;
-  // The text of `ids`; EOD becomes "<eod>". kInvalidArgument for ids outside [0, vocab_size).
-  virtual StatusOr<std::string> Decode(std::span<const int32_t> ids) const = 0;
+// As in the job's data.tokenizer; paths are absolute, or relative to the working directory.
+struct TokenizerConfig {
+  std::string type{};      // byte, null (or ids), gpt2_bpe, hf, sentencepiece
+  int64_t vocab_size = 0;  // "null" only
+  std::string file{};      // hf: tokenizer.json; sentencepiece: the model
+  std::string vocab{};     // gpt2_bpe: vocab.json
+  std::string merges{};    // gpt2_bpe: merges.txt
+  std::string eod{};       // text of the end-of-document token of gpt2_bpe and hf; empty: the usual
+  base::FileOpener open{};  // of these files
 };
 
-// Which tokenizer, as in the job's data.tokenizer.
-struct TokenizerConfig {
-  std::string type{};      // "byte", "null"
-  int64_t vocab_size = 0;  // "null" only
-};
-// Makes the tokenizer. kInvalidArgument for an unknown type (the message names the known ones) or a
-// vocabulary that "null" cannot have; kUnimplemented for a type that is declared but not built.
+// Makes the tokenizer; reads its files. kInvalidArgument for an unknown type (the message names the
+// known ones), files that the type does not take or lacks, files that are damaged or of a kind that
+// is not supported, and a vocabulary that "null" cannot have.
 StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(const TokenizerConfig& config);
+
+// What MakeTokenizer's tokenizer would leave as its record. Reads the files, for the digest alone
+// where `known` (of data, may be null) has the same digest: its sizes hold then, and nothing is
+// parsed. Errors as MakeTokenizer.
+StatusOr<TokenizerRecord> RecordOf(const TokenizerConfig& config, const TokenizerRecord* known);
+
+// "null" for its other name "ids"; else the type as it is.
+std::string_view TypeOfName(std::string_view type);
 
 }  // namespace mt::data

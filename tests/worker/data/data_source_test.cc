@@ -17,7 +17,7 @@ class DataSourceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     NumberedDataset(dir_.Path("all"), std::vector<int32_t>(100, 10));
-    args_ = {.path = dir_.Path("all"),
+    args_ = {.path = {{dir_.Path("all")}},
              .split = "80,20",
              .seq_length = 8,
              .vocab_size = 1000,
@@ -61,7 +61,7 @@ TEST_F(DataSourceTest, OpensADataSetPerSplit) {
   args_.train = args_.path;
   args_.path.clear();
   EXPECT_THAT(Refusal(), HasSubstr("data.valid: missing"));
-  args_.valid = dir_.Path("valid");
+  args_.valid = {{dir_.Path("valid")}};
   args_.valid_samples = 10;
   const auto source = OpenDataSource(args_);
   ASSERT_TRUE(source.ok()) << source.status();
@@ -105,7 +105,7 @@ TEST_F(DataSourceTest, TooLittleDataNamesTheDataSet) {
   args_.split = "999,1";  // no validation sequence
   EXPECT_FALSE(OpenDataSource(args_).ok());
   NumberedDataset(dir_.Path("tiny"), {1});
-  args_.path = dir_.Path("tiny");
+  args_.path = {{dir_.Path("tiny")}};
   args_.split = "0,1";
   args_.train_samples = 1;
   EXPECT_THAT(Refusal(), HasSubstr("leaves none for train"));

@@ -2,11 +2,16 @@
 // writable.
 #include "worker/data/index_cache.h"
 
+#include <chrono>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <thread>
 
 #include <gmock/gmock.h>
 
+#include "common/base/files.h"
 #include "tests/worker/data/temp_data.h"
 
 namespace mt::data {
@@ -109,6 +114,30 @@ TEST_F(IndexCacheTest, ConcurrentBuildersAgree) {
   const std::string path = *IndexCachePath(*data_, kRequest, folder);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
   EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+// Of two ranks one builds: who waits for the folder's lock looks again before it builds.
+TEST_F(IndexCacheTest, WhoWaitsForABuilderMapsItsFile) {
+  const auto built = Order(kRequest, cache_.Path("other"));
+  const std::string folder = cache_.Path("shared");
+  const std::string path = *IndexCachePath(*data_, kRequest, folder);
+  ASSERT_TRUE(base::MakeDirs(folder).ok());
+  const base::Fd builder(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(builder.get(), LOCK_EX), 0);
+  std::vector<int64_t> order;
+  std::thread waits([&] { order = Order(kRequest, folder); });
+  // Long enough for a build that does not wait; one that comes later proves nothing and passes.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  std::filesystem::copy_file(*IndexCachePath(*data_, kRequest, cache_.Path("other")), path);
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::stat(path.c_str(), &before), 0);
+  ASSERT_EQ(::flock(builder.get(), LOCK_UN), 0);
+  waits.join();
+  EXPECT_EQ(order, built);
+  ASSERT_EQ(::stat(path.c_str(), &after), 0);
+  EXPECT_EQ(after.st_ino, before.st_ino) << "mapped, not built once more";
 }
 
 TEST_F(IndexCacheTest, WithoutAWritableFolderTheIndexStaysInMemory) {

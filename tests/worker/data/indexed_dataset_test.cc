@@ -12,7 +12,6 @@
 #include "common/base/files.h"
 #include "common/base/ids.h"
 #include "tests/worker/data/temp_data.h"
-#include "worker/data/inspect.h"
 
 namespace mt::data {
 namespace {
@@ -264,23 +263,6 @@ TEST(IndexedDatasetTest, TheSampleOfTheBinIsSpreadOverIt) {
   }
   flip(20'000);
   EXPECT_EQ(digest(), before) << "between two blocks";
-}
-
-TEST(InspectTest, ReportsFigures) {
-  const TempDir dir;
-  NumberedDataset(dir.Path("d"), {3, 0, 9});
-  const auto report = Inspect(dir.Path("d"), 5);
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->documents, 3);
-  EXPECT_EQ(report->sequences, 3);
-  EXPECT_EQ(report->tokens, 12);
-  EXPECT_EQ(report->bin_bytes, 48);
-  EXPECT_EQ(report->min_length, 0);
-  EXPECT_EQ(report->max_length, 9);
-  EXPECT_DOUBLE_EQ(report->mean_length, 4.0);
-  EXPECT_EQ(report->token_type, TokenType::kI32);
-  EXPECT_EQ(report->idx_digest.size(), 32U);
-  EXPECT_THAT(report->first_tokens, ElementsAre(0, 1, 2, 3, 4));
 }
 
 }  // namespace

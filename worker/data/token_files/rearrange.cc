@@ -1,0 +1,161 @@
+// Sequences that follow each other in the .bin are copied one by one into the writer's buffer,
+// which makes large writes of them.
+#include "worker/data/token_files/rearrange.h"
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "worker/data/indexed_dataset.h"
+#include "worker/data/token_files/raw_writer.h"
+#include "worker/data/tokenizer/record.h"
+
+namespace mt::data {
+namespace {
+
+// Copies documents [begin, end) and adds the bytes to `done`.
+Status CopyDocuments(const IndexedDataset& from, int64_t begin, int64_t end, RawWriter* to,
+                     const std::function<void(int64_t bytes)>& copied) {
+  for (int64_t d = begin; d < end; ++d) {
+    for (int64_t i = from.document_begin(d); i < from.document_begin(d + 1); ++i) {
+      const std::string_view tokens = from.SequenceBytes(i);
+      RETURN_IF_ERROR(to->Append(tokens));
+      RETURN_IF_ERROR(to->EndSequence());
+      copied(static_cast<int64_t>(tokens.size()));
+    }
+    to->EndDocument();
+  }
+  return OkStatus();
+}
+
+using Record = std::optional<TokenizerRecord>;
+
+// Removes an old record before the data appear and writes the new one after them, as prepare does.
+Status FinishWithRecord(const std::string& prefix, const Record& record, RawWriter* writer) {
+  std::error_code ignored;
+  std::filesystem::remove(RecordPath(prefix), ignored);
+  RETURN_IF_ERROR(writer->Finish());
+  return record ? WriteTokenizerRecord(prefix, *record) : OkStatus();
+}
+
+// The record that all of them have; none where one has none.
+StatusOr<Record> CommonRecord(const std::vector<std::string>& prefixes) {
+  Record first;
+  std::string of_first;
+  bool all = true;
+  for (const std::string& prefix : prefixes) {
+    ASSIGN_OR_RETURN(const Record record, ReadTokenizerRecord(prefix));
+    if (record && first && !(*record == *first)) {
+      return base::InvalidArgument("{} was made by tokenizer {}, {} by {}: one tokenizer at a time",
+                                   prefix, RecordText(*record), of_first, RecordText(*first));
+    }
+    all = all && record.has_value();
+    if (record && !first) {
+      first = record;
+      of_first = prefix;
+    }
+  }
+  return all ? first : Record();
+}
+
+// Adds up what was copied and tells every few MiB.
+class Counter {
+ public:
+  Counter(CopyProgress progress, int64_t total_bytes)
+      : progress_(std::move(progress)), total_bytes_(total_bytes) {}
+  void Add(int64_t bytes) {
+    done_bytes_ += bytes;
+    if (!progress_ || (done_bytes_ < total_bytes_ && done_bytes_ - told_bytes_ < (1 << 22))) return;
+    told_bytes_ = done_bytes_;
+    progress_(done_bytes_, total_bytes_);
+  }
+
+ private:
+  const CopyProgress progress_;
+  const int64_t total_bytes_;
+  int64_t done_bytes_ = 0;
+  int64_t told_bytes_ = 0;
+};
+
+WrittenDataset Written(const std::string& prefix, TokenType type, const RawWriter& writer) {
+  return {.prefix = prefix,
+          .token_type = type,
+          .documents = writer.num_documents(),
+          .sequences = writer.num_sequences(),
+          .tokens = writer.num_tokens()};
+}
+
+}  // namespace
+
+StatusOr<WrittenDataset> MergeDatasets(const MergeArgs& args) {
+  if (args.inputs.empty()) return base::InvalidArgument("no data sets are given");
+  std::vector<std::shared_ptr<const IndexedDataset>> inputs;
+  int64_t total_bytes = 0;
+  for (const std::string& prefix : args.inputs) {
+    if (prefix == args.output)
+      return base::InvalidArgument("{} is to be read and written: choose another output", prefix);
+    ASSIGN_OR_RETURN(inputs.emplace_back(), IndexedDataset::Open(prefix));
+    const TokenType type = inputs.back()->token_type();
+    total_bytes += inputs.back()->num_tokens() * SizeOf(type);
+    if (type != inputs.front()->token_type()) {
+      return base::InvalidArgument(
+          "{} holds {} and {} {}: data sets of one type can be merged; they have different "
+          "vocabularies, or were made by different tools",
+          prefix, Name(type), args.inputs.front(), Name(inputs.front()->token_type()));
+    }
+  }
+  ASSIGN_OR_RETURN(const Record record, CommonRecord(args.inputs));
+  const TokenType type = inputs.front()->token_type();
+  ASSIGN_OR_RETURN(const auto writer, RawWriter::Create(args.output, type, args.overwrite));
+  Counter counter(args.progress, total_bytes);
+  for (const auto& input : inputs) {
+    RETURN_IF_ERROR(CopyDocuments(*input, 0, input->num_documents(), writer.get(),
+                                  [&](int64_t bytes) { counter.Add(bytes); }));
+  }
+  RETURN_IF_ERROR(FinishWithRecord(args.output, record, writer.get()));
+  return Written(args.output, type, *writer);
+}
+
+StatusOr<std::vector<WrittenDataset>> DivideDataset(const DivideArgs& args) {
+  for (const double share : args.shares) {
+    if (!(share > 0) || !std::isfinite(share))
+      return base::InvalidArgument("a share of {}: shares are positive numbers", share);
+  }
+  if (args.shares.empty()) return base::InvalidArgument("no shares are given");
+  ASSIGN_OR_RETURN(const auto input, IndexedDataset::Open(args.input));
+  ASSIGN_OR_RETURN(const Record record, ReadTokenizerRecord(args.input));
+  const double sum = std::accumulate(args.shares.begin(), args.shares.end(), 0.0);
+  const int64_t documents = input->num_documents();
+  std::vector<int64_t> ends{0};
+  double before = 0;
+  for (const double share : args.shares) {
+    before += share;
+    ends.push_back(std::llrint(static_cast<double>(documents) * (before / sum)));
+    if (ends.back() > ends[ends.size() - 2]) continue;
+    return base::InvalidArgument(
+        "{}: part {} of {} would have none of its {} documents: give it a larger share", args.input,
+        ends.size() - 2, args.shares.size(), documents);
+  }
+  for (size_t part = 0; part + 1 < ends.size(); ++part) {
+    const std::string prefix = fmt::format("{}_{}", args.output, part);
+    std::error_code ignored;
+    if (std::filesystem::equivalent(prefix + ".bin", args.input + ".bin", ignored))
+      return base::InvalidArgument("{} would be read and written: choose another output", prefix);
+  }
+  std::vector<WrittenDataset> parts;
+  Counter counter(args.progress, input->num_tokens() * SizeOf(input->token_type()));
+  for (size_t part = 0; part + 1 < ends.size(); ++part) {
+    const std::string prefix = fmt::format("{}_{}", args.output, part);
+    ASSIGN_OR_RETURN(const auto writer,
+                     RawWriter::Create(prefix, input->token_type(), args.overwrite));
+    RETURN_IF_ERROR(CopyDocuments(*input, ends[part], ends[part + 1], writer.get(),
+                                  [&](int64_t bytes) { counter.Add(bytes); }));
+    RETURN_IF_ERROR(FinishWithRecord(prefix, record, writer.get()));
+    parts.push_back(Written(prefix, input->token_type(), *writer));
+  }
+  return parts;
+}
+
+}  // namespace mt::data
