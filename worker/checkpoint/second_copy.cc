@@ -75,6 +75,11 @@ void SecondCopy::Run() {
     const base::MonotonicTime begin = args_.clock->Now();
     const StatusOr<int64_t> copied = TryCopy(next);
     const std::chrono::duration<double> seconds = args_.clock->Now() - begin;
+    if (!copied.ok() && IsPruned(next.id)) {
+      log::Info("a checkpoint was removed while it was copied", {{"step", next.id.step}});
+      TakeOutcome(next, /*copied=*/true);
+      continue;
+    }
     if (args_.report && !stops_) {
       args_.report({.id = next.id,
                     .time_us = base::ToUnixMicros(args_.clock->WallNow()),
@@ -84,6 +89,12 @@ void SecondCopy::Run() {
     }
     TakeOutcome(next, copied.ok());
   }
+}
+
+// A run removes what newer saves replace, also while it is copied. A directory that is gone as a
+// whole is another matter.
+bool SecondCopy::IsPruned(const CheckpointId& id) const {
+  return base::Exists(args_.from) && !base::Exists(base::JoinPath(args_.from, FolderName(id)));
 }
 
 // An exception would end the process, and training with it.

@@ -73,6 +73,7 @@ class SecondCopy {
   // Blocks until one is to be copied, or for another try; false: stop.
   bool Next(Wanted* next);
   void TakeOutcome(const Wanted& tried, bool copied);
+  bool IsPruned(const CheckpointId& id) const;
   // Copy without exceptions.
   StatusOr<int64_t> TryCopy(const Wanted& wanted);
   Status CheckNotSavedTo() const;

@@ -13,6 +13,7 @@
 #include "common/base/files.h"
 #include "worker/checkpoint/collect_ranks.h"
 #include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/format/column_parts.h"
 #include "worker/checkpoint/format/rank_manifest.h"
 
 namespace mt::checkpoint {
@@ -131,28 +132,30 @@ class Save {
     if (args_.slices.empty()) return OkStatus();
     const std::string file = RankFileName(exchange_.rank());
     std::vector<TensorToWrite> tensors;
-    for (size_t i = 0; i < args_.slices.size(); ++i) {
-      const SliceToSave& slice = args_.slices[i];
-      tensors.push_back({.name = slice.key + (IsWhole(slice) ? "" : fmt::format("#{}", i)),
+    std::vector<SliceEntry> stored;  // without digests
+    for (const SliceToSave& slice : args_.slices) {
+      tensors.push_back({.name = "",
                          .dtype = TypeName(slice.dtype),
                          .shape = slice.shape,
                          .data = slice.data,
                          .places = slice.places});
+      AddStored(slice, file, &tensors.back(), &stored);
     }
     ASSIGN_OR_RETURN(std::vector<BlockDigests> digests,
                      WriteSafetensors(base::JoinPath(temporary_, file), tensors, args_.progress,
                                       args_.reader, args_.threads, args_.manifest.block_bytes));
     TensorTable table;
+    size_t next = 0;  // of what is stored
     for (size_t i = 0; i < tensors.size(); ++i) {
       const SliceToSave& slice = args_.slices[i];
       TensorEntry& tensor = table[slice.key];
       tensor.dtype = tensors[i].dtype;
       tensor.shape = slice.global_shape;
-      tensor.slices.push_back({.file = file,
-                               .tensor = tensors[i].name,
-                               .offset = slice.offset,
-                               .shape = slice.shape,
-                               .digests = std::move(digests[i])});
+      for (size_t parts = std::max<size_t>(tensors[i].parts.size(), 1); parts > 0;
+           --parts, ++next) {
+        stored[next].digests = std::move(digests[next]);
+        tensor.slices.push_back(std::move(stored[next]));
+      }
     }
     const std::string text = RankManifestText(table);
     *record = {.bytes = std::ssize(text), .digest = base::Hash128Of(text)};
@@ -161,7 +164,29 @@ class Save {
                                  text);
   }
 
-  static bool IsWhole(const SliceToSave& slice) { return slice.shape == slice.global_shape; }
+  // Names a slice, or the parts in which it is stored, and appends what the manifest will say of
+  // them.
+  static void AddStored(const SliceToSave& slice, const std::string& file, TensorToWrite* tensor,
+                        std::vector<SliceEntry>* stored) {
+    const int64_t parts = slice.by_columns
+                              ? NumColumnParts(slice.global_shape, slice.offset, slice.shape,
+                                               kernels::SizeOf(slice.dtype))
+                              : 1;
+    SliceEntry entry{
+        .file = file, .tensor = "", .offset = slice.offset, .shape = slice.shape, .digests = {}};
+    if (parts > 1) entry.shape[1] /= parts;
+    const bool whole = entry.shape == slice.global_shape;
+    for (int64_t i = 0; i < parts; ++i) {
+      entry.tensor = slice.key + (whole ? "" : fmt::format("#{}", stored->size()));
+      stored->push_back(entry);
+      if (parts == 1) {
+        tensor->name = entry.tensor;
+      } else {
+        tensor->parts.push_back(entry.tensor);
+        entry.offset[1] += entry.shape[1];
+      }
+    }
+  }
 
   // Only rank 0 reads what the others have written; all learn whether it is whole.
   Status Collect(const std::vector<std::string>& records, Manifest* manifest) const {

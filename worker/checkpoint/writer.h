@@ -32,6 +32,9 @@ struct SliceToSave {
   std::vector<int64_t> shape;
   const void* data = nullptr;  // host memory, unless SaveArgs::reader is set
   base::Runs places;           // of the elements from data on, row-major
+  // Tensor ranks cut its tensor, a matrix, by columns: it is stored in parts that suit them
+  // (format/column_parts.h).
+  bool by_columns = false;
 };
 
 // The state to save and its destination.

@@ -17,6 +17,7 @@
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/writer.h"
+#include "worker/data/split.h"
 #include "worker/train/run_state.h"
 
 namespace mt::train {
@@ -224,6 +225,10 @@ checkpoint::SaveArgs Checkpointer::ArgsOf(const Begun& begun) {
   save.manifest.step = begun.step;
   save.manifest.epoch = args_.start.epoch;
   PutScalars(begun.scalars, &save.manifest);
+  if (args_.consumed_by_member) {
+    PutConsumed(Name(data::SplitName::kTrain),
+                args_.consumed_by_member(begun.scalars.consumed_samples), &save.manifest);
+  }
   return save;
 }
 

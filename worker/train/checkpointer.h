@@ -45,6 +45,8 @@ class Checkpointer {
     comm::ProcessGroup* group = nullptr;  // all ranks; nullptr: one
     // The same ranks, for saves beside training, of which the engine has a snapshot; nullptr: one.
     comm::ProcessGroup* background_group = nullptr;
+    // How many of the first training samples each data set of a blend gave; empty: no blend.
+    std::function<std::vector<int64_t>(int64_t samples)> consumed_by_member;
     // Seconds that training has stood still for saves so far, by the device's clock.
     std::function<double()> stalled;
     const base::Clock* clock = nullptr;

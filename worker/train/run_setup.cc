@@ -75,6 +75,7 @@ Status RunSetup::Run() {
   const auto stream = args_.backend->device().CreateStream(kernels::StreamPriority::kLow);
   checkpoint::Exchange exchange(args_.groups->world(), stream.get());
   RETURN_IF_ERROR(Agree(&exchange, OpenDataAndPlan()));
+  RETURN_IF_ERROR(CompareVocabularies(&exchange));
   ASSIGN_OR_RETURN(start_, FindStart(ArgsOfStart(), &exchange));
   RETURN_IF_ERROR(SettleChoices(&exchange));
   RETURN_IF_ERROR(PlanSnapshot(&exchange));
@@ -89,6 +90,20 @@ Status RunSetup::Run() {
 Status RunSetup::Agree(checkpoint::Exchange* exchange, const Status& mine) {
   const Status all = exchange->Agree(mine);
   return mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
+}
+
+Status RunSetup::CompareVocabularies(checkpoint::Exchange* exchange) const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   exchange->AllGather(std::to_string(args_.job->model().vocab_size())));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) {
+      return base::FailedPrecondition(
+          "rank {} has a vocabulary of {}, rank 0 one of {}: their data roots differ (the data's "
+          ".tokenizer.json among them); model.vocab_size settles it",
+          rank, all[rank], all[0]);
+    }
+  }
+  return OkStatus();
 }
 
 Status RunSetup::OpenDataAndPlan() {
@@ -318,6 +333,8 @@ void RunSetup::MakeParts() {
       .engine = parts_.engine.get(),
       .group = args_.groups->world(),
       .background_group = args_.groups->checkpoint(),
+      .consumed_by_member = [train = parts_.data->train](
+                                int64_t samples) { return train->ConsumedByMember(samples); },
       .stalled = [reporter = parts_.reporter.get()] { return reporter->SaveSeconds(); },
       .clock = args_.clock,
       .observer = args_.observer,

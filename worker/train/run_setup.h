@@ -57,6 +57,8 @@ class RunSetup {
   // This rank's error or, where it has none, that of another rank.
   Status Agree(checkpoint::Exchange* exchange, const Status& mine);
   Status OpenDataAndPlan();
+  // The data of two ranks may be recorded with different tokenizers.
+  Status CompareVocabularies(checkpoint::Exchange* exchange) const;
   // Collective: the choices that backends make by timing, for all ranks.
   Status SettleChoices(checkpoint::Exchange* exchange);
   // Rank 0: the choices of the checkpoint to go on from.

@@ -4,8 +4,14 @@
 
 #include <charconv>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "worker/data/blend_plan.h"
 #include "worker/params/state_parts.h"
 
 namespace mt::train {
@@ -104,6 +110,10 @@ void ForEachField(Record& r, const Fn& fn) {
 }
 // In older checkpoints.
 constexpr std::string_view kMayBeAbsent = "bin_digest";
+// Of a blend alone: its weights, and how many data sets it has, whose records have numbers behind
+// the split's name.
+constexpr char kWeights[] = "weights";
+constexpr char kMembers[] = "members";
 
 std::string ToText(const std::string& value) { return value; }
 std::string ToText(int64_t value) { return std::to_string(value); }
@@ -145,7 +155,8 @@ std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& stor
                                      .offset = OffsetOf(part),
                                      .shape = ToVector(part.shape),
                                      .data = memory.data,
-                                     .places = part.places});
+                                     .places = part.places,
+                                     .by_columns = spec.by_columns});
                  });
   }
   return slices;
@@ -183,26 +194,70 @@ StatusOr<kernels::StepScalars> GetScalars(const Manifest& manifest) {
   return base::DataLoss("the manifest of step {} has no number \"{}\"", manifest.step, missing);
 }
 
-void PutIndexRecord(const data::IndexRecord& record, Manifest* manifest) {
+namespace {
+
+// `name`: of the split, or of a data set of a blend.
+void PutRecord(const data::IndexRecord& record, const std::string& name, Manifest* manifest) {
   ForEachField(record, [&](const char* field, const auto& value) {
-    manifest->facts[FactName(record.split_name, field)] = ToText(value);
+    manifest->facts[FactName(name, field)] = ToText(value);
   });
+  if (record.members.empty()) return;
+  manifest->facts[FactName(name, kWeights)] = record.weights;
+  manifest->facts[FactName(name, kMembers)] = std::to_string(record.members.size());
+  for (size_t i = 0; i < record.members.size(); ++i)
+    PutRecord(record.members[i], fmt::format("{}.{}", name, i), manifest);
 }
 
-StatusOr<data::IndexRecord> GetIndexRecord(const Manifest& manifest,
-                                           const std::string& split_name) {
+StatusOr<data::IndexRecord> GetRecord(const Manifest& manifest, const std::string& name) {
   data::IndexRecord record;
-  record.split_name = split_name;
   std::string missing;
   ForEachField(record, [&](const char* field, auto& value) {
-    const auto found = manifest.facts.find(FactName(split_name, field));
+    const auto found = manifest.facts.find(FactName(name, field));
     const bool absent = found == manifest.facts.end();
     if (absent && kMayBeAbsent == field) return;
     if (absent || !FromText(found->second, &value)) missing = field;
   });
-  if (missing.empty()) return record;
-  return base::DataLoss("the manifest of step {} has no fact \"{}\"", manifest.step,
-                        FactName(split_name, missing.c_str()));
+  const auto members = manifest.facts.find(FactName(name, kMembers));
+  int64_t count = 0;
+  if (members != manifest.facts.end()) {
+    const auto weights = manifest.facts.find(FactName(name, kWeights));
+    const bool known = FromText(members->second, &count) && count >= 0 &&
+                       count <= data::kMaxBlendMembers && weights != manifest.facts.end();
+    if (known)
+      record.weights = weights->second;
+    else
+      missing = kMembers;
+  }
+  if (!missing.empty()) {
+    return base::DataLoss("the manifest of step {} has no fact \"{}\"", manifest.step,
+                          FactName(name, missing.c_str()));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    ASSIGN_OR_RETURN(data::IndexRecord member, GetRecord(manifest, fmt::format("{}.{}", name, i)));
+    record.members.push_back(std::move(member));
+  }
+  return record;
+}
+
+}  // namespace
+
+void PutIndexRecord(const data::IndexRecord& record, Manifest* manifest) {
+  PutRecord(record, record.split_name, manifest);
+}
+
+void PutConsumed(std::string_view split_name, const std::vector<int64_t>& by_member,
+                 Manifest* manifest) {
+  if (by_member.empty()) return;
+  manifest->facts[FactName(std::string(split_name), "consumed")] =
+      fmt::format("{}", fmt::join(by_member, ","));
+}
+
+StatusOr<data::IndexRecord> GetIndexRecord(const Manifest& manifest,
+                                           const std::string& split_name) {
+  ASSIGN_OR_RETURN(data::IndexRecord record, GetRecord(manifest, split_name));
+  record.split_name = split_name;
+  for (data::IndexRecord& member : record.members) member.split_name = split_name;
+  return record;
 }
 
 }  // namespace mt::train

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/ops/step_scalars.h"
@@ -33,6 +35,10 @@ StatusOr<kernels::StepScalars> GetScalars(const checkpoint::Manifest& manifest);
 
 // Sample order of a split, as facts "data.<split>.<field>".
 void PutIndexRecord(const data::IndexRecord& record, checkpoint::Manifest* manifest);
+// How many samples of each data set of a split's blend the run has consumed, for people and other
+// programs; nothing where `by_member` is empty.
+void PutConsumed(std::string_view split_name, const std::vector<int64_t>& by_member,
+                 checkpoint::Manifest* manifest);
 StatusOr<data::IndexRecord> GetIndexRecord(const checkpoint::Manifest& manifest,
                                            const std::string& split_name);
 

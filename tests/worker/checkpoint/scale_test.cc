@@ -14,6 +14,7 @@
 #include "common/base/files.h"
 #include "tests/worker/checkpoint/temp_dir.h"
 #include "worker/checkpoint/collect_ranks.h"
+#include "worker/checkpoint/format/column_parts.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
 #include "worker/checkpoint/format/rank_manifest.h"
@@ -126,7 +127,19 @@ class RankShare {
     }
   }
 
-  void Add(const std::string& name, const Weight& weight, const Dims& offset, const Dims& shape) {
+  // As the writer stores it: in parts where tensor ranks cut columns.
+  void Add(const std::string& name, const Weight& weight, const Dims& offset, Dims shape) {
+    const int64_t parts = weight.cut == 1 ? NumColumnParts(weight.shape, offset, shape, 4) : 1;
+    if (parts > 1) shape[1] /= parts;
+    for (int64_t i = 0; i < parts; ++i) {
+      Dims at = offset;
+      if (parts > 1) at[1] += i * shape[1];
+      AddStored(name, weight, at, shape);
+    }
+  }
+
+  void AddStored(const std::string& name, const Weight& weight, const Dims& offset,
+                 const Dims& shape) {
     for (const char* state : {"weights/", "exp_avg/", "exp_avg_sq/"}) {
       SliceEntry slice{.file = "",
                        .tensor = fmt::format("{}{}#{}", state, name, num_slices_),

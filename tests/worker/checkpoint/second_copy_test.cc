@@ -87,6 +87,22 @@ TEST_F(SecondCopyTest, EachIsCopiedAndTheOldOnesArePruned) {
       << "written, and read back";
 }
 
+TEST_F(SecondCopyTest, WhatIsPrunedMeanwhileIsNoFailure) {
+  SaveTiny(from_, 2, 1);
+  const auto copy = Make();
+  copy->Add({1, 1}, {});
+  ASSERT_TRUE(copy->WaitIdle(kLong));
+  copy->Add({2, 1}, {});
+  ASSERT_TRUE(copy->WaitIdle(kLong));
+  ASSERT_EQ(results().size(), 1U) << "of the one that is there";
+  EXPECT_TRUE(results()[0].status.ok()) << results()[0].status;
+  // The whole directory is gone: that is one.
+  std::filesystem::rename(from_, from_ + "-gone");
+  copy->Add({3, 1}, {});
+  Await(2);
+  EXPECT_FALSE(results()[1].status.ok());
+}
+
 TEST_F(SecondCopyTest, LossAndLabelFollow) {
   const auto copy = Make();
   SaveTiny(from_, 5, 1);

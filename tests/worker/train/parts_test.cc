@@ -83,6 +83,21 @@ TEST(RunStateTest, IndexRecordComesBack) {
   EXPECT_EQ(GetIndexRecord(manifest, "valid").status().code(), absl::StatusCode::kDataLoss);
 }
 
+TEST(RunStateTest, ABlendsRecordsComeBack) {
+  data::IndexRecord blend{.split_name = "train", .samples_asked = 10, .weights = "0.5,2"};
+  blend.members = {{.split_name = "train", .source = "a", .idx_digest = "aa"},
+                   {.split_name = "train", .source = "b", .epochs = 4, .idx_digest = "bb"}};
+  checkpoint::Manifest manifest;
+  PutIndexRecord(blend, &manifest);
+  EXPECT_EQ(manifest.facts.at("data.train.1.epochs"), "4");
+  EXPECT_EQ(GetIndexRecord(manifest, "train").value(), blend);
+  manifest.facts.erase("data.train.1.epochs");
+  EXPECT_NE(base::Message(GetIndexRecord(manifest, "train").status()).find("data.train.1.epochs"),
+            std::string::npos);
+  manifest.facts["data.train.members"] = "99999999999";
+  EXPECT_EQ(GetIndexRecord(manifest, "train").status().code(), absl::StatusCode::kDataLoss);
+}
+
 TEST(StepReportTest, JudgesSumsAndNotMissingTokens) {
   engine::StepVector v{.sums = {.sum_squares = 1, .loss = 2, .tokens = 0}};
   EXPECT_TRUE(IsFinite(v)) << "a step without tokens is skipped, not spoiled";

@@ -13,6 +13,7 @@
 #include "megatrain/v1/options.pb.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/train/job_data/job_tokenizer.h"
 
 namespace mt::train {
 namespace {
@@ -71,6 +72,24 @@ TEST_F(PathsTest, EvaluationDataStaysBelowTheDataRoot) {
   ExpectRuns(job);
   MoveOut(Data("valid.bin"));
   ExpectRefused(job, Data("valid.bin"));
+}
+
+TEST_F(PathsTest, FilesOfTheTokenizerStayBelowTheDataRoot) {
+  for (const char* name : {"file.json", "vocab.json", "merges.txt"})
+    ASSERT_TRUE(base::WriteFileAtomic(Data(name), "{}").ok());
+  const auto refused = [&](const std::string& tokenizer, const std::string& name) {
+    MoveOut(Data(name));
+    megatrain::v1::JobSpec job = TinyJob({"data.tokenizer=" + tokenizer});
+    const Status status = SettleVocabulary(dir_.path() + "/data", &job);
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+    EXPECT_NE(base::Message(status).find(Data(name) + " is a link to "), std::string::npos)
+        << status;
+  };
+  refused("{type: hf, file: file.json}", "file.json");
+  refused("{type: gpt2_bpe, vocab: vocab.json, merges: merges.txt}", "vocab.json");
+  fs::remove(Data("vocab.json"));
+  fs::rename(outside_ + "/vocab.json", Data("vocab.json"));
+  refused("{type: gpt2_bpe, vocab: vocab.json, merges: merges.txt}", "merges.txt");
 }
 
 TEST_F(PathsTest, TheIndexCacheStaysBelowItsRoot) {
@@ -156,10 +175,12 @@ TEST_F(PathsTest, EveryFieldThatNamesAPathIsKnown) {
       if (field->message_type() != nullptr) open.push_back(field->message_type());
     }
   }
-  EXPECT_EQ(found,
-            (std::set<std::string>{"megatrain.v1.Checkpoint.directory",
-                                   "megatrain.v1.Checkpoint.load", "megatrain.v1.Checkpoint.second",
-                                   "megatrain.v1.Data.Source.prefix", "megatrain.v1.Data.cache"}));
+  EXPECT_EQ(found, (std::set<std::string>{
+                       "megatrain.v1.Checkpoint.directory", "megatrain.v1.Checkpoint.load",
+                       "megatrain.v1.Checkpoint.second", "megatrain.v1.Data.Source.file",
+                       "megatrain.v1.Data.Source.prefix", "megatrain.v1.Data.Tokenizer.file",
+                       "megatrain.v1.Data.Tokenizer.merges", "megatrain.v1.Data.Tokenizer.vocab",
+                       "megatrain.v1.Data.cache"}));
 }
 
 }  // namespace

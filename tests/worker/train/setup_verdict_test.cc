@@ -83,6 +83,23 @@ TEST_F(SetUpVerdictTest, OneRankHasNoData) {
   }
 }
 
+// As the records beside the data of two nodes may tell two tokenizers.
+TEST_F(SetUpVerdictTest, RanksOfTwoVocabulariesDoNotBegin) {
+  megatrain::v1::JobSpec other;
+  adjust_ = [&](int rank, TrainArgs* args) {
+    if (rank != 1) return;
+    other = *args->job;
+    other.mutable_model()->set_vocab_size(args->job->model().vocab_size() + 1);
+    args->job = &other;
+  };
+  for (const RankOutcome& outcome : Run({})) {
+    EXPECT_FALSE(outcome.created);
+    EXPECT_TRUE(absl::IsFailedPrecondition(outcome.result.status)) << outcome.result.status;
+    EXPECT_NE(base::Message(outcome.result.status).find("rank 1 has a vocabulary of"),
+              std::string::npos);
+  }
+}
+
 // Throws as a rank begins to load.
 struct Throwing final : public TrainObserver {
   void OnProgress(int64_t) override { throw std::runtime_error("out of order"); }

@@ -71,6 +71,7 @@ ParamSpec SpecOf(const Logical& p, int tp_rank, int tp_size, bool copy) {
       break;
     }
     case Cut::kColumns:
+      spec.by_columns = true;
       spec.stored = {p.shape[0], p.shape[1] / tp_size};
       spec.begin = {0, tp_rank * spec.stored[1]};
       break;

@@ -13,7 +13,9 @@
 #include "common/spec/derived.h"
 #include "common/spec/parse.h"
 #include "common/spec/validate.h"
+#include "kernels/async/async_device.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/worker/async/async_group.h"
 #include "worker/comm/threads/hub.h"
 #include "worker/data/indexed_dataset_writer.h"
 
@@ -89,18 +91,47 @@ namespace {
 
 // What a rank computes and communicates with.
 struct RankParts {
-  std::unique_ptr<kernels::Backend> backend;  // unless all share one
+  std::unique_ptr<kernels::Backend> cpu;      // unless all share one
+  std::unique_ptr<kernels::Backend> backend;  // over it, in a world
   std::unique_ptr<parallel::RankGroups> groups;
 };
 
-void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hub, int rank,
-             RankParts* parts, RankOutcome* out) {
-  if (options.backend == nullptr) {
-    parts->backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+// Of groups; with a world those of the device differ.
+struct Factories {
+  explicit Factories(const RunOptions& options) {
+    const comm::CommConfig config{.op_timeout = options.op_timeout};
+    if (options.world == nullptr) {
+      host = std::make_unique<comm::ThreadsHub>(config);
+      return;
+    }
+    comm::AsyncHub::Args args{.world = options.world, .send_window = 0, .config = config};
+    device = std::make_unique<comm::AsyncHub>(args);
+    args.on_host = true;
+    args.send_window = comm::ProcessGroup::kSendWindow;
+    host = std::make_unique<comm::AsyncHub>(args);
   }
-  kernels::Backend* const backend =
-      options.backend == nullptr ? parts->backend.get() : options.backend;
-  parts->groups = parallel::RankGroups::CreateForJob(job, rank, hub, &backend->device()).value();
+  std::unique_ptr<comm::GroupFactory> host, device;
+};
+
+kernels::Backend* MakeBackend(const RunOptions& options, int rank, RankParts* parts) {
+  if (options.backend != nullptr) return options.backend;
+  parts->cpu = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  if (options.world == nullptr) return parts->cpu.get();
+  parts->backend = kernels::async::MakeAsyncBackend(
+      {.cpu = parts->cpu.get(),
+       .world = options.world,
+       .rank = rank,
+       .kind = options.async_kind,
+       .sharing = options.sharing ? options.sharing(rank) : kernels::async::Sharing::kNone});
+  return parts->backend.get();
+}
+
+void RunRank(const JobSpec& job, const RunOptions& options, Factories* factories, int rank,
+             RankParts* parts, RankOutcome* out) {
+  kernels::Backend* const backend = MakeBackend(options, rank, parts);
+  parts->groups = parallel::RankGroups::CreateForJob(job, rank, factories->host.get(),
+                                                     &backend->device(), factories->device.get())
+                      .value();
   TrainArgs args{.job = &job,
                  .data_root = base::JoinPath(options.root, "data"),
                  .checkpoint_root = base::JoinPath(options.root, "checkpoints"),
@@ -128,14 +159,19 @@ void RunRank(const JobSpec& job, const RunOptions& options, comm::ThreadsHub* hu
 std::vector<RankOutcome> RunJob(const JobSpec& job, const RunOptions& options) {
   const auto size = static_cast<size_t>(spec::WorldSize(job));
   std::vector<RankOutcome> outcomes(size);
-  comm::ThreadsHub hub(comm::CommConfig{.op_timeout = options.op_timeout});
+  Factories factories(options);
   // Groups outlive every rank's run: their destruction would tell peers what the trainer must.
   std::vector<RankParts> parts(size);
-  std::vector<std::thread> threads;
-  for (size_t r = 0; r < size; ++r) {
-    threads.emplace_back(
-        [&, r] { RunRank(job, options, &hub, static_cast<int>(r), &parts[r], &outcomes[r]); });
+  const auto run = [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    RunRank(job, options, &factories, rank, &parts[r], &outcomes[r]);
+  };
+  if (options.world != nullptr) {
+    options.world->Run(static_cast<int>(size), run);
+    return outcomes;
   }
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < size; ++r) threads.emplace_back(run, static_cast<int>(r));
   for (std::thread& thread : threads) thread.join();
   return outcomes;
 }

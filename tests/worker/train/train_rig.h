@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,11 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/failure/failure.h"
 #include "worker/train/trainer.h"
+
+namespace mt::kernels::async {
+class AsyncWorld;
+enum class Sharing : uint8_t;
+}  // namespace mt::kernels::async
 
 namespace mt::train {
 
@@ -111,6 +117,11 @@ struct RunOptions {
   int64_t memory_limit_bytes = 0;
   kernels::Backend* backend = nullptr;  // of the only rank; nullptr: each makes one of a CPU thread
   std::chrono::seconds op_timeout{60};  // a rank that waits for another one longer fails
+  // Ranks have asynchronous devices of this world, which are treated as this kind; nullptr: CPUs.
+  kernels::async::AsyncWorld* world = nullptr;
+  kernels::DeviceKind async_kind = kernels::DeviceKind::kCpu;
+  // What a rank's device shares with the others; empty: nothing.
+  std::function<kernels::async::Sharing(int rank)> sharing;
   // Changes one rank's arguments before its trainer is made.
   std::function<void(int rank, TrainArgs* args)> adjust;
 };

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <fcntl.h>
 #include <limits>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/math.h"
+#include "worker/checkpoint/format/column_parts.h"
 #include "worker/checkpoint/format/json_numbers.h"
 #include "worker/checkpoint/format/json_text.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
@@ -40,17 +42,23 @@ Status WriteBytes(int fd, int64_t offset, std::string_view bytes, const std::str
   return OkStatus();
 }
 
+// Tensors of the file that one in memory becomes.
+size_t NumStored(const TensorToWrite& tensor) { return std::max<size_t>(tensor.parts.size(), 1); }
+
 // The header length followed by the JSON header, which is padded with spaces so that the data
 // begins aligned.
 std::string MakeHeader(std::span<const TensorToWrite> tensors) {
   nlohmann::json header = nlohmann::json::object();
   int64_t offset = 0;
   for (const TensorToWrite& tensor : tensors) {
-    const int64_t bytes = TensorBytes(tensor.dtype, tensor.shape);
-    header[tensor.name] = {{"dtype", tensor.dtype},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {offset, offset + bytes}}};
-    offset += bytes;
+    std::vector<int64_t> shape = tensor.shape;
+    if (!tensor.parts.empty()) shape.at(1) = base::DivExact(shape.at(1), std::ssize(tensor.parts));
+    const int64_t bytes = TensorBytes(tensor.dtype, shape);
+    for (size_t i = 0; i < NumStored(tensor); ++i) {
+      header[tensor.parts.empty() ? tensor.name : tensor.parts[i]] = {
+          {"dtype", tensor.dtype}, {"shape", shape}, {"data_offsets", {offset, offset + bytes}}};
+      offset += bytes;
+    }
   }
   std::string text = header.dump();
   const auto length = base::RoundUp(static_cast<int64_t>(text.size()) + 8, kAlignment) - 8;
@@ -158,31 +166,82 @@ std::string_view Packed(const Piece& piece, const void* memory, std::vector<char
   return {buffer->data(), bytes};
 }
 
+// A tensor's bytes on their way to where it, or its parts, lie in the file.
+class TensorStream {
+ public:
+  // The first of its bytes has this offset in the file; `path` is borrowed.
+  TensorStream(int fd, const std::string& path, const TensorToWrite& tensor, int64_t offset,
+               int64_t block_bytes)
+      : fd_(fd), path_(path) {
+    const auto parts = static_cast<int64_t>(NumStored(tensor));
+    const int64_t bytes = TensorBytes(tensor.dtype, tensor.shape);
+    for (int64_t i = 0; i < parts; ++i)
+      parts_.emplace_back(offset + i * bytes / parts, block_bytes);
+    if (parts > 1) cutter_.emplace(ElementSize(tensor.dtype) * tensor.shape.at(1), parts);
+  }
+
+  // Digests and writes the next bytes.
+  Status Add(std::string_view bytes) {
+    if (!cutter_) return AddTo(&parts_.front(), bytes);
+    for (size_t i = 0; i < parts_.size(); ++i)
+      RETURN_IF_ERROR(AddTo(&parts_[i], cutter_->Cut(bytes, static_cast<int64_t>(i))));
+    cutter_->Advance(bytes);
+    return OkStatus();
+  }
+
+  // When all bytes were added: of the tensor, or of each of its parts.
+  void TakeDigests(BlockDigests* first) {
+    for (Part& part : parts_) *first++ = part.digests.Take();
+  }
+
+ private:
+  struct Part {
+    Part(int64_t begin, int64_t block_bytes) : offset(begin), digests(block_bytes) {}
+    int64_t offset;  // in the file, of what comes next
+    BlockHasher digests;
+  };
+
+  Status AddTo(Part* part, std::string_view bytes) {
+    part->digests.Add(bytes);
+    RETURN_IF_ERROR(WriteBytes(fd_, part->offset, bytes, path_));
+    part->offset += std::ssize(bytes);
+    return OkStatus();
+  }
+
+  const int fd_;
+  const std::string& path_;
+  std::deque<Part> parts_;
+  std::optional<ColumnCutter> cutter_;
+};
+
 // The data of one file on its way to disk.
 class DataWriter {
  public:
   DataWriter(int fd, const std::string& path, std::span<const TensorToWrite> tensors,
              const ProgressFn& progress, int64_t block_bytes)
-      : fd_(fd),
-        path_(path),
-        tensors_(tensors),
-        progress_(progress),
-        block_bytes_(block_bytes),
-        digests_(tensors.size()) {}
+      : fd_(fd), path_(path), tensors_(tensors), progress_(progress), block_bytes_(block_bytes) {
+    for (const TensorToWrite& tensor : tensors) {
+      first_.push_back(digests_.size());
+      digests_.resize(digests_.size() + NumStored(tensor));
+    }
+  }
 
   // Through the reader, in the order of the file, from its byte `offset` on.
   Status WriteInOrder(int64_t offset, PieceReader* reader) {
     const std::vector<Piece> pieces = PiecesOf(tensors_);
-    BlockHasher digest(block_bytes_);
     std::vector<char> packed;
     size_t tensor = 0;
+    std::optional<TensorStream> stream;  // of the tensor under way
     if (!pieces.empty()) reader->Start(pieces[0].data, pieces[0].SpanBytes());
     for (size_t i = 0; i < pieces.size(); ++i) {
       if (i + 1 < pieces.size()) reader->Start(pieces[i + 1].data, pieces[i + 1].SpanBytes());
       const std::string_view bytes = Packed(pieces[i], reader->Read(), &packed);
-      RETURN_IF_ERROR(Write(pieces[i], bytes, offset, &digest));
+      if (!stream) stream.emplace(fd_, path_, tensors_[tensor], offset, block_bytes_);
+      RETURN_IF_ERROR(Write(pieces[i], bytes, &*stream));
       offset += pieces[i].FileBytes();
-      if (pieces[i].ends_tensor) digests_[tensor++] = digest.Take();
+      if (!pieces[i].ends_tensor) continue;
+      stream->TakeDigests(&digests_[first_[tensor++]]);
+      stream.reset();
     }
     return OkStatus();
   }
@@ -207,19 +266,16 @@ class DataWriter {
 
  private:
   Status WriteTensor(size_t i, int64_t offset) {
-    BlockHasher digest(block_bytes_);
+    TensorStream stream(fd_, path_, tensors_[i], offset, block_bytes_);
     std::vector<char> packed;
-    for (const Piece& piece : PiecesOf(tensors_[i])) {
-      RETURN_IF_ERROR(Write(piece, Packed(piece, piece.data, &packed), offset, &digest));
-      offset += piece.FileBytes();
-    }
-    digests_[i] = digest.Take();
+    for (const Piece& piece : PiecesOf(tensors_[i]))
+      RETURN_IF_ERROR(Write(piece, Packed(piece, piece.data, &packed), &stream));
+    stream.TakeDigests(&digests_[first_[i]]);
     return OkStatus();
   }
 
-  Status Write(const Piece& piece, std::string_view bytes, int64_t offset, BlockHasher* digest) {
-    digest->Add(bytes);
-    RETURN_IF_ERROR(WriteBytes(fd_, offset, bytes, path_));
+  Status Write(const Piece& piece, std::string_view bytes, TensorStream* stream) {
+    RETURN_IF_ERROR(stream->Add(bytes));
     if (progress_) progress_(piece.FileBytes());
     return OkStatus();
   }
@@ -229,7 +285,8 @@ class DataWriter {
   const std::span<const TensorToWrite> tensors_;
   const ProgressFn& progress_;
   const int64_t block_bytes_;
-  std::vector<BlockDigests> digests_;
+  std::vector<size_t> first_;          // of each tensor in memory: its first one in the file
+  std::vector<BlockDigests> digests_;  // of each in the file
 };
 
 }  // namespace

@@ -26,6 +26,10 @@ struct TensorToWrite {
   std::vector<int64_t> shape;
   const void* data = nullptr;
   base::Runs places;  // of the elements from data on, row-major; the file has no gaps
+  // Not empty: instead of one tensor it is stored as tensors of these names, one behind the other,
+  // each all rows of an equal share of the columns, from left to right. Then it is a matrix whose
+  // columns divide.
+  std::vector<std::string> parts{};
 };
 
 // Bytes of one element of a safetensors type; 0 for an unknown type.
@@ -52,10 +56,10 @@ inline constexpr int64_t kLargestPieceBytes = int64_t{8} << 20;
 using ProgressFn = std::function<void(int64_t bytes)>;
 
 // Writes and fsyncs a new file. Tensors are stored in the given order, the data area beginning at a
-// multiple of 256 bytes. Returns the digests of each tensor's blocks, in order. After an error a
-// partial file may exist. `reader`: reads the data of all tensors, on this thread; nullptr: they
-// are in host memory, and `threads` write side by side, each a tensor at a time, and call
-// `progress`. kAlreadyExists if the file exists.
+// multiple of 256 bytes. Returns the digests of the blocks of each tensor of the file, in order.
+// After an error a partial file may exist. `reader`: reads the data of all tensors, on this thread;
+// nullptr: they are in host memory, and `threads` write side by side, each a tensor at a time, and
+// call `progress`. kAlreadyExists if the file exists.
 StatusOr<std::vector<BlockDigests>> WriteSafetensors(const std::string& path,
                                                      std::span<const TensorToWrite> tensors,
                                                      const ProgressFn& progress,

@@ -1,0 +1,108 @@
+// Which tokenizer a run has, and its vocabulary: the job's word against the records of its data.
+#include "worker/train/job_data/job_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatrain/v1/job.pb.h"
+#include "tests/paths.h"
+#include "tests/worker/data/temp_data.h"
+#include "worker/data/tokenizer.h"
+
+namespace mt::train {
+namespace {
+
+using megatrain::v1::Data;
+using megatrain::v1::JobSpec;
+using ::testing::HasSubstr;
+
+class JobTokenizerTest : public ::testing::Test {
+ protected:
+  JobTokenizerTest() {
+    job_.mutable_data()->add_path()->set_prefix("a");
+    std::filesystem::copy_file(MT_SOURCE_DIR "/tests/worker/data/tokenizer/golden/llama3.json",
+                               dir_.Path("t.json"));
+  }
+  void Record(const std::string& prefix, const data::TokenizerRecord& record) {
+    ASSERT_TRUE(data::WriteTokenizerRecord(dir_.Path(prefix), record).ok());
+  }
+  void UseFile() {
+    job_.mutable_data()->mutable_tokenizer()->set_type(Data::Tokenizer::TYPE_HF);
+    job_.mutable_data()->mutable_tokenizer()->set_file("t.json");
+  }
+  data::TokenizerRecord OfFile() {
+    return *data::RecordOf({.type = "hf", .file = dir_.Path("t.json")}, nullptr);
+  }
+  // The vocabulary that the job comes to, or why it has none.
+  std::string Settled() {
+    JobSpec job = job_;
+    const Status status = SettleVocabulary(dir_.path(), &job);
+    return status.ok() ? std::to_string(job.model().vocab_size()) : base::Message(status);
+  }
+  const data::TempDir dir_;
+  const data::TokenizerRecord byte_ = {.type = "byte", .vocab_size = 257, .eod = 256};
+  JobSpec job_;
+};
+
+TEST_F(JobTokenizerTest, WithoutOneTheDatasHolds) {
+  Record("a", OfFile());
+  EXPECT_EQ(Settled(), "1200");
+  EXPECT_EQ((*FindJobTokenizer(dir_.path(), job_))->eod, 1199);
+  job_.mutable_model()->set_vocab_size(1500);
+  EXPECT_EQ(Settled(), "1500");
+  job_.mutable_model()->set_vocab_size(1100);
+  EXPECT_THAT(Settled(), HasSubstr("model.vocab_size: 1100 is less than the 1200 tokens of hf"));
+}
+
+TEST_F(JobTokenizerTest, DataOfAnotherTokenizerIsRefused) {
+  UseFile();
+  Record("a", OfFile());
+  EXPECT_EQ(Settled(), "1200");
+  Record("a", byte_);
+  EXPECT_THAT(Settled(), HasSubstr("/a were made by byte (257 tokens)"));
+  data::TokenizerRecord other = OfFile();
+  other.digest[0] = other.digest[0] == '0' ? '1' : '0';
+  Record("a", other);
+  EXPECT_THAT(Settled(), HasSubstr("leave data.tokenizer out"));
+}
+
+TEST_F(JobTokenizerTest, IdsTakeAnyData) {
+  job_.mutable_data()->mutable_tokenizer()->set_type(Data::Tokenizer::TYPE_NULL);
+  job_.mutable_model()->set_vocab_size(64);
+  Record("a", byte_);
+  EXPECT_EQ(Settled(), "64");
+}
+
+TEST_F(JobTokenizerTest, DataSetsOfSeveralTokenizersAreRefused) {
+  job_.mutable_data()->clear_path();
+  job_.mutable_data()->add_train()->set_prefix("a");
+  job_.mutable_data()->add_valid()->set_prefix("b");
+  Record("a", byte_);
+  EXPECT_EQ(Settled(), "257");  // that without a record is taken as it is
+  Record("b", OfFile());
+  EXPECT_THAT(Settled(), HasSubstr("a job's data are of one tokenizer"));
+  // Ids of two sizes have no digest that tells them apart.
+  Record("a", {.type = "null", .vocab_size = 100, .eod = 99});
+  Record("b", {.type = "null", .vocab_size = 200, .eod = 199});
+  EXPECT_THAT(Settled(), HasSubstr("a job's data are of one tokenizer"));
+}
+
+TEST_F(JobTokenizerTest, WithoutARecordTheFileOrThePresetTells) {
+  EXPECT_THAT(Settled(), HasSubstr("model.vocab_size: required"));
+  job_.mutable_model()->set_preset("gpt2-124m");
+  EXPECT_EQ(Settled(), "50257");
+  UseFile();
+  EXPECT_EQ(Settled(), "1200");
+  job_.mutable_data()->mutable_tokenizer()->set_file("nowhere.json");
+  EXPECT_THAT(Settled(), HasSubstr("data.tokenizer: "));
+  job_.mutable_data()->mutable_tokenizer()->set_file("../t.json");
+  EXPECT_THAT(Settled(), HasSubstr("\"..\""));
+}
+
+TEST_F(JobTokenizerTest, ADamagedRecordIsNamed) {
+  data::WriteText(dir_.Path("a.tokenizer.json"), "{");
+  EXPECT_THAT(Settled(), HasSubstr("a.tokenizer.json: not a tokenizer's record"));
+}
+
+}  // namespace
+}  // namespace mt::train

@@ -1,0 +1,22 @@
+// Where the data sets of a job lie on this machine.
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+#include "common/spec/derived.h"
+#include "worker/data/data_source.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
+
+namespace mt::train {
+
+// The data sets of a split with absolute prefixes; empty where the job gives none. Reads the file
+// that lists them where the job names one. Errors name the field's path, which must lie below the
+// data root, or the file.
+StatusOr<data::DataPath> DataPathOf(const std::string& data_root, const megatrain::v1::JobSpec& job,
+                                    spec::Split split);
+
+}  // namespace mt::train

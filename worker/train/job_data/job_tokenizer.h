@@ -1,0 +1,28 @@
+// The tokenizer of a run: that of the job, or of the records beside its data sets, which must
+// agree. It decides the vocabulary of a job that leaves it open.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/base/status.h"
+#include "worker/data/tokenizer/record.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
+
+namespace mt::train {
+
+// The record of the job's tokenizer, or else that of its data; nullopt where the job names none and
+// no data set has a record, or the data are mock. Reads files below data_root. kFailedPrecondition
+// where the data were made by another tokenizer than the job's, or by several; else errors of the
+// files.
+StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::string& data_root,
+                                                                const megatrain::v1::JobSpec& job);
+
+// Sets model.vocab_size where a completed job leaves it open: from FindJobTokenizer, else from the
+// preset. kInvalidArgument where nothing tells it, or the job's has no room for the tokenizer's.
+Status SettleVocabulary(const std::string& data_root, megatrain::v1::JobSpec* job);
+
+}  // namespace mt::train
