@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/spec/derived.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/module.h"
 #include "megatrain/v1/job.pb.h"
@@ -30,16 +29,11 @@ void Announce(kernels::Backend& backend) {
 }
 
 StatusOr<std::unique_ptr<kernels::Backend>> MakeGpuBackend(const JobSpec& job,
-                                                           const std::string& gpu) {
-  if (spec::WorldSize(job) > 1) {
-    return base::FailedPrecondition(
-        "a job on GPUs has one rank so far: set parallel.tensor, parallel.pipeline and "
-        "parallel.data to 1, or placement.device to cpu");
-  }
+                                                           const GpuChoice& gpu) {
   if (job.training().precision() == megatrain::v1::Training::PRECISION_FP64) {
     return base::FailedPrecondition("training.precision: fp64 runs on CPU slots only");
   }
-  auto backend = kernels::cuda::LoadCudaBackend({.uuid = gpu});
+  auto backend = kernels::cuda::LoadCudaBackend({.device = gpu.ordinal, .uuid = gpu.uuid});
   // What the host lacks is the slot's fault. A module that is not installed is the job's, which
   // asks for a GPU; memory held by another process is neither's.
   if (backend.ok() || absl::IsNotFound(backend.status())) return backend;
@@ -50,8 +44,7 @@ StatusOr<std::unique_ptr<kernels::Backend>> MakeGpuBackend(const JobSpec& job,
 
 }  // namespace
 
-StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const JobSpec& job,
-                                                        const std::string& gpu) {
+StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const JobSpec& job, const GpuChoice& gpu) {
   std::unique_ptr<kernels::Backend> backend;
   if (job.placement().device() == Placement::DEVICE_GPU) {
     ASSIGN_OR_RETURN(backend, MakeGpuBackend(job, gpu));
@@ -63,7 +56,7 @@ StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const JobSpec& job,
   return backend;
 }
 
-std::unique_ptr<kernels::Backend> TakeGpuIfAny(const std::string& gpu, JobSpec* job) {
+std::unique_ptr<kernels::Backend> TakeGpuIfAny(const GpuChoice& gpu, JobSpec* job) {
   auto backend = MakeGpuBackend(*job, gpu);
   if (!backend.ok()) {
     // A GPU that exists but cannot be used deserves a warning, a missing one does not.

@@ -14,16 +14,21 @@ class JobSpec;
 
 namespace mt::rank {
 
-// Makes the backend of a job that is resolved for its slots. `gpu`: UUID of the GPU assigned to the
-// rank; empty: the first visible one. kNotFound: the CUDA module is not installed;
-// kFailedPrecondition: the job has several ranks or uses fp64 on a GPU. Errors of the host (no
+// Which GPU a rank takes.
+struct GpuChoice {
+  std::string uuid;  // "GPU-5ca8..."; empty: the ordinal counts
+  int ordinal = 0;   // among those that the process sees
+};
+
+// Makes the backend of a job that is resolved for its slots. kNotFound: the CUDA module is not
+// installed; kFailedPrecondition: the job uses fp64 on a GPU. Errors of the host (no
 // driver or GPU, unknown UUID, unsuitable compute capability, outdated libraries) carry the cause
 // kHardware, a GPU whose memory is taken kOutOfMemory (worker/failure/failure.h).
 StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const megatrain::v1::JobSpec& job,
-                                                        const std::string& gpu);
+                                                        const GpuChoice& gpu);
 
 // For a completed job without placement.device. If a GPU backend can be made, sets the device to
 // gpu and returns the backend; otherwise sets it to cpu, logs why, and returns nullptr.
-std::unique_ptr<kernels::Backend> TakeGpuIfAny(const std::string& gpu, megatrain::v1::JobSpec* job);
+std::unique_ptr<kernels::Backend> TakeGpuIfAny(const GpuChoice& gpu, megatrain::v1::JobSpec* job);
 
 }  // namespace mt::rank

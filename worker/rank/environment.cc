@@ -29,11 +29,18 @@ std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu) {
   if (!may_use_gpu) return table;
   // GPU ordinals as in nvidia-smi; one hardware queue per stream, since streams that share a queue
   // can block each other; all kernels loaded before the first step, since loading may synchronise
-  // with the device; fp32 products without TF32, whatever the user's shell says.
+  // with the device; fp32 products without TF32, whatever the user's shell says. NCCL without
+  // multicast in switches, which containers often lack, connected when a group is made, so that
+  // what it takes is taken before memory is planned, and without registrations or events for
+  // graphs, which peers would have to make together.
   for (const auto& [name, value] : {std::pair{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
                                     {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
                                     {"CUDA_MODULE_LOADING", "EAGER"},
-                                    {"NVIDIA_TF32_OVERRIDE", "0"}}) {
+                                    {"NVIDIA_TF32_OVERRIDE", "0"},
+                                    {"NCCL_NVLS_ENABLE", "0"},
+                                    {"NCCL_RUNTIME_CONNECT", "0"},
+                                    {"NCCL_GRAPH_REGISTER", "0"},
+                                    {"NCCL_GRAPH_MIXING_SUPPORT", "0"}}) {
     table.push_back({name, value});
   }
   return table;

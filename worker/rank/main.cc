@@ -1,8 +1,9 @@
 // mt-rank: the process of one rank of a training job (README.md). Chooses between the three modes:
-// standalone, member of a standalone run, under an agent.
+// standalone, member of a standalone run, under an agent; or generates text and is no rank.
 #include <cstdio>
 
 #include "worker/rank/environment.h"
+#include "worker/rank/generate.h"
 #include "worker/rank/members.h"
 #include "worker/rank/options.h"
 #include "worker/rank/outcome.h"
@@ -12,17 +13,20 @@
 
 // NOLINTNEXTLINE(bugprone-exception-escape): only out of memory throws here, and ends the program.
 int main(int argc, char** argv) {
+  const bool generates = mt::rank::AsksToGenerate(argc, argv);
   mt::rank::Options options;
   int exit_code = 0;
-  if (!mt::rank::ParseOptions(argc, argv, &options, &exit_code)) return exit_code;
+  if (!generates && !mt::rank::ParseOptions(argc, argv, &options, &exit_code)) return exit_code;
   // The job is not read yet, so a standalone run may use a GPU.
-  const bool may_use_gpu = !options.gpu.empty() || options.mode == mt::rank::Mode::kStandalone;
+  const bool may_use_gpu =
+      !generates && (!options.gpu.empty() || options.mode == mt::rank::Mode::kStandalone);
   const mt::Status status = mt::rank::ApplyEnvironment(may_use_gpu, argv);
   if (!status.ok()) {
     std::fprintf(stderr, "mt-rank: %s\n", mt::base::Message(status).c_str());
     return mt::rank::ExitCodeOf(status);
   }
   mt::rank::BlockStopSignals();
+  if (generates) return mt::rank::RunGenerate(argc, argv);
   switch (options.mode) {
     case mt::rank::Mode::kStandalone:
       return mt::rank::RunStandalone(options, argc, argv);

@@ -73,6 +73,9 @@ void MakeAbsolute(std::string* path) {
 
 bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   CLI::App app("mt-rank: one rank of a training job; alone with --standalone.");
+  app.footer(
+      "mt-rank --generate DIR writes text from a checkpoint; mt-rank --generate DIR --help says "
+      "how.");
   AddOptions(&app, options);
   try {
     app.parse(argc, argv);

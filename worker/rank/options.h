@@ -27,7 +27,7 @@ struct Options {
   // One process of several
   std::string rendezvous;  // folder shared by the processes
   int rank = 0;
-  std::string gpu;        // UUID of the assigned GPU; empty: the first, if any
+  std::string gpu;        // UUID of the assigned GPU; empty: that of the rank's number, if any
   int host_delay_ms = 0;  // sleep before each step, to test how far the host runs ahead
   // Under an agent
   std::string agent_socket;

@@ -12,6 +12,8 @@
 #include "megatrain/v1/job.pb.h"
 #include "worker/bench/bench_run.h"
 #include "worker/comm/gloo/gloo_factory.h"
+#include "worker/comm/nccl/nccl_factory.h"
+#include "worker/comm/nccl/nccl_library.h"
 #include "worker/comm/shm/shm_factory.h"
 #include "worker/failure/failure.h"
 #include "worker/rank/compute_device.h"
@@ -84,7 +86,7 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
 StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   std::unique_ptr<kernels::Backend> backend = std::move(args.backend);
   if (backend == nullptr) {
-    ASSIGN_OR_RETURN(backend, MakeBackend(*args.job, args.gpu));
+    ASSIGN_OR_RETURN(backend, MakeBackend(*args.job, {.uuid = args.gpu, .ordinal = args.rank}));
   }
   const int64_t needed = spec::WorldSize(*args.job);
   if (needed != args.world_size) {
@@ -107,9 +109,17 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   const std::unique_ptr<comm::GroupFactory> shared_memory =
       comm::MakeShmFactory(args.store, config, tcp.get());
   comm::GroupFactory* const factory = args.tcp_only ? tcp.get() : shared_memory.get();
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<parallel::RankGroups> groups,
-      parallel::RankGroups::CreateForJob(*args.job, args.rank, factory, &backend->device()));
+  std::unique_ptr<comm::GroupFactory> nccl;  // nullptr: the device's memory is the host's
+  if (backend->device().Enqueues()) {
+    const auto library = comm::LoadNccl();
+    RETURN_IF_ERROR(failure::WithCause(library.status(), failure::Cause::kHardware));
+    log::Info("communication between GPUs",
+              {{"nccl", (*library)->Version()}, {"library", (*library)->path}});
+    nccl = comm::MakeNcclFactory(args.store, config, *library, &backend->device());
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<parallel::RankGroups> groups,
+                   parallel::RankGroups::CreateForJob(*args.job, args.rank, factory,
+                                                      &backend->device(), nccl.get()));
   if (args.on_comm_init) {
     args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
   }

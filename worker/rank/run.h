@@ -25,7 +25,7 @@ struct RunArgs {
   std::optional<checkpoint::ResumeBase> base;  // TrainArgs::base
   int rank = 0;
   int world_size = 1;
-  std::string gpu;  // UUID of the assigned GPU; empty: the first
+  std::string gpu;  // UUID of the assigned GPU; empty: the one whose ordinal is the rank
   // A backend that exists already (compute_device.h); nullptr: Run makes the one that the job
   // names.
   std::unique_ptr<kernels::Backend> backend;

@@ -30,6 +30,7 @@
 #include "worker/rank/run.h"
 #include "worker/rank/step_log.h"
 #include "worker/rank/stop_signals.h"
+#include "worker/train/job_data/job_tokenizer.h"
 
 namespace mt::rank {
 
@@ -62,10 +63,40 @@ Status LoadStandaloneJob(const Options& options, JobSpec* job) {
   return OkStatus();
 }
 
+// Whether all members of a run have found a GPU each.
+StatusOr<bool> AllHaveGpus(bool mine, int rank, int64_t world, comm::RendezvousStore* store) {
+  constexpr std::chrono::minutes kLimit{2};  // to load libraries and make a context
+  const base::MonotonicTime deadline = base::Clock::Real()->Now() + kLimit;
+  const auto key = [](int64_t member) { return fmt::format("device/{}", member); };
+  RETURN_IF_ERROR(store->Set(key(rank), mine ? "gpu" : "cpu"));
+  for (int64_t member = 0; member < world; ++member) {
+    ASSIGN_OR_RETURN(const std::string device, store->Get(key(member), deadline));
+    if (device != "gpu") return false;
+  }
+  return true;
+}
+
+// A GPU for each member, or the CPU for all.
+Status ChooseDevice(const Options& options, JobSpec* job, std::unique_ptr<kernels::Backend>* gpu,
+                    comm::RendezvousStore* store) {
+  *gpu = TakeGpuIfAny({.uuid = options.gpu, .ordinal = options.rank}, job);
+  const int64_t world = spec::WorldSize(*job);
+  if (world == 1) return OkStatus();
+  ASSIGN_OR_RETURN(const bool all, AllHaveGpus(*gpu != nullptr, options.rank, world, store));
+  if (all || *gpu == nullptr) return OkStatus();
+  log::Info("training on the CPU", {{"why", "there is not a GPU for every rank"}});
+  gpu->reset();
+  job->mutable_placement()->set_device(megatrain::v1::Placement::DEVICE_CPU);
+  return OkStatus();
+}
+
 // Resolves the job for this host. *gpu becomes the backend if the job leaves the device open and a
 // GPU was found, else stays nullptr. Called after InitLog, because the choice is logged.
-Status Resolve(const Options& options, JobSpec* job, std::unique_ptr<kernels::Backend>* gpu) {
-  if (!job->placement().has_device()) *gpu = TakeGpuIfAny(options.gpu, job);
+Status Resolve(const Options& options, JobSpec* job, std::unique_ptr<kernels::Backend>* gpu,
+               comm::RendezvousStore* store) {
+  if (!job->placement().has_device()) {
+    RETURN_IF_ERROR(ChooseDevice(options, job, gpu, store));
+  }
   return spec::ToStatus(spec::ResolveForSlots(
       {.gpu = job->placement().device() == megatrain::v1::Placement::DEVICE_GPU,
        .cores_per_node = UsableCores(),
@@ -115,14 +146,15 @@ Status TrainHere(const Options& options, JobSpec job) {
   const int64_t world = spec::WorldSize(job);
   RETURN_IF_ERROR(InitLog(options, job, world));
   std::unique_ptr<kernels::Backend> backend;
-  RETURN_IF_ERROR(Resolve(options, &job, &backend));
+  comm::FileStore store(options.rendezvous);
+  RETURN_IF_ERROR(Resolve(options, &job, &backend, &store));
+  RETURN_IF_ERROR(train::SettleVocabulary(options.data_root, &job));
   std::unique_ptr<MetricsFile> metrics;
   if (!options.metrics_file.empty() && options.rank == 0) {
     ASSIGN_OR_RETURN(metrics, MetricsFile::Open(options.metrics_file));
   }
   StandaloneLog observer(std::max<int64_t>(1, job.training().log_every()), metrics.get());
   CommandQueue commands;
-  comm::FileStore store(options.rendezvous);
   const StopSignals signals(
       [rank = options.rank, &commands](int count) { OnStopSignal(count, rank, &commands); });
   const train::TrainResult result =

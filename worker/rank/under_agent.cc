@@ -23,6 +23,7 @@
 #include "worker/rank/channel_store.h"
 #include "worker/rank/command_queue.h"
 #include "worker/rank/epoch_queries.h"
+#include "worker/rank/gpu_gauge.h"
 #include "worker/rank/leave_switch.h"
 #include "worker/rank/mark_board.h"
 #include "worker/rank/outcome.h"
@@ -30,6 +31,7 @@
 #include "worker/rank/step_log.h"
 #include "worker/rank/stop_signals.h"
 #include "worker/rank/telemetry_board.h"
+#include "worker/train/job_data/job_tokenizer.h"
 
 namespace mt::rank {
 
@@ -129,6 +131,7 @@ class AgentRank {
  private:
   void FillBeat(RankBeat* beat) {
     board_.Fill(beat->mutable_telemetry());
+    gpu_.Fill(beat->mutable_telemetry());
     megatrain::v1::DeviceMark mark;
     if (marks_.Fill(&mark)) *beat->mutable_mark() = std::move(mark);
     megatrain::v1::Activity activity;
@@ -145,6 +148,7 @@ class AgentRank {
     job = assignment.spec();
     threads_ = assignment.threads();
     if (result.status.ok()) result.status = CompleteAndResolve(threads_, &job);
+    if (result.status.ok()) result.status = train::SettleVocabulary(assignment.data_root(), &job);
     if (result.status.ok()) result.status = CheckGpu(job);
     if (!result.status.ok()) return result;
     ChannelObserver to_agent(
@@ -153,6 +157,7 @@ class AgentRank {
          .post_counters = [this](const train::RankCounters& counters) { board_.Post(counters); },
          .activities = &activities_});
     StepLog observer(std::max<int64_t>(1, job.training().log_every()), &to_agent);
+    if (!options_.gpu.empty()) gpu_.Start(options_.gpu);
     SendState(megatrain::v1::COMM_INIT);
     return rank::Run(
         {.job = &job,
@@ -283,6 +288,7 @@ class AgentRank {
   std::atomic<int> threads_ = 0;  // CPU threads, from the assignment
   CommandQueue commands_;
   TelemetryBoard board_;
+  GpuGauge gpu_;
   MarkBoard marks_;
   ActivityBoard activities_;
   LeaveSwitch leave_;

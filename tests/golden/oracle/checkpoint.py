@@ -74,6 +74,10 @@ class Checkpoint:
         begin, end = header[tensor]["data_offsets"]
         return body[begin:end]
 
+    def boxes(self, key):
+        """(offset, shape) of each slice of a tensor."""
+        return [(tuple(piece["offset"]), tuple(piece["shape"])) for _, piece in self._slices[key]]
+
     @property
     def integers(self):
         return self.manifest["integers"]

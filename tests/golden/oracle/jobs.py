@@ -54,6 +54,16 @@ PARALLEL = {
                                "warmup": 0},
 }
 
+# Down projections of 4 MiB, which are stored in parts of their columns.
+WIDE = {
+    "name": "oracle-wide",
+    "model": GPT2["model"] | {"layers": 2, "ffn_size": 16384},
+    "data": _DATA,
+    "training": _TRAINING | {"train_iters": 1},
+    "optimizer": _OPTIMIZER | {"warmup": 0},
+}
+LAYOUT_WIDE = {"tensor": 2, "data": 2, "zero_stage": 1}
+
 # Two tensor ranks x two stages of two chunks x two replicas.
 LAYOUT_3D = {"tensor": 2, "pipeline": 2, "data": 2, "schedule": "interleaved", "virtual_stages": 2,
              "sequence_parallel": True, "zero_stage": 1, "bucket_size": "8KiB"}

@@ -95,7 +95,12 @@ class Network:
         """Sum of weight * cross-entropy; tokens, labels, weights [b, s], samples [b] (running
         numbers: of dropout alone)."""
         self.samples = samples
-        tokens = torch.from_numpy(tokens)
+        logits = self.logits(torch.from_numpy(tokens))
+        each = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(labels).flatten(), reduction="none")
+        return (each * torch.from_numpy(weights).flatten()).sum()
+
+    def logits(self, tokens):
+        """[b, s, vocabulary] of tokens [b, s]."""
         x = F.embedding(tokens, self.p["embedding.word.weight"])
         if self.model["position"] == "learned":
             x = x + self.p["embedding.position.weight"][:tokens.shape[1]]
@@ -103,9 +108,12 @@ class Network:
         for i in range(self.model["layers"]):
             x = self.layer(i, x)
         table = "embedding.word.weight" if self.model["tie_embeddings"] else "head.weight"
-        logits = F.linear(self.norm("final_norm", x), self.p[table])
-        each = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(labels).flatten(), reduction="none")
-        return (each * torch.from_numpy(weights).flatten()).sum()
+        return F.linear(self.norm("final_norm", x), self.p[table])
+
+    def log_probabilities(self, ids):
+        """Of every token of the vocabulary behind each prefix of `ids`: float64 [len(ids), vocabulary]."""
+        with torch.no_grad():
+            return torch.log_softmax(self.logits(torch.tensor([ids])), -1)[0].numpy()
 
     def gradients(self, loss):
         """Name -> gradient of a scalar that loss_sum leads to."""

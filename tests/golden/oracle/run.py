@@ -62,3 +62,12 @@ class Run:
 
     def checkpoint(self, step):
         return checkpoint.find(self.folder / "checkpoints" / self.job["name"], step)
+
+    def generate(self, step, prompts, *flags):
+        """What mt-rank writes of the checkpoint of this step; prompts are lists of ids."""
+        done = subprocess.run(
+            [str(BIN / "mt-rank"), "--generate", str(self.folder / "checkpoints" / self.job["name"]), f"--step={step}",
+             "--json", *(f"--prompt={' '.join(map(str, ids))}" for ids in prompts), *flags],
+            capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, f"mt-rank: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return json.loads(done.stdout)

@@ -5,8 +5,11 @@ k + 1: loss, gradient norm, learning rate, every scalar, every weight and every 
 """
 import unittest
 
+import numpy as np
+
 import compare
 import jobs
+import network
 import prediction
 import run
 import update
@@ -89,6 +92,21 @@ class OracleTest:
         facts = {name: value for name, value in self.saved[1].facts.items() if name.startswith("data.")}
         self.assertEqual(facts, want)
 
+    def test_text(self):
+        """Greedy text of two checkpoints, whatever layout saved them, and the log probability of each token, in fp64."""
+        prompts = [[5, 17, 2], [9, 8, 7, 30, 1, 0, 22, 22, 3, 50, 41]]
+        for step in (1, self.total):
+            said = self.run_.generate(step, prompts, "--tokens=6", "--logprobs")
+            self.assertEqual([text["prompt_ids"] for text in said["texts"]], prompts)
+            net = network.Network(self.job["model"], self.saved[step].tensors["weights"])
+            for text in said["texts"]:
+                ids = text["prompt_ids"] + text["ids"]
+                table = net.log_probabilities(ids[:-1])
+                chosen = table[len(text["prompt_ids"]) - 1:].argmax(-1).tolist()
+                self.assertEqual(text["ids"], chosen, f"step {step}, {text['finish']}")
+                want = table[np.arange(len(ids) - 1), ids[1:]]
+                np.testing.assert_allclose(text["logprobs"], want, rtol=1e-10, atol=1e-10)
+
     def test_the_job_tells_mistakes_apart(self):
         """Clipping bites, both splits are read more than once, and all is stored in fp64."""
         norms = [self.saved[step].reals["grad_norm"] for step in self.saved]
@@ -120,6 +138,37 @@ class ParallelResidualTest(OracleTest, unittest.TestCase):
 
 class ParallelResidualIn3DTest(OracleTest, unittest.TestCase):
     job = jobs.with_layout(jobs.PARALLEL, jobs.LAYOUT_3D)
+
+
+class ColumnPartsTest(unittest.TestCase):
+    """Checkpoints with matrices in parts of their columns, put together by FORMAT.md alone: the state after the first step."""
+
+    def boxes_after_first_step(self, job):
+        """Of each down projection's weights; their sizes in eighths of the columns."""
+        run_ = run.Run(job)
+        self.addCleanup(run_.close)
+        oracle = prediction.Oracle(job, run_.prefix)
+        saved, want = run_.checkpoint(1), oracle.step(oracle.initial())
+        self.assertEqual(set(saved.tensors), set(oracle.kinds))
+        problems = []
+        for kind, tensors in zip(oracle.kinds, want.tensors):
+            problems += compare.tensors(kind, saved.tensors[kind], tensors)
+        self.assertFalse(problems, "\n".join(problems))
+        return [saved.boxes(f"{kind}/layers.{layer}.ffn.down.weight") for kind in oracle.kinds
+                for layer in range(job["model"]["layers"])]
+
+    def test_of_one_rank(self):
+        rows, part = jobs.WIDE["model"]["hidden_size"], jobs.WIDE["model"]["ffn_size"] // 8
+        for boxes in self.boxes_after_first_step(jobs.WIDE):
+            self.assertEqual(boxes, [((0, i * part), (rows, part)) for i in range(8)])
+
+    def test_of_tensor_ranks_and_replicas(self):
+        """A replica's border lies anywhere: of each matrix most rows are in parts."""
+        job = jobs.with_layout(jobs.WIDE, jobs.LAYOUT_WIDE)
+        rows, part = job["model"]["hidden_size"], job["model"]["ffn_size"] // 8
+        for boxes in self.boxes_after_first_step(job):
+            in_parts = sum(shape[0] for offset, shape in boxes if shape[1] == part and offset[1] % part == 0)
+            self.assertGreaterEqual(in_parts, 8 * rows // 2, boxes)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,9 @@ Agent::Agent(Config config, Seams seams)
       epochs_({.links = seams.ranks,
                .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
       activities_([this](const WorkerMessage& m) { session_.SendNow(m); }),
+      readings_({.loop = seams.loop,
+                 .interval = config_.limits.readings,
+                 .send_now = [this](const WorkerMessage& m) { session_.SendNow(m); }}),
       logs_({.loop = seams.loop,
              .limits = config_.limits.logs,
              .log_root = config_.node.log_root,
@@ -118,7 +121,10 @@ void Agent::FillRegister(Register* message) {
   }
 }
 
-Status Agent::CheckRegistered(const Registered& registered) { return obedience_.Check(registered); }
+Status Agent::CheckRegistered(const Registered& registered) {
+  readings_.SetWanted(registered.takes_readings());
+  return obedience_.Check(registered);
+}
 
 void Agent::OnSessionClosed(const Status& why) { obedience_.OnClosed(why); }
 
@@ -352,6 +358,7 @@ void Agent::OnRankMessage(LinkId link, const RankMessage& message) {
   if (rank == nullptr) return;
   Measure(seams_.metrics, job, rank->rank, message);
   if (rank->rank == 0 && message.has_beat()) activities_.OnBeat(job, message.beat());
+  if (message.has_beat()) readings_.OnBeat(job, rank->rank, message.beat());
   switch (message.body_case()) {
     case RankMessage::kRendezvousSet:
       rendezvous_.Set(job, message.rendezvous_set().key(), message.rendezvous_set().value());
@@ -384,6 +391,7 @@ void Agent::OnGone(const JobEpoch& job) {
   rendezvous_.Forget(job);
   epochs_.Forget(job);
   activities_.Forget(job);
+  readings_.Forget(job);
   seams_.metrics->OnJobGone(job);
   log::Info("all ranks of a job are gone", {{"job", job.first}, {"epoch", EpochText(job.second)}});
   if (shutdown_done_ && allocations_.OnlyLeftRunning()) FinishShutdown();

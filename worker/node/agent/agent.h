@@ -17,6 +17,7 @@
 #include "worker/node/agent/epoch_relay.h"
 #include "worker/node/agent/log_service.h"
 #include "worker/node/agent/obedience.h"
+#include "worker/node/agent/reading_relay.h"
 #include "worker/node/agent/rendezvous_relay.h"
 #include "worker/node/agent/secret_file.h"
 #include "worker/node/agent/worker_metrics.h"
@@ -44,6 +45,8 @@ class Agent final : private CoordinatorSession::Listener,
     RankLimits ranks;
     GpuLimits gpus;
     LogLimits logs;
+    // Between two messages that tell the coordinator what ranks do now (L9).
+    std::chrono::milliseconds readings = control::kRankBeatInterval;
     // Between two looks for GPUs that could be offered since the start.
     std::chrono::milliseconds gpu_survey{300'000};
   };
@@ -141,6 +144,7 @@ class Agent final : private CoordinatorSession::Listener,
   RendezvousRelay rendezvous_;
   EpochRelay epochs_;
   ActivityRelay activities_;
+  ReadingRelay readings_;
   LogService logs_;
   NodeSlots slots_;
   bool was_registered_ = false;

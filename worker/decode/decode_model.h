@@ -1,0 +1,120 @@
+// A GPT that answers what comes next: the forward of worker/model with keys and values of earlier
+// tokens kept in a cache, over the same ops and parameters, in fp32 or fp64, on the CPU backend. A
+// sequence's results do not depend on what other sequences are computed beside it, to the bit.
+// Legend: R rows of a call, h hidden, V vocabulary, c sequences, n positions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/ops/backend.h"
+#include "worker/decode/decode_weights.h"
+#include "worker/memory/memory.h"
+#include "worker/memory/stack_arena.h"
+#include "worker/model/gpt_config.h"
+#include "worker/model/position_tables.h"
+
+namespace mt::decode {
+
+// A token, and where it stands.
+struct Row {
+  int32_t token = 0;
+  int32_t sequence = 0;
+  int32_t position = 0;
+};
+
+// Used by one thread. Errors: misuse aborts (CHECK).
+class DecodeModel {
+ public:
+  // Rows of one call.
+  static constexpr int64_t kMaxRows = 128;
+
+  struct Args {
+    model::GptConfig config;  // as DecodeConfig gives it; its seq is n
+    int64_t sequences = 1;    // c
+    int64_t memory_limit_bytes = 0;
+    kernels::Backend* backend = nullptr;  // the CPU's; this and the stream outlive the model
+    kernels::Stream* stream = nullptr;
+  };
+  // Allocates everything; weights are zero. kResourceExhausted: it does not fit the limit, by kind.
+  static StatusOr<std::unique_ptr<DecodeModel>> Make(const Args& args);
+  DecodeModel(const DecodeModel&) = delete;
+  DecodeModel& operator=(const DecodeModel&) = delete;
+
+  const model::GptConfig& config() const { return args_.config; }
+  int64_t sequences() const { return args_.sequences; }
+  // To be loaded before the first Forward, constant afterwards.
+  const DecodeWeights& weights() const { return weights_; }
+
+  // Computes the rows and keeps their keys and values, in place of what the cache had at their
+  // positions. Each attends to the positions of its sequence up to its own, which must all have
+  // been computed, by this call or earlier ones. Up to kernels::kMaxFewRows rows are read against
+  // the weights at the memory's pace; more, a part of a prompt, are matrix products.
+  void Forward(std::span<const Row> rows);
+  // The logits [rows.size(), V] of up to kernels::kMaxFewRows rows of the last Forward, by their
+  // numbers in it. Valid until the next call.
+  kernels::Tensor Logits(std::span<const int> rows);
+  // Makes the first `positions` positions of a sequence those of another one.
+  void CopySequence(int64_t from, int64_t to, int64_t positions);
+
+ private:
+  // Of one layer; empty where the variant has none.
+  struct Layer {
+    kernels::Tensor gain1, shift1;
+    kernels::Tensor qkv, qkv_bias, q_gain, k_gain, out, out_bias;
+    kernels::Tensor gain2, shift2;
+    kernels::Tensor up, up_bias, down, down_bias;
+    kernels::Tensor k_cache, v_cache;  // [c, g, n, d]
+  };
+  // Of all rows of a call: [kMaxRows, ...], of which a call uses the first R.
+  struct Buffers {
+    kernels::Tensor tokens, sequences, positions;  // i32 [R]
+    kernels::Tensor residual, y, partial, second;  // [R, h]; second: with a parallel residual
+    kernels::Tensor mean, rstd;                    // accumulator type [R]
+    kernels::Tensor qkv, o;                        // [R, (a + 2g) d], [R, a d]
+    kernels::Tensor qk_input, qk_rstd;             // [R, (a + g) d], [R, a + g], with QK norm
+    kernels::Tensor pre, act;                      // [R, up's outputs], [R, ffn]
+    kernels::Tensor bias_sum;                      // [h], with a parallel residual
+    kernels::Tensor head_rows, logits;             // [kMaxFewRows, h], [kMaxFewRows, V]
+  };
+  // A branch that is not yet added to the residual.
+  struct Open {
+    kernels::Partials partials;
+    kernels::Tensor bias, other_bias;
+    kernels::Tensor positions;  // of the embedding: the position table
+    bool first = false;         // nothing before it
+  };
+
+  explicit DecodeModel(const Args& args);
+  void Plan(memory::MemoryPlan* plan);
+  void Bind();
+  Buffers Take(memory::StackArena* arena) const;
+  void TakeCaches(memory::StackArena* arena);
+  int64_t WorkspaceBytes() const;
+  kernels::AttentionDecodeArgs AttentionArgs(const Layer& layer, const Buffers& rows) const;
+
+  // The buffers' first `count` rows.
+  Buffers First(int64_t count) const;
+  void Norm(const Buffers& rows, const Open& open, const kernels::Tensor& gain,
+            const kernels::Tensor& shift) const;
+  void Attend(const Layer& layer, const Buffers& rows, const kernels::Tensor& partial) const;
+  void FeedForward(const Layer& layer, const Buffers& rows, const kernels::Tensor& partial) const;
+  void Product(const kernels::Tensor& x, const kernels::Tensor& w, const kernels::Tensor& bias,
+               const kernels::Tensor& y) const;
+
+  const Args args_;
+  DecodeWeights weights_;
+  model::PositionTables tables_;
+  std::vector<Layer> layers_;
+  kernels::Tensor word_, position_, final_gain_, final_shift_, head_;
+  memory::Block buffers_block_, caches_block_, workspace_block_;
+  std::unique_ptr<memory::Memory> memory_;
+  Buffers buffers_;
+  kernels::Workspace workspace_;
+  int64_t rows_ = 0;  // of the last Forward
+};
+
+}  // namespace mt::decode

@@ -1,0 +1,42 @@
+// The flags of `mtctl generate` and of `mt-rank --generate DIR`: declared once, since the first
+// starts the second.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace mt::decode {
+
+struct GenerateFlags {
+  int64_t step = -1;  // -1: not given
+  std::string tag;
+  std::vector<std::string> prompts;  // "-": standard input
+  int64_t tokens = 64;
+  int64_t samples = 1;
+  double temperature = 0;
+  int64_t top_k = 0;
+  double top_p = 1;
+  double repetition_penalty = 1;
+  std::vector<std::string> stops;
+  int64_t seed = 1234;
+  std::string precision = "auto";  // "auto", "fp32", "fp64"
+  int threads = 1;
+  std::string tokenizer;  // instead of the job's; empty: that
+  // Files of the tokenizer, on this machine: those of the job lie below the worker's data root.
+  std::string tokenizer_file, vocab, merges;
+  bool raw = false;
+  bool log_probabilities = false;
+  bool json = false;  // of mt-rank alone; mtctl has -o json
+};
+
+// Adds all but --json. `flags` must live as long as the app.
+void AddGenerateFlags(CLI::App* app, GenerateFlags* flags);
+// The command line that gives these flags, without the program; what has its default is left out.
+std::vector<std::string> ToArguments(const GenerateFlags& flags);
+
+}  // namespace mt::decode
