@@ -28,6 +28,9 @@ constexpr unsigned int kTextBytes = 96;  // NVML's own string buffers are no lon
 struct MemoryInfo {
   unsigned long long total, free, used;
 };
+struct Utilization {
+  unsigned int gpu, memory;  // percent
+};
 struct PciInfo {
   char bus_id_legacy[16];
   unsigned int domain, bus, device, device_id, subsystem_id;
@@ -60,6 +63,7 @@ struct Library::Functions {
   Return (*max_clock)(Device, int, unsigned int*);
   Return (*clock)(Device, int, unsigned int*);
   Return (*temperature)(Device, int, unsigned int*);
+  Return (*utilization)(Device, Utilization*);
   Return (*throttle_reasons)(Device, unsigned long long*);
   Return (*p2p_status)(Device, Device, int, int*);
   Return (*mig_mode)(Device, unsigned int*,
@@ -87,6 +91,7 @@ const char* Library::Functions::Resolve(void* handle) {
       {"nvmlDeviceGetMaxClockInfo", &max_clock},
       {"nvmlDeviceGetClockInfo", &clock},
       {"nvmlDeviceGetTemperature", &temperature},
+      {"nvmlDeviceGetUtilizationRates", &utilization},
       {"nvmlDeviceGetCurrentClocksThrottleReasons", &throttle_reasons},
       {"nvmlDeviceGetP2PStatus", &p2p_status},
       {"nvmlDeviceGetMigMode", &mig_mode},
@@ -197,6 +202,8 @@ StatusOr<Reading> Library::Read(int gpu) const {
   if (Ask(functions_->power, device, &value) == kSuccess) out.power_watts = value * 1e-3;
   if (Ask(functions_->temperature, device, kTemperatureGpu, &value) == kSuccess)
     out.temperature_celsius = value;
+  Utilization used{};
+  if (Ask(functions_->utilization, device, &used) == kSuccess) out.utilization = used.gpu * 1e-2;
   unsigned long long reasons = 0;
   if (Ask(functions_->throttle_reasons, device, &reasons) == kSuccess)
     out.throttle_reasons = reasons;

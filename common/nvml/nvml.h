@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/status.h"
@@ -41,13 +42,16 @@ enum ThrottleReason : uint64_t {
   kThrottlePowerBrake = 0x80,
 };
 
-// A sample of one GPU's state. Numbers that the GPU does not report are 0.
+// A sample of one GPU's state. Numbers that the GPU does not report are 0; utilization, of which 0
+// is a value, is then unset.
 struct Reading {
   int64_t free_bytes = 0;
   int sm_clock_mhz = 0;
   int memory_clock_mhz = 0;
   double power_watts = 0;
   double temperature_celsius = 0;
+  // Share of the driver's last sampling period (1/6 s to 1 s) in which a kernel ran, 0 to 1.
+  std::optional<double> utilization;
   uint64_t throttle_reasons = 0;  // bits of ThrottleReason, and other bits that NVML defines
 };
 

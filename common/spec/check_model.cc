@@ -7,6 +7,7 @@
 #include "common/spec/derived.h"
 #include "common/spec/number.h"
 #include "common/spec/presets.h"
+#include "common/spec/rules.h"
 #include "common/spec/text_forms.h"
 #include "megatrain/v1/job.pb.h"
 
@@ -20,8 +21,15 @@ constexpr int64_t kByteVocab = 257;
 // Together with the ranges in job.proto this keeps parameter counts within 63 bits.
 constexpr int64_t kMaxAttentionWidth = int64_t{1} << 24;
 
+using Tokenizer = v1::Data::Tokenizer;
+
 bool HasByteTokenizer(const v1::Data& data) {
-  return data.tokenizer().type() == v1::Data::Tokenizer::TYPE_BYTE;
+  return data.tokenizer().type() == Tokenizer::TYPE_BYTE;
+}
+
+// Whether a rank finds the vocabulary: in the tokenizer's files or the data's record.
+bool VocabComesWithData(const v1::Data& data) {
+  return !data.mock() && !HasByteTokenizer(data) && data.tokenizer().type() != Tokenizer::TYPE_NULL;
 }
 
 void CompleteVocab(const CheckArgs& args) {
@@ -30,9 +38,9 @@ void CompleteVocab(const CheckArgs& args) {
   if (!args.faults->Clean({"model.vocab_size", "data.tokenizer.type", "model.preset"})) return;
   if (!model.has_vocab_size() && byte) model.set_vocab_size(kByteVocab);
   if (!model.has_vocab_size()) {
-    args.faults->Add(
-        "model.vocab_size",
-        "required: only the byte tokenizer and most presets have a vocabulary of their own");
+    if (VocabComesWithData(args.job->data())) return;
+    args.faults->Add("model.vocab_size",
+                     "required: neither ids nor mock data have a vocabulary of their own");
   } else if (byte && model.vocab_size() < kByteVocab) {
     args.faults->Add("model.vocab_size",
                      fmt::format("the byte tokenizer has {} tokens, so at least {}; is {}",
@@ -110,12 +118,40 @@ void CheckDataSets(const CheckArgs& args) {
   }
 }
 
+// Which files the tokenizer's type is made of; none for bytes and ids.
+void CheckTokenizer(const Tokenizer& tokenizer, FaultList* faults) {
+  const bool bpe = tokenizer.type() == Tokenizer::TYPE_GPT2_BPE;
+  const bool one_file =
+      tokenizer.type() == Tokenizer::TYPE_HF || tokenizer.type() == Tokenizer::TYPE_SENTENCEPIECE;
+  const std::string name =
+      tokenizer.has_type()
+          ? EnumText(*Tokenizer::Type_descriptor()->FindValueByNumber(tokenizer.type()))
+          : "";
+  const auto check = [&](const char* field, bool given, bool wanted, const char* what) {
+    const std::string path = fmt::format("data.tokenizer.{}", field);
+    if (given == wanted) return;
+    if (wanted) {
+      faults->Add(path, fmt::format("required for {}: {} below the data root", name, what));
+    } else if (!tokenizer.has_type()) {
+      faults->Add("data.tokenizer.type", fmt::format("required beside {}", field));
+    } else {
+      faults->Add(path, fmt::format("{} is made of no such file; leave it out", name));
+    }
+  };
+  check("file", tokenizer.has_file(), one_file,
+        tokenizer.type() == Tokenizer::TYPE_HF ? "a tokenizer.json" : "a SentencePiece model");
+  check("vocab", tokenizer.has_vocab(), bpe, "a vocab.json");
+  check("merges", tokenizer.has_merges(), bpe, "a merges.txt");
+}
+
 }  // namespace
 
 void FillFromPreset(const CheckArgs& args) {
   v1::Model& model = *args.job->mutable_model();
   if (!model.has_preset() || !args.faults->Clean({"model.preset"})) return;
-  ApplyPreset(*FindPreset(model.preset()), !HasByteTokenizer(args.job->data()), &model);
+  const v1::Data& data = args.job->data();
+  const bool with_vocab = !HasByteTokenizer(data) && !VocabComesWithData(data);
+  ApplyPreset(*FindPreset(model.preset()), with_vocab, &model);
 }
 
 void CompleteModel(const CheckArgs& args) {
@@ -138,9 +174,9 @@ void CompleteModel(const CheckArgs& args) {
 void CheckData(const CheckArgs& args) {
   v1::JobSpec& job = *args.job;
   CheckDataSets(args);
-  if (!job.data().mock() && !job.data().tokenizer().has_type() &&
-      args.faults->Clean({"data.tokenizer.type"})) {
-    args.faults->Add("data.tokenizer.type", "required unless data.mock: byte or null");
+  if (args.faults->Clean({"data.tokenizer.type", "data.tokenizer.file", "data.tokenizer.vocab",
+                          "data.tokenizer.merges"})) {
+    CheckTokenizer(job.data().tokenizer(), args.faults);
   }
   if (!job.data().has_seed() && args.faults->Clean({"data.seed", "training.seed"})) {
     job.mutable_data()->set_seed(job.training().seed());

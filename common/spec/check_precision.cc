@@ -70,15 +70,6 @@ void CheckForDevice(const CheckArgs& args) {
     faults.Add("placement.threads_per_rank",
                "is for CPU slots, and this job runs on a GPU; leave it out, or use device cpu");
   }
-  if (args.context.multi_gpu || placement.slots() <= 1) return;
-  if (!MeshIsClean(faults) || !faults.Clean({"placement.device"})) return;
-  const v1::Parallel& parallel = job.parallel();
-  faults.Add(
-      "placement.device",
-      fmt::format("gpu: communication between GPUs is not built yet, so a job runs on one "
-                  "GPU, and this one asks for {} (tensor {} x pipeline {} x data {}); give "
-                  "it one rank, or use device cpu",
-                  placement.slots(), parallel.tensor(), parallel.pipeline(), parallel.data()));
 }
 
 void CompleteDevice(const CheckArgs& args) {

@@ -107,20 +107,25 @@ void CheckSources(const pb::Message& message, const Field& field, const std::str
                   FaultList* faults) {
   const pb::Reflection& reflection = *message.GetReflection();
   const int count = reflection.FieldSize(message, &field);
-  if (count > 1) {
-    faults->Add(
-        path, fmt::format("a blend of {} data sets is not supported yet; give one prefix", count));
-  }
+  int weighted = 0;
   for (int i = 0; i < count; ++i) {
     const auto& source =
         static_cast<const v1::Data::Source&>(reflection.GetRepeatedMessage(message, &field, i));
-    const Field& prefix = *source.GetDescriptor()->FindFieldByName("prefix");
-    std::string complaint = CheckText(prefix, source.prefix());
+    weighted += source.has_weight() ? 1 : 0;
+    const bool is_file = source.has_file();
+    const Field& text = *source.GetDescriptor()->FindFieldByName(is_file ? "file" : "prefix");
+    std::string complaint = CheckText(text, is_file ? source.file() : source.prefix());
+    if (complaint.empty() && is_file && (count > 1 || source.has_prefix() || source.has_weight()))
+      complaint = "a file of weights and prefixes stands alone";
     if (complaint.empty() && source.has_weight() &&
         !(source.weight() > 0 && std::isfinite(source.weight()))) {
       complaint = fmt::format("a weight must be above 0, is {}", source.weight());
     }
     if (!complaint.empty()) faults->Add(path, complaint);
+  }
+  if (weighted != 0 && weighted != count) {
+    faults->Add(path, fmt::format("{} of {} data sets have a weight; give all of them one, or none",
+                                  weighted, count));
   }
 }
 

@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/base/math.h"
 #include "common/spec/course.h"
+#include "common/spec/presets.h"
 #include "common/spec/text_forms.h"
 #include "megatrain/v1/job.pb.h"
 
@@ -55,6 +56,12 @@ int64_t MaxPositions(const Model& model) {
   return model.has_max_positions() ? model.max_positions() : model.seq_length();
 }
 
+int64_t KnownVocab(const Model& model) {
+  if (model.has_vocab_size()) return model.vocab_size();
+  const Preset* const preset = FindPreset(model.preset());
+  return preset == nullptr ? 0 : preset->vocab_size;
+}
+
 int64_t ParameterCount(const Model& model) {
   const int64_t h = model.hidden_size();
   const int64_t q = model.heads() * HeadDim(model);
@@ -71,13 +78,13 @@ int64_t ParameterCount(const Model& model) {
   if (model.qk_norm()) layer += 2 * HeadDim(model);  // gains of q and k; QK norm has no shift
   const bool learned = !model.has_position() || model.position() == Model::POSITION_LEARNED;
   const bool tied = !model.has_tie_embeddings() || model.tie_embeddings();
-  return model.layers() * layer + norm + model.vocab_size() * h * (tied ? 1 : 2) +
+  return model.layers() * layer + norm + KnownVocab(model) * h * (tied ? 1 : 2) +
          (learned ? MaxPositions(model) * h : 0);
 }
 
 int64_t PaddedVocab(const Model& model, int64_t tensor) {
   const int64_t unit = (model.has_vocab_divisible_by() ? model.vocab_divisible_by() : 128) * tensor;
-  return base::RoundUp(model.vocab_size(), unit);
+  return base::RoundUp(KnownVocab(model), unit);
 }
 
 int64_t PaddedVocab(const JobSpec& job) {
@@ -210,7 +217,9 @@ std::vector<DataSource> DataSources(const JobSpec& job, Split split) {
   const auto& sources = data.path_size() > 0 ? data.path() : own;
   std::vector<DataSource> out;
   for (const v1::Data::Source& source : sources) {
-    out.push_back({.weight = source.has_weight() ? source.weight() : 1, .prefix = source.prefix()});
+    out.push_back({.weight = source.has_weight() ? std::optional(source.weight()) : std::nullopt,
+                   .prefix = source.prefix(),
+                   .file = source.file()});
   }
   return out;
 }

@@ -36,6 +36,9 @@ int64_t FfnSize(const Model& model);
 int64_t MaxPositions(const Model& model);
 // True for the activations with two input matrices: SwiGLU and GeGLU.
 bool IsGated(const Model& model);
+// The vocabulary; where the job leaves it to its data, that of the preset, or 0: an estimate until
+// a rank has read the data's tokenizer.
+int64_t KnownVocab(const Model& model);
 // Trainable parameters, without padding; a tied embedding counts once.
 int64_t ParameterCount(const Model& model);
 // V rounded up to vocab_divisible_by * tensor (Megatron's --make-vocab-size-divisible-by).
@@ -102,8 +105,9 @@ int64_t WsdSamples(const JobSpec& job);
 
 // --- Data.
 struct DataSource {
-  double weight;       // 1 where none was given
+  std::optional<double> weight;
   std::string prefix;  // relative to data_root
+  std::string file;    // likewise: a list of weights and prefixes instead; the only member then
 };
 enum class Split { kTrain = 0, kValid = 1, kTest = 2 };
 // The three shares of data.split, missing ones 0; their sum is above 0.

@@ -18,7 +18,7 @@ using Field = pb::FieldDescriptor;
 
 std::string TypeText(const Field& field) {
   if (field.is_map()) return "map of words to words";
-  if (IsSourceList(field)) return "list of prefixes, or of weight, prefix pairs";
+  if (IsSourceList(field)) return "list of prefixes, or of weight, prefix pairs; or {file: PATH}";
   if (IsSection(field)) return "section";
   std::string out;
   switch (RuleOf(field).unit()) {

@@ -31,7 +31,7 @@ double WindowedSquare(const Model& model) {
 }
 
 double ModelFlopsPerSample(const Model& model) {
-  return CountPerSample(model, model.vocab_size(), WindowedSquare(model));
+  return CountPerSample(model, KnownVocab(model), WindowedSquare(model));
 }
 
 }  // namespace

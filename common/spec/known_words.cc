@@ -144,6 +144,11 @@ constexpr Pair kValues[] = {
     {"selective_recompute", "selective"},
     {"bytelevel", "byte"},
     {"nulltokenizer", "null"},
+    {"gpt2bpetokenizer", "gpt2_bpe"},
+    {"huggingfacetokenizer", "hf"},
+    {"sentencepiecetokenizer", "sentencepiece"},
+    {"gptsentencepiecetokenizer", "sentencepiece"},
+    {"llama2tokenizer", "sentencepiece"},
 };
 
 // "--Num-Layers" as "num_layers".

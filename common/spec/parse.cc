@@ -132,6 +132,12 @@ class Reader {
   // holds a number.
   void ReadSources(const TreeNode& node, const std::string& path, const Field& field,
                    pb::Message* message) {
+    if (node.kind == TreeNode::Kind::kMap && node.keys == std::vector<std::string>{"file"} &&
+        node.items[0].kind == TreeNode::Kind::kScalar) {
+      auto* source =
+          static_cast<v1::Data::Source*>(message->GetReflection()->AddMessage(message, &field));
+      return source->set_file(node.items[0].scalar);
+    }
     const std::vector<std::string> items = Items(node, path);
     bool pairs = !items.empty() && items.size() % 2 == 0;
     for (size_t i = 0; pairs && i < items.size(); i += 2) pairs = ParseReal(items[i]).has_value();

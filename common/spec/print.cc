@@ -71,6 +71,14 @@ std::string ScalarText(const pb::Message& message, const Field& field, int index
   return text;
 }
 
+// The file that lists the data sets; "" where they are listed here.
+std::string SourceFile(const pb::Message& message, const Field& field) {
+  const pb::Reflection& reflection = *message.GetReflection();
+  if (reflection.FieldSize(message, &field) != 1) return "";
+  return static_cast<const v1::Data::Source&>(reflection.GetRepeatedMessage(message, &field, 0))
+      .file();
+}
+
 std::vector<std::string> SourceItems(const pb::Message& message, const Field& field, Form form) {
   const pb::Reflection& reflection = *message.GetReflection();
   std::vector<const v1::Data::Source*> sources;
@@ -103,8 +111,12 @@ std::vector<std::string> MapItems(const pb::Message& message, const Field& field
 
 std::string ValueText(const pb::Message& message, const Field& field, Form form) {
   if (field.is_map()) return fmt::format("{{{}}}", Join(MapItems(message, field, form), ", "));
-  if (IsSourceList(field))
+  if (IsSourceList(field)) {
+    const std::string file = SourceFile(message, field);
+    if (!file.empty())
+      return fmt::format("{{{}: {}}}", StringText("file", form), StringText(file, form));
     return fmt::format("[{}]", Join(SourceItems(message, field, form), ", "));
+  }
   if (!field.is_repeated()) return ScalarText(message, field, -1, form);
   const int count = message.GetReflection()->FieldSize(message, &field);
   std::vector<std::string> items;

@@ -20,8 +20,6 @@ struct ValidateContext {
   // FEATURE_PARALLELISM: tensor, pipeline, ZeRO, 16 bit, other model families
   bool parallelism = true;
   bool cuda = true;  // FEATURE_CUDA
-  // Jobs of several ranks on GPUs. While this is false, a job on GPUs has one rank.
-  bool multi_gpu = false;
 };
 
 // Applies preset and defaults, derives what can be derived, checks everything. With faults, *job is

@@ -59,9 +59,14 @@ std::string SetInteger(const Field& field, std::string_view text, pb::Message* m
   return "";
 }
 
+// The tokenizer of ids made elsewhere has two names.
+std::string_view OwnName(const pb::EnumDescriptor& type, std::string_view text) {
+  return text == "ids" && &type == v1::Data::Tokenizer::Type_descriptor() ? "null" : text;
+}
+
 std::string SetEnum(const Field& field, std::string_view text, pb::Message* message) {
   const pb::EnumDescriptor& type = *field.enum_type();
-  const pb::EnumValueDescriptor* value = FindEnumValue(type, text);
+  const pb::EnumValueDescriptor* value = FindEnumValue(type, OwnName(type, text));
   if (value != nullptr) {
     message->GetReflection()->SetEnum(message, &field, value);
     return "";

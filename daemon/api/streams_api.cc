@@ -107,6 +107,18 @@ StatusOr<Followed<EventSubscription>> StreamsApi::WatchEvents(
   return Followed<EventSubscription>{uid, std::move(subscription)};
 }
 
+Status StreamsApi::ReadRanks(const v1::ReadRanksRequest& request,
+                             v1::ReadRanksResponse* response) const {
+  const RankBoard& ranks = feeds_->ranks();
+  if (!request.has_job()) {
+    ranks.FillAll(response);
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(ledger_, request.job()));
+  ranks.Fill(job->job().uid(), response);
+  return OkStatus();
+}
+
 StatusOr<StreamsApi::HistoryAnswer> StreamsApi::QueryHistory(
     const v1::QueryHistoryRequest& request) {
   ASSIGN_OR_RETURN(const v1::StoredJob* job, FindJob(ledger_, request.job()));

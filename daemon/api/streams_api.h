@@ -15,6 +15,8 @@ namespace megatrain::v1 {
 class GetJobRequest;
 class History;
 class QueryHistoryRequest;
+class ReadRanksRequest;
+class ReadRanksResponse;
 class StreamMetricsRequest;
 class TailLogsRequest;
 class WatchEventsRequest;
@@ -39,6 +41,8 @@ class StreamsApi {
   StatusOr<Followed<MetricsSubscription>> WatchMetrics(const v1::StreamMetricsRequest& request);
   StatusOr<Followed<LogSubscription>> TailLogs(const v1::TailLogsRequest& request);
   StatusOr<Followed<EventSubscription>> WatchEvents(const v1::WatchEventsRequest& request);
+  // What the ranks of one job, or of all jobs, do now. kNotFound: there is no such job.
+  Status ReadRanks(const v1::ReadRanksRequest& request, v1::ReadRanksResponse* response) const;
   // Reads the disk: run it on another thread, while the history lives.
   using HistoryAnswer = std::function<void(v1::History* out)>;
   // Checked and prepared here; nothing of the disk is read before the answer is run.

@@ -32,6 +32,7 @@ std::shared_ptr<const v1::LogChunk> EndChunk(int rank, const std::string& error)
 
 void Feeds::PublishJob(const v1::Job& job) {
   jobs_.Publish(job);
+  ranks_.Publish(job);
   if (!IsFinal(job.state())) return;
   if (history_ != nullptr) history_->Close(job.uid());
   const auto steps = steps_.find(job.uid());
@@ -96,6 +97,7 @@ bool Feeds::StepsAreSafe() const { return history_ == nullptr || history_->ok();
 
 void Feeds::ForgetJob(const std::string& uid) {
   steps_.erase(uid);
+  ranks_.Forget(uid);
   if (history_ != nullptr) history_->Erase(uid);
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "daemon/feeds/job_feed.h"
+#include "daemon/feeds/rank_board.h"
 #include "daemon/telemetry/step_feed.h"
 #include "daemon/telemetry/subscription.h"
 
@@ -40,6 +41,9 @@ class Feeds {
   // Who watches jobs, and what their ranks are busy with.
   JobFeed& jobs() { return jobs_; }
   const JobFeed& jobs() const { return jobs_; }
+  // What ranks do now.
+  RankBoard& ranks() { return ranks_; }
+  const RankBoard& ranks() const { return ranks_; }
   // Takes the job as it is on disk now. A final state ends its streams.
   void PublishJob(const v1::Job& job);
 
@@ -107,6 +111,7 @@ class Feeds {
   History* history_;
   std::atomic<int64_t> dropped_{0};
   JobFeed jobs_{&dropped_};
+  RankBoard ranks_{clock_};
   std::map<std::string, JobSteps> steps_;
   int64_t next_log_request_ = 1;
   std::map<int64_t, LogRequest> log_requests_;

@@ -19,6 +19,12 @@ bool IsEnding(const v1::Job& job) {
   return job.state() == v1::STOPPING || job.state() == v1::RELEASING;
 }
 
+bool HasRanksAtWork(const v1::Job& job) {
+  return std::ranges::any_of(job.ranks(), [](const v1::RankStatus& rank) {
+    return rank.state() == v1::TRAINING || rank.state() == v1::HELD;
+  });
+}
+
 void JobTeardown::CommandStop(v1::StoredJob& stored, const Why& why) {
   v1::Job* job = stored.mutable_job();
   // Where the coordinator has judged by itself, it is who stops the job.
@@ -64,7 +70,7 @@ void JobTeardown::KillUnlessStopping(v1::StoredJob& stored, const Why& why,
   // What a restored store says to start may train.
   const bool may_train = IsBeforeRestore(tools_.ledger, stored.job().epoch()) &&
                          !tools_.ledger->AllocationsOfJob(stored.job().uid()).empty();
-  if (may_train) return CommandStop(stored, why);
+  if (may_train || HasRanksAtWork(stored.job())) return CommandStop(stored, why);
   KillRanks(stored, reason);
 }
 

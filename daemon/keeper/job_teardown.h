@@ -48,4 +48,8 @@ class JobTeardown {
 // Whether the job's ranks are on their way out: STOPPING or RELEASING.
 bool IsEnding(const v1::Job& job);
 
+// Whether a rank was heard to train or to hold: there may be steps to save, whatever the job's
+// state (STARTING until the last rank is heard).
+bool HasRanksAtWork(const v1::Job& job);
+
 }  // namespace mt::daemon

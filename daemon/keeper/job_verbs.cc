@@ -69,7 +69,8 @@ JobVerbs::Operated JobVerbs::Release(v1::StoredJob& stored, bool discard, const 
       !(discard && stored.has_stop() && !stored.stop().discard())) {
     return WrongState(stored, "pause --release", "it is being released already");
   }
-  if (!discard && !HasCheckpoints(job) && (TakesCommands(job.state()) || job.has_last_step())) {
+  if (!discard && !HasCheckpoints(job) &&
+      (TakesCommands(job.state()) || job.has_last_step() || HasRanksAtWork(job))) {
     return NoCheckpoints(job,
                          ": its steps would be lost; hold it instead (pause --hold), or give them "
                          "up (pause --release --discard)");

@@ -6,6 +6,7 @@
 #include "daemon/feeds/feeds.h"
 #include "daemon/service/history_reader.h"
 #include "daemon/service/run_stream.h"
+#include "daemon/service/unary.h"
 #include "daemon/service/user_services.h"
 #include "megatrain/v1/api.grpc.pb.h"
 
@@ -53,6 +54,12 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
       });
     });
     return reactor;
+  }
+  grpc::ServerUnaryReactor* ReadRanks(Context* context, const v1::ReadRanksRequest* request,
+                                      v1::ReadRanksResponse* response) override {
+    return RunRead(loop_, context, [request, response](Core& core) {
+      return core.api().streams().ReadRanks(*request, response);
+    });
   }
   grpc::ServerWriteReactor<v1::EventsChunk>* WatchEvents(
       Context* context, const v1::WatchEventsRequest* request) override {

@@ -165,6 +165,13 @@ void Reports::OnSteps(WorkerSession& from, const v1::StepsReport& report) {
   parts_.ledger->MarkJob(*stored, first ? Change::kRanks : Change::kProgress);
 }
 
+void Reports::OnReadings(const WorkerSession& from, const v1::RankReadings& readings) {
+  const v1::StoredJob* stored = parts_.ledger->FindJob(readings.job_uid());
+  if (stored == nullptr || stored->job().epoch() != readings.epoch()) return;
+  if (!IsActive(stored->job().state())) return;
+  parts_.feeds->ranks().Take(stored->job(), from.node, readings);
+}
+
 void Reports::TakeRunInfo(v1::Job* job, const v1::RunInfo& info) {
   job->set_total_steps(info.total_steps());
   job->set_resumed_from_step(info.resumed_from_step());

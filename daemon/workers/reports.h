@@ -17,6 +17,7 @@ class AssignmentReply;
 class CommandAck;
 class EpochQuery;
 class JobReport;
+class RankReadings;
 class RankReport;
 class RankStatus;
 class RendezvousGet;
@@ -53,6 +54,9 @@ class Reports {
   void OnRendezvousGet(WorkerSession& from, const v1::RendezvousGet& get);
   void OnCommandAck(WorkerSession& from, const v1::CommandAck& ack);
   void OnAllocationGone(WorkerSession& from, const v1::AllocationGone& gone);
+  // Takes what ranks do now. Readings of anything but the open epoch of a job are dropped silently:
+  // they come once a second, and reports tell the rest.
+  void OnReadings(const WorkerSession& from, const v1::RankReadings& readings);
   // Says whether the epoch is open, which lets rank 0 raise its fence again.
   void OnEpochQuery(const WorkerSession& from, const v1::EpochQuery& query);
   // Takes over what a registering worker says of a rank that it holds.

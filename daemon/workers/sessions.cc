@@ -27,7 +27,7 @@ namespace {
 
 // What is taken although no order is given: it changes nothing.
 bool ChangesNothing(const v1::WorkerMessage& message) {
-  return message.has_heartbeat() || message.has_log_reply();
+  return message.has_heartbeat() || message.has_log_reply() || message.has_rank_readings();
 }
 
 }  // namespace
@@ -132,6 +132,8 @@ void Sessions::Dispatch(SessionId id, const v1::WorkerMessage& message) {
       return settlement_.SettleReport(session, message.held_report());
     case v1::WorkerMessage::kEpochQuery:
       return reports.OnEpochQuery(session, message.epoch_query());
+    case v1::WorkerMessage::kRankReadings:
+      return reports.OnReadings(session, message.rank_readings());
     case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::kHeartbeat:
       return;
@@ -213,6 +215,7 @@ void Sessions::Welcome(SessionId id, const v1::Register& hello) {
   registered->set_lease_ms(control::kWorkerLostAfter.count());
   registered->set_cluster_id(parts_.ledger->Cluster().cluster_id());
   registered->set_term(parts_.ledger->Cluster().term());
+  registered->set_takes_readings(true);
   claims_.GiveSecret(hello, parts_.hub->Find(id), registered);
   parts_.hub->Send(hello.node(), std::move(message));
 }

@@ -22,6 +22,7 @@
 #include "megatrain/v1/metric.pb.h"
 #include "megatrain/v1/options.pb.h"
 #include "megatrain/v1/rank.pb.h"
+#include "megatrain/v1/reading.pb.h"
 #include "megatrain/v1/step.pb.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/types.pb.h"
@@ -44,6 +45,7 @@ std::vector<const pb::FileDescriptor*> Files() {
           v1::Training::descriptor()->file(),
           v1::FieldRule::descriptor()->file(),
           v1::RankMessage::descriptor()->file(),
+          v1::RankReading::descriptor()->file(),
           v1::StoredJob::descriptor()->file(),
           v1::Job::descriptor()->file(),
           v1::StepRecord::descriptor()->file(),

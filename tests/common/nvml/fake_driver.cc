@@ -15,6 +15,9 @@ namespace {
 struct FakeMemory {
   unsigned long long total, free, used;
 };
+struct FakeUtilization {
+  unsigned int gpu, memory;
+};
 struct FakePci {
   char bus_id_legacy[16];
   unsigned int domain, bus, device, device_id, subsystem_id;
@@ -125,6 +128,11 @@ int nvmlDeviceGetClockInfo(void* device, int type, unsigned int* mhz) {
 int nvmlDeviceGetTemperature(void* /*device*/, int sensor, unsigned int* celsius) {
   *celsius = 41;
   return sensor == 0 ? 0 : kNotSupported;
+}
+int nvmlDeviceGetUtilizationRates(void* device, FakeUtilization* used) {
+  if (IndexOf(device) == 1) return kNotSupported;
+  *used = {87, 12};
+  return 0;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* /*device*/, unsigned long long* reasons) {
   *reasons = 4;

@@ -29,6 +29,7 @@ TEST(Nvml, TellsFactsAndReadingsOfEachGpu) {
   EXPECT_EQ(reading->memory_clock_mhz, 3201);
   EXPECT_DOUBLE_EQ(reading->power_watts, 412.5);
   EXPECT_DOUBLE_EQ(reading->temperature_celsius, 41);
+  EXPECT_DOUBLE_EQ(reading->utilization.value_or(-1), 0.87);
   EXPECT_EQ(reading->throttle_reasons, kThrottlePowerCap);
 }
 
@@ -38,6 +39,7 @@ TEST(Nvml, WhatAGpuDoesNotTellIsZero) {
   const auto reading = (*library)->Read(1);
   ASSERT_TRUE(reading.ok());
   EXPECT_EQ(reading->sm_clock_mhz, 0);
+  EXPECT_FALSE(reading->utilization) << "0 would be a value";
   EXPECT_DOUBLE_EQ(reading->power_watts, 412.5);
 }
 

@@ -291,6 +291,11 @@ TEST(Data, SourcesAndShares) {
   EXPECT_EQ(SplitShares(path.job), (std::vector<double>{9, 1, 0}));
   EXPECT_EQ(DataSources(path.job, Split::kValid).at(0).prefix, "text_document");
   EXPECT_EQ(DataSeed(path.job), 7u);
+  const Loaded blend = Load({"data.path=[2, a, 0.5, b]"});
+  ASSERT_EQ(DataSources(blend.job, Split::kTrain).size(), 2U);
+  EXPECT_EQ(DataSources(blend.job, Split::kValid).at(1).weight, 0.5);
+  EXPECT_FALSE(DataSources(path.job, Split::kTrain).at(0).weight.has_value());
+  EXPECT_EQ(DataSources(Load({"data.path={file: mix}"}).job, Split::kTrain).at(0).file, "mix");
   const Loaded parts = Load({"data.path=", "data.train=[t]", "data.valid=[v]"});
   EXPECT_EQ(DataSources(parts.job, Split::kTrain).at(0).prefix, "t");
   EXPECT_EQ(DataSources(parts.job, Split::kValid).at(0).prefix, "v");

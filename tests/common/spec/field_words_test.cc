@@ -28,7 +28,8 @@ TEST(FieldWordsTest, DeclarationsAreToldAsWords) {
 
 TEST(FieldWordsTest, ValuesAreThoseThatAreBuilt) {
   EXPECT_THAT(FindFieldWords("model.norm")->values, ElementsAre("layernorm", "rmsnorm"));
-  EXPECT_THAT(FindFieldWords("data.tokenizer.type")->values, ElementsAre("byte", "null"));
+  EXPECT_THAT(FindFieldWords("data.tokenizer.type")->values,
+              ElementsAre("byte", "null", "gpt2_bpe", "hf", "sentencepiece"));
   EXPECT_THAT(FindFieldWords("model.qkv_bias")->values, ElementsAre("true", "false", "auto"));
   EXPECT_THAT(FindFieldWords("model.bias")->values, ElementsAre("true", "false"));
   EXPECT_THAT(FindFieldWords("parallel.zero_stage")->values, ElementsAre("0", "1", "auto"));

@@ -33,16 +33,14 @@ TEST(Layout, IsDerived) {
 }
 
 TEST(Layout, ZeroStageFollowsTheDevice) {
-  const ValidateContext all{.multi_gpu = true};
-  Loaded auto_device = Load({}, all);
+  Loaded auto_device = Load({});
   ASSERT_EQ(FormatFaults(auto_device.faults), "");
   EXPECT_FALSE(auto_device.job.parallel().has_zero_stage());
-  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &auto_device.job, all)), "");
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &auto_device.job)), "");
   EXPECT_EQ(auto_device.job.parallel().zero_stage(), 1);
-  EXPECT_EQ(Load({"placement.device=gpu"}, all).job.parallel().zero_stage(), 1);
-  EXPECT_EQ(Load({"placement.device=gpu", "parallel.data=1"}, all).job.parallel().zero_stage(), 0);
-  EXPECT_EQ(
-      Load({"placement.device=gpu", "parallel.zero_stage=0"}, all).job.parallel().zero_stage(), 0);
+  EXPECT_EQ(Load({"placement.device=gpu"}).job.parallel().zero_stage(), 1);
+  EXPECT_EQ(Load({"placement.device=gpu", "parallel.data=1"}).job.parallel().zero_stage(), 0);
+  EXPECT_EQ(Load({"placement.device=gpu", "parallel.zero_stage=0"}).job.parallel().zero_stage(), 0);
   EXPECT_EQ(Load({"parallel.zero_stage=1"}).job.parallel().zero_stage(), 1);
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "common/spec/derived.h"
 #include "common/spec/print.h"
 #include "tests/common/spec/job_text.h"
 
@@ -108,8 +109,7 @@ TEST(Complete, RequiredFieldsAllAtOnce) {
   const std::string faults = FormatFaults(LoadJob("", {}, {}, &job));
   for (const char* path :
        {"name: required", "model.layers: required", "model.hidden_size: required",
-        "model.heads: required", "model.seq_length: required", "model.vocab_size: required",
-        "data.path: required", "data.tokenizer.type: required",
+        "model.heads: required", "model.seq_length: required", "data.path: required",
         "training.micro_batch_size: required", "training.train_iters: required",
         "optimizer.lr: required"}) {
     EXPECT_NE(faults.find(path), std::string::npos) << path << " in\n" << faults;
@@ -163,9 +163,37 @@ TEST(Complete, ModelSizes) {
   EXPECT_EQ(FaultsOf({"model.vocab_size=256"}),
             "model.vocab_size: the byte tokenizer has 257 tokens, so at least 257; is 256");
   EXPECT_EQ(FaultsOf({"data.tokenizer.type=\"null\""}),
-            "model.vocab_size: required: only the byte tokenizer and most presets have a "
-            "vocabulary of their own");
+            "model.vocab_size: required: neither ids nor mock data have a vocabulary of their own");
   EXPECT_EQ(FaultsOf({"data.tokenizer.type=\"null\"", "model.vocab_size=1000"}), "");
+}
+
+TEST(Complete, TokenizersAndTheirFiles) {
+  EXPECT_EQ(FaultsOf({"data.tokenizer.type=hf", "data.tokenizer.file=t/tokenizer.json"}), "");
+  EXPECT_EQ(FaultsOf({"data.tokenizer={type: gpt2_bpe, vocab: v.json, merges: m.txt}"}), "");
+  EXPECT_EQ(FaultsOf({"data.tokenizer={type: ids}", "model.vocab_size=1000"}), "");
+  EXPECT_EQ(FaultsOf({"data.tokenizer="}), "");  // the data's record tells
+  EXPECT_EQ(FaultsOf({"data.tokenizer={type: hf, vocab: v.json}"}),
+            "data.tokenizer.file: required for hf: a tokenizer.json below the data root\n"
+            "data.tokenizer.vocab: hf is made of no such file; leave it out");
+  EXPECT_EQ(FaultsOf({"data.tokenizer={type: gpt2_bpe, merges: m.txt}"}),
+            "data.tokenizer.vocab: required for gpt2_bpe: a vocab.json below the data root");
+  EXPECT_EQ(FaultsOf({"data.tokenizer.file=t.json"}),
+            "data.tokenizer.file: byte is made of no such file; leave it out");
+  EXPECT_EQ(FaultsOf({"data.tokenizer={file: t.json}"}),
+            "data.tokenizer.type: required beside file");
+  EXPECT_EQ(
+      FaultsOf({"data.tokenizer={type: sentencepiece, file: /etc/t.model}"}),
+      "data.tokenizer.file: \"/etc/t.model\" is absolute; give a path below the worker's root");
+}
+
+TEST(Complete, AVocabularyIsLeftToTheTokenizerOfTheData) {
+  const Loaded files =
+      Load({"model={preset: gpt2-124m}", "data.tokenizer={type: hf, file: t.json}"});
+  ASSERT_EQ(FormatFaults(files.faults), "");
+  EXPECT_FALSE(files.job.model().has_vocab_size());
+  EXPECT_EQ(KnownVocab(files.job.model()), 50257);  // the preset's, as an estimate
+  const Loaded ids = Load({"model={preset: gpt2-124m}", "data.tokenizer={type: ids}"});
+  EXPECT_EQ(ids.job.model().vocab_size(), 50257);
 }
 
 TEST(Complete, PresetsGiveWayToGivenFields) {
@@ -195,8 +223,13 @@ TEST(Complete, DataSets) {
             "data: give one of: path (with split); train, valid and test; mock: true");
   EXPECT_EQ(FaultsOf({"data.path=", "data.valid=[a]"}),
             "data.train: required beside valid and test");
-  EXPECT_EQ(FaultsOf({"data.path=[a, b]"}),
-            "data.path: a blend of 2 data sets is not supported yet; give one prefix");
+  EXPECT_EQ(FaultsOf({"data.path=[a, b]"}), "");
+  EXPECT_EQ(FaultsOf({"data.path=[0.5, a, 2, b]"}), "");
+  EXPECT_EQ(FaultsOf({"data.path=[0, a, 1, b]"}), "data.path: a weight must be above 0, is 0");
+  EXPECT_EQ(FaultsOf({"data.path={file: lists/mix.txt}"}), "");
+  EXPECT_EQ(FaultsOf({"data.path={file: /etc/passwd}"}),
+            "data.path: \"/etc/passwd\" is absolute; give a path below the worker's root");
+  EXPECT_EQ(FaultsOf({"data.path={files: a}"}), "data.path: expected a list");
   EXPECT_EQ(FaultsOf({"data.path=[0.5, a]"}), "");
   EXPECT_EQ(FaultsOf({"data.path=", "data.train=[a]", "training.eval.every_iters=10"}),
             "data.valid: required because training.eval.every_iters is 10");
@@ -222,8 +255,6 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
   EXPECT_EQ(FaultsOf({"model.moe.experts=8"}), "model.moe.experts: not supported yet");
   EXPECT_EQ(FaultsOf({"training.precision=fp8"}),
             "training.precision: fp8 is not supported yet; supported: fp64, fp32, bf16, fp16");
-  EXPECT_EQ(FaultsOf({"data.tokenizer.type=hf", "model.vocab_size=1000"}),
-            "data.tokenizer.type: hf is not supported yet; supported: byte, null");
   EXPECT_EQ(FaultsOf({"kind=preflight"}),
             "kind: preflight is not supported yet; supported: train, bench");
   EXPECT_EQ(FaultsOf({"placement.device=gpu"}, {.cuda = false}),
@@ -389,19 +420,12 @@ TEST(Resolve, Fp64IsForCpuSlots) {
   EXPECT_EQ(doubles.job.placement().device(), v1::Placement::DEVICE_CPU);
 }
 
-TEST(Resolve, AJobRunsOnOneGpuUntilGpusCanTalk) {
-  constexpr char kRefused[] =
-      "placement.device: gpu: communication between GPUs is not built yet, so a job runs on one "
-      "GPU, and this one asks for 2 (tensor 1 x pipeline 1 x data 2); give it one rank, or use "
-      "device cpu";
-  EXPECT_EQ(FaultsOf({"placement.device=gpu", "parallel.data=2"}), kRefused);
-  EXPECT_EQ(FaultsOf({"placement.device=gpu", "parallel.data=2"}, {.multi_gpu = true}), "");
-  // With device auto this is known at placement.
-  Loaded waiting = Load({"parallel.data=2"});
+TEST(Resolve, SeveralRanksMayHaveAGpuEach) {
+  EXPECT_EQ(FaultsOf({"placement.device=gpu", "parallel.data=2"}), "");
+  Loaded waiting = Load({"parallel={tensor: 2, pipeline: 2, data: 1}"});
   ASSERT_EQ(FormatFaults(waiting.faults), "");
-  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &waiting.job)), kRefused);
-  Loaded on_cpu = Load({"parallel.data=2"});
-  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = false}, &on_cpu.job)), "");
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &waiting.job)), "");
+  EXPECT_EQ(waiting.job.placement().device(), v1::Placement::DEVICE_GPU);
 }
 
 TEST(Resolve, ThreadsAreOfCpuSlots) {

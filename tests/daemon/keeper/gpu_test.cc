@@ -109,27 +109,19 @@ TEST_F(GpuJobsTest, AGpuJobWaitsForANodeWithGpus) {
   EXPECT_EQ(Get(job.uid()).ranks(0).node(), "n2");
 }
 
-TEST_F(GpuJobsTest, SeveralGpusAreRefusedAtOnce) {
-  const auto asked = TrySubmit(On(v1::Placement::DEVICE_GPU, "demo", 2));
-  EXPECT_TRUE(absl::IsInvalidArgument(asked.status()));
-  EXPECT_THAT(base::Message(asked.status()),
-              HasSubstr("communication between GPUs is not built yet"));
-  // auto: as soon as it is known that GPUs would be taken.
-  Worker worker = MixedWorker("n1", 4, 0);
-  const auto now = TrySubmit(TinyJob("demo", 2));
-  EXPECT_TRUE(absl::IsInvalidArgument(now.status()));
-  EXPECT_THAT(base::Message(now.status()), HasSubstr("a job runs on one GPU"));
-}
-
-TEST_F(GpuJobsTest, SeveralGpusAreRefusedWhenTheyAppear) {
-  const v1::Job job = Submit(TinyJob("demo", 2));
-  EXPECT_EQ(job.state(), v1::QUEUED);
-  Worker worker = MixedWorker("n1", 4, 2);
-  const v1::Job failed = Get(job.uid());
-  EXPECT_EQ(failed.state(), v1::FAILED);
-  EXPECT_EQ(failed.cause(), v1::USER_ERROR);
-  EXPECT_THAT(failed.message(), HasSubstr("device auto takes GPUs where a node has any"));
-  EXPECT_THAT(failed.message(), HasSubstr("give it one rank, or use device cpu"));
+TEST_F(GpuJobsTest, EachOfSeveralRanksTakesAGpu) {
+  const v1::Job asked = Submit(On(v1::Placement::DEVICE_GPU, "asked", 2));
+  EXPECT_THAT(asked.message(), HasSubstr("needs 2 GPU slots"));
+  const v1::Job open = Submit(TinyJob("open", 2));  // auto
+  Worker worker = MixedWorker("n1", 3, 2);
+  const v1::Job placed = Get(asked.uid());
+  ASSERT_EQ(placed.state(), v1::ADMITTED);
+  ASSERT_EQ(placed.ranks_size(), 2);
+  EXPECT_EQ(placed.ranks(0).gpu(), "GPU-n1-0");
+  EXPECT_EQ(placed.ranks(1).gpu(), "GPU-n1-1");
+  // One is left, and CPU slots are not taken where there are GPUs.
+  EXPECT_EQ(Get(open.uid()).state(), v1::QUEUED);
+  EXPECT_THAT(Get(open.uid()).message(), HasSubstr("needs 2 GPU slots"));
 }
 
 TEST_F(GpuJobsTest, SlotsOutOfOrderAreLeftAlone) {

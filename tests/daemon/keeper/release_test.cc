@@ -109,6 +109,32 @@ TEST_F(ReleaseTest, TheAnswerMayComeAfterARestartAndTwice) {
   EXPECT_EQ(ErrorOf(again->name()), "");
 }
 
+// A job is STARTING until its last rank is heard; those that were heard may have steps to save.
+class ReleaseAtStartTest : public ReleaseTest,
+                           public ::testing::WithParamInterface<v1::RankState> {};
+
+TEST_P(ReleaseAtStartTest, RanksAtWorkAreStoppedWithASave) {
+  Worker worker = NewWorker("n1", 2);
+  const v1::Job before = StartTrained(worker, 2);
+  ASSERT_TRUE(Pause(before.uid(), v1::PauseRequest::RELEASE).ok());
+  FinishRelease(worker, before, 13);
+  ASSERT_TRUE(Resume(before.uid()).ok());
+  const v1::Job job = Get(before.uid());
+  Accept(worker, job);
+  Report(worker, RankMessage(job, 0, GetParam()));
+  ASSERT_EQ(Get(job.uid()).state(), v1::STARTING);
+  const int kills = CountCommands(worker, v1::Command::KILL);
+  const std::string last = LastRelease(worker).command_id();
+  ASSERT_TRUE(Pause(job.uid(), v1::PauseRequest::RELEASE).ok());
+  const bool works = GetParam() != v1::LOADING;
+  EXPECT_EQ(CountCommands(worker, v1::Command::KILL) - kills, works ? 0 : 1);
+  EXPECT_EQ(LastRelease(worker).command_id() != last, works);
+}
+
+INSTANTIATE_TEST_SUITE_P(States, ReleaseAtStartTest,
+                         ::testing::Values(v1::TRAINING, v1::HELD, v1::LOADING),
+                         [](const auto& state) { return v1::RankState_Name(state.param); });
+
 TEST_F(ReleaseTest, AnAgentThatRefusesAnOldReleaseKillsNobody) {
   Worker worker = NewWorker("n1", 1);
   const v1::Job job = StartTrained(worker);
