@@ -2,10 +2,13 @@
 // code. A verb's parsing stores what to run; it runs after parsing has succeeded.
 #include "client/app.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -71,6 +74,15 @@ void AddOutputFlags(CLI::App* app, GlobalOptions* options) {
       ->transform(Choice(times, "relative,iso,raw"));
 }
 
+// True where the command line has -o: the parser does not tell it from the environment's value.
+// `data prepare --output` is a file, and so is not counted.
+bool IsOutputGiven(int argc, const char* const* argv) {
+  const std::span words(argv, static_cast<size_t>(argc));
+  return std::any_of(words.begin(), words.end(), [](std::string_view word) {
+    return word.starts_with("-o") || word.starts_with("--output");
+  });
+}
+
 }  // namespace
 
 int RunApp(int argc, const char* const* argv) {
@@ -100,6 +112,7 @@ int RunApp(int argc, const char* const* argv) {
     return Complain(base::InvalidArgument("-o csv is for `mtctl metrics`; use -o jsonl"),
                     kExitUsage);
   }
+  options.output_given = IsOutputGiven(argc, argv);
   options.namespace_given = app.get_option("--namespace")->count() > 0;
   ResolveNamespace(&options);
   return run();

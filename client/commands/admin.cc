@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "client/commands/commands.h"
 #include "client/commands/verb.h"
@@ -104,7 +105,11 @@ ExitCode Backup(const std::string& file, const GlobalOptions& options) {
   if (!api.ok()) return Complain(api.status());
   const auto bytes = Download(**api, file);
   if (!bytes.ok()) return Complain(bytes.status());
-  if (!IsTable(options.output)) return kExitOk;
+  if (options.output == OutputFormat::kName) return PrintText(file + "\n");
+  if (!IsTable(options.output)) {
+    return PrintText(
+        RenderTree(nlohmann::ordered_json{{"file", file}, {"bytes", *bytes}}, options.output));
+  }
   return PrintText(
       fmt::format("backup of the coordinator in {} ({})\n", file, FormatBytes(*bytes)));
 }

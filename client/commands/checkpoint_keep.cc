@@ -3,6 +3,7 @@
 #include <optional>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "client/commands/checkpoint.h"
 #include "client/commands/checkpoint_place.h"
@@ -28,10 +29,12 @@ struct KeepArgs {
   bool yes = false;
 };
 
-// What was done, where people read it.
+// What was done to which folder.
 ExitCode Say(const GlobalOptions& options, const std::string& what, const std::string& folder) {
   if (IsTable(options.output)) return PrintText(fmt::format("{} {}\n", what, folder));
-  return options.output == OutputFormat::kName ? PrintText(folder + "\n") : kExitOk;
+  if (options.output == OutputFormat::kName) return PrintText(folder + "\n");
+  return PrintText(
+      RenderTree(nlohmann::ordered_json{{"done", what}, {"folder", folder}}, options.output));
 }
 
 // True if that job, which has ended, holds the directory.

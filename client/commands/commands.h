@@ -34,10 +34,12 @@ void AddEvents(const CommandContext& context);
 void AddLogs(const CommandContext& context);
 void AddMetrics(const CommandContext& context);
 void AddPlot(const CommandContext& context);
+void AddTop(const CommandContext& context);
 void AddWait(const CommandContext& context);
 void AddPause(const CommandContext& context);
 void AddResume(const CommandContext& context);
 void AddCheckpoint(const CommandContext& context);
+void AddGenerate(const CommandContext& context);
 void AddUpdate(const CommandContext& context);
 void AddCancel(const CommandContext& context);
 void AddKill(const CommandContext& context);
@@ -46,6 +48,7 @@ void AddAdopt(const CommandContext& context);
 void AddNode(const CommandContext& context);
 void AddAdmin(const CommandContext& context);
 void AddData(const CommandContext& context);
+void AddTokenizer(const CommandContext& context);
 void AddDev(const CommandContext& context);
 void AddContext(const CommandContext& context);
 void AddCompletion(const CommandContext& context);
@@ -54,10 +57,10 @@ void AddHelp(const CommandContext& context);
 
 // All verbs in the order of `mtctl --help`.
 inline constexpr std::array kCommands = {
-    AddInit, AddSubmit,   AddFollow,     AddBench,      AddValidate, AddExplain,
-    AddGet,  AddDescribe, AddEvents,     AddLogs,       AddMetrics,  AddPlot,
-    AddWait, AddPause,    AddResume,     AddCheckpoint, AddUpdate,   AddCancel,
-    AddKill, AddDelete,   AddAdopt,      AddNode,       AddAdmin,    AddData,
-    AddDev,  AddContext,  AddCompletion, AddVersion,    AddHelp};
+    AddInit,     AddSubmit,     AddFollow,     AddBench,    AddValidate, AddExplain,   AddGet,
+    AddDescribe, AddEvents,     AddLogs,       AddMetrics,  AddPlot,     AddTop,       AddWait,
+    AddPause,    AddResume,     AddCheckpoint, AddGenerate, AddUpdate,   AddCancel,    AddKill,
+    AddDelete,   AddAdopt,      AddNode,       AddAdmin,    AddData,     AddTokenizer, AddDev,
+    AddContext,  AddCompletion, AddVersion,    AddHelp};
 
 }  // namespace mt::client

@@ -27,8 +27,12 @@ void AddCompletion(const CommandContext& context) {
             return std::string();
           },
           "{bash,zsh,fish}"));
-  command->callback([=, app = context.app, run = context.run] {
-    *run = [=] { return PrintText(CompletionScript(*app, *shell)); };
+  command->callback([=, app = context.app, run = context.run, options = context.options] {
+    *run = [=] {
+      const ExitCode refused =
+          RefuseFormat(*options, "completion", "leave -o out: the script is for the shell to read");
+      return refused != kExitOk ? refused : PrintText(CompletionScript(*app, *shell));
+    };
   });
 }
 

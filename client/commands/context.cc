@@ -21,20 +21,26 @@ nlohmann::ordered_json ContextTree(const Context& context, const std::string& cu
           {"current", context.name == current}};
 }
 
+nlohmann::ordered_json FileTree(const ContextFile& file) {
+  nlohmann::ordered_json tree = {{"current", file.current},
+                                 {"contexts", nlohmann::ordered_json::array()}};
+  for (const Context& context : file.contexts)
+    tree["contexts"].push_back(ContextTree(context, file.current));
+  return tree;
+}
+
 ExitCode ListContexts(const GlobalOptions& options) {
   const auto file = ReadContexts(ContextPath());
   if (!file.ok()) return Complain(file.status());
-  nlohmann::ordered_json tree = {{"current", file->current},
-                                 {"contexts", nlohmann::ordered_json::array()}};
   Rows rows = {{"CURRENT", "NAME", "ENDPOINT", "NAMESPACE"}};
   std::string names;
   for (const Context& context : file->contexts) {
-    tree["contexts"].push_back(ContextTree(context, file->current));
     rows.push_back({context.name == file->current ? "*" : "", context.name, context.endpoint,
                     context.job_namespace.empty() ? "default" : context.job_namespace});
     names += context.name + "\n";
   }
-  if (IsStructured(options.output)) return PrintText(RenderTree(tree, options.output, "contexts"));
+  if (IsStructured(options.output))
+    return PrintText(RenderTree(FileTree(*file), options.output, "contexts"));
   if (options.output == OutputFormat::kName) return PrintText(names);
   if (options.output == OutputFormat::kNone) return kExitOk;
   if (file->contexts.empty()) {
@@ -61,16 +67,19 @@ ExitCode ShowContext(const GlobalOptions& options) {
                                endpoint->ToString(), source, options.job_namespace, ContextPath()));
 }
 
-// Reads the file, applies the change, validates and writes it.
-ExitCode ChangeContexts(const std::function<Status(ContextFile*)>& change,
-                        const std::string& done) {
+// Reads the file, applies the change, validates and writes it. Prints what was done, or the
+// contexts as they are now.
+ExitCode ChangeContexts(const std::function<Status(ContextFile*)>& change, const std::string& name,
+                        const std::string& done, const GlobalOptions& options) {
   const std::string path = ContextPath();
   auto file = ReadContexts(path);
   if (!file.ok()) return Complain(file.status());
   Status status = change(&*file);
   if (status.ok()) status = WriteContexts(path, *file);
   if (!status.ok()) return Complain(status);
-  return PrintText(done + "\n");
+  if (options.output == OutputFormat::kName) return PrintText(name + "\n");
+  if (IsTable(options.output)) return PrintText(done + "\n");
+  return PrintText(RenderTree(FileTree(*file), options.output, "contexts"));
 }
 
 Status SetContext(const Context& wanted, ContextFile* file) {
@@ -97,29 +106,29 @@ void AddChanges(CLI::App* command, const CommandContext& context) {
   auto wanted = std::make_shared<Context>();
   CLI::App* use = command->add_subcommand("use", "Make one the current one");
   use->add_option("context", wanted->name, "Its name")->required();
-  use->callback([=, run = context.run] {
+  use->callback([=, run = context.run, options = context.options] {
     *run = [=] {
       return ChangeContexts(
           [&](ContextFile* file) {
             file->current = wanted->name;
             return NamedContext(*file, wanted->name).status();
           },
-          "current context: " + wanted->name);
+          wanted->name, "current context: " + wanted->name, *options);
     };
   });
   CLI::App* set = command->add_subcommand("set", "Make or change one");
   set->add_option("context", wanted->name, "Its name")->required();
   set->add_option("--endpoint", wanted->endpoint, "HOST:PORT of its coordinator");
   set->add_option("-n,--namespace", wanted->job_namespace, "Namespace of jobs there");
-  set->callback([=, run = context.run] {
+  set->callback([=, run = context.run, options = context.options] {
     *run = [=] {
       return ChangeContexts([&](ContextFile* file) { return SetContext(*wanted, file); },
-                            "context " + wanted->name + " set");
+                            wanted->name, "context " + wanted->name + " set", *options);
     };
   });
   CLI::App* remove = command->add_subcommand("delete", "Forget one");
   remove->add_option("context", wanted->name, "Its name")->required();
-  remove->callback([=, run = context.run] {
+  remove->callback([=, run = context.run, options = context.options] {
     *run = [=] {
       return ChangeContexts(
           [&](ContextFile* file) {
@@ -128,7 +137,7 @@ void AddChanges(CLI::App* command, const CommandContext& context) {
             if (file->current == wanted->name) file->current.clear();
             return OkStatus();
           },
-          "context " + wanted->name + " deleted");
+          wanted->name, "context " + wanted->name + " deleted", *options);
     };
   });
 }

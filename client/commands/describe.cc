@@ -88,6 +88,14 @@ void AddDescribe(const CommandContext& context) {
   auto* job = command->add_option("job", *name, "Name (the newest job of that name) or uid");
   auto with_spec = std::make_shared<bool>(false);
   command->add_flag("--spec", *with_spec, "With the job's whole spec, defaults included");
+  // kubectl's form; without a name it is a job that is called so.
+  CLI::App* kind = command->add_subcommand("job", "A job, as without this word")->alias("jobs");
+  auto kind_name = std::make_shared<std::string>("job");
+  kind->add_option("job", *kind_name, "Name (the newest job of that name) or uid");
+  kind->add_flag("--spec", *with_spec, "With the job's whole spec, defaults included");
+  kind->callback([=] {
+    *context.run = [=] { return RunDescribe(*kind_name, *with_spec, *context.options); };
+  });
   CLI::App* node = command->add_subcommand("node", "A node: its slots, its GPUs")->alias("nodes");
   auto node_name = std::make_shared<std::string>();
   node->add_option("node", *node_name, "Its name")->required();

@@ -31,7 +31,15 @@ std::string SettingsLines(const DevSettings& settings) {
       settings.log_root);
 }
 
-ExitCode RunUp(const DevUpArgs& args) {
+nlohmann::ordered_json SettingsTree(const DevSettings& settings) {
+  return {{"cpu_slots", settings.cpu_slots},
+          {"gpus", settings.gpus},
+          {"data_root", settings.data_root},
+          {"checkpoint_root", settings.checkpoint_root},
+          {"log_root", settings.log_root}};
+}
+
+ExitCode RunUp(const DevUpArgs& args, const GlobalOptions& options) {
   DevFound found;
   const auto state = Cluster().Up(args, &found);
   if (!state.ok()) return Complain(state.status());
@@ -42,6 +50,14 @@ ExitCode RunUp(const DevUpArgs& args) {
     what = "up again (the worker was started, the coordinator ran)";
   } else if (found.worker) {
     what = "up again (the coordinator was started, the worker and its ranks ran)";
+  }
+  if (options.output == OutputFormat::kName) return PrintText(state->endpoint + "\n");
+  if (!IsTable(options.output)) {
+    nlohmann::ordered_json out = {{"endpoint", state->endpoint},
+                                  {"coordinator_ran", found.coordinator},
+                                  {"worker_ran", found.worker}};
+    out.update(SettingsTree(state->settings));
+    return PrintText(RenderTree(out, options.output));
   }
   std::printf("%s: coordinator at %s, %s\n", what, state->endpoint.c_str(),
               SettingsText(state->settings).c_str());
@@ -58,7 +74,7 @@ StatusOr<std::set<std::string>> KnownJobs(const DevCluster& cluster) {
   return AllJobUids(*api);
 }
 
-ExitCode RunDown(bool purge, bool yes) {
+ExitCode RunDown(bool purge, bool yes, const GlobalOptions& options) {
   DevCluster cluster = Cluster();
   ExitCode code = kExitOk;
   if (purge && !Confirmed(yes,
@@ -72,12 +88,16 @@ ExitCode RunDown(bool purge, bool yes) {
   if (purge) uids = KnownJobs(cluster);
   const Status down = cluster.Down();
   if (!down.ok() && !(purge && absl::IsNotFound(down))) return Complain(down);
-  if (down.ok()) std::printf("down\n");
-  if (!purge) return kExitOk;
+  const bool table = IsTable(options.output);
+  if (down.ok() && table) std::printf("down\n");
+  nlohmann::ordered_json out = {{"stopped", down.ok()}, {"purged", nullptr}};
+  if (!purge) return PrintText(RenderTree(out, options.output));
   const auto purged = cluster.Purge();
   if (!purged.ok()) return Complain(purged.status());
-  std::printf("removed %s; checkpoints stay: %s in %s\n", FormatBytes(purged->bytes).c_str(),
-              FormatBytes(purged->checkpoint_bytes).c_str(), purged->checkpoint_root.c_str());
+  if (table) {
+    std::printf("removed %s; checkpoints stay: %s in %s\n", FormatBytes(purged->bytes).c_str(),
+                FormatBytes(purged->checkpoint_bytes).c_str(), purged->checkpoint_root.c_str());
+  }
   if (uids.ok()) {
     ReleaseFences(purged->checkpoint_root, *uids);
   } else if (purged->bytes > 0) {
@@ -85,7 +105,10 @@ ExitCode RunDown(bool purge, bool yes) {
                  "the coordinator did not run, so its jobs still hold their directories there: to "
                  "train on in one, remove its file FENCE\n");
   }
-  return kExitOk;
+  out["purged"] = {{"bytes", purged->bytes},
+                   {"checkpoint_bytes", purged->checkpoint_bytes},
+                   {"checkpoint_root", purged->checkpoint_root}};
+  return PrintText(RenderTree(out, options.output));
 }
 
 // The coordinator's HTTP address as it reports it; "" where it has none or does not answer.
@@ -113,16 +136,12 @@ ExitCode RunStatus(const GlobalOptions& options) {
   const std::string worker_http = worker ? known.worker_http : "";
   ExitCode printed = kExitOk;
   if (IsStructured(options.output)) {
-    const nlohmann::ordered_json out = {{"coordinator", coordinator},
-                                        {"worker", worker},
-                                        {"endpoint", endpoint},
-                                        {"coordinator_http", coordinator_http},
-                                        {"worker_http", worker_http},
-                                        {"cpu_slots", known.settings.cpu_slots},
-                                        {"gpus", known.settings.gpus},
-                                        {"data_root", known.settings.data_root},
-                                        {"checkpoint_root", known.settings.checkpoint_root},
-                                        {"log_root", known.settings.log_root}};
+    nlohmann::ordered_json out = {{"coordinator", coordinator},
+                                  {"worker", worker},
+                                  {"endpoint", endpoint},
+                                  {"coordinator_http", coordinator_http},
+                                  {"worker_http", worker_http}};
+    out.update(SettingsTree(known.settings));
     printed = PrintText(RenderTree(out, options.output));
   } else if (options.output == OutputFormat::kName) {
     printed = PrintText(endpoint + "\n");
@@ -157,7 +176,9 @@ void AddDev(const CommandContext& context) {
   up->add_option("--checkpoint-root", args->checkpoint_root,
                  "Folder for checkpoints (default: as the last time, at first below the state "
                  "folder)");
-  up->callback([=, run = context.run] { *run = [=] { return RunUp(*args); }; });
+  up->callback([=, run = context.run, options = context.options] {
+    *run = [=] { return RunUp(*args, *options); };
+  });
   CLI::App* down = command->add_subcommand("down", "Stop them and every job that runs there");
   auto purge = std::make_shared<bool>(false);
   auto yes = std::make_shared<bool>(false);
@@ -165,7 +186,9 @@ void AddDev(const CommandContext& context) {
                  "Remove jobs' histories, logs and caches, and forget the settings; checkpoints "
                  "stay");
   AddYesFlag(down, yes.get());
-  down->callback([=, run = context.run] { *run = [=] { return RunDown(*purge, *yes); }; });
+  down->callback([=, run = context.run, options = context.options] {
+    *run = [=] { return RunDown(*purge, *yes, *options); };
+  });
   CLI::App* status = command->add_subcommand("status", "Whether they run; exit code 1 if not");
   status->callback([run = context.run, options = context.options] {
     *run = [=] { return RunStatus(*options); };

@@ -85,7 +85,7 @@ std::string FollowedEvent(const v1::Event& event, const GlobalOptions& options) 
 // Resumes after the last event seen when the connection breaks or the stream dropped events.
 ExitCode FollowEvents(EventsArgs args, const GlobalOptions& options) {
   if (options.output == OutputFormat::kJson || options.output == OutputFormat::kYaml)
-    return Complain(base::InvalidArgument("--follow prints line by line: use -o jsonl"),
+    return Complain(base::InvalidArgument("events --follow prints line by line: use -o jsonl"),
                     kExitUsage);
   // What is away may come back; what nobody named does not.
   if (const auto endpoint = ResolveEndpoint(options); !endpoint.ok())

@@ -44,6 +44,10 @@ void AddExplain(const CommandContext& context) {
   command->callback([=] {
     if (!command->get_subcommands().empty()) return;
     *context.run = [=] {
+      const ExitCode refused =
+          RefuseFormat(*context.options, "explain",
+                       "leave -o out, or --markdown; for programs: docs/schemas/job_file.json");
+      if (refused != kExitOk) return refused;
       return args->markdown ? PrintText(kReferenceHead + spec::ReferenceTable())
                             : RunExplain(args->path);
     };

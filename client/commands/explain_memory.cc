@@ -3,6 +3,7 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "client/commands/explain.h"
 #include "client/commands/job_file.h"
@@ -14,6 +15,7 @@
 namespace mt::client {
 namespace {
 
+using nlohmann::ordered_json;
 using spec::RankMemory;
 
 std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& memory,
@@ -44,15 +46,38 @@ std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& s
   return Table(rows);
 }
 
-ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options) {
-  if (!IsTable(options.output)) {
-    return Complain(base::InvalidArgument("the table of memory has no other format"), kExitUsage);
+void AddMemory(const RankMemory& memory, ordered_json* out) {
+  out->update({{"parameters", memory.parameters},
+               {"weights", memory.weights},
+               {"gradients", memory.gradients},
+               {"optimizer", memory.optimizer},
+               {"activations", memory.activations},
+               {"total", memory.total()},
+               {"save_copy", memory.save_copy}});
+}
+
+// Bytes, but for the parameters.
+ordered_json TreeOf(const v1::JobSpec& job, const std::vector<RankMemory>& stages) {
+  ordered_json tree = {{"stages", ordered_json::array()},
+                       {"ranks", spec::WorldSize(job)},
+                       {"all", ordered_json::object()}};
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    ordered_json one = {{"stage", stage}};
+    AddMemory(stages[stage], &one);
+    tree["stages"].push_back(std::move(one));
   }
+  AddMemory(MemoryOfAll(job, stages), &tree["all"]);
+  return tree;
+}
+
+ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options) {
   v1::JobSpec job;
   const ExitCode code = ReadJobFile(file, options, &job);
   if (code != kExitOk) return code;
   const auto stages = MemoryByStage(&job);
   if (!stages.ok()) return Complain(stages.status());
+  if (!IsTable(options.output))
+    return PrintText(RenderTree(TreeOf(job, *stages), options.output, "stages"));
   const std::string copy =
       job.checkpoint().async_save()
           ? "The copy for saves beside training (checkpoint.async_save) is host "

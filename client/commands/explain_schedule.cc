@@ -89,7 +89,10 @@ std::string Headline(const v1::JobSpec& job, const Schedule& schedule,
 
 ExitCode RunExplainSchedule(const ScheduleFlags& flags, const GlobalOptions& options) {
   if (!IsTable(options.output)) {
-    return Complain(base::InvalidArgument("a drawing has no other format"), kExitUsage);
+    return Complain(
+        base::InvalidArgument("explain schedule draws, and has no other format; the layout: "
+                              "mtctl validate -f FILE -o json"),
+        kExitUsage);
   }
   v1::JobSpec job;
   const ExitCode code = ReadJobFile(flags.file, options, &job);

@@ -33,7 +33,7 @@ ExitCode RunGetPresets(const GlobalOptions& options) {
     rows.push_back({name, FormatRate(static_cast<double>(parameters)), FormatBytes(bytes),
                     std::to_string(preset.layers), std::to_string(preset.hidden_size),
                     std::to_string(preset.heads), std::to_string(preset.seq_length),
-                    std::to_string(preset.vocab_size)});
+                    preset.vocab_size == 0 ? "-" : std::to_string(preset.vocab_size)});
     items.push_back({{"name", name},
                      {"parameters", parameters},
                      {"state_bytes", bytes},

@@ -55,8 +55,12 @@ void AddHelp(const CommandContext& context) {
       command->add_option("command", *words, "submit; or two words: checkpoint save");
   command->add_option("--man", *folder, "Write the manual pages of all commands to this folder")
       ->excludes(command_words);
-  command->callback([=, root = context.app, run = context.run] {
-    *run = [=] { return folder->empty() ? RunHelp(*root, *words) : WriteManPages(*root, *folder); };
+  command->callback([=, root = context.app, run = context.run, options = context.options] {
+    *run = [=] {
+      const ExitCode refused = RefuseFormat(*options, "help", "leave -o out, or --man FOLDER");
+      if (refused != kExitOk) return refused;
+      return folder->empty() ? RunHelp(*root, *words) : WriteManPages(*root, *folder);
+    };
   });
 }
 

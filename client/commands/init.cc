@@ -45,9 +45,10 @@ void SayWhatIsNext(const InitArgs& args, const megatrain::v1::JobSpec& job) {
 ExitCode RunInit(const InitArgs& args, const GlobalOptions& options) {
   if (IsStructured(options.output)) {
     return Complain(
-        base::InvalidArgument("a template has no other format; the job as JSON: mtctl validate "
-                              "-f {} -o json",
-                              args.file),
+        base::InvalidArgument(
+            "init writes a template, which has no other format; the job as JSON: mtctl validate "
+            "-f {} -o json",
+            args.file),
         kExitUsage);
   }
   const std::string text = JobTemplate(args.template_name, args.name, args.file);

@@ -39,6 +39,11 @@ void AddJobFileFlags(CLI::App* command, JobFileArgs* args) {
 
 ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
                      megatrain::v1::JobSpec* job) {
+  if (args.path != "-" && !base::Exists(args.path)) {
+    std::fprintf(stderr, "mtctl: there is no file %s (mtctl init writes a job file)\n",
+                 args.path.c_str());
+    return kExitInvalidInput;
+  }
   std::vector<std::string> overrides = args.overrides;
   std::string input;
   if (args.path == "-") {

@@ -81,7 +81,8 @@ class Changes {
 ExitCode WatchListing(const WatchArgs& args, const GlobalOptions& options,
                       const std::function<StatusOr<Listing>(const Api&)>& fetch) {
   if (options.output == OutputFormat::kJson || options.output == OutputFormat::kYaml)
-    return Complain(base::InvalidArgument("--watch prints line by line: use -o jsonl"), kExitUsage);
+    return Complain(base::InvalidArgument("get --watch prints line by line: use -o jsonl"),
+                    kExitUsage);
   const InterruptScope scope;
   const bool redraw = ::isatty(STDOUT_FILENO) == 1 && IsTable(options.output);
   // What is away may come back; what nobody named does not.

@@ -40,6 +40,10 @@ void Print(const v1::LogChunk& chunk, bool prefix, bool raw) {
 }
 
 ExitCode RunLogs(const LogsArgs& args, const GlobalOptions& options) {
+  const ExitCode refused = RefuseFormat(
+      options, "logs",
+      "leave -o out, --raw is as the ranks wrote it; for programs: TailLogs, docs/api.md");
+  if (refused != kExitOk) return refused;
   auto api = ConnectApi(options);
   if (!api.ok()) return Complain(api.status());
   v1::TailLogsRequest request;

@@ -101,7 +101,7 @@ void SayThinned(const v1::History& history, const MetricsArgs& args, const Globa
 ExitCode CheckNames(const Metrics& metrics, const HistoryArgs& args) {
   for (const std::string& name : args.names) {
     if (std::find(metrics.names.begin(), metrics.names.end(), name) == metrics.names.end())
-      return Complain(base::NotFound("job {} has no metric {}", args.job, name));
+      return Complain(NoSuchMetric(args.job, name));
   }
   return kExitOk;
 }

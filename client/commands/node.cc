@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "client/commands/commands.h"
 #include "client/commands/verb.h"
@@ -53,7 +54,9 @@ ExitCode Delete(const NodeArgs& args, const GlobalOptions& options) {
   const Status deleted = OperatorApi(api->get()).DeleteNode(request);
   if (!deleted.ok()) return Complain(deleted);
   if (options.output == OutputFormat::kName) return PrintText(args.node + "\n");
-  return IsTable(options.output) ? PrintText(fmt::format("node {} deleted\n", args.node)) : kExitOk;
+  if (IsTable(options.output)) return PrintText(fmt::format("node {} deleted\n", args.node));
+  return PrintText(
+      RenderTree(nlohmann::ordered_json{{"done", "deleted"}, {"node", args.node}}, options.output));
 }
 
 using NodeVerb = ExitCode (*)(const NodeArgs&, const GlobalOptions&);

@@ -14,6 +14,7 @@
 
 #include "client/commands/attempts.h"
 #include "client/commands/history.h"
+#include "client/output/metrics.h"
 #include "client/plot/plot_image.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
@@ -143,8 +144,7 @@ StatusOr<std::vector<Series>> MakeSeries(const std::vector<Run>& runs, const Plo
   for (const Run& run : runs) {
     const bool second = &run != &runs.front();
     Series train = TrainSeries(run, flags);
-    if (run.history.steps_size() > 0 && train.x.empty())
-      return base::NotFound("job {} has no metric {}", run.job, flags.metric);
+    if (run.history.steps_size() > 0 && train.x.empty()) return NoSuchMetric(run.job, flags.metric);
     train.second = second;
     out.push_back(std::move(train));
     if (flags.metric != "loss") continue;
@@ -169,7 +169,7 @@ ExitCode WritePicture(const std::vector<Series>& series, const PlotFlags& flags)
 ExitCode RunPlot(PlotFlags flags, const GlobalOptions& options) {
   if (!IsTable(options.output)) {
     return Complain(
-        base::InvalidArgument("a plot has no other format; the numbers: mtctl metrics {} "
+        base::InvalidArgument("plot draws, and has no other format; the numbers: mtctl metrics {} "
                               "-o jsonl",
                               flags.history.job),
         kExitUsage);

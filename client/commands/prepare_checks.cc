@@ -1,38 +1,22 @@
 // Inputs are judged by their first bytes, not by their names.
 #include "client/commands/prepare_checks.h"
 
-#include <array>
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "worker/data/prepare.h"
+#include "worker/data/prepare/input_list.h"
+#include "worker/data/prepare/prepare.h"
+#include "worker/data/prepare/text_input.h"
 
 namespace mt::client {
 namespace {
 
-constexpr size_t kLooked = 1024;  // bytes of each input
-
-struct Packed {
-  std::string_view magic, name, command;
-};
-constexpr Packed kPacked[] = {{"\x1F\x8B", "gzip", "gunzip -k"},
-                              {"\x28\xB5\x2F\xFD", "zstd", "unzstd"},
-                              {"\xFD"
-                               "7zXZ",
-                               "xz", "unxz -k"},
-                              {"BZh", "bzip2", "bunzip2 -k"},
-                              {"PK\x03\x04", "zip", "unzip"}};
-
-std::string Beginning(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::array<char, kLooked> bytes{};
-  file.read(bytes.data(), bytes.size());
-  return {bytes.data(), static_cast<size_t>(file.gcount())};
-}
+constexpr size_t kLooked = 1024;      // bytes of each input
+constexpr size_t kMostLooked = 1000;  // inputs
 
 // The key that most likely holds the text of a line: "text", "content", or else the one with the
 // longest string; "" without strings.
@@ -68,22 +52,26 @@ std::string KeyOfJsonLines(const std::string& beginning) {
   return beginning.find("\":", open + 1) == std::string::npos ? "" : "KEY";
 }
 
-Status CheckInput(const std::string& path, bool raw) {
-  const std::string beginning = Beginning(path);
-  for (const Packed& packed : kPacked) {
-    if (!beginning.starts_with(packed.magic)) continue;
-    return base::InvalidArgument("{} is compressed ({}): unpack it first, with {} {}", path,
-                                 packed.name, packed.command, path);
-  }
-  const std::string key = raw ? KeyOfJsonLines(beginning) : "";
+// What can be told before the conversion; what cannot be read is left to it.
+Status CheckInput(const std::string& path, data::DocumentRule rule) {
+  const auto beginning = data::InputBeginning(path, kLooked);
+  if (!beginning.ok())
+    return absl::IsInvalidArgument(beginning.status()) ? beginning.status() : OkStatus();
+  return CheckBeginning(path, *beginning, rule);
+}
+
+}  // namespace
+
+Status CheckBeginning(const std::string& name, std::string_view beginning,
+                      data::DocumentRule rule) {
+  if (rule != data::DocumentRule::kWholeFile) return OkStatus();
+  const std::string key = KeyOfJsonLines(std::string(beginning));
   if (key.empty()) return OkStatus();
   return base::InvalidArgument(
       "{} holds lines of JSON, whose braces and keys would be trained on: --jsonl-key {} takes the "
       "text of each line",
-      path, key);
+      name, key);
 }
-
-}  // namespace
 
 Status CheckPrepare(const data::PrepareArgs& args, const std::string& tokenizer) {
   if (tokenizer == "null") {
@@ -99,8 +87,10 @@ Status CheckPrepare(const data::PrepareArgs& args, const std::string& tokenizer)
     return base::InvalidArgument("--output {} is a folder: give a prefix in it, {}/text_document",
                                  args.output_prefix, folder);
   }
-  for (const std::string& input : args.inputs)
-    RETURN_IF_ERROR(CheckInput(input, args.rule == data::DocumentRule::kWholeFile));
+  const auto inputs = data::ListInputs(args.inputs);
+  if (!inputs.ok()) return OkStatus();  // the conversion says it
+  for (size_t i = 0; i < std::min(inputs->paths.size(), kMostLooked); ++i)
+    RETURN_IF_ERROR(CheckInput(inputs->paths[i], args.rule));
   return OkStatus();
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "common/base/status.h"
+#include "worker/data/prepare/text_batch.h"
 
 namespace mt::data {
 struct PrepareArgs;
@@ -14,9 +16,14 @@ struct PrepareStats;
 namespace mt::client {
 
 // kInvalidArgument, with what to do: a tokenizer that makes no tokens of text; an output that names
-// a folder; compressed inputs, known by their first bytes; lines of JSON that would become text as
-// they are. An input that cannot be read is left to the conversion. Reads the first KiB of each.
+// a folder; inputs of a form that is not read, known by their first bytes; lines of JSON that would
+// become text as they are. An input that cannot be opened is left to the conversion. Reads the
+// first KiB of the first thousand; not of standard input.
 [[nodiscard]] Status CheckPrepare(const data::PrepareArgs& args, const std::string& tokenizer);
+
+// The same of one input, by the first bytes of its text.
+[[nodiscard]] Status CheckBeginning(const std::string& name, std::string_view beginning,
+                                    data::DocumentRule rule);
 
 // What a data set of one document means for a split, or "".
 std::string PrepareNote(const data::PrepareStats& stats);

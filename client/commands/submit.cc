@@ -39,6 +39,11 @@ v1::Job SettledJob(const Api& api, v1::Job job) {
 }
 
 ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
+  if (args.follow && IsStructured(options.output)) {
+    return Complain(base::InvalidArgument("submit --follow is for people; for programs: submit "
+                                          "--wait, which prints the job at its end"),
+                    kExitUsage);
+  }
   v1::SubmitRequest request;
   const ExitCode code = ReadJobFile(args.file, options, request.mutable_spec());
   if (code != kExitOk) return code;
@@ -64,8 +69,8 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
     return Follow({.options = options, .job_uid = response->job().uid()});
   }
   if (args.wait) {
-    return Follow(
-        {.options = options, .job_uid = response->job().uid(), .show = FollowShow::kStates});
+    return FollowThenPrint(
+        {.options = options, .job_uid = response->job().uid(), .show = FollowShow::kStates}, **api);
   }
   const v1::Job job = SettledJob(**api, response->job());
   if (!IsTable(options.output)) return Print({.message = &job, .names = {job.name()}}, options);

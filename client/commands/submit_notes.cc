@@ -28,7 +28,9 @@ std::string CheckpointNote(const v1::JobSpec& job) {
 
 std::string VocabularyNote(const v1::JobSpec& job) {
   const spec::Preset* preset = spec::FindPreset(job.model().preset());
-  if (preset == nullptr || preset->vocab_size == job.model().vocab_size()) return "";
+  if (preset == nullptr || !job.model().has_vocab_size() ||
+      preset->vocab_size == job.model().vocab_size())
+    return "";
   v1::Model whole = job.model();
   whole.set_vocab_size(preset->vocab_size);
   const auto count = [](const v1::Model& model) {

@@ -62,6 +62,10 @@ ExitCode WaitForOperation(const WaitArgs& args, const GlobalOptions& options,
   if (!operation.ok()) return Complain(operation.status());
   const ExitCode code = WaitDone(**api, limit, &*operation);
   if (code != kExitOk) return code;
+  if (!IsTable(options.output)) {
+    const ExitCode printed = Print({.message = &*operation, .names = {operation->name()}}, options);
+    return printed != kExitOk ? printed : ExitCodeOf(*operation);
+  }
   if (operation->has_error()) {
     std::fprintf(stderr, "mtctl: %s failed: %s\n", base::CleanLine(operation->verb()).c_str(),
                  base::CleanLine(operation->error().message()).c_str());
@@ -80,7 +84,7 @@ ExitCode RunWait(const WaitArgs& args, const GlobalOptions& options) {
   const auto job = (*api)->GetJob(MakeJobRequest(options, args.job));
   if (!job.ok()) return Complain(job.status());
   follow.job_uid = job->uid();
-  return Follow(follow);
+  return FollowThenPrint(follow, **api);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "client/output/format.h"
 #include "client/output/json.h"
 #include "client/output/metric_text.h"
+#include "common/spec/fault.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -106,6 +107,12 @@ Metrics FromStep(const v1::StepRecord& step) {
       add(fmt::format("{}/{}", metric.name(), key), value);
   }
   return out;
+}
+
+Status NoSuchMetric(const std::string& job, const std::string& name) {
+  const std::string near = spec::Nearest(name, FromStep(v1::StepRecord()).names);
+  return base::NotFound("job {} has no metric {}{}", job, name,
+                        near.empty() ? "" : "; did you mean " + near + "?");
 }
 
 Metrics Select(const Metrics& metrics, const std::vector<std::string>& names) {

@@ -10,6 +10,7 @@
 
 #include "client/output/render.h"
 #include "client/output/style.h"
+#include "common/base/status.h"
 
 namespace megatrain::v1 {
 class History;
@@ -45,6 +46,8 @@ Metrics FromHistory(const megatrain::v1::History& history);
 // A single point of a live step, with every metric that the record declares (NaN: not reported) and
 // every member of its maps.
 Metrics FromStep(const megatrain::v1::StepRecord& step);
+// kNotFound, with the metric of a step whose name is nearest.
+Status NoSuchMetric(const std::string& job, const std::string& name);
 // Restricts to these names, in this order; names that do not occur are skipped.
 Metrics Select(const Metrics& metrics, const std::vector<std::string>& names);
 

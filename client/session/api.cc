@@ -309,4 +309,10 @@ StatusOr<v1::Job> OrphansApi::Adopt(const v1::AdoptRequest& request) const {
                              [&](auto* c, auto* r) { return stub->Adopt(c, request, r); });
 }
 
+StatusOr<v1::ReadRanksResponse> ReadingsApi::ReadRanks(const v1::ReadRanksRequest& request) const {
+  const auto stub = v1::JobTelemetry::NewStub(api_.channel_);
+  return api_.Unary<v1::ReadRanksResponse>(
+      api_.timeout_, nullptr, [&](auto* c, auto* r) { return stub->ReadRanks(c, request, r); });
+}
+
 }  // namespace mt::client

@@ -47,6 +47,8 @@ class Operation;
 class PauseRequest;
 class QueryHistoryRequest;
 class ReadmitRequest;
+class ReadRanksRequest;
+class ReadRanksResponse;
 class ResumeRequest;
 class ServerInfo;
 class StreamMetricsRequest;
@@ -156,6 +158,7 @@ class Api {
   friend class OperatorApi;
   friend class NodeCalls;
   friend class OrphansApi;
+  friend class ReadingsApi;
   Api(std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout, Texts texts)
       : channel_(std::move(channel)), timeout_(timeout), texts_(texts) {}
   template <class Response, class Call>
@@ -179,6 +182,17 @@ class OrphansApi {
   StatusOr<v1::ListOrphansResponse> List() const;
   StatusOr<v1::KillOrphanResponse> Kill(const v1::KillOrphanRequest& request) const;
   StatusOr<v1::Job> Adopt(const v1::AdoptRequest& request) const;
+
+ private:
+  const Api& api_;
+};
+
+// The calls on what ranks do now; a view of a connection, which outlives it.
+class ReadingsApi {
+ public:
+  explicit ReadingsApi(const Api& api) : api_(api) {}
+
+  StatusOr<v1::ReadRanksResponse> ReadRanks(const v1::ReadRanksRequest& request) const;
 
  private:
   const Api& api_;

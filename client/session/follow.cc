@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTick{100};
+constexpr std::chrono::milliseconds kFollowTick{100};
 // How long the coordinator may be unreachable before following ends; the job does not depend on it.
 constexpr std::chrono::minutes kPatience{5};
 // Steps before the newest one that a job which was described already is followed from: enough for a
@@ -99,7 +99,7 @@ ExitCode FollowToEnd(const FollowArgs& args, FollowFeed* feed) {
           "the coordinator has been unreachable for {} minutes; the job may go on",
           kPatience.count()));
     }
-    std::this_thread::sleep_for(kTick);
+    std::this_thread::sleep_for(kFollowTick);
   }
 }
 
@@ -118,6 +118,19 @@ ExitCode Follow(const FollowArgs& args) {
   watch.join();
   metrics.join();
   return code;
+}
+
+ExitCode FollowThenPrint(FollowArgs args, const Api& api) {
+  if (IsTable(args.options.output)) return Follow(args);
+  args.show = FollowShow::kNothing;
+  const ExitCode code = Follow(args);
+  if (code == kExitInterrupted || code == kExitConnection) return code;
+  v1::GetJobRequest request;
+  request.mutable_job()->set_uid(args.job_uid);
+  const auto job = api.GetJob(request);
+  if (!job.ok()) return Complain(job.status());
+  const ExitCode printed = Print({.message = &*job, .names = {job->name()}}, args.options);
+  return printed != kExitOk ? printed : code;
 }
 
 }  // namespace mt::client

@@ -34,5 +34,8 @@ struct FollowArgs {
 // the coordinator was unreachable for too long. With `until`: 0 as soon as the target is reached;
 // where the job ended before, 9 if it failed or was cancelled, else 1.
 ExitCode Follow(const FollowArgs& args);
+// Follow; where -o asks for another format than a table, it shows nothing on the way and prints the
+// job as it is at the end, unless Ctrl-C or a lost connection ended it.
+ExitCode FollowThenPrint(FollowArgs args, const Api& api);
 
 }  // namespace mt::client

@@ -134,6 +134,14 @@ ExitCode PrintText(const std::string& text) {
   return Complain(base::ErrnoError(errno, "write to standard output"), kExitIo);
 }
 
+ExitCode RefuseFormat(const GlobalOptions& options, std::string_view verb,
+                      std::string_view instead) {
+  if (IsTable(options.output) || !options.output_given) return kExitOk;
+  return Complain(base::InvalidArgument("{} prints text alone, there is no -o {}; {}", verb,
+                                        OutputFormatName(options.output), instead),
+                  kExitUsage);
+}
+
 ExitCode Print(const View& view, const GlobalOptions& options) {
   return PrintText(Render(view, options.output));
 }
@@ -145,8 +153,11 @@ ExitCode Complain(const Status& status, ExitCode code) {
 
 ExitCode Complain(const Status& status) { return Complain(status, ExitCodeOf(status)); }
 
-v1::GetJobRequest MakeJobRequest(const GlobalOptions& options, const std::string& name_or_uid) {
+v1::GetJobRequest MakeJobRequest(const GlobalOptions& options, const std::string& job) {
   v1::GetJobRequest request;
+  std::string name_or_uid = job;
+  for (const std::string_view kind : {"job/", "jobs/"})
+    if (job.starts_with(kind)) name_or_uid = job.substr(kind.size());
   if (LooksLikeUid(name_or_uid)) {
     request.mutable_job()->set_uid(name_or_uid);
   } else {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "client/output/render.h"
 #include "client/output/tables.h"
@@ -25,6 +26,7 @@ struct GlobalOptions {
   bool namespace_given = false;  // by -n or $MTCTL_NAMESPACE, which override a job file's
   Status namespace_error;        // the contexts could not be read; ConnectApi returns it
   OutputFormat output = OutputFormat::kTable;
+  bool output_given = false;  // by -o on the command line, not by $MTCTL_OUTPUT
   ColorMode color = ColorMode::kAuto;
   TimeFormat time = TimeFormat::kRelative;
   double request_timeout_s = std::chrono::duration<double>(control::kClientRequest).count();
@@ -59,12 +61,18 @@ int64_t NowMicros();
 // written.
 ExitCode Print(const View& view, const GlobalOptions& options);
 ExitCode PrintText(const std::string& text);
+// For verbs that print text alone: where -o asks for anything else, says so on stderr with what to
+// do `instead` and returns kExitUsage; else kExitOk. What $MTCTL_OUTPUT asks of all verbs is not
+// asked of these.
+ExitCode RefuseFormat(const GlobalOptions& options, std::string_view verb,
+                      std::string_view instead);
 
 // Prints "mtctl: <message>" on stderr. Returns the status's exit code, or `code`.
 ExitCode Complain(const Status& status);
 ExitCode Complain(const Status& status, ExitCode code);
 
-// A request for a job by uid where the text has a uid's form, else by name within the namespace.
-v1::GetJobRequest MakeJobRequest(const GlobalOptions& options, const std::string& name_or_uid);
+// A request for a job by uid where the text has a uid's form, else by name within the namespace;
+// "job/NAME" is NAME.
+v1::GetJobRequest MakeJobRequest(const GlobalOptions& options, const std::string& job);
 
 }  // namespace mt::client

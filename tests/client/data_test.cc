@@ -1,4 +1,5 @@
-// What `mtctl data prepare` refuses, and how it says so.
+// What `mtctl data prepare` refuses, and how it says so; its line of progress; and the verbs that
+// make data sets of others.
 #include <algorithm>
 #include <filesystem>
 #include <unistd.h>
@@ -6,8 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/output/prepare_line.h"
 #include "common/base/files.h"
 #include "tests/client/fake_coordinator.h"
+#include "worker/data/prepare/prepare.h"
 
 namespace mt::client {
 namespace {
@@ -45,19 +48,19 @@ class PrepareTest : public testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(PrepareTest, CompressedInputs) {
-  const std::string gzip = Write("a.txt", std::string("\x1F\x8B\x08\0\0", 5));
-  EXPECT_EQ(Refused(gzip), "mtctl: " + gzip +
-                               " is compressed (gzip): unpack it first, with gunzip "
-                               "-k " +
-                               gzip + "\n");
-  EXPECT_THAT(Refused(Write("a", "\x28\xB5\x2F\xFD...")), HasSubstr("(zstd)"));
-  EXPECT_THAT(Refused(Write("a",
-                            "\xFD"
-                            "7zXZ...")),
-              HasSubstr("(xz)"));
+TEST_F(PrepareTest, FormsThatAreNotRead) {
+  const std::string xz = Write("a.txt",
+                               "\xFD"
+                               "7zXZ...");
+  EXPECT_EQ(Refused(xz),
+            "mtctl: " + xz + " is compressed (xz): unpack it first, with unxz -k " + xz + "\n");
   EXPECT_THAT(Refused(Write("a", "BZh91AY")), HasSubstr("(bzip2)"));
-  EXPECT_THAT(Refused(gzip, {"--jsonl-key", "text"}), HasSubstr("(gzip)"));
+  EXPECT_THAT(Refused(Write("a", "PAR1...")), HasSubstr("is Parquet, which is not read"));
+  EXPECT_THAT(Refused(xz, {"--jsonl-key", "text"}), HasSubstr("(xz)"));
+  const Ran cut_off = Prepare(Write("b.gz", std::string("\x1F\x8B\x08\0\0", 5)));
+  EXPECT_EQ(cut_off.code, kExitIo);
+  EXPECT_THAT(cut_off.err, HasSubstr("b.gz: the gzip data is cut off near byte 5"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out.bin"));
 }
 
 TEST_F(PrepareTest, LinesOfJsonWithoutAKey) {
@@ -99,6 +102,49 @@ TEST_F(PrepareTest, OneDocumentIsSaid) {
   EXPECT_EQ(one.code, 0);
   EXPECT_THAT(one.err, HasSubstr("mtctl: note: one document: data.split divides by documents"));
   EXPECT_EQ(Prepare(text, {"--overwrite", "--separator", "%"}).err, "");
+}
+
+TEST_F(PrepareTest, TheLineOfProgressFits) {
+  data::PrepareProgress progress = {.bytes_done = 340'000'000,
+                                    .bytes_total = 1'000'000'000,
+                                    .bytes_before = 140'000'000,
+                                    .tokens = 1'234'000'000};
+  EXPECT_EQ(PrepareLine(progress, 2), " 34%  100.0 MB/s  1.23G tokens  ETA 7s");
+  progress.shuffling = true;
+  EXPECT_EQ(PrepareLine(progress, 2), "shuffle  34%  100.0 MB/s  ETA 7s");
+  progress = {.bytes_done = 1 << 30, .tokens = 5000};
+  EXPECT_EQ(PrepareLine(progress, 10), "1.0 GiB  107.4 MB/s  5.0k tokens");
+  progress = {
+      .bytes_done = int64_t{1} << 50, .bytes_total = (int64_t{1} << 62), .tokens = 1LL << 60};
+  EXPECT_LE(PrepareLine(progress, 1e-9).size(), 60U);
+  EXPECT_LE(PrepareLine(progress, 1e9).size(), 60U);
+  EXPECT_EQ(PrepareLine({.bytes_total = 10}, 0), "  0%  0.0 MB/s  0 tokens  ETA -");
+}
+
+TEST_F(PrepareTest, DataSetsAreRearrangedAndChecked) {
+  const std::string text = Write("a.txt", "a text\n%\nanother\n");
+  ASSERT_EQ(Prepare(text, {"--separator", "%"}).code, 0);
+  const std::string out = folder_ / "out";
+  const std::string all = folder_ / "all";
+  const Ran merged = Mtctl(nullptr, {"data", "merge", out, out, "--output", all});
+  EXPECT_EQ(merged.out, all + ".{bin,idx}: 4 documents, 34 tokens (u16)\n");
+  const Ran split = Mtctl(nullptr, {"data", "split", all, "--shares", "3,1", "--output", all});
+  EXPECT_EQ(split.out, all + "_0.{bin,idx}: 3 documents, 25 tokens (u16)\n" + all +
+                           "_1.{bin,idx}: 1 documents, 9 tokens (u16)\n");
+  EXPECT_EQ(Mtctl(nullptr, {"data", "verify", all, "--vocab-size", "257"}).out,
+            all + ": sound: 4 documents, 34 tokens (u16), largest id 256 of 257\n");
+  const Ran bad = Mtctl(nullptr, {"data", "verify", all, "--vocab-size", "120"});
+  EXPECT_EQ(bad.code, kExitIo);
+  EXPECT_THAT(bad.err, HasSubstr("all.bin: token 4 has id 120, outside the vocabulary of 120"));
+  const Ran seen =
+      Mtctl(nullptr, {"data", "inspect", all, "--samples", "2", "--tokenizer", "byte"});
+  EXPECT_THAT(seen.out, HasSubstr("lengths       min 8, mean 8.5, max 9\n"));
+  EXPECT_THAT(seen.out,
+              HasSubstr("                   8-15             4  " + std::string(40, '=')));
+  EXPECT_THAT(seen.out, HasSubstr("document 2, 8 tokens:\n  a text"));
+  const Ran imported =
+      Mtctl(nullptr, {"data", "import", "--input", all + ".bin", "--output", folder_ / "i"});
+  EXPECT_THAT(imported.out, HasSubstr("i.{bin,idx}: 1 documents, 34 tokens (u16)"));
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 // lost answers, hangs and refusals.
 #include "tests/client/fake_coordinator.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <thread>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -376,6 +378,18 @@ v1::Job MakeJob(const std::string& name, v1::JobState state) {
   job.mutable_last_step()->set_loss(2.5);
   job.mutable_last_step()->set_tokens_per_second(12345);
   return job;
+}
+
+void AwaitHandlerOfCtrlC() {
+  struct sigaction now {};
+  while (::sigaction(SIGINT, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+void PressCtrlC(int after_ms) {
+  AwaitHandlerOfCtrlC();
+  std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));
+  ::kill(::getpid(), SIGINT);
 }
 
 }  // namespace mt::client

@@ -75,6 +75,11 @@ struct Ran {
   std::string out, err;
 };
 Ran Mtctl(const FakeCoordinator* server, std::vector<std::string> args);
+// Until an mtctl that runs in this process handles Ctrl-C, which takes a while on a loaded machine
+// and would end the test before.
+void AwaitHandlerOfCtrlC();
+// Ctrl-C to such an mtctl, so long after that.
+void PressCtrlC(int after_ms);
 
 // A job of two slots at step 40 of 100, in the given state.
 v1::Job MakeJob(const std::string& name, v1::JobState state);

@@ -1,9 +1,7 @@
 // `mtctl follow` and the live lines: what a user sees who comes back to a job, on terminals of
 // three widths and without one.
 #include <algorithm>
-#include <csignal>
 #include <thread>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,11 +19,6 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-void PressCtrlC(int after_ms) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));
-  ::kill(::getpid(), SIGINT);
-}
 
 class FollowTest : public testing::Test {
  protected:
@@ -196,14 +189,9 @@ TEST_F(FollowTest, BeforeTheFirstStepItSaysWhatIsWaitedFor) {
 TEST_F(FollowTest, WaitShowsChangesOfTheStateOnATerminal) {
   v1::Job queued = MakeJob("tiny", v1::QUEUED);
   queued.set_message("2 slots wanted, 1 free");
-  v1::Job done = MakeJob("tiny", v1::SUCCEEDED);
   server_.state().jobs = {queued};
   server_.state().watch = {queued};
-  const auto run_on = [done] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    PressCtrlC(0);
-  };
-  const Drawn drawn = MtctlOnTerminal(&server_, {"wait", "tiny"}, 80, run_on);
+  const Drawn drawn = MtctlOnTerminal(&server_, {"wait", "tiny"}, 80, [] { PressCtrlC(300); });
   EXPECT_THAT(LinesOf(drawn.text), Contains("QUEUED: 2 slots wanted, 1 free"));
   std::thread key([] { PressCtrlC(300); });
   const Ran ran = Mtctl(&server_, {"wait", "tiny"});

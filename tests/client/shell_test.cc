@@ -143,7 +143,7 @@ printf '%s\n' "${COMPREPLY[@]}"
   EXPECT_EQ(complete("mtctl context use ''"), "lab\n");
   EXPECT_EQ(complete("mtctl completion z"), "zsh\n");
   EXPECT_EQ(complete("mtctl describe node ''"), "n1\n");
-  EXPECT_EQ(complete("mtctl describe ''"), "node\ngpt-demo\ngpt-other\n");
+  EXPECT_EQ(complete("mtctl describe ''"), "job\nnode\ngpt-demo\ngpt-other\n");
   // The names come from the cluster that the command line selects.
   EXPECT_EQ(complete("mtctl --coordinator h:1 describe gpt-o"), "gpt-other\n");
   std::ifstream asked(log);

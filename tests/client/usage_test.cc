@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iomanip>
 #include <sstream>
 #include <unistd.h>
 
@@ -206,7 +207,7 @@ TEST(UsageTest, EveryVerbHasThreeExamplesThatAreUnderstood) {
       if (example.starts_with("dev ")) continue;  // would start programs
       std::istringstream words(example);
       std::vector<std::string> args;
-      for (std::string word; words >> word;) args.push_back(word);
+      for (std::string word; words >> std::quoted(word, '\'');) args.push_back(word);
       std::filesystem::remove_all(folder + "/megatrain");  // the context that an example made
       std::filesystem::remove(folder + "/here/job.yaml");
       // What follows a stream tries again until somebody answers.

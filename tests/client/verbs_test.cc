@@ -1,6 +1,5 @@
 // The verbs on a job against a fake coordinator: requests, repeats after a broken connection,
 // waits, exit codes.
-#include <csignal>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -158,6 +157,11 @@ TEST_F(VerbsTest, WaitFollowsTheOperationToItsEndAndTimesOutWith8) {
   EXPECT_EQ(late.code, kExitTimedOut);
   EXPECT_THAT(late.err, HasSubstr("mtctl get operations operations/1"));
   std::thread finish([&] {
+    for (bool asked = false; !asked;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      base::MutexLock lock(&server_.state().mu);
+      asked = server_.state().operations.size() > 1;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     base::MutexLock lock(&server_.state().mu);
     for (auto& [id, operation] : server_.state().operations) {
@@ -181,8 +185,7 @@ TEST_F(VerbsTest, CtrlCLeavesTheOperationRunning) {
       base::MutexLock lock(&server_.state().mu);
       sent = !server_.state().operations.empty();
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    ::kill(::getpid(), SIGINT);
+    PressCtrlC(100);
   });
   const Ran ran = Mtctl(&server_, {"pause", "tiny", "--wait"});
   user.join();

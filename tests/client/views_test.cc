@@ -1,7 +1,6 @@
 // What `get`, `describe`, `events`, `metrics` and `wait` print and return against a fake
 // coordinator.
 #include <algorithm>
-#include <csignal>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -120,13 +119,13 @@ TEST_F(ViewsTest, EventsListedAndFollowedAcrossABreak) {
 TEST_F(ViewsTest, WatchPrintsWhatChangesAndEndsOnCtrlC) {
   server_.state().jobs = {MakeJob("one", v1::RUNNING), MakeJob("two", v1::QUEUED)};
   std::thread world([&] {
+    AwaitHandlerOfCtrlC();
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
     {
       base::MutexLock lock(&server_.state().mu);
       server_.state().jobs[1].set_state(v1::STARTING);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
-    ::kill(::getpid(), SIGINT);
+    PressCtrlC(600);
   });
   const Ran ran = Mtctl(&server_, {"get", "jobs", "-w", "--interval", "0.1"});
   world.join();
