@@ -2,7 +2,7 @@
 # One command from a clean clone to a trained model: installs the packages that this needs, builds the programs (with the CUDA
 # backend where there is a GPU), makes a data set from Debian's fortunes, starts
 # a coordinator and a worker here, trains a small GPT through them on a GPU if there is one, else on four CPU slots (TP 2 x
-# PP 2), and stops everything again.
+# PP 2), has it write three texts, and stops everything again.
 # Usage: quickstart.sh [--fresh]     all state lies in .quickstart/ below the clone
 #   --fresh   forget earlier runs; without it an interrupted run goes on from its last checkpoint
 set -euo pipefail
@@ -88,11 +88,16 @@ if saved:
 ' "$steps"
 say "its curve"
 "$bin/mtctl" plot quickstart || true
+if [ "$code" = 0 ]; then
+  say "what it writes: three samples"
+  "$bin/mtctl" generate quickstart --prompt "The " --samples 3 --temperature 0.7 --tokens 60 || code=$?
+fi
 cat <<TEXT
 
 What next (mtctl plot, follow, describe and --help are yours while the cluster is up):
   export PATH=$bin:\$PATH XDG_STATE_HOME=$state/state
   mtctl dev up && mtctl plot quickstart --smooth 20     # the same cluster again, with this run; mtctl dev down stops it
+  mtctl generate $state/checkpoints/quickstart --prompt "I "    # what it writes; needs no cluster
   mtctl init llama -f my-job.yaml                      # a job file of your own: edit it, then
   mtctl submit -f my-job.yaml --follow
 Once more: bash scripts/quickstart.sh evaluates, or goes on where it was interrupted; --fresh trains from the start.

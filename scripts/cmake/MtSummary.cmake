@@ -5,6 +5,7 @@ message(STATUS "  build type      ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} 
 message(STATUS "  CPU kernels     -march=${MT_CPU_ARCH}")
 message(STATUS "  MT_CUDA         ${MT_CUDA} (${MT_CUDA_REPORT})")
 message(STATUS "  MT_TESTS        ${MT_TESTS}")
+message(STATUS "  SentencePiece   ${MT_SENTENCEPIECE_FOUND} (libsentencepiece-dev)")
 message(STATUS "  sanitizers      ${MT_SANITIZE}")
 message(STATUS "  gRPC            ${gRPC_VERSION}, Protobuf ${Protobuf_VERSION}, Boost ${Boost_VERSION_STRING}")
 message(STATUS "")

@@ -69,18 +69,23 @@ def closure(packages, roots):
     return found
 
 
-def node_modules(below):
-    """Path of a node_modules with what check_manifests.js needs; made on the first call."""
+# Of client-node only the attribute maps are read, which need nothing else.
+MANIFESTS = {"roots": ["kubernetes-models"], "alone": ["@kubernetes/client-node"]}
+TOKENIZERS = {"roots": ["tiktoken", "gpt-3-encoder", "@huggingface/tokenizers"], "alone": []}
+
+
+def node_modules(below, wanted=MANIFESTS):
+    """Path of a node_modules with what check_manifests.js needs, or another of the sets above; made on the first call."""
     lock = LOCK.read_bytes()
-    folder = pathlib.Path(below) / f"npm-{hashlib.sha256(lock).hexdigest()[:12]}"
+    name = hashlib.sha256(lock + json.dumps(wanted).encode()).hexdigest()[:12]
+    folder = pathlib.Path(below) / f"npm-{name}"
     if folder.exists():
         return folder / "node_modules"
     packages = json.loads(lock)["packages"]
-    # Of client-node only the attribute maps are read, which need nothing else.
-    wanted = closure(packages, ["kubernetes-models"]) + ["node_modules/@kubernetes/client-node"]
+    keys = closure(packages, wanted["roots"]) + [f"node_modules/{name}" for name in wanted["alone"]]
     building = folder.with_suffix(f".{os.getpid()}")
     try:
-        for key in wanted:
+        for key in keys:
             name = key.rpartition("node_modules/")[2]
             unpack(fetch(name, packages[key]["version"], packages[key]["integrity"]), building / key)
         building.rename(folder)

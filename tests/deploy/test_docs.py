@@ -61,7 +61,7 @@ class DocsTest(unittest.TestCase):
                 if not re.match(r"mtctl [a-z]", code):
                     continue
                 words = code.split()[1:]
-                verb = words[:2] if words[0] in ("admin", "get", "node", "context", "data", "dev") else words[:1]
+                verb = words[:2] if words[0] in ("admin", "get", "node", "context", "data", "dev", "tokenizer") else words[:1]
                 _, text = mtctl(*verb, "--help")
                 for flag in re.findall(r"(?<!\S)(--[a-z-]+)", code):
                     self.assertRegex(text + everywhere, rf"{flag}\b", f"{path.name}: {code}")

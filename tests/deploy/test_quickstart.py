@@ -52,7 +52,9 @@ class QuickstartTest(unittest.TestCase):
         calls = self.calls.read_text().splitlines()
         submits = [call for call in calls if call.startswith("submit")]
         self.assertEqual(len(submits), 1, calls)
-        self.assertEqual(calls[-2:], ["plot quickstart", "dev down"], "its curve is shown; what was started is stopped")
+        samples = [] if code else ["generate quickstart --prompt The  --samples 3 --temperature 0.7 --tokens 60"]
+        last = ["plot quickstart", *samples, "dev down"]
+        self.assertEqual(calls[-len(last):], last, "its curve is shown, and what a trained model writes; what was started is stopped")
         self.assertIn("setup --programs\n", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^  export PATH=.*some-preset/bin.* XDG_STATE_HOME=.*/.quickstart/state$")
         return submits[0], done.stdout

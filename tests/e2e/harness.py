@@ -20,6 +20,9 @@ import processes  # noqa: E402  (found by the path above)
 
 BIN = pathlib.Path(os.environ["MT_BIN"])
 
+# mtctl's exit code and words where it cannot connect.
+UNREACHED, NOBODY = 2, "mtctl: no coordinator at "
+
 # Learns within seconds; every field a test changes comes by --set.
 TINY_JOB = """
 name: tiny
@@ -47,6 +50,8 @@ class ClusterTest(unittest.TestCase):
         self.addCleanup(self.sweep)  # the first cleanup runs last, and none that fails keeps it from running
         self.env = dict(os.environ, XDG_STATE_HOME=str(self.dir / "s"), HOME=str(self.dir))
         self.env.pop("MTCTL_COORDINATOR", None)
+        # A loaded machine is no fault of the coordinator's; tests that look at the limit itself give their own.
+        self.env["MTCTL_REQUEST_TIMEOUT"] = "30"
         (self.dir / "data").mkdir()
         (self.dir / "ckpt").mkdir()  # no agent makes it
         self.job_file = self.dir / "job.yaml"
@@ -73,9 +78,13 @@ class ClusterTest(unittest.TestCase):
                    "--checkpoint-root", str(self.dir / "ckpt"), *flags)
 
     def mtctl(self, *args, check=True, timeout=120):
-        """Runs mtctl; returns the finished process with its exit code, stdout and stderr."""
-        done = subprocess.run([str(BIN / "mtctl"), *args], env=self.env, capture_output=True, text=True,
-                              timeout=timeout, stdin=subprocess.DEVNULL, cwd=self.dir)
+        """Runs mtctl; returns the finished process with its exit code, stdout and stderr. Where it has to succeed, it is run again
+        while it found no coordinator, as it does within its two seconds on a loaded machine: then it has asked for nothing yet."""
+        for _ in range(10 if check else 1):
+            done = subprocess.run([str(BIN / "mtctl"), *args], env=self.env, capture_output=True, text=True,
+                                  timeout=timeout, stdin=subprocess.DEVNULL, cwd=self.dir)
+            if done.returncode != UNREACHED or NOBODY not in done.stderr:
+                break
         if check:
             self.assertEqual(done.returncode, 0, f"mtctl {' '.join(args)}\n{done.stdout}\n{done.stderr}")
         return done
@@ -94,13 +103,16 @@ class ClusterTest(unittest.TestCase):
         return json.loads(self.mtctl("-o", "json", "get", "nodes").stdout)["nodes"]
 
     def wait_for(self, what, condition, limit=60):
-        """Polls until condition() is true; returns its value."""
-        end = time.monotonic() + limit
-        while time.monotonic() < end:
+        """Polls until condition() is true; returns its value. A look counts as two seconds at most: a machine that stands still as a
+        whole is no fault of what is waited for."""
+        left = limit
+        while left > 0:
+            began = time.monotonic()
             value = condition()
             if value:
                 return value
             time.sleep(0.1)
+            left -= min(2, time.monotonic() - began)
         self.fail(f"{what}: not within {limit} s")
 
     def dev_pids(self):

@@ -101,7 +101,7 @@ class ServiceTest(ClusterTest):
     def stop_worker(self, name, how=signal.SIGKILL):
         processes.end(self.workers.get(name), how, self.stop_seconds, name)
 
-    def wait_api(self, limit=10):
+    def wait_api(self, limit=60):
         def up():
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1):
@@ -110,7 +110,7 @@ class ServiceTest(ClusterTest):
                 return False
         self.wait_for("the API", up, limit)
 
-    def wait_nodes(self, count, limit=20):
+    def wait_nodes(self, count, limit=60):
         """As many nodes are ready; not by the store alone, from which a coordinator that starts knows them: each has been heard since
         the last start of a program."""
         def ready():

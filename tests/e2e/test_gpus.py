@@ -88,13 +88,16 @@ class GpuJobTest(GpuServiceTest):
         self.submit("--set", "name=after", "--set", "training.train_iters=10")
         self.assertEqual(self.finished("after")["state"], "SUCCEEDED")
 
-    def test_auto_takes_a_gpu_and_several_are_refused(self):
+    def test_auto_takes_a_gpu_for_each_rank(self):
         self.start_node()
         self.job_file.write_text(self.job_file.read_text().replace("placement: {device: cpu}", ""))
-        refused = self.submit(check=False)
-        self.assert_one_message(refused, 3, "communication between GPUs is not built yet", "use device cpu")
-        self.submit("--set", "parallel.data=1")
-        self.assertEqual(self.finished()["spec"]["placement"]["device"], "gpu")
+        self.submit()
+        job = self.finished()
+        self.assertEqual(job["spec"]["placement"]["device"], "gpu")
+        self.assertEqual([rank["gpu"] for rank in job["ranks"]], ["GPU-aaaa", "GPU-bbbb"])
+        self.assertEqual(job["state"], "FAILED", "this machine has none")
+        self.submit("--set", "name=one", "--set", "parallel.data=1")
+        self.assertEqual(self.finished("one")["spec"]["placement"]["device"], "gpu")
 
     def test_auto_without_gpus_trains_on_cpu_slots(self):
         self.env["MT_FAKE_NVML"] = "unloaded"

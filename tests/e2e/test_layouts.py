@@ -5,8 +5,9 @@ import re
 import signal
 import unittest
 
-from harness import ClusterTest
+from harness import BIN, ClusterTest
 from service_harness import ServiceTest
+from terminal.top_screen import Screen
 
 # Eight ranks of a small model, in half precision with a dynamic loss scale, so that nothing that a checkpoint must
 # hold is missing: sharded moments and masters, scaler, random masks.
@@ -102,7 +103,76 @@ class LayoutVerbsTest(LayoutServiceTest):
         self.assertEqual(set(groups), set(range(8)))
         for rank, names in groups.items():
             self.assertLessEqual({"tp", "dp", "pp"}, names, f"rank {rank}")
+        self.top_shows_all_ranks()
+        self.top_gives_the_terminal_back()
         self.mtctl("cancel", "tiny", "--yes")
+
+    def top(self, *args, rows=24, columns=120):
+        env = {k: v for k, v in self.env.items() if k != "NO_COLOR"} | {"TERM": "xterm"}
+        screen = Screen([str(BIN / "mtctl"), "top", *args], env, rows, columns)
+        self.addCleanup(screen.close)
+        return screen
+
+    def top_shows_all_ranks(self):
+        """Once as text and as JSON; then on a terminal, through a restart of the coordinator."""
+        def read():
+            tree = json.loads(self.mtctl("top", "tiny", "-o", "json").stdout)
+            ranks = tree["readings"][0]["ranks"] if tree["readings"] else []
+            return ranks if len(ranks) == 8 and all(r["step_seconds"] > 0 and r["phase_shares"] for r in ranks) else None
+        for rank in self.wait_for("readings of all ranks", read):
+            self.assertEqual(rank["node"], "node")
+            self.assertAlmostEqual(sum(rank["phase_shares"].values()), 1, places=6)
+            self.assertGreater(rank["host_memory_bytes"], 1 << 20)
+            self.assertNotIn("gpu_utilization", rank)
+        # A rank that is not heard for a while is shown as silent.
+        def page():
+            said = self.mtctl("top", "tiny").stdout
+            return said if len(re.findall(r"\br[0-7] +\d+\.\d+s +[\d.]+ MiB", said)) == 8 else None
+        text = self.wait_for("a page of all ranks", page)
+        self.assertNotIn("\x1b", text)
+        self.assertRegex(text, r"(?m)^pp 1 dp 1 ")
+        self.assertRegex(self.mtctl("top", "--once").stdout, r"(?m)^> tiny +RUNNING")
+        screen = self.top()
+        self.assertTrue(screen.until(lambda page: "> tiny" in page and "Enter ranks" in page), screen.page())
+        screen.press("\r")
+        cells = r"r[0-7] +\d+\.\d{3}s"
+        self.assertTrue(screen.until(lambda page: len(re.findall(cells, page)) == 8), screen.page())
+        screen.press("l\x1b[B")
+        self.assertTrue(screen.until(lambda page: ">r3" in page and "rank 3" in page), screen.page())
+        screen.resize(8, 60)
+        self.assertTrue(screen.until(lambda page: ">r3" in page and max(map(len, page.splitlines())) <= 60), screen.page())
+        self.kill_coordinator()
+        self.assertTrue(screen.until(lambda page: "no answer for" in page), screen.page())
+        self.start_coordinator()
+        self.assertTrue(screen.until(lambda page: "no answer" not in page and re.search(cells, page)), screen.page())
+        screen.press("\x1b")
+        self.assertTrue(screen.until(lambda page: "> tiny" in page), screen.page())
+        screen.press("q")
+        self.assertEqual(screen.wait(), 0)
+        self.assertTrue(screen.is_given_back(), screen.bytes[-200:])
+
+    def top_gives_the_terminal_back(self):
+        for how, code in (("\x03", 5), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)):
+            screen = self.top("tiny", rows=30, columns=80)
+            self.assertTrue(screen.until(lambda page: ">r0" in page), screen.page())
+            self.assertTrue(screen.is_raw())
+            if how == "\x03":
+                self.stop_and_go_on(screen)
+                screen.press(how)
+            else:
+                os.kill(screen.pid, how)
+            self.assertEqual(screen.wait(), code)
+            self.assertTrue(screen.is_given_back(), (how, screen.bytes[-200:]))
+
+    def stop_and_go_on(self, screen):
+        """Ctrl-Z, and back."""
+        screen.press("\x1a")
+        self.assertTrue(screen.until(lambda page: screen.state() == "T"), "Ctrl-Z stops it")
+        screen.drain()
+        self.assertTrue(screen.is_given_back(), screen.bytes[-200:])
+        screen.bytes = b""
+        os.kill(screen.pid, signal.SIGCONT)
+        self.assertTrue(screen.until(lambda page: screen.is_raw() and b"\x1b[?1049h" in screen.bytes and ">r0" in page), screen.page())
 
     def infos(self):
         found = {}

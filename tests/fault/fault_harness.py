@@ -42,6 +42,13 @@ class StoreFaultTest(ServiceTest):
         self.wait_api()
         self.wait_nodes(len(self.workers))
 
+    def wait_obeyed(self, node):
+        """The worker has this start of the coordinator on its disk. A coordinator hears a worker before the worker has its answer, and
+        a worker that is killed in between has obeyed nobody."""
+        uid = self.server()["coordinator_uid"].encode()
+        record = self.dir / node / "cluster.bin"
+        self.wait_for(f"{node} obeys this start of the coordinator", lambda: record.exists() and uid in record.read_bytes())
+
     # --- What the ranks do, seen without the coordinator.
     def train(self, name="tiny", *flags):
         self.submit(*LONG, "--set", f"name={name}", *flags)
@@ -55,12 +62,12 @@ class StoreFaultTest(ServiceTest):
     def assert_ranks_go_on(self, pids):
         """These ranks, no other ones, train on."""
         self.assertEqual(self.rank_processes(), pids, "the ranks that ran before still run, and no others")
-        before = self.wait_for("the workers show every rank", lambda: len(steps := self.rank_steps()) == len(pids) and steps, 30)
+        before = self.wait_for("the workers show every rank", lambda: len(steps := self.rank_steps()) == len(pids) and steps)
         self.wait_for("a step of every rank",
-                      lambda: all(step > before.get(rank, 0) for rank, step in self.rank_steps().items()), 30)
+                      lambda: all(step > before.get(rank, 0) for rank, step in self.rank_steps().items()))
         self.assertEqual(self.rank_processes(), pids)
 
-    def wait_refused(self, reason, pids, limit=20):
+    def wait_refused(self, reason, pids, limit=60):
         """The coordinator refuses the worker for this reason; not one rank ends meanwhile."""
         def said():
             self.assertEqual(self.rank_processes(), pids, "a rank was ended by a coordinator that does not know it")

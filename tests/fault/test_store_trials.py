@@ -126,7 +126,7 @@ class OlderStoreTrials(StoreTrials):
             orphans = trial.json("get", "orphans")["orphans"]
             if [o["job_uid"] for o in orphans] != [uid]:
                 raise TrialError(f"orphans: {orphans}")
-            trial.mtctl("adopt", uid)
+            trial.wait_for("the adoption", lambda: trial.mtctl("adopt", uid, check=False).returncode == 0)
             trial.uids["later"] = uid
             with trial.going_on("later"):
                 trial.wait_state("later", "RUNNING")
@@ -143,6 +143,7 @@ class TwinStoreTrials(StoreTrials):
             shutil.copytree(trial.dir / "coordinator", trial.dir / "second")
             trial.start_coordinator()
             trial.wait_ready()
+            trial.wait_obeyed()
             other = free_port()
             trial.start_coordinator("second", port=other)
             trial.wait_for("the second copy answers", lambda: trial.json("get", "jobs", port=other))

@@ -130,7 +130,8 @@ class OlderCopyTest(StoreFaultTest):
         self.assertEqual([(o["job_uid"], o["job_name"], o["nodes"], o["ranks"], o["world_size"]) for o in found],
                          [(uid, "unknown", ["node-b"], 1, 1)])
         self.assertNotEqual(self.mtctl("describe", "unknown", check=False).returncode, 0)
-        self.mtctl("adopt", uid)
+        # Until its assignment has come from all its agents, which the message says.
+        self.wait_for("the adoption", lambda: self.mtctl("adopt", uid, check=False).returncode == 0)
         self.wait_state("RUNNING", "unknown")
         self.wait_step(self.step("unknown") + 1, "unknown")
         self.assertEqual(self.orphans(), [])
@@ -162,6 +163,7 @@ class TwoCopiesTest(StoreFaultTest):
         # that it has obeyed already.
         self.start_worker("node-a", 2)
         self.wait_nodes(1)
+        self.wait_obeyed("node-a")
         self.stop_worker("node-a")
         own, self.port = self.port, other_port
         self.env["MTCTL_COORDINATOR"] = f"127.0.0.1:{other_port}"

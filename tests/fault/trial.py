@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
-from harness import BIN, TINY_JOB  # noqa: E402  (found by the path above)
+from harness import BIN, NOBODY, TINY_JOB, UNREACHED  # noqa: E402  (found by the path above)
 from service_harness import free_port  # noqa: E402
 
 NODES = ["node-a", "node-b"]
@@ -123,8 +123,11 @@ class Trial:
     def mtctl(self, *args, check=True, port=None):
         env = dict(os.environ, HOME=str(self.dir), XDG_STATE_HOME=str(self.dir / "s"),
                    MTCTL_COORDINATOR=f"127.0.0.1:{port or self.port}", MTCTL_REQUEST_TIMEOUT="30")
-        done = subprocess.run([str(BIN / "mtctl"), *args], env=env, capture_output=True, text=True, timeout=120,
-                              stdin=subprocess.DEVNULL, cwd=self.dir)
+        for _ in range(10 if check else 1):  # as in tests/e2e/harness.py
+            done = subprocess.run([str(BIN / "mtctl"), *args], env=env, capture_output=True, text=True, timeout=120,
+                                  stdin=subprocess.DEVNULL, cwd=self.dir)
+            if done.returncode != UNREACHED or NOBODY not in done.stderr:
+                break
         if check and done.returncode != 0:
             raise TrialError(f"mtctl {' '.join(args)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done
@@ -148,6 +151,12 @@ class Trial:
             found = [n for n in (self.json("get", "nodes", port=port) or {}).get("nodes", []) if n["state"] == "NODE_READY"]
             return len(found) == nodes and all(int(n["last_heartbeat_us"]) >= self.last_start_us for n in found)
         self.wait_for(f"{nodes} ready nodes", ready, limit)
+
+    def wait_obeyed(self, port=None):
+        """As wait_obeyed of fault_harness.py, of all nodes."""
+        uid = self.json("version", port=port)["server"]["coordinator_uid"].encode()
+        records = [self.dir / node / "cluster.bin" for node in NODES]
+        self.wait_for("the nodes obey this start of the coordinator", lambda: all(uid in r.read_bytes() for r in records))
 
     # --- Jobs.
     def job(self, name, port=None):

@@ -1,0 +1,227 @@
+"""Data sets as files, by the page of their format alone (worker/data/FORMAT.md): numpy reads what mtctl writes and
+mtctl reads what numpy writes; what preparing takes of memory; and jobs over a blend with a tokenizer of their own."""
+import gzip
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import numpy
+
+from harness import BIN
+from service_harness import ServiceTest
+
+LONG = bool(os.environ.get("MT_LONG_TESTS"))
+TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+
+
+def read_dataset(prefix):
+    """The documents of a pair, as arrays; asserts what the page says of every field."""
+    idx = pathlib.Path(f"{prefix}.idx").read_bytes()
+    assert idx[:9] == b"MMIDIDX\0\0" and int.from_bytes(idx[9:17], "little") == 1
+    code = idx[17]
+    sequences, entries = numpy.frombuffer(idx, "<u8", 2, 18).tolist()
+    assert len(idx) == 34 + 12 * sequences + 8 * entries
+    lengths = numpy.frombuffer(idx, "<i4", sequences, 34).astype("i8")
+    offsets = numpy.frombuffer(idx, "<i8", sequences, 34 + 4 * sequences)
+    documents = numpy.frombuffer(idx, "<i8", entries, 34 + 12 * sequences)
+    tokens = numpy.fromfile(f"{prefix}.bin", TYPES[code])
+    ends = numpy.cumsum(lengths)
+    assert (offsets == (ends - lengths) * tokens.itemsize).all() and len(tokens) == (ends[-1] if sequences else 0)
+    assert documents[0] == 0 and documents[-1] == sequences
+    cuts = [0 if d == 0 else int(ends[d - 1]) for d in documents]
+    return code, [tokens[a:b] for a, b in zip(cuts, cuts[1:])]
+
+
+def write_dataset(prefix, code, documents):
+    """One sequence per document that has tokens."""
+    filled = [d for d in documents if len(d)]
+    lengths = numpy.array([len(d) for d in filled], "<i4")
+    size = numpy.dtype(TYPES[code]).itemsize
+    offsets = (numpy.cumsum(lengths, dtype="<i8") - lengths) * size
+    entries = numpy.cumsum([0] + [1 if len(d) else 0 for d in documents], dtype="<i8")
+    header = b"MMIDIDX\0\0" + numpy.array([1], "<u8").tobytes() + bytes([code])
+    header += numpy.array([len(filled), len(entries)], "<u8").tobytes()
+    pathlib.Path(f"{prefix}.idx").write_bytes(header + lengths.tobytes() + offsets.tobytes() + entries.tobytes())
+    with open(f"{prefix}.bin", "wb") as out:
+        for document in filled:
+            out.write(numpy.asarray(document, TYPES[code]).tobytes())
+
+
+class DataFilesTest(unittest.TestCase):
+    def setUp(self):
+        shm = pathlib.Path("/dev/shm")
+        room = shm.is_dir() and shutil.disk_usage(shm).free > 3 << 30
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="mt-data-", dir=shm if room and not LONG else None))
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def data(self, *args, code=0, stdin=b""):
+        done = subprocess.run([f"{BIN}/mtctl", "data", *map(str, args)], input=stdin, capture_output=True, check=False)
+        self.assertEqual(done.returncode, code, done.stderr.decode())
+        return done
+
+    def as_json(self, *args, **more):
+        return json.loads(self.data(*args, "-o", "json", **more).stdout)
+
+    def test_numpy_reads_what_prepare_writes(self):
+        records = ["first\nof two\n", "a \xe9\n", "last\n"]
+        text = "%\n".join(records).encode("latin-1")  # \xe9 alone is no UTF-8
+        (self.dir / "texts").mkdir()
+        (self.dir / "texts" / "a.txt").write_bytes(text)
+        (self.dir / "texts" / "b.gz").write_bytes(gzip.compress(text))
+        expected = [numpy.array([*r.encode("latin-1"), 256], "u2") for r in records]
+        for name, given, stdin in (("folder", self.dir / "texts", b""), ("pipe", "-", text + b"%\n" + text)):
+            out = self.as_json("prepare", "--input", given, "--separator", "%", "--append-eod", "--output",
+                               self.dir / name, stdin=stdin)
+            self.assertEqual((out["documents"], out["token_type"]), (6, "u16"))
+            code, documents = read_dataset(self.dir / name)
+            self.assertEqual(code, 8)
+            self.assertEqual([d.tolist() for d in documents], [d.tolist() for d in expected] * 2)
+        lines = "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(["", "\u00e9\n\"", "x" * 70000]))
+        self.data("prepare", "--input", "-", "--jsonl-key", "text", "--output", self.dir / "lines", stdin=lines.encode())
+        _, documents = read_dataset(self.dir / "lines")
+        self.assertEqual([bytes(d.astype("u1")) for d in documents], [b"", "\u00e9\n\"".encode(), b"x" * 70000])
+        for vocabulary, code in ((65499, 8), (70000, 4)):  # the width follows the vocabulary
+            out = self.as_json("prepare", "--input", "-", "--tokenizer", "ids", "--vocab-size", vocabulary, "--append-eod",
+                               "--overwrite", "--output", self.dir / "ids", stdin=b"5 0\n17")
+            self.assertEqual(out["tokens"], 4)
+            seen, documents = read_dataset(self.dir / "ids")
+            self.assertEqual((seen, documents[0].tolist()), (code, [5, 0, 17, vocabulary - 1]))
+        # Of standard input too, lines of JSON need a key.
+        refused = self.data("prepare", "--input", "-", "--output", self.dir / "none", stdin=lines.encode(), code=3)
+        self.assertIn(b"standard input holds lines of JSON", refused.stderr)
+
+    def test_every_type_that_numpy_writes_is_read(self):
+        random.seed(5)
+        for code, name in TYPES.items():
+            most = min(numpy.iinfo(name).max, 2**31 - 1)
+            documents = [[random.randint(0, most) for _ in range(random.choice([0, 1, 5, 300]))] for _ in range(50)]
+            documents += [[most]]
+            write_dataset(self.dir / "n", code, documents)
+            seen = self.as_json("verify", self.dir / "n")
+            self.assertEqual(seen["tokens"], sum(map(len, documents)))
+            self.assertEqual((seen["largest_id"], seen["documents"]), (max(map(max, filter(None, documents))), 51))
+            self.assertEqual(seen["empty_documents"], sum(not d for d in documents))
+            shown = self.as_json("inspect", self.dir / "n", "--samples", 51, "--sample-tokens", 400)
+            self.assertEqual([s["tokens"] for s in shown["samples"]], documents)
+            self.data("merge", self.dir / "n", self.dir / "n", "--output", self.dir / "m", "--overwrite")
+            self.assertEqual([d.tolist() for d in read_dataset(self.dir / "m")[1]], documents * 2)
+            self.data("split", self.dir / "m", "--shares", "1,1", "--output", self.dir / "h", "--overwrite")
+            for part in (0, 1):
+                self.assertEqual([d.tolist() for d in read_dataset(self.dir / f"h_{part}")[1]], documents)
+        bad = self.data("verify", self.dir / "n", "--vocab-size", 300, code=6)
+        self.assertRegex(bad.stderr.decode(), r"n\.bin: token \d+ has id \d+, outside the vocabulary of 300")
+
+    def test_files_beyond_4_gib(self):
+        """A .bin of holes, with ids behind 4 GiB."""
+        lengths = numpy.array([2**31 - 1, 100, 5], "<i4")
+        offsets = numpy.array([0, 2 * (2**31 - 1), 2 * (2**31 + 99)], "<i8")
+        header = b"MMIDIDX\0\0" + numpy.array([1], "<u8").tobytes() + b"\x08" + numpy.array([3, 4], "<u8").tobytes()
+        entries = numpy.arange(4, dtype="<i8").tobytes()
+        (self.dir / "big.idx").write_bytes(header + lengths.tobytes() + offsets.tobytes() + entries)
+        with open(self.dir / "big.bin", "wb") as out:
+            out.seek(int(offsets[2]))
+            out.write(numpy.arange(7, 12, dtype="<u2").tobytes())
+        shown = self.as_json("inspect", self.dir / "big", "--samples", 3)
+        self.assertEqual(shown["samples"][2]["tokens"], [7, 8, 9, 10, 11])
+        self.assertEqual((shown["tokens"], shown["lengths"][-1]["sequences"]), (2**31 + 104, 1))
+
+    def test_shards(self):
+        ids = numpy.array([50256, 5, 6, 50256, 7], "<u2")
+        header = numpy.zeros(256, "<i4")
+        header[:3] = 20240520, 1, len(ids)
+        (self.dir / "a.bin").write_bytes(header.tobytes() + ids.tobytes())
+        self.data("import", "--input", self.dir / "a.bin", "--eod", 50256, "--eod-begins", "--output", self.dir / "i")
+        self.assertEqual([d.tolist() for d in read_dataset(self.dir / "i")[1]], [[50256, 5, 6], [50256, 7]])
+
+    def prepare(self, *args, kill_after=None):
+        """Exit code and largest resident size in MiB."""
+        child = subprocess.Popen([f"{BIN}/mtctl", "data", "prepare", *map(str, args)], stdout=subprocess.DEVNULL)
+        # Not ru_maxrss, which a program has from the one that started it.
+        mib, end = 0, None if kill_after is None else time.monotonic() + kill_after
+        while child.poll() is None:
+            peak = re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{child.pid}/status").read_text())
+            mib = max(mib, int(peak[1]) / 1024 if peak else 0)
+            if end is not None and time.monotonic() > end:
+                child.send_signal(signal.SIGKILL)
+            time.sleep(0.02)
+        return child.returncode, mib
+
+    def test_memory_does_not_grow_with_the_input(self):
+        """300 MB of text; MT_LONG_TESTS: 4 GB. As lines, as one line of JSON, and killed in the middle."""
+        block = b"".join(b"%d words and numbers\n" % random.randrange(10**9) for _ in range(30000))
+        text = self.dir / "text"
+        with open(text, "wb") as out:
+            for _ in range((4 << 30 if LONG else 300 << 20) // len(block)):
+                out.write(block + b"%%\n")
+        args = ("--input", text, "--separator", "%%", "--threads", 2, "--overwrite", "--output", self.dir / "t")
+        self.prepare(*args, kill_after=0.3)
+        code, mib = self.prepare(*args)
+        print(f"prepare of {text.stat().st_size >> 20} MiB of text: at most {mib:.0f} MiB resident")
+        self.assertEqual(code, 0)
+        self.assertGreater(mib, 1)
+        self.assertLess(mib, 64)
+        tokens = numpy.memmap(self.dir / "t.bin", "<u2", "r")
+        self.assertEqual(len(tokens), len(block) * (text.stat().st_size // (len(block) + 3)))
+        for first in (0, len(tokens) // len(block) // 2, len(tokens) // len(block) - 1):
+            at = first * len(block)
+            self.assertEqual(tokens[at:at + len(block)].astype("u1").tobytes(), block)
+        del tokens
+        text.unlink()
+        line = self.dir / "line"
+        size = (1000 if LONG else 100) << 20
+        with open(line, "wb") as out:
+            out.write(b'{"text": "')
+            for _ in range(size >> 20):
+                out.write(b"x\\n" * ((1 << 20) // 3) + b"yz"[:(1 << 20) % 3])
+            out.write(b'"}\n')
+        code, mib = self.prepare("--input", line, "--jsonl-key", "text", "--threads", 2, "--overwrite", "--output", self.dir / "t")
+        print(f"one line of {size >> 20} MiB: at most {mib:.0f} MiB resident")
+        self.assertEqual(code, 0)
+        self.assertLess(mib, 64)
+
+
+class DataJobTest(ServiceTest):
+    """Tokenizer and vocabulary of jobs under agents: from the job, from the record beside the data, and refused."""
+
+    def make_data(self):
+        super().make_data()  # bytes, with a record
+        data = self.dir / "data"
+        tokenizer = str(data / "tokenizer.json")
+        self.mtctl("tokenizer", "train", "--input", str(self.dir / "text"), "--output", tokenizer, "--vocab-size", "280")
+        for name in ("news", "books"):
+            self.mtctl("data", "prepare", "--input", str(self.dir / "text"), "--separator", "%", "--append-eod",
+                       "--tokenizer-file", tokenizer, "--output", str(data / name))
+
+    def run_job(self, name, path, tokenizer):
+        """Its end, and the vocabulary that its checkpoint tells."""
+        self.mtctl("submit", "-f", str(self.job_file), "--set", f"name={name}", "--set", f"data.path={path}", "--set",
+                   f"data.tokenizer={tokenizer}", "--set", "data.eod_mask_loss=true", "--wait", check=False)
+        found = sorted((self.dir / "ckpt" / name).glob("step-*/manifest.json"))
+        vocabulary = json.loads(found[-1].read_text())["job"]["spec"]["model"]["vocab_size"] if found else None
+        return self.job(name), vocabulary
+
+    def test_the_tokenizer_is_the_jobs_or_the_datas(self):
+        blend = "[0.7, news, 0.3, books]"
+        for name, path, tokenizer, wanted in (("told", blend, "{type: hf, file: tokenizer.json}", 280), ("found", blend, "", 280),
+                                              ("bytes", "[text_document]", "", 257)):
+            with self.subTest(name):
+                job, vocabulary = self.run_job(name, path, tokenizer)
+                self.assertEqual(job["state"], "SUCCEEDED", job)
+                self.assertEqual(vocabulary, wanted)
+        for name, path, tokenizer in (("other", "[text_document]", "{type: hf, file: tokenizer.json}"),
+                                      ("mixed", "[news, text_document]", "")):
+            with self.subTest(name):
+                job, _ = self.run_job(name, path, tokenizer)
+                self.assertEqual(job["state"], "FAILED")
+                self.assertIn("were made by byte (257 tokens)" if name == "other" else "a job's data are of one tokenizer", job["message"])
+
+if __name__ == "__main__":
+    unittest.main()

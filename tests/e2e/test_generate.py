@@ -1,0 +1,171 @@
+"""Text from checkpoints: beside a job that trains and prunes, through mtctl and mt-rank, on a terminal and elsewhere, and what is refused."""
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+
+from harness import BIN, ClusterTest
+from processes import alive_with
+
+SMALL = ("--set", "training.train_iters=20", "--set", "training.precision=fp64", "--set", "model.layers=4",
+         "--set", "model.vocab_divisible_by=32", "--set", "placement.threads_per_rank=1", "--set", "checkpoint.every_iters=10")
+LAYOUTS = {
+    "one": ("--set", "parallel.data=1"),
+    "tp2": ("--set", "parallel.data=1", "--set", "parallel.tensor=2"),
+    "pp2": ("--set", "parallel.data=1", "--set", "parallel.pipeline=2"),
+    "cube": ("--set", "parallel.data=2", "--set", "parallel.tensor=2", "--set", "parallel.pipeline=2",
+             "--set", "parallel.zero_stage=1"),
+}
+SAMPLED = ("--prompt", "the cat", "--prompt", "a", "--samples", "3", "--temperature", "0.9", "--top-p", "0.95", "--tokens", "20")
+
+
+class GenerateTest(ClusterTest):
+    def rank(self, *args, check=True, **options):
+        done = subprocess.run([str(BIN / "mt-rank"), *args], env=self.env, capture_output=True, text=True, timeout=120,
+                              cwd=self.dir, **({"stdin": subprocess.DEVNULL} | options))
+        if check:
+            self.assertEqual(done.returncode, 0, f"mt-rank {' '.join(args)}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def train(self, name, *flags):
+        self.rank("--standalone", str(self.job_file), "--data-root", "data", "--checkpoint-root", "ckpt", *SMALL, *flags,
+                  "--set", f"name={name}")
+
+    def texts(self, *args):
+        return [one["text"] for one in json.loads(self.mtctl("-o", "json", "generate", *args).stdout)["texts"]]
+
+    def files(self, folder):
+        return sorted((str(p.relative_to(folder)), p.stat().st_mtime_ns) for p in folder.rglob("*"))
+
+    def test_the_text_is_that_of_any_layout(self):
+        said = {}
+        for name, flags in LAYOUTS.items():
+            self.train(name, *flags)
+            before = self.files(self.dir / "ckpt" / name)
+            # A folder is no job: no coordinator is asked, and there is none.
+            said[name] = self.texts(f"ckpt/{name}", *SAMPLED)
+            self.assertEqual(self.files(self.dir / "ckpt" / name), before, "nothing is written there")
+        self.assertEqual(len(set(said["one"])), 6, said["one"])
+        self.assertEqual({name: said["one"] for name in LAYOUTS}, said)
+        self.ways_to_name_a_checkpoint()
+        self.what_is_said()
+        self.what_is_refused()
+        self.on_a_terminal()
+
+    def ways_to_name_a_checkpoint(self):
+        one = "ckpt/one"
+        newest, older = (json.loads(self.mtctl("-o", "json", "generate", *args).stdout)
+                         for args in ((one, "--tokens", "5"), (one, "--step", "10", "--tokens", "5")))
+        self.assertEqual((newest["checkpoint"]["step"], older["checkpoint"]["step"]), (20, 10))
+        self.assertEqual(newest["precision"], "fp64")
+        # One checkpoint's folder, and mt-rank without mtctl.
+        self.assertEqual(json.loads(self.rank("--generate", older["checkpoint"]["path"], "--tokens=5", "--json").stdout)["texts"],
+                         older["texts"])
+
+    def what_is_said(self):
+        done = self.mtctl("generate", "ckpt/one", *SAMPLED)
+        texts = self.texts("ckpt/one", *SAMPLED)
+        headings = [f"== prompt {p + 1}, sample {s + 1}\n" for p in range(2) for s in range(3)]
+        prompts = ["the cat"] * 3 + ["a"] * 3
+        # As escapes, where a text has control characters.
+        if all(re.fullmatch(r"[ -~\n]*", text) for text in texts):
+            self.assertEqual(done.stdout, "".join(h + p + t + "\n" for h, p, t in zip(headings, prompts, texts)))
+        self.assertRegex(done.stderr, r"^step-00000020-e0001 of one: \d+ tokens in ")
+        stdin = self.rank("--generate", "ckpt/one", "--prompt=-", "--tokens=4", "--json", input="the cat\n", stdin=None)
+        self.assertEqual(json.loads(stdin.stdout)["texts"][0]["prompt"], "the cat")
+        # The untrained model of fp32 writes bytes of all kinds; only --raw hands them on.
+        wild = ("generate", "ckpt/one", "--temperature", "9", "--tokens", "30", "--samples", "4")
+        shown = subprocess.run([str(BIN / "mtctl"), *wild], env=self.env, capture_output=True, cwd=self.dir, check=True).stdout
+        self.assertFalse(re.search(rb"[\x00-\x08\x0b-\x1f\x7f]", shown), shown)
+        self.assertIn(b"\\x", shown)
+        raw = subprocess.run([str(BIN / "mtctl"), *wild, "--raw"], env=self.env, capture_output=True, cwd=self.dir, check=True).stdout
+        self.assertTrue(re.search(rb"[\x00-\x08\x0b-\x1f\x7f-\xff]", raw), raw)
+
+    def what_is_refused(self):
+        def refused(code, *words, args=()):
+            self.assert_one_message(self.mtctl("generate", *args, check=False), code, *words)
+        refused(3, "nowhere", args=("./nowhere",))
+        refused(3, "has 33 tokens, the model has 32 positions", args=("ckpt/one", "--prompt", "x" * 33))
+        refused(3, 'no checkpoint "7"', args=("ckpt/one", "--step", "7"))
+        refused(3, "tag", args=("ckpt/one", "--tag", "best"))
+        refused(3, "top-k", args=("ckpt/one", "--top-k", "5"))
+        refused(3, "samples", args=("ckpt/one", "--samples", "2"))
+        refused(3, "decimal ids", args=("ckpt/one", "--tokenizer", "null", "--prompt", "hello"))
+        refused(3, "unknown", args=("ckpt/one", "--tokenizer", "morse"))
+        # A model of another tokenizer: its vocabulary is smaller.
+        self.rank("--standalone", str(self.job_file), "--data-root", "data", "--checkpoint-root", "ckpt", *SMALL,
+                  "--set", "name=numbers", "--set", "data.mock=true", "--set", "data.path=", "--set", "parallel.data=1",
+                  "--set", "data.tokenizer.type=null", "--set", "model.vocab_size=50")
+        refused(3, "byte tokenizer has 257 tokens", "numbers.* has 50", args=("ckpt/numbers", "--tokenizer", "byte"))
+        self.assertRegex(self.mtctl("generate", "ckpt/numbers", "--prompt", "3 1 4", "--tokens", "5").stdout, r"^3 1 4( \d+){1,5}\n$")
+
+    def on_a_terminal(self):
+        """As elsewhere."""
+        master, slave = pty.openpty()
+        child = subprocess.Popen([str(BIN / "mtctl"), "generate", "ckpt/one", "--prompt", "the", "--tokens", "29", "--temperature=0.5",
+                                  "--precision=fp64"],
+                                 env=self.env, stdin=slave, stdout=slave, stderr=slave, cwd=self.dir, start_new_session=True)
+        os.close(slave)
+        said = b""
+        while select.select([master], [], [], 120)[0]:
+            try:
+                part = os.read(master, 4096)
+            except OSError:
+                break
+            if not part:
+                break
+            said += part
+        os.close(master)
+        self.assertEqual(child.wait(120), 0, said)
+        self.assertTrue(said.startswith(b"the"), said)
+
+    def test_beside_a_job_that_trains_and_prunes(self):
+        self.up()
+        self.submit("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=10", "--set", "checkpoint.keep_last=2")
+        self.wait_for("a checkpoint", lambda: self.job().get("last_checkpoint"))
+        fence = self.dir / "ckpt" / "tiny" / "FENCE"
+        before = fence.read_bytes()
+        steps = []
+        for _ in range(6):
+            said = json.loads(self.mtctl("-o", "json", "generate", "tiny", "--prompt", "the", "--tokens", "8").stdout)
+            steps.append(said["checkpoint"]["step"])
+            self.assertEqual(said["checkpoint"]["job"], "tiny")
+        self.assertEqual(steps, sorted(steps))
+        self.wait_for("a newer one is taken as the job goes on", lambda: json.loads(
+            self.mtctl("-o", "json", "generate", "tiny", "--prompt", "", "--tokens", "1").stdout)["checkpoint"]["step"] > steps[0])
+        self.assertEqual(fence.read_bytes(), before)
+        self.assertEqual(self.job()["state"], "RUNNING")
+        self.mtctl("checkpoint", "tiny", "--tag", "first", "--wait")
+        tagged = json.loads(self.mtctl("-o", "json", "generate", "tiny:first", "--tokens", "3").stdout)
+        self.assertEqual(tagged, tagged | {"precision": "fp32"})
+        by_flag = json.loads(self.mtctl("-o", "json", "generate", "tiny", "--tag", "first", "--tokens", "3").stdout)
+        self.assertEqual(by_flag["texts"], tagged["texts"])
+        # Ctrl-C: to both programs, as a terminal sends it.
+        child = subprocess.Popen([str(BIN / "mtctl"), "generate", "tiny", "--prompt", "the", "--tokens", "29", "--samples", "4096",
+                                  "--temperature", "1"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.dir,
+                                 stdin=subprocess.DEVNULL, start_new_session=True)
+        self.assertTrue(child.stdout.read(20))
+        os.killpg(child.pid, signal.SIGINT)
+        out, err = child.communicate(timeout=30)
+        self.assertEqual(child.returncode, 5, err)
+        self.assertTrue(out.endswith(b"\n"), out[-80:])
+        # To mtctl alone, as a supervisor ends a program: mt-rank goes, too.
+        child = subprocess.Popen([str(BIN / "mtctl"), "generate", "tiny", "--prompt", "the", "--tokens", "29", "--samples", "4096",
+                                  "--temperature", "1"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                 cwd=self.dir, stdin=subprocess.DEVNULL)
+        self.assertTrue(child.stdout.read(20))
+        child.terminate()
+        child.communicate(timeout=30)
+        self.assertEqual(child.returncode, 5)
+        self.assertEqual([pid for pid in alive_with("--generate=") if str(self.dir) in self.command_of(pid)], [])
+        self.mtctl("cancel", "tiny", "--yes")
+
+    def command_of(self, pid):
+        try:
+            return (pathlib.Path("/proc") / str(pid) / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            return ""
