@@ -68,6 +68,7 @@ class BenchRun final : public train::TrainObserver {
     args_.next->OnCommandDone(result);
   }
   void OnSettings(const train::RunSettings& settings) override { args_.next->OnSettings(settings); }
+  void OnFailed(const Status& why, bool alone) override { args_.next->OnFailed(why, alone); }
 
  private:
   // True on the rank that collects records and reports.

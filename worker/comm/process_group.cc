@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/failure/failure.h"
+
 namespace mt::comm {
 namespace {
 
@@ -140,7 +142,14 @@ Status ProcessGroup::Run(Stream& stream, const Call& call) {
     running_ = true;
     call_start_ = start;
   }
-  Status result = DoCall(stream, call, start + config_.op_timeout);
+  Status result;
+  auto cause = failure::Cause::kNone;  // of what was thrown
+  try {
+    result = DoCall(stream, call, start + config_.op_timeout);
+  } catch (...) {
+    result = failure::StatusOfException();
+    cause = failure::CauseOf(result);
+  }
   {
     const base::MutexLock lock(&mu_);
     running_ = false;
@@ -150,7 +159,8 @@ Status ProcessGroup::Run(Stream& stream, const Call& call) {
     stats.seconds += Seconds(start, base::Clock::Real()->Now());
   }
   if (result.ok()) return result;
-  return Fail(base::Annotate(result, fmt::format("{}: {}", Describe(), call.Describe())));
+  const Status why = base::Annotate(result, fmt::format("{}: {}", Describe(), call.Describe()));
+  return Fail(cause == failure::Cause::kNone ? why : failure::WithCause(why, cause));
 }
 
 Status ProcessGroup::Fail(const Status& why) {

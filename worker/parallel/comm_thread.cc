@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <utility>
 
+#include "worker/failure/failure.h"
+
 namespace mt::parallel {
 
 CommThread::CommThread(const std::string& name) : thread_([this] { Run(); }) {
@@ -43,6 +45,15 @@ bool CommThread::busy() const {
   return num_done_ < num_posted_;
 }
 
+// What a task throws is its failure: nobody above this thread could catch it.
+Status CommThread::Run(const Task& task) {
+  try {
+    return task();
+  } catch (...) {
+    return failure::StatusOfException();
+  }
+}
+
 void CommThread::Run() {
   while (true) {
     Task task;
@@ -55,7 +66,7 @@ void CommThread::Run() {
       tasks_.pop_front();
       broken = !status_.ok();
     }
-    Status status = broken ? OkStatus() : task();
+    Status status = broken ? OkStatus() : Run(task);
     task = nullptr;  // destroy its captures before it counts as done
     base::MutexLock lock(&mu_);
     if (status_.ok()) status_ = std::move(status);

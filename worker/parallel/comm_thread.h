@@ -15,8 +15,8 @@
 namespace mt::parallel {
 
 // Owned and used by one thread; status() and busy() by any. Tasks run one after the other. After
-// the first task that fails no other runs, and its status is kept. A task may block until the
-// deadline of its collectives.
+// the first task that fails or throws no other runs, and its status is kept. A task may block until
+// the deadline of its collectives.
 class CommThread {
  public:
   using Task = std::function<Status()>;
@@ -43,6 +43,7 @@ class CommThread {
 
  private:
   void Run();
+  static Status Run(const Task& task);
 
   mutable base::Mutex mu_;
   base::CondVar changed_;

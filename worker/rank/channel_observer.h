@@ -21,6 +21,7 @@ class ChannelObserver final : public train::TrainObserver {
     std::function<void(int64_t step)> note_progress;
     std::function<void(const train::RankCounters&)> post_counters;
     ActivityBoard* activities = nullptr;  // outlives the observer
+    std::function<void(const Status& why, bool alone)> failed;
   };
   explicit ChannelObserver(Deps deps) : deps_(std::move(deps)) {}
 
@@ -38,6 +39,7 @@ class ChannelObserver final : public train::TrainObserver {
   void OnSecondCopy(const train::SecondCopyRecord& record) override;
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override;
   void OnCommandDone(const train::CommandResult& result) override;
+  void OnFailed(const Status& why, bool alone) override { deps_.failed(why, alone); }
 
  private:
   const Deps deps_;

@@ -47,6 +47,10 @@ void StepLog::OnSettings(const train::RunSettings& settings) {
   if (next_ != nullptr) next_->OnSettings(settings);
 }
 
+void StepLog::OnFailed(const Status& why, bool alone) {
+  if (next_ != nullptr) next_->OnFailed(why, alone);
+}
+
 void StepLog::OnCheckpointsDeleted(const std::vector<std::string>& paths) {
   log::Info("old checkpoints removed", {{"paths", fmt::format("{}", fmt::join(paths, " "))}});
   if (next_ != nullptr) next_->OnCheckpointsDeleted(paths);

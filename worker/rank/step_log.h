@@ -26,6 +26,7 @@ class StepLog : public train::TrainObserver {
   void OnCheckpointsDeleted(const std::vector<std::string>& paths) override;
   void OnCommandDone(const train::CommandResult& result) override;
   void OnSettings(const train::RunSettings& settings) override;
+  void OnFailed(const Status& why, bool alone) override;
 
  private:
   int64_t log_every_;

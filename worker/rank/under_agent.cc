@@ -155,7 +155,8 @@ class AgentRank {
         {.send = [this](RankMessage m) { channel_.Send(std::move(m)); },
          .note_progress = [this](int64_t s) { channel_.NoteProgress(s); },
          .post_counters = [this](const train::RankCounters& counters) { board_.Post(counters); },
-         .activities = &activities_});
+         .activities = &activities_,
+         .failed = [this](const Status& why, bool alone) { OnFailed(why, alone); }});
     StepLog observer(std::max<int64_t>(1, job.training().log_every()), &to_agent);
     if (!options_.gpu.empty()) gpu_.Start(options_.gpu);
     SendState(megatrain::v1::COMM_INIT);
@@ -197,29 +198,41 @@ class AgentRank {
     channel_.Send(std::move(message));
   }
 
-  void Report(const train::TrainResult& result) {
+  // The agent hears of a fault at once. What follows, ending groups and destroying what the run has
+  // made, may wait for a device that answers no more: a rank that leaves its peers is given as long
+  // as one that is asked to leave.
+  void OnFailed(const Status& why, bool alone) {
+    SendFault(why);
+    if (alone) leave_.Expect();
+  }
+
+  void SendFault(const Status& why) {
+    if (std::exchange(fault_sent_, true)) return;
     RankMessage message;
-    if (result.status.ok()) {
-      if (options_.rank != 0) return;
-      auto& ended = *message.mutable_job_report()->mutable_training_ended();
-      ended.set_last_step(result.last_step);
-      ended.set_completed(result.completed);
-      ended.set_final_save_failed(result.final_save_failed);
-      ended.set_message(result.message);
-      ended.set_exit_condition(result.exit_condition);
-      log::Info("training has ended", {{"last_step", result.last_step},
-                                       {"completed", result.completed},
-                                       {"message", result.message}});
-    } else {
-      auto& fault = *message.mutable_fault();
-      fault.set_cause(ProtoCauseOf(result.status));
-      fault.set_message(base::Message(result.status));
-      fault.set_exit_code(ExitCodeOf(result.status));
-      fault.set_reason(rpc::ReasonOf(result.status));
-      fault.set_fence_epoch(checkpoint::FenceEpochOf(result.status));
-      log::Error("the rank has failed",
-                 {{"exit_code", fault.exit_code()}, {"why", base::Message(result.status)}});
-    }
+    auto& fault = *message.mutable_fault();
+    fault.set_cause(ProtoCauseOf(why));
+    fault.set_message(base::Message(why));
+    fault.set_exit_code(ExitCodeOf(why));
+    fault.set_reason(rpc::ReasonOf(why));
+    fault.set_fence_epoch(checkpoint::FenceEpochOf(why));
+    log::Error("the rank has failed",
+               {{"exit_code", fault.exit_code()}, {"why", base::Message(why)}});
+    channel_.Send(std::move(message));
+  }
+
+  void Report(const train::TrainResult& result) {
+    if (!result.status.ok()) return SendFault(result.status);
+    if (options_.rank != 0) return;
+    RankMessage message;
+    auto& ended = *message.mutable_job_report()->mutable_training_ended();
+    ended.set_last_step(result.last_step);
+    ended.set_completed(result.completed);
+    ended.set_final_save_failed(result.final_save_failed);
+    ended.set_message(result.message);
+    ended.set_exit_condition(result.exit_condition);
+    log::Info("training has ended", {{"last_step", result.last_step},
+                                     {"completed", result.completed},
+                                     {"message", result.message}});
     channel_.Send(std::move(message));
   }
 
@@ -286,6 +299,7 @@ class AgentRank {
 
   const Options options_;
   std::atomic<int> threads_ = 0;  // CPU threads, from the assignment
+  bool fault_sent_ = false;       // training thread
   CommandQueue commands_;
   TelemetryBoard board_;
   GpuGauge gpu_;

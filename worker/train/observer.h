@@ -57,6 +57,10 @@ class TrainObserver {
   virtual void OnCommandDone(const CommandResult& /*result*/) {}
   // What an update has changed, on every rank.
   virtual void OnSettings(const RunSettings& /*settings*/) {}
+  // The run has failed. Told at most once, before groups are ended and anything is destroyed, both
+  // of which may wait for a device that answers no more. `alone`: this rank leaves its groups, and
+  // its peers hear of it in no other way; otherwise all ranks share the verdict.
+  virtual void OnFailed(const Status& /*why*/, bool /*alone*/) {}
 };
 
 }  // namespace mt::train

@@ -33,18 +33,22 @@ Status Caught(const Body& body) {
   }
 }
 
-// Runs `body`. An error that all ranks share (a verdict over a summed vector, a vote) leaves the
-// groups as they are. A failure that this rank alone knows of, a broken group or an exception, ends
-// its part in every group: peers that wait for it in another one get kUnavailable and do the same.
-template <class Body>
-Status Guarded(parallel::RankGroups& groups, const Body& body) {
+// Runs `body`; what it throws becomes a status, to which `described` adds. An error that all ranks
+// share (a verdict over a summed vector, a vote) leaves the groups as they are. A failure that this
+// rank alone knows of, a broken group or an exception, ends its part in every group: peers that
+// wait for it in another one get kUnavailable and do the same.
+template <class Body, class Described>
+Status Guarded(parallel::RankGroups& groups, TrainObserver& observer, const Body& body,
+               const Described& described) {
   bool returned = false;
   Status status = Caught([&] {
     Status mine = body();
     returned = true;
     return mine;
   });
+  if (!returned) status = described(status);
   const Status broken = groups.status();
+  if (!status.ok()) observer.OnFailed(status, !returned || !broken.ok());
   if (!broken.ok()) groups.Abort(base::Message(broken));
   if (!returned) groups.Abort(base::Message(status));
   return status;
@@ -55,21 +59,26 @@ Status Guarded(parallel::RankGroups& groups, const Body& body) {
 StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainArgs& args) {
   RETURN_IF_ERROR(CheckArgs(args));
   RunSetup setup(args);
-  RETURN_IF_ERROR(Guarded(*args.groups, [&] { return setup.Run(); }));
+  RETURN_IF_ERROR(Guarded(
+      *args.groups, *args.observer, [&] { return setup.Run(); },
+      [](Status thrown) { return thrown; }));
   auto loop = std::make_unique<StepLoop>(args, std::move(setup).Take());
-  return std::unique_ptr<Trainer>(new Trainer(std::move(loop)));
+  return std::unique_ptr<Trainer>(new Trainer(args.observer, std::move(loop)));
 }
 
-Trainer::Trainer(std::unique_ptr<StepLoop> loop) : loop_(std::move(loop)) {}
+Trainer::Trainer(TrainObserver* observer, std::unique_ptr<StepLoop> loop)
+    : observer_(observer), loop_(std::move(loop)) {}
 Trainer::~Trainer() = default;
 
 TrainResult Trainer::Run() {
   TrainResult result;
-  const Status thrown = Guarded(loop_->groups(), [&] {
-    result = loop_->Run();
-    return OkStatus();
-  });
-  if (!thrown.ok()) result.status = loop_->WithStep(thrown);
+  result.status = Guarded(
+      loop_->groups(), *observer_,
+      [&] {
+        result = loop_->Run();
+        return result.status;
+      },
+      [this](const Status& thrown) { return loop_->WithStep(thrown); });
   if (!result.status.ok()) result.message = base::Message(result.status);
   return result;
 }

@@ -106,8 +106,9 @@ class Trainer {
   int LastMicrobatch() const;
 
  private:
-  explicit Trainer(std::unique_ptr<StepLoop> loop);
+  Trainer(TrainObserver* observer, std::unique_ptr<StepLoop> loop);
 
+  TrainObserver* observer_;
   std::unique_ptr<StepLoop> loop_;
 };
 

@@ -1,5 +1,7 @@
 // Failures within one process: deadlines, aborts, members that leave, calls that differ. Every wait
 // must end; the bounds for hangs are far above the measured times.
+#include "worker/failure/failure.h"
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -21,6 +23,33 @@ using std::chrono::seconds;
 constexpr int64_t kLarge = 3 << 20;
 
 std::string Text(const Status& status) { return std::string(status.ToString()); }
+
+// A device that fails under a call.
+class ThrowingGroup final : public ProcessGroup {
+ public:
+  ThrowingGroup() : ProcessGroup({.name = "dp/3", .members = {4, 5}, .my_index = 1}, {}) {}
+  int num_broken = 0;
+
+ private:
+  Status DoCall(kernels::Stream&, const Call&, base::MonotonicTime) override {
+    throw kernels::DeviceError("an uncorrectable error");
+  }
+  void OnBroken() override { ++num_broken; }
+};
+
+TEST(ThrowingGroupTest, WhatACallThrowsBreaksTheGroupAndNamesTheCall) {
+  ThrowingGroup group;
+  InlineStream stream;
+  float value = 0;
+  const Status status = group.AllReduce(stream, &value, &value, 1, DType::kF32, ReduceOp::kSum);
+  EXPECT_EQ(failure::CauseOf(status), failure::Cause::kHardware);
+  for (const char* const part :
+       {"group dp/3, rank 1 (world 5) of 2", "all_reduce sum of 1 f32", "an uncorrectable error"})
+    EXPECT_NE(Text(status).find(part), std::string::npos) << status;
+  EXPECT_EQ(group.Barrier(stream), status) << "no call is under way, and the group stays broken";
+  EXPECT_EQ(group.num_broken, 1);
+  EXPECT_EQ(group.Stats().inflight_seconds, 0);
+}
 
 class FailureTest : public testing::TestWithParam<Kind> {};
 

@@ -4,9 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "kernels/core/device.h"
+#include "worker/failure/failure.h"
 
 namespace mt::parallel {
 namespace {
@@ -43,6 +47,21 @@ TEST(CommThreadTest, WaitIsForOneTaskNotForThoseBehindIt) {
   EXPECT_TRUE(thread.busy());
   go = true;
   EXPECT_TRUE(thread.Wait(second).ok());
+}
+
+// A device that fails, or a host without memory, beside the training thread.
+TEST(CommThreadTest, WhatATaskThrowsIsItsFailure) {
+  CommThread thread("mt-test");
+  bool ran = false;
+  thread.Post([]() -> Status { throw kernels::DeviceError("GPU 1 has fallen off the bus"); });
+  const CommThread::Ticket last = thread.Post([&ran] {
+    ran = true;
+    return OkStatus();
+  });
+  const Status status = thread.Wait(last);
+  EXPECT_EQ(failure::CauseOf(status), failure::Cause::kHardware);
+  EXPECT_NE(base::Message(status).find("GPU 1 has fallen off the bus"), std::string::npos);
+  EXPECT_FALSE(ran);
 }
 
 TEST(CommThreadTest, NothingRunsBehindAFailure) {

@@ -145,6 +145,67 @@ TEST(LeaveSwitchTest, EndsTheProcessOnlyWhereTheRankDoesNotLeave) {
   while (ended == 0) std::this_thread::yield();
 }
 
+// A group whose end waits for a device that answers no more, until it is let go.
+class StuckGroup final : public comm::ProcessGroup {
+ public:
+  StuckGroup(comm::GroupSpec spec, std::atomic<bool>* let_go, std::atomic<int>* num_stuck)
+      : ProcessGroup(std::move(spec), {}), let_go_(let_go), num_stuck_(num_stuck) {}
+
+ private:
+  Status DoCall(kernels::Stream&, const Call&, base::MonotonicTime) override { return OkStatus(); }
+  void OnBroken() override {
+    ++*num_stuck_;
+    while (!*let_go_) std::this_thread::yield();
+  }
+
+  std::atomic<bool>* const let_go_;
+  std::atomic<int>* const num_stuck_;
+};
+
+struct StuckFactory final : comm::GroupFactory {
+  StatusOr<std::unique_ptr<comm::ProcessGroup>> Create(comm::GroupSpec spec) override {
+    return std::make_unique<StuckGroup>(std::move(spec), &let_go, &num_stuck);
+  }
+  std::atomic<bool> let_go = false;
+  std::atomic<int> num_stuck = 0;
+};
+
+TEST(LeaveSwitchTest, AnAbortThatWaitsForTheDeviceDoesNotHoldTheLimitUp) {
+  StuckFactory factory;
+  const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  const auto groups =
+      parallel::RankGroups::Create({.mesh = layout::Mesh::Create({.tp = 1, .dp = 2}).value(),
+                                    .rank = 0,
+                                    .factory = &factory,
+                                    .device = &backend->device()})
+          .value();
+  std::atomic<int> ended = 0;
+  LeaveSwitch leave(milliseconds(1), [&ended] { ++ended; });
+  leave.SetGroups(groups.get());
+  std::thread asked([&leave] { leave.Leave("the job has failed"); });
+  while (ended == 0) std::this_thread::yield();
+  EXPECT_EQ(factory.num_stuck, 1) << "it was in the abort of its first group";
+  // The groups are not destroyed under the abort.
+  std::atomic<bool> free = false;
+  std::thread destroys([&] {
+    leave.SetGroups(nullptr);
+    free = true;
+  });
+  EXPECT_FALSE(free);
+  factory.let_go = true;
+  destroys.join();
+  asked.join();
+  EXPECT_GT(factory.num_stuck, 1) << "all of them were aborted";
+}
+
+// It ends its groups itself: nothing is aborted, and the limit has begun.
+TEST(LeaveSwitchTest, ARankThatHasFailedByItselfHasTheLimitOnly) {
+  std::atomic<int> ended = 0;
+  LeaveSwitch leave(milliseconds(1), [&ended] { ++ended; });
+  leave.Expect();
+  while (ended == 0) std::this_thread::yield();
+}
+
 // Two ranks wait for each other in different groups; one is told to leave.
 TEST(LeaveSwitchTest, BreaksEveryGroupOfTheRank) {
   comm::ThreadsHub hub(comm::CommConfig{.op_timeout = seconds(60)});

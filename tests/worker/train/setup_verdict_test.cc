@@ -119,5 +119,56 @@ TEST_F(SetUpVerdictTest, AnExceptionWhileOneRankLoadsEndsTheOtherInItsNextCall) 
   EXPECT_FALSE(outcomes[0].created);
 }
 
+// Whether its rank was still in its groups when the failure was told.
+struct Told final : public TrainObserver {
+  void OnFailed(const Status& why, bool is_alone) override {
+    status = why;
+    alone = is_alone;
+    was_in_groups = groups->status().ok();
+    ++times;
+  }
+  parallel::RankGroups* groups = nullptr;
+  Status status;
+  bool alone = false;
+  bool was_in_groups = false;
+  int times = 0;
+};
+
+// Ending groups and destroying the run may wait for a device for ever: the failure is told first.
+TEST_F(SetUpVerdictTest, ARankThatThrowsTellsItBeforeItLeavesItsGroups) {
+  Told told;
+  adjust_ = [&](int rank, TrainArgs* args) {
+    if (rank != 1) return;
+    told.groups = args->groups;
+    args->observer = &told;
+    args->after_step = [](int64_t step, const params::ParamStore&) {
+      if (step == 3) throw kernels::DeviceError("an uncorrectable error");
+    };
+  };
+  const auto outcomes = Run({});
+  EXPECT_EQ(told.times, 1);
+  EXPECT_TRUE(told.alone);
+  EXPECT_TRUE(told.was_in_groups);
+  EXPECT_EQ(told.status, outcomes[1].result.status);
+  EXPECT_EQ(failure::CauseOf(told.status), failure::Cause::kHardware);
+  EXPECT_NE(base::Message(told.status).find("in step 3"), std::string::npos) << told.status;
+  // Its peer is told by the broken group, and leaves by itself too.
+  ASSERT_EQ(outcomes[0].seen.failures.size(), 1U);
+  EXPECT_EQ(outcomes[0].seen.failures[0].first, outcomes[0].result.status);
+  EXPECT_TRUE(outcomes[0].seen.failures[0].second);
+}
+
+TEST_F(SetUpVerdictTest, AVerdictOfAllRanksIsToldAsSuch) {
+  SaveStep5();
+  const std::string whole = base::ReadFile(Shard(1)).value();
+  ASSERT_TRUE(base::WriteFileAtomic(Shard(1), whole.substr(0, whole.size() / 2)).ok());
+  for (const RankOutcome& outcome : Run({})) {
+    EXPECT_FALSE(outcome.created);
+    ASSERT_EQ(outcome.seen.failures.size(), 1U) << outcome.result.status;
+    EXPECT_EQ(outcome.seen.failures[0].first, outcome.result.status);
+    EXPECT_FALSE(outcome.seen.failures[0].second);
+  }
+}
+
 }  // namespace
 }  // namespace mt::train

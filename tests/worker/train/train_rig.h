@@ -69,6 +69,7 @@ struct Observed final : public TrainObserver {
   std::vector<CommandResult> commands_done;
   std::vector<RunSettings> settings;
   std::vector<RankCounters> counters;  // one per step
+  std::vector<std::pair<Status, bool>> failures;
   int64_t progress_calls = 0;
 
   void OnState(TrainState state, int64_t step) override {
@@ -89,6 +90,7 @@ struct Observed final : public TrainObserver {
   void OnCounters(const RankCounters& now) override { counters.push_back(now); }
   void OnCommandDone(const CommandResult& result) override { commands_done.push_back(result); }
   void OnSettings(const RunSettings& now) override { settings.push_back(now); }
+  void OnFailed(const Status& why, bool alone) override { failures.emplace_back(why, alone); }
 };
 
 // Commands that the poll of a given step returns: polls count from 1 in each run.
