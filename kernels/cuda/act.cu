@@ -4,20 +4,15 @@
 #include "kernels/cuda/device/cuda_ops.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/elementwise.cuh"
+#include "kernels/cuda/device/gelu.cuh"
 
 namespace mt::kernels::cuda {
 namespace {
 
-constexpr float kMinusTwoRootTwoOverPi = -1.5957691216057307F;
-constexpr float kCubic = 0.044715F;
-
 struct Gelu {
-  static __device__ __forceinline__ float Exponential(float x) {
-    return expf(x * fmaf(kMinusTwoRootTwoOverPi * kCubic, x * x, kMinusTwoRootTwoOverPi));
-  }
+  static __device__ __forceinline__ float Exponential(float x) { return expf(GeluMinusZ(x, 1.0F)); }
   static __device__ __forceinline__ float Slope(float x, float e, float s) {
-    return s + x * s * (e * s) *
-                   fmaf(-3 * kMinusTwoRootTwoOverPi * kCubic, x * x, -kMinusTwoRootTwoOverPi);
+    return s + x * s * (e * s) * GeluInnerSlope(x);
   }
 };
 

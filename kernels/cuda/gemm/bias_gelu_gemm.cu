@@ -2,28 +2,20 @@
 // through the quarters: a consumer warpgroup writes them, the producer warpgroup stores them by
 // TMA, and then they are free again.
 #include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/gelu.cuh"
 #include "kernels/cuda/gemm/hopper_gemm.cuh"
 
 namespace mt::kernels::cuda {
 namespace {
 
-// x = gelu(x) = x / (1 + e^(-z)), as in kernels/cuda/act.cu. Written in stages over all eight
-// elements; otherwise the compiler emits eight dependency chains one after the other.
+// x = gelu(x)
 __device__ __forceinline__ void ApplyGelu(Float8* x) {
-  constexpr float kScale = -1.5957691216057307F * kLog2E, kCubic = 0.044715F;  // -2 sqrt(2 / pi)
-  float e[kGroup];
+  float s[kGroup];
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) {
-    e[i] = x->v[i] * fmaf(kScale * kCubic, x->v[i] * x->v[i], kScale);
-  }
+  for (int i = 0; i < kGroup; ++i) s[i] = GeluMinusZ(x->v[i], kLog2E);
+  InverseOfOnePlusPower(s);
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(e[i]));
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i) e[i] += 1.0F;
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i) asm volatile("rcp.approx.ftz.f32 %0, %0;" : "+f"(e[i]));
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i) x->v[i] *= e[i];
+  for (int i = 0; i < kGroup; ++i) x->v[i] *= s[i];
 }
 
 template <class S, bool kGelu>

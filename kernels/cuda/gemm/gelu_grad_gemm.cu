@@ -3,47 +3,42 @@
 // quarter is read, overwritten with the results and stored from there, then loaded for the block's
 // next tile.
 #include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/gelu.cuh"
 #include "kernels/cuda/gemm/hopper_gemm.cuh"
 
 namespace mt::kernels::cuda {
 namespace {
 
-// Clamps both values of a word to [-8, 8], outside of which GELU's slope is 0 or 1 to the last bit;
-// NaN stays NaN.
+// Clamps both values of a word to [-16, 16], outside of which the power that the slope takes is
+// infinite or 0, so that the slope is 0 or 1; NaN stays NaN.
 template <class S>
-__device__ __forceinline__ uint32_t CutTo8(uint32_t pair) {
+__device__ __forceinline__ uint32_t CutTo16(uint32_t pair) {
   if constexpr (DTypeOf<S>() == DType::kBf16) {
     asm("min.NaN.bf16x2 %0, %0, %1;\nmax.NaN.bf16x2 %0, %0, %2;"
         : "+r"(pair)
-        : "r"(0x41004100U), "r"(0xC100C100U));
+        : "r"(0x41804180U), "r"(0xC180C180U));
   } else {
     asm("min.NaN.f16x2 %0, %0, %1;\nmax.NaN.f16x2 %0, %0, %2;"
         : "+r"(pair)
-        : "r"(0x48004800U), "r"(0xC800C800U));
+        : "r"(0x4C004C00U), "r"(0xCC00CC00U));
   }
   return pair;
 }
 
-// v[i] *= gelu'(x[i]): with s = (1 + tanh u) / 2, gelu(x) = x s and gelu'(x) = s + x u' 2 s (1 -
-// s). Written in stages over all eight elements; otherwise the compiler emits eight dependency
-// chains one after the other.
+// v[i] *= gelu'(x[i])
 template <class S>
 __device__ __forceinline__ void TimesGeluSlope(const uint32_t (&words)[4], Float8* v) {
-  constexpr float kRootTwoOverPi = 0.7978845608028654F, kCubic = kRootTwoOverPi * 0.044715F;
   Stored8<S> cut;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) cut.word[i] = CutTo8<S>(words[i]);
+  for (int i = 0; i < 4; ++i) cut.word[i] = CutTo16<S>(words[i]);
   Float8 s = Widen(cut), w;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) {
-    const float x = s.v[i], square = x * x;
-    s.v[i] = x * fmaf(kCubic, square, kRootTwoOverPi);
-    w.v[i] = x * fmaf(6 * kCubic, square, 2 * kRootTwoOverPi);
+    const float x = s.v[i];
+    s.v[i] = GeluMinusZ(x, kLog2E);
+    w.v[i] = x * GeluInnerSlope(x);
   }
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i) asm volatile("tanh.approx.f32 %0, %0;" : "+f"(s.v[i]));
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i) s.v[i] = fmaf(0.5F, s.v[i], 0.5F);
+  InverseOfOnePlusPower(s.v);
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) w.v[i] = fmaf(w.v[i], fmaf(-s.v[i], s.v[i], s.v[i]), s.v[i]);
 #pragma unroll

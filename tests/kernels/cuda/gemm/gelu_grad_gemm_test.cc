@@ -1,5 +1,9 @@
 // The custom GEMM with GELU's slope and column sums (custom_gemm.h) against the CPU backend.
+#include <cmath>
 #include <limits>
+#include <numbers>
+#include <numeric>
+#include <vector>
 
 #include "tests/kernels/cuda/gemm/custom_gemm.h"
 
@@ -72,6 +76,45 @@ TEST_P(CudaGeluGradGemmTest, SameBitsInEveryRunAndOnFewerSms) {
                                                       call.dbias.Bytes(Side::kGpu)};
     if (first.empty()) first = bits;
     EXPECT_EQ(bits, first) << sms << " SMs";
+  }
+}
+
+// GELU's slope in fp64, from its definition.
+double Slope(double x) {
+  const double scale = 2 * std::sqrt(2 / std::numbers::pi), cubic = 0.044715;
+  const double e = std::exp(-scale * (x + cubic * x * x * x)), s = 1 / (1 + e);
+  return s == 0 ? 0 : s + x * scale * (1 + 3 * cubic * x * x) * s * (e * s);
+}
+
+// Each value of the type up to fp16's largest on its own, so that no norm hides the tail: what
+// rounding to the type allows, and 2^-14 of the slope for the arithmetic (where |x| < 2, about the
+// slope's zero, 2^-20 in all). The CPU keeps the same bound.
+TEST_P(CudaGeluGradGemmTest, EachSlopeIsRightInItsTail) {
+  const Shape3 z{256, 256, 16};
+  ASSERT_TRUE(Choose(z));
+  const Call call(z, GetParam());
+  std::vector<uint16_t> all(size_t{1} << 16);
+  std::iota(all.begin(), all.end(), uint16_t{0});
+  call.pre.SetBoth(all.data());
+  const double ulp = GetParam() == DType::kBf16 ? 0x1p-8 : 0x1p-11;
+  const double smallest = GetParam() == DType::kBf16 ? 0x1p-118 : 0x1p-24;
+  for (const Side side : kSides) {
+    Backend& backend = At(side);
+    backend.vector().Fill(StreamOf(side), call.dy[side], 1);
+    backend.vector().Fill(StreamOf(side), call.w[side], 0x1p-4);  // products are exactly 1
+    call.Run(side, backend, GradMode::kOverwrite);
+    const std::vector<double> pre = call.pre.Values(side), dpre = call.dpre.Values(side);
+    int wrong = 0;
+    for (size_t i = 0; i < pre.size() && wrong < 5; ++i) {
+      if (!(std::abs(pre[i]) <= 65504)) continue;  // beyond: the next test
+      const double slope = Slope(pre[i]);
+      const double bound =
+          std::abs(slope) * (ulp + 0x1p-14) + smallest + (std::abs(pre[i]) < 2 ? 0x1p-20 : 0);
+      if (std::abs(dpre[i] - slope) <= bound) continue;
+      ++wrong;
+      ADD_FAILURE() << (side == Side::kCpu ? "CPU" : "GPU") << ": at " << pre[i] << " the slope is "
+                    << dpre[i] << " for " << slope;
+    }
   }
 }
 
