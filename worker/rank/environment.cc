@@ -3,17 +3,22 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "common/base/log.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace mt::rank {
 namespace {
 
 // Set by ApplyEnvironment before it executes the program again, so that a variable which does not
-// keep its value cannot cause an endless loop.
+// keep its value cannot cause an endless loop: kDone and what was cleared.
 constexpr char kApplied[] = "MT_RANK_ENVIRONMENT";
+constexpr std::string_view kDone = "applied";
 
 std::string Get(const std::string& name) {
   const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): before threads
@@ -31,32 +36,51 @@ std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu) {
   // can block each other; all kernels loaded before the first step, since loading may synchronise
   // with the device; fp32 products without TF32, whatever the user's shell says. NCCL without
   // multicast in switches, which containers often lack, connected when a group is made, so that
-  // what it takes is taken before memory is planned, and without registrations or events for
-  // graphs, which peers would have to make together.
+  // what it takes is taken before memory is planned, and without registrations for graphs, which
+  // peers would have to make together.
   for (const auto& [name, value] : {std::pair{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
                                     {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
                                     {"CUDA_MODULE_LOADING", "EAGER"},
                                     {"NVIDIA_TF32_OVERRIDE", "0"},
                                     {"NCCL_NVLS_ENABLE", "0"},
                                     {"NCCL_RUNTIME_CONNECT", "0"},
-                                    {"NCCL_GRAPH_REGISTER", "0"},
-                                    {"NCCL_GRAPH_MIXING_SUPPORT", "0"}}) {
+                                    {"NCCL_GRAPH_REGISTER", "0"}}) {
     table.push_back({name, value});
+  }
+  // What a communicator is made with (worker/comm/nccl) would lose against these; without mixing
+  // support a replay beside a call of the same communicator gives wrong data, and no error.
+  for (const char* const name : {"NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_COMM_BLOCKING",
+                                 "NCCL_COMM_SPLIT_SHARE_RESOURCES", "NCCL_GRAPH_MIXING_SUPPORT"}) {
+    table.push_back({name, std::nullopt});
   }
   return table;
 }
 
 Status ApplyEnvironment(bool may_use_gpu, char** argv) {
   bool changed = false;
+  std::string cleared;
   for (const EnvironmentEntry& entry : RankEnvironment(may_use_gpu)) {
-    if (Get(entry.name) == entry.value) continue;
+    if (Get(entry.name) == entry.value.value_or("")) continue;
     changed = true;
-    ::setenv(entry.name.c_str(), entry.value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+    if (entry.value) {
+      ::setenv(entry.name.c_str(), entry.value->c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+    } else {
+      cleared += fmt::format(" {}={}", entry.name, Get(entry.name));
+      ::unsetenv(entry.name.c_str());  // NOLINT(concurrency-mt-unsafe)
+    }
   }
   if (!changed || !Get(kApplied).empty()) return OkStatus();
-  ::setenv(kApplied, "applied", 1);  // NOLINT(concurrency-mt-unsafe)
+  ::setenv(kApplied, fmt::format("{}{}", kDone, cleared).c_str(),
+           1);  // NOLINT(concurrency-mt-unsafe)
   ::execv("/proc/self/exe", argv);
   return base::ErrnoError(errno, "execute mt-rank anew");
+}
+
+void TellCleared() {
+  const std::string applied = Get(kApplied);
+  if (applied.size() <= kDone.size()) return;
+  log::Warn("variables that would override what the program sets were cleared",
+            {{"cleared", applied.substr(kDone.size() + 1)}});
 }
 
 }  // namespace mt::rank

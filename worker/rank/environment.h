@@ -3,6 +3,7 @@
 // its variables before main runs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,17 +13,20 @@ namespace mt::rank {
 
 struct EnvironmentEntry {
   std::string name;
-  std::string value;
+  std::optional<std::string> value;  // none: it must not be set
 };
 
-// The table; with `may_use_gpu` it includes CUDA's variables. The OpenBLAS core type is the one
-// detected or set by the environment. It is pinned so that all ranks, reruns and resumes multiply
-// with the same kernels, because bits differ between core types. OpenBLAS is limited to one thread:
-// the backend divides products among its own threads.
+// The table; with `may_use_gpu` it includes CUDA's and NCCL's variables. The OpenBLAS core type is
+// the one detected or set by the environment. It is pinned so that all ranks, reruns and resumes
+// multiply with the same kernels, because bits differ between core types. OpenBLAS is limited to
+// one thread: the backend divides products among its own threads.
 std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu);
 
 // Sets the entries that differ and executes this program again with the same arguments. Returns
 // only if nothing had to change, or with the error of execv. Call before threads are started.
 Status ApplyEnvironment(bool may_use_gpu, char** argv);
+
+// Logs the variables that ApplyEnvironment has cleared, if any.
+void TellCleared();
 
 }  // namespace mt::rank

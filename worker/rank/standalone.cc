@@ -24,6 +24,7 @@
 #include "worker/node/shim/rank_exit_codes.h"
 #include "worker/rank/command_queue.h"
 #include "worker/rank/compute_device.h"
+#include "worker/rank/environment.h"
 #include "worker/rank/members.h"
 #include "worker/rank/metrics_file.h"
 #include "worker/rank/outcome.h"
@@ -114,6 +115,7 @@ Status InitLog(const Options& options, const JobSpec& job, int64_t world) {
     config.file = fmt::format("{}/rank-{:05}.log", folder, options.rank);
   }
   log::Init(config);
+  TellCleared();
   if (world > 1) log::SetRank(options.rank);
   return OkStatus();
 }

@@ -22,6 +22,7 @@
 #include "worker/rank/channel_observer.h"
 #include "worker/rank/channel_store.h"
 #include "worker/rank/command_queue.h"
+#include "worker/rank/environment.h"
 #include "worker/rank/epoch_queries.h"
 #include "worker/rank/gpu_gauge.h"
 #include "worker/rank/leave_switch.h"
@@ -316,6 +317,7 @@ class AgentRank {
 int RunUnderAgent(const Options& options) {
   log::Init({.binary = "mt-rank"});
   log::SetRank(options.rank);
+  TellCleared();
   AgentRank rank(options);
   // SIGTERM ends the rank at once; a graceful stop is a command.
   const StopSignals signals([&rank](int) { rank.ExitNow("SIGTERM"); });

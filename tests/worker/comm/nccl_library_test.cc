@@ -48,11 +48,11 @@ TEST(NcclLibrary, ThatIsNowhereIsSaidWithThePlaces) {
 }
 
 TEST(NcclLibrary, ThatIsTooOldIsRefused) {
-  EXPECT_THAT(Load({StandInPath()}, {"MT_NCCL_STAND_IN=version=22605"}),
+  EXPECT_THAT(Load({StandInPath()}, {"MT_NCCL_STAND_IN=version=22709"}),
               AllOf(StartsWith("FAILED_PRECONDITION: "), HasSubstr(StandInPath()),
-                    HasSubstr("2.26.5"), HasSubstr("2.27.0"), HasSubstr("install a newer one")));
-  EXPECT_EQ(Load({StandInPath()}, {"MT_NCCL_STAND_IN=version=22700"}),
-            StandInPath() + " 2.27.0\nOK\n");
+                    HasSubstr("2.27.9"), HasSubstr("2.28.0"), HasSubstr("install a newer one")));
+  EXPECT_EQ(Load({StandInPath()}, {"MT_NCCL_STAND_IN=version=22800"}),
+            StandInPath() + " 2.28.0\nOK\n");
 }
 
 TEST(NcclLibrary, ThatLacksAFunctionIsRefused) {

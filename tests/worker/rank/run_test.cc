@@ -228,6 +228,14 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRefusedWithBothValues) {
       << outcome.err;
 }
 
+TEST_F(RunTest, WhatWouldBeatTheProgramsOwnSettingsIsClearedAndSaid) {
+  ::setenv("NCCL_MAX_CTAS", "3", 1);  // NOLINT(concurrency-mt-unsafe): no threads here
+  const Outcome outcome = Run({}, "cleared");
+  ::unsetenv("NCCL_MAX_CTAS");  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("NCCL_MAX_CTAS=3"), std::string::npos) << outcome.err;
+}
+
 // Whatever this host has, CUDA is shown no GPU.
 class NoGpuTest : public RunTest {
  protected:

@@ -242,7 +242,7 @@ TEST(LeaveSwitchTest, BreaksEveryGroupOfTheRank) {
 TEST(EnvironmentTest, FixesCoreTypeAndThreads) {
   std::map<std::string, std::string> table;
   for (const EnvironmentEntry& entry : RankEnvironment(/*may_use_gpu=*/false)) {
-    table[entry.name] = entry.value;
+    table[entry.name] = entry.value.value_or("must not be set");
   }
   EXPECT_FALSE(table["OPENBLAS_CORETYPE"].empty());
   EXPECT_EQ(table["OPENBLAS_NUM_THREADS"], "1");
@@ -252,12 +252,15 @@ TEST(EnvironmentTest, FixesCoreTypeAndThreads) {
 TEST(EnvironmentTest, FixesWhatCudaReadsWhereAGpuMayBeUsed) {
   std::map<std::string, std::string> table;
   for (const EnvironmentEntry& entry : RankEnvironment(/*may_use_gpu=*/true)) {
-    table[entry.name] = entry.value;
+    table[entry.name] = entry.value.value_or("must not be set");
   }
   EXPECT_EQ(table["CUDA_DEVICE_ORDER"], "PCI_BUS_ID");
   EXPECT_EQ(table["CUDA_DEVICE_MAX_CONNECTIONS"], "32");
   EXPECT_EQ(table["CUDA_MODULE_LOADING"], "EAGER");
   EXPECT_EQ(table["NVIDIA_TF32_OVERRIDE"], "0");
+  EXPECT_EQ(table["NCCL_NVLS_ENABLE"], "0");
+  EXPECT_EQ(table["NCCL_MAX_CTAS"], "must not be set") << "beats what a group is made with";
+  EXPECT_EQ(table["NCCL_GRAPH_MIXING_SUPPORT"], "must not be set") << "0 gives wrong data";
   EXPECT_EQ(table["OPENBLAS_NUM_THREADS"], "1");
 }
 

@@ -18,7 +18,7 @@ struct NcclLibrary {
 };
 
 // The oldest version that is used: earlier ones ignore settings that ranks rely on.
-inline constexpr int kOldestNccl = 22700;
+inline constexpr int kOldestNccl = 22800;
 
 // Where libnccl.so.2 is looked for, in this order: as the dynamic loader finds it
 // (LD_LIBRARY_PATH, ld.so.conf), in CUDA's folder, in Python's wheels below /usr, /opt and
