@@ -5,7 +5,12 @@
 find_program(MT_CCACHE ccache)
 if(MT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${MT_CCACHE})
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR})
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # clang's -E reads the headers themselves, which a target need not find: what a unit depends on comes from its .d file.
+    list(APPEND CMAKE_CXX_COMPILER_LAUNCHER CCACHE_DEPEND=1)
+  endif()
+  list(APPEND CMAKE_CXX_COMPILER_LAUNCHER ${MT_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${MT_CCACHE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
