@@ -22,16 +22,17 @@ build() { # preset
 # A failed test's own words are printed once more at the end. Tests that start programs have a second try, which is told last of
 # all and kept in build/flaky.txt (tests/README.md has the table of those that are known); all others have one.
 run_ctest() { # folder, options
-  local status=0 names
+  local status=0 left=false names
   rm -f "$1/results.xml" "$1/again.xml"
   ctest --test-dir "$1" --output-on-failure --output-junit results.xml "${@:2}" || status=$?
-  python3 scripts/left_programs.py "$1" "$MT_TEST_RUN" || status=$((status == 0 ? 1 : status))
+  python3 scripts/left_programs.py "$1" "$MT_TEST_RUN" || left=true
+  ! $left || status=$((status == 0 ? 1 : status))
   [[ $status != 0 ]] || return 0
   [[ -f $1/results.xml ]] || return "$status"
   python3 scripts/failed_tests.py "$1/results.xml"
   names=$(python3 scripts/failed_tests.py --names "$1/results.xml")
-  # 8: tests failed, and nothing else did.
-  if [[ $status == 8 && -n $names ]] && $second_try; then
+  # 8: tests failed, and nothing else did. No second try makes up for a program that was left.
+  if [[ $status == 8 && -n $names ]] && $second_try && ! $left; then
     ctest --test-dir "$1" --output-on-failure --output-junit again.xml -R "$names" -L '^(e2e|fault|kills)$' || true
     python3 scripts/left_programs.py "$1" "$MT_TEST_RUN" || return "$status"
     python3 scripts/failed_tests.py --flaky "$1/results.xml" "$1/again.xml" >> build/flaky.txt && return 0
