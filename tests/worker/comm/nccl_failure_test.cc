@@ -27,7 +27,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-constexpr seconds kBound(10);
+constexpr seconds kBound(30);
+// What comes in time must, on a machine however busy; then so long passes.
+constexpr milliseconds kLate(2000);
 
 std::string Text(const Status& status) { return std::string(status.ToString()); }
 
@@ -51,7 +53,7 @@ Status EndOf(NcclRank& rank) {
 TEST(NcclFailure, ACallThatHangsEndsByTheDeadline) {
   const WithKnobs knobs("hang=1@1");
   const Clock::time_point begin = Clock::now();
-  RunNccl("tp/0", 2, Deadline(milliseconds(300)), [&](NcclRank& rank) {
+  RunNccl("tp/0", 2, Deadline(kLate), [&](NcclRank& rank) {
     std::vector<float> data(8);
     EXPECT_EQ(AddUp(rank, data), OkStatus());
     EXPECT_EQ(AddUp(rank, data), OkStatus()) << "a call returns before it is done";
@@ -71,7 +73,7 @@ TEST(NcclFailure, ACallThatHangsEndsByTheDeadline) {
 TEST(NcclFailure, AHangFarBehindTheFirstCallIsFound) {
   const WithKnobs knobs("hang=150@0");
   const Clock::time_point begin = Clock::now();
-  RunNccl("far", 2, Deadline(milliseconds(300)), [&](NcclRank& rank) {
+  RunNccl("far", 2, Deadline(kLate), [&](NcclRank& rank) {
     std::vector<float> data(8);
     std::promise<void> open;
     EnqueueOn(rank.stream, [gate = open.get_future().share()] { gate.wait(); });
@@ -86,7 +88,7 @@ TEST(NcclFailure, AHangFarBehindTheFirstCallIsFound) {
 
 TEST(NcclFailure, ABarrierThatHangsEndsByTheDeadline) {
   const WithKnobs knobs("hang=0@0");
-  RunNccl("control", 2, Deadline(milliseconds(300)), [&](NcclRank& rank) {
+  RunNccl("control", 2, Deadline(kLate), [&](NcclRank& rank) {
     const Status status = rank.group.Barrier(rank.stream);
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
     EXPECT_THAT(Text(status), HasSubstr("group control"));
@@ -96,7 +98,7 @@ TEST(NcclFailure, ABarrierThatHangsEndsByTheDeadline) {
 // NCCL connects two ranks at their first message: there the call itself blocks.
 TEST(NcclFailure, AFirstMessageWhosePeerDoesNotComeEndsByTheDeadline) {
   const Clock::time_point begin = Clock::now();
-  RunNccl("pp-act/0-1", 2, Deadline(milliseconds(300)), [&](NcclRank& rank) {
+  RunNccl("pp-act/0-1", 2, Deadline(kLate), [&](NcclRank& rank) {
     if (rank.group.rank() == 1) return;  // never calls
     std::vector<float> data(8);
     const Status status = rank.group.Send(rank.stream, data.data(), 8, DType::kF32, 1, 0);
@@ -160,7 +162,7 @@ TEST(NcclFailure, ACallThatNcclRefusesBreaksTheGroup) {
 void Differ(const std::function<Status(NcclRank&, std::vector<float>&)>& other,
             const std::string& name_of_other) {
   const Clock::time_point begin = Clock::now();
-  RunNccl("differ", 2, Deadline(milliseconds(300)), [&](NcclRank& rank) {
+  RunNccl("differ", 2, Deadline(kLate), [&](NcclRank& rank) {
     std::vector<float> data(400000);
     EXPECT_EQ(AddUp(rank, data), OkStatus());
     const Status called = rank.group.rank() == 0 ? AddUp(rank, data) : other(rank, data);
@@ -305,7 +307,7 @@ TEST(NcclFailure, AbortsInTheMiddleOfRunningCollectives) {
 // By all that have come; where it is the first one, which would look after the others, by its name.
 TEST(NcclFailure, AMemberThatNeverComesIsNamed) {
   CommConfig config;
-  config.connect_timeout = milliseconds(500);
+  config.connect_timeout = kLate;
   for (const int missing : {0, 1, 2}) {
     MemoryStore store;
     std::vector<std::thread> threads;

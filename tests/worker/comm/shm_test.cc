@@ -163,14 +163,19 @@ TEST(ShmSegment, ASeatIsHeldUntilItsOwnerGoes) {
 }
 
 // Who sleeps is woken, not found at its next look, which comes after 25 ms: `once(group, round)`
-// makes one of the two wait for the other, who comes 2 ms late.
+// makes one of the two wait for the other, who comes 2 ms late. A busy machine makes some rounds
+// long, but not a quarter of them.
 void ExpectRung(const std::function<void(ProcessGroup&, int round)>& once) {
   constexpr int kRounds = 40;
   Ranks ranks(Kind::kShm, 2);
   ranks.Run("bells", [&](ProcessGroup& group) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int round = 0; round < kRounds; ++round) once(group, round);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(25) * kRounds * 3 / 4);
+    int num_short = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      const auto start = std::chrono::steady_clock::now();
+      once(group, round);
+      if (std::chrono::steady_clock::now() - start < milliseconds(20)) ++num_short;
+    }
+    EXPECT_GE(num_short, kRounds * 3 / 4);
   });
 }
 
