@@ -4,6 +4,8 @@
 Usage: failed_tests.py RESULTS.xml              print them
        failed_tests.py --names RESULTS.xml      print a regular expression of their names; nothing, where there are more than a few:
                                                 so many are no bad luck
+       failed_tests.py --list RESULTS.xml       print a line for each
+       failed_tests.py --longest RESULTS.xml    print the ten tests that took longest, failed or not
        failed_tests.py --flaky RESULTS.xml AGAIN.xml
                                                 print those that passed when they were run again, each with the end of its first
                                                 output; exit code 1 if another one failed
@@ -20,6 +22,10 @@ MOST_LINES = 40  # of one test
 MOST_TESTS = 8
 
 
+def tests_of(path):
+    return list(xml.etree.ElementTree.parse(path).getroot().iter("testcase"))
+
+
 def is_missing(test):
     """It did not run, and was not skipped on purpose: its program is not there."""
     skipped = test.find("skipped")
@@ -28,14 +34,13 @@ def is_missing(test):
 
 
 def failed_of(path):
-    tests = xml.etree.ElementTree.parse(path).getroot().iter("testcase")
-    return [test for test in tests if test.get("status") == "fail" or is_missing(test)]
+    return [test for test in tests_of(path) if test.get("status") == "fail" or is_missing(test)]
 
 
 def passed_of(path):
     if not pathlib.Path(path).exists():  # no test was run again
         return set()
-    return {test.get("name") for test in xml.etree.ElementTree.parse(path).getroot().iter("testcase") if test.get("status") == "run"}
+    return {test.get("name") for test in tests_of(path) if test.get("status") == "run"}
 
 
 def print_end(test):
@@ -56,6 +61,11 @@ def print_names(failed):
         print("|".join(f"^{re.escape(test.get('name'))}$" for test in failed))
 
 
+def print_longest(tests):
+    for test in sorted(tests, key=lambda test: -float(test.get("time")))[:10]:
+        print(f"{float(test.get('time')):8.1f} s  {test.get('name')}")
+
+
 def print_flaky(failed, passed):
     """Whether all that failed passed in the end."""
     for test in failed:
@@ -68,6 +78,11 @@ def print_flaky(failed, passed):
 def main():
     if sys.argv[1] == "--names":
         print_names(failed_of(sys.argv[2]))
+    elif sys.argv[1] == "--list":
+        for test in failed_of(sys.argv[2]):
+            print(f"failed: {test.get('name')}")
+    elif sys.argv[1] == "--longest":
+        print_longest(tests_of(sys.argv[2]))
     elif sys.argv[1] == "--flaky":
         return 0 if print_flaky(failed_of(sys.argv[2]), passed_of(sys.argv[3])) else 1
     else:

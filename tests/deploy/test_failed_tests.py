@@ -68,6 +68,20 @@ class FailedTestsTest(ScriptsTest):
         self.assertIn("=== unit.Gone failed", self.failed(results))
         self.assertEqual(self.failed("--names", results).strip(), r"^e2e\.A$|^unit\.Gone$")
 
+    def test_all_that_failed_are_listed(self):
+        results = self.results_of({"good": "true", **{f"e2e.{i}": "exit 1" for i in range(9)}}, missing="unit.Gone")
+        self.assertEqual(sorted(self.failed("--list", results).splitlines()),
+                         [*(f"failed: e2e.{i}" for i in range(9)), "failed: unit.Gone"])
+
+    def test_the_longest_are_told(self):
+        results = self.results_of({"slow": "sleep 1.2", **{f"quick.{i}": "true" for i in range(12)}})
+        lines = self.failed("--longest", results).splitlines()
+        self.assertEqual(len(lines), 10)
+        seconds, unit, name = lines[0].split()
+        self.assertEqual((unit, name), ("s", "slow"))
+        self.assertGreaterEqual(float(seconds), 1.2)
+        self.assertLess(float(lines[1].split()[0]), float(seconds))
+
     def test_a_skipped_test_is_none(self):
         results = self.results_of({"e2e.A": "exit 1", "unit.Skips": "exit 77"}, skips="unit.Skips")
         self.assertEqual(self.failed("--names", results).strip(), r"^e2e\.A$")
