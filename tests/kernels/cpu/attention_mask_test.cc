@@ -53,7 +53,7 @@ TEST_P(MaskGradTest, MatchesDifferences) {
       gradient, "qkv");
 }
 
-const AttentionCase kSmall[] = {
+const AttentionCase kSmallMasked[] = {
     {.window = 3},
     {.s = 7, .window = 1},
     {.window = 100},
@@ -69,14 +69,14 @@ const AttentionCase kSmall[] = {
     // Several tiles: the window leaves some out, or cuts one off in the middle.
     {.s = 290, .b = 1, .a = 1, .g = 1, .d = 2, .window = 30},
     {.s = 150, .b = 1, .a = 1, .g = 1, .d = 2, .window = 130, .q0 = 140, .k0 = 10}};
-const AttentionCase kLarge[] = {
+const AttentionCase kLargeMasked[] = {
     {.s = 500, .b = 1, .a = 4, .g = 2, .d = 12, .dropout = 0.1, .window = 100, .alibi = true},
     {.s = 400, .b = 2, .a = 2, .g = 1, .d = 16, .window = 129},
     {.s = 300, .b = 1, .a = 2, .g = 2, .d = 8, .window = 200, .q0 = 450},
     {.s = 300, .b = 1, .a = 2, .g = 1, .d = 80, .q0 = 100, .k0 = 270, .alibi = true}};
-INSTANTIATE_TEST_SUITE_P(Small, MaskTest, testing::ValuesIn(kSmall));
-INSTANTIATE_TEST_SUITE_P(Small, MaskGradTest, testing::ValuesIn(kSmall));
-INSTANTIATE_TEST_SUITE_P(Large, MaskTest, testing::ValuesIn(kLarge));
+INSTANTIATE_TEST_SUITE_P(Small, MaskTest, testing::ValuesIn(kSmallMasked));
+INSTANTIATE_TEST_SUITE_P(Small, MaskGradTest, testing::ValuesIn(kSmallMasked));
+INSTANTIATE_TEST_SUITE_P(Large, MaskTest, testing::ValuesIn(kLargeMasked));
 
 TEST(MaskEqualityTest, AWindowOfTheWholeSequenceChangesNoBit) {
   AttentionProblem<float> plain({.s = 300, .a = 2, .g = 1, .d = 16}),

@@ -10,7 +10,7 @@ template <class H>
 class HalfRowsTest : public testing::Test {};
 TYPED_TEST_SUITE(HalfRowsTest, HalfTypes);
 
-constexpr int64_t kS = 21, kB = 2, kRows = kS * kB, kH = 37;
+constexpr int64_t kS = 21, kB = 2, kAllTokens = kS * kB, kHidden = 37;
 
 struct NormCase {
   NormKind kind = NormKind::kLayerNorm;
@@ -67,15 +67,15 @@ struct NormProblem {
                       .batch = kB,
                       .dresidual = of(dresidual),
                       .dbranch = of(config.dropout == 0 ? dresidual : dbranch),
-                      .dbias = Tensor{sums->data(), DType::kF32, {kH}}};
+                      .dbias = Tensor{sums->data(), DType::kF32, {kHidden}}};
     if (config.norm) {
       a.dy.count = 2;
       a.dy.tensor[0] = of(dy0);
       a.dy.tensor[1] = of(dy1);
       SetNorm(of, mean, rstd, &a);
-      a.dgain = Tensor{sums->data() + kH, DType::kF32, {kH}};
+      a.dgain = Tensor{sums->data() + kHidden, DType::kF32, {kHidden}};
       if (config.kind == NormKind::kLayerNorm) {
-        a.dshift = Tensor{sums->data() + 2 * kH, DType::kF32, {kH}};
+        a.dshift = Tensor{sums->data() + 2 * kHidden, DType::kF32, {kHidden}};
       }
     }
     Scratch256 scratch(Cpu(2).add_norm().WorkspaceBytes(a));
@@ -85,11 +85,13 @@ struct NormProblem {
 
   NormCase config;
   Uniform random{81};
-  Pair<H> residual{&random, {kRows, kH}}, partial0{&random, {kRows, kH}},
-      partial1{&random, {kRows, kH}}, bias{&random, {kH}}, table{&random, {kS, kH}},
-      gain{&random, {kH}}, shift{&random, {kH}}, dy0{&random, {kRows, kH}},
-      dy1{&random, {kRows, kH}}, dresidual_in{&random, {kRows, kH}};
-  Pair<H> out{{kRows, kH}}, y{{kRows, kH}}, dresidual{{kRows, kH}}, dbranch{{kRows, kH}};
+  Pair<H> residual{&random, {kAllTokens, kHidden}}, partial0{&random, {kAllTokens, kHidden}},
+      partial1{&random, {kAllTokens, kHidden}}, bias{&random, {kHidden}},
+      table{&random, {kS, kHidden}}, gain{&random, {kHidden}}, shift{&random, {kHidden}},
+      dy0{&random, {kAllTokens, kHidden}}, dy1{&random, {kAllTokens, kHidden}},
+      dresidual_in{&random, {kAllTokens, kHidden}};
+  Pair<H> out{{kAllTokens, kHidden}}, y{{kAllTokens, kHidden}}, dresidual{{kAllTokens, kHidden}},
+      dbranch{{kAllTokens, kHidden}};
   Array<int32_t> positions = Ints({kS}, [](int64_t i) { return i; });
   Array<int64_t> samples{{kB}};
 };
@@ -101,7 +103,8 @@ TYPED_TEST(HalfRowsTest, AddNormRoundsOnceAndNormsWhatItStored) {
   for (const NormCase& c : {NormCase{}, NormCase{.dropout = 0},
                             NormCase{.kind = NormKind::kRmsNorm}, NormCase{.norm = false}}) {
     NormProblem<TypeParam> p(c);
-    Array<float> mean({kRows}), rstd({kRows}), wide_mean({kRows}), wide_rstd({kRows});
+    Array<float> mean({kAllTokens}), rstd({kAllTokens}), wide_mean({kAllTokens}),
+        wide_rstd({kAllTokens});
     p.Forward(kHalfOf, &mean, &rstd);
     p.Forward(kWideOf, &wide_mean, &wide_rstd);
     ExpectRounded(p.out, "residual_out");
@@ -121,7 +124,7 @@ TYPED_TEST(HalfRowsTest, AddNormRoundsOnceAndNormsWhatItStored) {
       if (c.kind == NormKind::kLayerNorm) ExpectSame(mean, wide_mean, "mean");
     }
     p.out.Refresh();
-    Array<float> sums({3 * kH}), wide_sums({3 * kH});
+    Array<float> sums({3 * kHidden}), wide_sums({3 * kHidden});
     p.Backward(kHalfOf, &mean, &rstd, &sums);
     p.Backward(kWideOf, &mean, &rstd, &wide_sums);
     ExpectRounded(p.dresidual, "dresidual");
@@ -133,9 +136,9 @@ TYPED_TEST(HalfRowsTest, AddNormRoundsOnceAndNormsWhatItStored) {
 TYPED_TEST(HalfRowsTest, Activations) {
   Uniform random(82);
   for (const ActKind kind : {ActKind::kGelu, ActKind::kSwiglu, ActKind::kGeglu, ActKind::kRelu2}) {
-    const int64_t columns = PreColumns(kind, kH);
-    Pair<TypeParam> pre(&random, {kRows, columns}, 5), dy(&random, {kRows, kH});
-    Pair<TypeParam> y({kRows, kH}), dpre({kRows, columns});
+    const int64_t columns = PreColumns(kind, kHidden);
+    Pair<TypeParam> pre(&random, {kAllTokens, columns}, 5), dy(&random, {kAllTokens, kHidden});
+    Pair<TypeParam> y({kAllTokens, kHidden}), dpre({kAllTokens, columns});
     const ActOps& act = Cpu(2).act();
     act.Act(AnyStream(), {.kind = kind, .pre = pre.half.tensor(), .y = y.half.tensor()});
     act.Act(AnyStream(), {.kind = kind, .pre = pre.wide.tensor(), .y = y.wide.tensor()});
@@ -166,9 +169,9 @@ TYPED_TEST(HalfRowsTest, Rotation) {
   Array<int32_t> positions = Ints({kS}, [](int64_t i) { return i; });
   Pair<TypeParam> q_gain(&random, {kD}), k_gain(&random, {kD});
   for (const bool norm : {false, true}) {
-    Pair<TypeParam> qkv(&random, {kRows, (kA + 2 * kG) * kD}), dqkv(&random, qkv.half.shape());
-    Pair<TypeParam> input({kRows, (kA + kG) * kD});
-    Array<float> rstd({kRows, kA + kG}), wide_rstd = rstd, gains({2 * kD}), wide_gains = gains;
+    Pair<TypeParam> qkv(&random, {kAllTokens, (kA + 2 * kG) * kD}), dqkv(&random, qkv.half.shape());
+    Pair<TypeParam> input({kAllTokens, (kA + kG) * kD});
+    Array<float> rstd({kAllTokens, kA + kG}), wide_rstd = rstd, gains({2 * kD}), wide_gains = gains;
     const auto run = [&](const auto& of, Array<float>* r, Array<float>* g) {
       RotateShape shape{.batch = kB,
                         .a = kA,
@@ -204,9 +207,9 @@ TYPED_TEST(HalfRowsTest, Rotation) {
 TYPED_TEST(HalfRowsTest, LossKeepsItsStatisticsInF32) {
   constexpr int64_t kV = 70, kReal = 67;
   Uniform random(84);
-  Pair<TypeParam> logits(&random, {kRows, kV}, 6);
-  Array<int32_t> labels = Ints({kRows}, [](int64_t i) { return i * 5 % kReal; });
-  Array<float> weight({kRows}, 1.0F), stats({1, kRows, 3}), wide_stats = stats;
+  Pair<TypeParam> logits(&random, {kAllTokens, kV}, 6);
+  Array<int32_t> labels = Ints({kAllTokens}, [](int64_t i) { return i * 5 % kReal; });
+  Array<float> weight({kAllTokens}, 1.0F), stats({1, kAllTokens, 3}), wide_stats = stats;
   weight[3] = 0;
   Array<double> sums({2}), wide_sums({2});
   const double scale = 1024;
@@ -216,7 +219,7 @@ TYPED_TEST(HalfRowsTest, LossKeepsItsStatisticsInF32) {
                                             .real_columns = kReal,
                                             .stats = s->tensor(),
                                             .weight = weight.tensor(),
-                                            .seed = 1.0 / kRows,
+                                            .seed = 1.0 / kAllTokens,
                                             .loss_scale = &scale,
                                             .sums = total->tensor()});
   };
@@ -229,8 +232,10 @@ TYPED_TEST(HalfRowsTest, LossKeepsItsStatisticsInF32) {
 
 TYPED_TEST(HalfRowsTest, EmbeddingCopiesRowsAndSumsThemInF32) {
   Uniform random(85);
-  Pair<TypeParam> table(&random, {9, kH}), dy(&random, {kRows, kH}), out({kRows, kH});
-  Array<int32_t> tokens = Ints({kRows}, [](int64_t i) { return i % 11; });  // 9 and 10: elsewhere
+  Pair<TypeParam> table(&random, {9, kHidden}), dy(&random, {kAllTokens, kHidden}),
+      out({kAllTokens, kHidden});
+  Array<int32_t> tokens =
+      Ints({kAllTokens}, [](int64_t i) { return i % 11; });  // 9 and 10: elsewhere
   const EmbeddingOps& ops = Cpu(2).embedding();
   for (const bool half : {true, false}) {
     ops.Gather(AnyStream(), {.tokens = tokens.tensor(),
@@ -239,15 +244,16 @@ TYPED_TEST(HalfRowsTest, EmbeddingCopiesRowsAndSumsThemInF32) {
   }
   ExpectRounded(out, "rows");
   // Tokens i % 11 in order: rows t, t + 11, ...
-  Array<int32_t> order({kRows}), start({12}), token = Ints({11}, [](int64_t i) { return i; });
+  Array<int32_t> order({kAllTokens}), start({12}), token = Ints({11}, [](int64_t i) { return i; });
   int32_t at = 0;
   for (int64_t t = 0; t < 11; ++t) {
     start[t] = at;
-    for (int64_t row = t; row < kRows; row += 11) order[at++] = static_cast<int32_t>(row);
+    for (int64_t row = t; row < kAllTokens; row += 11) order[at++] = static_cast<int32_t>(row);
   }
   start[11] = at;
   Array<int32_t> positions = Ints({kS}, [](int64_t i) { return i; });
-  Array<float> dtable({9, kH}, 1.0F), dposition({kS, kH}), wide = dtable, wide_position = dposition;
+  Array<float> dtable({9, kHidden}, 1.0F), dposition({kS, kHidden}), wide = dtable,
+                                                                     wide_position = dposition;
   for (const bool half : {true, false}) {
     ops.ScatterGrad(AnyStream(), {.dy = half ? dy.half.tensor() : dy.wide.tensor(),
                                   .order = order.tensor(),
@@ -265,9 +271,9 @@ TYPED_TEST(HalfRowsTest, EmbeddingCopiesRowsAndSumsThemInF32) {
 
 TYPED_TEST(HalfRowsTest, VectorsRoundOnce) {
   Uniform random(86);
-  Pair<TypeParam> a(&random, {kRows, kH}), b(&random, {kRows, kH}), c(&random, {kRows, kH}),
-      sum({kRows, kH});
-  Array<float> columns({kH}, 1.0F), wide_columns = columns;
+  Pair<TypeParam> a(&random, {kAllTokens, kHidden}), b(&random, {kAllTokens, kHidden}),
+      c(&random, {kAllTokens, kHidden}), sum({kAllTokens, kHidden});
+  Array<float> columns({kHidden}, 1.0F), wide_columns = columns;
   const VectorOps& ops = Cpu(2).vector();
   for (const bool half : {true, false}) {
     const auto of = [half](Pair<TypeParam>& p) { return half ? p.half.tensor() : p.wide.tensor(); };

@@ -10,7 +10,7 @@ template <class H>
 class HalfUpdateTest : public testing::Test {};
 TYPED_TEST_SUITE(HalfUpdateTest, HalfTypes);
 
-constexpr int64_t kN = 10007;
+constexpr int64_t kElements = 10007;
 constexpr int kSteps = 100;
 
 StepConstants Constants() {
@@ -26,20 +26,20 @@ StepConstants Constants() {
 
 template <class H>
 void ExpectRoundedCopy(const Array<H>& copy, const Array<float>& master) {
-  for (int64_t i = 0; i < kN; ++i) {
+  for (int64_t i = 0; i < kElements; ++i) {
     ASSERT_EQ(copy[i].bits, ValueOf<H>(double{master[i]}).bits) << i;
   }
 }
 
 TYPED_TEST(HalfUpdateTest, AdamWMastersEqualF32BitForBitOver100Steps) {
   Uniform random(101);
-  Array<float> master = random.Make<float>({kN}), m({kN}), v({kN}), weights = master, m32({kN}),
-               v32({kN});
-  Array<TypeParam> copy({kN});
+  Array<float> master = random.Make<float>({kElements}), m({kElements}), v({kElements}),
+               weights = master, m32({kElements}), v32({kElements});
+  Array<TypeParam> copy({kElements});
   StepScalars scalars;
   int64_t copies_that_stood_still = 0;
   for (int step = 0; step < kSteps; ++step) {
-    Array<float> gradient = random.Make<float>({kN}, 0.01);
+    Array<float> gradient = random.Make<float>({kElements}, 0.01);
     const EndOfStep vector{
         .sum_squares = 3, .nonfinite = step == 40 ? 1.0 : 0.0, .loss = 1, .tokens = 4};
     Cpu(1).update().Advance(AnyStream(), &scalars, &vector, Constants());
@@ -63,7 +63,7 @@ TYPED_TEST(HalfUpdateTest, AdamWMastersEqualF32BitForBitOver100Steps) {
     } else {
       ExpectRoundedCopy(copy, master);
     }
-    for (int64_t i = 0; i < kN; ++i) copies_that_stood_still += copy[i] == before[i] ? 1 : 0;
+    for (int64_t i = 0; i < kElements; ++i) copies_that_stood_still += copy[i] == before[i] ? 1 : 0;
   }
   // Most of bf16's steps are below its last place: without a master they would be lost.
   EXPECT_GT(copies_that_stood_still, 0);
@@ -71,14 +71,14 @@ TYPED_TEST(HalfUpdateTest, AdamWMastersEqualF32BitForBitOver100Steps) {
 
 TYPED_TEST(HalfUpdateTest, SgdMastersEqualF32BitForBitOver100Steps) {
   Uniform random(102);
-  Array<float> master = random.Make<float>({kN}), momentum({kN}), weights = master,
-               momentum32({kN});
-  Array<TypeParam> copy({kN});
+  Array<float> master = random.Make<float>({kElements}), momentum({kElements}), weights = master,
+               momentum32({kElements});
+  Array<TypeParam> copy({kElements});
   StepScalars scalars;
   scalars.lr = 0.01;
   scalars.weight_decay = 0.1;
   for (int step = 0; step < kSteps; ++step) {
-    Array<float> gradient = random.Make<float>({kN}, 0.1);
+    Array<float> gradient = random.Make<float>({kElements}, 0.1);
     SgdArgs args{.gradient = gradient.tensor(),
                  .master = master.tensor(),
                  .momentum = momentum.tensor(),

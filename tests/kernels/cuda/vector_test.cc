@@ -105,9 +105,9 @@ TEST_P(CudaVectorTest, RowSumsOfDoublesAreTheCpusBits) {
 }
 
 TEST_P(CudaVectorTest, InitialValuesAreTheCpus) {
-  constexpr int64_t kElements = 1000003;
+  constexpr int64_t kManyElements = 1000003;
   for (const int64_t first : {int64_t{0}, int64_t{12345}, (int64_t{1} << 33) + 1}) {
-    const Operand out = Twins::Output(GetParam(), {kElements});
+    const Operand out = Twins::Output(GetParam(), {kManyElements});
     for (const Side side : kSides) {
       BackendOf(side).random().FillNormal(
           StreamOf(side),

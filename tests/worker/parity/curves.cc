@@ -37,8 +37,8 @@ checkpoint: {directory: none}
 placement: {device: cpu, threads_per_rank: 1}
 model: {layers: 8, hidden_size: 32, seq_length: 16, vocab_divisible_by: 32, hidden_dropout: 0.1,
         attention_dropout: 0.1, )";
-constexpr char kGpt2[] = "heads: 4}\n";
-constexpr char kLlama[] = R"(heads: 8, kv_heads: 4, head_dim: 8, ffn_size: 64, position: rope,
+constexpr char kGpt2Model[] = "heads: 4}\n";
+constexpr char kLlamaModel[] = R"(heads: 8, kv_heads: 4, head_dim: 8, ffn_size: 64, position: rope,
         norm: rmsnorm, activation: swiglu, bias: false, tie_embeddings: false}
 )";
 
@@ -93,7 +93,7 @@ bool IsClose(double got, double want, double bound) {
 }  // namespace
 
 std::string JobText(Family family) {
-  return std::string(kCommon) + (family == Family::kGpt2 ? kGpt2 : kLlama);
+  return std::string(kCommon) + (family == Family::kGpt2 ? kGpt2Model : kLlamaModel);
 }
 
 Bounds BoundsOf(std::string_view precision) {

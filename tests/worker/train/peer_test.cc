@@ -23,18 +23,18 @@ using testing::IsEmpty;
 
 using Overrides = std::vector<std::string>;
 
-struct Layout {
+struct StageLayout {
   const char* name;
   Overrides overrides;
 };
 
 // Two evaluations, of another number of microbatches than a step.
-const Overrides kBase = {
+const Overrides kShortJob = {
     "training.train_iters=3",      "training.precision=fp32", "parallel.bucket_size=1024",
     "training.eval.every_iters=2", "training.eval.iters=1",   "checkpoint.directory=none",
 };
 
-std::vector<Layout> Layouts() {
+std::vector<StageLayout> StageLayouts() {
   return {
       {"pp2", {"parallel.pipeline=2"}},
       {"pp2_gpipe", {"parallel.pipeline=2", "parallel.schedule=gpipe"}},
@@ -50,7 +50,7 @@ class PeerTrainTest : public TrainTest {
   // On devices of the world, or on CPUs.
   std::vector<RankOutcome> RunOn(AsyncWorld* world, const Overrides& layout,
                                  DeviceKind kind = DeviceKind::kCpu) {
-    Overrides overrides = kBase;
+    Overrides overrides = kShortJob;
     overrides.insert(overrides.end(), layout.begin(), layout.end());
     return RunJob(TinyJob(overrides),
                   {.root = dir_.path(), .world = world, .async_kind = kind, .sharing = [](int) {
@@ -73,7 +73,7 @@ bool UsesWords(const AsyncWorld& world) {
   });
 }
 
-class PeerLayoutTest : public PeerTrainTest, public testing::WithParamInterface<Layout> {};
+class PeerLayoutTest : public PeerTrainTest, public testing::WithParamInterface<StageLayout> {};
 
 TEST_P(PeerLayoutTest, EveryOrderGivesTheCurveOfTheCpu) {
   const auto inline_run = RunOn(nullptr, GetParam().overrides);
@@ -92,7 +92,7 @@ TEST_P(PeerLayoutTest, EveryOrderGivesTheCurveOfTheCpu) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, PeerLayoutTest, testing::ValuesIn(Layouts()),
+INSTANTIATE_TEST_SUITE_P(Layouts, PeerLayoutTest, testing::ValuesIn(StageLayouts()),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

@@ -24,8 +24,8 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaGeluGradGemmTest, testing::Values(DType::kBf
                          TypeName);
 
 // Operands of one call, on both sides.
-struct Call {
-  Call(const Shape3& z, DType dtype)
+struct GeluGradCall {
+  GeluGradCall(const Shape3& z, DType dtype)
       : dy(twins.Random(dtype, {z.tokens, z.inner})),
         w(twins.Random(dtype, {z.inner, z.features}, 0.2)),
         pre(twins.Random(dtype, {z.tokens, z.features}, 4)),
@@ -55,7 +55,7 @@ TEST_P(CudaGeluGradGemmTest, GradientAndSumsAreTheCpus) {
   for (const Shape3& z : kCustomGemmShapes) {
     ASSERT_TRUE(Choose(z));
     for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
-      const Call call(z, GetParam());
+      const GeluGradCall call(z, GetParam());
       for (const Side side : kSides) call.Run(side, At(side), mode);
       ExpectClose(call.dpre, Kind::kFused, GetParam(), z.Text());
       ExpectClose(call.dbias, Kind::kFused, GetParam(), z.Text() + " sums");
@@ -66,7 +66,7 @@ TEST_P(CudaGeluGradGemmTest, GradientAndSumsAreTheCpus) {
 
 TEST_P(CudaGeluGradGemmTest, SameBitsInEveryRunAndOnFewerSms) {
   const Shape3 z{2000, 1032, 136};
-  const Call call(z, GetParam());
+  const GeluGradCall call(z, GetParam());
   std::vector<std::vector<std::byte>> first;
   for (const int sms : {0, 0, 2, 101}) {
     ASSERT_TRUE(Choose(z, sms));
@@ -92,7 +92,7 @@ double Slope(double x) {
 TEST_P(CudaGeluGradGemmTest, EachSlopeIsRightInItsTail) {
   const Shape3 z{256, 256, 16};
   ASSERT_TRUE(Choose(z));
-  const Call call(z, GetParam());
+  const GeluGradCall call(z, GetParam());
   std::vector<uint16_t> all(size_t{1} << 16);
   std::iota(all.begin(), all.end(), uint16_t{0});
   call.pre.SetBoth(all.data());
@@ -122,7 +122,7 @@ TEST_P(CudaGeluGradGemmTest, EachSlopeIsRightInItsTail) {
 TEST_P(CudaGeluGradGemmTest, HugeInputsGiveLimits) {
   const Shape3 z{16, 16, 16};
   ASSERT_TRUE(Choose(z));
-  const Call call(z, GetParam());
+  const GeluGradCall call(z, GetParam());
   const double inf = std::numeric_limits<double>::infinity();
   for (const double x : {-inf, -60000.0, 60000.0, inf, inf - inf}) {
     Backend& gpu = *gpu_;

@@ -31,8 +31,8 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaSwigluGemmTest, testing::Values(DType::kBf16
                          TypeName);
 
 // Operands of a forward and of a gradient call, on both sides.
-struct Call {
-  Call(const Shape3& z, DType dtype)
+struct SwigluCall {
+  SwigluCall(const Shape3& z, DType dtype)
       : x(twins.Random(dtype, {z.tokens, z.inner})),
         w1(twins.Random(dtype, {2 * z.features, z.inner}, 0.3)),
         bias(twins.Random(dtype, {2 * z.features})),
@@ -81,7 +81,7 @@ struct Call {
 TEST_P(CudaSwigluGemmTest, ForwardIsTheCpus) {
   for (const Shape3& z : kCustomGemmShapes) {
     ASSERT_TRUE(ChooseForward(z));
-    const Call call(z, GetParam());
+    const SwigluCall call(z, GetParam());
     for (const Side side : kSides) call.Forward(side, At(side));
     ExpectClose(call.pre, Kind::kGemm, GetParam(), z.Text() + " pre");
     ExpectClose(call.y, Kind::kFused, GetParam(), z.Text());
@@ -92,7 +92,7 @@ TEST_P(CudaSwigluGemmTest, ForwardIsTheCpus) {
 TEST_P(CudaSwigluGemmTest, GradientsAreTheCpus) {
   for (const Shape3& z : kCustomGemmShapes) {
     ASSERT_TRUE(ChooseGrad(z));
-    const Call call(z, GetParam());
+    const SwigluCall call(z, GetParam());
     for (const Side side : kSides) call.Grad(side, At(side));
     ExpectClose(call.dpre, Kind::kFused, GetParam(), z.Text());
   }
@@ -101,7 +101,7 @@ TEST_P(CudaSwigluGemmTest, GradientsAreTheCpus) {
 
 TEST_P(CudaSwigluGemmTest, SameBitsInEveryRunAndOnFewerSms) {
   const Shape3 z{2000, 1032, 136};
-  const Call call(z, GetParam());
+  const SwigluCall call(z, GetParam());
   std::vector<std::vector<std::byte>> first;
   for (const int sms : {0, 0, 2, 101}) {
     ASSERT_TRUE(ChooseForward(z, sms));
@@ -119,7 +119,7 @@ TEST_P(CudaSwigluGemmTest, SameBitsInEveryRunAndOnFewerSms) {
 TEST_P(CudaSwigluGemmTest, SeparateFormsAreTheCpus) {
   const Shape3 z{193, 264, 72};
   ASSERT_TRUE(ChooseForward(z, 0, Form::kSeparate) && ChooseGrad(z, 0, Form::kSeparate));
-  const Call call(z, GetParam());
+  const SwigluCall call(z, GetParam());
   for (const Side side : kSides) {
     call.Forward(side, At(side));
     call.Grad(side, At(side));
@@ -132,7 +132,7 @@ TEST_P(CudaSwigluGemmTest, SeparateFormsAreTheCpus) {
 // What custom kernels do not have: a bias in front, and its gradient.
 TEST_P(CudaSwigluGemmTest, ABiasAndItsGradientAreTheCpus) {
   const Shape3 z{193, 264, 72};
-  const Call call(z, GetParam());
+  const SwigluCall call(z, GetParam());
   for (const Side side : kSides) {
     call.Forward(side, At(side), 0, true);
     call.Grad(side, At(side), 0, true);
@@ -147,7 +147,7 @@ TEST_P(CudaSwigluGemmTest, ABiasAndItsGradientAreTheCpus) {
 TEST_P(CudaSwigluGemmTest, HugeGatesGiveLimits) {
   const Shape3 z{16, 16, 16};
   ASSERT_TRUE(ChooseForward(z) && ChooseGrad(z));
-  const Call call(z, GetParam());
+  const SwigluCall call(z, GetParam());
   Stream& stream = StreamOf(Side::kGpu);
   const VectorOps& ops = gpu_->vector();
   ops.Fill(stream, call.x[Side::kGpu], 1);

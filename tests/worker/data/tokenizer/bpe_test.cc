@@ -9,8 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/base/files.h"
-#include "tests/paths.h"
+#include "tests/worker/data/tokenizer/golden_files.h"
 #include "tests/worker/data/tokenizer/random_text.h"
 #include "worker/data/tokenizer.h"
 #include "worker/data/tokenizer/bpe_tokenizer.h"
@@ -22,14 +21,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string Golden(const std::string& name) {
-  return base::ReadFile(MT_SOURCE_DIR "/tests/worker/data/tokenizer/golden/" + name).value();
-}
-
-std::string GoldenPath(const std::string& name) {
-  return MT_SOURCE_DIR "/tests/worker/data/tokenizer/golden/" + name;
-}
 
 std::vector<int32_t> GoldenIds(const std::string& name) {
   std::istringstream in(Golden(name));

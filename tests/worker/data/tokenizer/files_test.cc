@@ -1,12 +1,11 @@
 // Files of tokenizers: what is refused and what the message names; what is written is read again.
-#include "common/base/files.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/paths.h"
 #include "tests/worker/data/temp_data.h"
+#include "tests/worker/data/tokenizer/golden_files.h"
 #include "worker/data/tokenizer.h"
 #include "worker/data/tokenizer/gpt2_files.h"
 #include "worker/data/tokenizer/hf_file.h"
@@ -16,10 +15,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-
-std::string Golden(const std::string& name) {
-  return base::ReadFile(MT_SOURCE_DIR "/tests/worker/data/tokenizer/golden/" + name).value();
-}
 
 class HfFileTest : public ::testing::Test {
  protected:

@@ -7,10 +7,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "common/base/files.h"
-#include "tests/paths.h"
 #include "tests/sanitized.h"
 #include "tests/worker/checkpoint/fuzz_mutator.h"
+#include "tests/worker/data/tokenizer/golden_files.h"
 #include "worker/data/tokenizer/bpe_tokenizer.h"
 #include "worker/data/tokenizer/gpt2_files.h"
 #include "worker/data/tokenizer/hf_file.h"
@@ -18,10 +17,6 @@
 
 namespace mt::data {
 namespace {
-
-std::string Golden(const std::string& name) {
-  return base::ReadFile(MT_SOURCE_DIR "/tests/worker/data/tokenizer/golden/" + name).value();
-}
 
 // A tokenizer.json of 256 bytes and few merges, so that a change often meets something.
 std::string SmallHf(size_t merges) {

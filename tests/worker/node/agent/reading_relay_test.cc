@@ -33,7 +33,7 @@ class ReadingRelayTest : public AgentTest {
     (*telemetry.mutable_memory_bytes())["weights"] = 1'000;
     telemetry.set_host_memory_bytes(-5);
     telemetry.set_gpu_utilization(1.5);
-    for (const double seconds : recent) telemetry.add_recent_step_seconds(seconds);
+    for (const double each : recent) telemetry.add_recent_step_seconds(each);
     ranks_.Say(100 + rank, message);
   }
   std::vector<RankReadings> Heard() const {

@@ -15,10 +15,6 @@ void Write(const std::vector<int64_t>& made, std::vector<int64_t>* buffer) {
   std::copy(made.begin(), made.end(), buffer->begin());
 }
 
-kernels::Tensor View(std::vector<int64_t>& buffer) {
-  return {buffer.data(), kernels::DType::kI64, {static_cast<int64_t>(buffer.size())}};
-}
-
 }  // namespace
 
 FakeWork::FakeWork(Args args) : args_(std::move(args)), random_(args_.seed) {

@@ -15,6 +15,11 @@
 
 namespace mt::parallel {
 
+// The whole buffer.
+inline kernels::Tensor View(std::vector<int64_t>& buffer) {
+  return {buffer.data(), kernels::DType::kI64, {static_cast<int64_t>(buffer.size())}};
+}
+
 class FakeWork final : public ChunkWork {
  public:
   struct Args {

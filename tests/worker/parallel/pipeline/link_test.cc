@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/worker/parallel/pipeline/fake_work.h"
 #include "tests/worker/parallel/pipeline/inline_device.h"
 #include "tests/worker/parallel/pipeline/stages.h"
 #include "worker/comm/threads/hub.h"
@@ -107,10 +108,6 @@ class Pair {
   std::unique_ptr<Sender> sender;
   std::unique_ptr<Receiver> receiver;
 };
-
-kernels::Tensor View(std::vector<int64_t>& buffer) {
-  return {buffer.data(), kernels::DType::kI64, {static_cast<int64_t>(buffer.size())}};
-}
 
 TEST(Link, ReceivesAheadIntoFreeSlotsOnly) {
   Pair pair(/*overlap=*/true);
