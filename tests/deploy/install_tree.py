@@ -8,9 +8,11 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 
 SOURCE = pathlib.Path(os.environ["MT_SOURCE_DIR"])
+sys.path.append(str(SOURCE / "tests"))
 BUILD = pathlib.Path(os.environ["MT_BINARY_DIR"])
 BIN = pathlib.Path(os.environ["MT_BIN"])
 

@@ -3,17 +3,18 @@ not say: names that must match, ports that must be declared, a pod that may not 
 import json
 import pathlib
 import re
-import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import yaml
 
-import npm_packages
 from install_tree import BIN, BUILD, SOURCE, prefix
+import pypi_packages
+import required
 
-CHECKER = pathlib.Path(__file__).resolve().parent / "npm/check_manifests.js"
+CHECKER = pathlib.Path(__file__).resolve().parent / "check_manifests.py"
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}
 
 
@@ -27,15 +28,9 @@ def render(folder, where=None):
 
 
 def schema_faults(documents):
-    """Faults by the pinned npm packages. Skips the test where they cannot be had."""
-    if shutil.which("node") is None:
-        raise unittest.SkipTest("node is not installed (Debian: nodejs)")
-    try:
-        modules = npm_packages.node_modules(BUILD)
-    except npm_packages.Unreachable as error:
-        raise unittest.SkipTest(f"the npm registry cannot be reached: {error}") from error
-    done = subprocess.run(["node", str(CHECKER), str(modules)], input=json.dumps(documents), capture_output=True, text=True,
-                          timeout=120, check=False)
+    """By Kubernetes' own schemas, of the pinned package of PyPI."""
+    done = subprocess.run([sys.executable, str(CHECKER)], env=pypi_packages.environment(BUILD, "manifests"),
+                          input=json.dumps(documents), capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise AssertionError(done.stderr)
     return json.loads(done.stdout)
@@ -44,8 +39,7 @@ def schema_faults(documents):
 class KubernetesTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if shutil.which("kubectl") is None:
-            raise unittest.SkipTest("kubectl is not installed (Debian: kubernetes-client)")
+        required.need_programs("kubectl", package="kubernetes-client")
         cls.base = render("base")
         cls.monitoring = render("overlays/monitoring")
         cls.gpu = render("overlays/gpu")
@@ -76,13 +70,20 @@ class KubernetesTest(unittest.TestCase):
         self.assertEqual(schema_faults(self.init), [])
 
     def test_the_schema_check_sees_faults(self):
-        pod = json.loads(json.dumps(self.find("StatefulSet", "mt-worker")))
-        pod["spec"]["replicas"] = "two"
-        pod["spec"]["template"]["spec"]["containers"][0]["livenessProbes"] = {}
-        del pod["spec"]["selector"]
-        text = "\n".join(schema_faults([pod, {"apiVersion": "apps/v9", "kind": "StatefulSet", "metadata": {"name": "x"}}]))
-        for words in ("replicas", "unknown field of V1Container", "selector", "no schema of apps/v9"):
-            self.assertIn(words, text)
+        def changed(change):
+            pod = json.loads(json.dumps(self.find("StatefulSet", "mt-worker")))
+            change(pod)
+            return pod
+        faults = schema_faults([
+            self.find("StatefulSet", "mt-worker"),
+            changed(lambda pod: pod["spec"].update(replicas="two")),
+            changed(lambda pod: pod["spec"]["template"]["spec"]["containers"][0].update(livenessProbes={})),
+            changed(lambda pod: pod["spec"].pop("selector")),
+            changed(lambda pod: pod.update(apiVersion="apps/v9"))])
+        self.assertEqual(len(faults), 4, faults)
+        for fault, words in zip(faults, ("spec.replicas: 'two' is not", "livenessProbes", "'selector' is a required",
+                                         "no schema of apps/v9")):
+            self.assertIn(words, fault)
 
     def test_only_the_job_that_is_run_once_makes_a_store(self):
         for documents in (self.base, self.gpu, self.monitoring):

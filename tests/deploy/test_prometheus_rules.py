@@ -1,14 +1,16 @@
 """deploy/prometheus by promtool, and what promtool does not see: runbook, tests for every alert, names of metrics."""
 import pathlib
 import re
-import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import yaml
 
 import promql_sources as sources
+sys.path.append(str(sources.ROOT / "tests"))
+import required  # noqa: E402
 
 FOLDER = sources.ROOT / "deploy/prometheus"
 
@@ -21,8 +23,7 @@ def promtool(*args):
 class PrometheusRulesTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if shutil.which("promtool") is None:
-            raise unittest.SkipTest("promtool is not installed (Debian: prometheus)")
+        required.need_programs("promtool", package="prometheus")
         cls.rules = sources.alert_rules()
         cls.cases = [case for path in sorted((FOLDER / "tests").glob("*.yaml"))
                      for case in yaml.safe_load(path.read_text())["tests"]]

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 from install_tree import BIN, SOURCE, cache_value, prefix, root
+import required
 
 UNITS = {"mt-coordinator": 2.0, "mt-worker": 3.0}  # and the exposure that each may have at most
 HOST_UNITS = pathlib.Path("/usr/lib/systemd/system")
@@ -30,10 +31,9 @@ class UnitTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if shutil.which("systemd-analyze") is None:
-            raise unittest.SkipTest("systemd-analyze is not installed")
+        required.need_programs("systemd-analyze", package="systemd")
         if not (HOST_UNITS / "sysinit.target").exists():
-            raise unittest.SkipTest(f"no base units in {HOST_UNITS}")
+            required.missing(f"no base units in {HOST_UNITS} (Debian: systemd)")
         cls.root = pathlib.Path(tempfile.mkdtemp(prefix="mtunits-"))
         cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
         cls.units = cls.root / "usr/lib/systemd/system"
@@ -90,8 +90,8 @@ class UnitTest(unittest.TestCase):
         self.assertEqual(unit["RestartPreventExitStatus"].split(), ["64", "65"])
 
     def test_user_groups_and_folders_are_created(self):
-        if os.geteuid() != 0 and not os.environ.get("MT_REQUIRE_ROOT"):
-            self.skipTest("needs root: systemd-tmpfiles sets owners")
+        if os.geteuid() != 0:
+            required.missing("needs root: systemd-tmpfiles sets owners")
         for folder in ("sysusers.d", "tmpfiles.d"):
             (self.root / "usr/lib" / folder).mkdir(parents=True)
             shutil.copy(prefix() / f"lib/{folder}/megatrain.conf", self.root / "usr/lib" / folder)

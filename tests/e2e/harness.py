@@ -17,6 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import processes  # noqa: E402  (found by the path above)
+import required  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MT_BIN"])
 
@@ -37,7 +38,7 @@ placement: {device: cpu}
 
 def needs_root(why):
     """Skips a test class without root; with MT_REQUIRE_ROOT=1, as in CI, it runs and fails there instead."""
-    return unittest.skipUnless(os.geteuid() == 0 or os.environ.get("MT_REQUIRE_ROOT"), f"{why}, which needs root")
+    return unittest.skipUnless(os.geteuid() == 0 or required.STRICT, f"{why}, which needs root")
 
 
 class ClusterTest(unittest.TestCase):

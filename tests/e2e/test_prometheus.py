@@ -21,6 +21,7 @@ from service_harness import ServiceTest, free_port
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "deploy"))
 import promql_sources as sources  # noqa: E402
+import required  # noqa: E402  (found by what service_harness adds to the path)
 
 SCRAPE_S = 1
 WINDOW = "5s"  # $__rate_interval at that scrape interval
@@ -64,7 +65,7 @@ def selectors(expr):
     return sorted(found)
 
 
-@unittest.skipUnless(shutil.which("prometheus") and shutil.which("promtool"), "prometheus is not installed")
+@required.programs("prometheus", "promtool", package="prometheus")
 class PrometheusTest(ServiceTest):
     def setUp(self):
         super().setUp()

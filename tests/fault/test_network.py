@@ -16,6 +16,7 @@ from fault_harness import LONG, StoreFaultTest
 
 from harness import BIN, needs_root
 from service_harness import make_store
+import required
 
 # What the workers call; whichever machine they have a route to answers there.
 COORDINATOR = "10.9.9.9"
@@ -54,9 +55,8 @@ class NetworkTest(StoreFaultTest):
         made = subprocess.run(["sh", "-c", f"ip netns add {self.tag}{name} && ip -n {self.tag}{name} link add probe type veth"],
                               capture_output=True, text=True, timeout=30, check=False)
         self.machines.append(name)
-        if made.returncode != 0 and not os.environ.get("MT_REQUIRE_ROOT"):
-            self.skipTest(f"no network namespace can be made here: {made.stderr.strip()}")
-        self.assertEqual(made.returncode, 0, made.stderr)
+        if made.returncode != 0:
+            required.missing(f"no network namespace can be made here: {made.stderr.strip()}")
         self.ip("-n", self.tag + name, "link", "set", "lo", "up")
 
     def remove_machines(self):

