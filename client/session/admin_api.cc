@@ -3,7 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "common/control/numbers.h"
+#include "client/session/dial.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "megatrain/v1/api.grpc.pb.h"
@@ -12,7 +12,7 @@ namespace mt::client {
 
 StatusOr<std::unique_ptr<AdminApi>> AdminApi::Connect(const rpc::Endpoint& endpoint) {
   auto channel = rpc::MakeChannel(endpoint);
-  RETURN_IF_ERROR(rpc::WaitConnected(*channel, endpoint, "coordinator", control::kClientDial));
+  RETURN_IF_ERROR(Dial(*channel, endpoint));
   return std::unique_ptr<AdminApi>(new AdminApi(std::move(channel)));
 }
 

@@ -11,8 +11,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include "client/output/clean_message.h"
+#include "client/session/dial.h"
 #include "client/session/operator_api.h"
-#include "common/control/numbers.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "megatrain/v1/api.grpc.pb.h"
@@ -72,7 +72,7 @@ StatusOr<std::unique_ptr<Api>> Api::Connect(const rpc::Endpoint& endpoint,
                                             std::chrono::milliseconds request_timeout,
                                             Texts texts) {
   auto channel = rpc::MakeChannel(endpoint);
-  RETURN_IF_ERROR(rpc::WaitConnected(*channel, endpoint, "coordinator", control::kClientDial));
+  RETURN_IF_ERROR(Dial(*channel, endpoint));
   return std::unique_ptr<Api>(new Api(std::move(channel), request_timeout, texts));
 }
 

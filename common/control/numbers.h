@@ -93,10 +93,12 @@ inline constexpr seconds kPhantomAfter{30};
 inline constexpr seconds kRetryBase{5};
 inline constexpr seconds kRetryCap{300};
 
-// A1: deadline of a unary call, and of Wait calls; mtctl's connection and request deadlines.
+// A1: deadline of a unary call, and of Wait calls; mtctl's connection, after how much of it a word
+// says so, and request deadlines.
 inline constexpr seconds kUnaryLimit{60};
 inline constexpr seconds kWaitLimit{300};
-inline constexpr seconds kClientDial{2};
+inline constexpr seconds kClientDial{10};
+inline constexpr seconds kClientDialTold{2};
 inline constexpr seconds kClientRequest{5};
 
 // A2: largest message, largest job spec.

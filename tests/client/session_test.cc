@@ -9,8 +9,12 @@
 
 #include <gtest/gtest.h>
 
+#include "client/session/dial.h"
 #include "client/session/local_port.h"
 #include "common/base/files.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/server.h"
+#include "megatrain/v1/api.grpc.pb.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {
@@ -78,6 +82,43 @@ TEST_F(SessionTest, AnUnreachableCoordinatorIsExitCode2) {
   ASSERT_FALSE(api.ok());
   EXPECT_EQ(ExitCodeOf(api.status()), kExitConnection) << api.status();
   EXPECT_NE(base::Message(api.status()).find("127.0.0.1:1"), std::string::npos) << api.status();
+}
+
+// One that begins while it is waited for, as behind a restart, is found.
+TEST_F(SessionTest, ACoordinatorThatBeginsLaterIsWaitedForWithAWord) {
+  v1::Nodes::CallbackService service;
+  const auto start = [&service](const std::string& address) {
+    return rpc::Server::Start(
+               {.listen = rpc::ParseEndpoint(address).value(), .services = {&service}})
+        .value();
+  };
+  auto server = start("127.0.0.1:0");
+  const rpc::Endpoint endpoint = server->endpoint();
+  server.reset();
+  const auto channel = rpc::MakeChannel(endpoint);
+  int told = 0;
+  EXPECT_EQ(Dial(*channel, endpoint,
+                 {.told_after = std::chrono::milliseconds(1),
+                  .limit = std::chrono::seconds(60),
+                  .tell =
+                      [&] {
+                        ++told;
+                        server = start(endpoint.ToString());
+                      }}),
+            OkStatus());
+  EXPECT_EQ(told, 1);
+}
+
+TEST_F(SessionTest, NobodyIsWaitedForAsLongAsIsSaid) {
+  const rpc::Endpoint endpoint = rpc::ParseEndpoint("127.0.0.1:1").value();
+  const auto channel = rpc::MakeChannel(endpoint);
+  testing::internal::CaptureStderr();
+  const Status status =
+      Dial(*channel, endpoint,
+           {.told_after = std::chrono::milliseconds(20), .limit = std::chrono::milliseconds(60)});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "mtctl: waiting for the coordinator at 127.0.0.1:1, 0.06 s at most\n");
+  EXPECT_EQ(base::Message(status), "no coordinator at 127.0.0.1:1 (waited 60 ms)");
 }
 
 TEST_F(SessionTest, JobsAreNamedByNameOrUid) {

@@ -80,7 +80,7 @@ class ClusterTest(unittest.TestCase):
 
     def mtctl(self, *args, check=True, timeout=120):
         """Runs mtctl; returns the finished process with its exit code, stdout and stderr. Where it has to succeed, it is run again
-        while it found no coordinator, as it does within its two seconds on a loaded machine: then it has asked for nothing yet."""
+        while it found no coordinator, as it does within its ten seconds on a loaded machine: then it has asked for nothing yet."""
         for _ in range(10 if check else 1):
             done = subprocess.run([str(BIN / "mtctl"), *args], env=self.env, capture_output=True, text=True,
                                   timeout=timeout, stdin=subprocess.DEVNULL, cwd=self.dir)
