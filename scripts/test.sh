@@ -4,7 +4,8 @@
 #   --checks    format, clang-tidy, checks of the sources, asan-ubsan on all unit tests, tsan on the pure folders
 #   --full      everything above, with the long forms of the fault tests; each file compiled by itself (cpu-debug)
 #   --full=PART one part of that, at most 80 minutes on 2 cores: tests (all but what follows, in their long forms), fault (the fault
-#               trials alone), kills (the random kills alone), checks, debug
+#               trials alone), kills (the random kills alone), processors (what computes, under each core type of OpenBLAS that this
+#               machine can execute), checks, debug
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
@@ -12,7 +13,8 @@ jobs=$(nproc)
 preset=$(bash scripts/preset.sh)
 second_try=true
 stage=""
-tested=() # folders
+tested=() # files of results
+core_type="" # of OpenBLAS, where it is not the machine's own
 export MT_TEST_RUN="$$-$(date +%s)" # in the environment of all that is started here (left_programs.py)
 
 # A stage ends where the next one begins. Its time is told last, in build/stages.txt, with those of `test.sh` before `test.sh --checks`.
@@ -37,34 +39,38 @@ build() { # preset
 # A failed test's own words are printed once more at the end. Tests that start programs have a second try, which is told last of
 # all and kept in build/flaky.txt (tests/README.md has the table of those that are known); all others have one.
 run_ctest() { # folder, options
-  local status=0 left=false names
-  begin "tests of ${1#build/}"
-  tested+=("$1")
-  rm -f "$1/results.xml" "$1/again.xml"
-  ctest --test-dir "$1" --output-on-failure --output-junit results.xml "${@:2}" || status=$?
+  local status=0 left=false names results="$1/results$core_type.xml"
+  begin "tests of ${1#build/}${core_type:+, $core_type}"
+  tested+=("$results")
+  rm -f "$results" "$1/again.xml"
+  ctest --test-dir "$1" --output-on-failure --output-junit "${results##*/}" "${@:2}" || status=$?
   python3 scripts/left_programs.py "$1" "$MT_TEST_RUN" || left=true
   ! $left || status=$((status == 0 ? 1 : status))
   [[ $status != 0 ]] || return 0
-  [[ -f $1/results.xml ]] || return "$status"
-  python3 scripts/failed_tests.py "$1/results.xml"
-  python3 scripts/failed_tests.py --list "$1/results.xml" > build/failed.txt
-  names=$(python3 scripts/failed_tests.py --names "$1/results.xml")
+  [[ -f $results ]] || return "$status"
+  python3 scripts/failed_tests.py "$results"
+  names=$(python3 scripts/failed_tests.py --names "$results")
   # 8: tests failed, and nothing else did. No second try makes up for a program that was left.
   if [[ $status == 8 && -n $names ]] && $second_try && ! $left; then
     ctest --test-dir "$1" --output-on-failure --output-junit again.xml -R "$names" -L '^(e2e|fault|kills)$' || true
-    python3 scripts/left_programs.py "$1" "$MT_TEST_RUN" || return "$status"
-    python3 scripts/failed_tests.py --flaky "$1/results.xml" "$1/again.xml" >> build/flaky.txt && rm build/failed.txt && return 0
+    if python3 scripts/left_programs.py "$1" "$MT_TEST_RUN" &&
+      python3 scripts/failed_tests.py --flaky "$results" "$1/again.xml" >> build/flaky.txt; then
+      return 0
+    fi
   fi
+  python3 scripts/failed_tests.py --list "$results" | sed "s/\$/${core_type:+ under $core_type}/" >> build/failed.txt
+  end ": failed"
   return "$status"
 }
 
 # The last lines, also of .ci/run: the longest tests, the stages' times, what failed and what was flaky.
 tell() { # exit status
   end "$([[ $1 == 0 ]] || echo ": failed")"
-  for folder in "${tested[@]}"; do
-    [[ -f $folder/results.xml ]] || continue
-    printf '\nThe longest tests of %s:\n' "${folder#build/}"
-    python3 scripts/failed_tests.py --longest "$folder/results.xml"
+  for results in "${tested[@]}"; do
+    [[ -f $results && $results == */results.xml ]] || continue
+    results=${results#build/}
+    printf '\nThe longest tests of %s:\n' "${results%/*}"
+    python3 scripts/failed_tests.py --longest "build/$results"
   done
   [[ ! -s build/stages.txt ]] || { printf '\nStages:\n'; cat build/stages.txt; }
   [[ ! -s build/failed.txt ]] || cat build/failed.txt
@@ -74,6 +80,33 @@ tell() { # exit status
 run_tests() {
   build "$preset"
   run_ctest "build/$preset" -j "$jobs" "$@"
+}
+
+# What computes, under the core types that `processors.py OPTIONS` gives: all of them, whichever fails.
+on_processors() { # options, function
+  local types failed=""
+  types=$(python3 scripts/processors.py $1)
+  for core_type in $types; do
+    OPENBLAS_CORETYPE=$core_type "$2" || failed="$failed $core_type"
+  done
+  core_type=""
+  [[ -z $failed ]] || { echo "test.sh: tests failed under$failed" >&2; return 1; }
+}
+
+# In a minute: the fixtures, the oracle's jobs on one rank, and ten layouts.
+few_that_compute() {
+  local gpt2="tp2|dp2_zero1|pp2_interleaved_v2_ramp|pp4_1f1b_string|pp4_dp2_gpipe_selective|tp2_pp2_1f1b_sp"
+  local llama="pp2_1f1b_selective|tp2_pp2_dp2_1f1b_zero1_sp|tp2_selective_sp|pp2_dp2_gpipe_full"
+  run_ctest "build/$preset" -j "$jobs" --no-tests=error \
+    -R "^(fixtures\..*|oracle_(gpt2|llama|column_parts|parallel_residual)|parity\.(($gpt2)_gpt2|($llama)_llama))\$"
+}
+
+all_that_compute() {
+  local failed=false
+  for folder in fixtures golden kernels worker; do
+    run_ctest "build/$preset/tests/$folder" -j "$jobs" --no-tests=error || failed=true
+  done
+  ! $failed
 }
 
 run_checks() { # options of lint.sh
@@ -106,9 +139,13 @@ run_part() { # name
     tests) run_long -LE '^(fault|kills)$' ;;
     fault) run_long -L '^fault$' ;;
     kills) run_long -L '^kills$' ;;
+    processors)
+      build "$preset"
+      on_processors "" all_that_compute
+      ;;
     checks) run_checks --full ;;
     debug) build cpu-debug ;;
-    *) echo "$0: --full=$1: no such part (tests, fault, kills, checks, debug)" >&2; exit 2 ;;
+    *) echo "$0: --full=$1: no such part (tests, fault, kills, processors, checks, debug)" >&2; exit 2 ;;
   esac
 }
 
@@ -117,9 +154,12 @@ mkdir -p build
 rm -f build/failed.txt
 trap 'tell $?' EXIT
 case "${1:-}" in
-  "") run_tests ;;
+  "")
+    run_tests
+    on_processors --two few_that_compute
+    ;;
   --checks) run_checks ;;
-  --full) second_try=false; for part in tests fault kills checks debug; do run_part "$part"; done ;;
+  --full) second_try=false; for part in tests fault kills processors checks debug; do run_part "$part"; done ;;
   --full=*) second_try=false; run_part "${1#--full=}" ;;
   *) echo "usage: $0 [--checks | --full | --full=PART]" >&2; exit 2 ;;
 esac
