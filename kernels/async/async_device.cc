@@ -104,7 +104,7 @@ void AsyncStream::Wait(Event& event) {
 AsyncDevice::AsyncDevice(const Args& args)
     : args_(args),
       cpu_stream_(args.cpu->CreateStream(StreamPriority::kLow)),
-      peers_(MakeAsyncPeerMemory(args.world, args.sharing)) {}
+      peers_(MakeAsyncPeerMemory(args.world, args.rank, args.sharing)) {}
 
 AsyncDevice::~AsyncDevice() { args_.world->DropRank(args_.rank); }
 

@@ -18,17 +18,25 @@ struct Name {
 
 class Mapping final : public DeviceBuffer {
  public:
-  explicit Mapping(const Name& name) : name_(name) {}
+  Mapping(AsyncWorld* world, int rank, const Name& name) : world_(world), rank_(rank), name_(name) {
+    world_->SetMapped(rank_, name_.data, true);
+  }
+  ~Mapping() override { world_->SetMapped(rank_, name_.data, false); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
   void* data() override { return name_.data; }
   int64_t bytes() const override { return name_.rest; }
 
  private:
+  AsyncWorld* const world_;
+  const int rank_;
   const Name name_;
 };
 
 class AsyncPeerMemory final : public PeerMemory {
  public:
-  AsyncPeerMemory(AsyncWorld* world, Sharing sharing) : world_(world), sharing_(sharing) {}
+  AsyncPeerMemory(AsyncWorld* world, int rank, Sharing sharing)
+      : world_(world), rank_(rank), sharing_(sharing) {}
 
   bool CanReach(const std::string& uuid) override {
     return sharing_ != Sharing::kNoPath && uuid.starts_with(kUuidPrefix);
@@ -47,13 +55,15 @@ class AsyncPeerMemory final : public PeerMemory {
       return nullptr;
     }
     std::memcpy(&name, text.data(), sizeof(name));
-    if (world_->BytesFrom(name.data) == name.rest) return std::make_unique<Mapping>(name);
+    if (world_->BytesFrom(name.data) == name.rest)
+      return std::make_unique<Mapping>(world_, rank_, name);
     *why_not = "the memory is gone";
     return nullptr;
   }
 
  private:
   AsyncWorld* const world_;
+  const int rank_;
   const Sharing sharing_;
 };
 
@@ -61,9 +71,9 @@ class AsyncPeerMemory final : public PeerMemory {
 
 std::string AsyncUuid(int rank) { return kUuidPrefix + std::to_string(rank); }
 
-std::unique_ptr<PeerMemory> MakeAsyncPeerMemory(AsyncWorld* world, Sharing sharing) {
+std::unique_ptr<PeerMemory> MakeAsyncPeerMemory(AsyncWorld* world, int rank, Sharing sharing) {
   if (sharing == Sharing::kNone) return nullptr;
-  return std::make_unique<AsyncPeerMemory>(world, sharing);
+  return std::make_unique<AsyncPeerMemory>(world, rank, sharing);
 }
 
 }  // namespace mt::kernels::async

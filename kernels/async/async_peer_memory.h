@@ -24,6 +24,6 @@ enum class Sharing : uint8_t {
 std::string AsyncUuid(int rank);
 
 // nullptr for kNone. The world must outlive it.
-std::unique_ptr<PeerMemory> MakeAsyncPeerMemory(AsyncWorld* world, Sharing sharing);
+std::unique_ptr<PeerMemory> MakeAsyncPeerMemory(AsyncWorld* world, int rank, Sharing sharing);
 
 }  // namespace mt::kernels::async

@@ -137,6 +137,11 @@ int64_t AsyncWorld::BytesFrom(const void* data) const {
   return queues_.BytesFrom(data);
 }
 
+void AsyncWorld::SetMapped(int rank, const void* data, bool mapped) {
+  const base::MutexLock lock(&mu_);
+  queues_.SetMapped(rank, data, mapped);
+}
+
 void AsyncWorld::Free(int rank, std::unique_ptr<DeviceBuffer> buffer) {
   const base::MutexLock lock(&mu_);
   queues_.Free(rank, std::move(buffer));
@@ -209,7 +214,11 @@ void AsyncWorld::NothingIsReady() {
   const bool polled = std::any_of(waits_.begin(), waits_.end(), [](const HostWait* wait) {
     return wait->kind == HostWait::Kind::kPoll;
   });
-  if (!polled || ++fruitless_polls_ > kMostFruitlessPolls) failure_ = Deadlock();
+  if (polled && ++fruitless_polls_ <= kMostFruitlessPolls) return;
+  failure_ = "deadlock: every host waits and no stream's next call is ready\n";
+  for (const HostWait* const wait : waits_)
+    failure_ += fmt::format("  rank {}'s host waits for {}\n", wait->rank, wait->Describe());
+  failure_ += queues_.DescribeNext();
 }
 
 std::string AsyncWorld::HostWait::Describe() const {
@@ -223,13 +232,6 @@ std::string AsyncWorld::HostWait::Describe() const {
       return point->where;
   }
   return {};
-}
-
-std::string AsyncWorld::Deadlock() const {
-  std::string text = "deadlock: every host waits and no stream's next call is ready\n";
-  for (const HostWait* const wait : waits_)
-    text += fmt::format("  rank {}'s host waits for {}\n", wait->rank, wait->Describe());
-  return text + queues_.DescribeNext();
 }
 
 void AsyncWorld::ThrowIfFailed() const {

@@ -77,6 +77,8 @@ class AsyncWorld {
   void Allocate(int rank, const void* data, int64_t bytes);
   // How much of one allocation begins here; 0: none.
   int64_t BytesFrom(const void* data) const;
+  // This rank maps memory of another, which must not be freed before it is unmapped.
+  void SetMapped(int rank, const void* data, bool mapped);
   // Takes memory back, which lives until nothing queued uses it.
   void Free(int rank, std::unique_ptr<DeviceBuffer> buffer);
   // Forgets the queued calls of a rank whose device ends.
@@ -104,7 +106,6 @@ class AsyncWorld {
   // something must happen first.
   bool RunOne(bool alone) EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NothingIsReady() EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::string Deadlock() const EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ThrowIfFailed() const EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int64_t queue_capacity_;

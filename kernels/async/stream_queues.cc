@@ -276,8 +276,23 @@ int64_t StreamQueues::BytesFrom(const void* data) const {
   return static_cast<int64_t>(allocation->end - reinterpret_cast<uintptr_t>(data));
 }
 
+void StreamQueues::SetMapped(int rank, const void* data, bool mapped) {
+  if (mapped) return mapped_.Begin(rank, data);
+  const size_t index = num_opened_++;
+  mapped_.End(rank, data, index);
+  Rank& of = ranks_[rank];
+  auto host = std::make_shared<VectorClock>(*of.host);
+  host->Tick(index);
+  of.host = std::move(host);
+}
+
 void StreamQueues::Free(int rank, std::unique_ptr<DeviceBuffer> buffer) {
   Rank& of = ranks_[rank];
+  for (const int other : mapped_.Forget(buffer->data(), buffer->bytes(), *of.host)) {
+    AddFinding(fmt::format("rank {}: freed before the host knew that rank {} maps it no more", rank,
+                           other),
+               &early_frees_);
+  }
   for (const std::string& open : of.accesses.Forget(buffer->data(), buffer->bytes(), *of.host)) {
     AddFinding(fmt::format("rank {}: freed before the host knew the end of {}", rank, open),
                &early_frees_);

@@ -15,6 +15,7 @@
 
 #include "kernels/async/access_map.h"
 #include "kernels/async/async_call.h"
+#include "kernels/async/mapped_memory.h"
 #include "kernels/async/run_order.h"
 #include "kernels/async/wait_sites.h"
 #include "kernels/core/device.h"
@@ -62,6 +63,8 @@ class StreamQueues {
   void Allocate(int rank, const void* data, int64_t bytes);
   // How much memory of one allocation begins here; 0: none.
   int64_t BytesFrom(const void* data) const;
+  // The rank maps memory of another from there on, or no more.
+  void SetMapped(int rank, const void* data, bool mapped);
   // Ends the life of a rank's memory; keeps it while queued calls use it.
   void Free(int rank, std::unique_ptr<DeviceBuffer> buffer);
   // Forgets a rank's queued calls.
@@ -111,6 +114,7 @@ class StreamQueues {
   std::map<std::pair<int, int>, std::unique_ptr<StreamQueue>> queues_;  // by rank and ordinal
   size_t num_opened_ = 0;
   std::set<std::string> races_, early_frees_;
+  MappedMemory mapped_;
   std::vector<std::unique_ptr<DeviceBuffer>> still_used_;
 };
 

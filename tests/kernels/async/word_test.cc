@@ -191,19 +191,32 @@ TEST(AsyncPeerMemoryTest, MapsWhatAnotherDeviceOfTheWorldNames) {
   EXPECT_EQ(why_not, "the memory is gone");
 }
 
+TEST(AsyncPeerMemoryTest, MemoryThatIsFreedWhileItIsMappedIsReported) {
+  Two two;
+  PeerMemory& peers = *two.a.device.peers();
+  std::string why_not;
+  auto first = peers.Import(two.b.device.peers()->Export(two.b.word(), &why_not), &why_not);
+  const auto second = peers.Import(two.b.device.peers()->Export(two.b.word(1), &why_not), &why_not);
+  first.reset();
+  EXPECT_THAT(two.world.EarlyFrees(), IsEmpty());
+  two.b.words.reset();
+  EXPECT_THAT(two.world.EarlyFrees(),
+              ElementsAre("rank 1: freed before the host knew that rank 0 maps it no more"));
+}
+
 TEST(AsyncPeerMemoryTest, RefusesAsADriverWould) {
   AsyncWorld world({});
-  EXPECT_EQ(MakeAsyncPeerMemory(&world, Sharing::kNone), nullptr);
-  const auto no_path = MakeAsyncPeerMemory(&world, Sharing::kNoPath);
+  EXPECT_EQ(MakeAsyncPeerMemory(&world, 0, Sharing::kNone), nullptr);
+  const auto no_path = MakeAsyncPeerMemory(&world, 0, Sharing::kNoPath);
   EXPECT_FALSE(no_path->CanReach(AsyncUuid(1)));
   int64_t data = 0;
   world.Allocate(0, &data, sizeof(data));
   std::string why_not;
   const std::string name = no_path->Export(&data, &why_not);
   EXPECT_NE(no_path->Import(name, &why_not), nullptr);
-  EXPECT_EQ(MakeAsyncPeerMemory(&world, Sharing::kNoImport)->Import(name, &why_not), nullptr);
+  EXPECT_EQ(MakeAsyncPeerMemory(&world, 0, Sharing::kNoImport)->Import(name, &why_not), nullptr);
   EXPECT_EQ(why_not, "this device maps no memory");
-  const auto no_export = MakeAsyncPeerMemory(&world, Sharing::kNoExport);
+  const auto no_export = MakeAsyncPeerMemory(&world, 0, Sharing::kNoExport);
   EXPECT_EQ(no_export->Export(&data, &why_not), "");
   EXPECT_EQ(why_not, "this device names no memory");
 }

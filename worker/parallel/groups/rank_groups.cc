@@ -135,6 +135,7 @@ std::vector<LinkEnd*> RankGroups::Ends() const {
 }
 
 void RankGroups::CloseLinks() {
+  links_.Close();  // an abort from another thread ends its waits
   {
     base::MutexLock lock(&mu_);
     links_open_ = false;

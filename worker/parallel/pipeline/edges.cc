@@ -2,7 +2,6 @@
 // ranks one order.
 #include "worker/parallel/pipeline/edges.h"
 
-#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -97,9 +96,22 @@ StatusOr<StageLinks> CreateLinks(comm::GroupFactory* factory, const layout::Mesh
 }
 
 void StageLinks::Abort(std::string_view reason) {
-  for (LinkEnd* end : std::initializer_list<LinkEnd*>{activation_in.get(), activation_out.get(),
-                                                      gradient_in.get(), gradient_out.get()}) {
+  for (LinkEnd* const end : Ends()) {
     if (end != nullptr) end->Abort(reason);
+  }
+}
+
+void StageLinks::Close() {
+  try {
+    // First all let go: of a ring, every stage would wait for the one before it.
+    for (LinkEnd* const end : Ends()) {
+      if (end != nullptr) end->Detach();
+    }
+    for (LinkEnd* const end : Ends()) {
+      if (end != nullptr) end->AwaitPeer();
+    }
+  } catch (const kernels::DeviceError& error) {
+    log::Warn("links are left to the device, which has failed", {{"why", error.what()}});
   }
 }
 

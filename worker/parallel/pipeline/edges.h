@@ -4,6 +4,7 @@
 // stage's next chunk, so the stages form a ring; otherwise the wrap-around edges do not exist.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -41,6 +42,14 @@ struct StageLinks {
 
   // Aborts all links. Any thread.
   void Abort(std::string_view reason);
+  // Ends all links, so that the memory of what they carried may be freed: waits until the peers do
+  // the same, unless a link is broken.
+  void Close();
+
+ private:
+  std::array<LinkEnd*, 4> Ends() const {
+    return {activation_in.get(), activation_out.get(), gradient_in.get(), gradient_out.get()};
+  }
 };
 
 struct LinkOptions {

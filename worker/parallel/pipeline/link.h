@@ -52,6 +52,13 @@ class LinkEnd {
   virtual Status status() const = 0;
   virtual comm::CommStats Stats() const = 0;
 
+  // The clean end of a link whose parcels have all been received; both are called, in this order,
+  // by the thread that uses the link. Detach lets go of the peer's memory and does not wait for it.
+  // After AwaitPeer the peer has let go of this end's, which may be freed. On a broken link both
+  // return at once. May throw DeviceError.
+  virtual void Detach() {}
+  virtual void AwaitPeer() {}
+
  protected:
   LinkEnd() = default;
 };

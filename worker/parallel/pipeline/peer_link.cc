@@ -103,7 +103,7 @@ void PeerLinkEnd::Break(std::string_view reason) {
   uint32_t value = 0;
   {
     base::MutexLock lock(&mu_);
-    if (std::exchange(broken_, true)) return;
+    if (std::exchange(broken_, true) || left_) return;
     latest = latest_;
     value = latest_value_;
   }
@@ -145,6 +145,32 @@ void PeerLinkEnd::Store(Stream& stream, uint32_t value) {
     broken = broken_;
   }
   if (broken) stream.WriteValue(peer_word(), value + kFarAhead);
+}
+
+bool PeerLinkEnd::Leave() {
+  size_t latest = 0;
+  {
+    base::MutexLock lock(&mu_);
+    if (broken_ || std::exchange(left_, true)) return false;
+    latest = latest_;
+  }
+  stream_->Synchronize();
+  stored_[latest]->Synchronize();
+  return true;
+}
+
+void PeerLinkEnd::TellLeft() {
+  end_.peer_word.reset();
+  static_cast<void>(Tell("left"));  // an error is the link's
+}
+
+void PeerLinkEnd::AwaitPeerLeft() {
+  {
+    base::MutexLock lock(&mu_);
+    if (!left_) return;
+  }
+  // An error says that the peer is gone, and with it what it mapped.
+  static_cast<void>(Hear());
 }
 
 void PeerLinkEnd::Count(comm::CommOp op, int64_t bytes) {
@@ -225,6 +251,13 @@ Status PeerSender::WaitSent(Stream& stream, int chunk, int slot) {
 // Buffers are waited for one by one, by whoever writes them next.
 Status PeerSender::WaitAllSent(Stream& /*stream*/) { return status(); }
 
+void PeerSender::Detach() {
+  if (!Leave()) return;
+  places_.clear();
+  mappings_.clear();
+  TellLeft();
+}
+
 PeerReceiver::PeerReceiver(PeerEnd end, kernels::Device* device)
     : PeerLinkEnd(std::move(end), device) {
   CheckLinkMembers(*end_.host, kReceiverIndex);
@@ -282,6 +315,10 @@ Status PeerReceiver::WaitReady(Stream& stream, int chunk, int slot) {
   stream.WaitValue(word(), before_ + static_cast<uint32_t>(num_taken_));
   Count(comm::CommOp::kRecv, parcel.tensor.Bytes());
   return OkStatus();
+}
+
+void PeerReceiver::Detach() {
+  if (Leave()) TellLeft();
 }
 
 void PeerReceiver::Release(Stream& stream, int chunk, int slot) {

@@ -52,6 +52,12 @@ class PeerLinkEnd {
   // Notes parcels for Stats.
   void Count(comm::CommOp op, int64_t bytes) LOCKS_EXCLUDED(mu_);
   comm::CommStats Counted() const LOCKS_EXCLUDED(mu_);
+  // The clean end. Leave: what this end has enqueued is done, and no abort uses the peer's word any
+  // more; false where the link is broken, or left already. TellLeft: nothing of the peer's is
+  // mapped any more, and it is told.
+  bool Leave() LOCKS_EXCLUDED(mu_);
+  void TellLeft();
+  void AwaitPeerLeft() LOCKS_EXCLUDED(mu_);
   // Texts between the hosts.
   Status Tell(const std::string& text);
   StatusOr<std::string> Hear();
@@ -62,6 +68,7 @@ class PeerLinkEnd {
   const std::unique_ptr<kernels::Stream> rescue_;  // used by Break alone
   mutable base::Mutex mu_;
   bool broken_ GUARDED_BY(mu_) = false;
+  bool left_ GUARDED_BY(mu_) = false;
   // Behind the latest store of the peer's word and the one before it, in turn.
   const std::array<std::unique_ptr<kernels::Event>, 2> stored_;
   size_t latest_ GUARDED_BY(mu_) = 0;
@@ -80,6 +87,8 @@ class PeerSender final : public Sender, private PeerLinkEnd {
   Status Send(kernels::Stream& stream, const Parcel& parcel) override;
   Status WaitSent(kernels::Stream& stream, int chunk, int slot) override;
   Status WaitAllSent(kernels::Stream& stream) override;
+  void Detach() override;
+  void AwaitPeer() override { AwaitPeerLeft(); }
 
  private:
   using Places = std::vector<void*>;  // by number in the pass
@@ -104,6 +113,8 @@ class PeerReceiver final : public Receiver, private PeerLinkEnd {
   Status Begin(kernels::Stream& stream, std::vector<Parcel> parcels, const Pass& pass) override;
   Status WaitReady(kernels::Stream& stream, int chunk, int slot) override;
   void Release(kernels::Stream& stream, int chunk, int slot) override;
+  void Detach() override;
+  void AwaitPeer() override { AwaitPeerLeft(); }
 
  private:
   Status NamePlaces();

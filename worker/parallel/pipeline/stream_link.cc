@@ -40,6 +40,10 @@ Status StreamSender::WaitSent(Stream& stream, int chunk, int slot) {
 // Buffers are waited for one by one, by whoever writes them next.
 Status StreamSender::WaitAllSent(Stream& /*stream*/) { return status(); }
 
+void StreamSender::Detach() {
+  if (status().ok()) stream_->Synchronize();
+}
+
 StreamReceiver::StreamReceiver(std::unique_ptr<comm::ProcessGroup> group, kernels::Device* device)
     : group_(std::move(group)),
       stream_(device->CreateStream(kernels::StreamPriority::kHigh)),
@@ -68,6 +72,10 @@ Status StreamReceiver::WaitReady(Stream& stream, int chunk, int slot) {
   received_->Record(*stream_);
   stream.Wait(*received_);
   return OkStatus();
+}
+
+void StreamReceiver::Detach() {
+  if (status().ok()) stream_->Synchronize();
 }
 
 void StreamReceiver::Release(Stream& /*stream*/, int /*chunk*/, int /*slot*/) {}

@@ -25,6 +25,7 @@ class StreamSender final : public Sender {
   Status Send(kernels::Stream& stream, const Parcel& parcel) override;
   Status WaitSent(kernels::Stream& stream, int chunk, int slot) override;
   Status WaitAllSent(kernels::Stream& stream) override;
+  void Detach() override;
 
  private:
   const std::unique_ptr<comm::ProcessGroup> group_;
@@ -44,6 +45,7 @@ class StreamReceiver final : public Receiver {
   Status Begin(kernels::Stream& stream, std::vector<Parcel> parcels, const Pass& pass) override;
   Status WaitReady(kernels::Stream& stream, int chunk, int slot) override;
   void Release(kernels::Stream& stream, int chunk, int slot) override;
+  void Detach() override;
 
  private:
   const std::unique_ptr<comm::ProcessGroup> group_;

@@ -128,6 +128,7 @@ std::vector<Status> QueuedStages::Run() {
     if (!result.ok()) return results;
   }
   world_->Run(size, [&](int stage) { results[static_cast<size_t>(stage)] = RunStage(stage); });
+  world_->Run(size, [&](int stage) { stages_[static_cast<size_t>(stage)].links.Close(); });
   return results;
 }
 
