@@ -1,7 +1,7 @@
 // A fixed set of ranks that communicate, as NCCL's communicator or PyTorch's ProcessGroup.
-// Implemented for ranks as threads (worker/comm/threads) and as processes over TCP
-// (worker/comm/gloo). Callers in worker/parallel know groups only by this class. Algorithms, bytes
-// and steps: README.md.
+// Implemented for ranks as threads (worker/comm/threads), as processes over TCP (worker/comm/gloo)
+// and shared memory (worker/comm/shm), and for GPUs (worker/comm/nccl). Callers in worker/parallel
+// know groups only by this class. Algorithms, bytes and steps: README.md.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,15 @@ struct GroupSpec {
 // `stream`. A count of 0 is valid (a barrier for collectives, an empty message). Buffers must not
 // overlap except where a comment allows it.
 //
-// Reductions. kSum and kMax over f32, f64, i32, i64, u8 (integers wrap) and bf16, f16 (accumulated
-// in fp32, rounded once). The order of every sum is a function of the element's position, the
-// call's count, the type and the group's size, and never of timing, algorithm or implementation:
-// all members obtain the same bits, a rerun reproduces them, and threads and processes agree. kMax
-// propagates NaN.
+// Reductions. kSum and kMax over f32, f64, i32, i64, u8 (integers wrap) and bf16, f16. All members
+// obtain the same bits, and a rerun of the same calls on the same machine reproduces them.
+// Host memory (threads, Gloo, shared memory): the order of every sum is a function of the element's
+// position, the call's count, the type and the group's size, and never of timing, algorithm or
+// implementation, so that threads and processes agree; 16-bit sums are accumulated in fp32 and
+// rounded once; kMax propagates NaN.
+// Device memory (NCCL): the order is NCCL's, and with three ranks and more it depends on the
+// operation and on how a tensor is cut into calls; 16-bit sums are rounded at each hop; kMax drops
+// NaN. Nothing may rely on more: norms and flags travel as sums.
 //
 // Failures. Every call ends within config.op_timeout. kDeadlineExceeded: it could not complete in
 // that time; kUnavailable: a peer is gone (the message names it); kAborted: Abort() was called on

@@ -42,7 +42,8 @@ struct SyncGroups {
 // Called by the training thread only. The order of calls in a step is: BucketReady for every bucket
 // of the layout, FinishGradients, ReduceEndOfStep, then the update with GatherBucket behind each
 // bucket, and WaitWeights before a chunk's next forward. All ranks of a group make the same calls
-// in the same order. Results are bit-equal with and without overlap, and at stages 0 and 1.
+// in the same order. Results are bit-equal with and without overlap; at stages 0 and 1, too, where
+// the group's sums have one order (host memory, or two ranks: process_group.h).
 //
 // The first error of any group is kept and later calls return at once. Code inside backward has no
 // status to return; it checks status() at the end of each action.

@@ -48,6 +48,7 @@ class CudaPeerMemory final : public PeerMemory {
     CUDA_CHECK(cudaGetDeviceCount(&count));
     for (int other = 0; other < count; ++other) {
       if (UuidOf(other) != uuid) continue;
+      if (other == ordinal_) return true;  // of another process; CUDA says that it is no peer
       int can = 0;
       CUDA_CHECK(cudaDeviceCanAccessPeer(&can, ordinal_, other));
       return can != 0;

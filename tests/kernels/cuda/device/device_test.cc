@@ -25,6 +25,14 @@ TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsRefused) {
   EXPECT_NE(backend.status().ToString().find("no GPU 99"), std::string::npos);
 }
 
+// Two processes on one GPU are neighbours as well, though CUDA does not call it its own peer.
+TEST_F(CudaDeviceTest, ReachesItself) {
+  Device& device = BackendOf(Side::kGpu).device();
+  ASSERT_NE(device.peers(), nullptr);
+  EXPECT_TRUE(device.peers()->CanReach(device.Uuid()));
+  EXPECT_FALSE(device.peers()->CanReach("GPU-00000000-0000-0000-0000-000000000000"));
+}
+
 // A kernel writes where no memory is, which ends the context, and a GEMM is the next to run:
 // whoever sees it first, the error names the device and CUDA's own cause. Ends the process.
 [[noreturn]] void GemmAfterAFault() {
