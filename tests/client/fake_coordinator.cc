@@ -82,6 +82,7 @@ class FakeJobs final : public v1::Jobs::Service {
               v1::ListJobsResponse* response) override {
     base::MutexLock lock(&state_->mu);
     const size_t at = request->page_token().empty() ? 0 : std::stoul(request->page_token());
+    if (at == 0) ++state_->job_lists;
     if (at < state_->jobs.size()) *response->add_jobs() = state_->jobs[at];
     if (at + 1 < state_->jobs.size()) response->set_next_page_token(std::to_string(at + 1));
     return Status::OK;

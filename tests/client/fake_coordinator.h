@@ -51,6 +51,7 @@ struct FakeState {
   int break_next = 0;   // that many verbs do their work and then lose the answer
   bool hang = false;    // verbs do not answer until the client gives up
   grpc::Status refuse;  // verbs are refused
+  int job_lists = 0;    // how often the jobs were listed
   int event_streams = 0;
   int break_event_stream_after = 0;  // breaks the first stream after that many events
 };

@@ -17,6 +17,7 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 using testing::Not;
 using testing::StartsWith;
 
@@ -118,8 +119,7 @@ TEST_F(FollowTest, TheLiveLineFitsTheTerminal) {
       {120,
        "    41/100  41%  eta 30s  loss 2.2500  lr 0.00e+00  gnorm 0.00  0 tok/s  0 TFLOP/s  0 B"}};
   for (const auto& [columns, text] : wanted) {
-    const Drawn drawn =
-        MtctlOnTerminal(&server_, {"follow", "tiny"}, columns, [] { PressCtrlC(500); });
+    const Drawn drawn = MtctlOnTerminalUntil("41/100", &server_, {"follow", "tiny"}, columns);
     EXPECT_EQ(drawn.code, kExitInterrupted);
     bool seen = false;
     for (const std::string& line : LinesOf(drawn.text)) {
@@ -144,7 +144,7 @@ TEST_F(FollowTest, NoColourNoControlWhereNotAskedFor) {
   server_.state().jobs = {Running()};
   server_.state().watch = {Running()};
   ::setenv("NO_COLOR", "1", 1);
-  const Drawn plain = MtctlOnTerminal(&server_, {"follow", "tiny"}, 80, [] { PressCtrlC(300); });
+  const Drawn plain = MtctlOnTerminalUntil("job tiny: RUNNING", &server_, {"follow", "tiny"}, 80);
   ::unsetenv("NO_COLOR");
   EXPECT_THAT(plain.text, Not(HasSubstr("\033[3")));
   EXPECT_THAT(plain.text, HasSubstr("job tiny: RUNNING"));
@@ -152,7 +152,7 @@ TEST_F(FollowTest, NoColourNoControlWhereNotAskedFor) {
   const char* term = std::getenv("TERM");
   const std::string before = term == nullptr ? "" : term;
   ::setenv("TERM", "dumb", 1);
-  const Drawn dumb = MtctlOnTerminal(&server_, {"follow", "tiny"}, 80, [] { PressCtrlC(300); });
+  const Drawn dumb = MtctlOnTerminalUntil("job tiny: RUNNING", &server_, {"follow", "tiny"}, 80);
   EXPECT_THAT(dumb.text, Not(HasSubstr("\033")));
   if (before.empty()) {
     ::unsetenv("TERM");
@@ -172,7 +172,7 @@ TEST_F(FollowTest, BeforeTheFirstStepItSaysWhatIsWaitedFor) {
   server_.state().jobs = {starting};
   server_.state().watch = {indexing};
   const char kText[] = "opening the data: 120 of 4000 documents, 1m03s";
-  const Drawn drawn = MtctlOnTerminal(&server_, {"follow", "tiny"}, 80, [] { PressCtrlC(300); });
+  const Drawn drawn = MtctlOnTerminalUntil(kText, &server_, {"follow", "tiny"}, 80);
   EXPECT_THAT(LinesOf(drawn.text), Contains(kText));
   // Elsewhere a line per kind, not per tick.
   std::thread key([] { PressCtrlC(600); });
@@ -182,8 +182,9 @@ TEST_F(FollowTest, BeforeTheFirstStepItSaysWhatIsWaitedFor) {
   EXPECT_EQ(ran.out.find("opening"), ran.out.rfind("opening")) << ran.out;
   // Nothing is known: what is waited for, and how long.
   server_.state().watch = {starting};
-  const Drawn waiting = MtctlOnTerminal(&server_, {"follow", "tiny"}, 80, [] { PressCtrlC(300); });
-  EXPECT_THAT(LinesOf(waiting.text), Contains("waiting for the first step, 0s"));
+  const char kWaiting[] = "waiting for the first step, ";
+  const Drawn waiting = MtctlOnTerminalUntil(kWaiting, &server_, {"follow", "tiny"}, 80);
+  EXPECT_THAT(LinesOf(waiting.text), Contains(MatchesRegex(std::string(kWaiting) + "[0-9]+s")));
 }
 
 TEST_F(FollowTest, WaitShowsChangesOfTheStateOnATerminal) {
@@ -191,8 +192,9 @@ TEST_F(FollowTest, WaitShowsChangesOfTheStateOnATerminal) {
   queued.set_message("2 slots wanted, 1 free");
   server_.state().jobs = {queued};
   server_.state().watch = {queued};
-  const Drawn drawn = MtctlOnTerminal(&server_, {"wait", "tiny"}, 80, [] { PressCtrlC(300); });
-  EXPECT_THAT(LinesOf(drawn.text), Contains("QUEUED: 2 slots wanted, 1 free"));
+  const char kWhy[] = "QUEUED: 2 slots wanted, 1 free";
+  const Drawn drawn = MtctlOnTerminalUntil(kWhy, &server_, {"wait", "tiny"}, 80);
+  EXPECT_THAT(LinesOf(drawn.text), Contains(kWhy));
   std::thread key([] { PressCtrlC(300); });
   const Ran ran = Mtctl(&server_, {"wait", "tiny"});
   key.join();

@@ -1,19 +1,52 @@
 // A pseudo-terminal takes the place of the process's standard output and error for the run.
 #include "tests/client/terminal_screen.h"
 
+#include <chrono>
 #include <cstdio>
 #include <fcntl.h>
+#include <string_view>
 #include <sys/ioctl.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include "client/app.h"
 #include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 
 namespace mt::client {
 
-Drawn MtctlOnTerminal(const FakeCoordinator* server, std::vector<std::string> args, int columns,
-                      const std::function<void()>& meanwhile) {
+namespace {
+
+// What the terminal shows so far, for another thread.
+class Screen {
+ public:
+  void Append(std::string_view text) {
+    const base::MutexLock lock(&mu_);
+    text_ += text;
+    changed_.NotifyAll();
+  }
+  void Await(const std::string& shown) {
+    const auto limit = base::Clock::Real()->Now() + std::chrono::minutes(1);
+    base::MutexLock lock(&mu_);
+    while (text_.find(shown) == std::string::npos) {
+      if (!changed_.WaitUntil(&mu_, limit) && base::Clock::Real()->Now() >= limit) return;
+    }
+  }
+  std::string Take() {
+    const base::MutexLock lock(&mu_);
+    return std::move(text_);
+  }
+
+ private:
+  base::Mutex mu_;
+  base::CondVar changed_;
+  std::string text_ GUARDED_BY(mu_);
+};
+
+Drawn Run(const FakeCoordinator* server, std::vector<std::string> args, int columns,
+          const std::function<void(Screen&)>& meanwhile) {
   const int screen = ::posix_openpt(O_RDWR | O_NOCTTY);
   CHECK(screen >= 0 && ::grantpt(screen) == 0 && ::unlockpt(screen) == 0) << "no terminal";
   const int terminal = ::open(::ptsname(screen), O_RDWR | O_NOCTTY);
@@ -28,13 +61,14 @@ Drawn MtctlOnTerminal(const FakeCoordinator* server, std::vector<std::string> ar
   ::dup2(terminal, STDOUT_FILENO);
   ::dup2(terminal, STDERR_FILENO);
   Drawn drawn;
+  Screen shown;
   std::thread reader([&] {
     char buffer[4096];
     // Ends with an error once nobody has the terminal open.
     for (ssize_t n = 0; (n = ::read(screen, buffer, sizeof(buffer))) > 0;)
-      drawn.text.append(buffer, static_cast<size_t>(n));
+      shown.Append({buffer, static_cast<size_t>(n)});
   });
-  std::thread world(meanwhile ? meanwhile : [] {});
+  std::thread world([&] { meanwhile(shown); });
   args.insert(args.begin(), "mtctl");
   if (server != nullptr) args.insert(args.end(), {"--coordinator", server->address()});
   std::vector<const char*> argv;
@@ -47,7 +81,25 @@ Drawn MtctlOnTerminal(const FakeCoordinator* server, std::vector<std::string> ar
   world.join();
   reader.join();
   ::close(screen);
+  drawn.text = shown.Take();
   return drawn;
+}
+
+}  // namespace
+
+Drawn MtctlOnTerminal(const FakeCoordinator* server, std::vector<std::string> args, int columns,
+                      const std::function<void()>& meanwhile) {
+  return Run(server, std::move(args), columns, [&meanwhile](Screen&) {
+    if (meanwhile) meanwhile();
+  });
+}
+
+Drawn MtctlOnTerminalUntil(const std::string& shown, const FakeCoordinator* server,
+                           std::vector<std::string> args, int columns) {
+  return Run(server, std::move(args), columns, [&shown](Screen& screen) {
+    screen.Await(shown);
+    PressCtrlC(0);
+  });
 }
 
 std::vector<std::string> LinesOf(const std::string& drawn) {

@@ -20,6 +20,10 @@ struct Drawn {
 Drawn MtctlOnTerminal(const FakeCoordinator* server, std::vector<std::string> args, int columns,
                       const std::function<void()>& meanwhile = {});
 
+// The same, until `shown` has been drawn (for a minute at most); then Ctrl-C is pressed.
+Drawn MtctlOnTerminalUntil(const std::string& shown, const FakeCoordinator* server,
+                           std::vector<std::string> args, int columns);
+
 // The lines as a terminal shows them, one for each time the live line was drawn.
 std::vector<std::string> LinesOf(const std::string& drawn);
 

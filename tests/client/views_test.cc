@@ -118,14 +118,22 @@ TEST_F(ViewsTest, EventsListedAndFollowedAcrossABreak) {
 
 TEST_F(ViewsTest, WatchPrintsWhatChangesAndEndsOnCtrlC) {
   server_.state().jobs = {MakeJob("one", v1::RUNNING), MakeJob("two", v1::QUEUED)};
+  // A list is printed before the next one is asked for.
+  const auto await_two_lists = [this] {
+    for (int more = 2, seen = -1; more > 0; std::this_thread::yield()) {
+      const base::MutexLock lock(&server_.state().mu);
+      if (seen >= 0 && server_.state().job_lists > seen) --more;
+      seen = server_.state().job_lists;
+    }
+  };
   std::thread world([&] {
-    AwaitHandlerOfCtrlC();
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    await_two_lists();
     {
       base::MutexLock lock(&server_.state().mu);
       server_.state().jobs[1].set_state(v1::STARTING);
     }
-    PressCtrlC(600);
+    await_two_lists();
+    PressCtrlC(0);
   });
   const Ran ran = Mtctl(&server_, {"get", "jobs", "-w", "--interval", "0.1"});
   world.join();
