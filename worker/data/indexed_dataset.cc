@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/base/ids.h"
+#include "common/base/log.h"
 
 namespace mt::data {
 namespace {
@@ -160,6 +161,25 @@ Status IndexedDataset::CheckSequences() {
     num_tokens_ += tokens;
     max_length_ = std::max(max_length_, tokens);
   }
+  return CheckExtent(previous_end);
+}
+
+// A longer .bin is valid, but one that is exactly what ids of another width would fill is another
+// pair's, and every token would be wrong.
+Status IndexedDataset::CheckExtent(int64_t named) const {
+  const int64_t token_bytes = SizeOf(token_type_);
+  const int64_t bin_bytes = static_cast<int64_t>(bin_.size());
+  if (bin_bytes == named) return OkStatus();
+  for (const int64_t width : {2, 4, 8}) {
+    if (named / token_bytes * width != bin_bytes) continue;
+    return base::DataLoss(
+        "{}: {} bytes, but the .idx names {} tokens of {} bytes, which are {}: so many tokens of "
+        "{} bytes would fill it; the two files do not belong together, or the .idx gives another "
+        "type than the ids have; {}",
+        bin_path_, bin_bytes, named / token_bytes, token_bytes, named, width, kMakeAgain);
+  }
+  log::Warn("the .bin is longer than its .idx names: what follows is not read",
+            {{"path", bin_path_}, {"bytes", bin_bytes}, {"named", named}});
   return OkStatus();
 }
 

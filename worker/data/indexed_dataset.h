@@ -67,6 +67,8 @@ class IndexedDataset {
   // The steps of Open: validate the header, then sequences, then documents.
   Status ParseHeader();
   Status CheckSequences();
+  // `named`: bytes of the .bin up to the end of the last sequence.
+  Status CheckExtent(int64_t named) const;
   Status CheckDocuments() const;
   // Offset of a sequence in the .bin.
   int64_t byte_offset(int64_t sequence) const;

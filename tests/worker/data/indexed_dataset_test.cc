@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "common/base/files.h"
@@ -16,6 +17,7 @@
 namespace mt::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -185,6 +187,33 @@ TEST(IndexedDatasetTest, DamageIsExplained) {
   }
   WriteText(dir.Path("d.idx"), good + "ab");
   EXPECT_THAT(base::Message(IndexedDataset::Open(dir.Path("d")).status()), HasSubstr("multimodal"));
+}
+
+// Read as they are, ids of 4 bytes under an .idx of 2 would be twice as many, every second one 0.
+TEST(IndexedDatasetTest, IdsOfAnotherWidthAreRefusedAndALongerFileIsSaid) {
+  const TempDir dir;
+  const std::string prefix = dir.Path("d");
+  auto writer = *IndexedDatasetWriter::Create(prefix, TokenType::kU16);
+  ASSERT_TRUE(writer->AddSequence(std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7}).ok());
+  writer->EndDocument();
+  ASSERT_TRUE(writer->Finish().ok());
+  const std::string bin = ReadText(prefix + ".bin");
+  ASSERT_EQ(bin.size(), 14U);
+  for (const size_t width : {4, 8}) {
+    WriteText(prefix + ".bin", std::string(7 * width, '\1'));
+    const Status status = IndexedDataset::Open(prefix).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(base::Message(status),
+                AllOf(HasSubstr("d.bin: "), HasSubstr("names 7 tokens of 2 bytes, which are 14"),
+                      HasSubstr(fmt::format("tokens of {} bytes would fill it", width))));
+  }
+  WriteText(prefix + ".bin", bin + "abc");
+  testing::internal::CaptureStderr();
+  const auto longer = IndexedDataset::Open(prefix);
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ((*longer)->num_tokens(), 7);
+  EXPECT_THAT(log, AllOf(HasSubstr("longer than its .idx names"), HasSubstr("bytes=17 named=14")));
 }
 
 // Opens a damaged pair; where that succeeds, every token must be readable without leaving the
