@@ -1,0 +1,95 @@
+"""scripts/test.sh itself, with stand-ins for cmake, ctest and the scripts that it starts: what it forgives, and what it tells last."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SCRIPTS = pathlib.Path(os.environ["MT_SOURCE_DIR"]) / "scripts"
+# Writes the results that the test has prepared for this call, the next of the folder's list; 8 where a test failed, as CTest does.
+CTEST = """#!/bin/sh
+folder=$2
+file=$(echo "$*" | grep -o '[a-zA-Z]*.xml')
+mkdir -p "$folder"
+number=$(ls "$FAKE" | grep -c '^ran')
+echo "$* ${OPENBLAS_CORETYPE:-}" > "$FAKE/ran$number"
+status=$(sed -n "$((number + 1))p" "$FAKE/outcomes")
+echo "<s><testcase name='e2e.A' time='2.5' status='${status:-run}'><system-out>words of A</system-out></testcase></s>" > "$folder/$file"
+[ "${status:-run}" = run ] || exit 8
+"""
+# Finds a program in the looks that the test has listed.
+LEFT = """import os, pathlib, sys
+fake = pathlib.Path(os.environ["FAKE"])
+looks = len(list(fake.glob("look*")))
+(fake / f"look{looks}").touch()
+if str(looks) in (fake / "left").read_text().split():
+    sys.exit("left running: 1 /mt-rank")
+"""
+
+
+class TestShTest(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="mttest-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        scripts = self.dir / "scripts"
+        scripts.mkdir()
+        (self.dir / "bin").mkdir()
+        for name in ("test.sh", "failed_tests.py"):
+            shutil.copy(SCRIPTS / name, scripts)
+        for path, text in {"scripts/setup.sh": "exit 0\n", "scripts/preset.sh": "echo cuda-release\n", "scripts/lint.sh": "exit ${LINT:-0}\n",
+                           "scripts/left_programs.py": LEFT, "scripts/processors.py": "print('Haswell SkylakeX')\n",
+                           "bin/cmake": "#!/bin/sh\nexit 0\n", "bin/ctest": CTEST}.items():
+            (self.dir / path).write_text(text)
+            (self.dir / path).chmod(0o755)
+
+    def run_it(self, *args, outcomes=(), left=(), code=0, **env):
+        """outcomes: of the calls of CTest in turn, then `run`; left: numbers of the looks that find a program."""
+        fake = pathlib.Path(tempfile.mkdtemp(dir=self.dir))
+        (fake / "outcomes").write_text("".join(f"{word}\n" for word in outcomes))
+        (fake / "left").write_text(" ".join(map(str, left)))
+        done = subprocess.run(["bash", str(self.dir / "scripts/test.sh"), *args], capture_output=True, text=True, timeout=60, check=False,
+                              env=dict(os.environ, PATH=f"{self.dir}/bin:{os.environ['PATH']}", FAKE=str(fake), **env))
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.calls = [path.read_text() for path in sorted(fake.glob("ran*"))]
+        return done.stdout
+
+    def test_all_passed(self):
+        text = self.run_it()
+        self.assertEqual(len(self.calls), 3, "all tests, then a few on two other processors")
+        self.assertEqual([call.split()[-1] for call in self.calls[1:]], ["Haswell", "SkylakeX"])
+        self.assertIn("The longest tests of cuda-release:\n     2.5 s  e2e.A\n", text)
+        self.assertRegex(text, r"\d s  build of cuda-release\n +\d+ s  tests of cuda-release\n +\d+ s  tests of cuda-release, Haswell\n")
+        self.assertNotIn("failed", text)
+
+    def test_a_test_that_passes_at_its_second_try_is_told(self):
+        text = self.run_it(outcomes=["fail", "run"])
+        self.assertIn("-L ^(e2e|fault|kills)$", self.calls[1], "of no other kind")
+        self.assertTrue(text.rstrip().endswith("flaky: e2e.A, passed at try 2; the end of try 1:\nwords of A"), text)
+        self.assertNotIn("failed: ", text)
+
+    def test_a_test_that_fails_twice_fails(self):
+        text = self.run_it(outcomes=["fail", "fail"], code=8)
+        self.assertIn("tests of cuda-release: failed\nfailed: e2e.A\n", text)
+        self.assertEqual(len(self.calls), 2)
+
+    def test_a_program_that_was_left_is_forgiven_by_no_second_try(self):
+        self.run_it(outcomes=["fail", "run"], left=[0], code=8)
+        self.assertEqual(len(self.calls), 1)
+        self.run_it(outcomes=["fail", "run"], left=[1], code=8)
+        self.run_it(left=[0], code=1)
+
+    def test_a_failure_on_another_processor_is_one_and_the_rest_is_run(self):
+        text = self.run_it(outcomes=["run", "fail", "fail"], code=1)
+        self.assertEqual(len(self.calls), 4, "twice on the first, once on the second")
+        self.assertIn("failed: e2e.A under Haswell\n", text)
+
+    def test_the_checks_go_on_with_the_stages_of_before(self):
+        self.run_it()
+        text = self.run_it("--checks", code=3, LINT="3")
+        self.assertIn("  build of cuda-release\n", text)
+        self.assertTrue(text.rstrip().endswith("lint: failed"), text)
+
+
+if __name__ == "__main__":
+    unittest.main()
