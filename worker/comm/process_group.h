@@ -1,7 +1,7 @@
 // A fixed set of ranks that communicate, as NCCL's communicator or PyTorch's ProcessGroup.
 // Implemented for ranks as threads (worker/comm/threads), as processes over TCP (worker/comm/gloo)
-// and shared memory (worker/comm/shm), and for GPUs (worker/comm/nccl). Callers in worker/parallel
-// know groups only by this class. Algorithms, bytes and steps: README.md.
+// and shared memory (worker/comm/shm), and for GPUs (worker/comm/nccl, worker/comm/copies). Callers
+// in worker/parallel know groups only by this class. Algorithms, bytes and steps: README.md.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ struct GroupSpec {
 // position, the call's count, the type and the group's size, and never of timing, algorithm or
 // implementation, so that threads and processes agree; 16-bit sums are accumulated in fp32 and
 // rounded once; kMax propagates NaN.
-// Device memory (NCCL): the order is NCCL's, and with three ranks and more it depends on the
+// Device memory over copies (worker/comm/copies): the same.
+// Device memory over NCCL: the order is NCCL's, and with three ranks and more it depends on the
 // operation and on how a tensor is cut into calls; 16-bit sums are rounded at each hop; kMax drops
 // NaN. Nothing may rely on more: norms and flags travel as sums.
 //
@@ -100,6 +101,24 @@ class ProcessGroup {
 
   static constexpr int kMaxEdges = 1024;
   static constexpr int kSendWindow = 16;
+
+  // Groups that copy from member to member (worker/comm/copies) must know, before their first
+  // collective, in which device memory operands will lie, at the same offsets on all members; a
+  // sum's operands need scratch memory besides. Share is collective and blocks until all have come;
+  // its errors break the group. Before the memory is freed all members call LetGo, which waits
+  // until no peer uses it, unless the group is broken. For other groups all three are nothing.
+  struct SharedMemory {
+    struct Piece {
+      void* data = nullptr;
+      int64_t bytes = 0;
+    };
+    std::vector<Piece> operands;
+    Piece scratch;
+  };
+  // Scratch for sums over `bytes` bytes of input.
+  virtual int64_t ScratchBytes(int64_t /*bytes*/) const { return 0; }
+  [[nodiscard]] virtual Status Share(const SharedMemory& /*memory*/) { return OkStatus(); }
+  virtual void LetGo() {}
 
   // Breaks the group: the call in progress and all later ones return kAborted with this reason,
   // peers get kUnavailable. Returns at once; any thread. The first failure wins: a group that is

@@ -34,7 +34,9 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(EnginePlan plan) {
   }
   auto memory = memory::Memory::Allocate(device, plan.memory_plan_, limit_bytes);
   RETURN_IF_ERROR(failure::WithCause(memory.status(), failure::Cause::kOutOfMemory));
-  return std::unique_ptr<Engine>(new Engine(std::move(plan), std::move(memory).value()));
+  std::unique_ptr<Engine> engine(new Engine(std::move(plan), std::move(memory).value()));
+  RETURN_IF_ERROR(engine->sync_->Share(*engine->memory_));
+  return engine;
 }
 
 Engine::Engine(EnginePlan plan, std::unique_ptr<memory::Memory> memory)
@@ -72,7 +74,7 @@ Engine::Engine(EnginePlan plan, std::unique_ptr<memory::Memory> memory)
   SetHooks();
 }
 
-Engine::~Engine() { args_.groups->CloseLinks(); }
+Engine::~Engine() { args_.groups->LetGoOfMemory(); }
 
 void Engine::MakeParts() {
   optimizer_ = std::make_unique<optim::Optimizer>(&args_.backend->update(), store_.get(),

@@ -55,10 +55,28 @@ GradientSync::~GradientSync() {
 void GradientSync::Plan(memory::MemoryPlan* plan) {
   sums_block_ = plan->Reserve(memory::Kind::kWorkspace,
                               store_->layout().num_buckets() * 2 * int64_t{sizeof(double)});
+  if (IsAlone(args_.groups.dp_reduce)) return;
+  int64_t largest = 0;
+  for (int b = 0; b < store_->layout().num_buckets(); ++b)
+    largest = std::max(largest, store_->layout().bucket(b).count);
+  const int64_t bytes = largest * kernels::SizeOf(store_->accumulator_dtype());
+  scratch_block_ = plan->Reserve(memory::Kind::kComm, args_.groups.dp_reduce->ScratchBytes(bytes));
 }
 
 void GradientSync::Bind(const memory::Memory& memory) {
   sums_ = {memory.Data(sums_block_), kernels::DType::kF64, {store_->layout().num_buckets(), 2}};
+}
+
+Status GradientSync::Share(const memory::Memory& memory) {
+  if (IsAlone(args_.groups.dp_reduce)) return OkStatus();
+  const auto piece = [](const Tensor& tensor) {
+    return comm::ProcessGroup::SharedMemory::Piece{.data = tensor.data, .bytes = tensor.Bytes()};
+  };
+  RETURN_IF_ERROR(args_.groups.dp_reduce->Share(
+      {.operands = {piece(store_->grads())},
+       .scratch = {.data = memory.Data(scratch_block_), .bytes = scratch_block_.bytes}}));
+  if (args_.groups.dp_gather == args_.groups.dp_reduce) return OkStatus();
+  return args_.groups.dp_gather->Share({.operands = {piece(store_->weights())}, .scratch = {}});
 }
 
 int GradientSync::dp_rank() const {

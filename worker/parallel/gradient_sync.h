@@ -72,10 +72,13 @@ class GradientSync {
   GradientSync(const GradientSync&) = delete;
   GradientSync& operator=(const GradientSync&) = delete;
 
-  // Plan reserves the buckets' square sums; call it once before the plan is allocated. Bind takes
-  // the memory.
+  // Plan reserves the buckets' square sums and what the replicas' sums need; call it once before
+  // the plan is allocated. Bind takes the memory.
   void Plan(memory::MemoryPlan* plan);
   void Bind(const memory::Memory& memory);
+  // Tells the replicas' groups of the memory; once, after Bind. Collective over the replicas, and
+  // blocks until all have come.
+  Status Share(const memory::Memory& memory);
 
   // Reports, within the backward of a chunk's last microbatch, that all gradients of the bucket are
   // written on `stream`. Starts the bucket's reduction over the replicas and, with overlap, returns
@@ -140,7 +143,7 @@ class GradientSync {
 
   const Args args_;
   const params::ParamStore* const store_;
-  memory::Block sums_block_;
+  memory::Block sums_block_, scratch_block_;
   kernels::Tensor sums_;  // f64 [buckets, 2]: square sum and non-finite count of each bucket
   std::vector<Lane::Ticket> reduce_tickets_, gather_tickets_;  // [bucket]; 0: done
   std::map<std::pair<int, int>, std::vector<int>> of_layer_;   // buckets by chunk and layer

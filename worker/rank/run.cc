@@ -11,6 +11,7 @@
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/bench/bench_run.h"
+#include "worker/comm/copies/copy_factory.h"
 #include "worker/comm/gloo/gloo_factory.h"
 #include "worker/comm/nccl/nccl_factory.h"
 #include "worker/comm/nccl/nccl_library.h"
@@ -109,17 +110,23 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   const std::unique_ptr<comm::GroupFactory> shared_memory =
       comm::MakeShmFactory(args.store, config, tcp.get());
   comm::GroupFactory* const factory = args.tcp_only ? tcp.get() : shared_memory.get();
-  std::unique_ptr<comm::GroupFactory> nccl;  // nullptr: the device's memory is the host's
+  std::unique_ptr<comm::GroupFactory> nccl, copies;  // nullptr: the device's memory is the host's
   if (backend->device().Enqueues()) {
     const auto library = comm::LoadNccl();
     RETURN_IF_ERROR(failure::WithCause(library.status(), failure::Cause::kHardware));
     log::Info("communication between GPUs",
               {{"nccl", (*library)->Version()}, {"library", (*library)->path}});
     nccl = comm::MakeNcclFactory(args.store, config, *library, &backend->device());
+    copies = comm::MakeCopyFactory({.host = factory,
+                                    .otherwise = nccl.get(),
+                                    .device = &backend->device(),
+                                    .vector = &backend->vector(),
+                                    .config = config});
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<parallel::RankGroups> groups,
-                   parallel::RankGroups::CreateForJob(*args.job, args.rank, factory,
-                                                      &backend->device(), nccl.get()));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<parallel::RankGroups> groups,
+      parallel::RankGroups::CreateForJob(*args.job, args.rank, factory, &backend->device(),
+                                         nccl.get(), copies.get()));
   if (args.on_comm_init) {
     args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
   }

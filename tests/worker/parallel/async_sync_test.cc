@@ -22,14 +22,16 @@ using testing::IsEmpty;
 
 constexpr int64_t kSteps = 3;
 
-class AsyncSyncTest : public testing::TestWithParam<std::tuple<layout::MeshSizes, int, bool>> {
+class AsyncSyncTest
+    : public testing::TestWithParam<std::tuple<layout::MeshSizes, int, bool, bool>> {
  protected:
   RigLayout LayoutOn(AsyncWorld* world) const {
     return {.mesh = std::get<0>(GetParam()),
             .zero_stage = std::get<1>(GetParam()),
             .overlap = std::get<2>(GetParam()),
             .dtype = DType::kF32,
-            .world = world};
+            .world = world,
+            .copies = world != nullptr && std::get<3>(GetParam())};
   }
   std::unique_ptr<RigMesh> Train(AsyncWorld* world) const {
     auto mesh = std::make_unique<RigMesh>(LayoutOn(world), RigConstants(std::get<0>(GetParam())));
@@ -58,13 +60,16 @@ TEST_P(DroppedWaitTest, NoWaitCanBeLeftOut) {
     Train(&world);
     waits = world.NeededWaits();
     EXPECT_THAT(world.EarlyFrees(), IsEmpty());
-    EXPECT_EQ(waits.empty(), !LayoutOn(nullptr).overlap);
+    EXPECT_EQ(waits.empty(), !LayoutOn(nullptr).overlap && !LayoutOn(&world).copies);
   }
   for (const WaitName& wait : waits) {
     if (wait.rank != 0) continue;  // ranks do the same
+    // Those of a group over copies are tested by its own test (tests/worker/async): here some of
+    // them follow from sums of all ranks between two steps, which a group does not know of.
+    if (wait.site.find(" word ") != std::string::npos) continue;
+    if (wait.site.find(" stores ") != std::string::npos) continue;
     AsyncWorld world({.drop = wait});
     Train(&world);
-    // The last gathers are for the host alone, which then does not know that they are done.
     EXPECT_FALSE(world.Races().empty() && world.EarlyFrees().empty()) << wait.Text();
   }
 }
@@ -74,14 +79,17 @@ using testing::Values;
 
 constexpr layout::MeshSizes kTwo{.dp = 2}, kFour{.dp = 4};
 const auto kName = [](const auto& instance) {
-  return fmt::format("dp{}_zero{}_{}", std::get<0>(instance.param).dp, std::get<1>(instance.param),
-                     std::get<2>(instance.param) ? "overlap" : "inline");
+  return fmt::format("dp{}_zero{}_{}{}", std::get<0>(instance.param).dp,
+                     std::get<1>(instance.param),
+                     std::get<2>(instance.param) ? "overlap" : "inline",
+                     std::get<3>(instance.param) ? "_copies" : "");
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, AsyncSyncTest,
-                         testing::Combine(Values(kTwo, kFour), Values(0, 1), Bool()), kName);
+                         testing::Combine(Values(kTwo, kFour), Values(0, 1), Bool(), Bool()),
+                         kName);
 INSTANTIATE_TEST_SUITE_P(Layouts, DroppedWaitTest,
-                         testing::Combine(Values(kTwo), Values(0, 1), Bool()), kName);
+                         testing::Combine(Values(kTwo), Values(0, 1), Bool(), Bool()), kName);
 
 }  // namespace
 }  // namespace mt::parallel

@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/worker/async/async_group.h"
 #include "tests/worker/parallel/rig_params.h"
+#include "worker/comm/copies/copy_factory.h"
 #include "worker/comm/threads/hub.h"
 #include "worker/params/init.h"
 
@@ -100,7 +101,7 @@ kernels::StepConstants RigConstants(const layout::MeshSizes& mesh) {
 }
 
 RigRank::RigRank(const RigLayout& layout, const kernels::StepConstants& constants, int world_rank,
-                 comm::GroupFactory* factory)
+                 const RigFactories& factories)
     : layout_(layout),
       constants_(constants),
       world_rank_(world_rank),
@@ -110,7 +111,11 @@ RigRank::RigRank(const RigLayout& layout, const kernels::StepConstants& constant
       async_(layout.world == nullptr
                  ? nullptr
                  : kernels::async::MakeAsyncBackend(
-                       {.cpu = cpu_.get(), .world = layout.world, .rank = world_rank})),
+                       {.cpu = cpu_.get(),
+                        .world = layout.world,
+                        .rank = world_rank,
+                        .sharing = layout.copies ? kernels::async::Sharing::kAll
+                                                 : kernels::async::Sharing::kNone})),
       backend_(async_ == nullptr ? cpu_.get() : async_.get()),
       stream_(backend_->device().CreateStream(kernels::StreamPriority::kLow)),
       scalars_(kernels::InitialStepScalars(constants)) {
@@ -121,7 +126,14 @@ RigRank::RigRank(const RigLayout& layout, const kernels::StepConstants& constant
                  params::StateShare{.zero_stage = layout.zero_stage,
                                     .dp_rank = at_.dp,
                                     .moments = layout.optimizer.moments()});
-  Build(factory);
+  Build(factories);
+}
+
+RigRank::~RigRank() {
+  try {
+    for (const auto& group : groups_) group->LetGo();
+  } catch (const kernels::DeviceError&) {  // met by the test already
+  }
 }
 
 comm::ProcessGroup* RigRank::MakeGroup(const char* name, layout::AxisSet axes,
@@ -136,10 +148,19 @@ comm::ProcessGroup* RigRank::MakeGroup(const char* name, layout::AxisSet axes,
   return groups_.back().get();
 }
 
-void RigRank::Build(comm::GroupFactory* factory) {
+void RigRank::Build(const RigFactories& factories) {
+  comm::GroupFactory* const factory = factories.device;
+  if (layout_.copies) {
+    copies_ = comm::MakeCopyFactory({.host = factories.host,
+                                     .otherwise = factory,
+                                     .device = &backend_->device(),
+                                     .vector = &backend_->vector(),
+                                     .watched = false});
+  }
+  comm::GroupFactory* const of_replicas = copies_ == nullptr ? factory : copies_.get();
   const SyncGroups groups{
-      .dp_reduce = MakeGroup("dp-reduce", {Axis::kDp}, factory),
-      .dp_gather = MakeGroup("dp-gather", {Axis::kDp}, factory),
+      .dp_reduce = MakeGroup("dp-reduce", {Axis::kDp}, of_replicas),
+      .dp_gather = MakeGroup("dp-gather", {Axis::kDp}, of_replicas),
       .tensor = MakeGroup("tensor", {Axis::kTp}, factory),
       .tied = MakeGroup("tied", {Axis::kPp}, factory),
       .world = MakeGroup("world", {Axis::kTp, Axis::kDp, Axis::kPp}, factory),
@@ -160,6 +181,8 @@ void RigRank::Build(comm::GroupFactory* factory) {
   memory_ = memory::Memory::Allocate(backend_->device(), plan, int64_t{1} << 30).value();
   store_->Bind(*memory_);
   sync_->Bind(*memory_);
+  const Status shared = sync_->Share(*memory_);
+  CHECK(shared.ok()) << shared;
   optimizer_.emplace(&backend_->update(), &*store_, layout_.optimizer);
   params::InitializeParams(
       *stream_, {.random = &backend_->random(), .vector = &backend_->vector(), .seed = 1234},
@@ -261,6 +284,11 @@ Status RigRank::EnqueueStep(int64_t step) {
   return CompleteStep();
 }
 
+void RigRank::ReadWeights() {
+  const Tensor weights = store_->weights();
+  backend_->device().Copy(*stream_, forward_->data(), weights.data, weights.Bytes());
+}
+
 kernels::EndOfStep RigRank::OwnSums() const {
   const bool has_loss = at_.tp == 0 && at_.pp == layout_.mesh.pp - 1;
   const int replicas = layout_.stands_for.value_or(layout_.mesh).dp / layout_.mesh.dp;
@@ -295,14 +323,24 @@ RigMesh::RigMesh(const RigLayout& layout, const kernels::StepConstants& constant
   if (world_ == nullptr) {
     factory_ = std::make_unique<comm::ThreadsHub>(config);
   } else {
-    factory_ =
-        std::make_unique<comm::AsyncHub>(comm::AsyncHub::Args{.world = world_, .config = config});
+    comm::AsyncHub::Args args{.world = world_, .config = config};
+    factory_ = std::make_unique<comm::AsyncHub>(args);
+    args.on_host = true;
+    host_factory_ = std::make_unique<comm::AsyncHub>(args);
   }
   ranks_.resize(static_cast<size_t>(layout::Mesh::Create(layout.mesh).value().world_size()));
   OnThreads([&](int r) {
-    ranks_[static_cast<size_t>(r)] =
-        std::make_unique<RigRank>(layout, constants, r, factory_.get());
+    ranks_[static_cast<size_t>(r)] = std::make_unique<RigRank>(
+        layout, constants, r, RigFactories{.device = factory_.get(), .host = host_factory_.get()});
   });
+}
+
+// Together: a rank whose memory peers use waits for them.
+RigMesh::~RigMesh() {
+  try {
+    OnThreads([this](int r) { ranks_[static_cast<size_t>(r)].reset(); });
+  } catch (const kernels::DeviceError&) {  // met by the test already
+  }
 }
 
 void RigMesh::OnThreads(const std::function<void(int)>& body) {
@@ -333,6 +371,7 @@ void RigMesh::TrainEnqueued(int64_t steps) {
       ASSERT_TRUE(status.ok()) << status;
     }
     EXPECT_TRUE(rank.sync().WaitAllWeights(rank.stream()).ok());
+    rank.ReadWeights();
     rank.stream().Synchronize();
   });
 }

@@ -36,6 +36,14 @@ struct RigLayout {
   // Ranks have asynchronous devices of this world, which must outlive them; nullptr: the CPU.
   // FillGradients, Step and FinishStep are for the CPU only.
   kernels::async::AsyncWorld* world = nullptr;
+  // The devices share memory, and replicas copy from one to the other (worker/comm/copies).
+  bool copies = false;
+};
+
+// Of a mesh's groups.
+struct RigFactories {
+  comm::GroupFactory* device = nullptr;
+  comm::GroupFactory* host = nullptr;  // the same without a world
 };
 
 // One term of the sum that is a parameter's gradient.
@@ -55,7 +63,8 @@ double RandomGradient(const Term& term);
 class RigRank {
  public:
   RigRank(const RigLayout& layout, const kernels::StepConstants& constants, int world_rank,
-          comm::GroupFactory* factory);
+          const RigFactories& factories);
+  ~RigRank();
 
   // A whole step. Gradients are (terms + 0.01 x weight per term) x loss scale, without the weight
   // where `with_weights` is false. `poison`: added to the first element of this rank's first
@@ -70,6 +79,8 @@ class RigRank {
   // takes the gradients to (random terms + copied weights) and reports buckets as it goes. For f32
   // and f64, whose gradients have the type of the weights.
   Status EnqueueStep(int64_t step);
+  // Copies all weights after it, as forward does.
+  void ReadWeights();
 
   const layout::Coordinates& at() const { return at_; }
   const params::Registry& registry() const { return registry_; }
@@ -85,7 +96,7 @@ class RigRank {
  private:
   comm::ProcessGroup* MakeGroup(const char* name, layout::AxisSet axes,
                                 comm::GroupFactory* factory);
-  void Build(comm::GroupFactory* factory);
+  void Build(const RigFactories& factories);
   // Host memory with the bytes, for copies that run later.
   void* Kept(std::vector<std::byte> bytes);
   void EnqueueGradient(params::ParamId param, int64_t step);
@@ -105,6 +116,7 @@ class RigRank {
   std::unique_ptr<kernels::DeviceBuffer> forward_;  // the weights that forward read
   std::list<std::vector<std::byte>> kept_;
   std::unique_ptr<kernels::Stream> stream_;
+  std::unique_ptr<comm::GroupFactory> copies_;  // nullptr: replicas' groups are as the others
   std::vector<std::unique_ptr<comm::ProcessGroup>> groups_;
   params::Registry registry_;
   std::optional<params::FlatLayout> flat_;
@@ -119,6 +131,9 @@ class RigRank {
 class RigMesh {
  public:
   RigMesh(const RigLayout& layout, const kernels::StepConstants& constants);
+  ~RigMesh();
+  RigMesh(const RigMesh&) = delete;
+  RigMesh& operator=(const RigMesh&) = delete;
 
   // Calls body(rank) on one thread per rank.
   void Run(const std::function<void(RigRank&)>& body);
@@ -135,7 +150,7 @@ class RigMesh {
   void OnThreads(const std::function<void(int world_rank)>& body);
 
   kernels::async::AsyncWorld* const world_;
-  std::unique_ptr<comm::GroupFactory> factory_;
+  std::unique_ptr<comm::GroupFactory> factory_, host_factory_;
   std::vector<std::unique_ptr<RigRank>> ranks_;
 };
 

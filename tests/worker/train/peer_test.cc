@@ -1,7 +1,8 @@
-// Whole training runs whose stages write each other's memory
-// (worker/parallel/pipeline/peer_link.h), on asynchronous devices that share theirs: the curve of
-// the CPU to the last bit in every order that is drawn, and no races. The links alone:
-// tests/worker/parallel/pipeline/peer_link_test.cc.
+// Whole training runs whose stages and replicas write each other's memory
+// (worker/parallel/pipeline/peer_link.h, worker/comm/copies), on asynchronous devices that share
+// theirs: the curve of the CPU to the last bit in every order that is drawn, and no races. Links
+// and groups alone: tests/worker/parallel/pipeline/peer_link_test.cc,
+// tests/worker/async/copies_test.cc.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -42,6 +43,9 @@ std::vector<StageLayout> StageLayouts() {
       {"pp4", {"parallel.pipeline=4", "model.layers=4"}},
       {"tp2_pp2", {"parallel.tensor=2", "parallel.pipeline=2"}},
       {"pp2_dp2_zero1", {"parallel.pipeline=2", "parallel.data=2", "parallel.zero_stage=1"}},
+      {"dp2", {"parallel.data=2"}},
+      {"dp4_zero1", {"parallel.data=4", "parallel.zero_stage=1"}},
+      {"dp2_zero1_bf16", {"parallel.data=2", "parallel.zero_stage=1", "training.precision=bf16"}},
   };
 }
 
@@ -88,7 +92,7 @@ TEST_P(PeerLayoutTest, EveryOrderGivesTheCurveOfTheCpu) {
     ExpectEqualRuns(run, inline_run);
     EXPECT_THAT(world.Races(), IsEmpty()) << seed;
     EXPECT_THAT(world.EarlyFrees(), IsEmpty()) << seed;
-    EXPECT_TRUE(UsesWords(world)) << "no peer links";
+    EXPECT_TRUE(UsesWords(world)) << "nothing of peers'";
   }
 }
 

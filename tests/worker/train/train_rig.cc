@@ -16,6 +16,7 @@
 #include "kernels/async/async_device.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/worker/async/async_group.h"
+#include "worker/comm/copies/copy_factory.h"
 #include "worker/comm/threads/hub.h"
 #include "worker/data/indexed_dataset_writer.h"
 
@@ -91,8 +92,9 @@ namespace {
 
 // What a rank computes and communicates with.
 struct RankParts {
-  std::unique_ptr<kernels::Backend> cpu;      // unless all share one
-  std::unique_ptr<kernels::Backend> backend;  // over it, in a world
+  std::unique_ptr<kernels::Backend> cpu;       // unless all share one
+  std::unique_ptr<kernels::Backend> backend;   // over it, in a world
+  std::unique_ptr<comm::GroupFactory> copies;  // of replicas that share memory
   std::unique_ptr<parallel::RankGroups> groups;
 };
 
@@ -129,9 +131,17 @@ kernels::Backend* MakeBackend(const RunOptions& options, int rank, RankParts* pa
 void RunRank(const JobSpec& job, const RunOptions& options, Factories* factories, int rank,
              RankParts* parts, RankOutcome* out) {
   kernels::Backend* const backend = MakeBackend(options, rank, parts);
-  parts->groups = parallel::RankGroups::CreateForJob(job, rank, factories->host.get(),
-                                                     &backend->device(), factories->device.get())
-                      .value();
+  if (options.sharing && options.world != nullptr) {
+    parts->copies = comm::MakeCopyFactory({.host = factories->host.get(),
+                                           .otherwise = factories->device.get(),
+                                           .device = &backend->device(),
+                                           .vector = &backend->vector(),
+                                           .watched = false});
+  }
+  parts->groups =
+      parallel::RankGroups::CreateForJob(job, rank, factories->host.get(), &backend->device(),
+                                         factories->device.get(), parts->copies.get())
+          .value();
   TrainArgs args{.job = &job,
                  .data_root = base::JoinPath(options.root, "data"),
                  .checkpoint_root = base::JoinPath(options.root, "checkpoints"),

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "worker/comm/device_watch.h"
 #include "worker/comm/nccl/nccl_group.h"
-#include "worker/comm/nccl/nccl_watch.h"
 #include "worker/comm/self_group.h"
 
 namespace mt::comm {
@@ -174,7 +174,7 @@ class NcclFactory final : public GroupFactory {
   const NcclLibrary* const library_;
   kernels::Device* const device_;
   const std::string uuid_;
-  NcclWatch watch_;
+  DeviceWatch watch_;
 };
 
 }  // namespace

@@ -16,21 +16,21 @@
 #include <thread>
 #include <vector>
 
+#include "worker/comm/device_watch.h"
 #include "worker/comm/nccl/nccl_library.h"
-#include "worker/comm/nccl/nccl_watch.h"
 #include "worker/comm/nccl/turn.h"
 #include "worker/comm/process_group.h"
 
 namespace mt::comm {
 
-class NcclGroup final : public ProcessGroup, private NcclWatch::Watched {
+class NcclGroup final : public ProcessGroup, private DeviceWatch::Watched {
  public:
   // Takes the communicator. Library, device and watch must outlive the group.
   struct Args {
     const NcclLibrary* library = nullptr;
     NcclComm comm = nullptr;
     kernels::Device* device = nullptr;
-    NcclWatch* watch = nullptr;
+    DeviceWatch* watch = nullptr;
   };
   NcclGroup(GroupSpec spec, CommConfig config, const Args& args);
   // Ends the communicator, by an abort where calls are under way that do not end. Blocks up to some
@@ -87,7 +87,7 @@ class NcclGroup final : public ProcessGroup, private NcclWatch::Watched {
   const NcclLibrary* const library_;
   const NcclComm comm_;
   kernels::Device* const device_;
-  NcclWatch* const watch_;
+  DeviceWatch* const watch_;
   // Set by OnBroken or the destructor.
   std::thread ending_;
   std::future<void> ended_;

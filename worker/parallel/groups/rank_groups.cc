@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/log.h"
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 
@@ -41,11 +42,9 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Args& args) {
   return made;
 }
 
-StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(const megatrain::v1::JobSpec& job,
-                                                               int rank,
-                                                               comm::GroupFactory* factory,
-                                                               kernels::Device* device,
-                                                               comm::GroupFactory* on_device) {
+StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(
+    const megatrain::v1::JobSpec& job, int rank, comm::GroupFactory* factory,
+    kernels::Device* device, comm::GroupFactory* on_device, comm::GroupFactory* of_replicas) {
   const auto& parallel = job.parallel();
   ASSIGN_OR_RETURN(const layout::Mesh mesh, layout::Mesh::Create(spec::MeshSizesOf(job)));
   if (rank >= mesh.world_size()) {
@@ -60,6 +59,7 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(const megatrain::
                  .saves_beside = job.checkpoint().async_save(),
                  .factory = factory,
                  .device_factory = on_device,
+                 .replica_factory = of_replicas,
                  .device = device});
 }
 
@@ -91,8 +91,10 @@ Status RankGroups::Make(const Args& args) {
 Status RankGroups::MakeDeviceGroups(const Args& args, comm::GroupFactory* factory) {
   RETURN_IF_ERROR(AddAlong("tp", {Axis::kTp}, factory, &tp_));
   RETURN_IF_ERROR(AddAlong("tp-control", {Axis::kTp}, factory, &tp_control_));
-  RETURN_IF_ERROR(AddAlong("dp-reduce", {Axis::kDp}, factory, &dp_reduce_));
-  RETURN_IF_ERROR(AddAlong("dp-gather", {Axis::kDp}, factory, &dp_gather_));
+  comm::GroupFactory* const replicas =
+      args.replica_factory == nullptr ? factory : args.replica_factory;
+  RETURN_IF_ERROR(AddAlong("dp-reduce", {Axis::kDp}, replicas, &dp_reduce_));
+  RETURN_IF_ERROR(AddAlong("dp-gather", {Axis::kDp}, replicas, &dp_gather_));
   const int last = pp_size() - 1;
   if (!args.tied_tables || last == 0 || (at_.pp != 0 && at_.pp != last)) return OkStatus();
   const std::vector<int> ends = {RankOfStage(0), RankOfStage(last)};
@@ -134,7 +136,12 @@ std::vector<LinkEnd*> RankGroups::Ends() const {
   return ends;
 }
 
-void RankGroups::CloseLinks() {
+void RankGroups::LetGoOfMemory() {
+  try {
+    for (const auto& group : groups_) group->LetGo();
+  } catch (const kernels::DeviceError& error) {
+    log::Warn("groups are left to the device, which has failed", {{"why", error.what()}});
+  }
   links_.Close();  // an abort from another thread ends its waits
   {
     base::MutexLock lock(&mu_);

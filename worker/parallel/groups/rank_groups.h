@@ -45,6 +45,8 @@ class RankGroups {
     comm::GroupFactory* factory = nullptr;
     // Of groups that move what lies in the device's memory; nullptr: the same.
     comm::GroupFactory* device_factory = nullptr;
+    // Of the replicas' groups for gradients and weights (worker/comm/copies); nullptr: the same.
+    comm::GroupFactory* replica_factory = nullptr;
     kernels::Device* device = nullptr;  // of the links' streams; outlives the groups
   };
   // Blocks for each group until its members are there; errors are the factory's.
@@ -52,7 +54,8 @@ class RankGroups {
   // The groups of a completed job. kFailedPrecondition where the job has no such rank.
   static StatusOr<std::unique_ptr<RankGroups>> CreateForJob(
       const megatrain::v1::JobSpec& job, int rank, comm::GroupFactory* factory,
-      kernels::Device* device, comm::GroupFactory* on_device = nullptr);
+      kernels::Device* device, comm::GroupFactory* on_device = nullptr,
+      comm::GroupFactory* of_replicas = nullptr);
   RankGroups(const RankGroups&) = delete;
   RankGroups& operator=(const RankGroups&) = delete;
 
@@ -77,11 +80,12 @@ class RankGroups {
   comm::ProcessGroup* dp_gather() const { return dp_gather_; }
   // The first and the last stage, ranks of the same other coordinates; nullptr on stages between.
   comm::ProcessGroup* tied() const { return tied_; }
-  // All nullptr with one stage. Used by the training thread, until CloseLinks.
+  // All nullptr with one stage. Used by the training thread, until LetGoOfMemory.
   StageLinks* links() { return &links_; }
-  // Ends the links and their threads, which read and write activations. Call before the memory of
-  // the activations is freed.
-  void CloseLinks() LOCKS_EXCLUDED(mu_);
+  // Ends what reads and writes the memory of this rank beside its own streams: the links with their
+  // threads, and peers that copy into it. Call before that memory is freed; waits until the peers
+  // do the same, unless something is broken.
+  void LetGoOfMemory() LOCKS_EXCLUDED(mu_);
 
   // Ends this rank's calls in all groups. Peers get kUnavailable and abort their groups in turn, so
   // that all ranks learn of it. Returns at once.

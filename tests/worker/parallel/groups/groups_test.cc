@@ -103,7 +103,7 @@ TEST_F(GroupsTest, AbortEndsTheCallsOfThisRankAndItsPeersInEveryGroup) {
                                         groups->dp_reduce(), groups->dp_gather(), groups->tied()}) {
         EXPECT_EQ(group->status().code(), absl::StatusCode::kAborted);
       }
-      groups->CloseLinks();
+      groups->LetGoOfMemory();
       groups->Abort("again");  // without links
       return;
     }

@@ -12,7 +12,7 @@
 namespace mt::comm {
 
 // Thread-safe.
-class NcclWatch {
+class DeviceWatch {
  public:
   // What is watched: Look is called about ten times a second, by the watch's thread, between Add
   // and Remove.
@@ -23,10 +23,10 @@ class NcclWatch {
   };
 
   // The device must outlive the watch; it is current for the watch's thread.
-  explicit NcclWatch(kernels::Device* device);
-  ~NcclWatch();
-  NcclWatch(const NcclWatch&) = delete;
-  NcclWatch& operator=(const NcclWatch&) = delete;
+  explicit DeviceWatch(kernels::Device* device);
+  ~DeviceWatch();
+  DeviceWatch(const DeviceWatch&) = delete;
+  DeviceWatch& operator=(const DeviceWatch&) = delete;
 
   void Add(Watched* watched) LOCKS_EXCLUDED(mu_);
   // Blocks while a look at it is under way.

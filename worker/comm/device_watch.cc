@@ -1,5 +1,5 @@
 // Looks under the lock: they are short, since they ask and never wait.
-#include "worker/comm/nccl/nccl_watch.h"
+#include "worker/comm/device_watch.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,11 +14,11 @@ constexpr std::chrono::milliseconds kEvery{100};
 
 }  // namespace
 
-NcclWatch::NcclWatch(kernels::Device* device) : device_(device), thread_([this] { Run(); }) {
-  ::pthread_setname_np(thread_.native_handle(), "mt-nccl-watch");
+DeviceWatch::DeviceWatch(kernels::Device* device) : device_(device), thread_([this] { Run(); }) {
+  ::pthread_setname_np(thread_.native_handle(), "mt-comm-watch");
 }
 
-NcclWatch::~NcclWatch() {
+DeviceWatch::~DeviceWatch() {
   {
     base::MutexLock lock(&mu_);
     stop_ = true;
@@ -27,19 +27,19 @@ NcclWatch::~NcclWatch() {
   thread_.join();
 }
 
-void NcclWatch::Add(Watched* watched) {
+void DeviceWatch::Add(Watched* watched) {
   base::MutexLock lock(&mu_);
   all_.push_back(watched);
 }
 
-void NcclWatch::Remove(Watched* watched) {
+void DeviceWatch::Remove(Watched* watched) {
   base::MutexLock lock(&mu_);
   std::erase(all_, watched);
 }
 
 // A device that has failed throws from every question; the training thread meets that error by
 // itself.
-void NcclWatch::Run() {
+void DeviceWatch::Run() {
   try {
     device_->BindThread();
     base::MutexLock lock(&mu_);

@@ -1,0 +1,107 @@
+// A process group of GPUs of one host over their copy engines: a member writes into its peers'
+// memory, and words order the members' streams (peer_words.h). Nothing of it takes thread blocks
+// but the sums of what has arrived, which the members' own kernels form. Calls enqueue on the
+// caller's stream and return. Source: docs/design/gpu-engine.md#process-groups.
+//
+// Operations: all-reduce and reduce-scatter (sums of floats), all-gather, broadcast, barrier;
+// others return kUnimplemented and break the group. What they work on lies in memory given to
+// Share, at the same places on all members; else kFailedPrecondition.
+//
+// Bits: the order of sums of worker/comm/reduce.h, as groups of host memory have it, whatever the
+// operation and its cut.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/ops/vector.h"
+#include "worker/comm/copies/peer_words.h"
+#include "worker/comm/device_watch.h"
+#include "worker/comm/process_group.h"
+
+namespace mt::comm {
+
+class CopyGroup final : public ProcessGroup, private DeviceWatch::Watched {
+ public:
+  // So many members at most: what they sum is added by one kernel.
+  static constexpr int kMostMembers = kernels::kMaxPartials;
+
+  // What is not owned must outlive the group.
+  struct Args {
+    std::unique_ptr<ProcessGroup> host;  // of the same members, for words between the hosts
+    kernels::Device* device = nullptr;
+    const kernels::VectorOps* vector = nullptr;
+    std::unique_ptr<PeerWords> words;
+    DeviceWatch* watch = nullptr;  // nullptr: calls have no deadline
+  };
+  CopyGroup(GroupSpec spec, CommConfig config, Args args);
+  ~CopyGroup() override;
+
+  int64_t ScratchBytes(int64_t bytes) const override;
+  Status Share(const SharedMemory& memory) override;
+  void LetGo() override;
+
+  // Breaks the group if its latest call is late.
+  void Look(base::MonotonicTime now) override LOCKS_EXCLUDED(calls_mu_);
+
+ private:
+  // Memory of all members; that of the peers is mapped.
+  struct Window {
+    std::byte* own = nullptr;
+    int64_t bytes = 0;
+    std::vector<std::unique_ptr<kernels::DeviceBuffer>> peers;  // null at this member's index
+  };
+  // Elements of a tensor, in memory that is shared: the same place on all members.
+  struct Part {
+    const Window* window = nullptr;
+    int64_t offset = 0;  // bytes
+    int64_t bytes = 0;
+  };
+
+  Status DoCall(kernels::Stream& stream, const Call& call, base::MonotonicTime deadline) override;
+  void OnBroken() override;
+
+  Status Map(const SharedMemory& memory);
+  Status Enqueue(kernels::Stream& stream, const Call& call);
+  Status AllReduceParts(kernels::Stream& stream, const Call& call);
+  Status ReduceScatterParts(kernels::Stream& stream, const Call& call);
+  Status AllGatherParts(kernels::Stream& stream, const Call& call);
+  Status BroadcastWhole(kernels::Stream& stream, const Call& call);
+  // `shards`: by member, of any sizes, of which this one's sum is formed at `out`.
+  Status Reduce(kernels::Stream& stream, const Call& call, std::span<const Part> shards, void* out);
+  void ReducePiece(kernels::Stream& stream, const Call& call, std::span<const Part> pieces,
+                   void* out);
+  // `shards`: by member; each goes from its member to all others.
+  void Gather(kernels::Stream& stream, std::span<const Part> shards);
+  // Of one piece: the shards that have arrived, and this member's own.
+  void SumArrived(kernels::Stream& stream, const Call& call, const Part& own, void* out);
+
+  StatusOr<Part> Locate(const void* data, int64_t bytes) const;
+  static std::byte* OwnAt(const Part& part) { return part.window->own + part.offset; }
+  static std::byte* PeerAt(const Part& part, int peer);
+  // Where the parcel of the member that comes `distance` before another lies with that one.
+  int64_t ScratchOffset(int distance) const { return (distance - 1) * slot_bytes_; }
+  int Next(int distance) const { return (rank() + distance) % size(); }
+  // Lets all peers write this member's memory for a new call, whose number it returns.
+  uint32_t Enter(kernels::Stream& stream);
+  void AwaitAll(kernels::Stream& stream, PeerWords::Kind kind, uint32_t number);
+
+  const Args args_;
+  const std::unique_ptr<kernels::Stream> host_stream_;
+  std::vector<Window> windows_;
+  Window scratch_;
+  int64_t slot_bytes_ = 0;  // of the scratch, for each peer
+  uint32_t number_ = 0;     // of the latest exchange
+
+  base::Mutex calls_mu_;
+  std::optional<Call> latest_ GUARDED_BY(calls_mu_);
+  uint32_t latest_number_ GUARDED_BY(calls_mu_) = 0;
+  base::MonotonicTime enqueued_ GUARDED_BY(calls_mu_);
+};
+
+}  // namespace mt::comm
