@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "worker/comm/bytes.h"
 
 namespace mt::comm {
 namespace {
@@ -52,11 +53,6 @@ void CombineAs(void* into, const void* left, const void* right, int64_t count, R
     for (int64_t i = 0; i < count; ++i) out[i] = Max(a[i], b[i]);
   }
 }
-
-const std::byte* At(const void* data, int64_t bytes) {
-  return static_cast<const std::byte*>(data) + bytes;
-}
-std::byte* At(void* data, int64_t bytes) { return static_cast<std::byte*>(data) + bytes; }
 
 float WidenBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 

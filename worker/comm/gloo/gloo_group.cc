@@ -6,17 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#include "worker/comm/bytes.h"
+
 namespace mt::comm {
 namespace {
-
-void CopyBytes(void* to, const void* from, int64_t bytes) {
-  if (to != from && bytes > 0) std::memmove(to, from, static_cast<size_t>(bytes));
-}
-
-std::byte* AtOffset(void* data, int64_t bytes) { return static_cast<std::byte*>(data) + bytes; }
-const std::byte* AtOffset(const void* data, int64_t bytes) {
-  return static_cast<const std::byte*>(data) + bytes;
-}
 
 // Limit of the bytes sent in a small collective. One exchange then replaces three, each of which
 // costs up to a scheduler time slice on a host with more ranks than cores. A payload is sent to
@@ -151,18 +144,18 @@ void GlooGroup::CombineSmall(const Call& call, const std::vector<const void*>& p
     case CommOp::kReduceScatter: {
       std::vector<const void*> shards;
       shards.reserve(payloads.size());
-      for (const void* payload : payloads) shards.push_back(AtOffset(payload, own_offset));
+      for (const void* payload : payloads) shards.push_back(At(payload, own_offset));
       return ReduceInOrder(shards, rank(), call.out, call.count, type);
     }
     case CommOp::kAllGather:
       for (int peer = 0; peer < size(); ++peer) {
-        CopyBytes(AtOffset(call.out, peer * bytes), payloads[static_cast<size_t>(peer)], bytes);
+        CopyBytes(At(call.out, peer * bytes), payloads[static_cast<size_t>(peer)], bytes);
       }
       return;
     case CommOp::kAllToAll:
       for (int peer = 0; peer < size(); ++peer) {
-        CopyBytes(AtOffset(call.out, peer * bytes),
-                  AtOffset(payloads[static_cast<size_t>(peer)], own_offset), bytes);
+        CopyBytes(At(call.out, peer * bytes), At(payloads[static_cast<size_t>(peer)], own_offset),
+                  bytes);
       }
       return;
     case CommOp::kBroadcast:
@@ -204,7 +197,7 @@ Status GlooGroup::BulkCollective(const Call& call, base::MonotonicTime deadline)
                                 : RingReduceScatter(transfer, call.in, call.out, shards,
                                                     {.dtype = call.dtype, .op = call.reduce});
     case CommOp::kAllGather:
-      CopyBytes(AtOffset(call.out, rank() * call.Bytes()), call.in, call.Bytes());
+      CopyBytes(At(call.out, rank() * call.Bytes()), call.in, call.Bytes());
       return RingAllGather(transfer, call.out, shards, kernels::SizeOf(call.dtype));
     case CommOp::kBroadcast:
       return ChainBroadcast(transfer, call.out, call.Bytes(), call.peer);
@@ -222,7 +215,7 @@ Status GlooGroup::BulkAllReduce(const Transfer& transfer, const Call& call) {
   const ReduceType type{.dtype = call.dtype, .op = call.reduce};
   const ShardCut cut{.count = call.count, .num_shards = size()};
   const int64_t element = kernels::SizeOf(call.dtype);
-  void* own_shard = AtOffset(call.out, cut.Begin(rank()) * element);
+  void* own_shard = At(call.out, cut.Begin(rank()) * element);
   RETURN_IF_ERROR(IsHalf(call.dtype) ? DirectReduceScatter(transfer, call.in, own_shard, cut, type)
                                      : RingReduceScatter(transfer, call.in, own_shard, cut, type));
   return RingAllGather(transfer, call.out, cut, element);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/math.h"
+#include "worker/comm/bytes.h"
 
 namespace mt::comm {
 namespace {
@@ -24,11 +25,6 @@ Status RunTwoInFlight(int64_t num_items, Start start, Finish finish) {
   }
   return OkStatus();
 }
-
-const std::byte* ByteAt(const void* data, int64_t bytes) {
-  return static_cast<const std::byte*>(data) + bytes;
-}
-std::byte* ByteAt(void* data, int64_t bytes) { return static_cast<std::byte*>(data) + bytes; }
 
 // One item of a ring: a segment of a shard at one of the num_members - 1 steps. A lane moves its
 // segments one after the other through all steps.
@@ -112,9 +108,9 @@ class RingReducer {
       GlooBuffer& partial = Partial(item, item.step);
       RETURN_IF_ERROR(mesh.WaitRecv(partial, Previous(), transfer_.deadline));
       void* into = item.step == NumSteps() - 1
-                       ? ByteAt(out_, item.segment * plan_.segment_size * plan_.element)
+                       ? At(out_, item.segment * plan_.segment_size * plan_.element)
                        : partial.ptr;
-      Combine(into, partial.ptr, ByteAt(in_, plan_.Offset(recv_shard, item.segment)), count, type_);
+      Combine(into, partial.ptr, At(in_, plan_.Offset(recv_shard, item.segment)), count, type_);
     }
     if (plan_.Bytes(transfer_.Shift(-item.step - 1), item.segment) == 0) return OkStatus();
     return mesh.WaitSend(Outgoing(item), Next(), transfer_.deadline);
@@ -192,7 +188,7 @@ Status DirectReduceScatter(const Transfer& transfer, const void* in, void* out, 
   };
   const auto finish = [&](int64_t i) -> Status {
     std::vector<const void*> terms(static_cast<size_t>(transfer.num_members));
-    terms[static_cast<size_t>(me)] = ByteAt(in, plan.Offset(me, i));
+    terms[static_cast<size_t>(me)] = At(in, plan.Offset(me, i));
     for (int hop = 1; hop <= num_peers; ++hop) {
       const int from = transfer.Shift(-hop);
       if (plan.Bytes(me, i) > 0) {
@@ -200,7 +196,7 @@ Status DirectReduceScatter(const Transfer& transfer, const void* in, void* out, 
       }
       terms[static_cast<size_t>(from)] = scratch_of(i, hop);
     }
-    ReduceInOrder(terms, me, ByteAt(out, i * plan.segment_size * plan.element), plan.Count(me, i),
+    ReduceInOrder(terms, me, At(out, i * plan.segment_size * plan.element), plan.Count(me, i),
                   type);
     for (int hop = 1; hop <= num_peers; ++hop) {
       const int to = transfer.Shift(hop);
@@ -292,8 +288,8 @@ Status ChainBroadcast(const Transfer& transfer, void* data, int64_t bytes, int r
 Status PairwiseAllToAll(const Transfer& transfer, const void* in, void* out, int64_t shard_bytes) {
   GlooMesh& mesh = *transfer.mesh;
   const int64_t total = shard_bytes * transfer.num_members;
-  std::memcpy(ByteAt(out, transfer.my_index * shard_bytes),
-              ByteAt(in, transfer.my_index * shard_bytes), static_cast<size_t>(shard_bytes));
+  std::memcpy(At(out, transfer.my_index * shard_bytes), At(in, transfer.my_index * shard_bytes),
+              static_cast<size_t>(shard_bytes));
   std::array<std::unique_ptr<GlooBuffer>, kLanes> sends;
   std::array<std::unique_ptr<GlooBuffer>, kLanes> receives;
   for (size_t lane = 0; lane < kLanes; ++lane) {

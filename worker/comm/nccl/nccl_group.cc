@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "worker/comm/bytes.h"
 
 namespace mt::comm {
 namespace {
@@ -48,11 +49,6 @@ NcclType TypeOf(DType dtype) {
 }
 
 NcclRedOp OpOf(ReduceOp op) { return op == ReduceOp::kSum ? NcclRedOp::kSum : NcclRedOp::kMax; }
-
-std::byte* At(void* data, int64_t bytes) { return static_cast<std::byte*>(data) + bytes; }
-const std::byte* At(const void* data, int64_t bytes) {
-  return static_cast<const std::byte*>(data) + bytes;
-}
 
 }  // namespace
 

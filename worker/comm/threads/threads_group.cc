@@ -3,23 +3,12 @@
 // a member returns.
 #include "worker/comm/threads/threads_group.h"
 
-#include <cstring>
 #include <utility>
 
+#include "worker/comm/bytes.h"
 #include "worker/comm/reduce.h"
 
 namespace mt::comm {
-namespace {
-
-void CopyBytes(void* to, const void* from, int64_t bytes) {
-  // A member's own part may already be in place.
-  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
-std::byte* At(void* data, int64_t bytes) { return static_cast<std::byte*>(data) + bytes; }
-
-}  // namespace
-
 ThreadsGroup::ThreadsGroup(GroupSpec spec, CommConfig config, std::shared_ptr<ThreadsRoom> room)
     : ProcessGroup(std::move(spec), std::move(config)), room_(std::move(room)) {}
 
