@@ -41,8 +41,6 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case Epilogue::kGeluGrad:
       return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::kBiasGrad:
-      return CUBLASLT_EPILOGUE_BGRADB;
     case Epilogue::kGeluGradBias:
     case Epilogue::kSwigluAux:
     case Epilogue::kSwigluGrad:
@@ -51,9 +49,7 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-bool HasBias(Epilogue e) {
-  return e == Epilogue::kBias || e == Epilogue::kGeluAuxBias || e == Epilogue::kBiasGrad;
-}
+bool HasBias(Epilogue e) { return e == Epilogue::kBias || e == Epilogue::kGeluAuxBias; }
 bool HasAux(Epilogue e) {
   return e == Epilogue::kGeluAux || e == Epilogue::kGeluAuxBias || e == Epilogue::kGeluGrad;
 }

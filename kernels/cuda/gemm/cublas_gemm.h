@@ -23,7 +23,7 @@ struct GemmOperands {
   const void* a = nullptr;
   const void* b = nullptr;
   void* d = nullptr;
-  // [m], read; for kBiasGrad [n] and for kGeluGradBias [m], written.
+  // [m], read; for kGeluGradBias written.
   void* bias = nullptr;
   // The activation's input: [m, n], read by kGeluGrad and kGeluGradBias, otherwise written; for
   // kSwigluGrad [2 m, n], read.

@@ -1,4 +1,4 @@
-// The separate kernels behind a GEMM are the backend's own Act, ActGrad, RowSum and AddTo, called
+// The separate kernels behind a GEMM are the backend's own Act, ActGrad and RowSum, called
 // on the GEMM's operands as row-major tensors.
 #include "kernels/cuda/gemm/gemm_forms.h"
 
@@ -13,8 +13,6 @@ constexpr int64_t kAlignment = 256;  // bytes, of the parts of a workspace
 // A column-major [m, n] matrix as the row-major tensor [n, m] that other ops take.
 Tensor RowsOf(void* data, DType dtype, int64_t m, int64_t n) { return {data, dtype, {n, m}}; }
 
-Tensor BiasGradOf(const GemmKey& key, void* data) { return {data, DType::kF32, {key.n}}; }
-
 bool ActsBehind(Epilogue e) {
   return e == Epilogue::kGeluAux || e == Epilogue::kGeluAuxBias || e == Epilogue::kSwigluAux;
 }
@@ -24,10 +22,6 @@ void* Scratch(const Workspace& workspace) {
 }
 
 }  // namespace
-
-int64_t BiasGradScratchBytes(int64_t columns) {
-  return base::RoundUp(columns * SizeOf(DType::kF32), kAlignment);
-}
 
 int64_t SeparateScratchBytes(const GemmKey& key) {
   if (key.epilogue != Epilogue::kSwigluGrad) return 0;
@@ -41,18 +35,6 @@ bool GemmForms::HasCustom(const GemmKey& key) const {
 void GemmForms::RunCustom(const Stream& stream, const GemmKey& key, const GemmOperands& operands,
                           GradMode bias_mode, const Workspace& workspace) const {
   RunCustomGemm(stream, cublas_->limits(), key, operands, bias_mode, workspace);
-}
-
-void GemmForms::RunFused(Stream& stream, const GemmKey& key, const GemmOperands& operands,
-                         const GemmAlgorithm& algorithm, const Workspace& workspace) const {
-  if (key.epilogue != Epilogue::kBiasGrad || !key.add) {
-    return cublas_->Run(stream, key, operands, algorithm, workspace);
-  }
-  CHECK_GE(workspace.bytes, kGemmWorkspaceBytes + BiasGradScratchBytes(key.n));
-  GemmOperands stored = operands;
-  stored.bias = Scratch(workspace);
-  cublas_->Run(stream, key, stored, algorithm, workspace);
-  vector_->AddTo(stream, BiasGradOf(key, operands.bias), BiasGradOf(key, stored.bias));
 }
 
 GemmOperands GemmForms::SeparateOperands(const GemmKey& key, const GemmOperands& operands,
@@ -79,14 +61,9 @@ void GemmForms::FinishSeparate(Stream& stream, const GemmKey& key, const GemmOpe
     act_->Act(stream, {.kind = ActKind::kGelu, .pre = aux, .y = d});
   } else if (key.epilogue == Epilogue::kGeluGrad) {
     act_->ActGrad(stream, {.kind = ActKind::kGelu, .dy = d, .pre = aux, .dpre = d});
-  } else if (key.epilogue == Epilogue::kGeluGradBias) {
-    vector_->RowSum(stream, d, bias_mode, {operands.bias, DType::kF32, {key.m}});
   } else {
-    CHECK(key.epilogue == Epilogue::kBiasGrad && !key.transpose_a && key.transpose_b);
-    // B is dy, read transposed: rows of n columns. (RowSum only reads it.)
-    const Tensor dy = RowsOf(const_cast<void*>(operands.b), key.in, key.n, key.k);
-    vector_->RowSum(stream, dy, key.add ? GradMode::kAdd : GradMode::kOverwrite,
-                    BiasGradOf(key, operands.bias));
+    CHECK(key.epilogue == Epilogue::kGeluGradBias);
+    vector_->RowSum(stream, d, bias_mode, {operands.bias, DType::kF32, {key.m}});
   }
 }
 

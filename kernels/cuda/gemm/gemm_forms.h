@@ -10,15 +10,12 @@
 
 namespace mt::kernels::cuda {
 
-// Bytes that the fused form needs for epilogue kBiasGrad with `add`: cuBLASLt's epilogue can only
-// store the bias gradient [columns], which is then added by a separate kernel.
-int64_t BiasGradScratchBytes(int64_t columns);
 // Bytes in which the separate form of kSwigluGrad stores the GEMM's result; 0 for all other
 // epilogues.
 int64_t SeparateScratchBytes(const GemmKey& key);
 
 // Thread-safe. `bias_mode` applies to kGeluGradBias, whose bias gradient is overwritten or added
-// to; for kBiasGrad the key's `add` decides.
+// to.
 class GemmForms {
  public:
   // None is owned; all must outlive this object.
@@ -30,9 +27,6 @@ class GemmForms {
   bool HasCustom(const GemmKey& key) const;
   void RunCustom(const Stream& stream, const GemmKey& key, const GemmOperands& operands,
                  GradMode bias_mode, const Workspace& workspace) const;
-  // `workspace`: kGemmWorkspaceBytes, followed by BiasGradScratchBytes(n) where needed.
-  void RunFused(Stream& stream, const GemmKey& key, const GemmOperands& operands,
-                const GemmAlgorithm& algorithm, const Workspace& workspace) const;
   // The separate form: the caller runs SeparateGemmOf(key) with SeparateOperands in any of its
   // forms, and FinishSeparate enqueues the kernels behind it. `workspace`: kGemmWorkspaceBytes,
   // followed by SeparateScratchBytes.

@@ -13,17 +13,18 @@
 namespace mt::kernels::cuda {
 namespace {
 
-constexpr std::array<std::pair<Epilogue, std::string_view>, 9> kEpilogues = {{
+constexpr std::array<std::pair<Epilogue, std::string_view>, 8> kEpilogues = {{
     {Epilogue::kNone, "none"},
     {Epilogue::kBias, "bias"},
     {Epilogue::kGeluAux, "gelu_aux"},
     {Epilogue::kGeluAuxBias, "gelu_aux_bias"},
     {Epilogue::kGeluGrad, "gelu_grad"},
-    {Epilogue::kBiasGrad, "bias_grad"},
     {Epilogue::kGeluGradBias, "gelu_grad_bias"},
     {Epilogue::kSwigluAux, "swiglu_aux"},
     {Epilogue::kSwigluGrad, "swiglu_grad"},
 }};
+constexpr std::string_view kRetiredEpilogue = "bias_grad";
+constexpr size_t kEpilogueWord = 5, kWords = 11;  // of a key's text
 constexpr std::array<const char*, kForms> kFormNames = {"own", "fused", "separate"};
 constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kBf16, DType::kF16};
 constexpr int kLargestAlignment = 16;
@@ -82,7 +83,7 @@ std::string ToText(const TableKey& key) {
 
 std::optional<TableKey> ParseTableKey(std::string_view text) {
   const std::vector<std::string_view> words = Split(text, ' ');
-  if (words.size() != 11) return std::nullopt;
+  if (words.size() != kWords) return std::nullopt;
   const std::vector<std::string_view> shape = Split(words[2], 'x');
   TableKey key;
   GemmKey& p = key.gemm;
@@ -92,11 +93,16 @@ std::optional<TableKey> ParseTableKey(std::string_view text) {
   p.add = words[6] == "add";
   const bool read = shape.size() == 3 && Read(shape[0], &p.m) && Read(shape[1], &p.n) &&
                     Read(shape[2], &p.k) && Read(words[3], &p.in) && Read(words[4], &p.out) &&
-                    Read(words[5], &p.epilogue) && Read(words[8], &p.alignment) &&
+                    Read(words[kEpilogueWord], &p.epilogue) && Read(words[8], &p.alignment) &&
                     Read(words[10], &p.sms);
   // Exactly one text per key: any other difference from ToText shows here.
   if (!read || !CanBe(key) || ToText(key) != text) return std::nullopt;
   return key;
+}
+
+bool IsRetiredKey(std::string_view text) {
+  const std::vector<std::string_view> words = Split(text, ' ');
+  return words.size() == kWords && words[kEpilogueWord] == kRetiredEpilogue;
 }
 
 const char* Name(Form form) { return kFormNames[static_cast<size_t>(form)]; }

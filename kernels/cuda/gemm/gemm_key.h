@@ -20,7 +20,6 @@ enum class Epilogue : uint8_t {
   kGeluAux,      // aux = sum, D = gelu(sum)
   kGeluAuxBias,  // aux = sum + bias, D = gelu(aux)
   kGeluGrad,     // D = sum * gelu'(aux)
-  kBiasGrad,     // bias[j] = sum over k of op(B) [k, j]; overwritten
   // Custom kernels only, not available in cuBLASLt:
   kGeluGradBias,  // kGeluGrad, and bias[i] = or += the sum of row i of D, in f32
   kSwigluAux,     // aux = sum, D [m / 2, n] = silu(rows [0, m / 2) of aux) * the other rows
@@ -63,6 +62,9 @@ struct TableKey {
 std::string ToText(const TableKey& key);
 // Returns nullopt for any text that ToText does not produce for a valid GEMM.
 std::optional<TableKey> ParseTableKey(std::string_view text);
+// Returns whether it is a key of a table of an earlier version for what this version no longer
+// does in a GEMM: a weight gradient's bias gradient ("bias_grad").
+bool IsRetiredKey(std::string_view text);
 
 // Returns whether cuBLASLt may have an algorithm with this epilogue.
 inline bool HasFusedForm(Epilogue epilogue) { return epilogue < Epilogue::kGeluGradBias; }

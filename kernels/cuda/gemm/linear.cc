@@ -57,7 +57,7 @@ GemmKey KeyOf(const LinearInputGradArgs& a) {
           .sms = a.sm_budget};
 }
 
-// The GEMM without the bias gradient.
+// The GEMM; the bias gradient is a RowSum behind it.
 GemmKey KeyOf(const LinearWeightGradArgs& a) {
   return {.transpose_b = true,
           .m = a.dw.shape[1],
@@ -94,13 +94,8 @@ GemmKey FusedKeyOf(const LinearInputGradActArgs& a) {
   return With(IsGated(a.act) ? Epilogue::kSwigluGrad : gelu, KeyOf(gemm), a.pre);
 }
 
-GemmKey FusedKeyOf(const LinearWeightGradArgs& a) {
-  return With(Epilogue::kBiasGrad, KeyOf(a), a.dbias);
-}
-
 // Returns whether any implementation, cuBLASLt's or custom, has a fused epilogue: for 16-bit
-// operands whose rows are whole vectors. (In all other cases the default bodies, or a RowSum, run
-// behind the GEMM.)
+// operands whose rows are whole vectors. (In all other cases the default bodies run.)
 bool MayFuse(const GemmKey& key) {
   const int64_t rows_of_a = key.transpose_a ? key.k : key.m,
                 rows_of_b = key.transpose_b ? key.n : key.k;
@@ -115,7 +110,6 @@ bool MayFuse(const LinearInputGradActArgs& a) {
   const bool act = a.act == ActKind::kGelu || (a.act == ActKind::kSwiglu && !a.dbias);
   return act && MayFuse(FusedKeyOf(a));
 }
-bool MayFuse(const LinearWeightGradArgs& a) { return a.dbias && MayFuse(FusedKeyOf(a)); }
 
 }  // namespace
 
@@ -146,9 +140,9 @@ int64_t CudaLinear::Plan(const LinearWeightGradArgs& a) {
   LinearWeightGradArgs planned = a;
   for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
     planned.mode = mode;
-    table_->Plan(MayFuse(planned) ? FusedKeyOf(planned) : KeyOf(planned));
+    table_->Plan(KeyOf(planned));
   }
-  return kGemmWorkspaceBytes + (a.dbias ? BiasGradScratchBytes(a.dy.shape[1]) : 0);
+  return kGemmWorkspaceBytes;
 }
 
 void CudaLinear::Forward(Stream& stream, const LinearForwardArgs& a) const {
@@ -194,9 +188,7 @@ void CudaLinear::WeightGrad(Stream& stream, const LinearWeightGradArgs& a) const
   CHECK(a.dw.dtype == DType::kF32) << "weight gradients are f32 on a GPU";
   if (a.dbias) CHECK_EQ(a.dbias.NumElements(), a.dy.shape[1]);
   CHECK_GE(a.workspace.bytes, kGemmWorkspaceBytes);
-  const GemmOperands operands{.a = a.x.data, .b = a.dy.data, .d = a.dw.data, .bias = a.dbias.data};
-  if (MayFuse(a)) return table_->Run(stream, FusedKeyOf(a), operands, a.workspace);
-  table_->Run(stream, KeyOf(a), operands, a.workspace);
+  table_->Run(stream, KeyOf(a), {.a = a.x.data, .b = a.dy.data, .d = a.dw.data}, a.workspace);
   if (a.dbias) vector()->RowSum(stream, a.dy, a.mode, a.dbias);
 }
 

@@ -1,6 +1,6 @@
 // Linear layers on a GPU, through cuBLASLt and the custom GEMM kernels. Weight gradients are
 // accumulated in fp32 directly in their buffer. The tuning table decides which algorithm a GEMM
-// uses, and whether bias, GELU, its gradient and bias gradients are computed by a custom kernel, by
+// uses, and whether bias, GELU, its gradient and column sums are computed by a custom kernel, by
 // cuBLASLt's epilogue or by separate kernels (docs/gpu-experiments.md, E2).
 #pragma once
 
