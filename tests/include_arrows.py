@@ -71,7 +71,7 @@ ALLOWED = {
                        "daemon/hub", "daemon/jobs", "daemon/keeper", "daemon/ledger", "daemon/membership", "megatrain"],
     "kernels/async": ["common/base", "kernels/core", "kernels/cpu", "kernels/ops", "kernels/replay"],
     "kernels/bench": ["kernels/cpu", "kernels/cuda", "kernels/ops"],
-    "kernels/bench/experiments": ["kernels/core", "kernels/cuda/attention", "kernels/cuda/gemm"],
+    "kernels/bench/experiments": ["kernels/core", "kernels/cuda", "kernels/cuda/attention", "kernels/cuda/gemm", "kernels/ops"],
     "kernels/core": ["common/base"],
     "kernels/cpu": ["common/base", "kernels/core", "kernels/cpu/loops", "kernels/ops"],
     "kernels/cpu/loops": ["kernels/core"],

@@ -34,6 +34,10 @@ class CudaBackend final : public Backend {
 
   Device& device() override { return device_; }
   int64_t NumPlans() const override { return attention_.NumPlans(); }
+  void RunPlanned() override {
+    tuning_.RunPlanned();
+    attention_.RunPlanned();
+  }
   std::string AttentionKernels() const override { return attention_.Kernels(); }
   const EmbeddingOps& embedding() const override { return embedding_; }
   const AddNormOps& add_norm() const override { return add_norm_; }

@@ -44,6 +44,11 @@ class Backend {
   // middle of a step. Once a run is planned, this number and the number of tuning entries must not
   // grow.
   virtual int64_t NumPlans() const { return 0; }
+  // Runs every call planned so far once, on memory of its own that it frees, and waits. A kernel of
+  // a library is loaded when it first runs, and on a GPU loading waits until no other kernel runs:
+  // a host that gets there beside a collective waits for its peers, which may wait for it. After
+  // this no planned call waits for other streams' work. Throws DeviceMemoryError.
+  virtual void RunPlanned() {}
   // Names the implementations of the attention calls planned so far, for logs: "forward cuDNN,
   // backward cuDNN"; empty if the backend has only one implementation.
   virtual std::string AttentionKernels() const { return ""; }

@@ -237,6 +237,7 @@ class CallBackend final : public Backend {
   const RandomOps& random() const override { return random_; }
   TuningTable* tuning() override { return backend_.tuning(); }
   int64_t NumPlans() const override { return backend_.NumPlans(); }
+  void RunPlanned() override { backend_.RunPlanned(); }
   std::string AttentionKernels() const override { return backend_.AttentionKernels(); }
 
  private:

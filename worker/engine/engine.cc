@@ -26,7 +26,7 @@ kernels::Tensor PairIn(const memory::Memory& memory, const memory::Block& block)
 
 StatusOr<std::unique_ptr<Engine>> Engine::Create(EnginePlan plan) {
   kernels::Device& device = plan.device();
-  RETURN_IF_ERROR(tuning::TimeMissing(plan.args_.backend->tuning()));
+  RETURN_IF_ERROR(tuning::MakeReady(plan.args_.backend));
   // Only now: choices have loaded kernels, which take device memory.
   int64_t limit_bytes = plan.args_.memory_limit_bytes;
   if (limit_bytes == 0) {

@@ -308,8 +308,15 @@ Status NoMemoryForChoices(const kernels::DeviceMemoryError& error) {
       failure::Cause::kOutOfMemory);
 }
 
-Status TimeMissing(kernels::TuningTable* table) {
-  return table == nullptr ? OkStatus() : Timed(table, table->Missing());
+Status MakeReady(kernels::Backend* backend) {
+  kernels::TuningTable* const table = backend->tuning();
+  if (table != nullptr) RETURN_IF_ERROR(Timed(table, table->Missing()));
+  try {
+    backend->RunPlanned();
+  } catch (const kernels::DeviceMemoryError& error) {
+    return NoMemoryForChoices(error);
+  }
+  return OkStatus();
 }
 
 StatusOr<SettledTuning> SettleTuning(const SettleArgs& args) {

@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "kernels/core/device.h"
+#include "kernels/ops/backend.h"
 #include "kernels/ops/tuning.h"
 #include "worker/checkpoint/exchange.h"
 
@@ -49,9 +50,9 @@ struct SettledTuning {
 // rank where timing finds no memory on one; otherwise the group's errors.
 StatusOr<SettledTuning> SettleTuning(const SettleArgs& args);
 
-// Times the choices that the table (nullptr: a backend that chooses nothing) still misses, for this
-// rank alone.
-Status TimeMissing(kernels::TuningTable* table);
+// Times the choices that the backend still misses, for this rank alone, and runs each planned call
+// once (Backend::RunPlanned). kResourceExhausted (cause OOM): the device has no room for that.
+Status MakeReady(kernels::Backend* backend);
 // The status of a device that has no room while algorithms are chosen: kResourceExhausted, cause
 // OOM.
 Status NoMemoryForChoices(const kernels::DeviceMemoryError& error);

@@ -24,6 +24,8 @@ class CudaAttention final : public AttentionOps {
   void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
   int64_t Plan(const AttentionGradArgs& args) override;
   void Grad(Stream& stream, const AttentionGradArgs& args) const override;
+  // See Backend::RunPlanned. The custom kernels are this module's own, loaded with it.
+  void RunPlanned() { cudnn_->RunPlanned(); }
   // See Backend::NumPlans.
   int64_t NumPlans() const { return cudnn_->NumPlans(); }
   // See Backend::AttentionKernels.

@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/cudnn_attention.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "common/base/math.h"
 #include "kernels/cuda/device/library_check.h"
@@ -299,6 +300,68 @@ int64_t CudnnAttention::WorkspaceBytes(const AttentionGradArgs& a) {
   const int64_t b = SamplesAtOnce(a);
   return DeltaBytes(a.shape, b) + (a.deterministic ? 0 : SumsBytes(a.shape, b)) +
          PlanOf(KeyOf(a))->workspace_bytes();
+}
+
+AttentionGradArgs CudnnAttention::CallOf(const Key& key, void* data) {
+  const auto view = [data](const View& v) {
+    return HeadView{.data = data, .s_stride = v.s, .b_stride = v.b, .head_stride = v.head};
+  };
+  return {.shape = {.dtype = key.dtype,
+                    .s = key.s,
+                    .b = key.b,
+                    .a = key.a,
+                    .g = key.g,
+                    .d = key.d,
+                    .causal = key.causal,
+                    .window = key.window},
+          .q = view(key.q),
+          .k = view(key.k),
+          .v = view(key.v),
+          .o = view(key.o),
+          .lse = {data, DType::kF32, {key.b, key.a, key.s}},
+          .do_ = view(key.dout),
+          .dq = view(key.dq),
+          .dk = view(key.dk),
+          .dv = view(key.dv),
+          .deterministic = key.deterministic};
+}
+
+void CudnnAttention::RunPlanned() {
+  std::vector<Key> keys;
+  {
+    const base::MutexLock lock(&mutex_);
+    for (const auto& [key, plan] : plans_) {
+      if (plan != nullptr) keys.push_back(key);
+    }
+  }
+  if (keys.empty()) return;
+  CudaDevice device(limits_);
+  CudaStream stream(limits_.ordinal, StreamPriority::kLow);
+  for (const Key& key : keys) {
+    // Nobody reads the results, so all operands may share one place.
+    int64_t elements = key.b * key.a * key.s * 2;  // f32 statistics
+    for (const View* view :
+         {&key.q, &key.k, &key.v, &key.o, &key.dout, &key.dq, &key.dk, &key.dv}) {
+      const int64_t heads = std::max(key.a, key.g);
+      elements = std::max(elements, (key.s - 1) * view->s + (key.b - 1) * view->b +
+                                        (heads - 1) * view->head + key.d);
+    }
+    const auto data = device.Allocate(elements * SizeOf(key.dtype), MemoryKind::kDevice);
+    AttentionGradArgs grad = CallOf(key, data->data());
+    const AttentionForwardArgs forward{
+        .shape = grad.shape, .q = grad.q, .k = grad.k, .v = grad.v, .o = grad.o, .lse = grad.lse};
+    const int64_t bytes = key.gradient ? WorkspaceBytes(grad) : WorkspaceBytes(forward);
+    const auto room = device.Allocate(std::max(bytes, kAlignment), MemoryKind::kDevice);
+    if (key.gradient) {
+      grad.workspace = {room->data(), bytes};
+      Grad(stream, grad);
+    } else {
+      AttentionForwardArgs call = forward;
+      call.workspace = {room->data(), bytes};
+      Forward(stream, call);
+    }
+    stream.Synchronize();
+  }
 }
 
 void CudnnAttention::Bind(const Stream& stream) {

@@ -35,6 +35,8 @@ class CudnnAttention {
   int64_t WorkspaceBytes(const AttentionGradArgs& args);
   void Forward(const Stream& stream, const AttentionForwardArgs& args);
   void Grad(const Stream& stream, const AttentionGradArgs& args);
+  // Runs every plan once on memory of its own, and waits. Throws DeviceMemoryError.
+  void RunPlanned();
   // Number of plans requested so far, whether found or not.
   int64_t NumPlans();
 
@@ -57,6 +59,8 @@ class CudnnAttention {
 
   static Key KeyOf(const AttentionForwardArgs& args);
   static Key KeyOf(const AttentionGradArgs& args);
+  // A call of this key whose operands all begin at `data`.
+  static AttentionGradArgs CallOf(const Key& key, void* data);
   bool Covers(const AttentionShape& shape, const AttentionDropout& dropout, bool gradient) const;
   // Returns nullptr if cuDNN has no plan; builds it on the first request.
   const CudnnPlan* PlanOf(const Key& key);

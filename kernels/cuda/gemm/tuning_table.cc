@@ -147,6 +147,30 @@ void CudaTuningTable::Run(Stream& stream, const GemmKey& key, const GemmOperands
   }
 }
 
+void CudaTuningTable::RunPlanned() {
+  std::set<GemmKey> keys;
+  {
+    const base::MutexLock lock(&mutex_);
+    for (const TableKey& key : planned_) keys.insert(key.gemm);
+  }
+  if (keys.empty()) return;
+  // Nobody reads the results, so all operands may share one place.
+  int64_t bytes = 0, scratch = 0;
+  for (const GemmKey& key : keys) {
+    const int64_t d = key.m * key.n * (key.epilogue == Epilogue::kSwigluGrad ? 2 : 1);
+    const int64_t in = SizeOf(key.in), out = SizeOf(key.out), sum = SizeOf(DType::kF32);
+    bytes = std::max({bytes, key.m * key.k * in, key.k * key.n * in, d * out, key.m * sum});
+    scratch = std::max(
+        {scratch, kGemmWorkspaceBytes + SeparateScratchBytes(key), CustomGemmScratchBytes(key)});
+  }
+  TuningRun run(cublas_.limits());
+  void* const data = run.Random(DType::kF32, bytes / SizeOf(DType::kF32) + 1);
+  const Workspace workspace{run.Random(DType::kF32, scratch / SizeOf(DType::kF32)), scratch};
+  const GemmOperands operands{.a = data, .b = data, .d = data, .bias = data, .aux = data};
+  for (const GemmKey& key : keys) Run(run.stream(), key, operands, workspace);
+  run.stream().Synchronize();
+}
+
 GemmChoice CudaTuningTable::Choose(const GemmKey& key) {
   const auto found = choices_.find(key);
   if (found != choices_.end()) return found->second;

@@ -32,6 +32,10 @@ class CudaTuningTable final : public TuningTable {
            const Workspace& workspace, GradMode bias_mode = GradMode::kOverwrite)
       LOCKS_EXCLUDED(mutex_);
 
+  // Runs every planned GEMM once in its chosen form, and waits; what has no entry is timed. Throws
+  // DeviceMemoryError.
+  void RunPlanned() LOCKS_EXCLUDED(mutex_);
+
   std::string Identity() const override { return identity_; }
   std::vector<std::string> Missing() const override LOCKS_EXCLUDED(mutex_);
   Status Time(const std::vector<std::string>& keys) override LOCKS_EXCLUDED(mutex_);

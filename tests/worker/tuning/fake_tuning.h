@@ -26,6 +26,8 @@ class FakeTuning final : public kernels::TuningTable {
   std::map<std::string, std::string> entries;  // by key
   std::vector<std::string> timed;              // in order
   bool out_of_memory = false;
+  std::vector<std::string> ran;  // entries with which planned calls were run
+  bool no_room_to_run = false;
 
   std::string Identity() const override { return identity_; }
   std::vector<std::string> Missing() const override {
@@ -86,6 +88,10 @@ class TunedBackend final : public kernels::Backend {
   const kernels::VectorOps& vector() const override { return plain_.vector(); }
   const kernels::RandomOps& random() const override { return plain_.random(); }
   kernels::TuningTable* tuning() override { return tuning_; }
+  void RunPlanned() override {
+    if (tuning_->no_room_to_run) throw kernels::DeviceMemoryError("no memory for a buffer");
+    for (const kernels::TuningEntry& entry : tuning_->Entries()) tuning_->ran.push_back(entry.key);
+  }
 
  private:
   kernels::Backend& plain_;

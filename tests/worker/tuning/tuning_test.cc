@@ -221,6 +221,25 @@ TEST_F(TuningTest, NoMemoryForTimingEndsEveryRank) {
   EXPECT_NE(base::Message(settled[0].status()).find("rank 1"), std::string::npos);
 }
 
+TEST_F(TuningTest, PlannedCallsRunOnceAllIsChosen) {
+  FakeTuning table("r0");
+  table.planned = {"a", "b"};
+  table.entries = {{"a", "known"}};
+  TunedBackend backend(backend_.get(), &table);
+  ASSERT_TRUE(MakeReady(&backend).ok());
+  EXPECT_EQ(table.timed, (Timed{"b"}));
+  EXPECT_EQ(table.ran, (Timed{"a", "b"}));
+}
+
+TEST_F(TuningTest, NoMemoryToRunPlannedCallsIsSaid) {
+  FakeTuning table("r0");
+  table.no_room_to_run = true;
+  TunedBackend backend(backend_.get(), &table);
+  const Status status = MakeReady(&backend);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(failure::CauseOf(status), failure::Cause::kOutOfMemory);
+}
+
 TEST(TuningTablesTest, TextsComeBackAndDamageIsTold) {
   const TuningTables tables = {{"lib \"1\", card", {{"a", "x"}, {"b", ""}}}, {"other", {}}};
   const auto back = ParseTuningTables(ToJson(tables));
