@@ -240,4 +240,22 @@ std::optional<PortRange> Ports(const JobSpec& job) {
   return PortRange{.first = range->first, .last = range->second};
 }
 
+std::chrono::milliseconds LoadTimeout(const JobSpec& job) {
+  const auto& timeouts = job.resilience().timeouts();
+  if (!timeouts.has_load()) return std::chrono::minutes(15);
+  return std::chrono::milliseconds(timeouts.load());
+}
+
+std::chrono::milliseconds SaveTimeout(const JobSpec& job) {
+  const auto& timeouts = job.resilience().timeouts();
+  if (!timeouts.has_checkpoint()) return std::chrono::hours(1);
+  return std::chrono::milliseconds(timeouts.checkpoint());
+}
+
+std::chrono::milliseconds CollectiveTimeout(const JobSpec& job) {
+  const auto& timeouts = job.resilience().timeouts();
+  if (!timeouts.has_collective()) return std::chrono::minutes(10);
+  return std::chrono::milliseconds(timeouts.collective());
+}
+
 }  // namespace mt::spec

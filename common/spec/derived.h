@@ -5,6 +5,7 @@
 //   V vocabulary  h hidden size  S sequence length  G global batch size  L layers
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -127,5 +128,12 @@ struct PortRange {
   uint16_t last;
 };
 std::optional<PortRange> Ports(const JobSpec& job);
+
+// How long a rank waits for the others in one call, beyond which it takes them for lost
+// (resilience.timeouts): while data and checkpoints are opened and loaded; while one is saved; and
+// otherwise. Jobs that an earlier version has completed lack the last: then the default.
+std::chrono::milliseconds LoadTimeout(const JobSpec& job);
+std::chrono::milliseconds SaveTimeout(const JobSpec& job);
+std::chrono::milliseconds CollectiveTimeout(const JobSpec& job);
 
 }  // namespace mt::spec

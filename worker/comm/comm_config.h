@@ -11,8 +11,9 @@
 namespace mt::comm {
 
 struct CommConfig {
-  // Deadline of one operation. A call that takes longer fails with kDeadlineExceeded, and the group
-  // is broken. Must exceed every wait of a healthy job (a peer that saves, compiles or evaluates).
+  // Deadline of one operation (ProcessGroup::SetOpTimeout). A call that takes longer fails with
+  // kDeadlineExceeded, and the group is broken. Must exceed every wait of a healthy job (a peer
+  // that saves, compiles or evaluates).
   std::chrono::milliseconds op_timeout = std::chrono::minutes(10);
   // Deadline of the creation of a group, rendezvous included.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(2);

@@ -29,7 +29,9 @@ bool Reduces(CommOp op) { return op == CommOp::kAllReduce || op == CommOp::kRedu
 }  // namespace
 
 ProcessGroup::ProcessGroup(GroupSpec spec, CommConfig config)
-    : spec_(std::move(spec)), config_(std::move(config)) {
+    : spec_(std::move(spec)),
+      config_(std::move(config)),
+      op_timeout_ms_(config_.op_timeout.count()) {
   CHECK(spec_.my_index >= 0 && spec_.my_index < size())
       << "group " << spec_.name << ": index " << spec_.my_index << " of " << size();
 }
@@ -145,7 +147,7 @@ Status ProcessGroup::Run(Stream& stream, const Call& call) {
   Status result;
   auto cause = failure::Cause::kNone;  // of what was thrown
   try {
-    result = DoCall(stream, call, start + config_.op_timeout);
+    result = DoCall(stream, call, start + op_timeout());
   } catch (...) {
     result = failure::StatusOfException();
     cause = failure::CauseOf(result);

@@ -4,6 +4,8 @@
 // in worker/parallel know groups only by this class. Algorithms, bytes and steps: README.md.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -46,7 +48,7 @@ struct GroupSpec {
 // operation and on how a tensor is cut into calls; 16-bit sums are rounded at each hop; kMax drops
 // NaN. Nothing may rely on more: norms and flags travel as sums.
 //
-// Failures. Every call ends within config.op_timeout. kDeadlineExceeded: it could not complete in
+// Failures. Every call ends within op_timeout(). kDeadlineExceeded: it could not complete in
 // that time; kUnavailable: a peer is gone (the message names it); kAborted: Abort() was called on
 // this member. Each of them breaks the group, as does kFailedPrecondition: outputs are undefined,
 // every later call returns the same status at once, and peers get kUnavailable. kInvalidArgument
@@ -120,6 +122,12 @@ class ProcessGroup {
   [[nodiscard]] virtual Status Share(const SharedMemory& /*memory*/) { return OkStatus(); }
   virtual void LetGo() {}
 
+  // Deadline of a call that begins from now on; at first config.op_timeout. Any thread.
+  void SetOpTimeout(std::chrono::milliseconds limit) { op_timeout_ms_ = limit.count(); }
+  std::chrono::milliseconds op_timeout() const {
+    return std::chrono::milliseconds(op_timeout_ms_.load());
+  }
+
   // Breaks the group: the call in progress and all later ones return kAborted with this reason,
   // peers get kUnavailable. Returns at once; any thread. The first failure wins: a group that is
   // already broken keeps its status.
@@ -174,11 +182,30 @@ class ProcessGroup {
 
   const GroupSpec spec_;
   const CommConfig config_;
+  std::atomic<int64_t> op_timeout_ms_;
   mutable base::Mutex mu_;
   Status status_ GUARDED_BY(mu_);
   CommStats stats_ GUARDED_BY(mu_);
   bool running_ GUARDED_BY(mu_) = false;
   base::MonotonicTime call_start_ GUARDED_BY(mu_);
+};
+
+// Gives a group (nullptr: none) another deadline for what is called while this object lives.
+class OpTimeoutScope {
+ public:
+  OpTimeoutScope(ProcessGroup* group, std::chrono::milliseconds limit)
+      : group_(group), before_(group == nullptr ? limit : group->op_timeout()) {
+    if (group_ != nullptr) group_->SetOpTimeout(limit);
+  }
+  ~OpTimeoutScope() {
+    if (group_ != nullptr) group_->SetOpTimeout(before_);
+  }
+  OpTimeoutScope(const OpTimeoutScope&) = delete;
+  OpTimeoutScope& operator=(const OpTimeoutScope&) = delete;
+
+ private:
+  ProcessGroup* const group_;
+  const std::chrono::milliseconds before_;
 };
 
 }  // namespace mt::comm

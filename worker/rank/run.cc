@@ -105,6 +105,7 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   const auto& timeouts = args.job->resilience().timeouts();
   if (timeouts.has_comm_init())
     config.connect_timeout = std::chrono::milliseconds(timeouts.comm_init());
+  config.op_timeout = spec::CollectiveTimeout(*args.job);
   ASSIGN_OR_RETURN(const std::unique_ptr<comm::GroupFactory> tcp,
                    comm::MakeGlooFactory(args.store, config));
   const std::unique_ptr<comm::GroupFactory> shared_memory =

@@ -13,6 +13,7 @@
 #include "common/base/files.h"
 #include "common/base/log.h"
 #include "common/control/numbers.h"
+#include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/retention.h"
@@ -108,6 +109,9 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
   }
   if (args_.engine->snapshot() != nullptr) {
     background_ = std::make_unique<BackgroundSave>(&args_.engine->device(), args_.background_group);
+    if (args_.background_group != nullptr) {  // which nobody else uses
+      args_.background_group->SetOpTimeout(spec::SaveTimeout(*args_.job));
+    }
   }
 }
 
@@ -263,6 +267,7 @@ Status Checkpointer::SaveState(int64_t step) {
     count(bytes);
     args_.observer->OnProgress(step);
   };
+  const comm::OpTimeoutScope patience(args_.group, spec::SaveTimeout(*args_.job));
   const StatusOr<checkpoint::SaveResult> saved = checkpoint::SaveCheckpoint(save);
   const std::chrono::duration<double> stall = args_.clock->Now() - begun.at;
   RETURN_IF_ERROR(Ended(begun, saved, stall.count()));

@@ -71,6 +71,8 @@ RunSetup::RunSetup(const TrainArgs& args) : args_(args) {
 RunSetup::~RunSetup() = default;
 
 Status RunSetup::Run() {
+  // The slowest rank to load is waited for as long as its agent and the coordinator do.
+  const comm::OpTimeoutScope patience(args_.groups->world(), spec::LoadTimeout(*args_.job));
   args_.observer->OnState(TrainState::kLoading, 0);
   const auto stream = args_.backend->device().CreateStream(kernels::StreamPriority::kLow);
   checkpoint::Exchange exchange(args_.groups->world(), stream.get());

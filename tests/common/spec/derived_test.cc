@@ -102,6 +102,20 @@ TEST(Presets, OneTransformerPerVariant) {
   EXPECT_EQ(ParameterCount(model), plain + 2 * 2 * 16 - 2 * 2 * 64 - 32 * 64 + 100 * 64);
 }
 
+TEST(DerivedTimeouts, AreTheJobsOrTheDefaults) {
+  JobSpec job;
+  EXPECT_EQ(LoadTimeout(job), std::chrono::minutes(15));
+  EXPECT_EQ(SaveTimeout(job), std::chrono::hours(1));
+  EXPECT_EQ(CollectiveTimeout(job), std::chrono::minutes(10));
+  auto& timeouts = *job.mutable_resilience()->mutable_timeouts();
+  timeouts.set_load(1000);
+  timeouts.set_checkpoint(2000);
+  timeouts.set_collective(3000);
+  EXPECT_EQ(LoadTimeout(job), std::chrono::seconds(1));
+  EXPECT_EQ(SaveTimeout(job), std::chrono::seconds(2));
+  EXPECT_EQ(CollectiveTimeout(job), std::chrono::seconds(3));
+}
+
 TEST(DerivedSizes, FollowMegatron) {
   Model model = Shape(1, 4096, 32, 32);
   EXPECT_EQ(FfnSize(model), 4 * 4096);

@@ -44,6 +44,8 @@ TEST(Complete, FillsDefaultsAndDerivedValues) {
   EXPECT_EQ(job.checkpoint().keep_last(), 3);
   EXPECT_TRUE(job.checkpoint().at_end());
   EXPECT_EQ(job.resilience().timeouts().comm_init(), 600'000);
+  EXPECT_EQ(job.resilience().timeouts().collective(), 600'000);
+  EXPECT_FALSE(job.resilience().timeouts().has_checkpoint()) << "auto";
   EXPECT_EQ(job.resilience().timeouts().load(), 900'000);
 }
 

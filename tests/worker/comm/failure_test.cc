@@ -124,6 +124,28 @@ TEST_P(FailureTest, ADeadlineEndsReceive) {
   });
 }
 
+// By the configuration no call may take any time.
+TEST_P(FailureTest, AScopeGivesAnotherDeadlineAndTakesItBack) {
+  CommConfig config;
+  config.op_timeout = milliseconds(0);
+  Ranks ranks(GetParam(), 2, config);
+  ranks.Run("patience", [&](ProcessGroup& group) {
+    InlineStream stream;
+    {
+      const OpTimeoutScope patience(&group, std::chrono::minutes(2));
+      EXPECT_EQ(group.op_timeout(), std::chrono::minutes(2));
+      const Status status = group.Barrier(stream);
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    EXPECT_EQ(group.op_timeout(), milliseconds(0));
+    if (group.rank() == 1) return;
+    float x = 0;
+    const Status status = group.Recv(stream, &x, 1, DType::kF32, 1, 0);
+    EXPECT_FALSE(status.ok()) << "late, or the other has left";
+  });
+  const OpTimeoutScope of_nobody(nullptr, milliseconds(1));
+}
+
 // Ranks 0 and 1 wait in a call that cannot end, for rank 2; rank 0 is aborted by another thread.
 // The default deadline of ten minutes would show as a hang.
 template <class Call>

@@ -16,7 +16,8 @@ class SetUpVerdictTest : public TrainTest {
   // Two stages: each rank reads its own shard alone (a tied table would be in both).
   SetUpVerdictTest() {
     layout_ = {"parallel.pipeline=2", "model.tie_embeddings=false"};
-    op_timeout_ = std::chrono::seconds(10);  // where a rank waits for one that is gone
+    // Where a rank waits for one that is gone.
+    layout_.emplace_back("resilience.timeouts.load=10s");
   }
 
   void SaveStep5() { ExpectClean(Run({}, {{4, {CommandKind::kStopWithSave, ""}}}), 5); }

@@ -306,7 +306,7 @@ void CopyGroup::Look(base::MonotonicTime now) {
   uint32_t number = 0;
   {
     const base::MutexLock lock(&calls_mu_);
-    if (!latest_.has_value() || now - enqueued_ <= config().op_timeout) return;
+    if (!latest_.has_value() || now - enqueued_ <= op_timeout()) return;
     if (args_.words->IsDone()) {
       latest_.reset();
       return;
@@ -328,7 +328,7 @@ void CopyGroup::Look(base::MonotonicTime now) {
   static_cast<void>(Fail(
       base::Error(absl::StatusCode::kDeadlineExceeded,
                   "{}: {} (exchange {}) not done within {:.0f} s{}", Describe(), late.Describe(),
-                  number, std::chrono::duration<double>(config().op_timeout).count(), missing)));
+                  number, std::chrono::duration<double>(op_timeout()).count(), missing)));
 }
 
 }  // namespace mt::comm

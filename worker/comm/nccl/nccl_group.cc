@@ -277,10 +277,10 @@ void NcclGroup::Look(base::MonotonicTime now) {
     if (!in_flight_.empty()) {
       const InFlight& call = in_flight_.front();
       oldest += ": " + call.Describe();
-      is_late = now - std::max(call.enqueued, last_end_) > config().op_timeout;
+      is_late = now - std::max(call.enqueued, last_end_) > op_timeout();
     } else if (entered_.has_value()) {
       oldest += fmt::format(": {} (call {})", entered_->Describe(), num_calls_ + 1);
-      is_late = now - entered_at_ > config().op_timeout;
+      is_late = now - entered_at_ > op_timeout();
     }
   }
   if (!error.ok()) {
@@ -290,7 +290,7 @@ void NcclGroup::Look(base::MonotonicTime now) {
         base::Error(absl::StatusCode::kDeadlineExceeded,
                     "{}: not done within {:.0f} s; another member has not come to this call, or is "
                     "in another",
-                    oldest, std::chrono::duration<double>(config().op_timeout).count())));
+                    oldest, std::chrono::duration<double>(op_timeout()).count())));
   }
 }
 
