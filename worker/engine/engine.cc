@@ -213,6 +213,7 @@ memory::BytesByKind Engine::MeasureMemory() {
       memory::Total(bytes) - bytes[static_cast<size_t>(memory::Kind::kPinned)];
   bytes[static_cast<size_t>(memory::Kind::kLibraries)] =
       std::max<int64_t>(0, free_at_start_ - FreeBytes(device()) - on_device);
+  for (size_t k = 0; k < bytes.size(); ++k) bytes[k] += memory_->taken()[k];
   return bytes;
 }
 

@@ -139,6 +139,7 @@ Status EnginePlan::PlanMemory() {
     return tuning::NoMemoryForChoices(error);
   }
   sync_->Plan(&memory_plan_);
+  memory_plan_.CountTaken(memory::Kind::kComm, args_.groups->communicator_bytes());
   const auto reserve = [this](int64_t bytes) {
     return memory_plan_.Reserve(memory::Kind::kWorkspace, bytes);
   };

@@ -61,21 +61,28 @@ std::string ListByKind(const BytesByKind& bytes) {
 
 constexpr auto kPinnedIndex = static_cast<size_t>(Kind::kPinned);
 
-// Advice for the error message. A GPU has one rank, and a job on GPUs has one rank so far.
+// Advice for the error message. A GPU has one rank.
 std::string_view Remedy(const kernels::Device& device) {
   if (device.kind() == kernels::DeviceKind::kCpu) {
     return "spread the model over more slots (parallel.tensor, parallel.pipeline) or place fewer "
            "ranks on this node";
   }
-  return "end what else holds memory of this GPU (nvidia-smi lists processes)";
+  return "spread the model over more GPUs (parallel.tensor, parallel.pipeline), or end what else "
+         "holds memory of this GPU (nvidia-smi lists processes)";
 }
 
-Status TooMuch(const kernels::Device& device, const BytesByKind& bytes, const std::string& why) {
+Status TooMuch(const kernels::Device& device, const MemoryPlan& plan, const std::string& why) {
+  const BytesByKind& bytes = plan.bytes();
+  std::string besides;
+  if (Total(plan.taken()) > 0) {
+    besides = fmt::format(" besides what it has taken ({})", ListByKind(plan.taken()));
+  }
   return base::Error(absl::StatusCode::kResourceExhausted,
-                     "out of memory: a rank needs {} bytes = {} ({}), {}; lower "
+                     "out of memory: a rank needs {} bytes = {} ({}){}, {}; lower "
                      "training.micro_batch_size, recompute activations "
                      "(training.recompute.mode: selective or full), {}",
-                     Total(bytes), InGib(Total(bytes)), ListByKind(bytes), why, Remedy(device));
+                     Total(bytes), InGib(Total(bytes)), ListByKind(bytes), besides, why,
+                     Remedy(device));
 }
 
 // "12 bytes = 0.000 GiB more than the 30 bytes = 0.000 GiB that are available"
@@ -86,19 +93,20 @@ std::string MoreThan(int64_t needed, int64_t limit) {
 
 // Compares the plan with `limit_bytes`; on a GPU without its pinned part, which is compared with
 // the host's memory.
-Status CheckFits(kernels::Device& device, const BytesByKind& bytes, int64_t limit_bytes) {
+Status CheckFits(kernels::Device& device, const MemoryPlan& plan, int64_t limit_bytes) {
+  const BytesByKind& bytes = plan.bytes();
   const int64_t pinned = bytes[kPinnedIndex];
   const auto device_memory = device.Memory();
   if (!device_memory) {
     if (Total(bytes) <= limit_bytes) return OkStatus();
-    return TooMuch(device, bytes, MoreThan(Total(bytes), limit_bytes));
+    return TooMuch(device, plan, MoreThan(Total(bytes), limit_bytes));
   }
   ASSIGN_OR_RETURN(const int64_t host, AvailableHostBytes());
-  if (pinned > host) return TooMuch(device, bytes, "pinned memory: " + MoreThan(pinned, host));
+  if (pinned > host) return TooMuch(device, plan, "pinned memory: " + MoreThan(pinned, host));
   const int64_t needed = Total(bytes) - pinned;
   if (needed <= limit_bytes) return OkStatus();
   return TooMuch(
-      device, bytes,
+      device, plan,
       fmt::format("{} on {}, of whose {} bytes {} are free", MoreThan(needed, limit_bytes),
                   device.Describe(), device_memory->total_bytes, device_memory->free_bytes));
 }
@@ -141,6 +149,11 @@ Block MemoryPlan::Reserve(Kind kind, int64_t bytes) {
   return block;
 }
 
+void MemoryPlan::CountTaken(Kind kind, int64_t bytes) {
+  CHECK_GE(bytes, 0);
+  taken_[static_cast<size_t>(kind)] += bytes;
+}
+
 StatusOr<int64_t> AvailableHostBytes() {
   ASSIGN_OR_RETURN(const std::string meminfo, base::ReadFile("/proc/meminfo"));
   const auto available_kib = NumberAfter(meminfo, "MemAvailable:");
@@ -158,7 +171,7 @@ StatusOr<int64_t> AvailableBytes(kernels::Device& device) {
 StatusOr<std::unique_ptr<Memory>> Memory::Allocate(kernels::Device& device, const MemoryPlan& plan,
                                                    int64_t limit_bytes) {
   const BytesByKind& bytes = plan.bytes();
-  RETURN_IF_ERROR(CheckFits(device, bytes, limit_bytes));
+  RETURN_IF_ERROR(CheckFits(device, plan, limit_bytes));
   std::unique_ptr<Memory> memory(new Memory());
   try {
     const auto stream = device.CreateStream(kernels::StreamPriority::kLow);
@@ -171,9 +184,10 @@ StatusOr<std::unique_ptr<Memory>> Memory::Allocate(kernels::Device& device, cons
     }
     stream->Synchronize();
   } catch (const kernels::DeviceMemoryError& error) {
-    return TooMuch(device, bytes, fmt::format("the device refused: {}", error.what()));
+    return TooMuch(device, plan, fmt::format("the device refused: {}", error.what()));
   }
   memory->bytes_ = bytes;
+  memory->taken_ = plan.taken();
   return memory;
 }
 

@@ -20,7 +20,7 @@ enum class Kind : uint8_t {
   kOptimizer,
   kActivations,  // saved in forward for backward
   kWorkspace,    // scratch of an op, scalars, microbatch inputs
-  kComm,         // buffers for communication
+  kComm,         // buffers for communication, and what communicators took
   kPinned,       // page-locked host memory for asynchronous copies
   kLibraries,    // measured, never planned: taken by CUDA and its libraries
 };
@@ -50,10 +50,14 @@ class MemoryPlan {
  public:
   // Reserves `bytes` (>= 0, CHECK), rounded up to kAlignBytes.
   Block Reserve(Kind kind, int64_t bytes);
+  // Counts what others hold of the device for this rank when the plan is allocated (communicators):
+  // reported and named in errors, but not allocated. `bytes` >= 0 (CHECK).
+  void CountTaken(Kind kind, int64_t bytes);
   const BytesByKind& bytes() const { return bytes_; }
+  const BytesByKind& taken() const { return taken_; }
 
  private:
-  BytesByKind bytes_{};
+  BytesByKind bytes_{}, taken_{};
 };
 
 // Host memory that this process can still allocate, in bytes: MemAvailable of /proc/meminfo, or the
@@ -87,13 +91,14 @@ class Memory {
   // Address of the block's first byte; null for an empty block. CHECKs that the block lies within
   // this plan.
   void* Data(const Block& block) const;
-  // Allocated bytes by kind.
+  // Allocated bytes by kind; what the plan counted besides.
   const BytesByKind& Report() const { return bytes_; }
+  const BytesByKind& taken() const { return taken_; }
 
  private:
   Memory() = default;
 
-  BytesByKind bytes_{};
+  BytesByKind bytes_{}, taken_{};
   std::array<std::unique_ptr<kernels::DeviceBuffer>, kNumKinds> buffers_;
 };
 

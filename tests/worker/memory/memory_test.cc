@@ -108,7 +108,26 @@ TEST(MemoryTest, RunningOutNamesBytesKindsAndRemedy) {
   const std::string on_gpu = base::Message(Memory::Allocate(gpu, plan, int64_t{16} << 30).status());
   EXPECT_NE(on_gpu.find("end what else holds memory of this GPU (nvidia-smi"), std::string::npos)
       << on_gpu;
-  EXPECT_EQ(on_gpu.find("parallel."), std::string::npos) << on_gpu;
+  EXPECT_NE(on_gpu.find("over more GPUs (parallel.tensor, parallel.pipeline)"), std::string::npos)
+      << on_gpu;
+}
+
+TEST(MemoryTest, WhatIsTakenIsToldAndNotAllocated) {
+  MemoryPlan plan;
+  plan.Reserve(Kind::kWeights, int64_t{3} << 30);
+  plan.CountTaken(Kind::kComm, int64_t{1} << 29);
+  plan.CountTaken(Kind::kComm, int64_t{1} << 28);
+  TestDevice gpu(int64_t{1} << 20, kernels::DeviceKind::kCuda);
+  const std::string message = base::Message(Memory::Allocate(gpu, plan, int64_t{1} << 30).status());
+  EXPECT_NE(message.find("needs 3221225472 bytes = 3.000 GiB (weights 3.000 GiB) besides what it "
+                         "has taken (comm 0.750 GiB), 2147483648 bytes"),
+            std::string::npos)
+      << message;
+  MemoryPlan small;
+  small.CountTaken(Kind::kComm, 512);
+  const auto memory = Memory::Allocate(gpu, small, 1 << 20).value();
+  EXPECT_EQ(Total(memory->Report()), 0);
+  EXPECT_EQ(memory->taken()[static_cast<size_t>(Kind::kComm)], 512);
 }
 
 TEST(MemoryTest, HostHasSomeMemoryButNotAllThereIs) {

@@ -24,6 +24,11 @@ void AddStats(const comm::CommStats& stats, comm::CommStats* sum) {
   sum->inflight_seconds = std::max(sum->inflight_seconds, stats.inflight_seconds);
 }
 
+int64_t FreeBytes(kernels::Device* device) {
+  const auto memory = device->Memory();
+  return memory ? memory->free_bytes : 0;
+}
+
 }  // namespace
 
 RankGroups::RankGroups(const Args& args)
@@ -66,6 +71,13 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(
 // Every rank makes its groups in the same order of kinds and has one of each kind, so nobody waits
 // in a circle; links have an order of their own.
 Status RankGroups::Make(const Args& args) {
+  const int64_t free_bytes = enqueues_ ? FreeBytes(args.device) : 0;
+  RETURN_IF_ERROR(MakeGroups(args));
+  if (enqueues_) communicator_bytes_ = std::max<int64_t>(0, free_bytes - FreeBytes(args.device));
+  return OkStatus();
+}
+
+Status RankGroups::MakeGroups(const Args& args) {
   constexpr layout::AxisSet kAll = {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp};
   comm::GroupFactory* const on_device = enqueues_ ? args.device_factory : args.factory;
   RETURN_IF_ERROR(AddAlong("world", kAll, args.factory, &world_));

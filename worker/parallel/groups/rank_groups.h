@@ -96,10 +96,14 @@ class RankGroups {
   // behind its calls is void. OK where calls block and return their own errors.
   Status device_status() const LOCKS_EXCLUDED(mu_);
   GroupStats Stats() const LOCKS_EXCLUDED(mu_);
+  // Memory of the device that its groups took when they were made: by how much less of it was free
+  // afterwards. 0 without groups of the device's memory, and where it is the host's.
+  int64_t communicator_bytes() const { return communicator_bytes_; }
 
  private:
   explicit RankGroups(const Args& args);
   Status Make(const Args& args);
+  Status MakeGroups(const Args& args);
   // Groups of the device's memory, but for the links'.
   Status MakeDeviceGroups(const Args& args, comm::GroupFactory* factory);
   // This rank's group along the axes, named by its kind and first member.
@@ -126,6 +130,7 @@ class RankGroups {
   comm::ProcessGroup* dp_gather_ = nullptr;
   comm::ProcessGroup* tied_ = nullptr;
   StageLinks links_;
+  int64_t communicator_bytes_ = 0;
   mutable base::Mutex mu_;
   bool links_open_ GUARDED_BY(mu_) = false;  // others than the training thread may use them
 };
