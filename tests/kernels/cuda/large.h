@@ -13,7 +13,7 @@
 
 namespace mt::kernels::cuda {
 
-inline constexpr int64_t kBeyond = int64_t{1} << 31;
+inline constexpr int64_t kTwoTo31 = int64_t{1} << 31;
 inline constexpr int64_t kNeededBytes = int64_t{40} << 30;
 
 inline Backend& Gpu() { return BackendOf(Side::kGpu); }
@@ -58,8 +58,8 @@ struct Rows {
 };
 inline std::array<Rows, 3> RowsOf(const Large& x) {
   const int64_t count = std::max<int64_t>(2, 4096 / x.columns());
-  CHECK_GT(x.rows() * x.columns(), kBeyond + 2 * count * x.columns());
-  return {Rows{0, count}, Rows{kBeyond / x.columns() - count / 2, count},
+  CHECK_GT(x.rows() * x.columns(), kTwoTo31 + 2 * count * x.columns());
+  return {Rows{0, count}, Rows{kTwoTo31 / x.columns() - count / 2, count},
           Rows{x.rows() - count, count}};
 }
 

@@ -8,19 +8,7 @@ namespace {
 // Shards of the optimizer.
 
 constexpr int64_t kWide = 4099;  // no multiple of a vector
-constexpr int64_t kShardRows = kBeyond / kWide + 9;
-
-Operand Scalars() {
-  StepScalars s;
-  s.factor = 0.125;
-  s.lr = 3e-4;
-  s.weight_decay = 0.1;
-  s.bias_correction1 = 0.19;
-  s.bias_correction2 = 0.002;
-  Operand out(DType::kU8, {static_cast<int64_t>(sizeof(s))});
-  out.SetBoth(&s);
-  return out;
-}
+constexpr int64_t kShardRows = kTwoTo31 / kWide + 9;
 
 TEST_F(LargeOperandsTest, UpdatesReachEveryElement) {
   for (const bool adam : {true, false}) {
@@ -32,9 +20,9 @@ TEST_F(LargeOperandsTest, UpdatesReachEveryElement) {
     m.FillNormal(3, 0.1);
     Gpu().vector().Fill(GpuStream(), v.Flat(), 0.01);
     copy.Zero();
-    const Operand scalars = Scalars();
+    const Operand scalars = ScalarsOfStep(/*skip=*/0);
     const auto update = [&](Side side, const std::array<Tensor, 5>& on) {
-      const auto* const at = static_cast<const StepScalars*>(scalars[side].data);
+      const StepScalars* const at = ScalarsAt(scalars, side);
       if (adam) {
         BackendOf(side).update().AdamW(StreamOf(side), {.gradient = on[0],
                                                         .master = on[1],
@@ -76,7 +64,7 @@ TEST_F(LargeOperandsTest, UpdatesReachEveryElement) {
 TEST_F(LargeOperandsTest, SquaresOfEveryElementAreAdded) {
   const Large gradient(DType::kF32, kShardRows, kWide);
   gradient.Zero();
-  // Ones at both ends and around the border, and one infinity behind it.
+  // Ones at both ends and around element 2^31, and one infinity behind it.
   int64_t ones = 0;
   for (const Rows& rows : RowsOf(gradient)) {
     const Tensor part = gradient.tensor().Rows(rows.begin, rows.count);
@@ -84,7 +72,7 @@ TEST_F(LargeOperandsTest, SquaresOfEveryElementAreAdded) {
     ones += part.NumElements();
   }
   const float infinity = std::numeric_limits<float>::infinity();
-  Gpu().device().Copy(GpuStream(), static_cast<float*>(gradient.tensor().data) + kBeyond + 1,
+  Gpu().device().Copy(GpuStream(), static_cast<float*>(gradient.tensor().data) + kTwoTo31 + 1,
                       &infinity, sizeof(infinity));
   const Operand out = Twins::Of<double>({2}, {0, 0});
   Gpu().update().SquareSum(GpuStream(), {.gradient = gradient.Flat(), .out = out[Side::kGpu]});
@@ -155,9 +143,9 @@ TEST_F(LargeOperandsTest, ColumnsAreAddedOverEveryRow) {
   EXPECT_EQ(out.Values(Side::kGpu), expected);
 }
 
-// Embedding: h 2048, so that row 2^20 begins at element 2^31.
+// Embedding.
 
-TEST_F(LargeOperandsTest, RowsBehindTheBorderAreGatheredAndScattered) {
+TEST_F(LargeOperandsTest, RowsBeyondAreGatheredAndScattered) {
   const std::vector<int32_t> tokens = {0, 7, 1 << 20, (1 << 20) - 1, (1 << 20) + 39, 1 << 20};
   const auto count = static_cast<int64_t>(tokens.size());
   const Large table(DType::kBf16, kMany, kHidden), gradient(DType::kF32, kMany, kHidden);
@@ -241,7 +229,7 @@ TEST_F(LargeOperandsTest, ManyTokensAreGatheredAndScattered) {
 
 TEST_F(LargeOperandsTest, LossOfEveryRow) {
   constexpr int64_t kColumns = 50304, kReal = 50257;
-  constexpr int64_t kRows = kBeyond / kColumns + 9;
+  constexpr int64_t kRows = kTwoTo31 / kColumns + 9;
   for (const bool fused : {true, false}) {
     const Large logits(DType::kBf16, kRows, kColumns);
     logits.FillNormal(6, 2);

@@ -181,6 +181,33 @@ class SideScratch {
   std::unique_ptr<DeviceBuffer> buffer_;
 };
 
+// Runs `entry` with a workspace of what it asks for.
+template <class Args, class Entry>
+void RunWith(Side side, Args args, const Entry& entry) {
+  LinearOps& linear = BackendOf(side).linear();
+  SideScratch scratch(side, linear.Plan(args));
+  args.workspace = scratch.workspace();
+  (linear.*entry)(StreamOf(side), args);
+  StreamOf(side).Synchronize();
+}
+
+// What an update reads of its step.
+inline Operand ScalarsOfStep(int64_t skip) {
+  StepScalars s;
+  s.factor = 0.125;
+  s.lr = 3e-4;
+  s.weight_decay = 0.1;
+  s.bias_correction1 = 0.19;
+  s.bias_correction2 = 0.002;
+  s.skip = skip;
+  Operand out(DType::kU8, {static_cast<int64_t>(sizeof(s))});
+  out.SetBoth(&s);
+  return out;
+}
+inline const StepScalars* ScalarsAt(const Operand& scalars, Side side) {
+  return static_cast<const StepScalars*>(scalars[side].data);
+}
+
 // What kind of arithmetic made an output.
 enum class Kind : uint8_t { kElement, kSum, kGemm, kFused, kAttention };
 

@@ -10,22 +10,6 @@ INSTANTIATE_FOR_TYPES(CudaUpdateTest);
 
 constexpr int64_t kElements = 100003;
 
-Operand Scalars(int64_t skip) {
-  StepScalars s;
-  s.factor = 0.125;
-  s.lr = 3e-4;
-  s.weight_decay = 0.1;
-  s.bias_correction1 = 0.19;
-  s.bias_correction2 = 0.002;
-  s.skip = skip;
-  Operand out(DType::kU8, {static_cast<int64_t>(sizeof(s))});
-  out.SetBoth(&s);
-  return out;
-}
-const StepScalars* At(const Operand& scalars, Side side) {
-  return static_cast<const StepScalars*>(scalars[side].data);
-}
-
 TEST_P(CudaUpdateTest, AdamWIsTheCpusAndSkips) {
   for (const int64_t skip : {0, 1}) {
     Twins twins;
@@ -35,7 +19,7 @@ TEST_P(CudaUpdateTest, AdamWIsTheCpusAndSkips) {
     const Operand v = Twins::Output(DType::kF32, {kElements});
     const Operand copy =
         GetParam() == DType::kF32 ? Operand() : twins.Random(GetParam(), {kElements});
-    const Operand scalars = Scalars(skip);
+    const Operand scalars = ScalarsOfStep(skip);
     const auto before = master.Bytes(Side::kGpu);
     for (const Side side : kSides) {
       BackendOf(side).vector().Fill(StreamOf(side), v[side], 0.01);
@@ -46,7 +30,7 @@ TEST_P(CudaUpdateTest, AdamWIsTheCpusAndSkips) {
                                                         .v = v[side],
                                                         .model_copy = copy[side],
                                                         .decay = true,
-                                                        .scalars = At(scalars, side)});
+                                                        .scalars = ScalarsAt(scalars, side)});
       }
     }
     EXPECT_EQ(master.Bytes(Side::kGpu) == before, skip == 1);
@@ -66,7 +50,7 @@ TEST_P(CudaUpdateTest, SgdIsTheCpusAndSkips) {
     const Operand copy =
         GetParam() == DType::kF32 ? Operand() : twins.Random(GetParam(), {kElements});
     for (const int64_t skip : {0, 1}) {
-      const Operand scalars = Scalars(skip);
+      const Operand scalars = ScalarsOfStep(skip);
       for (const Side side : kSides) {
         BackendOf(side).update().Sgd(StreamOf(side), {.gradient = gradient[side],
                                                       .master = master[side],
@@ -74,7 +58,7 @@ TEST_P(CudaUpdateTest, SgdIsTheCpusAndSkips) {
                                                       .model_copy = copy[side],
                                                       .decay = skip == 0,
                                                       .mu = with_momentum ? 0.9 : 0.0,
-                                                      .scalars = At(scalars, side)});
+                                                      .scalars = ScalarsAt(scalars, side)});
       }
     }
     ExpectClose(master, Kind::kElement, DType::kF32, "master");

@@ -6,21 +6,11 @@ namespace {
 
 class LargeProductsTest : public LargeOperandsTest {};
 
-// Runs an entry on the GPU with the workspace it asks for; on the CPU with its own.
-template <class Args, class Entry>
-void RunPlanned(Side side, Args args, const Entry& entry) {
-  LinearOps& linear = BackendOf(side).linear();
-  SideScratch scratch(side, linear.Plan(args));
-  args.workspace = scratch.workspace();
-  (linear.*entry)(StreamOf(side), args);
-  StreamOf(side).Synchronize();
-}
-
 // Few of the other size, so that the CPU's part is small.
 constexpr int64_t kFew = 64;
 
 TEST_F(LargeProductsTest, ProductsWriteEveryRow) {
-  constexpr int64_t kOutputs = 32768, kTokens = kBeyond / kOutputs + 128;
+  constexpr int64_t kOutputs = 32768, kTokens = kTwoTo31 / kOutputs + 128;
   const Operand w = Twins(7).Random(DType::kBf16, {kOutputs, kFew}, 0.2);
   const Operand bias = Twins(8).Random(DType::kBf16, {kOutputs});
   const Operand turned = Twins(9).Random(DType::kBf16, {kFew, kOutputs}, 0.2);
@@ -36,17 +26,17 @@ TEST_F(LargeProductsTest, ProductsWriteEveryRow) {
   for (const bool act : {false, true}) {
     const auto run = [&](Side side, const Tensor& in, const Tensor& before, const Tensor& out) {
       if (act) {
-        RunPlanned(side,
-                   LinearForwardActArgs{.x = in,
-                                        .w = w[side],
-                                        .bias = bias[side],
-                                        .act = ActKind::kGelu,
-                                        .pre = before,
-                                        .y = out},
-                   &LinearOps::ForwardAct);
+        RunWith(side,
+                LinearForwardActArgs{.x = in,
+                                     .w = w[side],
+                                     .bias = bias[side],
+                                     .act = ActKind::kGelu,
+                                     .pre = before,
+                                     .y = out},
+                &LinearOps::ForwardAct);
       } else {
-        RunPlanned(side, LinearForwardArgs{.x = in, .w = w[side], .bias = bias[side], .y = out},
-                   &LinearOps::Forward);
+        RunWith(side, LinearForwardArgs{.x = in, .w = w[side], .bias = bias[side], .y = out},
+                &LinearOps::Forward);
       }
     };
     run(Side::kGpu, x[Side::kGpu], pre.tensor(), y.tensor());
@@ -64,24 +54,24 @@ TEST_F(LargeProductsTest, ProductsWriteEveryRow) {
   }
   // Backward over the same tokens: dpre = (x turned) * activation'(pre), in y's place.
   const Operand dbias = Twins::Output(DType::kF32, {kOutputs});
-  RunPlanned(Side::kGpu,
-             LinearInputGradActArgs{.dy = x[Side::kGpu],
-                                    .w = turned[Side::kGpu],
-                                    .pre = pre.tensor(),
-                                    .act = ActKind::kGelu,
-                                    .dpre = y.tensor(),
-                                    .dbias = dbias[Side::kGpu]},
-             &LinearOps::InputGradAct);
+  RunWith(Side::kGpu,
+          LinearInputGradActArgs{.dy = x[Side::kGpu],
+                                 .w = turned[Side::kGpu],
+                                 .pre = pre.tensor(),
+                                 .act = ActKind::kGelu,
+                                 .dpre = y.tensor(),
+                                 .dbias = dbias[Side::kGpu]},
+          &LinearOps::InputGradAct);
   for (const Rows& rows : windows) {
     const Operand in = part_of(rows), before = Take(pre, rows);
     const Operand out = Twins::Output(DType::kBf16, {rows.count, kOutputs});
-    RunPlanned(Side::kCpu,
-               LinearInputGradActArgs{.dy = in[Side::kCpu],
-                                      .w = turned[Side::kCpu],
-                                      .pre = before[Side::kCpu],
-                                      .act = ActKind::kGelu,
-                                      .dpre = out[Side::kCpu]},
-               &LinearOps::InputGradAct);
+    RunWith(Side::kCpu,
+            LinearInputGradActArgs{.dy = in[Side::kCpu],
+                                   .w = turned[Side::kCpu],
+                                   .pre = before[Side::kCpu],
+                                   .act = ActKind::kGelu,
+                                   .dpre = out[Side::kCpu]},
+            &LinearOps::InputGradAct);
     Retake(y, rows, out);
     ExpectClose(out, Kind::kFused, DType::kBf16, "dpre of " + At(rows));
   }
@@ -98,14 +88,14 @@ TEST_F(LargeProductsTest, ProductsReadEveryRow) {
   x.FillNormal(11, 1);
   const Operand w = Twins(12).Random(DType::kBf16, {kFew, kHidden}, 0.2);
   const Large y(DType::kBf16, kMany, kFew);
-  RunPlanned(Side::kGpu, LinearForwardArgs{.x = x.tensor(), .w = w[Side::kGpu], .y = y.tensor()},
-             &LinearOps::Forward);
+  RunWith(Side::kGpu, LinearForwardArgs{.x = x.tensor(), .w = w[Side::kGpu], .y = y.tensor()},
+          &LinearOps::Forward);
   const auto windows = RowsOf(x);
   for (const Rows& rows : windows) {
     const Operand in = Take(x, rows), out = Twins::Output(DType::kBf16, {rows.count, kFew});
-    RunPlanned(Side::kCpu,
-               LinearForwardArgs{.x = in[Side::kCpu], .w = w[Side::kCpu], .y = out[Side::kCpu]},
-               &LinearOps::Forward);
+    RunWith(Side::kCpu,
+            LinearForwardArgs{.x = in[Side::kCpu], .w = w[Side::kCpu], .y = out[Side::kCpu]},
+            &LinearOps::Forward);
     Retake(y, rows, out);
     ExpectClose(out, Kind::kGemm, DType::kBf16, "y of " + At(rows));
   }
@@ -117,25 +107,24 @@ TEST_F(LargeProductsTest, ProductsReadEveryRow) {
     const Tensor from = y.tensor().Rows(rows.begin, rows.count);
     Gpu().device().Copy(GpuStream(), dy.tensor().Rows(rows.begin, rows.count).data, from.data,
                         from.Bytes());
-    RunPlanned(Side::kCpu,
-               LinearWeightGradArgs{.dy = Take(y, rows)[Side::kCpu],
-                                    .x = Take(x, rows)[Side::kCpu],
-                                    .mode = rows.begin == 0 ? GradMode::kOverwrite : GradMode::kAdd,
-                                    .dw = dw[Side::kCpu]},
-               &LinearOps::WeightGrad);
+    RunWith(Side::kCpu,
+            LinearWeightGradArgs{.dy = Take(y, rows)[Side::kCpu],
+                                 .x = Take(x, rows)[Side::kCpu],
+                                 .mode = rows.begin == 0 ? GradMode::kOverwrite : GradMode::kAdd,
+                                 .dw = dw[Side::kCpu]},
+            &LinearOps::WeightGrad);
   }
-  RunPlanned(Side::kGpu,
-             LinearWeightGradArgs{.dy = dy.tensor(), .x = x.tensor(), .dw = dw[Side::kGpu]},
-             &LinearOps::WeightGrad);
+  RunWith(Side::kGpu,
+          LinearWeightGradArgs{.dy = dy.tensor(), .x = x.tensor(), .dw = dw[Side::kGpu]},
+          &LinearOps::WeightGrad);
   ExpectClose(dw, Kind::kGemm, DType::kF32, "dw");
-  RunPlanned(Side::kGpu,
-             LinearInputGradArgs{.dy = y.tensor(), .w = w[Side::kGpu], .dx = x.tensor()},
-             &LinearOps::InputGrad);
+  RunWith(Side::kGpu, LinearInputGradArgs{.dy = y.tensor(), .w = w[Side::kGpu], .dx = x.tensor()},
+          &LinearOps::InputGrad);
   for (const Rows& rows : windows) {
     const Operand in = Take(y, rows), out = Twins::Output(DType::kBf16, {rows.count, kHidden});
-    RunPlanned(Side::kCpu,
-               LinearInputGradArgs{.dy = in[Side::kCpu], .w = w[Side::kCpu], .dx = out[Side::kCpu]},
-               &LinearOps::InputGrad);
+    RunWith(Side::kCpu,
+            LinearInputGradArgs{.dy = in[Side::kCpu], .w = w[Side::kCpu], .dx = out[Side::kCpu]},
+            &LinearOps::InputGrad);
     Retake(x, rows, out);
     ExpectClose(out, Kind::kGemm, DType::kBf16, "dx of " + At(rows));
   }

@@ -18,16 +18,6 @@ std::string Text(const Mnk& z) {
          std::to_string(z.k);
 }
 
-// Runs `entry` with a workspace of what it asks for.
-template <class Args, class Entry>
-void RunWith(Side side, Args args, const Entry& entry) {
-  LinearOps& linear = BackendOf(side).linear();
-  SideScratch scratch(side, linear.Plan(args));
-  args.workspace = scratch.workspace();
-  (linear.*entry)(StreamOf(side), args);
-  StreamOf(side).Synchronize();
-}
-
 TEST_P(CudaLinearTest, ForwardIsTheCpus) {
   for (const Mnk& z : kSizes) {
     for (const bool with_bias : {false, true}) {
