@@ -1,6 +1,7 @@
 // How long a rank waits for its peers: as long as its job says. And over what it meets them.
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -9,6 +10,8 @@
 #include "common/spec/parse.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/comm/memory_store.h"
+#include "worker/parallel/groups/rank_groups.h"
 #include "worker/rank/run.h"
 
 namespace mt::rank {
@@ -69,6 +72,36 @@ TEST(CommInitTest, TheJobSaysHowLongRanksWaitForEachOther) {
     EXPECT_LE(store.limit, limit);
     EXPECT_GT(store.limit, limit - minutes(10));
   }
+}
+
+TEST(CommInitTest, TheJobSaysHowLongOneCallMayTake) {
+  megatrain::v1::JobSpec job = TwoReplicas();
+  const minutes limit(7);
+  job.mutable_resilience()->mutable_timeouts()->set_collective(
+      std::chrono::milliseconds(limit).count());
+  comm::MemoryStore store;
+  std::vector<std::thread> ranks;
+  for (const int rank : {0, 1}) {
+    ranks.emplace_back([&, rank] {
+      train::TrainObserver observer;
+      std::chrono::milliseconds world{0}, gradients{0};
+      const train::TrainResult result = rank::Run({.job = &job,
+                                                   .rank = rank,
+                                                   .world_size = 2,
+                                                   .address = "127.0.0.1",
+                                                   .store = &store,
+                                                   .observer = &observer,
+                                                   .on_groups = [&](parallel::RankGroups* groups) {
+                                                     if (groups == nullptr) return;
+                                                     world = groups->world()->op_timeout();
+                                                     gradients = groups->dp_reduce()->op_timeout();
+                                                   }});
+      EXPECT_TRUE(result.status.ok()) << result.status;
+      EXPECT_EQ(world, limit);
+      EXPECT_EQ(gradients, limit);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
 }
 
 TEST(CommInitTest, RanksTryToShareMemoryUnlessToldNotTo) {

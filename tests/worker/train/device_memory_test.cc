@@ -1,7 +1,15 @@
 // A run whose device has memory of its own, without a GPU: nothing is copied from or to pageable
 // memory in any part of a run, and a plan that does not fit is refused before the first step.
+#include <array>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/worker/parallel/groups/hungry_factory.h"
 #include "tests/worker/train/guarded_backend.h"
 #include "tests/worker/train/train_rig.h"
+#include "worker/comm/threads/hub.h"
+#include "worker/parallel/groups/rank_groups.h"
 
 namespace mt::train {
 namespace {
@@ -78,6 +86,48 @@ TEST_F(DeviceMemoryTest, APlanIsHeldAgainstWhatTheDeviceHasFree) {
         fmt::format("a rank needs {} bytes", needed + pinned), std::string("pinned "),
         std::string("on guarded cpu"), std::string("training.micro_batch_size")}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+  }
+}
+
+// Two ranks whose groups take memory of their devices; what the first one's memory is reported as.
+memory::BytesByKind MemoryWithGroups(const std::string& root, int64_t bytes_of_group) {
+  const megatrain::v1::JobSpec job =
+      TinyJob({"training.precision=fp32", "training.train_iters=1", "parallel.data=2"});
+  comm::ThreadsHub hub(comm::CommConfig{});
+  std::array<Observed, 2> seen;
+  std::vector<std::thread> ranks;
+  for (const size_t rank : {size_t{0}, size_t{1}}) {
+    ranks.emplace_back([&, rank] {
+      GuardedBackend backend(int64_t{1} << 30);
+      parallel::HungryFactory on_device(&hub, &backend.device(), bytes_of_group);
+      const auto groups = parallel::RankGroups::CreateForJob(job, static_cast<int>(rank), &hub,
+                                                             &backend.device(), &on_device)
+                              .value();
+      const auto trainer = Trainer::Create({.job = &job,
+                                            .data_root = root + "/data",
+                                            .checkpoint_root = root + "/checkpoints",
+                                            .make_checkpoint_root = true,
+                                            .cache_root = root + "/cache",
+                                            .groups = groups.get(),
+                                            .backend = &backend,
+                                            .observer = &seen[rank]});
+      ASSERT_TRUE(trainer.ok()) << trainer.status();
+      const TrainResult result = (*trainer)->Run();
+      EXPECT_TRUE(result.status.ok()) << result.status;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(seen[0].steps.size(), 1U);
+  return seen[0].steps.empty() ? memory::BytesByKind{} : MemoryOf(seen[0].steps[0]);
+}
+
+TEST_F(DeviceMemoryTest, WhatCommunicatorsTookIsReportedAsCommunication) {
+  const memory::BytesByKind without = MemoryWithGroups(dir_.path(), 0);
+  const memory::BytesByKind with = MemoryWithGroups(dir_.path(), 4096);
+  for (size_t kind = 0; kind < with.size(); ++kind) {
+    const bool is_comm = kind == static_cast<size_t>(memory::Kind::kComm);
+    EXPECT_EQ(with[kind] - without[kind], is_comm ? 3 * 4096 : 0)
+        << memory::Name(static_cast<memory::Kind>(kind));
   }
 }
 

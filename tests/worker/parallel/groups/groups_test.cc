@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/worker/parallel/groups/hungry_factory.h"
 #include "tests/worker/train/guarded_backend.h"
 #include "worker/comm/threads/hub.h"
 #include "worker/parallel/groups/rank_groups.h"
@@ -53,23 +54,6 @@ std::vector<int> MembersOf(const comm::ProcessGroup* group) {
   return members;
 }
 
-// Makes groups that take memory of a device.
-class HungryFactory final : public comm::GroupFactory {
- public:
-  HungryFactory(comm::GroupFactory* inner, kernels::Device* device)
-      : inner_(*inner), device_(*device) {}
-  StatusOr<std::unique_ptr<comm::ProcessGroup>> Create(comm::GroupSpec spec) override {
-    taken_.push_back(device_.Allocate(kBytes, kernels::MemoryKind::kDevice));
-    return inner_.Create(std::move(spec));
-  }
-  static constexpr int64_t kBytes = 4096;
-
- private:
-  comm::GroupFactory& inner_;
-  kernels::Device& device_;
-  std::vector<std::unique_ptr<kernels::DeviceBuffer>> taken_;
-};
-
 TEST(CommunicatorBytesTest, AreWhatTheDeviceHasLessAfterwards) {
   const Mesh mesh = Mesh::Create({.dp = 2}).value();
   comm::ThreadsHub hub(comm::CommConfig{});
@@ -77,15 +61,16 @@ TEST(CommunicatorBytesTest, AreWhatTheDeviceHasLessAfterwards) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       train::GuardedBackend backend(int64_t{1} << 20);
-      HungryFactory on_device(&hub, &backend.device());
+      HungryFactory on_device(&hub, &backend.device(), 4096);
       const auto groups = RankGroups::Create({.mesh = mesh,
                                               .rank = rank,
                                               .factory = &hub,
                                               .device_factory = &on_device,
                                               .device = &backend.device()})
                               .value();
-      // Control, reduction and gathering; the world takes the host's.
-      EXPECT_EQ(groups->communicator_bytes(), 3 * HungryFactory::kBytes);
+      EXPECT_EQ(on_device.num_groups(), 3)
+          << "control, reduction, gathering; the world is the host's";
+      EXPECT_EQ(groups->communicator_bytes(), 3 * 4096);
       const auto stream = backend.device().CreateStream(kernels::StreamPriority::kLow);
       EXPECT_TRUE(groups->world()->Barrier(*stream).ok());
     });
