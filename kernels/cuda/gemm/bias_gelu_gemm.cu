@@ -1,9 +1,7 @@
-// Custom GEMMs that store their sums with a bias, or with GELU and an optional bias. Results leave
-// through the quarters: a consumer warpgroup writes them, the producer warpgroup stores them by
-// TMA, and then they are free again.
+// Custom GEMMs that store their sums with a bias, or with GELU and an optional bias.
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/gelu.cuh"
-#include "kernels/cuda/gemm/hopper_gemm.cuh"
+#include "kernels/cuda/gemm/quarter_pipe.cuh"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -27,33 +25,16 @@ class BiasGeluEpilogue {
     CUtensorMap sum, act;
     const S* bias;  // [features], or null
   };
-  // A quarter with GELU occupies two of the buffers, which are then used twice per tile.
-  static constexpr int kResults = kGelu ? 2 : 1, kSlots = kTileQuarters / kResults;
-  static constexpr int kBarriers = 2 * kSlots;
-
-  static __device__ __forceinline__ void Init(uint32_t barriers) {
-    for (int i = 0; i < kSlots; ++i) {
-      InitBarrier(barriers + 8 * i, kWarpgroupWarps);
-      InitBarrier(barriers + 8 * (kSlots + i), 1);
-    }
-  }
+  // With GELU the sums and the activations of a quarter.
+  using Pipe = QuarterPipe<kTileQuarters, kGelu ? 2 : 1, /*kLoadsParts=*/false>;
 
   static __device__ __forceinline__ void Copy(const GemmBlock& block, const Args& args,
                                               const TileCut& cut) {
-    int parity = 0;  // parity of the block's tiles
-    for (int tile = block.first; tile < block.tiles; tile += block.stride, parity ^= 1) {
-      const TilePlace at = TileAt(cut, tile, block.rank);
-      for (int quarter = 0; quarter < kTileQuarters; ++quarter) {
-        const int slot = quarter % kSlots, x = FeatureOf(at, quarter), y = TokenOf(at, quarter);
-        const uint32_t from = block.quarters + slot * kResults * kQuarterBytes;
-        WaitPhase(Written(block, slot), kGelu ? quarter / kSlots : parity);
-        StoreTile(&args.sum, x, y, from);
-        if (kGelu) StoreTile(&args.act, x, y, from + kQuarterBytes);
-        WaitStoresRead();
-        Arrive(Free(block, slot));
-      }
-    }
-    WaitStores();
+    Pipe::Copy(block, cut, [&](const TilePlace& at, int quarter, uint32_t from) {
+      const int x = FeatureOf(at, quarter), y = TokenOf(at, quarter);
+      StoreTile(&args.sum, x, y, from);
+      if (kGelu) StoreTile(&args.act, x, y, from + kQuarterBytes);
+    });
   }
 
   __device__ __forceinline__ BiasGeluEpilogue(const Args& args, const TilePlace& at, int features) {
@@ -66,13 +47,11 @@ class BiasGeluEpilogue {
 
   __device__ __forceinline__ void Finish(const GemmBlock& block, int group,
                                          const float (&sums)[2][kGemmSums]) const {
-    const uint32_t place = block.quarters + PlaceInQuarter();
+    const uint32_t place = PlaceInQuarter();
 #pragma unroll
     for (int quarter = 0; quarter < kTileQuarters; ++quarter) {
-      const int slot = quarter % kSlots, half = quarter / 2, part = quarter % 2;
-      BeginPart(block, group, quarter == kTileQuarters - 1, Free(block, slot),
-                1 - (kGelu ? quarter / kSlots : group));  // the other warpgroup has the odd tiles
-      const uint32_t to = place + slot * kResults * kQuarterBytes;
+      const int half = quarter / 2, part = quarter % 2;
+      const uint32_t to = Pipe::BeginPart(block, group, quarter) + place;
 #pragma unroll
       for (int j = 0; j < kHalfTileTokens / 16; ++j) {
         Float8 v;
@@ -89,17 +68,11 @@ class BiasGeluEpilogue {
           StoreTransposed(to + kQuarterBytes + j * 16 * kBoxRowBytes, Narrow<S>(v).word);
         }
       }
-      EndPart(Written(block, slot));
+      Pipe::EndPart(block, quarter);
     }
   }
 
  private:
-  static __device__ __forceinline__ uint32_t Written(const GemmBlock& block, int slot) {
-    return block.epilogue + 8 * slot;
-  }
-  static __device__ __forceinline__ uint32_t Free(const GemmBlock& block, int slot) {
-    return block.epilogue + 8 * (kSlots + slot);
-  }
   float bias_[4];  // indexed by half of the features and by pair of accumulators
 };
 

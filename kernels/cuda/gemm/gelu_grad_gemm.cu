@@ -1,10 +1,9 @@
 // A custom GEMM times GELU's slope, with the sums of its features over tokens: the input gradient
-// of fc2 with the bias gradient of fc1. TMA loads the slope's inputs into the quarters; each
-// quarter is read, overwritten with the results and stored from there, then loaded for the block's
-// next tile.
+// of fc2 with the bias gradient of fc1. The slope's inputs are loaded into the quarters, where the
+// results overwrite them.
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/gelu.cuh"
-#include "kernels/cuda/gemm/hopper_gemm.cuh"
+#include "kernels/cuda/gemm/quarter_pipe.cuh"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -54,38 +53,18 @@ class GeluGradEpilogue {
     CUtensorMap pre, dpre;
     float* partials;  // [token tiles, features]
   };
-  // Per quarter one barrier for loaded inputs and one for written results.
-  static constexpr int kBarriers = 2 * kTileQuarters;
-
-  static __device__ __forceinline__ void Init(uint32_t barriers) {
-    for (int i = 0; i < kTileQuarters; ++i) {
-      InitBarrier(barriers + 8 * i, 1);
-      InitBarrier(barriers + 8 * (kTileQuarters + i), kWarpgroupWarps);
-    }
-  }
+  using Pipe = QuarterPipe<kTileQuarters, 1, /*kLoadsParts=*/true>;
 
   static __device__ __forceinline__ void Copy(const GemmBlock& block, const Args& args,
                                               const TileCut& cut) {
-    const auto load = [&](int tile, int quarter) {
-      if (tile >= block.tiles) return;
-      const TilePlace at = TileAt(cut, tile, block.rank);
-      ArriveAndExpect(Loaded(block, quarter), kQuarterBytes);
-      CopyTile(block.quarters + quarter * kQuarterBytes, &args.pre, FeatureOf(at, quarter),
-               TokenOf(at, quarter), Loaded(block, quarter));
-    };
-    for (int quarter = 0; quarter < kTileQuarters; ++quarter) load(block.first, quarter);
-    int parity = 0;
-    for (int tile = block.first; tile < block.tiles; tile += block.stride, parity ^= 1) {
-      const TilePlace at = TileAt(cut, tile, block.rank);
-      for (int quarter = 0; quarter < kTileQuarters; ++quarter) {
-        WaitPhase(Written(block, quarter), parity);
-        StoreTile(&args.dpre, FeatureOf(at, quarter), TokenOf(at, quarter),
-                  block.quarters + quarter * kQuarterBytes);
-        WaitStoresRead();
-        load(tile + block.stride, quarter);
-      }
-    }
-    WaitStores();
+    Pipe::Copy(
+        block, cut,
+        [&](const TilePlace& at, int quarter, uint32_t to, uint32_t barrier) {
+          CopyTile(to, &args.pre, FeatureOf(at, quarter), TokenOf(at, quarter), barrier);
+        },
+        [&](const TilePlace& at, int quarter, uint32_t from) {
+          StoreTile(&args.dpre, FeatureOf(at, quarter), TokenOf(at, quarter), from);
+        });
   }
 
   __device__ __forceinline__ GeluGradEpilogue(const Args& args, const TilePlace& at, int features)
@@ -94,17 +73,15 @@ class GeluGradEpilogue {
 
   __device__ __forceinline__ void Finish(const GemmBlock& block, int group,
                                          const float (&sums)[2][kGemmSums]) const {
-    const uint32_t place = block.quarters + PlaceInQuarter();
+    const uint32_t place = PlaceInQuarter();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float low = 0, high = 0;
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         const int quarter = 2 * half + part;
-        const uint32_t at = place + quarter * kQuarterBytes;
+        const uint32_t at = Pipe::BeginPart(block, group, quarter) + place;
         uint32_t words[2][4];
-        // The other warpgroup has the odd tiles.
-        BeginPart(block, group, quarter == kTileQuarters - 1, Loaded(block, quarter), group);
         LoadTransposed(at, words[0]);
 #pragma unroll
         for (int j = 0; j < kHalfTileTokens / 16; ++j) {
@@ -124,19 +101,13 @@ class GeluGradEpilogue {
           for (int i = 0; i < 4; ++i) now[i] = NarrowPair<S>(v.v[2 * i], v.v[2 * i + 1]);
           StoreTransposed(at + j * 16 * kBoxRowBytes, now);
         }
-        EndPart(Written(block, quarter));
+        Pipe::EndPart(block, quarter);
       }
       PutSums(half * kBoxFeatures + FeatureInHalf(), low, high);
     }
   }
 
  private:
-  static __device__ __forceinline__ uint32_t Loaded(const GemmBlock& block, int quarter) {
-    return block.epilogue + 8 * quarter;
-  }
-  static __device__ __forceinline__ uint32_t Written(const GemmBlock& block, int quarter) {
-    return block.epilogue + 8 * (kTileQuarters + quarter);
-  }
   // Adds up four lanes' sums of one feature and of the feature 8 higher, and writes them out.
   __device__ __forceinline__ void PutSums(int feature, float low, float high) const {
 #pragma unroll

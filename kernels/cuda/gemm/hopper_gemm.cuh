@@ -74,20 +74,6 @@ __device__ __forceinline__ uint32_t PlaceInQuarter() {
 // and 4 j + 3 belong to the feature 8 higher.
 __device__ __forceinline__ int FeatureInHalf() { return WarpOfGroup() * 16 + LaneOfWarp() / 4; }
 
-// Bracket a consumer warpgroup's epilogue work on one part of its tile: `ready` is the barrier it
-// waits for, `written` the one it signals. At the last part the other warpgroup may start using the
-// quarters.
-__device__ __forceinline__ void BeginPart(const GemmBlock& block, int group, bool last,
-                                          uint32_t ready, int parity) {
-  WaitPhase(ready, parity);
-  if (last && LaneOfWarp() == 0) Arrive(block.finish + 8 * (1 - group));
-}
-__device__ __forceinline__ void EndPart(uint32_t written) {
-  ShowToTiles();
-  __syncwarp();
-  if (LaneOfWarp() == 0) Arrive(written);
-}
-
 // The producer thread: fills the ring with the operands of all tiles of the block.
 template <class Epilogue>
 __device__ __forceinline__ void CopyOperands(const GemmBlock& block, const OperandMaps& maps,
@@ -172,18 +158,19 @@ __device__ __forceinline__ void MultiplyTiles(const GemmBlock& block, const Tile
 //   kGated                   whether the second 64 features of a tile are partners of the first, in
 //                            the other half of A's features
 //   Args                     its arguments from the host, including tensor maps
-//   kBarriers, Init          its barriers at block.epilogue; one thread initialises them
+//   Pipe                     how what it reads and writes goes through the quarters
+//                            (quarter_pipe.cuh); its barriers are at block.epilogue
 //   Copy                     run by one thread of the producer warpgroup, for all tiles of the
-//   block its constructor, Finish  run by each consumer thread before and after it accumulates a
-//   tile;
-//                            Finish calls BeginPart and EndPart once or more
+//                            block: Pipe::Copy
+//   its constructor, Finish  run by each consumer thread before and after it accumulates a tile;
+//                            Finish works on all parts of Pipe
 template <class Epilogue>
 __global__ void __cluster_dims__(kClusterBlocks) __launch_bounds__(kGemmThreads, 1)
     GemmKernel(const __grid_constant__ OperandMaps maps,
                const __grid_constant__ typename Epilogue::Args args, TileCut cut) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char shared[];
-  __shared__ alignas(8) uint64_t barriers[2 * kRingStages + 2 * 2 + Epilogue::kBarriers];
+  __shared__ alignas(8) uint64_t barriers[2 * kRingStages + 2 * 2 + Epilogue::Pipe::kBarriers];
   // Uniform in a warp, which __shfl_sync tells the compiler: otherwise the addresses of all
   // operands would be in vector registers.
   const int group = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
@@ -212,7 +199,7 @@ __global__ void __cluster_dims__(kClusterBlocks) __launch_bounds__(kGemmThreads,
       InitBarrier(block.turn + 8 * i, kWarpgroupWarps);
       InitBarrier(block.finish + 8 * i, kWarpgroupWarps);
     }
-    Epilogue::Init(block.epilogue);
+    Epilogue::Pipe::Init(block.epilogue);
     PublishBarriers();
   }
   WaitForKernelBefore();

@@ -2,7 +2,7 @@
 // gate and up, and the input gradient of fc2, from which both halves get a gradient. Forward, a
 // tile has 64 features of each half, so that a thread has both partners in its own registers.
 #include "kernels/cuda/device/dispatch.h"
-#include "kernels/cuda/gemm/hopper_gemm.cuh"
+#include "kernels/cuda/gemm/quarter_pipe.cuh"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -20,40 +20,26 @@ __device__ __forceinline__ void ApplySigmoid(Float8* x) {
   for (int i = 0; i < kGroup; ++i) asm volatile("rcp.approx.ftz.f32 %0, %0;" : "+f"(x->v[i]));
 }
 
-// Processes half of a tile's tokens at a time: gate, up and y in three of the quarters, which are
-// written, stored and free again twice per tile. (With gate and up in one pair and y in the other,
-// the compiler keeps words of the first for the second, and spills.)
+// Processes half of a tile's tokens at a time: gate, up and y. (With gate and up in one pair of
+// quarters and y in the other, the compiler keeps words of the first for the second, and spills.)
 template <class S>
 class SwigluEpilogue {
  public:
   using Element = S;
   static constexpr bool kTransposedA = false, kGated = true;
-  static constexpr int kParts = kTileTokens / kHalfTileTokens;
-  static constexpr int kBarriers = 2;
+  using Pipe = QuarterPipe<kTileTokens / kHalfTileTokens, 3, /*kLoadsParts=*/false>;
   struct Args {
     CUtensorMap gate, up, act;
   };
 
-  static __device__ __forceinline__ void Init(uint32_t barriers) {
-    InitBarrier(barriers, 1);
-    InitBarrier(barriers + 8, kWarpgroupWarps);
-  }
-
   static __device__ __forceinline__ void Copy(const GemmBlock& block, const Args& args,
                                               const TileCut& cut) {
-    for (int tile = block.first; tile < block.tiles; tile += block.stride) {
-      const TilePlace at = TileAt(cut, tile, block.rank);
-      for (int part = 0; part < kParts; ++part) {
-        const int x = at.feature / 2, y = TokenOf(at, part);
-        WaitPhase(block.epilogue + 8, part);
-        StoreTile(&args.gate, x, y, block.quarters);
-        StoreTile(&args.up, x, y, block.quarters + kQuarterBytes);
-        StoreTile(&args.act, x, y, block.quarters + 2 * kQuarterBytes);
-        WaitStoresRead();
-        Arrive(block.epilogue);
-      }
-    }
-    WaitStores();
+    Pipe::Copy(block, cut, [&](const TilePlace& at, int part, uint32_t from) {
+      const int x = at.feature / 2, y = TokenOf(at, part);
+      StoreTile(&args.gate, x, y, from);
+      StoreTile(&args.up, x, y, from + kQuarterBytes);
+      StoreTile(&args.act, x, y, from + 2 * kQuarterBytes);
+    });
   }
 
   __device__ __forceinline__ SwigluEpilogue(const Args& /*args*/, const TilePlace& /*at*/,
@@ -61,14 +47,14 @@ class SwigluEpilogue {
 
   __device__ __forceinline__ void Finish(const GemmBlock& block, int group,
                                          const float (&sums)[2][kGemmSums]) const {
-    const uint32_t place = block.quarters + PlaceInQuarter();
+    const uint32_t place = PlaceInQuarter();
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      BeginPart(block, group, part == kParts - 1, block.epilogue, 1 - part);
+    for (int part = 0; part < Pipe::kParts; ++part) {
+      const uint32_t first_box = Pipe::BeginPart(block, group, part) + place;
 #pragma unroll
       for (int j = 0; j < kHalfTileTokens / 16; ++j) {
         const int first = part * kHalfTileTokens / 2 + j * kGroup;
-        const uint32_t to = place + j * 16 * kBoxRowBytes;
+        const uint32_t to = first_box + j * 16 * kBoxRowBytes;
         const Stored8<S> gate = Rounded(sums[0], first), up = Rounded(sums[1], first);
         StoreTransposed(to, gate.word);
         StoreTransposed(to + kQuarterBytes, up.word);
@@ -79,7 +65,7 @@ class SwigluEpilogue {
         for (int i = 0; i < kGroup; ++i) y.v[i] *= g.v[i] * u.v[i];
         StoreTransposed(to + 2 * kQuarterBytes, Narrow<S>(y).word);
       }
-      EndPart(block.epilogue + 8);
+      Pipe::EndPart(block, part);
     }
   }
 
@@ -92,55 +78,31 @@ class SwigluEpilogue {
   }
 };
 
-// TMA loads a quarter's gate and up into a pair of buffers, where they are overwritten with their
-// gradients and stored; then the pair is loaded for its next use, twice per tile.
+// A quarter's gate and up are loaded into a pair of buffers, where their gradients overwrite them.
 template <class S>
 class SwigluGradEpilogue {
  public:
   using Element = S;
   static constexpr bool kTransposedA = true, kGated = false;
-  static constexpr int kPairs = kTileQuarters / 2, kPairBytes = 2 * kQuarterBytes;
-  // Per pair one barrier for loaded inputs and one for written results.
-  static constexpr int kBarriers = 2 * kPairs;
+  using Pipe = QuarterPipe<kTileQuarters, 2, /*kLoadsParts=*/true>;
   struct Args {
     CUtensorMap gate, up, dgate, dup;
   };
 
-  static __device__ __forceinline__ void Init(uint32_t barriers) {
-    for (int i = 0; i < kPairs; ++i) {
-      InitBarrier(barriers + 8 * i, 1);
-      InitBarrier(barriers + 8 * (kPairs + i), kWarpgroupWarps);
-    }
-  }
-
   static __device__ __forceinline__ void Copy(const GemmBlock& block, const Args& args,
                                               const TileCut& cut) {
-    const auto load = [&](int tile, int quarter) {
-      if (tile >= block.tiles) return;
-      const TilePlace at = TileAt(cut, tile, block.rank);
-      const int pair = quarter % 2, x = FeatureOf(at, quarter), y = TokenOf(at, quarter);
-      const uint32_t to = PairAt(block, pair), loaded = Loaded(block, pair);
-      ArriveAndExpect(loaded, kPairBytes);
-      CopyTile(to, &args.gate, x, y, loaded);
-      CopyTile(to + kQuarterBytes, &args.up, x, y, loaded);
-    };
-    for (int pair = 0; pair < kPairs; ++pair) load(block.first, pair);
-    for (int tile = block.first; tile < block.tiles; tile += block.stride) {
-      const TilePlace at = TileAt(cut, tile, block.rank);
-      for (int quarter = 0; quarter < kTileQuarters; ++quarter) {
-        const int pair = quarter % 2, x = FeatureOf(at, quarter), y = TokenOf(at, quarter);
-        WaitPhase(Written(block, pair), quarter / 2);
-        StoreTile(&args.dgate, x, y, PairAt(block, pair));
-        StoreTile(&args.dup, x, y, PairAt(block, pair) + kQuarterBytes);
-        WaitStoresRead();
-        if (quarter < kPairs) {
-          load(tile, quarter + kPairs);
-        } else {
-          load(tile + block.stride, quarter - kPairs);
-        }
-      }
-    }
-    WaitStores();
+    Pipe::Copy(
+        block, cut,
+        [&](const TilePlace& at, int quarter, uint32_t to, uint32_t barrier) {
+          const int x = FeatureOf(at, quarter), y = TokenOf(at, quarter);
+          CopyTile(to, &args.gate, x, y, barrier);
+          CopyTile(to + kQuarterBytes, &args.up, x, y, barrier);
+        },
+        [&](const TilePlace& at, int quarter, uint32_t from) {
+          const int x = FeatureOf(at, quarter), y = TokenOf(at, quarter);
+          StoreTile(&args.dgate, x, y, from);
+          StoreTile(&args.dup, x, y, from + kQuarterBytes);
+        });
   }
 
   __device__ __forceinline__ SwigluGradEpilogue(const Args& /*args*/, const TilePlace& /*at*/,
@@ -152,10 +114,10 @@ class SwigluGradEpilogue {
 #pragma unroll
     for (int quarter = 0; quarter < kTileQuarters; ++quarter) {
       const int pair = quarter % 2, half = quarter / 2;  // each pair serves half of the tokens
-      BeginPart(block, group, quarter == kTileQuarters - 1, Loaded(block, pair), half);
+      const uint32_t first_box = Pipe::BeginPart(block, group, quarter) + place;
 #pragma unroll
       for (int j = 0; j < kHalfTileTokens / 16; ++j) {
-        const uint32_t at = PairAt(block, pair) + place + j * 16 * kBoxRowBytes;
+        const uint32_t at = first_box + j * 16 * kBoxRowBytes;
         Stored8<S> gate, up;
         LoadTransposed(at, gate.word);
         LoadTransposed(at + kQuarterBytes, up.word);
@@ -168,20 +130,11 @@ class SwigluGradEpilogue {
         StoreTransposed(at, gate.word);
         StoreTransposed(at + kQuarterBytes, up.word);
       }
-      EndPart(Written(block, pair));
+      Pipe::EndPart(block, quarter);
     }
   }
 
  private:
-  static __device__ __forceinline__ uint32_t Loaded(const GemmBlock& block, int pair) {
-    return block.epilogue + 8 * pair;
-  }
-  static __device__ __forceinline__ uint32_t Written(const GemmBlock& block, int pair) {
-    return block.epilogue + 8 * (kPairs + pair);
-  }
-  static __device__ __forceinline__ uint32_t PairAt(const GemmBlock& block, int pair) {
-    return block.quarters + pair * kPairBytes;
-  }
   // Replaces gate and up with their gradients, given the gradient d of silu(gate) * up. With s =
   // sigmoid(x) silu's slope is s + x s (1 - s).
   static __device__ __forceinline__ void Gradients(const Float8& d, Stored8<S>* gate,
