@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # One command from a clean clone to a trained model: installs the packages that this needs, builds the programs (with the CUDA
-# backend where there is a GPU), makes a data set from Debian's fortunes, starts
-# a coordinator and a worker here, trains a small GPT through them on a GPU if there is one, else on four CPU slots (TP 2 x
-# PP 2), has it write three texts, and stops everything again.
+# backend where there is a GPU), makes a data set from Debian's fortunes, starts a coordinator and a worker here, trains a small GPT
+# through them on one or two GPUs if there are any, else on four CPU slots (TP 2 x PP 2), has it write three texts, and stops
+# everything again.
 # Usage: quickstart.sh [--fresh]     all state lies in .quickstart/ below the clone
 #   --fresh   forget earlier runs; without it an interrupted run goes on from its last checkpoint
 set -euo pipefail
@@ -50,9 +50,12 @@ slots = [slot for node in json.load(sys.stdin)["nodes"] for slot in node["slots"
 print(sum(slot["device"] == "GPU" and not slot["out_of_order"] for slot in slots))
 ')
 
-# One job file: a GPU trains it by itself.
+# One job file: a GPU trains it by itself, two train a half of each batch (two microbatches are a batch).
 layout=()
-if [ "$gpus" -gt 0 ]; then
+if [ "$gpus" -gt 1 ]; then
+  layout=(--set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=2)
+  say "training on two GPUs"
+elif [ "$gpus" -gt 0 ]; then
   layout=(--set parallel.tensor=1 --set parallel.pipeline=1)
   say "training on a GPU"
 else

@@ -64,6 +64,14 @@ class QuickstartTest(unittest.TestCase):
         self.assertEqual(submit, "submit -f deploy/examples/quickstart.yaml --set parallel.tensor=1 --set parallel.pipeline=1 --follow")
         self.assertIn("training on a GPU", said)
 
+    def test_two_are_used_of_two_and_more(self):
+        for slots in ((GPU, GPU), (SICK, GPU, GPU, GPU, CPU)):
+            self.calls.unlink(missing_ok=True)
+            submit, said = self.run_with(*slots)
+            self.assertEqual(submit, "submit -f deploy/examples/quickstart.yaml --set parallel.tensor=1 --set parallel.pipeline=1 "
+                                     "--set parallel.data=2 --follow")
+            self.assertIn("training on two GPUs", said)
+
     def test_without_one_cpu_slots_do(self):
         for slots in ((CPU,) * 4, (CPU,) * 4 + (SICK,)):
             self.calls.unlink(missing_ok=True)
