@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/log.h"
 #include "worker/failure/failure.h"
 
 namespace mt::comm {
@@ -16,15 +17,9 @@ double Seconds(base::MonotonicTime begin, base::MonotonicTime end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-bool HasShards(CommOp op) {
-  return op == CommOp::kReduceScatter || op == CommOp::kAllGather || op == CommOp::kAllToAll;
-}
-
 bool HasPeer(CommOp op) {
   return op == CommOp::kBroadcast || op == CommOp::kSend || op == CommOp::kRecv;
 }
-
-bool Reduces(CommOp op) { return op == CommOp::kAllReduce || op == CommOp::kReduceScatter; }
 
 }  // namespace
 
@@ -34,22 +29,6 @@ ProcessGroup::ProcessGroup(GroupSpec spec, CommConfig config)
       op_timeout_ms_(config_.op_timeout.count()) {
   CHECK(spec_.my_index >= 0 && spec_.my_index < size())
       << "group " << spec_.name << ": index " << spec_.my_index << " of " << size();
-}
-
-bool ProcessGroup::Call::Matches(const Call& other) const {
-  return op == other.op && count == other.count && dtype == other.dtype && peer == other.peer &&
-         reduce == other.reduce;
-}
-
-std::string ProcessGroup::Call::Describe() const {
-  std::string text(Name(op));
-  if (op == CommOp::kBarrier) return text;
-  if (Reduces(op)) text += reduce == ReduceOp::kSum ? " sum" : " max";
-  text += fmt::format(" of {} {}{}", count, kernels::Name(dtype), HasShards(op) ? " a shard" : "");
-  if (op == CommOp::kBroadcast) text += fmt::format(" from rank {}", peer);
-  if (op == CommOp::kSend) text += fmt::format(" to rank {} on edge {}", peer, edge);
-  if (op == CommOp::kRecv) text += fmt::format(" from rank {} on edge {}", peer, edge);
-  return text;
 }
 
 Status ProcessGroup::AllReduce(Stream& stream, const void* in, void* out, int64_t count,
@@ -144,6 +123,7 @@ Status ProcessGroup::Run(Stream& stream, const Call& call) {
     running_ = true;
     call_start_ = start;
   }
+  listener_.TellCall(flight_record_.Add(call), call);
   Status result;
   auto cause = failure::Cause::kNone;  // of what was thrown
   try {
@@ -157,7 +137,7 @@ Status ProcessGroup::Run(Stream& stream, const Call& call) {
     running_ = false;
     OpStats& stats = stats_.ops[static_cast<size_t>(call.op)];
     ++stats.num_calls;
-    stats.payload_bytes += call.Bytes() * (HasShards(call.op) ? size() : 1);
+    stats.payload_bytes += call.Bytes() * (call.HasShards() ? size() : 1);
     stats.seconds += Seconds(start, base::Clock::Real()->Now());
   }
   if (result.ok()) return result;
@@ -172,6 +152,12 @@ Status ProcessGroup::Fail(const Status& why) {
     status_ = why;
   }
   OnBroken();
+  listener_.TellBroken();
+  // Whose members may be in different calls.
+  if (absl::IsDeadlineExceeded(why) || absl::IsFailedPrecondition(why)) {
+    log::Warn("the latest calls of a group that broke",
+              {{"group", name()}, {"calls", flight_record_.Describe()}});
+  }
   return why;
 }
 

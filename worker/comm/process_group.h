@@ -16,11 +16,10 @@
 #include "common/base/status.h"
 #include "kernels/core/device.h"
 #include "kernels/core/dtype.h"
+#include "worker/comm/call.h"
 #include "worker/comm/comm_config.h"
 
 namespace mt::comm {
-
-enum class ReduceOp : uint8_t { kSum, kMax };
 
 // Identity of a group: its name, unique in the job and epoch ("dp/3", "pp-act/0-1"), the world
 // ranks of its members in group order, and which of them this process or thread is.
@@ -132,28 +131,17 @@ class ProcessGroup {
   // peers get kUnavailable. Returns at once; any thread. The first failure wins: a group that is
   // already broken keeps its status.
   void Abort(std::string_view reason);
+  // The same with this status; returns the one that broke the group.
+  Status Fail(const Status& why);
   // OK, or the status that broke the group.
   Status status() const;
   CommStats Stats() const;
+  // This member's calls; logged when a deadline or a difference between members breaks the group.
+  const FlightRecord& flight_record() const { return flight_record_; }
+  ListenerSlot& listener() { return listener_; }
 
-  // For implementations: the arguments of one call. Pointers are this member's own; everything else
-  // must agree among members.
-  struct Call {
-    CommOp op = CommOp::kBarrier;
-    int64_t count = 0;  // elements; per shard where the operation has shards
-    kernels::DType dtype = kernels::DType::kU8;
-    ReduceOp reduce = ReduceOp::kSum;
-    int peer = -1;  // root, sender or receiver
-    int edge = 0;
-    const void* in = nullptr;
-    void* out = nullptr;
-
-    int64_t Bytes() const { return count * kernels::SizeOf(dtype); }
-    // True if the calls of two members agree; pointers and edges are not compared.
-    bool Matches(const Call& other) const;
-    // "all_reduce sum of 100 f32"
-    std::string Describe() const;
-  };
+  // For implementations: the arguments of one call.
+  using Call = CommCall;
 
  protected:
   ProcessGroup(GroupSpec spec, CommConfig config);
@@ -164,8 +152,6 @@ class ProcessGroup {
   std::string Describe() const;
   // "rank 2 (world 6)"
   std::string DescribePeer(int index) const;
-  // Breaks the group with `why` unless it is already broken; returns the status that broke it.
-  Status Fail(const Status& why);
 
  private:
   // Validates the call, runs DoCall, counts it and breaks the group on failure.
@@ -188,6 +174,8 @@ class ProcessGroup {
   CommStats stats_ GUARDED_BY(mu_);
   bool running_ GUARDED_BY(mu_) = false;
   base::MonotonicTime call_start_ GUARDED_BY(mu_);
+  FlightRecord flight_record_;
+  ListenerSlot listener_;
 };
 
 // Gives a group (nullptr: none) another deadline for what is called while this object lives.

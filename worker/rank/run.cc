@@ -11,6 +11,7 @@
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/bench/bench_run.h"
+#include "worker/comm/call_check.h"
 #include "worker/comm/copies/copy_factory.h"
 #include "worker/comm/gloo/gloo_factory.h"
 #include "worker/comm/nccl/nccl_factory.h"
@@ -84,6 +85,36 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   return result;
 }
 
+// Of groups that move what lies in a GPU's memory; all nullptr where that is the host's.
+struct DeviceFactories {
+  std::unique_ptr<comm::GroupFactory> nccl, copies, checked_nccl, checked_copies;
+
+  comm::GroupFactory* all() const { return checked_nccl ? checked_nccl.get() : nccl.get(); }
+  comm::GroupFactory* replicas() const {
+    return checked_copies ? checked_copies.get() : copies.get();
+  }
+};
+
+StatusOr<DeviceFactories> MakeDeviceFactories(const RunArgs& args, const comm::CommConfig& config,
+                                              comm::GroupFactory* host, kernels::Backend* backend) {
+  DeviceFactories made;
+  if (!backend->device().Enqueues()) return made;
+  const auto library = comm::LoadNccl();
+  RETURN_IF_ERROR(failure::WithCause(library.status(), failure::Cause::kHardware));
+  log::Info("communication between GPUs",
+            {{"nccl", (*library)->Version()}, {"library", (*library)->path}});
+  made.nccl = comm::MakeNcclFactory(args.store, config, *library, &backend->device());
+  made.copies = comm::MakeCopyFactory({.host = host,
+                                       .otherwise = made.nccl.get(),
+                                       .device = &backend->device(),
+                                       .vector = &backend->vector(),
+                                       .config = config});
+  if (!args.job->training().debug_collectives()) return made;
+  made.checked_nccl = comm::MakeCheckedFactory(made.nccl.get(), host, config);
+  made.checked_copies = comm::MakeCheckedFactory(made.copies.get(), host, config);
+  return made;
+}
+
 StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   std::unique_ptr<kernels::Backend> backend = std::move(args.backend);
   if (backend == nullptr) {
@@ -111,23 +142,12 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   const std::unique_ptr<comm::GroupFactory> shared_memory =
       comm::MakeShmFactory(args.store, config, tcp.get());
   comm::GroupFactory* const factory = args.tcp_only ? tcp.get() : shared_memory.get();
-  std::unique_ptr<comm::GroupFactory> nccl, copies;  // nullptr: the device's memory is the host's
-  if (backend->device().Enqueues()) {
-    const auto library = comm::LoadNccl();
-    RETURN_IF_ERROR(failure::WithCause(library.status(), failure::Cause::kHardware));
-    log::Info("communication between GPUs",
-              {{"nccl", (*library)->Version()}, {"library", (*library)->path}});
-    nccl = comm::MakeNcclFactory(args.store, config, *library, &backend->device());
-    copies = comm::MakeCopyFactory({.host = factory,
-                                    .otherwise = nccl.get(),
-                                    .device = &backend->device(),
-                                    .vector = &backend->vector(),
-                                    .config = config});
-  }
+  ASSIGN_OR_RETURN(const DeviceFactories on_device,
+                   MakeDeviceFactories(args, config, factory, backend.get()));
   ASSIGN_OR_RETURN(
       const std::unique_ptr<parallel::RankGroups> groups,
       parallel::RankGroups::CreateForJob(*args.job, args.rank, factory, &backend->device(),
-                                         nccl.get(), copies.get()));
+                                         on_device.all(), on_device.replicas()));
   if (args.on_comm_init) {
     args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
   }

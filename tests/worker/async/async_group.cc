@@ -24,6 +24,7 @@ class AsyncGroup final : public ProcessGroup {
         window_(args.send_window),
         own_queue_(args.on_host ? args.world->Open(WorldRank(rank())) : nullptr),
         room_(std::move(room)) {}
+  ~AsyncGroup() override { listener().Drop(); }
 
  private:
   Status DoCall(kernels::Stream& stream, const Call& call,

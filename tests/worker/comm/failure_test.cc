@@ -51,6 +51,33 @@ TEST(ThrowingGroupTest, WhatACallThrowsBreaksTheGroupAndNamesTheCall) {
   EXPECT_EQ(group.Stats().inflight_seconds, 0);
 }
 
+// Whose calls do nothing.
+class IdleGroup final : public ProcessGroup {
+ public:
+  IdleGroup() : ProcessGroup({.name = "dp/3", .members = {4, 5}, .my_index = 1}, {}) {}
+
+ private:
+  Status DoCall(kernels::Stream&, const Call&, base::MonotonicTime) override { return OkStatus(); }
+  void OnBroken() override {}
+};
+
+TEST(FlightRecordTest, KeepsTheLatestCallsByNumber) {
+  IdleGroup group;
+  InlineStream stream;
+  EXPECT_EQ(group.flight_record().Describe(), "");
+  float value = 0;
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_TRUE(group.Broadcast(stream, &value, 1, DType::kF32, 0).ok());
+  }
+  EXPECT_TRUE(group.Barrier(stream).ok());
+  const Status refused = group.Broadcast(stream, &value, 1, DType::kF32, 7);
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << "and is no call";
+  std::string expected;
+  for (int n = 6; n <= 12; ++n)
+    expected += fmt::format("call {}: broadcast of 1 f32 from rank 0; ", n);
+  EXPECT_EQ(group.flight_record().Describe(), expected + "call 13: barrier");
+}
+
 class FailureTest : public testing::TestWithParam<Kind> {};
 
 TEST_P(FailureTest, ADeadlineEndsTheCallAndTheGroup) {

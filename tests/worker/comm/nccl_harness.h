@@ -40,8 +40,9 @@ struct NcclRank {
 };
 
 // Makes the group `name` of ranks whose world ranks are 10, 11, ... and calls body on one thread
-// per rank; a rank's group is destroyed when its body returns, then its stream.
+// per rank; a rank's group is destroyed when its body returns, then its stream. `checked`: over
+// MakeCheckedFactory.
 void RunNccl(const std::string& name, int num_ranks, const CommConfig& config,
-             const std::function<void(NcclRank&)>& body);
+             const std::function<void(NcclRank&)>& body, bool checked = false);
 
 }  // namespace mt::comm

@@ -53,13 +53,14 @@ class PeerTrainTest : public TrainTest {
  protected:
   // On devices of the world, or on CPUs.
   std::vector<RankOutcome> RunOn(AsyncWorld* world, const Overrides& layout,
-                                 DeviceKind kind = DeviceKind::kCpu) {
+                                 DeviceKind kind = DeviceKind::kCpu, bool checked = false) {
     Overrides overrides = kShortJob;
     overrides.insert(overrides.end(), layout.begin(), layout.end());
-    return RunJob(TinyJob(overrides),
-                  {.root = dir_.path(), .world = world, .async_kind = kind, .sharing = [](int) {
-                     return Sharing::kAll;
-                   }});
+    return RunJob(TinyJob(overrides), {.root = dir_.path(),
+                                       .world = world,
+                                       .async_kind = kind,
+                                       .sharing = [](int) { return Sharing::kAll; },
+                                       .checked_calls = checked});
   }
   static void ExpectEqualRuns(const std::vector<RankOutcome>& got,
                               const std::vector<RankOutcome>& want) {
@@ -87,7 +88,8 @@ TEST_P(PeerLayoutTest, EveryOrderGivesTheCurveOfTheCpu) {
   for (uint64_t seed = 0; seed < 3; ++seed) {
     AsyncWorld world({.seed = seed});
     const auto run =
-        RunOn(&world, GetParam().overrides, seed % 2 == 0 ? DeviceKind::kCpu : DeviceKind::kCuda);
+        RunOn(&world, GetParam().overrides, seed % 2 == 0 ? DeviceKind::kCpu : DeviceKind::kCuda,
+              /*checked=*/seed == 2);
     ExpectClean(run, 3);
     ExpectEqualRuns(run, inline_run);
     EXPECT_THAT(world.Races(), IsEmpty()) << seed;

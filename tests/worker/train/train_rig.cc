@@ -16,6 +16,7 @@
 #include "kernels/async/async_device.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/worker/async/async_group.h"
+#include "worker/comm/call_check.h"
 #include "worker/comm/copies/copy_factory.h"
 #include "worker/comm/threads/hub.h"
 #include "worker/data/indexed_dataset_writer.h"
@@ -95,13 +96,16 @@ struct RankParts {
   std::unique_ptr<kernels::Backend> cpu;       // unless all share one
   std::unique_ptr<kernels::Backend> backend;   // over it, in a world
   std::unique_ptr<comm::GroupFactory> copies;  // of replicas that share memory
+  std::unique_ptr<comm::GroupFactory> checked, checked_copies;
   std::unique_ptr<parallel::RankGroups> groups;
 };
 
 // Of groups; with a world those of the device differ.
 struct Factories {
   explicit Factories(const RunOptions& options) {
-    const comm::CommConfig config{.op_timeout = options.op_timeout};
+    config.op_timeout = options.op_timeout;
+    // Beside the world, whose hosts wait for none of its calls.
+    calls = std::make_unique<comm::ThreadsHub>(config);
     if (options.world == nullptr) {
       host = std::make_unique<comm::ThreadsHub>(config);
       return;
@@ -112,7 +116,8 @@ struct Factories {
     args.send_window = comm::ProcessGroup::kSendWindow;
     host = std::make_unique<comm::AsyncHub>(args);
   }
-  std::unique_ptr<comm::GroupFactory> host, device;
+  comm::CommConfig config;
+  std::unique_ptr<comm::GroupFactory> host, device, calls;
 };
 
 kernels::Backend* MakeBackend(const RunOptions& options, int rank, RankParts* parts) {
@@ -138,10 +143,18 @@ void RunRank(const JobSpec& job, const RunOptions& options, Factories* factories
                                            .vector = &backend->vector(),
                                            .watched = false});
   }
-  parts->groups =
-      parallel::RankGroups::CreateForJob(job, rank, factories->host.get(), &backend->device(),
-                                         factories->device.get(), parts->copies.get())
-          .value();
+  comm::GroupFactory* on_device = factories->device.get();
+  comm::GroupFactory* of_replicas = parts->copies.get();
+  const auto check = [&](comm::GroupFactory** factory, std::unique_ptr<comm::GroupFactory>* over) {
+    if (!options.checked_calls || *factory == nullptr) return;
+    *over = comm::MakeCheckedFactory(*factory, factories->calls.get(), factories->config);
+    *factory = over->get();
+  };
+  check(&on_device, &parts->checked);
+  check(&of_replicas, &parts->checked_copies);
+  parts->groups = parallel::RankGroups::CreateForJob(job, rank, factories->host.get(),
+                                                     &backend->device(), on_device, of_replicas)
+                      .value();
   TrainArgs args{.job = &job,
                  .data_root = base::JoinPath(options.root, "data"),
                  .checkpoint_root = base::JoinPath(options.root, "checkpoints"),
@@ -178,6 +191,10 @@ std::vector<RankOutcome> RunJob(const JobSpec& job, const RunOptions& options) {
   };
   if (options.world != nullptr) {
     options.world->Run(static_cast<int>(size), run);
+    // Side by side: members wait until all have compared their calls.
+    std::vector<std::thread> ends;
+    for (RankParts& rank : parts) ends.emplace_back([&rank] { rank.groups.reset(); });
+    for (std::thread& end : ends) end.join();
     return outcomes;
   }
   std::vector<std::thread> threads;

@@ -124,6 +124,8 @@ struct RunOptions {
   kernels::DeviceKind async_kind = kernels::DeviceKind::kCpu;
   // What a rank's device shares with the others; empty: nothing.
   std::function<kernels::async::Sharing(int rank)> sharing;
+  // Calls on the world's devices are compared among members (worker/comm/call_check.h).
+  bool checked_calls = false;
   // Changes one rank's arguments before its trainer is made.
   std::function<void(int rank, TrainArgs* args)> adjust;
 };

@@ -40,6 +40,7 @@ CopyGroup::CopyGroup(GroupSpec spec, CommConfig config, Args args)
 }
 
 CopyGroup::~CopyGroup() {
+  listener().Drop();
   if (args_.watch != nullptr) args_.watch->Remove(this);
 }
 

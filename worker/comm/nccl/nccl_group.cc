@@ -68,6 +68,7 @@ NcclGroup::NcclGroup(GroupSpec spec, CommConfig config, const Args& args)
 }
 
 NcclGroup::~NcclGroup() {
+  listener().Drop();
   watch_->Remove(this);
   // NCCL would wait for the calls itself, without an end.
   if (!ending_.joinable()) BeginEnd(/*abort=*/!AwaitCalls());
@@ -210,17 +211,17 @@ Status NcclGroup::Meet(Stream& stream) {
 void NcclGroup::SetEntered(const Call* call) {
   const base::MutexLock lock(&calls_mu_);
   entered_ = call == nullptr ? std::nullopt : std::make_optional(*call);
+  entered_number_ = flight_record().last();
   entered_at_ = base::Clock::Real()->Now();
 }
 
 void NcclGroup::Follow(Stream& stream, const Call& call) {
   const base::MutexLock lock(&calls_mu_);
-  ++num_calls_;
   const base::MonotonicTime now = base::Clock::Real()->Now();
   if (in_flight_.size() >= kMostWatched) {
     InFlight& last = in_flight_.back();
     last.call = call;
-    last.number = num_calls_;
+    last.number = flight_record().last();
     last.enqueued = now;
     last.end->Record(stream);
     return;
@@ -234,8 +235,8 @@ void NcclGroup::Follow(Stream& stream, const Call& call) {
   }
   end->Record(stream);
   in_flight_.push_back({.call = call,
-                        .first = num_calls_,
-                        .number = num_calls_,
+                        .first = flight_record().last(),
+                        .number = flight_record().last(),
                         .enqueued = now,
                         .end = std::move(end)});
 }
@@ -279,7 +280,7 @@ void NcclGroup::Look(base::MonotonicTime now) {
       oldest += ": " + call.Describe();
       is_late = now - std::max(call.enqueued, last_end_) > op_timeout();
     } else if (entered_.has_value()) {
-      oldest += fmt::format(": {} (call {})", entered_->Describe(), num_calls_ + 1);
+      oldest += fmt::format(": {} (call {})", entered_->Describe(), entered_number_);
       is_late = now - entered_at_ > op_timeout();
     }
   }

@@ -94,8 +94,8 @@ class NcclGroup final : public ProcessGroup, private DeviceWatch::Watched {
   base::MonotonicTime end_begun_;
 
   base::Mutex calls_mu_;
-  int64_t num_calls_ GUARDED_BY(calls_mu_) = 0;
   std::optional<Call> entered_ GUARDED_BY(calls_mu_);
+  int64_t entered_number_ GUARDED_BY(calls_mu_) = 0;
   base::MonotonicTime entered_at_ GUARDED_BY(calls_mu_);
   std::deque<InFlight> in_flight_ GUARDED_BY(calls_mu_);
   std::vector<std::unique_ptr<kernels::Event>> spare_ GUARDED_BY(calls_mu_);
