@@ -216,12 +216,16 @@ TEST(CallCheckTest, AMemberThatHasLeftIsComparedStill) {
 
 TEST(CallCheckTest, AnAbortEndsTheCheck) {
   const Clock::time_point begin = Clock::now();
+  std::promise<void> called;
   RunNccl(
       "tp/0", 2, Within(kNever),
-      [](NcclRank& rank) {
+      [&called](NcclRank& rank) {
         Data data(4096);
         if (rank.group.rank() == 0) {
           EXPECT_TRUE(AddUp(100).call(rank, data).ok());
+          called.set_value();
+        } else {
+          called.get_future().wait();
         }
         rank.group.Abort("over");
         rank.stream.Synchronize();
