@@ -95,7 +95,7 @@ void Engine::MakeParts() {
                       .phases = phases_.get(),
                       .recordings = recordings_.get(),
                       .window = MicrobatchWindow(schedules_->largest(), args_.config.stage)});
-  const bool piped = args_.groups->pp_size() > 1;
+  const bool piped = axes().SizeOf(layout::kStageAxes) > 1;
   executor_ = std::make_unique<parallel::Executor>(
       parallel::Executor::Args{.stage = args_.config.stage,
                                .work = work_.get(),

@@ -100,9 +100,8 @@ class Engine {
   PhaseClock& phases() { return *phases_; }
   const PhaseClock& phases() const { return *phases_; }
   kernels::Device& device() { return args_.backend->device(); }
-  int dp_rank() const { return sync_->dp_rank(); }
-  int dp_size() const { return sync_->dp_size(); }
-  int tp_rank() const { return args_.groups->at().tp; }
+  // This rank's place among the job's.
+  const layout::GroupAxes& axes() const { return args_.groups->axes(); }
 
  private:
   // Binds the parts of the plan to their memory and makes those that need it.
@@ -123,7 +122,7 @@ class Engine {
   void ChangeVector(int64_t step);
 
   // Ranks that share the head's matrix compute the same losses: those of the first one count.
-  bool counts_losses() const { return tp_rank() == 0; }
+  bool counts_losses() const { return axes().leads_tensor_ranks(); }
 
   // Pinned memory for what the host and the device exchange outside of steps.
   struct HostBlock {

@@ -22,23 +22,23 @@ int64_t LargestBatch(const spec::BatchRamp& ramp) {
 
 }  // namespace
 
-EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::Coordinates& at) {
+EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::GroupAxes& axes) {
   const auto& parallel = job.parallel();
   EngineConfig config;
   config.model = model::ConfigFromJob(job);
-  config.model.shard = {.rank = at.tp,
-                        .size = base::CheckedCast<int>(parallel.tensor()),
+  config.model.shard = {.rank = axes.IndexIn(layout::kTensorAxes),
+                        .size = axes.SizeOf(layout::kTensorAxes),
                         .sequence_parallel = parallel.sequence_parallel()};
-  config.chunks = spec::LayerSplitOf(job).OfStage(at.pp);
-  config.stage = at.pp;
+  config.stage = axes.IndexIn(layout::kStageAxes);
+  config.chunks = spec::LayerSplitOf(job).OfStage(config.stage);
   config.ramp = spec::RampOf(job);
   config.schedule =
       parallel::ScheduleRequestOf(job, spec::Microbatches(job, LargestBatch(config.ramp)));
-  config.samples_per_round = job.training().micro_batch_size() * parallel.data();
+  config.samples_per_round = job.training().micro_batch_size() * axes.SizeOf(layout::kDataAxes);
   config.constants = optim::ConstantsFromJob(job);
   config.optimizer = optim::OptimizerFromJob(job);
   config.share = {.zero_stage = base::CheckedCast<int>(parallel.zero_stage()),
-                  .dp_rank = at.dp,
+                  .dp_rank = axes.IndexIn(layout::kGradientAxes),
                   .moments = config.optimizer.moments()};
   config.bucket_bytes =
       parallel.has_bucket_size() ? parallel.bucket_size() : params::kMinBucketBytes;

@@ -1,12 +1,11 @@
-// The configuration of one rank's engine, from its job and its coordinates in the mesh. Plain
-// values.
+// The configuration of one rank's engine, from its job and its place among the ranks. Plain values.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "common/layout/group_axes.h"
 #include "common/layout/layer_split.h"
-#include "common/layout/mesh.h"
 #include "common/spec/batch_ramp.h"
 #include "kernels/ops/step_scalars.h"
 #include "worker/model/gpt_config.h"
@@ -38,6 +37,6 @@ struct EngineConfig {
 };
 
 // For a completed job (spec::CompleteJob, ResolveForSlots).
-EngineConfig EngineConfigFromJob(const megatrain::v1::JobSpec& job, const layout::Coordinates& at);
+EngineConfig EngineConfigFromJob(const megatrain::v1::JobSpec& job, const layout::GroupAxes& axes);
 
 }  // namespace mt::engine

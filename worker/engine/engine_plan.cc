@@ -9,6 +9,7 @@
 
 #include "common/base/math.h"
 #include "worker/engine/stage_work.h"
+#include "worker/engine/state_snapshot.h"
 #include "worker/engine/step_ring.h"
 #include "worker/memory/staging.h"
 #include "worker/tuning/tuning.h"
@@ -74,8 +75,8 @@ EnginePlan::EnginePlan(const EngineArgs& args, StepSchedules schedules)
       schedules_(std::make_unique<StepSchedules>(std::move(schedules))),
       registry_(std::make_unique<params::Registry>()) {
   if (args_.groups->tp() != nullptr) {
-    tensor_ = std::make_unique<parallel::TensorParallel>(
-        args_.groups->tp(), args_.config.model.shard.sequence_parallel);
+    tensor_ = std::make_unique<parallel::TensorParallel>(args_.groups->tp(),
+                                                         args_.config.model.shard.cuts_rows());
     if (device().Enqueues()) tensor_->RunBeside(&device());
   }
   MakeModel();
@@ -107,7 +108,7 @@ void EnginePlan::MakeModel() {
   const DType accumulator = kernels::AccumulatorOf(config.model.dtype);
   layout_ = std::make_unique<params::FlatLayout>(params::FlatLayout::Args{
       .registry = registry_.get(),
-      .dp_size = args_.groups->dp_size(),
+      .dp_size = args_.groups->axes().SizeOf(layout::kGradientAxes),
       .min_bucket_elements = base::CeilDiv(config.bucket_bytes, kernels::SizeOf(accumulator))});
   store_ = std::make_unique<params::ParamStore>(registry_.get(), layout_.get(), config.model.dtype,
                                                 config.share);

@@ -57,7 +57,7 @@ void CheckArgs(const GptModel::Args& args) {
     return;
   }
   CHECK(args.tensor->rank() == shard.rank && args.tensor->size() == shard.size &&
-        args.tensor->sequence_parallel() == (shard.sequence_parallel && shard.size > 1))
+        args.tensor->sequence_parallel() == shard.cuts_rows())
       << "the tensor group is not the config's";
 }
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "common/layout/group_axes.h"
+
 namespace mt::train {
 namespace {
 
@@ -44,8 +46,8 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
   const bool whole = final || args_.samples_per_eval == 0;
   data::Loader::Args loader_args{.dataset = whole ? args_.data->whole_valid : args_.data->valid,
                                  .micro_batch_size = args_.micro_batch_size,
-                                 .dp_rank = args_.engine->dp_rank(),
-                                 .dp_size = args_.engine->dp_size(),
+                                 .dp_rank = args_.engine->axes().IndexIn(layout::kDataAxes),
+                                 .dp_size = args_.engine->axes().SizeOf(layout::kDataAxes),
                                  .pad_last = true,
                                  .prefetch = args_.prefetch,
                                  .threads = args_.loader_threads};

@@ -13,6 +13,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/log.h"
+#include "common/layout/group_axes.h"
 #include "common/spec/derived.h"
 #include "common/spec/print.h"
 #include "common/spec/roots.h"
@@ -124,7 +125,7 @@ Status RunSetup::OpenDataAndPlan() {
   parts_.data = std::make_unique<RunData>(*std::move(data));
   ASSIGN_OR_RETURN(
       engine::EnginePlan plan,
-      engine::EnginePlan::Create({.config = engine::EngineConfigFromJob(job, args_.groups->at()),
+      engine::EnginePlan::Create({.config = engine::EngineConfigFromJob(job, args_.groups->axes()),
                                   .backend = args_.backend,
                                   .groups = args_.groups,
                                   .clock = args_.clock,
@@ -284,8 +285,8 @@ Status RunSetup::OpenLoader() {
                             .first_sample = parts_.course.ramp.SamplesAfter(parts_.cursor.start()),
                             .end_sample = parts_.course.samples,
                             .micro_batch_size = job.training().micro_batch_size(),
-                            .dp_rank = parts_.engine->dp_rank(),
-                            .dp_size = parts_.engine->dp_size(),
+                            .dp_rank = args_.groups->axes().IndexIn(layout::kDataAxes),
+                            .dp_size = args_.groups->axes().SizeOf(layout::kDataAxes),
                             .prefetch = static_cast<int>(job.data().prefetch()),
                             .threads = static_cast<int>(job.data().loader_threads())}));
   return OkStatus();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/layout/group_axes.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/engine/phase_scope.h"
 #include "worker/failure/failure.h"
@@ -86,11 +87,12 @@ StatusOr<Ending> StepLoop::End(Ending ending) {
 Status StepLoop::RunStep(int64_t step) {
   if (args_.host_delay.count() > 0) std::this_thread::sleep_for(args_.host_delay);
   if (run_.cursor.last() == run_.cursor.start()) {
-    args_.observer->OnActivity({.kind = ActivityKind::kFirstStep,
-                                .step = step,
-                                .done = 0,
-                                .total = run_.engine->BatchOf(step) / run_.engine->dp_size() /
-                                         run_.job->training().micro_batch_size()});
+    args_.observer->OnActivity(
+        {.kind = ActivityKind::kFirstStep,
+         .step = step,
+         .done = 0,
+         .total = run_.engine->BatchOf(step) / args_.groups->axes().SizeOf(layout::kDataAxes) /
+                  run_.job->training().micro_batch_size()});
   }
   const base::MonotonicTime begin = args_.clock->Now();
   const double bits = commands_.Take(step).Encode();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "common/layout/group_axes.h"
 #include "megatrain/v1/step.pb.h"
 
 namespace mt::train {
@@ -33,7 +34,8 @@ void StepReporter::CountEnded(StepCursor* cursor) {
     times.step_seconds = time->seconds;
     times.phase_seconds = time->phases;
     times.phase_seconds[kSave] += time->between[kSave];
-    counters_.tokens += times.batch / args_.engine->dp_size() * args_.seq_length;
+    counters_.tokens +=
+        times.batch / args_.groups->axes().SizeOf(layout::kDataAxes) * args_.seq_length;
     engine::Add(time->between, &counters_.phase_seconds);
     engine::Add(time->phases, &counters_.phase_seconds);
     counters_.comm = args_.groups->Stats();

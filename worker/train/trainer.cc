@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "common/layout/group_axes.h"
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/failure/failure.h"
@@ -16,7 +17,7 @@ namespace {
 Status CheckArgs(const TrainArgs& args) {
   CHECK(args.job != nullptr && args.groups != nullptr && args.backend != nullptr &&
         args.observer != nullptr && args.clock != nullptr);
-  const int64_t ranks = args.groups->mesh().world_size();
+  const int64_t ranks = args.groups->axes().SizeOf(layout::kWorldAxes);
   const int64_t needed = spec::WorldSize(*args.job);
   if (ranks == needed) return OkStatus();
   return base::FailedPrecondition("the job is laid out for {} ranks, {} were started", needed,

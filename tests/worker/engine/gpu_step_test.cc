@@ -73,7 +73,7 @@ class GpuEngineTest : public GpuTrainTest {
                 .value();
     groups_ = parallel::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
     auto plan =
-        engine::EnginePlan::Create({.config = engine::EngineConfigFromJob(job, groups_->at()),
+        engine::EnginePlan::Create({.config = engine::EngineConfigFromJob(job, groups_->axes()),
                                     .backend = &gpu(),
                                     .groups = groups_.get(),
                                     .clock = base::Clock::Real()});

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/layout/group_axes.h"
 #include "worker/comm/device_watch.h"
 #include "worker/comm/nccl/nccl_group.h"
 #include "worker/comm/self_group.h"
@@ -29,12 +30,14 @@ constexpr std::string_view kLate = "late ";
 // The most thread blocks that a group's kernels take. Groups that work beside products take few,
 // since each block keeps one SM from them; tensor groups have the device to themselves.
 int MostBlocks(std::string_view name) {
-  const std::string_view role = name.substr(0, name.find('/'));
-  static const std::map<std::string_view, int> by_role = {
-      {"control", 1},   {"tp-control", 4}, {"tied", 4},   {"dp-reduce", 8},
-      {"dp-gather", 8}, {"pp-act", 2},     {"pp-grad", 2}};
-  const auto found = by_role.find(role);
-  return found == by_role.end() ? NcclConfig::kUndefined : found->second;
+  using layout::GroupUse;
+  static const std::map<std::string_view, int> by_use = {
+      {Name(GroupUse::kControl), 1}, {Name(GroupUse::kTensorControl), 4},
+      {Name(GroupUse::kTied), 4},    {Name(GroupUse::kGradients), 8},
+      {Name(GroupUse::kWeights), 8}, {layout::kActivationLink, 2},
+      {layout::kGradientLink, 2}};
+  const auto found = by_use.find(name.substr(0, name.find('/')));
+  return found == by_use.end() ? NcclConfig::kUndefined : found->second;
 }
 
 class NcclFactory final : public GroupFactory {

@@ -1,8 +1,9 @@
-// Which groups a rank is in follows from its coordinates in the mesh; a group of one is not made.
+// Which groups a rank is in is common/layout/group_axes.h's to say; here they are made.
 #include "worker/parallel/groups/rank_groups.h"
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 
 #include "common/base/check.h"
@@ -13,7 +14,7 @@
 namespace mt::parallel {
 namespace {
 
-using layout::Axis;
+using layout::GroupUse;
 
 void AddStats(const comm::CommStats& stats, comm::CommStats* sum) {
   for (size_t i = 0; i < sum->ops.size(); ++i) {
@@ -32,10 +33,7 @@ int64_t FreeBytes(kernels::Device* device) {
 }  // namespace
 
 RankGroups::RankGroups(const Args& args)
-    : mesh_(args.mesh),
-      rank_(args.rank),
-      at_(args.mesh.CoordinatesOf(args.rank)),
-      enqueues_(args.device_factory != nullptr) {}
+    : axes_(args.mesh, args.rank, args.tied_tables), enqueues_(args.device_factory != nullptr) {}
 
 StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Args& args) {
   CHECK(args.factory != nullptr || args.mesh.world_size() == 1);
@@ -78,20 +76,19 @@ Status RankGroups::Make(const Args& args) {
 }
 
 Status RankGroups::MakeGroups(const Args& args) {
-  constexpr layout::AxisSet kAll = {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp};
   comm::GroupFactory* const on_device = enqueues_ ? args.device_factory : args.factory;
-  RETURN_IF_ERROR(AddAlong("world", kAll, args.factory, &world_));
+  RETURN_IF_ERROR(Add(GroupUse::kWorld, args.factory, &world_));
   if (args.saves_beside) {
-    RETURN_IF_ERROR(AddAlong("checkpoint", kAll, args.factory, &checkpoint_));
+    RETURN_IF_ERROR(Add(GroupUse::kCheckpoint, args.factory, &checkpoint_));
   }
   if (enqueues_) {
-    RETURN_IF_ERROR(AddAlong("control", kAll, on_device, &control_));
+    RETURN_IF_ERROR(Add(GroupUse::kControl, on_device, &control_));
   } else {
     control_ = world_;
   }
   RETURN_IF_ERROR(MakeDeviceGroups(args, on_device));
-  if (pp_size() == 1) return OkStatus();
-  ASSIGN_OR_RETURN(links_, CreateLinks(args.factory, mesh_, rank_, args.chunks,
+  if (axes_.SizeOf(layout::kStageAxes) == 1) return OkStatus();
+  ASSIGN_OR_RETURN(links_, CreateLinks(args.factory, axes_.mesh(), rank(), args.chunks,
                                        {.device = args.device,
                                         .overlap = args.overlap_links,
                                         .on_device = args.device_factory}));
@@ -101,40 +98,25 @@ Status RankGroups::MakeGroups(const Args& args) {
 }
 
 Status RankGroups::MakeDeviceGroups(const Args& args, comm::GroupFactory* factory) {
-  RETURN_IF_ERROR(AddAlong("tp", {Axis::kTp}, factory, &tp_));
-  RETURN_IF_ERROR(AddAlong("tp-control", {Axis::kTp}, factory, &tp_control_));
+  RETURN_IF_ERROR(Add(GroupUse::kTensor, factory, &tp_));
+  RETURN_IF_ERROR(Add(GroupUse::kTensorControl, factory, &tp_control_));
   comm::GroupFactory* const replicas =
       args.replica_factory == nullptr ? factory : args.replica_factory;
-  RETURN_IF_ERROR(AddAlong("dp-reduce", {Axis::kDp}, replicas, &dp_reduce_));
-  RETURN_IF_ERROR(AddAlong("dp-gather", {Axis::kDp}, replicas, &dp_gather_));
-  const int last = pp_size() - 1;
-  if (!args.tied_tables || last == 0 || (at_.pp != 0 && at_.pp != last)) return OkStatus();
-  const std::vector<int> ends = {RankOfStage(0), RankOfStage(last)};
-  return Add(fmt::format("tied/{}", ends[0]), ends, factory, &tied_);
+  RETURN_IF_ERROR(Add(GroupUse::kGradients, replicas, &dp_reduce_));
+  RETURN_IF_ERROR(Add(GroupUse::kWeights, replicas, &dp_gather_));
+  return Add(GroupUse::kTied, factory, &tied_);
 }
 
-Status RankGroups::AddAlong(const char* kind, layout::AxisSet axes, comm::GroupFactory* factory,
-                            comm::ProcessGroup** out) {
-  const layout::Group members = mesh_.GroupOf(rank_, axes);
-  return Add(fmt::format("{}/{}", kind, members.front()), members, factory, out);
-}
-
-Status RankGroups::Add(const std::string& name, std::vector<int> members,
-                       comm::GroupFactory* factory, comm::ProcessGroup** out) {
-  if (members.size() == 1) return OkStatus();
-  const auto me = std::find(members.begin(), members.end(), rank_);
-  CHECK(me != members.end()) << "rank " << rank_ << " is no member of " << name;
-  const int my_index = static_cast<int>(me - members.begin());
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<comm::ProcessGroup> group,
-      factory->Create({.name = name, .members = std::move(members), .my_index = my_index}));
+Status RankGroups::Add(GroupUse use, comm::GroupFactory* factory, comm::ProcessGroup** out) {
+  std::optional<layout::GroupPlace> place = axes_.PlaceIn(use);
+  if (!place) return OkStatus();
+  ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group,
+                   factory->Create({.name = std::move(place->name),
+                                    .members = std::move(place->members),
+                                    .my_index = place->index}));
   *out = group.get();
   groups_.push_back(std::move(group));
   return OkStatus();
-}
-
-int RankGroups::RankOfStage(int stage) const {
-  return mesh_.WorldRankOf({.tp = at_.tp, .cp = at_.cp, .dp = at_.dp, .pp = stage});
 }
 
 std::vector<LinkEnd*> RankGroups::Ends() const {

@@ -11,7 +11,7 @@
 
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/layout/mesh.h"
+#include "common/layout/group_axes.h"
 #include "kernels/core/device.h"
 #include "worker/comm/group_factory.h"
 #include "worker/parallel/pipeline/edges.h"
@@ -59,12 +59,10 @@ class RankGroups {
   RankGroups(const RankGroups&) = delete;
   RankGroups& operator=(const RankGroups&) = delete;
 
-  const layout::Mesh& mesh() const { return mesh_; }
-  int rank() const { return rank_; }
-  const layout::Coordinates& at() const { return at_; }
-  int tp_size() const { return mesh_.size(layout::Axis::kTp); }
-  int dp_size() const { return mesh_.size(layout::Axis::kDp); }
-  int pp_size() const { return mesh_.size(layout::Axis::kPp); }
+  // Which groups this rank has, and what it is among the ranks.
+  const layout::GroupAxes& axes() const { return axes_; }
+  int rank() const { return axes_.world_rank(); }
+  const layout::Coordinates& at() const { return axes_.at(); }
 
   // Each is nullptr where this rank would be its only member. World and checkpoint take host memory
   // and block; the others take the device's memory, in stream order.
@@ -106,19 +104,11 @@ class RankGroups {
   Status MakeGroups(const Args& args);
   // Groups of the device's memory, but for the links'.
   Status MakeDeviceGroups(const Args& args, comm::GroupFactory* factory);
-  // This rank's group along the axes, named by its kind and first member.
-  Status AddAlong(const char* kind, layout::AxisSet axes, comm::GroupFactory* factory,
-                  comm::ProcessGroup** out);
-  // `members` by world rank, this rank among them; *out stays nullptr for one member.
-  Status Add(const std::string& name, std::vector<int> members, comm::GroupFactory* factory,
-             comm::ProcessGroup** out);
-  // The rank of this one's coordinates on another stage.
-  int RankOfStage(int stage) const;
+  // *out stays nullptr where the axes give this rank no such group.
+  Status Add(layout::GroupUse use, comm::GroupFactory* factory, comm::ProcessGroup** out);
   std::vector<LinkEnd*> Ends() const EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const layout::Mesh mesh_;
-  const int rank_;
-  const layout::Coordinates at_;
+  const layout::GroupAxes axes_;
   const bool enqueues_;  // groups of the device's memory return before their calls are done
   std::vector<std::unique_ptr<comm::ProcessGroup>> groups_;
   comm::ProcessGroup* world_ = nullptr;

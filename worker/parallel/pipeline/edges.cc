@@ -8,14 +8,13 @@
 #include <fmt/format.h>
 
 #include "common/base/log.h"
+#include "common/layout/group_axes.h"
 #include "worker/parallel/pipeline/host_link.h"
 #include "worker/parallel/pipeline/peer_link.h"
 #include "worker/parallel/pipeline/stream_link.h"
 
 namespace mt::parallel {
 namespace {
-
-using layout::Axis;
 
 // The receiver of an edge by the sender's stage: activations go to the next stage, gradients to the
 // previous one.
@@ -28,8 +27,9 @@ bool WrapsAround(EdgeKind kind, int sender, int stages) {
 }
 
 comm::GroupSpec SpecOf(EdgeKind kind, int sender_rank, int receiver_rank, bool outgoing) {
-  const char* prefix = kind == EdgeKind::kActivation ? "pp-act" : "pp-grad";
-  return {.name = fmt::format("{}/{}-{}", prefix, sender_rank, receiver_rank),
+  const std::string_view use =
+      kind == EdgeKind::kActivation ? layout::kActivationLink : layout::kGradientLink;
+  return {.name = fmt::format("{}/{}-{}", use, sender_rank, receiver_rank),
           .members = {sender_rank, receiver_rank},
           .my_index = outgoing ? kSenderIndex : kReceiverIndex};
 }
@@ -58,10 +58,10 @@ StatusOr<std::unique_ptr<End>> MakeEnd(comm::GroupFactory* factory, const comm::
 
 std::vector<Edge> EdgesOf(const layout::Mesh& mesh, int world_rank, int chunks) {
   std::vector<Edge> edges;
-  const int stages = mesh.size(Axis::kPp);
+  const int stages = mesh.GroupSize(layout::kStageAxes);
   if (stages == 1) return edges;
-  const int own_stage = mesh.CoordinatesOf(world_rank).pp;
-  const layout::Group column = mesh.GroupOf(world_rank, {Axis::kPp});
+  const int own_stage = mesh.RankInGroup(world_rank, layout::kStageAxes);
+  const layout::Group column = mesh.GroupOf(world_rank, layout::kStageAxes);
   for (const EdgeKind kind : {EdgeKind::kActivation, EdgeKind::kGradient}) {
     for (int sender = 0; sender < stages; ++sender) {
       const int receiver = ReceiverOf(kind, sender, stages);
