@@ -123,7 +123,7 @@ void Engine::SetHooks() {
   };
   hooks.on_bucket_ready = [this](int bucket) {
     // An error sticks in sync_ and ends the step behind this action.
-    if (sync_->dp_size() == 1) return sync_->BucketReady(*stream_, bucket);
+    if (!sync_->has_replicas()) return sync_->BucketReady(*stream_, bucket);
     const PhaseScope waiting(phases_.get(), StepPhase::kDpComm);
     sync_->BucketReady(*stream_, bucket);
   };

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "common/base/status.h"
 #include "kernels/ops/backend.h"
@@ -100,8 +101,9 @@ class Engine {
   PhaseClock& phases() { return *phases_; }
   const PhaseClock& phases() const { return *phases_; }
   kernels::Device& device() { return args_.backend->device(); }
-  // This rank's place among the job's.
+  // This rank's place among the job's, and the ways of its buckets.
   const layout::GroupAxes& axes() const { return args_.groups->axes(); }
+  const std::vector<parallel::BucketRoute>& routes() const { return sync_->routes(); }
 
  private:
   // Binds the parts of the plan to their memory and makes those that need it.

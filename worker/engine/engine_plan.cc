@@ -115,19 +115,13 @@ void EnginePlan::MakeModel() {
 }
 
 void EnginePlan::MakeSync() {
-  // The first and the last stage share the word embeddings; elsewhere nothing is exchanged.
-  params::ParamId tied_table = params::ParamId::kNone;
-  if (args_.groups->tied() != nullptr) {
-    tied_table = registry_->Find("embedding.word.weight").value_or(params::ParamId::kNone);
-    CHECK(tied_table != params::ParamId::kNone) << "an end of the model without word embeddings";
-  }
   sync_ = std::make_unique<parallel::GradientSync>(
       parallel::GradientSync::Args{.device = &device(),
                                    .update = &args_.backend->update(),
                                    .vector = &args_.backend->vector(),
                                    .store = store_.get(),
+                                   .routes = parallel::RoutesOf(*store_, args_.groups->axes()),
                                    .groups = SyncGroupsOf(*args_.groups),
-                                   .tied_table = tied_table,
                                    .overlap_reduce = args_.config.overlap_reduce,
                                    .overlap_gather = args_.config.overlap_gather});
 }

@@ -44,7 +44,7 @@ int StageWork::Place(int microbatch) {
 }
 
 Status StageWork::WaitWeights(const Action& action) {
-  if (args_.sync->dp_size() == 1) return args_.sync->WaitWeights(*args_.stream, action.chunk);
+  if (!args_.sync->has_replicas()) return args_.sync->WaitWeights(*args_.stream, action.chunk);
   const PhaseScope waiting(args_.phases, StepPhase::kDpComm);
   if (IsByLayer(action)) return args_.sync->WaitLayer(*args_.stream, action.chunk, -1);
   return args_.sync->WaitWeights(*args_.stream, action.chunk);
@@ -52,7 +52,7 @@ Status StageWork::WaitWeights(const Action& action) {
 
 // A recording holds no waits for what is outside of it.
 bool StageWork::IsByLayer(const Action& action) const {
-  return pass_.training && action.microbatch == 0 && !recorded_ && args_.sync->dp_size() > 1;
+  return pass_.training && action.microbatch == 0 && !recorded_ && args_.sync->has_replicas();
 }
 
 void StageWork::Train(const Action& action, bool backward) {
@@ -62,7 +62,7 @@ void StageWork::Train(const Action& action, bool backward) {
   step.last = action.microbatch + 1 == pass_.microbatches;
   step.by_layer = !backward && IsByLayer(action);
   // Replicas wait for each bucket while the last microbatch runs: host calls, not to be recorded.
-  const bool alone = args_.sync->dp_size() == 1;
+  const bool alone = !args_.sync->has_replicas();
   const bool reports = step.last && !(recorded_ && alone);
   const bool all_ready = step.last && !reports && backward;
   step.last = reports;

@@ -10,24 +10,16 @@ namespace mt::parallel {
 
 using kernels::Stream;
 using kernels::Tensor;
-using params::Bucket;
 using params::ParamStore;
-using params::Region;
 using params::Slice;
 
-GradientSync::GradientSync(const Args& args)
-    : args_(args),
-      store_(args.store),
+GradientSync::GradientSync(Args args)
+    : args_(std::move(args)),
+      store_(args_.store),
       reduce_tickets_(static_cast<size_t>(store_->layout().num_buckets()), 0),
       gather_tickets_(static_cast<size_t>(store_->layout().num_buckets()), 0),
       ready_(static_cast<size_t>(store_->layout().num_buckets()), false) {
-  CHECK_EQ(dp_size(), store_->layout().dp_size());
-  CHECK_EQ(dp_rank(), store_->share().dp_rank);
-  const SyncGroups& groups = args_.groups;
-  if (!IsAlone(groups.dp_reduce)) {
-    CHECK(groups.dp_gather != nullptr && groups.dp_gather->size() == groups.dp_reduce->size());
-  }
-  CHECK_EQ(groups.tied != nullptr, args_.tied_table != params::ParamId::kNone);
+  CheckGroups();
   for (int64_t i = 0; i < store_->registry().size(); ++i) {
     const auto id = static_cast<params::ParamId>(i);
     const params::ParamSpec& param = store_->registry()[id];
@@ -36,11 +28,27 @@ GradientSync::GradientSync(const Args& args)
     if (std::ranges::find(buckets, bucket) == buckets.end()) buckets.push_back(bucket);
   }
   const int window = store_->layout().num_buckets();  // a step awaits all of its calls
-  if (args_.overlap_reduce && dp_size() > 1) {
+  if (args_.overlap_reduce && has_replicas()) {
     reduce_lane_ = Lane::Create(args_.device, "mt-dp-reduce", window);
   }
-  if (args_.overlap_gather && store_->state_is_cut()) {
+  if (args_.overlap_gather && std::ranges::any_of(args_.routes, &BucketRoute::gather)) {
     gather_lane_ = Lane::Create(args_.device, "mt-dp-gather", window);
+  }
+}
+
+void GradientSync::CheckGroups() const {
+  const SyncGroups& groups = args_.groups;
+  const int64_t replicas = has_replicas() ? groups.dp_reduce->size() : 1;
+  CHECK_EQ(replicas, store_->layout().dp_size());
+  if (has_replicas()) {
+    CHECK_EQ(groups.dp_reduce->rank(), store_->share().dp_rank);
+    CHECK(groups.dp_gather != nullptr && groups.dp_gather->size() == replicas);
+  }
+  CHECK_EQ(args_.routes.size(), static_cast<size_t>(store_->layout().num_buckets()));
+  for (const BucketRoute& route : args_.routes) {
+    CHECK_EQ(route.reduce != Reduction::kNone, has_replicas());
+    CHECK(!route.tied || groups.tied != nullptr);
+    CHECK(!route.tensor_sum || groups.tensor != nullptr);
   }
 }
 
@@ -77,31 +85,6 @@ Status GradientSync::Share(const memory::Memory& memory) {
        .scratch = {.data = memory.Data(scratch_block_), .bytes = scratch_block_.bytes}}));
   if (args_.groups.dp_gather == args_.groups.dp_reduce) return OkStatus();
   return args_.groups.dp_gather->Share({.operands = {piece(store_->weights())}, .scratch = {}});
-}
-
-int GradientSync::dp_rank() const {
-  return args_.groups.dp_reduce == nullptr ? 0 : args_.groups.dp_reduce->rank();
-}
-
-int GradientSync::dp_size() const {
-  return args_.groups.dp_reduce == nullptr ? 1 : args_.groups.dp_reduce->size();
-}
-
-bool GradientSync::IsTied(int bucket) const {
-  return args_.tied_table != params::ParamId::kNone &&
-         store_->layout().BucketOf(args_.tied_table) == bucket;
-}
-
-bool GradientSync::IsFinalAfterReduce(int bucket) const {
-  return !IsTied(bucket) && !store_->layout().bucket(bucket).partial;
-}
-
-bool GradientSync::Counts(int bucket) const {
-  const Bucket& b = store_->layout().bucket(bucket);
-  if (b.copy) return false;
-  const bool replicated =
-      b.region == Region::kReplicatedVector || b.region == Region::kPositionTable;
-  return !replicated || args_.groups.tensor == nullptr || args_.groups.tensor->rank() == 0;
 }
 
 // Lanes.
@@ -143,7 +126,7 @@ void GradientSync::BucketReady(Stream& stream, int bucket) {
   reduce_tickets_[static_cast<size_t>(bucket)] =
       RunOn(reduce_lane_.get(), stream, [this, bucket](Stream& lane) -> Status {
         RETURN_IF_ERROR(Reduce(lane, bucket));
-        if (IsFinalAfterReduce(bucket)) SquareSum(lane, bucket);
+        if (route(bucket).final_after_reduce()) SquareSum(lane, bucket);
         return OkStatus();
       });
 }
@@ -157,15 +140,19 @@ void GradientSync::ChunkReady(Stream& stream, int chunk) {
 
 Status GradientSync::Reduce(Stream& stream, int bucket) {
   comm::ProcessGroup* const group = args_.groups.dp_reduce;
-  if (IsAlone(group)) return OkStatus();
   const Tensor whole = store_->BucketGrads(bucket);
-  if (!store_->state_is_cut()) {
-    return group->AllReduce(stream, whole.data, whole.data, whole.NumElements(), whole.dtype,
-                            comm::ReduceOp::kSum);
-  }
   const Tensor own = ParamStore::Cut(store_->grads(), store_->OwnSlice(bucket));
-  return group->ReduceScatter(stream, whole.data, own.data, own.NumElements(), own.dtype,
+  switch (route(bucket).reduce) {
+    case Reduction::kNone:
+      break;
+    case Reduction::kAllReduce:
+      return group->AllReduce(stream, whole.data, whole.data, whole.NumElements(), whole.dtype,
                               comm::ReduceOp::kSum);
+    case Reduction::kReduceScatter:
+      return group->ReduceScatter(stream, whole.data, own.data, own.NumElements(), own.dtype,
+                                  comm::ReduceOp::kSum);
+  }
+  return OkStatus();
 }
 
 Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
@@ -180,13 +167,13 @@ Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
   // All tied exchanges come first, then all tensor sums, so that the members of each group agree on
   // the order.
   for (int b = 0; b < num_buckets; ++b) {
-    if (IsTied(b)) RETURN_IF_ERROR(ExchangeTied(stream, b));
+    if (route(b).tied) RETURN_IF_ERROR(ExchangeTied(stream, b));
   }
   for (int b = 0; b < num_buckets; ++b) {
-    if (store_->layout().bucket(b).partial) RETURN_IF_ERROR(SumOverTensor(stream, b));
+    if (route(b).tensor_sum) RETURN_IF_ERROR(SumOverTensor(stream, b));
   }
   for (int b = 0; b < num_buckets; ++b) {
-    if (!IsFinalAfterReduce(b)) SquareSum(stream, b);
+    if (!route(b).final_after_reduce()) SquareSum(stream, b);
   }
   args_.vector->RowSum(stream, sums_, kernels::GradMode::kAdd, out);
   return OkStatus();
@@ -204,12 +191,11 @@ Status GradientSync::ExchangeTied(Stream& stream, int bucket) {
 
 Status GradientSync::SumOverTensor(Stream& stream, int bucket) {
   comm::ProcessGroup* const group = args_.groups.tensor;
-  if (IsAlone(group)) return OkStatus();
-  // The order of a sum depends on the element's position in its call, so stage 0 sums slice by
-  // slice, as stage 1's replicas do.
-  const bool cut = store_->state_is_cut();
-  for (int64_t r = 0; r < (cut ? 1 : dp_size()); ++r) {
-    const Slice slice = cut ? store_->OwnSlice(bucket) : store_->layout().OwnSlice(bucket, r);
+  // The order of a sum depends on the element's position in its call, so a replica that needs all
+  // of it sums slice by slice, as those do that need one.
+  const bool scattered = route(bucket).reduce == Reduction::kReduceScatter;
+  for (int64_t r = 0; r < (scattered ? 1 : store_->layout().dp_size()); ++r) {
+    const Slice slice = scattered ? store_->OwnSlice(bucket) : store_->layout().OwnSlice(bucket, r);
     const Tensor part = ParamStore::Cut(store_->grads(), slice);
     RETURN_IF_ERROR(RunHere([&] {
       return group->AllReduce(stream, part.data, part.data, part.NumElements(), part.dtype,
@@ -222,7 +208,7 @@ Status GradientSync::SumOverTensor(Stream& stream, int bucket) {
 void GradientSync::SquareSum(Stream& stream, int bucket) {
   const Tensor pair = sums_.Rows(bucket, 1).Reshaped({2});
   args_.device->Zero(stream, pair.data, pair.Bytes());
-  if (!Counts(bucket)) return;
+  if (!route(bucket).counted) return;
   const Tensor own = ParamStore::Cut(store_->grads(), store_->OwnSlice(bucket));
   args_.update->SquareSum(stream, {.gradient = own, .out = pair});
 }
@@ -244,7 +230,7 @@ Status GradientSync::SumDoubles(Stream& stream, const Tensor& values) {
 // Weights.
 
 void GradientSync::GatherBucket(Stream& stream, int bucket) {
-  if (!store_->state_is_cut() || !status_.ok()) return;
+  if (!route(bucket).gather || !status_.ok()) return;
   gather_tickets_[static_cast<size_t>(bucket)] = RunOn(
       gather_lane_.get(), stream, [this, bucket](Stream& lane) { return Gather(lane, bucket); });
 }

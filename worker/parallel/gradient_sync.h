@@ -21,22 +21,22 @@
 #include "kernels/ops/vector.h"
 #include "worker/comm/process_group.h"
 #include "worker/memory/memory.h"
+#include "worker/parallel/bucket_route.h"
 #include "worker/parallel/lane.h"
 #include "worker/params/param_store.h"
 
 namespace mt::parallel {
 
-// The process groups of one rank; nullptr where the axis has size 1. Not owned; they must outlive
-// their users.
+// The process groups of one rank by their use (common/layout/group_axes.h); nullptr where the axes
+// give it none. Not owned; they must outlive their users.
 struct SyncGroups {
-  comm::ProcessGroup* dp_reduce = nullptr;  // data parallel replicas; used by the reduce lane only
-  // The replicas again, for the gather lane. May be the same group as dp_reduce, because a step's
-  // first reduction waits for the last gather.
+  comm::ProcessGroup* dp_reduce = nullptr;  // kGradients; used by the reduce lane only
+  // kWeights, for the gather lane. May be the same group as dp_reduce, because a step's first
+  // reduction waits for the last gather.
   comm::ProcessGroup* dp_gather = nullptr;
-  comm::ProcessGroup* tensor = nullptr;  // ranks that share each matrix; a group of its own
-                                         // where layers use theirs on another thread
-  comm::ProcessGroup* tied = nullptr;    // first and last stage; on those two only
-  comm::ProcessGroup* world = nullptr;   // all ranks
+  comm::ProcessGroup* tensor = nullptr;  // kTensorControl
+  comm::ProcessGroup* tied = nullptr;    // kTied
+  comm::ProcessGroup* world = nullptr;   // kControl
 };
 
 // Called by the training thread only. The order of calls in a step is: BucketReady for every bucket
@@ -56,16 +56,14 @@ class GradientSync {
     // Names ZeRO stage and replica (share()). Must outlive this, and so must its memory, on which
     // the lanes' threads work.
     const params::ParamStore* store = nullptr;
+    std::vector<BucketRoute> routes;  // RoutesOf the store
     SyncGroups groups;
-    // The word table whose gradient this rank exchanges with the other end of groups.tied; kNone
-    // where groups.tied is null.
-    params::ParamId tied_table = params::ParamId::kNone;
     bool overlap_reduce = true;  // parallel.overlap.grad_reduce
     bool overlap_gather = true;  // parallel.overlap.param_gather
   };
-  // CHECKs that groups and store agree on the number of replicas and this rank's index. Starts the
-  // lanes' threads.
-  explicit GradientSync(const Args& args);
+  // CHECKs that the groups are there which the routes need, and of as many replicas as the store is
+  // laid out for, in its place. Starts the lanes' threads.
+  explicit GradientSync(Args args);
   // Aborts the data parallel groups if their lanes are still busy, which happens only if a step was
   // left early or nobody waited for the weights, and joins the threads.
   ~GradientSync();
@@ -109,19 +107,17 @@ class GradientSync {
   // Waits for the gathers of all chunks: before evaluation, checkpoints and the end of a run.
   Status WaitAllWeights(kernels::Stream& stream);
 
-  int dp_rank() const;
-  int dp_size() const;
+  // True if buckets have other replicas, for which calls may wait.
+  bool has_replicas() const { return !IsAlone(args_.groups.dp_reduce); }
+  const std::vector<BucketRoute>& routes() const { return args_.routes; }
   Status status() const;
 
  private:
   static bool IsAlone(const comm::ProcessGroup* group) {
     return group == nullptr || group->size() == 1;
   }
-  bool IsTied(int bucket) const;
-  // True if the bucket's gradient is final after the reduction over replicas.
-  bool IsFinalAfterReduce(int bucket) const;
-  // True if this rank counts its part of the bucket in the norm.
-  bool Counts(int bucket) const;
+  const BucketRoute& route(int bucket) const { return args_.routes[static_cast<size_t>(bucket)]; }
+  void CheckGroups() const;
 
   // Runs `call` on the lane, or on the caller's stream without one (nullptr), and returns the
   // ticket to wait for; 0 if stream order suffices.

@@ -205,14 +205,12 @@ Checkpointer::Begun Checkpointer::Note(int64_t step) {
 }
 
 checkpoint::SaveArgs Checkpointer::ArgsOf(const Begun& begun) {
-  checkpoint::SaveArgs save{
-      .directory = args_.start.directory,
-      .manifest = args_.manifest,
-      .slices =
-          SlicesToSave(args_.engine->store(), args_.engine->axes().IndexIn(layout::kTensorAxes)),
-      .fence = fence(),
-      .restore_fence = nullptr,
-      .failpoint = args_.failpoint};
+  checkpoint::SaveArgs save{.directory = args_.start.directory,
+                            .manifest = args_.manifest,
+                            .slices = SlicesToSave(args_.engine->store(), args_.engine->routes()),
+                            .fence = fence(),
+                            .restore_fence = nullptr,
+                            .failpoint = args_.failpoint};
   if (fence() != nullptr) {
     save.restore_fence = [this](const Status& gone) {
       return args_.fence_repair.Restore(args_.start.directory, *fence(), gone);

@@ -138,15 +138,12 @@ std::string FactName(const std::string& split_name, const char* field) {
 
 }  // namespace
 
-std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int tp_rank) {
+std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store,
+                                                  std::span<const parallel::BucketRoute> routes) {
   std::vector<checkpoint::SliceToSave> slices;
   for (const ParamId id : AllParams(store.registry())) {
+    if (!routes[static_cast<size_t>(store.layout().BucketOf(id))].counted) continue;
     const ParamSpec& spec = store.registry()[id];
-    if (spec.copy) continue;
-    // Tensor ranks cut it, or each has all of it. (One that has all the logical rows of a table,
-    // the others only padding, is the first.)
-    const bool whole = spec.Held() == spec.shape;
-    if (whole && tp_rank != 0) continue;
     ForEachState(store, id, params::PartsOf::kOwnSlices,
                  [&](std::string key, const params::StatePart& part, const Tensor& memory) {
                    slices.push_back({.key = std::move(key),

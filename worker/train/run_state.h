@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "worker/checkpoint/loader.h"
 #include "worker/checkpoint/writer.h"
 #include "worker/data/index_record.h"
+#include "worker/parallel/bucket_route.h"
 #include "worker/params/param_store.h"
 
 namespace mt::train {
@@ -21,11 +23,11 @@ inline constexpr char kSizesFact[] = "batch_sizes";
 
 // Weights (the master copy) and the optimizer's moments of this rank's parameters, as boxes of the
 // logical tensors. Over the job's ranks the saved slices cover every element exactly once: a
-// replica saves its slice of every bucket, whatever the ZeRO stage; parameters that tensor ranks
-// hold whole and alike are saved by the first of them; copies of another stage's parameter are not
-// saved. A rank loads all that it keeps, copies included. Slices point into the store: device
-// memory.
-std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store, int tp_rank);
+// replica saves its slice of every bucket that it counts (BucketRoute::counted), whatever the ZeRO
+// stage. A rank loads all that it keeps, copies included. Slices point into the store: device
+// memory. `routes`: parallel::RoutesOf the store.
+std::vector<checkpoint::SliceToSave> SlicesToSave(const params::ParamStore& store,
+                                                  std::span<const parallel::BucketRoute> routes);
 std::vector<checkpoint::SliceToLoad> SlicesToLoad(const params::ParamStore& store);
 
 // The scalar block, bit for bit.

@@ -23,7 +23,7 @@ namespace {
 
 using kernels::DType;
 using kernels::Tensor;
-using layout::Axis;
+using layout::GroupUse;
 using params::ParamId;
 using params::ParamSpec;
 
@@ -104,9 +104,8 @@ RigRank::RigRank(const RigLayout& layout, const kernels::StepConstants& constant
                  const RigFactories& factories)
     : layout_(layout),
       constants_(constants),
-      world_rank_(world_rank),
-      mesh_(layout::Mesh::Create(layout.mesh).value()),
-      at_(mesh_.CoordinatesOf(world_rank)),
+      axes_(layout::Mesh::Create(layout.mesh).value(), world_rank, /*tied_tables=*/true),
+      at_(axes_.at()),
       cpu_(kernels::cpu::MakeCpuBackend({}).value()),
       async_(layout.world == nullptr
                  ? nullptr
@@ -136,15 +135,12 @@ RigRank::~RigRank() {
   }
 }
 
-comm::ProcessGroup* RigRank::MakeGroup(const char* name, layout::AxisSet axes,
-                                       comm::GroupFactory* factory) {
-  const layout::Group members = mesh_.GroupOf(world_rank_, axes);
-  if (members.size() == 1) return nullptr;
-  groups_.push_back(factory
-                        ->Create({.name = fmt::format("{}/{}", name, members.front()),
-                                  .members = members,
-                                  .my_index = mesh_.RankInGroup(world_rank_, axes)})
-                        .value());
+comm::ProcessGroup* RigRank::MakeGroup(GroupUse use, comm::GroupFactory* factory) {
+  const std::optional<layout::GroupPlace> place = axes_.PlaceIn(use);
+  if (!place) return nullptr;
+  groups_.push_back(
+      factory->Create({.name = place->name, .members = place->members, .my_index = place->index})
+          .value());
   return groups_.back().get();
 }
 
@@ -159,20 +155,18 @@ void RigRank::Build(const RigFactories& factories) {
   }
   comm::GroupFactory* const of_replicas = copies_ == nullptr ? factory : copies_.get();
   const SyncGroups groups{
-      .dp_reduce = MakeGroup("dp-reduce", {Axis::kDp}, of_replicas),
-      .dp_gather = MakeGroup("dp-gather", {Axis::kDp}, of_replicas),
-      .tensor = MakeGroup("tensor", {Axis::kTp}, factory),
-      .tied = MakeGroup("tied", {Axis::kPp}, factory),
-      .world = MakeGroup("world", {Axis::kTp, Axis::kDp, Axis::kPp}, factory),
+      .dp_reduce = MakeGroup(GroupUse::kGradients, of_replicas),
+      .dp_gather = MakeGroup(GroupUse::kWeights, of_replicas),
+      .tensor = MakeGroup(GroupUse::kTensorControl, factory),
+      .tied = MakeGroup(GroupUse::kTied, factory),
+      .world = MakeGroup(GroupUse::kControl, factory),
   };
   sync_.emplace(GradientSync::Args{.device = &backend_->device(),
                                    .update = &backend_->update(),
                                    .vector = &backend_->vector(),
                                    .store = &*store_,
+                                   .routes = RoutesOf(*store_, axes_),
                                    .groups = groups,
-                                   .tied_table = groups.tied == nullptr
-                                                     ? ParamId::kNone
-                                                     : registry_.Find(kWordEmbedding).value(),
                                    .overlap_reduce = layout_.overlap,
                                    .overlap_gather = layout_.overlap});
   memory::MemoryPlan plan;

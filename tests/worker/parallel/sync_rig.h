@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "common/layout/mesh.h"
+#include "common/layout/group_axes.h"
 #include "kernels/ops/backend.h"
 #include "worker/comm/group_factory.h"
 #include "worker/optim/optimizer.h"
@@ -94,8 +94,8 @@ class RigRank {
   comm::ProcessGroup* dp_group() { return groups_.front().get(); }
 
  private:
-  comm::ProcessGroup* MakeGroup(const char* name, layout::AxisSet axes,
-                                comm::GroupFactory* factory);
+  // nullptr where the axes give this rank no such group.
+  comm::ProcessGroup* MakeGroup(layout::GroupUse use, comm::GroupFactory* factory);
   void Build(const RigFactories& factories);
   // Host memory with the bytes, for copies that run later.
   void* Kept(std::vector<std::byte> bytes);
@@ -107,8 +107,7 @@ class RigRank {
 
   const RigLayout layout_;
   const kernels::StepConstants constants_;
-  const int world_rank_;
-  const layout::Mesh mesh_;
+  const layout::GroupAxes axes_;
   const layout::Coordinates at_;
   std::unique_ptr<kernels::Backend> cpu_;
   std::unique_ptr<kernels::Backend> async_;  // nullptr without a world

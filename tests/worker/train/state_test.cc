@@ -60,6 +60,7 @@ ParamSpec SpecOf(const Logical& p, int tp_rank, int tp_size, bool copy) {
   ParamSpec spec{.name = p.name, .shape = p.shape, .stored = p.shape, .copy = copy};
   spec.region = p.copied_to_last_stage  ? params::Region::kWordEmbedding
                 : p.cut == Cut::kVector ? params::Region::kShardedVector
+                : p.cut == Cut::kWhole  ? params::Region::kPositionTable
                                         : params::Region::kMatrix;
   switch (p.cut) {
     case Cut::kRows:
@@ -105,8 +106,13 @@ class Rank {
     store_->Plan(&plan);
     memory_ = memory::Memory::Allocate(backend_->device(), plan, int64_t{1} << 30).value();
     store_->Bind(*memory_);
+    const layout::Mesh mesh =
+        layout::Mesh::Create({.tp = at.tp_size, .dp = at.dp_size, .pp = at.stages}).value();
+    const int world_rank = mesh.WorldRankOf({.tp = at.tp, .dp = at.dp, .pp = at.stage});
+    routes_ = parallel::RoutesOf(*store_, {mesh, world_rank, /*tied_tables=*/true});
   }
   const params::ParamStore& store() const { return *store_; }
+  std::vector<checkpoint::SliceToSave> ToSave() const { return SlicesToSave(*store_, routes_); }
 
  private:
   std::unique_ptr<kernels::Backend> backend_;
@@ -114,6 +120,7 @@ class Rank {
   std::unique_ptr<params::FlatLayout> layout_;
   std::unique_ptr<params::ParamStore> store_;
   std::unique_ptr<memory::Memory> memory_;
+  std::vector<parallel::BucketRoute> routes_;
 };
 
 // Exact in every type: below 2^24.
@@ -166,7 +173,7 @@ TEST_P(StateSlicesTest, EveryElementIsSavedOnceWithItsValue) {
           At(slice.data, i) = ValueOf(slice.key, element);
         });
       }
-      for (const auto& slice : SlicesToSave(rank.store(), world % c.tp)) {
+      for (const auto& slice : rank.ToSave()) {
         int64_t elements = 1;
         for (const int64_t dim : slice.global_shape) elements *= dim;
         std::vector<int>& times = times_saved[slice.key];
@@ -196,7 +203,7 @@ TEST(StateNamesTest, MomentsAreNamedAfterTheRule) {
   const std::vector<Logical> model = RandomModel(&random, 1, 1);
   const auto has = [&](int moments, const std::string& prefix) {
     const Rank rank(model, {.moments = moments}, kernels::DType::kF32);
-    const auto slices = SlicesToSave(rank.store(), 0);
+    const auto slices = rank.ToSave();
     return std::any_of(slices.begin(), slices.end(),
                        [&](const auto& slice) { return slice.key.starts_with(prefix); });
   };
@@ -208,7 +215,7 @@ TEST(StateNamesTest, MomentsAreNamedAfterTheRule) {
 TEST(StateNamesTest, SixteenBitWeightsAreSavedAsTheirMasters) {
   std::mt19937 random(1);
   const Rank rank(RandomModel(&random, 1, 1), {}, kernels::DType::kBf16);
-  for (const auto& slice : SlicesToSave(rank.store(), 0)) {
+  for (const auto& slice : rank.ToSave()) {
     EXPECT_EQ(slice.dtype, kernels::DType::kF32) << slice.key;
   }
 }
