@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "worker/comm/process_group.h"
 
@@ -30,5 +31,11 @@ struct CallHeader {
   }
 };
 static_assert(sizeof(CallHeader) == 24);
+inline constexpr int64_t kHeaderBytes = sizeof(CallHeader);
+
+// OK if what `peer` ("rank 2 (world 6)") calls as its collective is this member's call, number
+// `sequence`; else kFailedPrecondition, with both.
+Status CheckAgrees(const CallHeader& theirs, std::string_view peer, const CommCall& mine,
+                   uint64_t sequence);
 
 }  // namespace mt::comm

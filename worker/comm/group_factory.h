@@ -20,6 +20,9 @@ class GroupFactory {
   virtual StatusOr<std::unique_ptr<ProcessGroup>> Create(GroupSpec spec) = 0;
 };
 
+// Groups of words of more members are joined as a tree (gloo/tree_group.h), on one host too.
+inline constexpr int kLargestMesh = 16;
+
 // OK if the spec has a name, at least one member, no member twice, and my_index is one of them;
 // else kInvalidArgument.
 Status CheckSpec(const GroupSpec& spec);

@@ -17,6 +17,11 @@ double Seconds(base::MonotonicTime begin, base::MonotonicTime end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
+bool CarriesWords(CommOp op) {
+  return op == CommOp::kAllReduce || op == CommOp::kAllGather || op == CommOp::kBroadcast ||
+         op == CommOp::kBarrier;
+}
+
 bool HasPeer(CommOp op) {
   return op == CommOp::kBroadcast || op == CommOp::kSend || op == CommOp::kRecv;
 }
@@ -98,6 +103,10 @@ Status ProcessGroup::Barrier(Stream& stream) { return Run(stream, {.op = CommOp:
 Status ProcessGroup::Validate(const Call& call) const {
   if (call.count < 0) {
     return base::InvalidArgument("{}: {}: negative count", Describe(), call.Describe());
+  }
+  if (spec_.words && !CarriesWords(call.op)) {
+    return base::InvalidArgument("{}: {}: a group of words has no such call", Describe(),
+                                 call.Describe());
   }
   const bool is_message = call.op == CommOp::kSend || call.op == CommOp::kRecv;
   if (HasPeer(call.op) && (call.peer < 0 || call.peer >= size())) {

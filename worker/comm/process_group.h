@@ -27,6 +27,9 @@ struct GroupSpec {
   std::string name;
   std::vector<int> members;
   int my_index = 0;
+  // What the group carries are words: a few KiB a member, in all-reduces, all-gathers, broadcasts
+  // and barriers alone (other calls are kInvalidArgument). Such a group may have any size.
+  bool words = false;
 };
 
 // Calls. Every member makes the same collective calls with the same counts, types, operations and

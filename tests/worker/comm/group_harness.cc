@@ -68,14 +68,16 @@ GroupFactory& Ranks::factory(int rank) {
   return state_->hub ? *state_->hub : *state_->factories[static_cast<size_t>(rank)];
 }
 
-void Ranks::Run(const std::string& name, const std::function<void(ProcessGroup&)>& body) {
+void Ranks::Run(const std::string& name, const std::function<void(ProcessGroup&)>& body,
+                bool words) {
   std::vector<int> members(static_cast<size_t>(state_->num_ranks));
   // World ranks unlike indices, so that a mix-up shows.
   std::iota(members.begin(), members.end(), 10);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < state_->num_ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      auto group = factory(rank).Create({.name = name, .members = members, .my_index = rank});
+      auto group = factory(rank).Create(
+          {.name = name, .members = members, .my_index = rank, .words = words});
       ASSERT_TRUE(group.ok()) << group.status();
       body(**group);
     });

@@ -32,8 +32,9 @@ class Ranks {
   GroupFactory& factory(int rank);
 
   // Makes the group `name` of all ranks and calls body(rank's group) on one thread per rank; the
-  // group is destroyed when its body returns.
-  void Run(const std::string& name, const std::function<void(ProcessGroup&)>& body);
+  // group is destroyed when its body returns. `words`: GroupSpec::words.
+  void Run(const std::string& name, const std::function<void(ProcessGroup&)>& body,
+           bool words = false);
 
  private:
   struct State;

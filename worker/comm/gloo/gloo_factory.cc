@@ -18,6 +18,7 @@
 #include "common/base/files.h"
 #include "worker/comm/gloo/gloo_group.h"
 #include "worker/comm/gloo/mesh.h"
+#include "worker/comm/gloo/tree_group.h"
 #include "worker/comm/self_group.h"
 
 namespace mt::comm {
@@ -33,6 +34,9 @@ class GlooFactory final : public GroupFactory {
     RETURN_IF_ERROR(CheckSpec(spec));
     if (spec.members.size() == 1) return MakeSelfGroup(std::move(spec), config_);
     const base::MonotonicTime deadline = base::Clock::Real()->Now() + config_.connect_timeout;
+    if (spec.words && static_cast<int>(spec.members.size()) > kLargestMesh) {
+      return TreeGroup::Create(device_, std::move(spec), config_, store_, deadline);
+    }
     ASSIGN_OR_RETURN(std::unique_ptr<GlooMesh> mesh,
                      GlooMesh::Connect(device_, spec, store_, deadline));
     return std::make_unique<GlooGroup>(std::move(spec), config_, std::move(mesh));

@@ -87,12 +87,7 @@ Status GlooGroup::TakeOpenings(const Call& call, const std::vector<int>& senders
     PostInbox(peer);
     CallHeader header;
     std::memcpy(&header, payload(peer) - kHeaderBytes, sizeof(header));
-    if (header.sequence != num_collectives_ || !call.Matches(header.ToCall())) {
-      return base::FailedPrecondition(
-          "{} calls {} as its collective {}, this is number {} here; all ranks must make the same "
-          "calls",
-          DescribePeer(peer), header.ToCall().Describe(), header.sequence, num_collectives_);
-    }
+    RETURN_IF_ERROR(CheckAgrees(header, DescribePeer(peer), call, num_collectives_));
   }
   return OkStatus();
 }

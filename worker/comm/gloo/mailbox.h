@@ -15,7 +15,6 @@
 
 namespace mt::comm {
 
-inline constexpr int64_t kHeaderBytes = sizeof(CallHeader);
 // A message's payload up to this size travels with its header.
 inline constexpr int64_t kInlineBytes = 4096;
 

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include <gloo/transport/pair.h>
+
+#include "common/base/check.h"
 
 namespace mt::comm {
 namespace {
@@ -37,21 +40,35 @@ milliseconds Until(base::MonotonicTime deadline) {
   return std::max(left, milliseconds(1));
 }
 
+Topology AllOthers(size_t num_members) {
+  return [num_members](int member) {
+    std::vector<int> peers(num_members);
+    std::iota(peers.begin(), peers.end(), 0);
+    peers.erase(peers.begin() + member);
+    return peers;
+  };
+}
+
 }  // namespace
 
-GlooMesh::GlooMesh(GroupSpec spec, std::shared_ptr<gloo::transport::Context> context)
-    : spec_(std::move(spec)), context_(std::move(context)), watches_(spec_.members.size()) {}
+GlooMesh::GlooMesh(GroupSpec spec, std::shared_ptr<gloo::transport::Context> context,
+                   std::vector<int> peers)
+    : spec_(std::move(spec)),
+      peers_(std::move(peers)),
+      context_(std::move(context)),
+      watches_(spec_.members.size()) {}
 
 StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(
     const std::shared_ptr<gloo::transport::Device>& device, const GroupSpec& spec,
-    RendezvousStore* store, base::MonotonicTime deadline) {
+    RendezvousStore* store, base::MonotonicTime deadline, const Topology& topology) {
+  const Topology peers_of = topology ? topology : AllOthers(spec.members.size());
   try {
     auto context = device->createContext(spec.my_index, static_cast<int>(spec.members.size()));
     // A pair takes the context's timeout when it is created and waits five times as long to
     // connect.
     context->setTimeout(std::max(Until(deadline) / 5, milliseconds(1)));
-    std::unique_ptr<GlooMesh> mesh(new GlooMesh(spec, std::move(context)));
-    RETURN_IF_ERROR(mesh->ExchangeAndConnect(store, deadline));
+    std::unique_ptr<GlooMesh> mesh(new GlooMesh(spec, std::move(context), peers_of(spec.my_index)));
+    RETURN_IF_ERROR(mesh->ExchangeAndConnect(store, deadline, peers_of));
     Status met = mesh->PostWatches();
     if (met.ok()) met = mesh->Meet(deadline);
     if (!met.ok()) return base::Annotate(met, fmt::format("group {}: meeting", spec.name));
@@ -61,34 +78,32 @@ StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Connect(
   }
 }
 
-Status GlooMesh::ExchangeAndConnect(RendezvousStore* store, base::MonotonicTime deadline) {
-  // One value per member: the addresses at which it accepts each other member, all of one length,
-  // with zeros in its own place.
-  std::vector<std::vector<char>> addresses(spec_.members.size());
-  size_t length = 0;
-  for (const int peer : Peers()) {
-    addresses[static_cast<size_t>(peer)] = context_->createPair(peer)->address().bytes();
-    length = addresses[static_cast<size_t>(peer)].size();
-  }
+Status GlooMesh::ExchangeAndConnect(RendezvousStore* store, base::MonotonicTime deadline,
+                                    const Topology& topology) {
+  // One value per member: the addresses, all of one length, at which it accepts each of its peers.
   std::string value;
-  for (std::vector<char>& address : addresses) {
-    address.resize(length);
+  for (const int peer : peers_) {
+    const std::vector<char> address = context_->createPair(peer)->address().bytes();
     value.append(address.data(), address.size());
   }
+  const size_t length = value.size() / peers_.size();
   RETURN_IF_ERROR(store->Set(fmt::format("comm/{}/{}", spec_.name, spec_.my_index), value));
-  for (const int peer : Peers()) {
+  for (const int peer : peers_) {
     auto theirs = store->Get(fmt::format("comm/{}/{}", spec_.name, peer), deadline);
     if (!theirs.ok()) {
       return base::Annotate(
           theirs.status(), fmt::format("group {}: waiting for rank {} (world {})", spec_.name, peer,
                                        spec_.members[static_cast<size_t>(peer)]));
     }
-    if (theirs->size() != value.size()) {
+    const std::vector<int> peers_of_peer = topology(peer);
+    if (theirs->size() != length * peers_of_peer.size()) {
       return base::FailedPrecondition(
           "group {}: rank {} (world {}) knows another number of members or runs another version",
           spec_.name, peer, spec_.members[static_cast<size_t>(peer)]);
     }
-    const char* begin = theirs->data() + length * static_cast<size_t>(spec_.my_index);
+    const auto me = std::find(peers_of_peer.begin(), peers_of_peer.end(), spec_.my_index);
+    CHECK(me != peers_of_peer.end()) << "ranks " << spec_.my_index << " and " << peer;
+    const char* begin = theirs->data() + length * static_cast<size_t>(me - peers_of_peer.begin());
     try {
       context_->getPair(peer)->connect({begin, begin + length});
     } catch (const std::exception& error) {
@@ -101,17 +116,9 @@ Status GlooMesh::ExchangeAndConnect(RendezvousStore* store, base::MonotonicTime 
   return OkStatus();
 }
 
-std::vector<int> GlooMesh::Peers() const {
-  std::vector<int> peers;
-  for (int peer = 0; peer < static_cast<int>(spec_.members.size()); ++peer) {
-    if (peer != spec_.my_index) peers.push_back(peer);
-  }
-  return peers;
-}
-
 Status GlooMesh::PostWatches() {
   constexpr Part kOneByte{.offset = 0, .bytes = 1};
-  for (const int peer : Peers()) {
+  for (const int peer : peers_) {
     watch(peer).canary = Register(&no_byte_, 1);
     watch(peer).goodbye = Register(&no_byte_, 1);
     RETURN_IF_ERROR(PostRecv(*watch(peer).canary, peer, kCanarySlot, kOneByte));
@@ -126,14 +133,14 @@ Status GlooMesh::Meet(base::MonotonicTime deadline) {
   std::vector<std::byte> received(spec_.members.size());
   std::vector<std::unique_ptr<GlooBuffer>> in(spec_.members.size());
   std::vector<std::unique_ptr<GlooBuffer>> out(spec_.members.size());
-  for (const int peer : Peers()) {
+  for (const int peer : peers_) {
     const auto i = static_cast<size_t>(peer);
     in[i] = Register(&received[i], 1);
     out[i] = Register(&sent, 1);
     RETURN_IF_ERROR(PostRecv(*in[i], peer, kMeetingSlot, kOneByte));
     RETURN_IF_ERROR(PostSend(*out[i], peer, kMeetingSlot, kOneByte));
   }
-  for (const int peer : Peers()) {
+  for (const int peer : peers_) {
     RETURN_IF_ERROR(WaitSend(*out[static_cast<size_t>(peer)], peer, deadline));
     RETURN_IF_ERROR(WaitRecv(*in[static_cast<size_t>(peer)], peer, deadline));
   }
@@ -143,13 +150,13 @@ Status GlooMesh::Meet(base::MonotonicTime deadline) {
 // A pair's destructor closes the connection gracefully: what was written still arrives.
 GlooMesh::~GlooMesh() {
   if (!broken_) SayGoodbye();
-  for (const int peer : Peers()) context_->getPair(peer).reset();
+  for (const int peer : peers_) context_->getPair(peer).reset();
 }
 
 void GlooMesh::SayGoodbye() {
   const base::MonotonicTime deadline = base::Clock::Real()->Now() + kFarewell;
   const std::byte byte{};
-  for (const int peer : Peers()) {
+  for (const int peer : peers_) {
     if (watch(peer).goodbye == nullptr || Look(peer) != Presence::kThere) continue;
     const std::unique_ptr<GlooBuffer> buffer = Register(&byte, 1);
     Status sent = PostSend(*buffer, peer, kGoodbyeSlot, {.offset = 0, .bytes = 1});
@@ -207,7 +214,7 @@ GlooMesh::Presence GlooMesh::Look(int peer) {
 }
 
 int GlooMesh::FindLost() {
-  for (const int peer : Peers()) {
+  for (const int peer : peers_) {
     if (Look(peer) == Presence::kLost) return peer;
   }
   return -1;
@@ -218,7 +225,7 @@ Status GlooMesh::PeerLost(int peer, const std::string& reason) {
   // A member that breaks because another died goes within moments of it: name both.
   if (spec_.members.size() > 2) std::this_thread::sleep_for(kAftermath);
   std::string others;
-  for (const int other : Peers()) {
+  for (const int other : peers_) {
     if (other == peer || Look(other) != Presence::kLost) continue;
     others += (others.empty() ? "; also gone: " : ", ") + DescribePeer(other);
   }
@@ -284,7 +291,7 @@ std::string GlooMesh::DescribePeer(int peer) const {
 void GlooMesh::Break() {
   broken_ = true;
   pulse_.Interrupt();
-  for (const int peer : Peers()) {
+  for (const int peer : peers_) {
     try {
       context_->getPair(peer)->close();
     } catch (const std::exception&) {

@@ -1,15 +1,16 @@
-// The connections of one group: a TCP pair to every other member over Gloo's transport, with waits
-// that always end. Gloo's own collectives are not used, because their waits cannot be interrupted
-// and a peer that dies in the middle of a message wakes nobody. Here a Pulse interrupts every wait,
-// so that the waiting thread checks the deadline, the abort flag and two receives per peer: the
-// canary, which is never answered, so Gloo fails it when the connection ends; and the goodbye,
-// which a member sends when it leaves a healthy group. A connection that ends without a goodbye
-// ends every wait of the group.
+// The connections of one member of a group: a TCP pair over Gloo's transport to every other member,
+// or to those that a topology names, with waits that always end. Gloo's own collectives are not
+// used, because their waits cannot be interrupted and a peer that dies in the middle of a message
+// wakes nobody. Here a Pulse interrupts every wait, so that the waiting thread checks the deadline,
+// the abort flag and two receives per peer: the canary, which is never answered, so Gloo fails it
+// when the connection ends; and the goodbye, which a member sends when it leaves a healthy group. A
+// connection that ends without a goodbye ends every wait of the group.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,18 +39,21 @@ inline constexpr uint64_t kLaneSlot = 4;  // and 5: two segments in flight
 inline constexpr uint64_t kMeetingSlot = 6;
 inline constexpr uint64_t kEdgeSlot = 16;  // and up: two per edge
 
+// With whom a member is connected, by index in rising order. If a is among b's, b is among a's.
+using Topology = std::function<std::vector<int>(int member)>;
+
 // Posting and waiting belong to one thread; Break() may be called by any. Gloo's exceptions are
 // caught and returned as Status.
 class GlooMesh {
  public:
-  // Exchanges addresses through the store and connects to every member. Returns once all members
-  // have connected to all others. Otherwise a member that breaks or leaves early could close a
-  // connection that Gloo is still accepting, which would terminate the peer's process in Gloo's
-  // loop thread. Errors: kDeadlineExceeded, kUnavailable (with the peer), kFailedPrecondition if
-  // members disagree on the group.
+  // Exchanges addresses through the store and connects to the peers of this member; without a
+  // topology to all others. Returns once all of them have connected to this one. Otherwise a member
+  // that breaks or leaves early could close a connection that Gloo is still accepting, which would
+  // terminate the peer's process in Gloo's loop thread. Errors: kDeadlineExceeded, kUnavailable
+  // (with the peer), kFailedPrecondition if members disagree on the group.
   static StatusOr<std::unique_ptr<GlooMesh>> Connect(
       const std::shared_ptr<gloo::transport::Device>& device, const GroupSpec& spec,
-      RendezvousStore* store, base::MonotonicTime deadline);
+      RendezvousStore* store, base::MonotonicTime deadline, const Topology& topology = nullptr);
   ~GlooMesh();
   GlooMesh(const GlooMesh&) = delete;
   GlooMesh& operator=(const GlooMesh&) = delete;
@@ -77,7 +81,8 @@ class GlooMesh {
   void Break();
 
  private:
-  GlooMesh(GroupSpec spec, std::shared_ptr<gloo::transport::Context> context);
+  GlooMesh(GroupSpec spec, std::shared_ptr<gloo::transport::Context> context,
+           std::vector<int> peers);
 
   struct Waiting {
     GlooBuffer* buffer = nullptr;
@@ -96,7 +101,8 @@ class GlooMesh {
     std::string reason;                    // why it is not kThere
   };
 
-  Status ExchangeAndConnect(RendezvousStore* store, base::MonotonicTime deadline);
+  Status ExchangeAndConnect(RendezvousStore* store, base::MonotonicTime deadline,
+                            const Topology& topology);
   Status PostWatches();
   // Exchanges one byte with every peer, as a barrier.
   Status Meet(base::MonotonicTime deadline);
@@ -112,9 +118,9 @@ class GlooMesh {
   // "rank 2 (world 6)"
   std::string DescribePeer(int peer) const;
   Watch& watch(int peer) { return watches_[static_cast<size_t>(peer)]; }
-  std::vector<int> Peers() const;
 
   const GroupSpec spec_;
+  const std::vector<int> peers_;  // whom this member is connected with
   const std::shared_ptr<gloo::transport::Context> context_;
   std::atomic<bool> broken_ = false;
   std::byte no_byte_{};  // payload of canaries and goodbyes

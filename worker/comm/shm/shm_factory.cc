@@ -49,6 +49,9 @@ class ShmFactory final : public GroupFactory {
   StatusOr<std::unique_ptr<ProcessGroup>> Create(GroupSpec spec) override {
     RETURN_IF_ERROR(CheckSpec(spec));
     if (spec.members.size() == 1) return MakeSelfGroup(std::move(spec), config_);
+    if (spec.words && static_cast<int>(spec.members.size()) > kLargestMesh) {
+      return otherwise_->Create(std::move(spec));  // to agree, each would read all others' answers
+    }
     const base::MonotonicTime deadline = base::Clock::Real()->Now() + config_.connect_timeout;
     ASSIGN_OR_RETURN(std::unique_ptr<ShmSegment> segment, Agree(spec, deadline));
     if (segment == nullptr) return otherwise_->Create(std::move(spec));

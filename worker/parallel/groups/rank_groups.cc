@@ -110,10 +110,13 @@ Status RankGroups::MakeDeviceGroups(const Args& args, comm::GroupFactory* factor
 Status RankGroups::Add(GroupUse use, comm::GroupFactory* factory, comm::ProcessGroup** out) {
   std::optional<layout::GroupPlace> place = axes_.PlaceIn(use);
   if (!place) return OkStatus();
+  // What all hosts tell each other is little; how many there are is not bounded.
+  const bool words = use == GroupUse::kWorld || use == GroupUse::kCheckpoint;
   ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group,
                    factory->Create({.name = std::move(place->name),
                                     .members = std::move(place->members),
-                                    .my_index = place->index}));
+                                    .my_index = place->index,
+                                    .words = words}));
   *out = group.get();
   groups_.push_back(std::move(group));
   return OkStatus();

@@ -1,7 +1,10 @@
 // The process groups of a rank over meshes of threads: who is in them, that all ranks find each
 // other whatever the mesh, and that an end of one rank's part reaches every group.
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -99,6 +102,52 @@ TEST_F(GroupsTest, FollowTheMesh) {
     EXPECT_EQ(links.activation_in != nullptr, pp == 1);
     EXPECT_EQ(links.gradient_out != nullptr, pp == 1);
   });
+}
+
+// Notes which groups carry words.
+class NotingFactory final : public comm::GroupFactory {
+ public:
+  explicit NotingFactory(comm::GroupFactory* inner) : inner_(inner) {}
+
+  StatusOr<std::unique_ptr<comm::ProcessGroup>> Create(comm::GroupSpec spec) override {
+    words_.emplace(spec.name.substr(0, spec.name.find('/')), spec.words);
+    return inner_->Create(std::move(spec));
+  }
+  const std::map<std::string, bool>& words() const { return words_; }
+
+ private:
+  comm::GroupFactory* const inner_;
+  std::map<std::string, bool> words_;
+};
+
+TEST(GroupsOfWordsTest, AreThoseOfAllRanksInTheHostsMemory) {
+  const Mesh mesh = Mesh::Create({.tp = 2, .dp = 2}).value();
+  comm::ThreadsHub hub(comm::CommConfig{});
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+      NotingFactory of_host(&hub);
+      NotingFactory on_device(&hub);
+      const auto groups = RankGroups::Create({.mesh = mesh,
+                                              .rank = rank,
+                                              .saves_beside = true,
+                                              .factory = &of_host,
+                                              .device_factory = &on_device,
+                                              .device = &backend->device()})
+                              .value();
+      EXPECT_EQ(of_host.words(),
+                (std::map<std::string, bool>{{"world", true}, {"checkpoint", true}}));
+      EXPECT_EQ(on_device.words(), (std::map<std::string, bool>{{"control", false},
+                                                                {"tp", false},
+                                                                {"tp-control", false},
+                                                                {"dp-reduce", false},
+                                                                {"dp-gather", false}}));
+      const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
+      EXPECT_TRUE(groups->world()->Barrier(*stream).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(GroupsTest, AreMadeOnEveryMeshWithoutWaitingInACircle) {
