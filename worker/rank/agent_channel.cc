@@ -173,16 +173,21 @@ RankMessage AgentChannel::Hello() const {
 void AgentChannel::OnMessage(const AgentMessage& message) {
   State& state = *state_;
   if (!message.has_assignment() && !message.has_ack()) return handler_(message);
-  base::MutexLock lock(&state.mu);
-  if (message.has_ack()) {
-    state.queue.Acked(message.ack().seq());
-  } else if (!state.connected) {
-    // A new agent may not have what its predecessor had received.
-    state.queue.Rewind();
-    state.assignment = std::make_unique<RankAssignment>(message.assignment());
-    state.connected = true;
+  bool attached = false;
+  {
+    base::MutexLock lock(&state.mu);
+    if (message.has_ack()) {
+      state.queue.Acked(message.ack().seq());
+    } else if (!state.connected) {
+      // A new agent may not have what its predecessor had received.
+      state.queue.Rewind();
+      state.assignment = std::make_unique<RankAssignment>(message.assignment());
+      state.connected = true;
+      attached = true;
+    }
+    state.changed.NotifyAll();
   }
-  state.changed.NotifyAll();
+  if (attached && config_.on_attached) config_.on_attached();
 }
 
 bool AgentChannel::ReadOneStream() {

@@ -36,6 +36,8 @@ class AgentChannel {
     // Fills in the fields of a beat other than step and progress; called on the writing thread. May
     // be empty.
     std::function<void(megatrain::v1::RankBeat*)> fill_beat;
+    // Called on the reading thread when a stream has begun, the first one too. May be empty.
+    std::function<void()> on_attached;
   };
   // Receives every message but assignments and acknowledgements; called on the reading thread and
   // must return soon.

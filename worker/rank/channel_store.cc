@@ -1,20 +1,23 @@
-// Values that have arrived are cached; a Get that finds none sends its request and waits for
+// Values that have arrived are cached; a Get that finds none sends its request once and waits for
 // OnValue.
 #include "worker/rank/channel_store.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "megatrain/v1/rank.pb.h"
 
 namespace mt::rank {
-namespace {
-constexpr std::chrono::seconds kAskAgain{2};
-}
 
 void ChannelStore::SendSet(const std::string& key, const std::string& value) {
   megatrain::v1::RankMessage message;
   message.mutable_rendezvous_set()->set_key(key);
   message.mutable_rendezvous_set()->set_value(value);
+  send_(std::move(message));
+}
+
+void ChannelStore::SendGet(const std::string& key) {
+  megatrain::v1::RankMessage message;
+  message.mutable_rendezvous_get()->set_key(key);
   send_(std::move(message));
 }
 
@@ -29,30 +32,44 @@ Status ChannelStore::Set(const std::string& key, std::string_view bytes) {
 }
 
 StatusOr<std::string> ChannelStore::Get(const std::string& key, base::MonotonicTime deadline) {
-  for (bool again = false;; again = true) {
-    std::map<std::string, std::string> repeated;
-    {
-      base::MutexLock lock(&mu_);
-      const auto value = values_.find(key);
-      if (value != values_.end()) return value->second;
-      if (again) repeated = own_;
+  {
+    const base::MutexLock lock(&mu_);
+    const auto value = values_.find(key);
+    if (value != values_.end()) return value->second;
+    awaited_.insert(key);
+  }
+  SendGet(key);
+  const base::MutexLock lock(&mu_);
+  auto value = Wait(key, deadline);
+  awaited_.erase(awaited_.find(key));
+  return value;
+}
+
+StatusOr<std::string> ChannelStore::Wait(const std::string& key, base::MonotonicTime deadline) {
+  for (;;) {
+    const auto value = values_.find(key);
+    if (value != values_.end()) return value->second;
+    if (!abort_reason_.empty()) {
+      return base::Error(absl::StatusCode::kAborted, "rendezvous given up: {}", abort_reason_);
     }
-    for (const auto& [own_key, own_value] : repeated) SendSet(own_key, own_value);
-    megatrain::v1::RankMessage message;
-    message.mutable_rendezvous_get()->set_key(key);
-    send_(std::move(message));
-    const base::MonotonicTime ask_again = base::Clock::Real()->Now() + kAskAgain;
-    base::MutexLock lock(&mu_);
-    while (!values_.contains(key)) {
-      if (!abort_reason_.empty()) {
-        return base::Error(absl::StatusCode::kAborted, "rendezvous given up: {}", abort_reason_);
-      }
-      if (changed_.WaitUntil(&mu_, std::min(deadline, ask_again))) continue;
-      if (base::Clock::Real()->Now() < deadline) break;
+    if (base::Clock::Real()->Now() >= deadline) {
       return base::Error(absl::StatusCode::kDeadlineExceeded,
                          "rendezvous: nobody has set {} in time", key);
     }
+    (void)changed_.WaitUntil(&mu_, deadline);
   }
+}
+
+void ChannelStore::OnAttached() {
+  std::map<std::string, std::string> own;
+  std::multiset<std::string> awaited;
+  {
+    const base::MutexLock lock(&mu_);
+    own = own_;
+    awaited = awaited_;
+  }
+  for (const auto& [key, value] : own) SendSet(key, value);
+  for (const std::string& key : awaited) SendGet(key);
 }
 
 void ChannelStore::OnValue(const std::string& key, const std::string& value) {

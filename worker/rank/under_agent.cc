@@ -111,7 +111,8 @@ class AgentRank {
                   .epoch = options.epoch,
                   .rank = options.rank,
                   .token = TakeToken(),
-                  .fill_beat = [this](RankBeat* out) { FillBeat(out); }},
+                  .fill_beat = [this](RankBeat* out) { FillBeat(out); },
+                  .on_attached = [this] { store_.OnAttached(); }},
                  [this](const AgentMessage& message) { OnMessage(message); }) {}
 
   int Run() {

@@ -215,6 +215,25 @@ TEST_F(AgentModeTest, TheNextAgentMissesNothing) {
   EXPECT_EQ(step, ended.job_report().training_ended().last_step());
 }
 
+// The first of two ranks, of which the second never comes.
+TEST_F(AgentModeTest, TellsTheNextAgentTheRendezvousAgain) {
+  TestAgent::Options options = Assign(Job({"parallel.data=2", "training.global_batch_size=4"}));
+  options.assignment.set_world_size(2);
+  auto agent = std::make_unique<TestAgent>(socket_, options);
+  Start();
+  const RankMessage set = agent->Await([](const RankMessage& m) { return m.has_rendezvous_set(); });
+  const RankMessage get = agent->Await([](const RankMessage& m) { return m.has_rendezvous_get(); });
+  agent = nullptr;
+  TestAgent next(socket_, options);
+  next.Await([&set](const RankMessage& m) {
+    return m.rendezvous_set().key() == set.rendezvous_set().key() &&
+           m.rendezvous_set().value() == set.rendezvous_set().value();
+  });
+  next.Await([&get](const RankMessage& m) {
+    return m.rendezvous_get().key() == get.rendezvous_get().key();
+  });
+}
+
 TEST_F(AgentModeTest, BeatsTellWhereTheDeviceStandsAndSoDoesTheLogOfOneThatIsEnded) {
   TestAgent agent(socket_, Assign(Job({"training.train_iters=1000000"})));
   Start();

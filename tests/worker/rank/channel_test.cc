@@ -108,12 +108,18 @@ TEST_F(ChannelTest, WhatIsSentLastArrivesBeforeTheEnd) {
 
 TEST_F(ChannelTest, CallsAgainWhenTheAgentIsBack) {
   auto agent = std::make_unique<TestAgent>(socket_);
-  AgentChannel channel(Config(), [](const AgentMessage&) {});
+  std::atomic<int> attached = 0;
+  AgentChannel::Config config = Config();
+  config.on_attached = [&attached] { ++attached; };
+  AgentChannel channel(std::move(config), [](const AgentMessage&) {});
   RankAssignment assignment;
   ASSERT_TRUE(channel.WaitAssigned(seconds(60), &assignment).ok());
+  while (attached == 0) std::this_thread::yield();
+  EXPECT_EQ(attached, 1);
   agent = nullptr;
   TestAgent again(socket_);
   EXPECT_TRUE(again.Next().has_hello());
+  while (attached == 1) std::this_thread::yield();
   channel.Send(Step(5));
   EXPECT_EQ(again.Next().step().step(), 5);
 }

@@ -73,25 +73,35 @@ TEST(ChannelStoreTest, WaitsForTheValue) {
 }
 
 // An agent may die with what a rank has set before it reached the coordinator.
-TEST(ChannelStoreTest, AsksAgainAndRepeatsWhatItHasSet) {
+TEST(ChannelStoreTest, SaysAgainOnANewStreamWhatItHasSetAndWaitsFor) {
   std::atomic<int> asked = 0;
   std::atomic<int> told = 0;
   ChannelStore store([&asked, &told](const RankMessage& message) {
-    asked += message.has_rendezvous_get();
+    if (message.has_rendezvous_get()) {
+      EXPECT_EQ(message.rendezvous_get().key(), "k");
+      ++asked;
+    }
     if (!message.has_rendezvous_set()) return;
     EXPECT_EQ(message.rendezvous_set().key(), "mine");
     EXPECT_EQ(message.rendezvous_set().value(), "here");
     ++told;
   });
+  store.OnAttached();
   ASSERT_TRUE(store.Set("mine", "here").ok());
-  std::thread agent([&store, &asked] {
-    while (asked < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::thread agent([&store, &asked, &told] {
+    while (asked == 0) std::this_thread::yield();
+    EXPECT_EQ(told, 1);
+    store.OnAttached();
+    EXPECT_EQ(asked, 2);
+    EXPECT_EQ(told, 2);
     store.OnValue("k", "value");
   });
   const auto value = store.Get("k", base::Clock::Real()->Now() + seconds(60));
   agent.join();
   ASSERT_TRUE(value.ok()) << value.status();
-  EXPECT_EQ(told, 2) << "once when it was set, once with the second question";
+  store.OnAttached();
+  EXPECT_EQ(asked, 2) << "nothing is awaited any more";
+  EXPECT_EQ(told, 3) << "peers may still need it";
 }
 
 TEST(ChannelStoreTest, EndsItsWaits) {
