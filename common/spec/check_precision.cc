@@ -1,5 +1,5 @@
-// Device, precision and loss scale, and how much of the optimizer's state is sharded (zero_stage),
-// whose default depends on the device.
+// What depends on the device: precision and loss scale, how much of the optimizer's state is
+// sharded (zero_stage), how many ranks a group may have.
 #include "common/spec/complete.h"
 #include "common/spec/derived.h"
 #include "common/spec/values.h"
@@ -49,6 +49,30 @@ void CompleteLossScale(const CheckArgs& args) {
                          kWhy, &faults);
 }
 
+// Groups of host memory connect each pair of their members, unless they carry words alone.
+constexpr int64_t kLargestHostGroup = 64;  // ranks
+
+void CheckGroups(const v1::JobSpec& job, FaultList* faults) {
+  if (job.placement().device() == v1::Placement::DEVICE_GPU) {
+    if (job.training().debug_collectives() && job.placement().slots() > kLargestHostGroup &&
+        faults->Clean({"training.debug_collectives", "placement.slots"})) {
+      faults->Add("training.debug_collectives",
+                  fmt::format("compares the calls of at most {} ranks, and the job has {}; leave "
+                              "it out, or try the layout with fewer replicas",
+                              kLargestHostGroup, job.placement().slots()));
+    }
+    return;
+  }
+  if (job.placement().device() != v1::Placement::DEVICE_CPU) return;
+  for (const auto& [path, size] : {std::pair("parallel.tensor", job.parallel().tensor()),
+                                   std::pair("parallel.data", job.parallel().data())}) {
+    if (size <= kLargestHostGroup || !faults->Clean({path})) continue;
+    faults->Add(path, fmt::format("on CPU slots at most {} ranks share what one group exchanges, "
+                                  "and it is {}; use fewer, or device gpu",
+                                  kLargestHostGroup, size));
+  }
+}
+
 }  // namespace
 
 void CompleteZeroStage(bool gpu, v1::JobSpec* job) {
@@ -60,6 +84,7 @@ void CheckForDevice(const CheckArgs& args) {
   const v1::JobSpec& job = *args.job;
   const v1::Placement& placement = job.placement();
   FaultList& faults = *args.faults;
+  CheckGroups(job, &faults);
   if (placement.device() != v1::Placement::DEVICE_GPU) return;
   if (job.training().precision() == v1::Training::PRECISION_FP64 &&
       faults.Clean({"training.precision"})) {

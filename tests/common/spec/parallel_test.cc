@@ -44,6 +44,42 @@ TEST(Layout, ZeroStageFollowsTheDevice) {
   EXPECT_EQ(Load({"parallel.zero_stage=1"}).job.parallel().zero_stage(), 1);
 }
 
+TEST(Layout, GroupsOfHostMemoryHaveAtMost64Ranks) {
+  const std::string of_data =
+      "parallel.data: on CPU slots at most 64 ranks share what one group exchanges, and it is 65; "
+      "use fewer, or device gpu";
+  EXPECT_EQ(
+      FaultsOf({"placement.device=cpu", "parallel={data: 64}", "training.global_batch_size=256"}),
+      "");
+  EXPECT_EQ(
+      FaultsOf({"placement.device=cpu", "parallel={data: 65}", "training.global_batch_size=260"}),
+      of_data);
+  EXPECT_EQ(FaultsOf({"placement.device=cpu", "parallel={tensor: 65}", "model.heads=65",
+                      "model.kv_heads=65", "model.hidden_size=1040", "model.ffn_size=260",
+                      "model.seq_length=65"}),
+            "parallel.tensor: on CPU slots at most 64 ranks share what one group exchanges, and it "
+            "is 65; use fewer, or device gpu");
+  // A job of either device hears of it where its slots are known.
+  Loaded job = Load({"parallel={data: 65}", "training.global_batch_size=260"});
+  ASSERT_EQ(FormatFaults(job.faults), "");
+  v1::JobSpec on_gpus = job.job;
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = true}, &on_gpus)), "");
+  EXPECT_EQ(FormatFaults(ResolveForSlots({.gpu = false}, &job.job)), of_data);
+}
+
+TEST(Layout, CallsOfAtMost64RanksAreCompared) {
+  const std::vector<std::string> on_gpus = {"placement.device=gpu",
+                                            "training.debug_collectives=true"};
+  std::vector<std::string> job = on_gpus;
+  job.insert(job.end(), {"parallel={data: 64}", "training.global_batch_size=256"});
+  EXPECT_EQ(FaultsOf(job), "");
+  job = on_gpus;
+  job.insert(job.end(), {"parallel={data: 65}", "training.global_batch_size=260"});
+  EXPECT_EQ(FaultsOf(job),
+            "training.debug_collectives: compares the calls of at most 64 ranks, and the job has "
+            "65; leave it out, or try the layout with fewer replicas");
+}
+
 TEST(Tensor, CutsHeadsFfnAndSequence) {
   EXPECT_EQ(FaultsOf({"parallel={tensor: 3}", "training.global_batch_size=4"}),
             "model.heads: 4 is not a multiple of parallel.tensor 3; nearest: 3 or 6, or tensor 2 "
