@@ -94,6 +94,7 @@ case "$suite" in
     mkdir "$work/data"
     seq 1 20000 | sed 's/.*/{"text": "the number & and the next"}/' > "$work/lines"
     "$bin/mtctl" data prepare --input "$work/lines" --jsonl-key text --append-eod --output "$work/data/text"
+    run members python3 tests/gpu/kill_members.py
     run cuts python3 tests/gpu/cut_on_gpus.py --data-root "$work/data" --data text --gpus 2 --results "$results.cuts"
     for class in TwoGpusTest TwoStagesTest TwoTensorRanksTest; do
       run "$class" env -C tests/e2e python3 -m unittest -v "test_two_gpus.$class"

@@ -4,16 +4,20 @@
 //   mt_nccl_member join FOLDER INDEX SIZE        makes a group, meets the others and leaves
 //   mt_nccl_member repeat FOLDER INDEX SIZE OP   prints "running" after the first round, repeats
 //                                                the operation; SIGUSR1 aborts the group
+//   mt_nccl_member gpu FOLDER INDEX SIZE OP      the same on the GPU of this number, over 64 MiB;
+//                                                then frees what it has of the GPU
 //
 // Prints the status it ends with as its last line and exits with 0.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/module.h"
 #include "tests/worker/comm/queue_device.h"
 #include "worker/comm/file_store.h"
 #include "worker/comm/nccl/nccl_factory.h"
@@ -35,22 +39,29 @@ Status Load(const std::vector<std::string>& paths) {
   return OkStatus();
 }
 
+struct Operands {
+  const void* in = nullptr;
+  void* out = nullptr;
+  int64_t count = 0;  // floats, in each
+};
+
 Status RunOnce(ProcessGroup& group, kernels::Stream& stream, const std::string& op,
-               std::vector<float>& in, std::vector<float>& out) {
-  const auto all = static_cast<int64_t>(in.size());
+               const Operands& operands) {
+  const int64_t all = operands.count;
   const int64_t shard = all / group.size();
   if (op == "all_reduce") {
-    return group.AllReduce(stream, in.data(), out.data(), all, DType::kF32, ReduceOp::kSum);
+    return group.AllReduce(stream, operands.in, operands.out, all, DType::kF32, ReduceOp::kSum);
   }
   if (op == "reduce_scatter") {
-    return group.ReduceScatter(stream, in.data(), out.data(), shard, DType::kF32, ReduceOp::kSum);
+    return group.ReduceScatter(stream, operands.in, operands.out, shard, DType::kF32,
+                               ReduceOp::kSum);
   }
   if (op == "all_gather") {
-    return group.AllGather(stream, in.data(), out.data(), shard, DType::kF32);
+    return group.AllGather(stream, operands.in, operands.out, shard, DType::kF32);
   }
-  if (op == "broadcast") return group.Broadcast(stream, out.data(), all, DType::kF32, 0);
+  if (op == "broadcast") return group.Broadcast(stream, operands.out, all, DType::kF32, 0);
   if (op == "all_to_all") {
-    return group.AllToAll(stream, in.data(), out.data(), shard, DType::kF32);
+    return group.AllToAll(stream, operands.in, operands.out, shard, DType::kF32);
   }
   return group.Barrier(stream);
 }
@@ -75,13 +86,17 @@ class Leaver {
   std::thread thread_;
 };
 
-Status Repeat(ProcessGroup& group, kernels::Stream& stream, const std::string& op,
-              const sigset_t& leave) {
+// `count`: floats of an operand.
+Status Repeat(ProcessGroup& group, kernels::Device& device, kernels::Stream& stream,
+              const std::string& op, int64_t count, const sigset_t& leave) {
+  const auto bytes = count * static_cast<int64_t>(sizeof(float));
+  const auto in = device.Allocate(bytes, kernels::MemoryKind::kDevice);
+  const auto out = device.Allocate(bytes, kernels::MemoryKind::kDevice);
+  device.Zero(stream, in->data(), bytes);
   const Leaver leaver(&group, leave);
-  std::vector<float> in(60000);
-  std::vector<float> out(in.size());
+  const Operands operands{.in = in->data(), .out = out->data(), .count = count};
   for (bool first = true;; first = false) {
-    RETURN_IF_ERROR(RunOnce(group, stream, op, in, out));
+    RETURN_IF_ERROR(RunOnce(group, stream, op, operands));
     stream.Synchronize();
     RETURN_IF_ERROR(group.status());
     if (first) Print("running");
@@ -99,7 +114,12 @@ Status Main(std::vector<std::string> arguments) {
   pthread_sigmask(SIG_BLOCK, &leave, nullptr);
   ASSIGN_OR_RETURN(const NcclLibrary* library, LoadNccl());
   FileStore store(arguments[0]);
-  QueueDevice device;
+  QueueDevice queues;
+  std::unique_ptr<kernels::Backend> gpu;
+  if (what == "gpu") {
+    ASSIGN_OR_RETURN(gpu, kernels::cuda::LoadCudaBackend({.device = std::stoi(arguments[1])}));
+  }
+  kernels::Device& device = gpu == nullptr ? queues : gpu->device();
   const auto stream = device.CreateStream(kernels::StreamPriority::kHigh);
   const auto factory = MakeNcclFactory(&store, {}, library, &device);
   std::vector<int> members(static_cast<size_t>(std::stoi(arguments[2])));
@@ -108,7 +128,8 @@ Status Main(std::vector<std::string> arguments) {
                                                       .members = members,
                                                       .my_index = std::stoi(arguments[1])}));
   if (what == "join") return group->Barrier(*stream);
-  return Repeat(*group, *stream, arguments[3], leave);
+  const int64_t count = gpu == nullptr ? 60'000 : 16 << 20;
+  return Repeat(*group, device, *stream, arguments[3], count, leave);
 }
 
 }  // namespace
