@@ -261,7 +261,7 @@ TEST(NcclFailure, AnAbortThatBlocksHoldsNobody) {
       EXPECT_EQ(AddUp(rank, data), OkStatus());
     }
     rank.group.Abort("over");
-    EXPECT_LT(Clock::now() - begin, seconds(2)) << "Abort returns at once";
+    EXPECT_LT(Clock::now() - begin, seconds(10)) << "Abort returns at once, not in 20 s";
     EXPECT_EQ(EndOf(rank).code(), StatusCode::kAborted);
     EXPECT_EQ(AddUp(rank, data).code(), StatusCode::kAborted);
     EXPECT_EQ(rank.group.Barrier(rank.stream).code(), StatusCode::kAborted);

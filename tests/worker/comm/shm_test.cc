@@ -5,8 +5,8 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <latch>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -21,12 +21,12 @@
 #include "worker/comm/shm/outbox.h"
 #include "worker/comm/shm/segment.h"
 #include "worker/comm/shm/shm_factory.h"
+#include "worker/comm/shm/shm_group.h"
 
 namespace mt::comm {
 namespace {
 
 using kernels::DType;
-using std::chrono::milliseconds;
 
 // Makes no group, but counts who asked for one.
 class CountingFactory final : public GroupFactory {
@@ -162,27 +162,38 @@ TEST(ShmSegment, ASeatIsHeldUntilItsOwnerGoes) {
       << other;
 }
 
-// Who sleeps is woken, not found at its next look, which comes after 25 ms: `once(group, round)`
-// makes one of the two wait for the other, who comes 2 ms late. A busy machine makes some rounds
-// long, but not a quarter of them.
-void ExpectRung(const std::function<void(ProcessGroup&, int round)>& once) {
-  constexpr int kRounds = 40;
-  Ranks ranks(Kind::kShm, 2);
-  ranks.Run("bells", [&](ProcessGroup& group) {
-    int num_short = 0;
-    for (int round = 0; round < kRounds; ++round) {
-      const auto start = std::chrono::steady_clock::now();
-      once(group, round);
-      if (std::chrono::steady_clock::now() - start < milliseconds(20)) ++num_short;
-    }
-    EXPECT_GE(num_short, kRounds * 3 / 4);
-  });
+// Waits until a member sleeps in a call; returns if that member ends.
+void AwaitAsleep(ShmSegment& segment, int member) {
+  const MemberBlock& block = segment.member(member);
+  while (block.asleep == 0 && block.state == MemberState::kHere) std::this_thread::yield();
 }
 
-void ComeLate() { std::this_thread::sleep_for(milliseconds(2)); }
-// Waits for the other rank without the group.
-void AwaitNumber(const std::atomic<int>& number, int target) {
-  while (number < target) std::this_thread::yield();
+// Who sleeps is woken, not found at its next look at the seats: that comes after the deadline here,
+// so a call that nobody rings fails. `once` is one member's part of a round: in each, one of the
+// two sleeps until the other, who first waits for that, does its part.
+void ExpectRung(const std::function<Status(ProcessGroup&, ShmSegment&)>& once) {
+  constexpr int kRounds = 40;
+  auto made = ShmSegment::Make(2);
+  ASSERT_TRUE(made.ok()) << made.status();
+  auto opened = ShmSegment::Open(fmt::format("/proc/{}/fd/{}", ::getpid(), (*made)->fd()),
+                                 (*made)->Nonce(), 2);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  ASSERT_TRUE((*made)->TakeSeat(0).ok());
+  ASSERT_TRUE((*opened)->TakeSeat(1).ok());
+  std::latch both_done(2);
+  const auto run = [&](int index, std::unique_ptr<ShmSegment> seated) {
+    ShmSegment& segment = *seated;
+    ShmGroup group({.name = "bells", .members = {0, 1}, .my_index = index},
+                   {.op_timeout = std::chrono::minutes(1)}, std::move(seated),
+                   std::chrono::hours(1));
+    Status status = OkStatus();
+    for (int round = 0; round < kRounds && status.ok(); ++round) status = once(group, segment);
+    EXPECT_EQ(status, OkStatus()) << "member " << index;
+    both_done.arrive_and_wait();  // to leave ends the other's sends
+  };
+  std::thread second([&] { run(1, std::move(*opened)); });
+  run(0, std::move(*made));
+  second.join();
 }
 
 Status SendOne(ProcessGroup& group) {
@@ -197,40 +208,30 @@ Status RecvOne(ProcessGroup& group) {
 }
 
 TEST(ShmWaits, WhoArrivesRingsTheOthers) {
-  ExpectRung([](ProcessGroup& group, int /*round*/) {
+  ExpectRung([](ProcessGroup& group, ShmSegment& segment) {
     InlineStream stream;
-    if (group.rank() == 0) ComeLate();
-    ASSERT_EQ(group.Barrier(stream), OkStatus());
+    if (group.rank() == 0) AwaitAsleep(segment, 1);
+    return group.Barrier(stream);
   });
 }
 
 TEST(ShmWaits, ASenderRingsTheReceiver) {
-  std::atomic<int> num_received = 0;
-  ExpectRung([&](ProcessGroup& group, int round) {
-    if (group.rank() == 0) {
-      ASSERT_EQ(RecvOne(group), OkStatus());
-      ++num_received;
-      return;
-    }
-    AwaitNumber(num_received, round);
-    ComeLate();
-    ASSERT_EQ(SendOne(group), OkStatus());
+  ExpectRung([](ProcessGroup& group, ShmSegment& segment) {
+    if (group.rank() == 0) return RecvOne(group);
+    AwaitAsleep(segment, 0);
+    return SendOne(group);
   });
 }
 
 TEST(ShmWaits, AReceiverRingsTheSenderOfAFullWindow) {
-  std::atomic<int> num_sent = 0;
-  ExpectRung([&](ProcessGroup& group, int round) {
+  int num_free = ProcessGroup::kSendWindow;  // the first member's alone
+  ExpectRung([&](ProcessGroup& group, ShmSegment& segment) {
     if (group.rank() == 0) {
-      for (int more = round == 0 ? ProcessGroup::kSendWindow : 0; more >= 0; --more) {
-        ASSERT_EQ(SendOne(group), OkStatus());
-        ++num_sent;
-      }
-      return;
+      for (; num_free > 0; --num_free) RETURN_IF_ERROR(SendOne(group));
+      return SendOne(group);
     }
-    AwaitNumber(num_sent, ProcessGroup::kSendWindow + round);
-    ComeLate();
-    ASSERT_EQ(RecvOne(group), OkStatus());
+    AwaitAsleep(segment, 0);
+    return RecvOne(group);
   });
 }
 

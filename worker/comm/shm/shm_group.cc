@@ -47,10 +47,11 @@ struct PieceCut {
 
 }  // namespace
 
-ShmGroup::ShmGroup(GroupSpec spec, CommConfig config, std::unique_ptr<ShmSegment> segment)
+ShmGroup::ShmGroup(GroupSpec spec, CommConfig config, std::unique_ptr<ShmSegment> segment,
+                   std::chrono::milliseconds look_at_seats)
     : ProcessGroup(spec, std::move(config)),
       segment_(std::move(segment)),
-      waits_(spec, segment_.get()),
+      waits_(spec, segment_.get(), look_at_seats),
       rounds_(spec, segment_.get(), &waits_),
       mailbox_(spec.my_index, segment_.get(), &waits_) {}
 

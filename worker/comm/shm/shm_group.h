@@ -3,6 +3,7 @@
 // have the bits of every other implementation.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,8 +19,10 @@ namespace mt::comm {
 
 class ShmGroup final : public ProcessGroup {
  public:
-  // Every member of `spec` has its seat in the segment.
-  ShmGroup(GroupSpec spec, CommConfig config, std::unique_ptr<ShmSegment> segment);
+  // Every member of `spec` has its seat in the segment. `look_at_seats`: how often a wait looks
+  // whether all are still there.
+  ShmGroup(GroupSpec spec, CommConfig config, std::unique_ptr<ShmSegment> segment,
+           std::chrono::milliseconds look_at_seats = kLookAtSeats);
   ~ShmGroup() override;
 
  private:

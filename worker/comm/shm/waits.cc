@@ -15,12 +15,10 @@ namespace mt::comm {
 namespace {
 
 using std::chrono::microseconds;
-using std::chrono::milliseconds;
 
 // How long a wait looks before it sleeps: longer than peers in step are apart, short beside the
 // work that a member does between two waits.
 constexpr microseconds kSpin{50};
-constexpr milliseconds kLookAtSeats{25};
 
 void Pause() {
 #if defined(__x86_64__)
@@ -30,8 +28,8 @@ void Pause() {
 
 }  // namespace
 
-ShmWaits::ShmWaits(GroupSpec spec, ShmSegment* segment)
-    : spec_(std::move(spec)), segment_(segment) {}
+ShmWaits::ShmWaits(GroupSpec spec, ShmSegment* segment, std::chrono::milliseconds look_at_seats)
+    : spec_(std::move(spec)), segment_(segment), look_at_seats_(look_at_seats) {}
 
 bool ShmWaits::Spin(const std::atomic<uint64_t>& counter, uint64_t target) const {
   if (counter.load(std::memory_order_acquire) >= target) return true;
@@ -52,13 +50,13 @@ Status ShmWaits::Await(const std::atomic<uint64_t>& counter, uint64_t target, in
   // However quick the others are: who aborts is answered.
   if (broken_) return base::Error(absl::StatusCode::kAborted, "aborted");
   if (Spin(counter, target)) return OkStatus();
-  base::MonotonicTime next_look = base::Clock::Real()->Now() + kLookAtSeats;
+  base::MonotonicTime next_look = base::Clock::Real()->Now() + look_at_seats_;
   for (;;) {
     me().asleep.store(1);
     const uint32_t rung = me().bell.load();
     const base::MonotonicTime now = base::Clock::Real()->Now();
     const bool look_at_seats = now >= next_look;
-    if (look_at_seats) next_look = now + kLookAtSeats;
+    if (look_at_seats) next_look = now + look_at_seats_;
     Status trouble = Trouble(peer, look_at_seats);
     if (trouble.ok() && now >= deadline) {
       trouble = base::Error(absl::StatusCode::kDeadlineExceeded,

@@ -1,10 +1,11 @@
 // How a member waits for the others, and how every wait ends. A member that changes something rings
 // those that may wait for it; a member waits by looking for a few microseconds, giving its core to
-// others between two looks, and then by sleeping until it is rung. At least every 25 ms it looks
-// whether all peers are still in their seats.
+// others between two looks, and then by sleeping until it is rung. At least every kLookAtSeats it
+// looks whether all peers are still in their seats.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -15,11 +16,13 @@
 
 namespace mt::comm {
 
+inline constexpr std::chrono::milliseconds kLookAtSeats{25};
+
 // Waiting belongs to one thread; Break() may be called by any.
 class ShmWaits {
  public:
   // This member has its seat in the segment, which must outlive the object.
-  ShmWaits(GroupSpec spec, ShmSegment* segment);
+  ShmWaits(GroupSpec spec, ShmSegment* segment, std::chrono::milliseconds look_at_seats);
 
   // Blocks until `counter`, which `peer` raises, is at least `target`. kUnavailable: that peer has
   // gone or left, or another one has gone or broken the group; kDeadlineExceeded; kAborted after
@@ -50,6 +53,7 @@ class ShmWaits {
 
   const GroupSpec spec_;
   ShmSegment* const segment_;
+  const std::chrono::milliseconds look_at_seats_;
   std::atomic<bool> broken_ = false;
 };
 
