@@ -1,11 +1,13 @@
-// Streams, events, marks, copies and ops, each as a call of a queue.
+// Streams, events, marks, spans, copies and ops, each as a call of a queue.
 #include "kernels/async/async_device.h"
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "common/base/check.h"
 #include "kernels/cpu/cpu_mark_ring.h"
+#include "kernels/cpu/cpu_span_clock.h"
 #include "kernels/replay/call_backend.h"
 
 namespace mt::kernels::async {
@@ -71,6 +73,39 @@ class AsyncMarkRing final : public cpu::CpuMarkRing {
   const std::shared_ptr<char> life_ = std::make_shared<char>();
 };
 
+// A point that is still queued when the clock ends is not noted.
+class AsyncSpanClock final : public cpu::CpuSpanClock {
+ public:
+  AsyncSpanClock(int64_t capacity, const base::Clock* clock, const AsyncDevice::Args& args,
+                 Stream* cpu_stream)
+      : CpuSpanClock(capacity, clock),
+        world_(args.world),
+        rank_(args.rank),
+        cpu_stream_(cpu_stream),
+        passed_(static_cast<size_t>(num_points())) {}
+
+ private:
+  bool Note(Stream& stream, int64_t point) override {
+    auto passed = std::make_shared<Point>();
+    passed_[static_cast<size_t>(point)] = passed;
+    auto note = [this, point, lives = std::weak_ptr<char>(life_)] {
+      if (!lives.expired()) CpuSpanClock::Note(*cpu_stream_, point);
+    };
+    Of(stream).Enqueue({.run = std::move(note), .reaches = std::move(passed)});
+    return true;
+  }
+  double SecondsAt(int64_t point) override {
+    world_->Synchronize(rank_, passed_[static_cast<size_t>(point)]);
+    return CpuSpanClock::SecondsAt(point);
+  }
+
+  AsyncWorld* const world_;
+  const int rank_;
+  Stream* const cpu_stream_;
+  std::vector<std::shared_ptr<const Point>> passed_;
+  const std::shared_ptr<char> life_ = std::make_shared<char>();
+};
+
 class AsyncSink final : public replay::CallSink {
  public:
   explicit AsyncSink(const AsyncBackendArgs& args)
@@ -124,6 +159,11 @@ std::unique_ptr<Event> AsyncDevice::CreateEvent() {
 
 std::unique_ptr<MarkRing> AsyncDevice::CreateMarkRing(int64_t capacity, const base::Clock* clock) {
   return std::make_unique<AsyncMarkRing>(capacity, clock, cpu_stream_.get());
+}
+
+std::unique_ptr<SpanClock> AsyncDevice::CreateSpanClock(int64_t capacity,
+                                                        const base::Clock* clock) {
+  return std::make_unique<AsyncSpanClock>(capacity, clock, args_, cpu_stream_.get());
 }
 
 void AsyncDevice::Copy(Stream& stream, void* to, const void* from, int64_t bytes) {

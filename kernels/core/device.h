@@ -2,10 +2,10 @@
 // call at once on the calling thread, so stream order holds trivially; on a GPU a call enqueues
 // work and returns.
 // Threading: a Stream is used by one thread at a time; Device is thread-safe.
-// Ownership: whoever creates a buffer, stream, event, mark ring or recording owns it and destroys
-// it before the Device.
-// Errors: faults of the device (out of memory, a sticky CUDA error) throw DeviceError from any
-// call, possibly later than the work that caused them; misuse aborts (CHECK).
+// Ownership: whoever creates a buffer, stream, event, mark ring, span clock or recording owns it
+// and destroys it before the Device. Errors: faults of the device (out of memory, a sticky CUDA
+// error) throw DeviceError from any call, possibly later than the work that caused them; misuse
+// aborts (CHECK).
 #pragma once
 
 #include <atomic>
@@ -18,6 +18,7 @@
 
 #include "common/base/check.h"
 #include "kernels/core/mark_ring.h"
+#include "kernels/core/span_clock.h"
 
 namespace mt::base {
 class Clock;
@@ -154,6 +155,12 @@ class Device {
   // Makes a ring of at least `capacity` marks on one stream. `clock` must outlive the ring; it is
   // read only by devices without a clock of their own, that is on the CPU.
   virtual std::unique_ptr<MarkRing> CreateMarkRing(int64_t capacity, const base::Clock* clock) = 0;
+  // Makes a clock of at most `capacity` spans on any streams; nullptr: this device times none. Of
+  // `clock` the same holds.
+  virtual std::unique_ptr<SpanClock> CreateSpanClock(int64_t /*capacity*/,
+                                                     const base::Clock* /*clock*/) {
+    return nullptr;
+  }
   // Records the work that `calls` enqueues on `stream` without running it (CUDA stream capture).
   // The restrictions bind the calling thread alone: within `calls` it must neither wait for the
   // device nor allocate on it, nor make the stream wait for an event from outside. Returns nullptr,

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/math.h"
 #include "kernels/cpu/cpu_mark_ring.h"
+#include "kernels/cpu/cpu_span_clock.h"
 
 namespace mt::kernels::cpu {
 namespace {
@@ -75,6 +76,10 @@ std::unique_ptr<Event> CpuDevice::CreateEvent() { return std::make_unique<CpuEve
 
 std::unique_ptr<MarkRing> CpuDevice::CreateMarkRing(int64_t capacity, const base::Clock* clock) {
   return std::make_unique<CpuMarkRing>(capacity, clock);
+}
+
+std::unique_ptr<SpanClock> CpuDevice::CreateSpanClock(int64_t capacity, const base::Clock* clock) {
+  return std::make_unique<CpuSpanClock>(capacity, clock);
 }
 
 void CpuDevice::Copy(Stream& /*stream*/, void* to, const void* from, int64_t bytes) {

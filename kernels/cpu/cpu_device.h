@@ -23,6 +23,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<Stream> CreateStream(StreamPriority priority) override;
   std::unique_ptr<Event> CreateEvent() override;
   std::unique_ptr<MarkRing> CreateMarkRing(int64_t capacity, const base::Clock* clock) override;
+  std::unique_ptr<SpanClock> CreateSpanClock(int64_t capacity, const base::Clock* clock) override;
   void Copy(Stream& stream, void* to, const void* from, int64_t bytes) override;
   void Zero(Stream& stream, void* to, int64_t bytes) override;
 

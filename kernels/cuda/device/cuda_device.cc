@@ -10,6 +10,7 @@
 #include "kernels/cuda/device/driver.h"
 #include "kernels/cuda/device/mark_ring.h"
 #include "kernels/cuda/device/peer_memory.h"
+#include "kernels/cuda/device/span_clock.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -175,6 +176,12 @@ std::unique_ptr<MarkRing> CudaDevice::CreateMarkRing(int64_t capacity,
                                                      const base::Clock* /*clock*/) {
   BindDevice(limits_.ordinal);
   return CudaMarkRing::Create(*this, capacity);
+}
+
+std::unique_ptr<SpanClock> CudaDevice::CreateSpanClock(int64_t capacity,
+                                                       const base::Clock* /*clock*/) {
+  BindDevice(limits_.ordinal);
+  return std::make_unique<CudaSpanClock>(capacity);
 }
 
 void CudaDevice::Copy(Stream& stream, void* to, const void* from, int64_t bytes) {

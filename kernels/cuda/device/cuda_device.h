@@ -87,6 +87,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> CreateEvent() override;
   // Times are the GPU's; `clock` is not used.
   std::unique_ptr<MarkRing> CreateMarkRing(int64_t capacity, const base::Clock* clock) override;
+  // Makes all events at once; `clock` is not used.
+  std::unique_ptr<SpanClock> CreateSpanClock(int64_t capacity, const base::Clock* clock) override;
   // Captures a CUDA graph in thread-local mode; see recording.cc.
   std::unique_ptr<Recording> Record(Stream& stream, const std::function<void()>& calls,
                                     std::string* why_not) override;

@@ -264,6 +264,26 @@ TEST(AsyncDeviceTest, MarksAreMadeInStreamOrder) {
   stream->Synchronize();
 }
 
+TEST(AsyncDeviceTest, SpansAreTimedAsTheStreamComesToThem) {
+  Rig rig;
+  const auto stream = rig.NewStream();
+  base::ManualClock clock;
+  auto spans = rig.device().CreateSpanClock(2, &clock);
+  const auto ticket = spans->Begin(*stream, 5);
+  EXPECT_TRUE(ticket.has_value());
+  static_cast<AsyncStream&>(*stream).Enqueue(
+      {.run = [&] { clock.Advance(std::chrono::milliseconds(3)); }});
+  clock.Advance(std::chrono::seconds(1));  // the host's time, while all of it is queued
+  spans->End(*stream, ticket.value_or(0));
+  const std::vector<SpanClock::Span> read = spans->Read();
+  ASSERT_THAT(read, SizeIs(1));
+  EXPECT_EQ(read[0].label, 5);
+  EXPECT_NEAR(read[0].end - read[0].begin, 0.003, 1e-9);
+  EXPECT_TRUE(spans->Begin(*stream, 6).has_value());
+  spans.reset();
+  stream->Synchronize();
+}
+
 TEST(AsyncDeviceTest, MemoryThatIsFreedTooEarlyLivesOnAndIsReported) {
   Rig rig;
   const auto stream = rig.NewStream();
