@@ -102,7 +102,8 @@ void Engine::MakeParts() {
                                .stream = stream_.get(),
                                .links = piped ? args_.groups->links() : nullptr,
                                .clock = args_.clock,
-                               .on_wait = PhaseOfWaits(phases_.get(), StepPhase::kPpWait)});
+                               .on_wait = PhaseOfWaits(phases_.get(), StepPhase::kPpWait),
+                               .spans = args_.spans});
 }
 
 void Engine::SetHooks() {

@@ -78,6 +78,7 @@ EnginePlan::EnginePlan(const EngineArgs& args, StepSchedules schedules)
     tensor_ = std::make_unique<parallel::TensorParallel>(args_.groups->tp(),
                                                          args_.config.model.shard.cuts_rows());
     if (device().Enqueues()) tensor_->RunBeside(&device());
+    tensor_->TimeWith(args_.spans);
   }
   MakeModel();
   MakeSync();
@@ -123,7 +124,8 @@ void EnginePlan::MakeSync() {
                                    .routes = parallel::RoutesOf(*store_, args_.groups->axes()),
                                    .groups = SyncGroupsOf(*args_.groups),
                                    .overlap_reduce = args_.config.overlap_reduce,
-                                   .overlap_gather = args_.config.overlap_gather});
+                                   .overlap_gather = args_.config.overlap_gather,
+                                   .spans = args_.spans});
 }
 
 Status EnginePlan::PlanMemory() {

@@ -18,6 +18,7 @@
 #include "worker/engine/step_vector.h"
 #include "worker/memory/memory.h"
 #include "worker/model/gpt_model.h"
+#include "worker/parallel/comm_spans.h"
 #include "worker/parallel/gradient_sync.h"
 #include "worker/parallel/groups/rank_groups.h"
 #include "worker/parallel/tensor_parallel.h"
@@ -33,7 +34,8 @@ struct EngineArgs {
   kernels::Backend* backend = nullptr;
   parallel::RankGroups* groups = nullptr;
   const base::Clock* clock = nullptr;
-  int64_t memory_limit_bytes = 0;  // 0: memory::AvailableBytes once all choices are made
+  int64_t memory_limit_bytes = 0;        // 0: memory::AvailableBytes once all choices are made
+  parallel::CommSpans* spans = nullptr;  // times communication of steps; nullptr: nothing does
   // Test seam: may change this rank's vector of a step (0: an idle reduction) before it is summed.
   std::function<void(int64_t step, StepVector* mine)> end_of_step;
 };

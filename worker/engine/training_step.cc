@@ -38,6 +38,7 @@ Status Engine::RunStep(int64_t step, data::Loader* loader, double command_bits) 
   constants.batch_samples = BatchOf(step);
   ring_.Begin(step);  // waits for the end of the step three before
   phases_->SetStep(step);
+  if (args_.spans != nullptr) args_.spans->BeginStep(step);
   recordings_->BeginStep();
   device().Zero(*stream_, vector_, sizeof(*vector_));
 

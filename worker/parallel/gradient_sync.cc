@@ -13,6 +13,15 @@ using kernels::Tensor;
 using params::ParamStore;
 using params::Slice;
 
+namespace {
+
+// Where calls of the lane run; nullptr: on the caller's stream.
+SpanKind KindOn(const Lane* lane) {
+  return lane == nullptr ? SpanKind::kInline : SpanKind::kBeside;
+}
+
+}  // namespace
+
 GradientSync::GradientSync(Args args)
     : args_(std::move(args)),
       store_(args_.store),
@@ -96,12 +105,15 @@ Lane::Ticket GradientSync::RunOn(Lane* lane, Stream& caller, Lane::Call call) {
 }
 
 void GradientSync::Await(Stream& stream, Lane* lane, Lane::Ticket ticket) {
-  if (lane != nullptr && ticket != 0) Keep(lane->Await(stream, ticket));
+  if (lane == nullptr || ticket == 0) return;
+  Keep(TimeWait(args_.spans, stream, CommUse::kReplicas,
+                [&] { return lane->Await(stream, ticket); }));
 }
 
-Status GradientSync::RunHere(const std::function<Status()>& collective) {
+Status GradientSync::RunHere(Stream& stream, CommUse use,
+                             const std::function<Status()>& collective) {
   if (!status_.ok()) return status_;
-  Keep(collective());
+  Keep(TimeCall(args_.spans, stream, use, SpanKind::kInline, collective));
   return status_;
 }
 
@@ -142,17 +154,15 @@ Status GradientSync::Reduce(Stream& stream, int bucket) {
   comm::ProcessGroup* const group = args_.groups.dp_reduce;
   const Tensor whole = store_->BucketGrads(bucket);
   const Tensor own = ParamStore::Cut(store_->grads(), store_->OwnSlice(bucket));
-  switch (route(bucket).reduce) {
-    case Reduction::kNone:
-      break;
-    case Reduction::kAllReduce:
-      return group->AllReduce(stream, whole.data, whole.data, whole.NumElements(), whole.dtype,
-                              comm::ReduceOp::kSum);
-    case Reduction::kReduceScatter:
+  if (route(bucket).reduce == Reduction::kNone) return OkStatus();
+  return TimeCall(args_.spans, stream, CommUse::kReplicas, KindOn(reduce_lane_.get()), [&] {
+    if (route(bucket).reduce == Reduction::kReduceScatter) {
       return group->ReduceScatter(stream, whole.data, own.data, own.NumElements(), own.dtype,
                                   comm::ReduceOp::kSum);
-  }
-  return OkStatus();
+    }
+    return group->AllReduce(stream, whole.data, whole.data, whole.NumElements(), whole.dtype,
+                            comm::ReduceOp::kSum);
+  });
 }
 
 Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
@@ -183,7 +193,7 @@ Status GradientSync::ExchangeTied(Stream& stream, int bucket) {
   // A sum over two ranks is one addition, which commutes, so both ends obtain the same bits,
   // whichever part of the table the replica has.
   const Tensor part = ParamStore::Cut(store_->grads(), store_->UpdatedSlice(bucket));
-  return RunHere([&] {
+  return RunHere(stream, CommUse::kTable, [&] {
     return args_.groups.tied->AllReduce(stream, part.data, part.data, part.NumElements(),
                                         part.dtype, comm::ReduceOp::kSum);
   });
@@ -197,7 +207,7 @@ Status GradientSync::SumOverTensor(Stream& stream, int bucket) {
   for (int64_t r = 0; r < (scattered ? 1 : store_->layout().dp_size()); ++r) {
     const Slice slice = scattered ? store_->OwnSlice(bucket) : store_->layout().OwnSlice(bucket, r);
     const Tensor part = ParamStore::Cut(store_->grads(), slice);
-    RETURN_IF_ERROR(RunHere([&] {
+    RETURN_IF_ERROR(RunHere(stream, CommUse::kPartial, [&] {
       return group->AllReduce(stream, part.data, part.data, part.NumElements(), part.dtype,
                               comm::ReduceOp::kSum);
     }));
@@ -221,7 +231,7 @@ Status GradientSync::SumDoubles(Stream& stream, const Tensor& values) {
   comm::ProcessGroup* const group = args_.groups.world;
   if (IsAlone(group)) return status_;
   double* const data = values.Data<double>();
-  return RunHere([&] {
+  return RunHere(stream, CommUse::kWorld, [&] {
     return group->AllReduce(stream, data, data, values.NumElements(), kernels::DType::kF64,
                             comm::ReduceOp::kSum);
   });
@@ -238,8 +248,10 @@ void GradientSync::GatherBucket(Stream& stream, int bucket) {
 Status GradientSync::Gather(Stream& stream, int bucket) {
   const Tensor own = ParamStore::Cut(store_->weights(), store_->OwnSlice(bucket));
   const Tensor whole = store_->BucketWeights(bucket);
-  return args_.groups.dp_gather->AllGather(stream, own.data, whole.data, own.NumElements(),
-                                           own.dtype);
+  return TimeCall(args_.spans, stream, CommUse::kReplicas, KindOn(gather_lane_.get()), [&] {
+    return args_.groups.dp_gather->AllGather(stream, own.data, whole.data, own.NumElements(),
+                                             own.dtype);
+  });
 }
 
 void GradientSync::AwaitGather(Stream& stream, int bucket) {

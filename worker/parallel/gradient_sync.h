@@ -22,6 +22,7 @@
 #include "worker/comm/process_group.h"
 #include "worker/memory/memory.h"
 #include "worker/parallel/bucket_route.h"
+#include "worker/parallel/comm_spans.h"
 #include "worker/parallel/lane.h"
 #include "worker/params/param_store.h"
 
@@ -60,6 +61,7 @@ class GradientSync {
     SyncGroups groups;
     bool overlap_reduce = true;  // parallel.overlap.grad_reduce
     bool overlap_gather = true;  // parallel.overlap.param_gather
+    CommSpans* spans = nullptr;  // times communication; nullptr: nothing does
   };
   // CHECKs that the groups are there which the routes need, and of as many replicas as the store is
   // laid out for, in its place. Starts the lanes' threads.
@@ -124,8 +126,8 @@ class GradientSync {
   Lane::Ticket RunOn(Lane* lane, kernels::Stream& caller, Lane::Call call);
   // What `stream` is given from now on finds the ticket's call done; keeps its error.
   void Await(kernels::Stream& stream, Lane* lane, Lane::Ticket ticket);
-  // Runs a collective on the calling thread unless an error occurred earlier.
-  Status RunHere(const std::function<Status()>& collective);
+  // Runs a collective on the calling thread and its stream unless an error occurred earlier.
+  Status RunHere(kernels::Stream& stream, CommUse use, const std::function<Status()>& collective);
   // Stores the status if it is the first error.
   void Keep(const Status& status);
 

@@ -15,6 +15,7 @@
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 #include "worker/comm/process_group.h"
+#include "worker/parallel/comm_spans.h"
 #include "worker/parallel/lane.h"
 
 namespace mt::parallel {
@@ -66,24 +67,36 @@ class TensorParallel {
   // Sets a hook that is called before (true) and after (false) every collective, to measure phase
   // times. May be empty.
   void SetOnCollective(std::function<void(bool begin)> hook) { on_collective_ = std::move(hook); }
+  // Times collectives; `spans` must outlive this.
+  void TimeWith(CommSpans* spans) { spans_ = spans; }
   // OK, or the first error of a collective.
   const Status& status() const { return status_; }
 
  private:
   static constexpr int kWindow = 2;  // a gather and a reduction
 
+  // A first half.
+  struct Begun {
+    Lane::Ticket ticket = 0;     // 0: nothing is to await
+    CommSpans* spans = nullptr;  // of a call that is timed
+  };
+
   template <class Call>
   void Run(const Call& call);
-  // Posts to the lane, or runs at once without one; returns the ticket, 0 if nothing is to await.
-  Lane::Ticket Start(kernels::Stream& stream, Lane::Call call);
-  void Finish(kernels::Stream& stream, Lane::Ticket* ticket);
+  // Runs a collective on the stream.
+  template <class Call>
+  void RunInline(kernels::Stream& stream, const Call& call);
+  // Posts to the lane, or runs at once without one.
+  Begun Start(kernels::Stream& stream, Lane::Call call);
+  void Finish(kernels::Stream& stream, Begun* begun);
 
   comm::ProcessGroup* group_ = nullptr;
   bool sequence_parallel_ = false;
   std::function<void(bool)> on_collective_;
+  CommSpans* spans_ = nullptr;
   Status status_;
-  std::unique_ptr<Lane> lane_;                          // nullptr: none
-  Lane::Ticket gather_ticket_ = 0, reduce_ticket_ = 0;  // begun; 0: none
+  std::unique_ptr<Lane> lane_;  // nullptr: none
+  Begun gather_, reduce_;
 };
 
 }  // namespace mt::parallel

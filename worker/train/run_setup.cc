@@ -130,6 +130,7 @@ Status RunSetup::OpenDataAndPlan() {
                                   .groups = args_.groups,
                                   .clock = args_.clock,
                                   .memory_limit_bytes = args_.memory_limit_bytes,
+                                  .spans = args_.spans,
                                   .end_of_step = args_.end_of_step}));
   plan_.emplace(std::move(plan));
   return OkStatus();

@@ -27,6 +27,10 @@ namespace megatrain::v1 {
 class JobSpec;
 }
 
+namespace mt::parallel {
+class CommSpans;
+}
+
 namespace mt::train {
 
 class StepLoop;
@@ -67,6 +71,8 @@ struct TrainArgs {
   // The host sleeps for this long before it enqueues each step, in benchmarks and tests of how far
   // it runs ahead of a GPU.
   std::chrono::milliseconds host_delay{0};
+  // Times communication of steps, in benchmarks; outlives the trainer. nullptr: nothing does.
+  parallel::CommSpans* spans = nullptr;
   // Test seams. checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's
   // vector of a step (0: an idle reduction) before it is summed. after_step: is given the
   // parameters once the step's update is over; on a GPU they lie in device memory.

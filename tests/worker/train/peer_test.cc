@@ -4,7 +4,12 @@
 // and groups alone: tests/worker/parallel/pipeline/peer_link_test.cc,
 // tests/worker/async/copies_test.cc.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -13,6 +18,7 @@
 #include "kernels/async/async_peer_memory.h"
 #include "kernels/async/async_world.h"
 #include "tests/worker/train/train_rig.h"
+#include "worker/parallel/comm_spans.h"
 
 namespace mt::train {
 namespace {
@@ -53,14 +59,16 @@ class PeerTrainTest : public TrainTest {
  protected:
   // On devices of the world, or on CPUs.
   std::vector<RankOutcome> RunOn(AsyncWorld* world, const Overrides& layout,
-                                 DeviceKind kind = DeviceKind::kCpu, bool checked = false) {
+                                 DeviceKind kind = DeviceKind::kCpu, bool checked = false,
+                                 std::function<void(int, TrainArgs*)> adjust = {}) {
     Overrides overrides = kShortJob;
     overrides.insert(overrides.end(), layout.begin(), layout.end());
     return RunJob(TinyJob(overrides), {.root = dir_.path(),
                                        .world = world,
                                        .async_kind = kind,
                                        .sharing = [](int) { return Sharing::kAll; },
-                                       .checked_calls = checked});
+                                       .checked_calls = checked,
+                                       .adjust = std::move(adjust)});
   }
   static void ExpectEqualRuns(const std::vector<RankOutcome>& got,
                               const std::vector<RankOutcome>& want) {
@@ -100,6 +108,79 @@ TEST_P(PeerLayoutTest, EveryOrderGivesTheCurveOfTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, PeerLayoutTest, testing::ValuesIn(StageLayouts()),
                          [](const auto& instance) { return instance.param.name; });
+
+using parallel::CommRecord;
+using parallel::CommSpans;
+using parallel::CommUse;
+using parallel::SpanKind;
+
+// Times the communication of steps 2 and 3 of a rank, and has its record when the run is over.
+struct Timing final : public TrainObserver {
+  Observed seen;
+  std::unique_ptr<CommSpans> spans;
+  CommRecord record;
+
+  void Begin(TrainArgs* args) {
+    spans = std::make_unique<CommSpans>(
+        args->backend->device().CreateSpanClock(10'000, base::Clock::Real()), 2, 3);
+    args->spans = spans.get();
+    args->observer = this;
+  }
+  void OnStep(const StepRecord& step) override { seen.OnStep(step); }
+  void OnState(TrainState state, int64_t) override {
+    if (state == TrainState::kExiting) record = spans->Read();
+  }
+  int64_t Count(CommUse use, SpanKind kind) const {
+    return std::ranges::count_if(record.spans, [&](const parallel::CommSpan& span) {
+      return span.use == use && span.kind == kind;
+    });
+  }
+  int64_t Calls(CommUse use) const { return record.calls.at(static_cast<size_t>(use)); }
+};
+
+TEST_F(PeerTrainTest, CommunicationIsTimedWhereItRuns) {
+  const Overrides layout = {
+      "parallel.tensor=2",     "parallel.pipeline=2",          "parallel.data=2",
+      "parallel.zero_stage=1", "training.eval.every_iters=0",  "model.tie_embeddings=true",
+      "model.layers=4",        "training.global_batch_size=16"};
+  const auto inline_run = RunOn(nullptr, layout);
+  AsyncWorld world({.seed = 5});
+  Timing timing;
+  const auto run = RunOn(&world, layout, DeviceKind::kCpu, false, [&](int rank, TrainArgs* args) {
+    if (rank == 0) timing.Begin(args);
+  });
+  timing.spans.reset();
+  ExpectClean(run, 3);
+  ExpectEqualCurve(timing.seen.steps, inline_run[0].seen.steps);
+  EXPECT_THAT(world.Races(), IsEmpty());
+  EXPECT_EQ(timing.record.steps, 2);
+  // Inside layers some run beside the products, each timed with its wait and with the others; the
+  // rest is inline.
+  const int64_t beside = timing.Count(CommUse::kLayer, SpanKind::kBeside);
+  const int64_t here = timing.Count(CommUse::kLayer, SpanKind::kInline);
+  EXPECT_GT(beside, 0);
+  EXPECT_GT(here, 0);
+  EXPECT_EQ(timing.Count(CommUse::kLayer, SpanKind::kWait), beside);
+  EXPECT_EQ((timing.Calls(CommUse::kLayer) + 16) / 17, beside + here);
+  // Four microbatches a step, sent by the first of two stages.
+  EXPECT_EQ(timing.Calls(CommUse::kParcel), 8);
+  EXPECT_EQ(timing.Count(CommUse::kParcel, SpanKind::kBeside), 2) << "one of five";
+  EXPECT_GT(timing.Count(CommUse::kParcel, SpanKind::kWait), 0);
+  // Every bucket's sum and gather, beside, and their waits.
+  const int64_t replicas = timing.Calls(CommUse::kReplicas);
+  EXPECT_GT(replicas, 8);
+  EXPECT_EQ(replicas % 4, 0) << "two calls of each bucket, two steps";
+  EXPECT_EQ(timing.Count(CommUse::kReplicas, SpanKind::kBeside), replicas);
+  EXPECT_EQ(timing.Count(CommUse::kReplicas, SpanKind::kInline), 0);
+  EXPECT_EQ(timing.Count(CommUse::kReplicas, SpanKind::kWait), replicas / 4 * 5)
+      << "and those for the gathers of the step before";
+  for (const CommUse use : {CommUse::kTable, CommUse::kWorld}) {
+    EXPECT_EQ(timing.Calls(use), 2);
+    EXPECT_EQ(timing.Count(use, SpanKind::kInline), 2);
+    EXPECT_EQ(timing.Count(use, SpanKind::kBeside) + timing.Count(use, SpanKind::kWait), 0);
+  }
+  for (const parallel::CommSpan& span : timing.record.spans) EXPECT_GE(span.end, span.begin);
+}
 
 }  // namespace
 }  // namespace mt::train

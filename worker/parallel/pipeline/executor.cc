@@ -54,6 +54,9 @@ int LanesOf(const Schedule& schedule, int sender_stage, ActionKind kind) {
 Executor::Executor(Args args)
     : args_(std::move(args)), links_(args_.links == nullptr ? &no_links_ : args_.links) {
   CHECK(args_.stream != nullptr);
+  for (Sender* const sender : {links_->activation_out.get(), links_->gradient_out.get()}) {
+    if (sender != nullptr) sender->TimeWith(args_.spans);
+  }
 }
 
 template <class Call>
@@ -67,7 +70,8 @@ Status Executor::Timed(double* seconds, const Call& call) {
 template <class Call>
 Status Executor::Wait(double* seconds, const Call& call) {
   if (args_.on_wait) args_.on_wait(/*begin=*/true);
-  Status status = Timed(seconds, call);
+  Status status =
+      Timed(seconds, [&] { return TimeWait(args_.spans, *args_.stream, CommUse::kParcel, call); });
   if (args_.on_wait) args_.on_wait(/*begin=*/false);
   return status;
 }

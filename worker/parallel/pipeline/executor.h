@@ -56,6 +56,7 @@ class Executor {
     const base::Clock* clock = nullptr;
     // Called at the beginning and at the end of every wait that PassTimes counts. May be empty.
     std::function<void(bool begin)> on_wait;
+    CommSpans* spans = nullptr;  // times parcels and these waits; nullptr: nothing does
   };
   explicit Executor(Args args);
 

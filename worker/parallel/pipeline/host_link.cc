@@ -87,8 +87,10 @@ Status HostSender::Send(kernels::Stream& /*stream*/, const Parcel& parcel) {
 }
 
 Status HostSender::SendNow(const Parcel& parcel, int64_t number, int lanes) {
-  Status sent = group_->Send(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
-                             parcel.tensor.dtype, kReceiverIndex, LaneOf(number, lanes));
+  Status sent = TimeParcel(*stream_, [&] {
+    return group_->Send(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
+                        parcel.tensor.dtype, kReceiverIndex, LaneOf(number, lanes));
+  });
   if (!sent.ok()) {
     Fail(sent);
     return sent;

@@ -19,6 +19,7 @@
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
 #include "worker/comm/process_group.h"
+#include "worker/parallel/comm_spans.h"
 
 namespace mt::parallel {
 
@@ -65,6 +66,8 @@ class LinkEnd {
 
 class Sender : public LinkEnd {
  public:
+  // Times what parcels take on their way; before the first pass. `spans` must outlive the passes.
+  void TimeWith(CommSpans* spans) { spans_ = spans; }
   // Starts a pass. CHECKs that all parcels of the previous one have been sent.
   virtual Status Begin(kernels::Stream& stream, const Pass& pass) = 0;
   // Sends a parcel whose data `stream` completes.
@@ -73,6 +76,16 @@ class Sender : public LinkEnd {
   virtual Status WaitSent(kernels::Stream& stream, int chunk, int slot) = 0;
   // The same for every parcel; on the CPU all of them have been sent when it returns.
   virtual Status WaitAllSent(kernels::Stream& stream) = 0;
+
+ protected:
+  // Sends a parcel by `call`, on a stream of the link.
+  template <class Call>
+  Status TimeParcel(kernels::Stream& stream, const Call& call) {
+    return TimeCall(spans_, stream, CommUse::kParcel, SpanKind::kBeside, call);
+  }
+
+ private:
+  CommSpans* spans_ = nullptr;
 };
 
 class Receiver : public LinkEnd {

@@ -231,7 +231,10 @@ Status PeerSender::Send(Stream& stream, const Parcel& parcel) {
   ready_->Record(stream);
   stream_->Wait(*ready_);
   stream_->WaitValue(word(), total_ + 1);
-  device_->Copy(*stream_, (*pass_)[num_sent_], parcel.tensor.data, parcel.tensor.Bytes());
+  RETURN_IF_ERROR(TimeParcel(*stream_, [&] {
+    device_->Copy(*stream_, (*pass_)[num_sent_], parcel.tensor.data, parcel.tensor.Bytes());
+    return OkStatus();
+  }));
   Store(*stream_, total_ + 1);
   ++total_;
   ++num_sent_;

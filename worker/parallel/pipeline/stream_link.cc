@@ -23,8 +23,10 @@ Status StreamSender::Begin(Stream& /*stream*/, const Pass& /*pass*/) { return st
 Status StreamSender::Send(Stream& stream, const Parcel& parcel) {
   ready_->Record(stream);
   stream_->Wait(*ready_);
-  RETURN_IF_ERROR(group_->Send(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
-                               parcel.tensor.dtype, kReceiverIndex, /*edge=*/0));
+  RETURN_IF_ERROR(TimeParcel(*stream_, [&] {
+    return group_->Send(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
+                        parcel.tensor.dtype, kReceiverIndex, /*edge=*/0);
+  }));
   std::unique_ptr<kernels::Event>& sent = sent_[{parcel.chunk, parcel.slot}];
   if (sent == nullptr) sent = device_->CreateEvent();
   sent->Record(*stream_);
