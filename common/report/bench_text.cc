@@ -109,6 +109,21 @@ void AddReadings(const v1::DeviceReadings& readings, Lines* out) {
                                 readings.samples()));
 }
 
+void AddCommunication(const v1::BenchReport& report, Lines* out) {
+  const bool any = std::ranges::any_of(report.communication(),
+                                       [](const v1::AxisTime& time) { return time.calls() > 0; });
+  if (!any) return;
+  out->Add("comm", "per step, hidden by computation or exposed: the compute stream waits for it");
+  out->Raw(fmt::format("  {:>6} {:>8} {:>11} {:>11} {:>11}\n", "axis", "calls", "ms", "hidden",
+                       "exposed"));
+  for (const v1::AxisTime& time : report.communication()) {
+    if (time.calls() == 0) continue;
+    out->Raw(fmt::format("  {:>6} {:>8.0f} {:>11.3f} {:>11.3f} {:>11.3f}\n", time.axis(),
+                         time.calls(), 1e3 * time.seconds(), 1e3 * time.hidden_seconds(),
+                         1e3 * time.exposed_seconds()));
+  }
+}
+
 void AddKernels(const v1::BenchReport& report, Lines* out) {
   if (report.kernels().empty()) return;
   out->Add("kernels",
@@ -154,6 +169,7 @@ std::string BenchText(const v1::BenchReport& report) {
                                   "device's queue",
                                   Milliseconds(report.launch_seconds())));
   }
+  AddCommunication(report, &out);
   out.Add("memory", MemoryText(report));
   if (report.has_readings()) AddReadings(report.readings(), &out);
   AddKernels(report, &out);

@@ -24,6 +24,10 @@ class BenchTest(ClusterTest):
         self.assertEqual(job["bench"], report)
         self.assertEqual(job["spec"]["kind"], "bench")
         self.assertEqual(self.checkpoints(), [], "a benchmark saves nothing")
+        axes = {axis["axis"]: axis for axis in report["communication"]}
+        self.assertEqual([name for name, axis in axes.items() if axis["calls"] > 0], ["dp", "world"])
+        for name, axis in axes.items():
+            self.assertAlmostEqual(axis["hidden_seconds"] + axis["exposed_seconds"], axis["seconds"], delta=1e-9, msg=name)
         # The report against the steps that the service has in its history.
         lines = self.mtctl("metrics", "tiny-bench", "--steps", "1:24", "-o", "jsonl", "--points", "2500").stdout.splitlines()
         steps = [json.loads(line) for line in lines]
@@ -54,6 +58,7 @@ class BenchTest(ClusterTest):
         self.assertEqual(bench["median_step_seconds"], statistics.median(seconds))
         printed = float(re.search(r"step +median ([\d.]+) ms", done.stdout).group(1))
         self.assertAlmostEqual(printed, 1e3 * bench["median_step_seconds"], delta=6e-4)
+        self.assertRegex(done.stdout, r"\n +axis +calls +ms +hidden +exposed\n +dp +\d+( +\d+\.\d{3}){3}\n")
         self.assertFalse((self.dir / "checkpoints").exists() and list((self.dir / "checkpoints").iterdir()))
 
     def test_what_a_benchmark_has_no_use_for_is_refused(self):

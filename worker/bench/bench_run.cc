@@ -5,17 +5,35 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/spec/derived.h"
 #include "kernels/replay/logging_backend.h"
 #include "kernels/replay/replay.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/types.pb.h"
+#include "worker/bench/axis_times.h"
 #include "worker/bench/device_rates.h"
 
 namespace mt::bench {
 namespace {
 
 namespace v1 = megatrain::v1;
+
+// Steps whose communication is timed, few beside those whose median is reported; and for how many
+// calls and waits of them there is room. What goes beyond it counts as what was timed, if that was
+// a step at least: a microbatch takes about seven, eight collectives of a layer one.
+constexpr int64_t kSpanSteps = 5;
+constexpr int64_t kSpanCapacity = 16384;
+
+// Times the first measured steps. Not the last one: no forward follows that hides its gathers.
+std::unique_ptr<parallel::CommSpans> MakeSpans(const v1::Bench& bench, kernels::Device& device) {
+  auto clock = device.CreateSpanClock(kSpanCapacity, base::Clock::Real());
+  if (clock == nullptr) return nullptr;
+  const int64_t steps = std::clamp<int64_t>(bench.steps() - 1, 1, kSpanSteps);
+  return std::make_unique<parallel::CommSpans>(std::move(clock), bench.warmup() + 1,
+                                               bench.warmup() + steps);
+}
 
 kernels::DType TypeOf(v1::Training::Precision precision) {
   switch (precision) {
@@ -36,6 +54,9 @@ BenchRun::BenchRun(const Args& args) : args_(args), log_(&args.backend->device()
   if (!measures()) return;
   if (args_.job->bench().kernels())
     logging_ = kernels::replay::MakeLoggingBackend(args_.backend, &log_);
+  if (spec::WorldSize(*args_.job) > 1) {
+    spans_ = MakeSpans(args_.job->bench(), args_.backend->device());
+  }
   if (args_.backend->device().kind() != kernels::DeviceKind::kCuda) return;
   auto gauge = DeviceGauge::Create(args_.backend->device().Uuid());
   if (gauge.ok()) {
@@ -73,6 +94,23 @@ void BenchRun::OnProgress(int64_t step) {
 void BenchRun::OnStep(const v1::StepRecord& record) {
   samples_.Add(record, /*measured=*/record.step() > args_.job->bench().warmup());
   args_.next->OnStep(record);
+}
+
+void BenchRun::FillCommunication(v1::BenchReport* report) {
+  if (spans_ == nullptr) return;
+  const std::vector<AxisTime> times = AxisTimes(spans_->Read());
+  if (times.empty()) {
+    log::Warn("communication is not in the report: a step has more of it than can be timed",
+              {{"most", kSpanCapacity}});
+  }
+  for (const AxisTime& time : times) {
+    v1::AxisTime* const axis = report->add_communication();
+    axis->set_axis(time.axis);
+    axis->set_calls(time.calls);
+    axis->set_seconds(time.seconds);
+    axis->set_hidden_seconds(time.hidden());
+    axis->set_exposed_seconds(time.exposed);
+  }
 }
 
 void BenchRun::MeasureDevice(v1::BenchReport* report) {
@@ -120,6 +158,7 @@ void BenchRun::Finish(const Status& trained) {
   if (trained.ok() && measures() && !samples_.empty()) {
     v1::BenchReport report;
     samples_.Fill(*args_.job, &report);
+    FillCommunication(&report);
     MeasureDevice(&report);
     args_.next->OnProgress(last_step_);
     if (gauge_ != nullptr && !gauge_->Fill(report.mutable_readings())) report.clear_readings();

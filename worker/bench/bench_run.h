@@ -12,6 +12,7 @@
 #include "kernels/replay/call_log.h"
 #include "worker/bench/device_gauge.h"
 #include "worker/bench/step_samples.h"
+#include "worker/parallel/comm_spans.h"
 #include "worker/train/observer.h"
 
 namespace mt::bench {
@@ -37,6 +38,9 @@ class BenchRun final : public train::TrainObserver {
   // The backend that the trainer must use: the given one, or with bench.kernels one that logs the
   // calls of the first step.
   kernels::Backend* backend();
+  // Times communication of the first measured steps: the trainer must use it (TrainArgs::spans).
+  // nullptr on ranks that measure nothing, and where nothing communicates.
+  parallel::CommSpans* spans() { return spans_.get(); }
   // Measures the device and reports through next->OnBench if the training succeeded. Called after
   // the last step, while the trainer's memory is still allocated, whose contents it overwrites.
   // Blocks for seconds.
@@ -73,6 +77,8 @@ class BenchRun final : public train::TrainObserver {
  private:
   // True on the rank that collects records and reports.
   bool measures() const { return args_.rank == 0; }
+  // Adds what communication took, by axis.
+  void FillCommunication(megatrain::v1::BenchReport* report);
   // Adds stated peak, device memory and the rate of a large product to the report.
   void MeasureDevice(megatrain::v1::BenchReport* report);
   // Replays the logged calls and adds the time of each kind to the report.
@@ -81,6 +87,7 @@ class BenchRun final : public train::TrainObserver {
   const Args args_;
   kernels::replay::CallLog log_;
   std::unique_ptr<kernels::Backend> logging_;
+  std::unique_ptr<parallel::CommSpans> spans_;
   std::unique_ptr<DeviceGauge> gauge_;
   StepSamples samples_;
   bool exiting_ = false;  // the trainer reported kExiting, not yet passed on

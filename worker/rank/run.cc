@@ -65,6 +65,7 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
         .job = args.job, .rank = args.rank, .backend = backend, .next = args.observer});
     train_args.backend = bench->backend();
     train_args.observer = &*bench;
+    train_args.spans = bench->spans();
   }
   train_args.commands = args.commands;
   train_args.hold = args.hold;

@@ -36,8 +36,32 @@ TEST(BenchText, SaysWhatWasMeasuredAndNothingElse) {
   EXPECT_NE(text.find("124,439,808 parameters, 32,768 tokens a step"), std::string::npos) << text;
   EXPECT_NE(text.find("phases     backward 75.0 %, forward 25.0 %\n"), std::string::npos) << text;
   EXPECT_NE(text.find("gradients 2.00 GiB, weights 1.00 GiB, in all 3.00 GiB"), std::string::npos);
-  for (const char* absent : {"mfu", "G  ", "clocks", "power", "kernels", "bubble", "launch"})
+  for (const char* absent :
+       {"mfu", "G  ", "clocks", "power", "kernels", "bubble", "launch", "comm"})
     EXPECT_EQ(text.find(absent), std::string::npos) << absent << " in\n" << text;
+}
+
+TEST(BenchText, CommunicationOfTheAxesThatThereAre) {
+  megatrain::v1::BenchReport report = Report();
+  for (const char* axis : {"tp", "pp", "dp", "world"}) report.add_communication()->set_axis(axis);
+  EXPECT_EQ(BenchText(report).find("comm "), std::string::npos) << "nothing was communicated";
+  megatrain::v1::AxisTime& tp = *report.mutable_communication(0);
+  tp.set_calls(244.4);
+  tp.set_seconds(0.0301234);
+  tp.set_hidden_seconds(0.012);
+  tp.set_exposed_seconds(0.0181234);
+  megatrain::v1::AxisTime& world = *report.mutable_communication(3);
+  world.set_calls(1);
+  world.set_seconds(0.0005);
+  world.set_exposed_seconds(0.0005);
+  const std::string text = BenchText(report);
+  EXPECT_NE(text.find("comm       per step, hidden by computation or exposed: the compute stream "
+                      "waits for it\n"
+                      "    axis    calls          ms      hidden     exposed\n"
+                      "      tp      244      30.123      12.000      18.123\n"
+                      "   world        1       0.500       0.000       0.500\n"),
+            std::string::npos)
+      << text;
 }
 
 TEST(BenchText, GpuReadingsAndKernels) {

@@ -4,6 +4,7 @@
 #include "common/spec/bench.h"
 
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,6 +23,8 @@
 #include "worker/bench/device_gauge.h"
 #include "worker/bench/device_rates.h"
 #include "worker/bench/step_samples.h"
+#include "worker/comm/threads/hub.h"
+#include "worker/parallel/groups/rank_groups.h"
 #include "worker/train/trainer.h"
 
 namespace mt::bench {
@@ -63,29 +66,54 @@ struct Seen final : public train::TrainObserver {
   }
 };
 
-// Runs the job alone, as a rank does.
-void RunBench(const v1::JobSpec& job, Seen* seen, bool stopped = false) {
-  const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
-  const auto groups = parallel::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
+struct Rank {
+  std::unique_ptr<kernels::Backend> backend =
+      kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  std::unique_ptr<parallel::RankGroups> groups;
+  Seen seen;
+};
+
+void RunRank(const v1::JobSpec& job, int number, bool stopped, Rank* rank) {
   BenchRun bench({.job = &job,
-                  .backend = backend.get(),
-                  .next = seen,
+                  .rank = number,
+                  .backend = rank->backend.get(),
+                  .next = &rank->seen,
                   .product_seconds = 0.02,
                   .kernel_seconds = 0.001,
                   .large_kernel_seconds = 0.001});
-  const auto trainer =
-      train::Trainer::Create(
-          {.job = &job, .groups = groups.get(), .backend = bench.backend(), .observer = &bench})
-          .value();
+  const auto trainer = train::Trainer::Create({.job = &job,
+                                               .groups = rank->groups.get(),
+                                               .backend = bench.backend(),
+                                               .observer = &bench,
+                                               .spans = bench.spans()})
+                           .value();
   const train::TrainResult result = trainer->Run();
   ASSERT_TRUE(result.status.ok()) << result.status;
   bench.Finish(stopped ? base::Unavailable("stopped") : OkStatus());
 }
 
+// Runs the job's ranks as threads; what rank 0 has reported.
+Seen RunBench(const v1::JobSpec& job, bool stopped = false) {
+  comm::ThreadsHub hub(comm::CommConfig{});
+  std::vector<Rank> ranks(static_cast<size_t>(spec::WorldSize(job)));
+  std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
+  for (Rank& rank : ranks) {
+    threads.emplace_back([&] {
+      const auto number = static_cast<int>(&rank - ranks.data());
+      rank.groups =
+          parallel::RankGroups::CreateForJob(job, number, &hub, &rank.backend->device()).value();
+      RunRank(job, number, stopped, &rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 1; i < ranks.size(); ++i) EXPECT_TRUE(ranks[i].seen.reports.empty()) << i;
+  return ranks[0].seen;
+}
+
 TEST(BenchRun, ReportsTheTrainersOwnSteps) {
   const v1::JobSpec job = BenchJob({"bench.warmup=3", "bench.steps=8"});
-  Seen seen;
-  RunBench(job, &seen);
+  const Seen seen = RunBench(job);
   ASSERT_EQ(seen.steps.size(), 11U);
   ASSERT_EQ(seen.reports.size(), 1U);
   const v1::BenchReport& report = seen.reports[0];
@@ -117,13 +145,13 @@ TEST(BenchRun, ReportsTheTrainersOwnSteps) {
   EXPECT_EQ(report.mfu(), 0) << "no maker states a peak of a CPU slot";
   EXPECT_FALSE(report.has_readings());
   EXPECT_TRUE(report.kernels().empty());
+  EXPECT_TRUE(report.communication().empty()) << "one rank";
   EXPECT_FALSE(seen.left_before_report);
   EXPECT_EQ(seen.states.back(), train::TrainState::kExiting);
 }
 
 TEST(BenchRun, AStoppedRunHasNoReport) {
-  Seen seen;
-  RunBench(BenchJob({"bench.warmup=1", "bench.steps=2"}), &seen, /*stopped=*/true);
+  const Seen seen = RunBench(BenchJob({"bench.warmup=1", "bench.steps=2"}), /*stopped=*/true);
   EXPECT_TRUE(seen.reports.empty());
   EXPECT_EQ(seen.states.back(), train::TrainState::kExiting);
 }
@@ -133,8 +161,7 @@ TEST(BenchRun, AStoppedRunHasNoReport) {
 TEST(BenchRun, LogsTheCallsThatTheModelMakes) {
   const v1::JobSpec job = BenchJob(
       {"bench.warmup=1", "bench.steps=2", "bench.kernels=true", "model.tie_embeddings=true"});
-  Seen seen;
-  RunBench(job, &seen);
+  const Seen seen = RunBench(job);
   ASSERT_EQ(seen.reports.size(), 1U);
   const v1::BenchReport& report = seen.reports[0];
   std::map<std::string, int64_t> calls;
@@ -162,6 +189,84 @@ TEST(BenchRun, LogsTheCallsThatTheModelMakes) {
   EXPECT_GE(calls["update.AdamW"], 2);  // with and without decay
   EXPECT_DOUBLE_EQ(report.kernel_seconds(), sum);
   EXPECT_DOUBLE_EQ(report.ratio_to_kernels(), report.median_step_seconds() / sum);
+}
+
+// The report's communication by axis, which must have every axis once and add up.
+std::map<std::string, v1::AxisTime> CommunicationIn(const Seen& seen) {
+  std::map<std::string, v1::AxisTime> axes;
+  EXPECT_EQ(seen.reports.size(), 1U);
+  if (seen.reports.size() != 1) return axes;
+  for (const v1::AxisTime& time : seen.reports[0].communication()) {
+    EXPECT_TRUE(axes.emplace(time.axis(), time).second) << time.axis();
+    EXPECT_GE(time.hidden_seconds(), 0);
+    EXPECT_GE(time.exposed_seconds(), 0);
+    EXPECT_DOUBLE_EQ(time.hidden_seconds() + time.exposed_seconds(), time.seconds());
+    EXPECT_EQ(time.calls() > 0, time.seconds() > 0) << time.axis();
+  }
+  for (const char* axis : {"tp", "pp", "dp", "world"}) EXPECT_EQ(axes.count(axis), 1U) << axis;
+  EXPECT_EQ(axes.size(), 4U);
+  return axes;
+}
+
+TEST(BenchRun, CommunicationIsTimedInTheFirstMeasuredSteps) {
+  const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  Seen seen;
+  // Steps whose waits are timed, one more than those whose calls are; the run's last has no calls.
+  const auto timed = [&](const char* steps) {
+    const v1::JobSpec job = BenchJob({"bench.warmup=3", std::string("bench.steps=") + steps,
+                                      "parallel.data=2", "training.global_batch_size=8"});
+    BenchRun bench({.job = &job, .backend = backend.get(), .next = &seen});
+    std::vector<int64_t> found;
+    for (int64_t step = 1; step < 20; ++step) {
+      bench.spans()->BeginStep(step);
+      if (bench.spans()->times_waits()) found.push_back(step);
+    }
+    EXPECT_EQ(bench.spans()->Read().steps + 1, std::ssize(found));
+    BenchRun other({.job = &job, .rank = 1, .backend = backend.get(), .next = &seen});
+    EXPECT_EQ(other.spans(), nullptr) << "rank 0 alone reports";
+    return found;
+  };
+  EXPECT_EQ(timed("50"), (std::vector<int64_t>{4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(timed("3"), (std::vector<int64_t>{4, 5, 6}));
+  EXPECT_EQ(timed("1"), (std::vector<int64_t>{4, 5})) << "it has no other";
+}
+
+TEST(BenchRun, ReplicasCommunicateAlongTheirAxisAlone) {
+  for (const char* overlap : {"false", "true"}) {
+    const std::string is = std::string("=") + overlap;
+    const Seen seen = RunBench(
+        BenchJob({"bench.warmup=2", "bench.steps=4", "parallel.data=2", "parallel.zero_stage=1",
+                  "parallel.bucket_size=1024", "training.global_batch_size=8",
+                  "parallel.overlap.grad_reduce" + is, "parallel.overlap.param_gather" + is}));
+    auto axes = CommunicationIn(seen);
+    EXPECT_GE(axes["dp"].calls(), 4) << "of each of some buckets a sum and a gather";
+    EXPECT_EQ(axes["tp"].calls() + axes["pp"].calls(), 0);
+    EXPECT_EQ(axes["world"].calls(), 1);
+    EXPECT_EQ(axes["world"].hidden_seconds(), 0);
+    if (is == "=false") {
+      EXPECT_EQ(axes["dp"].hidden_seconds(), 0);
+      EXPECT_EQ(axes["dp"].calls(), std::floor(axes["dp"].calls()));
+    }
+    // The training thread did all that is exposed within the measured steps, three of which are
+    // timed.
+    double all = 0;
+    for (const v1::StepRecord& record : seen.steps)
+      all += record.step() > 2 ? record.step_seconds() : 0;
+    EXPECT_LE(3 * (axes["dp"].exposed_seconds() + axes["world"].exposed_seconds()), all);
+  }
+}
+
+TEST(BenchRun, EveryAxisOfACubeIsTimed) {
+  const Seen seen = RunBench(
+      BenchJob({"bench.warmup=1", "bench.steps=4", "parallel.tensor=2", "parallel.pipeline=2",
+                "parallel.data=2", "training.global_batch_size=8", "model.tie_embeddings=true"}));
+  auto axes = CommunicationIn(seen);
+  EXPECT_GE(axes["tp"].calls(), 8) << "four of each of two microbatches, in one layer";
+  EXPECT_EQ(axes["tp"].hidden_seconds(), 0) << "on CPU slots layers communicate inline";
+  EXPECT_EQ(axes["pp"].calls(), 3) << "an activation of each microbatch, and the tied table";
+  EXPECT_GT(axes["pp"].exposed_seconds(), 0) << "at least the table";
+  EXPECT_GT(axes["dp"].calls(), 0);
+  EXPECT_EQ(axes["world"].calls(), 1);
 }
 
 TEST(StepSamples, TheHostsTimeIsTheLeastAfterTheFirstStep) {
