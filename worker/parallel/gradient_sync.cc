@@ -72,12 +72,18 @@ GradientSync::~GradientSync() {
 void GradientSync::Plan(memory::MemoryPlan* plan) {
   sums_block_ = plan->Reserve(memory::Kind::kWorkspace,
                               store_->layout().num_buckets() * 2 * int64_t{sizeof(double)});
-  if (IsAlone(args_.groups.dp_reduce)) return;
+  const int64_t element = kernels::SizeOf(store_->accumulator_dtype());
   int64_t largest = 0;
-  for (int b = 0; b < store_->layout().num_buckets(); ++b)
+  int64_t tied = 0;
+  for (int b = 0; b < store_->layout().num_buckets(); ++b) {
     largest = std::max(largest, store_->layout().bucket(b).count);
-  const int64_t bytes = largest * kernels::SizeOf(store_->accumulator_dtype());
-  scratch_block_ = plan->Reserve(memory::Kind::kComm, args_.groups.dp_reduce->ScratchBytes(bytes));
+    if (route(b).tied) tied = store_->UpdatedSlice(b).count;
+  }
+  const auto reserve = [&](const comm::ProcessGroup& group, int64_t count) {
+    return plan->Reserve(memory::Kind::kComm, group.ScratchBytes(count * element));
+  };
+  if (has_replicas()) scratch_block_ = reserve(*args_.groups.dp_reduce, largest);
+  if (tied > 0) tied_scratch_block_ = reserve(*args_.groups.tied, tied);
 }
 
 void GradientSync::Bind(const memory::Memory& memory) {
@@ -85,15 +91,29 @@ void GradientSync::Bind(const memory::Memory& memory) {
 }
 
 Status GradientSync::Share(const memory::Memory& memory) {
-  if (IsAlone(args_.groups.dp_reduce)) return OkStatus();
+  using Piece = comm::ProcessGroup::SharedMemory::Piece;
+  const SyncGroups& groups = args_.groups;
   const auto piece = [](const Tensor& tensor) {
-    return comm::ProcessGroup::SharedMemory::Piece{.data = tensor.data, .bytes = tensor.Bytes()};
+    return Piece{.data = tensor.data, .bytes = tensor.Bytes()};
   };
-  RETURN_IF_ERROR(args_.groups.dp_reduce->Share(
-      {.operands = {piece(store_->grads())},
-       .scratch = {.data = memory.Data(scratch_block_), .bytes = scratch_block_.bytes}}));
-  if (args_.groups.dp_gather == args_.groups.dp_reduce) return OkStatus();
-  return args_.groups.dp_gather->Share({.operands = {piece(store_->weights())}, .scratch = {}});
+  const auto scratch = [&](const memory::Block& block) {
+    return Piece{.data = memory.Data(block), .bytes = block.bytes};
+  };
+  if (has_replicas()) {
+    RETURN_IF_ERROR(groups.dp_reduce->Share(
+        {.operands = {piece(store_->grads())}, .scratch = scratch(scratch_block_)}));
+    if (groups.dp_gather != groups.dp_reduce) {
+      RETURN_IF_ERROR(
+          groups.dp_gather->Share({.operands = {piece(store_->weights())}, .scratch = {}}));
+    }
+  }
+  for (int b = 0; b < store_->layout().num_buckets(); ++b) {
+    if (!route(b).tied) continue;
+    // The bucket alone: the two ends have different layers, and so different places for it.
+    RETURN_IF_ERROR(groups.tied->Share(
+        {.operands = {piece(store_->BucketGrads(b))}, .scratch = scratch(tied_scratch_block_)}));
+  }
+  return OkStatus();
 }
 
 // Lanes.

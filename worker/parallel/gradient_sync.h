@@ -72,12 +72,12 @@ class GradientSync {
   GradientSync(const GradientSync&) = delete;
   GradientSync& operator=(const GradientSync&) = delete;
 
-  // Plan reserves the buckets' square sums and what the replicas' sums need; call it once before
+  // Plan reserves the buckets' square sums and what sums over ranks need; call it once before
   // the plan is allocated. Bind takes the memory.
   void Plan(memory::MemoryPlan* plan);
   void Bind(const memory::Memory& memory);
-  // Tells the replicas' groups of the memory; once, after Bind. Collective over the replicas, and
-  // blocks until all have come.
+  // Tells the groups of replicas and of a tied table of the memory; once, after Bind. Collective
+  // over them, and blocks until all have come.
   Status Share(const memory::Memory& memory);
 
   // Reports, within the backward of a chunk's last microbatch, that all gradients of the bucket are
@@ -141,7 +141,7 @@ class GradientSync {
 
   const Args args_;
   const params::ParamStore* const store_;
-  memory::Block sums_block_, scratch_block_;
+  memory::Block sums_block_, scratch_block_, tied_scratch_block_;
   kernels::Tensor sums_;  // f64 [buckets, 2]: square sum and non-finite count of each bucket
   std::vector<Lane::Ticket> reduce_tickets_, gather_tickets_;  // [bucket]; 0: done
   std::map<std::pair<int, int>, std::vector<int>> of_layer_;   // buckets by chunk and layer

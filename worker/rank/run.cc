@@ -91,7 +91,7 @@ struct DeviceFactories {
   std::unique_ptr<comm::GroupFactory> nccl, copies, checked_nccl, checked_copies;
 
   comm::GroupFactory* all() const { return checked_nccl ? checked_nccl.get() : nccl.get(); }
-  comm::GroupFactory* replicas() const {
+  comm::GroupFactory* over_copies() const {
     return checked_copies ? checked_copies.get() : copies.get();
   }
 };
@@ -148,7 +148,7 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   ASSIGN_OR_RETURN(
       const std::unique_ptr<parallel::RankGroups> groups,
       parallel::RankGroups::CreateForJob(*args.job, args.rank, factory, &backend->device(),
-                                         on_device.all(), on_device.replicas()));
+                                         on_device.all(), on_device.over_copies()));
   if (args.on_comm_init) {
     args.on_comm_init(std::chrono::duration<double>(base::Clock::Real()->Now() - begin).count());
   }

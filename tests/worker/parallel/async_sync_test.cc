@@ -77,16 +77,18 @@ TEST_P(DroppedWaitTest, NoWaitCanBeLeftOut) {
 using testing::Bool;
 using testing::Values;
 
-constexpr layout::MeshSizes kTwo{.dp = 2}, kFour{.dp = 4};
+// kEnds: two replicas of a pipeline whose ends hold a tied word table.
+constexpr layout::MeshSizes kTwo{.dp = 2}, kFour{.dp = 4}, kEnds{.dp = 2, .pp = 2};
 const auto kName = [](const auto& instance) {
-  return fmt::format("dp{}_zero{}_{}{}", std::get<0>(instance.param).dp,
+  const layout::MeshSizes& mesh = std::get<0>(instance.param);
+  return fmt::format("dp{}{}_zero{}_{}{}", mesh.dp, mesh.pp == 1 ? "" : "_pp2",
                      std::get<1>(instance.param),
                      std::get<2>(instance.param) ? "overlap" : "inline",
                      std::get<3>(instance.param) ? "_copies" : "");
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, AsyncSyncTest,
-                         testing::Combine(Values(kTwo, kFour), Values(0, 1), Bool(), Bool()),
+                         testing::Combine(Values(kTwo, kFour, kEnds), Values(0, 1), Bool(), Bool()),
                          kName);
 INSTANTIATE_TEST_SUITE_P(Layouts, DroppedWaitTest,
                          testing::Combine(Values(kTwo), Values(0, 1), Bool(), Bool()), kName);

@@ -153,12 +153,12 @@ void RigRank::Build(const RigFactories& factories) {
                                      .vector = &backend_->vector(),
                                      .watched = false});
   }
-  comm::GroupFactory* const of_replicas = copies_ == nullptr ? factory : copies_.get();
+  comm::GroupFactory* const over_copies = copies_ == nullptr ? factory : copies_.get();
   const SyncGroups groups{
-      .dp_reduce = MakeGroup(GroupUse::kGradients, of_replicas),
-      .dp_gather = MakeGroup(GroupUse::kWeights, of_replicas),
+      .dp_reduce = MakeGroup(GroupUse::kGradients, over_copies),
+      .dp_gather = MakeGroup(GroupUse::kWeights, over_copies),
       .tensor = MakeGroup(GroupUse::kTensorControl, factory),
-      .tied = MakeGroup(GroupUse::kTied, factory),
+      .tied = MakeGroup(GroupUse::kTied, over_copies),
       .world = MakeGroup(GroupUse::kControl, factory),
   };
   sync_.emplace(GradientSync::Args{.device = &backend_->device(),

@@ -144,16 +144,16 @@ void RunRank(const JobSpec& job, const RunOptions& options, Factories* factories
                                            .watched = false});
   }
   comm::GroupFactory* on_device = factories->device.get();
-  comm::GroupFactory* of_replicas = parts->copies.get();
+  comm::GroupFactory* over_copies = parts->copies.get();
   const auto check = [&](comm::GroupFactory** factory, std::unique_ptr<comm::GroupFactory>* over) {
     if (!options.checked_calls || *factory == nullptr) return;
     *over = comm::MakeCheckedFactory(*factory, factories->calls.get(), factories->config);
     *factory = over->get();
   };
   check(&on_device, &parts->checked);
-  check(&of_replicas, &parts->checked_copies);
+  check(&over_copies, &parts->checked_copies);
   parts->groups = parallel::RankGroups::CreateForJob(job, rank, factories->host.get(),
-                                                     &backend->device(), on_device, of_replicas)
+                                                     &backend->device(), on_device, over_copies)
                       .value();
   TrainArgs args{.job = &job,
                  .data_root = base::JoinPath(options.root, "data"),

@@ -47,7 +47,7 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::Create(const Args& args) {
 
 StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(
     const megatrain::v1::JobSpec& job, int rank, comm::GroupFactory* factory,
-    kernels::Device* device, comm::GroupFactory* on_device, comm::GroupFactory* of_replicas) {
+    kernels::Device* device, comm::GroupFactory* on_device, comm::GroupFactory* over_copies) {
   const auto& parallel = job.parallel();
   ASSIGN_OR_RETURN(const layout::Mesh mesh, layout::Mesh::Create(spec::MeshSizesOf(job)));
   if (rank >= mesh.world_size()) {
@@ -62,7 +62,7 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(
                  .saves_beside = job.checkpoint().async_save(),
                  .factory = factory,
                  .device_factory = on_device,
-                 .replica_factory = of_replicas,
+                 .copy_factory = over_copies,
                  .device = device});
 }
 
@@ -100,11 +100,10 @@ Status RankGroups::MakeGroups(const Args& args) {
 Status RankGroups::MakeDeviceGroups(const Args& args, comm::GroupFactory* factory) {
   RETURN_IF_ERROR(Add(GroupUse::kTensor, factory, &tp_));
   RETURN_IF_ERROR(Add(GroupUse::kTensorControl, factory, &tp_control_));
-  comm::GroupFactory* const replicas =
-      args.replica_factory == nullptr ? factory : args.replica_factory;
-  RETURN_IF_ERROR(Add(GroupUse::kGradients, replicas, &dp_reduce_));
-  RETURN_IF_ERROR(Add(GroupUse::kWeights, replicas, &dp_gather_));
-  return Add(GroupUse::kTied, factory, &tied_);
+  comm::GroupFactory* const copies = args.copy_factory == nullptr ? factory : args.copy_factory;
+  RETURN_IF_ERROR(Add(GroupUse::kGradients, copies, &dp_reduce_));
+  RETURN_IF_ERROR(Add(GroupUse::kWeights, copies, &dp_gather_));
+  return Add(GroupUse::kTied, copies, &tied_);
 }
 
 Status RankGroups::Add(GroupUse use, comm::GroupFactory* factory, comm::ProcessGroup** out) {

@@ -45,8 +45,9 @@ class RankGroups {
     comm::GroupFactory* factory = nullptr;
     // Of groups that move what lies in the device's memory; nullptr: the same.
     comm::GroupFactory* device_factory = nullptr;
-    // Of the replicas' groups for gradients and weights (worker/comm/copies); nullptr: the same.
-    comm::GroupFactory* replica_factory = nullptr;
+    // Of those of them for gradients and weights: the replicas' and a tied table's
+    // (worker/comm/copies); nullptr: the same.
+    comm::GroupFactory* copy_factory = nullptr;
     kernels::Device* device = nullptr;  // of the links' streams; outlives the groups
   };
   // Blocks for each group until its members are there; errors are the factory's.
@@ -55,7 +56,7 @@ class RankGroups {
   static StatusOr<std::unique_ptr<RankGroups>> CreateForJob(
       const megatrain::v1::JobSpec& job, int rank, comm::GroupFactory* factory,
       kernels::Device* device, comm::GroupFactory* on_device = nullptr,
-      comm::GroupFactory* of_replicas = nullptr);
+      comm::GroupFactory* over_copies = nullptr);
   RankGroups(const RankGroups&) = delete;
   RankGroups& operator=(const RankGroups&) = delete;
 

@@ -150,6 +150,31 @@ TEST(GroupsOfWordsTest, AreThoseOfAllRanksInTheHostsMemory) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(GroupsOverCopiesTest, AreThoseOfGradientsAndWeights) {
+  const Mesh mesh = Mesh::Create({.dp = 2, .pp = 2}).value();
+  comm::ThreadsHub hub(comm::CommConfig{});
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(mesh.world_size()));
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+      NotingFactory copies(&hub);
+      const auto groups = RankGroups::Create({.mesh = mesh,
+                                              .rank = rank,
+                                              .tied_tables = true,
+                                              .factory = &hub,
+                                              .copy_factory = &copies,
+                                              .device = &backend->device()})
+                              .value();
+      EXPECT_EQ(copies.words(), (std::map<std::string, bool>{
+                                    {"dp-reduce", false}, {"dp-gather", false}, {"tied", false}}));
+      const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
+      EXPECT_TRUE(groups->world()->Barrier(*stream).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_F(GroupsTest, AreMadeOnEveryMeshWithoutWaitingInACircle) {
   for (const MeshSizes& sizes :
        {MeshSizes{}, MeshSizes{.tp = 4}, MeshSizes{.dp = 3}, MeshSizes{.pp = 5},
