@@ -27,6 +27,19 @@ std::string NewUid() {
          hex.substr(16, 4) + "-" + hex.substr(20);
 }
 
+bool IsUid(std::string_view text) {
+  constexpr std::string_view kForm = "hhhhhhhh-hhhh-4hhh-vhhh-hhhhhhhhhhhh";
+  constexpr std::string_view kHex = "0123456789abcdef";
+  if (text.size() != kForm.size()) return false;
+  for (size_t i = 0; i < kForm.size(); ++i) {
+    const std::string_view allowed = kForm[i] == 'h'   ? kHex
+                                     : kForm[i] == 'v' ? std::string_view("89ab")
+                                                       : kForm.substr(i, 1);
+    if (allowed.find(text[i]) == std::string_view::npos) return false;
+  }
+  return true;
+}
+
 uint64_t Hash64(std::string_view bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }

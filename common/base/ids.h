@@ -13,6 +13,8 @@ namespace mt::base {
 
 // A random version-4 UUID, lower case, from the kernel's generator.
 std::string NewUid();
+// True for a text that NewUid may have made: 36 characters, lower case.
+bool IsUid(std::string_view text);
 // `bytes` random bytes as 2 * `bytes` lower-case hex digits, for tokens and sessions.
 std::string RandomHex(int bytes);
 // XXH3-64 of the bytes with a seed. It is the same on all hosts and in all versions: the checkpoint

@@ -81,11 +81,24 @@ TEST(Ids, UidsAreVersion4AndDiffer) {
     ASSERT_EQ(uid.size(), 36u);
     EXPECT_EQ(uid[14], '4');
     EXPECT_NE(std::string("89ab").find(uid[19]), std::string::npos);
+    EXPECT_TRUE(IsUid(uid)) << uid;
     seen.insert(uid);
   }
   EXPECT_EQ(seen.size(), 100u);
   EXPECT_EQ(RandomHex(16).size(), 32u);
   EXPECT_NE(RandomHex(16), RandomHex(16));
+}
+
+TEST(Ids, OnlyUidsAreUids) {
+  const std::string uid = "0189abcd-0123-4567-89ab-0123456789ab";
+  EXPECT_TRUE(IsUid(uid));
+  for (const char* other :
+       {"", "0189abcd", "0189abcd-0123-4567-89ab-0123456789a",
+        "0189abcd-0123-4567-89ab-0123456789abc", "0189ABCD-0123-4567-89ab-0123456789ab",
+        "0189abcd-0123-1567-89ab-0123456789ab", "0189abcd-0123-4567-c9ab-0123456789ab",
+        "0189abcd/0123-4567-89ab-0123456789ab", "g189abcd-0123-4567-89ab-0123456789ab"}) {
+    EXPECT_FALSE(IsUid(other)) << other;
+  }
 }
 
 // Values of the reference implementation (xxHash 0.8), on which the checkpoint format depends.

@@ -3,9 +3,11 @@
 #include "worker/checkpoint/format/fence.h"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -76,6 +78,7 @@ TEST_F(FenceTest, EveryFieldComesBack) {
                     .directory_epoch = 12,
                     .holder = {.host = "node-a", .pid = 4242, .boot_id = "b"},
                     .token = "00ff",
+                    .run = "r1",
                     .bases = {{3, CheckpointId{100, 2}}, {12, std::nullopt}}};
   const auto back = ParseFence(ToJson(fence));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -86,6 +89,7 @@ TEST_F(FenceTest, EveryFieldComesBack) {
   EXPECT_EQ(back->holder.pid, 4242);
   EXPECT_EQ(back->holder.boot_id, "b");
   EXPECT_EQ(back->token, "00ff");
+  EXPECT_EQ(back->run, "r1");
   EXPECT_EQ(back->bases, fence.bases);
 }
 
@@ -292,6 +296,39 @@ TEST_F(FenceTest, ARestoredFenceIsTheOneThatWas) {
   ExpectGone(CheckFence(directory_, fence), "of epoch 1 again");
   ASSERT_TRUE(RestoreFence(directory_, fence).ok());
   EXPECT_EQ(base::ReadFile(directory_ + "/FENCE").value(), before);
+}
+
+TEST_F(FenceTest, TheRunIsNamedByItsHolderAndKeptByTheNext) {
+  Fence first = Raise("job", 1).value();
+  EXPECT_EQ(first.run, "");
+  int writes = 0;
+  const auto write = [&] {
+    ++writes;
+    const base::Fd lock(::open((directory_ + "/FENCE.lock").c_str(), O_RDWR | O_CLOEXEC));
+    EXPECT_TRUE(lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) << "another may be raised";
+    return OkStatus();
+  };
+  const auto full = [] { return Status(absl::ResourceExhaustedError("disk full")); };
+  EXPECT_TRUE(absl::IsResourceExhausted(NameRun(directory_, "run-1", full, &first)));
+  EXPECT_EQ(ReadFence(directory_)->value().run, "") << "what is named was written before";
+  ASSERT_TRUE(NameRun(directory_, "run-1", write, &first).ok());
+  EXPECT_EQ(writes, 1);
+  EXPECT_EQ(first.run, "run-1");
+  EXPECT_EQ(ReadFence(directory_)->value().run, "run-1");
+  EXPECT_TRUE(CheckFence(directory_, first).ok()) << "it holds the directory as before";
+  // Until the next holder has named its own.
+  const Fence second = Raise("job", 2).value();
+  EXPECT_EQ(second.run, "run-1");
+  const std::string text = base::ReadFile(directory_ + "/FENCE").value();
+  ExpectRefused(NameRun(directory_, "run-2", write, &first), {"fenced", "job job"});
+  EXPECT_EQ(base::ReadFile(directory_ + "/FENCE").value(), text);
+  // A fence that is gone is not made anew by the way.
+  std::filesystem::remove(directory_ + "/FENCE");
+  Fence gone = second;
+  ExpectGone(NameRun(directory_, "run-2", write, &gone), "FENCE is gone");
+  EXPECT_EQ(gone.run, "run-1");
+  EXPECT_EQ(writes, 1) << "nothing is written in a directory of another";
+  EXPECT_FALSE(base::Exists(directory_ + "/FENCE"));
 }
 
 TEST_F(FenceTest, NoFenceIsRestoredOverAnothers) {

@@ -26,6 +26,7 @@ Manifest SmallManifest() {
   m.epoch = 3;
   m.job_uid = "uid";
   m.job_name = "demo";
+  m.run = "11111111-1111-4111-8111-111111111111";
   m.parent_step = 20;
   m.parent_epoch = 2;
   m.created = "2026-01-02T03:04:05Z";
@@ -76,6 +77,7 @@ TEST(ManifestTest, EveryNumberComesBackBitForBit) {
   EXPECT_EQ(back->epoch, 3);
   EXPECT_EQ(back->parent_step, 20);
   EXPECT_EQ(back->parent_epoch, 2);
+  EXPECT_EQ(back->run, SmallManifest().run);
   EXPECT_EQ(back->job_uid, "uid");
   EXPECT_EQ(back->spec_json, m.spec_json);
   EXPECT_EQ(back->integers, m.integers);
@@ -100,6 +102,17 @@ TEST(ManifestTest, EveryNumberComesBackBitForBit) {
   EXPECT_EQ(ToJson(*back), ToJson(m));
   // Numbers come as text, high half first.
   EXPECT_NE(ToJson(m).find("\"ffffffffffffffff1000000000000000\""), std::string::npos);
+}
+
+TEST(ManifestTest, ARunIsAnIdOrAbsentAsBefore) {
+  Manifest m = SmallManifest();
+  m.run = "run 1";
+  EXPECT_TRUE(absl::IsDataLoss(ParseManifest(ToJson(m)).status()));
+  m.run.clear();
+  EXPECT_EQ(ToJson(m).find("\"run\""), std::string::npos);
+  const auto back = ParseManifest(ToJson(m));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->run, "");
 }
 
 TEST(ManifestTest, WhatRanksCannotBeIsDamage) {

@@ -34,6 +34,7 @@
 #include "worker/checkpoint/format/pin.h"
 #include "worker/checkpoint/format/rank_manifest.h"
 #include "worker/checkpoint/format/root_marker.h"
+#include "worker/checkpoint/format/run_list.h"
 #include "worker/checkpoint/format/safetensors.h"
 #include "worker/checkpoint/loader.h"
 
@@ -159,6 +160,24 @@ Status ReadMarkerText(std::string_view text) {
   return ParseRootMarker(ToJson(marker)).status();
 }
 
+// Every field of a list of runs.
+RunList TwoRuns() {
+  RunRecord run{.id = "11111111-1111-4111-8111-111111111111", .job_name = "tiny"};
+  run.from = RunSource{.run = run.id, .id = {20, 1}, .digest = "xxh3:00"};
+  run.epochs = {{1, 3}, {5, 5}};
+  RunRecord copy = run;
+  copy.id = "22222222-2222-4222-8222-222222222222";
+  copy.parent = run.id;
+  return {.runs = {run, copy}};
+}
+
+Status ReadRunListText(std::string_view text) {
+  ASSIGN_OR_RETURN(RunList list, ParseRunList(text));
+  for (RunRecord& run : list.runs) AddEpoch(4, &run);
+  (void)RunOfEpoch(list, 4);
+  return ParseRunList(ToJson(list)).status();
+}
+
 class FuzzTest : public ::testing::Test {
  protected:
   // A real checkpoint's files of this name's end, whole.
@@ -279,6 +298,7 @@ TEST_F(FuzzTest, HostileTextsOfThePast) {
       {ToJson(Evaluation{.split = "valid"}), ReadEvaluationText},
       {ToJson(Pin{.reason = "kept"}), ReadPinText},
       {ToJson(RootMarker{.id = "a", .node = "n"}), ReadMarkerText},
+      {ToJson(TwoRuns()), ReadRunListText},
       {R"({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
        [](std::string_view header) { return ReadShard(ShardOf(header, "1234")); }}};
   for (const auto& [text, read] : kinds) {
@@ -333,6 +353,8 @@ TEST_F(FuzzTest, Evaluations) {
 TEST_F(FuzzTest, Pins) {
   Fuzz({ToJson(Pin{.reason = "kept", .made = "2026-11-23T00:00:00Z"})}, ReadPinText);
 }
+
+TEST_F(FuzzTest, RunLists) { Fuzz({ToJson(TwoRuns()), ToJson(RunList())}, ReadRunListText); }
 
 TEST_F(FuzzTest, RootMarkers) {
   Fuzz({ToJson(RootMarker{.id = "a-1", .made = "2026-11-23T00:00:00Z", .node = "n"})},

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/files.h"
+#include "common/base/ids.h"
 #include "tests/worker/checkpoint/saved_state.h"
 #include "tests/worker/checkpoint/temp_dir.h"
 #include "worker/checkpoint/format/directory.h"
@@ -86,6 +87,30 @@ TEST_F(ListingTest, TellsCheckpointsFromWhatIsNone) {
   EXPECT_THAT(Find(*listing, "step-00000001-e0009.tmp")->fault, HasSubstr("unfinished"));
   EXPECT_EQ(*ReadableCheckpoints(directory_),
             (std::vector<CheckpointId>{{10, 1}, {20, 1}, {5, 2}}));
+}
+
+TEST_F(ListingTest, TheRunIsTheManifestsOrOfBeforeIdsTheLists) {
+  const std::string first = base::NewUid(), second = base::NewUid();
+  SavedState named = MakeState(10, 1);
+  named.manifest.run = second;
+  SaveState(directory_, named);
+  Save(20, 2);
+  RunRecord run;
+  run.id = first;
+  run.epochs = {{1, 2}};
+  ASSERT_TRUE(WriteRuns(directory_, {.runs = {run}}).ok());
+  auto listing = ListDirectory(directory_);
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  EXPECT_EQ(Find(*listing, "step-00000010-e0001")->run, second);
+  EXPECT_EQ(Find(*listing, "step-00000020-e0002")->run, first);
+  // A list that cannot be read hides no checkpoint.
+  std::ofstream(dir_.File("ckpt/run.json"), std::ios::trunc) << "{";
+  listing = ListDirectory(directory_);
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  EXPECT_THAT(base::Message(listing->runs.status()), HasSubstr("run.json"));
+  EXPECT_EQ(listing->folders.size(), 2U);
+  EXPECT_EQ(Find(*listing, "step-00000010-e0001")->run, second);
+  EXPECT_EQ(Find(*listing, "step-00000020-e0002")->run, "");
 }
 
 TEST_F(ListingTest, WhatAnEarlierEpochCommittedTooLateIsFencedOff) {

@@ -132,6 +132,8 @@ Fence ParseFenceFields(const json& in) {
     }
     fence.bases[Integer(entry.at("directory_epoch"))] = base;
   }
+  // Absent before runs had ids.
+  if (in.contains("run")) fence.run = in.at("run").get<std::string>();
   return fence;
 }
 
@@ -151,6 +153,7 @@ std::string ToJson(const Fence& fence) {
   for (const auto& [epoch, base] : fence.bases) {
     out["bases"].push_back({{"directory_epoch", epoch}, {"base", ToValue(base)}});
   }
+  if (!fence.run.empty()) out["run"] = fence.run;
   return out.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -207,6 +210,7 @@ StatusOr<Fence> RaiseFence(const RaiseArgs& args) {
              .directory_epoch = last + 1,
              .holder = ThisProcess(),
              .token = base::RandomHex(kTokenBytes),
+             .run = now ? now->run : "",
              .bases = now ? now->bases : decltype(Fence::bases){}};
   const std::string path = FencePath(args.directory);
   RETURN_IF_ERROR(base::WriteFileAtomic(path, ToJson(next)));
@@ -249,6 +253,15 @@ Status RestoreFence(const std::string& directory, const Fence& mine) {
                     directory, highest, mine.directory_epoch));
   }
   return base::WriteFileAtomic(FencePath(directory), ToJson(mine));
+}
+
+Status NameRun(const std::string& directory, const std::string& run,
+               const std::function<Status()>& write, Fence* mine) {
+  ASSIGN_OR_RETURN(const base::Fd lock, LockFence(directory));
+  RETURN_IF_ERROR(CheckFence(directory, *mine));
+  RETURN_IF_ERROR(write());
+  mine->run = run;
+  return base::WriteFileAtomic(FencePath(directory), ToJson(*mine));
 }
 
 int64_t FenceEpochOf(const Status& status) {

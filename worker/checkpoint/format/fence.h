@@ -32,7 +32,10 @@ struct Fence {
   int64_t epoch = 0;            // epoch of that job's placement; 0: standalone
   int64_t directory_epoch = 0;  // increases with every raise, whatever the job: eEEEE of folders
   FenceHolder holder;           // rank 0
-  std::string token;            // random; identifies the run that raised the fence
+  std::string token;            // random; identifies the start that raised the fence
+  // Id of the run (run_list.h) that a start has named here last: the holder's, once it has begun
+  // or gone on with it, until then that of an earlier holder. Empty: none has named one.
+  std::string run;
   // For each directory epoch the newest complete checkpoint at its beginning, nullopt if there was
   // none. An epoch that ended before it had looked has no entry.
   std::map<int64_t, std::optional<CheckpointId>> bases;
@@ -85,6 +88,12 @@ Status CheckFence(const std::string& directory, const Fence& mine);
 // kFailedPrecondition: another's fence is there; kAlreadyExists: no fence is there, but folders of
 // a later directory epoch; kUnavailable: as in RaiseFence.
 Status RestoreFence(const std::string& directory, const Fence& mine);
+
+// Names the run of the holder in its fence, and in `mine`, once `write` has succeeded. Meanwhile
+// nobody raises another fence, where the file system supports locks. Errors are those of CheckFence
+// and of `write`, and kUnavailable as in RaiseFence.
+Status NameRun(const std::string& directory, const std::string& run,
+               const std::function<Status()>& write, Fence* mine);
 
 // The higher epoch of the same job whose fence refused this raise or check; 0: none did.
 int64_t FenceEpochOf(const Status& status);

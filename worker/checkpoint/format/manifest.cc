@@ -106,6 +106,7 @@ Manifest ParseFields(const json& in) {
     m.parent_step = Integer(in.at("parent").at("step"));
     m.parent_epoch = Integer(in.at("parent").at("epoch"));
   }
+  if (in.contains("run")) m.run = in.at("run").get<std::string>();
   for (const auto& [name, value] : in.at("integers").items()) m.integers[name] = Integer(value);
   for (const auto& [name, value] : in.at("reals").items()) m.reals[name] = ParseReal(value);
   m.facts = in.at("facts").get<std::map<std::string, std::string>>();
@@ -175,6 +176,7 @@ std::string ToJson(const Manifest& m) {
               {"facts", m.facts},
               {"block_bytes", m.block_bytes}};
   if (m.parent_step >= 0) out["parent"] = {{"step", m.parent_step}, {"epoch", m.parent_epoch}};
+  if (!m.run.empty()) out["run"] = m.run;
   for (const auto& [name, value] : m.reals) out["reals"][name] = RealToJson(value);
   std::string text = out.dump(1, ' ', false, json::error_handler_t::replace);
   text.resize(text.size() - 2);  // "\n}"
@@ -204,6 +206,8 @@ StatusOr<Manifest> ParseManifest(std::string_view text) {
     }
     if (version < 1) return base::DataLoss("damaged manifest: format version {}", version);
     Manifest manifest = ParseFields(in);
+    if (!manifest.run.empty() && !base::IsUid(manifest.run))
+      return base::DataLoss("damaged manifest: its run is no id");
     RETURN_IF_ERROR(ParseTensors(in, version, &manifest));
     return manifest;
   } catch (const json::exception& error) {

@@ -39,6 +39,7 @@ struct Manifest {
   std::string job_uid;
   int64_t job_epoch = 0;  // epoch of the placement that saved; 0: standalone
   std::string job_name;
+  std::string run;           // id of the run that saved (run_list.h); empty before runs had ids
   int64_t parent_step = -1;  // the checkpoint this run resumed from; -1: none
   int64_t parent_epoch = -1;
   std::string created;  // UTC

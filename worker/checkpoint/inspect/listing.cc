@@ -13,7 +13,7 @@ namespace mt::checkpoint {
 namespace {
 
 // Fills what the manifest tells, or the fault.
-void Look(const std::string& directory, const std::optional<Fence>& fence, ListedFolder* folder) {
+void Look(const std::string& directory, const Listing& listing, ListedFolder* folder) {
   const std::string path = base::JoinPath(directory, folder->name);
   folder->bytes = FolderBytes(path).value_or(0);
   folder->pin = ReadPin(path);
@@ -36,9 +36,10 @@ void Look(const std::string& directory, const std::optional<Fence>& fence, Liste
   folder->job_name = manifest->job_name;
   folder->job_uid = manifest->job_uid;
   folder->created = manifest->created;
+  folder->run = listing.runs.ok() ? RunOf(*listing.runs, *manifest) : manifest->run;
   folder->world_size = manifest->world_size;
   folder->summary = Summarize(*manifest);
-  if (!Counts(fence, folder->id))
+  if (!Counts(listing.fence, folder->id))
     folder->fault = "fenced off: committed after a later epoch had taken the directory over";
 }
 
@@ -47,6 +48,7 @@ void Look(const std::string& directory, const std::optional<Fence>& fence, Liste
 StatusOr<Listing> ListDirectory(const std::string& directory) {
   Listing listing;
   ASSIGN_OR_RETURN(listing.fence, ReadFence(directory));
+  listing.runs = ReadRuns(directory);
   std::error_code error;
   std::filesystem::directory_iterator it(directory, error);
   for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
@@ -56,7 +58,7 @@ StatusOr<Listing> ListDirectory(const std::string& directory) {
     const auto id = ParseFolderName(stem);
     if (!id) continue;
     folder.id = *id;
-    Look(directory, listing.fence, &folder);
+    Look(directory, listing, &folder);
     listing.folders.push_back(std::move(folder));
   }
   if (error) return base::ErrnoError(error.value(), "list " + directory);

@@ -13,6 +13,7 @@
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
+#include "worker/checkpoint/format/run_list.h"
 #include "worker/checkpoint/inspect/summary.h"
 
 namespace mt::checkpoint {
@@ -29,13 +30,15 @@ struct ListedFolder {
   std::optional<Evaluation> evaluation;
   // Of the manifest, where that could be read.
   std::string job_name, job_uid, created;
+  std::string run;  // id of the run that saved it; empty: not known
   int64_t world_size = 0;
   Summary summary;
 };
 
 struct Listing {
   std::optional<Fence> fence;
-  std::vector<ListedFolder> folders;  // oldest first: by epoch, then step, unfinished ones last
+  StatusOr<RunList> runs = RunList();  // ReadRuns; an error keeps nobody from the checkpoints
+  std::vector<ListedFolder> folders;   // oldest first: by epoch, then step, unfinished ones last
 };
 
 // Reads every manifest. A folder that is being removed meanwhile is left out, or has a fault.

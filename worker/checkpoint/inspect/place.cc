@@ -7,15 +7,17 @@
 #include "common/base/files.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/fence.h"
+#include "worker/checkpoint/format/run_list.h"
 
 namespace mt::checkpoint {
 namespace {
 
-// True for a fence, and for a folder that a save may have made.
+// True for a fence, a list of runs, and for a folder that a save may have made.
 bool BelongsToADirectory(const std::string& name) {
   std::string_view stem = name;
   if (stem.ends_with(".tmp")) stem.remove_suffix(4);
-  return stem == kFenceName || stem == kFenceLockName || ParseFolderName(stem).has_value();
+  return stem == kFenceName || stem == kFenceLockName || stem == kRunListName ||
+         ParseFolderName(stem).has_value();
 }
 
 }  // namespace
