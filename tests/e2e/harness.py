@@ -125,7 +125,7 @@ class ClusterTest(unittest.TestCase):
 
     def checkpoints(self, name="tiny"):
         folder = self.dir / "ckpt" / name
-        return sorted(p.name for p in folder.iterdir() if not p.name.startswith("FENCE")) if folder.exists() else []
+        return sorted(p.name for p in folder.iterdir() if not p.name.startswith(("FENCE", "run.json"))) if folder.exists() else []
 
     def assert_one_message(self, done, code, *words):
         """A clear failure: this exit code, on stderr a short message with these words, no crash."""

@@ -212,8 +212,10 @@ checkpoint::SaveArgs Checkpointer::ArgsOf(const Begun& begun) {
                             .restore_fence = nullptr,
                             .failpoint = args_.failpoint};
   if (fence() != nullptr) {
-    save.restore_fence = [this](const Status& gone) {
-      return args_.fence_repair.Restore(args_.start.directory, *fence(), gone);
+    save.restore_fence = [this](const Status& gone) -> Status {
+      RETURN_IF_ERROR(args_.fence_repair.Restore(args_.start.directory, *fence(), gone));
+      // The folder may be an empty one, which an operator has made.
+      return checkpoint::KeepRun(args_.start.directory, args_.run);
     };
   }
   for (const checkpoint::SliceToSave& slice : save.slices)
@@ -303,6 +305,7 @@ Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveRe
                  .tokens = begun.scalars.consumed_samples * args_.job->model().seq_length(),
                  .digest = saved->digest,
                  .root_id = args_.start.root_id,
+                 .run = args_.manifest.run,
                  .skipped = std::exchange(skipped_, 0)};
   ++num_saved_;
   args_.observer->OnCheckpointSaved(*last_saved_);

@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/format/run_list.h"
 #include "worker/checkpoint/retention.h"
 #include "worker/checkpoint/second_copy.h"
 #include "worker/checkpoint/writer.h"
@@ -39,8 +40,9 @@ class Checkpointer {
     const megatrain::v1::JobSpec* job = nullptr;  // its current state; updates change it
     StartPoint start;
     std::optional<CheckpointRecord> loaded;  // the one that the run goes on from; on rank 0
-    // The part of the manifest that all saves of this run share: job, spec, facts, parent.
+    // The part of the manifest that all saves of this run share: job, run, spec, facts, parent.
     checkpoint::Manifest manifest;
+    checkpoint::RunRecord run;  // on rank 0, as in run.json
     engine::Engine* engine = nullptr;
     comm::ProcessGroup* group = nullptr;  // all ranks; nullptr: one
     // The same ranks, for saves beside training, of which the engine has a snapshot; nullptr: one.

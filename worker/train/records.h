@@ -12,6 +12,7 @@
 
 #include "common/base/status.h"
 #include "worker/checkpoint/format/label.h"
+#include "worker/checkpoint/format/run_list.h"
 #include "worker/engine/phase_clock.h"
 #include "worker/memory/memory.h"
 #include "worker/parallel/groups/rank_groups.h"
@@ -41,6 +42,7 @@ struct CheckpointRecord {
   std::string digest;        // of the manifest: "xxh3:<32 hex digits>"
   std::string root_id;       // in the marker of the checkpoint root; empty: not known
   checkpoint::Label label;   // what a user calls it
+  std::string run;           // id of the run that saved it; empty: not known
   int64_t skipped = 0;       // saves that were left out while this one was under way
 };
 
@@ -90,6 +92,8 @@ struct RunInfo {
   int64_t parameters = 0;         // unpadded
   int64_t epoch = 0;
   std::vector<std::string> damaged_checkpoints;  // StartPoint::damaged
+  checkpoint::RunRecord run;
+  bool run_begins = false;  // with this start
 };
 
 }  // namespace mt::train

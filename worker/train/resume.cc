@@ -2,10 +2,12 @@
 #include "worker/train/resume.h"
 
 #include <fcntl.h>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
 #include <string_view>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -18,6 +20,7 @@
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/root_marker.h"
+#include "worker/checkpoint/format/run_choice.h"
 #include "worker/checkpoint/second_copy.h"
 #include "worker/failure/failure.h"
 
@@ -178,9 +181,11 @@ Status CheckHoldsNoCopies(const std::string& root, const std::string& relative,
       directory, *of, checkpoint::kSecondMarkerName, relative);
 }
 
-// The job's directory lies below the root, and so does what its fence is read from and locked by.
+// The job's directory lies below the root, and so do its list of runs and what its fence is read
+// from and locked by.
 Status CheckDirectory(const std::string& root, const std::string& relative) {
   RETURN_IF_ERROR(spec::OpenBelow(root, relative, O_RDONLY | O_DIRECTORY).status());
+  RETURN_IF_ERROR(CheckFenceFile(root, relative, checkpoint::kRunListName));
   RETURN_IF_ERROR(CheckFenceFile(root, relative, checkpoint::kFenceName));
   return CheckFenceFile(root, relative, checkpoint::kFenceLockName);
 }
@@ -203,6 +208,7 @@ StatusOr<StartPoint> Decide(const StartArgs& args) {
   RETURN_IF_ERROR(base::MakeDirs(start.directory));
   RETURN_IF_ERROR(CheckDirectory(args.checkpoint_root, relative));
   RETURN_IF_ERROR(CheckHoldsNoCopies(args.checkpoint_root, relative, start.directory));
+  RETURN_IF_ERROR(checkpoint::ReadRuns(start.directory).status());
   ASSIGN_OR_RETURN(start.fence, checkpoint::RaiseFence({.directory = start.directory,
                                                         .job_uid = args.job_uid,
                                                         .epoch = args.epoch,
@@ -244,6 +250,76 @@ StatusOr<StartPoint> Spread(StatusOr<StartPoint> mine, checkpoint::Exchange* exc
   return exchange->rank() == 0 ? *mine : FromText(texts[0]);
 }
 
+// The checkpoint that was loaded, as its own directory tells of it.
+StatusOr<checkpoint::RunSource> SourceOf(const StartArgs& args, const StartPoint& start,
+                                         const CheckpointId& id) {
+  const base::FileOpener open = spec::BelowRoot(args.checkpoint_root);
+  const std::string folder = base::JoinPath(start.load_directory, checkpoint::FolderName(id));
+  ASSIGN_OR_RETURN(const std::string text,
+                   base::ReadFile(base::JoinPath(folder, checkpoint::kManifestName), open));
+  ASSIGN_OR_RETURN(const Manifest manifest, checkpoint::ParseManifest(text));
+  checkpoint::RunSource source{
+      .run = manifest.run, .id = id, .digest = checkpoint::ManifestDigest(text)};
+  if (source.run.empty() && start.load_directory != start.directory) {
+    // A list there that cannot be read is not this run's to mend.
+    const auto list = checkpoint::ReadRuns(start.load_directory, open);
+    if (list.ok()) source.run = checkpoint::RunOf(*list, manifest);
+  }
+  return source;
+}
+
+// However the directory was named.
+checkpoint::RunPlace PlaceOf(const StartArgs& args, const StartPoint& start) {
+  if (start.directory.empty()) return {};
+  std::error_code error;  // then the place is told by its path
+  const auto below = std::filesystem::relative(start.directory, args.checkpoint_root, error);
+  return {.root_id = start.root_id, .directory = below.string(), .path = start.directory};
+}
+
+void Say(const NamedRun& run, const StartPoint& start) {
+  const checkpoint::RunRecord& record = run.record;
+  if (!run.begins) {
+    log::Info("goes on with a run",
+              {{"run", record.id}, {"step", start.load ? start.load->step : 0}});
+  } else if (!record.parent.empty()) {
+    log::Warn("its checkpoints are copies of another run's: a run begins",
+              {{"run", record.id}, {"parent", record.parent}, {"directory", record.place.path}});
+  } else {
+    log::Info("a run begins", {{"run", record.id}, {"beginning", TextOf(record.beginning)}});
+  }
+}
+
+StatusOr<NamedRun> DecideRun(const StartArgs& args, StartPoint* start) {
+  checkpoint::RunQuery query{.directory = start->directory,
+                             .place = PlaceOf(args, *start),
+                             .epoch = start->epoch,
+                             .beginning = checkpoint::BeginningOf(spec::ToJson(*args.job)),
+                             .job_uid = args.job_uid,
+                             .job_name = args.job->name(),
+                             .fence_run = start->fence ? start->fence->run : ""};
+  if (start->load) {
+    query.loaded_here = start->load_directory == start->directory;
+    StatusOr<checkpoint::RunSource> source = SourceOf(args, *start, *start->load);
+    // Whoever saves in another directory may have removed it there since it was loaded.
+    if (!source.ok() && !query.loaded_here) source = checkpoint::RunSource{.id = *start->load};
+    ASSIGN_OR_RETURN(query.loaded, std::move(source));
+  }
+  ASSIGN_OR_RETURN(checkpoint::RunChoice choice, checkpoint::ChooseRun(query));
+  if (start->fence) {
+    const auto write = [&] { return checkpoint::WriteRuns(start->directory, choice.all); };
+    RETURN_IF_ERROR(checkpoint::NameRun(start->directory, choice.run.id, write, &*start->fence));
+  }
+  if (!choice.list_of.empty()) {
+    log::Warn("the list of runs is another directory's: it was copied here",
+              {{"file", base::JoinPath(start->directory, checkpoint::kRunListName)},
+               {"from", choice.list_of}});
+  }
+  NamedRun run{
+      .record = std::move(choice.run), .begins = choice.begins, .loaded = std::move(choice.loaded)};
+  Say(run, *start);
+  return run;
+}
+
 }  // namespace
 
 StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exchange) {
@@ -268,6 +344,16 @@ StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
     }
   }
   return Spread(std::move(mine), exchange);
+}
+
+StatusOr<NamedRun> NameRun(const StartArgs& args, StartPoint* start,
+                           checkpoint::Exchange* exchange) {
+  StatusOr<NamedRun> mine = NamedRun{};
+  if (exchange->rank() == 0) mine = DecideRun(args, start);
+  const Status all = exchange->Agree(mine.status());
+  if (!all.ok()) return mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
+  ASSIGN_OR_RETURN(mine->record.id, exchange->Broadcast(mine->record.id, 0));
+  return mine;
 }
 
 }  // namespace mt::train

@@ -1,5 +1,5 @@
-// Where a run starts: the epoch of its directory and the checkpoint that it goes on from, both
-// decided by rank 0 for all; and the loading of that checkpoint.
+// Where a start begins: the epoch of its directory, the checkpoint that it goes on from, and which
+// run it is of, all decided by rank 0 for all.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/format/resume_base.h"
+#include "worker/checkpoint/format/run_list.h"
 #include "worker/data/index_record.h"
 #include "worker/engine/engine.h"
 #include "worker/train/records.h"
@@ -70,5 +71,18 @@ StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exch
 // empty: nothing.
 StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
                                      const std::string& damage, checkpoint::Exchange* exchange);
+
+// The run that a start is of (checkpoint/format/run_choice.h).
+struct NamedRun {
+  checkpoint::RunRecord record;  // on ranks other than 0 the id alone
+  bool begins = false;           // with this start
+  std::string loaded;            // id of the run that saved what was loaded; empty: none, not known
+};
+
+// Collective and blocking, once the state is loaded: rank 0 writes run.json and names the run in
+// the fence of `start`, where the run has a directory. Errors are those of ChooseRun, CheckFence
+// and the storage.
+StatusOr<NamedRun> NameRun(const StartArgs& args, StartPoint* start,
+                           checkpoint::Exchange* exchange);
 
 }  // namespace mt::train

@@ -85,6 +85,8 @@ Status RunSetup::Run() {
   RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
   RETURN_IF_ERROR(LoadIntact(&exchange));
   if (start_.load) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
+  ASSIGN_OR_RETURN(run_, NameRun(ArgsOfStart(), &start_, &exchange));
+  if (loaded_) loaded_->run = run_.loaded;
   MakeParts();
   AnnounceReady();
   return OkStatus();
@@ -298,6 +300,7 @@ checkpoint::Manifest RunSetup::ManifestTemplate() const {
   manifest.job_uid = args_.job_uid;
   manifest.job_epoch = args_.epoch;
   manifest.job_name = args_.job->name();
+  manifest.run = run_.record.id;
   if (start_.load && !LoadsWeights(*args_.job)) {
     manifest.parent_step = start_.load->step;
     manifest.parent_epoch = start_.load->epoch;
@@ -334,6 +337,7 @@ void RunSetup::MakeParts() {
       .start = std::move(saved_before),
       .loaded = loaded_,
       .manifest = ManifestTemplate(),
+      .run = run_.record,
       .engine = parts_.engine.get(),
       .group = args_.groups->world(),
       .background_group = args_.groups->checkpoint(),
@@ -370,7 +374,9 @@ void RunSetup::AnnounceReady() const {
                                .checkpoint_path = start_.directory,
                                .parameters = spec::ParameterCount(args_.job->model()),
                                .epoch = start_.epoch,
-                               .damaged_checkpoints = start_.damaged});
+                               .damaged_checkpoints = start_.damaged,
+                               .run = run_.record,
+                               .run_begins = run_.begins});
   }
   args_.observer->OnState(TrainState::kReady, parts_.cursor.start());
 }

@@ -90,6 +90,7 @@ class RunSetup {
   StartPoint start_;
   tuning::TuningTables tuning_;             // empty where nothing is chosen by timing
   std::optional<CheckpointRecord> loaded_;  // rank 0: the checkpoint that the run goes on from
+  NamedRun run_;
 };
 
 }  // namespace mt::train

@@ -112,8 +112,8 @@ TEST_F(PathsTest, CheckpointsStayBelowTheCheckpointRoot) {
   ASSERT_EQ(StepsOnDisk(), (std::vector<int64_t>{10, 20}));
   const std::string newest = Saved("tiny/step-00000020-e0001");
   // Damaged or not: what is refused is the way out.
-  for (const std::string& file :
-       {newest + "/manifest.json", newest, Saved("tiny/FENCE"), Saved("tiny/FENCE.lock")}) {
+  for (const std::string& file : {newest + "/manifest.json", newest, Saved("tiny/FENCE"),
+                                  Saved("tiny/FENCE.lock"), Saved("tiny/run.json")}) {
     SCOPED_TRACE(file);
     ASSERT_TRUE(fs::exists(file));
     MoveOut(file);

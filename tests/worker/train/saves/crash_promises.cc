@@ -9,6 +9,7 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/label.h"
+#include "worker/checkpoint/format/run_list.h"
 
 namespace mt::train {
 namespace {
@@ -68,6 +69,9 @@ std::string CrashPromises::BrokenOrder(size_t at) const {
   const std::string& path = run_.operations[at].path;
   if (name == "make unfinished folder" && !replay_.IsDurable(std::string(kBelow) + "FENCE"))
     return "a folder is made before the fence is durable";
+  const std::string runs = fmt::format("{}{}", kBelow, checkpoint::kRunListName);
+  if (name == "rename fence" && replay_.Live().contains(runs) && !replay_.IsDurable(runs))
+    return "the fence names a run before the list of runs is durable";
   const bool removes = name == "remove manifest";
   if (name != "create new manifest" && !removes) return "";
   const std::string folder = path.substr(0, path.rfind('/') + 1);

@@ -13,6 +13,7 @@
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/root_marker.h"
+#include "worker/checkpoint/format/run_list.h"
 
 namespace mt::train {
 namespace {
@@ -278,6 +279,11 @@ TEST_F(FenceRepairTest, AnEmptyFolderInItsPlaceWillDo) {
   ExpectRaisedAgain();
   EXPECT_EQ(OnDisk(), (std::vector<checkpoint::CheckpointId>{{12, 1}, {16, 1}, {20, 1}}))
       << "three are kept";
+  const auto runs = checkpoint::ReadRuns(Folder());
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  ASSERT_EQ(runs->runs.size(), 1U);
+  EXPECT_EQ(runs->runs[0].id, checkpoint::ReadManifest(Folder(), {20, 1})->run);
+  EXPECT_EQ(runs->runs[0].id, checkpoint::ReadFence(Folder()).value()->run);
 }
 
 TEST_F(FenceRepairTest, AnOlderFenceOfTheJobIsNoTakeover) {
