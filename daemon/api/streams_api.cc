@@ -42,6 +42,7 @@ void FillHistory(HistoryView view, v1::History* out) {
   out->set_epoch(view.epoch);
   out->set_epoch_base(view.epoch_base);
   for (v1::EvalRecord& eval : view.evals) *out->add_evals() = std::move(eval);
+  for (v1::EpochRun& run : view.runs) *out->add_runs() = std::move(run);
 }
 
 }  // namespace

@@ -75,6 +75,15 @@ void Feeds::AddEval(const v1::Job& job, const v1::EvalRecord& eval) {
   feed.AddEval(eval);
 }
 
+void Feeds::AddRun(const v1::Job& job) {
+  if (history_ == nullptr || job.run().id().empty()) return;
+  v1::EpochRun run;
+  run.set_epoch(job.epoch());
+  run.set_run(job.run().id());
+  run.set_from_step(job.resumed_from_step());
+  history_->AppendRun(job.uid(), run);
+}
+
 void Feeds::KeepSteps(const v1::Job& job, const v1::StepsReport& report) {
   if (history_ == nullptr || report.epoch() > job.epoch()) return;
   for (v1::StepRecord step : report.steps()) {

@@ -56,6 +56,8 @@ class Feeds {
   // newer than the last one that the job knows.
   bool AddStep(const v1::Job& job, const v1::StepRecord& step);
   void AddEval(const v1::Job& job, const v1::EvalRecord& eval);
+  // The job's ranks have told which run they train in its epoch, and from which step they go on.
+  void AddRun(const v1::Job& job);
   // Offers the steps of a report that was taken before to the history, which drops what it has.
   void KeepSteps(const v1::Job& job, const v1::StepsReport& report);
   // Keeps the steps of an orphaned job, for the time when it is adopted.

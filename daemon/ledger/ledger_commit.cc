@@ -33,8 +33,10 @@ void Ledger::AddEvent(const EventText& text) {
   event->set_type(text.type);
   event->set_message(text.message);
   event->set_job_uid(text.job_uid);
-  if (const v1::StoredJob* job = FindJob(text.job_uid); job != nullptr)
+  if (const v1::StoredJob* job = FindJob(text.job_uid); job != nullptr) {
     event->set_job(fmt::format("{}/{}", job->job().namespace_(), job->job().name()));
+    event->set_run(job->job().run().id());
+  }
   event->set_node(text.node);
   event->set_actor(text.actor);
   event->set_reason(text.reason);

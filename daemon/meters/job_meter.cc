@@ -90,6 +90,7 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
   };
   gauge(&state, "mt_job_state", "1 for the state that the job is in.");
   gauge(&info, "mt_job_info", "What the job is; always 1.");
+  gauge(&run_info, "mt_job_run_info", "The run that the job trains; always 1.");
   gauge(&ranks, "mt_job_ranks", "Ranks of the current epoch.");
   gauge(&slots, "mt_job_slots", "Slots that the job asks for.");
   gauge(&epoch, "mt_job_epoch",
@@ -128,6 +129,7 @@ JobMeter::JobMeter(const JobFamilies* families, const v1::Job& job, const Moment
     : families_(families),
       series_(metrics::Labels{{"mt_job", job.name()}, {"mt_namespace", job.namespace_()}}),
       info_(metrics::Labels{{"mt_job", job.name()}, {"mt_namespace", job.namespace_()}}),
+      run_info_(metrics::Labels{{"mt_job", job.name()}, {"mt_namespace", job.namespace_()}}),
       last_state_(job.state()),
       last_epoch_(job.epoch()),
       running_since_us_(job.state() == v1::RUNNING ? job.started_us() : 0),
@@ -149,6 +151,7 @@ JobMeter::JobMeter(const JobFamilies* families, const v1::Job& job, const Moment
     restarts_[cause] = series_.Add(families->restarts, {{"cause", cause}});
   }
   ShowInfo(job);
+  ShowRun(job);
   slots_ = series_.Add(families->slots);
   epoch_ = series_.Add(families->epoch);
   step_ = series_.Add(families->step);
@@ -181,6 +184,13 @@ void JobMeter::ShowInfo(const v1::Job& job) {
       .Add(families_->info,
            {{"uid", job.uid()}, {"preset", job.spec().model().preset()}, {"precision", precision}})
       .Set(1);
+}
+
+void JobMeter::ShowRun(const v1::Job& job) {
+  if (job.run().id() == shown_run_) return;
+  shown_run_ = job.run().id();
+  run_info_.Remove();
+  if (!shown_run_.empty()) run_info_.Add(families_->run_info, {{"run", shown_run_}}).Set(1);
 }
 
 void JobMeter::CountTime(const Moment& moment) {
@@ -277,6 +287,7 @@ void JobMeter::ShowSaves(const v1::Job& job, bool saving) {
 void JobMeter::Update(const v1::Job& job, const StepFeed* feed, bool saving, const Moment& moment) {
   CountTime(moment);
   ShowInfo(job);
+  ShowRun(job);
   ShowState(job, moment);
   ShowSteps(job, feed, saving);
   ShowSaves(job, saving);

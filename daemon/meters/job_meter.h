@@ -1,5 +1,5 @@
 // The series of one job (METRICS.md): gauges and counters from the job's status, its steps and its
-// events. At most 60 series (limit T2). Not thread-safe: the core's thread only.
+// events. At most 64 series (limit T2). Not thread-safe: the core's thread only.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class StepFeed;
 struct JobFamilies {
   explicit JobFamilies(metrics::Registry* registry);
 
-  metrics::Family<metrics::Gauge> state, info, ranks, slots, epoch, step, total_steps,
+  metrics::Family<metrics::Gauge> state, info, run_info, ranks, slots, epoch, step, total_steps,
       last_step_time, step_limit, validation_loss, save_seconds, save_bytes, save_step, save_time,
       saving, save_interval_steps, save_interval_seconds, second_lag;
   metrics::Family<metrics::Counter> skipped, tokens, flops, restarts, goodput, badput, save_stall,
@@ -66,6 +66,7 @@ class JobMeter {
   // Sets a gauge that is created with its first value.
   void Show(std::string_view name, const metrics::Family<metrics::Gauge>& family, double value);
   void ShowInfo(const megatrain::v1::Job& job);
+  void ShowRun(const megatrain::v1::Job& job);
   void ShowState(const megatrain::v1::Job& job, const Moment& moment);
   void ShowSteps(const megatrain::v1::Job& job, const StepFeed* feed, bool saving);
   void ShowLastStep(const megatrain::v1::StepRecord& step);
@@ -76,6 +77,8 @@ class JobMeter {
   metrics::SeriesGroup series_;
   metrics::SeriesGroup info_;  // recreated with another label once the precision is known
   std::string shown_precision_;
+  metrics::SeriesGroup run_info_;  // recreated where the job trains another run
+  std::string shown_run_;
   std::map<std::string, metrics::Gauge, std::less<>> shown_;
   std::map<int, metrics::Gauge> states_;
   std::map<std::string, metrics::Gauge, std::less<>> ranks_;

@@ -3,6 +3,7 @@
 #include "daemon/telemetry/history.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -22,6 +23,8 @@ namespace fs = std::filesystem;
 // The journal is rewritten when it exceeds this size, or this factor times its needed content.
 constexpr int64_t kJournalBytes = 16 << 20;
 constexpr int64_t kJournalFactor = 4;
+// Ends of the names of a job's files.
+constexpr std::array<std::string_view, 3> kExtensions = {".steps", ".evals", ".runs"};
 // Folder for the files of jobs that the store does not know.
 constexpr char kUnknown[] = "unknown";
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
@@ -56,10 +59,6 @@ History::History(std::string folder)
 
 History::~History() = default;
 
-std::string History::PathOf(std::string_view job_uid) const {
-  return base::JoinPath(folder_, job_uid);
-}
-
 void History::SetFileAside(const std::string& name) {
   const fs::path target = fs::path(base::JoinPath(folder_, kUnknown)) / name;
   set_aside_.insert(target.stem().string());
@@ -91,7 +90,8 @@ void History::Recover(const Uids& known_uids, const Uids& deleted_uids) {
   for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
     const std::string extension = it->path().extension();
     const std::string uid = it->path().stem();
-    if ((extension != ".steps" && extension != ".evals") || known_uids.contains(uid)) continue;
+    if (std::ranges::find(kExtensions, extension) == kExtensions.end() || known_uids.contains(uid))
+      continue;
     if (!deleted_uids.contains(uid)) {
       unknown.push_back(it->path().filename());
       continue;
@@ -133,11 +133,11 @@ void History::BringBack(std::string_view job_uid) {
   }
   set_aside_.erase(aside);
   if (jobs_.contains(uid)) return;
-  for (const std::string_view extension : {".steps", ".evals"}) {
-    const std::string target = PathOf(uid).append(extension);
+  for (const std::string_view extension : kExtensions) {
+    const std::string target = base::JoinPath(folder_, uid).append(extension);
     std::error_code error;
     if (fs::exists(target, error)) continue;
-    fs::rename(PathOf(hidden).append(extension), target, error);
+    fs::rename(base::JoinPath(folder_, hidden).append(extension), target, error);
   }
   log::Info("history: what was set aside is the job's again", {{"job_uid", uid}});
 }
@@ -145,7 +145,7 @@ void History::BringBack(std::string_view job_uid) {
 History::Job& History::Open(std::string_view job_uid) {
   const auto found = jobs_.find(job_uid);
   if (found != jobs_.end()) return *found->second;
-  auto job = std::make_unique<Job>(PathOf(job_uid));
+  auto job = std::make_unique<Job>(base::JoinPath(folder_, job_uid));
   const Status loaded = job->steps.Load(/*repair=*/true);
   if (!loaded.ok()) log::Error("history: unreadable", {{"error", base::Message(loaded)}});
   return *jobs_.emplace(job_uid, std::move(job)).first->second;
@@ -171,6 +171,12 @@ void History::AppendEval(std::string_view job_uid, const v1::EvalRecord& eval) {
   dirty_.emplace(job_uid);
 }
 
+void History::AppendRun(std::string_view job_uid, const v1::EpochRun& run) {
+  const base::MutexLock lock(&mu_);
+  Open(job_uid).runs.Append(run);
+  dirty_.emplace(job_uid);
+}
+
 History::Newest History::NewestOf(std::string_view job_uid) {
   const base::MutexLock lock(&mu_);
   const JobHistory& steps = Open(job_uid).steps;
@@ -192,12 +198,16 @@ void History::Erase(std::string_view job_uid) {
   const auto dirty = dirty_.find(job_uid);
   if (dirty != dirty_.end()) dirty_.erase(dirty);
   std::error_code ignored;
-  fs::remove(PathOf(job_uid) + ".steps", ignored);
-  fs::remove(PathOf(job_uid) + ".evals", ignored);
+  for (const std::string_view extension : kExtensions)
+    fs::remove(base::JoinPath(folder_, job_uid).append(extension), ignored);
 }
 
 Status History::FlushJob(const std::string& uid, Job* job) {
   Status status = job->evals.has_unwritten() ? job->evals.Write() : OkStatus();
+  if (job->runs.has_unwritten()) {
+    const Status written = job->runs.Write();
+    if (status.ok()) status = written;
+  }
   if (job->closing || job->steps.has_full_frame()) {
     const Status written = job->steps.WriteFrames(/*all=*/job->closing);
     // Where the job's file refuses the steps, the journal may still take them.
@@ -271,21 +281,25 @@ HistoryView History::WithJob(std::string_view job_uid, const Read& read) const {
   {
     const base::MutexLock lock(&mu_);
     const auto job = jobs_.find(job_uid);
-    if (job != jobs_.end()) rest = read(job->second->steps, job->second->evals.unwritten());
+    if (job != jobs_.end()) {
+      const Job& open = *job->second;
+      rest = read(open.steps, Unwritten{open.evals.unwritten(), open.runs.unwritten()});
+    }
   }
   if (rest) return rest();
   // No steps arrive for this job, so its file is not changing.
-  JobHistory history(PathOf(job_uid) + ".steps");
+  JobHistory history(base::JoinPath(folder_, job_uid) + ".steps");
   const Status loaded = history.Load(/*repair=*/false);
   if (!loaded.ok()) log::Error("history: unreadable", {{"error", base::Message(loaded)}});
-  return read(history, std::string())();
+  return read(history, Unwritten())();
 }
 
 HistoryView History::Query(std::string_view job_uid, const HistoryQuery& query) const {
   const int64_t points =
       std::min(query.points <= 0 ? kHistoryDefaultPoints : query.points, kHistoryMaxPoints);
-  const std::string evals_path = PathOf(job_uid) + ".evals";
-  return WithJob(job_uid, [&](const JobHistory& job, std::string evals) {
+  const std::string evals_path = base::JoinPath(folder_, job_uid) + ".evals";
+  const std::string runs_path = base::JoinPath(folder_, job_uid) + ".runs";
+  return WithJob(job_uid, [&](const JobHistory& job, Unwritten more) {
     const int64_t first = job.first_step();
     const int64_t last = job.last_step();
     HistoryRange range{.from_step = std::max(query.from_step, first),
@@ -294,22 +308,24 @@ HistoryView History::Query(std::string_view job_uid, const HistoryQuery& query) 
     if (query.since_us > 0) range.from_step = std::max(range.from_step, job.StepAt(query.since_us));
     const int level = ChooseHistoryLevel(range.to_step - range.from_step + 1, points);
     const HistoryView head = HeadOf(job);
-    return [=, &query, source = job.Level(level, range.from_step - 1), evals = std::move(evals)]() {
+    return [=, &query, source = job.Level(level, range.from_step - 1), more = std::move(more)]() {
       HistoryView view = head;
       HistoryTable rows = ReadHistoryLevel(source, range, query.names, &view.bytes_read);
       const int64_t most = std::min(points, PointsThatFit(rows, points));
       view.rows = ThinHistory(std::move(rows), static_cast<size_t>(most));
-      view.evals = ReadHistoryEvals(evals_path, evals,
+      view.evals = ReadHistoryEvals(evals_path, more.evals,
                                     query.since_us > 0 ? range.from_step : query.from_step,
                                     query.to_step <= 0 ? kForever : query.to_step);
+      view.runs = ReadHistoryRuns(runs_path, more.runs);
       return view;
     };
   });
 }
 
 HistoryView History::Walk(std::string_view job_uid, const HistoryWalk& walk) const {
-  const std::string evals_path = PathOf(job_uid) + ".evals";
-  return WithJob(job_uid, [&](const JobHistory& job, std::string evals) {
+  const std::string evals_path = base::JoinPath(folder_, job_uid) + ".evals";
+  const std::string runs_path = base::JoinPath(folder_, job_uid) + ".runs";
+  return WithJob(job_uid, [&](const JobHistory& job, Unwritten more) {
     const int64_t last = job.last_step();
     HistoryRange range{
         .from_step = std::max({walk.from_step, walk.after_step + 1, job.first_step()}),
@@ -318,7 +334,7 @@ HistoryView History::Walk(std::string_view job_uid, const HistoryWalk& walk) con
         .limit = static_cast<size_t>(std::clamp(walk.limit, 1, kHistoryMaxPoints))};
     if (walk.since_us > 0) range.from_step = std::max(range.from_step, job.StepAt(walk.since_us));
     const HistoryView head = HeadOf(job);
-    return [=, &walk, source = job.Level(0, range.from_step - 1), evals = std::move(evals)]() {
+    return [=, &walk, source = job.Level(0, range.from_step - 1), more = std::move(more)]() {
       HistoryView view = head;
       view.rows = ReadHistoryLevel(source, range, walk.names, &view.bytes_read);
       view.rows.Truncate(static_cast<size_t>(HistoryPointLimit(view.rows.columns.size(), 0)));
@@ -329,9 +345,10 @@ HistoryView History::Walk(std::string_view job_uid, const HistoryWalk& walk) con
           view.next_step > 0 ? until : (walk.to_step <= 0 ? kForever : walk.to_step);
       // The first page starts where the range does; an evaluation may lie before its first step.
       view.evals = ReadHistoryEvals(
-          evals_path, evals,
+          evals_path, more.evals,
           std::max(range.since_us > 0 ? range.from_step : walk.from_step, walk.after_step + 1),
           evals_to);
+      if (walk.after_step <= 0) view.runs = ReadHistoryRuns(runs_path, more.runs);
       return view;
     };
   });
@@ -339,18 +356,18 @@ HistoryView History::Walk(std::string_view job_uid, const HistoryWalk& walk) con
 
 HistoryView History::Steps(std::string_view job_uid, int64_t after_step, int64_t before_step,
                            size_t limit) const {
-  const std::string evals_path = PathOf(job_uid) + ".evals";
-  return WithJob(job_uid, [&](const JobHistory& job, std::string evals) {
+  const std::string evals_path = base::JoinPath(folder_, job_uid) + ".evals";
+  return WithJob(job_uid, [&](const JobHistory& job, Unwritten more) {
     const HistoryRange range{
         .from_step = after_step + 1, .to_step = before_step - 1, .limit = limit};
     return [=, first = job.first_step(), last = job.last_step(), source = job.Level(0, after_step),
-            evals = std::move(evals)]() {
+            more = std::move(more)]() {
       HistoryView view;
       view.first_step = first;
       view.last_step = last;
       view.rows = ReadHistoryLevel(source, range, {}, &view.bytes_read);
       const bool cut = view.rows.num_rows() == limit;
-      view.evals = ReadHistoryEvals(evals_path, evals, range.from_step,
+      view.evals = ReadHistoryEvals(evals_path, more.evals, range.from_step,
                                     cut ? view.rows.steps.back() : range.to_step);
       return view;
     };

@@ -19,6 +19,7 @@
 #include "common/base/status.h"
 #include "daemon/telemetry/history_evals.h"
 #include "daemon/telemetry/history_journal.h"
+#include "daemon/telemetry/history_runs.h"
 #include "daemon/telemetry/history_table.h"
 #include "daemon/telemetry/job_history.h"
 
@@ -57,7 +58,8 @@ struct HistoryView {
   int64_t epoch_base = 0;  // the last step before its first one
   int64_t next_step = 0;   // of a walk: after_step of the next page; 0: this is the last one
   std::vector<megatrain::v1::EvalRecord> evals;
-  int64_t bytes_read = 0;  // bytes of frames read from the disk
+  std::vector<megatrain::v1::EpochRun> runs;  // of the whole history; of a walk on its first page
+  int64_t bytes_read = 0;                     // bytes of frames read from the disk
 };
 
 // All jobs' histories in one folder: files per job and one journal.
@@ -83,6 +85,8 @@ class History {
   bool Append(std::string_view job_uid, const megatrain::v1::StepRecord& step);
   // Adds an evaluation in memory.
   void AppendEval(std::string_view job_uid, const megatrain::v1::EvalRecord& eval);
+  // Adds in memory which run an epoch trains.
+  void AppendRun(std::string_view job_uid, const megatrain::v1::EpochRun& run);
   // The newest step that is held, in memory or on disk; {0, 0}: none.
   struct Newest {
     int64_t epoch = 0;
@@ -125,12 +129,17 @@ class History {
 
  private:
   struct Job {
-    explicit Job(const std::string& path) : steps(path + ".steps"), evals(path + ".evals") {}
+    explicit Job(const std::string& path)
+        : steps(path + ".steps"), evals(path + ".evals"), runs(path + ".runs") {}
     JobHistory steps;
     HistoryEvals evals;
+    HistoryRuns runs;
     bool closing = false;
   };
-  std::string PathOf(std::string_view job_uid) const;
+  // What is in no file yet.
+  struct Unwritten {
+    std::string evals, runs;
+  };
   void SetFileAside(const std::string& name) EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeJournaled(const std::string& uid, const HistoryTable& rows, bool known)
       EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,13 +1,12 @@
 // The evaluations in one job's history: an append-only file next to that of its steps (FORMAT.md).
-// They are few and small, so a reader reads them all. Not thread-safe.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "common/base/status.h"
-#include "daemon/telemetry/append_file.h"
+#include "daemon/telemetry/history_entries.h"
 
 namespace megatrain::v1 {
 class EvalRecord;
@@ -15,23 +14,12 @@ class EvalRecord;
 
 namespace mt::daemon {
 
-// Collects evaluations in memory and writes them.
-class HistoryEvals {
+class HistoryEvals : public HistoryEntries {
  public:
-  // The file is created by the first Write.
   explicit HistoryEvals(std::string path);
 
-  // Adds an evaluation in memory; drops it where a MiB waits to be written.
+  // Adds an evaluation in memory, as HistoryEntries::AppendRecord.
   void Append(const megatrain::v1::EvalRecord& eval);
-  bool has_unwritten() const { return !unwritten_.empty(); }
-  // Writes and syncs what was appended. After an error the next call tries again. Blocks.
-  Status Write();
-  // What has been appended and not written, in the format of the file.
-  const std::string& unwritten() const { return unwritten_; }
-
- private:
-  AppendFile file_;
-  std::string unwritten_;
 };
 
 // The evaluations with from <= step <= to in the file, followed by those in `more` (in the format

@@ -15,6 +15,7 @@
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/closed.h"
 #include "daemon/keeper/job_keeper.h"
+#include "daemon/keeper/job_run.h"
 #include "daemon/keeper/stalls.h"
 #include "daemon/workers/held_check.h"
 #include "daemon/workers/orphans.h"
@@ -202,6 +203,9 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
       return ForgetCheckpoints(parts_.ledger, *stored, report.checkpoints_deleted());
     case v1::JobReport::kRunInfo:
       TakeRunInfo(job, report.run_info());
+      RecordRun(parts_.ledger, *stored, report.run_info());
+      // Ranks of before runs had ids go on with none that is known.
+      if (!report.run_info().run().id().empty()) parts_.feeds->AddRun(*job);
       parts_.keeper->bases().Started(*stored, report.run_info());
       break;
     case v1::JobReport::kActivity:

@@ -4,6 +4,7 @@
 
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/types.pb.h"
+#include "worker/checkpoint/format/run_list.h"
 
 namespace mt::rank {
 
@@ -40,11 +41,22 @@ void Fill(const train::CheckpointRecord& record, megatrain::v1::CheckpointInfo* 
   out->set_digest(record.digest);
   out->set_root_id(record.root_id);
   out->set_skipped(record.skipped);
+  out->set_run(record.run);
   if (!record.label.empty()) {
     out->mutable_label()->set_tag(record.label.tag);
     out->mutable_label()->mutable_meta()->insert(record.label.meta.begin(),
                                                  record.label.meta.end());
   }
+}
+
+void Fill(const checkpoint::RunRecord& run, megatrain::v1::Run* out) {
+  out->set_id(run.id);
+  out->set_parent(run.parent);
+  if (run.beginning.named()) out->set_beginning(checkpoint::TextOf(run.beginning));
+  if (!run.from) return;
+  out->set_from_run(run.from->run);
+  out->set_from_step(run.from->id.step);
+  out->set_from_digest(run.from->digest);
 }
 
 }  // namespace
@@ -66,6 +78,8 @@ void ChannelObserver::OnRunInfo(const train::RunInfo& info) {
   for (const std::string& damaged : info.damaged_checkpoints) {
     out.add_damaged_checkpoints(damaged);
   }
+  Fill(info.run, out.mutable_run());
+  out.set_run_begins(info.run_begins);
   deps_.send(std::move(message));
 }
 

@@ -85,6 +85,14 @@ class MeterTest : public HistoryCoreTest {
     return message;
   }
 
+  void ReportRun(Worker& worker, const v1::Job& job, const std::string& run) {
+    v1::WorkerMessage message;
+    message.mutable_job_report()->set_job_uid(job.uid());
+    message.mutable_job_report()->set_epoch(job.epoch());
+    message.mutable_job_report()->mutable_run_info()->mutable_run()->set_id(run);
+    Report(worker, std::move(message));
+  }
+
   metrics::Registry registry_;
   std::unique_ptr<CoordinatorMeter> meter_;
 };
@@ -103,6 +111,7 @@ TEST_F(MeterTest, ShowsWhatTheTableSaysAndNothingElse) {
   saved.mutable_job_report()->mutable_checkpoint_saved()->set_step(3);
   saved.mutable_job_report()->mutable_checkpoint_saved()->set_time_us(9);
   Report(worker, saved);
+  ReportRun(worker, job, "run-a");
   const Exposition shown = Scrape();
   std::map<std::string, std::string> table;
   std::ifstream file(std::string(MT_SOURCE_DIR) + "/daemon/meters/METRICS.md");
@@ -125,7 +134,7 @@ TEST_F(MeterTest, ShowsWhatTheTableSaysAndNothingElse) {
   // Those of gRPC are the server's (coordinator_test.cc).
   std::erase_if(table, [](const auto& entry) { return entry.first.starts_with("grpc_"); });
   EXPECT_EQ(shown.types(), table);
-  EXPECT_LE(shown.Count("mt_job=\"demo\""), 60) << "T2";
+  EXPECT_LE(shown.Count("mt_job=\"demo\""), 64) << "T2";
   if (std::system("command -v promtool >/dev/null") != 0) {
     ASSERT_EQ(std::getenv("MT_REQUIRE_ROOT"), nullptr) << "promtool is not installed";
     GTEST_SKIP() << "promtool is not installed (Debian: prometheus)";
@@ -244,6 +253,18 @@ TEST_F(MeterTest, TheCoordinatorsOwnSeriesFitTheBudget) {
   for (int i = 0; i < 1'000; ++i) NewWorker("node-" + std::to_string(i), 1);
   // Those of gRPC come on top: 833 (coordinator_test.cc).
   EXPECT_LE(Scrape().Count(), 2'000 - 833);
+}
+
+TEST_F(MeterTest, TheRunOfAJobIsOneSeries) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  EXPECT_EQ(Scrape().Count("mt_job_run_info{"), 0) << "nobody has told one";
+  ReportRun(worker, job, "run-a");
+  EXPECT_EQ(Value(Scrape(), "mt_job_run_info", "run=\"run-a\""), 1);
+  ReportRun(worker, job, "run-b");
+  const Exposition shown = Scrape();
+  EXPECT_EQ(Value(shown, "mt_job_run_info", "run=\"run-b\""), 1);
+  EXPECT_EQ(shown.Count("mt_job_run_info{"), 1);
 }
 
 }  // namespace

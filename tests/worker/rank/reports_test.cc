@@ -34,7 +34,8 @@ train::CheckpointRecord Saved() {
           .time_us = 99,
           .stall_seconds = 0.75,
           .tokens = 896,
-          .digest = "xxh3:00"};
+          .digest = "xxh3:00",
+          .run = "run-a"};
 }
 
 void ExpectSaved(const megatrain::v1::CheckpointInfo& info) {
@@ -48,6 +49,7 @@ void ExpectSaved(const megatrain::v1::CheckpointInfo& info) {
   EXPECT_EQ(info.stall_seconds(), 0.75);
   EXPECT_EQ(info.tokens(), 896);
   EXPECT_EQ(info.digest(), "xxh3:00");
+  EXPECT_EQ(info.run(), "run-a");
 }
 
 TEST_F(ReportsTest, CommandsWithTheirResult) {
@@ -66,6 +68,31 @@ TEST_F(ReportsTest, CommandsWithTheirResult) {
   ExpectSaved(sent_[0].command_done().checkpoint());
   EXPECT_FALSE(sent_[1].command_done().has_checkpoint());
   EXPECT_EQ(sent_[1].command_done().error(), "disk full");
+}
+
+TEST_F(ReportsTest, AStartWithItsRun) {
+  train::RunInfo info{.total_steps = 20, .resumed_from_step = 10, .run_begins = true};
+  info.run.id = "run-a";
+  observer_.OnRunInfo(info);
+  info.run.parent = "run-b";
+  info.run.beginning.load = "10";
+  info.run.from = checkpoint::RunSource{.run = "run-c", .id = {10, 1}, .digest = "xxh3:00"};
+  info.run_begins = false;
+  observer_.OnRunInfo(info);
+  ASSERT_EQ(sent_.size(), 2U);
+  const megatrain::v1::RunInfo& plain = sent_[0].job_report().run_info();
+  EXPECT_EQ(plain.total_steps(), 20);
+  EXPECT_EQ(plain.run().id(), "run-a");
+  EXPECT_TRUE(plain.run_begins());
+  EXPECT_EQ(plain.run().beginning(), "") << "the job named none";
+  EXPECT_EQ(plain.run().from_digest(), "");
+  const megatrain::v1::RunInfo& named = sent_[1].job_report().run_info();
+  EXPECT_FALSE(named.run_begins());
+  EXPECT_EQ(named.run().parent(), "run-b");
+  EXPECT_EQ(named.run().beginning(), "load 10");
+  EXPECT_EQ(named.run().from_run(), "run-c");
+  EXPECT_EQ(named.run().from_step(), 10);
+  EXPECT_EQ(named.run().from_digest(), "xxh3:00");
 }
 
 TEST_F(ReportsTest, StatesCheckpointsAndSteps) {

@@ -1,0 +1,101 @@
+// The runs in a job's history: each epoch's once, with the job's other files wherever these go.
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/telemetry/history.h"
+#include "tests/daemon/telemetry/history_fixture.h"
+
+namespace mt::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+
+class HistoryRunsTest : public HistoryTest {
+ protected:
+  void Add(int64_t epoch, const std::string& run, int64_t from_step = 0) {
+    v1::EpochRun out;
+    out.set_epoch(epoch);
+    out.set_run(run);
+    out.set_from_step(from_step);
+    history_->AppendRun(kJob, out);
+  }
+  std::vector<std::string> Runs() const { return TextsOf(history_->Query(kJob, {}).runs); }
+  static std::vector<std::string> TextsOf(const std::vector<v1::EpochRun>& runs) {
+    std::vector<std::string> out;
+    out.reserve(runs.size());
+    for (const v1::EpochRun& run : runs)
+      out.push_back(fmt::format("{} {} {}", run.epoch(), run.run(), run.from_step()));
+    return out;
+  }
+};
+
+TEST_F(HistoryRunsTest, AreThereBeforeAndAfterTheFlushAndARestart) {
+  EXPECT_TRUE(Runs().empty()) << "a history of before runs had ids";
+  Add(1, "a");
+  EXPECT_THAT(Runs(), ElementsAre("1 a 0"));
+  AppendRange(1, 10);
+  Flush();
+  Add(2, "a", 10);
+  Add(2, "a", 10);  // a report that comes again
+  EXPECT_THAT(Runs(), ElementsAre("1 a 0", "2 a 10"));
+  Flush();
+  Restart();
+  Add(3, "b");
+  EXPECT_THAT(Runs(), ElementsAre("1 a 0", "2 a 10", "3 b 0"));
+  Add(3, "c", 5);
+  EXPECT_THAT(Runs(), ElementsAre("1 a 0", "2 a 10", "3 c 5")) << "the last word on an epoch";
+  EXPECT_EQ(All().num_rows(), 10U);
+}
+
+TEST_F(HistoryRunsTest, AWalkHasThemOnItsFirstPage) {
+  Add(1, "a");
+  AppendRange(1, 20);
+  const HistoryView first = history_->Walk(kJob, {.limit = 10});
+  EXPECT_THAT(TextsOf(first.runs), ElementsAre("1 a 0"));
+  ASSERT_GT(first.next_step, 0);
+  const HistoryView second = history_->Walk(kJob, {.after_step = first.next_step, .limit = 10});
+  EXPECT_EQ(second.rows.num_rows(), 10U);
+  EXPECT_TRUE(second.runs.empty());
+}
+
+TEST_F(HistoryRunsTest, DamageTakesOneAndNoOther) {
+  Add(1, "a");
+  Add(2, "b");
+  Add(3, "c");
+  Flush();
+  history_.reset();
+  std::string content = base::ReadFile(File("job-1.runs")).value();
+  content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
+  ASSERT_TRUE(base::WriteFileAtomic(File("job-1.runs"), content).ok());
+  Restart();
+  EXPECT_THAT(Runs(), ElementsAre("1 a 0", "3 c 0"));
+  Add(4, "d");
+  Flush();
+  Restart();
+  EXPECT_THAT(Runs(), ElementsAre("1 a 0", "3 c 0", "4 d 0"));
+}
+
+TEST_F(HistoryRunsTest, GoWithTheJob) {
+  Add(1, "a");
+  AppendRange(1, 10);
+  Flush();
+  Restart({});
+  EXPECT_TRUE(Runs().empty());
+  EXPECT_TRUE(fs::exists(File("unknown/job-1.runs")));
+  history_->BringBack(kJob);
+  EXPECT_THAT(Runs(), ElementsAre("1 a 0"));
+  history_->Erase(kJob);
+  EXPECT_TRUE(Runs().empty());
+  EXPECT_FALSE(fs::exists(File("job-1.runs")));
+  Add(1, "a");
+  Flush();
+  history_ = std::make_unique<History>(folder_);
+  history_->Recover({"job-2"}, {kJob});
+  EXPECT_FALSE(fs::exists(File("job-1.runs"))) << "of a job that was deleted";
+}
+
+}  // namespace
+}  // namespace mt::daemon
