@@ -14,6 +14,7 @@
 #include "common/base/files.h"
 #include "common/base/plain_text.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/run_list.h"
 #include "worker/checkpoint/format/verified.h"
 #include "worker/checkpoint/format/whole_manifest.h"
 #include "worker/checkpoint/inspect/listing.h"
@@ -102,6 +103,7 @@ ordered_json TreeOf(const std::string& directory, const ListedFolder& one) {
           {"fault", one.fault},
           {"job", one.job_name},
           {"job_uid", one.job_uid},
+          {"run", one.run},
           {"created", one.created},
           {"bytes", one.bytes},
           {"world_size", one.world_size},
@@ -138,6 +140,7 @@ ExitCode RunList(const std::string& path, const GlobalOptions& options) {
       tree["held_by"] = {
           {"job_uid", fence->job_uid}, {"epoch", fence->epoch}, {"host", fence->holder.host}};
     }
+    tree["runs_fault"] = listing->runs.ok() ? "" : base::Message(listing->runs.status());
     tree["checkpoints"] = ordered_json::array();
     for (const ListedFolder& one : folders)
       tree["checkpoints"].push_back(TreeOf(place->directory, one));
@@ -146,6 +149,7 @@ ExitCode RunList(const std::string& path, const GlobalOptions& options) {
   std::string text = folders.empty() ? "no checkpoints\n" : Table(TableOf(folders));
   if (const std::optional<checkpoint::Fence>& fence = listing->fence; fence.has_value())
     text += fmt::format("held by {}\n", FenceText(*fence));
+  if (!listing->runs.ok()) text += base::CleanLine(base::Message(listing->runs.status())) + "\n";
   return PrintText(text);
 }
 
@@ -154,6 +158,7 @@ struct Inspection {
   checkpoint::CheckpointPlace place;
   checkpoint::Manifest manifest;
   checkpoint::Summary summary;
+  std::string run;  // its id; empty: not known
   int64_t bytes = 0;
   Rows found_rows;                                                // loss, pin, tag and meta
   std::vector<std::pair<std::string, ordered_json>> found_trees;  // evaluation, pin, label
@@ -170,6 +175,7 @@ ordered_json InspectionTree(const Inspection& one, bool tensors) {
                          {"epoch", m.job_epoch},
                          {"name", m.job_name},
                          {"spec", nlohmann::json::parse(m.spec_json, nullptr, false)}}},
+                       {"run", one.run},
                        {"parent", nullptr},
                        {"world_size", m.world_size},
                        {"layout", LayoutTree(one.summary)},
@@ -243,6 +249,7 @@ std::string InspectionText(const Inspection& one, bool tensors) {
       {"step", fmt::format("{}, directory epoch {}", m.step, m.epoch)},
       {"created", CleanOrDash(m.created)},
       {"job", fmt::format("{} ({})", CleanOrDash(m.job_name), CleanOrDash(m.job_uid))},
+      {"run", CleanOrDash(one.run)},
       {"went on from", m.parent_step < 0 ? "nothing: a cold start"
                                          : checkpoint::FolderName({m.parent_step, m.parent_epoch})},
       {"saved by", fmt::format("{} rank{}, {}", m.world_size, m.world_size == 1 ? "" : "s",
@@ -282,6 +289,8 @@ ExitCode RunInspectCheckpoint(const std::string& path, bool tensors, const Globa
   if (!manifest.ok()) return Complain(manifest.status());
   one.manifest = *std::move(manifest);
   one.summary = checkpoint::Summarize(one.manifest);
+  const auto runs = checkpoint::ReadRuns(place->directory);
+  one.run = runs.ok() ? checkpoint::RunOf(*runs, one.manifest) : one.manifest.run;
   one.bytes = checkpoint::FolderBytes(place->folder).value_or(0);
   LookBeside(place->folder, &one);
   if (IsTable(options.output)) return PrintText(InspectionText(one, tensors));

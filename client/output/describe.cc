@@ -131,10 +131,21 @@ void AddProgress(const v1::Job& job, Description* out) {
   if (!copy.error().empty()) out->Add("Last copy failed", copy.error());
 }
 
+// "7d9f..., began with load 1200 from step 1200 of run 0c6f...".
+std::string RunText(const v1::Run& run) {
+  std::string text = run.id();
+  if (!run.beginning().empty()) text += ", began with " + run.beginning();
+  if (!run.parent().empty()) return text + ", in a copy of run " + run.parent();
+  if (run.from_digest().empty()) return text;
+  text += fmt::format(", from step {}", run.from_step());
+  return run.from_run().empty() ? text : text + " of run " + run.from_run();
+}
+
 void AddIdentity(const v1::Job& job, const Style& style, Description* out) {
   out->Add("Name", job.name());
   out->Add("Namespace", job.namespace_());
   out->Add("UID", job.uid());
+  if (!job.run().id().empty()) out->Add("Run", RunText(job.run()));
   out->Add("State", Paint(style, ToneOfState(StateText(job)), StateText(job)));
   if (!job.message().empty())
     out->Add(job.state() == v1::QUEUED ? "Why pending" : "Message", job.message());

@@ -135,19 +135,19 @@ Row OrphanRow(const v1::Orphan& orphan, const TableArgs& args) {
 Row CheckpointHeader(const TableArgs& args) {
   return With(
       {"STEP", "EPOCH", "BYTES", "SECONDS", TimeHeader(args.style, "AGE", "SAVED"), "TAG", "PATH"},
-      args.wide, {"TOKENS", "SAMPLES", "STALL", "SKIPPED", "DIGEST", "META"});
+      args.wide, {"TOKENS", "SAMPLES", "STALL", "SKIPPED", "RUN", "DIGEST", "META"});
 }
 
 Row CheckpointRow(const v1::CheckpointInfo& checkpoint, const TableArgs& args) {
-  return With(
-      {std::to_string(checkpoint.step()), std::to_string(checkpoint.epoch()),
-       FormatBytes(checkpoint.bytes()), fmt::format("{:.2f}", checkpoint.seconds()),
-       TimeCell(args.style, checkpoint.time_us()), OrDash(checkpoint.label().tag()),
-       checkpoint.path()},
-      args.wide,
-      {std::to_string(checkpoint.tokens()), std::to_string(checkpoint.consumed_samples()),
-       fmt::format("{:.2f}", checkpoint.stall_seconds()), std::to_string(checkpoint.skipped()),
-       OrDash(checkpoint.digest()), OneLine(Labels(checkpoint.label().meta()))});
+  return With({std::to_string(checkpoint.step()), std::to_string(checkpoint.epoch()),
+               FormatBytes(checkpoint.bytes()), fmt::format("{:.2f}", checkpoint.seconds()),
+               TimeCell(args.style, checkpoint.time_us()), OrDash(checkpoint.label().tag()),
+               checkpoint.path()},
+              args.wide,
+              {std::to_string(checkpoint.tokens()), std::to_string(checkpoint.consumed_samples()),
+               fmt::format("{:.2f}", checkpoint.stall_seconds()),
+               std::to_string(checkpoint.skipped()), OrDash(checkpoint.run()),
+               OrDash(checkpoint.digest()), OneLine(Labels(checkpoint.label().meta()))});
 }
 
 std::string OperationStateText(const v1::Operation& operation) {

@@ -101,6 +101,7 @@ TEST_F(CheckpointTest, AJobsCheckpointsAreListedWithTagAndMeta) {
   v1::CheckpointInfo* tagged = server.state().checkpoints.add_checkpoints();
   tagged->set_step(20);
   tagged->set_path("/ckpt/b");
+  tagged->set_run("7d9f1c1e-3a54-4c0a-9a35-5b0f2f8b0f61");
   tagged->mutable_label()->set_tag("best");
   (*tagged->mutable_label()->mutable_meta())["note"] = "a\x1b[31m\nb";
   (*tagged->mutable_label()->mutable_meta())["loss"] = "3.2";
@@ -109,10 +110,14 @@ TEST_F(CheckpointTest, AJobsCheckpointsAreListedWithTagAndMeta) {
   EXPECT_THAT(table.out, Not(HasSubstr("META")));
   const Ran wide = Mtctl(&server, {"get", "checkpoints", "tiny", "-o", "wide"});
   EXPECT_THAT(wide.out, HasSubstr("loss=3.2,note=a\\x1b[31m b\n"));
+  EXPECT_THAT(wide.out, HasSubstr("  7d9f1c1e-3a54-4c0a-9a35-5b0f2f8b0f61  "));
+  EXPECT_THAT(table.out, Not(HasSubstr("7d9f1c1e")));
   const auto tree =
       nlohmann::json::parse(Mtctl(&server, {"get", "checkpoints", "tiny", "-o", "json"}).out);
   EXPECT_EQ(tree["checkpoints"][1]["label"]["tag"], "best");
   EXPECT_EQ(tree["checkpoints"][1]["label"]["meta"]["loss"], "3.2");
+  EXPECT_EQ(tree["checkpoints"][1]["run"], "7d9f1c1e-3a54-4c0a-9a35-5b0f2f8b0f61");
+  EXPECT_EQ(tree["checkpoints"][0]["run"], "");
   server.state().complete = [&](v1::Operation* operation) {
     *operation->mutable_checkpoint() = *tagged;
   };
@@ -184,6 +189,29 @@ TEST_F(CheckpointTest, ListNamesCheckpointsAndWhatIsNone) {
   EXPECT_EQ(none.code, kExitInvalidInput);
   EXPECT_THAT(none.err, HasSubstr("neither a checkpoint nor a directory of checkpoints"));
   EXPECT_EQ(Run({"list", directory_ + "/nothing"}).code, kExitInvalidInput);
+}
+
+TEST_F(CheckpointTest, TheRunOfACheckpointIsShown) {
+  const std::string id = "7d9f1c1e-3a54-4c0a-9a35-5b0f2f8b0f61";
+  checkpoint::SavedState state = MakeState(10);
+  state.manifest.run = id;
+  const std::string folder = checkpoint::SaveState(directory_, state);
+  Save(20);
+  const auto list = [this] {
+    return nlohmann::json::parse(Run({"list", directory_, "-o", "json"}).out);
+  };
+  EXPECT_EQ(list()["checkpoints"][1]["run"], id);
+  EXPECT_EQ(list()["checkpoints"][0]["run"], "") << "of before runs had ids";
+  EXPECT_EQ(list()["runs_fault"], "");
+  EXPECT_THAT(Run({"inspect", folder}).out, testing::ContainsRegex("run +" + id + "\n"));
+  EXPECT_EQ(nlohmann::json::parse(Run({"inspect", folder, "-o", "json"}).out)["run"], id);
+  // A list of runs that is damaged is named, and hides nothing.
+  std::ofstream(directory_ + "/run.json") << "{";
+  const Ran table = Run({"list", directory_});
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr(directory_ + "/run.json: not a list of runs"));
+  EXPECT_THAT(list()["runs_fault"].get<std::string>(), HasSubstr("run.json"));
+  EXPECT_EQ(list()["checkpoints"].size(), 2U);
 }
 
 TEST_F(CheckpointTest, InspectTellsTheManifest) {

@@ -173,6 +173,31 @@ TEST_F(ViewsTest, DescribeShowsWhyOperationsAndEvents) {
   EXPECT_EQ(Mtctl(&server_, {"describe", "none"}).code, kExitInvalidInput);
 }
 
+TEST_F(ViewsTest, DescribeNamesTheRunAndWhereItComesFrom) {
+  v1::Job job = MakeJob("tiny", v1::RUNNING);
+  server_.state().jobs = {job};
+  EXPECT_THAT(Mtctl(&server_, {"describe", "tiny"}).out, Not(HasSubstr("\nRun:")));
+  const auto shown = [&](const v1::Run& run) {
+    *job.mutable_run() = run;
+    server_.state().jobs = {job};
+    return Mtctl(&server_, {"describe", "tiny"}).out;
+  };
+  v1::Run run;
+  run.set_id("run-a");
+  EXPECT_THAT(shown(run), HasSubstr("\nRun:              run-a\n"));
+  run.set_beginning("load 20, weights");
+  run.set_from_run("run-b");
+  run.set_from_step(20);
+  run.set_from_digest("xxh3:aa");
+  EXPECT_THAT(shown(run),
+              HasSubstr("run-a, began with load 20, weights, from step 20 of run run-b\n"));
+  run.clear_beginning();
+  run.set_parent("run-b");
+  EXPECT_THAT(shown(run), HasSubstr("run-a, in a copy of run run-b\n"));
+  const json tree = json::parse(Mtctl(&server_, {"describe", "tiny", "-o", "json"}).out);
+  EXPECT_EQ(tree.at("run").at("parent"), "run-b");
+}
+
 TEST_F(ViewsTest, CopiesAndSavesThatWereLeftOutAreShown) {
   v1::Job job = MakeJob("tiny", v1::RUNNING);
   job.mutable_spec()->mutable_checkpoint()->set_second("copies/tiny");

@@ -1,4 +1,5 @@
 """Where and how long a job runs: priority, node_selector, exclusive, deadline, exit_after, exit_at_iter; and lost nodes."""
+import json
 import signal
 import unittest
 
@@ -71,7 +72,18 @@ class SchedulingTest(ServiceTest):
         self.assertEqual(int(job["last_checkpoint"]["step"]), 15)
         self.assertIn("exit_at_iter", job["message"])
         self.submit("--follow", "--set", "name=again", "--set", "checkpoint.directory=tiny")
-        self.assertEqual(int(self.job("again")["resumed_from_step"]), 15)
+        again = self.job("again")
+        self.assertEqual(int(again["resumed_from_step"]), 15)
+        # It is the same run, by whatever job: in the jobs, events, checkpoints, files and metrics.
+        run = job["run"]["id"]
+        self.assertEqual(again["run"]["id"], run)
+        self.assertEqual([e["run"] for e in self.events() if e["type"] == "RunBegan"], [run])
+        self.assertEqual([e["message"] for e in self.events("again") if e["type"] == "RunContinued"], [f"run {run} goes on from step 15"])
+        self.assertEqual({c["run"] for c in again["checkpoints"]}, {run})
+        listed = json.loads((self.dir / "ckpt/tiny/run.json").read_text())
+        self.assertEqual([(one["id"], one["epochs"]) for one in listed["runs"]], [(run, [[1, 2]])])
+        self.wait_for("the run in /metrics", lambda: any(
+            line.startswith("mt_job_run_info{") and f'run="{run}"' in line for line in self.http(self.http_port).splitlines()))
         self.submit(*LONG, "--set", "name=timed", "--set", "training.exit_after=3s")
         job = self.wait_state("SUCCEEDED", "timed")
         self.assertIn("exit_after", job["message"])
