@@ -12,7 +12,7 @@ class RunInfo;
 namespace mt::daemon {
 
 // The ranks say which run they train: an event RunBegan where it begins with them, RunContinued
-// where the job goes on with one that it has not trained before. Ranks of before runs had ids say
+// where the job goes on with one that it has not trained before. Ranks from before runs had ids say
 // nothing, and nothing changes.
 void RecordRun(Ledger* ledger, v1::StoredJob& job, const v1::RunInfo& info);
 

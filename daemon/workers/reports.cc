@@ -204,7 +204,7 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
     case v1::JobReport::kRunInfo:
       TakeRunInfo(job, report.run_info());
       RecordRun(parts_.ledger, *stored, report.run_info());
-      // Ranks of before runs had ids go on with none that is known.
+      // Ranks from before runs had ids go on with none that is known.
       if (!report.run_info().run().id().empty()) parts_.feeds->AddRun(*job);
       parts_.keeper->bases().Started(*stored, report.run_info());
       break;

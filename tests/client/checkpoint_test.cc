@@ -201,7 +201,7 @@ TEST_F(CheckpointTest, TheRunOfACheckpointIsShown) {
     return nlohmann::json::parse(Run({"list", directory_, "-o", "json"}).out);
   };
   EXPECT_EQ(list()["checkpoints"][1]["run"], id);
-  EXPECT_EQ(list()["checkpoints"][0]["run"], "") << "of before runs had ids";
+  EXPECT_EQ(list()["checkpoints"][0]["run"], "") << "from before runs had ids";
   EXPECT_EQ(list()["runs_fault"], "");
   EXPECT_THAT(Run({"inspect", folder}).out, testing::ContainsRegex("run +" + id + "\n"));
   EXPECT_EQ(nlohmann::json::parse(Run({"inspect", folder, "-o", "json"}).out)["run"], id);

@@ -116,7 +116,7 @@ TEST_F(RunTest, WhereARunComesFromIsTold) {
             "run run-c begins (load 10, weights) from step 10 of run run-b");
 }
 
-// Ranks of before runs had ids.
+// Ranks from before runs had ids.
 TEST_F(RunTest, RanksThatTellNoneChangeNothing) {
   Worker worker = NewWorker("n1", 1);
   const v1::Job job = StartRunning(worker, "demo", 1);

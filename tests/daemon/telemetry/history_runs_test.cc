@@ -33,7 +33,7 @@ class HistoryRunsTest : public HistoryTest {
 };
 
 TEST_F(HistoryRunsTest, AreThereBeforeAndAfterTheFlushAndARestart) {
-  EXPECT_TRUE(Runs().empty()) << "a history of before runs had ids";
+  EXPECT_TRUE(Runs().empty()) << "a history from before runs had ids";
   Add(1, "a");
   EXPECT_THAT(Runs(), ElementsAre("1 a 0"));
   AppendRange(1, 10);

@@ -34,8 +34,8 @@ RunRecord* MutableRun(RunList* list, const RunRecord* run) {
   return run == nullptr ? nullptr : &list->runs[static_cast<size_t>(run - list->runs.data())];
 }
 
-// Gives the checkpoints of this epoch, of before runs had ids, to a run. `manifest` is that of one
-// of them; nullptr: none can be read.
+// Gives the checkpoints of this epoch, from before runs had ids, to a run. `manifest` is that of
+// one of them; nullptr: none can be read.
 void Adopt(const RunQuery& query, int64_t epoch, const Manifest* manifest, RunList* list) {
   RunRecord* run = nullptr;
   const RunBeginning beginning =

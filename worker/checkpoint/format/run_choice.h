@@ -39,7 +39,7 @@ struct RunChoice {
 // that was loaded is a copy of another directory's: that run's id is the new one's parent. A start
 // that finds a copy again, before its run has saved, goes on with the run that began from it.
 //
-// Checkpoints of before runs had ids get runs, so that all of a directory have one: one without a
+// Checkpoints from before runs had ids get runs, so that all of a directory have one: one without a
 // parent, or of a job that names a beginning, begins a run; any other is of its parent's run or,
 // where that is not known any more, of the run before. Of more than kRunsKept runs the oldest that
 // have no checkpoint are left out. Errors are those of ReadRuns and ListCheckpoints.

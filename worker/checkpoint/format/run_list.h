@@ -88,7 +88,7 @@ const RunRecord* FindRun(const RunList& list, std::string_view id);
 // The run of a directory epoch, the one that began last where several name it; nullptr: none does.
 const RunRecord* RunOfEpoch(const RunList& list, int64_t epoch);
 // The id of the run that saved a checkpoint of the list's directory; empty: not known. A manifest
-// of before runs had ids has none: there the epoch tells.
+// from before runs had ids has none: there the epoch tells.
 std::string RunOf(const RunList& list, const Manifest& manifest);
 void AddEpoch(int64_t epoch, RunRecord* run);
 // False where the run began elsewhere, so that its checkpoints in `here` are copies: in another

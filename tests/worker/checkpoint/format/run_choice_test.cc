@@ -1,5 +1,5 @@
 // Which run a start is of: what begins one, what goes on with one, copies of directories, and
-// directories of before runs had ids.
+// directories from before runs had ids.
 #include "worker/checkpoint/format/run_choice.h"
 
 #include <filesystem>
@@ -221,7 +221,7 @@ TEST_F(RunChoiceTest, ADamagedListStartsNothing) {
   }
 }
 
-// Two runs of before: epochs 1 and 2, and 3, which began at step 0, with 4.
+// Two runs without ids: epochs 1 and 2, and 3, which began at step 0, with 4.
 TEST_F(RunChoiceTest, CheckpointsOfBeforeGetRunsByTheirParents) {
   Save({10, 1}, "");
   Save({20, 2}, "", {10, 1});

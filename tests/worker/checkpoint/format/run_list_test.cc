@@ -139,7 +139,7 @@ TEST(RunListTest, TheNewestRunOfAnEpochHasIt) {
   EXPECT_EQ(FindRun(list, ""), nullptr);
   Manifest manifest;
   manifest.epoch = 2;
-  EXPECT_EQ(RunOf(list, manifest), kRunA) << "of before runs had ids";
+  EXPECT_EQ(RunOf(list, manifest), kRunA) << "from before runs had ids";
   manifest.run = kRunB;
   EXPECT_EQ(RunOf(list, manifest), kRunB);
   manifest.run.clear();

@@ -47,7 +47,7 @@ class RunIdTest : public TrainTest {
     EXPECT_TRUE(base::IsUid(last_.infos.at(0).run.id)) << last_.infos.at(0).run.id;
     return last_.infos.at(0);
   }
-  // What a program of before runs had ids has left.
+  // What a program from before runs had ids has left.
   void ForgetIds(const std::string& directory = "tiny") const {
     fs::remove(Folder(directory) + "/run.json");
     std::vector<std::string> files = {Folder(directory) + "/FENCE"};
