@@ -39,16 +39,33 @@ std::string Labels(const google::protobuf::Map<std::string, std::string>& labels
   return OrDash(out);
 }
 
-// "1 of 2": slots of a kind that are free and all of them; "-" where the node has none.
+// "1 of 2": slots of a kind that are free and all of them, with those that are out of order; "-"
+// where the node has none.
 std::string FreeText(const v1::Node& node, bool gpus) {
   int all = 0;
   int free = 0;
+  int out_of_order = 0;
   for (const v1::Slot& slot : node.slots()) {
     if ((slot.device() == v1::GPU) != gpus) continue;
     ++all;
     free += slot.job_uid().empty() && slot.out_of_order().empty() ? 1 : 0;
+    out_of_order += slot.out_of_order().empty() ? 0 : 1;
   }
-  return all == 0 ? "-" : fmt::format("{} of {}", free, all);
+  if (all == 0) return "-";
+  return fmt::format("{} of {}{}", free, all,
+                     out_of_order > 0 ? fmt::format(", {} out of order", out_of_order) : "");
+}
+
+// Why GPUs are not offered, and why slots are out of order, each reason once.
+std::string Problems(const v1::Node& node) {
+  std::string text = node.gpu_problem();
+  std::set<std::string> told;
+  for (const v1::Slot& slot : node.slots()) {
+    if (slot.out_of_order().empty() || !told.insert(slot.out_of_order()).second) continue;
+    text +=
+        fmt::format("{}slot {}: {}", text.empty() ? "" : "; ", slot.index(), slot.out_of_order());
+  }
+  return OrDash(OneLine(text));
 }
 
 // "NVIDIA H200, 140.4 GiB", each model once. Faults are marked here and explained by `describe
@@ -101,7 +118,7 @@ Row JobRow(const v1::Job& job, const TableArgs& args) {
 Row NodeHeader(const TableArgs& args) {
   return With(
       {"NODE", "STATE", "GPUS FREE", "CPU FREE", "GPU", "CORES", "MEMORY", "HEARTBEAT", "VERSION"},
-      args.wide, {"ADDRESS", "UID", "REGISTERED", "LABELS", "GPU UUIDS", "GPU PROBLEM"});
+      args.wide, {"ADDRESS", "UID", "REGISTERED", "LABELS", "GPU UUIDS", "PROBLEMS"});
 }
 
 Row NodeRow(const v1::Node& node, const TableArgs& args) {
@@ -116,7 +133,7 @@ Row NodeRow(const v1::Node& node, const TableArgs& args) {
                TimeCell(args.style, node.last_heartbeat_us()), node.version()},
               args.wide,
               {OrDash(node.address()), node.uid(), TimeCell(args.style, node.registered_us()),
-               Labels(node.labels()), OrDash(uuids), OrDash(OneLine(node.gpu_problem()))});
+               Labels(node.labels()), OrDash(uuids), Problems(node)});
 }
 
 Row OrphanHeader(const TableArgs& args) {

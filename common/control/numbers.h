@@ -73,6 +73,8 @@ inline constexpr seconds kAbortAllGone{10};
 inline constexpr seconds kDeviceFreeAfterExit{60};
 inline constexpr seconds kDeviceProbeInterval{2};
 inline constexpr seconds kDeviceProbeLimit{10};
+// The longest check of a node's BLAS.
+inline constexpr seconds kBlasCheckLimit{30};
 
 // P5: time for a stop that saves a checkpoint; time from SIGTERM to SIGKILL.
 inline constexpr seconds kStopGrace{600};

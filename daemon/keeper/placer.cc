@@ -86,7 +86,8 @@ std::vector<FleetNode> Placer::Fleet() {
       out.slots.push_back({.index = slot.index(),
                            .device = slot.device(),
                            .taken = slots.contains(slot.index()),
-                           .out_of_order = !slot.out_of_order().empty()});
+                           .out_of_order = !slot.out_of_order().empty(),
+                           .why = slot.out_of_order()});
     }
     for (const auto& [slot, uid] : slots) {
       const v1::StoredJob* holder = parts_.ledger->FindJob(uid);

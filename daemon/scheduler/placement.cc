@@ -61,6 +61,14 @@ std::string Needs(const WaitingJob& job) {
   return needs;
 }
 
+// ", 2 out of order (node-a: OpenBLAS multiplies wrongly)"; empty where none is.
+std::string OutOfOrderText(const Offered& offered) {
+  if (offered.out_of_order == 0) return "";
+  std::string text = fmt::format(", {} out of order", offered.out_of_order);
+  if (!offered.why_out_of_order.empty()) text += fmt::format(" ({})", offered.why_out_of_order);
+  return text;
+}
+
 }  // namespace
 
 std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, const Gang& gang) {
@@ -113,10 +121,12 @@ Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet) {
     NodeOffer offer{.node = node.name, .num_slots = 0, .free_slots = {}};
     bool any_taken = false;
     int64_t out_of_order = 0;
+    std::string why;
     for (const FleetSlot& slot : node.slots) {
       any_taken |= slot.taken;
       if (slot.device != job.device) continue;
       out_of_order += slot.out_of_order ? 1 : 0;
+      if (slot.out_of_order && why.empty()) why = slot.why;
       if (slot.out_of_order) continue;
       ++offer.num_slots;
       if (!slot.taken) offer.free_slots.push_back(slot.index);
@@ -128,6 +138,8 @@ Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet) {
     out.num_whole += any_taken ? 0 : 1;
     out.total += offer.num_slots;
     out.out_of_order += out_of_order;
+    if (out.why_out_of_order.empty() && !why.empty())
+      out.why_out_of_order = fmt::format("{}: {}", node.name, why);
     out.capacity += offer.num_slots / job.group * job.group;
     if (node.exclusively_taken || (job.exclusive && any_taken)) offer.free_slots.clear();
     std::ranges::sort(offer.free_slots);
@@ -143,8 +155,7 @@ bool FitsCluster(const WaitingJob& job, const Offered& offered) {
 
 std::string WaitReason(const WaitingJob& job, const Offered& offered) {
   const std::string needs = Needs(job);
-  const std::string broken =
-      offered.out_of_order > 0 ? fmt::format(", {} out of order", offered.out_of_order) : "";
+  const std::string broken = OutOfOrderText(offered);
   if (offered.num_connected == 0) {
     return fmt::format("{}, no worker is connected{}", needs,
                        job.exclusive ? " (exclusive: whole nodes only)" : "");

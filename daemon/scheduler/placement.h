@@ -61,6 +61,7 @@ struct FleetSlot {
   int device;  // DeviceType
   bool taken;
   bool out_of_order = false;  // temporarily unusable: counts as absent
+  std::string why{};          // it is out of order
 };
 struct FleetNode {
   std::string name;
@@ -80,6 +81,7 @@ struct Offered {
   int64_t capacity = 0;           // of those, slots that whole groups could use
   int64_t free = 0;               // slots that the job could use now
   int64_t out_of_order = 0;       // unusable slots of the matching nodes, not counted above
+  std::string why_out_of_order;   // of the first of them, with its node; empty: none says why
 };
 // Filters the fleet by slot kind, labels and exclusiveness, and counts.
 Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet);

@@ -49,6 +49,19 @@ class NodesTest : public testing::Test {
   FakeCoordinator server_;
 };
 
+TEST_F(NodesTest, SlotsOutOfOrderAreCountedAndExplained) {
+  for (const int slot : {2, 3}) {
+    node().mutable_slots(slot)->clear_job_uid();
+    node().mutable_slots(slot)->set_out_of_order("OpenBLAS 0.3.21 multiplies wrongly");
+  }
+  EXPECT_THAT(Out({"get", "nodes"}),
+              HasSubstr("gpu-1  READY  1 of 2     0 of 2, 2 out of order  "));
+  EXPECT_THAT(Out({"get", "nodes", "-o", "wide"}),
+              HasSubstr("slot 2: OpenBLAS 0.3.21 multiplies wrongly\n"));
+  EXPECT_THAT(Out({"describe", "node", "gpu-1"}),
+              HasSubstr("out of order: OpenBLAS 0.3.21 multiplies wrongly"));
+}
+
 TEST_F(NodesTest, TheTableHasBothKindsOfSlots) {
   EXPECT_THAT(
       Out({"get", "nodes"}),

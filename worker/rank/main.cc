@@ -1,7 +1,9 @@
 // mt-rank: the process of one rank of a training job (README.md). Chooses between the three modes:
-// standalone, member of a standalone run, under an agent; or generates text and is no rank.
+// standalone, member of a standalone run, under an agent; or it generates text or checks the BLAS,
+// and is no rank.
 #include <cstdio>
 
+#include "worker/rank/check_blas.h"
 #include "worker/rank/environment.h"
 #include "worker/rank/generate.h"
 #include "worker/rank/members.h"
@@ -17,6 +19,8 @@ int main(int argc, char** argv) {
   mt::rank::Options options;
   int exit_code = 0;
   if (!generates && !mt::rank::ParseOptions(argc, argv, &options, &exit_code)) return exit_code;
+  // As the agent that asks: with the core type that OpenBLAS takes by itself.
+  if (options.mode == mt::rank::Mode::kCheckBlas) return mt::rank::RunCheckBlas();
   // The job is not read yet, so a standalone run may use a GPU.
   const bool may_use_gpu =
       !generates && (!options.gpu.empty() || options.mode == mt::rank::Mode::kStandalone);
@@ -35,6 +39,8 @@ int main(int argc, char** argv) {
       return mt::rank::RunMember(options);
     case mt::rank::Mode::kAgent:
       return mt::rank::RunUnderAgent(options);
+    case mt::rank::Mode::kCheckBlas:
+      break;
   }
   return 0;
 }

@@ -35,12 +35,18 @@ void AddOptions(CLI::App* app, Options* options) {
   for (CLI::Option* option : {set, data, checkpoints, cache, logs, metrics, ranks, bench}) {
     option->needs(standalone);
   }
+  auto* check_blas =
+      app->add_flag("--check-blas", options->check_blas,
+                    "Train nothing: multiply small matrices, say whether OpenBLAS computes rightly "
+                    "on this processor, and exit with 71 where it does not")
+          ->excludes(standalone);
   const char* internal = "";  // an empty group hides options from --help
   auto* rendezvous =
       app->add_option("--rendezvous", options->rendezvous)->group(internal)->needs(standalone);
   auto* socket = app->add_option("--agent-socket", options->agent_socket)
                      ->group(internal)
-                     ->excludes(standalone);
+                     ->excludes(standalone)
+                     ->excludes(check_blas);
   app->add_flag("--tcp-only", options->tcp_only)->group(internal)->needs(standalone);
   app->add_option("--rank", options->rank)->group(internal)->check(CLI::NonNegativeNumber);
   app->add_option("--gpu", options->gpu)->group(internal);
@@ -55,10 +61,11 @@ void AddOptions(CLI::App* app, Options* options) {
     option->group(internal)->needs(socket);
   }
   app->callback([=] {
-    if (standalone->count() + socket->count() == 0) {
+    if (standalone->count() + socket->count() + check_blas->count() == 0) {
       throw CLI::RequiredError("--standalone JOB.yaml (under a worker, mt-worker starts mt-rank)");
     }
-    options->mode = socket->count() > 0       ? Mode::kAgent
+    options->mode = check_blas->count() > 0   ? Mode::kCheckBlas
+                    : socket->count() > 0     ? Mode::kAgent
                     : rendezvous->count() > 0 ? Mode::kMember
                                               : Mode::kStandalone;
   });

@@ -1,6 +1,6 @@
-// Command line of mt-rank in its three modes: standalone (--standalone), one process of a
+// Command line of mt-rank in its modes: standalone (--standalone), one process of a
 // standalone run (--rank and --rendezvous, set by the first process), under an agent
-// (--agent-socket, set by mt-worker).
+// (--agent-socket, set by mt-worker); or a look at the processor (--check-blas).
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 
 namespace mt::rank {
 
-enum class Mode { kStandalone, kMember, kAgent };
+enum class Mode { kStandalone, kMember, kAgent, kCheckBlas };
 
 struct Options {
   Mode mode = Mode::kStandalone;
+  bool check_blas = false;  // Mode::kCheckBlas
   // Standalone
   std::string job_file;
   std::vector<std::string> overrides;  // --set

@@ -22,6 +22,7 @@
 #include "megatrain/v1/types.pb.h"
 #include "worker/comm/file_store.h"
 #include "worker/node/shim/rank_exit_codes.h"
+#include "worker/rank/check_blas.h"
 #include "worker/rank/command_queue.h"
 #include "worker/rank/compute_device.h"
 #include "worker/rank/environment.h"
@@ -150,6 +151,8 @@ Status TrainHere(const Options& options, JobSpec job) {
   std::unique_ptr<kernels::Backend> backend;
   comm::FileStore store(options.rendezvous);
   RETURN_IF_ERROR(Resolve(options, &job, &backend, &store));
+  if (job.placement().device() != megatrain::v1::Placement::DEVICE_GPU)
+    RETURN_IF_ERROR(BlasVerdict());
   RETURN_IF_ERROR(train::SettleVocabulary(options.data_root, &job));
   std::unique_ptr<MetricsFile> metrics;
   if (!options.metrics_file.empty() && options.rank == 0) {

@@ -132,7 +132,9 @@ TEST_F(GpuJobsTest, SlotsOutOfOrderAreLeftAlone) {
   EXPECT_EQ(Events("SlotOutOfOrder")[0].message(),
             "slot 0, GPU-n1-0: 70 GiB of its memory are still held");
   const v1::Job job = Submit(TinyJob("demo", 1));
-  EXPECT_EQ(job.message(), "needs 1 GPU slot, cluster has 0, 1 out of order");
+  EXPECT_EQ(job.message(),
+            "needs 1 GPU slot, cluster has 0, 1 out of order (n1: 70 GiB of its memory are still "
+            "held)");
   ReportSlots(worker, 2, 1, "");
   EXPECT_EQ(Get(job.uid()).state(), v1::ADMITTED);
   EXPECT_EQ(Events("SlotInOrder").size(), 1U);

@@ -71,6 +71,7 @@ Agent::Agent(Config config, Seams seams)
               .survey_interval = config_.limits.gpu_survey,
               .offer = config_.gpus,
               .cpu_slots = config_.cpu_slots,
+              .cpu_problem = config_.cpu_problem,
               .gpus_wanted = config_.gpus_wanted,
               .cuda_module = config_.cuda_module,
               .user_of = [this](int slot,

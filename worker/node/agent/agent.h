@@ -62,6 +62,7 @@ class Agent final : private CoordinatorSession::Listener,
     std::string gpus_wanted = kNoGpus;    // --gpus
     std::function<Status()> cuda_module;  // OK if ranks find the CUDA module; null: they do
     int cpu_slots = 1;
+    std::string cpu_problem;  // see NodeSlots::Deps
     std::map<std::string, std::string> labels;
     std::string http_endpoint;  // of /metrics; empty: none
     NodeFacts node;

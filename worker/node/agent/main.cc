@@ -23,6 +23,7 @@
 #include "common/rpc/version.h"
 #include "megatrain/v1/agent_state.pb.h"
 #include "worker/node/agent/agent.h"
+#include "worker/node/agent/blas_check.h"
 #include "worker/node/agent/cache_watch.h"
 #include "worker/node/agent/cluster_file.h"
 #include "worker/node/agent/grpc_coordinator_link.h"
@@ -84,6 +85,17 @@ GpuOffer FindGpus(const AgentOptions& options) {
   return offer;
 }
 
+// Why ranks must not compute on this node's processor; looked for where there are CPU slots.
+std::string FindCpuProblem(const AgentOptions& options, int cpu_slots) {
+  if (cpu_slots == 0) return "";
+  std::string problem = FindBlasProblem(options.rank_binary, control::kBlasCheckLimit);
+  if (!problem.empty()) {
+    log::Error("CPU slots take no job: start the worker again once it is put right",
+               {{"why", problem}});
+  }
+  return problem;
+}
+
 Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
                          const std::string& http_endpoint, GpuOffer gpus, const RootWatch* root,
                          ClusterState cluster) {
@@ -101,6 +113,7 @@ Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
           .gpus_wanted = options.gpus,
           .cuda_module = [options] { return FindModule(options); },
           .cpu_slots = cpu_slots,
+          .cpu_problem = FindCpuProblem(options, cpu_slots),
           .labels = options.labels,
           .http_endpoint = http_endpoint,
           .node = {.data_root = options.data_root,

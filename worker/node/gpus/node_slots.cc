@@ -44,6 +44,10 @@ std::optional<NodeSlots::User> NodeSlots::UserOf(int slot) const {
   return deps_.user_of(slot, table_.GpuOf(slot));
 }
 
+std::string NodeSlots::OutOfOrder(int slot) const {
+  return table_.IsGpu(slot) ? guard_.OutOfOrder(table_.GpuOf(slot)) : deps_.cpu_problem;
+}
+
 Status NodeSlots::Check(int slot, bool wants_gpu) const {
   if (wants_gpu != table_.IsGpu(slot)) {
     return base::InvalidArgument("slot {} is a {} slot, the job wants {} slots", slot,
@@ -53,7 +57,7 @@ Status NodeSlots::Check(int slot, bool wants_gpu) const {
     return base::FailedPrecondition("slot {} is used by job {} epoch {}", slot, user->job_uid,
                                     control::EpochText(user->epoch));
   }
-  const std::string why = guard_.OutOfOrder(table_.GpuOf(slot));
+  const std::string why = OutOfOrder(slot);
   if (!why.empty()) return base::FailedPrecondition("slot {} is out of order: {}", slot, why);
   return OkStatus();
 }
@@ -61,7 +65,7 @@ Status NodeSlots::Check(int slot, bool wants_gpu) const {
 void NodeSlots::Describe(int slot, megatrain::v1::Slot* out) const {
   table_.Describe(slot, out);
   if (const auto user = UserOf(slot)) out->set_job_uid(user->job_uid);
-  out->set_out_of_order(guard_.OutOfOrder(table_.GpuOf(slot)));
+  out->set_out_of_order(OutOfOrder(slot));
 }
 
 std::string NodeSlots::GpuProblem() const {
@@ -76,7 +80,7 @@ NodeSlots::Count NodeSlots::CountOf(bool gpus) const {
     if (table_.IsGpu(slot) != gpus) continue;
     if (UserOf(slot)) {
       ++count.used;
-    } else if (!guard_.OutOfOrder(table_.GpuOf(slot)).empty()) {
+    } else if (!OutOfOrder(slot).empty()) {
       ++count.out_of_order;
     } else {
       ++count.free;

@@ -42,6 +42,7 @@ class NodeSlots {
     std::chrono::milliseconds survey_interval;
     GpuOffer offer;
     int cpu_slots;
+    std::string cpu_problem{};            // why none of them may be used; empty: they are in order
     std::string gpus_wanted;              // --gpus
     std::function<Status()> cuda_module;  // see GpuSurvey::Deps::module
     // Who uses the slot of this number, or its GPU ("" for a CPU slot): a rank of an earlier agent,
@@ -85,6 +86,8 @@ class NodeSlots {
 
  private:
   std::optional<User> UserOf(int slot) const;
+  // Why no job may have the slot; empty: it is in order.
+  std::string OutOfOrder(int slot) const;
 
   const Deps deps_;
   const SlotTable table_;

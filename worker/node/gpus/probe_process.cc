@@ -4,70 +4,32 @@
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 
+#include "worker/node/process/captured_run.h"
 #include "worker/node/process/process.h"
-#include "worker/node/process/spawn_plan.h"
 
 namespace mt::node {
-
-// A running mt-gpu-probe.
-struct ProbeChild {
-  pid_t pid = 0;
-  base::Fd process;  // pidfd
-  base::Fd output;   // memfd
-};
 
 namespace {
 
 using std::chrono::milliseconds;
 
 constexpr milliseconds kAfterKill{1'000};
-constexpr size_t kMaxOutputBytes = 1 << 20;
 
-StatusOr<ProbeChild> StartProbe(const std::string& binary) {
-  ProbeChild child;
-  child.output.Reset(::memfd_create("mt-gpu-probe", MFD_CLOEXEC));
-  if (!child.output) return base::ErrnoError(errno, "memfd_create");
-  SpawnPlan plan;
-  RETURN_IF_ERROR(plan.Give(child.output.get(), STDOUT_FILENO));
-  // The document on stdout holds what is printed there.
-  RETURN_IF_ERROR(plan.Silence(STDERR_FILENO));
-  const auto pid = plan.Spawn({binary}, ChildEnvironment());
-  if (!pid.ok()) return base::Internal("{}", base::Message(pid.status()));
-  child.pid = *pid;
-  child.process = OpenChild(*pid);
-  if (child.process) return child;
-  const int error = errno;
-  ::kill(*pid, SIGKILL);
-  ::waitpid(*pid, nullptr, 0);
-  return base::ErrnoError(error, "watch mt-gpu-probe");
-}
-
-std::string ReadOutput(const base::Fd& output) {
-  std::string text;
-  char block[4096];
-  ssize_t n = 0;
-  while (text.size() < kMaxOutputBytes &&
-         (n = ::pread(output.get(), block, sizeof(block), static_cast<off_t>(text.size()))) > 0) {
-    text.append(block, static_cast<size_t>(n));
-  }
-  return text;
-}
+StatusOr<CapturedRun> StartProbe(const std::string& binary) { return StartCaptured({binary}); }
 
 // Of a child that has ended.
-StatusOr<GpuInventory> Collect(const ProbeChild& child) {
+StatusOr<GpuInventory> Collect(const CapturedRun& child) {
   int status = 0;
   if (::waitpid(child.pid, &status, WNOHANG) != child.pid)
     return base::Internal("mt-gpu-probe: its exit cannot be collected");
   if (WIFSIGNALED(status))
     return base::Unavailable("mt-gpu-probe was ended by signal {}", WTERMSIG(status));
   const int code = WEXITSTATUS(status);
-  auto inventory = GpuInventoryFromJson(ReadOutput(child.output));
+  auto inventory = GpuInventoryFromJson(OutputOf(child));
   if (!inventory.ok()) {
     return base::Internal("mt-gpu-probe, exit code {}: {}", code,
                           base::Message(inventory.status()));
@@ -83,17 +45,10 @@ Status NoAnswer(milliseconds deadline) {
                      std::chrono::duration<double>(deadline).count());
 }
 
-bool EndsWithin(const ProbeChild& child, milliseconds time) {
-  struct pollfd wait {
-    child.process.get(), POLLIN, 0
-  };
-  return ::poll(&wait, 1, static_cast<int>(time.count())) == 1;
-}
-
 }  // namespace
 
 StatusOr<GpuInventory> ProbeNow(const std::string& binary, milliseconds deadline) {
-  ASSIGN_OR_RETURN(const ProbeChild child, StartProbe(binary));
+  ASSIGN_OR_RETURN(const CapturedRun child, StartProbe(binary));
   if (EndsWithin(child, deadline)) return Collect(child);
   SignalProcess(child.process, SIGKILL);
   if (EndsWithin(child, kAfterKill)) ::waitpid(child.pid, nullptr, WNOHANG);
@@ -101,7 +56,7 @@ StatusOr<GpuInventory> ProbeNow(const std::string& binary, milliseconds deadline
 }
 
 struct ProbeProcess::Run {
-  ProbeChild child;
+  CapturedRun child;
   Done done;  // empty once called
   EventLoop::TimerId timer = EventLoop::kNoTimer;
 };

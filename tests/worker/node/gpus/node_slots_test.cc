@@ -121,5 +121,30 @@ TEST_F(NodeSlotsTest, NothingIsProbedOnceFinished) {
   EXPECT_TRUE(probe_.asked.empty());
 }
 
+TEST_F(NodeSlotsTest, CpuSlotsOfAProcessorThatComputesWronglyTakeNoJob) {
+  NodeSlots slots({.loop = &loop_,
+                   .clock = &clock_,
+                   .probe = &probe_,
+                   .limits = {},
+                   .survey_interval = std::chrono::hours(1),
+                   .offer = Offer(),
+                   .cpu_slots = 2,
+                   .cpu_problem = "OpenBLAS multiplies wrongly",
+                   .gpus_wanted = kAllGpus,
+                   .cuda_module = {},
+                   .user_of = [](int, const std::string&) { return std::nullopt; },
+                   .changed = [] {}});
+  EXPECT_EQ(base::Message(slots.Check(3, /*wants_gpu=*/false)),
+            "slot 3 is out of order: OpenBLAS multiplies wrongly");
+  EXPECT_TRUE(slots.Check(0, /*wants_gpu=*/true).ok());
+  megatrain::v1::Slot slot;
+  slots.Describe(2, &slot);
+  EXPECT_EQ(slot.out_of_order(), "OpenBLAS multiplies wrongly");
+  slots.Describe(0, &slot);
+  EXPECT_EQ(slot.out_of_order(), "");
+  EXPECT_EQ(slots.CountOf(/*gpus=*/false).out_of_order, 2);
+  EXPECT_EQ(slots.CountOf(/*gpus=*/true).out_of_order, 0);
+}
+
 }  // namespace
 }  // namespace mt::node
