@@ -21,7 +21,9 @@ void AddResume(const CommandContext& context) {
   auto* older = command->add_flag(
       "--allow-older", args->allow_older,
       "Where its newest checkpoint is gone, go on from an older one: what came after is lost");
-  command->add_flag("--fresh", args->fresh, "Start at step 0, whatever checkpoints there are; once")
+  command
+      ->add_flag("--fresh", args->fresh,
+                 "Begin another run, at step 0, whatever checkpoints there are")
       ->excludes(older);
   command->callback([=, options = context.options, run = context.run] {
     *run = [=] {

@@ -22,6 +22,7 @@ struct SubmitArgs {
   bool follow = false;
   bool wait = false;
   bool dry_run = false;
+  bool restart = false;
   std::string request_id;
 };
 
@@ -49,6 +50,7 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   if (code != kExitOk) return code;
   if (args.dry_run) return PrintJobFile(request.spec(), options);
   SetDevPolicy(options, request.mutable_spec());
+  request.set_restart(args.restart);
   request.set_request_id(args.request_id.empty() ? base::NewUid() : args.request_id);
   auto api = ConnectApi(options);
   if (!api.ok()) return Complain(api.status());
@@ -94,8 +96,12 @@ void AddSubmit(const CommandContext& context) {
                                    "Watch the job to its end; Ctrl-C leaves it running");
   command->add_flag("--wait", args->wait, "Wait for its end, without the live line")
       ->excludes(follow);
-  command->add_flag("--dry-run", args->dry_run,
-                    "Check and print the job with all defaults, submit nothing");
+  auto* dry_run = command->add_flag("--dry-run", args->dry_run,
+                                    "Check and print the job with all defaults, submit nothing");
+  command
+      ->add_flag("--restart", args->restart,
+                 "Begin another run, whatever its directory holds: what is there stays")
+      ->excludes(dry_run);
   command->add_option("--request-id", args->request_id,
                       "Repeat of an earlier submission: gives the same job");
   command->callback([=] { *context.run = [=] { return RunSubmit(*args, *context.options); }; });

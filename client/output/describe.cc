@@ -134,6 +134,7 @@ void AddProgress(const v1::Job& job, Description* out) {
 // "7d9f..., began with load 1200 from step 1200 of run 0c6f...".
 std::string RunText(const v1::Run& run) {
   std::string text = run.id();
+  if (!run.restart().empty()) text += ", begun on purpose";
   if (!run.beginning().empty()) text += ", began with " + run.beginning();
   if (!run.parent().empty()) return text + ", in a copy of run " + run.parent();
   if (run.from_digest().empty()) return text;

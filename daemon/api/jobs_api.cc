@@ -19,6 +19,7 @@
 #include "daemon/authority/authority.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/jobs/job_states.h"
+#include "daemon/keeper/job_bases.h"
 #include "daemon/keeper/job_keeper.h"
 #include "daemon/keeper/placer.h"
 #include "megatrain/v1/api.pb.h"
@@ -31,6 +32,21 @@ namespace reason = rpc::reason;
 
 constexpr int kDefaultPage = 100;
 constexpr int kMaxPage = 1'000;
+
+// What a request asked for: the same text for the same.
+std::string ContentOf(const v1::SubmitRequest& request, const v1::JobSpec& completed) {
+  return spec::Digest(completed) + (request.restart() ? "/restart" : "");
+}
+
+// A run that keeps nothing has nothing to begin anew.
+Status CheckRestart(const v1::SubmitRequest& request, const v1::JobSpec& spec) {
+  if (!request.restart() || spec.checkpoint().directory() != "none") return OkStatus();
+  return rpc::WithReason(
+      base::FailedPrecondition("--restart: job '{}' saves no checkpoints (checkpoint.directory is "
+                               "none), so that it begins a run anyhow",
+                               spec.name()),
+      reason::kNoCheckpoints);
+}
 
 }  // namespace
 
@@ -89,15 +105,16 @@ Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
   v1::JobSpec spec = request.spec();
   const spec::Faults faults = spec::CompleteJob({}, &spec);
   if (!faults.empty()) return rpc::WithReason(spec::ToStatus(faults), reason::kInvalidSpec);
-  const std::string digest = spec::Digest(spec);
+  const std::string content = ContentOf(request, spec);
   const bool is_new = parts_.requests->Find(request.request_id()) == nullptr;
   const spec::Faults now = is_new ? parts_.placer->FaultsNow(spec) : spec::Faults();
   if (!now.empty()) return rpc::WithReason(spec::ToStatus(now), reason::kInvalidSpec);
   if (const v1::StoredRequest* before = parts_.requests->Find(request.request_id());
       before != nullptr) {
-    RETURN_IF_ERROR(parts_.requests->CheckRepeated(*before, "submit", digest));
+    RETURN_IF_ERROR(parts_.requests->CheckRepeated(*before, "submit", content));
     return AnswerAgain(request, *before, response);
   }
+  RETURN_IF_ERROR(CheckRestart(request, spec));
   RETURN_IF_ERROR(CheckNameIsFree(spec));
   auto stored = std::make_unique<v1::StoredJob>();
   v1::Job* job = stored->mutable_job();
@@ -112,13 +129,15 @@ Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
   *job->mutable_spec() = std::move(spec);
   SetDeadline(job);
   parts_.requests->Remember(
-      {.id = request.request_id(), .kind = "submit", .target = job->uid(), .content = digest});
+      {.id = request.request_id(), .kind = "submit", .target = job->uid(), .content = content});
+  if (request.restart()) MakeRestart(stored.get());
   const v1::StoredJob* kept = parts_.ledger->AddJob(std::move(stored));
-  parts_.ledger->AddEvent({.type = "Submitted",
-                           .message = kept->job().name(),
-                           .job_uid = kept->job().uid(),
-                           .actor = std::string(actor),
-                           .to = v1::QUEUED});
+  parts_.ledger->AddEvent(
+      {.type = "Submitted",
+       .message = kept->job().name() + (request.restart() ? ": begins another run" : ""),
+       .job_uid = kept->job().uid(),
+       .actor = std::string(actor),
+       .to = v1::QUEUED});
   parts_.placer->Run();
   *response->mutable_job() = kept->job();
   return OkStatus();

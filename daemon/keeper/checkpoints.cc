@@ -60,10 +60,14 @@ bool IsEmpty(const v1::CheckpointLabel& label) {
 
 bool HasCheckpoints(const v1::Job& job) { return job.spec().checkpoint().directory() != "none"; }
 
+int64_t SavedStep(const v1::StoredJob& stored) {
+  return stored.fresh() && stored.restart_begun() ? 0 : stored.job().last_checkpoint().step();
+}
+
 bool HasUnsavedSteps(const v1::StoredJob& stored) {
   const v1::Job& job = stored.job();
   return stored.stop().with_save() && !stored.stop().discard() &&
-         job.last_step().step() > job.last_checkpoint().step();
+         job.last_step().step() > SavedStep(stored);
 }
 
 void RecordCheckpoint(Ledger* ledger, v1::StoredJob& stored, const v1::CheckpointInfo& saved) {
@@ -79,6 +83,7 @@ void RecordCheckpoint(Ledger* ledger, v1::StoredJob& stored, const v1::Checkpoin
   *job->mutable_last_checkpoint() = saved;
   job->clear_last_checkpoint_error();
   stored.clear_base_step();
+  stored.clear_fresh();
   ClearCondition(job, "CheckpointStale");
   ledger->AddEvent({.type = "CheckpointSaved",
                     .message = fmt::format("step {} to {}", saved.step(), saved.path()),

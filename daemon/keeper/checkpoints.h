@@ -33,6 +33,9 @@ void RecordSecondCopy(Ledger* ledger, v1::StoredJob& job, const v1::SecondCopy& 
 void ForgetCheckpoints(Ledger* ledger, v1::StoredJob& job, const v1::CheckpointsDeleted& deleted);
 // Whether the job saves at all: checkpoint.directory is not "none".
 bool HasCheckpoints(const v1::Job& job);
+// The newest step that the job has saved of the run that it trains: 0 from the start of a run of
+// `resume --fresh` until that one has saved.
+int64_t SavedStep(const v1::StoredJob& job);
 // Whether the job was told to save before its ranks end, and has trained beyond what is saved.
 bool HasUnsavedSteps(const v1::StoredJob& job);
 

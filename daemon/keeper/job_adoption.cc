@@ -6,6 +6,7 @@
 #include "common/control/epoch.h"
 #include "common/rpc/reason.h"
 #include "daemon/keeper/allocations.h"
+#include "daemon/keeper/job_bases.h"
 #include "daemon/keeper/job_placement.h"
 #include "daemon/keeper/job_teardown.h"
 #include "daemon/keeper/job_verbs.h"
@@ -37,6 +38,7 @@ void JobAdoption::EndReleases(v1::StoredJob& stored) {
 void JobAdoption::TakeRanks(v1::StoredJob& stored, int64_t epoch,
                             const std::vector<v1::RankStatus>& ranks) {
   v1::Job* job = stored.mutable_job();
+  DropRestartOf(epoch, &stored);
   job->set_epoch(epoch);
   job->clear_ranks();
   for (const v1::RankStatus& rank : ranks) *job->add_ranks() = rank;

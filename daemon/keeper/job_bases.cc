@@ -2,6 +2,7 @@
 // until its ranks are gone, QUEUED.
 #include "daemon/keeper/job_bases.h"
 
+#include "common/base/ids.h"
 #include "common/rpc/reason.h"
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/conditions.h"
@@ -33,6 +34,13 @@ const v1::CheckpointInfo* FindStep(const v1::Job& job, int64_t step) {
   return nullptr;
 }
 
+void ForgetRestart(v1::StoredJob* stored) {
+  stored->clear_restart();
+  stored->clear_restart_after_epoch();
+  stored->clear_restart_begun();
+  stored->clear_fresh();
+}
+
 }  // namespace
 
 bool AwaitsBase(const v1::StoredJob& stored) {
@@ -42,6 +50,7 @@ bool AwaitsBase(const v1::StoredJob& stored) {
 void FillBase(const v1::StoredJob& stored, v1::Assign* assign) {
   const v1::Job& job = stored.job();
   if (!HasCheckpoints(job)) return;
+  assign->set_restart(stored.restart());
   if (stored.fresh()) {
     v1::Checkpoint* checkpoint = assign->mutable_spec()->mutable_checkpoint();
     checkpoint->clear_load();
@@ -61,6 +70,20 @@ void FillBase(const v1::StoredJob& stored, v1::Assign* assign) {
   base->set_digest(known->digest());
   base->set_epoch(known->epoch());
   base->set_root_id(known->root_id());
+}
+
+void MakeRestart(v1::StoredJob* stored) {
+  stored->set_restart(base::NewUid());
+  stored->set_restart_after_epoch(stored->job().epoch());
+  stored->clear_restart_begun();
+}
+
+void CompleteRestart(v1::StoredJob* stored) {
+  if (stored->fresh() && stored->restart().empty()) MakeRestart(stored);
+}
+
+void DropRestartOf(int64_t epoch, v1::StoredJob* stored) {
+  if (epoch <= stored->restart_after_epoch()) ForgetRestart(stored);
 }
 
 Status JobBases::Check(const v1::StoredJob& stored, const ResumeFrom& from) const {
@@ -89,7 +112,12 @@ Status JobBases::Check(const v1::StoredJob& stored, const ResumeFrom& from) cons
 void JobBases::Accept(v1::StoredJob& stored, const ResumeFrom& from) {
   if (!IsPlacedNext(stored.job())) return;
   stored.set_allow_older(from.allow_older);
-  stored.set_fresh(from.fresh);
+  if (from.fresh) {
+    MakeRestart(&stored);
+    stored.set_fresh(true);
+  } else if (from.allow_older && stored.fresh() && !stored.restart_begun()) {
+    ForgetRestart(&stored);  // the user thought better of it
+  }
   if (stored.base_tries() > 0) ClearCondition(stored.mutable_job(), "Waiting");
   stored.set_base_tries(0);
   tools_.runtimes->Of(stored.job()).retry_at = {};
@@ -116,7 +144,6 @@ bool JobBases::Missing(v1::StoredJob& stored, const v1::RankReport& report) {
   stored.set_base_tries(stored.base_tries() + 1);
   // What was accepted was accepted for this placement.
   stored.clear_allow_older();
-  stored.clear_fresh();
   if (v1::Operation* resume = tools_.operations->FindOpen(job, "resume"); resume != nullptr) {
     tools_.operations->Fail(*resume, rpc::WithReason(base::FailedPrecondition("{}", why),
                                                      reason::kExpectedCheckpointMissing));
@@ -134,6 +161,8 @@ void JobBases::Started(v1::StoredJob& stored, const v1::RunInfo& info) {
                              .cause = v1::STORAGE,
                              .step = info.resumed_from_step()});
   }
+  stored.set_restart_begun(!stored.restart().empty());
+  if (stored.fresh()) stored.mutable_job()->clear_last_step();  // another run's
   stored.clear_base_step();
   if (info.resumed_from_step() < job.last_checkpoint().step())
     stored.set_base_step(info.resumed_from_step());
@@ -152,7 +181,6 @@ void JobBases::Await(v1::StoredJob& stored) {
 
 void JobBases::Settle(v1::StoredJob& stored) {
   stored.clear_allow_older();
-  stored.clear_fresh();
   stored.clear_base_tries();
   tools_.ledger->MarkJob(stored, Change::kState);
 }

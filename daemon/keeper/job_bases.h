@@ -4,6 +4,7 @@
 // (docs/design/control-plane.md#resume-base). Not thread-safe (the core's thread).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,17 +20,26 @@ class RunInfo;
 
 namespace mt::daemon {
 
-// What a resume accepts instead of the base, for the next placement alone.
+// What a resume accepts instead of the base: an older checkpoint for the next placement alone.
 struct ResumeFrom {
   bool allow_older = false;  // an older checkpoint of the job
-  bool fresh = false;        // step 0
+  bool fresh = false;        // another run, from step 0
   bool any() const { return allow_older || fresh; }
 };
 
 // Whether the job waits in the queue for its base.
 bool AwaitsBase(const v1::StoredJob& job);
-// Fills in what the ranks must find, and a start at step 0 that a user has asked for.
+// Fills in what the ranks must find, and the run that a user began on purpose.
 void FillBase(const v1::StoredJob& job, v1::Assign* assign);
+
+// Makes the token of another run (v1::Assign::restart). It goes with every placement from now on,
+// until another one is made.
+void MakeRestart(v1::StoredJob* job);
+// Before a placement: the token of a `resume --fresh` that an earlier version has stored.
+void CompleteRestart(v1::StoredJob* job);
+// Ranks of this epoch are found at work: those from before the token know nothing of it, and what
+// they train is the job's run.
+void DropRestartOf(int64_t epoch, v1::StoredJob* job);
 
 class JobBases {
  public:

@@ -8,6 +8,7 @@
 #include "common/rpc/reason.h"
 #include "daemon/jobs/rank_states.h"
 #include "daemon/keeper/allocations.h"
+#include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/conditions.h"
 #include "daemon/keeper/job_adoption.h"
 #include "daemon/keeper/job_runtimes.h"
@@ -100,7 +101,7 @@ void JobPhases::EndPhantom(v1::StoredJob& stored) {
        .job_uid = job->uid()});
   if (job->state() != v1::STOPPING) {
     tools_.transitions->SetGoal(stored, v1::GOAL_RELEASE, why);
-    if (job->last_step().step() > job->last_checkpoint().step()) {
+    if (job->last_step().step() > SavedStep(stored)) {
       SetCondition(job, "CheckpointStale",
                    fmt::format("it had trained to step {}", job->last_step().step()),
                    tools_.ledger->NowMicros());

@@ -12,7 +12,7 @@ std::string RunText(const v1::RunInfo& info) {
   std::string text = fmt::format("run {} ", run.id());
   if (!info.run_begins())
     return text + fmt::format("goes on from step {}", info.resumed_from_step());
-  text += "begins";
+  text += run.restart().empty() ? "begins" : "begins on purpose";
   if (!run.beginning().empty()) text += fmt::format(" ({})", run.beginning());
   if (!run.parent().empty())
     return text + fmt::format(": its checkpoints are copies of those of run {}", run.parent());

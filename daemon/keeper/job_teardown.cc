@@ -159,12 +159,12 @@ void JobTeardown::FinishIfGone(v1::StoredJob& stored) {
   for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job->uid())) {
     if (allocation->epoch() == job->epoch() && allocation->state() != v1::ORPHANED) return;
   }
-  if (HasUnsavedSteps(stored)) tools_.operations->FailUnsaved(*job);
+  if (HasUnsavedSteps(stored)) tools_.operations->FailUnsaved(stored);
   if (job->state() == v1::STOPPING) {
     tools_.raiser->Raise(stored, JobEvent::kRanksGone, {.text = std::string(job->message())});
     return;
   }
-  const int64_t saved = job->last_checkpoint().step();
+  const int64_t saved = SavedStep(stored);
   if (job->last_step().step() > saved && !HasCondition(*job, "CheckpointStale")) {
     SetCondition(job, "CheckpointStale",
                  fmt::format("it had trained to step {}", job->last_step().step()),

@@ -6,6 +6,7 @@
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/conditions.h"
 #include "daemon/keeper/job_runtimes.h"
+#include "daemon/keeper/job_teardown.h"
 #include "daemon/keeper/pending_commands.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"

@@ -3,6 +3,7 @@
 
 #include "common/base/ids.h"
 #include "common/rpc/reason.h"
+#include "daemon/keeper/checkpoints.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/types.pb.h"
 
@@ -108,7 +109,9 @@ void OperationBook::EndAll(const v1::Job& job) {
   }
 }
 
-void OperationBook::FailUnsaved(const v1::Job& job) {
+void OperationBook::FailUnsaved(const v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  const int64_t saved = SavedStep(stored);
   std::string why;
   for (const v1::Condition& condition : job.conditions()) {
     if (condition.type() == "CheckpointStale") why = fmt::format(" ({})", condition.message());
@@ -116,17 +119,15 @@ void OperationBook::FailUnsaved(const v1::Job& job) {
   for (v1::Operation* operation : ledger_->OpenOperations(job.uid())) {
     const bool saves = operation->mode() == "release" || operation->mode() == "checkpoint";
     if (!saves || operation->has_checkpoint()) continue;
-    if (job.has_last_checkpoint()) *operation->mutable_checkpoint() = job.last_checkpoint();
-    Fail(*operation,
-         rpc::WithReason(
-             base::Error(
-                 absl::StatusCode::kInternal,
-                 "the ranks ended without their last save: trained to step {}, saved is {}{}",
-                 job.last_step().step(),
-                 job.has_last_checkpoint() ? fmt::format("step {}", job.last_checkpoint().step())
-                                           : "nothing",
-                 why),
-             reason::kSaveFailed));
+    if (saved > 0) *operation->mutable_checkpoint() = job.last_checkpoint();
+    Fail(
+        *operation,
+        rpc::WithReason(
+            base::Error(
+                absl::StatusCode::kInternal,
+                "the ranks ended without their last save: trained to step {}, saved is {}{}",
+                job.last_step().step(), saved > 0 ? fmt::format("step {}", saved) : "nothing", why),
+            reason::kSaveFailed));
   }
 }
 

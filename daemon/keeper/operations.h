@@ -43,7 +43,7 @@ class OperationBook {
   void EndAll(const v1::Job& job);
   // The job's ranks are gone, and the steps since its last checkpoint with them: a release or a
   // cancel that was to save them has failed (SAVE_FAILED), whatever state the job is in now.
-  void FailUnsaved(const v1::Job& job);
+  void FailUnsaved(const v1::StoredJob& job);
   // The job's ranks are gone: saves that they owe have failed, with the job's message as the
   // reason.
   void FailSaves(const v1::Job& job);

@@ -200,6 +200,7 @@ void Placer::Start(v1::StoredJob& stored, const std::vector<PlacedRank>& placed,
   }
   const spec::Faults faults = spec::ResolveForSlots(facts, job->mutable_spec());
   if (!faults.empty()) return FailFor(stored, faults, "");
+  CompleteRestart(&stored);
   job->set_epoch(epoch);
   job->clear_ranks();
   std::map<std::string, std::unique_ptr<v1::StoredAllocation>> by_node;

@@ -324,6 +324,7 @@ StatusOr<std::unique_ptr<v1::StoredJob>> Orphans::Rebuild(const std::string& job
                                                : parts_.ledger->NextCreatedMicros());
   job->set_slots(assign.world_size());
   *job->mutable_spec() = assign.spec();
+  stored->set_restart(assign.restart());
   const v1::Resilience& resilience = job->spec().resilience();
   if (resilience.has_deadline())
     job->set_deadline_us(job->created_us() + resilience.deadline() * 1'000);

@@ -60,6 +60,7 @@ class FakeJobs final : public v1::Jobs::Service {
                 v1::SubmitResponse* response) override {
     base::MutexLock lock(&state_->mu);
     state_->request_ids.push_back(request->request_id());
+    state_->restarts.push_back(request->restart());
     *response->mutable_job()->mutable_spec() = request->spec();
     response->mutable_job()->set_name(request->spec().name());
     response->mutable_job()->set_namespace_(request->spec().namespace_());

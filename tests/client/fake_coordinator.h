@@ -25,6 +25,7 @@ struct FakeState {
   base::Mutex mu;
   std::vector<v1::Job> jobs;                        // newest first
   std::map<std::string, v1::Operation> operations;  // by request id: a repeat returns the same one
+  std::vector<bool> restarts;                       // SubmitRequest.restart, in order of arrival
   std::vector<std::string> request_ids;             // of verbs, in order of arrival
   std::vector<v1::Event> events;
   v1::ListCheckpointsResponse checkpoints;

@@ -47,6 +47,17 @@ TEST_F(SubmitTest, WorkThatADefaultMayLoseIsSaid) {
   EXPECT_THAT(Submit({"-o", "json"}).err, Not(HasSubstr("note:")));
 }
 
+TEST_F(SubmitTest, AnotherRunIsBegunOnlyWhereThatIsSaid) {
+  EXPECT_EQ(Submit({}).code, 0);
+  EXPECT_EQ(Submit({"--restart"}).code, 0);
+  server_.state().break_next = 1;
+  EXPECT_EQ(Submit({"--restart"}).code, 0) << "asked again when the connection breaks";
+  EXPECT_EQ(server_.state().restarts, (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(server_.state().request_ids[2], server_.state().request_ids[3]);
+  EXPECT_EQ(Submit({"--restart", "--dry-run"}).code, kExitUsage) << "nothing is submitted";
+  EXPECT_EQ(server_.state().restarts.size(), 4U);
+}
+
 TEST_F(SubmitTest, AVocabularyThatTheTokenizerChangesIsSaid) {
   const Ran ran =
       Submit({"--set", "model={preset: gpt2-124m}", "--set", "checkpoint.every_iters=2"});

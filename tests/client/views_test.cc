@@ -185,6 +185,9 @@ TEST_F(ViewsTest, DescribeNamesTheRunAndWhereItComesFrom) {
   v1::Run run;
   run.set_id("run-a");
   EXPECT_THAT(shown(run), HasSubstr("\nRun:              run-a\n"));
+  run.set_restart("token");
+  EXPECT_THAT(shown(run), HasSubstr("\nRun:              run-a, begun on purpose\n"));
+  run.clear_restart();
   run.set_beginning("load 20, weights");
   run.set_from_run("run-b");
   run.set_from_step(20);

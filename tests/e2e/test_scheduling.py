@@ -84,6 +84,14 @@ class SchedulingTest(ServiceTest):
         self.assertEqual([(one["id"], one["epochs"]) for one in listed["runs"]], [(run, [[1, 2]])])
         self.wait_for("the run in /metrics", lambda: any(
             line.startswith("mt_job_run_info{") and f'run="{run}"' in line for line in self.http(self.http_port).splitlines()))
+        # Another one on purpose, beside what the first has saved.
+        self.submit("--follow", "--restart", "--set", "name=anew", "--set", "checkpoint.directory=tiny")
+        anew = self.job("anew")
+        self.assertEqual(int(anew["first_step"]["step"]), 1)
+        self.assertNotIn(anew["run"]["id"], ("", run))
+        listed = json.loads((self.dir / "ckpt/tiny/run.json").read_text())
+        self.assertEqual([(one["id"], bool(one.get("restart"))) for one in listed["runs"]], [(run, False), (anew["run"]["id"], True)])
+        self.assertTrue(any(e["message"] == "anew: begins another run" for e in self.events("anew")))
         self.submit(*LONG, "--set", "name=timed", "--set", "training.exit_after=3s")
         job = self.wait_state("SUCCEEDED", "timed")
         self.assertIn("exit_after", job["message"])

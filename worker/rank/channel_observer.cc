@@ -52,6 +52,7 @@ void Fill(const train::CheckpointRecord& record, megatrain::v1::CheckpointInfo* 
 void Fill(const checkpoint::RunRecord& run, megatrain::v1::Run* out) {
   out->set_id(run.id);
   out->set_parent(run.parent);
+  out->set_restart(run.restart);
   if (run.beginning.named()) out->set_beginning(checkpoint::TextOf(run.beginning));
   if (!run.from) return;
   out->set_from_run(run.from->run);

@@ -32,7 +32,11 @@ void AddOptions(CLI::App* app, Options* options) {
   auto* bench = app->add_flag("--bench", options->bench,
                               "Run the job file as a benchmark and print its report: bench.warmup "
                               "and bench.steps steps, no evaluation, no checkpoints");
-  for (CLI::Option* option : {set, data, checkpoints, cache, logs, metrics, ranks, bench}) {
+  auto* restart = app->add_flag("--restart", options->restart,
+                                "Begin another run, whatever checkpoints there are: they stay")
+                      ->excludes(bench);
+  for (CLI::Option* option :
+       {set, data, checkpoints, cache, logs, metrics, ranks, bench, restart}) {
     option->needs(standalone);
   }
   auto* check_blas =

@@ -51,6 +51,7 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.ended_job_uids = args.ended_job_uids;
   train_args.data_root = args.data_root;
   train_args.base = args.base;
+  train_args.restart = args.restart;
   train_args.checkpoint_root = args.checkpoint_root;
   train_args.make_checkpoint_root = args.make_checkpoint_root;
   train_args.cache_root = args.cache_root;

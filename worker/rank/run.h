@@ -23,6 +23,7 @@ struct RunArgs {
   int64_t epoch = 0;                           // of the job's placement
   std::vector<std::string> ended_job_uids;     // jobs whose directory may be taken over
   std::optional<checkpoint::ResumeBase> base;  // TrainArgs::base
+  std::string restart = {};                    // TrainArgs::restart
   int rank = 0;
   int world_size = 1;
   std::string gpu;  // UUID of the assigned GPU; empty: the one whose ordinal is the rank

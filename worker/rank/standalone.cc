@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/ids.h"
 #include "common/base/log.h"
 #include "common/report/bench_text.h"
 #include "common/spec/bench.h"
@@ -61,6 +62,11 @@ Status LoadStandaloneJob(const Options& options, JobSpec* job) {
   if (options.num_ranks > 0 && world != options.num_ranks) {
     return base::InvalidArgument("--ranks {}, but the job is laid out for {} ranks",
                                  options.num_ranks, world);
+  }
+  if (options.restart && job->checkpoint().directory() == "none") {
+    return base::InvalidArgument(
+        "--restart: the job saves no checkpoints (checkpoint.directory is none), so that it begins "
+        "a run anyhow");
   }
   return OkStatus();
 }
@@ -164,6 +170,7 @@ Status TrainHere(const Options& options, JobSpec job) {
       [rank = options.rank, &commands](int count) { OnStopSignal(count, rank, &commands); });
   const train::TrainResult result =
       Run({.job = &job,
+           .restart = options.restart && options.rank == 0 ? base::NewUid() : "",
            .rank = options.rank,
            .world_size = static_cast<int>(world),
            .gpu = options.gpu,

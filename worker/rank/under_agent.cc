@@ -168,6 +168,7 @@ class AgentRank {
          .epoch = options_.epoch,
          .ended_job_uids = {assignment.ended_job_uids().begin(), assignment.ended_job_uids().end()},
          .base = BaseOf(assignment),
+         .restart = assignment.restart(),
          .rank = options_.rank,
          .world_size = assignment.world_size(),
          .gpu = options_.gpu,

@@ -49,6 +49,7 @@ struct StartArgs {
   std::vector<std::string> ended_job_uids;      // jobs that the directory may be taken over from
   // What the job is known to have saved; nullptr: nothing. `checkpoint.load` and `fresh` go before.
   const checkpoint::ResumeBase* base = nullptr;
+  std::string restart = {};                     // RunQuery::restart
   checkpoint::DamagedCheckpoints damaged = {};  // that loading has found
   // Test seam: RaiseArgs::failpoint.
   std::function<Status(std::string_view point)> fence_failpoint = {};

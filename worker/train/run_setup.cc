@@ -205,7 +205,8 @@ StartArgs RunSetup::ArgsOfStart() const {
           .job_uid = args_.job_uid,
           .epoch = args_.epoch,
           .ended_job_uids = args_.ended_job_uids,
-          .base = args_.base ? &*args_.base : nullptr};
+          .base = args_.base ? &*args_.base : nullptr,
+          .restart = args_.restart};
 }
 
 Status RunSetup::LoadIntact(checkpoint::Exchange* exchange) {

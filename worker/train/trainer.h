@@ -45,6 +45,8 @@ struct TrainArgs {
   std::vector<std::string> ended_job_uids;
   // The checkpoint that the job must find, or a newer one; nullopt: it begins, or nothing is known.
   std::optional<checkpoint::ResumeBase> base;
+  // Of the request to begin another run on purpose (checkpoint::RunQuery::restart); empty: none.
+  std::string restart = {};
   // Absolute; a job's paths lie below them (common/spec/roots.h). An empty cache_root keeps indices
   // in memory.
   std::string data_root;

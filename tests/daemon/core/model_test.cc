@@ -315,6 +315,7 @@ class Model {
       }
     }
     EXPECT_EQ(cluster_.num_double_booked(), 0);
+    EXPECT_EQ(cluster_.num_fresh_without_token(), 0);
   }
   // Nothing stands still that is to run: a resume that was queued behind a pause took effect.
   void CheckGoals() {

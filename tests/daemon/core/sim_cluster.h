@@ -134,7 +134,10 @@ class SimCluster {
   // Epochs that a user was shown at work: their ranks are not to be killed.
   std::set<SimKey> at_work;
   int num_killed_at_work() const { return num_killed_at_work_; }
+  // Placements that were told twice, and not alike.
   int num_given_twice() const { return num_given_twice_; }
+  // Starts at step 0, which only `resume --fresh` asks for here, that say not of which run.
+  int num_fresh_without_token() const { return num_fresh_without_token_; }
   // Agents refuse slots that are used, as real ones do; otherwise they are counted.
   bool refuses_used_slots = false;
 
@@ -305,6 +308,9 @@ class SimCluster {
     std::string ranks;
     for (const v1::RankPlacement& placed : assign.ranks())
       ranks += fmt::format("{}/{} ", placed.rank(), placed.slot());
+    ranks += assign.restart();
+    num_fresh_without_token_ +=
+        assign.spec().checkpoint().fresh() && assign.restart().empty() ? 1 : 0;
     const std::string& first = given_.try_emplace({key, node}, ranks).first->second;
     num_given_twice_ += first != ranks ? 1 : 0;
     v1::WorkerMessage reply;
@@ -390,6 +396,7 @@ class SimCluster {
   std::map<std::string, SimAgent> agents_;
   std::map<std::pair<SimKey, std::string>, std::string> given_;  // ranks and slots, by node
   int num_given_twice_ = 0;
+  int num_fresh_without_token_ = 0;
   int num_killed_at_work_ = 0;
   std::map<SimKey, SimRun> runs_;
   int num_double_booked_ = 0;

@@ -164,6 +164,7 @@ TEST_F(OrphansTest, AnUnknownJobIsRebuiltFromItsAssignment) {
   EXPECT_EQ(now.created_us(), created_us);
   EXPECT_EQ(now.deadline_us(), created_us + 3'600'000'000LL);
   EXPECT_EQ(now.epoch(), 3);
+  EXPECT_EQ(core_->ledger().FindJob("unknown-uid")->restart(), "token");
   EXPECT_EQ(now.slots(), 2);
   EXPECT_EQ(now.ranks(0).state(), v1::HELD) << "the newest report";
   EXPECT_EQ(now.ranks(1).node(), "b");

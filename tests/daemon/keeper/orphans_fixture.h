@@ -81,6 +81,7 @@ class OrphansTest : public CoreTest {
     assign->set_world_size(held.world_size());
     assign->set_namespace_("team");
     assign->set_created_us(created_us);
+    assign->set_restart("token");
     *assign->mutable_spec() = spec;
     return held;
   }

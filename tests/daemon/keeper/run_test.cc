@@ -114,6 +114,10 @@ TEST_F(RunTest, WhereARunComesFromIsTold) {
   ReportRun(worker, again, loaded, /*begins=*/true);
   EXPECT_EQ(Events("RunBegan").back().message(),
             "run run-c begins (load 10, weights) from step 10 of run run-b");
+  v1::Run anew = RunOf("run-d");
+  anew.set_restart("token");
+  ReportRun(worker, PlaceAgain(worker, job.uid()), anew, /*begins=*/true);
+  EXPECT_EQ(Events("RunBegan").back().message(), "run run-d begins on purpose");
 }
 
 // Ranks from before runs had ids.

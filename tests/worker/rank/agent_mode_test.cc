@@ -313,6 +313,16 @@ TEST_F(AgentModeTest, AnOldEpochIsRefusedByTheFence) {
   EXPECT_EQ(Wait(), 64);
 }
 
+TEST_F(AgentModeTest, ARunThatWasBegunOnPurposeHasItsToken) {
+  TestAgent::Options options = Assign(Job({"training.train_iters=2", "checkpoint.directory=tiny"}));
+  options.assignment.set_restart("the-token");
+  TestAgent agent(socket_, options);
+  Start();
+  EXPECT_EQ(Wait(), 0) << data::ReadText(dir_.Path("err"));
+  const std::string runs = data::ReadText(dir_.Path("checkpoints/tiny/run.json"));
+  EXPECT_NE(runs.find("the-token"), std::string::npos) << runs;
+}
+
 TEST_F(AgentModeTest, ABaseThatIsNotThereIsReportedWithItsReason) {
   TestAgent::Options options = Assign(Job({"training.train_iters=2"}));
   megatrain::v1::CheckpointBase& base = *options.assignment.mutable_base();

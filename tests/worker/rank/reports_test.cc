@@ -75,6 +75,7 @@ TEST_F(ReportsTest, AStartWithItsRun) {
   info.run.id = "run-a";
   observer_.OnRunInfo(info);
   info.run.parent = "run-b";
+  info.run.restart = "token";
   info.run.beginning.load = "10";
   info.run.from = checkpoint::RunSource{.run = "run-c", .id = {10, 1}, .digest = "xxh3:00"};
   info.run_begins = false;
@@ -86,9 +87,11 @@ TEST_F(ReportsTest, AStartWithItsRun) {
   EXPECT_TRUE(plain.run_begins());
   EXPECT_EQ(plain.run().beginning(), "") << "the job named none";
   EXPECT_EQ(plain.run().from_digest(), "");
+  EXPECT_EQ(plain.run().restart(), "");
   const megatrain::v1::RunInfo& named = sent_[1].job_report().run_info();
   EXPECT_FALSE(named.run_begins());
   EXPECT_EQ(named.run().parent(), "run-b");
+  EXPECT_EQ(named.run().restart(), "token");
   EXPECT_EQ(named.run().beginning(), "load 10");
   EXPECT_EQ(named.run().from_run(), "run-c");
   EXPECT_EQ(named.run().from_step(), 10);

@@ -155,6 +155,22 @@ TEST_F(RunTest, KilledAndResumedIsTheSameToTheLastBit) {
   for (const auto& [step, values] : resumed) EXPECT_EQ(values, straight.at(step)) << step;
 }
 
+TEST_F(RunTest, ARestartBeginsAnotherRunAndLeavesTheFirst) {
+  const std::vector<std::string> common = {
+      "--ranks", "2", "--set", "checkpoint.directory=run", "--checkpoint-root", dir_.Path("e")};
+  const Curve first = Train(common, "first");
+  std::vector<std::string> args = common;
+  args.emplace_back("--restart");
+  EXPECT_EQ(Train(args, "second"), first) << "from its first step";
+  const json runs = json::parse(data::ReadText(dir_.Path("e/run/run.json")))["runs"];
+  ASSERT_EQ(runs.size(), 2u) << runs;
+  EXPECT_EQ(runs[0].value("restart", ""), "");
+  EXPECT_EQ(runs[1].value("restart", "").size(), 36u);
+  EXPECT_NE(runs[0]["id"], runs[1]["id"]);
+  args.emplace_back("--bench");
+  EXPECT_EQ(Run(args, "both").code, 64);
+}
+
 TEST_F(RunTest, SigtermSavesAndStops) {
   const pid_t pid = Start({"--ranks", "2", "--set", "training.train_iters=1000000", "--set",
                            "checkpoint.directory=run", "--checkpoint-root", dir_.Path("c")},
@@ -204,6 +220,7 @@ TEST_F(RunTest, WhatCannotRunIsSaidOnce) {
       {{"--set", "data.path=[cut_document]"}, "cut_document.idx"},
       {{"--set", "data.path=[../up]"}, "../up"},
       {{"--ranks", "2", "--set", "parallel.data=4"}, "placement.slots"},
+      {{"--restart"}, "--restart: the job saves no checkpoints"},
   };
   for (const BadInput& input : inputs) {
     const Outcome outcome = Run(input.args, "bad");

@@ -56,6 +56,8 @@ struct RunRecord {
   std::optional<RunSource> from;  // what that came to; nullopt: nothing was loaded, or not known
   // Its checkpoints were copied from those of this run: id; empty: they were not.
   std::string parent;
+  // The restart token of the request that began it on purpose (run_choice.h); empty: none did.
+  std::string restart = {};
   RunPlace place;  // in which it began
   // Directory epochs of its starts: first and last of each range, ascending.
   std::vector<std::pair<int64_t, int64_t>> epochs;

@@ -47,6 +47,7 @@ AgentMessage AssignmentMessage(const Assign& assign, const NodeFacts& node) {
   *assignment.mutable_ended_job_uids() = assign.ended_job_uids();
   assignment.set_hold(assign.hold());
   if (assign.has_base()) *assignment.mutable_base() = assign.base();
+  assignment.set_restart(assign.restart());
   if (node.checkpoint_root_id) assignment.set_checkpoint_root_id(node.checkpoint_root_id());
   return message;
 }

@@ -101,12 +101,14 @@ TEST_F(RootIdentityTest, TheCoordinatorAndTheRanksAreToldTheIdentityAsItIs) {
   EXPECT_EQ(changed[0].slots_changed().slots_size(), 4);
   megatrain::v1::CoordinatorMessage assign = AssignMessage(1);
   assign.mutable_assign()->mutable_base()->set_step(7);
+  assign.mutable_assign()->set_restart("token");
   coordinator_.Say(assign);
   loop_.RunPosted();
   Attach(0);
   ASSERT_EQ(ranks_.heard[100].size(), 1U);
   EXPECT_EQ(ranks_.heard[100][0].assignment().checkpoint_root_id(), "root-2");
   EXPECT_EQ(ranks_.heard[100][0].assignment().base().step(), 7);
+  EXPECT_EQ(ranks_.heard[100][0].assignment().restart(), "token");
 }
 
 }  // namespace
