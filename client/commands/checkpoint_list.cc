@@ -35,7 +35,13 @@ std::string PinText(const std::optional<checkpoint::Pin>& pin) {
 }
 
 std::string LossText(const std::optional<checkpoint::Evaluation>& evaluation) {
-  return evaluation ? fmt::format("{:.4f}", evaluation->loss) : "-";
+  if (!evaluation) return "-";
+  const std::string& kind = evaluation->measure.kind;
+  std::string on;
+  if (kind == checkpoint::kSplit) on = " on the whole split";
+  if (kind == checkpoint::kFixed) on = ", fixed windows";
+  if (kind == checkpoint::kRolling) on = ", rolling windows";
+  return fmt::format("{:.4f}{}", evaluation->loss, on);
 }
 
 using FoundLabel = StatusOr<checkpoint::Label>;
@@ -86,12 +92,19 @@ ordered_json PinTree(const std::optional<checkpoint::Pin>& pin) {
   return {{"reason", pin->reason}, {"made", pin->made}};
 }
 
+// null: not known.
+ordered_json MeasureTree(const checkpoint::Measure& measure) {
+  if (measure.kind.empty()) return nullptr;
+  return {{"kind", measure.kind}, {"samples", measure.samples}, {"data", measure.data}};
+}
+
 ordered_json EvaluationTree(const std::optional<checkpoint::Evaluation>& evaluation) {
   if (!evaluation) return nullptr;
   return {{"split", evaluation->split},
           {"step", evaluation->step},
           {"loss", RealTree(evaluation->loss)},
-          {"tokens", evaluation->tokens}};
+          {"tokens", evaluation->tokens},
+          {"measure", MeasureTree(evaluation->measure)}};
 }
 
 ordered_json TreeOf(const std::string& directory, const ListedFolder& one) {

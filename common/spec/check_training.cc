@@ -159,6 +159,12 @@ void CompleteTraining(const CheckArgs& args) {
   if (!training.has_log_every() && args.faults->Clean({"training.log_every", "placement.slots"})) {
     training.set_log_every(job.placement().slots() <= kSmallJobSlots ? 1 : kLargeJobLogEvery);
   }
+  if (!training.eval().has_windows() &&
+      args.faults->Clean({"training.eval.windows", "checkpoint.keep_best"})) {
+    training.mutable_eval()->set_windows(HasFixedWindows(job)
+                                             ? v1::Training::Eval::WINDOWS_FIXED
+                                             : v1::Training::Eval::WINDOWS_ROLLING);
+  }
   const bool length = CheckLengthGivenOnce(args) && BatchIsSound(args) && CheckTotal(args);
   CompleteOptimizer(args, length);
   CompleteCheckpoint(args, length);

@@ -44,6 +44,12 @@ bool IsGated(const Model& model) {
          model.activation() == Model::ACTIVATION_GEGLU;
 }
 
+bool HasFixedWindows(const JobSpec& job) {
+  const auto& eval = job.training().eval();
+  if (eval.has_windows()) return eval.windows() == v1::Training::Eval::WINDOWS_FIXED;
+  return job.checkpoint().keep_best() > 0;
+}
+
 int64_t FfnSize(const Model& model) {
   if (model.has_ffn_size()) return model.ffn_size();
   const int64_t h = model.hidden_size();

@@ -62,6 +62,10 @@ double FullFlopsPerStep(const JobSpec& job);
 double MegatronFlopsPerToken(const JobSpec& job);
 double MegatronFlopsPerStep(const JobSpec& job);
 
+// True if each evaluation during training reads the same samples (training.eval.windows). A job
+// from before there was the field has what auto means.
+bool HasFixedWindows(const JobSpec& job);
+
 // --- Layout.
 // Number of ranks: tensor * pipeline * context * data.
 int64_t WorldSize(const JobSpec& job);

@@ -151,7 +151,10 @@ Faults ApplyUpdate(const ValidateContext& context, const Update& update, v1::Job
   Faults faults = list.Take();
   if (faults.empty()) faults = CompleteJob(context, &changed);
   if (!faults.empty()) return faults;
-  *changes = Difference(*job, changed);
+  // What a job of an earlier version leaves open is what it stands for.
+  v1::JobSpec before = *job;
+  if (!CompleteJob(context, &before).empty()) before = *job;
+  *changes = Difference(before, changed);
   *job = std::move(changed);
   return {};
 }

@@ -26,8 +26,10 @@ std::vector<v1::EvalRecord> ReadHistoryEvals(const std::string& path, const std:
   const Status read = ReadHistoryEntries(path, kEvalMagic, more, [&](std::string_view record) {
     v1::EvalRecord eval;
     if (!eval.ParseFromArray(record.data(), static_cast<int>(record.size()))) return false;
+    // The last step may have two: a part of the split, then all of it.
     std::erase_if(out, [&](const v1::EvalRecord& before) {
-      return before.split() == eval.split() && before.step() >= eval.step();
+      const bool beside = before.step() == eval.step() && eval.final() && !before.final();
+      return before.split() == eval.split() && before.step() >= eval.step() && !beside;
     });
     if (eval.step() >= from && eval.step() <= to) out.push_back(std::move(eval));
     return true;

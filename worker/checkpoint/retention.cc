@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "common/base/files.h"
 #include "worker/checkpoint/format/directory.h"
-#include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
 #include "worker/checkpoint/format/verified.h"
@@ -22,7 +22,7 @@ namespace {
 // A run that finds the newest one damaged goes on from the one before.
 constexpr int64_t kNeverTouched = 2;
 
-// Those of the lowest loss; `all` is sorted, newest first.
+// Those of the lowest loss among the ones that were measured alike; `all` is sorted, newest first.
 std::vector<CheckpointId> BestOf(const std::vector<StoredCheckpoint>& all, int64_t count) {
   std::vector<const StoredCheckpoint*> judged;
   for (const StoredCheckpoint& one : all) {
@@ -31,9 +31,9 @@ std::vector<CheckpointId> BestOf(const std::vector<StoredCheckpoint>& all, int64
   std::ranges::stable_sort(judged, {},
                            [](const StoredCheckpoint* one) { return *one->valid_loss; });
   std::vector<CheckpointId> best;
+  std::map<Measure, int64_t> taken;
   for (const StoredCheckpoint* one : judged) {
-    if (static_cast<int64_t>(best.size()) >= count) break;
-    best.push_back(one->id);
+    if (taken[one->measure]++ < count) best.push_back(one->id);
   }
   return best;
 }
@@ -48,7 +48,10 @@ std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args,
         .id = id, .pinned = IsPinned(folder) || HasLabel(folder), .verified = IsVerified(folder)};
     if (args.rules.keep_best > 0) {
       const auto evaluation = ReadEvaluation(folder).value_or(std::nullopt);
-      if (evaluation) one.valid_loss = evaluation->loss;
+      if (evaluation) {
+        one.valid_loss = evaluation->loss;
+        one.measure = evaluation->measure;
+      }
     }
     stored.push_back(one);
   }

@@ -8,6 +8,7 @@
 
 #include "common/base/status.h"
 #include "worker/checkpoint/format/checkpoint_id.h"
+#include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/fence.h"
 
 namespace mt::checkpoint {
@@ -17,7 +18,9 @@ struct RetentionRules {
   // The newest ones. The two newest are kept whatever it says, and so is the newest verified one.
   int64_t keep_last = 2;
   int64_t keep_every = 0;  // those of steps that it divides; 0: off
-  int64_t keep_best = 0;   // those with the lowest validation loss, of equal ones the newer; 0: off
+  // Those with the lowest validation loss, of equal ones the newer; so many of each measure, as
+  // losses of different ones are not compared. 0: off.
+  int64_t keep_best = 0;
   std::optional<CheckpointId> base{};  // this one
 };
 
@@ -27,7 +30,8 @@ struct StoredCheckpoint {
   bool pinned = false;    // or it has a tag: kept
   bool verified = false;  // somebody found it intact: the newest such one is kept
   std::optional<double>
-      valid_loss{};  // of its step; nullopt or not a number: never one of the best
+      valid_loss{};   // of its step; nullopt or not a number: never one of the best
+  Measure measure{};  // of valid_loss
 };
 
 // The checkpoints that no rule keeps, oldest first. `all`: the complete ones of a directory, in any

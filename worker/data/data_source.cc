@@ -244,8 +244,9 @@ StatusOr<DataPath> ParseDataPath(std::string_view text) {
 }
 
 int64_t ValidSamplesAsked(int64_t train_iters, int64_t eval_interval, int64_t eval_iters,
-                          int64_t global_batch_size) {
-  return eval_interval > 0 ? (train_iters / eval_interval + 1) * eval_iters * global_batch_size : 0;
+                          int64_t global_batch_size, bool fixed) {
+  if (eval_interval == 0) return 0;
+  return (fixed ? 1 : train_iters / eval_interval + 1) * eval_iters * global_batch_size;
 }
 
 }  // namespace mt::data

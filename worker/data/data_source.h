@@ -73,9 +73,10 @@ struct DataSource {
 StatusOr<DataSource> OpenDataSource(const DataSourceArgs& args);
 
 // The number of validation samples Megatron asks for: (train_iters / eval_interval + 1) x
-// eval_iters x global_batch_size, or 0 without an interval. It is part of the plan, so it decides
-// the order of the validation samples.
+// eval_iters x global_batch_size, or 0 without an interval; those of one evaluation where each
+// reads the same (`fixed`). It is part of the plan, so it decides the order of the validation
+// samples: with `fixed` that does not depend on the length of the run.
 int64_t ValidSamplesAsked(int64_t train_iters, int64_t eval_interval, int64_t eval_iters,
-                          int64_t global_batch_size);
+                          int64_t global_batch_size, bool fixed);
 
 }  // namespace mt::data

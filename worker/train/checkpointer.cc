@@ -199,6 +199,7 @@ Checkpointer::Begun Checkpointer::Note(int64_t step) {
               .at = last_try_,
               .stalled = args_.stalled ? args_.stalled() : 0,
               .progress = std::make_shared<SaveProgress>()};
+  if (last_eval_ && last_eval_->step == step) begun.evaluation = last_eval_;
   begun.progress->step = step;
   watched_bytes_ = -1;
   return begun;
@@ -309,7 +310,7 @@ Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveRe
                  .skipped = std::exchange(skipped_, 0)};
   ++num_saved_;
   args_.observer->OnCheckpointSaved(*last_saved_);
-  WriteEvaluation();
+  if (begun.evaluation) WriteEvaluation(*begun.evaluation);
   AddTo(second_.get(), saved->path, args_.job->checkpoint());
   return OkStatus();
 }
@@ -323,20 +324,29 @@ Status Checkpointer::Label(const CheckpointRecord& saved, const checkpoint::Labe
 }
 
 void Checkpointer::TakeEvaluation(const EvalRecord& record) {
+  if (last_eval_ && last_eval_->step == record.step) return;
   last_eval_ = record;
-  WriteEvaluation();
+  if (under_way_ && under_way_->step == record.step) under_way_->evaluation = record;
+  if (last_saved_ && last_saved_->step == record.step) WriteEvaluation(record);
 }
 
 // A checkpoint without its loss is only never one of the best.
-void Checkpointer::WriteEvaluation() {
-  if (!enabled() || !last_eval_ || !last_saved_ || last_eval_->step != last_saved_->step) return;
-  if (last_saved_->epoch != args_.start.epoch) return;  // another run's, or the one loaded
+void Checkpointer::WriteEvaluation(const EvalRecord& record) {
+  if (!enabled() || !last_saved_) return;
+  if (last_saved_->epoch != args_.start.epoch) {
+    // The one that was loaded. An attempt of this run that ended before it had evaluated its save
+    // leaves that to the next one.
+    const bool ours = !last_saved_->run.empty() && last_saved_->run == args_.manifest.run;
+    if (!ours || base::Exists(base::JoinPath(last_saved_->path, checkpoint::kEvaluationName)))
+      return;
+  }
   Status written = fence() == nullptr ? OkStatus() : CheckFence(args_.start.directory, *fence());
   if (written.ok()) {
-    written = checkpoint::WriteEvaluation(last_saved_->path, {.split = last_eval_->split,
-                                                              .step = last_eval_->step,
-                                                              .loss = last_eval_->loss,
-                                                              .tokens = last_eval_->tokens});
+    written = checkpoint::WriteEvaluation(last_saved_->path, {.split = record.split,
+                                                              .step = record.step,
+                                                              .loss = record.loss,
+                                                              .tokens = record.tokens,
+                                                              .measure = record.measure});
   }
   if (written.ok()) return AddTo(second_.get(), last_saved_->path, args_.job->checkpoint());
   log::Warn("the loss of a checkpoint was not written", {{"why", base::Message(written)}});

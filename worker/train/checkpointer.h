@@ -104,7 +104,8 @@ class Checkpointer {
   // run holds the directory; else errors of the storage.
   Status Label(const CheckpointRecord& saved, const checkpoint::Label& label);
   // Rank 0: the validation loss of a step, which is kept with the step's checkpoint where there is
-  // one, now or later. Best effort.
+  // one, now or later: a save under way gets it when it ends, whatever is evaluated meanwhile. The
+  // first one of a step counts. Best effort.
   void TakeEvaluation(const EvalRecord& record);
   // True if the checkpoint of this step is on disk; the same on every rank.
   bool IsSaved(int64_t step) const { return enabled() && last_saved_step_ == step; }
@@ -129,7 +130,8 @@ class Checkpointer {
     base::MonotonicTime at;
     double stalled = 0;  // Args::stalled
     std::shared_ptr<SaveProgress> progress;
-    bool hangs = false;  // and was reported
+    bool hangs = false;                      // and was reported
+    std::optional<EvalRecord> evaluation{};  // of the step, on rank 0
   };
 
   Begun Note(int64_t step);
@@ -142,7 +144,7 @@ class Checkpointer {
                double stall_seconds);
   checkpoint::PruneArgs PruneAfterSave() const;
   bool is_reporter() const { return args_.group == nullptr || args_.group->rank() == 0; }
-  void WriteEvaluation();
+  void WriteEvaluation(const EvalRecord& record);
   // Rank 0's hold on the directory; nullptr elsewhere.
   const checkpoint::Fence* fence() const {
     return args_.start.fence ? &*args_.start.fence : nullptr;
@@ -151,7 +153,7 @@ class Checkpointer {
   Args args_;
   int64_t last_saved_step_ = -1;                // the newest one on disk; -1: none
   std::optional<CheckpointRecord> last_saved_;  // that checkpoint, on rank 0
-  std::optional<EvalRecord> last_eval_;         // on rank 0
+  std::optional<EvalRecord> last_eval_;         // the first one of its step; on rank 0
   int64_t num_saved_ = 0;                       // checkpoints of this run, on rank 0
   std::unique_ptr<BackgroundSave> background_;  // nullptr: saves block
   std::optional<Begun> under_way_;

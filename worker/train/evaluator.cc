@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "common/base/ids.h"
 #include "common/layout/group_axes.h"
 
 namespace mt::train {
@@ -12,6 +15,31 @@ namespace {
 
 // A pass of the pipeline fills and drains it, and its schedule is a list in memory.
 constexpr int64_t kMicrobatchesOfPass = 1024;
+
+// What decides which tokens a split has; with `order`, also which of them its first samples hold.
+// Names and paths do not.
+std::string ContentOf(const data::IndexRecord& record, bool order) {
+  std::string text =
+      fmt::format("{}|{}|{}|{}|{}|{}", record.split_name, record.split, record.seq_length,
+                  record.idx_digest, record.bin_digest, record.weights);
+  if (order) {
+    text += fmt::format("|{}|{}|{}|{}|{}", record.seed, record.samples_asked, record.epochs,
+                        record.separate_last_epoch, record.samples_built);
+  }
+  for (const data::IndexRecord& member : record.members)
+    text += fmt::format("({})", ContentOf(member, order));
+  return text;
+}
+
+// Of an evaluation with these arguments; `fixed`: each reads the same samples.
+checkpoint::Measure MeasureOf(const data::Loader::Args& read, bool fixed) {
+  const bool whole = read.end_sample < 0;
+  const std::string content = ContentOf(read.dataset->record(), fixed && !whole);
+  const std::string_view window = fixed ? checkpoint::kFixed : checkpoint::kRolling;
+  return {.kind = std::string(whole ? checkpoint::kSplit : window),
+          .samples = whole ? 0 : read.end_sample - read.first_sample,
+          .data = "xxh3:" + base::Hash128Hex(content)};
+}
 
 }  // namespace
 
@@ -52,7 +80,9 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
                                  .prefetch = args_.prefetch,
                                  .threads = args_.loader_threads};
   if (!whole) {
-    loader_args.first_sample = (step / args_.every_iters - 1) * args_.samples_per_eval;
+    // A last step at which none is due has the window behind the last one's.
+    const int64_t window = args_.fixed_windows ? 0 : (step - 1) / args_.every_iters;
+    loader_args.first_sample = window * args_.samples_per_eval;
     loader_args.end_sample = loader_args.first_sample + args_.samples_per_eval;
   }
   ASSIGN_OR_RETURN(const auto loader, data::Loader::Create(loader_args));
@@ -74,7 +104,8 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
                     .tokens = static_cast<int64_t>(sums.tokens),
                     .seconds = std::chrono::duration<double>(args_.clock->Now() - begin).count(),
                     .split = "valid",
-                    .final = final};
+                    .final = final,
+                    .measure = MeasureOf(loader_args, args_.fixed_windows)};
 }
 
 }  // namespace mt::train

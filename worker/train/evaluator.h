@@ -1,7 +1,8 @@
 // Loss on the validation split, over all replicas, each token counted once. During training the
 // samples follow Megatron's rule: evaluation j reads samples [j n, (j + 1) n) of a validation index
-// that is long enough for the whole run, with n = eval.iters * global batch. So the samples of an
-// evaluation do not depend on restarts.
+// that is long enough for the whole run, with n = eval.iters * global batch. With fixed windows
+// each reads the samples [0, n) of an index of n. So the samples of an evaluation do not depend on
+// restarts.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ class Evaluator {
     TrainObserver* observer = nullptr;  // gets OnProgress for every microbatch
     int64_t every_iters = 0;            // 0: never
     int64_t samples_per_eval = 0;       // 0: the whole split each time
+    bool fixed_windows = false;         // the same samples each time
     int64_t micro_batch_size = 0;
     int loader_threads = 1;
     int prefetch = 2;
@@ -34,15 +36,19 @@ class Evaluator {
   explicit Evaluator(const Args& args) : args_(args) {}
 
   // Changes the cadence; Args::data must hold the samples for it.
-  void SetCadence(int64_t every_iters, int64_t samples_per_eval) {
+  void SetCadence(int64_t every_iters, int64_t samples_per_eval, bool fixed_windows) {
     args_.every_iters = every_iters;
     args_.samples_per_eval = samples_per_eval;
+    args_.fixed_windows = fixed_windows;
   }
   bool enabled() const { return args_.every_iters > 0; }
+  // Evaluations during training read a part of the split.
+  bool has_windows() const { return enabled() && args_.samples_per_eval > 0; }
   // True if an evaluation is due after this step. The one after the last step is the final one,
   // which the end of the run asks for.
   bool DueAfter(int64_t step, int64_t total_steps) const;
-  // Evaluates after `step`, the last one done; over the whole split if `final`. Blocks.
+  // Evaluates after `step`, the last one done; over the whole split if `final`. Without `final` the
+  // last step of a run may be evaluated as one at which it is due. Blocks.
   // kUnavailable where another rank could not read its data.
   StatusOr<EvalRecord> Run(int64_t step, bool final);
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/run_list.h"
 #include "worker/engine/phase_clock.h"
@@ -27,6 +28,7 @@ struct EvalRecord {
   double seconds = 0;
   std::string split;   // "valid"
   bool final = false;  // after the last step, over the whole split
+  checkpoint::Measure measure{};
 };
 
 struct CheckpointRecord {

@@ -67,8 +67,9 @@ StatusOr<RunData> OpenRunData(const RunDataArgs& args) {
   const JobSpec& job = *args.job;
   const auto& eval = job.training().eval();
   ASSIGN_OR_RETURN(data::DataSourceArgs source, SourceArgs(args));
-  source.valid_samples = data::ValidSamplesAsked(args.course.steps, eval.every_iters(),
-                                                 eval.iters(), job.training().global_batch_size());
+  source.valid_samples =
+      data::ValidSamplesAsked(args.course.steps, eval.every_iters(), eval.iters(),
+                              job.training().global_batch_size(), spec::HasFixedWindows(job));
   source.whole_valid = eval.every_iters() > 0;
   RunData out;
   ASSIGN_OR_RETURN(data::DataSource opened, data::OpenDataSource(source));

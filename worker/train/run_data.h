@@ -1,5 +1,6 @@
 // The data sets of a run, from its job: training samples, the rotating part of the validation split
-// that evaluations during training read, and the whole split for the last one.
+// that evaluations during training read, or the part that each of them reads, and the whole split
+// for the last one.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 
 namespace mt::train {
@@ -15,7 +16,8 @@ RunSettings SettingsOf(const megatrain::v1::JobSpec& job) {
           .keep_every = job.checkpoint().keep_every(),
           .keep_best = job.checkpoint().keep_best(),
           .eval_every_iters = job.training().eval().every_iters(),
-          .eval_iters = job.training().eval().iters()};
+          .eval_iters = job.training().eval().iters(),
+          .eval_fixed = spec::HasFixedWindows(job) ? 1 : 0};
 }
 
 void ApplySettings(const RunSettings& settings, megatrain::v1::JobSpec* job) {
@@ -30,11 +32,13 @@ void ApplySettings(const RunSettings& settings, megatrain::v1::JobSpec* job) {
   auto* eval = job->mutable_training()->mutable_eval();
   eval->set_every_iters(settings.eval_every_iters);
   eval->set_iters(settings.eval_iters);
+  eval->set_windows(settings.eval_fixed != 0 ? megatrain::v1::Training::Eval::WINDOWS_FIXED
+                                             : megatrain::v1::Training::Eval::WINDOWS_ROLLING);
 }
 
 PackedSettings Pack(const RunSettings& s) {
   return {s.log_every, s.checkpoint_every_iters, s.checkpoint_every_ms, s.keep_last, s.keep_every,
-          s.keep_best, s.eval_every_iters,       s.eval_iters};
+          s.keep_best, s.eval_every_iters,       s.eval_iters,          s.eval_fixed};
 }
 
 RunSettings Unpack(const PackedSettings& packed) {
@@ -45,7 +49,8 @@ RunSettings Unpack(const PackedSettings& packed) {
           .keep_every = packed[4],
           .keep_best = packed[5],
           .eval_every_iters = packed[6],
-          .eval_iters = packed[7]};
+          .eval_iters = packed[7],
+          .eval_fixed = packed[8]};
 }
 
 }  // namespace mt::train

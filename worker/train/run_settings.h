@@ -20,6 +20,7 @@ struct RunSettings {
   int64_t keep_best = 0;         // 0: off
   int64_t eval_every_iters = 0;  // 0: off
   int64_t eval_iters = 0;        // 0: the whole validation split
+  int64_t eval_fixed = 0;        // 1: each evaluation reads the same samples
 
   friend bool operator==(const RunSettings&, const RunSettings&) = default;
 };
@@ -29,7 +30,7 @@ RunSettings SettingsOf(const megatrain::v1::JobSpec& job);
 void ApplySettings(const RunSettings& settings, megatrain::v1::JobSpec* job);
 
 // The form in which they are broadcast, one integer each.
-inline constexpr int kNumRunSettings = 8;
+inline constexpr int kNumRunSettings = 9;
 using PackedSettings = std::array<int64_t, kNumRunSettings>;
 PackedSettings Pack(const RunSettings& settings);
 RunSettings Unpack(const PackedSettings& packed);

@@ -356,6 +356,7 @@ void RunSetup::MakeParts() {
                       .observer = args_.observer,
                       .every_iters = eval.every_iters(),
                       .samples_per_eval = eval.iters() * job.training().global_batch_size(),
+                      .fixed_windows = spec::HasFixedWindows(job),
                       .micro_batch_size = job.training().micro_batch_size(),
                       .loader_threads = static_cast<int>(job.data().loader_threads()),
                       .prefetch = static_cast<int>(job.data().prefetch())});

@@ -37,7 +37,8 @@ Status UpdateRun(const UpdateArgs& args, const std::optional<RunSettings>& asked
   const RunSettings next = Unpack(packed);
   const RunSettings now = SettingsOf(*args.job);
   *refused = OkStatus();
-  if (next.eval_every_iters != now.eval_every_iters || next.eval_iters != now.eval_iters) {
+  if (next.eval_every_iters != now.eval_every_iters || next.eval_iters != now.eval_iters ||
+      next.eval_fixed != now.eval_fixed) {
     checkpoint::Exchange exchange(args.world, &args.engine->stream());
     RunData data = *args.data;
     *refused = exchange.Agree(ReopenEvaluation(args, next, &data));
@@ -45,7 +46,8 @@ Status UpdateRun(const UpdateArgs& args, const std::optional<RunSettings>& asked
     if (!refused->ok()) return OkStatus();
     *args.data = std::move(data);
     args.evaluator->SetCadence(next.eval_every_iters,
-                               next.eval_iters * args.job->training().global_batch_size());
+                               next.eval_iters * args.job->training().global_batch_size(),
+                               next.eval_fixed != 0);
   }
   ApplySettings(next, args.job);
   args.checkpointer->SetSpec(spec::ToJson(*args.job));

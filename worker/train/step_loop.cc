@@ -51,6 +51,9 @@ TrainResult StepLoop::Run() {
               .observer = args_.observer,
               .last_evaluation = [this]() -> Status {
                 if (!run_.evaluator->enabled()) return OkStatus();
+                // What saves are compared by, the last one too.
+                if (run_.job->checkpoint().keep_best() > 0 && run_.evaluator->has_windows())
+                  RETURN_IF_ERROR(Evaluate(run_.cursor.last(), /*final=*/false));
                 return Evaluate(run_.cursor.last(), /*final=*/true);
               }});
   TrainResult result = end.Finish(ending);

@@ -58,6 +58,19 @@ TEST(Update, AFieldThatKeepsItsValueIsNoChange) {
   EXPECT_TRUE(seen.empty());
 }
 
+// A field that came later is no change of an update that does not name it.
+TEST(Update, AJobOfAnEarlierVersionHasNoOtherChanges) {
+  v1::JobSpec job = Load().job;
+  job.mutable_training()->mutable_eval()->clear_windows();
+  v1::JobSpec changes;
+  changes.mutable_training()->set_log_every(50);
+  std::vector<FieldChange> seen;
+  const Update update{.changes = changes, .clear = {}, .remove_labels = {}};
+  ASSERT_EQ(FormatFaults(ApplyUpdate({}, update, &job, &seen)), "");
+  EXPECT_EQ(Shown(seen), "training.log_every:1->50 ");
+  EXPECT_EQ(job.training().eval().windows(), v1::Training::Eval::WINDOWS_ROLLING);
+}
+
 TEST(Update, RefusesTheRestFieldByFieldAndChangesNothing) {
   v1::JobSpec job = Load().job;
   const std::string before = Digest(job);

@@ -332,6 +332,27 @@ TEST(Complete, TheSecondDirectoryIsAnotherOne) {
   }
 }
 
+TEST(Complete, TheBestIsChosenByTheSameSamples) {
+  using Eval = v1::Training::Eval;
+  const auto windows = [](const std::vector<std::string>& overrides) {
+    const Loaded loaded = Load(overrides);
+    EXPECT_EQ(FormatFaults(loaded.faults), "");
+    return loaded.job.training().eval().windows();
+  };
+  const auto best = [&](const std::string& more) {
+    return windows({"training.train_iters=1000", "checkpoint.keep_best=1",
+                    "checkpoint.every_iters=100", "training.eval.every_iters=100", more});
+  };
+  EXPECT_EQ(windows({}), Eval::WINDOWS_ROLLING) << "as Megatron";
+  EXPECT_EQ(windows({"training.eval.windows=fixed"}), Eval::WINDOWS_FIXED);
+  EXPECT_EQ(best("training.eval.windows=auto"), Eval::WINDOWS_FIXED);
+  EXPECT_EQ(best("training.eval.windows=rolling"), Eval::WINDOWS_ROLLING);
+  v1::JobSpec before;  // the field is not set
+  EXPECT_FALSE(HasFixedWindows(before));
+  before.mutable_checkpoint()->set_keep_best(1);
+  EXPECT_TRUE(HasFixedWindows(before));
+}
+
 TEST(Complete, TheBestCheckpointIsChosenAmongStepsThatAreSavedAndEvaluated) {
   const auto faults = [](const std::string& saves, const std::string& evaluations) {
     return FaultsOf({"training.train_iters=1000", "checkpoint.keep_best=2",

@@ -394,6 +394,25 @@ TEST_F(HistoryTest, EvaluationsOfAnUndoneEpochAreGone) {
       got, ::testing::ElementsAre(std::pair(100, 1.0), std::pair(200, 2.0), std::pair(250, 3.0)));
 }
 
+// A part of the split, as at every other step, and all of it. Both come back after a restart of the
+// ranks, and are there once.
+TEST_F(HistoryTest, TheLastStepHasTwoEvaluations) {
+  history_->AppendEval(kJob, MakeEval(100, 3.0));
+  for (int time = 0; time < 2; ++time) {
+    history_->AppendEval(kJob, MakeEval(200, 2.0));
+    megatrain::v1::EvalRecord whole = MakeEval(200, 2.5);
+    whole.set_final(true);
+    history_->AppendEval(kJob, whole);
+  }
+  AppendRange(1, 1);
+  Flush();
+  const HistoryView view = history_->Query(kJob, {.from_step = 1});
+  std::vector<std::pair<int64_t, double>> got;
+  for (const auto& eval : view.evals) got.emplace_back(eval.step(), eval.loss());
+  EXPECT_THAT(
+      got, ::testing::ElementsAre(std::pair(100, 3.0), std::pair(200, 2.0), std::pair(200, 2.5)));
+}
+
 TEST_F(HistoryTest, ReadersAndTheWriterAtOnce) {
   std::thread reader([&] {
     int64_t seen = 0;

@@ -51,6 +51,13 @@ std::vector<StoredCheckpoint> Verified(std::vector<StoredCheckpoint> all,
   return all;
 }
 
+// The first ones are measured in this way, the rest in the other.
+std::vector<StoredCheckpoint> Measured(std::vector<StoredCheckpoint> all, size_t first,
+                                       const Measure& one, const Measure& other) {
+  for (size_t i = 0; i < all.size(); ++i) all[i].measure = i < first ? one : other;
+  return all;
+}
+
 std::vector<CheckpointId> Steps(const std::vector<int64_t>& steps) {
   std::vector<CheckpointId> ids;
   for (const int64_t step : steps) ids.push_back({step, 1});
@@ -83,6 +90,24 @@ TEST(RetentionTest, TheChoice) {
        Steps({100, 300, 400})},
       {"an infinite loss is one", {.keep_best = 1}, Six({INFINITY}), Steps({200, 300, 400})},
       {"the best of none", {.keep_best = 2}, Six(), Steps({100, 200, 300, 400})},
+      {"the best of each measure",
+       {.keep_best = 1},
+       Measured(Six({3, 2, 9, 8, 9, 9}), 2, {.kind = "fixed", .samples = 80, .data = "a"},
+                {.kind = "split", .samples = 0, .data = "a"}),
+       Steps({100, 300})},
+      {"other data are another measure",
+       {.keep_best = 1},
+       Measured(Six({3, 2, 9, 8, 9, 9}), 3, {.kind = "fixed", .samples = 80, .data = "a"},
+                {.kind = "fixed", .samples = 80, .data = "b"}),
+       Steps({100, 300})},
+      {"what is not known is compared with its like",
+       {.keep_best = 1},
+       Measured(Six({3, 2, 9, 8, 9, 9}), 2, {}, {.kind = "rolling", .samples = 80, .data = "a"}),
+       Steps({100, 300})},
+      {"of one measure so many",
+       {.keep_best = 2},
+       Measured(Six({1, 2, 3, 4, 5, 6}), 6, {.kind = "rolling", .samples = 80, .data = "a"}, {}),
+       Steps({300, 400})},
       {"a pin", {}, Pinned(Six(), 1), Steps({100, 300, 400})},
       {"of the verified ones the newest", {}, Verified(Six(), {0, 1, 2}), Steps({100, 200, 400})},
       {"a verified one among the newest keeps no other",
@@ -186,10 +211,19 @@ TEST(EvaluationTest, ComesBackAndDamageIsToldApart) {
   EXPECT_EQ(back->step, 12);
   EXPECT_EQ(back->loss, 0.1);
   EXPECT_EQ(back->tokens, 77);
+  EXPECT_EQ(back->measure, Measure{}) << "as earlier versions have written it";
+  EXPECT_EQ(ToJson(written).find("measure"), std::string::npos);
+  const Measure measure{.kind = "fixed", .samples = 80, .data = "xxh3:0"};
+  const auto measured =
+      ParseEvaluation(ToJson({.split = "valid", .step = 12, .loss = 0.1, .measure = measure}));
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_EQ(measured->measure, measure);
   const double nan = ParseEvaluation(ToJson({.split = "valid", .loss = kNan}))->loss;
   EXPECT_TRUE(std::isnan(nan));
   for (const char* bad : {"", "[]", "{}", "{\"format\":\"megatrain-eval\"}",
-                          "{\"format\":\"megatrain-eval\",\"version\":1,\"split\":3}"}) {
+                          "{\"format\":\"megatrain-eval\",\"version\":1,\"split\":3}",
+                          "{\"format\":\"megatrain-eval\",\"version\":1,\"split\":\"valid\","
+                          "\"step\":1,\"loss\":1,\"tokens\":1,\"measure\":{\"kind\":3}}"}) {
     EXPECT_EQ(ParseEvaluation(bad).status().code(), absl::StatusCode::kDataLoss) << bad;
   }
   EXPECT_EQ(ParseEvaluation("{\"format\":\"megatrain-eval\",\"version\":2}").status().code(),

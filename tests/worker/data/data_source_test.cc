@@ -112,10 +112,12 @@ TEST_F(DataSourceTest, TooLittleDataNamesTheDataSet) {
 }
 
 TEST(ValidSamplesAskedTest, CountsTheFirstEvaluationToo) {
-  EXPECT_EQ(ValidSamplesAsked(1000, 100, 10, 32), 11 * 10 * 32);
-  EXPECT_EQ(ValidSamplesAsked(1099, 100, 10, 32), 11 * 10 * 32);
-  EXPECT_EQ(ValidSamplesAsked(99, 100, 10, 32), 320);
-  EXPECT_EQ(ValidSamplesAsked(99, 0, 10, 32), 0);
+  EXPECT_EQ(ValidSamplesAsked(1000, 100, 10, 32, false), 11 * 10 * 32);
+  EXPECT_EQ(ValidSamplesAsked(1099, 100, 10, 32, false), 11 * 10 * 32);
+  EXPECT_EQ(ValidSamplesAsked(99, 100, 10, 32, false), 320);
+  EXPECT_EQ(ValidSamplesAsked(99, 0, 10, 32, false), 0);
+  EXPECT_EQ(ValidSamplesAsked(1000, 100, 10, 32, true), 320) << "the same ones each time";
+  EXPECT_EQ(ValidSamplesAsked(1000, 0, 10, 32, true), 0);
 }
 
 TEST(IndexRecordTest, EveryDifferenceIsNamedWithBothValues) {

@@ -10,12 +10,27 @@
 #include "worker/checkpoint/format/json_text.h"
 
 namespace mt::checkpoint {
+namespace {
+
+// Throws where it is damaged.
+Measure MeasureIn(const nlohmann::json& in) {
+  if (!in.contains("measure")) return {};
+  const nlohmann::json& measure = in.at("measure");
+  return {.kind = measure.at("kind").get<std::string>(),
+          .samples = Integer(measure.at("samples")),
+          .data = measure.at("data").get<std::string>()};
+}
+
+}  // namespace
 
 std::string ToJson(const Evaluation& evaluation) {
-  const nlohmann::json out = {
-      {"format", "megatrain-eval"},          {"version", kEvaluationVersion},
-      {"split", evaluation.split},           {"step", evaluation.step},
-      {"loss", RealToJson(evaluation.loss)}, {"tokens", evaluation.tokens}};
+  nlohmann::json out = {{"format", "megatrain-eval"},          {"version", kEvaluationVersion},
+                        {"split", evaluation.split},           {"step", evaluation.step},
+                        {"loss", RealToJson(evaluation.loss)}, {"tokens", evaluation.tokens}};
+  const Measure& measure = evaluation.measure;
+  if (!measure.kind.empty()) {
+    out["measure"] = {{"kind", measure.kind}, {"samples", measure.samples}, {"data", measure.data}};
+  }
   return out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -34,7 +49,8 @@ StatusOr<Evaluation> ParseEvaluation(std::string_view text) {
     return Evaluation{.split = in.at("split").get<std::string>(),
                       .step = Integer(in.at("step")),
                       .loss = ParseReal(in.at("loss")),
-                      .tokens = Integer(in.at("tokens"))};
+                      .tokens = Integer(in.at("tokens")),
+                      .measure = MeasureIn(in)};
   } catch (const nlohmann::json::exception& error) {
     return base::DataLoss("damaged evaluation: {}", error.what());
   }

@@ -3,6 +3,7 @@
 // what makes a checkpoint complete. Functions block; thread-safe.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,11 +13,23 @@
 
 namespace mt::checkpoint {
 
+// What a loss was measured on. Losses of different measures are not compared.
+struct Measure {
+  std::string kind;     // kRolling, kFixed, kSplit; empty: not known (earlier versions)
+  int64_t samples = 0;  // of one evaluation; 0: the whole split
+  std::string data;     // digest of the split, and of which samples kFixed reads: "xxh3:..."
+  friend auto operator<=>(const Measure&, const Measure&) = default;
+};
+inline constexpr std::string_view kRolling = "rolling";  // each evaluation reads other samples
+inline constexpr std::string_view kFixed = "fixed";      // each reads the same ones
+inline constexpr std::string_view kSplit = "split";      // each reads every token once
+
 struct Evaluation {
   std::string split;  // "valid"
   int64_t step = 0;
   double loss = 0;  // mean over the tokens
   int64_t tokens = 0;
+  Measure measure{};
 };
 
 inline constexpr std::string_view kEvaluationName = "EVAL.json";
