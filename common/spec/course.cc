@@ -128,7 +128,8 @@ Status RefuseCourse(const CourseSoFar& before, const std::vector<std::string>& d
 }
 
 constexpr char kOtherwise[] =
-    "use the checkpoint's values, another checkpoint.directory, or checkpoint.fresh to start over";
+    "use the checkpoint's values, another checkpoint.directory, or --restart to begin another run "
+    "on purpose";
 
 }  // namespace
 

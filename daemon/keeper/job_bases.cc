@@ -65,6 +65,7 @@ void FillBase(const v1::StoredJob& stored, v1::Assign* assign) {
   base->set_job_uid(job.uid());
   base->set_step(step);
   base->set_allow_older(stored.allow_older());
+  base->set_run(job.run().id());
   const v1::CheckpointInfo* known = FindStep(job, step);
   if (known == nullptr) return;
   base->set_digest(known->digest());

@@ -248,7 +248,7 @@ Status CheckSameRun(const Manifest& manifest, const std::string& current_json) {
   if (differences.empty()) return OkStatus();
   return base::FailedPrecondition(
       "this job cannot go on from checkpoint step {}, epoch {}: {}. Use the checkpoint's values, "
-      "another checkpoint.directory, or checkpoint.fresh to start over",
+      "another checkpoint.directory, or begin another run on purpose with --restart",
       manifest.step, manifest.epoch, fmt::join(differences, "; "));
 }
 

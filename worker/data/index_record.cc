@@ -55,7 +55,7 @@ Status CheckSameOrder(const IndexRecord& saved, const IndexRecord& current) {
   return base::FailedPrecondition(
       "the {} samples of {} are not in the checkpoint's order ({}{}): give the data, seed, split "
       "and run length of the checkpoint, take its weights alone with checkpoint.load_kind=weights, "
-      "or start over with checkpoint.fresh",
+      "or begin another run on purpose with --restart",
       current.split_name, current.source, fmt::join(differences, "; "), more);
 }
 

@@ -96,7 +96,8 @@ std::optional<checkpoint::ResumeBase> BaseOf(const RankAssignment& assignment) {
                                 .epoch = base.epoch(),
                                 .digest = base.digest(),
                                 .root_id = base.root_id(),
-                                .allow_older = base.allow_older()};
+                                .allow_older = base.allow_older(),
+                                .run = base.run()};
 }
 
 class AgentRank {

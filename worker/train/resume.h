@@ -1,5 +1,5 @@
-// Where a start begins: the epoch of its directory, the checkpoint that it goes on from, and which
-// run it is of, all decided by rank 0 for all.
+// Where a start begins: the epoch of its directory, which run it is of, and the checkpoint that it
+// goes on from, all decided by rank 0 for all.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/format/resume_base.h"
+#include "worker/checkpoint/format/run_choice.h"
 #include "worker/checkpoint/format/run_list.h"
 #include "worker/data/index_record.h"
 #include "worker/engine/engine.h"
@@ -36,8 +37,14 @@ struct StartPoint {
   // The checkpoint to go on from and its directory, usually the same one. nullopt: a cold start.
   std::string load_directory;
   std::optional<checkpoint::CheckpointId> load;
-  bool bound = false;  // chosen by StartArgs::base; then another one may be chosen if it is damaged
+  bool bound = false;    // chosen by StartArgs::base
+  bool own = false;      // the newest intact one of the run, or of what it is a copy of
+  bool weights = false;  // the run begins, or begins again, with the weights of `load` alone
   std::vector<std::string> damaged;  // on rank 0: checkpoints that were passed over, and why
+  checkpoint::RunChoice run;         // on rank 0
+
+  // Whether another checkpoint is chosen where this one proves damaged.
+  bool passes_over() const { return bound || own; }
 };
 
 struct StartArgs {
@@ -47,7 +54,8 @@ struct StartArgs {
   std::string job_uid;                          // empty: a standalone run
   int64_t epoch = 0;                            // the control plane's, of this placement
   std::vector<std::string> ended_job_uids;      // jobs that the directory may be taken over from
-  // What the job is known to have saved; nullptr: nothing. `checkpoint.load` and `fresh` go before.
+  // What the job's run is known to have saved; nullptr: nothing. Where it does not know the run, a
+  // job that names a beginning is not bound by it.
   const checkpoint::ResumeBase* base = nullptr;
   std::string restart = {};                     // RunQuery::restart
   checkpoint::DamagedCheckpoints damaged = {};  // that loading has found
@@ -57,23 +65,24 @@ struct StartArgs {
 
 // Collective and blocking. Rank 0 first raises the fence of the run's directory
 // (checkpoint/format/fence.h), so that no other placement changes it, then decides.
-// `checkpoint.load` names a step, a folder of the job's directory, or a path below the root; unset,
-// the newest complete checkpoint of the directory is taken, so that a job never starts cold over
-// its own checkpoints unless `checkpoint.fresh`. With a base the choice is ChooseByBase's; it is
-// made before the fence is raised, so that nothing is written where it is refused, and again after
-// it, when nobody else can change the directory any more. kFailedPrecondition where another holds
-// the directory, and, with the reason EXPECTED_CHECKPOINT_MISSING (common/rpc/reason.h), where the
-// base is not there; kNotFound where `load` finds nothing; the cause STORAGE where the root is
-// missing.
+// Then the run is chosen (checkpoint/format/run_choice.h), and last the checkpoint: with a base
+// ChooseByBase's; else the run's newest intact one; where it has none, what its beginning names: a
+// step, a folder of the job's directory, or a path below the root (load), a tag, or nothing, which
+// is step 0. A base is asked before the fence is raised, so that nothing is written where it is
+// refused, and again after it, when nobody else can change the directory any more.
+// kFailedPrecondition where another holds the directory, and, with the reason
+// EXPECTED_CHECKPOINT_MISSING (common/rpc/reason.h), where the base is not there; kNotFound where a
+// beginning names nothing that is there; kDataLoss where all of a run's checkpoints are damaged;
+// the cause STORAGE where the root is missing.
 StatusOr<StartPoint> FindStart(const StartArgs& args, checkpoint::Exchange* exchange);
 
-// Collective and blocking: chooses again under the fence of `start`, which is bound, after loading
-// has found its checkpoint damaged; adds that to args->damaged. `damage`: what this rank found;
-// empty: nothing.
+// Collective and blocking: chooses again under the fence of `start`, which passes over, after
+// loading has found its checkpoint damaged; adds that to args->damaged. `damage`: what this rank
+// found; empty: nothing.
 StatusOr<StartPoint> FindIntactStart(StartArgs* args, const StartPoint& start,
                                      const std::string& damage, checkpoint::Exchange* exchange);
 
-// The run that a start is of (checkpoint/format/run_choice.h).
+// The run that a start is of.
 struct NamedRun {
   checkpoint::RunRecord record;  // on ranks other than 0 the id alone
   bool begins = false;           // with this start
@@ -81,8 +90,8 @@ struct NamedRun {
 };
 
 // Collective and blocking, once the state is loaded: rank 0 writes run.json and names the run in
-// the fence of `start`, where the run has a directory. Errors are those of ChooseRun, CheckFence
-// and the storage.
+// the fence of `start`, where the run has a directory. Errors are those of CheckFence and the
+// storage.
 StatusOr<NamedRun> NameRun(const StartArgs& args, StartPoint* start,
                            checkpoint::Exchange* exchange);
 

@@ -26,11 +26,6 @@ namespace mt::train {
 
 namespace {
 
-// Whether the run begins, with another one's weights.
-bool LoadsWeights(const megatrain::v1::JobSpec& job) {
-  return job.checkpoint().load_kind() == megatrain::v1::Checkpoint::LOAD_KIND_WEIGHTS;
-}
-
 // Of texts [machine, bytes needed, bytes available] by rank: the first rank on a machine that has
 // not what its ranks need together; the number of ranks where all have. Containers of a machine
 // share its memory, and its boot.
@@ -211,6 +206,7 @@ StartArgs RunSetup::ArgsOfStart() const {
 
 Status RunSetup::LoadIntact(checkpoint::Exchange* exchange) {
   StartArgs args = ArgsOfStart();
+  std::optional<checkpoint::CheckpointId> read_twice;
   for (;;) {
     const base::MonotonicTime begin = args_.clock->Now();
     const Status mine = LoadOrInitialize();
@@ -221,8 +217,14 @@ Status RunSetup::LoadIntact(checkpoint::Exchange* exchange) {
         log::Info("read on all ranks", {{"step", start_.load->step}, {"seconds", took.count()}});
       return OkStatus();
     }
-    if (!absl::IsDataLoss(all) || !start_.bound)
+    if (!absl::IsDataLoss(all) || !start_.passes_over())
       return mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
+    // Nobody knows how far the run has come: what a file server shows late is no damage.
+    if (start_.own && read_twice != start_.load) {
+      read_twice = start_.load;
+      log::Warn("a checkpoint seems damaged: it is read once more", {{"why", base::Message(all)}});
+      continue;
+    }
     const std::string damage = absl::IsDataLoss(mine) ? base::Message(mine) : "";
     ASSIGN_OR_RETURN(start_, FindIntactStart(&args, start_, damage, exchange));
   }
@@ -266,7 +268,7 @@ Status RunSetup::Load(const checkpoint::CheckpointId& id) {
                 {.kind = ActivityKind::kLoading, .step = step, .done = done += bytes});
           },
       .open = spec::BelowRoot(args_.checkpoint_root)};
-  if (LoadsWeights(*args_.job)) return LoadWeights(load).status();
+  if (start_.weights) return LoadWeights(load).status();
   ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, LoadState(load));
   parts_.cursor = StepCursor(manifest.step);
   if (!is_rank_0()) return OkStatus();
@@ -302,7 +304,7 @@ checkpoint::Manifest RunSetup::ManifestTemplate() const {
   manifest.job_epoch = args_.epoch;
   manifest.job_name = args_.job->name();
   manifest.run = run_.record.id;
-  if (start_.load && !LoadsWeights(*args_.job)) {
+  if (start_.load && !start_.weights) {
     manifest.parent_step = start_.load->step;
     manifest.parent_epoch = start_.load->epoch;
   }
@@ -332,7 +334,7 @@ void RunSetup::MakeParts() {
       .seq_length = job.model().seq_length()});
   // A run that begins with another one's weights has saved nothing, wherever they lay.
   StartPoint saved_before = start_;
-  if (LoadsWeights(job)) saved_before.load.reset();
+  if (start_.weights) saved_before.load.reset();
   parts_.checkpointer = std::make_unique<Checkpointer>(Checkpointer::Args{
       .job = parts_.job.get(),
       .start = std::move(saved_before),

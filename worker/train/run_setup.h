@@ -69,8 +69,8 @@ class RunSetup {
   Status MakeEngine();
   // What says where the run starts.
   StartArgs ArgsOfStart() const;
-  // Collective: every rank's state. A checkpoint that proves damaged is passed over where the run
-  // is bound to a base (StartPoint::bound).
+  // Collective: every rank's state. A checkpoint that proves damaged is passed over where that may
+  // be (StartPoint::passes_over).
   Status LoadIntact(checkpoint::Exchange* exchange);
   // This rank's weights and its loader.
   Status LoadOrInitialize();

@@ -25,6 +25,24 @@ TEST_F(BasesTest, AResumeExpectsTheNewestCheckpointThatIsKnown) {
   EXPECT_FALSE(base.allow_older());
 }
 
+// It outlives the job, and its checkpoints count whoever saved them.
+TEST_F(BasesTest, TheBaseNamesTheRunThatTheJobTrains) {
+  Worker worker = NewWorker("a", 1);
+  const v1::Job job = StartRunning(worker, "job", 1);
+  v1::WorkerMessage info;
+  info.mutable_job_report()->set_job_uid(job.uid());
+  info.mutable_job_report()->set_epoch(job.epoch());
+  info.mutable_job_report()->mutable_run_info()->mutable_run()->set_id("run-1");
+  Report(worker, std::move(info));
+  Save(worker, job, 20);
+  ASSERT_TRUE(Pause(job.uid(), v1::PauseRequest::RELEASE).ok());
+  Gone(worker, job);
+  ASSERT_TRUE(Resume(job.uid()).ok());
+  EXPECT_EQ(LastAssign(worker).base().run(), "run-1");
+  EXPECT_EQ(LastAssign(worker).base().job_uid(), job.uid());
+  EXPECT_EQ(LastAssign(worker).base().step(), 20);
+}
+
 TEST_F(BasesTest, WhatAJobBeginsWithIsForItsFirstPlacement) {
   Worker worker = NewWorker("a", 1);
   const v1::Job job =

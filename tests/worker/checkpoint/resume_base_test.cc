@@ -17,16 +17,21 @@ namespace {
 
 constexpr char kJob[] = "job-1";
 constexpr char kRoot[] = "root-a";
+constexpr char kRunA[] = "11111111-1111-4111-8111-111111111111";
+constexpr char kRunB[] = "22222222-2222-4222-9222-222222222222";
+constexpr char kRunC[] = "33333333-3333-4333-8333-333333333333";
 
 class ResumeBaseTest : public ::testing::Test {
  protected:
   // A checkpoint in the directory; its digest.
-  std::string Save(int64_t step, int64_t epoch = 1, const std::string& uid = kJob) {
+  std::string Save(int64_t step, int64_t epoch = 1, const std::string& uid = kJob,
+                   const std::string& run = "") {
     SaveArgs args;
     args.directory = directory_;
     args.manifest.step = step;
     args.manifest.epoch = epoch;
     args.manifest.job_uid = uid;
+    args.manifest.run = run;
     args.manifest.job_name = "name";
     args.manifest.spec_json = "{}";
     args.slices = {{.key = "weights/w",
@@ -160,6 +165,31 @@ TEST_F(ResumeBaseTest, AnotherJobsCheckpointsDoNotCount) {
   BaseQuery query = Query(digest);
   query.base.epoch = 3;
   ExpectTaken(query, {100, 3});
+}
+
+// A run's checkpoints count whichever job saved them, and those of the same job's other runs do
+// not.
+TEST_F(ResumeBaseTest, WhereTheRunIsKnownItsCheckpointsCount) {
+  Save(100, 1, "job-0", kRunA);
+  Save(120, 2, kJob, kRunA);
+  Save(300, 3, kJob, kRunB);
+  BaseQuery query = Query();
+  query.base.run = kRunA;
+  ExpectTaken(query, {120, 2});
+  query.base.run = kRunC;
+  ExpectRefused(query, {"there is no intact one of the run", "3 of other runs"});
+  // The list tells the run of those from before runs had ids; the job where it does not.
+  Save(400, 4, "job-0");
+  query.base.run = kRunA;
+  query.base.epoch = 2;
+  ExpectTaken(query, {120, 2});
+  RunRecord run;
+  run.id = kRunA;
+  run.epochs = {{4, 4}};
+  query.runs.runs = {run};
+  ExpectTaken(query, {400, 4});
+  Save(500, 5);
+  ExpectTaken(query, {500, 5});
 }
 
 // A job that goes on from what an earlier one left reports that as its own.

@@ -7,9 +7,7 @@
 #include "common/base/files.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/manifest.h"
-#include "worker/checkpoint/format/rank_manifest.h"
 #include "worker/checkpoint/format/root_marker.h"
-#include "worker/checkpoint/format/safetensors.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -18,7 +16,7 @@ enum class Condition {
   kIntact,
   kDamaged,     // it is there, and what it holds is not what was saved
   kUnreadable,  // the file system, or a newer format, does not let us see
-  kOther,       // another job's
+  kOther,       // another run's, or job's
 };
 
 struct Examined {
@@ -30,18 +28,7 @@ struct Examined {
 
 // An error while something of a checkpoint was read: damage, or nothing that is known about it.
 Condition ConditionOf(const Status& status) {
-  return absl::IsDataLoss(status) || absl::IsNotFound(status) ? Condition::kDamaged
-                                                              : Condition::kUnreadable;
-}
-
-// OK if all files of the checkpoint are there: those of tensors with whole headers and of their
-// full length, the ranks' manifests as they were written.
-Status CheckFiles(const std::string& folder, const Manifest& manifest) {
-  for (const RankEntry& rank : manifest.ranks) RETURN_IF_ERROR(ReadRankText(folder, rank).status());
-  for (const std::string& file : DataFilesOf(manifest)) {
-    RETURN_IF_ERROR(SafetensorsReader::Open(base::JoinPath(folder, file)).status());
-  }
-  return OkStatus();
+  return IsDamage(status) ? Condition::kDamaged : Condition::kUnreadable;
 }
 
 class Search {
@@ -79,6 +66,13 @@ class Search {
            one.digest != base_.digest;
   }
 
+  // Whether it counts. A program from before runs had ids may have trained in between: what it
+  // saved has the job alone.
+  bool IsOwn(const Manifest& manifest) const {
+    const std::string run = base_.run.empty() ? "" : RunOf(query_.runs, manifest);
+    return run.empty() ? manifest.job_uid == base_.job_uid : run == base_.run;
+  }
+
   Examined Examine(const CheckpointId& id) const {
     Examined out{.id = id, .condition = Condition::kIntact, .why = {}, .digest = {}};
     const std::string folder = base::JoinPath(query_.directory, FolderName(id));
@@ -93,7 +87,7 @@ class Search {
     const auto manifest = ReadManifest(query_.directory, id);
     if (!manifest.ok()) return failed(manifest.status());
     // What an earlier job left and this one reported as its own has the digest alone.
-    if (manifest->job_uid != base_.job_uid && out.digest != base_.digest) {
+    if (!IsOwn(*manifest) && out.digest != base_.digest) {
       out.condition = Condition::kOther;
       return out;
     }
@@ -125,19 +119,21 @@ class Search {
     }
   }
 
+  const char* Whose() const { return base_.run.empty() ? "job" : "run"; }
+
   std::string WhatIsThere() const {
     std::string text;
     if (newest_ && IsAnotherOne(*newest_)) {
       text = fmt::format("{} there is another one ({})", FolderName(newest_->id), newest_->digest);
     } else if (newest_) {
-      text = fmt::format("the newest one of the job there is of step {} ({})", newest_->id.step,
-                         FolderName(newest_->id));
+      text = fmt::format("the newest one of the {} there is of step {} ({})", Whose(),
+                         newest_->id.step, FolderName(newest_->id));
     } else if (!base::Exists(query_.directory)) {
       text = "that folder is missing";
     } else {
-      text = "there is no intact one of the job";
+      text = fmt::format("there is no intact one of the {}", Whose());
     }
-    if (others_ > 0) text += fmt::format(", {} of other jobs", others_);
+    if (others_ > 0) text += fmt::format(", {} of other {}s", others_, Whose());
     for (const std::string& damaged : damaged_) text += fmt::format("; damaged: {}", damaged);
     return text;
   }
@@ -168,7 +164,7 @@ class Search {
 
   const BaseQuery& query_;
   const ResumeBase& base_;
-  std::optional<Examined> newest_;  // intact one of the job
+  std::optional<Examined> newest_;  // intact one of the run, or of the job
   bool base_is_damaged_ = false;    // the base, or a newer one
   std::vector<std::string> damaged_;
   int others_ = 0;

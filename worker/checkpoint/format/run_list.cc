@@ -44,6 +44,7 @@ json ToValue(const RunRecord& run) {
                    {"digest", run.from->digest}};
   }
   if (!run.parent.empty()) out["parent"] = run.parent;
+  if (!run.restart.empty()) out["restart"] = run.restart;
   return out;
 }
 
@@ -64,6 +65,7 @@ RunRecord ParseRun(const json& in) {
                 .digest = from.at("digest").get<std::string>()};
   }
   if (in.contains("parent")) run.parent = in.at("parent").get<std::string>();
+  if (in.contains("restart")) run.restart = in.at("restart").get<std::string>();
   const json& place = in.at("place");
   run.place = {.root_id = place.at("root_id").get<std::string>(),
                .directory = place.at("directory").get<std::string>(),
@@ -184,6 +186,10 @@ void AddEpoch(int64_t epoch, RunRecord* run) {
     }
   }
   ranges.insert(next, {epoch, epoch});
+}
+
+int64_t LastEpoch(const RunRecord& run) {
+  return run.epochs.empty() ? 0 : run.epochs.back().second;
 }
 
 bool IsAt(const RunRecord& run, const RunPlace& here) {

@@ -93,6 +93,8 @@ const RunRecord* RunOfEpoch(const RunList& list, int64_t epoch);
 // from before runs had ids has none: there the epoch tells.
 std::string RunOf(const RunList& list, const Manifest& manifest);
 void AddEpoch(int64_t epoch, RunRecord* run);
+// The highest directory epoch of the run's starts; 0: none is known.
+int64_t LastEpoch(const RunRecord& run);
 // False where the run began elsewhere, so that its checkpoints in `here` are copies: in another
 // root or directory where both roots have ids, else at another path.
 bool IsAt(const RunRecord& run, const RunPlace& here);

@@ -33,6 +33,7 @@ RunRecord WholeRun() {
                         .fresh = true},
           .from = RunSource{.run = kRunB, .id = {.step = 20, .epoch = 1}, .digest = "xxh3:00"},
           .parent = kRunB,
+          .restart = "token",
           .place = {.root_id = "root-a", .directory = "tiny", .path = "/ckpts/tiny"},
           .epochs = {{1, 3}, {7, 7}}};
 }
@@ -52,6 +53,7 @@ TEST(RunListTest, EveryFieldComesBack) {
   EXPECT_EQ(run.beginning, want.beginning);
   EXPECT_EQ(run.from, want.from);
   EXPECT_EQ(run.parent, want.parent);
+  EXPECT_EQ(run.restart, "token");
   EXPECT_EQ(run.place, want.place);
   EXPECT_EQ(run.epochs, want.epochs);
   EXPECT_EQ(back->runs[1].from, std::nullopt);
