@@ -25,6 +25,7 @@ namespace {
 struct KeepArgs {
   std::string path;
   std::string reason;
+  std::string run;  // of which all is meant; empty: one checkpoint is
   bool ended = false;
   bool yes = false;
 };
@@ -76,7 +77,52 @@ ExitCode RunUntag(const KeepArgs& args, const GlobalOptions& options) {
   return untagged.ok() ? Say(options, "untagged", place.folder) : Complain(untagged);
 }
 
+ExitCode SayDeletion(const checkpoint::RunDeletion& done, const std::string& directory,
+                     const GlobalOptions& options) {
+  if (options.output == OutputFormat::kName) {
+    std::string names;
+    for (const std::string& name : done.names) names += base::JoinPath(directory, name) + "\n";
+    return PrintText(names);
+  }
+  if (IsTable(options.output)) {
+    std::string text = fmt::format("removed {} folder{} ({}) of run {} in {}\n", done.names.size(),
+                                   done.names.size() == 1 ? "" : "s", FormatBytes(done.bytes),
+                                   done.run, directory);
+    for (const auto& [name, why] : done.kept) text += fmt::format("kept {}: it {}\n", name, why);
+    return PrintText(text);
+  }
+  nlohmann::ordered_json tree = {
+      {"done", "removed"},     {"run", done.run},     {"directory", directory},
+      {"folders", done.names}, {"bytes", done.bytes}, {"kept", nlohmann::ordered_json::array()}};
+  for (const auto& [name, why] : done.kept)
+    tree["kept"].push_back({{"folder", name}, {"why", why}});
+  return PrintText(RenderTree(tree, options.output));
+}
+
+ExitCode RunDeleteOfRun(const KeepArgs& args, const GlobalOptions& options) {
+  const auto named = ResolveDirectory(args.path, options);
+  if (!named.ok()) return Complain(named.status());
+  const std::string& directory = named->directory;
+  checkpoint::RunDeletionArgs deletion{
+      .directory = directory,
+      .run = args.run,
+      .ended = args.ended || IsEndedHolder(directory, named->ended_job_uid)};
+  const auto plan = checkpoint::PlanRunDeletion(deletion);
+  if (!plan.ok()) return Complain(plan.status());
+  if (plan->names.empty()) return SayDeletion(*plan, directory, options);
+  deletion.run = plan->run;
+  ExitCode code = kExitOk;
+  const std::string question =
+      fmt::format("Remove {} folder{} ({}) of run {} in {}, and keep {}? They are gone for good.",
+                  plan->names.size(), plan->names.size() == 1 ? "" : "s", FormatBytes(plan->bytes),
+                  plan->run, directory, plan->kept.size());
+  if (!Confirmed(args.yes, question, &code)) return code;
+  const auto done = checkpoint::DeleteRun(deletion);
+  return done.ok() ? SayDeletion(*done, directory, options) : Complain(done.status());
+}
+
 ExitCode RunDelete(const KeepArgs& args, const GlobalOptions& options) {
+  if (!args.run.empty()) return RunDeleteOfRun(args, options);
   const auto named = ResolveCheckpoint(args.path, options);
   if (!named.ok()) return Complain(named.status());
   const checkpoint::CheckpointPlace& place = named->place;
@@ -115,8 +161,13 @@ void AddCheckpointKeeping(CLI::App* checkpoint, const CommandContext& context) {
   AddKeeping(checkpoint, context, std::make_shared<KeepArgs>(), "untag",
              "Take its tag and meta from a checkpoint, and let it go as the others do", RunUntag);
   const auto removal = std::make_shared<KeepArgs>();
-  CLI::App* command = AddKeeping(checkpoint, context, removal, "delete",
-                                 "Remove a checkpoint of a job that has ended", RunDelete);
+  CLI::App* command =
+      AddKeeping(checkpoint, context, removal, "delete",
+                 "Remove a checkpoint of a job that has ended, or another run's", RunDelete);
+  command->add_option(
+      "--run", removal->run,
+      "Remove what this run (its id, or how that begins) has in a directory, DIR or "
+      "JOB, but its two newest and what is pinned or tagged");
   command->add_flag("--ended", removal->ended,
                     "Your word that the job which holds the directory trains no more");
   AddYesFlag(command, &removal->yes);

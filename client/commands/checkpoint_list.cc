@@ -18,6 +18,7 @@
 #include "worker/checkpoint/format/verified.h"
 #include "worker/checkpoint/format/whole_manifest.h"
 #include "worker/checkpoint/inspect/listing.h"
+#include "worker/checkpoint/inspect/run_totals.h"
 
 namespace mt::client {
 namespace {
@@ -126,11 +127,57 @@ ordered_json TreeOf(const std::string& directory, const ListedFolder& one) {
           {"label", LabelTree(one.label)}};
 }
 
+// The runs of a directory; where one checkpoint is listed, no others are told.
+struct RunsHere {
+  std::string current;
+  std::vector<checkpoint::RunTotal> others;
+};
+
+RunsHere RunsOf(const checkpoint::Place& place, const checkpoint::Listing& listing) {
+  RunsHere runs{.current = CurrentRun(listing), .others = {}};
+  if (!place.id) runs.others = OtherRuns(listing, runs.current);
+  return runs;
+}
+
+// What other runs than that of the directory have there; "" where that is nothing.
+std::string OtherRunsText(const std::string& directory, const RunsHere& runs) {
+  std::string text;
+  bool named = false;
+  for (const checkpoint::RunTotal& one : runs.others) {
+    text += fmt::format("{}: {} checkpoint{}, {}\n",
+                        one.run.empty() ? "of a run that is not known" : "of run " + one.run,
+                        one.checkpoints, one.checkpoints == 1 ? "" : "s", FormatBytes(one.bytes));
+    named = named || !one.run.empty();
+  }
+  if (!named) return text;
+  return text + fmt::format("no run removes another's: mtctl checkpoint delete {} --run ID\n",
+                            base::CleanLine(directory));
+}
+
+ordered_json ListTree(const std::string& directory, const checkpoint::Listing& listing,
+                      const RunsHere& runs) {
+  ordered_json tree = {{"directory", directory}, {"held_by", nullptr}};
+  if (const std::optional<checkpoint::Fence>& fence = listing.fence; fence.has_value()) {
+    tree["held_by"] = {
+        {"job_uid", fence->job_uid}, {"epoch", fence->epoch}, {"host", fence->holder.host}};
+  }
+  tree["runs_fault"] = listing.runs.ok() ? "" : base::Message(listing.runs.status());
+  tree["run"] = runs.current;
+  tree["other_runs"] = ordered_json::array();
+  for (const auto& [run, checkpoints, bytes] : runs.others)
+    tree["other_runs"].push_back({{"run", run}, {"checkpoints", checkpoints}, {"bytes", bytes}});
+  tree["checkpoints"] = ordered_json::array();
+  for (const ListedFolder& one : listing.folders)
+    tree["checkpoints"].push_back(TreeOf(directory, one));
+  return tree;
+}
+
 ExitCode RunList(const std::string& path, const GlobalOptions& options) {
   const auto place = ResolvePlace(path, options);
   if (!place.ok()) return Complain(place.status());
   auto listing = checkpoint::ListDirectory(place->directory);
   if (!listing.ok()) return Complain(listing.status());
+  const RunsHere runs = RunsOf(*place, *listing);
   std::vector<ListedFolder>& folders = listing->folders;
   if (place->id) {
     std::erase_if(folders, [&](const ListedFolder& one) {
@@ -148,21 +195,14 @@ ExitCode RunList(const std::string& path, const GlobalOptions& options) {
     return PrintText(names);
   }
   if (!IsTable(options.output)) {
-    ordered_json tree = {{"directory", place->directory}, {"held_by", nullptr}};
-    if (const std::optional<checkpoint::Fence>& fence = listing->fence; fence.has_value()) {
-      tree["held_by"] = {
-          {"job_uid", fence->job_uid}, {"epoch", fence->epoch}, {"host", fence->holder.host}};
-    }
-    tree["runs_fault"] = listing->runs.ok() ? "" : base::Message(listing->runs.status());
-    tree["checkpoints"] = ordered_json::array();
-    for (const ListedFolder& one : folders)
-      tree["checkpoints"].push_back(TreeOf(place->directory, one));
+    const ordered_json tree = ListTree(place->directory, *listing, runs);
     return PrintText(RenderTree(tree, options.output, "checkpoints"));
   }
   std::string text = folders.empty() ? "no checkpoints\n" : Table(TableOf(folders));
   if (const std::optional<checkpoint::Fence>& fence = listing->fence; fence.has_value())
     text += fmt::format("held by {}\n", FenceText(*fence));
   if (!listing->runs.ok()) text += base::CleanLine(base::Message(listing->runs.status())) + "\n";
+  text += OtherRunsText(place->directory, runs);
   return PrintText(text);
 }
 

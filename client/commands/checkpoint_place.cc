@@ -9,6 +9,7 @@
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/label.h"
 
 namespace mt::client {
 namespace {
@@ -71,6 +72,13 @@ StatusOr<checkpoint::CheckpointId> IdOf(const v1::Job& job, const std::string& w
   return checkpoint::FindByTag(directory, what);
 }
 
+// Empty: it may still train.
+std::string UidWhereEnded(const v1::Job& job) {
+  const v1::JobState state = job.state();
+  const bool ended = state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED;
+  return ended ? job.uid() : "";
+}
+
 }  // namespace
 
 StatusOr<checkpoint::Place> ResolvePlace(const std::string& text, const GlobalOptions& options) {
@@ -83,6 +91,22 @@ StatusOr<checkpoint::Place> ResolvePlace(const std::string& text, const GlobalOp
     ASSIGN_OR_RETURN(place.id, IdOf(job, named->what));
   }
   return place;
+}
+
+StatusOr<NamedDirectory> ResolveDirectory(const std::string& text, const GlobalOptions& options) {
+  const std::optional<JobText> named = AsJob(text);
+  if (!named) {
+    ASSIGN_OR_RETURN(const checkpoint::Place place, checkpoint::FindPlace(text));
+    if (!place.id) return NamedDirectory{.directory = place.directory, .ended_job_uid = ""};
+  } else if (named->what.empty()) {
+    ASSIGN_OR_RETURN(const v1::Job job, FetchJob(*named, options));
+    RETURN_IF_ERROR(CheckIsHere(job));
+    return NamedDirectory{.directory = job.checkpoint_path(), .ended_job_uid = UidWhereEnded(job)};
+  }
+  return base::InvalidArgument(
+      "{} is one checkpoint: give the directory, or the job alone, in which the run has its "
+      "checkpoints",
+      text);
 }
 
 StatusOr<NamedCheckpoint> ResolveCheckpoint(const std::string& text, const GlobalOptions& options) {
@@ -98,9 +122,7 @@ StatusOr<NamedCheckpoint> ResolveCheckpoint(const std::string& text, const Globa
   found.place = {.directory = job.checkpoint_path(),
                  .id = id,
                  .folder = base::JoinPath(job.checkpoint_path(), checkpoint::FolderName(id))};
-  const v1::JobState state = job.state();
-  if (state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED)
-    found.ended_job_uid = job.uid();
+  found.ended_job_uid = UidWhereEnded(job);
   return found;
 }
 

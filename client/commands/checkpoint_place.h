@@ -15,6 +15,13 @@ namespace mt::client {
 // checkpoint, or its folder is not on this machine (node and path are named); the coordinator's.
 StatusOr<checkpoint::Place> ResolvePlace(const std::string& text, const GlobalOptions& options);
 
+// A directory of checkpoints: its path, or JOB. kInvalidArgument: one checkpoint is named.
+struct NamedDirectory {
+  std::string directory;
+  std::string ended_job_uid;  // of a job that was named and trains no more; empty: none
+};
+StatusOr<NamedDirectory> ResolveDirectory(const std::string& text, const GlobalOptions& options);
+
 // One checkpoint; JOB alone means its newest.
 struct NamedCheckpoint {
   checkpoint::CheckpointPlace place;

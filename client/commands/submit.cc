@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include <CLI/CLI.hpp>
@@ -54,6 +55,7 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   request.set_request_id(args.request_id.empty() ? base::NewUid() : args.request_id);
   auto api = ConnectApi(options);
   if (!api.ok()) return Complain(api.status());
+  const std::optional<v1::Job> before = JobBefore(request.spec(), **api, options);
   const auto response = (*api)->Submit(request);
   if (!response.ok()) {
     const ExitCode failed = Complain(response.status());
@@ -64,7 +66,7 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
     }
     return failed;
   }
-  SaySubmitNotes(request.spec(), **api, options);
+  SaySubmitNotes(request.spec(), before, **api, options);
   if (args.follow) {
     std::fprintf(stderr, "submitted job %s (%s)\n", response->job().name().c_str(),
                  response->job().uid().c_str());

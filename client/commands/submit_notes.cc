@@ -9,7 +9,9 @@
 #include "common/base/plain_text.h"
 #include "common/spec/derived.h"
 #include "common/spec/presets.h"
+#include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
+#include "worker/checkpoint/format/run_list.h"
 
 namespace mt::client {
 namespace {
@@ -102,22 +104,75 @@ std::string SaveCopyNote(v1::JobSpec job, const v1::ListNodesResponse& nodes) {
       one_rank ? "the largest node has" : "all nodes have", FormatBytes(one_rank ? largest : sum));
 }
 
+// Whether both save to the same directory, by default or because they say so.
+bool SharesDirectory(const v1::JobSpec& job, const v1::Job& before) {
+  const std::string& mine = job.checkpoint().directory();
+  const std::string& other = before.spec().checkpoint().directory();
+  if (mine == "none" || other.empty()) return false;
+  const bool by_default = mine.empty() || mine == job.name();
+  return mine == other || (by_default && other == before.namespace_() + "/" + job.name());
+}
+
+// What the job before has told of other runs and, where another run begins, has saved itself.
+v1::OtherRuns OtherRunsOf(const v1::JobSpec& job, const v1::Job& before) {
+  v1::OtherRuns others = before.run().other_runs();
+  const checkpoint::RunBeginning beginning = checkpoint::BeginningOf(spec::ToJson(job));
+  if (!beginning.named() || checkpoint::TextOf(beginning) == before.run().beginning())
+    return others;
+  int64_t saved = 0;
+  for (const v1::CheckpointInfo& one : before.checkpoints()) {
+    if (one.run() != before.run().id()) continue;
+    ++saved;
+    others.set_bytes(others.bytes() + one.bytes());
+  }
+  others.set_checkpoints(others.checkpoints() + saved);
+  others.set_runs(others.runs() + (saved > 0 ? 1 : 0));
+  return others;
+}
+
+std::string OtherRunsNote(const v1::JobSpec& job, const v1::Job& before) {
+  if (before.run().id().empty() || !SharesDirectory(job, before)) return "";
+  const v1::OtherRuns others = OtherRunsOf(job, before);
+  if (others.checkpoints() == 0) return "";
+  return fmt::format(
+      "{} of other runs ({}) in its directory stay: mtctl checkpoint list {} tells whose, mtctl "
+      "checkpoint delete {} --run ID removes a run's",
+      others.checkpoints() == 1 ? "1 checkpoint"
+                                : fmt::format("{} checkpoints", others.checkpoints()),
+      FormatBytes(others.bytes()), job.name(), job.name());
+}
+
 }  // namespace
 
-std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes) {
+std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes,
+                                     const v1::Job* before) {
   std::vector<std::string> notes = {CheckpointNote(job), VocabularyNote(job)};
   if (nodes != nullptr) {
     notes.push_back(MemoryNote(job, *nodes));
     notes.push_back(SaveCopyNote(job, *nodes));
   }
+  if (before != nullptr) notes.push_back(OtherRunsNote(job, *before));
   std::erase(notes, "");
   return notes;
 }
 
-void SaySubmitNotes(const v1::JobSpec& job, const Api& api, const GlobalOptions& options) {
+std::optional<v1::Job> JobBefore(const v1::JobSpec& job, const Api& api,
+                                 const GlobalOptions& options) {
+  if (!IsTable(options.output) || job.name().empty()) return std::nullopt;
+  v1::GetJobRequest request;
+  request.mutable_job()->set_name(job.name());
+  request.mutable_job()->set_namespace_(job.namespace_());
+  auto found = api.GetJob(request);
+  if (!found.ok()) return std::nullopt;
+  return *std::move(found);
+}
+
+void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before, const Api& api,
+                    const GlobalOptions& options) {
   if (!IsTable(options.output)) return;
   const auto nodes = api.ListNodes();
-  for (const std::string& note : SubmitNotes(job, nodes.ok() ? &*nodes : nullptr))
+  for (const std::string& note :
+       SubmitNotes(job, nodes.ok() ? &*nodes : nullptr, before ? &*before : nullptr))
     std::fprintf(stderr, "mtctl: note: %s\n", base::CleanLine(note).c_str());
 }
 

@@ -1,12 +1,14 @@
 // What a user should hear of a job that is sound: said once, at submit, on stderr.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "client/session/session.h"
 
 namespace megatrain::v1 {
+class Job;
 class JobSpec;
 class ListNodesResponse;
 }  // namespace megatrain::v1
@@ -14,11 +16,17 @@ class ListNodesResponse;
 namespace mt::client {
 
 // Of work that a default may lose (no checkpoint before the end), of a preset whose vocabulary the
-// tokenizer changes, and of ranks that keep more than the largest node has. `nodes` may be null:
-// then nothing is said of memory. `job` has its defaults. Pure.
-std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes);
+// tokenizer changes, of ranks that keep more than the largest node has, and of what other runs have
+// in its directory. `nodes` may be null: then nothing is said of memory; and so may `before`, the
+// job that had its name so far: then nothing is of other runs. `job` has its defaults. Pure.
+std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes,
+                                     const v1::Job* before = nullptr);
 
+// The job that has this one's name until it is submitted; nullopt: none, or nobody reads notes.
+std::optional<v1::Job> JobBefore(const v1::JobSpec& job, const Api& api,
+                                 const GlobalOptions& options);
 // Prints the notes, each on a line, where answers are for people.
-void SaySubmitNotes(const v1::JobSpec& job, const Api& api, const GlobalOptions& options);
+void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before, const Api& api,
+                    const GlobalOptions& options);
 
 }  // namespace mt::client

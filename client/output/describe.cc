@@ -142,11 +142,23 @@ std::string RunText(const v1::Run& run) {
   return run.from_run().empty() ? text : text + " of run " + run.from_run();
 }
 
+// "3 checkpoints (1.2 GiB) of 2 other runs; ...".
+std::string OtherRunsText(const v1::Job& job) {
+  const v1::OtherRuns& others = job.run().other_runs();
+  return fmt::format(
+      "{} checkpoint{} ({}) of {} in its directory; mtctl checkpoint list {} tells which, mtctl "
+      "checkpoint delete {} --run ID removes them",
+      others.checkpoints(), others.checkpoints() == 1 ? "" : "s", FormatBytes(others.bytes()),
+      others.runs() == 1 ? "1 other run" : fmt::format("{} other runs", others.runs()), job.name(),
+      job.name());
+}
+
 void AddIdentity(const v1::Job& job, const Style& style, Description* out) {
   out->Add("Name", job.name());
   out->Add("Namespace", job.namespace_());
   out->Add("UID", job.uid());
   if (!job.run().id().empty()) out->Add("Run", RunText(job.run()));
+  if (job.run().has_other_runs()) out->Add("Other runs", OtherRunsText(job));
   out->Add("State", Paint(style, ToneOfState(StateText(job)), StateText(job)));
   if (!job.message().empty())
     out->Add(job.state() == v1::QUEUED ? "Why pending" : "Message", job.message());

@@ -117,5 +117,26 @@ TEST_F(CheckpointPlaceTest, TheEndOfTheHolderIsKnownFromTheCoordinator) {
   EXPECT_FALSE(base::Exists(Folder(4)));
 }
 
+TEST_F(CheckpointPlaceTest, ARunIsRemovedFromAJobsDirectoryOnceTheJobHasEnded) {
+  const std::string run = "7d9f1c1e-3a54-4c0a-9a35-5b0f2f8b0f61";
+  for (const int64_t step : {1, 2, 3}) {
+    checkpoint::SavedState state = checkpoint::MakeState(step, 2);
+    state.manifest.run = run;
+    checkpoint::SaveState(directory_, state);
+  }
+  ASSERT_TRUE(
+      checkpoint::RaiseFence({.directory = directory_, .job_uid = job_.uid(), .epoch = 1}).ok());
+  const std::vector<std::string> remove = {"delete", "tiny", "--run", run, "--yes"};
+  const Ran living = Run(remove);
+  EXPECT_EQ(living.code, kExitInvalidInput);
+  EXPECT_THAT(living.err, HasSubstr("is held by job " + job_.uid()));
+  server_.state().jobs[0].set_state(v1::SUCCEEDED);
+  const Ran ended = Run(remove);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_FALSE(base::Exists(directory_ + "/" + checkpoint::FolderName({1, 2})));
+  EXPECT_TRUE(base::Exists(Folder(4))) << "another run's";
+  EXPECT_THAT(Run({"delete", "tiny:4", "--run", run, "--yes"}).err, HasSubstr("is one checkpoint"));
+}
+
 }  // namespace
 }  // namespace mt::client

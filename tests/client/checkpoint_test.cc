@@ -312,6 +312,41 @@ TEST_F(CheckpointTest, PinUnpinAndDelete) {
   EXPECT_EQ(Run({"pin", directory_ + "/step-00000005-e0001"}).code, kExitInvalidInput);
 }
 
+TEST_F(CheckpointTest, OtherRunsAreListedAndRemovedByTheirId) {
+  const std::string old = "7d9f1c1e-3a54-4c0a-9a35-5b0f2f8b0f61";
+  const auto save = [this](const std::string& run, int64_t step, int64_t epoch) {
+    checkpoint::SavedState state = MakeState(step, epoch);
+    state.manifest.run = run;
+    checkpoint::SaveState(directory_, state);
+  };
+  for (const int64_t step : {10, 20, 30}) save(old, step, 1);
+  save("0c6f6a59-6a0e-4a38-8a4e-0f3f0a1f3f0e", 5, 2);
+  const Ran list = Run({"list", directory_});
+  EXPECT_THAT(list.out, testing::ContainsRegex("of run " + old + ": 3 checkpoints, [0-9.]+ KiB\n"));
+  EXPECT_THAT(list.out, HasSubstr("mtctl checkpoint delete " + directory_ + " --run ID\n"));
+  EXPECT_THAT(list.out, Not(HasSubstr("of run 0c6f")));
+  const auto tree = nlohmann::json::parse(Run({"list", directory_, "-o", "json"}).out);
+  EXPECT_EQ(tree["run"], "0c6f6a59-6a0e-4a38-8a4e-0f3f0a1f3f0e");
+  EXPECT_EQ(tree["other_runs"][0]["run"], old);
+  EXPECT_EQ(tree["other_runs"][0]["checkpoints"], 3);
+  EXPECT_THAT(Run({"list", directory_ + "/step-00000010-e0001"}).out, Not(HasSubstr("of run")));
+  const Ran unasked = Run({"delete", directory_, "--run", old});
+  EXPECT_EQ(unasked.code, kExitUsage) << "no terminal, no --yes";
+  EXPECT_THAT(unasked.err, HasSubstr("Remove 1 folder ("));
+  const Ran removed = Run({"delete", directory_, "--run", "7d9f", "--yes"});
+  EXPECT_EQ(removed.code, 0) << removed.err;
+  EXPECT_THAT(removed.out, HasSubstr("removed 1 folder ("));
+  EXPECT_THAT(removed.out, HasSubstr("of run " + old + " in " + directory_ + "\n"));
+  EXPECT_THAT(removed.out,
+              HasSubstr("kept step-00000030-e0001: it is one of the two newest of its run\n"));
+  const Ran again = Run({"delete", directory_, "--run", old, "-o", "json"});
+  EXPECT_EQ(again.code, 0) << "there is nothing to ask for";
+  EXPECT_EQ(nlohmann::json::parse(again.out)["kept"].size(), 2U);
+  const Ran one = Run({"delete", directory_ + "/step-00000020-e0001", "--run", old, "--yes"});
+  EXPECT_EQ(one.code, kExitInvalidInput);
+  EXPECT_THAT(one.err, HasSubstr("is one checkpoint: give the directory"));
+}
+
 TEST_F(CheckpointTest, CopySaysWhere) {
   const std::string folder = Save(10);
   const std::string to = dir_.File("archive");

@@ -58,6 +58,36 @@ TEST_F(SubmitTest, AnotherRunIsBegunOnlyWhereThatIsSaid) {
   EXPECT_EQ(server_.state().restarts.size(), 4U);
 }
 
+TEST_F(SubmitTest, WhatOtherRunsHaveInItsDirectoryIsSaid) {
+  v1::Job before = MakeJob("tiny", v1::SUCCEEDED);
+  before.mutable_spec()->mutable_checkpoint()->set_directory("tiny");
+  before.mutable_run()->set_id("run-a");
+  for (const int64_t step : {10, 20}) {
+    v1::CheckpointInfo* saved = before.add_checkpoints();
+    saved->set_step(step);
+    saved->set_run("run-a");
+    saved->set_bytes(1 << 20);
+  }
+  const auto said = [&](std::vector<std::string> more) {
+    server_.state().jobs = {before};
+    more.insert(more.end(), {"--set", "checkpoint.every_iters=2"});
+    return Submit(more).err;
+  };
+  EXPECT_THAT(said({}), Not(HasSubstr("other runs"))) << "it goes on with the run";
+  const std::vector<std::string> fresh = {"--set", "checkpoint.fresh=true"};
+  EXPECT_THAT(said(fresh),
+              HasSubstr("note: 2 checkpoints of other runs (2.0 MiB) in its directory stay: mtctl "
+                        "checkpoint list tiny tells whose, mtctl checkpoint delete tiny --run ID"));
+  EXPECT_THAT(said({"--set", "checkpoint.fresh=true", "--set", "checkpoint.directory=b"}),
+              Not(HasSubstr("other runs")));
+  before.mutable_run()->set_beginning("fresh");
+  EXPECT_THAT(said(fresh), Not(HasSubstr("other runs"))) << "that run goes on";
+  before.mutable_run()->mutable_other_runs()->set_runs(1);
+  before.mutable_run()->mutable_other_runs()->set_checkpoints(1);
+  before.mutable_run()->mutable_other_runs()->set_bytes(1 << 20);
+  EXPECT_THAT(said({}), HasSubstr("note: 1 checkpoint of other runs (1.0 MiB)"));
+}
+
 TEST_F(SubmitTest, AVocabularyThatTheTokenizerChangesIsSaid) {
   const Ran ran =
       Submit({"--set", "model={preset: gpt2-124m}", "--set", "checkpoint.every_iters=2"});

@@ -199,6 +199,14 @@ TEST_F(ViewsTest, DescribeNamesTheRunAndWhereItComesFrom) {
   EXPECT_THAT(shown(run), HasSubstr("run-a, in a copy of run run-b\n"));
   const json tree = json::parse(Mtctl(&server_, {"describe", "tiny", "-o", "json"}).out);
   EXPECT_EQ(tree.at("run").at("parent"), "run-b");
+  EXPECT_THAT(shown(run), Not(HasSubstr("Other runs:")));
+  run.mutable_other_runs()->set_runs(2);
+  run.mutable_other_runs()->set_checkpoints(3);
+  run.mutable_other_runs()->set_bytes(3 << 20);
+  EXPECT_THAT(
+      shown(run),
+      ContainsRegex("Other runs: +3 checkpoints .3.0 MiB. of 2 other runs in its directory; "
+                    "mtctl checkpoint list tiny .*delete tiny --run ID removes them\n"));
 }
 
 TEST_F(ViewsTest, CopiesAndSavesThatWereLeftOutAreShown) {

@@ -78,6 +78,7 @@ CASES = [
     ("checkpoint untag", "{C}", "kept"),
     ("checkpoint copy", "{C} copies", "copied"),
     ("checkpoint delete", "{C} --ended --yes", "kept"),
+    ("checkpoint delete", "{D} --run {R} --ended --yes", "run_removed"),
     ("submit", "-f job.yaml --set name=other {LONG}", "job"),
     ("kill", "other --yes", "operation"),
     ("delete", "other --yes", "operation"),
@@ -152,6 +153,7 @@ class OutputTest(ServiceTest):
         values = {"{LONG}": " ".join(LONG), "{D}": str(folder)}
         if names:
             values["{C}"] = str(folder / names[0])
+            values["{R}"] = json.loads((folder / "run.json").read_text())["runs"][-1]["id"]
         for name, value in values.items():
             arguments = arguments.replace(name, value)
         return arguments

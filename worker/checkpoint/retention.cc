@@ -1,5 +1,6 @@
 // The choice is by sets: every rule adds what it keeps. Losses are read from the disk where a rule
-// asks for them.
+// asks for them. A list of runs that cannot be read keeps nobody from pruning what the manifests
+// say to be the run's own.
 #include "worker/checkpoint/retention.h"
 
 #include <algorithm>
@@ -13,7 +14,9 @@
 #include "common/base/files.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/label.h"
+#include "worker/checkpoint/format/manifest.h"
 #include "worker/checkpoint/format/pin.h"
+#include "worker/checkpoint/format/run_list.h"
 #include "worker/checkpoint/format/verified.h"
 
 namespace mt::checkpoint {
@@ -38,14 +41,54 @@ std::vector<CheckpointId> BestOf(const std::vector<StoredCheckpoint>& all, int64
   return best;
 }
 
+// Whose a folder is, as far as that is known.
+class Owners {
+ public:
+  explicit Owners(const PruneArgs& args) : args_(args) {
+    if (args.run.empty()) return;
+    auto list = ReadRuns(args.list_in.empty() ? args.directory : args.list_in);
+    if (list.ok()) list_ = *std::move(list);
+  }
+
+  // The run of a folder with a manifest; empty: not known, or not asked for.
+  std::string OfManifest(const CheckpointId& id) const {
+    if (args_.run.empty()) return "";
+    if (args_.known != nullptr && args_.known->contains(id)) return args_.known->at(id);
+    const auto manifest = ReadManifest(args_.directory, id);
+    if (!manifest.ok()) return OfEpoch(id.epoch);
+    std::string run = RunOf(list_, *manifest);
+    if (args_.known != nullptr && !run.empty()) args_.known->emplace(id, run);
+    return run;
+  }
+  // Whether this run may remove what is no checkpoint.
+  bool MayClear(const CheckpointId& id, bool has_manifest) const {
+    if (args_.run.empty()) return true;
+    const std::string run = has_manifest ? OfManifest(id) : OfEpoch(id.epoch);
+    if (!run.empty()) return run == args_.run;
+    // A start that ended before it had named its run, or an earlier version, has left it.
+    return !has_manifest && !list_.runs.empty();
+  }
+
+ private:
+  std::string OfEpoch(int64_t epoch) const {
+    const RunRecord* const run = RunOfEpoch(list_, epoch);
+    return run == nullptr ? "" : run->id;
+  }
+
+  const PruneArgs& args_;
+  RunList list_;
+};
+
 // The complete checkpoints with what the rules ask of each.
-std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args,
+std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args, const Owners& owners,
                                        const std::vector<CheckpointId>& all) {
   std::vector<StoredCheckpoint> stored;
   for (const CheckpointId& id : all) {
+    StoredCheckpoint one{.id = id, .run = owners.OfManifest(id)};
+    if (one.run != args.run) continue;
     const std::string folder = base::JoinPath(args.directory, FolderName(id));
-    StoredCheckpoint one{
-        .id = id, .pinned = IsPinned(folder) || HasLabel(folder), .verified = IsVerified(folder)};
+    one.pinned = IsPinned(folder) || HasLabel(folder);
+    one.verified = IsVerified(folder);
     if (args.rules.keep_best > 0) {
       const auto evaluation = ReadEvaluation(folder).value_or(std::nullopt);
       if (evaluation) {
@@ -53,13 +96,13 @@ std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args,
         one.measure = evaluation->measure;
       }
     }
-    stored.push_back(one);
+    stored.push_back(std::move(one));
   }
   return stored;
 }
 
 // Folders of earlier epochs that are no checkpoints.
-StatusOr<std::vector<std::string>> LeftOver(const PruneArgs& args,
+StatusOr<std::vector<std::string>> LeftOver(const PruneArgs& args, const Owners& owners,
                                             const std::vector<CheckpointId>& all) {
   const std::set<CheckpointId> complete(all.begin(), all.end());
   std::vector<std::string> names;
@@ -71,8 +114,9 @@ StatusOr<std::vector<std::string>> LeftOver(const PruneArgs& args,
     const auto id =
         ParseFolderName(std::string_view(name).substr(0, name.size() - (temporary ? 4 : 0)));
     if (!id || id->epoch >= args.epoch) continue;
-    if (!temporary &&
-        (complete.contains(*id) || IsPinned(it->path().string()) || HasLabel(it->path().string())))
+    const std::string path = it->path().string();
+    if (!temporary && (complete.contains(*id) || IsPinned(path) || HasLabel(path))) continue;
+    if (!owners.MayClear(*id, !temporary && base::Exists(base::JoinPath(path, kManifestName))))
       continue;
     names.push_back(std::move(name));
   }
@@ -83,7 +127,9 @@ StatusOr<std::vector<std::string>> LeftOver(const PruneArgs& args,
 }  // namespace
 
 std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
-                                       std::vector<StoredCheckpoint> all) {
+                                       std::vector<StoredCheckpoint> all, std::string_view run) {
+  if (!run.empty())
+    std::erase_if(all, [run](const StoredCheckpoint& one) { return one.run != run; });
   std::ranges::sort(all, [](const StoredCheckpoint& a, const StoredCheckpoint& b) {
     return IsNewer(a.id, b.id);
   });
@@ -108,9 +154,10 @@ std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
 StatusOr<std::vector<std::string>> PruneCheckpoints(const PruneArgs& args) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointId> all, ListCheckpoints(args.directory));
   std::vector<std::string> doomed;
-  for (const CheckpointId& id : ChooseDoomed(args.rules, LookedAt(args, all)))
+  const Owners owners(args);
+  for (const CheckpointId& id : ChooseDoomed(args.rules, LookedAt(args, owners, all), args.run))
     doomed.push_back(FolderName(id));
-  ASSIGN_OR_RETURN(const std::vector<std::string> left_over, LeftOver(args, all));
+  ASSIGN_OR_RETURN(const std::vector<std::string> left_over, LeftOver(args, owners, all));
   doomed.insert(doomed.end(), left_over.begin(), left_over.end());
   std::vector<std::string> removed;
   for (const std::string& name : doomed) {

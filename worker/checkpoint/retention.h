@@ -1,9 +1,12 @@
-// Which checkpoints of a directory are kept: the rules, the choice, and the removal of the others.
+// Which checkpoints of a run are kept: the rules, the choice, and the removal of the others. What
+// another run of the same directory has made counts for nothing here and is never removed.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
@@ -27,6 +30,7 @@ struct RetentionRules {
 // A complete checkpoint, as far as the rules ask.
 struct StoredCheckpoint {
   CheckpointId id;
+  std::string run{};      // id of the run that saved it (run_list.h); empty: not known
   bool pinned = false;    // or it has a tag: kept
   bool verified = false;  // somebody found it intact: the newest such one is kept
   std::optional<double>
@@ -34,21 +38,32 @@ struct StoredCheckpoint {
   Measure measure{};  // of valid_loss
 };
 
-// The checkpoints that no rule keeps, oldest first. `all`: the complete ones of a directory, in any
-// order. Pure.
+// The checkpoints of the run that no rule keeps, oldest first. `all`: the complete ones of a
+// directory, in any order; those of other runs, and of runs that are not known, are left alone.
+// `run` empty: all are taken as one run's. Pure.
 std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
-                                       std::vector<StoredCheckpoint> all);
+                                       std::vector<StoredCheckpoint> all,
+                                       std::string_view run = {});
 
 struct PruneArgs {
   std::string directory;
   RetentionRules rules;
-  int64_t epoch = 0;             // of the run that prunes
+  int64_t epoch = 0;             // of the start that prunes
   const Fence* fence = nullptr;  // which it has raised; nullptr: the directory is not fenced
+  // Id of the run that prunes; empty: not known, then all of the directory is taken as its own.
+  std::string run{};
+  // The directory whose run.json tells of which run an epoch is; empty: `directory` itself.
+  std::string list_in{};
+  // Of which run each checkpoint is, as earlier calls have found it, so that a save reads the
+  // manifests of new ones alone; nullptr: all are read.
+  std::map<CheckpointId, std::string>* known = nullptr;
 };
 
-// Removes the complete checkpoints that the rules do not keep, and every unfinished or invalid
-// folder of an epoch below `epoch` that is not pinned. The fence, if there is one, is checked
-// before each removal: kFailedPrecondition if it is another run's. Called by one rank; blocks.
+// Removes the run's complete checkpoints that the rules do not keep, and its unfinished or invalid
+// folders of epochs below `epoch` that are not pinned. Such a folder of an epoch of another run
+// stays; one of an epoch that no run names goes, unless it has a manifest or there is no list of
+// runs that could tell. The fence, if there is one, is checked before each removal:
+// kFailedPrecondition if it is another run's. Called by one rank; blocks.
 // Returns the names of the removed folders.
 StatusOr<std::vector<std::string>> PruneCheckpoints(const PruneArgs& args);
 

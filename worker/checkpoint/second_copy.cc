@@ -208,8 +208,11 @@ StatusOr<int64_t> SecondCopy::Copy(const Wanted& wanted) {
   RETURN_IF_ERROR(BringUpToDate(id));
   // The copy may have taken long.
   RETURN_IF_ERROR(CheckNotSavedTo());
-  const auto removed =
-      PruneCheckpoints({.directory = args_.to, .rules = wanted.rules, .epoch = args_.epoch});
+  const auto removed = PruneCheckpoints({.directory = args_.to,
+                                         .rules = wanted.rules,
+                                         .epoch = args_.epoch,
+                                         .run = args_.run,
+                                         .list_in = args_.from});
   if (!removed.ok()) {
     log::Warn("old copies were not removed", {{"why", base::Message(removed.status())}});
   }

@@ -42,7 +42,8 @@ class SecondCopy {
  public:
   struct Args {
     std::string from, to;  // directories of checkpoints, absolute; `to` is made where it is missing
-    int64_t epoch = 0;     // of the run: unfinished folders of earlier ones are removed
+    int64_t epoch = 0;     // of the start: unfinished folders of earlier ones are removed
+    std::string run{};     // id of the run, whose copies alone are pruned; empty: not known
     const base::Clock* clock = base::Clock::Real();       // outlives the object
     std::function<void(const SecondCopyResult&)> report;  // on the thread of this object
     // Waits between tries of one that failed: doubled with each failure in a row, up to a cap.

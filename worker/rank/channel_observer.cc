@@ -80,6 +80,12 @@ void ChannelObserver::OnRunInfo(const train::RunInfo& info) {
     out.add_damaged_checkpoints(damaged);
   }
   Fill(info.run, out.mutable_run());
+  if (info.other_runs.runs > 0) {
+    auto& others = *out.mutable_run()->mutable_other_runs();
+    others.set_runs(info.other_runs.runs);
+    others.set_checkpoints(info.other_runs.checkpoints);
+    others.set_bytes(info.other_runs.bytes);
+  }
   out.set_run_begins(info.run_begins);
   deps_.send(std::move(message));
 }

@@ -94,6 +94,7 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
         .from = args_.start.directory,
         .to = args_.start.second,
         .epoch = args_.start.epoch,
+        .run = args_.manifest.run,
         .clock = args_.clock,
         .report =
             [observer = args_.observer](const checkpoint::SecondCopyResult& result) {
@@ -374,12 +375,14 @@ void Checkpointer::Watch() {
   args_.observer->OnCheckpointFailed(under_way_->step, tried_status_);
 }
 
-checkpoint::PruneArgs Checkpointer::PruneAfterSave() const {
+checkpoint::PruneArgs Checkpointer::PruneAfterSave() {
   const auto& wanted = args_.job->checkpoint();
   checkpoint::PruneArgs request{.directory = args_.start.directory,
                                 .rules = RulesOf(wanted),
                                 .epoch = args_.start.epoch,
-                                .fence = fence()};
+                                .fence = fence(),
+                                .run = args_.manifest.run,
+                                .known = &known_runs_};
   // Until this run has two of its own, what it went on from is what a next start falls back to.
   const int64_t saved = num_saved_ + (under_way_ ? 1 : 0);
   if (saved < 2 && args_.start.load_directory == args_.start.directory)

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -142,7 +143,7 @@ class Checkpointer {
   // Takes and reports what has become of the save.
   Status Ended(const Begun& begun, const StatusOr<checkpoint::SaveResult>& saved,
                double stall_seconds);
-  checkpoint::PruneArgs PruneAfterSave() const;
+  checkpoint::PruneArgs PruneAfterSave();
   bool is_reporter() const { return args_.group == nullptr || args_.group->rank() == 0; }
   void WriteEvaluation(const EvalRecord& record);
   // Rank 0's hold on the directory; nullptr elsewhere.
@@ -154,7 +155,9 @@ class Checkpointer {
   int64_t last_saved_step_ = -1;                // the newest one on disk; -1: none
   std::optional<CheckpointRecord> last_saved_;  // that checkpoint, on rank 0
   std::optional<EvalRecord> last_eval_;         // the first one of its step; on rank 0
-  int64_t num_saved_ = 0;                       // checkpoints of this run, on rank 0
+  int64_t num_saved_ = 0;                       // checkpoints of this start, on rank 0
+  // PruneArgs::known. Of the thread that saves; there is one save at a time.
+  std::map<checkpoint::CheckpointId, std::string> known_runs_;
   std::unique_ptr<BackgroundSave> background_;  // nullptr: saves block
   std::optional<Begun> under_way_;
   int64_t watched_bytes_ = -1;  // of the save under way, when it moved last

@@ -86,6 +86,13 @@ struct RankCounters {
   double step_seconds = 0;  // of the newest step
 };
 
+// What other runs have in the directory of one. All 0: nothing, or that cannot be told.
+struct OtherRuns {
+  int64_t runs = 0;
+  int64_t checkpoints = 0;
+  int64_t bytes = 0;
+};
+
 // Known once the ranks are ready.
 struct RunInfo {
   int64_t total_steps = 0;
@@ -96,6 +103,7 @@ struct RunInfo {
   std::vector<std::string> damaged_checkpoints;  // StartPoint::damaged
   checkpoint::RunRecord run;
   bool run_begins = false;  // with this start
+  OtherRuns other_runs{};
 };
 
 }  // namespace mt::train

@@ -18,6 +18,7 @@
 #include "common/spec/print.h"
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/inspect/run_totals.h"
 #include "worker/failure/failure.h"
 #include "worker/train/load_state.h"
 #include "worker/train/run_state.h"
@@ -25,6 +26,27 @@
 namespace mt::train {
 
 namespace {
+
+// They stay until somebody removes them, so it is said at each start.
+OtherRuns OtherRunsOf(const std::string& directory, const std::string& run) {
+  OtherRuns all;
+  if (directory.empty()) return all;
+  const auto totals = checkpoint::OtherRunsIn(directory, run);
+  if (!totals.ok()) return all;
+  for (const checkpoint::RunTotal& one : *totals) {
+    ++all.runs;
+    all.checkpoints += one.checkpoints;
+    all.bytes += one.bytes;
+  }
+  if (all.runs > 0) {
+    log::Info("checkpoints of other runs lie in the directory and stay there",
+              {{"runs", all.runs},
+               {"checkpoints", all.checkpoints},
+               {"bytes", all.bytes},
+               {"directory", directory}});
+  }
+  return all;
+}
 
 // Of texts [machine, bytes needed, bytes available] by rank: the first rank on a machine that has
 // not what its ranks need together; the number of ranks where all have. Containers of a machine
@@ -380,7 +402,8 @@ void RunSetup::AnnounceReady() const {
                                .epoch = start_.epoch,
                                .damaged_checkpoints = start_.damaged,
                                .run = run_.record,
-                               .run_begins = run_.begins});
+                               .run_begins = run_.begins,
+                               .other_runs = OtherRunsOf(start_.directory, run_.record.id)});
   }
   args_.observer->OnState(TrainState::kReady, parts_.cursor.start());
 }

@@ -84,6 +84,21 @@ TEST_F(RunTest, ABeginningIsToldOnceAndKept) {
   EXPECT_EQ(history.runs(1).from_step(), 10);
 }
 
+// Each start tells what it has found: what was removed meanwhile is told no more.
+TEST_F(RunTest, WhatOtherRunsHaveInItsDirectoryIsKeptWithIt) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  v1::Run run = RunOf("run-b", "fresh");
+  run.mutable_other_runs()->set_runs(1);
+  run.mutable_other_runs()->set_checkpoints(2);
+  run.mutable_other_runs()->set_bytes(4096);
+  ReportRun(worker, job, run, /*begins=*/true);
+  EXPECT_EQ(Get(job.uid()).run().other_runs().bytes(), 4096);
+  const v1::Job again = PlaceAgain(worker, job.uid());
+  ReportRun(worker, again, RunOf("run-b", "fresh"), /*begins=*/false, 10);
+  EXPECT_FALSE(Get(job.uid()).run().has_other_runs());
+}
+
 TEST_F(RunTest, AJobThatTakesUpAnothersRunSaysSo) {
   Worker worker = NewWorker("n1", 1);
   const v1::Job job = StartRunning(worker, "demo", 1);

@@ -14,6 +14,7 @@
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/inspect/deletion.h"
 #include "worker/checkpoint/inspect/place.h"
+#include "worker/checkpoint/inspect/run_totals.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -177,6 +178,142 @@ TEST_F(ListingTest, DeletionSparesPinnedHeldAndTheTwoNewest) {
   EXPECT_TRUE(remove(10, /*ended=*/true).ok());
   EXPECT_EQ(*ListCheckpoints(directory_), (std::vector<CheckpointId>{{20, 1}, {30, 1}}));
   EXPECT_FALSE(base::Exists(dir_.File("ckpt/step-00000010-e0001")));
+}
+
+// Runs of three checkpoints (10, 20, 30) in epoch 1 and of two (5, 15) in epoch 2.
+class RunsOfADirectoryTest : public ListingTest {
+ protected:
+  void SetUp() override {
+    for (const CheckpointId id : {CheckpointId{10, 1}, {20, 1}, {30, 1}, {5, 2}, {15, 2}})
+      SaveOf(id.epoch == 1 ? first_ : second_, id.step, id.epoch);
+    std::filesystem::create_directories(Path("step-00000031-e0001.tmp"));
+    WriteList({});
+  }
+  void SaveOf(const std::string& run, int64_t step, int64_t epoch) const {
+    SavedState state = MakeState(step, epoch);
+    state.manifest.run = run;
+    SaveState(directory_, state);
+  }
+  void WriteList(const std::optional<RunSource>& from_of_second) const {
+    RunRecord first, second;
+    first.id = first_;
+    first.epochs = {{1, 1}};
+    second.id = second_;
+    second.epochs = {{2, 2}};
+    second.from = from_of_second;
+    ASSERT_TRUE(WriteRuns(directory_, {.runs = {first, second}}).ok());
+  }
+  std::string Path(const std::string& name) const { return base::JoinPath(directory_, name); }
+  StatusOr<RunDeletion> Delete(const std::string& run, bool ended = false) const {
+    return DeleteRun({.directory = directory_, .run = run, .ended = ended});
+  }
+  static void ExpectRefused(const Status& status, absl::StatusCode code, const std::string& why) {
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(base::Message(status), HasSubstr(why));
+  }
+  const std::string first_ = "aaaa0000-0000-4000-8000-000000000001";
+  const std::string second_ = "aaaa0000-0000-4000-8000-000000000002";
+};
+
+TEST_F(RunsOfADirectoryTest, AreToldWithTheirSizes) {
+  const auto listing = ListDirectory(directory_);
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  EXPECT_EQ(Find(*listing, "step-00000031-e0001.tmp")->run, first_) << "by its epoch";
+  EXPECT_EQ(CurrentRun(*listing), second_) << "of the newest";
+  const auto others = OtherRuns(*listing, second_);
+  ASSERT_EQ(others.size(), 1U);
+  EXPECT_EQ(others[0].run, first_);
+  EXPECT_EQ(others[0].checkpoints, 3);
+  EXPECT_GT(others[0].bytes, 0);
+  EXPECT_EQ(others[0].bytes, Find(*listing, "step-00000010-e0001")->bytes +
+                                 Find(*listing, "step-00000020-e0001")->bytes +
+                                 Find(*listing, "step-00000030-e0001")->bytes);
+  EXPECT_EQ(OtherRuns(*listing, "").size(), 2U);
+  const auto at_start = OtherRunsIn(directory_, second_);
+  ASSERT_TRUE(at_start.ok()) << at_start.status();
+  ASSERT_EQ(at_start->size(), 1U);
+  EXPECT_EQ(at_start->front().checkpoints, 3);
+  EXPECT_EQ(at_start->front().bytes, others[0].bytes);
+  // The fence knows better than the newest checkpoint: its run may not have saved yet.
+  const auto fence = RaiseFence({.directory = directory_, .job_uid = "u", .epoch = 3});
+  ASSERT_TRUE(fence.ok()) << fence.status();
+  Fence named = *fence;
+  ASSERT_TRUE(NameRun(
+                  directory_, first_, [] { return OkStatus(); }, &named)
+                  .ok());
+  EXPECT_EQ(CurrentRun(*ListDirectory(directory_)), first_);
+}
+
+TEST_F(RunsOfADirectoryTest, EachKeepsItsTwoNewest) {
+  const auto remove = [&](int64_t step, int64_t epoch) {
+    return DeleteCheckpoint({.place = PlaceOf(directory_, {step, epoch})});
+  };
+  for (const CheckpointId id : {CheckpointId{20, 1}, {30, 1}, {5, 2}, {15, 2}})
+    ExpectRefused(remove(id.step, id.epoch), absl::StatusCode::kFailedPrecondition, "two newest");
+  EXPECT_TRUE(remove(10, 1).ok());
+}
+
+TEST_F(RunsOfADirectoryTest, DeletingARunKeepsItsTwoNewestAndWhatIsNamed) {
+  SaveOf(first_, 1, 1);
+  SaveOf(first_, 2, 1);
+  ASSERT_TRUE(WritePin(Path("step-00000001-e0001"), "mine").ok());
+  ASSERT_TRUE(WriteLabel(directory_, {2, 1}, {.tag = "best", .meta = {}}).ok());
+  const auto plan = PlanRunDeletion({.directory = directory_, .run = first_});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(base::Exists(Path("step-00000010-e0001"))) << "a plan does nothing";
+  const auto done = Delete(first_);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_EQ(done->names,
+            (std::vector<std::string>{"step-00000010-e0001", "step-00000031-e0001.tmp"}));
+  EXPECT_EQ(done->bytes, plan->bytes);
+  EXPECT_GT(done->bytes, 0);
+  ASSERT_EQ(done->kept.size(), 4U);
+  EXPECT_EQ(done->kept[0].why, "is pinned");
+  EXPECT_EQ(done->kept[1].why, "has a tag or meta");
+  EXPECT_THAT(done->kept[2].why, HasSubstr("two newest"));
+  EXPECT_EQ(*ListCheckpoints(directory_),
+            (std::vector<CheckpointId>{{1, 1}, {2, 1}, {20, 1}, {30, 1}, {5, 2}, {15, 2}}));
+  EXPECT_TRUE(Delete(first_)->names.empty()) << "again";
+}
+
+TEST_F(RunsOfADirectoryTest, WhatAnotherRunBeganFromStaysUntilItHasSavedTwice) {
+  WriteList(RunSource{.run = first_, .id = {10, 1}, .digest = ""});
+  std::filesystem::remove_all(Path("step-00000005-e0002"));
+  const auto kept = Delete(first_);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->names, std::vector<std::string>{"step-00000031-e0001.tmp"});
+  EXPECT_THAT(kept->kept[0].why, HasSubstr("is where run " + second_ + " began"));
+  SaveOf(second_, 25, 2);
+  EXPECT_EQ(Delete(first_)->names, std::vector<std::string>{"step-00000010-e0001"});
+}
+
+TEST_F(RunsOfADirectoryTest, ARunThatAJobTrainsIsRefusedAnotherIsNot) {
+  const auto fence = RaiseFence({.directory = directory_, .job_uid = "the-job", .epoch = 3});
+  ASSERT_TRUE(fence.ok()) << fence.status();
+  const auto refused = [&](const std::string& run) {
+    ExpectRefused(Delete(run).status(), absl::StatusCode::kFailedPrecondition,
+                  "run " + run + " in " + directory_ + " is held by job the-job (epoch 3)");
+  };
+  refused(first_);  // no run is named yet: it may be this one
+  refused(second_);
+  Fence named = *fence;
+  ASSERT_TRUE(NameRun(
+                  directory_, second_, [] { return OkStatus(); }, &named)
+                  .ok());
+  refused(second_);
+  EXPECT_TRUE(Delete(first_).ok());
+  EXPECT_TRUE(Delete(second_, /*ended=*/true).ok());
+}
+
+TEST_F(RunsOfADirectoryTest, ARunIsNamedByItsIdOrHowThatBegins) {
+  ExpectRefused(Delete("aaaa").status(), absl::StatusCode::kInvalidArgument, "several runs");
+  ExpectRefused(Delete("bbbb").status(), absl::StatusCode::kNotFound, "but of " + first_);
+  ExpectRefused(Delete("").status(), absl::StatusCode::kNotFound, "no checkpoint of run");
+  std::ofstream(Path("run.json"), std::ios::trunc) << "{";
+  ExpectRefused(Delete(first_).status(), absl::StatusCode::kDataLoss, "run.json");
+  WriteList({});
+  SaveOf("cccc0000-0000-4000-8000-000000000003", 7, 3);
+  EXPECT_EQ(Delete("ccc")->run, "cccc0000-0000-4000-8000-000000000003");
 }
 
 }  // namespace

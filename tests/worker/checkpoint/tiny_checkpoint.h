@@ -10,13 +10,15 @@
 
 namespace mt::checkpoint {
 
-// Saves one number as this step and epoch of a directory.
-inline void SaveTiny(const std::string& directory, int64_t step, int64_t epoch) {
+// Saves one number as this step and epoch of a directory, by a run with this id.
+inline void SaveTiny(const std::string& directory, int64_t step, int64_t epoch,
+                     const std::string& run = {}) {
   const double value = 1;
   SaveArgs args;
   args.directory = directory;
   args.manifest.step = step;
   args.manifest.epoch = epoch;
+  args.manifest.run = run;
   args.manifest.spec_json = "{}";
   args.slices = {{.key = "weights/w",
                   .dtype = kernels::DType::kF64,

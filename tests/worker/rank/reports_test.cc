@@ -79,6 +79,7 @@ TEST_F(ReportsTest, AStartWithItsRun) {
   info.run.beginning.load = "10";
   info.run.from = checkpoint::RunSource{.run = "run-c", .id = {10, 1}, .digest = "xxh3:00"};
   info.run_begins = false;
+  info.other_runs = {.runs = 2, .checkpoints = 3, .bytes = 4096};
   observer_.OnRunInfo(info);
   ASSERT_EQ(sent_.size(), 2U);
   const megatrain::v1::RunInfo& plain = sent_[0].job_report().run_info();
@@ -96,6 +97,10 @@ TEST_F(ReportsTest, AStartWithItsRun) {
   EXPECT_EQ(named.run().from_run(), "run-c");
   EXPECT_EQ(named.run().from_step(), 10);
   EXPECT_EQ(named.run().from_digest(), "xxh3:00");
+  EXPECT_FALSE(plain.run().has_other_runs());
+  EXPECT_EQ(named.run().other_runs().runs(), 2);
+  EXPECT_EQ(named.run().other_runs().checkpoints(), 3);
+  EXPECT_EQ(named.run().other_runs().bytes(), 4096);
 }
 
 TEST_F(ReportsTest, StatesCheckpointsAndSteps) {

@@ -18,6 +18,10 @@ void Look(const std::string& directory, const Listing& listing, ListedFolder* fo
   folder->bytes = FolderBytes(path).value_or(0);
   folder->pin = ReadPin(path);
   folder->label = ReadLabel(path);
+  if (listing.runs.ok()) {
+    const RunRecord* const of_epoch = RunOfEpoch(*listing.runs, folder->id.epoch);
+    if (of_epoch != nullptr) folder->run = of_epoch->id;
+  }
   if (folder->name.ends_with(".tmp")) {
     folder->fault = "unfinished: being written, or left by a crash";
     return;

@@ -28,9 +28,10 @@ struct ListedFolder {
   // An error where it has one that cannot be read; it is kept all the same.
   StatusOr<Label> label = absl::NotFoundError("no label");  // ReadLabel
   std::optional<Evaluation> evaluation;
+  // Id of the run that saved it; where no manifest tells, the run of its epoch; empty: not known.
+  std::string run;
   // Of the manifest, where that could be read.
   std::string job_name, job_uid, created;
-  std::string run;  // id of the run that saved it; empty: not known
   int64_t world_size = 0;
   Summary summary;
 };

@@ -63,6 +63,48 @@ class RunIdTest : public TrainTest {
   Observed last_;  // of rank 0
 };
 
+// A run that begins over a trained model prunes what it has saved itself, and says what else is
+// there.
+TEST_F(RunIdTest, AFreshRunDeletesNothingOfATrainedModel) {
+  const std::vector<std::string> keeps = {"checkpoint.every_iters=2", "checkpoint.keep_last=2"};
+  const auto with = [&keeps](const std::vector<std::string>& more) {
+    std::vector<std::string> all = keeps;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const RunInfo trained = TrainTo(20, keeps);
+  EXPECT_EQ(trained.other_runs.runs, 0);
+  ASSERT_EQ(OnDisk(), (std::vector<CheckpointId>{{18, 1}, {20, 1}}));
+  const RunInfo fresh = TrainTo(9, with({"checkpoint.fresh=true"}));
+  EXPECT_NE(fresh.run.id, trained.run.id);
+  EXPECT_EQ(fresh.other_runs.runs, 1);
+  EXPECT_EQ(fresh.other_runs.checkpoints, 2);
+  EXPECT_GT(fresh.other_runs.bytes, 1000);
+  EXPECT_EQ(OnDisk(), (std::vector<CheckpointId>{{18, 1}, {20, 1}, {8, 2}, {9, 2}}));
+  // The new run goes on, and still removes its own alone.
+  const RunInfo on = TrainTo(12, keeps);
+  EXPECT_EQ(on.run.id, fresh.run.id);
+  EXPECT_EQ(on.resumed_from_step, 9);
+  EXPECT_EQ(OnDisk(), (std::vector<CheckpointId>{{18, 1}, {20, 1}, {10, 3}, {12, 3}}));
+  // So does one that begins from a step of the first.
+  EXPECT_EQ(TrainTo(20, with({"checkpoint.load=18", "name=third", "checkpoint.directory=tiny"}))
+                .other_runs.checkpoints,
+            4);
+  EXPECT_EQ(OnDisk(), (std::vector<CheckpointId>{{18, 1}, {20, 1}, {10, 3}, {12, 3}, {20, 4}}));
+}
+
+// Before runs had ids, too: the first start over them tells the runs apart.
+TEST_F(RunIdTest, ADirectoryFromBeforeRunsHadIdsKeepsItsRunsApart) {
+  const std::vector<std::string> keeps = {"checkpoint.every_iters=2", "checkpoint.keep_last=2"};
+  TrainTo(20, keeps);
+  std::vector<std::string> fresh = keeps;
+  fresh.emplace_back("checkpoint.fresh=true");
+  TrainTo(4, fresh);
+  ForgetIds();
+  EXPECT_EQ(TrainTo(7, keeps).resumed_from_step, 4);
+  EXPECT_EQ(OnDisk(), (std::vector<CheckpointId>{{18, 1}, {20, 1}, {6, 3}, {7, 3}}));
+}
+
 TEST_F(RunIdTest, IsWrittenEverywhereBeforeTheFirstStep) {
   layout_ = {"parallel.data=2"};
   std::string of_list, of_fence;
