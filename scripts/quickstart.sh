@@ -67,7 +67,8 @@ code=0
 say "summary"
 steps=$state/steps.jsonl
 "$bin/mtctl" metrics quickstart --all -o jsonl > "$steps" || true
-"$bin/mtctl" -o json describe quickstart | python3 -c '
+job=$("$bin/mtctl" -o json describe quickstart)
+python3 -c '
 import json, sys
 steps = [json.loads(line) for line in open(sys.argv[1])]
 seconds = sum(step["step_seconds"] for step in steps)
@@ -88,21 +89,24 @@ if started and ended:
     print("took             ", "%.0f s" % ((ended - started) / 1e6))
 if saved:
     print("checkpoint       ", saved["path"])
-' "$steps"
+' "$steps" <<< "$job"
 say "its curve"
 "$bin/mtctl" plot quickstart || true
 if [ "$code" = 0 ]; then
   say "what it writes: three samples"
   "$bin/mtctl" generate quickstart --prompt "The " --samples 3 --temperature 0.7 --tokens 60 || code=$?
 fi
+# A clone in which an earlier version trained keeps the directory that it has.
+directory=$(python3 -c 'import json, sys; print(json.load(sys.stdin).get("checkpoint_path") or sys.argv[1])' \
+  "$state/checkpoints/default/quickstart" <<< "$job")
 cat <<TEXT
 
 What next (mtctl plot, follow, describe and --help are yours while the cluster is up):
   export PATH=$bin:\$PATH XDG_STATE_HOME=$state/state
   mtctl dev up && mtctl plot quickstart --smooth 20     # the same cluster again, with this run; mtctl dev down stops it
-  mtctl generate $state/checkpoints/quickstart --prompt "I "    # what it writes; needs no cluster
+  mtctl generate $directory --prompt "I "    # what it writes; needs no cluster
   mtctl init llama -f my-job.yaml                      # a job file of your own: edit it, then
   mtctl submit -f my-job.yaml --follow
-Once more: bash scripts/quickstart.sh evaluates, or goes on where it was interrupted; --fresh trains from the start.
+Once more: bash scripts/quickstart.sh goes on where it was interrupted, or has nothing to train and evaluates; --fresh trains anew.
 TEXT
 exit $code

@@ -19,13 +19,14 @@ namespace mt::client {
 
 namespace {
 
-// True where the file itself names a namespace. Other errors in it are found later.
-bool SaysNamespace(const JobFileArgs& args, const std::string& input) {
+// The fields that the file and --set name. Errors are found later.
+megatrain::v1::JobSpec NamedFields(const JobFileArgs& args, const std::string& input,
+                                   const std::vector<std::string>& overrides) {
   std::string text = input;
   if (args.path != "-") text = base::ReadFile(args.path).value_or("");
-  megatrain::v1::JobSpec probe;
-  (void)spec::ParseJob(text, {}, &probe);
-  return probe.has_namespace_();
+  megatrain::v1::JobSpec named;
+  (void)spec::ParseJob(text, overrides, &named);
+  return named;
 }
 
 }  // namespace
@@ -38,7 +39,7 @@ void AddJobFileFlags(CLI::App* command, JobFileArgs* args) {
 }
 
 ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
-                     megatrain::v1::JobSpec* job) {
+                     megatrain::v1::JobSpec* job, bool* names_directory) {
   if (args.path != "-" && !base::Exists(args.path)) {
     std::fprintf(stderr, "mtctl: there is no file %s (mtctl init writes a job file)\n",
                  args.path.c_str());
@@ -50,12 +51,15 @@ ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
     input.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
   const auto load = [&](megatrain::v1::JobSpec* out) {
-    return args.path == "-" ? spec::LoadJob(input, overrides, {}, out)
-                            : spec::LoadJobFile(args.path, overrides, {}, out);
+    constexpr spec::ValidateContext kContext{.of_service = true};
+    return args.path == "-" ? spec::LoadJob(input, overrides, kContext, out)
+                            : spec::LoadJobFile(args.path, overrides, kContext, out);
   };
   // Precedence of the namespace: --set, then --namespace, then the file, then the context.
-  if (options.namespace_given || !SaysNamespace(args, input))
+  if (options.namespace_given || !NamedFields(args, input, {}).has_namespace_())
     overrides.insert(overrides.begin(), "namespace=" + options.job_namespace);
+  if (names_directory != nullptr)
+    *names_directory = NamedFields(args, input, overrides).checkpoint().has_directory();
   const spec::Faults faults = load(job);
   if (faults.empty()) return kExitOk;
   std::fprintf(stderr, "mtctl: %s: %zu fault%s\n%s\n", args.path.c_str(), faults.size(),

@@ -24,9 +24,11 @@ struct JobFileArgs {
 void AddJobFileFlags(CLI::App* command, JobFileArgs* args);
 
 // Reads, completes and checks the job. All faults go to stderr, one per line. Returns kExitOk or
-// kExitInvalidInput; with the latter *job is unspecified.
+// kExitInvalidInput; with the latter *job is unspecified. *names_directory (may be null): whether
+// file or --set names checkpoint.directory; else the coordinator chooses it, and the job shows what
+// it chooses as a rule.
 ExitCode ReadJobFile(const JobFileArgs& args, const GlobalOptions& options,
-                     megatrain::v1::JobSpec* job);
+                     megatrain::v1::JobSpec* job, bool* names_directory = nullptr);
 
 // For the cluster of `mtctl dev up`: makes ranks end with their worker unless the job says
 // otherwise, so that nothing is left running on a laptop.

@@ -46,11 +46,20 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
                                           "--wait, which prints the job at its end"),
                     kExitUsage);
   }
-  v1::SubmitRequest request;
-  const ExitCode code = ReadJobFile(args.file, options, request.mutable_spec());
+  v1::JobSpec spec;
+  bool names_directory = false;
+  const ExitCode code = ReadJobFile(args.file, options, &spec, &names_directory);
   if (code != kExitOk) return code;
-  if (args.dry_run) return PrintJobFile(request.spec(), options);
-  SetDevPolicy(options, request.mutable_spec());
+  if (args.dry_run) {
+    const ExitCode printed = PrintJobFile(spec, options);
+    if (printed == kExitOk) SayFieldNotes(spec);
+    return printed;
+  }
+  SetDevPolicy(options, &spec);
+  v1::SubmitRequest request;
+  *request.mutable_spec() = spec;
+  // The coordinator knows what is there from earlier versions.
+  if (!names_directory) request.mutable_spec()->mutable_checkpoint()->clear_directory();
   request.set_restart(args.restart);
   request.set_request_id(args.request_id.empty() ? base::NewUid() : args.request_id);
   auto api = ConnectApi(options);
@@ -66,7 +75,10 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
     }
     return failed;
   }
-  SaySubmitNotes(request.spec(), before, **api, options);
+  // As the coordinator has chosen.
+  const v1::Checkpoint& chosen = response->job().spec().checkpoint();
+  if (chosen.has_directory()) spec.mutable_checkpoint()->set_directory(chosen.directory());
+  SaySubmitNotes(spec, before, **api, options);
   if (args.follow) {
     std::fprintf(stderr, "submitted job %s (%s)\n", response->job().name().c_str(),
                  response->job().uid().c_str());

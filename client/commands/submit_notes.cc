@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "client/commands/job_memory.h"
 #include "client/output/format.h"
 #include "common/base/plain_text.h"
 #include "common/spec/derived.h"
+#include "common/spec/field_effects.h"
 #include "common/spec/presets.h"
 #include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
@@ -153,6 +155,7 @@ std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodes
   }
   if (before != nullptr) notes.push_back(OtherRunsNote(job, *before));
   std::erase(notes, "");
+  for (std::string& line : spec::NoteLines(spec::FieldNotes(job))) notes.push_back(std::move(line));
   return notes;
 }
 
@@ -174,6 +177,11 @@ void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before
   for (const std::string& note :
        SubmitNotes(job, nodes.ok() ? &*nodes : nullptr, before ? &*before : nullptr))
     std::fprintf(stderr, "mtctl: note: %s\n", base::CleanLine(note).c_str());
+}
+
+void SayFieldNotes(const v1::JobSpec& job) {
+  for (const std::string& line : spec::NoteLines(spec::FieldNotes(job)))
+    std::fprintf(stderr, "mtctl: note: %s\n", base::CleanLine(line).c_str());
 }
 
 }  // namespace mt::client

@@ -16,9 +16,10 @@ class ListNodesResponse;
 namespace mt::client {
 
 // Of work that a default may lose (no checkpoint before the end), of a preset whose vocabulary the
-// tokenizer changes, of ranks that keep more than the largest node has, and of what other runs have
-// in its directory. `nodes` may be null: then nothing is said of memory; and so may `before`, the
-// job that had its name so far: then nothing is of other runs. `job` has its defaults. Pure.
+// tokenizer changes, of ranks that keep more than the largest node has, of what other runs have in
+// its directory, and of fields without effect (common/spec/field_effects.h). `nodes` may be null:
+// then nothing is said of memory; and so may `before`, the job that had its name so far: then
+// nothing is of other runs. `job` has its defaults. Pure.
 std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes,
                                      const v1::Job* before = nullptr);
 
@@ -28,5 +29,8 @@ std::optional<v1::Job> JobBefore(const v1::JobSpec& job, const Api& api,
 // Prints the notes, each on a line, where answers are for people.
 void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before, const Api& api,
                     const GlobalOptions& options);
+
+// Those of them that need no coordinator to be known, on stderr whatever the output.
+void SayFieldNotes(const v1::JobSpec& job);
 
 }  // namespace mt::client

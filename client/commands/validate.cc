@@ -6,6 +6,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/job_file.h"
+#include "client/commands/submit_notes.h"
 #include "client/output/format.h"
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
@@ -30,6 +31,7 @@ void AddValidate(const CommandContext& context) {
                    static_cast<long long>(spec::TokensPerStep(job)),
                    static_cast<long long>(spec::WorldSize(job)),
                    spec::WorldSize(job) == 1 ? "" : "s", spec::LayoutText(job).c_str());
+      SayFieldNotes(job);
       return kExitOk;
     };
   });

@@ -62,6 +62,7 @@ void CompleteBench(const CheckArgs& args) {
   const char* const runs_to_its_end = "a bench runs to its end; leave it out";
   if (training.has_exit_after()) faults.Add("training.exit_after", runs_to_its_end);
   if (training.has_exit_at_iter()) faults.Add("training.exit_at_iter", runs_to_its_end);
+  if (training.has_exit_interval()) faults.Add("training.exit_interval", runs_to_its_end);
 }
 
 std::vector<std::string> BenchOverrides() {
@@ -72,6 +73,7 @@ std::vector<std::string> BenchOverrides() {
           "training.eval.every_iters=null",
           "training.exit_after=null",
           "training.exit_at_iter=null",
+          "training.exit_interval=null",
           "optimizer.decay=constant",
           "optimizer.decay_over=null",
           "optimizer.min_lr=null",

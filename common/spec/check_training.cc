@@ -137,7 +137,10 @@ void CompleteCheckpoint(const CheckArgs& args, bool length) {
                      "checkpoint.fresh"})) {
     return;
   }
-  if (!checkpoint.has_directory()) checkpoint.set_directory(args.job->name());
+  if (!checkpoint.has_directory()) {
+    checkpoint.set_directory(args.context.of_service ? ServiceDirectory(*args.job)
+                                                     : args.job->name());
+  }
   const bool saves = checkpoint.every_iters() > 0 || checkpoint.has_every();
   if (checkpoint.directory() == "none" && saves) {
     faults.Add("checkpoint.directory",
@@ -148,10 +151,36 @@ void CompleteCheckpoint(const CheckArgs& args, bool length) {
     faults.Add("checkpoint.strict", "means nothing without a directory");
   }
   CheckLoad(checkpoint, &faults);
+  if (!args.context.stored) CheckKeepEvery(args);
   if (length) CheckKeepBest(args);
 }
 
 }  // namespace
+
+// Without a directory, or without saves by the job itself, it is only said to have no effect
+// (field_effects.cc).
+void CheckKeepEvery(const CheckArgs& args) {
+  const v1::Checkpoint& checkpoint = args.job->checkpoint();
+  const int64_t keep = checkpoint.keep_every();
+  const int64_t saves = checkpoint.every_iters();
+  if (keep == 0 || checkpoint.directory() == "none" ||
+      !args.faults->Clean({"checkpoint.keep_every", "checkpoint.every_iters", "checkpoint.every",
+                           "checkpoint.directory"})) {
+    return;
+  }
+  if (saves == 0 && checkpoint.has_every()) {
+    args.faults->Add("checkpoint.keep_every",
+                     fmt::format("{} keeps steps that it divides, but saves by the clock "
+                                 "(checkpoint.every) hit them by chance alone; give "
+                                 "checkpoint.every_iters, of which it is a multiple",
+                                 keep));
+  } else if (saves > 0 && keep % saves != 0) {
+    args.faults->Add("checkpoint.keep_every",
+                     fmt::format("{} is not a multiple of checkpoint.every_iters {}, so steps that "
+                                 "it divides are not saved; nearest: {}",
+                                 keep, saves, NearestMultiples(keep, saves)));
+  }
+}
 
 void CompleteTraining(const CheckArgs& args) {
   v1::JobSpec& job = *args.job;

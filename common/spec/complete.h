@@ -55,6 +55,9 @@ void CompleteBatch(const CheckArgs& args);
 void CompleteBench(const CheckArgs& args);
 // Length of the run, evaluation, checkpoints. In check_training.cc.
 void CompleteTraining(const CheckArgs& args);
+// Refuses a keep_every that no save can hit. Of new jobs only (ValidateContext::stored). In
+// check_training.cc.
+void CheckKeepEvery(const CheckArgs& args);
 // Learning rate and weight decay. In check_optimizer.cc.
 void CompleteOptimizer(const CheckArgs& args, bool length_is_sound);
 

@@ -240,6 +240,10 @@ std::string CheckpointDirectory(const JobSpec& job) {
   return directory == "none" ? "" : directory;
 }
 
+std::string ServiceDirectory(const JobSpec& job) {
+  return fmt::format("{}/{}", job.namespace_(), job.name());
+}
+
 std::optional<PortRange> Ports(const JobSpec& job) {
   const auto range = ParsePortRange(job.placement().ports());
   if (!range) return std::nullopt;

@@ -125,6 +125,9 @@ uint64_t DataSeed(const JobSpec& job);
 
 // --- Checkpoints. The directory relative to checkpoint_root; "" when the job saves none.
 std::string CheckpointDirectory(const JobSpec& job);
+// That of a service's job which names none: NAMESPACE/NAME. Its coordinator may know another one,
+// from an earlier version (daemon/api/job_directory.h), and stores which it is.
+std::string ServiceDirectory(const JobSpec& job);
 
 // --- Placement. First and last port of placement.ports; nullopt: ephemeral ports.
 struct PortRange {

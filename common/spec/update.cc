@@ -9,6 +9,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include "common/spec/complete.h"
 #include "common/spec/fault_list.h"
 #include "common/spec/rules.h"
 #include "common/spec/values.h"
@@ -136,6 +137,18 @@ std::vector<FieldChange> Difference(const v1::JobSpec& before, const v1::JobSpec
   return changes;
 }
 
+// What is asked of new jobs alone and the update breaks; a job from before that rule keeps what it
+// has.
+Faults NewFaults(const ValidateContext& context, v1::JobSpec* before, v1::JobSpec* after) {
+  const auto faults_of = [&](v1::JobSpec* job) {
+    FaultList found{Faults{}};
+    CheckKeepEvery({.context = context, .job = job, .faults = &found});
+    return found.Take();
+  };
+  Faults faults = faults_of(after);
+  return FormatFaults(faults) == FormatFaults(faults_of(before)) ? Faults{} : faults;
+}
+
 }  // namespace
 
 Faults ApplyUpdate(const ValidateContext& context, const Update& update, v1::JobSpec* job,
@@ -149,7 +162,10 @@ Faults ApplyUpdate(const ValidateContext& context, const Update& update, v1::Job
     (*changed.mutable_labels())[name] = value;
   for (const std::string& name : update.remove_labels) changed.mutable_labels()->erase(name);
   Faults faults = list.Take();
-  if (faults.empty()) faults = CompleteJob(context, &changed);
+  ValidateContext stored = context;
+  stored.stored = true;
+  if (faults.empty()) faults = CompleteJob(stored, &changed);
+  if (faults.empty() && !context.stored) faults = NewFaults(stored, job, &changed);
   if (!faults.empty()) return faults;
   // What a job of an earlier version leaves open is what it stands for.
   v1::JobSpec before = *job;

@@ -20,6 +20,12 @@ struct ValidateContext {
   // FEATURE_PARALLELISM: tensor, pipeline, ZeRO, 16 bit, other model families
   bool parallelism = true;
   bool cuda = true;  // FEATURE_CUDA
+  // The job was accepted before, perhaps by an earlier version: what is asked of new jobs alone
+  // (checkpoint.keep_every) is not asked of it.
+  bool stored = false;
+  // The job is a service's, where a name is unique within its namespace: checkpoint.directory is
+  // NAMESPACE/NAME where it is unset. Else it is NAME, as for mt-rank --standalone.
+  bool of_service = false;
 };
 
 // Applies preset and defaults, derives what can be derived, checks everything. With faults, *job is

@@ -15,6 +15,7 @@
 #include "common/spec/print.h"
 #include "common/spec/update.h"
 #include "common/spec/validate.h"
+#include "daemon/api/job_directory.h"
 #include "daemon/api/job_ref.h"
 #include "daemon/authority/authority.h"
 #include "daemon/feeds/feeds.h"
@@ -33,8 +34,13 @@ namespace reason = rpc::reason;
 constexpr int kDefaultPage = 100;
 constexpr int kMaxPage = 1'000;
 
-// What a request asked for: the same text for the same.
-std::string ContentOf(const v1::SubmitRequest& request, const v1::JobSpec& completed) {
+// What tells a repeated submission from another one. Which directory is chosen is no part of it: an
+// earlier version has called it otherwise.
+std::string ContentOf(const v1::SubmitRequest& request, v1::JobSpec completed) {
+  if (!request.spec().checkpoint().has_directory() &&
+      completed.checkpoint().directory() != "none") {
+    completed.mutable_checkpoint()->set_directory(completed.name());
+  }
   return spec::Digest(completed) + (request.restart() ? "/restart" : "");
 }
 
@@ -58,7 +64,7 @@ void JobsApi::SetDeadline(v1::Job* job) {
 
 void JobsApi::Validate(const v1::ValidateRequest& request, v1::ValidateResponse* response) {
   v1::JobSpec job = request.spec();
-  const spec::Faults faults = spec::CompleteJob({}, &job);
+  const spec::Faults faults = spec::CompleteJob({.of_service = true}, &job);
   for (const spec::Fault& fault : faults) {
     v1::FieldFault* out = response->add_faults();
     out->set_path(fault.path);
@@ -103,8 +109,9 @@ Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
         reason::kInvalidSpec);
   }
   v1::JobSpec spec = request.spec();
-  const spec::Faults faults = spec::CompleteJob({}, &spec);
+  const spec::Faults faults = spec::CompleteJob({.of_service = true}, &spec);
   if (!faults.empty()) return rpc::WithReason(spec::ToStatus(faults), reason::kInvalidSpec);
+  const bool names_directory = request.spec().checkpoint().has_directory();
   const std::string content = ContentOf(request, spec);
   const bool is_new = parts_.requests->Find(request.request_id()) == nullptr;
   const spec::Faults now = is_new ? parts_.placer->FaultsNow(spec) : spec::Faults();
@@ -116,7 +123,11 @@ Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
   }
   RETURN_IF_ERROR(CheckRestart(request, spec));
   RETURN_IF_ERROR(CheckNameIsFree(spec));
+  const spec::Faults directory = names_directory ? CheckGivenDirectory(*parts_.ledger, spec)
+                                                 : ChooseDirectory(*parts_.ledger, &spec);
+  if (!directory.empty()) return rpc::WithReason(spec::ToStatus(directory), reason::kInvalidSpec);
   auto stored = std::make_unique<v1::StoredJob>();
+  stored->set_directory_given(names_directory);
   v1::Job* job = stored->mutable_job();
   job->set_uid(base::NewUid());
   job->set_name(spec.name());

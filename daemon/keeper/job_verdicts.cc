@@ -9,6 +9,18 @@
 #include "megatrain/v1/worker.pb.h"
 
 namespace mt::daemon {
+namespace {
+
+std::string EndText(const v1::Job& job, const v1::TrainingEnded& ended) {
+  if (!ended.completed())
+    return fmt::format("{} was reached at step {}", ended.exit_condition(), ended.last_step());
+  // Without a step of its own it tells what the ranks say: there was nothing to do.
+  if (ended.last_step() <= job.resumed_from_step() && !ended.message().empty())
+    return ended.message();
+  return fmt::format("trained to step {}", ended.last_step());
+}
+
+}  // namespace
 
 void JobVerdicts::Record(v1::StoredJob& stored, const Verdict& verdict) {
   v1::Job* job = stored.mutable_job();
@@ -89,12 +101,8 @@ void JobVerdicts::TrainingEnded(v1::StoredJob& stored, const v1::TrainingEnded& 
                                                 ended.last_step(), ended.message())});
     return;
   }
-  tools_.raiser->Raise(
-      stored, JobEvent::kTrainingEnded,
-      {.text = ended.completed() ? fmt::format("trained to step {}", ended.last_step())
-                                 : fmt::format("{} was reached at step {}", ended.exit_condition(),
-                                               ended.last_step()),
-       .step = ended.last_step()});
+  tools_.raiser->Raise(stored, JobEvent::kTrainingEnded,
+                       {.text = EndText(*job, ended), .step = ended.last_step()});
 }
 
 bool JobVerdicts::IsOverdue(const v1::Job& job) const {

@@ -169,7 +169,9 @@ void Ledger::EraseJob(std::string_view uid) {
   kept->set_namespace_(job->job().namespace_());
   kept->set_state(job->job().state());
   kept->set_epoch(job->job().epoch());
+  kept->set_created_us(job->job().created_us());
   kept->set_finished_us(job->job().finished_us());
+  if (job->has_directory_given()) tombstone->set_directory_given(job->directory_given());
   kept->mutable_spec()->mutable_checkpoint()->set_directory(
       job->job().spec().checkpoint().directory());
   tables_->deleted.emplace(key, std::move(tombstone));
@@ -233,6 +235,11 @@ std::vector<v1::StoredJob*> Ledger::LiveJobs() {
   out.reserve(tables_->live.size());
   for (const std::string& uid : tables_->live) out.push_back(FindJob(uid));
   return out;
+}
+
+void Ledger::ForEachEver(const std::function<void(const v1::StoredJob&)>& see) const {
+  for (const auto& [uid, job] : tables_->jobs) see(*job);
+  for (const auto& [uid, trace] : tables_->deleted) see(*trace);
 }
 
 v1::Operation* Ledger::FindOperation(std::string_view name) {

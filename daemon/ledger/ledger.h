@@ -69,7 +69,9 @@ class Ledger {
   void MarkJob(const v1::StoredJob& job, Change change);
   std::vector<v1::StoredJob*> Jobs();  // by uid
   std::vector<v1::StoredJob*> LiveJobs();
-  // Forgets an ended job; only its names, its newest epoch, its end and its checkpoint directory
+  // Every job that there was, by its row or by the tombstone that is left of it, in any order.
+  void ForEachEver(const std::function<void(const v1::StoredJob&)>& see) const;
+  // Forgets an ended job; only its names, its newest epoch, its times and its checkpoint directory
   // stay, for ever, as a tombstone: by it ranks and fences of the job are known to be over
   // (EndedInDirectory). The pointer is invalid afterwards; OnJobErased is told once it is on disk.
   void EraseJob(std::string_view uid);

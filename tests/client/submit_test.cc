@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "client/commands/attempts.h"
 #include "client/commands/submit_notes.h"
@@ -60,7 +61,7 @@ TEST_F(SubmitTest, AnotherRunIsBegunOnlyWhereThatIsSaid) {
 
 TEST_F(SubmitTest, WhatOtherRunsHaveInItsDirectoryIsSaid) {
   v1::Job before = MakeJob("tiny", v1::SUCCEEDED);
-  before.mutable_spec()->mutable_checkpoint()->set_directory("tiny");
+  before.mutable_spec()->mutable_checkpoint()->set_directory("default/tiny");
   before.mutable_run()->set_id("run-a");
   for (const int64_t step : {10, 20}) {
     v1::CheckpointInfo* saved = before.add_checkpoints();
@@ -88,11 +89,46 @@ TEST_F(SubmitTest, WhatOtherRunsHaveInItsDirectoryIsSaid) {
   EXPECT_THAT(said({}), HasSubstr("note: 1 checkpoint of other runs (1.0 MiB)"));
 }
 
+TEST_F(SubmitTest, ADirectoryThatNobodyNamesIsTheCoordinatorsToChoose) {
+  const auto directory = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"-o", "json"});
+    const auto tree = nlohmann::json::parse(Submit(more).out);
+    const auto& spec = tree.contains("spec") ? tree.at("spec") : tree;
+    return spec.at("checkpoint").value("directory", "unset");
+  };
+  EXPECT_EQ(directory({}), "unset");
+  EXPECT_EQ(directory({"--set", "checkpoint.directory=tiny"}), "tiny");
+  EXPECT_EQ(directory({"--set", "checkpoint.directory=auto"}), "unset");
+  // What it chooses as a rule is shown before.
+  EXPECT_EQ(directory({"--dry-run"}), "default/tiny");
+  EXPECT_EQ(directory({"--dry-run", "-n", "team-b"}), "team-b/tiny");
+  EXPECT_EQ(directory({"--dry-run", "--set", "checkpoint.directory=tiny"}), "tiny");
+}
+
 TEST_F(SubmitTest, AVocabularyThatTheTokenizerChangesIsSaid) {
   const Ran ran =
       Submit({"--set", "model={preset: gpt2-124m}", "--set", "checkpoint.every_iters=2"});
   EXPECT_THAT(ran.err, HasSubstr("note: preset gpt2-124m: the tokenizer has 257 tokens, not 50257, "
                                  "so the model has 86.04M parameters, not 124.44M"));
+}
+
+TEST_F(SubmitTest, AFieldWithoutEffectIsSaid) {
+  const std::vector<std::string> sets = {"--set", "checkpoint.every_iters=2", "--set",
+                                         "optimizer.momentum=0.5"};
+  constexpr char kNote[] =
+      "mtctl: note: optimizer.momentum: 0.5 has no effect, since optimizer.type is adamw; it is of "
+      "sgd, leave it out\n";
+  const Ran submitted = Submit(sets);
+  EXPECT_EQ(submitted.code, 0);
+  EXPECT_THAT(submitted.err, HasSubstr(kNote));
+  std::vector<std::string> dry = sets;
+  dry.emplace_back("--dry-run");
+  EXPECT_EQ(Submit(dry).err, kNote);
+  std::vector<std::string> validate = {"validate", "-f", path_};
+  validate.insert(validate.end(), sets.begin(), sets.end());
+  const Ran valid = Mtctl(nullptr, validate);
+  EXPECT_EQ(valid.code, 0);
+  EXPECT_THAT(valid.err, testing::EndsWith(kNote));
 }
 
 TEST_F(SubmitTest, MoreMemoryThanTheLargestNodeHasIsSaid) {

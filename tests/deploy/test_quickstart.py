@@ -57,6 +57,7 @@ class QuickstartTest(unittest.TestCase):
         self.assertEqual(calls[-len(last):], last, "its curve is shown, and what a trained model writes; what was started is stopped")
         self.assertIn("setup --programs\n", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^  export PATH=.*some-preset/bin.* XDG_STATE_HOME=.*/.quickstart/state$")
+        self.assertRegex(done.stdout, r"(?m)^  mtctl generate .*/.quickstart/checkpoints/default/quickstart --prompt")
         return submits[0], done.stdout
 
     def test_a_gpu_trains_the_job_alone(self):

@@ -123,8 +123,12 @@ class ClusterTest(unittest.TestCase):
     def endpoint(self):
         return (self.dir / "s/megatrain/dev/endpoint").read_text().strip()
 
+    def folder(self, name="tiny"):
+        """Where a job keeps its checkpoints that names no directory."""
+        return self.dir / "ckpt" / "default" / name
+
     def checkpoints(self, name="tiny"):
-        folder = self.dir / "ckpt" / name
+        folder = self.folder(name)
         return sorted(p.name for p in folder.iterdir() if not p.name.startswith(("FENCE", "run.json"))) if folder.exists() else []
 
     def assert_one_message(self, done, code, *words):

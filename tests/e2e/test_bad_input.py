@@ -138,7 +138,7 @@ class FullDiskTest(ClusterTest):
         job = self.job()
         self.assertEqual((job["state"], job["cause"]), ("FAILED", "STORAGE"))
         self.assertEqual(job["last_step"]["step"], 10)
-        shutil.rmtree(self.dir / "ckpt" / "tiny", ignore_errors=True)
+        shutil.rmtree(self.folder(), ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ class DataJobTest(ServiceTest):
         """Its end, and the vocabulary that its checkpoint tells."""
         self.mtctl("submit", "-f", str(self.job_file), "--set", f"name={name}", "--set", f"data.path={path}", "--set",
                    f"data.tokenizer={tokenizer}", "--set", "data.eod_mask_loss=true", "--wait", check=False)
-        found = sorted((self.dir / "ckpt" / name).glob("step-*/manifest.json"))
+        found = sorted(self.folder(name).glob("step-*/manifest.json"))
         vocabulary = json.loads(found[-1].read_text())["job"]["spec"]["model"]["vocab_size"] if found else None
         return self.job(name), vocabulary
 

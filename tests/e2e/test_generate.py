@@ -127,7 +127,7 @@ class GenerateTest(ClusterTest):
         self.up()
         self.submit("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=10", "--set", "checkpoint.keep_last=2")
         self.wait_for("a checkpoint", lambda: self.job().get("last_checkpoint"))
-        fence = self.dir / "ckpt" / "tiny" / "FENCE"
+        fence = self.folder() / "FENCE"
         before = fence.read_bytes()
         steps = []
         for _ in range(6):

@@ -79,7 +79,7 @@ class LayoutVerbsTest(LayoutServiceTest):
         job = self.wait_state("FAILED", "killed", limit=30)
         self.assertEqual(job["failed_rank"], 5)
         self.wait_for("the other ranks' end", lambda: not self.rank_processes(), limit=20)
-        self.submit("--follow", *STEPS, *MESH, "--set", "name=again", "--set", "checkpoint.directory=killed")
+        self.submit("--follow", *STEPS, *MESH, "--set", "name=again", "--set", "checkpoint.directory=default/killed")
         resumed = int(self.job("again")["resumed_from_step"])
         self.assertEqual(resumed, int(job["last_checkpoint"]["step"]))
         self.assertEqual(resumed % 10, 0)

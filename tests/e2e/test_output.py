@@ -148,7 +148,7 @@ class OutputTest(ServiceTest):
         return tree
 
     def filled(self, arguments):
-        folder = self.dir / "ckpt" / "tiny"
+        folder = self.folder()
         names = [n for n in self.checkpoints() if re.search(r"\d{8}", n)]
         values = {"{LONG}": " ".join(LONG), "{D}": str(folder)}
         if names:

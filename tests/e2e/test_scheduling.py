@@ -71,7 +71,7 @@ class SchedulingTest(ServiceTest):
         self.assertEqual((job["state"], int(job["last_step"]["step"])), ("SUCCEEDED", 15))
         self.assertEqual(int(job["last_checkpoint"]["step"]), 15)
         self.assertIn("exit_at_iter", job["message"])
-        self.submit("--follow", "--set", "name=again", "--set", "checkpoint.directory=tiny")
+        self.submit("--follow", "--set", "name=again", "--set", "checkpoint.directory=default/tiny")
         again = self.job("again")
         self.assertEqual(int(again["resumed_from_step"]), 15)
         # It is the same run, by whatever job: in the jobs, events, checkpoints, files and metrics.
@@ -80,7 +80,7 @@ class SchedulingTest(ServiceTest):
         self.assertEqual([e["run"] for e in self.events() if e["type"] == "RunBegan"], [run])
         self.assertEqual([e["message"] for e in self.events("again") if e["type"] == "RunContinued"], [f"run {run} goes on from step 15"])
         self.assertEqual({c["run"] for c in again["checkpoints"]}, {run})
-        listed = json.loads((self.dir / "ckpt/tiny/run.json").read_text())
+        listed = json.loads((self.folder() / "run.json").read_text())
         self.assertEqual([(one["id"], one["epochs"]) for one in listed["runs"]], [(run, [[1, 2]])])
         self.wait_for("the run in /metrics", lambda: any(
             line.startswith("mt_job_run_info{") and f'run="{run}"' in line for line in self.http(self.http_port).splitlines()))
@@ -96,6 +96,24 @@ class SchedulingTest(ServiceTest):
         job = self.wait_state("SUCCEEDED", "timed")
         self.assertIn("exit_after", job["message"])
         self.assertEqual(job["last_checkpoint"]["step"], job["last_step"]["step"])
+
+    def test_jobs_of_one_name_in_two_namespaces_do_not_meet(self):
+        self.start(node_a=(2,))
+
+        def train(namespace, *flags):
+            self.submit("-n", namespace, "--wait", "--set", "checkpoint.every_iters=20", *flags)
+            return json.loads(self.mtctl("-n", namespace, "-o", "json", "describe", "tiny").stdout)
+
+        of_a = train("team-a")
+        of_b = train("team-b", "--set", "optimizer.lr=1e-4")
+        for namespace, job in (("team-a", of_a), ("team-b", of_b)):
+            self.assertEqual(job["message"], "trained to step 40")
+            self.assertEqual(job.get("resumed_from_step", 0), 0)
+            self.assertEqual(job["checkpoint_path"], str(self.dir / "ckpt" / namespace / "tiny"))
+            self.assertEqual(job["spec"]["checkpoint"]["directory"], f"{namespace}/tiny")
+        self.assertNotEqual(of_a["run"]["id"], of_b["run"]["id"])
+        # Once more: the run of its own is complete.
+        self.assertEqual(train("team-b")["message"], f"nothing to do: run {of_b['run']['id']} has 40 of 40 steps")
 
 
 class LostNodeTest(ServiceTest):

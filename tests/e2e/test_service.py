@@ -117,7 +117,7 @@ class CheckpointTest(ServiceTest):
         listed = json.loads(self.mtctl("-o", "json", "get", "checkpoints", "tiny").stdout)["checkpoints"]
         self.assertEqual([c["step"] for c in listed], [step])
         self.assertTrue(listed[0]["digest"])
-        folder = self.dir / "ckpt" / "tiny" / listed[0]["path"].rsplit("/", 1)[1]
+        folder = self.folder() / listed[0]["path"].rsplit("/", 1)[1]
         self.assertTrue((folder / "manifest.json").exists() or any(folder.iterdir()))
         on_disk = sum(f.stat().st_size for f in folder.iterdir())
         self.assertEqual(on_disk, int(listed[0]["bytes"]))
@@ -180,7 +180,7 @@ class CheckpointTest(ServiceTest):
         self.assertNotIn(first["step"], listed())
         self.assertIn(step, listed())
         self.mtctl("cancel", "tiny", "--yes", "--checkpoint")
-        self.submit(*LONG, "--set", "name=other", "--set", "checkpoint.load=tiny", "--set", "checkpoint.load_tag=best")
+        self.submit(*LONG, "--set", "name=other", "--set", "checkpoint.load=default/tiny", "--set", "checkpoint.load_tag=best")
         job = self.wait_for("training", lambda: (j := self.job("other")).get("last_step", {}).get("step", 0) > step and j)
         self.assertEqual(job["resumed_from_step"], step)
         self.mtctl("cancel", "other", "--yes")

@@ -31,7 +31,7 @@ bool WasRemoved(const std::string& directory, const CheckpointId& id) {
 // The job as the run had it.
 StatusOr<std::shared_ptr<const JobSpec>> JobOf(const checkpoint::Manifest& manifest) {
   auto job = std::make_shared<JobSpec>();
-  Status read = spec::ToStatus(spec::LoadJob(manifest.spec_json, {}, {}, job.get()));
+  Status read = spec::ToStatus(spec::LoadJob(manifest.spec_json, {}, {.stored = true}, job.get()));
   if (read.ok()) {
     const bool gpu = job->placement().device() == megatrain::v1::Placement::DEVICE_GPU;
     read = spec::ToStatus(

@@ -17,6 +17,7 @@
 #include "common/report/bench_text.h"
 #include "common/spec/bench.h"
 #include "common/spec/derived.h"
+#include "common/spec/field_effects.h"
 #include "common/spec/parse.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
@@ -127,6 +128,11 @@ Status InitLog(const Options& options, const JobSpec& job, int64_t world) {
   return OkStatus();
 }
 
+void LogFieldNotes(const JobSpec& job) {
+  for (const spec::FieldNote& note : spec::FieldNotes(job))
+    log::Warn("note on the job", {{"field", note.path}, {"note", note.text}});
+}
+
 // The first signal asks rank 0 to save and stop, in which all ranks take part; the second one ends
 // the process at once.
 void OnStopSignal(int count, int rank, CommandQueue* commands) {
@@ -157,6 +163,7 @@ Status TrainHere(const Options& options, JobSpec job) {
   std::unique_ptr<kernels::Backend> backend;
   comm::FileStore store(options.rendezvous);
   RETURN_IF_ERROR(Resolve(options, &job, &backend, &store));
+  if (options.rank == 0 && !options.bench) LogFieldNotes(job);
   if (job.placement().device() != megatrain::v1::Placement::DEVICE_GPU)
     RETURN_IF_ERROR(BlasVerdict());
   RETURN_IF_ERROR(train::SettleVocabulary(options.data_root, &job));

@@ -59,7 +59,7 @@ std::string TakeToken() {
 
 // The coordinator sends a completed job; this is checked nevertheless.
 Status CompleteAndResolve(int threads, JobSpec* job) {
-  RETURN_IF_ERROR(spec::ToStatus(spec::CompleteJob({}, job)));
+  RETURN_IF_ERROR(spec::ToStatus(spec::CompleteJob({.stored = true}, job)));
   return spec::ToStatus(
       spec::ResolveForSlots({.gpu = job->placement().device() == Placement::DEVICE_GPU,
                              .cores_per_node = threads,

@@ -10,6 +10,7 @@ enum class Ending : uint8_t {
   kStopWithSave,     // by command
   kStopWithoutSave,  // by command
   kExitAtIter,       // training.exit_at_iter
+  kExitInterval,     // training.exit_interval
   kExitAfter,        // training.exit_after
 };
 

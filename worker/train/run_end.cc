@@ -48,6 +48,7 @@ bool RunEnd::Saves(Ending ending) const {
       return args_.job->checkpoint().at_end() || args_.checkpointer->DueAfter(args_.cursor->last());
     case Ending::kStopWithSave:
     case Ending::kExitAtIter:
+    case Ending::kExitInterval:
     case Ending::kExitAfter:
       return true;
     case Ending::kStopWithoutSave:
@@ -88,12 +89,19 @@ void RunEnd::Describe(Ending ending, TrainResult* result) const {
   const auto& training = args_.job->training();
   if (ending == Ending::kExitAtIter) {
     result->exit_condition = fmt::format("training.exit_at_iter {}", training.exit_at_iter());
+  } else if (ending == Ending::kExitInterval) {
+    result->exit_condition = fmt::format("training.exit_interval {}", training.exit_interval());
   } else if (ending == Ending::kExitAfter) {
     result->exit_condition = "training.exit_after " + spec::FormatDuration(training.exit_after());
   }
   if (!result->exit_condition.empty()) how = result->exit_condition + " reached: stopped";
   result->completed = ending == Ending::kCompleted;
   if (result->completed) how = "completed";
+  if (result->completed && !args_.complete_run.empty()) {
+    result->message = fmt::format("nothing to do: run {} has {} of {} steps", args_.complete_run,
+                                  args_.cursor->last(), args_.total_steps);
+    return;
+  }
   result->message =
       fmt::format("{} after step {} of {}", how, args_.cursor->last(), args_.total_steps);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "common/base/status.h"
 #include "worker/engine/engine.h"
@@ -22,6 +23,7 @@ class RunEnd {
   struct Args {
     const megatrain::v1::JobSpec* job = nullptr;  // as updates have left it
     int64_t total_steps = 0;
+    std::string complete_run;  // RunParts::complete_run
     const StepCursor* cursor = nullptr;
     parallel::RankGroups* groups = nullptr;
     engine::Engine* engine = nullptr;

@@ -101,9 +101,11 @@ Status RunSetup::Run() {
   RETURN_IF_ERROR(PlanSnapshot(&exchange));
   RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
   RETURN_IF_ERROR(LoadIntact(&exchange));
+  RETURN_IF_ERROR(CheckExitAtIter());
   if (start_.load) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
   ASSIGN_OR_RETURN(run_, NameRun(ArgsOfStart(), &start_, &exchange));
   if (loaded_) loaded_->run = run_.loaded;
+  if (IsComplete()) parts_.complete_run = run_.record.id;
   MakeParts();
   AnnounceReady();
   return OkStatus();
@@ -215,6 +217,19 @@ Status RunSetup::MakeEngine() {
   return OkStatus();
 }
 
+Status RunSetup::CheckExitAtIter() const {
+  const auto& training = args_.job->training();
+  const int64_t start = parts_.cursor.start();
+  if (!training.has_exit_at_iter() || training.exit_at_iter() > start || goes_on_own_ ||
+      start >= parts_.course.steps) {
+    return OkStatus();
+  }
+  return base::InvalidArgument(
+      "training.exit_at_iter {} is done already: the run goes on from step {} of {}; give a later "
+      "one, leave it out, or use training.exit_interval, which ends after each multiple",
+      training.exit_at_iter(), start, parts_.course.steps);
+}
+
 StartArgs RunSetup::ArgsOfStart() const {
   return {.job = args_.job,
           .checkpoint_root = args_.checkpoint_root,
@@ -293,6 +308,7 @@ Status RunSetup::Load(const checkpoint::CheckpointId& id) {
   if (start_.weights) return LoadWeights(load).status();
   ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, LoadState(load));
   parts_.cursor = StepCursor(manifest.step);
+  goes_on_own_ = !args_.job_uid.empty() && manifest.job_uid == args_.job_uid;
   if (!is_rank_0()) return OkStatus();
   if (!args_.job_uid.empty() && manifest.job_uid != args_.job_uid) {
     log::Info("goes on from a checkpoint of another job",
@@ -318,6 +334,12 @@ Status RunSetup::OpenLoader() {
                             .prefetch = static_cast<int>(job.data().prefetch()),
                             .threads = static_cast<int>(job.data().loader_threads())}));
   return OkStatus();
+}
+
+// From another directory it has saved nothing in its own yet.
+bool RunSetup::IsComplete() const {
+  return start_.load && !LoadsWeights(*args_.job) && !start_.directory.empty() &&
+         start_.load_directory == start_.directory && parts_.cursor.start() >= parts_.course.steps;
 }
 
 checkpoint::Manifest RunSetup::ManifestTemplate() const {

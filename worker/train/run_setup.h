@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "common/base/status.h"
 #include "worker/checkpoint/exchange.h"
@@ -39,6 +40,9 @@ struct RunParts {
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<StepReporter> reporter;
   double loss_scale = 0;  // of the gradients of the first step
+  // The run, where it was complete before it began here: all its steps are done and saved. Else
+  // empty.
+  std::string complete_run;
 };
 
 // One thread; used once. What was made lives as long as the object until it is taken.
@@ -67,6 +71,9 @@ class RunSetup {
   // room, on none; then saves hold up training.
   Status PlanSnapshot(checkpoint::Exchange* exchange);
   Status MakeEngine();
+  // Refuses a training.exit_at_iter that is done already: a chain of submissions would stand still.
+  // Another placement of the job that has reached it ends there, as the first one would have.
+  Status CheckExitAtIter() const;
   // What says where the run starts.
   StartArgs ArgsOfStart() const;
   // Collective: every rank's state. A checkpoint that proves damaged is passed over where that may
@@ -78,6 +85,8 @@ class RunSetup {
   // Opens the data anew where this course is another one than the job's.
   StatusOr<data::IndexRecord> TakeCourse(const spec::Course& course);
   Status OpenLoader();
+  // Whether the run goes on from its own last step.
+  bool IsComplete() const;
   // What all checkpoints of this run have in common.
   checkpoint::Manifest ManifestTemplate() const;
   void MakeParts();
@@ -90,6 +99,7 @@ class RunSetup {
   StartPoint start_;
   tuning::TuningTables tuning_;             // empty where nothing is chosen by timing
   std::optional<CheckpointRecord> loaded_;  // rank 0: the checkpoint that the run goes on from
+  bool goes_on_own_ = false;                // from a checkpoint of this job
   NamedRun run_;
 };
 

@@ -18,6 +18,20 @@ namespace mt::train {
 
 using megatrain::v1::Training;
 
+namespace {
+
+// The ending that the job asks for at the last step done.
+std::optional<Ending> ExitDue(const Training& training, const StepCursor& cursor) {
+  const int64_t last = cursor.last();
+  if (training.has_exit_at_iter() && last >= training.exit_at_iter()) return Ending::kExitAtIter;
+  const int64_t interval = training.exit_interval();
+  // Whoever begins at a multiple has ended there before.
+  const bool due = interval > 0 && last > cursor.start() && last % interval == 0;
+  return due ? std::optional(Ending::kExitInterval) : std::nullopt;
+}
+
+}  // namespace
+
 StepLoop::StepLoop(const TrainArgs& args, RunParts parts)
     : args_(args),
       run_(std::move(parts)),
@@ -43,6 +57,7 @@ TrainResult StepLoop::Run() {
   const StatusOr<Ending> ending = Loop();
   RunEnd end({.job = run_.job.get(),
               .total_steps = run_.course.steps,
+              .complete_run = run_.complete_run,
               .cursor = &run_.cursor,
               .groups = args_.groups,
               .engine = run_.engine.get(),
@@ -65,8 +80,8 @@ StatusOr<Ending> StepLoop::Loop() {
   StepCursor& cursor = run_.cursor;
   bool hold_first = args_.hold;
   while (cursor.last() < run_.course.steps) {
-    const int64_t exit_at = run_.job->training().exit_at_iter();
-    if (exit_at > 0 && cursor.last() >= exit_at) return End(Ending::kExitAtIter);
+    const std::optional<Ending> exit = ExitDue(run_.job->training(), cursor);
+    if (exit) return End(*exit);
     const int64_t step = cursor.next();
     log::SetStep(step);
     if (std::exchange(hold_first, false)) commands_.Hold();

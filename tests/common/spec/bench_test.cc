@@ -44,6 +44,8 @@ TEST(Bench, RefusesWhatItHasNoUseFor) {
   EXPECT_EQ(BenchFaults({"training.eval.every_iters=5", "training.exit_at_iter=9"}, &job),
             "training.eval.every_iters: a bench does not evaluate; leave it out\n"
             "training.exit_at_iter: a bench runs to its end; leave it out");
+  EXPECT_EQ(BenchFaults({"training.exit_interval=9"}, &job),
+            "training.exit_interval: a bench runs to its end; leave it out");
   EXPECT_EQ(BenchFaults({"checkpoint.directory=here", "checkpoint.every_iters=5"}, &job),
             "checkpoint.directory: a bench neither saves nor loads; leave it out\n"
             "checkpoint.every_iters: a bench neither saves nor loads; leave it out");

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "common/spec/derived.h"
+#include "common/spec/field_effects.h"
 #include "tests/common/spec/job_text.h"
 #include "tests/paths.h"
 
@@ -23,7 +24,10 @@ TEST(Examples, AllAreValid) {
   for (const auto& entry : std::filesystem::directory_iterator(MT_SOURCE_DIR "/deploy/examples")) {
     if (entry.path().extension() != ".yaml") continue;
     ++count;
-    EXPECT_EQ(FormatFaults(LoadExample(entry.path().filename()).faults), "") << entry.path();
+    const Loaded loaded = LoadExample(entry.path().filename());
+    EXPECT_EQ(FormatFaults(loaded.faults), "") << entry.path();
+    for (const FieldNote& note : FieldNotes(loaded.job))
+      ADD_FAILURE() << entry.path() << ": " << note.path << ": " << note.text;
   }
   EXPECT_GE(count, 10);
 }

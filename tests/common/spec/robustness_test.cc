@@ -157,6 +157,7 @@ TEST(Robustness, ExtremeValuesInEveryField) {
                                  "placement.exclusive",
                                  "training.exit_after",
                                  "training.exit_at_iter",
+                                 "training.exit_interval",
                                  "resilience.deadline",
                                  "resilience.on_agent_exit",
                                  "telemetry.profile.ranks"}) {

@@ -49,6 +49,22 @@ TEST(Complete, FillsDefaultsAndDerivedValues) {
   EXPECT_EQ(job.resilience().timeouts().load(), 900'000);
 }
 
+TEST(Complete, TheDirectoryOfAServicesJobHasItsNamespace) {
+  constexpr ValidateContext kService{.of_service = true};
+  v1::JobSpec job = Load().job;
+  job.mutable_checkpoint()->clear_directory();
+  EXPECT_EQ(FormatFaults(CompleteJob(kService, &job)), "");
+  EXPECT_EQ(job.checkpoint().directory(), "default/demo");
+  EXPECT_EQ(FormatFaults(CompleteJob({}, &job)), "");
+  EXPECT_EQ(job.checkpoint().directory(), "default/demo") << "a rank keeps it";
+  job.mutable_checkpoint()->clear_directory();
+  job.set_namespace_("team-a");
+  job.mutable_checkpoint()->set_second("team-a");
+  EXPECT_EQ(FormatFaults(CompleteJob(kService, &job)),
+            "checkpoint.second: is checkpoint.directory 'team-a/demo', or one of them lies in the "
+            "other");
+}
+
 TEST(Complete, IsIdempotent) {
   Loaded loaded =
       Load({"model={preset: gpt2-124m}", "training.train_iters=", "training.train_tokens=10M"});

@@ -103,7 +103,7 @@ class ResumeBaseTest(ServiceTest):
     def test_an_older_checkpoint_is_taken_only_where_that_is_allowed(self):
         self.train_and_release()
         self.away.mkdir()
-        newest = self.root / "tiny" / self.base["path"].rsplit("/", 1)[1]
+        newest = self.folder() / self.base["path"].rsplit("/", 1)[1]
         newest.rename(self.away / newest.name)
         self.assert_refused(words=(f"step {self.older['step']}",))
         self.resume("--allow-older")
@@ -154,7 +154,7 @@ class ResumeBaseTest(ServiceTest):
         self.train_and_release()
         self.mtctl("cancel", "tiny", "--yes")
         self.wait_state("CANCELLED")
-        shutil.rmtree(self.root / "tiny")
+        shutil.rmtree(self.folder())
         self.submit("--follow")
         self.assertEqual(self.job().get("resumed_from_step", 0), 0)
 

@@ -31,7 +31,7 @@ class VanishedFolderTest(StorageTest):
 
     def setUp(self):
         super().setUp()
-        self.folder = self.dir / "ckpt" / "tiny"
+        self.place = self.folder()
         self.aside = self.dir / "aside"
 
     def train(self, *flags):
@@ -40,14 +40,14 @@ class VanishedFolderTest(StorageTest):
 
     def test_a_folder_that_is_away_fails_saves_until_it_is_back(self):
         self.train()
-        self.folder.rename(self.aside)
+        self.place.rename(self.aside)
         self.wait_for("a failed save", lambda: any(e["type"] == "CheckpointFailed" for e in self.events()))
         self.assertEqual(self.state(), "RUNNING")
         self.wait_for("the condition", lambda: "CheckpointStale" in self.conditions())
         step = self.step()
         self.wait_step(step + 50)
-        self.assertFalse(self.folder.exists(), "nobody makes a folder that is away")
-        self.aside.rename(self.folder)
+        self.assertFalse(self.place.exists(), "nobody makes a folder that is away")
+        self.aside.rename(self.place)
         count = len(self.saves())
         self.wait_for("later saves", lambda: len(self.saves()) > count)
         self.wait_for("the condition to go", lambda: "CheckpointStale" not in self.conditions())
@@ -57,13 +57,13 @@ class VanishedFolderTest(StorageTest):
 
     def test_a_release_without_the_folder_holds_the_ranks(self):
         self.train()
-        self.folder.rename(self.aside)
+        self.place.rename(self.aside)
         self.mtctl("pause", "tiny", "--release", "--wait", check=False)
         self.assertEqual(self.state(), "PAUSED_HELD")
         self.assertEqual(self.done("pause")["error"]["reason"], "SAVE_FAILED")
         step = {r["step"] for r in self.job()["ranks"]}
         self.assertEqual(len(step), 1, "all ranks hold after one step")
-        self.aside.rename(self.folder)
+        self.aside.rename(self.place)
         self.mtctl("pause", "tiny", "--release", "--wait")
         job = self.job()
         self.assertEqual(job["state"], "PAUSED_RELEASED")

@@ -181,13 +181,16 @@ TEST_F(CommandsTest, ExitAtIterStopsCleanlyWithACheckpoint) {
   EXPECT_EQ(outcomes[0].seen.steps.size(), 7U);
   EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{7}));
   EXPECT_EQ(StepsOf(outcomes[0].seen.evals), (std::vector<int64_t>{5})) << "no last one";
-  // At or below the step that the run goes on from: it ends at once.
+  // A run that goes on from there, or from behind it: not another SUCCEEDED without a step.
   for (const char* at : {"training.exit_at_iter=7", "training.exit_at_iter=3"}) {
-    const auto again = Run({at});
-    EXPECT_EQ(again[0].result.last_step, 7);
-    EXPECT_TRUE(again[0].seen.steps.empty());
-    EXPECT_TRUE(again[0].seen.saves.empty()) << "it is on disk";
-    EXPECT_FALSE(again[0].result.exit_condition.empty());
+    for (const RankOutcome& rank : Run({at})) {
+      EXPECT_FALSE(rank.created);
+      EXPECT_EQ(rank.result.status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_EQ(base::Message(rank.result.status),
+                std::string(at).replace(21, 1, " ") +
+                    " is done already: the run goes on from step 7 of 20; give a later one, leave "
+                    "it out, or use training.exit_interval, which ends after each multiple");
+    }
   }
   // Further on, with the same bits as if it had never stopped.
   const auto rest = Run({"training.exit_at_iter=20"});
@@ -196,6 +199,41 @@ TEST_F(CommandsTest, ExitAtIterStopsCleanlyWithACheckpoint) {
   const auto straight = Run({"checkpoint.directory=none"});
   ExpectEqualCurve(rest[0].seen.steps,
                    {straight[0].seen.steps.begin() + 7, straight[0].seen.steps.end()});
+}
+
+// The rank that saved the step was lost before it said so: the job is placed once more.
+TEST_F(CommandsTest, AnotherPlacementOfTheJobEndsAtItsExit) {
+  int64_t epoch = 0;
+  const auto place = [&](const std::string& uid) {
+    ++epoch;
+    adjust_ = [uid, epoch](int, TrainArgs* args) {
+      args->job_uid = uid;
+      args->epoch = epoch;
+    };
+    return Run({"training.exit_at_iter=7"});
+  };
+  ExpectClean(place("job-a"), 7);
+  const auto again = place("job-a");
+  ExpectClean(again, 7);
+  EXPECT_TRUE(again[0].seen.steps.empty());
+  EXPECT_TRUE(again[0].seen.saves.empty()) << "it is on disk";
+  EXPECT_EQ(again[0].result.exit_condition, "training.exit_at_iter 7");
+}
+
+// Megatron's --exit-interval: each submission trains up to the next multiple, the last to the end.
+TEST_F(CommandsTest, ExitIntervalEndsAfterEachMultiple) {
+  std::vector<StepRecord> steps;
+  for (const int64_t last : {8, 16, 20}) {
+    const auto outcomes = Run({"training.exit_interval=8"});
+    ExpectClean(outcomes, last);
+    EXPECT_EQ(outcomes[0].result.completed, last == 20);
+    EXPECT_EQ(outcomes[0].result.exit_condition, last == 20 ? "" : "training.exit_interval 8");
+    if (last < 20) {
+      EXPECT_EQ(StepsOnDisk().back(), last);
+    }
+    steps.insert(steps.end(), outcomes[0].seen.steps.begin(), outcomes[0].seen.steps.end());
+  }
+  ExpectEqualCurve(steps, Run({"checkpoint.directory=none"})[0].seen.steps);
 }
 
 // Rank 0's clock moves 4 s with every poll; the others' clock is the same object.
