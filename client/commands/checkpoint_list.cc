@@ -313,6 +313,10 @@ std::string InspectionText(const Inspection& one, bool tensors) {
       {"tensors",
        fmt::format("{} in {} slices, {}", s.num_tensors, s.num_slices, FormatBytes(s.state_bytes))},
       {"on disk", FormatBytes(one.bytes)}};
+  if (m.skipped_since_save > 0) {
+    rows.push_back({"skipped", fmt::format("{} steps since the save before{}", m.skipped_since_save,
+                                           m.spoiled ? "; it is spoiled" : "")});
+  }
   rows.insert(rows.end(), one.found_rows.begin(), one.found_rows.end());
   for (const auto& [name, value] : m.integers)
     rows.push_back({base::CleanLine(name), std::to_string(value)});

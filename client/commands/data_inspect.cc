@@ -113,9 +113,15 @@ void PrintReport(const data::InspectReport& report, const std::vector<std::strin
   }
 }
 
+// An id outside of the vocabulary is damage, as a wrong size is.
+ExitCode ComplainOfDamage(const Status& status) {
+  const ExitCode code = ComplainOfFiles(status);
+  return absl::IsInvalidArgument(status) ? kExitIo : code;
+}
+
 ExitCode RunInspect(const InspectFlags& flags, const GlobalOptions& options) {
   const auto report = data::Inspect(flags.args);
-  if (!report.ok()) return ComplainOfFiles(report.status());
+  if (!report.ok()) return ComplainOfDamage(report.status());
   const auto texts = SampleTexts(*report, flags.tokenizer);
   if (!texts.ok()) return Complain(texts.status());
   if (IsStructured(options.output)) {
@@ -136,11 +142,7 @@ ExitCode RunVerify(const data::VerifyArgs& asked, const GlobalOptions& options) 
   args.progress = [&](int64_t done, int64_t total) { line.Show(done, total); };
   const auto report = data::VerifyDataset(args);
   line.Clear();
-  // An id outside of the vocabulary is damage, as a wrong size is.
-  if (!report.ok()) {
-    const ExitCode code = ComplainOfFiles(report.status());
-    return absl::IsInvalidArgument(report.status()) ? kExitIo : code;
-  }
+  if (!report.ok()) return ComplainOfDamage(report.status());
   if (IsStructured(options.output)) {
     const nlohmann::ordered_json out = {{"prefix", args.prefix},
                                         {"idx_digest", report->idx_digest},

@@ -78,7 +78,7 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   // As the coordinator has chosen.
   const v1::Checkpoint& chosen = response->job().spec().checkpoint();
   if (chosen.has_directory()) spec.mutable_checkpoint()->set_directory(chosen.directory());
-  SaySubmitNotes(spec, before, **api, options);
+  SaySubmitNotes(spec, before, args.restart, **api, options);
   if (args.follow) {
     std::fprintf(stderr, "submitted job %s (%s)\n", response->job().name().c_str(),
                  response->job().uid().c_str());

@@ -116,11 +116,12 @@ bool SharesDirectory(const v1::JobSpec& job, const v1::Job& before) {
 }
 
 // What the job before has told of other runs and, where another run begins, has saved itself.
-v1::OtherRuns OtherRunsOf(const v1::JobSpec& job, const v1::Job& before) {
+v1::OtherRuns OtherRunsOf(const v1::JobSpec& job, const v1::Job& before, bool restart) {
   v1::OtherRuns others = before.run().other_runs();
   const checkpoint::RunBeginning beginning = checkpoint::BeginningOf(spec::ToJson(job));
-  if (!beginning.named() || checkpoint::TextOf(beginning) == before.run().beginning())
-    return others;
+  const bool goes_on =
+      !beginning.named() || checkpoint::TextOf(beginning) == before.run().beginning();
+  if (goes_on && !restart) return others;
   int64_t saved = 0;
   for (const v1::CheckpointInfo& one : before.checkpoints()) {
     if (one.run() != before.run().id()) continue;
@@ -132,9 +133,9 @@ v1::OtherRuns OtherRunsOf(const v1::JobSpec& job, const v1::Job& before) {
   return others;
 }
 
-std::string OtherRunsNote(const v1::JobSpec& job, const v1::Job& before) {
+std::string OtherRunsNote(const v1::JobSpec& job, const v1::Job& before, bool restart) {
   if (before.run().id().empty() || !SharesDirectory(job, before)) return "";
-  const v1::OtherRuns others = OtherRunsOf(job, before);
+  const v1::OtherRuns others = OtherRunsOf(job, before, restart);
   if (others.checkpoints() == 0) return "";
   return fmt::format(
       "{} of other runs ({}) in its directory stay: mtctl checkpoint list {} tells whose, mtctl "
@@ -147,13 +148,13 @@ std::string OtherRunsNote(const v1::JobSpec& job, const v1::Job& before) {
 }  // namespace
 
 std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes,
-                                     const v1::Job* before) {
+                                     const v1::Job* before, bool restart) {
   std::vector<std::string> notes = {CheckpointNote(job), VocabularyNote(job)};
   if (nodes != nullptr) {
     notes.push_back(MemoryNote(job, *nodes));
     notes.push_back(SaveCopyNote(job, *nodes));
   }
-  if (before != nullptr) notes.push_back(OtherRunsNote(job, *before));
+  if (before != nullptr) notes.push_back(OtherRunsNote(job, *before, restart));
   std::erase(notes, "");
   for (std::string& line : spec::NoteLines(spec::FieldNotes(job))) notes.push_back(std::move(line));
   return notes;
@@ -170,12 +171,12 @@ std::optional<v1::Job> JobBefore(const v1::JobSpec& job, const Api& api,
   return *std::move(found);
 }
 
-void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before, const Api& api,
-                    const GlobalOptions& options) {
+void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before, bool restart,
+                    const Api& api, const GlobalOptions& options) {
   if (!IsTable(options.output)) return;
   const auto nodes = api.ListNodes();
   for (const std::string& note :
-       SubmitNotes(job, nodes.ok() ? &*nodes : nullptr, before ? &*before : nullptr))
+       SubmitNotes(job, nodes.ok() ? &*nodes : nullptr, before ? &*before : nullptr, restart))
     std::fprintf(stderr, "mtctl: note: %s\n", base::CleanLine(note).c_str());
 }
 

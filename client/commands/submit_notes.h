@@ -19,16 +19,17 @@ namespace mt::client {
 // tokenizer changes, of ranks that keep more than the largest node has, of what other runs have in
 // its directory, and of fields without effect (common/spec/field_effects.h). `nodes` may be null:
 // then nothing is said of memory; and so may `before`, the job that had its name so far: then
-// nothing is of other runs. `job` has its defaults. Pure.
+// nothing is of other runs. `restart`: another run is begun on purpose. `job` has its defaults.
+// Pure.
 std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes,
-                                     const v1::Job* before = nullptr);
+                                     const v1::Job* before = nullptr, bool restart = false);
 
 // The job that has this one's name until it is submitted; nullopt: none, or nobody reads notes.
 std::optional<v1::Job> JobBefore(const v1::JobSpec& job, const Api& api,
                                  const GlobalOptions& options);
 // Prints the notes, each on a line, where answers are for people.
-void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before, const Api& api,
-                    const GlobalOptions& options);
+void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before, bool restart,
+                    const Api& api, const GlobalOptions& options);
 
 // Those of them that need no coordinator to be known, on stderr whatever the output.
 void SayFieldNotes(const v1::JobSpec& job);

@@ -147,7 +147,7 @@ StatusOr<data::BpeParts> Train(const TrainFlags& flags) {
     files.push_back(std::move(file));
   }
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return data::TrainTokenizer(
+  auto trained = data::TrainTokenizer(
       {.vocab_size = flags.vocab_size,
        .pattern = PatternOf(flags.pattern),
        .specials = flags.specials,
@@ -155,6 +155,8 @@ StatusOr<data::BpeParts> Train(const TrainFlags& flags) {
        .threads = flags.threads > 0 ? flags.threads : cores,
        .progress = [&](int64_t tokens) { return ShowTraining(tokens, flags.vocab_size); }},
       texts);
+  for (size_t i = 0; i < files.size(); ++i) RETURN_IF_ERROR(files[i].CheckWhole(flags.inputs[i]));
+  return trained;
 }
 
 ExitCode RunTrain(const TrainFlags& flags, const GlobalOptions& options) {

@@ -47,6 +47,7 @@ constexpr std::array kProgress = {
     // An agent's answer may be later than what the ranks of another one say.
     JobTransition{kAdmitted, kBaseMissing, kToQueue, {kKillRanks}},
     JobTransition{kStarting, kBaseMissing, kToQueue, {kKillRanks}},
+    JobTransition{kRunning, kBaseMissing, kToQueue, {kKillRanks, kFailOperations}},
     JobTransition{kToFailure, kBaseMissing, kToQueue, {kForgetVerdict}},
     JobTransition{kToQueue, kRanksGone, kQueued, {kCloseEpoch, kForgetRanks, kAwaitBase}},
     JobTransition{kPausing, kAllHeld, kHeld, {kSettleOperations}},

@@ -34,7 +34,7 @@ enum class JobEvent {
   kRelease,             // a user pauses the job; its slots become free
   kResume,              // a user lets the job go on
   kPreempt,             // the scheduler takes the slots for another job, or drains a node
-  kBaseMissing,         // the ranks did not find the checkpoint that the job is to go on from
+  kBaseMissing,         // the ranks did not find the checkpoint to go on from, or their data
   kReleased,            // after kRelease: saved or not, no process is left
   kSaveFailed,          // after kRelease: the save failed, and every rank waits
   kRequeued,            // after kPreempt: likewise

@@ -18,6 +18,18 @@ namespace {
 namespace reason = rpc::reason;
 
 constexpr char kBaseMissing[] = "ExpectedCheckpointMissing";
+constexpr char kDataMissing[] = "DataMissing";
+
+// What a failed rank says is not there, as the type of an event; nullptr: nothing that this job
+// waits for. Data that a job has never read are for its user to put right.
+const char* MissingPart(const v1::StoredJob& stored, const v1::RankReport& report) {
+  const v1::Job& job = stored.job();
+  if (report.reason() == reason::kExpectedCheckpointMissing)
+    return job.state() == v1::RUNNING ? nullptr : kBaseMissing;
+  if (report.reason() != reason::kDataMissing) return nullptr;
+  const bool has_trained = job.last_step().step() > 0 || job.last_checkpoint().step() > 0;
+  return has_trained ? kDataMissing : nullptr;
+}
 
 // Whether the next start of the job is a placement.
 bool IsPlacedNext(const v1::Job& job) {
@@ -128,14 +140,15 @@ void JobBases::Accept(v1::StoredJob& stored, const ResumeFrom& from) {
 bool JobBases::Missing(v1::StoredJob& stored, const v1::RankReport& report) {
   const v1::Job& job = stored.job();
   const JobPosition at = PositionOf(job);
-  if (!JobStateMachine::Allows(at, JobEvent::kBaseMissing)) return false;
+  const char* const part = MissingPart(stored, report);
+  if (part == nullptr || !JobStateMachine::Allows(at, JobEvent::kBaseMissing)) return false;
   // What the ranks of another node made of rank 0's leaving may have come first.
   if (at.state == v1::STOPPING && !stored.secondary_verdict()) return false;
-  const std::string why = fmt::format("{}: {} (node {})", kBaseMissing, report.status().message(),
+  const std::string why = fmt::format("{}: {} (node {})", part, report.status().message(),
                                       job.ranks(report.status().rank()).node());
   // Each placement that fails so is told as a change of state; that the waiting begins, by this.
   if (stored.base_tries() == 0) {
-    tools_.ledger->AddEvent({.type = kBaseMissing,
+    tools_.ledger->AddEvent({.type = part,
                              .message = why,
                              .job_uid = job.uid(),
                              .node = job.ranks(report.status().rank()).node(),
@@ -146,8 +159,8 @@ bool JobBases::Missing(v1::StoredJob& stored, const v1::RankReport& report) {
   // What was accepted was accepted for this placement.
   stored.clear_allow_older();
   if (v1::Operation* resume = tools_.operations->FindOpen(job, "resume"); resume != nullptr) {
-    tools_.operations->Fail(*resume, rpc::WithReason(base::FailedPrecondition("{}", why),
-                                                     reason::kExpectedCheckpointMissing));
+    tools_.operations->Fail(*resume,
+                            rpc::WithReason(base::FailedPrecondition("{}", why), report.reason()));
   }
   tools_.raiser->Raise(stored, JobEvent::kBaseMissing, {.text = why, .cause = v1::STORAGE});
   return true;

@@ -1,7 +1,8 @@
 // What a job's next start must find: its base, the newest checkpoint that is known of it. The base
 // goes to the ranks with their assignment; where they do not find it, the job waits in the queue
 // until it is back, behind all others, or until a user says that it may go on from less
-// (docs/design/control-plane.md#resume-base). Not thread-safe (the core's thread).
+// (docs/design/control-plane.md#resume-base). A job that has trained waits for its data likewise.
+// Not thread-safe (the core's thread).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct ResumeFrom {
   bool any() const { return allow_older || fresh; }
 };
 
-// Whether the job waits in the queue for its base.
+// Whether the job waits in the queue for its base or its data.
 bool AwaitsBase(const v1::StoredJob& job);
 // Fills in what the ranks must find, and the run that a user began on purpose.
 void FillBase(const v1::StoredJob& job, v1::Assign* assign);
@@ -53,7 +54,8 @@ class JobBases {
   void Accept(v1::StoredJob& job, const ResumeFrom& from);
 
   // --- Facts.
-  // A rank that fails says that the base is not there. False: that explains nothing in this state.
+  // A rank that fails may say that the base is not there, or the data of a job that has trained.
+  // False: it says nothing of the kind, or that explains nothing in this state.
   bool Missing(v1::StoredJob& job, const v1::RankReport& report);
   // The ranks say where they start.
   void Started(v1::StoredJob& job, const v1::RunInfo& info);

@@ -1,6 +1,9 @@
 // Faults, the end of training and deadlines.
 #include "daemon/keeper/job_verdicts.h"
 
+#include <string>
+#include <utility>
+
 #include "daemon/keeper/conditions.h"
 #include "daemon/keeper/job_placement.h"
 #include "daemon/keeper/job_runtimes.h"
@@ -101,8 +104,11 @@ void JobVerdicts::TrainingEnded(v1::StoredJob& stored, const v1::TrainingEnded& 
                                                 ended.last_step(), ended.message())});
     return;
   }
+  std::string text = EndText(*job, ended);
+  if (job->skipped_steps() > 0)
+    text += fmt::format("; steps that were skipped: {}", job->skipped_steps());
   tools_.raiser->Raise(stored, JobEvent::kTrainingEnded,
-                       {.text = EndText(*job, ended), .step = ended.last_step()});
+                       {.text = std::move(text), .step = ended.last_step()});
 }
 
 bool JobVerdicts::IsOverdue(const v1::Job& job) const {

@@ -6,7 +6,6 @@
 
 #include "common/base/log.h"
 #include "common/control/epoch.h"
-#include "common/rpc/reason.h"
 #include "daemon/feeds/feeds.h"
 #include "daemon/jobs/job_states.h"
 #include "daemon/jobs/rank_states.h"
@@ -126,10 +125,7 @@ void Reports::OnRank(WorkerSession& from, const v1::RankReport& report) {
   }
   TakeRankStatus(*stored, from.node, status);
   if (IsFailure(report)) {
-    if (report.reason() == rpc::reason::kExpectedCheckpointMissing &&
-        parts_.keeper->bases().Missing(*stored, report)) {
-      return;
-    }
+    if (parts_.keeper->bases().Missing(*stored, report)) return;
     v1::RankReport named = report;
     named.mutable_status()->set_node(from.node);
     parts_.keeper->verdicts().RankFailed(*stored, from.node, JudgeRank(named));

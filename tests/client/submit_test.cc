@@ -81,6 +81,7 @@ TEST_F(SubmitTest, WhatOtherRunsHaveInItsDirectoryIsSaid) {
                         "checkpoint list tiny tells whose, mtctl checkpoint delete tiny --run ID"));
   EXPECT_THAT(said({"--set", "checkpoint.fresh=true", "--set", "checkpoint.directory=b"}),
               Not(HasSubstr("other runs")));
+  EXPECT_THAT(said({"--restart"}), HasSubstr("note: 2 checkpoints of other runs"));
   before.mutable_run()->set_beginning("fresh");
   EXPECT_THAT(said(fresh), Not(HasSubstr("other runs"))) << "that run goes on";
   before.mutable_run()->mutable_other_runs()->set_runs(1);

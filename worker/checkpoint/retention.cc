@@ -29,7 +29,7 @@ constexpr int64_t kNeverTouched = 2;
 std::vector<CheckpointId> BestOf(const std::vector<StoredCheckpoint>& all, int64_t count) {
   std::vector<const StoredCheckpoint*> judged;
   for (const StoredCheckpoint& one : all) {
-    if (one.valid_loss && !std::isnan(*one.valid_loss)) judged.push_back(&one);
+    if (!one.spoiled && one.valid_loss && !std::isnan(*one.valid_loss)) judged.push_back(&one);
   }
   std::ranges::stable_sort(judged, {},
                            [](const StoredCheckpoint* one) { return *one->valid_loss; });
@@ -79,6 +79,12 @@ class Owners {
   RunList list_;
 };
 
+// One whose manifest cannot be read is not known to be spoiled.
+bool IsSpoiled(const std::string& directory, const CheckpointId& id) {
+  const StatusOr<Manifest> manifest = ReadManifest(directory, id);
+  return manifest.ok() && manifest->spoiled;
+}
+
 // The complete checkpoints with what the rules ask of each.
 std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args, const Owners& owners,
                                        const std::vector<CheckpointId>& all) {
@@ -89,6 +95,7 @@ std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args, const Owners& owne
     const std::string folder = base::JoinPath(args.directory, FolderName(id));
     one.pinned = IsPinned(folder) || HasLabel(folder);
     one.verified = IsVerified(folder);
+    one.spoiled = IsSpoiled(args.directory, id);
     if (args.rules.keep_best > 0) {
       const auto evaluation = ReadEvaluation(folder).value_or(std::nullopt);
       if (evaluation) {
@@ -138,6 +145,9 @@ std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
   if (rules.base) kept.insert(*rules.base);
   const auto verified = std::ranges::find_if(all, &StoredCheckpoint::verified);
   if (verified != all.end()) kept.insert(verified->id);
+  if (!all.empty()) kept.insert(all.front().id);
+  // Spoiled ones behind the others: they take the places that those leave.
+  std::ranges::stable_partition(all, [](const StoredCheckpoint& one) { return !one.spoiled; });
   const int64_t last = std::max(rules.keep_last, kNeverTouched);
   for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i) {
     const StoredCheckpoint& one = all[static_cast<size_t>(i)];
@@ -145,9 +155,10 @@ std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
     if (i < last || divided || one.pinned) kept.insert(one.id);
   }
   std::vector<CheckpointId> doomed;
-  for (auto one = all.rbegin(); one != all.rend(); ++one) {
-    if (!kept.contains(one->id)) doomed.push_back(one->id);
+  for (const StoredCheckpoint& one : all) {
+    if (!kept.contains(one.id)) doomed.push_back(one.id);
   }
+  std::ranges::sort(doomed, [](CheckpointId a, CheckpointId b) { return IsNewer(b, a); });
   return doomed;
 }
 

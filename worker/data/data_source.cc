@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "worker/data/blended_dataset.h"
+#include "worker/data/data_checks.h"
 #include "worker/data/gpt_dataset.h"
 #include "worker/data/mock_dataset.h"
 
@@ -54,6 +55,9 @@ class Opener {
 
   // Null where no samples are wanted.
   StatusOr<DatasetPtr> Open(const Wanted& wanted);
+  std::vector<FileWatch> Watches() const;
+  // Warns where training reads what this split holds out.
+  void CompareWithTrain(SplitName held_out) const;
 
  private:
   const DataPath& PathOf(SplitName split) const {
@@ -61,6 +65,7 @@ class Opener {
     if (split == SplitName::kTrain) return args_.train;
     return split == SplitName::kValid ? args_.valid : args_.test;
   }
+  DataSets OpenOf(SplitName split) const;
   DatasetPtr Mock(const Wanted& wanted) const;
   // `samples` of one data set, or one epoch of it: whole with its last, shorter sample, or not.
   enum class Epoch { kNo, kFullSamples, kWhole };
@@ -87,6 +92,28 @@ StatusOr<DatasetPtr> Opener::Open(const Wanted& wanted) {
   if (path.size() > 1) return Blend(path, wanted);
   const bool whole = wanted.samples == kWholeSplit;
   return Member(path[0].prefix, wanted.split, wanted.samples, whole ? Epoch::kWhole : Epoch::kNo);
+}
+
+std::vector<FileWatch> Opener::Watches() const {
+  std::vector<FileWatch> all;
+  for (const auto& [prefix, data] : files_) {
+    for (FileWatch& watch : data->Watches(args_.allow_changed)) all.push_back(std::move(watch));
+  }
+  return all;
+}
+
+DataSets Opener::OpenOf(SplitName split) const {
+  DataSets open;
+  for (const DataMember& member : PathOf(split)) {
+    const auto found = files_.find(member.prefix);
+    if (found != files_.end()) open.push_back(found->second);
+  }
+  return open;
+}
+
+void Opener::CompareWithTrain(SplitName held_out) const {
+  // What `split` divides has no sequence twice.
+  if (args_.path.empty()) SayShared(OpenOf(SplitName::kTrain), OpenOf(held_out), Name(held_out));
 }
 
 DatasetPtr Opener::Mock(const Wanted& wanted) const {
@@ -116,6 +143,7 @@ StatusOr<DatasetPtr> Opener::Member(const std::string& prefix, SplitName split, 
           args_.split, data->num_sequences(), prefix, Name(split));
     }
   }
+  RETURN_IF_ERROR(CheckSampledIds(*data, range, args_.vocab_size));
   const IndexRequest request{.range = range,
                              .seq_length = args_.seq_length,
                              .samples_asked = epoch == Epoch::kNo ? samples : 0,
@@ -214,6 +242,10 @@ StatusOr<DataSource> OpenDataSource(const DataSourceArgs& args) {
   ASSIGN_OR_RETURN(source.test, opener.Open({SplitName::kTest, args.test_samples}));
   const int64_t whole = args.whole_valid ? kWholeSplit : 0;
   ASSIGN_OR_RETURN(source.whole_valid, opener.Open({SplitName::kValid, whole}));
+  if (source.valid != nullptr || source.whole_valid != nullptr)
+    opener.CompareWithTrain(SplitName::kValid);
+  if (source.test != nullptr) opener.CompareWithTrain(SplitName::kTest);
+  source.watches = opener.Watches();
   return source;
 }
 

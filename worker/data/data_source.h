@@ -13,6 +13,7 @@
 #include "common/base/files.h"
 #include "common/base/status.h"
 #include "worker/data/dataset.h"
+#include "worker/data/file_watch.h"
 
 namespace mt::data {
 
@@ -50,6 +51,7 @@ struct DataSourceArgs {
   bool whole_valid = false;  // the whole validation split besides
   // Labels behind an input of this id have weight 0; empty: none (data.eod_mask_loss).
   std::optional<int32_t> no_loss_behind{};
+  bool allow_changed = false;  // of the tokens, under the run (data.allow_changed)
 };
 // A number of samples that means one whole epoch of the split.
 inline constexpr int64_t kWholeSplit = -1;
@@ -62,14 +64,17 @@ struct DataSource {
   std::shared_ptr<const Dataset> valid;
   std::shared_ptr<const Dataset> test;
   std::shared_ptr<const Dataset> whole_valid;
+  // Of every file that was opened.
+  std::vector<FileWatch> watches;
   // The IndexRecord of every open split, train first, but for whole_valid.
   std::vector<IndexRecord> Records() const;
 };
 
 // Opens every split of which samples are asked. Blocks: checks the files and loads or builds the
-// sample indices, each file once. kInvalidArgument if the arguments contradict each other, a split
-// that is asked for is empty or a blend without weights has too few samples; else the errors of
-// IndexedDataset::Open and PlanIndex.
+// sample indices, each file once. Warns where training and held-out data are one data set.
+// kInvalidArgument if the arguments contradict each other, a split that is asked for is empty, a
+// sample of its ids is outside the vocabulary, or a blend without weights has too few samples; else
+// the errors of IndexedDataset::Open and PlanIndex.
 StatusOr<DataSource> OpenDataSource(const DataSourceArgs& args);
 
 // The number of validation samples Megatron asks for: (train_iters / eval_interval + 1) x

@@ -19,6 +19,7 @@ StatusOr<std::unique_ptr<GptDataset>> GptDataset::Create(Args args) {
     return base::Annotate(index.status(),
                           fmt::format("{} data of {}", Name(args.split_name), args.data->prefix()));
   }
+  RETURN_IF_ERROR(args.data->Intact());
   return std::unique_ptr<GptDataset>(new GptDataset(std::move(args), std::move(index).value()));
 }
 
@@ -38,26 +39,47 @@ GptDataset::GptDataset(Args args, std::unique_ptr<SampleIndex> index)
              .bin_digest = args_.data->bin_digest()};
 }
 
+Status GptDataset::Intact(int64_t sample) const {
+  RETURN_IF_ERROR(args_.data->Intact());
+  if (!index_->lost()) return OkStatus();
+  return base::DataLoss(
+      "sample {} of {}: its index, below {}, was cut or could not be read; the next start builds "
+      "it "
+      "anew",
+      sample, args_.data->prefix(), args_.cache_dir);
+}
+
+// The index was built of these lengths: they are others now.
+Status GptDataset::Changed(int64_t sample) const {
+  RETURN_IF_ERROR(Intact(sample));
+  return base::DataLoss(
+      "{}.idx: sample {} is not {} tokens long any more: the file was written over since it was "
+      "opened; put it back, or start again with the new one",
+      args_.data->prefix(), sample, seq_length() + 1);
+}
+
 Status GptDataset::Read(int64_t sample, std::span<int32_t> tokens, std::span<float> weights) const {
   CHECK_EQ(static_cast<int64_t>(tokens.size()), seq_length() + 1);
   CHECK_EQ(static_cast<int64_t>(weights.size()), seq_length());
   const int64_t row = index_->shuffled(sample);
   const SampleStart begin = index_->start(row);
   const SampleStart end = index_->start(row + 1);  // the token there is this sample's last label
+  RETURN_IF_ERROR(Intact(sample));
   int64_t filled = 0;
   for (int64_t position = begin.position; position <= end.position; ++position) {
     const int64_t sequence = index_->document(position);
+    RETURN_IF_ERROR(Intact(sample));
     const int64_t from = position == begin.position ? begin.offset : 0;
     const int64_t length = args_.data->length(sequence);
     const int64_t to = position == end.position ? std::min(end.offset + 1, length) : length;
     const int64_t count = std::max<int64_t>(to - from, 0);
-    CHECK_LE(filled + count, seq_length() + 1) << "sample " << sample;
+    if (filled + count > seq_length() + 1) return Changed(sample);
     RETURN_IF_ERROR(
         args_.data->Read(sequence, from, args_.vocab_size,
                          tokens.subspan(static_cast<size_t>(filled), static_cast<size_t>(count))));
     filled += count;
   }
-  CHECK(filled == seq_length() + 1 || args_.request.keep_partial) << "sample " << sample;
+  if (filled != seq_length() + 1 && !args_.request.keep_partial) return Changed(sample);
   // Only the last sample of a kept partial epoch is shorter.
   std::fill(tokens.begin() + filled, tokens.end(), 0);
   const int64_t labels = std::max<int64_t>(filled - 1, 0);

@@ -40,6 +40,9 @@ class GptDataset final : public Dataset {
 
  private:
   GptDataset(Args args, std::unique_ptr<SampleIndex> index);
+  // kDataLoss where a read has met bytes that are gone, of data or index.
+  Status Intact(int64_t sample) const;
+  Status Changed(int64_t sample) const;
 
   const Args args_;
   const std::unique_ptr<SampleIndex> index_;

@@ -70,6 +70,7 @@ Status Verify(const MappedFile& file, Header expected) {
     return base::DataLoss("{} bytes instead of {}", file.size(), kHeaderBytes + image_bytes);
   }
   std::memcpy(&expected[kDigestAt], ImageDigest(file).data(), kDigestBytes);
+  if (file.lost()) return base::DataLoss("a part could not be read");
   if (std::memcmp(file.data(), expected.data(), expected.size()) != 0) {
     return base::DataLoss("header or digest do not match");
   }
@@ -201,8 +202,10 @@ StatusOr<std::unique_ptr<SampleIndex>> LoadOrBuildIndex(const IndexedDataset& da
   const base::Fd lock = LockFolder(cache_dir);
   file = OpenCached(path, header, /*log_damage=*/false);  // by who held the lock before
   if (file.ok()) return share(std::move(file));
-  file = BuildFile(path, header,
-                   [&](IndexSink* sink) { return BuildIndex(data, request, plan, sink); });
+  file = BuildFile(path, header, [&](IndexSink* sink) -> Status {
+    RETURN_IF_ERROR(BuildIndex(data, request, plan, sink));
+    return data.Intact();
+  });
   if (file.ok()) return share(std::move(file));
   log::Warn("sample index cache cannot be written, keeping the index in memory",
             {{"path", path}, {"why", base::Message(file.status())}});

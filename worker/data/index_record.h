@@ -31,7 +31,9 @@ struct IndexRecord {
 };
 
 // OK if `current` has the saved sample order. Otherwise kFailedPrecondition, with every difference,
-// both values and what to do.
-Status CheckSameOrder(const IndexRecord& saved, const IndexRecord& current);
+// both values and what to do. With `allow_changed` (data.allow_changed) other files of the same
+// data sets are a warning: their digests, and what follows from their lengths.
+Status CheckSameOrder(const IndexRecord& saved, const IndexRecord& current,
+                      bool allow_changed = false);
 
 }  // namespace mt::data

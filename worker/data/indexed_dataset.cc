@@ -36,25 +36,6 @@ int64_t TokenAt(const std::byte* source, size_t i) {
   return token;  // NOLINT(bugprone-signed-char-misuse): an i8 id keeps its sign and is refused
 }
 
-std::string SampledDigest(std::string_view bytes) {
-  constexpr size_t kBlocks = 64;
-  constexpr size_t kBlockBytes = size_t{16} << 10;
-  base::Hash128 hash;
-  const uint64_t size = bytes.size();
-  hash.Add({reinterpret_cast<const char*>(&size), sizeof(size)});
-  if (size <= kBlocks * kBlockBytes) {
-    hash.Add(bytes);
-    return hash.Take();
-  }
-  const size_t last = size - kBlockBytes;
-  for (size_t i = 0; i < kBlocks; ++i) {
-    // As quotient and rest, which do not overflow.
-    const size_t begin = last / (kBlocks - 1) * i + last % (kBlocks - 1) * i / (kBlocks - 1);
-    hash.Add(bytes.substr(begin, kBlockBytes));
-  }
-  return hash.Take();
-}
-
 // Maps one of the two files; a missing one gets a message that explains the pair.
 StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix,
                               const base::FileOpener& open) {
@@ -74,13 +55,17 @@ StatusOr<std::shared_ptr<const IndexedDataset>> IndexedDataset::Open(const std::
   data->prefix_ = prefix;
   data->idx_path_ = prefix + ".idx";
   data->bin_path_ = prefix + ".bin";
+  data->open_ = open;
   ASSIGN_OR_RETURN(data->idx_, OpenPart(data->idx_path_, prefix, open));
   ASSIGN_OR_RETURN(data->bin_, OpenPart(data->bin_path_, prefix, open));
-  RETURN_IF_ERROR(data->ParseHeader());
-  RETURN_IF_ERROR(data->CheckSequences());
-  RETURN_IF_ERROR(data->CheckDocuments());
+  Status checked = data->ParseHeader();
+  if (checked.ok()) checked = data->CheckSequences();
+  if (checked.ok()) checked = data->CheckDocuments();
   data->idx_digest_ = base::Hash128Hex(data->idx_.view());
+  data->idx_sample_ = SampledDigest(data->idx_.view());
   data->bin_digest_ = SampledDigest(data->bin_.view());
+  RETURN_IF_ERROR(data->Intact());
+  RETURN_IF_ERROR(checked);
   return std::shared_ptr<const IndexedDataset>(std::move(data));
 }
 
@@ -207,6 +192,17 @@ int64_t IndexedDataset::document_begin(int64_t document) const {
   return LoadAt<int64_t>(documents_, document);
 }
 
+int64_t IndexedDataset::DocumentOf(int64_t sequence) const {
+  // The last document that begins at the sequence or before it: those in front may be empty.
+  int64_t low = 0;
+  int64_t high = num_document_entries_ - 1;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (document_begin(middle) <= sequence ? low : high) = middle;
+  }
+  return low;
+}
+
 int64_t IndexedDataset::byte_offset(int64_t sequence) const {
   return LoadAt<int64_t>(offsets_, sequence);
 }
@@ -223,7 +219,7 @@ int64_t IndexedDataset::CountTokens(int64_t begin, int64_t end) const {
 }
 
 template <class T>
-Status IndexedDataset::Widen(const std::byte* source, int64_t vocab_size,
+Status IndexedDataset::Widen(const std::byte* source, int64_t sequence, int64_t vocab_size,
                              std::span<int32_t> out) const {
   const int64_t limit =
       std::min<int64_t>(vocab_size, int64_t{std::numeric_limits<int32_t>::max()} + 1);
@@ -239,39 +235,94 @@ Status IndexedDataset::Widen(const std::byte* source, int64_t vocab_size,
     if (id >= 0 && id < limit) continue;
     const int64_t at = (source - bin_.data()) / int64_t{sizeof(T)} + static_cast<int64_t>(i);
     return base::InvalidArgument(
-        "{}: token {} has id {}, outside the vocabulary of {}; the data set was made with another "
-        "tokenizer, or model.vocab_size is too small",
-        bin_path_, at, id, vocab_size);
+        "{}: token {} has id {}, outside the vocabulary of {} (document {}); the data set was made "
+        "with another tokenizer, or model.vocab_size is too small",
+        bin_path_, at, id, vocab_size, DocumentOf(sequence));
   }
   return OkStatus();
 }
 
-Status IndexedDataset::Read(int64_t sequence, int64_t offset, int64_t vocab_size,
-                            std::span<int32_t> out) const {
-  CHECK(sequence >= 0 && sequence < num_sequences_) << "sequence " << sequence;
-  const int64_t count = static_cast<int64_t>(out.size());
-  CHECK(offset >= 0 && offset + count <= length(sequence))
-      << count << " tokens from " << offset << " on, of " << length(sequence);
-  const std::byte* source = bin_.data() + byte_offset(sequence) + offset * SizeOf(token_type_);
+Status IndexedDataset::WidenAs(const std::byte* source, int64_t sequence, int64_t vocab_size,
+                               std::span<int32_t> out) const {
   switch (token_type_) {
     case TokenType::kU8:
-      return Widen<uint8_t>(source, vocab_size, out);
+      return Widen<uint8_t>(source, sequence, vocab_size, out);
     case TokenType::kI8:
-      return Widen<int8_t>(source, vocab_size, out);
+      return Widen<int8_t>(source, sequence, vocab_size, out);
     case TokenType::kI16:
-      return Widen<int16_t>(source, vocab_size, out);
+      return Widen<int16_t>(source, sequence, vocab_size, out);
     case TokenType::kU16:
-      return Widen<uint16_t>(source, vocab_size, out);
+      return Widen<uint16_t>(source, sequence, vocab_size, out);
     case TokenType::kI32:
-      return Widen<int32_t>(source, vocab_size, out);
+      return Widen<int32_t>(source, sequence, vocab_size, out);
     case TokenType::kI64:
-      return Widen<int64_t>(source, vocab_size, out);
+      return Widen<int64_t>(source, sequence, vocab_size, out);
     case TokenType::kF64:
     case TokenType::kF32:
       break;
   }
   CHECK(false) << "token type " << Name(token_type_) << " passed Open";
   return OkStatus();
+}
+
+Status IndexedDataset::Read(int64_t sequence, int64_t offset, int64_t vocab_size,
+                            std::span<int32_t> out) const {
+  CHECK(sequence >= 0 && sequence < num_sequences_) << "sequence " << sequence;
+  CHECK_GE(offset, 0);
+  const int64_t end = offset + std::ssize(out);
+  const int64_t begin = byte_offset(sequence);
+  const int64_t room = begin < 0 ? -1 : (bin_bytes() - begin) / SizeOf(token_type_);
+  // As checked by Open: what is different now was written since, whoever asks.
+  if (end > length(sequence) || end > room) {
+    RETURN_IF_ERROR(Intact());
+    return base::DataLoss(
+        "{}: {} tokens from {} on are not in sequence {} any more: the file was written over since "
+        "it was opened; {}",
+        idx_path_, out.size(), offset, sequence, kMakeAgain);
+  }
+  const std::byte* source = bin_.data() + begin + offset * SizeOf(token_type_);
+  Status widened = WidenAs(source, sequence, vocab_size, out);
+  RETURN_IF_ERROR(Intact());
+  return widened;
+}
+
+Status IndexedDataset::Intact() const {
+  if (idx_.lost()) return Lost(idx_path_, idx_);
+  if (bin_.lost()) return Lost(bin_path_, bin_);
+  return OkStatus();
+}
+
+Status IndexedDataset::Lost(const std::string& path, const MappedFile& file) const {
+  const auto before = static_cast<int64_t>(file.size());
+  StatusOr<FileFacts> now = FileFacts{};
+  if (const auto fd = OpenFile(path, open_); fd.ok()) {
+    now = FactsOf(*fd, path);
+  } else {
+    now = fd.status();
+  }
+  if (now.ok() && now->bytes < before) {
+    return base::DataLoss(
+        "{}: a part of it is gone: {} bytes, but it had {} when it was opened: it was cut "
+        "meanwhile; put the file back",
+        path, now->bytes, before);
+  }
+  return base::DataLoss(
+      "{}: a part of its {} bytes could not be read: its storage failed, or the file was cut "
+      "meanwhile ({})",
+      path, before,
+      now.ok() ? fmt::format("it has {} bytes now", now->bytes) : base::Message(now.status()));
+}
+
+std::vector<FileWatch> IndexedDataset::Watches(bool bin_may_change) const {
+  std::vector<FileWatch> watches;
+  watches.emplace_back(FileWatch::Args{
+      .path = idx_path_, .open = open_, .facts = idx_.facts(), .digest = idx_sample_});
+  watches.emplace_back(FileWatch::Args{.path = bin_path_,
+                                       .open = open_,
+                                       .facts = bin_.facts(),
+                                       .digest = bin_digest_,
+                                       .may_change = bin_may_change});
+  return watches;
 }
 
 }  // namespace mt::data

@@ -1,7 +1,8 @@
 // Reads a Megatron indexed data set, `<prefix>.idx` and `<prefix>.bin` (FORMAT.md). Both files are
 // mapped, so the ranks of a node share one copy in the page cache. Open validates everything that
-// later reads rely on: no read leaves the files, whatever they contain. Immutable after Open; all
-// methods are thread-safe.
+// later reads rely on: no read leaves the files, whatever they contain, nor does one end the
+// process where a file is cut or written over meanwhile. Immutable after Open; all methods are
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
+#include "worker/data/file_watch.h"
 #include "worker/data/mapped_file.h"
 #include "worker/data/token_type.h"
 
@@ -40,8 +43,7 @@ class IndexedDataset {
   // files.
   const std::string& idx_digest() const { return idx_digest_; }
 
-  // XXH3-128, likewise, of a sample of the .bin: its size and 64 blocks of 16 KiB, evenly spread,
-  // the first and the last among them. Tells other tokens behind the same index.
+  // SampledDigest of the .bin. Tells other tokens behind the same index.
   const std::string& bin_digest() const { return bin_digest_; }
 
   // Number of tokens in a sequence, 0 <= sequence < num_sequences(); not checked.
@@ -52,15 +54,25 @@ class IndexedDataset {
   }
   // First sequence of a document; document == num_documents() gives num_sequences().
   int64_t document_begin(int64_t document) const;
-  // The tokens of a sequence as they are in the .bin; not checked as length() is not.
+  // The document that a sequence is of.
+  int64_t DocumentOf(int64_t sequence) const;
+  // The tokens of a sequence as they are in the .bin; not checked as length() is not, and to be
+  // believed only where Intact() is OK afterwards.
   std::string_view SequenceBytes(int64_t sequence) const;
   // Number of tokens in sequences [begin, end). Takes O(end - begin).
   int64_t CountTokens(int64_t begin, int64_t end) const;
 
   // Copies out.size() tokens of `sequence`, beginning at token `offset`, widened to int32. The
   // range must lie within the sequence (CHECK). kInvalidArgument if a token is outside [0,
-  // vocab_size), with file, position, id and vocabulary. May block on disk.
+  // vocab_size), with file, position, id, vocabulary and document; kDataLoss as Intact, or where
+  // the .idx was written over. May block on disk.
   Status Read(int64_t sequence, int64_t offset, int64_t vocab_size, std::span<int32_t> out) const;
+
+  // kDataLoss if a read so far has met bytes that are gone, of either file, with its sizes then and
+  // now.
+  Status Intact() const;
+  // Of both files, for later looks. Another content of the .idx is always refused.
+  std::vector<FileWatch> Watches(bool bin_may_change) const;
 
  private:
   IndexedDataset() = default;
@@ -72,13 +84,20 @@ class IndexedDataset {
   Status CheckDocuments() const;
   // Offset of a sequence in the .bin.
   int64_t byte_offset(int64_t sequence) const;
+  Status Lost(const std::string& path, const MappedFile& file) const;
+  // `sequence` for the message.
   template <class T>
-  Status Widen(const std::byte* source, int64_t vocab_size, std::span<int32_t> out) const;
+  Status Widen(const std::byte* source, int64_t sequence, int64_t vocab_size,
+               std::span<int32_t> out) const;
+  Status WidenAs(const std::byte* source, int64_t sequence, int64_t vocab_size,
+                 std::span<int32_t> out) const;
 
   std::string prefix_;
   std::string idx_path_;
   std::string bin_path_;
+  base::FileOpener open_;
   std::string idx_digest_;
+  std::string idx_sample_;  // SampledDigest
   std::string bin_digest_;
   MappedFile idx_;
   MappedFile bin_;

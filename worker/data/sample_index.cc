@@ -98,6 +98,7 @@ Status WriteStarts(const IndexedDataset& data, std::span<const int32_t> document
         break;
       }
       if (position == last) {  // a kept partial sample ends at the last token
+        RETURN_IF_ERROR(data.Intact());
         CHECK(request.keep_partial && row == samples) << "row " << row << " of " << samples;
         offset += std::max<int64_t>(available - 1, 0);
         break;
@@ -252,6 +253,11 @@ int64_t SampleIndex::shuffled(int64_t sample) const {
   CHECK(sample >= 0 && sample < layout_.num_samples) << "sample " << sample;
   const std::byte* order = image_ + layout_.shuffle_at;
   return layout_.wide_shuffle ? LoadAt<int64_t>(order, sample) : LoadAt<uint32_t>(order, sample);
+}
+
+bool SampleIndex::lost() const {
+  const auto* const file = std::get_if<MappedFile>(&storage_);
+  return file != nullptr && file->lost();
 }
 
 StatusOr<std::unique_ptr<SampleIndex>> BuildIndexInMemory(const IndexedDataset& data,

@@ -96,6 +96,8 @@ class SampleIndex {
   SampleStart start(int64_t row) const;
   // The row of the i-th sample in training order.
   int64_t shuffled(int64_t sample) const;
+  // As MappedFile's.
+  bool lost() const;
 
  private:
   const IndexPlan plan_;

@@ -157,6 +157,21 @@ class StandaloneLog final : public StepLog {
   }
 };
 
+void LogEnd(const train::TrainResult& result) {
+  const train::RunSummary& summary = result.summary;
+  log::Info("summary of the run",
+            {{"skipped_steps", summary.skipped_steps},
+             {"restarts", summary.restarts},
+             {"passes_over_the_data", fmt::format("{:.1f}", summary.passes)},
+             {"best_validation_loss", summary.best_evaluation
+                                          ? fmt::format("{:.6f}", summary.best_evaluation->loss)
+                                          : std::string("none")}});
+  log::Info("training has ended", {{"last_step", result.last_step},
+                                   {"completed", result.completed},
+                                   {"final_save_failed", result.final_save_failed},
+                                   {"message", result.message}});
+}
+
 Status TrainHere(const Options& options, JobSpec job) {
   const int64_t world = spec::WorldSize(job);
   RETURN_IF_ERROR(InitLog(options, job, world));
@@ -192,12 +207,7 @@ Status TrainHere(const Options& options, JobSpec job) {
            .observer = &observer,
            .commands = options.rank == 0 ? &commands : nullptr,
            .host_delay = std::chrono::milliseconds(options.host_delay_ms)});
-  if (result.status.ok()) {
-    log::Info("training has ended", {{"last_step", result.last_step},
-                                     {"completed", result.completed},
-                                     {"final_save_failed", result.final_save_failed},
-                                     {"message", result.message}});
-  }
+  if (result.status.ok()) LogEnd(result);
   return result.status;
 }
 

@@ -89,6 +89,7 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
     last_saved_step_ = args_.start.load->step;
     last_saved_ = args_.loaded;
   }
+  since_save_.Start(args_.start.load ? args_.start.load->step : 0, args_.engine->ReadScalars());
   if (is_reporter() && enabled() && !args_.start.second.empty()) {
     second_ = std::make_unique<checkpoint::SecondCopy>(checkpoint::SecondCopy::Args{
         .from = args_.start.directory,
@@ -117,7 +118,8 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
 }
 
 bool Checkpointer::EndsRun(const Status& saved) const {
-  return !saved.ok() && (args_.job->checkpoint().strict() || absl::IsFailedPrecondition(saved));
+  return !saved.ok() && (args_.job->checkpoint().strict() || absl::IsFailedPrecondition(saved) ||
+                         args_.data_check->failed());
 }
 
 bool Checkpointer::DueAfter(int64_t step) const {
@@ -147,9 +149,8 @@ Status Checkpointer::Save(int64_t step) {
 Status Checkpointer::Begin(int64_t step, bool requested) {
   if (background_ == nullptr) return Save(step);
   if (!enabled() || step == last_saved_step_) return OkStatus();
-  if (!under_way_) {
-    BeginState(step);
-  } else if (under_way_->step < step && requested) {
+  if (!under_way_) return BeginState(step);
+  if (under_way_->step < step && requested) {
     requested_ = true;
   } else if (under_way_->step < step) {
     ++skipped_;
@@ -202,6 +203,7 @@ Checkpointer::Begun Checkpointer::Note(int64_t step) {
               .progress = std::make_shared<SaveProgress>()};
   if (last_eval_ && last_eval_->step == step) begun.evaluation = last_eval_;
   begun.progress->step = step;
+  begun.counts = since_save_.Begin(step, begun.scalars);
   watched_bytes_ = -1;
   return begun;
 }
@@ -232,6 +234,8 @@ checkpoint::SaveArgs Checkpointer::ArgsOf(const Begun& begun) {
   save.progress(0);
   save.manifest.step = begun.step;
   save.manifest.epoch = args_.start.epoch;
+  save.manifest.skipped_since_save = begun.counts.skipped;
+  save.manifest.spoiled = begun.counts.spoiled;
   PutScalars(begun.scalars, &save.manifest);
   if (args_.consumed_by_member) {
     PutConsumed(Name(data::SplitName::kTrain),
@@ -240,7 +244,8 @@ checkpoint::SaveArgs Checkpointer::ArgsOf(const Begun& begun) {
   return save;
 }
 
-void Checkpointer::BeginState(int64_t step) {
+Status Checkpointer::BeginState(int64_t step) {
+  RETURN_IF_ERROR(args_.data_check->Run(step));
   under_way_ = Note(step);
   BackgroundSave::Order order{.save = ArgsOf(*under_way_),
                               .snapshot = args_.engine->snapshot(),
@@ -250,6 +255,7 @@ void Checkpointer::BeginState(int64_t step) {
     order.prune = [request = PruneAfterSave()] { return checkpoint::PruneCheckpoints(request); };
   }
   background_->Begin(std::move(order));
+  return OkStatus();
 }
 
 Status Checkpointer::SaveState(int64_t step) {
@@ -258,6 +264,7 @@ Status Checkpointer::SaveState(int64_t step) {
     return OkStatus();
   }
   RETURN_IF_ERROR(args_.engine->Synchronize());
+  RETURN_IF_ERROR(args_.data_check->Run(step));
   const Begun begun = Note(step);
   std::unique_ptr<DevicePieces> reader;
   if (args_.engine->device().kind() != kernels::DeviceKind::kCpu) {
@@ -295,6 +302,7 @@ Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveRe
   }
   failures_ = 0;
   last_saved_step_ = begun.step;
+  since_save_.Saved(begun.step, begun.scalars);
   if (!is_reporter()) return OkStatus();
   last_saved_ = {.step = last_saved_step_,
                  .epoch = args_.start.epoch,
@@ -309,8 +317,14 @@ Status Checkpointer::Ended(const Begun& begun, const StatusOr<checkpoint::SaveRe
                  .root_id = args_.start.root_id,
                  .run = args_.manifest.run,
                  .skipped = std::exchange(skipped_, 0)};
-  ++num_saved_;
+  num_saved_ += begun.counts.spoiled ? 0 : 1;
   args_.observer->OnCheckpointSaved(*last_saved_);
+  if (begun.counts.spoiled) {
+    log::Warn("the checkpoint is spoiled: it makes none before it give way",
+              {{"at_step", begun.step},
+               {"skipped", begun.counts.skipped},
+               {"of_steps", begun.counts.steps}});
+  }
   if (begun.evaluation) WriteEvaluation(*begun.evaluation);
   AddTo(second_.get(), saved->path, args_.job->checkpoint());
   return OkStatus();
@@ -384,7 +398,7 @@ checkpoint::PruneArgs Checkpointer::PruneAfterSave() {
                                 .run = args_.manifest.run,
                                 .known = &known_runs_};
   // Until this run has two of its own, what it went on from is what a next start falls back to.
-  const int64_t saved = num_saved_ + (under_way_ ? 1 : 0);
+  const int64_t saved = num_saved_ + (under_way_ && !under_way_->counts.spoiled ? 1 : 0);
   if (saved < 2 && args_.start.load_directory == args_.start.directory)
     request.rules.base = args_.start.load;
   return request;

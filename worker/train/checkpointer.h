@@ -28,6 +28,8 @@
 #include "worker/train/fence_repair.h"
 #include "worker/train/observer.h"
 #include "worker/train/resume.h"
+#include "worker/train/run_data.h"
+#include "worker/train/step_judge.h"
 
 namespace mt::train {
 
@@ -50,6 +52,7 @@ class Checkpointer {
     comm::ProcessGroup* background_group = nullptr;
     // How many of the first training samples each data set of a blend gave; empty: no blend.
     std::function<std::vector<int64_t>(int64_t samples)> consumed_by_member;
+    std::shared_ptr<DataCheck> data_check;  // before each save
     // Seconds that training has stood still for saves so far, by the device's clock.
     std::function<double()> stalled;
     const base::Clock* clock = nullptr;
@@ -108,10 +111,14 @@ class Checkpointer {
   // one, now or later: a save under way gets it when it ends, whatever is evaluated meanwhile. The
   // first one of a step counts. Best effort.
   void TakeEvaluation(const EvalRecord& record);
+  // The loop tells it of the steps.
+  StepsSinceSave& since_save() { return since_save_; }
+  // On rank 0: the run, as in run.json.
+  const checkpoint::RunRecord& run() const { return args_.run; }
   // True if the checkpoint of this step is on disk; the same on every rank.
   bool IsSaved(int64_t step) const { return enabled() && last_saved_step_ == step; }
-  // True if this failed save ends the run: the policy is `strict`, or another run holds the
-  // directory. A directory that is gone is no such case.
+  // True if this failed save ends the run: the policy is `strict`, another run holds the directory,
+  // or the data were changed under the run. A directory that is gone is no such case.
   bool EndsRun(const Status& saved) const;
   // Rank 0: the newest checkpoint where it is of this step or of a later one, else why that was not
   // saved; kFailedPrecondition where no save was tried. nullopt: its save is under way, or kept.
@@ -128,6 +135,7 @@ class Checkpointer {
   struct Begun {
     int64_t step = 0;
     kernels::StepScalars scalars;
+    StepsSinceSave::Counts counts{};
     base::MonotonicTime at;
     double stalled = 0;  // Args::stalled
     std::shared_ptr<SaveProgress> progress;
@@ -137,7 +145,7 @@ class Checkpointer {
 
   Begun Note(int64_t step);
   Status SaveState(int64_t step);
-  void BeginState(int64_t step);
+  Status BeginState(int64_t step);
   // What both kinds of saves write; the rest of the arguments is the caller's.
   checkpoint::SaveArgs ArgsOf(const Begun& begun);
   // Takes and reports what has become of the save.
@@ -155,7 +163,8 @@ class Checkpointer {
   int64_t last_saved_step_ = -1;                // the newest one on disk; -1: none
   std::optional<CheckpointRecord> last_saved_;  // that checkpoint, on rank 0
   std::optional<EvalRecord> last_eval_;         // the first one of its step; on rank 0
-  int64_t num_saved_ = 0;                       // checkpoints of this start, on rank 0
+  int64_t num_saved_ = 0;  // checkpoints of this start that are not spoiled, on rank 0
+  StepsSinceSave since_save_;
   // PruneArgs::known. Of the thread that saves; there is one save at a time.
   std::map<checkpoint::CheckpointId, std::string> known_runs_;
   std::unique_ptr<BackgroundSave> background_;  // nullptr: saves block

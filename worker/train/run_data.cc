@@ -1,14 +1,20 @@
 // From the job's data section to the arguments of worker/data, one call for each kind of split.
 #include "worker/train/run_data.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/log.h"
+#include "common/rpc/reason.h"
 #include "common/spec/derived.h"
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/exchange.h"
+#include "worker/comm/process_group.h"
 #include "worker/data/data_source.h"
 #include "worker/data/tokenizer.h"
+#include "worker/failure/failure.h"
 #include "worker/train/job_data/data_paths.h"
 #include "worker/train/job_data/job_tokenizer.h"
 
@@ -49,6 +55,7 @@ StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args) {
   out.seed = static_cast<int64_t>(spec::DataSeed(job));
   ASSIGN_OR_RETURN(out.cache_dir, CacheFolder(args));
   out.train_samples = args.course.samples;
+  out.allow_changed = job.data().allow_changed();
   if (job.data().eod_mask_loss()) {
     ASSIGN_OR_RETURN(out.no_loss_behind, EndOfDocument(args));
   }
@@ -61,6 +68,17 @@ std::vector<data::IndexRecord> RunData::Records() const {
   std::vector<data::IndexRecord> records{train->record()};
   if (valid != nullptr) records.push_back(valid->record());
   return records;
+}
+
+Status RunData::CheckFiles() {
+  for (data::FileWatch& watch : watches) RETURN_IF_ERROR(NameMissingData(watch.Check()));
+  return OkStatus();
+}
+
+Status NameMissingData(const Status& status) {
+  if (!absl::IsDataLoss(status) && !absl::IsNotFound(status)) return status;
+  return rpc::WithReason(failure::WithCause(status, failure::Cause::kStorage),
+                         rpc::reason::kDataMissing);
 }
 
 StatusOr<RunData> OpenRunData(const RunDataArgs& args) {
@@ -76,7 +94,53 @@ StatusOr<RunData> OpenRunData(const RunDataArgs& args) {
   out.train = std::move(opened.train);
   out.valid = std::move(opened.valid);
   out.whole_valid = std::move(opened.whole_valid);
+  out.watches = std::move(opened.watches);
   return out;
+}
+
+double PassesOver(const data::Dataset& train, int64_t samples) {
+  // Of one data set; a mock has a generator for a source.
+  const auto passes = [](const data::IndexRecord& record, int64_t of_it) -> double {
+    if (record.source == "mock" || record.samples_built <= 0) return 0;
+    return static_cast<double>(of_it) * static_cast<double>(record.epochs) /
+           static_cast<double>(record.samples_built);
+  };
+  const data::IndexRecord& record = train.record();
+  const std::vector<int64_t> by_member = train.ConsumedByMember(samples);
+  if (by_member.empty()) return passes(record, samples);
+  double most = 0;
+  for (size_t i = 0; i < by_member.size() && i < record.members.size(); ++i)
+    most = std::max(most, passes(record.members[i], by_member[i]));
+  return most;
+}
+
+void TakeValidation(RunData opened, RunData* data) {
+  data->valid = std::move(opened.valid);
+  data->whole_valid = std::move(opened.whole_valid);
+  // A file that is open twice is looked at once, as long as it is the same.
+  for (data::FileWatch& watch : opened.watches) {
+    const bool known =
+        std::any_of(data->watches.begin(), data->watches.end(), [&](const data::FileWatch& other) {
+          return other.path() == watch.path() && other.facts() == watch.facts();
+        });
+    if (!known) data->watches.push_back(std::move(watch));
+  }
+}
+
+Status DataCheck::Run(int64_t step) {
+  if (args_.data->watches.empty()) return OkStatus();
+  const comm::OpTimeoutScope patience(args_.group, args_.patience);
+  checkpoint::Exchange exchange(args_.group, args_.stream);
+  const Status mine = args_.data->CheckFiles();
+  const Status all = exchange.Agree(mine);
+  if (all.ok()) return OkStatus();
+  // Of a broken group the save that follows tells.
+  if (mine.ok() && !absl::IsDataLoss(all) && !absl::IsFailedPrecondition(all)) return OkStatus();
+  failed_ = true;
+  Status why = mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
+  log::Error("nothing was saved: the data were changed under the run",
+             {{"step", step}, {"why", base::Message(why)}});
+  return why;
 }
 
 }  // namespace mt::train

@@ -1,6 +1,7 @@
 // What follows each ending: which of them save, which complete the run, and their texts.
 #include "worker/train/run_end.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "common/spec/number.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/failure/failure.h"
+#include "worker/train/run_data.h"
 
 namespace mt::train {
 
@@ -35,6 +37,7 @@ TrainResult RunEnd::Finish(const StatusOr<Ending>& ending) {
   if (result.completed && args_.last_evaluation && result.status.ok()) {
     result.status = args_.last_evaluation();
   }
+  if (result.status.ok()) Summarize(&result);
   args_.commands->ReportAtEnd();
   if (result.status.ok()) FinishCopies();
   return result;
@@ -104,6 +107,25 @@ void RunEnd::Describe(Ending ending, TrainResult* result) const {
   }
   result->message =
       fmt::format("{} after step {} of {}", how, args_.cursor->last(), args_.total_steps);
+}
+
+void RunEnd::Summarize(TrainResult* result) const {
+  RunSummary& summary = result->summary;
+  const kernels::StepScalars scalars = args_.engine->ReadScalars();
+  summary.skipped_steps = scalars.skipped_steps;
+  summary.passes = PassesOver(*args_.train_data, scalars.consumed_samples);
+  int64_t starts = 0;
+  for (const auto& [first, last] : args_.checkpointer->run().epochs) starts += last - first + 1;
+  summary.restarts = std::max<int64_t>(starts - 1, 0);
+  summary.best_evaluation = *args_.best_evaluation;
+  std::string& text = result->message;
+  if (summary.skipped_steps > 0) text += fmt::format("; skipped steps: {}", summary.skipped_steps);
+  if (summary.restarts > 0) text += fmt::format("; restarts: {}", summary.restarts);
+  if (summary.passes > 0) text += fmt::format("; passes over the data: {:.1f}", summary.passes);
+  if (summary.best_evaluation) {
+    text += fmt::format("; best validation loss: {:.4f} after step {}",
+                        summary.best_evaluation->loss, summary.best_evaluation->step);
+  }
 }
 
 }  // namespace mt::train

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "common/base/status.h"
@@ -30,7 +31,9 @@ class RunEnd {
     Checkpointer* checkpointer = nullptr;
     CommandRelay* commands = nullptr;
     TrainObserver* observer = nullptr;
-    std::function<Status()> last_evaluation;  // collective; empty: none
+    const data::Dataset* train_data = nullptr;
+    const std::optional<EvalRecord>* best_evaluation = nullptr;  // so far
+    std::function<Status()> last_evaluation;                     // collective; empty: none
   };
   explicit RunEnd(const Args& args) : args_(args) {}
 
@@ -46,6 +49,8 @@ class RunEnd {
   // Rank 0: waits until the last checkpoint is copied to the second directory, or could not be.
   void FinishCopies();
   void Describe(Ending ending, TrainResult* result) const;
+  // What the run has come to, once all is done.
+  void Summarize(TrainResult* result) const;
 
   const Args args_;
 };

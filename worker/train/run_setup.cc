@@ -138,11 +138,13 @@ Status RunSetup::OpenDataAndPlan() {
                            .data_root = args_.data_root,
                            .cache_root = args_.cache_root});
   args_.observer->OnActivityEnd(ActivityKind::kIndexing);
-  // A damaged data set is the user's to replace: no checkpoint and no other attempt cures it.
-  if (absl::IsDataLoss(data.status())) {
-    return failure::WithCause(data.status(), failure::Cause::kUserError);
+  // Data that are damaged or not there are the user's to put right: no checkpoint cures them. A job
+  // that has trained waits for them.
+  if (!data.ok()) {
+    const failure::Cause cause = absl::IsDataLoss(data.status()) ? failure::Cause::kUserError
+                                                                 : failure::CauseOf(data.status());
+    return NameMissingData(failure::WithCause(data.status(), cause));
   }
-  RETURN_IF_ERROR(data.status());
   parts_.data = std::make_unique<RunData>(*std::move(data));
   ASSIGN_OR_RETURN(
       engine::EnginePlan plan,
@@ -390,6 +392,11 @@ void RunSetup::MakeParts() {
       .background_group = args_.groups->checkpoint(),
       .consumed_by_member = [train = parts_.data->train](
                                 int64_t samples) { return train->ConsumedByMember(samples); },
+      .data_check =
+          std::make_shared<DataCheck>(DataCheck::Args{.data = parts_.data.get(),
+                                                      .group = args_.groups->world(),
+                                                      .stream = &parts_.engine->stream(),
+                                                      .patience = spec::SaveTimeout(job)}),
       .stalled = [reporter = parts_.reporter.get()] { return reporter->SaveSeconds(); },
       .clock = args_.clock,
       .observer = args_.observer,

@@ -19,8 +19,7 @@ Status ReopenEvaluation(const UpdateArgs& args, const RunSettings& next, RunData
                                                 .course = args.course,
                                                 .data_root = args.data_root,
                                                 .cache_root = args.cache_root}));
-  data->valid = std::move(opened.valid);
-  data->whole_valid = std::move(opened.whole_valid);
+  TakeValidation(std::move(opened), data);
   return OkStatus();
 }
 

@@ -2,6 +2,7 @@
 #include "worker/train/step_loop.h"
 
 #include <chrono>
+#include <cmath>
 #include <thread>
 #include <utility>
 
@@ -35,8 +36,10 @@ std::optional<Ending> ExitDue(const Training& training, const StepCursor& cursor
 StepLoop::StepLoop(const TrainArgs& args, RunParts parts)
     : args_(args),
       run_(std::move(parts)),
-      judge_(run_.job->training().nonfinite() != Training::NONFINITE_SKIP,
-             optim::LossScaleFromJob(*run_.job), run_.loss_scale),
+      judge_({.stop_at_nonfinite = run_.job->training().nonfinite() != Training::NONFINITE_SKIP,
+              .stop_after_skipped = run_.job->training().stop_after_skipped(),
+              .scale = optim::LossScaleFromJob(*run_.job),
+              .loss_scale = run_.loss_scale}),
       commands_({.source = args.commands,
                  .target = this,
                  .observer = args.observer,
@@ -64,6 +67,8 @@ TrainResult StepLoop::Run() {
               .checkpointer = run_.checkpointer.get(),
               .commands = &commands_,
               .observer = args_.observer,
+              .train_data = run_.data->train.get(),
+              .best_evaluation = &best_evaluation_,
               .last_evaluation = [this]() -> Status {
                 if (!run_.evaluator->enabled()) return OkStatus();
                 // What saves are compared by, the last one too.
@@ -99,7 +104,9 @@ StatusOr<Ending> StepLoop::Loop() {
 StatusOr<Ending> StepLoop::End(Ending ending) {
   RETURN_IF_ERROR(ReadUpTo(run_.cursor.last()));
   ASSIGN_OR_RETURN(const std::optional<Ending> released, commands_.ActBeforeEnd());
-  return released.value_or(ending);
+  if (released) return *released;
+  RETURN_IF_ERROR(judge_.JudgeEnd(run_.checkpointer->since_save().begun_step()));
+  return ending;
 }
 
 Status StepLoop::RunStep(int64_t step) {
@@ -146,16 +153,22 @@ Status StepLoop::ReadUpTo(int64_t step) {
     if (k == cursor.start() + 1) run_.reporter->MeasureMemory();
     commands_.Received(k, CommandBits::Decode(outcome.vector.command_bits));
     if (is_rank_0()) run_.reporter->Report(k, outcome);
-    RETURN_IF_ERROR(judge_.Judge(k, outcome.vector, run_.engine->fault()));
-    judge_.SetLossScale(outcome.scalars.loss_scale);
+    RETURN_IF_ERROR(NameMissingData(judge_.Judge(k, outcome.vector, run_.engine->fault())));
+    run_.checkpointer->since_save().TakeStep(std::isfinite(outcome.vector.sums.loss));
+    RETURN_IF_ERROR(judge_.Count(k, outcome));
   }
   return OkStatus();
 }
 
 Status StepLoop::Evaluate(int64_t step, bool final) {
-  ASSIGN_OR_RETURN(const EvalRecord record, run_.evaluator->Run(step, final));
+  const StatusOr<EvalRecord> evaluated = run_.evaluator->Run(step, final);
+  RETURN_IF_ERROR(NameMissingData(evaluated.status()));
+  const EvalRecord& record = *evaluated;
   run_.reporter->MeasureMemory();
   run_.engine->phases().EndBetween();
+  // That over the whole split is another measure.
+  if (!best_evaluation_ || (!final && !(record.loss >= best_evaluation_->loss)))
+    best_evaluation_ = record;
   if (is_rank_0()) {
     args_.observer->OnEval(record);
     run_.checkpointer->TakeEvaluation(record);

@@ -73,6 +73,7 @@ class StepLoop final : private CommandTarget {
   RunParts run_;
   StepJudge judge_;
   CommandRelay commands_;
+  std::optional<EvalRecord> best_evaluation_;  // of this start, with the lowest loss
 };
 
 }  // namespace mt::train

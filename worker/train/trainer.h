@@ -83,6 +83,17 @@ struct TrainArgs {
   std::function<void(int64_t step, const params::ParamStore& store)> after_step;
 };
 
+// What a run has come to, as far as a rank knows.
+struct RunSummary {
+  int64_t skipped_steps = 0;  // of the whole run
+  int64_t restarts = 0;       // of the run, after its first start; rank 0's
+  // Over the training data, whole ones and a part; of a blend those over the data set that was read
+  // most often. 0: mock data.
+  double passes = 0;
+  // Of this start, with the lowest loss; over windows unless only the last one was made.
+  std::optional<EvalRecord> best_evaluation{};
+};
+
 // How a run ended. An error is in `status`, with its cause and exit code (worker/failure).
 struct TrainResult {
   Status status;
@@ -91,6 +102,7 @@ struct TrainResult {
   bool final_save_failed = false;
   std::string exit_condition;  // that ended the run before its length: "training.exit_at_iter 500"
   std::string message;         // one line for people
+  RunSummary summary;          // where the status is OK
 };
 
 // One thread. No exception leaves it.

@@ -85,6 +85,7 @@ constexpr Row kExpected[] = {
     {"STARTING", kDeadline, "STOPPING(FAILED)",
      "record verdict, aim at stop, kill unless stopping"},
     {"STARTING", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
+    {"RUNNING", kBaseMissing, "STOPPING(QUEUED)", "kill ranks, fail operations"},
     {"RUNNING", kHold, "PAUSING", "command hold"},
     {"RUNNING", kRelease, "RELEASING", "command stop"},
     {"RUNNING", kPreempt, "RELEASING", ""},

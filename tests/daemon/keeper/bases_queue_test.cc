@@ -28,6 +28,64 @@ TEST_F(BasesTest, WhatIsMissingIsWaitedForAndTheResumeFails) {
   EXPECT_TRUE(Events("RankFailed").empty()) << "it is no failure of the job";
 }
 
+// A rank's data are gone under it, or were not there when it started.
+v1::WorkerMessage DataMissingMessage(const v1::Job& job, v1::Cause cause) {
+  v1::WorkerMessage message = RankMessage(job, 0, v1::FAULTED);
+  v1::RankReport& report = *message.mutable_rank_report();
+  report.set_cause(cause);
+  report.set_reason("DATA_MISSING");
+  report.mutable_status()->set_exited(true);
+  report.mutable_status()->set_exit_code(cause == v1::STORAGE ? 73 : 64);
+  report.mutable_status()->set_message("/data/text.bin: 0 bytes, but it had 84");
+  return message;
+}
+
+TEST_F(BasesTest, DataThatAreGoneUnderAJobAreWaitedForAsOftenAsTheyAreNotThere) {
+  Worker worker = NewWorker("a", 1);
+  const v1::Job job = StartRunning(worker, "job", 1);
+  Report(worker, StepsMessage(job, 1, 20));
+  Save(worker, job, 20);
+  const auto save = Checkpoint(job.uid());
+  ASSERT_TRUE(save.ok()) << save.status();
+  Report(worker, DataMissingMessage(job, v1::STORAGE));
+  EXPECT_EQ(Get(job.uid()).state(), v1::STOPPING);
+  EXPECT_EQ(Get(job.uid()).stopping_to(), v1::QUEUED);
+  EXPECT_TRUE(Op(save->name()).done()) << "its ranks do not save any more";
+  EXPECT_EQ(Op(save->name()).error().reason(), "RANKS_LOST");
+  Gone(worker, job);
+  for (int start = 0; start < 2; ++start) {
+    const v1::Job waiting = Get(job.uid());
+    EXPECT_EQ(waiting.state(), v1::QUEUED);
+    ASSERT_EQ(ConditionsOf(waiting), "Waiting");
+    EXPECT_TRUE(waiting.conditions(0).message().starts_with("DataMissing: /data/text.bin: 0 bytes"))
+        << waiting.conditions(0).message();
+    PassBeating(seconds(30), {&worker});
+    const v1::Job placed = Get(job.uid());
+    ASSERT_EQ(placed.state(), v1::ADMITTED);
+    EXPECT_EQ(LastAssign(worker).base().step(), 20);
+    if (start > 0) break;
+    Accept(worker, placed);
+    Report(worker, DataMissingMessage(placed, v1::USER_ERROR));
+    Gone(worker, placed);
+  }
+  const auto events = Events("DataMissing");
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].cause(), v1::STORAGE);
+  EXPECT_TRUE(Events("RankFailed").empty());
+  Start(worker, job.uid(), 20);
+  EXPECT_EQ(ConditionsOf(Get(job.uid())), "");
+}
+
+TEST_F(BasesTest, AJobThatHasNeverReadItsDataFailsWithoutThem) {
+  Worker worker = NewWorker("a", 1);
+  const v1::Job job = Submit(TinyJob("job", 1));
+  Accept(worker, job);
+  Report(worker, DataMissingMessage(job, v1::USER_ERROR));
+  Gone(worker, job);
+  EXPECT_EQ(Get(job.uid()).state(), v1::FAILED);
+  EXPECT_EQ(Get(job.uid()).cause(), v1::USER_ERROR);
+}
+
 TEST_F(BasesTest, ItIsTriedAgainWithGrowingPauses) {
   Worker worker = NewWorker("a", 1);
   const v1::Job job = Released(worker, {20});

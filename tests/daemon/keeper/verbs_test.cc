@@ -227,6 +227,18 @@ TEST_F(VerbsTest, AnExitConditionIsSuccess) {
   EXPECT_EQ(Get(job.uid()).message(), "training.exit_at_iter 5 was reached at step 5");
 }
 
+TEST_F(VerbsTest, TheEndSaysHowManyStepsWereSkipped) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  v1::WorkerMessage steps = StepsMessage(job, 1, 5);
+  steps.mutable_steps()->mutable_steps(4)->set_skipped_steps(3);
+  Report(worker, steps);
+  Report(worker, EndedMessage(job, 5, true));
+  Gone(worker, job);
+  EXPECT_EQ(Get(job.uid()).state(), v1::SUCCEEDED);
+  EXPECT_EQ(Get(job.uid()).message(), "trained to step 5; steps that were skipped: 3");
+}
+
 TEST_F(VerbsTest, LabelsAndWholeNodes) {
   Worker a = LabelledWorker("a", 2, "east");
   Worker b = LabelledWorker("b", 2, "west");

@@ -115,6 +115,19 @@ TEST(ManifestTest, ARunIsAnIdOrAbsentAsBefore) {
   EXPECT_EQ(back->run, "");
 }
 
+TEST(ManifestTest, SkippedStepsAreSaidWhereThereAreSome) {
+  Manifest m = SmallManifest();
+  EXPECT_EQ(ToJson(m).find("skipped_since_save"), std::string::npos);
+  EXPECT_EQ(ToJson(m).find("spoiled"), std::string::npos);
+  EXPECT_FALSE(ParseManifest(ToJson(m))->spoiled) << "of earlier versions";
+  m.skipped_since_save = 12;
+  m.spoiled = true;
+  const auto back = ParseManifest(ToJson(m));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->skipped_since_save, 12);
+  EXPECT_TRUE(back->spoiled);
+}
+
 TEST(ManifestTest, WhatRanksCannotBeIsDamage) {
   const auto broken = [](auto change) {
     Manifest m = SmallManifest();

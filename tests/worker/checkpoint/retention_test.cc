@@ -58,6 +58,12 @@ std::vector<StoredCheckpoint> Measured(std::vector<StoredCheckpoint> all, size_t
   return all;
 }
 
+std::vector<StoredCheckpoint> Spoiled(std::vector<StoredCheckpoint> all,
+                                      const std::vector<size_t>& which) {
+  for (const size_t one : which) all[one].spoiled = true;
+  return all;
+}
+
 std::vector<CheckpointId> Steps(const std::vector<int64_t>& steps) {
   std::vector<CheckpointId> ids;
   for (const int64_t step : steps) ids.push_back({step, 1});
@@ -120,6 +126,23 @@ TEST(RetentionTest, TheChoice) {
        {.keep_every = 300, .keep_best = 1, .base = CheckpointId{400, 1}},
        Pinned(Six({9, 9, 9, 9, 1, 9}), 0),
        Steps({200})},
+      {"spoiled ones are not among the two newest",
+       {},
+       Spoiled(Six(), {3, 4}),
+       Steps({100, 200, 400, 500})},
+      {"but the newest stays, too", {}, Spoiled(Six(), {3, 4, 5}), Steps({100, 400, 500})},
+      {"spoiled ones take the places that are left",
+       {.keep_last = 3},
+       Spoiled(Six(), {0, 1, 2, 3, 4}),
+       Steps({100, 200, 300})},
+      {"where all are spoiled, the two newest",
+       {},
+       Spoiled(Six(), {0, 1, 2, 3, 4, 5}),
+       Steps({100, 200, 300, 400})},
+      {"a spoiled one is never the best",
+       {.keep_best = 1},
+       Spoiled(Six({2, 2, 3}), {1}),
+       Steps({200, 300, 400})},
       {"by epoch, then step",
        {},
        {{.id = {900, 1}}, {.id = {100, 2}}, {.id = {50, 3}}, {.id = {800, 1}}},
@@ -134,7 +157,9 @@ TEST(RetentionTest, TheChoice) {
 
 class PruneRulesTest : public testing::Test {
  protected:
-  void Save(int64_t step, int64_t epoch = 1) const { SaveTiny(dir_.path(), step, epoch); }
+  void Save(int64_t step, int64_t epoch = 1, bool spoiled = false) const {
+    SaveTiny(dir_.path(), step, epoch, {}, spoiled);
+  }
   std::string Folder(int64_t step, int64_t epoch = 1) const {
     return dir_.File(FolderName({step, epoch}));
   }
@@ -172,6 +197,15 @@ TEST_F(PruneRulesTest, PinsAndLossesAreReadFromTheDisk) {
   EXPECT_TRUE(absl::IsNotFound(RemovePin(Folder(1))));
   ASSERT_TRUE(PruneCheckpoints(args).ok());
   EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{2, 4, 7, 8}));
+}
+
+TEST_F(PruneRulesTest, ManifestsSayWhichAreSpoiled) {
+  for (int64_t step = 1; step <= 3; ++step) Save(step);
+  for (int64_t step = 4; step <= 7; ++step) Save(step, 1, /*spoiled=*/true);
+  // Of one that cannot be read nothing is known.
+  std::ofstream(Folder(4) + "/manifest.json") << "{";
+  ASSERT_TRUE(PruneCheckpoints({.directory = dir_.path(), .rules = {}, .epoch = 1}).ok());
+  EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{3, 4, 7}));
 }
 
 TEST_F(PruneRulesTest, TheNewestVerifiedOneAndTaggedOnesStay) {

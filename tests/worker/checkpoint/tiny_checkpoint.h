@@ -12,7 +12,7 @@ namespace mt::checkpoint {
 
 // Saves one number as this step and epoch of a directory, by a run with this id.
 inline void SaveTiny(const std::string& directory, int64_t step, int64_t epoch,
-                     const std::string& run = {}) {
+                     const std::string& run = {}, bool spoiled = false) {
   const double value = 1;
   SaveArgs args;
   args.directory = directory;
@@ -20,6 +20,7 @@ inline void SaveTiny(const std::string& directory, int64_t step, int64_t epoch,
   args.manifest.epoch = epoch;
   args.manifest.run = run;
   args.manifest.spec_json = "{}";
+  args.manifest.spoiled = spoiled;
   args.slices = {{.key = "weights/w",
                   .dtype = kernels::DType::kF64,
                   .global_shape = {1},

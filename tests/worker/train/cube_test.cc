@@ -1,6 +1,7 @@
 // Everything that a run must follow, in a job that uses all three axes at once: commands, faults,
 // broken groups, checkpoints.
 #include <algorithm>
+#include <fstream>
 
 #include <gtest/gtest.h>
 
@@ -9,6 +10,15 @@
 
 namespace mt::train {
 namespace {
+
+// Makes the last token of a document of WriteTokens one beyond the vocabulary.
+void SpoilDocument(const std::string& bin, int document) {
+  int64_t tokens = 0;
+  for (int d = 0; d <= document; ++d) tokens += 20 + (d * 7) % 40;
+  std::fstream file(bin, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(2 * (tokens - 1));
+  file.write("\xe7\x03", 2);  // 999
+}
 
 class CubeTest : public TrainTest {
  protected:
@@ -186,7 +196,19 @@ INSTANTIATE_TEST_SUITE_P(Groups, BrokenGroupTest,
                          [](const auto& test) { return test.param; });
 
 TEST_F(CubeTest, EvaluationThatOneRankCannotReadEndsAll) {
-  DamageDataOf(/*rank=*/2, /*document=*/183);  // of the validation split, read by replica 1
+  // Of the validation split, read by replica 1; after a step, since a sample of the ids is looked
+  // at when the data are opened.
+  const std::string root = base::JoinPath(dir_.path(), "damaged");
+  ASSERT_TRUE(base::MakeDirs(root).ok());
+  WriteTokens(base::JoinPath(root, "text"), 200);
+  adjust_ = [root](int rank, TrainArgs* args) {
+    if (rank != 2) return;
+    args->data_root = root;
+    args->cache_root = "";
+    args->after_step = [root](int64_t step, const params::ParamStore&) {
+      if (step == 3) SpoilDocument(base::JoinPath(root, "text.bin"), 183);
+    };
+  };
   const auto outcomes =
       Run({"training.eval.every_iters=5", "training.eval.iters=0", "checkpoint.directory=none"});
   for (size_t r = 0; r < outcomes.size(); ++r) {

@@ -112,7 +112,7 @@ TEST(StepReportTest, JudgesSumsAndNotMissingTokens) {
 }
 
 TEST(StepJudgeTest, AFaultStopsEveryRankAndNamesItsOwn) {
-  const StepJudge judge(/*stop_at_nonfinite=*/false, {}, 1);
+  const StepJudge judge({.stop_at_nonfinite = false});
   engine::StepVector v{.sums = {.loss = std::nan(""), .tokens = 8}, .fault = 2};
   const Status mine = base::DataLoss("shard 3");
   EXPECT_EQ(judge.Judge(7, v, mine), mine);
@@ -125,17 +125,58 @@ TEST(StepJudgeTest, AFaultStopsEveryRankAndNamesItsOwn) {
 
 TEST(StepJudgeTest, OverflowIsForTheLossScaleUntilItIsAtItsMinimum) {
   const kernels::LossScaleConstants dynamic{.kind = kernels::LossScaleKind::kDynamic, .min = 4};
-  StepJudge judge(/*stop_at_nonfinite=*/true, dynamic, 8);
+  StepJudge judge({.scale = dynamic, .loss_scale = 8});
   engine::StepVector overflow{.sums = {.nonfinite = 1, .loss = 2, .tokens = 8}};
   EXPECT_TRUE(judge.Judge(1, overflow, OkStatus()).ok());
-  judge.SetLossScale(4);
+  ASSERT_TRUE(judge.Count(1, {.vector = overflow, .scalars = {.loss_scale = 4, .skip = 1}}).ok());
   EXPECT_EQ(failure::CauseOf(judge.Judge(2, overflow, OkStatus())), failure::Cause::kNumeric);
-  judge.SetLossScale(8);
+  ASSERT_TRUE(judge.Count(2, {.vector = overflow, .scalars = {.loss_scale = 8, .skip = 1}}).ok());
   overflow.sums.loss = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(judge.Judge(3, overflow, OkStatus()).ok()) << "no scale of gradients cures a loss";
-  const StepJudge fixed(/*stop_at_nonfinite=*/true, {}, 8);
+  const StepJudge fixed({.loss_scale = 8});
   overflow.sums.loss = 2;
   EXPECT_FALSE(fixed.Judge(1, overflow, OkStatus()).ok());
+}
+
+// What a step leaves that was skipped, or taken.
+engine::StepOutcome SkippedOutcome(double loss, double tokens = 8) {
+  return {.vector = {.sums = {.nonfinite = 1, .loss = loss, .tokens = tokens}},
+          .scalars = {.skip = 1, .skipped_steps = 5}};
+}
+engine::StepOutcome TakenOutcome() { return {.vector = {.sums = {.loss = 2, .tokens = 8}}}; }
+
+TEST(StepJudgeTest, SoManySkippedStepsInARowEndTheRun) {
+  StepJudge judge({.stop_at_nonfinite = false, .stop_after_skipped = 3});
+  for (int64_t step = 1; step <= 2; ++step) ASSERT_TRUE(judge.Count(step, SkippedOutcome(2)).ok());
+  ASSERT_TRUE(judge.Count(3, TakenOutcome()).ok());
+  for (int64_t step = 4; step <= 5; ++step) ASSERT_TRUE(judge.Count(step, SkippedOutcome(2)).ok());
+  EXPECT_TRUE(judge.JudgeEnd(3).ok()) << "fewer than three";
+  const Status error = judge.Count(6, SkippedOutcome(16));
+  EXPECT_EQ(failure::CauseOf(error), failure::Cause::kNumeric);
+  EXPECT_EQ(
+      base::Message(error),
+      "the last 3 steps, from step 4 to step 6, were all skipped (training.stop_after_skipped "
+      "is 3): the weights are those of step 3. 5 of the 6 steps of this run were skipped; in "
+      "step 6 the loss was 2, 1 gradient elements were NaN or Inf, and the loss scale was 1. "
+      "Train from a checkpoint older than step 3 (checkpoint.load) with a lower optimizer.lr, "
+      "a longer optimizer.warmup or a tighter optimizer.clip_grad");
+}
+
+TEST(StepJudgeTest, TheEndLooksAtTheStepsSinceTheLastSave) {
+  StepJudge judge({.stop_at_nonfinite = false, .stop_after_skipped = 100});
+  ASSERT_TRUE(judge.Count(1, TakenOutcome()).ok());
+  for (int64_t step = 2; step <= 10; ++step)
+    ASSERT_TRUE(judge.Count(step, SkippedOutcome(2, 0)).ok());
+  EXPECT_TRUE(judge.JudgeEnd(1).ok()) << "nine may be an accident";
+  ASSERT_TRUE(judge.Count(11, SkippedOutcome(0, 0)).ok());
+  EXPECT_TRUE(judge.JudgeEnd(0).ok()) << "step 1 was taken since the start";
+  for (const int64_t saved : {1, 5, 10}) {
+    const Status error = judge.JudgeEnd(saved);
+    EXPECT_EQ(failure::CauseOf(error), failure::Cause::kNumeric) << saved;
+    EXPECT_NE(base::Message(error).find("No token of these steps counts"), std::string::npos);
+  }
+  const StepJudge off({.stop_at_nonfinite = false});
+  EXPECT_TRUE(off.JudgeEnd(0).ok());
 }
 
 TEST(StepReportTest, MappedFilesAreNotMemoryOfThisProcess) {

@@ -106,6 +106,9 @@ Manifest ParseFields(const json& in) {
     m.parent_step = Integer(in.at("parent").at("step"));
     m.parent_epoch = Integer(in.at("parent").at("epoch"));
   }
+  if (in.contains("skipped_since_save"))
+    m.skipped_since_save = Integer(in.at("skipped_since_save"));
+  if (in.contains("spoiled")) m.spoiled = in.at("spoiled").get<bool>();
   if (in.contains("run")) m.run = in.at("run").get<std::string>();
   for (const auto& [name, value] : in.at("integers").items()) m.integers[name] = Integer(value);
   for (const auto& [name, value] : in.at("reals").items()) m.reals[name] = ParseReal(value);
@@ -177,6 +180,8 @@ std::string ToJson(const Manifest& m) {
               {"block_bytes", m.block_bytes}};
   if (m.parent_step >= 0) out["parent"] = {{"step", m.parent_step}, {"epoch", m.parent_epoch}};
   if (!m.run.empty()) out["run"] = m.run;
+  if (m.skipped_since_save > 0) out["skipped_since_save"] = m.skipped_since_save;
+  if (m.spoiled) out["spoiled"] = true;
   for (const auto& [name, value] : m.reals) out["reals"][name] = RealToJson(value);
   std::string text = out.dump(1, ' ', false, json::error_handler_t::replace);
   text.resize(text.size() - 2);  // "\n}"

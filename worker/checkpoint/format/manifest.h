@@ -42,6 +42,11 @@ struct Manifest {
   std::string run;           // id of the run that saved (run_list.h); empty before runs had ids
   int64_t parent_step = -1;  // the checkpoint this run resumed from; -1: none
   int64_t parent_epoch = -1;
+  // Steps since the save before it, or since the start, whose update was not taken.
+  int64_t skipped_since_save = 0;
+  // Those were all steps since then, or the loss of the last one was not finite: of no use beside
+  // the checkpoints before it (retention.h). false before saves told.
+  bool spoiled = false;
   std::string created;  // UTC
   int64_t world_size = 0;
   std::string spec_json;  // the completed job, as a JSON object

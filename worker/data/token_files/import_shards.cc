@@ -144,6 +144,7 @@ StatusOr<WrittenDataset> ImportShards(const ImportArgs& args) {
     ASSIGN_OR_RETURN(const Shard shard, OpenShard(path, args.raw_type));
     RETURN_IF_ERROR(written == TokenType::kU16 ? importer.Add<uint16_t>(path, shard)
                                                : importer.Add<uint32_t>(path, shard));
+    RETURN_IF_ERROR(shard.file.CheckWhole(path));
   }
   RETURN_IF_ERROR(importer.EndDocument());
   if (writer->num_tokens() == 0)

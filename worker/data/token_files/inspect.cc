@@ -6,7 +6,9 @@
 #include <bit>
 #include <limits>
 
+#include "worker/data/data_checks.h"
 #include "worker/data/indexed_dataset.h"
+#include "worker/data/tokenizer/record.h"
 
 namespace mt::data {
 namespace {
@@ -47,6 +49,11 @@ void CountLengths(const IndexedDataset& data, InspectReport* report) {
 
 StatusOr<InspectReport> Inspect(const InspectArgs& args) {
   ASSIGN_OR_RETURN(const auto data, IndexedDataset::Open(args.prefix));
+  const auto made_by = ReadTokenizerRecord(args.prefix);
+  if (made_by.ok() && made_by->has_value()) {
+    RETURN_IF_ERROR(
+        CheckSampledIds(*data, {.begin = 0, .end = data->num_sequences()}, (*made_by)->vocab_size));
+  }
   InspectReport report;
   report.prefix = args.prefix;
   report.idx_digest = data->idx_digest();
@@ -74,6 +81,7 @@ StatusOr<InspectReport> Inspect(const InspectArgs& args) {
     ASSIGN_OR_RETURN(sample.tokens, FirstTokens(*data, begin, end, args.sample_tokens));
     report.samples.push_back(std::move(sample));
   }
+  RETURN_IF_ERROR(data->Intact());
   return report;
 }
 

@@ -49,7 +49,8 @@ struct InspectArgs {
   int64_t sample_tokens = 64;  // of each, at most
 };
 
-// Opens (and thereby validates) the data set, passes over its index, and reads the tokens it shows.
+// Opens (and thereby validates) the data set, passes over its index, holds a sample of its ids
+// against the vocabulary of the record beside it, if there is one, and reads the tokens it shows.
 // Errors are those of IndexedDataset::Open and Read.
 StatusOr<InspectReport> Inspect(const InspectArgs& args);
 

@@ -22,6 +22,7 @@ Status CopyDocuments(const IndexedDataset& from, int64_t begin, int64_t end, Raw
     for (int64_t i = from.document_begin(d); i < from.document_begin(d + 1); ++i) {
       const std::string_view tokens = from.SequenceBytes(i);
       RETURN_IF_ERROR(to->Append(tokens));
+      RETURN_IF_ERROR(from.Intact());
       RETURN_IF_ERROR(to->EndSequence());
       copied(static_cast<int64_t>(tokens.size()));
     }

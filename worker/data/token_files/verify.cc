@@ -57,6 +57,7 @@ StatusOr<VerifyReport> VerifyDataset(const VerifyArgs& args) {
     told_bytes = done_bytes;
     args.progress(done_bytes, report.tokens * token_bytes);
   }
+  RETURN_IF_ERROR(data->Intact());
   report.tokens_digest = hash.Take();
   return report;
 }

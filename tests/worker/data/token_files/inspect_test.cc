@@ -5,6 +5,7 @@
 
 #include "tests/worker/data/temp_data.h"
 #include "worker/data/token_files/verify.h"
+#include "worker/data/tokenizer/record.h"
 
 namespace mt::data {
 namespace {
@@ -48,6 +49,16 @@ TEST(InspectTest, LengthsByPowersOfTwoAndSpreadSamples) {
   EXPECT_EQ(report->samples[2].length, 8);
   EXPECT_THAT(report->samples[2].tokens, ElementsAre(16, 17, 18, 19));
   EXPECT_EQ(Inspect({.prefix = dir.Path("d"), .samples = 100})->samples.size(), 6U);
+}
+
+TEST(InspectTest, HoldsASampleOfTheIdsAgainstTheRecord) {
+  const TempDir dir;
+  NumberedDataset(dir.Path("d"), {100, 200});
+  ASSERT_TRUE(WriteTokenizerRecord(dir.Path("d"), {.type = "null", .vocab_size = 300}).ok());
+  EXPECT_TRUE(Inspect({.prefix = dir.Path("d")}).ok());
+  ASSERT_TRUE(WriteTokenizerRecord(dir.Path("d"), {.type = "null", .vocab_size = 299}).ok());
+  EXPECT_THAT(base::Message(Inspect({.prefix = dir.Path("d")}).status()),
+              HasSubstr("d.bin: token 299 has id 299, outside the vocabulary of 299 (document 1)"));
 }
 
 TEST(VerifyTest, ReadsAllOfIt) {
