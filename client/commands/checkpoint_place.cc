@@ -6,6 +6,7 @@
 #include <optional>
 #include <system_error>
 
+#include "client/commands/run_job.h"
 #include "common/base/files.h"
 #include "megatrain/v1/api.pb.h"
 #include "worker/checkpoint/format/directory.h"
@@ -37,7 +38,7 @@ StatusOr<v1::Job> FetchJob(const JobText& text, const GlobalOptions& options) {
     return base::Error(api.status().code(), "no path is named {}, and no job can be looked up: {}",
                        text.job, base::Message(api.status()));
   }
-  return (*api)->GetJob(MakeJobRequest(options, text.job));
+  return FindJobWithRun(**api, text.job, options);
 }
 
 // Where rank 0 runs or ran last.

@@ -9,6 +9,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/events.h"
 #include "client/commands/listing.h"
+#include "client/commands/run_job.h"
 #include "client/session/operations.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -121,8 +122,9 @@ StatusOr<Listing> FetchOrphans(const Api& api) {
 
 StatusOr<Listing> FetchCheckpoints(const Api& api, const GetArgs& args,
                                    const GlobalOptions& options) {
+  ASSIGN_OR_RETURN(const v1::Job job, FindJobWithRun(api, args.job, options));
   v1::ListCheckpointsRequest request;
-  *request.mutable_job() = MakeJobRequest(options, args.job).job();
+  request.mutable_job()->set_uid(job.uid());
   ASSIGN_OR_RETURN(v1::ListCheckpointsResponse answer, api.ListCheckpoints(request));
   auto list = std::make_shared<v1::ListCheckpointsResponse>(std::move(answer));
   std::vector<std::string> names;

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "client/commands/run_job.h"
 #include "common/spec/number.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -57,18 +58,33 @@ RangeOptions AddHistoryFlags(CLI::App* command, HistoryArgs* args) {
   auto* points =
       command->add_option("--points", args->points, "At most about so many, by thinning");
   points->check(CLI::Range(1, 10000));
-  return {.steps = steps, .since = since, .points = points};
+  auto* attempt = command->add_option(
+      "--attempt", args->attempt,
+      "Of a run that was placed or submitted again: this attempt alone, 1 the first");
+  attempt->check(CLI::PositiveNumber);
+  return {.steps = steps, .since = since, .points = points, .attempt = attempt};
 }
 
 v1::QueryHistoryRequest HistoryRequest(const HistoryArgs& args, const GlobalOptions& options) {
   v1::QueryHistoryRequest request;
-  *request.mutable_job() = MakeJobRequest(options, args.job).job();
+  if (args.uid.empty()) {
+    *request.mutable_job() = MakeJobRequest(options, args.job).job();
+  } else {
+    request.mutable_job()->set_uid(args.uid);
+  }
+  request.set_attempt(args.attempt);
   request.set_from_step(args.from_step);
   request.set_to_step(args.to_step);
   if (args.since_ms > 0) request.set_since_us(NowMicros() - args.since_ms * 1000);
   request.set_points(args.points);
   for (const std::string& name : args.names) request.add_names(name);
   return request;
+}
+
+Status FindRun(const Api& api, HistoryArgs* args, const GlobalOptions& options) {
+  ASSIGN_OR_RETURN(const v1::Job job, FindJobWithRun(api, args->job, options));
+  args->uid = job.uid();
+  return OkStatus();
 }
 
 StatusOr<v1::History> FetchHistory(const Api& api, const HistoryArgs& args,

@@ -9,15 +9,20 @@ namespace {
 
 constexpr int kPageSteps = 10'000;  // the most that one answer may have
 
-// The first step of an epoch above `epoch`, at most `most`. Epochs ascend with the steps, so it is
-// found by halves; of one rollback `most` is right at once.
-StatusOr<int64_t> FirstStepAbove(const Api& api, const v1::JobRef& job, int64_t epoch,
-                                 int64_t most) {
+// The first step of an epoch above `epoch`, between the bounds. Epochs ascend with the steps, so it
+// is found by halves; of one rollback `most` is right at once.
+struct Bounds {
+  int64_t low;
+  int64_t most;
+};
+StatusOr<int64_t> FirstStepAbove(const Api& api, const v1::QueryHistoryRequest& walk, int64_t epoch,
+                                 Bounds bounds) {
   v1::QueryHistoryRequest request;
-  *request.mutable_job() = job;
+  *request.mutable_job() = walk.job();
+  request.set_attempt(walk.attempt());
   request.set_limit(1);
   request.add_names("loss");
-  int64_t low = 1;
+  auto [low, most] = bounds;
   for (int64_t probe = most - 1; low < most; probe = low + (most - low) / 2) {
     request.set_after_step(probe - 1);
     ASSIGN_OR_RETURN(const v1::History at, api.QueryHistory(request));
@@ -35,11 +40,6 @@ StatusOr<int64_t> FirstStepAbove(const Api& api, const v1::JobRef& job, int64_t 
 ExitCode WalkHistory(const Api& api, const HistoryArgs& args, const GlobalOptions& options,
                      const WalkTold& told) {
   v1::QueryHistoryRequest request = HistoryRequest(args, options);
-  // A later job of the same name is another job.
-  const auto job = api.GetJob(MakeJobRequest(options, args.job));
-  if (!job.ok()) return Complain(job.status());
-  request.mutable_job()->Clear();
-  request.mutable_job()->set_uid(job->uid());
   request.set_limit(kPageSteps);
   int64_t epoch = 0;
   for (;;) {
@@ -47,7 +47,9 @@ ExitCode WalkHistory(const Api& api, const HistoryArgs& args, const GlobalOption
     if (!page.ok()) return Complain(page.status());
     const int64_t known = std::exchange(epoch, page->epoch());
     if (known != 0 && known != epoch) {
-      const auto first = FirstStepAbove(api, request.job(), known, page->epoch_base() + 1);
+      // Epochs ascend within the job; those of jobs before it in the run are their own.
+      const auto first = FirstStepAbove(
+          api, request, known, {.low = page->own_from_step() + 1, .most = page->epoch_base() + 1});
       if (!first.ok()) return Complain(first.status());
       if (*first <= request.after_step()) {
         told.replaced(std::max(*first, args.from_step), request.after_step());

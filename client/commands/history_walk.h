@@ -16,7 +16,8 @@ struct WalkTold {
   std::function<void(int64_t first, int64_t last)> replaced;
 };
 
-// Walks through the steps that `args` select (its points have no meaning) to the newest one.
+// Walks through the steps that `args` select (its points have no meaning) to the newest one, of the
+// job args.uid: a later job of the same name is another one.
 // Blocks. Says failures on stderr and returns their exit code.
 ExitCode WalkHistory(const Api& api, const HistoryArgs& args, const GlobalOptions& options,
                      const WalkTold& told);

@@ -81,6 +81,7 @@ std::string AllStepsCommand(const HistoryArgs& args, const GlobalOptions& option
   if (args.from_step > 0 || args.to_step > 0)
     line += fmt::format(" --steps {}:{}", bound(args.from_step), bound(args.to_step));
   if (args.since_ms > 0) line += fmt::format(" --since {}ms", args.since_ms);
+  if (args.attempt > 0) line += fmt::format(" --attempt {}", args.attempt);
   if (!args.names.empty()) line += fmt::format(" --names {}", fmt::join(args.names, ","));
   if (options.output != OutputFormat::kTable)
     line += fmt::format(" -o {}", OutputFormatName(options.output));
@@ -137,9 +138,11 @@ class AllSteps {
   const bool rows_differ_;  // a row names its own columns, so later ones may have more
 };
 
-ExitCode ShowAll(const MetricsArgs& args, const GlobalOptions& options) {
+ExitCode ShowAll(MetricsArgs args, const GlobalOptions& options) {
   auto api = ConnectApi(options);
   if (!api.ok()) return Complain(api.status());
+  if (const Status found = FindRun(**api, &args.history, options); !found.ok())
+    return Complain(found);
   // One thinned point has every column that any of its steps has.
   HistoryArgs whole = args.history;
   whole.points = 1;
@@ -162,6 +165,8 @@ ExitCode ShowHistory(MetricsArgs args, const GlobalOptions& options) {
   if (args.history.points == 0 && IsTable(options.output)) args.history.points = kTablePoints;
   auto api = ConnectApi(options);
   if (!api.ok()) return Complain(api.status());
+  if (const Status found = FindRun(**api, &args.history, options); !found.ok())
+    return Complain(found);
   const auto history = FetchHistory(**api, args.history, options);
   if (!history.ok()) return Complain(history.status());
   const Metrics metrics = FromHistory(*history);
@@ -251,7 +256,7 @@ void AddMetrics(const CommandContext& context) {
       ->delimiter(',');
   auto* watch = command->add_flag("-w,--watch", args->watch,
                                   "Steps as they are done, until the job ends or Ctrl-C");
-  watch->excludes(ranges.steps)->excludes(ranges.since)->excludes(all);
+  watch->excludes(ranges.steps)->excludes(ranges.since)->excludes(all)->excludes(ranges.attempt);
   command->add_option("--min-interval", args->min_interval_s, "Seconds between steps of --watch")
       ->check(CLI::Range(0.0, 3600.0))
       ->needs(watch);

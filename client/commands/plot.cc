@@ -12,7 +12,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "client/commands/attempts.h"
 #include "client/commands/history.h"
 #include "client/output/metrics.h"
 #include "client/plot/plot_image.h"
@@ -34,7 +33,6 @@ struct PlotFlags {
   std::string vs;     // the second run; "": none
   double smooth = 0;  // steps of the moving average; 0: none
   std::string png;    // a file instead of the terminal
-  int attempt = 0;    // 1 is the oldest; 0: all, as one curve
   bool ascii = false;
   int width = 0;
   int height = 0;
@@ -114,25 +112,15 @@ Series ValidationSeries(const Run& run, const PlotFlags& flags) {
   return out;
 }
 
-// The curve of the whole run, or of the one attempt that was asked for.
-StatusOr<v1::History> FetchCurve(const Api& api, const PlotFlags& flags, const std::string& job,
-                                 const GlobalOptions& options) {
-  ASSIGN_OR_RETURN(const std::vector<v1::Job> attempts, AttemptsOf(api, job, options));
-  if (flags.attempt == 0) return FetchRun(api, attempts, flags.history, options);
-  const auto number = static_cast<size_t>(flags.attempt);
-  if (number > attempts.size()) {
-    return base::NotFound("job {} has {} attempt{}", job, attempts.size(),
-                          attempts.size() == 1 ? "" : "s");
-  }
-  return FetchRun(api, {attempts[number - 1]}, flags.history, options);
-}
-
 StatusOr<std::vector<Run>> FetchRuns(const PlotFlags& flags, const GlobalOptions& options) {
   ASSIGN_OR_RETURN(const auto api, ConnectApi(options));
   std::vector<Run> runs;
   for (const std::string& job : {flags.history.job, flags.vs}) {
     if (job.empty()) continue;
-    ASSIGN_OR_RETURN(v1::History history, FetchCurve(*api, flags, job, options));
+    HistoryArgs args = flags.history;
+    args.job = job;
+    RETURN_IF_ERROR(FindRun(*api, &args, options));
+    ASSIGN_OR_RETURN(v1::History history, FetchHistory(*api, args, options));
     runs.push_back({.job = job, .history = std::move(history)});
   }
   return runs;
@@ -211,15 +199,11 @@ void AddPlot(const CommandContext& context) {
       "plot",
       "Draw a curve of a job, or of two: loss (with validation loss and perplexity) or a metric");
   auto flags = std::make_shared<PlotFlags>();
-  (void)AddHistoryFlags(command, &flags->history);
+  const RangeOptions ranges = AddHistoryFlags(command, &flags->history);
   command->add_option("metric", flags->metric, "loss, grad_norm, tokens_per_second, ...")
       ->capture_default_str();
   auto* vs = command->add_option("--vs", flags->vs, "A second job, drawn into the same plot");
-  command
-      ->add_option("--attempt", flags->attempt,
-                   "Of a job that was submitted again: this attempt alone, 1 the first")
-      ->check(CLI::PositiveNumber)
-      ->excludes(vs);
+  ranges.attempt->excludes(vs);
   command
       ->add_option("--smooth", flags->smooth,
                    "Exponential moving average: a step N back counts 1/e of the newest")

@@ -9,6 +9,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/job_file.h"
+#include "client/commands/outlook.h"
 #include "client/commands/submit_notes.h"
 #include "client/session/follow.h"
 #include "common/base/ids.h"
@@ -25,6 +26,7 @@ struct SubmitArgs {
   bool dry_run = false;
   bool restart = false;
   std::string request_id;
+  std::string data_root;
 };
 
 // The job after a moment: placed, or with the reason why it is queued.
@@ -78,7 +80,11 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   // As the coordinator has chosen.
   const v1::Checkpoint& chosen = response->job().spec().checkpoint();
   if (chosen.has_directory()) spec.mutable_checkpoint()->set_directory(chosen.directory());
-  SaySubmitNotes(spec, before, args.restart, **api, options);
+  SaySubmitNotes({.job = &spec,
+                  .before = before ? &*before : nullptr,
+                  .restart = args.restart,
+                  .data_root = args.data_root},
+                 **api, options);
   if (args.follow) {
     std::fprintf(stderr, "submitted job %s (%s)\n", response->job().name().c_str(),
                  response->job().uid().c_str());
@@ -106,6 +112,7 @@ void AddSubmit(const CommandContext& context) {
   CLI::App* command = context.app->add_subcommand("submit", "Submit a training job");
   auto args = std::make_shared<SubmitArgs>();
   AddJobFileFlags(command, &args->file);
+  AddDataRootFlag(command, &args->data_root);
   auto* follow = command->add_flag("--follow", args->follow,
                                    "Watch the job to its end; Ctrl-C leaves it running");
   command->add_flag("--wait", args->wait, "Wait for its end, without the live line")

@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "client/commands/job_memory.h"
+#include "client/commands/outlook.h"
 #include "client/output/format.h"
 #include "common/base/plain_text.h"
 #include "common/spec/derived.h"
 #include "common/spec/field_effects.h"
 #include "common/spec/presets.h"
-#include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
-#include "worker/checkpoint/format/run_list.h"
 
 namespace mt::client {
 namespace {
@@ -106,22 +105,10 @@ std::string SaveCopyNote(v1::JobSpec job, const v1::ListNodesResponse& nodes) {
       one_rank ? "the largest node has" : "all nodes have", FormatBytes(one_rank ? largest : sum));
 }
 
-// Whether both save to the same directory, by default or because they say so.
-bool SharesDirectory(const v1::JobSpec& job, const v1::Job& before) {
-  const std::string& mine = job.checkpoint().directory();
-  const std::string& other = before.spec().checkpoint().directory();
-  if (mine == "none" || other.empty()) return false;
-  const bool by_default = mine.empty() || mine == job.name();
-  return mine == other || (by_default && other == before.namespace_() + "/" + job.name());
-}
-
 // What the job before has told of other runs and, where another run begins, has saved itself.
 v1::OtherRuns OtherRunsOf(const v1::JobSpec& job, const v1::Job& before, bool restart) {
   v1::OtherRuns others = before.run().other_runs();
-  const checkpoint::RunBeginning beginning = checkpoint::BeginningOf(spec::ToJson(job));
-  const bool goes_on =
-      !beginning.named() || checkpoint::TextOf(beginning) == before.run().beginning();
-  if (goes_on && !restart) return others;
+  if (GoesOnWith(job, before, restart)) return others;
   int64_t saved = 0;
   for (const v1::CheckpointInfo& one : before.checkpoints()) {
     if (one.run() != before.run().id()) continue;
@@ -171,13 +158,16 @@ std::optional<v1::Job> JobBefore(const v1::JobSpec& job, const Api& api,
   return *std::move(found);
 }
 
-void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before, bool restart,
-                    const Api& api, const GlobalOptions& options) {
+void SaySubmitNotes(const SayArgs& args, const Api& api, const GlobalOptions& options) {
   if (!IsTable(options.output)) return;
   const auto nodes = api.ListNodes();
   for (const std::string& note :
-       SubmitNotes(job, nodes.ok() ? &*nodes : nullptr, before ? &*before : nullptr, restart))
+       SubmitNotes(*args.job, nodes.ok() ? &*nodes : nullptr, args.before, args.restart))
     std::fprintf(stderr, "mtctl: note: %s\n", base::CleanLine(note).c_str());
+  SayOutlook({.job = args.job,
+              .before = args.before,
+              .restart = args.restart,
+              .passes = PassesHere(*args.job, args.data_root, options)});
 }
 
 void SayFieldNotes(const v1::JobSpec& job) {

@@ -27,9 +27,14 @@ std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodes
 // The job that has this one's name until it is submitted; nullopt: none, or nobody reads notes.
 std::optional<v1::Job> JobBefore(const v1::JobSpec& job, const Api& api,
                                  const GlobalOptions& options);
-// Prints the notes, each on a line, where answers are for people.
-void SaySubmitNotes(const v1::JobSpec& job, const std::optional<v1::Job>& before, bool restart,
-                    const Api& api, const GlobalOptions& options);
+struct SayArgs {
+  const v1::JobSpec* job = nullptr;
+  const v1::Job* before = nullptr;
+  bool restart = false;
+  std::string data_root;  // PassesHere (outlook.h)
+};
+// Prints the notes, each on a line, and the outlook, where answers are for people.
+void SaySubmitNotes(const SayArgs& args, const Api& api, const GlobalOptions& options);
 
 // Those of them that need no coordinator to be known, on stderr whatever the output.
 void SayFieldNotes(const v1::JobSpec& job);

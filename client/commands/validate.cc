@@ -1,11 +1,13 @@
 // `mtctl validate`: checks a job file without a coordinator and prints it with its defaults.
 #include <cstdio>
 #include <memory>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
 #include "client/commands/job_file.h"
+#include "client/commands/outlook.h"
 #include "client/commands/submit_notes.h"
 #include "client/output/format.h"
 #include "common/spec/derived.h"
@@ -18,6 +20,8 @@ void AddValidate(const CommandContext& context) {
       context.app->add_subcommand("validate", "Check a job file and print it with all defaults");
   auto args = std::make_shared<JobFileArgs>();
   AddJobFileFlags(command, args.get());
+  auto data_root = std::make_shared<std::string>();
+  AddDataRootFlag(command, data_root.get());
   command->callback([=] {
     *context.run = [=] {
       megatrain::v1::JobSpec job;
@@ -31,6 +35,7 @@ void AddValidate(const CommandContext& context) {
                    static_cast<long long>(spec::TokensPerStep(job)),
                    static_cast<long long>(spec::WorldSize(job)),
                    spec::WorldSize(job) == 1 ? "" : "s", spec::LayoutText(job).c_str());
+      SayOutlook({.job = &job, .passes = PassesHere(job, *data_root, *context.options)});
       SayFieldNotes(job);
       return kExitOk;
     };

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "client/output/activity_text.h"
 #include "client/output/description.h"
@@ -102,12 +103,44 @@ void AddMetrics(const v1::Job& job, Description* out) {
   if (!line.empty()) out->Add(label, line);
 }
 
+// How much the run reads, what it still takes, and what its newest start has found changed.
+void AddOutlook(const v1::Job& job, Description* out) {
+  const v1::StartFacts& start = job.run().start();
+  if (start.tokens() > 0) {
+    std::string text = FormatTokens(start.tokens()) + " in the whole run";
+    const int64_t read = job.last_step().consumed_samples() * job.spec().model().seq_length();
+    if (read > 0 && read < start.tokens())
+      text += fmt::format(", {} ahead", FormatTokens(start.tokens() - read));
+    out->Add("Tokens", text);
+  }
+  const std::string passes = FormatPasses(start.train_passes(), start.valid_passes());
+  if (!passes.empty()) out->Add("Data", passes + " in the whole run");
+  const std::string left = HasEnded(job) ? "-" : TimeLeftText(job);
+  if (left != "-") out->Add("Time left", left + " at the speed of the last step");
+  if (!start.changed().empty()) {
+    out->Add("Changed", fmt::format("since the checkpoint of step {}: {}", job.resumed_from_step(),
+                                    fmt::join(start.changed(), "; ")));
+  }
+}
+
+// The last save of the run: the job's own, or what its newest start went on from. "" where there is
+// none.
+std::string CheckpointText(const v1::Job& job) {
+  const bool gone_on_from = job.has_resumed_checkpoint();
+  if (!gone_on_from && !job.has_last_checkpoint()) return "";
+  const v1::CheckpointInfo& one = gone_on_from ? job.resumed_checkpoint() : job.last_checkpoint();
+  std::string text = fmt::format("step {}", one.step());
+  if (!one.path().empty()) text += fmt::format(", {} ({})", one.path(), FormatBytes(one.bytes()));
+  return gone_on_from ? text + ", gone on from" : text;
+}
+
 void AddProgress(const v1::Job& job, Description* out) {
   const v1::StepRecord& step = job.last_step();
   if (step.step() > 0) {
     out->Add("Step", fmt::format("{} of {}", step.step(), job.total_steps()));
     AddMetrics(job, out);
   }
+  AddOutlook(job, out);
   if (job.has_bench()) out->Add("Benchmark", report::BenchLine(job.bench()));
   if (job.has_last_eval()) {
     out->Add("Validation loss",
@@ -116,11 +149,8 @@ void AddProgress(const v1::Job& job, Description* out) {
   }
   if (job.resumed_from_step() > 0)
     out->Add("Resumed from", fmt::format("step {}", job.resumed_from_step()));
-  if (job.has_last_checkpoint()) {
-    out->Add("Checkpoint",
-             fmt::format("step {}, {} ({})", job.last_checkpoint().step(),
-                         job.last_checkpoint().path(), FormatBytes(job.last_checkpoint().bytes())));
-  }
+  const std::string checkpoint = CheckpointText(job);
+  if (!checkpoint.empty()) out->Add("Checkpoint", checkpoint);
   if (!job.last_checkpoint_error().empty())
     out->Add("Last save failed", job.last_checkpoint_error());
   const v1::SecondCopy& copy = job.second_copy();
@@ -159,6 +189,7 @@ void AddIdentity(const v1::Job& job, const Style& style, Description* out) {
   out->Add("UID", job.uid());
   if (!job.run().id().empty()) out->Add("Run", RunText(job.run()));
   if (job.run().has_other_runs()) out->Add("Other runs", OtherRunsText(job));
+  if (job.attempt() > 0) out->Add("Attempt", fmt::format("{} of the run", job.attempt()));
   out->Add("State", Paint(style, ToneOfState(StateText(job)), StateText(job)));
   if (!job.message().empty())
     out->Add(job.state() == v1::QUEUED ? "Why pending" : "Message", job.message());

@@ -38,6 +38,21 @@ std::string FormatRate(double per_second) {
   return fmt::format("{:.2f}M", per_second / 1e6);
 }
 
+std::string FormatTokens(int64_t tokens) {
+  const auto value = static_cast<double>(tokens);
+  return value < 1e9 ? FormatRate(value) : fmt::format("{:.2f}G", value / 1e9);
+}
+
+std::string FormatPasses(double train, double valid) {
+  const auto text = [](double passes) -> std::string {
+    if (passes < 0.01) return "less than 0.01";
+    return fmt::format("{:.{}f}", passes, passes < 1 ? 2 : 1);
+  };
+  if (train <= 0) return valid <= 0 ? "" : text(valid) + " passes over valid";
+  const std::string out = text(train) + " passes over train";
+  return valid <= 0 ? out : fmt::format("{}, {} over valid", out, text(valid));
+}
+
 std::string FormatAge(int64_t unix_micros, int64_t now_micros) {
   if (unix_micros == 0) return "-";
   return FormatDuration(std::max(0.0, static_cast<double>(now_micros - unix_micros) / 1e6));
@@ -54,6 +69,12 @@ std::string StateText(const megatrain::v1::Job& job) {
     text += "(" + megatrain::v1::JobState_Name(job.stopping_to()) + ")";
   }
   return text;
+}
+
+std::string TimeLeftText(const megatrain::v1::Job& job) {
+  const megatrain::v1::StepRecord& last = job.last_step();
+  if (last.step_seconds() <= 0 || job.total_steps() <= last.step()) return "-";
+  return FormatDuration(static_cast<double>(job.total_steps() - last.step()) * last.step_seconds());
 }
 
 bool HasEnded(const megatrain::v1::Job& job) {

@@ -12,9 +12,12 @@ class Job;
 
 namespace mt::client {
 
-std::string FormatBytes(int64_t bytes);                          // "1.5 GiB"
-std::string FormatDuration(double seconds);                      // "58s", "3m05s", "2h07m", "4d03h"
-std::string FormatRate(double per_second);                       // "950", "12.3k", "1.20M"
+std::string FormatBytes(int64_t bytes);      // "1.5 GiB"
+std::string FormatDuration(double seconds);  // "58s", "3m05s", "2h07m", "4d03h"
+std::string FormatRate(double per_second);   // "950", "12.3k", "1.20M"
+std::string FormatTokens(int64_t tokens);    // "950", "1.20M", "2.60G"
+// Passes over the data: "29.1 passes over train, 0.25 over valid", without what is 0; "" for both.
+std::string FormatPasses(double train, double valid);
 std::string FormatAge(int64_t unix_micros, int64_t now_micros);  // "3m05s"; "-" for 0
 
 // The beginning of a GPU's UUID: "GPU-8c5c3b0e"; "-" for "".
@@ -22,6 +25,8 @@ std::string ShortUuid(std::string_view uuid);
 
 // The job's state: "RUNNING"; in STOPPING with the state that follows: "STOPPING(FAILED)".
 std::string StateText(const megatrain::v1::Job& job);
+// What the job's other steps take at the speed of its last one: "2m05s"; "-" where that is unknown.
+std::string TimeLeftText(const megatrain::v1::Job& job);
 // True of a job that has succeeded, failed or been cancelled.
 bool HasEnded(const megatrain::v1::Job& job);
 

@@ -74,10 +74,12 @@ void JoinEvaluations(const v1::History& history, Metrics* out) {
 Metrics FromHistory(const v1::History& history) {
   Metrics out;
   for (const auto& column : history.columns()) out.names.push_back(column.name());
+  out.has_attempts = !history.attempts().empty();
   for (int i = 0; i < history.steps_size(); ++i) {
     MetricPoint point{.step = history.steps(i)};
     if (i < history.times_us_size()) point.time_us = history.times_us(i);
     if (i < history.epochs_size()) point.epoch = history.epochs(i);
+    if (i < history.attempts_size()) point.attempt = history.attempts(i);
     for (const auto& column : history.columns()) {
       MetricValue value{.last = std::nan(""), .min = {}, .max = {}};
       if (i < column.last_size()) value.last = column.last(i);
@@ -116,7 +118,7 @@ Status NoSuchMetric(const std::string& job, const std::string& name) {
 }
 
 Metrics Select(const Metrics& metrics, const std::vector<std::string>& names) {
-  Metrics out{.names = {}, .points = metrics.points};
+  Metrics out{.names = {}, .points = metrics.points, .has_attempts = metrics.has_attempts};
   for (MetricPoint& point : out.points) point.values.clear();
   for (const std::string& name : names) {
     const auto at = std::find(metrics.names.begin(), metrics.names.end(), name);
@@ -161,6 +163,7 @@ std::string MetricsJsonl(const Metrics& metrics) {
   for (const MetricPoint& point : metrics.points) {
     out += fmt::format("{{\"step\":{},\"time_us\":{},\"epoch\":{}", point.step, point.time_us,
                        point.epoch);
+    if (point.attempt > 0) out += fmt::format(",\"attempt\":{}", point.attempt);
     for (size_t i = 0; i < keys.size(); ++i) {
       const MetricValue& value = point.values[i];
       out += keys[i].last + JsonNumber(value.last, keys[i].integer);
@@ -178,13 +181,14 @@ std::string MetricsCsv(const Metrics& metrics, bool header) {
   const bool ranges = AnyRange(metrics);
   std::string out;
   if (header) {
-    out = "step,time_us,epoch";
+    out = metrics.has_attempts ? "step,time_us,epoch,attempt" : "step,time_us,epoch";
     for (const std::string& name : metrics.names)
       out += ranges ? fmt::format(",{0},{0}_min,{0}_max", name) : "," + name;
     out += ",validation_loss\r\n";
   }
   for (const MetricPoint& point : metrics.points) {
     out += fmt::format("{},{},{}", point.step, point.time_us, point.epoch);
+    if (metrics.has_attempts) out += point.attempt > 0 ? fmt::format(",{}", point.attempt) : ",";
     for (const MetricValue& value : point.values) {
       out += "," + CsvNumber(value.last);
       if (ranges) {
@@ -200,6 +204,8 @@ std::string MetricsCsv(const Metrics& metrics, bool header) {
 Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide) {
   const auto fixed = [](double v) { return fmt::format("{:.4f}", v); };
   Rows rows = {{"STEP", TimeHeader(style, "AGE", "TIME")}};
+  const bool attempts = wide && metrics.has_attempts;
+  if (attempts) rows[0].emplace_back("ATTEMPT");
   std::vector<std::pair<size_t, std::function<std::string(double)>>> shown;
   if (wide) {
     for (size_t i = 0; i < metrics.names.size(); ++i) {
@@ -219,6 +225,7 @@ Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide) {
   rows[0].push_back("VALID");
   for (const MetricPoint& point : metrics.points) {
     std::vector<std::string> row = {std::to_string(point.step), TimeCell(style, point.time_us)};
+    if (attempts) row.push_back(point.attempt > 0 ? std::to_string(point.attempt) : "-");
     for (const auto& [index, format] : shown) row.push_back(format(point.values[index].last));
     row.push_back(point.validation_loss ? fixed(*point.validation_loss) : "-");
     rows.push_back(std::move(row));

@@ -30,6 +30,7 @@ struct MetricPoint {
   int64_t step = 0;     // the last step of the point
   int64_t time_us = 0;  // Unix time
   int64_t epoch = 0;
+  int attempt = 0;                        // of the run; 0: not known
   std::vector<MetricValue> values;        // in the order of Metrics::names
   std::optional<double> validation_loss;  // of the newest evaluation within its steps
 };
@@ -38,6 +39,7 @@ struct MetricPoint {
 struct Metrics {
   std::vector<std::string> names;
   std::vector<MetricPoint> points;
+  bool has_attempts = false;  // the coordinator knows them, of some points at least
 };
 
 // Points of a stored history. An evaluation of the validation split is attached to the point in
@@ -55,8 +57,9 @@ Metrics Select(const Metrics& metrics, const std::vector<std::string>& names);
 // `more`, else left out; the function returns them. A value that is not there is NaN.
 std::vector<std::string> Align(bool more, std::vector<std::string>* names, Metrics* metrics);
 
-// One object per point: step, time_us, epoch, each metric (with name_min and name_max for an
-// aggregated point), and validation_loss where there is one. NaN and infinities are null.
+// One object per point: step, time_us, epoch, attempt where it is known, each metric (with name_min
+// and name_max for an aggregated point), and validation_loss where there is one. NaN and infinities
+// are null.
 std::string MetricsJsonl(const Metrics& metrics);
 // CSV after RFC 4180: a header (if `header`) and one line per point; missing values are empty. A
 // metric has columns for minimum and maximum where any point is aggregated.

@@ -9,22 +9,13 @@
 #include "worker/data/prepare/prepare.h"
 
 namespace mt::client {
-namespace {
-
-std::string Count(int64_t tokens) {
-  const auto value = static_cast<double>(tokens);
-  return value < 1e9 ? FormatRate(value) : fmt::format("{:.2f}G", value / 1e9);
-}
-
-}  // namespace
-
 std::string PrepareLine(const data::PrepareProgress& progress, double seconds) {
   const double done = static_cast<double>(progress.bytes_done - progress.bytes_before);
   const double rate = std::max(done, 0.0) / std::max(seconds, 1e-3);
   const std::string rate_text = fmt::format("{:.1f} MB/s", rate / 1e6);
   if (progress.bytes_total <= 0) {
     return fmt::format("{}  {}  {} tokens", FormatBytes(progress.bytes_done), rate_text,
-                       Count(progress.tokens));
+                       FormatTokens(progress.tokens));
   }
   const double share = std::clamp(
       static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total), 0.0,
@@ -35,7 +26,7 @@ std::string PrepareLine(const data::PrepareProgress& progress, double seconds) {
     return fmt::format("shuffle {:3.0f}%  {}  ETA {}", 100 * share, rate_text, eta);
   }
   return fmt::format("{:3.0f}%  {}  {} tokens  ETA {}", 100 * share, rate_text,
-                     Count(progress.tokens), eta);
+                     FormatTokens(progress.tokens), eta);
 }
 
 }  // namespace mt::client

@@ -75,12 +75,6 @@ std::string StepText(const v1::Job& job) {
                                : fmt::format("{}", job.last_step().step());
 }
 
-std::string EtaText(const v1::Job& job) {
-  const v1::StepRecord& last = job.last_step();
-  if (last.step_seconds() <= 0 || job.total_steps() <= last.step()) return "-";
-  return FormatDuration(static_cast<double>(job.total_steps() - last.step()) * last.step_seconds());
-}
-
 std::vector<std::string> JobsTable(const TopModel& model, int width, const Style& style) {
   TopColumn name{.header = "JOB", .goes = 0, .is_name = true};
   TopColumn state{.header = "STATE", .goes = 1, .is_state = true};
@@ -100,7 +94,7 @@ std::vector<std::string> JobsTable(const TopModel& model, int width, const Style
     seconds.cells.push_back(stepped ? fmt::format("{:.3f}", last.step_seconds()) : "-");
     loss.cells.push_back(stepped ? fmt::format("{:.4f}", last.loss()) : "-");
     rate.cells.push_back(stepped ? FormatRate(last.tokens_per_second()) : "-");
-    eta.cells.push_back(EtaText(*job));
+    eta.cells.push_back(TimeLeftText(*job));
     slots.cells.push_back(std::to_string(job->slots()));
     mesh.cells.push_back(spec::MeshText(job->spec()));
   }

@@ -66,6 +66,12 @@ std::string WithoutEvaluation(const v1::JobSpec& job) {
   return If(job.training().eval().every_iters() == 0,
             "training.eval.every_iters is 0; give it, or leave this out");
 }
+std::string WithoutWindows(const v1::JobSpec& job) {
+  std::string why = WithoutEvaluation(job);
+  if (!why.empty()) return why;
+  return If(job.training().eval().iters() == 0,
+            "training.eval.iters is 0, which takes the whole validation split; leave it out");
+}
 std::string NeverTested(const v1::JobSpec& /*job*/) {
   return "training evaluates on the validation split alone; leave it out";
 }
@@ -206,6 +212,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"data.tokenizer.merges", Always},
     {"data.seed", Always},
     {"data.cache", IsMock},
+    {"data.allow_changed", IsMock},
     {"data.eod_mask_loss", IsMock},
     {"data.loader_threads", IsMock},
     {"data.prefetch", Always},
@@ -241,10 +248,12 @@ constexpr auto kRows = std::to_array<Row>({
     {"training.recompute.layers", Always},
     {"training.eval.every_iters", Always},
     {"training.eval.iters", WithoutEvaluation},
+    {"training.eval.windows", WithoutWindows},
     {"training.deterministic", AlwaysDeterministic},
     {"training.exit_after", Always},
     {"training.exit_at_iter", ExitAtIter},
     {"training.nonfinite", Always},
+    {"training.stop_after_skipped", Always},
     {"training.log_every", Always},
     {"training.recordings", WithoutGraphs},
     {"training.debug_collectives", ComparesNothing},

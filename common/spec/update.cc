@@ -107,8 +107,10 @@ void ClearFields(const std::vector<std::string>& paths, v1::JobSpec* job, FaultL
   }
 }
 
-std::map<std::string, std::string> Texts(const v1::JobSpec& job) {
-  std::map<std::string, std::string> texts;
+using TextMap = std::map<std::string, std::string>;
+
+TextMap Texts(const v1::JobSpec& job) {
+  TextMap texts;
   for (const auto& [name, value] : job.labels()) texts[fmt::format("labels.{}", name)] = value;
   ForEachSetField(job, "",
                   [&](const std::string& path, const pb::Message& message, const Field& field) {
@@ -118,10 +120,51 @@ std::map<std::string, std::string> Texts(const v1::JobSpec& job) {
   return texts;
 }
 
-std::vector<FieldChange> Difference(const v1::JobSpec& before, const v1::JobSpec& after) {
+// Of a submission, not of its run.
+constexpr std::array<std::string_view, 11> kOfSubmission = {"name",
+                                                            "namespace",
+                                                            "labels",
+                                                            "checkpoint.directory",
+                                                            "checkpoint.load",
+                                                            "checkpoint.load_tag",
+                                                            "checkpoint.load_kind",
+                                                            "checkpoint.fresh",
+                                                            "training.exit_at_iter",
+                                                            "training.exit_interval",
+                                                            "training.exit_after"};
+
+// A list as "[a, b]", of messages with their fields in their order; entries of maps sorted.
+std::string ListText(const pb::Message& message, const Field& field) {
+  const pb::Reflection& reflection = *message.GetReflection();
+  std::vector<std::string> items;
+  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+    if (field.message_type() == nullptr) {
+      items.push_back(TextOf(message, field, i));
+      continue;
+    }
+    std::vector<std::string> parts;
+    ForEachSetField(reflection.GetRepeatedMessage(message, &field, i), "",
+                    [&](const std::string&, const pb::Message& item, const Field& part) {
+                      parts.push_back(TextOf(item, part));
+                    });
+    items.push_back(Join(parts, " "));
+  }
+  if (field.is_map()) std::ranges::sort(items);
+  return fmt::format("[{}]", Join(items, ", "));
+}
+
+TextMap AllTexts(const v1::JobSpec& job) {
+  TextMap texts;
+  ForEachSetField(
+      job, "", [&](const std::string& path, const pb::Message& message, const Field& field) {
+        if (std::ranges::find(kOfSubmission, path) != kOfSubmission.end()) return;
+        texts[path] = field.is_repeated() ? ListText(message, field) : TextOf(message, field);
+      });
+  return texts;
+}
+
+std::vector<FieldChange> Difference(const TextMap& old_texts, const TextMap& new_texts) {
   std::vector<FieldChange> changes;
-  const auto old_texts = Texts(before);
-  const auto new_texts = Texts(after);
   for (const auto& [path, text] : old_texts) {
     const auto found = new_texts.find(path);
     if (found == new_texts.end()) {
@@ -151,6 +194,17 @@ Faults NewFaults(const ValidateContext& context, v1::JobSpec* before, v1::JobSpe
 
 }  // namespace
 
+std::string ChangeText(const FieldChange& change) {
+  const auto shown = [](const std::string& text) -> std::string_view {
+    return text.empty() ? std::string_view("nothing") : text;
+  };
+  return fmt::format("{} {} -> {}", change.path, shown(change.before), shown(change.after));
+}
+
+std::vector<FieldChange> DifferencesOfJobs(const v1::JobSpec& before, const v1::JobSpec& after) {
+  return Difference(AllTexts(before), AllTexts(after));
+}
+
 Faults ApplyUpdate(const ValidateContext& context, const Update& update, v1::JobSpec* job,
                    std::vector<FieldChange>* changes) {
   changes->clear();
@@ -170,7 +224,7 @@ Faults ApplyUpdate(const ValidateContext& context, const Update& update, v1::Job
   // What a job of an earlier version leaves open is what it stands for.
   v1::JobSpec before = *job;
   if (!CompleteJob(context, &before).empty()) before = *job;
-  *changes = Difference(before, changed);
+  *changes = Difference(Texts(before), Texts(changed));
   *job = std::move(changed);
   return {};
 }

@@ -52,7 +52,7 @@ int64_t TimeOf(const v1::Job& job) {
   return job.created_us() != 0 ? job.created_us() : job.finished_us();
 }
 
-// What the jobs of before say about a job's directory.
+// What earlier jobs say about a job's directory.
 class Precedents {
  public:
   explicit Precedents(const v1::JobSpec& spec) : spec_(&spec), own_(spec::ServiceDirectory(spec)) {}
@@ -60,6 +60,7 @@ class Precedents {
   void See(const v1::StoredJob& stored) {
     const v1::Job& job = stored.job();
     const std::string& directory = DirectoryOf(stored);
+    if (directory == "none") return;  // of a benchmark, or of a job that saves nothing
     const bool same_name = IsSameName(job, *spec_);
     if (same_name && IsChosen(stored)) chosen_ = directory;
     if (same_name && directory == own_) has_named_ = true;

@@ -31,6 +31,25 @@ Status UnknownJob(Ledger* ledger, std::string_view job_namespace, std::string_vi
       reason::kUnknownJob);
 }
 
+// Whether its ranks were ready once. Those of earlier versions told no run, but a directory or
+// steps.
+bool HasRun(const v1::Job& job) {
+  return !job.run().id().empty() || !job.checkpoint_path().empty() || job.has_last_step();
+}
+
+// The newest job of the name of `job` that has a run; `job` where there is none.
+v1::StoredJob* NewestWithRun(Ledger* ledger, v1::StoredJob* job) {
+  if (HasRun(job->job())) return job;
+  v1::StoredJob* newest = nullptr;
+  for (v1::StoredJob* other : ledger->Jobs()) {
+    const v1::Job& one = other->job();
+    const bool its = one.name() == job->job().name() &&
+                     one.namespace_() == job->job().namespace_() && HasRun(one);
+    if (its && (newest == nullptr || one.created_us() > newest->job().created_us())) newest = other;
+  }
+  return newest == nullptr ? job : newest;
+}
+
 }  // namespace
 
 StatusOr<v1::StoredJob*> FindJob(Ledger* ledger, const v1::JobRef& ref) {
@@ -44,7 +63,7 @@ StatusOr<v1::StoredJob*> FindJob(Ledger* ledger, const v1::JobRef& ref) {
                            reason::kInvalidRequest);
   }
   v1::StoredJob* job = ledger->FindJobByName(NamespaceOf(ref), ref.name());
-  if (job != nullptr) return job;
+  if (job != nullptr) return ref.with_run() ? NewestWithRun(ledger, job) : job;
   return UnknownJob(ledger, NamespaceOf(ref), ref.name());
 }
 

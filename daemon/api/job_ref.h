@@ -11,7 +11,8 @@ class JobRef;
 
 namespace mt::daemon {
 
-// The newest job of that name where no uid is given. NotFound (UNKNOWN_JOB) proposes the nearest
+// The newest job of that name where no uid is given, or, where with_run asks for it, the newest
+// that has a run, if there is one. NotFound (UNKNOWN_JOB) proposes the nearest
 // name; InvalidArgument where neither is given.
 StatusOr<v1::StoredJob*> FindJob(Ledger* ledger, const v1::JobRef& ref);
 

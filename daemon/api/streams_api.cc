@@ -8,7 +8,8 @@
 
 #include "common/rpc/reason.h"
 #include "daemon/api/job_ref.h"
-#include "daemon/telemetry/history.h"
+#include "daemon/api/run_sources.h"
+#include "daemon/telemetry/run_history.h"
 #include "megatrain/v1/api.pb.h"
 #include "megatrain/v1/store.pb.h"
 
@@ -41,6 +42,8 @@ void FillHistory(HistoryView view, v1::History* out) {
   out->set_next_step(view.next_step);
   out->set_epoch(view.epoch);
   out->set_epoch_base(view.epoch_base);
+  out->set_own_from_step(view.own_from_step);
+  out->mutable_attempts()->Assign(view.attempts.begin(), view.attempts.end());
   for (v1::EvalRecord& eval : view.evals) *out->add_evals() = std::move(eval);
   for (v1::EpochRun& run : view.runs) *out->add_runs() = std::move(run);
 }
@@ -126,34 +129,38 @@ StatusOr<StreamsApi::HistoryAnswer> StreamsApi::QueryHistory(
   const bool backwards = request.to_step() != 0 && request.from_step() > request.to_step();
   if (request.from_step() < 0 || request.to_step() < 0 || request.since_us() < 0 ||
       request.points() < 0 || request.after_step() < 0 || request.limit() < 0 ||
-      request.names_size() > kMaxNames || backwards) {
+      request.attempt() < 0 || request.names_size() > kMaxNames || backwards) {
     return rpc::WithReason(
-        base::InvalidArgument("steps {} to {}, since {}, {} points, {} names, {} after step {}: "
-                              "none may be negative, the range not backwards, the names at most {}",
-                              request.from_step(), request.to_step(), request.since_us(),
-                              request.points(), request.names_size(), request.limit(),
-                              request.after_step(), kMaxNames),
+        base::InvalidArgument(
+            "steps {} to {}, since {}, {} points, {} names, {} after step {}, attempt {}: "
+            "none may be negative, the range not backwards, the names at most {}",
+            request.from_step(), request.to_step(), request.since_us(), request.points(),
+            request.names_size(), request.limit(), request.after_step(), request.attempt(),
+            kMaxNames),
         reason::kInvalidRequest);
   }
   const History* history = feeds_->history();
-  return HistoryAnswer([history, uid = job->job().uid(), request](v1::History* out) {
+  ASSIGN_OR_RETURN(RunSources sources, FindRunSources(ledger_, *job, request.attempt()));
+  return HistoryAnswer([history, sources = std::move(sources), request](v1::History* out) {
     if (history == nullptr) return;
     const std::vector<std::string> names(request.names().begin(), request.names().end());
     if (request.limit() > 0) {
-      FillHistory(history->Walk(uid, {.after_step = request.after_step(),
-                                      .from_step = request.from_step(),
-                                      .to_step = request.to_step(),
-                                      .since_us = request.since_us(),
-                                      .limit = request.limit(),
-                                      .names = names}),
+      FillHistory(WalkRun(*history, sources,
+                          {.after_step = request.after_step(),
+                           .from_step = request.from_step(),
+                           .to_step = request.to_step(),
+                           .since_us = request.since_us(),
+                           .limit = request.limit(),
+                           .names = names}),
                   out);
       return;
     }
-    FillHistory(history->Query(uid, {.from_step = request.from_step(),
-                                     .to_step = request.to_step(),
-                                     .since_us = request.since_us(),
-                                     .points = request.points(),
-                                     .names = names}),
+    FillHistory(QueryRun(*history, sources,
+                         {.from_step = request.from_step(),
+                          .to_step = request.to_step(),
+                          .since_us = request.since_us(),
+                          .points = request.points(),
+                          .names = names}),
                 out);
   });
 }

@@ -18,6 +18,7 @@
 #include "daemon/keeper/restore_gate.h"
 #include "daemon/keeper/roll_call.h"
 #include "daemon/ledger/ledger.h"
+#include "daemon/ledger/run_jobs.h"
 #include "daemon/membership/lease_table.h"
 #include "daemon/membership/own_time.h"
 #include "daemon/rendezvous/key_values.h"
@@ -129,8 +130,13 @@ void Core::Parts::RecoverHistory() {
   for (const v1::StoredJob* job : ledger.Jobs()) uids.insert(job->job().uid());
   for (const v1::StoredAllocation* allocation : ledger.Allocations())
     uids.insert(allocation->job_uid());
-  const std::vector<std::string> deleted = ledger.DeletedJobs();
-  history->Recover(uids, {deleted.begin(), deleted.end()});
+  const std::vector<std::string> names = ledger.DeletedJobs();
+  std::set<std::string, std::less<>> deleted(names.begin(), names.end());
+  for (const std::string& kept : KeptHistories(&ledger)) {
+    uids.insert(kept);
+    deleted.erase(kept);
+  }
+  history->Recover(uids, deleted);
 }
 
 void Core::Parts::FlushHistory() {
@@ -166,7 +172,9 @@ Core::Core(Store* store, const base::Clock* clock, History* history)
   parts_->ledger.OnJobWritten([this](const v1::Job& job) { parts_->feeds.PublishJob(job); });
   parts_->ledger.OnEventsWritten(
       [this](const Ledger::Events& events) { parts_->events.Publish(events); });
-  parts_->ledger.OnJobErased([this](const std::string& uid) { parts_->feeds.ForgetJob(uid); });
+  parts_->ledger.OnJobErased([this](const std::string& uid) {
+    parts_->feeds.ForgetJob(uid, HistoriesGoneWith(&parts_->ledger, uid));
+  });
   parts_->ledger.OnWorkerWritten(
       [this](const v1::StoredWorker& worker) { parts_->sessions.Acknowledge(worker); });
 }

@@ -81,6 +81,7 @@ void Feeds::AddRun(const v1::Job& job) {
   run.set_epoch(job.epoch());
   run.set_run(job.run().id());
   run.set_from_step(job.resumed_from_step());
+  run.set_attempt(job.attempt());
   history_->AppendRun(job.uid(), run);
 }
 
@@ -104,10 +105,12 @@ void Feeds::KeepOrphanSteps(const v1::StepsReport& report) {
 
 bool Feeds::StepsAreSafe() const { return history_ == nullptr || history_->ok(); }
 
-void Feeds::ForgetJob(const std::string& uid) {
+void Feeds::ForgetJob(const std::string& uid, std::span<const std::string> histories) {
   steps_.erase(uid);
   ranks_.Forget(uid);
-  if (history_ != nullptr) history_->Erase(uid);
+  if (history_ == nullptr) return;
+  history_->Close(uid);
+  for (const std::string& gone : histories) history_->Erase(gone);
 }
 
 size_t Feeds::num_metrics_readers() const {

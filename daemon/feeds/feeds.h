@@ -65,8 +65,9 @@ class Feeds {
   const History* history() const { return history_; }
   // Whether all steps so far are on disk, so that workers may be told so.
   bool StepsAreSafe() const;
-  // The job was deleted.
-  void ForgetJob(const std::string& uid);
+  // The job was deleted, and with it go the histories of these jobs: its own, unless another job
+  // goes on with its run.
+  void ForgetJob(const std::string& uid, std::span<const std::string> histories);
   // Gives first what the history has after `since_step`, then what is in memory, then what comes.
   // Steps closer together than `min_interval` are thinned.
   std::shared_ptr<MetricsSubscription> WatchMetrics(const v1::Job& job, int64_t since_step,

@@ -84,6 +84,7 @@ void RecordCheckpoint(Ledger* ledger, v1::StoredJob& stored, const v1::Checkpoin
   job->clear_last_checkpoint_error();
   stored.clear_base_step();
   stored.clear_fresh();
+  job->clear_resumed_checkpoint();
   ClearCondition(job, "CheckpointStale");
   ledger->AddEvent({.type = "CheckpointSaved",
                     .message = fmt::format("step {} to {}", saved.step(), saved.path()),

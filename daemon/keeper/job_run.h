@@ -13,7 +13,11 @@ namespace mt::daemon {
 
 // The ranks say which run they train: an event RunBegan where it begins with them, RunContinued
 // where the job goes on with one that it has not trained before. Ranks from before runs had ids say
-// nothing, and nothing changes.
+// nothing, and nothing changes. Each start of a run is an attempt of it, counted over all its jobs:
+// Job.attempt.
 void RecordRun(Ledger* ledger, v1::StoredJob& job, const v1::RunInfo& info);
+// When they were ready, and which checkpoint they went on from, as far as this store knows it: at
+// least its step. The caller marks the job.
+void RecordResumed(Ledger* ledger, v1::StoredJob& job, const v1::RunInfo& info);
 
 }  // namespace mt::daemon

@@ -18,7 +18,7 @@ std::string EndText(const v1::Job& job, const v1::TrainingEnded& ended) {
   if (!ended.completed())
     return fmt::format("{} was reached at step {}", ended.exit_condition(), ended.last_step());
   // Without a step of its own it tells what the ranks say: there was nothing to do.
-  if (ended.last_step() <= job.resumed_from_step() && !ended.message().empty())
+  if (ended.last_step() <= job.resumed_from_step() && ended.message().starts_with("nothing to do"))
     return ended.message();
   return fmt::format("trained to step {}", ended.last_step());
 }

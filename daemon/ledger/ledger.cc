@@ -174,6 +174,10 @@ void Ledger::EraseJob(std::string_view uid) {
   if (job->has_directory_given()) tombstone->set_directory_given(job->directory_given());
   kept->mutable_spec()->mutable_checkpoint()->set_directory(
       job->job().spec().checkpoint().directory());
+  // Its history stays while another job has a run of it (run_jobs.h).
+  kept->set_created_us(job->job().created_us());
+  if (job->job().has_run()) kept->mutable_run()->set_id(job->job().run().id());
+  *tombstone->mutable_runs() = job->runs();
   tables_->deleted.emplace(key, std::move(tombstone));
   // The name may now mean an older job.
   tables_->newest_by_name.erase(fmt::format("{}/{}", kept->namespace_(), kept->name()));

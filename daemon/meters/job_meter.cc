@@ -77,6 +77,26 @@ std::string PrecisionName(const v1::Training& training) {
   return name;
 }
 
+// The last save of the job's run: the job's own, or what its newest start went on from.
+struct LastSave {
+  int64_t step = 0;
+  int64_t time_us = 0;  // 0: none, or not known
+};
+
+// Where this start of the job has not saved yet, the age of its save counts from the start: before
+// that nothing was trained that could be lost.
+LastSave LastSaveOf(const v1::Job& job) {
+  if (job.has_resumed_checkpoint()) {
+    const v1::CheckpointInfo& base = job.resumed_checkpoint();
+    return {.step = base.step(), .time_us = std::max(base.time_us(), job.ready_us())};
+  }
+  const v1::CheckpointInfo& saved = job.last_checkpoint();
+  const bool of_another_run =
+      !saved.run().empty() && !job.run().id().empty() && saved.run() != job.run().id();
+  if (of_another_run) return {.step = 0, .time_us = job.ready_us()};
+  return {.step = saved.step(), .time_us = saved.time_us()};
+}
+
 }  // namespace
 
 JobFamilies::JobFamilies(metrics::Registry* registry) {
@@ -107,9 +127,10 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
   gauge(&validation_loss, "mt_validation_loss", "Loss of the last evaluation, in nats.");
   gauge(&save_seconds, "mt_checkpoint_duration_seconds", "Duration of the last complete save.");
   gauge(&save_bytes, "mt_checkpoint_bytes", "Size of the last complete checkpoint.");
-  gauge(&save_step, "mt_checkpoint_last_success_step", "Step of the last complete checkpoint.");
+  gauge(&save_step, "mt_checkpoint_last_success_step",
+        "Step of the run's last complete checkpoint: saved, or gone on from.");
   gauge(&save_time, "mt_checkpoint_last_success_timestamp_seconds",
-        "When the last checkpoint was complete.");
+        "When the last checkpoint was complete; until a start has saved, when it went on from it.");
   gauge(&saving, "mt_checkpoint_pending", "1 while a save that was asked for is under way.");
   gauge(&save_interval_steps, "mt_checkpoint_interval_steps", "Steps between saves.");
   gauge(&save_interval_seconds, "mt_checkpoint_interval_seconds", "Time between saves.");
@@ -222,7 +243,8 @@ void JobMeter::ShowState(const v1::Job& job, const Moment& moment) {
 
 void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) {
   const v1::StepRecord& last = job.last_step();
-  step_.Set(static_cast<double>(last.step()));
+  // Of a job that goes on with a run and has done no step yet, the run's.
+  step_.Set(static_cast<double>(job.has_last_step() ? last.step() : job.resumed_from_step()));
   total_steps_.Set(static_cast<double>(job.total_steps()));
   last_step_time_.Set(static_cast<double>(std::max(last.time_us(), running_since_us_)) / kMicros);
   const auto seconds = [](control::seconds time) {
@@ -268,12 +290,14 @@ void JobMeter::ShowSaves(const v1::Job& job, bool saving) {
     Show("interval_seconds", families_->save_interval_seconds,
          static_cast<double>(plan.every()) / 1e3);
   }
+  const LastSave last = LastSaveOf(job);
+  save_step_.Set(static_cast<double>(last.step));
+  if (last.time_us > 0)
+    Show("save_time", families_->save_time, static_cast<double>(last.time_us) / kMicros);
   if (!job.has_last_checkpoint()) return;
   const v1::CheckpointInfo& save = job.last_checkpoint();
-  save_step_.Set(static_cast<double>(save.step()));
   Show("save_seconds", families_->save_seconds, save.seconds());
   Show("save_bytes", families_->save_bytes, static_cast<double>(save.bytes()));
-  Show("save_time", families_->save_time, static_cast<double>(save.time_us()) / kMicros);
   if (!job.spec().checkpoint().second().empty()) {
     Show("second_lag", families_->second_lag,
          static_cast<double>(save.step() - job.second_copy().step()));

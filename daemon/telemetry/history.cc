@@ -11,7 +11,7 @@
 
 #include "common/base/files.h"
 #include "common/base/log.h"
-#include "daemon/telemetry/history_view.h"
+#include "daemon/telemetry/history_piece.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::daemon {
@@ -37,14 +37,6 @@ HistoryView HeadOf(const JobHistory& job) {
   head.epoch = job.last_epoch();
   head.epoch_base = job.epoch_base();
   return head;
-}
-
-// How many points of these rows a message holds: of fewer than `points` steps each one by itself,
-// which takes less room than a bucket of them.
-int64_t PointsThatFit(const HistoryTable& rows, int64_t points) {
-  const bool each = rows.level == 0 && std::cmp_less_equal(rows.num_rows(), points) &&
-                    std::cmp_less_equal(rows.num_rows(), HistoryPointLimit(rows.columns.size(), 0));
-  return HistoryPointLimit(rows.columns.size(), each ? 0 : 1);
 }
 
 // Under this name a job that was set aside is like any other.
@@ -232,10 +224,7 @@ Status History::FlushLocked() {
     if (job->second->closing) jobs_.erase(job);
   }
   dirty_.clear();
-  return journal_.size_bytes() > journal_limit_ ? ShrinkJournal() : OkStatus();
-}
-
-Status History::ShrinkJournal() {
+  if (journal_.size_bytes() <= journal_limit_) return OkStatus();
   for (const auto& [uid, job] : jobs_) {
     if (!job->steps.Held().empty()) journal_.Add(uid, job->steps.Held());
   }
@@ -311,7 +300,7 @@ HistoryView History::Query(std::string_view job_uid, const HistoryQuery& query) 
     return [=, &query, source = job.Level(level, range.from_step - 1), more = std::move(more)]() {
       HistoryView view = head;
       HistoryTable rows = ReadHistoryLevel(source, range, query.names, &view.bytes_read);
-      const int64_t most = std::min(points, PointsThatFit(rows, points));
+      const int64_t most = std::min(points, HistoryPointsThatFit(rows, points));
       view.rows = ThinHistory(std::move(rows), static_cast<size_t>(most));
       view.evals = ReadHistoryEvals(evals_path, more.evals,
                                     query.since_us > 0 ? range.from_step : query.from_step,
@@ -369,6 +358,22 @@ HistoryView History::Steps(std::string_view job_uid, int64_t after_step, int64_t
       const bool cut = view.rows.num_rows() == limit;
       view.evals = ReadHistoryEvals(evals_path, more.evals, range.from_step,
                                     cut ? view.rows.steps.back() : range.to_step);
+      return view;
+    };
+  });
+}
+
+HistoryView History::Part(std::string_view job_uid, int level, const HistoryRange& range,
+                          const std::vector<std::string>& names) const {
+  const std::string evals_path = base::JoinPath(folder_, job_uid) + ".evals";
+  return WithJob(job_uid, [&](const JobHistory& job, Unwritten more) {
+    HistoryRange part = range;
+    if (range.since_us > 0) part.from_step = std::max(part.from_step, job.StepAt(range.since_us));
+    const HistoryView head = HeadOf(job);
+    return [=, &names, pieces = PlanPieces(job, level, part), more = std::move(more)]() {
+      HistoryView view = head;
+      view.rows = ReadPieces(pieces, level, names, &view.bytes_read);
+      view.evals = ReadHistoryEvals(evals_path, more.evals, part.from_step, part.to_step);
       return view;
     };
   });

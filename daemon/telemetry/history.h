@@ -21,6 +21,7 @@
 #include "daemon/telemetry/history_journal.h"
 #include "daemon/telemetry/history_runs.h"
 #include "daemon/telemetry/history_table.h"
+#include "daemon/telemetry/history_view.h"
 #include "daemon/telemetry/job_history.h"
 
 namespace mt::daemon {
@@ -60,6 +61,9 @@ struct HistoryView {
   std::vector<megatrain::v1::EvalRecord> evals;
   std::vector<megatrain::v1::EpochRun> runs;  // of the whole history; of a walk on its first page
   int64_t bytes_read = 0;                     // bytes of frames read from the disk
+  // --- Of a run (run_history.h).
+  std::vector<int> attempts;  // of each row; 0: not known; empty: of none
+  int64_t own_from_step = 0;  // rows up to this step are of jobs before the one asked for
 };
 
 // All jobs' histories in one folder: files per job and one journal.
@@ -122,6 +126,12 @@ class History {
   HistoryView Steps(std::string_view job_uid, int64_t after_step, int64_t before_step,
                     size_t limit) const;
 
+  // The rows of one level between the ends of the range, to the step (history_piece.h), at least
+  // its limit of them where there are so many, and the evaluations in the range. Of `since_us` as
+  // Query.
+  HistoryView Part(std::string_view job_uid, int level, const HistoryRange& range,
+                   const std::vector<std::string>& names) const;
+
   // Memory of the rows and indexes that are held.
   size_t MemoryBytes() const;
   int64_t num_errors() const;      // number of failed flushes
@@ -146,7 +156,6 @@ class History {
   Job& Open(std::string_view job_uid) EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status FlushLocked() EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status FlushJob(const std::string& uid, Job* job) EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Status ShrinkJournal() EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <class Read>
   HistoryView WithJob(std::string_view job_uid, const Read& read) const;
 

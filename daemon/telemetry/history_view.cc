@@ -74,6 +74,12 @@ HistoryTable ThinHistory(HistoryTable rows, size_t points) {
   return out;
 }
 
+int64_t HistoryPointsThatFit(const HistoryTable& rows, int64_t points) {
+  const bool each = rows.level == 0 && std::cmp_less_equal(rows.num_rows(), points) &&
+                    std::cmp_less_equal(rows.num_rows(), HistoryPointLimit(rows.columns.size(), 0));
+  return HistoryPointLimit(rows.columns.size(), each ? 0 : 1);
+}
+
 int64_t HistoryPointLimit(size_t num_columns, int level) {
   // A bucket's column has three arrays, and each point three numbers of its own: eight bytes per
   // double, at most ten per varint.

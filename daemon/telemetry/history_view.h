@@ -32,5 +32,8 @@ HistoryTable ThinHistory(HistoryTable rows, size_t points);
 // Number of points of `level` with `num_columns` columns that fit into one message (A2): steps have
 // one number per column, buckets three.
 int64_t HistoryPointLimit(size_t num_columns, int level);
+// How many points of these rows a message holds: of fewer than `points` steps each one by itself,
+// which takes less room than a bucket of them.
+int64_t HistoryPointsThatFit(const HistoryTable& rows, int64_t points);
 
 }  // namespace mt::daemon

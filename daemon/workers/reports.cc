@@ -199,6 +199,7 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
       return ForgetCheckpoints(parts_.ledger, *stored, report.checkpoints_deleted());
     case v1::JobReport::kRunInfo:
       TakeRunInfo(job, report.run_info());
+      RecordResumed(parts_.ledger, *stored, report.run_info());
       RecordRun(parts_.ledger, *stored, report.run_info());
       // Ranks from before runs had ids go on with none that is known.
       if (!report.run_info().run().id().empty()) parts_.feeds->AddRun(*job);

@@ -95,6 +95,7 @@ TEST_F(CheckpointTest, SaveTakesATagAndMeta) {
 
 TEST_F(CheckpointTest, AJobsCheckpointsAreListedWithTagAndMeta) {
   FakeCoordinator server;
+  server.state().jobs = {MakeJob("tiny", v1::RUNNING)};
   v1::CheckpointInfo* plain = server.state().checkpoints.add_checkpoints();
   plain->set_step(10);
   plain->set_path("/ckpt/a");

@@ -71,9 +71,16 @@ class FakeJobs final : public v1::Jobs::Service {
   }
   Status Get(ServerContext*, const v1::GetJobRequest* request, v1::Job* job) override {
     base::MutexLock lock(&state_->mu);
+    const v1::Job* newest = nullptr;
     for (const v1::Job& known : state_->jobs) {
       if (known.uid() != request->job().uid() && known.name() != request->job().name()) continue;
+      if (newest == nullptr) newest = &known;
+      if (request->job().with_run() && !known.has_last_step()) continue;
       *job = known;
+      return Status::OK;
+    }
+    if (newest != nullptr) {
+      *job = *newest;
       return Status::OK;
     }
     return {grpc::StatusCode::NOT_FOUND, "no job '" + request->job().name() + "'"};
@@ -162,9 +169,10 @@ class FakeCheckpoints final : public v1::Checkpoints::Service {
     }
     return DoVerb(state_, *context, "checkpoint", request->request_id(), out);
   }
-  Status List(ServerContext*, const v1::ListCheckpointsRequest*,
+  Status List(ServerContext*, const v1::ListCheckpointsRequest* request,
               v1::ListCheckpointsResponse* response) override {
     base::MutexLock lock(&state_->mu);
+    state_->listed = *request;
     *response = state_->checkpoints;
     return Status::OK;
   }

@@ -28,6 +28,7 @@ struct FakeState {
   std::vector<bool> restarts;                       // SubmitRequest.restart, in order of arrival
   std::vector<std::string> request_ids;             // of verbs, in order of arrival
   std::vector<v1::Event> events;
+  v1::ListCheckpointsRequest listed;
   v1::ListCheckpointsResponse checkpoints;
   v1::ListNodesResponse nodes;
   v1::ListOrphansResponse orphans;

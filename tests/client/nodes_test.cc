@@ -73,7 +73,7 @@ TEST_F(NodesTest, TheTableHasBothKindsOfSlots) {
   EXPECT_THAT(wide, HasSubstr("GPU-8c5c3b0e,GPU-11112222"));
   // A slot that is out of service is not free.
   node().mutable_slots(1)->set_out_of_order("70 GiB are still held");
-  EXPECT_THAT(Out({"get", "nodes"}), HasSubstr("gpu-1  READY  0 of 2     1 of 2"));
+  EXPECT_THAT(Out({"get", "nodes"}), HasSubstr("gpu-1  READY  0 of 2, 1 out of order  1 of 2"));
 }
 
 TEST_F(NodesTest, ARefusedClaimIsShown) {

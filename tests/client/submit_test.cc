@@ -1,6 +1,8 @@
-// What is said when a job is submitted, how benchmarks are named, and the curve of a run that was
-// submitted again.
+// What is said when a job is submitted, how benchmarks are named; and runs of a job that was
+// submitted again: what --attempt asks for, where rows say which attempt they are of, and names
+// whose newest job has no run of its own.
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <unistd.h>
@@ -9,13 +11,17 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "client/commands/attempts.h"
 #include "client/commands/submit_notes.h"
+#include "common/spec/parse.h"
+#include "common/spec/validate.h"
 #include "tests/client/fake_coordinator.h"
+#include "tests/worker/checkpoint/saved_state.h"
+#include "tests/worker/checkpoint/temp_dir.h"
 
 namespace mt::client {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -88,6 +94,61 @@ TEST_F(SubmitTest, WhatOtherRunsHaveInItsDirectoryIsSaid) {
   before.mutable_run()->mutable_other_runs()->set_checkpoints(1);
   before.mutable_run()->mutable_other_runs()->set_bytes(1 << 20);
   EXPECT_THAT(said({}), HasSubstr("note: 1 checkpoint of other runs (1.0 MiB)"));
+}
+
+TEST_F(SubmitTest, WhatItReadsTakesAndChangesIsSaid) {
+  const std::vector<std::string> saves = {"--set", "checkpoint.every_iters=2"};
+  EXPECT_THAT(Submit(saves).err,
+              HasSubstr("mtctl: reads 1.0k tokens in 4 steps; passes over the data follow from "
+                        "their size: --data-root DIR tells them here, mtctl describe once it "
+                        "runs\n"));
+  EXPECT_THAT(Submit({"-o", "json"}).err, Not(HasSubstr("reads")));
+  v1::Job before = MakeJob("tiny", v1::SUCCEEDED);
+  const auto faults = spec::LoadJobFile(path_, {"optimizer.lr=3e-4", "checkpoint.every_iters=2"},
+                                        {.of_service = true}, before.mutable_spec());
+  ASSERT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+  before.mutable_run()->set_id("run-a");
+  before.mutable_last_step()->set_tokens_per_second(8);
+  for (const int64_t step : {1, 2}) {
+    before.add_checkpoints()->set_step(step);
+    before.mutable_checkpoints()->rbegin()->set_run("run-a");
+  }
+  before.add_checkpoints()->set_step(3);  // of another run
+  const auto said = [&](std::vector<std::string> more) {
+    server_.state().jobs = {before};
+    more.insert(more.end(), saves.begin(), saves.end());
+    return Submit(more).err;
+  };
+  const std::string on = said({});
+  EXPECT_THAT(on, HasSubstr("reads 1.0k tokens in 4 steps, 512 of them ahead; "));
+  EXPECT_THAT(on, HasSubstr("; about 1m04s at the 8 tokens/s that job tiny had on 2 slots\n"));
+  EXPECT_THAT(on, HasSubstr("mtctl: differs from the checkpoint of step 2 that it goes on from: "
+                            "optimizer.lr 0.0003 -> 0.001\n"));
+  const std::string restart = said({"--restart"});
+  EXPECT_THAT(restart, Not(HasSubstr("differs")));
+  EXPECT_THAT(restart, HasSubstr("about 2m08s"));
+  EXPECT_THAT(said({"--set", "checkpoint.fresh=true"}), Not(HasSubstr("differs")));
+  EXPECT_THAT(said({"--set", "model.layers=3"}), Not(HasSubstr("about"))) << "of another model";
+}
+
+TEST_F(SubmitTest, PassesAreCountedWhereTheDataAre) {
+  const std::filesystem::path root = testing::TempDir() + "/mt-submit-data";
+  std::filesystem::create_directories(root);
+  std::ofstream(root / "in") << "aaaaaaaaaaaaaaa\n%\nbbbbbbbbbbbbbbb\n%\nccccccccccccccc\n";
+  const Ran made = Mtctl(nullptr, {"data", "prepare", "--input", root / "in", "--separator", "%",
+                                   "--append-eod", "--output", root / "text"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const std::vector<std::string> here = {"validate",         "-f",          path_, "--set",
+                                         "data.split=1,0,0", "--data-root", root};
+  const Ran valid = Mtctl(nullptr, here);
+  EXPECT_EQ(valid.code, 0) << valid.err;
+  EXPECT_THAT(valid.err, testing::ContainsRegex("reads 1.0k tokens in 4 steps; 2[0-9].[0-9] passes "
+                                                "over train\n"));
+  std::filesystem::remove(root / "text.bin");
+  EXPECT_THAT(Submit({"--data-root", root}).err,
+              HasSubstr("; passes over the data are not known here: "));
+  EXPECT_THAT(Mtctl(nullptr, {"validate", "-f", path_}).err, HasSubstr("--data-root DIR tells"));
+  std::filesystem::remove_all(root);
 }
 
 TEST_F(SubmitTest, ADirectoryThatNobodyNamesIsTheCoordinatorsToChoose) {
@@ -204,76 +265,146 @@ TEST_F(SubmitTest, ABenchmarkHasANameOfItsOwn) {
               HasSubstr("benchmark bench-x ("));
 }
 
-// Three attempts of one run, and an earlier run of the same name in another directory.
-class AttemptsTest : public testing::Test {
+class RunsTest : public testing::Test {
  protected:
-  static v1::Job Attempt(const char* uid, int64_t created, int64_t resumed, const char* path) {
-    v1::Job job = MakeJob("tiny", v1::SUCCEEDED);
-    job.set_uid(uid);
-    job.set_namespace_("default");
-    job.set_created_us(created);
-    job.set_resumed_from_step(resumed);
-    job.set_checkpoint_path(path);
-    return job;
-  }
   void SetUp() override {
-    server_.state().jobs = {Attempt(kThird, 400, 6, "/c/tiny"), Attempt(kSecond, 300, 3, "/c/tiny"),
-                            Attempt(kFirst, 200, 0, "/c/tiny"), Attempt(kOther, 250, 0, "/c/x"),
-                            Attempt(kCold, 100, 0, "/c/tiny")};
+    server_.state().jobs = {MakeJob("tiny", v1::RUNNING)};
     server_.state().answer_history = [this](const v1::QueryHistoryRequest& request) {
-      const std::string uid = request.job().uid();
-      asked_.push_back(uid);
+      asked_.push_back(request.job().uid() + "/" + std::to_string(request.attempt()));
       v1::History out;
       auto* loss = out.add_columns();
       loss->set_name("loss");
-      const int first = uid == kThird ? 7 : uid == kSecond ? 4 : 1;
-      for (int step = first; step < first + 5; ++step) {
+      for (int step = 1; step <= 4; ++step) {
         out.add_steps(step);
-        loss->add_last(uid == kThird ? 3 : uid == kSecond ? 2 : 1);
-        out.add_evals()->set_step(step);
+        out.add_times_us(step * 1'000);
+        out.add_epochs(7);
+        out.add_attempts(step <= 2 ? 1 : 2);
+        loss->add_last(5 - step);
+      }
+      for (const int attempt : {1, 2}) {
+        v1::EpochRun* run = out.add_runs();
+        run->set_attempt(attempt);
+        run->set_job_uid(attempt == 1 ? "uid-of-first" : "uid-of-tiny");
       }
       return out;
     };
   }
-  static constexpr char kThird[] = "33333333-d9cb-469f-a165-70867728950e";
-  static constexpr char kSecond[] = "22222222-d9cb-469f-a165-70867728950e";
-  static constexpr char kFirst[] = "11111111-d9cb-469f-a165-70867728950e";
-  static constexpr char kOther[] = "44444444-d9cb-469f-a165-70867728950e";
-  static constexpr char kCold[] = "00000000-d9cb-469f-a165-70867728950e";
+  // Puts a job of the same name before it that failed at once. A note is given once in a process,
+  // so each test has a uid of its own.
+  void FailAgain(const std::string& uid) {
+    v1::Job failed = MakeJob("tiny", v1::FAILED);
+    failed.set_uid(uid + "-empty");
+    failed.clear_last_step();
+    server_.state().jobs[0].set_uid(uid);
+    server_.state().jobs.insert(server_.state().jobs.begin(), failed);
+  }
+  static std::string Note(const std::string& uid) {
+    return "mtctl: the newest job tiny (" + uid +
+           "-empty, FAILED) has no run of its own: this is job " + uid + " of that name\n";
+  }
   FakeCoordinator server_;
   std::vector<std::string> asked_;
 };
 
-TEST_F(AttemptsTest, AreOneCurveJoinedWhereTheyWentOn) {
-  GlobalOptions options;
-  options.coordinator = server_.address();
-  const auto api = ConnectApi(options);
-  ASSERT_TRUE(api.ok());
-  const auto attempts = AttemptsOf(**api, "tiny", options);
-  ASSERT_TRUE(attempts.ok()) << attempts.status();
-  ASSERT_EQ(attempts->size(), 3U);
-  EXPECT_EQ((*attempts)[0].uid(), kFirst);
-  EXPECT_EQ((*attempts)[2].uid(), kThird);
-  const auto run = FetchRun(**api, *attempts, {.job = "tiny"}, options);
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_THAT(std::vector<int64_t>(run->steps().begin(), run->steps().end()),
-              testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
-  EXPECT_THAT(run->columns(0).last(), testing::ElementsAre(1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3));
-  EXPECT_EQ(run->evals_size(), 11);
-  // An earlier attempt by its uid is the run up to there.
-  EXPECT_EQ(AttemptsOf(**api, kSecond, options)->size(), 2U);
+TEST_F(RunsTest, RowsSayWhichAttemptTheyAreOf) {
+  EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny", "-o", "csv"}).out,
+            "step,time_us,epoch,attempt,loss,validation_loss\r\n"
+            "1,1000,7,1,4,\r\n2,2000,7,1,3,\r\n3,3000,7,2,2,\r\n4,4000,7,2,1,\r\n");
+  EXPECT_THAT(Mtctl(&server_, {"metrics", "tiny", "-o", "jsonl"}).out,
+              HasSubstr("{\"step\":3,\"time_us\":3000,\"epoch\":7,\"attempt\":2,\"loss\":2"));
+  EXPECT_THAT(Mtctl(&server_, {"metrics", "tiny", "-o", "wide"}).out, HasSubstr("ATTEMPT"));
+  EXPECT_THAT(Mtctl(&server_, {"metrics", "tiny"}).out, Not(HasSubstr("ATTEMPT")));
+  EXPECT_THAT(Mtctl(&server_, {"metrics", "tiny", "--all", "-o", "csv"}).out,
+              HasSubstr("3,3000,7,2,2,"));
 }
 
-TEST_F(AttemptsTest, OneIsPlottedAlone) {
-  const Ran second = Mtctl(&server_, {"plot", "tiny", "--attempt", "2", "--ascii"});
-  EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_EQ(asked_, std::vector<std::string>{kSecond});
-  const Ran none = Mtctl(&server_, {"plot", "tiny", "--attempt", "4"});
-  EXPECT_EQ(none.code, kExitInvalidInput);
-  EXPECT_THAT(none.err, HasSubstr("job tiny has 3 attempts"));
+TEST_F(RunsTest, OneAttemptIsAskedFor) {
+  EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny", "--attempt", "2"}).code, 0);
+  EXPECT_EQ(Mtctl(&server_, {"plot", "tiny", "--attempt", "1", "--ascii"}).code, 0);
+  EXPECT_THAT(asked_, ElementsAre("uid-of-tiny/2", "uid-of-tiny/1"));
+  asked_.clear();
+  EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny", "--all", "--attempt", "2"}).code, 0);
+  EXPECT_THAT(asked_, ElementsAre("uid-of-tiny/2", "uid-of-tiny/2"));
+  EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny", "--attempt", "0"}).code, kExitUsage);
+  EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny", "-w", "--attempt", "1"}).code, kExitUsage);
   asked_.clear();
   EXPECT_EQ(Mtctl(&server_, {"plot", "tiny", "--ascii"}).code, 0);
-  EXPECT_EQ(asked_.size(), 3U);
+  EXPECT_THAT(asked_, ElementsAre("uid-of-tiny/0")) << "the coordinator joins the run";
+}
+
+TEST_F(RunsTest, DescribeShowsTheRunAndAnAttemptsJob) {
+  v1::Job& job = server_.state().jobs[0];
+  job.mutable_run()->set_id("run-a");
+  job.set_attempt(2);
+  job.set_resumed_from_step(30);
+  job.mutable_resumed_checkpoint()->set_step(30);
+  const std::string bare = Mtctl(&server_, {"describe", "tiny"}).out;
+  EXPECT_THAT(bare, HasSubstr("2 of the run\n"));
+  EXPECT_THAT(bare, HasSubstr("step 30, gone on from\n"));
+  job.mutable_resumed_checkpoint()->set_path("/c/tiny/step-30");
+  job.mutable_last_checkpoint()->set_step(20);
+  EXPECT_THAT(Mtctl(&server_, {"describe", "tiny"}).out,
+              testing::ContainsRegex("step 30, /c/tiny/step-30 .*, gone on from\n"));
+  job.clear_resumed_checkpoint();
+  EXPECT_THAT(Mtctl(&server_, {"describe", "tiny"}).out, Not(HasSubstr("gone on from")));
+  v1::Job first = MakeJob("tiny", v1::FAILED);
+  first.set_uid("uid-of-first");
+  server_.state().jobs.push_back(first);
+  EXPECT_THAT(Mtctl(&server_, {"describe", "tiny", "--attempt", "1"}).out,
+              HasSubstr("uid-of-first"));
+  EXPECT_THAT(Mtctl(&server_, {"describe", "job", "tiny", "--attempt", "2"}).out,
+              HasSubstr("uid-of-tiny"));
+  const Ran none = Mtctl(&server_, {"describe", "tiny", "--attempt", "3"});
+  EXPECT_EQ(none.code, kExitInvalidInput);
+  EXPECT_THAT(none.err, HasSubstr("attempt 3"));
+}
+
+TEST_F(RunsTest, MetricsAndPlotFallBackToAJobWithARun) {
+  FailAgain("uid-of-metrics");
+  const Ran metrics = Mtctl(&server_, {"metrics", "tiny"});
+  EXPECT_EQ(metrics.code, 0);
+  EXPECT_EQ(metrics.err, Note("uid-of-metrics"));
+  EXPECT_THAT(asked_, ElementsAre("uid-of-metrics/0"));
+  server_.state().jobs[1].set_uid("uid-of-plot");
+  server_.state().jobs[0].set_uid("uid-of-plot-empty");
+  asked_.clear();
+  const Ran plot = Mtctl(&server_, {"plot", "tiny", "--ascii"});
+  EXPECT_EQ(plot.err, Note("uid-of-plot"));
+  EXPECT_THAT(asked_, ElementsAre("uid-of-plot/0"));
+}
+
+TEST_F(RunsTest, CheckpointsOfANameAreThoseOfAJobWithARun) {
+  FailAgain("uid-of-get");
+  const Ran get = Mtctl(&server_, {"get", "checkpoints", "tiny"});
+  EXPECT_EQ(get.code, 0);
+  EXPECT_THAT(get.err, HasSubstr(Note("uid-of-get")));
+  EXPECT_EQ(server_.state().listed.job().uid(), "uid-of-get");
+  const checkpoint::TempDir dir;
+  const std::string directory = dir.File("ckpt");
+  for (const int64_t step : {4, 8, 12})
+    checkpoint::SaveState(directory, checkpoint::MakeState(step), checkpoint::Cut::kRows);
+  server_.state().jobs[1].set_uid("uid-of-list");
+  server_.state().jobs[0].set_uid("uid-of-list-empty");
+  server_.state().jobs[1].set_state(v1::SUCCEEDED);
+  server_.state().jobs[1].set_checkpoint_path(directory);
+  const Ran list = Mtctl(&server_, {"checkpoint", "list", "tiny", "-o", "name"});
+  EXPECT_EQ(list.code, 0) << list.err;
+  EXPECT_EQ(list.err, Note("uid-of-list"));
+  EXPECT_EQ(list.out, Mtctl(&server_, {"checkpoint", "list", directory, "-o", "name"}).out);
+  server_.state().jobs[1].set_uid("uid-of-delete");
+  server_.state().jobs[0].set_uid("uid-of-delete-empty");
+  const Ran gone = Mtctl(&server_, {"checkpoint", "delete", "tiny:4", "--yes"});
+  EXPECT_EQ(gone.code, 0) << gone.err;
+  EXPECT_THAT(gone.err, HasSubstr(Note("uid-of-delete")));
+  EXPECT_THAT(Mtctl(&server_, {"checkpoint", "list", directory, "-o", "name"}).out,
+              Not(HasSubstr("step-00000004")));
+}
+
+// Neither a uid nor the only job of its name means another one.
+TEST_F(RunsTest, OtherwiseANameIsTheNewestJob) {
+  server_.state().jobs[0].clear_last_step();
+  EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny"}).err, "");
+  EXPECT_THAT(asked_, ElementsAre("uid-of-tiny/0"));
 }
 
 }  // namespace

@@ -173,6 +173,36 @@ TEST_F(ViewsTest, DescribeShowsWhyOperationsAndEvents) {
   EXPECT_EQ(Mtctl(&server_, {"describe", "none"}).code, kExitInvalidInput);
 }
 
+TEST_F(ViewsTest, DescribeSaysWhatARunReadsAndWhatChanged) {
+  v1::Job job = MakeJob("tiny", v1::RUNNING);
+  const auto shown = [&] {
+    server_.state().jobs = {job};
+    return Mtctl(&server_, {"describe", "tiny"}).out;
+  };
+  const std::string unknown = shown();
+  for (const char* key : {"\nTokens:", "\nData:", "\nTime left:", "\nChanged:"})
+    EXPECT_THAT(unknown, Not(HasSubstr(key)));
+  job.mutable_spec()->mutable_model()->set_seq_length(32);
+  job.mutable_last_step()->set_consumed_samples(320);
+  job.mutable_last_step()->set_step_seconds(2);
+  v1::StartFacts& start = *job.mutable_run()->mutable_start();
+  start.set_tokens(25'600);
+  start.set_train_passes(29.04);
+  EXPECT_THAT(shown(), HasSubstr("\nData:             29.0 passes over train in the whole run\n"));
+  start.set_valid_passes(0.25);
+  job.set_resumed_from_step(30);
+  start.add_changed("optimizer.lr 0.001 -> 0.0003");
+  start.add_changed("parallel.data 1 -> 2");
+  const std::string all = shown();
+  EXPECT_THAT(all, HasSubstr("\nTokens:           25.6k in the whole run, 15.4k ahead\n"));
+  EXPECT_THAT(all, HasSubstr("29.0 passes over train, 0.25 over valid in the whole run\n"));
+  EXPECT_THAT(all, HasSubstr("\nTime left:        2m00s at the speed of the last step\n"));
+  EXPECT_THAT(all, HasSubstr("since the checkpoint of step 30: optimizer.lr 0.001 -> 0.0003; "
+                             "parallel.data 1 -> 2\n"));
+  job.set_state(v1::SUCCEEDED);
+  EXPECT_THAT(shown(), Not(HasSubstr("\nTime left:"))) << "it has ended";
+}
+
 TEST_F(ViewsTest, DescribeNamesTheRunAndWhereItComesFrom) {
   v1::Job job = MakeJob("tiny", v1::RUNNING);
   server_.state().jobs = {job};
@@ -340,6 +370,7 @@ TEST_F(ViewsTest, FollowDoesNotHangOnAStalledMetricsStream) {
 }
 
 TEST_F(ViewsTest, MetricsFromHistoryAndLive) {
+  server_.state().jobs = {MakeJob("tiny", v1::RUNNING)};
   v1::History& history = server_.state().history;
   auto* loss = history.add_columns();
   loss->set_name("loss");

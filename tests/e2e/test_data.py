@@ -223,5 +223,26 @@ class DataJobTest(ServiceTest):
                 self.assertEqual(job["state"], "FAILED")
                 self.assertIn("were made by byte (257 tokens)" if name == "other" else "a job's data are of one tokenizer", job["message"])
 
+    def test_data_that_change_under_a_run(self):
+        tokens = self.dir / "data" / "text_document.bin"
+        whole = tokens.read_bytes()
+        for name, changed in (("cut", b""), ("rewritten", b"a\0" * (len(whole) // 2))):
+            with self.subTest(name):
+                self.submit("--set", f"name={name}", "--set", "training.train_iters=100000", "--set", "checkpoint.every_iters=50",
+                            "--set", "parallel.data=1")
+                self.wait_for("a save", lambda: self.job(name).get("last_checkpoint"))
+                with open(tokens, "r+b") as file:
+                    file.write(changed)
+                    file.truncate()
+                if name == "cut":
+                    job = self.wait_state("QUEUED", name)
+                    told = [c["message"] for c in job["conditions"] if c["type"] == "Waiting"]
+                    self.assertIn(f"DataMissing: {tokens}: 0 bytes", "".join(told))
+                    self.assertEqual([e["cause"] for e in self.events(name) if e["type"] == "DataMissing"], ["STORAGE"])
+                    self.mtctl("cancel", name, "--yes")
+                else:
+                    self.assertIn(str(tokens), self.wait_state("FAILED", name)["message"])
+                tokens.write_bytes(whole)
+
 if __name__ == "__main__":
     unittest.main()

@@ -84,12 +84,15 @@ class SchedulingTest(ServiceTest):
         self.assertEqual([(one["id"], one["epochs"]) for one in listed["runs"]], [(run, [[1, 2]])])
         self.wait_for("the run in /metrics", lambda: any(
             line.startswith("mt_job_run_info{") and f'run="{run}"' in line for line in self.http(self.http_port).splitlines()))
+        # All of its steps are shown under the newer name, those of the first attempt too.
+        csv = self.mtctl("metrics", "again", "--all", "-o", "csv").stdout.splitlines()
+        self.assertEqual([int(line.split(",")[0]) for line in csv[1:]], list(range(1, 41)))
         # Another one on purpose, beside what the first has saved.
-        self.submit("--follow", "--restart", "--set", "name=anew", "--set", "checkpoint.directory=tiny")
+        self.submit("--follow", "--restart", "--set", "name=anew", "--set", "checkpoint.directory=default/tiny")
         anew = self.job("anew")
         self.assertEqual(int(anew["first_step"]["step"]), 1)
         self.assertNotIn(anew["run"]["id"], ("", run))
-        listed = json.loads((self.dir / "ckpt/tiny/run.json").read_text())
+        listed = json.loads((self.folder() / "run.json").read_text())
         self.assertEqual([(one["id"], bool(one.get("restart"))) for one in listed["runs"]], [(run, False), (anew["run"]["id"], True)])
         self.assertTrue(any(e["message"] == "anew: begins another run" for e in self.events("anew")))
         self.submit(*LONG, "--set", "name=timed", "--set", "training.exit_after=3s")
@@ -114,6 +117,13 @@ class SchedulingTest(ServiceTest):
         self.assertNotEqual(of_a["run"]["id"], of_b["run"]["id"])
         # Once more: the run of its own is complete.
         self.assertEqual(train("team-b")["message"], f"nothing to do: run {of_b['run']['id']} has 40 of 40 steps")
+        # And at the same time.
+        both = ["--set", "name=both", "--set", "parallel.data=1"]
+        self.submit("-n", "team-a", *both, "--set", "training.train_iters=1000000")
+        self.mtctl("-n", "team-a", "wait", "both", "--for", "state=RUNNING")
+        self.submit("-n", "team-b", "--wait", *both)
+        self.assertEqual(json.loads(self.mtctl("-n", "team-a", "-o", "json", "describe", "both").stdout)["state"], "RUNNING")
+        self.mtctl("-n", "team-a", "kill", "both", "--yes")
 
 
 class LostNodeTest(ServiceTest):

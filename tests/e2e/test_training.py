@@ -49,6 +49,46 @@ class TrainingTest(ClusterTest):
         self.wait_for("a checkpoint of a new epoch", lambda: self.checkpoints()[-1].endswith("e0002"))
         self.mtctl("cancel", "tiny", "--yes")
 
+    def test_a_second_stage_goes_on_with_its_own_run(self):
+        self.up()
+        self.submit("--wait", "--set", "name=first")
+        stage = ["--set", "name=second", "--set", "checkpoint.load=default/first", "--set", "checkpoint.load_kind=weights",
+                 "--set", "training.train_iters=100000", "--set", "checkpoint.every_iters=10", "--set", "checkpoint.keep_last=2"]
+        told = self.submit("--wait", *stage, "--set", "training.exit_at_iter=25").stderr
+        self.assertRegex(told, r"reads 25\.60M tokens in 100000 steps; \d+\.\d passes over train")
+        begun = self.job("second")
+        self.assertEqual(begun.get("resumed_from_step", 0), 0)
+        self.assertFalse(begun["run"]["start"].get("changed"))
+        told = self.submit("--wait", *stage, "--set", "training.exit_at_iter=35", "--set", "optimizer.lr=5e-4").stderr
+        change = "optimizer.lr 0.001 -> 0.0005"
+        self.assertIn(f"differs from the checkpoint of step 25 that it goes on from: {change}", told)
+        again = self.job("second")
+        self.assertEqual((again["resumed_from_step"], again["first_step"]["step"]), (25, 26))
+        self.assertEqual(again["run"]["id"], begun["run"]["id"])
+        self.assertEqual(again["run"]["start"]["changed"], [change])
+        self.assertIn(f"since the checkpoint of step 25: {change}", self.mtctl("describe", "second").stdout)
+        logs = self.mtctl("logs", "second", "--ranks", "0").stdout
+        self.assertIn(change, logs)
+        self.assertIn("passes_over_train=", logs)
+        self.assertEqual(self.checkpoints("second"), ["step-00000030-e0002", "step-00000035-e0002"])
+        self.submit(*stage)
+        self.wait_for("a save", lambda: self.job("second").get("last_checkpoint", {}).get("step", 0) > 35)
+        self.mtctl("pause", "second", "--release", "--wait")
+        saved = self.job("second")["last_checkpoint"]["step"]
+        self.mtctl("resume", "second", "--wait")
+        self.wait_for("the released job", lambda: self.job("second").get("resumed_from_step") == saved)
+        self.mtctl("kill", "second", "--yes")
+
+    def test_a_run_that_learns_nothing_fails(self):
+        self.up()
+        done = self.submit("--wait", "--set", "training.precision=fp16", "--set", "training.loss_scale.value=1e12",
+                           "--set", "training.nonfinite=skip", "--set", "checkpoint.every_iters=10", check=False)
+        self.assertEqual(done.returncode, 9, done.stderr)
+        job = self.job()
+        self.assertEqual((job["state"], job["cause"]), ("FAILED", "NUMERIC"))
+        self.assertGreater(job["skipped_steps"], 30)
+        self.assertIn("training.loss_scale.value", job["message"])
+
     def test_ctrl_c_leaves_the_job_running_and_says_how_to_cancel(self):
         self.up()
         follow = self.start_mtctl("submit", "-f", str(self.job_file), "--follow", "--set", "training.train_iters=100000")

@@ -11,7 +11,7 @@ Status CheckSampledIds(const IndexedDataset& data, SequenceRange range, int64_t 
   constexpr int64_t kBlocks = 64;
   constexpr int64_t kBlockBytes = 4096;
   const int64_t sequences = range.end - range.begin;
-  const int64_t most = kBlockBytes / SizeOf(data.token_type());
+  const int64_t most = kBlockBytes / std::max<int64_t>(SizeOf(data.token_type()), 1);
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < kBlocks && sequences > 0; ++i) {
     // As quotient and rest, which do not overflow.

@@ -271,16 +271,16 @@ Status IndexedDataset::Read(int64_t sequence, int64_t offset, int64_t vocab_size
   CHECK_GE(offset, 0);
   const int64_t end = offset + std::ssize(out);
   const int64_t begin = byte_offset(sequence);
-  const int64_t room = begin < 0 ? -1 : (bin_bytes() - begin) / SizeOf(token_type_);
+  const int64_t token_bytes = SizeOf(token_type_);
   // As checked by Open: what is different now was written since, whoever asks.
-  if (end > length(sequence) || end > room) {
+  if (end > length(sequence) || begin < 0 || end * token_bytes > bin_bytes() - begin) {
     RETURN_IF_ERROR(Intact());
     return base::DataLoss(
         "{}: {} tokens from {} on are not in sequence {} any more: the file was written over since "
         "it was opened; {}",
         idx_path_, out.size(), offset, sequence, kMakeAgain);
   }
-  const std::byte* source = bin_.data() + begin + offset * SizeOf(token_type_);
+  const std::byte* source = bin_.data() + begin + offset * token_bytes;
   Status widened = WidenAs(source, sequence, vocab_size, out);
   RETURN_IF_ERROR(Intact());
   return widened;

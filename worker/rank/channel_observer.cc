@@ -86,6 +86,11 @@ void ChannelObserver::OnRunInfo(const train::RunInfo& info) {
     others.set_checkpoints(info.other_runs.checkpoints);
     others.set_bytes(info.other_runs.bytes);
   }
+  megatrain::v1::StartFacts& start = *out.mutable_run()->mutable_start();
+  start.set_tokens(info.outlook.tokens);
+  start.set_train_passes(info.outlook.train_passes);
+  start.set_valid_passes(info.outlook.valid_passes);
+  for (const std::string& change : info.changed) start.add_changed(change);
   out.set_run_begins(info.run_begins);
   deps_.send(std::move(message));
 }

@@ -76,6 +76,16 @@ void StepLog::OnRunInfo(const train::RunInfo& info) {
                          {"resumed_from", info.resumed_from_step},
                          {"epoch", control::EpochText(info.epoch)},
                          {"checkpoints", info.checkpoint_path}});
+  log::Info("how much the run reads",
+            {{"tokens", info.outlook.tokens},
+             {"tokens_ahead", info.outlook.tokens_ahead},
+             {"passes_over_train", fmt::format("{:.2f}", info.outlook.train_passes)},
+             {"passes_over_valid", fmt::format("{:.2f}", info.outlook.valid_passes)}});
+  if (!info.changed.empty()) {
+    log::Info("the job differs from that of the checkpoint that it goes on from",
+              {{"at_step", info.resumed_from_step},
+               {"fields", fmt::format("{}", fmt::join(info.changed, "; "))}});
+  }
   if (next_ != nullptr) next_->OnRunInfo(info);
 }
 

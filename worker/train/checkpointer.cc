@@ -245,7 +245,11 @@ checkpoint::SaveArgs Checkpointer::ArgsOf(const Begun& begun) {
 }
 
 Status Checkpointer::BeginState(int64_t step) {
-  RETURN_IF_ERROR(args_.data_check->Run(step));
+  if (Status checked = args_.data_check->Run(step); !checked.ok()) {
+    tried_step_ = step;
+    tried_status_ = checked;
+    return checked;
+  }
   under_way_ = Note(step);
   BackgroundSave::Order order{.save = ArgsOf(*under_way_),
                               .snapshot = args_.engine->snapshot(),

@@ -15,6 +15,8 @@
 #include "common/spec/derived.h"
 #include "common/spec/parse.h"
 #include "common/spec/print.h"
+#include "common/spec/update.h"
+#include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/loader.h"
@@ -89,6 +91,26 @@ std::vector<checkpoint::SliceToLoad> StoredSlices(const params::ParamStore& stor
     return true;
   });
   return slices;
+}
+
+// A table of positions has as many rows as the job says, or as its sequences are long: the field to
+// set where the checkpoint's has others.
+Status NamePositions(const Status& loaded, const Manifest& manifest, const JobSpec& job) {
+  const auto table = manifest.tensors.find("weights/embedding.position.weight");
+  if (!absl::IsFailedPrecondition(loaded) || table == manifest.tensors.end() ||
+      job.model().position() != megatrain::v1::Model::POSITION_LEARNED ||
+      table->second.shape.empty() || table->second.shape[0] == spec::MaxPositions(job.model()))
+    return loaded;
+  const int64_t rows = table->second.shape[0];
+  if (job.model().seq_length() <= rows) {
+    return base::FailedPrecondition(
+        "{}; its table of positions has {} rows: set model.max_positions: {}",
+        base::Message(loaded), rows, rows);
+  }
+  return base::FailedPrecondition(
+      "{}; its table of positions has {} rows: model.seq_length {} is more, and can be {} at most, "
+      "with model.max_positions: {}",
+      base::Message(loaded), rows, job.model().seq_length(), rows, rows);
 }
 
 std::string PrecisionOf(const Manifest& manifest) {
@@ -209,11 +231,24 @@ StatusOr<checkpoint::Manifest> LoadWeights(const LoadStateArgs& args) {
   std::erase_if(slices, [](const checkpoint::SliceToLoad& slice) {
     return !slice.key.starts_with("weights/");
   });
-  RETURN_IF_ERROR(LoadSlices(args, manifest, std::move(slices)));
+  RETURN_IF_ERROR(
+      NamePositions(LoadSlices(args, manifest, std::move(slices)), manifest, *args.job));
   args.engine->RestoreScalars(kernels::InitialStepScalars(optim::ConstantsFromJob(*args.job)));
   log::Info("begins with the weights of a checkpoint",
             {{"job", manifest.job_name}, {"step", manifest.step}});
   return manifest;
+}
+
+std::vector<std::string> ChangedFields(const Manifest& manifest, const JobSpec& job) {
+  JobSpec parsed;
+  (void)spec::ParseJob(manifest.spec_json, {}, &parsed);
+  // A job of an earlier version has what it left open.
+  JobSpec saved = parsed;
+  if (!spec::CompleteJob({.stored = true}, &saved).empty()) saved = std::move(parsed);
+  std::vector<std::string> texts;
+  for (const spec::FieldChange& change : spec::DifferencesOfJobs(saved, job))
+    texts.push_back(spec::ChangeText(change));
+  return texts;
 }
 
 StatusOr<CheckpointRecord> RecordOf(const std::string& directory, const Manifest& manifest,

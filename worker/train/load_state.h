@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "common/base/files.h"
 #include "common/base/status.h"
@@ -44,6 +45,11 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args);
 // Loads the masters alone (checkpoint.load_kind: weights): everything else is that of a run before
 // its first step. Refuses other shapes (kFailedPrecondition) and names (kNotFound) alone.
 StatusOr<checkpoint::Manifest> LoadWeights(const LoadStateArgs& args);
+
+// The fields in which the job differs from the one that saved the checkpoint, as
+// spec::ChangeText. Fields that either version does not know are left out. Pure.
+std::vector<std::string> ChangedFields(const checkpoint::Manifest& manifest,
+                                       const megatrain::v1::JobSpec& job);
 
 // The record of a checkpoint that an earlier placement has saved, from its manifest and its files.
 // The times of its save are not known and stay 0.

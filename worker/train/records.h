@@ -93,6 +93,16 @@ struct OtherRuns {
   int64_t bytes = 0;
 };
 
+// How much of its data a run reads.
+struct Outlook {
+  int64_t tokens = 0;        // of the whole run
+  int64_t tokens_ahead = 0;  // of these not trained on yet
+  // Over the training data, and those of all evaluations but the last over the validation data, as
+  // PassesOver counts (run_data.h).
+  double train_passes = 0;
+  double valid_passes = 0;
+};
+
 // Known once the ranks are ready.
 struct RunInfo {
   int64_t total_steps = 0;
@@ -104,6 +114,9 @@ struct RunInfo {
   checkpoint::RunRecord run;
   bool run_begins = false;  // with this start
   OtherRuns other_runs{};
+  Outlook outlook{};
+  // Fields in which the job differs from that of the checkpoint that the run goes on from.
+  std::vector<std::string> changed{};
 };
 
 }  // namespace mt::train

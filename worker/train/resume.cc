@@ -177,7 +177,7 @@ StatusOr<bool> StaysBound(const StartArgs& args, const StartPoint& start) {
   ASSIGN_OR_RETURN(const checkpoint::RunList runs, RunsOf(args, start));
   const std::string& expected = args.base->run;
   const checkpoint::RunRecord* const began = checkpoint::FindRestarted(runs, args.restart);
-  if (began != nullptr) return expected.empty() || expected == began->id;
+  if (began != nullptr) return expected == began->id;
   return !expected.empty() && checkpoint::FindRun(runs, expected) == nullptr;
 }
 
@@ -272,14 +272,18 @@ checkpoint::RunPlace PlaceOf(const StartArgs& args, const StartPoint& start) {
 }
 
 checkpoint::RunQuery QueryOf(const StartArgs& args, const StartPoint& start) {
-  return {.directory = start.directory,
-          .place = PlaceOf(args, start),
-          .epoch = start.epoch,
-          .beginning = BeginningOf(args),
-          .job_uid = args.job_uid,
-          .job_name = args.job->name(),
-          .fence_run = start.fence ? start.fence->run : "",
-          .restart = args.restart};
+  checkpoint::RunQuery query{.directory = start.directory,
+                             .place = PlaceOf(args, start),
+                             .epoch = start.epoch,
+                             .beginning = BeginningOf(args),
+                             .job_uid = args.job_uid,
+                             .job_name = args.job->name(),
+                             .restart = args.restart};
+  if (!start.fence) return query;
+  query.fence_run = start.fence->run;
+  const auto newest = start.fence->bases.find(start.epoch);
+  if (newest != start.fence->bases.end()) query.newest = newest->second;
+  return query;
 }
 
 // One line for each, with both steps.

@@ -15,6 +15,7 @@
 #include "worker/data/data_source.h"
 #include "worker/data/tokenizer.h"
 #include "worker/failure/failure.h"
+#include "worker/train/job_data/data_passes.h"
 #include "worker/train/job_data/data_paths.h"
 #include "worker/train/job_data/job_tokenizer.h"
 
@@ -112,6 +113,22 @@ double PassesOver(const data::Dataset& train, int64_t samples) {
   for (size_t i = 0; i < by_member.size() && i < record.members.size(); ++i)
     most = std::max(most, passes(record.members[i], by_member[i]));
   return most;
+}
+
+Outlook OutlookOf(const RunData& data, const JobSpec& job, const spec::Course& course,
+                  int64_t start) {
+  const int64_t seq_length = job.model().seq_length();
+  Outlook out{.tokens = course.samples * seq_length,
+              .tokens_ahead = (course.samples - course.ramp.SamplesAfter(start)) * seq_length,
+              .train_passes = PassesOver(*data.train, course.samples)};
+  const auto evaluations = static_cast<double>(EvaluationsDuring(job, course.steps));
+  const int64_t windows = job.training().eval().iters() * job.training().global_batch_size();
+  if (data.valid != nullptr) {
+    out.valid_passes = evaluations * PassesOver(*data.valid, windows);
+  } else if (data.whole_valid != nullptr && data.whole_valid->record().source != "mock") {
+    out.valid_passes = evaluations;
+  }
+  return out;
 }
 
 void TakeValidation(RunData opened, RunData* data) {

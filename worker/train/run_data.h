@@ -13,6 +13,7 @@
 #include "common/spec/course.h"
 #include "worker/data/dataset.h"
 #include "worker/data/file_watch.h"
+#include "worker/train/records.h"
 
 namespace megatrain::v1 {
 class JobSpec;
@@ -81,5 +82,8 @@ class DataCheck {
 // How often the first samples of a training set have gone through its data; of a blend, through the
 // member that they have gone through most often. 0: mock data, which has no end.
 double PassesOver(const data::Dataset& train, int64_t samples);
+// Of a whole run of this job, `course` its course, that goes on from a step. Pure.
+Outlook OutlookOf(const RunData& data, const megatrain::v1::JobSpec& job,
+                  const spec::Course& course, int64_t start);
 
 }  // namespace mt::train

@@ -118,6 +118,7 @@ void RunEnd::Summarize(TrainResult* result) const {
   for (const auto& [first, last] : args_.checkpointer->run().epochs) starts += last - first + 1;
   summary.restarts = std::max<int64_t>(starts - 1, 0);
   summary.best_evaluation = *args_.best_evaluation;
+  if (result->completed && !args_.complete_run.empty()) return;  // nothing was done
   std::string& text = result->message;
   if (summary.skipped_steps > 0) text += fmt::format("; skipped steps: {}", summary.skipped_steps);
   if (summary.restarts > 0) text += fmt::format("; restarts: {}", summary.restarts);

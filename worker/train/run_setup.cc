@@ -283,10 +283,14 @@ Status RunSetup::LoadOrInitialize() {
 
 StatusOr<data::IndexRecord> RunSetup::TakeCourse(const spec::Course& course) {
   if (!(course == parts_.course)) {
-    ASSIGN_OR_RETURN(*parts_.data, OpenRunData({.job = args_.job,
-                                                .course = course,
-                                                .data_root = args_.data_root,
-                                                .cache_root = args_.cache_root}));
+    StatusOr<RunData> opened = OpenRunData({.job = args_.job,
+                                            .course = course,
+                                            .data_root = args_.data_root,
+                                            .cache_root = args_.cache_root});
+    // Of the data: no other checkpoint cures it.
+    if (absl::IsDataLoss(opened.status()))
+      return NameMissingData(base::NotFound("{}", base::Message(opened.status())));
+    ASSIGN_OR_RETURN(*parts_.data, std::move(opened));
     parts_.course = course;
   }
   return parts_.data->train->record();
@@ -318,6 +322,7 @@ Status RunSetup::Load(const checkpoint::CheckpointId& id) {
   }
   ASSIGN_OR_RETURN(loaded_,
                    RecordOf(start_.load_directory, manifest, args_.job->model().seq_length()));
+  changed_ = ChangedFields(manifest, *args_.job);
   // Of a run that loads from elsewhere the record is not used.
   loaded_->root_id = start_.root_id;
   return OkStatus();
@@ -340,8 +345,9 @@ Status RunSetup::OpenLoader() {
 
 // From another directory it has saved nothing in its own yet.
 bool RunSetup::IsComplete() const {
-  return start_.load && !LoadsWeights(*args_.job) && !start_.directory.empty() &&
-         start_.load_directory == start_.directory && parts_.cursor.start() >= parts_.course.steps;
+  return (start_.own || start_.bound) && start_.load && !start_.weights &&
+         !start_.directory.empty() && start_.load_directory == start_.directory &&
+         parts_.cursor.start() >= parts_.course.steps;
 }
 
 checkpoint::Manifest RunSetup::ManifestTemplate() const {
@@ -424,15 +430,18 @@ void RunSetup::AnnounceReady() const {
   const std::string attention = args_.backend->AttentionKernels();
   if (!attention.empty()) log::Info("attention", {{"kernels", attention}});
   if (is_rank_0()) {
-    args_.observer->OnRunInfo({.total_steps = parts_.course.steps,
-                               .resumed_from_step = parts_.cursor.start(),
-                               .checkpoint_path = start_.directory,
-                               .parameters = spec::ParameterCount(args_.job->model()),
-                               .epoch = start_.epoch,
-                               .damaged_checkpoints = start_.damaged,
-                               .run = run_.record,
-                               .run_begins = run_.begins,
-                               .other_runs = OtherRunsOf(start_.directory, run_.record.id)});
+    args_.observer->OnRunInfo(
+        {.total_steps = parts_.course.steps,
+         .resumed_from_step = parts_.cursor.start(),
+         .checkpoint_path = start_.directory,
+         .parameters = spec::ParameterCount(args_.job->model()),
+         .epoch = start_.epoch,
+         .damaged_checkpoints = start_.damaged,
+         .run = run_.record,
+         .run_begins = run_.begins,
+         .other_runs = OtherRunsOf(start_.directory, run_.record.id),
+         .outlook = OutlookOf(*parts_.data, *args_.job, parts_.course, parts_.cursor.start()),
+         .changed = changed_});
   }
   args_.observer->OnState(TrainState::kReady, parts_.cursor.start());
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/checkpoint/exchange.h"
@@ -99,6 +100,7 @@ class RunSetup {
   StartPoint start_;
   tuning::TuningTables tuning_;             // empty where nothing is chosen by timing
   std::optional<CheckpointRecord> loaded_;  // rank 0: the checkpoint that the run goes on from
+  std::vector<std::string> changed_;        // rank 0: RunInfo::changed
   bool goes_on_own_ = false;                // from a checkpoint of this job
   NamedRun run_;
 };

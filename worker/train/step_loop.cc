@@ -91,6 +91,8 @@ StatusOr<Ending> StepLoop::Loop() {
     log::SetStep(step);
     if (std::exchange(hold_first, false)) commands_.Hold();
     ASSIGN_OR_RETURN(const std::optional<Ending> ending, commands_.ActBefore(step));
+    if (ending == Ending::kExitAfter)
+      RETURN_IF_ERROR(judge_.JudgeEnd(run_.checkpointer->since_save().begun_step()));
     if (ending) return *ending;
     RETURN_IF_ERROR(RunStep(step));
     cursor.Enqueue();
@@ -166,9 +168,13 @@ Status StepLoop::Evaluate(int64_t step, bool final) {
   const EvalRecord& record = *evaluated;
   run_.reporter->MeasureMemory();
   run_.engine->phases().EndBetween();
-  // That over the whole split is another measure.
-  if (!best_evaluation_ || (!final && !(record.loss >= best_evaluation_->loss)))
+  // Of another measure only one during training counts: then an update has changed the windows.
+  if (!best_evaluation_ ||
+      (best_evaluation_->measure == record.measure
+           ? record.loss < best_evaluation_->loss || std::isnan(best_evaluation_->loss)
+           : !final)) {
     best_evaluation_ = record;
+  }
   if (is_rank_0()) {
     args_.observer->OnEval(record);
     run_.checkpointer->TakeEvaluation(record);

@@ -48,6 +48,25 @@ TEST(Update, LiveFieldsAndLabels) {
   EXPECT_EQ(Digest(again), Digest(job));
 }
 
+TEST(Update, DifferencesOfJobsLeaveOutWhatASubmissionHasForItself) {
+  const v1::JobSpec before = LoadOnCpu({"checkpoint.every_iters=5"}).job;
+  const v1::JobSpec same =
+      LoadOnCpu({"name=other", "namespace=b", "labels={a: x}", "checkpoint.every_iters=5",
+                 "checkpoint.load=old", "checkpoint.load_kind=weights",
+                 "checkpoint.directory=there", "training.exit_at_iter=9"})
+          .job;
+  EXPECT_EQ(Shown(DifferencesOfJobs(before, same)), "");
+  const v1::JobSpec other = LoadOnCpu({"data.path=[0.3, a, 0.7, b]", "optimizer.lr=3e-4",
+                                       "training.train_iters=200", "checkpoint.every=90s"})
+                                .job;
+  const std::vector<FieldChange> changes = DifferencesOfJobs(before, other);
+  EXPECT_EQ(Shown(changes),
+            "checkpoint.every:->90s checkpoint.every_iters:5->0 data.path:[text_document]->[0.3 a, "
+            "0.7 b] optimizer.lr:0.001->0.0003 training.train_iters:100->200 ");
+  EXPECT_EQ(ChangeText(changes[0]), "checkpoint.every nothing -> 90s");
+  EXPECT_EQ(ChangeText(changes[3]), "optimizer.lr 0.001 -> 0.0003");
+}
+
 TEST(Update, AFieldThatKeepsItsValueIsNoChange) {
   v1::JobSpec job = Load().job;
   const v1::JobSpec same = job;

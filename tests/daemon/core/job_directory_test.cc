@@ -47,6 +47,16 @@ class JobDirectoryTest : public CoreTest {
   }
 };
 
+TEST_F(JobDirectoryTest, AJobThatSavesNothingChoosesNothingForTheNext) {
+  v1::JobSpec bench = Job("team-a", "demo");
+  bench.set_kind(v1::JobSpec::KIND_BENCH);
+  bench.mutable_training()->clear_train_iters();
+  EXPECT_EQ(DirectoryOf(bench), "none");
+  EXPECT_EQ(Directory("team-a", "demo"), "team-a/demo");
+  EXPECT_EQ(DirectoryOf(Job("team-b", "demo", "none")), "none");
+  EXPECT_EQ(Directory("none", "demo"), "none/demo");
+}
+
 TEST_F(JobDirectoryTest, JobsOfOneNameInTwoNamespacesHaveTwo) {
   Worker worker = NewWorker("n1", 2);
   const v1::Job a = Submit(Job("team-a", "demo"));

@@ -119,7 +119,7 @@ class ResumeBaseTest(ServiceTest):
                 self.wait_step(older["step"] + 3, name)
                 self.mtctl("pause", name, "--release", "--wait")
                 base = self.job(name)["last_checkpoint"]
-                file = self.root / name / base["path"].rsplit("/", 1)[1] / what
+                file = self.folder(name) / base["path"].rsplit("/", 1)[1] / what
                 data = bytearray(file.read_bytes())
                 data[-20] ^= 0x55
                 file.write_bytes(data)

@@ -80,6 +80,8 @@ TEST_F(ReportsTest, AStartWithItsRun) {
   info.run.from = checkpoint::RunSource{.run = "run-c", .id = {10, 1}, .digest = "xxh3:00"};
   info.run_begins = false;
   info.other_runs = {.runs = 2, .checkpoints = 3, .bytes = 4096};
+  info.outlook = {.tokens = 640, .tokens_ahead = 320, .train_passes = 2.5, .valid_passes = 0.5};
+  info.changed = {"optimizer.lr 0.001 -> 0.0003"};
   observer_.OnRunInfo(info);
   ASSERT_EQ(sent_.size(), 2U);
   const megatrain::v1::RunInfo& plain = sent_[0].job_report().run_info();
@@ -101,6 +103,12 @@ TEST_F(ReportsTest, AStartWithItsRun) {
   EXPECT_EQ(named.run().other_runs().runs(), 2);
   EXPECT_EQ(named.run().other_runs().checkpoints(), 3);
   EXPECT_EQ(named.run().other_runs().bytes(), 4096);
+  EXPECT_EQ(plain.run().start().changed_size(), 0);
+  EXPECT_EQ(named.run().start().tokens(), 640);
+  EXPECT_EQ(named.run().start().train_passes(), 2.5);
+  EXPECT_EQ(named.run().start().valid_passes(), 0.5);
+  ASSERT_EQ(named.run().start().changed_size(), 1);
+  EXPECT_EQ(named.run().start().changed(0), "optimizer.lr 0.001 -> 0.0003");
 }
 
 TEST_F(ReportsTest, StatesCheckpointsAndSteps) {

@@ -211,6 +211,21 @@ void ForgetOldest(const std::vector<CheckpointId>& all, const std::string& own, 
   }
 }
 
+// The checkpoints of the directory. A file server may show a folder late: none is taken for gone at
+// the first look.
+StatusOr<std::vector<CheckpointId>> ListAll(const RunQuery& query) {
+  ASSIGN_OR_RETURN(std::vector<CheckpointId> all, ListCheckpoints(query.directory));
+  const auto missing = [&] {
+    return query.newest && std::ranges::find(all, *query.newest) == all.end();
+  };
+  if (!missing()) return all;
+  ASSIGN_OR_RETURN(all, ListCheckpoints(query.directory));
+  if (!missing()) return all;
+  return base::DataLoss(
+      "{}: the newest checkpoint was there a moment ago and is not listed any more",
+      query.directory);
+}
+
 }  // namespace
 
 StatusOr<RunChoice> ChooseRun(const RunQuery& query) {
@@ -218,7 +233,7 @@ StatusOr<RunChoice> ChooseRun(const RunQuery& query) {
   Holding holding;
   if (!query.directory.empty()) {
     ASSIGN_OR_RETURN(choice.all, ReadRuns(query.directory));
-    ASSIGN_OR_RETURN(holding.all, ListCheckpoints(query.directory));
+    ASSIGN_OR_RETURN(holding.all, ListAll(query));
     choice.list_of = OtherDirectoryOf(query, choice.all, holding.all);
     NameEpochs(query, choice.list_of.empty(), &choice.all, &holding);
   }

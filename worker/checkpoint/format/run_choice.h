@@ -21,6 +21,8 @@ struct RunQuery {
   std::string job_uid;  // empty: standalone
   std::string job_name;
   std::string fence_run;  // Fence::run
+  // The newest checkpoint when the fence was raised; nullopt: there was none, or it is not known.
+  std::optional<CheckpointId> newest = {};
   // Of a request to begin a run on purpose; empty: there was none. It travels with every start of
   // the job, and the first one begins the run.
   std::string restart = {};
@@ -54,7 +56,8 @@ struct RunChoice {
 // Checkpoints from before runs had ids get runs, so that all of a directory have one: one without a
 // parent, or of a job that names a beginning, begins a run; any other is of its parent's run or,
 // where that is not known any more, of the run before. Of more than kRunsKept runs the oldest that
-// have no checkpoint are left out. Errors are those of ReadRuns and ListCheckpoints.
+// have no checkpoint are left out. Errors are those of ReadRuns and ListCheckpoints; kDataLoss
+// where the newest checkpoint is not listed any more.
 StatusOr<RunChoice> ChooseRun(const RunQuery& query);
 
 // The run that began with this restart token; nullptr: none did.

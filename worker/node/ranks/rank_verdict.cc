@@ -21,7 +21,7 @@ constexpr CodeMeaning kMeanings[] = {
     {kExitConfig, megatrain::v1::USER_ERROR, "the job cannot run as written"},
     {kExitInternal, megatrain::v1::INTERNAL, "engine or collectives"},
     {kExitDevice, megatrain::v1::HARDWARE, "device error"},
-    {kExitCheckpoint, megatrain::v1::STORAGE, "checkpoint"},
+    {kExitCheckpoint, megatrain::v1::STORAGE, "checkpoint or data"},
     {kExitNonfinite, megatrain::v1::NUMERIC, "not finite"},
     {kExitTransient, megatrain::v1::NETWORK, "lost its peers"},
     {127, megatrain::v1::INTERNAL, "not started"},

@@ -294,6 +294,16 @@ TEST_F(RunChoiceTest, ALostListIsMadeAnewWhereTheFenceKnowsTheRun) {
   EXPECT_EQ(OfEpoch(1), run);
 }
 
+// Nobody removes it while the directory is held: the storage is not whole.
+TEST_F(RunChoiceTest, ANewestCheckpointThatIsNotListedAnyMoreBeginsNothing) {
+  Start(Query(1));
+  RunQuery query = Query(2);
+  query.newest = CheckpointId{10, 1};
+  const Status status = ChooseRun(query).status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(base::Message(status), HasSubstr("not listed any more"));
+}
+
 TEST_F(RunChoiceTest, ADamagedListStartsNothing) {
   for (const char* text : {"{", R"({"format": "megatrain-runs", "version": 2})"}) {
     ASSERT_TRUE(base::WriteFileAtomic(directory_ + "/run.json", text).ok());
