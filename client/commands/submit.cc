@@ -42,6 +42,16 @@ v1::Job SettledJob(const Api& api, v1::Job job) {
   return job;
 }
 
+ExitCode NotSubmitted(const Status& why, const v1::SubmitRequest& request) {
+  const ExitCode failed = Complain(why);
+  // The coordinator may have stored the job before the connection broke.
+  if (failed == kExitConnection) {
+    std::fprintf(stderr, "to ask again without doing it twice, add: --request-id %s\n",
+                 request.request_id().c_str());
+  }
+  return failed;
+}
+
 ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   if (args.follow && IsStructured(options.output)) {
     return Complain(base::InvalidArgument("submit --follow is for people; for programs: submit "
@@ -68,15 +78,7 @@ ExitCode RunSubmit(const SubmitArgs& args, const GlobalOptions& options) {
   if (!api.ok()) return Complain(api.status());
   const std::optional<v1::Job> before = JobBefore(request.spec(), **api, options);
   const auto response = (*api)->Submit(request);
-  if (!response.ok()) {
-    const ExitCode failed = Complain(response.status());
-    // The coordinator may have stored the job before the connection broke.
-    if (failed == kExitConnection) {
-      std::fprintf(stderr, "to ask again without doing it twice, add: --request-id %s\n",
-                   request.request_id().c_str());
-    }
-    return failed;
-  }
+  if (!response.ok()) return NotSubmitted(response.status(), request);
   // As the coordinator has chosen.
   const v1::Checkpoint& chosen = response->job().spec().checkpoint();
   if (chosen.has_directory()) spec.mutable_checkpoint()->set_directory(chosen.directory());

@@ -153,6 +153,7 @@ std::optional<v1::Job> JobBefore(const v1::JobSpec& job, const Api& api,
   v1::GetJobRequest request;
   request.mutable_job()->set_name(job.name());
   request.mutable_job()->set_namespace_(job.namespace_());
+  request.mutable_job()->set_with_run(true);  // a submission that failed at once made nothing
   auto found = api.GetJob(request);
   if (!found.ok()) return std::nullopt;
   return *std::move(found);

@@ -24,7 +24,8 @@ namespace mt::client {
 std::vector<std::string> SubmitNotes(const v1::JobSpec& job, const v1::ListNodesResponse* nodes,
                                      const v1::Job* before = nullptr, bool restart = false);
 
-// The job that has this one's name until it is submitted; nullopt: none, or nobody reads notes.
+// The newest job of this one's name that has a run, else the newest; nullopt: none, or nobody reads
+// notes.
 std::optional<v1::Job> JobBefore(const v1::JobSpec& job, const Api& api,
                                  const GlobalOptions& options);
 struct SayArgs {

@@ -33,7 +33,8 @@ std::vector<const v1::Job*> JobsBefore(Ledger* ledger, const v1::Job& first) {
 
 // Whether the run may have begun before runs had ids: nothing is known of how it began.
 bool MayBeOlder(const v1::Run& run) {
-  return run.parent().empty() && run.beginning().empty() && run.from_digest().empty();
+  return run.parent().empty() && run.beginning().empty() && run.from_digest().empty() &&
+         run.restart().empty();
 }
 
 }  // namespace

@@ -175,7 +175,6 @@ void Ledger::EraseJob(std::string_view uid) {
   kept->mutable_spec()->mutable_checkpoint()->set_directory(
       job->job().spec().checkpoint().directory());
   // Its history stays while another job has a run of it (run_jobs.h).
-  kept->set_created_us(job->job().created_us());
   if (job->job().has_run()) kept->mutable_run()->set_id(job->job().run().id());
   *tombstone->mutable_runs() = job->runs();
   tables_->deleted.emplace(key, std::move(tombstone));

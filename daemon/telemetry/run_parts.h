@@ -1,6 +1,6 @@
 // Which steps of which histories are a run's: each placement of it (an attempt) from the step that
-// it went on from, until a later one has gone on from an earlier step. The one place that knows;
-// README.md, "A run's history".
+// it went on from, until a later one has gone on from an earlier step. The one place that knows
+// (daemon/telemetry/README.md).
 #pragma once
 
 #include <cstdint>

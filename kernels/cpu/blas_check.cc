@@ -2,8 +2,8 @@
 // sum is rounded, whatever its order and whether multiply-adds are fused.
 #include "kernels/cpu/blas_check.h"
 
+#include <bit>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <string_view>
 #include <type_traits>
@@ -98,8 +98,9 @@ Matrix<T> Product(const Matrix<T>& a, const Matrix<T>& b) {
 }
 
 template <class T>
-bool SameBits(const T& one, const T& other) {
-  return std::memcmp(&one, &other, sizeof(T)) == 0;
+bool SameBits(T one, T other) {
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  return std::bit_cast<Bits>(one) == std::bit_cast<Bits>(other);
 }
 
 // The first element that is not as it has to be, gaps included; empty: none.

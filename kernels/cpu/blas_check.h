@@ -1,6 +1,6 @@
 // Finds out whether this process' OpenBLAS multiplies rightly on this processor. One that is older
 // than the processor may take kernels that compute wrong values there, without any error; a model
-// would be trained on them (docs/troubleshooting.md, "OpenBLAS").
+// would be trained on them (docs/troubleshooting.md).
 #pragma once
 
 #include <functional>

@@ -82,6 +82,7 @@ TEST_F(ViewsTest, NodesCheckpointsAndOperations) {
   node->add_slots();
   EXPECT_THAT(Mtctl(&server_, {"get", "nodes"}).out,
               HasSubstr("n1    LOST   -          1 of 2    -  "));
+  server_.state().jobs = {MakeJob("tiny", v1::RUNNING)};
   auto* checkpoint = server_.state().checkpoints.add_checkpoints();
   checkpoint->set_step(20);
   checkpoint->set_epoch(1);

@@ -62,6 +62,8 @@ class DocsTest(unittest.TestCase):
                     continue
                 words = code.split()[1:]
                 verb = words[:2] if words[0] in ("admin", "get", "node", "context", "data", "dev", "tokenizer") else words[:1]
+                if words[0] == "checkpoint" and words[1:] and re.fullmatch(r"[a-z]+", words[1]):
+                    verb = words[:2]  # else it is `mtctl checkpoint JOB`
                 _, text = mtctl(*verb, "--help")
                 for flag in re.findall(r"(?<!\S)(--[a-z-]+)", code):
                     self.assertRegex(text + everywhere, rf"{flag}\b", f"{path.name}: {code}")

@@ -40,6 +40,7 @@ EXCEPTIONS = {
     "alert MegatrainMFUDrop": NOT_INJECTED,
     "alert MegatrainGradNormSpike": NOT_INJECTED,
     "alert MegatrainLossScaleCollapse": NOT_INJECTED,
+    "alert MegatrainSkippedSteps": NOT_INJECTED,
     "alert MegatrainWorkerLost": NOT_INJECTED,
     "alert MegatrainStorageFull": NOT_INJECTED,
     "alert MegatrainStateStorageLow": NOT_INJECTED,

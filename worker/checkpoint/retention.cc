@@ -64,12 +64,19 @@ class Owners {
   bool MayClear(const CheckpointId& id, bool has_manifest) const {
     if (args_.run.empty()) return true;
     const std::string run = has_manifest ? OfManifest(id) : OfEpoch(id.epoch);
-    if (!run.empty()) return run == args_.run;
+    if (run == args_.run) return true;
+    if (!run.empty()) return !has_manifest && IsElsewhere(run);
     // A start that ended before it had named its run, or an earlier version, has left it.
     return !has_manifest && !list_.runs.empty();
   }
 
  private:
+  // The directory was copied from where this run trains: it never comes here to clear.
+  bool IsElsewhere(const std::string& run) const {
+    const RunRecord* const own = FindRun(list_, args_.run);
+    const RunRecord* const other = FindRun(list_, run);
+    return own != nullptr && other != nullptr && !IsAt(*other, own->place);
+  }
   std::string OfEpoch(int64_t epoch) const {
     const RunRecord* const run = RunOfEpoch(list_, epoch);
     return run == nullptr ? "" : run->id;

@@ -33,7 +33,7 @@ Status RemoveTree(const std::string& path) {
 }
 
 // Sum of the sizes of a folder's files.
-StatusOr<int64_t> FolderBytes(const std::string& path) {
+StatusOr<int64_t> BytesBelow(const std::string& path) {
   int64_t bytes = 0;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end;
@@ -199,7 +199,7 @@ class Save {
     const std::string text = ToJson(manifest);
     digest_ = ManifestDigest(text);
     RETURN_IF_ERROR(base::WriteFileAtomic(base::JoinPath(temporary_, kManifestName), text));
-    ASSIGN_OR_RETURN(total_bytes_, FolderBytes(temporary_));
+    ASSIGN_OR_RETURN(total_bytes_, BytesBelow(temporary_));
     RETURN_IF_ERROR(At("manifest", OkStatus()));
     RETURN_IF_ERROR(At("checked", StillOurs()));
     std::error_code error;

@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the formats are little-endian");
 
 constexpr std::array<unsigned char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kIndexVersion = 1;
 constexpr int64_t kIdxHeaderBytes = 34;
 constexpr std::string_view kMakeAgain =
     "make the data set again with `mtctl data prepare`, or copy it anew";
@@ -80,9 +80,9 @@ Status IndexedDataset::ParseHeader() {
     return base::InvalidArgument("{}: not a Megatron .idx file (it does not begin with MMIDIDX)",
                                  idx_path_);
   }
-  if (const auto version = LoadAt<uint64_t>(header + 9, 0); version != kVersion) {
+  if (const auto version = LoadAt<uint64_t>(header + 9, 0); version != kIndexVersion) {
     return base::InvalidArgument("{}: .idx version {}, this program reads version {}", idx_path_,
-                                 version, kVersion);
+                                 version, kIndexVersion);
   }
   const auto code = LoadAt<uint8_t>(header + 17, 0);
   token_type_ = static_cast<TokenType>(code);

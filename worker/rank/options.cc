@@ -12,6 +12,12 @@
 namespace mt::rank {
 namespace {
 
+CLI::Option* AddCheckBlas(CLI::App* app, Options* options) {
+  return app->add_flag("--check-blas", options->check_blas,
+                       "Train nothing: multiply small matrices, say whether OpenBLAS computes "
+                       "rightly on this processor, and exit with 71 where it does not");
+}
+
 void AddOptions(CLI::App* app, Options* options) {
   auto* standalone = app->add_option("--standalone", options->job_file,
                                      "Job file to train alone, without daemons");
@@ -39,11 +45,7 @@ void AddOptions(CLI::App* app, Options* options) {
        {set, data, checkpoints, cache, logs, metrics, ranks, bench, restart}) {
     option->needs(standalone);
   }
-  auto* check_blas =
-      app->add_flag("--check-blas", options->check_blas,
-                    "Train nothing: multiply small matrices, say whether OpenBLAS computes rightly "
-                    "on this processor, and exit with 71 where it does not")
-          ->excludes(standalone);
+  auto* check_blas = AddCheckBlas(app, options)->excludes(standalone);
   const char* internal = "";  // an empty group hides options from --help
   auto* rendezvous =
       app->add_option("--rendezvous", options->rendezvous)->group(internal)->needs(standalone);

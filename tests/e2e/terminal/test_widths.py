@@ -19,7 +19,7 @@ NOTHING = ""
 # (arguments, exit code, a pattern of stdout, a pattern of stderr). {W}: one for each width, so that names do not meet.
 TYPED = [
     # History is whole, or it is said that it is not.
-    ("metrics tiny --all -o csv", 0, r"^step,time_us,epoch,loss,.*\n(\d+,.*\n){120}$", NOTHING),
+    ("metrics tiny --all -o csv", 0, r"^step,time_us,epoch,attempt,loss,.*\n(\d+,.*\n){120}$", NOTHING),
     ("metrics tiny --steps 1:120 --points 10 -o csv", 0, r"^step,", r"thinned: .*every step: mtctl metrics tiny --all --steps 1:120 -o csv"),
     ("metrics tiny --names los", INVALID, NOTHING, r"has no metric los; did you mean loss\?"),
     # What runs is left alone.

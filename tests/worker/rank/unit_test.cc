@@ -18,6 +18,7 @@
 #include "worker/failure/failure.h"
 #include "worker/parallel/groups/rank_groups.h"
 #include "worker/rank/channel_store.h"
+#include "worker/rank/check_blas.h"
 #include "worker/rank/command_queue.h"
 #include "worker/rank/environment.h"
 #include "worker/rank/epoch_queries.h"
@@ -42,6 +43,20 @@ TEST(OutcomeTest, ExitCodes) {
   EXPECT_EQ(ExitCodeOf(failure::WithCause(base::Internal("x"), failure::Cause::kHardware)), 71);
   EXPECT_EQ(ExitCodeOf(failure::WithCause(base::Internal("x"), failure::Cause::kNumeric)), 74);
   EXPECT_EQ(ProtoCauseOf(base::Unavailable("x")), megatrain::v1::NETWORK);
+}
+
+TEST(BlasVerdictTest, ThisMachinesIsRightAndAWrongOneIsToldWithTheWayOut) {
+  EXPECT_TRUE(BlasVerdict().ok());
+  kernels::cpu::BlasCalls wrong;
+  wrong.f32 = [](const kernels::cpu::GemmArgs<float>& args) {
+    kernels::cpu::Gemm(args);
+    args.c[0] += 1;
+  };
+  const Status verdict = BlasVerdict(wrong);
+  EXPECT_EQ(ExitCodeOf(verdict), 71);
+  for (const char* const part :
+       {"OpenBLAS", "multiplies wrongly", "sgemm m 1, n 1, k 1", "OPENBLAS_CORETYPE="})
+    EXPECT_NE(base::Message(verdict).find(part), std::string::npos) << verdict;
 }
 
 TEST(CommandQueueTest, KeepsOrderAndIgnoresRepetitions) {

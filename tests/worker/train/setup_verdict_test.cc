@@ -48,6 +48,7 @@ class SetUpVerdictTest : public TrainTest {
   }
 };
 
+// Whoever finds the damage, rank 0 tells of it: it has looked for an intact one before that.
 TEST_F(SetUpVerdictTest, AShardThatOneRankReadsIsDamaged) {
   SaveStep5();
   for (const int culprit : {0, 1}) {
@@ -55,7 +56,7 @@ TEST_F(SetUpVerdictTest, AShardThatOneRankReadsIsDamaged) {
     std::string damaged = whole;
     damaged[damaged.size() - 5] = static_cast<char>(damaged[damaged.size() - 5] ^ 1);
     ASSERT_TRUE(base::WriteFileAtomic(Shard(culprit), damaged).ok());
-    ExpectAllEnd(Run({}), culprit, absl::StatusCode::kDataLoss, failure::Cause::kStorage,
+    ExpectAllEnd(Run({}), /*culprit=*/0, absl::StatusCode::kDataLoss, failure::Cause::kStorage,
                  Shard(culprit));
     ASSERT_TRUE(base::WriteFileAtomic(Shard(culprit), whole).ok());
   }
@@ -69,7 +70,7 @@ TEST_F(SetUpVerdictTest, AShardThatOneRankReadsIsCutShort) {
   SaveStep5();
   const std::string whole = base::ReadFile(Shard(1)).value();
   ASSERT_TRUE(base::WriteFileAtomic(Shard(1), whole.substr(0, whole.size() / 2)).ok());
-  ExpectAllEnd(Run({}), 1, absl::StatusCode::kDataLoss, failure::Cause::kStorage, Shard(1));
+  ExpectAllEnd(Run({}), 0, absl::StatusCode::kDataLoss, failure::Cause::kStorage, Shard(1));
 }
 
 TEST_F(SetUpVerdictTest, OneRankHasNoData) {

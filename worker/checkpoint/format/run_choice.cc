@@ -271,7 +271,7 @@ std::string SetSource(const std::optional<RunSource>& loaded, bool here, RunChoi
     const RunRecord* const of = RunOfEpoch(choice->all, from->id.epoch);
     if (of != nullptr) from->run = of->id;
   }
-  const std::string source = from ? from->run : "";
+  std::string source = from ? from->run : "";
   const bool is_own = from && from->run == choice->run.id;
   RunRecord* const run = MutableRun(&choice->all, FindRun(choice->all, choice->run.id));
   if (is_own || run == nullptr) return source;

@@ -15,7 +15,7 @@
 namespace mt::node {
 namespace {
 
-constexpr std::chrono::milliseconds kAfterKill{1'000};
+constexpr std::chrono::milliseconds kKillWait{1'000};
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -26,7 +26,7 @@ std::string FindBlasProblem(const std::string& rank_binary, std::chrono::millise
   if (!run.ok()) return "mt-rank --check-blas: " + base::Message(run.status());
   if (!EndsWithin(*run, deadline)) {
     SignalProcess(run->process, SIGKILL);
-    if (EndsWithin(*run, kAfterKill)) ::waitpid(run->pid, nullptr, WNOHANG);
+    if (EndsWithin(*run, kKillWait)) ::waitpid(run->pid, nullptr, WNOHANG);
     return fmt::format("mt-rank --check-blas has not ended within {:.3g} s",
                        std::chrono::duration<double>(deadline).count());
   }
@@ -39,7 +39,7 @@ std::string FindBlasProblem(const std::string& rank_binary, std::chrono::millise
         "processor cannot execute; start the worker with OPENBLAS_CORETYPE=Haswell, or Nehalem",
         WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
   }
-  const std::string said = FirstLine(OutputOf(*run));
+  std::string said = FirstLine(OutputOf(*run));
   switch (WEXITSTATUS(status)) {
     case kExitDone:
       log::Info("the BLAS of CPU slots multiplies rightly", {{"blas", said}});

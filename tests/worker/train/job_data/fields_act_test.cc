@@ -138,7 +138,8 @@ std::vector<Base> Bases() {
         "training.recompute.mode=full"}},
       {"wsd",
        {"training.train_iters=null", "training.train_tokens=2560", "model.position=rope",
-        "model.rope.scaling={type: llama3, factor: 8}", "model.activation=swiglu", wsd}},
+        "model.rope.scaling={type: llama3, factor: 8}", "model.activation=swiglu",
+        "model.ffn_size=32", wsd}},
       {"fp16", {"training.precision=fp16", "checkpoint.every=5m"}},
       {"cube",
        {"parallel={tensor: 2, pipeline: 2, data: 2, zero_stage: 1, virtual_stages: 2}",
@@ -194,6 +195,7 @@ const std::map<std::string, std::string>& Exceptions() {
 Texts OtherValues(const std::string& path, const std::string& now) {
   static const std::map<std::string, Texts> given = {
       {"model.vocab_divisible_by", {"96"}},
+      {"model.attention_dropout", {"0.2"}},
       {"data.path", {"[other]"}},
       {"data.train", {"[other]"}},
       {"data.valid", {"[text]"}},
