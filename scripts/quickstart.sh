@@ -74,7 +74,7 @@ steps = [json.loads(line) for line in open(sys.argv[1])]
 seconds = sum(step["step_seconds"] for step in steps)
 job = json.load(sys.stdin)
 last, first, ev = job.get("last_step", {}), job.get("first_step", {}), job.get("last_eval", {})
-saved = job.get("last_checkpoint", {})
+saved = job.get("last_checkpoint") or job.get("resumed_checkpoint", {})
 started, ended = job["started_us"], job["finished_us"]
 print("state            ", job["state"], job["message"])
 if first.get("step"):

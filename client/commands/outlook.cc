@@ -22,9 +22,12 @@
 namespace mt::client {
 namespace {
 
-// Of the run that the job before has trained; nullptr: none is known.
+// Of the run that the job before has trained: what it has saved, else what it went on from, as a
+// job that had nothing to do. nullptr: none is known.
 const v1::CheckpointInfo* NewestOf(const v1::Job& before) {
-  const v1::CheckpointInfo* newest = nullptr;
+  const v1::CheckpointInfo& base = before.resumed_checkpoint();
+  const bool goes_on = base.run() == before.run().id() && base.step() > 0;
+  const v1::CheckpointInfo* newest = goes_on ? &base : nullptr;
   for (const v1::CheckpointInfo& one : before.checkpoints()) {
     if (one.run() != before.run().id()) continue;
     if (newest == nullptr || one.step() > newest->step()) newest = &one;
@@ -105,7 +108,11 @@ std::vector<std::string> OutlookLines(const OutlookArgs& args) {
   const int64_t ahead = (course.samples - course.ramp.SamplesAfter(done)) * seq_length;
   std::vector<std::string> parts = {fmt::format(
       "reads {} tokens in {} steps", FormatTokens(course.samples * seq_length), course.steps)};
-  if (base != nullptr) parts[0] += fmt::format(", {} of them ahead", FormatTokens(ahead));
+  if (base != nullptr && ahead == 0) {
+    parts[0] += ", all of them done: nothing is left to train, and --restart begins another run";
+  } else if (base != nullptr) {
+    parts[0] += fmt::format(", {} of them ahead", FormatTokens(ahead));
+  }
   parts.push_back(PassesText(args));
   parts.push_back(TimeText(args, ahead));
   std::erase(parts, "");

@@ -57,16 +57,19 @@ void AddJob(const History& history, const RunSources& sources, const RunSource& 
   out->parts.push_back(UntoldPart(job, head));
 }
 
-// In the order of the attempts; where earlier versions have counted none, by their places.
+// In the order of the attempts. Earlier versions have counted none: theirs are by their places,
+// where the first one that is counted comes next.
 void Number(RunParts* all) {
   const auto counted = [](const RunPart& part) { return part.attempt > 0; };
-  if (std::ranges::all_of(all->parts, counted)) {
-    std::ranges::stable_sort(all->parts, {}, &RunPart::attempt);
-    std::ranges::stable_sort(all->told, {}, &v1::EpochRun::attempt);
-  } else if (std::ranges::none_of(all->parts, counted)) {
+  const auto first = std::ranges::find_if(all->parts, counted);
+  const auto before = static_cast<int>(first - all->parts.begin());
+  if (first == all->parts.end() || first->attempt == before + 1) {
     int attempt = 0;
-    for (RunPart& part : all->parts) part.attempt = ++attempt;
+    for (auto part = all->parts.begin(); part != first; ++part) part->attempt = ++attempt;
   }
+  if (!std::ranges::all_of(all->parts, counted)) return;
+  std::ranges::stable_sort(all->parts, {}, &RunPart::attempt);
+  std::ranges::stable_sort(all->told, {}, &v1::EpochRun::attempt);
 }
 
 }  // namespace

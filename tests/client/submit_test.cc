@@ -129,6 +129,17 @@ TEST_F(SubmitTest, WhatItReadsTakesAndChangesIsSaid) {
   EXPECT_THAT(restart, HasSubstr("about 2m08s"));
   EXPECT_THAT(said({"--set", "checkpoint.fresh=true"}), Not(HasSubstr("differs")));
   EXPECT_THAT(said({"--set", "model.layers=3"}), Not(HasSubstr("about"))) << "of another model";
+  // A job that had nothing to do has saved nothing: its run has what it went on from.
+  before.clear_checkpoints();
+  EXPECT_THAT(said({}), Not(HasSubstr("differs")));
+  before.mutable_resumed_checkpoint()->set_step(4);
+  EXPECT_THAT(said({}), Not(HasSubstr("differs"))) << "another run's, with which it began";
+  before.mutable_resumed_checkpoint()->set_run("run-a");
+  const std::string complete = said({});
+  EXPECT_THAT(complete, HasSubstr("in 4 steps, all of them done: nothing is left to train, and "
+                                  "--restart begins another run; "));
+  EXPECT_THAT(complete, HasSubstr("differs from the checkpoint of step 4 that it goes on from: "
+                                  "optimizer.lr 0.0003 -> 0.001\n"));
 }
 
 TEST_F(SubmitTest, PassesAreCountedWhereTheDataAre) {

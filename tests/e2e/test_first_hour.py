@@ -1,6 +1,7 @@
 """What a newcomer types: the guide and the README as they are written, and a walk with mistakes, with the real programs."""
 import csv
 import json
+import os
 import pathlib
 import re
 import signal
@@ -111,6 +112,96 @@ class ReadmeTest(TypedTest):
         self.assertEqual(job, "long", "the README pauses a job")
         self.assertEqual(self.job(job)["state"], "CANCELLED")
         self.assertGreater(typed, 25)
+
+
+class GoingOnTest(TypedTest):
+    """What the documents say of a job that ends and is submitted again, each sentence as it is written."""
+
+    slots = 4
+    SENTENCES = {
+        "README.md": (
+            "A job submitted again goes on with its own run, at its newest intact checkpoint, also where it names `checkpoint.load` or "
+            "`fresh`; `--restart` begins another.",
+            "when a rank fails, or its node is declared dead, the job fails with the cause; submit it again and it goes on from its last "
+            "checkpoint."),
+        "docs/runbook.md": (
+            "Mend the cause, submit the same job file again: it goes on from the newest checkpoint. To begin another run instead: `mtctl "
+            "submit -f FILE --restart`; what is there stays.",
+            "`mtctl kill JOB` and submit it again; it goes on from its last checkpoint."),
+        "docs/getting-started.md": (
+            "Submitting a job file again goes on from its run's newest checkpoint too, also where the file names what it began with; where "
+            "all its steps are done it ends at once with \"nothing to do\". `mtctl submit -f job.yaml --restart` begins another run "
+            "instead.",),
+    }
+
+    def complete(self):
+        """The complete checkpoints, as (epoch, step), oldest first."""
+        return sorted((int(name[-4:]), int(name[5:13])) for name in self.checkpoints() if re.fullmatch(r"step-\d{8}-e\d{4}", name))
+
+    def saved(self, job):
+        return self.wait_for("two saves of its own", lambda: len(mine := [c["step"] for c in self.job()["checkpoints"]
+                                                                        if c["step"] > job.get("resumed_from_step", 0)]) > 1 and mine)
+
+    def submit_again(self, line="mtctl submit -f job.yaml"):
+        self.type(line)
+        return self.wait_for("steps", lambda: (j := self.job()).get("first_step") and j)
+
+    def refused_beside(self, live):
+        """Another namespace's job that names the directory of this one: it is for when this one has ended."""
+        guest = self.type("mtctl submit -n guests -f job.yaml --set checkpoint.directory=default/tiny --wait", allowed=(9,))
+        self.assertIn(f"{self.folder()} is held by job {live['uid']}", guest.stderr + guest.stdout)
+        self.assertEqual(self.job()["state"], "RUNNING")
+
+    def damaged_list(self):
+        """The list of the directory's runs cannot be read: nothing is begun, nothing is gone."""
+        path = self.folder() / "run.json"
+        whole, there = path.read_text(), self.complete()
+        for text in ("{", whole.replace('"version": 1', '"version": 9')):
+            path.write_text(text)
+            said = self.type("mtctl submit -f job.yaml --wait", allowed=(9,))
+            self.assertIn(f"{path}: ", said.stderr + said.stdout)
+            self.assertEqual((path.read_text(), self.complete()), (text, there))
+        path.write_text(whole)
+
+    def test_its_sentences_are_true(self):
+        for name, sentences in self.SENTENCES.items():
+            text = " ".join((ROOT / name).read_text().split())
+            for sentence in sentences:
+                self.assertTrue(sentence in text, f"{name}: {sentence}")
+        self.up()
+        # The file names how its run begins.
+        self.job_file.write_text(self.job_file.read_text().replace("train_iters: 40", "train_iters: 1000000")
+                                 + "checkpoint: {fresh: true, every_iters: 20, keep_last: 3}\n")
+        begun = self.submit_again()
+        self.assertEqual(begun["first_step"]["step"], 1)
+        self.saved(begun)
+        # A rank fails, and the job with it.
+        os.kill(begun["ranks"][0]["pid"], signal.SIGKILL)
+        self.wait_for("FAILED", lambda: self.job()["state"] == "FAILED")
+        _, step = self.complete()[-1]
+        again = self.submit_again()
+        self.assertEqual((again["run"]["id"], again["resumed_from_step"]), (begun["run"]["id"], step))
+        # It is killed, and the newest checkpoint is damaged.
+        self.saved(again)
+        self.refused_beside(again)
+        self.type("mtctl kill tiny --yes")
+        (_, intact), (epoch, damaged) = self.complete()[-2:]
+        (self.folder() / f"step-{damaged:08}-e{epoch:04}/manifest.json").write_text("{")
+        passed = self.submit_again()
+        self.assertEqual((passed["run"]["id"], passed["resumed_from_step"]), (begun["run"]["id"], intact))
+        self.type("mtctl kill tiny --yes")
+        # Another run, on purpose: what is there stays.
+        there = set(self.complete())
+        other = self.submit_again("mtctl submit -f job.yaml --restart")
+        self.assertEqual((other["first_step"]["step"], other.get("resumed_from_step", 0)), (1, 0))
+        self.assertNotEqual(other["run"]["id"], begun["run"]["id"])
+        self.saved(other)
+        self.type("mtctl kill tiny --yes")
+        self.assertLessEqual(there, set(self.complete()))
+        # And the file means that one from now on.
+        self.damaged_list()
+        self.assertEqual(self.submit_again()["run"]["id"], other["run"]["id"])
+        self.type("mtctl kill tiny --yes")
 
 
 class FirstHourTest(TypedTest):

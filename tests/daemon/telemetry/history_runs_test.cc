@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/telemetry/history.h"
+#include "daemon/telemetry/run_parts.h"
 #include "tests/daemon/telemetry/history_fixture.h"
 
 namespace mt::daemon {
@@ -59,6 +60,32 @@ TEST_F(HistoryRunsTest, AWalkHasThemOnItsFirstPage) {
   const HistoryView second = history_->Walk(kJob, {.after_step = first.next_step, .limit = 10});
   EXPECT_EQ(second.rows.num_rows(), 10U);
   EXPECT_TRUE(second.runs.empty());
+}
+
+// A run that an earlier version has begun, which counted no attempts.
+TEST_F(HistoryRunsTest, AttemptsThatWereNotCountedAreByTheirPlaces) {
+  const auto attempts = [&] {
+    std::vector<int> out;
+    const RunSources run{.run = "a", .job_uid = kJob, .jobs = {{.job_uid = kJob}}};
+    for (const RunPart& part : FindRunParts(*history_, run).parts) out.push_back(part.attempt);
+    return out;
+  };
+  Add(1, "a");
+  AppendRange(1, 10);
+  Add(2, "a", 10);
+  AppendRange(11, 20, 2);
+  EXPECT_THAT(attempts(), ElementsAre(1, 2));
+  v1::EpochRun counted;
+  counted.set_epoch(3);
+  counted.set_run("a");
+  counted.set_from_step(20);
+  counted.set_attempt(3);
+  history_->AppendRun(kJob, counted);
+  AppendRange(21, 25, 3);
+  EXPECT_THAT(attempts(), ElementsAre(1, 2, 3));
+  counted.set_attempt(2);  // two placements of one job, which were counted as one
+  history_->AppendRun(kJob, counted);
+  EXPECT_THAT(attempts(), ElementsAre(0, 0, 2));
 }
 
 TEST_F(HistoryRunsTest, DamageTakesOneAndNoOther) {

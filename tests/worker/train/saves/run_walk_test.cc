@@ -1,9 +1,10 @@
 // Random walks of a checkpoint directory over submissions that name a beginning and ones that name
 // none, restarts, placements by a coordinator, faults, damage and copies, held against a model of
 // its runs: each start goes on with the run that the rule names, at the newest intact step of that
-// run, so that no step of a run is trained twice but those after its last save; and no start
-// removes a checkpoint. Starts are whole (fence, choice, run.json); checkpoints are manifests
-// without tensors.
+// run, so that no step of a run is trained twice but those after its last save; no start removes a
+// checkpoint; and a save, by whatever rules and measure of its job, those of its run alone that no
+// rule keeps. Starts are whole (fence, choice, run.json); checkpoints are manifests without
+// tensors.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -13,15 +14,18 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "common/base/files.h"
 #include "common/base/ids.h"
 #include "tests/worker/train/train_rig.h"
+#include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/manifest.h"
+#include "worker/checkpoint/retention.h"
 #include "worker/train/resume.h"
 
 namespace mt::train {
@@ -36,6 +40,8 @@ constexpr int64_t kOtherStep = 50;  // of the only checkpoint of the directory "
 struct Saved {
   CheckpointId id;
   bool intact = true;
+  double loss = 0;
+  std::string measure;  // of the loss; empty: it was not evaluated
 };
 
 // A run of the directory, as the model has it.
@@ -257,12 +263,71 @@ class Walk {
     }
     run.newest_start = ++starts_;
     last_ = named.record.id;
+    const checkpoint::RetentionRules rules{
+        .keep_last = 2 + Draw(3), .keep_every = Draw(2) * 5, .keep_best = Draw(3)};
+    const std::string measure = AnyMeasure();
     int64_t step = start.load && !start.weights ? start.load->step : 0;
     for (int saves = Draw(4); saves > 0; --saves) {
       step += 1 + Draw(9);
       run.saved.push_back({.id = {step, start.epoch}});
       WriteCheckpoint(directory_, run.saved.back().id, named.record.id);
+      const bool ends_first = Draw(2) == 0;  // then the next save prunes
+      if (!ends_first && !Prune(start, named.record.id, rules, &run.saved)) return false;
+      if (!measure.empty()) Evaluate(measure, &run.saved.back());
     }
+    return true;
+  }
+
+  // What a job evaluates on; "": it does not.
+  std::string AnyMeasure() {
+    static const std::vector<std::string> measures = {"", "rolling", "fixed", "split"};
+    return measures[static_cast<size_t>(Draw(static_cast<int>(measures.size())))];
+  }
+  void Evaluate(const std::string& measure, Saved* saved) {
+    saved->measure = measure;
+    saved->loss = Draw(6);
+    const Status written =
+        checkpoint::WriteEvaluation(Folder(directory_, saved->id), {.split = "valid",
+                                                                    .step = saved->id.step,
+                                                                    .loss = saved->loss,
+                                                                    .measure = {.kind = measure}});
+    EXPECT_TRUE(written.ok()) << written;
+  }
+
+  // Whether a rule keeps the one at `at` of those that its run has saved, oldest first.
+  static bool IsKept(const checkpoint::RetentionRules& rules, const std::vector<Saved>& saved,
+                     size_t at) {
+    const Saved& one = saved[at];
+    if (static_cast<int64_t>(saved.size() - at) <= rules.keep_last) return true;
+    if (rules.keep_every > 0 && one.id.step % rules.keep_every == 0) return true;
+    if (one.measure.empty()) return false;
+    int64_t better = 0;
+    for (size_t other = 0; other < saved.size(); ++other) {
+      if (other == at || saved[other].measure != one.measure) continue;
+      if (saved[other].loss < one.loss || (saved[other].loss == one.loss && other > at)) ++better;
+    }
+    return better < rules.keep_best;
+  }
+  bool Prune(const StartPoint& start, const std::string& run,
+             const checkpoint::RetentionRules& rules, std::vector<Saved>* saved) {
+    std::set<std::string> left = Folders();
+    std::vector<Saved> kept;
+    for (size_t at = 0; at < saved->size(); ++at) {
+      if (IsKept(rules, *saved, at)) {
+        kept.push_back((*saved)[at]);
+      } else {
+        left.erase(Folder(directory_, (*saved)[at].id) + "/manifest.json");
+      }
+    }
+    const auto removed =
+        checkpoint::PruneCheckpoints({.directory = start.directory,
+                                      .rules = rules,
+                                      .epoch = start.epoch,
+                                      .fence = start.fence ? &*start.fence : nullptr,
+                                      .run = run});
+    if (!removed.ok()) return Say("not pruned: " + removed.status().ToString());
+    if (Folders() != left) return Say(fmt::format("removed: {}", fmt::join(*removed, ", ")));
+    *saved = std::move(kept);
     return true;
   }
 
@@ -304,10 +369,13 @@ class Walk {
   std::string said_;
 };
 
-TEST(RunWalkTest, EachStartGoesOnWithItsOwnRun) {
+// A tenth of the walks: none takes longer than a test may, and they run side by side.
+class RunWalkTest : public testing::TestWithParam<int> {};
+
+TEST_P(RunWalkTest, EachStartGoesOnWithItsOwnRun) {
   const WalkDir dir;
-  const int walks = std::getenv("MT_LONG_TESTS") != nullptr ? 50'000 : 500;
-  for (int seed = 1; seed <= walks; ++seed) {
+  const int walks = std::getenv("MT_LONG_TESTS") != nullptr ? 5'000 : 50;
+  for (int seed = GetParam() * walks + 1; seed <= (GetParam() + 1) * walks; ++seed) {
     Walk walk(static_cast<uint32_t>(seed), dir.path());
     for (int i = 0; i < 12; ++i) {
       ASSERT_TRUE(walk.Act()) << "seed " << seed << "\n" << walk.said();
@@ -315,6 +383,8 @@ TEST(RunWalkTest, EachStartGoesOnWithItsOwnRun) {
     fs::remove_all(fs::path(dir.path()) / std::to_string(seed));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Tenths, RunWalkTest, testing::Range(0, 10));
 
 }  // namespace
 }  // namespace mt::train
