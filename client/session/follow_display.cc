@@ -45,6 +45,11 @@ std::string EvalKey(const v1::EvalRecord& eval) {
   return fmt::format("{}/{}/{}", split, eval.step(), eval.final());
 }
 
+// One that has trained and waits for something: nobody knows when it goes on, a script neither.
+bool HasStopped(const v1::Job& job) {
+  return job.state() == v1::QUEUED && !job.message().empty() && job.last_step().step() > 0;
+}
+
 std::string StateLine(const v1::Job& job) {
   std::string state = StateText(job);
   const bool waiting = job.state() == v1::QUEUED && !job.message().empty();
@@ -129,7 +134,12 @@ void FollowDisplay::ShowState(const v1::Job& job) {
   state_since_ = steady_clock::now();
   if (HasEnded(job)) return;
   if (show_ == FollowShow::kAll) return Line(state);
-  if (::isatty(STDERR_FILENO) == 1) std::fprintf(stderr, "%s\n", base::CleanLine(state).c_str());
+  if (::isatty(STDERR_FILENO) == 0) {
+    // Each try to go on comes by the same state again.
+    if (!HasStopped(job) || stopped_ == state) return;
+    stopped_ = state;
+  }
+  std::fprintf(stderr, "%s\n", base::CleanLine(state).c_str());
 }
 
 void FollowDisplay::ShowJob(const v1::Job& job) {

@@ -18,7 +18,8 @@ class StepRecord;
 
 namespace mt::client {
 
-// kStates: changes of the state on stderr, where that is a terminal.
+// kStates: changes of the state on stderr, where that is a terminal; elsewhere only that a job that
+// has trained waits, and for what.
 enum class FollowShow { kNothing, kStates, kAll };
 
 class FollowDisplay {
@@ -50,6 +51,7 @@ class FollowDisplay {
   bool lost_ = false;
   bool resumed_ = false;
   std::string state_, save_error_;
+  std::string stopped_;  // the state that was told last where there is no terminal
   std::chrono::steady_clock::time_point state_since_;
   std::set<std::string> conditions_, evals_;
   int64_t checkpoint_ = 0;

@@ -190,6 +190,7 @@ TEST_F(FollowTest, BeforeTheFirstStepItSaysWhatIsWaitedFor) {
 TEST_F(FollowTest, WaitShowsChangesOfTheStateOnATerminal) {
   v1::Job queued = MakeJob("tiny", v1::QUEUED);
   queued.set_message("2 slots wanted, 1 free");
+  queued.clear_last_step();
   server_.state().jobs = {queued};
   server_.state().watch = {queued};
   const char kWhy[] = "QUEUED: 2 slots wanted, 1 free";
@@ -199,6 +200,20 @@ TEST_F(FollowTest, WaitShowsChangesOfTheStateOnATerminal) {
   const Ran ran = Mtctl(&server_, {"wait", "tiny"});
   key.join();
   EXPECT_THAT(ran.err, Not(HasSubstr("QUEUED")));
+  // One that has trained and waits is told to a script, too, once.
+  v1::Job stopped = queued;
+  stopped.mutable_last_step()->set_step(7);
+  stopped.set_message("DataMissing: step 8: text.bin: 0 bytes");
+  v1::Job tries = stopped;
+  tries.set_state(v1::STARTING);
+  tries.clear_message();
+  server_.state().watch = {stopped, tries, stopped};
+  std::thread again([] { PressCtrlC(900); });
+  const Ran told = Mtctl(&server_, {"wait", "tiny"});
+  again.join();
+  const std::string line = "QUEUED: DataMissing: step 8: text.bin: 0 bytes\n";
+  EXPECT_THAT(told.err, HasSubstr(line));
+  EXPECT_EQ(told.err.find(line), told.err.rfind(line)) << told.err;
 }
 
 TEST(ActivityTextTest, EachKindSaysHowFarItIs) {

@@ -86,10 +86,11 @@ class Owners {
   RunList list_;
 };
 
-// One whose manifest cannot be read is not known to be spoiled.
+// Nobody goes on from one that is damaged, so that it keeps no place from one that is intact. Of
+// one that cannot be read for another cause nothing is known.
 bool IsSpoiled(const std::string& directory, const CheckpointId& id) {
   const StatusOr<Manifest> manifest = ReadManifest(directory, id);
-  return manifest.ok() && manifest->spoiled;
+  return manifest.ok() ? manifest->spoiled : absl::IsDataLoss(manifest.status());
 }
 
 // The complete checkpoints with what the rules ask of each.

@@ -18,9 +18,9 @@ namespace mt::checkpoint {
 
 // Each rule keeps checkpoints; what none of them keeps is removed.
 struct RetentionRules {
-  // The newest ones that are not spoiled; spoiled ones take the places that those leave. The two
-  // newest of these are kept whatever it says, and so are the newest of all, spoiled or not, and
-  // the newest verified one.
+  // The newest ones that are healthy, which is neither spoiled nor without a whole manifest; others
+  // take the places that those leave. The two newest of these are kept whatever it says, and so are
+  // the newest of all, healthy or not, and the newest verified one.
   int64_t keep_last = 2;
   int64_t keep_every = 0;  // those of steps that it divides; 0: off
   // Those with the lowest validation loss, of equal ones the newer; so many of each measure, as
@@ -35,7 +35,8 @@ struct StoredCheckpoint {
   std::string run{};      // id of the run that saved it (run_list.h); empty: not known
   bool pinned = false;    // or it has a tag: kept
   bool verified = false;  // somebody found it intact: the newest such one is kept
-  bool spoiled = false;   // Manifest::spoiled: never pushes out one that is not
+  // Manifest::spoiled, or the manifest is damaged: never pushes out one that is healthy.
+  bool spoiled = false;
   std::optional<double>
       valid_loss{};   // of its step; nullopt or not a number: never one of the best
   Measure measure{};  // of valid_loss

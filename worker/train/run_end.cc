@@ -124,7 +124,8 @@ void RunEnd::Summarize(TrainResult* result) const {
   if (summary.restarts > 0) text += fmt::format("; restarts: {}", summary.restarts);
   if (summary.passes > 0) text += fmt::format("; passes over the data: {:.1f}", summary.passes);
   if (summary.best_evaluation) {
-    text += fmt::format("; best validation loss: {:.4f} after step {}",
+    text += fmt::format("; best validation loss{}: {:.4f} after step {}",
+                        summary.restarts > 0 ? " since the last start" : "",
                         summary.best_evaluation->loss, summary.best_evaluation->step);
   }
 }

@@ -154,7 +154,8 @@ Status StepLoop::ReadUpTo(int64_t step) {
     // Libraries take what they take on first use.
     if (k == cursor.start() + 1) run_.reporter->MeasureMemory();
     commands_.Received(k, CommandBits::Decode(outcome.vector.command_bits));
-    if (is_rank_0()) run_.reporter->Report(k, outcome);
+    // A step in which a rank had a fault has not been trained.
+    if (is_rank_0() && outcome.vector.fault == 0) run_.reporter->Report(k, outcome);
     RETURN_IF_ERROR(NameMissingData(judge_.Judge(k, outcome.vector, run_.engine->fault())));
     run_.checkpointer->since_save().TakeStep(std::isfinite(outcome.vector.sums.loss));
     RETURN_IF_ERROR(judge_.Count(k, outcome));

@@ -1,11 +1,12 @@
-// Random walks over submissions, faults, releases, saves, other runs, deletions and restarts of the
-// coordinator: whatever happened, the history of the run and its gauges are what its ranks have
-// trained and saved.
+// Random walks over submissions, faults, releases, saves, damaged saves, other runs, copies,
+// deletions and restarts of the coordinator: whatever happened, the history of the run and its
+// gauges are what its ranks have trained and saved.
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <random>
 #include <set>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,8 +32,10 @@ struct TrueRun {
     std::string job;
   };
   std::string id;
+  std::string parent;             // of a copy: the run whose saves it goes on from
   std::map<int64_t, Step> steps;  // each that counts, and who trained it
-  int64_t saved = 0;
+  std::vector<int64_t> saves;  // that are intact, oldest first; of a copy with what it began from
+  int64_t saved = 0;           // the newest of these
   int64_t trained = 0;
   int attempts = 0;
 };
@@ -112,10 +115,10 @@ class RunModel : public RunRig<CoreTest> {
     } else if (dice < 7) {
       if (run_.trained == run_.saved) return;
       Save(worker_, job, run_.trained);
-      run_.saved = run_.trained;
+      NoteSave(run_.trained);
     } else if (dice < 8 && run_.trained > run_.saved) {
       Release(worker_, job, run_.trained);
-      run_.saved = run_.trained;
+      NoteSave(run_.trained);
       ASSERT_TRUE(Resume(job_).ok());
       Place();
     } else if (dice < 9) {
@@ -126,14 +129,40 @@ class RunModel : public RunRig<CoreTest> {
       EndJob();
     }
   }
+  void NoteSave(int64_t step) {
+    run_.saved = step;
+    run_.saves.push_back(step);
+  }
   void EndJob() {
     is_live_ = false;
     ended_.push_back(job_);
   }
+  // Another run, at step 0 or as a copy of what this one has saved.
+  void BeginRun() {
+    TrueRun next;
+    next.id = base::NewUid();
+    if (run_.saved > 0 && Pick(2) == 0) {
+      next.parent = run_.id;
+      next.saved = run_.saved;
+      next.saves = {run_.saved};
+      ++num_copies_;
+    }
+    run_ = next;
+  }
+  // The newest save is damaged: the run goes on from the one before.
+  void DamageNewest() {
+    if (run_.saves.size() < 2) return;
+    run_.saves.pop_back();
+    run_.saved = run_.saves.back();
+    ++num_damaged_;
+  }
   // The ranks of the job find the newest run in the directory, or begin one.
   void Place() {
-    const bool begins = run_.id.empty() || Pick(6) == 0;
-    if (begins) run_ = TrueRun{.id = base::NewUid()};
+    if (run_.id.empty() || Pick(6) == 0) {
+      BeginRun();
+    } else if (Pick(6) == 0) {
+      DamageNewest();
+    }
     ++run_.attempts;
     trained_[job_].insert(run_.id);
     run_.trained = run_.saved;
@@ -141,7 +170,13 @@ class RunModel : public RunRig<CoreTest> {
     // After a restart of the coordinator the nodes are awaited.
     for (int i = 0; i < 60 && Get(job_).state() != v1::ADMITTED; ++i)
       PassBeating(std::chrono::seconds(2), {&worker_});
-    Begin(worker_, job_, RunOf(run_.id), run_.saved);
+    v1::Run run = RunOf(run_.id);
+    if (!run_.parent.empty()) {
+      run.set_parent(run_.parent);
+      run.set_from_run(run_.parent);
+      run.set_from_step(run_.saves.front());
+    }
+    Begin(worker_, job_, run, run_.saved);
     is_live_ = true;
   }
   void DeleteOne() {
@@ -217,6 +252,8 @@ class RunModel : public RunRig<CoreTest> {
   std::set<std::string> deleted_;
   std::map<std::string, std::set<std::string>> trained_;  // runs of each job
   int num_checked_ = 0;
+  int num_copies_ = 0;
+  int num_damaged_ = 0;
 };
 
 TEST_F(RunModel, RandomWalks) {
@@ -228,6 +265,8 @@ TEST_F(RunModel, RandomWalks) {
     if (HasFailure()) return;
   }
   EXPECT_GT(num_checked_, 300);
+  EXPECT_GT(num_copies_, 100);
+  EXPECT_GT(num_damaged_, 50);
 }
 
 }  // namespace

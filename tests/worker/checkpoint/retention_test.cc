@@ -202,10 +202,21 @@ TEST_F(PruneRulesTest, PinsAndLossesAreReadFromTheDisk) {
 TEST_F(PruneRulesTest, ManifestsSayWhichAreSpoiled) {
   for (int64_t step = 1; step <= 3; ++step) Save(step);
   for (int64_t step = 4; step <= 7; ++step) Save(step, 1, /*spoiled=*/true);
-  // Of one that cannot be read nothing is known.
-  std::ofstream(Folder(4) + "/manifest.json") << "{";
+  // One of a newer format may be as healthy as any.
+  const std::string manifest = base::ReadFile(Folder(4) + "/manifest.json").value();
+  ASSERT_NE(manifest.find("\"version\": "), std::string::npos) << manifest;
+  std::string newer = manifest;
+  newer.insert(newer.find("\"version\": ") + 11, "9");
+  std::ofstream(Folder(4) + "/manifest.json") << newer;
+  ASSERT_TRUE(absl::IsFailedPrecondition(ReadManifest(dir_.path(), {4, 1}).status()));
   ASSERT_TRUE(PruneCheckpoints({.directory = dir_.path(), .rules = {}, .epoch = 1}).ok());
   EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{3, 4, 7}));
+  // From a damaged one nobody goes on.
+  Save(8);
+  std::ofstream(Folder(7) + "/manifest.json") << "{";
+  std::ofstream(Folder(4) + "/manifest.json") << "{";
+  ASSERT_TRUE(PruneCheckpoints({.directory = dir_.path(), .rules = {}, .epoch = 1}).ok());
+  EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{3, 8}));
 }
 
 TEST_F(PruneRulesTest, TheNewestVerifiedOneAndTaggedOnesStay) {

@@ -102,16 +102,25 @@ void NameEpochs(const RunQuery& query, bool list_counts, RunList* list, Holding*
   }
 }
 
-// RunChoice::list_of, of the list as it was found.
+// Whether one of the listed runs began with a checkpoint of this run, or as its copy.
+bool IsSource(const RunList& list, const std::string& id) {
+  return std::ranges::any_of(list.runs, [&id](const RunRecord& run) {
+    return run.parent == id || (run.from && run.from->run == id);
+  });
+}
+
+// RunChoice::list_of, of the list as it was found. The fence is copied with a directory, and its
+// run was listed before the fence named it; else the checkpoints tell.
 std::string OtherDirectoryOf(const RunQuery& query, const RunList& list,
                              const std::vector<CheckpointId>& all) {
   const bool here = std::ranges::any_of(
       list.runs, [&query](const RunRecord& run) { return IsAt(run, query.place); });
-  if (here || list.runs.empty()) return "";
+  if (here || list.runs.empty() || FindRun(list, query.fence_run) != nullptr) return "";
   for (auto id = all.rbegin(); id != all.rend(); ++id) {
     const auto manifest = ReadManifest(query.directory, *id);
     if (!manifest.ok()) continue;
-    const bool known = manifest->run.empty() || FindRun(list, manifest->run) != nullptr;
+    const bool known = manifest->run.empty() || FindRun(list, manifest->run) != nullptr ||
+                       (query.fence_run.empty() && IsSource(list, manifest->run));
     return known ? "" : list.runs.back().place.path;
   }
   return "";

@@ -282,6 +282,35 @@ TEST_F(RunChoiceTest, AnotherDirectorysListIsNamedOnceAndKept) {
   EXPECT_EQ(Start(copy).list_of, "");
 }
 
+// One checkpoint was copied here alone; the run that began with it is copied with its directory.
+TEST_F(RunChoiceTest, AListIsOfTheCheckpointsWithWhichItsRunsBegan) {
+  const std::string theirs = base::NewUid();
+  Save({50, 2}, theirs);
+  const RunChoice first = Start(Query(3));
+  EXPECT_EQ(first.run.parent, theirs);
+  RunQuery copy = Query(4);
+  copy.place = {.root_id = "root-a", .directory = "copy", .path = "/ckpts/copy"};
+  const RunChoice choice = Start(copy);
+  EXPECT_EQ(choice.list_of, "");
+  EXPECT_TRUE(choice.begins);
+  EXPECT_EQ(choice.of, theirs);
+  EXPECT_EQ(choice.checkpoints, (std::vector<CheckpointId>{{50, 2}}));
+}
+
+// There a run has begun without it, and has saved nothing: the fence tells whose list it is.
+TEST_F(RunChoiceTest, AListIsOfTheDirectoryWhoseFenceNamesARunOfIt) {
+  Save({50, 2}, base::NewUid());
+  const std::string fresh = Start(Query(3, {.fresh = true})).run.id;
+  RunQuery copy = Query(4);
+  copy.place = {.root_id = "root-a", .directory = "copy", .path = "/ckpts/copy"};
+  copy.fence_run = fresh;
+  const RunChoice choice = Start(copy);
+  EXPECT_EQ(choice.list_of, "");
+  EXPECT_TRUE(choice.begins);
+  EXPECT_TRUE(choice.run.beginning.fresh) << "as the newest run began";
+  EXPECT_TRUE(choice.checkpoints.empty());
+}
+
 TEST_F(RunChoiceTest, ALostListIsMadeAnewWhereTheFenceKnowsTheRun) {
   const std::string run = Start(Query(1)).run.id;
   Save({10, 1}, run);

@@ -121,6 +121,20 @@ TEST_F(RunRetentionTest, ByTheManifestElseByTheEpoch) {
   EXPECT_EQ(Prune(b_, 3), Names{FolderName({6, 3})});
 }
 
+// Two damaged ones are newer than the only one from which anybody could go on.
+TEST_F(RunRetentionTest, ADamagedOneKeepsNoPlaceFromAnIntactOne) {
+  List({{1, 1}}, {});
+  for (const int64_t step : {10, 20, 30, 40}) Save({step, 1}, a_);
+  for (const int64_t step : {20, 30})
+    std::ofstream(Folder({step, 1}) + "/manifest.json", std::ios::trunc) << "{";
+  EXPECT_EQ(Prune(a_, 1), (Names{FolderName({20, 1}), FolderName({30, 1})}));
+  EXPECT_EQ(OnDisk(), (Ids{{10, 1}, {40, 1}}));
+  // The newest of all stays, damaged or not.
+  Save({50, 1}, a_);
+  std::ofstream(Folder({50, 1}) + "/manifest.json", std::ios::trunc) << "{";
+  EXPECT_EQ(Prune(a_, 1), Names{});
+}
+
 TEST_F(RunRetentionTest, WhatIsKnownIsNotReadAgain) {
   List({{1, 2}}, {{3, 3}});
   Save({99, 3}, a_);  // copied here alone

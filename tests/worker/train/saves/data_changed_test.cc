@@ -1,5 +1,6 @@
 // Data files that are changed under a run: nothing is saved of what it read since the last save,
 // all ranks end together, and the job goes on from there when the data are back.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -7,6 +8,7 @@
 
 #include "common/base/files.h"
 #include "common/rpc/reason.h"
+#include "megatrain/v1/step.pb.h"
 #include "tests/worker/train/train_rig.h"
 
 namespace mt::train {
@@ -125,6 +127,11 @@ TEST_F(DataChangedTest, AFileThatIsCutEndsTheRunWithItsNameAndTheStorageAsTheCau
   EXPECT_EQ(failure::CauseOf(status), failure::Cause::kStorage);
   EXPECT_EQ(rpc::ReasonOf(status), rpc::reason::kDataMissing);
   EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{5}));
+  // The step in which it was missed has not been trained.
+  ASSERT_FALSE(outcomes[0].seen.steps.empty());
+  for (const StepRecord& step : outcomes[0].seen.steps)
+    EXPECT_TRUE(std::isfinite(step.loss())) << step.step();
+  EXPECT_EQ(outcomes[0].seen.steps.back().step(), std::ssize(outcomes[0].seen.steps));
   // As long as it is so no start is well, and each says what a job that has trained waits for.
   const RankOutcome again = Run({})[0];
   EXPECT_FALSE(again.created);
