@@ -90,7 +90,7 @@ void BackgroundSave::Begin(Order order) {
   order.save.group = group_;
   order.save.stream = stream_.get();
   order.save.threads = computes_here_ ? 1 : kThreadsBesideGpu;
-  if (computes_here_) {
+  if (computes_here_ && order.rests) {
     order.save.progress = [this, told = order.save.progress](int64_t bytes) {
       if (told) told(bytes);
       Rest();

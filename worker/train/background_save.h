@@ -40,6 +40,7 @@ class BackgroundSave {
     checkpoint::SaveArgs save;  // slices in the store's memory; group and stream are set here
     engine::StateSnapshot* snapshot = nullptr;  // outlives the save
     kernels::Stream* computes = nullptr;        // the state is there after its work so far
+    bool rests = true;                          // on CPU slots
     std::function<StatusOr<std::vector<std::string>>()> prune;  // after a commit; may be empty
   };
   // Collective: every rank begins the same save. CHECKs that none is under way.

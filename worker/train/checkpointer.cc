@@ -254,6 +254,7 @@ Status Checkpointer::BeginState(int64_t step) {
   BackgroundSave::Order order{.save = ArgsOf(*under_way_),
                               .snapshot = args_.engine->snapshot(),
                               .computes = &args_.engine->stream(),
+                              .rests = args_.saves_rest,
                               .prune = nullptr};
   if (is_reporter()) {
     order.prune = [request = PruneAfterSave()] { return checkpoint::PruneCheckpoints(request); };

@@ -407,6 +407,7 @@ void RunSetup::MakeParts() {
       .clock = args_.clock,
       .observer = args_.observer,
       .fence_repair = {args_.checkpoint_root, args_.checkpoint_root_id, args_.epoch_open},
+      .saves_rest = args_.saves_rest,
       .failpoint = args_.checkpoint_failpoint});
   parts_.evaluator = std::make_unique<Evaluator>(
       Evaluator::Args{.engine = parts_.engine.get(),

@@ -73,6 +73,9 @@ struct TrainArgs {
   // The host sleeps for this long before it enqueues each step, in benchmarks and tests of how far
   // it runs ahead of a GPU.
   std::chrono::milliseconds host_delay{0};
+  // On CPU slots the thread that writes a save beside training rests most of the time. Not in tests
+  // that hold training up until each save is over.
+  bool saves_rest = true;
   // Times communication of steps, in benchmarks; outlives the trainer. nullptr: nothing does.
   parallel::CommSpans* spans = nullptr;
   // Test seams. checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's

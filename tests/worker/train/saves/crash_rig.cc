@@ -159,6 +159,7 @@ std::vector<RankOutcome> CrashTest::RunOn(
                                .op_timeout = std::chrono::seconds(30),
                                .adjust = [&](int rank, TrainArgs* args) {
                                  args->idle_interval = std::chrono::milliseconds(0);
+                                 args->saves_rest = false;  // steps wait for the saves
                                  args->checkpoint_root = disk + "/ckpts";
                                  if (adjust) adjust(rank, args);
                                }});
