@@ -29,11 +29,11 @@ end() { # word
   stage=""
 }
 
-build() { # preset
+build() { # preset, options of the build
   begin "build of $1"
   cmake --preset "$1" -DMT_TESTS=ON > "build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log" >&2; exit 1; }
   sed -n '/^-- Megatrain/,$p' "build/$1.configure.log"
-  cmake --build --preset "$1" -j "$jobs"
+  cmake --build --preset "$1" -j "$jobs" "${@:2}"
 }
 
 # A failed test's own words are printed once more at the end. Tests that start programs have a second try, which is told last of
@@ -112,11 +112,12 @@ all_that_compute() {
 run_checks() { # options of lint.sh
   begin lint
   bash scripts/lint.sh "$@"
-  build asan-ubsan
-  # Leaks are reported by LeakSanitizer at exit; e2e and fault tests run daemons and are left to the release build.
+  build asan-ubsan --target mt_unit_tests
+  # Leaks are reported by LeakSanitizer at exit; e2e and fault tests run daemons and are left to the release build, and without CUDA
+  # those of GPUs would only be skipped.
   # One process more than cores, since some tests wait.
   ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    run_ctest build/asan-ubsan -j $((jobs + 1)) -LE 'e2e|numeric|fault|lint'
+    run_ctest build/asan-ubsan -j $((jobs + 1)) -LE 'e2e|numeric|fault|gpu|lint'
   build_tsan
   run_ctest build/tsan -j $((jobs + 1)) -L tsan
 }
