@@ -15,6 +15,7 @@ second_try=true
 stage=""
 tested=() # files of results
 core_type="" # of OpenBLAS, where it is not the machine's own
+threads="" # of a rank, where it is not one
 export MT_TEST_RUN="$$-$(date +%s)" # in the environment of all that is started here (left_programs.py)
 
 # A stage ends where the next one begins. Its time is told last, in build/stages.txt, with those of `test.sh` before `test.sh --checks`.
@@ -40,7 +41,7 @@ build() { # preset, options of the build
 # all and kept in build/flaky.txt (tests/README.md has the table of those that are known); all others have one.
 run_ctest() { # folder, options
   local status=0 left=false names results="$1/results$core_type.xml"
-  begin "tests of ${1#build/}${core_type:+, $core_type}"
+  begin "tests of ${1#build/}${core_type:+, $core_type}${threads:+, $threads threads}"
   tested+=("$results")
   rm -f "$results" "$1/again.xml"
   ctest --test-dir "$1" --output-on-failure --output-junit "${results##*/}" "${@:2}" || status=$?
@@ -58,7 +59,7 @@ run_ctest() { # folder, options
       return 0
     fi
   fi
-  python3 scripts/failed_tests.py --list "$results" | sed "s/\$/${core_type:+ under $core_type}/" >> build/failed.txt
+  python3 scripts/failed_tests.py --list "$results" | sed "s/\$/${core_type:+ under $core_type}${threads:+, $threads threads}/" >> build/failed.txt
   end ": failed"
   return "$status"
 }
@@ -84,27 +85,42 @@ run_tests() {
 
 # What computes, under the core types that `processors.py OPTIONS` gives: all of them, whichever fails.
 on_processors() { # options, function
-  local types failed=""
+  local types turn=0 failed=""
   types=$(python3 scripts/processors.py $1)
   for core_type in $types; do
-    OPENBLAS_CORETYPE=$core_type "$2" || failed="$failed $core_type"
+    OPENBLAS_CORETYPE=$core_type "$2" "$turn" || failed="$failed $core_type"
+    turn=$((turn + 1))
   done
   core_type=""
   [[ -z $failed ]] || { echo "test.sh: tests failed under$failed" >&2; return 1; }
 }
 
-# In a minute: the fixtures, the oracle's jobs on one rank, and ten layouts.
-few_that_compute() {
-  local gpt2="tp2|dp2_zero1|pp2_interleaved_v2_ramp|pp4_1f1b_string|pp4_dp2_gpipe_selective|tp2_pp2_1f1b_sp"
+# As run_ctest, with ranks of two threads, in those tests that look (tests/compute_threads.h).
+run_ctest_of_two() { # folder, options
+  local status=0
+  threads=2
+  MT_TEST_THREADS=2 run_ctest "$@" || status=$?
+  threads=""
+  return "$status"
+}
+
+# In a minute under two types, the second with ranks of two threads: the figures of the fixtures and of PyTorch, the oracle's jobs on one
+# rank, and ten layouts. What the fixtures' other tests look at, names and stores, no processor changes.
+few_that_compute() { # turn
+  local gpt2="tp2|dp2_zero1|pp2_interleaved_v2_ramp|pp4_1f1b_string|pp4_dp2_gpipe_selective|tp2_pp2_1f1b_sp" with=run_ctest
   local llama="pp2_1f1b_selective|tp2_pp2_dp2_1f1b_zero1_sp|tp2_selective_sp|pp2_dp2_gpipe_full"
-  run_ctest "build/$preset" -j "$jobs" --no-tests=error \
-    -R "^(fixtures\..*|oracle_(gpt2|llama|column_parts|parallel_residual)|parity\.(($gpt2)_gpt2|($llama)_llama))\$"
+  (($1 % 2 == 0)) || with=run_ctest_of_two
+  $with "build/$preset" -j "$jobs" --no-tests=error \
+    -R "^(fixtures\.CheckpointTest|Golden\..*|oracle_(gpt2|llama|parallel_residual)|parity\.(($gpt2)_gpt2|($llama)_llama))\$"
 }
 
 all_that_compute() {
   local failed=false
   for folder in fixtures golden kernels worker; do
     run_ctest "build/$preset/tests/$folder" -j "$jobs" --no-tests=error || failed=true
+  done
+  for folder in fixtures golden worker/model worker/parity; do
+    run_ctest_of_two "build/$preset/tests/$folder" -j "$jobs" --no-tests=error || failed=true
   done
   ! $failed
 }

@@ -13,7 +13,7 @@ folder=$2
 file=$(echo "$*" | grep -o '[a-zA-Z]*.xml')
 mkdir -p "$folder"
 number=$(ls "$FAKE" | grep -c '^ran')
-echo "$* ${OPENBLAS_CORETYPE:-}" > "$FAKE/ran$number"
+echo "$* ${OPENBLAS_CORETYPE:-}${MT_TEST_THREADS:-}" > "$FAKE/ran$number"
 status=$(sed -n "$((number + 1))p" "$FAKE/outcomes")
 echo "<s><testcase name='e2e.A' time='2.5' status='${status:-run}'><system-out>words of A</system-out></testcase></s>" > "$folder/$file"
 [ "${status:-run}" = run ] || exit 8
@@ -51,15 +51,17 @@ class TestShTest(unittest.TestCase):
         done = subprocess.run(["bash", str(self.dir / "scripts/test.sh"), *args], capture_output=True, text=True, timeout=60, check=False,
                               env=dict(os.environ, PATH=f"{self.dir}/bin:{os.environ['PATH']}", FAKE=str(fake), **env))
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        self.calls = [path.read_text() for path in sorted(fake.glob("ran*"))]
+        self.calls = [path.read_text() for path in sorted(fake.glob("ran*"), key=lambda path: int(path.name[3:]))]
         return done.stdout
 
     def test_all_passed(self):
         text = self.run_it()
         self.assertEqual(len(self.calls), 3, "all tests, then a few on two other processors")
-        self.assertEqual([call.split()[-1] for call in self.calls[1:]], ["Haswell", "SkylakeX"])
+        self.assertEqual([call.split()[-1] for call in self.calls[1:]], ["Haswell", "SkylakeX2"],
+                         "the second with ranks of two threads")
         self.assertIn("The longest tests of cuda-release:\n     2.5 s  e2e.A\n", text)
-        self.assertRegex(text, r"\d s  build of cuda-release\n +\d+ s  tests of cuda-release\n +\d+ s  tests of cuda-release, Haswell\n")
+        self.assertRegex(text, r"\d s  build of cuda-release\n +\d+ s  tests of cuda-release\n +\d+ s  tests of cuda-release, Haswell\n"
+                         r" +\d+ s  tests of cuda-release, SkylakeX, 2 threads\n")
         self.assertNotIn("failed", text)
 
     def test_a_test_that_passes_at_its_second_try_is_told(self):
@@ -83,6 +85,12 @@ class TestShTest(unittest.TestCase):
         text = self.run_it(outcomes=["run", "fail", "fail"], code=1)
         self.assertEqual(len(self.calls), 4, "twice on the first, once on the second")
         self.assertIn("failed: e2e.A under Haswell\n", text)
+
+    def test_each_processor_is_tried_with_one_thread_a_rank_and_with_two(self):
+        text = self.run_it("--full=processors", outcomes=["run"] * 4 + ["fail"], code=1)
+        self.assertEqual([call.split()[-1] for call in self.calls],
+                         ["Haswell"] * 4 + ["Haswell2"] * 4 + ["SkylakeX"] * 4 + ["SkylakeX2"] * 4, "no second try, and all are run")
+        self.assertIn("failed: e2e.A under Haswell, 2 threads\n", text)
 
     def test_the_checks_go_on_with_the_stages_of_before(self):
         self.run_it()

@@ -12,6 +12,7 @@ import checkpoint
 import sample_order
 
 BIN = pathlib.Path(os.environ["MT_BIN"])
+THREADS = int(os.environ.get("MT_TEST_THREADS", "1"))  # of a rank, as in tests/compute_threads.h
 
 
 def _documents(vocab_size):
@@ -44,7 +45,7 @@ class Run:
         iters = self.job["training"]["train_iters"]
         whole = self.job | {
             "checkpoint": {"every_iters": 1, "keep_last": iters + 1},
-            "placement": {"device": "cpu", "threads_per_rank": 1}}
+            "placement": {"device": "cpu", "threads_per_rank": THREADS}}
         file = self.folder / "job.yaml"
         file.write_text(json.dumps(whole))  # JSON is YAML
         done = subprocess.run(

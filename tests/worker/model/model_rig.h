@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/ops/backend.h"
+#include "tests/compute_threads.h"
 #include "worker/data/microbatch.h"
 #include "worker/memory/memory.h"
 #include "worker/model/gpt_model.h"
@@ -36,7 +37,7 @@ class ModelRig {
  public:
   struct Options {
     int64_t min_bucket_elements = 1024;
-    int threads = 1;
+    int threads = ComputeThreads();
     std::vector<GptModel::Chunk> chunks;         // empty: one of the whole network
     int max_microbatches = 1;                    // with chunks
     parallel::TensorParallel* tensor = nullptr;  // with chunks

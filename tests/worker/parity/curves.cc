@@ -16,6 +16,7 @@
 #include "common/spec/derived.h"
 #include "common/spec/parse.h"
 #include "common/spec/validate.h"
+#include "tests/compute_threads.h"
 #include "tests/worker/parity/processes.h"
 #include "worker/params/param_store.h"
 
@@ -46,6 +47,7 @@ std::vector<std::string> AllOverrides(const Layout& layout, std::string_view pre
                                       const std::vector<std::string>& more) {
   std::vector<std::string> fields = OverridesOf(layout);
   fields.push_back(fmt::format("training.precision={}", precision));
+  fields.push_back(fmt::format("placement.threads_per_rank={}", ComputeThreads()));
   // 8 samples a step for the first 32, then 16.
   if (layout.ramp) fields.emplace_back("training.batch_ramp=8,8,32");
   fields.insert(fields.end(), more.begin(), more.end());

@@ -1,4 +1,4 @@
-// Each rank of a job is a thread with a CPU backend of one thread; they meet in a ThreadsHub.
+// Each rank of a job is a thread with a CPU backend of its own; they meet in a ThreadsHub.
 #include "tests/worker/train/train_rig.h"
 
 #include <cmath>
@@ -15,6 +15,7 @@
 #include "common/spec/validate.h"
 #include "kernels/async/async_device.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/compute_threads.h"
 #include "tests/worker/async/async_group.h"
 #include "worker/comm/call_check.h"
 #include "worker/comm/copies/copy_factory.h"
@@ -122,7 +123,7 @@ struct Factories {
 
 kernels::Backend* MakeBackend(const RunOptions& options, int rank, RankParts* parts) {
   if (options.backend != nullptr) return options.backend;
-  parts->cpu = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+  parts->cpu = kernels::cpu::MakeCpuBackend({.num_threads = ComputeThreads()}).value();
   if (options.world == nullptr) return parts->cpu.get();
   parts->backend = kernels::async::MakeAsyncBackend(
       {.cpu = parts->cpu.get(),
