@@ -47,6 +47,11 @@ void AddPlaceFlags(CLI::App* app, GlobalOptions* options) {
   app->add_option("-n,--namespace", options->job_namespace,
                   "Namespace of jobs (else MTCTL_NAMESPACE, else the context's, else default)")
       ->envname("MTCTL_NAMESPACE");
+  app->add_option("--connect-timeout", options->connect_timeout_s,
+                  "Seconds to wait for the connection to the coordinator")
+      ->envname("MTCTL_CONNECT_TIMEOUT")
+      ->check(CLI::Range(0.001, 86400.0, "SECONDS"))
+      ->capture_default_str();
   app->add_option("--request-timeout", options->request_timeout_s,
                   "Seconds that one request may take, repeats after a broken connection included")
       ->envname("MTCTL_REQUEST_TIMEOUT")

@@ -101,7 +101,7 @@ ExitCode Backup(const std::string& file, const GlobalOptions& options) {
   }
   const auto endpoint = ResolveEndpoint(options);
   if (!endpoint.ok()) return Complain(endpoint.status());
-  const auto api = AdminApi::Connect(*endpoint);
+  const auto api = AdminApi::Connect(*endpoint, ConnectLimit(options));
   if (!api.ok()) return Complain(api.status());
   const auto bytes = Download(**api, file);
   if (!bytes.ok()) return Complain(bytes.status());

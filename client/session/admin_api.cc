@@ -10,9 +10,10 @@
 
 namespace mt::client {
 
-StatusOr<std::unique_ptr<AdminApi>> AdminApi::Connect(const rpc::Endpoint& endpoint) {
+StatusOr<std::unique_ptr<AdminApi>> AdminApi::Connect(const rpc::Endpoint& endpoint,
+                                                      std::chrono::milliseconds dial) {
   auto channel = rpc::MakeChannel(endpoint);
-  RETURN_IF_ERROR(Dial(*channel, endpoint));
+  RETURN_IF_ERROR(Dial(*channel, endpoint, {.limit = dial}));
   return std::unique_ptr<AdminApi>(new AdminApi(std::move(channel)));
 }
 

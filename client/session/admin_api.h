@@ -14,8 +14,9 @@ namespace mt::client {
 
 class AdminApi {
  public:
-  // Blocks until connected; kUnavailable names the address that did not answer.
-  static StatusOr<std::unique_ptr<AdminApi>> Connect(const rpc::Endpoint& endpoint);
+  // Blocks until connected, at most for `dial`; kUnavailable names the address that did not answer.
+  static StatusOr<std::unique_ptr<AdminApi>> Connect(const rpc::Endpoint& endpoint,
+                                                     std::chrono::milliseconds dial);
 
   // Streams a backup of the coordinator's state: `take` gets its bytes in order on the calling
   // thread, and ends the call with its first error. OK only where the archive came whole. No

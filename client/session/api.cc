@@ -69,10 +69,10 @@ void StreamStopper::Detach() {
 }
 
 StatusOr<std::unique_ptr<Api>> Api::Connect(const rpc::Endpoint& endpoint,
-                                            std::chrono::milliseconds request_timeout,
-                                            Texts texts) {
+                                            std::chrono::milliseconds request_timeout, Texts texts,
+                                            std::chrono::milliseconds dial) {
   auto channel = rpc::MakeChannel(endpoint);
-  RETURN_IF_ERROR(Dial(*channel, endpoint));
+  RETURN_IF_ERROR(Dial(*channel, endpoint, {.limit = dial}));
   return std::unique_ptr<Api>(new Api(std::move(channel), request_timeout, texts));
 }
 

@@ -12,6 +12,7 @@
 
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/control/numbers.h"
 #include "common/rpc/endpoint.h"
 
 namespace grpc {
@@ -104,11 +105,11 @@ enum class Texts { kCleaned, kAsTheyCame };
 // A connection to one coordinator. It reconnects by itself; calls fail with kUnavailable meanwhile.
 class Api {
  public:
-  // Blocks until connected, at most kClientDial; kUnavailable names the address that did not
+  // Blocks until connected, at most for `dial`; kUnavailable names the address that did not
   // answer. `request_timeout` is the deadline of each unary call: kDeadlineExceeded after it.
-  static StatusOr<std::unique_ptr<Api>> Connect(const rpc::Endpoint& endpoint,
-                                                std::chrono::milliseconds request_timeout,
-                                                Texts texts = Texts::kCleaned);
+  static StatusOr<std::unique_ptr<Api>> Connect(
+      const rpc::Endpoint& endpoint, std::chrono::milliseconds request_timeout,
+      Texts texts = Texts::kCleaned, std::chrono::milliseconds dial = control::kClientDial);
 
   // Verbs on jobs. Those that take time return an Operation, which WaitOperation follows.
   StatusOr<v1::SubmitResponse> Submit(const v1::SubmitRequest& request) const;

@@ -107,12 +107,17 @@ std::string PlaceFlags(const GlobalOptions& options) {
   return flags;
 }
 
+std::chrono::milliseconds ConnectLimit(const GlobalOptions& options) {
+  return std::chrono::milliseconds(std::llround(options.connect_timeout_s * 1000));
+}
+
 StatusOr<std::unique_ptr<Api>> ConnectApi(const GlobalOptions& options) {
   RETURN_IF_ERROR(options.namespace_error);
   ASSIGN_OR_RETURN(const rpc::Endpoint endpoint, ResolveEndpoint(options));
   const auto timeout = std::chrono::milliseconds(std::llround(options.request_timeout_s * 1000));
   return Api::Connect(endpoint, timeout,
-                      IsStructured(options.output) ? Texts::kAsTheyCame : Texts::kCleaned);
+                      IsStructured(options.output) ? Texts::kAsTheyCame : Texts::kCleaned,
+                      ConnectLimit(options));
 }
 
 int64_t NowMicros() { return base::ToUnixMicros(base::Clock::Real()->WallNow()); }

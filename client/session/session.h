@@ -29,6 +29,7 @@ struct GlobalOptions {
   bool output_given = false;  // by -o on the command line, not by $MTCTL_OUTPUT
   ColorMode color = ColorMode::kAuto;
   TimeFormat time = TimeFormat::kRelative;
+  double connect_timeout_s = std::chrono::duration<double>(control::kClientDial).count();
   double request_timeout_s = std::chrono::duration<double>(control::kClientRequest).count();
 };
 
@@ -47,8 +48,10 @@ StatusOr<rpc::Endpoint> ResolveEndpoint(const GlobalOptions& options,
 void ResolveNamespace(GlobalOptions* options);
 // The flags that lead another command line to the same place: " -n team", or nothing.
 std::string PlaceFlags(const GlobalOptions& options);
-// Connects to the resolved endpoint; blocks for up to kClientDial. Texts of answers are cleaned for
-// a terminal unless the output is for programs. Errors as ResolveEndpoint and Api::Connect.
+// How long a connection is waited for: connect_timeout_s.
+std::chrono::milliseconds ConnectLimit(const GlobalOptions& options);
+// Connects to the resolved endpoint; blocks for up to ConnectLimit. Texts of answers are cleaned
+// for a terminal unless the output is for programs. Errors as ResolveEndpoint and Api::Connect.
 StatusOr<std::unique_ptr<Api>> ConnectApi(const GlobalOptions& options);
 
 // Colours where requested, or on a terminal that supports them and without $NO_COLOR.

@@ -85,7 +85,8 @@ TEST_F(CheckpointPlaceTest, WhatIsNotThereIsNamed) {
   server_.state().jobs[0].mutable_spec()->mutable_checkpoint()->set_directory("none");
   EXPECT_THAT(refusal({"verify", "tiny"}), HasSubstr("checkpoint.directory is none"));
   // Without a coordinator both are said to be unknown.
-  const Ran alone = Mtctl(nullptr, {"checkpoint", "list", "tiny", "--coordinator", "127.0.0.1:1"});
+  const Ran alone = Mtctl(nullptr, {"checkpoint", "list", "tiny", "--coordinator", "127.0.0.1:1",
+                                    "--connect-timeout", "0.25"});
   EXPECT_EQ(alone.code, kExitConnection);
   EXPECT_THAT(alone.err, HasSubstr("no path is named tiny, and no job can be looked up"));
 }

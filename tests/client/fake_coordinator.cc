@@ -338,8 +338,9 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
 FakeCoordinator::FakeCoordinator() {
   // Hides this machine's own configuration from the test.
   ::setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
-  for (const char* name : {"MTCTL_COORDINATOR", "MTCTL_CONTEXT", "MTCTL_NAMESPACE", "MTCTL_OUTPUT",
-                           "MTCTL_COLOR", "MTCTL_TIME_FORMAT", "MTCTL_REQUEST_TIMEOUT"}) {
+  for (const char* name :
+       {"MTCTL_COORDINATOR", "MTCTL_CONTEXT", "MTCTL_NAMESPACE", "MTCTL_OUTPUT", "MTCTL_COLOR",
+        "MTCTL_TIME_FORMAT", "MTCTL_CONNECT_TIMEOUT", "MTCTL_REQUEST_TIMEOUT"}) {
     ::unsetenv(name);
   }
   services_.push_back(std::make_unique<FakeJobs>(&state_));

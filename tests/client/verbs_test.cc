@@ -255,8 +255,10 @@ TEST_F(VerbsTest, VersionWarnsOfSkewAndShowsInsecure) {
   EXPECT_THAT(Mtctl(&server_, {"version", "--client"}).out, Not(HasSubstr("coordinator")));
   const Ran json = Mtctl(&server_, {"version", "-o", "json"});
   EXPECT_EQ(nlohmann::json::parse(json.out).at("server").at("insecure"), true);
-  const Ran nobody = Mtctl(nullptr, {"version", "--coordinator", "127.0.0.1:1"});
+  const Ran nobody =
+      Mtctl(nullptr, {"version", "--coordinator", "127.0.0.1:1", "--connect-timeout", "0.25"});
   EXPECT_EQ(nobody.code, kExitConnection);
+  EXPECT_THAT(nobody.err, HasSubstr("(waited 250 ms)"));
   EXPECT_THAT(nobody.out, HasSubstr("mtctl"));  // its own version is known regardless
 }
 

@@ -38,8 +38,9 @@ class OfflineBadInputTest(ClusterTest):
     def test_no_coordinator_bad_arguments(self):
         for verb in (("get", "jobs"), ("get", "jobs", "--watch"), ("events", "--follow"), ("metrics", "tiny", "--watch"), ("follow", "tiny")):
             self.assert_one_message(self.mtctl(*verb, check=False, timeout=10), 2, "mtctl dev up")
+        self.env["MTCTL_CONNECT_TIMEOUT"] = "0.25"
         done = self.mtctl("--coordinator", "127.0.0.1:1", "get", "jobs", check=False)
-        self.assert_one_message(done, 2, "127.0.0.1:1")
+        self.assert_one_message(done, 2, "127.0.0.1:1", "waited 250 ms")
         self.assertEqual(self.mtctl("get", "--what", check=False).returncode, 128)
         self.assertEqual(self.mtctl("--help").returncode, 0)
 
