@@ -6,6 +6,19 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# What each step took, for scripts/costly_steps.py: seconds, name.
+mkdir -p build
+times=build/lint.times
+: > "$times"
+export times
+timed() { # name, command...
+  local from=$EPOCHREALTIME rc=0
+  "${@:2}" || rc=$?
+  awk -v a="$from" -v b="$EPOCHREALTIME" -v name="$1" 'BEGIN {printf "%.1f %s\n", b - a, name}' >> "$times"
+  return "$rc"
+}
+export -f timed
+
 fix=false
 more=""
 case "${1:-}" in
@@ -17,7 +30,7 @@ mapfile -t sources < <(git ls-files -- '*.cc' '*.h' '*.cu' '*.cuh')
 if $fix; then
   clang-format-16 -i "${sources[@]}"
 else
-  clang-format-16 --dry-run -Werror "${sources[@]}"
+  timed clang-format clang-format-16 --dry-run -Werror "${sources[@]}"
 fi
 
 # 500 lines is the hard stop for a hand-written file.
@@ -31,11 +44,10 @@ fi
 failed=""
 while read -r check; do
   echo "lint: $check"
-  PYTHONDONTWRITEBYTECODE=1 python3 "tests/$check.py" || failed="$failed $check"
+  PYTHONDONTWRITEBYTECODE=1 timed "$check" python3 "tests/$check.py" || failed="$failed $check"
 done < <(grep -xE '[a-z_]+' tests/source_checks.txt)
 [ -z "$failed" ] || { echo "lint: failed:$failed" >&2; exit 1; }
 
-mkdir -p build
 cmake --preset lint > build/lint.configure.log 2>&1 || { cat build/lint.configure.log >&2; exit 1; }
 cmake --build --preset lint --target mt_generated -j "$(nproc)" >> build/lint.configure.log 2>&1 ||
   { cat build/lint.configure.log >&2; exit 1; }
@@ -63,5 +75,5 @@ tidy() {  # a unit
 }
 export -f tidy
 export database more
-printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 1 bash -c 'tidy "$1"' tidy 2> build/lint.tidy.log ||
+printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 1 bash -c 'timed "clang-tidy $1" tidy "$1"' tidy 2> build/lint.tidy.log ||
   { grep -v 'warnings generated' build/lint.tidy.log >&2; exit 1; }

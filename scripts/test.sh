@@ -5,13 +5,16 @@
 #   --full      everything above, with the long forms of the fault tests; each file compiled by itself (cpu-debug)
 #   --full=PART one part of that, at most 80 minutes on 2 cores: tests (all but what follows, in their long forms), fault (the fault
 #               trials alone), kills (the random kills alone), processors (what computes, under each core type of OpenBLAS that this
-#               machine can execute), checks, debug
+#               machine can execute), checks, debug; and soak, no part of --full: a round of all tests on a busy machine, whose
+#               failures are appended to build/soak.txt, or MT_SOAK_FILE, each with the number of rounds in which it has failed
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 jobs=$(nproc)
 preset=$(bash scripts/preset.sh)
 second_try=true
+checked=false # by run_checks, or on the way
+begun_ns=$(date +%s%N)
 stage=""
 tested=() # files of results
 core_type="" # of OpenBLAS, where it is not the machine's own
@@ -45,7 +48,7 @@ run_ctest() { # folder, options
   tested+=("$results")
   rm -f "$results" "$1/again.xml"
   ctest --test-dir "$1" --output-on-failure --output-junit "${results##*/}" "${@:2}" || status=$?
-  python3 scripts/left_programs.py "$1" "$MT_TEST_RUN" || left=true
+  python3 scripts/left_programs.py "$(cut -d/ -f1,2 <<< "$1")" "$MT_TEST_RUN" || left=true
   ! $left || status=$((status == 0 ? 1 : status))
   [[ $status != 0 ]] || return 0
   [[ -f $results ]] || return "$status"
@@ -54,19 +57,21 @@ run_ctest() { # folder, options
   # 8: tests failed, and nothing else did. No second try makes up for a program that was left.
   if [[ $status == 8 && -n $names ]] && $second_try && ! $left; then
     ctest --test-dir "$1" --output-on-failure --output-junit again.xml -R "$names" -L '^(e2e|fault|kills)$' || true
-    if python3 scripts/left_programs.py "$1" "$MT_TEST_RUN" &&
+    if python3 scripts/left_programs.py "$(cut -d/ -f1,2 <<< "$1")" "$MT_TEST_RUN" &&
       python3 scripts/failed_tests.py --flaky "$results" "$1/again.xml" >> build/flaky.txt; then
       return 0
     fi
   fi
-  python3 scripts/failed_tests.py --list "$results" | sed "s/\$/${core_type:+ under $core_type}${threads:+, $threads threads}/" >> build/failed.txt
+  python3 scripts/failed_tests.py --list "$results" |
+    sed "s/\$/${core_type:+ under $core_type}${threads:+, $threads threads}/" >> build/failed.txt
   end ": failed"
   return "$status"
 }
 
-# The last lines, also of .ci/run: the longest tests, the stages' times, what failed and what was flaky.
+# The last lines, also of .ci/run: of --checks the costliest steps, the longest tests, the stages' times, what failed and what was flaky.
 tell() { # exit status
   end "$([[ $1 == 0 ]] || echo ": failed")"
+  ! $checked || python3 scripts/costly_steps.py build "$begun_ns"
   for results in "${tested[@]}"; do
     [[ -f $results && $results == */results.xml ]] || continue
     results=${results#build/}
@@ -126,6 +131,7 @@ all_that_compute() {
 }
 
 run_checks() { # options of lint.sh
+  checked=true
   begin lint
   bash scripts/lint.sh "$@"
   build asan-ubsan --target mt_unit_tests
@@ -151,6 +157,24 @@ run_long() { # -L | -LE, regular expression
   run_tests "$@"
 }
 
+# Two busy loops and a loop of syncs beside four tests at a time, which have four times their time. CTest ends what still runs when the
+# part's time is over: the round's line tells by how many tests it is short.
+run_soak() {
+  local folder="build/$preset/soak" status=0 load stop
+  build "$preset"
+  rm -rf "$folder"
+  python3 scripts/soak.py tests "build/$preset" "$folder"
+  python3 scripts/soak.py load "$folder/load" &
+  load=$!
+  stop=$(date -d "+$((SECONDS < 4200 ? 4800 - SECONDS : 600)) seconds" +%H:%M:%S)
+  run_ctest "$folder" -j 4 --stop-time "$stop" || status=$?
+  kill "$load" || true
+  wait "$load" || true
+  python3 scripts/soak.py record "$folder/results.xml" "${MT_SOAK_FILE:-build/soak.txt}" \
+    "$(date -u +%F), $(git rev-parse --short HEAD 2>/dev/null || echo 'no commit'), $((SECONDS / 60)) min" || status=1
+  return "$status"
+}
+
 run_part() { # name
   case "$1" in
     tests) run_long -LE '^(fault|kills)$' ;;
@@ -162,7 +186,8 @@ run_part() { # name
       ;;
     checks) run_checks --full ;;
     debug) build cpu-debug ;;
-    *) echo "$0: --full=$1: no such part (tests, fault, kills, processors, checks, debug)" >&2; exit 2 ;;
+    soak) run_soak ;;
+    *) echo "$0: --full=$1: no such part (tests, fault, kills, processors, checks, debug, soak)" >&2; exit 2 ;;
   esac
 }
 

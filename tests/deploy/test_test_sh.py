@@ -1,15 +1,24 @@
 """scripts/test.sh itself, with stand-ins for cmake, ctest and the scripts that it starts: what it forgives, and what it tells last."""
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 SCRIPTS = pathlib.Path(os.environ["MT_SOURCE_DIR"]) / "scripts"
 # Writes the results that the test has prepared for this call, the next of the folder's list; 8 where a test failed, as CTest does.
 CTEST = """#!/bin/sh
 folder=$2
+case "$*" in
+  *--show-only*) cat "${FAKE%/*}/tests.json"; exit ;;
+  *build/cuda-release/soak*)
+    until [ -s "$folder/load/synced" ]; do sleep 0.1; done
+    for pid in $(pgrep -f "soak.py load $folder"); do [ "$(readlink "/proc/$pid/cwd")" = "$(pwd -P)" ] && echo "$pid"; done > "$FAKE/load"
+esac
 file=$(echo "$*" | grep -o '[a-zA-Z]*.xml')
 mkdir -p "$folder"
 number=$(ls "$FAKE" | grep -c '^ran')
@@ -17,6 +26,9 @@ echo "$* ${OPENBLAS_CORETYPE:-}${MT_TEST_THREADS:-}" > "$FAKE/ran$number"
 status=$(sed -n "$((number + 1))p" "$FAKE/outcomes")
 echo "<s><testcase name='e2e.A' time='2.5' status='${status:-run}'><system-out>words of A</system-out></testcase></s>" > "$folder/$file"
 [ "${status:-run}" = run ] || exit 8
+"""
+LINT = """printf '300.5 clang-tidy build/lint/joined/00.cc\\n1.5 names\\n' > build/lint.times
+exit ${LINT:-0}
 """
 # Finds a program in the looks that the test has listed.
 LEFT = """import os, pathlib, sys
@@ -35,9 +47,9 @@ class TestShTest(unittest.TestCase):
         scripts = self.dir / "scripts"
         scripts.mkdir()
         (self.dir / "bin").mkdir()
-        for name in ("test.sh", "failed_tests.py"):
+        for name in ("test.sh", "failed_tests.py", "soak.py", "costly_steps.py"):
             shutil.copy(SCRIPTS / name, scripts)
-        for path, text in {"scripts/setup.sh": "exit 0\n", "scripts/preset.sh": "echo cuda-release\n", "scripts/lint.sh": "exit ${LINT:-0}\n",
+        for path, text in {"scripts/setup.sh": "exit 0\n", "scripts/preset.sh": "echo cuda-release\n", "scripts/lint.sh": LINT,
                            "scripts/left_programs.py": LEFT, "scripts/processors.py": "print('Haswell SkylakeX')\n",
                            "bin/cmake": "#!/bin/sh\nexit 0\n", "bin/ctest": CTEST}.items():
             (self.dir / path).write_text(text)
@@ -48,6 +60,7 @@ class TestShTest(unittest.TestCase):
         fake = pathlib.Path(tempfile.mkdtemp(dir=self.dir))
         (fake / "outcomes").write_text("".join(f"{word}\n" for word in outcomes))
         (fake / "left").write_text(" ".join(map(str, left)))
+        self.fake = fake
         done = subprocess.run(["bash", str(self.dir / "scripts/test.sh"), *args], capture_output=True, text=True, timeout=60, check=False,
                               env=dict(os.environ, PATH=f"{self.dir}/bin:{os.environ['PATH']}", FAKE=str(fake), **env))
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
@@ -92,11 +105,54 @@ class TestShTest(unittest.TestCase):
                          ["Haswell"] * 4 + ["Haswell2"] * 4 + ["SkylakeX"] * 4 + ["SkylakeX2"] * 4, "no second try, and all are run")
         self.assertIn("failed: e2e.A under Haswell, 2 threads\n", text)
 
+    def test_a_round_beside_other_work_is_recorded_with_the_failures_of_all_rounds(self):
+        (self.dir / "tests.json").write_text(json.dumps({"tests": [
+            {"name": "e2e.A", "command": ["/bin/sh", "-c", "echo a; b"], "properties": [
+                {"name": "TIMEOUT", "value": 30.0}, {"name": "LABELS", "value": ["e2e", "kills"]}, {"name": "WILL_FAIL", "value": False}]},
+            {"name": "Suite.B/1  # GetParam() = \"x\"", "command": ["/bin/true"]}]}))
+        self.run_it("--full=soak", outcomes=["fail"], code=1)
+        self.assertRegex(self.calls[0], "--test-dir build/cuda-release/soak .* -j 4 --stop-time [0-9:]{8} ")
+        self.assertEqual(len(self.calls), 1, "no second try")
+        tests = (self.dir / "build/cuda-release/soak/CTestTestfile.cmake").read_text()
+        self.assertIn("add_test([==[e2e.A]==] [==[/bin/sh]==] [==[-c]==] [==[echo a; b]==])", tests)
+        self.assertIn("TIMEOUT [==[120.0]==]\n  LABELS [==[e2e;kills]==]\n  WILL_FAIL [==[OFF]==])", tests)
+        self.assertIn('set_tests_properties([==[Suite.B/1  # GetParam() = "x"]==] PROPERTIES\n  TIMEOUT [==[6000]==])', tests)
+        pids = (self.fake / "load").read_text().split()
+        self.assertEqual(len(pids), 4, "two busy loops, one that syncs, and what has begun them")
+        self.assertEqual([pid for pid in pids if self.runs(pid)], [], "they are ended with the round")
+        self.run_it("--full=soak", outcomes=["run"])
+        self.run_it("--full=soak", outcomes=["fail"], code=1)
+        said = re.sub(r"\d{4}-\d\d-\d\d, [^,]*, \d+ min", "WHEN", (self.dir / "build/soak.txt").read_text())
+        self.assertEqual(said, "round 1: WHEN, 1 of 2 tests, 1 failed\nfailed: e2e.A, in 1 of 1 rounds\n"
+                               "round 2: WHEN, 1 of 2 tests, 0 failed\n"
+                               "round 3: WHEN, 1 of 2 tests, 1 failed\nfailed: e2e.A, in 2 of 3 rounds\n")
+
+    @staticmethod
+    def runs(pid):
+        """It is there, and no zombie that waits to be collected."""
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
     def test_the_checks_go_on_with_the_stages_of_before(self):
         self.run_it()
         text = self.run_it("--checks", code=3, LINT="3")
         self.assertIn("  build of cuda-release\n", text)
         self.assertTrue(text.rstrip().endswith("lint: failed"), text)
+
+    def test_the_checks_tell_what_took_longest_of_all_that_they_do(self):
+        log = self.dir / "build/asan-ubsan/.ninja_log"
+        log.parent.mkdir(parents=True)
+        later = time.time_ns() + 10**12
+        log.write_text("# ninja log v5\n" + "".join(f"100\t{100 + seconds * 1000}\t{when}\t{name}\thash\n" for seconds, when, name in [
+            (400, 1, "of an earlier build"), (50, later, "client/a.o"), *((2, later, f"{number}.o") for number in range(9))]))
+        text = self.run_it("--checks")
+        told = text.split("The costliest steps of the checks:\n")[1].split("\n\n")[0].splitlines()
+        self.assertEqual(told[:4], ["   300.5 s  lint: clang-tidy build/lint/joined/00.cc", "    50.0 s  build of asan-ubsan: client/a.o",
+                                    "     2.5 s  tests of tsan: e2e.A", "     2.5 s  tests of asan-ubsan: e2e.A"])
+        self.assertEqual(len(told), 10)
+        self.assertIn("-LE e2e|numeric|fault|gpu|lint", self.calls[0])
 
 
 if __name__ == "__main__":
