@@ -42,10 +42,11 @@ def end(process, how=signal.SIGTERM, limit=60, name=None):
                              "it was killed") from None
 
 
-def sweep(folder):
-    """Kills every process whose command line names a file below the folder and removes the folder; returns what it killed, as text.
+def kill_all(folder):
+    """Kills every process whose command line names a file below the folder; returns what it killed, pid -> command line.
 
-    A process may start another one until it is gone, so this looks until nobody is left."""
+    A process may start another one until it is gone, and one that is killed may live on for a moment, so this looks until nobody
+    is left."""
     killed = {}
     give_up = time.monotonic() + 30
     while (left := {pid: command for pid, command in alive().items() if str(folder) in command}) and time.monotonic() < give_up:
@@ -56,5 +57,11 @@ def sweep(folder):
             except ProcessLookupError:
                 pass
         time.sleep(0.02)
+    return killed
+
+
+def sweep(folder):
+    """Kills every process whose command line names a file below the folder and removes the folder; returns what it killed, as text."""
+    killed = kill_all(folder)
     shutil.rmtree(folder, ignore_errors=True)
     return [f"{pid} {command[:200]}" for pid, command in killed.items()]

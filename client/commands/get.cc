@@ -105,7 +105,8 @@ StatusOr<Listing> FetchNodes(const Api& api) {
                  .items = "nodes",
                  .names = std::move(names),
                  .rows = RowsOf(nodes->nodes(), NodeHeader, NodeRow),
-                 .empty = "no nodes; start a worker: mt-worker --coordinator HOST:PORT"};
+                 .empty = "no nodes; start a worker: mt-worker --coordinator HOST:PORT",
+                 .notes = NodeNotes(*nodes)};
 }
 
 StatusOr<Listing> FetchOrphans(const Api& api) {

@@ -29,7 +29,9 @@ View MakeView(const Listing& listing, const GlobalOptions& options) {
 ExitCode ShowOnce(const Listing& listing, const GlobalOptions& options) {
   if (listing.names.empty() && IsTable(options.output))
     std::fprintf(stderr, "%s\n", listing.empty.c_str());
-  return Print(MakeView(listing, options), options);
+  const ExitCode code = Print(MakeView(listing, options), options);
+  if (code != kExitOk || options.output != OutputFormat::kTable) return code;
+  return PrintText(listing.notes);
 }
 
 // Item `index` of the listing as one line of JSON.

@@ -19,6 +19,7 @@ struct Listing {
   std::vector<std::string> names;              // what other verbs take, one per item
   std::function<Rows(const TableArgs&)> rows;  // rows of `message`, which it may refer to
   std::string empty;                           // printed on stderr where the list is empty
+  std::string notes{};                         // lines below the table, but not the wide one
 };
 
 struct WatchArgs {

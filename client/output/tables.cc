@@ -2,6 +2,7 @@
 #include "client/output/tables.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -134,6 +135,21 @@ Row NodeRow(const v1::Node& node, const TableArgs& args) {
               args.wide,
               {OrDash(node.address()), node.uid(), TimeCell(args.style, node.registered_us()),
                Labels(node.labels()), OrDash(uuids), Problems(node)});
+}
+
+std::string NodeNotes(const v1::ListNodesResponse& nodes) {
+  std::string text;
+  for (const v1::Node& node : nodes.nodes()) {
+    std::map<std::string, int> slots;  // by why they are out of order
+    for (const v1::Slot& slot : node.slots()) {
+      if (!slot.out_of_order().empty()) ++slots[slot.out_of_order()];
+    }
+    for (const auto& [why, count] : slots) {
+      text += fmt::format("{}: {} slot{} out of order: {}\n", node.name(), count,
+                          count == 1 ? "" : "s", OneLine(why));
+    }
+  }
+  return text;
 }
 
 Row OrphanHeader(const TableArgs& args) {

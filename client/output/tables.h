@@ -35,6 +35,8 @@ std::vector<std::string> JobHeader(const TableArgs& args);
 std::vector<std::string> JobRow(const v1::Job& job, const TableArgs& args);
 std::vector<std::string> NodeHeader(const TableArgs& args);
 std::vector<std::string> NodeRow(const v1::Node& node, const TableArgs& args);
+// What is to be said below the table of nodes: why slots are out of order, a line for each reason.
+std::string NodeNotes(const v1::ListNodesResponse& nodes);
 std::vector<std::string> OrphanHeader(const TableArgs& args);
 std::vector<std::string> OrphanRow(const v1::Orphan& orphan, const TableArgs& args);
 std::vector<std::string> CheckpointHeader(const TableArgs& args);

@@ -9,6 +9,7 @@ namespace mt::client {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -54,10 +55,13 @@ TEST_F(NodesTest, SlotsOutOfOrderAreCountedAndExplained) {
     node().mutable_slots(slot)->clear_job_uid();
     node().mutable_slots(slot)->set_out_of_order("OpenBLAS 0.3.21 multiplies wrongly");
   }
-  EXPECT_THAT(Out({"get", "nodes"}),
-              HasSubstr("gpu-1  READY  1 of 2     0 of 2, 2 out of order  "));
+  EXPECT_THAT(
+      Out({"get", "nodes"}),
+      AllOf(HasSubstr("gpu-1  READY  1 of 2     0 of 2, 2 out of order  "),
+            HasSubstr("\ngpu-1: 2 slots out of order: OpenBLAS 0.3.21 multiplies wrongly\n")));
   EXPECT_THAT(Out({"get", "nodes", "-o", "wide"}),
-              HasSubstr("slot 2: OpenBLAS 0.3.21 multiplies wrongly\n"));
+              AllOf(HasSubstr("slot 2: OpenBLAS 0.3.21 multiplies wrongly\n"),
+                    Not(HasSubstr("gpu-1: 2 slots"))));
   EXPECT_THAT(Out({"describe", "node", "gpu-1"}),
               HasSubstr("out of order: OpenBLAS 0.3.21 multiplies wrongly"));
 }

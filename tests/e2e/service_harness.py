@@ -118,6 +118,14 @@ class ServiceTest(ClusterTest):
             return len(found) == count and all(int(n["last_heartbeat_us"]) >= self.last_start_us for n in found)
         self.wait_for(f"{count} ready nodes", ready, limit)
 
+    def wait_heartbeats(self, count, name="node-a"):
+        """The node is heard so often again, which tells each time what it holds and what its ranks have counted."""
+        def heard():
+            return next((int(n["last_heartbeat_us"]) for n in self.nodes_or_none() if n["name"] == name), 0)
+        for _ in range(count):
+            last = heard()
+            self.wait_for(f"a heartbeat of {name}", lambda: heard() > last)  # pylint: disable=cell-var-from-loop
+
     def nodes_or_none(self):
         done = self.mtctl("-o", "json", "get", "nodes", check=False)
         return json.loads(done.stdout).get("nodes", []) if done.returncode == 0 else []

@@ -35,10 +35,11 @@ class PauseTest(ServiceTest):
         paused = next(e for e in self.events() if e["type"] == "StateChanged" and e["to"] == "PAUSED_HELD")
         self.assertIn(str(operation["step"]), paused["message"])
         self.assertIn(str(operation["word_step"]), paused["message"])
-        time.sleep(2.5)  # counters come with beats, one a second
+        # Counters come with beats, one a second.
+        self.wait_for("the counters of that step", lambda: self.have_counted(operation["step"]))
+        self.wait_heartbeats(1)
         before = self.counters()
-        self.assertTrue(before)
-        time.sleep(2.5)
+        self.wait_heartbeats(1)
         self.assertEqual(self.counters(), before, "a counter moved while the ranks were held")
         self.assertEqual(self.rank_processes(), pids)
         self.mtctl("resume", "tiny")
@@ -50,6 +51,10 @@ class PauseTest(ServiceTest):
         lines = self.http(self.worker_args["node-a"][2]).splitlines()
         names = ("mt_step{", "mt_tokens_total{", "mt_step_duration_seconds_count{")
         return [line for line in lines if line.startswith(names) and 'mt_job="tiny"' in line]
+
+    def have_counted(self, step):
+        """Both ranks, this step as their last one."""
+        return [float(line.rsplit(" ", 1)[1]) for line in self.counters() if line.startswith("mt_step{")] == [float(step)] * 2
 
     def test_release_frees_the_slots_and_resume_is_bit_equal(self):
         expected = self.run_undisturbed("alone", *STEPS, *DROPOUT)

@@ -18,6 +18,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
 from harness import BIN, NOBODY, TINY_JOB, UNREACHED  # noqa: E402  (found by the path above)
+from processes import kill_all  # noqa: E402
 from service_harness import free_port  # noqa: E402
 
 NODES = ["node-a", "node-b"]
@@ -84,8 +85,7 @@ class Trial:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
                 process.wait()
-        mine = [p for p, words in processes().items() if any(str(self.dir) in word for word in words)]
-        send(mine, signal.SIGKILL)
+        kill_all(self.dir)  # of ranks that are stopped and of their shims, too, before the test looks for what it has left
         if error[0] is None and not os.environ.get("MT_KEEP_TRIALS"):
             shutil.rmtree(self.dir, ignore_errors=True)
 

@@ -194,6 +194,21 @@ TEST(Placement, SlotsThatAreOutOfOrder) {
   EXPECT_TRUE(TakesGpus(job, {node}, v1::GPU)) << "it waits for them";
 }
 
+TEST(Placement, WhySlotsAreOutOfOrderIsSaidWithTheirNode) {
+  const std::string why = "OpenBLAS 0.3.21 multiplies wrongly";
+  FleetNode bad = MakeNode("a", 0, 0);
+  bad.slots = {{0, v1::CPU_SLOT, false, /*out_of_order=*/true, why},
+               {1, v1::CPU_SLOT, false, /*out_of_order=*/true, why}};
+  const WaitingJob job{.num_slots = 2, .device = v1::CPU_SLOT, .slot_kind = "CPU"};
+  EXPECT_EQ(ReasonOf(job, {bad}),
+            "needs 2 CPU slots, cluster has 0, 2 out of order (a: " + why + ")");
+  // Of several nodes the first is named.
+  FleetNode other = MakeNode("b", 0, 0);
+  other.slots = {{0, v1::CPU_SLOT, false, /*out_of_order=*/true, "it was ended by signal 4"}};
+  EXPECT_EQ(ReasonOf(job, {MakeNode("0", 1, 0), bad, other}),
+            "needs 2 CPU slots, cluster has 1, 3 out of order (a: " + why + ")");
+}
+
 TEST(Placement, ReasonsOfGroups) {
   const WaitingJob job{.num_slots = 4, .group = 2, .device = v1::CPU_SLOT, .slot_kind = "CPU"};
   const std::string needs =

@@ -3,20 +3,19 @@
 The other host is a mount namespace with a boot id of its own, which needs root. Where root cannot make one, the test fails.
 """
 import json
-import os
 import signal
 import subprocess
 import time
 import unittest
 
-from harness import BIN
+from harness import BIN, needs_root
 from service_harness import ServiceTest, free_port
 
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
 BOOT_ID = "11111111-2222-4333-8444-555555555555"
 
 
-@unittest.skipIf(os.geteuid() != 0, "another boot id needs root")
+@needs_root("the boot id is another one")
 class IdentityTest(ServiceTest):
     def start_twin(self, label="twin", state=None):
         """A worker of the name node-a, as from another host: other boot id, other state folder (a copy: `state`)."""

@@ -5,7 +5,6 @@ The other coordinator is one with a state folder of its own, as after a volume t
 import json
 import os
 import subprocess
-import time
 import unittest
 
 from harness import BIN
@@ -41,9 +40,9 @@ class OrphansTest(ServiceTest):
         step = self.step()
         self.replace_store()
         self.wait_nodes(1)
-        time.sleep(3)
-        self.assertEqual(self.rank_processes(), pids, "ranks were ended")
         found = self.wait_for("the orphans", self.orphans)
+        self.wait_heartbeats(1)
+        self.assertEqual(self.rank_processes(), pids, "ranks were ended")
         self.assertEqual([(o["job_uid"], o["job_name"], o["ranks"], o["world_size"]) for o in found], [(uid, "tiny", 2, 2)])
         # Its slots are used, its name is not known yet.
         self.assertNotEqual(self.mtctl("describe", "tiny", check=False).returncode, 0)
@@ -71,12 +70,14 @@ class OrphansTest(ServiceTest):
         self.start_training_of("second")
         self.stop_worker("node-a")
         self.start_worker("node-a", 2)
-        time.sleep(5)
+        self.wait_nodes(1)
+        self.wait_heartbeats(2)  # each is compared with what the node should hold
         self.mtctl("pause", "second", "--wait")
         self.mtctl("resume", "second", "--wait")
-        time.sleep(3)
+        self.wait_heartbeats(2)
         self.mtctl("kill", "second", "--yes")
-        time.sleep(3)
+        self.wait_state("CANCELLED", "second")
+        self.wait_heartbeats(2)
         metrics = self.http(self.http_port)
         self.assertIn("mt_held_mismatches_total 0", metrics)
 

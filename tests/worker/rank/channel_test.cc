@@ -1,7 +1,10 @@
 // A rank's connection to its agent over a real Unix socket: the rank's end against the agent's.
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,26 +53,39 @@ class ChannelTest : public testing::Test {
 
 // The process stands still for longer than it would wait, and its agent answers soon after.
 TEST_F(ChannelTest, TimeInWhichTheProcessStandsStillIsNoSilence) {
+  constexpr seconds kLimit{3};
+  std::array<int, 2> waits{};  // a byte: the wait begins
+  std::array<int, 2> runs{};   // a byte: the process runs again
+  ASSERT_EQ(::pipe2(waits.data(), O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(runs.data(), O_CLOEXEC), 0);
   const pid_t self = ::getpid();
   const pid_t other = ::fork();
   if (other == 0) {
-    ::usleep(300'000);
+    char byte = 0;
+    if (::read(waits[0], &byte, 1) != 1) ::_exit(1);
     ::kill(self, SIGSTOP);
-    ::usleep(2'500'000);
+    ::usleep(3'200'000);
     ::kill(self, SIGCONT);
-    ::_exit(0);
+    ::_exit(::write(runs[1], "x", 1) == 1 ? 0 : 1);
   }
   AgentChannel channel(Config(), [](const AgentMessage&) {});
   std::optional<TestAgent> agent;
   std::thread late([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(3'200));
+    char byte = 0;
+    EXPECT_EQ(::read(runs[0], &byte, 1), 1);
     agent.emplace(socket_, Agent());
   });
   RankAssignment assignment;
-  const Status status = channel.WaitAssigned(seconds(2), &assignment);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(::write(waits[1], "x", 1), 1);
+  const Status status = channel.WaitAssigned(kLimit, &assignment);
   EXPECT_TRUE(status.ok()) << status;
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, kLimit) << "it did not stand still";
   late.join();
-  EXPECT_EQ(::waitpid(other, nullptr, 0), other);
+  int ended = 0;
+  EXPECT_EQ(::waitpid(other, &ended, 0), other);
+  EXPECT_EQ(ended, 0);
+  for (const int fd : {waits[0], waits[1], runs[0], runs[1]}) ::close(fd);
 }
 
 TEST_F(ChannelTest, SaysWhoItIsAndHearsWhatToRun) {

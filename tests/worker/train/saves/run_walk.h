@@ -32,7 +32,7 @@ struct WalkSave {
   bool evaluated = false;
   double loss = 0;
   checkpoint::Measure measure = {};
-  bool given_up = false;  // gone under rules that keep no best
+  bool given_up = false;    // gone under rules that keep no best
   bool was_behind = false;  // gone before another one of its run was damaged
 
   bool marked() const { return pinned || tagged; }

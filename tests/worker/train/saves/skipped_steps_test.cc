@@ -214,7 +214,8 @@ TEST_F(SkippedStepsTest, TheEndSaysWhatTheRunHasComeTo) {
       << "that over the whole split is another measure";
   EXPECT_EQ(result.message.find("completed after step 20 of 20; restarts: 1; passes"), 0U)
       << result.message;
-  EXPECT_NE(result.message.find("; best validation loss since the last start: "), std::string::npos);
+  EXPECT_NE(result.message.find("; best validation loss since the last start: "),
+            std::string::npos);
 }
 
 }  // namespace
