@@ -132,10 +132,9 @@ void AttentionBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
   if (partial) out_.Forward(pass, kept.o, partial);
 }
 
-void AttentionBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, const Tensor& dbranch,
-                              const Tensor& dx, bool reduce) const {
+void AttentionBlock::InputGrad(const Pass& pass, size_t slot, const Tensor& dbranch,
+                               const Tensor& dx) const {
   const Kept& kept = kept_[slot];
-  out_.WeightGrad(pass, dbranch, kept.o);
   out_.InputGrad(pass, dbranch, doutput_);
   pass.backend->attention().Grad(*pass.stream, GradArgs(pass, kept));
   if (rotates()) {
@@ -144,8 +143,13 @@ void AttentionBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, co
     pass.Done(k_gain_id_);
   }
   qkv_.InputGrad(pass, dqkv_, dx);
-  if (reduce) pass.StartReduce(dx);
-  pass.FinishGather();
+}
+
+void AttentionBlock::RowWeightGrad(const Pass& pass, size_t slot, const Tensor& dbranch) const {
+  out_.WeightGrad(pass, dbranch, kept_[slot].o);
+}
+
+void AttentionBlock::ColumnWeightGrad(const Pass& pass, const Tensor& x) const {
   qkv_.WeightGrad(pass, dqkv_, x);
 }
 

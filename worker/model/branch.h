@@ -6,6 +6,7 @@
 #include "kernels/core/tensor.h"
 #include "kernels/ops/add_norm.h"
 #include "worker/model/dropout_site.h"
+#include "worker/model/pass.h"
 #include "worker/params/registry.h"
 
 namespace mt::model {
@@ -29,6 +30,9 @@ struct Pending {
 struct BranchGrad {
   kernels::Tensor residual;  // [R, h]
   kernels::Tensor branch;    // [R, h], gradient of each partial output
+  // All rows [T, h] of `branch`, which its writer begins to gather: the gather runs beside what it
+  // computes next. Who reads it finishes it first.
+  PendingCollective whole;
 };
 
 }  // namespace mt::model

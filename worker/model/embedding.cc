@@ -36,7 +36,7 @@ Tensor Embedding::Forward(const Pass& pass, const Tensor& whole) const {
   return pass.Reduce(whole);
 }
 
-void Embedding::Backward(const Pass& pass, const Tensor& dbranch, const Tensor& whole) const {
+void Embedding::Backward(const Pass& pass, const PendingCollective& dbranch) const {
   if (pass.mode == kernels::GradMode::kOverwrite) {
     // Only gradients that are scattered into need to be cleared.
     kernels::Device& device = pass.backend->device();
@@ -45,7 +45,7 @@ void Embedding::Backward(const Pass& pass, const Tensor& dbranch, const Tensor& 
       device.Zero(*pass.stream, word_embedding_->grad().data, word_embedding_->grad().Bytes());
     }
   }
-  kernels::EmbeddingScatterArgs args = {.dy = pass.Gather(dbranch, whole),
+  kernels::EmbeddingScatterArgs args = {.dy = pass.Finish(dbranch),
                                         .order = pass.batch->order,
                                         .segment_token = pass.batch->segment_token,
                                         .segment_start = pass.batch->segment_start,

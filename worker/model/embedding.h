@@ -25,11 +25,10 @@ class Embedding {
   // Gathers the word rows and sums them over tensor ranks. Returns [R, h], which is stored in
   // `whole` [T, h].
   kernels::Tensor Forward(const Pass& pass, const kernels::Tensor& whole) const;
-  // dbranch [R, h] is the gradient of the sum of word and position rows; `whole` [T, h] is scratch.
-  // Adds to the gradients of both tables and reports them as done. Every tensor rank sees all rows,
-  // so the position table's gradient is complete on each.
-  void Backward(const Pass& pass, const kernels::Tensor& dbranch,
-                const kernels::Tensor& whole) const;
+  // dbranch [T, h] is the gradient of the sum of word and position rows, its gather is finished
+  // here. Adds to the gradients of both tables and reports them as done. Every tensor rank sees all
+  // rows, so the position table's gradient is complete on each.
+  void Backward(const Pass& pass, const PendingCollective& dbranch) const;
   BranchEnd end() const;
 
  private:

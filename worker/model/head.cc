@@ -73,25 +73,9 @@ void Head::PlanChunk(ScratchPlan* plan, int64_t rows, bool first) const {
   plan->NeedWorkspace(ops.Plan(weight_grad));
 }
 
-void Head::Forward(const Pass& pass, size_t slot, const Pending& in, const LossArgs& loss,
-                   const Buffers& buffers) {
-  norm_.Forward(pass, 0, in, y_);
-  const Tensor x = pass.Gather(y_, buffers.x);
-  for (int64_t begin = 0; begin < config_.tokens(); begin += chunk_) {
-    const int64_t count = std::min(chunk_, config_.tokens() - begin);
-    Chunk(pass,
-          {.begin = begin,
-           .count = count,
-           .x = x.Rows(begin, count),
-           .dx = buffers.dx.Rows(begin, count)},
-          loss);
-  }
-  if (!pass.training) return;
-  if (reports_gradient_) pass.Done(vocab_matrix_->id());
-  norm_.BackwardNorm(pass, 0, pass.Reduce(buffers.dx), dresidual_[slot]);
-}
-
-void Head::Chunk(const Pass& pass, const Rows& rows, const LossArgs& loss) const {
+template <class InputDone>
+void Head::Chunk(const Pass& pass, const Rows& rows, const LossArgs& loss,
+                 const InputDone& input_done) const {
   const kernels::LinearOps& linear = pass.backend->linear();
   const Tensor logits = logits_.Rows(0, rows.count);
   linear.Forward(
@@ -102,11 +86,32 @@ void Head::Chunk(const Pass& pass, const Rows& rows, const LossArgs& loss) const
   linear.InputGrad(
       *pass.stream,
       {.dy = logits, .w = vocab_matrix_->weight(), .dx = rows.dx, .workspace = pass.workspace});
+  input_done();
   linear.WeightGrad(*pass.stream, {.dy = logits,
                                    .x = rows.x,
                                    .mode = rows.begin == 0 ? pass.mode : kernels::GradMode::kAdd,
                                    .dw = vocab_matrix_->grad(),
                                    .workspace = pass.workspace});
+}
+
+void Head::Forward(const Pass& pass, size_t slot, const Pending& in, const LossArgs& loss,
+                   const Buffers& buffers) {
+  norm_.Forward(pass, 0, in, y_);
+  const Tensor x = pass.Gather(y_, buffers.x);
+  PendingCollective dx;
+  for (int64_t begin = 0; begin < config_.tokens(); begin += chunk_) {
+    const int64_t count = std::min(chunk_, config_.tokens() - begin);
+    const Rows rows = {.begin = begin,
+                       .count = count,
+                       .x = x.Rows(begin, count),
+                       .dx = buffers.dx.Rows(begin, count)};
+    Chunk(pass, rows, loss, [&] {
+      if (begin + count == config_.tokens()) dx = pass.StartReduce(buffers.dx);
+    });
+  }
+  if (!pass.training) return;
+  if (reports_gradient_) pass.Done(vocab_matrix_->id());
+  norm_.BackwardNorm(pass, 0, pass.Finish(dx), dresidual_[slot]);
 }
 
 void Head::Loss(const Pass& pass, const Rows& rows, const LossArgs& loss,

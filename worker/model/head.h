@@ -60,8 +60,11 @@ class Head {
     kernels::Tensor x, dx;
   };
 
-  // Logits and loss of one chunk, and in training the gradients.
-  void Chunk(const Pass& pass, const Rows& rows, const LossArgs& loss) const;
+  // Logits and loss of one chunk, and in training the gradients; `input_done` is called in training
+  // between that of x and that of the matrix.
+  template <class InputDone>
+  void Chunk(const Pass& pass, const Rows& rows, const LossArgs& loss,
+             const InputDone& input_done) const;
   // logits [C, v] -> loss; in training the logits are overwritten with their gradients.
   void Loss(const Pass& pass, const Rows& rows, const LossArgs& loss,
             const kernels::Tensor& logits) const;

@@ -80,10 +80,14 @@ void LayerGroup::RunAgain(const Pass& pass, size_t slot, const TransformerLayer:
 }
 
 void LayerGroup::Backward(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers,
-                          BranchGrad* grad) {
-  if (args_.recompute) RunAgain(pass, slot, buffers);
+                          bool gather, BranchGrad* grad) {
+  if (args_.recompute) {
+    // No gather is pending while the forward makes its own.
+    grad->whole = {.result = pass.Finish(grad->whole)};
+    RunAgain(pass, slot, buffers);
+  }
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-    (*layer)->Backward(pass, SetOf(slot), buffers, grad);
+    (*layer)->Backward(pass, SetOf(slot), buffers, gather || *layer != layers_.front(), grad);
   }
 }
 

@@ -31,9 +31,9 @@ class LayerGroup {
   Pending Forward(const Pass& pass, size_t slot, const Pending& in,
                   const TransformerLayer::Buffers& buffers);
   // Recomputes the activations if necessary, then runs all layers backward. `grad`: of the returned
-  // Pending on entry, of `in` on return.
+  // Pending on entry, of `in` on return. `gather`: as TransformerLayer::Backward.
   void Backward(const Pass& pass, size_t slot, const TransformerLayer::Buffers& buffers,
-                BranchGrad* grad);
+                bool gather, BranchGrad* grad);
   // The group's input [R, h], a closed residual, kept per slot. A stage's input may be written here
   // directly.
   const kernels::Tensor& input(size_t slot) const { return inputs_[slot]; }

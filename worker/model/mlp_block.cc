@@ -76,17 +76,21 @@ void MlpBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
   if (partial) down_.Forward(pass, act, partial);
 }
 
-void MlpBlock::Backward(const Pass& pass, size_t slot, const Tensor& x, const Tensor& dbranch,
-                        const Tensor& dx, bool reduce) const {
+void MlpBlock::InputGrad(const Pass& pass, size_t slot, const Tensor& dbranch,
+                         const Tensor& dx) const {
+  down_.InputGradAct(pass, dbranch, kept_[slot].pre, dpre_, up_.bias_grad());
+  up_.InputGrad(pass, dpre_, dx);
+}
+
+void MlpBlock::RowWeightGrad(const Pass& pass, size_t slot, const Tensor& dbranch) const {
   const Kept& kept = kept_[slot];
   if (!keeps_act()) {
     pass.backend->act().Act(*pass.stream, {.kind = config_.activation, .pre = kept.pre, .y = act_});
   }
   down_.WeightGrad(pass, dbranch, keeps_act() ? kept.act : act_);
-  down_.InputGradAct(pass, dbranch, kept.pre, dpre_, up_.bias_grad());
-  up_.InputGrad(pass, dpre_, dx);
-  if (reduce) pass.StartReduce(dx);
-  pass.FinishGather();
+}
+
+void MlpBlock::ColumnWeightGrad(const Pass& pass, const Tensor& x) const {
   up_.WeightGrad(pass, dpre_, x);
 }
 

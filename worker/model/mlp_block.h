@@ -29,12 +29,17 @@ class MlpBlock {
   // empty `partial` computes only what backward needs.
   void Forward(const Pass& pass, size_t slot, const kernels::Tensor& x,
                const kernels::Tensor& partial) const;
-  // dbranch [T, h], x as in Forward -> dx [T, h], and the gradients of all parameters except the
-  // down bias, which the residual norm behind the branch computes. A gather of x may be begun: it
-  // is finished here. With `reduce` a reduction of dx is begun, beside which the last weight
-  // gradient runs.
-  void Backward(const Pass& pass, size_t slot, const kernels::Tensor& x,
-                const kernels::Tensor& dbranch, const kernels::Tensor& dx, bool reduce) const;
+  // Backward is three calls, so that communication can begin between them. First InputGrad: dbranch
+  // [T, h] -> dx [T, h]. What ColumnWeightGrad needs stays in scratch,
+  // which the next block's InputGrad overwrites.
+  void InputGrad(const Pass& pass, size_t slot, const kernels::Tensor& dbranch,
+                 const kernels::Tensor& dx) const;
+  // The weight gradient of the down product (row-parallel). The down bias's gradient is the
+  // business of the residual norm behind the branch.
+  void RowWeightGrad(const Pass& pass, size_t slot, const kernels::Tensor& dbranch) const;
+  // The gradients of the up product and of the gate (column-parallel) and of their biases; x as in
+  // Forward.
+  void ColumnWeightGrad(const Pass& pass, const kernels::Tensor& x) const;
   // What the next residual norm needs to close this branch.
   BranchEnd end() const;
 

@@ -15,6 +15,10 @@
 
 namespace mt::model {
 
+// A gather or reduction over tensor ranks that was begun; of a single rank, or where there is
+// nothing to communicate, its result alone.
+using PendingCollective = parallel::TensorParallel::Pending;
+
 // Pointers are not owned.
 struct Pass {
   kernels::Backend* backend = nullptr;
@@ -50,18 +54,17 @@ struct Pass {
   }
   // Both in two halves, between which what runs on the stream may run beside them
   // (parallel/tensor_parallel.h).
-  kernels::Tensor StartGather(const kernels::Tensor& part, const kernels::Tensor& whole) const {
-    return tensor == nullptr ? part : tensor->StartGather(*stream, part, whole);
+  [[nodiscard]] PendingCollective StartGather(const kernels::Tensor& part,
+                                              const kernels::Tensor& whole) const {
+    if (tensor == nullptr) return {.result = part};
+    return tensor->StartGather(*stream, part, whole);
   }
-  void FinishGather() const {
-    if (tensor != nullptr) tensor->FinishGather(*stream);
+  [[nodiscard]] PendingCollective StartReduce(const kernels::Tensor& whole) const {
+    if (tensor == nullptr) return {.result = whole};
+    return tensor->StartReduce(*stream, whole, OwnRows(whole));
   }
-  void StartReduce(const kernels::Tensor& whole) const {
-    if (tensor != nullptr) tensor->StartReduce(*stream, whole, OwnRows(whole));
-  }
-  kernels::Tensor FinishReduce(const kernels::Tensor& whole) const {
-    if (tensor != nullptr) tensor->FinishReduce(*stream);
-    return OwnRows(whole);
+  kernels::Tensor Finish(const PendingCollective& pending) const {
+    return tensor == nullptr ? pending.result : tensor->Finish(*stream, pending);
   }
   // This rank's rows [R, h] of `whole` [T, h].
   kernels::Tensor OwnRows(const kernels::Tensor& whole) const {

@@ -144,10 +144,12 @@ void Stage::Backward(const Pass& pass, size_t slot) {
   if (!has_layers() && starts_inside()) return;  // forward has written input_grad
   BranchGrad grad = GradOf(slot);
   tail_.BackwardBranch(pass, head_ ? head_->dresidual(slot) : output_grad(slot), &grad);
+  grad.whole = pass.StartGather(grad.branch, buffers_.dbranch);
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
-    (*group)->Backward(pass, slot, buffers_, &grad);
+    const bool gather = !starts_inside() || *group != groups_.front();
+    (*group)->Backward(pass, slot, buffers_, gather, &grad);
   }
-  if (embedding_) embedding_->Backward(pass, grad.branch, buffers_.dnorm);
+  if (embedding_) embedding_->Backward(pass, grad.whole);
 }
 
 BranchGrad Stage::GradOf(size_t slot) const {

@@ -10,11 +10,13 @@ using kernels::Tensor;
 
 namespace {
 
+bool IsAlone(const Pass& pass) { return pass.tensor == nullptr || pass.tensor->size() == 1; }
+
 // Combines the partial outputs of two branches. On a single rank both are left to the residual
 // norm, which adds partials anyway; with several tensor ranks they are added first, so that one
 // all-reduce suffices.
 Partials Sum(const Pass& pass, const Tensor& a, const Tensor& b) {
-  if (pass.tensor == nullptr || pass.tensor->size() == 1) {
+  if (IsAlone(pass)) {
     Partials both(a);
     both.tensor[1] = b;
     both.count = 2;
@@ -70,7 +72,7 @@ void TransformerLayer::TakeScratch(ScratchPlan* plan) {
   const int64_t mark = plan->arena->Mark();
   norm1_.TakeScratch(plan);
   if (!parallel()) norm2_.TakeScratch(plan);
-  plan->arena->Release(mark);  // norms and branch backwards never run at the same time
+  plan->arena->Release(mark);  // norms have scratch in forward alone, branches in backward
   attention_.TakeScratch(plan);
   plan->arena->Release(mark);
   mlp_.TakeScratch(plan);
@@ -109,35 +111,66 @@ Tensor TransformerLayer::ForwardAttention(const Pass& pass, size_t slot, const P
   return pass.Gather(y2, buffers.x);
 }
 
-void TransformerLayer::Backward(const Pass& pass, size_t slot, const Buffers& buffers,
-                                BranchGrad* grad) const {
-  if (parallel()) {
-    BackwardParallel(pass, slot, buffers, grad);
+// The reduction runs beside the first weight gradient, the next gather beside the second; where
+// nothing is gathered, the reduction runs beside both.
+template <class Block>
+void TransformerLayer::CloseBackward(const Pass& pass, const Block& block, const ResidualNorm& norm,
+                                     const OpenBackward& open, BranchGrad* grad) const {
+  block.RowWeightGrad(pass, open.slot, open.dbranch);
+  if (!open.next) block.ColumnWeightGrad(pass, pass.Finish(open.x));
+  Partials dx(pass.Finish(open.dx));
+  if (open.second) {
+    dx.tensor[1] = open.second;
+    dx.count = 2;
+  }
+  norm.Backward(pass, open.slot, dx, grad);
+  if (!open.next) {
+    grad->whole = {.result = grad->branch};
     return;
   }
-  // Each branch waits for its output's gradient; the gather of its input and the reduction of its
-  // input's gradient run beside products.
-  const Tensor dmlp = pass.Gather(grad->branch, buffers.dbranch);
-  const Tensor x2 = InputAgain(pass, norm2_, slot, buffers);
-  mlp_.Backward(pass, slot, x2, dmlp, buffers.dnorm, /*reduce=*/true);
-  norm2_.Backward(pass, slot, Partials(pass.FinishReduce(buffers.dnorm)), grad);
-  const Tensor dattention = pass.Gather(grad->branch, buffers.dbranch);
-  const Tensor x1 = InputAgain(pass, norm1_, slot, buffers);
-  attention_.Backward(pass, slot, x1, dattention, buffers.dnorm, /*reduce=*/true);
-  norm1_.Backward(pass, slot, Partials(pass.FinishReduce(buffers.dnorm)), grad);
+  grad->whole = pass.StartGather(grad->branch, open.next);
+  block.ColumnWeightGrad(pass, pass.Finish(open.x));
+}
+
+void TransformerLayer::Backward(const Pass& pass, size_t slot, const Buffers& buffers, bool gather,
+                                BranchGrad* grad) const {
+  if (parallel()) {
+    BackwardParallel(pass, slot, buffers, gather, grad);
+    return;
+  }
+  const auto branch = [&](const auto& block, const ResidualNorm& norm, const Tensor& next) {
+    OpenBackward open = {.slot = slot, .dbranch = pass.Finish(grad->whole), .next = next};
+    open.x = InputAgain(pass, norm, slot, buffers);
+    block.InputGrad(pass, slot, open.dbranch, buffers.dnorm);
+    open.dx = pass.StartReduce(buffers.dnorm);
+    CloseBackward(pass, block, norm, open, grad);
+  };
+  branch(mlp_, norm2_, buffers.dbranch);
+  branch(attention_, norm1_, gather ? buffers.dbranch : Tensor());
 }
 
 void TransformerLayer::BackwardParallel(const Pass& pass, size_t slot, const Buffers& buffers,
-                                        BranchGrad* grad) const {
-  const Tensor dbranch = pass.Gather(grad->branch, buffers.dbranch);
-  const Tensor x = InputAgain(pass, norm1_, slot, buffers);
-  mlp_.Backward(pass, slot, x, dbranch, buffers.second, /*reduce=*/false);
-  attention_.Backward(pass, slot, x, dbranch, buffers.dnorm, /*reduce=*/false);
-  norm1_.Backward(pass, slot, Sum(pass, buffers.dnorm, buffers.second), grad);
+                                        bool gather, BranchGrad* grad) const {
+  OpenBackward open = {.slot = slot,
+                       .dbranch = pass.Finish(grad->whole),
+                       .next = gather ? buffers.dbranch : Tensor()};
+  const PendingCollective x = InputAgain(pass, norm1_, slot, buffers);
+  mlp_.InputGrad(pass, slot, open.dbranch, buffers.second);
+  mlp_.RowWeightGrad(pass, slot, open.dbranch);
+  open.x = {.result = pass.Finish(x)};
+  mlp_.ColumnWeightGrad(pass, open.x.result);
+  attention_.InputGrad(pass, slot, open.dbranch, buffers.dnorm);
+  if (IsAlone(pass)) {
+    open.second = buffers.second;
+  } else {
+    pass.backend->vector().AddTo(*pass.stream, buffers.dnorm, buffers.second);
+  }
+  open.dx = pass.StartReduce(buffers.dnorm);
+  CloseBackward(pass, attention_, norm1_, open, grad);
 }
 
-Tensor TransformerLayer::InputAgain(const Pass& pass, const ResidualNorm& norm, size_t slot,
-                                    const Buffers& buffers) const {
+PendingCollective TransformerLayer::InputAgain(const Pass& pass, const ResidualNorm& norm,
+                                               size_t slot, const Buffers& buffers) const {
   const Kept& kept = kept_[slot];
   Tensor y = &norm == &norm1_ ? kept.y1 : kept.y2;
   if (!keeps_norms()) {

@@ -23,8 +23,10 @@ class TransformerLayer {
     kernels::Tensor second;   // [T, h], parallel residual: the same for the second branch
     kernels::Tensor y;        // [R, h], if norm outputs are recomputed
     kernels::Tensor x;        // [T, h], sequence parallelism: gathered norm output
-    kernels::Tensor dbranch;  // [T, h], sequence parallelism: gathered branch gradient
-    kernels::Tensor carry;    // [R, h], if layers are recomputed: the residual they leave
+    // [T, h], sequence parallelism: gathered branch gradient. The next one is gathered into the
+    // same buffer: that begins behind what was enqueued before, the last reader included.
+    kernels::Tensor dbranch;
+    kernels::Tensor carry;  // [R, h], if layers are recomputed: the residual they leave
   };
   // The tensors in which the layer keeps its closed residuals, [R, h].
   struct Residuals {
@@ -50,8 +52,10 @@ class TransformerLayer {
   Pending Forward(const Pass& pass, size_t slot, const Pending& in, const Buffers& buffers) const;
   // The same without that branch's output: computes only what backward needs.
   void ForwardKept(const Pass& pass, size_t slot, const Pending& in, const Buffers& buffers) const;
-  // `grad`: gradients of the returned Pending on entry, of `in` on return.
-  void Backward(const Pass& pass, size_t slot, const Buffers& buffers, BranchGrad* grad) const;
+  // `grad`: gradients of the returned Pending on entry, of `in` on return. `gather`: somebody reads
+  // all rows of the latter, so their gather is begun.
+  void Backward(const Pass& pass, size_t slot, const Buffers& buffers, bool gather,
+                BranchGrad* grad) const;
   // Valid after Register.
   BranchEnd end() const;
 
@@ -66,10 +70,23 @@ class TransformerLayer {
   // `attention_out`: the attention branch's output is needed.
   kernels::Tensor ForwardAttention(const Pass& pass, size_t slot, const Pending& in,
                                    const Buffers& buffers, bool attention_out) const;
-  // A norm's gathered output [T, h] for backward, kept or recomputed; the gather is begun.
-  kernels::Tensor InputAgain(const Pass& pass, const ResidualNorm& norm, size_t slot,
-                             const Buffers& buffers) const;
-  void BackwardParallel(const Pass& pass, size_t slot, const Buffers& buffers,
+  // A norm's output for backward, kept or recomputed, and the gather of all its rows [T, h].
+  PendingCollective InputAgain(const Pass& pass, const ResidualNorm& norm, size_t slot,
+                               const Buffers& buffers) const;
+  // A branch between its InputGrad and the gradients of what comes before it.
+  struct OpenBackward {
+    size_t slot = 0;
+    kernels::Tensor dbranch;  // [T, h]
+    PendingCollective x;      // [T, h], the branch's input
+    PendingCollective dx;     // [R, h], the gradient of that, summed over tensor ranks
+    kernels::Tensor second;   // [T, h], parallel residual on a single rank: dx is the sum of both
+    kernels::Tensor next;     // [T, h], where the gradient that comes out is gathered; or empty
+  };
+  // The branch's weight gradients and its norm's backward.
+  template <class Block>
+  void CloseBackward(const Pass& pass, const Block& block, const ResidualNorm& norm,
+                     const OpenBackward& open, BranchGrad* grad) const;
+  void BackwardParallel(const Pass& pass, size_t slot, const Buffers& buffers, bool gather,
                         BranchGrad* grad) const;
 
   const GptConfig config_;

@@ -20,63 +20,64 @@ void TensorParallel::Run(const Call& call) {
 
 template <class Call>
 void TensorParallel::RunInline(Stream& stream, const Call& call) {
+  CHECK_EQ(num_pending_, 0) << "the group runs its calls in one order";
   Run([&] { return TimeCall(spans_, stream, CommUse::kLayer, SpanKind::kInline, call); });
 }
 
-TensorParallel::Begun TensorParallel::Start(Stream& stream, Lane::Call call) {
-  if (!status_.ok()) return {};
+TensorParallel::Pending TensorParallel::Start(Stream& stream, const Tensor& result,
+                                              Lane::Call call) {
+  if (!status_.ok()) return {.result = result};
   if (lane_ == nullptr) {
     RunInline(stream, [&] { return call(stream); });
-    return {};
+    return {.result = result};
   }
+  CHECK_LT(num_pending_, kMostPending) << "collectives that were begun are not finished";
+  ++num_pending_;
   CommSpans* const spans = PickCall(spans_, CommUse::kLayer);
   if (spans != nullptr) {
     call = [spans, plain = std::move(call)](Stream& lane) {
       return TimeSpan(spans, lane, CommUse::kLayer, SpanKind::kBeside, [&] { return plain(lane); });
     };
   }
-  return {.ticket = lane_->Post(stream, std::move(call)), .spans = spans};
+  return {.result = result, .ticket = lane_->Post(stream, std::move(call)), .spans = spans};
 }
 
-// A wait without its call would say nothing.
-void TensorParallel::Finish(Stream& stream, Begun* begun) {
-  const Begun started = std::exchange(*begun, {});
-  if (started.ticket == 0) return;
+// A wait without its call would say nothing, so both are timed or neither is.
+Tensor TensorParallel::Finish(Stream& stream, const Pending& pending) {
+  if (pending.ticket == 0) return pending.result;
+  CHECK_GT(num_pending_, 0) << "a collective is finished twice";
+  --num_pending_;
   Run([&] {
-    return TimeSpan(started.spans, stream, CommUse::kLayer, SpanKind::kWait,
-                    [&] { return lane_->Await(stream, started.ticket); });
+    return TimeSpan(pending.spans, stream, CommUse::kLayer, SpanKind::kWait,
+                    [&] { return lane_->Await(stream, pending.ticket); });
   });
+  return pending.result;
 }
 
-Tensor TensorParallel::StartGather(Stream& stream, const Tensor& part, const Tensor& whole) {
-  if (!sequence_parallel_) return part;
+TensorParallel::Pending TensorParallel::StartGather(Stream& stream, const Tensor& part,
+                                                    const Tensor& whole) {
+  if (!sequence_parallel_) return {.result = part};
   CHECK_EQ(whole.NumElements(), part.NumElements() * size());
-  CHECK_EQ(gather_.ticket, 0) << "a gather is not finished";
-  gather_ = Start(stream, [group = group_, part, whole](Stream& lane) {
+  return Start(stream, whole, [group = group_, part, whole](Stream& lane) {
     return group->AllGather(lane, part.data, whole.data, part.NumElements(), part.dtype);
   });
-  return whole;
 }
 
-void TensorParallel::FinishGather(Stream& stream) { Finish(stream, &gather_); }
-
-Tensor TensorParallel::StartReduce(Stream& stream, const Tensor& whole, const Tensor& part) {
-  if (size() == 1) return whole;
-  CHECK_EQ(reduce_.ticket, 0) << "a reduction is not finished";
+TensorParallel::Pending TensorParallel::StartReduce(Stream& stream, const Tensor& whole,
+                                                    const Tensor& part) {
+  if (size() == 1) return {.result = whole};
   CHECK(!sequence_parallel_ || whole.NumElements() == part.NumElements() * size());
   const bool scatters = sequence_parallel_;
-  reduce_ = Start(stream, [group = group_, scatters, whole, part](Stream& lane) {
-    if (scatters) {
-      return group->ReduceScatter(lane, whole.data, part.data, part.NumElements(), part.dtype,
-                                  comm::ReduceOp::kSum);
-    }
-    return group->AllReduce(lane, whole.data, whole.data, whole.NumElements(), whole.dtype,
-                            comm::ReduceOp::kSum);
-  });
-  return scatters ? part : whole;
+  return Start(stream, scatters ? part : whole,
+               [group = group_, scatters, whole, part](Stream& lane) {
+                 if (scatters) {
+                   return group->ReduceScatter(lane, whole.data, part.data, part.NumElements(),
+                                               part.dtype, comm::ReduceOp::kSum);
+                 }
+                 return group->AllReduce(lane, whole.data, whole.data, whole.NumElements(),
+                                         whole.dtype, comm::ReduceOp::kSum);
+               });
 }
-
-void TensorParallel::FinishReduce(Stream& stream) { Finish(stream, &reduce_); }
 
 Tensor TensorParallel::Gather(Stream& stream, const Tensor& part, const Tensor& whole) {
   if (!sequence_parallel_) return part;

@@ -31,6 +31,9 @@ class TensorParallel {
   TensorParallel(comm::ProcessGroup* group, bool sequence_parallel)
       : group_(group), sequence_parallel_(sequence_parallel && group->size() > 1) {}
 
+  // A branch's input, the reduction of its gradient, and the gather of the next branch's gradient.
+  static constexpr int kMostPending = 3;
+
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
   int size() const { return group_ == nullptr ? 1 : group_->size(); }
   bool sequence_parallel() const { return sequence_parallel_; }
@@ -47,18 +50,26 @@ class TensorParallel {
   // own rows of `whole`.
   kernels::Tensor Reduce(kernels::Stream& stream, const kernels::Tensor& whole,
                          const kernels::Tensor& part);
+  // A Gather or Reduce that was begun.
+  struct Pending {
+    kernels::Tensor result;      // what the call returns; filled for whom Finish was given
+    Lane::Ticket ticket = 0;     // 0: nothing is to await
+    CommSpans* spans = nullptr;  // of a call that is timed
+  };
   // Gather and Reduce in two halves: what the stream is given between them runs beside the
-  // collective, and must neither read what it writes nor write what it reads. At most one of each
-  // is begun and not finished. Without a lane (RunBeside) the first half does it all.
-  kernels::Tensor StartGather(kernels::Stream& stream, const kernels::Tensor& part,
-                              const kernels::Tensor& whole);
-  void FinishGather(kernels::Stream& stream);
-  kernels::Tensor StartReduce(kernels::Stream& stream, const kernels::Tensor& whole,
-                              const kernels::Tensor& part);
-  void FinishReduce(kernels::Stream& stream);
+  // collective, and must neither read what it writes nor write what it reads. Every Pending is
+  // finished once, in any order; at most kMostPending are begun and not finished, and no other call
+  // is made meanwhile, since the group runs its calls in one order. Without a lane (RunBeside) the
+  // first half does it all.
+  [[nodiscard]] Pending StartGather(kernels::Stream& stream, const kernels::Tensor& part,
+                                    const kernels::Tensor& whole);
+  [[nodiscard]] Pending StartReduce(kernels::Stream& stream, const kernels::Tensor& whole,
+                                    const kernels::Tensor& part);
+  // What `stream` is given from now on finds the collective done. Returns its result.
+  kernels::Tensor Finish(kernels::Stream& stream, const Pending& pending);
   // Gives the halves a lane of this device, which must outlive this. For devices that enqueue: on
   // the CPU a thread would compete with what it runs beside.
-  void RunBeside(kernels::Device* device) { lane_ = Lane::Create(device, "mt-tp", kWindow); }
+  void RunBeside(kernels::Device* device) { lane_ = Lane::Create(device, "mt-tp", kMostPending); }
 
   // out [t, n...] = every rank's in [n...], in rank order; used for the statistics of the
   // vocabulary parallel loss. A single rank gathers in place (CHECK).
@@ -73,22 +84,13 @@ class TensorParallel {
   const Status& status() const { return status_; }
 
  private:
-  static constexpr int kWindow = 2;  // a gather and a reduction
-
-  // A first half.
-  struct Begun {
-    Lane::Ticket ticket = 0;     // 0: nothing is to await
-    CommSpans* spans = nullptr;  // of a call that is timed
-  };
-
   template <class Call>
   void Run(const Call& call);
   // Runs a collective on the stream.
   template <class Call>
   void RunInline(kernels::Stream& stream, const Call& call);
   // Posts to the lane, or runs at once without one.
-  Begun Start(kernels::Stream& stream, Lane::Call call);
-  void Finish(kernels::Stream& stream, Begun* begun);
+  Pending Start(kernels::Stream& stream, const kernels::Tensor& result, Lane::Call call);
 
   comm::ProcessGroup* group_ = nullptr;
   bool sequence_parallel_ = false;
@@ -96,7 +98,7 @@ class TensorParallel {
   CommSpans* spans_ = nullptr;
   Status status_;
   std::unique_ptr<Lane> lane_;  // nullptr: none
-  Begun gather_, reduce_;
+  int num_pending_ = 0;         // on the lane
 };
 
 }  // namespace mt::parallel

@@ -23,6 +23,7 @@ constexpr int64_t kPart = kRows * kColumns;
 
 struct Rank {
   int rank = 0;
+  kernels::Device* device = nullptr;
   kernels::Stream* stream = nullptr;
   comm::ProcessGroup* group = nullptr;
 };
@@ -35,7 +36,7 @@ void OnRanks(const std::function<void(const Rank&)>& body) {
       const auto backend = kernels::cpu::MakeCpuBackend({}).value();
       const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
       const auto group = hub.Create({.name = "tp", .members = {0, 1, 2}, .my_index = r}).value();
-      body({.rank = r, .stream = stream.get(), .group = group.get()});
+      body({.rank = r, .device = &backend->device(), .stream = stream.get(), .group = group.get()});
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -73,6 +74,44 @@ TEST(TensorParallelTest, CutRowsAreGatheredAndSumsScattered) {
                 100.0 * (0 + 1 + 2) + kSize * static_cast<double>(at.rank * kPart + i));
     }
     EXPECT_TRUE(tensor.status().ok()) << tensor.status();
+  });
+}
+
+// At once, or on a lane of the device.
+TEST(TensorParallelTest, BegunCallsMayBeFinishedInAnyOrder) {
+  OnRanks([](const Rank& at) {
+    for (const bool beside : {false, true}) {
+      TensorParallel tensor(at.group, /*sequence_parallel=*/true);
+      if (beside) tensor.RunBeside(at.device);
+      std::vector<double> part = Values(at.rank, kPart), all(kSize * kPart), sums(kSize * kPart);
+      std::vector<double> whole = Values(at.rank, kSize * kPart);
+      const TensorParallel::Pending gather =
+          tensor.StartGather(*at.stream, View(&part), View(&all));
+      const TensorParallel::Pending reduce =
+          tensor.StartReduce(*at.stream, View(&whole), View(&whole).Rows(at.rank * kRows, kRows));
+      const Tensor sum = tensor.Finish(*at.stream, reduce);
+      const TensorParallel::Pending gather_sums = tensor.StartGather(*at.stream, sum, View(&sums));
+      EXPECT_EQ(tensor.Finish(*at.stream, gather_sums).data, sums.data());
+      EXPECT_EQ(tensor.Finish(*at.stream, gather).data, all.data());
+      for (int64_t i = 0; i < kSize * kPart; ++i) {
+        const auto at_i = static_cast<size_t>(i);
+        EXPECT_EQ(all[at_i], Value(static_cast<int>(i / kPart), i % kPart));
+        EXPECT_EQ(sums[at_i], 300.0 + kSize * static_cast<double>(i));
+      }
+      EXPECT_TRUE(tensor.status().ok()) << tensor.status();
+    }
+  });
+}
+
+TEST(TensorParallelTest, WhatNeedsNoCallIsFinishedAtOnce) {
+  OnRanks([](const Rank& at) {
+    TensorParallel tensor(at.group, /*sequence_parallel=*/false);
+    tensor.RunBeside(at.device);
+    std::vector<double> part = Values(7, kPart), unused;
+    const TensorParallel::Pending gather =
+        tensor.StartGather(*at.stream, View(&part), View(&unused));
+    EXPECT_EQ(gather.ticket, 0);
+    EXPECT_EQ(tensor.Finish(*at.stream, gather).data, part.data());
   });
 }
 

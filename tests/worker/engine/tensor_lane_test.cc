@@ -1,0 +1,123 @@
+// Tensor ranks on asynchronous devices: which product each collective runs beside, that the bits
+// are the CPU's whatever backward leaves out or does again, and that no wait could be left out
+// unseen.
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/async/async_world.h"
+#include "tests/worker/train/train_rig.h"
+
+namespace mt::engine {
+namespace {
+
+using kernels::async::AsyncWorld;
+using kernels::async::WaitName;
+using testing::IsEmpty;
+
+struct TensorCase {
+  const char* name;
+  std::vector<std::string> overrides;
+};
+
+std::vector<TensorCase> TensorCases() {
+  return {
+      {"cut_rows", {}},
+      {"whole_rows", {"parallel.sequence_parallel=false"}},
+      {"parallel_residual", {"model.parallel_residual=true"}},
+      {"parallel_residual_whole_rows",
+       {"model.parallel_residual=true", "parallel.sequence_parallel=false"}},
+      {"selective",
+       {"training.recompute.mode=selective", "model.activation=swiglu", "model.ffn_size=32"}},
+      {"full", {"training.recompute.mode=full", "model.qk_norm=true"}},
+      {"ends_inside", {"parallel.pipeline=2", "model.hidden_dropout=0"}},
+  };
+}
+
+class TensorRanksTest : public train::TrainTest {
+ protected:
+  std::vector<train::RankOutcome> RunOn(AsyncWorld* world, const std::vector<std::string>& more,
+                                        int64_t steps) {
+    std::vector<std::string> overrides = {"parallel.tensor=2", "training.precision=fp32",
+                                          "training.global_batch_size=4",
+                                          "parallel.bucket_size=1024", "checkpoint.directory=none"};
+    overrides.push_back(fmt::format("training.train_iters={}", steps));
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return train::RunJob(train::TinyJob(overrides), {.root = dir_.path(), .world = world});
+  }
+  // How often rank 0 waits behind this call for this collective; the waits that order something.
+  static int64_t CountWaits(const AsyncWorld& world, const std::string& behind,
+                            const std::string& collective) {
+    const std::regex site("s[0-9]+ '" + behind + "' waits for s[0-9]+ '" + collective + " tp/0'");
+    int64_t count = 0;
+    for (const WaitName& wait : world.NeededWaits())
+      if (wait.rank == 0 && std::regex_match(wait.site, site)) ++count;
+    return count;
+  }
+};
+
+class TensorCaseTest : public TensorRanksTest, public testing::WithParamInterface<TensorCase> {};
+
+TEST_P(TensorCaseTest, EveryOrderGivesTheCurveOfTheCpu) {
+  const auto inline_run = RunOn(nullptr, GetParam().overrides, 3);
+  ExpectClean(inline_run, 3);
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    AsyncWorld world({.seed = seed});
+    const auto run = RunOn(&world, GetParam().overrides, 3);
+    ExpectClean(run, 3);
+    train::ExpectEqualCurve(run[0].seen.steps, inline_run[0].seen.steps);
+    EXPECT_THAT(world.Races(), IsEmpty()) << seed;
+    EXPECT_THAT(world.EarlyFrees(), IsEmpty()) << seed;
+  }
+}
+
+TEST_P(TensorCaseTest, NoWaitForACollectiveCanBeLeftOut) {
+  AsyncWorld whole({});
+  RunOn(&whole, GetParam().overrides, 1);
+  int64_t dropped = 0;
+  for (const WaitName& wait : whole.NeededWaits()) {
+    // Ranks of a group do the same; links have tests of their own (parallel/pipeline).
+    if (wait.rank % 2 != 0 || wait.site.find(" tp/") == std::string::npos) continue;
+    ++dropped;
+    AsyncWorld world({.drop = wait});
+    RunOn(&world, GetParam().overrides, 1);
+    EXPECT_FALSE(world.Races().empty() && world.EarlyFrees().empty()) << wait.Text();
+  }
+  EXPECT_GT(dropped, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, TensorCaseTest, testing::ValuesIn(TensorCases()),
+                         [](const auto& instance) { return instance.param.name; });
+
+// Two layers, so four branches, and the head; one microbatch.
+TEST_F(TensorRanksTest, SumsAndGathersOfBackwardRunBesideWeightGradients) {
+  const std::vector<std::string> small = {"training.global_batch_size=2",
+                                          "parallel.bucket_size=64MiB"};
+  AsyncWorld world({});
+  RunOn(&world, small, 1);
+  EXPECT_EQ(CountWaits(world, "linear.WeightGrad", "reduce_scatter"), 5);
+  // Of each branch's gradient but the first, which nothing comes before, and the last, which the
+  // embedding gathers: it clears its gradients first.
+  EXPECT_EQ(CountWaits(world, "linear.WeightGrad", "all_gather"), 3);
+  EXPECT_EQ(CountWaits(world, "add_norm.AddNormGrad", "all_gather"), 1);
+  EXPECT_EQ(CountWaits(world, "zero", "all_gather"), 1);
+  EXPECT_EQ(CountWaits(world, ".*", "reduce_scatter"), 5);
+  // Those of inputs are over by then: each comes before a sum on the same lane.
+  EXPECT_EQ(CountWaits(world, ".*", "all_gather"), 5);
+
+  std::vector<std::string> whole_rows = small;
+  whole_rows.emplace_back("parallel.sequence_parallel=false");
+  AsyncWorld whole({});
+  RunOn(&whole, whole_rows, 1);
+  EXPECT_EQ(CountWaits(whole, "linear.WeightGrad", "all_reduce"), 4);
+  // The last weight gradient completes the bucket of matrices.
+  EXPECT_EQ(CountWaits(whole, "update.SquareSum", "all_reduce"), 1);
+  EXPECT_EQ(CountWaits(whole, ".*", "all_reduce"), 5);
+}
+
+}  // namespace
+}  // namespace mt::engine
