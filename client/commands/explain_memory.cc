@@ -1,5 +1,6 @@
 // `mtctl explain memory`: planned memory of each pipeline stage's ranks by kind, from the formulas
 // of common/spec/memory_formula.h.
+#include <algorithm>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -18,8 +19,19 @@ namespace {
 using nlohmann::ordered_json;
 using spec::RankMemory;
 
+// Which columns a job has beside those of all jobs.
+struct MoreColumns {
+  bool gathered = false, copy = false;
+};
+
+MoreColumns MoreColumnsOf(const v1::JobSpec& job, const std::vector<RankMemory>& stages) {
+  return {.gathered = std::ranges::any_of(
+              stages, [](const RankMemory& memory) { return memory.gathered_inputs > 0; }),
+          .copy = job.checkpoint().async_save()};
+}
+
 std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& memory,
-                                   bool with_copy) {
+                                   const MoreColumns& more) {
   std::vector<std::string> row = {name,
                                   FormatRate(static_cast<double>(memory.parameters)),
                                   FormatBytes(memory.weights),
@@ -27,22 +39,23 @@ std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& me
                                   FormatBytes(memory.optimizer),
                                   FormatBytes(memory.activations),
                                   FormatBytes(memory.total())};
-  if (with_copy) row.push_back(FormatBytes(memory.save_copy));
+  if (more.gathered) row.push_back(FormatBytes(memory.gathered_inputs));
+  if (more.copy) row.push_back(FormatBytes(memory.save_copy));
   return row;
 }
 
 std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& stages) {
   std::vector<std::vector<std::string>> rows = {
       {"RANK OF STAGE", "PARAMETERS", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "TOTAL"}};
-  const bool with_copy = job.checkpoint().async_save();
-  if (with_copy) rows[0].emplace_back("SAVE COPY");
+  const MoreColumns more = MoreColumnsOf(job, stages);
+  if (more.gathered) rows[0].emplace_back("GATHERED");
+  if (more.copy) rows[0].emplace_back("SAVE COPY");
   for (size_t stage = 0; stage < stages.size(); ++stage) {
-    rows.push_back(MemoryRow(fmt::format("{}", stage), stages[stage], with_copy));
+    rows.push_back(MemoryRow(fmt::format("{}", stage), stages[stage], more));
   }
   const RankMemory all = MemoryOfAll(job, stages);
   const int64_t world = spec::WorldSize(job);
-  rows.push_back(
-      MemoryRow(fmt::format("all {} rank{}", world, world == 1 ? "" : "s"), all, with_copy));
+  rows.push_back(MemoryRow(fmt::format("all {} rank{}", world, world == 1 ? "" : "s"), all, more));
   return Table(rows);
 }
 
@@ -52,6 +65,7 @@ void AddMemory(const RankMemory& memory, ordered_json* out) {
                {"gradients", memory.gradients},
                {"optimizer", memory.optimizer},
                {"activations", memory.activations},
+               {"gathered_inputs", memory.gathered_inputs},
                {"total", memory.total()},
                {"save_copy", memory.save_copy}});
 }
@@ -78,6 +92,11 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options)
   if (!stages.ok()) return Complain(stages.status());
   if (!IsTable(options.output))
     return PrintText(RenderTree(TreeOf(job, *stages), options.output, "stages"));
+  const std::string gathered =
+      MoreColumnsOf(job, *stages).gathered
+          ? "Gathered inputs (sequence parallelism) are activations more, besides the total: kept "
+            "where every rank has room, else gathered again in backward.\n"
+          : "";
   const std::string copy =
       job.checkpoint().async_save()
           ? "The copy for saves beside training (checkpoint.async_save) is host "
@@ -88,7 +107,7 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options)
                    "backward. A device of auto is counted as CPU slots.\nNot counted: scratch of a "
                    "running action, workspaces, buffers of "
                    "collectives, data.\n" +
-                   copy);
+                   gathered + copy);
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ spec::RankMemory MemoryOfAll(const v1::JobSpec& job, const std::vector<spec::Ran
     all.gradients += ranks * memory.gradients;
     all.optimizer += ranks * memory.optimizer;
     all.activations += ranks * memory.activations;
+    all.gathered_inputs += ranks * memory.gathered_inputs;
     all.save_copy += ranks * memory.save_copy;
   }
   return all;

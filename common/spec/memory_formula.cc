@@ -193,6 +193,21 @@ int64_t LayersBytes(const JobSpec& job, const MemorySizes& n, int64_t layers) {
   return again * input + (layers - again) * LayerBytes(job, n, /*selective=*/false);
 }
 
+// Layers of a chunk that keep their norms' outputs.
+int64_t LayersWithNorms(const JobSpec& job, int64_t layers) {
+  using Recompute = v1::Training::Recompute;
+  const Recompute& recompute = job.training().recompute();
+  if (recompute.mode() == Recompute::MODE_SELECTIVE) return 0;
+  if (recompute.mode() != Recompute::MODE_FULL) return layers;
+  if (recompute.method() == Recompute::METHOD_UNIFORM) return 0;
+  return layers - std::min(layers, recompute.layers());
+}
+
+int64_t GatheredBytes(const JobSpec& job, const MemorySizes& n, int64_t layers) {
+  const int64_t norms = job.model().parallel_residual() ? 1 : 2;
+  return LayersWithNorms(job, layers) * norms * n.e * (n.tokens - n.rows) * n.h;
+}
+
 // Bytes of one slot of a chunk: its layers, the head's gradient, and those tensors at the chunk's
 // boundaries that belong to no layer.
 int64_t SlotBytes(const JobSpec& job, const MemorySizes& n, const ModelChunk& chunk) {
@@ -222,6 +237,7 @@ RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots) {
   for (size_t c = 0; c < chunks.size(); ++c) {
     memory.parameters += StoredElements(job, n, chunks[c]);
     memory.activations += slots[c] * SlotBytes(job, n, chunks[c]);
+    memory.gathered_inputs += slots[c] * GatheredBytes(job, n, chunks[c].num_layers);
   }
   memory.weights = n.e * memory.parameters;
   memory.gradients = n.w * memory.parameters;

@@ -25,11 +25,14 @@ struct RankMemory {
   int64_t gradients = 0;
   int64_t optimizer = 0;  // master weights (16-bit precision) and moments
   int64_t activations = 0;
+  // Under sequence parallelism, activations more: all tensor ranks' rows of what layers keep of
+  // their norms' outputs. Kept where every rank has room, else gathered again in backward.
+  int64_t gathered_inputs = 0;
   // Host memory for a copy of what the rank saves (checkpoint.async_save), on a GPU beside all
   // else.
   int64_t save_copy = 0;
 
-  // Of the device where that is a GPU.
+  // Of the device where that is a GPU; what a rank needs at least, without gathered inputs.
   int64_t total() const { return weights + gradients + optimizer + activations; }
 };
 

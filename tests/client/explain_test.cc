@@ -121,6 +121,23 @@ TEST_F(ExplainTest, TheCopyOfSavesBesideTrainingIsAColumn) {
   EXPECT_THAT(plain.out, Not(HasSubstr("SAVE COPY")));
 }
 
+// Half of two norms' outputs of two layers, 4 x 32 tokens of 64 in fp32, for two microbatches.
+TEST_F(ExplainTest, GatheredInputsOfTensorRanksAreAColumn) {
+  const std::vector<std::string> tensor = {"--set", "parallel.tensor=2"};
+  const Ran ran = Explain("memory", tensor);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("  TOTAL    GATHERED\n"));
+  EXPECT_THAT(ran.out, testing::ContainsRegex("\n0 .*  128.0 KiB\n1 .*  64.0 KiB\n"));
+  EXPECT_THAT(ran.out, HasSubstr("else gathered again in backward.\n"));
+  std::vector<std::string> tree = tensor;
+  tree.insert(tree.end(), {"-o", "json"});
+  EXPECT_THAT(Explain("memory", tree).out, HasSubstr("\"gathered_inputs\": 131072"));
+  std::vector<std::string> selective = tensor;
+  selective.insert(selective.end(), {"--set", "training.recompute.mode=selective"});
+  EXPECT_THAT(Explain("memory", selective).out, Not(HasSubstr("GATHERED")));
+  EXPECT_THAT(Explain("memory").out, Not(HasSubstr("GATHERED")));
+}
+
 TEST_F(ExplainTest, FaultsAreNamed) {
   const Ran group =
       Explain("schedule", {"--set", "parallel.virtual_stages=2", "--microbatches", "3"});

@@ -150,18 +150,42 @@ Status EnginePlan::PlanMemory() {
   return OkStatus();
 }
 
+bool EnginePlan::CanKeepInputs() const {
+  const model::GptConfig& config = args_.config.model;
+  return config.can_keep_inputs() && !config.keep_inputs;
+}
+
+StatusOr<EnginePlan> EnginePlan::WithInputsKept() const {
+  EngineArgs args = args_;
+  args.config.model.keep_inputs = true;
+  ASSIGN_OR_RETURN(EnginePlan plan, Create(args));
+  plan.free_at_start_ = free_at_start_;
+  return plan;
+}
+
 int64_t EnginePlan::SnapshotBytes() const {
   return args_.config.snapshot ? StateSnapshot::BytesOf(*store_) : 0;
 }
 
-StatusOr<EnginePlan::HostRoom> EnginePlan::HostRoomWithSnapshot() const {
+StatusOr<EnginePlan::Room> EnginePlan::HostRoomWithSnapshot() const {
   ASSIGN_OR_RETURN(int64_t host, memory::AvailableHostBytes());
   const bool on_host = args_.backend->device().kind() == kernels::DeviceKind::kCpu;
   if (on_host && args_.memory_limit_bytes > 0) host = args_.memory_limit_bytes;
   const memory::BytesByKind& planned = memory_plan_.bytes();
   const int64_t others =
       on_host ? memory::Total(planned) : planned[static_cast<size_t>(memory::Kind::kPinned)];
-  return HostRoom{.needed = others + SnapshotBytes(), .available = host};
+  return Room{.needed = others + SnapshotBytes(), .available = host};
+}
+
+StatusOr<EnginePlan::Room> EnginePlan::GpuRoom() const {
+  int64_t available = args_.memory_limit_bytes;
+  if (available == 0) {
+    ASSIGN_OR_RETURN(available, memory::AvailableBytes(device()));
+  }
+  const memory::BytesByKind& planned = memory_plan_.bytes();
+  const int64_t pinned = planned[static_cast<size_t>(memory::Kind::kPinned)];
+  return Room{.needed = memory::Total(planned) - pinned + memory::kLibraryReserveBytes,
+              .available = available};
 }
 
 void EnginePlan::ReserveSnapshot() {

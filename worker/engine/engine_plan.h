@@ -48,15 +48,25 @@ class EnginePlan {
   // (cause OOM) where it has no room to choose algorithms.
   static StatusOr<EnginePlan> Create(const EngineArgs& args);
 
+  // Whether forward could keep the gathered inputs of branches (GptConfig::keep_inputs) and this
+  // plan does not: the same on all ranks.
+  bool CanKeepInputs() const;
+  // The same engine, which keeps them: more activations, two gathers a layer fewer in backward.
+  StatusOr<EnginePlan> WithInputsKept() const;
+
   // Host memory for a StateSnapshot of this rank; 0 where the config asks for none.
   int64_t SnapshotBytes() const;
   // What this rank would take of its machine's memory with the snapshot, and what that has free (on
   // a CPU memory_limit_bytes, if given) for all the ranks there.
-  struct HostRoom {
+  struct Room {
     int64_t needed = 0;
     int64_t available = 0;
   };
-  StatusOr<HostRoom> HostRoomWithSnapshot() const;
+  StatusOr<Room> HostRoomWithSnapshot() const;
+  // The same of a GPU's memory, which is this rank's alone. What kernels take that are loaded
+  // before the engine allocates counts as if it were kLibraryReserveBytes.
+  StatusOr<Room> GpuRoom() const;
+  bool on_gpu() const { return device().kind() != kernels::DeviceKind::kCpu; }
   // Plans it; the engine has no snapshot otherwise.
   void ReserveSnapshot();
 

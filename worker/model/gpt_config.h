@@ -87,6 +87,10 @@ struct GptConfig {
   // (docs/design/gpu-engine.md#lm-head-on-the-last-stage).
   int64_t head_chunk_tokens = 0;
   Recompute recompute;
+  // Under sequence parallelism forward keeps the gathered inputs of branches [T, h] in place of the
+  // rank's rows of them, and backward does not gather them again: a choice of memory, which the
+  // engine makes (EnginePlan::WithInputsKept). All tensor ranks make the same.
+  bool keep_inputs = false;
   // training.deterministic: equal bits in every run, and recomputed activations bit-equal to kept
   // ones, at the cost of speed. The CPU backend is always deterministic.
   bool deterministic = true;
@@ -95,6 +99,11 @@ struct GptConfig {
   int64_t tokens() const { return seq * micro_batch; }  // T: rows of matrix products
   // R: rows of residuals and norms on this rank.
   int64_t rows() const { return shard.cuts_rows() ? tokens() / shard.size : tokens(); }
+  // Whether the inputs of branches are gathered and can be kept: they are not recomputed.
+  bool can_keep_inputs() const {
+    return shard.cuts_rows() && recompute.mode != RecomputeMode::kSelective;
+  }
+  bool keeps_inputs() const { return keep_inputs && can_keep_inputs(); }
   // This rank's share of heads, key/value heads, feed-forward columns and padded vocabulary.
   int64_t local_heads() const { return heads / shard.size; }
   int64_t local_kv_heads() const { return kv_heads / shard.size; }

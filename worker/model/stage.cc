@@ -112,7 +112,7 @@ void Stage::TakeScratch(ScratchPlan* plan) {
     buffers_.carry = arena->Take(config_.dtype, rows);
   }
   if (config_.shard.cuts_rows()) {
-    buffers_.x = arena->Take(config_.dtype, whole);
+    if (head_ || !config_.keeps_inputs()) buffers_.x = arena->Take(config_.dtype, whole);
     buffers_.dbranch = arena->Take(config_.dtype, whole);
   }
   const int64_t mark = arena->Mark();

@@ -58,14 +58,24 @@ void TransformerLayer::TakeKept(size_t slot, memory::StackArena* arena,
   if (kept_.size() <= slot) kept_.resize(slot + 1);
   const kernels::Shape rows = {config_.rows(), config_.hidden};
   norm1_.TakeKept(slot, arena, residuals.before);
-  if (keeps_norms()) kept_[slot].y1 = arena->Take(config_.dtype, rows);
+  if (keeps_norms()) TakeInput(arena, &kept_[slot].y1, &kept_[slot].x1);
   attention_.TakeKept(slot, arena);
   if (!parallel()) {
     norm2_.TakeKept(slot, arena,
                     residuals.middle ? residuals.middle : arena->Take(config_.dtype, rows));
-    if (keeps_norms()) kept_[slot].y2 = arena->Take(config_.dtype, rows);
+    if (keeps_norms()) TakeInput(arena, &kept_[slot].y2, &kept_[slot].x2);
   }
   mlp_.TakeKept(slot, arena);
+}
+
+void TransformerLayer::TakeInput(memory::StackArena* arena, Tensor* y, Tensor* x) const {
+  const int64_t rows = config_.rows();
+  if (!config_.keeps_inputs()) {
+    *y = arena->Take(config_.dtype, {rows, config_.hidden});
+    return;
+  }
+  *x = arena->Take(config_.dtype, {config_.tokens(), config_.hidden});
+  *y = x->Rows(config_.shard.rank * rows, rows);
 }
 
 void TransformerLayer::TakeScratch(ScratchPlan* plan) {
@@ -101,14 +111,14 @@ Tensor TransformerLayer::ForwardAttention(const Pass& pass, size_t slot, const P
                                           const Buffers& buffers, bool attention_out) const {
   const Tensor y1 = keeps_norms() ? kept_[slot].y1 : buffers.y;
   norm1_.Forward(pass, slot, in, y1);
-  const Tensor x1 = pass.Gather(y1, buffers.x);
+  const Tensor x1 = pass.Gather(y1, config_.keeps_inputs() ? kept_[slot].x1 : buffers.x);
   attention_.Forward(pass, slot, x1, attention_out ? buffers.partial : Tensor());
   if (parallel()) return x1;
   const Tensor y2 = keeps_norms() ? kept_[slot].y2 : buffers.y;
   norm2_.Forward(
       pass, slot,
       {.residual = norm1_.residual(slot), .partials = Partials(pass.Reduce(buffers.partial))}, y2);
-  return pass.Gather(y2, buffers.x);
+  return pass.Gather(y2, config_.keeps_inputs() ? kept_[slot].x2 : buffers.x);
 }
 
 // The reduction runs beside the first weight gradient, the next gather beside the second; where
@@ -172,7 +182,9 @@ void TransformerLayer::BackwardParallel(const Pass& pass, size_t slot, const Buf
 PendingCollective TransformerLayer::InputAgain(const Pass& pass, const ResidualNorm& norm,
                                                size_t slot, const Buffers& buffers) const {
   const Kept& kept = kept_[slot];
-  Tensor y = &norm == &norm1_ ? kept.y1 : kept.y2;
+  const bool is_first = &norm == &norm1_;
+  if (config_.keeps_inputs()) return {.result = is_first ? kept.x1 : kept.x2};
+  Tensor y = is_first ? kept.y1 : kept.y2;
   if (!keeps_norms()) {
     y = buffers.y;
     norm.Normalise(pass, slot, y);

@@ -22,7 +22,7 @@ class TransformerLayer {
     kernels::Tensor dnorm;    // [T, h] gradient of a norm's output; may be partial's buffer
     kernels::Tensor second;   // [T, h], parallel residual: the same for the second branch
     kernels::Tensor y;        // [R, h], if norm outputs are recomputed
-    kernels::Tensor x;        // [T, h], sequence parallelism: gathered norm output
+    kernels::Tensor x;        // [T, h], sequence parallelism: gathered norm output, if not kept
     // [T, h], sequence parallelism: gathered branch gradient. The next one is gathered into the
     // same buffer: that begins behind what was enqueued before, the last reader included.
     kernels::Tensor dbranch;
@@ -62,6 +62,7 @@ class TransformerLayer {
  private:
   struct Kept {
     kernels::Tensor y1, y2;  // [R, h] outputs of the norms; empty if recomputed
+    kernels::Tensor x1, x2;  // [T, h] all ranks' of these, which y1 and y2 are rows of, if kept
   };
 
   bool parallel() const { return config_.parallel_residual; }
@@ -70,6 +71,8 @@ class TransformerLayer {
   // `attention_out`: the attention branch's output is needed.
   kernels::Tensor ForwardAttention(const Pass& pass, size_t slot, const Pending& in,
                                    const Buffers& buffers, bool attention_out) const;
+  // Takes what is kept of a norm's output.
+  void TakeInput(memory::StackArena* arena, kernels::Tensor* y, kernels::Tensor* x) const;
   // A norm's output for backward, kept or recomputed, and the gather of all its rows [T, h].
   PendingCollective InputAgain(const Pass& pass, const ResidualNorm& norm, size_t slot,
                                const Buffers& buffers) const;

@@ -2,13 +2,12 @@
 // rank waits in the next collective for one that has given up.
 #include "worker/train/run_setup.h"
 
-#include <algorithm>
 #include <chrono>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/base/ids.h"
@@ -20,6 +19,7 @@
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/inspect/run_totals.h"
 #include "worker/failure/failure.h"
+#include "worker/memory/machine_room.h"
 #include "worker/train/load_state.h"
 #include "worker/train/run_state.h"
 
@@ -48,31 +48,17 @@ OtherRuns OtherRunsOf(const std::string& directory, const std::string& run) {
   return all;
 }
 
-// Of texts [machine, bytes needed, bytes available] by rank: the first rank on a machine that has
-// not what its ranks need together; the number of ranks where all have. Containers of a machine
-// share its memory, and its boot.
-int64_t RankWithoutRoom(const std::vector<std::string>& ranks) {
-  struct Machine {
-    int64_t first_rank = 0;
-    int64_t needed = 0;
-    int64_t available = 0;
-  };
-  std::map<std::string, Machine> machines;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const nlohmann::json rank = nlohmann::json::parse(ranks[i]);
-    const int64_t available = rank.at(2);
-    const auto [at, is_new] = machines.try_emplace(
-        rank.at(0).get<std::string>(),
-        Machine{.first_rank = static_cast<int64_t>(i), .available = available});
-    at->second.needed += rank.at(1).get<int64_t>();
-    at->second.available = std::min(at->second.available, available);
+// Collective: the first rank without room, or the number of ranks.
+StatusOr<int64_t> ShortRank(checkpoint::Exchange* exchange, const memory::RankRoom& mine) {
+  const nlohmann::json text = {mine.machine, mine.needed_bytes, mine.available_bytes};
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange->AllGather(text.dump()));
+  std::vector<memory::RankRoom> ranks;
+  for (const std::string& one : all) {
+    const nlohmann::json rank = nlohmann::json::parse(one);
+    ranks.push_back(
+        {.machine = rank.at(0), .needed_bytes = rank.at(1), .available_bytes = rank.at(2)});
   }
-  int64_t first = std::ssize(ranks);
-  for (const auto& [id, machine] : machines) {
-    if (machine.needed <= machine.available) continue;
-    first = std::min(first, machine.first_rank);
-  }
-  return first;
+  return memory::RankWithoutRoom(ranks);
 }
 
 }  // namespace
@@ -98,6 +84,7 @@ Status RunSetup::Run() {
   RETURN_IF_ERROR(CompareVocabularies(&exchange));
   ASSIGN_OR_RETURN(start_, FindStart(ArgsOfStart(), &exchange));
   RETURN_IF_ERROR(SettleChoices(&exchange));
+  RETURN_IF_ERROR(PlanInputs(&exchange));
   RETURN_IF_ERROR(PlanSnapshot(&exchange));
   RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
   RETURN_IF_ERROR(LoadIntact(&exchange));
@@ -195,16 +182,37 @@ Status RunSetup::SettleChoices(checkpoint::Exchange* exchange) {
   return OkStatus();
 }
 
+Status RunSetup::PlanInputs(checkpoint::Exchange* exchange) {
+  if (!plan_.has_value()) return base::Internal("no engine was planned");
+  if (!plan_->CanKeepInputs()) return OkStatus();
+  StatusOr<engine::EnginePlan> keeping = plan_->WithInputsKept();
+  RETURN_IF_ERROR(Agree(exchange, keeping.status()));
+  const bool on_gpu = keeping->on_gpu();
+  const auto room = on_gpu ? keeping->GpuRoom() : keeping->HostRoomWithSnapshot();
+  RETURN_IF_ERROR(Agree(exchange, room.status()));
+  // A GPU is a machine of its own here.
+  const std::string machine =
+      on_gpu ? fmt::format("{}/{}", base::BootId(), args_.groups->rank()) : base::BootId();
+  ASSIGN_OR_RETURN(const int64_t short_rank,
+                   ShortRank(exchange, {machine, room->needed, room->available}));
+  if (short_rank == exchange->size()) {
+    plan_.emplace(*std::move(keeping));
+  } else {
+    log::Info("no room to keep gathered inputs: backward gathers them again",
+              {{"rank", short_rank}});
+  }
+  return OkStatus();
+}
+
 Status RunSetup::PlanSnapshot(checkpoint::Exchange* exchange) {
   const megatrain::v1::JobSpec& job = *args_.job;
   if (!job.checkpoint().async_save() || spec::CheckpointDirectory(job).empty()) return OkStatus();
   if (!plan_.has_value()) return base::Internal("no engine was planned");
-  const StatusOr<engine::EnginePlan::HostRoom> room = plan_->HostRoomWithSnapshot();
+  const StatusOr<engine::EnginePlan::Room> room = plan_->HostRoomWithSnapshot();
   RETURN_IF_ERROR(Agree(exchange, room.status()));
-  const nlohmann::json mine = {base::BootId(), room->needed, room->available};
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange->AllGather(mine.dump()));
-  const int64_t short_rank = RankWithoutRoom(all);
-  if (short_rank == std::ssize(all)) {
+  ASSIGN_OR_RETURN(const int64_t short_rank,
+                   ShortRank(exchange, {base::BootId(), room->needed, room->available}));
+  if (short_rank == exchange->size()) {
     plan_->ReserveSnapshot();
   } else {
     log::Warn("no room in host memory for the copy of saves: each holds up training as it writes",

@@ -68,6 +68,8 @@ class RunSetup {
   Status SettleChoices(checkpoint::Exchange* exchange);
   // Rank 0: the choices of the checkpoint to go on from.
   StatusOr<tuning::TuningTables> StoredChoices() const;
+  // Collective: memory for the gathered inputs of branches, on all ranks or on none.
+  Status PlanInputs(checkpoint::Exchange* exchange);
   // Collective: memory for the copy of saves beside training, on all ranks or, where one has no
   // room, on none; then saves hold up training.
   Status PlanSnapshot(checkpoint::Exchange* exchange);

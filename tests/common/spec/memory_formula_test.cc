@@ -99,6 +99,28 @@ TEST(MemoryFormula, ActivationsPerLayer) {
   EXPECT_EQ(layer({"model.qk_norm=true"}), 18 * kUnit + kStatistics + 4 * 8 * 128);
 }
 
+// Of each norm of a layer that keeps its output, the other ranks' rows.
+TEST(MemoryFormula, GatheredInputsPerLayer) {
+  const auto gathered = [](std::vector<std::string> overrides) {
+    overrides.emplace_back("model.layers=4");
+    return Memory(overrides).gathered_inputs;
+  };
+  constexpr int64_t kUnit = 4 * 128 * 64;  // e T h
+  const std::string tp2 = "parallel.tensor=2";
+  EXPECT_EQ(gathered({}), 0);
+  EXPECT_EQ(gathered({tp2}), 4 * 2 * kUnit / 2);
+  EXPECT_EQ(gathered({"parallel.tensor=4"}), 4 * 2 * kUnit * 3 / 4);
+  EXPECT_EQ(gathered({tp2, "parallel.sequence_parallel=false"}), 0);
+  EXPECT_EQ(gathered({tp2, "model.parallel_residual=true"}), 4 * kUnit / 2);
+  EXPECT_EQ(gathered({tp2, "training.recompute.mode=selective"}), 0);
+  EXPECT_EQ(gathered({tp2, "training.recompute.mode=full"}), 0);
+  EXPECT_EQ(gathered({tp2, "training.recompute.mode=full", "training.recompute.method=block"}),
+            3 * 2 * kUnit / 2);
+  EXPECT_EQ(Memory({tp2}, 0, {3}).gathered_inputs, 3 * Memory({tp2}).gathered_inputs);
+  EXPECT_EQ(Memory({tp2}).total(), Memory({tp2}).weights + Memory({tp2}).gradients +
+                                       Memory({tp2}).optimizer + Memory({tp2}).activations);
+}
+
 TEST(MemoryFormula, StagesHoldTheirLayersAndEnds) {
   const std::vector<std::string> four = {"model.layers=4", "parallel.pipeline=4",
                                          "parallel.data=1"};

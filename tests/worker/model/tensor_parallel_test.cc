@@ -202,6 +202,35 @@ TEST(TensorParallel, KeepsWhatTheFormulaSays) {
   }
 }
 
+// Whatever is recomputed; what is kept is the other ranks' rows of two norms' outputs a layer.
+TEST(TensorParallel, KeptInputsGiveTheBitsOfThoseGatheredAgain) {
+  for (GptConfig config : {GptLike(), LlamaLike()}) {
+    config.layers = 4;
+    const std::vector<data::Microbatch> batches = RandomBatches(config, 2);
+    for (const bool parallel_residual : {false, true}) {
+      for (const RecomputeMode mode :
+           {RecomputeMode::kNone, RecomputeMode::kSelective, RecomputeMode::kFull}) {
+        config.parallel_residual = parallel_residual;
+        config.recompute = {.mode = mode, .method = RecomputeMethod::kBlock, .layers = 1};
+        const MeshLayout layout = {
+            .tp = 2, .sequence_parallel = true, .layers = {2, 2}, .stages = 2};
+        config.keep_inputs = false;
+        const MeshResult again = RunMesh(config, layout, batches);
+        config.keep_inputs = true;
+        const MeshResult kept = RunMesh(config, layout, batches);
+        EXPECT_EQ(kept.sums.loss, again.sums.loss);
+        EXPECT_EQ(kept.evaluation.loss, again.evaluation.loss);
+        EXPECT_EQ(kept.grad_bytes, again.grad_bytes);
+        int64_t layers = mode == RecomputeMode::kSelective ? 0 : 2;
+        if (mode == RecomputeMode::kFull) --layers;
+        const int64_t norms = parallel_residual ? 1 : 2;
+        EXPECT_EQ(kept.kept_bytes[0] - again.kept_bytes[0],
+                  2 * layers * norms * 8 * config.tokens() / 2 * config.hidden);
+      }
+    }
+  }
+}
+
 TEST(TensorParallel, DeclaresPartsOfTheLogicalTensors) {
   GptConfig config = GptLike();
   config.shard = {.rank = 1, .size = 2, .sequence_parallel = true};
