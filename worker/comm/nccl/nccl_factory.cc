@@ -28,14 +28,15 @@ constexpr std::string_view kNo = "no ";
 constexpr std::string_view kLate = "late ";
 
 // The most thread blocks that a group's kernels take. Groups that work beside products take few,
-// since each block keeps one SM from them; tensor groups have the device to themselves.
+// since each block keeps one SM from them; tensor groups have the device to themselves. Links have
+// as many as NCCL likes: two carry a fifth of what the path does, and the next stage waits.
 int MostBlocks(std::string_view name) {
   using layout::GroupUse;
-  static const std::map<std::string_view, int> by_use = {
-      {Name(GroupUse::kControl), 1}, {Name(GroupUse::kTensorControl), 4},
-      {Name(GroupUse::kTied), 4},    {Name(GroupUse::kGradients), 8},
-      {Name(GroupUse::kWeights), 8}, {layout::kActivationLink, 2},
-      {layout::kGradientLink, 2}};
+  static const std::map<std::string_view, int> by_use = {{Name(GroupUse::kControl), 1},
+                                                         {Name(GroupUse::kTensorControl), 4},
+                                                         {Name(GroupUse::kTied), 4},
+                                                         {Name(GroupUse::kGradients), 8},
+                                                         {Name(GroupUse::kWeights), 8}};
   const auto found = by_use.find(name.substr(0, name.find('/')));
   return found == by_use.end() ? NcclConfig::kUndefined : found->second;
 }

@@ -51,7 +51,9 @@ StatusOr<std::unique_ptr<End>> MakeEnd(comm::GroupFactory* factory, const comm::
               {{"link", spec.name}, {"why", why_not}});
   }
   ASSIGN_OR_RETURN(auto on_device, options.on_device->Create(spec));
-  return std::make_unique<OverStream>(std::move(on_device), options.device);
+  auto end = std::make_unique<OverStream>(std::move(on_device), options.device);
+  RETURN_IF_ERROR(end->WarmUp());
+  return end;
 }
 
 }  // namespace

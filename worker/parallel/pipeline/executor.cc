@@ -116,7 +116,10 @@ Status Executor::Begin(const Schedule& schedule) {
 }
 
 Status Executor::RunActions(const Schedule& schedule) {
-  for (const Action& action : schedule.actions[static_cast<size_t>(args_.stage)]) {
+  const std::vector<Action>& actions = schedule.actions[static_cast<size_t>(args_.stage)];
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const Action& action = actions[i];
+    next_ = i + 1 < actions.size() ? &actions[i + 1] : nullptr;
     Status status = failure();
     if (status.ok()) {
       status = action.kind == ActionKind::kForward ? RunForward(action, schedule.forward_only)
@@ -137,6 +140,13 @@ Status Executor::RunActions(const Schedule& schedule) {
   return OkStatus();
 }
 
+Status Executor::ExpectNext() {
+  if (next_ == nullptr || !next_->receives) return OkStatus();
+  Receiver* const link =
+      next_->kind == ActionKind::kForward ? links_->activation_in.get() : links_->gradient_in.get();
+  return link->Expect(*args_.stream);
+}
+
 Status Executor::RunForward(const Action& action, bool forward_only) {
   const int chunk = action.chunk;
   const int slot = action.slot;
@@ -155,6 +165,7 @@ Status Executor::RunForward(const Action& action, bool forward_only) {
       return links_->gradient_out->WaitSent(*args_.stream, chunk, slot);
     }));
   }
+  RETURN_IF_ERROR(ExpectNext());
   RETURN_IF_ERROR(Timed(&times_.forward, [&] { return work->Forward(action); }));
   if (action.sends) {
     RETURN_IF_ERROR(Wait(&times_.activation_out, [&] {
@@ -177,14 +188,18 @@ Status Executor::RunBackward(const Action& action) {
     RETURN_IF_ERROR(Wait(&times_.gradient_in, [&] {
       return links_->gradient_in->WaitReady(*args_.stream, chunk, slot);
     }));
-    // The gradient follows from this activation, so the activation has been sent; this makes
-    // certain of it before the slot is released.
+  }
+  // An input that was sent on as it came: the slot's next parcel may overwrite it. (The gradient
+  // follows from the activation, which has arrived, but may not be known to have left.)
+  if (action.receives && action.sends &&
+      SameBuffer(work->Input(chunk, slot), work->Output(chunk, slot))) {
     RETURN_IF_ERROR(Wait(&times_.activation_out, [&] {
       return links_->activation_out->WaitSent(*args_.stream, chunk, slot);
     }));
   }
   const auto wait_sent = [&] { return links_->gradient_out->WaitSent(*args_.stream, chunk, slot); };
   if (action.sends) RETURN_IF_ERROR(Wait(&times_.gradient_out, wait_sent));
+  RETURN_IF_ERROR(ExpectNext());
   RETURN_IF_ERROR(Timed(&times_.backward, [&] { return work->Backward(action); }));
   if (action.sends) {
     links_->activation_in->Release(*args_.stream, chunk, slot);

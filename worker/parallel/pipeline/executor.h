@@ -75,6 +75,8 @@ class Executor {
   void Fail(const Status& why) LOCKS_EXCLUDED(mu_);
   Status failure() const LOCKS_EXCLUDED(mu_);
   Status RunActions(const Schedule& schedule);
+  // Before an action computes: the link of the next one may begin to receive.
+  Status ExpectNext();
   Status RunForward(const Action& action, bool forward_only);
   Status RunBackward(const Action& action);
   // Runs a call that may wait, counts its time and reports it to on_wait.
@@ -86,6 +88,7 @@ class Executor {
   const Args args_;
   StageLinks no_links_;
   StageLinks* const links_;
+  const Action* next_ = nullptr;  // behind the action that runs; nullptr: none
   PassTimes times_;
   mutable base::Mutex mu_;
   Status failure_ GUARDED_BY(mu_);

@@ -96,6 +96,10 @@ class Receiver : public LinkEnd {
   // What `stream` is given from now on finds the pass' next parcel, which must be this slot's
   // (CHECK), in its tensor.
   virtual Status WaitReady(kernels::Stream& stream, int chunk, int slot) = 0;
+  // Says that the next parcel is waited for behind one action that `stream` will be given now, so
+  // that a link whose receives must be begun may begin it beside that action. Links whose parcels
+  // come by themselves do nothing.
+  virtual Status Expect(kernels::Stream& /*stream*/) { return OkStatus(); }
   // Declares the slot's tensor consumed by what `stream` was given so far: its next parcel may
   // overwrite it.
   virtual void Release(kernels::Stream& stream, int chunk, int slot) = 0;

@@ -1,7 +1,11 @@
 // Links between GPUs over a group whose calls enqueue (NCCL), for neighbours that cannot write each
 // other's memory: of two hosts, or without a path between the GPUs. Sends and receives lie on a
-// stream of the link. A receive is begun when the receiver's compute stream comes to its WaitReady,
-// so that none waits on the device, with the thread blocks it takes, while the stage computes.
+// stream of the link. A receive is begun one action ahead (Expect), beside the action before the
+// one that needs it: no earlier, since a receive that waits holds the thread blocks it takes.
+//
+// The first message between two members connects them, for which NCCL blocks the host until both
+// have come. So both ends send one as soon as the link is made (WarmUp), every rank in the order of
+// its edges.
 #pragma once
 
 #include <map>
@@ -27,6 +31,9 @@ class StreamSender final : public Sender {
   Status WaitAllSent(kernels::Stream& stream) override;
   void Detach() override;
 
+  // Sends the message that connects the ends and waits until it has arrived.
+  Status WarmUp();
+
  private:
   const std::unique_ptr<comm::ProcessGroup> group_;
   kernels::Device* const device_;
@@ -44,15 +51,24 @@ class StreamReceiver final : public Receiver {
   comm::CommStats Stats() const override { return group_->Stats(); }
   Status Begin(kernels::Stream& stream, std::vector<Parcel> parcels, const Pass& pass) override;
   Status WaitReady(kernels::Stream& stream, int chunk, int slot) override;
+  Status Expect(kernels::Stream& stream) override;
   void Release(kernels::Stream& stream, int chunk, int slot) override;
   void Detach() override;
 
+  // Receives the sender's message and waits for it.
+  Status WarmUp();
+
  private:
+  // Begins to receive the next parcel behind what `stream` was given so far.
+  Status Receive(kernels::Stream& stream);
+
   const std::unique_ptr<comm::ProcessGroup> group_;
+  kernels::Device* const device_;
   const std::unique_ptr<kernels::Stream> stream_;
   const std::unique_ptr<kernels::Event> begin_, received_;
-  std::vector<Parcel> parcels_;  // of this pass
-  size_t num_taken_ = 0;
+  std::vector<Parcel> parcels_;               // of this pass
+  size_t num_begun_ = 0, num_taken_ = 0;      // at most one apart
+  std::map<std::pair<int, int>, bool> held_;  // by chunk and slot
 };
 
 }  // namespace mt::parallel
