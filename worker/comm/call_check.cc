@@ -186,6 +186,7 @@ class CheckedFactory final : public GroupFactory {
         std::make_unique<CallCheck>(group.get(), std::move(spec), hosts_, config_));
     return group;
   }
+  DeviceWatch* watch() override { return inner_->watch(); }
 
  private:
   GroupFactory* const inner_;

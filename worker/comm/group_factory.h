@@ -10,6 +10,8 @@
 
 namespace mt::comm {
 
+class DeviceWatch;
+
 class GroupFactory {
  public:
   virtual ~GroupFactory() = default;
@@ -18,6 +20,9 @@ class GroupFactory {
   // is not a valid group; kDeadlineExceeded: names the member that did not come; kUnavailable: the
   // network failed. Thread-safe.
   virtual StatusOr<std::unique_ptr<ProcessGroup>> Create(GroupSpec spec) = 0;
+  // What ends calls of its groups that take too long, for others whose work on the device must not
+  // wait for ever either; nullptr: nothing does. Lives as long as the factory.
+  virtual DeviceWatch* watch() { return nullptr; }
 };
 
 // Groups of words of more members are joined as a tree (gloo/tree_group.h), on one host too.

@@ -63,6 +63,8 @@ class NcclFactory final : public GroupFactory {
         NcclGroup::Args{.library = library_, .comm = comm, .device = device_, .watch = &watch_});
   }
 
+  DeviceWatch* watch() override { return &watch_; }
+
  private:
   static std::string KeyOf(const GroupSpec& spec) { return fmt::format("nccl/{}", spec.name); }
 

@@ -45,6 +45,7 @@ StatusOr<std::unique_ptr<End>> MakeEnd(comm::GroupFactory* factory, const comm::
   }
   std::string why_not;
   ASSIGN_OR_RETURN(PeerEnd met, MeetPeer(std::move(group), options.device, &why_not));
+  met.watch = options.on_device->watch();
   if (met.peer_word != nullptr) return std::make_unique<Peer>(std::move(met), options.device);
   if (!why_not.empty()) {
     log::Warn("stages of one host send to each other by NCCL, which is slower",

@@ -56,7 +56,7 @@ struct LinkOptions {
   kernels::Device* device = nullptr;  // creates each link's streams; must outlive the links
   bool overlap = true;                // parallel.overlap.pipeline; of CPU slots
   // Where the device enqueues: of groups that take its memory, for neighbours that cannot write
-  // each other's. nullptr elsewhere.
+  // each other's, and the watch over those that can. nullptr elsewhere.
   comm::GroupFactory* on_device = nullptr;
 };
 

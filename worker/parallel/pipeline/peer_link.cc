@@ -1,6 +1,7 @@
 // Words count parcels of all passes, modulo 2^32.
 #include "worker/parallel/pipeline/peer_link.h"
 
+#include <chrono>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -97,8 +98,56 @@ PeerLinkEnd::PeerLinkEnd(PeerEnd end, kernels::Device* device)
       rescue_(device->CreateStream(kernels::StreamPriority::kHigh)),
       stored_{device->CreateEvent(), device->CreateEvent()} {}
 
+void PeerLinkEnd::Watch() {
+  if (end_.watch != nullptr) end_.watch->Add(this);
+}
+
+void PeerLinkEnd::Unwatch() {
+  if (end_.watch != nullptr) end_.watch->Remove(this);
+}
+
+void PeerLinkEnd::Await(Stream& stream, uint32_t value) {
+  stream.WaitValue(word(), value);
+  base::MutexLock lock(&mu_);
+  awaited_ = value;
+  awaited_at_ = base::Clock::Real()->Now();
+}
+
+void PeerLinkEnd::Look(base::MonotonicTime now) {
+  uint32_t awaited = 0;
+  {
+    base::MutexLock lock(&mu_);
+    if (broken_ || left_ || !awaited_ || now - awaited_at_ <= end_.host->op_timeout()) return;
+    awaited = *awaited_;
+  }
+  uint32_t reached = 0;
+  {
+    base::MutexLock lock(&rescue_mu_);
+    reached = Reached();
+  }
+  if (static_cast<int32_t>(reached - awaited) >= 0) {
+    base::MutexLock lock(&mu_);
+    if (awaited_ == awaited) awaited_.reset();
+    return;
+  }
+  comm::ProcessGroup& host = *end_.host;
+  const char* const what = host.rank() == kSenderIndex
+                               ? "no slot was free for parcel {}, only for {} before it"
+                               : "parcel {} did not come, only {} before it";
+  static_cast<void>(host.Fail(base::Error(
+      absl::StatusCode::kDeadlineExceeded,
+      "link {}: within {:.0f} s {}: rank {}, or one that it waits for, is stuck", host.name(),
+      std::chrono::duration<double>(host.op_timeout()).count(),
+      fmt::format(fmt::runtime(what), awaited, reached), host.WorldRank(1 - host.rank()))));
+  EndAllWaits();
+}
+
 void PeerLinkEnd::Break(std::string_view reason) {
   end_.host->Abort(reason);
+  EndAllWaits();
+}
+
+void PeerLinkEnd::EndAllWaits() {
   size_t latest = 0;
   uint32_t value = 0;
   {
@@ -116,12 +165,17 @@ void PeerLinkEnd::Break(std::string_view reason) {
   }
 }
 
-void PeerLinkEnd::EndWaits(size_t latest, uint32_t value) {
-  // Waits are for a few parcels beyond what the word has reached.
+uint32_t PeerLinkEnd::Reached() {
   uint32_t reached = 0;
   device_->Copy(*rescue_, &reached, end_.word->data(), sizeof(reached));
   rescue_->Synchronize();
-  rescue_->WriteValue(word(), reached + kFarAhead);
+  return reached;
+}
+
+void PeerLinkEnd::EndWaits(size_t latest, uint32_t value) {
+  base::MutexLock lock(&rescue_mu_);
+  // Waits are for a few parcels beyond what the word has reached.
+  rescue_->WriteValue(word(), Reached() + kFarAhead);
   // The peer may have done the same: stores of this end that were still queued undo it.
   rescue_->Wait(*stored_[latest]);
   rescue_->WriteValue(peer_word(), value + kFarAhead);
@@ -192,6 +246,7 @@ StatusOr<std::string> PeerLinkEnd::Hear() { return ReceiveText(*end_.host, *stre
 PeerSender::PeerSender(PeerEnd end, kernels::Device* device)
     : PeerLinkEnd(std::move(end), device), ready_(device->CreateEvent()) {
   CheckLinkMembers(*end_.host, kSenderIndex);
+  Watch();
 }
 
 StatusOr<PeerSender::Places> PeerSender::LearnPlaces() {
@@ -230,7 +285,7 @@ Status PeerSender::Send(Stream& stream, const Parcel& parcel) {
   CHECK_LT(num_sent_, pass_->size()) << end_.host->name();
   ready_->Record(stream);
   stream_->Wait(*ready_);
-  stream_->WaitValue(word(), total_ + 1);
+  Await(*stream_, total_ + 1);
   RETURN_IF_ERROR(TimeParcel(*stream_, [&] {
     device_->Copy(*stream_, (*pass_)[num_sent_], parcel.tensor.data, parcel.tensor.Bytes());
     return OkStatus();
@@ -264,6 +319,7 @@ void PeerSender::Detach() {
 PeerReceiver::PeerReceiver(PeerEnd end, kernels::Device* device)
     : PeerLinkEnd(std::move(end), device) {
   CheckLinkMembers(*end_.host, kReceiverIndex);
+  Watch();
 }
 
 // One text, whatever the number of parcels: the peer may be sending one to this end.
@@ -315,7 +371,7 @@ Status PeerReceiver::WaitReady(Stream& stream, int chunk, int slot) {
   CHECK(parcel.chunk == chunk && parcel.slot == slot)
       << end_.host->name() << ": the next parcel is for chunk " << parcel.chunk << ", slot "
       << parcel.slot << ", not chunk " << chunk << ", slot " << slot;
-  stream.WaitValue(word(), before_ + static_cast<uint32_t>(num_taken_));
+  Await(stream, before_ + static_cast<uint32_t>(num_taken_));
   Count(comm::CommOp::kRecv, parcel.tensor.Bytes());
   return OkStatus();
 }

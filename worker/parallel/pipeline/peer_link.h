@@ -5,6 +5,10 @@
 // block and no host waits for a parcel. Source: docs/design/gpu-engine.md#links.
 //
 // The hosts talk once per kind of pass: the receiver names the places of its parcels.
+//
+// A stream that waits for a peer is known to the device alone. A watch, if there is one, breaks a
+// link whose newest wait is not over `op_timeout` of its host group after it was enqueued, with
+// kDeadlineExceeded and the rank that is behind.
 #pragma once
 
 #include <array>
@@ -12,12 +16,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "worker/comm/device_watch.h"
 #include "worker/parallel/pipeline/link.h"
 
 namespace mt::parallel {
@@ -28,6 +35,7 @@ struct PeerEnd {
   std::unique_ptr<comm::ProcessGroup> host;
   std::unique_ptr<kernels::DeviceBuffer> word;       // of this end, which the peer stores
   std::unique_ptr<kernels::DeviceBuffer> peer_word;  // the peer's, mapped
+  comm::DeviceWatch* watch = nullptr;                // outlives the end; nullptr: none
 };
 
 // Makes a link's end if both ends have a path to each other; else peer_word stays empty, on both,
@@ -39,14 +47,27 @@ StatusOr<PeerEnd> MeetPeer(std::unique_ptr<comm::ProcessGroup> host, kernels::De
 // The common part: the stream on which a link's words and copies go, and the end of all waits. What
 // the peer had enqueued by then may store its word once more, so that waits of this end are sure to
 // be over only once the peer has broken its end as well.
-class PeerLinkEnd {
+class PeerLinkEnd : private comm::DeviceWatch::Watched {
+ public:
+  // Breaks the link if its newest wait is late. Any thread.
+  void Look(base::MonotonicTime now) override LOCKS_EXCLUDED(mu_, rescue_mu_);
+
  protected:
   PeerLinkEnd(PeerEnd end, kernels::Device* device);
+  // The last thing in a constructor, the first in a destructor.
+  void Watch();
+  void Unwatch();
+  // What `stream` is given from now on finds the own word at `value` or beyond.
+  void Await(kernels::Stream& stream, uint32_t value) LOCKS_EXCLUDED(mu_);
   // Stores the peer's word in the order of `stream`; nothing once the end is broken.
   void Store(kernels::Stream& stream, uint32_t value) LOCKS_EXCLUDED(mu_);
-  void Break(std::string_view reason) LOCKS_EXCLUDED(mu_);
+  void Break(std::string_view reason) LOCKS_EXCLUDED(mu_, rescue_mu_);
+  // The group is broken: ends all waits.
+  void EndAllWaits() LOCKS_EXCLUDED(mu_, rescue_mu_);
   // `latest`, `value`: of the latest store of the peer's word.
-  void EndWaits(size_t latest, uint32_t value);
+  void EndWaits(size_t latest, uint32_t value) LOCKS_EXCLUDED(rescue_mu_);
+  // How far the own word has come by now.
+  uint32_t Reached() EXCLUSIVE_LOCKS_REQUIRED(rescue_mu_);
   uint32_t* word() const { return static_cast<uint32_t*>(end_.word->data()); }
   uint32_t* peer_word() const { return static_cast<uint32_t*>(end_.peer_word->data()); }
   // Notes parcels for Stats.
@@ -65,7 +86,8 @@ class PeerLinkEnd {
   PeerEnd end_;
   kernels::Device* const device_;
   const std::unique_ptr<kernels::Stream> stream_;
-  const std::unique_ptr<kernels::Stream> rescue_;  // used by Break alone
+  base::Mutex rescue_mu_;
+  const std::unique_ptr<kernels::Stream> rescue_;  // of Break and Look, under rescue_mu_
   mutable base::Mutex mu_;
   bool broken_ GUARDED_BY(mu_) = false;
   bool left_ GUARDED_BY(mu_) = false;
@@ -73,13 +95,17 @@ class PeerLinkEnd {
   const std::array<std::unique_ptr<kernels::Event>, 2> stored_;
   size_t latest_ GUARDED_BY(mu_) = 0;
   uint32_t latest_value_ GUARDED_BY(mu_) = 0;
+  std::optional<uint32_t> awaited_ GUARDED_BY(mu_);  // the newest wait's, unless it is over
+  base::MonotonicTime awaited_at_ GUARDED_BY(mu_);
   comm::CommStats stats_ GUARDED_BY(mu_);
 };
 
 class PeerSender final : public Sender, private PeerLinkEnd {
  public:
   PeerSender(PeerEnd end, kernels::Device* device);
+  ~PeerSender() override { Unwatch(); }
 
+  using PeerLinkEnd::Look;
   void Abort(std::string_view reason) override { Break(reason); }
   Status status() const override { return end_.host->status(); }
   comm::CommStats Stats() const override { return Counted(); }
@@ -106,7 +132,9 @@ class PeerSender final : public Sender, private PeerLinkEnd {
 class PeerReceiver final : public Receiver, private PeerLinkEnd {
  public:
   PeerReceiver(PeerEnd end, kernels::Device* device);
+  ~PeerReceiver() override { Unwatch(); }
 
+  using PeerLinkEnd::Look;
   void Abort(std::string_view reason) override { Break(reason); }
   Status status() const override { return end_.host->status(); }
   comm::CommStats Stats() const override { return Counted(); }

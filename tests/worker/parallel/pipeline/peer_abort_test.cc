@@ -1,5 +1,6 @@
 // How the waits of a link between devices end that write each other's memory: by an abort of their
-// end from another thread, whatever is still on its way.
+// end from another thread, whatever is still on its way, or because they take too long.
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/worker/async/async_group.h"
 #include "worker/parallel/pipeline/edges.h"
+#include "worker/parallel/pipeline/peer_link.h"
 
 namespace mt::parallel {
 namespace {
@@ -96,6 +98,49 @@ TEST(PeerAbortTest, AWaitForASenderThatNeverComesIsNamed) {
   } catch (const kernels::DeviceError& error) {
     EXPECT_THAT(error.what(), HasSubstr("waits for word 0 of rank 1 to be 1, which is 0"));
   }
+}
+
+// Nobody aborts. The watch's looks are made here, from another thread than the one that waits.
+base::MonotonicTime In(std::chrono::hours hours) { return base::Clock::Real()->Now() + hours; }
+
+TEST(PeerDeadlineTest, EndsAWaitForASenderThatIsStuck) {
+  Pair pair(0);
+  pair.Begin(kSlots);
+  auto& receiver = dynamic_cast<PeerReceiver&>(pair.receiver());
+  pair.Send(0);
+  EXPECT_TRUE(receiver.WaitReady(*pair.b.stream, 0, 0).ok());
+  pair.Run([&](int rank) {
+    if (rank == 1) pair.b.stream->Synchronize();
+  });
+  receiver.Look(In(std::chrono::hours(1)));
+  EXPECT_TRUE(receiver.status().ok()) << "the parcel came: " << receiver.status();
+  EXPECT_TRUE(receiver.WaitReady(*pair.b.stream, 0, 1).ok());
+  receiver.Look(In(std::chrono::hours(0)));
+  EXPECT_TRUE(receiver.status().ok()) << receiver.status();
+  pair.Run([&](int rank) {
+    if (rank == 0) return receiver.Look(In(std::chrono::hours(1)));
+    pair.b.stream->Synchronize();
+  });
+  EXPECT_EQ(receiver.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(base::Message(receiver.status()),
+              HasSubstr("link pp-act/0-1: within 600 s parcel 2 did not come, only 1 before it: "
+                        "rank 0, or one that it waits for, is stuck"));
+  EXPECT_EQ(receiver.WaitReady(*pair.b.stream, 0, 2), receiver.status());
+}
+
+TEST(PeerDeadlineTest, EndsAWaitForAReceiverThatIsStuck) {
+  Pair pair(0);
+  pair.Begin(kSlots + 1);
+  auto& sender = dynamic_cast<PeerSender&>(pair.sender());
+  for (int i = 0; i < kSlots + 1; ++i) pair.Send(i % kSlots);
+  pair.Run([&](int rank) {
+    if (rank == 1) return sender.Look(In(std::chrono::hours(1)));
+    (void)sender.WaitSent(*pair.a.stream, 0, 0);
+    pair.a.stream->Synchronize();
+  });
+  EXPECT_EQ(sender.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(base::Message(sender.status()),
+              HasSubstr("no slot was free for parcel 4, only for 3 before it: rank 1,"));
 }
 
 // The first stage's thread is the one that aborts.
