@@ -20,6 +20,16 @@ int64_t LargestBatch(const spec::BatchRamp& ramp) {
   return largest;
 }
 
+// Of the positions between the ends of the model.
+std::vector<int> PositionsWithoutLayers(const JobSpec& job) {
+  const std::vector<layout::ModelChunk> chunks = spec::LayerSplitOf(job).chunks();
+  std::vector<int> positions;
+  for (size_t position = 1; position + 1 < chunks.size(); ++position) {
+    if (chunks[position].num_layers == 0) positions.push_back(static_cast<int>(position));
+  }
+  return positions;
+}
+
 }  // namespace
 
 EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::GroupAxes& axes) {
@@ -34,6 +44,7 @@ EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::GroupAxes& ax
   config.ramp = spec::RampOf(job);
   config.schedule =
       parallel::ScheduleRequestOf(job, spec::Microbatches(job, LargestBatch(config.ramp)));
+  config.schedule.hand_on = PositionsWithoutLayers(job);
   config.samples_per_round = job.training().micro_batch_size() * axes.SizeOf(layout::kDataAxes);
   config.constants = optim::ConstantsFromJob(job);
   config.optimizer = optim::OptimizerFromJob(job);

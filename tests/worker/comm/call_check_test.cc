@@ -1,5 +1,7 @@
 // Groups over NCCL whose calls are compared: what differs among members ends all of them and is
 // named, what agrees is not disturbed, whatever is late.
+#include "worker/comm/call_check.h"
+
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -12,6 +14,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/comm/nccl_harness.h"
+#include "tests/worker/comm/queue_device.h"
+#include "worker/comm/memory_store.h"
+#include "worker/comm/nccl/nccl_factory.h"
 
 namespace mt::comm {
 namespace {
@@ -235,6 +240,15 @@ TEST(CallCheckTest, AnAbortEndsTheCheck) {
       },
       /*checked=*/true);
   EXPECT_LT(Clock::now() - begin, kSoon);
+}
+
+// Others put their own work under the same watch (worker/parallel/pipeline/peer_link.h).
+TEST(CallCheckFactoryTest, HasTheWatchOfTheFactoryBelow) {
+  QueueDevice device;
+  MemoryStore store;
+  const auto nccl = MakeNcclFactory(&store, {}, StandIn(), &device);
+  ASSERT_NE(nccl->watch(), nullptr);
+  EXPECT_EQ(MakeCheckedFactory(nccl.get(), nccl.get(), {})->watch(), nccl->watch());
 }
 
 }  // namespace

@@ -174,7 +174,13 @@ Curve Runner::Run(const Layout& layout, std::string_view precision,
     return RunProcesses(layout.family, fields, World(layout));
   }
   const JobSpec job = JobOf(layout.family, fields);
-  return testing::Test::HasFatalFailure() ? Curve{} : RunThreads(job);
+  return testing::Test::HasFatalFailure() ? Curve{} : RunThreads(job, {});
+}
+
+Curve Runner::RunOnDevices(const Layout& layout, std::string_view precision, const Devices& devices,
+                           const std::vector<std::string>& more) {
+  const JobSpec job = JobOf(layout.family, AllOverrides(layout, precision, more));
+  return testing::Test::HasFatalFailure() ? Curve{} : RunThreads(job, devices);
 }
 
 Curve Runner::RunAlone(const Layout& layout, std::string_view precision,
@@ -193,8 +199,11 @@ void Runner::ExpectBuckets(const Layout& layout) {
                  }});
 }
 
-Curve Runner::RunThreads(const JobSpec& job) const {
-  const std::vector<train::RankOutcome> outcomes = train::RunJob(job, {.root = dir_.path()});
+Curve Runner::RunThreads(const JobSpec& job, const Devices& devices) const {
+  const std::vector<train::RankOutcome> outcomes = train::RunJob(job, {.root = dir_.path(),
+                                                                       .world = devices.world,
+                                                                       .async_kind = devices.kind,
+                                                                       .sharing = devices.sharing});
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
     const train::TrainResult& result = outcomes[rank].result;
     EXPECT_TRUE(result.status.ok()) << "rank " << rank << ": " << result.status;

@@ -3,6 +3,7 @@
 // heads and groups divisible by 4, a padded vocabulary.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,16 @@ class Runner {
   // The curve of rank 0. Reports a run that fails or ends early.
   Curve Run(const Layout& layout, std::string_view precision,
             const std::vector<std::string>& more = {});
+  // The same by threads whatever the layout says, each with a device of this world that queues its
+  // calls (kernels/async) and that the engine treats as this kind. `sharing`: what a rank's device
+  // shares with the others.
+  struct Devices {
+    kernels::async::AsyncWorld* world = nullptr;
+    kernels::DeviceKind kind = kernels::DeviceKind::kCpu;
+    std::function<kernels::async::Sharing(int rank)> sharing;
+  };
+  Curve RunOnDevices(const Layout& layout, std::string_view precision, const Devices& devices,
+                     const std::vector<std::string>& more = {});
   // The same model, batches and precision on one rank.
   Curve RunAlone(const Layout& layout, std::string_view precision,
                  const std::vector<std::string>& more = {});
@@ -77,7 +88,7 @@ class Runner {
   const std::string& root() const { return dir_.path(); }
 
  private:
-  Curve RunThreads(const megatrain::v1::JobSpec& job) const;
+  Curve RunThreads(const megatrain::v1::JobSpec& job, const Devices& devices) const;
   Curve RunProcesses(Family family, const std::vector<std::string>& overrides, int world);
 
   train::TempDir dir_;

@@ -3,12 +3,14 @@
 // released only after it has been sent.
 #include "worker/parallel/pipeline/executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "common/base/math.h"
+#include "worker/parallel/schedule/rendezvous.h"
 
 namespace mt::parallel {
 namespace {
@@ -91,10 +93,16 @@ Status Executor::Run(const Schedule& schedule) {
 Status Executor::Begin(const Schedule& schedule) {
   const int stage = args_.stage;
   kernels::Stream& stream = *args_.stream;
+  const int64_t id = int64_t{2} * schedule.microbatches + (schedule.forward_only ? 1 : 0);
   const auto pass = [&](int sender_stage, ActionKind kind) {
-    return Pass{.lanes = LanesOf(schedule, sender_stage, kind),
-                .id = int64_t{2} * schedule.microbatches + (schedule.forward_only ? 1 : 0)};
+    return Pass{.lanes = LanesOf(schedule, sender_stage, kind), .id = id};
   };
+  const auto begins = [](const auto& link) { return link != nullptr && link->BeginsReceives(); };
+  if (begins(links_->activation_in) || begins(links_->gradient_in)) {
+    int& ahead = ahead_of_pass_[id];
+    if (ahead == 0) ahead = ReceivesAhead(schedule);
+    ahead_ = ahead;
+  }
   // Receivers first: a sender may wait for what its receiver says of the pass.
   if (links_->activation_in != nullptr) {
     RETURN_IF_ERROR(links_->activation_in->Begin(
@@ -119,7 +127,7 @@ Status Executor::RunActions(const Schedule& schedule) {
   const std::vector<Action>& actions = schedule.actions[static_cast<size_t>(args_.stage)];
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
-    next_ = i + 1 < actions.size() ? &actions[i + 1] : nullptr;
+    behind_ = std::span(actions).subspan(i + 1);
     Status status = failure();
     if (status.ok()) {
       status = action.kind == ActionKind::kForward ? RunForward(action, schedule.forward_only)
@@ -141,10 +149,15 @@ Status Executor::RunActions(const Schedule& schedule) {
 }
 
 Status Executor::ExpectNext() {
-  if (next_ == nullptr || !next_->receives) return OkStatus();
-  Receiver* const link =
-      next_->kind == ActionKind::kForward ? links_->activation_in.get() : links_->gradient_in.get();
-  return link->Expect(*args_.stream);
+  const auto next = behind_.first(std::min(behind_.size(), static_cast<size_t>(ahead_)));
+  for (const ActionKind kind : {ActionKind::kForward, ActionKind::kBackward}) {
+    const auto count = std::ranges::count_if(
+        next, [kind](const Action& action) { return action.kind == kind && action.receives; });
+    if (count == 0) continue;
+    Receiver& link = kind == ActionKind::kForward ? *links_->activation_in : *links_->gradient_in;
+    RETURN_IF_ERROR(link.Expect(*args_.stream, static_cast<int>(count)));
+  }
+  return OkStatus();
 }
 
 Status Executor::RunForward(const Action& action, bool forward_only) {

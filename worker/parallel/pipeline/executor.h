@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <span>
 #include <string_view>
 
 #include "common/base/clock.h"
@@ -75,7 +77,7 @@ class Executor {
   void Fail(const Status& why) LOCKS_EXCLUDED(mu_);
   Status failure() const LOCKS_EXCLUDED(mu_);
   Status RunActions(const Schedule& schedule);
-  // Before an action computes: the link of the next one may begin to receive.
+  // Before an action computes: links may begin to receive for those behind it.
   Status ExpectNext();
   Status RunForward(const Action& action, bool forward_only);
   Status RunBackward(const Action& action);
@@ -88,7 +90,9 @@ class Executor {
   const Args args_;
   StageLinks no_links_;
   StageLinks* const links_;
-  const Action* next_ = nullptr;  // behind the action that runs; nullptr: none
+  std::span<const Action> behind_;        // what comes after the action that runs
+  std::map<int64_t, int> ahead_of_pass_;  // by Pass::id: ReceivesAhead
+  int ahead_ = 0;                         // of this pass; 0: no link begins receives
   PassTimes times_;
   mutable base::Mutex mu_;
   Status failure_ GUARDED_BY(mu_);

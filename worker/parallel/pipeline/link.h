@@ -96,10 +96,12 @@ class Receiver : public LinkEnd {
   // What `stream` is given from now on finds the pass' next parcel, which must be this slot's
   // (CHECK), in its tensor.
   virtual Status WaitReady(kernels::Stream& stream, int chunk, int slot) = 0;
-  // Says that the next parcel is waited for behind one action that `stream` will be given now, so
-  // that a link whose receives must be begun may begin it beside that action. Links whose parcels
-  // come by themselves do nothing.
-  virtual Status Expect(kernels::Stream& /*stream*/) { return OkStatus(); }
+  // Whether Expect does anything: links whose parcels come by themselves need not be told.
+  virtual bool BeginsReceives() const { return false; }
+  // Says that the next `count` parcels are waited for soon behind the action that `stream` will be
+  // given now, so that the link may begin to receive them beside that action, as far as their slots
+  // are free.
+  virtual Status Expect(kernels::Stream& /*stream*/, int /*count*/) { return OkStatus(); }
   // Declares the slot's tensor consumed by what `stream` was given so far: its next parcel may
   // overwrite it.
   virtual void Release(kernels::Stream& stream, int chunk, int slot) = 0;

@@ -73,8 +73,7 @@ StreamReceiver::StreamReceiver(std::unique_ptr<comm::ProcessGroup> group, kernel
     : group_(std::move(group)),
       device_(device),
       stream_(device->CreateStream(kernels::StreamPriority::kHigh)),
-      begin_(device->CreateEvent()),
-      received_(device->CreateEvent()) {
+      begin_(device->CreateEvent()) {
   CheckLinkMembers(*group_, kReceiverIndex);
 }
 
@@ -103,18 +102,23 @@ Status StreamReceiver::Receive(Stream& stream) {
   stream_->Wait(*begin_);
   RETURN_IF_ERROR(group_->Recv(*stream_, parcel.tensor.data, parcel.tensor.NumElements(),
                                parcel.tensor.dtype, kSenderIndex, /*edge=*/0));
-  received_->Record(*stream_);
+  std::unique_ptr<kernels::Event>& received = received_[{parcel.chunk, parcel.slot}];
+  if (received == nullptr) received = device_->CreateEvent();
+  received->Record(*stream_);
   return OkStatus();
 }
 
-Status StreamReceiver::Expect(Stream& stream) {
+Status StreamReceiver::Expect(Stream& stream, int count) {
   RETURN_IF_ERROR(status());
-  CHECK_LT(num_taken_, parcels_.size()) << group_->name();
-  CHECK_EQ(num_begun_, num_taken_) << group_->name();
-  const Parcel& next = parcels_[num_begun_];
-  // The action before uses the slot: WaitReady comes behind it.
-  if (held_[{next.chunk, next.slot}]) return OkStatus();
-  return Receive(stream);
+  const size_t end = num_taken_ + static_cast<size_t>(count);
+  CHECK_LE(end, parcels_.size()) << group_->name();
+  while (num_begun_ < end) {
+    const Parcel& next = parcels_[num_begun_];
+    // An action before uses the slot: the receive is begun behind that.
+    if (held_[{next.chunk, next.slot}]) return OkStatus();
+    RETURN_IF_ERROR(Receive(stream));
+  }
+  return OkStatus();
 }
 
 Status StreamReceiver::WaitReady(Stream& stream, int chunk, int slot) {
@@ -127,7 +131,7 @@ Status StreamReceiver::WaitReady(Stream& stream, int chunk, int slot) {
     RETURN_IF_ERROR(Receive(stream));
   }
   ++num_taken_;
-  stream.Wait(*received_);
+  stream.Wait(*received_[{chunk, slot}]);
   return status();
 }
 

@@ -1,7 +1,8 @@
 // Links between GPUs over a group whose calls enqueue (NCCL), for neighbours that cannot write each
 // other's memory: of two hosts, or without a path between the GPUs. Sends and receives lie on a
 // stream of the link. A receive is begun one action ahead (Expect), beside the action before the
-// one that needs it: no earlier, since a receive that waits holds the thread blocks it takes.
+// one that needs it, and not earlier unless the schedule would deadlock: a receive that waits holds
+// the thread blocks it takes (schedule/rendezvous.h).
 //
 // The first message between two members connects them, for which NCCL blocks the host until both
 // have come. So both ends send one as soon as the link is made (WarmUp), every rank in the order of
@@ -51,7 +52,8 @@ class StreamReceiver final : public Receiver {
   comm::CommStats Stats() const override { return group_->Stats(); }
   Status Begin(kernels::Stream& stream, std::vector<Parcel> parcels, const Pass& pass) override;
   Status WaitReady(kernels::Stream& stream, int chunk, int slot) override;
-  Status Expect(kernels::Stream& stream) override;
+  bool BeginsReceives() const override { return true; }
+  Status Expect(kernels::Stream& stream, int count) override;
   void Release(kernels::Stream& stream, int chunk, int slot) override;
   void Detach() override;
 
@@ -65,10 +67,12 @@ class StreamReceiver final : public Receiver {
   const std::unique_ptr<comm::ProcessGroup> group_;
   kernels::Device* const device_;
   const std::unique_ptr<kernels::Stream> stream_;
-  const std::unique_ptr<kernels::Event> begin_, received_;
-  std::vector<Parcel> parcels_;               // of this pass
-  size_t num_begun_ = 0, num_taken_ = 0;      // at most one apart
-  std::map<std::pair<int, int>, bool> held_;  // by chunk and slot
+  const std::unique_ptr<kernels::Event> begin_;
+  std::vector<Parcel> parcels_;           // of this pass
+  size_t num_begun_ = 0, num_taken_ = 0;  // of them; no slot is among those between twice
+  // By chunk and slot.
+  std::map<std::pair<int, int>, bool> held_;
+  std::map<std::pair<int, int>, std::unique_ptr<kernels::Event>> received_;
 };
 
 }  // namespace mt::parallel

@@ -130,7 +130,8 @@ StatusOr<Schedule> GenerateSchedule(const ScheduleRequest& request) {
   Schedule schedule{.kind = request.kind,
                     .stages = request.stages,
                     .microbatches = request.microbatches,
-                    .chunks = request.chunks};
+                    .chunks = request.chunks,
+                    .hand_on = request.hand_on};
   for (int stage = 0; stage < request.stages; ++stage) {
     auto actions = OrderActions(request, turns, Warmup(request, stage, group));
     schedule.slots.push_back(LargestInFlight(actions, request.chunks));

@@ -2,6 +2,8 @@
 // 2.2.1) and interleaved 1F1B (section 2.2.2, in Megatron-LM's order). Pure; thread-safe.
 #pragma once
 
+#include <vector>
+
 #include "common/base/status.h"
 #include "worker/parallel/schedule/schedule.h"
 
@@ -17,6 +19,7 @@ struct ScheduleRequest {
   // (Megatron's microbatch group size per virtual pipeline stage); 0: `stages`. `microbatches` must
   // be a multiple of it.
   int group = 0;
+  std::vector<int> hand_on;  // Schedule::hand_on
 };
 
 // Generates the schedule. kInvalidArgument if a number is below 1, chunks do not fit the kind, the

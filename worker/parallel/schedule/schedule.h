@@ -45,6 +45,9 @@ struct Schedule {
   bool forward_only = false;                 // evaluation: a slot is free after its forward
   std::vector<std::vector<Action>> actions;  // [stage], in execution order
   std::vector<std::vector<int>> slots;       // [stage][chunk] most microbatches in flight
+  // Positions between the model's ends whose chunks have no layers: they send the buffers on that
+  // they receive.
+  std::vector<int> hand_on;
 
   int position(int stage, int chunk) const { return chunk * stages + stage; }
   int num_positions() const { return stages * chunks; }

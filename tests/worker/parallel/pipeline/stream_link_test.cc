@@ -205,7 +205,7 @@ class StreamAheadTest : public testing::Test {
 TEST_F(StreamAheadTest, AParcelIsReceivedBesideTheActionBeforeItsOwn) {
   ASSERT_TRUE(receiver_->Begin(*streams_[1], slots_, {}).ok());
   ASSERT_TRUE(receiver_->WaitReady(*streams_[1], 0, 0).ok());
-  ASSERT_TRUE(receiver_->Expect(*streams_[1]).ok());
+  ASSERT_TRUE(receiver_->Expect(*streams_[1], 1).ok());
   streams_[1]->WaitValue(At(1, kWord), 1);  // the action
   SendAll();
   EXPECT_EQ(*At(1, 1), 0U) << "new memory has all bits set";
@@ -222,7 +222,7 @@ TEST_F(StreamAheadTest, ASlotInUseIsNotReceivedInto) {
   slots_[1] = slots_[0];
   ASSERT_TRUE(receiver_->Begin(*streams_[1], slots_, {}).ok());
   ASSERT_TRUE(receiver_->WaitReady(*streams_[1], 0, 0).ok());
-  ASSERT_TRUE(receiver_->Expect(*streams_[1]).ok());
+  ASSERT_TRUE(receiver_->Expect(*streams_[1], 1).ok());
   streams_[1]->WaitValue(At(1, kWord), 1);
   try {
     SendAll();

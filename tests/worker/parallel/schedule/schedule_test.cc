@@ -7,6 +7,7 @@
 #include "worker/parallel/schedule/check.h"
 #include "worker/parallel/schedule/generate.h"
 #include "worker/parallel/schedule/print.h"
+#include "worker/parallel/schedule/rendezvous.h"
 #include "worker/parallel/schedule/simulate.h"
 
 namespace mt::parallel {
@@ -225,6 +226,47 @@ TEST(Deadlock, ACircleOfWaitsIsFoundWithItsMembers) {
   }
   const std::string error = base::Message(CheckSchedule(schedule));
   EXPECT_NE(error.find("deadlocks: stage 0 at B0, stage 1 at F2"), std::string::npos) << error;
+}
+
+// Messages of NCCL, whose sends end when their receives have begun.
+TEST(Rendezvous, OneActionAheadSufficesWhereGroupsAreAsLargeAsThePipeline) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::kGPipe, ScheduleKind::kOneFOneB, ScheduleKind::kInterleaved}) {
+    for (int stages = 2; stages <= 8; ++stages) {
+      for (const int rounds : {1, 2, 3}) {
+        ScheduleRequest request{.kind = kind, .stages = stages, .microbatches = rounds * stages};
+        if (kind == ScheduleKind::kInterleaved) request.chunks = 3;
+        const Schedule schedule = GenerateSchedule(request).value();
+        EXPECT_EQ(ReceivesAhead(schedule), 1) << Name(kind) << ", " << stages << " stages";
+        EXPECT_EQ(ReceivesAhead(ForwardOnly(schedule, 7)), 1) << Name(kind);
+      }
+    }
+  }
+}
+
+TEST(Rendezvous, LargerGroupsReceiveFurtherAhead) {
+  const Schedule schedule = GenerateSchedule({.kind = ScheduleKind::kInterleaved,
+                                              .stages = 2,
+                                              .microbatches = 12,
+                                              .chunks = 2,
+                                              .group = 6})
+                                .value();
+  EXPECT_FALSE(EndsByRendezvous(schedule, 1));
+  EXPECT_FALSE(EndsByRendezvous(schedule, 2));
+  EXPECT_EQ(ReceivesAhead(schedule), 3);
+}
+
+// A chunk without layers waits until what it hands on has left.
+TEST(Rendezvous, ChunksWithoutLayersReceiveFurtherAhead) {
+  ScheduleRequest request{
+      .kind = ScheduleKind::kInterleaved, .stages = 2, .microbatches = 4, .chunks = 2};
+  EXPECT_EQ(ReceivesAhead(GenerateSchedule(request).value()), 1);
+  request.hand_on = {1, 2};
+  EXPECT_EQ(ReceivesAhead(GenerateSchedule(request).value()), 2);
+  request.kind = ScheduleKind::kOneFOneB;
+  request.chunks = 1;
+  request.stages = 4;
+  EXPECT_EQ(ReceivesAhead(GenerateSchedule(request).value()), 1);
 }
 
 TEST(SimulateSchedule, TransfersTakeTimeButOverlapWithWork) {
