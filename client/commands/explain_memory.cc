@@ -21,12 +21,14 @@ using spec::RankMemory;
 
 // Which columns a job has beside those of all jobs.
 struct MoreColumns {
-  bool gathered = false, copy = false;
+  bool gathered = false, sums = false, copy = false;
 };
 
 MoreColumns MoreColumnsOf(const v1::JobSpec& job, const std::vector<RankMemory>& stages) {
   return {.gathered = std::ranges::any_of(
               stages, [](const RankMemory& memory) { return memory.gathered_inputs > 0; }),
+          .sums = std::ranges::any_of(
+              stages, [](const RankMemory& memory) { return memory.tensor_sums > 0; }),
           .copy = job.checkpoint().async_save()};
 }
 
@@ -40,6 +42,7 @@ std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& me
                                   FormatBytes(memory.activations),
                                   FormatBytes(memory.total())};
   if (more.gathered) row.push_back(FormatBytes(memory.gathered_inputs));
+  if (more.sums) row.push_back(FormatBytes(memory.tensor_sums));
   if (more.copy) row.push_back(FormatBytes(memory.save_copy));
   return row;
 }
@@ -49,6 +52,7 @@ std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& s
       {"RANK OF STAGE", "PARAMETERS", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "TOTAL"}};
   const MoreColumns more = MoreColumnsOf(job, stages);
   if (more.gathered) rows[0].emplace_back("GATHERED");
+  if (more.sums) rows[0].emplace_back("TENSOR SUMS");
   if (more.copy) rows[0].emplace_back("SAVE COPY");
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     rows.push_back(MemoryRow(fmt::format("{}", stage), stages[stage], more));
@@ -67,6 +71,7 @@ void AddMemory(const RankMemory& memory, ordered_json* out) {
                {"activations", memory.activations},
                {"gathered_inputs", memory.gathered_inputs},
                {"total", memory.total()},
+               {"tensor_sums", memory.tensor_sums},
                {"save_copy", memory.save_copy}});
 }
 
@@ -97,6 +102,11 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options)
           ? "Gathered inputs (sequence parallelism) are activations more, besides the total: kept "
             "where every rank has room, else gathered again in backward.\n"
           : "";
+  const std::string sums =
+      MoreColumnsOf(job, *stages).sums
+          ? "Where the GPUs of tensor ranks reach each other, the terms of their sums take memory "
+            "of the GPU, besides the total.\n"
+          : "";
   const std::string copy =
       job.checkpoint().async_save()
           ? "The copy for saves beside training (checkpoint.async_save) is host "
@@ -107,7 +117,7 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options)
                    "backward. A device of auto is counted as CPU slots.\nNot counted: scratch of a "
                    "running action, workspaces, buffers of "
                    "collectives, data.\n" +
-                   gathered + copy);
+                   gathered + sums + copy);
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ spec::RankMemory MemoryOfAll(const v1::JobSpec& job, const std::vector<spec::Ran
     all.optimizer += ranks * memory.optimizer;
     all.activations += ranks * memory.activations;
     all.gathered_inputs += ranks * memory.gathered_inputs;
+    all.tensor_sums += ranks * memory.tensor_sums;
     all.save_copy += ranks * memory.save_copy;
   }
   return all;

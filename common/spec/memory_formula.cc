@@ -36,6 +36,10 @@ int64_t BytesOf(v1::Training::Precision precision) {
   }
 }
 
+// Rules of worker/comm/copies: the most of a shard that is summed at once, and its alignment.
+constexpr int64_t kMostOfShard = int64_t{64} << 20;
+constexpr int64_t kAlignBytes = 256;
+
 // The symbols explained at the top of this file.
 struct MemorySizes {
   explicit MemorySizes(const JobSpec& job);
@@ -222,6 +226,12 @@ int64_t SlotBytes(const JobSpec& job, const MemorySizes& n, const ModelChunk& ch
   return LayersBytes(job, n, chunk.num_layers) + borders * n.e * n.rows * n.h;
 }
 
+int64_t TensorSumBytes(const JobSpec& job, const MemorySizes& n) {
+  if (n.t == 1 || job.placement().device() != v1::Placement::DEVICE_GPU) return 0;
+  const int64_t shard = base::CeilDiv(n.e * n.tokens * n.h, n.t);
+  return (n.t - 1) * base::RoundUp(std::min(shard, kMostOfShard), kAlignBytes);
+}
+
 int64_t NumMoments(const v1::Optimizer& optimizer) {
   if (optimizer.type() == v1::Optimizer::TYPE_SGD) return optimizer.momentum() > 0 ? 1 : 0;
   return 2;
@@ -239,6 +249,7 @@ RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots) {
     memory.activations += slots[c] * SlotBytes(job, n, chunks[c]);
     memory.gathered_inputs += slots[c] * GatheredBytes(job, n, chunks[c].num_layers);
   }
+  memory.tensor_sums = TensorSumBytes(job, n);
   memory.weights = n.e * memory.parameters;
   memory.gradients = n.w * memory.parameters;
   const int64_t state = NumMoments(job.optimizer()) + (n.e < n.w ? 1 : 0);

@@ -4,7 +4,7 @@
 // (PaddedVocab, StoredHeadDim), buckets padded to the replicas. Activations are what all slots keep
 // from forward to backward (the terms of Korthikanti et al. 2022, without [s, s] matrices and
 // dropout masks, which are never stored). Not counted: scratch of a running action, workspaces,
-// communication buffers, data. Pure; thread-safe.
+// communication buffers other than tensor_sums, data. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,9 @@ struct RankMemory {
   // Under sequence parallelism, activations more: all tensor ranks' rows of what layers keep of
   // their norms' outputs. Kept where every rank has room, else gathered again in backward.
   int64_t gathered_inputs = 0;
+  // On GPUs, where tensor ranks add up by copies (worker/comm/copies): the other ranks' terms of
+  // the largest sum inside layers.
+  int64_t tensor_sums = 0;
   // Host memory for a copy of what the rank saves (checkpoint.async_save), on a GPU beside all
   // else.
   int64_t save_copy = 0;

@@ -43,8 +43,9 @@ class AsyncPeerMemory final : public PeerMemory {
   }
   std::string Export(void* data, std::string* why_not) override {
     const Name name{.data = data, .rest = world_->BytesFrom(data)};
-    if (sharing_ != Sharing::kNoExport && name.rest > 0)
-      return {reinterpret_cast<const char*>(&name), sizeof(name)};
+    const bool refuses = sharing_ == Sharing::kNoExport ||
+                         (sharing_ == Sharing::kWordsAlone && name.rest > kMostOfWords);
+    if (!refuses && name.rest > 0) return {reinterpret_cast<const char*>(&name), sizeof(name)};
     *why_not = name.rest > 0 ? "this device names no memory" : "no device allocated this memory";
     return {};
   }

@@ -13,12 +13,15 @@ namespace mt::kernels::async {
 
 // What a device shares with the others of its world.
 enum class Sharing : uint8_t {
-  kNone,      // Device::peers() is nullptr
-  kAll,       // all of its memory
-  kNoPath,    // reaches no other device
-  kNoExport,  // names none of its memory
-  kNoImport,  // maps no memory of others
+  kNone,        // Device::peers() is nullptr
+  kAll,         // all of its memory
+  kNoPath,      // reaches no other device
+  kNoExport,    // names none of its memory
+  kNoImport,    // maps no memory of others
+  kWordsAlone,  // names allocations of at most kMostOfWords bytes
 };
+
+inline constexpr int64_t kMostOfWords = 256;
 
 // Of this rank's device.
 std::string AsyncUuid(int rank);

@@ -24,6 +24,9 @@ inline constexpr int kMaxPartials = 8;
 struct Partials {
   std::array<Tensor, kMaxPartials> tensor;
   int count = 0;
+  // The sum is rounded to the partials' dtype before it is used, as if SumPartials had stored it:
+  // an op that takes the terms of a sum over ranks gives the bits of one that takes the sum.
+  bool rounded = false;
 
   Partials() = default;
   explicit Partials(const Tensor& one) : count(1) { tensor[0] = one; }

@@ -17,6 +17,7 @@ void See(OperandVisitor* visitor, std::string_view name, Tensor* tensor,
 void See(OperandVisitor* visitor, std::string_view name, Partials* partials) {
   for (int i = 0; i < partials->count; ++i)
     See(visitor, name, &partials->tensor[static_cast<size_t>(i)]);
+  if (partials->rounded) visitor->Mark("rounded");
 }
 
 void See(OperandVisitor* visitor, Workspace* workspace) {

@@ -132,6 +132,7 @@ TEST_F(ExplainTest, GatheredInputsOfTensorRanksAreAColumn) {
   std::vector<std::string> tree = tensor;
   tree.insert(tree.end(), {"-o", "json"});
   EXPECT_THAT(Explain("memory", tree).out, HasSubstr("\"gathered_inputs\": 131072"));
+  EXPECT_THAT(ran.out, Not(HasSubstr("TENSOR SUMS"))) << "of GPUs alone";
   std::vector<std::string> selective = tensor;
   selective.insert(selective.end(), {"--set", "training.recompute.mode=selective"});
   EXPECT_THAT(Explain("memory", selective).out, Not(HasSubstr("GATHERED")));

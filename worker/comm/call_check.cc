@@ -181,7 +181,7 @@ class CheckedFactory final : public GroupFactory {
 
   StatusOr<std::unique_ptr<ProcessGroup>> Create(GroupSpec spec) override {
     ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, inner_->Create(spec));
-    if (spec.members.size() == 1) return group;
+    if (group == nullptr || spec.members.size() == 1) return group;
     group->listener().Set(
         std::make_unique<CallCheck>(group.get(), std::move(spec), hosts_, config_));
     return group;

@@ -48,6 +48,10 @@ Status ProcessGroup::AllReduce(Stream& stream, const void* in, void* out, int64_
 
 Status ProcessGroup::ReduceScatter(Stream& stream, const void* in, void* out, int64_t shard_count,
                                    DType dtype, ReduceOp op) {
+  const int64_t bytes = size() * shard_count * kernels::SizeOf(dtype);
+  CHECK(out != nullptr || bytes == 0 ||
+        (op == ReduceOp::kSum && terms() != nullptr && terms()->Fit(bytes)))
+      << Describe() << ": a sum of " << bytes << " bytes to nowhere";
   return Run(stream, {.op = CommOp::kReduceScatter,
                       .count = shard_count,
                       .dtype = dtype,

@@ -18,6 +18,7 @@
 #include "kernels/core/dtype.h"
 #include "worker/comm/call.h"
 #include "worker/comm/comm_config.h"
+#include "worker/comm/sum_terms.h"
 
 namespace mt::comm {
 
@@ -30,6 +31,9 @@ struct GroupSpec {
   // What the group carries are words: a few KiB a member, in all-reduces, all-gathers, broadcasts
   // and barriers alone (other calls are kInvalidArgument). Such a group may have any size.
   bool words = false;
+  // Where a factory would make a group of another kind than its own (worker/comm/copies), it makes
+  // none: nullptr, on all members alike.
+  bool own_kind = false;
 };
 
 // Calls. Every member makes the same collective calls with the same counts, types, operations and
@@ -78,7 +82,9 @@ class ProcessGroup {
                                  kernels::DType dtype, ReduceOp op);
   // in [size * shard_count], out [shard_count]: rank r receives the reduction of everyone's shard
   // r. out may be in + r * shard_count, this rank's own shard; the other shards of `in` are not
-  // changed.
+  // changed. out may be nullptr where the terms of the sum fit (terms(), CHECK), which are kSum:
+  // they stay where they arrive, and this rank's own shard of `in` is neither read nor written, so
+  // that it may still be written meanwhile.
   [[nodiscard]] Status ReduceScatter(kernels::Stream& stream, const void* in, void* out,
                                      int64_t shard_count, kernels::DType dtype, ReduceOp op);
   // in [shard_count], out [size * shard_count]: the shards in rank order. in may be out + r *
@@ -109,8 +115,10 @@ class ProcessGroup {
   // Groups that copy from member to member (worker/comm/copies) must know, before their first
   // collective, in which device memory operands will lie, at the same offsets on all members; a
   // sum's operands need scratch memory besides. Share is collective and blocks until all have come;
-  // its errors break the group. Before the memory is freed all members call LetGo, which waits
-  // until no peer uses it, unless the group is broken. For other groups all three are nothing.
+  // its errors break the group, but for kUnavailable where a member's driver refuses: all members
+  // obtain that, and the group may be left unused. Before the memory is freed all members call
+  // LetGo, which waits until no peer uses it, unless the group is broken. For other groups all
+  // three are nothing.
   struct SharedMemory {
     struct Piece {
       void* data = nullptr;
@@ -123,6 +131,8 @@ class ProcessGroup {
   virtual int64_t ScratchBytes(int64_t /*bytes*/) const { return 0; }
   [[nodiscard]] virtual Status Share(const SharedMemory& /*memory*/) { return OkStatus(); }
   virtual void LetGo() {}
+  // Of groups that can leave a sum's terms to their caller; nullptr: this one forms all sums.
+  virtual const SumTerms* terms() const { return nullptr; }
 
   // Deadline of a call that begins from now on; at first config.op_timeout. Any thread.
   void SetOpTimeout(std::chrono::milliseconds limit) { op_timeout_ms_ = limit.count(); }

@@ -27,6 +27,16 @@ MT_ALWAYS_INLINE void StoreRow(const T* __restrict__ from, int64_t h, S* __restr
   for (int64_t c = 0; c < h; ++c) Narrow(from[c], &to[c]);
 }
 
+// row = row as S would store it.
+template <class S, class T>
+MT_ALWAYS_INLINE void RoundRow(int64_t h, T* __restrict__ row) {
+  for (int64_t c = 0; c < h; ++c) {
+    S stored;
+    Narrow(row[c], &stored);
+    row[c] = Widen(stored);
+  }
+}
+
 // out = residual + dropout(sum of partials + bias + position row), a chunk of channels at a time,
 // so that `out` may be the residual or a partial.
 template <class S>
@@ -37,6 +47,7 @@ MT_ALWAYS_INLINE void CloseBranch(const AddNormRows<S>& a, int64_t row, S* out) 
     const int64_t at = row * a.h + c;
     for (int64_t i = 0; i < count; ++i) branch[i] = 0;
     for (int p = 0; p < a.num_partials; ++p) AddRow(branch, a.partials[p] + at, count);
+    if (a.rounded) RoundRow<S>(count, branch);
     if (a.bias != nullptr) AddRow(branch, a.bias + c, count);
     if (a.position_table != nullptr) {
       AddRow(branch, a.position_table + a.positions[row / a.batch] * a.h + c, count);
@@ -97,6 +108,7 @@ MT_ALWAYS_INLINE NormGradSums<T> GainGrad(const AddNormGradRows<S>& a, int64_t r
   const S* __restrict__ first = a.dy[0] + row * h;
   for (int64_t c = 0; c < h; ++c) scratch[c] = Widen(first[c]);
   for (int p = 1; p < a.num_dy; ++p) AddRow(scratch, a.dy[p] + row * h, h);
+  if (a.rounded) RoundRow<S>(h, scratch);
   if (dshift != nullptr) AddRow(dshift, scratch, h);
   for (int64_t c = 0; c < h; ++c) dgain[c] += scratch[c] * ((Widen(x[c]) - mean) * rstd);
   for (int64_t c = 0; c < h; ++c) scratch[c] *= Widen(a.gain[c]) + plus;

@@ -15,6 +15,7 @@ struct AddNormRows {
   const S* residual = nullptr;
   const S* partials[8] = {};
   int num_partials = 0;
+  bool rounded = false;  // the partials' sum, to S
   const S* bias = nullptr;
   const S* position_table = nullptr;
   const int32_t* positions = nullptr;
@@ -39,6 +40,7 @@ struct AddNormGradRows {
   int64_t h = 0, batch = 1;
   const S* dy[8] = {};
   int num_dy = 0;
+  bool rounded = false;  // the sum of dy, to S
   const S* dresidual_in = nullptr;
   const S* residual_out = nullptr;
   const Compute<S>* mean = nullptr;

@@ -18,6 +18,7 @@ struct ForwardRows {
   const S* residual;
   const S* partials[kMaxPartials];
   int num_partials;
+  bool rounded;  // the partials' sum, to S
   const S* bias;
   const S* position_table;
   const int32_t* positions;
@@ -48,6 +49,7 @@ __device__ __forceinline__ Float8 CloseBranch(const ForwardRows<S>& a, int64_t r
                                               const Stored8<S>& residual, const Philox4& mask) {
   Float8 x = Widen(first);
   for (int p = 1; p < a.num_partials; ++p) Add<kAccess>(a.partials[p] + row * a.h + c, count, &x);
+  if (a.rounded) x = Widen(Narrow<S>(x));
   if (a.bias != nullptr) Add<kAccess>(a.bias + c, count, &x);
   if (a.position_table != nullptr) {
     const int64_t position = a.positions[a.batch.Quotient(static_cast<uint32_t>(row))];
@@ -214,6 +216,7 @@ void Forward(const Stream& stream, const AddNormArgs& a) {
                      .batch = Divider(a.batch),
                      .residual = DataOrNull<S>(a.residual),
                      .num_partials = a.partials.count,
+                     .rounded = a.partials.rounded,
                      .bias = DataOrNull<S>(a.bias),
                      .position_table = DataOrNull<S>(a.position_table),
                      .positions = DataOrNull<int32_t>(a.positions),

@@ -190,6 +190,7 @@ GradRows<S> Raw(const AddNormGradArgs& a) {
   return {.rows = rows,
           .h = h,
           .num_dy = a.dy.count,
+          .rounded = a.dy.rounded,
           .dresidual_in = DataOrNull<S>(a.dresidual_in),
           .residual_out = DataOrNull<S>(a.residual_out),
           .mean = a.kind == NormKind::kLayerNorm ? DataOrNull<float>(a.mean) : nullptr,

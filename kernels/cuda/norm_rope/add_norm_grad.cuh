@@ -15,7 +15,8 @@ template <class S>
 struct GradRows {
   int64_t rows, h;
   const S* dy[kMaxPartials];
-  int num_dy;  // 0 without a norm
+  int num_dy;    // 0 without a norm
+  bool rounded;  // the sum of dy, to S
   const S* dresidual_in;
   const S* residual_out;
   const float *mean, *rstd;  // mean null for RMSNorm
@@ -248,6 +249,7 @@ struct GradTeam {
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) dy.v[i] += more.v[i];
     }
+    if (a.rounded) dy = Widen(Narrow<S>(dy));
     ring.WriteDy(stage, j, dy);
   }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "common/spec/derived.h"
+#include "megatrain/v1/job.pb.h"
 #include "tests/common/spec/job_text.h"
 
 namespace mt::spec {
@@ -119,6 +120,22 @@ TEST(MemoryFormula, GatheredInputsPerLayer) {
   EXPECT_EQ(Memory({tp2}, 0, {3}).gathered_inputs, 3 * Memory({tp2}).gathered_inputs);
   EXPECT_EQ(Memory({tp2}).total(), Memory({tp2}).weights + Memory({tp2}).gradients +
                                        Memory({tp2}).optimizer + Memory({tp2}).activations);
+}
+
+// The other ranks' terms of [T, h], of 64 MiB at most each; of GPUs alone.
+TEST(MemoryFormula, TermsOfTensorSumsOnGpus) {
+  const auto sums = [](const std::vector<std::string>& overrides, bool on_gpu = true) {
+    Loaded loaded = LoadOnCpu(overrides);
+    EXPECT_EQ(FormatFaults(loaded.faults), "");
+    if (on_gpu) loaded.job.mutable_placement()->set_device(megatrain::v1::Placement::DEVICE_GPU);
+    return MemoryOf(loaded.job, 0, std::vector<int>{1}).tensor_sums;
+  };
+  constexpr int64_t kUnit = 4 * 128 * 64;  // e T h
+  EXPECT_EQ(sums({"parallel.tensor=2"}, false), 0);
+  EXPECT_EQ(sums({}), 0);
+  EXPECT_EQ(sums({"parallel.tensor=2"}), kUnit / 2);
+  EXPECT_EQ(sums({"parallel.tensor=4"}), kUnit / 4 * 3);
+  EXPECT_EQ(sums({"parallel.tensor=2", "model.seq_length=1048576"}), int64_t{64} << 20);
 }
 
 TEST(MemoryFormula, StagesHoldTheirLayersAndEnds) {

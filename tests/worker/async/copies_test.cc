@@ -3,18 +3,13 @@
 // unseen, the end of waits, and where another group takes their place.
 #include <cstring>
 #include <functional>
-#include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/async/async_device.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "tests/worker/async/async_group.h"
-#include "worker/comm/copies/copy_factory.h"
+#include "tests/worker/async/copies_rig.h"
 #include "worker/comm/copies/copy_group.h"
 #include "worker/comm/copies/exchange.h"
 #include "worker/comm/reduce.h"
@@ -23,7 +18,6 @@ namespace mt::comm {
 namespace {
 
 using kernels::DType;
-using kernels::MemoryKind;
 using kernels::async::AsyncWorld;
 using kernels::async::Sharing;
 using kernels::async::WaitName;
@@ -32,111 +26,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-using Bytes = std::vector<std::byte>;
-
-// Of each member; the second half is for results.
-constexpr int64_t kMemory = int64_t{128} << 10;
-// For each peer: larger shards go in pieces.
-constexpr int64_t kSlot = 256;
-
-// A member of the group "dp-reduce/0" of all ranks.
-struct Member {
-  std::unique_ptr<kernels::Backend> cpu, backend;
-  std::unique_ptr<kernels::Stream> stream;
-  std::unique_ptr<kernels::DeviceBuffer> memory, scratch;
-  std::unique_ptr<GroupFactory> factory;
-  std::unique_ptr<ProcessGroup> group;
-  Bytes given, result;  // of host memory, for copies that run later
-
-  kernels::Device& device() const { return backend->device(); }
-  std::byte* at(int64_t offset) const { return static_cast<std::byte*>(memory->data()) + offset; }
-  std::byte* in() const { return at(0); }
-  std::byte* out() const { return at(kMemory / 2); }
-};
-
-class Rig {
- public:
-  struct Options {
-    int size = 2;
-    AsyncWorld::Options world;
-    std::function<Sharing(int rank)> sharing = [](int) { return Sharing::kAll; };
-    bool share = true;
-  };
-  explicit Rig(Options options)
-      : options_(std::move(options)),
-        world_(options_.world),
-        members_(static_cast<size_t>(options_.size)) {
-    Run([this](int rank) { Make(rank); });
-  }
-  ~Rig() {
-    try {
-      Run([this](int rank) {
-        if (member(rank).group != nullptr) member(rank).group->LetGo();
-        member(rank) = {};
-      });
-    } catch (const kernels::DeviceError&) {  // met by the test already
-    }
-  }
-  Rig(const Rig&) = delete;
-  Rig& operator=(const Rig&) = delete;
-
-  void Run(const std::function<void(int rank)>& body) { world_.Run(options_.size, body); }
-  Member& member(int rank) { return members_[static_cast<size_t>(rank)]; }
-  AsyncWorld& world() { return world_; }
-
- private:
-  void Make(int rank) {
-    Member& me = member(rank);
-    me.cpu = kernels::cpu::MakeCpuBackend({}).value();
-    me.backend = kernels::async::MakeAsyncBackend(
-        {.cpu = me.cpu.get(), .world = &world_, .rank = rank, .sharing = options_.sharing(rank)});
-    me.stream = me.device().CreateStream(kernels::StreamPriority::kHigh);
-    me.memory = me.device().Allocate(kMemory, MemoryKind::kDevice);
-    const int64_t scratch = (options_.size - 1) * kSlot;
-    me.scratch = me.device().Allocate(scratch, MemoryKind::kDevice);
-    me.factory = MakeCopyFactory({.host = &host_,
-                                  .otherwise = &device_,
-                                  .device = &me.device(),
-                                  .vector = &me.backend->vector(),
-                                  .watched = false});
-    std::vector<int> members(static_cast<size_t>(options_.size));
-    std::iota(members.begin(), members.end(), 0);
-    me.group =
-        me.factory->Create({.name = "dp-reduce/0", .members = members, .my_index = rank}).value();
-    if (!options_.share) return;
-    const Status shared = me.group->Share(
-        {.operands = {{me.memory->data(), kMemory}}, .scratch = {me.scratch->data(), scratch}});
-    EXPECT_TRUE(shared.ok()) << shared;
-  }
-
-  const Options options_;
-  AsyncWorld world_;
-  AsyncHub host_{{.world = &world_, .on_host = true, .config = {}}};
-  AsyncHub device_{{.world = &world_, .config = {}}};
-  std::vector<Member> members_;
-};
-
-// Finite values whose sums depend on their order.
-Bytes Values(DType dtype, int64_t count, int rank) {
-  Bytes data(static_cast<size_t>(count * kernels::SizeOf(dtype)));
-  uint64_t state = static_cast<uint64_t>(rank) * 7919 + 1;
-  for (int64_t i = 0; i < count; ++i) {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    const double value = static_cast<double>(state >> 40U) * 0x1p-20 - 8;
-    const auto single = static_cast<float>(value);
-    std::byte* const at = data.data() + i * kernels::SizeOf(dtype);
-    if (dtype == DType::kF64) {
-      std::memcpy(at, &value, sizeof(value));
-    } else if (dtype == DType::kF32) {
-      std::memcpy(at, &single, sizeof(single));
-    } else {
-      // Exponents that are neither infinite nor subnormal, of either type.
-      const auto bits = static_cast<uint16_t>((state >> 40U & 0xBFFFU) | 0x2000U);
-      std::memcpy(at, &bits, sizeof(bits));
-    }
-  }
-  return data;
-}
 
 struct Case {
   int size = 2;
@@ -423,6 +312,7 @@ TEST(CopiesFactoryTest, MembersAgreeOnAnotherGroupWhereOneRefuses) {
       EXPECT_TRUE(Call(CommOp::kAllReduce, c, me).ok());
       me.stream->Synchronize();
     });
+    EXPECT_THAT(rig.world().EarlyFrees(), IsEmpty()) << "words that were mapped already";
   }
   Rig rig({});
   EXPECT_EQ(rig.member(0).group->ScratchBytes(1000), 512) << "half, rounded up to 256";

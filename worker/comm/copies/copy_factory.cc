@@ -29,11 +29,10 @@ class CopyFactory final : public GroupFactory {
   StatusOr<std::unique_ptr<ProcessGroup>> Create(GroupSpec spec) override {
     RETURN_IF_ERROR(CheckSpec(spec));
     if (spec.members.size() == 1) return MakeSelfGroup(std::move(spec), args_.config, args_.device);
-    if (spec.members.size() > CopyGroup::kMostMembers)
-      return args_.otherwise->Create(std::move(spec));
+    if (spec.members.size() > CopyGroup::kMostMembers) return Otherwise(std::move(spec));
     ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> host, args_.host->Create(spec));
     ASSIGN_OR_RETURN(std::unique_ptr<PeerWords> words, Meet(*host));
-    if (words == nullptr) return args_.otherwise->Create(std::move(spec));
+    if (words == nullptr) return Otherwise(std::move(spec));
     return std::make_unique<CopyGroup>(std::move(spec), args_.config,
                                        CopyGroup::Args{.host = std::move(host),
                                                        .device = args_.device,
@@ -43,6 +42,11 @@ class CopyFactory final : public GroupFactory {
   }
 
  private:
+  StatusOr<std::unique_ptr<ProcessGroup>> Otherwise(GroupSpec spec) const {
+    if (spec.own_kind) return std::unique_ptr<ProcessGroup>();
+    return args_.otherwise->Create(std::move(spec));
+  }
+
   // nullptr if there is a member that does not write all others' memory, or is not written.
   StatusOr<std::unique_ptr<PeerWords>> Meet(ProcessGroup& host) const {
     kernels::Device& device = *args_.device;
@@ -74,11 +78,14 @@ class CopyFactory final : public GroupFactory {
     if (all_named && refusal == answers.end()) return std::make_unique<PeerWords>(std::move(words));
     if (together && refusal != answers.end() && host.rank() == 0) {
       log::Warn(
-          "replicas of one host exchange gradients and weights by NCCL, which is slower",
+          "GPUs of one host communicate by NCCL instead of copies, which is slower",
           {{"group", host.name()},
            {"rank", std::to_string(host.WorldRank(static_cast<int>(refusal - answers.begin())))},
            {"why", *refusal}});
     }
+    // Some may have mapped others' words, which live until they all have let go.
+    words.peers.clear();
+    RETURN_IF_ERROR(host.Barrier(*stream));
     return std::unique_ptr<PeerWords>();
   }
 

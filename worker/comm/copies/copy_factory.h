@@ -25,7 +25,8 @@ struct CopyFactoryArgs {
 
 // Create blocks until all members have come, and decides alike on all of them: copies if all are on
 // one host, each reaches all others and at most CopyGroup::kMostMembers are there. Where a host
-// refuses, it says why, once.
+// refuses, it says why, once. Of a spec of its own kind alone (GroupSpec::own_kind) there is no
+// other group: nullptr.
 std::unique_ptr<GroupFactory> MakeCopyFactory(CopyFactoryArgs args);
 
 }  // namespace mt::comm

@@ -13,7 +13,6 @@
 
 #include "common/base/log.h"
 #include "common/base/math.h"
-#include "worker/comm/copies/exchange.h"
 #include "worker/comm/reduce.h"
 
 namespace mt::comm {
@@ -22,7 +21,6 @@ namespace {
 using kernels::DType;
 using kernels::Stream;
 
-constexpr int64_t kAlign = 256;
 // The most of a shard that goes at once: it bounds the scratch, and a copy of it takes long enough
 // for the few microseconds of a hand-over.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
@@ -34,7 +32,8 @@ bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64 
 CopyGroup::CopyGroup(GroupSpec spec, CommConfig config, Args args)
     : ProcessGroup(std::move(spec), std::move(config)),
       args_(std::move(args)),
-      host_stream_(args_.device->CreateStream(kernels::StreamPriority::kLow)) {
+      host_stream_(args_.device->CreateStream(kernels::StreamPriority::kLow)),
+      slots_(rank(), size()) {
   CHECK_LE(size(), kMostMembers);
   if (args_.watch != nullptr) args_.watch->Add(this);
 }
@@ -48,79 +47,26 @@ CopyGroup::~CopyGroup() {
 
 int64_t CopyGroup::ScratchBytes(int64_t bytes) const {
   const int64_t shard = base::CeilDiv(bytes, int64_t{size()});
-  return (size() - 1) * base::RoundUp(std::min(shard, kPieceBytes), kAlign);
+  return (size() - 1) * base::RoundUp(std::min(shard, kPieceBytes), TermSlots::kAlign);
 }
 
 Status CopyGroup::Share(const SharedMemory& memory) {
-  const Status mapped = Map(memory);
-  return mapped.ok() ? mapped : Fail(mapped);
-}
-
-Status CopyGroup::Map(const SharedMemory& memory) {
   RETURN_IF_ERROR(status());
-  std::vector<SharedMemory::Piece> pieces = memory.operands;
-  pieces.push_back(memory.scratch);
-  std::vector<std::string> names;
-  std::string why_not;
-  for (const auto& piece : pieces) {
-    const bool empty = piece.bytes == 0;
-    names.push_back(empty ? "" : args_.device->peers()->Export(piece.data, &why_not));
-    if (!empty && names.back().empty()) {
-      return base::Unavailable("{}: its memory cannot be shared: {}", Describe(), why_not);
-    }
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   Exchange(*args_.host, *host_stream_, Join(names)));
-  std::vector<Window> windows;
-  windows.reserve(pieces.size());
-  for (const auto& piece : pieces)
-    windows.push_back({.own = static_cast<std::byte*>(piece.data), .bytes = piece.bytes});
-  for (int peer = 0; peer < size(); ++peer) {
-    const std::vector<std::string> theirs = Split(all[static_cast<size_t>(peer)]);
-    if (theirs.size() != pieces.size()) {
-      return base::FailedPrecondition("{}: {} shares other memory", Describe(), DescribePeer(peer));
-    }
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      std::unique_ptr<kernels::DeviceBuffer> mapped;
-      if (peer != rank() && !theirs[i].empty()) {
-        mapped = args_.device->peers()->Import(theirs[i], &why_not);
-        if (mapped == nullptr || mapped->bytes() < pieces[i].bytes) {
-          return base::Unavailable("{}: the memory of {} cannot be mapped: {}", Describe(),
-                                   DescribePeer(peer),
-                                   mapped == nullptr ? why_not : "it is smaller than this one's");
-        }
-      }
-      windows[i].peers.push_back(std::move(mapped));
-    }
-  }
-  scratch_ = std::move(windows.back());
-  windows.pop_back();
-  windows_ = std::move(windows);
-  slot_bytes_ = scratch_.bytes / (size() - 1) / kAlign * kAlign;
+  const StatusOr<std::string> why_not =
+      windows_.Map(*args_.host, *host_stream_, *args_.device, memory);
+  if (!why_not.ok()) return Fail(why_not.status());
+  if (!why_not->empty()) return base::Unavailable("{}: {}", Describe(), *why_not);
+  slots_.Set(windows_.scratch().own, windows_.scratch().bytes);
   return OkStatus();
 }
 
 void CopyGroup::LetGo() {
   if (!args_.words->Leave()) return;
-  windows_.clear();
-  scratch_ = {};
+  windows_.Clear();
+  slots_.Set(nullptr, 0);
   // Until nobody uses this member's memory. An error says that a peer is gone, and what it mapped
   // with it.
   static_cast<void>(args_.host->Barrier(*host_stream_));
-}
-
-StatusOr<CopyGroup::Part> CopyGroup::Locate(const void* data, int64_t bytes) const {
-  const auto* const at = static_cast<const std::byte*>(data);
-  for (const Window& window : windows_) {
-    if (at < window.own || at + bytes > window.own + window.bytes) continue;
-    return Part{.window = &window, .offset = at - window.own, .bytes = bytes};
-  }
-  return base::FailedPrecondition("{} bytes that lie in no memory of Share", bytes);
-}
-
-std::byte* CopyGroup::PeerAt(const Part& part, int peer) {
-  return static_cast<std::byte*>(part.window->peers[static_cast<size_t>(peer)]->data()) +
-         part.offset;
 }
 
 // Calls.
@@ -178,8 +124,8 @@ void CopyGroup::AwaitAll(Stream& stream, PeerWords::Kind kind, uint32_t number) 
 Status CopyGroup::AllReduceParts(Stream& stream, const Call& call) {
   const ShardCut cut{.count = call.count, .num_shards = size()};
   const int64_t each = kernels::SizeOf(call.dtype);
-  ASSIGN_OR_RETURN(const Part in, Locate(call.in, call.Bytes()));
-  ASSIGN_OR_RETURN(const Part out, Locate(call.out, call.Bytes()));
+  ASSIGN_OR_RETURN(const Part in, windows_.Locate(call.in, call.Bytes()));
+  ASSIGN_OR_RETURN(const Part out, windows_.Locate(call.out, call.Bytes()));
   std::vector<Part> terms;
   std::vector<Part> sums;
   for (int member = 0; member < size(); ++member) {
@@ -188,24 +134,26 @@ Status CopyGroup::AllReduceParts(Stream& stream, const Call& call) {
     terms.push_back({.window = in.window, .offset = in.offset + offset, .bytes = bytes});
     sums.push_back({.window = out.window, .offset = out.offset + offset, .bytes = bytes});
   }
-  RETURN_IF_ERROR(Reduce(stream, call, terms, OwnAt(sums[static_cast<size_t>(rank())])));
+  RETURN_IF_ERROR(Reduce(stream, call, terms, sums[static_cast<size_t>(rank())].Own()));
   Gather(stream, sums);
   return OkStatus();
 }
 
 Status CopyGroup::ReduceScatterParts(Stream& stream, const Call& call) {
-  ASSIGN_OR_RETURN(const Part in, Locate(call.in, size() * call.Bytes()));
+  ASSIGN_OR_RETURN(const Part in, windows_.Locate(call.in, size() * call.Bytes()));
   std::vector<Part> terms;
   terms.reserve(static_cast<size_t>(size()));
   for (int member = 0; member < size(); ++member) {
     terms.push_back(
         {.window = in.window, .offset = in.offset + member * call.Bytes(), .bytes = call.Bytes()});
   }
-  return Reduce(stream, call, terms, call.out);
+  if (call.out != nullptr) return Reduce(stream, call, terms, call.out);
+  SendTerms(stream, terms);  // they stay where they arrive
+  return OkStatus();
 }
 
 Status CopyGroup::AllGatherParts(Stream& stream, const Call& call) {
-  ASSIGN_OR_RETURN(const Part out, Locate(call.out, size() * call.Bytes()));
+  ASSIGN_OR_RETURN(const Part out, windows_.Locate(call.out, size() * call.Bytes()));
   std::vector<Part> shards;
   shards.reserve(static_cast<size_t>(size()));
   for (int member = 0; member < size(); ++member) {
@@ -213,14 +161,14 @@ Status CopyGroup::AllGatherParts(Stream& stream, const Call& call) {
                       .offset = out.offset + member * call.Bytes(),
                       .bytes = call.Bytes()});
   }
-  std::byte* const own = OwnAt(shards[static_cast<size_t>(rank())]);
+  std::byte* const own = shards[static_cast<size_t>(rank())].Own();
   if (call.in != own) args_.device->Copy(stream, own, call.in, call.Bytes());
   Gather(stream, shards);
   return OkStatus();
 }
 
 Status CopyGroup::BroadcastWhole(Stream& stream, const Call& call) {
-  ASSIGN_OR_RETURN(const Part whole, Locate(call.out, call.Bytes()));
+  ASSIGN_OR_RETURN(const Part whole, windows_.Locate(call.out, call.Bytes()));
   std::vector<Part> shards(static_cast<size_t>(size()), Part{.window = whole.window});
   shards[static_cast<size_t>(call.peer)] = whole;
   Gather(stream, shards);
@@ -233,7 +181,7 @@ void CopyGroup::Gather(Stream& stream, std::span<const Part> shards) {
   for (int d = 1; d < size(); ++d) {
     const int peer = Next(d);
     args_.words->Await(stream, peer, PeerWords::kEntered, number);
-    if (own.bytes > 0) args_.device->Copy(stream, PeerAt(own, peer), OwnAt(own), own.bytes);
+    if (own.bytes > 0) args_.device->Copy(stream, own.At(peer), own.Own(), own.bytes);
     args_.words->Tell(stream, peer, PeerWords::kArrived, number);
   }
   AwaitAll(stream, PeerWords::kArrived, number);
@@ -243,15 +191,15 @@ Status CopyGroup::Reduce(Stream& stream, const Call& call, std::span<const Part>
                          void* out) {
   int64_t largest = 0;
   for (const Part& shard : shards) largest = std::max(largest, shard.bytes);
-  if (largest > 0 && slot_bytes_ == 0) {
+  if (largest > 0 && slots_.bytes() == 0) {
     return base::FailedPrecondition("a sum without scratch memory (Share)");
   }
-  for (int64_t at = 0; at < largest; at += slot_bytes_) {
+  for (int64_t at = 0; at < largest; at += slots_.bytes()) {
     std::vector<Part> pieces(shards.begin(), shards.end());
     for (Part& piece : pieces) {
       const int64_t skipped = std::min(at, piece.bytes);
       piece.offset += skipped;
-      piece.bytes = std::min(piece.bytes - skipped, slot_bytes_);
+      piece.bytes = std::min(piece.bytes - skipped, slots_.bytes());
     }
     ReducePiece(stream, call, pieces, static_cast<std::byte*>(out) + at);
   }
@@ -260,32 +208,29 @@ Status CopyGroup::Reduce(Stream& stream, const Call& call, std::span<const Part>
 
 void CopyGroup::ReducePiece(Stream& stream, const Call& call, std::span<const Part> pieces,
                             void* out) {
+  SendTerms(stream, pieces);
+  SumArrived(stream, call, pieces[static_cast<size_t>(rank())], out);
+}
+
+void CopyGroup::SendTerms(Stream& stream, std::span<const Part> pieces) {
   const uint32_t number = Enter(stream);
   for (int d = 1; d < size(); ++d) {
     const int peer = Next(d);
     const Part& piece = pieces[static_cast<size_t>(peer)];
-    const Part slot{.window = &scratch_, .offset = ScratchOffset(d)};
+    const Part slot{.window = &windows_.scratch(), .offset = slots_.OffsetAt(d)};
     args_.words->Await(stream, peer, PeerWords::kEntered, number);
-    if (piece.bytes > 0) args_.device->Copy(stream, PeerAt(slot, peer), OwnAt(piece), piece.bytes);
+    if (piece.bytes > 0) args_.device->Copy(stream, slot.At(peer), piece.Own(), piece.bytes);
     args_.words->Tell(stream, peer, PeerWords::kArrived, number);
   }
   AwaitAll(stream, PeerWords::kArrived, number);
-  SumArrived(stream, call, pieces[static_cast<size_t>(rank())], out);
 }
 
-// In the order of reduce.h: of 16-bit types by rank from 0, of others from the next member on round
-// to this one.
 void CopyGroup::SumArrived(Stream& stream, const Call& call, const Part& own, void* out) {
   const int64_t count = own.bytes / kernels::SizeOf(call.dtype);
   if (count == 0) return;
   kernels::Partials terms;
-  for (int i = 0; i < size(); ++i) {
-    const int member = IsHalf(call.dtype) ? i : Next(i + 1);
-    const int distance = (rank() + size() - member) % size();
-    std::byte* const at = distance == 0 ? OwnAt(own) : scratch_.own + ScratchOffset(distance);
-    terms.tensor[static_cast<size_t>(i)] = {at, call.dtype, {count}};
-  }
-  terms.count = size();
+  for (std::byte* const at : slots_.Arrived(own.Own(), call.dtype))
+    terms.tensor[static_cast<size_t>(terms.count++)] = {at, call.dtype, {count}};
   args_.vector->SumPartials(stream, {out, call.dtype, {count}}, terms);
 }
 

@@ -3,7 +3,8 @@
 // but the sums of what has arrived, which the members' own kernels form. Calls enqueue on the
 // caller's stream and return. Source: docs/design/gpu-engine.md#process-groups.
 //
-// Operations: all-reduce and reduce-scatter (sums of floats), all-gather, broadcast, barrier;
+// Operations: all-reduce and reduce-scatter (sums of floats, of the latter also their terms alone),
+// all-gather, broadcast, barrier;
 // others return kUnimplemented and break the group. What they work on lies in memory given to
 // Share, at the same places on all members; else kFailedPrecondition.
 //
@@ -21,6 +22,8 @@
 
 #include "kernels/ops/vector.h"
 #include "worker/comm/copies/peer_words.h"
+#include "worker/comm/copies/shared_windows.h"
+#include "worker/comm/copies/term_slots.h"
 #include "worker/comm/device_watch.h"
 #include "worker/comm/process_group.h"
 
@@ -45,28 +48,17 @@ class CopyGroup final : public ProcessGroup, private DeviceWatch::Watched {
   int64_t ScratchBytes(int64_t bytes) const override;
   Status Share(const SharedMemory& memory) override;
   void LetGo() override;
+  const SumTerms* terms() const override { return &slots_; }
 
   // Breaks the group if its latest call is late.
   void Look(base::MonotonicTime now) override LOCKS_EXCLUDED(calls_mu_);
 
  private:
-  // Memory of all members; that of the peers is mapped.
-  struct Window {
-    std::byte* own = nullptr;
-    int64_t bytes = 0;
-    std::vector<std::unique_ptr<kernels::DeviceBuffer>> peers;  // null at this member's index
-  };
-  // Elements of a tensor, in memory that is shared: the same place on all members.
-  struct Part {
-    const Window* window = nullptr;
-    int64_t offset = 0;  // bytes
-    int64_t bytes = 0;
-  };
+  using Part = SharedPart;
 
   Status DoCall(kernels::Stream& stream, const Call& call, base::MonotonicTime deadline) override;
   void OnBroken() override;
 
-  Status Map(const SharedMemory& memory);
   Status Enqueue(kernels::Stream& stream, const Call& call);
   Status AllReduceParts(kernels::Stream& stream, const Call& call);
   Status ReduceScatterParts(kernels::Stream& stream, const Call& call);
@@ -76,16 +68,12 @@ class CopyGroup final : public ProcessGroup, private DeviceWatch::Watched {
   Status Reduce(kernels::Stream& stream, const Call& call, std::span<const Part> shards, void* out);
   void ReducePiece(kernels::Stream& stream, const Call& call, std::span<const Part> pieces,
                    void* out);
+  // `terms`: by member, each of a slot's size at most; this one's arrive in the scratch.
+  void SendTerms(kernels::Stream& stream, std::span<const Part> terms);
   // `shards`: by member; each goes from its member to all others.
   void Gather(kernels::Stream& stream, std::span<const Part> shards);
   // Of one piece: the shards that have arrived, and this member's own.
   void SumArrived(kernels::Stream& stream, const Call& call, const Part& own, void* out);
-
-  StatusOr<Part> Locate(const void* data, int64_t bytes) const;
-  static std::byte* OwnAt(const Part& part) { return part.window->own + part.offset; }
-  static std::byte* PeerAt(const Part& part, int peer);
-  // Where the parcel of the member that comes `distance` before another lies with that one.
-  int64_t ScratchOffset(int distance) const { return (distance - 1) * slot_bytes_; }
   int Next(int distance) const { return (rank() + distance) % size(); }
   // Lets all peers write this member's memory for a new call, whose number it returns.
   uint32_t Enter(kernels::Stream& stream);
@@ -93,10 +81,9 @@ class CopyGroup final : public ProcessGroup, private DeviceWatch::Watched {
 
   const Args args_;
   const std::unique_ptr<kernels::Stream> host_stream_;
-  std::vector<Window> windows_;
-  Window scratch_;
-  int64_t slot_bytes_ = 0;  // of the scratch, for each peer
-  uint32_t number_ = 0;     // of the latest exchange
+  SharedWindows windows_;
+  TermSlots slots_;
+  uint32_t number_ = 0;  // of the latest exchange
 
   base::Mutex calls_mu_;
   std::optional<Call> latest_ GUARDED_BY(calls_mu_);

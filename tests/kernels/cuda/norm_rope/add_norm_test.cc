@@ -15,7 +15,8 @@ struct Case {
   double dropout = 0;
   NormKind kind = NormKind::kLayerNorm;
   bool norm = true, shift = true, one_plus = false;
-  int dys = 1;  // partials of the gradient of y
+  int dys = 1;           // partials of the gradient of y
+  bool rounded = false;  // both sums
 
   std::string Text() const {
     return "h " + std::to_string(h) + " partials " + std::to_string(partials) + " dropout " +
@@ -48,6 +49,9 @@ const Case kCases[] = {
     {.s = 500, .b = 8, .h = 768, .dropout = 0.1, .dys = 3},
     {.s = 130, .b = 8, .h = 5120, .dropout = 0.1},
     {.s = 40, .b = 8, .h = 8192, .dys = 2},
+    {.h = 768, .partials = 2, .dropout = 0.1, .dys = 2, .rounded = true},
+    {.h = 2304, .partials = 2, .dys = 2, .rounded = true},
+    {.h = 1001, .partials = 4, .dys = 4, .rounded = true},
     {.h = 768, .norm = false},
     {.h = 768, .dropout = 0.1, .norm = false},
 };
@@ -108,6 +112,7 @@ struct Problem {
     for (const Operand& partial : partials) {
       a.partials.tensor[static_cast<size_t>(a.partials.count++)] = partial[side];
     }
+    a.partials.rounded = config.rounded;
     BackendOf(side).add_norm().AddNorm(StreamOf(side), a);
   }
   void Backward(Side side, GradMode mode) const {
@@ -129,6 +134,7 @@ struct Problem {
     for (const Operand& one : dy) {
       a.dy.tensor[static_cast<size_t>(a.dy.count++)] = one[side];
     }
+    a.dy.rounded = config.rounded;
     SideScratch scratch(side, BackendOf(side).add_norm().WorkspaceBytes(a));
     a.workspace = scratch.workspace();
     BackendOf(side).add_norm().AddNormGrad(StreamOf(side), a);
@@ -227,6 +233,23 @@ TEST_P(CudaAddNormTest, MasksAreTheCpusBits) {
     p.Forward(side);
   }
   ExpectSameBits(p.out, "ones after dropout");
+}
+
+// As a sum that another kernel has stored.
+TEST_P(CudaAddNormTest, RoundedTermsHaveTheBitsOfTheirStoredSum) {
+  for (const int64_t h : {768, 2304, 1001}) {
+    const Problem terms({.h = h, .partials = 3, .rounded = true}, GetParam());
+    Problem stored({.h = h, .partials = 3}, GetParam());
+    Partials all;
+    for (const Operand& partial : stored.partials)
+      all.tensor[static_cast<size_t>(all.count++)] = partial[Side::kGpu];
+    BackendOf(Side::kGpu).vector().SumPartials(StreamOf(Side::kGpu), all.tensor[0], all);
+    stored.partials.resize(1);
+    terms.Forward(Side::kGpu);
+    stored.Forward(Side::kGpu);
+    EXPECT_EQ(terms.out.Bytes(Side::kGpu), stored.out.Bytes(Side::kGpu));
+    EXPECT_EQ(terms.y.Bytes(Side::kGpu), stored.y.Bytes(Side::kGpu));
+  }
 }
 
 TEST_P(CudaAddNormTest, WorksInPlace) {
