@@ -89,6 +89,7 @@ case "$suite" in
     shards mt_gpu_tests 8
     shards mt_gpu_train_tests 2
     shards mt_gpu_recordings_tests 1
+    run tensor-ranks-of-one-gpu python3 tests/gpu/tensor_members.py
     ;;
   pair)
     mkdir "$work/data"
@@ -97,6 +98,7 @@ case "$suite" in
     run members python3 tests/gpu/kill_members.py
     run links python3 tests/gpu/link_members.py --kills 30
     run links-of-one-gpu python3 tests/gpu/link_members.py --gpus 1 --kills 10
+    run tensor-ranks python3 tests/gpu/tensor_members.py --gpus 2 --rounds 2000 --kills 30
     run cuts python3 tests/gpu/cut_on_gpus.py --data-root "$work/data" --data text --gpus 2 --results "$results.cuts"
     for class in TwoGpusTest TwoStagesTest TwoTensorRanksTest; do
       run "$class" env -C tests/e2e python3 -m unittest -v "test_two_gpus.$class"

@@ -10,7 +10,8 @@ namespace mt::layout {
 namespace {
 
 constexpr std::array<std::string_view, kNumGroupUses> kUseNames = {
-    "world", "checkpoint", "control", "tp", "tp-control", "dp-reduce", "dp-gather", "tied"};
+    "world",      "checkpoint", "control",   "tp",  "tp-copies",
+    "tp-control", "dp-reduce",  "dp-gather", "tied"};
 
 AxisSet AxesOf(GroupUse use) {
   switch (use) {
@@ -19,6 +20,7 @@ AxisSet AxesOf(GroupUse use) {
     case GroupUse::kControl:
       break;
     case GroupUse::kTensor:
+    case GroupUse::kTensorCopies:
     case GroupUse::kTensorControl:
       return kTensorAxes;
     case GroupUse::kGradients:

@@ -32,12 +32,13 @@ enum class GroupUse : uint8_t {
   kCheckpoint,     // "checkpoint": saves that go on beside training
   kControl,        // "control": end-of-step vectors, sums of evaluations
   kTensor,         // "tp": inside layers
+  kTensorCopies,   // "tp-copies": the same by copies, where the ranks' GPUs reach each other
   kTensorControl,  // "tp-control": gradients of parameters that tensor ranks hold whole
   kGradients,      // "dp-reduce": their sums over the replicas
   kWeights,        // "dp-gather": gathered behind the update
   kTied,           // "tied": the gradient of a word table that the first and the last stage hold
 };
-inline constexpr int kNumGroupUses = 8;
+inline constexpr int kNumGroupUses = 9;
 
 // The first part of a group's name, as above.
 std::string_view Name(GroupUse use);

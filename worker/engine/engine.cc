@@ -34,8 +34,17 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(EnginePlan plan) {
   }
   auto memory = memory::Memory::Allocate(device, plan.memory_plan_, limit_bytes);
   RETURN_IF_ERROR(failure::WithCause(memory.status(), failure::Cause::kOutOfMemory));
+  const std::vector<parallel::TensorRoutes::Call> calls = plan.TensorCalls();
   std::unique_ptr<Engine> engine(new Engine(std::move(plan), std::move(memory).value()));
   RETURN_IF_ERROR(engine->sync_->Share(*engine->memory_));
+  if (engine->tensor_ == nullptr) return engine;
+  parallel::TensorRoutes& routes = engine->tensor_->routes();
+  RETURN_IF_ERROR(routes.Share(*engine->memory_));
+  // What the clock says decides which products go by shards, and so their last bits.
+  const EngineConfig& config = engine->args_.config;
+  if (config.tensor_copies.race && !config.model.deterministic) {
+    RETURN_IF_ERROR(routes.Race(&device, calls, *engine->memory_));
+  }
   return engine;
 }
 

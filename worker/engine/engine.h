@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/base/status.h"
@@ -104,6 +105,10 @@ class Engine {
   // This rank's place among the job's, and the ways of its buckets.
   const layout::GroupAxes& axes() const { return args_.groups->axes(); }
   const std::vector<parallel::BucketRoute>& routes() const { return sync_->routes(); }
+  // What became of the collectives inside layers that were raced, a line each; empty: none were.
+  std::string TensorRoutesText() const {
+    return tensor_ == nullptr ? std::string() : tensor_->routes().ToText();
+  }
 
  private:
   // Binds the parts of the plan to their memory and makes those that need it.

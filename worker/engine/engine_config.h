@@ -8,6 +8,7 @@
 #include "common/layout/layer_split.h"
 #include "common/spec/batch_ramp.h"
 #include "kernels/ops/step_scalars.h"
+#include "worker/engine/tensor_copies.h"
 #include "worker/model/gpt_config.h"
 #include "worker/optim/schedule.h"
 #include "worker/parallel/schedule/generate.h"
@@ -34,6 +35,7 @@ struct EngineConfig {
   bool overlap_gather = true;
   bool recordings = false;  // training.recordings; auto: off
   bool snapshot = false;    // checkpoint.async_save: memory for a StateSnapshot, if there is room
+  TensorCopies tensor_copies;
 };
 
 // For a completed job (spec::CompleteJob, ResolveForSlots).

@@ -75,13 +75,34 @@ EnginePlan::EnginePlan(const EngineArgs& args, StepSchedules schedules)
       schedules_(std::make_unique<StepSchedules>(std::move(schedules))),
       registry_(std::make_unique<params::Registry>()) {
   if (args_.groups->tp() != nullptr) {
-    tensor_ = std::make_unique<parallel::TensorParallel>(args_.groups->tp(),
-                                                         args_.config.model.shard.cuts_rows());
+    tensor_ = std::make_unique<parallel::TensorParallel>(
+        args_.groups->tp(), args_.config.model.shard.cuts_rows(), args_.groups->tp_copies());
     if (device().Enqueues()) tensor_->RunBeside(&device());
     tensor_->TimeWith(args_.spans);
   }
+  ChooseShardProducts();
   MakeModel();
   MakeSync();
+}
+
+// Not where other bits than those of whole products would come from the CPU, the reference.
+void EnginePlan::ChooseShardProducts() {
+  model::GptConfig& model = args_.config.model;
+  const bool pays = device().kind() == kernels::DeviceKind::kCuda && tensor_ != nullptr &&
+                    tensor_->routes().has_copies() && model.rows() >= TensorCopies::kLeastShardRows;
+  model.shard_products = args_.config.tensor_copies.shard_products.value_or(
+      pays ? model::ShardProducts::kBeside : model::ShardProducts::kNever);
+}
+
+std::vector<parallel::TensorRoutes::Call> EnginePlan::TensorCalls() const {
+  using comm::CommOp;
+  const model::GptConfig& model = args_.config.model;
+  if (!model.shard.cuts_rows())
+    return {
+        {.op = CommOp::kAllReduce, .count = model.tokens() * model.hidden, .dtype = model.dtype}};
+  const int64_t shard = model.rows() * model.hidden;
+  return {{.op = CommOp::kAllGather, .count = shard, .dtype = model.dtype},
+          {.op = CommOp::kReduceScatter, .count = shard, .dtype = model.dtype}};
 }
 
 void EnginePlan::MakeModel() {
@@ -136,6 +157,11 @@ Status EnginePlan::PlanMemory() {
     return tuning::NoMemoryForChoices(error);
   }
   sync_->Plan(&memory_plan_);
+  if (tensor_ != nullptr) {
+    const model::GptConfig& model = args_.config.model;
+    tensor_->routes().Plan(&memory_plan_,
+                           model.tokens() * model.hidden * kernels::SizeOf(model.dtype));
+  }
   memory_plan_.CountTaken(memory::Kind::kComm, args_.groups->communicator_bytes());
   const auto reserve = [this](int64_t bytes) {
     return memory_plan_.Reserve(memory::Kind::kWorkspace, bytes);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -81,6 +82,9 @@ class EnginePlan {
   };
 
   EnginePlan(const EngineArgs& args, StepSchedules schedules);
+  void ChooseShardProducts();
+  // The large collectives inside layers.
+  std::vector<parallel::TensorRoutes::Call> TensorCalls() const;
   void MakeModel();
   void MakeSync();
   Status PlanMemory();

@@ -91,6 +91,10 @@ class Memory {
   // Address of the block's first byte; null for an empty block. CHECKs that the block lies within
   // this plan.
   void* Data(const Block& block) const;
+  // All that was reserved of a kind.
+  Block Whole(Kind kind) const {
+    return {.kind = kind, .bytes = bytes_[static_cast<size_t>(kind)]};
+  }
   // Allocated bytes by kind; what the plan counted besides.
   const BytesByKind& Report() const { return bytes_; }
   const BytesByKind& taken() const { return taken_; }

@@ -117,10 +117,13 @@ void AttentionBlock::TakeScratch(ScratchPlan* plan) {
   plan->NeedWorkspace(pass.backend->rope().WorkspaceBytes(rotation));
 }
 
-void AttentionBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
-                             const Tensor& partial) const {
+void AttentionBlock::ColumnProduct(const Pass& pass, size_t slot, const Tensor& x,
+                                   int64_t first) const {
+  qkv_.Forward(pass, x, kept_[slot].qkv.Rows(first, x.shape[0]));
+}
+
+void AttentionBlock::Between(const Pass& pass, size_t slot) const {
   const Kept& kept = kept_[slot];
-  qkv_.Forward(pass, x, kept.qkv);
   if (rotates()) {
     pass.backend->rope().Rotate(*pass.stream, {.shape = RotationShape(pass),
                                                .qkv = kept.qkv,
@@ -129,7 +132,11 @@ void AttentionBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
                                                .rstd = kept.qk_rstd});
   }
   pass.backend->attention().Forward(*pass.stream, ForwardArgs(pass, kept));
-  if (partial) out_.Forward(pass, kept.o, partial);
+}
+
+void AttentionBlock::RowProduct(const Pass& pass, size_t slot, int64_t first,
+                                const Tensor& partial) const {
+  out_.Forward(pass, kept_[slot].o.Rows(first, partial.shape[0]), partial);
 }
 
 void AttentionBlock::InputGrad(const Pass& pass, size_t slot, const Tensor& dbranch,

@@ -29,10 +29,14 @@ class AttentionBlock {
   // Takes scratch and reports the workspace of every op, for training and evaluation.
   void TakeScratch(ScratchPlan* plan);
 
-  // x [T, h], the norm's output -> partial [T, h], this rank's part of the branch's output. An
-  // empty `partial` computes only what backward needs.
-  void Forward(const Pass& pass, size_t slot, const kernels::Tensor& x,
-               const kernels::Tensor& partial) const;
+  // Forward is three calls, so that communication can run beside the products. First ColumnProduct:
+  // x, rows [n, h] of the norm's output from row `first` on -> the same rows of q, k and v; every
+  // row once. Then Between: rotation and attention over all rows.
+  void ColumnProduct(const Pass& pass, size_t slot, const kernels::Tensor& x, int64_t first) const;
+  void Between(const Pass& pass, size_t slot) const;
+  // Last rows [first, first + n) of the branch's output, this rank's part of it: -> partial [n, h].
+  void RowProduct(const Pass& pass, size_t slot, int64_t first,
+                  const kernels::Tensor& partial) const;
   // Backward is three calls, so that communication can begin between them. First InputGrad: dbranch
   // [T, h] -> dx [T, h], and the gradients of the QK norm's gains. What ColumnWeightGrad needs
   // stays in scratch, which the next block's InputGrad overwrites.
@@ -41,7 +45,8 @@ class AttentionBlock {
   // The weight gradient of the output projection (row-parallel). The output bias's gradient is the
   // business of the residual norm behind the branch.
   void RowWeightGrad(const Pass& pass, size_t slot, const kernels::Tensor& dbranch) const;
-  // The gradients of q, k and v (column-parallel) and of their biases; x as in Forward.
+  // The gradients of q, k and v (column-parallel) and of their biases; x [T, h], all rows of the
+  // branch's input.
   void ColumnWeightGrad(const Pass& pass, const kernels::Tensor& x) const;
   // What the next residual norm needs to close this branch.
   BranchEnd end() const;

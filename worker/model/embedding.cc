@@ -28,7 +28,7 @@ void Embedding::Bind(const params::ParamStore& store) {
   if (position_id_ != params::ParamId::kNone) dpositions_ = store.Grad(position_id_);
 }
 
-Tensor Embedding::Forward(const Pass& pass, const Tensor& whole) const {
+kernels::Partials Embedding::Forward(const Pass& pass, const Tensor& whole) const {
   pass.backend->embedding().Gather(*pass.stream, {.tokens = pass.batch->tokens,
                                                   .table = word_embedding_->weight(),
                                                   .first_row = word_embedding_->first_row(),

@@ -22,9 +22,9 @@ class Embedding {
   void Register(params::Registry* registry);
   void Bind(const params::ParamStore& store);
 
-  // Gathers the word rows and sums them over tensor ranks. Returns [R, h], which is stored in
-  // `whole` [T, h].
-  kernels::Tensor Forward(const Pass& pass, const kernels::Tensor& whole) const;
+  // Gathers the word rows into `whole` [T, h] and sums them over tensor ranks. Returns this rank's
+  // rows of the sum, or its terms, [R, h] each.
+  kernels::Partials Forward(const Pass& pass, const kernels::Tensor& whole) const;
   // dbranch [T, h] is the gradient of the sum of word and position rows, its gather is finished
   // here. Adds to the gradients of both tables and reports them as done. Every tensor rank sees all
   // rows, so the position table's gradient is complete on each.

@@ -46,6 +46,18 @@ struct TensorShard {
   bool cuts_rows() const { return sequence_parallel && size > 1; }
 };
 
+// Under sequence parallelism the products of forward next to a gather or a sum may be computed
+// shard by shard of their rows, R at a time, this rank's own first behind a gather and last before
+// a sum: it needs nobody else's rows for the one, and nobody waits for it in the other, so what
+// moves the rest runs beside them. A choice of speed, which the engine makes
+// (docs/design/gpu-engine.md, "Beside products"). Products of other rows may differ in their last
+// bits.
+enum class ShardProducts : uint8_t {
+  kNever,
+  kBeside,  // where the collective can run beside them
+  kAlways,  // the same bits, too, where it cannot
+};
+
 struct GptConfig {
   int64_t layers = 0;
   int64_t hidden = 0;
@@ -94,6 +106,7 @@ struct GptConfig {
   // training.deterministic: equal bits in every run, and recomputed activations bit-equal to kept
   // ones, at the cost of speed. The CPU backend is always deterministic.
   bool deterministic = true;
+  ShardProducts shard_products = ShardProducts::kNever;
   TensorShard shard;
 
   int64_t tokens() const { return seq * micro_batch; }  // T: rows of matrix products
@@ -104,6 +117,13 @@ struct GptConfig {
     return shard.cuts_rows() && recompute.mode != RecomputeMode::kSelective;
   }
   bool keeps_inputs() const { return keep_inputs && can_keep_inputs(); }
+  // Whether a product next to a collective goes by shards, if that can run beside it or cannot. A
+  // parallel residual's two branches share one gather and one sum, which have no room for it.
+  bool shards_products(bool beside) const {
+    if (!shard.cuts_rows() || parallel_residual) return false;
+    return shard_products == ShardProducts::kAlways ||
+           (beside && shard_products == ShardProducts::kBeside);
+  }
   // This rank's share of heads, key/value heads, feed-forward columns and padded vocabulary.
   int64_t local_heads() const { return heads / shard.size; }
   int64_t local_kv_heads() const { return kv_heads / shard.size; }

@@ -111,7 +111,7 @@ void Head::Forward(const Pass& pass, size_t slot, const Pending& in, const LossA
   }
   if (!pass.training) return;
   if (reports_gradient_) pass.Done(vocab_matrix_->id());
-  norm_.BackwardNorm(pass, 0, pass.Finish(dx), dresidual_[slot]);
+  norm_.BackwardNorm(pass, 0, pass.FinishSum(dx), dresidual_[slot]);
 }
 
 void Head::Loss(const Pass& pass, const Rows& rows, const LossArgs& loss,

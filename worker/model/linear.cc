@@ -31,11 +31,19 @@ int64_t StoredShare(int64_t size, bool cut, const TensorShard& shard, const Line
   return cut ? base::DivExact(share, args.unit) * args.stored_unit : share;
 }
 
+std::vector<int64_t> ForwardRows(const GptConfig& config) {
+  std::vector<int64_t> rows;
+  if (!config.shards_products(/*beside=*/false)) rows.push_back(config.tokens());
+  if (config.shards_products(/*beside=*/true)) rows.push_back(config.rows());
+  return rows;
+}
+
 }  // namespace
 
 Linear::Linear(const GptConfig& config, Args args)
     : dtype_(config.dtype),
       tokens_(config.tokens()),
+      forward_rows_(ForwardRows(config)),
       separate_act_(config.deterministic),
       shard_(config.shard),
       args_(std::move(args)),
@@ -94,30 +102,15 @@ void Linear::PlanWorkspace(ScratchPlan* plan) const {
   const Tensor y = Placeholder(dtype_, {tokens_, outputs_});
   const Tensor w = Placeholder(dtype_, {outputs_, inputs_});
   kernels::LinearOps& ops = plan->pass->backend->linear();
-  kernels::LinearForwardArgs forward = {.x = x, .w = w, .y = y};
   kernels::LinearWeightGradArgs weight_grad = {
       .dy = y, .x = x, .dw = Placeholder(accumulator, w.shape)};
-  if (adds_bias()) {
-    forward.bias = Placeholder(dtype_, {outputs_});
-    if (!args_.act_behind) weight_grad.dbias = Placeholder(accumulator, {outputs_});
-  }
+  if (adds_bias() && !args_.act_behind) weight_grad.dbias = Placeholder(accumulator, {outputs_});
   plan->NeedWorkspace(ops.Plan(weight_grad));
   if (plan->accumulates) {
     weight_grad.mode = kernels::GradMode::kAdd;
     plan->NeedWorkspace(ops.Plan(weight_grad));
   }
-  if (args_.act_behind && !separate_act_) {
-    const int64_t columns = outputs_ / kernels::PreColumns(*args_.act_behind, 1);
-    plan->NeedWorkspace(
-        ops.Plan(kernels::LinearForwardActArgs{.x = x,
-                                               .w = w,
-                                               .bias = forward.bias,
-                                               .act = *args_.act_behind,
-                                               .pre = y,
-                                               .y = Placeholder(dtype_, {tokens_, columns})}));
-  } else {
-    plan->NeedWorkspace(ops.Plan(forward));
-  }
+  for (const int64_t rows : forward_rows_) PlanForward(plan, rows);
   if (args_.act_before) {
     const Tensor pre =
         Placeholder(dtype_, {tokens_, kernels::PreColumns(*args_.act_before, inputs_)});
@@ -128,6 +121,23 @@ void Linear::PlanWorkspace(ScratchPlan* plan) const {
   } else {
     plan->NeedWorkspace(ops.Plan(kernels::LinearInputGradArgs{.dy = y, .w = w, .dx = x}));
   }
+}
+
+void Linear::PlanForward(ScratchPlan* plan, int64_t rows) const {
+  kernels::LinearOps& ops = plan->pass->backend->linear();
+  kernels::LinearForwardArgs forward = {.x = Placeholder(dtype_, {rows, inputs_}),
+                                        .w = Placeholder(dtype_, {outputs_, inputs_}),
+                                        .y = Placeholder(dtype_, {rows, outputs_})};
+  if (adds_bias()) forward.bias = Placeholder(dtype_, {outputs_});
+  if (!args_.act_behind || separate_act_) return plan->NeedWorkspace(ops.Plan(forward));
+  const int64_t columns = outputs_ / kernels::PreColumns(*args_.act_behind, 1);
+  plan->NeedWorkspace(
+      ops.Plan(kernels::LinearForwardActArgs{.x = forward.x,
+                                             .w = forward.w,
+                                             .bias = forward.bias,
+                                             .act = *args_.act_behind,
+                                             .pre = forward.y,
+                                             .y = Placeholder(dtype_, {rows, columns})}));
 }
 
 void Linear::Forward(const Pass& pass, const Tensor& x, const Tensor& y) const {

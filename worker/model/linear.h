@@ -77,7 +77,11 @@ class Linear {
   bool adds_bias() const { return args_.bias && by_outputs(); }
 
   const kernels::DType dtype_;
-  const int64_t tokens_;  // T, for planning
+  void PlanForward(ScratchPlan* plan, int64_t rows) const;
+
+  // For planning: T, and of one call of Forward T, R of a shard, or either.
+  const int64_t tokens_;
+  const std::vector<int64_t> forward_rows_;
   // The activation is a separate kernel that reads the rounded product, so that recomputing it
   // gives the same bits.
   const bool separate_act_;

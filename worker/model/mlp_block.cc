@@ -68,12 +68,17 @@ void MlpBlock::TakeScratch(ScratchPlan* plan) {
   down_.PlanWorkspace(plan);
 }
 
-void MlpBlock::Forward(const Pass& pass, size_t slot, const Tensor& x,
-                       const Tensor& partial) const {
+void MlpBlock::ColumnProduct(const Pass& pass, size_t slot, const Tensor& x, int64_t first) const {
   const Kept& kept = kept_[slot];
-  const Tensor& act = keeps_act() ? kept.act : act_;
-  up_.ForwardAct(pass, x, kept.pre, act);
-  if (partial) down_.Forward(pass, act, partial);
+  const int64_t rows = x.shape[0];
+  up_.ForwardAct(pass, x, kept.pre.Rows(first, rows),
+                 (keeps_act() ? kept.act : act_).Rows(first, rows));
+}
+
+void MlpBlock::RowProduct(const Pass& pass, size_t slot, int64_t first,
+                          const Tensor& partial) const {
+  const Tensor& act = keeps_act() ? kept_[slot].act : act_;
+  down_.Forward(pass, act.Rows(first, partial.shape[0]), partial);
 }
 
 void MlpBlock::InputGrad(const Pass& pass, size_t slot, const Tensor& dbranch,

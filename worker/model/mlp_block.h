@@ -25,10 +25,14 @@ class MlpBlock {
   void TakeKept(size_t slot, memory::StackArena* arena);
   void TakeScratch(ScratchPlan* plan);
 
-  // x [T, h], the norm's output -> partial [T, h], this rank's part of the branch's output. An
-  // empty `partial` computes only what backward needs.
-  void Forward(const Pass& pass, size_t slot, const kernels::Tensor& x,
-               const kernels::Tensor& partial) const;
+  // Forward is two products, and nothing Between them, so that communication can run beside them.
+  // First ColumnProduct: x, rows [n, h] of the norm's output from row `first` on -> the same rows
+  // behind the activation; every row once. RowProduct needs these rows alone: this rank's part of
+  // rows [first, first + n) of the branch's output -> partial [n, h].
+  void ColumnProduct(const Pass& pass, size_t slot, const kernels::Tensor& x, int64_t first) const;
+  void Between(const Pass& /*pass*/, size_t /*slot*/) const {}
+  void RowProduct(const Pass& pass, size_t slot, int64_t first,
+                  const kernels::Tensor& partial) const;
   // Backward is three calls, so that communication can begin between them. First InputGrad: dbranch
   // [T, h] -> dx [T, h]. What ColumnWeightGrad needs stays in scratch,
   // which the next block's InputGrad overwrites.
@@ -37,8 +41,8 @@ class MlpBlock {
   // The weight gradient of the down product (row-parallel). The down bias's gradient is the
   // business of the residual norm behind the branch.
   void RowWeightGrad(const Pass& pass, size_t slot, const kernels::Tensor& dbranch) const;
-  // The gradients of the up product and of the gate (column-parallel) and of their biases; x as in
-  // Forward.
+  // The gradients of the up product and of the gate (column-parallel) and of their biases; x
+  // [T, h], all rows of the branch's input.
   void ColumnWeightGrad(const Pass& pass, const kernels::Tensor& x) const;
   // What the next residual norm needs to close this branch.
   BranchEnd end() const;

@@ -48,9 +48,11 @@ struct Pass {
   kernels::Tensor Gather(const kernels::Tensor& part, const kernels::Tensor& whole) const {
     return tensor == nullptr ? part : tensor->Gather(*stream, part, whole);
   }
-  // Sums `whole` [T, h] over tensor ranks, in place, and returns this rank's rows [R, h] of it.
-  kernels::Tensor Reduce(const kernels::Tensor& whole) const {
-    return tensor == nullptr ? whole : tensor->Reduce(*stream, whole, OwnRows(whole));
+  // Sums `whole` [T, h] over tensor ranks and returns this rank's rows of it, or the terms of their
+  // sum, each [R, h].
+  kernels::Partials Reduce(const kernels::Tensor& whole) const {
+    if (tensor == nullptr) return kernels::Partials(whole);
+    return tensor->Reduce(*stream, whole, OwnRows(whole));
   }
   // Both in two halves, between which what runs on the stream may run beside them
   // (parallel/tensor_parallel.h).
@@ -60,11 +62,14 @@ struct Pass {
     return tensor->StartGather(*stream, part, whole);
   }
   [[nodiscard]] PendingCollective StartReduce(const kernels::Tensor& whole) const {
-    if (tensor == nullptr) return {.result = whole};
+    if (tensor == nullptr) return {.sum = kernels::Partials(whole)};
     return tensor->StartReduce(*stream, whole, OwnRows(whole));
   }
   kernels::Tensor Finish(const PendingCollective& pending) const {
     return tensor == nullptr ? pending.result : tensor->Finish(*stream, pending);
+  }
+  kernels::Partials FinishSum(const PendingCollective& pending) const {
+    return tensor == nullptr ? pending.sum : tensor->FinishSum(*stream, pending);
   }
   // This rank's rows [R, h] of `whole` [T, h].
   kernels::Tensor OwnRows(const kernels::Tensor& whole) const {

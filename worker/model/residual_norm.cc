@@ -141,10 +141,10 @@ void ResidualNorm::Backward(const Pass& pass, size_t slot, const Partials& dy,
   FinishBiases(pass);
 }
 
-void ResidualNorm::BackwardNorm(const Pass& pass, size_t slot, const Tensor& dy,
+void ResidualNorm::BackwardNorm(const Pass& pass, size_t slot, const Partials& dy,
                                 const Tensor& dresidual) const {
   AddNormGradArgs args = NormGradArgs(pass, slot);
-  args.dy = Partials(dy);
+  args.dy = dy;
   args.dresidual = dresidual;
   args.dbranch = dresidual;
   pass.backend->add_norm().AddNormGrad(*pass.stream, args);

@@ -49,7 +49,7 @@ class ResidualNorm {
   // Backward in two halves, for a gradient that waits between forward and backward (the head) or
   // crosses a chunk boundary. This half goes through the norm only: dy -> dresidual, with no
   // gradient from later layers.
-  void BackwardNorm(const Pass& pass, size_t slot, const kernels::Tensor& dy,
+  void BackwardNorm(const Pass& pass, size_t slot, const kernels::Partials& dy,
                     const kernels::Tensor& dresidual) const;
   // The other half, through the branch only: dout [R, h], the gradient of residual(), -> grad.
   void BackwardBranch(const Pass& pass, const kernels::Tensor& dout, BranchGrad* grad) const;

@@ -126,7 +126,7 @@ void Stage::Forward(const Pass& pass, size_t slot, const LossArgs& loss) {
   if (passes_on()) return;
   Pending open;
   if (embedding_) {
-    open.partials = Partials(embedding_->Forward(pass, buffers_.partial));
+    open.partials = embedding_->Forward(pass, buffers_.partial);
   } else {
     open.residual = input(slot);
   }

@@ -1,6 +1,8 @@
 // The order of sub-layers and of tensor parallelism's collectives, forward and backward.
 #include "worker/model/transformer_layer.h"
 
+#include <type_traits>
+
 #include <fmt/format.h>
 
 namespace mt::model {
@@ -23,7 +25,7 @@ Partials Sum(const Pass& pass, const Tensor& a, const Tensor& b) {
     return both;
   }
   pass.backend->vector().AddTo(*pass.stream, a, b);
-  return Partials(pass.Reduce(a));
+  return pass.Reduce(a);
 }
 
 }  // namespace
@@ -91,34 +93,104 @@ void TransformerLayer::TakeScratch(ScratchPlan* plan) {
 
 Pending TransformerLayer::Forward(const Pass& pass, size_t slot, const Pending& in,
                                   const Buffers& buffers) const {
-  const Tensor x = ForwardAttention(pass, slot, in, buffers, /*attention_out=*/true);
+  norm1_.Forward(pass, slot, in, NormOutput(slot, buffers, true));
   if (parallel()) {
-    mlp_.Forward(pass, slot, x, buffers.second);
+    const Tensor x = pass.Gather(NormOutput(slot, buffers, true), Input(slot, buffers, true));
+    RunWhole(pass, attention_, slot, x, buffers.partial);
+    RunWhole(pass, mlp_, slot, x, buffers.second);
     return {.residual = norm1_.residual(slot),
             .partials = Sum(pass, buffers.partial, buffers.second)};
   }
-  mlp_.Forward(pass, slot, x, buffers.partial);
-  return {.residual = norm2_.residual(slot), .partials = Partials(pass.Reduce(buffers.partial))};
+  RunNorm2(pass, slot, buffers);
+  RunColumns(pass, mlp_, slot, buffers);
+  return {.residual = norm2_.residual(slot), .partials = RunRows(pass, mlp_, slot, buffers)};
 }
 
 void TransformerLayer::ForwardKept(const Pass& pass, size_t slot, const Pending& in,
                                    const Buffers& buffers) const {
-  const Tensor x = ForwardAttention(pass, slot, in, buffers, /*attention_out=*/!parallel());
-  mlp_.Forward(pass, slot, x, {});
+  norm1_.Forward(pass, slot, in, NormOutput(slot, buffers, true));
+  if (parallel()) {
+    const Tensor x = pass.Gather(NormOutput(slot, buffers, true), Input(slot, buffers, true));
+    RunWhole(pass, attention_, slot, x, {});
+    RunWhole(pass, mlp_, slot, x, {});
+    return;
+  }
+  RunNorm2(pass, slot, buffers);
+  RunColumns(pass, mlp_, slot, buffers);
 }
 
-Tensor TransformerLayer::ForwardAttention(const Pass& pass, size_t slot, const Pending& in,
-                                          const Buffers& buffers, bool attention_out) const {
-  const Tensor y1 = keeps_norms() ? kept_[slot].y1 : buffers.y;
-  norm1_.Forward(pass, slot, in, y1);
-  const Tensor x1 = pass.Gather(y1, config_.keeps_inputs() ? kept_[slot].x1 : buffers.x);
-  attention_.Forward(pass, slot, x1, attention_out ? buffers.partial : Tensor());
-  if (parallel()) return x1;
-  const Tensor y2 = keeps_norms() ? kept_[slot].y2 : buffers.y;
+void TransformerLayer::RunNorm2(const Pass& pass, size_t slot, const Buffers& buffers) const {
+  RunColumns(pass, attention_, slot, buffers);
+  attention_.Between(pass, slot);
   norm2_.Forward(
       pass, slot,
-      {.residual = norm1_.residual(slot), .partials = Partials(pass.Reduce(buffers.partial))}, y2);
-  return pass.Gather(y2, config_.keeps_inputs() ? kept_[slot].x2 : buffers.x);
+      {.residual = norm1_.residual(slot), .partials = RunRows(pass, attention_, slot, buffers)},
+      NormOutput(slot, buffers, false));
+}
+
+template <class Block>
+void TransformerLayer::RunWhole(const Pass& pass, const Block& block, size_t slot, const Tensor& x,
+                                const Tensor& partial) const {
+  block.ColumnProduct(pass, slot, x, 0);
+  block.Between(pass, slot);
+  if (partial) block.RowProduct(pass, slot, 0, partial);
+}
+
+template <class Block>
+void TransformerLayer::RunColumns(const Pass& pass, const Block& block, size_t slot,
+                                  const Buffers& buffers) const {
+  const bool first = std::is_same_v<Block, AttentionBlock>;
+  const Tensor y = NormOutput(slot, buffers, first), x = Input(slot, buffers, first);
+  const bool beside = pass.tensor != nullptr && pass.tensor->GathersBesideOwnRows(x);
+  if (!config_.shards_products(beside))
+    return block.ColumnProduct(pass, slot, pass.Gather(y, x), 0);
+  const int64_t rows = config_.rows();
+  PendingCollective gather;
+  if (beside) {
+    gather = pass.StartGather(y, x);
+  } else {
+    pass.Gather(y, x);
+  }
+  block.ColumnProduct(pass, slot, y, config_.shard.rank * rows);
+  if (beside) pass.Finish(gather);
+  for (int64_t i = 1; i < config_.shard.size; ++i) {
+    const int64_t shard = (config_.shard.rank + i) % config_.shard.size;
+    block.ColumnProduct(pass, slot, x.Rows(shard * rows, rows), shard * rows);
+  }
+}
+
+template <class Block>
+Partials TransformerLayer::RunRows(const Pass& pass, const Block& block, size_t slot,
+                                   const Buffers& buffers) const {
+  const Tensor& partial = buffers.partial;
+  const bool beside = pass.tensor != nullptr && pass.tensor->ReducesBesideOwnRows(partial);
+  if (!config_.shards_products(beside)) {
+    block.RowProduct(pass, slot, 0, partial);
+    return pass.Reduce(partial);
+  }
+  const int64_t rows = config_.rows();
+  const auto run = [&](int64_t shard) {
+    block.RowProduct(pass, slot, shard * rows, partial.Rows(shard * rows, rows));
+  };
+  for (int64_t i = 1; i < config_.shard.size; ++i)
+    run((config_.shard.rank + i) % config_.shard.size);
+  if (!beside) {
+    run(config_.shard.rank);
+    return pass.Reduce(partial);
+  }
+  const PendingCollective sum = pass.StartReduce(partial);
+  run(config_.shard.rank);
+  return pass.FinishSum(sum);
+}
+
+Tensor TransformerLayer::NormOutput(size_t slot, const Buffers& buffers, bool first) const {
+  if (!keeps_norms()) return buffers.y;
+  return first ? kept_[slot].y1 : kept_[slot].y2;
+}
+
+Tensor TransformerLayer::Input(size_t slot, const Buffers& buffers, bool first) const {
+  if (!config_.keeps_inputs()) return buffers.x;
+  return first ? kept_[slot].x1 : kept_[slot].x2;
 }
 
 // The reduction runs beside the first weight gradient, the next gather beside the second; where
@@ -128,7 +200,7 @@ void TransformerLayer::CloseBackward(const Pass& pass, const Block& block, const
                                      const OpenBackward& open, BranchGrad* grad) const {
   block.RowWeightGrad(pass, open.slot, open.dbranch);
   if (!open.next) block.ColumnWeightGrad(pass, pass.Finish(open.x));
-  Partials dx(pass.Finish(open.dx));
+  Partials dx = pass.FinishSum(open.dx);
   if (open.second) {
     dx.tensor[1] = open.second;
     dx.count = 2;
@@ -181,14 +253,10 @@ void TransformerLayer::BackwardParallel(const Pass& pass, size_t slot, const Buf
 
 PendingCollective TransformerLayer::InputAgain(const Pass& pass, const ResidualNorm& norm,
                                                size_t slot, const Buffers& buffers) const {
-  const Kept& kept = kept_[slot];
-  const bool is_first = &norm == &norm1_;
-  if (config_.keeps_inputs()) return {.result = is_first ? kept.x1 : kept.x2};
-  Tensor y = is_first ? kept.y1 : kept.y2;
-  if (!keeps_norms()) {
-    y = buffers.y;
-    norm.Normalise(pass, slot, y);
-  }
+  const bool first = &norm == &norm1_;
+  if (config_.keeps_inputs()) return {.result = Input(slot, buffers, first)};
+  const Tensor y = NormOutput(slot, buffers, first);
+  if (!keeps_norms()) norm.Normalise(pass, slot, y);
   return pass.StartGather(y, buffers.x);
 }
 

@@ -67,10 +67,23 @@ class TransformerLayer {
 
   bool parallel() const { return config_.parallel_residual; }
   bool keeps_norms() const { return config_.recompute.mode != RecomputeMode::kSelective; }
-  // Runs the layer up to the input [T, h] of the feed-forward branch, which it returns.
-  // `attention_out`: the attention branch's output is needed.
-  kernels::Tensor ForwardAttention(const Pass& pass, size_t slot, const Pending& in,
-                                   const Buffers& buffers, bool attention_out) const;
+  // From norm1's output to norm2's.
+  void RunNorm2(const Pass& pass, size_t slot, const Buffers& buffers) const;
+  // A branch over all rows at once; an empty `partial` computes only what backward needs.
+  template <class Block>
+  void RunWhole(const Pass& pass, const Block& block, size_t slot, const kernels::Tensor& x,
+                const kernels::Tensor& partial) const;
+  // A branch's input, gathered, and its column product; then its row product and the sum of that
+  // over tensor ranks. Where products go by shards the communication runs beside them.
+  template <class Block>
+  void RunColumns(const Pass& pass, const Block& block, size_t slot, const Buffers& buffers) const;
+  template <class Block>
+  kernels::Partials RunRows(const Pass& pass, const Block& block, size_t slot,
+                            const Buffers& buffers) const;
+  // Where the first or the second norm leaves its output [R, h], and where all ranks' rows of that
+  // are gathered [T, h].
+  kernels::Tensor NormOutput(size_t slot, const Buffers& buffers, bool first) const;
+  kernels::Tensor Input(size_t slot, const Buffers& buffers, bool first) const;
   // Takes what is kept of a norm's output.
   void TakeInput(memory::StackArena* arena, kernels::Tensor* y, kernels::Tensor* x) const;
   // A norm's output for backward, kept or recomputed, and the gather of all its rows [T, h].

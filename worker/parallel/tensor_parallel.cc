@@ -4,9 +4,12 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "worker/comm/reduce.h"
 
 namespace mt::parallel {
 
+using comm::CommOp;
+using kernels::Partials;
 using kernels::Stream;
 using kernels::Tensor;
 
@@ -24,13 +27,9 @@ void TensorParallel::RunInline(Stream& stream, const Call& call) {
   Run([&] { return TimeCall(spans_, stream, CommUse::kLayer, SpanKind::kInline, call); });
 }
 
-TensorParallel::Pending TensorParallel::Start(Stream& stream, const Tensor& result,
-                                              Lane::Call call) {
-  if (!status_.ok()) return {.result = result};
-  if (lane_ == nullptr) {
-    RunInline(stream, [&] { return call(stream); });
-    return {.result = result};
-  }
+void TensorParallel::Start(Stream& stream, Lane::Call call, Pending* pending) {
+  if (!status_.ok()) return;
+  if (lane_ == nullptr) return RunInline(stream, [&] { return call(stream); });
   CHECK_LT(num_pending_, kMostPending) << "collectives that were begun are not finished";
   ++num_pending_;
   CommSpans* const spans = PickCall(spans_, CommUse::kLayer);
@@ -39,70 +38,114 @@ TensorParallel::Pending TensorParallel::Start(Stream& stream, const Tensor& resu
       return TimeSpan(spans, lane, CommUse::kLayer, SpanKind::kBeside, [&] { return plain(lane); });
     };
   }
-  return {.result = result, .ticket = lane_->Post(stream, std::move(call)), .spans = spans};
+  pending->spans = spans;
+  pending->ticket = lane_->Post(stream, std::move(call));
 }
 
 // A wait without its call would say nothing, so both are timed or neither is.
-Tensor TensorParallel::Finish(Stream& stream, const Pending& pending) {
-  if (pending.ticket == 0) return pending.result;
+void TensorParallel::Await(Stream& stream, const Pending& pending) {
+  if (pending.ticket == 0) return;
   CHECK_GT(num_pending_, 0) << "a collective is finished twice";
   --num_pending_;
   Run([&] {
     return TimeSpan(pending.spans, stream, CommUse::kLayer, SpanKind::kWait,
                     [&] { return lane_->Await(stream, pending.ticket); });
   });
+}
+
+Tensor TensorParallel::Finish(Stream& stream, const Pending& pending) {
+  Await(stream, pending);
   return pending.result;
+}
+
+Partials TensorParallel::FinishSum(Stream& stream, const Pending& pending) {
+  Await(stream, pending);
+  return pending.sum;
 }
 
 TensorParallel::Pending TensorParallel::StartGather(Stream& stream, const Tensor& part,
                                                     const Tensor& whole) {
   if (!sequence_parallel_) return {.result = part};
   CHECK_EQ(whole.NumElements(), part.NumElements() * size());
-  return Start(stream, whole, [group = group_, part, whole](Stream& lane) {
-    return group->AllGather(lane, part.data, whole.data, part.NumElements(), part.dtype);
-  });
+  Pending pending{.result = whole};
+  Start(
+      stream,
+      [group = routes_.Of(CommOp::kAllGather, whole.Bytes()), part, whole](Stream& lane) {
+        return group->AllGather(lane, part.data, whole.data, part.NumElements(), part.dtype);
+      },
+      &pending);
+  return pending;
 }
 
 TensorParallel::Pending TensorParallel::StartReduce(Stream& stream, const Tensor& whole,
                                                     const Tensor& part) {
-  if (size() == 1) return {.result = whole};
-  CHECK(!sequence_parallel_ || whole.NumElements() == part.NumElements() * size());
-  const bool scatters = sequence_parallel_;
-  return Start(stream, scatters ? part : whole,
-               [group = group_, scatters, whole, part](Stream& lane) {
-                 if (scatters) {
-                   return group->ReduceScatter(lane, whole.data, part.data, part.NumElements(),
-                                               part.dtype, comm::ReduceOp::kSum);
-                 }
-                 return group->AllReduce(lane, whole.data, whole.data, whole.NumElements(),
-                                         whole.dtype, comm::ReduceOp::kSum);
-               });
+  if (size() == 1) return {.sum = Partials(whole)};
+  Pending pending;
+  Lane::Call call = SumCall(whole, part, &pending.sum);
+  Start(stream, std::move(call), &pending);
+  return pending;
+}
+
+Lane::Call TensorParallel::SumCall(const Tensor& whole, const Tensor& part, Partials* sum) const {
+  if (!sequence_parallel_) {
+    *sum = Partials(whole);
+    return [group = routes_.Of(CommOp::kAllReduce, whole.Bytes()), whole](Stream& on) {
+      return group->AllReduce(on, whole.data, whole.data, whole.NumElements(), whole.dtype,
+                              comm::ReduceOp::kSum);
+    };
+  }
+  CHECK_EQ(whole.NumElements(), part.NumElements() * size());
+  comm::ProcessGroup* const group = routes_.Of(CommOp::kReduceScatter, whole.Bytes());
+  *sum = TermsOf(whole, part);
+  void* const out = sum->count > 0 ? nullptr : part.data;
+  if (out != nullptr) *sum = Partials(part);
+  return [group, whole, part, out](Stream& on) {
+    return group->ReduceScatter(on, whole.data, out, part.NumElements(), part.dtype,
+                                comm::ReduceOp::kSum);
+  };
+}
+
+Partials TensorParallel::TermsOf(const Tensor& whole, const Tensor& part) const {
+  Partials terms;
+  const comm::ProcessGroup* const group = routes_.Of(CommOp::kReduceScatter, whole.Bytes());
+  const void* const own = static_cast<char*>(whole.data) + rank() * part.Bytes();
+  if (part.data != own || !TensorRoutes::LeavesTerms(group, whole.Bytes())) return terms;
+  // As the sum is that would be stored.
+  terms.rounded = comm::IsHalf(whole.dtype);
+  for (const void* const term : group->terms()->Of(whole.data, part.NumElements(), part.dtype)) {
+    // Operands that are read alone are pointers of this type, too.
+    terms.tensor[static_cast<size_t>(terms.count++)] = {const_cast<void*>(term), part.dtype,
+                                                        part.shape};
+  }
+  return terms;
+}
+
+bool TensorParallel::GathersBesideOwnRows(const Tensor& whole) const {
+  return sequence_parallel_ && routes_.IsByCopies(CommOp::kAllGather, whole.Bytes());
+}
+
+bool TensorParallel::ReducesBesideOwnRows(const Tensor& whole) const {
+  return sequence_parallel_ &&
+         TensorRoutes::LeavesTerms(routes_.Of(CommOp::kReduceScatter, whole.Bytes()),
+                                   whole.Bytes());
 }
 
 Tensor TensorParallel::Gather(Stream& stream, const Tensor& part, const Tensor& whole) {
   if (!sequence_parallel_) return part;
   CHECK_EQ(whole.NumElements(), part.NumElements() * size());
+  comm::ProcessGroup* const group = routes_.Of(CommOp::kAllGather, whole.Bytes());
   RunInline(stream, [&] {
-    return group_->AllGather(stream, part.data, whole.data, part.NumElements(), part.dtype);
+    return group->AllGather(stream, part.data, whole.data, part.NumElements(), part.dtype);
   });
   return whole;
 }
 
-Tensor TensorParallel::Reduce(Stream& stream, const Tensor& whole, const Tensor& part) {
-  if (size() == 1) return whole;
-  if (!sequence_parallel_) {
-    RunInline(stream, [&] {
-      return group_->AllReduce(stream, whole.data, whole.data, whole.NumElements(), whole.dtype,
-                               comm::ReduceOp::kSum);
-    });
-    return whole;
-  }
-  CHECK_EQ(whole.NumElements(), part.NumElements() * size());
-  RunInline(stream, [&] {
-    return group_->ReduceScatter(stream, whole.data, part.data, part.NumElements(), part.dtype,
-                                 comm::ReduceOp::kSum);
-  });
-  return part;
+Partials TensorParallel::Reduce(Stream& stream, const Tensor& whole, const Tensor& part) {
+  if (size() == 1) return Partials(whole);
+  Partials sum;
+  const Lane::Call call = SumCall(whole, part, &sum);
+  RunInline(stream, [&] { return call(stream); });
+  return sum;
 }
 
 void TensorParallel::AllGather(Stream& stream, const Tensor& in, const Tensor& out) {
@@ -111,8 +154,9 @@ void TensorParallel::AllGather(Stream& stream, const Tensor& in, const Tensor& o
     CHECK(in.data == out.data) << "one rank gathers in place";
     return;
   }
+  comm::ProcessGroup* const group = routes_.Of(CommOp::kAllGather, out.Bytes());
   RunInline(stream, [&] {
-    return group_->AllGather(stream, in.data, out.data, in.NumElements(), in.dtype);
+    return group->AllGather(stream, in.data, out.data, in.NumElements(), in.dtype);
   });
 }
 

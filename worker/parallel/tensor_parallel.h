@@ -14,9 +14,11 @@
 #include "common/base/status.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor.h"
+#include "kernels/ops/add_norm.h"
 #include "worker/comm/process_group.h"
 #include "worker/parallel/comm_spans.h"
 #include "worker/parallel/lane.h"
+#include "worker/parallel/tensor_routes.h"
 
 namespace mt::parallel {
 
@@ -27,9 +29,13 @@ class TensorParallel {
  public:
   // A single rank: every call returns its input.
   TensorParallel() = default;
-  // `group`: the ranks that share the matrices, in the mesh's order; must outlive this.
-  TensorParallel(comm::ProcessGroup* group, bool sequence_parallel)
-      : group_(group), sequence_parallel_(sequence_parallel && group->size() > 1) {}
+  // `group`: the ranks that share the matrices, in the mesh's order; `copies`: the same by copies,
+  // or nullptr. Both must outlive this.
+  TensorParallel(comm::ProcessGroup* group, bool sequence_parallel,
+                 comm::ProcessGroup* copies = nullptr)
+      : group_(group),
+        routes_(group, copies),
+        sequence_parallel_(sequence_parallel && group->size() > 1) {}
 
   // A branch's input, the reduction of its gradient, and the gather of the next branch's gradient.
   static constexpr int kMostPending = 3;
@@ -37,6 +43,9 @@ class TensorParallel {
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
   int size() const { return group_ == nullptr ? 1 : group_->size(); }
   bool sequence_parallel() const { return sequence_parallel_; }
+  // By which group calls go.
+  TensorRoutes& routes() { return routes_; }
+  const TensorRoutes& routes() const { return routes_; }
 
   // Called before a branch (in forward on the norm's output, in backward on the gradient of the
   // branch's output). Under sequence parallelism it all-gathers rows [R, h] into `whole` [T, h] and
@@ -45,14 +54,18 @@ class TensorParallel {
   kernels::Tensor Gather(kernels::Stream& stream, const kernels::Tensor& part,
                          const kernels::Tensor& whole);
   // Called behind a branch (in forward on its partial output, in backward on its partial input
-  // gradient), [T, h]. Under sequence parallelism it reduce-scatters into `part` [R, h] and returns
-  // `part`; otherwise it all-reduces `whole` in place and returns `whole`. `part` may be the rank's
-  // own rows of `whole`.
-  kernels::Tensor Reduce(kernels::Stream& stream, const kernels::Tensor& whole,
-                         const kernels::Tensor& part);
+  // gradient), [T, h]. Under sequence parallelism it reduce-scatters into `part` [R, h], which must
+  // be the rank's own rows of `whole` or apart from it, and returns that; or, where the group
+  // leaves the terms of the sum (ProcessGroup::terms) and `part` is in `whole`, it returns
+  // those, [R, h] each, for the kernel that adds them: they stay until the next sum begins.
+  // Otherwise it all-reduces `whole` in place and returns `whole`. The bits of all forms are the
+  // same.
+  kernels::Partials Reduce(kernels::Stream& stream, const kernels::Tensor& whole,
+                           const kernels::Tensor& part);
   // A Gather or Reduce that was begun.
   struct Pending {
-    kernels::Tensor result;      // what the call returns; filled for whom Finish was given
+    kernels::Tensor result;      // what a Gather returns; filled for whom Finish was given
+    kernels::Partials sum;       // what a Reduce returns
     Lane::Ticket ticket = 0;     // 0: nothing is to await
     CommSpans* spans = nullptr;  // of a call that is timed
   };
@@ -65,8 +78,14 @@ class TensorParallel {
                                     const kernels::Tensor& whole);
   [[nodiscard]] Pending StartReduce(kernels::Stream& stream, const kernels::Tensor& whole,
                                     const kernels::Tensor& part);
-  // What `stream` is given from now on finds the collective done. Returns its result.
+  // What `stream` is given from now on finds the collective done. Returns its result, of a Gather
+  // and of a Reduce.
   kernels::Tensor Finish(kernels::Stream& stream, const Pending& pending);
+  kernels::Partials FinishSum(kernels::Stream& stream, const Pending& pending);
+  // Whether a Gather into `whole` [T, h], or a Reduce of it into its own rows, leaves this rank's
+  // rows alone: they may be read, or be written, while it runs.
+  bool GathersBesideOwnRows(const kernels::Tensor& whole) const;
+  bool ReducesBesideOwnRows(const kernels::Tensor& whole) const;
   // Gives the halves a lane of this device, which must outlive this. For devices that enqueue: on
   // the CPU a thread would compete with what it runs beside.
   void RunBeside(kernels::Device* device) { lane_ = Lane::Create(device, "mt-tp", kMostPending); }
@@ -90,9 +109,16 @@ class TensorParallel {
   template <class Call>
   void RunInline(kernels::Stream& stream, const Call& call);
   // Posts to the lane, or runs at once without one.
-  Pending Start(kernels::Stream& stream, const kernels::Tensor& result, Lane::Call call);
+  void Start(kernels::Stream& stream, Lane::Call call, Pending* pending);
+  void Await(kernels::Stream& stream, const Pending& pending);
+  // The call of a Reduce, and what it returns.
+  Lane::Call SumCall(const kernels::Tensor& whole, const kernels::Tensor& part,
+                     kernels::Partials* sum) const;
+  // The terms of a sum in the order of their addition; none where the sum itself is formed.
+  kernels::Partials TermsOf(const kernels::Tensor& whole, const kernels::Tensor& part) const;
 
   comm::ProcessGroup* group_ = nullptr;
+  TensorRoutes routes_;
   bool sequence_parallel_ = false;
   std::function<void(bool)> on_collective_;
   CommSpans* spans_ = nullptr;

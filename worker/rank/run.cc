@@ -59,6 +59,7 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.epoch_open = args.epoch_open;
   train_args.groups = groups;
   train_args.backend = backend;
+  train_args.tensor_copies.race = true;
   train_args.observer = args.observer;
   std::optional<bench::BenchRun> bench;  // must outlive the trainer, which uses its backend
   if (args.job->kind() == megatrain::v1::JobSpec::KIND_BENCH) {

@@ -133,15 +133,16 @@ Status RunSetup::OpenDataAndPlan() {
     return NameMissingData(failure::WithCause(data.status(), cause));
   }
   parts_.data = std::make_unique<RunData>(*std::move(data));
-  ASSIGN_OR_RETURN(
-      engine::EnginePlan plan,
-      engine::EnginePlan::Create({.config = engine::EngineConfigFromJob(job, args_.groups->axes()),
-                                  .backend = args_.backend,
-                                  .groups = args_.groups,
-                                  .clock = args_.clock,
-                                  .memory_limit_bytes = args_.memory_limit_bytes,
-                                  .spans = args_.spans,
-                                  .end_of_step = args_.end_of_step}));
+  engine::EngineConfig config = engine::EngineConfigFromJob(job, args_.groups->axes());
+  config.tensor_copies = args_.tensor_copies;
+  ASSIGN_OR_RETURN(engine::EnginePlan plan,
+                   engine::EnginePlan::Create({.config = std::move(config),
+                                               .backend = args_.backend,
+                                               .groups = args_.groups,
+                                               .clock = args_.clock,
+                                               .memory_limit_bytes = args_.memory_limit_bytes,
+                                               .spans = args_.spans,
+                                               .end_of_step = args_.end_of_step}));
   plan_.emplace(std::move(plan));
   return OkStatus();
 }
@@ -371,6 +372,8 @@ checkpoint::Manifest RunSetup::ManifestTemplate() const {
   manifest.spec_json = spec::ToJson(*args_.job);
   manifest.facts["device"] = args_.backend->device().Describe();
   if (!tuning_.empty()) manifest.facts[tuning::kTuningFact] = tuning::ToJson(tuning_);
+  const std::string routes = parts_.engine->TensorRoutesText();
+  if (!routes.empty()) manifest.facts["tensor_routes"] = routes;
   manifest.facts["threads_per_rank"] = std::to_string(args_.job->placement().threads_per_rank());
   for (const data::IndexRecord& record : parts_.data->Records()) PutIndexRecord(record, &manifest);
   const std::string sizes = spec::SizesText(parts_.course);

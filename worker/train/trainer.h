@@ -18,6 +18,7 @@
 #include "kernels/ops/backend.h"
 #include "worker/checkpoint/format/resume_base.h"
 #include "worker/engine/step_vector.h"
+#include "worker/engine/tensor_copies.h"
 #include "worker/parallel/groups/rank_groups.h"
 #include "worker/params/param_store.h"
 #include "worker/train/command.h"
@@ -76,6 +77,7 @@ struct TrainArgs {
   // On CPU slots the thread that writes a save beside training rests most of the time. Not in tests
   // that hold training up until each save is over.
   bool saves_rest = true;
+  engine::TensorCopies tensor_copies;  // the same on all ranks
   // Times communication of steps, in benchmarks; outlives the trainer. nullptr: nothing does.
   parallel::CommSpans* spans = nullptr;
   // Test seams. checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's

@@ -15,8 +15,9 @@ namespace mt::layout {
 namespace {
 
 constexpr std::array<GroupUse, kNumGroupUses> kUses = {
-    GroupUse::kWorld,         GroupUse::kCheckpoint, GroupUse::kControl, GroupUse::kTensor,
-    GroupUse::kTensorControl, GroupUse::kGradients,  GroupUse::kWeights, GroupUse::kTied};
+    GroupUse::kWorld,     GroupUse::kCheckpoint,   GroupUse::kControl,
+    GroupUse::kTensor,    GroupUse::kTensorCopies, GroupUse::kTensorControl,
+    GroupUse::kGradients, GroupUse::kWeights,      GroupUse::kTied};
 
 GroupAxes AxesOf(const MeshSizes& sizes, int world_rank, bool tied_tables = true) {
   return {Mesh::Create(sizes).value(), world_rank, tied_tables};
@@ -91,6 +92,7 @@ const std::array<MeshSizes, 9> kMeshes = {MeshSizes{},
 int SizeByHand(const MeshSizes& m, GroupUse use) {
   switch (use) {
     case GroupUse::kTensor:
+    case GroupUse::kTensorCopies:
     case GroupUse::kTensorControl:
       return m.tp;
     case GroupUse::kGradients:
@@ -134,7 +136,7 @@ TEST(GroupAxes, HaveTheNamesOfTheHeader) {
   for (const GroupUse use : kUses)
     names.push_back(AxesOf({.tp = 2, .dp = 2, .pp = 2}, 7).PlaceIn(use)->name);
   EXPECT_EQ(names,
-            (std::vector<std::string>{"world/0", "checkpoint/0", "control/0", "tp/6",
+            (std::vector<std::string>{"world/0", "checkpoint/0", "control/0", "tp/6", "tp-copies/6",
                                       "tp-control/6", "dp-reduce/5", "dp-gather/5", "tied/3"}));
 }
 

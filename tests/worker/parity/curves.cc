@@ -200,10 +200,16 @@ void Runner::ExpectBuckets(const Layout& layout) {
 }
 
 Curve Runner::RunThreads(const JobSpec& job, const Devices& devices) const {
-  const std::vector<train::RankOutcome> outcomes = train::RunJob(job, {.root = dir_.path(),
-                                                                       .world = devices.world,
-                                                                       .async_kind = devices.kind,
-                                                                       .sharing = devices.sharing});
+  const std::vector<train::RankOutcome> outcomes =
+      train::RunJob(job, {.root = dir_.path(),
+                          .world = devices.world,
+                          .async_kind = devices.kind,
+                          .sharing = devices.sharing,
+                          .adjust = [&devices](int /*rank*/, train::TrainArgs* args) {
+                            args->tensor_copies.shard_products = devices.shard_products
+                                                                     ? model::ShardProducts::kAlways
+                                                                     : model::ShardProducts::kNever;
+                          }});
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
     const train::TrainResult& result = outcomes[rank].result;
     EXPECT_TRUE(result.status.ok()) << "rank " << rank << ": " << result.status;

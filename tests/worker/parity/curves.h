@@ -66,12 +66,13 @@ class Runner {
   Curve Run(const Layout& layout, std::string_view precision,
             const std::vector<std::string>& more = {});
   // The same by threads whatever the layout says, each with a device of this world that queues its
-  // calls (kernels/async) and that the engine treats as this kind. `sharing`: what a rank's device
-  // shares with the others.
+  // calls (kernels/async) and that the engine treats as this kind; without a world, with a CPU.
+  // `sharing`: what a rank's device shares with the others.
   struct Devices {
     kernels::async::AsyncWorld* world = nullptr;
     kernels::DeviceKind kind = kernels::DeviceKind::kCpu;
     std::function<kernels::async::Sharing(int rank)> sharing;
+    bool shard_products = false;  // forward's, always (model::ShardProducts)
   };
   Curve RunOnDevices(const Layout& layout, std::string_view precision, const Devices& devices,
                      const std::vector<std::string>& more = {});

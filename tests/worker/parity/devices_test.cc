@@ -1,7 +1,7 @@
 // Every layout of the table on devices that queue their calls (kernels/async), in an order that is
-// drawn, with links and groups over the peers' memory, over messages, or both: the curve of the CPU
-// to the last bit, and no races. MT_LONG_TESTS=1 (scripts/test.sh --full): a thousand runs instead
-// of one of each layout.
+// drawn, with links and groups over the peers' memory, over messages, or both, and forward's
+// products whole or by shards: the curve of the CPU to the last bit, and no races. MT_LONG_TESTS=1
+// (scripts/test.sh --full): a thousand runs instead of one of each layout.
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -46,8 +46,10 @@ class DeviceParityTest : public testing::TestWithParam<int> {
     layout.ranks = Ranks::kThreads;
     std::mt19937_64 random(static_cast<uint64_t>(number));
     const std::vector<Sharing> sharing = DrawSharing(&random);
+    const bool shards = random() % 2 == 0;
     SCOPED_TRACE(NameOf(layout) + ", run " + std::to_string(number));
-    const Curve inline_run = runner_.Run(layout, "fp32", kThreeSteps);
+    const Curve inline_run =
+        runner_.RunOnDevices(layout, "fp32", {.shard_products = shards}, kThreeSteps);
     ASSERT_EQ(inline_run.steps.size(), 3U);
     ASSERT_EQ(inline_run.evals.size(), 2U);
     AsyncWorld world({.seed = random()});
@@ -55,7 +57,8 @@ class DeviceParityTest : public testing::TestWithParam<int> {
         layout, "fp32",
         {.world = &world,
          .kind = random() % 2 == 0 ? kernels::DeviceKind::kCpu : kernels::DeviceKind::kCuda,
-         .sharing = [&](int rank) { return sharing[static_cast<size_t>(rank)]; }},
+         .sharing = [&](int rank) { return sharing[static_cast<size_t>(rank)]; },
+         .shard_products = shards},
         kThreeSteps);
     EXPECT_TRUE(run == inline_run) << "the same bits";
     EXPECT_THAT(world.Races(), testing::IsEmpty());

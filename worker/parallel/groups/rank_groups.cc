@@ -99,6 +99,9 @@ Status RankGroups::MakeGroups(const Args& args) {
 
 Status RankGroups::MakeDeviceGroups(const Args& args, comm::GroupFactory* factory) {
   RETURN_IF_ERROR(Add(GroupUse::kTensor, factory, &tp_));
+  if (args.copy_factory != nullptr) {
+    RETURN_IF_ERROR(Add(GroupUse::kTensorCopies, args.copy_factory, &tp_copies_));
+  }
   RETURN_IF_ERROR(Add(GroupUse::kTensorControl, factory, &tp_control_));
   comm::GroupFactory* const copies = args.copy_factory == nullptr ? factory : args.copy_factory;
   RETURN_IF_ERROR(Add(GroupUse::kGradients, copies, &dp_reduce_));
@@ -115,7 +118,9 @@ Status RankGroups::Add(GroupUse use, comm::GroupFactory* factory, comm::ProcessG
                    factory->Create({.name = std::move(place->name),
                                     .members = std::move(place->members),
                                     .my_index = place->index,
-                                    .words = words}));
+                                    .words = words,
+                                    .own_kind = use == GroupUse::kTensorCopies}));
+  if (group == nullptr) return OkStatus();
   *out = group.get();
   groups_.push_back(std::move(group));
   return OkStatus();
@@ -162,7 +167,7 @@ Status RankGroups::status() const {
 Status RankGroups::device_status() const {
   if (!enqueues_) return OkStatus();
   for (const comm::ProcessGroup* group :
-       {control_, tp_, tp_control_, dp_reduce_, dp_gather_, tied_}) {
+       {control_, tp_, tp_copies_, tp_control_, dp_reduce_, dp_gather_, tied_}) {
     if (group != nullptr) RETURN_IF_ERROR(group->status());
   }
   base::MutexLock lock(&mu_);
@@ -177,7 +182,7 @@ GroupStats RankGroups::Stats() const {
   };
   for (const comm::ProcessGroup* group : {world_, checkpoint_}) add(group, &stats.world);
   if (control_ != world_) add(control_, &stats.world);
-  for (const comm::ProcessGroup* group : {tp_, tp_control_}) add(group, &stats.tp);
+  for (const comm::ProcessGroup* group : {tp_, tp_copies_, tp_control_}) add(group, &stats.tp);
   for (const comm::ProcessGroup* group : {dp_reduce_, dp_gather_}) add(group, &stats.dp);
   add(tied_, &stats.pp);
   base::MutexLock lock(&mu_);

@@ -45,8 +45,8 @@ class RankGroups {
     comm::GroupFactory* factory = nullptr;
     // Of groups that move what lies in the device's memory; nullptr: the same.
     comm::GroupFactory* device_factory = nullptr;
-    // Of those of them for gradients and weights: the replicas' and a tied table's
-    // (worker/comm/copies); nullptr: the same.
+    // Of those of them for gradients and weights: the replicas' and a tied table's, and of a second
+    // group of the tensor ranks (worker/comm/copies); nullptr: the same, and no second one.
     comm::GroupFactory* copy_factory = nullptr;
     kernels::Device* device = nullptr;  // of the links' streams; outlives the groups
   };
@@ -73,7 +73,9 @@ class RankGroups {
   // All ranks too: end-of-step vectors and sums of evaluations. The world where one factory serves
   // both kinds of memory.
   comm::ProcessGroup* control() const { return control_; }
-  comm::ProcessGroup* tp() const { return tp_; }                  // inside layers
+  comm::ProcessGroup* tp() const { return tp_; }  // inside layers
+  // The same ranks by copies; nullptr, too, where their GPUs do not reach each other.
+  comm::ProcessGroup* tp_copies() const { return tp_copies_; }
   comm::ProcessGroup* tp_control() const { return tp_control_; }  // gradients of replicated parts
   comm::ProcessGroup* dp_reduce() const { return dp_reduce_; }
   comm::ProcessGroup* dp_gather() const { return dp_gather_; }
@@ -105,7 +107,7 @@ class RankGroups {
   Status MakeGroups(const Args& args);
   // Groups of the device's memory, but for the links'.
   Status MakeDeviceGroups(const Args& args, comm::GroupFactory* factory);
-  // *out stays nullptr where the axes give this rank no such group.
+  // *out stays nullptr where the axes give this rank no such group, or the factory makes none.
   Status Add(layout::GroupUse use, comm::GroupFactory* factory, comm::ProcessGroup** out);
   std::vector<LinkEnd*> Ends() const EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -124,6 +126,7 @@ class RankGroups {
   int64_t communicator_bytes_ = 0;
   mutable base::Mutex mu_;
   bool links_open_ GUARDED_BY(mu_) = false;  // others than the training thread may use them
+  comm::ProcessGroup* tp_copies_ = nullptr;
 };
 
 }  // namespace mt::parallel

@@ -175,6 +175,54 @@ TEST(GroupsOverCopiesTest, AreThoseOfGradientsAndWeights) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Makes groups of the device's kind alone: where it would make others there are none.
+class RefusingFactory final : public comm::GroupFactory {
+ public:
+  explicit RefusingFactory(comm::GroupFactory* otherwise) : otherwise_(otherwise) {}
+  StatusOr<std::unique_ptr<comm::ProcessGroup>> Create(comm::GroupSpec spec) override {
+    if (spec.own_kind) return std::unique_ptr<comm::ProcessGroup>();
+    return otherwise_->Create(std::move(spec));
+  }
+
+ private:
+  comm::GroupFactory* const otherwise_;
+};
+
+TEST(GroupsOverCopiesTest, TensorRanksHaveASecondGroupWhereCopiesDo) {
+  const Mesh mesh = Mesh::Create({.tp = 2, .dp = 2}).value();
+  for (const bool refuses : {false, true}) {
+    comm::ThreadsHub hub(comm::CommConfig{});
+    std::vector<std::thread> threads;
+    threads.reserve(static_cast<size_t>(mesh.world_size()));
+    for (int rank = 0; rank < mesh.world_size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+        RefusingFactory refusing(&hub);
+        NotingFactory copies(refuses ? static_cast<comm::GroupFactory*>(&refusing) : &hub);
+        const auto groups = RankGroups::Create({.mesh = mesh,
+                                                .rank = rank,
+                                                .factory = &hub,
+                                                .copy_factory = &copies,
+                                                .device = &backend->device()})
+                                .value();
+        EXPECT_TRUE(copies.words().contains("tp-copies"));
+        ASSERT_NE(groups->tp(), nullptr);
+        EXPECT_EQ(groups->tp()->name(), rank < 2 ? "tp/0" : "tp/2");
+        EXPECT_EQ(groups->tp_copies() == nullptr, refuses);
+        EXPECT_NE(groups->dp_reduce(), nullptr) << "of the other kind";
+        if (!refuses) {
+          groups->tp_copies()->Abort("told to leave");
+          EXPECT_EQ(groups->status().code(), absl::StatusCode::kAborted);
+          return;
+        }
+        const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
+        EXPECT_TRUE(groups->world()->Barrier(*stream).ok());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 TEST_F(GroupsTest, AreMadeOnEveryMeshWithoutWaitingInACircle) {
   for (const MeshSizes& sizes :
        {MeshSizes{}, MeshSizes{.tp = 4}, MeshSizes{.dp = 3}, MeshSizes{.pp = 5},
