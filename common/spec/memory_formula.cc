@@ -36,7 +36,9 @@ int64_t BytesOf(v1::Training::Precision precision) {
   }
 }
 
-// Rules of worker/comm/copies: the most of a shard that is summed at once, and its alignment.
+// Rules of worker/comm/copies: its most members, the most of a shard that is summed at once, and
+// its alignment.
+constexpr int64_t kMostMembers = 8;
 constexpr int64_t kMostOfShard = int64_t{64} << 20;
 constexpr int64_t kAlignBytes = 256;
 
@@ -227,7 +229,8 @@ int64_t SlotBytes(const JobSpec& job, const MemorySizes& n, const ModelChunk& ch
 }
 
 int64_t TensorSumBytes(const JobSpec& job, const MemorySizes& n) {
-  if (n.t == 1 || job.placement().device() != v1::Placement::DEVICE_GPU) return 0;
+  if (n.t == 1 || n.t > kMostMembers) return 0;
+  if (job.placement().device() != v1::Placement::DEVICE_GPU) return 0;
   const int64_t shard = base::CeilDiv(n.e * n.tokens * n.h, n.t);
   return (n.t - 1) * base::RoundUp(std::min(shard, kMostOfShard), kAlignBytes);
 }

@@ -25,7 +25,9 @@ struct Partials {
   std::array<Tensor, kMaxPartials> tensor;
   int count = 0;
   // The sum is rounded to the partials' dtype before it is used, as if SumPartials had stored it:
-  // an op that takes the terms of a sum over ranks gives the bits of one that takes the sum.
+  // an op that takes the terms of a sum over ranks sees the bits of one that takes the sum. What
+  // it writes has the same bits too, but for a GPU's gradients, whose sums over rows and columns
+  // have another order where there are several partials.
   bool rounded = false;
 
   Partials() = default;

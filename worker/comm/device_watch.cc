@@ -14,7 +14,9 @@ constexpr std::chrono::milliseconds kEvery{100};
 
 }  // namespace
 
-DeviceWatch::DeviceWatch(kernels::Device* device) : device_(device), thread_([this] { Run(); }) {
+DeviceWatch::DeviceWatch(kernels::Device* device, bool looks) : device_(device), rescue_(device) {
+  if (!looks) return;
+  thread_ = std::thread([this] { Run(); });
   ::pthread_setname_np(thread_.native_handle(), "mt-comm-watch");
 }
 
@@ -24,7 +26,7 @@ DeviceWatch::~DeviceWatch() {
     stop_ = true;
     changed_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void DeviceWatch::Add(Watched* watched) {

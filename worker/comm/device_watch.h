@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "kernels/core/device.h"
+#include "worker/comm/rescue.h"
 
 namespace mt::comm {
 
@@ -22,8 +23,9 @@ class DeviceWatch {
     virtual void Look(base::MonotonicTime now) = 0;
   };
 
-  // The device must outlive the watch; it is current for the watch's thread.
-  explicit DeviceWatch(kernels::Device* device);
+  // The device must outlive the watch; it is current for the watch's thread. `looks` false: there
+  // is no thread, and whoever watches calls Look.
+  explicit DeviceWatch(kernels::Device* device, bool looks = true);
   ~DeviceWatch();
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
@@ -31,11 +33,14 @@ class DeviceWatch {
   void Add(Watched* watched) LOCKS_EXCLUDED(mu_);
   // Blocks while a look at it is under way.
   void Remove(Watched* watched) LOCKS_EXCLUDED(mu_);
+  // Ends the waits of what is watched.
+  Rescue& rescue() { return rescue_; }
 
  private:
   void Run();
 
   kernels::Device* const device_;
+  Rescue rescue_;
   base::Mutex mu_;
   base::CondVar changed_;
   std::vector<Watched*> all_ GUARDED_BY(mu_);

@@ -40,7 +40,8 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(EnginePlan plan) {
   if (engine->tensor_ == nullptr) return engine;
   parallel::TensorRoutes& routes = engine->tensor_->routes();
   RETURN_IF_ERROR(routes.Share(*engine->memory_));
-  // What the clock says decides which products go by shards, and so their last bits.
+  // What the clock says decides which products go by shards and which norms add terms in backward,
+  // and so their last bits.
   const EngineConfig& config = engine->args_.config;
   if (config.tensor_copies.race && !config.model.deterministic) {
     RETURN_IF_ERROR(routes.Race(&device, calls, *engine->memory_));

@@ -89,7 +89,7 @@ EnginePlan::EnginePlan(const EngineArgs& args, StepSchedules schedules)
 void EnginePlan::ChooseShardProducts() {
   model::GptConfig& model = args_.config.model;
   const bool pays = device().kind() == kernels::DeviceKind::kCuda && tensor_ != nullptr &&
-                    tensor_->routes().has_copies() && model.rows() >= TensorCopies::kLeastShardRows;
+                    tensor_->routes().has_copies() && TensorCopies::PaysFor(model.rows());
   model.shard_products = args_.config.tensor_copies.shard_products.value_or(
       pays ? model::ShardProducts::kBeside : model::ShardProducts::kNever);
 }

@@ -76,9 +76,9 @@ class Linear {
   bool by_outputs() const { return args_.bias_place == BiasPlace::kGemm; }
   bool adds_bias() const { return args_.bias && by_outputs(); }
 
-  const kernels::DType dtype_;
   void PlanForward(ScratchPlan* plan, int64_t rows) const;
 
+  const kernels::DType dtype_;
   // For planning: T, and of one call of Forward T, R of a shard, or either.
   const int64_t tokens_;
   const std::vector<int64_t> forward_rows_;

@@ -51,7 +51,7 @@ Status TensorRoutes::Share(const memory::Memory& memory) {
     const memory::Block whole = memory.Whole(kind);
     if (whole.bytes > 0) operands.push_back({.data = memory.Data(whole), .bytes = whole.bytes});
   }
-  const Status shared = copies_->Share(
+  Status shared = copies_->Share(
       {.operands = operands, .scratch = {.data = memory.Data(scratch_), .bytes = scratch_.bytes}});
   if (!absl::IsUnavailable(shared) || !copies_->status().ok()) return shared;
   log::Warn("tensor ranks of one host communicate by NCCL instead of copies, which is slower",

@@ -136,6 +136,8 @@ TEST(MemoryFormula, TermsOfTensorSumsOnGpus) {
   EXPECT_EQ(sums({"parallel.tensor=2"}), kUnit / 2);
   EXPECT_EQ(sums({"parallel.tensor=4"}), kUnit / 4 * 3);
   EXPECT_EQ(sums({"parallel.tensor=2", "model.seq_length=1048576"}), int64_t{64} << 20);
+  EXPECT_EQ(sums({"parallel.tensor=8", "model.heads=16"}), kUnit / 8 * 7);
+  EXPECT_EQ(sums({"parallel.tensor=16", "model.heads=16"}), 0) << "too many for copies";
 }
 
 TEST(MemoryFormula, StagesHoldTheirLayersAndEnds) {

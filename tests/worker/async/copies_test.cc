@@ -246,6 +246,43 @@ TEST(CopiesAbortTest, StoresOnTheirWayDoNotUndoIt) {
   }
 }
 
+// A member that dies takes no wait back, but what it had enqueued may still be done.
+TEST(CopiesAbortTest, StoresOfADeadMemberUndoItUntilTheNextLook) {
+  const Case c{.count = 10};
+  int undone = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Rig rig({.world = {.seed = seed}});
+    Member& first = rig.member(0);
+    rig.Run([&](int rank) {
+      for (int i = 0; i < (rank == 0 ? 3 : 1); ++i)
+        EXPECT_TRUE(Call(CommOp::kAllReduce, c, rig.member(rank)).ok());
+    });
+    rig.Run([&](int rank) {
+      if (rank == 0) return first.group->Abort("the other has died");
+      rig.member(1).stream->Synchronize();  // the last that it does
+    });
+    const auto ends = [&](bool looked) {
+      try {
+        rig.Run([&](int rank) {
+          if (rank != 0) return;
+          if (looked) dynamic_cast<CopyGroup&>(*first.group).Look(base::Clock::Real()->Now());
+          first.stream->Synchronize();
+        });
+      } catch (const kernels::DeviceError&) {
+        return false;
+      }
+      return true;
+    };
+    if (seed % 2 == 0) {
+      EXPECT_TRUE(ends(true));
+    } else if (!ends(false)) {
+      ++undone;
+    }
+  }
+  EXPECT_GT(undone, 0) << "no order had such stores";
+}
+
 TEST(CopiesDeadlineTest, NamesWhoHasNotCome) {
   const Case c{.size = 3, .count = 10};
   Rig rig({.size = 3});
@@ -262,12 +299,48 @@ TEST(CopiesDeadlineTest, NamesWhoHasNotCome) {
     if (rank != 0) return;
     look(std::chrono::minutes(9));  // ten are allowed
     EXPECT_TRUE(rig.member(0).group->status().ok());
-    look(std::chrono::minutes(11));
+    look(std::chrono::minutes(11));  // rank 1 may have entered meanwhile
+    look(std::chrono::minutes(22));
   });
   EXPECT_THAT(
       rig.member(0).group->status().ToString(),
       AllOf(HasSubstr("DEADLINE_EXCEEDED"), HasSubstr("all_reduce sum of 30 f32 (exchange 3)"),
             HasSubstr("rank 2 (world 2) is in exchange 1"), Not(HasSubstr("rank 1 (world 1) is"))));
+}
+
+// The host is far ahead of the device: the peer enters one exchange after another, each within the
+// deadline, but not yet the newest.
+TEST(CopiesDeadlineTest, AGroupThatGoesOnIsNotLate) {
+  const Case c{.size = 2, .count = 10};
+  Rig rig({.size = 2});
+  const auto& group = rig.member(0).group;
+  const base::MonotonicTime begin = base::Clock::Real()->Now();
+  const auto look = [&](int minutes) {
+    rig.Run([&](int rank) {
+      if (rank == 0) dynamic_cast<CopyGroup&>(*group).Look(begin + std::chrono::minutes(minutes));
+    });
+    return group->status();
+  };
+  const auto call = [&] {
+    rig.Run([&](int rank) {
+      if (rank != 1) return;
+      EXPECT_TRUE(Call(CommOp::kAllGather, c, rig.member(rank)).ok());
+      rig.member(rank).stream->Synchronize();
+    });
+  };
+  rig.Run([&](int rank) {
+    for (int i = 0; rank == 0 && i < 3; ++i)
+      EXPECT_TRUE(Call(CommOp::kAllGather, c, rig.member(rank)).ok());
+  });
+  EXPECT_TRUE(look(9).ok());
+  call();
+  EXPECT_TRUE(look(11).ok()) << "the peer came to the first";
+  EXPECT_TRUE(look(20).ok());
+  call();
+  EXPECT_TRUE(look(22).ok()) << "and to the second";
+  EXPECT_TRUE(look(31).ok());
+  EXPECT_EQ(look(33).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(group->status().ToString(), HasSubstr("rank 1 (world 1) is in exchange 2"));
 }
 
 TEST(CopiesErrorTest, SaysWhatItCannotDo) {

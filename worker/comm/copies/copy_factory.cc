@@ -23,8 +23,7 @@ using kernels::Stream;
 class CopyFactory final : public GroupFactory {
  public:
   explicit CopyFactory(CopyFactoryArgs args)
-      : args_(std::move(args)),
-        watch_(args_.watched ? std::make_unique<DeviceWatch>(args_.device) : nullptr) {}
+      : args_(std::move(args)), watch_(args_.device, args_.watched) {}
 
   StatusOr<std::unique_ptr<ProcessGroup>> Create(GroupSpec spec) override {
     RETURN_IF_ERROR(CheckSpec(spec));
@@ -38,7 +37,7 @@ class CopyFactory final : public GroupFactory {
                                                        .device = args_.device,
                                                        .vector = args_.vector,
                                                        .words = std::move(words),
-                                                       .watch = watch_.get()});
+                                                       .watch = &watch_});
   }
 
  private:
@@ -55,7 +54,7 @@ class CopyFactory final : public GroupFactory {
                      Exchange(host, *stream, Join({base::BootId(), device.Uuid()})));
     std::string why_not;
     const bool together = FindPaths(places, host.rank(), &why_not);
-    PeerWords::Args words{.device = &device, .my_index = host.rank()};
+    PeerWords::Args words{.rescue = &watch_.rescue(), .device = &device, .my_index = host.rank()};
     std::string name;
     if (together && why_not.empty()) {
       words.own = device.Allocate(PeerWords::Bytes(host.size()), kernels::MemoryKind::kDevice);
@@ -112,7 +111,7 @@ class CopyFactory final : public GroupFactory {
   }
 
   const CopyFactoryArgs args_;
-  const std::unique_ptr<DeviceWatch> watch_;
+  mutable DeviceWatch watch_;
 };
 
 }  // namespace

@@ -25,6 +25,9 @@ using kernels::Stream;
 // for the few microseconds of a hand-over.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
+// So often a deadline the peers' exchanges are looked at, to see whether they go on.
+constexpr int kLooks = 8;
+
 bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64 || IsHalf(dtype); }
 
 }  // namespace
@@ -35,12 +38,12 @@ CopyGroup::CopyGroup(GroupSpec spec, CommConfig config, Args args)
       host_stream_(args_.device->CreateStream(kernels::StreamPriority::kLow)),
       slots_(rank(), size()) {
   CHECK_LE(size(), kMostMembers);
-  if (args_.watch != nullptr) args_.watch->Add(this);
+  args_.watch->Add(this);
 }
 
 CopyGroup::~CopyGroup() {
   listener().Drop();
-  if (args_.watch != nullptr) args_.watch->Remove(this);
+  args_.watch->Remove(this);
 }
 
 // Memory.
@@ -246,22 +249,39 @@ void CopyGroup::OnBroken() {
   }
 }
 
+// The host enqueues calls of several steps: the newest may be due long after the deadline, and the
+// group be well.
 void CopyGroup::Look(base::MonotonicTime now) {
-  if (!status().ok()) return;
+  if (!status().ok()) return args_.words->BreakAgain();
   Call late;
   uint32_t number = 0;
+  bool is_late = false;
   {
     const base::MutexLock lock(&calls_mu_);
-    if (!latest_.has_value() || now - enqueued_ <= op_timeout()) return;
+    if (!latest_.has_value()) return;
+    is_late = now - std::max(enqueued_, moved_at_) > op_timeout();
+    if (!is_late && now - looked_at_ < op_timeout() / kLooks) return;
     if (args_.words->IsDone()) {
       latest_.reset();
       return;
     }
+    looked_at_ = now;
     late = *latest_;
     number = latest_number_;
   }
-  // Whoever is behind all others, since those wait for it.
   std::vector<uint32_t> entered = args_.words->Entered();
+  {
+    const base::MutexLock lock(&calls_mu_);
+    const bool has_moved = !seen_.empty() && seen_ != entered;
+    seen_ = entered;
+    if (has_moved) moved_at_ = now;
+    if (has_moved || !is_late) return;
+  }
+  BreakLate(late, number, std::move(entered));
+}
+
+// Names whoever is behind all others, since those wait for it.
+void CopyGroup::BreakLate(const Call& late, uint32_t number, std::vector<uint32_t> entered) {
   entered[static_cast<size_t>(rank())] = number;
   const auto behind = [number](uint32_t at) { return number - at; };
   const uint32_t most = behind(*std::ranges::max_element(entered, {}, behind));

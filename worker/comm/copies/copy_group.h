@@ -4,9 +4,8 @@
 // caller's stream and return. Source: docs/design/gpu-engine.md#process-groups.
 //
 // Operations: all-reduce and reduce-scatter (sums of floats, of the latter also their terms alone),
-// all-gather, broadcast, barrier;
-// others return kUnimplemented and break the group. What they work on lies in memory given to
-// Share, at the same places on all members; else kFailedPrecondition.
+// all-gather, broadcast, barrier; others return kUnimplemented and break the group. What they work
+// on lies in memory given to Share, at the same places on all members; else kFailedPrecondition.
 //
 // Bits: the order of sums of worker/comm/reduce.h, as groups of host memory have it, whatever the
 // operation and its cut.
@@ -40,7 +39,7 @@ class CopyGroup final : public ProcessGroup, private DeviceWatch::Watched {
     kernels::Device* device = nullptr;
     const kernels::VectorOps* vector = nullptr;
     std::unique_ptr<PeerWords> words;
-    DeviceWatch* watch = nullptr;  // nullptr: calls have no deadline
+    DeviceWatch* watch = nullptr;
   };
   CopyGroup(GroupSpec spec, CommConfig config, Args args);
   ~CopyGroup() override;
@@ -50,7 +49,8 @@ class CopyGroup final : public ProcessGroup, private DeviceWatch::Watched {
   void LetGo() override;
   const SumTerms* terms() const override { return &slots_; }
 
-  // Breaks the group if its latest call is late.
+  // Breaks the group if its latest call is late and the peers' exchanges do not go on either; of a
+  // broken one, ends again waits that a store of a peer which has died since has brought back.
   void Look(base::MonotonicTime now) override LOCKS_EXCLUDED(calls_mu_);
 
  private:
@@ -74,6 +74,8 @@ class CopyGroup final : public ProcessGroup, private DeviceWatch::Watched {
   void Gather(kernels::Stream& stream, std::span<const Part> shards);
   // Of one piece: the shards that have arrived, and this member's own.
   void SumArrived(kernels::Stream& stream, const Call& call, const Part& own, void* out);
+  // `entered`: the exchanges that the peers have entered, by member.
+  void BreakLate(const Call& late, uint32_t number, std::vector<uint32_t> entered);
   int Next(int distance) const { return (rank() + distance) % size(); }
   // Lets all peers write this member's memory for a new call, whose number it returns.
   uint32_t Enter(kernels::Stream& stream);
@@ -89,6 +91,9 @@ class CopyGroup final : public ProcessGroup, private DeviceWatch::Watched {
   std::optional<Call> latest_ GUARDED_BY(calls_mu_);
   uint32_t latest_number_ GUARDED_BY(calls_mu_) = 0;
   base::MonotonicTime enqueued_ GUARDED_BY(calls_mu_);
+  std::vector<uint32_t> seen_ GUARDED_BY(calls_mu_);  // what Look found the peers to have entered
+  base::MonotonicTime looked_at_ GUARDED_BY(calls_mu_);
+  base::MonotonicTime moved_at_ GUARDED_BY(calls_mu_);  // when it first did
 };
 
 }  // namespace mt::comm

@@ -14,9 +14,7 @@ constexpr uint32_t kFarAhead = uint32_t{1} << 28;
 }  // namespace
 
 PeerWords::PeerWords(Args args)
-    : args_(std::move(args)),
-      rescue_(args_.device->CreateStream(kernels::StreamPriority::kHigh)),
-      ends_{args_.device->CreateEvent(), args_.device->CreateEvent()} {}
+    : args_(std::move(args)), ends_{args_.device->CreateEvent(), args_.device->CreateEvent()} {}
 
 uint32_t* PeerWords::Own(int peer, Kind kind) const {
   return static_cast<uint32_t*>(args_.own->data()) + kind * size() + peer;
@@ -52,15 +50,28 @@ void PeerWords::EndCall(kernels::Stream& stream, uint32_t number) {
     broken = broken_;
   }
   // Break knew nothing of this call, whose stores undo what it has stored.
-  if (broken) TellAllFarAhead(stream, number);
+  if (!broken) return;
+  for (const Rescue::Store& store : PeersFarAhead(number))
+    stream.WriteValue(store.word, store.value);
 }
 
-void PeerWords::TellAllFarAhead(kernels::Stream& stream, uint32_t number) {
+std::vector<Rescue::Store> PeerWords::OwnFarAhead(uint32_t number) const {
+  std::vector<Rescue::Store> stores;
+  for (int peer = 0; peer < size(); ++peer) {
+    for (const Kind kind : {kEntered, kArrived})
+      stores.push_back({Own(peer, kind), number + kFarAhead});
+  }
+  return stores;
+}
+
+std::vector<Rescue::Store> PeerWords::PeersFarAhead(uint32_t number) const {
+  std::vector<Rescue::Store> stores;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == args_.my_index) continue;
     for (const Kind kind : {kEntered, kArrived})
-      stream.WriteValue(At(peer, kind), number + kFarAhead);
+      stores.push_back({At(peer, kind), number + kFarAhead});
   }
+  return stores;
 }
 
 void PeerWords::Break() {
@@ -72,14 +83,19 @@ void PeerWords::Break() {
     latest = latest_;
     number = latest_number_;
   }
-  const base::MutexLock lock(&rescue_mu_);
-  for (int peer = 0; peer < size(); ++peer) {
-    for (const Kind kind : {kEntered, kArrived})
-      rescue_->WriteValue(Own(peer, kind), number + kFarAhead);
-  }
+  args_.rescue->StoreNow(OwnFarAhead(number));
   // A peer may have done the same: stores of this member that were still queued undo it.
-  rescue_->Wait(*ends_[latest]);
-  TellAllFarAhead(*rescue_, number);
+  args_.rescue->StoreBehind(*ends_[latest], PeersFarAhead(number));
+}
+
+void PeerWords::BreakAgain() {
+  uint32_t number = 0;
+  {
+    const base::MutexLock lock(&mu_);
+    if (!broken_ || left_) return;
+    number = latest_number_;
+  }
+  args_.rescue->StoreNow(OwnFarAhead(number));
 }
 
 bool PeerWords::Leave() {
@@ -105,10 +121,7 @@ bool PeerWords::IsDone() {
 
 std::vector<uint32_t> PeerWords::Entered() {
   std::vector<uint32_t> entered(static_cast<size_t>(size()));
-  const base::MutexLock lock(&rescue_mu_);
-  args_.device->Copy(*rescue_, entered.data(), Own(0, kEntered),
-                     static_cast<int64_t>(entered.size() * sizeof(uint32_t)));
-  rescue_->Synchronize();
+  args_.rescue->Read(entered, Own(0, kEntered));
   return entered;
 }
 

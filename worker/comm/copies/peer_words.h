@@ -11,11 +11,12 @@
 
 #include "common/base/mutex.h"
 #include "kernels/core/device.h"
+#include "worker/comm/rescue.h"
 
 namespace mt::comm {
 
-// Calls of one thread, but for Break, Reached and IsDone, which any may make. Numbers of calls
-// ascend, modulo 2^32.
+// Calls of one thread, but for Break, BreakAgain, IsDone and Entered, which any may make. Numbers
+// of calls ascend, modulo 2^32.
 class PeerWords {
  public:
   enum Kind : uint8_t {
@@ -26,7 +27,8 @@ class PeerWords {
   static int64_t Bytes(int members) { return kKinds * members * int64_t{sizeof(uint32_t)}; }
 
   struct Args {
-    kernels::Device* device = nullptr;  // outlives the words
+    Rescue* rescue = nullptr;           // outlives the words
+    kernels::Device* device = nullptr;  // the same
     int my_index = 0;
     std::unique_ptr<kernels::DeviceBuffer> own;  // Bytes(), zeroed
     // The same of each peer, mapped, by index; null at this member's.
@@ -41,9 +43,12 @@ class PeerWords {
   void EndCall(kernels::Stream& stream, uint32_t number) LOCKS_EXCLUDED(mu_);
 
   // Ends all waits for this member's words. Stores of a peer that are still on their way may undo
-  // it, so that waits are sure to be over only once the peers have broken theirs as well. Throws
-  // DeviceError where the device has failed.
+  // it: waits are sure to be over once the peers have broken theirs as well or, where a peer has
+  // died with stores on their way, at the next BreakAgain. Throws DeviceError where the device has
+  // failed.
   void Break() LOCKS_EXCLUDED(mu_);
+  // Nothing unless the words are broken. Never waits.
+  void BreakAgain() LOCKS_EXCLUDED(mu_);
   // The clean end: what this member has enqueued is done, and no peer's memory is used any more.
   // False, and nothing, where the words are broken or left.
   bool Leave() LOCKS_EXCLUDED(mu_);
@@ -56,12 +61,12 @@ class PeerWords {
  private:
   uint32_t* Own(int peer, Kind kind) const;
   uint32_t* At(int peer, Kind kind) const;
-  void TellAllFarAhead(kernels::Stream& stream, uint32_t number);
+  // That end all waits for numbers up to some beyond `number`.
+  std::vector<Rescue::Store> OwnFarAhead(uint32_t number) const;
+  std::vector<Rescue::Store> PeersFarAhead(uint32_t number) const;
   int size() const { return static_cast<int>(args_.peers.size()); }
 
   Args args_;
-  const std::unique_ptr<kernels::Stream> rescue_;  // used by Break and Entered alone
-  base::Mutex rescue_mu_;
   base::Mutex mu_;
   bool broken_ GUARDED_BY(mu_) = false;
   bool left_ GUARDED_BY(mu_) = false;

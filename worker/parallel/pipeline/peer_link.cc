@@ -1,6 +1,7 @@
 // Words count parcels of all passes, modulo 2^32.
 #include "worker/parallel/pipeline/peer_link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -18,6 +19,9 @@ using kernels::Stream;
 
 // So far ahead a word is set to end all waits for it; by both ends, which add up.
 constexpr uint32_t kFarAhead = uint32_t{1} << 28;
+
+// So often a deadline a word that is waited for is looked at, to see whether it moves.
+constexpr int kLooks = 8;
 
 Status SendText(comm::ProcessGroup& group, Stream& stream, const std::string& text) {
   const int peer = 1 - group.rank();
@@ -95,16 +99,14 @@ PeerLinkEnd::PeerLinkEnd(PeerEnd end, kernels::Device* device)
     : end_(std::move(end)),
       device_(device),
       stream_(device->CreateStream(kernels::StreamPriority::kHigh)),
-      rescue_(device->CreateStream(kernels::StreamPriority::kHigh)),
+      own_watch_(end_.watch == nullptr ? std::make_unique<comm::DeviceWatch>(device, false)
+                                       : nullptr),
+      watch_(end_.watch == nullptr ? own_watch_.get() : end_.watch),
       stored_{device->CreateEvent(), device->CreateEvent()} {}
 
-void PeerLinkEnd::Watch() {
-  if (end_.watch != nullptr) end_.watch->Add(this);
-}
+void PeerLinkEnd::Watch() { watch_->Add(this); }
 
-void PeerLinkEnd::Unwatch() {
-  if (end_.watch != nullptr) end_.watch->Remove(this);
-}
+void PeerLinkEnd::Unwatch() { watch_->Remove(this); }
 
 void PeerLinkEnd::Await(Stream& stream, uint32_t value) {
   stream.WaitValue(word(), value);
@@ -113,23 +115,38 @@ void PeerLinkEnd::Await(Stream& stream, uint32_t value) {
   awaited_at_ = base::Clock::Real()->Now();
 }
 
+// The host enqueues waits for parcels of several steps: the newest may be due long after the
+// deadline, and the link be well.
 void PeerLinkEnd::Look(base::MonotonicTime now) {
   uint32_t awaited = 0;
+  bool is_late = false;
+  std::optional<uint32_t> far_ahead;
   {
     base::MutexLock lock(&mu_);
-    if (broken_ || left_ || !awaited_ || now - awaited_at_ <= end_.host->op_timeout()) return;
+    far_ahead = far_ahead_;
+  }
+  if (far_ahead) return StoreNow(*far_ahead);
+  {
+    base::MutexLock lock(&mu_);
+    if (broken_ || left_ || !awaited_) return;
+    is_late = now - std::max(awaited_at_, moved_at_) > end_.host->op_timeout();
+    if (!is_late && now - looked_at_ < end_.host->op_timeout() / kLooks) return;
+    looked_at_ = now;
     awaited = *awaited_;
   }
-  uint32_t reached = 0;
+  const uint32_t reached = Reached();
   {
-    base::MutexLock lock(&rescue_mu_);
-    reached = Reached();
-  }
-  if (static_cast<int32_t>(reached - awaited) >= 0) {
     base::MutexLock lock(&mu_);
-    if (awaited_ == awaited) awaited_.reset();
-    return;
+    const bool is_over = static_cast<int32_t>(reached - awaited) >= 0;
+    if (is_over && awaited_ == awaited) awaited_.reset();
+    const bool has_moved = std::exchange(seen_, reached).value_or(reached) != reached;
+    if (has_moved) moved_at_ = now;
+    if (is_over || has_moved || !is_late) return;
   }
+  BreakLate(awaited, reached);
+}
+
+void PeerLinkEnd::BreakLate(uint32_t awaited, uint32_t reached) {
   comm::ProcessGroup& host = *end_.host;
   const char* const what = host.rank() == kSenderIndex
                                ? "no slot was free for parcel {}, only for {} before it"
@@ -167,18 +184,26 @@ void PeerLinkEnd::EndAllWaits() {
 
 uint32_t PeerLinkEnd::Reached() {
   uint32_t reached = 0;
-  device_->Copy(*rescue_, &reached, end_.word->data(), sizeof(reached));
-  rescue_->Synchronize();
+  watch_->rescue().Read({&reached, 1}, word());
   return reached;
 }
 
+void PeerLinkEnd::StoreNow(uint32_t value) {
+  const comm::Rescue::Store store{word(), value};
+  watch_->rescue().StoreNow({&store, 1});
+}
+
 void PeerLinkEnd::EndWaits(size_t latest, uint32_t value) {
-  base::MutexLock lock(&rescue_mu_);
   // Waits are for a few parcels beyond what the word has reached.
-  rescue_->WriteValue(word(), Reached() + kFarAhead);
+  const uint32_t far_ahead = Reached() + kFarAhead;
+  StoreNow(far_ahead);
+  {
+    base::MutexLock lock(&mu_);
+    far_ahead_ = far_ahead;
+  }
   // The peer may have done the same: stores of this end that were still queued undo it.
-  rescue_->Wait(*stored_[latest]);
-  rescue_->WriteValue(peer_word(), value + kFarAhead);
+  const comm::Rescue::Store farewell{peer_word(), value + kFarAhead};
+  watch_->rescue().StoreBehind(*stored_[latest], {&farewell, 1});
 }
 
 // Enqueues without the lock: where the queue is full, only Break may make room in it.

@@ -7,8 +7,8 @@
 // The hosts talk once per kind of pass: the receiver names the places of its parcels.
 //
 // A stream that waits for a peer is known to the device alone. A watch, if there is one, breaks a
-// link whose newest wait is not over `op_timeout` of its host group after it was enqueued, with
-// kDeadlineExceeded and the rank that is behind.
+// link whose newest wait is not over `op_timeout` of its host group after it was enqueued and after
+// the own word was last seen to move, with kDeadlineExceeded and the rank that is behind.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ struct PeerEnd {
   std::unique_ptr<comm::ProcessGroup> host;
   std::unique_ptr<kernels::DeviceBuffer> word;       // of this end, which the peer stores
   std::unique_ptr<kernels::DeviceBuffer> peer_word;  // the peer's, mapped
-  comm::DeviceWatch* watch = nullptr;                // outlives the end; nullptr: none
+  comm::DeviceWatch* watch = nullptr;                // outlives the end; nullptr: none looks
 };
 
 // Makes a link's end if both ends have a path to each other; else peer_word stays empty, on both,
@@ -46,11 +46,12 @@ StatusOr<PeerEnd> MeetPeer(std::unique_ptr<comm::ProcessGroup> host, kernels::De
 
 // The common part: the stream on which a link's words and copies go, and the end of all waits. What
 // the peer had enqueued by then may store its word once more, so that waits of this end are sure to
-// be over only once the peer has broken its end as well.
+// be over once the peer has broken its end as well or, where it has died, at the next Look.
 class PeerLinkEnd : private comm::DeviceWatch::Watched {
  public:
-  // Breaks the link if its newest wait is late. Any thread.
-  void Look(base::MonotonicTime now) override LOCKS_EXCLUDED(mu_, rescue_mu_);
+  // Breaks the link if its newest wait is late; of a broken one, ends all waits once more. Any
+  // thread.
+  void Look(base::MonotonicTime now) override LOCKS_EXCLUDED(mu_);
 
  protected:
   PeerLinkEnd(PeerEnd end, kernels::Device* device);
@@ -61,13 +62,17 @@ class PeerLinkEnd : private comm::DeviceWatch::Watched {
   void Await(kernels::Stream& stream, uint32_t value) LOCKS_EXCLUDED(mu_);
   // Stores the peer's word in the order of `stream`; nothing once the end is broken.
   void Store(kernels::Stream& stream, uint32_t value) LOCKS_EXCLUDED(mu_);
-  void Break(std::string_view reason) LOCKS_EXCLUDED(mu_, rescue_mu_);
+  void Break(std::string_view reason) LOCKS_EXCLUDED(mu_);
   // The group is broken: ends all waits.
-  void EndAllWaits() LOCKS_EXCLUDED(mu_, rescue_mu_);
+  void EndAllWaits() LOCKS_EXCLUDED(mu_);
   // `latest`, `value`: of the latest store of the peer's word.
-  void EndWaits(size_t latest, uint32_t value) LOCKS_EXCLUDED(rescue_mu_);
+  void EndWaits(size_t latest, uint32_t value) LOCKS_EXCLUDED(mu_);
+  // The newest wait is late: breaks the link and says for which parcel it waits.
+  void BreakLate(uint32_t awaited, uint32_t reached) LOCKS_EXCLUDED(mu_);
   // How far the own word has come by now.
-  uint32_t Reached() EXCLUSIVE_LOCKS_REQUIRED(rescue_mu_);
+  uint32_t Reached();
+  // Sets the own word at once.
+  void StoreNow(uint32_t value);
   uint32_t* word() const { return static_cast<uint32_t*>(end_.word->data()); }
   uint32_t* peer_word() const { return static_cast<uint32_t*>(end_.peer_word->data()); }
   // Notes parcels for Stats.
@@ -86,17 +91,21 @@ class PeerLinkEnd : private comm::DeviceWatch::Watched {
   PeerEnd end_;
   kernels::Device* const device_;
   const std::unique_ptr<kernels::Stream> stream_;
-  base::Mutex rescue_mu_;
-  const std::unique_ptr<kernels::Stream> rescue_;  // of Break and Look, under rescue_mu_
+  const std::unique_ptr<comm::DeviceWatch> own_watch_;  // without a thread; where none was given
+  comm::DeviceWatch* const watch_;
   mutable base::Mutex mu_;
   bool broken_ GUARDED_BY(mu_) = false;
   bool left_ GUARDED_BY(mu_) = false;
+  std::optional<uint32_t> far_ahead_ GUARDED_BY(mu_);  // the own word, once broken
   // Behind the latest store of the peer's word and the one before it, in turn.
   const std::array<std::unique_ptr<kernels::Event>, 2> stored_;
   size_t latest_ GUARDED_BY(mu_) = 0;
   uint32_t latest_value_ GUARDED_BY(mu_) = 0;
   std::optional<uint32_t> awaited_ GUARDED_BY(mu_);  // the newest wait's, unless it is over
   base::MonotonicTime awaited_at_ GUARDED_BY(mu_);
+  std::optional<uint32_t> seen_ GUARDED_BY(mu_);  // the own word, by the latest look at it
+  base::MonotonicTime looked_at_ GUARDED_BY(mu_);
+  base::MonotonicTime moved_at_ GUARDED_BY(mu_);  // when a look first saw its value of now
   comm::CommStats stats_ GUARDED_BY(mu_);
 };
 

@@ -115,6 +115,7 @@ class Stage {
 
 bool EndsByRendezvous(const Schedule& schedule, int ahead) {
   std::vector<Stage> stages;
+  stages.reserve(static_cast<size_t>(schedule.stages));
   for (int stage = 0; stage < schedule.stages; ++stage) stages.emplace_back(schedule, stage, ahead);
   // Transfers done, by receiving and by sending stage.
   std::vector<std::array<int, 2>> in(stages.size()), out(stages.size());

@@ -143,6 +143,44 @@ TEST(PeerDeadlineTest, EndsAWaitForAReceiverThatIsStuck) {
               HasSubstr("no slot was free for parcel 4, only for 3 before it: rank 1,"));
 }
 
+// The host is far ahead of the device: parcels come, each within the deadline, but not all of those
+// that are awaited.
+TEST(PeerDeadlineTest, ALinkThatGoesOnIsNotLate) {
+  Pair pair(0);
+  pair.Begin(kSlots);
+  auto& receiver = dynamic_cast<PeerReceiver&>(pair.receiver());
+  for (int i = 0; i < kSlots; ++i) EXPECT_TRUE(receiver.WaitReady(*pair.b.stream, 0, i).ok());
+  const base::MonotonicTime begin = base::Clock::Real()->Now();
+  const auto look = [&](int minutes) {
+    pair.Run([&](int rank) {
+      if (rank == 1) receiver.Look(begin + std::chrono::minutes(minutes));
+    });
+    return receiver.status();
+  };
+  const auto send = [&](int slot) {
+    pair.Send(slot);
+    pair.Run([&](int rank) {
+      if (rank != 0) return;
+      EXPECT_TRUE(pair.sender().WaitSent(*pair.a.stream, 0, slot).ok());
+      pair.a.stream->Synchronize();
+    });
+  };
+  EXPECT_TRUE(look(9).ok());
+  send(0);
+  EXPECT_TRUE(look(11).ok()) << "one came meanwhile";
+  EXPECT_TRUE(look(20).ok());
+  send(1);
+  EXPECT_TRUE(look(22).ok()) << "another came";
+  EXPECT_TRUE(look(31).ok());
+  pair.Run([&](int rank) {
+    if (rank == 0) return receiver.Look(begin + std::chrono::minutes(33));
+    pair.b.stream->Synchronize();
+  });
+  EXPECT_EQ(receiver.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(base::Message(receiver.status()),
+              HasSubstr("parcel 3 did not come, only 2 before it: rank 0,"));
+}
+
 // The first stage's thread is the one that aborts.
 TEST(PeerAbortTest, AbortOfTheReceiverEndsItsWaits) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
@@ -193,6 +231,42 @@ TEST(PeerAbortTest, ParcelsOnTheirWayDoNotUndoAnAbort) {
       }
     });
   }
+}
+
+// A sender that dies breaks nothing, but what it had enqueued may still be done.
+TEST(PeerAbortTest, ParcelsOfADeadSenderUndoAnAbortUntilTheNextLook) {
+  int undone = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Pair pair(seed);
+    pair.Begin(kSlots);
+    pair.Send(0);
+    for (int i = 0; i < kSlots; ++i)
+      EXPECT_TRUE(pair.receiver().WaitReady(*pair.b.stream, 0, i).ok());
+    pair.Run([&](int rank) {
+      if (rank == 1) return pair.receiver().Abort("the sender has died");
+      (void)pair.sender().WaitSent(*pair.a.stream, 0, 0);
+      pair.a.stream->Synchronize();  // the last that it does
+    });
+    const auto ends = [&](bool looked) {
+      try {
+        pair.Run([&](int rank) {
+          if (rank == 0) return;
+          if (looked) dynamic_cast<PeerReceiver&>(pair.receiver()).Look(In(std::chrono::hours(0)));
+          pair.b.stream->Synchronize();
+        });
+      } catch (const kernels::DeviceError&) {
+        return false;
+      }
+      return true;
+    };
+    if (seed % 2 == 0) {
+      EXPECT_TRUE(ends(true));
+    } else if (!ends(false)) {
+      ++undone;
+    }
+  }
+  EXPECT_GT(undone, 0) << "no order had such parcels";
 }
 
 // The same for slots: the sender has more parcels than the receiver has said to be free.

@@ -155,9 +155,9 @@ INSTANTIATE_TEST_SUITE_P(
             "gpipe",
             {.kind = ScheduleKind::kGPipe, .stages = 2, .microbatches = 3},
             {},
-            {"rank 1: s7 'copy' waits for s0 'copy', 0", "rank 1: s7 'copy' waits for s0 'copy', 1",
-             "rank 1: s7 'copy' waits for s0 'copy', 3",
-             "rank 1: s7 'copy' waits for s0 'copy', 4"}},
+            {"rank 1: s8 'copy' waits for s0 'copy', 0", "rank 1: s8 'copy' waits for s0 'copy', 1",
+             "rank 1: s8 'copy' waits for s0 'copy', 3",
+             "rank 1: s8 'copy' waits for s0 'copy', 4"}},
         // The first parcel of a pass follows from gradients that followed from the slot's latest
         // parcel.
         Layout{"ring",
@@ -168,10 +168,10 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"chunk_without_layers",
                {.kind = kOneFOneB, .stages = 3, .microbatches = 3},
                [](int position) { return position == 1; },
-               {"rank 1: s0 'copy' waits for s11 'copy', 1",
-                "rank 1: s0 'copy' waits for s11 'copy', 7",
-                "rank 1: s0 'copy' waits for s11 'copy', 9",
-                "rank 1: s0 'copy' waits for s7 'copy', 7"}}),
+               {"rank 1: s0 'copy' waits for s13 'copy', 1",
+                "rank 1: s0 'copy' waits for s13 'copy', 7",
+                "rank 1: s0 'copy' waits for s13 'copy', 9",
+                "rank 1: s0 'copy' waits for s8 'copy', 7"}}),
     [](const auto& instance) { return instance.param.name; });
 
 // Where one end refuses, both send over groups of the device, and both say why.
