@@ -62,6 +62,7 @@ class Rig {
     try {
       Run([this](int rank) {
         if (member(rank).group != nullptr) member(rank).group->LetGo();
+        member(rank).group.reset();  // before the factory, whose watch looks at it
         member(rank) = {};
       });
     } catch (const kernels::DeviceError&) {  // met by the test already
