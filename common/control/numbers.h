@@ -126,6 +126,9 @@ inline constexpr hours kWallJump{6};
 inline constexpr hours kWallDoubt{1};
 inline constexpr seconds kWallNoted{60};
 
+// T5: the most steps that a profile traces.
+inline constexpr int64_t kMostProfileSteps = 20;
+
 // T1: shortest interval between live metrics.
 inline constexpr milliseconds kLiveMetricsInterval{100};
 

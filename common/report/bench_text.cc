@@ -109,6 +109,18 @@ void AddReadings(const v1::DeviceReadings& readings, Lines* out) {
                                 readings.samples()));
 }
 
+// Means over the ranks that make these calls, and the rank that is exposed most.
+void AddGroups(const v1::BenchReport& report, Lines* out) {
+  out->Raw(fmt::format("  {:>12} {:>6} {:>8} {:>11} {:>11} {:>11}  {}\n", "group", "ranks", "calls",
+                       "ms", "hidden", "exposed", "most exposed"));
+  for (const v1::GroupTime& time : report.groups()) {
+    out->Raw(fmt::format(
+        "  {:>12} {:>6} {:>8.0f} {:>11.3f} {:>11.3f} {:>11.3f}  {:.3f} on rank {}\n", time.group(),
+        time.ranks(), time.calls(), 1e3 * time.seconds(), 1e3 * time.hidden_seconds(),
+        1e3 * time.exposed_seconds(), 1e3 * time.most_exposed_seconds(), time.most_exposed_rank()));
+  }
+}
+
 void AddCommunication(const v1::BenchReport& report, Lines* out) {
   const bool any = std::ranges::any_of(report.communication(),
                                        [](const v1::AxisTime& time) { return time.calls() > 0; });
@@ -122,6 +134,7 @@ void AddCommunication(const v1::BenchReport& report, Lines* out) {
                          time.calls(), 1e3 * time.seconds(), 1e3 * time.hidden_seconds(),
                          1e3 * time.exposed_seconds()));
   }
+  if (report.groups_size() > 0) AddGroups(report, out);
 }
 
 void AddKernels(const v1::BenchReport& report, Lines* out) {
@@ -160,9 +173,14 @@ std::string BenchText(const v1::BenchReport& report) {
                                Grouped(per_slot)));
   AddRates(report, &out);
   out.Add("phases", PhaseText(report));
-  if (report.bubble() > 0) {
-    out.Add("bubble",
-            fmt::format("{:.1f} % of the pipeline's time, mean over ranks", 100 * report.bubble()));
+  if (report.bubble() > 0 || report.bubble_by_formula() > 0) {
+    std::string bubble =
+        fmt::format("{:.1f} % of the pipeline's time, mean over ranks", 100 * report.bubble());
+    if (report.bubble_by_formula() > 0) {
+      bubble += fmt::format("; {:.1f} % by formula, with the measured forward and backward",
+                            100 * report.bubble_by_formula());
+    }
+    out.Add("bubble", bubble);
   }
   if (report.launch_seconds() > 0) {
     out.Add("launch", fmt::format("the host takes {} to enqueue a step, with waits for room in the "

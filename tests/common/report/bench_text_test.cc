@@ -64,6 +64,35 @@ TEST(BenchText, CommunicationOfTheAxesThatThereAre) {
       << text;
 }
 
+TEST(BenchText, CommunicationByGroupAndLinkAndTheBubbleTwice) {
+  megatrain::v1::BenchReport report = Report();
+  report.add_communication()->set_axis("pp");
+  report.mutable_communication(0)->set_calls(16);
+  megatrain::v1::GroupTime& link = *report.add_groups();
+  link.set_group("pp-act 0>1");
+  link.set_ranks(4);
+  link.set_calls(16);
+  link.set_seconds(0.004);
+  link.set_hidden_seconds(0.003);
+  link.set_exposed_seconds(0.001);
+  link.set_most_exposed_seconds(0.0015);
+  link.set_most_exposed_rank(3);
+  report.set_bubble(0.123);
+  report.set_bubble_by_formula(0.0588);
+  const std::string text = BenchText(report);
+  EXPECT_NE(text.find("         group  ranks    calls          ms      hidden     exposed  most "
+                      "exposed\n"
+                      "    pp-act 0>1      4       16       4.000       3.000       1.000  1.500 "
+                      "on rank 3\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(
+      text.find("bubble     12.3 % of the pipeline's time, mean over ranks; 5.9 % by formula, "
+                "with the measured forward and backward\n"),
+      std::string::npos)
+      << text;
+}
+
 TEST(BenchText, GpuReadingsAndKernels) {
   megatrain::v1::BenchReport report = Report();
   report.set_peak_tflops(989.4);
