@@ -1,6 +1,7 @@
 // Times spans of work on several streams of a device against one time base, so that the host can
-// tell how long each took and which of them overlapped. For benchmarks: a span takes nothing from a
-// GPU's multiprocessors, unlike marks (mark_ring.h), but its times are known only once it is over.
+// tell how long each took and which of them overlapped. For benchmarks and traces: a span takes
+// nothing from a GPU's multiprocessors, unlike marks (mark_ring.h), but its times are known only
+// once it is over.
 #pragma once
 
 #include <cstddef>

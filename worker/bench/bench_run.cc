@@ -6,33 +6,38 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/report/chrome_trace.h"
 #include "common/spec/derived.h"
 #include "kernels/replay/logging_backend.h"
 #include "kernels/replay/replay.h"
 #include "megatrain/v1/job.pb.h"
+#include "megatrain/v1/trace.pb.h"
 #include "megatrain/v1/types.pb.h"
 #include "worker/bench/axis_times.h"
+#include "worker/bench/bubble.h"
 #include "worker/bench/device_rates.h"
+#include "worker/trace/gather_traces.h"
 
 namespace mt::bench {
 namespace {
 
 namespace v1 = megatrain::v1;
 
-// Steps whose communication is timed, few beside those whose median is reported; and for how many
-// calls and waits of them there is room. What goes beyond it counts as what was timed, if that was
-// a step at least: a microbatch takes about seven, eight collectives of a layer one.
-constexpr int64_t kSpanSteps = 5;
-constexpr int64_t kSpanCapacity = 16384;
+// Steps that are traced, few beside those whose median is reported.
+constexpr int64_t kTracedSteps = 5;
 
-// Times the first measured steps. Not the last one: no forward follows that hides its gathers.
-std::unique_ptr<parallel::CommSpans> MakeSpans(const v1::Bench& bench, kernels::Device& device) {
-  auto clock = device.CreateSpanClock(kSpanCapacity, base::Clock::Real());
-  if (clock == nullptr) return nullptr;
-  const int64_t steps = std::clamp<int64_t>(bench.steps() - 1, 1, kSpanSteps);
-  return std::make_unique<parallel::CommSpans>(std::move(clock), bench.warmup() + 1,
-                                               bench.warmup() + steps);
+// How many spans of communication a rank had room for, where some found none.
+int64_t MostSpans(const v1::JobTrace& traces) {
+  int64_t most = 0;
+  for (const v1::RankTrace& rank : traces.ranks()) {
+    int64_t spans = 0;
+    for (const v1::TraceStream& stream : rank.streams())
+      spans += stream.calls() > 0 ? stream.label_size() : 0;
+    most = std::max(most, spans);
+  }
+  return most;
 }
 
 kernels::DType TypeOf(v1::Training::Precision precision) {
@@ -54,9 +59,6 @@ BenchRun::BenchRun(const Args& args) : args_(args), log_(&args.backend->device()
   if (!measures()) return;
   if (args_.job->bench().kernels())
     logging_ = kernels::replay::MakeLoggingBackend(args_.backend, &log_);
-  if (spec::WorldSize(*args_.job) > 1) {
-    spans_ = MakeSpans(args_.job->bench(), args_.backend->device());
-  }
   if (args_.backend->device().kind() != kernels::DeviceKind::kCuda) return;
   auto gauge = DeviceGauge::Create(args_.backend->device().Uuid());
   if (gauge.ok()) {
@@ -96,14 +98,42 @@ void BenchRun::OnStep(const v1::StepRecord& record) {
   args_.next->OnStep(record);
 }
 
-void BenchRun::FillCommunication(v1::BenchReport* report) {
-  if (spans_ == nullptr) return;
-  const std::vector<AxisTime> times = AxisTimes(spans_->Read());
-  if (times.empty()) {
-    log::Warn("communication is not in the report: a step has more of it than can be timed",
-              {{"most", kSpanCapacity}});
+// Not the last step: no forward follows that hides its gathers.
+trace::TraceSteps BenchRun::steps_to_trace() const {
+  if (spec::WorldSize(*args_.job) == 1 && args_.trace_file.empty()) return {};
+  const v1::Bench& bench = args_.job->bench();
+  return {.first = bench.warmup() + 1,
+          .last = bench.warmup() + std::clamp<int64_t>(bench.steps() - 1, 1, kTracedSteps),
+          .every_call = !args_.trace_file.empty()};
+}
+
+void BenchRun::OnTrace(const v1::RankTrace& trace) {
+  mine_ = std::make_unique<v1::RankTrace>(trace);
+}
+
+Status BenchRun::GatherTraces() {
+  if (mine_ == nullptr) return OkStatus();
+  auto traces = std::make_unique<v1::JobTrace>();
+  const bool all = spec::WorldSize(*args_.job) <= trace::kMostTracedRanks;
+  if (!all && measures()) {
+    log::Warn("communication in the report is rank 0's alone",
+              {{"ranks", spec::WorldSize(*args_.job)}, {"most", trace::kMostTracedRanks}});
   }
-  for (const AxisTime& time : times) {
+  const auto stream = args_.backend->device().CreateStream(kernels::StreamPriority::kLow);
+  RETURN_IF_ERROR(trace::GatherTraces(all ? args_.world : nullptr, stream.get(),
+                                      base::Clock::Real(), *mine_, traces.get()));
+  if (measures()) traces_ = std::move(traces);
+  return OkStatus();
+}
+
+void BenchRun::FillCommunication(v1::BenchReport* report) const {
+  if (traces_ == nullptr || spec::WorldSize(*args_.job) == 1) return;
+  const std::vector<AxisTime> axes = AxisTimes(*traces_);
+  if (axes.empty()) {
+    log::Warn("communication is not in the report: a step has more of it than can be timed",
+              {{"most", MostSpans(*traces_)}});
+  }
+  for (const AxisTime& time : axes) {
     v1::AxisTime* const axis = report->add_communication();
     axis->set_axis(time.axis);
     axis->set_calls(time.calls);
@@ -111,6 +141,29 @@ void BenchRun::FillCommunication(v1::BenchReport* report) {
     axis->set_hidden_seconds(time.hidden());
     axis->set_exposed_seconds(time.exposed);
   }
+  for (const GroupTime& time : GroupTimes(*traces_)) {
+    v1::GroupTime* const group = report->add_groups();
+    group->set_axis(time.axis);
+    group->set_group(time.group);
+    group->set_ranks(time.ranks);
+    group->set_calls(time.calls);
+    group->set_seconds(time.seconds);
+    group->set_hidden_seconds(time.hidden());
+    group->set_exposed_seconds(time.exposed);
+    group->set_most_exposed_seconds(time.most_exposed);
+    group->set_most_exposed_rank(time.most_exposed_rank);
+  }
+  report->set_bubble_by_formula(BubbleByFormula(*args_.job, *traces_));
+}
+
+Status BenchRun::WriteTrace() const {
+  if (traces_ == nullptr || args_.trace_file.empty()) return OkStatus();
+  RETURN_IF_ERROR(base::WriteFileAtomic(args_.trace_file, report::ChromeTrace(*traces_)));
+  log::Info("the trace is written", {{"file", args_.trace_file},
+                                     {"first_step", traces_->ranks(0).first_step()},
+                                     {"last_step", traces_->ranks(0).last_step()},
+                                     {"ranks", traces_->ranks_size()}});
+  return OkStatus();
 }
 
 void BenchRun::MeasureDevice(v1::BenchReport* report) {
@@ -152,13 +205,23 @@ void BenchRun::TimeKernels(v1::BenchReport* report) {
   if (sum > 0) report->set_ratio_to_kernels(report->median_step_seconds() / sum);
 }
 
-void BenchRun::Finish(const Status& trained) {
+Status BenchRun::Finish(const Status& trained) {
   log_.Stop();
   if (gauge_ != nullptr) gauge_->Stop();
+  Status written;
+  if (trained.ok()) {
+    const Status gathered = GatherTraces();
+    if (!gathered.ok()) {
+      log::Warn("communication is not in the report: the ranks' traces did not come together",
+                {{"why", base::Message(gathered)}});
+      if (!args_.trace_file.empty()) written = gathered;
+    }
+  }
   if (trained.ok() && measures() && !samples_.empty()) {
     v1::BenchReport report;
     samples_.Fill(*args_.job, &report);
     FillCommunication(&report);
+    if (written.ok()) written = WriteTrace();
     MeasureDevice(&report);
     args_.next->OnProgress(last_step_);
     if (gauge_ != nullptr && !gauge_->Fill(report.mutable_readings())) report.clear_readings();
@@ -166,6 +229,7 @@ void BenchRun::Finish(const Status& trained) {
     args_.next->OnBench(report);
   }
   if (std::exchange(exiting_, false)) args_.next->OnState(train::TrainState::kExiting, last_step_);
+  return written;
 }
 
 }  // namespace mt::bench

@@ -12,8 +12,13 @@
 #include "kernels/replay/call_log.h"
 #include "worker/bench/device_gauge.h"
 #include "worker/bench/step_samples.h"
-#include "worker/parallel/comm_spans.h"
+#include "worker/comm/process_group.h"
+#include "worker/trace/step_tracer.h"
 #include "worker/train/observer.h"
+
+namespace megatrain::v1 {
+class JobTrace;
+}
 
 namespace mt::bench {
 
@@ -25,12 +30,16 @@ class BenchRun final : public train::TrainObserver {
     const megatrain::v1::JobSpec* job = nullptr;  // completed and resolved
     int rank = 0;                                 // rank 0 alone measures and reports
     kernels::Backend* backend = nullptr;          // not owned; all pointers must outlive this
+    comm::ProcessGroup* world = nullptr;          // of all ranks, of host memory; nullptr: one rank
     train::TrainObserver* next = nullptr;
     // Time spent on the large matrix product (MeasureProduct), and on each kind of kernel
     // (kernels/replay/replay.h), in seconds.
     double product_seconds = 1;
     double kernel_seconds = 0.2;
     double large_kernel_seconds = 2;
+    // Rank 0 writes a Chrome trace of the steps whose communication is timed to this file; every
+    // call of it is timed then. Empty: it does not. The same on every rank.
+    std::string trace_file = {};
   };
   explicit BenchRun(const Args& args);
   ~BenchRun() override;
@@ -38,13 +47,14 @@ class BenchRun final : public train::TrainObserver {
   // The backend that the trainer must use: the given one, or with bench.kernels one that logs the
   // calls of the first step.
   kernels::Backend* backend();
-  // Times communication of the first measured steps: the trainer must use it (TrainArgs::spans).
-  // nullptr on ranks that measure nothing, and where nothing communicates.
-  parallel::CommSpans* spans() { return spans_.get(); }
-  // Measures the device and reports through next->OnBench if the training succeeded. Called after
-  // the last step, while the trainer's memory is still allocated, whose contents it overwrites.
-  // Blocks for seconds.
-  void Finish(const Status& trained);
+  // The first measured steps, which the trainer must trace (TrainArgs::trace); empty where nothing
+  // communicates and no trace is asked for.
+  trace::TraceSteps steps_to_trace() const;
+  // Collective, where the training succeeded on every rank; rank 0 then measures the device and
+  // reports through next->OnBench. Called after the last step, while the trainer's memory is still
+  // allocated, whose contents it overwrites. Blocks for seconds. An error where the trace's file
+  // could not be written; the report has been given.
+  Status Finish(const Status& trained);
 
   void OnState(train::TrainState state, int64_t step) override;
   void OnProgress(int64_t step) override;
@@ -56,6 +66,7 @@ class BenchRun final : public train::TrainObserver {
   void OnRunInfo(const train::RunInfo& info) override { args_.next->OnRunInfo(info); }
   void OnStep(const megatrain::v1::StepRecord& record) override;
   void OnEval(const train::EvalRecord& record) override { args_.next->OnEval(record); }
+  void OnTrace(const megatrain::v1::RankTrace& trace) override;
   void OnCheckpointSaved(const train::CheckpointRecord& record) override {
     args_.next->OnCheckpointSaved(record);
   }
@@ -77,8 +88,12 @@ class BenchRun final : public train::TrainObserver {
  private:
   // True on the rank that collects records and reports.
   bool measures() const { return args_.rank == 0; }
-  // Adds what communication took, by axis.
-  void FillCommunication(megatrain::v1::BenchReport* report);
+  // Collective: the traces of all ranks, of one alone where they are too many. On other ranks than
+  // the first they stay empty.
+  Status GatherTraces();
+  // Adds what communication took, by axis, group and link, and the bubble by formula.
+  void FillCommunication(megatrain::v1::BenchReport* report) const;
+  Status WriteTrace() const;
   // Adds stated peak, device memory and the rate of a large product to the report.
   void MeasureDevice(megatrain::v1::BenchReport* report);
   // Replays the logged calls and adds the time of each kind to the report.
@@ -87,7 +102,8 @@ class BenchRun final : public train::TrainObserver {
   const Args args_;
   kernels::replay::CallLog log_;
   std::unique_ptr<kernels::Backend> logging_;
-  std::unique_ptr<parallel::CommSpans> spans_;
+  std::unique_ptr<megatrain::v1::RankTrace> mine_;   // nullptr: none was made
+  std::unique_ptr<megatrain::v1::JobTrace> traces_;  // rank 0; nullptr: none
   std::unique_ptr<DeviceGauge> gauge_;
   StepSamples samples_;
   bool exiting_ = false;  // the trainer reported kExiting, not yet passed on

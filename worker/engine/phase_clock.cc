@@ -134,9 +134,10 @@ void PhaseClock::Follow() {
 }
 
 void PhaseClock::Account(const Label& label, int64_t nanos) {
-  if (followed_ > 1) nanos_[static_cast<size_t>(running_)] += nanos - last_nanos_;
+  if (followed_ > 1) nanos_[static_cast<size_t>(running_.opens)] += nanos - last_nanos_;
+  if (keeps_) Keep(label, nanos);
   last_nanos_ = nanos;
-  running_ = label.opens;
+  running_ = label;
   if (label.ends == Boundary::kNone) return;
   const auto seconds = [](int64_t n) { return static_cast<double>(n) / 1e9; };
   if (label.ends == Boundary::kStep) {
@@ -154,6 +155,52 @@ void PhaseClock::Account(const Label& label, int64_t nanos) {
     for (size_t i = 0; i < nanos_.size(); ++i) between_nanos_[i] += nanos_[i];
   }
   nanos_ = {};
+}
+
+void PhaseClock::Keep(const Label& label, int64_t nanos) {
+  if (followed_ > 1 && nanos > last_nanos_) {
+    waiting_.push_back({.phase = running_.opens,
+                        .microbatch = running_.microbatch,
+                        .chunk = running_.chunk,
+                        .begin = last_nanos_,
+                        .end = nanos});
+  }
+  if (label.ends == Boundary::kNone) return;
+  const bool in_step = label.ends == Boundary::kStep;
+  const bool wanted = in_step ? label.step >= keep_first_ && label.step <= keep_last_
+                              : label.step >= keep_first_ && label.step < keep_last_;
+  for (PhaseInterval& interval : waiting_) {
+    if (!wanted) break;
+    // A pause is nobody's time.
+    if (label.ends == Boundary::kPause && interval.phase == StepPhase::kOther) continue;
+    interval.step = label.step;
+    interval.between = !in_step;
+    kept_.push_back(interval);
+  }
+  waiting_.clear();
+}
+
+void PhaseClock::KeepIntervals(int64_t first, int64_t last) {
+  Follow();
+  keep_first_ = first;
+  keep_last_ = last;
+  keeps_ = true;
+  waiting_.clear();
+  kept_.clear();
+}
+
+std::vector<PhaseInterval> PhaseClock::TakeIntervals() {
+  Follow();
+  keeps_ = false;
+  waiting_.clear();
+  return std::exchange(kept_, {});
+}
+
+int64_t PhaseClock::MarkNow() {
+  EndBetween();
+  stream_->Synchronize();
+  Follow();
+  return last_nanos_;
 }
 
 std::optional<StepTime> PhaseClock::Of(int64_t step) {

@@ -40,6 +40,17 @@ struct StepTime {
   PhaseSeconds between{};  // what lay between, pauses apart
 };
 
+// What lay between two marks: nanoseconds of the clock of the stream's marks.
+struct PhaseInterval {
+  StepPhase phase = StepPhase::kOther;
+  // That it counts in (StepTime::phases); of an interval that counts as `between` the step before.
+  int64_t step = 0;
+  bool between = false;
+  int microbatch = 0;
+  int chunk = 0;
+  int64_t begin = 0, end = 0;
+};
+
 // One thread, except that the methods that say so may be called from any.
 class PhaseClock {
  public:
@@ -68,6 +79,15 @@ class PhaseClock {
   // The times of one of the last kSteps steps; nullopt until the device has reached its end.
   std::optional<StepTime> Of(int64_t step);
   static constexpr int64_t kSteps = 4;
+
+  // Keeps the intervals of these steps, which have not begun, and of what lies between them, for
+  // TakeIntervals. Those without length are left out.
+  void KeepIntervals(int64_t first, int64_t last);
+  // Those that the device has ended, in order; none are kept any more.
+  std::vector<PhaseInterval> TakeIntervals();
+  // Marks this moment, waits until the device has reached it and returns when that was. What the
+  // stream held before counts as EndBetween's.
+  int64_t MarkNow();
 
   // The newest mark that the device has reached, by its label, and how many it has yet to reach:
   // "step 12, microbatch 3, chunk 0: backward; 14 marks enqueued behind it". For the diagnosis of a
@@ -109,6 +129,9 @@ class PhaseClock {
   // Accounts for all marks that the device has reached.
   void Follow();
   void Account(const Label& label, int64_t nanos);
+  // Adds the interval before this mark to those that wait for the boundary which tells what they
+  // count in; at a boundary keeps them.
+  void Keep(const Label& label, int64_t nanos);
   std::atomic<uint64_t>& LabelOf(int64_t mark) const {
     return labels_[static_cast<size_t>(mark % ring_->capacity())];
   }
@@ -125,7 +148,11 @@ class PhaseClock {
   // How far the device is known to have come.
   int64_t followed_ = 0;  // marks
   int64_t last_nanos_ = 0;
-  StepPhase running_ = StepPhase::kOther;
+  Label running_;  // of the last mark
+  bool keeps_ = false;
+  int64_t keep_first_ = 0, keep_last_ = -1;
+  std::vector<PhaseInterval> waiting_;  // since the last boundary
+  std::vector<PhaseInterval> kept_;
   PhaseNanos nanos_{}, between_nanos_{};                    // since the last boundary; before it
   std::array<int64_t, kSteps> step_of_ = {-1, -1, -1, -1};  // of times_
   std::array<StepTime, kSteps> times_;

@@ -67,6 +67,7 @@ Status Engine::RunStep(int64_t step, data::Loader* loader, double command_bits) 
   optimizer_->Update(*stream_, scalars_, sync_.get());
 
   phases_->EndStep(step);  // closes both phases
+  if (args_.spans != nullptr) args_.spans->EndStep(*stream_);
   ring_.End(*stream_, vector_, scalars_);
   return sync_->status();
 }

@@ -124,10 +124,14 @@ Lane::Ticket GradientSync::RunOn(Lane* lane, Stream& caller, Lane::Call call) {
   return 0;
 }
 
-void GradientSync::Await(Stream& stream, Lane* lane, Lane::Ticket ticket) {
+void GradientSync::Await(Stream& stream, Lane* lane, Lane::Ticket ticket, CommUse use) {
   if (lane == nullptr || ticket == 0) return;
-  Keep(TimeWait(args_.spans, stream, CommUse::kReplicas,
-                [&] { return lane->Await(stream, ticket); }));
+  Keep(TimeWait(args_.spans, stream, use, [&] { return lane->Await(stream, ticket); }));
+}
+
+Status GradientSync::TimeOn(const Lane* lane, Stream& stream, CommUse use, const PickedCall& picked,
+                            const std::function<Status()>& call) {
+  return TimePicked(picked, stream, use, KindOn(lane), call);
 }
 
 Status GradientSync::RunHere(Stream& stream, CommUse use,
@@ -155,9 +159,13 @@ void GradientSync::BucketReady(Stream& stream, int bucket) {
   CHECK(!ready_[static_cast<size_t>(bucket)]) << "bucket " << bucket << " is reported twice";
   ready_[static_cast<size_t>(bucket)] = true;
   if (num_ready_++ == 0) (void)WaitAllWeights(stream);  // both lanes may use the same group
+  // Where the lane is a thread, the call may run in the next step.
+  const PickedCall picked = route(bucket).reduce == Reduction::kNone
+                                ? PickedCall{}
+                                : PickForLater(args_.spans, CommUse::kReduce);
   reduce_tickets_[static_cast<size_t>(bucket)] =
-      RunOn(reduce_lane_.get(), stream, [this, bucket](Stream& lane) -> Status {
-        RETURN_IF_ERROR(Reduce(lane, bucket));
+      RunOn(reduce_lane_.get(), stream, [this, bucket, picked](Stream& lane) -> Status {
+        RETURN_IF_ERROR(Reduce(lane, bucket, picked));
         if (route(bucket).final_after_reduce()) SquareSum(lane, bucket);
         return OkStatus();
       });
@@ -170,12 +178,12 @@ void GradientSync::ChunkReady(Stream& stream, int chunk) {
   }
 }
 
-Status GradientSync::Reduce(Stream& stream, int bucket) {
+Status GradientSync::Reduce(Stream& stream, int bucket, const PickedCall& picked) {
   comm::ProcessGroup* const group = args_.groups.dp_reduce;
   const Tensor whole = store_->BucketGrads(bucket);
   const Tensor own = ParamStore::Cut(store_->grads(), store_->OwnSlice(bucket));
   if (route(bucket).reduce == Reduction::kNone) return OkStatus();
-  return TimeCall(args_.spans, stream, CommUse::kReplicas, KindOn(reduce_lane_.get()), [&] {
+  return TimeOn(reduce_lane_.get(), stream, CommUse::kReduce, picked, [&] {
     if (route(bucket).reduce == Reduction::kReduceScatter) {
       return group->ReduceScatter(stream, whole.data, own.data, own.NumElements(), own.dtype,
                                   comm::ReduceOp::kSum);
@@ -188,7 +196,7 @@ Status GradientSync::Reduce(Stream& stream, int bucket) {
 Status GradientSync::FinishGradients(Stream& stream, const Tensor& out) {
   const int num_buckets = store_->layout().num_buckets();
   for (int b = 0; b < num_buckets; ++b) {
-    Await(stream, reduce_lane_.get(), reduce_tickets_[static_cast<size_t>(b)]);
+    Await(stream, reduce_lane_.get(), reduce_tickets_[static_cast<size_t>(b)], CommUse::kReduce);
   }
   if (!status_.ok()) return status_;
   CHECK_EQ(num_ready_, num_buckets) << "a bucket was not reported";
@@ -261,21 +269,24 @@ Status GradientSync::SumDoubles(Stream& stream, const Tensor& values) {
 
 void GradientSync::GatherBucket(Stream& stream, int bucket) {
   if (!route(bucket).gather || !status_.ok()) return;
-  gather_tickets_[static_cast<size_t>(bucket)] = RunOn(
-      gather_lane_.get(), stream, [this, bucket](Stream& lane) { return Gather(lane, bucket); });
+  const PickedCall picked = PickForLater(args_.spans, CommUse::kGather);
+  gather_tickets_[static_cast<size_t>(bucket)] =
+      RunOn(gather_lane_.get(), stream,
+            [this, bucket, picked](Stream& lane) { return Gather(lane, bucket, picked); });
 }
 
-Status GradientSync::Gather(Stream& stream, int bucket) {
+Status GradientSync::Gather(Stream& stream, int bucket, const PickedCall& picked) {
   const Tensor own = ParamStore::Cut(store_->weights(), store_->OwnSlice(bucket));
   const Tensor whole = store_->BucketWeights(bucket);
-  return TimeCall(args_.spans, stream, CommUse::kReplicas, KindOn(gather_lane_.get()), [&] {
+  return TimeOn(gather_lane_.get(), stream, CommUse::kGather, picked, [&] {
     return args_.groups.dp_gather->AllGather(stream, own.data, whole.data, own.NumElements(),
                                              own.dtype);
   });
 }
 
 void GradientSync::AwaitGather(Stream& stream, int bucket) {
-  Await(stream, gather_lane_.get(), std::exchange(gather_tickets_[static_cast<size_t>(bucket)], 0));
+  Await(stream, gather_lane_.get(), std::exchange(gather_tickets_[static_cast<size_t>(bucket)], 0),
+        CommUse::kGather);
 }
 
 Status GradientSync::GatherAll(Stream& stream) {

@@ -124,19 +124,22 @@ class GradientSync {
   // Runs `call` on the lane, or on the caller's stream without one (nullptr), and returns the
   // ticket to wait for; 0 if stream order suffices.
   Lane::Ticket RunOn(Lane* lane, kernels::Stream& caller, Lane::Call call);
+  // Runs a call, timed if it was picked, on the lane's stream.
+  static Status TimeOn(const Lane* lane, kernels::Stream& stream, CommUse use,
+                       const PickedCall& picked, const std::function<Status()>& call);
   // What `stream` is given from now on finds the ticket's call done; keeps its error.
-  void Await(kernels::Stream& stream, Lane* lane, Lane::Ticket ticket);
+  void Await(kernels::Stream& stream, Lane* lane, Lane::Ticket ticket, CommUse use);
   // Runs a collective on the calling thread and its stream unless an error occurred earlier.
   Status RunHere(kernels::Stream& stream, CommUse use, const std::function<Status()>& collective);
   // Stores the status if it is the first error.
   void Keep(const Status& status);
 
   // The steps for one bucket.
-  Status Reduce(kernels::Stream& stream, int bucket);
+  Status Reduce(kernels::Stream& stream, int bucket, const PickedCall& picked);
   Status SumOverTensor(kernels::Stream& stream, int bucket);
   Status ExchangeTied(kernels::Stream& stream, int bucket);
   void SquareSum(kernels::Stream& stream, int bucket);
-  Status Gather(kernels::Stream& stream, int bucket);
+  Status Gather(kernels::Stream& stream, int bucket, const PickedCall& picked);
   void AwaitGather(kernels::Stream& stream, int bucket);
 
   const Args args_;

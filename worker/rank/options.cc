@@ -18,6 +18,12 @@ CLI::Option* AddCheckBlas(CLI::App* app, Options* options) {
                        "rightly on this processor, and exit with 71 where it does not");
 }
 
+CLI::Option* AddTrace(CLI::App* app, Options* options) {
+  return app->add_option("--trace", options->trace_file,
+                         "Write a Chrome trace of the first measured steps of all ranks to this "
+                         "file (Perfetto and chrome://tracing show it)");
+}
+
 void AddOptions(CLI::App* app, Options* options) {
   auto* standalone = app->add_option("--standalone", options->job_file,
                                      "Job file to train alone, without daemons");
@@ -38,11 +44,12 @@ void AddOptions(CLI::App* app, Options* options) {
   auto* bench = app->add_flag("--bench", options->bench,
                               "Run the job file as a benchmark and print its report: bench.warmup "
                               "and bench.steps steps, no evaluation, no checkpoints");
+  auto* trace = AddTrace(app, options)->needs(bench);
   auto* restart = app->add_flag("--restart", options->restart,
                                 "Begin another run, whatever checkpoints there are: they stay")
                       ->excludes(bench);
   for (CLI::Option* option :
-       {set, data, checkpoints, cache, logs, metrics, ranks, bench, restart}) {
+       {set, data, checkpoints, cache, logs, metrics, ranks, bench, trace, restart}) {
     option->needs(standalone);
   }
   auto* check_blas = AddCheckBlas(app, options)->excludes(standalone);
@@ -100,7 +107,7 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   if (options->checkpoint_root.empty()) options->checkpoint_root = "checkpoints";
   for (std::string* path :
        {&options->data_root, &options->checkpoint_root, &options->cache_root, &options->log_root,
-        &options->metrics_file, &options->rendezvous, &options->state_dir}) {
+        &options->metrics_file, &options->trace_file, &options->rendezvous, &options->state_dir}) {
     MakeAbsolute(path);
   }
   return true;

@@ -24,6 +24,7 @@ struct Options {
   std::string metrics_file;  // empty: none
   int num_ranks = 0;         // 0: the job's number
   bool bench = false;        // run the job as a benchmark, whatever its kind
+  std::string trace_file;    // of its trace; empty: none
   bool restart = false;      // begin another run
   bool tcp_only = false;     // the ranks share no memory, to compare
   // One process of several

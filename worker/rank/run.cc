@@ -63,22 +63,32 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.observer = args.observer;
   std::optional<bench::BenchRun> bench;  // must outlive the trainer, which uses its backend
   if (args.job->kind() == megatrain::v1::JobSpec::KIND_BENCH) {
-    bench.emplace(bench::BenchRun::Args{
-        .job = args.job, .rank = args.rank, .backend = backend, .next = args.observer});
+    bench.emplace(bench::BenchRun::Args{.job = args.job,
+                                        .rank = args.rank,
+                                        .backend = backend,
+                                        .world = groups->world(),
+                                        .next = args.observer,
+                                        .trace_file = args.trace_file});
     train_args.backend = bench->backend();
     train_args.observer = &*bench;
-    train_args.spans = bench->spans();
+    train_args.trace = bench->steps_to_trace();
   }
   train_args.commands = args.commands;
+  train_args.trace_directory = args.trace_directory;
   train_args.hold = args.hold;
   train_args.host_delay = args.host_delay;
   ASSIGN_OR_RETURN(const std::unique_ptr<train::Trainer> trainer,
                    train::Trainer::Create(train_args));
   const Lease<const train::Trainer> lease(args.on_trainer, trainer.get());
   train::TrainResult result = trainer->Run();
-  if (!result.status.ok()) log::Info("at the end", {{"device", trainer->LastMark()}});
-  if (bench) bench->Finish(result.completed ? result.status : base::Unavailable("stopped"));
-  if (result.status.ok() && groups->world() != nullptr) {
+  const bool trained = result.status.ok();
+  if (!trained) log::Info("at the end", {{"device", trainer->LastMark()}});
+  if (bench) {
+    const Status finished =
+        bench->Finish(result.completed ? result.status : base::Unavailable("stopped"));
+    if (result.status.ok()) result.status = finished;
+  }
+  if (trained && groups->world() != nullptr) {
     // Final barrier: no rank leaves while a peer still reads what it has sent, in any group. All
     // work is done, so a peer that is already gone is no error.
     const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);

@@ -42,6 +42,8 @@ struct RunArgs {
   train::TrainObserver* observer = nullptr;
   train::CommandSource* commands = nullptr;  // rank 0 only
   bool hold = false;                         // wait in the held state once ready
+  std::string trace_directory = {};          // TrainArgs::trace_directory
+  std::string trace_file = {};               // BenchRun::Args::trace_file
   std::chrono::milliseconds host_delay{0};   // TrainArgs::host_delay
   // Called with the time that the creation of the groups took; may be empty.
   std::function<void(double seconds)> on_comm_init;

@@ -3,12 +3,15 @@
 #include "worker/rank/standalone.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <sched.h>
+#include <system_error>
+#include <unistd.h>
 #include <utility>
 
 #include "common/base/files.h"
@@ -50,6 +53,18 @@ int64_t UsableCores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
+// Before the run, not after it: whether the trace can be written.
+Status CheckTraceFile(const std::string& path) {
+  if (path.empty()) return OkStatus();
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return base::InvalidArgument("--trace {}: is a folder; name a file in it", path);
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return OkStatus();
+  return base::InvalidArgument("--trace {}: the folder {} cannot be written to: {}", path,
+                               folder.string(), std::generic_category().message(errno));
+}
+
 Status LoadStandaloneJob(const Options& options, JobSpec* job) {
   std::vector<std::string> overrides;
   if (options.bench) overrides = spec::BenchOverrides();
@@ -57,6 +72,7 @@ Status LoadStandaloneJob(const Options& options, JobSpec* job) {
   if (options.num_ranks > 0) {
     overrides.push_back(fmt::format("placement.slots={}", options.num_ranks));
   }
+  RETURN_IF_ERROR(CheckTraceFile(options.trace_file));
   RETURN_IF_ERROR(
       spec::ToStatus(spec::LoadJobFile(options.job_file, overrides, spec::ValidateContext{}, job)));
   const int64_t world = spec::WorldSize(*job);
@@ -206,6 +222,7 @@ Status TrainHere(const Options& options, JobSpec job) {
            .tcp_only = options.tcp_only,
            .observer = &observer,
            .commands = options.rank == 0 ? &commands : nullptr,
+           .trace_file = options.trace_file,
            .host_delay = std::chrono::milliseconds(options.host_delay_ms)});
   if (result.status.ok()) LogEnd(result);
   return result.status;

@@ -22,6 +22,7 @@ enum class CommandKind : uint8_t {
   kResume,   // held ranks go on
   kUpdate,   // `settings` become the run's
   kRelease,  // saves and stops; where the save fails, all ranks wait as after kHold
+  kProfile,  // the next `profile_steps` steps are traced on every rank
 };
 
 struct Command {
@@ -29,16 +30,19 @@ struct Command {
   std::string id;  // returned in its CommandResult; may be empty
   std::optional<RunSettings> settings = std::nullopt;  // of kUpdate
   checkpoint::Label label = {};                        // of kCheckpointNow
+  int64_t profile_steps = 0;                           // of kProfile
 };
 
-// What became of a command, once it has acted on every rank and, where it saves, the save is over.
+// What became of a command, once it has acted on every rank and, where it saves or traces, that is
+// over.
 struct CommandResult {
   std::string id;
   CommandKind kind = CommandKind::kCheckpointNow;
   int64_t carrier_step = 0;  // the step whose vector carried it; 0: an idle reduction, or none
   int64_t step = 0;          // the last one done when it acted
   std::optional<CheckpointRecord> checkpoint;  // of a save: what is on disk
-  Status error;                                // of a save or an update that failed
+  Status error;                                // of a save, an update or a profile that failed
+  std::optional<ProfileRecord> profile = std::nullopt;  // of a profile: its trace
   bool held = false;  // of a release whose save failed: the ranks wait, nothing is given up
 };
 

@@ -15,6 +15,7 @@ struct CommandBits {
   bool resume = false;
   bool update = false;
   bool release = false;
+  bool profile = false;
   bool save_due = false;   // checkpoint.every has passed on rank 0's clock
   bool time_over = false;  // training.exit_after has passed on rank 0's clock
   bool save_over = false;  // rank 0's part of the save beside training has ended

@@ -79,15 +79,16 @@ StatusOr<std::optional<Ending>> CommandRelay::Act(const CommandBits& bits, int64
   // Every rank knows alike whether the save succeeded, so all of them end or none does.
   kept_ = bits.release && saved.ok() && !args_.target->IsSaved();
   if (bits.update) RETURN_IF_ERROR(Update(carrier));
+  if (bits.profile) RETURN_IF_ERROR(Profile(carrier));
   // Of several ways to stop at once, the one that keeps the work. Commands that stop are reported
   // when their save is over.
   if (saved.ok() && bits.stop_with_save) return std::optional<Ending>(Ending::kStopWithSave);
   if (saved.ok() && bits.stop_without_save) return std::optional<Ending>(Ending::kStopWithoutSave);
   if (saved.ok() && bits.release && !kept_) return std::optional<Ending>(Ending::kStopWithSave);
   if (saved.ok() && bits.time_over && !kept_) return std::optional<Ending>(Ending::kExitAfter);
-  if (bits.hold) Hold();
+  if (bits.hold) RETURN_IF_ERROR(Hold());
   if (bits.resume) Resume();
-  if (kept_) Hold();
+  if (kept_) RETURN_IF_ERROR(Hold());
   ReportActed(carrier);
   RETURN_IF_ERROR(saved);
   return std::optional<Ending>();
@@ -100,6 +101,15 @@ Status CommandRelay::Update(int64_t carrier) {
     CHECK(asked.has_value()) << "the bit of an update without one, step " << carrier;
   }
   return args_.target->Update(asked, &update_refused_);
+}
+
+Status CommandRelay::Profile(int64_t carrier) {
+  std::optional<int64_t> asked;
+  if (args_.is_rank_0) {
+    asked = pending_.ProfileOf(carrier);
+    CHECK(asked.has_value()) << "the bit of a profile without one, step " << carrier;
+  }
+  return args_.target->Profile(asked, &profile_refused_);
 }
 
 StatusOr<std::optional<Ending>> CommandRelay::WaitHeld() {
@@ -119,13 +129,14 @@ StatusOr<std::optional<Ending>> CommandRelay::WaitHeld() {
   return std::optional<Ending>();
 }
 
-void CommandRelay::Hold() {
-  if (held_) return;
+Status CommandRelay::Hold() {
+  if (held_) return OkStatus();
   held_ = true;
-  args_.target->OnHeld();
+  RETURN_IF_ERROR(args_.target->OnHeld());
   held_since_ = args_.clock->Now();
   log::Info("held", {{"after_step", args_.cursor->last()}});
   args_.observer->OnState(TrainState::kHeld, args_.cursor->last());
+  return OkStatus();
 }
 
 void CommandRelay::Resume() {
@@ -143,6 +154,8 @@ void CommandRelay::ReportActed(int64_t carrier) {
   for (SentCommand& sent : pending_.TakeActed(carrier)) {
     if (Saves(sent.command.kind) && !args_.target->SavedSince(last)) {
       saving_.push_back({.sent = std::move(sent), .acted_after = last});
+    } else if (sent.command.kind == CommandKind::kProfile && profile_refused_.ok() && !over_) {
+      profiling_ = std::move(sent);
     } else {
       args_.observer->OnCommandDone(ResultOf(sent, last));
     }
@@ -155,6 +168,26 @@ void CommandRelay::ReportSaved() {
     args_.observer->OnCommandDone(ResultOf(saving_.front().sent, saving_.front().acted_after));
     saving_.pop_front();
   }
+  if (profiling_ && args_.target->Profiled()) ReportProfiled();
+}
+
+void CommandRelay::ReportProfiled() {
+  const SentCommand sent = *std::exchange(profiling_, std::nullopt);
+  CommandResult result = ResultOf(sent, args_.cursor->last());
+  const std::optional<StatusOr<ProfileRecord>> profiled = args_.target->Profiled();
+  if (profiled && profiled->ok()) {
+    result.error = OkStatus();
+    result.profile = **profiled;
+    result.step = result.profile->last_step;
+  } else {
+    result.error = profiled ? profiled->status() : NothingTraced();
+  }
+  args_.observer->OnCommandDone(result);
+}
+
+Status CommandRelay::NothingTraced() const {
+  return base::FailedPrecondition("the run ended after step {}, before a step was traced",
+                                  args_.cursor->last());
 }
 
 CommandResult CommandRelay::ResultOf(const SentCommand& sent, int64_t acted_after) const {
@@ -166,6 +199,8 @@ CommandResult CommandRelay::ResultOf(const SentCommand& sent, int64_t acted_afte
                        .error = OkStatus(),
                        .held = sent.command.kind == CommandKind::kRelease && kept_};
   if (sent.command.kind == CommandKind::kUpdate) result.error = update_refused_;
+  if (sent.command.kind == CommandKind::kProfile)
+    result.error = over_ ? NothingTraced() : profile_refused_;
   if (!Saves(sent.command.kind)) return result;
   const std::optional<StatusOr<CheckpointRecord>> saved = args_.target->SavedSince(acted_after);
   if (!saved) {
@@ -200,6 +235,9 @@ void CommandRelay::ReportAtEnd() {
   if (!args_.is_rank_0) return;
   update_refused_ = OkStatus();  // a late one is for the next placement
   kept_ = false;                 // nobody waits any more
+  ReportSaved();
+  if (profiling_) ReportProfiled();
+  over_ = true;
   ReportActed(std::numeric_limits<int64_t>::max());
   for (const Saving& saving : std::exchange(saving_, {}))
     args_.observer->OnCommandDone(ResultOf(saving.sent, saving.acted_after));

@@ -45,11 +45,17 @@ class CommandTarget {
   // Collective: makes rank 0's `asked` (nullopt elsewhere) the settings of every rank. *refused
   // says why no rank has taken them over, OK if all have.
   virtual Status Update(const std::optional<RunSettings>& asked, Status* refused) = 0;
+  // Collective: begins a profile of rank 0's `asked` steps (nullopt elsewhere). *refused says why
+  // no rank has begun it, OK where all have.
+  virtual Status Profile(const std::optional<int64_t>& asked, Status* refused) = 0;
+  // Rank 0: what the newest profile has come to; nullopt: it has not ended.
+  virtual std::optional<StatusOr<ProfileRecord>> Profiled() const = 0;
   // Collective: an idle reduction that carries this rank's bits; the bits of all, after its
   // verdict.
   virtual StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) = 0;
-  // The ranks begin to wait; they go on after a pause from `since` to `now`.
-  virtual void OnHeld() = 0;
+  // The ranks begin to wait, which ends a profile (collective); they go on after a pause from
+  // `since` to `now`.
+  virtual Status OnHeld() = 0;
   virtual void OnResumed(base::MonotonicTime since, base::MonotonicTime now) = 0;
   // Rank 0: true if the time between periodic saves is over.
   virtual bool IsSaveDueByTime() const = 0;
@@ -92,12 +98,12 @@ class CommandRelay {
   // wait for its sake any more: with its ending, or nullopt: the run ends as it was to.
   StatusOr<std::optional<Ending>> ActBeforeEnd();
   // Makes the ranks wait from the next ActBefore on.
-  void Hold();
+  Status Hold();
   bool held() const { return held_; }
 
   // True if bits that found no step to act before asked for a save: it is part of the end.
   bool IsSavePending() const;
-  // Rank 0: reports the commands whose saves have ended.
+  // Rank 0: reports the commands whose saves and profiles have ended.
   void ReportSaved();
   // Rank 0, when the run is over: reports the commands that were not reported yet, those that no
   // step carried included.
@@ -107,6 +113,7 @@ class CommandRelay {
   // Follows the bits that `carrier` carried (0: an idle reduction) and reports their commands.
   StatusOr<std::optional<Ending>> Act(const CommandBits& bits, int64_t carrier);
   Status Update(int64_t carrier);
+  Status Profile(int64_t carrier);
   // True if bits of steps that have not acted are like this.
   bool IsPending(const std::function<bool(const CommandBits&)>& wanted) const;
   // From held to training or to the end. The bits of steps that were enqueued already act first.
@@ -115,6 +122,9 @@ class CommandRelay {
   // Rank 0: reports the commands that this step or an earlier one carried, but for those that wait
   // for a save to end.
   void ReportActed(int64_t carrier);
+  // Rank 0: reports the profile that has ended, or has not come to any step.
+  void ReportProfiled();
+  Status NothingTraced() const;
   // `acted_after`: the step whose state the command is about.
   CommandResult ResultOf(const SentCommand& sent, int64_t acted_after) const;
 
@@ -135,7 +145,10 @@ class CommandRelay {
   bool kept_ = false;  // the newest bits that acted: a release whose save failed
   base::MonotonicTime held_since_;
   std::optional<base::MonotonicTime> training_since_;
-  Status update_refused_;  // of the newest update
+  Status update_refused_;                 // of the newest update
+  Status profile_refused_;                // of the newest profile
+  std::optional<SentCommand> profiling_;  // rank 0: a profile that is under way
+  bool over_ = false;                     // rank 0: what comes now comes too late
 };
 
 }  // namespace mt::train

@@ -13,6 +13,7 @@
 
 namespace megatrain::v1 {
 class BenchReport;
+class RankTrace;
 class StepRecord;
 }  // namespace megatrain::v1
 
@@ -48,6 +49,8 @@ class TrainObserver {
   virtual void OnEval(const EvalRecord& /*record*/) {}
   // Of kind bench (worker/bench), after the last step.
   virtual void OnBench(const megatrain::v1::BenchReport& /*report*/) {}
+  // Of the steps that TrainArgs::trace names, on every rank, when the run ends well.
+  virtual void OnTrace(const megatrain::v1::RankTrace& /*trace*/) {}
   virtual void OnCheckpointSaved(const CheckpointRecord& /*record*/) {}
   virtual void OnCheckpointFailed(int64_t /*step*/, const Status& /*why*/) {}
   // A copy to the second directory was tried. Any thread.

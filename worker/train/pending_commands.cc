@@ -22,4 +22,12 @@ std::optional<RunSettings> PendingCommands::UpdateOf(int64_t step) const {
   return std::nullopt;
 }
 
+std::optional<int64_t> PendingCommands::ProfileOf(int64_t step) const {
+  for (const SentCommand& sent : sent_) {
+    if (sent.step == step && sent.command.kind == CommandKind::kProfile)
+      return sent.command.profile_steps;
+  }
+  return std::nullopt;
+}
+
 }  // namespace mt::train

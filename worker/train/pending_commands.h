@@ -24,6 +24,8 @@ class PendingCommands {
   std::vector<SentCommand> TakeActed(int64_t step);
   // The settings that the update of this step asks for; nullopt if it carried none.
   std::optional<RunSettings> UpdateOf(int64_t step) const;
+  // The same of the steps that its profile asks for.
+  std::optional<int64_t> ProfileOf(int64_t step) const;
 
  private:
   std::deque<SentCommand> sent_;

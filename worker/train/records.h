@@ -17,8 +17,11 @@
 #include "worker/engine/phase_clock.h"
 #include "worker/memory/memory.h"
 #include "worker/parallel/groups/rank_groups.h"
+#include "worker/trace/step_profile.h"
 
 namespace mt::train {
+
+using trace::ProfileRecord;
 
 struct EvalRecord {
   int64_t step = 0;

@@ -133,6 +133,7 @@ Status RunSetup::OpenDataAndPlan() {
     return NameMissingData(failure::WithCause(data.status(), cause));
   }
   parts_.data = std::make_unique<RunData>(*std::move(data));
+  parts_.spans = std::make_unique<parallel::CommSpans>();
   engine::EngineConfig config = engine::EngineConfigFromJob(job, args_.groups->axes());
   config.tensor_copies = args_.tensor_copies;
   ASSIGN_OR_RETURN(engine::EnginePlan plan,
@@ -141,7 +142,7 @@ Status RunSetup::OpenDataAndPlan() {
                                                .groups = args_.groups,
                                                .clock = args_.clock,
                                                .memory_limit_bytes = args_.memory_limit_bytes,
-                                               .spans = args_.spans,
+                                               .spans = args_.spans != nullptr ? args_.spans : parts_.spans.get(),
                                                .end_of_step = args_.end_of_step}));
   plan_.emplace(std::move(plan));
   return OkStatus();

@@ -35,6 +35,7 @@ struct RunParts {
   spec::Course course;                          // the job's, or as it was when the run began
   StepCursor cursor;                            // at the step that the run goes on from
   std::unique_ptr<RunData> data;
+  std::unique_ptr<parallel::CommSpans> spans;  // idle; that the engine has, unless TrainArgs has it
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<Checkpointer> checkpointer;
   std::unique_ptr<Evaluator> evaluator;

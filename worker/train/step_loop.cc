@@ -40,6 +40,16 @@ StepLoop::StepLoop(const TrainArgs& args, RunParts parts)
               .stop_after_skipped = run_.job->training().stop_after_skipped(),
               .scale = optim::LossScaleFromJob(*run_.job),
               .loss_scale = run_.loss_scale}),
+      profile_({.engine = run_.engine.get(),
+                .groups = args.groups,
+                .spans = args.spans != nullptr ? args.spans : run_.spans.get(),
+                .clock = args.clock,
+                .chunks = static_cast<int>(run_.job->parallel().virtual_stages()),
+                .planned = args.trace,
+                .on_planned = [this](const auto& trace) { args_.observer->OnTrace(trace); },
+                .trace_directory = args.trace_directory,
+                .job_uid = args.job_uid,
+                .total_steps = run_.course.steps}),
       commands_({.source = args.commands,
                  .target = this,
                  .observer = args.observer,
@@ -57,7 +67,11 @@ TrainResult StepLoop::Run() {
     commands_.BeginTraining();
     args_.observer->OnState(TrainState::kTraining, run_.cursor.last());
   }
-  const StatusOr<Ending> ending = Loop();
+  StatusOr<Ending> ending = Loop();
+  if (ending.ok()) {
+    const Status traced = profile_.EndRun(run_.cursor.last());
+    if (!traced.ok()) ending = traced;
+  }
   RunEnd end({.job = run_.job.get(),
               .total_steps = run_.course.steps,
               .complete_run = run_.complete_run,
@@ -89,11 +103,15 @@ StatusOr<Ending> StepLoop::Loop() {
     if (exit) return End(*exit);
     const int64_t step = cursor.next();
     log::SetStep(step);
-    if (std::exchange(hold_first, false)) commands_.Hold();
+    if (std::exchange(hold_first, false)) RETURN_IF_ERROR(commands_.Hold());
+    const base::MonotonicTime begin = args_.clock->Now();
     ASSIGN_OR_RETURN(const std::optional<Ending> ending, commands_.ActBefore(step));
+    profile_.AddHost("read results, act", step, begin);
     if (ending == Ending::kExitAfter)
       RETURN_IF_ERROR(judge_.JudgeEnd(run_.checkpointer->since_save().begun_step()));
     if (ending) return *ending;
+    RETURN_IF_ERROR(profile_.BeforeStep(step));
+    commands_.ReportSaved();
     RETURN_IF_ERROR(RunStep(step));
     cursor.Enqueue();
     run_.reporter->CountEnded(&cursor);
@@ -125,6 +143,7 @@ Status StepLoop::RunStep(int64_t step) {
   const double bits = commands_.Take(step).Encode();
   RETURN_IF_ERROR(run_.engine->RunStep(step, run_.loader.get(), bits));
   const std::chrono::duration<double> launch = args_.clock->Now() - begin;
+  profile_.AddHost("enqueue", step, begin);
   if (args_.after_step) {
     RETURN_IF_ERROR(run_.engine->Synchronize());
     args_.after_step(step, run_.engine->store());
@@ -226,13 +245,20 @@ Status StepLoop::Update(const std::optional<RunSettings>& asked, Status* refused
                    asked, refused);
 }
 
+Status StepLoop::Profile(const std::optional<int64_t>& asked, Status* refused) {
+  return profile_.Begin(asked, run_.cursor.last(), commands_.held(), refused);
+}
+
 StatusOr<CommandBits> StepLoop::ReduceIdle(const CommandBits& mine) {
   ASSIGN_OR_RETURN(const engine::StepVector sum, run_.engine->RunIdle(mine.Encode()));
   RETURN_IF_ERROR(judge_.Judge(run_.cursor.last(), sum, run_.engine->fault()));
   return CommandBits::Decode(sum.command_bits);
 }
 
-void StepLoop::OnHeld() { run_.engine->phases().EndBetween(); }
+Status StepLoop::OnHeld() {
+  run_.engine->phases().EndBetween();
+  return profile_.EndEarly(run_.cursor.last(), "the ranks were held");
+}
 
 void StepLoop::OnResumed(base::MonotonicTime since, base::MonotonicTime now) {
   run_.engine->phases().EndPause();
@@ -249,16 +275,6 @@ std::optional<StatusOr<CheckpointRecord>> StepLoop::SavedSince(int64_t step) con
 
 Status StepLoop::Label(const CheckpointRecord& saved, const checkpoint::Label& label) {
   return run_.checkpointer->Label(saved, label);
-}
-
-int StepLoop::LastMicrobatch() const {
-  return std::as_const(*run_.engine).phases().LastMicrobatch();
-}
-
-std::string StepLoop::LastMark() const { return std::as_const(*run_.engine).phases().LastMark(); }
-
-std::string_view StepLoop::LastPhase() const {
-  return Name(std::as_const(*run_.engine).phases().LastPhase());
 }
 
 Status StepLoop::WithStep(const Status& thrown) const {

@@ -10,9 +10,10 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include "common/base/status.h"
+#include "worker/trace/step_profile.h"
 #include "worker/train/command_relay.h"
 #include "worker/train/ending.h"
 #include "worker/train/run_setup.h"
@@ -21,7 +22,7 @@
 
 namespace mt::train {
 
-// One thread, except that LastMark, LastPhase and LastMicrobatch may be called from any.
+// One thread, except for what any may ask of phases().
 class StepLoop final : private CommandTarget {
  public:
   StepLoop(const TrainArgs& args, RunParts parts);
@@ -34,10 +35,7 @@ class StepLoop final : private CommandTarget {
   TrainResult Run();
 
   parallel::RankGroups& groups() const { return *args_.groups; }
-  // As Trainer's.
-  std::string LastMark() const;
-  std::string_view LastPhase() const;
-  int LastMicrobatch() const;
+  const engine::PhaseClock& phases() const { return std::as_const(*run_.engine).phases(); }
   // What Run has thrown, with the step in which it was noticed: a GPU runs up to two steps behind.
   Status WithStep(const Status& thrown) const;
 
@@ -58,8 +56,10 @@ class StepLoop final : private CommandTarget {
   Status EndSave() override;
   bool IsSaved() const override;
   Status Update(const std::optional<RunSettings>& asked, Status* refused) override;
+  Status Profile(const std::optional<int64_t>& asked, Status* refused) override;
+  std::optional<StatusOr<ProfileRecord>> Profiled() const override { return profile_.outcome(); }
   StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) override;
-  void OnHeld() override;
+  Status OnHeld() override;
   void OnResumed(base::MonotonicTime since, base::MonotonicTime now) override;
   bool IsSaveDueByTime() const override;
   std::optional<StatusOr<CheckpointRecord>> SavedSince(int64_t step) const override;
@@ -72,6 +72,7 @@ class StepLoop final : private CommandTarget {
   const TrainArgs args_;
   RunParts run_;
   StepJudge judge_;
+  trace::StepProfile profile_;
   CommandRelay commands_;
   std::optional<EvalRecord> best_evaluation_;  // of this start, with the lowest loss
 };

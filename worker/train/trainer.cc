@@ -84,9 +84,9 @@ TrainResult Trainer::Run() {
   return result;
 }
 
-int Trainer::LastMicrobatch() const { return loop_->LastMicrobatch(); }
+int Trainer::LastMicrobatch() const { return loop_->phases().LastMicrobatch(); }
 
-std::string Trainer::LastMark() const { return loop_->LastMark(); }
-std::string_view Trainer::LastPhase() const { return loop_->LastPhase(); }
+std::string Trainer::LastMark() const { return loop_->phases().LastMark(); }
+std::string_view Trainer::LastPhase() const { return report::Name(loop_->phases().LastPhase()); }
 
 }  // namespace mt::train

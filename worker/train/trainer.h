@@ -21,15 +21,12 @@
 #include "worker/engine/tensor_copies.h"
 #include "worker/parallel/groups/rank_groups.h"
 #include "worker/params/param_store.h"
+#include "worker/trace/step_tracer.h"
 #include "worker/train/command.h"
 #include "worker/train/observer.h"
 
 namespace megatrain::v1 {
 class JobSpec;
-}
-
-namespace mt::parallel {
-class CommSpans;
 }
 
 namespace mt::train {
@@ -78,11 +75,15 @@ struct TrainArgs {
   // that hold training up until each save is over.
   bool saves_rest = true;
   engine::TensorCopies tensor_copies;  // the same on all ranks
-  // Times communication of steps, in benchmarks; outlives the trainer. nullptr: nothing does.
-  parallel::CommSpans* spans = nullptr;
-  // Test seams. checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's
+  // Steps that every rank traces for TrainObserver::OnTrace; none where empty.
+  trace::TraceSteps trace = {};
+  // On rank 0: where profiles that commands ask for leave their traces; empty: they are refused.
+  std::string trace_directory = {};
+  // Test seams. spans: times communication in place of the trainer's own, and outlives it;
+  // checkpoint_failpoint: SaveArgs::failpoint. end_of_step: may change this rank's
   // vector of a step (0: an idle reduction) before it is summed. after_step: is given the
   // parameters once the step's update is over; on a GPU they lie in device memory.
+  parallel::CommSpans* spans = nullptr;
   std::function<Status(std::string_view point)> checkpoint_failpoint;
   std::function<void(int64_t step, engine::StepVector* mine)> end_of_step;
   std::function<void(int64_t step, const params::ParamStore& store)> after_step;

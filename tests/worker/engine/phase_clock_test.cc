@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <numeric>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -73,6 +74,48 @@ TEST_F(PhaseClockTest, TimesAreThereOnceTheDeviceHasEndedTheStep) {
   EXPECT_DOUBLE_EQ(phases_.Of(2)->seconds, 0.060);
   EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, report::StepPhase::kForward), 0.020);
   EXPECT_DOUBLE_EQ(Of(phases_.Of(2)->phases, report::StepPhase::kBackward), 0.040);
+}
+
+// What a trace shows of a step adds up to what its record says.
+TEST_F(PhaseClockTest, IntervalsOfTheStepsAskedForAddUpToTheirTimes) {
+  OneStep(1, 2, 4);
+  device_.RunAll();
+  phases_.KeepIntervals(2, 3);
+  OneStep(2, 20, 40);
+  {  // an evaluation between the two
+    phases_.Switch(report::StepPhase::kForward);
+    Work(7);
+    phases_.EndBetween();
+  }
+  device_.RunAll();
+  clock_.Advance(std::chrono::milliseconds(5));  // the device waits for the host
+  OneStep(3, 3, 6);
+  OneStep(4, 1, 1);
+  device_.RunAll();
+  const std::vector<engine::PhaseInterval> kept = phases_.TakeIntervals();
+  engine::PhaseSeconds of_step[2] = {};
+  int64_t last = 0, between = 0;
+  for (const engine::PhaseInterval& interval : kept) {
+    EXPECT_LT(interval.begin, interval.end);
+    EXPECT_GE(interval.begin, last) << "no two at once";
+    last = interval.end;
+    if (interval.between) {
+      EXPECT_EQ(interval.step, 2);
+      between += interval.end - interval.begin;
+      continue;
+    }
+    ASSERT_TRUE(interval.step == 2 || interval.step == 3) << interval.step;
+    of_step[interval.step - 2][static_cast<size_t>(interval.phase)] +=
+        static_cast<double>(interval.end - interval.begin) / 1e9;
+  }
+  EXPECT_EQ(between, 7'000'000);
+  for (const int64_t step : {2, 3}) {
+    const engine::PhaseSeconds recorded = phases_.Of(step)->phases;
+    for (size_t i = 0; i < recorded.size(); ++i)
+      EXPECT_NEAR(of_step[step - 2][i], recorded[i], 1e-9) << step;
+  }
+  EXPECT_NEAR(Of(of_step[1], report::StepPhase::kOther), 0.005, 1e-9);
+  EXPECT_TRUE(phases_.TakeIntervals().empty());
 }
 
 TEST_F(PhaseClockTest, ADeviceThatWaitsForTheHostBetweenStepsWaitsInTheNextOne) {

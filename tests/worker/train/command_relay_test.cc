@@ -17,7 +17,7 @@ namespace mt::train {
 namespace {
 
 TEST(CommandBitsTest, EveryCombinationComesBack) {
-  for (int i = 0; i < 1024; ++i) {
+  for (int i = 0; i < 2048; ++i) {
     const CommandBits bits{.stop_with_save = (i & 1) != 0,
                            .stop_without_save = (i & 2) != 0,
                            .checkpoint_now = (i & 4) != 0,
@@ -25,15 +25,16 @@ TEST(CommandBitsTest, EveryCombinationComesBack) {
                            .resume = (i & 16) != 0,
                            .update = (i & 32) != 0,
                            .release = (i & 64) != 0,
-                           .save_due = (i & 128) != 0,
-                           .time_over = (i & 256) != 0,
-                           .save_over = (i & 512) != 0};
+                           .profile = (i & 128) != 0,
+                           .save_due = (i & 256) != 0,
+                           .time_over = (i & 512) != 0,
+                           .save_over = (i & 1024) != 0};
     EXPECT_EQ(bits.Encode(), i);
     EXPECT_EQ(CommandBits::Decode(i), bits);
     EXPECT_EQ(bits.empty(), i == 0);
   }
   EXPECT_DEATH(CommandBits::Decode(2.5), "command bits");
-  EXPECT_DEATH(CommandBits::Decode(1024), "command bits");
+  EXPECT_DEATH(CommandBits::Decode(2048), "command bits");
 }
 
 TEST(CommandBitsTest, EachKindHasItsOwnBit) {
@@ -44,7 +45,8 @@ TEST(CommandBitsTest, EachKindHasItsOwnBit) {
       {CommandKind::kHold, {.hold = true}},
       {CommandKind::kResume, {.resume = true}},
       {CommandKind::kUpdate, {.update = true}},
-      {CommandKind::kRelease, {.release = true}}};
+      {CommandKind::kRelease, {.release = true}},
+      {CommandKind::kProfile, {.profile = true}}};
   for (const auto& [kind, expected] : kinds) {
     CommandBits bits;
     bits.Add(kind);
@@ -149,7 +151,7 @@ TEST(CommandRelayTest, ExitAfterCountsFromTheBeginOfTraining) {
   FakeRun held;
   held.Build(seconds(3));
   held.script[10] = {.kind = CommandKind::kResume};
-  held.relay().Hold();
+  ASSERT_TRUE(held.relay().Hold().ok());
   EXPECT_EQ(*held.RunTo(20), Ending::kExitAfter);
   EXPECT_EQ(held.cursor.last(), 5);
 }
@@ -332,6 +334,58 @@ TEST(CommandRelayTest, ASaveThatCameTooLateIsPending) {
       EXPECT_TRUE(run.relay().IsSavePending());
     }
   }
+}
+
+// A profile is answered when it has ended, not when it has begun.
+TEST(CommandRelayTest, AProfileIsReportedWhenItsTraceIsThere) {
+  FakeRun run;
+  run.script[2] = {.kind = CommandKind::kProfile, .id = "p", .profile_steps = 3};
+  run.Build();
+  ASSERT_TRUE(run.RunTo(6).ok());
+  EXPECT_TRUE(run.done.empty());
+  run.profiled = ProfileRecord{.trace = "trace-a.pb", .first_step = 4, .last_step = 6};
+  ASSERT_TRUE(run.RunTo(7).ok());
+  ASSERT_EQ(run.done.size(), 1U);
+  EXPECT_EQ(run.done[0].id, "p");
+  EXPECT_EQ(run.done[0].carrier_step, 2);
+  EXPECT_EQ(run.done[0].step, 6) << "the last step that was traced";
+  EXPECT_TRUE(run.done[0].error.ok());
+  EXPECT_EQ(run.done[0].profile->trace, "trace-a.pb");
+}
+
+// One that is refused while another is under way does not end that.
+TEST(CommandRelayTest, ARefusedProfileIsReportedAtOnce) {
+  FakeRun run;
+  run.script[1] = {.kind = CommandKind::kProfile, .id = "first", .profile_steps = 9};
+  run.script[4] = {.kind = CommandKind::kProfile, .id = "second", .profile_steps = 1};
+  run.Build();
+  ASSERT_TRUE(run.RunTo(5).ok());
+  run.profile_refused = base::FailedPrecondition("another is under way");
+  ASSERT_TRUE(run.RunTo(6).ok());
+  ASSERT_EQ(run.done.size(), 1U);
+  EXPECT_EQ(run.done[0].id, "second");
+  EXPECT_EQ(base::Message(run.done[0].error), "another is under way");
+  run.profiled = StatusOr<ProfileRecord>(base::Internal("disk full"));
+  ASSERT_TRUE(run.RunTo(7).ok());
+  ASSERT_EQ(run.done.size(), 2U);
+  EXPECT_EQ(run.done[1].id, "first");
+  EXPECT_EQ(base::Message(run.done[1].error), "disk full");
+}
+
+TEST(CommandRelayTest, AtTheEndAProfileHasWhatItCameToAndALateOneNothing) {
+  FakeRun run;
+  run.script[1] = {.kind = CommandKind::kProfile, .id = "cut", .profile_steps = 9};
+  run.script[5] = {.kind = CommandKind::kProfile, .id = "late", .profile_steps = 9};
+  run.Build();
+  ASSERT_TRUE(run.RunTo(5).ok());
+  run.profiled = ProfileRecord{.trace = "trace-a.pb", .first_step = 3, .last_step = 5};
+  run.relay().ReportAtEnd();
+  ASSERT_EQ(run.done.size(), 2U);
+  EXPECT_EQ(run.done[0].id, "cut");
+  EXPECT_EQ(run.done[0].profile->last_step, 5);
+  EXPECT_EQ(run.done[1].id, "late");
+  EXPECT_FALSE(run.done[1].profile.has_value()) << "that is the other one's";
+  EXPECT_NE(base::Message(run.done[1].error).find("the run ended after step 5"), std::string::npos);
 }
 
 }  // namespace

@@ -89,7 +89,16 @@ class FakeRun final : public CommandTarget, public CommandSource, public TrainOb
     from_rank_0_idle.pop_front();
     return bits;
   }
-  void OnHeld() override { Note("held"); }
+  Status Profile(const std::optional<int64_t>& asked, Status* refused) override {
+    Note(asked ? fmt::format("profile {} steps", *asked) : "profile");
+    *refused = profile_refused;
+    return OkStatus();
+  }
+  std::optional<StatusOr<ProfileRecord>> Profiled() const override { return profiled; }
+  Status OnHeld() override {
+    Note("held");
+    return OkStatus();
+  }
   void OnResumed(base::MonotonicTime since, base::MonotonicTime now) override {
     Note("resumed after " + std::to_string((now - since) / seconds(1)) + " s");
   }
@@ -125,7 +134,8 @@ class FakeRun final : public CommandTarget, public CommandSource, public TrainOb
   std::map<int64_t, CommandBits> carried;      // by step
   std::map<int64_t, CommandBits> from_rank_0;  // by step: what another rank's relay has sent
   std::deque<CommandBits> from_rank_0_idle;    // the same, by idle reduction
-  Status save_ends_run, update_refused, saved, label_fails;
+  Status save_ends_run, update_refused, saved, label_fails, profile_refused;
+  std::optional<StatusOr<ProfileRecord>> profiled;
   bool beside = false;     // saves go on beside training
   bool under_way = false;  // one does
   bool over = false;       // rank 0's part of it has ended

@@ -122,7 +122,8 @@ struct Timing final : public TrainObserver {
 
   void Begin(TrainArgs* args) {
     spans = std::make_unique<CommSpans>(
-        args->backend->device().CreateSpanClock(10'000, base::Clock::Real()), 2, 3);
+        args->backend->device().CreateSpanClock(10'000, base::Clock::Real()),
+        CommSpans::Steps{.first = 2, .last = 3});
     args->spans = spans.get();
     args->observer = this;
   }
@@ -163,17 +164,28 @@ TEST_F(PeerTrainTest, CommunicationIsTimedWhereItRuns) {
   EXPECT_EQ(timing.Count(CommUse::kLayer, SpanKind::kWait), beside);
   EXPECT_EQ((timing.Calls(CommUse::kLayer) + 16) / 17, beside + here);
   // Four microbatches a step, sent by the first of two stages.
-  EXPECT_EQ(timing.Calls(CommUse::kParcel), 8);
-  EXPECT_EQ(timing.Count(CommUse::kParcel, SpanKind::kBeside), 2) << "one of five";
-  EXPECT_GT(timing.Count(CommUse::kParcel, SpanKind::kWait), 0);
+  EXPECT_EQ(timing.Calls(CommUse::kActivation), 8);
+  EXPECT_EQ(timing.Count(CommUse::kActivation, SpanKind::kBeside), 2) << "one of five";
+  EXPECT_GT(timing.Count(CommUse::kActivation, SpanKind::kWaitSent), 0);
+  EXPECT_EQ(timing.Count(CommUse::kActivation, SpanKind::kWait), 0) << "nothing arrives";
+  EXPECT_GT(timing.Count(CommUse::kGradient, SpanKind::kWait), 0);
+  EXPECT_EQ(timing.Calls(CommUse::kGradient), 0) << "the first stage sends none";
   // Every bucket's sum and gather, beside, and their waits.
-  const int64_t replicas = timing.Calls(CommUse::kReplicas);
-  EXPECT_GT(replicas, 8);
-  EXPECT_EQ(replicas % 4, 0) << "two calls of each bucket, two steps";
-  EXPECT_EQ(timing.Count(CommUse::kReplicas, SpanKind::kBeside), replicas);
-  EXPECT_EQ(timing.Count(CommUse::kReplicas, SpanKind::kInline), 0);
-  EXPECT_EQ(timing.Count(CommUse::kReplicas, SpanKind::kWait), replicas / 4 * 5)
+  const int64_t buckets = timing.Calls(CommUse::kReduce) / 2;
+  EXPECT_GT(buckets, 2);
+  for (const CommUse use : {CommUse::kReduce, CommUse::kGather}) {
+    EXPECT_EQ(timing.Calls(use), 2 * buckets);
+    EXPECT_EQ(timing.Count(use, SpanKind::kBeside), 2 * buckets);
+    EXPECT_EQ(timing.Count(use, SpanKind::kInline), 0);
+  }
+  EXPECT_EQ(timing.Count(CommUse::kReduce, SpanKind::kWait), 2 * buckets);
+  EXPECT_EQ(timing.Count(CommUse::kGather, SpanKind::kWait), 3 * buckets)
       << "and those for the gathers of the step before";
+  ASSERT_EQ(timing.record.ends.size(), 2U);
+  EXPECT_EQ(timing.record.ends[0].step, 2);
+  EXPECT_EQ(timing.record.ends[1].step, 3);
+  EXPECT_LT(timing.record.ends[0].at, timing.record.ends[1].at);
+  EXPECT_EQ(timing.record.dropped, 0);
   for (const CommUse use : {CommUse::kTable, CommUse::kWorld}) {
     EXPECT_EQ(timing.Calls(use), 2);
     EXPECT_EQ(timing.Count(use, SpanKind::kInline), 2);

@@ -53,12 +53,22 @@ int LanesOf(const Schedule& schedule, int sender_stage, ActionKind kind) {
   return static_cast<int>(base::CeilDiv(ahead, comm::ProcessGroup::kSendWindow));
 }
 
+const Executor::WaitFor Executor::kActivationIn = {&PassTimes::activation_in, CommUse::kActivation,
+                                                   SpanKind::kWait};
+const Executor::WaitFor Executor::kActivationOut = {&PassTimes::activation_out,
+                                                    CommUse::kActivation, SpanKind::kWaitSent};
+const Executor::WaitFor Executor::kGradientIn = {&PassTimes::gradient_in, CommUse::kGradient,
+                                                 SpanKind::kWait};
+const Executor::WaitFor Executor::kGradientOut = {&PassTimes::gradient_out, CommUse::kGradient,
+                                                  SpanKind::kWaitSent};
+
 Executor::Executor(Args args)
     : args_(std::move(args)), links_(args_.links == nullptr ? &no_links_ : args_.links) {
   CHECK(args_.stream != nullptr);
-  for (Sender* const sender : {links_->activation_out.get(), links_->gradient_out.get()}) {
-    if (sender != nullptr) sender->TimeWith(args_.spans);
-  }
+  if (links_->activation_out != nullptr)
+    links_->activation_out->TimeWith(args_.spans, CommUse::kActivation);
+  if (links_->gradient_out != nullptr)
+    links_->gradient_out->TimeWith(args_.spans, CommUse::kGradient);
 }
 
 template <class Call>
@@ -70,10 +80,11 @@ Status Executor::Timed(double* seconds, const Call& call) {
 }
 
 template <class Call>
-Status Executor::Wait(double* seconds, const Call& call) {
+Status Executor::Wait(const WaitFor& what, const Call& call) {
   if (args_.on_wait) args_.on_wait(/*begin=*/true);
-  Status status =
-      Timed(seconds, [&] { return TimeWait(args_.spans, *args_.stream, CommUse::kParcel, call); });
+  Status status = Timed(&(times_.*what.seconds), [&] {
+    return TimeWait(args_.spans, *args_.stream, what.use, call, what.kind);
+  });
   if (args_.on_wait) args_.on_wait(/*begin=*/false);
   return status;
 }
@@ -138,12 +149,12 @@ Status Executor::RunActions(const Schedule& schedule) {
                           fmt::format("stage {}, {}", args_.stage, ActionLabel(schedule, action)));
   }
   if (links_->activation_out != nullptr) {
-    RETURN_IF_ERROR(Wait(&times_.activation_out,
-                         [&] { return links_->activation_out->WaitAllSent(*args_.stream); }));
+    RETURN_IF_ERROR(
+        Wait(kActivationOut, [&] { return links_->activation_out->WaitAllSent(*args_.stream); }));
   }
   if (links_->gradient_out != nullptr) {
-    RETURN_IF_ERROR(Wait(&times_.gradient_out,
-                         [&] { return links_->gradient_out->WaitAllSent(*args_.stream); }));
+    RETURN_IF_ERROR(
+        Wait(kGradientOut, [&] { return links_->gradient_out->WaitAllSent(*args_.stream); }));
   }
   return OkStatus();
 }
@@ -165,29 +176,28 @@ Status Executor::RunForward(const Action& action, bool forward_only) {
   const int slot = action.slot;
   ChunkWork* work = args_.work;
   if (action.receives) {
-    RETURN_IF_ERROR(Wait(&times_.activation_in, [&] {
+    RETURN_IF_ERROR(Wait(kActivationIn, [&] {
       return links_->activation_in->WaitReady(*args_.stream, chunk, slot);
     }));
   }
   const auto wait_sent = [&] {
     return links_->activation_out->WaitSent(*args_.stream, chunk, slot);
   };
-  if (action.sends) RETURN_IF_ERROR(Wait(&times_.activation_out, wait_sent));
+  if (action.sends) RETURN_IF_ERROR(Wait(kActivationOut, wait_sent));
   if (!action.sends && links_->gradient_out != nullptr && work->ForwardWritesInputGrad(chunk)) {
-    RETURN_IF_ERROR(Wait(&times_.gradient_out, [&] {
-      return links_->gradient_out->WaitSent(*args_.stream, chunk, slot);
-    }));
+    RETURN_IF_ERROR(Wait(
+        kGradientOut, [&] { return links_->gradient_out->WaitSent(*args_.stream, chunk, slot); }));
   }
   RETURN_IF_ERROR(ExpectNext());
   RETURN_IF_ERROR(Timed(&times_.forward, [&] { return work->Forward(action); }));
   if (action.sends) {
-    RETURN_IF_ERROR(Wait(&times_.activation_out, [&] {
+    RETURN_IF_ERROR(Wait(kActivationOut, [&] {
       return links_->activation_out->Send(*args_.stream, {chunk, slot, work->Output(chunk, slot)});
     }));
   }
   if (!forward_only || !action.receives) return OkStatus();
   if (action.sends && SameBuffer(work->Input(chunk, slot), work->Output(chunk, slot))) {
-    RETURN_IF_ERROR(Wait(&times_.activation_out, wait_sent));
+    RETURN_IF_ERROR(Wait(kActivationOut, wait_sent));
   }
   links_->activation_in->Release(*args_.stream, chunk, slot);
   return OkStatus();
@@ -198,31 +208,30 @@ Status Executor::RunBackward(const Action& action) {
   const int slot = action.slot;
   ChunkWork* work = args_.work;
   if (action.receives) {
-    RETURN_IF_ERROR(Wait(&times_.gradient_in, [&] {
-      return links_->gradient_in->WaitReady(*args_.stream, chunk, slot);
-    }));
+    RETURN_IF_ERROR(Wait(
+        kGradientIn, [&] { return links_->gradient_in->WaitReady(*args_.stream, chunk, slot); }));
   }
   // An input that was sent on as it came: the slot's next parcel may overwrite it. (The gradient
   // follows from the activation, which has arrived, but may not be known to have left.)
   if (action.receives && action.sends &&
       SameBuffer(work->Input(chunk, slot), work->Output(chunk, slot))) {
-    RETURN_IF_ERROR(Wait(&times_.activation_out, [&] {
+    RETURN_IF_ERROR(Wait(kActivationOut, [&] {
       return links_->activation_out->WaitSent(*args_.stream, chunk, slot);
     }));
   }
   const auto wait_sent = [&] { return links_->gradient_out->WaitSent(*args_.stream, chunk, slot); };
-  if (action.sends) RETURN_IF_ERROR(Wait(&times_.gradient_out, wait_sent));
+  if (action.sends) RETURN_IF_ERROR(Wait(kGradientOut, wait_sent));
   RETURN_IF_ERROR(ExpectNext());
   RETURN_IF_ERROR(Timed(&times_.backward, [&] { return work->Backward(action); }));
   if (action.sends) {
     links_->activation_in->Release(*args_.stream, chunk, slot);
-    RETURN_IF_ERROR(Wait(&times_.gradient_out, [&] {
+    RETURN_IF_ERROR(Wait(kGradientOut, [&] {
       return links_->gradient_out->Send(*args_.stream, {chunk, slot, work->InputGrad(chunk, slot)});
     }));
   }
   if (!action.receives) return OkStatus();
   if (action.sends && SameBuffer(work->InputGrad(chunk, slot), work->OutputGrad(chunk, slot))) {
-    RETURN_IF_ERROR(Wait(&times_.gradient_out, wait_sent));
+    RETURN_IF_ERROR(Wait(kGradientOut, wait_sent));
   }
   links_->gradient_in->Release(*args_.stream, chunk, slot);
   return OkStatus();

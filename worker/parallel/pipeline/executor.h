@@ -81,9 +81,16 @@ class Executor {
   Status ExpectNext();
   Status RunForward(const Action& action, bool forward_only);
   Status RunBackward(const Action& action);
+  // What a wait is for: the time that it counts in, and the link.
+  struct WaitFor {
+    double PassTimes::*seconds;
+    CommUse use;
+    SpanKind kind;
+  };
+  static const WaitFor kActivationIn, kActivationOut, kGradientIn, kGradientOut;
   // Runs a call that may wait, counts its time and reports it to on_wait.
   template <class Call>
-  Status Wait(double* seconds, const Call& call);
+  Status Wait(const WaitFor& what, const Call& call);
   template <class Call>
   Status Timed(double* seconds, const Call& call);
 

@@ -66,8 +66,12 @@ class LinkEnd {
 
 class Sender : public LinkEnd {
  public:
-  // Times what parcels take on their way; before the first pass. `spans` must outlive the passes.
-  void TimeWith(CommSpans* spans) { spans_ = spans; }
+  // Times what parcels of this use take on their way; before the first pass. `spans` must outlive
+  // the passes.
+  void TimeWith(CommSpans* spans, CommUse use) {
+    spans_ = spans;
+    use_ = use;
+  }
   // Starts a pass. CHECKs that all parcels of the previous one have been sent.
   virtual Status Begin(kernels::Stream& stream, const Pass& pass) = 0;
   // Sends a parcel whose data `stream` completes.
@@ -81,11 +85,12 @@ class Sender : public LinkEnd {
   // Sends a parcel by `call`, on a stream of the link.
   template <class Call>
   Status TimeParcel(kernels::Stream& stream, const Call& call) {
-    return TimeCall(spans_, stream, CommUse::kParcel, SpanKind::kBeside, call);
+    return TimeCall(spans_, stream, use_, SpanKind::kBeside, call);
   }
 
  private:
   CommSpans* spans_ = nullptr;
+  CommUse use_ = CommUse::kActivation;
 };
 
 class Receiver : public LinkEnd {

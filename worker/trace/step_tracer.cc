@@ -1,0 +1,151 @@
+// Three clocks meet: the host's, that of the marks, which is compared with it while the device is
+// idle, and that of the spans, which has a point beside the mark at each step's end.
+#include "worker/trace/step_tracer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/base/check.h"
+#include "common/base/ids.h"
+#include "megatrain/v1/trace.pb.h"
+#include "worker/trace/comm_streams.h"
+
+namespace mt::trace {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+// Spans for a benchmark, of whose calls few are timed, and the least for any trace.
+constexpr int64_t kLeastSpans = 16'384;
+// A trace that begins before any step has shown how many calls one has.
+constexpr int64_t kUnknownSpans = 65'536;
+constexpr int64_t kMostSpans = 1'048'576;
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "";
+  return name.data();
+}
+
+std::string PlaceOf(const layout::Coordinates& at) {
+  return fmt::format("tp {}, pp {}, dp {}", at.tp, at.pp, at.dp);
+}
+
+std::string LabelOf(const engine::PhaseInterval& interval) {
+  const std::string name(engine::Name(interval.phase));
+  return interval.between ? name + ", between steps" : name;
+}
+
+}  // namespace
+
+int64_t StepTracer::NowNanos() const {
+  return std::chrono::nanoseconds(args_.clock->Now().time_since_epoch()).count();
+}
+
+int64_t StepTracer::MeasureOffset() const {
+  int64_t offset = 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int i = 0; i < 3; ++i) {
+    const int64_t before = NowNanos();
+    const int64_t mark = args_.phases->MarkNow();
+    const int64_t after = NowNanos();
+    if (after - before >= least) continue;
+    least = after - before;
+    offset = before + (after - before) / 2 - mark;
+  }
+  return offset;
+}
+
+void StepTracer::Start(const TraceSteps& steps) {
+  CHECK(!active() && !steps.empty());
+  const int64_t of_step = args_.spans->calls_of_a_step();
+  int64_t capacity = kLeastSpans;
+  if (steps.every_call) {
+    // A step more for its waits, and half as much again for a larger batch.
+    const int64_t count = steps.last - steps.first + 2;
+    capacity =
+        of_step == 0 ? kUnknownSpans : std::clamp(count * of_step * 3 / 2, kLeastSpans, kMostSpans);
+  }
+  auto clock = args_.device->CreateSpanClock(capacity, args_.clock);
+  if (clock != nullptr) {
+    args_.spans->Start(std::move(clock),
+                       {.first = steps.first, .last = steps.last, .every_call = steps.every_call});
+  }
+  args_.phases->KeepIntervals(steps.first, steps.last);
+  host_.clear();
+  steps_ = steps;
+  mark_offset_ns_ = MeasureOffset();  // last: what it took to get here is no step's time
+}
+
+void StepTracer::AddHost(std::string_view what, int64_t step, base::MonotonicTime begin) {
+  if (step < steps_.first || step > steps_.last) return;
+  host_.push_back({.label = std::string(what),
+                   .begin = std::chrono::nanoseconds(begin.time_since_epoch()).count(),
+                   .end = NowNanos(),
+                   .step = step});
+}
+
+int64_t StepTracer::SpanOffset(const parallel::CommRecord& record,
+                               const std::vector<engine::PhaseInterval>& phases) const {
+  std::vector<int64_t> offsets;
+  for (const parallel::StepEnd& end : record.ends) {
+    int64_t mark = 0;
+    for (const engine::PhaseInterval& interval : phases) {
+      if (interval.step == end.step && !interval.between) mark = interval.end;
+    }
+    if (mark != 0) offsets.push_back(mark - std::llround(end.at * 1e9));
+  }
+  if (offsets.empty()) return 0;
+  std::ranges::sort(offsets);
+  return offsets[offsets.size() / 2] + mark_offset_ns_;
+}
+
+void StepTracer::Finish(int64_t last_done, v1::RankTrace* out) {
+  CHECK(active());
+  const TraceSteps steps = std::exchange(steps_, {});
+  const parallel::CommRecord record = args_.spans->Read();
+  const std::vector<engine::PhaseInterval> phases = args_.phases->TakeIntervals();
+  out->set_rank(args_.axes->world_rank());
+  out->set_place(PlaceOf(args_.axes->at()));
+  out->set_host(HostName());
+  out->set_device(args_.device->Describe());
+  out->set_boot_id(base::BootId());
+  out->set_first_step(steps.first);
+  out->set_last_step(std::min(steps.last, last_done));
+  if (out->last_step() < steps.first) return;
+  std::vector<report::TraceSpan> compute;
+  compute.reserve(phases.size());
+  for (const engine::PhaseInterval& interval : phases) {
+    compute.push_back({.label = LabelOf(interval),
+                       .begin = interval.begin + mark_offset_ns_,
+                       .end = interval.end + mark_offset_ns_,
+                       .step = interval.step,
+                       .microbatch = interval.microbatch,
+                       .chunk = interval.chunk});
+  }
+  const int64_t base = !compute.empty() ? compute.front().begin : NowNanos();
+  out->set_base_ns(base);
+  const auto add = [&](const char* name, v1::TraceStream::Kind kind, bool placed,
+                       std::vector<report::TraceSpan> spans) {
+    for (report::TraceSpan& span : spans) {
+      span.begin -= base;
+      span.end -= base;
+    }
+    v1::TraceStream* const stream = out->add_streams();
+    stream->set_name(name);
+    stream->set_kind(kind);
+    report::WriteSpans(std::move(spans), steps.first, placed, /*slack_ns=*/0, stream);
+  };
+  add("compute", v1::TraceStream::COMPUTE, /*placed=*/true, std::move(compute));
+  AddStreams(record, NamesOf(args_.axes->mesh(), out->rank(), args_.chunks),
+             SpanOffset(record, phases), out);
+  add("host", v1::TraceStream::HOST, /*placed=*/false, std::exchange(host_, {}));
+}
+
+}  // namespace mt::trace
