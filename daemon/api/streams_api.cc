@@ -2,6 +2,7 @@
 #include "daemon/api/streams_api.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <utility>
 #include <vector>
@@ -87,6 +88,40 @@ StatusOr<Followed<LogSubscription>> StreamsApi::TailLogs(const v1::TailLogsReque
   return Followed<LogSubscription>{
       job.uid(),
       feeds_->TailLogs({.job = job, .ranks = ranks, .lines = lines, .follow = request.follow()})};
+}
+
+StatusOr<Followed<LogSubscription>> StreamsApi::ReadTrace(const v1::ReadTraceRequest& request) {
+  const v1::Operation* const operation = ledger_->FindOperation(request.operation());
+  if (operation == nullptr) {
+    return rpc::WithReason(base::NotFound("there is no operation '{}'", request.operation()),
+                           reason::kUnknownOperation);
+  }
+  if (!operation->has_profile()) {
+    return rpc::WithReason(
+        base::FailedPrecondition("{} has no trace: it is {}", operation->name(),
+                                 operation->verb() != "profile" ? "no profile"
+                                 : operation->done()            ? "a profile that failed"
+                                                                : "a profile that is not over"),
+        reason::kWrongState);
+  }
+  v1::JobRef ref;
+  ref.set_uid(operation->target());
+  ASSIGN_OR_RETURN(const v1::StoredJob* stored, FindJob(ledger_, ref));
+  const v1::Job& job = stored->job();
+  constexpr std::array<int, 1> kRankZero = {0};
+  if (job.ranks().empty()) {
+    return rpc::WithReason(
+        base::FailedPrecondition("job '{}' has no ranks now, so that nobody knows on which node "
+                                 "its trace lies",
+                                 job.name()),
+        reason::kWrongState);
+  }
+  return Followed<LogSubscription>{job.uid(),
+                                   feeds_->TailLogs({.job = job,
+                                                     .ranks = kRankZero,
+                                                     .lines = 0,
+                                                     .follow = false,
+                                                     .trace = operation->profile().trace()})};
 }
 
 StatusOr<Followed<EventSubscription>> StreamsApi::WatchEvents(

@@ -17,6 +17,7 @@ class History;
 class QueryHistoryRequest;
 class ReadRanksRequest;
 class ReadRanksResponse;
+class ReadTraceRequest;
 class StreamMetricsRequest;
 class TailLogsRequest;
 class WatchEventsRequest;
@@ -40,6 +41,8 @@ class StreamsApi {
   StatusOr<Followed<JobSubscription>> WatchJob(const v1::GetJobRequest& request);
   StatusOr<Followed<MetricsSubscription>> WatchMetrics(const v1::StreamMetricsRequest& request);
   StatusOr<Followed<LogSubscription>> TailLogs(const v1::TailLogsRequest& request);
+  // The trace that an operation has made, from the node of rank 0.
+  StatusOr<Followed<LogSubscription>> ReadTrace(const v1::ReadTraceRequest& request);
   StatusOr<Followed<EventSubscription>> WatchEvents(const v1::WatchEventsRequest& request);
   // What the ranks of one job, or of all jobs, do now. kNotFound: there is no such job.
   Status ReadRanks(const v1::ReadRanksRequest& request, v1::ReadRanksResponse* response) const;

@@ -6,6 +6,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "daemon/api/checkpoint_label.h"
 #include "daemon/api/job_ref.h"
@@ -108,6 +109,18 @@ Status VerbsApi::Delete(const v1::DeleteJobRequest& request, std::string_view ac
                         v1::Operation* response) {
   return Operate(request, "delete", actor, response, [&](v1::StoredJob& job, const Order& order) {
     return parts_.keeper->verbs().Delete(job, order);
+  });
+}
+
+Status VerbsApi::Profile(const v1::ProfileRequest& request, std::string_view actor,
+                         v1::Operation* response) {
+  if (request.steps() < 1 || request.steps() > control::kMostProfileSteps) {
+    return rpc::WithReason(base::InvalidArgument("a profile is of 1 to {} steps, not of {}",
+                                                 control::kMostProfileSteps, request.steps()),
+                           reason::kInvalidRequest);
+  }
+  return Operate(request, "profile", actor, response, [&](v1::StoredJob& job, const Order& order) {
+    return parts_.keeper->verbs().Profile(job, request.steps(), order);
   });
 }
 

@@ -13,6 +13,7 @@ class CancelRequest;
 class DeleteJobRequest;
 class KillRequest;
 class PauseRequest;
+class ProfileRequest;
 class ResumeRequest;
 class TriggerCheckpointRequest;
 }  // namespace megatrain::v1
@@ -43,6 +44,8 @@ class VerbsApi {
   Status Kill(const v1::KillRequest& request, std::string_view actor, v1::Operation* response);
   Status Delete(const v1::DeleteJobRequest& request, std::string_view actor,
                 v1::Operation* response);
+  Status Profile(const v1::ProfileRequest& request, std::string_view actor,
+                 v1::Operation* response);
   Status TriggerCheckpoint(const v1::TriggerCheckpointRequest& request, std::string_view actor,
                            v1::Operation* response);
 

@@ -186,6 +186,7 @@ std::shared_ptr<LogSubscription> Feeds::TailLogs(const LogQuery& query) {
     request->set_rank(rank);
     request->set_lines(query.lines);
     request->set_follow(query.follow && !IsFinal(query.job.state()));
+    request->set_trace(query.trace);
     if (hub_->SendAtOnce(node, message)) {
       log_requests_.emplace(id, LogRequest{subscription, node, rank});
     } else {

@@ -81,6 +81,7 @@ class Feeds {
     std::span<const int> ranks;
     int lines;
     bool follow;
+    std::string trace = {};  // LogRequest.trace: that of rank 0
   };
   std::shared_ptr<LogSubscription> TailLogs(const LogQuery& query);
   void UntailLogs(const LogSubscription* subscription);

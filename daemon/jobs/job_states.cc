@@ -264,6 +264,7 @@ std::string AllowedVerbs(JobPosition position, v1::Goal goal) {
     verbs.push_back("pause --release");
   if (allows(kResume) && goal != v1::GOAL_RUN) verbs.push_back("resume");
   if (TakesCommands(position.state)) verbs.push_back("checkpoint");
+  if (position.state == v1::RUNNING) verbs.push_back("profile");
   if (!IsFinal(position.state)) verbs.push_back("update");
   if (allows(kCancel)) verbs.push_back("cancel");
   if (allows(kKill)) verbs.push_back("kill");

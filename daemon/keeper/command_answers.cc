@@ -69,6 +69,10 @@ bool CommandAnswers::Acted(v1::StoredJob& stored, const v1::CommandDone& done) {
     SaveDone(stored, command, done);
     return true;
   }
+  if (VerbOf(command) == v1::Command::PROFILE) {
+    ProfileDone(command, done);
+    return true;
+  }
   if (!done.error().empty()) {
     Refused(stored, command, base::FailedPrecondition("{}", done.error()));
     return true;
@@ -127,6 +131,26 @@ void CommandAnswers::SaveDone(v1::StoredJob& stored, const v1::GivenWord& comman
   const std::string& tag = done.checkpoint().label().tag();
   tools_.operations->Succeed(*operation,
                              tag.empty() ? saved : fmt::format("{} with the tag {}", saved, tag));
+}
+
+void CommandAnswers::ProfileDone(const v1::GivenWord& command, const v1::CommandDone& done) {
+  v1::Operation* operation = tools_.ledger->FindOperation(command.operation());
+  if (operation == nullptr || operation->done()) return;
+  operation->set_word_step(done.word_step());
+  operation->set_step(done.step());
+  if (!done.error().empty() || !done.has_profile()) {
+    const std::string why = done.error().empty() ? "the ranks named no trace" : done.error();
+    tools_.operations->Fail(*operation,
+                            rpc::WithReason(base::FailedPrecondition("nothing was traced: {}", why),
+                                            reason::kWordRefused));
+    return;
+  }
+  const v1::StepProfile& profile = done.profile();
+  *operation->mutable_profile() = profile;
+  std::string result =
+      fmt::format("traced steps {} to {}", profile.first_step(), profile.last_step());
+  if (!profile.note().empty()) result += fmt::format(" ({})", profile.note());
+  tools_.operations->Succeed(*operation, result);
 }
 
 void CommandAnswers::StopDone(v1::StoredJob& stored, const v1::CommandDone& done) {

@@ -37,6 +37,7 @@ class CommandAnswers {
  private:
   void Refused(v1::StoredJob& job, const v1::GivenWord& command, const Status& why);
   void SaveDone(v1::StoredJob& job, const v1::GivenWord& command, const v1::CommandDone& done);
+  void ProfileDone(const v1::GivenWord& command, const v1::CommandDone& done);
   void StopDone(v1::StoredJob& job, const v1::CommandDone& done);
   // The save of a release failed, and the ranks wait.
   void NotReleased(v1::StoredJob& job, const v1::CommandDone& done);

@@ -128,9 +128,32 @@ JobVerbs::Operated JobVerbs::Checkpoint(v1::StoredJob& stored, const v1::Checkpo
   }
   v1::Operation* operation = tools_.operations->Open(
       job, {.verb = "checkpoint", .progress = "saving after the next step"}, order);
-  tools_.commands->Give(stored, v1::Command::CHECKPOINT_NOW, operation->name(), order, &label);
+  tools_.commands->Give(
+      stored,
+      {.verb = v1::Command::CHECKPOINT_NOW, .operation = operation->name(), .label = &label},
+      order);
   SetCondition(stored.mutable_job(), "Saving", Because("asked for", order),
                tools_.ledger->NowMicros());
+  return operation;
+}
+
+JobVerbs::Operated JobVerbs::Profile(v1::StoredJob& stored, int steps, const Order& order) {
+  const v1::Job& job = stored.job();
+  if (job.state() != v1::RUNNING) {
+    return WrongState(
+        stored, "profile",
+        job.state() == v1::PAUSED_HELD ? "its ranks are held and run no step" : "no step runs");
+  }
+  if (const v1::Operation* running = tools_.operations->FindOpen(job, "profile");
+      running != nullptr) {
+    return WrongState(stored, "another profile", fmt::format("{} is under way", running->name()));
+  }
+  v1::Operation* operation = tools_.operations->Open(
+      job, {.verb = "profile", .progress = fmt::format("tracing the next {} steps", steps)}, order);
+  tools_.commands->Give(
+      stored,
+      {.verb = v1::Command::PROFILE, .operation = operation->name(), .profile_steps = steps},
+      order);
   return operation;
 }
 
@@ -189,15 +212,17 @@ JobVerbs::Operated JobVerbs::Delete(v1::StoredJob& stored, const Order& order) {
 void JobVerbs::SpecChanged(v1::StoredJob& stored, const Order& order) {
   // The newest wins: it carries the whole job.
   PendingCommands::Drop(stored, v1::Command::UPDATE);
-  if (IsActive(stored.job().state())) tools_.commands->Give(stored, v1::Command::UPDATE, "", order);
+  if (IsActive(stored.job().state()))
+    tools_.commands->Give(stored, {.verb = v1::Command::UPDATE}, order);
 }
 
 void JobVerbs::CommandHold(v1::StoredJob& stored, const Why& why) {
-  tools_.commands->Give(stored, v1::Command::HOLD, why.operation, why.order);
+  tools_.commands->Give(stored, {.verb = v1::Command::HOLD, .operation = why.operation}, why.order);
 }
 
 void JobVerbs::CommandResume(v1::StoredJob& stored, const Why& why) {
-  tools_.commands->Give(stored, v1::Command::RESUME, why.operation, why.order);
+  tools_.commands->Give(stored, {.verb = v1::Command::RESUME, .operation = why.operation},
+                        why.order);
 }
 
 void JobVerbs::DropUnheardPauses(v1::StoredJob& stored) {

@@ -29,6 +29,8 @@ class JobVerbs {
   Operated Resume(v1::StoredJob& job, const ResumeFrom& from, const Order& order);
   // `label` (may be empty) is given to the checkpoint.
   Operated Checkpoint(v1::StoredJob& job, const v1::CheckpointLabel& label, const Order& order);
+  // Traces the next `steps` steps on every rank.
+  Operated Profile(v1::StoredJob& job, int steps, const Order& order);
   Operated Cancel(v1::StoredJob& job, bool with_save, const Order& order);
   Operated Kill(v1::StoredJob& job, const Order& order);
   // Forgets an ended job; the reference is invalid afterwards.

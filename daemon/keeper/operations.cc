@@ -133,11 +133,12 @@ void OperationBook::FailUnsaved(const v1::StoredJob& stored) {
 
 void OperationBook::FailSaves(const v1::Job& job) {
   for (v1::Operation* operation : ledger_->OpenOperations(job.uid())) {
-    if (operation->verb() != "checkpoint") continue;
-    Fail(*operation,
-         rpc::WithReason(
-             base::FailedPrecondition("its ranks ended before they had saved: {}", job.message()),
-             reason::kJobEnded));
+    const bool saves = operation->verb() == "checkpoint";
+    if (!saves && operation->verb() != "profile") continue;
+    Fail(*operation, rpc::WithReason(base::FailedPrecondition(
+                                         "its ranks ended before they had {}: {}",
+                                         saves ? "saved" : "traced the steps", job.message()),
+                                     reason::kJobEnded));
   }
 }
 

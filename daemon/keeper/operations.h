@@ -24,7 +24,7 @@ class OperationBook {
   explicit OperationBook(Ledger* ledger) : ledger_(ledger) {}
 
   struct Opening {
-    std::string verb;  // "pause", "resume", "checkpoint", "cancel", "kill", "delete"
+    std::string verb;  // "pause", "resume", "checkpoint", "profile", "cancel", "kill", "delete"
     std::string mode = {};
     std::string progress = {};
   };
@@ -44,8 +44,8 @@ class OperationBook {
   // The job's ranks are gone, and the steps since its last checkpoint with them: a release or a
   // cancel that was to save them has failed (SAVE_FAILED), whatever state the job is in now.
   void FailUnsaved(const v1::StoredJob& job);
-  // The job's ranks are gone: saves that they owe have failed, with the job's message as the
-  // reason.
+  // The job's ranks are gone: saves and profiles that they owe have failed, with the job's message
+  // as the reason.
   void FailSaves(const v1::Job& job);
 
  private:

@@ -77,17 +77,16 @@ std::string PendingCommands::NewStopId(const v1::Job& job) {
   return NewId(CommandIdKind::kStop, {job.uid(), job.epoch()});
 }
 
-void PendingCommands::Give(v1::StoredJob& stored, v1::Command_Verb verb,
-                           const std::string& operation, const Order& order,
-                           const v1::CheckpointLabel* label) {
+void PendingCommands::Give(v1::StoredJob& stored, const Given& given, const Order& order) {
   const v1::Job& job = stored.job();
   v1::GivenWord* command = stored.add_words();
   command->set_command_id(NewId(CommandIdKind::kQueued, {job.uid(), job.epoch()}));
-  command->set_verb(verb);
-  command->set_operation(operation);
+  command->set_verb(given.verb);
+  command->set_operation(given.operation);
+  command->set_profile_steps(given.profile_steps);
   command->set_reason(order.reason);
   command->set_actor(order.actor);
-  if (label != nullptr && !IsEmpty(*label)) *command->mutable_label() = *label;
+  if (given.label != nullptr && !IsEmpty(*given.label)) *command->mutable_label() = *given.label;
   ledger_->MarkJob(stored, Change::kState);
   if (RankZeroTakesCommands(job)) SendOne(stored, *command);
 }
@@ -99,6 +98,7 @@ void PendingCommands::SendOne(const v1::StoredJob& stored, const v1::GivenWord& 
   message.mutable_command()->set_reason(command.reason());
   message.mutable_command()->set_actor(command.actor());
   if (command.has_label()) *message.mutable_command()->mutable_label() = command.label();
+  message.mutable_command()->set_profile_steps(command.profile_steps());
   if (VerbOf(command) == v1::Command::UPDATE)
     *message.mutable_command()->mutable_spec() = job.spec();
   hub_->Send(job.ranks(0).node(), std::move(message));

@@ -44,10 +44,14 @@ class PendingCommands {
   // False: not an id that was given out.
   static bool Parse(std::string_view text, CommandId* id);
 
-  // `operation` waits for the answer ("" for none); a CHECKPOINT_NOW may have a label. The command
-  // is sent now if rank 0 takes commands, else once it does (Send).
-  void Give(v1::StoredJob& job, v1::Command_Verb verb, const std::string& operation,
-            const Order& order, const v1::CheckpointLabel* label = nullptr);
+  struct Given {
+    v1::Command_Verb verb;
+    std::string operation = {};                  // that waits for the answer; empty: none
+    const v1::CheckpointLabel* label = nullptr;  // of CHECKPOINT_NOW, which may have none
+    int profile_steps = 0;                       // of PROFILE
+  };
+  // The command is sent now if rank 0 takes commands, else once it does (Send).
+  void Give(v1::StoredJob& job, const Given& given, const Order& order);
   // Sends what is not answered, in order, and then the command to stop where that was given.
   void Send(const v1::StoredJob& job);
   // Forgets commands of that verb that rank 0 cannot have heard yet.

@@ -93,6 +93,20 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
           core.feeds().UntailLogs(gone);
         });
   }
+  grpc::ServerWriteReactor<v1::LogChunk>* ReadTrace(Context* context,
+                                                    const v1::ReadTraceRequest* request) override {
+    using Writer = StreamWriter<v1::LogChunk, std::shared_ptr<const v1::LogChunk>>;
+    auto* writer = new Writer(context, [](v1::LogChunk* out, const auto& chunk, int64_t dropped) {
+      *out = *chunk;
+      out->set_dropped(dropped);
+    });
+    return RunStream(
+        loop_, writer,
+        [request = *request](Core& core) { return core.api().streams().ReadTrace(request); },
+        [](Core& core, const std::string&, const LogSubscription* gone) {
+          core.feeds().UntailLogs(gone);
+        });
+  }
 
  private:
   CoreLoop* loop_;

@@ -80,6 +80,12 @@ class JobsService final : public v1::Jobs::CallbackService {
       return core.api().verbs().Delete(*request, ActorOf(*context), response);
     });
   }
+  Unary* Profile(Context* context, const v1::ProfileRequest* request,
+                 v1::Operation* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().verbs().Profile(*request, ActorOf(*context), response);
+    });
+  }
   Unary* Adopt(Context* context, const v1::AdoptRequest* request, v1::Job* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
       return core.api().orphans().Adopt(*request, ActorOf(*context), response);

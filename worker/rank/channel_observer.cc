@@ -162,6 +162,13 @@ void ChannelObserver::OnCommandDone(const train::CommandResult& result) {
   if (result.checkpoint) Fill(*result.checkpoint, out.mutable_checkpoint());
   if (!result.error.ok()) out.set_error(base::Message(result.error));
   out.set_held(result.held);
+  if (result.profile) {
+    out.mutable_profile()->set_trace(result.profile->trace);
+    out.mutable_profile()->set_first_step(result.profile->first_step);
+    out.mutable_profile()->set_last_step(result.profile->last_step);
+    out.mutable_profile()->set_bytes(result.profile->bytes);
+    out.mutable_profile()->set_note(result.profile->note);
+  }
   deps_.send(std::move(message));
 }
 

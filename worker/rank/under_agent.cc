@@ -83,6 +83,8 @@ std::optional<train::CommandKind> KindOf(Command::Verb verb) {
       return train::CommandKind::kUpdate;
     case Command::RELEASE:
       return train::CommandKind::kRelease;
+    case Command::PROFILE:
+      return train::CommandKind::kProfile;
     default:
       return std::nullopt;
   }
@@ -183,6 +185,7 @@ class AgentRank {
          .observer = &observer,
          .commands = options_.rank == 0 ? &commands_ : nullptr,
          .hold = assignment.hold(),
+         .trace_directory = options_.rank == 0 ? assignment.log_directory() : "",
          .on_comm_init = [this](double seconds) { board_.SetCommInit(seconds); },
          .on_groups = [this](parallel::RankGroups* groups) { leave_.SetGroups(groups); },
          .on_trainer = [this](const train::Trainer* trainer) { marks_.SetTrainer(trainer); }});
@@ -283,7 +286,8 @@ class AgentRank {
         .kind = *kind,
         .id = word.command_id(),
         .label = {.tag = word.label().tag(),
-                  .meta = {word.label().meta().begin(), word.label().meta().end()}}};
+                  .meta = {word.label().meta().begin(), word.label().meta().end()}},
+        .profile_steps = word.profile_steps()};
     if (command.kind == train::CommandKind::kUpdate) {
       JobSpec job = word.spec();
       const Status completed = CompleteAndResolve(threads_, &job);

@@ -296,7 +296,7 @@ TEST(JobStates, AllowedVerbs) {
   EXPECT_EQ(verbs(v1::QUEUED, v1::GOAL_RUN), "pause, update, cancel, kill");
   EXPECT_EQ(verbs(v1::STARTING, v1::GOAL_RUN), "pause, update, cancel, kill");
   EXPECT_EQ(verbs(v1::STARTING, v1::GOAL_HOLD), "pause --release, resume, update, cancel, kill");
-  EXPECT_EQ(verbs(v1::RUNNING, v1::GOAL_RUN), "pause, checkpoint, update, cancel, kill");
+  EXPECT_EQ(verbs(v1::RUNNING, v1::GOAL_RUN), "pause, checkpoint, profile, update, cancel, kill");
   EXPECT_EQ(verbs(v1::PAUSED_HELD, v1::GOAL_HOLD),
             "pause --release, resume, checkpoint, update, cancel, kill");
   EXPECT_EQ(verbs(v1::RELEASING, v1::GOAL_RELEASE), "resume, update, cancel, kill");

@@ -35,7 +35,7 @@ TEST_F(VerbsTest, AWrongStateIsNamedWithTheVerbsThatItAllows) {
   EXPECT_EQ(rpc::ReasonOf(resume.status()), "WRONG_STATE");
   EXPECT_EQ(base::Message(resume.status()),
             "job 'running' is RUNNING: resume is not possible there "
-            "(possible: pause, checkpoint, update, cancel, kill)");
+            "(possible: pause, checkpoint, profile, update, cancel, kill)");
   EXPECT_EQ(rpc::ReasonOf(Delete(running.uid()).status()), "WRONG_STATE");
   const v1::Job starting = Submit(TinyJob("starting", 1));
   EXPECT_EQ(rpc::ReasonOf(Checkpoint(starting.uid()).status()), "WRONG_STATE");

@@ -323,6 +323,7 @@ Status Agent::Execute(const Command& command) {
     case Command::CHECKPOINT_NOW:
     case Command::UPDATE:
     case Command::RELEASE:
+    case Command::PROFILE:
       return allocation->PassCommand(command);
     default:
       return base::InvalidArgument("unknown verb {}", static_cast<int>(command.verb()));

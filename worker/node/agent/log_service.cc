@@ -16,8 +16,15 @@ using megatrain::v1::WorkerMessage;
 struct LogService::Tail {
   LogRequest request;
   std::string path;
+  Status refused;
   std::optional<LogReader> reader;  // nullopt until the file exists
 };
+
+StatusOr<LogReader> LogService::Open(const Tail& tail) {
+  RETURN_IF_ERROR(tail.refused);
+  if (!tail.request.trace().empty()) return LogReader::OpenWhole(tail.path);
+  return LogReader::OpenTail(tail.path, tail.request.lines());
+}
 
 LogService::LogService(Deps deps) : deps_(std::move(deps)) {}
 LogService::~LogService() { deps_.loop->Cancel(timer_); }
@@ -25,8 +32,13 @@ LogService::~LogService() { deps_.loop->Cancel(timer_); }
 void LogService::OnRequest(const LogRequest& request) {
   auto tail = std::make_unique<Tail>();
   tail->request = request;
-  if (CheckJobNames(request.job_name(), request.job_uid()).ok()) {
+  tail->refused = CheckJobNames(request.job_name(), request.job_uid());
+  if (tail->refused.ok() && request.trace().empty()) {
     tail->path = RankLogFile(deps_.log_root, request.job_name(), request.job_uid(), request.rank());
+  } else if (tail->refused.ok()) {
+    auto path = TraceFile(deps_.log_root, request.job_name(), request.job_uid(), request.trace());
+    tail->refused = path.status();
+    if (path.ok()) tail->path = std::move(path).value();
   }
   if (!Advance(request.request_id(), tail.get())) return;
   tails_[request.request_id()] = std::move(tail);
@@ -48,13 +60,14 @@ void LogService::Poll() {
 
 bool LogService::Advance(int64_t request_id, Tail* tail) {
   // Determined before reading: if the ranks are gone here, the file is complete when it is read.
-  const bool live = tail->request.follow() && deps_.is_live(tail->request.job_uid());
+  const bool whole = !tail->request.trace().empty();
+  const bool live = !whole && tail->request.follow() && deps_.is_live(tail->request.job_uid());
   WorkerMessage message;
   message.mutable_log_reply()->set_request_id(request_id);
   auto& chunk = *message.mutable_log_reply()->mutable_chunk();
   chunk.set_rank(tail->request.rank());
   if (!tail->reader) {
-    auto opened = LogReader::OpenTail(tail->path, tail->request.lines());
+    auto opened = Open(*tail);
     if (opened.ok()) {
       tail->reader = std::move(opened).value();
     } else if (live) {

@@ -1,7 +1,7 @@
-// Answers requests for rank logs: sends the last lines of a log and, if asked to follow, what is
-// appended until the job's ranks on this node are gone. Polls the files by timer, because they are
-// local and few, and pauses while the coordinator is slow to take what was sent. Loop thread only;
-// blocks on the local disk only.
+// Answers requests for rank logs, and for the traces beside them, which it sends whole: sends the
+// last lines of a log and, if asked to follow, what is appended until the job's ranks on this node
+// are gone. Polls the files by timer, because they are local and few, and pauses while the
+// coordinator is slow to take what was sent. Loop thread only; blocks on the local disk only.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,9 @@
 #include <memory>
 #include <string>
 
+#include "common/base/status.h"
 #include "worker/node/loop/event_loop.h"
+#include "worker/node/process/log_file.h"
 
 namespace megatrain::v1 {
 class LogRequest;
@@ -48,6 +50,7 @@ class LogService {
  private:
   struct Tail;
 
+  static StatusOr<LogReader> Open(const Tail& tail);
   void Poll();
   // Sends what can be read now. False once everything was sent.
   bool Advance(int64_t request_id, Tail* tail);

@@ -58,6 +58,12 @@ StatusOr<LogReader> LogReader::OpenTail(const std::string& path, int lines) {
   }
 }
 
+StatusOr<LogReader> LogReader::OpenWhole(const std::string& path) {
+  base::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return base::ErrnoError(errno, "open " + path);
+  return LogReader(std::move(fd), 0, path);
+}
+
 StatusOr<std::string> LogReader::Read(bool rest) {
   ASSIGN_OR_RETURN(std::string data, ReadAt(fd_.get(), offset_, kMaxChunkBytes, path_));
   const bool full = static_cast<int64_t>(data.size()) == kMaxChunkBytes;

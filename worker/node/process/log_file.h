@@ -24,6 +24,9 @@ class LogReader {
   // opening and reading a file.
   static StatusOr<LogReader> OpenTail(const std::string& path, int lines);
 
+  // Opens a file so that the first Read begins with its first byte, whatever it holds.
+  static StatusOr<LogReader> OpenWhole(const std::string& path);
+
   // Returns the complete lines that follow, at most kMaxChunkBytes; empty if there are none. With
   // `rest`, an unfinished last line counts as complete. A longer line than a chunk is returned in
   // pieces.

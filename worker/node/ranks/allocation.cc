@@ -10,6 +10,7 @@
 #include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
 #include "worker/node/process/log_file.h"
+#include "worker/node/ranks/job_names.h"
 #include "worker/node/ranks/unsent_messages.h"
 #include "worker/node/shim/rank_exit_codes.h"
 
@@ -49,6 +50,10 @@ AgentMessage AssignmentMessage(const Assign& assign, const NodeFacts& node) {
   if (assign.has_base()) *assignment.mutable_base() = assign.base();
   assignment.set_restart(assign.restart());
   if (node.checkpoint_root_id) assignment.set_checkpoint_root_id(node.checkpoint_root_id());
+  if (!node.log_root.empty()) {
+    assignment.set_log_directory(
+        LogDirectory(node.log_root, assign.spec().name(), assign.job_uid()));
+  }
   return message;
 }
 

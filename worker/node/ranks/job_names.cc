@@ -34,9 +34,21 @@ Status CheckJobNames(const std::string& job_name, const std::string& job_uid) {
   return OkStatus();
 }
 
+std::string LogDirectory(const std::string& log_root, const std::string& job_name,
+                         const std::string& job_uid) {
+  return fmt::format("{}/{}-{}", log_root, job_name, job_uid.substr(0, 8));
+}
+
+StatusOr<std::string> TraceFile(const std::string& log_root, const std::string& job_name,
+                                const std::string& job_uid, const std::string& trace) {
+  if (trace != fmt::format("trace-{}.pb", job_uid))
+    return base::InvalidArgument("job {} has no trace \"{}\"", job_uid, trace);
+  return fmt::format("{}/{}", LogDirectory(log_root, job_name, job_uid), trace);
+}
+
 std::string RankLogFile(const std::string& log_root, const std::string& job_name,
                         const std::string& job_uid, int rank) {
-  return fmt::format("{}/{}-{}/rank-{:05}.log", log_root, job_name, job_uid.substr(0, 8), rank);
+  return fmt::format("{}/rank-{:05}.log", LogDirectory(log_root, job_name, job_uid), rank);
 }
 
 std::string AllocationFolder(const std::string& parent, const std::string& job_uid, int64_t epoch) {

@@ -14,6 +14,13 @@ namespace mt::node {
 // otherwise.
 Status CheckJobNames(const std::string& job_name, const std::string& job_uid);
 
+// The folder of a job's logs below the log root, where rank 0 leaves its traces, too.
+std::string LogDirectory(const std::string& log_root, const std::string& job_name,
+                         const std::string& job_uid);
+// The path of a trace in it; kInvalidArgument where that is no name of one ("trace-UID.pb").
+StatusOr<std::string> TraceFile(const std::string& log_root, const std::string& job_name,
+                                const std::string& job_uid, const std::string& trace);
+
 // The path of a rank's log below the log root; the same for every epoch and agent.
 std::string RankLogFile(const std::string& log_root, const std::string& job_name,
                         const std::string& job_uid, int rank);

@@ -20,6 +20,7 @@ AgentMessage ToMessage(const Command& command) {
   auto& word = *message.mutable_word();
   word.set_command_id(command.command_id());
   word.set_verb(command.verb());
+  word.set_profile_steps(command.profile_steps());
   word.set_reason(command.reason());
   if (command.has_spec()) *word.mutable_spec() = command.spec();
   if (command.has_label()) *word.mutable_label() = command.label();

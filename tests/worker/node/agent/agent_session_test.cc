@@ -208,6 +208,44 @@ TEST_F(AgentTest, ALogThatDoesNotExistIsAnError) {
   EXPECT_NE(chunk.error().find("No such file"), std::string::npos) << chunk.error();
 }
 
+// A trace lies beside the logs and is sent as it is, whatever bytes it has.
+TEST_F(AgentTest, SendsTheTraceOfAJobWhole) {
+  const auto trace = TraceFile(dir_, "demo", kRigJob, fmt::format("trace-{}.pb", kRigJob));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  std::filesystem::create_directories(std::filesystem::path(*trace).parent_path());
+  std::string bytes = "begin\n";
+  for (int i = 0; i < 700'000; ++i) bytes += static_cast<char>(i % 251);
+  std::ofstream(*trace) << bytes;
+  CoordinatorMessage request;
+  request.mutable_log_request()->set_request_id(7);
+  request.mutable_log_request()->set_job_uid(kRigJob);
+  request.mutable_log_request()->set_job_name("demo");
+  request.mutable_log_request()->set_trace(fmt::format("trace-{}.pb", kRigJob));
+  coordinator_.Say(request);
+  std::string got;
+  for (const auto& message : coordinator_.Heard(WorkerMessage::kLogReply))
+    got += message.log_reply().chunk().data();
+  EXPECT_EQ(got.size(), bytes.size());
+  EXPECT_TRUE(got == bytes);
+  EXPECT_TRUE(coordinator_.heard.back().log_reply().chunk().end());
+  EXPECT_EQ(coordinator_.heard.back().log_reply().chunk().error(), "");
+}
+
+TEST_F(AgentTest, ANameThatIsNoTraceOfTheJobOpensNothing) {
+  for (const std::string name : {"../../etc/passwd", "trace-another.pb", "rank-00000.log"}) {
+    CoordinatorMessage request;
+    request.mutable_log_request()->set_request_id(8);
+    request.mutable_log_request()->set_job_uid(kRigJob);
+    request.mutable_log_request()->set_job_name("demo");
+    request.mutable_log_request()->set_trace(name);
+    coordinator_.Say(request);
+    const auto& chunk = coordinator_.heard.back().log_reply().chunk();
+    EXPECT_TRUE(chunk.end());
+    EXPECT_NE(chunk.error().find("has no trace"), std::string::npos) << chunk.error();
+    EXPECT_EQ(chunk.data(), "");
+  }
+}
+
 TEST_F(AgentTest, ShutdownDoesNotWaitForAnAbsentCoordinator) {
   coordinator_.Break("down");
   bool done = false;
