@@ -290,6 +290,19 @@ Status Api::TailLogs(const v1::TailLogsRequest& request, StreamStopper* stopper,
                               [&](auto* c) { return stub->TailLogs(c, request); });
 }
 
+StatusOr<v1::Operation> ProfilesApi::Begin(const v1::ProfileRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(api_.channel_);
+  return api_.Unary<v1::Operation>(api_.timeout_, nullptr,
+                                   [&](auto* c, auto* r) { return stub->Profile(c, request, r); });
+}
+
+Status ProfilesApi::ReadTrace(const v1::ReadTraceRequest& request, StreamStopper* stopper,
+                              const std::function<bool(const v1::LogChunk&)>& on_message) const {
+  const auto stub = v1::JobTelemetry::NewStub(api_.channel_);
+  return api_.Stream<v1::LogChunk>(stopper, on_message,
+                                   [&](auto* c) { return stub->ReadTrace(c, request); });
+}
+
 StatusOr<v1::ListOrphansResponse> OrphansApi::List() const {
   const auto stub = v1::Nodes::NewStub(api_.channel_);
   return api_.Unary<v1::ListOrphansResponse>(api_.timeout_, nullptr, [&](auto* c, auto* r) {

@@ -55,6 +55,8 @@ class ServerInfo;
 class StreamMetricsRequest;
 class SubmitRequest;
 class SubmitResponse;
+class ProfileRequest;
+class ReadTraceRequest;
 class TailLogsRequest;
 class TriggerCheckpointRequest;
 class UpdateJobRequest;
@@ -159,6 +161,7 @@ class Api {
   friend class OperatorApi;
   friend class NodeCalls;
   friend class OrphansApi;
+  friend class ProfilesApi;
   friend class ReadingsApi;
   Api(std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout, Texts texts)
       : channel_(std::move(channel)), timeout_(timeout), texts_(texts) {}
@@ -183,6 +186,20 @@ class OrphansApi {
   StatusOr<v1::ListOrphansResponse> List() const;
   StatusOr<v1::KillOrphanResponse> Kill(const v1::KillOrphanRequest& request) const;
   StatusOr<v1::Job> Adopt(const v1::AdoptRequest& request) const;
+
+ private:
+  const Api& api_;
+};
+
+// The calls on traces of steps; a view of a connection, which outlives it.
+class ProfilesApi {
+ public:
+  explicit ProfilesApi(const Api& api) : api_(api) {}
+
+  StatusOr<v1::Operation> Begin(const v1::ProfileRequest& request) const;
+  // As the streams of Api.
+  Status ReadTrace(const v1::ReadTraceRequest& request, StreamStopper* stopper,
+                   const std::function<bool(const v1::LogChunk&)>& on_message) const;
 
  private:
   const Api& api_;

@@ -144,6 +144,14 @@ class FakeJobs final : public v1::Jobs::Service {
                 v1::Operation* out) override {
     return DoVerb(state_, *context, "delete", request->request_id(), out);
   }
+  Status Profile(ServerContext* context, const v1::ProfileRequest* request,
+                 v1::Operation* out) override {
+    {
+      base::MutexLock lock(&state_->mu);
+      state_->profiled = *request;
+    }
+    return DoVerb(state_, *context, "profile", request->request_id(), out);
+  }
   Status Adopt(ServerContext*, const v1::AdoptRequest* request, v1::Job* out) override {
     base::MutexLock lock(&state_->mu);
     if (!state_->refuse.ok()) return state_->refuse;
@@ -299,6 +307,13 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
         writer->Write(chunk);
     }
     if (stall) WaitForClientToLeave(*context);
+    return Status::OK;
+  }
+  Status ReadTrace(ServerContext*, const v1::ReadTraceRequest* request,
+                   grpc::ServerWriter<v1::LogChunk>* writer) override {
+    base::MutexLock lock(&state_->mu);
+    EXPECT_TRUE(request->operation().starts_with("operations/")) << request->operation();
+    for (const v1::LogChunk& chunk : state_->trace) writer->Write(chunk);
     return Status::OK;
   }
   Status QueryHistory(ServerContext*, const v1::QueryHistoryRequest* request,

@@ -40,6 +40,8 @@ struct FakeState {
   std::function<v1::History(const v1::QueryHistoryRequest&)> answer_history;
   v1::PauseRequest paused;
   v1::TriggerCheckpointRequest triggered;
+  v1::ProfileRequest profiled;
+  std::vector<v1::LogChunk> trace;  // sent by ReadTrace
   v1::ResumeRequest resumed;
   v1::UpdateJobRequest updated;
   v1::ServerInfo info;
