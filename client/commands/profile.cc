@@ -1,9 +1,13 @@
 // `mtctl profile`: asks for a trace of the next steps, waits until every rank has made its part,
 // fetches it and writes it as a Chrome trace.
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <memory>
+#include <string_view>
 #include <system_error>
 #include <unistd.h>
 
@@ -43,6 +47,13 @@ Status CheckFile(const std::string& file) {
   if (::access(folder.c_str(), W_OK | X_OK) == 0) return OkStatus();
   return base::Annotate(base::ErrnoError(errno, "write to " + folder.string()),
                         fmt::format("-o {}", file));
+}
+
+// A user of other verbs may mean the format of the answer.
+bool NamesAFormat(const std::string& file) {
+  constexpr std::string_view kFormats[] = {"table", "wide", "json", "jsonl",
+                                           "yaml",  "name", "none"};
+  return std::ranges::find(kFormats, file) != std::end(kFormats);
 }
 
 StatusOr<v1::Operation> Ask(const Api& api, const ProfileArgs& args, const GlobalOptions& options) {
@@ -102,6 +113,13 @@ ExitCode Report(const v1::Operation& operation, const v1::JobTrace& trace, const
 }
 
 ExitCode RunProfile(const ProfileArgs& args, const GlobalOptions& options) {
+  if (NamesAFormat(args.file)) {
+    return Complain(
+        base::InvalidArgument("-o of profile is the trace's file (./{0} for one of that name); how "
+                              "the answer is printed stands before it: mtctl -o {0} profile",
+                              args.file),
+        kExitUsage);
+  }
   const Status writable = CheckFile(args.file);
   if (!writable.ok()) return Complain(writable, kExitIo);
   const auto api = ConnectApi(options);

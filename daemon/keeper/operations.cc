@@ -131,14 +131,19 @@ void OperationBook::FailUnsaved(const v1::StoredJob& stored) {
   }
 }
 
-void OperationBook::FailSaves(const v1::Job& job) {
+void OperationBook::FailSaves(const v1::Job& job) { FailOwed(job, "checkpoint", "saved"); }
+
+void OperationBook::FailProfiles(const v1::Job& job) {
+  FailOwed(job, "profile", "traced the steps");
+}
+
+void OperationBook::FailOwed(const v1::Job& job, std::string_view verb, std::string_view what) {
   for (v1::Operation* operation : ledger_->OpenOperations(job.uid())) {
-    const bool saves = operation->verb() == "checkpoint";
-    if (!saves && operation->verb() != "profile") continue;
-    Fail(*operation, rpc::WithReason(base::FailedPrecondition(
-                                         "its ranks ended before they had {}: {}",
-                                         saves ? "saved" : "traced the steps", job.message()),
-                                     reason::kJobEnded));
+    if (operation->verb() != verb) continue;
+    Fail(*operation,
+         rpc::WithReason(base::FailedPrecondition("its ranks ended before they had {}: {}", what,
+                                                  job.message()),
+                         reason::kJobEnded));
   }
 }
 

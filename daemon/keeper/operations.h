@@ -44,11 +44,13 @@ class OperationBook {
   // The job's ranks are gone, and the steps since its last checkpoint with them: a release or a
   // cancel that was to save them has failed (SAVE_FAILED), whatever state the job is in now.
   void FailUnsaved(const v1::StoredJob& job);
-  // The job's ranks are gone: saves and profiles that they owe have failed, with the job's message
+  // The job's ranks are gone: saves, or profiles, that they owe have failed, with the job's message
   // as the reason.
   void FailSaves(const v1::Job& job);
+  void FailProfiles(const v1::Job& job);
 
  private:
+  void FailOwed(const v1::Job& job, std::string_view verb, std::string_view what);
   void End(v1::Operation& operation, std::string_view event, std::string_view message);
 
   Ledger* ledger_;

@@ -55,6 +55,7 @@ CASES = [
     ("logs", "tiny", REFUSED),
     ("metrics", "tiny", REFUSED),
     ("plot", "tiny", REFUSED),
+    ("profile", "tiny", REFUSED),
     ("pause", "tiny --hold --wait", "operation"),
     ("resume", "tiny --wait", "operation"),
     ("checkpoint save", "tiny --wait --tag best --meta a=b", "operation"),

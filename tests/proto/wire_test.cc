@@ -25,6 +25,7 @@
 #include "megatrain/v1/reading.pb.h"
 #include "megatrain/v1/step.pb.h"
 #include "megatrain/v1/store.pb.h"
+#include "megatrain/v1/trace.pb.h"
 #include "megatrain/v1/types.pb.h"
 #include "megatrain/v1/worker.pb.h"
 #include "tests/paths.h"
@@ -50,6 +51,7 @@ std::vector<const pb::FileDescriptor*> Files() {
           v1::Job::descriptor()->file(),
           v1::StepRecord::descriptor()->file(),
           v1::Metric::descriptor()->file(),
+          v1::JobTrace::descriptor()->file(),
           v1::Assign::descriptor()->file()};
 }
 

@@ -57,8 +57,10 @@ v1::TraceStream::Kind KindOf(CommUse use) {
 
 bool IsLink(CommUse use) { return use == CommUse::kActivation || use == CommUse::kGradient; }
 
-report::TraceSpan SpanOf(const CommSpan& span, std::string label, int64_t offset_ns) {
-  const auto nanos = [&](double seconds) { return std::llround(seconds * 1e9) + offset_ns; };
+// Times by `to_host`, counted from `base`.
+report::TraceSpan SpanOf(const CommSpan& span, std::string label, const ClockMap& to_host,
+                         int64_t base) {
+  const auto nanos = [&](double seconds) { return to_host(std::llround(seconds * 1e9)) - base; };
   return {.label = std::move(label),
           .begin = nanos(span.begin),
           .end = nanos(span.end),
@@ -98,18 +100,18 @@ CommUse UseOf(std::string_view name) {
   return CommUse::kLayer;
 }
 
-void AddStreams(const parallel::CommRecord& record, const CommNames& names, int64_t offset_ns,
+void AddStreams(const parallel::CommRecord& record, const CommNames& names, const ClockMap& to_host,
                 v1::RankTrace* out) {
   std::array<std::vector<report::TraceSpan>, parallel::kNumCommUses> calls;
   std::vector<report::TraceSpan> exposed;
-  offset_ns -= out->base_ns();
+  const int64_t base = out->base_ns();
   const int64_t slack_ns = SlackNanos(record);
   for (const CommSpan& span : record.spans) {
     const auto use = static_cast<size_t>(span.use);
     const std::string& name = span.kind == SpanKind::kWait ? names.receives[use] : names.sends[use];
-    if (span.kind != SpanKind::kBeside) exposed.push_back(SpanOf(span, name, offset_ns));
+    if (span.kind != SpanKind::kBeside) exposed.push_back(SpanOf(span, name, to_host, base));
     if (span.kind == SpanKind::kBeside || span.kind == SpanKind::kInline)
-      calls[use].push_back(SpanOf(span, name, offset_ns));
+      calls[use].push_back(SpanOf(span, name, to_host, base));
   }
   const auto add = [&](std::string name, v1::TraceStream::Kind kind,
                        std::vector<report::TraceSpan> spans) {

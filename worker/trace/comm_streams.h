@@ -9,6 +9,7 @@
 
 #include "common/layout/mesh.h"
 #include "worker/parallel/comm_spans.h"
+#include "worker/trace/clock_map.h"
 
 namespace megatrain::v1 {
 class RankTrace;
@@ -30,9 +31,9 @@ CommNames NamesOf(const layout::Mesh& mesh, int rank, int chunks);
 // one.
 parallel::CommUse UseOf(std::string_view name);
 
-// Adds the streams of a record to a trace whose steps and base are set. `offset_ns`: from the
+// Adds the streams of a record to a trace whose steps and base are set. `to_host`: from the
 // record's clock to that of the trace's host.
-void AddStreams(const parallel::CommRecord& record, const CommNames& names, int64_t offset_ns,
+void AddStreams(const parallel::CommRecord& record, const CommNames& names, const ClockMap& to_host,
                 megatrain::v1::RankTrace* out);
 
 }  // namespace mt::trace

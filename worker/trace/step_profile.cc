@@ -73,6 +73,7 @@ Status StepProfile::Begin(const std::optional<int64_t>& asked, int64_t last, boo
   *refused = Check(steps, last, held);
   if (!refused->ok()) return OkStatus();
   profiling_ = true;
+  asked_ = steps;
   outcome_.reset();
   tracer_.Start({.first = last + 1, .last = std::min(last + steps, args_.total_steps)});
   return OkStatus();
@@ -91,7 +92,7 @@ Status StepProfile::EndEarly(int64_t last, std::string_view why) {
   const TraceSteps steps = tracer_.steps();
   if (last >= steps.last) return Finish(last, "");
   return Finish(last, fmt::format("{} of {} steps: {} after step {}", last - steps.first + 1,
-                                  steps.last - steps.first + 1, why, last));
+                                  asked_, why, last));
 }
 
 Status StepProfile::EndRun(int64_t last) {
@@ -105,10 +106,15 @@ Status StepProfile::EndRun(int64_t last) {
 
 Status StepProfile::Finish(int64_t last, std::string_view note) {
   profiling_ = false;
+  const int64_t traced = tracer_.steps().last - tracer_.steps().first + 1;
   v1::RankTrace mine;
   tracer_.Finish(last, &mine);
   v1::JobTrace trace;
   trace.set_note(std::string(note));
+  if (note.empty() && traced < asked_) {
+    trace.set_note(fmt::format("{} of {} steps: step {} was the run's last one", traced, asked_,
+                               mine.last_step()));
+  }
   RETURN_IF_ERROR(mt::trace::GatherTraces(args_.groups->world(), &args_.engine->stream(),
                                           args_.clock, mine, &trace));
   if (args_.groups->rank() != 0) return OkStatus();

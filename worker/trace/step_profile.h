@@ -78,6 +78,7 @@ class StepProfile {
   const Args args_;
   StepTracer tracer_;
   bool profiling_ = false;  // what is traced was asked for by a command
+  int64_t asked_ = 0;       // steps, by that
   std::optional<StatusOr<ProfileRecord>> outcome_;
 };
 

@@ -1,11 +1,13 @@
 // Three clocks meet: the host's, that of the marks, which is compared with it while the device is
-// idle, and that of the spans, which has a point beside the mark at each step's end.
+// idle, before and after, and that of the spans, which has a point beside the mark at each step's
+// end.
 #include "worker/trace/step_tracer.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <unistd.h>
 #include <utility>
 
@@ -25,7 +27,7 @@ namespace v1 = megatrain::v1;
 constexpr int64_t kLeastSpans = 16'384;
 // A trace that begins before any step has shown how many calls one has.
 constexpr int64_t kUnknownSpans = 65'536;
-constexpr int64_t kMostSpans = 1'048'576;
+constexpr int64_t kMostSpans = 262'144;
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -48,8 +50,8 @@ int64_t StepTracer::NowNanos() const {
   return std::chrono::nanoseconds(args_.clock->Now().time_since_epoch()).count();
 }
 
-int64_t StepTracer::MeasureOffset() const {
-  int64_t offset = 0;
+ClockPoint StepTracer::MeasureNow() const {
+  ClockPoint point;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int i = 0; i < 3; ++i) {
     const int64_t before = NowNanos();
@@ -57,9 +59,9 @@ int64_t StepTracer::MeasureOffset() const {
     const int64_t after = NowNanos();
     if (after - before >= least) continue;
     least = after - before;
-    offset = before + (after - before) / 2 - mark;
+    point = {.from = mark, .to = before + (after - before) / 2};
   }
-  return offset;
+  return point;
 }
 
 void StepTracer::Start(const TraceSteps& steps) {
@@ -80,7 +82,7 @@ void StepTracer::Start(const TraceSteps& steps) {
   args_.phases->KeepIntervals(steps.first, steps.last);
   host_.clear();
   steps_ = steps;
-  mark_offset_ns_ = MeasureOffset();  // last: what it took to get here is no step's time
+  begin_ = MeasureNow();  // last: what it took to get here is no step's time
 }
 
 void StepTracer::AddHost(std::string_view what, int64_t step, base::MonotonicTime begin) {
@@ -91,24 +93,25 @@ void StepTracer::AddHost(std::string_view what, int64_t step, base::MonotonicTim
                    .step = step});
 }
 
-int64_t StepTracer::SpanOffset(const parallel::CommRecord& record,
-                               const std::vector<engine::PhaseInterval>& phases) const {
-  std::vector<int64_t> offsets;
+ClockMap StepTracer::MapOfSpans(const parallel::CommRecord& record,
+                                const std::vector<engine::PhaseInterval>& phases,
+                                const ClockMap& marks_to_host) {
+  std::map<int64_t, int64_t> marks;  // that end steps
+  for (const engine::PhaseInterval& interval : phases)
+    if (!interval.between) marks[interval.step] = interval.end;
+  std::vector<ClockPoint> points;
   for (const parallel::StepEnd& end : record.ends) {
-    int64_t mark = 0;
-    for (const engine::PhaseInterval& interval : phases) {
-      if (interval.step == end.step && !interval.between) mark = interval.end;
-    }
-    if (mark != 0) offsets.push_back(mark - std::llround(end.at * 1e9));
+    const auto mark = marks.find(end.step);
+    if (mark == marks.end()) continue;
+    points.push_back({.from = std::llround(end.at * 1e9), .to = marks_to_host(mark->second)});
   }
-  if (offsets.empty()) return 0;
-  std::ranges::sort(offsets);
-  return offsets[offsets.size() / 2] + mark_offset_ns_;
+  return points.empty() ? ClockMap() : ClockMap(points.front(), points.back());
 }
 
 void StepTracer::Finish(int64_t last_done, v1::RankTrace* out) {
   CHECK(active());
   const TraceSteps steps = std::exchange(steps_, {});
+  const ClockMap to_host(begin_, MeasureNow());
   const parallel::CommRecord record = args_.spans->Read();
   const std::vector<engine::PhaseInterval> phases = args_.phases->TakeIntervals();
   out->set_rank(args_.axes->world_rank());
@@ -123,8 +126,8 @@ void StepTracer::Finish(int64_t last_done, v1::RankTrace* out) {
   compute.reserve(phases.size());
   for (const engine::PhaseInterval& interval : phases) {
     compute.push_back({.label = LabelOf(interval),
-                       .begin = interval.begin + mark_offset_ns_,
-                       .end = interval.end + mark_offset_ns_,
+                       .begin = to_host(interval.begin),
+                       .end = to_host(interval.end),
                        .step = interval.step,
                        .microbatch = interval.microbatch,
                        .chunk = interval.chunk});
@@ -144,7 +147,7 @@ void StepTracer::Finish(int64_t last_done, v1::RankTrace* out) {
   };
   add("compute", v1::TraceStream::COMPUTE, /*placed=*/true, std::move(compute));
   AddStreams(record, NamesOf(args_.axes->mesh(), out->rank(), args_.chunks),
-             SpanOffset(record, phases), out);
+             MapOfSpans(record, phases, to_host), out);
   add("host", v1::TraceStream::HOST, /*placed=*/false, std::exchange(host_, {}));
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/core/device.h"
 #include "worker/engine/phase_clock.h"
 #include "worker/parallel/comm_spans.h"
+#include "worker/trace/clock_map.h"
 
 namespace megatrain::v1 {
 class RankTrace;
@@ -63,15 +64,16 @@ class StepTracer {
 
  private:
   int64_t NowNanos() const;
-  // From the clock of marks to the host's.
-  int64_t MeasureOffset() const;
-  // From the clock of spans to the host's: both have noted the ends of steps.
-  int64_t SpanOffset(const parallel::CommRecord& record,
-                     const std::vector<engine::PhaseInterval>& phases) const;
+  // Now, by the clocks of marks and of the host; waits for the device.
+  ClockPoint MeasureNow() const;
+  // From the clock of spans to the host's: spans and marks have both noted the ends of steps.
+  static ClockMap MapOfSpans(const parallel::CommRecord& record,
+                             const std::vector<engine::PhaseInterval>& phases,
+                             const ClockMap& marks_to_host);
 
   const Args args_;
   TraceSteps steps_;
-  int64_t mark_offset_ns_ = 0;
+  ClockPoint begin_;  // when the trace began
   std::vector<report::TraceSpan> host_;
 };
 

@@ -137,13 +137,14 @@ Status RunSetup::OpenDataAndPlan() {
   engine::EngineConfig config = engine::EngineConfigFromJob(job, args_.groups->axes());
   config.tensor_copies = args_.tensor_copies;
   ASSIGN_OR_RETURN(engine::EnginePlan plan,
-                   engine::EnginePlan::Create({.config = std::move(config),
-                                               .backend = args_.backend,
-                                               .groups = args_.groups,
-                                               .clock = args_.clock,
-                                               .memory_limit_bytes = args_.memory_limit_bytes,
-                                               .spans = args_.spans != nullptr ? args_.spans : parts_.spans.get(),
-                                               .end_of_step = args_.end_of_step}));
+                   engine::EnginePlan::Create(
+                       {.config = std::move(config),
+                        .backend = args_.backend,
+                        .groups = args_.groups,
+                        .clock = args_.clock,
+                        .memory_limit_bytes = args_.memory_limit_bytes,
+                        .spans = args_.spans != nullptr ? args_.spans : parts_.spans.get(),
+                        .end_of_step = args_.end_of_step}));
   plan_.emplace(std::move(plan));
   return OkStatus();
 }

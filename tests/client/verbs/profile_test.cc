@@ -73,6 +73,13 @@ TEST_F(ProfileTest, WritesAChromeTraceOfEveryRank) {
   EXPECT_EQ(server_.state().profiled.steps(), 3) << "unless told otherwise";
 }
 
+TEST_F(ProfileTest, TheAnswersFormatStandsBeforeTheVerb) {
+  const Ran ran = Mtctl(&server_, {"-o", "json", "profile", "tiny", "-o", file_});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(nlohmann::json::parse(ran.out).at("profile").at("last_step"), 9);
+  EXPECT_TRUE(base::Exists(file_));
+}
+
 TEST_F(ProfileTest, AnOperationsTraceIsFetchedLater) {
   ASSERT_EQ(Mtctl(&server_, {"profile", "tiny", "-o", file_}).code, 0);
   const std::string name = server_.state().operations.begin()->second.name();
@@ -93,6 +100,9 @@ TEST_F(ProfileTest, WhatCannotBeIsSaidBeforeAnythingIsAskedFor) {
   for (const char* steps : {"0", "21", "x"})
     EXPECT_EQ(Mtctl(&server_, {"profile", "tiny", "--steps", steps, "-o", file_}).code, kExitUsage);
   EXPECT_EQ(Mtctl(&server_, {"profile", "tiny"}).code, kExitUsage) << "no file";
+  const Ran format = Mtctl(&server_, {"profile", "tiny", "-o", "json"});
+  EXPECT_EQ(format.code, kExitUsage);
+  EXPECT_THAT(format.err, HasSubstr("mtctl -o json profile"));
   EXPECT_TRUE(server_.state().operations.empty());
 }
 

@@ -101,5 +101,32 @@ TEST_F(ProfileTest, WhatTheRanksRefuseIsTold) {
   EXPECT_TRUE(Profile(job.uid(), 3).ok()) << "the way is free again";
 }
 
+TEST_F(ProfileTest, RanksThatEndOweIt) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  const auto asked = Profile(job.uid(), 3);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  v1::WorkerMessage died = RankMessage(job, 0, v1::FAULTED);
+  died.mutable_rank_report()->mutable_status()->set_exited(true);
+  died.mutable_rank_report()->mutable_status()->set_exit_signal(9);
+  Report(worker, died);
+  Gone(worker, job);
+  EXPECT_EQ(Op(asked->name()).error().reason(), "JOB_ENDED");
+  // Of a job that goes on later, too.
+  const v1::Job released = StartRunning(worker, "other", 1);
+  const auto owed = Profile(released.uid(), 3);
+  ASSERT_TRUE(owed.ok()) << owed.status();
+  v1::PauseRequest pause;
+  pause.set_mode(v1::PauseRequest::RELEASE);
+  ASSERT_TRUE(Do(&VerbsApi::Pause, pause, released.uid()).ok());
+  EXPECT_FALSE(Op(owed->name()).done());
+  Gone(worker, released);
+  EXPECT_EQ(Get(released.uid()).state(), v1::PAUSED_RELEASED);
+  EXPECT_EQ(Op(owed->name()).error().reason(), "JOB_ENDED");
+  EXPECT_NE(Op(owed->name()).error().message().find("before they had traced the steps"),
+            std::string::npos)
+      << Op(owed->name()).error().message();
+}
+
 }  // namespace
 }  // namespace mt::daemon

@@ -72,7 +72,7 @@ class ProfileTest(ClusterTest):
         [compute] = [thread for thread, name in trace.names.items() if name == "compute" and thread[0] == 0]
         for phase in ("forward", "backward", "optimizer"):
             traced = sum(span["dur"] for span in trace.spans[compute] if span["name"] == phase) / 1e6
-            recorded = sum(step["phase_seconds"][phase] for step in steps)
+            recorded = sum(step[f"phase_seconds/{phase}"] for step in steps)
             self.assertAlmostEqual(traced, recorded, delta=0.01 * recorded + 1e-5, msg=phase)
         # The operation names it, and its trace can be had again until the next one.
         [operation] = json.loads(self.mtctl("get", "operations", "tiny", "-o", "json").stdout)["operations"]

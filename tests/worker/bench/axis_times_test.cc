@@ -84,7 +84,7 @@ v1::RankTrace TraceOf(const CommRecord& record, int rank = 0) {
   trace.set_rank(rank);
   trace.set_first_step(1);
   trace.set_last_step(record.steps);
-  trace::AddStreams(record, trace::NamesOf(mesh, rank, /*chunks=*/1), /*offset_ns=*/0, &trace);
+  trace::AddStreams(record, trace::NamesOf(mesh, rank, /*chunks=*/1), trace::ClockMap(), &trace);
   return trace;
 }
 

@@ -1,123 +1,32 @@
 // A benchmark on the CPU backend: its report against the training records, FLOP counts against
 // goldens, the logged calls of a step against the model's, GPU readings through a fake driver
 // library.
-#include "common/spec/bench.h"
-
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include "common/base/files.h"
 #include "common/spec/derived.h"
 #include "common/spec/parse.h"
 #include "common/spec/validate.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/types.pb.h"
+#include "tests/worker/bench/bench_rig.h"
 #include "worker/bench/bench_run.h"
 #include "worker/bench/device_gauge.h"
 #include "worker/bench/device_rates.h"
 #include "worker/bench/step_samples.h"
-#include "worker/comm/threads/hub.h"
-#include "worker/parallel/groups/rank_groups.h"
-#include "worker/train/trainer.h"
 
 namespace mt::bench {
 namespace {
 
 namespace v1 = megatrain::v1;
-
-v1::JobSpec BenchJob(std::vector<std::string> overrides) {
-  constexpr const char* kText = R"(
-name: tiny
-model: {layers: 2, hidden_size: 16, heads: 2, seq_length: 16, vocab_size: 300}
-data: {mock: true}
-training: {micro_batch_size: 2, global_batch_size: 6, train_iters: 1000, eval: {every_iters: 10}}
-optimizer: {lr: 1e-3, warmup: 500}
-checkpoint: {every_iters: 5}
-placement: {device: cpu, threads_per_rank: 1}
-)";
-  const std::vector<std::string> bench = spec::BenchOverrides();
-  overrides.insert(overrides.begin(), bench.begin(), bench.end());
-  v1::JobSpec job;
-  spec::Faults faults = spec::LoadJob(kText, overrides, {}, &job);
-  EXPECT_EQ(spec::FormatFaults(faults), "");
-  faults = spec::ResolveForSlots({}, &job);
-  EXPECT_EQ(spec::FormatFaults(faults), "");
-  return job;
-}
-
-struct Seen final : public train::TrainObserver {
-  std::vector<v1::StepRecord> steps;
-  std::vector<v1::BenchReport> reports;
-  std::vector<train::TrainState> states;
-  bool left_before_report = false;
-
-  void OnStep(const v1::StepRecord& record) override { steps.push_back(record); }
-  void OnState(train::TrainState state, int64_t) override { states.push_back(state); }
-  void OnBench(const v1::BenchReport& report) override {
-    left_before_report = states.back() == train::TrainState::kExiting;
-    reports.push_back(report);
-  }
-};
-
-struct Rank {
-  std::unique_ptr<kernels::Backend> backend =
-      kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
-  std::unique_ptr<parallel::RankGroups> groups;
-  Seen seen;
-};
-
-void RunRank(const v1::JobSpec& job, int number, bool stopped, const std::string& trace_file,
-             Rank* rank) {
-  BenchRun bench({.job = &job,
-                  .rank = number,
-                  .backend = rank->backend.get(),
-                  .world = rank->groups->world(),
-                  .next = &rank->seen,
-                  .product_seconds = 0.02,
-                  .kernel_seconds = 0.001,
-                  .large_kernel_seconds = 0.001,
-                  .trace_file = trace_file});
-  const auto trainer = train::Trainer::Create({.job = &job,
-                                               .groups = rank->groups.get(),
-                                               .backend = bench.backend(),
-                                               .observer = &bench,
-                                               .trace = bench.steps_to_trace()})
-                           .value();
-  const train::TrainResult result = trainer->Run();
-  ASSERT_TRUE(result.status.ok()) << result.status;
-  EXPECT_TRUE(bench.Finish(stopped ? base::Unavailable("stopped") : OkStatus()).ok());
-}
-
-// Runs the job's ranks as threads; what rank 0 has reported.
-Seen RunBench(const v1::JobSpec& job, bool stopped = false, const std::string& trace_file = "") {
-  comm::ThreadsHub hub(comm::CommConfig{});
-  std::vector<Rank> ranks(static_cast<size_t>(spec::WorldSize(job)));
-  std::vector<std::thread> threads;
-  threads.reserve(ranks.size());
-  for (Rank& rank : ranks) {
-    threads.emplace_back([&] {
-      const auto number = static_cast<int>(&rank - ranks.data());
-      rank.groups =
-          parallel::RankGroups::CreateForJob(job, number, &hub, &rank.backend->device()).value();
-      RunRank(job, number, stopped, trace_file, &rank);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (size_t i = 1; i < ranks.size(); ++i) EXPECT_TRUE(ranks[i].seen.reports.empty()) << i;
-  return ranks[0].seen;
-}
 
 TEST(BenchRun, ReportsTheTrainersOwnSteps) {
   const v1::JobSpec job = BenchJob({"bench.warmup=3", "bench.steps=8"});
@@ -216,29 +125,6 @@ std::map<std::string, v1::AxisTime> CommunicationIn(const Seen& seen) {
   return axes;
 }
 
-TEST(BenchRun, TheFirstMeasuredStepsAreTraced) {
-  const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
-  Seen seen;
-  const auto steps = [&](const char* measured, int rank, const char* file, const char* replicas) {
-    const v1::JobSpec job =
-        BenchJob({"bench.warmup=3", std::string("bench.steps=") + measured,
-                  std::string("parallel.data=") + replicas, "training.global_batch_size=8"});
-    BenchRun bench(
-        {.job = &job, .rank = rank, .backend = backend.get(), .next = &seen, .trace_file = file});
-    return bench.steps_to_trace();
-  };
-  const trace::TraceSteps many = steps("50", 0, "", "2");
-  EXPECT_EQ(many.first, 4);
-  EXPECT_EQ(many.last, 8);
-  EXPECT_FALSE(many.every_call);
-  EXPECT_EQ(steps("50", 1, "", "2").last, 8) << "every rank's";
-  EXPECT_EQ(steps("3", 0, "", "2").last, 5) << "the run's last step hides no gathers";
-  EXPECT_EQ(steps("1", 0, "", "2").last, 4) << "it has no other";
-  EXPECT_TRUE(steps("50", 0, "", "1").empty()) << "one rank communicates nothing";
-  EXPECT_FALSE(steps("50", 0, "t.json", "1").empty());
-  EXPECT_TRUE(steps("50", 0, "t.json", "2").every_call);
-}
-
 TEST(BenchRun, ReplicasCommunicateAlongTheirAxisAlone) {
   for (const char* overlap : {"false", "true"}) {
     const std::string is = std::string("=") + overlap;
@@ -275,86 +161,6 @@ TEST(BenchRun, EveryAxisOfACubeIsTimed) {
   EXPECT_GT(axes["pp"].exposed_seconds(), 0) << "at least the table";
   EXPECT_GT(axes["dp"].calls(), 0);
   EXPECT_EQ(axes["world"].calls(), 1);
-}
-
-// All ranks, no overlap within a stream, and sums that are the report's.
-TEST(BenchRun, ATraceHasWhatTheReportAddsUp) {
-  const std::string file = testing::TempDir() + "mt_bench_trace.json";
-  const Seen seen =
-      RunBench(BenchJob({"bench.warmup=1", "bench.steps=4", "parallel.tensor=2",
-                         "parallel.pipeline=2", "parallel.data=2", "parallel.zero_stage=1",
-                         "training.global_batch_size=8", "model.tie_embeddings=true"}),
-               /*stopped=*/false, file);
-  ASSERT_EQ(seen.reports.size(), 1U);
-  const v1::BenchReport& report = seen.reports[0];
-  const nlohmann::json trace = nlohmann::json::parse(base::ReadFile(file).value());
-  std::remove(file.c_str());
-  EXPECT_EQ(trace.at("otherData").at("first_step"), 2);
-  EXPECT_EQ(trace.at("otherData").at("last_step"), 4);
-  EXPECT_EQ(trace.at("otherData").at("spans_without_room"), 0);
-  std::map<std::pair<int, int>, std::string> names;
-  std::map<std::pair<int, int>, double> ends;  // of threads, in microseconds
-  std::map<std::string, double> sums;          // of streams, in seconds
-  std::map<std::pair<int, std::string>, double> phases;
-  for (const auto& event : trace.at("traceEvents")) {
-    const std::pair<int, int> thread = {event.at("pid"), event.at("tid")};
-    if (event.at("name") == "thread_name") names[thread] = event.at("args").at("name");
-    if (event.at("ph") != "X") continue;
-    const double begin = event.at("ts"), length = event.at("dur");
-    EXPECT_GE(begin, ends[thread] - 0.002) << names[thread] << " of rank " << thread.first;
-    ends[thread] = begin + length;
-    sums[names[thread]] += length / 1e6;
-    if (names[thread] == "compute") phases[{thread.first, event.at("name")}] += length / 1e6;
-  }
-  std::map<std::string, std::set<int>> ranks;
-  for (const auto& [thread, name] : names) ranks[name].insert(thread.first);
-  EXPECT_EQ(ranks["compute"].size(), 8U) << "every rank";
-  EXPECT_EQ(ranks["host"].size(), 8U);
-  std::set<std::string> groups;
-  for (const v1::GroupTime& group : report.groups()) {
-    groups.insert(group.group());
-    EXPECT_EQ(ranks[group.group()].size(), static_cast<size_t>(group.ranks())) << group.group();
-    const double per_step = sums[group.group()] / 3 / group.ranks();
-    EXPECT_NEAR(per_step, group.seconds(), 0.01 * group.seconds() + 1e-9) << group.group();
-    EXPECT_NEAR(group.hidden_seconds() + group.exposed_seconds(), group.seconds(), 1e-9);
-    EXPECT_GE(group.most_exposed_seconds(), group.exposed_seconds() - 1e-9);
-  }
-  EXPECT_EQ(groups, (std::set<std::string>{"tp", "tp-control", "pp-act 0>1", "pp-grad 1>0", "tied",
-                                           "dp-reduce", "dp-gather", "control"}));
-  // The phases of rank 0 against the records of the same steps.
-  for (const char* phase : {"forward", "backward", "tp_comm", "pp_wait", "optimizer"}) {
-    double recorded = 0;
-    for (const v1::StepRecord& record : seen.steps) {
-      if (record.step() < 2 || record.step() > 4) continue;
-      const auto found = record.phase_seconds().find(phase);
-      if (found != record.phase_seconds().end()) recorded += found->second;
-    }
-    EXPECT_NEAR((phases[{0, phase}]), recorded, 0.01 * recorded + 1e-6) << phase;
-  }
-  EXPECT_GT(report.bubble_by_formula(), 0);
-  EXPECT_LT(report.bubble_by_formula(), 1);
-}
-
-TEST(BenchRun, ATraceThatCannotBeWrittenIsAnErrorBesideTheReport) {
-  const v1::JobSpec job = BenchJob({"bench.warmup=1", "bench.steps=2"});
-  Rank rank;
-  rank.groups = parallel::RankGroups::CreateForJob(job, 0, nullptr, nullptr).value();
-  BenchRun bench({.job = &job,
-                  .backend = rank.backend.get(),
-                  .next = &rank.seen,
-                  .product_seconds = 0.02,
-                  .trace_file = "/proc/no/such/folder/trace.json"});
-  const auto trainer = train::Trainer::Create({.job = &job,
-                                               .groups = rank.groups.get(),
-                                               .backend = bench.backend(),
-                                               .observer = &bench,
-                                               .trace = bench.steps_to_trace()})
-                           .value();
-  ASSERT_TRUE(trainer->Run().status.ok());
-  const Status written = bench.Finish(OkStatus());
-  EXPECT_FALSE(written.ok());
-  EXPECT_NE(base::Message(written).find("/proc/no/such/folder"), std::string::npos) << written;
-  EXPECT_EQ(rank.seen.reports.size(), 1U);
 }
 
 TEST(StepSamples, TheHostsTimeIsTheLeastAfterTheFirstStep) {

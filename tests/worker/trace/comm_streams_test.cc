@@ -58,6 +58,19 @@ TEST(CommNames, EveryNameHasItsUse) {
   }
 }
 
+TEST(ClockMap, GoesThroughItsBeginAtTheRateOfItsEnd) {
+  const ClockMap drifts({.from = 1'000, .to = 51'000},
+                        {.from = 1'000'001'000, .to = 1'000'061'000});
+  EXPECT_EQ(drifts(1'000), 51'000);
+  EXPECT_EQ(drifts(500'001'000), 500'056'000);
+  EXPECT_EQ(drifts(0), 50'000);
+  const ClockMap close({.from = 1'000, .to = 51'000}, {.from = 2'000, .to = 53'000});
+  EXPECT_EQ(close(1'000'001'000), 1'000'051'000) << "two points beside each other tell no rate";
+  const ClockMap odd({.from = 0, .to = 0}, {.from = 1'000'000'000, .to = 1'100'000'000});
+  EXPECT_EQ(odd(1'000'000'000), 1'000'000'000) << "no clock goes wrong by a tenth";
+  EXPECT_EQ(ClockMap()(7), 7);
+}
+
 TEST(CommStreams, CallsAreApartFromWhatIsExposed) {
   const layout::Mesh mesh = layout::Mesh::Create({.pp = 2}).value();
   CommRecord record{.steps = 2,
@@ -75,7 +88,7 @@ TEST(CommStreams, CallsAreApartFromWhatIsExposed) {
   trace.set_first_step(5);
   trace.set_last_step(6);
   trace.set_base_ns(1'000'000'000);
-  AddStreams(record, NamesOf(mesh, 0, /*chunks=*/1), /*offset_ns=*/500, &trace);
+  AddStreams(record, NamesOf(mesh, 0, /*chunks=*/1), ClockMap({.from = 0, .to = 500}, {}), &trace);
   EXPECT_EQ(trace.dropped(), 7);
   std::vector<std::string> names;
   for (const v1::TraceStream& stream : trace.streams()) names.push_back(stream.name());

@@ -207,9 +207,9 @@ TEST_F(ProfileTest, AHoldEndsAProfileWithTheStepsThatWereDone) {
 TEST_F(ProfileTest, TheEndOfTheRunEndsAProfile) {
   const auto outcomes = Run({}, {{16, ProfileOf(10, "cut")}});
   ExpectClean(outcomes, 20);
-  // It is of the steps that there are, all of them.
-  const CommandResult& cut = Done(outcomes, "cut");
-  ExpectSound(Read(cut), 18, 20);
+  const v1::JobTrace cut = Read(Done(outcomes, "cut"));
+  EXPECT_EQ(cut.note(), "3 of 10 steps: step 20 was the run's last one");
+  ExpectSound(cut, 18, 20);
   const auto stopped =
       Run({}, {{3, ProfileOf(10, "stopped")}, {6, {CommandKind::kStopWithoutSave, "stop"}}});
   const v1::JobTrace trace = Read(Done(stopped, "stopped"));
