@@ -3,7 +3,7 @@
 # passed there at the same commit is not run again, so that a run that was cut off goes on.
 # Usage: gpu_tests.sh SUITE RESULTS [NAME...]     NAME: only these of the suite
 #   tests   one GPU: every GPU test, a program or a part of one a line
-#   pair    two GPUs: links between stages; a model cut in many ways against one GPU; jobs held, saved, resumed, cancelled; ranks killed
+#   pair    two GPUs: links between stages; a model cut in many ways against one GPU; jobs held, saved, resumed, cancelled, on one node and on two; ranks killed
 #   speed   one GPU: the benchmark jobs of deploy/examples
 #   speed-pair   two GPUs: the same over both, between two runs on one (A B B A)
 # MT_BIN: folder of the programs (build/cuda-release/bin). MT_COMMIT: where the sources are no checkout.
@@ -100,7 +100,7 @@ case "$suite" in
     run links-of-one-gpu python3 tests/gpu/link_members.py --gpus 1 --kills 10
     run tensor-ranks python3 tests/gpu/tensor_members.py --gpus 2 --rounds 2000 --kills 30
     run cuts python3 tests/gpu/cut_on_gpus.py --data-root "$work/data" --data text --gpus 2 --results "$results.cuts"
-    for class in TwoGpusTest TwoStagesTest TwoTensorRanksTest; do
+    for class in TwoGpusTest TwoStagesTest TwoTensorRanksTest TwoNodesTest TwoNodesTwoStagesTest; do
       run "$class" env -C tests/e2e python3 -m unittest -v "test_two_gpus.$class"
     done
     ;;

@@ -92,7 +92,7 @@ class ServiceTest(ClusterTest):
         log = open(self.dir / f"{name}.log", "ab")
         self.workers[name] = subprocess.Popen(
             [str(BIN / "mt-worker"), "--coordinator", f"127.0.0.1:{self.port}", "--node", name, "--cpu-slots", str(slots),
-             "--gpus", self.gpus, "--state", str(self.dir / name), "--data-root", str(self.dir / "data"),
+             *(() if "--gpus" in flags else ("--gpus", self.gpus)), "--state", str(self.dir / name), "--data-root", str(self.dir / "data"),
              "--checkpoint-root", str(self.dir / "ckpt"), "--log-root", str(self.dir / "logs"),
              "--http-listen", f"127.0.0.1:{http}", *flags],
             stderr=log, stdout=log, env=self.env, stdin=subprocess.DEVNULL)

@@ -49,6 +49,7 @@ class LayoutVerbsTest(LayoutServiceTest):
         self.assertEqual([r["state"] for r in job["ranks"]], ["HELD"] * 8)
         held = {r["step"] for r in job["ranks"]}
         self.assertEqual(len(held), 1, "all ranks stop at one step")
+        self.assertNotIn("use TCP", next((self.dir / "logs").rglob("rank-00000.log")).read_text(), "one node's ranks share memory")
         self.mtctl("checkpoint", "tiny", "--wait")
         self.assertEqual({self.job()["last_checkpoint"]["step"]}, held)
         self.mtctl("resume", "tiny", "--wait")
@@ -218,6 +219,11 @@ class LayoutPlacementTest(LayoutServiceTest):
         self.submit("--follow", *self.PAIRS)
         self.assert_pairs_together()
         self.assertEqual({r["node"] for r in self.job()["ranks"]}, {"left", "right"})
+        # Two nodes on one machine are two hosts: what spans both goes as between machines, pairs share memory.
+        log = next((self.dir / "logs").rglob("rank-00000.log")).read_text()
+        told = re.findall(r'ranks of different hosts use TCP.*? host="?(\w+)/.*? rank=(\d) on="?(\w+)/', log)
+        self.assertIn(told, ([("left", "2", "right")], [("right", "2", "left")]), log)
+        self.assertNotIn("cannot share memory", log)
 
     def assert_pairs_together(self):
         nodes = {r["rank"]: r["node"] for r in self.job()["ranks"]}

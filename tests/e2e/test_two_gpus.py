@@ -1,7 +1,9 @@
-"""A job over the two GPUs of a host, through coordinator, worker and mtctl: held, saved, resumed, cancelled, and each of its ranks
-killed. Skipped where there are not two GPUs."""
+"""A job over two GPUs, through coordinator, worker and mtctl: held, saved, resumed, cancelled, and each of its ranks killed; both GPUs
+of one node, or two nodes on this machine with a GPU each, whose ranks communicate as two machines' do. Skipped where there are not two
+GPUs."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -17,12 +19,17 @@ def num_gpus():
         return 0
 
 
-def gpu_state(what):
-    """A number of each GPU that programs see."""
+def gpu_values(what):
+    """A text of each GPU that programs see."""
     ids = os.environ.get("CUDA_VISIBLE_DEVICES")
     done = subprocess.run(["nvidia-smi", *(["-i", ids] if ids else []), f"--query-gpu={what}", "--format=csv,noheader,nounits"], capture_output=True, text=True,
                           timeout=30, check=True)
-    return [int(line) for line in done.stdout.split()]
+    return done.stdout.split()
+
+
+def gpu_state(what):
+    """A number of each GPU that programs see."""
+    return [int(text) for text in gpu_values(what)]
 
 
 @unittest.skipUnless(num_gpus() >= 2, f"needs two GPUs: this machine has {num_gpus()}")
@@ -34,6 +41,9 @@ class TwoGpusTest(ServiceTest):
     def setUp(self):
         super().setUp()
         self.start_coordinator()
+        self.start_workers()
+
+    def start_workers(self):
         self.start_worker("node-a", 1)
         self.wait_nodes(1, limit=60)
 
@@ -95,6 +105,33 @@ class TwoStagesTest(TwoGpusTest):
 
 class TwoTensorRanksTest(TwoGpusTest):
     layout = "parallel={tensor: 2, data: 1}"
+
+
+class TwoNodesTest(TwoGpusTest):
+    """Two workers on this machine, a GPU each. NCCL tells its ways in the ranks' logs."""
+
+    def start_workers(self):
+        self.env["NCCL_DEBUG"] = "INFO"
+        for name, gpu in zip(("node-a", "node-b"), gpu_values("uuid")):
+            self.start_worker(name, 1, "--gpus", gpu)
+        self.wait_nodes(2, limit=60)
+
+    def test_ranks_communicate_as_those_of_two_machines(self):
+        self.submit_long()
+        ranks = self.job()["ranks"]
+        self.assertEqual({rank["node"] for rank in ranks}, {"node-a", "node-b"}, ranks)
+        self.mtctl("cancel", "tiny", "--yes")
+        self.wait_state("CANCELLED", limit=60)
+        logs = "".join(path.read_text() for path in (self.dir / "logs").rglob("rank-*.log"))
+        self.assertRegex(logs, r'ranks of different hosts use TCP.*host="?node-[ab]/.* on="?node-[ab]/')
+        ways = set(re.findall(r"NCCL INFO Channel.* via ([A-Z0-9]+)", logs))
+        self.assertEqual(ways, {"NET"}, "neither the GPUs' own links nor shared memory")
+        # Copies are not refused, which would be warned of: nobody looks for them.
+        self.assertNotRegex(logs, "GPUs of one host|stages of one host|ranks of one host")
+
+
+class TwoNodesTwoStagesTest(TwoNodesTest):
+    layout = "parallel={pipeline: 2, data: 1}"
 
 
 if __name__ == "__main__":

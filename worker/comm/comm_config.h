@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "worker/comm/host_identity.h"
+
 namespace mt::comm {
 
 struct CommConfig {
@@ -22,6 +24,8 @@ struct CommConfig {
   // 127.0.0.1. Ports are ephemeral, because Gloo 0.5 binds port 0 (README.md).
   std::string interface_name;
   std::string bind_address;
+  // Where this rank is, HostIdentity: members of one identity may share memory, others never do.
+  std::string host = HostIdentity();
 };
 
 // The operations of a ProcessGroup; index of CommStats::ops.

@@ -74,6 +74,8 @@ class ProcessGroup {
   int rank() const { return spec_.my_index; }
   int size() const { return static_cast<int>(spec_.members.size()); }
   const std::string& name() const { return spec_.name; }
+  // Where this member is (CommConfig::host).
+  const std::string& host_identity() const { return config_.host; }
   // World rank of the member with this index.
   int WorldRank(int index) const { return spec_.members[static_cast<size_t>(index)]; }
 

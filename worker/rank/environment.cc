@@ -11,6 +11,7 @@
 
 #include "common/base/log.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "worker/comm/host_identity.h"
 
 namespace mt::rank {
 namespace {
@@ -27,7 +28,7 @@ std::string Get(const std::string& name) {
 
 }  // namespace
 
-std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu) {
+std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu, const std::string& node) {
   std::vector<EnvironmentEntry> table = {{"OPENBLAS_CORETYPE", kernels::cpu::OpenBlasCoreType()},
                                          {"OPENBLAS_NUM_THREADS", "1"},
                                          {"OMP_NUM_THREADS", "1"}};
@@ -47,6 +48,10 @@ std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu) {
                                     {"NCCL_GRAPH_REGISTER", "0"}}) {
     table.push_back({name, value});
   }
+  // Ranks of one node, and no others, are on one host for NCCL: two nodes on one machine take its
+  // network. It needs no more for that, neither NCCL_P2P_DISABLE nor NCCL_SHM_DISABLE, which would
+  // act between the ranks of one node as well.
+  if (!node.empty()) table.push_back({"NCCL_HOSTID", comm::HostIdentity(node)});
   // What a communicator is made with (worker/comm/nccl) would lose against these; without mixing
   // support a replay beside a call of the same communicator gives wrong data, and no error.
   for (const char* const name : {"NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_COMM_BLOCKING",
@@ -56,10 +61,10 @@ std::vector<EnvironmentEntry> RankEnvironment(bool may_use_gpu) {
   return table;
 }
 
-Status ApplyEnvironment(bool may_use_gpu, char** argv) {
+Status ApplyEnvironment(bool may_use_gpu, const std::string& node, char** argv) {
   bool changed = false;
   std::string cleared;
-  for (const EnvironmentEntry& entry : RankEnvironment(may_use_gpu)) {
+  for (const EnvironmentEntry& entry : RankEnvironment(may_use_gpu, node)) {
     if (Get(entry.name) == entry.value.value_or("")) continue;
     changed = true;
     if (entry.value) {

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   // The job is not read yet, so a standalone run may use a GPU.
   const bool may_use_gpu =
       !generates && (!options.gpu.empty() || options.mode == mt::rank::Mode::kStandalone);
-  const mt::Status status = mt::rank::ApplyEnvironment(may_use_gpu, argv);
+  const mt::Status status = mt::rank::ApplyEnvironment(may_use_gpu, options.node, argv);
   if (!status.ok()) {
     std::fprintf(stderr, "mt-rank: %s\n", mt::base::Message(status).c_str());
     return mt::rank::ExitCodeOf(status);

@@ -68,8 +68,8 @@ void AddOptions(CLI::App* app, Options* options) {
       ->needs(standalone)
       ->check(CLI::Range(0, 60'000));
   for (CLI::Option* option :
-       {app->add_option("--job-uid", options->job_uid), app->add_option("--epoch", options->epoch),
-        app->add_option("--threads", options->threads),
+       {app->add_option("--node", options->node), app->add_option("--job-uid", options->job_uid),
+        app->add_option("--epoch", options->epoch), app->add_option("--threads", options->threads),
         app->add_option("--state-dir", options->state_dir)}) {
     option->group(internal)->needs(socket);
   }

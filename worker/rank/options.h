@@ -34,6 +34,7 @@ struct Options {
   int host_delay_ms = 0;  // sleep before each step, to test how far the host runs ahead
   // Under an agent
   std::string agent_socket;
+  std::string node;  // the agent's name in the cluster
   std::string job_uid;
   int64_t epoch = 0;
   int threads = 0;        // CPU threads; 0: the job's number

@@ -14,6 +14,7 @@
 #include "worker/comm/call_check.h"
 #include "worker/comm/copies/copy_factory.h"
 #include "worker/comm/gloo/gloo_factory.h"
+#include "worker/comm/host_identity.h"
 #include "worker/comm/nccl/nccl_factory.h"
 #include "worker/comm/nccl/nccl_library.h"
 #include "worker/comm/shm/shm_factory.h"
@@ -146,6 +147,7 @@ StatusOr<train::TrainResult> RunGuarded(RunArgs& args) {
   const base::MonotonicTime begin = base::Clock::Real()->Now();
   comm::CommConfig config;
   config.bind_address = args.address;
+  config.host = comm::HostIdentity(args.node);
   const auto& timeouts = args.job->resilience().timeouts();
   if (timeouts.has_comm_init())
     config.connect_timeout = std::chrono::milliseconds(timeouts.comm_init());

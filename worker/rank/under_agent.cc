@@ -181,6 +181,7 @@ class AgentRank {
          .checkpoint_root_id = assignment.checkpoint_root_id(),
          .epoch_open = [this] { return epoch_queries_.IsOpen(control::kEpochAnswer); },
          .address = assignment.address(),
+         .node = options_.node,
          .store = &store_,
          .observer = &observer,
          .commands = options_.rank == 0 ? &commands_ : nullptr,

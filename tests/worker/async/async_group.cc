@@ -163,7 +163,10 @@ StatusOr<std::unique_ptr<ProcessGroup>> AsyncHub::Create(GroupSpec spec) {
   std::shared_ptr<AsyncRoom> room = open;
   ASSIGN_OR_RETURN(const bool complete, room->Join(spec));
   if (complete) open_rooms_.erase(spec.name);
-  return std::make_unique<AsyncGroup>(std::move(spec), args_, std::move(room));
+  Args args = args_;
+  if (args.host_of)
+    args.config.host = args.host_of(spec.members[static_cast<size_t>(spec.my_index)]);
+  return std::make_unique<AsyncGroup>(std::move(spec), args, std::move(room));
 }
 
 }  // namespace mt::comm

@@ -4,6 +4,7 @@
 // 'group', since members might run them in different orders.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,6 +29,8 @@ class AsyncHub final : public GroupFactory {
     // Calls move host memory and block, as groups between CPUs do; their hosts wait in the world.
     bool on_host = false;
     CommConfig config;
+    // CommConfig::host of a rank, where they are not all on one host.
+    std::function<std::string(int rank)> host_of = {};
   };
   explicit AsyncHub(Args args) : args_(std::move(args)) {}
 

@@ -51,6 +51,8 @@ class Rig {
       return kernels::async::Sharing::kAll;
     };
     bool share = true;
+    std::function<std::string(int rank)> host_of = {};  // empty: all on one host
+    bool own_kind = false;
   };
   explicit Rig(Options options)
       : options_(std::move(options)),
@@ -92,9 +94,13 @@ class Rig {
                                   .watched = false});
     std::vector<int> members(static_cast<size_t>(options_.size));
     std::iota(members.begin(), members.end(), 0);
-    me.group =
-        me.factory->Create({.name = "dp-reduce/0", .members = members, .my_index = rank}).value();
-    if (!options_.share) return;
+    me.group = me.factory
+                   ->Create({.name = "dp-reduce/0",
+                             .members = members,
+                             .my_index = rank,
+                             .own_kind = options_.own_kind})
+                   .value();
+    if (!options_.share || me.group == nullptr) return;
     const Status shared = me.group->Share(
         {.operands = {{me.memory->data(), kMemory}}, .scratch = {me.scratch->data(), scratch}});
     EXPECT_TRUE(shared.ok()) << shared;
@@ -102,7 +108,7 @@ class Rig {
 
   const Options options_;
   kernels::async::AsyncWorld world_;
-  AsyncHub host_{{.world = &world_, .on_host = true, .config = {}}};
+  AsyncHub host_{{.world = &world_, .on_host = true, .config = {}, .host_of = options_.host_of}};
   AsyncHub device_{{.world = &world_, .config = {}}};
   std::vector<Member> members_;
 };

@@ -391,6 +391,24 @@ TEST(CopiesFactoryTest, MembersAgreeOnAnotherGroupWhereOneRefuses) {
   EXPECT_EQ(rig.member(0).group->ScratchBytes(1000), 512) << "half, rounded up to 256";
 }
 
+// Devices that reach each other, on one machine.
+TEST(CopiesFactoryTest, NodesOfOneMachineAreDifferentHosts) {
+  const auto node_of = [](int rank) { return HostIdentity(rank < 2 ? "node-a" : "node-b"); };
+  Rig two({.size = 3, .host_of = node_of});
+  EXPECT_EQ(two.member(0).group->ScratchBytes(1000), 0) << "a group over copies";
+  const Case c{.size = 3, .count = 10};
+  two.Run([&](int rank) {
+    EXPECT_TRUE(Call(CommOp::kAllReduce, c, two.member(rank)).ok());
+    two.member(rank).stream->Synchronize();
+  });
+  Rig alone({.size = 3, .host_of = node_of, .own_kind = true});
+  EXPECT_EQ(alone.member(2).group, nullptr);
+  Rig one({.size = 2, .host_of = node_of});
+  EXPECT_EQ(one.member(0).group->ScratchBytes(1000), 512) << "both are node-a's";
+  Rig unknown({.size = 2, .host_of = [](int) { return std::string(); }});
+  EXPECT_EQ(unknown.member(0).group->ScratchBytes(1000), 0) << "nobody knows where they are";
+}
+
 TEST(ExchangeTest, TextsAreJoinedAndSplit) {
   const std::vector<std::string> texts = {"", std::string("a\0b", 3), "", "long text"};
   EXPECT_EQ(Split(Join(texts)), texts);

@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/ids.h"
 #include "tests/worker/comm/group_harness.h"
 #include "worker/comm/memory_store.h"
 #include "worker/comm/self_group.h"
@@ -56,16 +57,18 @@ class ChangingStore final : public RendezvousStore {
 };
 
 // How many of three members make their group over TCP. `proc_of`: where a member looks for
-// processes.
-int NumOverTcp(ChangingStore::Change change, const std::vector<std::string>& proc_of) {
+// processes; `host_of`: its host, this machine's boot where empty.
+int NumOverTcp(ChangingStore::Change change, const std::vector<std::string>& proc_of,
+               const std::vector<std::string>& host_of = {}) {
   ChangingStore store(std::move(change));
   CountingFactory tcp;
   std::atomic<int> num_shared = 0;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto factory = MakeShmFactory(&store, {.connect_timeout = std::chrono::seconds(20)},
-                                          &tcp, proc_of[static_cast<size_t>(rank)]);
+      CommConfig config{.connect_timeout = std::chrono::seconds(20)};
+      if (!host_of.empty()) config.host = host_of[static_cast<size_t>(rank)];
+      const auto factory = MakeShmFactory(&store, config, &tcp, proc_of[static_cast<size_t>(rank)]);
       const auto group = factory->Create({.name = "g", .members = {4, 5, 6}, .my_index = rank});
       if (group.ok()) ++num_shared;
     });
@@ -77,7 +80,7 @@ int NumOverTcp(ChangingStore::Change change, const std::vector<std::string>& pro
 
 std::vector<std::string> Everywhere(const std::string& proc) { return {proc, proc, proc}; }
 
-// The words of an offer: yes, boot, namespace, pid, descriptor, nonce.
+// The words of an offer: yes, host, namespace, pid, descriptor, nonce.
 ChangingStore::Change WithWord(size_t which, const std::string& word) {
   return [which, word](const std::string& key, const std::string& value) {
     if (key != "shm/g/0") return value;
@@ -109,6 +112,22 @@ TEST(ShmFactory, AllGoOverTcpWhereTheOfferIsOfAnotherPlace) {
   EXPECT_EQ(NumOverTcp(WithWord(4, "0"), Everywhere("/proc")), 3) << "another file";
   EXPECT_EQ(NumOverTcp(WithWord(5, std::string(32, '0')), Everywhere("/proc")), 3);
   EXPECT_EQ(NumOverTcp(WithWord(5, "0 and more"), Everywhere("/proc")), 3);
+}
+
+// Two workers on one machine are two nodes, whose ranks share no memory though they could.
+TEST(ShmFactory, NodesOfOneMachineAreDifferentHosts) {
+  const std::string a = HostIdentity("node-a");
+  const std::string b = HostIdentity("node-b");
+  EXPECT_EQ(NumOverTcp({}, Everywhere("/proc"), {a, a, a}), 0);
+  EXPECT_EQ(NumOverTcp({}, Everywhere("/proc"), {a, a, b}), 3);
+  EXPECT_EQ(NumOverTcp({}, Everywhere("/proc"), {a, b, b}), 3);
+  EXPECT_EQ(NumOverTcp({}, Everywhere("/proc"), {"", "", ""}), 3) << "nobody knows where it is";
+}
+
+TEST(HostIdentity, IsTheNodesWhereThereIsOne) {
+  EXPECT_EQ(HostIdentity(), base::BootId());
+  EXPECT_EQ(HostIdentity("node-a"), "node-a/" + base::BootId());
+  EXPECT_EQ(CommConfig().host, HostIdentity()) << "of ranks without daemons";
 }
 
 // Limits of the process, which every member of this test has: any limit of addresses is refused.

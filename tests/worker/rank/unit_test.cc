@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "megatrain/v1/rank.pb.h"
 #include "tests/worker/data/temp_data.h"
+#include "worker/comm/host_identity.h"
 #include "worker/comm/threads/hub.h"
 #include "worker/failure/failure.h"
 #include "worker/parallel/groups/rank_groups.h"
@@ -266,7 +267,7 @@ TEST(LeaveSwitchTest, BreaksEveryGroupOfTheRank) {
 
 TEST(EnvironmentTest, FixesCoreTypeAndThreads) {
   std::map<std::string, std::string> table;
-  for (const EnvironmentEntry& entry : RankEnvironment(/*may_use_gpu=*/false)) {
+  for (const EnvironmentEntry& entry : RankEnvironment(/*may_use_gpu=*/false, "node-a")) {
     table[entry.name] = entry.value.value_or("must not be set");
   }
   EXPECT_FALSE(table["OPENBLAS_CORETYPE"].empty());
@@ -276,7 +277,7 @@ TEST(EnvironmentTest, FixesCoreTypeAndThreads) {
 
 TEST(EnvironmentTest, FixesWhatCudaReadsWhereAGpuMayBeUsed) {
   std::map<std::string, std::string> table;
-  for (const EnvironmentEntry& entry : RankEnvironment(/*may_use_gpu=*/true)) {
+  for (const EnvironmentEntry& entry : RankEnvironment(/*may_use_gpu=*/true, "")) {
     table[entry.name] = entry.value.value_or("must not be set");
   }
   EXPECT_EQ(table["CUDA_DEVICE_ORDER"], "PCI_BUS_ID");
@@ -287,6 +288,19 @@ TEST(EnvironmentTest, FixesWhatCudaReadsWhereAGpuMayBeUsed) {
   EXPECT_EQ(table["NCCL_MAX_CTAS"], "must not be set") << "beats what a group is made with";
   EXPECT_EQ(table["NCCL_GRAPH_MIXING_SUPPORT"], "must not be set") << "0 gives wrong data";
   EXPECT_EQ(table["OPENBLAS_NUM_THREADS"], "1");
+  EXPECT_FALSE(table.contains("NCCL_HOSTID")) << "of no cluster: as NCCL finds it";
+}
+
+// As for the program's own groups (run_test.cc, copies): two nodes on one machine are two hosts.
+TEST(EnvironmentTest, TellsNcclTheNodeAsTheHost) {
+  const auto host_of = [](const std::string& node) {
+    std::map<std::string, std::string> table;
+    for (const EnvironmentEntry& entry : RankEnvironment(/*may_use_gpu=*/true, node))
+      table[entry.name] = entry.value.value_or("must not be set");
+    return table["NCCL_HOSTID"];
+  };
+  EXPECT_EQ(host_of("node-a"), comm::HostIdentity("node-a"));
+  EXPECT_NE(host_of("node-a"), host_of("node-b"));
 }
 
 TEST(MetricsFileTest, NumbersComeBackBitForBit) {

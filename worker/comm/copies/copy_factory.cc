@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/ids.h"
 #include "common/base/log.h"
 #include "worker/comm/copies/copy_group.h"
 #include "worker/comm/copies/exchange.h"
@@ -51,9 +50,9 @@ class CopyFactory final : public GroupFactory {
     kernels::Device& device = *args_.device;
     const auto stream = device.CreateStream(kernels::StreamPriority::kLow);
     ASSIGN_OR_RETURN(const std::vector<std::string> places,
-                     Exchange(host, *stream, Join({base::BootId(), device.Uuid()})));
+                     Exchange(host, *stream, Join({host.host_identity(), device.Uuid()})));
     std::string why_not;
-    const bool together = FindPaths(places, host.rank(), &why_not);
+    const bool together = FindPaths(places, host, &why_not);
     PeerWords::Args words{.rescue = &watch_.rescue(), .device = &device, .my_index = host.rank()};
     std::string name;
     if (together && why_not.empty()) {
@@ -89,12 +88,12 @@ class CopyFactory final : public GroupFactory {
   }
 
   // Whether all members are on one host; in *why_not what then keeps this one from the others.
-  bool FindPaths(const std::vector<std::string>& places, int me, std::string* why_not) const {
+  bool FindPaths(const std::vector<std::string>& places, const ProcessGroup& host,
+                 std::string* why_not) const {
     kernels::Device& device = *args_.device;
-    const std::string boot = base::BootId();
     for (size_t i = 0; i < places.size(); ++i) {
       const std::vector<std::string> place = Split(places[i]);
-      if (place.size() != 2 || place[0].empty() || place[0] != boot) return false;
+      if (place.size() != 2 || place[0].empty() || place[0] != host.host_identity()) return false;
     }
     if (device.peers() == nullptr) {
       *why_not = device.Describe() + " shares no memory";
@@ -102,7 +101,7 @@ class CopyFactory final : public GroupFactory {
     }
     for (size_t i = 0; i < places.size() && why_not->empty(); ++i) {
       const std::string uuid = Split(places[i])[1];
-      if (static_cast<int>(i) == me || device.peers()->CanReach(uuid)) continue;
+      if (static_cast<int>(i) == host.rank() || device.peers()->CanReach(uuid)) continue;
       *why_not =
           fmt::format("there is no path between GPUs {} and {}, or this process does not see both",
                       device.Uuid(), uuid);

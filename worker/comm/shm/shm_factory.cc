@@ -1,7 +1,7 @@
 // The first member makes the memory and offers it, the others try it, and each tells the result:
 //
-//   shm/NAME/0      "yes BOOT NAMESPACE PID FD NONCE", or "no REASON"
-//   shm/NAME/INDEX  "yes", "no REASON", or "elsewhere"
+//   shm/NAME/0      "yes HOST NAMESPACE PID FD NONCE", or "no REASON"
+//   shm/NAME/INDEX  "yes", "no REASON", or "elsewhere HOST"
 //
 // All members read all answers and so come to the same conclusion: shared memory if all say yes.
 // The answer is given once the member has its seat, so with the last yes everybody is there.
@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/ids.h"
 #include "common/base/log.h"
 #include "worker/comm/self_group.h"
 #include "worker/comm/shm/segment.h"
@@ -37,7 +36,7 @@ std::string ProcessNamespace(const std::string& proc) {
   return std::filesystem::read_symlink(proc + "/self/ns/pid", error).string();
 }
 
-Status NoBootId() {
+Status NoHost() {
   return base::Unavailable("/proc/sys is hidden, so it cannot tell whether they share a host");
 }
 
@@ -78,25 +77,25 @@ class ShmFactory final : public GroupFactory {
   Answer Offer(const GroupSpec& spec) const {
     const std::string pids = ProcessNamespace(proc_);
     if (pids.empty()) return {.text = No(base::Unavailable("{} does not show processes", proc_))};
-    if (base::BootId().empty()) return {.text = No(NoBootId())};
+    if (config_.host.empty()) return {.text = No(NoHost())};
     auto segment = ShmSegment::Make(static_cast<int>(spec.members.size()));
     if (!segment.ok()) return {.text = No(segment.status())};
     const Status seated = (*segment)->TakeSeat(spec.my_index);
     if (!seated.ok()) return {.text = No(seated)};
-    return {.text = fmt::format("{} {} {} {} {} {}", kYes, base::BootId(), pids, ::getpid(),
+    return {.text = fmt::format("{} {} {} {} {} {}", kYes, config_.host, pids, ::getpid(),
                                 (*segment)->fd(), (*segment)->Nonce()),
             .segment = std::move(*segment)};
   }
 
   Answer Try(const std::string& offer, const GroupSpec& spec) const {
     if (!offer.starts_with(kYes)) return {.text = kYes};  // the offer decides
-    if (base::BootId().empty()) return {.text = No(NoBootId())};
+    if (config_.host.empty()) return {.text = No(NoHost())};
     std::istringstream text(offer);
     const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
     if (words.size() != 6) {
       return {.text = No(base::FailedPrecondition("the first member runs another version"))};
     }
-    if (words[1] != base::BootId()) return {.text = kElsewhere};
+    if (words[1] != config_.host) return {.text = fmt::format("{} {}", kElsewhere, config_.host)};
     if (words[2] != ProcessNamespace(proc_)) {
       return {.text = No(base::FailedPrecondition(
                   "it does not see the first member's process: they are in different containers"))};
@@ -131,8 +130,7 @@ class ShmFactory final : public GroupFactory {
       mine = Try(offer, spec);
     }
     RETURN_IF_ERROR(store_->Set(KeyOf(spec, spec.my_index), mine.text));
-    bool elsewhere = false;
-    std::optional<Refusal> refusal;
+    std::optional<Refusal> refusal, elsewhere;  // the first of each
     for (int index = 0; index < static_cast<int>(spec.members.size()); ++index) {
       StatusOr<std::string> answer = mine.text;
       if (index != spec.my_index) answer = AnswerOf(spec, index, deadline);
@@ -142,13 +140,23 @@ class ShmFactory final : public GroupFactory {
           mine.segment->member(spec.my_index).state.store(MemberState::kBroken);
         return answer.status();
       }
-      elsewhere |= *answer == kElsewhere;
-      if (!answer->starts_with(kYes) && !refusal) refusal = Refusal{index, *answer};
+      if (answer->starts_with(kYes)) continue;
+      if (!refusal) refusal = Refusal{index, *answer};
+      if (answer->starts_with(kElsewhere) && !elsewhere) elsewhere = Refusal{index, *answer};
     }
     if (!refusal) return std::move(mine.segment);
-    // Between hosts there is nothing to warn of.
-    if (spec.my_index == 0 && !elsewhere) Warn(spec, *refusal);
+    if (spec.my_index == 0) elsewhere ? Tell(spec, *elsewhere) : Warn(spec, *refusal);
     return nullptr;
+  }
+
+  // Between hosts there is nothing to warn of.
+  void Tell(const GroupSpec& spec, const Refusal& refusal) {
+    if (told_.exchange(true)) return;
+    log::Info("ranks of different hosts use TCP",
+              {{"group", spec.name},
+               {"host", config_.host},
+               {"rank", spec.members[static_cast<size_t>(refusal.index)]},
+               {"on", refusal.answer.substr(refusal.answer.find(' ') + 1)}});
   }
 
   void Warn(const GroupSpec& spec, const Refusal& refusal) {
@@ -163,7 +171,7 @@ class ShmFactory final : public GroupFactory {
   const CommConfig config_;
   GroupFactory* const otherwise_;
   const std::string proc_;
-  std::atomic<bool> warned_ = false;  // once for all groups
+  std::atomic<bool> told_ = false, warned_ = false;  // once for all groups each
 };
 
 }  // namespace

@@ -254,7 +254,8 @@ Status RunAgent(const AgentOptions& options) {
   GrpcRankServer ranks(&loop);
   ShimLauncher launcher(&loop, {.shim_binary = options.shim_binary,
                                 .rank_binary = options.rank_binary,
-                                .socket = "unix:" + socket});
+                                .socket = "unix:" + socket,
+                                .node = options.node});
   AllocationDir store(state.allocations());
   ASSIGN_OR_RETURN(SecretFile secret, SecretFile::Open(state.identity(), options.node));
   GrpcCoordinatorLink coordinator(&loop, options.coordinator);

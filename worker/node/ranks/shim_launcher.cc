@@ -69,9 +69,9 @@ std::vector<std::string> ShimLauncher::Arguments(const RankLaunch& args) const {
   }
   if (!args.cpus.empty()) arguments.insert(arguments.end(), {"--cpus", args.cpus});
   arguments.insert(arguments.end(),
-                   {"--", config_.rank_binary, "--agent-socket", config_.socket, "--job-uid",
-                    args.job_uid, "--epoch", epoch, "--rank", rank, "--threads",
-                    std::to_string(args.threads), "--state-dir", args.folder});
+                   {"--", config_.rank_binary, "--agent-socket", config_.socket, "--node",
+                    config_.node, "--job-uid", args.job_uid, "--epoch", epoch, "--rank", rank,
+                    "--threads", std::to_string(args.threads), "--state-dir", args.folder});
   if (!args.gpu.empty()) arguments.insert(arguments.end(), {"--gpu", args.gpu});
   return arguments;
 }

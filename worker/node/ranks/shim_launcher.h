@@ -22,6 +22,7 @@ class ShimLauncher final : public RankLauncher {
     std::string shim_binary;
     std::string rank_binary;
     std::string socket;   // the address that ranks call, "unix:/..."
+    std::string node;     // this node's name, which ranks are told
     int grace_ms = 5000;  // SIGTERM to SIGKILL (P5)
   };
 

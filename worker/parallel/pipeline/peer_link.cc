@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
-#include "common/base/ids.h"
 #include "common/base/log.h"
 
 namespace mt::parallel {
@@ -45,16 +44,17 @@ StatusOr<std::string> Swap(comm::ProcessGroup& group, Stream& stream, const std:
   return ReceiveText(group, stream);
 }
 
-std::string Host(kernels::Device& device) {
-  return nlohmann::json{base::BootId(), device.Uuid()}.dump();
+std::string Place(const comm::ProcessGroup& host, const kernels::Device& device) {
+  return nlohmann::json{host.host_identity(), device.Uuid()}.dump();
 }
 
 // "" if this device can write that of the peer, else why not.
-std::string WhyNot(const std::string& peer_text, kernels::Device& device, bool* elsewhere) {
+std::string WhyNot(const std::string& peer_text, const comm::ProcessGroup& host,
+                   kernels::Device& device, bool* elsewhere) {
   if (device.peers() == nullptr) return device.Describe() + " shares no memory";
   const auto peer = nlohmann::json::parse(peer_text, nullptr, /*allow_exceptions=*/false);
   if (!peer.is_array() || peer.size() != 2) return "the neighbour runs another version";
-  *elsewhere = peer[0].get<std::string>() != base::BootId();
+  *elsewhere = host.host_identity().empty() || peer[0] != host.host_identity();
   if (*elsewhere) return "they are on different hosts";
   const std::string uuid = peer[1];
   if (device.peers()->CanReach(uuid)) return "";
@@ -68,9 +68,9 @@ StatusOr<PeerEnd> MeetPeer(std::unique_ptr<comm::ProcessGroup> host, kernels::De
                            std::string* why_not) {
   PeerEnd end{.host = std::move(host)};
   const auto stream = device->CreateStream(kernels::StreamPriority::kLow);
-  ASSIGN_OR_RETURN(const std::string peer, Swap(*end.host, *stream, Host(*device)));
+  ASSIGN_OR_RETURN(const std::string peer, Swap(*end.host, *stream, Place(*end.host, *device)));
   bool elsewhere = false;
-  *why_not = WhyNot(peer, *device, &elsewhere);
+  *why_not = WhyNot(peer, *end.host, *device, &elsewhere);
   std::string name;
   if (why_not->empty()) {
     end.word = device->Allocate(sizeof(uint32_t), kernels::MemoryKind::kDevice);

@@ -34,6 +34,7 @@ class NodeTest : public testing::Test {
     return {.shim_binary = MT_SHIM_BINARY,
             .rank_binary = Script(script),
             .socket = "unix:/x.sock",
+            .node = "node-a",
             .grace_ms = grace_ms};
   }
   std::string Folder(int rank) const {

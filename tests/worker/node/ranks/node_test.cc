@@ -32,9 +32,10 @@ TEST_F(NodeTest, LaunchesARankAndHearsOfItsEnd) {
   EXPECT_EQ(catcher.exit.code, 74);
   EXPECT_FALSE(catcher.exit.stopped);
   EXPECT_EQ(LastLines(Launch().log_file, 5),
-            std::vector<std::string>{"--agent-socket unix:/x.sock --job-uid job-1 --epoch 2 "
-                                     "--rank 1 --threads 3 --state-dir " +
-                                     Folder(1) + " secret"});
+            std::vector<std::string>{
+                "--agent-socket unix:/x.sock --node node-a --job-uid job-1 --epoch 2 "
+                "--rank 1 --threads 3 --state-dir " +
+                Folder(1) + " secret"});
 }
 
 TEST_F(NodeTest, ARankOnAGpuIsToldOfItAndRunsBesideIt) {

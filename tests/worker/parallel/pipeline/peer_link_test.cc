@@ -17,6 +17,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/worker/parallel/pipeline/queued_stages.h"
+#include "worker/comm/host_identity.h"
 #include "worker/parallel/schedule/generate.h"
 
 namespace mt::parallel {
@@ -209,6 +210,30 @@ TEST(PeerFallbackTest, RefusalsOfEitherEndLeadBothToTheOtherLinks) {
       EXPECT_EQ(CountOf(why, log), 4) << log;
     }
   }
+}
+
+// Two workers on one machine are two nodes: their stages send as two machines' do, though they
+// could write each other's memory, and there is nothing to warn of.
+TEST(PeerFallbackTest, NodesOfOneMachineSendOverTheOtherLinks) {
+  const auto cpu = kernels::cpu::MakeCpuBackend({}).value();
+  const Schedule training =
+      GenerateSchedule({.kind = kOneFOneB, .stages = 3, .microbatches = 3}).value();
+  AsyncWorld world({});
+  QueuedStages stages(
+      &world, cpu.get(),
+      {.training = &training,
+       .passes = {&training},
+       .sharing = [](int) { return Sharing::kAll; },
+       .is_empty = {},
+       .host_of = [](int stage) { return comm::HostIdentity(stage < 2 ? "node-a" : "node-b"); },
+       .inject = {}});
+  testing::internal::CaptureStderr();
+  for (const Status& result : stages.Run()) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_TRUE(stages.AllPeer(0)) << "both are node-a's";
+  EXPECT_FALSE(stages.AllPeer(1) || stages.NonePeer(1)) << "one neighbour is on another node";
+  EXPECT_TRUE(stages.NonePeer(2));
+  EXPECT_THAT(world.Races(), IsEmpty());
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ QueuedStages::QueuedStages(kernels::async::AsyncWorld* world, kernels::Backend* 
     : world_(world),
       cpu_(cpu),
       args_(std::move(args)),
-      host_({.world = world, .on_host = true, .config = {}}),
+      host_({.world = world, .on_host = true, .config = {}, .host_of = args_.host_of}),
       device_({.world = world, .send_window = 0, .config = {}}),
       stages_(static_cast<size_t>(args_.training->stages)) {}
 

@@ -78,6 +78,8 @@ struct QueuedArgs {
   std::vector<const Schedule*> passes;
   std::function<kernels::async::Sharing(int stage)> sharing;
   std::function<bool(int position)> is_empty;
+  // Of a stage's host group: CommConfig::host. Empty: all on one host.
+  std::function<std::string(int stage)> host_of = {};
   // Called in each action: its error is the action's, and all links of all stages are aborted then,
   // as where a job fails. May be empty.
   std::function<Status(int stage, int pass_number, const Action&)> inject;
