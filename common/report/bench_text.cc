@@ -187,6 +187,11 @@ std::string BenchText(const v1::BenchReport& report) {
                                   "device's queue",
                                   Milliseconds(report.launch_seconds())));
   }
+  if (report.has_host_wait()) {
+    out.Add("host wait", fmt::format("at most {:.2f} % of a step, on rank {}: its device may have "
+                                     "had nothing enqueued",
+                                     100 * report.host_wait(), report.host_wait_rank()));
+  }
   AddCommunication(report, &out);
   out.Add("memory", MemoryText(report));
   if (report.has_readings()) AddReadings(report.readings(), &out);

@@ -46,16 +46,18 @@ int PlaceOf(const v1::TraceStream& stream) {
       return 1;
     case v1::TraceStream::EXPOSED:
       return 2;
-    case v1::TraceStream::TENSOR:
+    case v1::TraceStream::STARVED:
       return 3;
-    case v1::TraceStream::LINK:
+    case v1::TraceStream::TENSOR:
       return 4;
-    case v1::TraceStream::REPLICAS:
+    case v1::TraceStream::LINK:
       return 5;
-    case v1::TraceStream::WORLD:
+    case v1::TraceStream::REPLICAS:
       return 6;
-    default:
+    case v1::TraceStream::WORLD:
       return 7;
+    default:
+      return 8;
   }
 }
 

@@ -3,6 +3,7 @@
 #include "worker/bench/bench_run.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -18,6 +19,7 @@
 #include "worker/bench/axis_times.h"
 #include "worker/bench/bubble.h"
 #include "worker/bench/device_rates.h"
+#include "worker/bench/host_wait.h"
 #include "worker/trace/gather_traces.h"
 
 namespace mt::bench {
@@ -51,6 +53,13 @@ kernels::DType TypeOf(v1::Training::Precision precision) {
     default:
       return kernels::DType::kF32;
   }
+}
+
+void FillHostWait(const v1::JobTrace* traces, v1::BenchReport* report) {
+  const std::optional<HostWait> wait = traces == nullptr ? std::nullopt : LargestHostWait(*traces);
+  if (!wait) return;
+  report->set_host_wait(wait->share);
+  report->set_host_wait_rank(wait->rank);
 }
 
 }  // namespace
@@ -100,7 +109,10 @@ void BenchRun::OnStep(const v1::StepRecord& record) {
 
 // Not the last step: no forward follows that hides its gathers.
 trace::TraceSteps BenchRun::steps_to_trace() const {
-  if (spec::WorldSize(*args_.job) == 1 && args_.trace_file.empty()) return {};
+  if (spec::WorldSize(*args_.job) == 1 && args_.trace_file.empty() &&
+      !args_.backend->device().Enqueues()) {
+    return {};
+  }
   const v1::Bench& bench = args_.job->bench();
   return {.first = bench.warmup() + 1,
           .last = bench.warmup() + std::clamp<int64_t>(bench.steps() - 1, 1, kTracedSteps),
@@ -221,6 +233,7 @@ Status BenchRun::Finish(const Status& trained) {
     v1::BenchReport report;
     samples_.Fill(*args_.job, &report);
     FillCommunication(&report);
+    FillHostWait(traces_.get(), &report);
     if (written.ok()) written = WriteTrace();
     MeasureDevice(&report);
     args_.next->OnProgress(last_step_);

@@ -48,7 +48,7 @@ class BenchRun final : public train::TrainObserver {
   // calls of the first step.
   kernels::Backend* backend();
   // The first measured steps, which the trainer must trace (TrainArgs::trace); empty where nothing
-  // communicates and no trace is asked for.
+  // communicates, the device's calls block, and no trace is asked for.
   trace::TraceSteps steps_to_trace() const;
   // Collective, where the training succeeded on every rank; rank 0 then measures the device and
   // reports through next->OnBench. Called after the last step, while the trainer's memory is still

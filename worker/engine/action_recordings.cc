@@ -16,8 +16,7 @@ void ActionRecordings::Run(const ActionKey& key, const std::function<void()>& ca
   Entry& entry = entries_.try_emplace(key, Entry{.first_step = steps_}).first->second;
   if (!on() || entry.first_step == steps_) return calls();
   if (entry.recording == nullptr && !Record(calls, &entry)) return calls();
-  args_.phases->Replay(entry.marks);
-  entry.recording->Launch(*args_.stream);
+  args_.phases->Replay(entry.marks, [&] { entry.recording->Launch(*args_.stream); });
 }
 
 bool ActionRecordings::Record(const std::function<void()>& calls, Entry* entry) {

@@ -3,6 +3,7 @@
 #include "worker/engine/phase_clock.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -67,6 +68,7 @@ std::string PhaseClock::Label::Text() const {
 
 PhaseClock::PhaseClock(kernels::Device* device, kernels::Stream* stream, const base::Clock* clock)
     : stream_(stream),
+      clock_(clock),
       ring_(device->CreateMarkRing(kCapacity, clock)),
       labels_(new std::atomic<uint64_t>[static_cast<size_t>(ring_->capacity())]()) {
   Mark(StepPhase::kOther, Boundary::kNone);
@@ -99,6 +101,7 @@ void PhaseClock::Mark(StepPhase opens, Boundary ends) {
   Reserve(1);
   Push(opens, ends);
   ring_->Mark(*stream_);
+  NoteEnqueued(1);
 }
 
 // The label is there before the device can reach its mark.
@@ -110,6 +113,14 @@ void PhaseClock::Push(StepPhase opens, Boundary ends) {
   LabelOf(mark).store(label.Pack(), std::memory_order_relaxed);
   enqueued_.store(mark, std::memory_order_release);
   open_ = opens;
+}
+
+void PhaseClock::NoteEnqueued(int64_t count) {
+  if (!keeps_) return;
+  const std::chrono::nanoseconds now = clock_->Now().time_since_epoch();
+  const int64_t last = enqueued_.load(std::memory_order_relaxed);
+  for (int64_t mark = last - count + 1; mark <= last; ++mark)
+    enqueued_at_[static_cast<size_t>(mark % ring_->capacity())] = now.count();
 }
 
 void PhaseClock::Reserve(int64_t count) {
@@ -159,11 +170,13 @@ void PhaseClock::Account(const Label& label, int64_t nanos) {
 
 void PhaseClock::Keep(const Label& label, int64_t nanos) {
   if (followed_ > 1 && nanos > last_nanos_) {
-    waiting_.push_back({.phase = running_.opens,
-                        .microbatch = running_.microbatch,
-                        .chunk = running_.chunk,
-                        .begin = last_nanos_,
-                        .end = nanos});
+    waiting_.push_back(
+        {.phase = running_.opens,
+         .microbatch = running_.microbatch,
+         .chunk = running_.chunk,
+         .begin = last_nanos_,
+         .end = nanos,
+         .enqueued = enqueued_at_[static_cast<size_t>(followed_ % ring_->capacity())]});
   }
   if (label.ends == Boundary::kNone) return;
   const bool in_step = label.ends == Boundary::kStep;
@@ -185,6 +198,7 @@ void PhaseClock::KeepIntervals(int64_t first, int64_t last) {
   keep_first_ = first;
   keep_last_ = last;
   keeps_ = true;
+  enqueued_at_.assign(static_cast<size_t>(ring_->capacity()), 0);
   waiting_.clear();
   kept_.clear();
 }
@@ -241,9 +255,12 @@ std::vector<StepPhase> PhaseClock::EndRecording() {
   return std::exchange(recorded_, {});
 }
 
-void PhaseClock::Replay(const std::vector<StepPhase>& labels) {
-  Reserve(static_cast<int64_t>(labels.size()));
+void PhaseClock::Replay(const std::vector<StepPhase>& labels, const std::function<void()>& launch) {
+  const auto count = static_cast<int64_t>(labels.size());
+  Reserve(count);
   for (const StepPhase opens : labels) Push(opens, Boundary::kNone);
+  launch();
+  NoteEnqueued(count);
 }
 
 }  // namespace mt::engine

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,13 +50,16 @@ struct PhaseInterval {
   int microbatch = 0;
   int chunk = 0;
   int64_t begin = 0, end = 0;
+  // When the host had enqueued the mark at its end, and so all that lies in it: nanoseconds of the
+  // host's clock; 0: before intervals were kept.
+  int64_t enqueued = 0;
 };
 
 // One thread, except that the methods that say so may be called from any.
 class PhaseClock {
  public:
-  // Times the work of `stream`, with `clock` where the device has none of its own. All three must
-  // outlive the object. kOther is open at first.
+  // Times the work of `stream`, with `clock`, the host's, where the device has none of its own. All
+  // three must outlive the object. kOther is open at first.
   PhaseClock(kernels::Device* device, kernels::Stream* stream, const base::Clock* clock);
   PhaseClock(const PhaseClock&) = delete;
   PhaseClock& operator=(const PhaseClock&) = delete;
@@ -100,10 +104,10 @@ class PhaseClock {
   int LastMicrobatch() const;
 
   // Between these two, marks are recorded with the calls around them (Device::Record) and their
-  // labels kept. Replay comes before each launch.
+  // labels kept, for Replay at each launch.
   void BeginRecording();
   std::vector<StepPhase> EndRecording();
-  void Replay(const std::vector<StepPhase>& labels);
+  void Replay(const std::vector<StepPhase>& labels, const std::function<void()>& launch);
 
  private:
   // What a mark ends beside a phase.
@@ -124,6 +128,8 @@ class PhaseClock {
   void Mark(StepPhase opens, Boundary ends);
   // Stores the label of the mark that is enqueued next.
   void Push(StepPhase opens, Boundary ends);
+  // The newest `count` marks are enqueued: notes when, while intervals are kept.
+  void NoteEnqueued(int64_t count);
   // Makes room in the ring for `count` more marks: waits where the device is a whole ring behind.
   void Reserve(int64_t count);
   // Accounts for all marks that the device has reached.
@@ -137,6 +143,7 @@ class PhaseClock {
   }
 
   kernels::Stream* const stream_;
+  const base::Clock* const clock_;
   const std::unique_ptr<kernels::MarkRing> ring_;
   const std::unique_ptr<std::atomic<uint64_t>[]> labels_;  // by mark modulo the capacity
   std::atomic<int64_t> enqueued_ = 0;                      // marks
@@ -151,6 +158,7 @@ class PhaseClock {
   Label running_;  // of the last mark
   bool keeps_ = false;
   int64_t keep_first_ = 0, keep_last_ = -1;
+  std::vector<int64_t> enqueued_at_;    // by mark modulo the capacity, of marks while keeps_
   std::vector<PhaseInterval> waiting_;  // since the last boundary
   std::vector<PhaseInterval> kept_;
   PhaseNanos nanos_{}, between_nanos_{};                    // since the last boundary; before it

@@ -41,7 +41,40 @@ std::string PlaceOf(const layout::Coordinates& at) {
 
 std::string LabelOf(const engine::PhaseInterval& interval) {
   const std::string name(engine::Name(interval.phase));
-  return interval.between ? name + ", between steps" : name;
+  return interval.between ? name + std::string(kBetweenSteps) : name;
+}
+
+std::vector<report::TraceSpan> ComputeSpans(const std::vector<engine::PhaseInterval>& phases,
+                                            const ClockMap& to_host) {
+  std::vector<report::TraceSpan> spans;
+  spans.reserve(phases.size());
+  for (const engine::PhaseInterval& interval : phases) {
+    spans.push_back({.label = LabelOf(interval),
+                     .begin = to_host(interval.begin),
+                     .end = to_host(interval.end),
+                     .step = interval.step,
+                     .microbatch = interval.microbatch,
+                     .chunk = interval.chunk});
+  }
+  return spans;
+}
+
+// Nothing is lacking once the end of an interval is enqueued; until then something may be.
+std::vector<report::TraceSpan> StarvedSpans(const std::vector<engine::PhaseInterval>& phases,
+                                            const ClockMap& to_host) {
+  std::vector<report::TraceSpan> spans;
+  for (const engine::PhaseInterval& interval : phases) {
+    const int64_t begin = to_host(interval.begin);
+    const int64_t until = std::min(interval.enqueued, to_host(interval.end));
+    if (interval.between || until <= begin) continue;
+    spans.push_back({.label = LabelOf(interval),
+                     .begin = begin,
+                     .end = until,
+                     .step = interval.step,
+                     .microbatch = interval.microbatch,
+                     .chunk = interval.chunk});
+  }
+  return spans;
 }
 
 }  // namespace
@@ -74,7 +107,10 @@ void StepTracer::Start(const TraceSteps& steps) {
     capacity =
         of_step == 0 ? kUnknownSpans : std::clamp(count * of_step * 3 / 2, kLeastSpans, kMostSpans);
   }
-  auto clock = args_.device->CreateSpanClock(capacity, args_.clock);
+  // A rank alone has no communication.
+  auto clock = args_.axes->SizeOf(layout::kWorldAxes) == 1
+                   ? nullptr
+                   : args_.device->CreateSpanClock(capacity, args_.clock);
   if (clock != nullptr) {
     args_.spans->Start(std::move(clock),
                        {.first = steps.first, .last = steps.last, .every_call = steps.every_call});
@@ -122,16 +158,7 @@ void StepTracer::Finish(int64_t last_done, v1::RankTrace* out) {
   out->set_first_step(steps.first);
   out->set_last_step(std::min(steps.last, last_done));
   if (out->last_step() < steps.first) return;
-  std::vector<report::TraceSpan> compute;
-  compute.reserve(phases.size());
-  for (const engine::PhaseInterval& interval : phases) {
-    compute.push_back({.label = LabelOf(interval),
-                       .begin = to_host(interval.begin),
-                       .end = to_host(interval.end),
-                       .step = interval.step,
-                       .microbatch = interval.microbatch,
-                       .chunk = interval.chunk});
-  }
+  std::vector<report::TraceSpan> compute = ComputeSpans(phases, to_host);
   const int64_t base = !compute.empty() ? compute.front().begin : NowNanos();
   out->set_base_ns(base);
   const auto add = [&](const char* name, v1::TraceStream::Kind kind, bool placed,
@@ -146,6 +173,9 @@ void StepTracer::Finish(int64_t last_done, v1::RankTrace* out) {
     report::WriteSpans(std::move(spans), steps.first, placed, /*slack_ns=*/0, stream);
   };
   add("compute", v1::TraceStream::COMPUTE, /*placed=*/true, std::move(compute));
+  if (args_.device->Enqueues()) {
+    add("starved", v1::TraceStream::STARVED, /*placed=*/true, StarvedSpans(phases, to_host));
+  }
   AddStreams(record, NamesOf(args_.axes->mesh(), out->rank(), args_.chunks),
              MapOfSpans(record, phases, to_host), out);
   add("host", v1::TraceStream::HOST, /*placed=*/false, std::exchange(host_, {}));

@@ -23,6 +23,9 @@ class RankTrace;
 
 namespace mt::trace {
 
+// Ends the label of a phase that is no step's time.
+inline constexpr std::string_view kBetweenSteps = ", between steps";
+
 // Which steps; none where `last` is below `first`.
 struct TraceSteps {
   int64_t first = 0;

@@ -93,6 +93,20 @@ TEST(BenchText, CommunicationByGroupAndLinkAndTheBubbleTwice) {
       << text;
 }
 
+TEST(BenchText, TheWaitForTheHostWhereItIsKnown) {
+  megatrain::v1::BenchReport report = Report();
+  EXPECT_EQ(BenchText(report).find("host wait"), std::string::npos);
+  report.set_host_wait(0);
+  EXPECT_NE(BenchText(report).find("host wait  at most 0.00 % of a step, on rank 0"),
+            std::string::npos);
+  report.set_host_wait(0.00456);
+  report.set_host_wait_rank(3);
+  EXPECT_NE(BenchText(report).find("host wait  at most 0.46 % of a step, on rank 3: its device may "
+                                   "have had nothing enqueued\n"),
+            std::string::npos)
+      << BenchText(report);
+}
+
 TEST(BenchText, GpuReadingsAndKernels) {
   megatrain::v1::BenchReport report = Report();
   report.set_peak_tflops(989.4);

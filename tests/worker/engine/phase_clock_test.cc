@@ -118,6 +118,38 @@ TEST_F(PhaseClockTest, IntervalsOfTheStepsAskedForAddUpToTheirTimes) {
   EXPECT_TRUE(phases_.TakeIntervals().empty());
 }
 
+// By the host's clock: what is later than its interval's begin may have kept the device waiting.
+TEST_F(PhaseClockTest, IntervalsKnowWhenTheHostHadEnqueuedThem) {
+  OneStep(1, 2, 4);
+  device_.RunAll();
+  phases_.KeepIntervals(2, 3);
+  const auto now = [this] {
+    return std::chrono::nanoseconds(clock_.Now().time_since_epoch()).count();
+  };
+  const int64_t ahead = now();
+  OneStep(2, 20, 40);  // far ahead of the device
+  clock_.Advance(std::chrono::milliseconds(3));
+  device_.RunAll();
+  phases_.SetStep(3);
+  phases_.Switch(report::StepPhase::kForward);
+  Work(5);
+  device_.RunAll();
+  clock_.Advance(std::chrono::milliseconds(7));  // what is next comes late
+  const int64_t late = now();
+  phases_.EndStep(3);
+  device_.RunAll();
+  int64_t forward_end = 0;
+  for (const engine::PhaseInterval& interval : phases_.TakeIntervals()) {
+    const bool starved = interval.step == 3 && interval.phase == report::StepPhase::kForward;
+    EXPECT_EQ(interval.enqueued > interval.begin, starved) << interval.step;
+    EXPECT_EQ(interval.enqueued, starved ? late : ahead);
+    if (!starved) continue;
+    forward_end = interval.end;
+    EXPECT_EQ(interval.end - interval.begin, 12'000'000);
+  }
+  EXPECT_EQ(forward_end, late);
+}
+
 TEST_F(PhaseClockTest, ADeviceThatWaitsForTheHostBetweenStepsWaitsInTheNextOne) {
   OneStep(1, 2, 4);
   device_.RunAll();
@@ -245,6 +277,19 @@ TEST_F(ActionRecordingsTest, MarksInsideCountInEveryLaunch) {
     EXPECT_DOUBLE_EQ(Of(phases_.Of(step)->phases, report::StepPhase::kForward), 0.020) << step;
   }
   EXPECT_EQ(phases_.LastMark(), "end of step 6; 0 marks enqueued behind it");
+}
+
+// The host has enqueued what is in a recording once it has launched it.
+TEST_F(ActionRecordingsTest, MarksInsideAreEnqueuedByTheLaunch) {
+  for (int64_t step = 1; step <= 2; ++step) Step(step, 1);
+  phases_.KeepIntervals(3, 3);
+  const std::chrono::nanoseconds launched = clock_.Now().time_since_epoch();
+  Step(3, 1);
+  EXPECT_EQ(device_.num_launches(), 2);
+  const std::vector<engine::PhaseInterval> kept = phases_.TakeIntervals();
+  ASSERT_EQ(kept.size(), 1U) << "the others have no length";
+  EXPECT_EQ(kept[0].phase, report::StepPhase::kForward);
+  EXPECT_EQ(kept[0].enqueued, launched.count());
 }
 
 TEST_F(ActionRecordingsTest, WhatCannotBeRecordedGoesOnEagerly) {

@@ -39,6 +39,7 @@ class ScriptedDevice final : public kernels::Device {
 
   kernels::DeviceKind kind() const override { return kernels::DeviceKind::kCuda; }
   std::string Describe() const override { return "scripted"; }
+  bool Enqueues() const override { return true; }
   std::unique_ptr<kernels::Stream> CreateStream(kernels::StreamPriority /*priority*/) override {
     return std::make_unique<ScriptedStream>(this);
   }

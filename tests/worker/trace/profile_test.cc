@@ -100,6 +100,21 @@ void ExpectRecorded(const v1::RankTrace& rank, const std::vector<StepRecord>& re
     EXPECT_NEAR(traced[phase], recorded[phase], 0.01 * recorded[phase] + 1e-6) << phase;
 }
 
+// When a device may lack work is part of what its compute stream was at.
+void ExpectStarvedWithinCompute(const v1::RankTrace& rank) {
+  const v1::TraceStream* const starved = StreamOf(rank, "starved");
+  ASSERT_NE(starved, nullptr) << rank.rank();
+  std::map<std::pair<int64_t, int64_t>, report::TraceSpan> phases;  // by step and begin
+  for (const report::TraceSpan& span : report::SpansOf(rank, *StreamOf(rank, "compute")))
+    phases[{span.step, span.begin}] = span;
+  for (const report::TraceSpan& span : report::SpansOf(rank, *starved)) {
+    const auto phase = phases.find({span.step, span.begin});
+    ASSERT_NE(phase, phases.end()) << "it begins with a phase";
+    EXPECT_EQ(span.label, phase->second.label);
+    EXPECT_LE(span.end, phase->second.end);
+  }
+}
+
 TEST_F(ProfileTest, StepsOfEveryRankAreTracedAndTheRunIsTheSame) {
   layout_ = CubeLayout();
   layout_.emplace_back("checkpoint.directory=none");
@@ -148,6 +163,7 @@ TEST_F(ProfileTest, DevicesThatEnqueueAreTraced) {
   ASSERT_EQ(trace.ranks_size(), 4);
   ExpectSound(trace, 4, 5);
   ExpectRecorded(trace.ranks(0), outcomes[0].seen.steps);
+  for (const v1::RankTrace& rank : trace.ranks()) ExpectStarvedWithinCompute(rank);
 }
 
 TEST_F(ProfileTest, OneProfileAtATimeAndAnotherAfterIt) {
