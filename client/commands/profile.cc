@@ -40,8 +40,12 @@ struct ProfileArgs {
 // Before anything is asked for: whether the trace can be written.
 Status CheckFile(const std::string& file) {
   std::error_code ignored;
+  if (file.empty()) return base::InvalidArgument("-o: is empty; name a file");
   if (std::filesystem::is_directory(file, ignored))
     return base::InvalidArgument("-o {}: is a folder; name a file in it", file);
+  // It is replaced: a device or a pipe would be gone.
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored))
+    return base::InvalidArgument("-o {}: is no regular file; name another", file);
   std::filesystem::path folder = std::filesystem::path(file).parent_path();
   if (folder.empty()) folder = ".";
   if (::access(folder.c_str(), W_OK | X_OK) == 0) return OkStatus();
@@ -68,6 +72,14 @@ StatusOr<v1::Operation> Ask(const Api& api, const ProfileArgs& args, const Globa
   request.set_reason(args.reason);
   request.set_request_id(base::NewUid());
   return ProfilesApi(api).Begin(request);
+}
+
+// What went wrong after a profile had succeeded: it need not be made again.
+ExitCode ComplainOfFetch(const Status& status, const v1::Operation& operation, ExitCode code) {
+  Complain(status, code);
+  std::fprintf(stderr, "to try again: mtctl profile %s -o FILE\n",
+               base::CleanLine(operation.name()).c_str());
+  return code;
 }
 
 // The trace of a profile that is done; kCancelled after Ctrl-C.
@@ -108,7 +120,9 @@ ExitCode Report(const v1::Operation& operation, const v1::JobTrace& trace, const
   if (!profile.note().empty()) text += base::CleanLine(profile.note()) + "\n";
   int64_t dropped = 0;
   for (const v1::RankTrace& rank : trace.ranks()) dropped += rank.dropped();
-  if (dropped > 0) text += fmt::format("{} spans are lacking: there was no room\n", dropped);
+  if (dropped > 0)
+    text += fmt::format("{} spans are lacking: there was no room for them; ask for fewer steps\n",
+                        dropped);
   return PrintText(text + "look at it: https://ui.perfetto.dev or chrome://tracing\n");
 }
 
@@ -148,9 +162,10 @@ ExitCode RunProfile(const ProfileArgs& args, const GlobalOptions& options) {
   }
   const auto trace = Fetch(**api, *operation);
   if (InterruptScope::Interrupted()) return kExitInterrupted;
-  if (!trace.ok()) return Complain(trace.status());
+  if (absl::IsDataLoss(trace.status())) return Complain(trace.status());  // for good
+  if (!trace.ok()) return ComplainOfFetch(trace.status(), *operation, ExitCodeOf(trace.status()));
   const Status written = base::WriteFileAtomic(args.file, report::ChromeTrace(*trace));
-  if (!written.ok()) return Complain(written, kExitIo);
+  if (!written.ok()) return ComplainOfFetch(written, *operation, kExitIo);
   return Report(*operation, *trace, args, options);
 }
 

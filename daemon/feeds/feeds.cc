@@ -191,7 +191,8 @@ std::shared_ptr<LogSubscription> Feeds::TailLogs(const LogQuery& query) {
       log_requests_.emplace(id, LogRequest{subscription, node, rank});
     } else {
       subscription->Push(
-          EndChunk(rank, fmt::format("node {} is not connected; its logs are on its disk", node)));
+          EndChunk(rank, fmt::format("node {} is not connected; {} on its disk", node,
+                                     query.trace.empty() ? "its logs are" : "the trace is")));
     }
   }
   CloseIfDone(subscription);

@@ -24,6 +24,8 @@ void CommSpans::Start(std::unique_ptr<kernels::SpanClock> clock, const Steps& st
   CHECK_LT(step_.load(std::memory_order_relaxed), steps.first);
   for (std::atomic<int64_t>& calls : calls_) calls.store(0, std::memory_order_relaxed);
   dropped_.store(0, std::memory_order_relaxed);
+  begun_.store(0, std::memory_order_relaxed);
+  most_.store(steps.most_spans, std::memory_order_relaxed);
   num_steps_ = 0;
   every_call_.store(steps.every_call, std::memory_order_relaxed);
   const base::MutexLock lock(&mu_);
@@ -88,6 +90,10 @@ std::optional<CommSpans::Ticket> CommSpans::Begin(kernels::Stream& stream, CommU
                                                   SpanKind kind, int64_t step) {
   const int64_t behind = step - first_.load(std::memory_order_relaxed);
   if (behind < 0) return std::nullopt;  // picked before a Read
+  if (begun_.fetch_add(1, std::memory_order_relaxed) >= most_.load(std::memory_order_relaxed)) {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+    return std::nullopt;
+  }
   return BeginLabel(stream, LabelOf(behind, use, kind));
 }
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -91,6 +92,9 @@ class CommSpans {
     int64_t first = 0;
     int64_t last = -1;
     bool every_call = false;  // else one in CommUseTraits::period
+    // Calls and waits that are timed; what comes later is dropped. Below the clock's room by the
+    // number of steps, their ends always find theirs.
+    int64_t most_spans = std::numeric_limits<int64_t>::max();
   };
 
   // Idle: counts calls, times nothing.
@@ -146,6 +150,7 @@ class CommSpans {
   int64_t calls_of_last_step_ = 0;  // and waits
   std::atomic<int64_t> seen_ = 0;   // calls and waits of this step
   std::atomic<int64_t> dropped_ = 0;
+  std::atomic<int64_t> most_ = 0, begun_ = 0;  // calls and waits
   std::array<std::atomic<int64_t>, kNumCommUses> calls_{};
 };
 

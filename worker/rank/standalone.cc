@@ -60,6 +60,9 @@ Status CheckTraceFile(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     return base::InvalidArgument("--trace {}: is a folder; name a file in it", path);
+  // It is replaced: a device or a pipe would be gone.
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    return base::InvalidArgument("--trace {}: is no regular file; name another", path);
   if (::access(folder.c_str(), W_OK | X_OK) == 0) return OkStatus();
   return base::InvalidArgument("--trace {}: the folder {} cannot be written to: {}", path,
                                folder.string(), std::generic_category().message(errno));

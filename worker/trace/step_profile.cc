@@ -21,6 +21,9 @@ namespace {
 // In place of a number of steps: rank 0 has no place for the trace.
 constexpr int64_t kNoDirectory = -1;
 constexpr unsigned kTraceMode = 0640;  // as the log beside it
+// A reader that is slow loses nothing: half of what the coordinator keeps for one
+// (control::kStreamQueue chunks of a log).
+constexpr size_t kMostBytes = size_t{128} << 20;
 
 std::string StepsText(int64_t first, int64_t last) {
   return first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
@@ -48,13 +51,19 @@ Status StepProfile::Check(int64_t steps, int64_t last, bool held) const {
                                  control::kMostProfileSteps, steps);
   }
   if (ranks > kMostTracedRanks) {
-    return base::FailedPrecondition("the job has {} ranks, of at most {} a trace is made", ranks,
-                                    kMostTracedRanks);
+    return base::FailedPrecondition("traces are of jobs of at most {} ranks, this one has {}",
+                                    kMostTracedRanks, ranks);
+  }
+  // One trace at a time, and the benchmark's is read when the run ends.
+  if (!args_.planned.empty()) {
+    return base::FailedPrecondition(
+        "a benchmark traces its own {} and nothing else: mt-rank --standalone JOB --bench --trace "
+        "FILE writes them",
+        StepsText(args_.planned.first, args_.planned.last));
   }
   if (tracer_.active()) {
     return base::FailedPrecondition(
-        "{} under way, of {}: ask again when it is over",
-        profiling_ ? "another profile is" : "the benchmark's own trace is",
+        "another profile is under way, of {}: ask again when it is over",
         StepsText(tracer_.steps().first, tracer_.steps().last));
   }
   if (held) return base::FailedPrecondition("the ranks are held: no step runs");
@@ -117,16 +126,21 @@ Status StepProfile::Finish(int64_t last, std::string_view note) {
   }
   RETURN_IF_ERROR(mt::trace::GatherTraces(args_.groups->world(), &args_.engine->stream(),
                                           args_.clock, mine, &trace));
-  if (args_.groups->rank() != 0) return OkStatus();
-  if (mine.last_step() < mine.first_step()) {
-    outcome_ = base::FailedPrecondition("no step was traced: {}", note);
-  } else {
-    outcome_ = Write(trace);
+  if (args_.groups->rank() == 0) {
+    outcome_ = mine.last_step() < mine.first_step()
+                   ? base::FailedPrecondition("no step was traced: {}", note)
+                   : Write(trace);
   }
+  args_.engine->phases().EndBetween();  // what that took is no step's time
   return OkStatus();
 }
 
 StatusOr<ProfileRecord> StepProfile::Write(const v1::JobTrace& trace) const {
+  if (const size_t size = trace.ByteSizeLong(); size > kMostBytes) {
+    return base::Error(absl::StatusCode::kResourceExhausted,
+                       "the trace has {} MiB, of at most {}: ask for fewer steps", size >> 20,
+                       kMostBytes >> 20);
+  }
   const std::string bytes = trace.SerializeAsString();
   const ProfileRecord record{.trace = fmt::format("trace-{}.pb", args_.job_uid),
                              .first_step = trace.ranks(0).first_step(),

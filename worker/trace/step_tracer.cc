@@ -28,6 +28,8 @@ constexpr int64_t kLeastSpans = 16'384;
 // A trace that begins before any step has shown how many calls one has.
 constexpr int64_t kUnknownSpans = 65'536;
 constexpr int64_t kMostSpans = 262'144;
+// Of all ranks together: some 200 MB on rank 0, and a file that can still be looked at.
+constexpr int64_t kMostSpansOfJob = 16 * kMostSpans;
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -79,6 +81,14 @@ std::vector<report::TraceSpan> StarvedSpans(const std::vector<engine::PhaseInter
 
 }  // namespace
 
+int64_t SpanCapacity(const TraceSteps& steps, int64_t calls_of_a_step, int64_t ranks) {
+  if (!steps.every_call) return kLeastSpans;
+  const int64_t most = std::clamp(kMostSpansOfJob / ranks, kLeastSpans, kMostSpans);
+  if (calls_of_a_step == 0) return std::min(kUnknownSpans, most);
+  // A step more for its waits, and half as much again for a larger batch.
+  return std::clamp((steps.last - steps.first + 2) * calls_of_a_step * 3 / 2, kLeastSpans, most);
+}
+
 int64_t StepTracer::NowNanos() const {
   return std::chrono::nanoseconds(args_.clock->Now().time_since_epoch()).count();
 }
@@ -99,21 +109,18 @@ ClockPoint StepTracer::MeasureNow() const {
 
 void StepTracer::Start(const TraceSteps& steps) {
   CHECK(!active() && !steps.empty());
-  const int64_t of_step = args_.spans->calls_of_a_step();
-  int64_t capacity = kLeastSpans;
-  if (steps.every_call) {
-    // A step more for its waits, and half as much again for a larger batch.
-    const int64_t count = steps.last - steps.first + 2;
-    capacity =
-        of_step == 0 ? kUnknownSpans : std::clamp(count * of_step * 3 / 2, kLeastSpans, kMostSpans);
-  }
-  // A rank alone has no communication.
-  auto clock = args_.axes->SizeOf(layout::kWorldAxes) == 1
-                   ? nullptr
-                   : args_.device->CreateSpanClock(capacity, args_.clock);
+  const int64_t ranks = args_.axes->SizeOf(layout::kWorldAxes);
+  const int64_t capacity = SpanCapacity(steps, args_.spans->calls_of_a_step(), ranks);
+  // Room beside it for the ends of steps, without which no span could be placed. A rank alone has
+  // no communication.
+  auto clock = ranks == 1 ? nullptr
+                          : args_.device->CreateSpanClock(capacity + steps.last - steps.first + 1,
+                                                          args_.clock);
   if (clock != nullptr) {
-    args_.spans->Start(std::move(clock),
-                       {.first = steps.first, .last = steps.last, .every_call = steps.every_call});
+    args_.spans->Start(std::move(clock), {.first = steps.first,
+                                          .last = steps.last,
+                                          .every_call = steps.every_call,
+                                          .most_spans = capacity});
   }
   args_.phases->KeepIntervals(steps.first, steps.last);
   host_.clear();
@@ -129,9 +136,9 @@ void StepTracer::AddHost(std::string_view what, int64_t step, base::MonotonicTim
                    .step = step});
 }
 
-ClockMap StepTracer::MapOfSpans(const parallel::CommRecord& record,
-                                const std::vector<engine::PhaseInterval>& phases,
-                                const ClockMap& marks_to_host) {
+std::optional<ClockMap> StepTracer::MapOfSpans(const parallel::CommRecord& record,
+                                               const std::vector<engine::PhaseInterval>& phases,
+                                               const ClockMap& marks_to_host) {
   std::map<int64_t, int64_t> marks;  // that end steps
   for (const engine::PhaseInterval& interval : phases)
     if (!interval.between) marks[interval.step] = interval.end;
@@ -141,14 +148,15 @@ ClockMap StepTracer::MapOfSpans(const parallel::CommRecord& record,
     if (mark == marks.end()) continue;
     points.push_back({.from = std::llround(end.at * 1e9), .to = marks_to_host(mark->second)});
   }
-  return points.empty() ? ClockMap() : ClockMap(points.front(), points.back());
+  if (points.empty()) return std::nullopt;
+  return ClockMap(points.front(), points.back());
 }
 
 void StepTracer::Finish(int64_t last_done, v1::RankTrace* out) {
   CHECK(active());
   const TraceSteps steps = std::exchange(steps_, {});
   const ClockMap to_host(begin_, MeasureNow());
-  const parallel::CommRecord record = args_.spans->Read();
+  parallel::CommRecord record = args_.spans->Read();
   const std::vector<engine::PhaseInterval> phases = args_.phases->TakeIntervals();
   out->set_rank(args_.axes->world_rank());
   out->set_place(PlaceOf(args_.axes->at()));
@@ -176,8 +184,13 @@ void StepTracer::Finish(int64_t last_done, v1::RankTrace* out) {
   if (args_.device->Enqueues()) {
     add("starved", v1::TraceStream::STARVED, /*placed=*/true, StarvedSpans(phases, to_host));
   }
+  const std::optional<ClockMap> spans_to_host = MapOfSpans(record, phases, to_host);
+  if (!spans_to_host) {  // nobody knows where they belong
+    record.dropped += static_cast<int64_t>(record.spans.size());
+    record.spans.clear();
+  }
   AddStreams(record, NamesOf(args_.axes->mesh(), out->rank(), args_.chunks),
-             MapOfSpans(record, phases, to_host), out);
+             spans_to_host.value_or(ClockMap()), out);
   add("host", v1::TraceStream::HOST, /*placed=*/false, std::exchange(host_, {}));
 }
 

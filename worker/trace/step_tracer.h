@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,10 @@ struct TraceSteps {
   bool every_call = true;
   bool empty() const { return last < first; }
 };
+
+// How many calls and waits of communication a rank of so many times in these steps at most, where a
+// step has had so many (0: none has told). What all ranks' come to is limited: rank 0 holds it.
+int64_t SpanCapacity(const TraceSteps& steps, int64_t calls_of_a_step, int64_t ranks);
 
 // One thread.
 class StepTracer {
@@ -70,9 +75,10 @@ class StepTracer {
   // Now, by the clocks of marks and of the host; waits for the device.
   ClockPoint MeasureNow() const;
   // From the clock of spans to the host's: spans and marks have both noted the ends of steps.
-  static ClockMap MapOfSpans(const parallel::CommRecord& record,
-                             const std::vector<engine::PhaseInterval>& phases,
-                             const ClockMap& marks_to_host);
+  // nullopt: nothing tells it.
+  static std::optional<ClockMap> MapOfSpans(const parallel::CommRecord& record,
+                                            const std::vector<engine::PhaseInterval>& phases,
+                                            const ClockMap& marks_to_host);
 
   const Args args_;
   TraceSteps steps_;

@@ -186,7 +186,7 @@ void CommandRelay::ReportProfiled() {
 }
 
 Status CommandRelay::NothingTraced() const {
-  return base::FailedPrecondition("the run ended after step {}, before a step was traced",
+  return base::FailedPrecondition("the run ended after step {}, before there was a trace",
                                   args_.cursor->last());
 }
 

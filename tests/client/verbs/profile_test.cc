@@ -97,6 +97,10 @@ TEST_F(ProfileTest, WhatCannotBeIsSaidBeforeAnythingIsAskedFor) {
   const Ran nowhere = Mtctl(&server_, {"profile", "tiny", "-o", folder_ + "/none/trace.json"});
   EXPECT_EQ(nowhere.code, kExitIo);
   EXPECT_THAT(nowhere.err, HasSubstr("No such file"));
+  const Ran device = Mtctl(&server_, {"profile", "tiny", "-o", "/dev/null"});
+  EXPECT_EQ(device.code, kExitIo);
+  EXPECT_THAT(device.err, HasSubstr("is no regular file"));
+  EXPECT_THAT(Mtctl(&server_, {"profile", "tiny", "-o", ""}).err, HasSubstr("-o"));
   for (const char* steps : {"0", "21", "x"})
     EXPECT_EQ(Mtctl(&server_, {"profile", "tiny", "--steps", steps, "-o", file_}).code, kExitUsage);
   EXPECT_EQ(Mtctl(&server_, {"profile", "tiny"}).code, kExitUsage) << "no file";
@@ -126,6 +130,7 @@ TEST_F(ProfileTest, ATraceThatIsNotWholeIsNotWritten) {
   const Ran gone = Mtctl(&server_, {"profile", "tiny", "-o", file_});
   EXPECT_NE(gone.code, 0);
   EXPECT_THAT(gone.err, HasSubstr("open /logs/trace-x.pb"));
+  EXPECT_THAT(gone.err, HasSubstr("to try again: mtctl profile operations/"));
   Serve(trace_.SerializeAsString());
   server_.state().trace[1].set_dropped(3);
   EXPECT_THAT(Mtctl(&server_, {"profile", "tiny", "-o", file_}).err, HasSubstr("too slowly"));

@@ -129,6 +129,27 @@ TEST_F(CommSpansTest, EndsOfStepsAndWhatFoundNoRoom) {
   EXPECT_EQ(record.dropped, 1) << "the wait of the step behind";
 }
 
+// Without them a trace could not tell when its spans were.
+TEST_F(CommSpansTest, EndsOfStepsFindRoomBesideAnyNumberOfCalls) {
+  (void)spans_.Read();
+  Restart({.first = 5, .last = 6, .every_call = true, .most_spans = 2}, /*capacity=*/4);
+  for (int64_t step = 5; step <= 6; ++step) {
+    spans_.BeginStep(step);
+    Call(CommUse::kReduce, 3);
+    spans_.EndStep(*stream_);
+  }
+  const CommRecord record = spans_.Read();
+  ASSERT_EQ(record.ends.size(), 2U);
+  EXPECT_EQ(record.ends[1].step, 6);
+  EXPECT_EQ(record.spans.size(), 2U);
+  EXPECT_EQ(record.dropped, 4);
+  EXPECT_EQ(Calls(record, CommUse::kReduce), 6);
+  Restart({.first = 8, .last = 8, .every_call = true, .most_spans = 2});
+  spans_.BeginStep(8);
+  Call(CommUse::kReduce, 2);
+  EXPECT_EQ(spans_.Read().dropped, 0) << "each has its own room";
+}
+
 TEST_F(CommSpansTest, CallsOfTheStepsAndWaitsOfOneMore) {
   Call(CommUse::kReduce);
   Wait(CommUse::kReduce);

@@ -194,6 +194,21 @@ TEST_F(ProfileTest, WhatCannotBeTracedIsRefusedInWords) {
   EXPECT_THAT(base::Message(Done(outcomes, "held").error), HasSubstr("the ranks are held"));
 }
 
+// Before its own steps, too: they would be lost.
+TEST_F(ProfileTest, ABenchmarkTracesItsOwnStepsAlone) {
+  const auto adjust = std::exchange(adjust_, nullptr);
+  adjust_ = [&](int rank, TrainArgs* args) {
+    adjust(rank, args);
+    args->trace = {.first = 6, .last = 8};
+  };
+  const auto outcomes = Run({}, {{3, ProfileOf(4, "before")}, {12, ProfileOf(1, "after")}});
+  ExpectClean(outcomes, 20);
+  for (const char* id : {"before", "after"}) {
+    EXPECT_THAT(base::Message(Done(outcomes, id).error),
+                HasSubstr("a benchmark traces its own steps 6 to 8"));
+  }
+}
+
 TEST_F(ProfileTest, WithoutAPlaceForTheTraceNoRankBegins) {
   adjust_ = nullptr;
   const auto outcomes = Run({}, {{3, ProfileOf(2)}});

@@ -21,6 +21,18 @@ namespace v1 = megatrain::v1;
 using report::StepPhase;
 using std::chrono::milliseconds;
 
+TEST(SpanCapacityTest, IsWhatTheStepsTakeAndLimitedOverAllRanks) {
+  const TraceSteps steps{.first = 4, .last = 6};
+  EXPECT_EQ(SpanCapacity(steps, 10'000, 8), 4 * 10'000 * 3 / 2);
+  EXPECT_EQ(SpanCapacity(steps, 1'000'000, 16), 262'144);
+  EXPECT_EQ(SpanCapacity(steps, 1'000'000, 64), 65'536);
+  EXPECT_EQ(SpanCapacity(steps, 1'000'000, 1'024), 16'384);
+  EXPECT_EQ(SpanCapacity(steps, 1, 8), 16'384);
+  EXPECT_EQ(SpanCapacity(steps, 0, 8), 65'536) << "nothing has told what a step has";
+  EXPECT_EQ(SpanCapacity(steps, 0, 128), 32'768);
+  EXPECT_EQ(SpanCapacity({.first = 4, .last = 8, .every_call = false}, 10'000, 8), 16'384);
+}
+
 class StepTracerTest : public ::testing::Test {
  protected:
   void Work(int ms) {
