@@ -4,8 +4,10 @@
 # Usage: gpu_tests.sh SUITE RESULTS [NAME...]     NAME: only these of the suite
 #   tests   one GPU: every GPU test, a program or a part of one a line
 #   pair    two GPUs: links between stages; a model cut in many ways against one GPU; jobs held, saved, resumed, cancelled, on one node and on two; ranks killed
+#   quad    four GPUs: jobs over tensor ranks, stages and replicas at once, held, saved, resumed, cancelled; ranks killed
 #   speed   one GPU: the benchmark jobs of deploy/examples
 #   speed-pair   two GPUs: the same over both, between two runs on one (A B B A)
+# MT_LARGE_DATA: data of text_run.sh prepare; then pair trains 6.7 billion parameters, too (two GPUs of 140 GB, 128 GB of disk).
 # MT_BIN: folder of the programs (build/cuda-release/bin). MT_COMMIT: where the sources are no checkout.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,6 +20,7 @@ wanted=1
 case "$suite" in
   tests | speed) ;;
   pair | speed-pair) wanted=2 ;;
+  quad) wanted=4 ;;
   *) usage ;;
 esac
 found=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU') || true
@@ -101,6 +104,12 @@ case "$suite" in
     run tensor-ranks python3 tests/gpu/tensor_members.py --gpus 2 --rounds 2000 --kills 30
     run cuts python3 tests/gpu/cut_on_gpus.py --data-root "$work/data" --data text --gpus 2 --results "$results.cuts"
     for class in TwoGpusTest TwoStagesTest TwoTensorRanksTest TwoNodesTest TwoNodesTwoStagesTest; do
+      run "$class" env -C tests/e2e python3 -m unittest -v "test_two_gpus.$class"
+    done
+    [[ -z ${MT_LARGE_DATA:-} ]] || run LargeModelTest env -C tests/e2e python3 -m unittest -v test_two_gpus.LargeModelTest
+    ;;
+  quad)
+    for class in FourGpusTest FourReplicasOfStagesTest; do
       run "$class" env -C tests/e2e python3 -m unittest -v "test_two_gpus.$class"
     done
     ;;

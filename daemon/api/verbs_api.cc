@@ -114,14 +114,15 @@ Status VerbsApi::Delete(const v1::DeleteJobRequest& request, std::string_view ac
 
 Status VerbsApi::Profile(const v1::ProfileRequest& request, std::string_view actor,
                          v1::Operation* response) {
-  if (request.steps() < 1 || request.steps() > control::kMostProfileSteps) {
-    return rpc::WithReason(base::InvalidArgument("a profile is of 1 to {} steps, not of {}",
-                                                 control::kMostProfileSteps, request.steps()),
-                           reason::kInvalidRequest);
-  }
-  return Operate(request, "profile", actor, response, [&](v1::StoredJob& job, const Order& order) {
+  const auto call = [&](v1::StoredJob& job, const Order& order) -> JobVerbs::Operated {
+    if (request.steps() < 1 || request.steps() > control::kMostProfileSteps) {
+      return rpc::WithReason(base::InvalidArgument("a profile is of 1 to {} steps, not of {}",
+                                                   control::kMostProfileSteps, request.steps()),
+                             reason::kInvalidRequest);
+    }
     return parts_.keeper->verbs().Profile(job, request.steps(), order);
-  });
+  };
+  return Operate(request, "profile", actor, response, call);
 }
 
 Status VerbsApi::TriggerCheckpoint(const v1::TriggerCheckpointRequest& request,

@@ -10,16 +10,14 @@ one GPU (with links of kind "any" alone: NCCL takes one rank a GPU). --gpus 0: o
 """
 import argparse
 import os
-import pathlib
 import random
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 
+from members import Members
+
 SCHEDULES = ["1f1b", "gpipe", "interleaved"]
-LEAVES_WITHIN = 10  # seconds
 FREE_WITHIN = 10  # seconds
 ENDS_WITHIN = 240  # seconds
 USED_BY_NOBODY = 600  # MiB: what a driver keeps of a GPU without programs
@@ -32,80 +30,32 @@ def memory_used(gpus):
     return [int(line) for line in done.stdout.split()][:gpus]
 
 
-class Stages:
-    """The programs, each of which has said that it runs, in a folder of their own."""
-
-    def __init__(self, args, links, schedule, passes):
-        self.folder = tempfile.TemporaryDirectory()
-        program = pathlib.Path(os.environ.get("MT_BIN", "build/cuda-release/bin")) / "mt_link_member"
-        meet = pathlib.Path(self.folder.name) / "meet"
-        self.members = [subprocess.Popen(
-            [program, meet, str(stage), str(args.stages), str(stage % args.gpus) if args.gpus else "cpu", links, schedule,
-             str(args.mib), str(passes)], stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "NCCL_NVLS_ENABLE": "0", "CUDA_DEVICE_MAX_CONNECTIONS": "32", "CUDA_MODULE_LOADING": "EAGER"})
-            for stage in range(args.stages)]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for member in self.members:
-            member.kill()
-            member.wait()
-            member.stdout.close()
-        self.folder.cleanup()
-
-    def start(self):
-        """What went wrong, or ""."""
-        for stage, member in enumerate(self.members):
-            line = member.stdout.readline().strip()
-            if line != "running":
-                return f"stage {stage} does not run: {line}"
-        return ""
+def stages_of(args, links, schedule, passes):
+    return Members("stage", "mt_link_member", [
+        (stage, args.stages, stage % args.gpus if args.gpus else "cpu", links, schedule, args.mib, passes) for stage in range(args.stages)])
 
 
 def run_passes(args, links, schedule):
     """What went wrong, or ""; and what the first stage says of its rate."""
-    with Stages(args, links, schedule, args.passes) as stages:
+    with stages_of(args, links, schedule, args.passes) as stages:
         wrong = stages.start()
-        said = ""
-        for stage, member in enumerate(stages.members if not wrong else []):
-            try:
-                lines = member.communicate(timeout=ENDS_WITHIN)[0].splitlines()
-            except subprocess.TimeoutExpired:
-                return f"stage {stage} does not come to its end within {ENDS_WITHIN} s", said
-            if not lines or lines[-1] != "OK":
-                return f"stage {stage} ends with: {lines[-1:]}", said
-            said = said or lines[0]
-        return wrong, said
+        return (wrong, "") if wrong else stages.end(ENDS_WITHIN)
 
 
 def kill_one(args, links, schedule, victim, delay):
     """What went wrong, or ""; and the seconds until all others were gone."""
-    with Stages(args, links, schedule, 0) as stages:
+    with stages_of(args, links, schedule, 0) as stages:
         wrong = stages.start()
         if wrong:
             return wrong, 0
         time.sleep(delay)
-        stages.members[victim].kill()
-        begin = time.monotonic()
-        others = [member for stage, member in enumerate(stages.members) if stage != victim]
-        for other in others:
-            other.send_signal(signal.SIGUSR1)
-        for other in others:
-            try:
-                said = other.communicate(timeout=max(0.1, begin + LEAVES_WITHIN - time.monotonic()))[0].strip()
-            except subprocess.TimeoutExpired:
-                return f"a stage is still there after {LEAVES_WITHIN} s", LEAVES_WITHIN
-            if other.returncode != 0 or not said.startswith(("ABORTED: ", "UNAVAILABLE: ")):
-                return f"a stage ends with {other.returncode}: {said}", time.monotonic() - begin
-        seconds = time.monotonic() - begin
+        wrong, seconds = stages.kill(victim)
     limit = time.monotonic() + FREE_WITHIN
-    while args.gpus and max(memory_used(args.gpus)) >= USED_BY_NOBODY:
+    while not wrong and args.gpus and max(memory_used(args.gpus)) >= USED_BY_NOBODY:
         if time.monotonic() > limit:
             return f"memory is still in use: {memory_used(args.gpus)} MiB", seconds
         time.sleep(0.1)
-    return "", seconds
+    return wrong, seconds
 
 
 def main():

@@ -8,86 +8,34 @@ them; nobody notices a death inside a host but who watches the processes, as the
 their group and must be gone within 10 s. --gpus 1: all ranks on one GPU. A line for each; exit code 1 if one failed.
 """
 import argparse
-import os
-import pathlib
 import random
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 
-LEAVES_WITHIN = 10  # seconds
+from members import Members
+
 ENDS_WITHIN = 120  # seconds
 
 
-class Ranks:
-    """The programs, in a folder of their own."""
-
-    def __init__(self, args, rounds):
-        self.folder = tempfile.TemporaryDirectory()
-        program = pathlib.Path(os.environ.get("MT_BIN", "build/cuda-release/bin")) / "mt_tensor_member"
-        meet = pathlib.Path(self.folder.name) / "meet"
-        self.members = [subprocess.Popen(
-            [program, meet, str(rank), str(args.ranks), str(rank % args.gpus), str(args.mib), str(rounds)], stdout=subprocess.PIPE,
-            text=True, env={**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": "32", "CUDA_MODULE_LOADING": "EAGER"})
-            for rank in range(args.ranks)]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for member in self.members:
-            member.kill()
-            member.wait()
-            member.stdout.close()
-        self.folder.cleanup()
-
-    def start(self):
-        """What went wrong, or ""."""
-        for rank, member in enumerate(self.members):
-            line = member.stdout.readline().strip()
-            if line != "running":
-                return f"rank {rank} does not run: {line}"
-        return ""
+def ranks_of(args, rounds):
+    return Members("rank", "mt_tensor_member", [(rank, args.ranks, rank % args.gpus, args.mib, rounds) for rank in range(args.ranks)])
 
 
 def run_rounds(args):
     """What went wrong, or ""; and what the first rank says of its rate."""
-    with Ranks(args, args.rounds) as ranks:
+    with ranks_of(args, args.rounds) as ranks:
         wrong = ranks.start()
-        said = ""
-        for rank, member in enumerate(ranks.members if not wrong else []):
-            try:
-                lines = member.communicate(timeout=ENDS_WITHIN)[0].splitlines()
-            except subprocess.TimeoutExpired:
-                return f"rank {rank} does not come to its end within {ENDS_WITHIN} s", said
-            if not lines or lines[-1] != "OK":
-                return f"rank {rank} ends with: {lines[-1:]}", said
-            said = said or lines[0]
-        return wrong, said
+        return (wrong, "") if wrong else ranks.end(ENDS_WITHIN)
 
 
 def kill_one(args, victim, delay):
     """What went wrong, or ""; and the seconds until all others were gone."""
-    with Ranks(args, 0) as ranks:
+    with ranks_of(args, 0) as ranks:
         wrong = ranks.start()
         if wrong:
             return wrong, 0
         time.sleep(delay)
-        ranks.members[victim].kill()
-        begin = time.monotonic()
-        others = [member for rank, member in enumerate(ranks.members) if rank != victim]
-        for other in others:
-            other.send_signal(signal.SIGUSR1)
-        for other in others:
-            try:
-                said = other.communicate(timeout=max(0.1, begin + LEAVES_WITHIN - time.monotonic()))[0].strip()
-            except subprocess.TimeoutExpired:
-                return f"a rank is still there after {LEAVES_WITHIN} s", LEAVES_WITHIN
-            if other.returncode != 0 or not said.startswith(("ABORTED: ", "UNAVAILABLE: ")):
-                return f"a rank ends with {other.returncode}: {said}", time.monotonic() - begin
-        return "", time.monotonic() - begin
+        return ranks.kill(victim)
 
 
 def main():

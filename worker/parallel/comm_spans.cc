@@ -59,8 +59,8 @@ void CommSpans::EndStep(kernels::Stream& compute) {
   if (ticket) End(compute, *ticket);
 }
 
-bool CommSpans::Pick(CommUse use) {
-  seen_.fetch_add(1, std::memory_order_relaxed);
+bool CommSpans::Pick(CommUse use, int64_t spans) {
+  seen_.fetch_add(spans, std::memory_order_relaxed);
   if (!Times(step_.load(std::memory_order_relaxed), 0)) return false;
   const int64_t before = calls_[static_cast<size_t>(use)].fetch_add(1, std::memory_order_relaxed);
   return every_call_.load(std::memory_order_relaxed) || before % TraitsOf(use).period == 0;

@@ -117,8 +117,8 @@ class CommSpans {
 
   // The step that has begun last.
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
-  // Counts a call. Whether it is one of those to be timed.
-  bool Pick(CommUse use);
+  // Counts a call, which takes so many spans if it is timed. Whether it is one of those.
+  bool Pick(CommUse use, int64_t spans = 1);
   // Whether waits are timed now; counts this one.
   bool PickWait();
   // Of failed calls there is no span. Blocks until the device has done what was timed. Idle
@@ -180,10 +180,10 @@ Status TimeSpan(CommSpans* spans, kernels::Stream& stream, CommUse use, SpanKind
                     kind, call);
 }
 
-// `spans` where this call is to be timed, which it counts; else nullptr. For a call whose wait is
-// timed exactly if it is itself.
-inline CommSpans* PickCall(CommSpans* spans, CommUse use) {
-  return spans != nullptr && spans->Pick(use) ? spans : nullptr;
+// `spans` where this call is to be timed, which it counts; else nullptr. Two spans: a call whose
+// wait is timed exactly if it is itself.
+inline CommSpans* PickCall(CommSpans* spans, CommUse use, int64_t num_spans = 1) {
+  return spans != nullptr && spans->Pick(use, num_spans) ? spans : nullptr;
 }
 
 // The same for a call that runs later, on a thread that may be in the next step by then.

@@ -32,7 +32,7 @@ void TensorParallel::Start(Stream& stream, Lane::Call call, Pending* pending) {
   if (lane_ == nullptr) return RunInline(stream, [&] { return call(stream); });
   CHECK_LT(num_pending_, kMostPending) << "collectives that were begun are not finished";
   ++num_pending_;
-  CommSpans* const spans = PickCall(spans_, CommUse::kLayer);
+  CommSpans* const spans = PickCall(spans_, CommUse::kLayer, /*num_spans=*/2);
   if (spans != nullptr) {
     call = [spans, plain = std::move(call)](Stream& lane) {
       return TimeSpan(spans, lane, CommUse::kLayer, SpanKind::kBeside, [&] { return plain(lane); });

@@ -172,8 +172,9 @@ void CommandRelay::ReportSaved() {
 }
 
 void CommandRelay::ReportProfiled() {
-  const SentCommand sent = *std::exchange(profiling_, std::nullopt);
-  CommandResult result = ResultOf(sent, args_.cursor->last());
+  const std::optional<SentCommand> sent = std::exchange(profiling_, std::nullopt);
+  if (!sent) return;
+  CommandResult result = ResultOf(*sent, args_.cursor->last());
   const std::optional<StatusOr<ProfileRecord>> profiled = args_.target->Profiled();
   if (profiled && profiled->ok()) {
     result.error = OkStatus();

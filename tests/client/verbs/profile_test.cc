@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/ids.h"
 #include "megatrain/v1/trace.pb.h"
 #include "tests/client/fake_coordinator.h"
 
@@ -54,7 +55,7 @@ class ProfileTest : public testing::Test {
 
   FakeCoordinator server_;
   v1::JobTrace trace_;
-  const std::string folder_ = testing::TempDir() + "mt_profile_test";
+  const std::string folder_ = testing::TempDir() + "mt-profile-" + base::RandomHex(6);
   const std::string file_ = folder_ + "/trace.json";
 };
 

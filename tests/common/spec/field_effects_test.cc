@@ -88,6 +88,8 @@ TEST(FieldEffects, OfCheckpointsAndEnds) {
       " has no effect, since checkpoint.directory is none; give a directory, or leave this out";
   EXPECT_EQ(Told({"checkpoint.directory=none", "checkpoint.keep_every=100"}),
             "checkpoint.keep_every: 100" + none);
+  EXPECT_EQ(Told({"checkpoint.directory=none", "checkpoint.keep_last=10"}),
+            "checkpoint.keep_last: 10" + none);
   EXPECT_EQ(Told({"checkpoint.directory=none", "checkpoint.async_save=true"}),
             "checkpoint.async_save: true" + none);
   EXPECT_EQ(Told({"checkpoint.keep_last=10"}), "") << "the directory may have more";

@@ -20,7 +20,8 @@ NOTHING = ""
 TYPED = [
     # History is whole, or it is said that it is not.
     ("metrics tiny --all -o csv", 0, r"^step,time_us,epoch,attempt,loss,.*\n(\d+,.*\n){120}$", NOTHING),
-    ("metrics tiny --steps 1:120 --points 10 -o csv", 0, r"^step,", r"thinned: .*every step: mtctl metrics tiny --all --steps 1:120 -o csv"),
+    ("metrics tiny --steps 1:120 --points 10 -o csv", 0, r"^step,",
+     r"thinned: .*every step: mtctl metrics tiny --all --steps 1:120 -o csv"),
     ("metrics tiny --names los", INVALID, NOTHING, r"has no metric los; did you mean loss\?"),
     # What runs is left alone.
     ("dev up --cpu-slots 3", INVALID, NOTHING, r"runs with --cpu-slots 2; .*mtctl dev down && mtctl dev up --cpu-slots 3"),

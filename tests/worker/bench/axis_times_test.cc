@@ -256,7 +256,8 @@ TEST(GroupTimesTest, TheMostExposedRankIsNamed) {
     *job.add_ranks() =
         TraceOf(Record(1, {{CommUse::kWorld, SpanKind::kInline, 0, 1.0 + rank}}), rank);
   }
-  const GroupTime& world = GroupIn(GroupTimes(job), "control");
+  const std::vector<GroupTime> times = GroupTimes(job);
+  const GroupTime& world = GroupIn(times, "control");
   EXPECT_EQ(world.ranks, 2);
   EXPECT_EQ(world.seconds, 1.5);
   EXPECT_EQ(world.most_exposed, 2);

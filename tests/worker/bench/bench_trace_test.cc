@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/ids.h"
 #include "tests/worker/bench/bench_rig.h"
 #include "worker/bench/bench_run.h"
 #include "worker/train/trainer.h"
@@ -46,7 +47,7 @@ TEST(BenchTrace, TheFirstMeasuredStepsAreTraced) {
 
 // All ranks, no overlap within a stream, and sums that are the report's.
 TEST(BenchTrace, ATraceHasWhatTheReportAddsUp) {
-  const std::string file = testing::TempDir() + "mt_bench_trace.json";
+  const std::string file = testing::TempDir() + "mt-bench-trace-" + base::RandomHex(6) + ".json";
   const Seen seen =
       RunBench(BenchJob({"bench.warmup=1", "bench.steps=4", "parallel.tensor=2",
                          "parallel.pipeline=2", "parallel.data=2", "parallel.zero_stage=1",

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "worker/comm/threads/hub.h"
+#include "worker/parallel/comm_spans.h"
 
 namespace mt::parallel {
 namespace {
@@ -105,6 +106,23 @@ TEST(TensorParallelTest, BegunCallsMayBeFinishedInAnyOrder) {
         EXPECT_EQ(sums[at_i], 300.0 + kSize * static_cast<double>(i));
       }
       EXPECT_TRUE(tensor.status().ok()) << tensor.status();
+    }
+  });
+}
+
+// What room a trace makes for them before it times any.
+TEST(TensorParallelTest, ABegunCallTakesTwoSpansItsOwnAndItsWaits) {
+  OnRanks([](const Rank& at) {
+    for (const bool beside : {false, true}) {
+      CommSpans spans;
+      TensorParallel tensor(at.group, /*sequence_parallel=*/true);
+      tensor.TimeWith(&spans);
+      if (beside) tensor.RunBeside(at.device);
+      std::vector<double> part = Values(at.rank, kPart), all(kSize * kPart);
+      spans.BeginStep(1);
+      tensor.Finish(*at.stream, tensor.StartGather(*at.stream, View(&part), View(&all)));
+      spans.BeginStep(2);
+      EXPECT_EQ(spans.calls_of_a_step(), beside ? 2 : 1);
     }
   });
 }

@@ -148,7 +148,7 @@ void RankGroups::LetGoOfMemory() {
     base::MutexLock lock(&mu_);
     links_open_ = false;
   }
-  links_ = {};
+  links_.Free();
 }
 
 void RankGroups::Abort(std::string_view reason) {

@@ -86,13 +86,15 @@ StatusOr<StageLinks> CreateLinks(comm::GroupFactory* factory, const layout::Mesh
   for (const Edge& edge : EdgesOf(mesh, world_rank, chunks)) {
     const bool activation = edge.kind == EdgeKind::kActivation;
     if (edge.outgoing) {
-      ASSIGN_OR_RETURN(
-          (activation ? links.activation_out : links.gradient_out),
-          (MakeEnd<Sender, HostSender, PeerSender, StreamSender>(factory, edge.spec, options)));
+      auto& end = activation ? links.activation_out : links.gradient_out;
+      ASSIGN_OR_RETURN(end, (MakeEnd<Sender, HostSender, PeerSender, StreamSender>(
+                                factory, edge.spec, options)));
+      links.made.push_back(end.get());
     } else {
-      ASSIGN_OR_RETURN((activation ? links.activation_in : links.gradient_in),
-                       (MakeEnd<Receiver, HostReceiver, PeerReceiver, StreamReceiver>(
-                           factory, edge.spec, options)));
+      auto& end = activation ? links.activation_in : links.gradient_in;
+      ASSIGN_OR_RETURN(end, (MakeEnd<Receiver, HostReceiver, PeerReceiver, StreamReceiver>(
+                                factory, edge.spec, options)));
+      links.made.push_back(end.get());
     }
   }
   return links;
@@ -116,6 +118,19 @@ void StageLinks::Close() {
   } catch (const kernels::DeviceError& error) {
     log::Warn("links are left to the device, which has failed", {{"why", error.what()}});
   }
+}
+
+void StageLinks::Free() {
+  for (const LinkEnd* const next : std::exchange(made, {})) {
+    if (next == activation_in.get()) activation_in.reset();
+    if (next == activation_out.get()) activation_out.reset();
+    if (next == gradient_in.get()) gradient_in.reset();
+    if (next == gradient_out.get()) gradient_out.reset();
+  }
+  activation_in.reset();
+  activation_out.reset();
+  gradient_in.reset();
+  gradient_out.reset();
 }
 
 }  // namespace mt::parallel

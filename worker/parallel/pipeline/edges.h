@@ -45,6 +45,11 @@ struct StageLinks {
   // Ends all links, so that the memory of what they carried may be freed: waits until the peers do
   // the same, unless a link is broken.
   void Close();
+  // Ends what the links communicate by, in the order in which all ranks have made theirs: a NCCL
+  // communicator ends when both members end it, and a ring of stages would wait in a circle.
+  void Free();
+
+  std::vector<const LinkEnd*> made;  // by CreateLinks, in this order
 
  private:
   std::array<LinkEnd*, 4> Ends() const {

@@ -191,10 +191,12 @@ StatusOr<StageLinks> LinksOverNccl(comm::GroupFactory* nccl, const layout::Mesh&
     if (edge.outgoing) {
       auto sender = std::make_unique<StreamSender>(std::move(group), device);
       RETURN_IF_ERROR(sender->WarmUp());
+      links.made.push_back(sender.get());
       (activation ? links.activation_out : links.gradient_out) = std::move(sender);
     } else {
       auto receiver = std::make_unique<StreamReceiver>(std::move(group), device);
       RETURN_IF_ERROR(receiver->WarmUp());
+      links.made.push_back(receiver.get());
       (activation ? links.activation_in : links.gradient_in) = std::move(receiver);
     }
   }
@@ -266,7 +268,7 @@ Status RunStage(const Options& options, const Schedule& training, StageLinks* li
   }
   links->Close();
   leaver.reset();
-  *links = {};  // before the memory that they use
+  links->Free();  // before the memory that they use
   return status;
 }
 

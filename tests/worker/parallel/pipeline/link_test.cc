@@ -83,6 +83,47 @@ TEST(EdgesOf, AllRanksCreateTheirGroupsInOneOrder) {
   for (const auto& names : left) EXPECT_TRUE(names.empty());
 }
 
+// Of nobody: notes when it ends.
+class NotingGroup final : public comm::ProcessGroup {
+ public:
+  NotingGroup(comm::GroupSpec spec, std::vector<std::string>* ended)
+      : ProcessGroup(std::move(spec), {}), ended_(ended) {}
+  ~NotingGroup() override { ended_->push_back(name()); }
+
+ private:
+  Status DoCall(kernels::Stream& /*stream*/, const Call& /*call*/,
+                base::MonotonicTime /*deadline*/) override {
+    return OkStatus();
+  }
+  void OnBroken() override {}
+
+  std::vector<std::string>* const ended_;
+};
+
+class NotingFactory final : public comm::GroupFactory {
+ public:
+  StatusOr<std::unique_ptr<comm::ProcessGroup>> Create(comm::GroupSpec spec) override {
+    return std::make_unique<NotingGroup>(std::move(spec), &ended);
+  }
+  std::vector<std::string> ended;
+};
+
+TEST(StageLinks, EndInTheOrderInWhichAllRanksMadeThem) {
+  const Mesh mesh = Mesh::Create({.pp = 3}).value();
+  InlineDevice device;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    NotingFactory factory;
+    StageLinks links =
+        CreateLinks(&factory, mesh, rank, /*chunks=*/2, {.device = &device, .overlap = false})
+            .value();
+    EXPECT_THAT(factory.ended, testing::IsEmpty());
+    links.Free();
+    std::vector<std::string> made;
+    for (const Edge& edge : EdgesOf(mesh, rank, 2)) made.push_back(edge.spec.name);
+    EXPECT_EQ(factory.ended, made);
+  }
+}
+
 // A sender and a receiver of one edge.
 class Pair {
  public:
